@@ -1,0 +1,167 @@
+//! What can be asked of the state.
+//!
+//! A command carries everything that its decision needs beside the state itself: chosen names, hashes, times of issue. Commands
+//! are stored in the log, so variants are only ever added at the end.
+
+use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
+use muster_model::node::{NodeSpec, Pool};
+use muster_model::tenant::TenantSpec;
+use muster_model::usage::UsageInterval;
+use muster_model::{GpuModel, TaskPlacement, TaskState, ValidJobSpec};
+use serde::{Deserialize, Serialize};
+
+/// One thing to decide.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// Accepts jobs, all or none. The same request id with the same content answers what it answered before.
+    Submit {
+        /// The client's id for this call, at most 128 bytes.
+        request_id: String,
+        /// When the client issued it (ms since the epoch): ids older than a day are refused.
+        issued_ms: u64,
+        /// Hash of the specifications.
+        payload_hash: u64,
+        /// The jobs.
+        specs: Vec<ValidJobSpec>,
+    },
+    /// Ends a job: a waiting one at once, a running one gracefully. Cancelling an ended job is refused as not found.
+    Cancel {
+        /// Which.
+        job: JobId,
+    },
+    /// Adds tenants and changes those that exist, all or none; parents first or together with their children.
+    ApplyTenants {
+        /// Their whole new description.
+        tenants: Vec<TenantSpec>,
+    },
+    /// Removes a tenant that has no children, no live job and nothing in use.
+    DeleteTenant {
+        /// Its path.
+        path: String,
+    },
+    /// Adds or changes a pool.
+    PutPool(Pool),
+    /// Removes a pool that no node belongs to.
+    DeletePool {
+        /// Its name.
+        name: String,
+    },
+    /// An agent says what its host has: a new node, or one that comes back. The name is the identity.
+    JoinNode {
+        /// What it has.
+        spec: NodeSpec,
+        /// The usage stream it still has a record of.
+        usage_incarnation: Option<u64>,
+    },
+    /// An operator stops or allows new work on a node.
+    SetDrained {
+        /// Which.
+        node: NodeId,
+        /// Whether it takes no new work.
+        drained: bool,
+    },
+    /// Takes a node on which nothing runs out of the fleet.
+    RemoveNode {
+        /// Which.
+        node: NodeId,
+    },
+    /// The node has missed its heartbeats: nothing new is bound on it.
+    MarkSilent {
+        /// Which.
+        node: NodeId,
+        /// As the leader knew it.
+        epoch: Epoch,
+    },
+    /// A silent node is heard of again, in time.
+    MarkReady {
+        /// Which.
+        node: NodeId,
+        /// As the leader knew it.
+        epoch: Epoch,
+    },
+    /// Every grace of the node has passed: its tasks are dead by their shims' deadline. Its epoch grows.
+    FenceNode {
+        /// Which.
+        node: NodeId,
+        /// As the leader knew it.
+        epoch: Epoch,
+    },
+    /// A shard takes the lease of a cell that nobody holds (or that it holds already: its epoch grows then too).
+    AcquireCell {
+        /// The cell.
+        cell: CellId,
+        /// The shard's name, unique per process start.
+        shard: String,
+    },
+    /// The lease of a cell ends: given back, or not renewed in time.
+    ExpireCell {
+        /// Which.
+        cell: CellId,
+        /// The epoch that ends.
+        epoch: Epoch,
+    },
+    /// A shard binds a gang, whole.
+    Bind(Binding),
+    /// A shard that cannot place a job passes it to another cell.
+    HandOver {
+        /// The cell that gives it away.
+        cell: CellId,
+        /// Its epoch.
+        epoch: Epoch,
+        /// The job.
+        job: JobId,
+    },
+    /// An agent says what has become of tasks.
+    ReportTasks {
+        /// Which node.
+        node: NodeId,
+        /// The node's epoch as the agent knows it.
+        epoch: Epoch,
+        /// What it saw.
+        reports: Vec<TaskReport>,
+    },
+    /// An agent's usage, in order.
+    RecordUsage {
+        /// Which node.
+        node: NodeId,
+        /// The stream.
+        incarnation: u64,
+        /// Numbered without gaps.
+        intervals: Vec<UsageInterval>,
+    },
+    /// Forgets request ids older than a day and usage records whose horizon has passed.
+    Sweep,
+    /// Raises what `plan` may do.
+    RaiseFeatureLevel {
+        /// To this.
+        level: u32,
+    },
+}
+
+/// A gang and the places a shard found for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Binding {
+    /// The cell it is bound in.
+    pub cell: CellId,
+    /// The lease under which.
+    pub epoch: Epoch,
+    /// The job.
+    pub job: JobId,
+    /// The attempt it would be: the job's last one plus one.
+    pub attempt: Attempt,
+    /// Model of all its cards; `None` for a gang without GPUs.
+    pub model: Option<GpuModel>,
+    /// Rank by rank.
+    pub tasks: Vec<TaskPlacement>,
+}
+
+/// What an agent saw of one task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskReport {
+    /// Whose.
+    pub allocation: AllocationId,
+    /// Which rank.
+    pub rank: Rank,
+    /// What became of it.
+    pub state: TaskState,
+}

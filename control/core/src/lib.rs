@@ -1,0 +1,23 @@
+//! The replicated state machine, pure.
+//!
+//! [`plan()`] decides: it reads the state and one command and returns the changes that the command makes, or a typed refusal.
+//! [`State::apply`] cannot fail and is the only mutator. [`State::check`] looks for broken laws.
+//! What must stay true:
+//! - `plan` reads nothing but the state, the command and the time that the log entry carries: every replica decides alike;
+//! - a refused command changes nothing (law 11);
+//! - ids come from counters in the state, so no id is ever used twice (law 5);
+//! - no clock, random number, file, socket or async runtime is known here.
+
+pub mod command;
+pub mod entry;
+pub mod outcome;
+pub mod plan;
+pub mod reject;
+pub mod state;
+
+pub use command::{Binding, Command, TaskReport};
+pub use entry::{Decided, Entry};
+pub use outcome::Done;
+pub use plan::plan;
+pub use reject::Reject;
+pub use state::State;

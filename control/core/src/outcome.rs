@@ -1,0 +1,51 @@
+//! What an accepted command answers.
+
+use muster_model::ids::{AllocationId, CellId, Epoch, JobId, NodeId};
+use serde::{Deserialize, Serialize};
+
+/// The answer to an accepted command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Done {
+    /// Jobs were accepted, now or by an earlier call with the same request id.
+    Submitted {
+        /// The first.
+        first: JobId,
+        /// How many, numbered consecutively.
+        count: u32,
+    },
+    /// Accepted; nothing to say.
+    Ok,
+    /// The node is in the fleet.
+    Joined {
+        /// Its id.
+        node: NodeId,
+        /// Its epoch.
+        epoch: Epoch,
+        /// Its usage stream.
+        usage_incarnation: u64,
+        /// The last interval of it that has been counted.
+        usage_mark: u64,
+    },
+    /// The lease is taken.
+    Acquired {
+        /// Of this cell.
+        cell: CellId,
+        /// Under this epoch.
+        epoch: Epoch,
+    },
+    /// The gang is bound.
+    Bound {
+        /// Its allocation.
+        allocation: AllocationId,
+    },
+    /// The job has another cell now.
+    HandedOver {
+        /// This one.
+        to: CellId,
+    },
+    /// Usage is counted up to here.
+    Counted {
+        /// The mark.
+        mark: u64,
+    },
+}

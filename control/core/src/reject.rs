@@ -1,0 +1,134 @@
+//! Why a command was refused. Every variant carries what was expected and what was there.
+
+use muster_model::FieldError;
+use muster_model::capacity::Misfit;
+use muster_model::ids::{Attempt, Epoch, JobId};
+use serde::{Deserialize, Serialize};
+
+/// A refusal. It crosses the wire and the log's answers, so it holds words where a nested error would not serialise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Reject {
+    /// Fields are wrong.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Invalid(Vec<FieldError>),
+    /// There is no such thing (any more).
+    #[error("{what} {id} does not exist")]
+    NotFound {
+        /// `job`, `tenant`, `node`, `cell`, `pool`, `allocation`.
+        what: String,
+        /// Which.
+        id: String,
+    },
+    /// It would break something that others hold.
+    #[error("{what} {id} is in the way: {why}")]
+    InUse {
+        /// What is in the way.
+        what: String,
+        /// Which.
+        id: String,
+        /// Why, and what would have to give.
+        why: String,
+    },
+    /// The sender's fencing token is not the newest.
+    #[error("stale epoch of {what}: newest is {newest}, got {got}")]
+    StaleEpoch {
+        /// Of what.
+        what: String,
+        /// The newest.
+        newest: Epoch,
+        /// What the sender holds.
+        got: Epoch,
+    },
+    /// Another shard holds the cell.
+    #[error("cell is held by shard {holder}")]
+    Held {
+        /// Who holds it.
+        holder: String,
+    },
+    /// The job is not waiting in that cell for that attempt.
+    #[error("job {job} is {phase}, attempt {next} is next, {got} was proposed")]
+    NotWaiting {
+        /// Which.
+        job: JobId,
+        /// Where it stands, and in which cell.
+        phase: String,
+        /// The attempt that would be next.
+        next: Attempt,
+        /// What was proposed.
+        got: Attempt,
+    },
+    /// The placement does not fit (any more).
+    #[error("does not fit: {why}")]
+    DoesNotFit {
+        /// What is in the way, with figures.
+        why: String,
+        /// The tenant's max was in the way, not a node.
+        over_max: bool,
+    },
+    /// The placement is not what the job asked for.
+    #[error("not what job {job} asked for: {why}")]
+    WrongShape {
+        /// Which.
+        job: JobId,
+        /// What differs.
+        why: String,
+    },
+    /// No other cell can take the job now.
+    #[error("job {job} has nowhere else to go")]
+    NowhereElse {
+        /// Which.
+        job: JobId,
+    },
+    /// The request id was used for something else.
+    #[error("request id {id:?} was used for another submission")]
+    RequestReused {
+        /// Which.
+        id: String,
+    },
+    /// The request id is too old to be sure that it is not a repetition.
+    #[error("request {id:?} was issued {age_ms} ms ago; ids are remembered for {horizon_ms} ms")]
+    RequestTooOld {
+        /// Which.
+        id: String,
+        /// Its age.
+        age_ms: u64,
+        /// What is remembered.
+        horizon_ms: u64,
+    },
+    /// A bound of the system is reached; try again later.
+    #[error("{what} is full: {limit}; try again later or cancel what waits")]
+    Full {
+        /// What, at which tenant.
+        what: String,
+        /// Its bound.
+        limit: u64,
+    },
+    /// Usage that does not follow the mark.
+    #[error("usage of incarnation {incarnation} stands at {mark}; got {got}")]
+    UsageGap {
+        /// The stream's incarnation.
+        incarnation: u64,
+        /// Counted so far.
+        mark: u64,
+        /// What came.
+        got: u64,
+    },
+}
+
+impl Reject {
+    /// Shorthand for one wrong field.
+    pub fn field(field: impl Into<String>, problem: impl Into<String>, fix: impl Into<String>) -> Self {
+        Reject::Invalid(vec![FieldError::new(field, problem, fix)])
+    }
+
+    /// Shorthand.
+    pub fn not_found(what: &str, id: impl ToString) -> Self {
+        Reject::NotFound { what: what.to_owned(), id: id.to_string() }
+    }
+}
+
+impl From<Misfit> for Reject {
+    fn from(misfit: Misfit) -> Self {
+        Reject::DoesNotFit { why: misfit.to_string(), over_max: matches!(misfit, Misfit::OverMax(_)) }
+    }
+}

@@ -1,0 +1,316 @@
+//! What fits, what is charged, what is released: the one place for all three.
+//!
+//! Shards plan with a [`Capacity`] that has their own pending proposals already charged; the control plane keeps its own and
+//! proves every binding again with the same [`Capacity::prove`]. What must stay true (laws 1, 3 and 8): after any sequence of
+//! proved charges and releases, no card, MIG placement or share is held twice, no memory is oversubscribed, no tenant at any level
+//! is over its max, and shares of one card belong to one trust domain. `charge` of something that was not proved panics rather
+//! than corrupt the books.
+
+mod card;
+mod tenants;
+
+pub use card::{CardUse, Share};
+pub use tenants::{OverMax, TenantUse};
+
+use crate::allocation::{Allocation, TaskPlacement};
+use crate::ids::{AllocationId, NodeId, TenantId};
+use crate::node::{Node, Pool};
+use crate::request::SharingMode;
+use crate::resources::ResourceVec;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Why a placement does not fit. Every variant carries what was there and what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misfit {
+    /// The node has left the fleet.
+    #[error("node {node} is not in the fleet")]
+    NoNode {
+        /// Which.
+        node: NodeId,
+    },
+    /// The node takes no new work.
+    #[error("node {node} takes no new work (silent, down or drained)")]
+    NodeClosed {
+        /// Which.
+        node: NodeId,
+    },
+    /// No such card.
+    #[error("node {node} has no GPU {gpu}")]
+    NoGpu {
+        /// Which node.
+        node: NodeId,
+        /// Which card.
+        gpu: u16,
+    },
+    /// The card is withheld.
+    #[error("GPU {gpu} of node {node} is withheld: {reason}")]
+    Withheld {
+        /// Which node.
+        node: NodeId,
+        /// Which card.
+        gpu: u16,
+        /// Why.
+        reason: String,
+    },
+    /// The card, instance or share is not free.
+    #[error("GPU {gpu} of node {node} cannot take {asked}: {held}")]
+    Taken {
+        /// Which node.
+        node: NodeId,
+        /// Which card.
+        gpu: u16,
+        /// What was asked, in words.
+        asked: String,
+        /// What stands in the way, in words.
+        held: String,
+    },
+    /// The node's pool does not let its cards take this mode.
+    #[error("pool {pool:?} of node {node} does not allow {mode}")]
+    ModeNotAllowed {
+        /// Which node.
+        node: NodeId,
+        /// Which pool.
+        pool: String,
+        /// Which mode.
+        mode: SharingMode,
+    },
+    /// CPU or memory of the node does not suffice.
+    #[error("node {node} has {free} {what} free, {asked} asked")]
+    Host {
+        /// Which node.
+        node: NodeId,
+        /// `milli-CPU` or `MiB`.
+        what: &'static str,
+        /// What is free.
+        free: u64,
+        /// What was asked.
+        asked: u64,
+    },
+    /// The tenant is not trusted enough to share a card.
+    #[error("untrusted tenants share a card only through MIG")]
+    Untrusted,
+    /// No such tenant.
+    #[error("tenant {tenant} does not exist")]
+    NoTenant {
+        /// Which.
+        tenant: TenantId,
+    },
+    /// A ceiling would be passed.
+    #[error(transparent)]
+    OverMax(#[from] OverMax),
+}
+
+/// A node and what is held of it.
+#[derive(Clone, Debug)]
+pub struct NodeUse {
+    /// The node as it stands.
+    pub node: Arc<Node>,
+    /// Each card.
+    pub cards: Vec<CardUse>,
+    /// Milli-CPUs not held.
+    pub cpu_free_milli: i64,
+    /// MiB not held. Negative when the node came back smaller than what runs on it.
+    pub memory_free_mib: i64,
+}
+
+impl NodeUse {
+    fn of(node: Arc<Node>) -> Self {
+        let cards = vec![CardUse::Free; node.spec.gpus.len()];
+        let (cpu, memory) = (node.spec.cpu_milli as i64, node.spec.memory_mib as i64);
+        NodeUse { node, cards, cpu_free_milli: cpu, memory_free_mib: memory }
+    }
+
+    /// Whole cards that nobody holds and nothing withholds.
+    #[must_use]
+    pub fn free_cards(&self) -> usize {
+        self.cards
+            .iter()
+            .zip(&self.node.spec.gpus)
+            .filter(|(card, gpu)| matches!(card, CardUse::Free) && gpu.withheld.is_none())
+            .count()
+    }
+}
+
+/// The books of the fleet: what each node and each tenant has in use.
+#[derive(Clone, Debug, Default)]
+pub struct Capacity {
+    nodes: BTreeMap<NodeId, NodeUse>,
+    tenants: BTreeMap<TenantId, TenantUse>,
+    pools: BTreeMap<String, Pool>,
+}
+
+impl Capacity {
+    /// The nodes, by id.
+    #[must_use]
+    pub fn nodes(&self) -> &BTreeMap<NodeId, NodeUse> {
+        &self.nodes
+    }
+
+    /// The tenants, by id.
+    #[must_use]
+    pub fn tenants(&self) -> &BTreeMap<TenantId, TenantUse> {
+        &self.tenants
+    }
+
+    /// The pools, by name.
+    #[must_use]
+    pub fn pools(&self) -> &BTreeMap<String, Pool> {
+        &self.pools
+    }
+
+    /// Adds a node or takes over its new description; what is held of it stays held.
+    pub fn put_node(&mut self, node: Arc<Node>) {
+        let Some(old) = self.nodes.get_mut(&node.id) else {
+            self.nodes.insert(node.id, NodeUse::of(node));
+            return;
+        };
+        old.cpu_free_milli += node.spec.cpu_milli as i64 - old.node.spec.cpu_milli as i64;
+        old.memory_free_mib += node.spec.memory_mib as i64 - old.node.spec.memory_mib as i64;
+        if old.cards.len() < node.spec.gpus.len() {
+            old.cards.resize(node.spec.gpus.len(), CardUse::Free);
+        }
+        old.node = node;
+    }
+
+    /// Takes a node out; nothing may be held of it.
+    pub fn remove_node(&mut self, id: NodeId) {
+        self.nodes.remove(&id);
+    }
+
+    /// Adds a pool or takes over its new rules, for bindings from now on.
+    pub fn put_pool(&mut self, pool: Pool) {
+        self.pools.insert(pool.name.clone(), pool);
+    }
+
+    /// Takes a pool out.
+    pub fn remove_pool(&mut self, name: &str) {
+        self.pools.remove(name);
+    }
+
+    /// The pool that rules `node`: its own, or the standard rules when that has not been described.
+    #[must_use]
+    pub fn pool_of(&self, node: &Node) -> Option<&Pool> {
+        self.pools.get(&node.spec.pool)
+    }
+
+    /// Whether `tasks` fit, whole, for `tenant` at `charge`: devices, host, pool, trust, and the max of every level.
+    ///
+    /// # Errors
+    /// The first thing in the way.
+    pub fn prove(
+        &self,
+        tenant: TenantId,
+        tasks: &[TaskPlacement],
+        cpu_milli: u64,
+        memory_mib: u64,
+        charge: &ResourceVec,
+    ) -> Result<(), Misfit> {
+        let payer = self.tenants.get(&tenant).ok_or(Misfit::NoTenant { tenant })?;
+        self.max_allows(tenant, charge)?;
+        // The gang is charged to copies of the nodes it touches, so that ranks that meet on one node see each other.
+        let mut touched: BTreeMap<NodeId, NodeUse> = BTreeMap::new();
+        for task in tasks {
+            let use_ = match touched.entry(task.node) {
+                std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+                std::collections::btree_map::Entry::Vacant(entry) => {
+                    let there = self.nodes.get(&task.node).ok_or(Misfit::NoNode { node: task.node })?;
+                    entry.insert(there.clone())
+                }
+            };
+            if !use_.node.accepts_work() {
+                return Err(Misfit::NodeClosed { node: task.node });
+            }
+            self.check_modes(payer, use_, task)?;
+            use_.take(
+                AllocationId(0),
+                self.domain_of(tenant),
+                task,
+                cpu_milli,
+                memory_mib,
+                self.pool_of(&use_.node.clone()),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn check_modes(&self, payer: &TenantUse, there: &NodeUse, task: &TaskPlacement) -> Result<(), Misfit> {
+        let pool = self.pool_of(&there.node);
+        for hold in &task.devices {
+            let mode = hold.mode.mode();
+            if payer.untrusted && matches!(mode, SharingMode::Mps | SharingMode::TimeSlice) {
+                return Err(Misfit::Untrusted);
+            }
+            if pool.is_some_and(|pool| !pool.modes.contains(&mode)) {
+                let pool = there.node.spec.pool.clone();
+                return Err(Misfit::ModeNotAllowed { node: task.node, pool, mode });
+            }
+        }
+        Ok(())
+    }
+
+    /// Charges an allocation that was proved against exactly these books.
+    ///
+    /// # Panics
+    /// When it does not fit: the books would be wrong from here on.
+    pub fn charge(&mut self, allocation: &Allocation) {
+        let domain = self.domain_of(allocation.tenant);
+        for task in &allocation.tasks {
+            let there = self.nodes.get_mut(&task.node).expect("a charged node is in the fleet");
+            // Pool limits were proved at the binding; a pool that was tightened since must not make a charge fail.
+            there
+                .take(allocation.id, domain, task, allocation.cpu_milli, allocation.memory_mib, None)
+                .expect("a charged allocation was proved");
+        }
+        self.charge_tenants(allocation.tenant, &allocation.charge);
+    }
+
+    /// Gives back everything an allocation holds.
+    pub fn release(&mut self, allocation: &Allocation) {
+        for task in &allocation.tasks {
+            let Some(there) = self.nodes.get_mut(&task.node) else { continue };
+            there.cpu_free_milli += allocation.cpu_milli as i64;
+            there.memory_free_mib += allocation.memory_mib as i64;
+            for hold in &task.devices {
+                there.cards[usize::from(hold.gpu)].release(allocation.id);
+            }
+        }
+        self.release_tenants(allocation.tenant, &allocation.charge);
+    }
+}
+
+impl NodeUse {
+    fn take(
+        &mut self,
+        allocation: AllocationId,
+        domain: TenantId,
+        task: &TaskPlacement,
+        cpu_milli: u64,
+        memory_mib: u64,
+        pool: Option<&Pool>,
+    ) -> Result<(), Misfit> {
+        let node = task.node;
+        let host = |what, free: i64, asked: u64| Misfit::Host { node, what, free: free.max(0) as u64, asked };
+        let proving = allocation == AllocationId(0);
+        // Charging what already runs must not fail because a node came back smaller; only new work is checked for host room.
+        if proving && self.cpu_free_milli < cpu_milli as i64 {
+            return Err(host("milli-CPU", self.cpu_free_milli, cpu_milli));
+        }
+        if proving && self.memory_free_mib < memory_mib as i64 {
+            return Err(host("MiB", self.memory_free_mib, memory_mib));
+        }
+        for hold in &task.devices {
+            let gpu = hold.gpu;
+            let card = self.node.spec.gpus.get(usize::from(gpu)).ok_or(Misfit::NoGpu { node, gpu })?;
+            if proving && let Some(reason) = &card.withheld {
+                return Err(Misfit::Withheld { node, gpu, reason: reason.clone() });
+            }
+            self.cards[usize::from(gpu)]
+                .take(allocation, domain, hold.mode, card, pool)
+                .map_err(|(asked, held)| Misfit::Taken { node, gpu, asked, held })?;
+        }
+        self.cpu_free_milli -= cpu_milli as i64;
+        self.memory_free_mib -= memory_mib as i64;
+        Ok(())
+    }
+}

@@ -1,0 +1,115 @@
+//! The tenants' side of the books: use of every level, and the max that bounds it (law 3).
+
+use super::Capacity;
+use crate::ids::TenantId;
+use crate::resources::{Limits, Resource, ResourceVec};
+use crate::tenant::{Tenant, Trust};
+
+/// A ceiling that a charge would pass.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("tenant {path} would use {would_use} of {resource}, its max is {max}")]
+pub struct OverMax {
+    /// At which level.
+    pub tenant: TenantId,
+    /// Its path.
+    pub path: String,
+    /// Which resource.
+    pub resource: Resource,
+    /// What it would come to.
+    pub would_use: u64,
+    /// The ceiling.
+    pub max: u64,
+}
+
+/// A tenant and what it and its descendants have in use.
+#[derive(Clone, Debug)]
+pub struct TenantUse {
+    /// Its path.
+    pub path: String,
+    /// Who it belongs to.
+    pub parent: Option<TenantId>,
+    /// The floor.
+    pub guarantee: ResourceVec,
+    /// The ceiling.
+    pub max: Limits,
+    /// Share among siblings.
+    pub weight: u32,
+    /// Shares cards only through MIG.
+    pub untrusted: bool,
+    /// In use, descendants included.
+    pub used: ResourceVec,
+}
+
+impl Capacity {
+    /// Adds a tenant or takes over its new limits; what it uses stays charged.
+    pub fn put_tenant(&mut self, tenant: &Tenant) {
+        let used = self.tenants.get(&tenant.id).map(|old| old.used).unwrap_or_default();
+        self.tenants.insert(
+            tenant.id,
+            TenantUse {
+                path: tenant.path.clone(),
+                parent: tenant.parent,
+                guarantee: tenant.guarantee,
+                max: tenant.max.clone(),
+                weight: tenant.weight,
+                untrusted: tenant.trust == Trust::Untrusted,
+                used,
+            },
+        );
+    }
+
+    /// Takes a tenant out; it must have nothing in use and no children.
+    pub fn remove_tenant(&mut self, id: TenantId) {
+        self.tenants.remove(&id);
+    }
+
+    /// `tenant` and its ancestors, from the bottom.
+    pub fn line_of(&self, tenant: TenantId) -> impl Iterator<Item = (TenantId, &TenantUse)> + '_ {
+        std::iter::successors(self.tenants.get_key_value(&tenant), |(_, at)| {
+            at.parent.and_then(|parent| self.tenants.get_key_value(&parent))
+        })
+        .map(|(id, at)| (*id, at))
+    }
+
+    /// The organisation at the top: the trust domain.
+    #[must_use]
+    pub fn domain_of(&self, tenant: TenantId) -> TenantId {
+        self.line_of(tenant).last().map_or(tenant, |(id, _)| id)
+    }
+
+    /// Whether `charge` fits under the max of `tenant` and of every ancestor.
+    ///
+    /// # Errors
+    /// The lowest ceiling that it would pass.
+    pub fn max_allows(&self, tenant: TenantId, charge: &ResourceVec) -> Result<(), OverMax> {
+        for (id, at) in self.line_of(tenant) {
+            let would = at.used.plus(charge);
+            // Only what this charge adds to can be refused: a max that was lowered below present use stops growth alone.
+            let passed = charge.nonzero().find_map(|(resource, _)| {
+                let max = at.max.get(resource)?;
+                (would.get(resource) > max).then_some((resource, max))
+            });
+            if let Some((resource, max)) = passed {
+                let would_use = would.get(resource);
+                return Err(OverMax { tenant: id, path: at.path.clone(), resource, would_use, max });
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn charge_tenants(&mut self, tenant: TenantId, charge: &ResourceVec) {
+        self.each_of_line(tenant, |at| at.used.add(charge));
+    }
+
+    pub(super) fn release_tenants(&mut self, tenant: TenantId, charge: &ResourceVec) {
+        self.each_of_line(tenant, |at| at.used.sub(charge));
+    }
+
+    fn each_of_line(&mut self, tenant: TenantId, mut touch: impl FnMut(&mut TenantUse)) {
+        let mut next = Some(tenant);
+        while let Some(at) = next.and_then(|id| self.tenants.get_mut(&id)) {
+            touch(at);
+            next = at.parent;
+        }
+    }
+}

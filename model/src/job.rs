@@ -1,0 +1,249 @@
+//! Jobs: what a tenant submits, and what has become of it.
+
+use crate::gpu::GpuModel;
+use crate::ids::{AllocationId, Attempt, CellId, JobId, TenantId};
+use crate::request::TaskRequest;
+use crate::resources::ResourceVec;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+/// Levels of the network, tightest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum TopologyLevel {
+    /// GPUs joined by NVLink.
+    Island,
+    /// One host.
+    Node,
+    /// One leaf switch.
+    Leaf,
+    /// One spine group.
+    Block,
+    /// One region.
+    Region,
+}
+
+impl TopologyLevel {
+    /// All levels, tightest first.
+    pub const ALL: [TopologyLevel; 5] =
+        [TopologyLevel::Island, TopologyLevel::Node, TopologyLevel::Leaf, TopologyLevel::Block, TopologyLevel::Region];
+}
+
+/// What kind of work it is; pools say which they serve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum WorkloadClass {
+    /// Training.
+    Training,
+    /// Inference.
+    Inference,
+    /// Notebooks and shells.
+    Interactive,
+    /// Anything else that may wait.
+    #[default]
+    Batch,
+}
+
+impl WorkloadClass {
+    /// All classes.
+    pub const ALL: [WorkloadClass; 4] =
+        [WorkloadClass::Training, WorkloadClass::Inference, WorkloadClass::Interactive, WorkloadClass::Batch];
+}
+
+macro_rules! words {
+    ($type:ty, $what:literal, $($variant:path => $word:literal),+ $(,)?) => {
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $($variant => $word),+ })
+            }
+        }
+        impl FromStr for $type {
+            type Err = String;
+            fn from_str(text: &str) -> Result<Self, String> {
+                match text.trim().to_ascii_lowercase().as_str() {
+                    $($word => Ok($variant),)+
+                    other => Err(format!(concat!("unknown ", $what, " {:?}; known: {}"), other, [$($word),+].join(", "))),
+                }
+            }
+        }
+    };
+}
+words!(TopologyLevel, "topology level",
+    TopologyLevel::Island => "island", TopologyLevel::Node => "node", TopologyLevel::Leaf => "leaf",
+    TopologyLevel::Block => "block", TopologyLevel::Region => "region");
+words!(WorkloadClass, "workload class",
+    WorkloadClass::Training => "training", WorkloadClass::Inference => "inference",
+    WorkloadClass::Interactive => "interactive", WorkloadClass::Batch => "batch");
+words!(crate::request::SharingMode, "sharing mode",
+    crate::request::SharingMode::Whole => "whole", crate::request::SharingMode::Mig => "mig",
+    crate::request::SharingMode::Mps => "mps", crate::request::SharingMode::TimeSlice => "time-slice");
+words!(crate::tenant::Trust, "trust level",
+    crate::tenant::Trust::Trusted => "trusted", crate::tenant::Trust::Untrusted => "untrusted");
+
+/// How close together the tasks of a gang must and should stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Topology {
+    /// The whole gang inside one of these, or it waits.
+    pub required: Option<TopologyLevel>,
+    /// The whole gang inside one of these where possible.
+    pub preferred: Option<TopologyLevel>,
+}
+
+/// What a tenant submits: one gang of identical tasks, all or nothing. Checked by [`crate::validate`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSpec {
+    /// Path of the tenant that pays.
+    pub tenant: String,
+    /// For people; need not be unique.
+    pub name: String,
+    /// Size of the gang.
+    pub tasks: u32,
+    /// What each task needs.
+    pub request: TaskRequest,
+    /// Closeness.
+    pub topology: Topology,
+    /// Kind of work.
+    pub class: WorkloadClass,
+    /// The only pool it may run in, if it says so.
+    pub pool: Option<String>,
+    /// Higher goes first inside a tenant; 0 is usual.
+    pub priority: i32,
+    /// Program and arguments, not a shell line.
+    pub command: Vec<String>,
+    /// Environment beside what Muster sets.
+    pub env: BTreeMap<String, String>,
+    /// Working directory; the task's own scratch folder when absent.
+    pub workdir: Option<String>,
+    /// The task is stopped when it has run this long, in seconds.
+    pub time_limit_s: Option<u64>,
+    /// From SIGTERM to SIGKILL, in seconds.
+    pub grace_s: u64,
+    /// How long its tasks may outlive contact with the control plane, in seconds.
+    pub disconnect_grace_s: u64,
+    /// How often it is started again after one of its own tasks failed. A lost node does not count.
+    pub max_retries: u32,
+}
+
+/// A specification that has passed [`JobSpec::validate`]: carried instead of checked again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ValidJobSpec(pub(crate) JobSpec);
+
+impl std::ops::Deref for ValidJobSpec {
+    type Target = JobSpec;
+    fn deref(&self) -> &JobSpec {
+        &self.0
+    }
+}
+
+impl JobSpec {
+    /// What the whole gang is charged when it lands on `model`.
+    #[must_use]
+    pub fn charge_on(&self, model: GpuModel) -> ResourceVec {
+        self.request.charge_on(model).times(u64::from(self.tasks))
+    }
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// Every task exited with 0.
+    Completed,
+    /// A task failed and no retry is left.
+    Failed {
+        /// What happened, for people: `rank 3 exited with 1 on node-0007`.
+        reason: String,
+    },
+    /// Somebody cancelled it.
+    Cancelled,
+    /// It ran into its time limit.
+    TimedOut,
+}
+
+impl Outcome {
+    /// The word in tables.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Outcome::Completed => "completed",
+            Outcome::Failed { .. } => "failed",
+            Outcome::Cancelled => "cancelled",
+            Outcome::TimedOut => "timed-out",
+        }
+    }
+}
+
+/// Where a job stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobPhase {
+    /// Waits for devices.
+    Queued,
+    /// Holds devices; not every task has been seen running yet.
+    Starting(AllocationId),
+    /// Every task has been seen running (or has already ended).
+    Running(AllocationId),
+    /// Its attempt ends: tasks are being stopped, devices are still held.
+    Stopping(AllocationId),
+    /// Over. Such a job is in the history, not in memory.
+    Finished(Outcome),
+}
+
+impl JobPhase {
+    /// The word in tables.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            JobPhase::Queued => "queued",
+            JobPhase::Starting(_) => "starting",
+            JobPhase::Running(_) => "running",
+            JobPhase::Stopping(_) => "stopping",
+            JobPhase::Finished(outcome) => outcome.word(),
+        }
+    }
+
+    /// The allocation it holds, if any.
+    #[must_use]
+    pub const fn allocation(&self) -> Option<AllocationId> {
+        match self {
+            JobPhase::Starting(id) | JobPhase::Running(id) | JobPhase::Stopping(id) => Some(*id),
+            _ => None,
+        }
+    }
+}
+
+/// A job and its life so far. Times are milliseconds since the Unix epoch, from the commands that made the change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Its id.
+    pub id: JobId,
+    /// Who pays.
+    pub tenant: TenantId,
+    /// What was submitted.
+    pub spec: ValidJobSpec,
+    /// Where it stands.
+    pub phase: JobPhase,
+    /// The last attempt that was bound; 0 before the first.
+    pub attempt: Attempt,
+    /// Attempts that ended because a task of its own failed (a lost node does not count).
+    pub failures: u32,
+    /// Cancellation was asked for.
+    pub cancelled: bool,
+    /// The cell that tries to place it; `None` while no cell could ever hold it.
+    pub cell: Option<CellId>,
+    /// Cells that handed it on since it last became queued.
+    pub visited: BTreeSet<CellId>,
+    /// When it was routed to its cell.
+    pub routed_ms: u64,
+    /// When it was accepted.
+    pub submitted_ms: u64,
+    /// When its present or last attempt was bound.
+    pub bound_ms: Option<u64>,
+    /// When every task of that attempt had been seen running.
+    pub started_ms: Option<u64>,
+    /// When it was over.
+    pub finished_ms: Option<u64>,
+    /// Nodes of its present or last attempt, by rank, for people and for logs.
+    pub nodes: Vec<crate::ids::NodeId>,
+    /// Why it went back to the queue, if it did.
+    pub requeue_reason: Option<String>,
+}

@@ -1,0 +1,33 @@
+//! The shared vocabulary and arithmetic of Muster, pure.
+//!
+//! Every other crate speaks in these types. What must stay true:
+//! - nothing here knows a clock, a random number, a file, a socket or an async runtime;
+//! - collections are ordered, so that iterating them is part of the result and the same on every replica;
+//! - [`capacity`] is the only place that decides whether something *fits*, and the only one that charges and releases;
+//!   shards plan with it and the control plane proves with it again.
+
+pub mod allocation;
+pub mod capacity;
+pub mod gpu;
+pub mod ids;
+pub mod job;
+pub mod laws;
+pub mod mig;
+pub mod node;
+pub mod object;
+pub mod request;
+pub mod resources;
+pub mod tenant;
+pub mod usage;
+pub mod validate;
+
+pub use allocation::{Allocation, AllocationState, DeviceHold, EndCause, HoldMode, TaskPlacement, TaskState};
+pub use gpu::GpuModel;
+pub use ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, Revision, TenantId};
+pub use job::{Job, JobPhase, JobSpec, Outcome, Topology, TopologyLevel, ValidJobSpec, WorkloadClass};
+pub use node::{Cell, Gpu, Node, NodeHealth, Place, Pool};
+pub use object::{Change, Key, Object};
+pub use request::DeviceRequest;
+pub use resources::{GpuUnits, Limits, ResourceVec};
+pub use tenant::{Tenant, Trust};
+pub use validate::FieldError;

@@ -1,0 +1,143 @@
+//! Nodes, their GPUs and where they stand; pools and cells.
+
+use crate::gpu::GpuModel;
+use crate::ids::{CellId, Epoch, NodeId};
+use crate::job::WorkloadClass;
+use crate::request::SharingMode;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where a node stands in the network, from the widest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Place {
+    /// Region, for example `eu-north`.
+    pub region: String,
+    /// Zone in the region.
+    pub zone: String,
+    /// Leaves under one spine group.
+    pub block: String,
+    /// Nodes under one leaf switch.
+    pub leaf: String,
+}
+
+/// One card of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// NVML's UUID.
+    pub uuid: String,
+    /// Model.
+    pub model: GpuModel,
+    /// Memory in MiB as the node reports it.
+    pub memory_mib: u64,
+    /// NUMA node.
+    pub numa: u8,
+    /// Which NVLink island of the node, from 0.
+    pub island: u8,
+    /// Why it is not to be used, if so (a fault, a process Muster did not start).
+    pub withheld: Option<String>,
+}
+
+/// What an agent says of its host when it joins. A node's name is its identity: it is given at joining and kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSpec {
+    /// Unique in the fleet.
+    pub name: String,
+    /// Host or IP that other ranks can reach.
+    pub address: String,
+    /// Where it stands.
+    pub place: Place,
+    /// The cell that schedules it.
+    pub cell: String,
+    /// Its pool.
+    pub pool: String,
+    /// Cards by index.
+    pub gpus: Vec<Gpu>,
+    /// Milli-CPUs.
+    pub cpu_milli: u64,
+    /// MiB of memory.
+    pub memory_mib: u64,
+    /// Driver version as NVML prints it.
+    pub driver: String,
+    /// Free labels.
+    pub labels: BTreeMap<String, String>,
+    /// Changes at every boot of the host: tasks of an earlier boot are gone.
+    pub boot_id: String,
+}
+
+/// What the control plane thinks of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum NodeHealth {
+    /// Its lease is renewed.
+    Ready,
+    /// It has not been heard of for a while: nothing new is bound, what runs is left.
+    Silent,
+    /// Its lease and every grace have passed: its tasks are fenced.
+    Down,
+}
+
+/// A node of the fleet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its id.
+    pub id: NodeId,
+    /// What the agent said of it.
+    pub spec: NodeSpec,
+    /// The id of its cell.
+    pub cell: CellId,
+    /// Grows when the node is fenced; reports with an older one are refused.
+    pub epoch: Epoch,
+    /// Health.
+    pub health: NodeHealth,
+    /// An operator wants no new work on it.
+    pub drained: bool,
+}
+
+impl Node {
+    /// Whether new work may be bound here.
+    #[must_use]
+    pub fn accepts_work(&self) -> bool {
+        self.health == NodeHealth::Ready && !self.drained
+    }
+}
+
+/// A set of nodes with rules.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pool {
+    /// Its name.
+    pub name: String,
+    /// Sharing modes that its cards may take.
+    pub modes: BTreeSet<SharingMode>,
+    /// Workload classes that it serves.
+    pub classes: BTreeSet<WorkloadClass>,
+    /// Tasks per card under time-slicing.
+    pub time_slice_replicas: u8,
+    /// Clients per card under MPS.
+    pub mps_clients: u8,
+}
+
+impl Pool {
+    /// The pool that every node joins unless it says otherwise: everything is allowed, shared cards take the usual numbers.
+    #[must_use]
+    pub fn standard() -> Self {
+        Pool {
+            name: "default".to_owned(),
+            modes: [SharingMode::Whole, SharingMode::Mig, SharingMode::Mps, SharingMode::TimeSlice].into(),
+            classes: WorkloadClass::ALL.into(),
+            time_slice_replicas: 4,
+            mps_clients: 8,
+        }
+    }
+}
+
+/// A disjoint set of nodes that one shard schedules at a time, with its lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Its id.
+    pub id: CellId,
+    /// Its name, as nodes give it when they join.
+    pub name: String,
+    /// Grows each time the lease changes hands.
+    pub epoch: Epoch,
+    /// The shard that holds it.
+    pub holder: Option<String>,
+}

@@ -1,0 +1,142 @@
+//! The objects of the replicated state and their changes.
+//!
+//! The same changes are applied to the state machine, written to disk and sent to watchers: there is no other way for
+//! anything to change, so the three cannot disagree. What must stay true: a change carries the whole new value, so applying
+//! it twice equals applying it once.
+
+use crate::allocation::Allocation;
+use crate::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
+use crate::job::Job;
+use crate::node::{Cell, Node, Pool};
+use crate::tenant::Tenant;
+use crate::usage::{AllocationUsage, UsageStream, UsageTotal};
+use serde::{Deserialize, Serialize};
+
+/// A submission that was accepted: kept for a day so that a retry answers the same and never runs twice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestRecord {
+    /// The client's request id.
+    pub id: String,
+    /// Hash of what was asked: the same id with other content is refused.
+    pub payload_hash: u64,
+    /// When it was accepted.
+    pub accepted_ms: u64,
+    /// First of the jobs it made.
+    pub first_job: JobId,
+    /// How many.
+    pub jobs: u32,
+}
+
+/// The counters from which ids come, and the clock that commands have reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    /// Identity of the cluster's history; new after a restore.
+    pub incarnation: u64,
+    /// What `plan` may do; raised once every voter knows it.
+    pub feature_level: u32,
+    /// Next job.
+    pub next_job: JobId,
+    /// Next allocation.
+    pub next_allocation: AllocationId,
+    /// Next node.
+    pub next_node: NodeId,
+    /// Next tenant.
+    pub next_tenant: TenantId,
+    /// Next cell.
+    pub next_cell: CellId,
+    /// The latest time a command carried; it never goes back.
+    pub now_ms: u64,
+}
+
+/// Anything that the replicated state holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Object {
+    /// Counters and clock.
+    Meta(Meta),
+    /// A tenant.
+    Tenant(Tenant),
+    /// A pool.
+    Pool(Pool),
+    /// A cell and its lease.
+    Cell(Cell),
+    /// A node.
+    Node(Node),
+    /// A live job.
+    Job(Job),
+    /// A live allocation.
+    Allocation(Allocation),
+    /// A remembered submission.
+    Request(RequestRecord),
+    /// A usage stream's mark.
+    UsageStream(UsageStream),
+    /// A tenant's sum.
+    UsageTotal(UsageTotal),
+    /// An allocation's sum.
+    AllocationUsage(AllocationUsage),
+}
+
+/// What names an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Key {
+    /// There is one.
+    Meta,
+    /// By id.
+    Tenant(TenantId),
+    /// By name.
+    Pool(String),
+    /// By id.
+    Cell(CellId),
+    /// By id.
+    Node(NodeId),
+    /// By id.
+    Job(JobId),
+    /// By id.
+    Allocation(AllocationId),
+    /// By request id.
+    Request(String),
+    /// By node.
+    UsageStream(NodeId),
+    /// By tenant.
+    UsageTotal(TenantId),
+    /// By allocation.
+    AllocationUsage(AllocationId),
+}
+
+impl Object {
+    /// What names it.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        match self {
+            Object::Meta(_) => Key::Meta,
+            Object::Tenant(tenant) => Key::Tenant(tenant.id),
+            Object::Pool(pool) => Key::Pool(pool.name.clone()),
+            Object::Cell(cell) => Key::Cell(cell.id),
+            Object::Node(node) => Key::Node(node.id),
+            Object::Job(job) => Key::Job(job.id),
+            Object::Allocation(allocation) => Key::Allocation(allocation.id),
+            Object::Request(request) => Key::Request(request.id.clone()),
+            Object::UsageStream(stream) => Key::UsageStream(stream.node),
+            Object::UsageTotal(total) => Key::UsageTotal(total.tenant),
+            Object::AllocationUsage(usage) => Key::AllocationUsage(usage.allocation),
+        }
+    }
+}
+
+/// One step of the state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Change {
+    /// The object has this value now.
+    Put(Box<Object>),
+    /// The object is gone.
+    Delete(Key),
+    /// The job is over: it leaves memory and enters the history on disk, with this last value.
+    Retire(Box<Job>),
+}
+
+impl Change {
+    /// Shorthand.
+    #[must_use]
+    pub fn put(object: Object) -> Self {
+        Change::Put(Box::new(object))
+    }
+}

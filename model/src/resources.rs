@@ -1,0 +1,229 @@
+//! Amounts of things that are charged: GPU units per model, CPU and memory.
+//!
+//! A *GPU unit* is 1/7,000 of a card, so that a seventh (1,000), an eighth (875) and a milli-GPU (7) are all whole
+//! numbers and no charge is ever rounded. What must stay true: subtraction never wraps; an amount that would go below zero
+//! is a bug and panics in every build.
+
+use crate::gpu::GpuModel;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Shares of a card, in 1/7,000.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GpuUnits(pub u64);
+
+impl GpuUnits {
+    /// One whole card.
+    pub const CARD: GpuUnits = GpuUnits(7_000);
+
+    /// `count` whole cards.
+    #[must_use]
+    pub const fn cards(count: u64) -> Self {
+        GpuUnits(count * Self::CARD.0)
+    }
+
+    /// As a number of cards, for people.
+    #[must_use]
+    pub fn as_cards(self) -> f64 {
+        self.0 as f64 / Self::CARD.0 as f64
+    }
+}
+
+impl fmt::Display for GpuUnits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_multiple_of(Self::CARD.0) {
+            write!(f, "{}", self.0 / Self::CARD.0)
+        } else {
+            write!(f, "{:.2}", self.as_cards())
+        }
+    }
+}
+
+/// One resource of the quota tree: each GPU model is its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Resource {
+    /// GPU units of one model.
+    Gpu(GpuModel),
+    /// Milli-CPUs.
+    Cpu,
+    /// MiB of host memory.
+    Memory,
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Resource::Gpu(model) => write!(f, "gpu.{model}"),
+            Resource::Cpu => f.write_str("cpu_milli"),
+            Resource::Memory => f.write_str("memory_mib"),
+        }
+    }
+}
+
+/// How much of each resource: a demand, a charge, a use or a guarantee.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Wire", into = "Wire")]
+pub struct ResourceVec {
+    gpu: [u64; GpuModel::COUNT],
+    /// Milli-CPUs.
+    pub cpu_milli: u64,
+    /// MiB of host memory.
+    pub memory_mib: u64,
+}
+
+/// The stored form names each model, so that a new model in the catalogue changes no stored value.
+#[derive(Serialize, Deserialize)]
+struct Wire {
+    gpu: BTreeMap<GpuModel, u64>,
+    cpu_milli: u64,
+    memory_mib: u64,
+}
+
+impl From<Wire> for ResourceVec {
+    fn from(wire: Wire) -> Self {
+        let mut out = ResourceVec { cpu_milli: wire.cpu_milli, memory_mib: wire.memory_mib, ..Default::default() };
+        for (model, units) in wire.gpu {
+            out.gpu[model as usize] = units;
+        }
+        out
+    }
+}
+
+impl From<ResourceVec> for Wire {
+    fn from(value: ResourceVec) -> Self {
+        Wire {
+            gpu: value.gpus().map(|(model, units)| (model, units.0)).collect(),
+            cpu_milli: value.cpu_milli,
+            memory_mib: value.memory_mib,
+        }
+    }
+}
+
+impl ResourceVec {
+    /// `units` of one model, nothing else.
+    #[must_use]
+    pub fn of_gpu(model: GpuModel, units: GpuUnits) -> Self {
+        let mut out = Self::default();
+        out.gpu[model as usize] = units.0;
+        out
+    }
+
+    /// Units held of `model`.
+    #[must_use]
+    pub fn gpu(&self, model: GpuModel) -> GpuUnits {
+        GpuUnits(self.gpu[model as usize])
+    }
+
+    /// Sets the units of `model`.
+    pub fn set_gpu(&mut self, model: GpuModel, units: GpuUnits) {
+        self.gpu[model as usize] = units.0;
+    }
+
+    /// The models of which there is more than nothing, in catalogue order.
+    pub fn gpus(&self) -> impl Iterator<Item = (GpuModel, GpuUnits)> + '_ {
+        GpuModel::ALL.iter().map(|&m| (m, self.gpu(m))).filter(|(_, units)| units.0 > 0)
+    }
+
+    /// Units of all models together.
+    #[must_use]
+    pub fn gpu_total(&self) -> GpuUnits {
+        GpuUnits(self.gpu.iter().sum())
+    }
+
+    /// The amount of one resource.
+    #[must_use]
+    pub fn get(&self, resource: Resource) -> u64 {
+        match resource {
+            Resource::Gpu(model) => self.gpu[model as usize],
+            Resource::Cpu => self.cpu_milli,
+            Resource::Memory => self.memory_mib,
+        }
+    }
+
+    /// Every resource of which there is more than nothing.
+    pub fn nonzero(&self) -> impl Iterator<Item = (Resource, u64)> + '_ {
+        self.gpus()
+            .map(|(model, units)| (Resource::Gpu(model), units.0))
+            .chain([(Resource::Cpu, self.cpu_milli), (Resource::Memory, self.memory_mib)])
+            .filter(|(_, amount)| *amount > 0)
+    }
+
+    /// Adds `other`.
+    pub fn add(&mut self, other: &ResourceVec) {
+        for (mine, theirs) in self.gpu.iter_mut().zip(other.gpu) {
+            *mine += theirs;
+        }
+        self.cpu_milli += other.cpu_milli;
+        self.memory_mib += other.memory_mib;
+    }
+
+    /// Takes `other` away; it must be contained.
+    ///
+    /// # Panics
+    /// When `other` holds more of anything: a charge was released that was never made.
+    pub fn sub(&mut self, other: &ResourceVec) {
+        for (mine, theirs) in self.gpu.iter_mut().zip(other.gpu) {
+            *mine = mine.checked_sub(theirs).expect("released more GPU units than were charged");
+        }
+        self.cpu_milli = self.cpu_milli.checked_sub(other.cpu_milli).expect("released more CPU than was charged");
+        self.memory_mib = self.memory_mib.checked_sub(other.memory_mib).expect("released more memory than was charged");
+    }
+
+    /// `self` and `other` together.
+    #[must_use]
+    pub fn plus(mut self, other: &ResourceVec) -> Self {
+        self.add(other);
+        self
+    }
+
+    /// `count` times this.
+    #[must_use]
+    pub fn times(mut self, count: u64) -> Self {
+        for units in &mut self.gpu {
+            *units *= count;
+        }
+        self.cpu_milli *= count;
+        self.memory_mib *= count;
+        self
+    }
+
+    /// The first resource of which `self` has more than `other`, if any.
+    #[must_use]
+    pub fn first_excess_over(&self, other: &ResourceVec) -> Option<Resource> {
+        self.nonzero().find(|(resource, amount)| *amount > other.get(*resource)).map(|(resource, _)| resource)
+    }
+}
+
+/// Ceilings: a resource that is not named is not limited.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Units per GPU model.
+    pub gpu: BTreeMap<GpuModel, GpuUnits>,
+    /// Milli-CPUs.
+    pub cpu_milli: Option<u64>,
+    /// MiB of host memory.
+    pub memory_mib: Option<u64>,
+}
+
+impl Limits {
+    /// The ceiling on one resource, if there is one.
+    #[must_use]
+    pub fn get(&self, resource: Resource) -> Option<u64> {
+        match resource {
+            Resource::Gpu(model) => self.gpu.get(&model).map(|units| units.0),
+            Resource::Cpu => self.cpu_milli,
+            Resource::Memory => self.memory_mib,
+        }
+    }
+
+    /// The first resource whose ceiling `amount` passes, with the ceiling.
+    #[must_use]
+    pub fn first_passed_by(&self, amount: &ResourceVec) -> Option<(Resource, u64)> {
+        amount.nonzero().find_map(|(resource, used)| {
+            let limit = self.get(resource)?;
+            (used > limit).then_some((resource, limit))
+        })
+    }
+}

@@ -1,0 +1,66 @@
+//! Tenants: the quota tree.
+//!
+//! What must stay true (law 3): no tenant at any level uses more than its max, and the guarantees of children sum to at
+//! most the parent's, per GPU model.
+
+use crate::ids::TenantId;
+use crate::resources::{Limits, ResourceVec};
+use serde::{Deserialize, Serialize};
+
+/// Whether a tenant's code may share a card with others of its trust domain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Trust {
+    /// May share cards under MPS or time-slicing inside its trust domain.
+    #[default]
+    Trusted,
+    /// Only whole cards and MIG instances.
+    Untrusted,
+}
+
+/// A node of the quota tree: organisation, team, project or user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tenant {
+    /// Its id.
+    pub id: TenantId,
+    /// Names from the top, joined by `/`: `research/nlp`.
+    pub path: String,
+    /// Who it belongs to; `None` for an organisation.
+    pub parent: Option<TenantId>,
+    /// The floor: what it can always have.
+    pub guarantee: ResourceVec,
+    /// The ceiling; what is not named is not limited.
+    pub max: Limits,
+    /// Its share among siblings of what is above guarantees, from 1.
+    pub weight: u32,
+    /// Trust.
+    pub trust: Trust,
+}
+
+impl Tenant {
+    /// The organisation at the top of `path`: shares of one card belong to one such domain.
+    #[must_use]
+    pub fn domain_of(path: &str) -> &str {
+        path.split('/').next().unwrap_or(path)
+    }
+
+    /// The path of the parent, if there is one.
+    #[must_use]
+    pub fn parent_path(path: &str) -> Option<&str> {
+        path.rsplit_once('/').map(|(parent, _)| parent)
+    }
+}
+
+/// What an admin writes for one tenant; ids are the state's own business.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantSpec {
+    /// `research/nlp`.
+    pub path: String,
+    /// The floor.
+    pub guarantee: ResourceVec,
+    /// The ceiling.
+    pub max: Limits,
+    /// From 1.
+    pub weight: u32,
+    /// Trust.
+    pub trust: Trust,
+}

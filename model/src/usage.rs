@@ -1,0 +1,65 @@
+//! Usage: intervals that agents report, and the sums that tenants are shown.
+//!
+//! What must stay true (law 9): every interval an agent reports is counted once. A stream numbers its intervals from 1; the
+//! state keeps the mark of the last one counted, takes only the next, and ignores what is at or below the mark.
+
+use crate::ids::{AllocationId, NodeId, TenantId};
+use serde::{Deserialize, Serialize};
+
+/// One interval of one allocation on one node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageInterval {
+    /// Number in the stream, from 1, without gaps.
+    pub seq: u64,
+    /// Who held the devices.
+    pub allocation: AllocationId,
+    /// Length on the agent's monotonic clock, in milliseconds.
+    pub duration_ms: u64,
+    /// GPU units held on this node, times milliseconds.
+    pub gpu_unit_ms: u64,
+}
+
+/// How far the stream of one node has been counted. A stream begins anew (incarnation + 1) when the agent lost its own record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageStream {
+    /// Whose.
+    pub node: NodeId,
+    /// Given out by the control plane.
+    pub incarnation: u64,
+    /// The last interval counted.
+    pub mark: u64,
+}
+
+/// What a tenant itself (not its children) has used so far.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageTotal {
+    /// Whose.
+    pub tenant: TenantId,
+    /// GPU units × milliseconds, all models together.
+    pub gpu_unit_ms: u128,
+    /// Intervals counted.
+    pub intervals: u64,
+    /// When the last one was counted.
+    pub as_of_ms: u64,
+}
+
+impl UsageTotal {
+    /// GPU-seconds: whole cards × seconds.
+    #[must_use]
+    pub fn gpu_seconds(&self) -> f64 {
+        self.gpu_unit_ms as f64 / (crate::resources::GpuUnits::CARD.0 as f64 * 1000.0)
+    }
+}
+
+/// The record of one allocation's reported usage, kept while it is live and then with the job's history.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllocationUsage {
+    /// Whose.
+    pub allocation: AllocationId,
+    /// Who pays, so that a late interval still finds its tenant.
+    pub tenant: TenantId,
+    /// GPU units × milliseconds reported so far.
+    pub gpu_unit_ms: u128,
+    /// When the allocation was released; the record is dropped a while later.
+    pub released_ms: Option<u64>,
+}

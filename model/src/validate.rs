@@ -1,0 +1,397 @@
+//! Checks of what people write, before anything is done with it.
+//!
+//! What must stay true (law 11): every refusal names the field and says how to mend it; nothing here looks at the state of the
+//! fleet (the control plane adds what only it can know: unknown tenants, gangs larger than any cell, requests over a max).
+
+use crate::job::{JobSpec, TopologyLevel, ValidJobSpec, WorkloadClass};
+use crate::node::NodeSpec;
+use crate::request::DeviceRequest;
+use crate::tenant::TenantSpec;
+use serde::{Deserialize, Serialize};
+
+/// One thing wrong with one field.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{field}: {problem}; {fix}")]
+pub struct FieldError {
+    /// Path of the field, in the words of the API: `tasks`, `request.mig.profile`.
+    pub field: String,
+    /// What is wrong, with what was given.
+    pub problem: String,
+    /// What to write instead.
+    pub fix: String,
+}
+
+impl FieldError {
+    /// A new one.
+    pub fn new(field: impl Into<String>, problem: impl Into<String>, fix: impl Into<String>) -> Self {
+        FieldError { field: field.into(), problem: problem.into(), fix: fix.into() }
+    }
+
+    /// The same with `prefix` before the field's path.
+    #[must_use]
+    pub fn under(mut self, prefix: &str) -> Self {
+        self.field = format!("{prefix}.{}", self.field);
+        self
+    }
+}
+
+/// Bounds on what may be written; each keeps one object small enough for a log entry.
+pub mod bounds {
+    /// Tasks of one gang: the largest published training gangs are below 32,768 ranks.
+    pub const TASKS_MAX: u32 = 32_768;
+    /// Cards of one task: the largest node has 16.
+    pub const CARDS_PER_TASK_MAX: u32 = 16;
+    /// Bytes of a name.
+    pub const NAME_BYTES_MAX: usize = 128;
+    /// Levels of the quota tree.
+    pub const TENANT_DEPTH_MAX: usize = 8;
+    /// Bytes of command and environment together: a few times what real launch lines need.
+    pub const COMMAND_BYTES_MAX: usize = 32 * 1024;
+    /// Seconds of grace: half a day.
+    pub const GRACE_S_MAX: u64 = 43_200;
+    /// Seconds of a time limit: a year.
+    pub const TIME_LIMIT_S_MAX: u64 = 366 * 86_400;
+    /// Retries.
+    pub const RETRIES_MAX: u32 = 1_000;
+    /// Milli-CPUs of one task.
+    pub const CPU_MILLI_MAX: u64 = 4_096_000;
+    /// MiB of one task.
+    pub const MEMORY_MIB_MAX: u64 = 64 * 1024 * 1024;
+    /// Cards of one node.
+    pub const GPUS_PER_NODE_MAX: usize = 72;
+    /// Highest priority; the lowest is its negative.
+    pub const PRIORITY_MAX: i32 = 1_000_000;
+    /// Weight of a tenant.
+    pub const WEIGHT_MAX: u32 = 1_000_000;
+    /// Jobs of one submission.
+    pub const JOBS_PER_SUBMIT_MAX: usize = 1_000;
+}
+
+/// Collects what is wrong, so that a caller sees all of it at once.
+#[derive(Default)]
+struct Faults(Vec<FieldError>);
+
+impl Faults {
+    fn when(&mut self, bad: bool, field: &str, problem: impl FnOnce() -> String, fix: &str) {
+        if bad {
+            self.0.push(FieldError::new(field, problem(), fix));
+        }
+    }
+
+    fn name(&mut self, field: &str, name: &str) {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        self.when(name.is_empty(), field, || "is empty".into(), "give a name");
+        self.when(
+            name.len() > bounds::NAME_BYTES_MAX,
+            field,
+            || format!("has {} bytes", name.len()),
+            "use at most 128 bytes",
+        );
+        self.when(
+            !name.chars().all(plain),
+            field,
+            || format!("{:?} has characters outside a-z A-Z 0-9 - _ .", short(name)),
+            "use letters, digits, '-', '_' and '.'",
+        );
+    }
+
+    fn path(&mut self, field: &str, path: &str) {
+        let parts: Vec<&str> = path.split('/').collect();
+        if parts.iter().any(|part| part.is_empty()) {
+            self.0.push(FieldError::new(
+                field,
+                format!("{:?} is not a tenant path", short(path)),
+                "write names joined by '/', such as research/nlp",
+            ));
+            return;
+        }
+        self.when(
+            parts.len() > bounds::TENANT_DEPTH_MAX,
+            field,
+            || format!("has {} levels", parts.len()),
+            "use at most 8 levels",
+        );
+        for part in parts {
+            self.name(field, part);
+        }
+    }
+
+    fn done<T>(self, value: T) -> Result<T, Vec<FieldError>> {
+        if self.0.is_empty() { Ok(value) } else { Err(self.0) }
+    }
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(60).collect()
+}
+
+impl JobSpec {
+    /// Checks all that can be checked without knowing the fleet.
+    ///
+    /// # Errors
+    /// Everything that is wrong, each with its field and the fix.
+    pub fn validate(self) -> Result<ValidJobSpec, Vec<FieldError>> {
+        let mut faults = Faults::default();
+        faults.path("tenant", &self.tenant);
+        faults.name("name", &self.name);
+        faults.when(self.tasks == 0, "tasks", || "is 0".into(), "ask for at least one task");
+        faults.when(
+            self.tasks > bounds::TASKS_MAX,
+            "tasks",
+            || format!("is {}", self.tasks),
+            "ask for at most 32,768 tasks",
+        );
+        self.check_command(&mut faults);
+        self.check_times(&mut faults);
+        self.check_devices(&mut faults);
+        self.check_topology(&mut faults);
+        if let Some(pool) = &self.pool {
+            faults.name("pool", pool);
+        }
+        faults.when(
+            self.priority.unsigned_abs() > bounds::PRIORITY_MAX as u32,
+            "priority",
+            || format!("is {}", self.priority),
+            "use -1,000,000 to 1,000,000",
+        );
+        faults.done(()).map(|()| ValidJobSpec(self))
+    }
+
+    fn check_command(&self, faults: &mut Faults) {
+        faults.when(
+            self.command.first().is_none_or(String::is_empty),
+            "command",
+            || "is empty".into(),
+            "give the program to run, after `--` on the command line",
+        );
+        let strings = self.command.iter().chain(self.env.keys()).chain(self.env.values()).chain(&self.workdir);
+        let (mut bytes, mut nul) = (0, false);
+        for text in strings {
+            bytes += text.len();
+            nul |= text.contains('\0');
+        }
+        faults.when(nul, "command", || "has a NUL byte in it or in env".into(), "remove the NUL byte");
+        faults.when(
+            bytes > bounds::COMMAND_BYTES_MAX,
+            "command",
+            || format!("has {bytes} bytes together with env"),
+            "keep command and env under 32 KiB; put long input in a file",
+        );
+        for key in self.env.keys() {
+            faults.when(
+                key.is_empty() || key.contains('='),
+                "env",
+                || format!("{:?} is not a variable name", short(key)),
+                "use NAME=value with a name that is not empty and has no '='",
+            );
+        }
+        if let Some(dir) = &self.workdir {
+            faults.when(
+                !dir.starts_with('/'),
+                "workdir",
+                || format!("{:?} is relative", short(dir)),
+                "give an absolute path",
+            );
+        }
+    }
+
+    fn check_times(&self, faults: &mut Faults) {
+        faults.when(self.time_limit_s == Some(0), "time_limit_s", || "is 0".into(), "leave it out for no limit");
+        faults.when(
+            self.time_limit_s.is_some_and(|s| s > bounds::TIME_LIMIT_S_MAX),
+            "time_limit_s",
+            || "is longer than a year".into(),
+            "use at most 366 days, or leave it out",
+        );
+        for (field, value) in [("grace_s", self.grace_s), ("disconnect_grace_s", self.disconnect_grace_s)] {
+            faults.when(value > bounds::GRACE_S_MAX, field, || format!("is {value}"), "use at most 43,200 seconds");
+        }
+        faults.when(
+            self.disconnect_grace_s == 0,
+            "disconnect_grace_s",
+            || "is 0".into(),
+            "use at least 1 second: a task must outlive one lost heartbeat",
+        );
+        faults.when(
+            self.max_retries > bounds::RETRIES_MAX,
+            "max_retries",
+            || format!("is {}", self.max_retries),
+            "use at most 1,000",
+        );
+    }
+
+    fn check_devices(&self, faults: &mut Faults) {
+        let request = &self.request;
+        faults.when(
+            request.cpu_milli > bounds::CPU_MILLI_MAX,
+            "request.cpu_milli",
+            || format!("is {}", request.cpu_milli),
+            "use at most 4,096,000 (4,096 cores)",
+        );
+        faults.when(
+            request.memory_mib > bounds::MEMORY_MIB_MAX,
+            "request.memory_mib",
+            || format!("is {}", request.memory_mib),
+            "use at most 67,108,864 (64 TiB)",
+        );
+        match &request.devices {
+            DeviceRequest::None => {
+                faults.when(request.cpu_milli == 0, "request", || "asks for nothing".into(), "ask for GPUs or for CPU")
+            }
+            DeviceRequest::Whole { count, .. } => {
+                faults.when(*count == 0, "request.whole.count", || "is 0".into(), "ask for at least one GPU");
+                faults.when(
+                    *count > bounds::CARDS_PER_TASK_MAX,
+                    "request.whole.count",
+                    || format!("is {count} for each task"),
+                    "ask for at most 16 GPUs per task and more tasks",
+                );
+            }
+            DeviceRequest::Mig { profile, .. } => self.check_mig(profile, faults),
+            DeviceRequest::Mps { percent, memory_mib, .. } => {
+                faults.when(
+                    !(1..=100).contains(percent),
+                    "request.mps.percent",
+                    || format!("is {percent}"),
+                    "use 1 to 100",
+                );
+                self.check_share("request.mps.memory_mib", *memory_mib, faults);
+            }
+            DeviceRequest::TimeSlice { memory_mib, .. } => {
+                self.check_share("request.time_slice.memory_mib", *memory_mib, faults);
+                faults.when(
+                    self.class == WorkloadClass::Training,
+                    "request.time_slice",
+                    || "training on a time-slice".into(),
+                    "ask for whole GPUs, or give class batch or interactive",
+                );
+            }
+        }
+    }
+
+    fn check_mig(&self, profile: &str, faults: &mut Faults) {
+        let devices = &self.request.devices;
+        faults.when(
+            devices.possible_models().next().is_none(),
+            "request.mig.profile",
+            || format!("no {} has a MIG profile {:?}", models_in_words(devices), short(profile)),
+            "use a profile of the model, such as 1g.10gb, 2g.20gb or 3g.40gb on an h100",
+        );
+        faults.when(
+            self.tasks > 1,
+            "tasks",
+            || format!("{} tasks on MIG slices, which have no peer access", self.tasks),
+            "submit separate jobs of one task, or ask for whole GPUs",
+        );
+    }
+
+    fn check_share(&self, field: &str, memory_mib: u64, faults: &mut Faults) {
+        faults.when(memory_mib == 0, field, || "is 0".into(), "say how much memory the share needs");
+        let possible = self.request.devices.possible_models().next().is_some();
+        faults.when(
+            memory_mib > 0 && !possible,
+            field,
+            || format!("{memory_mib} MiB fit on no {}", models_in_words(&self.request.devices)),
+            "ask for less, for another model, or for whole GPUs",
+        );
+    }
+
+    fn check_topology(&self, faults: &mut Faults) {
+        let topology = self.topology;
+        if let (Some(required), Some(preferred)) = (topology.required, topology.preferred) {
+            faults.when(
+                preferred > required,
+                "topology.preferred",
+                || format!("{preferred} is wider than the required {required}"),
+                "prefer a level inside the required one",
+            );
+        }
+        let cards = u64::from(self.request.devices.cards()) * u64::from(self.tasks);
+        let level = topology.required;
+        faults.when(
+            matches!(level, Some(TopologyLevel::Island | TopologyLevel::Node))
+                && cards > bounds::GPUS_PER_NODE_MAX as u64,
+            "topology.required",
+            || format!("{cards} GPUs on one {}", level.map(|l| l.to_string()).unwrap_or_default()),
+            "require leaf or block",
+        );
+    }
+}
+
+fn models_in_words(devices: &DeviceRequest) -> String {
+    let names: Vec<String> = devices.models().iter().map(ToString::to_string).collect();
+    if names.is_empty() { "known model".to_owned() } else { names.join(" or ") }
+}
+
+impl TenantSpec {
+    /// Checks one tenant by itself.
+    ///
+    /// # Errors
+    /// Everything that is wrong, each with its field and the fix.
+    pub fn validate(&self) -> Result<(), Vec<FieldError>> {
+        let mut faults = Faults::default();
+        faults.path("path", &self.path);
+        faults.when(
+            self.weight == 0 || self.weight > bounds::WEIGHT_MAX,
+            "weight",
+            || format!("is {}", self.weight),
+            "use 1 to 1,000,000",
+        );
+        if let Some((resource, max)) = self.max.first_passed_by(&self.guarantee) {
+            let problem = format!("guarantees {} of {resource} but its max is {max}", self.guarantee.get(resource));
+            faults.0.push(FieldError::new("guarantee", problem, "lower the guarantee or raise the max"));
+        }
+        faults.done(())
+    }
+}
+
+impl NodeSpec {
+    /// Checks what an agent says of its host.
+    ///
+    /// # Errors
+    /// Everything that is wrong, each with its field and the fix.
+    pub fn validate(&self) -> Result<(), Vec<FieldError>> {
+        let mut faults = Faults::default();
+        for (field, name) in [("name", &self.name), ("cell", &self.cell), ("pool", &self.pool)] {
+            faults.name(field, name);
+        }
+        let place = [
+            ("place.region", &self.place.region),
+            ("place.zone", &self.place.zone),
+            ("place.block", &self.place.block),
+            ("place.leaf", &self.place.leaf),
+        ];
+        for (field, name) in place {
+            faults.name(field, name);
+        }
+        faults.when(
+            self.address.is_empty(),
+            "address",
+            || "is empty".into(),
+            "give the host or IP that ranks can reach",
+        );
+        faults.when(self.boot_id.is_empty(), "boot_id", || "is empty".into(), "give the kernel's boot id");
+        faults.when(
+            self.gpus.len() > bounds::GPUS_PER_NODE_MAX,
+            "gpus",
+            || format!("has {} cards", self.gpus.len()),
+            "a node has at most 72",
+        );
+        let mut seen = std::collections::BTreeSet::new();
+        for (index, gpu) in self.gpus.iter().enumerate() {
+            let field = format!("gpus[{index}].uuid");
+            faults.when(gpu.uuid.is_empty(), &field, || "is empty".into(), "give NVML's UUID");
+            faults.when(
+                !seen.insert(&gpu.uuid),
+                &field,
+                || format!("{:?} is there twice", short(&gpu.uuid)),
+                "give each card once",
+            );
+            let field = format!("gpus[{index}].memory_mib");
+            faults.when(gpu.memory_mib == 0, &field, || "is 0".into(), "give the card's memory");
+        }
+        faults.when(self.cpu_milli == 0, "cpu_milli", || "is 0".into(), "give the host's milli-CPUs");
+        faults.when(self.memory_mib == 0, "memory_mib", || "is 0".into(), "give the host's memory");
+        faults.done(())
+    }
+}

@@ -1,0 +1,14 @@
+//! Compiles the .proto files without a system protoc, and keeps their descriptors for the reflection service.
+
+use std::path::PathBuf;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let files = ["types", "jobs", "tenants", "fleet", "shards", "agents", "admin"];
+    let paths: Vec<String> = files.iter().map(|name| format!("muster/v1/{name}.proto")).collect();
+    println!("cargo::rerun-if-changed=muster");
+    let descriptors = protox::compile(&paths, ["."])?;
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    std::fs::write(out.join("descriptors.bin"), prost::Message::encode_to_vec(&descriptors))?;
+    tonic_prost_build::configure().btree_map(".").compile_fds(descriptors)?;
+    Ok(())
+}

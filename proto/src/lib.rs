@@ -1,0 +1,13 @@
+//! The wire: `muster.v1` messages and services, and their conversions to the vocabulary of the model. Nothing else.
+//!
+//! What must stay true: no decision is made here; what cannot be converted is refused with the field's path and the fix; a value
+//! that goes out and comes back is the same (a property test).
+
+/// Generated messages, clients and servers of package `muster.v1`.
+#[allow(missing_docs, unreachable_pub, clippy::all)]
+pub mod v1 {
+    tonic::include_proto!("muster.v1");
+}
+
+/// The compiled descriptors, for the reflection service.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

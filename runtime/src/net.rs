@@ -1,0 +1,64 @@
+//! The network: channels that clients speak over, and endpoints that services are reached at.
+//!
+//! A tonic client takes a [`Channel`], and services are handed over as tonic `Routes`. In production a channel is HTTP/2 over TCP; in
+//! simulation it calls the routes of the other host in the same process, through links that delay, drop and cut. An endpoint
+//! is `host:port`.
+
+use futures::future::BoxFuture;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// What a client speaks over. Cheap to clone; connects when first used and again after a failure.
+pub type Channel = tower::util::BoxCloneSyncService<
+    http::Request<tonic::body::Body>,
+    http::Response<tonic::body::Body>,
+    Box<dyn std::error::Error + Send + Sync>,
+>;
+
+/// Why an endpoint cannot be served or reached.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum NetError {
+    /// Not `host:port`.
+    #[error("{endpoint:?} is not host:port")]
+    BadEndpoint {
+        /// What was given.
+        endpoint: String,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {endpoint}: {why}")]
+    Listen {
+        /// Where.
+        endpoint: String,
+        /// Why.
+        why: String,
+    },
+}
+
+/// A host's network.
+pub trait Net: Send + Sync + 'static {
+    /// A channel to `endpoint`. Fails only on an endpoint that cannot be one; a host that is away fails the calls.
+    ///
+    /// # Errors
+    /// [`NetError::BadEndpoint`].
+    fn dial(&self, endpoint: &str) -> Result<Channel, NetError>;
+
+    /// Serves `routes` at `endpoint` until `stop`; the outer future is ready once the endpoint listens, the inner one when
+    /// serving has ended. The address listened on is given back (port 0 chooses one).
+    fn serve(
+        &self,
+        endpoint: &str,
+        routes: tonic::service::Routes,
+        stop: CancellationToken,
+    ) -> BoxFuture<'static, Result<Serving, NetError>>;
+}
+
+/// An endpoint that is being served.
+pub struct Serving {
+    /// Where, with the real port.
+    pub endpoint: String,
+    /// Ready when serving has ended.
+    pub ended: BoxFuture<'static, ()>,
+}
+
+/// Shared by all parts of a host.
+pub type SharedNet = Arc<dyn Net>;

@@ -1,0 +1,1 @@
+//! The real seams: the operating system, TCP, RocksDB.
