@@ -244,6 +244,9 @@ pub struct Job {
     pub finished_ms: Option<u64>,
     /// Nodes of its present or last attempt, by rank, for people and for logs.
     pub nodes: Vec<crate::ids::NodeId>,
+    /// The allocation of its present or last attempt: set at each binding and kept when the job is over, so that the logs of a
+    /// finished job are still found.
+    pub last_allocation: Option<AllocationId>,
     /// Why it went back to the queue, if it did.
     pub requeue_reason: Option<String>,
 }
