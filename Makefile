@@ -1,0 +1,42 @@
+# What a person runs, and CI runs the same: make demo, make test, make check, make bench.
+#
+# Build output goes to one folder outside the tree, so that a fresh clone finds RocksDB compiled already (it alone takes
+# fifteen CPU-minutes). The demo and the tests share one Cargo profile for the same reason.
+
+SHELL := /bin/bash
+export CARGO_TARGET_DIR ?= $(HOME)/.cache/muster/target
+
+.PHONY: help demo test check bench setup build
+
+help:
+	@echo 'make demo    three voters, two shards, 64 simulated nodes, real processes, real kills; ends by itself'
+	@echo 'make test    every test, with one closing line'
+	@echo 'make check   format, lints, layers, tidiness'
+	@echo 'make bench   measurements of this machine'
+	@echo 'make build   the muster command, at $(CARGO_TARGET_DIR)/debug/muster'
+
+# C++ compiler and libclang for RocksDB, where they are missing.
+setup:
+	@.ci/setup
+
+build: setup
+	cargo build --locked -p muster
+
+demo: build
+	@"$(CARGO_TARGET_DIR)/debug/muster" demo
+
+# The command is built first: tests that start real processes run it.
+test: setup
+	cargo build --locked -p muster
+	@cargo run --quiet --locked -p muster-xtask -- test --locked
+
+check: setup
+	cargo fmt --all -- --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo run --quiet --locked -p muster-xtask -- check
+
+# Our own crates optimised, in the same folder: dependencies are optimised already and are not built again.
+bench: export CARGO_PROFILE_DEV_OPT_LEVEL = 3
+bench: setup
+	cargo build --locked -p muster
+	"$(CARGO_TARGET_DIR)/debug/muster" bench
