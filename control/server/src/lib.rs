@@ -1,1 +1,6 @@
-//! placeholder
+//! A control node: consensus, storage, and every service a client, shard or agent calls.
+//!
+//! What must stay true: all decisions are made in `control/core`; the state is changed by the log alone; an acknowledged command is
+//! durable on a quorum.
+
+pub mod consensus;

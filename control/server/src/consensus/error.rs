@@ -1,0 +1,237 @@
+//! What can go wrong, one enum per boundary.
+
+use muster_model::Revision;
+use muster_runtime::{DiskError, NetError};
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The settings contradict each other.
+    #[error("consensus settings: {why}")]
+    Config {
+        /// Which and why.
+        why: String,
+    },
+    /// The folder belongs to another node.
+    #[error("the data folder belongs to control node {stored}, not {configured}; start it under its own id or give an empty folder")]
+    OtherNode {
+        /// Whose folder it is.
+        stored: u64,
+        /// Who was started on it.
+        configured: u64,
+    },
+    /// What is stored is damaged before its end, so this node may have forgotten what it promised: it must not vote any more.
+    #[error(
+        "node {id} cannot trust its storage: {source}. Remove node {id} from the cluster, wipe its data folder, and add it again \
+         under an id that was never used"
+    )]
+    Corrupt {
+        /// This node.
+        id: u64,
+        /// What is damaged.
+        source: DiskError,
+    },
+    /// The disk fails.
+    #[error(transparent)]
+    Disk(DiskError),
+    /// Consensus did not start.
+    #[error("consensus did not start: {why}")]
+    Raft {
+        /// Why.
+        why: String,
+    },
+}
+
+impl OpenError {
+    pub(crate) fn disk(id: u64, error: DiskError) -> Self {
+        match error {
+            source @ DiskError::Corrupt { .. } => OpenError::Corrupt { id, source },
+            other @ DiskError::Io { .. } => OpenError::Disk(other),
+        }
+    }
+}
+
+/// Why a proposal has no answer. `Unknown` may have taken effect: retry with the same request id.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
+pub enum ProposeError {
+    /// Nobody leads now, or the leader cannot be reached. Nothing has happened.
+    #[error("no leader can be reached now")]
+    NoLeader,
+    /// Too much is waiting. Nothing has happened.
+    #[error("the proposal queue is full ({limit})")]
+    Busy {
+        /// Its bound.
+        limit: usize,
+    },
+    /// One call asks for more than an entry holds. Nothing has happened.
+    #[error("{what} of one proposal: at most {limit}, got {got}; send it in parts")]
+    TooLarge {
+        /// `commands` or `bytes`.
+        what: String,
+        /// The bound.
+        limit: usize,
+        /// What came.
+        got: usize,
+    },
+    /// Sent, but the answer was lost.
+    #[error("the outcome is not known: {why}")]
+    Unknown {
+        /// What happened.
+        why: String,
+    },
+    /// This node has stopped.
+    #[error("this control node has stopped: {why}")]
+    Stopped {
+        /// Why.
+        why: String,
+    },
+}
+
+/// Why a change of the membership did not happen.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
+pub enum AdminError {
+    /// Ask the leader.
+    #[error("this node does not lead; {}", .leader.as_ref().map_or("nobody does now".to_owned(), |(id, at)| format!("node {id} at {at} does")))]
+    NotLeader {
+        /// Who does, and where, if anybody.
+        leader: Option<(u64, String)>,
+    },
+    /// This node is or was part of a cluster.
+    #[error("refusing to bootstrap: this node already belongs to a cluster ({why}); bootstrap only a node with an empty data folder")]
+    AlreadyMember {
+        /// How it shows.
+        why: String,
+    },
+    /// The id was a member before, on another disk or address.
+    #[error("node id {id} was used before; a removed or wiped node comes back under an id that was never used")]
+    IdUsed {
+        /// Which.
+        id: u64,
+    },
+    /// There is no such member in that role.
+    #[error("node {id} is not a {role}")]
+    NotA {
+        /// Which.
+        id: u64,
+        /// `member`, `learner`, `voter`.
+        role: String,
+    },
+    /// It would leave nobody to vote.
+    #[error("node {id} is the last voter")]
+    LastVoter {
+        /// Which.
+        id: u64,
+    },
+    /// The other node cannot be reached, or is not the one that was meant.
+    #[error("node {id} at {address}: {why}")]
+    Peer {
+        /// Which.
+        id: u64,
+        /// Where.
+        address: String,
+        /// Why.
+        why: String,
+    },
+    /// Another change is under way, or it took too long; look at the status before trying again.
+    #[error("the membership did not change (yet): {why}")]
+    Failed {
+        /// Why.
+        why: String,
+    },
+    /// This node has stopped.
+    #[error("this control node has stopped: {why}")]
+    Stopped {
+        /// Why.
+        why: String,
+    },
+}
+
+/// The changes since then are not kept any more: read the whole state, then follow from its revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("changes after revision {after} are not kept; the oldest that can be followed from is {oldest}")]
+pub struct TooOld {
+    /// What was asked for.
+    pub after: Revision,
+    /// The lowest `after` that works.
+    pub oldest: Revision,
+}
+
+/// Why a follower gets no further change.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lagged {
+    /// It was too slow, or a snapshot took the place of the changes: read the whole state, then follow from its revision.
+    #[error("changes after revision {after} are not kept any more")]
+    Behind {
+        /// The last it has had.
+        after: Revision,
+    },
+    /// This node has stopped.
+    #[error("this control node has stopped: {why}")]
+    Stopped {
+        /// Why.
+        why: String,
+    },
+}
+
+/// Why a message from or to another control node was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
+pub enum PeerRefusal {
+    /// It cannot be read.
+    #[error("message cannot be read: {why}")]
+    Malformed {
+        /// Why.
+        why: String,
+    },
+    /// It belongs to another cluster.
+    #[error("message of cluster {got:016x} at a node of cluster {expected:016x}")]
+    OtherCluster {
+        /// Ours.
+        expected: u64,
+        /// Theirs.
+        got: u64,
+    },
+    /// It was meant for another node, or for an earlier disk of this one.
+    #[error(
+        "message for node {to} on disk {got:016x}, but this is node {id} on disk {expected:016x}: a wiped or replaced node must be \
+         removed and added again under a new id"
+    )]
+    NotMe {
+        /// Whom it was for.
+        to: u64,
+        /// Who this is.
+        id: u64,
+        /// This node's disk.
+        expected: u64,
+        /// The disk it was for.
+        got: u64,
+    },
+    /// The sender's id belongs to another disk: it was wiped or replaced.
+    #[error("sender calls itself node {id} but runs on disk {got:016x}; the member of that id has disk {expected:016x}")]
+    Impostor {
+        /// What it calls itself.
+        id: u64,
+        /// The member's disk.
+        expected: u64,
+        /// Its disk.
+        got: u64,
+    },
+    /// The sender was removed from the cluster.
+    #[error("node {id} was removed from the cluster")]
+    Removed {
+        /// Which.
+        id: u64,
+    },
+    /// This node has stopped.
+    #[error("stopped: {why}")]
+    Stopped {
+        /// Why.
+        why: String,
+    },
+}
+
+/// A network that cannot be used.
+impl From<NetError> for AdminError {
+    fn from(error: NetError) -> Self {
+        AdminError::Failed { why: error.to_string() }
+    }
+}
