@@ -25,9 +25,35 @@ const PURE: &[&str] =
 
 /// What pure crates must not reach, however far down: runtimes, networks, stores, clocks' and chance's usual crates.
 const IMPURE: &[&str] = &[
-    "tokio", "tokio-util", "tokio-stream", "async-std", "smol", "futures", "tonic", "prost", "hyper", "axum", "tower", "mio",
-    "socket2", "openraft", "rocksdb", "rand", "rand_core", "rand_chacha", "fastrand", "getrandom", "uuid", "chrono", "nix",
-    "libc", "parking_lot", "dashmap", "tracing", "metrics", "anyhow",
+    "tokio",
+    "tokio-util",
+    "tokio-stream",
+    "async-std",
+    "smol",
+    "futures",
+    "tonic",
+    "prost",
+    "hyper",
+    "axum",
+    "tower",
+    "mio",
+    "socket2",
+    "openraft",
+    "rocksdb",
+    "rand",
+    "rand_core",
+    "rand_chacha",
+    "fastrand",
+    "getrandom",
+    "uuid",
+    "chrono",
+    "nix",
+    "libc",
+    "parking_lot",
+    "dashmap",
+    "tracing",
+    "metrics",
+    "anyhow",
 ];
 
 /// Crates beside the layers that may not depend on ours: they look at the workspace from outside.
@@ -126,9 +152,11 @@ impl<'a> Graph<'a> {
                 }
                 let mut longer = path.clone();
                 longer.push(&dep.pkg);
-                if IMPURE.contains(&self.name(&dep.pkg)) {
+                let name = self.name(&dep.pkg);
+                if IMPURE.contains(&name) {
                     found.push(longer.iter().map(|id| self.name(id)).collect());
-                } else {
+                } else if !PURE.contains(&name) {
+                    // What a pure crate of ours reaches is reported at that crate.
                     queue.push_back(longer);
                 }
             }

@@ -24,8 +24,19 @@ const UNFINISHED: &[&str] = &[
 
 /// What pure code takes as an argument instead.
 const IMPURE: &[&str] = &[
-    "SystemTime", "Instant::now", "std::fs", "std::env", "std::thread", "std::net", "std::process", "HashMap", "HashSet",
-    "rand::", "thread_local!", "println!", "eprintln!",
+    "SystemTime",
+    "Instant::now",
+    "std::fs",
+    "std::env",
+    "std::thread",
+    "std::net",
+    "std::process",
+    "HashMap",
+    "HashSet",
+    "rand::",
+    "thread_local!",
+    "println!",
+    "eprintln!",
 ];
 
 /// What servers and agents reach through the host's seams instead.
@@ -93,14 +104,19 @@ pub fn check_file(path: &str, text: &str, long: &BTreeMap<String, usize>) -> Vec
         match long.get(path).copied() {
             None if lines > LINES_MAX => find(format!("has {lines} lines, more than {LINES_MAX}: split it")),
             Some(most) if lines > most => find(format!("has grown to {lines} lines from {most}: split it")),
-            Some(_) if lines <= LINES_MAX => find("is short enough now: take its row out of xtask/ratchet.txt".to_owned()),
+            Some(_) if lines <= LINES_MAX => {
+                find("is short enough now: take its row out of xtask/ratchet.txt".to_owned())
+            }
             Some(most) if lines < most => find(format!("has {lines} lines: lower its row in xtask/ratchet.txt")),
             _ => {}
         }
     }
     for (number, line) in text.lines().enumerate() {
         for word in UNFINISHED.iter().filter(|word| line.contains(**word)) {
-            find(format!("line {}: {word} is unfinished or silenced work: finish it or say it in an issue", number + 1));
+            find(format!(
+                "line {}: {word} is unfinished or silenced work: finish it or say it in an issue",
+                number + 1
+            ));
         }
     }
     for (number, line) in code_lines(path, text) {
@@ -111,7 +127,9 @@ pub fn check_file(path: &str, text: &str, long: &BTreeMap<String, usize>) -> Vec
         }
         if under(path, GLUE) && !GLUE_EXCEPT.iter().any(|except| path.starts_with(except)) {
             for word in PAST_THE_SEAMS.iter().filter(|word| line.contains(**word)) {
-                find(format!("line {number}: {word} goes past the seams: use runtime::Host, or it cannot be simulated"));
+                find(format!(
+                    "line {number}: {word} goes past the seams: use runtime::Host, or it cannot be simulated"
+                ));
             }
         }
     }
