@@ -1,1 +1,14 @@
-//! placeholder
+//! Benchmarks: each a command that prints a table with the anchor beside every figure.
+//!
+//! What must stay true: a figure is measured in the same run as what it is compared with, on the same machine and over the
+//! same loopback; medians and spread are printed, and nothing here passes or fails by time.
+
+pub mod cluster;
+pub mod decisions;
+pub mod etcd;
+pub mod failover;
+pub mod lifecycle;
+pub mod load;
+pub mod stall;
+pub mod submissions;
+pub mod table;

@@ -1,0 +1,239 @@
+//! A Muster cluster of real processes in a temporary folder, started by `muster dev`; it dies with its value.
+
+use anyhow::{Context, Result};
+use muster_proto::v1;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tonic::transport::{Channel, Endpoint};
+
+/// A port that was free a moment ago.
+pub fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// How large a cluster to start.
+#[derive(Clone, Debug)]
+pub struct Size {
+    /// Control nodes: 1 or 3.
+    pub voters: u32,
+    /// Scheduler shards.
+    pub shards: u32,
+    /// Simulated nodes.
+    pub nodes: u32,
+    /// Cards of each.
+    pub gpus_per_node: u32,
+    /// Processes that the simulated nodes share.
+    pub agents: u32,
+    /// Tasks pass in virtual executors instead of real processes.
+    pub virtual_tasks: bool,
+}
+
+/// One child of `muster dev`, as its `dev.json` tells.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Role {
+    /// `control-1`, `shard-2`, `agent-1`.
+    pub name: String,
+    /// `control`, `shard` or `agent`.
+    pub role: String,
+    /// The process.
+    pub pid: i32,
+    /// Where it serves, for control nodes.
+    #[serde(default)]
+    pub endpoint: Option<String>,
+    /// Where it shows its metrics.
+    #[serde(default)]
+    pub http: Option<String>,
+    /// Names of the simulated nodes that it hosts, for agents.
+    #[serde(default)]
+    pub nodes: Vec<String>,
+}
+
+/// What `dev.json` says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Dev {
+    /// Control endpoints.
+    pub endpoints: Vec<String>,
+    /// Live children.
+    pub roles: Vec<Role>,
+}
+
+/// A running cluster.
+pub struct Cluster {
+    muster: PathBuf,
+    size: Size,
+    supervisor: Child,
+    folder: PathBuf,
+    _data: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// Starts the cluster with the binary `muster` and waits until a submission could be accepted.
+    pub async fn start(muster: &Path, under: &Path, size: &Size) -> Result<Self> {
+        let data = tempfile::tempdir_in(under)?;
+        let folder = data.path().join("dev");
+        let supervisor = spawn_supervisor(muster, &folder, size)?;
+        let cluster = Cluster { muster: muster.to_owned(), size: size.clone(), supervisor, folder, _data: data };
+        cluster.wait_ready().await?;
+        Ok(cluster)
+    }
+
+    /// kill -9 of the supervisor and of every role at once: the power goes out (tasks' shims are left).
+    pub fn kill_everything(&mut self) {
+        let roles = self.dev().map(|dev| dev.roles).unwrap_or_default();
+        let _ = self.supervisor.kill();
+        for role in roles {
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(role.pid), nix::sys::signal::Signal::SIGKILL);
+        }
+        let _ = self.supervisor.wait();
+    }
+
+    /// Starts the supervisor again on the same folder.
+    pub fn start_again(&mut self) -> Result<()> {
+        self.supervisor = spawn_supervisor(&self.muster, &self.folder, &self.size)?;
+        Ok(())
+    }
+
+    /// Waits until every cell has a shard and every node is ready.
+    pub async fn wait_ready(&self) -> Result<()> {
+        let until = Instant::now() + Duration::from_secs(60);
+        while Instant::now() < until {
+            if let Ok(dev) = self.dev()
+                && dev.endpoints.len() == self.size.voters as usize
+                && let Ok(channel) = self.channel_to_any()
+                && self.nodes_ready(channel).await.unwrap_or(0) >= self.size.nodes
+            {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        anyhow::bail!("the cluster was not ready in 60 s; last lines:\n{}", self.log_tail())
+    }
+
+    /// The last lines that the supervisor and its children printed.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        let log = std::fs::read_to_string(self.folder.with_file_name("dev.log")).unwrap_or_default();
+        let tail: Vec<&str> = log.lines().rev().take(30).collect();
+        tail.into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+
+    async fn nodes_ready(&self, channel: Channel) -> Result<u32> {
+        let mut fleet = v1::fleet_client::FleetClient::new(channel);
+        let cells = fleet.list_cells(v1::ListCellsRequest::default()).await?.into_inner().cells;
+        let held = cells.iter().all(|cell| cell.cell.as_ref().is_some_and(|c| c.holder.is_some()));
+        Ok(if held { cells.iter().map(|cell| cell.nodes_ready).sum() } else { 0 })
+    }
+
+    /// What the supervisor says now.
+    pub fn dev(&self) -> Result<Dev> {
+        Ok(serde_json::from_slice(&std::fs::read(self.folder.join("dev.json"))?)?)
+    }
+
+    /// Where its data lies.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A channel that balances over all control nodes.
+    pub fn channel_to_any(&self) -> Result<Channel> {
+        let dev = self.dev()?;
+        let first = dev.endpoints.first().context("no control endpoints yet")?;
+        channel(first)
+    }
+
+    /// The control node that leads, by asking each: its place in `endpoints` and its process.
+    pub async fn leader(&self) -> Result<Option<(usize, i32)>> {
+        let dev = self.dev()?;
+        for (at, endpoint) in dev.endpoints.iter().enumerate() {
+            let mut admin = v1::admin_client::AdminClient::new(channel(endpoint)?);
+            let asked = admin.raft_status(v1::RaftStatusRequest {});
+            let Ok(Ok(status)) = tokio::time::timeout(Duration::from_millis(500), asked).await else { continue };
+            let status = status.into_inner();
+            if status.leader == Some(status.id)
+                && let Some(role) = dev.roles.iter().find(|role| role.endpoint.as_deref() == Some(endpoint))
+            {
+                return Ok(Some((at, role.pid)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // SIGTERM lets the supervisor take its children and their tasks down; it is killed when it does not.
+        let pid = nix::unistd::Pid::from_raw(self.supervisor.id() as i32);
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+        let until = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < until {
+            if matches!(self.supervisor.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = self.supervisor.kill();
+        let _ = self.supervisor.wait();
+    }
+}
+
+fn spawn_supervisor(muster: &Path, folder: &Path, size: &Size) -> Result<Child> {
+    let log = std::fs::File::options().create(true).append(true).open(folder.with_file_name("dev.log"))?;
+    let mut command = Command::new(muster);
+    command.arg("dev").arg("--data").arg(folder);
+    for (flag, value) in [
+        ("--voters", size.voters),
+        ("--shards", size.shards),
+        ("--nodes", size.nodes),
+        ("--gpus-per-node", size.gpus_per_node),
+        ("--agents", size.agents),
+    ] {
+        command.args([flag, &value.to_string()]);
+    }
+    if size.virtual_tasks {
+        command.arg("--virtual-tasks");
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .with_context(|| format!("cannot start {}", muster.display()))
+}
+
+/// A lazy channel to `host:port`.
+pub fn channel(endpoint: &str) -> Result<Channel> {
+    Ok(Endpoint::from_shared(format!("http://{endpoint}"))?
+        .connect_timeout(Duration::from_millis(500))
+        .tcp_nodelay(true)
+        .connect_lazy())
+}
+
+/// A small job that a simulated node ends at once: one card, `true`.
+#[must_use]
+pub fn small_job(tenant: &str, name: String, command: &[&str]) -> v1::JobSpec {
+    v1::JobSpec {
+        tenant: tenant.to_owned(),
+        name,
+        tasks: 1,
+        request: Some(v1::TaskRequest {
+            devices: Some(v1::DeviceRequest {
+                kind: Some(v1::device_request::Kind::Whole(v1::WholeGpus { count: 1 })),
+                models: Vec::new(),
+            }),
+            cpu_milli: 1_000,
+            memory_mib: 1_024,
+        }),
+        command: command.iter().map(|&word| word.to_owned()).collect(),
+        ..Default::default()
+    }
+}
+
+/// Makes the tenants that the benchmarks submit under.
+pub async fn apply_tenants(channel: Channel, paths: &[&str]) -> Result<()> {
+    let tenants = paths.iter().map(|&path| v1::TenantSpec { path: path.to_owned(), ..Default::default() }).collect();
+    v1::tenants_client::TenantsClient::new(channel).apply(v1::ApplyTenantsRequest { tenants }).await?;
+    Ok(())
+}

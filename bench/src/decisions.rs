@@ -1,0 +1,1 @@
+//! S1: decisions of one shard core.

@@ -1,0 +1,103 @@
+//! R2: kill -9 of the leader until the next acknowledged write, beside etcd tuned to 50/500 ms in the same run.
+
+use crate::cluster::{self, Cluster, Size};
+use crate::etcd::{self, Etcd};
+use crate::table::{self, Row};
+use anyhow::{Context, Result};
+use muster_proto::v1;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long one attempt of a write may take before the next is sent elsewhere. Both systems are asked alike.
+const ATTEMPT: Duration = Duration::from_millis(100);
+/// A failover that takes longer than this is counted as this long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Kills the leader `rounds` times in each system and prints the table.
+pub async fn run(muster: &Path, under: &Path, rounds: u32, json: bool) -> Result<()> {
+    let mut rows = Vec::new();
+    let ours = muster_rounds(muster, under, rounds).await?;
+    let theirs = if etcd::is_installed() { Some(etcd_rounds(under, rounds).await?) } else { None };
+    let anchor = theirs.as_ref().map_or("etcd is not installed here".to_owned(), |t| format!("etcd 50/500 ms, same run: {}", words(t)));
+    rows.push(Row::new(
+        format!("R2 kill -9 of the leader to the next acknowledged write, {rounds} rounds"),
+        words(&ours),
+        anchor,
+        "median <= etcd tuned; p99 <= 1 s",
+    ));
+    table::print("Failover", &rows, json)
+}
+
+fn words(times_us: &[u64]) -> String {
+    let at = |share| table::time(table::percentile(times_us, share));
+    format!("median {}, p90 {}, p99 {}", at(0.5), at(0.9), at(0.99))
+}
+
+async fn muster_rounds(muster: &Path, under: &Path, rounds: u32) -> Result<Vec<u64>> {
+    let size = Size { voters: 3, shards: 1, nodes: 2, gpus_per_node: 8, agents: 1, virtual_tasks: true };
+    let fleet = Cluster::start(muster, under, &size).await?;
+    cluster::apply_tenants(fleet.channel_to_any()?, &["bench"]).await?;
+    let mut times = Vec::new();
+    for round in 0..rounds {
+        let (_, pid) = wait_for_leader(&fleet).await?;
+        // The supervisor brings a killed node back; the next kill waits until all three are voters that keep up.
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL)?;
+        let killed = Instant::now();
+        let endpoints = fleet.dev()?.endpoints;
+        let mut number = 0;
+        while killed.elapsed() < PATIENCE {
+            let endpoint = &endpoints[number % endpoints.len()];
+            number += 1;
+            let mut jobs = v1::jobs_client::JobsClient::new(cluster::channel(endpoint)?);
+            let request = v1::SubmitRequest {
+                request_id: format!("r2-{round}-{number}"),
+                issued_ms: None,
+                jobs: vec![cluster::small_job("bench", "r2".to_owned(), &["true"])],
+            };
+            match tokio::time::timeout(ATTEMPT, jobs.submit(request)).await {
+                Ok(Ok(_)) => break,
+                Ok(Err(_)) => tokio::time::sleep(Duration::from_millis(5)).await,
+                Err(_) => {}
+            }
+        }
+        times.push(killed.elapsed().as_micros() as u64);
+    }
+    times.sort_unstable();
+    Ok(times)
+}
+
+async fn wait_for_leader(fleet: &Cluster) -> Result<(usize, i32)> {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        if let Some(found) = fleet.leader().await? {
+            return Ok(found);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    anyhow::bail!("no leader in {} s", PATIENCE.as_secs())
+}
+
+async fn etcd_rounds(under: &Path, rounds: u32) -> Result<Vec<u64>> {
+    let mut times = Vec::new();
+    for round in 0..rounds {
+        let mut etcd = Etcd::start(under, true).await?;
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        let leader = etcd.leader().await.context("etcd has no leader")?;
+        etcd.kill(leader);
+        let killed = Instant::now();
+        let others: Vec<usize> = (0..3).filter(|&member| member != leader).collect();
+        let mut number = 0;
+        while killed.elapsed() < PATIENCE {
+            let member = others[number % others.len()];
+            number += 1;
+            if etcd.put(member, format!("r2/{round}/{number}").as_bytes(), b"x", ATTEMPT).await {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        times.push(killed.elapsed().as_micros() as u64);
+    }
+    times.sort_unstable();
+    Ok(times)
+}

@@ -1,0 +1,104 @@
+//! S5: acknowledged durable submissions, three replicas with fsync, beside etcd's puts in the same run.
+
+use crate::cluster::{self, Cluster, Size};
+use crate::etcd::{self, Etcd};
+use crate::load::{self, Load};
+use crate::table::{self, Row};
+use anyhow::Result;
+use muster_proto::v1;
+use std::path::Path;
+use tonic::transport::Channel;
+
+/// How to run it.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Client counts of the single submissions.
+    pub clients: Vec<u64>,
+    /// Seconds of each load.
+    pub seconds: f64,
+    /// Jobs in a batch.
+    pub batch: u32,
+}
+
+/// Channels that the clients share: HTTP/2 multiplexes, and a few connections keep one from being the limit.
+const CHANNELS: usize = 8;
+
+/// Runs all loads and prints the table.
+pub async fn run(muster: &Path, under: &Path, options: &Options, json: bool) -> Result<()> {
+    let mut rows = Vec::new();
+    let etcd_loads = if etcd::is_installed() { etcd_puts(under, options).await? } else { Vec::new() };
+    let size = Size { voters: 3, shards: 1, nodes: 2, gpus_per_node: 8, agents: 1, virtual_tasks: true };
+    let fleet = Cluster::start(muster, under, &size).await?;
+    let leader = fleet.leader().await?.map_or(0, |(at, _)| at);
+    let endpoint = fleet.dev()?.endpoints[leader].clone();
+    let channels: Vec<Channel> = (0..CHANNELS).map(|_| cluster::channel(&endpoint)).collect::<Result<_>>()?;
+    cluster::apply_tenants(channels[0].clone(), &["bench"]).await?;
+    // Tenants bound their waiting jobs: each round has its own tenants, and the jobs wait for a card that is not there.
+    let mut round = 0;
+    for (at, &clients) in options.clients.iter().enumerate() {
+        round += 1;
+        let load = submit_load(&channels, clients, options.seconds, 1, round).await?;
+        let anchor = match etcd_loads.get(at) {
+            Some(etcd) => format!("etcd puts, same run: {}", words(etcd)),
+            None => "etcd is not installed here".to_owned(),
+        };
+        let target = match etcd_loads.get(at) {
+            Some(etcd) => format!(">= 1.5x etcd; here {:.2}x", load.per_second / etcd.per_second),
+            None => ">= 1.5x etcd".to_owned(),
+        };
+        rows.push(Row::new(format!("S5 single submissions, {clients} clients"), words(&load), anchor, target));
+    }
+    let load = submit_load(&channels, 32, options.seconds, options.batch, round + 1).await?;
+    let jobs = load.per_second * f64::from(options.batch);
+    rows.push(Row::new(
+        format!("S5 submissions of {} jobs, 32 clients", options.batch),
+        format!("{jobs:.0} jobs/s; {}", words(&load)),
+        "openraft with a coalescing proposer on RocksDB, no RPC: 197,000 entries/s",
+        ">= 50,000 jobs/s",
+    ));
+    table::print(&format!("Acknowledged durable submissions, 3 replicas, fsync ({})", etcd::version()), &rows, json)
+}
+
+fn words(load: &Load) -> String {
+    let at = |share| table::time(table::percentile(&load.latencies_us, share));
+    format!("{:.0}/s, p50 {}, p99 {}, {} errors", load.per_second, at(0.5), at(0.99), load.errors)
+}
+
+async fn etcd_puts(under: &Path, options: &Options) -> Result<Vec<Load>> {
+    let etcd = Etcd::start(under, false).await?;
+    let leader = etcd.leader().await.unwrap_or(0);
+    let mut out = Vec::new();
+    for &clients in &options.clients {
+        let channels: Vec<Channel> = (0..CHANNELS).map(|_| etcd.channel(leader)).collect::<Result<_>>()?;
+        let call = move |client: u64, number: u64| {
+            let channel = channels[client as usize % CHANNELS].clone();
+            // As many bytes as a submission carries.
+            async move { etcd::put(channel, format!("{client}/{number}").into_bytes(), vec![7; 256]).await.is_ok() }
+        };
+        out.push(load::closed_loop(clients, options.seconds, call).await);
+    }
+    Ok(out)
+}
+
+async fn submit_load(channels: &[Channel], clients: u64, seconds: f64, batch: u32, round: u64) -> Result<Load> {
+    let paths: Vec<String> = (0..clients).map(|client| format!("bench/r{round}-c{client}")).collect();
+    cluster::apply_tenants(channels[0].clone(), &paths.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+    let channels = channels.to_vec();
+    let call = move |client: u64, number: u64| {
+        let channel = channels[client as usize % CHANNELS].clone();
+        let tenant = format!("bench/r{round}-c{client}");
+        async move {
+            let mut job = cluster::small_job(&tenant, "s5".to_owned(), &["true"]);
+            job.tasks = 2;
+            job.request.as_mut().and_then(|r| r.devices.as_mut()).expect("set").kind =
+                Some(v1::device_request::Kind::Whole(v1::WholeGpus { count: 8 }));
+            let request = v1::SubmitRequest {
+                request_id: format!("{round}-{client}-{number}"),
+                issued_ms: None,
+                jobs: vec![job; batch as usize],
+            };
+            v1::jobs_client::JobsClient::new(channel).submit(request).await.is_ok()
+        }
+    };
+    Ok(load::closed_loop(clients, seconds, call).await)
+}

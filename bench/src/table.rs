@@ -1,0 +1,79 @@
+//! Prints what a benchmark found: a table for people, or JSON for scripts.
+
+use serde::Serialize;
+
+/// One line: a figure with its anchor.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// What was measured, with its conditions.
+    pub what: String,
+    /// The figure, with its unit.
+    pub measured: String,
+    /// What it is held against, and where that comes from.
+    pub anchor: String,
+    /// The target.
+    pub target: String,
+}
+
+impl Row {
+    /// A new line.
+    pub fn new(
+        what: impl Into<String>,
+        measured: impl Into<String>,
+        anchor: impl Into<String>,
+        target: impl Into<String>,
+    ) -> Self {
+        Row { what: what.into(), measured: measured.into(), anchor: anchor.into(), target: target.into() }
+    }
+}
+
+/// Prints the rows under a title.
+pub fn print(title: &str, rows: &[Row], json: bool) -> anyhow::Result<()> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(&serde_json::json!({ "title": title, "rows": rows }))?);
+        return Ok(());
+    }
+    let mut table = comfy_table::Table::new();
+    table.load_preset(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(["what", "measured", "anchor", "target"]);
+    for row in rows {
+        table.add_row([&row.what, &row.measured, &row.anchor, &row.target]);
+    }
+    println!("\n{title}\n{table}");
+    Ok(())
+}
+
+/// The value at `share` (0–1) of a sorted list, by the nearest rank; 0 for an empty one.
+#[must_use]
+pub fn percentile(sorted: &[u64], share: f64) -> u64 {
+    if sorted.is_empty() {
+        return 0;
+    }
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted[rank.clamp(1, sorted.len()) - 1]
+}
+
+/// Microseconds as `1.23 ms`, `45 µs` or `6.7 s`.
+#[must_use]
+pub fn time(us: u64) -> String {
+    match us {
+        0..1_000 => format!("{us} µs"),
+        1_000..1_000_000 => format!("{:.2} ms", us as f64 / 1e3),
+        _ => format!("{:.2} s", us as f64 / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_take_the_nearest_rank() {
+        let check = |sorted: &[u64], share, expected| assert_eq!(percentile(sorted, share), expected);
+        check(&[], 0.5, 0);
+        check(&[7], 0.99, 7);
+        check(&[1, 2, 3, 4], 0.5, 2);
+        check(&[1, 2, 3, 4], 0.51, 3);
+        check(&[1, 2, 3, 4], 1.0, 4);
+    }
+}

@@ -1,0 +1,179 @@
+//! A fleet of real processes for the end-to-end tests, and the record that its tasks keep of themselves.
+
+use muster_bench::cluster::{self, Cluster, Size};
+use muster_proto::v1;
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// A running fleet with a folder in which tasks leave their lines.
+pub struct Fleet {
+    cluster: Cluster,
+    folder: tempfile::TempDir,
+}
+
+impl Deref for Fleet {
+    type Target = Cluster;
+    fn deref(&self) -> &Cluster {
+        &self.cluster
+    }
+}
+
+impl DerefMut for Fleet {
+    fn deref_mut(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
+}
+
+impl Fleet {
+    /// Where every task appends `start|end job rank attempt boottime_ms`.
+    pub fn record(&self) -> PathBuf {
+        self.folder.path().join("record")
+    }
+
+    /// A command that leaves its lines and runs for `seconds`.
+    pub fn recording_command(&self, seconds: &str) -> Vec<String> {
+        // One line is one write of the shell's echo in append mode: lines of many tasks do not mix.
+        let line = "$MUSTER_JOB_ID $RANK $MUSTER_ATTEMPT $(cut -d' ' -f1 /proc/uptime)";
+        let record = self.record().display().to_string();
+        let script = format!("echo start {line} >> {record}; sleep {seconds}; echo end {line} >> {record}");
+        vec!["/bin/sh".to_owned(), "-c".to_owned(), script]
+    }
+}
+
+/// Starts a fleet of the binary under test.
+pub async fn fleet(size: &Size) -> Fleet {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let muster = PathBuf::from(env!("CARGO_BIN_EXE_muster"));
+    let cluster = Cluster::start(&muster, folder.path(), size).await.expect("the fleet starts");
+    cluster::apply_tenants(cluster.channel_to_any().expect("an endpoint"), &["research"]).await.expect("tenants apply");
+    Fleet { cluster, folder }
+}
+
+/// What one job's tasks wrote of themselves.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// Lines of starts.
+    pub starts: u32,
+    /// Lines of ends.
+    pub ends: u32,
+    /// `(kind, rank, attempt, uptime in seconds)` in the order written.
+    pub lines: Vec<(String, u32, u32, f64)>,
+}
+
+/// All runs, by job.
+pub fn runs(fleet: &Fleet) -> BTreeMap<u64, Run> {
+    let text = std::fs::read_to_string(fleet.record()).unwrap_or_default();
+    let mut runs: BTreeMap<u64, Run> = BTreeMap::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [kind, job, rank, attempt, uptime] = words[..] else { continue };
+        let run = runs.entry(job.parse().expect("a job id")).or_default();
+        match kind {
+            "start" => run.starts += 1,
+            _ => run.ends += 1,
+        }
+        let number = |text: &str| text.parse::<u32>().expect("a number");
+        run.lines.push((kind.to_owned(), number(rank), number(attempt), uptime.parse().expect("seconds")));
+    }
+    runs
+}
+
+/// Submits small jobs all the time, each again with the same request id until it is acknowledged, and keeps what was.
+pub struct Ledger {
+    stop: Arc<AtomicBool>,
+    worker: tokio::task::JoinHandle<BTreeMap<String, u64>>,
+}
+
+impl Ledger {
+    /// Begins to submit for `tenant`, which it makes.
+    pub async fn start(fleet: &Fleet, tenant: &str) -> Self {
+        let channel = fleet.channel_to_any().expect("an endpoint");
+        cluster::apply_tenants(channel, &[tenant]).await.expect("the tenant is applied");
+        let stop = Arc::new(AtomicBool::new(false));
+        let (command, tenant, stopped) = (fleet.recording_command("0.2"), tenant.to_owned(), stop.clone());
+        let endpoints = fleet.dev().expect("dev.json").endpoints;
+        let worker = tokio::spawn(async move {
+            let mut acknowledged = BTreeMap::new();
+            let mut number = 0_u64;
+            while !stopped.load(Ordering::Relaxed) {
+                number += 1;
+                let request = format!("ledger-{number}");
+                let mut job = cluster::small_job(&tenant, request.clone(), &[]);
+                job.command.clone_from(&command);
+                if let Some(id) = submit_until_acknowledged(&endpoints, &request, &job).await {
+                    acknowledged.insert(request, id);
+                }
+                tokio::time::sleep(Duration::from_millis(40)).await;
+            }
+            acknowledged
+        });
+        Ledger { stop, worker }
+    }
+
+    /// Stops submitting; gives request and job id of each that was acknowledged.
+    pub async fn stop(self) -> BTreeMap<String, u64> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.worker.await.expect("the submitter lives")
+    }
+}
+
+/// Submits one job, again and again over all endpoints, until it is acknowledged or a minute has passed.
+pub async fn submit_until_acknowledged(endpoints: &[String], request: &str, job: &v1::JobSpec) -> Option<u64> {
+    let until = Instant::now() + Duration::from_secs(60);
+    let mut turn = 0;
+    while Instant::now() < until {
+        let channel = cluster::channel(&endpoints[turn % endpoints.len()]).expect("an endpoint");
+        turn += 1;
+        let submit = v1::SubmitRequest { request_id: request.to_owned(), issued_ms: None, jobs: vec![job.clone()] };
+        let call = v1::jobs_client::JobsClient::new(channel);
+        let answer = tokio::time::timeout(Duration::from_secs(2), async move { call.clone().submit(submit).await }).await;
+        if let Ok(Ok(reply)) = answer {
+            return Some(reply.into_inner().job_ids[0]);
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    None
+}
+
+/// Phases of all jobs of `tenant`, live and finished, once `count` of them are over or the time is up.
+pub async fn finished_jobs(fleet: &Fleet, tenant: &str, count: usize, limit: Duration) -> BTreeMap<u64, String> {
+    let until = Instant::now() + limit;
+    loop {
+        let jobs = all_jobs(fleet, tenant).await.unwrap_or_default();
+        let over = jobs.values().filter(|phase| is_over(phase)).count();
+        if over >= count || Instant::now() > until {
+            return jobs;
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+}
+
+fn is_over(phase: &str) -> bool {
+    !matches!(phase, "JOB_PHASE_QUEUED" | "JOB_PHASE_STARTING" | "JOB_PHASE_RUNNING" | "JOB_PHASE_STOPPING")
+}
+
+/// Phases of all jobs of `tenant`, page by page.
+pub async fn all_jobs(fleet: &Fleet, tenant: &str) -> anyhow::Result<BTreeMap<u64, String>> {
+    let mut client = v1::jobs_client::JobsClient::new(fleet.channel_to_any()?);
+    let mut out = BTreeMap::new();
+    let mut page_token = String::new();
+    loop {
+        let request = v1::ListJobsRequest {
+            tenant: tenant.to_owned(),
+            phases: (1..=8).collect(),
+            page_size: 1_000,
+            page_token,
+            ..Default::default()
+        };
+        let reply = client.list(request).await?.into_inner();
+        out.extend(reply.jobs.iter().map(|job| (job.id, job.phase().as_str_name().to_owned())));
+        if reply.next_page_token.is_empty() {
+            return Ok(out);
+        }
+        page_token = reply.next_page_token;
+    }
+}
