@@ -110,6 +110,12 @@ impl ResourceVec {
         out
     }
 
+    /// CPU and memory, no GPU.
+    #[must_use]
+    pub fn of_host(cpu_milli: u64, memory_mib: u64) -> Self {
+        ResourceVec { gpu: [0; GpuModel::COUNT], cpu_milli, memory_mib }
+    }
+
     /// Units held of `model`.
     #[must_use]
     pub fn gpu(&self, model: GpuModel) -> GpuUnits {

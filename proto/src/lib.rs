@@ -3,6 +3,9 @@
 //! What must stay true: no decision is made here; what cannot be converted is refused with the field's path and the fix; a value
 //! that goes out and comes back is the same (a property test).
 
+pub mod convert;
+pub mod status;
+
 /// Generated messages, clients and servers of package `muster.v1`.
 #[allow(missing_docs, unreachable_pub, clippy::all)]
 pub mod v1 {

@@ -1,0 +1,43 @@
+//! What agents report: task states and usage intervals.
+
+use super::need;
+use crate::v1;
+use muster_model::usage::UsageInterval;
+use muster_model::{AllocationId, FieldError, Rank, TaskState};
+
+/// What an agent saw of one task, for the wire.
+#[must_use]
+pub fn report_to_wire(allocation: AllocationId, rank: Rank, state: &TaskState) -> v1::TaskReport {
+    v1::TaskReport { allocation: allocation.0, rank: rank.0, state: Some(state.into()) }
+}
+
+/// What an agent saw of one task, from the wire.
+///
+/// # Errors
+/// When the state is absent or unknown.
+pub fn report_from_wire(wire: v1::TaskReport) -> Result<(AllocationId, Rank, TaskState), FieldError> {
+    let state = need(wire.state, "state")?.try_into().map_err(|e: FieldError| e.under("state"))?;
+    Ok((AllocationId(wire.allocation), Rank(wire.rank), state))
+}
+
+impl From<&UsageInterval> for v1::UsageInterval {
+    fn from(interval: &UsageInterval) -> Self {
+        v1::UsageInterval {
+            seq: interval.seq,
+            allocation: interval.allocation.0,
+            duration_ms: interval.duration_ms,
+            gpu_unit_ms: interval.gpu_unit_ms,
+        }
+    }
+}
+
+impl From<v1::UsageInterval> for UsageInterval {
+    fn from(wire: v1::UsageInterval) -> Self {
+        UsageInterval {
+            seq: wire.seq,
+            allocation: AllocationId(wire.allocation),
+            duration_ms: wire.duration_ms,
+            gpu_unit_ms: wire.gpu_unit_ms,
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Allocations: holds, placements, task states and why an attempt ends.
+
+use super::{each, narrow, need, word_if};
+use crate::v1;
+use muster_model::mig::{MigPlacement, MigShape};
+use muster_model::{
+    Allocation, AllocationId, AllocationState, Attempt, CellId, DeviceHold, EndCause, Epoch, FieldError, HoldMode,
+    JobId, NodeId, Rank, TaskPlacement, TaskState, TenantId,
+};
+use v1::device_hold::Mode;
+use v1::end_cause::Cause;
+use v1::task_state::Kind;
+
+impl From<&DeviceHold> for v1::DeviceHold {
+    fn from(hold: &DeviceHold) -> Self {
+        let mode = match hold.mode {
+            HoldMode::Whole => Mode::Whole(v1::WholeGpus { count: 1 }),
+            HoldMode::Mig(place) => {
+                Mode::Mig(v1::MigHold { shape: format!("{:?}", place.shape), start: u32::from(place.start) })
+            }
+            HoldMode::Mps { percent, memory_mib } => {
+                Mode::Mps(v1::MpsShare { percent: u32::from(percent), memory_mib })
+            }
+            HoldMode::TimeSlice { memory_mib } => Mode::TimeSlice(v1::TimeSliceShare { memory_mib }),
+        };
+        v1::DeviceHold { gpu: u32::from(hold.gpu), mode: Some(mode) }
+    }
+}
+
+impl TryFrom<v1::DeviceHold> for DeviceHold {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::DeviceHold) -> Result<Self, FieldError> {
+        let mode = match need(wire.mode, "mode")? {
+            Mode::Whole(_) => HoldMode::Whole,
+            Mode::Mig(mig) => HoldMode::Mig(MigPlacement {
+                shape: shape_from_wire(&mig.shape)?,
+                start: narrow("mig.start", mig.start, 7_u8)?,
+            }),
+            Mode::Mps(mps) => {
+                HoldMode::Mps { percent: narrow("mps.percent", mps.percent, 100_u8)?, memory_mib: mps.memory_mib }
+            }
+            Mode::TimeSlice(share) => HoldMode::TimeSlice { memory_mib: share.memory_mib },
+        };
+        Ok(DeviceHold { gpu: narrow("gpu", wire.gpu, u16::MAX)?, mode })
+    }
+}
+
+fn shape_from_wire(name: &str) -> Result<MigShape, FieldError> {
+    MigShape::ALL.into_iter().find(|shape| format!("{shape:?}") == name).ok_or_else(|| {
+        let known = MigShape::ALL.map(|shape| format!("{shape:?}")).join(", ");
+        FieldError::new("mig.shape", format!("unknown MIG shape {name:?}"), format!("use one of: {known}"))
+    })
+}
+
+impl From<&TaskPlacement> for v1::TaskPlacement {
+    fn from(task: &TaskPlacement) -> Self {
+        v1::TaskPlacement { node: task.node.0, devices: task.devices.iter().map(Into::into).collect() }
+    }
+}
+
+impl TryFrom<v1::TaskPlacement> for TaskPlacement {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::TaskPlacement) -> Result<Self, FieldError> {
+        Ok(TaskPlacement { node: NodeId(wire.node), devices: each("devices", wire.devices)? })
+    }
+}
+
+impl From<&TaskState> for v1::TaskState {
+    fn from(state: &TaskState) -> Self {
+        let of = |kind: Kind| v1::TaskState { kind: kind.into(), code: 0, reason: String::new() };
+        match state {
+            TaskState::Pending => of(Kind::Pending),
+            TaskState::Running => of(Kind::Running),
+            TaskState::Exited { code } => v1::TaskState { code: *code, ..of(Kind::Exited) },
+            TaskState::Stopped => of(Kind::Stopped),
+            TaskState::TimedOut => of(Kind::TimedOut),
+            TaskState::StartFailed { reason } => v1::TaskState { reason: reason.clone(), ..of(Kind::StartFailed) },
+            TaskState::Fenced => of(Kind::Fenced),
+        }
+    }
+}
+
+impl TryFrom<v1::TaskState> for TaskState {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::TaskState) -> Result<Self, FieldError> {
+        Ok(match wire.kind() {
+            Kind::Pending => TaskState::Pending,
+            Kind::Running => TaskState::Running,
+            Kind::Exited => TaskState::Exited { code: wire.code },
+            Kind::Stopped => TaskState::Stopped,
+            Kind::TimedOut => TaskState::TimedOut,
+            Kind::StartFailed => TaskState::StartFailed { reason: wire.reason },
+            Kind::Fenced => TaskState::Fenced,
+            Kind::Unspecified => return Err(FieldError::new("kind", "is unspecified", "send a kind")),
+        })
+    }
+}
+
+impl From<&EndCause> for v1::EndCause {
+    fn from(cause: &EndCause) -> Self {
+        let cause = match cause {
+            EndCause::Cancelled => Cause::Cancelled(true),
+            EndCause::RankFailed { rank, code } => Cause::RankFailed(v1::RankFailed { rank: rank.0, code: *code }),
+            EndCause::TimeLimit => Cause::TimeLimit(true),
+            EndCause::NodeLost { node } => Cause::NodeLost(node.0),
+        };
+        v1::EndCause { cause: Some(cause) }
+    }
+}
+
+impl TryFrom<v1::EndCause> for EndCause {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::EndCause) -> Result<Self, FieldError> {
+        Ok(match need(wire.cause, "cause")? {
+            Cause::Cancelled(_) => EndCause::Cancelled,
+            Cause::RankFailed(failed) => EndCause::RankFailed { rank: Rank(failed.rank), code: failed.code },
+            Cause::TimeLimit(_) => EndCause::TimeLimit,
+            Cause::NodeLost(node) => EndCause::NodeLost { node: NodeId(node) },
+        })
+    }
+}
+
+impl From<&Allocation> for v1::Allocation {
+    fn from(allocation: &Allocation) -> Self {
+        let stopping = match &allocation.state {
+            AllocationState::Active => None,
+            AllocationState::Stopping(cause) => Some(cause.into()),
+        };
+        v1::Allocation {
+            id: allocation.id.0,
+            job: allocation.job.0,
+            attempt: allocation.attempt.0,
+            tenant_id: allocation.tenant.0,
+            cell: allocation.cell.0,
+            cell_epoch: allocation.cell_epoch.0,
+            model: allocation.model.map(|model| model.to_string()).unwrap_or_default(),
+            cpu_milli: allocation.cpu_milli,
+            memory_mib: allocation.memory_mib,
+            charge: Some((&allocation.charge).into()),
+            tasks: allocation.tasks.iter().map(Into::into).collect(),
+            task_states: allocation.task_states.iter().map(Into::into).collect(),
+            node_epochs: allocation.node_epochs.iter().map(|(node, epoch)| (node.0, epoch.0)).collect(),
+            stopping,
+            bound_ms: allocation.bound_ms,
+        }
+    }
+}
+
+impl TryFrom<v1::Allocation> for Allocation {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::Allocation) -> Result<Self, FieldError> {
+        let state = match wire.stopping {
+            None => AllocationState::Active,
+            Some(cause) => AllocationState::Stopping(cause.try_into().map_err(|e: FieldError| e.under("stopping"))?),
+        };
+        let charge = wire.charge.unwrap_or_default().try_into().map_err(|e: FieldError| e.under("charge"))?;
+        Ok(Allocation {
+            id: AllocationId(wire.id),
+            job: JobId(wire.job),
+            attempt: Attempt(wire.attempt),
+            tenant: TenantId(wire.tenant_id),
+            cell: CellId(wire.cell),
+            cell_epoch: Epoch(wire.cell_epoch),
+            model: word_if("model", &wire.model)?,
+            cpu_milli: wire.cpu_milli,
+            memory_mib: wire.memory_mib,
+            charge,
+            tasks: each("tasks", wire.tasks)?,
+            task_states: each("task_states", wire.task_states)?,
+            node_epochs: wire.node_epochs.into_iter().map(|(node, epoch)| (NodeId(node), Epoch(epoch))).collect(),
+            state,
+            bound_ms: wire.bound_ms,
+        })
+    }
+}

@@ -1,0 +1,159 @@
+//! Jobs: what is submitted, and where it stands.
+
+use super::{need, text_if, word_if};
+use crate::v1;
+use muster_model::{
+    AllocationId, Attempt, CellId, FieldError, Job, JobId, JobPhase, JobSpec, NodeId, Outcome, TenantId, WorkloadClass,
+};
+
+/// Seconds from SIGTERM to SIGKILL when a job does not say: long enough to write a small checkpoint, short enough for a person.
+pub const GRACE_S_DEFAULT: u64 = 30;
+/// Seconds that tasks may outlive contact with the control plane when a job does not say: longer than any failover or upgrade.
+pub const DISCONNECT_GRACE_S_DEFAULT: u64 = 600;
+
+impl From<&JobSpec> for v1::JobSpec {
+    fn from(spec: &JobSpec) -> Self {
+        v1::JobSpec {
+            tenant: spec.tenant.clone(),
+            name: spec.name.clone(),
+            tasks: spec.tasks,
+            request: Some((&spec.request).into()),
+            topology: Some((&spec.topology).into()),
+            workload_class: spec.class.to_string(),
+            pool: spec.pool.clone().unwrap_or_default(),
+            priority: spec.priority,
+            command: spec.command.clone(),
+            env: spec.env.clone(),
+            workdir: spec.workdir.clone().unwrap_or_default(),
+            time_limit_s: spec.time_limit_s,
+            grace_s: Some(spec.grace_s),
+            disconnect_grace_s: Some(spec.disconnect_grace_s),
+            max_retries: spec.max_retries,
+        }
+    }
+}
+
+impl TryFrom<v1::JobSpec> for JobSpec {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::JobSpec) -> Result<Self, FieldError> {
+        let name = if wire.name.is_empty() { name_of(&wire.command) } else { wire.name };
+        Ok(JobSpec {
+            tenant: wire.tenant,
+            name,
+            tasks: wire.tasks,
+            request: need(wire.request, "request")?.try_into().map_err(|e: FieldError| e.under("request"))?,
+            topology: wire.topology.unwrap_or_default().try_into().map_err(|e: FieldError| e.under("topology"))?,
+            class: word_if::<WorkloadClass>("workload_class", &wire.workload_class)?.unwrap_or_default(),
+            pool: text_if(wire.pool),
+            priority: wire.priority,
+            command: wire.command,
+            env: wire.env,
+            workdir: text_if(wire.workdir),
+            time_limit_s: wire.time_limit_s,
+            grace_s: wire.grace_s.unwrap_or(GRACE_S_DEFAULT),
+            disconnect_grace_s: wire.disconnect_grace_s.unwrap_or(DISCONNECT_GRACE_S_DEFAULT),
+            max_retries: wire.max_retries,
+        })
+    }
+}
+
+/// A job without a name is called after its program, as far as that can be a name.
+fn name_of(command: &[String]) -> String {
+    let program = command.first().map_or("", |program| program.rsplit('/').next().unwrap_or(program));
+    let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let name: String = program.chars().filter(plain).take(64).collect();
+    if name.is_empty() { "job".to_owned() } else { name }
+}
+
+impl From<&JobPhase> for v1::JobPhase {
+    fn from(phase: &JobPhase) -> Self {
+        match phase {
+            JobPhase::Queued => v1::JobPhase::Queued,
+            JobPhase::Starting(_) => v1::JobPhase::Starting,
+            JobPhase::Running(_) => v1::JobPhase::Running,
+            JobPhase::Stopping(_) => v1::JobPhase::Stopping,
+            JobPhase::Finished(Outcome::Completed) => v1::JobPhase::Completed,
+            JobPhase::Finished(Outcome::Failed { .. }) => v1::JobPhase::Failed,
+            JobPhase::Finished(Outcome::Cancelled) => v1::JobPhase::Cancelled,
+            JobPhase::Finished(Outcome::TimedOut) => v1::JobPhase::TimedOut,
+        }
+    }
+}
+
+fn phase_from_wire(phase: v1::JobPhase, allocation: Option<u64>, reason: String) -> Result<JobPhase, FieldError> {
+    let held = || need(allocation.map(AllocationId), "allocation");
+    Ok(match phase {
+        v1::JobPhase::Queued => JobPhase::Queued,
+        v1::JobPhase::Starting => JobPhase::Starting(held()?),
+        v1::JobPhase::Running => JobPhase::Running(held()?),
+        v1::JobPhase::Stopping => JobPhase::Stopping(held()?),
+        v1::JobPhase::Completed => JobPhase::Finished(Outcome::Completed),
+        v1::JobPhase::Failed => JobPhase::Finished(Outcome::Failed { reason }),
+        v1::JobPhase::Cancelled => JobPhase::Finished(Outcome::Cancelled),
+        v1::JobPhase::TimedOut => JobPhase::Finished(Outcome::TimedOut),
+        v1::JobPhase::Unspecified => return Err(FieldError::new("phase", "is unspecified", "send a phase")),
+    })
+}
+
+impl From<&Job> for v1::Job {
+    fn from(job: &Job) -> Self {
+        let reason = match &job.phase {
+            JobPhase::Finished(Outcome::Failed { reason }) => reason.clone(),
+            _ => job.requeue_reason.clone().unwrap_or_default(),
+        };
+        v1::Job {
+            id: job.id.0,
+            tenant_id: job.tenant.0,
+            spec: Some((&*job.spec).into()),
+            phase: v1::JobPhase::from(&job.phase).into(),
+            reason,
+            attempt: job.attempt.0,
+            failures: job.failures,
+            cancelled: job.cancelled,
+            cell: job.cell.map(|cell| cell.0),
+            visited_cells: job.visited.iter().map(|cell| cell.0).collect(),
+            routed_ms: job.routed_ms,
+            submitted_ms: job.submitted_ms,
+            bound_ms: job.bound_ms,
+            started_ms: job.started_ms,
+            finished_ms: job.finished_ms,
+            nodes: job.nodes.iter().map(|node| node.0).collect(),
+            allocation: job.phase.allocation().map(|id| id.0),
+            last_allocation: job.last_allocation.map(|id| id.0),
+            requeue_reason: job.requeue_reason.clone().unwrap_or_default(),
+        }
+    }
+}
+
+impl TryFrom<v1::Job> for Job {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::Job) -> Result<Self, FieldError> {
+        let phase = wire.phase();
+        let spec = JobSpec::try_from(need(wire.spec, "spec")?).map_err(|e| e.under("spec"))?;
+        let spec = spec.validate().map_err(|errors| {
+            let first = errors.into_iter().next().unwrap_or_else(|| FieldError::new("", "is not valid", "mend it"));
+            first.under("spec")
+        })?;
+        Ok(Job {
+            id: JobId(wire.id),
+            tenant: TenantId(wire.tenant_id),
+            spec,
+            phase: phase_from_wire(phase, wire.allocation, wire.reason)?,
+            attempt: Attempt(wire.attempt),
+            failures: wire.failures,
+            cancelled: wire.cancelled,
+            cell: wire.cell.map(CellId),
+            visited: wire.visited_cells.into_iter().map(CellId).collect(),
+            routed_ms: wire.routed_ms,
+            submitted_ms: wire.submitted_ms,
+            bound_ms: wire.bound_ms,
+            started_ms: wire.started_ms,
+            finished_ms: wire.finished_ms,
+            nodes: wire.nodes.into_iter().map(NodeId).collect(),
+            last_allocation: wire.last_allocation.map(AllocationId),
+            requeue_reason: text_if(wire.requeue_reason),
+        })
+    }
+}

@@ -1,0 +1,76 @@
+//! Conversions between the wire and the model, one family per file: `From<&Model> for v1::Wire`, and `TryFrom<v1::Wire> for Model` with
+//! a [`FieldError`] that names the path and the fix.
+//!
+//! What must stay true: every value of the model survives the way out and back; a word or number that the model does not know
+//! is refused, never guessed; defaults are filled in here and nowhere else.
+
+pub mod agent;
+pub mod allocation;
+pub mod job;
+pub mod node;
+pub mod proposal;
+pub mod request;
+pub mod resources;
+pub mod tenant;
+pub mod watch;
+
+pub use agent::{report_from_wire, report_to_wire};
+pub use proposal::BindParts;
+pub use watch::{change_to_wire, object_to_wire};
+
+use muster_model::FieldError;
+use std::fmt::Display;
+use std::str::FromStr;
+
+/// A message that must be there.
+fn need<T>(value: Option<T>, field: &str) -> Result<T, FieldError> {
+    value.ok_or_else(|| FieldError::new(field, "is absent", "send it"))
+}
+
+/// A word of the vocabulary. The vocabulary's own errors list what is known after `; known: `, which becomes the fix.
+fn word<T>(field: &str, text: &str) -> Result<T, FieldError>
+where
+    T: FromStr,
+    T::Err: Display,
+{
+    text.parse().map_err(|error: T::Err| {
+        let said = error.to_string();
+        match said.split_once("; known: ") {
+            Some((problem, known)) => FieldError::new(field, problem, format!("use one of: {known}")),
+            None => FieldError::new(field, said, "use a known word"),
+        }
+    })
+}
+
+/// A word, or none when it is empty.
+fn word_if<T>(field: &str, text: &str) -> Result<Option<T>, FieldError>
+where
+    T: FromStr,
+    T::Err: Display,
+{
+    if text.is_empty() { Ok(None) } else { word(field, text).map(Some) }
+}
+
+/// A number that the model keeps in a smaller type.
+fn narrow<T>(field: &str, value: u32, max: T) -> Result<T, FieldError>
+where
+    T: TryFrom<u32> + Display,
+{
+    T::try_from(value).map_err(|_| FieldError::new(field, format!("is {value}"), format!("use at most {max}")))
+}
+
+/// The text, or none when it is empty.
+fn text_if(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
+/// Converts each element, naming its place in the list when one is wrong.
+fn each<W, M>(field: &str, list: Vec<W>) -> Result<Vec<M>, FieldError>
+where
+    M: TryFrom<W, Error = FieldError>,
+{
+    list.into_iter()
+        .enumerate()
+        .map(|(index, wire)| M::try_from(wire).map_err(|error| error.under(&format!("{field}[{index}]"))))
+        .collect()
+}

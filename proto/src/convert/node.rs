@@ -1,0 +1,190 @@
+//! Nodes and their cards, pools and cells.
+
+use super::{each, narrow, need, word};
+use crate::v1;
+use muster_model::node::NodeSpec;
+use muster_model::{Cell, CellId, Epoch, FieldError, Gpu, Node, NodeHealth, NodeId, Place, Pool};
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::str::FromStr;
+
+impl From<&Place> for v1::Place {
+    fn from(place: &Place) -> Self {
+        v1::Place {
+            region: place.region.clone(),
+            zone: place.zone.clone(),
+            block: place.block.clone(),
+            leaf: place.leaf.clone(),
+        }
+    }
+}
+
+impl From<v1::Place> for Place {
+    fn from(wire: v1::Place) -> Self {
+        Place { region: wire.region, zone: wire.zone, block: wire.block, leaf: wire.leaf }
+    }
+}
+
+impl From<&Gpu> for v1::Gpu {
+    fn from(gpu: &Gpu) -> Self {
+        v1::Gpu {
+            uuid: gpu.uuid.clone(),
+            model: gpu.model.to_string(),
+            memory_mib: gpu.memory_mib,
+            numa: u32::from(gpu.numa),
+            island: u32::from(gpu.island),
+            withheld: gpu.withheld.clone(),
+        }
+    }
+}
+
+impl TryFrom<v1::Gpu> for Gpu {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::Gpu) -> Result<Self, FieldError> {
+        Ok(Gpu {
+            model: word("model", &wire.model)?,
+            uuid: wire.uuid,
+            memory_mib: wire.memory_mib,
+            numa: narrow("numa", wire.numa, u8::MAX)?,
+            island: narrow("island", wire.island, u8::MAX)?,
+            withheld: wire.withheld,
+        })
+    }
+}
+
+impl From<&NodeSpec> for v1::NodeSpec {
+    fn from(spec: &NodeSpec) -> Self {
+        v1::NodeSpec {
+            name: spec.name.clone(),
+            address: spec.address.clone(),
+            place: Some((&spec.place).into()),
+            cell: spec.cell.clone(),
+            pool: spec.pool.clone(),
+            gpus: spec.gpus.iter().map(Into::into).collect(),
+            cpu_milli: spec.cpu_milli,
+            memory_mib: spec.memory_mib,
+            driver: spec.driver.clone(),
+            labels: spec.labels.clone(),
+            boot_id: spec.boot_id.clone(),
+        }
+    }
+}
+
+impl TryFrom<v1::NodeSpec> for NodeSpec {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::NodeSpec) -> Result<Self, FieldError> {
+        Ok(NodeSpec {
+            name: wire.name,
+            address: wire.address,
+            place: need(wire.place, "place")?.into(),
+            cell: wire.cell,
+            pool: wire.pool,
+            gpus: each("gpus", wire.gpus)?,
+            cpu_milli: wire.cpu_milli,
+            memory_mib: wire.memory_mib,
+            driver: wire.driver,
+            labels: wire.labels,
+            boot_id: wire.boot_id,
+        })
+    }
+}
+
+impl From<NodeHealth> for v1::NodeHealth {
+    fn from(health: NodeHealth) -> Self {
+        match health {
+            NodeHealth::Ready => v1::NodeHealth::Ready,
+            NodeHealth::Silent => v1::NodeHealth::Silent,
+            NodeHealth::Down => v1::NodeHealth::Down,
+        }
+    }
+}
+
+impl TryFrom<v1::NodeHealth> for NodeHealth {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::NodeHealth) -> Result<Self, FieldError> {
+        match wire {
+            v1::NodeHealth::Ready => Ok(NodeHealth::Ready),
+            v1::NodeHealth::Silent => Ok(NodeHealth::Silent),
+            v1::NodeHealth::Down => Ok(NodeHealth::Down),
+            v1::NodeHealth::Unspecified => Err(FieldError::new("health", "is unspecified", "send a health")),
+        }
+    }
+}
+
+impl From<&Node> for v1::Node {
+    fn from(node: &Node) -> Self {
+        v1::Node {
+            id: node.id.0,
+            spec: Some((&node.spec).into()),
+            cell: node.cell.0,
+            epoch: node.epoch.0,
+            health: v1::NodeHealth::from(node.health).into(),
+            drained: node.drained,
+        }
+    }
+}
+
+impl TryFrom<v1::Node> for Node {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::Node) -> Result<Self, FieldError> {
+        let health = wire.health().try_into()?;
+        Ok(Node {
+            id: NodeId(wire.id),
+            spec: need(wire.spec, "spec")?.try_into().map_err(|e: FieldError| e.under("spec"))?,
+            cell: CellId(wire.cell),
+            epoch: Epoch(wire.epoch),
+            health,
+            drained: wire.drained,
+        })
+    }
+}
+
+impl From<&Pool> for v1::Pool {
+    fn from(pool: &Pool) -> Self {
+        v1::Pool {
+            name: pool.name.clone(),
+            modes: pool.modes.iter().map(ToString::to_string).collect(),
+            workload_classes: pool.classes.iter().map(ToString::to_string).collect(),
+            time_slice_replicas: u32::from(pool.time_slice_replicas),
+            mps_clients: u32::from(pool.mps_clients),
+        }
+    }
+}
+
+impl TryFrom<v1::Pool> for Pool {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::Pool) -> Result<Self, FieldError> {
+        Ok(Pool {
+            name: wire.name,
+            modes: words("modes", &wire.modes)?,
+            classes: words("workload_classes", &wire.workload_classes)?,
+            time_slice_replicas: narrow("time_slice_replicas", wire.time_slice_replicas, u8::MAX)?,
+            mps_clients: narrow("mps_clients", wire.mps_clients, u8::MAX)?,
+        })
+    }
+}
+
+fn words<T>(field: &str, list: &[String]) -> Result<BTreeSet<T>, FieldError>
+where
+    T: FromStr + Ord,
+    T::Err: Display,
+{
+    list.iter().enumerate().map(|(index, text)| word(&format!("{field}[{index}]"), text)).collect()
+}
+
+impl From<&Cell> for v1::Cell {
+    fn from(cell: &Cell) -> Self {
+        v1::Cell { id: cell.id.0, name: cell.name.clone(), epoch: cell.epoch.0, holder: cell.holder.clone() }
+    }
+}
+
+impl From<v1::Cell> for Cell {
+    fn from(wire: v1::Cell) -> Self {
+        Cell { id: CellId(wire.id), name: wire.name, epoch: Epoch(wire.epoch), holder: wire.holder }
+    }
+}

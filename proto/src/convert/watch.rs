@@ -1,0 +1,72 @@
+//! Changes of the state as shards are sent them.
+//!
+//! Counters, remembered submissions and usage are nobody's business outside the control plane and are not sent.
+
+use super::need;
+use crate::v1;
+use muster_model::{AllocationId, CellId, Change, FieldError, JobId, Key, NodeId, Object, TenantId};
+use v1::watch_change::Change as Wire;
+
+/// The change as it is sent, or none when it is not.
+#[must_use]
+pub fn change_to_wire(change: &Change) -> Option<v1::WatchChange> {
+    let wire = match change {
+        Change::Put(object) => return object_to_wire(object),
+        Change::Retire(job) => Wire::JobGone(job.id.0),
+        Change::Delete(key) => match key {
+            Key::Tenant(id) => Wire::TenantGone(id.0),
+            Key::Pool(name) => Wire::PoolGone(name.clone()),
+            Key::Cell(id) => Wire::CellGone(id.0),
+            Key::Node(id) => Wire::NodeGone(id.0),
+            Key::Job(id) => Wire::JobGone(id.0),
+            Key::Allocation(id) => Wire::AllocationGone(id.0),
+            Key::Meta | Key::Request(_) | Key::UsageStream(_) | Key::UsageTotal(_) | Key::AllocationUsage(_) => {
+                return None;
+            }
+        },
+    };
+    Some(v1::WatchChange { change: Some(wire) })
+}
+
+/// The object as part of a snapshot or as a new value, or none when it is not sent.
+#[must_use]
+pub fn object_to_wire(object: &Object) -> Option<v1::WatchChange> {
+    let wire = match object {
+        Object::Tenant(tenant) => Wire::Tenant(tenant.into()),
+        Object::Pool(pool) => Wire::Pool(pool.into()),
+        Object::Cell(cell) => Wire::Cell(cell.into()),
+        Object::Node(node) => Wire::Node(node.into()),
+        Object::Job(job) => Wire::Job(job.into()),
+        Object::Allocation(allocation) => Wire::Allocation(allocation.into()),
+        Object::Meta(_)
+        | Object::Request(_)
+        | Object::UsageStream(_)
+        | Object::UsageTotal(_)
+        | Object::AllocationUsage(_) => return None,
+    };
+    Some(v1::WatchChange { change: Some(wire) })
+}
+
+impl TryFrom<v1::WatchChange> for Change {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::WatchChange) -> Result<Self, FieldError> {
+        let under = |field: &'static str| move |error: FieldError| error.under(field);
+        Ok(match need(wire.change, "change")? {
+            Wire::Tenant(tenant) => Change::put(Object::Tenant(tenant.try_into().map_err(under("tenant"))?)),
+            Wire::Pool(pool) => Change::put(Object::Pool(pool.try_into().map_err(under("pool"))?)),
+            Wire::Cell(cell) => Change::put(Object::Cell(cell.into())),
+            Wire::Node(node) => Change::put(Object::Node(node.try_into().map_err(under("node"))?)),
+            Wire::Job(job) => Change::put(Object::Job(job.try_into().map_err(under("job"))?)),
+            Wire::Allocation(allocation) => {
+                Change::put(Object::Allocation(allocation.try_into().map_err(under("allocation"))?))
+            }
+            Wire::TenantGone(id) => Change::Delete(Key::Tenant(TenantId(id))),
+            Wire::PoolGone(name) => Change::Delete(Key::Pool(name)),
+            Wire::CellGone(id) => Change::Delete(Key::Cell(CellId(id))),
+            Wire::NodeGone(id) => Change::Delete(Key::Node(NodeId(id))),
+            Wire::JobGone(id) => Change::Delete(Key::Job(JobId(id))),
+            Wire::AllocationGone(id) => Change::Delete(Key::Allocation(AllocationId(id))),
+        })
+    }
+}

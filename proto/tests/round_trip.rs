@@ -1,0 +1,357 @@
+//! What goes out and comes back is the same, and what cannot be converted names its field.
+
+use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, TenantId};
+use muster_model::mig::{MigPlacement, MigShape};
+use muster_model::node::NodeSpec;
+use muster_model::request::{SharingMode, TaskRequest};
+use muster_model::tenant::TenantSpec;
+use muster_model::usage::UsageInterval;
+use muster_model::{
+    Allocation, AllocationState, Cell, Change, DeviceHold, DeviceRequest, EndCause, FieldError, Gpu, GpuModel,
+    GpuUnits, HoldMode, Job, JobPhase, JobSpec, Key, Limits, Node, NodeHealth, Object, Outcome, Place, Pool,
+    ResourceVec, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, WorkloadClass,
+};
+use muster_proto::convert::{BindParts, change_to_wire, report_from_wire, report_to_wire};
+use muster_proto::{status, v1};
+use proptest::collection::{btree_map, btree_set, vec};
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+fn models() -> impl Strategy<Value = Vec<GpuModel>> {
+    vec(select(GpuModel::ALL.to_vec()), 0..3)
+}
+
+fn devices() -> impl Strategy<Value = DeviceRequest> {
+    prop_oneof![
+        Just(DeviceRequest::None),
+        (1..9_u32, models()).prop_map(|(count, models)| DeviceRequest::Whole { count, models }),
+        select(vec!["1g.10gb", "3g.40gb"])
+            .prop_map(|profile| DeviceRequest::Mig { profile: profile.into(), models: vec![GpuModel::H100] }),
+        (1..101_u8, 1..8_000_u64, models()).prop_map(|(percent, memory_mib, models)| DeviceRequest::Mps {
+            percent,
+            memory_mib,
+            models
+        }),
+        (1..8_000_u64, models()).prop_map(|(memory_mib, models)| DeviceRequest::TimeSlice { memory_mib, models }),
+    ]
+}
+
+fn topology() -> impl Strategy<Value = Topology> {
+    let levels = TopologyLevel::ALL.to_vec();
+    (option::of(select(levels.clone())), option::of(select(levels))).prop_map(|(a, b)| match (a, b) {
+        (Some(a), Some(b)) => Topology { required: Some(a.max(b)), preferred: Some(a.min(b)) },
+        (required, preferred) => Topology { required, preferred },
+    })
+}
+
+prop_compose! {
+    fn spec()(
+        name in "[a-z][a-z0-9-]{0,12}",
+        devices in devices(),
+        topology in topology(),
+        class in select(vec![WorkloadClass::Inference, WorkloadClass::Interactive, WorkloadClass::Batch]),
+        pool in option::of("[a-z]{1,8}"),
+        priority in -5..5_i32,
+        command in vec("[ -~]{1,10}", 1..4),
+        env in btree_map("[A-Z]{1,5}", "[ -~]{0,5}", 0..3),
+        workdir in option::of("/[a-z]{0,5}"),
+        times in (option::of(1..1000_u64), 0..100_u64, 1..100_u64, 0..9_u32),
+    ) -> JobSpec {
+        JobSpec {
+            tenant: "org/team".into(), name, tasks: 1,
+            request: TaskRequest { devices, cpu_milli: 500, memory_mib: 64 },
+            topology, class, pool, priority, command, env, workdir,
+            time_limit_s: times.0, grace_s: times.1, disconnect_grace_s: times.2, max_retries: times.3,
+        }
+    }
+}
+
+fn phase() -> impl Strategy<Value = JobPhase> {
+    prop_oneof![
+        Just(JobPhase::Queued),
+        any::<u64>().prop_map(|id| JobPhase::Starting(AllocationId(id))),
+        any::<u64>().prop_map(|id| JobPhase::Running(AllocationId(id))),
+        any::<u64>().prop_map(|id| JobPhase::Stopping(AllocationId(id))),
+        Just(JobPhase::Finished(Outcome::Completed)),
+        "[ -~]{0,9}".prop_map(|reason| JobPhase::Finished(Outcome::Failed { reason })),
+        Just(JobPhase::Finished(Outcome::Cancelled)),
+        Just(JobPhase::Finished(Outcome::TimedOut)),
+    ]
+}
+
+prop_compose! {
+    fn job()(
+        id in any::<u64>(), spec in spec(), phase in phase(),
+        numbers in (any::<u32>(), any::<u32>(), any::<bool>(), any::<u64>(), any::<u64>()),
+        cell in option::of(any::<u32>().prop_map(CellId)),
+        visited in btree_set(any::<u32>().prop_map(CellId), 0..3),
+        times in (option::of(any::<u64>()), option::of(any::<u64>()), option::of(any::<u64>())),
+        nodes in vec(any::<u32>().prop_map(NodeId), 0..3),
+        last_allocation in option::of(any::<u64>().prop_map(AllocationId)),
+        requeue_reason in option::of("[ -~]{1,9}"),
+    ) -> Job {
+        Job {
+            id: JobId(id), tenant: TenantId(numbers.0), spec: spec.validate().expect("generated specs are valid"), phase,
+            attempt: Attempt(numbers.1), failures: numbers.0, cancelled: numbers.2, cell, visited,
+            routed_ms: numbers.3, submitted_ms: numbers.4,
+            bound_ms: times.0, started_ms: times.1, finished_ms: times.2, nodes, last_allocation, requeue_reason,
+        }
+    }
+}
+
+fn amounts() -> impl Strategy<Value = ResourceVec> {
+    (btree_map(select(GpuModel::ALL.to_vec()), 1..99_999_u64, 0..4), any::<u64>(), any::<u64>()).prop_map(
+        |(gpus, cpu_milli, memory_mib)| {
+            let mut out = ResourceVec::of_host(cpu_milli, memory_mib);
+            for (model, units) in gpus {
+                out.set_gpu(model, GpuUnits(units));
+            }
+            out
+        },
+    )
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    let gpu = btree_map(select(GpuModel::ALL.to_vec()), any::<u64>().prop_map(GpuUnits), 0..4);
+    (gpu, option::of(any::<u64>()), option::of(any::<u64>())).prop_map(|(gpu, cpu_milli, memory_mib)| Limits {
+        gpu,
+        cpu_milli,
+        memory_mib,
+    })
+}
+
+fn hold() -> impl Strategy<Value = DeviceHold> {
+    let mode = prop_oneof![
+        Just(HoldMode::Whole),
+        (select(MigShape::ALL.to_vec()), 0..8_u8)
+            .prop_map(|(shape, start)| HoldMode::Mig(MigPlacement { shape, start })),
+        (any::<u8>(), any::<u64>()).prop_map(|(percent, memory_mib)| HoldMode::Mps { percent, memory_mib }),
+        any::<u64>().prop_map(|memory_mib| HoldMode::TimeSlice { memory_mib }),
+    ];
+    (any::<u16>(), mode).prop_map(|(gpu, mode)| DeviceHold { gpu, mode })
+}
+
+fn tasks() -> impl Strategy<Value = Vec<TaskPlacement>> {
+    vec(
+        (any::<u32>(), vec(hold(), 0..3)).prop_map(|(node, devices)| TaskPlacement { node: NodeId(node), devices }),
+        0..3,
+    )
+}
+
+fn task_state() -> impl Strategy<Value = TaskState> {
+    prop_oneof![
+        Just(TaskState::Pending),
+        Just(TaskState::Running),
+        any::<i32>().prop_map(|code| TaskState::Exited { code }),
+        Just(TaskState::Stopped),
+        Just(TaskState::TimedOut),
+        "[ -~]{0,9}".prop_map(|reason| TaskState::StartFailed { reason }),
+        Just(TaskState::Fenced),
+    ]
+}
+
+fn end_cause() -> impl Strategy<Value = EndCause> {
+    prop_oneof![
+        Just(EndCause::Cancelled),
+        (any::<u32>(), option::of(any::<i32>()))
+            .prop_map(|(rank, code)| EndCause::RankFailed { rank: Rank(rank), code }),
+        Just(EndCause::TimeLimit),
+        any::<u32>().prop_map(|node| EndCause::NodeLost { node: NodeId(node) }),
+    ]
+}
+
+prop_compose! {
+    fn allocation()(
+        ids in (any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>(), any::<u32>(), any::<u64>()),
+        model in option::of(select(GpuModel::ALL.to_vec())),
+        host in (any::<u64>(), any::<u64>(), any::<u64>()),
+        charge in amounts(), tasks in tasks(), task_states in vec(task_state(), 0..3),
+        epochs in btree_map(any::<u32>().prop_map(NodeId), any::<u64>().prop_map(Epoch), 0..3),
+        state in prop_oneof![Just(AllocationState::Active), end_cause().prop_map(AllocationState::Stopping)],
+    ) -> Allocation {
+        Allocation {
+            id: AllocationId(ids.0), job: JobId(ids.1), attempt: Attempt(ids.2), tenant: TenantId(ids.3),
+            cell: CellId(ids.4), cell_epoch: Epoch(ids.5), model, cpu_milli: host.0, memory_mib: host.1, charge, tasks,
+            task_states, node_epochs: epochs, state, bound_ms: host.2,
+        }
+    }
+}
+
+prop_compose! {
+    fn gpu()(
+        uuid in "[a-f0-9-]{1,8}", model in select(GpuModel::ALL.to_vec()), memory_mib in any::<u64>(), numa in any::<u8>(),
+        island in any::<u8>(), withheld in option::of("[ -~]{0,9}"),
+    ) -> Gpu {
+        Gpu { uuid, model, memory_mib, numa, island, withheld }
+    }
+}
+
+prop_compose! {
+    fn node()(
+        words in vec("[a-z0-9]{0,6}", 9..=9), gpus in vec(gpu(), 0..3),
+        numbers in (any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>(), any::<u64>()),
+        labels in btree_map("[a-z]{1,4}", "[a-z]{0,4}", 0..3),
+        health in select(vec![NodeHealth::Ready, NodeHealth::Silent, NodeHealth::Down]), drained in any::<bool>(),
+    ) -> Node {
+        let [name, address, region, zone, block, leaf, cell, pool, driver] = <[String; 9]>::try_from(words).expect("nine");
+        let spec = NodeSpec {
+            name, address, place: Place { region, zone, block, leaf }, cell, pool, gpus, cpu_milli: numbers.0,
+            memory_mib: numbers.1, driver, labels, boot_id: "b".into(),
+        };
+        Node { id: NodeId(numbers.2), spec, cell: CellId(numbers.3), epoch: Epoch(numbers.4), health, drained }
+    }
+}
+
+fn pool() -> impl Strategy<Value = Pool> {
+    let modes = vec![SharingMode::Whole, SharingMode::Mig, SharingMode::Mps, SharingMode::TimeSlice];
+    (btree_set(select(modes), 0..4), btree_set(select(WorkloadClass::ALL.to_vec()), 0..4), any::<u8>(), any::<u8>())
+        .prop_map(|(modes, classes, time_slice_replicas, mps_clients)| Pool {
+            name: "p".into(),
+            modes,
+            classes,
+            time_slice_replicas,
+            mps_clients,
+        })
+}
+
+prop_compose! {
+    fn tenant()(
+        id in any::<u32>(), parent in option::of(any::<u32>().prop_map(TenantId)), path in "[a-z]{1,5}(/[a-z]{1,5}){0,2}",
+        guarantee in amounts(), max in limits(), weight in any::<u32>(), untrusted in any::<bool>(),
+    ) -> Tenant {
+        let trust = if untrusted { Trust::Untrusted } else { Trust::Trusted };
+        Tenant { id: TenantId(id), path, parent, guarantee, max, weight, trust }
+    }
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        tenant().prop_map(|o| Change::put(Object::Tenant(o))),
+        pool().prop_map(|o| Change::put(Object::Pool(o))),
+        node().prop_map(|o| Change::put(Object::Node(o))),
+        job().prop_map(|o| Change::put(Object::Job(o))),
+        allocation().prop_map(|o| Change::put(Object::Allocation(o))),
+        (any::<u32>(), any::<u64>(), option::of("[ -~]{0,5}")).prop_map(|(id, epoch, holder)| {
+            Change::put(Object::Cell(Cell { id: CellId(id), name: "c".into(), epoch: Epoch(epoch), holder }))
+        }),
+        any::<u32>().prop_map(|id| Change::Delete(Key::Tenant(TenantId(id)))),
+        "[a-z]{1,4}".prop_map(|name| Change::Delete(Key::Pool(name))),
+        any::<u32>().prop_map(|id| Change::Delete(Key::Cell(CellId(id)))),
+        any::<u32>().prop_map(|id| Change::Delete(Key::Node(NodeId(id)))),
+        any::<u64>().prop_map(|id| Change::Delete(Key::Job(JobId(id)))),
+        any::<u64>().prop_map(|id| Change::Delete(Key::Allocation(AllocationId(id)))),
+    ]
+}
+
+/// Through the bytes, not only through the structs.
+fn sent<M: prost::Message + Default>(message: &M) -> M {
+    M::decode(message.encode_to_vec().as_slice()).expect("what was encoded decodes")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn changes_come_back_the_same(change in change()) {
+        let wire = change_to_wire(&change).expect("shards are sent this");
+        prop_assert_eq!(Change::try_from(sent(&wire)).expect("what was sent is understood"), change);
+    }
+
+    #[test]
+    fn retired_jobs_are_gone(job in job()) {
+        let id = job.id;
+        let wire = change_to_wire(&Change::Retire(Box::new(job))).expect("sent");
+        prop_assert_eq!(Change::try_from(wire), Ok(Change::Delete(Key::Job(id))));
+    }
+
+    #[test]
+    fn specifications_come_back_the_same(spec in spec(), tenant in tenant()) {
+        prop_assert_eq!(JobSpec::try_from(sent(&v1::JobSpec::from(&spec))), Ok(spec));
+        let spec = TenantSpec {
+            path: tenant.path, guarantee: tenant.guarantee, max: tenant.max, weight: tenant.weight, trust: tenant.trust,
+        };
+        prop_assert_eq!(TenantSpec::try_from(sent(&v1::TenantSpec::from(&spec))), Ok(spec));
+    }
+
+    #[test]
+    fn proposals_and_reports_come_back_the_same(
+        tasks in tasks(), model in option::of(select(GpuModel::ALL.to_vec())), state in task_state(),
+        numbers in (any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>()),
+    ) {
+        let bind = BindParts { job: JobId(numbers.0), attempt: Attempt(numbers.3), model, tasks };
+        prop_assert_eq!(BindParts::try_from(sent(&v1::Bind::from(&bind))), Ok(bind));
+        let report = (AllocationId(numbers.0), Rank(numbers.3), state);
+        let wire = report_to_wire(report.0, report.1, &report.2);
+        prop_assert_eq!(report_from_wire(sent(&wire)), Ok(report));
+        let interval = UsageInterval {
+            seq: numbers.0, allocation: AllocationId(numbers.1), duration_ms: numbers.2, gpu_unit_ms: numbers.0,
+        };
+        prop_assert_eq!(UsageInterval::from(sent(&v1::UsageInterval::from(&interval))), interval);
+    }
+}
+
+/// A wire specification that is fine, to be spoilt in one place.
+fn plain() -> v1::JobSpec {
+    let kind = Some(v1::device_request::Kind::Whole(v1::WholeGpus { count: 8 }));
+    let devices = Some(v1::DeviceRequest { kind, models: vec!["h100".into()] });
+    v1::JobSpec {
+        tenant: "org".into(),
+        request: Some(v1::TaskRequest { devices, cpu_milli: 1000, memory_mib: 10 }),
+        command: vec!["/usr/bin/torchrun".into(), "train.py".into()],
+        ..v1::JobSpec::default()
+    }
+}
+
+#[test]
+fn defaults_are_filled_in() {
+    let spec = JobSpec::try_from(plain()).expect("fine");
+    assert_eq!((spec.name.as_str(), spec.tasks, spec.grace_s, spec.disconnect_grace_s), ("torchrun", 0, 30, 600));
+    assert_eq!(spec.class, WorkloadClass::Batch);
+    assert!(spec.validate().is_err_and(|errors| errors.iter().any(|e| e.field == "tasks")));
+    let nameless = JobSpec::try_from(v1::JobSpec { command: vec!["/bin/+".into()], ..plain() }).expect("fine");
+    assert_eq!(nameless.name, "job");
+}
+
+#[test]
+fn unknown_words_name_their_field_and_the_fix() {
+    let check = |spoil: &dyn Fn(&mut v1::JobSpec), field: &str, fix: &str| {
+        let mut wire = plain();
+        spoil(&mut wire);
+        let error: FieldError = JobSpec::try_from(wire).expect_err(field);
+        assert_eq!(error.field, field);
+        assert!(error.fix.contains(fix), "{error}");
+    };
+    let devices = |wire: &mut v1::JobSpec, change: &dyn Fn(&mut v1::DeviceRequest)| {
+        change(wire.request.as_mut().and_then(|r| r.devices.as_mut()).expect("has devices"));
+    };
+    check(&|w| devices(w, &|d| d.models.push("h900".into())), "request.models[1]", "h100");
+    check(&|w| devices(w, &|d| d.kind = None), "request.models", "how many");
+    let mps = v1::device_request::Kind::Mps(v1::MpsShare { percent: 300, memory_mib: 1 });
+    check(&|w| devices(w, &|d| d.kind = Some(mps.clone())), "request.mps.percent", "100");
+    check(&|w| w.workload_class = "trainign".into(), "workload_class", "training");
+    check(
+        &|w| w.topology = Some(v1::Topology { required: "rack".into(), ..Default::default() }),
+        "topology.required",
+        "leaf",
+    );
+    check(&|w| w.request = None, "request", "send");
+
+    let twice = v1::ResourceVec { gpu_units: [("h100".into(), 1), ("h100-80".into(), 1)].into(), ..Default::default() };
+    let spec = v1::TenantSpec { path: "a".into(), guarantee: Some(twice), ..Default::default() };
+    assert_eq!(TenantSpec::try_from(spec).expect_err("twice").field, "guarantee.gpu_units.h100-80");
+}
+
+#[test]
+fn statuses_carry_what_clients_read_back() {
+    let errors =
+        vec![FieldError::new("tasks", "is 0", "ask for one; or more"), FieldError::new("name", "is empty", "give one")];
+    let bad = status::invalid(&errors);
+    assert_eq!(bad.code(), tonic::Code::InvalidArgument);
+    assert_eq!(status::field_errors(&bad), errors);
+    let busy = status::retry_later("queue is full", 250);
+    assert_eq!(busy.code(), tonic::Code::ResourceExhausted);
+    assert_eq!(status::retry_delay(&busy), Some(std::time::Duration::from_millis(250)));
+    assert!(status::may_retry(&status::unavailable("no leader", 100)) && !status::may_retry(&bad));
+    assert!(status::field_errors(&busy).is_empty() && status::retry_delay(&bad).is_none());
+}
