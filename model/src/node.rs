@@ -2,7 +2,7 @@
 
 use crate::gpu::GpuModel;
 use crate::ids::{CellId, Epoch, NodeId};
-use crate::job::WorkloadClass;
+use crate::job::{TopologyLevel, WorkloadClass};
 use crate::request::SharingMode;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +18,34 @@ pub struct Place {
     pub block: String,
     /// Nodes under one leaf switch.
     pub leaf: String,
+}
+
+impl Place {
+    /// The path of the domain of `level` that this place lies in, from the region: two nodes are in one leaf, block or region
+    /// exactly when these are equal. Levels inside a node give the leaf's.
+    #[must_use]
+    pub fn domain(&self, level: TopologyLevel) -> String {
+        let Place { region, zone, block, leaf } = self;
+        match level {
+            TopologyLevel::Region => region.clone(),
+            TopologyLevel::Block => format!("{region}/{zone}/{block}"),
+            TopologyLevel::Leaf | TopologyLevel::Node | TopologyLevel::Island => {
+                format!("{region}/{zone}/{block}/{leaf}")
+            }
+        }
+    }
+
+    /// Whether both lie in one domain of `level` (leaf, block or region).
+    #[must_use]
+    pub fn together(&self, other: &Place, level: TopologyLevel) -> bool {
+        let region = self.region == other.region;
+        let block = region && self.zone == other.zone && self.block == other.block;
+        match level {
+            TopologyLevel::Region => region,
+            TopologyLevel::Block => block,
+            TopologyLevel::Leaf | TopologyLevel::Node | TopologyLevel::Island => block && self.leaf == other.leaf,
+        }
+    }
 }
 
 /// One card of a node.

@@ -8,15 +8,23 @@
 //! - ids come from counters in the state, so no id is ever used twice (law 5);
 //! - no clock, random number, file, socket or async runtime is known here.
 
+pub mod bounds;
+mod check;
 pub mod command;
+pub mod desired;
 pub mod entry;
+pub mod execute;
+pub mod index;
 pub mod outcome;
 pub mod plan;
 pub mod reject;
 pub mod state;
 
 pub use command::{Binding, Command, TaskReport};
+pub use desired::DesiredTask;
 pub use entry::{Decided, Entry};
+pub use execute::{Executed, execute};
+pub use index::Index;
 pub use outcome::Done;
 pub use plan::plan;
 pub use reject::Reject;

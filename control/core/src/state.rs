@@ -1,9 +1,12 @@
 //! The state that is replicated, and the one way to change it.
+//!
+//! What must stay true: [`State::apply`] cannot fail and is the only mutator; the books ([`Capacity`]) and the [`Index`] are
+//! derived from the objects alone, so that a state loaded by [`State::from_objects`] equals one that applied every change.
 
+use crate::index::Index;
 use muster_model::capacity::Capacity;
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
-use muster_model::laws::Broken;
-use muster_model::object::{Meta, RequestRecord};
+use muster_model::object::{Key, Meta, RequestRecord};
 use muster_model::usage::{AllocationUsage, UsageStream, UsageTotal};
 use muster_model::{Allocation, Cell, Change, Job, Node, Object, Pool, Tenant};
 use std::collections::BTreeMap;
@@ -36,14 +39,56 @@ pub struct State {
     pub allocation_usage: BTreeMap<AllocationId, AllocationUsage>,
     /// The books, derived from the above.
     capacity: Capacity,
+    /// Ways to find objects without scanning, derived from the above.
+    index: Index,
 }
 
 impl State {
-    /// An empty cluster. The id of its history is chosen by whoever bootstraps it.
+    /// An empty cluster. The id of its history is chosen by whoever bootstraps it. Ids count from 1.
     #[must_use]
     pub fn new(incarnation: u64) -> Self {
-        let _ = incarnation;
-        unimplemented!("the state machine's author writes this")
+        State {
+            meta: Meta {
+                incarnation,
+                feature_level: 1,
+                next_job: JobId(1),
+                next_allocation: AllocationId(1),
+                next_node: NodeId(1),
+                next_tenant: TenantId(1),
+                next_cell: CellId(1),
+                now_ms: 0,
+            },
+            tenants: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            cells: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            allocations: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            usage_streams: BTreeMap::new(),
+            usage_totals: BTreeMap::new(),
+            allocation_usage: BTreeMap::new(),
+            capacity: Capacity::default(),
+            index: Index::default(),
+        }
+    }
+
+    /// A state from its objects, in any order: what a snapshot or a restart loads. Without a [`Meta`] among them it is as
+    /// after [`State::new`]`(0)`.
+    pub fn from_objects(objects: impl IntoIterator<Item = Object>) -> Self {
+        let mut state = State::new(0);
+        // Allocations are charged to nodes and tenants, so they wait until those are there.
+        let mut allocations = Vec::new();
+        for object in objects {
+            match object {
+                Object::Allocation(allocation) => allocations.push(allocation),
+                other => state.put(other),
+            }
+        }
+        for allocation in allocations {
+            state.put(Object::Allocation(allocation));
+        }
+        state
     }
 
     /// The books.
@@ -52,23 +97,139 @@ impl State {
         &self.capacity
     }
 
+    /// Ways to find objects without scanning.
+    #[must_use]
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
     /// Makes one change. Cannot fail.
     pub fn apply(&mut self, change: &Change) {
-        let _ = change;
-        unimplemented!("the state machine's author writes this")
+        match change {
+            Change::Put(object) => self.put(Object::clone(object)),
+            Change::Delete(key) => self.delete(key),
+            Change::Retire(job) => self.delete(&Key::Job(job.id)),
+        }
+    }
+
+    fn put(&mut self, object: Object) {
+        match object {
+            Object::Meta(meta) => self.meta = meta,
+            Object::Tenant(tenant) => {
+                self.index.put_tenant(&tenant);
+                self.capacity.put_tenant(&tenant);
+                self.tenants.insert(tenant.id, tenant);
+            }
+            Object::Pool(pool) => {
+                self.capacity.put_pool(pool.clone());
+                self.pools.insert(pool.name.clone(), pool);
+            }
+            Object::Cell(cell) => {
+                self.index.put_cell(&cell);
+                self.cells.insert(cell.id, cell);
+            }
+            Object::Node(node) => {
+                let node = Arc::new(node);
+                let old = self.nodes.insert(node.id, Arc::clone(&node));
+                self.index.change_node(old.as_deref(), Some(&node));
+                self.capacity.put_node(node);
+            }
+            Object::Job(job) => {
+                let job = Arc::new(job);
+                let old = self.jobs.insert(job.id, Arc::clone(&job));
+                self.index.change_job(old.as_deref(), Some(&job));
+            }
+            Object::Allocation(allocation) => self.put_allocation(allocation),
+            Object::Request(request) => {
+                let old = self.requests.insert(request.id.clone(), request.clone());
+                self.index.change_request(old.as_ref(), Some(&request));
+            }
+            Object::UsageStream(stream) => {
+                self.usage_streams.insert(stream.node, stream);
+            }
+            Object::UsageTotal(total) => {
+                self.usage_totals.insert(total.tenant, total);
+            }
+            Object::AllocationUsage(usage) => {
+                self.index.change_usage(self.allocation_usage.get(&usage.allocation), Some(&usage));
+                self.allocation_usage.insert(usage.allocation, usage);
+            }
+        }
+    }
+
+    /// An allocation keeps its places and its charge for life, so only a new one is charged.
+    fn put_allocation(&mut self, allocation: Allocation) {
+        let allocation = Arc::new(allocation);
+        let old = self.allocations.insert(allocation.id, Arc::clone(&allocation));
+        if old.is_none() {
+            self.capacity.charge(&allocation);
+            self.index.add_allocation(&allocation);
+        }
+    }
+
+    fn delete(&mut self, key: &Key) {
+        match key {
+            Key::Meta => {}
+            Key::Tenant(id) => {
+                if let Some(tenant) = self.tenants.remove(id) {
+                    self.index.remove_tenant(&tenant);
+                    self.capacity.remove_tenant(*id);
+                }
+            }
+            Key::Pool(name) => {
+                self.pools.remove(name);
+                self.capacity.remove_pool(name);
+            }
+            Key::Cell(id) => {
+                if let Some(cell) = self.cells.remove(id) {
+                    self.index.remove_cell(&cell);
+                }
+            }
+            Key::Node(id) => {
+                let old = self.nodes.remove(id);
+                self.index.change_node(old.as_deref(), None);
+                self.capacity.remove_node(*id);
+            }
+            Key::Job(id) => {
+                let old = self.jobs.remove(id);
+                self.index.change_job(old.as_deref(), None);
+            }
+            Key::Allocation(id) => {
+                if let Some(allocation) = self.allocations.remove(id) {
+                    self.capacity.release(&allocation);
+                    self.index.remove_allocation(&allocation);
+                }
+            }
+            Key::Request(id) => {
+                let old = self.requests.remove(id);
+                self.index.change_request(old.as_ref(), None);
+            }
+            Key::UsageStream(node) => {
+                self.usage_streams.remove(node);
+            }
+            Key::UsageTotal(tenant) => {
+                self.usage_totals.remove(tenant);
+            }
+            Key::AllocationUsage(id) => {
+                let old = self.allocation_usage.remove(id);
+                self.index.change_usage(old.as_ref(), None);
+            }
+        }
     }
 
     /// Every object, in the order of its key: for snapshots, watches from the beginning, and comparing replicas. `Retire`d jobs
     /// are not among them.
     pub fn objects(&self) -> impl Iterator<Item = Object> + '_ {
-        std::iter::empty()
-    }
-
-    /// Looks for broken laws; slow, for tests and simulation.
-    ///
-    /// # Errors
-    /// The first law found broken.
-    pub fn check(&self) -> Result<(), Broken> {
-        unimplemented!("the state machine's author writes this")
+        std::iter::once(Object::Meta(self.meta.clone()))
+            .chain(self.tenants.values().cloned().map(Object::Tenant))
+            .chain(self.pools.values().cloned().map(Object::Pool))
+            .chain(self.cells.values().cloned().map(Object::Cell))
+            .chain(self.nodes.values().map(|node| Object::Node(Node::clone(node))))
+            .chain(self.jobs.values().map(|job| Object::Job(Job::clone(job))))
+            .chain(self.allocations.values().map(|held| Object::Allocation(Allocation::clone(held))))
+            .chain(self.requests.values().cloned().map(Object::Request))
+            .chain(self.usage_streams.values().cloned().map(Object::UsageStream))
+            .chain(self.usage_totals.values().cloned().map(Object::UsageTotal))
+            .chain(self.allocation_usage.values().cloned().map(Object::AllocationUsage))
     }
 }

@@ -1,0 +1,48 @@
+//! Bounds of the replicated state, each with its reason. They are part of what `plan` decides: changing one changes what the
+//! same log gives, so it needs a new feature level.
+
+/// How long a request id is remembered: a client that retries for a day is answered what it was answered before.
+pub const REQUEST_HORIZON_MS: u64 = 24 * 3_600 * 1_000;
+/// How far ahead of the state's time a request's time of issue may lie: clients' clocks differ, and ids issued later are
+/// remembered for longer than they can be told apart from repetitions.
+pub const ISSUED_AHEAD_MS_MAX: u64 = 5 * 60 * 1_000;
+/// Bytes of a request id: room for a UUID with a client's name.
+pub const REQUEST_ID_BYTES_MAX: usize = 128;
+/// Remembered requests: a day at more than ten submissions a second, in about 200 MB.
+pub const REQUESTS_MAX: u64 = 1_000_000;
+/// Jobs that one tenant (itself, not its children) may have waiting: far more than a person looks at, and one runaway script
+/// cannot fill the queue of all.
+pub const WAITING_PER_TENANT_MAX: u64 = 10_000;
+/// Jobs waiting in all: a few gigabytes of memory.
+pub const WAITING_MAX: u64 = 1_000_000;
+/// Nodes: several times the largest fleet that is planned for.
+pub const NODES_MAX: usize = 100_000;
+/// Cells: one for every few nodes of the largest fleet would still be fewer.
+pub const CELLS_MAX: usize = 4_096;
+/// Pools.
+pub const POOLS_MAX: usize = 4_096;
+/// Tenants: every user of a large organisation, several times over.
+pub const TENANTS_MAX: usize = 200_000;
+/// Tenants of one command, so that an entry stays small.
+pub const TENANTS_PER_COMMAND_MAX: usize = 10_000;
+/// Task reports of one command: more than one node can have tasks (72 cards of 48 clients).
+pub const REPORTS_PER_COMMAND_MAX: usize = 4_096;
+/// Usage intervals of one command: minutes of backlog of a full node.
+pub const INTERVALS_PER_COMMAND_MAX: usize = 4_096;
+/// Bytes of a shard's name.
+pub const SHARD_NAME_BYTES_MAX: usize = 128;
+/// How long a released allocation's usage record waits for late intervals: longer than the longest disconnect grace.
+pub const USAGE_HORIZON_MS: u64 = 24 * 3_600 * 1_000;
+/// Usage records of released allocations: the oldest go first when there are more. Thirty days of a usual fleet, and a few
+/// minutes of one that starts thousands of jobs a second; agents report every few seconds.
+pub const RELEASED_USAGE_MAX: usize = 1_000_000;
+/// Objects that one sweep forgets of each kind, so that no entry is large.
+pub const SWEEP_MAX: usize = 10_000;
+/// Jobs without a cell that one command looks at, and so may route.
+pub const REROUTE_MAX: usize = 1_000;
+/// After this long in one cell, a job that every cell has handed on may begin a new round.
+pub const ROUND_MS: u64 = 30_000;
+/// First port of the range that rank 0 of a gang listens on.
+pub const MASTER_PORT_BASE: u16 = 20_000;
+/// How many ports that range has; gangs on one node whose ids differ by a multiple of it would meet.
+pub const MASTER_PORT_RANGE: u64 = 20_000;

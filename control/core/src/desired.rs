@@ -1,0 +1,119 @@
+//! What a node is to run: a pure view of the state, whole, as it is sent to the node's agent.
+
+use crate::bounds::{MASTER_PORT_BASE, MASTER_PORT_RANGE};
+use crate::state::State;
+use muster_model::ids::{AllocationId, Attempt, JobId, NodeId, Rank};
+use muster_model::{Allocation, AllocationState, DeviceHold, GpuUnits, Job};
+use std::collections::BTreeMap;
+
+/// One task that a node is to run, or to stop, with all that its process needs to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DesiredTask {
+    /// Its allocation.
+    pub allocation: AllocationId,
+    /// Its rank in the gang.
+    pub rank: Rank,
+    /// Its job.
+    pub job: JobId,
+    /// Which run of the job.
+    pub attempt: Attempt,
+    /// It is to be stopped gracefully rather than run.
+    pub stop: bool,
+    /// The cards it holds.
+    pub devices: Vec<DeviceHold>,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Environment beside what the agent sets.
+    pub env: BTreeMap<String, String>,
+    /// Working directory, if the job names one.
+    pub workdir: Option<String>,
+    /// Tasks of the gang.
+    pub world_size: u32,
+    /// Place among the gang's tasks on this node, from 0.
+    pub local_rank: u32,
+    /// The gang's tasks on this node.
+    pub local_world_size: u32,
+    /// Address of rank 0's node.
+    pub master_addr: String,
+    /// Port that rank 0 is to listen on.
+    pub master_port: u16,
+    /// Earlier attempts.
+    pub restart_count: u32,
+    /// Milli-CPUs it holds.
+    pub cpu_milli: u64,
+    /// MiB of host memory it holds.
+    pub memory_mib: u64,
+    /// It is stopped when it has run this long, in seconds.
+    pub time_limit_s: Option<u64>,
+    /// From SIGTERM to SIGKILL, in seconds.
+    pub grace_s: u64,
+    /// How long it may outlive contact with the control plane, in seconds.
+    pub disconnect_grace_s: u64,
+    /// Path of the tenant that pays.
+    pub tenant: String,
+    /// GPU units it holds, for metering.
+    pub gpu_units: GpuUnits,
+    /// The job's name, for people.
+    pub job_name: String,
+}
+
+impl State {
+    /// The whole of what `node` is to run, in order of allocation and rank: the tasks of its live allocations that are not over
+    /// yet. A task that is not in it must not run there.
+    #[must_use]
+    pub fn desired_for(&self, node: NodeId) -> Vec<DesiredTask> {
+        let mut tasks = Vec::new();
+        for id in self.index().allocations_on(node) {
+            let Some(allocation) = self.allocations.get(&id) else { continue };
+            let Some(job) = self.jobs.get(&allocation.job) else { continue };
+            let here: Vec<Rank> = allocation.ranks_on(node).collect();
+            for (local, &rank) in here.iter().enumerate() {
+                if !allocation.task_states[rank.0 as usize].is_over() {
+                    tasks.push(self.desired_task(allocation, job, rank, local as u32, here.len() as u32));
+                }
+            }
+        }
+        tasks
+    }
+
+    /// The longest time that any task on `node` may outlive contact, in seconds; 0 when nothing runs there. Its devices may be
+    /// given away only after it.
+    #[must_use]
+    pub fn disconnect_grace_s(&self, node: NodeId) -> u64 {
+        let live = self.index().allocations_on(node).filter_map(|id| self.allocations.get(&id));
+        let jobs = live.filter_map(|allocation| self.jobs.get(&allocation.job));
+        jobs.map(|job| job.spec.disconnect_grace_s).max().unwrap_or(0)
+    }
+
+    fn desired_task(&self, held: &Allocation, job: &Job, rank: Rank, local_rank: u32, local_size: u32) -> DesiredTask {
+        let spec = &job.spec;
+        let place = &held.tasks[rank.0 as usize];
+        let master = held.tasks.first().and_then(|first| self.nodes.get(&first.node));
+        let port = MASTER_PORT_BASE + (held.id.0 % MASTER_PORT_RANGE) as u16;
+        DesiredTask {
+            allocation: held.id,
+            rank,
+            job: job.id,
+            attempt: held.attempt,
+            stop: matches!(held.state, AllocationState::Stopping(_)),
+            devices: place.devices.clone(),
+            command: spec.command.clone(),
+            env: spec.env.clone(),
+            workdir: spec.workdir.clone(),
+            world_size: held.tasks.len() as u32,
+            local_rank,
+            local_world_size: local_size,
+            master_addr: master.map(|node| node.spec.address.clone()).unwrap_or_default(),
+            master_port: port,
+            restart_count: held.attempt.0.saturating_sub(1),
+            cpu_milli: held.cpu_milli,
+            memory_mib: held.memory_mib,
+            time_limit_s: spec.time_limit_s,
+            grace_s: spec.grace_s,
+            disconnect_grace_s: spec.disconnect_grace_s,
+            tenant: spec.tenant.clone(),
+            gpu_units: held.model.map(|model| spec.request.devices.charge_on(model)).unwrap_or_default(),
+            job_name: spec.name.clone(),
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Ways to find objects without scanning them all.
+//!
+//! What must stay true: everything here is derived from the objects alone and emptied entries are removed, so an index that was
+//! kept up change by change equals one that was built from the objects at once (a test and [`crate::State::check`] compare them).
+
+mod cells;
+
+pub use cells::{CardShape, CellIndex, NodeShape, Shapes, tasks_on};
+pub(crate) use cells::wanted;
+
+use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
+use muster_model::object::RequestRecord;
+use muster_model::usage::AllocationUsage;
+use muster_model::{Allocation, Cell, Job, JobPhase, Node, Tenant};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many live jobs a tenant itself (not its children) has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TenantJobs {
+    /// Live ones.
+    pub live: u64,
+    /// Those of them that are queued.
+    pub waiting: u64,
+}
+
+/// Live jobs by where they stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PhaseCounts {
+    /// Queued.
+    pub queued: u64,
+    /// Starting.
+    pub starting: u64,
+    /// Running.
+    pub running: u64,
+    /// Stopping.
+    pub stopping: u64,
+}
+
+impl PhaseCounts {
+    fn of(&mut self, phase: &JobPhase) -> Option<&mut u64> {
+        match phase {
+            JobPhase::Queued => Some(&mut self.queued),
+            JobPhase::Starting(_) => Some(&mut self.starting),
+            JobPhase::Running(_) => Some(&mut self.running),
+            JobPhase::Stopping(_) => Some(&mut self.stopping),
+            JobPhase::Finished(_) => None,
+        }
+    }
+}
+
+/// The derived indexes of a [`crate::State`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Index {
+    /// Tenants by path.
+    pub tenant_ids: BTreeMap<String, TenantId>,
+    /// Children of each tenant that has some.
+    pub tenant_children: BTreeMap<TenantId, BTreeSet<TenantId>>,
+    /// Live jobs of each tenant that has some.
+    pub tenant_jobs: BTreeMap<TenantId, TenantJobs>,
+    /// Nodes by name.
+    pub node_ids: BTreeMap<String, NodeId>,
+    /// How many nodes belong to each pool.
+    pub pool_nodes: BTreeMap<String, u32>,
+    /// Cells by name.
+    pub cell_ids: BTreeMap<String, CellId>,
+    /// What each cell consists of and what waits and runs in it.
+    pub cells: BTreeMap<CellId, CellIndex>,
+    /// Queued jobs by the cell that tries to place them.
+    pub queued: BTreeMap<Option<CellId>, BTreeSet<JobId>>,
+    /// Live jobs by phase.
+    pub phases: PhaseCounts,
+    /// Live allocations with a task on each node.
+    pub on_node: BTreeMap<NodeId, BTreeSet<AllocationId>>,
+    /// Remembered requests, oldest first.
+    pub requests_by_age: BTreeSet<(u64, String)>,
+    /// Usage records of released allocations, the longest released first.
+    pub released_usage: BTreeSet<(u64, AllocationId)>,
+}
+
+impl Index {
+    /// Queued jobs of one cell, oldest first; `None` for those that no cell could hold so far.
+    pub fn queued_in(&self, cell: Option<CellId>) -> impl Iterator<Item = JobId> + '_ {
+        self.queued.get(&cell).into_iter().flatten().copied()
+    }
+
+    /// Live jobs of one tenant itself.
+    #[must_use]
+    pub fn jobs_of(&self, tenant: TenantId) -> TenantJobs {
+        self.tenant_jobs.get(&tenant).copied().unwrap_or_default()
+    }
+
+    /// Live allocations with a task on `node`, oldest first.
+    pub fn allocations_on(&self, node: NodeId) -> impl Iterator<Item = AllocationId> + '_ {
+        self.on_node.get(&node).into_iter().flatten().copied()
+    }
+
+    pub(crate) fn put_tenant(&mut self, tenant: &Tenant) {
+        self.tenant_ids.insert(tenant.path.clone(), tenant.id);
+        if let Some(parent) = tenant.parent {
+            self.tenant_children.entry(parent).or_default().insert(tenant.id);
+        }
+    }
+
+    pub(crate) fn remove_tenant(&mut self, tenant: &Tenant) {
+        self.tenant_ids.remove(&tenant.path);
+        if let Some(parent) = tenant.parent {
+            remove_from(&mut self.tenant_children, &parent, &tenant.id);
+        }
+    }
+
+    pub(crate) fn put_cell(&mut self, cell: &Cell) {
+        self.cell_ids.insert(cell.name.clone(), cell.id);
+    }
+
+    pub(crate) fn remove_cell(&mut self, cell: &Cell) {
+        self.cell_ids.remove(&cell.name);
+    }
+
+    pub(crate) fn change_node(&mut self, old: Option<&Node>, new: Option<&Node>) {
+        if let Some(node) = old {
+            self.node_ids.remove(&node.spec.name);
+            if let Some(count) = self.pool_nodes.get_mut(&node.spec.pool) {
+                *count -= 1;
+                if *count == 0 {
+                    self.pool_nodes.remove(&node.spec.pool);
+                }
+            }
+            self.cell_mut(node.cell, |cell| cell.remove_node(node));
+        }
+        if let Some(node) = new {
+            self.node_ids.insert(node.spec.name.clone(), node.id);
+            *self.pool_nodes.entry(node.spec.pool.clone()).or_default() += 1;
+            self.cell_mut(node.cell, |cell| cell.add_node(node));
+        }
+    }
+
+    pub(crate) fn change_job(&mut self, old: Option<&Job>, new: Option<&Job>) {
+        if let Some(job) = old {
+            if let Some(count) = self.phases.of(&job.phase) {
+                *count -= 1;
+            }
+            let waiting = matches!(job.phase, JobPhase::Queued);
+            if let Some(jobs) = self.tenant_jobs.get_mut(&job.tenant) {
+                jobs.live -= 1;
+                jobs.waiting -= u64::from(waiting);
+                if jobs.live == 0 {
+                    self.tenant_jobs.remove(&job.tenant);
+                }
+            }
+            if waiting {
+                remove_from(&mut self.queued, &job.cell, &job.id);
+                self.cell_mut_if(job.cell, |cell| cell.remove_waiting(job));
+            }
+        }
+        if let Some(job) = new {
+            if let Some(count) = self.phases.of(&job.phase) {
+                *count += 1;
+            }
+            let waiting = matches!(job.phase, JobPhase::Queued);
+            let jobs = self.tenant_jobs.entry(job.tenant).or_default();
+            jobs.live += 1;
+            jobs.waiting += u64::from(waiting);
+            if waiting {
+                self.queued.entry(job.cell).or_default().insert(job.id);
+                self.cell_mut_if(job.cell, |cell| cell.add_waiting(job));
+            }
+        }
+    }
+
+    pub(crate) fn add_allocation(&mut self, allocation: &Allocation) {
+        for task in &allocation.tasks {
+            self.on_node.entry(task.node).or_default().insert(allocation.id);
+        }
+        self.cell_mut(allocation.cell, |cell| cell.held.add(&allocation.charge));
+    }
+
+    pub(crate) fn remove_allocation(&mut self, allocation: &Allocation) {
+        for task in &allocation.tasks {
+            remove_from(&mut self.on_node, &task.node, &allocation.id);
+        }
+        self.cell_mut(allocation.cell, |cell| cell.held.sub(&allocation.charge));
+    }
+
+    pub(crate) fn change_request(&mut self, old: Option<&RequestRecord>, new: Option<&RequestRecord>) {
+        if let Some(request) = old {
+            self.requests_by_age.remove(&(request.accepted_ms, request.id.clone()));
+        }
+        if let Some(request) = new {
+            self.requests_by_age.insert((request.accepted_ms, request.id.clone()));
+        }
+    }
+
+    pub(crate) fn change_usage(&mut self, old: Option<&AllocationUsage>, new: Option<&AllocationUsage>) {
+        let key = |usage: &AllocationUsage| usage.released_ms.map(|released| (released, usage.allocation));
+        if let Some(key) = old.and_then(key) {
+            self.released_usage.remove(&key);
+        }
+        if let Some(key) = new.and_then(key) {
+            self.released_usage.insert(key);
+        }
+    }
+
+    fn cell_mut(&mut self, id: CellId, touch: impl FnOnce(&mut CellIndex)) {
+        let cell = self.cells.entry(id).or_default();
+        touch(cell);
+        if *cell == CellIndex::default() {
+            self.cells.remove(&id);
+        }
+    }
+
+    fn cell_mut_if(&mut self, id: Option<CellId>, touch: impl FnOnce(&mut CellIndex)) {
+        if let Some(id) = id {
+            self.cell_mut(id, touch);
+        }
+    }
+}
+
+fn remove_from<K: Ord, V: Ord>(sets: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
+    if let Some(set) = sets.get_mut(key) {
+        set.remove(value);
+        if set.is_empty() {
+            sets.remove(key);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What a cell consists of, in few groups: nodes of one shape are counted, not listed.
+//!
+//! Routing asks "could this cell ever hold that gang" for every submission. Thousands of nodes have few distinct shapes, so the
+//! answer is a sum over shapes, per network domain where the gang requires one. What must stay true: derived from the objects
+//! alone; nothing here knows what is free right now beyond the sums that rank cells.
+
+use muster_model::ids::NodeId;
+use muster_model::mig::{self, MigPlacement};
+use muster_model::request::TaskRequest;
+use muster_model::{DeviceRequest, GpuModel, Job, JobSpec, Node, Pool, ResourceVec, TopologyLevel};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// One card as routing sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CardShape {
+    /// Model.
+    pub model: GpuModel,
+    /// Memory in MiB as reported.
+    pub memory_mib: u64,
+    /// NVLink island in the node.
+    pub island: u8,
+}
+
+/// What makes nodes alike for routing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeShape {
+    /// The pool's name.
+    pub pool: String,
+    /// Cards by index. Withheld ones count: they may come back.
+    pub cards: Vec<CardShape>,
+    /// Milli-CPUs.
+    pub cpu_milli: u64,
+    /// MiB of memory.
+    pub memory_mib: u64,
+}
+
+impl NodeShape {
+    fn of(node: &Node) -> Self {
+        let card = |gpu: &muster_model::Gpu| CardShape {
+            model: gpu.model,
+            memory_mib: gpu.memory_mib,
+            island: gpu.island,
+        };
+        NodeShape {
+            pool: node.spec.pool.clone(),
+            cards: node.spec.gpus.iter().map(card).collect(),
+            cpu_milli: node.spec.cpu_milli,
+            memory_mib: node.spec.memory_mib,
+        }
+    }
+}
+
+/// How many nodes there are of each shape.
+pub type Shapes = BTreeMap<Arc<NodeShape>, u32>;
+
+/// One cell's nodes in groups, with the sums that rank cells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CellIndex {
+    /// Its nodes.
+    pub nodes: BTreeSet<NodeId>,
+    /// All of them by shape.
+    pub shapes: Shapes,
+    /// The same per domain of each level above the node, by the domain's path.
+    pub domains: BTreeMap<(TopologyLevel, String), Shapes>,
+    /// What its nodes that accept work have, withheld cards left out.
+    pub open: ResourceVec,
+    /// What its live allocations are charged.
+    pub held: ResourceVec,
+    /// What the jobs queued in it would be charged on the model they prefer.
+    pub waiting: ResourceVec,
+}
+
+impl CellIndex {
+    pub(super) fn add_node(&mut self, node: &Node) {
+        self.nodes.insert(node.id);
+        let shape = Arc::new(NodeShape::of(node));
+        for (level, path) in domains_of(node) {
+            count_up(self.domains.entry((level, path)).or_default(), &shape);
+        }
+        count_up(&mut self.shapes, &shape);
+        self.open.add(&open_on(node));
+    }
+
+    pub(super) fn remove_node(&mut self, node: &Node) {
+        self.nodes.remove(&node.id);
+        let shape = Arc::new(NodeShape::of(node));
+        for key in domains_of(node) {
+            if let Some(shapes) = self.domains.get_mut(&key) {
+                count_down(shapes, &shape);
+                if shapes.is_empty() {
+                    self.domains.remove(&key);
+                }
+            }
+        }
+        count_down(&mut self.shapes, &shape);
+        self.open.sub(&open_on(node));
+    }
+
+    pub(super) fn add_waiting(&mut self, job: &Job) {
+        self.waiting.add(&wanted(&job.spec));
+    }
+
+    pub(super) fn remove_waiting(&mut self, job: &Job) {
+        self.waiting.sub(&wanted(&job.spec));
+    }
+
+    /// Shapes per domain of `level`; the whole cell when no level is asked.
+    pub fn domains_at(&self, level: TopologyLevel) -> impl Iterator<Item = &Shapes> + '_ {
+        self.domains
+            .range((level, String::new())..)
+            .take_while(move |((at, _), _)| *at == level)
+            .map(|(_, shapes)| shapes)
+    }
+}
+
+/// What the whole gang would be charged on the model it prefers: an estimate for ranking cells, the same in every cell.
+#[must_use]
+pub(crate) fn wanted(spec: &JobSpec) -> ResourceVec {
+    let preferred = spec.request.devices.possible_models().next().unwrap_or(GpuModel::ALL[0]);
+    spec.charge_on(preferred)
+}
+
+/// How many tasks of `request` an otherwise empty node of `shape` could run on cards of `model` under `pool`'s numbers; with
+/// `one_island`, on the cards of its best island.
+#[must_use]
+pub fn tasks_on(
+    shape: &NodeShape,
+    pool: &Pool,
+    request: &TaskRequest,
+    model: Option<GpuModel>,
+    one_island: bool,
+) -> u64 {
+    let by_host = shape
+        .cpu_milli
+        .checked_div(request.cpu_milli)
+        .unwrap_or(u64::MAX)
+        .min(shape.memory_mib.checked_div(request.memory_mib).unwrap_or(u64::MAX));
+    let Some(model) = model else { return by_host };
+    let mut islands: BTreeMap<u8, u64> = BTreeMap::new();
+    for card in shape.cards.iter().filter(|card| card.model == model) {
+        let island = if one_island { card.island } else { 0 };
+        *islands.entry(island).or_default() += slots_on(card, pool, &request.devices);
+    }
+    let slots = islands.values().copied().max().unwrap_or(0);
+    let by_cards = match &request.devices {
+        DeviceRequest::Whole { count, .. } => slots / u64::from((*count).max(1)),
+        _ => slots,
+    };
+    by_cards.min(by_host)
+}
+
+/// How many holds of this kind one empty card takes.
+fn slots_on(card: &CardShape, pool: &Pool, devices: &DeviceRequest) -> u64 {
+    match devices {
+        DeviceRequest::None => 0,
+        DeviceRequest::Whole { .. } => 1,
+        DeviceRequest::Mig { .. } => {
+            let (Some(family), Some(shape)) = (card.model.facts().mig, devices.mig_shape(card.model)) else { return 0 };
+            let mut standing: Vec<MigPlacement> = Vec::new();
+            while let Some(place) = { mig::free_starts(family, &standing, shape).next() } {
+                standing.push(place);
+            }
+            standing.len() as u64
+        }
+        DeviceRequest::Mps { percent, memory_mib, .. } => u64::from(pool.mps_clients)
+            .min(100 / u64::from((*percent).max(1)))
+            .min(card.memory_mib / (*memory_mib).max(1)),
+        DeviceRequest::TimeSlice { memory_mib, .. } => {
+            u64::from(pool.time_slice_replicas).min(card.memory_mib / (*memory_mib).max(1))
+        }
+    }
+}
+
+fn domains_of(node: &Node) -> impl Iterator<Item = (TopologyLevel, String)> + '_ {
+    [TopologyLevel::Leaf, TopologyLevel::Block, TopologyLevel::Region]
+        .into_iter()
+        .map(|level| (level, node.spec.place.domain(level)))
+}
+
+fn open_on(node: &Node) -> ResourceVec {
+    let mut open = ResourceVec::default();
+    if node.accepts_work() {
+        for gpu in node.spec.gpus.iter().filter(|gpu| gpu.withheld.is_none()) {
+            open.add(&ResourceVec::of_gpu(gpu.model, muster_model::GpuUnits::CARD));
+        }
+        open.cpu_milli = node.spec.cpu_milli;
+        open.memory_mib = node.spec.memory_mib;
+    }
+    open
+}
+
+fn count_up(shapes: &mut Shapes, shape: &Arc<NodeShape>) {
+    *shapes.entry(Arc::clone(shape)).or_default() += 1;
+}
+
+fn count_down(shapes: &mut Shapes, shape: &Arc<NodeShape>) {
+    if let Some(count) = shapes.get_mut(shape) {
+        *count -= 1;
+        if *count == 0 {
+            shapes.remove(shape);
+        }
+    }
+}
