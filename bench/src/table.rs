@@ -34,7 +34,7 @@ pub fn print(title: &str, rows: &[Row], json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     let mut table = comfy_table::Table::new();
-    table.load_preset(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(["what", "measured", "anchor", "target"]);
     for row in rows {
         table.add_row([&row.what, &row.measured, &row.anchor, &row.target]);
