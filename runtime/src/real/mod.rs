@@ -1,1 +1,32 @@
-//! The real seams: the operating system, TCP, RocksDB.
+//! The real seams: the system's clocks, TCP, RocksDB, files that are synced before they count.
+//!
+//! What must stay true: everything a host runs is spawned into its task group, connections included, so that ending the group
+//! ends the host even where several run in one process.
+
+mod clock;
+mod files;
+mod folder;
+mod kv;
+mod net;
+mod view;
+
+use crate::chance::Chance;
+use crate::host::{Host, TaskGroup};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A host on this machine that keeps everything below `data_dir`, which is made when something is first written.
+#[must_use]
+pub fn host(name: impl Into<String>, data_dir: impl Into<PathBuf>) -> Host {
+    let data_dir = data_dir.into();
+    let tasks = TaskGroup::default();
+    Host {
+        name: name.into(),
+        clock: Arc::new(clock::SystemClock),
+        net: Arc::new(net::TcpNet::new(tasks.clone())),
+        disk: Arc::new(kv::RocksDisk::new(data_dir.join("stores"))),
+        files: Arc::new(files::SyncedFiles::new(data_dir.join("files"))),
+        chance: Chance::from_entropy(),
+        tasks,
+    }
+}

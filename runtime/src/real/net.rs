@@ -1,0 +1,178 @@
+//! TCP with HTTP/2.
+//!
+//! What must stay true: a peer that has silently gone is noticed by the connection itself within some seconds; connections and the
+//! requests on them belong to the host's tasks; garbage on the port ends that connection and nothing else.
+
+use crate::host::TaskGroup;
+use crate::net::{Channel, Net, NetError, Serving};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+use tonic::transport::Endpoint;
+use tower::ServiceExt;
+use tower::util::BoxCloneSyncService;
+
+/// Connecting takes longer only to a host that is away.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// A quiet connection is asked whether it still lives.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// And closed when it does not say so.
+const PING_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a stopping server waits for the requests it has taken.
+const DRAIN: Duration = Duration::from_secs(2);
+/// Connections one endpoint holds: every agent of a large fleet on one control node, with room for people.
+const MAX_CONNECTIONS: u32 = 16_384;
+/// Requests in flight on one connection; more wait at the sender.
+const MAX_STREAMS: u32 = 4_096;
+/// Bytes in flight per request and per connection: snapshots and appends of some megabytes at network speed.
+const STREAM_WINDOW_BYTES: u32 = 2 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
+/// After a failed accept (usually: out of file descriptors), before the next.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A host's TCP network.
+pub(super) struct TcpNet {
+    tasks: TaskGroup,
+}
+
+impl TcpNet {
+    pub(super) fn new(tasks: TaskGroup) -> Self {
+        TcpNet { tasks }
+    }
+}
+
+/// Lets hyper spawn into the host's tasks.
+#[derive(Clone)]
+struct Spawner(TaskGroup);
+
+impl<F> hyper::rt::Executor<F> for Spawner
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, future: F) {
+        drop(self.0.spawn(future));
+    }
+}
+
+fn bad(endpoint: &str) -> NetError {
+    NetError::BadEndpoint { endpoint: endpoint.to_owned() }
+}
+
+fn check(endpoint: &str) -> Result<(&str, u16), NetError> {
+    let (host, port) = endpoint.rsplit_once(':').ok_or_else(|| bad(endpoint))?;
+    let port = port.parse().map_err(|_| bad(endpoint))?;
+    if host.is_empty() || host.contains(['/', '@', ' ']) {
+        return Err(bad(endpoint));
+    }
+    Ok((host, port))
+}
+
+impl Net for TcpNet {
+    fn dial(&self, endpoint: &str) -> Result<Channel, NetError> {
+        check(endpoint)?;
+        let channel = Endpoint::from_shared(format!("http://{endpoint}"))
+            .map_err(|_| bad(endpoint))?
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .keep_alive_while_idle(true)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .executor(Spawner(self.tasks.clone()))
+            .connect_lazy();
+        Ok(BoxCloneSyncService::new(channel.map_err(Into::into)))
+    }
+
+    fn serve(
+        &self,
+        endpoint: &str,
+        routes: Routes,
+        stop: CancellationToken,
+    ) -> BoxFuture<'static, Result<Serving, NetError>> {
+        let (endpoint, tasks) = (endpoint.to_owned(), self.tasks.clone());
+        async move {
+            let host = check(&endpoint)?.0;
+            let listening = async {
+                let listener = TcpListener::bind(&endpoint).await?;
+                let port = listener.local_addr()?.port();
+                Ok::<_, std::io::Error>((listener, port))
+            };
+            let (listener, port) = listening
+                .await
+                .map_err(|error| NetError::Listen { endpoint: endpoint.clone(), why: error.to_string() })?;
+            let accepting = tasks.spawn(accept(listener, routes.prepare(), stop, tasks.clone()));
+            Ok(Serving { endpoint: format!("{host}:{port}"), ended: accepting.map(|_| ()).boxed() })
+        }
+        .boxed()
+    }
+}
+
+async fn accept(listener: TcpListener, routes: Routes, stop: CancellationToken, tasks: TaskGroup) {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS as usize));
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            accepted = async {
+                let place = places.clone().acquire_owned().await;
+                (listener.accept().await, place)
+            } => accepted,
+        };
+        match accepted {
+            (Ok((stream, _)), Ok(place)) => {
+                let connection = serve_connection(stream, routes.clone(), stop.clone(), tasks.clone());
+                drop(tasks.spawn(async move {
+                    connection.await;
+                    drop(place);
+                }));
+            }
+            (Err(error), _) => {
+                tracing::warn!(%error, "a connection was not accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+            (_, Err(_closed)) => break,
+        }
+    }
+    drop(listener);
+    // Every place is free again when every connection has ended.
+    let _ = places.acquire_many(MAX_CONNECTIONS).await;
+}
+
+async fn serve_connection(stream: TcpStream, routes: Routes, stop: CancellationToken, tasks: TaskGroup) {
+    // Without it small answers wait for the peer's delayed acknowledgement.
+    let _ = stream.set_nodelay(true);
+    let mut server = http2::Builder::new(Spawner(tasks));
+    server
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .max_concurrent_streams(MAX_STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
+    let connection = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            match tokio::time::timeout(DRAIN, connection).await {
+                Ok(ended) => ended,
+                Err(_too_long) => return,
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended");
+    }
+}
