@@ -81,7 +81,7 @@ words!(crate::tenant::Trust, "trust level",
     crate::tenant::Trust::Trusted => "trusted", crate::tenant::Trust::Untrusted => "untrusted");
 
 /// How close together the tasks of a gang must and should stand.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Topology {
     /// The whole gang inside one of these, or it waits.
     pub required: Option<TopologyLevel>,

@@ -6,7 +6,7 @@ use crate::resources::{GpuUnits, ResourceVec};
 use serde::{Deserialize, Serialize};
 
 /// The devices of one task. `models` are the acceptable ones in order of preference; empty means any model that can serve it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum DeviceRequest {
     /// No GPU: CPU and memory only.
     None,
@@ -155,7 +155,7 @@ impl DeviceRequest {
 }
 
 /// Everything one task needs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TaskRequest {
     /// Devices.
     pub devices: DeviceRequest,

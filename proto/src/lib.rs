@@ -7,7 +7,7 @@ pub mod convert;
 pub mod status;
 
 /// Generated messages, clients and servers of package `muster.v1`.
-#[allow(missing_docs, unreachable_pub, clippy::all)]
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::too_many_lines)]
 pub mod v1 {
     tonic::include_proto!("muster.v1");
 }
