@@ -155,6 +155,13 @@ impl Pool {
             mps_clients: 8,
         }
     }
+
+    /// The rules of a pool that nobody has described.
+    #[must_use]
+    pub fn standard_rules() -> &'static Pool {
+        static RULES: std::sync::LazyLock<Pool> = std::sync::LazyLock::new(Pool::standard);
+        &RULES
+    }
 }
 
 /// A disjoint set of nodes that one shard schedules at a time, with its lease.

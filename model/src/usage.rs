@@ -44,6 +44,10 @@ pub struct UsageTotal {
 }
 
 impl UsageTotal {
+    /// Who is charged for an interval whose allocation nobody remembers: no tenant has this id, and the interval is shown as
+    /// unattributed rather than lost.
+    pub const UNATTRIBUTED: TenantId = TenantId(0);
+
     /// GPU-seconds: whole cards × seconds.
     #[must_use]
     pub fn gpu_seconds(&self) -> f64 {

@@ -4,7 +4,7 @@
 //! fleet (the control plane adds what only it can know: unknown tenants, gangs larger than any cell, requests over a max).
 
 use crate::job::{JobSpec, TopologyLevel, ValidJobSpec, WorkloadClass};
-use crate::node::NodeSpec;
+use crate::node::{NodeSpec, Pool};
 use crate::request::DeviceRequest;
 use crate::tenant::TenantSpec;
 use serde::{Deserialize, Serialize};
@@ -65,6 +65,12 @@ pub mod bounds {
     pub const WEIGHT_MAX: u32 = 1_000_000;
     /// Jobs of one submission.
     pub const JOBS_PER_SUBMIT_MAX: usize = 1_000;
+    /// Of any resource in a tenant's guarantee or max: more than a hundred million cards, and sums over all tenants still fit.
+    pub const AMOUNT_MAX: u64 = 1_000_000_000_000;
+    /// Bytes of an address, a boot id, a driver version, a card's UUID, a label.
+    pub const TEXT_BYTES_MAX: usize = 256;
+    /// Labels of one node.
+    pub const LABELS_MAX: usize = 64;
 }
 
 /// Collects what is wrong, so that a caller sees all of it at once.
@@ -341,6 +347,42 @@ impl TenantSpec {
             let problem = format!("guarantees {} of {resource} but its max is {max}", self.guarantee.get(resource));
             faults.0.push(FieldError::new("guarantee", problem, "lower the guarantee or raise the max"));
         }
+        let ceilings = self.max.gpu.values().map(|units| units.0).chain(self.max.cpu_milli).chain(self.max.memory_mib);
+        let floors = self.guarantee.nonzero().map(|(_, amount)| amount);
+        for (field, most) in [("guarantee", floors.max()), ("max", ceilings.max())] {
+            faults.when(
+                most.is_some_and(|most| most > bounds::AMOUNT_MAX),
+                field,
+                || format!("has an amount of {}", most.unwrap_or_default()),
+                "use at most 1,000,000,000,000 of each resource, or leave a max out for no limit",
+            );
+        }
+        faults.done(())
+    }
+}
+
+impl Pool {
+    /// Checks a pool's rules by themselves.
+    ///
+    /// # Errors
+    /// Everything that is wrong, each with its field and the fix.
+    pub fn validate(&self) -> Result<(), Vec<FieldError>> {
+        let mut faults = Faults::default();
+        faults.name("name", &self.name);
+        faults.when(self.modes.is_empty(), "modes", || "is empty".into(), "allow at least one, such as whole");
+        faults.when(self.classes.is_empty(), "classes", || "is empty".into(), "serve at least one, such as batch");
+        faults.when(
+            !(1..=32).contains(&self.time_slice_replicas),
+            "time_slice_replicas",
+            || format!("is {}", self.time_slice_replicas),
+            "use 1 to 32: each context takes 300-500 MB",
+        );
+        faults.when(
+            !(1..=48).contains(&self.mps_clients),
+            "mps_clients",
+            || format!("is {}", self.mps_clients),
+            "use 1 to 48: MPS takes no more clients on a card",
+        );
         faults.done(())
     }
 }
@@ -392,6 +434,37 @@ impl NodeSpec {
         }
         faults.when(self.cpu_milli == 0, "cpu_milli", || "is 0".into(), "give the host's milli-CPUs");
         faults.when(self.memory_mib == 0, "memory_mib", || "is 0".into(), "give the host's memory");
+        self.check_sizes(&mut faults);
         faults.done(())
+    }
+
+    /// Nothing a node says of itself may be large enough to hurt the log or the sums.
+    fn check_sizes(&self, faults: &mut Faults) {
+        let amounts = [
+            ("cpu_milli", self.cpu_milli, bounds::CPU_MILLI_MAX),
+            ("memory_mib", self.memory_mib, bounds::MEMORY_MIB_MAX),
+            ("gpus.memory_mib", self.gpus.iter().map(|gpu| gpu.memory_mib).max().unwrap_or(0), bounds::MEMORY_MIB_MAX),
+        ];
+        for (field, amount, most) in amounts {
+            faults.when(amount > most, field, || format!("is {amount}"), "give what the host really has");
+        }
+        let longest = |texts: &mut dyn Iterator<Item = &String>| texts.map(String::len).max().unwrap_or(0);
+        let texts = [
+            ("address", self.address.len()),
+            ("driver", self.driver.len()),
+            ("boot_id", self.boot_id.len()),
+            ("gpus.uuid", longest(&mut self.gpus.iter().map(|gpu| &gpu.uuid))),
+            ("gpus.withheld", longest(&mut self.gpus.iter().filter_map(|gpu| gpu.withheld.as_ref()))),
+            ("labels", longest(&mut self.labels.keys().chain(self.labels.values()))),
+        ];
+        for (field, bytes) in texts {
+            faults.when(bytes > bounds::TEXT_BYTES_MAX, field, || format!("has {bytes} bytes"), "use at most 256 bytes");
+        }
+        faults.when(
+            self.labels.len() > bounds::LABELS_MAX,
+            "labels",
+            || format!("has {} of them", self.labels.len()),
+            "use at most 64",
+        );
     }
 }

@@ -1,14 +1,265 @@
 //! Looks for broken laws in a state.
+//!
+//! What must stay true: nothing here trusts the books or the indexes; what is held is counted again from the allocations, card by
+//! card, with arithmetic of its own. Slow, for tests and simulation.
 
-use crate::State;
-use muster_model::laws::Broken;
+use crate::index::Index;
+use crate::state::State;
+use muster_model::ids::{AllocationId, JobId, NodeId, TenantId};
+use muster_model::laws::{Broken, Law};
+use muster_model::{Allocation, AllocationState, DeviceHold, HoldMode, Job, JobPhase, ResourceVec, Tenant, Trust};
+use std::collections::{BTreeMap, BTreeSet};
+
+fn broken<T>(law: u8, what: String) -> Result<T, Broken> {
+    Err(Broken { law: Law(law), what })
+}
+
+fn ensure(holds: bool, law: u8, what: impl FnOnce() -> String) -> Result<(), Broken> {
+    if holds { Ok(()) } else { broken(law, what()) }
+}
 
 impl State {
-    /// Looks for broken laws; slow, for tests and simulation.
+    /// Looks for broken laws: 1, 2, 3 (the tree and the books), 5, 6, 7, 8, and 10 as far as what is derived must follow from the
+    /// objects. Growth over a max shows only between two states: see [`State::check_growth`].
     ///
     /// # Errors
     /// The first law found broken.
     pub fn check(&self) -> Result<(), Broken> {
+        self.check_cards()?;
+        self.check_jobs()?;
+        self.check_allocations()?;
+        self.check_guarantees()?;
+        self.check_books()?;
+        self.check_counters()?;
+        self.check_index()
+    }
+
+    /// Whether nobody grew further over a max since `before` (law 3). A max that was lowered below use is no breach; using more
+    /// after that is.
+    ///
+    /// # Errors
+    /// Law 3, with the tenant and the figures.
+    pub fn check_growth(&self, before: &State) -> Result<(), Broken> {
+        let (used_before, used) = (before.charged(), self.charged());
+        for (id, now) in used {
+            let Some(tenant) = self.tenants.get(&id) else { continue };
+            let then = used_before.get(&id).copied().unwrap_or_default();
+            for (resource, amount) in now.nonzero() {
+                let Some(max) = tenant.max.get(resource).filter(|max| amount > *max) else { continue };
+                ensure(amount <= then.get(resource), 3, || {
+                    let (path, was) = (&tenant.path, then.get(resource));
+                    format!("tenant {path} grew from {was} to {amount} of {resource}, its max is {max}")
+                })?;
+            }
+        }
         Ok(())
     }
+
+    /// Laws 1 and 8: every card, counted from the allocations.
+    fn check_cards(&self) -> Result<(), Broken> {
+        let mut cards: BTreeMap<(NodeId, u16), Vec<(&Allocation, DeviceHold)>> = BTreeMap::new();
+        for held in self.allocations.values() {
+            for task in &held.tasks {
+                for hold in &task.devices {
+                    cards.entry((task.node, hold.gpu)).or_default().push((held, *hold));
+                }
+            }
+        }
+        for ((node, gpu), holds) in cards {
+            let card = self.nodes.get(&node).and_then(|node| node.spec.gpus.get(usize::from(gpu)));
+            let Some(card) = card else {
+                return broken(1, format!("{} hold GPU {gpu} of node {node}, which is not there", names(&holds)));
+            };
+            check_card(&holds, card.memory_mib).map_err(|what| Broken {
+                law: Law(1),
+                what: format!("GPU {gpu} of node {node}: {what} ({})", names(&holds)),
+            })?;
+            self.check_sharers(&holds)?;
+        }
+        Ok(())
+    }
+
+    fn check_sharers(&self, holds: &[(&Allocation, DeviceHold)]) -> Result<(), Broken> {
+        let shared =
+            holds.iter().filter(|(_, hold)| matches!(hold.mode, HoldMode::Mps { .. } | HoldMode::TimeSlice { .. }));
+        let mut domains = BTreeSet::new();
+        for (held, _) in shared {
+            let Some(tenant) = self.tenants.get(&held.tenant) else { continue };
+            ensure(tenant.trust == Trust::Trusted, 8, || {
+                format!("untrusted tenant {} shares a card by allocation {}", tenant.path, held.id)
+            })?;
+            domains.insert(Tenant::domain_of(&tenant.path));
+        }
+        ensure(domains.len() <= 1, 8, || format!("domains {domains:?} share one card ({})", names(holds)))
+    }
+
+    /// Law 5: a job and its allocation name each other, and nothing else names either.
+    fn check_jobs(&self) -> Result<(), Broken> {
+        let mut holders: BTreeMap<JobId, AllocationId> = BTreeMap::new();
+        for held in self.allocations.values() {
+            if let Some(other) = holders.insert(held.job, held.id) {
+                return broken(
+                    5,
+                    format!("job {} has two live attempts: allocations {other} and {}", held.job, held.id),
+                );
+            }
+            ensure(self.jobs.contains_key(&held.job), 5, || {
+                format!("allocation {} belongs to job {}, which is gone", held.id, held.job)
+            })?;
+        }
+        for job in self.jobs.values() {
+            let holds = holders.get(&job.id).copied();
+            ensure(job.phase.allocation() == holds, 5, || {
+                format!("job {} is {:?}, its live allocation is {holds:?}", job.id, job.phase)
+            })?;
+            ensure(!matches!(job.phase, JobPhase::Finished(_)), 5, || format!("finished job {} is in memory", job.id))?;
+            ensure(self.tenants.contains_key(&job.tenant), 3, || format!("job {} has no tenant", job.id))?;
+            self.check_attempt(job)?;
+        }
+        Ok(())
+    }
+
+    fn check_attempt(&self, job: &Job) -> Result<(), Broken> {
+        let Some(held) = job.phase.allocation().and_then(|id| self.allocations.get(&id)) else { return Ok(()) };
+        ensure(held.attempt == job.attempt, 5, || {
+            format!("job {} is at attempt {}, its allocation at {}", job.id, job.attempt, held.attempt)
+        })?;
+        let stopping = matches!(held.state, AllocationState::Stopping(_));
+        ensure(stopping == matches!(job.phase, JobPhase::Stopping(_)), 5, || {
+            format!("job {} is {:?}, its allocation {:?}", job.id, job.phase, held.state)
+        })?;
+        let tasks = job.spec.tasks as usize;
+        ensure(held.tasks.len() == tasks && held.task_states.len() == tasks, 2, || {
+            format!("job {} has {tasks} tasks, allocation {} binds {}", job.id, held.id, held.tasks.len())
+        })
+    }
+
+    /// Laws 2, 6 and 7: what allocations say of epochs and tasks.
+    fn check_allocations(&self) -> Result<(), Broken> {
+        for held in self.allocations.values() {
+            ensure(!held.is_over(), 2, || format!("allocation {} is over and still holds its devices", held.id))?;
+            let newest = self.cells.get(&held.cell).map(|cell| cell.epoch);
+            ensure(newest.is_some_and(|newest| held.cell_epoch <= newest), 7, || {
+                format!("allocation {} was bound at epoch {}, the cell is at {newest:?}", held.id, held.cell_epoch)
+            })?;
+            for (rank, (task, seen)) in held.tasks.iter().zip(&held.task_states).enumerate() {
+                let bound = held.node_epochs.get(&task.node).copied();
+                let now = self.nodes.get(&task.node).map(|node| node.epoch);
+                ensure(seen.is_over() || (bound.is_some() && bound == now), 6, || {
+                    format!("rank {rank} of allocation {} is live, bound at {bound:?} on a node at {now:?}", held.id)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Law 3: the tree of guarantees.
+    fn check_guarantees(&self) -> Result<(), Broken> {
+        let mut sums: BTreeMap<TenantId, ResourceVec> = BTreeMap::new();
+        for tenant in self.tenants.values() {
+            if let Some(parent) = tenant.parent {
+                ensure(self.tenants.contains_key(&parent), 3, || format!("tenant {} has no parent", tenant.path))?;
+                sums.entry(parent).or_default().add(&tenant.guarantee);
+            }
+        }
+        for (id, sum) in sums {
+            let Some(parent) = self.tenants.get(&id) else { continue };
+            if let Some(resource) = sum.first_excess_over(&parent.guarantee) {
+                let (path, sum, own) = (&parent.path, sum.get(resource), parent.guarantee.get(resource));
+                return broken(3, format!("children of {path} are guaranteed {sum} of {resource}, it has {own}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What each tenant is charged, ancestors included, counted from the allocations.
+    fn charged(&self) -> BTreeMap<TenantId, ResourceVec> {
+        let mut charged: BTreeMap<TenantId, ResourceVec> = BTreeMap::new();
+        for held in self.allocations.values() {
+            let mut next = Some(held.tenant);
+            while let Some(id) = next {
+                charged.entry(id).or_default().add(&held.charge);
+                next = self.tenants.get(&id).and_then(|tenant| tenant.parent);
+            }
+        }
+        charged
+    }
+
+    /// Law 3 again: the books say what the allocations say.
+    fn check_books(&self) -> Result<(), Broken> {
+        let charged = self.charged();
+        for (id, tenant) in &self.tenants {
+            let counted = charged.get(id).copied().unwrap_or_default();
+            let booked = self.capacity().tenants().get(id).map(|tenant| tenant.used);
+            ensure(booked == Some(counted), 3, || {
+                format!("tenant {} uses {counted:?}, the books say {booked:?}", tenant.path)
+            })?;
+        }
+        for held in self.allocations.values() {
+            let Some(job) = self.jobs.get(&held.job) else { continue };
+            let due = crate::plan::charge_of(&job.spec, held.model);
+            ensure(held.charge == due && held.tenant == job.tenant, 3, || {
+                format!("allocation {} is charged {:?}, due is {due:?}", held.id, held.charge)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Law 5: ids that were given out lie below the counters, so none is given out twice.
+    fn check_counters(&self) -> Result<(), Broken> {
+        let meta = &self.meta;
+        let last = |what: &str, last: Option<u64>, next: u64| {
+            ensure(last.is_none_or(|last| last < next), 5, || {
+                format!("{what} {last:?} is not below the counter {next}")
+            })
+        };
+        last("job", self.jobs.keys().next_back().map(|id| id.0), meta.next_job.0)?;
+        last("allocation", self.allocations.keys().next_back().map(|id| id.0), meta.next_allocation.0)?;
+        last("node", self.nodes.keys().next_back().map(|id| id.0.into()), meta.next_node.0.into())?;
+        last("tenant", self.tenants.keys().next_back().map(|id| id.0.into()), meta.next_tenant.0.into())?;
+        last("cell", self.cells.keys().next_back().map(|id| id.0.into()), meta.next_cell.0.into())
+    }
+
+    /// Law 10: what is derived follows from the objects.
+    fn check_index(&self) -> Result<(), Broken> {
+        let fresh = Index::of(self);
+        ensure(*self.index() == fresh, 10, || "the indexes are not what the objects give".to_owned())
+    }
+}
+
+fn names(holds: &[(&Allocation, DeviceHold)]) -> String {
+    let ids: Vec<String> = holds.iter().map(|(held, hold)| format!("allocation {} {:?}", held.id, hold.mode)).collect();
+    ids.join(", ")
+}
+
+/// Law 1 for one card: one kind of hold, nothing twice, no memory oversubscribed.
+fn check_card(holds: &[(&Allocation, DeviceHold)], memory_mib: u64) -> Result<(), String> {
+    let (mut slices, mut percents, mut memory, mut media) = (0_u8, 0_u32, 0_u64, 0);
+    let kinds: BTreeSet<_> = holds.iter().map(|(_, hold)| hold.mode.mode()).collect();
+    if kinds.len() > 1 {
+        return Err(format!("is in several modes at once: {kinds:?}"));
+    }
+    for (_, hold) in holds {
+        match hold.mode {
+            HoldMode::Whole if holds.len() > 1 => return Err("is held whole and by others".to_owned()),
+            HoldMode::Whole => {}
+            HoldMode::Mig(place) => {
+                let mask = place.shape.mask(place.start);
+                if slices & mask != 0 {
+                    return Err("has two instances on one slice".to_owned());
+                }
+                slices |= mask;
+                media += u8::from(place.shape.has_media());
+            }
+            HoldMode::Mps { percent, memory_mib } => {
+                percents += u32::from(percent);
+                memory += memory_mib;
+            }
+            HoldMode::TimeSlice { memory_mib } => memory += memory_mib,
+        }
+    }
+    if percents > 100 || memory > memory_mib || media > 1 {
+        return Err(format!("is oversubscribed: {percents} %, {memory} of {memory_mib} MiB, {media} media engines"));
+    }
+    Ok(())
 }

@@ -4,7 +4,7 @@ use crate::bounds::{MASTER_PORT_BASE, MASTER_PORT_RANGE};
 use crate::state::State;
 use muster_model::ids::{AllocationId, Attempt, JobId, NodeId, Rank};
 use muster_model::{Allocation, AllocationState, DeviceHold, GpuUnits, Job};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One task that a node is to run, or to stop, with all that its process needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub struct DesiredTask {
     pub local_rank: u32,
     /// The gang's tasks on this node.
     pub local_world_size: u32,
+    /// This node's place among the gang's nodes, in the order of their first rank.
+    pub node_rank: u32,
     /// Address of rank 0's node.
     pub master_addr: String,
     /// Port that rank 0 is to listen on.
@@ -103,6 +105,7 @@ impl State {
             world_size: held.tasks.len() as u32,
             local_rank,
             local_world_size: local_size,
+            node_rank: node_rank(held, place.node),
             master_addr: master.map(|node| node.spec.address.clone()).unwrap_or_default(),
             master_port: port,
             restart_count: held.attempt.0.saturating_sub(1),
@@ -116,4 +119,10 @@ impl State {
             job_name: spec.name.clone(),
         }
     }
+}
+
+/// How many other nodes of the gang have their first rank before `node` has.
+fn node_rank(held: &Allocation, node: NodeId) -> u32 {
+    let before: BTreeSet<NodeId> = held.tasks.iter().map(|task| task.node).take_while(|other| *other != node).collect();
+    before.len() as u32
 }

@@ -12,12 +12,14 @@ pub mod bounds;
 mod check;
 pub mod command;
 pub mod desired;
+mod draft;
 pub mod entry;
 pub mod execute;
 pub mod index;
 pub mod outcome;
 pub mod plan;
 pub mod reject;
+mod routing;
 pub mod state;
 
 pub use command::{Binding, Command, TaskReport};

@@ -1,16 +1,70 @@
 //! Decides one command.
+//!
+//! One family of operations per file; this one only routes. What must stay true: nothing but the state, the command and the
+//! entry's time is read, and a refusal leaves nothing behind.
+
+mod attempts;
+mod bind;
+mod cancel;
+mod cells;
+mod hand_over;
+mod nodes;
+mod pools;
+mod shape;
+mod submit;
+mod sweep;
+mod tasks;
+mod tenants;
+mod usage;
 
 use crate::command::Command;
+use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
 use crate::state::State;
 use muster_model::Change;
+
+pub(crate) use submit::charge_of;
 
 /// Decides `command` at the entry's time `now_ms`: the changes it makes, in order, with its answer; or why it is refused.
 ///
 /// # Errors
 /// A typed refusal; nothing has changed then.
 pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change>, Done), Reject> {
-    let _ = (state, now_ms, command);
-    unimplemented!("the state machine's author writes this")
+    let mut draft = Draft::new(state, now_ms);
+    let d = &mut draft;
+    let done = match command {
+        Command::Submit { request_id, issued_ms, payload_hash, specs } => {
+            submit::submit(d, request_id, *issued_ms, *payload_hash, specs)
+        }
+        Command::Cancel { job } => cancel::cancel(d, *job),
+        Command::ApplyTenants { tenants } => tenants::apply(d, tenants),
+        Command::DeleteTenant { path } => tenants::delete(d, path),
+        Command::PutPool(pool) => pools::put(d, pool),
+        Command::DeletePool { name } => pools::delete(d, name),
+        Command::JoinNode { spec, usage_incarnation } => nodes::join(d, spec, *usage_incarnation),
+        Command::SetDrained { node, drained } => nodes::set_drained(d, *node, *drained),
+        Command::RemoveNode { node } => nodes::remove(d, *node),
+        Command::MarkSilent { node, epoch } => nodes::mark_silent(d, *node, *epoch),
+        Command::MarkReady { node, epoch } => nodes::mark_ready(d, *node, *epoch),
+        Command::FenceNode { node, epoch } => nodes::fence(d, *node, *epoch),
+        Command::AcquireCell { cell, shard } => cells::acquire(d, *cell, shard),
+        Command::ExpireCell { cell, epoch } => cells::expire(d, *cell, *epoch),
+        Command::Bind(binding) => bind::bind(d, binding),
+        Command::HandOver { cell, epoch, job } => hand_over::hand_over(d, *cell, *epoch, *job),
+        Command::ReportTasks { node, epoch, reports } => tasks::report(d, *node, *epoch, reports),
+        Command::RecordUsage { node, incarnation, intervals } => usage::record(d, *node, *incarnation, intervals),
+        Command::Sweep => sweep::sweep(d),
+        Command::RaiseFeatureLevel { level } => raise_feature_level(d, *level),
+    }?;
+    Ok(draft.finish(done))
+}
+
+fn raise_feature_level(draft: &mut Draft<'_>, level: u32) -> Result<Done, Reject> {
+    let now = draft.meta.feature_level;
+    if level < now {
+        return Err(Reject::field("level", format!("{level} is below the present {now}"), "it can only be raised"));
+    }
+    draft.meta.feature_level = level;
+    Ok(Done::Ok)
 }

@@ -77,16 +77,19 @@ impl State {
     /// after [`State::new`]`(0)`.
     pub fn from_objects(objects: impl IntoIterator<Item = Object>) -> Self {
         let mut state = State::new(0);
-        // Allocations are charged to nodes and tenants, so they wait until those are there.
-        let mut allocations = Vec::new();
+        // Allocations are charged to nodes and tenants, so they wait until those are there; then in the order of their binding,
+        // which is the order in which shares of a card are listed.
+        let mut allocations = BTreeMap::new();
         for object in objects {
             match object {
-                Object::Allocation(allocation) => allocations.push(allocation),
+                Object::Allocation(allocation) => {
+                    allocations.insert(allocation.id, allocation);
+                }
                 other => state.put(other),
             }
         }
-        for allocation in allocations {
-            state.put(Object::Allocation(allocation));
+        for allocation in allocations.into_values() {
+            state.put_allocation(allocation);
         }
         state
     }

@@ -190,8 +190,8 @@ impl Capacity {
 
     /// The pool that rules `node`: its own, or the standard rules when that has not been described.
     #[must_use]
-    pub fn pool_of(&self, node: &Node) -> Option<&Pool> {
-        self.pools.get(&node.spec.pool)
+    pub fn pool_of(&self, node: &Node) -> &Pool {
+        self.pools.get(&node.spec.pool).unwrap_or_else(|| Pool::standard_rules())
     }
 
     /// Whether `tasks` fit, whole, for `tenant` at `charge`: devices, host, pool, trust, and the max of every level.
@@ -228,7 +228,7 @@ impl Capacity {
                 task,
                 cpu_milli,
                 memory_mib,
-                self.pool_of(&use_.node.clone()),
+                Some(self.pool_of(&use_.node.clone())),
             )?;
         }
         Ok(())
@@ -241,7 +241,7 @@ impl Capacity {
             if payer.untrusted && matches!(mode, SharingMode::Mps | SharingMode::TimeSlice) {
                 return Err(Misfit::Untrusted);
             }
-            if pool.is_some_and(|pool| !pool.modes.contains(&mode)) {
+            if !pool.modes.contains(&mode) {
                 let pool = there.node.spec.pool.clone();
                 return Err(Misfit::ModeNotAllowed { node: task.node, pool, mode });
             }

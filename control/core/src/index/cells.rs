@@ -37,11 +37,8 @@ pub struct NodeShape {
 
 impl NodeShape {
     fn of(node: &Node) -> Self {
-        let card = |gpu: &muster_model::Gpu| CardShape {
-            model: gpu.model,
-            memory_mib: gpu.memory_mib,
-            island: gpu.island,
-        };
+        let card =
+            |gpu: &muster_model::Gpu| CardShape { model: gpu.model, memory_mib: gpu.memory_mib, island: gpu.island };
         NodeShape {
             pool: node.spec.pool.clone(),
             cards: node.spec.gpus.iter().map(card).collect(),
@@ -72,7 +69,7 @@ pub struct CellIndex {
 }
 
 impl CellIndex {
-    pub(super) fn add_node(&mut self, node: &Node) {
+    pub(crate) fn add_node(&mut self, node: &Node) {
         self.nodes.insert(node.id);
         let shape = Arc::new(NodeShape::of(node));
         for (level, path) in domains_of(node) {
@@ -82,7 +79,7 @@ impl CellIndex {
         self.open.add(&open_on(node));
     }
 
-    pub(super) fn remove_node(&mut self, node: &Node) {
+    pub(crate) fn remove_node(&mut self, node: &Node) {
         self.nodes.remove(&node.id);
         let shape = Arc::new(NodeShape::of(node));
         for key in domains_of(node) {

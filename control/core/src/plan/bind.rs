@@ -1,0 +1,70 @@
+//! Bindings: a gang gets devices, whole or not at all.
+//!
+//! A shard planned this against its own view; everything is proved again here (laws 1, 2, 3, 5, 7 and 8): the lease, the job's
+//! turn, the shape of the placement, and then the books.
+
+use super::submit::charge_of;
+use super::{cells, shape};
+use crate::command::Binding;
+use crate::draft::Draft;
+use crate::outcome::Done;
+use crate::reject::Reject;
+use muster_model::ids::{Attempt, CellId, JobId};
+use muster_model::{Allocation, AllocationState, Job, JobPhase, Object, TaskState};
+
+pub(super) fn bind(draft: &mut Draft<'_>, binding: &Binding) -> Result<Done, Reject> {
+    let state = draft.state;
+    cells::held_at(state, binding.cell, binding.epoch)?;
+    let job = waiting_in(draft, binding.cell, binding.job, Some(binding.attempt))?;
+    shape::check(state, job, binding)?;
+    let (cpu_milli, memory_mib) = (job.spec.request.cpu_milli, job.spec.request.memory_mib);
+    let charge = charge_of(&job.spec, binding.model);
+    state.capacity().prove(job.tenant, &binding.tasks, cpu_milli, memory_mib, &charge)?;
+    let tenant = job.tenant;
+    let id = draft.next_allocation();
+    let node_epochs = binding.tasks.iter().filter_map(|task| Some((task.node, state.nodes.get(&task.node)?.epoch)));
+    draft.put(Object::Allocation(Allocation {
+        id,
+        job: binding.job,
+        attempt: binding.attempt,
+        tenant,
+        cell: binding.cell,
+        cell_epoch: binding.epoch,
+        model: binding.model,
+        cpu_milli,
+        memory_mib,
+        charge,
+        tasks: binding.tasks.clone(),
+        task_states: vec![TaskState::Pending; binding.tasks.len()],
+        node_epochs: node_epochs.collect(),
+        state: AllocationState::Active,
+        bound_ms: draft.now_ms,
+    }));
+    let now_ms = draft.now_ms;
+    if let Some(job) = draft.job_mut(binding.job) {
+        job.phase = JobPhase::Starting(id);
+        job.attempt = binding.attempt;
+        job.last_allocation = Some(id);
+        job.bound_ms = Some(now_ms);
+        job.started_ms = None;
+        job.nodes = binding.tasks.iter().map(|task| task.node).collect();
+    }
+    Ok(Done::Bound { allocation: id })
+}
+
+/// The job, if it waits in `cell` and `attempt`, where one is given, is its next.
+pub(super) fn waiting_in<'a>(
+    draft: &Draft<'a>,
+    cell: CellId,
+    id: JobId,
+    attempt: Option<Attempt>,
+) -> Result<&'a Job, Reject> {
+    let Some(job) = draft.state.jobs.get(&id) else { return Err(Reject::not_found("job", id)) };
+    let next = job.attempt.next();
+    let got = attempt.unwrap_or(next);
+    if job.phase == JobPhase::Queued && job.cell == Some(cell) && got == next {
+        return Ok(job);
+    }
+    let place = job.cell.map(|cell| format!(" in cell {cell}")).unwrap_or_default();
+    Err(Reject::NotWaiting { job: id, phase: format!("{}{place}", job.phase.word()), next, got })
+}

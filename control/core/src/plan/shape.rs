@@ -1,0 +1,102 @@
+//! Whether a placement is what the job asked for: counts, kinds, pool, closeness. Whether it *fits* is the books' business.
+
+use crate::command::Binding;
+use crate::reject::Reject;
+use crate::routing::refusal_of_pool;
+use crate::state::State;
+use muster_model::capacity::Misfit;
+use muster_model::{DeviceHold, DeviceRequest, GpuModel, HoldMode, Job, JobSpec, Node, TaskPlacement, TopologyLevel};
+
+/// Checks the shape of every task and of the gang as a whole.
+pub(super) fn check(state: &State, job: &Job, binding: &Binding) -> Result<(), Reject> {
+    let wrong = |why: String| Reject::WrongShape { job: job.id, why };
+    let spec = &job.spec;
+    if binding.tasks.len() != spec.tasks as usize {
+        return Err(wrong(format!("{} tasks were asked, {} are placed", spec.tasks, binding.tasks.len())));
+    }
+    check_model(spec, binding.model).map_err(wrong)?;
+    let mut ground = Vec::with_capacity(binding.tasks.len());
+    for (rank, task) in binding.tasks.iter().enumerate() {
+        let node = state.nodes.get(&task.node).ok_or(Misfit::NoNode { node: task.node })?;
+        let at = |why: String| wrong(format!("rank {rank} on {}: {why}", node.spec.name));
+        if node.cell != binding.cell {
+            return Err(at(format!("the node is in cell {}, not {}", node.cell, binding.cell)));
+        }
+        // Consecutive ranks mostly share a node: its pool was judged already.
+        if ground.last().is_none_or(|last: &&Node| last.id != node.id)
+            && let Some(refusal) = refusal_of_pool(state, &node.spec.pool, spec)
+        {
+            return Err(at(refusal));
+        }
+        check_devices(spec, binding.model, task, node).map_err(at)?;
+        ground.push(&**node);
+    }
+    check_topology(spec, &binding.tasks, &ground).map_err(wrong)
+}
+
+fn check_model(spec: &JobSpec, model: Option<GpuModel>) -> Result<(), String> {
+    match (spec.request.devices.mode(), model) {
+        (None, None) => Ok(()),
+        (None, Some(model)) => Err(format!("no GPU was asked, cards of {model} are placed")),
+        (Some(_), None) => Err("GPUs were asked, no model is given".to_owned()),
+        (Some(_), Some(model)) if spec.request.devices.possible_on(model) => Ok(()),
+        (Some(_), Some(model)) => Err(format!("cards of {model} do not serve the request")),
+    }
+}
+
+fn check_devices(spec: &JobSpec, model: Option<GpuModel>, task: &TaskPlacement, node: &Node) -> Result<(), String> {
+    let devices = &spec.request.devices;
+    let cards = devices.cards() as usize;
+    if task.devices.len() != cards {
+        return Err(format!("{cards} devices were asked, {} are placed", task.devices.len()));
+    }
+    for (place, hold) in task.devices.iter().enumerate() {
+        if task.devices[..place].iter().any(|other| other.gpu == hold.gpu) {
+            return Err(format!("GPU {} is placed twice", hold.gpu));
+        }
+        let Some(gpu) = node.spec.gpus.get(usize::from(hold.gpu)) else {
+            return Err(format!("there is no GPU {}", hold.gpu));
+        };
+        if Some(gpu.model) != model {
+            return Err(format!("GPU {} is a {}", hold.gpu, gpu.model));
+        }
+        check_hold(devices, gpu.model, hold)?;
+    }
+    Ok(())
+}
+
+fn check_hold(devices: &DeviceRequest, model: GpuModel, hold: &DeviceHold) -> Result<(), String> {
+    let as_asked = match (devices, hold.mode) {
+        (DeviceRequest::Whole { .. }, HoldMode::Whole) => true,
+        (DeviceRequest::Mig { .. }, HoldMode::Mig(place)) => {
+            let legal = model.facts().mig.is_some_and(|family| place.shape.starts(family).contains(&place.start));
+            legal && devices.mig_shape(model) == Some(place.shape)
+        }
+        (DeviceRequest::Mps { percent, memory_mib, .. }, HoldMode::Mps { percent: held, memory_mib: held_mib }) => {
+            *percent == held && *memory_mib == held_mib
+        }
+        (DeviceRequest::TimeSlice { memory_mib, .. }, HoldMode::TimeSlice { memory_mib: held_mib }) => {
+            *memory_mib == held_mib
+        }
+        _ => false,
+    };
+    if as_asked { Ok(()) } else { Err(format!("{:?} of GPU {} is not what was asked", hold.mode, hold.gpu)) }
+}
+
+/// The whole gang inside one domain of the required level. `ground[r]` is the node of rank `r`.
+fn check_topology(spec: &JobSpec, tasks: &[TaskPlacement], ground: &[&Node]) -> Result<(), String> {
+    let Some(level) = spec.topology.required else { return Ok(()) };
+    let Some(first) = ground.first() else { return Ok(()) };
+    let together = match level {
+        TopologyLevel::Node | TopologyLevel::Island => ground.iter().all(|node| node.id == first.id),
+        _ => ground.iter().all(|node| node.spec.place.together(&first.spec.place, level)),
+    };
+    let mut islands = tasks
+        .iter()
+        .flat_map(|task| &task.devices)
+        .filter_map(|hold| first.spec.gpus.get(usize::from(hold.gpu)))
+        .map(|gpu| gpu.island);
+    let island = islands.next();
+    let split = level == TopologyLevel::Island && islands.any(|other| Some(other) != island);
+    if together && !split { Ok(()) } else { Err(format!("it must lie inside one {level}")) }
+}

@@ -1,0 +1,213 @@
+//! The quota tree.
+//!
+//! What must stay true (law 3): children's guarantees sum to at most the parent's, per resource; a max may be lowered below what
+//! is in use, which stops growth and nothing else. And law 8: no tenant is trusted more than its parent, and none becomes
+//! untrusted while it shares cards.
+
+use crate::bounds::{TENANTS_MAX, TENANTS_PER_COMMAND_MAX};
+use crate::draft::Draft;
+use crate::outcome::Done;
+use crate::reject::Reject;
+use crate::state::State;
+use muster_model::ids::TenantId;
+use muster_model::object::Key;
+use muster_model::request::SharingMode;
+use muster_model::tenant::TenantSpec;
+use muster_model::{FieldError, Object, ResourceVec, Tenant, Trust};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The tree as it would be: the described tenants over the present ones.
+struct Tree<'a> {
+    state: &'a State,
+    new: BTreeMap<TenantId, Tenant>,
+    new_ids: BTreeMap<String, TenantId>,
+    new_children: BTreeMap<TenantId, BTreeSet<TenantId>>,
+    /// Where in the command each was described.
+    place: BTreeMap<TenantId, usize>,
+}
+
+/// Adds and changes tenants, all or none.
+pub(super) fn apply(draft: &mut Draft<'_>, specs: &[TenantSpec]) -> Result<Done, Reject> {
+    if specs.is_empty() || specs.len() > TENANTS_PER_COMMAND_MAX {
+        return Err(Reject::field("tenants", format!("has {}", specs.len()), "apply 1 to 10,000 tenants at once"));
+    }
+    check_each(specs)?;
+    let mut tree = Tree::over(draft.state);
+    let mut order: Vec<usize> = (0..specs.len()).collect();
+    order.sort_by_key(|&index| specs[index].path.matches('/').count());
+    for index in order {
+        describe(draft, &mut tree, index, &specs[index])?;
+    }
+    let added = tree.new.keys().filter(|id| !draft.state.tenants.contains_key(id)).count();
+    if draft.state.tenants.len() + added > TENANTS_MAX {
+        return Err(Reject::Full { what: "the table of tenants".to_owned(), limit: TENANTS_MAX as u64 });
+    }
+    tree.check_guarantees()?;
+    tree.check_trust()?;
+    for (id, tenant) in tree.new {
+        if draft.state.tenants.get(&id) != Some(&tenant) {
+            draft.put(Object::Tenant(tenant));
+        }
+    }
+    Ok(Done::Ok)
+}
+
+fn check_each(specs: &[TenantSpec]) -> Result<(), Reject> {
+    let mut wrong: Vec<FieldError> = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (index, spec) in specs.iter().enumerate() {
+        let prefix = format!("tenants[{index}]");
+        if let Err(errors) = spec.validate() {
+            wrong.extend(errors.into_iter().map(|error| error.under(&prefix)));
+        }
+        if !seen.insert(spec.path.as_str()) {
+            let problem = format!("{:?} is described twice", spec.path);
+            wrong.push(FieldError::new("path", problem, "describe each tenant once").under(&prefix));
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(Reject::Invalid(wrong)) }
+}
+
+fn describe(draft: &mut Draft<'_>, tree: &mut Tree<'_>, index: usize, spec: &TenantSpec) -> Result<(), Reject> {
+    let parent = match Tenant::parent_path(&spec.path) {
+        None => None,
+        Some(path) => Some(tree.id_of(path).ok_or_else(|| {
+            let problem = format!("its parent {path:?} does not exist");
+            Reject::field(format!("tenants[{index}].path"), problem, "apply the parent first or together with it")
+        })?),
+    };
+    let id = match tree.id_of(&spec.path) {
+        Some(id) => id,
+        None => draft.next_tenant(),
+    };
+    tree.new_ids.insert(spec.path.clone(), id);
+    if let Some(parent) = parent {
+        tree.new_children.entry(parent).or_default().insert(id);
+    }
+    tree.place.insert(id, index);
+    tree.new.insert(
+        id,
+        Tenant {
+            id,
+            path: spec.path.clone(),
+            parent,
+            guarantee: spec.guarantee,
+            max: spec.max.clone(),
+            weight: spec.weight,
+            trust: spec.trust,
+        },
+    );
+    Ok(())
+}
+
+impl<'a> Tree<'a> {
+    fn over(state: &'a State) -> Self {
+        let (new, new_ids) = (BTreeMap::new(), BTreeMap::new());
+        Tree { state, new, new_ids, new_children: BTreeMap::new(), place: BTreeMap::new() }
+    }
+
+    fn id_of(&self, path: &str) -> Option<TenantId> {
+        self.new_ids.get(path).or_else(|| self.state.index().tenant_ids.get(path)).copied()
+    }
+
+    fn get(&self, id: TenantId) -> Option<&Tenant> {
+        self.new.get(&id).or_else(|| self.state.tenants.get(&id))
+    }
+
+    /// Children of `parent`: those there are (parents never change) and those that are new.
+    fn children(&self, parent: TenantId) -> BTreeSet<TenantId> {
+        let mut children = self.state.index().tenant_children.get(&parent).cloned().unwrap_or_default();
+        children.extend(self.new_children.get(&parent).into_iter().flatten());
+        children
+    }
+
+    /// Where to point when the fault lies between `parent` and its children: at the parent if it was described, else at the
+    /// first child that was.
+    fn field(&self, parent: TenantId, children: &BTreeSet<TenantId>, name: &str) -> String {
+        let child = || children.iter().find_map(|child| self.place.get(child));
+        let index = self.place.get(&parent).or_else(child).copied().unwrap_or_default();
+        format!("tenants[{index}].{name}")
+    }
+
+    fn check_guarantees(&self) -> Result<(), Reject> {
+        let parents: BTreeSet<TenantId> =
+            self.new.values().flat_map(|tenant| tenant.parent.into_iter().chain([tenant.id])).collect();
+        for id in parents {
+            let Some(parent) = self.get(id) else { continue };
+            let children = self.children(id);
+            let mut sum = ResourceVec::default();
+            for child in children.iter().filter_map(|child| self.get(*child)) {
+                sum.add(&child.guarantee);
+            }
+            if let Some(resource) = sum.first_excess_over(&parent.guarantee) {
+                let problem = format!(
+                    "the children of {} are guaranteed {} of {resource} together, it has {} itself",
+                    parent.path,
+                    sum.get(resource),
+                    parent.guarantee.get(resource)
+                );
+                let fix = "raise the parent's guarantee or lower the children's";
+                return Err(Reject::field(self.field(id, &children, "guarantee"), problem, fix));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_trust(&self) -> Result<(), Reject> {
+        for tenant in self.new.values() {
+            let parent = tenant.parent.and_then(|parent| self.get(parent));
+            if tenant.trust == Trust::Trusted && parent.is_some_and(|parent| parent.trust == Trust::Untrusted) {
+                let problem = format!("{} is trusted, its parent is not", tenant.path);
+                let field = format!("tenants[{}].trust", self.place.get(&tenant.id).copied().unwrap_or_default());
+                return Err(Reject::field(field, problem, "make it untrusted, or trust the parent"));
+            }
+            if tenant.trust == Trust::Untrusted {
+                self.check_distrust(tenant)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An untrusted tenant has no trusted children and shares no card now.
+    fn check_distrust(&self, tenant: &Tenant) -> Result<(), Reject> {
+        let children = self.children(tenant.id);
+        let trusted = children.iter().filter_map(|child| self.get(*child)).find(|child| child.trust == Trust::Trusted);
+        if let Some(child) = trusted {
+            let problem = format!("{} would be untrusted, its child {} is trusted", tenant.path, child.path);
+            let fix = "make its children untrusted in the same call";
+            return Err(Reject::field(self.field(tenant.id, &children, "trust"), problem, fix));
+        }
+        let before = self.state.tenants.get(&tenant.id);
+        if before.is_none_or(|before| before.trust == Trust::Untrusted) {
+            return Ok(());
+        }
+        let shares = |mode: SharingMode| matches!(mode, SharingMode::Mps | SharingMode::TimeSlice);
+        let sharing = self.state.allocations.values().find(|held| {
+            held.tenant == tenant.id
+                && held.tasks.iter().flat_map(|task| &task.devices).any(|hold| shares(hold.mode.mode()))
+        });
+        match sharing {
+            None => Ok(()),
+            Some(held) => {
+                let why = format!("it shares a card for tenant {}; cancel job {} first", tenant.path, held.job);
+                Err(Reject::InUse { what: "allocation".to_owned(), id: held.id.to_string(), why })
+            }
+        }
+    }
+}
+
+/// Removes a tenant that nothing hangs on. What it used stays in the usage totals under its id.
+pub(super) fn delete(draft: &mut Draft<'_>, path: &str) -> Result<Done, Reject> {
+    let state = draft.state;
+    let Some(&id) = state.index().tenant_ids.get(path) else { return Err(Reject::not_found("tenant", path)) };
+    let in_use = |why: String| Err(Reject::InUse { what: "tenant".to_owned(), id: path.to_owned(), why });
+    if let Some(children) = state.index().tenant_children.get(&id) {
+        return in_use(format!("it has {} children; delete them first", children.len()));
+    }
+    let jobs = state.index().jobs_of(id).live;
+    if jobs > 0 {
+        return in_use(format!("it has {jobs} live jobs; cancel them first"));
+    }
+    draft.delete(Key::Tenant(id));
+    Ok(Done::Ok)
+}
