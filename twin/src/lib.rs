@@ -1,1 +1,19 @@
-//! placeholder
+//! The twin: the fleet's own cores on virtual time, without the glue.
+//!
+//! It reads public traces ([`import`]), lays them on a described fleet ([`fleet`]), and lets the same state machine and the same
+//! scheduler that run a real fleet decide everything, with a trivial model of nodes in between ([`run`]). What it finds is a
+//! [`report::Report`], as JSON or as a page ([`html`]).
+//!
+//! What must stay true: nothing here knows a clock, chance, an async runtime or a file (readers are handed in); the same input
+//! gives the same report, byte for byte; whatever is assumed is written into the report.
+
+pub mod fleet;
+pub mod gauge;
+pub mod html;
+pub mod import;
+pub mod quota;
+pub mod report;
+pub mod shape;
+pub mod window;
+
+mod measure;

@@ -1,0 +1,283 @@
+//! What a replay found: plain data, the same for the same input, written as JSON and drawn by [`crate::html`].
+//!
+//! What must stay true: no figure here depends on how fast the replay itself ran; shares are of 1, times carry their unit in
+//! the field's name, GPU-hours count whole cards.
+
+use crate::import::BadRows;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Version of the JSON: grows when a field changes its meaning.
+pub const REPORT_VERSION: u32 = 1;
+
+/// The whole report.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`REPORT_VERSION`].
+    pub version: u32,
+    /// Heading.
+    pub title: String,
+    /// Format of the trace.
+    pub format: String,
+    /// Its files.
+    pub sources: Vec<String>,
+    /// The fleet.
+    pub fleet: FleetFacts,
+    /// The replayed part of the trace.
+    pub window: WindowFacts,
+    /// What became of the jobs.
+    pub jobs: JobCounts,
+    /// How the fleet was used.
+    pub usage: Usage,
+    /// Waits by size of the gang, smallest first.
+    pub waits: Vec<WaitRow>,
+    /// Tenants by what they used, the largest first.
+    pub tenants: Vec<TenantRow>,
+    /// Over time.
+    pub series: Series,
+    /// How scattered the free GPUs were.
+    pub fragmentation: Fragmentation,
+    /// Rows of the trace that could not be used.
+    pub bad_rows: BadRows,
+    /// Rows that were passed over on purpose: reason and count.
+    pub skipped_rows: BTreeMap<String, u64>,
+    /// Refused submissions: reason and count.
+    pub refused: BTreeMap<String, u64>,
+    /// Everything that was assumed.
+    pub assumptions: Vec<String>,
+    /// What the replay itself did.
+    pub work: Work,
+}
+
+/// The fleet in figures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetFacts {
+    /// Its name.
+    pub name: String,
+    /// Nodes.
+    pub nodes: u64,
+    /// Cards.
+    pub gpus: u64,
+    /// Cards by model.
+    pub gpus_by_model: BTreeMap<String, u64>,
+    /// Leaf switches.
+    pub leaves: u64,
+    /// Spine groups.
+    pub blocks: u64,
+    /// Cells.
+    pub cells: u64,
+}
+
+/// The window in figures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WindowFacts {
+    /// Its first day, counted from the day of the trace's first submission.
+    pub from_day: u32,
+    /// Its length in days.
+    pub days: f64,
+    /// Its first second on the trace's clock.
+    pub from_s: u64,
+    /// The second after its last.
+    pub to_s: u64,
+}
+
+/// Every job ends up in exactly one of these, `submitted` and `warm` being their sum.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobCounts {
+    /// Submitted in the window.
+    pub submitted: u64,
+    /// Submitted before it and still running when it began.
+    pub warm: u64,
+    /// Refused at submission.
+    pub refused: u64,
+    /// Ended well.
+    pub completed: u64,
+    /// Ended with an error.
+    pub failed: u64,
+    /// Cancelled.
+    pub cancelled: u64,
+    /// Reached their time limit.
+    pub timed_out: u64,
+    /// Held devices when the replay stopped.
+    pub running_at_stop: u64,
+    /// Waited when the replay stopped.
+    pub waiting_at_stop: u64,
+    /// Gangs that were split into tasks because no node holds them.
+    pub gangs_split: u64,
+    /// GPUs that gangs gained because they do not divide into equal tasks.
+    pub gpus_added: u64,
+}
+
+impl JobCounts {
+    /// Whether every job is accounted for.
+    #[must_use]
+    pub const fn balances(&self) -> bool {
+        let ended = self.completed + self.failed + self.cancelled + self.timed_out;
+        self.submitted + self.warm == self.refused + ended + self.running_at_stop + self.waiting_at_stop
+    }
+}
+
+/// How the fleet was used within the window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Cards × hours there were.
+    pub capacity_gpu_h: f64,
+    /// Cards × hours that submissions of the window asked for (recorded durations), whenever they ran.
+    pub offered_gpu_h: f64,
+    /// Cards × hours held.
+    pub allocated_gpu_h: f64,
+    /// Cards × hours held by gangs whose tasks all ran.
+    pub running_gpu_h: f64,
+    /// `allocated_gpu_h` of `capacity_gpu_h`.
+    pub allocated_share: f64,
+    /// `running_gpu_h` of `capacity_gpu_h`.
+    pub running_share: f64,
+    /// Most cards held at once.
+    pub peak_gpus: f64,
+    /// Most jobs that waited at once.
+    pub peak_waiting_jobs: u64,
+    /// Cards × hours held over the whole replay, the time after the window included.
+    pub allocated_gpu_h_to_stop: f64,
+    /// From the first submission to the end of the last job; absent when jobs were left when the replay stopped.
+    pub makespan_h: Option<f64>,
+}
+
+/// Waits of one class of gang.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WaitRow {
+    /// In words: `8`, `9-16`, `share`.
+    pub size: String,
+    /// Jobs submitted in the window and not refused.
+    pub jobs: u64,
+    /// Of those, bound in the same millisecond.
+    pub at_once: u64,
+    /// Of those, not bound when the replay stopped; they count with their wait so far, a lower bound.
+    pub never_bound: u64,
+    /// GPU-hours they asked for.
+    pub gpu_h: f64,
+    /// From submission to binding.
+    pub wait_s: Percentiles,
+    /// The same in the trace, where it says; `None` where it does not.
+    pub recorded_wait_s: Option<Percentiles>,
+}
+
+/// Percentiles by the nearest rank: the smallest value that at least that part does not pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// Mean.
+    pub mean: f64,
+    /// Half.
+    pub p50: f64,
+    /// Nine tenths.
+    pub p90: f64,
+    /// 99 of 100.
+    pub p99: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+impl Percentiles {
+    /// Of milliseconds, in seconds; zeros when there are none.
+    #[must_use]
+    pub fn of_ms(mut values: Vec<u64>) -> Self {
+        if values.is_empty() {
+            return Self::default();
+        }
+        values.sort_unstable();
+        let at = |share: f64| {
+            values[((values.len() as f64 * share).ceil() as usize).clamp(1, values.len()) - 1] as f64 / 1000.0
+        };
+        let sum: u128 = values.iter().map(|v| u128::from(*v)).sum();
+        let mean = sum as f64 / values.len() as f64 / 1000.0;
+        Percentiles { mean, p50: at(0.5), p90: at(0.9), p99: at(0.99), max: at(1.0) }
+    }
+}
+
+/// One tenant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TenantRow {
+    /// Its path.
+    pub path: String,
+    /// Jobs submitted in the window.
+    pub jobs: u64,
+    /// Cards × hours held within the window, warm jobs included.
+    pub gpu_h: f64,
+    /// Of everything held.
+    pub share: f64,
+    /// Most cards held at once.
+    pub peak_gpus: f64,
+    /// The ceiling imposed on its organisation, in cards, if any.
+    pub max_gpus: Option<f64>,
+    /// Waits of its jobs.
+    pub wait_s: Percentiles,
+}
+
+/// Means over equal bins of the window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// Length of a bin.
+    pub bin_s: f64,
+    /// Cards held.
+    pub allocated_gpus: Vec<f64>,
+    /// Cards held by gangs whose tasks all ran.
+    pub running_gpus: Vec<f64>,
+    /// Cards that waiting jobs ask for.
+    pub waiting_gpus: Vec<f64>,
+    /// Jobs that wait.
+    pub waiting_jobs: Vec<f64>,
+    /// Cards held by the largest tenants, by path, and by all others together.
+    pub tenants: Vec<TenantSeries>,
+}
+
+/// Cards held by one tenant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TenantSeries {
+    /// Its path, or `others`.
+    pub path: String,
+    /// Mean of each bin.
+    pub gpus: Vec<f64>,
+}
+
+/// Free cards and where they stand, at the end of each bin.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Fragmentation {
+    /// The gang that `unusable_share` is about, on one island.
+    pub gang_gpus: u32,
+    /// Wholly free cards.
+    pub free_gpus: Vec<u64>,
+    /// Free cards of the island that has most.
+    pub largest_island: Vec<u64>,
+    /// Free cards of the leaf that has most.
+    pub largest_leaf: Vec<u64>,
+    /// Free cards of the block that has most.
+    pub largest_block: Vec<u64>,
+    /// Of the free cards, the share that no such gang can use; 0 when none is free.
+    pub unusable_share: Vec<f64>,
+    /// Cards of which some, but not all, is held.
+    pub partly_held: Vec<u64>,
+    /// Mean of `unusable_share` weighted by the free cards.
+    pub unusable_share_mean: f64,
+}
+
+/// What the replay did: the same for the same input.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// Moments of virtual time at which something happened.
+    pub moments: u64,
+    /// Log entries executed.
+    pub entries: u64,
+    /// Commands decided.
+    pub commands: u64,
+    /// Passes of a shard over its cell.
+    pub passes: u64,
+    /// Gangs bound.
+    pub bound: u64,
+    /// Jobs handed from one cell to another.
+    pub handed_over: u64,
+    /// Submissions repeated because the queue was full.
+    pub repeated_submissions: u64,
+    /// Refused proposals, by kind.
+    pub rejected: BTreeMap<String, u64>,
+    /// Times that every law was checked.
+    pub checks: u64,
+}

@@ -1,0 +1,153 @@
+//! A traced job as a request to the fleet.
+//!
+//! Traces say how many GPUs a gang had; the fleet says how many stand in a node. What must stay true: a gang never loses a
+//! GPU; where it does not divide into equal tasks it gains as few as possible, and the report says how many.
+
+use crate::fleet::{Fleet, REPLAY_CLASS};
+use crate::import::{TraceDevices, TraceJob};
+use muster_model::request::TaskRequest;
+use muster_model::validate::bounds::CARDS_PER_TASK_MAX;
+use muster_model::{DeviceRequest, FieldError, GpuModel, JobSpec, Topology, TopologyLevel, ValidJobSpec};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// How jobs are asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShapeOptions {
+    /// Models that the trace names are not asked for: any card serves.
+    pub any_model: bool,
+    /// Gangs of more than one task ask for this level of closeness where possible.
+    pub preferred: Option<TopologyLevel>,
+    /// Gangs of more than one task insist on this level.
+    pub required: Option<TopologyLevel>,
+}
+
+/// Turns jobs into requests for one fleet.
+#[derive(Clone, Debug)]
+pub struct Shaper {
+    options: ShapeOptions,
+    /// Cards of the largest node, by model.
+    node_gpus: BTreeMap<GpuModel, u32>,
+}
+
+/// A request and what became of the job's size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shaped {
+    /// What is submitted.
+    pub spec: ValidJobSpec,
+    /// GPUs that the gang gained so that its tasks are equal.
+    pub added_gpus: u32,
+    /// Whether the gang was split into tasks.
+    pub split: bool,
+}
+
+impl Shaper {
+    /// For `fleet`.
+    #[must_use]
+    pub fn new(fleet: &Fleet, options: ShapeOptions) -> Self {
+        let mut node_gpus = BTreeMap::new();
+        for group in &fleet.groups {
+            let most = node_gpus.entry(group.model).or_insert(0);
+            *most = group.gpus.max(*most);
+        }
+        Shaper { options, node_gpus }
+    }
+
+    /// The request for `job`, to run `command`.
+    ///
+    /// # Errors
+    /// Every field that the system would refuse.
+    pub fn shape(&self, job: &TraceJob, command: Vec<String>) -> Result<Shaped, Vec<FieldError>> {
+        let models = if self.options.any_model { Vec::new() } else { job.models.clone() };
+        let (tasks, devices, added_gpus) = match job.devices {
+            TraceDevices::None => (job.tasks, DeviceRequest::None, 0),
+            TraceDevices::Share { milli } => (job.tasks, self.share(milli, models), 0),
+            TraceDevices::Whole { gpus_per_task } => {
+                let fits = self.largest_node(&models);
+                let (tasks, count) = if gpus_per_task <= fits {
+                    (job.tasks, gpus_per_task)
+                } else {
+                    split(job.tasks.saturating_mul(gpus_per_task), fits)
+                };
+                let asked = job.tasks.saturating_mul(gpus_per_task);
+                (tasks, DeviceRequest::Whole { count, models }, tasks * count - asked)
+            }
+        };
+        // CPU and memory follow the cards when a gang is split.
+        let per = |whole: u64| (whole * u64::from(job.tasks)).div_ceil(u64::from(tasks));
+        let gang = tasks > 1;
+        let spec = JobSpec {
+            tenant: job.tenant.clone(),
+            name: job.name.clone(),
+            tasks,
+            request: TaskRequest { devices, cpu_milli: per(job.cpu_milli), memory_mib: per(job.memory_mib) },
+            topology: Topology {
+                required: self.options.required.filter(|_| gang),
+                preferred: self.options.preferred.filter(|_| gang),
+            },
+            class: REPLAY_CLASS,
+            pool: None,
+            priority: 0,
+            command,
+            env: BTreeMap::new(),
+            workdir: None,
+            time_limit_s: job.time_limit_s,
+            grace_s: 30,
+            disconnect_grace_s: 600,
+            max_retries: 0,
+        };
+        Ok(Shaped { spec: spec.validate()?, added_gpus, split: tasks != job.tasks })
+    }
+
+    /// Cards of the largest node of an acceptable model, within what one task may have.
+    fn largest_node(&self, models: &[GpuModel]) -> u32 {
+        let acceptable = |model: &GpuModel| models.is_empty() || models.contains(model);
+        let largest = self.node_gpus.iter().filter(|(model, _)| acceptable(model)).map(|(_, gpus)| *gpus).max();
+        // A model that the fleet does not have is refused by the control plane, whatever its size here.
+        largest.unwrap_or(CARDS_PER_TASK_MAX).min(CARDS_PER_TASK_MAX)
+    }
+
+    /// A share of the smallest acceptable card of the fleet.
+    fn share(&self, milli: u32, models: Vec<GpuModel>) -> DeviceRequest {
+        let acceptable = |model: &GpuModel| models.is_empty() || models.contains(model);
+        let in_fleet = self.node_gpus.keys().filter(|model| acceptable(model)).map(|model| model.memory_mib()).min();
+        let smallest = in_fleet.or_else(|| models.iter().map(|model| model.memory_mib()).min()).unwrap_or(16_384);
+        DeviceRequest::Mps {
+            percent: milli.div_ceil(10).clamp(1, 100) as u8,
+            memory_mib: (u64::from(milli) * smallest).div_ceil(1000).max(1),
+            models,
+        }
+    }
+}
+
+/// `gpus` as equal tasks of at most `fits`: the fewest tasks that divide them exactly, up to twice the fewest possible;
+/// otherwise the fewest possible, rounded up.
+fn split(gpus: u32, fits: u32) -> (u32, u32) {
+    let fewest = gpus.div_ceil(fits);
+    let exact = (fewest..=fewest.saturating_mul(2)).find(|tasks| gpus.is_multiple_of(*tasks));
+    let tasks = exact.unwrap_or(fewest);
+    (tasks, gpus.div_ceil(tasks))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    #[test]
+    fn gangs_split_into_equal_tasks_and_never_lose_a_gpu() {
+        for (gpus, fits, expected) in
+            [(64, 8, (8, 8)), (12, 8, (2, 6)), (20, 8, (4, 5)), (24, 8, (3, 8)), (13, 8, (2, 7)), (3, 2, (3, 1))]
+        {
+            assert_eq!(split(gpus, fits), expected, "{gpus} GPUs on nodes of {fits}");
+        }
+        for gpus in 1..300 {
+            for fits in 1..=16 {
+                let (tasks, each) = split(gpus, fits);
+                assert!(
+                    each <= fits && tasks * each >= gpus && tasks * each < gpus + tasks,
+                    "{gpus} on {fits}: {tasks} x {each}"
+                );
+            }
+        }
+    }
+}
