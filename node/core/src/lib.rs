@@ -1,1 +1,27 @@
-//! placeholder
+//! What a node does, pure: desired and observed state in, ordered idempotent steps out.
+//!
+//! What must stay true:
+//! - nothing here knows a clock, a file, a process or a socket: time comes in as nanoseconds of CLOCK_BOOTTIME;
+//! - the plan is level-triggered: it is made anew from the whole desired and the whole observed state, so a restarted agent
+//!   needs no memory of what it was doing;
+//! - a desired state with a lower stamp than the highest seen changes nothing ([`stamp`]);
+//! - no rank starts while another attempt of its job is still seen on this node (law 6), and none past its own fence;
+//! - what is not held any more is given back before anything new is made.
+
+pub mod card;
+pub mod env;
+pub mod fence;
+pub mod report;
+pub mod stamp;
+pub mod step;
+pub mod task;
+pub mod usage;
+
+pub use card::{CardObserved, CardSetting, CardStep};
+pub use env::DeviceNames;
+pub use fence::Leases;
+pub use report::Reports;
+pub use stamp::{Gate, StaleStamp, Stamp};
+pub use step::{Observed, Step, plan};
+pub use task::{Desired, DesiredTask, ObservedTask, Phase, Stopping, TaskKey, TaskSpec};
+pub use usage::Meter;

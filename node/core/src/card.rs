@@ -1,0 +1,162 @@
+//! How a card is set, how it should be, and the steps between.
+//!
+//! What must stay true: a setting that somebody holds is never taken away; a card is taken apart before it is set up anew, and
+//! every card of the node is taken apart before any is set up; a card that nobody holds or is about to hold is whole.
+
+use crate::task::TaskKey;
+use muster_model::GpuModel;
+use muster_model::allocation::HoldMode;
+use muster_model::mig::{self, MigPlacement};
+use muster_model::request::SharingMode;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// How a card is driven now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum CardSetting {
+    /// One task may have it all.
+    #[default]
+    Whole,
+    /// MIG mode is on, and these instances stand.
+    Mig(BTreeSet<MigPlacement>),
+    /// An MPS server runs on it.
+    Mps,
+    /// It is shared by turns.
+    TimeSlice,
+}
+
+/// A card as the backend shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CardObserved {
+    /// Its model.
+    pub model: GpuModel,
+    /// How it is driven.
+    pub setting: CardSetting,
+    /// Why nothing may be started on it, if so.
+    pub withheld: Option<String>,
+}
+
+/// One change of one card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CardStep {
+    /// Removes an instance that nobody holds.
+    DestroyInstance(MigPlacement),
+    /// Leaves MIG mode; no instance stands.
+    DisableMig,
+    /// Ends the MPS server; it has no client.
+    StopMps,
+    /// Back to one task at a time.
+    ClearTimeSlice,
+    /// Enters MIG mode; nothing runs on the card.
+    EnableMig,
+    /// Makes an instance at its place.
+    CreateInstance(MigPlacement),
+    /// Starts an MPS server; nothing runs on the card.
+    StartMps,
+    /// Lets several tasks take turns.
+    SetTimeSlice,
+}
+
+impl fmt::Display for CardStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CardStep::DestroyInstance(place) => write!(f, "destroying MIG instance {place}"),
+            CardStep::DisableMig => f.write_str("leaving MIG mode"),
+            CardStep::StopMps => f.write_str("stopping MPS"),
+            CardStep::ClearTimeSlice => f.write_str("ending time-slicing"),
+            CardStep::EnableMig => f.write_str("entering MIG mode"),
+            CardStep::CreateInstance(place) => write!(f, "creating MIG instance {place}"),
+            CardStep::StartMps => f.write_str("starting MPS"),
+            CardStep::SetTimeSlice => f.write_str("starting time-slicing"),
+        }
+    }
+}
+
+/// Who holds a card: live tasks, and those that are about to start.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Holders(Vec<(TaskKey, HoldMode)>);
+
+impl Holders {
+    pub(crate) fn add(&mut self, key: TaskKey, mode: HoldMode) {
+        self.0.push((key, mode));
+    }
+
+    /// Whether `mode` can be had beside the present holders, by what the card can do. The books allow nothing else to be asked
+    /// for; this is the node's own check.
+    pub(crate) fn admit(&self, model: GpuModel, mode: HoldMode) -> bool {
+        match mode {
+            HoldMode::Whole => self.0.is_empty(),
+            HoldMode::Mig(place) => {
+                let Some(family) = model.facts().mig else { return false };
+                self.all_in(SharingMode::Mig) && mig::can_stand(family, &self.places(), place)
+            }
+            HoldMode::Mps { .. } | HoldMode::TimeSlice { .. } => self.all_in(mode.mode()),
+        }
+    }
+
+    fn all_in(&self, mode: SharingMode) -> bool {
+        self.0.iter().all(|(_, held)| held.mode() == mode)
+    }
+
+    fn places(&self) -> Vec<MigPlacement> {
+        let mig = |held: &(TaskKey, HoldMode)| if let HoldMode::Mig(place) = held.1 { Some(place) } else { None };
+        self.0.iter().filter_map(mig).collect()
+    }
+
+    /// The setting that the holders need; `None` when they need different ones, which only a corrupted record can show: such a
+    /// card is left as it is until enough of them are gone.
+    fn setting(&self) -> Option<CardSetting> {
+        let Some((_, first)) = self.0.first() else { return Some(CardSetting::Whole) };
+        if !self.all_in(first.mode()) {
+            return None;
+        }
+        Some(match first.mode() {
+            SharingMode::Whole => CardSetting::Whole,
+            SharingMode::Mig => CardSetting::Mig(self.places().into_iter().collect()),
+            SharingMode::Mps => CardSetting::Mps,
+            SharingMode::TimeSlice => CardSetting::TimeSlice,
+        })
+    }
+}
+
+/// Whether `mode` can ever be had on a card of `model`, else why not.
+pub(crate) fn possible(model: GpuModel, mode: HoldMode) -> Result<(), String> {
+    let HoldMode::Mig(place) = mode else { return Ok(()) };
+    let family = model.facts().mig.ok_or_else(|| format!("{model} has no MIG"))?;
+    if mig::can_stand(family, &[], place) { Ok(()) } else { Err(format!("{place} is no place on {model}")) }
+}
+
+/// The steps that take a card to what its holders need: first what takes apart, then what sets up.
+pub(crate) fn steps(now: &CardSetting, holders: &Holders) -> (Vec<CardStep>, Vec<CardStep>) {
+    let Some(wanted) = holders.setting() else { return (Vec::new(), Vec::new()) };
+    let mut apart = Vec::new();
+    let mut up = Vec::new();
+    match (now, &wanted) {
+        (CardSetting::Mig(standing), CardSetting::Mig(needed)) => {
+            apart.extend(standing.difference(needed).map(|place| CardStep::DestroyInstance(*place)));
+            up.extend(needed.difference(standing).map(|place| CardStep::CreateInstance(*place)));
+        }
+        (now, wanted) if now == wanted => {}
+        (now, wanted) => {
+            match now {
+                CardSetting::Whole => {}
+                CardSetting::Mig(standing) => {
+                    apart.extend(standing.iter().map(|place| CardStep::DestroyInstance(*place)));
+                    apart.push(CardStep::DisableMig);
+                }
+                CardSetting::Mps => apart.push(CardStep::StopMps),
+                CardSetting::TimeSlice => apart.push(CardStep::ClearTimeSlice),
+            }
+            match wanted {
+                CardSetting::Whole => {}
+                CardSetting::Mig(needed) => {
+                    up.push(CardStep::EnableMig);
+                    up.extend(needed.iter().map(|place| CardStep::CreateInstance(*place)));
+                }
+                CardSetting::Mps => up.push(CardStep::StartMps),
+                CardSetting::TimeSlice => up.push(CardStep::SetTimeSlice),
+            }
+        }
+    }
+    (apart, up)
+}

@@ -1,0 +1,95 @@
+//! The environment of a rank: what PyTorch, NCCL and CUDA look for, and Muster's own words.
+//!
+//! Names are those of `torch.distributed` and torchrun, so that a script which runs under torchrun runs here unchanged. What must
+//! stay true: what Muster sets wins over the job's own environment, because a job that could set its devices could leave them.
+
+use crate::task::TaskSpec;
+use muster_model::allocation::HoldMode;
+use muster_model::mig::MigPlacement;
+use std::collections::BTreeMap;
+
+/// How the devices of this node are called at the moment the task starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceNames {
+    /// UUID of each card.
+    pub cards: Vec<String>,
+    /// UUID of each MIG instance that stands now, by card and place.
+    pub instances: BTreeMap<(u16, MigPlacement), String>,
+    /// Folder of the control pipe of each card's MPS server.
+    pub mps_pipes: BTreeMap<u16, String>,
+}
+
+/// A device that has no name: it was not prepared.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("card {card} has no {what}")]
+pub struct NotPrepared {
+    /// Which card.
+    pub card: u16,
+    /// What is missing on it.
+    pub what: String,
+}
+
+/// The whole environment of a task beside what it inherits from the host.
+///
+/// # Errors
+/// When one of its devices is not there.
+pub fn task_env(spec: &TaskSpec, names: &DeviceNames) -> Result<BTreeMap<String, String>, NotPrepared> {
+    let mut env = spec.env.clone();
+    let mut set = |name: &str, value: String| {
+        env.insert(name.to_owned(), value);
+    };
+    set("RANK", spec.key.rank.to_string());
+    set("LOCAL_RANK", spec.local_rank.to_string());
+    set("WORLD_SIZE", spec.world_size.to_string());
+    set("LOCAL_WORLD_SIZE", spec.local_world_size.to_string());
+    set("NODE_RANK", spec.node_rank.to_string());
+    set("GROUP_RANK", spec.node_rank.to_string());
+    set("MASTER_ADDR", spec.master_addr.clone());
+    set("MASTER_PORT", spec.master_port.to_string());
+    set("TORCHELASTIC_RESTART_COUNT", spec.restart_count.to_string());
+    set("MUSTER_RESTART_COUNT", spec.restart_count.to_string());
+    set("MUSTER_JOB_ID", spec.job.to_string());
+    set("MUSTER_JOB_NAME", spec.job_name.clone());
+    set("MUSTER_ATTEMPT", spec.attempt.to_string());
+    set("MUSTER_ALLOCATION_ID", spec.key.allocation.to_string());
+    set("MUSTER_TENANT", spec.tenant.clone());
+    set("MUSTER_TASK", spec.key.to_string());
+    // CUDA orders cards by speed unless told otherwise; our indexes are NVML's, which are those of the PCI bus.
+    set("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned());
+    set("CUDA_VISIBLE_DEVICES", visible_devices(spec, names)?);
+    for hold in &spec.devices {
+        if let HoldMode::Mps { percent, memory_mib } = hold.mode {
+            let pipe = names
+                .mps_pipes
+                .get(&hold.gpu)
+                .ok_or_else(|| NotPrepared { card: hold.gpu, what: "MPS server".to_owned() })?;
+            set("CUDA_MPS_PIPE_DIRECTORY", pipe.clone());
+            set("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent.to_string());
+            // Devices are counted as the client sees them, and a share sees one card.
+            set("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", format!("0={memory_mib}M"));
+        }
+    }
+    Ok(env)
+}
+
+/// Indexes of whole and time-sliced cards, UUIDs of MIG instances and of cards under MPS. A task without devices sees none.
+fn visible_devices(spec: &TaskSpec, names: &DeviceNames) -> Result<String, NotPrepared> {
+    let mut visible = Vec::with_capacity(spec.devices.len());
+    for hold in &spec.devices {
+        let card = hold.gpu;
+        let uuid = names.cards.get(usize::from(card));
+        visible.push(match hold.mode {
+            HoldMode::Whole | HoldMode::TimeSlice { .. } => card.to_string(),
+            // An MPS server that serves one card renumbers it as 0, so only the UUID means the same on both sides.
+            HoldMode::Mps { .. } => {
+                uuid.cloned().ok_or_else(|| NotPrepared { card, what: "such index on this node".to_owned() })?
+            }
+            HoldMode::Mig(place) => names
+                .instances
+                .get(&(card, place))
+                .cloned()
+                .ok_or_else(|| NotPrepared { card, what: format!("MIG instance {place}") })?,
+        });
+    }
+    Ok(visible.join(","))
+}

@@ -1,0 +1,136 @@
+//! Which task states the control plane has not acknowledged yet.
+//!
+//! What must stay true: every state a task reaches and stays in is sent at least once and again until it is acknowledged, across
+//! sessions; a state that was replaced by a newer one before it was sent need not be; an acknowledgement counts only for the
+//! state that was sent under its number. What is in flight is bounded.
+
+use crate::fence::NS_PER_S;
+use crate::task::TaskKey;
+use muster_model::allocation::TaskState;
+use std::collections::BTreeMap;
+
+/// States per message: a node has tens of tasks, a message of this many stays small.
+pub const BATCH_MAX: usize = 256;
+/// Unacknowledged messages: beyond this, new states wait for an acknowledgement or for the time-out.
+const IN_FLIGHT_MAX: usize = 64;
+/// A message that is not acknowledged for this long is sent again: longer than a leader change usually takes.
+const AGAIN_AFTER_NS: u64 = 5 * NS_PER_S;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Known {
+    state: TaskState,
+    acknowledged: bool,
+    /// The message that carries this state, if one is under way.
+    carried_by: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct InFlight {
+    sent_ns: u64,
+    keys: Vec<TaskKey>,
+}
+
+/// The states to report and what is known of their arrival.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reports {
+    tasks: BTreeMap<TaskKey, Known>,
+    next_seq: u64,
+    in_flight: BTreeMap<u64, InFlight>,
+}
+
+impl Reports {
+    /// A task is seen in `state`. Says whether that is news.
+    pub fn observe(&mut self, key: TaskKey, state: TaskState) -> bool {
+        match self.tasks.get_mut(&key) {
+            Some(known) if known.state == state => false,
+            Some(known) => {
+                *known = Known { state, acknowledged: false, carried_by: None };
+                true
+            }
+            None => {
+                self.tasks.insert(key, Known { state, acknowledged: false, carried_by: None });
+                true
+            }
+        }
+    }
+
+    /// Everything unacknowledged is to be sent again: the last session's messages may be lost.
+    pub fn new_session(&mut self) {
+        self.in_flight.clear();
+        for known in self.tasks.values_mut() {
+            known.carried_by = None;
+        }
+    }
+
+    /// The next message to send, if there is news and room; call again until it gives none.
+    pub fn next_batch(&mut self, now_ns: u64) -> Option<(u64, Vec<(TaskKey, TaskState)>)> {
+        if self.in_flight.len() >= IN_FLIGHT_MAX {
+            return None;
+        }
+        let seq = self.next_seq + 1;
+        let mut batch = Vec::new();
+        for (key, known) in &mut self.tasks {
+            if batch.len() == BATCH_MAX {
+                break;
+            }
+            if !known.acknowledged && known.carried_by.is_none() {
+                known.carried_by = Some(seq);
+                batch.push((*key, known.state.clone()));
+            }
+        }
+        if batch.is_empty() {
+            return None;
+        }
+        self.next_seq = seq;
+        self.in_flight.insert(seq, InFlight { sent_ns: now_ns, keys: batch.iter().map(|(key, _)| *key).collect() });
+        Some((seq, batch))
+    }
+
+    /// Message `seq` has been taken. Says whether anything became acknowledged by it.
+    pub fn acknowledged(&mut self, seq: u64) -> bool {
+        let Some(message) = self.in_flight.remove(&seq) else { return false };
+        let mut any = false;
+        for key in message.keys {
+            // A state that has changed since is carried by another message, or by none yet.
+            if let Some(known) = self.tasks.get_mut(&key)
+                && known.carried_by == Some(seq)
+            {
+                known.acknowledged = true;
+                known.carried_by = None;
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Messages that waited too long are given up, so that what they carried is sent again. Says whether there were any.
+    pub fn expire(&mut self, now_ns: u64) -> bool {
+        let late: Vec<u64> = self
+            .in_flight
+            .iter()
+            .filter(|(_, message)| now_ns.saturating_sub(message.sent_ns) >= AGAIN_AFTER_NS)
+            .map(|(seq, _)| *seq)
+            .collect();
+        for seq in &late {
+            for key in self.in_flight.remove(seq).map(|message| message.keys).unwrap_or_default() {
+                if let Some(known) = self.tasks.get_mut(&key)
+                    && known.carried_by == Some(*seq)
+                {
+                    known.carried_by = None;
+                }
+            }
+        }
+        !late.is_empty()
+    }
+
+    /// Whether the present state of `key` has been acknowledged.
+    #[must_use]
+    pub fn is_acknowledged(&self, key: TaskKey) -> bool {
+        self.tasks.get(&key).is_some_and(|known| known.acknowledged)
+    }
+
+    /// The task is forgotten.
+    pub fn forget(&mut self, key: TaskKey) {
+        self.tasks.remove(&key);
+    }
+}

@@ -1,0 +1,72 @@
+//! The order of desired states.
+//!
+//! Any control node may serve an agent, so a lagging one may send what was true a while ago. What must stay true: a desired state
+//! with a lower stamp than the highest seen is refused, so that a lagging follower can neither kill nor revive anything; an equal
+//! one is taken again, which changes nothing.
+
+use muster_model::ids::{Epoch, Revision};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Where a desired state stands in the history of the cluster. Orders by its fields from the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Stamp {
+    /// The cluster's history; higher after a restore.
+    pub incarnation: u64,
+    /// The revision it was read at.
+    pub revision: Revision,
+    /// The node's epoch at that revision.
+    pub node_epoch: Epoch,
+}
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.incarnation, self.revision, self.node_epoch)
+    }
+}
+
+/// A desired state that is older than one already taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("desired state {got} is older than {highest}, which was taken before")]
+pub struct StaleStamp {
+    /// The highest taken.
+    pub highest: Stamp,
+    /// What came.
+    pub got: Stamp,
+}
+
+/// Remembers the highest stamp and refuses lower ones. Its content is kept on disk by the agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gate {
+    highest: Option<Stamp>,
+}
+
+impl Gate {
+    /// The highest stamp taken so far.
+    #[must_use]
+    pub const fn highest(&self) -> Option<Stamp> {
+        self.highest
+    }
+
+    /// Whether `stamp` may be taken.
+    ///
+    /// # Errors
+    /// When a higher one was taken before.
+    pub fn check(&self, stamp: Stamp) -> Result<(), StaleStamp> {
+        match self.highest {
+            Some(highest) if stamp < highest => Err(StaleStamp { highest, got: stamp }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes `stamp`; says whether it is higher than before, which is when it must reach the disk before it is acted on.
+    ///
+    /// # Errors
+    /// When a higher one was taken before; nothing changes then.
+    pub fn take(&mut self, stamp: Stamp) -> Result<bool, StaleStamp> {
+        self.check(stamp)?;
+        let higher = self.highest != Some(stamp);
+        self.highest = Some(stamp);
+        Ok(higher)
+    }
+}

@@ -1,0 +1,177 @@
+//! Tasks as the node sees them: what is wanted of each, and what has become of it.
+
+use crate::stamp::Stamp;
+use muster_model::allocation::{DeviceHold, TaskState};
+use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Names a task for ever: an allocation is one attempt, and ids are never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TaskKey {
+    /// The hold it runs under.
+    pub allocation: AllocationId,
+    /// Its place in the gang.
+    pub rank: Rank,
+}
+
+impl fmt::Display for TaskKey {
+    /// `<allocation>.<rank>`, which is also the name of its folder.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.allocation, self.rank)
+    }
+}
+
+/// A text that is not `<allocation>.<rank>`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{got:?} is not <allocation>.<rank>")]
+pub struct BadTaskKey {
+    /// What was read.
+    pub got: String,
+}
+
+impl FromStr for TaskKey {
+    type Err = BadTaskKey;
+    fn from_str(text: &str) -> Result<Self, BadTaskKey> {
+        let bad = || BadTaskKey { got: text.to_owned() };
+        let (allocation, rank) = text.split_once('.').ok_or_else(bad)?;
+        let key =
+            TaskKey { allocation: allocation.parse().map_err(|_| bad())?, rank: rank.parse().map_err(|_| bad())? };
+        // One name per key: "01.0" would be a second name for "1.0".
+        if key.to_string() == text { Ok(key) } else { Err(bad()) }
+    }
+}
+
+/// Everything needed to run one task. It does not change while the task lives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskSpec {
+    /// Its name.
+    pub key: TaskKey,
+    /// Its job.
+    pub job: JobId,
+    /// Which run of the job.
+    pub attempt: Attempt,
+    /// The job's name, for people.
+    pub job_name: String,
+    /// Path of the tenant.
+    pub tenant: String,
+    /// Its devices on this node.
+    pub devices: Vec<DeviceHold>,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// The job's own environment.
+    pub env: BTreeMap<String, String>,
+    /// Working directory; the task's scratch folder when absent.
+    pub workdir: Option<String>,
+    /// Tasks of the gang.
+    pub world_size: u32,
+    /// Its place among the gang's tasks on this node.
+    pub local_rank: u32,
+    /// The gang's tasks on this node.
+    pub local_world_size: u32,
+    /// This node's place among the gang's nodes.
+    pub node_rank: u32,
+    /// Where rank 0 listens.
+    pub master_addr: String,
+    /// On which port.
+    pub master_port: u16,
+    /// Attempts before this one.
+    pub restart_count: u32,
+    /// Milli-CPUs.
+    pub cpu_milli: u64,
+    /// MiB of memory.
+    pub memory_mib: u64,
+    /// It is stopped when it has run this long, in seconds.
+    pub time_limit_s: Option<u64>,
+    /// From SIGTERM to SIGKILL, in seconds.
+    pub grace_s: u64,
+    /// How long it may outlive contact with the control plane, in seconds.
+    pub disconnect_grace_s: u64,
+    /// GPU units it holds, for metering.
+    pub gpu_units: u64,
+}
+
+/// A task that the node should have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DesiredTask {
+    /// What to run.
+    pub spec: Arc<TaskSpec>,
+    /// It is to be stopped gracefully instead, and never started.
+    pub stop: bool,
+}
+
+/// The whole of what the node should run. A task that is not in it is to be stopped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Desired {
+    /// Where it stands in history.
+    pub stamp: Stamp,
+    /// The tasks.
+    pub tasks: BTreeMap<TaskKey, DesiredTask>,
+}
+
+/// How far a task has come. Times are nanoseconds of the host's CLOCK_BOOTTIME.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Being started: its process may or may not be there yet.
+    Starting,
+    /// Its process runs.
+    Running {
+        /// Since when.
+        started_ns: u64,
+    },
+    /// Nothing of it is left.
+    Over {
+        /// How it ended.
+        state: TaskState,
+        /// From when it ran; absent when it never did.
+        started_ns: Option<u64>,
+        /// Until when.
+        ended_ns: u64,
+    },
+}
+
+/// Whether its end has been asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stopping {
+    /// No.
+    #[default]
+    No,
+    /// SIGTERM, its grace, SIGKILL.
+    Gracefully,
+    /// SIGKILL.
+    AtOnce,
+}
+
+/// A task that the node has a record of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedTask {
+    /// What it was started with.
+    pub spec: Arc<TaskSpec>,
+    /// The node's epoch when it was started.
+    pub node_epoch: Epoch,
+    /// How far it has come.
+    pub phase: Phase,
+    /// Whether its end has been asked for.
+    pub stopping: Stopping,
+}
+
+impl ObservedTask {
+    /// Whether something of it may still be there.
+    #[must_use]
+    pub const fn is_live(&self) -> bool {
+        !matches!(self.phase, Phase::Over { .. })
+    }
+
+    /// What to tell the control plane; nothing while it is being started.
+    #[must_use]
+    pub fn state(&self) -> Option<TaskState> {
+        match &self.phase {
+            Phase::Starting => None,
+            Phase::Running { .. } => Some(TaskState::Running),
+            Phase::Over { state, .. } => Some(state.clone()),
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The usage meter: what allocations held on this node, cut into numbered intervals.
+//!
+//! What must stay true (law 9): an interval, once numbered, keeps its number and content until the control plane's mark has passed
+//! it, so the agent must have the meter on disk before it sends a number; time is CLOCK_BOOTTIME, so a wall clock that jumps
+//! charges nobody, and an agent that restarts in the same boot goes on where it was. What waits for the control plane is bounded:
+//! beyond the bound nothing more is cut, intervals only grow longer.
+
+use crate::task::TaskKey;
+use muster_model::ids::AllocationId;
+use muster_model::usage::UsageInterval;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Intervals that wait to be counted: with ten allocations and a cut every ten seconds, almost three hours without a control
+/// plane, in less than 400 KiB.
+pub const PENDING_MAX: usize = 10_000;
+/// Intervals per message.
+pub const BATCH_MAX: usize = 256;
+
+const NS_PER_MS: u128 = 1_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Open {
+    gpu_units: u64,
+    since_ns: u64,
+}
+
+/// Held and ended, but not yet cut into an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Sum {
+    gpu_unit_ns: u128,
+    longest_ns: u64,
+}
+
+impl Sum {
+    fn add(&mut self, open: Open, until_ns: u64) {
+        let held_ns = until_ns.saturating_sub(open.since_ns);
+        self.gpu_unit_ns += u128::from(open.gpu_units) * u128::from(held_ns);
+        self.longest_ns = self.longest_ns.max(held_ns);
+    }
+}
+
+/// A usage stream and what runs into it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meter {
+    incarnation: Option<u64>,
+    /// Number of the last interval cut.
+    last_seq: u64,
+    #[serde(with = "pairs")]
+    open: BTreeMap<TaskKey, Open>,
+    closed: BTreeMap<AllocationId, Sum>,
+    pending: VecDeque<UsageInterval>,
+}
+
+impl Meter {
+    /// The stream that this is a record of, once the control plane has given one out.
+    #[must_use]
+    pub const fn incarnation(&self) -> Option<u64> {
+        self.incarnation
+    }
+
+    /// The control plane says which stream counts and how far it has counted. Gives how many intervals were dropped: under a
+    /// new stream it cannot be known which of the old ones were counted, and counting twice would be worse; their time is
+    /// then derived from the allocation's record.
+    pub fn adopt(&mut self, incarnation: u64, mark: u64) -> usize {
+        if self.incarnation == Some(incarnation) {
+            self.counted(incarnation, mark);
+            // The control plane has counted more than this record knows of: go on after it.
+            self.last_seq = self.last_seq.max(mark);
+            return 0;
+        }
+        // Before the first stream nothing was ever sent: what was cut meanwhile is new to everybody.
+        let never_sent = self.incarnation.is_none();
+        let dropped = if never_sent { 0 } else { self.pending.len() };
+        if !never_sent {
+            self.pending.clear();
+        }
+        self.incarnation = Some(incarnation);
+        self.last_seq = mark;
+        for interval in &mut self.pending {
+            self.last_seq += 1;
+            interval.seq = self.last_seq;
+        }
+        dropped
+    }
+
+    /// A task holds its devices from `at_ns` on. A task that is known already goes on; one without GPUs is not metered.
+    pub fn started(&mut self, key: TaskKey, gpu_units: u64, at_ns: u64) {
+        if gpu_units == 0 {
+            return;
+        }
+        self.open.entry(key).or_insert(Open { gpu_units, since_ns: at_ns });
+    }
+
+    /// A task holds nothing any more since `at_ns`. Gives whether it was the last one of its allocation here, which is a good
+    /// moment to [cut](Meter::cut).
+    pub fn ended(&mut self, key: TaskKey, at_ns: u64) -> bool {
+        let Some(open) = self.open.remove(&key) else { return false };
+        self.closed.entry(key.allocation).or_default().add(open, at_ns);
+        !self.open.keys().any(|other| other.allocation == key.allocation)
+    }
+
+    /// Whether a task is being metered.
+    #[must_use]
+    pub fn is_open(&self, key: TaskKey) -> bool {
+        self.open.contains_key(&key)
+    }
+
+    /// The tasks being metered.
+    pub fn open_tasks(&self) -> impl Iterator<Item = TaskKey> + '_ {
+        self.open.keys().copied()
+    }
+
+    /// Cuts everything held so far into one interval per allocation. Says whether there was any: then the meter goes to disk
+    /// before [`Meter::batch`] may be sent.
+    pub fn cut(&mut self, now_ns: u64) -> bool {
+        if self.pending.len() >= PENDING_MAX {
+            return false;
+        }
+        let mut sums = std::mem::take(&mut self.closed);
+        for (key, open) in &mut self.open {
+            sums.entry(key.allocation).or_default().add(*open, now_ns);
+            open.since_ns = open.since_ns.max(now_ns);
+        }
+        let before = self.pending.len();
+        for (allocation, sum) in sums {
+            let duration_ms = sum.longest_ns.div_ceil(NS_PER_MS as u64);
+            if duration_ms == 0 {
+                continue;
+            }
+            self.last_seq += 1;
+            self.pending.push_back(UsageInterval {
+                seq: self.last_seq,
+                allocation,
+                duration_ms,
+                gpu_unit_ms: u64::try_from(sum.gpu_unit_ns / NS_PER_MS).unwrap_or(u64::MAX),
+            });
+        }
+        self.pending.len() > before
+    }
+
+    /// Up to [`BATCH_MAX`] intervals after number `after`, with the stream they belong to; none before there is a stream.
+    #[must_use]
+    pub fn batch(&self, after: u64) -> Option<(u64, Vec<UsageInterval>)> {
+        let incarnation = self.incarnation?;
+        let intervals: Vec<UsageInterval> =
+            self.pending.iter().filter(|interval| interval.seq > after).take(BATCH_MAX).cloned().collect();
+        (!intervals.is_empty()).then_some((incarnation, intervals))
+    }
+
+    /// The control plane has counted up to `mark`. Says whether anything was dropped for it.
+    pub fn counted(&mut self, incarnation: u64, mark: u64) -> bool {
+        if self.incarnation != Some(incarnation) {
+            return false;
+        }
+        let before = self.pending.len();
+        while self.pending.front().is_some_and(|interval| interval.seq <= mark) {
+            self.pending.pop_front();
+        }
+        self.pending.len() < before
+    }
+
+    /// How many intervals wait to be counted.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+}
+
+/// JSON has only text as keys, so a map by task is stored as a list of pairs.
+mod pairs {
+    use super::{Open, TaskKey};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::collections::BTreeMap;
+
+    pub(super) fn serialize<S: Serializer>(map: &BTreeMap<TaskKey, Open>, out: S) -> Result<S::Ok, S::Error> {
+        map.iter().collect::<Vec<_>>().serialize(out)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<BTreeMap<TaskKey, Open>, D::Error> {
+        Ok(Vec::<(TaskKey, Open)>::deserialize(input)?.into_iter().collect())
+    }
+}

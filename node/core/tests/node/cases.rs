@@ -1,0 +1,282 @@
+//! Plans, stamps, environments, reports and the meter, case by case.
+
+use crate::world::{desired, hold, key, mig, observed, over, running, spec};
+use muster_model::allocation::{HoldMode, TaskState};
+use muster_model::ids::{Epoch, Revision};
+use muster_model::mig::{MigPlacement, MigShape};
+use muster_node_core::{
+    CardSetting, CardStep, DeviceNames, Gate, Meter, Reports, Stamp, Step, TaskKey, TaskSpec, env, plan,
+};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const WHOLE: HoldMode = HoldMode::Whole;
+
+/// What is desired (with its stop flag), what is observed, and the plan between.
+#[track_caller]
+fn check(
+    wanted: Vec<(TaskSpec, bool)>,
+    seen: Vec<(TaskSpec, muster_node_core::Phase)>,
+    settings: Vec<CardSetting>,
+    steps: &[Step],
+) {
+    let mut node = observed(seen);
+    for (card, setting) in node.cards.iter_mut().zip(settings) {
+        card.setting = setting;
+    }
+    assert_eq!(plan(&desired(wanted, 1), &node), steps);
+}
+
+#[test]
+fn a_new_task_prepares_its_card_and_starts() {
+    let place = MigPlacement { shape: MigShape::G3, start: 4 };
+    let card = |step| Step::Card { card: 1, step };
+    check(
+        vec![(spec(10, 0, vec![hold(1, mig(MigShape::G3, 4))]), false)],
+        vec![],
+        vec![],
+        &[card(CardStep::EnableMig), card(CardStep::CreateInstance(place)), Step::Start(key(10, 0))],
+    );
+}
+
+#[test]
+fn a_card_changes_mode_only_when_its_last_task_is_gone() {
+    let wanted = || vec![(spec(20, 0, vec![hold(0, WHOLE)]), false)];
+    let share = || spec(10, 0, vec![hold(0, HoldMode::Mps { percent: 30, memory_mib: 1 })]);
+    check(wanted(), vec![(share(), running())], vec![CardSetting::Mps], &[Step::Stop(key(10, 0))]);
+    check(
+        wanted(),
+        vec![(share(), over(TaskState::Stopped))],
+        vec![CardSetting::Mps],
+        &[Step::Card { card: 0, step: CardStep::StopMps }, Step::Start(key(20, 0))],
+    );
+}
+
+#[test]
+fn the_next_attempt_waits_until_the_last_one_is_gone() {
+    let old = || spec(10, 0, vec![]);
+    let new = || vec![(spec(11, 0, vec![]), false)];
+    check(new(), vec![(old(), running())], vec![], &[Step::Kill(key(10, 0))]);
+    check(new(), vec![(old(), over(TaskState::Fenced))], vec![], &[Step::Start(key(11, 0))]);
+}
+
+#[test]
+fn what_can_never_start_is_said_with_its_reason() {
+    let refused = |key, reason: &str| Step::RecordCannotStart { key, reason: reason.to_owned() };
+    check(
+        vec![(spec(10, 0, vec![hold(7, WHOLE)]), false), (spec(20, 0, vec![hold(0, mig(MigShape::G3, 1))]), false)],
+        vec![],
+        vec![],
+        &[
+            refused(key(10, 0), "card 7 is not there: this node has 3"),
+            refused(key(20, 0), "card 0: G3@1 is no place on h100"),
+        ],
+    );
+}
+
+#[test]
+fn a_task_to_be_stopped_that_never_started_is_recorded_as_stopped() {
+    check(vec![(spec(10, 0, vec![]), true)], vec![], vec![], &[Step::RecordNeverStarted(key(10, 0))]);
+}
+
+#[test]
+fn a_lower_stamp_changes_nothing() {
+    let stamp =
+        |incarnation, revision, epoch| Stamp { incarnation, revision: Revision(revision), node_epoch: Epoch(epoch) };
+    let mut gate = Gate::default();
+    assert_eq!(gate.take(stamp(1, 10, 2)), Ok(true));
+    assert_eq!(gate.take(stamp(1, 10, 2)), Ok(false), "the same again is taken, and need not be stored");
+    for lower in [stamp(1, 9, 3), stamp(0, 99, 9), stamp(1, 10, 1)] {
+        assert!(gate.take(lower).is_err());
+        assert_eq!(gate.highest(), Some(stamp(1, 10, 2)));
+    }
+    assert_eq!(gate.take(stamp(2, 1, 1)), Ok(true), "a restored cluster begins a higher history");
+}
+
+proptest! {
+    #[test]
+    fn the_gate_never_goes_back(stamps in prop::collection::vec((0_u64..3, 0_u64..5, 0_u64..3), 0..30)) {
+        let mut gate = Gate::default();
+        for (incarnation, revision, epoch) in stamps {
+            let before = gate;
+            let stamp = Stamp { incarnation, revision: Revision(revision), node_epoch: Epoch(epoch) };
+            if gate.take(stamp).is_err() {
+                prop_assert!(before.highest().is_some_and(|highest| stamp < highest));
+                prop_assert_eq!(gate, before);
+            } else {
+                prop_assert!(before.highest() <= gate.highest() && gate.highest() == Some(stamp));
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_reads_back(allocation in any::<u64>(), rank in any::<u32>()) {
+        prop_assert_eq!(key(allocation, rank).to_string().parse::<TaskKey>(), Ok(key(allocation, rank)));
+    }
+}
+
+#[test]
+fn keys_have_one_name() {
+    for bad in ["", "1", "1.", ".1", "01.0", "+1.0", "1.0.0", "a.b", "1.-1"] {
+        assert!(bad.parse::<TaskKey>().is_err(), "{bad:?}");
+    }
+}
+
+fn names() -> DeviceNames {
+    DeviceNames {
+        cards: vec!["GPU-a".to_owned(), "GPU-b".to_owned()],
+        instances: [((1, MigPlacement { shape: MigShape::G1, start: 3 }), "MIG-x".to_owned())].into(),
+        mps_pipes: [(0, "/run/mps-0".to_owned())].into(),
+    }
+}
+
+#[test]
+fn a_rank_sees_its_gang_and_its_devices() {
+    let mut task = spec(12, 1, vec![hold(0, WHOLE), hold(1, WHOLE)]);
+    task.restart_count = 2;
+    task.env = [("RANK".to_owned(), "99".to_owned()), ("LR".to_owned(), "0.1".to_owned())].into();
+    let env = env::task_env(&task, &names()).expect("devices are there");
+    for (name, value) in [
+        ("RANK", "1"),
+        ("LOCAL_RANK", "1"),
+        ("WORLD_SIZE", "4"),
+        ("LOCAL_WORLD_SIZE", "2"),
+        ("NODE_RANK", "0"),
+        ("MASTER_ADDR", "node-0001"),
+        ("MASTER_PORT", "29500"),
+        ("TORCHELASTIC_RESTART_COUNT", "2"),
+        ("MUSTER_JOB_ID", "1"),
+        ("MUSTER_ATTEMPT", "3"),
+        ("CUDA_VISIBLE_DEVICES", "0,1"),
+        ("LR", "0.1"),
+    ] {
+        assert_eq!(env.get(name).map(String::as_str), Some(value), "{name}");
+    }
+}
+
+#[test]
+fn shares_and_slices_are_named_so_that_cuda_finds_them() {
+    let visible = |mode, gpu| {
+        env::task_env(&spec(10, 0, vec![hold(gpu, mode)]), &names()).map(|env| env["CUDA_VISIBLE_DEVICES"].clone())
+    };
+    assert_eq!(visible(mig(MigShape::G1, 3), 1).as_deref(), Ok("MIG-x"));
+    assert_eq!(visible(HoldMode::TimeSlice { memory_mib: 9 }, 1).as_deref(), Ok("1"));
+    assert!(visible(mig(MigShape::G1, 3), 0).is_err(), "an instance that does not stand has no name");
+    assert_eq!(env::task_env(&spec(10, 0, vec![]), &names()).expect("nothing to find")["CUDA_VISIBLE_DEVICES"], "");
+    let share = HoldMode::Mps { percent: 25, memory_mib: 2_048 };
+    let env = env::task_env(&spec(10, 0, vec![hold(0, share)]), &names()).expect("the server runs");
+    assert_eq!(env["CUDA_VISIBLE_DEVICES"], "GPU-a");
+    assert_eq!(env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"], "25");
+    assert_eq!(env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"], "0=2048M");
+    assert_eq!(env["CUDA_MPS_PIPE_DIRECTORY"], "/run/mps-0");
+}
+
+const S: u64 = 1_000_000_000;
+
+#[test]
+fn a_state_is_sent_until_it_is_acknowledged() {
+    let mut reports = Reports::default();
+    let task = key(10, 0);
+    assert!(reports.observe(task, TaskState::Running));
+    assert!(!reports.observe(task, TaskState::Running), "no news");
+    let (first, batch) = reports.next_batch(0).expect("news");
+    assert_eq!(batch, [(task, TaskState::Running)]);
+    assert_eq!(reports.next_batch(0), None, "it is under way");
+
+    // A newer state goes out at once; the acknowledgement of the older one does not count for it.
+    reports.observe(task, TaskState::Exited { code: 0 });
+    let (second, _) = reports.next_batch(0).expect("newer news");
+    assert!(!reports.acknowledged(first) && !reports.is_acknowledged(task));
+
+    reports.new_session();
+    assert!(!reports.acknowledged(second), "another session's number");
+    let (third, _) = reports.next_batch(S).expect("sent again");
+    assert!(!reports.expire(2 * S) && reports.expire(6 * S), "given up only after a while");
+    let (fourth, _) = reports.next_batch(6 * S).expect("sent again");
+    assert!(!reports.acknowledged(third) && reports.acknowledged(fourth) && reports.is_acknowledged(task));
+    assert_eq!(reports.next_batch(7 * S), None);
+}
+
+#[test]
+fn an_allocation_is_metered_once_with_all_its_tasks() {
+    let mut meter = Meter::default();
+    meter.started(key(1, 0), 7_000, 0);
+    meter.started(key(1, 1), 1_000, S);
+    assert!(meter.cut(2 * S));
+    assert!(!meter.ended(key(1, 0), 3 * S) && meter.ended(key(1, 1), 4 * S), "the last one says so");
+    assert!(meter.cut(9 * S) && !meter.cut(10 * S), "nothing is held any more");
+    assert_eq!(meter.batch(0), None, "no stream yet");
+    assert_eq!(meter.adopt(5, 0), 0);
+    let (incarnation, intervals) = meter.batch(0).expect("two intervals");
+    let figures: Vec<_> = intervals.iter().map(|i| (i.seq, i.duration_ms, i.gpu_unit_ms)).collect();
+    assert_eq!((incarnation, figures), (5, vec![(1, 2_000, 15_000_000), (2, 2_000, 9_000_000)]));
+    assert!(meter.counted(5, 1) && !meter.counted(4, 2));
+    assert_eq!(meter.pending(), 1);
+}
+
+#[test]
+fn the_record_reads_back_and_goes_on() {
+    let mut meter = Meter::default();
+    meter.adopt(3, 7);
+    meter.started(key(1, 0), u64::MAX, 0);
+    meter.started(key(2, 0), u64::MAX, 0);
+    meter.ended(key(2, 0), u64::MAX / 2);
+    meter.cut(S);
+    meter.ended(key(1, 0), u64::MAX);
+    let bytes = serde_json::to_vec(&meter).expect("any meter can be stored");
+    let mut back: Meter = serde_json::from_slice(&bytes).expect("and read");
+    assert_eq!(back, meter);
+    assert_eq!(back.adopt(3, 8), 0);
+    assert_eq!(back.batch(0).map(|(_, intervals)| intervals[0].seq), Some(9));
+    assert_eq!(back.adopt(4, 0), 1, "what may have been counted under another stream is not sent again");
+}
+
+proptest! {
+    /// Law 9, the agent's half: numbers have no gaps, and what was counted plus what waits is what was held, to the millisecond
+    /// of each interval, whatever is lost or said twice.
+    #[test]
+    fn every_interval_is_numbered_once(steps in prop::collection::vec((0_u8..4, 0_u64..3, 1_u64..5_000), 1..60)) {
+        let mut meter = Meter::default();
+        meter.adopt(1, 0);
+        let (mut now, mut mark, mut counted, mut held) = (0_u64, 0_u64, 0_u128, 0_u128);
+        let mut open: BTreeMap<TaskKey, u64> = BTreeMap::new();
+        for (what, task, ms) in steps {
+            now += ms * 1_000_000;
+            let task = key(task / 2, task as u32);
+            match what {
+                0 => {
+                    meter.started(task, 1_000, now);
+                    open.entry(task).or_insert(now);
+                }
+                1 => {
+                    meter.ended(task, now);
+                    held += open.remove(&task).map_or(0, |since| u128::from((now - since) / 1_000_000) * 1_000);
+                }
+                2 => {
+                    meter.cut(now);
+                }
+                _ => {
+                    if let Some((incarnation, intervals)) = meter.batch(mark) {
+                        for interval in intervals {
+                            prop_assert_eq!(interval.seq, mark + 1);
+                            mark = interval.seq;
+                            counted += u128::from(interval.gpu_unit_ms);
+                        }
+                        // Every third acknowledgement is lost; the next one covers it.
+                        if mark % 3 != 0 {
+                            meter.counted(incarnation, mark);
+                        }
+                    }
+                }
+            }
+        }
+        for (task, since) in open {
+            meter.ended(task, now);
+            held += u128::from((now - since) / 1_000_000) * 1_000;
+        }
+        meter.cut(now);
+        meter.counted(1, mark);
+        let waiting: u128 = meter.batch(mark).map_or(0, |(_, all)| all.iter().map(|i| u128::from(i.gpu_unit_ms)).sum());
+        prop_assert_eq!(counted + waiting, held);
+    }
+}

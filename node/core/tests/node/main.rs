@@ -1,0 +1,5 @@
+//! What a node decides, tested against a node that checks every step it is told to take.
+
+mod cases;
+mod convergence;
+mod world;

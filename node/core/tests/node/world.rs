@@ -1,0 +1,296 @@
+//! A node that takes the steps of a plan at its word, and refuses every one that must not be taken.
+
+use muster_model::GpuModel;
+use muster_model::allocation::{DeviceHold, HoldMode, TaskState};
+use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision};
+use muster_model::mig::{self, MigPlacement, MigShape};
+use muster_model::request::SharingMode;
+use muster_node_core::{
+    CardObserved, CardSetting, CardStep, Desired, DesiredTask, Observed, ObservedTask, Phase, Stamp, Step, Stopping,
+    TaskKey, TaskSpec,
+};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+pub(crate) const CARDS: u16 = 3;
+pub(crate) const NOW_NS: u64 = 1_000_000_000_000;
+
+pub(crate) fn key(allocation: u64, rank: u32) -> TaskKey {
+    TaskKey { allocation: AllocationId(allocation), rank: Rank(rank) }
+}
+
+/// A task of job `allocation / 10`, so that allocations 10 and 11 are two attempts of job 1.
+pub(crate) fn spec(allocation: u64, rank: u32, devices: Vec<DeviceHold>) -> TaskSpec {
+    TaskSpec {
+        key: key(allocation, rank),
+        job: JobId(allocation / 10),
+        attempt: Attempt((allocation % 10) as u32 + 1),
+        job_name: "train".to_owned(),
+        tenant: "research/nlp".to_owned(),
+        gpu_units: 7_000 * devices.len() as u64,
+        devices,
+        command: vec!["true".to_owned()],
+        env: BTreeMap::new(),
+        workdir: None,
+        world_size: 4,
+        local_rank: rank,
+        local_world_size: 2,
+        node_rank: 0,
+        master_addr: "node-0001".to_owned(),
+        master_port: 29_500,
+        restart_count: 0,
+        cpu_milli: 1_000,
+        memory_mib: 1_024,
+        time_limit_s: None,
+        grace_s: 30,
+        disconnect_grace_s: 600,
+    }
+}
+
+pub(crate) fn hold(gpu: u16, mode: HoldMode) -> DeviceHold {
+    DeviceHold { gpu, mode }
+}
+
+pub(crate) fn mig(shape: MigShape, start: u8) -> HoldMode {
+    HoldMode::Mig(MigPlacement { shape, start })
+}
+
+pub(crate) fn desired(tasks: Vec<(TaskSpec, bool)>, epoch: u64) -> Desired {
+    Desired {
+        stamp: Stamp { incarnation: 1, revision: Revision(9), node_epoch: Epoch(epoch) },
+        tasks: tasks.into_iter().map(|(spec, stop)| (spec.key, DesiredTask { spec: Arc::new(spec), stop })).collect(),
+    }
+}
+
+pub(crate) fn observed(tasks: Vec<(TaskSpec, Phase)>) -> Observed {
+    let task = |(spec, phase): (TaskSpec, Phase)| {
+        (spec.key, ObservedTask { spec: Arc::new(spec), node_epoch: Epoch(1), phase, stopping: Stopping::No })
+    };
+    Observed {
+        tasks: tasks.into_iter().map(task).collect(),
+        acknowledged: BTreeSet::new(),
+        cards: vec![
+            CardObserved { model: GpuModel::H100, setting: CardSetting::Whole, withheld: None };
+            usize::from(CARDS)
+        ],
+        now_ns: NOW_NS,
+        confirmed_ns: Some(NOW_NS),
+    }
+}
+
+pub(crate) fn running() -> Phase {
+    Phase::Running { started_ns: 5 }
+}
+
+pub(crate) fn over(state: TaskState) -> Phase {
+    Phase::Over { state, started_ns: Some(5), ended_ns: 6 }
+}
+
+/// Takes one step, with every check that a real node would fail on.
+pub(crate) fn take(step: &Step, wanted: &Desired, node: &mut Observed) {
+    let never_ran = |state| Phase::Over { state, started_ns: None, ended_ns: NOW_NS };
+    match step {
+        Step::Stop(key) => node.tasks.get_mut(key).expect("stops what is there").stopping = Stopping::Gracefully,
+        Step::Kill(key) => node.tasks.get_mut(key).expect("kills what is there").stopping = Stopping::AtOnce,
+        Step::Card { card, step } => take_card_step(*card, *step, node),
+        Step::Start(key) => {
+            assert_may_start(*key, wanted, node);
+            record(*key, Phase::Running { started_ns: NOW_NS }, wanted, node);
+        }
+        Step::RecordNeverStarted(key) => record(*key, never_ran(TaskState::Stopped), wanted, node),
+        Step::RecordCannotStart { key, reason } => {
+            record(*key, never_ran(TaskState::StartFailed { reason: reason.clone() }), wanted, node);
+        }
+        Step::Forget(key) => {
+            let task = node.tasks.remove(key).expect("forgets what is there");
+            assert!(!task.is_live() && node.acknowledged.remove(key), "{key} is forgotten too early");
+        }
+    }
+}
+
+fn record(key: TaskKey, phase: Phase, wanted: &Desired, node: &mut Observed) {
+    let spec = wanted.tasks[&key].spec.clone();
+    let task = ObservedTask { spec, node_epoch: wanted.stamp.node_epoch, phase, stopping: Stopping::No };
+    assert!(node.tasks.insert(key, task).is_none(), "{key} has a record already");
+}
+
+fn take_card_step(card: u16, step: CardStep, node: &mut Observed) {
+    let holds: Vec<HoldMode> = live_holds(node, card);
+    let model = node.cards[usize::from(card)].model;
+    let setting = &mut node.cards[usize::from(card)].setting;
+    let none = |mode: SharingMode| !holds.iter().any(|hold| hold.mode() == mode);
+    *setting = match (step, setting.clone()) {
+        (CardStep::DestroyInstance(place), CardSetting::Mig(mut standing)) => {
+            assert!(!holds.contains(&HoldMode::Mig(place)), "a held instance is destroyed");
+            assert!(standing.remove(&place), "an instance that does not stand is destroyed");
+            CardSetting::Mig(standing)
+        }
+        (CardStep::DisableMig, CardSetting::Mig(standing)) if standing.is_empty() && none(SharingMode::Mig) => {
+            CardSetting::Whole
+        }
+        (CardStep::StopMps, CardSetting::Mps) if none(SharingMode::Mps) => CardSetting::Whole,
+        (CardStep::ClearTimeSlice, CardSetting::TimeSlice) if none(SharingMode::TimeSlice) => CardSetting::Whole,
+        (CardStep::EnableMig, CardSetting::Whole) if none(SharingMode::Whole) => CardSetting::Mig(BTreeSet::new()),
+        (CardStep::CreateInstance(place), CardSetting::Mig(mut standing)) => {
+            let beside: Vec<MigPlacement> = standing.iter().copied().collect();
+            assert!(mig::can_stand(model.facts().mig.expect("has MIG"), &beside, place), "{place} beside {beside:?}");
+            standing.insert(place);
+            CardSetting::Mig(standing)
+        }
+        (CardStep::StartMps, CardSetting::Whole) if none(SharingMode::Whole) => CardSetting::Mps,
+        (CardStep::SetTimeSlice, CardSetting::Whole) if none(SharingMode::Whole) => CardSetting::TimeSlice,
+        (step, setting) => panic!("{step:?} on card {card}, which is {setting:?} and held by {holds:?}"),
+    };
+}
+
+pub(crate) fn live_holds(node: &Observed, card: u16) -> Vec<HoldMode> {
+    let live = node.tasks.values().filter(|task| task.is_live());
+    live.flat_map(|task| &task.spec.devices).filter(|hold| hold.gpu == card).map(|hold| hold.mode).collect()
+}
+
+/// Law 6 on this node, and the devices are as the task needs them.
+fn assert_may_start(key: TaskKey, wanted: &Desired, node: &Observed) {
+    let spec = &wanted.tasks[&key].spec;
+    for other in node.tasks.values().filter(|task| task.is_live()) {
+        assert!(
+            other.spec.job != spec.job || other.spec.key.allocation == key.allocation,
+            "law 6: {key} starts while {} of the same job lives",
+            other.spec.key
+        );
+    }
+    for hold in &spec.devices {
+        let setting = &node.cards[usize::from(hold.gpu)].setting;
+        let others = live_holds(node, hold.gpu);
+        let ready = match (hold.mode, setting) {
+            (HoldMode::Whole, CardSetting::Whole) => others.is_empty(),
+            (HoldMode::Mig(place), CardSetting::Mig(standing)) => {
+                standing.contains(&place) && !others.contains(&hold.mode)
+            }
+            (HoldMode::Mps { .. }, CardSetting::Mps) | (HoldMode::TimeSlice { .. }, CardSetting::TimeSlice) => true,
+            _ => false,
+        };
+        assert!(ready, "{key} starts on card {} which is {setting:?}, held by {others:?}", hold.gpu);
+    }
+}
+
+/// Time passes: what was told to end ends, and the control plane hears of everything.
+pub(crate) fn pass_time(node: &mut Observed) {
+    for (key, task) in &mut node.tasks {
+        if task.is_live() && task.stopping != Stopping::No {
+            task.phase = Phase::Over { state: TaskState::Stopped, started_ns: Some(5), ended_ns: NOW_NS };
+        }
+        if task.phase == Phase::Starting {
+            task.phase = running();
+        }
+        if !task.is_live() {
+            node.acknowledged.insert(*key);
+        }
+    }
+}
+
+fn any_hold_mode() -> impl Strategy<Value = HoldMode> {
+    let places: Vec<HoldMode> = [MigShape::G1, MigShape::G2, MigShape::G3, MigShape::G4, MigShape::G7]
+        .into_iter()
+        .flat_map(|shape| (0..8).map(move |start| mig(shape, start)))
+        .collect();
+    prop_oneof![
+        Just(HoldMode::Whole),
+        prop::sample::select(places),
+        Just(HoldMode::Mps { percent: 20, memory_mib: 1_024 }),
+        Just(HoldMode::TimeSlice { memory_mib: 1_024 }),
+    ]
+}
+
+fn any_spec() -> impl Strategy<Value = TaskSpec> {
+    // Card CARDS does not exist; allocations 10..13 and 20..23 are attempts of two jobs, 30.. of a third.
+    let devices = prop::collection::btree_map(0..=CARDS, any_hold_mode(), 0..3);
+    (10_u64..34, 0_u32..3, devices).prop_map(|(allocation, rank, devices)| {
+        spec(
+            allocation - allocation % 10 + allocation % 4,
+            rank,
+            devices.into_iter().map(|(g, m)| hold(g, m)).collect(),
+        )
+    })
+}
+
+pub(crate) fn any_desired() -> impl Strategy<Value = Desired> {
+    (prop::collection::vec((any_spec(), prop::bool::weighted(0.2)), 0..8), 1_u64..3)
+        .prop_map(|(tasks, epoch)| desired(tasks, epoch))
+}
+
+fn any_phase() -> impl Strategy<Value = Phase> {
+    prop_oneof![
+        Just(Phase::Starting),
+        Just(running()),
+        Just(over(TaskState::Exited { code: 0 })),
+        Just(over(TaskState::Fenced)),
+    ]
+}
+
+fn any_setting() -> impl Strategy<Value = CardSetting> {
+    let layouts = mig::legal_layouts(
+        GpuModel::H100.facts().mig.expect("has MIG"),
+        &[MigShape::G1, MigShape::G2, MigShape::G3, MigShape::G4, MigShape::G7],
+    );
+    prop_oneof![
+        Just(CardSetting::Whole),
+        prop::sample::select(layouts).prop_map(|layout| CardSetting::Mig(layout.into_iter().collect())),
+        Just(CardSetting::Mps),
+        Just(CardSetting::TimeSlice),
+    ]
+}
+
+/// Any node whose live tasks fit together, as a record that was not corrupted shows it: each card is set as its holders need,
+/// perhaps with more on it than they do.
+pub(crate) fn any_observed(from: &Desired) -> impl Strategy<Value = Observed> + use<> {
+    // Half of what is observed is what was desired, so that the two meet.
+    let known: Vec<TaskSpec> = from.tasks.values().map(|task| (*task.spec).clone()).collect();
+    let one = if known.is_empty() {
+        any_spec().boxed()
+    } else {
+        prop_oneof![prop::sample::select(known), any_spec()].boxed()
+    };
+    let tasks = prop::collection::vec((one, any_phase(), 0_u8..3, any::<bool>()), 0..8);
+    let settings = prop::collection::vec(any_setting(), usize::from(CARDS));
+    (tasks, settings, prop::bool::weighted(0.1)).prop_map(|(tasks, settings, t4)| {
+        let mut node = observed(Vec::new());
+        for (card, setting) in node.cards.iter_mut().zip(settings) {
+            card.setting = setting;
+        }
+        if t4 {
+            node.cards[0] = CardObserved { model: GpuModel::T4, setting: CardSetting::Whole, withheld: None };
+        }
+        for (spec, phase, stopping, acknowledged) in tasks {
+            add_if_consistent(&mut node, spec, phase, stopping, acknowledged);
+        }
+        node
+    })
+}
+
+fn add_if_consistent(node: &mut Observed, spec: TaskSpec, phase: Phase, stopping: u8, acknowledged: bool) {
+    let stopping = [Stopping::No, Stopping::Gracefully, Stopping::AtOnce][usize::from(stopping)];
+    let task = ObservedTask { spec: Arc::new(spec), node_epoch: Epoch(1), phase, stopping };
+    let key = task.spec.key;
+    let live = |other: &ObservedTask| other.is_live() && other.spec.job == task.spec.job;
+    let doubled = node.tasks.values().any(|other| live(other) && other.spec.key.allocation != key.allocation);
+    let fits = task.spec.devices.iter().all(|hold| {
+        let Some(card) = node.cards.get(usize::from(hold.gpu)) else { return false };
+        let others = live_holds(node, hold.gpu);
+        match (hold.mode, &card.setting) {
+            (HoldMode::Whole, CardSetting::Whole) => others.is_empty(),
+            (HoldMode::Mig(place), CardSetting::Mig(standing)) => {
+                standing.contains(&place) && !others.contains(&hold.mode)
+            }
+            (HoldMode::Mps { .. }, CardSetting::Mps) | (HoldMode::TimeSlice { .. }, CardSetting::TimeSlice) => true,
+            _ => false,
+        }
+    });
+    if task.is_live() && (doubled || !fits) || node.tasks.contains_key(&key) {
+        return;
+    }
+    if !task.is_live() && acknowledged {
+        node.acknowledged.insert(key);
+    }
+    node.tasks.insert(key, task);
+}
