@@ -15,7 +15,14 @@ tokio::task_local! {
 
 /// The tasks of one host; a simulated crash aborts them all at once.
 #[derive(Clone, Default)]
-pub struct TaskGroup(Arc<Mutex<Vec<AbortHandle>>>);
+pub struct TaskGroup(Arc<Mutex<Tasks>>);
+
+#[derive(Default)]
+struct Tasks {
+    handles: Vec<AbortHandle>,
+    /// Set by [`TaskGroup::abort_all`]: what is spawned later never runs.
+    closed: bool,
+}
 
 impl TaskGroup {
     /// Spawns into this group; whatever the task spawns through [`spawn_here`] joins the group too.
@@ -25,20 +32,33 @@ impl TaskGroup {
         F::Output: Send + 'static,
     {
         let handle = tokio::spawn(GROUP.scope(self.clone(), future));
-        let mut handles = self.0.lock();
-        // Ended tasks are let go now and then, so that a long life does not grow the list.
-        if handles.len() >= 64 && handles.len().is_power_of_two() {
-            handles.retain(|task| !task.is_finished());
+        let mut tasks = self.0.lock();
+        if tasks.closed {
+            handle.abort();
         }
-        handles.push(handle.abort_handle());
+        // Ended tasks are let go now and then, so that a long life does not grow the list.
+        if tasks.handles.len() >= 64 && tasks.handles.len().is_power_of_two() {
+            tasks.handles.retain(|task| !task.is_finished());
+        }
+        tasks.handles.push(handle.abort_handle());
         handle
     }
 
-    /// Ends every task of the group at its next await point.
+    /// Ends every task of the group at its next await point, and every task that is spawned into it later before it starts.
     pub fn abort_all(&self) {
-        for task in self.0.lock().drain(..) {
+        let mut tasks = self.0.lock();
+        tasks.closed = true;
+        for task in &tasks.handles {
             task.abort();
         }
+    }
+
+    /// How many tasks of the group have not ended.
+    #[must_use]
+    pub fn alive(&self) -> usize {
+        let mut tasks = self.0.lock();
+        tasks.handles.retain(|task| !task.is_finished());
+        tasks.handles.len()
     }
 }
 

@@ -1,0 +1,204 @@
+//! The simulated network: a call runs the other host's routes in this process, in that host's tasks, over links that delay, lose and
+//! cut.
+//!
+//! What must stay true: a call to a host that is down, or that goes down, fails and never hangs for ever; a crash kills the
+//! handlers of the host; a caller that lets go makes the handler let go; `grpc-timeout` is kept as the real client keeps it.
+
+use super::links::Fate;
+use super::pipe::{Link, PipedBody, pipe, pump, reset, timed_out};
+use super::world::World;
+use crate::host::TaskGroup;
+use crate::net::{Channel, Net, NetError, Serving};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tonic::{Status, TimeoutExpired};
+use tower::{Service, ServiceExt};
+
+type Request = http::Request<Body>;
+type Response = http::Response<Body>;
+type CallError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The network as one life of one host sees it.
+pub(super) struct SimNet {
+    pub(super) world: Arc<World>,
+    pub(super) host: String,
+    pub(super) tasks: TaskGroup,
+}
+
+/// Addresses that mean the host itself.
+fn is_here(name: &str) -> bool {
+    matches!(name, "0.0.0.0" | "127.0.0.1" | "localhost" | "[::]" | "[::1]")
+}
+
+fn parse(endpoint: &str) -> Result<(&str, u16), NetError> {
+    let bad = || NetError::BadEndpoint { endpoint: endpoint.to_owned() };
+    let (name, port) = endpoint.rsplit_once(':').ok_or_else(bad)?;
+    if name.is_empty() || name.contains('/') {
+        return Err(bad());
+    }
+    Ok((name, port.parse().map_err(|_| bad())?))
+}
+
+impl Net for SimNet {
+    fn dial(&self, endpoint: &str) -> Result<Channel, NetError> {
+        let (name, port) = parse(endpoint)?;
+        let to = if is_here(name) { self.host.clone() } else { name.to_owned() };
+        let link = Link { world: self.world.clone(), from: self.host.clone(), to };
+        Ok(Channel::new(SimChannel { link, port, tasks: self.tasks.clone() }))
+    }
+
+    fn serve(
+        &self,
+        endpoint: &str,
+        routes: tonic::service::Routes,
+        stop: CancellationToken,
+    ) -> BoxFuture<'static, Result<Serving, NetError>> {
+        let served = parse(endpoint)
+            .and_then(|(_, port)| self.world.listen(&self.host, port, routes.prepare(), self.tasks.clone()));
+        let port = match served {
+            Ok(port) => port,
+            Err(error) => return futures::future::ready(Err(error)).boxed(),
+        };
+        let (world, host) = (self.world.clone(), self.host.clone());
+        let endpoint = format!("{host}:{port}");
+        let serving = self.tasks.spawn(async move {
+            stop.cancelled().await;
+            world.unlisten(&host, port);
+        });
+        let ended = serving.map(|_| ()).boxed();
+        futures::future::ready(Ok(Serving { endpoint, ended })).boxed()
+    }
+}
+
+#[derive(Clone)]
+struct SimChannel {
+    link: Link,
+    port: u16,
+    tasks: TaskGroup,
+}
+
+impl Service<Request> for SimChannel {
+    type Response = Response;
+    type Error = CallError;
+    type Future = BoxFuture<'static, Result<Response, CallError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let channel = self.clone();
+        async move {
+            let limit = grpc_timeout(&request);
+            let call = channel.call_over_link(request);
+            match limit {
+                None => call.await,
+                Some(limit) => {
+                    tokio::time::timeout(limit, call).await.unwrap_or_else(|_| Err(TimeoutExpired(()).into()))
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+/// What a handler gives back: the head, the body still under way, and when the head arrives.
+struct Answer {
+    head: http::response::Parts,
+    body: PipedBody,
+    arrives: Instant,
+    /// The answer is lost; whoever waits learns when it would have arrived.
+    lost: bool,
+}
+
+impl SimChannel {
+    async fn call_over_link(self, request: Request) -> Result<Response, CallError> {
+        let Link { world, from, to } = &self.link;
+        world.event(format_args!("call {from} > {to}:{} {}", self.port, request.uri().path()));
+        match self.link.fate() {
+            Fate::Arrives(delay) => pause(delay).await,
+            Fate::Breaks(delay) => {
+                pause(delay).await;
+                world.event(format_args!("lost {from} > {to}"));
+                return Err(reset().into());
+            }
+        }
+        if !self.link.passes().await {
+            return Err(timed_out().into());
+        }
+        let Some((routes, there)) = world.endpoint(to, self.port) else {
+            world.event(format_args!("refused {from} > {to}:{}", self.port));
+            return Err(Status::unavailable(format!("{to}:{}: connection refused", self.port)).into());
+        };
+        let (head, body) = request.into_parts();
+        let (sender, piped) = pipe();
+        self.tasks.spawn(pump(body, self.link.clone(), Instant::now(), sender));
+        let request = Request::from_parts(head, Body::new(piped));
+        let (answer, answered) = oneshot::channel();
+        there.spawn(handle(routes, request, self.link.back(), answer));
+        let answer = tokio::select! {
+            biased;
+            answer = answered => answer.map_err(|_| reset())?,
+            () = self.link.dead() => return Err(timed_out().into()),
+        };
+        pause(answer.arrives - Instant::now()).await;
+        if answer.lost {
+            world.event(format_args!("lost answer {to} > {from}"));
+            return Err(reset().into());
+        }
+        if !self.link.back().passes().await {
+            return Err(timed_out().into());
+        }
+        Ok(Response::from_parts(answer.head, Body::new(answer.body)))
+    }
+}
+
+/// Runs in the host that is called: the handler, and then the body of what it answers.
+async fn handle(routes: tonic::service::Routes, request: Request, back: Link, mut answer: oneshot::Sender<Answer>) {
+    let response = tokio::select! {
+        biased;
+        () = answer.closed() => return,
+        response = routes.oneshot(request) => response,
+    };
+    let Ok(response) = response;
+    let (head, body) = response.into_parts();
+    let (sender, piped) = pipe();
+    let (delay, lost) = match back.fate() {
+        Fate::Arrives(delay) => (delay, false),
+        Fate::Breaks(delay) => (delay, true),
+    };
+    let arrives = Instant::now() + delay;
+    if answer.send(Answer { head, body: piped, arrives, lost }).is_ok() && !lost {
+        pump(body, back, arrives, sender).await;
+    }
+}
+
+/// The caller's own limit, as the gRPC specification writes it: up to eight digits and a unit.
+fn grpc_timeout(request: &Request) -> Option<Duration> {
+    let text = request.headers().get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let number: u64 = digits.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(number * 3_600),
+        "M" => Duration::from_secs(number * 60),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+/// Sleeps, but not at all for nothing: even an empty sleep costs a tick of the timer.
+async fn pause(delay: Duration) {
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
+    }
+}

@@ -1,0 +1,53 @@
+//! The record of a run: a running hash of everything that happened, and the lines themselves when asked for.
+//!
+//! Two runs of one seed are the same if and only if their hashes are; the lines then show where they part.
+
+use parking_lot::Mutex;
+use std::fmt::{Arguments, Write};
+
+#[derive(Default)]
+pub(super) struct Trace(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    hash: u64,
+    events: u64,
+    /// Lines, when they are kept. Bounded by the length of a run, which the scenario bounds.
+    lines: Option<Vec<String>>,
+    /// Reused for each line.
+    line: String,
+}
+
+/// FNV-1a's offset and prime: any mixing hash would do, this one needs no state but a word.
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0100_0000_01b3;
+
+impl Trace {
+    pub(super) fn keep_lines(&self) {
+        self.0.lock().lines = Some(Vec::new());
+    }
+
+    pub(super) fn event(&self, at_us: u128, what: Arguments<'_>) {
+        let mut inner = self.0.lock();
+        let Inner { hash, events, lines, line } = &mut *inner;
+        line.clear();
+        write!(line, "{at_us:>12} {what}").expect("writing to a string cannot fail");
+        *hash = line.bytes().fold(*hash ^ FNV_OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME));
+        *events += 1;
+        if let Some(lines) = lines {
+            lines.push(line.clone());
+        }
+    }
+
+    pub(super) fn hash(&self) -> u64 {
+        self.0.lock().hash
+    }
+
+    pub(super) fn events(&self) -> u64 {
+        self.0.lock().events
+    }
+
+    pub(super) fn take_lines(&self) -> Vec<String> {
+        self.0.lock().lines.take().unwrap_or_default()
+    }
+}
