@@ -458,7 +458,12 @@ impl NodeSpec {
             ("labels", longest(&mut self.labels.keys().chain(self.labels.values()))),
         ];
         for (field, bytes) in texts {
-            faults.when(bytes > bounds::TEXT_BYTES_MAX, field, || format!("has {bytes} bytes"), "use at most 256 bytes");
+            faults.when(
+                bytes > bounds::TEXT_BYTES_MAX,
+                field,
+                || format!("has {bytes} bytes"),
+                "use at most 256 bytes",
+            );
         }
         faults.when(
             self.labels.len() > bounds::LABELS_MAX,

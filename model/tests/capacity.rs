@@ -1,0 +1,279 @@
+//! The books against a naive model: over random histories of charges and releases both must agree on what fits (laws 1, 3, 8).
+//!
+//! The naive model keeps nothing but a list of who holds what and counts everything anew for each question.
+
+use muster_model::allocation::{Allocation, AllocationState, DeviceHold, HoldMode, TaskPlacement, TaskState};
+use muster_model::capacity::Capacity;
+use muster_model::mig::{MigPlacement, MigShape};
+use muster_model::node::{Gpu, Node, NodeHealth, NodeSpec, Place};
+use muster_model::{
+    AllocationId, Attempt, CellId, Epoch, GpuModel, GpuUnits, JobId, Limits, NodeId, Pool, ResourceVec, Tenant,
+    TenantId, Trust,
+};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+const NODES: u32 = 3;
+const CARDS: u16 = 2;
+const MEMORY_MIB: u64 = 81_920;
+
+/// `org` (max 4 cards) with `org/a` (max 2 cards) and `org/b` (untrusted); `other` without limits.
+fn tenants() -> Vec<Tenant> {
+    let tenant = |id, path: &str, parent: Option<u32>, cards: Option<u64>, trust| Tenant {
+        id: TenantId(id),
+        path: path.to_owned(),
+        parent: parent.map(TenantId),
+        guarantee: ResourceVec::default(),
+        max: Limits {
+            gpu: cards.map(|c| (GpuModel::H100, GpuUnits::cards(c))).into_iter().collect(),
+            ..Limits::default()
+        },
+        weight: 1,
+        trust,
+    };
+    vec![
+        tenant(1, "org", None, Some(4), Trust::Trusted),
+        tenant(2, "org/a", Some(1), Some(2), Trust::Trusted),
+        tenant(3, "org/b", Some(1), None, Trust::Untrusted),
+        tenant(4, "other", None, None, Trust::Trusted),
+    ]
+}
+
+fn node(id: u32) -> Node {
+    let gpu = |index: u16| Gpu {
+        uuid: format!("GPU-{id}-{index}"),
+        model: GpuModel::H100,
+        memory_mib: MEMORY_MIB,
+        numa: 0,
+        island: 0,
+        // One card of the fleet is withheld.
+        withheld: (id == NODES && index == 1).then(|| "a process that is not ours".to_owned()),
+    };
+    let spec = NodeSpec {
+        name: format!("n{id}"),
+        address: format!("10.0.0.{id}"),
+        place: Place::default(),
+        cell: "c".to_owned(),
+        pool: "p".to_owned(),
+        gpus: (0..CARDS).map(gpu).collect(),
+        cpu_milli: 4_000,
+        memory_mib: 1_000,
+        driver: String::new(),
+        labels: Default::default(),
+        boot_id: "b".to_owned(),
+    };
+    Node { id: NodeId(id), spec, cell: CellId(1), epoch: Epoch(1), health: NodeHealth::Ready, drained: false }
+}
+
+fn pool() -> Pool {
+    Pool { name: "p".to_owned(), time_slice_replicas: 3, mps_clients: 2, ..Pool::standard() }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Bind { tenant: u32, tasks: Vec<TaskPlacement>, cpu_milli: u64, charge_cards: u64 },
+    Release(prop::sample::Index),
+}
+
+fn mode() -> impl Strategy<Value = HoldMode> {
+    let shape = prop::sample::select(&MigShape::ALL[..]);
+    prop_oneof![
+        2 => Just(HoldMode::Whole),
+        4 => (shape, 0_u8..8).prop_map(|(shape, start)| HoldMode::Mig(MigPlacement { shape, start })),
+        3 => (10_u8..=70, 10_000_u64..50_000).prop_map(|(percent, memory_mib)| HoldMode::Mps { percent, memory_mib }),
+        3 => (10_000_u64..50_000).prop_map(|memory_mib| HoldMode::TimeSlice { memory_mib }),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let hold = (0..CARDS, mode()).prop_map(|(gpu, mode)| DeviceHold { gpu, mode });
+    let task = (1..=NODES, prop::collection::vec(hold, 0..=2))
+        .prop_map(|(node, devices)| TaskPlacement { node: NodeId(node), devices });
+    let bind = (1_u32..=4, prop::collection::vec(task, 1..=3), 0_u64..2_500, 0_u64..=2)
+        .prop_map(|(tenant, tasks, cpu_milli, charge_cards)| Step::Bind { tenant, tasks, cpu_milli, charge_cards });
+    prop_oneof![3 => bind, 1 => any::<prop::sample::Index>().prop_map(Step::Release)]
+}
+
+/// Says whether all of `live` can stand together, from scratch.
+fn naive_fits(live: &[Allocation], tenants: &[Tenant]) -> bool {
+    for node in 1..=NODES {
+        let here = || live.iter().flat_map(|held| held.tasks.iter().map(move |task| (held, task)));
+        let cpu: u64 = here().filter(|(_, task)| task.node.0 == node).map(|(held, _)| held.cpu_milli).sum();
+        if cpu > 4_000 {
+            return false;
+        }
+        for gpu in 0..CARDS {
+            let holds: Vec<(TenantId, HoldMode)> = here()
+                .filter(|(_, task)| task.node.0 == node)
+                .flat_map(|(held, task)| task.devices.iter().map(move |hold| (held.tenant, hold)))
+                .filter(|(_, hold)| hold.gpu == gpu)
+                .map(|(tenant, hold)| (tenant, hold.mode))
+                .collect();
+            if !holds.is_empty() && node == NODES && gpu == 1 {
+                return false;
+            }
+            if !naive_card(&holds, tenants) {
+                return false;
+            }
+        }
+    }
+    tenants.iter().all(|tenant| {
+        let below = |id: TenantId| {
+            tenants
+                .iter()
+                .any(|t| t.id == id && (t.path == tenant.path || t.path.starts_with(&format!("{}/", tenant.path))))
+        };
+        let used: u64 =
+            live.iter().filter(|held| below(held.tenant)).map(|held| held.charge.gpu(GpuModel::H100).0).sum();
+        tenant.max.gpu.get(&GpuModel::H100).is_none_or(|max| used <= max.0)
+    })
+}
+
+fn naive_card(holds: &[(TenantId, HoldMode)], tenants: &[Tenant]) -> bool {
+    let count = |wanted: fn(&HoldMode) -> bool| holds.iter().filter(|(_, mode)| wanted(mode)).count();
+    let whole = count(|mode| matches!(mode, HoldMode::Whole));
+    let mig = count(|mode| matches!(mode, HoldMode::Mig(_)));
+    let mps = count(|mode| matches!(mode, HoldMode::Mps { .. }));
+    let slices = count(|mode| matches!(mode, HoldMode::TimeSlice { .. }));
+    if [whole, mig, mps, slices].iter().filter(|n| **n > 0).count() > 1 || whole > 1 || mps > 2 || slices > 3 {
+        return false;
+    }
+    let (mut owned, mut media, mut percents, mut memory) = ([false; 8], 0, 0_u32, 0_u64);
+    let mut domains = BTreeSet::new();
+    for (tenant, mode) in holds {
+        let tenant = tenants.iter().find(|t| t.id == *tenant).expect("known");
+        match *mode {
+            HoldMode::Whole => {}
+            HoldMode::Mig(MigPlacement { shape, start }) => {
+                if !shape.starts(muster_model::gpu::MigFamily::Eight).contains(&start) {
+                    return false;
+                }
+                for slice in start..start + shape.memory_slices() {
+                    if std::mem::replace(&mut owned[usize::from(slice)], true) {
+                        return false;
+                    }
+                }
+                media += u8::from(shape.has_media());
+            }
+            HoldMode::Mps { percent, memory_mib } => {
+                percents += u32::from(percent);
+                memory += memory_mib;
+            }
+            HoldMode::TimeSlice { memory_mib } => memory += memory_mib,
+        }
+        if matches!(mode, HoldMode::Mps { .. } | HoldMode::TimeSlice { .. }) {
+            if tenant.trust == Trust::Untrusted {
+                return false;
+            }
+            domains.insert(Tenant::domain_of(&tenant.path));
+        }
+    }
+    media <= 1 && percents <= 100 && memory <= MEMORY_MIB && domains.len() <= 1
+}
+
+fn allocation(id: u64, tenant: u32, tasks: &[TaskPlacement], cpu_milli: u64, cards: u64) -> Allocation {
+    Allocation {
+        id: AllocationId(id),
+        job: JobId(id),
+        attempt: Attempt(1),
+        tenant: TenantId(tenant),
+        cell: CellId(1),
+        cell_epoch: Epoch(1),
+        model: Some(GpuModel::H100),
+        cpu_milli,
+        memory_mib: 1,
+        charge: ResourceVec::of_gpu(GpuModel::H100, GpuUnits::cards(cards)),
+        tasks: tasks.to_vec(),
+        task_states: vec![TaskState::Pending; tasks.len()],
+        node_epochs: Default::default(),
+        state: AllocationState::Active,
+        bound_ms: 0,
+    }
+}
+
+/// The books with `live` charged and nothing else, as text: what a history must come to.
+fn books_of(live: &[Allocation]) -> Capacity {
+    let mut books = Capacity::default();
+    books.put_pool(pool());
+    tenants().iter().for_each(|tenant| books.put_tenant(tenant));
+    (1..=NODES).for_each(|id| books.put_node(Arc::new(node(id))));
+    live.iter().for_each(|held| books.charge(held));
+    books
+}
+
+fn check(steps: &[Step]) -> Result<(), TestCaseError> {
+    let tenants = tenants();
+    let mut books = books_of(&[]);
+    let mut live: Vec<Allocation> = Vec::new();
+    for (number, step) in steps.iter().enumerate() {
+        match step {
+            Step::Bind { tenant, tasks, cpu_milli, charge_cards } => {
+                let new = allocation(number as u64 + 1, *tenant, tasks, *cpu_milli, *charge_cards);
+                let proved = books.prove(new.tenant, tasks, *cpu_milli, 1, &new.charge);
+                live.push(new);
+                prop_assert_eq!(proved.is_ok(), naive_fits(&live, &tenants), "step {}: {:?}", number, proved);
+                match (proved, live.last()) {
+                    (Ok(()), Some(new)) => books.charge(new),
+                    _ => drop(live.pop()),
+                }
+            }
+            Step::Release(which) if !live.is_empty() => {
+                let gone = live.remove(which.index(live.len()));
+                books.release(&gone);
+            }
+            Step::Release(_) => {}
+        }
+        prop_assert_eq!(format!("{books:?}"), format!("{:?}", books_of(&live)), "step {}", number);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #[test]
+    fn the_books_agree_with_a_naive_model(steps in prop::collection::vec(step(), 1..60)) {
+        check(&steps)?;
+    }
+}
+
+#[test]
+fn enough_binds_are_accepted_for_the_comparison_to_mean_something() {
+    use proptest::strategy::ValueTree;
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let (mut proved, mut asked) = (0, 0);
+    let mut books = books_of(&[]);
+    for number in 1..2_000 {
+        let step = step().new_tree(&mut runner).expect("a step").current();
+        if let Step::Bind { tenant, tasks, cpu_milli, charge_cards } = step {
+            let new = allocation(number, tenant, &tasks, cpu_milli, charge_cards);
+            asked += 1;
+            if books.prove(new.tenant, &tasks, cpu_milli, 1, &new.charge).is_ok() {
+                books.charge(&new);
+                books.release(&new);
+                proved += 1;
+            }
+        }
+    }
+    assert!(proved * 20 > asked, "{proved} of {asked}");
+}
+
+#[test]
+#[should_panic(expected = "a charged allocation was proved")]
+fn a_charge_that_was_not_proved_panics_rather_than_corrupt_the_books() {
+    let hold = DeviceHold { gpu: 0, mode: HoldMode::Whole };
+    let tasks = [TaskPlacement { node: NodeId(1), devices: vec![hold] }];
+    let mut books = books_of(&[]);
+    books.charge(&allocation(1, 4, &tasks, 0, 1));
+    books.charge(&allocation(2, 4, &tasks, 0, 1));
+}
+
+#[test]
+fn a_node_that_takes_no_work_is_refused() {
+    for (health, drained) in [(NodeHealth::Silent, false), (NodeHealth::Down, false), (NodeHealth::Ready, true)] {
+        let mut books = books_of(&[]);
+        books.put_node(Arc::new(Node { health, drained, ..node(1) }));
+        let tasks = [TaskPlacement { node: NodeId(1), devices: vec![] }];
+        assert!(books.prove(TenantId(4), &tasks, 1, 1, &ResourceVec::default()).is_err(), "{health:?} {drained}");
+    }
+}

@@ -1,0 +1,237 @@
+//! What people write wrong, each refused with the field and the fix. Every case starts from something right and breaks one thing.
+
+use muster_model::node::{Gpu, NodeSpec, Place};
+use muster_model::request::TaskRequest;
+use muster_model::tenant::TenantSpec;
+use muster_model::{
+    DeviceRequest, FieldError, GpuModel, GpuUnits, JobSpec, Limits, Pool, ResourceVec, Topology, TopologyLevel, Trust,
+    WorkloadClass,
+};
+
+fn job() -> JobSpec {
+    JobSpec {
+        tenant: "research/nlp".to_owned(),
+        name: "train".to_owned(),
+        tasks: 2,
+        request: TaskRequest {
+            devices: DeviceRequest::Whole { count: 8, models: vec![GpuModel::H100] },
+            cpu_milli: 1_000,
+            memory_mib: 1_024,
+        },
+        topology: Topology::default(),
+        class: WorkloadClass::Batch,
+        pool: None,
+        priority: 0,
+        command: vec!["true".to_owned()],
+        env: [("A".to_owned(), "b".to_owned())].into(),
+        workdir: None,
+        time_limit_s: Some(60),
+        grace_s: 30,
+        disconnect_grace_s: 600,
+        max_retries: 0,
+    }
+}
+
+fn fields(errors: Result<(), Vec<FieldError>>) -> Vec<String> {
+    let errors = errors.err().unwrap_or_default();
+    for error in &errors {
+        assert!(!error.problem.is_empty() && !error.fix.is_empty(), "{error:?} does not say what to do");
+    }
+    errors.into_iter().map(|error| error.field).collect()
+}
+
+fn check(title: &str, field: &str, spoil: impl FnOnce(&mut JobSpec)) {
+    let mut spec = job();
+    spoil(&mut spec);
+    let named = fields(spec.validate().map(drop));
+    assert!(named.iter().any(|name| name == field), "{title}: expected {field:?} among {named:?}");
+}
+
+#[test]
+fn the_pattern_is_right() {
+    assert_eq!(fields(job().validate().map(drop)), [""; 0]);
+    assert_eq!(fields(node().validate()), [""; 0]);
+    assert_eq!(fields(tenant().validate()), [""; 0]);
+    assert_eq!(fields(Pool::standard().validate()), [""; 0]);
+}
+
+#[test]
+fn a_job_that_is_wrong_names_its_field() {
+    check("no tenant", "tenant", |s| s.tenant.clear());
+    check("hole in the path", "tenant", |s| s.tenant = "a//b".to_owned());
+    check("too deep", "tenant", |s| s.tenant = "a/b/c/d/e/f/g/h/i".to_owned());
+    check("odd characters", "tenant", |s| s.tenant = "a/b c".to_owned());
+    check("no name", "name", |s| s.name.clear());
+    check("long name", "name", |s| s.name = "n".repeat(129));
+    check("newline in the name", "name", |s| s.name = "a\nb".to_owned());
+    check("no tasks", "tasks", |s| s.tasks = 0);
+    check("too many tasks", "tasks", |s| s.tasks = 32_769);
+    check("no command", "command", |s| s.command.clear());
+    check("empty program", "command", |s| s.command = vec![String::new()]);
+    check("NUL in an argument", "command", |s| s.command.push("a\0b".to_owned()));
+    check("endless command", "command", |s| s.command.push("x".repeat(40_000)));
+    check("NUL in the environment", "command", |s| drop(s.env.insert("A".to_owned(), "\0".to_owned())));
+    check("variable without a name", "env", |s| drop(s.env.insert(String::new(), "b".to_owned())));
+    check("variable with =", "env", |s| drop(s.env.insert("A=B".to_owned(), "b".to_owned())));
+    check("relative folder", "workdir", |s| s.workdir = Some("here".to_owned()));
+    check("no time", "time_limit_s", |s| s.time_limit_s = Some(0));
+    check("ten years", "time_limit_s", |s| s.time_limit_s = Some(315_360_000));
+    check("endless grace", "grace_s", |s| s.grace_s = 43_201);
+    check("no disconnect grace", "disconnect_grace_s", |s| s.disconnect_grace_s = 0);
+    check("endless disconnect grace", "disconnect_grace_s", |s| s.disconnect_grace_s = u64::MAX);
+    check("endless retries", "max_retries", |s| s.max_retries = 1_001);
+    check("priority beyond bounds", "priority", |s| s.priority = i32::MIN);
+    check("pool with odd name", "pool", |s| s.pool = Some("a/b".to_owned()));
+    check("nothing asked", "request", |s| {
+        s.request = TaskRequest { devices: DeviceRequest::None, cpu_milli: 0, memory_mib: 1 };
+    });
+    check("no cards", "request.whole.count", |s| s.request.devices = DeviceRequest::Whole { count: 0, models: vec![] });
+    check("17 cards", "request.whole.count", |s| {
+        s.request.devices = DeviceRequest::Whole { count: 17, models: vec![] }
+    });
+    check("CPU beyond bounds", "request.cpu_milli", |s| s.request.cpu_milli = u64::MAX);
+    check("memory beyond bounds", "request.memory_mib", |s| s.request.memory_mib = u64::MAX);
+    check("unknown profile", "request.mig.profile", |s| {
+        s.tasks = 1;
+        s.request.devices = DeviceRequest::Mig { profile: "9g.90gb".to_owned(), models: vec![] };
+    });
+    check("MIG on a card without it", "request.mig.profile", |s| {
+        s.tasks = 1;
+        s.request.devices = DeviceRequest::Mig { profile: "1g.10gb".to_owned(), models: vec![GpuModel::T4] };
+    });
+    check("a gang of MIG slices", "tasks", |s| {
+        s.request.devices = DeviceRequest::Mig { profile: "1g.10gb".to_owned(), models: vec![] };
+    });
+    check("no percent", "request.mps.percent", |s| {
+        s.request.devices = DeviceRequest::Mps { percent: 0, memory_mib: 1, models: vec![] };
+    });
+    check("101 percent", "request.mps.percent", |s| {
+        s.request.devices = DeviceRequest::Mps { percent: 101, memory_mib: 1, models: vec![] };
+    });
+    check("share without memory", "request.mps.memory_mib", |s| {
+        s.request.devices = DeviceRequest::Mps { percent: 10, memory_mib: 0, models: vec![] };
+    });
+    check("share larger than the card", "request.mps.memory_mib", |s| {
+        s.request.devices = DeviceRequest::Mps { percent: 10, memory_mib: 100_000, models: vec![GpuModel::H100] };
+    });
+    check("slice larger than any card", "request.time_slice.memory_mib", |s| {
+        s.request.devices = DeviceRequest::TimeSlice { memory_mib: u64::MAX, models: vec![] };
+    });
+    check("training on a time-slice", "request.time_slice", |s| {
+        s.class = WorkloadClass::Training;
+        s.request.devices = DeviceRequest::TimeSlice { memory_mib: 1_000, models: vec![] };
+    });
+    check("preferred wider than required", "topology.preferred", |s| {
+        s.topology = Topology { required: Some(TopologyLevel::Node), preferred: Some(TopologyLevel::Block) };
+    });
+    check("more cards than a node has", "topology.required", |s| {
+        s.tasks = 10;
+        s.topology.required = Some(TopologyLevel::Node);
+    });
+}
+
+#[test]
+fn everything_wrong_is_said_at_once() {
+    let mut spec = job();
+    spec.tasks = 0;
+    spec.command.clear();
+    spec.max_retries = 9_999;
+    assert_eq!(fields(spec.validate().map(drop)), ["tasks", "command", "max_retries"]);
+}
+
+fn node() -> NodeSpec {
+    let gpu = |index: u8| Gpu {
+        uuid: format!("GPU-{index}"),
+        model: GpuModel::H100,
+        memory_mib: 81_920,
+        numa: index / 4,
+        island: 0,
+        withheld: None,
+    };
+    let [region, zone, block, leaf] = ["eu", "eu-1", "b0", "l0"].map(str::to_owned);
+    NodeSpec {
+        name: "node-0001".to_owned(),
+        address: "10.0.0.1".to_owned(),
+        place: Place { region, zone, block, leaf },
+        cell: "cell-a".to_owned(),
+        pool: "default".to_owned(),
+        gpus: (0..8).map(gpu).collect(),
+        cpu_milli: 192_000,
+        memory_mib: 2_097_152,
+        driver: "550.90.07".to_owned(),
+        labels: [("rack".to_owned(), "r1".to_owned())].into(),
+        boot_id: "boot-1".to_owned(),
+    }
+}
+
+fn check_node(title: &str, field: &str, spoil: impl FnOnce(&mut NodeSpec)) {
+    let mut spec = node();
+    spoil(&mut spec);
+    let named = fields(spec.validate());
+    assert!(named.iter().any(|name| name == field), "{title}: expected {field:?} among {named:?}");
+}
+
+#[test]
+fn a_node_that_is_wrong_names_its_field() {
+    check_node("no name", "name", |s| s.name.clear());
+    check_node("no cell", "cell", |s| s.cell.clear());
+    check_node("odd pool", "pool", |s| s.pool = "a pool".to_owned());
+    check_node("no region", "place.region", |s| s.place.region.clear());
+    check_node("no zone", "place.zone", |s| s.place.zone.clear());
+    check_node("no block", "place.block", |s| s.place.block.clear());
+    check_node("odd leaf", "place.leaf", |s| s.place.leaf = "l/0".to_owned());
+    check_node("no address", "address", |s| s.address.clear());
+    check_node("endless address", "address", |s| s.address = "a".repeat(10_000));
+    check_node("no boot id", "boot_id", |s| s.boot_id.clear());
+    check_node("too many cards", "gpus", |s| s.gpus = vec![s.gpus[0].clone(); 73]);
+    check_node("a card twice", "gpus[1].uuid", |s| s.gpus[1].uuid = s.gpus[0].uuid.clone());
+    check_node("a card without memory", "gpus[0].memory_mib", |s| s.gpus[0].memory_mib = 0);
+    check_node("a card of all memory", "gpus.memory_mib", |s| s.gpus[0].memory_mib = u64::MAX);
+    check_node("no CPU", "cpu_milli", |s| s.cpu_milli = 0);
+    check_node("all CPUs", "cpu_milli", |s| s.cpu_milli = u64::MAX);
+    check_node("no memory", "memory_mib", |s| s.memory_mib = 0);
+    check_node("all memory", "memory_mib", |s| s.memory_mib = u64::MAX);
+    check_node("endless labels", "labels", |s| s.labels = (0..65).map(|i| (i.to_string(), String::new())).collect());
+    check_node("an endless label", "labels", |s| drop(s.labels.insert("a".to_owned(), "b".repeat(257))));
+}
+
+fn tenant() -> TenantSpec {
+    let guarantee = ResourceVec::of_gpu(GpuModel::H100, GpuUnits::cards(8));
+    let max = Limits { gpu: [(GpuModel::H100, GpuUnits::cards(16))].into(), ..Limits::default() };
+    TenantSpec { path: "research/nlp".to_owned(), guarantee, max, weight: 1, trust: Trust::Trusted }
+}
+
+fn check_tenant(title: &str, field: &str, spoil: impl FnOnce(&mut TenantSpec)) {
+    let mut spec = tenant();
+    spoil(&mut spec);
+    let named = fields(spec.validate());
+    assert!(named.iter().any(|name| name == field), "{title}: expected {field:?} among {named:?}");
+}
+
+#[test]
+fn a_tenant_that_is_wrong_names_its_field() {
+    check_tenant("no path", "path", |s| s.path.clear());
+    check_tenant("a slash too many", "path", |s| s.path = "a/".to_owned());
+    check_tenant("no weight", "weight", |s| s.weight = 0);
+    check_tenant("weight beyond bounds", "weight", |s| s.weight = u32::MAX);
+    check_tenant("floor above the ceiling", "guarantee", |s| s.guarantee.set_gpu(GpuModel::H100, GpuUnits::cards(17)));
+    check_tenant("all the memory of the world", "guarantee", |s| s.guarantee.memory_mib = u64::MAX);
+    check_tenant("ceiling beyond sums", "max", |s| s.max.cpu_milli = Some(u64::MAX));
+}
+
+fn check_pool(title: &str, field: &str, spoil: impl FnOnce(&mut Pool)) {
+    let mut pool = Pool::standard();
+    spoil(&mut pool);
+    let named = fields(pool.validate());
+    assert!(named.iter().any(|name| name == field), "{title}: expected {field:?} among {named:?}");
+}
+
+#[test]
+fn a_pool_that_is_wrong_names_its_field() {
+    check_pool("no name", "name", |p| p.name.clear());
+    check_pool("no mode", "modes", |p| p.modes.clear());
+    check_pool("no class", "classes", |p| p.classes.clear());
+    check_pool("no replicas", "time_slice_replicas", |p| p.time_slice_replicas = 0);
+    check_pool("too many replicas", "time_slice_replicas", |p| p.time_slice_replicas = 33);
+    check_pool("too many clients", "mps_clients", |p| p.mps_clients = 49);
+}
