@@ -1,0 +1,265 @@
+//! Why a job waits, with the figures, and the smallest change that would start it.
+//!
+//! What must stay true: an explanation reads the same books and asks the same placement as the pass that left the job waiting, so
+//! the two cannot disagree; it changes nothing; its search is bounded by the models and levels there are.
+
+mod reason;
+
+pub use reason::{Blocker, Reason};
+
+use crate::index::{GROUP_LEVELS, free_of};
+use crate::order::{Head, Order};
+use crate::place::{Ask, Steps, fits_when_empty, place};
+use crate::queue::{Shape, Turn};
+use crate::view::{View, waits};
+use muster_model::request::SharingMode;
+use muster_model::{CellId, GpuModel, HoldMode, Job, JobId, TenantId, TopologyLevel};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Holders that an explanation names at most: what fits on a screen beside the reason.
+const BLOCKERS_MAX: usize = 5;
+/// A position in the queue is played through up to here; beyond, it is said to be at least this.
+pub const POSITION_MAX: u64 = 10_000;
+
+/// Why a job stands where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// `queued`, `starting`, `running`, `stopping`.
+    pub phase: &'static str,
+    /// What keeps it waiting, per model it may land on; empty when it does not wait.
+    pub reasons: Vec<Reason>,
+    /// How many jobs of its cell go before it, when it waits in one.
+    pub position: Option<u64>,
+}
+
+/// Explains a live job; none when there is no such job in the view.
+#[must_use]
+pub fn explain(view: &View, id: JobId) -> Option<Explanation> {
+    let job = view.jobs.get(&id)?;
+    if !waits(job) {
+        return Some(Explanation { phase: job.phase.word(), reasons: Vec::new(), position: None });
+    }
+    let shape = Arc::new(Shape::of(job));
+    let mut reasons = Vec::new();
+    if let Some(why) = &job.requeue_reason {
+        reasons.push(Reason::Requeued { why: why.clone() });
+    }
+    let Some(cell) = job.cell else {
+        reasons.push(no_cell(view, job, &shape));
+        return Some(Explanation { phase: job.phase.word(), reasons, position: None });
+    };
+    if let Some(there) = view.cells.get(&cell).filter(|there| there.holder.is_none()) {
+        reasons.push(Reason::CellWithoutShard { cell: there.name.clone() });
+    }
+    let per_model: Vec<Reason> =
+        shape.models().into_iter().filter_map(|m| on_model(view, job, &shape, cell, m)).collect();
+    let startable = per_model.iter().any(|reason| matches!(reason, Reason::JustQueued { .. }));
+    reasons.extend(per_model.into_iter().filter(|reason| !startable || matches!(reason, Reason::JustQueued { .. })));
+    if reasons.is_empty() {
+        reasons.push(no_cell(view, job, &shape));
+    }
+    Some(Explanation { phase: job.phase.word(), reasons, position: position(view, cell, id) })
+}
+
+/// What is in the way on one model; none when the cell has no card of it.
+fn on_model(view: &View, job: &Job, shape: &Shape, cell: CellId, model: Option<GpuModel>) -> Option<Reason> {
+    if !view.index.models(cell).any(|there| there == model) {
+        return None;
+    }
+    if let Err(over) = view.capacity.max_allows(job.tenant, &shape.charge_on(model)) {
+        let used = view.capacity.tenants().get(&over.tenant).map_or(0, |at| at.used.get(over.resource));
+        return Some(Reason::OverMax {
+            tenant: over.path,
+            resource: over.resource,
+            used,
+            asked: over.would_use - used,
+            max: over.max,
+        });
+    }
+    let untrusted = view.capacity.tenants().get(&job.tenant).is_some_and(|at| at.untrusted);
+    let mode = shape.request.devices.mode();
+    if untrusted && matches!(mode, Some(SharingMode::Mps | SharingMode::TimeSlice)) {
+        return Some(Reason::Untrusted);
+    }
+    let ask = Ask { cell, tenant: job.tenant, shape, model };
+    let pools: Vec<String> = view.index.shelves(cell, model).map(|(pool, _)| pool.to_string()).collect();
+    if !pools.iter().any(|pool| ask.pool_allows(view, pool)) {
+        return Some(Reason::NoPool { model, pools, wanted: shape.pool.clone(), mode, class: shape.class });
+    }
+    let mut steps = Steps::default();
+    if place(view, &ask, &mut steps).is_some() {
+        return Some(Reason::JustQueued { model });
+    }
+    Some(no_room(view, &ask))
+}
+
+fn no_room(view: &View, ask: &Ask<'_>) -> Reason {
+    let cell = view.cells.get(&ask.cell).map_or_else(|| ask.cell.to_string(), |cell| cell.name.clone());
+    let needed = match ask.model {
+        Some(_) => ask.shape.cards(),
+        None => u64::from(ask.shape.tasks) * ask.shape.request.cpu_milli,
+    };
+    if matches!(ask.shape.request.devices.mode(), None | Some(SharingMode::Whole)) && !fits_when_empty(view, ask) {
+        return Reason::LargerThanCell { cell, needed, model: ask.model, fix: change(view, ask) };
+    }
+    let allowed = || view.index.shelves(ask.cell, ask.model).filter(|(pool, _)| ask.pool_allows(view, pool));
+    let free: u64 = allowed().map(|(_, shelf)| shelf.free()).sum();
+    let (level, largest) = match ask.widest() {
+        Some(level) if GROUP_LEVELS.contains(&level) => {
+            let at = GROUP_LEVELS.iter().position(|l| *l == level).unwrap_or(0);
+            (Some(level), allowed().flat_map(|(_, shelf)| shelf.groups[at].values()).map(free_of).max().unwrap_or(0))
+        }
+        Some(level) => (Some(level), largest_on_node(view, ask, level)),
+        None => (None, allowed().map(|(_, shelf)| shelf.free()).max().unwrap_or(0)),
+    };
+    let blockers = blockers(view, ask);
+    let fix = change(view, ask);
+    match ask.shape.request.devices.mode() {
+        Some(mode @ (SharingMode::Mig | SharingMode::Mps | SharingMode::TimeSlice)) => {
+            Reason::NoShare { cell, model: ask.model, mode, what: share_in_words(ask), free, blockers, fix }
+        }
+        _ if free >= needed && largest < needed => {
+            let level = level.unwrap_or(TopologyLevel::Region);
+            Reason::Topology { cell, model: ask.model, level, free, largest, needed, blockers, fix }
+        }
+        _ if largest >= needed => Reason::NodesTooFull { cell, model: ask.model, free, needed, blockers, fix },
+        _ => Reason::NoFreeGpus {
+            cell,
+            model: ask.model,
+            free,
+            largest_node: largest_on_node(view, ask, TopologyLevel::Node),
+            needed,
+            blockers,
+            fix,
+        },
+    }
+}
+
+fn share_in_words(ask: &Ask<'_>) -> String {
+    use muster_model::DeviceRequest;
+    match &ask.shape.request.devices {
+        DeviceRequest::Mig { profile, .. } => format!("MIG slice {profile}"),
+        DeviceRequest::Mps { percent, memory_mib, .. } => format!("MPS share of {percent} % and {memory_mib} MiB"),
+        DeviceRequest::TimeSlice { memory_mib, .. } => format!("time-slice of {memory_mib} MiB"),
+        DeviceRequest::None | DeviceRequest::Whole { .. } => "share".to_owned(),
+    }
+}
+
+/// Most free units on one node (or island).
+fn largest_on_node(view: &View, ask: &Ask<'_>, level: TopologyLevel) -> u64 {
+    let shelves = view.index.shelves(ask.cell, ask.model).filter(|(pool, _)| ask.pool_allows(view, pool));
+    if level != TopologyLevel::Island {
+        return shelves.filter_map(|(_, shelf)| shelf.by_free.keys().next_back().copied()).max().unwrap_or(0);
+    }
+    let nodes = shelves.flat_map(|(_, shelf)| shelf.by_free.values().flatten());
+    nodes
+        .filter_map(|id| view.capacity.nodes().get(id))
+        .flat_map(|there| {
+            let mut islands: BTreeMap<u8, u64> = BTreeMap::new();
+            for (card, gpu) in there.cards.iter().zip(&there.node.spec.gpus) {
+                let free = *card == muster_model::capacity::CardUse::Free && gpu.withheld.is_none();
+                *islands.entry(gpu.island).or_default() += u64::from(free && Some(gpu.model) == ask.model);
+            }
+            islands.into_values()
+        })
+        .max()
+        .unwrap_or(0)
+}
+
+/// The jobs that hold most of what is wanted, with the nodes they are on.
+fn blockers(view: &View, ask: &Ask<'_>) -> Vec<Blocker> {
+    let here = view.allocations.values().filter(|a| a.cell == ask.cell && a.model == ask.model);
+    let mut holders: Vec<Blocker> = here
+        .map(|held| {
+            let devices = held.tasks.iter().flat_map(|task| &task.devices);
+            let cards = devices.filter(|hold| ask.shape.cards() > 0 && !matches!(hold.mode, HoldMode::Mig(_))).count();
+            let node = held.tasks.first().and_then(|task| view.capacity.nodes().get(&task.node));
+            let node = node.map_or_else(String::new, |there| there.node.spec.name.clone());
+            Blocker { job: held.job, cards: cards as u64, node }
+        })
+        .collect();
+    holders.sort_by_key(|blocker| (std::cmp::Reverse(blocker.cards), blocker.job));
+    holders.truncate(BLOCKERS_MAX);
+    holders
+}
+
+/// The smallest change of the request that would start it now, if there is one: a wider level, another model, fewer tasks.
+fn change(view: &View, ask: &Ask<'_>) -> Option<String> {
+    let fits = |shape: &Shape, model| place(view, &Ask { shape, model, ..*ask }, &mut Steps::default()).is_some();
+    if let Some(required) = ask.shape.topology.required {
+        let mut wider = ask.shape.clone();
+        for level in TopologyLevel::ALL.into_iter().filter(|level| *level > required) {
+            wider.topology.required = Some(level);
+            if fits(&wider, ask.model) {
+                return Some(format!("accept topology {level} instead of {required}"));
+            }
+        }
+    }
+    let named = ask.shape.request.devices.models();
+    let other = |model: &GpuModel| !named.is_empty() && !named.contains(model);
+    for model in view.index.models(ask.cell).flatten().filter(other) {
+        let allowed = view.capacity.max_allows(ask.tenant, &ask.shape.charge_on(Some(model))).is_ok();
+        let serves = ask.shape.request.devices.mode() != Some(SharingMode::Mig)
+            || ask.shape.request.devices.mig_shape(model).is_some();
+        if allowed && serves && fits(ask.shape, Some(model)) {
+            return Some(format!("accept model {model} too"));
+        }
+    }
+    fewer_tasks(ask, |shape| fits(shape, ask.model))
+}
+
+/// The largest smaller gang that would start now.
+fn fewer_tasks(ask: &Ask<'_>, fits: impl Fn(&Shape) -> bool) -> Option<String> {
+    let with = |tasks: u32| Shape { tasks, ..ask.shape.clone() };
+    if ask.shape.tasks < 2 || !fits(&with(1)) {
+        return None;
+    }
+    let (mut good, mut bad) = (1, ask.shape.tasks);
+    while bad - good > 1 {
+        let middle = good + (bad - good) / 2;
+        if fits(&with(middle)) { good = middle } else { bad = middle }
+    }
+    Some(format!("ask for {good} tasks instead of {}", ask.shape.tasks))
+}
+
+fn no_cell(view: &View, job: &Job, shape: &Arc<Shape>) -> Reason {
+    let wanted = shape.models();
+    let mut largest: BTreeMap<CellId, u64> = BTreeMap::new();
+    for there in view.capacity.nodes().values() {
+        let fits = |gpu: &&muster_model::Gpu| wanted.contains(&Some(gpu.model)) && gpu.withheld.is_none();
+        *largest.entry(there.node.cell).or_default() += there.node.spec.gpus.iter().filter(fits).count() as u64;
+    }
+    Reason::NoCell {
+        needed: shape.cards(),
+        largest: largest.into_values().max().unwrap_or(0),
+        models: job.spec.request.devices.models().to_vec(),
+    }
+}
+
+/// How many jobs go before `id` if nothing ever blocked: the order of the queue played through.
+fn position(view: &View, cell: CellId, id: JobId) -> Option<u64> {
+    let mut queues: BTreeMap<TenantId, Vec<(Turn, Arc<Shape>)>> = BTreeMap::new();
+    for job in view.jobs.values().filter(|job| waits(job) && job.cell == Some(cell)) {
+        queues.entry(job.tenant).or_default().push((Turn::of(job), Arc::new(Shape::of(job))));
+    }
+    for queue in queues.values_mut() {
+        queue.sort_by_key(|(turn, _)| std::cmp::Reverse(*turn));
+    }
+    let mut pop = |tenant: TenantId| {
+        let (turn, shape) = queues.get_mut(&tenant)?.pop()?;
+        Some(Head::new(tenant, turn, shape))
+    };
+    let tenants: Vec<TenantId> = view.capacity.tenants().keys().copied().collect();
+    let heads: Vec<Head> = tenants.into_iter().filter_map(&mut pop).collect();
+    let mut order = Order::of(view, heads);
+    for before in 0..POSITION_MAX {
+        let head = order.next(view)?;
+        if head.turn.job == id {
+            return Some(before);
+        }
+        order.suppose(view, &head);
+        order.update(view, head.tenant, pop(head.tenant));
+    }
+    Some(POSITION_MAX)
+}

@@ -1,0 +1,338 @@
+//! The typed reasons, and their words.
+
+use muster_model::request::SharingMode;
+use muster_model::resources::{GpuUnits, Resource};
+use muster_model::{GpuModel, JobId, TopologyLevel, WorkloadClass};
+use std::collections::BTreeMap;
+
+/// A job that holds what is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocker {
+    /// The job.
+    pub job: JobId,
+    /// Cards it holds.
+    pub cards: u64,
+    /// The node of its first rank.
+    pub node: String,
+}
+
+/// One thing that keeps a job waiting. Amounts are cards for GPU jobs and milli-CPUs for jobs without.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// A place is free: the next pass of its shard starts it.
+    JustQueued {
+        /// On this model.
+        model: Option<GpuModel>,
+    },
+    /// It ran before and went back to the queue.
+    Requeued {
+        /// Why.
+        why: String,
+    },
+    /// No cell could ever hold it.
+    NoCell {
+        /// Cards it needs.
+        needed: u64,
+        /// Cards of its models in the largest cell.
+        largest: u64,
+        /// Those models; empty: any.
+        models: Vec<GpuModel>,
+    },
+    /// Nobody schedules its cell now.
+    CellWithoutShard {
+        /// Its name.
+        cell: String,
+    },
+    /// A ceiling of its tenant or of an ancestor.
+    OverMax {
+        /// Path of the tenant whose ceiling it is.
+        tenant: String,
+        /// Of what.
+        resource: Resource,
+        /// In use there.
+        used: u64,
+        /// What the job would add.
+        asked: u64,
+        /// The ceiling.
+        max: u64,
+    },
+    /// Its tenant may share cards through MIG only.
+    Untrusted,
+    /// No pool of the cell that has the model takes it.
+    NoPool {
+        /// The model.
+        model: Option<GpuModel>,
+        /// The pools that have it.
+        pools: Vec<String>,
+        /// The pool it insists on.
+        wanted: Option<String>,
+        /// The sharing mode it needs.
+        mode: Option<SharingMode>,
+        /// Its workload class.
+        class: WorkloadClass,
+    },
+    /// The cell as it stands could not hold it even if it were empty.
+    LargerThanCell {
+        /// The cell.
+        cell: String,
+        /// What it needs.
+        needed: u64,
+        /// The model.
+        model: Option<GpuModel>,
+        /// The smallest change that would start it.
+        fix: Option<String>,
+    },
+    /// Too few are free.
+    NoFreeGpus {
+        /// The cell.
+        cell: String,
+        /// The model.
+        model: Option<GpuModel>,
+        /// Free in the cell.
+        free: u64,
+        /// Most free on one node.
+        largest_node: u64,
+        /// Needed.
+        needed: u64,
+        /// Who holds most.
+        blockers: Vec<Blocker>,
+        /// The smallest change that would start it.
+        fix: Option<String>,
+    },
+    /// Enough are free, but not close enough together.
+    Topology {
+        /// The cell.
+        cell: String,
+        /// The model.
+        model: Option<GpuModel>,
+        /// The level it requires.
+        level: TopologyLevel,
+        /// Free in the cell.
+        free: u64,
+        /// Most free in one group of that level.
+        largest: u64,
+        /// Needed.
+        needed: u64,
+        /// Who holds most.
+        blockers: Vec<Blocker>,
+        /// The smallest change that would start it.
+        fix: Option<String>,
+    },
+    /// Enough cards are free, but not whole tasks' worth on nodes that have the CPU and memory beside them.
+    NodesTooFull {
+        /// The cell.
+        cell: String,
+        /// The model.
+        model: Option<GpuModel>,
+        /// Free in the cell.
+        free: u64,
+        /// Needed.
+        needed: u64,
+        /// Who holds most.
+        blockers: Vec<Blocker>,
+        /// The smallest change that would start it.
+        fix: Option<String>,
+    },
+    /// No card has room for the slice or share.
+    NoShare {
+        /// The cell.
+        cell: String,
+        /// The model.
+        model: Option<GpuModel>,
+        /// How the card would be shared.
+        mode: SharingMode,
+        /// What is asked for, in words.
+        what: String,
+        /// Free whole cards.
+        free: u64,
+        /// Who holds most.
+        blockers: Vec<Blocker>,
+        /// The smallest change that would start it.
+        fix: Option<String>,
+    },
+}
+
+impl Reason {
+    /// The stable word.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Reason::JustQueued { .. } => "just_queued",
+            Reason::Requeued { .. } => "requeued",
+            Reason::NoCell { .. } => "larger_than_any_cell",
+            Reason::CellWithoutShard { .. } => "cell_without_shard",
+            Reason::OverMax { .. } => "over_max",
+            Reason::Untrusted => "untrusted",
+            Reason::NoPool { .. } => "no_pool",
+            Reason::LargerThanCell { .. } => "larger_than_cell",
+            Reason::NoFreeGpus { .. } => "no_free_gpus",
+            Reason::Topology { .. } => "topology",
+            Reason::NodesTooFull { .. } => "nodes_too_full",
+            Reason::NoShare { .. } => "no_free_share",
+        }
+    }
+
+    /// For people, with the figures.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Reason::JustQueued { model } => format!("a place on {} is free; its shard takes it up next", word(*model)),
+            Reason::Requeued { why } => format!("it went back to the queue: {why}"),
+            Reason::NoCell { needed, largest, models } => {
+                let names: Vec<String> = models.iter().map(ToString::to_string).collect();
+                let of = if names.is_empty() { "fitting".to_owned() } else { names.join(" or ") };
+                format!("no cell could hold it: {needed} needed, the largest has {largest} {of} GPUs")
+            }
+            Reason::CellWithoutShard { cell } => format!("no shard holds the lease of cell {cell}"),
+            Reason::OverMax { tenant, resource, used, asked, max } => format!(
+                "max of {tenant} is reached: {} of {resource} in use, {} asked, max {}",
+                amount(*resource, *used),
+                amount(*resource, *asked),
+                amount(*resource, *max)
+            ),
+            Reason::Untrusted => "its tenant is untrusted and may share cards only through MIG".to_owned(),
+            Reason::NoPool { model, pools, wanted, mode, class } => format!(
+                "no pool with {} takes it: {} {class} work{}; there are {}",
+                word(*model),
+                mode.map_or("cpu", SharingMode::word),
+                wanted.as_ref().map(|pool| format!(" in pool {pool}")).unwrap_or_default(),
+                pools.join(", ")
+            ),
+            Reason::LargerThanCell { cell, needed, model, .. } => {
+                format!(
+                    "cell {cell} could not hold it even empty: {needed} {} needed as close as it asks",
+                    word(*model)
+                )
+            }
+            Reason::NoFreeGpus { cell, model, free, largest_node, needed, .. } => {
+                format!(
+                    "{free} {} free in cell {cell}, largest free node {largest_node}; {needed} needed",
+                    word(*model)
+                )
+            }
+            Reason::Topology { cell, model, level, free, largest, needed, .. } => {
+                format!("{free} {} free in cell {cell}, largest free {level} {largest}; {needed} needed", word(*model))
+            }
+            Reason::NodesTooFull { cell, model, free, needed, .. } => format!(
+                "{free} {} free in cell {cell} and {needed} needed, but not on nodes with the CPU, memory and cards for whole tasks",
+                word(*model)
+            ),
+            Reason::NoShare { cell, model, mode, what, free, .. } => format!(
+                "no {} in cell {cell} has room for a {what}: no card under {mode} has it left, {free} cards free",
+                word(*model)
+            ),
+        }
+    }
+
+    /// The tenant, cell or job that it names, if any.
+    #[must_use]
+    pub fn subject(&self) -> String {
+        match self {
+            Reason::OverMax { tenant, .. } => tenant.clone(),
+            Reason::CellWithoutShard { cell } | Reason::LargerThanCell { cell, .. } => cell.clone(),
+            Reason::NoFreeGpus { blockers, .. }
+            | Reason::Topology { blockers, .. }
+            | Reason::NodesTooFull { blockers, .. }
+            | Reason::NoShare { blockers, .. } => blockers.first().map(|b| b.job.to_string()).unwrap_or_default(),
+            _ => String::new(),
+        }
+    }
+
+    /// The smallest change that would start it.
+    #[must_use]
+    pub fn fix(&self) -> String {
+        match self {
+            Reason::JustQueued { .. } | Reason::Requeued { .. } => String::new(),
+            Reason::NoCell { needed, .. } => format!("add nodes until one cell has {needed}, or ask for fewer"),
+            Reason::CellWithoutShard { .. } => "start a shard".to_owned(),
+            Reason::OverMax { tenant, resource, used, asked, max } => format!(
+                "raise the max of {tenant} to {}, or wait until {} are released",
+                amount(*resource, used + asked),
+                amount(*resource, (used + asked).saturating_sub(*max))
+            ),
+            Reason::Untrusted => "ask for a MIG slice or whole GPUs".to_owned(),
+            Reason::NoPool { .. } => "name another pool, mode or class, or change the pool's rules".to_owned(),
+            Reason::LargerThanCell { fix, .. } => {
+                fix.clone().unwrap_or_else(|| "add nodes or widen the topology, or ask for fewer".to_owned())
+            }
+            Reason::NoFreeGpus { free, needed, fix, .. } => {
+                fix.clone().unwrap_or_else(|| format!("{} more must become free", needed.saturating_sub(*free)))
+            }
+            Reason::Topology { level, largest, needed, fix, .. } => fix
+                .clone()
+                .unwrap_or_else(|| format!("{} more must become free in one {level}", needed.saturating_sub(*largest))),
+            Reason::NodesTooFull { fix, .. } => fix.clone().unwrap_or_else(|| "ask for less CPU or memory".to_owned()),
+            Reason::NoShare { fix, .. } => {
+                fix.clone().unwrap_or_else(|| "a share or a card must become free".to_owned())
+            }
+        }
+    }
+
+    /// The figures by name, and who holds what is wanted.
+    #[must_use]
+    pub fn figures(&self) -> BTreeMap<String, String> {
+        let mut out = BTreeMap::new();
+        let mut put = |name: &str, value: String| out.insert(name.to_owned(), value);
+        match self {
+            Reason::NoFreeGpus { free, largest_node, needed, .. } => {
+                put("free", free.to_string());
+                put("largest_node", largest_node.to_string());
+                put("needed", needed.to_string());
+            }
+            Reason::Topology { level, free, largest, needed, .. } => {
+                put("free", free.to_string());
+                put(&format!("largest_{level}"), largest.to_string());
+                put("needed", needed.to_string());
+            }
+            Reason::NodesTooFull { free, needed, .. } => {
+                put("free", free.to_string());
+                put("needed", needed.to_string());
+            }
+            Reason::NoShare { free, .. } => {
+                put("free_cards", free.to_string());
+            }
+            Reason::NoCell { needed, largest, .. } => {
+                put("largest_cell", largest.to_string());
+                put("needed", needed.to_string());
+            }
+            Reason::LargerThanCell { needed, .. } => {
+                put("needed", needed.to_string());
+            }
+            Reason::OverMax { used, asked, max, .. } => {
+                put("used", used.to_string());
+                put("asked", asked.to_string());
+                put("max", max.to_string());
+            }
+            _ => {}
+        }
+        for (place, blocker) in self.blockers().iter().enumerate() {
+            put(
+                &format!("holder_{}", place + 1),
+                format!("job {}: {} cards, from {}", blocker.job, blocker.cards, blocker.node),
+            );
+        }
+        out
+    }
+
+    fn blockers(&self) -> &[Blocker] {
+        match self {
+            Reason::NoFreeGpus { blockers, .. }
+            | Reason::Topology { blockers, .. }
+            | Reason::NodesTooFull { blockers, .. }
+            | Reason::NoShare { blockers, .. } => blockers,
+            _ => &[],
+        }
+    }
+}
+
+fn word(model: Option<GpuModel>) -> String {
+    model.map_or_else(|| "milli-CPUs".to_owned(), |model| model.to_string())
+}
+
+/// GPU units as cards, the rest as it is.
+fn amount(resource: Resource, value: u64) -> String {
+    match resource {
+        Resource::Gpu(_) => GpuUnits(value).to_string(),
+        Resource::Cpu | Resource::Memory => value.to_string(),
+    }
+}

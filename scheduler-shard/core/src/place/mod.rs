@@ -1,0 +1,68 @@
+//! Where a gang can stand: the tightest place that holds all of it, or none.
+//!
+//! A gang stays inside one pool and, where it has cards, on one model. What must stay true: a placement is for the whole gang or
+//! there is none (law 2); it passes [`muster_model::capacity::Capacity::prove`] on the same view; the same view gives the same placement.
+
+mod cards;
+mod shares;
+mod whole;
+
+use crate::queue::Shape;
+use crate::view::View;
+use muster_model::capacity::NodeUse;
+use muster_model::request::SharingMode;
+use muster_model::{CellId, GpuModel, NodeId, Pool, TaskPlacement, TenantId, TopologyLevel};
+
+/// One question to the view.
+#[derive(Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    pub(crate) cell: CellId,
+    pub(crate) tenant: TenantId,
+    pub(crate) shape: &'a Shape,
+    pub(crate) model: Option<GpuModel>,
+}
+
+impl Ask<'_> {
+    /// Whether a pool's rules let the gang run in it. A pool that has not been described has the standard rules.
+    pub(crate) fn pool_allows(&self, view: &View, name: &str) -> bool {
+        if self.shape.pool.as_deref().is_some_and(|wanted| wanted != name) {
+            return false;
+        }
+        let pool = view.capacity.pools().get(name).unwrap_or_else(|| Pool::standard_rules());
+        let mode = self.shape.request.devices.mode();
+        mode.is_none_or(|mode| pool.modes.contains(&mode)) && pool.classes.contains(&self.shape.class)
+    }
+
+    /// How many tasks a node's CPU and memory hold.
+    pub(crate) fn host_slots(&self, there: &NodeUse) -> u64 {
+        let request = &self.shape.request;
+        let of = |free: i64, each: u64| (free.max(0) as u64).checked_div(each).unwrap_or(u64::MAX);
+        of(there.cpu_free_milli, request.cpu_milli).min(of(there.memory_free_mib, request.memory_mib))
+    }
+
+    /// The widest level that the gang may spread over; `None` is the whole cell.
+    pub(crate) fn widest(&self) -> Option<TopologyLevel> {
+        self.shape.topology.required
+    }
+}
+
+/// Looked at so far; a pass stops at its bound, between two decisions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Steps(pub(crate) u64);
+
+/// A place for every rank, or none that this view knows of.
+pub(crate) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
+    match ask.shape.request.devices.mode() {
+        None | Some(SharingMode::Whole) => whole::place(view, ask, steps),
+        Some(SharingMode::Mig | SharingMode::Mps | SharingMode::TimeSlice) => shares::place(view, ask, steps),
+    }
+}
+
+/// Whether the gang would fit if nothing ran in the cell: keeping cards for one that never fits would waste them.
+pub(crate) fn fits_when_empty(view: &View, ask: &Ask<'_>) -> bool {
+    whole::fits_when_empty(view, ask)
+}
+
+fn node(view: &View, id: NodeId) -> Option<&NodeUse> {
+    view.capacity.nodes().get(&id)
+}

@@ -1,0 +1,265 @@
+//! Parts of cards: MIG instances, MPS shares, time-slices.
+//!
+//! A card that is shared already goes before a free one, so that free cards stay whole; among shared ones, the one whose
+//! remainder loses least is taken, then the fullest. Cards of one state are interchangeable, so states are compared and not cards.
+//! A gang of several shares is placed task by task on a trial copy of the cards it has touched so far.
+
+use super::cards::free_by_island;
+use super::{Ask, Steps, node};
+use crate::index::{CardState, GROUP_LEVELS, Shelf, group_of};
+use crate::view::View;
+use muster_model::capacity::{CardUse, NodeUse};
+use muster_model::gpu::MigFamily;
+use muster_model::mig::{MigPlacement, MigShape};
+use muster_model::{
+    DeviceHold, DeviceRequest, GpuModel, HoldMode, NodeId, Place, TaskPlacement, TenantId, TopologyLevel,
+};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
+
+/// How well a card suits; the least goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Score {
+    /// A free card has to be opened.
+    opens_card: bool,
+    /// What the rest of the card is worth less afterwards, beyond what is taken.
+    lost: u64,
+    /// What is left of the card.
+    left: u64,
+}
+
+/// Where on one kind of card the share would go.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    score: Score,
+    mode: HoldMode,
+}
+
+/// Where the tasks of a gang may stand once the first of them stands.
+#[derive(Clone, Debug)]
+enum Within {
+    Anywhere,
+    Group(TopologyLevel, Place),
+    Island(NodeId, Option<u8>),
+}
+
+/// What earlier tasks of the same gang have taken, so that later ones see it.
+#[derive(Default)]
+struct Trial {
+    nodes: BTreeMap<NodeId, NodeUse>,
+}
+
+pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
+    let model = ask.model?;
+    for (_, shelf) in view.index.shelves(ask.cell, ask.model).filter(|(pool, _)| ask.pool_allows(view, pool)) {
+        // Every first card that could begin the gang is a try; without a required level there is only one.
+        for within in starts(view, ask, shelf) {
+            let search = Search { view, ask, model, shelf, domain: view.capacity.domain_of(ask.tenant) };
+            if let Some(tasks) = search.gang(&within, steps) {
+                return Some(tasks);
+            }
+        }
+    }
+    None
+}
+
+/// The places that a gang with a required level may be confined to.
+fn starts(view: &View, ask: &Ask<'_>, shelf: &Shelf) -> Vec<Within> {
+    let Some(level) = ask.widest().filter(|_| ask.shape.tasks > 1) else { return vec![Within::Anywhere] };
+    let shared = shelf.shared.values().flatten().map(|(id, _)| *id);
+    let ids: BTreeSet<NodeId> = shared.chain(shelf.by_free.values().flatten().copied()).collect();
+    let nodes = ids.into_iter().filter_map(|id| node(view, id));
+    if GROUP_LEVELS.contains(&level) {
+        let groups: BTreeSet<Place> = nodes.map(|there| group_of(&there.node.spec.place, level)).collect();
+        return groups.into_iter().map(|group| Within::Group(level, group)).collect();
+    }
+    nodes
+        .flat_map(|there| {
+            let islands: BTreeSet<u8> = there.node.spec.gpus.iter().map(|gpu| gpu.island).collect();
+            let id = there.node.id;
+            let all = islands.into_iter().map(move |island| Within::Island(id, Some(island)));
+            if level == TopologyLevel::Island { all.collect() } else { vec![Within::Island(id, None)] }
+        })
+        .collect()
+}
+
+struct Search<'a> {
+    view: &'a View,
+    ask: &'a Ask<'a>,
+    model: GpuModel,
+    shelf: &'a Shelf,
+    domain: TenantId,
+}
+
+impl Search<'_> {
+    fn gang(&self, within: &Within, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
+        let mut trial = Trial::default();
+        (0..self.ask.shape.tasks).map(|_| self.task(within, &mut trial, steps)).collect()
+    }
+
+    fn task(&self, within: &Within, trial: &mut Trial, steps: &mut Steps) -> Option<TaskPlacement> {
+        let shared = self.on_shared(within, trial, steps);
+        let (id, hold) = match self.on_touched(within, trial, steps).or(shared) {
+            Some(found) => found,
+            None => self.on_free(within, trial, steps)?,
+        };
+        let there = match trial.nodes.entry(id) {
+            Entry::Occupied(touched) => touched.into_mut(),
+            Entry::Vacant(untouched) => untouched.insert(node(self.view, id)?.clone()),
+        };
+        there.cpu_free_milli -= self.ask.shape.request.cpu_milli as i64;
+        there.memory_free_mib -= self.ask.shape.request.memory_mib as i64;
+        take(&mut there.cards[usize::from(hold.gpu)], self.domain, hold.mode);
+        Some(TaskPlacement { node: id, devices: vec![hold] })
+    }
+
+    /// A card that this gang has already touched: tightest by definition.
+    fn on_touched(&self, within: &Within, trial: &Trial, steps: &mut Steps) -> Option<(NodeId, DeviceHold)> {
+        let mut best: Option<(Score, NodeId, DeviceHold)> = None;
+        for (id, there) in &trial.nodes {
+            for gpu in 0..there.cards.len() as u16 {
+                steps.0 += 1;
+                let card = &there.cards[usize::from(gpu)];
+                let Some(way) = CardState::of(card).and_then(|state| self.way(Some(state))) else { continue };
+                if self.usable(there, gpu, way.mode, within)
+                    && best.is_none_or(|(score, at, hold)| (way.score, *id, gpu) < (score, at, hold.gpu))
+                {
+                    best = Some((way.score, *id, DeviceHold { gpu, mode: way.mode }));
+                }
+            }
+        }
+        best.map(|(_, id, hold)| (id, hold))
+    }
+
+    fn on_shared(&self, within: &Within, trial: &Trial, steps: &mut Steps) -> Option<(NodeId, DeviceHold)> {
+        let mut ways: Vec<(Score, CardState, HoldMode)> = Vec::new();
+        for state in self.shelf.shared.keys() {
+            steps.0 += 1;
+            ways.extend(self.way(Some(*state)).map(|way| (way.score, *state, way.mode)));
+        }
+        ways.sort_by_key(|(score, state, _)| (*score, *state));
+        ways.into_iter().find_map(|(_, state, mode)| {
+            let cards = self.shelf.shared.get(&state)?;
+            cards.iter().find_map(|(id, gpu)| {
+                steps.0 += 1;
+                // Nodes that the gang has touched are judged by the trial, above.
+                let there = node(self.view, *id).filter(|_| !trial.nodes.contains_key(id))?;
+                self.usable(there, *gpu, mode, within).then_some((*id, DeviceHold { gpu: *gpu, mode }))
+            })
+        })
+    }
+
+    /// A free card of the node with the fewest free ones, in its fullest island.
+    fn on_free(&self, within: &Within, trial: &Trial, steps: &mut Steps) -> Option<(NodeId, DeviceHold)> {
+        let mode = self.way(None)?.mode;
+        self.shelf.by_free.values().flatten().find_map(|id| {
+            steps.0 += 1;
+            let there = trial.nodes.get(id).or_else(|| node(self.view, *id))?;
+            let islands = free_by_island(there, self.model);
+            let mut order: Vec<&Vec<u16>> = islands.values().collect();
+            order.sort_by_key(|cards| (cards.len(), cards.first().copied()));
+            let gpu = order.into_iter().flatten().find(|gpu| self.usable(there, **gpu, mode, within))?;
+            Some((*id, DeviceHold { gpu: *gpu, mode }))
+        })
+    }
+
+    fn usable(&self, there: &NodeUse, gpu: u16, mode: HoldMode, within: &Within) -> bool {
+        let Some(card) = there.node.spec.gpus.get(usize::from(gpu)) else { return false };
+        let inside = match within {
+            Within::Anywhere => true,
+            Within::Group(level, group) => group_of(&there.node.spec.place, *level) == *group,
+            Within::Island(id, island) => there.node.id == *id && island.is_none_or(|island| card.island == island),
+        };
+        let pool = self.view.capacity.pool_of(&there.node);
+        inside
+            && card.model == self.model
+            && card.withheld.is_none()
+            && self.ask.host_slots(there) >= 1
+            && there.cards[usize::from(gpu)].can_take(self.domain, mode, card, Some(pool)).is_ok()
+    }
+
+    /// How the share would stand on a card of this state; `None` is a free card.
+    fn way(&self, state: Option<CardState>) -> Option<Way> {
+        let opens_card = state.is_none();
+        let way = |lost, left, mode| Some(Way { score: Score { opens_card, lost, left }, mode });
+        let memory_left = |used: u64, asked: u64| self.model.memory_mib().checked_sub(used + asked);
+        match (&self.ask.shape.request.devices, state) {
+            (DeviceRequest::Mig { .. }, None | Some(CardState::Mig { .. })) => {
+                let (occupied, media) = match state {
+                    Some(CardState::Mig { occupied, media }) => (occupied, media),
+                    _ => (0, false),
+                };
+                let family = self.model.facts().mig?;
+                let shape = self.ask.shape.request.devices.mig_shape(self.model)?;
+                let (place, lost, left) = best_start(family, occupied, media, shape)?;
+                way(lost, left, HoldMode::Mig(place))
+            }
+            (&DeviceRequest::Mps { percent, memory_mib, .. }, None) => way(0, 0, HoldMode::Mps { percent, memory_mib }),
+            (
+                &DeviceRequest::Mps { percent, memory_mib, .. },
+                Some(CardState::Mps { domain, percent: held, memory_mib: used, .. }),
+            ) if domain == self.domain => {
+                memory_left(used, memory_mib)?;
+                let left = 100_u32.checked_sub(held + u32::from(percent))?;
+                way(0, u64::from(left), HoldMode::Mps { percent, memory_mib })
+            }
+            (&DeviceRequest::TimeSlice { memory_mib, .. }, None) => way(0, 0, HoldMode::TimeSlice { memory_mib }),
+            (
+                &DeviceRequest::TimeSlice { memory_mib, .. },
+                Some(CardState::TimeSlice { domain, memory_mib: used, .. }),
+            ) if domain == self.domain => way(0, memory_left(used, memory_mib)?, HoldMode::TimeSlice { memory_mib }),
+            _ => None,
+        }
+    }
+}
+
+/// The start at which the card's remainder loses least, with that loss and what is left.
+fn best_start(family: MigFamily, occupied: u8, media: bool, shape: MigShape) -> Option<(MigPlacement, u64, u64)> {
+    if media && shape.has_media() {
+        return None;
+    }
+    let before = remainder(family, occupied);
+    shape
+        .starts(family)
+        .iter()
+        .filter(|start| shape.mask(**start) & occupied == 0)
+        .map(|&start| {
+            let left = remainder(family, occupied | shape.mask(start));
+            (before - left, left, MigPlacement { shape, start })
+        })
+        .min_by_key(|(lost, left, place)| (*lost, *left, place.start))
+        .map(|(lost, left, place)| (place, lost, left))
+}
+
+/// What the free slices of a card are worth: for every base profile, each start it could still be made at, at its charge. A hole
+/// that fits no profile is worth nothing, a half that is whole is worth more than two quarters apart.
+pub(crate) fn remainder(family: MigFamily, occupied: u8) -> u64 {
+    MigShape::ALL
+        .into_iter()
+        .filter(|shape| shape.is_base())
+        .map(|shape| {
+            let free = shape.starts(family).iter().filter(|start| shape.mask(**start) & occupied == 0).count() as u64;
+            free * shape.charge(family).0
+        })
+        .sum()
+}
+
+/// Takes a share of a trial card; ids do not matter there.
+fn take(card: &mut CardUse, domain: TenantId, mode: HoldMode) {
+    use muster_model::AllocationId;
+    use muster_model::capacity::Share;
+    let share = |percent, memory_mib| Share { allocation: AllocationId(0), percent, memory_mib };
+    match (&mut *card, mode) {
+        (_, HoldMode::Whole) => *card = CardUse::Whole(AllocationId(0)),
+        (CardUse::Mig(instances), HoldMode::Mig(place)) => instances.push((place, AllocationId(0))),
+        (_, HoldMode::Mig(place)) => *card = CardUse::Mig(vec![(place, AllocationId(0))]),
+        (CardUse::Mps { shares, .. }, HoldMode::Mps { percent, memory_mib }) => shares.push(share(percent, memory_mib)),
+        (_, HoldMode::Mps { percent, memory_mib }) => {
+            *card = CardUse::Mps { domain, shares: vec![share(percent, memory_mib)] };
+        }
+        (CardUse::TimeSlice { shares, .. }, HoldMode::TimeSlice { memory_mib }) => shares.push(share(0, memory_mib)),
+        (_, HoldMode::TimeSlice { memory_mib }) => {
+            *card = CardUse::TimeSlice { domain, shares: vec![share(0, memory_mib)] };
+        }
+    }
+}

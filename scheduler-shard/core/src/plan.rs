@@ -1,0 +1,214 @@
+//! One pass over one cell: queue → candidates → place → proposals.
+//!
+//! What must stay true:
+//! - every proposal passes [`Capacity::prove`](muster_model::capacity::Capacity::prove) on the view, and is charged to it before the
+//!   next is looked for;
+//! - a pass is bounded by steps, never by time, and the same view gives the same proposals;
+//! - what did not fit is not tried again until something changed that could help it;
+//! - a tenant that cannot start its next job keeps nobody else from starting theirs, except as [`passed_over`] says.
+
+use crate::order::{Head, Order};
+use crate::place::{Ask, Steps, fits_when_empty, place};
+use crate::proposal::{Binding, Proposal};
+use crate::queue::{Blocked, Line, Obstacle, Shape, Turn};
+use crate::view::View;
+use muster_model::{CellId, GpuModel, Job, JobId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Bounds of one pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Proposals of one pass; the caller's batch.
+    pub proposals_max: usize,
+    /// Nodes, groups and cards looked at; checked between two decisions.
+    pub steps_max: u64,
+}
+
+impl Default for Bounds {
+    /// 64 proposals are one batch on the wire; 200,000 steps are some milliseconds, so that a pass never delays what waits for it.
+    fn default() -> Self {
+        Bounds { proposals_max: 64, steps_max: 200_000 }
+    }
+}
+
+/// A job is handed over when it has waited this long in its cell without finding room: about as long as the watch needs to show a
+/// shard what others have freed.
+pub const HAND_OVER_AFTER_MS: u64 = 2_000;
+/// A hand-over is not repeated before this: its answer takes one round trip.
+const HAND_OVER_AGAIN_MS: u64 = 5_000;
+/// Control starts a new round of hand-overs this long after the job was routed to its cell.
+pub const HAND_OVER_ROUND_MS: u64 = 30_000;
+/// Jobs of one shape that one pass looks at for hand-over; the next pass goes on.
+const HAND_OVERS_PER_LINE_MAX: usize = 16;
+
+/// Free cards are kept for a gang once others have taken this many times its size past it: low enough that a large gang's wait is
+/// bounded by what runs when that happens, high enough that short jobs usually flow past. A place in the future (a
+/// reservation) that lets short jobs in meanwhile is a later refinement.
+pub const PASSED_OVER_SIZES_MAX: u64 = 8;
+
+/// What a pass came to.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// In order; bindings are charged to the view already.
+    pub proposals: Vec<Proposal>,
+    /// A bound was reached: there is more to plan at once.
+    pub more: bool,
+    /// Nodes, groups and cards looked at.
+    pub steps: u64,
+    /// Decisions taken, fruitless ones included.
+    pub decisions: u64,
+}
+
+/// Plans one pass over `cell`. `now_ms` is any clock that goes on; it only ends rests and starts hand-overs.
+pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan {
+    let mut plan = Plan::default();
+    let mut steps = Steps::default();
+    view.wake_rested(now_ms);
+    let kept = passed_over(view, cell);
+    let mut order = candidates(view, cell, &kept);
+    while let Some(head) = order.next(view) {
+        if plan.proposals.len() >= bounds.proposals_max || steps.0 >= bounds.steps_max {
+            plan.more = true;
+            break;
+        }
+        plan.decisions += 1;
+        match try_start(view, cell, &head, &kept, &mut steps) {
+            Ok(binding) => plan.proposals.push(Proposal::Bind(binding)),
+            Err(obstacles) => block(view, cell, &head, obstacles),
+        }
+        let next = view.queues.get(&cell).and_then(|queue| Head::of(queue, head.tenant));
+        order.update(view, head.tenant, next);
+    }
+    hand_over(view, cell, bounds, now_ms, &mut plan);
+    plan.steps = steps.0;
+    plan
+}
+
+/// Every tenant's next job whose shape may fit.
+fn candidates(view: &mut View, cell: CellId, kept: &Kept) -> Order {
+    let Some(queue) = view.queues.get_mut(&cell) else { return Order::default() };
+    let by_model = kept.iter().map(|(model, keeper)| (*model, keeper.job)).collect();
+    queue.wake(&view.clock, cell, &by_model);
+    let heads: Vec<Head> = queue.tenants.keys().filter_map(|tenant| Head::of(queue, *tenant)).collect();
+    Order::of(view, heads)
+}
+
+/// Finds a place on the first model that has one, proves it and charges it to the view.
+fn try_start(
+    view: &mut View,
+    cell: CellId,
+    head: &Head,
+    kept: &Kept,
+    steps: &mut Steps,
+) -> Result<Binding, Vec<Obstacle>> {
+    let job = view.jobs.get(&head.turn.job).cloned().ok_or_else(Vec::new)?;
+    let mut obstacles = Vec::new();
+    for model in head.shape.models() {
+        match start_on(view, cell, &job, &head.shape, model, kept, steps) {
+            Ok(binding) => {
+                view.begin(&job, &binding, cell);
+                return Ok(binding);
+            }
+            Err(obstacle) => obstacles.push(obstacle),
+        }
+    }
+    Err(obstacles)
+}
+
+fn start_on(
+    view: &View,
+    cell: CellId,
+    job: &Arc<Job>,
+    shape: &Shape,
+    model: Option<GpuModel>,
+    kept: &Kept,
+    steps: &mut Steps,
+) -> Result<Binding, Obstacle> {
+    steps.0 += 1;
+    let charge = shape.charge_on(model);
+    view.capacity.max_allows(job.tenant, &charge).map_err(|over| Obstacle::OverMax(over.tenant))?;
+    if let Some(model) = model
+        && let Some(keeper) = kept.get(&model).filter(|keeper| keeper.job != job.id && keeper.cards > shape.cards())
+    {
+        return Err(Obstacle::KeptFor(model, keeper.job));
+    }
+    let ask = Ask { cell, tenant: job.tenant, shape, model };
+    let tasks = place(view, &ask, steps).ok_or(Obstacle::NoRoom(model))?;
+    let request = &shape.request;
+    view.capacity
+        .prove(job.tenant, &tasks, request.cpu_milli, request.memory_mib, &charge)
+        .map_err(|_| Obstacle::NoRoom(model))?;
+    Ok(Binding { job: job.id, attempt: job.attempt.next(), model, tasks })
+}
+
+fn block(view: &mut View, cell: CellId, head: &Head, obstacles: Vec<Obstacle>) {
+    let tried_at = view.clock.now();
+    if let Some(queue) = view.queues.get_mut(&cell) {
+        queue.block(head.tenant, &head.shape, Blocked { tried_at, obstacles });
+    }
+}
+
+/// The gang that free cards of a model are kept for.
+#[derive(Clone, Copy, Debug)]
+struct Keeper {
+    job: JobId,
+    cards: u64,
+}
+type Kept = BTreeMap<GpuModel, Keeper>;
+
+/// The gangs that others have passed too often: of each model the oldest such gang that the cell could hold at all. Smaller jobs
+/// of that model start here only when it has. One that only its tenant's max keeps waiting keeps nothing.
+fn passed_over(view: &View, cell: CellId) -> Kept {
+    let mut kept: BTreeMap<GpuModel, (Turn, Keeper)> = BTreeMap::new();
+    let Some(queue) = view.queues.get(&cell) else { return Kept::new() };
+    let lines = queue.tenants.iter().flat_map(|(tenant, lines)| lines.iter().map(move |(s, line)| (*tenant, s, line)));
+    for (tenant, shape, line) in lines {
+        let Some(turn) = starved(&queue.bound_cards, shape, line) else { continue };
+        let fits = |model: &GpuModel| fits_when_empty(view, &Ask { cell, tenant, shape, model: Some(*model) });
+        let Some(model) = shape.models().into_iter().flatten().find(fits) else { continue };
+        let keeper = Keeper { job: turn.job, cards: shape.cards() };
+        if kept.get(&model).is_none_or(|(first, _)| turn < *first) {
+            kept.insert(model, (turn, keeper));
+        }
+    }
+    kept.into_iter().map(|(model, (_, keeper))| (model, keeper)).collect()
+}
+
+/// The first job of a line, when its tenant's max is not what it waits for and others have taken too many cards past it.
+fn starved(bound_cards: &BTreeMap<Option<GpuModel>, u64>, shape: &Shape, line: &Line) -> Option<Turn> {
+    let turn = *line.turns.first()?;
+    let (job, since) = line.passed_since?;
+    let only_room = line
+        .blocked
+        .as_ref()
+        .is_none_or(|blocked| blocked.obstacles.iter().all(|obstacle| !matches!(obstacle, Obstacle::OverMax(_))));
+    let bound: u64 = shape.models().iter().filter_map(|model| bound_cards.get(model)).sum();
+    let passed = bound.saturating_sub(since) >= PASSED_OVER_SIZES_MAX * shape.cards();
+    (job == turn.job && only_room && shape.cards() > 1 && passed).then_some(turn)
+}
+
+/// Offers jobs to other cells that have waited long enough for room here.
+fn hand_over(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, plan: &mut Plan) {
+    let mut due: Vec<JobId> = Vec::new();
+    let Some(queue) = view.queues.get(&cell) else { return };
+    let lines = queue.tenants.values().flat_map(BTreeMap::values);
+    for line in lines.filter(|line| line.blocked.as_ref().is_some_and(Blocked::wants_room)) {
+        let room = bounds.proposals_max.saturating_sub(plan.proposals.len() + due.len());
+        let jobs = line.turns.iter().take(HAND_OVERS_PER_LINE_MAX).map(|turn| turn.job);
+        due.extend(jobs.filter(|job| may_leave(view, cell, *job, now_ms)).take(room));
+    }
+    for job in due {
+        view.stays(job, now_ms + HAND_OVER_AGAIN_MS);
+        plan.proposals.push(Proposal::HandOver(job));
+    }
+}
+
+fn may_leave(view: &View, cell: CellId, job: JobId, now_ms: u64) -> bool {
+    let Some(job) = view.jobs.get(&job) else { return false };
+    let waited_ms = now_ms.saturating_sub(job.routed_ms);
+    let unvisited = view.cells.keys().any(|other| *other != cell && !job.visited.contains(other));
+    let elsewhere = view.cells.len() > 1 && (unvisited || waited_ms >= HAND_OVER_ROUND_MS);
+    let stays = view.stays_until.get(&job.id).is_some_and(|until_ms| *until_ms > now_ms);
+    waited_ms >= HAND_OVER_AFTER_MS && elsewhere && !stays
+}
