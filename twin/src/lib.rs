@@ -13,7 +13,18 @@ pub mod html;
 pub mod import;
 pub mod quota;
 pub mod report;
+pub mod run;
 pub mod shape;
 pub mod window;
 
+mod account;
+mod engine;
+mod events;
+mod follow;
+mod ledger;
 mod measure;
+mod nodes;
+mod shard;
+
+pub use nodes::NodeModel;
+pub use run::{Options, ReplayError, ReplayInput, replay};

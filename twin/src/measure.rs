@@ -70,6 +70,11 @@ impl Measure {
         }
     }
 
+    /// The bins of the window.
+    pub(crate) fn bins(&self) -> Bins {
+        self.bins
+    }
+
     /// Time moves to `now_ms`; nothing has changed since the last moment, so every bin that ends before it is sampled as is.
     pub(crate) fn advance(&mut self, now_ms: u64, capacity: &Capacity) {
         while self.sampled < self.bins.count && (self.sampled as u64 + 1) * self.bins.bin_ms <= now_ms {

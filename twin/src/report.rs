@@ -270,6 +270,10 @@ pub struct Work {
     pub commands: u64,
     /// Passes of a shard over its cell.
     pub passes: u64,
+    /// Decisions of those passes, fruitless ones included.
+    pub decisions: u64,
+    /// Nodes, groups and cards they looked at.
+    pub steps: u64,
     /// Gangs bound.
     pub bound: u64,
     /// Jobs handed from one cell to another.

@@ -288,7 +288,7 @@ pub(super) fn counts(page: &mut String, report: &Report) {
             ("GPU-hours held until the stop", amount(usage.allocated_gpu_h_to_stop)),
             ("most jobs waiting at once", count(usage.peak_waiting_jobs)),
             ("log entries / commands", format!("{} / {}", count(work.entries), count(work.commands))),
-            ("scheduling passes", count(work.passes)),
+            ("scheduling passes / decisions", format!("{} / {}", count(work.passes), count(work.decisions))),
             ("gangs bound / handed on", format!("{} / {}", count(work.bound), count(work.handed_over))),
             ("submissions repeated (queue full)", count(work.repeated_submissions)),
             ("checks of every law", count(work.checks)),

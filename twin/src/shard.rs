@@ -1,0 +1,102 @@
+//! The shard of a replay: one, holding every cell, with the scheduler's own view and plan.
+
+use muster_control_core::{Binding, Reject, State};
+use muster_model::{CellId, Change, Epoch, JobId};
+use muster_scheduler_core::plan::HAND_OVER_ROUND_MS;
+use muster_scheduler_core::{Bounds, Proposal, View, plan};
+
+/// In a fleet of several cells a shard looks this often whether a job that waits should go elsewhere.
+const LOOK_MS: u64 = 5_000;
+
+/// What the shard asks of the state machine.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// To bind a gang.
+    Bind(Binding),
+    /// To hand a job to another cell.
+    HandOver {
+        /// From this cell.
+        cell: CellId,
+        /// Under this lease.
+        epoch: Epoch,
+        /// The job.
+        job: JobId,
+    },
+}
+
+/// What passes came to, for the report.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Effort {
+    pub(crate) passes: u64,
+    pub(crate) decisions: u64,
+    pub(crate) steps: u64,
+}
+
+/// The one shard.
+pub(crate) struct Shard {
+    view: View,
+    cells: Vec<CellId>,
+    bounds: Bounds,
+    pub(crate) effort: Effort,
+}
+
+impl Shard {
+    /// Holds every cell of `state`.
+    pub(crate) fn new(state: &State) -> Self {
+        Shard {
+            view: View::from_objects(state.objects()),
+            cells: state.cells.keys().copied().collect(),
+            bounds: Bounds::default(),
+            effort: Effort::default(),
+        }
+    }
+
+    /// Takes over a change.
+    pub(crate) fn apply(&mut self, change: &Change) {
+        self.view.apply(change);
+    }
+
+    /// One pass over every cell in which something waits. Says whether there is more to plan at once.
+    pub(crate) fn pass(&mut self, now_ms: u64) -> (Vec<Step>, bool) {
+        let (mut steps, mut more) = (Vec::new(), false);
+        let rested = self.view.next_wake_ms().is_some_and(|at_ms| at_ms <= now_ms);
+        for &cell in &self.cells {
+            if self.view.waiting(cell) == 0 && !rested {
+                continue;
+            }
+            let plan = plan(&mut self.view, cell, &self.bounds, now_ms);
+            self.effort.passes += 1;
+            self.effort.decisions += plan.decisions;
+            self.effort.steps += plan.steps;
+            more |= plan.more;
+            let epoch = self.view.cells().get(&cell).map(|cell| cell.epoch).unwrap_or_default();
+            steps.extend(plan.proposals.into_iter().map(|proposal| match proposal {
+                Proposal::Bind(found) => Step::Bind(Binding {
+                    cell,
+                    epoch,
+                    job: found.job,
+                    attempt: found.attempt,
+                    model: found.model,
+                    tasks: found.tasks,
+                }),
+                Proposal::HandOver(job) => Step::HandOver { cell, epoch, job },
+            }));
+        }
+        (steps, more)
+    }
+
+    /// A proposal was refused.
+    pub(crate) fn refused(&mut self, job: JobId, why: &Reject, now_ms: u64) {
+        match why {
+            Reject::NowhereElse { .. } => self.view.stays(job, now_ms + HAND_OVER_ROUND_MS),
+            _ => self.view.refused(job, now_ms),
+        }
+    }
+
+    /// When the shard wants to look again although nothing happens.
+    pub(crate) fn next_look_ms(&self, now_ms: u64) -> Option<u64> {
+        let waits = self.cells.len() > 1 && self.cells.iter().any(|cell| self.view.waiting(*cell) > 0);
+        let look = waits.then_some(now_ms + LOOK_MS);
+        [self.view.next_wake_ms(), look].into_iter().flatten().min()
+    }
+}
