@@ -4,3 +4,12 @@
 //! durable on a quorum.
 
 pub mod consensus;
+pub mod leases;
+pub mod node;
+mod services;
+pub mod sessions;
+
+pub use consensus::{Consensus, ConsensusConfig};
+pub use leases::LeaseConfig;
+pub use node::{ControlConfig, ControlNode, StartError};
+pub use sessions::SessionConfig;

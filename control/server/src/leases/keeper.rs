@@ -1,0 +1,134 @@
+//! Keeps the lease table while this node leads, and proposes what it finds due.
+
+use super::LeaseConfig;
+use super::renewals::{Renewal, Verdict};
+use super::table::Table;
+use crate::consensus::Consensus;
+use muster_control_core::Command;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A proposal that takes longer has lost its quorum; the next tick finds the same again.
+const PROPOSE_WITHIN: Duration = Duration::from_secs(5);
+
+/// The leader's leases; idle on a follower.
+pub(crate) struct Keeper {
+    consensus: Consensus,
+    config: LeaseConfig,
+    table: Mutex<Option<Table>>,
+}
+
+impl Keeper {
+    pub(crate) fn new(consensus: Consensus, config: LeaseConfig) -> Arc<Self> {
+        Arc::new(Keeper { consensus, config, table: Mutex::new(None) })
+    }
+
+    /// Renews leases; `None` when this node is not a leader that a quorum confirms. The order matters: written down first,
+    /// confirmed then, answered last, and all in one term.
+    pub(crate) async fn renew(&self, renewals: &[Renewal]) -> Option<Vec<Verdict>> {
+        let now = Instant::now();
+        let (term, mut verdicts) = self.note(renewals, now)?;
+        self.consensus.read_index().await.ok()?;
+        // What was committed before the confirmation counts: a fence inherited from an earlier leader is seen here at the latest.
+        let (term_now, again) = self.note(renewals, now)?;
+        if term_now != term {
+            return None;
+        }
+        for (verdict, again) in verdicts.iter_mut().zip(again) {
+            if again == Verdict::Lost {
+                *verdict = Verdict::Lost;
+            }
+        }
+        Some(verdicts)
+    }
+
+    fn note(&self, renewals: &[Renewal], now: Instant) -> Option<(u64, Vec<Verdict>)> {
+        let mut table = self.table.lock();
+        let table = table.as_mut()?;
+        let verdicts = self.consensus.read(|state, _| {
+            let held = |renewal: &Renewal| match renewal {
+                Renewal::Node(node, epoch) => table.renew_node(state, *node, *epoch, now),
+                Renewal::Cell(cell, epoch, shard) => table.renew_cell(state, *cell, *epoch, shard, now),
+            };
+            renewals.iter().map(held).map(|held| if held { Verdict::Renewed } else { Verdict::Lost }).collect()
+        });
+        Some((table.term, verdicts))
+    }
+
+    /// Follows the leadership for ever: a fresh table for each term of this node, none otherwise.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let mut leadership = self.consensus.leadership();
+        loop {
+            let now = leadership.borrow_and_update().clone();
+            if now.here {
+                tracing::info!(term = now.term, "this node leads: leases count from now");
+                *self.table.lock() = Some(Table::new(now.term, Instant::now()));
+                let left = self.lead(now.term, &mut leadership).await;
+                *self.table.lock() = None;
+                if left.is_err() {
+                    return;
+                }
+            } else if leadership.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Ticks until the leadership of `term` ends; an error when this node stops.
+    async fn lead(
+        &self,
+        term: u64,
+        leadership: &mut tokio::sync::watch::Receiver<crate::consensus::Leadership>,
+    ) -> Result<(), tokio::sync::watch::error::RecvError> {
+        let mut swept = Instant::now();
+        loop {
+            tokio::select! {
+                biased;
+                changed = leadership.changed() => {
+                    changed?;
+                    let now = leadership.borrow_and_update().clone();
+                    if !now.here || now.term != term {
+                        return Ok(());
+                    }
+                }
+                () = tokio::time::sleep(Duration::from_millis(self.config.tick_ms)) => {
+                    let sweep = swept.elapsed() >= Duration::from_millis(self.config.sweep_ms);
+                    if sweep {
+                        swept = Instant::now();
+                    }
+                    self.tick(term, sweep).await;
+                }
+            }
+        }
+    }
+
+    async fn tick(&self, term: u64, sweep: bool) {
+        let now = Instant::now();
+        let mut due = {
+            let mut table = self.table.lock();
+            let Some(table) = table.as_mut() else { return };
+            self.consensus.read(|state, _| table.due(state, now, &self.config))
+        };
+        for command in &due {
+            tracing::info!(?command, term, "a lease is due");
+        }
+        if sweep {
+            due.push(Command::Sweep);
+        }
+        if due.is_empty() {
+            return;
+        }
+        metrics::counter!("muster_leases_due_total").increment(due.len() as u64 - u64::from(sweep));
+        match tokio::time::timeout(PROPOSE_WITHIN, self.consensus.propose_here(term, due)).await {
+            Ok(Ok(proposed)) => {
+                for reject in proposed.decided.iter().filter_map(|decided| decided.as_ref().err()) {
+                    tracing::debug!(%reject, "a due lease had changed meanwhile");
+                }
+            }
+            Ok(Err(error)) => tracing::warn!(%error, term, "what is due could not be proposed"),
+            Err(_) => tracing::warn!(term, "what is due was not decided in time"),
+        }
+    }
+}

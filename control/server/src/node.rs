@@ -1,0 +1,153 @@
+//! A control node as a whole: consensus, the leader's loops and every service at one endpoint.
+
+use crate::consensus::{Consensus, ConsensusConfig, OpenError};
+use crate::leases::LeaseConfig;
+use crate::leases::keeper::Keeper;
+use crate::leases::renewals::{Carrier, Renewals};
+use crate::services::{self, App};
+use crate::sessions::{Hub, SessionConfig, dispatch};
+use muster_runtime::{Host, NetError};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// How long calls in flight may take to end when the node goes down in order.
+const GOING_DOWN: Duration = Duration::from_secs(3);
+
+/// Settings of a control node.
+#[derive(Clone, Debug)]
+pub struct ControlConfig {
+    /// How it takes part in consensus.
+    pub consensus: ConsensusConfig,
+    /// `host:port` at which it listens; port 0 chooses one (then `consensus.advertise` must be known by other means).
+    pub listen: String,
+    /// Leases of nodes and cells; the same on all control nodes.
+    pub leases: LeaseConfig,
+    /// Sessions of agents.
+    pub sessions: SessionConfig,
+}
+
+impl ControlConfig {
+    /// The usual settings of node `id`, which listens where it is reached.
+    #[must_use]
+    pub fn new(id: u64, endpoint: impl Into<String>) -> Self {
+        let endpoint = endpoint.into();
+        ControlConfig {
+            consensus: ConsensusConfig::new(id, endpoint.clone()),
+            listen: endpoint,
+            leases: LeaseConfig::default(),
+            sessions: SessionConfig::default(),
+        }
+    }
+}
+
+/// Why a control node does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Its stores or its consensus.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Its address.
+    #[error(transparent)]
+    Net(#[from] NetError),
+}
+
+/// A running control node. Dropping it leaves it running; [`ControlNode::shutdown`] ends it in order.
+pub struct ControlNode {
+    app: App,
+    endpoint: String,
+    ended: watch::Receiver<Option<String>>,
+}
+
+impl ControlNode {
+    /// Opens the stores of `host`, starts consensus and serves. A node with an empty folder then waits to be bootstrapped
+    /// ([`Consensus::bootstrap`]) or added to a cluster, answering UNAVAILABLE meanwhile.
+    ///
+    /// # Errors
+    /// [`StartError`], above all when the stores cannot be trusted or the address is taken.
+    pub async fn start(host: Host, config: ControlConfig) -> Result<ControlNode, StartError> {
+        let consensus = Consensus::open(host.clone(), config.consensus.clone()).await?;
+        let keeper = Keeper::new(consensus.clone(), config.leases.clone());
+        host.spawn(Arc::clone(&keeper).run());
+        let carrier = Carrier { consensus: consensus.clone(), keeper: Arc::clone(&keeper) };
+        let renewals = Renewals::start(&host, carrier, Duration::from_millis(config.leases.batch_ms));
+        let stop = CancellationToken::new();
+        let hub = Hub::new(
+            host.clone(),
+            consensus.clone(),
+            renewals.clone(),
+            config.sessions.clone(),
+            config.leases.heartbeat_ms,
+            stop.clone(),
+        );
+        host.spawn(dispatch::run(Arc::clone(&hub)));
+        let app = App::new(host.clone(), consensus.clone(), keeper, renewals, hub, config.leases.clone(), stop.clone());
+
+        let (routes, health) = services::routes(&app).await;
+        let serving = match host.net.serve(&config.listen, routes, stop.clone()).await {
+            Ok(serving) => serving,
+            Err(error) => {
+                consensus.shutdown().await;
+                return Err(error.into());
+            }
+        };
+        let endpoint = serving.endpoint.clone();
+        tracing::info!(id = consensus.id(), endpoint, "control node serves");
+        let (tell, ended) = watch::channel(None);
+        host.spawn(async move {
+            let why = consensus.stopped().await;
+            for name in services::NAMES {
+                health.set_service_status(name, tonic_health::ServingStatus::NotServing).await;
+            }
+            // Whoever still has a stream here is to go elsewhere.
+            stop.cancel();
+            if tokio::time::timeout(GOING_DOWN, serving.ended).await.is_err() {
+                tracing::warn!("calls were still in flight when the node went down");
+            }
+            tracing::info!(why, "control node has ended");
+            let _ = tell.send(Some(why));
+        });
+        Ok(ControlNode { app, endpoint, ended })
+    }
+
+    /// Where it serves, with the real port.
+    #[must_use]
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// Its consensus, for bootstrapping and for tests.
+    #[must_use]
+    pub fn consensus(&self) -> &Consensus {
+        &self.app.consensus
+    }
+
+    /// Whether it runs and knows a leader: what `/healthz` answers.
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        self.ended.borrow().is_none() && !self.app.stop.is_cancelled() && self.app.consensus.leader().is_some()
+    }
+
+    /// Agents that have their session here.
+    #[must_use]
+    pub fn agent_sessions(&self) -> usize {
+        self.app.hub.count()
+    }
+
+    /// Resolves with the reason when the node has ended, by [`ControlNode::shutdown`] or because its disk or core failed.
+    pub async fn ended(&self) -> String {
+        let mut ended = self.ended.clone();
+        match ended.wait_for(Option::is_some).await {
+            Ok(why) => why.clone().unwrap_or_default(),
+            Err(_) => "the host was stopped".to_owned(),
+        }
+    }
+
+    /// Ends it in order: streams are closed, what was acknowledged is durable.
+    pub async fn shutdown(&self) {
+        self.app.stop.cancel();
+        self.app.consensus.shutdown().await;
+        self.ended().await;
+    }
+}

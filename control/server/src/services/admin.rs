@@ -1,0 +1,146 @@
+//! `muster.v1.Admin`: for operators. Membership changes go to the leader; any node passes them on.
+
+use super::{App, refusal};
+use crate::consensus::AdminError;
+use futures::FutureExt;
+use muster_model::FieldError;
+use muster_proto::v1;
+use muster_proto::v1::admin_client::AdminClient;
+use std::collections::BTreeMap;
+use tonic::{Request, Response, Status};
+
+/// Set on a call that was passed on once: it is not passed on again, so two nodes that each take the other for the leader do not
+/// play ball with it.
+const PASSED_ON: &str = "muster-passed-on";
+/// Members of a new cluster: more voters than this only make writes slower.
+const BOOTSTRAP_MEMBERS_MAX: usize = 9;
+
+/// The service.
+pub(crate) struct AdminService(pub(crate) App);
+
+impl AdminService {
+    fn members(&self) -> v1::MembershipReply {
+        let members = self.0.consensus.status().members.into_iter().map(member).collect();
+        v1::MembershipReply { members }
+    }
+
+    /// A client of the leader, when the call has not been passed on yet.
+    fn leader(&self, error: &AdminError, passed_on: bool) -> Result<AdminClient<muster_runtime::Channel>, Status> {
+        let AdminError::NotLeader { leader: Some((id, _)) } = error else { return Err(refusal::admin(error)) };
+        if passed_on {
+            return Err(refusal::admin(error));
+        }
+        let channel = self.0.consensus.channel_to(*id).ok_or_else(|| refusal::admin(error))?;
+        Ok(AdminClient::new(channel))
+    }
+}
+
+fn member(member: crate::consensus::MemberStatus) -> v1::RaftMember {
+    let crate::consensus::MemberStatus { id, address, voter, matched } = member;
+    v1::RaftMember { id, address, voter, matched }
+}
+
+fn was_passed_on<T>(request: &Request<T>) -> bool {
+    request.metadata().contains_key(PASSED_ON)
+}
+
+fn pass_on<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert(PASSED_ON, tonic::metadata::MetadataValue::from_static("1"));
+    request
+}
+
+#[tonic::async_trait]
+impl v1::admin_server::Admin for AdminService {
+    async fn raft_status(
+        &self,
+        _request: Request<v1::RaftStatusRequest>,
+    ) -> Result<Response<v1::RaftStatusReply>, Status> {
+        let status = self.0.consensus.status();
+        let (incarnation, feature_level) =
+            self.0.consensus.read(|state, _| (state.meta.incarnation, state.meta.feature_level));
+        Ok(Response::new(v1::RaftStatusReply {
+            id: status.id,
+            leader: status.leader,
+            term: status.term,
+            last_log: status.last_log,
+            applied: status.applied,
+            snapshot: status.snapshot,
+            purged: status.purged,
+            members: status.members.into_iter().map(member).collect(),
+            incarnation,
+            feature_level,
+            state: status.role.to_owned(),
+        }))
+    }
+
+    async fn add_learner(
+        &self,
+        request: Request<v1::AddLearnerRequest>,
+    ) -> Result<Response<v1::MembershipReply>, Status> {
+        let passed_on = was_passed_on(&request);
+        let message = request.into_inner();
+        check_member("", message.id, &message.address).map_err(|fault| refusal::fields(&[fault]))?;
+        match self.0.consensus.add_learner(message.id, message.address.clone()).await {
+            Ok(()) => Ok(Response::new(self.members())),
+            Err(error) => self.leader(&error, passed_on)?.add_learner(pass_on(message)).boxed().await,
+        }
+    }
+
+    async fn promote(&self, request: Request<v1::PromoteRequest>) -> Result<Response<v1::MembershipReply>, Status> {
+        let passed_on = was_passed_on(&request);
+        let message = request.into_inner();
+        match self.0.consensus.promote(message.id).await {
+            Ok(()) => Ok(Response::new(self.members())),
+            Err(error) => self.leader(&error, passed_on)?.promote(pass_on(message)).boxed().await,
+        }
+    }
+
+    async fn remove(&self, request: Request<v1::RemoveRequest>) -> Result<Response<v1::MembershipReply>, Status> {
+        let passed_on = was_passed_on(&request);
+        let message = request.into_inner();
+        match self.0.consensus.remove(message.id, message.replace_with).await {
+            Ok(()) => Ok(Response::new(self.members())),
+            Err(error) => self.leader(&error, passed_on)?.remove(pass_on(message)).boxed().await,
+        }
+    }
+
+    async fn bootstrap(
+        &self,
+        request: Request<v1::BootstrapRequest>,
+    ) -> Result<Response<v1::MembershipReply>, Status> {
+        let wire = request.into_inner().members;
+        let mut faults = Vec::new();
+        if wire.is_empty() || wire.len() > BOOTSTRAP_MEMBERS_MAX {
+            let problem = format!("has {} members", wire.len());
+            faults.push(FieldError::new("members", problem, "name 1, 3 or 5 voters, this node among them"));
+        }
+        let mut members = BTreeMap::new();
+        for (index, member) in wire.into_iter().take(BOOTSTRAP_MEMBERS_MAX).enumerate() {
+            let prefix = format!("members[{index}]");
+            if let Err(fault) = check_member(&prefix, member.id, &member.address) {
+                faults.push(fault);
+            } else if members.insert(member.id, member.address).is_some() {
+                faults.push(FieldError::new(format!("{prefix}.id"), "is there twice", "give each node its own id"));
+            }
+        }
+        if !faults.is_empty() {
+            return Err(refusal::fields(&faults));
+        }
+        self.0.consensus.bootstrap(members).await.map_err(|error| refusal::admin(&error))?;
+        Ok(Response::new(self.members()))
+    }
+}
+
+fn check_member(prefix: &str, id: u64, address: &str) -> Result<(), FieldError> {
+    let field = |name: &str| if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") };
+    if id == 0 {
+        return Err(FieldError::new(field("id"), "is 0", "give a number from 1 that was never used in this cluster"));
+    }
+    let port = address.rsplit_once(':').and_then(|(host, port)| port.parse::<u16>().ok().filter(|_| !host.is_empty()));
+    if port.is_none_or(|port| port == 0) {
+        let problem = format!("{:?} is not host:port", address.chars().take(60).collect::<String>());
+        return Err(FieldError::new(field("address"), problem, "give the host and port at which the node is reached"));
+    }
+    Ok(())
+}

@@ -1,0 +1,249 @@
+//! `muster.v1.Fleet`: nodes, cards, cells and pools.
+
+use super::{App, paging, refusal};
+use muster_control_core::{Command, State};
+use muster_model::capacity::{CardUse, NodeUse};
+use muster_model::{CellId, JobPhase, NodeHealth, NodeId, Pool, Revision};
+use muster_proto::v1;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use tonic::{Request, Response, Status};
+
+/// The service.
+pub(crate) struct FleetService(pub(crate) App);
+
+impl FleetService {
+    /// The id of a node that is named by its name.
+    async fn node_named(&self, name: &str) -> Result<NodeId, Status> {
+        if name.is_empty() {
+            return Err(refusal::field("node", "is empty", "name the node"));
+        }
+        let found = self
+            .0
+            .look(v1::Consistency::Linearizable.into(), |state, _| state.index().node_ids.get(name).copied())
+            .await?;
+        found.ok_or_else(|| refusal::not_found("node", name))
+    }
+}
+
+#[tonic::async_trait]
+impl v1::fleet_server::Fleet for FleetService {
+    async fn list_nodes(
+        &self,
+        request: Request<v1::ListNodesRequest>,
+    ) -> Result<Response<v1::ListNodesReply>, Status> {
+        let request = request.into_inner();
+        let size = paging::size(request.page_size)?;
+        let question = format!("nodes|{}|{}", request.cell, request.pool);
+        let after = paging::after(&question, &request.page_token)?;
+        let (found, revision) =
+            self.0.look(request.consistency, |state, revision| (nodes(state, &request, after, size), revision)).await?;
+        let (nodes, last) = found?;
+        let next_page_token = last.map(|last| paging::token(&question, &last)).unwrap_or_default();
+        Ok(Response::new(v1::ListNodesReply { nodes, next_page_token, revision: revision.0 }))
+    }
+
+    async fn list_gpus(&self, request: Request<v1::ListGpusRequest>) -> Result<Response<v1::ListGpusReply>, Status> {
+        let request = request.into_inner();
+        let size = paging::size(request.page_size)?;
+        let question = format!("gpus|{}", request.node);
+        let after = paging::after(&question, &request.page_token)?;
+        let (found, revision) =
+            self.0.look(request.consistency, |state, revision| (gpus(state, &request, after, size), revision)).await?;
+        let (gpus, last) = found?;
+        let next_page_token = last.map(|last| paging::token(&question, &last)).unwrap_or_default();
+        Ok(Response::new(v1::ListGpusReply { gpus, next_page_token, revision: revision.0 }))
+    }
+
+    async fn list_cells(
+        &self,
+        request: Request<v1::ListCellsRequest>,
+    ) -> Result<Response<v1::ListCellsReply>, Status> {
+        let consistency = request.into_inner().consistency;
+        let (cells, revision) = self.0.look(consistency, |state, revision| (cells(state), revision)).await?;
+        Ok(Response::new(v1::ListCellsReply { cells, revision: revision.0 }))
+    }
+
+    async fn list_pools(
+        &self,
+        request: Request<v1::ListPoolsRequest>,
+    ) -> Result<Response<v1::ListPoolsReply>, Status> {
+        let consistency = request.into_inner().consistency;
+        let (pools, revision): (Vec<Pool>, Revision) = self
+            .0
+            .look(consistency, |state, revision| (state.pools.values().cloned().collect(), revision))
+            .await?;
+        let pools = pools.iter().map(v1::Pool::from).collect();
+        Ok(Response::new(v1::ListPoolsReply { pools, revision: revision.0 }))
+    }
+
+    async fn put_pool(&self, request: Request<v1::PutPoolRequest>) -> Result<Response<v1::PutPoolReply>, Status> {
+        let wire = request.into_inner().pool;
+        let wire = wire.ok_or_else(|| refusal::field("pool", "is absent", "describe the pool"))?;
+        let pool = Pool::try_from(wire).map_err(|error| refusal::fields(&[error.under("pool")]))?;
+        let (_, revision) = self.0.decide(Command::PutPool(pool)).await?;
+        Ok(Response::new(v1::PutPoolReply { revision: revision.0 }))
+    }
+
+    async fn delete_pool(
+        &self,
+        request: Request<v1::DeletePoolRequest>,
+    ) -> Result<Response<v1::PutPoolReply>, Status> {
+        let name = request.into_inner().name;
+        if name.is_empty() {
+            return Err(refusal::field("name", "is empty", "name the pool"));
+        }
+        let (_, revision) = self.0.decide(Command::DeletePool { name }).await?;
+        Ok(Response::new(v1::PutPoolReply { revision: revision.0 }))
+    }
+
+    async fn set_drained(
+        &self,
+        request: Request<v1::SetDrainedRequest>,
+    ) -> Result<Response<v1::SetDrainedReply>, Status> {
+        let v1::SetDrainedRequest { node: name, drained } = request.into_inner();
+        let node = self.node_named(&name).await?;
+        let (_, revision) = self.0.decide(Command::SetDrained { node, drained }).await?;
+        tracing::info!(node = name, drained, %revision, "drain changed");
+        Ok(Response::new(v1::SetDrainedReply { revision: revision.0 }))
+    }
+
+    async fn remove_node(
+        &self,
+        request: Request<v1::RemoveNodeRequest>,
+    ) -> Result<Response<v1::RemoveNodeReply>, Status> {
+        let name = request.into_inner().node;
+        let node = self.node_named(&name).await?;
+        let (_, revision) = self.0.decide(Command::RemoveNode { node }).await?;
+        tracing::info!(node = name, %revision, "node removed");
+        Ok(Response::new(v1::RemoveNodeReply { revision: revision.0 }))
+    }
+}
+
+type Page<T> = Result<(Vec<T>, Option<String>), Status>;
+
+fn bad_token() -> Status {
+    refusal::field("page_token", "is not a token", "use next_page_token of the last reply")
+}
+
+fn nodes(state: &State, request: &v1::ListNodesRequest, after: Option<String>, size: usize) -> Page<v1::NodeView> {
+    let after = after.map(|last| last.parse::<NodeId>().map_err(|_| bad_token())).transpose()?;
+    let cell = match request.cell.as_str() {
+        "" => None,
+        name => Some(*state.index().cell_ids.get(name).ok_or_else(|| refusal::not_found("cell", name))?),
+    };
+    let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+    let (mut views, mut last) = (Vec::new(), None);
+    for (id, there) in state.capacity().nodes().range((from, Bound::Unbounded)) {
+        let node = &there.node;
+        let wanted = cell.is_none_or(|cell| node.cell == cell)
+            && (request.pool.is_empty() || node.spec.pool == request.pool);
+        if !wanted {
+            continue;
+        }
+        if views.len() == size {
+            return Ok((views, last));
+        }
+        views.push(node_view(state, there));
+        last = Some(id.to_string());
+    }
+    Ok((views, None))
+}
+
+fn node_view(state: &State, there: &NodeUse) -> v1::NodeView {
+    let node = there.node.id;
+    let tasks: usize = state
+        .index()
+        .allocations_on(node)
+        .filter_map(|id| state.allocations.get(&id))
+        .map(|held| held.ranks_on(node).filter(|rank| !held.task_states[rank.0 as usize].is_over()).count())
+        .sum();
+    v1::NodeView {
+        node: Some(v1::Node::from(&*there.node)),
+        gpus_free: there.free_cards() as u32,
+        cpu_free_milli: there.cpu_free_milli,
+        memory_free_mib: there.memory_free_mib,
+        tasks: tasks as u32,
+    }
+}
+
+fn gpus(state: &State, request: &v1::ListGpusRequest, after: Option<String>, size: usize) -> Page<v1::GpuView> {
+    let after = match after {
+        None => None,
+        Some(last) => {
+            let (node, index) = last.split_once('.').ok_or_else(bad_token)?;
+            let (node, index) = (node.parse::<NodeId>(), index.parse::<usize>());
+            Some((node.map_err(|_| bad_token())?, index.map_err(|_| bad_token())?))
+        }
+    };
+    let only = match request.node.as_str() {
+        "" => None,
+        name => Some(*state.index().node_ids.get(name).ok_or_else(|| refusal::not_found("node", name))?),
+    };
+    let first = only.or(after.map(|(node, _)| node)).map_or(Bound::Unbounded, Bound::Included);
+    let mut views: Vec<v1::GpuView> = Vec::new();
+    let mut last = None;
+    for (id, there) in state.capacity().nodes().range((first, Bound::Unbounded)) {
+        if only.is_some_and(|only| only != *id) {
+            break;
+        }
+        for (index, card) in there.cards.iter().enumerate() {
+            if after.is_some_and(|after| (*id, index) <= after) {
+                continue;
+            }
+            if views.len() == size {
+                return Ok((views, last));
+            }
+            views.push(gpu_view(state, there, index, card));
+            last = Some(format!("{id}.{index}"));
+        }
+    }
+    Ok((views, None))
+}
+
+fn gpu_view(state: &State, there: &NodeUse, index: usize, card: &CardUse) -> v1::GpuView {
+    let (mode, holders): (&str, Vec<_>) = match card {
+        CardUse::Free => ("free", Vec::new()),
+        CardUse::Whole(id) => ("whole", vec![*id]),
+        CardUse::Mig(instances) => ("mig", instances.iter().map(|(_, id)| *id).collect()),
+        CardUse::Mps { shares, .. } => ("mps", shares.iter().map(|share| share.allocation).collect()),
+        CardUse::TimeSlice { shares, .. } => ("time-slice", shares.iter().map(|share| share.allocation).collect()),
+    };
+    let jobs: BTreeSet<u64> =
+        holders.iter().filter_map(|id| state.allocations.get(id)).map(|held| held.job.0).collect();
+    v1::GpuView {
+        node: there.node.spec.name.clone(),
+        index: index as u32,
+        gpu: there.node.spec.gpus.get(index).map(v1::Gpu::from),
+        mode: mode.to_owned(),
+        held: card.describe(),
+        jobs: jobs.into_iter().collect(),
+    }
+}
+
+fn cells(state: &State) -> Vec<v1::CellView> {
+    let mut views: BTreeMap<CellId, v1::CellView> = state
+        .cells
+        .values()
+        .map(|cell| (cell.id, v1::CellView { cell: Some(v1::Cell::from(cell)), ..v1::CellView::default() }))
+        .collect();
+    for there in state.capacity().nodes().values() {
+        let Some(view) = views.get_mut(&there.node.cell) else { continue };
+        view.nodes += 1;
+        view.nodes_ready += u32::from(there.node.health == NodeHealth::Ready);
+        view.gpus += there.node.spec.gpus.len() as u32;
+        if there.node.accepts_work() {
+            view.gpus_free += there.free_cards() as u32;
+        }
+    }
+    for held in state.allocations.values() {
+        let running = state.jobs.get(&held.job).is_some_and(|job| matches!(job.phase, JobPhase::Running(_)));
+        if let Some(view) = views.get_mut(&held.cell) {
+            view.running += u64::from(running);
+        }
+    }
+    for (id, view) in &mut views {
+        view.waiting = state.index().queued_in(Some(*id)).count() as u64;
+    }
+    views.into_values().collect()
+}

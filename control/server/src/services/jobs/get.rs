@@ -1,0 +1,52 @@
+//! One job, live or over, with what it holds.
+
+use super::unknown;
+use crate::services::{App, refusal};
+use muster_control_core::State;
+use muster_model::{Job, JobId, NodeId};
+use muster_proto::v1;
+use std::sync::Arc;
+use tonic::Status;
+
+pub(super) async fn get(app: &App, request: v1::GetJobRequest) -> Result<v1::GetJobReply, Status> {
+    let id = JobId(request.job_id);
+    let (live, revision) = app
+        .look(request.consistency, |state, revision| {
+            let found = state.jobs.get(&id).map(|job| {
+                let allocation = job.phase.allocation().and_then(|held| state.allocations.get(&held)).map(Arc::clone);
+                (Arc::clone(job), allocation)
+            });
+            (found, revision)
+        })
+        .await?;
+    let (live, allocation) = live.unzip();
+    let job = find(app, live, id)?;
+    let node_names = app.consensus.read(|state, _| names(state, &job.nodes));
+    Ok(v1::GetJobReply {
+        job: Some(v1::Job::from(&*job)),
+        allocation: allocation.flatten().map(|allocation| v1::Allocation::from(&*allocation)),
+        revision: revision.0,
+        node_names,
+    })
+}
+
+/// Names of nodes, in the given order; one that has left the fleet keeps its number.
+fn names(state: &State, nodes: &[NodeId]) -> Vec<String> {
+    let name = |id: &NodeId| state.nodes.get(id).map_or_else(|| format!("#{id}"), |node| node.spec.name.clone());
+    nodes.iter().map(name).collect()
+}
+
+/// The job, live as it was found or from the history. A job that leaves memory is in the history at the same moment, so
+/// looking there second misses none.
+///
+/// # Errors
+/// NOT_FOUND, or a failing disk.
+pub(super) fn find(app: &App, live: Option<Arc<Job>>, id: JobId) -> Result<Arc<Job>, Status> {
+    match live {
+        Some(job) => Ok(job),
+        None => {
+            let finished = app.consensus.finished_job(id).map_err(|error| refusal::disk(&error))?;
+            finished.map(Arc::new).ok_or_else(|| unknown(id))
+        }
+    }
+}

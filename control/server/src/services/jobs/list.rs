@@ -1,0 +1,188 @@
+//! Lists of jobs: live ones from memory and finished ones from the history, merged in the order of their ids.
+//!
+//! What must stay true: pages are bounded, in items and in what is looked through for them (a page may be short and still have a
+//! next one); following the tokens shows every job that matched throughout once, whatever is submitted or ends meanwhile.
+
+use crate::services::{App, paging, refusal};
+use muster_control_core::State;
+use muster_model::{Job, JobId, JobPhase, Revision};
+use muster_proto::v1;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use tonic::Status;
+
+/// Jobs that one page looks through in memory, and again on disk: some tens of milliseconds.
+const LOOKED_AT_MAX: usize = 20_000;
+/// Finished jobs read from disk at a time.
+const HISTORY_CHUNK: usize = 500;
+
+/// Which jobs are wanted.
+struct Filter {
+    tenant: String,
+    phases: Vec<v1::JobPhase>,
+    name: String,
+    newest_first: bool,
+}
+
+/// Jobs found in one of the two places, and how far it was looked through: `None` is to its end.
+struct Found {
+    jobs: Vec<Arc<Job>>,
+    looked_to: Option<JobId>,
+}
+
+pub(super) async fn list(app: &App, request: v1::ListJobsRequest) -> Result<v1::ListJobsReply, Status> {
+    let size = paging::size(request.page_size)?;
+    let filter = Filter::of(&request)?;
+    let question = filter.question();
+    let after = paging::after(&question, &request.page_token)?.map(|last| parse_job(&last)).transpose()?;
+
+    // Memory first, the history second: a job that ends in between is then seen in both and never in neither.
+    let (live, known, revision) = app
+        .look(request.consistency, |state, revision| {
+            (filter.live(state, after, size), filter.tenant_known(state), revision)
+        })
+        .await?;
+    if !known && !filter.wants_finished() {
+        return Err(refusal::not_found("tenant", &filter.tenant));
+    }
+    let history = if filter.wants_finished() { filter.finished(app, after, size)? } else { Found::nothing() };
+    Ok(filter.page(live, history, size, revision, &question))
+}
+
+fn parse_job(text: &str) -> Result<JobId, Status> {
+    text.parse().map_err(|_| refusal::field("page_token", "is not a token", "use next_page_token of the last reply"))
+}
+
+impl Found {
+    fn nothing() -> Self {
+        Found { jobs: Vec::new(), looked_to: None }
+    }
+}
+
+impl Filter {
+    fn of(request: &v1::ListJobsRequest) -> Result<Self, Status> {
+        let mut phases = Vec::new();
+        for (index, phase) in request.phases.iter().enumerate() {
+            match v1::JobPhase::try_from(*phase) {
+                Ok(known) if known != v1::JobPhase::Unspecified => phases.push(known),
+                _ => {
+                    let field = format!("phases[{index}]");
+                    return Err(refusal::field(&field, format!("is {phase}"), "use a phase such as JOB_PHASE_RUNNING"));
+                }
+            }
+        }
+        phases.sort_unstable();
+        phases.dedup();
+        Ok(Filter {
+            tenant: request.tenant.clone(),
+            phases,
+            name: request.name.clone(),
+            newest_first: request.newest_first,
+        })
+    }
+
+    /// What a token is bound to.
+    fn question(&self) -> String {
+        format!("{}|{:?}|{}|{}", self.tenant, self.phases, self.name, self.newest_first)
+    }
+
+    fn wants_finished(&self) -> bool {
+        self.phases.iter().any(|phase| *phase as i32 >= v1::JobPhase::Completed as i32)
+    }
+
+    fn wants_live(&self) -> bool {
+        self.phases.is_empty() || self.phases.iter().any(|phase| (*phase as i32) < v1::JobPhase::Completed as i32)
+    }
+
+    fn tenant_known(&self, state: &State) -> bool {
+        self.tenant.is_empty() || state.index().tenant_ids.contains_key(&self.tenant)
+    }
+
+    fn matches(&self, job: &Job) -> bool {
+        let phase = match &job.phase {
+            JobPhase::Finished(_) => self.phases.contains(&v1::JobPhase::from(&job.phase)),
+            live => self.phases.is_empty() || self.phases.contains(&v1::JobPhase::from(live)),
+        };
+        phase && (self.name.is_empty() || self.name == job.spec.name) && below(&self.tenant, &job.spec.tenant)
+    }
+
+    fn live(&self, state: &State, after: Option<JobId>, size: usize) -> Found {
+        if !self.wants_live() {
+            return Found::nothing();
+        }
+        let jobs: Box<dyn Iterator<Item = &Arc<Job>>> = match (after, self.newest_first) {
+            (None, false) => Box::new(state.jobs.values()),
+            (None, true) => Box::new(state.jobs.values().rev()),
+            (Some(id), false) => {
+                Box::new(state.jobs.range((Bound::Excluded(id), Bound::Unbounded)).map(|(_, job)| job))
+            }
+            (Some(id), true) => Box::new(state.jobs.range(..id).rev().map(|(_, job)| job)),
+        };
+        let mut found = Found::nothing();
+        for (looked_at, job) in jobs.enumerate() {
+            if looked_at >= LOOKED_AT_MAX || found.jobs.len() > size {
+                return found;
+            }
+            found.looked_to = Some(job.id);
+            if self.matches(job) {
+                found.jobs.push(Arc::clone(job));
+            }
+        }
+        found.looked_to = None;
+        found
+    }
+
+    fn finished(&self, app: &App, after: Option<JobId>, size: usize) -> Result<Found, Status> {
+        let mut found = Found { jobs: Vec::new(), looked_to: after };
+        let mut looked_at = 0;
+        while looked_at < LOOKED_AT_MAX && found.jobs.len() <= size {
+            let chunk = app
+                .consensus
+                .finished_jobs(found.looked_to, self.newest_first, HISTORY_CHUNK)
+                .map_err(|error| refusal::disk(&error))?;
+            let last = chunk.len() < HISTORY_CHUNK;
+            looked_at += chunk.len();
+            for job in chunk {
+                found.looked_to = Some(job.id);
+                if self.matches(&job) {
+                    found.jobs.push(Arc::new(job));
+                }
+            }
+            if last {
+                found.looked_to = None;
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Merges what was found, as far as both places were looked through.
+    fn page(&self, live: Found, history: Found, size: usize, revision: Revision, question: &str) -> v1::ListJobsReply {
+        let looked_to = match (live.looked_to, history.looked_to) {
+            (Some(a), Some(b)) if self.newest_first => Some(a.max(b)),
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let within = |job: &Arc<Job>| match looked_to {
+            None => true,
+            Some(to) if self.newest_first => job.id >= to,
+            Some(to) => job.id <= to,
+        };
+        // A job that ended meanwhile is in both: it is shown as it was at the revision.
+        let found = history.jobs.into_iter().chain(live.jobs).filter(within).map(|job| (job.id, job));
+        let merged: BTreeMap<JobId, Arc<Job>> = found.collect();
+        let more = merged.len() > size;
+        let ordered: Box<dyn Iterator<Item = &Arc<Job>>> =
+            if self.newest_first { Box::new(merged.values().rev()) } else { Box::new(merged.values()) };
+        let jobs: Vec<v1::Job> = ordered.take(size).map(|job| v1::Job::from(&**job)).collect();
+        let last = if more { jobs.last().map(|job| JobId(job.id)) } else { looked_to };
+        let next_page_token = last.map(|last| paging::token(question, &last.to_string())).unwrap_or_default();
+        v1::ListJobsReply { jobs, next_page_token, revision: revision.0 }
+    }
+}
+
+/// Whether `path` is `root` or below it; everything is below the empty root.
+pub(crate) fn below(root: &str, path: &str) -> bool {
+    root.is_empty() || path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}

@@ -1,0 +1,190 @@
+//! A task's output, streamed from the agent that has it, through whichever control node has the agent's session.
+//!
+//! What must stay true: a slow reader holds up neither the agent nor its session. When it falls behind, the session drops the
+//! stream and it is opened again from the offset that the reader has reached.
+
+use crate::services::{App, MESSAGE_BYTES_MAX, STREAM_EVENTS_MAX, refusal};
+use crate::sessions::logs::{LogAsk, LogPiece};
+use futures::{FutureExt, StreamExt};
+use futures::stream::BoxStream;
+use muster_model::{AllocationId, Attempt, JobId, NodeId, Rank};
+use muster_proto::v1;
+use muster_proto::v1::peer_client::PeerClient;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status};
+
+/// Openings without a byte between them before a stream gives up: an agent that restarts is back within these seconds.
+const FRUITLESS_MAX: u32 = 40;
+/// Between two openings.
+const REOPEN_AFTER: Duration = Duration::from_millis(500);
+/// Another control node that takes longer to say whether it has the session is treated as not having it.
+const PEER_WITHIN: Duration = Duration::from_secs(2);
+
+/// Which output of which task on which node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LogTarget {
+    /// Where it runs or ran.
+    pub(crate) node: NodeId,
+    /// In which allocation.
+    pub(crate) allocation: AllocationId,
+    /// Which rank.
+    pub(crate) rank: Rank,
+    /// Standard error instead of standard output.
+    pub(crate) stderr: bool,
+    /// Goes on while the task runs.
+    pub(crate) follow: bool,
+    /// From this byte.
+    pub(crate) offset: u64,
+}
+
+/// The question as it travels between control nodes.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum LogQuestion {
+    /// The first form.
+    V1(LogTarget),
+}
+
+/// A piece of the answer as it travels between control nodes.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum LogAnswer {
+    /// The first form.
+    V1(LogPiece),
+}
+
+pub(super) async fn logs(
+    app: &App,
+    request: v1::LogsRequest,
+) -> Result<BoxStream<'static, Result<v1::LogChunk, Status>>, Status> {
+    let permit = Arc::clone(&app.log_streams).try_acquire_owned();
+    let permit = permit.map_err(|_| refusal::busy("the number of log streams", super::super::LOG_STREAMS_MAX))?;
+    let mut target = target(app, &request).await?;
+    let (out, chunks) = mpsc::channel(STREAM_EVENTS_MAX);
+    let app = app.clone();
+    app.host.clone().spawn(async move {
+        let _permit = permit;
+        if let Some(Err(status)) = app.stop.run_until_cancelled(pump(&app, &mut target, &out)).await {
+            let _ = out.send(Err(status)).await;
+        }
+    });
+    Ok(ReceiverStream::new(chunks).boxed())
+}
+
+/// Finds the task that is meant.
+async fn target(app: &App, request: &v1::LogsRequest) -> Result<LogTarget, Status> {
+    let id = JobId(request.job_id);
+    let live = app.look(v1::Consistency::Linearizable.into(), |state, _| state.jobs.get(&id).map(Arc::clone)).await?;
+    let job = super::get::find(app, live, id)?;
+    let Some(allocation) = job.last_allocation else {
+        return Err(Status::failed_precondition(format!("job {id} has not started yet; ask again when it runs")));
+    };
+    if request.attempt != 0 && Attempt(request.attempt) != job.attempt {
+        let problem = format!("is {}, the job's last is {}", request.attempt, job.attempt);
+        return Err(refusal::field("attempt", problem, "leave it out: output is kept for the last attempt"));
+    }
+    let Some(node) = job.nodes.get(request.rank as usize) else {
+        let problem = format!("is {}, the job has {} tasks", request.rank, job.nodes.len());
+        return Err(refusal::field("rank", problem, "use a rank from 0 to one below the number of tasks"));
+    };
+    Ok(LogTarget {
+        node: *node,
+        allocation,
+        rank: Rank(request.rank),
+        stderr: request.stderr,
+        follow: request.follow,
+        offset: request.offset,
+    })
+}
+
+/// Passes pieces on to the reader until the output ends, opening the stream again where it broke.
+async fn pump(
+    app: &App,
+    target: &mut LogTarget,
+    out: &mpsc::Sender<Result<v1::LogChunk, Status>>,
+) -> Result<(), Status> {
+    let mut fruitless = 0;
+    while fruitless < FRUITLESS_MAX {
+        let mut pieces = match open(app, target).await {
+            Ok(pieces) => pieces,
+            Err(status) if status.code() == Code::NotFound && target.follow => {
+                fruitless += 1;
+                tokio::time::sleep(REOPEN_AFTER).await;
+                continue;
+            }
+            Err(status) => return Err(status),
+        };
+        fruitless += 1;
+        loop {
+            let piece = tokio::select! {
+                biased;
+                () = out.closed() => return Ok(()),
+                piece = pieces.next() => piece,
+            };
+            match piece {
+                Some(Ok(LogPiece::Data { data, offset, truncated })) => {
+                    fruitless = 0;
+                    target.offset = offset + data.len() as u64;
+                    let chunk = v1::LogChunk { data, offset, truncated };
+                    if out.send(Ok(chunk)).await.is_err() {
+                        return Ok(());
+                    }
+                }
+                Some(Ok(LogPiece::End)) => return Ok(()),
+                Some(Ok(LogPiece::Failed { why })) => return Err(Status::failed_precondition(why)),
+                Some(Err(_)) | None => break,
+            }
+        }
+        tokio::time::sleep(REOPEN_AFTER).await;
+    }
+    Err(no_session(target.node))
+}
+
+fn no_session(node: NodeId) -> Status {
+    refusal::unavailable(format!("node {node} has no session with the control plane now; its output is read from it"))
+}
+
+type Pieces = BoxStream<'static, Result<LogPiece, Status>>;
+
+async fn open(app: &App, target: &LogTarget) -> Result<Pieces, Status> {
+    match open_here(app, target).await {
+        Err(status) if status.code() == Code::NotFound => {}
+        opened => return opened,
+    }
+    let question =
+        postcard::to_stdvec(&LogQuestion::V1(target.clone())).map_err(|error| Status::internal(error.to_string()))?;
+    for member in app.consensus.status().members {
+        if member.id == app.consensus.id() {
+            continue;
+        }
+        let Some(channel) = app.consensus.channel_to(member.id) else { continue };
+        let mut client = PeerClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let call = client.logs(v1::Payload { data: question.clone() }).boxed();
+        if let Ok(Ok(answer)) = tokio::time::timeout(PEER_WITHIN, call).await {
+            let pieces = answer.into_inner().map(|payload| {
+                let payload = payload?;
+                match postcard::from_bytes(&payload.data) {
+                    Ok(LogAnswer::V1(piece)) => Ok(piece),
+                    Err(error) => Err(Status::internal(format!("a piece of a log: {error}"))),
+                }
+            });
+            return Ok(pieces.boxed());
+        }
+    }
+    Err(Status::not_found(no_session(target.node).message()))
+}
+
+/// Opens the output when the agent's session is on this node; NOT_FOUND otherwise.
+pub(crate) async fn open_here(app: &App, target: &LogTarget) -> Result<Pieces, Status> {
+    let ask = LogAsk {
+        allocation: target.allocation,
+        rank: target.rank,
+        stderr: target.stderr,
+        follow: target.follow,
+        offset: target.offset,
+    };
+    let pieces = app.hub.open_log(target.node, ask).await?;
+    Ok(ReceiverStream::new(pieces).map(Ok).boxed())
+}

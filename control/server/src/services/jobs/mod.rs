@@ -1,0 +1,64 @@
+//! `muster.v1.Jobs`: what tenants use. One family of calls per file.
+
+mod explain;
+mod get;
+mod list;
+mod logs;
+mod submit;
+mod watch;
+
+use super::{App, refusal};
+use futures::stream::BoxStream;
+use muster_control_core::Command;
+use muster_model::JobId;
+use muster_proto::v1;
+use tonic::{Request, Response, Status};
+
+pub(crate) use list::below;
+pub(crate) use logs::{LogAnswer, LogQuestion, open_here};
+
+/// The service.
+pub(crate) struct JobsService(pub(crate) App);
+
+#[tonic::async_trait]
+impl v1::jobs_server::Jobs for JobsService {
+    async fn submit(&self, request: Request<v1::SubmitRequest>) -> Result<Response<v1::SubmitReply>, Status> {
+        submit::submit(&self.0, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn get(&self, request: Request<v1::GetJobRequest>) -> Result<Response<v1::GetJobReply>, Status> {
+        get::get(&self.0, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn list(&self, request: Request<v1::ListJobsRequest>) -> Result<Response<v1::ListJobsReply>, Status> {
+        list::list(&self.0, request.into_inner()).await.map(Response::new)
+    }
+
+    type WatchStream = BoxStream<'static, Result<v1::JobEvent, Status>>;
+
+    async fn watch(&self, request: Request<v1::WatchJobsRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        watch::watch(&self.0, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn cancel(&self, request: Request<v1::CancelRequest>) -> Result<Response<v1::CancelReply>, Status> {
+        let job = JobId(request.into_inner().job_id);
+        let (_, revision) = self.0.decide(Command::Cancel { job }).await?;
+        tracing::info!(%job, %revision, "cancelled");
+        Ok(Response::new(v1::CancelReply { revision: revision.0 }))
+    }
+
+    type LogsStream = BoxStream<'static, Result<v1::LogChunk, Status>>;
+
+    async fn logs(&self, request: Request<v1::LogsRequest>) -> Result<Response<Self::LogsStream>, Status> {
+        logs::logs(&self.0, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn explain(&self, request: Request<v1::ExplainRequest>) -> Result<Response<v1::ExplainReply>, Status> {
+        explain::explain(&self.0, request.into_inner()).await.map(Response::new)
+    }
+}
+
+/// A job that neither lives nor is remembered.
+fn unknown(job: JobId) -> Status {
+    refusal::not_found("job", job)
+}

@@ -1,0 +1,80 @@
+//! Submission: checked here, decided by the state machine, acknowledged when a quorum has it.
+//!
+//! What must stay true: all or none; every wrong field of every job is named at once, as `jobs[3].request.mig.profile`; the hash of
+//! a submission depends on its content alone, so that a retry through any node, before or after a restart, is recognised.
+
+use crate::services::{App, refusal};
+use muster_control_core::{Command, Done, Reject};
+use muster_model::validate::bounds;
+use muster_model::{FieldError, JobSpec, ValidJobSpec};
+use muster_proto::v1;
+use tonic::Status;
+
+/// Bytes of a request id.
+const REQUEST_ID_BYTES_MAX: usize = 128;
+/// Wrong fields that one answer names: a thousand jobs with the same mistake need not repeat it a thousand times.
+const FAULTS_MAX: usize = 50;
+
+pub(super) async fn submit(app: &App, request: v1::SubmitRequest) -> Result<v1::SubmitReply, Status> {
+    let v1::SubmitRequest { request_id, issued_ms, jobs } = request;
+    let specs = check(&request_id, jobs).map_err(|mut faults| {
+        faults.truncate(FAULTS_MAX);
+        refusal::fields(&faults)
+    })?;
+    let issued_ms = issued_ms.unwrap_or_else(|| app.host.clock.wall_ms());
+    let payload_hash = hash(&specs)?;
+    let count = specs.len();
+    let command = Command::Submit { request_id: request_id.clone(), issued_ms, payload_hash, specs };
+    let proposed = app.consensus.propose(vec![command]).await.map_err(|error| refusal::propose(&error))?;
+    let revision = proposed.revision;
+    let done = match proposed.decided.into_iter().next() {
+        Some(Ok(done)) => done,
+        Some(Err(reject)) => return Err(refused(reject)),
+        None => return Err(Status::internal("the log gave no answer")),
+    };
+    let Done::Submitted { first, count: accepted } = done else {
+        return Err(Status::internal(format!("a submission was answered {done:?}")));
+    };
+    metrics::counter!("muster_jobs_submitted_total").increment(count as u64);
+    tracing::info!(request_id, job = %first, count = accepted, %revision, "submitted");
+    let job_ids = (first.0..first.0 + u64::from(accepted)).collect();
+    Ok(v1::SubmitReply { job_ids, revision: revision.0 })
+}
+
+fn check(request_id: &str, jobs: Vec<v1::JobSpec>) -> Result<Vec<ValidJobSpec>, Vec<FieldError>> {
+    let mut faults = Vec::new();
+    if request_id.is_empty() || request_id.len() > REQUEST_ID_BYTES_MAX || request_id.chars().any(char::is_control) {
+        let problem = format!("has {} bytes or control characters", request_id.len());
+        let fix = "give 1 to 128 printable bytes, a new id for each new submission";
+        faults.push(FieldError::new("request_id", problem, fix));
+    }
+    if jobs.is_empty() || jobs.len() > bounds::JOBS_PER_SUBMIT_MAX {
+        let problem = format!("has {} jobs", jobs.len());
+        faults.push(FieldError::new("jobs", problem, "submit 1 to 1,000 jobs at a time"));
+        return Err(faults);
+    }
+    let mut specs = Vec::with_capacity(jobs.len());
+    for (index, wire) in jobs.into_iter().enumerate() {
+        let prefix = format!("jobs[{index}]");
+        match JobSpec::try_from(wire).map_err(|error| vec![error]).and_then(JobSpec::validate) {
+            Ok(spec) => specs.push(spec),
+            Err(errors) => faults.extend(errors.into_iter().map(|error| error.under(&prefix))),
+        }
+    }
+    if faults.is_empty() { Ok(specs) } else { Err(faults) }
+}
+
+/// The state machine names fields of a single job without its place in the list; here they always have it.
+fn refused(reject: Reject) -> Status {
+    let Reject::Invalid(errors) = reject else { return refusal::reject(&reject) };
+    let of_call = |field: &str| field.starts_with("jobs") || matches!(field, "request_id" | "issued_ms");
+    let placed = |error: FieldError| if of_call(&error.field) { error } else { error.under("jobs[0]") };
+    refusal::fields(&errors.into_iter().map(placed).collect::<Vec<_>>())
+}
+
+/// FNV-1a over the stored form, which is the same on every node: collections in it are ordered.
+fn hash(specs: &[ValidJobSpec]) -> Result<u64, Status> {
+    let bytes = postcard::to_stdvec(specs).map_err(|error| Status::internal(format!("hashing a submission: {error}")))?;
+    let (offset, prime) = (0xcbf2_9ce4_8422_2325_u64, 0x0000_0100_0000_01b3_u64);
+    Ok(bytes.iter().fold(offset, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(prime)))
+}

@@ -1,0 +1,134 @@
+//! Every service of a control node, at one endpoint.
+//!
+//! A handler converts, checks, proposes or reads, and converts back; it decides nothing. What must stay true:
+//! - a reply to a change is given after a quorum has it; a read is linearizable unless the caller asked for a stale one, and both
+//!   say their revision;
+//! - whatever a caller sends, nothing grows without bound here: messages, pages, streams and queues have their limits below;
+//! - a slow reader of a stream waits for itself: it is sent a new snapshot when it has missed changes, never a gap.
+
+mod admin;
+pub(crate) mod door;
+mod fleet;
+mod jobs;
+pub(crate) mod paging;
+mod peer;
+pub(crate) mod read;
+pub(crate) mod refusal;
+mod shards;
+mod tenants;
+mod usage;
+pub(crate) mod wire;
+
+use crate::consensus::Consensus;
+use crate::leases::LeaseConfig;
+use crate::leases::keeper::Keeper;
+use crate::leases::renewals::Renewals;
+use crate::sessions::Hub;
+use muster_proto::v1;
+use muster_runtime::Host;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+
+/// The largest message that is taken: a thousand jobs whose commands are as long as allowed are 32 MiB.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 40 * 1024 * 1024;
+/// Watches served at a time: some hundreds of shards, consoles and waiting command lines, with room.
+const WATCHES_MAX: usize = 4_096;
+/// Log streams served at a time.
+const LOG_STREAMS_MAX: usize = 1_024;
+/// Events that wait for a slow reader of a stream; behind them its watch stands still.
+pub(crate) const STREAM_EVENTS_MAX: usize = 64;
+
+/// What all services share.
+pub(crate) struct Shared {
+    pub(crate) host: Host,
+    pub(crate) consensus: Consensus,
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) renewals: Renewals,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) leases: LeaseConfig,
+    pub(crate) watches: Arc<Semaphore>,
+    pub(crate) log_streams: Arc<Semaphore>,
+    /// Cancelled when the node goes down: every stream ends then.
+    pub(crate) stop: CancellationToken,
+}
+
+/// The services' common handle.
+#[derive(Clone)]
+pub(crate) struct App(Arc<Shared>);
+
+impl std::ops::Deref for App {
+    type Target = Shared;
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+impl App {
+    pub(crate) fn new(
+        host: Host,
+        consensus: Consensus,
+        keeper: Arc<Keeper>,
+        renewals: Renewals,
+        hub: Arc<Hub>,
+        leases: LeaseConfig,
+        stop: CancellationToken,
+    ) -> Self {
+        App(Arc::new(Shared {
+            host,
+            consensus,
+            keeper,
+            renewals,
+            hub,
+            leases,
+            watches: Arc::new(Semaphore::new(WATCHES_MAX)),
+            log_streams: Arc::new(Semaphore::new(LOG_STREAMS_MAX)),
+            stop,
+        }))
+    }
+}
+
+/// The names of all services, for the health service.
+pub(crate) const NAMES: [&str; 8] = [
+    "muster.v1.Jobs",
+    "muster.v1.Tenants",
+    "muster.v1.Usage",
+    "muster.v1.Fleet",
+    "muster.v1.Shards",
+    "muster.v1.Agents",
+    "muster.v1.Admin",
+    "muster.v1.Peer",
+];
+
+/// Puts every service behind the door and under the message bound.
+macro_rules! served {
+    ($server:path, $service:expr) => {
+        door::guard(<$server>::new($service).max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(usize::MAX))
+    };
+}
+
+/// All routes of a control node, health and reflection included.
+pub(crate) async fn routes(app: &App) -> (Routes, tonic_health::server::HealthReporter) {
+    let (health, health_service) = tonic_health::server::health_reporter();
+    for name in NAMES {
+        health.set_service_status(name, tonic_health::ServingStatus::Serving).await;
+    }
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(muster_proto::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .expect("the descriptors were compiled with this binary");
+    let peer = app.consensus.peer_service(peer::services(app.clone()));
+    let routes = Routes::new(served!(v1::jobs_server::JobsServer<_>, jobs::JobsService(app.clone())))
+        .add_service(served!(v1::tenants_server::TenantsServer<_>, tenants::TenantsService(app.clone())))
+        .add_service(served!(v1::usage_server::UsageServer<_>, usage::UsageService(app.clone())))
+        .add_service(served!(v1::fleet_server::FleetServer<_>, fleet::FleetService(app.clone())))
+        .add_service(served!(v1::shards_server::ShardsServer<_>, shards::ShardsService(app.clone())))
+        .add_service(served!(v1::agents_server::AgentsServer<_>, crate::sessions::AgentsService(app.clone())))
+        .add_service(served!(v1::admin_server::AdminServer<_>, admin::AdminService(app.clone())))
+        .add_service(door::guard(peer))
+        .add_service(health_service)
+        .add_service(reflection);
+    (routes, health)
+}

@@ -1,0 +1,129 @@
+//! Refusals as gRPC statuses: the one place where errors of the inside become codes of the outside.
+//!
+//! What must stay true: wrong fields carry their paths and fixes (`BadRequest`), every other refusal a stable word
+//! (`ErrorInfo.reason`); whatever is worth trying again says when (`RetryInfo`), and nothing else does.
+
+use crate::consensus::{AdminError, ProposeError};
+use muster_control_core::Reject;
+use muster_model::FieldError;
+use muster_runtime::DiskError;
+use std::collections::HashMap;
+use std::time::Duration;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+/// Elections take about this long; asking sooner only makes noise.
+const RETRY_LEADER: Duration = Duration::from_millis(300);
+/// A full queue drains in some tens of milliseconds.
+const RETRY_BUSY: Duration = Duration::from_millis(100);
+/// What a tenant's limits refuse changes when its jobs end: seconds, not milliseconds.
+const RETRY_FULL: Duration = Duration::from_secs(5);
+/// The owner of the reason words.
+const DOMAIN: &str = "muster";
+
+fn details(reason: &str) -> ErrorDetails {
+    ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new())
+}
+
+fn with_retry(reason: &str, delay: Duration) -> ErrorDetails {
+    let mut details = details(reason);
+    details.set_retry_info(Some(delay));
+    details
+}
+
+/// Wrong fields.
+pub(crate) fn fields(errors: &[FieldError]) -> Status {
+    muster_proto::status::invalid(errors)
+}
+
+/// One wrong field.
+pub(crate) fn field(field: &str, problem: impl Into<String>, fix: &str) -> Status {
+    fields(&[FieldError::new(field, problem, fix)])
+}
+
+/// Something that is not there.
+pub(crate) fn not_found(what: &str, id: impl ToString) -> Status {
+    reject(&Reject::not_found(what, id))
+}
+
+/// A bound of this node is reached.
+pub(crate) fn busy(what: &str, limit: usize) -> Status {
+    let text = format!("{what} is full ({limit}); try again later");
+    Status::with_error_details(Code::ResourceExhausted, text, with_retry("BUSY", RETRY_BUSY))
+}
+
+/// Something that comes back by itself.
+pub(crate) fn unavailable(text: impl Into<String>) -> Status {
+    Status::with_error_details(Code::Unavailable, text, with_retry("UNAVAILABLE", RETRY_LEADER))
+}
+
+/// What the state machine refused.
+pub(crate) fn reject(reject: &Reject) -> Status {
+    let text = reject.to_string();
+    let (code, details) = match reject {
+        Reject::Invalid(errors) => return fields(errors),
+        Reject::RequestReused { id } => {
+            let problem = format!("{id:?} was used for another submission");
+            return field("request_id", problem, "use a new id for new content");
+        }
+        Reject::RequestTooOld { age_ms, horizon_ms, .. } => {
+            let problem = format!("is {age_ms} ms old, ids are remembered for {horizon_ms} ms");
+            return field("issued_ms", problem, "list your jobs to see whether it was accepted, then submit under a new id");
+        }
+        Reject::NotFound { what, id } => {
+            let mut details = details("NOT_FOUND");
+            details.set_resource_info(what.clone(), id.clone(), "", text.clone());
+            (Code::NotFound, details)
+        }
+        Reject::InUse { what, id, why } => {
+            let mut details = details("IN_USE");
+            details.add_precondition_failure_violation("IN_USE", format!("{what}/{id}"), why.clone());
+            (Code::FailedPrecondition, details)
+        }
+        Reject::StaleEpoch { .. } => (Code::Aborted, details("STALE_EPOCH")),
+        Reject::Held { .. } => (Code::FailedPrecondition, details("HELD")),
+        Reject::NotWaiting { .. } => (Code::FailedPrecondition, details("NOT_WAITING")),
+        Reject::DoesNotFit { over_max: true, .. } => (Code::FailedPrecondition, details("OVER_MAX")),
+        Reject::DoesNotFit { .. } => (Code::FailedPrecondition, details("DOES_NOT_FIT")),
+        Reject::WrongShape { .. } => (Code::FailedPrecondition, details("WRONG_SHAPE")),
+        Reject::NowhereElse { .. } => (Code::FailedPrecondition, details("NOWHERE_ELSE")),
+        Reject::Full { .. } => (Code::ResourceExhausted, with_retry("FULL", RETRY_FULL)),
+        Reject::UsageGap { .. } => (Code::FailedPrecondition, details("USAGE_GAP")),
+    };
+    Status::with_error_details(code, text, details)
+}
+
+/// A proposal or read without an answer.
+pub(crate) fn propose(error: &ProposeError) -> Status {
+    let text = error.to_string();
+    let (code, details) = match error {
+        ProposeError::NoLeader => (Code::Unavailable, with_retry("NO_LEADER", RETRY_LEADER)),
+        ProposeError::Busy { .. } => (Code::ResourceExhausted, with_retry("BUSY", RETRY_BUSY)),
+        ProposeError::TooLarge { .. } => (Code::InvalidArgument, details("TOO_LARGE")),
+        ProposeError::Unknown { .. } => (Code::Unavailable, with_retry("OUTCOME_UNKNOWN", RETRY_LEADER)),
+        ProposeError::Stopped { .. } => (Code::Unavailable, with_retry("STOPPED", RETRY_LEADER)),
+    };
+    Status::with_error_details(code, text, details)
+}
+
+/// The disk of this node failed a read.
+pub(crate) fn disk(error: &DiskError) -> Status {
+    tracing::error!(%error, "a read of the history failed");
+    Status::with_error_details(Code::Internal, error.to_string(), details("DISK"))
+}
+
+/// A change of the membership that did not happen.
+pub(crate) fn admin(error: &AdminError) -> Status {
+    let text = error.to_string();
+    let (code, details) = match error {
+        AdminError::NotLeader { .. } => (Code::Unavailable, with_retry("NOT_LEADER", RETRY_LEADER)),
+        AdminError::AlreadyMember { .. } => (Code::FailedPrecondition, details("ALREADY_MEMBER")),
+        AdminError::IdUsed { .. } => (Code::FailedPrecondition, details("ID_USED")),
+        AdminError::NotA { .. } => (Code::NotFound, details("NOT_A_MEMBER")),
+        AdminError::LastVoter { .. } => (Code::FailedPrecondition, details("LAST_VOTER")),
+        AdminError::Peer { .. } => (Code::FailedPrecondition, details("PEER")),
+        AdminError::Failed { .. } => (Code::Unavailable, with_retry("NOT_CHANGED", RETRY_FULL)),
+        AdminError::Stopped { .. } => (Code::Unavailable, with_retry("STOPPED", RETRY_LEADER)),
+    };
+    Status::with_error_details(code, text, details)
+}

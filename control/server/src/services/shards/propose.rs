@@ -1,0 +1,91 @@
+//! Proposals: bindings and hand-overs, each answered on its own, in order.
+//!
+//! What must stay true: one bad proposal fails itself alone; whatever is refused comes back with a kind that the shard can act on.
+
+use crate::services::{App, refusal};
+use muster_control_core::{Binding, Command, Done, Reject};
+use muster_model::{CellId, Epoch, JobId};
+use muster_proto::convert::BindParts;
+use muster_proto::v1;
+use tonic::Status;
+use v1::proposal_result::Result as Answer;
+use v1::rejection::Kind;
+
+/// Proposals of one call: more than a shard plans between two round trips.
+const PROPOSALS_MAX: usize = 1_024;
+
+pub(super) async fn propose(app: &App, request: v1::ProposeRequest) -> Result<v1::ProposeReply, Status> {
+    let (cell, epoch) = (CellId(request.cell), Epoch(request.epoch));
+    if request.proposals.len() > PROPOSALS_MAX {
+        let problem = format!("has {} proposals", request.proposals.len());
+        return Err(refusal::field("proposals", problem, "send at most 1,024 in a call"));
+    }
+    // A malformed proposal keeps its place in the answer without going into the log.
+    let mut results: Vec<Option<Answer>> = Vec::with_capacity(request.proposals.len());
+    let mut commands = Vec::new();
+    for proposal in request.proposals {
+        match command(cell, epoch, proposal) {
+            Ok(command) => {
+                commands.push(command);
+                results.push(None);
+            }
+            Err(text) => results.push(Some(rejected(Kind::WrongShape, text))),
+        }
+    }
+    let (decided, revision) = if commands.is_empty() {
+        (Vec::new(), app.consensus.read(|_, revision| revision))
+    } else {
+        let proposed = app.consensus.propose(commands).await.map_err(|error| refusal::propose(&error))?;
+        (proposed.decided, proposed.revision)
+    };
+    let mut decided = decided.into_iter();
+    let results = results
+        .into_iter()
+        .map(|result| result.or_else(|| decided.next().map(answer)))
+        .map(|result| v1::ProposalResult { result })
+        .collect();
+    Ok(v1::ProposeReply { results, revision: revision.0 })
+}
+
+fn command(cell: CellId, epoch: Epoch, proposal: v1::Proposal) -> Result<Command, String> {
+    match proposal.kind {
+        Some(v1::proposal::Kind::Bind(bind)) => {
+            let BindParts { job, attempt, model, tasks } = bind.try_into().map_err(|error| format!("{error}"))?;
+            Ok(Command::Bind(Binding { cell, epoch, job, attempt, model, tasks }))
+        }
+        Some(v1::proposal::Kind::HandOver(hand)) => Ok(Command::HandOver { cell, epoch, job: JobId(hand.job) }),
+        None => Err("the proposal is neither a binding nor a hand-over".to_owned()),
+    }
+}
+
+fn rejected(kind: Kind, text: impl Into<String>) -> Answer {
+    Answer::Rejection(v1::Rejection { kind: kind.into(), text: text.into() })
+}
+
+fn answer(decided: Result<Done, Reject>) -> Answer {
+    let reject = match decided {
+        Ok(Done::Bound { allocation }) => {
+            metrics::counter!("muster_bindings_total").increment(1);
+            return Answer::Allocation(allocation.0);
+        }
+        Ok(Done::HandedOver { to }) => return Answer::HandedToCell(to.0),
+        Ok(other) => return rejected(Kind::Other, format!("answered {other:?}")),
+        Err(reject) => reject,
+    };
+    let kind = match &reject {
+        Reject::StaleEpoch { .. } | Reject::Held { .. } => Kind::StaleEpoch,
+        // A job that is over, cancelled or gone is not waiting either.
+        Reject::NotWaiting { .. } | Reject::NotFound { .. } => Kind::NotWaiting,
+        Reject::DoesNotFit { over_max: true, .. } => Kind::OverMax,
+        Reject::DoesNotFit { .. } => Kind::DoesNotFit,
+        Reject::WrongShape { .. } | Reject::Invalid(_) => Kind::WrongShape,
+        Reject::NowhereElse { .. } => Kind::NowhereElse,
+        Reject::InUse { .. }
+        | Reject::RequestReused { .. }
+        | Reject::RequestTooOld { .. }
+        | Reject::Full { .. }
+        | Reject::UsageGap { .. } => Kind::Other,
+    };
+    metrics::counter!("muster_proposals_rejected_total", "kind" => kind.as_str_name()).increment(1);
+    rejected(kind, reject.to_string())
+}

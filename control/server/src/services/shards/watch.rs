@@ -1,0 +1,139 @@
+//! The watch that shards plan from: a snapshot in parts, then the changes of every revision.
+//!
+//! What must stay true: an event holds a bounded number of changes; the last event of a revision says so (`more` is false); between
+//! snapshot and changes there is no gap, and a shard that has missed changes is sent a new snapshot. Every revision is told, also one
+//! that changed nothing a shard sees, so that a shard knows how far its view has come.
+
+use crate::consensus::{Follower, Lagged};
+use crate::services::{App, STREAM_EVENTS_MAX, refusal};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use muster_model::{Allocation, Cell, Job, Node, Object, Pool, Revision, Tenant};
+use muster_proto::convert::{change_to_wire, object_to_wire};
+use muster_proto::v1;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+
+/// Changes of one event, so that the largest event stays near a megabyte.
+const CHANGES_MAX: usize = 1_000;
+
+type Events = mpsc::Sender<Result<v1::WatchEvent, Status>>;
+
+/// What a snapshot consists of, shared with the state where it can be, so that the state is held only while it is counted.
+struct Snapshot {
+    revision: Revision,
+    now_ms: u64,
+    tenants: Vec<Tenant>,
+    pools: Vec<Pool>,
+    cells: Vec<Cell>,
+    nodes: Vec<Arc<Node>>,
+    jobs: Vec<Arc<Job>>,
+    allocations: Vec<Arc<Allocation>>,
+}
+
+pub(super) fn watch(
+    app: &App,
+    request: v1::WatchRequest,
+) -> Result<BoxStream<'static, Result<v1::WatchEvent, Status>>, Status> {
+    let permit = Arc::clone(&app.watches).try_acquire_owned();
+    let permit = permit.map_err(|_| refusal::busy("the number of watches", super::super::WATCHES_MAX))?;
+    let (out, events) = mpsc::channel(STREAM_EVENTS_MAX);
+    let from = (request.from_revision != 0).then_some(Revision(request.from_revision));
+    let host = app.host.clone();
+    let app = app.clone();
+    host.spawn(async move {
+        let _permit = permit;
+        let _ = app.stop.run_until_cancelled(run(&app, from, &out)).await;
+    });
+    Ok(ReceiverStream::new(events).boxed())
+}
+
+/// Ends when the shard has gone or this node stops.
+async fn run(app: &App, mut from: Option<Revision>, out: &Events) {
+    loop {
+        let follower = match from.take().map(|after| app.consensus.follow(after)) {
+            Some(Ok(follower)) => follower,
+            None | Some(Err(_)) => {
+                let Some(after) = snapshot(app, out).await else { return };
+                from = Some(after);
+                continue;
+            }
+        };
+        if !follow(follower, out).await {
+            return;
+        }
+    }
+}
+
+/// Sends the whole state in parts; `None` when the shard has gone.
+async fn snapshot(app: &App, out: &Events) -> Option<Revision> {
+    let snapshot = app.consensus.read(|state, revision| Snapshot {
+        revision,
+        now_ms: state.meta.now_ms,
+        tenants: state.tenants.values().cloned().collect(),
+        pools: state.pools.values().cloned().collect(),
+        cells: state.cells.values().cloned().collect(),
+        nodes: state.nodes.values().map(Arc::clone).collect(),
+        jobs: state.jobs.values().map(Arc::clone).collect(),
+        allocations: state.allocations.values().map(Arc::clone).collect(),
+    });
+    let (revision, now_ms) = (snapshot.revision, snapshot.now_ms);
+    let mut objects = snapshot.objects().peekable();
+    loop {
+        let changes: Vec<_> = objects.by_ref().take(CHANGES_MAX).filter_map(|object| object_to_wire(&object)).collect();
+        let more = objects.peek().is_some();
+        let event = v1::WatchEvent { revision: revision.0, snapshot: true, more, changes, now_ms };
+        out.send(Ok(event)).await.ok()?;
+        if !more {
+            return Some(revision);
+        }
+    }
+}
+
+impl Snapshot {
+    /// What is referred to comes before what refers to it.
+    fn objects(self) -> impl Iterator<Item = Object> + Send {
+        let tenants = self.tenants.into_iter().map(Object::Tenant);
+        let pools = self.pools.into_iter().map(Object::Pool);
+        let cells = self.cells.into_iter().map(Object::Cell);
+        let nodes = self.nodes.into_iter().map(|node| Object::Node(Node::clone(&node)));
+        let jobs = self.jobs.into_iter().map(|job| Object::Job(Job::clone(&job)));
+        let allocations = self.allocations.into_iter().map(|held| Object::Allocation(Allocation::clone(&held)));
+        tenants.chain(pools).chain(cells).chain(nodes).chain(jobs).chain(allocations)
+    }
+}
+
+/// Sends changes; true when the shard has missed some and needs a snapshot, false when it or this node has gone.
+async fn follow(mut follower: Follower, out: &Events) -> bool {
+    loop {
+        let applied = tokio::select! {
+            biased;
+            () = out.closed() => return false,
+            applied = follower.next() => applied,
+        };
+        let applied = match applied {
+            Ok(applied) => applied,
+            Err(Lagged::Behind { .. }) => return true,
+            Err(Lagged::Stopped { why }) => {
+                let _ = out.send(Err(refusal::unavailable(why))).await;
+                return false;
+            }
+        };
+        let mut changes: Vec<_> = applied.changes.iter().filter_map(change_to_wire).collect();
+        loop {
+            let rest = if changes.len() > CHANGES_MAX { changes.split_off(CHANGES_MAX) } else { Vec::new() };
+            let more = !rest.is_empty();
+            let (revision, now_ms) = (applied.revision.0, applied.now_ms);
+            let event = v1::WatchEvent { revision, snapshot: false, more, changes, now_ms };
+            if out.send(Ok(event)).await.is_err() {
+                return false;
+            }
+            if !more {
+                break;
+            }
+            changes = rest;
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! `muster.v1.Tenants`: the quota tree.
+
+use super::jobs::below;
+use super::{App, refusal};
+use muster_control_core::Command;
+use muster_model::tenant::TenantSpec;
+use muster_model::{FieldError, Tenant};
+use muster_proto::v1;
+use tonic::{Request, Response, Status};
+
+/// Tenants of one call: a whole organisation's teams and projects; users come in further calls.
+const TENANTS_PER_APPLY_MAX: usize = 10_000;
+
+/// The service.
+pub(crate) struct TenantsService(pub(crate) App);
+
+#[tonic::async_trait]
+impl v1::tenants_server::Tenants for TenantsService {
+    async fn apply(
+        &self,
+        request: Request<v1::ApplyTenantsRequest>,
+    ) -> Result<Response<v1::ApplyTenantsReply>, Status> {
+        let tenants = check(request.into_inner().tenants).map_err(|faults| refusal::fields(&faults))?;
+        let count = tenants.len();
+        let (_, revision) = self.0.decide(Command::ApplyTenants { tenants }).await?;
+        tracing::info!(count, %revision, "tenants applied");
+        Ok(Response::new(v1::ApplyTenantsReply { revision: revision.0 }))
+    }
+
+    async fn list(&self, request: Request<v1::ListTenantsRequest>) -> Result<Response<v1::ListTenantsReply>, Status> {
+        let v1::ListTenantsRequest { under, consistency } = request.into_inner();
+        let app = &self.0;
+        let (mut found, revision) = app
+            .look(consistency, |state, revision| {
+                let books = state.capacity().tenants();
+                let found: Vec<_> = state
+                    .tenants
+                    .values()
+                    .filter(|tenant| below(&under, &tenant.path))
+                    .map(|tenant| (tenant.clone(), books.get(&tenant.id).map(|at| at.used).unwrap_or_default()))
+                    .collect();
+                (found, revision)
+            })
+            .await?;
+        if found.is_empty() && !under.is_empty() {
+            return Err(refusal::not_found("tenant", under));
+        }
+        // Parents before their children, children by name: the order of a tree that is read from top to bottom.
+        found.sort_by(|(a, _), (b, _)| a.path.split('/').cmp(b.path.split('/')));
+        let tenants = found.iter().map(|(tenant, used)| shown(tenant, used)).collect();
+        Ok(Response::new(v1::ListTenantsReply { tenants, revision: revision.0 }))
+    }
+
+    async fn delete(
+        &self,
+        request: Request<v1::DeleteTenantRequest>,
+    ) -> Result<Response<v1::DeleteTenantReply>, Status> {
+        let path = request.into_inner().path;
+        if path.is_empty() {
+            return Err(refusal::field("path", "is empty", "name the tenant, such as research/nlp"));
+        }
+        let (_, revision) = self.0.decide(Command::DeleteTenant { path: path.clone() }).await?;
+        tracing::info!(tenant = path, %revision, "tenant deleted");
+        Ok(Response::new(v1::DeleteTenantReply { revision: revision.0 }))
+    }
+}
+
+fn shown(tenant: &Tenant, used: &muster_model::ResourceVec) -> v1::Tenant {
+    v1::Tenant { used: Some(used.into()), ..v1::Tenant::from(tenant) }
+}
+
+fn check(wire: Vec<v1::TenantSpec>) -> Result<Vec<TenantSpec>, Vec<FieldError>> {
+    if wire.is_empty() || wire.len() > TENANTS_PER_APPLY_MAX {
+        let problem = format!("has {} tenants", wire.len());
+        return Err(vec![FieldError::new("tenants", problem, "apply 1 to 10,000 tenants at a time")]);
+    }
+    let (mut specs, mut faults) = (Vec::with_capacity(wire.len()), Vec::new());
+    for (index, tenant) in wire.into_iter().enumerate() {
+        let prefix = format!("tenants[{index}]");
+        let checked = TenantSpec::try_from(tenant)
+            .map_err(|error| vec![error])
+            .and_then(|spec| spec.validate().map(|()| spec));
+        match checked {
+            Ok(spec) => specs.push(spec),
+            Err(errors) => faults.extend(errors.into_iter().map(|error| error.under(&prefix))),
+        }
+    }
+    if faults.is_empty() { Ok(specs) } else { Err(faults) }
+}

@@ -1,0 +1,34 @@
+//! What agents are sent, in the words of the wire. Only what the shared conversions do not cover.
+
+use muster_control_core::DesiredTask;
+use muster_proto::v1;
+
+/// One task of a node's desired state.
+pub(crate) fn desired_task(task: DesiredTask) -> v1::DesiredTask {
+    v1::DesiredTask {
+        allocation: task.allocation.0,
+        rank: task.rank.0,
+        job: task.job.0,
+        attempt: task.attempt.0,
+        stop: task.stop,
+        devices: task.devices.iter().map(Into::into).collect(),
+        command: task.command,
+        env: task.env,
+        workdir: task.workdir.unwrap_or_default(),
+        world_size: task.world_size,
+        local_rank: task.local_rank,
+        local_world_size: task.local_world_size,
+        master_addr: task.master_addr,
+        master_port: u32::from(task.master_port),
+        restart_count: task.restart_count,
+        cpu_milli: task.cpu_milli,
+        memory_mib: task.memory_mib,
+        time_limit_s: task.time_limit_s,
+        grace_s: task.grace_s,
+        disconnect_grace_s: task.disconnect_grace_s,
+        tenant: task.tenant,
+        gpu_units: task.gpu_units.0,
+        job_name: task.job_name,
+        node_rank: task.node_rank,
+    }
+}

@@ -1,0 +1,104 @@
+//! Tells sessions that what their node is to run has changed.
+//!
+//! One task follows the applied changes. What must stay true: the work for a change is proportional to the change, whatever the number of
+//! nodes and sessions; a node is touched when a task of it appears, ends, or is to stop, and when the node itself changes, and not
+//! when other nodes of its gangs report something.
+
+use super::Hub;
+use crate::consensus::Lagged;
+use muster_control_core::State;
+use muster_model::{Allocation, AllocationId, AllocationState, Change, Key, NodeId, Object, Revision};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What of an allocation decides what its nodes are to run.
+#[derive(Debug, PartialEq, Eq)]
+struct Held {
+    stopping: bool,
+    /// Tasks that are not over, by node. A task that is over stays so, hence the count says it all.
+    live: BTreeMap<NodeId, u32>,
+}
+
+impl Held {
+    fn of(allocation: &Allocation) -> Self {
+        let mut live: BTreeMap<NodeId, u32> = BTreeMap::new();
+        for (task, state) in allocation.tasks.iter().zip(&allocation.task_states) {
+            *live.entry(task.node).or_default() += u32::from(!state.is_over());
+        }
+        Held { stopping: matches!(allocation.state, AllocationState::Stopping(_)), live }
+    }
+}
+
+/// The allocations as last seen.
+#[derive(Debug, Default)]
+pub(super) struct Index(BTreeMap<AllocationId, Held>);
+
+impl Index {
+    pub(super) fn of(state: &State) -> Self {
+        Index(state.allocations.values().map(|allocation| (allocation.id, Held::of(allocation))).collect())
+    }
+
+    /// Takes a change over and collects the nodes it touches.
+    pub(super) fn take(&mut self, change: &Change, touched: &mut BTreeSet<NodeId>) {
+        match change {
+            Change::Put(object) => match &**object {
+                Object::Node(node) => {
+                    touched.insert(node.id);
+                }
+                Object::Allocation(allocation) => self.put(allocation, touched),
+                _ => {}
+            },
+            Change::Delete(Key::Node(node)) => {
+                touched.insert(*node);
+            }
+            Change::Delete(Key::Allocation(id)) => {
+                if let Some(held) = self.0.remove(id) {
+                    touched.extend(held.live.into_keys());
+                }
+            }
+            Change::Delete(_) | Change::Retire(_) => {}
+        }
+    }
+
+    fn put(&mut self, allocation: &Allocation, touched: &mut BTreeSet<NodeId>) {
+        let new = Held::of(allocation);
+        match self.0.get(&allocation.id) {
+            Some(old) if old.stopping == new.stopping => {
+                let changed = new.live.iter().filter(|(node, live)| old.live.get(node) != Some(live));
+                touched.extend(changed.map(|(node, _)| *node));
+            }
+            _ => touched.extend(new.live.keys()),
+        }
+        self.0.insert(allocation.id, new);
+    }
+}
+
+/// Follows the changes until this node stops.
+pub(crate) async fn run(hub: Arc<Hub>) {
+    loop {
+        let (mut index, revision): (Index, Revision) =
+            hub.consensus.read(|state, revision| (Index::of(state), revision));
+        let Ok(mut follower) = hub.consensus.follow(revision) else {
+            tokio::task::yield_now().await;
+            continue;
+        };
+        // Whatever was missed before `revision` is seen by whoever looks now.
+        hub.touch_all();
+        loop {
+            match follower.next().await {
+                Ok(applied) => {
+                    let mut touched = BTreeSet::new();
+                    for change in applied.changes.iter() {
+                        index.take(change, &mut touched);
+                    }
+                    hub.touch(touched);
+                }
+                Err(Lagged::Behind { after }) => {
+                    tracing::info!(revision = %after, "changes were missed: every session looks again");
+                    break;
+                }
+                Err(Lagged::Stopped { .. }) => return,
+            }
+        }
+    }
+}

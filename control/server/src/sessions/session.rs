@@ -1,0 +1,336 @@
+//! One session, from Hello to its end.
+//!
+//! What must stay true: nothing here waits for the agent to read or for the log to answer. What is sent is tried, and a full queue ends
+//! the session; what is proposed runs beside, bounded, and while too much of it is unanswered nothing more is read.
+
+use super::logs::{OpenTap, Taps};
+use super::welcome::{Joined, NotJoined, admit};
+use super::{Hub, Seat, TAPS_WAITING_MAX};
+use crate::consensus::ProposeError;
+use crate::leases::renewals::{Renewal, Verdict};
+use crate::services::{refusal, wire};
+use futures::future::{BoxFuture, FutureExt};
+use futures::stream::{FuturesUnordered, StreamExt};
+use muster_control_core::{Command, Done, Reject, TaskReport};
+use muster_model::usage::UsageInterval;
+use muster_model::NodeHealth;
+use muster_proto::convert::report_from_wire;
+use muster_proto::v1;
+use prost::Message as _;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use v1::agent_message::Message as FromAgent;
+use v1::control_message::Message as ToAgent;
+
+/// What an agent sends.
+pub(super) type Inbound = tonic::Streaming<v1::AgentMessage>;
+/// What it is sent.
+pub(super) type Out = mpsc::Sender<Result<v1::ControlMessage, Status>>;
+
+/// Reports and usage of one session that wait for their commit.
+const IN_FLIGHT_MAX: usize = 32;
+/// Heartbeats of one session that wait for their confirmation; later ones say the same.
+const BEATS_MAX: usize = 4;
+/// Task reports, or usage intervals, of one message: as many as one command takes.
+const ITEMS_MAX: usize = 4_096;
+
+/// Why a session ends.
+#[derive(Debug)]
+pub(super) enum Over {
+    /// The agent has closed the stream, or it broke.
+    Gone,
+    /// It does not read what it is sent.
+    Slow,
+    /// Nothing was heard of it for too long.
+    Idle,
+    /// Another session of the same node has begun.
+    Replaced,
+    /// It is told why, and joins again.
+    Refused(String),
+    /// It sent what no agent sends.
+    Bad(Status),
+}
+
+/// What came of something that ran beside.
+enum Finished {
+    Beat { seq: u64, verdict: Verdict },
+    Reports { seq: u64, result: Result<(), Over> },
+    Usage { incarnation: u64, result: Result<u64, Over> },
+}
+
+/// Sends if there is room.
+pub(super) fn send(out: &Out, message: ToAgent) -> Result<(), Over> {
+    let message = v1::ControlMessage { message: Some(message) };
+    out.try_send(Ok(message)).map_err(|error| match error {
+        mpsc::error::TrySendError::Full(_) => Over::Slow,
+        mpsc::error::TrySendError::Closed(_) => Over::Gone,
+    })
+}
+
+/// Serves a session until its end.
+pub(super) async fn serve(hub: Arc<Hub>, id: u64, mut inbound: Inbound, out: Out) {
+    let joined = match admit(&hub, &mut inbound, &out).await {
+        Ok(joined) => joined,
+        Err(NotJoined::Gone) => return,
+        Err(NotJoined::Bad(status)) => {
+            tracing::warn!(session = id, %status, "an agent was turned away");
+            let _ = out.try_send(Err(status));
+            return;
+        }
+        Err(NotJoined::Refused(reason)) => {
+            refuse(&hub, &out, reason);
+            return;
+        }
+    };
+    let (dirty, replaced) = (Arc::new(Notify::new()), CancellationToken::new());
+    let (taps, taps_opened) = mpsc::channel(TAPS_WAITING_MAX);
+    hub.sit(joined.node, Seat { session: id, dirty: Arc::clone(&dirty), taps, replaced: replaced.clone() });
+    tracing::info!(session = id, node = %joined.node, name = joined.name, epoch = %joined.epoch, "an agent has joined");
+    let mut session = Session {
+        hub: Arc::clone(&hub),
+        joined,
+        out,
+        sent: None,
+        taps: Taps::default(),
+        running: FuturesUnordered::new(),
+        beats: 0,
+    };
+    let over = session.attend(inbound, &dirty, &replaced, taps_opened).await;
+    hub.leave(session.joined.node, id);
+    tracing::info!(session = id, node = %session.joined.node, ?over, "a session has ended");
+    match over {
+        Over::Refused(reason) => refuse(&hub, &session.out, reason),
+        Over::Replaced => refuse(&hub, &session.out, "another session of this node has begun".to_owned()),
+        Over::Bad(status) => {
+            let _ = session.out.try_send(Err(status));
+        }
+        Over::Gone | Over::Slow | Over::Idle => {}
+    }
+}
+
+fn refuse(hub: &Hub, out: &Out, reason: String) {
+    metrics::counter!("muster_agent_refusals_total").increment(1);
+    let _ = send(out, ToAgent::Refused(v1::Refused { reason, retry_ms: hub.config.retry_ms }));
+}
+
+struct Session {
+    hub: Arc<Hub>,
+    joined: Joined,
+    out: Out,
+    /// Fingerprint of the tasks that were sent last.
+    sent: Option<u64>,
+    taps: Taps,
+    running: FuturesUnordered<BoxFuture<'static, Finished>>,
+    beats: usize,
+}
+
+impl Session {
+    async fn attend(
+        &mut self,
+        mut inbound: Inbound,
+        dirty: &Notify,
+        replaced: &CancellationToken,
+        mut taps_opened: mpsc::Receiver<OpenTap>,
+    ) -> Over {
+        let idle = Duration::from_millis(self.hub.config.idle_ms);
+        let mut ticks = tokio::time::interval((idle / 4).max(Duration::from_millis(10)));
+        let mut heard = Instant::now();
+        if let Err(over) = self.refresh() {
+            return over;
+        }
+        loop {
+            let step = tokio::select! {
+                biased;
+                () = replaced.cancelled() => Err(Over::Replaced),
+                () = self.out.closed() => Err(Over::Gone),
+                () = dirty.notified() => self.refresh(),
+                Some(finished) = self.running.next(), if !self.running.is_empty() => self.finish(finished),
+                Some(tap) = taps_opened.recv() => self.open_tap(tap),
+                message = inbound.message(), if self.running.len() < IN_FLIGHT_MAX => {
+                    heard = Instant::now();
+                    match message {
+                        Ok(Some(v1::AgentMessage { message: Some(message) })) => self.take(message),
+                        Ok(Some(_)) => Ok(()),
+                        Ok(None) | Err(_) => Err(Over::Gone),
+                    }
+                }
+                _ = ticks.tick() => self.tick(heard, idle),
+            };
+            if let Err(over) = step {
+                return over;
+            }
+        }
+    }
+
+    /// Sends the whole desired state, if it is another than the agent has.
+    fn refresh(&mut self) -> Result<(), Over> {
+        let (node, epoch) = (self.joined.node, self.joined.epoch);
+        let (stamp, tasks) = self
+            .hub
+            .consensus
+            .read(|state, revision| {
+                let there = state.nodes.get(&node).ok_or("the node was removed from the fleet")?;
+                if there.epoch != epoch || there.health == NodeHealth::Down {
+                    return Err("the node was fenced, or has joined anew elsewhere");
+                }
+                let (incarnation, revision, node_epoch) = (state.meta.incarnation, revision.0, epoch.0);
+                Ok((v1::Stamp { incarnation, revision, node_epoch }, state.desired_for(node)))
+            })
+            .map_err(|why| Over::Refused(why.to_owned()))?;
+        let tasks: Vec<v1::DesiredTask> = tasks.into_iter().map(wire::desired_task).collect();
+        let fingerprint = fingerprint(&tasks);
+        if self.sent == Some(fingerprint) {
+            return Ok(());
+        }
+        tracing::debug!(%node, revision = stamp.revision, tasks = tasks.len(), "desired state sent");
+        send(&self.out, ToAgent::Desired(v1::Desired { stamp: Some(stamp), tasks }))?;
+        self.sent = Some(fingerprint);
+        Ok(())
+    }
+
+    fn take(&mut self, message: FromAgent) -> Result<(), Over> {
+        match message {
+            FromAgent::Heartbeat(beat) => self.beat(beat.seq),
+            FromAgent::Reports(reports) => self.report(reports)?,
+            FromAgent::Usage(usage) => self.usage(usage)?,
+            FromAgent::Log(data) => {
+                if let Some(request) = self.taps.data(data) {
+                    send(&self.out, ToAgent::Log(request))?;
+                }
+            }
+            FromAgent::Hello(_) => {
+                return Err(Over::Bad(refusal::field("hello", "came a second time", "begin a new session to join again")));
+            }
+        }
+        Ok(())
+    }
+
+    fn beat(&mut self, seq: u64) {
+        if self.beats >= BEATS_MAX {
+            return;
+        }
+        self.beats += 1;
+        let renewals = self.hub.renewals.clone();
+        let renewal = Renewal::Node(self.joined.node, self.joined.epoch);
+        self.running.push(async move { Finished::Beat { seq, verdict: renewals.renew(renewal).await } }.boxed());
+    }
+
+    fn report(&mut self, message: v1::TaskReports) -> Result<(), Over> {
+        check_count("reports", message.reports.len())?;
+        let mut reports = Vec::with_capacity(message.reports.len());
+        for (index, report) in message.reports.into_iter().enumerate() {
+            let (allocation, rank, state) = report_from_wire(report)
+                .map_err(|error| Over::Bad(refusal::fields(&[error.under(&format!("reports[{index}]"))])))?;
+            reports.push(TaskReport { allocation, rank, state });
+        }
+        let command = Command::ReportTasks { node: self.joined.node, epoch: self.joined.epoch, reports };
+        let (hub, seq) = (Arc::clone(&self.hub), message.seq);
+        let decide = async move {
+            let result = match decide(&hub, command).await {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(reject)) => Err(Over::Refused(format!("task reports: {reject}"))),
+                Err(over) => Err(over),
+            };
+            Finished::Reports { seq, result }
+        };
+        self.running.push(decide.boxed());
+        Ok(())
+    }
+
+    fn usage(&mut self, message: v1::UsageReport) -> Result<(), Over> {
+        check_count("intervals", message.intervals.len())?;
+        let incarnation = message.incarnation;
+        let intervals: Vec<UsageInterval> = message.intervals.into_iter().map(Into::into).collect();
+        let command = Command::RecordUsage { node: self.joined.node, incarnation, intervals };
+        let hub = Arc::clone(&self.hub);
+        let decide = async move {
+            let result = match decide(&hub, command).await {
+                Ok(Ok(Done::Counted { mark })) => Ok(mark),
+                // The agent goes on after the mark.
+                Ok(Err(Reject::UsageGap { incarnation: counted, mark, .. })) if counted == incarnation => Ok(mark),
+                Ok(Ok(other)) => Err(Over::Refused(format!("usage was answered {other:?}"))),
+                Ok(Err(reject)) => Err(Over::Refused(format!("usage: {reject}"))),
+                Err(over) => Err(over),
+            };
+            Finished::Usage { incarnation, result }
+        };
+        self.running.push(decide.boxed());
+        Ok(())
+    }
+
+    fn finish(&mut self, finished: Finished) -> Result<(), Over> {
+        match finished {
+            Finished::Beat { seq, verdict } => {
+                self.beats -= 1;
+                match verdict {
+                    Verdict::Renewed => send(&self.out, ToAgent::Lease(v1::LeaseAck { seq })),
+                    Verdict::Lost => Err(Over::Refused("the node's epoch is not the newest".to_owned())),
+                    Verdict::Unknown => Ok(()),
+                }
+            }
+            Finished::Reports { seq, result } => {
+                result?;
+                send(&self.out, ToAgent::Reports(v1::ReportsAck { seq }))
+            }
+            Finished::Usage { incarnation, result } => {
+                let mark = result?;
+                send(&self.out, ToAgent::Usage(v1::UsageAck { incarnation, mark }))
+            }
+        }
+    }
+
+    fn open_tap(&mut self, tap: OpenTap) -> Result<(), Over> {
+        match self.taps.open(tap) {
+            Some(request) => send(&self.out, ToAgent::Log(request)),
+            None => Ok(()),
+        }
+    }
+
+    fn tick(&mut self, heard: Instant, idle: Duration) -> Result<(), Over> {
+        for request in self.taps.prune() {
+            send(&self.out, ToAgent::Log(request))?;
+        }
+        // While nothing is read because the log does not answer, the agent is not to blame.
+        if heard.elapsed() > idle && self.running.len() < IN_FLIGHT_MAX { Err(Over::Idle) } else { Ok(()) }
+    }
+}
+
+fn check_count(field: &str, count: usize) -> Result<(), Over> {
+    if count <= ITEMS_MAX {
+        return Ok(());
+    }
+    Err(Over::Bad(refusal::field(field, format!("has {count}"), "send at most 4,096 in a message")))
+}
+
+/// Has a command decided, trying again while there is no answer: reports and usage may be decided twice and count once.
+async fn decide(hub: &Hub, command: Command) -> Result<Result<Done, Reject>, Over> {
+    loop {
+        match hub.funnel.decide(command.clone()).await {
+            Ok(decided) => return Ok(decided),
+            Err(ProposeError::Stopped { .. }) => return Err(Over::Gone),
+            Err(error @ ProposeError::TooLarge { .. }) => return Err(Over::Bad(refusal::propose(&error))),
+            Err(error) => {
+                tracing::debug!(%error, "a report waits for a leader");
+                tokio::time::sleep(Duration::from_millis(hub.config.retry_ms)).await;
+            }
+        }
+    }
+}
+
+/// FNV-1a of the encoded tasks: two lists that differ have different ones, but for one chance in 2^64.
+fn fingerprint(tasks: &[v1::DesiredTask]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut bytes = Vec::new();
+    for task in tasks {
+        bytes.clear();
+        task.encode_length_delimited(&mut bytes).expect("a vector grows");
+        for byte in &bytes {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+    hash
+}

@@ -1,0 +1,104 @@
+//! Lets an agent in: its Hello becomes a `JoinNode`, which is tried again while there is no leader.
+
+use super::Hub;
+use super::session::{Inbound, Out, send};
+use crate::consensus::ProposeError;
+use crate::services::refusal;
+use muster_control_core::{Command, Done, Reject};
+use muster_model::node::NodeSpec;
+use muster_model::{Epoch, NodeId};
+use muster_proto::v1;
+use std::time::Duration;
+use tonic::Status;
+use v1::control_message::Message;
+
+/// Who has come in.
+pub(super) struct Joined {
+    pub(super) node: NodeId,
+    pub(super) name: String,
+    pub(super) epoch: Epoch,
+}
+
+/// Why nobody has.
+pub(super) enum NotJoined {
+    /// It has gone, or this node stops.
+    Gone,
+    /// It is told what is wrong with its Hello.
+    Bad(Status),
+    /// It is told to try again.
+    Refused(String),
+}
+
+/// Waits for the Hello, joins the node and welcomes the agent.
+pub(super) async fn admit(hub: &Hub, inbound: &mut Inbound, out: &Out) -> Result<Joined, NotJoined> {
+    let (spec, usage_incarnation) = hello(hub, inbound).await?;
+    let name = spec.name.clone();
+    let command = Command::JoinNode { spec, usage_incarnation };
+    let (done, revision) = loop {
+        let proposed = tokio::select! {
+            biased;
+            () = out.closed() => return Err(NotJoined::Gone),
+            proposed = hub.consensus.propose(vec![command.clone()]) => proposed,
+        };
+        match proposed {
+            Ok(proposed) => match proposed.decided.into_iter().next() {
+                Some(Ok(done)) => break (done, proposed.revision),
+                Some(Err(reject)) => return Err(refused(&name, &reject)),
+                None => return Err(NotJoined::Refused("the log gave no answer".to_owned())),
+            },
+            Err(ProposeError::Stopped { .. }) => return Err(NotJoined::Gone),
+            Err(error @ ProposeError::TooLarge { .. }) => return Err(NotJoined::Bad(refusal::propose(&error))),
+            // Joining twice is joining once, so an unknown outcome is tried again as well.
+            Err(error) => {
+                tracing::debug!(node = name, %error, "joining waits for a leader");
+                tokio::time::sleep(Duration::from_millis(hub.config.retry_ms)).await;
+            }
+        }
+    };
+    let Done::Joined { node, epoch, usage_incarnation, usage_mark } = done else {
+        return Err(NotJoined::Refused(format!("joining was answered {done:?}")));
+    };
+    hub.consensus.wait_applied(revision).await.map_err(|_| NotJoined::Gone)?;
+    let welcome = v1::Welcome {
+        node: node.0,
+        node_epoch: epoch.0,
+        cluster_incarnation: hub.consensus.read(|state, _| state.meta.incarnation),
+        usage_incarnation,
+        usage_mark,
+        heartbeat_ms: hub.heartbeat_ms,
+    };
+    send(out, Message::Welcome(welcome)).map_err(|_| NotJoined::Gone)?;
+    Ok(Joined { node, name, epoch })
+}
+
+fn refused(name: &str, reject: &Reject) -> NotJoined {
+    tracing::warn!(node = name, %reject, "a node was refused");
+    match reject {
+        Reject::Invalid(errors) => {
+            NotJoined::Bad(refusal::fields(&errors.iter().cloned().map(|error| error.under("spec")).collect::<Vec<_>>()))
+        }
+        Reject::Full { .. } => NotJoined::Refused(reject.to_string()),
+        other => NotJoined::Bad(refusal::reject(other)),
+    }
+}
+
+async fn hello(hub: &Hub, inbound: &mut Inbound) -> Result<(NodeSpec, Option<u64>), NotJoined> {
+    let first = tokio::time::timeout(Duration::from_millis(hub.config.hello_ms), inbound.message()).await;
+    let message = match first {
+        Ok(Ok(Some(first))) => first.message,
+        Ok(Ok(None) | Err(_)) => return Err(NotJoined::Gone),
+        Err(_) => return Err(NotJoined::Bad(Status::deadline_exceeded("no Hello came"))),
+    };
+    let Some(v1::agent_message::Message::Hello(hello)) = message else {
+        let fault = refusal::field("hello", "is not the first message", "introduce the node first");
+        return Err(NotJoined::Bad(fault));
+    };
+    let absent = || NotJoined::Bad(refusal::field("spec", "is absent", "say what the node has"));
+    let wire = hello.spec.ok_or_else(absent)?;
+    let spec = NodeSpec::try_from(wire).map_err(|error| vec![error]);
+    let spec = spec.and_then(|spec| spec.validate().map(|()| spec)).map_err(|errors| {
+        let errors: Vec<_> = errors.into_iter().map(|error| error.under("spec")).collect();
+        NotJoined::Bad(refusal::fields(&errors))
+    })?;
+    Ok((spec, hello.usage_incarnation))
+}
