@@ -1,1 +1,7 @@
-//! Tests of the scheduler's core.
+//! Tests of the scheduler's core: the laws it can break over random histories, and placement by example.
+
+mod examples;
+mod fleet;
+mod laws;
+mod queueing;
+mod reasons;

@@ -1,0 +1,382 @@
+//! A small fleet with a stand-in for the control plane: it proves each proposal against its own books, and sends its changes to
+//! the view as late as a test wants. Laws are checked on what it committed, without the arithmetic under test.
+
+use crate::{Binding, Bounds, Proposal, View, plan};
+use muster_model::capacity::Capacity;
+use muster_model::mig::MigPlacement;
+use muster_model::node::NodeSpec;
+use muster_model::request::TaskRequest;
+use muster_model::*;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+pub(super) const CELL: CellId = CellId(1);
+
+/// A card as a test describes it: model and island.
+pub(super) struct Host {
+    pub(super) name: &'static str,
+    pub(super) leaf: &'static str,
+    pub(super) block: &'static str,
+    pub(super) model: GpuModel,
+    pub(super) gpus: u16,
+    pub(super) per_island: u16,
+}
+
+impl Host {
+    pub(super) fn new(name: &'static str, model: GpuModel, gpus: u16) -> Self {
+        Host { name, leaf: "l1", block: "b1", model, gpus, per_island: 8 }
+    }
+
+    pub(super) fn at(self, block: &'static str, leaf: &'static str) -> Self {
+        Host { leaf, block, ..self }
+    }
+}
+
+/// A job that asks for `tasks` times `gpus` whole H100.
+pub(super) fn gang(tasks: u32, gpus: u32) -> JobSpec {
+    job(tasks, DeviceRequest::Whole { count: gpus, models: vec![GpuModel::H100] })
+}
+
+pub(super) fn mig(profile: &str) -> JobSpec {
+    job(1, DeviceRequest::Mig { profile: profile.into(), models: vec![GpuModel::H100] })
+}
+
+pub(super) fn mps(percent: u8, memory_mib: u64) -> JobSpec {
+    job(1, DeviceRequest::Mps { percent, memory_mib, models: vec![GpuModel::H100] })
+}
+
+pub(super) fn slice(memory_mib: u64) -> JobSpec {
+    job(1, DeviceRequest::TimeSlice { memory_mib, models: vec![GpuModel::H100] })
+}
+
+pub(super) fn job(tasks: u32, devices: DeviceRequest) -> JobSpec {
+    JobSpec {
+        tenant: "org".into(),
+        name: "j".into(),
+        tasks,
+        request: TaskRequest { devices, cpu_milli: 100, memory_mib: 10 },
+        topology: Topology::default(),
+        class: WorkloadClass::Batch,
+        pool: None,
+        priority: 0,
+        command: vec!["true".into()],
+        env: BTreeMap::new(),
+        workdir: None,
+        time_limit_s: None,
+        grace_s: 1,
+        disconnect_grace_s: 1,
+        max_retries: 0,
+    }
+}
+
+/// The fleet, what its control plane committed, and the shard's view of it.
+#[derive(Default)]
+pub(super) struct Fleet {
+    pub(super) view: View,
+    pub(super) books: Capacity,
+    pub(super) jobs: BTreeMap<JobId, Job>,
+    pub(super) allocations: BTreeMap<AllocationId, Allocation>,
+    pub(super) nodes: BTreeMap<NodeId, Node>,
+    tenants: BTreeMap<String, Tenant>,
+    cells: BTreeMap<CellId, Cell>,
+    /// Committed, not yet seen by the view.
+    on_the_way: VecDeque<Change>,
+    pub(super) refused: u32,
+    last_id: u64,
+    pub(super) now_ms: u64,
+}
+
+impl Fleet {
+    pub(super) fn new(hosts: impl IntoIterator<Item = Host>) -> Self {
+        let mut fleet = Fleet::default();
+        fleet.cell(CELL, Some("s1"));
+        fleet.tenant("org", |_| {});
+        for host in hosts {
+            fleet.host(&host);
+        }
+        fleet
+    }
+
+    pub(super) fn cell(&mut self, id: CellId, holder: Option<&str>) {
+        let cell = Cell { id, name: format!("cell-{id}"), epoch: Epoch(1), holder: holder.map(str::to_owned) };
+        self.cells.insert(id, cell.clone());
+        self.commit(Change::put(Object::Cell(cell)));
+        self.deliver(usize::MAX);
+    }
+
+    pub(super) fn tenant(&mut self, path: &str, change: impl Fn(&mut Tenant)) -> TenantId {
+        let parent = Tenant::parent_path(path).map(|parent| self.tenants[parent].id);
+        let id = self.tenants.get(path).map_or(TenantId(self.tenants.len() as u32 + 1), |tenant| tenant.id);
+        let mut tenant = Tenant {
+            id,
+            path: path.into(),
+            parent,
+            guarantee: ResourceVec::default(),
+            max: Limits::default(),
+            weight: 1,
+            trust: Trust::Trusted,
+        };
+        change(&mut tenant);
+        self.tenants.insert(path.into(), tenant.clone());
+        self.books.put_tenant(&tenant);
+        self.commit(Change::put(Object::Tenant(tenant)));
+        self.deliver(usize::MAX);
+        id
+    }
+
+    pub(super) fn host(&mut self, host: &Host) -> NodeId {
+        let id = NodeId(self.nodes.len() as u32 + 1);
+        let gpu = |index: u16| Gpu {
+            uuid: format!("{}-{index}", host.name),
+            model: host.model,
+            memory_mib: host.model.memory_mib(),
+            numa: 0,
+            island: (index / host.per_island) as u8,
+            withheld: None,
+        };
+        let place = Place { region: "r".into(), zone: "z".into(), block: host.block.into(), leaf: host.leaf.into() };
+        let spec = NodeSpec {
+            name: host.name.into(),
+            address: "a".into(),
+            place,
+            cell: "cell-1".into(),
+            pool: "default".into(),
+            gpus: (0..host.gpus).map(gpu).collect(),
+            cpu_milli: 64_000,
+            memory_mib: 512_000,
+            driver: "550".into(),
+            labels: BTreeMap::new(),
+            boot_id: "b".into(),
+        };
+        let node = Node { id, spec, cell: CELL, epoch: Epoch(1), health: NodeHealth::Ready, drained: false };
+        self.put_node(node);
+        self.deliver(usize::MAX);
+        id
+    }
+
+    pub(super) fn put_node(&mut self, node: Node) {
+        self.nodes.insert(node.id, node.clone());
+        self.books.put_node(Arc::new(node.clone()));
+        self.commit(Change::put(Object::Node(node)));
+    }
+
+    pub(super) fn submit(&mut self, spec: JobSpec) -> JobId {
+        self.last_id += 1;
+        let id = JobId(self.last_id);
+        let job = Job {
+            id,
+            tenant: self.tenants[&spec.tenant].id,
+            spec: spec.validate().expect("test jobs are valid"),
+            phase: JobPhase::Queued,
+            attempt: Attempt(0),
+            failures: 0,
+            cancelled: false,
+            cell: Some(CELL),
+            visited: Default::default(),
+            routed_ms: self.now_ms,
+            submitted_ms: self.now_ms,
+            bound_ms: None,
+            started_ms: None,
+            finished_ms: None,
+            nodes: Vec::new(),
+            last_allocation: None,
+            requeue_reason: None,
+        };
+        self.jobs.insert(id, job.clone());
+        self.commit(Change::put(Object::Job(job)));
+        id
+    }
+
+    fn commit(&mut self, change: Change) {
+        self.on_the_way.push_back(change);
+    }
+
+    /// Lets the view see the next `count` changes.
+    pub(super) fn deliver(&mut self, count: usize) {
+        for change in self.on_the_way.drain(..count.min(self.on_the_way.len())) {
+            self.view.apply(&change);
+        }
+    }
+
+    /// Plans until nothing more is found, deciding every proposal at once; answers the jobs that were bound.
+    pub(super) fn settle(&mut self) -> Vec<JobId> {
+        let mut bound = Vec::new();
+        loop {
+            self.deliver(usize::MAX);
+            let proposals = self.pass();
+            if proposals.is_empty() {
+                return bound;
+            }
+            for proposal in proposals {
+                bound.extend(self.decide(proposal));
+            }
+        }
+    }
+
+    pub(super) fn pass(&mut self) -> Vec<Proposal> {
+        plan(&mut self.view, CELL, &Bounds::default(), self.now_ms).proposals
+    }
+
+    /// The control plane's part: proves and commits, or refuses.
+    pub(super) fn decide(&mut self, proposal: Proposal) -> Option<JobId> {
+        let Proposal::Bind(binding) = proposal else { return None };
+        match self.prove(&binding) {
+            Some(allocation) => {
+                let job = self.jobs.get_mut(&binding.job).expect("proved");
+                job.phase = JobPhase::Starting(allocation.id);
+                job.attempt = binding.attempt;
+                let job = job.clone();
+                self.books.charge(&allocation);
+                self.allocations.insert(allocation.id, allocation.clone());
+                self.commit(Change::put(Object::Allocation(allocation)));
+                self.commit(Change::put(Object::Job(job)));
+                Some(binding.job)
+            }
+            None => {
+                self.refused += 1;
+                self.view.refused(binding.job, self.now_ms);
+                None
+            }
+        }
+    }
+
+    fn prove(&mut self, binding: &Binding) -> Option<Allocation> {
+        let job = self.jobs.get(&binding.job)?;
+        if job.phase != JobPhase::Queued || job.attempt.next() != binding.attempt {
+            return None;
+        }
+        let spec = &job.spec;
+        let charge = match binding.model {
+            Some(model) => spec.charge_on(model),
+            None => ResourceVec::of_host(spec.request.cpu_milli, spec.request.memory_mib).times(u64::from(spec.tasks)),
+        };
+        let (cpu, memory) = (spec.request.cpu_milli, spec.request.memory_mib);
+        self.books.prove(job.tenant, &binding.tasks, cpu, memory, &charge).ok()?;
+        self.last_id += 1;
+        Some(Allocation {
+            id: AllocationId(self.last_id),
+            job: job.id,
+            attempt: binding.attempt,
+            tenant: job.tenant,
+            cell: CELL,
+            cell_epoch: Epoch(1),
+            model: binding.model,
+            cpu_milli: cpu,
+            memory_mib: memory,
+            charge,
+            tasks: binding.tasks.clone(),
+            task_states: vec![TaskState::Pending; binding.tasks.len()],
+            node_epochs: BTreeMap::new(),
+            state: AllocationState::Active,
+            bound_ms: 0,
+        })
+    }
+
+    pub(super) fn allocation_of(&self, job: JobId) -> Option<&Allocation> {
+        self.allocations.values().find(|allocation| allocation.job == job)
+    }
+
+    pub(super) fn runs(&self, job: JobId) -> bool {
+        self.allocation_of(job).is_some()
+    }
+
+    /// Ends a running job, or sends it back to the queue.
+    pub(super) fn end(&mut self, job: JobId, requeue: bool) {
+        let Some(id) = self.allocation_of(job).map(|allocation| allocation.id) else { return };
+        let allocation = self.allocations.remove(&id).expect("found");
+        self.books.release(&allocation);
+        self.commit(Change::Delete(Key::Allocation(id)));
+        if requeue {
+            let job = self.jobs.get_mut(&job).expect("live");
+            job.phase = JobPhase::Queued;
+            let job = job.clone();
+            self.commit(Change::put(Object::Job(job)));
+        } else {
+            self.jobs.remove(&job);
+            self.commit(Change::Delete(Key::Job(job)));
+        }
+    }
+
+    /// The committed state as a snapshot sends it.
+    pub(super) fn snapshot(&self) -> View {
+        let objects = (self.tenants.values().cloned().map(Object::Tenant))
+            .chain(self.cells.values().cloned().map(Object::Cell))
+            .chain(self.nodes.values().cloned().map(Object::Node))
+            .chain(self.jobs.values().cloned().map(Object::Job))
+            .chain(self.allocations.values().cloned().map(Object::Allocation));
+        View::from_objects(objects)
+    }
+
+    /// Laws 1, 2 and 8, from the committed allocations alone.
+    pub(super) fn check(&self) -> Result<(), laws::Broken> {
+        let allocations: Vec<&Allocation> = self.allocations.values().collect();
+        check_laws(
+            &self.nodes,
+            &self.jobs,
+            &allocations,
+            |tenant| self.domain(tenant),
+            |tenant| self.tenants.values().any(|t| t.id == tenant && t.trust == Trust::Untrusted),
+        )
+    }
+
+    fn domain(&self, tenant: TenantId) -> String {
+        let path = self.tenants.values().find(|t| t.id == tenant).map_or("", |t| t.path.as_str());
+        Tenant::domain_of(path).to_owned()
+    }
+}
+
+/// Goes through every card by hand.
+pub(super) fn check_laws(
+    nodes: &BTreeMap<NodeId, Node>,
+    jobs: &BTreeMap<JobId, Job>,
+    allocations: &[&Allocation],
+    domain: impl Fn(TenantId) -> String,
+    untrusted: impl Fn(TenantId) -> bool,
+) -> Result<(), laws::Broken> {
+    let broken = |law, what: String| Err(laws::Broken { law: laws::Law(law), what });
+    let mut cards: BTreeMap<(NodeId, u16), Vec<(&Allocation, HoldMode)>> = BTreeMap::new();
+    for allocation in allocations {
+        if jobs.get(&allocation.job).is_some_and(|job| job.spec.tasks as usize != allocation.tasks.len()) {
+            return broken(2, format!("allocation {} has {} tasks", allocation.id, allocation.tasks.len()));
+        }
+        for task in &allocation.tasks {
+            for hold in &task.devices {
+                cards.entry((task.node, hold.gpu)).or_default().push((allocation, hold.mode));
+            }
+        }
+    }
+    for ((node, gpu), holds) in cards {
+        let card = &nodes[&node].spec.gpus[usize::from(gpu)];
+        let modes: std::collections::BTreeSet<_> = holds.iter().map(|(_, mode)| mode.mode()).collect();
+        let whole = holds.iter().any(|(_, mode)| *mode == HoldMode::Whole);
+        if modes.len() > 1 || whole && holds.len() > 1 {
+            return broken(1, format!("GPU {gpu} of node {node} is held by {} in {modes:?}", holds.len()));
+        }
+        let mut slices = 0_u8;
+        let (mut memory, mut percent) = (0, 0);
+        for (_, mode) in &holds {
+            match mode {
+                HoldMode::Whole => {}
+                HoldMode::Mig(MigPlacement { shape, start }) => {
+                    if slices & shape.mask(*start) != 0 {
+                        return broken(1, format!("instances overlap on GPU {gpu} of node {node}"));
+                    }
+                    slices |= shape.mask(*start);
+                }
+                HoldMode::Mps { percent: p, memory_mib } => {
+                    (memory, percent) = (memory + memory_mib, percent + u32::from(*p))
+                }
+                HoldMode::TimeSlice { memory_mib } => memory += memory_mib,
+            }
+        }
+        if memory > card.memory_mib || percent > 100 {
+            return broken(1, format!("GPU {gpu} of node {node} is oversubscribed: {memory} MiB, {percent} %"));
+        }
+        let shared = holds.iter().filter(|(_, mode)| matches!(mode, HoldMode::Mps { .. } | HoldMode::TimeSlice { .. }));
+        let domains: std::collections::BTreeSet<_> = shared.clone().map(|(held, _)| domain(held.tenant)).collect();
+        if domains.len() > 1 || shared.clone().any(|(held, _)| untrusted(held.tenant)) {
+            return broken(8, format!("GPU {gpu} of node {node} is shared by {domains:?}"));
+        }
+    }
+    Ok(())
+}

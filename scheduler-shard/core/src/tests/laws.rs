@@ -1,0 +1,239 @@
+//! Laws 1, 2 and 8 over random histories, with a view that lags and a control plane that refuses; and the index against its rebuild.
+
+use super::fleet::*;
+use crate::index::Index;
+use crate::{Proposal, View};
+use muster_model::*;
+use proptest::prelude::*;
+use proptest::sample::Index as Pick;
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+enum Event {
+    Submit(usize, usize),
+    Pass,
+    /// The control plane decides the next so many of the proposals under way.
+    Decide(usize),
+    /// A proposal is lost on the way: nobody knows what became of it.
+    Lose,
+    Deliver(usize),
+    End(Pick, bool),
+    Health(Pick, NodeHealth),
+    Resnapshot,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        6 => (0..9_usize, 0..3_usize).prop_map(|(kind, tenant)| Event::Submit(kind, tenant)),
+        4 => Just(Event::Pass),
+        4 => (1..6_usize).prop_map(Event::Decide),
+        1 => Just(Event::Lose),
+        5 => (1..8_usize).prop_map(Event::Deliver),
+        3 => (any::<Pick>(), any::<bool>()).prop_map(|(pick, requeue)| Event::End(pick, requeue)),
+        1 => (any::<Pick>(), prop::sample::select(vec![NodeHealth::Ready, NodeHealth::Silent, NodeHealth::Down]))
+            .prop_map(|(pick, health)| Event::Health(pick, health)),
+        1 => Just(Event::Resnapshot),
+    ]
+}
+
+fn spec(kind: usize, tenant: usize) -> JobSpec {
+    let mut spec = match kind {
+        0 => gang(1, 1),
+        1 => gang(3, 4),
+        2 => gang(5, 2),
+        3 => mig("1g.10gb"),
+        4 => mig("3g.40gb"),
+        5 => mps(30, 20_000),
+        6 => slice(15_000),
+        7 => job(2, DeviceRequest::Mps { percent: 40, memory_mib: 9_000, models: vec![GpuModel::H100] }),
+        _ => job(2, DeviceRequest::None),
+    };
+    spec.tenant = ["org/a", "org/b", "other"][tenant].into();
+    if kind == 2 {
+        spec.topology.required = Some(TopologyLevel::Leaf);
+    }
+    spec
+}
+
+fn small_fleet() -> Fleet {
+    let host = |name, block, leaf| Host { per_island: 2, ..Host::new(name, GpuModel::H100, 4).at(block, leaf) };
+    let mut fleet =
+        Fleet::new([host("a", "b1", "l1"), host("b", "b1", "l1"), host("c", "b1", "l2"), host("d", "b2", "l3")]);
+    let cards = |count| Limits { gpu: [(GpuModel::H100, GpuUnits::cards(count))].into(), ..Limits::default() };
+    fleet.tenant("org/a", |tenant| tenant.max = cards(9));
+    fleet.tenant("org/b", |tenant| tenant.guarantee = ResourceVec::of_gpu(GpuModel::H100, GpuUnits::cards(4)));
+    fleet.tenant("other", |tenant| tenant.weight = 3);
+    fleet
+}
+
+/// What the index would be if it were built from the books at once.
+fn rebuilt(view: &View) -> Index {
+    let mut index = Index::default();
+    for (id, there) in view.capacity().nodes() {
+        index.refresh(*id, Some(there));
+    }
+    index
+}
+
+/// Plays a history and checks after each event.
+fn play(events: Vec<Event>) -> Result<Fleet, TestCaseError> {
+    let mut fleet = small_fleet();
+    let mut under_way: Vec<Proposal> = Vec::new();
+    for event in events {
+        fleet.now_ms += 50;
+        match event {
+            Event::Submit(kind, tenant) => {
+                fleet.submit(spec(kind, tenant));
+            }
+            Event::Pass => under_way.extend(fleet.pass()),
+            Event::Decide(count) => {
+                for proposal in under_way.drain(..count.min(under_way.len())).collect::<Vec<_>>() {
+                    fleet.decide(proposal);
+                }
+            }
+            Event::Lose => {
+                if let Some(lost) = under_way.pop() {
+                    let now_ms = fleet.now_ms;
+                    fleet.view.refused(lost.job(), now_ms);
+                }
+            }
+            Event::Deliver(count) => fleet.deliver(count),
+            Event::End(pick, requeue) => {
+                let running: Vec<JobId> = fleet.allocations.values().map(|allocation| allocation.job).collect();
+                if !running.is_empty() {
+                    fleet.end(*pick.get(&running), requeue);
+                }
+            }
+            Event::Health(pick, health) => {
+                let nodes: Vec<Node> = fleet.nodes.values().cloned().collect();
+                fleet.put_node(Node { health, ..pick.get(&nodes).clone() });
+            }
+            Event::Resnapshot => {
+                fleet.deliver(usize::MAX);
+                let fresh = fleet.snapshot();
+                fleet.view.replace(fresh);
+            }
+        }
+        fleet.check().map_err(|broken| TestCaseError::fail(broken.to_string()))?;
+        prop_assert_eq!(&fleet.view.index, &rebuilt(&fleet.view));
+    }
+    for proposal in under_way {
+        fleet.decide(proposal);
+    }
+    fleet.deliver(usize::MAX);
+    fleet.check().map_err(|broken| TestCaseError::fail(broken.to_string()))?;
+    Ok(fleet)
+}
+
+fn cards_of(view: &View) -> Vec<String> {
+    // Shares of one card stand in the order in which they came; what is held is the same in any order.
+    let card = |card: &capacity::CardUse| match card.clone() {
+        capacity::CardUse::Mps { domain, mut shares } => {
+            shares.sort_by_key(|share| share.allocation);
+            capacity::CardUse::Mps { domain, shares }
+        }
+        capacity::CardUse::TimeSlice { domain, mut shares } => {
+            shares.sort_by_key(|share| share.allocation);
+            capacity::CardUse::TimeSlice { domain, shares }
+        }
+        other => other,
+    };
+    let nodes = view.capacity().nodes().values();
+    nodes
+        .map(|there| {
+            format!(
+                "{:?} {} {}",
+                there.cards.iter().map(card).collect::<Vec<_>>(),
+                there.cpu_free_milli,
+                there.memory_free_mib
+            )
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    /// Laws 1, 2 and 8, whatever lags, is refused or lost; the index is what a rebuild gives; and once everything has been seen
+    /// and decided, the view is what a fresh snapshot gives.
+    #[test]
+    fn laws_1_2_and_8_hold_over_any_history(events in prop::collection::vec(event(), 1..120)) {
+        let fleet = play(events)?;
+        let fresh = fleet.snapshot();
+        prop_assert_eq!(fleet.view.pending(), 0);
+        prop_assert_eq!(cards_of(&fleet.view), cards_of(&fresh));
+        let used = |view: &View| view.capacity().tenants().values().map(|at| at.used).collect::<Vec<_>>();
+        prop_assert_eq!(used(&fleet.view), used(&fresh));
+        prop_assert_eq!(fleet.view.totals, fresh.totals);
+    }
+
+    /// The same history gives the same plan.
+    #[test]
+    fn the_same_view_gives_the_same_plan(events in prop::collection::vec(event(), 1..60)) {
+        let (mut one, mut two) = (play(events.clone())?, play(events)?);
+        prop_assert_eq!(one.pass(), two.pass());
+    }
+
+    /// What was left alone would not have fitted: trying everything again finds nothing.
+    #[test]
+    fn nothing_that_fits_is_left_waiting(events in prop::collection::vec(event(), 1..120)) {
+        let mut fleet = play(events)?;
+        fleet.now_ms += 1_000_000;
+        fleet.settle();
+        // The stand-in control plane sees what the view sees now, so nothing may be refused for good.
+        fleet.now_ms += 1_000_000;
+        fleet.settle();
+        let mut fresh = fleet.snapshot();
+        let again = crate::plan(&mut fresh, CELL, &crate::Bounds::default(), fleet.now_ms);
+        let kept = crate::plan(&mut fleet.view, CELL, &crate::Bounds::default(), fleet.now_ms);
+        prop_assert!(kept.proposals.is_empty());
+        // A gang that was passed over too often may hold smaller ones back; a fresh view does not know of it.
+        let others_pass = fleet.view.queues.values().any(|queue| queue.bound_cards.values().sum::<u64>() >= 8 * 2);
+        prop_assert!(others_pass || again.proposals.is_empty(), "{:?}", again.proposals);
+    }
+}
+
+/// The checker itself: two allocations on one card are found, and so is a card shared across organisations.
+#[test]
+fn a_planted_double_booking_is_caught() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 2)]);
+    fleet.tenant("other", |_| {});
+    let first = fleet.submit(gang(1, 1));
+    fleet.settle();
+    fleet.check().expect("as it should be");
+    let mut twin = fleet.allocation_of(first).expect("runs").clone();
+    twin.id = AllocationId(999);
+    fleet.allocations.insert(twin.id, twin.clone());
+    let broken = fleet.check().expect_err("held twice");
+    assert_eq!(broken.law, laws::Law(1), "{broken}");
+
+    let share = |allocation: &mut Allocation| {
+        allocation.tasks[0].devices[0].mode = HoldMode::TimeSlice { memory_mib: 10 };
+    };
+    fleet.allocations.values_mut().for_each(share);
+    fleet.check().expect("two shares of one organisation");
+    fleet.allocations.get_mut(&twin.id).expect("planted").tenant = TenantId(2);
+    assert_eq!(fleet.check().expect_err("two organisations").law, laws::Law(8));
+    fleet.allocations.get_mut(&twin.id).expect("planted").tasks.clear();
+    assert_eq!(fleet.check().expect_err("half a gang").law, laws::Law(2));
+}
+
+/// A view that wrongly believes a card free proposes it, and the same arithmetic on the other side refuses it.
+#[test]
+fn a_shard_with_wrong_books_cannot_book_twice() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 1)]);
+    let first = fleet.submit(gang(1, 1));
+    fleet.settle();
+    let second = fleet.submit(gang(1, 1));
+    fleet.deliver(usize::MAX);
+    let held = fleet.allocation_of(first).expect("runs").id;
+    fleet.view.apply(&Change::Delete(Key::Allocation(held)));
+    let proposals = fleet.pass();
+    assert_eq!(proposals.len(), 1, "the planted error makes it propose");
+    for proposal in proposals {
+        assert_eq!(fleet.decide(proposal), None);
+    }
+    assert_eq!(fleet.refused, 1);
+    assert!(!fleet.runs(second));
+    fleet.check().expect("nothing was bound twice");
+}

@@ -1,0 +1,220 @@
+//! Who is next, what is left alone, what is kept for whom, and what is handed over.
+
+use super::fleet::*;
+use crate::plan::{HAND_OVER_AFTER_MS, PASSED_OVER_SIZES_MAX};
+use crate::{Bounds, Proposal, plan};
+use muster_model::*;
+
+fn cards(count: u64) -> ResourceVec {
+    ResourceVec::of_gpu(GpuModel::H100, GpuUnits::cards(count))
+}
+
+fn of(tenant: &str, spec: JobSpec) -> JobSpec {
+    JobSpec { tenant: tenant.into(), ..spec }
+}
+
+/// Submits one-card jobs for the tenants named and says in which order they start on one card, one at a time.
+fn order(fleet: &mut Fleet, tenants: &[&str]) -> Vec<usize> {
+    let jobs: Vec<JobId> = tenants.iter().map(|tenant| fleet.submit(of(tenant, gang(1, 1)))).collect();
+    let mut started = Vec::new();
+    while started.len() < jobs.len() {
+        let bound = fleet.settle();
+        assert!(!bound.is_empty(), "something starts");
+        for job in bound {
+            started.extend(jobs.iter().position(|id| *id == job));
+            fleet.end(job, false);
+        }
+    }
+    started
+}
+
+#[test]
+fn inside_a_tenant_priority_then_age() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 1)]);
+    let jobs: Vec<JobId> =
+        [0, 5, 0, 5].into_iter().map(|priority| fleet.submit(JobSpec { priority, ..gang(1, 1) })).collect();
+    let mut started = Vec::new();
+    while let [job] = fleet.settle()[..] {
+        started.push(job);
+        fleet.end(job, false);
+    }
+    assert_eq!(started, [jobs[1], jobs[3], jobs[0], jobs[2]]);
+}
+
+#[test]
+fn what_a_guarantee_covers_goes_first_and_the_emptiest_guarantee_before_others() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8)]);
+    fleet.tenant("org/burst", |_| {});
+    fleet.tenant("org/half", |t| t.guarantee = cards(4));
+    fleet.tenant("org/empty", |t| t.guarantee = cards(4));
+    for _ in 0..2 {
+        fleet.submit(of("org/half", gang(1, 1)));
+    }
+    fleet.submit(of("org/burst", gang(1, 5)));
+    fleet.settle();
+    assert_eq!(order(&mut fleet, &["org/burst", "org/half", "org/empty"]), [2, 1, 0]);
+}
+
+#[test]
+fn above_guarantees_weights_decide_at_each_level() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8)]);
+    fleet.tenant("one", |t| t.weight = 1);
+    fleet.tenant("three", |t| t.weight = 3);
+    for tenant in ["one", "three"] {
+        for _ in 0..8 {
+            fleet.submit(of(tenant, gang(1, 1)));
+        }
+    }
+    fleet.settle();
+    let held = |fleet: &Fleet, tenant| fleet.allocations.values().filter(|a| a.tenant == TenantId(tenant)).count();
+    assert_eq!((held(&fleet, 2), held(&fleet, 3)), (2, 6));
+}
+
+#[test]
+fn a_parents_use_counts_among_its_siblings() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8)]);
+    fleet.tenant("big", |_| {});
+    fleet.tenant("big/x", |_| {});
+    fleet.tenant("big/y", |_| {});
+    fleet.tenant("small", |_| {});
+    for tenant in ["big/x", "big/y", "small"] {
+        for _ in 0..8 {
+            fleet.submit(of(tenant, gang(1, 1)));
+        }
+    }
+    fleet.settle();
+    let held = |tenant| fleet.allocations.values().filter(|a| a.tenant == TenantId(tenant)).count();
+    assert_eq!((held(3), held(4), held(5)), (2, 2, 4), "two organisations share alike, then big's two projects");
+}
+
+#[test]
+fn a_gang_that_cannot_start_keeps_no_other_tenant_from_starting() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 4)]);
+    fleet.tenant("other", |_| {});
+    let big = fleet.submit(gang(5, 1));
+    let small = fleet.submit(of("other", gang(1, 1)));
+    let own = fleet.submit(gang(1, 1));
+    fleet.settle();
+    assert_eq!([big, small, own].map(|job| fleet.runs(job)), [false, true, true]);
+}
+
+#[test]
+fn what_did_not_fit_is_left_alone_until_something_helps() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 2), Host::new("t", GpuModel::T4, 2)]);
+    fleet.tenant("capped", |t| t.max.gpu.insert(GpuModel::H100, GpuUnits::cards(0)).map_or((), |_| ()));
+    let running = fleet.submit(gang(1, 2));
+    let on_t4 = fleet.submit(job(1, DeviceRequest::Whole { count: 1, models: vec![GpuModel::T4] }));
+    fleet.settle();
+    for _ in 0..1_000 {
+        fleet.submit(gang(1, 2));
+    }
+    fleet.submit(of("capped", gang(1, 1)));
+    fleet.deliver(usize::MAX);
+    let decisions = |fleet: &mut Fleet| {
+        fleet.deliver(usize::MAX);
+        plan(&mut fleet.view, CELL, &Bounds::default(), 0).decisions
+    };
+    assert_eq!(decisions(&mut fleet), 2, "a thousand equal jobs are one question, the capped one another");
+    assert_eq!(decisions(&mut fleet), 0, "and it is not asked again");
+    fleet.end(on_t4, false);
+    assert_eq!(decisions(&mut fleet), 0, "a T4 helps nobody who wants an H100");
+    fleet.tenant("capped", |t| t.max.gpu.insert(GpuModel::H100, GpuUnits::cards(1)).map_or((), |_| ()));
+    assert_eq!(decisions(&mut fleet), 1, "more quota: the capped one is tried again, and only it");
+    fleet.end(running, false);
+    assert!(decisions(&mut fleet) >= 2, "room: the others are");
+}
+
+#[test]
+fn a_refused_proposal_is_undone_and_its_job_rests() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 1)]);
+    let job = fleet.submit(gang(1, 1));
+    fleet.deliver(usize::MAX);
+    assert_eq!(fleet.pass().len(), 1);
+    assert_eq!((fleet.view.pending(), fleet.pass().len()), (1, 0), "proposed once, and charged meanwhile");
+    fleet.view.refused(job, fleet.now_ms);
+    assert_eq!((fleet.view.pending(), fleet.pass().len()), (0, 0));
+    fleet.now_ms = fleet.view.next_wake_ms().expect("it rests");
+    assert_eq!(fleet.pass().len(), 1, "planned again after the rest");
+}
+
+#[test]
+fn a_pass_is_bounded_and_the_next_goes_on() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8)]);
+    for _ in 0..8 {
+        fleet.submit(gang(1, 1));
+    }
+    fleet.deliver(usize::MAX);
+    let few = Bounds { proposals_max: 3, ..Bounds::default() };
+    let mut found = Vec::new();
+    loop {
+        let pass = plan(&mut fleet.view, CELL, &few, 0);
+        found.push(pass.proposals.len());
+        if !pass.more {
+            break;
+        }
+    }
+    assert_eq!(found, [3, 3, 2]);
+}
+
+/// A stream of one-card jobs flows past a gang of eight, but not for ever.
+#[test]
+fn a_gang_that_was_passed_over_too_often_starts_at_last() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8)]);
+    fleet.tenant("stream", |_| {});
+    let mut running: Vec<JobId> = (0..8).map(|_| fleet.submit(of("stream", gang(1, 1)))).collect();
+    fleet.settle();
+    let big = fleet.submit(gang(8, 1));
+    fleet.settle();
+    let mut passed = 0;
+    while !fleet.runs(big) {
+        // One ends, the next takes its place: eight are never free together unless they are kept free.
+        if let Some(job) = running.pop() {
+            fleet.end(job, false);
+        }
+        let next = fleet.submit(of("stream", gang(1, 1)));
+        fleet.settle();
+        if fleet.runs(next) {
+            passed += 1;
+            running.insert(0, next);
+        }
+        assert!(passed <= PASSED_OVER_SIZES_MAX * 8, "it starves");
+    }
+    assert!(passed >= PASSED_OVER_SIZES_MAX * 8 - 1, "but short jobs flowed past for a while: {passed}");
+    fleet.end(big, false);
+    assert!(!fleet.settle().is_empty(), "and go on when it is through");
+}
+
+/// One that could never start keeps nothing.
+#[test]
+fn a_gang_that_no_emptying_would_help_keeps_nothing() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8)]);
+    fleet.tenant("stream", |_| {});
+    fleet.submit(gang(9, 1));
+    for _ in 0..40 * PASSED_OVER_SIZES_MAX {
+        let job = fleet.submit(of("stream", gang(1, 1)));
+        fleet.settle();
+        assert!(fleet.runs(job));
+        fleet.end(job, false);
+    }
+}
+
+#[test]
+fn a_job_without_room_is_offered_to_other_cells_once() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 1)]);
+    let job = fleet.submit(gang(1, 2));
+    fleet.settle();
+    fleet.now_ms = HAND_OVER_AFTER_MS;
+    assert_eq!(fleet.pass(), [], "there is no other cell");
+    fleet.cell(CellId(2), None);
+    fleet.now_ms = HAND_OVER_AFTER_MS - 1;
+    assert_eq!(fleet.pass(), [], "it waits a little first");
+    fleet.now_ms = HAND_OVER_AFTER_MS;
+    assert_eq!(fleet.pass(), [Proposal::HandOver(job)]);
+    assert_eq!(fleet.pass(), [], "the answer is awaited");
+    let until_ms = fleet.now_ms + 30_000;
+    fleet.view.stays(job, until_ms);
+    fleet.now_ms = until_ms - 1;
+    assert_eq!(fleet.pass(), []);
+    fleet.now_ms = until_ms;
+    assert_eq!(fleet.pass(), [Proposal::HandOver(job)]);
+}
