@@ -15,6 +15,7 @@ mod peer;
 pub(crate) mod read;
 pub(crate) mod refusal;
 mod shards;
+pub(crate) mod snapshot;
 mod tenants;
 mod usage;
 pub(crate) mod wire;
@@ -31,8 +32,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
-/// The largest message that is taken: a thousand jobs whose commands are as long as allowed are 32 MiB.
-pub(crate) const MESSAGE_BYTES_MAX: usize = 40 * 1024 * 1024;
+/// The largest message that is taken: twice what fits into one entry of the log.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Watches served at a time: some hundreds of shards, consoles and waiting command lines, with room.
 const WATCHES_MAX: usize = 4_096;
 /// Log streams served at a time.
@@ -48,6 +49,7 @@ pub(crate) struct Shared {
     pub(crate) renewals: Renewals,
     pub(crate) hub: Arc<Hub>,
     pub(crate) leases: LeaseConfig,
+    pub(crate) explainer: jobs::Explainer,
     pub(crate) watches: Arc<Semaphore>,
     pub(crate) log_streams: Arc<Semaphore>,
     /// Cancelled when the node goes down: every stream ends then.
@@ -82,6 +84,7 @@ impl App {
             renewals,
             hub,
             leases,
+            explainer: jobs::Explainer::default(),
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),
             log_streams: Arc::new(Semaphore::new(LOG_STREAMS_MAX)),
             stop,

@@ -14,6 +14,7 @@ use muster_model::JobId;
 use muster_proto::v1;
 use tonic::{Request, Response, Status};
 
+pub(crate) use explain::Explainer;
 pub(crate) use list::below;
 pub(crate) use logs::{LogAnswer, LogQuestion, open_here};
 

@@ -3,6 +3,7 @@
 //! What must stay true: all or none; every wrong field of every job is named at once, as `jobs[3].request.mig.profile`; the hash of
 //! a submission depends on its content alone, so that a retry through any node, before or after a restart, is recognised.
 
+use crate::consensus::ProposeError;
 use crate::services::{App, refusal};
 use muster_control_core::{Command, Done, Reject};
 use muster_model::validate::bounds;
@@ -25,7 +26,13 @@ pub(super) async fn submit(app: &App, request: v1::SubmitRequest) -> Result<v1::
     let payload_hash = hash(&specs)?;
     let count = specs.len();
     let command = Command::Submit { request_id: request_id.clone(), issued_ms, payload_hash, specs };
-    let proposed = app.consensus.propose(vec![command]).await.map_err(|error| refusal::propose(&error))?;
+    let proposed = app.consensus.propose(vec![command]).await.map_err(|error| match error {
+        ProposeError::TooLarge { limit, got, .. } => {
+            let problem = format!("have {got} bytes, a submission has at most {limit}");
+            refusal::field("jobs", problem, "submit them in parts, each under its own request id")
+        }
+        other => refusal::propose(&other),
+    })?;
     let revision = proposed.revision;
     let done = match proposed.decided.into_iter().next() {
         Some(Ok(done)) => done,

@@ -5,10 +5,11 @@
 //! that changed nothing a shard sees, so that a shard knows how far its view has come.
 
 use crate::consensus::{Follower, Lagged};
+use crate::services::snapshot::Snapshot;
 use crate::services::{App, STREAM_EVENTS_MAX, refusal};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use muster_model::{Allocation, Cell, Job, Node, Object, Pool, Revision, Tenant};
+use muster_model::Revision;
 use muster_proto::convert::{change_to_wire, object_to_wire};
 use muster_proto::v1;
 use std::sync::Arc;
@@ -20,18 +21,6 @@ use tonic::Status;
 const CHANGES_MAX: usize = 1_000;
 
 type Events = mpsc::Sender<Result<v1::WatchEvent, Status>>;
-
-/// What a snapshot consists of, shared with the state where it can be, so that the state is held only while it is counted.
-struct Snapshot {
-    revision: Revision,
-    now_ms: u64,
-    tenants: Vec<Tenant>,
-    pools: Vec<Pool>,
-    cells: Vec<Cell>,
-    nodes: Vec<Arc<Node>>,
-    jobs: Vec<Arc<Job>>,
-    allocations: Vec<Arc<Allocation>>,
-}
 
 pub(super) fn watch(
     app: &App,
@@ -69,16 +58,7 @@ async fn run(app: &App, mut from: Option<Revision>, out: &Events) {
 
 /// Sends the whole state in parts; `None` when the shard has gone.
 async fn snapshot(app: &App, out: &Events) -> Option<Revision> {
-    let snapshot = app.consensus.read(|state, revision| Snapshot {
-        revision,
-        now_ms: state.meta.now_ms,
-        tenants: state.tenants.values().cloned().collect(),
-        pools: state.pools.values().cloned().collect(),
-        cells: state.cells.values().cloned().collect(),
-        nodes: state.nodes.values().map(Arc::clone).collect(),
-        jobs: state.jobs.values().map(Arc::clone).collect(),
-        allocations: state.allocations.values().map(Arc::clone).collect(),
-    });
+    let snapshot = app.consensus.read(Snapshot::take);
     let (revision, now_ms) = (snapshot.revision, snapshot.now_ms);
     let mut objects = snapshot.objects().peekable();
     loop {
@@ -89,19 +69,6 @@ async fn snapshot(app: &App, out: &Events) -> Option<Revision> {
         if !more {
             return Some(revision);
         }
-    }
-}
-
-impl Snapshot {
-    /// What is referred to comes before what refers to it.
-    fn objects(self) -> impl Iterator<Item = Object> + Send {
-        let tenants = self.tenants.into_iter().map(Object::Tenant);
-        let pools = self.pools.into_iter().map(Object::Pool);
-        let cells = self.cells.into_iter().map(Object::Cell);
-        let nodes = self.nodes.into_iter().map(|node| Object::Node(Node::clone(&node)));
-        let jobs = self.jobs.into_iter().map(|job| Object::Job(Job::clone(&job)));
-        let allocations = self.allocations.into_iter().map(|held| Object::Allocation(Allocation::clone(&held)));
-        tenants.chain(pools).chain(cells).chain(nodes).chain(jobs).chain(allocations)
     }
 }
 

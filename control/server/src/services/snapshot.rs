@@ -1,0 +1,46 @@
+//! The state as schedulers see it, at one revision.
+//!
+//! Objects are shared with the state where they can be, so that the state is held only while they are counted, and converted
+//! afterwards, part by part.
+
+use muster_control_core::State;
+use muster_model::{Allocation, Cell, Job, Node, Object, Pool, Revision, Tenant};
+use std::sync::Arc;
+
+/// What a snapshot consists of.
+pub(crate) struct Snapshot {
+    pub(crate) revision: Revision,
+    pub(crate) now_ms: u64,
+    tenants: Vec<Tenant>,
+    pools: Vec<Pool>,
+    cells: Vec<Cell>,
+    nodes: Vec<Arc<Node>>,
+    jobs: Vec<Arc<Job>>,
+    allocations: Vec<Arc<Allocation>>,
+}
+
+impl Snapshot {
+    pub(crate) fn take(state: &State, revision: Revision) -> Self {
+        Snapshot {
+            revision,
+            now_ms: state.meta.now_ms,
+            tenants: state.tenants.values().cloned().collect(),
+            pools: state.pools.values().cloned().collect(),
+            cells: state.cells.values().cloned().collect(),
+            nodes: state.nodes.values().map(Arc::clone).collect(),
+            jobs: state.jobs.values().map(Arc::clone).collect(),
+            allocations: state.allocations.values().map(Arc::clone).collect(),
+        }
+    }
+
+    /// What is referred to comes before what refers to it.
+    pub(crate) fn objects(self) -> impl Iterator<Item = Object> + Send {
+        let tenants = self.tenants.into_iter().map(Object::Tenant);
+        let pools = self.pools.into_iter().map(Object::Pool);
+        let cells = self.cells.into_iter().map(Object::Cell);
+        let nodes = self.nodes.into_iter().map(|node| Object::Node(Node::clone(&node)));
+        let jobs = self.jobs.into_iter().map(|job| Object::Job(Job::clone(&job)));
+        let allocations = self.allocations.into_iter().map(|held| Object::Allocation(Allocation::clone(&held)));
+        tenants.chain(pools).chain(cells).chain(nodes).chain(jobs).chain(allocations)
+    }
+}

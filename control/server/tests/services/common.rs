@@ -1,0 +1,315 @@
+//! A control node in a temporary folder, clients of it, and an agent played by the test.
+
+use muster_control_server::{ControlConfig, ControlNode, LeaseConfig, SessionConfig};
+use muster_model::{FieldError, Object};
+use muster_proto::v1;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status, Streaming};
+
+/// How long anything may take before the test gives up on it; nothing is measured by it.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A control node whose folder outlives its restarts.
+pub struct Control {
+    folder: tempfile::TempDir,
+    endpoint: String,
+    leases: LeaseConfig,
+    sessions: SessionConfig,
+    running: Option<(muster_runtime::Host, ControlNode)>,
+}
+
+/// Leases that do not run out during a test that is not about them.
+pub fn patient() -> LeaseConfig {
+    LeaseConfig { node_silent_ms: 600_000, cell_lease_ms: 600_000, batch_ms: 5, ..LeaseConfig::default() }
+}
+
+impl Control {
+    /// A single voter with these leases.
+    pub async fn with(leases: LeaseConfig, sessions: SessionConfig) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let endpoint = listener.local_addr().expect("its address").to_string();
+        drop(listener);
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut control = Control { folder, endpoint, leases, sessions, running: None };
+        control.open().await;
+        let members = BTreeMap::from([(1, control.endpoint.clone())]);
+        control.node().consensus().bootstrap(members).await.expect("an empty folder is bootstrapped");
+        control.lead().await;
+        control
+    }
+
+    /// A single voter.
+    pub async fn start() -> Self {
+        Self::with(patient(), SessionConfig::default()).await
+    }
+
+    async fn open(&mut self) {
+        let config = ControlConfig {
+            leases: self.leases.clone(),
+            sessions: self.sessions.clone(),
+            ..ControlConfig::new(1, self.endpoint.clone())
+        };
+        let host = muster_runtime::real::host("control-1", self.folder.path());
+        let node = ControlNode::start(host.clone(), config).await.expect("the node starts");
+        self.running = Some((host, node));
+    }
+
+    async fn lead(&self) {
+        until("a leader", || async { self.node().consensus().read_index().await.ok() }).await;
+    }
+
+    pub async fn restart(&mut self) {
+        let (host, node) = self.running.take().expect("it runs");
+        node.shutdown().await;
+        drop(node);
+        host.tasks.abort_all();
+        drop(host);
+        // The store's lock is let go when the last task of the old host has been dropped.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        self.open().await;
+        self.lead().await;
+    }
+
+    pub fn node(&self) -> &ControlNode {
+        &self.running.as_ref().expect("it runs").1
+    }
+
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    pub fn channel(&self) -> Channel {
+        Endpoint::from_shared(format!("http://{}", self.endpoint)).expect("an endpoint").connect_lazy()
+    }
+
+    pub fn jobs(&self) -> v1::jobs_client::JobsClient<Channel> {
+        v1::jobs_client::JobsClient::new(self.channel())
+    }
+
+    pub fn tenants(&self) -> v1::tenants_client::TenantsClient<Channel> {
+        v1::tenants_client::TenantsClient::new(self.channel())
+    }
+
+    pub fn fleet(&self) -> v1::fleet_client::FleetClient<Channel> {
+        v1::fleet_client::FleetClient::new(self.channel())
+    }
+
+    pub fn shards(&self) -> v1::shards_client::ShardsClient<Channel> {
+        v1::shards_client::ShardsClient::new(self.channel())
+    }
+
+    /// Every object of the state, to see that nothing has changed.
+    pub fn objects(&self) -> Vec<Object> {
+        self.node().consensus().read(|state, _| state.objects().collect())
+    }
+
+    /// Applies one tenant without limits.
+    pub async fn tenant(&self, path: &str) {
+        let tenants = vec![v1::TenantSpec { path: path.to_owned(), ..v1::TenantSpec::default() }];
+        self.tenants().apply(v1::ApplyTenantsRequest { tenants }).await.expect("a good tenant");
+    }
+
+    /// Submits jobs and gives their ids.
+    pub async fn submit(&self, request_id: &str, jobs: Vec<v1::JobSpec>) -> Vec<u64> {
+        self.try_submit(request_id, jobs).await.expect("good jobs")
+    }
+
+    pub async fn try_submit(&self, request_id: &str, jobs: Vec<v1::JobSpec>) -> Result<Vec<u64>, Status> {
+        let request = v1::SubmitRequest { request_id: request_id.to_owned(), issued_ms: None, jobs };
+        Ok(self.jobs().submit(request).await?.into_inner().job_ids)
+    }
+
+    pub async fn job(&self, id: u64) -> v1::Job {
+        let request = v1::GetJobRequest { job_id: id, consistency: 0 };
+        self.jobs().get(request).await.expect("the job").into_inner().job.expect("a job in the reply")
+    }
+}
+
+/// Asks again until there is something.
+pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "waited in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A good job of one task without GPUs.
+pub fn job() -> v1::JobSpec {
+    v1::JobSpec {
+        tenant: "research".to_owned(),
+        name: "train".to_owned(),
+        tasks: 1,
+        request: Some(v1::TaskRequest { devices: None, cpu_milli: 1_000, memory_mib: 1_024 }),
+        command: vec!["true".to_owned()],
+        disconnect_grace_s: Some(1),
+        ..v1::JobSpec::default()
+    }
+}
+
+/// A good job of one task on this many whole cards.
+pub fn gpu_job(cards: u32) -> v1::JobSpec {
+    let mut spec = job();
+    let request = spec.request.as_mut().expect("it has one");
+    request.devices = Some(v1::DeviceRequest {
+        kind: Some(v1::device_request::Kind::Whole(v1::WholeGpus { count: cards })),
+        models: vec!["h100".to_owned()],
+    });
+    spec
+}
+
+/// A good node with eight cards.
+pub fn node_spec(name: &str) -> v1::NodeSpec {
+    let gpu = |index: u32| v1::Gpu {
+        uuid: format!("GPU-{name}-{index}"),
+        model: "h100".to_owned(),
+        memory_mib: 81_920,
+        numa: index / 4,
+        island: 0,
+        withheld: None,
+    };
+    let word = |word: &str| word.to_owned();
+    v1::NodeSpec {
+        name: name.to_owned(),
+        address: "127.0.0.1".to_owned(),
+        place: Some(v1::Place { region: word("eu"), zone: word("a"), block: word("b1"), leaf: word("l1") }),
+        cell: "cell-1".to_owned(),
+        pool: "default".to_owned(),
+        gpus: (0..8).map(gpu).collect(),
+        cpu_milli: 96_000,
+        memory_mib: 786_432,
+        driver: "570.86".to_owned(),
+        labels: BTreeMap::new(),
+        boot_id: "boot-1".to_owned(),
+    }
+}
+
+/// Checks the code and gives the fields that a refusal names.
+pub fn refused_fields(status: &Status) -> Vec<FieldError> {
+    assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+    let fields = muster_proto::status::field_errors(status);
+    assert!(!fields.is_empty(), "no field is named: {status:?}");
+    fields
+}
+
+/// An agent that does what the test tells it to.
+pub struct Agent {
+    out: mpsc::Sender<v1::AgentMessage>,
+    inbound: Streaming<v1::ControlMessage>,
+    pub welcome: v1::Welcome,
+}
+
+/// What a control node says to an agent.
+pub type Said = v1::control_message::Message;
+
+impl Agent {
+    /// Opens a session with this first message.
+    pub async fn dial(
+        control: &Control,
+        first: v1::agent_message::Message,
+    ) -> Result<(mpsc::Sender<v1::AgentMessage>, Streaming<v1::ControlMessage>), Status> {
+        let (out, messages) = mpsc::channel(16);
+        out.send(v1::AgentMessage { message: Some(first) }).await.expect("room");
+        let mut client = v1::agents_client::AgentsClient::new(control.channel());
+        let inbound = client.session(ReceiverStream::new(messages)).await?.into_inner();
+        Ok((out, inbound))
+    }
+
+    pub fn hello(spec: Option<v1::NodeSpec>, usage_incarnation: Option<u64>) -> v1::agent_message::Message {
+        v1::agent_message::Message::Hello(v1::Hello {
+            spec,
+            usage_incarnation,
+            cluster_incarnation: None,
+            version: "test".to_owned(),
+        })
+    }
+
+    /// Joins and is welcomed.
+    pub async fn join(control: &Control, spec: v1::NodeSpec, usage_incarnation: Option<u64>) -> Self {
+        let (out, mut inbound) =
+            Self::dial(control, Self::hello(Some(spec), usage_incarnation)).await.expect("a session");
+        let welcome = match next(&mut inbound).await {
+            Said::Welcome(welcome) => welcome,
+            other => panic!("expected a welcome, got {other:?}"),
+        };
+        Agent { out, inbound, welcome }
+    }
+
+    pub async fn say(&self, message: v1::agent_message::Message) {
+        let message = v1::AgentMessage { message: Some(message) };
+        self.out.send(message).await.expect("the session takes messages");
+    }
+
+    pub async fn beat(&self, seq: u64) {
+        self.say(v1::agent_message::Message::Heartbeat(v1::Heartbeat { seq, stamp: None })).await;
+    }
+
+    pub async fn report(&self, seq: u64, allocation: u64, rank: u32, kind: v1::task_state::Kind, code: i32) {
+        let state = Some(v1::TaskState { kind: kind.into(), code, reason: String::new() });
+        let reports = vec![v1::TaskReport { allocation, rank, state }];
+        self.say(v1::agent_message::Message::Reports(v1::TaskReports { seq, reports })).await;
+    }
+
+    pub async fn usage(&self, incarnation: u64, seqs: std::ops::RangeInclusive<u64>, allocation: u64) {
+        let interval = |seq| v1::UsageInterval { seq, allocation, duration_ms: 1_000, gpu_unit_ms: 7_000_000 };
+        let intervals = seqs.map(interval).collect();
+        self.say(v1::agent_message::Message::Usage(v1::UsageReport { incarnation, intervals })).await;
+    }
+
+    /// The next message of a kind; others on the way are passed over.
+    pub async fn until<T>(&mut self, what: &str, mut wanted: impl FnMut(Said) -> Option<T>) -> T {
+        for _ in 0..1_000 {
+            let said = next(&mut self.inbound).await;
+            if let Some(found) = wanted(said) {
+                return found;
+            }
+        }
+        panic!("{what} never came");
+    }
+
+    pub async fn desired(&mut self) -> v1::Desired {
+        self.until("a desired state", |said| match said {
+            Said::Desired(desired) => Some(desired),
+            _ => None,
+        })
+        .await
+    }
+
+    pub async fn lease_ack(&mut self, seq: u64) {
+        self.until("a lease acknowledgement", |said| match said {
+            Said::Lease(ack) if ack.seq == seq => Some(()),
+            _ => None,
+        })
+        .await;
+    }
+
+    pub async fn reports_ack(&mut self, seq: u64) {
+        self.until("a report acknowledgement", |said| match said {
+            Said::Reports(ack) if ack.seq == seq => Some(()),
+            _ => None,
+        })
+        .await;
+    }
+
+    pub async fn usage_ack(&mut self) -> v1::UsageAck {
+        self.until("a usage acknowledgement", |said| match said {
+            Said::Usage(ack) => Some(ack),
+            _ => None,
+        })
+        .await
+    }
+}
+
+/// The next message, in time.
+pub async fn next(inbound: &mut Streaming<v1::ControlMessage>) -> Said {
+    let message = tokio::time::timeout(PATIENCE, inbound.message()).await.expect("a message in time");
+    message.expect("the session is not broken").expect("the session is not closed").message.expect("not empty")
+}

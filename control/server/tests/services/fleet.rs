@@ -1,0 +1,103 @@
+//! Nodes, cards, cells, pools and tenants as operators see them.
+
+use super::common::*;
+use super::shards::bind;
+use muster_proto::v1;
+use tonic::Code;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_fleet_is_listed_drained_and_shrunk() {
+    let control = Control::start().await;
+    control.tenant("research").await;
+    let mut agents = Vec::new();
+    for index in 1..=3 {
+        agents.push(Agent::join(&control, node_spec(&format!("n{index}")), None).await);
+    }
+    let id = control.submit("a", vec![gpu_job(2)]).await[0];
+    bind(&control, id, 1, &[0, 5]).await;
+
+    let mut fleet = control.fleet();
+    let mut request = v1::ListNodesRequest { page_size: 2, ..v1::ListNodesRequest::default() };
+    let first = fleet.list_nodes(request.clone()).await.expect("nodes").into_inner();
+    assert_eq!((first.nodes.len(), first.nodes[0].gpus_free, first.nodes[0].tasks), (2, 6, 1));
+    request.page_token = first.next_page_token;
+    let second = fleet.list_nodes(request).await.expect("nodes").into_inner();
+    assert_eq!((second.nodes.len(), second.next_page_token.as_str()), (1, ""));
+
+    let mut request = v1::ListGpusRequest { page_size: 7, ..v1::ListGpusRequest::default() };
+    let (mut cards, mut held) = (0, 0);
+    loop {
+        let page = fleet.list_gpus(request.clone()).await.expect("cards").into_inner();
+        cards += page.gpus.len();
+        held += page.gpus.iter().filter(|gpu| gpu.mode == "whole" && gpu.jobs == [id]).count();
+        if page.next_page_token.is_empty() {
+            break;
+        }
+        request.page_token = page.next_page_token;
+    }
+    assert_eq!((cards, held), (24, 2));
+    let only = v1::ListGpusRequest { node: "n2".to_owned(), ..v1::ListGpusRequest::default() };
+    assert_eq!(fleet.list_gpus(only).await.expect("cards").into_inner().gpus.len(), 8);
+
+    let cells = fleet.list_cells(v1::ListCellsRequest::default()).await.expect("cells").into_inner().cells;
+    assert_eq!((cells.len(), cells[0].nodes, cells[0].gpus, cells[0].gpus_free), (1, 3, 24, 22));
+
+    let drain = |node: &str| v1::SetDrainedRequest { node: node.to_owned(), drained: true };
+    fleet.set_drained(drain("n1")).await.expect("drained");
+    let status = fleet.set_drained(drain("n9")).await.expect_err("no such node");
+    assert_eq!(status.code(), Code::NotFound);
+    let remove = |node: &str| v1::RemoveNodeRequest { node: node.to_owned() };
+    let status = fleet.remove_node(remove("n1")).await.expect_err("something runs there");
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    fleet.remove_node(remove("n3")).await.expect("nothing runs there");
+    let reason = agents[2].until("a refusal", |said| match said {
+        Said::Refused(refused) => Some(refused.reason),
+        _ => None,
+    });
+    assert!(reason.await.contains("removed"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pools_come_and_go() {
+    let control = Control::start().await;
+    let mut fleet = control.fleet();
+    let pool = v1::Pool {
+        name: "training".to_owned(),
+        modes: vec!["whole".to_owned()],
+        workload_classes: vec!["training".to_owned()],
+        time_slice_replicas: 1,
+        mps_clients: 1,
+    };
+    fleet.put_pool(v1::PutPoolRequest { pool: Some(pool.clone()) }).await.expect("a good pool");
+    let pools = fleet.list_pools(v1::ListPoolsRequest::default()).await.expect("pools").into_inner().pools;
+    assert!(pools.contains(&pool), "{pools:?}");
+    fleet.delete_pool(v1::DeletePoolRequest { name: pool.name.clone() }).await.expect("unused");
+    let status = fleet.delete_pool(v1::DeletePoolRequest { name: pool.name }).await.expect_err("gone");
+    assert_eq!(status.code(), Code::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tenants_are_listed_as_a_tree_with_their_use() {
+    let control = Control::start().await;
+    for path in ["b", "a", "a/y", "a/x", "a-b"] {
+        control.tenant(path).await;
+    }
+    let _agent = Agent::join(&control, node_spec("n1"), None).await;
+    let id = control.submit("a", vec![v1::JobSpec { tenant: "a/x".to_owned(), ..gpu_job(3) }]).await[0];
+    bind(&control, id, 1, &[0, 1, 2]).await;
+    let mut tenants = control.tenants();
+    let listed = tenants.list(v1::ListTenantsRequest::default()).await.expect("tenants").into_inner().tenants;
+    let paths: Vec<_> = listed.iter().map(|tenant| tenant.spec.as_ref().unwrap().path.as_str()).collect();
+    assert_eq!(paths, ["a", "a/x", "a/y", "a-b", "b"]);
+    let used = |index: usize| listed[index].used.as_ref().unwrap().gpu_units.get("h100").copied().unwrap_or(0);
+    assert_eq!([used(0), used(1), used(2), used(4)], [21_000, 21_000, 0, 0]);
+    let under = v1::ListTenantsRequest { under: "a".to_owned(), consistency: 0 };
+    assert_eq!(tenants.list(under).await.expect("tenants").into_inner().tenants.len(), 3);
+    let under = v1::ListTenantsRequest { under: "nobody".to_owned(), consistency: 0 };
+    assert_eq!(tenants.list(under).await.expect_err("none").code(), Code::NotFound);
+    for (path, code) in [("a", Code::FailedPrecondition), ("a/x", Code::FailedPrecondition), ("zz", Code::NotFound)] {
+        let status = tenants.delete(v1::DeleteTenantRequest { path: path.to_owned() }).await.expect_err(path);
+        assert_eq!(status.code(), code, "{path}");
+    }
+    tenants.delete(v1::DeleteTenantRequest { path: "a/y".to_owned() }).await.expect("unused");
+}
