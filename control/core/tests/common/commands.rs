@@ -1,0 +1,381 @@
+//! How a story makes its commands.
+
+use super::{Story, placing};
+use muster_control_core::{Binding, Command, TaskReport};
+use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
+use muster_model::node::{Gpu, NodeSpec, Place};
+use muster_model::request::{SharingMode, TaskRequest};
+use muster_model::tenant::TenantSpec;
+use muster_model::usage::UsageInterval;
+use muster_model::{
+    DeviceRequest, GpuModel, GpuUnits, Job, JobPhase, JobSpec, Limits, Pool, ResourceVec, TaskState, Topology,
+    TopologyLevel, Trust, WorkloadClass,
+};
+use std::collections::BTreeMap;
+
+const PATHS: [&str; 6] = ["red", "red/one", "red/one/deep", "red/two", "blue", "blue/one"];
+
+impl Story {
+    pub(super) fn next_command(&mut self) -> Command {
+        match self.chance.below(100) {
+            0..=19 => self.submit(),
+            20..=47 => self.bind(),
+            48..=69 => self.report(),
+            70..=76 => self.usage(),
+            77..=79 => self.cancel(),
+            80..=82 => self.join_node(),
+            83..=87 => self.node_command(),
+            88..=91 => self.lease(),
+            92..=94 => self.hand_over(),
+            95 => self.change_tenants(),
+            96 => self.pool(),
+            97 => Command::Sweep,
+            98 => self.repeat(),
+            _ => self.rare(),
+        }
+    }
+
+    /// The whole tree at once.
+    pub(super) fn found_tenants(&mut self) -> Vec<Command> {
+        loop {
+            let tenants = PATHS.iter().map(|path| self.tenant(path)).collect();
+            let command = Command::ApplyTenants { tenants };
+            if muster_control_core::plan(&self.state, self.now_ms, &command).is_ok() {
+                return vec![command];
+            }
+        }
+    }
+
+    /// A shard for every cell.
+    pub(super) fn acquire_all(&mut self) -> Vec<Command> {
+        let cells = self.state.cells.keys().copied();
+        cells.map(|cell| Command::AcquireCell { cell, shard: "s1".to_owned() }).collect()
+    }
+
+    fn tenant(&mut self, path: &str) -> TenantSpec {
+        let depth = path.matches('/').count() as u64;
+        let mut max = Limits::default();
+        if self.chance.one_in(2) {
+            max.gpu.insert(GpuModel::H100, GpuUnits::cards(self.chance.below(6) + 2));
+        }
+        if self.chance.one_in(4) {
+            max.cpu_milli = Some(self.chance.below(12_000) + 4_000);
+        }
+        // Mostly small enough for the parent; sometimes not.
+        let most = [12, 5, 2][depth as usize] + 2 * u64::from(self.chance.one_in(6));
+        let mut guarantee = ResourceVec::of_gpu(GpuModel::H100, GpuUnits::cards(most));
+        if max.first_passed_by(&guarantee).is_some() {
+            guarantee = ResourceVec::default();
+        }
+        let untrusted = path == "blue/one" || (path == "blue" && self.chance.one_in(4));
+        let trust = if untrusted { Trust::Untrusted } else { Trust::Trusted };
+        TenantSpec { path: path.to_owned(), guarantee, max, weight: 1, trust }
+    }
+
+    fn change_tenants(&mut self) -> Command {
+        let count = self.chance.below(3) + 1;
+        let tenants = (0..count).filter_map(|_| self.chance.pick(&PATHS)).collect::<Vec<_>>();
+        Command::ApplyTenants { tenants: tenants.into_iter().map(|path| self.tenant(path)).collect() }
+    }
+
+    fn rare(&mut self) -> Command {
+        match self.chance.below(4) {
+            0 => Command::RaiseFeatureLevel { level: self.chance.below(4) as u32 },
+            1 => {
+                Command::DeletePool { name: self.chance.pick(&["small", "default", "none"]).unwrap_or_default().into() }
+            }
+            _ => Command::DeleteTenant { path: self.chance.pick(&PATHS).unwrap_or_default().to_owned() },
+        }
+    }
+
+    fn pool(&mut self) -> Command {
+        let mut pool =
+            Pool { name: self.chance.pick(&["small", "default"]).unwrap_or_default().into(), ..Pool::standard() };
+        pool.mps_clients = self.chance.below(5) as u8;
+        pool.time_slice_replicas = self.chance.below(5) as u8 + 1;
+        if self.chance.one_in(3) {
+            pool.modes.remove(&SharingMode::Mps);
+        }
+        if self.chance.one_in(3) {
+            pool.classes.remove(&WorkloadClass::Training);
+        }
+        Command::PutPool(pool)
+    }
+
+    fn request(&mut self) -> TaskRequest {
+        let models = match self.chance.below(3) {
+            0 => vec![],
+            1 => vec![GpuModel::H100],
+            _ => vec![GpuModel::A100_80, GpuModel::H100],
+        };
+        let devices = match self.chance.below(10) {
+            0 => DeviceRequest::None,
+            1..=4 => DeviceRequest::Whole { count: self.chance.below(3) as u32 + 1, models },
+            5 | 6 => {
+                let profile = self.chance.pick(&["1g.10gb", "2g.20gb", "3g.40gb", "1g.10gb+me", "1g.20gb"]);
+                DeviceRequest::Mig { profile: profile.unwrap_or_default().to_owned(), models }
+            }
+            7 | 8 => {
+                let percent = self.chance.below(60) as u8 + 10;
+                DeviceRequest::Mps { percent, memory_mib: self.chance.below(30_000) + 5_000, models }
+            }
+            _ => DeviceRequest::TimeSlice { memory_mib: self.chance.below(30_000) + 5_000, models },
+        };
+        TaskRequest { devices, cpu_milli: self.chance.below(3_000) + 1, memory_mib: self.chance.below(4_000) }
+    }
+
+    fn spec(&mut self) -> JobSpec {
+        let request = self.request();
+        let gang = !matches!(request.devices, DeviceRequest::Mig { .. });
+        let required = if self.chance.one_in(4) { self.chance.pick(&TopologyLevel::ALL) } else { None };
+        JobSpec {
+            tenant: if self.chance.one_in(30) {
+                "green".into()
+            } else {
+                self.chance.pick(&PATHS).unwrap_or_default().into()
+            },
+            name: "job".to_owned(),
+            tasks: if gang { self.chance.below(4) as u32 + 1 } else { 1 },
+            request,
+            topology: Topology { required, preferred: None },
+            class: self.chance.pick(&[WorkloadClass::Batch, WorkloadClass::Interactive]).unwrap_or_default(),
+            pool: if self.chance.one_in(20) { Some("small".to_owned()) } else { None },
+            priority: 0,
+            command: vec!["true".to_owned()],
+            env: BTreeMap::new(),
+            workdir: None,
+            time_limit_s: None,
+            grace_s: 1,
+            disconnect_grace_s: 10,
+            max_retries: self.chance.below(3) as u32,
+        }
+    }
+
+    fn submit(&mut self) -> Command {
+        if self.chance.one_in(6)
+            && let Some(mut again) = self.chance.pick(&self.submitted.clone())
+        {
+            if self.chance.one_in(4)
+                && let Command::Submit { payload_hash, .. } = &mut again
+            {
+                *payload_hash ^= 1;
+            }
+            return again;
+        }
+        let count = if self.chance.one_in(5) { self.chance.below(6) } else { 1 };
+        let specs = (0..count).filter_map(|_| self.spec().validate().ok()).collect();
+        let issued_ms = match self.chance.below(30) {
+            0 => self.now_ms - 90_000_000,
+            1 => self.now_ms + 1_000_000,
+            _ => self.now_ms,
+        };
+        let command = Command::Submit {
+            request_id: format!("r{}", self.chance.below(1_000_000)),
+            issued_ms,
+            payload_hash: self.chance.next(),
+            specs,
+        };
+        self.submitted.push(command.clone());
+        command
+    }
+
+    fn some_job(&mut self, keep: impl Fn(&Job) -> bool) -> Option<Job> {
+        let jobs: Vec<JobId> = self.state.jobs.values().filter(|job| keep(job)).map(|job| job.id).collect();
+        let id = self.chance.pick(&jobs)?;
+        self.state.jobs.get(&id).map(|job| Job::clone(job))
+    }
+
+    fn cancel(&mut self) -> Command {
+        let job = self.some_job(|_| true).map_or(JobId(999_999), |job| job.id);
+        Command::Cancel { job }
+    }
+
+    fn bind(&mut self) -> Command {
+        let Some(job) = self.some_job(|job| job.phase == JobPhase::Queued && job.cell.is_some()) else {
+            return self.submit();
+        };
+        let lapsed = self.state.cells.values().find(|cell| Some(cell.id) == job.cell && cell.holder.is_none());
+        if let Some(cell) = lapsed {
+            return Command::AcquireCell { cell: cell.id, shard: "s2".to_owned() };
+        }
+        let mut binding: Option<Binding> = None;
+        for _ in 0..6 {
+            let Some(tried) = placing::place(&self.state, &mut self.chance, &job) else { continue };
+            let probe = muster_control_core::plan(&self.state, self.now_ms, &Command::Bind(tried.clone()));
+            binding = Some(tried);
+            if probe.is_ok() {
+                break;
+            }
+        }
+        let Some(mut binding) = binding else { return self.lease() };
+        if self.chance.one_in(5) {
+            self.spoil(&mut binding);
+        }
+        Command::Bind(binding)
+    }
+
+    fn spoil(&mut self, binding: &mut Binding) {
+        match self.chance.below(8) {
+            0 => binding.epoch = Epoch(binding.epoch.0.saturating_sub(1)),
+            1 => binding.attempt = Attempt(binding.attempt.0 + 1),
+            2 => drop(binding.tasks.pop()),
+            3 => binding.model = Some(GpuModel::T4),
+            4 => binding.cell = CellId(binding.cell.0 % 3 + 1),
+            5 => binding.job = JobId(binding.job.0 + 1),
+            6 => binding.tasks.iter_mut().for_each(|task| task.node = NodeId(1)),
+            _ => binding.tasks.iter_mut().flat_map(|task| &mut task.devices).for_each(|hold| hold.gpu = 0),
+        }
+    }
+
+    fn lease(&mut self) -> Command {
+        let cells: Vec<(CellId, Epoch)> = self.state.cells.values().map(|cell| (cell.id, cell.epoch)).collect();
+        let (cell, epoch) = self.chance.pick(&cells).unwrap_or((CellId(9), Epoch(1)));
+        if self.chance.one_in(4) {
+            let epoch = if self.chance.one_in(4) { Epoch(epoch.0.saturating_sub(1)) } else { epoch };
+            return Command::ExpireCell { cell, epoch };
+        }
+        Command::AcquireCell { cell, shard: self.chance.pick(&["s1", "s1", "s2"]).unwrap_or_default().to_owned() }
+    }
+
+    fn hand_over(&mut self) -> Command {
+        let job = self.some_job(|job| job.phase == JobPhase::Queued && job.cell.is_some());
+        let Some(job) = job else { return self.lease() };
+        let cell = job.cell.unwrap_or_default();
+        let epoch = self.state.cells.get(&cell).map_or(Epoch(0), |cell| cell.epoch);
+        let epoch = if self.chance.one_in(6) { epoch.next() } else { epoch };
+        Command::HandOver { cell, epoch, job: job.id }
+    }
+
+    pub(super) fn join_node(&mut self) -> Command {
+        let number = self.chance.below(8);
+        let model = if number % 4 == 3 { GpuModel::A100_80 } else { GpuModel::H100 };
+        let cards = if self.chance.one_in(12) { 3 } else { 4 };
+        let withheld = self.chance.one_in(10);
+        let gpu = |index: u8| Gpu {
+            uuid: format!("GPU-{number}-{index}"),
+            model,
+            memory_mib: model.memory_mib(),
+            numa: 0,
+            island: index / 2,
+            withheld: (withheld && index == 0).then(|| "xid 79".to_owned()),
+        };
+        let name = |what: &str, which: u64| format!("{what}{which}");
+        let place =
+            Place { region: "eu".into(), zone: "z".into(), block: name("b", number / 4), leaf: name("l", number / 2) };
+        let name = if self.chance.one_in(40) { String::new() } else { name("n", number) };
+        let known = self.state.index().node_ids.get(&name).and_then(|id| self.state.nodes.get(id));
+        let (known_boot, known_id) = known.map(|node| (node.spec.boot_id.clone(), node.id)).unzip();
+        let reboot = self.chance.one_in(3);
+        let boot_id = known_boot.filter(|_| !reboot).unwrap_or_else(|| format!("boot{}", self.chance.below(1_000)));
+        let usage_incarnation = known_id.and_then(|id| self.streams.get(&id)).map(|(incarnation, _)| *incarnation);
+        let spec = NodeSpec {
+            name,
+            address: format!("10.0.0.{number}"),
+            place,
+            cell: format!("c{}", if self.chance.one_in(15) { 0 } else { number % 3 }),
+            pool: if number == 2 { "small".into() } else { "default".into() },
+            gpus: (0..cards).map(gpu).collect(),
+            cpu_milli: 16_000,
+            memory_mib: 64_000,
+            driver: "550".to_owned(),
+            labels: BTreeMap::new(),
+            boot_id,
+        };
+        Command::JoinNode { spec, usage_incarnation: usage_incarnation.filter(|_| !self.chance.one_in(4)) }
+    }
+
+    fn node_command(&mut self) -> Command {
+        let nodes: Vec<(NodeId, Epoch)> = self.state.nodes.values().map(|node| (node.id, node.epoch)).collect();
+        let (node, epoch) = self.chance.pick(&nodes).unwrap_or((NodeId(99), Epoch(1)));
+        let epoch = if self.chance.one_in(8) { Epoch(epoch.0 - 1) } else { epoch };
+        match self.chance.below(12) {
+            0..=2 => Command::MarkSilent { node, epoch },
+            3..=6 => Command::MarkReady { node, epoch },
+            7 | 8 => Command::FenceNode { node, epoch },
+            9 => Command::SetDrained { node, drained: true },
+            10 => Command::SetDrained { node, drained: false },
+            _ => Command::RemoveNode { node },
+        }
+    }
+
+    /// What the agent of one node saw: usually progress, sometimes failure, sometimes nonsense.
+    fn report(&mut self) -> Command {
+        let held: Vec<AllocationId> = self.state.allocations.keys().copied().collect();
+        let Some(id) = self.chance.pick(&held) else { return self.bind() };
+        let allocation = self.state.allocations[&id].clone();
+        let task = self.chance.below(allocation.tasks.len() as u64) as usize;
+        let node = allocation.tasks[task].node;
+        let epoch = self.state.nodes.get(&node).map_or(Epoch(0), |node| node.epoch);
+        let epoch = if self.chance.one_in(15) { Epoch(epoch.0.saturating_sub(1)) } else { epoch };
+        let usual = match self.chance.below(12) {
+            0..=4 => TaskState::Running,
+            5..=8 => TaskState::Exited { code: 0 },
+            9 => TaskState::Stopped,
+            10 => TaskState::Exited { code: 1 },
+            _ => TaskState::TimedOut,
+        };
+        let whole_node = !self.chance.one_in(4);
+        let mut reports = Vec::new();
+        for (rank, place) in allocation.tasks.iter().enumerate() {
+            if rank == task || (whole_node && place.node == node) || self.chance.one_in(10) {
+                let state = match self.chance.below(25) {
+                    0 => TaskState::StartFailed { reason: "no such file".to_owned() },
+                    1 => TaskState::Pending,
+                    2 => TaskState::Fenced,
+                    _ => usual.clone(),
+                };
+                reports.push(TaskReport { allocation: id, rank: Rank(rank as u32), state });
+            }
+        }
+        if self.chance.one_in(10) {
+            reports.push(TaskReport { allocation: AllocationId(id.0 + 1), rank: Rank(77), state: usual });
+        }
+        let command = Command::ReportTasks { node, epoch, reports };
+        self.sent.push(command.clone());
+        command
+    }
+
+    fn usage(&mut self) -> Command {
+        let nodes: Vec<NodeId> = self.state.usage_streams.keys().copied().collect();
+        let Some(node) = self.chance.pick(&nodes) else { return Command::Sweep };
+        let stream = self.state.usage_streams[&node].clone();
+        let known = self.streams.entry(node).or_insert((stream.incarnation, 0));
+        if known.0 != stream.incarnation {
+            *known = (stream.incarnation, 0);
+        }
+        let (incarnation, mut seq) = *known;
+        let held: Vec<AllocationId> = self.state.allocations.keys().copied().collect();
+        let mut intervals = Vec::new();
+        for _ in 0..self.chance.below(4) {
+            seq += 1;
+            let allocation = self.chance.pick(&held).unwrap_or(AllocationId(self.chance.below(30)));
+            // What an interval says is fixed by its number, as it is in an agent's own record.
+            intervals.push(UsageInterval {
+                seq,
+                allocation,
+                duration_ms: 1_000,
+                gpu_unit_ms: incarnation * 1_000 + seq,
+            });
+        }
+        match self.chance.below(8) {
+            0 => drop(intervals.pop()),
+            1 if intervals.len() > 1 => drop(intervals.remove(0)),
+            2 => intervals.extend(intervals.clone()),
+            _ => {}
+        }
+        // The agent counts on only from what was taken; otherwise it would send the same again.
+        let command = Command::RecordUsage { node, incarnation, intervals };
+        let taken = muster_control_core::plan(&self.state, self.now_ms, &command);
+        if let Ok((_, muster_control_core::Done::Counted { mark })) = taken {
+            self.streams.insert(node, (incarnation, mark));
+        }
+        self.sent.push(command.clone());
+        command
+    }
+
+    /// Something that was sent long ago comes again.
+    fn repeat(&mut self) -> Command {
+        let sent = self.chance.pick(&self.sent.clone());
+        sent.unwrap_or(Command::Sweep)
+    }
+}

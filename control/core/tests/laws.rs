@@ -1,0 +1,628 @@
+//! The laws, each watched over many random histories, and each shown to be caught when it is broken on purpose.
+
+mod common;
+
+use common::{Step, Story, acknowledged, bytes_of, catches, holds, put, seeds};
+use muster_control_core::{Command, Done, Entry, Executed, Reject, State, execute, plan};
+use muster_model::ids::{AllocationId, CellId, Epoch, JobId, NodeId};
+use muster_model::object::Key;
+use muster_model::{Allocation, Change, DeviceRequest, HoldMode, Job, Object, TaskState, Trust};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+type Watched = Result<(), String>;
+
+/// The state's own checks, after every entry, and growth over a max.
+fn checked(step: &Step<'_>) -> Watched {
+    step.after.check().map_err(|broken| broken.to_string())?;
+    step.after.check_growth(step.before).map_err(|broken| broken.to_string())
+}
+
+fn clone_of(state: &State, which: impl Fn(&Allocation) -> bool) -> Option<Allocation> {
+    state.allocations.values().find(|held| which(held)).map(|held| Allocation::clone(held))
+}
+
+#[test]
+fn law_1_nothing_is_held_twice() {
+    holds("law_1", || checked);
+    // A second allocation on the same devices. The books would refuse to charge it, so it enters behind their back.
+    catches(
+        "law 1 is broken",
+        || checked,
+        || {
+            |_, state: &mut State, _: &mut Executed| {
+                if let Some(mut twin) = clone_of(state, |held| !held.charge.gpus().collect::<Vec<_>>().is_empty()) {
+                    twin.id = AllocationId(1_000_000);
+                    state.allocations.insert(twin.id, Arc::new(twin));
+                }
+            }
+        },
+    );
+    // A share that has grown beyond the card.
+    catches(
+        "oversubscribed",
+        || checked,
+        || {
+            |_, state: &mut State, _: &mut Executed| {
+                let shared = |hold: &HoldMode| matches!(hold, HoldMode::Mps { .. });
+                let found = clone_of(state, |held| held.tasks.iter().flat_map(|t| &t.devices).any(|h| shared(&h.mode)));
+                if let Some(mut grown) = found {
+                    for hold in grown.tasks.iter_mut().flat_map(|task| &mut task.devices) {
+                        hold.mode = HoldMode::Mps { percent: 100, memory_mib: 200_000 };
+                    }
+                    state.allocations.insert(grown.id, Arc::new(grown));
+                }
+            }
+        },
+    );
+}
+
+/// Every accepted binding holds all that was asked; a refused one holds nothing.
+fn whole_gangs() -> impl FnMut(&Step<'_>) -> Watched {
+    |step| {
+        for (command, decided) in step.entry.commands.iter().zip(step.decided) {
+            let Command::Bind(binding) = command else { continue };
+            let bound = step.changes.iter().find_map(|change| match change {
+                Change::Put(object) => match &**object {
+                    Object::Allocation(held) if held.job == binding.job && held.attempt == binding.attempt => {
+                        Some(held)
+                    }
+                    _ => None,
+                },
+                _ => None,
+            });
+            if let (Ok(Done::Bound { .. }), Some(held)) = (decided, bound) {
+                let asked = step.before.jobs.get(&binding.job).map(|job| job.spec.tasks as usize);
+                if asked.is_some_and(|asked| asked != held.tasks.len()) || held.tasks != binding.tasks {
+                    return Err(format!("law 2: {asked:?} tasks were asked, {} are bound", held.tasks.len()));
+                }
+            }
+        }
+        checked(step)
+    }
+}
+
+#[test]
+fn law_2_gangs_are_bound_whole() {
+    holds("law_2", whole_gangs);
+    catches("law 2", whole_gangs, || {
+        |_, state: &mut State, _: &mut Executed| {
+            if let Some(mut part) = clone_of(state, |held| held.tasks.len() > 1) {
+                drop((part.tasks.pop(), part.task_states.pop()));
+                state.allocations.insert(part.id, Arc::new(part));
+            }
+        }
+    });
+    // An attempt that is over keeps its devices.
+    catches("still holds its devices", whole_gangs, || {
+        |_, state: &mut State, _: &mut Executed| {
+            if let Some(mut over) = clone_of(state, |_| true) {
+                over.task_states.iter_mut().for_each(|state| *state = TaskState::Exited { code: 0 });
+                state.allocations.insert(over.id, Arc::new(over));
+            }
+        }
+    });
+}
+
+#[test]
+fn law_3_no_tenant_exceeds_its_max() {
+    holds("law_3", || checked);
+    // Whatever is bound, its tenant's max sinks below it before the step is judged, as if the binding had passed it.
+    catches(
+        "law 3 is broken: tenant",
+        || checked,
+        || {
+            |_, state: &mut State, executed: &mut Executed| {
+                for change in &executed.changes {
+                    let Change::Put(object) = change else { continue };
+                    let Object::Allocation(held) = &**object else { continue };
+                    let new = held.task_states.iter().all(|state| *state == TaskState::Pending);
+                    if new && let Some(tenant) = state.tenants.get_mut(&held.tenant) {
+                        tenant.max.cpu_milli = Some(0);
+                    }
+                }
+            }
+        },
+    );
+    catches(
+        "are guaranteed",
+        || checked,
+        || {
+            |_, state: &mut State, _: &mut Executed| {
+                let parent = state.tenants.values().find(|tenant| tenant.parent.is_none()).cloned();
+                if let Some(mut parent) = parent {
+                    parent.guarantee = muster_model::ResourceVec::default();
+                    put(state, Object::Tenant(parent));
+                }
+            }
+        },
+    );
+    // A charge that is not in the books.
+    catches(
+        "the books say",
+        || checked,
+        || {
+            |_, state: &mut State, _: &mut Executed| {
+                if let Some(mut dearer) = clone_of(state, |_| true) {
+                    dearer.charge = dearer.charge.times(2);
+                    state.allocations.insert(dearer.id, Arc::new(dearer));
+                }
+            }
+        },
+    );
+}
+
+/// Every acknowledged job is live or over exactly once; ids are new whenever they are given out.
+fn nothing_is_lost() -> impl FnMut(&Step<'_>) -> Watched {
+    let mut known: BTreeSet<JobId> = BTreeSet::new();
+    let mut over: BTreeSet<JobId> = BTreeSet::new();
+    let mut allocations: BTreeSet<AllocationId> = BTreeSet::new();
+    let mut attempts: BTreeMap<(JobId, u32), AllocationId> = BTreeMap::new();
+    let mut requests: BTreeMap<(String, u64), Done> = BTreeMap::new();
+    move |step| {
+        for (command, decided) in step.entry.commands.iter().zip(step.decided) {
+            let (Command::Submit { request_id, payload_hash, .. }, Ok(done)) = (command, decided) else { continue };
+            let before = requests.entry((request_id.clone(), *payload_hash)).or_insert_with(|| done.clone());
+            if before != done {
+                return Err(format!("law 5: request {request_id} was answered {before:?} and then {done:?}"));
+            }
+        }
+        let fresh: Vec<JobId> = acknowledged(step).into_iter().filter(|id| !known.contains(id)).collect();
+        for id in &fresh {
+            if *id < step.before.meta.next_job {
+                return Err(format!("law 5: job id {id} was given out before"));
+            }
+        }
+        known.extend(fresh);
+        for change in step.changes {
+            match change {
+                Change::Retire(job) if !over.insert(job.id) => {
+                    return Err(format!("law 5: job {} ended twice", job.id));
+                }
+                Change::Put(object) => match &**object {
+                    Object::Allocation(held) => {
+                        let bound = attempts.entry((held.job, held.attempt.0)).or_insert(held.id);
+                        if *bound != held.id
+                            || (!allocations.contains(&held.id) && held.id < step.before.meta.next_allocation)
+                        {
+                            return Err(format!("law 5: allocation {} repeats an attempt or an id", held.id));
+                        }
+                        allocations.insert(held.id);
+                    }
+                    Object::Job(job) if over.contains(&job.id) => {
+                        return Err(format!("law 5: job {} came back", job.id));
+                    }
+                    _ => {}
+                },
+                _ => {}
+            }
+        }
+        if let Some(lost) = known.iter().find(|id| !over.contains(id) && !step.after.jobs.contains_key(id)) {
+            return Err(format!("law 5: job {lost} was acknowledged and is lost"));
+        }
+        checked(step)
+    }
+}
+
+#[test]
+fn law_5_acknowledged_jobs_are_not_lost_and_ids_not_reused() {
+    holds("law_5", nothing_is_lost);
+    catches("was acknowledged and is lost", nothing_is_lost, || {
+        |number, state: &mut State, _: &mut Executed| {
+            if number == 50
+                && let Some((&id, _)) = state.jobs.first_key_value()
+            {
+                state.apply(&Change::Delete(Key::Job(id)));
+            }
+        }
+    });
+    // A counter that was restored from an older snapshot.
+    catches("law 5", nothing_is_lost, || {
+        |number, state: &mut State, _: &mut Executed| {
+            if number == 60 {
+                let mut meta = state.meta.clone();
+                meta.next_job = JobId(1);
+                put(state, Object::Meta(meta));
+            }
+        }
+    });
+    // A request id that is forgotten too early.
+    catches("was answered", nothing_is_lost, || {
+        |_, state: &mut State, _: &mut Executed| {
+            let ids: Vec<String> = state.requests.keys().cloned().collect();
+            ids.into_iter().for_each(|id| state.apply(&Change::Delete(Key::Request(id))));
+        }
+    });
+    // A job that runs twice.
+    catches("two live attempts", nothing_is_lost, || {
+        |_, state: &mut State, _: &mut Executed| {
+            if let Some(mut twin) = clone_of(state, |held| held.charge.gpu_total().0 == 0) {
+                twin.id = AllocationId(1_000_000);
+                state.allocations.insert(twin.id, Arc::new(twin));
+            }
+        }
+    });
+}
+
+/// Leases as a referee outside the state keeps them, from the answers alone.
+fn newest_holder_only() -> impl FnMut(&Step<'_>) -> Watched {
+    let mut leases: BTreeMap<CellId, (Epoch, bool)> = BTreeMap::new();
+    move |step| {
+        for (command, decided) in step.entry.commands.iter().zip(step.decided) {
+            match (command, decided) {
+                (Command::AcquireCell { cell, .. }, Ok(Done::Acquired { epoch, .. })) => {
+                    let before = leases.insert(*cell, (*epoch, true));
+                    if before.is_some_and(|(before, _)| before >= *epoch) {
+                        return Err(format!("law 7: cell {cell} was at {before:?} and is leased at {epoch}"));
+                    }
+                }
+                (Command::ExpireCell { cell, .. }, Ok(_)) => {
+                    leases.entry(*cell).and_modify(|lease| lease.1 = false);
+                }
+                (Command::Bind(binding), Ok(_)) => allowed(&leases, binding.cell, binding.epoch)?,
+                (Command::HandOver { cell, epoch, .. }, Ok(_)) => allowed(&leases, *cell, *epoch)?,
+                _ => {}
+            }
+        }
+        checked(step)
+    }
+}
+
+fn allowed(leases: &BTreeMap<CellId, (Epoch, bool)>, cell: CellId, epoch: Epoch) -> Watched {
+    let newest = leases.get(&cell).copied();
+    if newest == Some((epoch, true)) {
+        Ok(())
+    } else {
+        Err(format!("law 7: cell {cell} is at {newest:?}, {epoch} acted"))
+    }
+}
+
+#[test]
+fn law_7_only_the_newest_holder_binds() {
+    holds("law_7", newest_holder_only);
+    // An epoch that goes back.
+    catches("law 7", newest_holder_only, || {
+        |number, state: &mut State, _: &mut Executed| {
+            let newest = state.cells.values().max_by_key(|cell| cell.epoch).cloned();
+            if number % 40 == 39
+                && let Some(mut cell) = newest
+            {
+                cell.epoch = Epoch(cell.epoch.0 - 1);
+                put(state, Object::Cell(cell));
+            }
+        }
+    });
+    // A lease that does not end.
+    catches("law 7", newest_holder_only, || {
+        |_, state: &mut State, _: &mut Executed| {
+            let ended: Vec<_> =
+                state.cells.values().filter(|cell| cell.holder.is_none() && cell.epoch.0 > 0).cloned().collect();
+            for mut cell in ended {
+                cell.holder = Some("ghost".to_owned());
+                put(state, Object::Cell(cell));
+            }
+        }
+    });
+}
+
+#[test]
+fn law_8_untrusted_tenants_do_not_share() {
+    holds("law_8", || checked);
+    catches(
+        "law 8 is broken: untrusted",
+        || checked,
+        || {
+            |number, state: &mut State, _: &mut Executed| {
+                if number % 20 == 19 {
+                    state.tenants.values_mut().for_each(|tenant| tenant.trust = Trust::Untrusted);
+                }
+            }
+        },
+    );
+    // Two organisations on one shared card, or one share that changed hands.
+    catches(
+        "law 8 is broken: domains",
+        || checked,
+        || {
+            |_, state: &mut State, _: &mut Executed| {
+                let mut cards: BTreeMap<(NodeId, u16), AllocationId> = BTreeMap::new();
+                let shares =
+                    state.allocations.values().flat_map(|held| held.tasks.iter().map(move |task| (held, task)));
+                let mut pair = None;
+                for (held, task) in shares {
+                    for hold in
+                        task.devices.iter().filter(|hold| !matches!(hold.mode, HoldMode::Whole | HoldMode::Mig(_)))
+                    {
+                        let other = *cards.entry((task.node, hold.gpu)).or_insert(held.id);
+                        pair = pair.or((other != held.id).then_some(held.id));
+                    }
+                }
+                let held = pair.and_then(|id| state.allocations.get(&id).cloned());
+                let domain =
+                    |tenant| state.tenants.get(&tenant).map(|t| t.path.split('/').next().unwrap_or("").to_owned());
+                let stranger = held.as_ref().and_then(|held| {
+                    let others = state.tenants.values().filter(|t| t.trust == Trust::Trusted);
+                    others.map(|t| t.id).find(|id| domain(*id) != domain(held.tenant))
+                });
+                if let (Some(held), Some(stranger)) = (held, stranger) {
+                    let mut changed = Allocation::clone(&held);
+                    changed.tenant = stranger;
+                    state.allocations.insert(changed.id, Arc::new(changed));
+                }
+            }
+        },
+    );
+}
+
+/// The ledger against what a referee counted: each numbered interval of each stream once.
+fn counted_once() -> impl FnMut(&Step<'_>) -> Watched {
+    let mut counted: BTreeSet<(NodeId, u64, u64)> = BTreeSet::new();
+    let mut sum = 0_u128;
+    move |step| {
+        for (command, decided) in step.entry.commands.iter().zip(step.decided) {
+            let (Command::RecordUsage { node, incarnation, intervals }, Ok(Done::Counted { mark })) =
+                (command, decided)
+            else {
+                continue;
+            };
+            for interval in intervals.iter().filter(|interval| interval.seq <= *mark) {
+                if counted.insert((*node, *incarnation, interval.seq)) {
+                    sum += u128::from(interval.gpu_unit_ms);
+                }
+            }
+            if (1..=*mark).any(|seq| !counted.contains(&(*node, *incarnation, seq))) {
+                return Err(format!(
+                    "law 9: node {node} is acknowledged up to {mark}, something before it was never sent"
+                ));
+            }
+        }
+        let booked: u128 = step.after.usage_totals.values().map(|total| total.gpu_unit_ms).sum();
+        let number: u64 = step.after.usage_totals.values().map(|total| total.intervals).sum();
+        if booked != sum || number != counted.len() as u64 {
+            return Err(format!(
+                "law 9: {} intervals of {sum} were sent, {number} of {booked} are booked",
+                counted.len()
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn law_9_usage_is_counted_once() {
+    holds("law_9", counted_once);
+    // A mark that is lost: what was counted is counted again.
+    catches("law 9", counted_once, || {
+        |_, state: &mut State, _: &mut Executed| {
+            let streams: Vec<_> = state.usage_streams.values().filter(|stream| stream.mark > 0).cloned().collect();
+            for mut stream in streams {
+                stream.mark -= 1;
+                put(state, Object::UsageStream(stream));
+            }
+        }
+    });
+    // A sum that is lost.
+    catches("law 9", counted_once, || {
+        |_, state: &mut State, _: &mut Executed| {
+            if let Some((&tenant, _)) = state.usage_totals.first_key_value() {
+                state.apply(&Change::Delete(Key::UsageTotal(tenant)));
+            }
+        }
+    });
+}
+
+fn story(seed: u64, entries: usize) -> Story {
+    let mut story = Story::new(seed);
+    for _ in 0..entries {
+        let entry = story.next_entry();
+        story.execute(&entry);
+    }
+    story
+}
+
+fn replay(log: &[Entry]) -> State {
+    let mut state = State::new(7);
+    for entry in log {
+        execute(&mut state, entry);
+    }
+    state
+}
+
+#[test]
+fn law_10_replaying_the_log_gives_the_same_bytes() {
+    for seed in seeds(10) {
+        let story = story(seed, 400);
+        assert_eq!(bytes_of(&story.state), bytes_of(&replay(&story.log)), "seed {seed}");
+        // From a snapshot in the middle, the rest of the log leads to the same place.
+        let (head, tail) = story.log.split_at(story.log.len() / 2);
+        let mut restored = State::from_objects(replay(head).objects());
+        tail.iter().for_each(|entry| drop(execute(&mut restored, entry)));
+        assert_eq!(bytes_of(&story.state), bytes_of(&restored), "seed {seed}, from a snapshot");
+        // Planted: the last entry that changed something is lost.
+        let last = story.changed.iter().rposition(|changed| *changed).unwrap_or(0);
+        let mut shorter = story.log.clone();
+        shorter.remove(last);
+        assert_ne!(bytes_of(&replay(&shorter)), bytes_of(&story.state), "seed {seed}: entry {last} was lost unseen");
+    }
+}
+
+#[test]
+fn law_10_changes_alone_give_the_same_bytes() {
+    for seed in seeds(6) {
+        let mut story = Story::new(seed);
+        let mut follower = State::new(7);
+        for _ in 0..300 {
+            let entry = story.next_entry();
+            let executed = story.execute(&entry);
+            // A change carries the whole new value: applied twice it is applied once.
+            executed.changes.iter().for_each(|change| follower.apply(change));
+            executed.changes.iter().for_each(|change| follower.apply(change));
+        }
+        assert_eq!(bytes_of(&story.state), bytes_of(&follower), "seed {seed}");
+        follower.check().unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
+    }
+}
+
+#[test]
+fn from_objects_equals_incremental() {
+    for seed in seeds(12) {
+        let story = story(seed, 250);
+        let mut objects: Vec<Object> = story.state.objects().collect();
+        let keys: Vec<Key> = objects.iter().map(Object::key).collect();
+        assert!(keys.is_sorted(), "objects come in the order of their keys");
+        objects.reverse();
+        let loaded = State::from_objects(objects);
+        assert_eq!(bytes_of(&story.state), bytes_of(&loaded), "seed {seed}");
+        assert_eq!(story.state.index(), loaded.index(), "seed {seed}");
+        let books = |state: &State| {
+            let nodes = state.capacity().nodes().values();
+            let held: Vec<String> = nodes
+                .map(|there| {
+                    let cards = &there.cards[..there.node.spec.gpus.len()];
+                    format!("{} {cards:?} {} {}", there.node.id, there.cpu_free_milli, there.memory_free_mib)
+                })
+                .collect();
+            (held, format!("{:?}", state.capacity().tenants()))
+        };
+        assert_eq!(books(&story.state), books(&loaded), "seed {seed}");
+        // Planted: an object is lost.
+        let without =
+            State::from_objects(story.state.objects().filter(|object| !matches!(object, Object::Allocation(_))));
+        assert!(story.state.allocations.is_empty() || without.check().is_err(), "seed {seed}");
+    }
+}
+
+/// A refused command alone in its entry leaves every byte as it was, and yields no change.
+fn refusals_change_nothing(execute: fn(&mut State, &Entry) -> Executed, seed: u64) -> Result<usize, String> {
+    let mut story = Story::new(seed);
+    let mut refused = 0;
+    for _ in 0..250 {
+        let entry = story.next_entry();
+        for command in &entry.commands {
+            let single = Entry { now_ms: entry.now_ms, commands: vec![command.clone()] };
+            let before = bytes_of(&story.state);
+            let executed = execute(&mut story.state, &single);
+            if executed.decided[0].is_err() {
+                refused += 1;
+                if before != bytes_of(&story.state) || !executed.changes.is_empty() {
+                    return Err(format!("law 11: {:?} changed something: {command:?}", executed.decided[0]));
+                }
+            }
+        }
+        story.log.push(entry);
+    }
+    Ok(refused)
+}
+
+#[test]
+fn law_11_a_rejected_command_changes_nothing() {
+    let mut refused = 0;
+    for seed in seeds(8) {
+        refused += refusals_change_nothing(execute, seed).unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
+    }
+    assert!(refused > 100, "only {refused} commands were refused");
+    // Planted: the clock moves, or an id is used up, whatever is decided.
+    let clock = |state: &mut State, entry: &Entry| {
+        let executed = execute(state, entry);
+        let mut meta = state.meta.clone();
+        meta.now_ms = meta.now_ms.max(entry.now_ms);
+        put(state, Object::Meta(meta));
+        executed
+    };
+    assert!(refusals_change_nothing(clock, 1).is_err(), "the planted bug was not caught");
+}
+
+#[test]
+fn histories_reach_what_they_are_meant_to_test() {
+    let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
+    for seed in 1..=10 {
+        let mut story = Story::new(seed);
+        for _ in 0..300 {
+            let entry = story.next_entry();
+            let executed = story.execute(&entry);
+            for (command, decided) in entry.commands.iter().zip(&executed.decided) {
+                let word = match (command, decided) {
+                    (Command::Submit { .. }, Ok(_)) => "submitted",
+                    (_, Ok(Done::Bound { .. })) => "bound",
+                    (_, Ok(Done::HandedOver { .. })) => "handed over",
+                    (Command::FenceNode { .. }, Ok(_)) => "fenced",
+                    (Command::RemoveNode { .. }, Ok(_)) => "removed",
+                    (Command::ApplyTenants { .. }, Ok(_)) => "tenants changed",
+                    (_, Err(Reject::DoesNotFit { over_max: true, .. })) => "over max",
+                    (_, Err(Reject::DoesNotFit { .. })) => "does not fit",
+                    (_, Err(Reject::WrongShape { .. })) => "wrong shape",
+                    (_, Err(Reject::StaleEpoch { .. })) => "stale",
+                    (_, Err(Reject::UsageGap { .. })) => "usage gap",
+                    (_, Err(Reject::RequestReused { .. })) => "request reused",
+                    (_, Err(Reject::RequestTooOld { .. })) => "request too old",
+                    (_, Err(Reject::NotWaiting { .. })) => "not waiting",
+                    (_, Err(Reject::InUse { .. })) => "in use",
+                    _ => "other",
+                };
+                *seen.entry(word).or_default() += 1;
+            }
+            for change in &executed.changes {
+                let word = match change {
+                    Change::Retire(job) => job.phase.word(),
+                    Change::Put(object) => match &**object {
+                        Object::Job(job) if job.requeue_reason.is_some() && job.phase.word() == "queued" => "requeued",
+                        Object::Job(job) => job.phase.word(),
+                        Object::Allocation(held) => kind(held, &story.state),
+                        _ => continue,
+                    },
+                    Change::Delete(_) => "deleted",
+                };
+                *seen.entry(word).or_default() += 1;
+            }
+        }
+    }
+    for word in [
+        "submitted",
+        "bound",
+        "handed over",
+        "fenced",
+        "removed",
+        "tenants changed",
+        "over max",
+        "does not fit",
+        "wrong shape",
+        "stale",
+        "usage gap",
+        "request reused",
+        "request too old",
+        "not waiting",
+        "in use",
+        "requeued",
+        "running",
+        "stopping",
+        "completed",
+        "failed",
+        "cancelled",
+        "timed-out",
+        "whole",
+        "mig",
+        "mps",
+        "time-slice",
+    ] {
+        assert!(seen.get(word).is_some_and(|count| *count >= 5), "{word} is rare: {seen:?}");
+    }
+}
+
+fn kind(held: &Allocation, state: &State) -> &'static str {
+    let devices = state.jobs.get(&held.job).map(|job: &Arc<Job>| &job.spec.request.devices);
+    devices.and_then(DeviceRequest::mode).map_or("no GPU", |mode| mode.word())
+}
+
+#[test]
+fn planning_leaves_the_state_alone() {
+    let mut story = story(3, 100);
+    for _ in 0..100 {
+        let entry = story.next_entry();
+        let before = bytes_of(&story.state);
+        for command in &entry.commands {
+            drop(plan(&story.state, entry.now_ms, command));
+        }
+        assert_eq!(before, bytes_of(&story.state));
+        story.execute(&entry);
+    }
+}

@@ -1,0 +1,438 @@
+//! A small language for commands, as an operator would say them, and how their answers are shown.
+//!
+//! Words after the first two are `key=value`. Ids are numbers; nodes, cells and tenants go by name. Epochs and attempts are the
+//! right ones unless given.
+
+use muster_control_core::{Binding, Command, Done, Entry, State, TaskReport, execute};
+use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
+use muster_model::mig::{MigPlacement, MigShape};
+use muster_model::node::{Gpu, NodeSpec, Place};
+use muster_model::request::TaskRequest;
+use muster_model::tenant::TenantSpec;
+use muster_model::usage::UsageInterval;
+use muster_model::{
+    AllocationState, Change, DeviceHold, DeviceRequest, GpuModel, GpuUnits, HoldMode, JobPhase, JobSpec, Limits,
+    Object, Outcome, Pool, ResourceVec, TaskPlacement, TaskState, Topology, Trust, WorkloadClass,
+};
+use std::collections::BTreeMap;
+
+/// A state with a clock.
+pub(crate) struct World {
+    state: State,
+    now_ms: u64,
+    requests: u64,
+}
+
+/// The words of one command.
+struct Words<'a> {
+    plain: Vec<&'a str>,
+    named: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Words<'a> {
+    fn of(line: &'a str) -> Self {
+        let (mut plain, mut named) = (Vec::new(), BTreeMap::new());
+        for word in line.split_whitespace() {
+            match word.split_once('=') {
+                Some((key, value)) if !key.starts_with(|c: char| c.is_ascii_digit()) => drop(named.insert(key, value)),
+                _ => plain.push(word),
+            }
+        }
+        Words { plain, named }
+    }
+
+    fn get(&self, key: &str) -> Option<&'a str> {
+        self.named.get(key).copied()
+    }
+
+    fn number(&self, key: &str, otherwise: u64) -> u64 {
+        self.get(key).map_or(otherwise, |value| value.parse().unwrap_or_else(|_| panic!("{key}={value}")))
+    }
+
+    fn at(&self, place: usize) -> &'a str {
+        self.plain.get(place).unwrap_or_else(|| panic!("word {place} of {:?}", self.plain))
+    }
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        World { state: State::new(1), now_ms: 1_000_000_000, requests: 0 }
+    }
+
+    /// Runs one line and says what came of it.
+    pub(crate) fn run(&mut self, line: &str) -> Vec<String> {
+        let words = Words::of(line);
+        match words.at(0) {
+            "show" => self.show(&words),
+            "later" => {
+                self.now_ms += words.at(1).parse::<u64>().expect("seconds") * 1_000;
+                Vec::new()
+            }
+            _ => {
+                let command = self.command(&words);
+                let executed = execute(&mut self.state, &Entry { now_ms: self.now_ms, commands: vec![command] });
+                self.state.check().expect("no law is broken");
+                let mut answers = vec![match &executed.decided[0] {
+                    Ok(done) => self.told(done),
+                    Err(reject) => format!("refused: {reject}"),
+                }];
+                answers.extend(executed.changes.iter().filter_map(|change| self.told_change(change)));
+                answers
+            }
+        }
+    }
+
+    fn told(&self, done: &Done) -> String {
+        match done {
+            Done::Ok => "ok".to_owned(),
+            Done::Submitted { first, count: 1 } => format!("job {first}"),
+            Done::Submitted { first, count } => format!("jobs {first} to {}", first.0 + u64::from(*count) - 1),
+            Done::Joined { node, epoch, usage_incarnation, usage_mark } => {
+                format!("node {node} at epoch {epoch}, usage stream {usage_incarnation} from {usage_mark}")
+            }
+            Done::Acquired { epoch, .. } => format!("epoch {epoch}"),
+            Done::Bound { allocation } => format!("allocation {allocation}"),
+            Done::HandedOver { to } => format!("to {}", self.state.cells[to].name),
+            Done::Counted { mark } => format!("counted up to {mark}"),
+        }
+    }
+
+    /// What became of jobs; other changes are looked at with `show`.
+    fn told_change(&self, change: &Change) -> Option<String> {
+        let job = match change {
+            Change::Retire(job) => job,
+            Change::Put(object) => match &**object {
+                Object::Job(job) => job,
+                _ => return None,
+            },
+            Change::Delete(_) => return None,
+        };
+        let why = match &job.phase {
+            JobPhase::Queued => {
+                let cell = job.cell.map_or("no cell", |cell| self.state.cells[&cell].name.as_str());
+                let again = job.requeue_reason.as_ref().map(|reason| format!(" ({reason})"));
+                format!(" in {cell}{}", again.unwrap_or_default())
+            }
+            JobPhase::Finished(Outcome::Failed { reason }) => format!(": {reason}"),
+            _ => String::new(),
+        };
+        Some(format!("  job {} {}{why}", job.id, job.phase.word()))
+    }
+
+    fn command(&mut self, words: &Words<'_>) -> Command {
+        match words.at(0) {
+            "tenant" => {
+                Command::ApplyTenants { tenants: words.plain[1..].iter().map(|path| tenant(path, words)).collect() }
+            }
+            "untenant" => Command::DeleteTenant { path: words.at(1).to_owned() },
+            "pool" => Command::PutPool(pool(words)),
+            "unpool" => Command::DeletePool { name: words.at(1).to_owned() },
+            "join" => Command::JoinNode {
+                spec: node(words),
+                usage_incarnation: words.get("usage").map(|n| n.parse().expect("a number")),
+            },
+            "submit" => self.submit(words),
+            "cancel" => Command::Cancel { job: JobId(words.at(1).parse().expect("a job")) },
+            "acquire" => Command::AcquireCell { cell: self.cell(words.at(1)).0, shard: words.at(2).to_owned() },
+            "expire" => {
+                let (cell, epoch) = self.cell(words.at(1));
+                Command::ExpireCell { cell, epoch: Epoch(words.number("epoch", epoch.0)) }
+            }
+            "bind" => Command::Bind(self.binding(words)),
+            "hand-over" => {
+                let (cell, epoch) = self.cell(words.at(1));
+                let job = JobId(words.at(2).parse().expect("a job"));
+                Command::HandOver { cell, epoch: Epoch(words.number("epoch", epoch.0)), job }
+            }
+            "report" => self.report(words),
+            "usage" => self.usage(words),
+            "silent" | "ready" | "fence" | "drain" | "undrain" | "remove" => self.node_command(words),
+            "sweep" => Command::Sweep,
+            "level" => Command::RaiseFeatureLevel { level: words.at(1).parse().expect("a level") },
+            other => panic!("no command {other:?}"),
+        }
+    }
+
+    fn node_command(&self, words: &Words<'_>) -> Command {
+        let (node, epoch) = self.node(words.at(1));
+        let epoch = Epoch(words.number("epoch", epoch.0));
+        match words.at(0) {
+            "silent" => Command::MarkSilent { node, epoch },
+            "ready" => Command::MarkReady { node, epoch },
+            "fence" => Command::FenceNode { node, epoch },
+            "remove" => Command::RemoveNode { node },
+            word => Command::SetDrained { node, drained: word == "drain" },
+        }
+    }
+
+    fn cell(&self, name: &str) -> (CellId, Epoch) {
+        let found = self.state.cells.values().find(|cell| cell.name == name);
+        found.map_or((CellId(99), Epoch(1)), |cell| (cell.id, cell.epoch))
+    }
+
+    fn node(&self, name: &str) -> (NodeId, Epoch) {
+        let found = self.state.nodes.values().find(|node| node.spec.name == name);
+        found.map_or((NodeId(99), Epoch(1)), |node| (node.id, node.epoch))
+    }
+
+    fn submit(&mut self, words: &Words<'_>) -> Command {
+        self.requests += 1;
+        let spec = job(words).validate().unwrap_or_else(|errors| panic!("{errors:?}"));
+        let age_ms = words.number("age", 0) * 1_000;
+        Command::Submit {
+            request_id: words.get("id").map_or_else(|| format!("request-{}", self.requests), str::to_owned),
+            issued_ms: self.now_ms + words.number("ahead", 0) * 1_000 - age_ms,
+            payload_hash: words.number("hash", 1),
+            specs: vec![spec; words.number("copies", 1) as usize],
+        }
+    }
+
+    /// `bind JOB NODE:HOLD,HOLD ...`, one word per rank; a hold is `3`, `3/G1@2`, `3/mps30:1000` or `3/ts1000`.
+    fn binding(&self, words: &Words<'_>) -> Binding {
+        let id = JobId(words.at(1).parse().expect("a job"));
+        let job = self.state.jobs.get(&id);
+        let (cell, epoch) = match words.get("cell") {
+            Some(name) => self.cell(name),
+            None => {
+                let cell = job.and_then(|job| job.cell).unwrap_or_default();
+                (cell, self.state.cells.get(&cell).map_or(Epoch(0), |cell| cell.epoch))
+            }
+        };
+        let tasks: Vec<TaskPlacement> = words.plain[2..].iter().map(|task| self.task(task)).collect();
+        let first = tasks.first().and_then(|task| Some((self.state.nodes.get(&task.node)?, task.devices.first()?)));
+        let found = first.and_then(|(node, hold)| node.spec.gpus.get(usize::from(hold.gpu)).map(|gpu| gpu.model));
+        Binding {
+            cell,
+            epoch: Epoch(words.number("epoch", epoch.0)),
+            job: id,
+            attempt: Attempt(words.number("attempt", job.map_or(1, |job| u64::from(job.attempt.0) + 1)) as u32),
+            model: words.get("model").map_or(found, |model| model.parse().ok()),
+            tasks,
+        }
+    }
+
+    fn task(&self, text: &str) -> TaskPlacement {
+        let (node, holds) = text.split_once(':').unwrap_or((text, ""));
+        let devices = holds.split(',').filter(|hold| !hold.is_empty()).map(hold).collect();
+        TaskPlacement { node: self.node(node).0, devices }
+    }
+
+    /// `report NODE ALLOCATION RANK=STATE ...`, without a rank for all its ranks there.
+    fn report(&self, words: &Words<'_>) -> Command {
+        let (node, epoch) = self.node(words.at(1));
+        let allocation = AllocationId(words.at(2).parse().expect("an allocation"));
+        let mut reports = Vec::new();
+        for word in &words.plain[3..] {
+            let (ranks, state) = match word.split_once('=') {
+                Some((rank, state)) => (vec![Rank(rank.parse().expect("a rank"))], state),
+                None => {
+                    let held = self.state.allocations.get(&allocation);
+                    (held.map(|held| held.ranks_on(node).collect()).unwrap_or_default(), *word)
+                }
+            };
+            reports.extend(ranks.into_iter().map(|rank| TaskReport { allocation, rank, state: task_state(state) }));
+        }
+        Command::ReportTasks { node, epoch: Epoch(words.number("epoch", epoch.0)), reports }
+    }
+
+    /// `usage NODE STREAM SEQ:ALLOCATION:UNIT_MS ...`
+    fn usage(&self, words: &Words<'_>) -> Command {
+        let interval = |word: &&str| {
+            let parts: Vec<u64> = word.split(':').map(|part| part.parse().expect("a number")).collect();
+            UsageInterval {
+                seq: parts[0],
+                allocation: AllocationId(parts[1]),
+                duration_ms: 1_000,
+                gpu_unit_ms: parts[2],
+            }
+        };
+        let incarnation = words.at(2).parse().expect("a stream");
+        let intervals = words.plain[3..].iter().map(interval).collect();
+        Command::RecordUsage { node: self.node(words.at(1)).0, incarnation, intervals }
+    }
+
+    fn show(&self, words: &Words<'_>) -> Vec<String> {
+        match words.at(1) {
+            "job" => {
+                let id = JobId(words.at(2).parse().expect("a job"));
+                let Some(job) = self.state.jobs.get(&id) else { return vec!["  not live".to_owned()] };
+                let (attempt, failures) = (job.attempt, job.failures);
+                let cell = job.cell.map_or("no cell", |cell| self.state.cells[&cell].name.as_str());
+                vec![format!("  {} in {cell}, attempt {attempt}, {failures} failures", job.phase.word())]
+            }
+            "node" => {
+                let (id, epoch) = self.node(words.at(2));
+                let Some(there) = self.state.capacity().nodes().get(&id) else { return vec!["  not there".to_owned()] };
+                let node = &there.node;
+                let health = format!("  {:?} at epoch {epoch}, drained {}", node.health, node.drained);
+                let cards =
+                    there.cards.iter().enumerate().map(|(gpu, card)| format!("  GPU {gpu}: {}", card.describe()));
+                std::iter::once(health).chain(cards).collect()
+            }
+            "allocation" => {
+                let id = AllocationId(words.at(2).parse().expect("an allocation"));
+                let Some(held) = self.state.allocations.get(&id) else { return vec!["  not live".to_owned()] };
+                let state = match &held.state {
+                    AllocationState::Active => "active".to_owned(),
+                    AllocationState::Stopping(cause) => format!("stopping: {cause:?}"),
+                };
+                vec![format!("  {state}, tasks {:?}", held.task_states)]
+            }
+            "desired" => {
+                let tasks = self.state.desired_for(self.node(words.at(2)).0);
+                let line = |task: muster_control_core::DesiredTask| {
+                    format!(
+                        "  allocation {} rank {}/{} local {}/{} attempt {} at {}:{} restarts {} units {} stop {}",
+                        task.allocation,
+                        task.rank,
+                        task.world_size,
+                        task.local_rank,
+                        task.local_world_size,
+                        task.attempt,
+                        task.master_addr,
+                        task.master_port,
+                        task.restart_count,
+                        task.gpu_units.0,
+                        task.stop
+                    )
+                };
+                tasks.into_iter().map(line).collect()
+            }
+            "usage" => {
+                let path = |id| self.state.tenants.get(id).map_or("nobody", |tenant| tenant.path.as_str());
+                let totals = self.state.usage_totals.iter();
+                totals
+                    .map(|(id, total)| format!("  {} {} in {}", path(id), total.gpu_unit_ms, total.intervals))
+                    .collect()
+            }
+            other => panic!("nothing to show of {other:?}"),
+        }
+    }
+}
+
+fn cards(words: &Words<'_>, key: &str) -> ResourceVec {
+    words.get(key).map_or_else(ResourceVec::default, |count| {
+        ResourceVec::of_gpu(GpuModel::H100, GpuUnits::cards(count.parse().expect("cards")))
+    })
+}
+
+fn tenant(path: &str, words: &Words<'_>) -> TenantSpec {
+    let max = words.get("max").map(|count| (GpuModel::H100, GpuUnits::cards(count.parse().expect("cards"))));
+    TenantSpec {
+        path: path.to_owned(),
+        guarantee: cards(words, "floor"),
+        max: Limits { gpu: max.into_iter().collect(), ..Limits::default() },
+        weight: words.number("weight", 1) as u32,
+        trust: if words.get("trust") == Some("no") { Trust::Untrusted } else { Trust::Trusted },
+    }
+}
+
+fn pool(words: &Words<'_>) -> Pool {
+    let mut pool = Pool { name: words.at(1).to_owned(), ..Pool::standard() };
+    if let Some(modes) = words.get("modes") {
+        pool.modes = modes.split(',').map(|mode| mode.parse().expect("a mode")).collect();
+    }
+    if let Some(classes) = words.get("classes") {
+        pool.classes = classes.split(',').map(|class| class.parse().expect("a class")).collect();
+    }
+    pool.mps_clients = words.number("mps", 8) as u8;
+    pool.time_slice_replicas = words.number("ts", 4) as u8;
+    pool
+}
+
+fn node(words: &Words<'_>) -> NodeSpec {
+    let name = words.at(1);
+    let model: GpuModel = words.get("model").unwrap_or("h100").parse().expect("a model");
+    let per_island = words.number("island", 8);
+    let gpu = |index: u64| Gpu {
+        uuid: format!("GPU-{name}-{index}"),
+        model,
+        memory_mib: model.memory_mib(),
+        numa: 0,
+        island: (index / per_island) as u8,
+        withheld: (words.get("withheld") == Some(index.to_string().as_str())).then(|| "xid 79".to_owned()),
+    };
+    let place = |key: &str| words.get(key).unwrap_or(key).to_owned();
+    NodeSpec {
+        name: name.to_owned(),
+        address: format!("{name}.fleet"),
+        place: Place { region: place("region"), zone: place("zone"), block: place("block"), leaf: place("leaf") },
+        cell: words.get("cell").unwrap_or("a").to_owned(),
+        pool: words.get("pool").unwrap_or("default").to_owned(),
+        gpus: (0..words.number("gpus", 8)).map(gpu).collect(),
+        cpu_milli: words.number("cpu", 64_000),
+        memory_mib: words.number("memory", 512_000),
+        driver: "550".to_owned(),
+        labels: BTreeMap::new(),
+        boot_id: words.get("boot").unwrap_or("1").to_owned(),
+    }
+}
+
+fn job(words: &Words<'_>) -> JobSpec {
+    let models = words.get("model").map(|models| models.split(',').map(|m| m.parse().expect("a model")).collect());
+    let models: Vec<GpuModel> = models.unwrap_or_default();
+    let devices = match (words.get("gpus"), words.get("mig"), words.get("mps"), words.get("ts")) {
+        (Some(count), ..) => DeviceRequest::Whole { count: count.parse().expect("cards"), models },
+        (_, Some(profile), ..) => DeviceRequest::Mig { profile: profile.to_owned(), models },
+        (.., Some(share), _) => {
+            let (percent, memory) = share.split_once(':').expect("percent:memory");
+            let (percent, memory_mib) = (percent.parse().expect("percent"), memory.parse().expect("MiB"));
+            DeviceRequest::Mps { percent, memory_mib, models }
+        }
+        (.., Some(memory)) => DeviceRequest::TimeSlice { memory_mib: memory.parse().expect("MiB"), models },
+        _ => DeviceRequest::None,
+    };
+    JobSpec {
+        tenant: words.at(1).to_owned(),
+        name: "job".to_owned(),
+        tasks: words.number("tasks", 1) as u32,
+        request: TaskRequest {
+            devices,
+            cpu_milli: words.number("cpu", 1_000),
+            memory_mib: words.number("memory", 1_000),
+        },
+        topology: Topology {
+            required: words.get("within").map(|level| level.parse().expect("a level")),
+            preferred: None,
+        },
+        class: words.get("class").map_or(WorkloadClass::Batch, |class| class.parse().expect("a class")),
+        pool: words.get("pool").map(str::to_owned),
+        priority: 0,
+        command: vec!["true".to_owned()],
+        env: BTreeMap::new(),
+        workdir: None,
+        time_limit_s: None,
+        grace_s: 30,
+        disconnect_grace_s: 600,
+        max_retries: words.number("retries", 0) as u32,
+    }
+}
+
+fn hold(text: &str) -> DeviceHold {
+    let (gpu, kind) = text.split_once('/').unwrap_or((text, ""));
+    let mode = if kind.is_empty() {
+        HoldMode::Whole
+    } else if let Some(share) = kind.strip_prefix("mps") {
+        let (percent, memory) = share.split_once(':').expect("percent:memory");
+        HoldMode::Mps { percent: percent.parse().expect("percent"), memory_mib: memory.parse().expect("MiB") }
+    } else if let Some(memory) = kind.strip_prefix("ts") {
+        HoldMode::TimeSlice { memory_mib: memory.parse().expect("MiB") }
+    } else {
+        let (shape, start) = kind.split_once('@').expect("shape@start");
+        let shape = MigShape::ALL.into_iter().find(|known| format!("{known:?}") == shape).expect("a shape");
+        HoldMode::Mig(MigPlacement { shape, start: start.parse().expect("a start") })
+    };
+    DeviceHold { gpu: gpu.parse().expect("a card"), mode }
+}
+
+fn task_state(text: &str) -> TaskState {
+    match text {
+        "running" => TaskState::Running,
+        "pending" => TaskState::Pending,
+        "stopped" => TaskState::Stopped,
+        "timed-out" => TaskState::TimedOut,
+        "fenced" => TaskState::Fenced,
+        "start-failed" => TaskState::StartFailed { reason: "no such file".to_owned() },
+        _ => TaskState::Exited { code: text.strip_prefix("exit").expect("exitN").parse().expect("a code") },
+    }
+}
