@@ -1,2 +1,7 @@
-//! placeholder
-fn main() {}
+//! The `muster` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    muster_cli::run()
+}

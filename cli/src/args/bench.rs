@@ -1,0 +1,74 @@
+//! Flags of `muster bench`: each benchmark prints a table with the anchor beside each figure.
+
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// Which benchmark.
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// Print JSON instead of a table
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Where clusters keep their data while they run (a real disk, not a tmpfs)
+    #[arg(long, global = true, value_name = "DIR", default_value = ".")]
+    pub under: PathBuf,
+    /// The benchmark
+    #[command(subcommand)]
+    pub what: What,
+}
+
+/// The benchmarks.
+#[derive(Debug, Subcommand)]
+pub enum What {
+    /// S1: decisions of one shard core over fleets of several sizes
+    Decisions {
+        /// Fleet sizes in nodes of eight cards
+        #[arg(long, value_delimiter = ',', default_value = "625,6250,62500")]
+        nodes: Vec<u32>,
+        /// Decisions measured at each size
+        #[arg(long, default_value_t = 200_000)]
+        decisions: u32,
+        /// Seed of the mix
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// S5: acknowledged durable submissions, beside etcd in the same run
+    Submissions {
+        /// Client counts
+        #[arg(long, value_delimiter = ',', default_value = "1,64,256,1000")]
+        clients: Vec<u64>,
+        /// Seconds of each load
+        #[arg(long, default_value_t = 8.0)]
+        seconds: f64,
+        /// Jobs in a batch
+        #[arg(long, default_value_t = 100)]
+        batch: u32,
+    },
+    /// S6: the whole life of a job, with simulated agents
+    Lifecycle {
+        /// Simulated nodes of eight cards
+        #[arg(long, default_value_t = 64)]
+        nodes: u32,
+        /// Jobs of the throughput run
+        #[arg(long, default_value_t = 10_000)]
+        jobs: u32,
+        /// Submissions a second of the latency run
+        #[arg(long, default_value_t = 300)]
+        rate: u32,
+        /// Seconds of the latency run
+        #[arg(long, default_value_t = 10)]
+        seconds: u32,
+    },
+    /// R2: kill -9 of the leader to the next acknowledged write, beside etcd in the same run
+    Failover {
+        /// Kills
+        #[arg(long, default_value_t = 30)]
+        rounds: u32,
+    },
+    /// What a stopped agent, shard or follower costs the others
+    Stall {
+        /// Jobs of each phase, 50 a second
+        #[arg(long, default_value_t = 500)]
+        jobs: u32,
+    },
+}

@@ -1,0 +1,217 @@
+//! Arguments of what tenants do: submit, look, read, end.
+
+use crate::spec::job::JobText;
+use crate::spec::scalar::{OneOrMany, Scalar};
+use clap::{ArgGroup, Args};
+use std::path::PathBuf;
+
+const SUBMIT_EXAMPLES: &str = "\
+Examples:
+  muster submit --tenant research/nlp --gpus 8 --tasks 4 --model h100 --topology leaf --time 4h -- torchrun train.py
+  muster submit --tenant research/nlp --mig 1g.10gb --class interactive -- jupyter lab
+  muster submit --tenant research/nlp --mps 30 --gpu-memory 20Gi --model a100-80,h100 -- ./serve
+  muster submit --tenant research/nlp --gpus 1 --count 100 -- ./sweep.sh
+  muster submit -f job.yaml --wait
+  muster submit -f job.yaml --time 8h                 a flag goes before the file
+
+A job file is YAML with the same words; several documents are several jobs, accepted all or none:
+  tenant: research/nlp
+  gpus: 8
+  tasks: 4
+  model: h100
+  topology: leaf
+  time: 4h
+  command: [torchrun, train.py]
+
+Each task finds RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and CUDA_VISIBLE_DEVICES in its environment.";
+
+/// `muster submit`.
+#[derive(Clone, Debug, Default, Args)]
+#[command(after_help = SUBMIT_EXAMPLES)]
+#[command(group(ArgGroup::new("devices").args(["gpus", "mig", "mps", "time_slice"])))]
+pub struct Submit {
+    /// Who pays: names from the top, joined by '/'
+    #[arg(long, value_name = "PATH")]
+    pub tenant: Option<String>,
+    /// A name for people; the program's when absent
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Whole GPUs for each task
+    #[arg(long, value_name = "N", help_heading = "Devices")]
+    pub gpus: Option<u32>,
+    /// One MIG instance, such as 1g.10gb
+    #[arg(long, value_name = "PROFILE", help_heading = "Devices")]
+    pub mig: Option<String>,
+    /// A share of a card under MPS, in percent of its compute
+    #[arg(long, value_name = "PERCENT", help_heading = "Devices")]
+    pub mps: Option<u32>,
+    /// Turns on a card
+    #[arg(long, help_heading = "Devices")]
+    pub time_slice: bool,
+    /// Memory of the share, such as 20Gi
+    #[arg(long, value_name = "SIZE", help_heading = "Devices")]
+    pub gpu_memory: Option<String>,
+    /// Acceptable models, the preferred first
+    #[arg(long, value_name = "MODEL", value_delimiter = ',', help_heading = "Devices")]
+    pub model: Vec<String>,
+    /// Tasks of the gang: all start together or none does
+    #[arg(long, value_name = "N")]
+    pub tasks: Option<u32>,
+    /// CPUs for each task: 4, 0.5, 500m
+    #[arg(long, value_name = "CPUS")]
+    pub cpus: Option<String>,
+    /// Host memory for each task, such as 64Gi
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+    /// The whole gang inside one of these: island, node, leaf, block, region
+    #[arg(long, value_name = "LEVEL", help_heading = "Placement")]
+    pub topology: Option<String>,
+    /// Inside one of these where possible
+    #[arg(long, value_name = "LEVEL", help_heading = "Placement")]
+    pub prefer: Option<String>,
+    /// The only pool it may run in
+    #[arg(long, value_name = "POOL", help_heading = "Placement")]
+    pub pool: Option<String>,
+    /// training, inference, interactive or batch
+    #[arg(long, value_name = "CLASS", help_heading = "Placement")]
+    pub class: Option<String>,
+    /// Higher goes first inside a tenant
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Placement")]
+    pub priority: Option<i32>,
+    /// Stop it when it has run this long: 4h, 90m, 1d
+    #[arg(long, value_name = "TIME", help_heading = "Life")]
+    pub time: Option<String>,
+    /// From SIGTERM to SIGKILL; 30s when absent
+    #[arg(long, value_name = "TIME", help_heading = "Life")]
+    pub grace: Option<String>,
+    /// How long tasks may outlive contact with the control plane; 10m when absent
+    #[arg(long, value_name = "TIME", help_heading = "Life")]
+    pub disconnect_grace: Option<String>,
+    /// Start it again so often when a task of its own fails
+    #[arg(long, value_name = "N", help_heading = "Life")]
+    pub retries: Option<u32>,
+    /// A variable for the tasks
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub env: Vec<String>,
+    /// Working directory, an absolute path
+    #[arg(long, value_name = "DIR")]
+    pub workdir: Option<String>,
+    /// Submit so many equal jobs
+    #[arg(long, value_name = "N")]
+    pub count: Option<u32>,
+    /// Job files; - is standard input
+    #[arg(short, long = "file", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// The client's id of this submission: the same id and content never run twice
+    #[arg(long, value_name = "ID")]
+    pub request_id: Option<String>,
+    /// Wait until every job is over; the exit status says whether all completed
+    #[arg(long)]
+    pub wait: bool,
+    /// Program and arguments, after --
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+impl Submit {
+    /// What the flags say of a job, in the words of a job file. A variable without `=` is taken from our own environment.
+    #[must_use]
+    pub fn text(&self) -> JobText {
+        let scalar = |text: &Option<String>| text.clone().map(Scalar);
+        let variable = |text: &String| match text.split_once('=') {
+            Some((name, value)) => (name.to_owned(), Scalar(value.to_owned())),
+            None => (text.clone(), Scalar(std::env::var(text).unwrap_or_default())),
+        };
+        JobText {
+            tenant: self.tenant.clone(),
+            name: self.name.clone(),
+            gpus: self.gpus,
+            mig: self.mig.clone(),
+            mps: self.mps,
+            time_slice: self.time_slice.then_some(true),
+            gpu_memory: scalar(&self.gpu_memory),
+            tasks: self.tasks,
+            model: (!self.model.is_empty()).then(|| OneOrMany::Many(self.model.clone())),
+            cpus: scalar(&self.cpus),
+            memory: scalar(&self.memory),
+            topology: self.topology.clone(),
+            prefer: self.prefer.clone(),
+            time: scalar(&self.time),
+            grace: scalar(&self.grace),
+            disconnect_grace: scalar(&self.disconnect_grace),
+            retries: self.retries,
+            priority: self.priority,
+            class: self.class.clone(),
+            pool: self.pool.clone(),
+            env: self.env.iter().map(variable).collect(),
+            workdir: self.workdir.clone(),
+            command: (!self.command.is_empty()).then(|| OneOrMany::Many(self.command.clone())),
+            count: self.count,
+        }
+    }
+}
+
+/// `muster jobs`.
+#[derive(Clone, Debug, Default, Args)]
+#[command(after_help = "\
+Examples:
+  muster jobs                                   what waits and runs
+  muster jobs --tenant research --state queued  what waits in research and below
+  muster jobs --all --newest --limit 20         the last twenty, finished ones too
+  muster jobs -o wide                           with attempt, cell, times")]
+pub struct List {
+    /// Of this tenant and those below it
+    #[arg(long, value_name = "PATH")]
+    pub tenant: Option<String>,
+    /// In any of these states: queued, starting, running, stopping, completed, failed, cancelled, timed-out
+    #[arg(long, value_name = "STATE", value_delimiter = ',')]
+    pub state: Vec<String>,
+    /// With exactly this name
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Finished ones too
+    #[arg(long, short, conflicts_with = "state")]
+    pub all: bool,
+    /// Newest first
+    #[arg(long)]
+    pub newest: bool,
+    /// At most so many; 0 is no limit
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub limit: usize,
+}
+
+/// A job.
+#[derive(Clone, Debug, Args)]
+pub struct One {
+    /// Job id
+    #[arg(value_name = "JOB")]
+    pub id: u64,
+}
+
+/// Several jobs.
+#[derive(Clone, Debug, Args)]
+pub struct Several {
+    /// Job ids
+    #[arg(value_name = "JOB", required = true)]
+    pub ids: Vec<u64>,
+}
+
+/// `muster logs`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Logs {
+    /// Job id
+    #[arg(value_name = "JOB")]
+    pub id: u64,
+    /// Go on as it writes, until it is over
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Which task of the gang
+    #[arg(long, default_value_t = 0)]
+    pub rank: u32,
+    /// Standard error instead of standard output
+    #[arg(long)]
+    pub stderr: bool,
+    /// Which attempt; the last when absent
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    pub attempt: u32,
+}

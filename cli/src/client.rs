@@ -1,0 +1,147 @@
+//! The client of a cluster: several endpoints, one deadline, and retries that never submit twice.
+//!
+//! What must stay true: a call that may have happened is repeated only with the same request id or where repeating it changes
+//! nothing; no call outlives its deadline; the endpoint that answered last is asked first.
+
+use crate::failure::Failure;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+/// One attempt at one endpoint: long enough for a slow commit, short enough to try another within the deadline.
+const ATTEMPT_MAX: Duration = Duration::from_secs(5);
+/// A host that does not even accept a connection in this time is passed over.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+/// The pause after every endpoint has failed once; it doubles to the second value.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// Replies carry pages of up to 1,000 jobs whose command and environment may have 32 KiB each.
+const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// A handle to a cluster. Cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    endpoints: Arc<Vec<(String, Channel)>>,
+    current: Arc<AtomicUsize>,
+    deadline: Duration,
+}
+
+impl Client {
+    /// Connects when first used.
+    ///
+    /// # Errors
+    /// When an endpoint is not `host:port`, or there is none.
+    pub fn new(endpoints: &[String], deadline: Duration) -> Result<Self, Failure> {
+        if endpoints.is_empty() {
+            return Err(Failure::field("endpoints", "is empty", "give at least one host:port"));
+        }
+        let channels =
+            endpoints.iter().map(|text| Ok((text.clone(), channel_to(text)?))).collect::<Result<_, Failure>>()?;
+        Ok(Client { endpoints: Arc::new(channels), current: Arc::new(AtomicUsize::new(0)), deadline })
+    }
+
+    /// The same cluster with another deadline for each call.
+    #[must_use]
+    pub fn with_deadline(&self, deadline: Duration) -> Self {
+        Client { deadline, ..self.clone() }
+    }
+
+    /// The endpoints, as given.
+    pub fn endpoints(&self) -> impl Iterator<Item = &str> {
+        self.endpoints.iter().map(|(text, _)| text.as_str())
+    }
+
+    /// The endpoint that answered last, or the first to be asked.
+    #[must_use]
+    pub fn current_endpoint(&self) -> &str {
+        &self.endpoints[self.current.load(Ordering::Relaxed) % self.endpoints.len()].0
+    }
+
+    /// Calls until an endpoint answers for good, or the deadline passes.
+    ///
+    /// # Errors
+    /// What the cluster answered, or that nobody did.
+    pub async fn call<T, F, Fut>(&self, what: &str, mut call: F) -> Result<T, Failure>
+    where
+        F: FnMut(Channel) -> Fut,
+        Fut: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        let until = Instant::now() + self.deadline;
+        let mut pause = PAUSE.0;
+        let mut failed_in_a_row = 0;
+        loop {
+            let index = self.current.load(Ordering::Relaxed) % self.endpoints.len();
+            let (_, channel) = &self.endpoints[index];
+            let limit = ATTEMPT_MAX.min(until.saturating_duration_since(Instant::now()));
+            let answer = tokio::time::timeout(limit, call(channel.clone())).await;
+            let status = match answer {
+                Ok(Ok(response)) => return Ok(response.into_inner()),
+                Ok(Err(status)) if !may_get_better(&status) => return Err(Failure::from_status(what, &status)),
+                Ok(Err(status)) => status,
+                Err(_) => Status::deadline_exceeded(format!("no answer within {} s", limit.as_secs())),
+            };
+            // Several calls may share this client: only the first to fail moves it on.
+            let next = (index + 1) % self.endpoints.len();
+            let _ = self.current.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
+            failed_in_a_row += 1;
+            let wait = if status.code() == Code::ResourceExhausted || failed_in_a_row % self.endpoints.len() == 0 {
+                let asked = status.get_details_retry_info().and_then(|info| info.retry_delay);
+                let wait = asked.map_or(pause, |asked| asked.min(PAUSE.1));
+                pause = (pause * 2).min(PAUSE.1);
+                wait
+            } else {
+                Duration::ZERO
+            };
+            if Instant::now() + wait >= until {
+                return Err(self.gave_up(what, &status));
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    fn gave_up(&self, what: &str, status: &Status) -> Failure {
+        if status.code() == Code::ResourceExhausted {
+            return Failure::from_status(what, status);
+        }
+        Failure::Unavailable {
+            what: what.to_owned(),
+            why: format!("{} (gave up after {} s)", status.message(), self.deadline.as_secs()),
+            endpoints: self.endpoints().collect::<Vec<_>>().join(","),
+        }
+    }
+}
+
+/// A channel to `host:port`, or to a URL.
+///
+/// # Errors
+/// When it is neither.
+pub fn channel_to(text: &str) -> Result<Channel, Failure> {
+    let bad = || Failure::field("endpoints", format!("{text:?} is not host:port"), "write 10.0.0.1:7400");
+    let plain = text.trim().strip_prefix("http://").unwrap_or(text.trim());
+    let port = plain.rsplit_once(':').map(|(host, port)| (!host.is_empty(), port.parse::<u16>()));
+    if !matches!(port, Some((true, Ok(_)))) {
+        return Err(bad());
+    }
+    let endpoint = Endpoint::from_shared(format!("http://{plain}")).map_err(|_| bad())?;
+    Ok(endpoint.connect_timeout(CONNECT_MAX).tcp_nodelay(true).connect_lazy())
+}
+
+/// The largest reply that is read.
+#[must_use]
+pub const fn reply_bytes_max() -> usize {
+    REPLY_BYTES_MAX
+}
+
+/// Whether asking again, or asking another, may help.
+fn may_get_better(status: &Status) -> bool {
+    match status.code() {
+        Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted | Code::Unknown | Code::Cancelled => true,
+        // A connection that broke in the middle of a reply.
+        Code::Internal => status.message().contains("h2 protocol"),
+        _ => false,
+    }
+}

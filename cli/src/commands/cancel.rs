@@ -1,0 +1,26 @@
+//! `muster cancel`.
+
+use crate::commands::Context;
+use crate::failure::Failure;
+use muster_proto::v1;
+use muster_proto::v1::jobs_client::JobsClient;
+
+/// Cancels each; goes on after one that is refused and fails at the end.
+///
+/// # Errors
+/// The first refusal.
+pub async fn run(context: &Context, ids: &[u64]) -> Result<(), Failure> {
+    let mut first = Ok(());
+    for job_id in ids.iter().copied() {
+        let cancel = |channel| async move { JobsClient::new(channel).cancel(v1::CancelRequest { job_id }).await };
+        match context.client.call("cancel", cancel).await {
+            Ok(v1::CancelReply { .. }) => context.out.line(&format!("job {job_id} cancelled"))?,
+            Err(failure) if ids.len() == 1 => return Err(failure),
+            Err(failure) => {
+                eprintln!("job {job_id}: {failure}");
+                first = first.and(Err(failure));
+            }
+        }
+    }
+    first
+}

@@ -1,0 +1,173 @@
+//! `muster nodes`, `gpus`, `cells`, `pools`, `drain`, `undrain`, `remove-node`.
+
+use crate::args::admin::{Gpus, Nodes, Pools};
+use crate::client::{Client, reply_bytes_max};
+use crate::commands::{Context, input};
+use crate::failure::Failure;
+use crate::spec;
+use crate::view::fleet::{CellView, GpuView, NodeView, PoolView, cells_table, gpus_table, nodes_table, pools_table};
+use muster_proto::v1;
+use muster_proto::v1::fleet_client::FleetClient;
+
+/// The largest page the API gives.
+const PAGE: u32 = 1_000;
+
+/// Lists nodes.
+///
+/// # Errors
+/// What is refused, or that the cluster stays away.
+pub async fn nodes(context: &Context, args: &Nodes) -> Result<(), Failure> {
+    let cell = args.cell.clone().unwrap_or_default();
+    let pool = args.pool.clone().unwrap_or_default();
+    let found = all_nodes(&context.client, &cell, &pool, context.consistency).await?;
+    let views: Vec<NodeView> = found.iter().map(NodeView::new).collect();
+    context.out.show(&views, |wide| nodes_table(&views, wide))
+}
+
+/// Every node of a cell and a pool; of all when they are empty.
+///
+/// # Errors
+/// As [`nodes`].
+pub async fn all_nodes(
+    client: &Client,
+    cell: &str,
+    pool: &str,
+    consistency: v1::Consistency,
+) -> Result<Vec<v1::NodeView>, Failure> {
+    let mut request = v1::ListNodesRequest {
+        cell: cell.to_owned(),
+        pool: pool.to_owned(),
+        page_size: PAGE,
+        page_token: String::new(),
+        consistency: consistency.into(),
+    };
+    let mut found = Vec::new();
+    loop {
+        let list = |channel| {
+            let request = request.clone();
+            async move { FleetClient::new(channel).max_decoding_message_size(reply_bytes_max()).list_nodes(request).await }
+        };
+        let reply: v1::ListNodesReply = client.call("list nodes", list).await?;
+        found.extend(reply.nodes);
+        if reply.next_page_token.is_empty() {
+            return Ok(found);
+        }
+        request.page_token = reply.next_page_token;
+    }
+}
+
+/// Lists cards.
+///
+/// # Errors
+/// What is refused, or that the cluster stays away.
+pub async fn gpus(context: &Context, args: &Gpus) -> Result<(), Failure> {
+    let mut request = v1::ListGpusRequest {
+        node: args.node.clone().unwrap_or_default(),
+        page_size: PAGE,
+        page_token: String::new(),
+        consistency: context.consistency.into(),
+    };
+    let mut views = Vec::new();
+    loop {
+        let list = |channel| {
+            let request = request.clone();
+            async move { FleetClient::new(channel).max_decoding_message_size(reply_bytes_max()).list_gpus(request).await }
+        };
+        let reply: v1::ListGpusReply = context.client.call("list gpus", list).await?;
+        views.extend(reply.gpus.iter().map(GpuView::new));
+        if reply.next_page_token.is_empty() {
+            return context.out.show(&views, |wide| gpus_table(&views, wide));
+        }
+        request.page_token = reply.next_page_token;
+    }
+}
+
+/// Lists cells.
+///
+/// # Errors
+/// That the cluster stays away.
+pub async fn cells(context: &Context) -> Result<(), Failure> {
+    let views = all_cells(&context.client, context.consistency).await?;
+    context.out.show(&views, |_| cells_table(&views))
+}
+
+/// Every cell.
+///
+/// # Errors
+/// As [`cells`].
+pub async fn all_cells(client: &Client, consistency: v1::Consistency) -> Result<Vec<CellView>, Failure> {
+    let request = v1::ListCellsRequest { consistency: consistency.into() };
+    let list = |channel| async move { FleetClient::new(channel).list_cells(request).await };
+    let reply: v1::ListCellsReply = client.call("list cells", list).await?;
+    Ok(reply.cells.iter().map(CellView::new).collect())
+}
+
+/// Runs one of `muster pools`.
+///
+/// # Errors
+/// What is refused, or that the cluster stays away.
+pub async fn pools(context: &Context, command: &Pools) -> Result<(), Failure> {
+    match command {
+        Pools::List => {
+            let request = v1::ListPoolsRequest { consistency: context.consistency.into() };
+            let list = |channel| async move { FleetClient::new(channel).list_pools(request).await };
+            let reply: v1::ListPoolsReply = context.client.call("list pools", list).await?;
+            let views: Vec<PoolView> = reply.pools.iter().map(PoolView::new).collect();
+            context.out.show(&views, |_| pools_table(&views))
+        }
+        Pools::Apply { file } => {
+            let (text, file_name) = input::read(file)?;
+            for pool in spec::pools::parse(&text, &file_name)? {
+                let name = pool.name.clone();
+                let put = |channel| {
+                    let pool = Some(pool.clone());
+                    async move { FleetClient::new(channel).put_pool(v1::PutPoolRequest { pool }).await }
+                };
+                context.client.call("put pool", put).await?;
+                context.out.line(&format!("pool {name} applied"))?;
+            }
+            Ok(())
+        }
+        Pools::Delete { name } => {
+            let delete = |channel| {
+                let name = name.clone();
+                async move { FleetClient::new(channel).delete_pool(v1::DeletePoolRequest { name }).await }
+            };
+            context.client.call("delete pool", delete).await?;
+            context.out.line(&format!("pool {name} deleted"))
+        }
+    }
+}
+
+/// Stops or allows new work on nodes.
+///
+/// # Errors
+/// The first refusal.
+pub async fn set_drained(context: &Context, nodes: &[String], drained: bool) -> Result<(), Failure> {
+    for name in nodes {
+        let set = |channel| {
+            let node = name.clone();
+            async move { FleetClient::new(channel).set_drained(v1::SetDrainedRequest { node, drained }).await }
+        };
+        context.client.call("drain", set).await?;
+        let what = if drained { "takes no new work" } else { "takes work again" };
+        context.out.line(&format!("node {name} {what}"))?;
+    }
+    Ok(())
+}
+
+/// Takes nodes out.
+///
+/// # Errors
+/// The first refusal.
+pub async fn remove(context: &Context, nodes: &[String]) -> Result<(), Failure> {
+    for name in nodes {
+        let remove = |channel| {
+            let node = name.clone();
+            async move { FleetClient::new(channel).remove_node(v1::RemoveNodeRequest { node }).await }
+        };
+        context.client.call("remove node", remove).await?;
+        context.out.line(&format!("node {name} removed"))?;
+    }
+    Ok(())
+}

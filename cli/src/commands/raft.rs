@@ -1,0 +1,138 @@
+//! `muster raft`: what each voter says of itself, and changes of membership.
+
+use crate::args::admin::Raft;
+use crate::client::{Client, channel_to};
+use crate::commands::Context;
+use crate::failure::Failure;
+use crate::view::raft::{MemberView, PeerView, members_table, table};
+use muster_proto::v1;
+use muster_proto::v1::admin_client::AdminClient;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A node that does not answer its own status in this time is shown as down.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// A new learner may have to be sent a whole snapshot before the call answers.
+const CATCH_UP_MAX: Duration = Duration::from_secs(600);
+
+/// Runs one of them.
+///
+/// # Errors
+/// What is refused, or that the cluster stays away.
+pub async fn run(context: &Context, command: &Raft) -> Result<(), Failure> {
+    let patient = context.client.with_deadline(CATCH_UP_MAX);
+    match command.clone() {
+        Raft::Status => {
+            let peers = status(&context.client).await?;
+            context.out.show(&peers, |_| table(&peers))
+        }
+        Raft::Add { id, address } => {
+            let request = v1::AddLearnerRequest { id, address };
+            let add = |channel| {
+                let request = request.clone();
+                async move { AdminClient::new(channel).add_learner(request).await }
+            };
+            members(context, patient.call("add learner", add).await?)
+        }
+        Raft::Promote { id } => {
+            let promote = |channel| async move { AdminClient::new(channel).promote(v1::PromoteRequest { id }).await };
+            members(context, patient.call("promote", promote).await?)
+        }
+        Raft::Remove { id, replace_with } => {
+            let request = v1::RemoveRequest { id, replace_with };
+            let remove = |channel| async move { AdminClient::new(channel).remove(request).await };
+            members(context, patient.call("remove", remove).await?)
+        }
+        Raft::Bootstrap { members: named } => {
+            let (_, first) = named.first().ok_or_else(|| Failure::Usage("name the voters".to_owned()))?;
+            let only_first = Client::new(std::slice::from_ref(first), CATCH_UP_MAX)?;
+            members(context, bootstrap(&only_first, &named).await?)
+        }
+    }
+}
+
+/// Makes the nodes a new cluster, through the first of them.
+///
+/// # Errors
+/// When one of them was part of a cluster, or is away.
+pub async fn bootstrap(client: &Client, voters: &[(u64, String)]) -> Result<v1::MembershipReply, Failure> {
+    let member = |(id, address): &(u64, String)| v1::RaftMember {
+        id: *id,
+        address: address.clone(),
+        voter: true,
+        matched: None,
+    };
+    let request = v1::BootstrapRequest { members: voters.iter().map(member).collect() };
+    let ask = |channel| {
+        let request = request.clone();
+        async move { AdminClient::new(channel).bootstrap(request).await }
+    };
+    client.call("bootstrap", ask).await
+}
+
+fn members(context: &Context, reply: v1::MembershipReply) -> Result<(), Failure> {
+    let views: Vec<MemberView> = reply.members.iter().map(MemberView::new).collect();
+    context.out.show(&views, |_| members_table(&views))
+}
+
+/// Every member that any endpoint knows of, as it describes itself.
+///
+/// # Errors
+/// When no endpoint answers.
+pub async fn status(client: &Client) -> Result<Vec<PeerView>, Failure> {
+    let asked: Vec<String> = client.endpoints().map(str::to_owned).collect();
+    let mut answers: BTreeMap<String, Result<v1::RaftStatusReply, String>> = BTreeMap::new();
+    let mut known: BTreeMap<String, u64> = BTreeMap::new();
+    for address in &asked {
+        ask_into(address, &mut answers, &mut known).await?;
+    }
+    // Members that were not among the endpoints.
+    for address in known.keys().cloned().collect::<Vec<_>>() {
+        if !answers.contains_key(&address) {
+            ask_into(&address, &mut answers, &mut known).await?;
+        }
+    }
+    let mut by_id: BTreeMap<Option<u64>, PeerView> = BTreeMap::new();
+    for (address, answer) in answers {
+        let peer = match answer {
+            Ok(reply) => PeerView::new(&address, &reply),
+            Err(error) => PeerView::down(known.get(&address).copied(), &address, error),
+        };
+        by_id.entry(peer.id).or_insert(peer);
+    }
+    let peers: Vec<PeerView> = by_id.into_values().collect();
+    if peers.iter().all(|peer| !peer.error.is_empty()) {
+        return Err(Failure::Unavailable {
+            what: "raft status".to_owned(),
+            why: peers.first().map(|peer| peer.error.clone()).unwrap_or_default(),
+            endpoints: asked.join(","),
+        });
+    }
+    Ok(peers)
+}
+
+async fn ask_into(
+    address: &str,
+    answers: &mut BTreeMap<String, Result<v1::RaftStatusReply, String>>,
+    known: &mut BTreeMap<String, u64>,
+) -> Result<(), Failure> {
+    let answer = ask(address).await?;
+    if let Ok(reply) = &answer {
+        known.extend(reply.members.iter().map(|member| (member.address.clone(), member.id)));
+    }
+    answers.insert(address.to_owned(), answer);
+    Ok(())
+}
+
+/// One node's own status, if it answers in time.
+///
+/// # Errors
+/// When the address is none.
+pub async fn ask(address: &str) -> Result<Result<v1::RaftStatusReply, String>, Failure> {
+    let mut admin = AdminClient::new(channel_to(address)?);
+    Ok(match tokio::time::timeout(ANSWER_MAX, admin.raft_status(v1::RaftStatusRequest {})).await {
+        Ok(Ok(reply)) => Ok(reply.into_inner()),
+        Ok(Err(status)) => Err(status.message().to_owned()),
+        Err(_) => Err("no answer".to_owned()),
+    })
+}

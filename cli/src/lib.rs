@@ -1,0 +1,86 @@
+//! The `muster` command: every role, the clients' and operators' commands, a cluster on one machine, and the demonstration.
+//!
+//! What must stay true: results on standard output, the rest on standard error; the exit status says what happened
+//! ([`failure::exit`]); nothing here decides what the fleet decides.
+
+pub mod args;
+pub mod client;
+pub mod commands;
+pub mod config;
+pub mod failure;
+pub mod output;
+pub mod spec;
+pub mod units;
+pub mod view;
+
+use args::{Cli, Command, Global};
+use clap::Parser;
+use commands::Context;
+use failure::{Failure, exit};
+use std::process::ExitCode;
+
+/// Parses the command line, runs the command, and says by the exit status how it went.
+#[must_use]
+pub fn run() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no errors; the rest is wrong usage. A closed terminal is nobody's concern here.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { exit::INVALID } else { exit::OK });
+        }
+    };
+    match dispatch(&cli) {
+        Ok(()) | Err(Failure::ClosedPipe) => ExitCode::from(exit::OK),
+        Err(failure) => {
+            report(&failure);
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn report(failure: &Failure) {
+    match failure {
+        Failure::Invalid(fields) => fields.iter().for_each(|field| eprintln!("error: {field}")),
+        other => eprintln!("error: {other}"),
+    }
+}
+
+fn dispatch(cli: &Cli) -> Result<(), Failure> {
+    if let Command::Completions { shell } = &cli.command {
+        return commands::completions::run(*shell);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::io("starting", error))?;
+    runtime.block_on(client_command(&cli.global, &cli.command))
+}
+
+async fn client_command(global: &Global, command: &Command) -> Result<(), Failure> {
+    let context = &Context::new(global)?;
+    match command {
+        Command::Submit(args) => commands::submit::run(context, args).await,
+        Command::Jobs(args) => commands::jobs::run(context, args).await,
+        Command::Job(args) => commands::job::run(context, args.id).await,
+        Command::Logs(args) => commands::logs::run(context, args).await,
+        Command::Cancel(args) => commands::cancel::run(context, &args.ids).await,
+        Command::Explain(args) => commands::explain::run(context, args.id).await,
+        Command::Tenants(command) => commands::tenants::run(context, command).await,
+        Command::Usage(args) => commands::tenants::usage(context, &args.under).await,
+        Command::Nodes(args) => commands::fleet::nodes(context, args).await,
+        Command::Gpus(args) => commands::fleet::gpus(context, args).await,
+        Command::Cells => commands::fleet::cells(context).await,
+        Command::Pools(command) => commands::fleet::pools(context, command).await,
+        Command::Drain(args) => commands::fleet::set_drained(context, &args.nodes, true).await,
+        Command::Undrain(args) => commands::fleet::set_drained(context, &args.nodes, false).await,
+        Command::RemoveNode(args) => commands::fleet::remove(context, &args.nodes).await,
+        Command::Raft(command) => commands::raft::run(context, command).await,
+        Command::Completions { .. }
+        | Command::Control(_)
+        | Command::Shard(_)
+        | Command::Node(_)
+        | Command::Dev(_)
+        | Command::Demo(_) => Ok(()),
+    }
+}

@@ -1,0 +1,279 @@
+//! A job as a tenant writes it, in a file or in flags.
+//!
+//! ```yaml
+//! tenant: research/nlp
+//! gpus: 8               # for each task; or mig: 1g.10gb, or mps: 30, or time-slice: true
+//! tasks: 4
+//! model: h100
+//! topology: leaf
+//! time: 4h
+//! command: [torchrun, train.py]
+//! ```
+
+use crate::failure::Failure;
+use crate::spec::scalar::{OneOrMany, Scalar};
+use crate::spec::yaml;
+use crate::units::{self, UnitError};
+use muster_model::FieldError;
+use muster_model::validate::bounds;
+use muster_proto::v1;
+use muster_proto::v1::device_request::Kind;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// The keys of a job file; the flags have the same names.
+pub const KEYS: &[&str] = &[
+    "tenant",
+    "name",
+    "gpus",
+    "mig",
+    "mps",
+    "time-slice",
+    "gpu-memory",
+    "tasks",
+    "model",
+    "cpus",
+    "memory",
+    "topology",
+    "prefer",
+    "time",
+    "grace",
+    "disconnect-grace",
+    "retries",
+    "priority",
+    "class",
+    "pool",
+    "env",
+    "workdir",
+    "command",
+    "count",
+];
+
+/// What was written; nothing is filled in yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct JobText {
+    /// Path of the tenant that pays.
+    pub tenant: Option<String>,
+    /// For people.
+    pub name: Option<String>,
+    /// Whole GPUs for each task.
+    pub gpus: Option<u32>,
+    /// One MIG instance.
+    pub mig: Option<String>,
+    /// Percentage of a card under MPS.
+    pub mps: Option<u32>,
+    /// Turns on a card.
+    pub time_slice: Option<bool>,
+    /// Memory of the share.
+    pub gpu_memory: Option<Scalar>,
+    /// Size of the gang.
+    pub tasks: Option<u32>,
+    /// Acceptable models, the preferred first.
+    pub model: Option<OneOrMany>,
+    /// CPUs for each task.
+    pub cpus: Option<Scalar>,
+    /// Host memory for each task.
+    pub memory: Option<Scalar>,
+    /// The whole gang inside one of these.
+    pub topology: Option<String>,
+    /// Inside one of these where possible.
+    pub prefer: Option<String>,
+    /// Time limit.
+    pub time: Option<Scalar>,
+    /// From SIGTERM to SIGKILL.
+    pub grace: Option<Scalar>,
+    /// How long tasks may outlive contact with the control plane.
+    pub disconnect_grace: Option<Scalar>,
+    /// How often it is started again.
+    pub retries: Option<u32>,
+    /// Higher goes first inside a tenant.
+    pub priority: Option<i32>,
+    /// Kind of work.
+    pub class: Option<String>,
+    /// The only pool it may run in.
+    pub pool: Option<String>,
+    /// Environment.
+    pub env: BTreeMap<String, Scalar>,
+    /// Working directory.
+    pub workdir: Option<String>,
+    /// Program and arguments.
+    pub command: Option<OneOrMany>,
+    /// How many equal jobs.
+    pub count: Option<u32>,
+}
+
+impl JobText {
+    /// Every job of a file.
+    ///
+    /// # Errors
+    /// When it is not a job file, with the document and the key.
+    pub fn parse(text: &str, name: &str) -> Result<Vec<JobText>, Failure> {
+        let jobs = yaml::documents(text, name, "a job", KEYS)?;
+        if jobs.is_empty() {
+            return Err(Failure::field(name, "has no job", "write at least `gpus:` and `command:`"));
+        }
+        Ok(jobs)
+    }
+
+    /// This job with everything that `flags` say in its place. A way of sharing a card replaces another way.
+    #[must_use]
+    pub fn overlaid(mut self, flags: &JobText) -> JobText {
+        if flags.gpus.is_some() || flags.mig.is_some() || flags.mps.is_some() || flags.time_slice.is_some() {
+            (self.gpus, self.mig, self.mps, self.time_slice) = (None, None, None, None);
+        }
+        macro_rules! over {
+            ($($field:ident),+) => { $(if flags.$field.is_some() { self.$field.clone_from(&flags.$field); })+ };
+        }
+        over!(
+            tenant, name, gpus, mig, mps, time_slice, gpu_memory, tasks, model, cpus, memory, topology, prefer, time,
+            grace
+        );
+        over!(disconnect_grace, retries, priority, class, pool, workdir, command, count);
+        self.env.extend(flags.env.clone());
+        self
+    }
+
+    /// The messages that submit it: one, or `count` equal ones.
+    ///
+    /// # Errors
+    /// Everything that is wrong and can be seen from here, in the words of the file.
+    pub fn into_specs(self) -> Result<Vec<v1::JobSpec>, Vec<FieldError>> {
+        let count = self.count.unwrap_or(1);
+        if count == 0 || count as usize > bounds::JOBS_PER_SUBMIT_MAX {
+            return Err(vec![FieldError::new("count", format!("is {count}"), "use 1 to 1,000")]);
+        }
+        let spec = self.into_spec()?;
+        Ok(vec![spec; count as usize])
+    }
+
+    fn into_spec(self) -> Result<v1::JobSpec, Vec<FieldError>> {
+        let mut faults = Vec::new();
+        let command = self.command(&mut faults);
+        let (kind, cpu_default) = self.devices(&mut faults);
+        let cpu_milli = amount("cpus", self.cpus.as_ref(), units::milli_cpus, &mut faults).unwrap_or(cpu_default);
+        let memory_mib = amount("memory", self.memory.as_ref(), units::mebibytes, &mut faults).unwrap_or(0);
+        let time_limit_s = amount("time", self.time.as_ref(), units::seconds, &mut faults);
+        let grace_s = amount("grace", self.grace.as_ref(), units::seconds, &mut faults);
+        let disconnect_grace_s =
+            amount("disconnect-grace", self.disconnect_grace.as_ref(), units::seconds, &mut faults);
+        let Some(tenant) = self.tenant.clone() else {
+            faults.push(FieldError::new(
+                "tenant",
+                "is missing",
+                "say who pays: --tenant research/nlp, or set it in the configuration file",
+            ));
+            return Err(faults);
+        };
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let models = self.model.map(OneOrMany::into_vec).unwrap_or_default();
+        Ok(v1::JobSpec {
+            tenant,
+            name: self.name.unwrap_or_else(|| name_of(&command)),
+            tasks: self.tasks.unwrap_or(1),
+            request: Some(v1::TaskRequest { devices: Some(v1::DeviceRequest { models, kind }), cpu_milli, memory_mib }),
+            topology: Some(v1::Topology {
+                required: self.topology.unwrap_or_default(),
+                preferred: self.prefer.unwrap_or_default(),
+            }),
+            workload_class: self.class.unwrap_or_default(),
+            pool: self.pool.unwrap_or_default(),
+            priority: self.priority.unwrap_or(0),
+            command,
+            env: self.env.into_iter().map(|(key, value)| (key, value.0)).collect(),
+            workdir: self.workdir.unwrap_or_default(),
+            time_limit_s,
+            grace_s,
+            disconnect_grace_s,
+            max_retries: self.retries.unwrap_or(0),
+        })
+    }
+
+    fn command(&self, faults: &mut Vec<FieldError>) -> Vec<String> {
+        match &self.command {
+            Some(OneOrMany::Many(words)) if !words.is_empty() => words.clone(),
+            Some(OneOrMany::One(line)) => {
+                faults.push(FieldError::new(
+                    "command",
+                    format!("is one string {line:?}, and no shell splits it"),
+                    "write a list: [torchrun, train.py], or [sh, -c, \"...\"]",
+                ));
+                Vec::new()
+            }
+            _ => {
+                faults.push(FieldError::new(
+                    "command",
+                    "is missing",
+                    "give the program to run, after `--` on the command line",
+                ));
+                Vec::new()
+            }
+        }
+    }
+
+    /// The devices, and the CPUs that a task gets when none are named: one where it asks for nothing else.
+    fn devices(&self, faults: &mut Vec<FieldError>) -> (Option<Kind>, u64) {
+        let time_slice = self.time_slice == Some(true);
+        let ways = [
+            ("gpus", self.gpus.is_some()),
+            ("mig", self.mig.is_some()),
+            ("mps", self.mps.is_some()),
+            ("time-slice", time_slice),
+        ];
+        let named: Vec<&str> = ways.iter().filter(|(_, said)| *said).map(|(word, _)| *word).collect();
+        if named.len() > 1 {
+            let fix = "choose one: whole cards, a MIG instance, an MPS share or a time-slice";
+            faults.push(FieldError::new(named[1], format!("stands beside {}", named[0]), fix));
+        }
+        let memory_mib = amount("gpu-memory", self.gpu_memory.as_ref(), units::mebibytes, faults);
+        let shares = self.mps.is_some() || time_slice;
+        if shares && self.gpu_memory.is_none() {
+            faults.push(FieldError::new(
+                "gpu-memory",
+                "is missing",
+                "say how much memory the share needs, such as 20Gi",
+            ));
+        }
+        if !shares && self.gpu_memory.is_some() {
+            faults.push(FieldError::new(
+                "gpu-memory",
+                "is for shares only",
+                "leave it out, or ask with mps or time-slice",
+            ));
+        }
+        let memory_mib = memory_mib.unwrap_or(0);
+        let kind = match (self.gpus, &self.mig, self.mps) {
+            (Some(count), _, _) => Kind::Whole(v1::WholeGpus { count }),
+            (_, Some(profile), _) => Kind::Mig(v1::MigInstance { profile: profile.clone() }),
+            (_, _, Some(percent)) => Kind::Mps(v1::MpsShare { percent, memory_mib }),
+            _ if time_slice => Kind::TimeSlice(v1::TimeSliceShare { memory_mib }),
+            _ => return (None, 1_000),
+        };
+        (Some(kind), 0)
+    }
+}
+
+fn amount<T>(
+    field: &str,
+    text: Option<&Scalar>,
+    parse: impl Fn(&str) -> Result<T, UnitError>,
+    faults: &mut Vec<FieldError>,
+) -> Option<T> {
+    match parse(&text?.0) {
+        Ok(value) => Some(value),
+        Err(error) => {
+            faults.push(FieldError::new(field, error.problem, error.fix));
+            None
+        }
+    }
+}
+
+/// A name for a job that has none: its program, without the folder and without what a name may not have.
+fn name_of(command: &[String]) -> String {
+    let program = command.first().map_or("job", String::as_str);
+    let base = program.rsplit('/').next().unwrap_or(program);
+    let plain: String = base.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')).collect();
+    if plain.is_empty() { "job".to_owned() } else { plain.chars().take(bounds::NAME_BYTES_MAX).collect() }
+}

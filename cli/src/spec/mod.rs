@@ -1,0 +1,11 @@
+//! What people write in files and flags, and the messages of the API that it becomes.
+//!
+//! What must stay true: a file says the same words as the flags; an unknown key is refused by name; whatever the fleet decides
+//! (whether a tenant exists, whether a model is known) is left to the control plane.
+
+pub mod job;
+pub mod node;
+pub mod pools;
+pub mod scalar;
+pub mod tenants;
+pub mod yaml;

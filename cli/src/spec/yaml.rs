@@ -1,0 +1,96 @@
+//! Reading YAML so that a mistake is named: the document, the key, and the key that was probably meant.
+
+use crate::failure::Failure;
+use muster_model::FieldError;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_yaml_ng::Value;
+
+/// Documents of one file: a thousand jobs is what one submission may hold.
+const DOCUMENTS_MAX: usize = 1_000;
+
+/// Every document of `text` as a `T`, whose keys are `keys`. Empty documents are passed over.
+///
+/// # Errors
+/// When the text is not YAML or a document is not a `T`; the failure names `name`, the document and the key.
+pub fn documents<T: DeserializeOwned>(text: &str, name: &str, what: &str, keys: &[&str]) -> Result<Vec<T>, Failure> {
+    let mut found = Vec::new();
+    // Read twice: once for its keys, once for its values, since only a reader of the text itself knows lines and paths.
+    let mut again = serde_yaml_ng::Deserializer::from_str(text);
+    for (index, document) in serde_yaml_ng::Deserializer::from_str(text).enumerate() {
+        let Some(same) = again.next() else { break };
+        let place = || if index == 0 { name.to_owned() } else { format!("{name}, document {}", index + 1) };
+        if index >= DOCUMENTS_MAX {
+            return Err(Failure::field(name, format!("has more than {DOCUMENTS_MAX} documents"), "split it"));
+        }
+        let value = Value::deserialize(document)
+            .map_err(|error| Failure::field(place(), format!("is not YAML: {error}"), "mend the line that is named"))?;
+        if value.is_null() {
+            continue;
+        }
+        let Value::Mapping(mapping) = &value else {
+            return Err(Failure::field(
+                place(),
+                format!("is not {what}"),
+                format!("write `key: value` lines: {}", keys.join(", ")),
+            ));
+        };
+        let unknown: Vec<FieldError> = mapping.keys().filter_map(|key| unknown_key(key, what, keys)).collect();
+        if !unknown.is_empty() {
+            return Err(Failure::Invalid(unknown.into_iter().map(|fault| at(fault, &place())).collect()));
+        }
+        found.push(T::deserialize(same).map_err(|error| {
+            let text = error.to_string();
+            let (field, problem) = text.split_once(": ").unwrap_or((&text, ""));
+            let fix = format!("write {what} as in its examples");
+            Failure::Invalid(vec![at(FieldError::new(field, problem, fix), &place())])
+        })?);
+    }
+    Ok(found)
+}
+
+fn at(mut fault: FieldError, place: &str) -> FieldError {
+    fault.field = format!("{place}: {}", fault.field);
+    fault
+}
+
+/// The fault of a key that is none of `keys`.
+#[must_use]
+pub fn unknown_key(key: &Value, what: &str, keys: &[&str]) -> Option<FieldError> {
+    let text = match key {
+        Value::String(text) => text.clone(),
+        other => serde_yaml_ng::to_string(other).map(|text| text.trim().to_owned()).unwrap_or_default(),
+    };
+    if keys.contains(&text.as_str()) {
+        return None;
+    }
+    let fix = match nearest(&text, keys) {
+        Some(meant) => format!("did you mean {meant}?"),
+        None => format!("known keys: {}", keys.join(", ")),
+    };
+    Some(FieldError::new(text, format!("is not a key of {what}"), fix))
+}
+
+/// The key that is a slip away: two edits at most, and fewer than half the word.
+fn nearest<'a>(word: &str, keys: &[&'a str]) -> Option<&'a str> {
+    let plain = |text: &str| text.to_lowercase().replace('_', "-");
+    let word = plain(word);
+    let close = keys.iter().map(|key| (edits(&word, key), *key)).min()?;
+    (close.0 <= 2 && close.0 * 2 < close.1.len().max(word.len())).then_some(close.1)
+}
+
+/// Levenshtein's distance.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}

@@ -1,0 +1,294 @@
+//! Nodes, GPUs, cells and pools as they are shown.
+
+use crate::output::{Block, Columns};
+use crate::units::{show_cpus, show_mebibytes};
+use muster_proto::v1;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A node.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeView {
+    /// Its name.
+    pub name: String,
+    /// ready, silent, down, drained (no task left) or draining.
+    pub state: &'static str,
+    /// Its cell.
+    pub cell: String,
+    /// Its pool.
+    pub pool: String,
+    /// Where it stands.
+    pub place: String,
+    /// Models of its cards.
+    pub models: String,
+    /// Cards.
+    pub gpus: usize,
+    /// Cards that nothing holds.
+    pub gpus_free: u32,
+    /// Milli-CPUs.
+    pub cpu_milli: u64,
+    /// Milli-CPUs that nothing holds.
+    pub cpu_free_milli: i64,
+    /// MiB.
+    pub memory_mib: u64,
+    /// MiB that nothing holds.
+    pub memory_free_mib: i64,
+    /// Tasks on it.
+    pub tasks: u32,
+    /// Grows each time it is fenced.
+    pub epoch: u64,
+    /// Driver.
+    pub driver: String,
+    /// Labels.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+}
+
+impl NodeView {
+    /// From the message.
+    #[must_use]
+    pub fn new(view: &v1::NodeView) -> Self {
+        let node = view.node.clone().unwrap_or_default();
+        let health = node.health();
+        let spec = node.spec.unwrap_or_default();
+        let place = spec.place.unwrap_or_default();
+        let models: BTreeSet<&str> = spec.gpus.iter().map(|gpu| gpu.model.as_str()).collect();
+        NodeView {
+            state: match (health, node.drained, view.tasks) {
+                (v1::NodeHealth::Ready, true, 0) => "drained",
+                (v1::NodeHealth::Ready, true, _) => "draining",
+                (v1::NodeHealth::Ready, false, _) => "ready",
+                (v1::NodeHealth::Silent, ..) => "silent",
+                (v1::NodeHealth::Down, ..) => "down",
+                (v1::NodeHealth::Unspecified, ..) => "unknown",
+            },
+            models: models.into_iter().collect::<Vec<_>>().join(","),
+            name: spec.name,
+            cell: spec.cell,
+            pool: spec.pool,
+            place: [place.region, place.zone, place.block, place.leaf].join("/"),
+            gpus: spec.gpus.len(),
+            gpus_free: view.gpus_free,
+            cpu_milli: spec.cpu_milli,
+            cpu_free_milli: view.cpu_free_milli,
+            memory_mib: spec.memory_mib,
+            memory_free_mib: view.memory_free_mib,
+            tasks: view.tasks,
+            epoch: node.epoch,
+            driver: spec.driver,
+            labels: spec.labels,
+        }
+    }
+}
+
+/// The table of nodes.
+#[must_use]
+pub fn nodes_table(nodes: &[NodeView], wide: bool) -> Vec<Block> {
+    let narrow = ["NODE", "STATE", "CELL", "POOL", "MODEL", "GPUS", "FREE", "CPUS FREE", "MEMORY FREE", "TASKS"];
+    let more = ["EPOCH", "PLACE", "DRIVER"];
+    let heads: Vec<&'static str> = if wide { narrow.iter().chain(&more).copied().collect() } else { narrow.to_vec() };
+    let mut columns = Columns::new(&heads).right(&["GPUS", "FREE", "CPUS FREE", "MEMORY FREE", "TASKS", "EPOCH"]);
+    for node in nodes {
+        let mut row = vec![
+            node.name.clone(),
+            node.state.to_owned(),
+            node.cell.clone(),
+            node.pool.clone(),
+            node.models.clone(),
+            node.gpus.to_string(),
+            node.gpus_free.to_string(),
+            show_cpus(u64::try_from(node.cpu_free_milli).unwrap_or(0)),
+            show_mebibytes(u64::try_from(node.memory_free_mib).unwrap_or(0)),
+            node.tasks.to_string(),
+        ];
+        if wide {
+            row.extend([node.epoch.to_string(), node.place.clone(), node.driver.clone()]);
+        }
+        columns.row(row);
+    }
+    vec![columns.block()]
+}
+
+/// A card.
+#[derive(Clone, Debug, Serialize)]
+pub struct GpuView {
+    /// Its node.
+    pub node: String,
+    /// Its index there.
+    pub index: u32,
+    /// Model.
+    pub model: String,
+    /// MiB.
+    pub memory_mib: u64,
+    /// How it is driven: free, whole, mig, mps, time-slice.
+    pub mode: String,
+    /// What is held of it.
+    pub held: String,
+    /// By which jobs.
+    pub jobs: Vec<u64>,
+    /// Why it is not to be used, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub withheld: Option<String>,
+    /// NVML's UUID.
+    pub uuid: String,
+}
+
+impl GpuView {
+    /// From the message.
+    #[must_use]
+    pub fn new(view: &v1::GpuView) -> Self {
+        let gpu = view.gpu.clone().unwrap_or_default();
+        GpuView {
+            node: view.node.clone(),
+            index: view.index,
+            model: gpu.model,
+            memory_mib: gpu.memory_mib,
+            mode: view.mode.clone(),
+            held: view.held.clone(),
+            jobs: view.jobs.clone(),
+            withheld: gpu.withheld,
+            uuid: gpu.uuid,
+        }
+    }
+}
+
+/// The table of cards.
+#[must_use]
+pub fn gpus_table(gpus: &[GpuView], wide: bool) -> Vec<Block> {
+    let narrow = ["NODE", "GPU", "MODEL", "MODE", "HELD", "JOBS", "WITHHELD"];
+    let more = ["MEMORY", "UUID"];
+    let heads: Vec<&'static str> = if wide { narrow.iter().chain(&more).copied().collect() } else { narrow.to_vec() };
+    let mut columns = Columns::new(&heads).right(&["GPU", "MEMORY"]);
+    let dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
+    for gpu in gpus {
+        let mut row = vec![
+            gpu.node.clone(),
+            gpu.index.to_string(),
+            gpu.model.clone(),
+            dash(gpu.mode.clone()),
+            dash(gpu.held.clone()),
+            dash(gpu.jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")),
+            dash(gpu.withheld.clone().unwrap_or_default()),
+        ];
+        if wide {
+            row.extend([show_mebibytes(gpu.memory_mib), gpu.uuid.clone()]);
+        }
+        columns.row(row);
+    }
+    vec![columns.block()]
+}
+
+/// A cell.
+#[derive(Clone, Debug, Serialize)]
+pub struct CellView {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub id: u32,
+    /// The shard that holds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holder: Option<String>,
+    /// Grows each time the lease changes hands.
+    pub epoch: u64,
+    /// Nodes.
+    pub nodes: u32,
+    /// Nodes that take work.
+    pub nodes_ready: u32,
+    /// Cards.
+    pub gpus: u32,
+    /// Cards that nothing holds.
+    pub gpus_free: u32,
+    /// Jobs that wait there.
+    pub waiting: u64,
+    /// Jobs that run there.
+    pub running: u64,
+}
+
+impl CellView {
+    /// From the message.
+    #[must_use]
+    pub fn new(view: &v1::CellView) -> Self {
+        let cell = view.cell.clone().unwrap_or_default();
+        CellView {
+            name: cell.name,
+            id: cell.id,
+            holder: cell.holder,
+            epoch: cell.epoch,
+            nodes: view.nodes,
+            nodes_ready: view.nodes_ready,
+            gpus: view.gpus,
+            gpus_free: view.gpus_free,
+            waiting: view.waiting,
+            running: view.running,
+        }
+    }
+}
+
+/// The table of cells.
+#[must_use]
+pub fn cells_table(cells: &[CellView]) -> Vec<Block> {
+    let heads = ["CELL", "ID", "SHARD", "EPOCH", "NODES", "READY", "GPUS", "FREE", "WAITING", "RUNNING"];
+    let mut columns =
+        Columns::new(&heads).right(&["ID", "EPOCH", "NODES", "READY", "GPUS", "FREE", "WAITING", "RUNNING"]);
+    for cell in cells {
+        columns.row(vec![
+            cell.name.clone(),
+            cell.id.to_string(),
+            cell.holder.clone().unwrap_or_else(|| "-".to_owned()),
+            cell.epoch.to_string(),
+            cell.nodes.to_string(),
+            cell.nodes_ready.to_string(),
+            cell.gpus.to_string(),
+            cell.gpus_free.to_string(),
+            cell.waiting.to_string(),
+            cell.running.to_string(),
+        ]);
+    }
+    vec![columns.block()]
+}
+
+/// A pool.
+#[derive(Clone, Debug, Serialize)]
+pub struct PoolView {
+    /// Its name.
+    pub name: String,
+    /// Sharing modes.
+    pub modes: Vec<String>,
+    /// Workload classes.
+    pub classes: Vec<String>,
+    /// Tasks on a time-sliced card.
+    pub time_slice_replicas: u32,
+    /// Clients of an MPS card.
+    pub mps_clients: u32,
+}
+
+impl PoolView {
+    /// From the message.
+    #[must_use]
+    pub fn new(pool: &v1::Pool) -> Self {
+        PoolView {
+            name: pool.name.clone(),
+            modes: pool.modes.clone(),
+            classes: pool.workload_classes.clone(),
+            time_slice_replicas: pool.time_slice_replicas,
+            mps_clients: pool.mps_clients,
+        }
+    }
+}
+
+/// The table of pools.
+#[must_use]
+pub fn pools_table(pools: &[PoolView]) -> Vec<Block> {
+    let heads = ["POOL", "MODES", "CLASSES", "TIME-SLICE REPLICAS", "MPS CLIENTS"];
+    let mut columns = Columns::new(&heads).right(&["TIME-SLICE REPLICAS", "MPS CLIENTS"]);
+    for pool in pools {
+        columns.row(vec![
+            pool.name.clone(),
+            pool.modes.join(","),
+            pool.classes.join(","),
+            pool.time_slice_replicas.to_string(),
+            pool.mps_clients.to_string(),
+        ]);
+    }
+    vec![columns.block()]
+}

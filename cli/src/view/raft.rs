@@ -1,0 +1,132 @@
+//! Voters as they are shown.
+
+use crate::output::{Block, Columns};
+use muster_proto::v1;
+use serde::Serialize;
+
+/// What one control node says of itself.
+#[derive(Clone, Debug, Serialize)]
+pub struct PeerView {
+    /// Its id; absent when it did not answer.
+    pub id: Option<u64>,
+    /// Where it was asked.
+    pub address: String,
+    /// leader, follower, candidate, learner, or `down` with the reason beside it.
+    pub state: String,
+    /// voter or learner, in the membership it knows.
+    pub role: String,
+    /// Its term.
+    pub term: u64,
+    /// Index of its last entry.
+    pub last_log: u64,
+    /// Index of the last entry it applied.
+    pub applied: u64,
+    /// Index of its last snapshot.
+    pub snapshot: u64,
+    /// Entries before this are gone.
+    pub purged: u64,
+    /// Identity of the cluster's history.
+    pub incarnation: u64,
+    /// What its rules may do.
+    pub feature_level: u32,
+    /// Why it did not answer.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub error: String,
+}
+
+impl PeerView {
+    /// One that answered.
+    #[must_use]
+    pub fn new(address: &str, reply: &v1::RaftStatusReply) -> Self {
+        let member = reply.members.iter().find(|member| member.id == reply.id);
+        PeerView {
+            id: Some(reply.id),
+            address: address.to_owned(),
+            state: reply.state.to_lowercase(),
+            role: match member {
+                Some(member) if member.voter => "voter".to_owned(),
+                Some(_) => "learner".to_owned(),
+                None => "none".to_owned(),
+            },
+            term: reply.term,
+            last_log: reply.last_log,
+            applied: reply.applied,
+            snapshot: reply.snapshot,
+            purged: reply.purged,
+            incarnation: reply.incarnation,
+            feature_level: reply.feature_level,
+            error: String::new(),
+        }
+    }
+
+    /// One that did not.
+    #[must_use]
+    pub fn down(id: Option<u64>, address: &str, error: String) -> Self {
+        PeerView {
+            id,
+            address: address.to_owned(),
+            state: "down".to_owned(),
+            role: String::new(),
+            term: 0,
+            last_log: 0,
+            applied: 0,
+            snapshot: 0,
+            purged: 0,
+            incarnation: 0,
+            feature_level: 0,
+            error,
+        }
+    }
+}
+
+/// The table of voters.
+#[must_use]
+pub fn table(peers: &[PeerView]) -> Vec<Block> {
+    let heads = ["ID", "ADDRESS", "STATE", "ROLE", "TERM", "LAST", "APPLIED", "SNAPSHOT", "PURGED", "ERROR"];
+    let mut columns = Columns::new(&heads).right(&["ID", "TERM", "LAST", "APPLIED", "SNAPSHOT", "PURGED"]);
+    for peer in peers {
+        columns.row(vec![
+            peer.id.map_or_else(|| "?".to_owned(), |id| id.to_string()),
+            peer.address.clone(),
+            peer.state.clone(),
+            peer.role.clone(),
+            peer.term.to_string(),
+            peer.last_log.to_string(),
+            peer.applied.to_string(),
+            peer.snapshot.to_string(),
+            peer.purged.to_string(),
+            peer.error.clone(),
+        ]);
+    }
+    vec![columns.block()]
+}
+
+/// The members that a change of membership answered with.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemberView {
+    /// Its id.
+    pub id: u64,
+    /// host:port.
+    pub address: String,
+    /// voter or learner.
+    pub role: &'static str,
+}
+
+impl MemberView {
+    /// From the message.
+    #[must_use]
+    pub fn new(member: &v1::RaftMember) -> Self {
+        let role = if member.voter { "voter" } else { "learner" };
+        MemberView { id: member.id, address: member.address.clone(), role }
+    }
+}
+
+/// The table of members.
+#[must_use]
+pub fn members_table(members: &[MemberView]) -> Vec<Block> {
+    let mut columns = Columns::new(&["ID", "ADDRESS", "ROLE"]).right(&["ID"]);
+    for member in members {
+        columns.row(vec![member.id.to_string(), member.address.clone(), member.role.to_owned()]);
+    }
+    vec![columns.block()]
+}

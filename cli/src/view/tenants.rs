@@ -1,0 +1,156 @@
+//! Tenants and usage as they are shown.
+
+use crate::output::{Block, Columns};
+use crate::units::{show_cards, show_cpus, show_mebibytes, show_moment};
+use muster_proto::v1;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Amounts, GPUs in cards by model.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Amounts {
+    /// Cards by model.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub gpus: BTreeMap<String, f64>,
+    /// Milli-CPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_milli: Option<u64>,
+    /// MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<u64>,
+    #[serde(skip)]
+    units: BTreeMap<String, u64>,
+}
+
+impl Amounts {
+    fn new(units: &BTreeMap<String, u64>, cpu_milli: Option<u64>, memory_mib: Option<u64>) -> Self {
+        let cards = |(model, units): (&String, &u64)| (model.clone(), muster_model::GpuUnits(*units).as_cards());
+        Amounts { gpus: units.iter().map(cards).collect(), cpu_milli, memory_mib, units: units.clone() }
+    }
+
+    fn vec(amounts: Option<&v1::ResourceVec>) -> Self {
+        let some = |amount: u64| Some(amount).filter(|amount| *amount > 0);
+        let Some(amounts) = amounts else { return Self::default() };
+        let units = amounts.gpu_units.iter().filter(|(_, units)| **units > 0);
+        let units = units.map(|(model, units)| (model.clone(), *units)).collect();
+        Self::new(&units, some(amounts.cpu_milli), some(amounts.memory_mib))
+    }
+
+    fn limits(limits: Option<&v1::Limits>) -> Self {
+        limits.map_or_else(Self::default, |a| Self::new(&a.gpu_units, a.cpu_milli, a.memory_mib))
+    }
+
+    fn words(&self) -> String {
+        let mut words: Vec<String> =
+            self.units.iter().map(|(model, units)| format!("{model} {}", show_cards(*units))).collect();
+        words.extend(self.cpu_milli.map(|milli| format!("cpus {}", show_cpus(milli))));
+        words.extend(self.memory_mib.map(|mib| format!("memory {}", show_mebibytes(mib))));
+        if words.is_empty() { "-".to_owned() } else { words.join(", ") }
+    }
+}
+
+/// A tenant.
+#[derive(Clone, Debug, Serialize)]
+pub struct TenantView {
+    /// Names from the top.
+    pub path: String,
+    /// What it can always have.
+    pub guarantee: Amounts,
+    /// Its ceiling.
+    pub max: Amounts,
+    /// In use now, those below it included.
+    pub used: Amounts,
+    /// Its share among siblings.
+    pub weight: u32,
+    /// trusted or untrusted.
+    pub trust: String,
+}
+
+impl TenantView {
+    /// From the message.
+    #[must_use]
+    pub fn new(tenant: &v1::Tenant) -> Self {
+        let spec = tenant.spec.clone().unwrap_or_default();
+        TenantView {
+            path: spec.path,
+            guarantee: Amounts::vec(spec.guarantee.as_ref()),
+            max: Amounts::limits(spec.max.as_ref()),
+            used: Amounts::vec(tenant.used.as_ref()),
+            weight: spec.weight.unwrap_or(1),
+            trust: if spec.trust.is_empty() { "trusted".to_owned() } else { spec.trust },
+        }
+    }
+}
+
+/// The list, or the same indented as a tree.
+#[must_use]
+pub fn table(tenants: &[TenantView], tree: bool) -> Vec<Block> {
+    let mut columns = Columns::new(&["TENANT", "GUARANTEE", "MAX", "USED", "WEIGHT", "TRUST"]).right(&["WEIGHT"]);
+    let mut sorted: Vec<&TenantView> = tenants.iter().collect();
+    sorted.sort_by_key(|tenant| tenant.path.split('/').map(str::to_owned).collect::<Vec<_>>());
+    for tenant in sorted {
+        let (level, name) = match tenant.path.rsplit_once('/') {
+            Some((above, name)) => (above.split('/').count(), name),
+            None => (0, tenant.path.as_str()),
+        };
+        columns.row(vec![
+            if tree { format!("{}{name}", "  ".repeat(level)) } else { tenant.path.clone() },
+            tenant.guarantee.words(),
+            tenant.max.words(),
+            tenant.used.words(),
+            tenant.weight.to_string(),
+            tenant.trust.clone(),
+        ]);
+    }
+    vec![columns.block()]
+}
+
+/// What a tenant has used.
+#[derive(Clone, Debug, Serialize)]
+pub struct UsageView {
+    /// Names from the top.
+    pub path: String,
+    /// Of the tenant itself.
+    pub gpu_seconds: f64,
+    /// Those below it included.
+    pub gpu_seconds_with_children: f64,
+    /// GPU units (1/7,000 of a card) × milliseconds, exact, of the tenant itself.
+    pub gpu_unit_ms: String,
+    /// Intervals counted.
+    pub intervals: u64,
+    /// When the last one was counted, RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<String>,
+}
+
+impl UsageView {
+    /// From the message.
+    #[must_use]
+    pub fn new(usage: &v1::TenantUsage) -> Self {
+        UsageView {
+            path: usage.path.clone(),
+            gpu_seconds: usage.gpu_seconds,
+            gpu_seconds_with_children: usage.gpu_seconds_with_children,
+            gpu_unit_ms: usage.gpu_unit_ms.clone(),
+            intervals: usage.intervals,
+            as_of: (usage.as_of_ms > 0).then(|| show_moment(usage.as_of_ms)),
+        }
+    }
+}
+
+/// The table of usage.
+#[must_use]
+pub fn usage_table(usage: &[UsageView]) -> Vec<Block> {
+    let heads = ["TENANT", "GPU-SECONDS", "WITH CHILDREN", "INTERVALS", "AS OF"];
+    let mut columns = Columns::new(&heads).right(&["GPU-SECONDS", "WITH CHILDREN", "INTERVALS"]);
+    for tenant in usage {
+        columns.row(vec![
+            tenant.path.clone(),
+            format!("{:.1}", tenant.gpu_seconds),
+            format!("{:.1}", tenant.gpu_seconds_with_children),
+            tenant.intervals.to_string(),
+            tenant.as_of.clone().unwrap_or_else(|| "-".to_owned()),
+        ]);
+    }
+    vec![columns.block()]
+}
