@@ -29,8 +29,8 @@ impl ConsensusConfig {
             advertise: advertise.into(),
             heartbeat_ms: 80,
             election_ms: (250, 400),
-            snapshot_every_entries: 50_000,
-            keep_entries: 10_000,
+            snapshot_every_entries: 20_000,
+            keep_entries: 2_000,
         }
     }
 

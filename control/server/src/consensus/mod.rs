@@ -8,7 +8,24 @@
 //! - every queue is bounded; a full one answers [`ProposeError::Busy`].
 
 pub mod config;
+mod core;
 pub mod error;
+mod hub;
+mod log;
+mod membership;
+mod peer;
+mod proposer;
+mod reader;
+mod replica;
+mod snapshot;
+mod spawn;
+mod start;
+mod stop;
+mod stored;
+mod types;
+
+#[cfg(test)]
+mod tests;
 
 pub use config::ConsensusConfig;
 pub use error::{AdminError, Lagged, OpenError, PeerRefusal, ProposeError, TooOld};
@@ -103,27 +120,25 @@ pub trait PeerServices: Send + Sync + 'static {
 
 /// Follows the changes from a revision on.
 #[derive(Debug)]
-pub struct Follower {}
-
-impl Follower {
-    /// The changes of the next revision, as soon as they are applied. Safe to drop and call again.
-    ///
-    /// # Errors
-    /// [`Lagged`] when the follower was too slow or the node has stopped.
-    pub async fn next(&mut self) -> Result<Applied, Lagged> {
-        unimplemented!()
-    }
-
-    /// The last revision it has had.
-    #[must_use]
-    pub fn after(&self) -> Revision {
-        unimplemented!()
-    }
+pub struct Follower {
+    hub: Arc<hub::Hub>,
+    after: u64,
+    wake: watch::Receiver<u64>,
 }
 
 /// The replicated state machine of this node. Cheap to clone.
 #[derive(Clone)]
-pub struct Consensus {}
+pub struct Consensus {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    core: Arc<core::Core>,
+    proposer: proposer::Proposer,
+    reader: reader::Reader,
+    /// One change of the membership at a time.
+    changing: tokio::sync::Mutex<()>,
+}
 
 impl Consensus {
     /// Opens the stores of `host` and starts consensus. A node with an empty folder waits to be bootstrapped or added.
@@ -131,8 +146,7 @@ impl Consensus {
     /// # Errors
     /// [`OpenError`], above all when the stores cannot be trusted.
     pub async fn open(host: Host, config: ConsensusConfig) -> Result<Consensus, OpenError> {
-        let _ = (host, config);
-        unimplemented!()
+        start::open(host, config).await
     }
 
     /// Decides commands, on any node: a follower passes them on to the leader. All go into one entry.
@@ -140,8 +154,16 @@ impl Consensus {
     /// # Errors
     /// [`ProposeError`]; refusals of single commands are in [`Proposed::decided`].
     pub async fn propose(&self, commands: Vec<Command>) -> Result<Proposed, ProposeError> {
-        let _ = commands;
-        unimplemented!()
+        self.inner.proposer.propose(commands, None, true).await
+    }
+
+    /// Like [`Consensus::propose`], but only while this node leads in exactly `term`, and never passed on: what a deposed leader found
+    /// due (a fence) must not reach the next one, which may have acknowledged the node since (law 6).
+    ///
+    /// # Errors
+    /// [`ProposeError::NoLeader`] when this node does not lead in `term`; as [`Consensus::propose`] otherwise.
+    pub async fn propose_here(&self, term: u64, commands: Vec<Command>) -> Result<Proposed, ProposeError> {
+        self.inner.proposer.propose(commands, Some(term), false).await
     }
 
     /// Makes a linearizable read possible: when this returns, [`Consensus::read`] sees everything acknowledged before the call.
@@ -150,7 +172,9 @@ impl Consensus {
     /// # Errors
     /// [`ProposeError::NoLeader`] or [`ProposeError::Stopped`].
     pub async fn read_index(&self) -> Result<Revision, ProposeError> {
-        unimplemented!()
+        let index = self.inner.reader.index().await?;
+        self.wait_applied(Revision(index)).await?;
+        Ok(Revision(index))
     }
 
     /// On the leader: a quorum has confirmed, after this call began, that it still leads. Concurrent calls share one round trip.
@@ -158,13 +182,12 @@ impl Consensus {
     /// # Errors
     /// [`ProposeError::NoLeader`] when it does not, [`ProposeError::Stopped`].
     pub async fn confirm_leadership(&self) -> Result<(), ProposeError> {
-        unimplemented!()
+        self.inner.reader.confirm_here().await.map(|_index| ())
     }
 
     /// Looks at the state as applied here, which may lag. Keep it short: it holds back the next entry.
     pub fn read<R>(&self, look: impl FnOnce(&State, Revision) -> R) -> R {
-        let _ = look;
-        unimplemented!()
+        self.core().replica.read(look)
     }
 
     /// Waits until the entries up to `revision` are applied here.
@@ -172,8 +195,8 @@ impl Consensus {
     /// # Errors
     /// [`ProposeError::Stopped`].
     pub async fn wait_applied(&self, revision: Revision) -> Result<(), ProposeError> {
-        let _ = revision;
-        unimplemented!()
+        let applied = self.core().replica.hub.wait_for(revision.0).await;
+        applied.map_err(|why| ProposeError::Stopped { why })
     }
 
     /// The changes after `after`, one revision at a time, without gaps.
@@ -181,8 +204,7 @@ impl Consensus {
     /// # Errors
     /// [`TooOld`]: read the whole state, then follow from its revision.
     pub fn follow(&self, after: Revision) -> Result<Follower, TooOld> {
-        let _ = after;
-        unimplemented!()
+        self.core().replica.hub.follow(after)
     }
 
     /// A finished job, from disk.
@@ -190,8 +212,7 @@ impl Consensus {
     /// # Errors
     /// When the disk fails.
     pub fn finished_job(&self, id: JobId) -> Result<Option<Job>, DiskError> {
-        let _ = id;
-        unimplemented!()
+        self.core().replica.finished_job(id)
     }
 
     /// Finished jobs from disk, at most `limit`: after `from` ascending, or before it descending when `newest_first`.
@@ -199,39 +220,39 @@ impl Consensus {
     /// # Errors
     /// When the disk fails.
     pub fn finished_jobs(&self, from: Option<JobId>, newest_first: bool, limit: usize) -> Result<Vec<Job>, DiskError> {
-        let _ = (from, newest_first, limit);
-        unimplemented!()
+        self.core().replica.finished_jobs(from, newest_first, limit)
     }
 
     /// The leader and its address, if one is known.
     #[must_use]
     pub fn leader(&self) -> Option<(u64, String)> {
-        unimplemented!()
+        let leadership = self.core().leadership.borrow();
+        leadership.leader.zip(leadership.address.clone())
     }
 
     /// Whether this node believes that it leads; [`Consensus::confirm_leadership`] proves it.
     #[must_use]
     pub fn is_leader(&self) -> bool {
-        unimplemented!()
+        self.core().is_leader()
     }
 
     /// This node.
     #[must_use]
     pub fn id(&self) -> u64 {
-        unimplemented!()
+        self.core().id
     }
 
     /// Changes of who leads.
     #[must_use]
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
-        unimplemented!()
+        self.core().leadership.clone()
     }
 
     /// A channel to another member, kept open and shared; for calls of the Peer service or to pass a client's call on.
     #[must_use]
     pub fn channel_to(&self, id: u64) -> Option<Channel> {
-        let _ = id;
-        unimplemented!()
+        let member = self.core().member(id)?;
+        self.core().peers.channel(&member.address, peer::Lane::Bulk).ok()
     }
 
     /// The service that other control nodes call.
@@ -240,8 +261,8 @@ impl Consensus {
         &self,
         services: Arc<dyn PeerServices>,
     ) -> v1::peer_server::PeerServer<impl v1::peer_server::Peer + use<>> {
-        let _ = services;
-        v1::peer_server::PeerServer::new(Unbuilt)
+        let Inner { core, proposer, reader, .. } = &*self.inner;
+        peer::PeerService::server(core.clone(), proposer.clone(), reader.clone(), services)
     }
 
     /// Makes this empty node, and the other empty nodes that are named, a new cluster of voters.
@@ -249,8 +270,8 @@ impl Consensus {
     /// # Errors
     /// [`AdminError::AlreadyMember`] when this node's folder has ever been part of a cluster.
     pub async fn bootstrap(&self, members: BTreeMap<u64, String>) -> Result<(), AdminError> {
-        let _ = members;
-        unimplemented!()
+        let _one_at_a_time = self.inner.changing.lock().await;
+        self.core().bootstrap(members).await
     }
 
     /// On the leader: adds a node as a learner and waits until it has caught up.
@@ -258,8 +279,8 @@ impl Consensus {
     /// # Errors
     /// [`AdminError`].
     pub async fn add_learner(&self, id: u64, address: String) -> Result<(), AdminError> {
-        let _ = (id, address);
-        unimplemented!()
+        let _one_at_a_time = self.inner.changing.lock().await;
+        self.core().add_learner(id, address).await
     }
 
     /// On the leader: makes a learner a voter.
@@ -267,8 +288,8 @@ impl Consensus {
     /// # Errors
     /// [`AdminError`].
     pub async fn promote(&self, id: u64) -> Result<(), AdminError> {
-        let _ = id;
-        unimplemented!()
+        let _one_at_a_time = self.inner.changing.lock().await;
+        self.core().promote(id).await
     }
 
     /// On the leader: takes a member out; with `replace_with`, that learner becomes a voter in the same joint change.
@@ -276,54 +297,30 @@ impl Consensus {
     /// # Errors
     /// [`AdminError`].
     pub async fn remove(&self, id: u64, replace_with: Option<u64>) -> Result<(), AdminError> {
-        let _ = (id, replace_with);
-        unimplemented!()
+        let _one_at_a_time = self.inner.changing.lock().await;
+        self.core().remove(id, replace_with).await
     }
 
     /// Where this node stands.
     #[must_use]
     pub fn status(&self) -> Status {
-        unimplemented!()
+        self.core().status()
     }
 
     /// Resolves with the reason when this node has stopped, by [`Consensus::shutdown`] or because its disk or core failed.
     pub async fn stopped(&self) -> String {
-        unimplemented!()
+        self.core().stop.stopped().await
     }
 
     /// Stops this node in order; what was acknowledged is already durable.
     pub async fn shutdown(&self) {
-        unimplemented!()
+        if let Err(lost) = self.core().raft.shutdown().await {
+            tracing::warn!(%lost, "consensus did not end in order");
+        }
+        self.core().stop.because("it was shut down");
     }
-}
 
-struct Unbuilt;
-
-#[tonic::async_trait]
-impl v1::peer_server::Peer for Unbuilt {
-    async fn append_entries(&self, _: tonic::Request<v1::Payload>) -> Result<tonic::Response<v1::Payload>, tonic::Status> {
-        unimplemented!()
-    }
-    async fn vote(&self, _: tonic::Request<v1::Payload>) -> Result<tonic::Response<v1::Payload>, tonic::Status> {
-        unimplemented!()
-    }
-    async fn install_snapshot(
-        &self,
-        _: tonic::Request<tonic::Streaming<v1::Payload>>,
-    ) -> Result<tonic::Response<v1::Payload>, tonic::Status> {
-        unimplemented!()
-    }
-    async fn forward(&self, _: tonic::Request<v1::Payload>) -> Result<tonic::Response<v1::Payload>, tonic::Status> {
-        unimplemented!()
-    }
-    async fn read_index(&self, _: tonic::Request<v1::Payload>) -> Result<tonic::Response<v1::Payload>, tonic::Status> {
-        unimplemented!()
-    }
-    async fn renew_leases(&self, _: tonic::Request<v1::Payload>) -> Result<tonic::Response<v1::Payload>, tonic::Status> {
-        unimplemented!()
-    }
-    type LogsStream = BoxStream<'static, Result<v1::Payload, tonic::Status>>;
-    async fn logs(&self, _: tonic::Request<v1::Payload>) -> Result<tonic::Response<Self::LogsStream>, tonic::Status> {
-        unimplemented!()
+    fn core(&self) -> &core::Core {
+        &self.inner.core
     }
 }

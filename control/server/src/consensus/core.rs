@@ -1,0 +1,176 @@
+//! What the parts of a node share: the raft core, the replica, the peers, and who leads.
+
+use crate::consensus::error::ProposeError;
+use crate::consensus::log::Log;
+use crate::consensus::peer::Peers;
+use crate::consensus::replica::Replica;
+use crate::consensus::stop::Stop;
+use crate::consensus::types::{Member, Raft};
+use crate::consensus::{Leadership, MemberStatus, Status};
+use muster_runtime::Host;
+use openraft::{RaftMetrics, ServerState};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Shared by all parts of one node.
+pub(crate) struct Core {
+    pub(crate) host: Host,
+    pub(crate) id: u64,
+    pub(crate) raft: Raft,
+    pub(crate) log: Log,
+    pub(crate) replica: Arc<Replica>,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) leadership: watch::Receiver<Leadership>,
+    pub(crate) stop: Stop,
+}
+
+/// Bytes of log after which a snapshot is made, however few the entries: what a restart has to check.
+const SNAPSHOT_LOG_BYTES: u64 = 256 << 20;
+/// How often that is looked at.
+const SNAPSHOT_LOOK: Duration = Duration::from_secs(1);
+
+impl Core {
+    pub(crate) fn is_leader(&self) -> bool {
+        self.leadership.borrow().here
+    }
+
+    /// The leader, when it is another node that this one can reach.
+    pub(crate) fn other_leader(&self) -> Option<(u64, Member)> {
+        let leader = self.leadership.borrow().leader.filter(|leader| *leader != self.id)?;
+        Some((leader, self.member(leader)?))
+    }
+
+    /// A member by id, as this node's log has it.
+    pub(crate) fn member(&self, id: u64) -> Option<Member> {
+        self.raft.metrics().borrow().membership_config.membership().get_node(&id).cloned()
+    }
+
+    /// The error of a core that has stopped.
+    pub(crate) fn stopped(&self, why: &dyn std::error::Error) -> ProposeError {
+        ProposeError::Stopped { why: self.stop.reason().unwrap_or_else(|| why.to_string()) }
+    }
+
+    /// Where this node stands.
+    pub(crate) fn status(&self) -> Status {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow();
+        let index = |log_id: Option<openraft::LogId<u64>>| log_id.map_or(0, |log_id| log_id.index);
+        let membership = metrics.membership_config.membership();
+        let voters: std::collections::BTreeSet<u64> = membership.voter_ids().collect();
+        let matched = |id: &u64| {
+            let matched = metrics.replication.as_ref()?.get(id)?;
+            Some(index(*matched))
+        };
+        let member = |(id, member): (&u64, &Member)| MemberStatus {
+            id: *id,
+            address: member.address.clone(),
+            voter: voters.contains(id),
+            matched: matched(id),
+        };
+        Status {
+            id: self.id,
+            leader: metrics.current_leader,
+            term: metrics.current_term,
+            role: if self.stop.reason().is_some() { "stopped" } else { role(metrics.state) },
+            last_log: metrics.last_log_index.unwrap_or(0),
+            applied: index(metrics.last_applied),
+            snapshot: index(metrics.snapshot),
+            purged: index(metrics.purged),
+            members: membership.nodes().map(member).collect(),
+        }
+    }
+}
+
+/// Makes a snapshot whenever the log has grown by so many bytes.
+pub(crate) async fn snapshot_by_bytes(core: Arc<Core>) {
+    let mut at_last = core.log.appended_bytes();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(SNAPSHOT_LOOK) => {}
+            _why = core.stop.stopped() => return,
+        }
+        let now = core.log.appended_bytes();
+        if now - at_last >= SNAPSHOT_LOG_BYTES {
+            at_last = now;
+            if core.raft.trigger().snapshot().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn role(state: ServerState) -> &'static str {
+    match state {
+        ServerState::Leader => "leader",
+        ServerState::Follower => "follower",
+        ServerState::Candidate => "candidate",
+        ServerState::Learner => "learner",
+        ServerState::Shutdown => "stopped",
+    }
+}
+
+/// Follows openraft's metrics: who leads, whether the core still runs, and which members there are. Ends with the core.
+pub(crate) async fn watch_raft(
+    mut metrics: watch::Receiver<RaftMetrics<u64, Member>>,
+    leadership: watch::Sender<Leadership>,
+    peers: Arc<Peers>,
+    stop: Stop,
+) {
+    let mut members = Arc::default();
+    loop {
+        let now = metrics.borrow_and_update().clone();
+        if let Err(fatal) = &now.running_state {
+            tracing::error!(%fatal, "consensus has ended; this node stops");
+            stop.because(format!("consensus has ended: {fatal}"));
+        }
+        if !Arc::ptr_eq(&members, &now.membership_config) {
+            members = now.membership_config.clone();
+            let addresses: Vec<&str> =
+                members.membership().nodes().map(|(_, member)| member.address.as_str()).collect();
+            peers.keep_channels(&addresses);
+        }
+        publish(&leadership, &now, stop.reason().is_some());
+        tokio::select! {
+            changed = metrics.changed() => {
+                if changed.is_err() {
+                    stop.because("consensus has ended");
+                    publish(&leadership, &now, true);
+                    return;
+                }
+            }
+            _why = stop.stopped() => {
+                publish(&leadership, &now, true);
+                return;
+            }
+        }
+    }
+}
+
+fn publish(leadership: &watch::Sender<Leadership>, now: &RaftMetrics<u64, Member>, stopped: bool) {
+    let leader = now.current_leader.filter(|_| !stopped);
+    let new = Leadership {
+        leader,
+        address: leader
+            .and_then(|leader| now.membership_config.membership().get_node(&leader))
+            .map(|member| member.address.clone()),
+        term: now.current_term,
+        here: leader == Some(now.id) && now.state == ServerState::Leader,
+    };
+    metrics::gauge!("muster_raft_term").set(now.current_term as f64);
+    metrics::gauge!("muster_raft_applied").set(now.last_applied.map_or(0, |applied| applied.index) as f64);
+    metrics::gauge!("muster_raft_leads").set(f64::from(u8::from(new.here)));
+    leadership.send_if_modified(|old| {
+        let changed = *old != new;
+        if changed {
+            if (old.leader, old.term) != (new.leader, new.term) {
+                tracing::info!(leader = new.leader, term = new.term, here = new.here, "who leads has changed");
+            }
+            if new.leader.is_some() && old.leader != new.leader {
+                metrics::counter!("muster_raft_leader_changes_total").increment(1);
+            }
+            *old = new;
+        }
+        changed
+    });
+}

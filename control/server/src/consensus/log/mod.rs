@@ -1,0 +1,172 @@
+//! The log: entries, vote and marks in one store, with one task that syncs.
+//!
+//! What must stay true:
+//! - entries can be read when `append` returns, and count only after the sync (their callback runs after it, in order);
+//! - a vote is ordered with the entries and synced before it is given away;
+//! - what one sync makes durable shares it: the syncing task takes everything that waits, syncs once, answers all;
+//! - on opening, damage after the last group known to be synced is a torn tail and is cut; any other damage is an error.
+
+mod flush;
+mod open;
+mod store;
+
+use crate::consensus::stop::Stop;
+use crate::consensus::types::{LogEntry, LogId, Vote};
+use muster_runtime::{Batch, DiskError, Kv};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+pub(crate) use open::{Opened, open};
+
+use crate::consensus::stored::{encode, log_space};
+
+/// Keys of the meta space.
+mod key {
+    pub(super) const VOTE: &[u8] = b"vote";
+    pub(super) const COMMITTED: &[u8] = b"committed";
+    pub(super) const PURGED: &[u8] = b"purged";
+    /// Index of the last entry that was known to be synced when the last group began.
+    pub(super) const SYNCED: &[u8] = b"synced";
+    pub(super) const IDENTITY: &[u8] = b"identity";
+    /// Which state store is in use.
+    pub(super) const GENERATION: &[u8] = b"generation";
+}
+
+/// Entries kept in memory for applying and replicating without reading them back.
+const CACHED_ENTRIES: usize = 1_024;
+/// And their bytes.
+const CACHED_BYTES: usize = 32 << 20;
+/// Bytes of entries sent to a follower at once: small enough to arrive and sync within a heartbeat.
+const APPEND_BYTES: usize = 1 << 20;
+/// Entries read from disk at once.
+const PAGE_ENTRIES: usize = 64;
+/// Requests waiting for the syncing task; openraft has one append or vote in flight, plus our own marks.
+const FLUSH_QUEUE: usize = 64;
+
+/// Whose folder this is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    /// The node.
+    pub(crate) id: u64,
+    /// Drawn when the disk was first used.
+    pub(crate) disk: u64,
+    /// The cluster, once it is part of one.
+    pub(crate) cluster: Option<u64>,
+}
+
+/// The log store. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Log {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    kv: Arc<dyn Kv>,
+    marks: Mutex<Marks>,
+    flush: mpsc::Sender<flush::Request>,
+    stop: Stop,
+}
+
+/// What is known about the log without reading it.
+#[derive(Debug, Default)]
+struct Marks {
+    vote: Option<Vote>,
+    committed: Option<LogId>,
+    purged: Option<LogId>,
+    /// The last entry; the purged one when there is none.
+    last: Option<LogId>,
+    /// The last index known to be synced.
+    synced: Option<u64>,
+    /// Counts truncations, so that a sync that began before one does not vouch for what came after it.
+    truncations: u64,
+    /// Bytes of all entries appended since the log was opened.
+    appended_bytes: u64,
+    cache: Cache,
+}
+
+/// The youngest entries, contiguous up to the last.
+#[derive(Debug, Default)]
+struct Cache {
+    entries: VecDeque<(LogEntry, usize)>,
+    bytes: usize,
+}
+
+impl Cache {
+    fn push(&mut self, entry: LogEntry, bytes: usize) {
+        self.entries.push_back((entry, bytes));
+        self.bytes += bytes;
+        while self.entries.len() > CACHED_ENTRIES || (self.bytes > CACHED_BYTES && self.entries.len() > 1) {
+            if let Some((_, freed)) = self.entries.pop_front() {
+                self.bytes -= freed;
+            }
+        }
+    }
+
+    fn truncate(&mut self, from: u64) {
+        while self.entries.back().is_some_and(|(entry, _)| entry.log_id.index >= from) {
+            if let Some((_, freed)) = self.entries.pop_back() {
+                self.bytes -= freed;
+            }
+        }
+    }
+
+    fn purge(&mut self, upto: u64) {
+        while self.entries.front().is_some_and(|(entry, _)| entry.log_id.index <= upto) {
+            if let Some((_, freed)) = self.entries.pop_front() {
+                self.bytes -= freed;
+            }
+        }
+    }
+
+    /// Entries from `start` to below `end`, at most so many bytes but at least one entry; `None` when they are not all here.
+    fn get(&self, start: u64, end: u64, bytes_max: usize) -> Option<Vec<LogEntry>> {
+        let first = self.entries.front()?.0.log_id.index;
+        let skip = usize::try_from(start.checked_sub(first)?).ok()?;
+        if skip >= self.entries.len() {
+            return None;
+        }
+        let mut found = Vec::new();
+        let mut bytes = 0;
+        for (entry, size) in self.entries.iter().skip(skip).take_while(|(entry, _)| entry.log_id.index < end) {
+            bytes += size;
+            if bytes > bytes_max && !found.is_empty() {
+                break;
+            }
+            found.push(entry.clone());
+        }
+        Some(found)
+    }
+}
+
+impl Log {
+    /// Whether this log has ever had a vote or an entry.
+    pub(crate) fn is_pristine(&self) -> bool {
+        let marks = self.shared.marks.lock();
+        marks.vote.is_none() && marks.last.is_none() && marks.purged.is_none()
+    }
+
+    /// Bytes of all entries appended since it was opened.
+    pub(crate) fn appended_bytes(&self) -> u64 {
+        self.shared.marks.lock().appended_bytes
+    }
+
+    /// Records whose folder this is, durably.
+    pub(crate) async fn save_identity(&self, identity: &Identity) -> Result<(), DiskError> {
+        self.put_meta(key::IDENTITY, encode(identity)).await
+    }
+
+    /// Records which state store is in use, durably.
+    pub(crate) async fn save_generation(&self, generation: u64) -> Result<(), DiskError> {
+        self.put_meta(key::GENERATION, encode(&generation)).await
+    }
+
+    async fn put_meta(&self, key: &'static [u8], value: Vec<u8>) -> Result<(), DiskError> {
+        let mut batch = Batch::default();
+        batch.put(log_space::META, key, value);
+        self.shared.kv.write(&batch)?;
+        self.shared.sync().await
+    }
+}

@@ -1,0 +1,200 @@
+//! The log as openraft reads and writes it.
+
+use super::{APPEND_BYTES, Log, PAGE_ENTRIES, Shared, flush, key};
+use crate::consensus::stored::{self, corrupt, encode, index_key, log_space};
+use crate::consensus::types::{LogEntry, LogId, StorageError, Types, Vote};
+use muster_runtime::{Batch, DiskError};
+use openraft::storage::{LogFlushed, RaftLogStorage};
+use openraft::{AnyError, LogState, OptionalSend, RaftLogReader, StorageIOError};
+use std::fmt::Debug;
+use std::ops::{Bound, RangeBounds};
+
+impl Log {
+    /// Any failure of the disk ends this node: openraft stops on the error, and so does everybody else.
+    fn fatal(&self, error: DiskError, wrap: impl FnOnce(AnyError) -> StorageIOError<u64>) -> StorageError {
+        tracing::error!(%error, "the log fails; this node stops");
+        self.shared.stop.because(error.to_string());
+        wrap(AnyError::new(&error)).into()
+    }
+
+    fn entries(&self, start: u64, end: u64, bytes_max: usize) -> Result<Vec<LogEntry>, DiskError> {
+        let end = {
+            let marks = self.shared.marks.lock();
+            if let Some(entries) = marks.cache.get(start, end, bytes_max) {
+                return Ok(entries);
+            }
+            end.min(marks.last.map_or(0, |last| last.index + 1))
+        };
+        self.shared.read(start, end, bytes_max)
+    }
+}
+
+impl Shared {
+    fn read(&self, start: u64, end: u64, bytes_max: usize) -> Result<Vec<LogEntry>, DiskError> {
+        let mut entries: Vec<LogEntry> = Vec::new();
+        let (mut next, mut bytes) = (start, 0);
+        while next < end {
+            let page = self.kv.scan(log_space::ENTRIES, &index_key(next), Some(&index_key(end)), PAGE_ENTRIES, false)?;
+            if page.is_empty() {
+                break;
+            }
+            for (_, stored) in page {
+                bytes += stored.len();
+                if bytes > bytes_max && !entries.is_empty() {
+                    return Ok(entries);
+                }
+                let (log_id, payload) = stored::decode_stored("a log entry", &stored)?;
+                let entry = LogEntry { log_id, payload };
+                // Purged while it was read: what is left does not start where it was asked to.
+                if entry.log_id.index != next && entries.is_empty() {
+                    return Ok(entries);
+                }
+                if entry.log_id.index != next {
+                    return Err(corrupt("the log", &format!("entry {next} is missing")));
+                }
+                next += 1;
+                entries.push(entry);
+            }
+        }
+        Ok(entries)
+    }
+}
+
+impl RaftLogReader<Types> for Log {
+    async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + OptionalSend>(
+        &mut self,
+        range: RB,
+    ) -> Result<Vec<LogEntry>, StorageError> {
+        let start = match range.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(before) => before + 1,
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(last) => last.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => u64::MAX,
+        };
+        self.entries(start, end, usize::MAX).map_err(|error| self.fatal(error, StorageIOError::read_logs))
+    }
+
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<LogEntry>, StorageError> {
+        self.entries(start, end, APPEND_BYTES).map_err(|error| self.fatal(error, StorageIOError::read_logs))
+    }
+}
+
+impl RaftLogStorage<Types> for Log {
+    type LogReader = Log;
+
+    async fn get_log_state(&mut self) -> Result<LogState<Types>, StorageError> {
+        let marks = self.shared.marks.lock();
+        Ok(LogState { last_purged_log_id: marks.purged, last_log_id: marks.last })
+    }
+
+    async fn get_log_reader(&mut self) -> Log {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> Result<(), StorageError> {
+        let mut batch = Batch::default();
+        batch.put(log_space::META, key::VOTE, encode(vote));
+        let saved = async {
+            self.shared.kv.write(&batch)?;
+            self.shared.sync().await
+        };
+        saved.await.map_err(|error| self.fatal(error, StorageIOError::write_vote))?;
+        self.shared.marks.lock().vote = Some(*vote);
+        Ok(())
+    }
+
+    async fn read_vote(&mut self) -> Result<Option<Vote>, StorageError> {
+        Ok(self.shared.marks.lock().vote)
+    }
+
+    async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), StorageError> {
+        let mut batch = Batch::default();
+        match &committed {
+            Some(committed) => batch.put(log_space::META, key::COMMITTED, encode(committed)),
+            None => batch.delete(log_space::META, key::COMMITTED),
+        }
+        self.shared.kv.write(&batch).map_err(|error| self.fatal(error, StorageIOError::write))?;
+        self.shared.marks.lock().committed = committed;
+        Ok(())
+    }
+
+    async fn read_committed(&mut self) -> Result<Option<LogId>, StorageError> {
+        Ok(self.shared.marks.lock().committed)
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: LogFlushed<Types>) -> Result<(), StorageError>
+    where
+        I: IntoIterator<Item = LogEntry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let mut batch = Batch::default();
+        let mut appended = Vec::new();
+        for entry in entries {
+            let stored = encode(&(&entry.log_id, &entry.payload));
+            appended.push((entry.clone(), stored.len()));
+            batch.put(log_space::ENTRIES, index_key(entry.log_id.index), stored);
+        }
+        let synced = self.shared.marks.lock().synced;
+        if let Some(synced) = synced {
+            batch.put(log_space::META, key::SYNCED, encode(&synced));
+        }
+        self.shared.kv.write(&batch).map_err(|error| self.fatal(error, StorageIOError::write_logs))?;
+        {
+            let mut marks = self.shared.marks.lock();
+            for (entry, bytes) in appended {
+                marks.last = Some(entry.log_id);
+                marks.appended_bytes += bytes as u64;
+                marks.cache.push(entry, bytes);
+            }
+        }
+        if let Err(lost) = self.shared.flush.send(flush::Request::Entries(callback)).await
+            && let flush::Request::Entries(callback) = lost.0
+        {
+            callback.log_io_completed(Err(std::io::Error::other("the syncing task has ended")));
+        }
+        Ok(())
+    }
+
+    async fn truncate(&mut self, log_id: LogId) -> Result<(), StorageError> {
+        let first = log_id.index;
+        let before = first.checked_sub(1);
+        let mut batch = Batch::default();
+        batch.delete_range(log_space::ENTRIES, index_key(first), index_key(u64::MAX));
+        let synced = {
+            let mut marks = self.shared.marks.lock();
+            marks.truncations += 1;
+            marks.synced = marks.synced.min(before);
+            marks.cache.truncate(first);
+            marks.synced
+        };
+        match synced {
+            Some(synced) => batch.put(log_space::META, key::SYNCED, encode(&synced)),
+            None => batch.delete(log_space::META, key::SYNCED),
+        }
+        let truncated = || -> Result<Option<LogId>, DiskError> {
+            self.shared.kv.write(&batch)?;
+            let Some(before) = before else { return Ok(None) };
+            Ok(self.shared.read(before, first, usize::MAX)?.first().map(|entry| entry.log_id))
+        };
+        let last = truncated().map_err(|error| self.fatal(error, StorageIOError::write_logs))?;
+        let mut marks = self.shared.marks.lock();
+        marks.last = last.or(marks.purged);
+        Ok(())
+    }
+
+    async fn purge(&mut self, log_id: LogId) -> Result<(), StorageError> {
+        let mut batch = Batch::default();
+        batch.delete_range(log_space::ENTRIES, index_key(0), index_key(log_id.index + 1));
+        batch.put(log_space::META, key::PURGED, encode(&log_id));
+        self.shared.kv.write(&batch).map_err(|error| self.fatal(error, StorageIOError::write_logs))?;
+        let mut marks = self.shared.marks.lock();
+        marks.purged = marks.purged.max(Some(log_id));
+        marks.last = marks.last.max(Some(log_id));
+        marks.cache.purge(log_id.index);
+        Ok(())
+    }
+}

@@ -1,0 +1,198 @@
+//! The Peer service: what other control nodes ask of this one.
+
+use super::envelope::{Envelope, Identified};
+use super::{MAX_MESSAGE_BYTES, Peers};
+use crate::consensus::PeerServices;
+use crate::consensus::core::Core;
+use crate::consensus::error::{PeerRefusal, ProposeError};
+use crate::consensus::proposer::Proposer;
+use crate::consensus::reader::Reader;
+use crate::consensus::snapshot::{Frame, Frozen, Incoming, Unpacker};
+use crate::consensus::stored;
+use crate::consensus::types::{Member, Types, Vote};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use muster_control_core::{Command, Decided};
+use muster_proto::v1::Payload;
+use muster_proto::v1::peer_server::{Peer, PeerServer};
+use openraft::raft::{AppendEntriesRequest, SnapshotResponse, VoteRequest};
+use openraft::{Snapshot, SnapshotMeta};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+use std::time::Duration;
+use tonic::{Request, Response, Status, Streaming};
+
+/// A snapshot whose next frame does not come within this is given up.
+const FRAME_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Answers other control nodes.
+pub(crate) struct PeerService {
+    core: Arc<Core>,
+    proposer: Proposer,
+    reader: Reader,
+    services: Arc<dyn PeerServices>,
+    /// One snapshot is received at a time.
+    receiving: tokio::sync::Mutex<()>,
+}
+
+impl PeerService {
+    pub(crate) fn server(
+        core: Arc<Core>,
+        proposer: Proposer,
+        reader: Reader,
+        services: Arc<dyn PeerServices>,
+    ) -> PeerServer<Self> {
+        let service = PeerService { core, proposer, reader, services, receiving: tokio::sync::Mutex::default() };
+        PeerServer::new(service)
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    fn peers(&self) -> &Peers {
+        &self.core.peers
+    }
+
+    /// Reads a message and checks whether it may be taken.
+    async fn open<T: DeserializeOwned>(&self, payload: &[u8], taken_from_removed: bool) -> Result<T, PeerRefusal> {
+        let (envelope, body): (Envelope, T) =
+            stored::decode(payload).map_err(|why| PeerRefusal::Malformed { why: why.to_string() })?;
+        self.peers().admit(&envelope, taken_from_removed).await?;
+        Ok(body)
+    }
+
+    /// A core that has failed stops this node; the peer is told.
+    fn stopped(&self, error: &dyn std::error::Error) -> PeerRefusal {
+        PeerRefusal::Stopped { why: self.core.stop.reason().unwrap_or_else(|| error.to_string()) }
+    }
+
+    async fn forwarded(&self, payload: &[u8]) -> Result<Result<(u64, Decided), ProposeError>, PeerRefusal> {
+        let commands: Vec<Command> = self.open(payload, false).await?;
+        if !self.core.is_leader() {
+            return Ok(Err(ProposeError::NoLeader));
+        }
+        let proposed = self.proposer.propose(commands, None, false).await;
+        Ok(proposed.map(|proposed| (proposed.revision.0, proposed.decided)))
+    }
+
+    async fn read_index_asked(&self, payload: &[u8]) -> Result<Result<u64, ProposeError>, PeerRefusal> {
+        let () = self.open(payload, false).await?;
+        Ok(self.reader.confirm_here().await)
+    }
+
+    async fn identify_asked(&self, payload: &[u8]) -> Result<Identified, PeerRefusal> {
+        // Whoever asks does not know yet who is here, so the envelope is not checked.
+        let (_, ()): (Envelope, ()) =
+            stored::decode(payload).map_err(|why| PeerRefusal::Malformed { why: why.to_string() })?;
+        let me = self.peers().me();
+        Ok(Identified { id: me.id, disk: me.disk, cluster: me.cluster, pristine: self.core.log.is_pristine() })
+    }
+
+    async fn receive(&self, mut frames: Streaming<Payload>) -> Result<Result<SnapshotResponse<u64>, PeerRefusal>, Status> {
+        let head = next(&mut frames).await?;
+        let (envelope, vote, meta): (Envelope, Vote, SnapshotMeta<u64, Member>) = match stored::decode(&head) {
+            Ok(head) => head,
+            Err(why) => return Ok(Err(PeerRefusal::Malformed { why: why.to_string() })),
+        };
+        if let Err(refusal) = self.peers().admit(&envelope, true).await {
+            return Ok(Err(refusal));
+        }
+        let Ok(_one_at_a_time) = self.receiving.try_lock() else {
+            return Err(Status::resource_exhausted("another snapshot is being received"));
+        };
+        let raft = &self.core.raft;
+        match raft.with_raft_state(|state| *state.vote_ref()).await {
+            Ok(newer) if newer > vote => return Ok(Ok(SnapshotResponse::new(newer))),
+            Ok(_) => {}
+            Err(fatal) => return Ok(Err(self.stopped(&fatal))),
+        }
+        let incoming = match raft.begin_receiving_snapshot().await.map(|incoming| *incoming) {
+            Ok(Frozen::Received(incoming)) => incoming,
+            Ok(Frozen::View(_)) => return Err(Status::internal("no store to receive into")),
+            Err(fatal) => return Ok(Err(self.stopped(&fatal))),
+        };
+        let number = incoming.number;
+        if let Err(status) = self.unpack(&mut frames, &incoming).await {
+            drop(incoming);
+            self.peers().replica.discard(number);
+            return Err(status);
+        }
+        let snapshot: Snapshot<Types> = Snapshot { meta, snapshot: Box::new(Frozen::Received(incoming)) };
+        let installed = raft.install_full_snapshot(vote, snapshot).await;
+        Ok(installed.map_err(|fatal| self.stopped(&fatal)))
+    }
+
+    async fn unpack(&self, frames: &mut Streaming<Payload>, incoming: &Incoming) -> Result<(), Status> {
+        let mut unpacker = Unpacker::new(incoming.kv.as_ref());
+        loop {
+            let frame: Frame =
+                stored::decode(&next(frames).await?).map_err(|why| Status::data_loss(format!("a frame: {why}")))?;
+            if unpacker.take(frame).map_err(|error| Status::data_loss(error.to_string()))? {
+                break;
+            }
+            // Unpacking is work of the disk: the others run in between.
+            tokio::task::yield_now().await;
+        }
+        incoming.kv.sync().await.map_err(|error| Status::internal(error.to_string()))
+    }
+}
+
+async fn next(frames: &mut Streaming<Payload>) -> Result<Vec<u8>, Status> {
+    match tokio::time::timeout(FRAME_TIMEOUT, frames.message()).await {
+        Ok(Ok(Some(payload))) => Ok(payload.data),
+        Ok(Ok(None)) => Err(Status::data_loss("the snapshot ends early")),
+        Ok(Err(status)) => Err(status),
+        Err(_late) => Err(Status::deadline_exceeded("the next frame did not come")),
+    }
+}
+
+fn reply<T: Serialize>(answer: &T) -> Result<Response<Payload>, Status> {
+    Ok(Response::new(Payload { data: stored::encode(answer) }))
+}
+
+#[tonic::async_trait]
+impl Peer for PeerService {
+    async fn append_entries(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
+        let answer = match self.open::<AppendEntriesRequest<Types>>(&request.get_ref().data, true).await {
+            Ok(rpc) => self.core.raft.append_entries(rpc).await.map_err(|fatal| self.stopped(&fatal)),
+            Err(refusal) => Err(refusal),
+        };
+        reply(&answer)
+    }
+
+    async fn vote(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
+        let answer = match self.open::<VoteRequest<u64>>(&request.get_ref().data, false).await {
+            Ok(rpc) => self.core.raft.vote(rpc).await.map_err(|fatal| self.stopped(&fatal)),
+            Err(refusal) => Err(refusal),
+        };
+        reply(&answer)
+    }
+
+    async fn install_snapshot(&self, request: Request<Streaming<Payload>>) -> Result<Response<Payload>, Status> {
+        reply(&self.receive(request.into_inner()).await?)
+    }
+
+    async fn forward(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
+        reply(&self.forwarded(&request.get_ref().data).await)
+    }
+
+    async fn read_index(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
+        reply(&self.read_index_asked(&request.get_ref().data).await)
+    }
+
+    async fn identify(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
+        reply(&self.identify_asked(&request.get_ref().data).await)
+    }
+
+    async fn renew_leases(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
+        let answer = self.services.renew_leases(request.into_inner().data).await?;
+        Ok(Response::new(Payload { data: answer }))
+    }
+
+    type LogsStream = BoxStream<'static, Result<Payload, Status>>;
+
+    async fn logs(&self, request: Request<Payload>) -> Result<Response<Self::LogsStream>, Status> {
+        let stream = self.services.logs(request.into_inner().data).await?;
+        Ok(Response::new(stream.map(|data| data.map(|data| Payload { data })).boxed()))
+    }
+}

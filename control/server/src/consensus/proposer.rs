@@ -1,0 +1,231 @@
+//! Proposals: gathered into entries, one entry in flight while the next gathers, no delay added.
+//!
+//! openraft appends and syncs once per write, so the entry is the unit that shares a sync. What must stay true: a proposal's
+//! commands stay together in one entry; waiting proposals are bounded in count and bytes, and beyond that refused at once; an answer
+//! that was lost is `Unknown`, never silence and never a second try.
+
+use crate::consensus::Proposed;
+use crate::consensus::core::Core;
+use crate::consensus::error::ProposeError;
+use crate::consensus::peer::{CallError, Raftward};
+use crate::consensus::stored;
+use crate::consensus::types::{Batch, Member};
+use muster_control_core::{Command, Decided, Entry};
+use muster_model::Revision;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+/// Commands of one entry: with single submissions the cost of a sync is shared a thousandfold, and applying takes some milliseconds.
+pub(crate) const ENTRY_COMMANDS: usize = 1_024;
+/// Bytes of one entry: what a follower receives and syncs well within a heartbeat.
+pub(crate) const ENTRY_BYTES: usize = 4 << 20;
+/// Commands waiting or in flight on one node: some tenths of a second of the highest rate.
+const QUEUE_COMMANDS: usize = 32_768;
+/// And their size in units of [`BYTES_UNIT`]: 256 MiB.
+const QUEUE_UNITS: usize = 1 << 18;
+const BYTES_UNIT: usize = 1 << 10;
+/// Batches that a follower has under way to the leader.
+const FORWARDS: usize = 16;
+/// An answer that takes longer is given up as unknown: many times a failover.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Takes proposals. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Proposer {
+    core: Arc<Core>,
+    queue: mpsc::Sender<Pending>,
+    commands: Arc<Semaphore>,
+    units: Arc<Semaphore>,
+}
+
+struct Pending {
+    only_in_term: Option<u64>,
+    may_forward: bool,
+    commands: Vec<Command>,
+    bytes: usize,
+    answer: oneshot::Sender<Result<Proposed, ProposeError>>,
+    /// Given back when the proposal is answered or given up.
+    _place: (OwnedSemaphorePermit, OwnedSemaphorePermit),
+}
+
+impl Proposer {
+    /// Starts the task that gathers.
+    pub(crate) fn start(core: Arc<Core>) -> Self {
+        let (queue, pending) = mpsc::channel(QUEUE_COMMANDS);
+        core.host.spawn(run(core.clone(), pending));
+        Proposer {
+            core,
+            queue,
+            commands: Arc::new(Semaphore::new(QUEUE_COMMANDS)),
+            units: Arc::new(Semaphore::new(QUEUE_UNITS)),
+        }
+    }
+
+    /// Proposes commands as one part of an entry and waits for what becomes of them.
+    pub(crate) async fn propose(
+        &self,
+        commands: Vec<Command>,
+        only_in_term: Option<u64>,
+        may_forward: bool,
+    ) -> Result<Proposed, ProposeError> {
+        self.core.stop.check()?;
+        let bytes = stored::size(&commands);
+        too_large("commands", ENTRY_COMMANDS, commands.len())?;
+        too_large("bytes", ENTRY_BYTES, bytes)?;
+        // No more than the entry's bounds, so the conversions hold.
+        let units = (bytes / BYTES_UNIT) as u32 + 1;
+        let count = (commands.len() as u32).max(1);
+        let busy = || {
+            metrics::counter!("muster_raft_proposals_refused_total").increment(1);
+            ProposeError::Busy { limit: QUEUE_COMMANDS }
+        };
+        let place = (
+            self.commands.clone().try_acquire_many_owned(count).map_err(|_| busy())?,
+            self.units.clone().try_acquire_many_owned(units).map_err(|_| busy())?,
+        );
+        let (answer, answered) = oneshot::channel();
+        let pending = Pending { only_in_term, may_forward, commands, bytes, answer, _place: place };
+        self.queue.try_send(pending).map_err(|_| match self.core.stop.reason() {
+            Some(why) => ProposeError::Stopped { why },
+            None => busy(),
+        })?;
+        tokio::select! {
+            biased;
+            answer = answered => answer.unwrap_or_else(|_| {
+                Err(ProposeError::Unknown { why: "this node stopped before the answer came".to_owned() })
+            }),
+            why = self.core.stop.stopped() => Err(ProposeError::Unknown { why }),
+        }
+    }
+}
+
+fn too_large(what: &str, limit: usize, got: usize) -> Result<(), ProposeError> {
+    if got > limit {
+        return Err(ProposeError::TooLarge { what: what.to_owned(), limit, got });
+    }
+    Ok(())
+}
+
+/// Gathers what waits, brings it to the leader, and gathers on meanwhile.
+async fn run(core: Arc<Core>, mut queue: mpsc::Receiver<Pending>) {
+    let forwards = Arc::new(Semaphore::new(FORWARDS));
+    let mut carried = None;
+    loop {
+        let first = match carried.take() {
+            Some(first) => first,
+            None => tokio::select! {
+                biased;
+                _why = core.stop.stopped() => return,
+                first = queue.recv() => match first {
+                    Some(first) => first,
+                    None => return,
+                },
+            },
+        };
+        let batch;
+        (batch, carried) = gather(first, &mut queue);
+        let commands: usize = batch.iter().map(|pending| pending.commands.len()).sum();
+        metrics::histogram!("muster_raft_proposal_commands").record(commands as f64);
+        if core.is_leader() {
+            let answers = write(&core, &batch).await;
+            answer(batch, answers);
+        } else if let Some((leader, member)) = core.other_leader().filter(|_| batch.iter().all(|p| p.may_forward)) {
+            let Ok(place) = forwards.clone().acquire_owned().await else { return };
+            let core = core.clone();
+            core.host.clone().spawn(async move {
+                let answers = forward(&core, leader, &member, &batch).await;
+                answer(batch, answers);
+                drop(place);
+            });
+        } else {
+            answer(batch, Err(ProposeError::NoLeader));
+        }
+    }
+}
+
+/// What fits into one entry with `first`, and the one that did not fit.
+fn gather(first: Pending, queue: &mut mpsc::Receiver<Pending>) -> (Vec<Pending>, Option<Pending>) {
+    let (mut commands, mut bytes) = (first.commands.len(), first.bytes);
+    let kind = (first.only_in_term, first.may_forward);
+    let mut batch = vec![first];
+    while let Ok(next) = queue.try_recv() {
+        commands += next.commands.len();
+        bytes += next.bytes;
+        if commands > ENTRY_COMMANDS || bytes > ENTRY_BYTES || (next.only_in_term, next.may_forward) != kind {
+            return (batch, Some(next));
+        }
+        batch.push(next);
+    }
+    (batch, None)
+}
+
+type Answers = Result<(u64, Decided), ProposeError>;
+
+fn commands_of(batch: &[Pending]) -> Vec<Command> {
+    batch.iter().flat_map(|pending| pending.commands.iter().cloned()).collect()
+}
+
+/// Writes the batch as one entry, on the leader.
+async fn write(core: &Core, batch: &[Pending]) -> Answers {
+    let only_in_term = batch.first().and_then(|pending| pending.only_in_term);
+    if only_in_term.is_some_and(|term| core.leadership.borrow().term != term) {
+        return Err(ProposeError::NoLeader);
+    }
+    let entry = Arc::new(Entry { now_ms: core.host.clock.wall_ms(), commands: commands_of(batch) });
+    let written = core.raft.client_write_ff(Batch { only_in_term, entry }).await.map_err(|fatal| core.stopped(&fatal))?;
+    match tokio::time::timeout(ANSWER_DEADLINE, written).await {
+        Ok(Ok(Ok(response))) => match response.data {
+            Some(decided) => Ok((response.log_id.index, decided)),
+            // Appended under another term than it was meant for: void.
+            None => Err(ProposeError::NoLeader),
+        },
+        // It may have been appended before leadership was lost, and whoever leads next may still commit it.
+        Ok(Ok(Err(error))) => Err(ProposeError::Unknown { why: error.to_string() }),
+        Ok(Err(_dropped)) => Err(ProposeError::Unknown { why: "the core stopped before the answer came".to_owned() }),
+        Err(_late) => Err(ProposeError::Unknown { why: format!("no quorum within {} s", ANSWER_DEADLINE.as_secs()) }),
+    }
+}
+
+/// Brings the batch to the leader, from a follower. When somebody else begins to lead meanwhile, the old leader's answer is not
+/// waited for any longer.
+async fn forward(core: &Core, leader: u64, member: &Member, batch: &[Pending]) -> Answers {
+    let commands = commands_of(batch);
+    let mut leadership = core.leadership.clone();
+    let call = core.peers.call::<_, Answers>(leader, member, Raftward::Forward, &commands, ANSWER_DEADLINE);
+    let answered = tokio::select! {
+        biased;
+        answered = call => answered,
+        _ = leadership.wait_for(|now| now.leader.is_some_and(|other| other != leader)) => {
+            return Err(ProposeError::Unknown { why: format!("node {leader} does not lead any more") });
+        }
+    };
+    match answered {
+        Ok(answers) => answers,
+        Err(CallError::Refused(refusal)) => {
+            tracing::debug!(%refusal, "the leader refused commands");
+            Err(ProposeError::NoLeader)
+        }
+        Err(lost @ CallError::Lost { .. }) => Err(ProposeError::Unknown { why: lost.to_string() }),
+    }
+}
+
+/// Gives each proposal its own part.
+fn answer(batch: Vec<Pending>, answers: Answers) {
+    match answers {
+        Ok((revision, decided)) => {
+            let mut decided = decided.into_iter();
+            for pending in batch {
+                let own: Decided = decided.by_ref().take(pending.commands.len()).collect();
+                debug_assert_eq!(own.len(), pending.commands.len(), "one answer per command");
+                // Who does not wait any more does not need the answer.
+                let _ = pending.answer.send(Ok(Proposed { revision: Revision(revision), decided: own }));
+            }
+        }
+        Err(error) => {
+            for pending in batch {
+                let _ = pending.answer.send(Err(error.clone()));
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Applying entries: executed, written with `last_applied` in one batch, then published.
+
+use super::{Machine, Memory, Replica, key};
+use crate::consensus::Applied;
+use crate::consensus::snapshot::{Builder, Frozen};
+use crate::consensus::stored::{encode, job_key, object_key, state_space};
+use crate::consensus::types::{Answer, LogEntry, LogId, Member, Membership, StorageError, Types};
+use muster_control_core::execute;
+use muster_model::{Change, Key, Object, Revision};
+use muster_runtime::{Batch, DiskError};
+use openraft::storage::RaftStateMachine;
+use openraft::{AnyError, EntryPayload, OptionalSend, Snapshot, SnapshotMeta, StorageIOError};
+use std::sync::Arc;
+
+/// Commands applied under one lock and one write; other tasks run in between. Readers wait for this many at most.
+const CHUNK_COMMANDS: usize = 1_024;
+/// And entries, when they are small.
+const CHUNK_ENTRIES: usize = 64;
+
+impl RaftStateMachine<Types> for Machine {
+    type SnapshotBuilder = Builder;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, Membership), StorageError> {
+        let memory = self.0.memory.read();
+        Ok((memory.applied, memory.membership.clone()))
+    }
+
+    async fn apply<I>(&mut self, entries: I) -> Result<Vec<Answer>, StorageError>
+    where
+        I: IntoIterator<Item = LogEntry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let mut answers = Vec::new();
+        let mut chunk = Vec::new();
+        let mut commands = 0;
+        for entry in entries {
+            if let EntryPayload::Normal(batch) = &entry.payload {
+                commands += batch.entry.commands.len();
+            }
+            chunk.push(entry);
+            if commands >= CHUNK_COMMANDS || chunk.len() >= CHUNK_ENTRIES {
+                self.0.apply_chunk(std::mem::take(&mut chunk), &mut answers).map_err(|error| self.0.fatal(error))?;
+                commands = 0;
+                tokio::task::yield_now().await;
+            }
+        }
+        if !chunk.is_empty() {
+            self.0.apply_chunk(chunk, &mut answers).map_err(|error| self.0.fatal(error))?;
+        }
+        Ok(answers)
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Builder {
+        Builder(self.0.clone())
+    }
+
+    async fn begin_receiving_snapshot(&mut self) -> Result<Box<Frozen>, StorageError> {
+        let incoming = self.0.begin_receiving().map_err(|error| self.0.fatal(error))?;
+        Ok(Box::new(incoming))
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMeta<u64, Member>,
+        snapshot: Box<Frozen>,
+    ) -> Result<(), StorageError> {
+        self.0.install(meta, *snapshot).await.map_err(|error| self.0.fatal(error))
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot<Types>>, StorageError> {
+        Ok(self.0.current.lock().clone())
+    }
+}
+
+impl Replica {
+    /// A failing state store ends this node.
+    pub(crate) fn fatal(&self, error: DiskError) -> StorageError {
+        tracing::error!(%error, "the state store fails; this node stops");
+        self.stop.because(error.to_string());
+        StorageIOError::write_state_machine(AnyError::new(&error)).into()
+    }
+
+    fn apply_chunk(&self, entries: Vec<LogEntry>, answers: &mut Vec<Answer>) -> Result<(), DiskError> {
+        let mut batch = Batch::default();
+        let mut published = Vec::with_capacity(entries.len());
+        {
+            let mut memory = self.memory.write();
+            for entry in entries {
+                let index = entry.log_id.index;
+                let (answer, changes) = memory.apply(entry, &mut batch);
+                let bytes = write_changes(&mut batch, &changes);
+                let now_ms = memory.state.meta.now_ms;
+                published.push((Applied { revision: Revision(index), now_ms, changes: Arc::new(changes) }, bytes));
+                answers.push(answer);
+            }
+            batch.put(state_space::META, key::APPLIED, encode(&memory.applied));
+            // Under the lock: whoever reads memory finds the same on disk.
+            self.store.read().kv.write(&batch)?;
+        }
+        for (applied, bytes) in published {
+            self.hub.publish(applied, bytes);
+        }
+        Ok(())
+    }
+}
+
+impl Memory {
+    fn apply(&mut self, entry: LogEntry, batch: &mut Batch) -> (Answer, Vec<Change>) {
+        let log_id = entry.log_id;
+        let (mut answer, mut changes) = (None, Vec::new());
+        match entry.payload {
+            EntryPayload::Blank => {}
+            EntryPayload::Membership(membership) => {
+                self.used.extend(membership.nodes().map(|(id, member)| (*id, member.disk)));
+                self.membership = Membership::new(Some(log_id), membership);
+                batch.put(state_space::META, key::MEMBERSHIP, encode(&(&self.membership, &self.used)));
+            }
+            EntryPayload::Normal(normal) => {
+                if normal.only_in_term.is_none_or(|term| term == log_id.leader_id.term) {
+                    let executed = execute(&mut self.state, &normal.entry);
+                    answer = Some(executed.decided);
+                    changes = executed.changes;
+                }
+            }
+        }
+        // The first entry after the one that names the members begins the cluster's history.
+        if self.state.meta.incarnation == 0
+            && log_id.index > 0
+            && let Some((_, member)) = self.membership.nodes().next()
+            && member.cluster != 0
+        {
+            let mut meta = self.state.meta.clone();
+            meta.incarnation = member.cluster;
+            let change = Change::put(Object::Meta(meta));
+            self.state.apply(&change);
+            changes.push(change);
+        }
+        self.applied = Some(log_id);
+        (answer, changes)
+    }
+}
+
+/// Writes the changes and says how many bytes they are.
+fn write_changes(batch: &mut Batch, changes: &[Change]) -> usize {
+    let mut bytes = 0;
+    for change in changes {
+        match change {
+            Change::Put(object) => {
+                let stored = encode(&**object);
+                bytes += stored.len();
+                batch.put(state_space::OBJECTS, object_key(&object.key()), stored);
+            }
+            Change::Delete(key) => {
+                let key = object_key(key);
+                bytes += key.len();
+                batch.delete(state_space::OBJECTS, key);
+            }
+            Change::Retire(job) => {
+                let stored = encode(&**job);
+                bytes += stored.len();
+                batch.put(state_space::HISTORY, job_key(job.id), stored);
+                batch.delete(state_space::OBJECTS, object_key(&Key::Job(job.id)));
+            }
+        }
+    }
+    bytes
+}

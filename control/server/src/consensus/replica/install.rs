@@ -1,0 +1,85 @@
+//! Making snapshots and taking over those of others.
+
+use super::load::{load, marks};
+use super::{Generation, Replica, store_name};
+use crate::consensus::snapshot::{Frozen, Incoming, copy};
+use crate::consensus::stored::corrupt;
+use crate::consensus::types::{Member, Types};
+use muster_runtime::DiskError;
+use openraft::{Snapshot, SnapshotMeta};
+use std::sync::Arc;
+
+impl Replica {
+    /// Freezes the store as a snapshot. Everything in it is durable when this returns, so the log up to it may be purged.
+    pub(crate) async fn build_snapshot(&self) -> Result<Snapshot<Types>, DiskError> {
+        let generation = self.store.read().clone();
+        let view = generation.kv.checkpoint()?;
+        let (applied, membership, _) = marks(view.as_ref())?;
+        generation.kv.sync().await?;
+        let place = applied.map_or_else(|| "0".to_owned(), |applied| format!("{}-{}", applied.leader_id, applied.index));
+        let meta = SnapshotMeta {
+            last_log_id: applied,
+            last_membership: membership,
+            snapshot_id: format!("{place}-{}", generation.number),
+        };
+        let snapshot = Snapshot { meta, snapshot: Box::new(Frozen::View(view)) };
+        self.keep(&snapshot);
+        metrics::counter!("muster_raft_snapshots_built_total").increment(1);
+        tracing::info!(revision = applied.map_or(0, |applied| applied.index), "snapshot made");
+        if let Err(error) = self.remove_old_stores() {
+            tracing::warn!(%error, "old state stores were not looked for");
+        }
+        Ok(snapshot)
+    }
+
+    fn keep(&self, snapshot: &Snapshot<Types>) {
+        let mut current = self.current.lock();
+        if current.as_ref().is_none_or(|current| current.meta.last_log_id <= snapshot.meta.last_log_id) {
+            *current = Some(snapshot.clone());
+        }
+    }
+
+    /// An empty store to receive a snapshot into.
+    pub(crate) fn begin_receiving(&self) -> Result<Frozen, DiskError> {
+        let Generation { number, kv } = self.fresh_generation()?;
+        Ok(Frozen::Received(Arc::new(Incoming { number, kv })))
+    }
+
+    /// Lets go of a store that was not received to its end.
+    pub(crate) fn discard(&self, number: u64) {
+        if let Err(error) = self.host.disk.remove(&store_name(number)) {
+            tracing::info!(store = store_name(number), %error, "a store that was not received to its end stays for now");
+        }
+    }
+
+    /// Takes a snapshot for the state: loaded aside, then the durable pointer, then memory.
+    pub(super) async fn install(&self, meta: &SnapshotMeta<u64, Member>, snapshot: Frozen) -> Result<(), DiskError> {
+        let generation = match snapshot {
+            Frozen::Received(incoming) => Generation { number: incoming.number, kv: incoming.kv.clone() },
+            Frozen::View(view) => {
+                let generation = self.fresh_generation()?;
+                copy(view, generation.kv.as_ref())?;
+                generation
+            }
+        };
+        let memory = load(generation.kv.as_ref()).await?;
+        if memory.applied != meta.last_log_id {
+            let why = format!("holds what was applied up to {:?}, was announced as {:?}", memory.applied, meta.last_log_id);
+            return Err(corrupt("a received snapshot", &why));
+        }
+        generation.kv.sync().await?;
+        self.log.save_generation(generation.number).await?;
+        let applied = memory.applied.map_or(0, |applied| applied.index);
+        let view = generation.kv.checkpoint()?;
+        {
+            let mut now = self.memory.write();
+            *now = memory;
+            *self.store.write() = generation;
+        }
+        self.hub.reset(applied);
+        self.keep(&Snapshot { meta: meta.clone(), snapshot: Box::new(Frozen::View(view)) });
+        metrics::counter!("muster_raft_snapshots_installed_total").increment(1);
+        tracing::info!(revision = applied, "snapshot installed");
+        self.remove_old_stores()
+    }
+}

@@ -1,0 +1,86 @@
+//! Loading the state from its store.
+
+use super::{Generation, Memory, Replica, UsedIds, key, store_name};
+use crate::consensus::hub::Hub;
+use crate::consensus::log::Log;
+use crate::consensus::stop::Stop;
+use crate::consensus::stored::{self, corrupt, state_space};
+use crate::consensus::types::{LogId, Membership};
+use muster_control_core::State;
+use muster_model::Object;
+use muster_runtime::disk::KvRead;
+use muster_runtime::{DiskError, Host};
+use parking_lot::{Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// Objects read at once; other tasks run in between.
+const PAGE_OBJECTS: usize = 512;
+
+impl Replica {
+    /// Opens the state store of that generation, or makes it, and loads it into memory.
+    ///
+    /// # Errors
+    /// When the disk fails or what is stored is damaged.
+    pub(crate) async fn open(host: &Host, log: Log, generation: u64, stop: Stop) -> Result<Arc<Replica>, DiskError> {
+        let kv = host.disk.open(&store_name(generation), &state_space::ALL)?;
+        let memory = load(kv.as_ref()).await?;
+        // What is read here may not be durable after a mere restart of the process; entries up to it may be purged later.
+        kv.sync().await?;
+        let applied = memory.applied.map_or(0, |applied| applied.index);
+        let replica = Arc::new(Replica {
+            host: host.clone(),
+            log,
+            hub: Arc::new(Hub::new(applied, stop.clone())),
+            stop,
+            memory: RwLock::new(memory),
+            store: RwLock::new(Generation { number: generation, kv }),
+            current: Mutex::new(None),
+            next_generation: AtomicU64::new(generation + 1),
+        });
+        replica.remove_old_stores()?;
+        Ok(replica)
+    }
+}
+
+/// Reads what `kv` holds.
+pub(super) async fn load(kv: &dyn KvRead) -> Result<Memory, DiskError> {
+    let (applied, membership, used) = marks(kv)?;
+    let mut objects: Vec<Object> = Vec::new();
+    let mut from = Vec::new();
+    loop {
+        let page = kv.scan(state_space::OBJECTS, &from, None, PAGE_OBJECTS, false)?;
+        let full = page.len() == PAGE_OBJECTS;
+        for (stored_under, bytes) in page {
+            let object = stored::object(&bytes)?;
+            if stored::object_key(&object.key()) != stored_under {
+                return Err(corrupt("the state", &format!("{:?} is stored under another key", object.key())));
+            }
+            objects.push(object);
+            from = stored_under;
+        }
+        if !full {
+            break;
+        }
+        // The next page begins right after the last key.
+        from.push(0);
+        tokio::task::yield_now().await;
+    }
+    if applied.is_none() && !objects.is_empty() {
+        return Err(corrupt("the state", &"objects without a mark of what was applied"));
+    }
+    Ok(Memory { state: State::from_objects(objects), applied, membership, used })
+}
+
+/// What `kv` says it has applied, and the membership.
+pub(super) fn marks(kv: &dyn KvRead) -> Result<(Option<LogId>, Membership, UsedIds), DiskError> {
+    let applied = match kv.get(state_space::META, key::APPLIED)? {
+        Some(bytes) => stored::decode_stored("the mark of what was applied", &bytes)?,
+        None => None,
+    };
+    let (membership, used) = match kv.get(state_space::META, key::MEMBERSHIP)? {
+        Some(bytes) => stored::decode_stored("the membership", &bytes)?,
+        None => Default::default(),
+    };
+    Ok((applied, membership, used))
+}

@@ -1,0 +1,135 @@
+//! The applied state of this node: in memory to read, on disk to survive, in the hub to follow.
+//!
+//! What must stay true: the three see the same changes of the same entries; memory and disk change under one lock, so that a
+//! finished job is found either in memory or in the history; the store on disk is named by a durable generation, so that an installed
+//! snapshot takes its place in one step.
+
+mod apply;
+mod install;
+mod load;
+
+use crate::consensus::hub::Hub;
+use crate::consensus::log::Log;
+use crate::consensus::stop::Stop;
+use crate::consensus::stored::{self, job_key, state_space};
+use crate::consensus::types::{LogId, Membership, Types};
+use muster_control_core::State;
+use muster_model::{Job, JobId, Revision};
+use muster_runtime::{DiskError, Host, Kv};
+use openraft::Snapshot;
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Keys of the meta space of a state store.
+mod key {
+    pub(super) const APPLIED: &[u8] = b"applied";
+    pub(super) const MEMBERSHIP: &[u8] = b"membership";
+}
+
+/// Ids that were ever members, with the disk each had: none is used again.
+pub(crate) type UsedIds = BTreeMap<u64, u64>;
+
+/// The applied state of this node.
+pub(crate) struct Replica {
+    host: Host,
+    log: Log,
+    stop: Stop,
+    pub(crate) hub: Arc<Hub>,
+    memory: RwLock<Memory>,
+    store: RwLock<Generation>,
+    /// The last snapshot made or installed.
+    current: Mutex<Option<Snapshot<Types>>>,
+    /// The number of the next state store.
+    next_generation: AtomicU64,
+}
+
+struct Memory {
+    state: State,
+    applied: Option<LogId>,
+    membership: Membership,
+    used: UsedIds,
+}
+
+/// A state store and its number.
+#[derive(Clone)]
+pub(super) struct Generation {
+    number: u64,
+    kv: Arc<dyn Kv>,
+}
+
+/// openraft's handle on the replica.
+#[derive(Clone)]
+pub(crate) struct Machine(pub(crate) Arc<Replica>);
+
+fn store_name(generation: u64) -> String {
+    format!("state-{generation}")
+}
+
+impl Replica {
+    /// Looks at the state and the revision it has reached.
+    pub(crate) fn read<R>(&self, look: impl FnOnce(&State, Revision) -> R) -> R {
+        let memory = self.memory.read();
+        look(&memory.state, Revision(memory.applied.map_or(0, |applied| applied.index)))
+    }
+
+    /// The membership as applied, with the ids that were ever used.
+    pub(crate) fn membership(&self) -> (Membership, UsedIds) {
+        let memory = self.memory.read();
+        (memory.membership.clone(), memory.used.clone())
+    }
+
+    /// Looks at the ids that were ever used and at the members as applied, without copying them.
+    pub(crate) fn with_membership<R>(&self, look: impl FnOnce(&Membership, &UsedIds) -> R) -> R {
+        let memory = self.memory.read();
+        look(&memory.membership, &memory.used)
+    }
+
+    /// A finished job.
+    pub(crate) fn finished_job(&self, id: JobId) -> Result<Option<Job>, DiskError> {
+        let kv = self.store.read().kv.clone();
+        kv.get(state_space::HISTORY, &job_key(id))?.map(|bytes| stored::job(&bytes)).transpose()
+    }
+
+    /// Finished jobs: after `from` ascending, or before it descending.
+    pub(crate) fn finished_jobs(
+        &self,
+        from: Option<JobId>,
+        newest_first: bool,
+        limit: usize,
+    ) -> Result<Vec<Job>, DiskError> {
+        let kv = self.store.read().kv.clone();
+        let pairs = if newest_first {
+            let to = from.map(job_key);
+            kv.scan(state_space::HISTORY, &[], to.as_ref().map(<[u8; 8]>::as_slice), limit, true)?
+        } else {
+            let first = from.map_or(JobId(0), JobId::next);
+            kv.scan(state_space::HISTORY, &job_key(first), None, limit, false)?
+        };
+        pairs.iter().map(|(_, bytes)| stored::job(bytes)).collect()
+    }
+
+    /// An empty store under a number that was not used before.
+    fn fresh_generation(&self) -> Result<Generation, DiskError> {
+        let number = self.next_generation.fetch_add(1, Ordering::Relaxed);
+        let kv = self.host.disk.open(&store_name(number), &state_space::ALL)?;
+        Ok(Generation { number, kv })
+    }
+
+    /// Removes state stores that are not in use. One that is still being read from is left for the next time.
+    pub(crate) fn remove_old_stores(&self) -> Result<(), DiskError> {
+        let used = store_name(self.store.read().number);
+        let newest = store_name(self.next_generation.load(Ordering::Relaxed).saturating_sub(1));
+        for name in self.host.disk.list()? {
+            if name.starts_with("state-")
+                && name != used
+                && name != newest
+                && let Err(error) = self.host.disk.remove(&name)
+            {
+                tracing::info!(store = name, %error, "an old state store stays for now");
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! Opening a node: storage first, then consensus on it.
+
+use super::core::{Core, snapshot_by_bytes, watch_raft};
+use super::error::OpenError;
+use super::log::{self, Identity, Opened};
+use super::peer::{Links, Peers};
+use super::proposer::Proposer;
+use super::reader::Reader;
+use super::replica::{Machine, Replica};
+use super::stop::Stop;
+use super::types::Raft;
+use super::{Consensus, ConsensusConfig, Inner, Leadership};
+use muster_runtime::{DiskError, Host};
+use openraft::error::Fatal;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Opens the stores of `host` and starts consensus on them.
+pub(super) async fn open(host: Host, config: ConsensusConfig) -> Result<Consensus, OpenError> {
+    let raft_config = Arc::new(config.raft()?);
+    let id = config.id;
+    let stop = Stop::new();
+    let disk = |error: DiskError| OpenError::disk(id, error);
+    let Opened { log, identity, generation } = log::open(&host, stop.clone()).await.map_err(disk)?;
+    let me = match identity {
+        Some(stored) if stored.id != id => {
+            stop.because("the folder belongs to another node");
+            return Err(OpenError::OtherNode { stored: stored.id, configured: id });
+        }
+        Some(stored) => stored,
+        None => {
+            // Zero stands for "not known".
+            let new = Identity { id, disk: host.chance.u64().max(1), cluster: None };
+            log.save_identity(&new).await.map_err(disk)?;
+            new
+        }
+    };
+    let replica = Replica::open(&host, log.clone(), generation, stop.clone()).await.map_err(disk)?;
+    let peers = Arc::new(Peers::new(host.clone(), me, log.clone(), replica.clone(), stop.clone()));
+
+    // On a task of the host, so that everything openraft spawns belongs to the host.
+    let starting = {
+        let (links, log, machine) = (Links(peers.clone()), log.clone(), Machine(replica.clone()));
+        host.spawn(async move { Raft::new(id, raft_config, links, log, machine).await })
+    };
+    let raft = match starting.await {
+        Ok(Ok(raft)) => raft,
+        Ok(Err(fatal)) => return Err(failed(id, &stop, &fatal)),
+        Err(lost) => return Err(OpenError::Raft { why: lost.to_string() }),
+    };
+    // A node whose identity was not saved when it joined still finds its cluster in its log.
+    let cluster = raft.metrics().borrow().membership_config.nodes().next().map(|(_, member)| member.cluster);
+    if let Some(cluster) = cluster.filter(|cluster| *cluster != 0 && peers.me().cluster != Some(*cluster)) {
+        peers.join(cluster);
+        peers.save().await.map_err(disk)?;
+    }
+
+    let (leads, leadership) = watch::channel(Leadership::default());
+    host.spawn(watch_raft(raft.metrics(), leads, peers.clone(), stop.clone()));
+    let core = Arc::new(Core { host: host.clone(), id, raft, log, replica, peers, leadership, stop });
+    host.spawn(snapshot_by_bytes(core.clone()));
+    let proposer = Proposer::start(core.clone());
+    let reader = Reader::start(core.clone());
+    tracing::info!(node = id, address = config.advertise, "consensus is open");
+    Ok(Consensus { inner: Arc::new(Inner { core, proposer, reader, changing: tokio::sync::Mutex::default() }) })
+}
+
+/// A storage error on the way says whether the node may come back under its id.
+fn failed(id: u64, stop: &Stop, fatal: &Fatal<u64>) -> OpenError {
+    stop.because(fatal.to_string());
+    match stop.reason() {
+        Some(why) if why.contains(" is corrupt: ") => {
+            OpenError::Corrupt { id, source: DiskError::Corrupt { what: "its storage".to_owned(), why } }
+        }
+        _ => OpenError::Raft { why: fatal.to_string() },
+    }
+}

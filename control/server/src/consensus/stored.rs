@@ -1,0 +1,181 @@
+//! The stored and sent form of everything: a version byte, postcard, and a checksum over both; and the order of keys.
+//!
+//! What must stay true: a value that is not what was written is never taken for one; keys order by bytes as their ids order by number.
+
+use muster_model::{Job, JobId, Key, Object};
+use muster_runtime::DiskError;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The one version so far. A new form gets a new number and the old one stays readable.
+pub(crate) const VERSION: u8 = 1;
+/// Checksum at the end.
+const CRC_BYTES: usize = 4;
+
+/// Spaces of the log store.
+pub(crate) mod log_space {
+    /// Entries by index.
+    pub(crate) const ENTRIES: &str = "entries";
+    /// Vote, marks, identity.
+    pub(crate) const META: &str = "meta";
+    /// All.
+    pub(crate) const ALL: [&str; 2] = [ENTRIES, META];
+}
+
+/// Spaces of a state store.
+pub(crate) mod state_space {
+    /// Live objects by key.
+    pub(crate) const OBJECTS: &str = "objects";
+    /// Finished jobs by id.
+    pub(crate) const HISTORY: &str = "history";
+    /// What has been applied, and the membership.
+    pub(crate) const META: &str = "meta";
+    /// All, in the order in which snapshots number them.
+    pub(crate) const ALL: [&str; 3] = [OBJECTS, HISTORY, META];
+}
+
+/// Why bytes are not a value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unreadable {
+    #[error("{got} bytes are too few")]
+    Short { got: usize },
+    #[error("checksum is {got:08x}, should be {expected:08x}")]
+    Checksum { expected: u32, got: u32 },
+    #[error("version {got} is not known here (known: {VERSION})")]
+    Version { got: u8 },
+    #[error("{why}")]
+    Form { why: String },
+}
+
+/// The stored form of `value`.
+pub(crate) fn encode<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
+    // Writing to memory has no way to fail; our types have no unserialisable values.
+    let mut bytes = postcard::to_extend(value, vec![VERSION]).expect("stored values can be serialised");
+    let crc = crc32fast::hash(&bytes);
+    bytes.extend_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// The value whose stored form `bytes` is.
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unreadable> {
+    postcard::from_bytes(check(bytes)?).map_err(|error| Unreadable::Form { why: error.to_string() })
+}
+
+/// The first part of the value whose stored form `bytes` is, all of it checked.
+pub(crate) fn decode_head<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unreadable> {
+    let (head, _rest) =
+        postcard::take_from_bytes(check(bytes)?).map_err(|error| Unreadable::Form { why: error.to_string() })?;
+    Ok(head)
+}
+
+/// Like [`decode`], for what was read from a disk.
+pub(crate) fn decode_stored<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, DiskError> {
+    decode(bytes).map_err(|why| corrupt(what, &why))
+}
+
+pub(crate) fn corrupt(what: &str, why: &impl ToString) -> DiskError {
+    DiskError::Corrupt { what: what.to_owned(), why: why.to_string() }
+}
+
+fn check(bytes: &[u8]) -> Result<&[u8], Unreadable> {
+    let Some((body, tail)) = bytes.split_last_chunk::<CRC_BYTES>() else {
+        return Err(Unreadable::Short { got: bytes.len() });
+    };
+    let (expected, got) = (u32::from_le_bytes(*tail), crc32fast::hash(body));
+    if expected != got {
+        return Err(Unreadable::Checksum { expected, got });
+    }
+    match body.split_first() {
+        Some((&VERSION, value)) => Ok(value),
+        Some((&got, _)) => Err(Unreadable::Version { got }),
+        None => Err(Unreadable::Short { got: bytes.len() }),
+    }
+}
+
+/// Bytes of the postcard form, without making it.
+pub(crate) fn size<T: Serialize + ?Sized>(value: &T) -> usize {
+    postcard::experimental::serialized_size(value).unwrap_or(usize::MAX)
+}
+
+/// The key of a log entry.
+pub(crate) fn index_key(index: u64) -> [u8; 8] {
+    index.to_be_bytes()
+}
+
+/// The key of a finished job.
+pub(crate) fn job_key(id: JobId) -> [u8; 8] {
+    id.0.to_be_bytes()
+}
+
+/// The key of an object: its kind, then its id in the order of numbers or its name.
+pub(crate) fn object_key(key: &Key) -> Vec<u8> {
+    fn of(kind: u8, id: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(1 + id.len());
+        bytes.push(kind);
+        bytes.extend_from_slice(id);
+        bytes
+    }
+    match key {
+        Key::Meta => of(0, &[]),
+        Key::Tenant(id) => of(1, &id.0.to_be_bytes()),
+        Key::Pool(name) => of(2, name.as_bytes()),
+        Key::Cell(id) => of(3, &id.0.to_be_bytes()),
+        Key::Node(id) => of(4, &id.0.to_be_bytes()),
+        Key::Job(id) => of(5, &id.0.to_be_bytes()),
+        Key::Allocation(id) => of(6, &id.0.to_be_bytes()),
+        Key::Request(id) => of(7, id.as_bytes()),
+        Key::UsageStream(id) => of(8, &id.0.to_be_bytes()),
+        Key::UsageTotal(id) => of(9, &id.0.to_be_bytes()),
+        Key::AllocationUsage(id) => of(10, &id.0.to_be_bytes()),
+    }
+}
+
+/// An object as it was stored.
+pub(crate) fn object(bytes: &[u8]) -> Result<Object, DiskError> {
+    decode_stored("a stored object", bytes)
+}
+
+/// A finished job as it was stored.
+pub(crate) fn job(bytes: &[u8]) -> Result<Job, DiskError> {
+    decode_stored("a finished job", bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use muster_model::ids::TenantId;
+
+    #[test]
+    fn a_changed_byte_is_noticed() {
+        let stored = encode(&(7_u64, "seven"));
+        assert_eq!(decode::<(u64, String)>(&stored), Ok((7, "seven".to_owned())));
+        assert_eq!(decode_head::<u64>(&stored), Ok(7));
+        for place in 0..stored.len() {
+            for bit in 0..8 {
+                let mut changed = stored.clone();
+                changed[place] ^= 1 << bit;
+                assert!(decode::<(u64, String)>(&changed).is_err(), "byte {place} bit {bit}");
+            }
+        }
+        for end in 0..stored.len() {
+            assert!(decode::<(u64, String)>(&stored[..end]).is_err(), "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn a_version_of_the_future_is_refused_by_name() {
+        let mut stored = encode(&7_u64);
+        stored[0] = VERSION + 1;
+        let end = stored.len() - CRC_BYTES;
+        let crc = crc32fast::hash(&stored[..end]).to_le_bytes();
+        stored[end..].copy_from_slice(&crc);
+        assert_eq!(decode::<u64>(&stored), Err(Unreadable::Version { got: VERSION + 1 }));
+    }
+
+    #[test]
+    fn keys_order_as_ids_do() {
+        let keys: Vec<_> = [1, 255, 256, 65_536].map(|id| object_key(&Key::Tenant(TenantId(id)))).to_vec();
+        assert!(keys.is_sorted());
+        assert!(object_key(&Key::Job(JobId(u64::MAX))) < object_key(&Key::Allocation(muster_model::ids::AllocationId(0))));
+    }
+}

@@ -1,0 +1,1 @@
+//! Tests of the parts that only this module sees.
