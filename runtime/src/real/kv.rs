@@ -177,7 +177,7 @@ impl Kv for Store {
                 Op::DeleteRange(space, from, to) => changes.delete_range_cf(self.database.space(space)?, from, to),
             }
         }
-        self.database.db.write(&changes).map_err(|error| self.database.failed("writing", &error))
+        self.database.db.write(changes).map_err(|error| self.database.failed("writing", &error))
     }
 
     fn sync(&self) -> BoxFuture<'static, Result<(), DiskError>> {

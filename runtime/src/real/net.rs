@@ -4,7 +4,7 @@
 //! requests on them belong to the host's tasks; garbage on the port ends that connection and nothing else.
 
 use crate::host::TaskGroup;
-use crate::net::{Channel, Net, NetError, Serving};
+use crate::net::{CallError, Channel, Net, NetError, Serving};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hyper::server::conn::http2;
@@ -91,7 +91,7 @@ impl Net for TcpNet {
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .executor(Spawner(self.tasks.clone()))
             .connect_lazy();
-        Ok(BoxCloneSyncService::new(channel.map_err(Into::into)))
+        Ok(BoxCloneSyncService::new(channel.map_err(CallError::new)))
     }
 
     fn serve(

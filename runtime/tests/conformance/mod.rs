@@ -91,7 +91,11 @@ fn batches_are_in_order(machine: &mut dyn Machine) {
     let mut batch = Batch::default();
     batch.delete_range(A, "w", "y2");
     kv.write(&batch).expect("writes");
-    assert_eq!(kv.scan(A, b"", None, 10, false).expect("scans"), vec![pair("y2", "after the range")], "the end is excluded");
+    assert_eq!(
+        kv.scan(A, b"", None, 10, false).expect("scans"),
+        vec![pair("y2", "after the range")],
+        "the end is excluded"
+    );
 }
 
 async fn a_frozen_view_stays(machine: &mut dyn Machine) {
