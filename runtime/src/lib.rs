@@ -21,4 +21,4 @@ pub use chance::Chance;
 pub use clock::Clock;
 pub use disk::{Batch, Disk, DiskError, Files, Kv};
 pub use host::{Host, TaskGroup};
-pub use net::{Channel, Net, NetError};
+pub use net::{CallError, Channel, Net, NetError};

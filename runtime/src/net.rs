@@ -9,11 +9,27 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// What a client speaks over. Cheap to clone; connects when first used and again after a failure.
-pub type Channel = tower::util::BoxCloneSyncService<
-    http::Request<tonic::body::Body>,
-    http::Response<tonic::body::Body>,
-    Box<dyn std::error::Error + Send + Sync>,
->;
+pub type Channel =
+    tower::util::BoxCloneSyncService<http::Request<tonic::body::Body>, http::Response<tonic::body::Body>, CallError>;
+
+/// Why a call got no answer. It is a type of its own, and not a boxed trait object, so that futures which hold a client across an
+/// await are known to be `Send`; what happened is its source, where tonic looks for it.
+#[derive(Debug, thiserror::Error)]
+#[error("the call failed")]
+pub struct CallError(#[source] Box<dyn std::error::Error + Send + Sync>);
+
+impl CallError {
+    /// From what happened.
+    pub fn new(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        CallError(source.into())
+    }
+
+    /// What happened.
+    #[must_use]
+    pub fn into_inner(self) -> Box<dyn std::error::Error + Send + Sync> {
+        self.0
+    }
+}
 
 /// Why an endpoint cannot be served or reached.
 #[derive(Clone, Debug, thiserror::Error)]

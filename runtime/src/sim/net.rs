@@ -8,7 +8,7 @@ use super::links::Fate;
 use super::pipe::{Link, PipedBody, pipe, pump, reset, timed_out};
 use super::world::World;
 use crate::host::TaskGroup;
-use crate::net::{Channel, Net, NetError, Serving};
+use crate::net::{CallError, Channel, Net, NetError, Serving};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::sync::Arc;
@@ -23,7 +23,6 @@ use tower::{Service, ServiceExt};
 
 type Request = http::Request<Body>;
 type Response = http::Response<Body>;
-type CallError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The network as one life of one host sees it.
 pub(super) struct SimNet {
@@ -101,7 +100,7 @@ impl Service<Request> for SimChannel {
             match limit {
                 None => call.await,
                 Some(limit) => {
-                    tokio::time::timeout(limit, call).await.unwrap_or_else(|_| Err(TimeoutExpired(()).into()))
+                    tokio::time::timeout(limit, call).await.unwrap_or_else(|_| Err(CallError::new(TimeoutExpired(()))))
                 }
             }
         }
@@ -127,15 +126,15 @@ impl SimChannel {
             Fate::Breaks(delay) => {
                 pause(delay).await;
                 world.event(format_args!("lost {from} > {to}"));
-                return Err(reset().into());
+                return Err(CallError::new(reset()));
             }
         }
         if !self.link.passes().await {
-            return Err(timed_out().into());
+            return Err(CallError::new(timed_out()));
         }
         let Some((routes, there)) = world.endpoint(to, self.port) else {
             world.event(format_args!("refused {from} > {to}:{}", self.port));
-            return Err(Status::unavailable(format!("{to}:{}: connection refused", self.port)).into());
+            return Err(CallError::new(Status::unavailable(format!("{to}:{}: connection refused", self.port))));
         };
         let (head, body) = request.into_parts();
         let (sender, piped) = pipe();
@@ -145,16 +144,16 @@ impl SimChannel {
         there.spawn(handle(routes, request, self.link.back(), answer));
         let answer = tokio::select! {
             biased;
-            answer = answered => answer.map_err(|_| reset())?,
-            () = self.link.dead() => return Err(timed_out().into()),
+            answer = answered => answer.map_err(|_| CallError::new(reset()))?,
+            () = self.link.dead() => return Err(CallError::new(timed_out())),
         };
         pause(answer.arrives - Instant::now()).await;
         if answer.lost {
             world.event(format_args!("lost answer {to} > {from}"));
-            return Err(reset().into());
+            return Err(CallError::new(reset()));
         }
         if !self.link.back().passes().await {
-            return Err(timed_out().into());
+            return Err(CallError::new(timed_out()));
         }
         Ok(Response::from_parts(answer.head, Body::new(answer.body)))
     }

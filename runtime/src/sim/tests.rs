@@ -87,7 +87,7 @@ fn code_of(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Code {
 async fn send(from: &Host, path: &str, body: Body) -> Result<Response, Code> {
     let channel = from.net.dial("server:1").expect("an endpoint");
     let request = http::Request::builder().uri(format!("http://server{path}")).body(body).expect("a request");
-    channel.oneshot(request).await.map_err(|error| code_of(&*error))
+    channel.oneshot(request).await.map_err(|error| code_of(&*error.into_inner()))
 }
 
 async fn echo(from: &Host, text: &str) -> Result<Bytes, Code> {
@@ -156,7 +156,7 @@ fn a_caller_that_lets_go_or_runs_out_of_time_stops_the_handler() {
         let channel = client.net.dial("server:1").expect("an endpoint");
         let request = http::Request::builder().uri("http://server/toy/sleep").header("grpc-timeout", "250m");
         let before = Instant::now();
-        let error = channel.oneshot(request.body(Body::empty()).expect("a request")).await.expect_err("too slow");
+        let error = channel.oneshot(request.body(Body::empty()).expect("a request")).await.expect_err("too slow").into_inner();
         assert!(error.is::<tonic::TimeoutExpired>(), "{error}");
         assert!(before.elapsed() < limit);
         sleep(limit).await;
