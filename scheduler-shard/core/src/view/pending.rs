@@ -15,6 +15,8 @@ const STAND_IN_FIRST: u64 = 1 << 63;
 /// view has missed, short enough not to be noticed in a queue.
 const REST_FIRST_MS: u64 = 100;
 const REST_MAX_MS: u64 = 10_000;
+/// Rest of a job whose proposal nobody answered: a small part of a leader election.
+const UNANSWERED_REST_MS: u64 = 200;
 
 /// One proposal under way.
 #[derive(Clone, Debug)]
@@ -74,6 +76,17 @@ impl View {
             *refusals += 1;
             self.unqueue(&there);
             self.rest(job, now_ms + rest_ms);
+        }
+    }
+
+    /// Nobody answered the proposal for `job`: its charge is undone and it rests for a moment, without growing impatient. Should it
+    /// have been committed after all, its allocation comes by the watch.
+    pub fn unanswered(&mut self, job: JobId, now_ms: u64) {
+        self.clock.tick();
+        self.undo(job);
+        if let Some(there) = self.jobs.get(&job).cloned() {
+            self.unqueue(&there);
+            self.rest(job, now_ms + UNANSWERED_REST_MS);
         }
     }
 

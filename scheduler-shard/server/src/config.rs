@@ -1,0 +1,70 @@
+//! How a shard is set up.
+
+use muster_runtime::NetError;
+
+/// A shard's settings. [`ShardConfig::new`] has the usual values.
+#[derive(Clone, Debug)]
+pub struct ShardConfig {
+    /// Beginning of its name; the rest makes it unique per start.
+    pub name_prefix: String,
+    /// Control nodes, `host:port`; any of them serves.
+    pub endpoints: Vec<String>,
+    /// Cells it takes at most, whoever else lives.
+    pub cells_max: usize,
+    /// How many shards are meant to run: each takes its share at once, and more only from those that stay away.
+    pub shards_expected: usize,
+    /// How long a cell must have been without a holder before a shard takes it beyond its share.
+    pub patience_ms: u64,
+    /// Renewal interval: a quarter of the control plane's lease, so that three may be lost.
+    pub renew_every_ms: u64,
+    /// Deadline of one call.
+    pub call_timeout_ms: u64,
+}
+
+impl ShardConfig {
+    /// The usual settings.
+    #[must_use]
+    pub fn new(name_prefix: impl Into<String>, endpoints: Vec<String>) -> Self {
+        ShardConfig {
+            name_prefix: name_prefix.into(),
+            endpoints,
+            cells_max: 64,
+            shards_expected: 1,
+            patience_ms: 1_500,
+            renew_every_ms: 500,
+            call_timeout_ms: 2_000,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), StartError> {
+        if self.endpoints.is_empty() {
+            return Err(StartError::NoEndpoints);
+        }
+        let zero = [
+            ("cells_max", self.cells_max as u64),
+            ("renew_every_ms", self.renew_every_ms),
+            ("call_timeout_ms", self.call_timeout_ms),
+        ];
+        match zero.into_iter().find(|(_, value)| *value == 0) {
+            Some((setting, _)) => Err(StartError::Zero { setting }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why a shard cannot start.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StartError {
+    /// Nothing to talk to.
+    #[error("no control endpoint is given; give at least one host:port")]
+    NoEndpoints,
+    /// A setting makes no sense.
+    #[error("{setting} is 0; it must be at least 1")]
+    Zero {
+        /// Which.
+        setting: &'static str,
+    },
+    /// An endpoint cannot be one.
+    #[error(transparent)]
+    Net(#[from] NetError),
+}

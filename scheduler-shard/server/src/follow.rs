@@ -1,0 +1,154 @@
+//! Brings the state: a snapshot, then every change, from any control node that answers.
+//!
+//! What must stay true: the planner is given whole revisions in order; after a gap it is given a whole snapshot. A stream that
+//! ends, fails, goes quiet or falls behind what the shard knows to be committed is taken up again elsewhere, from the last
+//! whole revision.
+
+use crate::control::Control;
+use muster_model::{Change, Object};
+use muster_proto::v1;
+use muster_scheduler_core::View;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Messages that may wait for the planner; beyond, the stream itself is held back.
+pub(crate) const SEEN_MAX: usize = 256;
+/// A stream that says nothing for so long is taken up again at another node: resuming is cheap, a stopped node is not noticed
+/// otherwise.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
+/// A stream that has not brought a revision known to be committed for so long hangs behind.
+const BEHIND_MAX: Duration = Duration::from_secs(1);
+/// Pause before the next try.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// What the planner is told.
+pub(crate) enum Seen {
+    /// Everything, as of a revision.
+    Snapshot { view: Box<View>, revision: u64, now_ms: u64 },
+    /// The changes up to a revision.
+    Changes { changes: Vec<Change>, revision: u64, now_ms: u64 },
+}
+
+/// Why a stream was left.
+enum Left {
+    Stop,
+    Again(&'static str),
+}
+
+pub(crate) struct Follower {
+    pub(crate) control: Arc<Control>,
+    pub(crate) seen: mpsc::Sender<Seen>,
+    /// The highest revision that the planner knows to be committed.
+    pub(crate) expected: watch::Receiver<u64>,
+}
+
+impl Follower {
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let mut at_revision = 0;
+        loop {
+            let left = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                left = self.stream(&mut at_revision) => left,
+            };
+            match left {
+                Left::Stop => return,
+                Left::Again(why) => {
+                    tracing::debug!(why, revision = at_revision, "watch is taken up again");
+                    metrics::counter!("muster_shard_watch_restarts_total", "why" => why).increment(1);
+                    self.control.turn();
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    /// Reads one stream until it is to be left.
+    async fn stream(&self, at_revision: &mut u64) -> Left {
+        let Ok(mut stream) = self.control.watch(*at_revision).await else { return Left::Again("refused") };
+        let mut parts = Parts::default();
+        let mut behind_since: Option<Instant> = None;
+        loop {
+            let behind = *self.expected.borrow() > *at_revision;
+            let since = behind.then(|| *behind_since.get_or_insert_with(Instant::now));
+            if !behind {
+                behind_since = None;
+            }
+            // While behind, silence is counted from when that began, and more strictly.
+            let until = since.map_or_else(|| Instant::now() + SILENCE_MAX, |since| since + BEHIND_MAX);
+            let event = match tokio::time::timeout_at(until, stream.message()).await {
+                Ok(Ok(Some(event))) => event,
+                Ok(Ok(None)) => return Left::Again("ended"),
+                Ok(Err(_)) => return Left::Again("failed"),
+                Err(_) => return Left::Again("silent"),
+            };
+            if event.snapshot || event.revision > *at_revision {
+                // Progress: a long catching-up is not a hang.
+                behind_since = None;
+            }
+            let Some(seen) = parts.take(event) else { continue };
+            *at_revision = seen.revision();
+            if self.seen.send(seen).await.is_err() {
+                return Left::Stop;
+            }
+        }
+    }
+}
+
+impl Seen {
+    fn revision(&self) -> u64 {
+        match self {
+            Seen::Snapshot { revision, .. } | Seen::Changes { revision, .. } => *revision,
+        }
+    }
+}
+
+/// The parts of a revision, or of a snapshot, that is not complete yet.
+#[derive(Default)]
+struct Parts {
+    snapshot: bool,
+    changes: Vec<Change>,
+}
+
+impl Parts {
+    /// Adds an event; answers what is complete with it.
+    fn take(&mut self, event: v1::WatchEvent) -> Option<Seen> {
+        if event.snapshot && !self.snapshot {
+            self.changes.clear();
+            self.snapshot = true;
+        }
+        self.changes.extend(event.changes.into_iter().filter_map(understood));
+        if event.more {
+            return None;
+        }
+        let Parts { snapshot, changes } = std::mem::take(self);
+        let (revision, now_ms) = (event.revision, event.now_ms);
+        if !snapshot {
+            return Some(Seen::Changes { changes, revision, now_ms });
+        }
+        let view = Box::new(View::from_objects(changes.into_iter().filter_map(put)));
+        Some(Seen::Snapshot { view, revision, now_ms })
+    }
+}
+
+fn put(change: Change) -> Option<Object> {
+    match change {
+        Change::Put(object) => Some(*object),
+        Change::Delete(_) | Change::Retire(_) => None,
+    }
+}
+
+/// A change that this shard does not understand is one it cannot plan with; the rest of the fleet must not wait for that.
+fn understood(wire: v1::WatchChange) -> Option<Change> {
+    match Change::try_from(wire) {
+        Ok(change) => Some(change),
+        Err(error) => {
+            metrics::counter!("muster_shard_changes_not_understood_total").increment(1);
+            tracing::error!(%error, "a change is not understood and left out; is the control plane newer?");
+            None
+        }
+    }
+}
