@@ -7,6 +7,7 @@ use crate::request::SharingMode;
 use crate::resources::ResourceVec;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// How a task holds a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -38,6 +39,17 @@ impl HoldMode {
             HoldMode::Mig(_) => SharingMode::Mig,
             HoldMode::Mps { .. } => SharingMode::Mps,
             HoldMode::TimeSlice { .. } => SharingMode::TimeSlice,
+        }
+    }
+}
+
+impl fmt::Display for HoldMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HoldMode::Whole => f.write_str("whole"),
+            HoldMode::Mig(place) => write!(f, "instance {place}"),
+            HoldMode::Mps { percent, memory_mib } => write!(f, "MPS share of {percent} % and {memory_mib} MiB"),
+            HoldMode::TimeSlice { memory_mib } => write!(f, "time-slice of {memory_mib} MiB"),
         }
     }
 }

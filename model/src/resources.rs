@@ -52,6 +52,18 @@ pub enum Resource {
     Memory,
 }
 
+impl Resource {
+    /// An amount of it in words: `2.50 h100`, `8000 milli-CPU`, `512 MiB`.
+    #[must_use]
+    pub fn in_words(self, amount: u64) -> String {
+        match self {
+            Resource::Gpu(model) => format!("{} {model}", GpuUnits(amount)),
+            Resource::Cpu => format!("{amount} milli-CPU"),
+            Resource::Memory => format!("{amount} MiB"),
+        }
+    }
+}
+
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -344,7 +344,8 @@ impl TenantSpec {
             "use 1 to 1,000,000",
         );
         if let Some((resource, max)) = self.max.first_passed_by(&self.guarantee) {
-            let problem = format!("guarantees {} of {resource} but its max is {max}", self.guarantee.get(resource));
+            let guaranteed = resource.in_words(self.guarantee.get(resource));
+            let problem = format!("guarantees {guaranteed} but its max is {}", resource.in_words(max));
             faults.0.push(FieldError::new("guarantee", problem, "lower the guarantee or raise the max"));
         }
         let ceilings = self.max.gpu.values().map(|units| units.0).chain(self.max.cpu_milli).chain(self.max.memory_mib);

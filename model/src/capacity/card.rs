@@ -54,6 +54,7 @@ impl CardUse {
     pub fn describe(&self) -> String {
         match self {
             CardUse::Free => "free".to_owned(),
+            CardUse::Whole(AllocationId(0)) => "given to another rank of the same gang".to_owned(),
             CardUse::Whole(id) => format!("held whole by allocation {id}"),
             CardUse::Mig(instances) => {
                 let list: Vec<String> = instances.iter().map(|(place, _)| place.to_string()).collect();
@@ -138,7 +139,7 @@ impl CardUse {
         gpu: &Gpu,
         pool: Option<&Pool>,
     ) -> Result<(), (String, String)> {
-        self.can_take(domain, mode, gpu, pool).map_err(|held| (format!("{mode:?}"), held))?;
+        self.can_take(domain, mode, gpu, pool).map_err(|held| (mode.to_string(), held))?;
         match (&mut *self, mode) {
             (card, HoldMode::Whole) => *card = CardUse::Whole(allocation),
             (CardUse::Mig(instances), HoldMode::Mig(place)) => {

@@ -167,6 +167,10 @@ impl Capacity {
         };
         old.cpu_free_milli += node.spec.cpu_milli as i64 - old.node.spec.cpu_milli as i64;
         old.memory_free_mib += node.spec.memory_mib as i64 - old.node.spec.memory_mib as i64;
+        // Cards that are gone leave the books once nobody holds them.
+        while old.cards.len() > node.spec.gpus.len() && old.cards.last() == Some(&CardUse::Free) {
+            old.cards.pop();
+        }
         if old.cards.len() < node.spec.gpus.len() {
             old.cards.resize(node.spec.gpus.len(), CardUse::Free);
         }

@@ -7,7 +7,7 @@ use crate::tenant::{Tenant, Trust};
 
 /// A ceiling that a charge would pass.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("tenant {path} would use {would_use} of {resource}, its max is {max}")]
+#[error("tenant {path} would use {}, its max is {}", .resource.in_words(*.would_use), .resource.in_words(*.max))]
 pub struct OverMax {
     /// At which level.
     pub tenant: TenantId,

@@ -80,7 +80,7 @@ fn check_hold(devices: &DeviceRequest, model: GpuModel, hold: &DeviceHold) -> Re
         }
         _ => false,
     };
-    if as_asked { Ok(()) } else { Err(format!("{:?} of GPU {} is not what was asked", hold.mode, hold.gpu)) }
+    if as_asked { Ok(()) } else { Err(format!("{} of GPU {} is not what was asked", hold.mode, hold.gpu)) }
 }
 
 /// The whole gang inside one domain of the required level. `ground[r]` is the node of rank `r`.

@@ -140,8 +140,8 @@ fn affordable(state: &State, tenant: &Tenant, spec: &JobSpec) -> Result<Models, 
     });
     match passed {
         Some((path, charge, (resource, max))) if models.is_empty() => {
-            let asked = charge.get(resource);
-            let problem = format!("the gang needs {asked} of {resource}, the max of tenant {path} is {max}");
+            let (asked, max) = (resource.in_words(charge.get(resource)), resource.in_words(max));
+            let problem = format!("the gang needs {asked}, the max of tenant {path} is {max}");
             Err(FieldError::new("tasks", problem, "ask for less, or have the max raised"))
         }
         _ => Ok(models),

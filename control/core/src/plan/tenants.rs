@@ -140,12 +140,10 @@ impl<'a> Tree<'a> {
                 sum.add(&child.guarantee);
             }
             if let Some(resource) = sum.first_excess_over(&parent.guarantee) {
-                let problem = format!(
-                    "the children of {} are guaranteed {} of {resource} together, it has {} itself",
-                    parent.path,
-                    sum.get(resource),
-                    parent.guarantee.get(resource)
-                );
+                let path = &parent.path;
+                let (sum, own) = (sum.get(resource), parent.guarantee.get(resource));
+                let (sum, own) = (resource.in_words(sum), resource.in_words(own));
+                let problem = format!("the children of {path} are guaranteed {sum} together, it has {own} itself");
                 let fix = "raise the parent's guarantee or lower the children's";
                 return Err(Reject::field(self.field(id, &children, "guarantee"), problem, fix));
             }

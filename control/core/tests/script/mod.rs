@@ -16,6 +16,9 @@ use muster_model::{
 };
 use std::collections::BTreeMap;
 
+/// Jobs that the answer to one command names.
+const JOBS_TOLD_MAX: usize = 4;
+
 /// A state with a clock.
 pub(crate) struct World {
     state: State,
@@ -76,7 +79,10 @@ impl World {
                     Ok(done) => self.told(done),
                     Err(reject) => format!("refused: {reject}"),
                 }];
-                answers.extend(executed.changes.iter().filter_map(|change| self.told_change(change)));
+                let told: Vec<String> = executed.changes.iter().filter_map(|change| self.told_change(change)).collect();
+                let more = told.len().saturating_sub(JOBS_TOLD_MAX);
+                answers.extend(told.into_iter().take(JOBS_TOLD_MAX));
+                answers.extend((more > 0).then(|| format!("  and {more} more")));
                 answers
             }
         }
