@@ -1,1 +1,27 @@
-//! placeholder
+//! The node agent: it tells the control plane what its host has, runs what it is told to, and reports what became of it.
+//!
+//! Decisions are made in `muster-node-core`; this crate carries them out. Two tasks share one state ([`shared`]): the
+//! *session* talks with a control node and pushes fences on, the *reconciler* makes the node what it should be. Neither waits for
+//! the other, so a slow card never costs a heartbeat.
+//!
+//! What must stay true:
+//! - a desired state is acted on only after its stamp is on disk, and never when a higher stamp was taken before;
+//! - a number of the usage stream is sent only after the interval behind it is on disk;
+//! - an agent that stops, crashes or is cut off leaves its tasks running under their shims, which fence themselves; the next agent
+//!   of the host takes them over;
+//! - an idle node costs one heartbeat a second and nothing else.
+
+mod agent;
+mod config;
+pub mod exec;
+pub mod gpu;
+mod logs;
+mod reconcile;
+mod session;
+mod shared;
+pub mod shim;
+mod stored;
+mod wire;
+
+pub use agent::{Agent, AgentStatus};
+pub use config::{AgentConfig, AgentError};

@@ -9,7 +9,7 @@ use crate::task::TaskKey;
 use muster_model::ids::AllocationId;
 use muster_model::usage::UsageInterval;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Intervals that wait to be counted: with ten allocations and a cut every ten seconds, almost three hours without a control
 /// plane, in less than 400 KiB.
@@ -122,6 +122,21 @@ impl Meter {
             sums.entry(key.allocation).or_default().add(*open, now_ns);
             open.since_ns = open.since_ns.max(now_ns);
         }
+        self.number(sums)
+    }
+
+    /// The same for allocations of which nothing runs here any more.
+    pub fn cut_ended(&mut self) -> bool {
+        if self.pending.len() >= PENDING_MAX {
+            return false;
+        }
+        let still: BTreeSet<AllocationId> = self.open.keys().map(|key| key.allocation).collect();
+        let (kept, ended) = std::mem::take(&mut self.closed).into_iter().partition(|(id, _)| still.contains(id));
+        self.closed = kept;
+        self.number(ended)
+    }
+
+    fn number(&mut self, sums: BTreeMap<AllocationId, Sum>) -> bool {
         let before = self.pending.len();
         for (allocation, sum) in sums {
             let duration_ms = sum.longest_ns.div_ceil(NS_PER_MS as u64);
@@ -137,6 +152,18 @@ impl Meter {
             });
         }
         self.pending.len() > before
+    }
+
+    /// Whether something has ended that is not cut yet.
+    #[must_use]
+    pub fn has_closed(&self) -> bool {
+        !self.closed.is_empty()
+    }
+
+    /// Forgets open tasks that `keep` does not know: their time since the last cut is left to be derived from their records. Used
+    /// by an agent that has just started, for tasks of an earlier boot, whose clock began anew.
+    pub fn keep_open(&mut self, keep: impl Fn(TaskKey) -> bool) {
+        self.open.retain(|key, _| keep(*key));
     }
 
     /// Up to [`BATCH_MAX`] intervals after number `after`, with the stream they belong to; none before there is a stream.

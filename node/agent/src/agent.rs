@@ -1,0 +1,92 @@
+//! Starting and stopping an agent. Many may live in one process, each with a host of its own.
+
+use crate::config::{AgentConfig, AgentError};
+use crate::reconcile::Reconciler;
+use crate::session;
+use crate::shared::Shared;
+use muster_model::ids::{Epoch, NodeId};
+use muster_node_core::Stamp;
+use muster_runtime::Host;
+use std::sync::Arc;
+use tokio::task::JoinHandle;
+
+/// An agent at work. Dropping it stops the agent; its tasks go on under their shims until their fences.
+pub struct Agent {
+    shared: Arc<Shared>,
+    running: Vec<JoinHandle<()>>,
+}
+
+/// How an agent stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentStatus {
+    /// It has given up; [`Agent::stop`] says why.
+    pub failed: bool,
+    /// The node's id and epoch, while a session is up.
+    pub session: Option<(NodeId, Epoch)>,
+    /// The highest desired state it has taken, now or in an earlier life.
+    pub stamp: Option<Stamp>,
+    /// Tasks on record that are not over.
+    pub live_tasks: usize,
+    /// Usage intervals that wait to be counted.
+    pub usage_pending: usize,
+}
+
+impl Agent {
+    /// Takes over what runs on the node and begins to talk with the control plane.
+    ///
+    /// # Errors
+    /// When there is no endpoint, or the node's own records, tasks or cards cannot be read.
+    pub async fn start(host: Host, config: AgentConfig) -> Result<Agent, AgentError> {
+        if config.endpoints.is_empty() {
+            return Err(AgentError::NoEndpoint);
+        }
+        let mut spec = config.spec.clone();
+        if spec.gpus.is_empty() {
+            spec.gpus = config.gpus.cards().await?;
+        }
+        let shared = Arc::new(Shared::new(host, config, spec)?);
+        shared.config.executor.attach(&shared.host, shared.replan.clone()).await?;
+        let reconciler = Reconciler::new(shared.clone());
+        let running =
+            vec![shared.host.spawn(reconciler.run()), shared.host.spawn(session::run(shared.clone()))];
+        Ok(Agent { shared, running })
+    }
+
+    /// How it stands now.
+    #[must_use]
+    pub fn status(&self) -> AgentStatus {
+        let live_tasks = self.shared.config.executor.observe().values().filter(|task| task.is_live()).count();
+        let state = self.shared.state.lock();
+        AgentStatus {
+            failed: state.failure.is_some(),
+            session: state.session.map(|session| (session.node, session.node_epoch)),
+            stamp: state.gate.highest(),
+            live_tasks,
+            usage_pending: state.meter.pending(),
+        }
+    }
+
+    /// Ready when the agent has given up or was stopped.
+    pub async fn stopped(&self) {
+        self.shared.stop.cancelled().await;
+    }
+
+    /// Stops the agent. Its tasks go on, as after a crash: the next agent of the node takes them over.
+    ///
+    /// # Errors
+    /// When it had given up before, why.
+    pub async fn stop(mut self) -> Result<(), AgentError> {
+        self.shared.stop.cancel();
+        for task in self.running.drain(..) {
+            // A task that was aborted with its host is stopped too.
+            let _ = task.await;
+        }
+        self.shared.state.lock().failure.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.shared.stop.cancel();
+    }
+}

@@ -1,0 +1,76 @@
+//! What an agent is told when it starts.
+
+use crate::exec::{ExecError, Executor};
+use crate::gpu::{GpuBackend, GpuError};
+use muster_model::node::NodeSpec;
+use muster_runtime::DiskError;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Everything an agent needs beside its host.
+#[derive(Clone)]
+pub struct AgentConfig {
+    /// What it says of its node. With no cards named, those of the backend are.
+    pub spec: NodeSpec,
+    /// `host:port` of control nodes; any of them serves.
+    pub endpoints: Vec<String>,
+    /// What runs its tasks.
+    pub executor: Arc<dyn Executor>,
+    /// Its cards.
+    pub gpus: Arc<dyn GpuBackend>,
+    /// How often usage is cut into intervals.
+    pub usage_period: Duration,
+    /// A session whose heartbeats are not acknowledged for this long is given up for another control node.
+    pub silence_max: Duration,
+    /// Waits between failed sessions start here and double.
+    pub backoff_min: Duration,
+    /// They grow no longer than this.
+    pub backoff_max: Duration,
+}
+
+impl AgentConfig {
+    /// The usual times: usage every 10 s, a session given up after 5 s of silence, 100 ms to 3 s between failed sessions.
+    #[must_use]
+    pub fn new(
+        spec: NodeSpec,
+        endpoints: Vec<String>,
+        executor: Arc<dyn Executor>,
+        gpus: Arc<dyn GpuBackend>,
+    ) -> Self {
+        AgentConfig {
+            spec,
+            endpoints,
+            executor,
+            gpus,
+            usage_period: Duration::from_secs(10),
+            silence_max: Duration::from_secs(5),
+            backoff_min: Duration::from_millis(100),
+            backoff_max: Duration::from_secs(3),
+        }
+    }
+}
+
+/// Why an agent cannot start, or could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// There is nobody to talk to.
+    #[error("no control endpoint is given")]
+    NoEndpoint,
+    /// Its own record cannot be read or written.
+    #[error("the agent's own record")]
+    Disk(#[from] DiskError),
+    /// Its own record is not what was written.
+    #[error("the agent's own record {file} cannot be understood")]
+    Corrupt {
+        /// Which.
+        file: &'static str,
+        /// How it shows.
+        source: serde_json::Error,
+    },
+    /// Its tasks cannot be taken over.
+    #[error("the tasks of the node")]
+    Tasks(#[from] ExecError),
+    /// Its cards cannot be read.
+    #[error("the cards of the node")]
+    Cards(#[from] GpuError),
+}

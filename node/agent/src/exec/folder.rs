@@ -1,0 +1,188 @@
+//! A task's folder: what the agent and the shim leave for each other.
+//!
+//! | file | written by | what |
+//! | --- | --- | --- |
+//! | `task.json` | agent | what to run; whole before the shim starts |
+//! | `deadline` | agent | the fence, nanoseconds of CLOCK_BOOTTIME, 8 bytes, little endian, rewritten in place |
+//! | `lock` | shim | locked while the shim lives |
+//! | `shim`, `started`, `exit` | shim | its process; when the command ran; how all ended |
+//! | `stdout`, `stderr` | shim | output up to the bound; beside them `.truncated` when there was more |
+//! | `work` | shim | the scratch folder in which a command without a working directory runs |
+//!
+//! What must stay true: records are replaced whole; the deadline only moves forward; whoever holds the lock and finds no `exit`
+//! may close the folder by writing one, and a shim that comes later starts nothing. Nothing here is synced: tasks do not outlive
+//! the host, so their records need not.
+
+use serde::Serialize;
+use std::fs::{File, TryLockError};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// One of a task's two outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// The paths of one task's folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskFolder(PathBuf);
+
+impl TaskFolder {
+    /// The folder at `path`, which need not be there yet.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
+        TaskFolder(path.to_owned())
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// What to run.
+    #[must_use]
+    pub fn task(&self) -> PathBuf {
+        self.0.join("task.json")
+    }
+
+    /// The shim's process.
+    #[must_use]
+    pub fn shim(&self) -> PathBuf {
+        self.0.join("shim")
+    }
+
+    /// When the command ran.
+    #[must_use]
+    pub fn started(&self) -> PathBuf {
+        self.0.join("started")
+    }
+
+    /// How all ended.
+    #[must_use]
+    pub fn exit(&self) -> PathBuf {
+        self.0.join("exit")
+    }
+
+    /// What the shim itself had to say.
+    #[must_use]
+    pub fn shim_log(&self) -> PathBuf {
+        self.0.join("shim.log")
+    }
+
+    /// The command's working directory when it names none.
+    #[must_use]
+    pub fn scratch(&self) -> PathBuf {
+        self.0.join("work")
+    }
+
+    /// The file of one output.
+    #[must_use]
+    pub fn log(&self, stream: Stream) -> PathBuf {
+        self.0.join(match stream {
+            Stream::Stdout => "stdout",
+            Stream::Stderr => "stderr",
+        })
+    }
+
+    /// Is there when some of that output did not fit.
+    #[must_use]
+    pub fn truncated(&self, stream: Stream) -> PathBuf {
+        self.0.join(match stream {
+            Stream::Stdout => "stdout.truncated",
+            Stream::Stderr => "stderr.truncated",
+        })
+    }
+
+    /// Whether some of that output did not fit.
+    #[must_use]
+    pub fn is_truncated(&self, stream: Stream) -> bool {
+        self.truncated(stream).exists()
+    }
+
+    /// Whether the task is over.
+    #[must_use]
+    pub fn has_exit(&self) -> bool {
+        self.exit().exists()
+    }
+
+    /// Takes the lock; `None` when a shim holds it. It is free again when the file is closed.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn lock(&self) -> std::io::Result<Option<File>> {
+        let file = File::options().create(true).truncate(false).write(true).open(self.0.join("lock"))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// Writes a record whole: readers see the old one or the new one.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn write_json<T: Serialize>(&self, path: &Path, value: &T) -> std::io::Result<()> {
+        let bytes = serde_json::to_vec(value)?;
+        let beside = path.with_extension("new");
+        File::create(&beside)?.write_all(&bytes)?;
+        std::fs::rename(&beside, path)
+    }
+
+    /// Makes the fence file with its first deadline.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn create_deadline(&self, deadline_ns: u64) -> std::io::Result<DeadlineFile> {
+        std::fs::write(self.0.join("deadline"), deadline_ns.to_le_bytes())?;
+        self.open_deadline()
+    }
+
+    /// The fence file as it is.
+    ///
+    /// # Errors
+    /// When it is not there or too short.
+    pub fn open_deadline(&self) -> std::io::Result<DeadlineFile> {
+        let file = File::options().read(true).write(true).open(self.0.join("deadline"))?;
+        let deadline = DeadlineFile { file };
+        deadline.read()?;
+        Ok(deadline)
+    }
+}
+
+/// The open fence file. Eight bytes are read and written in one call each, so neither side sees half of one.
+#[derive(Debug)]
+pub struct DeadlineFile {
+    file: File,
+}
+
+impl DeadlineFile {
+    fn read(&self) -> std::io::Result<u64> {
+        let mut bytes = [0; 8];
+        self.file.read_exact_at(&mut bytes, 0)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// The fence. One that cannot be read has passed: better a task too few than one too many.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.read().unwrap_or(0)
+    }
+
+    /// Moves the fence forward; a lower one changes nothing.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn push(&self, deadline_ns: u64) -> std::io::Result<()> {
+        if deadline_ns > self.read()? {
+            self.file.write_all_at(&deadline_ns.to_le_bytes(), 0)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! Running tasks: the interface, and its two implementations.
+//!
+//! [`process`] runs real commands under shims; [`virtual_`] runs nothing but obeys the same rules on a virtual clock, for simulation
+//! and for benches with thousands of nodes. What must stay true of both: tasks outlive the agent; a task is started at most once;
+//! a fence that passes ends its task whether or not the agent is there; the record of a task stays until it is forgotten.
+
+pub mod folder;
+mod kept;
+mod orphans;
+mod pidfd;
+pub mod process;
+mod start;
+pub mod virtual_;
+
+pub use folder::Stream;
+
+use futures::future::BoxFuture;
+use muster_model::TaskState;
+use muster_model::ids::Epoch;
+use muster_node_core::{ObservedTask, TaskKey, TaskSpec};
+use muster_runtime::Host;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+/// Everything needed to start a task.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// What to run.
+    pub spec: Arc<TaskSpec>,
+    /// The node's epoch now.
+    pub node_epoch: Epoch,
+    /// What Muster and the job add to the host's environment.
+    pub env: BTreeMap<String, String>,
+    /// The first fence, on CLOCK_BOOTTIME.
+    pub deadline_ns: u64,
+}
+
+/// A piece of a task's output.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogSlice {
+    /// From the offset that was asked for; empty at the end of what there is.
+    pub data: Vec<u8>,
+    /// Some output did not fit its bound and is lost.
+    pub truncated: bool,
+    /// Nothing will be added any more.
+    pub complete: bool,
+}
+
+/// Why an output cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The node has no record of the task, or not any more.
+    #[error("this node has no output of task {key}: it never ran here or is too long ago")]
+    Unknown {
+        /// Which.
+        key: TaskKey,
+    },
+    /// The disk said no.
+    #[error("reading the output of task {key}: {source}")]
+    Io {
+        /// Which.
+        key: TaskKey,
+        /// What it said.
+        source: std::io::Error,
+    },
+}
+
+/// Why an executor cannot take over its node.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecError {
+    /// The folder of the tasks cannot be used.
+    #[error("{doing}: {source}")]
+    Io {
+        /// What was being done, with the path.
+        doing: String,
+        /// What the disk said.
+        source: std::io::Error,
+    },
+}
+
+/// What runs the tasks of one node.
+pub trait Executor: Send + Sync + 'static {
+    /// Takes over what runs already, and from now on notifies `changed` whenever [`Executor::observe`] would answer otherwise.
+    /// Called once by each agent, before anything else.
+    ///
+    /// # Errors
+    /// When what is there cannot be read.
+    fn attach(&self, host: &Host, changed: Arc<Notify>) -> BoxFuture<'_, Result<(), ExecError>>;
+
+    /// Starts a task; what becomes of it is observed. A task with a record is left as it is.
+    fn start(&self, launch: Launch);
+
+    /// Records a task that ended before it ever started.
+    fn record_over(&self, spec: Arc<TaskSpec>, node_epoch: Epoch, state: TaskState);
+
+    /// SIGTERM, its grace, SIGKILL. Asking twice is asking once.
+    fn stop(&self, key: TaskKey);
+
+    /// SIGKILL for all of it.
+    fn kill(&self, key: TaskKey);
+
+    /// Moves a fence forward; a lower one changes nothing.
+    fn push_deadline(&self, key: TaskKey, deadline_ns: u64);
+
+    /// Every task on record.
+    fn observe(&self) -> BTreeMap<TaskKey, ObservedTask>;
+
+    /// Drops the record of a task that is over; its output is kept for a while.
+    fn forget(&self, key: TaskKey);
+
+    /// At most `bytes_max` bytes of output from `offset`.
+    ///
+    /// # Errors
+    /// When there is none of that task, or it cannot be read.
+    fn read_log(
+        &self,
+        key: TaskKey,
+        stream: Stream,
+        offset: u64,
+        bytes_max: usize,
+    ) -> BoxFuture<'static, Result<LogSlice, LogError>>;
+}

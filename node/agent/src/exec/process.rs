@@ -1,0 +1,435 @@
+//! Real commands, each under a shim of its own.
+//!
+//! The folders are the truth and this is a cache of them: a new agent reads them all and goes on. What must stay true: the lock on
+//! the map is never held across anything that blocks; the end of a shim is seen through its descriptor, without polling; a stop or
+//! a fence that comes while a shim is being started reaches it as soon as it is there.
+
+use super::folder::{DeadlineFile, Stream, TaskFolder};
+use super::kept::Kept;
+use super::pidfd::PidFd;
+use super::start::{self, Alive, Found};
+use super::{ExecError, Executor, Launch, LogError, LogSlice, orphans};
+use crate::shim::record::{End, ExitRecord, LaunchRecord};
+use futures::future::{BoxFuture, FutureExt};
+use muster_model::TaskState;
+use muster_model::ids::Epoch;
+use muster_node_core::{ObservedTask, Phase, Stopping, TaskKey, TaskSpec};
+use muster_runtime::Host;
+use nix::sys::signal::Signal;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, Semaphore};
+
+/// Shims being started at the same time: starting is mostly exec, which a few cores do not do faster in parallel.
+const STARTS_AT_ONCE: usize = 16;
+/// Between two looks at a shim that an earlier agent was just starting.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// What a command takes over from the agent's own environment, where it is set: enough to find programs and speak its language.
+const INHERITED: [&str; 10] =
+    ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH"];
+
+/// How the shim is run: the task folder is added as the last argument.
+#[derive(Clone, Debug)]
+pub struct ShimCommand {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments, for example `shim`.
+    pub arguments: Vec<String>,
+}
+
+/// Where tasks are kept and within what bounds.
+#[derive(Clone, Debug)]
+pub struct ProcessConfig {
+    /// The shim.
+    pub shim: ShimCommand,
+    /// Folders go below this.
+    pub data_dir: PathBuf,
+    /// The host's present boot.
+    pub boot_id: String,
+    /// Each of a task's two output files is cut off here.
+    pub log_bytes_max: u64,
+    /// Folders of finished tasks that are kept.
+    pub kept_tasks_max: usize,
+    /// Bytes of them.
+    pub kept_bytes_max: u64,
+}
+
+impl ProcessConfig {
+    /// The usual bounds: 16 MiB per output, 2,000 finished tasks, 4 GiB in all.
+    #[must_use]
+    pub fn new(shim: ShimCommand, data_dir: impl Into<PathBuf>, boot_id: impl Into<String>) -> Self {
+        ProcessConfig {
+            shim,
+            data_dir: data_dir.into(),
+            boot_id: boot_id.into(),
+            log_bytes_max: 16 << 20,
+            kept_tasks_max: 2_000,
+            kept_bytes_max: 4 << 30,
+        }
+    }
+}
+
+/// Runs commands under shims.
+#[derive(Clone)]
+pub struct ProcessExecutor(Arc<Inner>);
+
+struct Inner {
+    config: ProcessConfig,
+    live: PathBuf,
+    tasks: Mutex<BTreeMap<TaskKey, Entry>>,
+    attached: Mutex<Option<(Host, Arc<Notify>)>>,
+    kept: Mutex<Option<Kept>>,
+    starts: Semaphore,
+}
+
+struct Entry {
+    spec: Arc<TaskSpec>,
+    node_epoch: Epoch,
+    phase: Phase,
+    stopping: Stopping,
+    deadline_ns: u64,
+    /// Once the shim is there and until it has ended.
+    shim: Option<Arc<Shim>>,
+}
+
+struct Shim {
+    process: PidFd,
+    deadline: DeadlineFile,
+}
+
+impl ProcessExecutor {
+    /// An executor of one node; it does nothing before it is attached.
+    #[must_use]
+    pub fn new(config: ProcessConfig) -> Self {
+        let live = config.data_dir.join("tasks");
+        ProcessExecutor(Arc::new(Inner {
+            config,
+            live,
+            tasks: Mutex::new(BTreeMap::new()),
+            attached: Mutex::new(None),
+            kept: Mutex::new(None),
+            starts: Semaphore::new(STARTS_AT_ONCE),
+        }))
+    }
+}
+
+impl Inner {
+    fn folder(&self, key: TaskKey) -> TaskFolder {
+        TaskFolder::new(&self.live.join(key.to_string()))
+    }
+
+    fn changed(&self) {
+        if let Some((_, changed)) = &*self.attached.lock() {
+            changed.notify_one();
+        }
+    }
+
+    fn host(&self) -> Option<Host> {
+        self.attached.lock().as_ref().map(|(host, _)| host.clone())
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.host().map_or(0, |host| host.clock.boottime_ns())
+    }
+
+    /// Starts a shim and stays with it to its end.
+    async fn run(self: Arc<Self>, record: Arc<LaunchRecord>, deadline_ns: u64) {
+        let key = record.spec.key;
+        let found = {
+            // The semaphore is never closed.
+            let _permit = self.starts.acquire().await;
+            let (inner, record) = (self.clone(), record.clone());
+            tokio::task::spawn_blocking(move || {
+                start::start(&inner.config.shim, &inner.folder(key), &record, deadline_ns)
+            })
+            .await
+        };
+        match found {
+            Ok(Ok(Found::Alive(alive))) => self.watch(&record, alive).await,
+            Ok(Ok(Found::Over(exit))) => self.over(key, &exit),
+            Ok(Err(reason)) => self.start_failed(&record, reason),
+            Err(stopped) => self.start_failed(&record, format!("the agent stopped while starting it: {stopped}")),
+        }
+    }
+
+    /// Follows a shim that lives until it has ended.
+    async fn watch(self: Arc<Self>, record: &Arc<LaunchRecord>, alive: Alive) {
+        let key = record.spec.key;
+        let Alive { shim, deadline, started_ns } = alive;
+        let shim = Arc::new(Shim { process: shim, deadline });
+        self.connect(key, &shim, started_ns);
+        if started_ns.is_none() {
+            self.wait_for_start(key, &shim).await;
+        }
+        if let Err(error) = shim.process.ended().await {
+            tracing::error!(task = %key, %error, "a shim cannot be watched");
+            return;
+        }
+        let pid = nix::unistd::Pid::from_raw(shim.process.pid() as i32);
+        // Only the agent that started it is its parent; for any other there is nothing to reap.
+        let _ = nix::sys::wait::waitpid(pid, Some(nix::sys::wait::WaitPidFlag::WNOHANG));
+        let (inner, record) = (self.clone(), record.clone());
+        let ended = tokio::task::spawn_blocking(move || {
+            start::ended(&inner.folder(key), &record, &inner.config.boot_id, inner.now_ns())
+        });
+        match ended.await {
+            Ok(Ok(exit)) => self.over(key, &exit),
+            Ok(Err(error)) => tracing::error!(task = %key, %error, "the end of a task cannot be read"),
+            Err(error) => tracing::debug!(task = %key, %error, "stopped while reading the end of a task"),
+        }
+    }
+
+    /// The shim is there: what was asked for meanwhile reaches it now.
+    fn connect(&self, key: TaskKey, shim: &Arc<Shim>, started_ns: Option<u64>) {
+        let mut tasks = self.tasks.lock();
+        let Some(entry) = tasks.get_mut(&key) else { return };
+        entry.shim = Some(shim.clone());
+        if let Some(started_ns) = started_ns {
+            entry.phase = Phase::Running { started_ns };
+        }
+        if let Err(error) = shim.deadline.push(entry.deadline_ns) {
+            tracing::error!(task = %key, %error, "a fence cannot be moved");
+        }
+        match entry.stopping {
+            Stopping::No => {}
+            Stopping::Gracefully => shim.process.send(Signal::SIGTERM),
+            Stopping::AtOnce => shim.process.send(Signal::SIGUSR1),
+        }
+        drop(tasks);
+        self.changed();
+    }
+
+    /// Rare: the agent before this one died while this shim was starting.
+    async fn wait_for_start(&self, key: TaskKey, shim: &Arc<Shim>) {
+        let folder = self.folder(key);
+        loop {
+            if let Ok(Some(started)) =
+                start::read_json::<crate::shim::record::StartedRecord>(&folder.started())
+            {
+                return self.connect(key, shim, Some(started.started_ns));
+            }
+            if tokio::time::timeout(LOOK_AGAIN, shim.process.ended()).await.is_ok() {
+                return;
+            }
+        }
+    }
+
+    fn over(&self, key: TaskKey, exit: &ExitRecord) {
+        if let Some(entry) = self.tasks.lock().get_mut(&key) {
+            entry.shim = None;
+            entry.phase = Phase::Over {
+                state: exit.end.to_state(),
+                started_ns: exit.started_ns,
+                ended_ns: exit.ended_ns,
+            };
+        }
+        self.changed();
+    }
+
+    fn start_failed(&self, record: &LaunchRecord, reason: String) {
+        tracing::warn!(task = %record.spec.key, job = %record.spec.job, reason, "a task could not be started");
+        let ended_ns = self.now_ns();
+        let exit = ExitRecord { end: End::StartFailed { reason }, started_ns: None, ended_ns, dropped_bytes: 0 };
+        let folder = self.folder(record.spec.key);
+        // Without the record a restarted agent would find nothing running and say so too, only less clearly.
+        if let Err(error) = folder.write_json(&folder.exit(), &exit) {
+            tracing::warn!(task = %record.spec.key, %error, "the end of a task cannot be recorded");
+        }
+        self.over(record.spec.key, &exit);
+    }
+
+    /// Reads every folder. Blocks.
+    fn adopt_all(&self) -> io::Result<Vec<(LaunchRecord, Found)>> {
+        std::fs::create_dir_all(&self.live)?;
+        let mut adopted = Vec::new();
+        for entry in std::fs::read_dir(&self.live)? {
+            let path = entry?.path();
+            let named = path.file_name().and_then(|name| name.to_str()).is_some_and(|n| n.parse::<TaskKey>().is_ok());
+            if !named {
+                continue;
+            }
+            match start::adopt(&TaskFolder::new(&path), &self.config.boot_id, self.now_ns()) {
+                Ok(Some(found)) => adopted.push(found),
+                Ok(None) => std::fs::remove_dir_all(&path)?,
+                // Its fence still holds; to go on without the others would be worse.
+                Err(error) => tracing::error!(folder = %path.display(), %error, "a task folder cannot be taken over"),
+            }
+        }
+        Ok(adopted)
+    }
+
+    fn enter(&self, spec: Arc<TaskSpec>, node_epoch: Epoch, phase: Phase, deadline_ns: u64) -> bool {
+        let mut tasks = self.tasks.lock();
+        let vacant = !tasks.contains_key(&spec.key);
+        if vacant {
+            let stopping = Stopping::No;
+            tasks.insert(spec.key, Entry { spec, node_epoch, phase, stopping, deadline_ns, shim: None });
+        }
+        vacant
+    }
+
+    fn end(&self, key: TaskKey, how: Stopping, signal: Signal) {
+        let mut tasks = self.tasks.lock();
+        let Some(entry) = tasks.get_mut(&key) else { return };
+        if entry.stopping < how {
+            entry.stopping = how;
+            if let Some(shim) = &entry.shim {
+                shim.process.send(signal);
+            }
+        }
+    }
+}
+
+impl Executor for ProcessExecutor {
+    fn attach(&self, host: &Host, changed: Arc<Notify>) -> BoxFuture<'_, Result<(), ExecError>> {
+        *self.0.attached.lock() = Some((host.clone(), changed));
+        let (inner, host) = (self.0.clone(), host.clone());
+        async move {
+            let doing = format!("reading the tasks in {}", inner.live.display());
+            let failed = |source| ExecError::Io { doing, source };
+            let reader = inner.clone();
+            let read = tokio::task::spawn_blocking(move || {
+                let config = &reader.config;
+                let kept = Kept::open(config.data_dir.join("kept"), config.kept_tasks_max, config.kept_bytes_max)?;
+                Ok((kept, reader.adopt_all()?))
+            });
+            let (kept, adopted) = match read.await.map_err(io::Error::other).flatten() {
+                Ok(read) => read,
+                Err(source) => return Err(failed(source)),
+            };
+            *inner.kept.lock() = Some(kept);
+            for (record, found) in adopted {
+                let record = Arc::new(record);
+                let spec = Arc::new(record.spec.clone());
+                inner.enter(spec, record.node_epoch, Phase::Starting, 0);
+                match found {
+                    Found::Over(exit) => inner.over(record.spec.key, &exit),
+                    Found::Alive(alive) => {
+                        tracing::info!(task = %record.spec.key, job = %record.spec.job, "taking over a running task");
+                        if let Some(started_ns) = alive.started_ns
+                            && let Some(entry) = inner.tasks.lock().get_mut(&record.spec.key)
+                        {
+                            entry.phase = Phase::Running { started_ns };
+                        }
+                        let inner = inner.clone();
+                        host.spawn(async move { inner.watch(&record, alive).await });
+                    }
+                }
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn start(&self, launch: Launch) {
+        let Launch { spec, node_epoch, env, deadline_ns } = launch;
+        let Some(host) = self.0.host() else { return };
+        if !self.0.enter(spec.clone(), node_epoch, Phase::Starting, deadline_ns) {
+            return;
+        }
+        let mut whole_env: BTreeMap<String, String> =
+            INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect();
+        whole_env.extend(env);
+        whole_env.insert(orphans::MARKER.to_owned(), self.0.folder(spec.key).path().display().to_string());
+        let record = Arc::new(LaunchRecord {
+            spec: (*spec).clone(),
+            node_epoch,
+            boot_id: self.0.config.boot_id.clone(),
+            env: whole_env,
+            log_bytes_max: self.0.config.log_bytes_max,
+        });
+        host.spawn(self.0.clone().run(record, deadline_ns));
+    }
+
+    fn record_over(&self, spec: Arc<TaskSpec>, node_epoch: Epoch, state: TaskState) {
+        let phase = Phase::Over { state, started_ns: None, ended_ns: self.0.now_ns() };
+        self.0.enter(spec, node_epoch, phase, 0);
+        self.0.changed();
+    }
+
+    fn stop(&self, key: TaskKey) {
+        self.0.end(key, Stopping::Gracefully, Signal::SIGTERM);
+    }
+
+    fn kill(&self, key: TaskKey) {
+        self.0.end(key, Stopping::AtOnce, Signal::SIGUSR1);
+    }
+
+    fn push_deadline(&self, key: TaskKey, deadline_ns: u64) {
+        let mut tasks = self.0.tasks.lock();
+        let Some(entry) = tasks.get_mut(&key) else { return };
+        if deadline_ns <= entry.deadline_ns {
+            return;
+        }
+        entry.deadline_ns = deadline_ns;
+        if let Some(shim) = &entry.shim
+            && let Err(error) = shim.deadline.push(deadline_ns)
+        {
+            tracing::error!(task = %key, %error, "a fence cannot be moved");
+        }
+    }
+
+    fn observe(&self) -> BTreeMap<TaskKey, ObservedTask> {
+        let observed = |entry: &Entry| ObservedTask {
+            spec: entry.spec.clone(),
+            node_epoch: entry.node_epoch,
+            phase: entry.phase.clone(),
+            stopping: entry.stopping,
+        };
+        self.0.tasks.lock().iter().map(|(key, entry)| (*key, observed(entry))).collect()
+    }
+
+    fn forget(&self, key: TaskKey) {
+        self.0.tasks.lock().remove(&key);
+        let Some(host) = self.0.host() else { return };
+        let inner = self.0.clone();
+        let moved = tokio::task::spawn_blocking(move || {
+            let folder = inner.folder(key);
+            match &mut *inner.kept.lock() {
+                Some(kept) if folder.path().exists() => kept.take(key, &folder),
+                _ => Ok(()),
+            }
+        });
+        host.spawn(async move {
+            if let Ok(Err(error)) = moved.await {
+                tracing::warn!(task = %key, %error, "the folder of a finished task cannot be put away");
+            }
+        });
+    }
+
+    fn read_log(
+        &self,
+        key: TaskKey,
+        stream: Stream,
+        offset: u64,
+        bytes_max: usize,
+    ) -> BoxFuture<'static, Result<LogSlice, LogError>> {
+        let inner = self.0.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let kept = inner.kept.lock().as_ref().map(|kept| kept.folder(key));
+            let mut places = std::iter::once(inner.folder(key)).chain(kept);
+            // Once more at the first place, because a folder is moved when its task is forgotten.
+            let folder = places.find(|folder| folder.path().exists()).ok_or(LogError::Unknown { key })?;
+            read_slice(&folder, stream, offset, bytes_max).map_err(|source| LogError::Io { key, source })
+        });
+        async move { read.await.unwrap_or_else(|lost| Err(LogError::Io { key, source: io::Error::other(lost) })) }.boxed()
+    }
+}
+
+fn read_slice(folder: &TaskFolder, stream: Stream, offset: u64, bytes_max: usize) -> io::Result<LogSlice> {
+    // Asked before reading: what is complete now has all its bytes in the file.
+    let complete = folder.has_exit();
+    let mut data = vec![0; bytes_max];
+    let read = match std::fs::File::open(folder.log(stream)) {
+        Ok(file) => file.read_at(&mut data, offset)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(error),
+    };
+    data.truncate(read);
+    Ok(LogSlice { data, truncated: folder.is_truncated(stream), complete })
+}

@@ -1,0 +1,161 @@
+//! Starting a shim, and taking over those that an earlier agent has started. Everything here blocks: run it where that is allowed.
+
+use super::folder::{DeadlineFile, TaskFolder};
+use super::orphans;
+use super::pidfd::PidFd;
+use super::process::ShimCommand;
+use crate::shim::record::{End, ExitRecord, LaunchRecord, ShimRecord, StartedRecord};
+use serde::de::DeserializeOwned;
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A shim that is not ready after this long is given up: starting one takes milliseconds, on a machine that swaps perhaps a second.
+const READY_MAX: Duration = Duration::from_secs(20);
+/// A shim that holds its lock has written its number within moments.
+const NUMBER_MAX: Duration = Duration::from_secs(5);
+/// Between two looks at a shim that is just starting.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// A shim that lives.
+#[derive(Debug)]
+pub(super) struct Alive {
+    pub(super) shim: PidFd,
+    pub(super) deadline: DeadlineFile,
+    /// When its command started; absent while it has not.
+    pub(super) started_ns: Option<u64>,
+}
+
+/// What is found in a task folder.
+#[derive(Debug)]
+pub(super) enum Found {
+    Alive(Alive),
+    Over(ExitRecord),
+}
+
+/// Makes the folder and starts a shim in it; returns when the command runs or everything is over. An error is for people: the task
+/// did not start and nothing of it is left.
+pub(super) fn start(
+    shim: &ShimCommand,
+    folder: &TaskFolder,
+    record: &LaunchRecord,
+    deadline_ns: u64,
+) -> Result<Found, String> {
+    let say = |what: &str, error: io::Error| format!("{what} {}: {error}", folder.path().display());
+    std::fs::create_dir_all(folder.path()).map_err(|e| say("making", e))?;
+    let deadline = folder.create_deadline(deadline_ns).map_err(|e| say("writing the fence in", e))?;
+    folder.write_json(&folder.task(), record).map_err(|e| say("writing task.json in", e))?;
+    let log = std::fs::File::create(folder.shim_log()).map_err(|e| say("making shim.log in", e))?;
+    let mut child = Command::new(&shim.program)
+        .args(&shim.arguments)
+        .arg(folder.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .current_dir("/")
+        .spawn()
+        .map_err(|error| format!("cannot run the shim {}: {error}", shim.program.display()))?;
+    let handle = PidFd::open(child.id()).map_err(|error| format!("no handle on the shim: {error}"));
+    let ready = child.stdout.take().is_some_and(|pipe| is_ready(pipe, READY_MAX));
+    if let (true, Ok(shim)) = (ready, handle) {
+        let started = read_json::<StartedRecord>(&folder.started()).map_err(|e| say("reading started in", e))?;
+        return Ok(Found::Alive(Alive { shim, deadline, started_ns: started.map(|s| s.started_ns) }));
+    }
+    // It has ended, or it hangs: either way it must be gone, with its child, before this is told.
+    if !folder.has_exit() {
+        let _ = child.kill();
+    }
+    let status = child.wait().map_err(|error| format!("waiting for the shim: {error}"))?;
+    orphans::kill_all(folder.path());
+    match read_json::<ExitRecord>(&folder.exit()).map_err(|e| say("reading exit in", e))? {
+        Some(exit) => Ok(Found::Over(exit)),
+        None => {
+            let said = std::fs::read_to_string(folder.shim_log()).unwrap_or_default();
+            Err(format!("the shim did not get ready ({status}): {}", said.trim()))
+        }
+    }
+}
+
+/// Whether the shim says that its command runs, before it closes its output and before the time is up.
+fn is_ready(mut pipe: std::process::ChildStdout, within: Duration) -> bool {
+    let until = Instant::now() + within;
+    let mut said = [0; 1];
+    loop {
+        let left_ms = until.saturating_duration_since(Instant::now()).as_millis() as i32;
+        let mut polled = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: the pointer is to one live structure.
+        let ready = unsafe { libc::poll(&raw mut polled, 1, left_ms) };
+        if ready < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
+            continue;
+        }
+        return ready > 0 && pipe.read(&mut said).is_ok_and(|read| read > 0);
+    }
+}
+
+/// Looks into a folder that an earlier agent has left. `None`: nothing was ever started from it.
+pub(super) fn adopt(folder: &TaskFolder, boot_id: &str, now_ns: u64) -> io::Result<Option<(LaunchRecord, Found)>> {
+    let Some(record) = read_json::<LaunchRecord>(&folder.task())? else { return Ok(None) };
+    let until = Instant::now() + NUMBER_MAX;
+    loop {
+        if let Some(exit) = read_json::<ExitRecord>(&folder.exit())? {
+            return Ok(Some((record, Found::Over(exit))));
+        }
+        if let Some(_lock) = folder.lock()? {
+            // Nobody holds it: the shim is dead, or it comes too late and will find the record that is written now.
+            let exit = match read_json(&folder.exit())? {
+                Some(exit) => exit,
+                None => close(folder, &record, boot_id, now_ns)?,
+            };
+            return Ok(Some((record, Found::Over(exit))));
+        }
+        if let Some(number) = read_json::<ShimRecord>(&folder.shim())?
+            && let Ok(shim) = PidFd::open(number.pid)
+            // Still locked after the handle was made: the handle means the shim and no later process with its number.
+            && folder.lock()?.is_none()
+        {
+            let deadline = folder.open_deadline()?;
+            let started_ns = read_json::<StartedRecord>(&folder.started())?.map(|started| started.started_ns);
+            return Ok(Some((record, Found::Alive(Alive { shim, deadline, started_ns }))));
+        }
+        if Instant::now() > until {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "its lock is held, but not by a shim that can be found"));
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// How a task ended whose shim has ended: by its record, or without one because the shim was killed.
+pub(super) fn ended(folder: &TaskFolder, record: &LaunchRecord, boot_id: &str, now_ns: u64) -> io::Result<ExitRecord> {
+    match read_json(&folder.exit())? {
+        Some(exit) => Ok(exit),
+        None => close(folder, record, boot_id, now_ns),
+    }
+}
+
+/// Ends a task whose shim is dead and left no record: kills what may be left of it, and writes the record itself.
+fn close(folder: &TaskFolder, record: &LaunchRecord, boot_id: &str, now_ns: u64) -> io::Result<ExitRecord> {
+    let started_ns = read_json::<StartedRecord>(&folder.started())?.map(|started| started.started_ns);
+    let end = if record.boot_id != boot_id {
+        End::Fenced
+    } else {
+        orphans::kill_all(folder.path());
+        match started_ns {
+            // The command died with the shim, by the signal that the kernel sends then.
+            Some(_) => End::Signaled { signal: libc::SIGKILL },
+            None => End::StartFailed { reason: "its shim was killed before the command ran".to_owned() },
+        }
+    };
+    let exit = ExitRecord { end, started_ns, ended_ns: now_ns, dropped_bytes: 0 };
+    folder.write_json(&folder.exit(), &exit)?;
+    Ok(exit)
+}
+
+pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,136 @@
+//! The cards of a node, behind what NVML can do: the interface, and the backend that simulates it.
+//!
+//! A backend obeys one caller at a time. What must stay true of every backend: a card changes its mode only when it is empty; an
+//! instance stands only where the geometry lets it; a step that has been taken already is taken again without harm, because a
+//! plan is made anew after every failure. The limits of an MPS share travel in the client's environment, where CUDA reads them.
+
+pub mod sim;
+
+use futures::future::BoxFuture;
+use muster_model::GpuModel;
+use muster_model::mig::MigPlacement;
+use muster_model::node::Gpu;
+use muster_model::request::SharingMode;
+use muster_node_core::{CardObserved, CardSetting};
+use serde::{Deserialize, Serialize};
+
+/// A MIG instance that stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MigInstance {
+    /// The driver's number for it, by which it is destroyed; new at every creation.
+    pub handle: u64,
+    /// What CUDA calls it.
+    pub uuid: String,
+    /// Where it stands.
+    pub place: MigPlacement,
+}
+
+/// How a card is driven now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CardState {
+    /// NVML's UUID.
+    pub uuid: String,
+    /// Model.
+    pub model: GpuModel,
+    /// The mode it is in.
+    pub mode: SharingMode,
+    /// The instances that stand on it.
+    pub instances: Vec<MigInstance>,
+    /// Folder of its MPS server's control pipe, while one runs.
+    pub mps_pipe: Option<String>,
+    /// Why nothing may be started on it, if so: a fault, or a process that Muster did not start.
+    pub withheld: Option<String>,
+}
+
+impl CardState {
+    /// As the plan sees it.
+    #[must_use]
+    pub fn observed(&self) -> CardObserved {
+        let setting = match self.mode {
+            SharingMode::Whole => CardSetting::Whole,
+            SharingMode::Mig => CardSetting::Mig(self.instances.iter().map(|instance| instance.place).collect()),
+            SharingMode::Mps => CardSetting::Mps,
+            SharingMode::TimeSlice => CardSetting::TimeSlice,
+        };
+        CardObserved { model: self.model, setting, withheld: self.withheld.clone() }
+    }
+}
+
+/// A process that holds memory of a card.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuProcess {
+    /// Its number on the host.
+    pub pid: u32,
+    /// MiB of the card's memory.
+    pub memory_mib: u64,
+}
+
+/// Why a card did not do what it was told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GpuError {
+    /// There is no such card.
+    #[error("there is no card {card}: this node has {cards}")]
+    NoCard {
+        /// Which.
+        card: u16,
+        /// How many there are.
+        cards: usize,
+    },
+    /// It cannot, as it stands.
+    #[error("card {card}: {why}")]
+    Refused {
+        /// Which.
+        card: u16,
+        /// What stands in the way.
+        why: String,
+    },
+    /// The driver failed.
+    #[error("card {card}: {doing} failed: {why}")]
+    Driver {
+        /// Which.
+        card: u16,
+        /// What was being done.
+        doing: &'static str,
+        /// The driver's words.
+        why: String,
+    },
+    /// What the backend keeps of its own cannot be kept.
+    #[error("state of the cards: {why}")]
+    Storage {
+        /// The disk's words.
+        why: String,
+    },
+}
+
+/// What a call of a backend answers.
+pub type GpuAnswer<'a, T> = BoxFuture<'a, Result<T, GpuError>>;
+
+/// The cards of one node.
+pub trait GpuBackend: Send + Sync + 'static {
+    /// What cards there are, by index: UUID, model, memory, NUMA node, NVLink island, and health.
+    fn cards(&self) -> GpuAnswer<'_, Vec<Gpu>>;
+
+    /// How each is driven now, by index.
+    fn state(&self) -> GpuAnswer<'_, Vec<CardState>>;
+
+    /// Enters or leaves MIG mode; only an empty card does.
+    fn set_mig(&self, card: u16, on: bool) -> GpuAnswer<'_, ()>;
+
+    /// Makes a GPU instance with its compute instance at exactly this place; one that stands there already is given back.
+    fn create_instance(&self, card: u16, place: MigPlacement) -> GpuAnswer<'_, MigInstance>;
+
+    /// Removes the instance at this place, if it stands.
+    fn destroy_instance(&self, card: u16, place: MigPlacement) -> GpuAnswer<'_, ()>;
+
+    /// Starts an MPS server on an empty card; gives the folder of its control pipe.
+    fn start_mps(&self, card: u16) -> GpuAnswer<'_, String>;
+
+    /// Ends the MPS server.
+    fn stop_mps(&self, card: u16) -> GpuAnswer<'_, ()>;
+
+    /// Lets tasks take turns on a card, or ends that.
+    fn set_time_slice(&self, card: u16, on: bool) -> GpuAnswer<'_, ()>;
+
+    /// The processes that hold memory of a card.
+    fn processes(&self, card: u16) -> GpuAnswer<'_, Vec<GpuProcess>>;
+}

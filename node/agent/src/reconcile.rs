@@ -1,0 +1,273 @@
+//! The reconciler: looks at the node, asks the core for steps, takes them. Woken by whatever changes; between two changes it
+//! sleeps.
+//!
+//! What must stay true: it keeps nothing that it could not see again, except until when to wait; steps are taken in their order;
+//! a card that fails fails the starts that need it, with its words, and is tried again for everybody else.
+
+use crate::exec::Launch;
+use crate::gpu::{CardState, GpuError};
+use crate::shared::Shared;
+use crate::stored;
+use muster_model::TaskState;
+use muster_node_core::fence;
+use muster_node_core::{
+    CardStep, Desired, DeviceNames, Meter, Observed, ObservedTask, Phase, Step, TaskKey, TaskSpec, env, plan,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Until a step that failed is planned again; grows to the second while it goes on failing.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(30);
+/// Allocations that end are cut together, so that a node of short jobs does not write its meter for each.
+const ENDED_LINGER: Duration = Duration::from_secs(1);
+
+pub(crate) struct Reconciler {
+    shared: Arc<Shared>,
+    /// Tasks whose start the meter has been told of, or that ended before this agent began.
+    metered: BTreeSet<TaskKey>,
+    /// When the next interval is cut; none while nothing is held.
+    next_cut: Option<Instant>,
+    retry: Option<(Instant, Duration)>,
+}
+
+impl Reconciler {
+    /// After the executor was attached and before anything is started.
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        let observed = shared.config.executor.observe();
+        let mut state = shared.state.lock();
+        state.meter.keep_open(|key| observed.contains_key(&key));
+        // What is over and was not open in the meter has been cut, or cannot be known any more.
+        let is_settled = |(key, task): &(&TaskKey, &ObservedTask)| !task.is_live() && !state.meter.is_open(**key);
+        let mut metered: BTreeSet<TaskKey> = observed.iter().filter(is_settled).map(|(key, _)| *key).collect();
+        metered.extend(state.meter.open_tasks());
+        drop(state);
+        Reconciler { shared, metered, next_cut: None, retry: None }
+    }
+
+    pub(crate) async fn run(mut self) {
+        loop {
+            self.pass().await;
+            let wake_at = [self.next_cut, self.retry.map(|(at, _)| at)].into_iter().flatten().min();
+            let shared = self.shared.clone();
+            tokio::select! {
+                biased;
+                () = shared.stop.cancelled() => return,
+                () = shared.replan.notified() => {}
+                () = sleep_until(wake_at) => {}
+            }
+        }
+    }
+
+    /// One look and what follows from it.
+    async fn pass(&mut self) {
+        let shared = self.shared.clone();
+        let tasks = shared.config.executor.observe();
+        if let Some(meter) = self.note(&tasks)
+            && let Err(error) = stored::write_meter(&shared.host, &shared.spec.boot_id, meter).await
+        {
+            return shared.fail(error);
+        }
+        shared.outgoing.notify_one();
+        let cards = match shared.config.gpus.state().await {
+            Ok(cards) => cards,
+            Err(error) => {
+                tracing::error!(node = %shared.spec.name, %error, "the cards cannot be read");
+                return self.try_again();
+            }
+        };
+        let (desired, observed) = {
+            let state = shared.state.lock();
+            let Some(desired) = state.desired.clone() else { return };
+            let acknowledged = tasks.keys().copied().filter(|key| state.reports.is_acknowledged(*key)).collect();
+            let observed = Observed {
+                tasks,
+                acknowledged,
+                cards: cards.iter().map(CardState::observed).collect(),
+                now_ns: shared.now_ns(),
+                confirmed_ns: state.leases.confirmed_ns(),
+            };
+            (desired, observed)
+        };
+        let all_well = self.take(&desired, &observed, cards, plan(&desired, &observed)).await;
+        if all_well {
+            self.retry = None;
+        } else {
+            self.try_again();
+        }
+    }
+
+    /// Tells the reports and the meter what is seen. Gives the meter when something was cut, to be stored.
+    fn note(&mut self, tasks: &BTreeMap<TaskKey, ObservedTask>) -> Option<Meter> {
+        let now = Instant::now();
+        let mut state = self.shared.state.lock();
+        let mut ended = false;
+        for (key, task) in tasks {
+            if let Some(seen) = task.state() {
+                state.reports.observe(*key, seen);
+            }
+            let (started_ns, ended_ns) = match &task.phase {
+                Phase::Starting => continue,
+                Phase::Running { started_ns } => (Some(*started_ns), None),
+                Phase::Over { started_ns, ended_ns, .. } => (*started_ns, Some(*ended_ns)),
+            };
+            if let Some(started_ns) = started_ns
+                && self.metered.insert(*key)
+            {
+                state.meter.started(*key, task.spec.gpu_units, started_ns);
+            }
+            if let Some(ended_ns) = ended_ns
+                && state.meter.is_open(*key)
+            {
+                state.meter.ended(*key, ended_ns);
+                ended = true;
+            }
+        }
+        let is_held = state.meter.open_tasks().next().is_some();
+        let is_due = self.next_cut.is_some_and(|at| at <= now);
+        if is_due {
+            self.next_cut = None;
+        }
+        let was_cut = is_due && state.meter.cut(self.shared.now_ns());
+        if is_held || ended || (is_due && state.meter.has_closed()) {
+            let within = if ended { ENDED_LINGER.min(self.shared.config.usage_period) } else { self.shared.config.usage_period };
+            let at = now + within;
+            self.next_cut = Some(self.next_cut.map_or(at, |already| already.min(at)));
+        }
+        was_cut.then(|| state.meter.clone())
+    }
+
+    /// Takes the steps. Says whether all went well.
+    async fn take(
+        &mut self,
+        desired: &Arc<Desired>,
+        observed: &Observed,
+        mut cards: Vec<CardState>,
+        steps: Vec<Step>,
+    ) -> bool {
+        let shared = self.shared.clone();
+        let executor = &shared.config.executor;
+        let mut failed: BTreeMap<u16, String> = BTreeMap::new();
+        let mut cards_are_old = false;
+        let mut recorded: BTreeSet<TaskKey> = observed.tasks.keys().copied().collect();
+        for step in steps {
+            match step {
+                Step::Stop(key) => executor.stop(key),
+                Step::Kill(key) => executor.kill(key),
+                Step::Card { card, step } => {
+                    cards_are_old = true;
+                    if failed.contains_key(&card) {
+                        continue;
+                    }
+                    if let Err(error) = take_card_step(&shared, card, step).await {
+                        tracing::error!(node = %shared.spec.name, card, %step, %error, "a card did not do what it was told");
+                        metrics::counter!("muster_agent_card_failures_total").increment(1);
+                        failed.insert(card, error.to_string());
+                    }
+                }
+                Step::Start(key) => {
+                    if std::mem::take(&mut cards_are_old) {
+                        cards = match shared.config.gpus.state().await {
+                            Ok(cards) => cards,
+                            Err(_) => return false,
+                        };
+                    }
+                    self.start(desired, observed, &cards, &failed, key);
+                    recorded.insert(key);
+                }
+                Step::RecordNeverStarted(key) => {
+                    record_over(&shared, desired, key, TaskState::Stopped);
+                    recorded.insert(key);
+                }
+                Step::RecordCannotStart { key, reason } => {
+                    record_over(&shared, desired, key, TaskState::StartFailed { reason });
+                    recorded.insert(key);
+                }
+                Step::Forget(key) => {
+                    executor.forget(key);
+                    self.metered.remove(&key);
+                    shared.state.lock().reports.forget(key);
+                }
+            }
+        }
+        shared.state.lock().waits_for_lease = desired.tasks.keys().any(|key| !recorded.contains(key));
+        failed.is_empty()
+    }
+
+    /// Starts a task, or records why it cannot be started.
+    fn start(
+        &self,
+        desired: &Arc<Desired>,
+        observed: &Observed,
+        cards: &[CardState],
+        failed: &BTreeMap<u16, String>,
+        key: TaskKey,
+    ) {
+        let (Some(task), Some(confirmed_ns)) = (desired.tasks.get(&key), observed.confirmed_ns) else { return };
+        let spec: Arc<TaskSpec> = task.spec.clone();
+        let cannot = |reason: String| {
+            tracing::warn!(task = %key, job = %spec.job, reason, "a task cannot be started");
+            record_over(&self.shared, desired, key, TaskState::StartFailed { reason });
+        };
+        if let Some(why) = spec.devices.iter().find_map(|hold| failed.get(&hold.gpu)) {
+            return cannot(why.clone());
+        }
+        let env = match env::task_env(&spec, &device_names(cards)) {
+            Ok(env) => env,
+            Err(missing) => return cannot(missing.to_string()),
+        };
+        tracing::info!(task = %key, job = %spec.job, attempt = %spec.attempt, "starting a task");
+        metrics::counter!("muster_agent_tasks_started_total").increment(1);
+        self.shared.config.executor.start(Launch {
+            deadline_ns: fence::deadline_ns(confirmed_ns, spec.disconnect_grace_s),
+            node_epoch: desired.stamp.node_epoch,
+            spec,
+            env,
+        });
+    }
+
+    fn try_again(&mut self) {
+        let wait = self.retry.map_or(RETRY_MIN, |(_, last)| (last * 2).min(RETRY_MAX));
+        self.retry = Some((Instant::now() + wait, wait));
+    }
+}
+
+fn record_over(shared: &Shared, desired: &Desired, key: TaskKey, state: TaskState) {
+    if let Some(task) = desired.tasks.get(&key) {
+        shared.config.executor.record_over(task.spec.clone(), desired.stamp.node_epoch, state);
+    }
+}
+
+async fn take_card_step(shared: &Shared, card: u16, step: CardStep) -> Result<(), GpuError> {
+    let gpus = &shared.config.gpus;
+    match step {
+        CardStep::DestroyInstance(place) => gpus.destroy_instance(card, place).await,
+        CardStep::DisableMig => gpus.set_mig(card, false).await,
+        CardStep::StopMps => gpus.stop_mps(card).await,
+        CardStep::ClearTimeSlice => gpus.set_time_slice(card, false).await,
+        CardStep::EnableMig => gpus.set_mig(card, true).await,
+        CardStep::CreateInstance(place) => gpus.create_instance(card, place).await.map(|_| ()),
+        CardStep::StartMps => gpus.start_mps(card).await.map(|_| ()),
+        CardStep::SetTimeSlice => gpus.set_time_slice(card, true).await,
+    }
+}
+
+fn device_names(cards: &[CardState]) -> DeviceNames {
+    let indexed = || cards.iter().enumerate().map(|(index, card)| (index as u16, card));
+    DeviceNames {
+        cards: cards.iter().map(|card| card.uuid.clone()).collect(),
+        instances: indexed()
+            .flat_map(|(index, card)| card.instances.iter().map(move |i| ((index, i.place), i.uuid.clone())))
+            .collect(),
+        mps_pipes: indexed().filter_map(|(index, card)| Some((index, card.mps_pipe.clone()?))).collect(),
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

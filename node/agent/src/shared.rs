@@ -1,0 +1,187 @@
+//! What the session and the reconciler share: the state of the node core, and who wakes whom.
+//!
+//! What must stay true: the lock is never held across an await; whoever changes something that the other acts on notifies it.
+
+use crate::config::{AgentConfig, AgentError};
+use crate::stored;
+use crate::wire;
+use muster_model::ids::{Epoch, NodeId};
+use muster_model::node::NodeSpec;
+use muster_node_core::fence::{self, NS_PER_S};
+use muster_node_core::{Desired, Gate, Leases, Meter, Reports};
+use muster_proto::v1;
+use muster_proto::v1::agent_message::Message;
+use muster_runtime::Host;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// Intervals that are not acknowledged for this long are sent again: longer than a leader change usually takes.
+const USAGE_AGAIN_NS: u64 = 10 * NS_PER_S;
+
+pub(crate) struct Shared {
+    pub(crate) host: Host,
+    pub(crate) config: AgentConfig,
+    /// What the node says of itself.
+    pub(crate) spec: NodeSpec,
+    /// Wakes the reconciler; the executor has it too.
+    pub(crate) replan: Arc<Notify>,
+    /// Wakes the session: there is something to send.
+    pub(crate) outgoing: Notify,
+    pub(crate) stop: CancellationToken,
+    pub(crate) state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) gate: Gate,
+    /// The newest desired state taken by this agent; none before its first session.
+    pub(crate) desired: Option<Arc<Desired>>,
+    pub(crate) leases: Leases,
+    pub(crate) reports: Reports,
+    pub(crate) meter: Meter,
+    /// A desired task has not been started, perhaps for want of a lease.
+    pub(crate) waits_for_lease: bool,
+    pub(crate) session: Option<Session>,
+    /// Why the agent gave up, if it did.
+    pub(crate) failure: Option<AgentError>,
+}
+
+/// The session that is up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Session {
+    pub(crate) node: NodeId,
+    pub(crate) node_epoch: Epoch,
+    /// Number of the last interval sent in it, and when.
+    usage_sent: u64,
+    usage_sent_ns: u64,
+}
+
+impl Shared {
+    pub(crate) fn new(host: Host, config: AgentConfig, spec: NodeSpec) -> Result<Self, AgentError> {
+        let gate = stored::read_gate(&host)?;
+        let meter = stored::read_meter(&host, &spec.boot_id)?;
+        Ok(Shared {
+            host,
+            config,
+            spec,
+            replan: Arc::new(Notify::new()),
+            outgoing: Notify::new(),
+            stop: CancellationToken::new(),
+            state: Mutex::new(State { gate, meter, ..State::default() }),
+        })
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.host.clock.boottime_ns()
+    }
+
+    /// The agent cannot go on: without its disk it could obey an old desired state or number an interval twice. Its tasks stay.
+    pub(crate) fn fail(&self, error: AgentError) {
+        tracing::error!(node = %self.spec.name, error = &error as &dyn std::error::Error, "the agent stops");
+        self.state.lock().failure.get_or_insert(error);
+        self.stop.cancel();
+    }
+
+    pub(crate) fn hello(&self) -> v1::AgentMessage {
+        let state = self.state.lock();
+        wire::message(Message::Hello(v1::Hello {
+            spec: Some((&self.spec).into()),
+            usage_incarnation: state.meter.incarnation(),
+            cluster_incarnation: state.gate.highest().map(|stamp| stamp.incarnation),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }))
+    }
+
+    /// A session is up. Gives the meter when its stream changed, to be stored before anything of it is sent.
+    pub(crate) fn session_up(&self, welcome: &v1::Welcome) -> Meter {
+        let mut state = self.state.lock();
+        state.leases.new_session();
+        state.reports.new_session();
+        let dropped = state.meter.adopt(welcome.usage_incarnation, welcome.usage_mark);
+        if dropped > 0 {
+            tracing::warn!(node = %self.spec.name, dropped, "usage of an earlier stream is left to be estimated");
+            metrics::counter!("muster_agent_usage_dropped_total").increment(dropped as u64);
+        }
+        state.session = Some(Session {
+            node: NodeId(welcome.node),
+            node_epoch: Epoch(welcome.node_epoch),
+            usage_sent: 0,
+            usage_sent_ns: 0,
+        });
+        state.meter.clone()
+    }
+
+    pub(crate) fn session_down(&self) {
+        self.state.lock().session = None;
+    }
+
+    pub(crate) fn heartbeat(&self) -> v1::AgentMessage {
+        let now_ns = self.now_ns();
+        let mut state = self.state.lock();
+        let seq = state.leases.send(now_ns);
+        let stamp = state.desired.as_ref().map(|desired| wire::stamp_to_wire(desired.stamp));
+        wire::message(Message::Heartbeat(v1::Heartbeat { seq, stamp }))
+    }
+
+    /// A heartbeat was acknowledged: every fence moves on.
+    pub(crate) fn lease_acknowledged(&self, seq: u64) {
+        let (confirmed_ns, session, waits) = {
+            let mut state = self.state.lock();
+            let Some(confirmed_ns) = state.leases.acknowledged(seq) else { return };
+            let Some(session) = state.session else { return };
+            (confirmed_ns, session, state.waits_for_lease)
+        };
+        for (key, task) in self.config.executor.observe() {
+            // A task from before the node was fenced is dead to the control plane: its fence stays where it is.
+            if task.is_live() && task.node_epoch == session.node_epoch {
+                let deadline_ns = fence::deadline_ns(confirmed_ns, task.spec.disconnect_grace_s);
+                self.config.executor.push_deadline(key, deadline_ns);
+            }
+        }
+        if waits {
+            self.replan.notify_one();
+        }
+    }
+
+    /// A task state arrived. What is over and acknowledged can be forgotten now.
+    pub(crate) fn reports_acknowledged(&self, seq: u64) {
+        if self.state.lock().reports.acknowledged(seq) {
+            self.replan.notify_one();
+        }
+    }
+
+    pub(crate) fn usage_acknowledged(&self, incarnation: u64, mark: u64) {
+        self.state.lock().meter.counted(incarnation, mark);
+    }
+
+    /// What waited too long for an acknowledgement is to be sent again.
+    pub(crate) fn expire(&self) {
+        let now_ns = self.now_ns();
+        let mut state = self.state.lock();
+        state.reports.expire(now_ns);
+        let waits = state.meter.pending() > 0;
+        if let Some(session) = &mut state.session
+            && waits
+            && now_ns.saturating_sub(session.usage_sent_ns) >= USAGE_AGAIN_NS
+        {
+            session.usage_sent = 0;
+        }
+    }
+
+    /// The next thing to send, states before usage.
+    pub(crate) fn next_outgoing(&self) -> Option<v1::AgentMessage> {
+        let now_ns = self.now_ns();
+        let mut state = self.state.lock();
+        let session = state.session?;
+        if let Some((seq, batch)) = state.reports.next_batch(now_ns) {
+            return Some(wire::reports(seq, &batch));
+        }
+        let (incarnation, intervals) = state.meter.batch(session.usage_sent)?;
+        let last = intervals.last().map_or(session.usage_sent, |interval| interval.seq);
+        state.session = Some(Session { usage_sent: last, usage_sent_ns: now_ns, ..session });
+        let intervals = intervals.iter().map(Into::into).collect();
+        Some(wire::message(Message::Usage(v1::UsageReport { incarnation, intervals })))
+    }
+}

@@ -1,0 +1,62 @@
+//! Starting the command: its own process group, its output on pipes, dead when the shim dies.
+
+use super::record::LaunchRecord;
+use crate::exec::folder::TaskFolder;
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use std::io::PipeReader;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+pub(super) struct Child {
+    pub(super) pid: Pid,
+    pub(super) stdout: PipeReader,
+    pub(super) stderr: PipeReader,
+}
+
+/// Starts the command, or says for people why it cannot be started.
+pub(super) fn start(folder: &TaskFolder, task: &LaunchRecord) -> Result<Child, String> {
+    let (program, arguments) = task.spec.command.split_first().ok_or("the command is empty")?;
+    let workdir = workdir(folder, task.spec.workdir.as_deref())?;
+    let pipe = || std::io::pipe().map_err(|error| format!("making a pipe: {error}"));
+    let (stdout, stdout_in) = pipe()?;
+    let (stderr, stderr_in) = pipe()?;
+    let shim = nix::unistd::getpid();
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env_clear()
+        .envs(&task.env)
+        .current_dir(&workdir)
+        .stdin(Stdio::null())
+        .stdout(stdout_in)
+        .stderr(stderr_in)
+        .process_group(0);
+    let die_with_shim = move || {
+        prctl::set_pdeathsig(Signal::SIGKILL)?;
+        // A shim that died before the line above would not be noticed.
+        if nix::unistd::getppid() == shim { Ok(()) } else { Err(std::io::Error::from(nix::Error::ESRCH)) }
+    };
+    // SAFETY: between fork and exec only two system calls are made; nothing is allocated and no lock is taken.
+    unsafe { command.pre_exec(die_with_shim) };
+    let child = command.spawn().map_err(|error| format!("cannot run {program:?}: {error}"))?;
+    // The handle is let go without waiting: the guard reaps every child by itself.
+    Ok(Child { pid: Pid::from_raw(child.id() as i32), stdout, stderr })
+}
+
+fn workdir(folder: &TaskFolder, named: Option<&str>) -> Result<PathBuf, String> {
+    match named {
+        None => {
+            let scratch = folder.scratch();
+            std::fs::create_dir_all(&scratch).map_err(|error| format!("scratch folder {}: {error}", scratch.display()))?;
+            Ok(scratch)
+        }
+        Some(path) => match std::fs::metadata(path) {
+            Ok(what) if what.is_dir() => Ok(Path::new(path).to_owned()),
+            Ok(_) => Err(format!("working directory {path:?} is not a folder on this node")),
+            Err(error) => Err(format!("working directory {path:?}: {error}")),
+        },
+    }
+}

@@ -1,0 +1,158 @@
+//! The guard: waits for the command's end, a stop, the time limit or the fence, whichever is first. It reads one number from a
+//! file, which is in memory, and writes nothing.
+
+use super::record::End;
+use super::{ShimError, os};
+use crate::exec::folder::DeadlineFile;
+use muster_node_core::fence::{self, NS_PER_S};
+use muster_node_core::TaskSpec;
+use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+/// Nanoseconds on CLOCK_BOOTTIME.
+pub(super) fn boottime_ns() -> Result<u64, nix::Error> {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)?;
+    Ok(now.tv_sec() as u64 * NS_PER_S + now.tv_nsec() as u64)
+}
+
+/// A stop that is under way: SIGTERM was sent, SIGKILL follows.
+#[derive(Clone, Debug)]
+struct Ending {
+    why: End,
+    kill_ns: u64,
+}
+
+/// What to do next, from the times alone.
+#[derive(Debug, PartialEq, Eq)]
+enum Due {
+    /// The fence has passed.
+    Fence,
+    /// The grace of a stop has passed.
+    Kill,
+    /// The time limit has passed.
+    TimeLimit,
+    /// Nothing before this time.
+    At(u64),
+}
+
+fn due(now_ns: u64, deadline_ns: u64, limit_ns: Option<u64>, ending: Option<&Ending>) -> Due {
+    let next_ns = match ending {
+        Some(ending) if ending.kill_ns <= now_ns => return Due::Kill,
+        Some(ending) => ending.kill_ns,
+        None => match limit_ns {
+            Some(limit_ns) if limit_ns <= now_ns => return Due::TimeLimit,
+            Some(limit_ns) => limit_ns,
+            None => u64::MAX,
+        },
+    };
+    if deadline_ns <= now_ns { Due::Fence } else { Due::At(next_ns.min(deadline_ns)) }
+}
+
+/// Waits until the command has ended by itself or has to be killed; says how it ended. The caller kills what is left.
+pub(super) fn guard(
+    deadline: &DeadlineFile,
+    spec: &TaskSpec,
+    child: Pid,
+    started_ns: u64,
+    signals: &SigSet,
+) -> Result<End, ShimError> {
+    let signal_fd = SignalFd::with_flags(signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+        .map_err(os("making the signal descriptor"))?;
+    let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)
+        .map_err(os("making the timer"))?;
+    let limit_ns = fence::time_limit_ns(started_ns, spec.time_limit_s);
+    let terminate = |why: End, now_ns: u64| {
+        // It fails only when the group is gone, which the next turn sees.
+        let _ = killpg(child, Signal::SIGTERM);
+        Ending { why, kill_ns: now_ns.saturating_add(spec.grace_s.saturating_mul(NS_PER_S)) }
+    };
+    let mut ending: Option<Ending> = None;
+    loop {
+        if let Some(end) = reap(child)? {
+            return Ok(ending.map_or(end, |ending| ending.why));
+        }
+        let now_ns = boottime_ns().map_err(os("reading the clock"))?;
+        while let Some(signal) = signal_fd.read_signal().map_err(os("reading signals"))? {
+            match Signal::try_from(signal.ssi_signo as i32) {
+                Ok(Signal::SIGTERM) if ending.is_none() => ending = Some(terminate(End::Stopped, now_ns)),
+                Ok(Signal::SIGUSR1) => return Ok(End::Stopped),
+                _ => {}
+            }
+        }
+        match due(now_ns, deadline.get(), limit_ns, ending.as_ref()) {
+            Due::Fence => return Ok(End::Fenced),
+            Due::Kill => return Ok(ending.map_or(End::Stopped, |ending| ending.why)),
+            Due::TimeLimit => ending = Some(terminate(End::TimedOut, now_ns)),
+            Due::At(next_ns) => {
+                arm(&timer, next_ns)?;
+                wait_for_input(&[signal_fd.as_fd().as_raw_fd(), timer.as_fd().as_raw_fd()])?;
+            }
+        }
+    }
+}
+
+/// Reaps whatever has ended; gives the command's own end if that was among it.
+fn reap(child: Pid) -> Result<Option<End>, ShimError> {
+    let mut end = None;
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(pid, code)) if pid == child => end = Some(End::Exited { code }),
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == child => {
+                end = Some(End::Signaled { signal: signal as i32 });
+            }
+            Ok(WaitStatus::StillAlive) | Err(nix::Error::ECHILD) => return Ok(end),
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(source) => return Err(ShimError::Os { doing: "waiting for children", source }),
+        }
+    }
+}
+
+fn arm(timer: &TimerFd, at_ns: u64) -> Result<(), ShimError> {
+    // An absolute time of zero would disarm it. Times beyond what the kernel counts are as good as never.
+    let at = Duration::from_nanos(at_ns.clamp(1, i64::MAX as u64));
+    timer
+        .set(Expiration::OneShot(TimeSpec::from_duration(at)), TimerSetTimeFlags::TFD_TIMER_ABSTIME)
+        .map_err(os("setting the timer"))
+}
+
+/// Waits until one of the descriptors can be read.
+fn wait_for_input(descriptors: &[i32]) -> Result<(), ShimError> {
+    let poll = |fd: &i32| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 };
+    let mut polled: Vec<libc::pollfd> = descriptors.iter().map(poll).collect();
+    // SAFETY: the pointer and the length are of one live vector.
+    let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, -1) };
+    if ready >= 0 || nix::Error::last() == nix::Error::EINTR {
+        return Ok(());
+    }
+    Err(ShimError::Os { doing: "waiting for events", source: nix::Error::last() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(now: u64, deadline: u64, limit: Option<u64>, kill: Option<u64>, expected: Due) {
+        let ending = kill.map(|kill_ns| Ending { why: End::Stopped, kill_ns });
+        assert_eq!(due(now, deadline, limit, ending.as_ref()), expected);
+    }
+
+    #[test]
+    fn what_is_due_first_is_done_first() {
+        check(10, 100, None, None, Due::At(100));
+        check(10, 100, Some(50), None, Due::At(50));
+        check(10, 20, Some(50), None, Due::At(20));
+        check(50, 100, Some(50), None, Due::TimeLimit);
+        check(60, 100, Some(50), Some(80), Due::At(80));
+        check(80, 100, Some(50), Some(80), Due::Kill);
+        check(60, 60, Some(50), Some(80), Due::Fence);
+        check(60, 60, None, None, Due::Fence);
+        check(60, 0, None, None, Due::Fence);
+    }
+}

@@ -1,0 +1,154 @@
+//! The shim: one small process per task, between the agent and the task's command.
+//!
+//! It starts the command, keeps its output, and makes sure that the whole of it is dead when it has to be, with an agent or
+//! without one. What must stay true:
+//! - it is synchronous and starts before any runtime or logging; it knows only its task folder ([`crate::exec::folder`]);
+//! - it lives in its own session and holds the folder's lock for as long as it lives, so whoever finds the lock free knows that
+//!   nothing will be started from the folder any more;
+//! - it is the sub-reaper of everything below it, so no descendant can leave: when the command ends, is stopped, runs out of time or
+//!   passes its fence, every descendant is killed before the exit record is written;
+//! - the thread that guards the fence never writes to a disk while the task lives, so a stalled disk cannot keep a task alive.
+
+mod child;
+mod guard;
+mod pump;
+pub mod record;
+mod tree;
+
+use crate::exec::folder::TaskFolder;
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal};
+use record::{End, ExitRecord, StartedRecord};
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+/// How often the exit record is tried on a disk that refuses it, a second apart: long enough for an operator to free space.
+const RECORD_TRIES: u32 = 600;
+
+/// Why a shim could not do its work at all. It says so on its stderr, which the agent keeps in the task folder.
+#[derive(Debug, thiserror::Error)]
+enum ShimError {
+    #[error("{doing}: {source}")]
+    Io { doing: String, source: std::io::Error },
+    #[error("{doing}: {source}")]
+    Os { doing: &'static str, source: nix::Error },
+    #[error("{what} cannot be read: {source}")]
+    Record { what: &'static str, source: serde_json::Error },
+    #[error("another shim holds this folder")]
+    Taken,
+}
+
+fn os(doing: &'static str) -> impl FnOnce(nix::Error) -> ShimError {
+    move |source| ShimError::Os { doing, source }
+}
+
+fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> ShimError {
+    let doing = doing.into();
+    move |source| ShimError::Io { doing, source }
+}
+
+/// Runs the task of `folder` to its end and leaves the process. Call it before anything else has been started.
+pub fn shim_main(folder: &Path) -> ! {
+    match run(&TaskFolder::new(folder)) {
+        Ok(()) => std::process::exit(0),
+        Err(error) => {
+            eprintln!("muster shim: {error}");
+            std::process::exit(1)
+        }
+    }
+}
+
+fn run(folder: &TaskFolder) -> Result<(), ShimError> {
+    // Fails only for the leader of a session, which has what it wants already.
+    let _ = nix::unistd::setsid();
+    prctl::set_child_subreaper(true).map_err(os("becoming a sub-reaper"))?;
+    let signals = blocked_signals();
+    signals.thread_block().map_err(os("blocking signals"))?;
+
+    let lock = folder.lock().map_err(io("taking the folder's lock"))?.ok_or(ShimError::Taken)?;
+    if folder.has_exit() {
+        // The agent came back while this shim was starting, and has closed the folder.
+        return Ok(());
+    }
+    let bytes = std::fs::read(folder.task()).map_err(io("reading task.json"))?;
+    let task: record::LaunchRecord =
+        serde_json::from_slice(&bytes).map_err(|source| ShimError::Record { what: "task.json", source })?;
+    write_json(folder, folder.shim(), &record::ShimRecord { pid: std::process::id() })?;
+
+    let exit = run_task(folder, &task, &signals);
+    // Whatever happened above, nothing may outlive it.
+    tree::kill_all();
+    let exit = exit?;
+    leave_record(folder, &exit)?;
+    drop(lock);
+    Ok(())
+}
+
+/// Starts the command and waits until all of it is over.
+fn run_task(folder: &TaskFolder, task: &record::LaunchRecord, signals: &SigSet) -> Result<ExitRecord, ShimError> {
+    let clock = || guard::boottime_ns().map_err(os("reading the clock"));
+    let never_ran = |reason: String| -> Result<ExitRecord, ShimError> {
+        tree::kill_all();
+        let end = End::StartFailed { reason };
+        Ok(ExitRecord { end, started_ns: None, ended_ns: clock()?, dropped_bytes: 0 })
+    };
+    // Opened before anything runs: a task without a fence must not start.
+    let deadline = match folder.open_deadline() {
+        Ok(deadline) => deadline,
+        Err(error) => return never_ran(format!("its fence cannot be read: {error}")),
+    };
+    let child = match child::start(folder, task) {
+        Ok(child) => child,
+        Err(reason) => return never_ran(reason),
+    };
+    let started = StartedRecord { pid: child.pid.as_raw(), started_ns: clock()? };
+    if let Err(error) = write_json(folder, folder.started(), &started) {
+        return never_ran(error.to_string());
+    }
+    let pump = pump::start(folder, task.log_bytes_max, child.stdout, child.stderr);
+    say_ready();
+    let end = guard::guard(&deadline, &task.spec, child.pid, started.started_ns, signals);
+    tree::kill_all();
+    let (end, ended_ns) = (end?, clock()?);
+    Ok(ExitRecord { end, started_ns: Some(started.started_ns), ended_ns, dropped_bytes: pump.finish() })
+}
+
+/// The signals that are read and never delivered: a stop, a kill, a child's end, and a terminal's that are none of ours.
+fn blocked_signals() -> SigSet {
+    let mut set = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGCHLD, Signal::SIGINT, Signal::SIGHUP] {
+        set.add(signal);
+    }
+    set
+}
+
+/// Tells the agent that the command runs: it reads our stdout until the end.
+fn say_ready() {
+    let mut out = std::io::stdout();
+    // The agent may be gone already; the task runs all the same.
+    let _ = out.write_all(b"ready\n");
+    let _ = out.flush();
+    if let Ok(null) = std::fs::OpenOptions::new().write(true).open("/dev/null") {
+        let _ = nix::unistd::dup2_stdout(&null);
+    }
+}
+
+fn write_json<T: serde::Serialize>(folder: &TaskFolder, path: std::path::PathBuf, value: &T) -> Result<(), ShimError> {
+    folder.write_json(&path, value).map_err(io(format!("writing {}", path.display())))
+}
+
+/// The task is dead whatever happens here; but until the record is there nobody knows, so a full disk is waited for.
+fn leave_record(folder: &TaskFolder, exit: &ExitRecord) -> Result<(), ShimError> {
+    let mut tries = 0;
+    loop {
+        match write_json(folder, folder.exit(), exit) {
+            Ok(()) => return Ok(()),
+            Err(error) if tries >= RECORD_TRIES => return Err(error),
+            Err(_) => {
+                tries += 1;
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        }
+    }
+}

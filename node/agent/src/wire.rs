@@ -1,0 +1,73 @@
+//! Between the wire and the node core; only what the shared conversions do not cover.
+
+use muster_model::allocation::DeviceHold;
+use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision};
+use muster_model::{FieldError, TaskState};
+use muster_node_core::{Desired, DesiredTask, Stamp, TaskKey, TaskSpec};
+use muster_proto::convert::report_to_wire;
+use muster_proto::v1;
+use muster_proto::v1::agent_message::Message;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A message to the control plane.
+pub(crate) fn message(message: Message) -> v1::AgentMessage {
+    v1::AgentMessage { message: Some(message) }
+}
+
+/// Task states under a number.
+pub(crate) fn reports(seq: u64, batch: &[(TaskKey, TaskState)]) -> v1::AgentMessage {
+    let report = |(key, state): &(TaskKey, TaskState)| report_to_wire(key.allocation, key.rank, state);
+    message(Message::Reports(v1::TaskReports { seq, reports: batch.iter().map(report).collect() }))
+}
+
+pub(crate) fn stamp_to_wire(stamp: Stamp) -> v1::Stamp {
+    v1::Stamp { incarnation: stamp.incarnation, revision: stamp.revision.0, node_epoch: stamp.node_epoch.0 }
+}
+
+/// The whole of what the node should run.
+pub(crate) fn desired(wire: v1::Desired) -> Result<Desired, FieldError> {
+    let stamp = wire.stamp.ok_or_else(|| FieldError::new("stamp", "is absent", "send it"))?;
+    let stamp = Stamp {
+        incarnation: stamp.incarnation,
+        revision: Revision(stamp.revision),
+        node_epoch: Epoch(stamp.node_epoch),
+    };
+    let mut tasks = BTreeMap::new();
+    for (index, task) in wire.tasks.into_iter().enumerate() {
+        let task = desired_task(task).map_err(|error| error.under(&format!("tasks[{index}]")))?;
+        tasks.insert(task.spec.key, task);
+    }
+    Ok(Desired { stamp, tasks })
+}
+
+fn desired_task(wire: v1::DesiredTask) -> Result<DesiredTask, FieldError> {
+    let master_port = u16::try_from(wire.master_port)
+        .map_err(|_| FieldError::new("master_port", format!("is {}", wire.master_port), "use a port"))?;
+    let devices: Vec<DeviceHold> = wire.devices.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?;
+    let spec = TaskSpec {
+        key: TaskKey { allocation: AllocationId(wire.allocation), rank: Rank(wire.rank) },
+        job: JobId(wire.job),
+        attempt: Attempt(wire.attempt),
+        job_name: wire.job_name,
+        tenant: wire.tenant,
+        devices,
+        command: wire.command,
+        env: wire.env,
+        workdir: (!wire.workdir.is_empty()).then_some(wire.workdir),
+        world_size: wire.world_size,
+        local_rank: wire.local_rank,
+        local_world_size: wire.local_world_size,
+        node_rank: wire.node_rank,
+        master_addr: wire.master_addr,
+        master_port,
+        restart_count: wire.restart_count,
+        cpu_milli: wire.cpu_milli,
+        memory_mib: wire.memory_mib,
+        time_limit_s: wire.time_limit_s,
+        grace_s: wire.grace_s,
+        disconnect_grace_s: wire.disconnect_grace_s,
+        gpu_units: wire.gpu_units,
+    };
+    Ok(DesiredTask { spec: Arc::new(spec), stop: wire.stop })
+}
