@@ -39,4 +39,4 @@ check: setup
 bench: export CARGO_PROFILE_DEV_OPT_LEVEL = 3
 bench: setup
 	cargo build --locked -p muster
-	"$(CARGO_TARGET_DIR)/debug/muster" bench
+	"$(CARGO_TARGET_DIR)/debug/muster" bench all

@@ -20,6 +20,8 @@ pub struct Bench {
 /// The benchmarks.
 #[derive(Debug, Subcommand)]
 pub enum What {
+    /// All of them, one after the other, with their defaults
+    All,
     /// S1: decisions of one shard core over fleets of several sizes
     Decisions {
         /// Fleet sizes in nodes of eight cards
@@ -71,4 +73,36 @@ pub enum What {
         #[arg(long, default_value_t = 500)]
         jobs: u32,
     },
+}
+
+impl What {
+    /// With its defaults.
+    #[must_use]
+    pub fn decisions() -> Self {
+        What::Decisions { nodes: vec![625, 6_250, 62_500], decisions: 200_000, seed: 1 }
+    }
+
+    /// With its defaults.
+    #[must_use]
+    pub fn submissions() -> Self {
+        What::Submissions { clients: vec![1, 64, 256, 1_000], seconds: 8.0, batch: 100 }
+    }
+
+    /// With its defaults.
+    #[must_use]
+    pub fn lifecycle() -> Self {
+        What::Lifecycle { nodes: 64, jobs: 10_000, rate: 300, seconds: 10 }
+    }
+
+    /// With its defaults.
+    #[must_use]
+    pub fn failover() -> Self {
+        What::Failover { rounds: 30 }
+    }
+
+    /// With its defaults.
+    #[must_use]
+    pub fn stall() -> Self {
+        What::Stall { jobs: 500 }
+    }
 }

@@ -3,30 +3,48 @@
 use crate::args::bench::{Bench, What};
 use crate::failure::Failure;
 use muster_bench::{decisions, failover, lifecycle, stall, submissions};
+use std::path::Path;
 
-/// Runs one benchmark.
+/// Runs one benchmark, or all of them.
 ///
 /// # Errors
 /// When the cluster cannot be started or answers unexpectedly.
-pub async fn run(bench: &Bench) -> Result<(), Failure> {
+pub fn run(bench: &Bench) -> Result<(), Failure> {
     let muster = std::env::current_exe().map_err(|error| Failure::io("finding this binary", error))?;
+    // The clients of a load run beside the fleet's own processes: two threads, as the machine that figures are quoted for has cores.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::io("starting", error))?;
+    let all = [What::decisions(), What::submissions(), What::lifecycle(), What::failover(), What::stall()];
+    let chosen = match &bench.what {
+        What::All => &all[..],
+        one => std::slice::from_ref(one),
+    };
+    for what in chosen {
+        runtime.block_on(one(&muster, bench, what)).map_err(Failure::Role)?;
+    }
+    Ok(())
+}
+
+async fn one(muster: &Path, bench: &Bench, what: &What) -> anyhow::Result<()> {
     let under = &bench.under;
-    let done = match &bench.what {
+    match what {
+        What::All => Ok(()),
         What::Decisions { nodes, decisions, seed } => {
             let options = decisions::Options { nodes: nodes.clone(), decisions: *decisions, seed: *seed };
             decisions::run(&options, bench.json)
         }
         What::Submissions { clients, seconds, batch } => {
             let options = submissions::Options { clients: clients.clone(), seconds: *seconds, batch: *batch };
-            submissions::run(&muster, under, &options, bench.json).await
+            submissions::run(muster, under, &options, bench.json).await
         }
         What::Lifecycle { nodes, jobs, rate, seconds } => {
-            let options =
-                lifecycle::Options { nodes: *nodes, jobs: *jobs, rate_per_s: *rate, seconds: *seconds };
-            lifecycle::run(&muster, under, &options, bench.json).await
+            let options = lifecycle::Options { nodes: *nodes, jobs: *jobs, rate_per_s: *rate, seconds: *seconds };
+            lifecycle::run(muster, under, &options, bench.json).await
         }
-        What::Failover { rounds } => failover::run(&muster, under, *rounds, bench.json).await,
-        What::Stall { jobs } => stall::run(&muster, under, *jobs, bench.json).await,
-    };
-    done.map_err(Failure::Role)
+        What::Failover { rounds } => failover::run(muster, under, *rounds, bench.json).await,
+        What::Stall { jobs } => stall::run(muster, under, *jobs, bench.json).await,
+    }
 }
