@@ -31,7 +31,7 @@ const ENTRY_COMMANDS_MAX: usize = 1_024;
 /// Housekeeping is hourly.
 const SWEEP_MS: u64 = 3_600_000;
 /// A client whose submission was refused because the queue is full tries again after this.
-const FULL_RETRY_MS: u64 = 60_000;
+const FULL_RETRY_MS: u64 = 600_000;
 /// Rounds of planning at one moment. Each binds or hands over something or goes on with a bounded pass; the longest queue needs
 /// far fewer.
 const ROUNDS_MAX: usize = 1_000_000;

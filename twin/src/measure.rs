@@ -111,13 +111,14 @@ impl Measure {
         let (mut free, mut usable, mut largest_island, mut partly) = (0, 0, 0, 0);
         let gang = u64::from(self.fragmentation.gang_gpus);
         for (id, node) in capacity.nodes() {
-            let mut islands = [0u64; 256];
+            let mut islands = [0u64; ISLANDS_MAX];
             let mut islands_used = 0;
             for (card, gpu) in node.cards.iter().zip(&node.node.spec.gpus) {
                 match card {
                     CardUse::Free if gpu.withheld.is_none() => {
-                        islands[usize::from(gpu.island)] += 1;
-                        islands_used = islands_used.max(usize::from(gpu.island) + 1);
+                        let island = usize::from(gpu.island);
+                        islands[island] += 1;
+                        islands_used = islands_used.max(island + 1);
                     }
                     CardUse::Free | CardUse::Whole(_) => {}
                     _ => partly += 1,
@@ -155,8 +156,8 @@ impl Measure {
     }
 }
 
-/// Islands are numbered by a byte; the fleet's description is checked to stay within what a node can have.
-const _: () = assert!(muster_model::validate::bounds::GPUS_PER_NODE_MAX <= 256);
+/// Islands are numbered from 0 in a fleet's description, so a node has no more of them than cards.
+const ISLANDS_MAX: usize = muster_model::validate::bounds::GPUS_PER_NODE_MAX;
 
 /// The fleet in figures for the report.
 pub(crate) fn fleet_facts(fleet: &Fleet, places: (u64, u64), cells: u64) -> crate::report::FleetFacts {

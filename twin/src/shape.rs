@@ -114,7 +114,8 @@ impl Shaper {
         let smallest = in_fleet.or_else(|| models.iter().map(|model| model.memory_mib()).min()).unwrap_or(16_384);
         DeviceRequest::Mps {
             percent: milli.div_ceil(10).clamp(1, 100) as u8,
-            memory_mib: (u64::from(milli) * smallest).div_ceil(1000).max(1),
+            // Rounded down, so that memory never asks for more of a card than the percentage does.
+            memory_mib: (u64::from(milli) * smallest / 1000).max(1),
             models,
         }
     }

@@ -249,10 +249,10 @@ fn closed(tops: &[f64], floor: &[f64], x: &impl Fn(usize) -> f64, y: &impl Fn(f6
     path
 }
 
-/// 1, 2, 2.5 or 5 times a power of ten, at least `value`.
+/// A readable figure of at least `value`.
 fn nice_step(value: f64) -> f64 {
     let power = 10f64.powf(value.max(1e-9).log10().floor());
-    [1.0, 2.0, 2.5, 5.0, 10.0]
+    [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0]
         .into_iter()
         .map(|times| times * power)
         .find(|step| *step >= value * 0.9999)

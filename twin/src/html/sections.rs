@@ -8,6 +8,9 @@ use std::fmt::Write;
 /// Rows of the table of tenants; the JSON has all.
 const TENANT_ROWS_MAX: usize = 40;
 
+/// Times the fleet up to which the demand of waiting jobs is drawn; above, the line runs along the top.
+const QUEUE_DRAWN_MAX: f64 = 2.5;
+
 fn most(values: &[f64]) -> f64 {
     values.iter().copied().fold(0.0, f64::max)
 }
@@ -50,7 +53,7 @@ pub(super) fn allocation(page: &mut String, report: &Report) {
         height: 320.0,
         bin_s: series.bin_s,
         // A queue many times the fleet would flatten everything else; the next plot shows its length.
-        y_max: capacity.max(most(&series.waiting_gpus).min(1.5 * capacity)),
+        y_max: capacity.max(most(&series.waiting_gpus).min(QUEUE_DRAWN_MAX * capacity)),
         mark_at: Some((capacity, "capacity")),
         layers: &layers,
         stacked: false,

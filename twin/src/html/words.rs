@@ -41,12 +41,16 @@ pub(super) fn percent(share: f64) -> String {
 
 /// `0 s`, `42 s`, `3.2 min`, `5.1 h`, `2.3 d`.
 pub(super) fn span(seconds: f64) -> String {
+    let one = |value: f64, unit: &str| {
+        let text = format!("{value:.1}");
+        format!("{} {unit}", text.strip_suffix(".0").unwrap_or(&text))
+    };
     match seconds {
         s if s <= 0.0 => "0 s".to_owned(),
         s if s < 1.0 => "< 1 s".to_owned(),
         s if s < 99.5 => format!("{s:.0} s"),
-        s if s < 5_970.0 => format!("{:.1} min", s / 60.0),
-        s if s < 170_000.0 => format!("{:.1} h", s / 3600.0),
-        s => format!("{:.1} d", s / 86_400.0),
+        s if s < 5_970.0 => one(s / 60.0, "min"),
+        s if s < 170_000.0 => one(s / 3600.0, "h"),
+        s => one(s / 86_400.0, "d"),
     }
 }

@@ -1,0 +1,206 @@
+//! `muster replay`: reads the trace, runs the twin, writes the report and prints its figures.
+
+use crate::args::replay::{FromDay, Replay};
+use crate::failure::Failure;
+use crate::output::{Block, Columns, Out};
+use crate::units::show_seconds;
+use indicatif::{ProgressBar, ProgressStyle};
+use muster_twin::fleet::{Fleet, FleetError};
+use muster_twin::import::{ImportError, Trace};
+use muster_twin::report::Report;
+use muster_twin::shape::ShapeOptions;
+use muster_twin::window::WindowChoice;
+use muster_twin::{NodeModel, Options, ReplayError, ReplayInput, html, replay};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::time::Instant;
+
+/// Largest fleet file that is read.
+const FLEET_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// Replays on virtual time.
+///
+/// # Errors
+/// When a file cannot be read or written, the fleet is none, or nothing is in the window.
+pub fn run(out: &Out, args: &Replay) -> Result<(), Failure> {
+    let began = Instant::now();
+    let trace = load(args)?;
+    let fleet = fleet(args.fleet.as_deref().unwrap_or_default())?;
+    let title =
+        args.title.clone().unwrap_or_else(|| format!("Replay of {} on {}", trace.sources.join(", "), fleet.name));
+    let input = ReplayInput { title, format: args.format, trace, fleet, options: options(args) };
+    let read_s = began.elapsed().as_secs_f64();
+    let progress = progress();
+    let report = replay(&input, &mut |done_ms, window_ms| {
+        progress.set_length(window_ms / 1000);
+        progress.set_position((done_ms / 1000).min(window_ms / 1000));
+        progress.set_message(if done_ms > window_ms { "letting the rest end" } else { "of the window" });
+    })
+    .map_err(failed)?;
+    progress.finish_and_clear();
+    let replayed_s = began.elapsed().as_secs_f64() - read_s;
+    write(args, &report)?;
+    eprintln!("read in {read_s:.2} s, replayed in {replayed_s:.2} s ({} commands decided)", report.work.commands);
+    out.show(&report, |_| summary(&report))
+}
+
+/// The trace's files, read to their end. What could not be used is said on standard error.
+///
+/// # Errors
+/// When one cannot be read or its header does not fit the format.
+pub fn load(args: &Replay) -> Result<Trace, Failure> {
+    let mut trace = Trace::default();
+    for path in &args.files {
+        let name =
+            path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
+        let added = if path == Path::new("-") {
+            trace.add(args.format, std::io::stdin().lock(), "standard-input")
+        } else {
+            trace.add(args.format, open(path)?, &name)
+        };
+        added.map_err(|error| match error {
+            ImportError::Unreadable { .. } => Failure::Refused(error.to_string()),
+            wrong => Failure::Usage(wrong.to_string()),
+        })?;
+    }
+    if trace.bad.count > 0 {
+        eprintln!("{} bad rows are left out:", trace.bad.count);
+        for row in &trace.bad.kept {
+            eprintln!("  {}, line {}: {}", row.source, row.line, row.why);
+        }
+    }
+    for (why, count) in &trace.skipped {
+        eprintln!("passed over: {count} × {why}");
+    }
+    Ok(trace)
+}
+
+/// What the flags say of the window.
+#[must_use]
+pub fn window(args: &Replay) -> WindowChoice {
+    match (args.days, args.from_day) {
+        (None, _) => WindowChoice::Whole,
+        (Some(days), FromDay::Day(from)) => WindowChoice::Days { from, days },
+        (Some(days), FromDay::Busiest) => WindowChoice::Busiest { days },
+    }
+}
+
+/// What the flags say of how jobs are asked for.
+#[must_use]
+pub fn shape(args: &Replay) -> ShapeOptions {
+    ShapeOptions { any_model: args.any_model, preferred: args.prefer, required: args.require }
+}
+
+fn options(args: &Replay) -> Options {
+    Options {
+        window: window(args),
+        warm_start: !args.cold,
+        quota: args.quota,
+        shape: shape(args),
+        nodes: NodeModel { start_delay_ms: args.start_delay.0 * 1000, stop_delay_ms: args.stop_delay.0 * 1000 },
+        drain_days_max: args.drain_days,
+        ..Options::default()
+    }
+}
+
+fn open(path: &Path) -> Result<File, Failure> {
+    File::open(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Failure::NotFound(format!("{}: there is no such file", path.display())),
+        _ => Failure::io(format!("reading {}", path.display()), error),
+    })
+}
+
+/// Shorthand, openb's list of nodes (`.csv`, `.csv.gz`), or a YAML or JSON file.
+fn fleet(text: &str) -> Result<Fleet, Failure> {
+    let wrong = |error: FleetError| Failure::Usage(format!("--fleet: {error}"));
+    let path = Path::new(text);
+    if !path.is_file() {
+        return Fleet::parse_shorthand(text).map_err(|error| match error {
+            FleetError::Shorthand { .. } if text.contains(['/', '.']) => {
+                Failure::NotFound(format!("--fleet {text}: there is no such file"))
+            }
+            error => wrong(error),
+        });
+    }
+    if text.ends_with(".csv") || text.ends_with(".csv.gz") {
+        return Fleet::from_openb_nodes(open(path)?, text).map_err(wrong);
+    }
+    let mut yaml = String::new();
+    open(path)?
+        .take(FLEET_BYTES_MAX)
+        .read_to_string(&mut yaml)
+        .map_err(|error| Failure::io(format!("reading {text}"), error))?;
+    let fleet: Fleet =
+        serde_yaml_ng::from_str(&yaml).map_err(|error| Failure::Usage(format!("--fleet {text}: {error}")))?;
+    fleet.validate().map_err(wrong)?;
+    let name = if fleet.name.is_empty() { text.to_owned() } else { fleet.name };
+    Ok(Fleet { name, ..fleet })
+}
+
+fn failed(error: ReplayError) -> Failure {
+    match error {
+        ReplayError::Empty { .. } | ReplayError::Fleet(_) | ReplayError::SetUp(_) => Failure::Usage(error.to_string()),
+        fault => Failure::Role(anyhow::Error::new(fault)),
+    }
+}
+
+fn progress() -> ProgressBar {
+    let style = ProgressStyle::with_template("{elapsed} [{bar:40}] {percent} % {msg}");
+    ProgressBar::new(1).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn write(args: &Replay, report: &Report) -> Result<(), Failure> {
+    let save = |path: &Path, text: String| {
+        std::fs::write(path, text).map_err(|error| Failure::io(format!("writing {}", path.display()), error))
+    };
+    if let Some(path) = &args.json {
+        let json = serde_json::to_string_pretty(report);
+        save(path, json.map_err(|error| Failure::Server { what: "report".to_owned(), why: error.to_string() })?)?;
+    }
+    if let Some(path) = &args.html {
+        save(path, html::render(report))?;
+    }
+    Ok(())
+}
+
+/// The figures that a terminal shows; the files have all.
+fn summary(report: &Report) -> Vec<Block> {
+    let (jobs, usage) = (&report.jobs, &report.usage);
+    let left = jobs.running_at_stop + jobs.waiting_at_stop;
+    let share = |share: f64| format!("{:.1} %", share * 100.0);
+    let lines = [
+        report.title.clone(),
+        format!(
+            "{} jobs submitted, {} carried over: {} completed, {} failed, {} cancelled, {} timed out, {} refused, {left} left",
+            jobs.submitted, jobs.warm, jobs.completed, jobs.failed, jobs.cancelled, jobs.timed_out, jobs.refused
+        ),
+        format!(
+            "{} GPUs: {} of their time held, {} running, at most {:.0} at once; {} of the free ones useless to a gang of {}",
+            report.fleet.gpus,
+            share(usage.allocated_share),
+            share(usage.running_share),
+            usage.peak_gpus,
+            share(report.fragmentation.unusable_share_mean),
+            report.fragmentation.gang_gpus
+        ),
+        format!("{} bad rows; {} assumptions are in the report", report.bad_rows.count, report.assumptions.len()),
+        String::new(),
+    ];
+    let heads = ["GANG", "JOBS", "AT ONCE", "P50", "P90", "P99", "LONGEST", "NEVER BOUND"];
+    let mut table = Columns::new(&heads).right(&heads[1..]);
+    let wait = |seconds: f64| show_seconds(seconds.ceil() as u64);
+    for row in &report.waits {
+        table.row(vec![
+            row.size.clone(),
+            row.jobs.to_string(),
+            share(row.at_once as f64 / row.jobs.max(1) as f64),
+            wait(row.wait_s.p50),
+            wait(row.wait_s.p90),
+            wait(row.wait_s.p99),
+            wait(row.wait_s.max),
+            row.never_bound.to_string(),
+        ]);
+    }
+    vec![Block::Text(lines.join("\n")), table.block()]
+}
