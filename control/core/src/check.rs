@@ -28,7 +28,7 @@ impl State {
         self.check_cards()?;
         self.check_jobs()?;
         self.check_allocations()?;
-        self.check_guarantees()?;
+        self.check_tree()?;
         self.check_books()?;
         self.check_counters()?;
         self.check_index()
@@ -153,13 +153,17 @@ impl State {
         Ok(())
     }
 
-    /// Law 3: the tree of guarantees.
-    fn check_guarantees(&self) -> Result<(), Broken> {
+    /// Laws 3 and 8: the tree of guarantees and of trust.
+    fn check_tree(&self) -> Result<(), Broken> {
         let mut sums: BTreeMap<TenantId, ResourceVec> = BTreeMap::new();
         for tenant in self.tenants.values() {
             if let Some(parent) = tenant.parent {
                 ensure(self.tenants.contains_key(&parent), 3, || format!("tenant {} has no parent", tenant.path))?;
                 sums.entry(parent).or_default().add(&tenant.guarantee);
+                let distrusted = self.tenants.get(&parent).is_some_and(|parent| parent.trust == Trust::Untrusted);
+                ensure(!distrusted || tenant.trust == Trust::Untrusted, 8, || {
+                    format!("tenant {} is trusted, its parent is not", tenant.path)
+                })?;
             }
         }
         for (id, sum) in sums {

@@ -244,6 +244,80 @@ fn law_5_acknowledged_jobs_are_not_lost_and_ids_not_reused() {
     });
 }
 
+/// What agents run, as a referee outside the state keeps it: a rank is over once its agent said so, its node was fenced, or its host
+/// rebooted. Devices may be released, and so the next attempt bound, only when every rank is.
+fn released_when_over() -> impl FnMut(&Step<'_>) -> Watched {
+    let mut places: BTreeMap<AllocationId, Vec<NodeId>> = BTreeMap::new();
+    let mut over: BTreeSet<(AllocationId, usize)> = BTreeSet::new();
+    let mut boots: BTreeMap<NodeId, String> = BTreeMap::new();
+    move |step| {
+        for change in step.changes {
+            let Change::Put(object) = change else { continue };
+            let Object::Allocation(held) = &**object else { continue };
+            places.insert(held.id, held.tasks.iter().map(|task| task.node).collect());
+        }
+        for (command, decided) in step.entry.commands.iter().zip(step.decided) {
+            let dead = match (command, decided) {
+                (Command::ReportTasks { node, reports, .. }, Ok(_)) => {
+                    for report in reports.iter().filter(|report| report.state.is_over()) {
+                        let rank = report.rank.0 as usize;
+                        if places.get(&report.allocation).and_then(|nodes| nodes.get(rank)) == Some(node) {
+                            over.insert((report.allocation, rank));
+                        }
+                    }
+                    None
+                }
+                (Command::FenceNode { node, .. }, Ok(_)) => Some(*node),
+                (Command::JoinNode { spec, .. }, Ok(Done::Joined { node, .. })) => {
+                    let before = boots.insert(*node, spec.boot_id.clone());
+                    before.is_some_and(|before| before != spec.boot_id).then_some(*node)
+                }
+                _ => None,
+            };
+            for (id, nodes) in &places {
+                let ranks = nodes.iter().enumerate().filter(|(_, node)| Some(**node) == dead);
+                over.extend(ranks.map(|(rank, _)| (*id, rank)));
+            }
+        }
+        for change in step.changes {
+            let Change::Delete(Key::Allocation(id)) = change else { continue };
+            let ranks = places.remove(id).unwrap_or_default().len();
+            if let Some(live) = (0..ranks).find(|rank| !over.contains(&(*id, *rank))) {
+                return Err(format!("law 6: allocation {id} is released while rank {live} may run"));
+            }
+        }
+        checked(step)
+    }
+}
+
+#[test]
+fn law_6_a_rank_never_runs_in_two_places() {
+    holds("law_6", released_when_over);
+    // Devices that are given away too early: the allocation goes while its tasks run.
+    catches("is released while rank", released_when_over, || {
+        |_, state: &mut State, executed: &mut Executed| {
+            let running = |held: &Allocation| held.task_states.contains(&TaskState::Running);
+            if let Some(held) = clone_of(state, running) {
+                executed.changes.push(Change::Delete(Key::Allocation(held.id)));
+            }
+        }
+    });
+    // A node whose epoch grows while its tasks are still taken for live.
+    catches("law 6 is broken", released_when_over, || {
+        |number, state: &mut State, _: &mut Executed| {
+            let node = clone_of(state, |_| true).map(|held| held.tasks[0].node);
+            let node = node.and_then(|id| state.nodes.get(&id).cloned());
+            if number > 20
+                && let Some(node) = node
+            {
+                let mut node = muster_model::Node::clone(&node);
+                node.epoch = node.epoch.next();
+                put(state, Object::Node(node));
+            }
+        }
+    });
+}
+
 /// Leases as a referee outside the state keeps them, from the answers alone.
 fn newest_holder_only() -> impl FnMut(&Step<'_>) -> Watched {
     let mut leases: BTreeMap<CellId, (Epoch, bool)> = BTreeMap::new();

@@ -191,7 +191,9 @@ impl Story {
     }
 
     fn bind(&mut self) -> Command {
-        let Some(job) = self.some_job(|job| job.phase == JobPhase::Queued && job.cell.is_some()) else {
+        // Sometimes a job that runs already, as a shard with an old view would.
+        let any = self.chance.one_in(12);
+        let Some(job) = self.some_job(|job| job.cell.is_some() && (any || job.phase == JobPhase::Queued)) else {
             return self.submit();
         };
         let lapsed = self.state.cells.values().find(|cell| Some(cell.id) == job.cell && cell.holder.is_none());
