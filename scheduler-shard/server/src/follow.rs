@@ -69,17 +69,23 @@ impl Follower {
     /// Reads one stream until it is to be left.
     async fn stream(&self, at_revision: &mut u64) -> Left {
         let Ok(mut stream) = self.control.watch(*at_revision).await else { return Left::Again("refused") };
+        let mut expected = self.expected.clone();
         let mut parts = Parts::default();
         let mut behind_since: Option<Instant> = None;
         loop {
-            let behind = *self.expected.borrow() > *at_revision;
+            let behind = *expected.borrow_and_update() > *at_revision;
             let since = behind.then(|| *behind_since.get_or_insert_with(Instant::now));
             if !behind {
                 behind_since = None;
             }
             // While behind, silence is counted from when that began, and more strictly.
             let until = since.map_or_else(|| Instant::now() + SILENCE_MAX, |since| since + BEHIND_MAX);
-            let event = match tokio::time::timeout_at(until, stream.message()).await {
+            let message = tokio::select! {
+                biased;
+                message = tokio::time::timeout_at(until, stream.message()) => message,
+                Ok(()) = expected.changed(), if !behind => continue,
+            };
+            let event = match message {
                 Ok(Ok(Some(event))) => event,
                 Ok(Ok(None)) => return Left::Again("ended"),
                 Ok(Err(_)) => return Left::Again("failed"),

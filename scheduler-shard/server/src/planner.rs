@@ -166,8 +166,8 @@ impl Planner {
                 (revision, now_ms)
             }
             Seen::Changes { changes, revision, now_ms } => {
-                for change in &changes {
-                    self.view.apply(change);
+                for change in changes {
+                    self.view.absorb(change);
                 }
                 (revision, now_ms)
             }

@@ -62,6 +62,14 @@ impl View {
         }
     }
 
+    /// The same for a change that nobody else needs any more, without copying it.
+    pub fn absorb(&mut self, change: Change) {
+        match change {
+            Change::Put(object) => self.put(*object),
+            other => self.apply(&other),
+        }
+    }
+
     /// The books, pending proposals charged.
     #[must_use]
     pub fn capacity(&self) -> &Capacity {
