@@ -8,9 +8,9 @@ use tonic::{Request, Status};
 
 /// Who calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller {
+pub(crate) struct Caller {
     /// The name under which the call is logged and judged.
-    pub name: String,
+    pub(crate) name: String,
 }
 
 impl Caller {

@@ -12,10 +12,10 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
 /// How long anything may take before the test gives up on it; nothing is measured by it.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A control node whose folder outlives its restarts.
-pub struct Control {
+pub(crate) struct Control {
     folder: tempfile::TempDir,
     endpoint: String,
     leases: LeaseConfig,
@@ -24,13 +24,13 @@ pub struct Control {
 }
 
 /// Leases that do not run out during a test that is not about them.
-pub fn patient() -> LeaseConfig {
+pub(crate) fn patient() -> LeaseConfig {
     LeaseConfig { node_silent_ms: 600_000, cell_lease_ms: 600_000, batch_ms: 5, ..LeaseConfig::default() }
 }
 
 impl Control {
     /// A single voter with these leases.
-    pub async fn with(leases: LeaseConfig, sessions: SessionConfig) -> Self {
+    pub(crate) async fn with(leases: LeaseConfig, sessions: SessionConfig) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let endpoint = listener.local_addr().expect("its address").to_string();
         drop(listener);
@@ -44,7 +44,7 @@ impl Control {
     }
 
     /// A single voter.
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::with(patient(), SessionConfig::default()).await
     }
 
@@ -63,7 +63,7 @@ impl Control {
         until("a leader", || async { self.node().consensus().read_index().await.ok() }).await;
     }
 
-    pub async fn restart(&mut self) {
+    pub(crate) async fn restart(&mut self) {
         let (host, node) = self.running.take().expect("it runs");
         node.shutdown().await;
         drop(node);
@@ -75,63 +75,63 @@ impl Control {
         self.lead().await;
     }
 
-    pub fn node(&self) -> &ControlNode {
+    pub(crate) fn node(&self) -> &ControlNode {
         &self.running.as_ref().expect("it runs").1
     }
 
-    pub fn endpoint(&self) -> &str {
+    pub(crate) fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    pub fn channel(&self) -> Channel {
+    pub(crate) fn channel(&self) -> Channel {
         Endpoint::from_shared(format!("http://{}", self.endpoint)).expect("an endpoint").connect_lazy()
     }
 
-    pub fn jobs(&self) -> v1::jobs_client::JobsClient<Channel> {
+    pub(crate) fn jobs(&self) -> v1::jobs_client::JobsClient<Channel> {
         v1::jobs_client::JobsClient::new(self.channel())
     }
 
-    pub fn tenants(&self) -> v1::tenants_client::TenantsClient<Channel> {
+    pub(crate) fn tenants(&self) -> v1::tenants_client::TenantsClient<Channel> {
         v1::tenants_client::TenantsClient::new(self.channel())
     }
 
-    pub fn fleet(&self) -> v1::fleet_client::FleetClient<Channel> {
+    pub(crate) fn fleet(&self) -> v1::fleet_client::FleetClient<Channel> {
         v1::fleet_client::FleetClient::new(self.channel())
     }
 
-    pub fn shards(&self) -> v1::shards_client::ShardsClient<Channel> {
+    pub(crate) fn shards(&self) -> v1::shards_client::ShardsClient<Channel> {
         v1::shards_client::ShardsClient::new(self.channel())
     }
 
     /// Every object of the state, to see that nothing has changed.
-    pub fn objects(&self) -> Vec<Object> {
+    pub(crate) fn objects(&self) -> Vec<Object> {
         self.node().consensus().read(|state, _| state.objects().collect())
     }
 
     /// Applies one tenant without limits.
-    pub async fn tenant(&self, path: &str) {
+    pub(crate) async fn tenant(&self, path: &str) {
         let tenants = vec![v1::TenantSpec { path: path.to_owned(), ..v1::TenantSpec::default() }];
         self.tenants().apply(v1::ApplyTenantsRequest { tenants }).await.expect("a good tenant");
     }
 
     /// Submits jobs and gives their ids.
-    pub async fn submit(&self, request_id: &str, jobs: Vec<v1::JobSpec>) -> Vec<u64> {
+    pub(crate) async fn submit(&self, request_id: &str, jobs: Vec<v1::JobSpec>) -> Vec<u64> {
         self.try_submit(request_id, jobs).await.expect("good jobs")
     }
 
-    pub async fn try_submit(&self, request_id: &str, jobs: Vec<v1::JobSpec>) -> Result<Vec<u64>, Status> {
+    pub(crate) async fn try_submit(&self, request_id: &str, jobs: Vec<v1::JobSpec>) -> Result<Vec<u64>, Status> {
         let request = v1::SubmitRequest { request_id: request_id.to_owned(), issued_ms: None, jobs };
         Ok(self.jobs().submit(request).await?.into_inner().job_ids)
     }
 
-    pub async fn job(&self, id: u64) -> v1::Job {
+    pub(crate) async fn job(&self, id: u64) -> v1::Job {
         let request = v1::GetJobRequest { job_id: id, consistency: 0 };
         self.jobs().get(request).await.expect("the job").into_inner().job.expect("a job in the reply")
     }
 }
 
 /// Asks again until there is something.
-pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look().await {
@@ -143,7 +143,7 @@ pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl 
 }
 
 /// A good job of one task without GPUs.
-pub fn job() -> v1::JobSpec {
+pub(crate) fn job() -> v1::JobSpec {
     v1::JobSpec {
         tenant: "research".to_owned(),
         name: "train".to_owned(),
@@ -156,7 +156,7 @@ pub fn job() -> v1::JobSpec {
 }
 
 /// A good job of one task on this many whole cards.
-pub fn gpu_job(cards: u32) -> v1::JobSpec {
+pub(crate) fn gpu_job(cards: u32) -> v1::JobSpec {
     let mut spec = job();
     let request = spec.request.as_mut().expect("it has one");
     request.devices = Some(v1::DeviceRequest {
@@ -167,7 +167,7 @@ pub fn gpu_job(cards: u32) -> v1::JobSpec {
 }
 
 /// A good node with eight cards.
-pub fn node_spec(name: &str) -> v1::NodeSpec {
+pub(crate) fn node_spec(name: &str) -> v1::NodeSpec {
     let gpu = |index: u32| v1::Gpu {
         uuid: format!("GPU-{name}-{index}"),
         model: "h100".to_owned(),
@@ -193,7 +193,7 @@ pub fn node_spec(name: &str) -> v1::NodeSpec {
 }
 
 /// Checks the code and gives the fields that a refusal names.
-pub fn refused_fields(status: &Status) -> Vec<FieldError> {
+pub(crate) fn refused_fields(status: &Status) -> Vec<FieldError> {
     assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
     let fields = muster_proto::status::field_errors(status);
     assert!(!fields.is_empty(), "no field is named: {status:?}");
@@ -201,18 +201,20 @@ pub fn refused_fields(status: &Status) -> Vec<FieldError> {
 }
 
 /// An agent that does what the test tells it to.
-pub struct Agent {
+pub(crate) struct Agent {
     out: mpsc::Sender<v1::AgentMessage>,
     inbound: Streaming<v1::ControlMessage>,
-    pub welcome: v1::Welcome,
+    /// What came while something else was waited for.
+    kept: Vec<Said>,
+    pub(crate) welcome: v1::Welcome,
 }
 
 /// What a control node says to an agent.
-pub type Said = v1::control_message::Message;
+pub(crate) type Said = v1::control_message::Message;
 
 impl Agent {
     /// Opens a session with this first message.
-    pub async fn dial(
+    pub(crate) async fn dial(
         control: &Control,
         first: v1::agent_message::Message,
     ) -> Result<(mpsc::Sender<v1::AgentMessage>, Streaming<v1::ControlMessage>), Status> {
@@ -223,7 +225,7 @@ impl Agent {
         Ok((out, inbound))
     }
 
-    pub fn hello(spec: Option<v1::NodeSpec>, usage_incarnation: Option<u64>) -> v1::agent_message::Message {
+    pub(crate) fn hello(spec: Option<v1::NodeSpec>, usage_incarnation: Option<u64>) -> v1::agent_message::Message {
         v1::agent_message::Message::Hello(v1::Hello {
             spec,
             usage_incarnation,
@@ -233,49 +235,56 @@ impl Agent {
     }
 
     /// Joins and is welcomed.
-    pub async fn join(control: &Control, spec: v1::NodeSpec, usage_incarnation: Option<u64>) -> Self {
+    pub(crate) async fn join(control: &Control, spec: v1::NodeSpec, usage_incarnation: Option<u64>) -> Self {
         let (out, mut inbound) =
             Self::dial(control, Self::hello(Some(spec), usage_incarnation)).await.expect("a session");
         let welcome = match next(&mut inbound).await {
             Said::Welcome(welcome) => welcome,
             other => panic!("expected a welcome, got {other:?}"),
         };
-        Agent { out, inbound, welcome }
+        Agent { out, inbound, kept: Vec::new(), welcome }
     }
 
-    pub async fn say(&self, message: v1::agent_message::Message) {
+    pub(crate) async fn say(&self, message: v1::agent_message::Message) {
         let message = v1::AgentMessage { message: Some(message) };
         self.out.send(message).await.expect("the session takes messages");
     }
 
-    pub async fn beat(&self, seq: u64) {
+    pub(crate) async fn beat(&self, seq: u64) {
         self.say(v1::agent_message::Message::Heartbeat(v1::Heartbeat { seq, stamp: None })).await;
     }
 
-    pub async fn report(&self, seq: u64, allocation: u64, rank: u32, kind: v1::task_state::Kind, code: i32) {
+    pub(crate) async fn report(&self, seq: u64, allocation: u64, rank: u32, kind: v1::task_state::Kind, code: i32) {
         let state = Some(v1::TaskState { kind: kind.into(), code, reason: String::new() });
         let reports = vec![v1::TaskReport { allocation, rank, state }];
         self.say(v1::agent_message::Message::Reports(v1::TaskReports { seq, reports })).await;
     }
 
-    pub async fn usage(&self, incarnation: u64, seqs: std::ops::RangeInclusive<u64>, allocation: u64) {
+    pub(crate) async fn usage(&self, incarnation: u64, seqs: std::ops::RangeInclusive<u64>, allocation: u64) {
         let interval = |seq| v1::UsageInterval { seq, allocation, duration_ms: 1_000, gpu_unit_ms: 7_000_000 };
         let intervals = seqs.map(interval).collect();
         self.say(v1::agent_message::Message::Usage(v1::UsageReport { incarnation, intervals })).await;
     }
 
-    /// The next message of a kind; others on the way are passed over.
-    pub async fn until<T>(&mut self, what: &str, mut wanted: impl FnMut(Said) -> Option<T>) -> T {
-        for _ in 0..1_000 {
-            let said = next(&mut self.inbound).await;
-            if let Some(found) = wanted(said) {
+    /// The next message of a kind; others on the way are kept for when they are asked for.
+    pub(crate) async fn until<T>(&mut self, what: &str, mut wanted: impl FnMut(Said) -> Option<T>) -> T {
+        for index in 0..self.kept.len() {
+            if let Some(found) = wanted(self.kept[index].clone()) {
+                self.kept.remove(index);
                 return found;
             }
+        }
+        for _ in 0..1_000 {
+            let said = next(&mut self.inbound).await;
+            if let Some(found) = wanted(said.clone()) {
+                return found;
+            }
+            self.kept.push(said);
         }
         panic!("{what} never came");
     }
 
-    pub async fn desired(&mut self) -> v1::Desired {
+    pub(crate) async fn desired(&mut self) -> v1::Desired {
         self.until("a desired state", |said| match said {
             Said::Desired(desired) => Some(desired),
             _ => None,
@@ -283,7 +292,7 @@ impl Agent {
         .await
     }
 
-    pub async fn lease_ack(&mut self, seq: u64) {
+    pub(crate) async fn lease_ack(&mut self, seq: u64) {
         self.until("a lease acknowledgement", |said| match said {
             Said::Lease(ack) if ack.seq == seq => Some(()),
             _ => None,
@@ -291,7 +300,7 @@ impl Agent {
         .await;
     }
 
-    pub async fn reports_ack(&mut self, seq: u64) {
+    pub(crate) async fn reports_ack(&mut self, seq: u64) {
         self.until("a report acknowledgement", |said| match said {
             Said::Reports(ack) if ack.seq == seq => Some(()),
             _ => None,
@@ -299,7 +308,7 @@ impl Agent {
         .await;
     }
 
-    pub async fn usage_ack(&mut self) -> v1::UsageAck {
+    pub(crate) async fn usage_ack(&mut self) -> v1::UsageAck {
         self.until("a usage acknowledgement", |said| match said {
             Said::Usage(ack) => Some(ack),
             _ => None,
@@ -309,7 +318,7 @@ impl Agent {
 }
 
 /// The next message, in time.
-pub async fn next(inbound: &mut Streaming<v1::ControlMessage>) -> Said {
+pub(crate) async fn next(inbound: &mut Streaming<v1::ControlMessage>) -> Said {
     let message = tokio::time::timeout(PATIENCE, inbound.message()).await.expect("a message in time");
     message.expect("the session is not broken").expect("the session is not closed").message.expect("not empty")
 }

@@ -82,7 +82,7 @@ const JOBS: &[Spoil<v1::JobSpec>] = &[
         devices(job, whole(8), &["h100"]);
         job.tasks = 2;
     }),
-    ("request", |job| {
+    ("tasks", |job| {
         devices(job, whole(1), &["h100"]);
         job.tenant = "small".to_owned();
     }),

@@ -9,7 +9,7 @@ use v1::rejection::Kind;
 use v1::watch_change::Change;
 
 /// Takes the cell's lease anew and binds a job's only task to cards of a node.
-pub async fn bind(control: &Control, job: u64, attempt: u32, cards: &[u32]) -> u64 {
+pub(crate) async fn bind(control: &Control, job: u64, attempt: u32, cards: &[u32]) -> u64 {
     let request = v1::AcquireRequest { cell: 1, shard: "test".to_owned() };
     let epoch = control.shards().acquire(request).await.expect("the lease").into_inner().epoch;
     match propose(control, epoch, vec![binding(job, attempt, cards)]).await.remove(0) {
