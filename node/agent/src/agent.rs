@@ -47,8 +47,7 @@ impl Agent {
         let shared = Arc::new(Shared::new(host, config, spec)?);
         shared.config.executor.attach(&shared.host, shared.replan.clone()).await?;
         let reconciler = Reconciler::new(shared.clone());
-        let running =
-            vec![shared.host.spawn(reconciler.run()), shared.host.spawn(session::run(shared.clone()))];
+        let running = vec![shared.host.spawn(reconciler.run()), shared.host.spawn(session::run(shared.clone()))];
         Ok(Agent { shared, running })
     }
 

@@ -31,12 +31,7 @@ pub struct AgentConfig {
 impl AgentConfig {
     /// The usual times: usage every 10 s, a session given up after 5 s of silence, 100 ms to 3 s between failed sessions.
     #[must_use]
-    pub fn new(
-        spec: NodeSpec,
-        endpoints: Vec<String>,
-        executor: Arc<dyn Executor>,
-        gpus: Arc<dyn GpuBackend>,
-    ) -> Self {
+    pub fn new(spec: NodeSpec, endpoints: Vec<String>, executor: Arc<dyn Executor>, gpus: Arc<dyn GpuBackend>) -> Self {
         AgentConfig {
             spec,
             endpoints,

@@ -132,7 +132,8 @@ impl Reconciler {
         }
         let was_cut = is_due && state.meter.cut(self.shared.now_ns());
         if is_held || ended || (is_due && state.meter.has_closed()) {
-            let within = if ended { ENDED_LINGER.min(self.shared.config.usage_period) } else { self.shared.config.usage_period };
+            let within =
+                if ended { ENDED_LINGER.min(self.shared.config.usage_period) } else { self.shared.config.usage_period };
             let at = now + within;
             self.next_cut = Some(self.next_cut.map_or(at, |already| already.min(at)));
         }

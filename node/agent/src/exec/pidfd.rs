@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -38,7 +38,9 @@ impl PidFd {
 
     /// Ready when the process has ended.
     pub(super) async fn ended(&self) -> io::Result<()> {
-        let watched = AsyncFd::with_interest(self.fd.as_raw_fd(), Interest::READABLE)?;
+        // SAFETY: the descriptor is borrowed from `self`, which outlives the registration.
+        let watched = unsafe { AsyncFd::register_with_interest(self.fd.as_fd(), Interest::READABLE) };
+        let watched = watched.map_err(|refused| refused.into_parts().1)?;
         watched.readable().await?.retain_ready();
         Ok(())
     }

@@ -208,9 +208,7 @@ impl Inner {
     async fn wait_for_start(&self, key: TaskKey, shim: &Arc<Shim>) {
         let folder = self.folder(key);
         loop {
-            if let Ok(Some(started)) =
-                start::read_json::<crate::shim::record::StartedRecord>(&folder.started())
-            {
+            if let Ok(Some(started)) = start::read_json::<crate::shim::record::StartedRecord>(&folder.started()) {
                 return self.connect(key, shim, Some(started.started_ns));
             }
             if tokio::time::timeout(LOOK_AGAIN, shim.process.ended()).await.is_ok() {
@@ -222,11 +220,8 @@ impl Inner {
     fn over(&self, key: TaskKey, exit: &ExitRecord) {
         if let Some(entry) = self.tasks.lock().get_mut(&key) {
             entry.shim = None;
-            entry.phase = Phase::Over {
-                state: exit.end.to_state(),
-                started_ns: exit.started_ns,
-                ended_ns: exit.ended_ns,
-            };
+            entry.phase =
+                Phase::Over { state: exit.end.to_state(), started_ns: exit.started_ns, ended_ns: exit.ended_ns };
         }
         self.changed();
     }
@@ -417,7 +412,8 @@ impl Executor for ProcessExecutor {
             let folder = places.find(|folder| folder.path().exists()).ok_or(LogError::Unknown { key })?;
             read_slice(&folder, stream, offset, bytes_max).map_err(|source| LogError::Io { key, source })
         });
-        async move { read.await.unwrap_or_else(|lost| Err(LogError::Io { key, source: io::Error::other(lost) })) }.boxed()
+        async move { read.await.unwrap_or_else(|lost| Err(LogError::Io { key, source: io::Error::other(lost) })) }
+            .boxed()
     }
 }
 

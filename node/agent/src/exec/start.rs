@@ -120,7 +120,10 @@ pub(super) fn adopt(folder: &TaskFolder, boot_id: &str, now_ns: u64) -> io::Resu
             return Ok(Some((record, Found::Alive(Alive { shim, deadline, started_ns }))));
         }
         if Instant::now() > until {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "its lock is held, but not by a shim that can be found"));
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "its lock is held, but not by a shim that can be found",
+            ));
         }
         std::thread::sleep(LOOK_AGAIN);
     }

@@ -53,8 +53,8 @@ impl SimGpus {
             Some(bytes) => serde_json::from_slice::<Kept>(&bytes).map_err(|e| storage(format!("{FILE}: {e}")))?,
             None => Kept::default(),
         };
-        let fits = kept.boot_id == boot_id
-            && kept.cards.iter().map(|card| &card.uuid).eq(gpus.iter().map(|gpu| &gpu.uuid));
+        let fits =
+            kept.boot_id == boot_id && kept.cards.iter().map(|card| &card.uuid).eq(gpus.iter().map(|gpu| &gpu.uuid));
         let kept = if fits { kept } else { fresh(&gpus, boot_id) };
         Ok(SimGpus { gpus, files, inner: Mutex::new(Inner { kept, ..Inner::default() }) })
     }
@@ -126,8 +126,11 @@ impl SimGpus {
             }
             if state.mode != from || !state.instances.is_empty() || !is_empty {
                 let (mode, instances) = (state.mode.word(), state.instances.len());
-                return Err(format!("{doing} needs an empty card in mode {}; it is in mode {mode}, has {instances} instances{}",
-                    from.word(), if is_empty { "" } else { ", and processes run on it" }));
+                return Err(format!(
+                    "{doing} needs an empty card in mode {}; it is in mode {mode}, has {instances} instances{}",
+                    from.word(),
+                    if is_empty { "" } else { ", and processes run on it" }
+                ));
             }
             state.mode = to;
             Ok(())

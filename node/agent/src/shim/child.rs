@@ -3,7 +3,7 @@
 use super::record::LaunchRecord;
 use crate::exec::folder::TaskFolder;
 use nix::sys::prctl;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
 use std::io::PipeReader;
 use std::os::unix::process::CommandExt;
@@ -35,11 +35,13 @@ pub(super) fn start(folder: &TaskFolder, task: &LaunchRecord) -> Result<Child, S
         .stderr(stderr_in)
         .process_group(0);
     let die_with_shim = move || {
+        // The shim blocks what it reads; the command must not inherit that.
+        SigSet::empty().thread_set_mask()?;
         prctl::set_pdeathsig(Signal::SIGKILL)?;
         // A shim that died before the line above would not be noticed.
         if nix::unistd::getppid() == shim { Ok(()) } else { Err(std::io::Error::from(nix::Error::ESRCH)) }
     };
-    // SAFETY: between fork and exec only two system calls are made; nothing is allocated and no lock is taken.
+    // SAFETY: between fork and exec only system calls are made; nothing is allocated and no lock is taken.
     unsafe { command.pre_exec(die_with_shim) };
     let child = command.spawn().map_err(|error| format!("cannot run {program:?}: {error}"))?;
     // The handle is let go without waiting: the guard reaps every child by itself.
@@ -50,7 +52,8 @@ fn workdir(folder: &TaskFolder, named: Option<&str>) -> Result<PathBuf, String> 
     match named {
         None => {
             let scratch = folder.scratch();
-            std::fs::create_dir_all(&scratch).map_err(|error| format!("scratch folder {}: {error}", scratch.display()))?;
+            std::fs::create_dir_all(&scratch)
+                .map_err(|error| format!("scratch folder {}: {error}", scratch.display()))?;
             Ok(scratch)
         }
         Some(path) => match std::fs::metadata(path) {

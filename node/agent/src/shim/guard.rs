@@ -4,8 +4,8 @@
 use super::record::End;
 use super::{ShimError, os};
 use crate::exec::folder::DeadlineFile;
-use muster_node_core::fence::{self, NS_PER_S};
 use muster_node_core::TaskSpec;
+use muster_node_core::fence::{self, NS_PER_S};
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;

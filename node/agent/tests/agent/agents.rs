@@ -1,0 +1,309 @@
+//! Whole agents over real sockets, with real tasks on simulated cards.
+
+use crate::bench::{command, key, lines, shim, spec};
+use crate::cards::gpus;
+use crate::control::{Cluster, ControlNode};
+use muster_agent::exec::process::{ProcessConfig, ProcessExecutor};
+use muster_agent::gpu::GpuBackend;
+use muster_agent::gpu::sim::SimGpus;
+use muster_agent::{Agent, AgentConfig};
+use muster_model::allocation::{DeviceHold, HoldMode};
+use muster_model::mig::{MigPlacement, MigShape};
+use muster_model::node::{NodeSpec, Place};
+use muster_model::request::SharingMode;
+use muster_model::{GpuModel, TaskState};
+use muster_node_core::TaskSpec;
+use muster_proto::v1;
+use muster_proto::v1::control_message::Message as ToAgent;
+use muster_runtime::{Host, real};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tempfile::TempDir;
+
+pub(crate) fn node_spec() -> NodeSpec {
+    NodeSpec {
+        name: "node-0001".to_owned(),
+        address: "127.0.0.1".to_owned(),
+        place: Place::default(),
+        cell: "a".to_owned(),
+        pool: "default".to_owned(),
+        gpus: Vec::new(),
+        cpu_milli: 8_000,
+        memory_mib: 65_536,
+        driver: "simulated".to_owned(),
+        labels: Default::default(),
+        boot_id: "boot-1".to_owned(),
+    }
+}
+
+/// A control plane with two nodes, and a host whose agent a test starts.
+struct Fleet {
+    dir: TempDir,
+    cluster: Cluster,
+    nodes: Vec<ControlNode>,
+    gpus: Arc<SimGpus>,
+    _control: Host,
+}
+
+impl Fleet {
+    async fn new() -> Fleet {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let control = real::host("control", dir.path().join("control"));
+        let cluster = Cluster::new();
+        let mut nodes = Vec::new();
+        for _ in 0..2 {
+            nodes.push(cluster.serve(&control, "127.0.0.1:0").await);
+        }
+        let cards = gpus(&[GpuModel::H100, GpuModel::H100, GpuModel::T4]);
+        let gpus = Arc::new(SimGpus::open(cards, "boot-1", None).expect("new cards"));
+        Fleet { dir, cluster, nodes, gpus, _control: control }
+    }
+
+    fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    async fn agent(&self) -> (Agent, Host) {
+        let host = real::host("node-0001", self.dir().join("node"));
+        let executor = ProcessExecutor::new(ProcessConfig::new(shim(), self.dir().join("node"), "boot-1"));
+        let endpoints = self.nodes.iter().map(|node| node.endpoint.clone()).collect();
+        let mut config = AgentConfig::new(node_spec(), endpoints, Arc::new(executor), self.gpus.clone());
+        config.usage_period = Duration::from_millis(200);
+        config.silence_max = Duration::from_millis(500);
+        (Agent::start(host.clone(), config).await.expect("the agent starts"), host)
+    }
+
+    /// What a task wrote to its standard output, as the control plane reads it.
+    async fn output(&self, request: u64, allocation: u64, rank: u32, follow: bool) -> String {
+        self.cluster.send(ToAgent::Log(v1::LogRequest { request, allocation, rank, follow, ..Default::default() }));
+        self.cluster.until("output", |heard| heard.logs.get(&request).is_some_and(|(_, ended, _)| *ended)).await;
+        self.cluster.with(|heard| String::from_utf8_lossy(&heard.logs[&request].0).into_owned())
+    }
+
+    async fn modes(&self) -> Vec<SharingMode> {
+        self.gpus.state().await.expect("readable").iter().map(|card| card.mode).collect()
+    }
+}
+
+fn holding(spec: TaskSpec, gpu: u16, mode: HoldMode) -> TaskSpec {
+    TaskSpec { devices: vec![DeviceHold { gpu, mode }], ..spec }
+}
+
+const SHOW: &str = "echo $RANK/$WORLD_SIZE local $LOCAL_RANK/$LOCAL_WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT on \
+    [$CUDA_VISIBLE_DEVICES] restart $MUSTER_RESTART_COUNT job $MUSTER_JOB_ID attempt $MUSTER_ATTEMPT lr $LR";
+
+#[tokio::test]
+async fn a_gang_runs_from_desired_to_forgotten() {
+    let fleet = Fleet::new().await;
+    let (agent, _host) = fleet.agent().await;
+    let rank = |rank: u32| {
+        let mut task = holding(spec(1, rank, &format!("{SHOW}; sleep 0.5; exit {rank}")), rank as u16, HoldMode::Whole);
+        task.env.insert("LR".to_owned(), "0.1".to_owned());
+        task
+    };
+    fleet.cluster.desire(&[(rank(0), false), (rank(1), false)]);
+    for task in 0..2 {
+        fleet.cluster.until_reported(key(1, task), TaskState::Running).await;
+    }
+    let followed = fleet.output(1, 1, 1, true).await;
+    assert_eq!(followed, "1/2 local 1/2 at 127.0.0.1:29500 on [1] restart 0 job 1 attempt 1 lr 0.1\n");
+    for task in 0..2 {
+        fleet.cluster.until_reported(key(1, task), TaskState::Exited { code: task as i32 }).await;
+    }
+    fleet.cluster.desire(&[]);
+    while fleet.dir().join("node/tasks/1.0").exists() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(fleet.output(2, 1, 0, false).await.starts_with("0/2 "), "output outlives the task");
+    assert_eq!(agent.status().live_tasks, 0);
+    fleet.cluster.until("usage", |heard| heard.usage.get(&1).is_some_and(|used| *used >= 2 * 7_000 * 500)).await;
+    fleet.cluster.with(|heard| {
+        let hello = &heard.hellos[0];
+        assert_eq!(hello.spec.as_ref().map(|spec| spec.gpus.len()), Some(3), "the cards come from the backend");
+        assert_eq!((hello.usage_incarnation, hello.cluster_incarnation), (None, None));
+        assert!(!heard.usage_gap);
+        assert_eq!(heard.stamp, heard.desired.stamp, "heartbeats say what was taken");
+    });
+    agent.stop().await.expect("it had not failed");
+}
+
+#[tokio::test]
+async fn unknown_output_is_an_error_and_an_abandoned_follower_ends() {
+    let fleet = Fleet::new().await;
+    let (_agent, _host) = fleet.agent().await;
+    fleet.cluster.until("a session", |heard| heard.leases > 0).await;
+    assert_eq!(fleet.output(1, 99, 0, true).await, "");
+    fleet.cluster.with(|heard| assert!(heard.logs[&1].2.contains("no output of task 99.0"), "{:?}", heard.logs));
+    fleet.cluster.desire(&[(spec(2, 0, "echo first; sleep 1000"), false)]);
+    fleet.cluster.send(ToAgent::Log(v1::LogRequest { request: 2, allocation: 2, follow: true, ..Default::default() }));
+    fleet.cluster.until("output", |heard| heard.logs.get(&2).is_some_and(|(data, ..)| data == b"first\n")).await;
+    fleet.cluster.send(ToAgent::Log(v1::LogRequest { request: 2, cancel: true, ..Default::default() }));
+    fleet.cluster.desire(&[(spec(2, 0, "echo first; sleep 1000"), true)]);
+    fleet.cluster.until_reported(key(2, 0), TaskState::Stopped).await;
+    fleet.cluster.with(|heard| assert!(!heard.logs[&2].1, "nobody asked for its end"));
+}
+
+#[tokio::test]
+async fn cards_are_cut_and_shared_for_tasks_and_whole_again_after_them() {
+    let fleet = Fleet::new().await;
+    let (_agent, _host) = fleet.agent().await;
+    let show = |id, gpu, mode| holding(spec(id, 0, &format!("{SHOW}; env | grep -c ^CUDA_MPS; sleep 1000")), gpu, mode);
+    let place = MigPlacement { shape: MigShape::G3, start: 4 };
+    let mps = HoldMode::Mps { percent: 25, memory_mib: 2_048 };
+    let mut wanted = vec![
+        (show(1, 0, HoldMode::Mig(place)), false),
+        (show(2, 1, mps), false),
+        (show(3, 1, mps), false),
+        (show(4, 2, HoldMode::TimeSlice { memory_mib: 1_024 }), false),
+    ];
+    fleet.cluster.desire(&wanted);
+    for id in 1..=4 {
+        fleet.cluster.until_reported(key(id, 0), TaskState::Running).await;
+    }
+    assert_eq!(fleet.modes().await, [SharingMode::Mig, SharingMode::Mps, SharingMode::TimeSlice]);
+    let instances = fleet.gpus.state().await.expect("readable")[0].instances.clone();
+    assert_eq!(instances.iter().map(|instance| instance.place).collect::<Vec<_>>(), [place]);
+    for (id, devices, mps) in [(1, instances[0].uuid.as_str(), "0"), (2, "GPU-0001", "3"), (4, "2", "0")] {
+        lines(&fleet.dir().join(format!("node/tasks/{id}.0/stdout")), 2).await;
+        let said = fleet.output(id, id, 0, false).await;
+        assert!(said.contains(&format!("on [{devices}] ")) && said.trim_end().ends_with(mps), "{said}");
+    }
+    // One of two shares ends: the card stays shared. Then all end.
+    wanted[1].1 = true;
+    fleet.cluster.desire(&wanted);
+    fleet.cluster.until_reported(key(2, 0), TaskState::Stopped).await;
+    assert_eq!(fleet.modes().await[1], SharingMode::Mps);
+    fleet.cluster.desire(&[]);
+    for id in [1, 3, 4] {
+        fleet.cluster.until_reported(key(id, 0), TaskState::Stopped).await;
+    }
+    while fleet.modes().await != [SharingMode::Whole; 3] {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_card_that_fails_fails_the_task_with_its_words() {
+    let fleet = Fleet::new().await;
+    let (_agent, _host) = fleet.agent().await;
+    fleet.gpus.fail_next(0, "Xid 79");
+    let mig = HoldMode::Mig(MigPlacement { shape: MigShape::G1, start: 0 });
+    fleet.cluster.desire(&[(holding(spec(1, 0, "true"), 0, mig), false), (spec(2, 0, "exit 3"), false)]);
+    fleet.cluster.until_reported(key(2, 0), TaskState::Exited { code: 3 }).await;
+    let reason = "card 0: entering MIG mode failed: Xid 79".to_owned();
+    fleet.cluster.until_reported(key(1, 0), TaskState::StartFailed { reason }).await;
+    fleet.cluster.desire(&[(holding(spec(3, 0, "true"), 0, mig), false)]);
+    fleet.cluster.until_reported(key(3, 0), TaskState::Exited { code: 0 }).await;
+}
+
+#[tokio::test]
+async fn nothing_starts_before_a_quorum_has_confirmed_the_node() {
+    let fleet = Fleet::new().await;
+    for node in &fleet.nodes {
+        node.confirms.store(false, Ordering::Relaxed);
+    }
+    let (_agent, _host) = fleet.agent().await;
+    fleet.cluster.desire(&[(spec(1, 0, "exit 3"), false)]);
+    fleet.cluster.until("a session beyond the first", |heard| heard.hellos.len() >= 3).await;
+    fleet.cluster.with(|heard| assert!(heard.reports.is_empty(), "{:?}", heard.reports));
+    fleet.nodes[0].confirms.store(true, Ordering::Relaxed);
+    fleet.cluster.until_reported(key(1, 0), TaskState::Exited { code: 3 }).await;
+}
+
+#[tokio::test]
+async fn a_control_node_that_goes_or_falls_silent_is_replaced_by_another() {
+    let fleet = Fleet::new().await;
+    let (agent, _host) = fleet.agent().await;
+    let before = TaskSpec { disconnect_grace_s: 3, ..spec(1, 0, "sleep 6; exit 3") };
+    fleet.cluster.desire(&[(before.clone(), false)]);
+    fleet.cluster.until_reported(key(1, 0), TaskState::Running).await;
+    fleet.nodes[0].stop.cancel();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    fleet.cluster.desire(&[(before.clone(), false), (spec(2, 0, "exit 4"), false)]);
+    fleet.cluster.until_reported(key(2, 0), TaskState::Exited { code: 4 }).await;
+    // With a grace of three seconds the long task lives to its end only if its fence was pushed on all the time.
+    fleet.cluster.until_reported(key(1, 0), TaskState::Exited { code: 3 }).await;
+    assert!(agent.status().session.is_some());
+}
+
+#[tokio::test]
+async fn a_refused_agent_comes_again() {
+    let fleet = Fleet::new().await;
+    fleet.cluster.with(|state| state.refusal = Some("the pool is unknown".to_owned()));
+    let (agent, _host) = fleet.agent().await;
+    fleet.cluster.until("two tries", |heard| heard.hellos.len() >= 2).await;
+    assert_eq!(agent.status().session, None);
+    fleet.cluster.with(|state| state.refusal = None);
+    fleet.cluster.until("a lease", |heard| heard.leases > 0).await;
+}
+
+#[tokio::test]
+async fn a_lagging_control_node_neither_kills_nor_revives() {
+    let fleet = Fleet::new().await;
+    let (agent, host) = fleet.agent().await;
+    fleet.cluster.desire(&[(spec(1, 0, "sleep 1000"), false)]);
+    fleet.cluster.until_reported(key(1, 0), TaskState::Running).await;
+    agent.stop().await.expect("it had not failed");
+    host.tasks.abort_all();
+    // The next agent is shown what was true before the task was bound, and something that was never meant for now.
+    fleet.cluster.with(|state| {
+        state.desired = v1::Desired {
+            stamp: Some(v1::Stamp { incarnation: 1, revision: 1, node_epoch: 1 }),
+            tasks: vec![crate::control::to_wire(&spec(2, 0, "true"), false)],
+        };
+        state.reports.clear();
+    });
+    let (agent, _host) = fleet.agent().await;
+    fleet.cluster.until_reported(key(1, 0), TaskState::Running).await;
+    fleet.cluster.until("a few heartbeats", |heard| heard.leases > 10).await;
+    fleet.cluster.with(|heard| assert_eq!(heard.reports.keys().copied().collect::<Vec<_>>(), [key(1, 0)]));
+    assert_eq!(agent.status().live_tasks, 1);
+    fleet.cluster.with(|state| state.desired.stamp = Some(v1::Stamp { incarnation: 1, revision: 90, node_epoch: 1 }));
+    fleet.cluster.desire(&[]);
+    fleet.cluster.until_reported(key(1, 0), TaskState::Stopped).await;
+}
+
+#[tokio::test]
+async fn an_agent_that_comes_back_takes_its_tasks_over() {
+    let fleet = Fleet::new().await;
+    let (agent, host) = fleet.agent().await;
+    let waits = |id: u64| spec(id, 0, "while [ ! -e go ]; do sleep 0.02; done; exit 5");
+    fleet.cluster.desire(&[(waits(1), false)]);
+    fleet.cluster.until_reported(key(1, 0), TaskState::Running).await;
+    drop(agent);
+    host.tasks.abort_all();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let (_agent, _host) = fleet.agent().await;
+    fleet.cluster.until("a second session", |heard| heard.hellos.len() >= 2 && heard.leases > 0).await;
+    std::fs::write(fleet.dir().join("node/tasks/1.0/work/go"), "").expect("the sign");
+    fleet.cluster.until_reported(key(1, 0), TaskState::Exited { code: 5 }).await;
+    fleet.cluster.with(|heard| {
+        let told = &heard.reports[&key(1, 0)];
+        assert_eq!(told, &[TaskState::Running, TaskState::Exited { code: 5 }], "never lost, never started again");
+        assert_eq!(heard.hellos[1].cluster_incarnation, Some(1));
+        assert_eq!(heard.hellos[1].usage_incarnation, Some(1));
+    });
+}
+
+#[tokio::test]
+async fn what_is_unacknowledged_is_said_again() {
+    let fleet = Fleet::new().await;
+    fleet.cluster.with(|state| state.keeps_quiet = true);
+    let (agent, host) = fleet.agent().await;
+    fleet.cluster.desire(&[(command(1, 0, &["true"]), false)]);
+    fleet.cluster.until_reported(key(1, 0), TaskState::Exited { code: 0 }).await;
+    fleet.cluster.desire(&[]);
+    drop(agent);
+    host.tasks.abort_all();
+    fleet.cluster.with(|state| {
+        state.keeps_quiet = false;
+        state.reports.clear();
+    });
+    let (_agent, _host) = fleet.agent().await;
+    fleet.cluster.until_reported(key(1, 0), TaskState::Exited { code: 0 }).await;
+    while fleet.dir().join("node/tasks/1.0").exists() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

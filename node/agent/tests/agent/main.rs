@@ -1,0 +1,8 @@
+//! The node agent against real processes, simulated cards, a control plane that does what a test tells it, and virtual time.
+
+mod agents;
+mod bench;
+mod cards;
+mod control;
+mod shims;
+mod simulated;
