@@ -7,8 +7,10 @@ pub mod args;
 pub mod client;
 pub mod commands;
 pub mod config;
+pub mod dev;
 pub mod failure;
 pub mod output;
+pub mod roles;
 pub mod spec;
 pub mod units;
 pub mod view;
@@ -47,8 +49,14 @@ fn report(failure: &Failure) {
 }
 
 fn dispatch(cli: &Cli) -> Result<(), Failure> {
-    if let Command::Completions { shell } = &cli.command {
-        return commands::completions::run(*shell);
+    match &cli.command {
+        Command::Completions { shell } => return commands::completions::run(*shell),
+        Command::Control(args) => return roles::control::run(args),
+        Command::Shard(args) => return roles::shard::run(args, endpoints(&cli.global)?),
+        Command::Node(args) => return roles::node::run(args, endpoints(&cli.global)?),
+        Command::Dev(args) => return dev::run(args),
+        Command::Bench(args) => return commands::bench::run(args),
+        _ => {}
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -76,11 +84,18 @@ async fn client_command(global: &Global, command: &Command) -> Result<(), Failur
         Command::Undrain(args) => commands::fleet::set_drained(context, &args.nodes, false).await,
         Command::RemoveNode(args) => commands::fleet::remove(context, &args.nodes).await,
         Command::Raft(command) => commands::raft::run(context, command).await,
+        Command::Replay(args) if args.live => commands::replay_live::run(context, args).await,
+        Command::Replay(args) => commands::replay::run(&context.out, args),
         Command::Completions { .. }
         | Command::Control(_)
         | Command::Shard(_)
         | Command::Node(_)
         | Command::Dev(_)
+        | Command::Bench(_)
         | Command::Demo(_) => Ok(()),
     }
+}
+
+fn endpoints(global: &Global) -> Result<Vec<String>, Failure> {
+    Ok(commands::endpoints(global, &config::Config::load(global.config.as_deref())?))
 }

@@ -1,7 +1,19 @@
 //! The `muster` command.
+//!
+//! What must stay true: the task shim is started before anything else is, so that it is as small as a process can be.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == "shim") {
+        return match (words.next(), words.next()) {
+            (Some(folder), None) => muster_agent::shim::shim_main(folder.as_ref()),
+            _ => {
+                eprintln!("usage: muster shim TASK_FOLDER (started by the agent, not by hand)");
+                ExitCode::from(muster_cli::failure::exit::INVALID)
+            }
+        };
+    }
     muster_cli::run()
 }

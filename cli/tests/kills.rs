@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Ledger, fleet, finished_jobs};
+use common::{Ledger, finished_jobs, fleet};
 use muster_bench::cluster::Size;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -12,7 +12,11 @@ use std::time::{Duration, Instant};
 async fn wait_for_starts(fleet: &Fleet, job: u64, starts: u32, limit_s: u64) {
     let until = Instant::now() + Duration::from_secs(limit_s);
     while runs(fleet).get(&job).map_or(0, |run| run.starts) < starts {
-        assert!(Instant::now() < until, "job {job} has not started {starts} times in {limit_s} s: {:?}", runs(fleet).get(&job));
+        assert!(
+            Instant::now() < until,
+            "job {job} has not started {starts} times in {limit_s} s: {:?}",
+            runs(fleet).get(&job)
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -57,8 +61,10 @@ async fn tasks_of_a_stopped_agent_are_dead_before_the_next_attempt_starts() {
         fleet.record().display()
     );
     let start = note.replace("tick", "start");
-    let script =
-        format!("trap '' TERM; {start}; setsid /bin/sh -c \"while :; do {}; sleep 0.1; done\" & while :; do {note}; sleep 0.1; done", note.replace('$', "\\$"));
+    let script = format!(
+        "trap '' TERM; {start}; setsid /bin/sh -c \"while :; do {}; sleep 0.1; done\" & while :; do {note}; sleep 0.1; done",
+        note.replace('$', "\\$")
+    );
     job.command = vec!["/bin/sh".to_owned(), "-c".to_owned(), script];
     job.disconnect_grace_s = Some(3);
     let id = submit_until_acknowledged(&endpoints, "fenced", &job).await.expect("acknowledged");
@@ -75,7 +81,10 @@ async fn tasks_of_a_stopped_agent_are_dead_before_the_next_attempt_starts() {
     let last_of_first = lines.iter().filter(|l| l.2 == 1).map(|l| l.3).fold(0.0, f64::max);
     let first_of_second = lines.iter().filter(|l| l.2 == 2).map(|l| l.3).fold(f64::MAX, f64::min);
     println!("last sign of attempt 1 at {last_of_first} s of uptime, first of attempt 2 at {first_of_second} s");
-    assert!(last_of_first < first_of_second, "attempt 1 still ran at {last_of_first}, attempt 2 began at {first_of_second}");
+    assert!(
+        last_of_first < first_of_second,
+        "attempt 1 still ran at {last_of_first}, attempt 2 began at {first_of_second}"
+    );
 }
 
 async fn node_of(fleet: &Fleet, job_id: u64) -> String {
@@ -91,7 +100,8 @@ async fn garbage_on_every_port_harms_nobody() {
     let size = Size { voters: 1, shards: 1, nodes: 1, gpus_per_node: 8, agents: 1, virtual_tasks: false };
     let fleet = fleet(&size).await;
     let dev = fleet.dev().expect("dev.json");
-    let ports: Vec<String> = dev.endpoints.iter().cloned().chain(dev.roles.iter().filter_map(|r| r.http.clone())).collect();
+    let ports: Vec<String> =
+        dev.endpoints.iter().cloned().chain(dev.roles.iter().filter_map(|r| r.http.clone())).collect();
     assert!(ports.len() >= 3, "every role has a port: {ports:?}");
     let noise: Vec<u8> = (0..65_536_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     let http2_then_noise = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice(), &noise].concat();

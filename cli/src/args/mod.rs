@@ -3,7 +3,9 @@
 //! What must stay true: flags and file keys are the same words; every option that waits says for how long.
 
 pub mod admin;
+pub mod bench;
 pub mod jobs;
+pub mod replay;
 pub mod roles;
 
 use crate::output::{Colour, Format};
@@ -148,6 +150,10 @@ pub enum Command {
     Dev(roles::Dev),
     /// Show the product's main job on this machine, with kills, and check it
     Demo(roles::Demo),
+    /// Replay a trace: on a described fleet in virtual time, or on a running cluster
+    Replay(Box<replay::Replay>),
+    /// Measure this machine: tables with the anchor beside each figure
+    Bench(bench::Bench),
     /// Print a completion script for a shell
     Completions {
         /// Which shell

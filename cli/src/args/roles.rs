@@ -24,9 +24,9 @@ pub struct RoleCommon {
     /// How the log is written, to standard error
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,
-    /// Stop when the process that started this one is gone
-    #[arg(long, hide = true)]
-    pub die_with_parent: bool,
+    /// Stop when this process, which started this one, is gone
+    #[arg(long, value_name = "PID", hide = true)]
+    pub parent: Option<i32>,
 }
 
 /// `muster control`.
@@ -63,19 +63,36 @@ pub struct Control {
 /// `muster shard`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Shard {
-    /// A name for logs; made up when absent
+    /// Beginning of its name; the rest makes it unique per start
     #[arg(long)]
     pub name: Option<String>,
-    /// Schedule these cells only, unless they are another shard's
-    #[arg(long, value_name = "CELL", value_delimiter = ',')]
-    pub cells: Vec<String>,
+    /// How many shards are meant to run: each takes its share of the cells at once, and more from those that stay away
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub shards_expected: u32,
     /// What every role takes.
     #[command(flatten)]
     pub common: RoleCommon,
 }
 
 /// `muster node`.
-#[derive(Clone, Debug, Default, Args)]
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  muster node --data /var/lib/muster --spec node.yaml --endpoints 10.0.0.1:7400,10.0.0.2:7400
+  muster node --data sim --simulate 16 --total 64 --cells 2      the first 16 of 64 simulated hosts
+
+A node file is YAML; what it does not say is as in a host with 8 h100:
+  name: gpu
+  model: h100
+  gpus: 8
+  cpus: 128
+  memory: 2Ti
+  region: eu-north
+  zone: eu-north-a
+  block: block-0
+  leaf: leaf-0
+  cell: cell-0
+  pool: default")]
 pub struct Node {
     /// Data folder: the tasks' folders, and what must outlive the agent
     #[arg(long, value_name = "DIR")]
@@ -83,15 +100,24 @@ pub struct Node {
     /// What the host is (YAML): name, place, cell, pool, and its GPUs where they are simulated
     #[arg(long, value_name = "FILE")]
     pub spec: Option<PathBuf>,
-    /// Be so many simulated hosts like that one
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub simulate: u32,
+    /// Be so many simulated hosts like that one, numbered and laid out over a network
+    #[arg(long, value_name = "N")]
+    pub simulate: Option<u32>,
     /// Number of the first simulated host
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub first: u32,
     /// Simulated hosts of the whole fleet, over which cells are laid out
     #[arg(long, value_name = "N")]
     pub total: Option<u32>,
+    /// Usage is cut into intervals of this length
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    pub usage_period: Seconds,
+    /// Pretend to run tasks instead of running them
+    #[arg(long, hide = true)]
+    pub virtual_tasks: bool,
+    /// Counts the boots of simulated hosts beyond those of this machine
+    #[arg(long, value_name = "N", default_value_t = 0, hide = true)]
+    pub boot: u64,
     /// How the simulated hosts stand in the network.
     #[command(flatten)]
     pub tiling: Tiling,
@@ -121,7 +147,7 @@ impl Default for Tiling {
 }
 
 /// `muster dev`.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(after_help = "\
 Examples:
   muster dev                                       one voter, one shard, 4 nodes of 8 h100
@@ -129,48 +155,48 @@ Examples:
   eval \"$(muster dev --print-env)\"                  point this shell at it
 
 Every role is a process of its own: kill any of them, or all, and see. Running it again on the same --data goes on
-where it stopped, with its jobs. Ctrl-C stops it; tasks then end with it unless --leave-tasks.")]
+where it stopped, with its jobs and its size. Ctrl-C stops it and its tasks; jobs that ran then start again with it.")]
 pub struct Dev {
     /// Data folder
-    #[arg(long, value_name = "DIR", default_value = ".muster-dev")]
+    #[arg(long, value_name = "DIR", default_value = DEV_FOLDER)]
     pub data: PathBuf,
-    /// Control nodes: 1, 3 or 5
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub voters: u32,
-    /// Scheduler shards, each with a cell
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub shards: u32,
-    /// Simulated nodes
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub nodes: u32,
-    /// GPUs of each
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=72))]
-    pub gpus_per_node: u32,
-    /// Their model
-    #[arg(long, default_value = "h100")]
-    pub model: String,
-    /// Agent processes that share the nodes; chosen when absent
+    /// Control nodes: 1, 3 or 5 [default: 1]
     #[arg(long, value_name = "N")]
-    pub agents: Option<u32>,
-    /// Nodes under one leaf switch
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
-    pub nodes_per_leaf: u32,
-    /// Leaves under one spine group
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
-    pub leaves_per_block: u32,
-    /// First port; the first free ones from here on are taken, and kept
-    #[arg(long, value_name = "PORT", default_value_t = 7400)]
-    pub port: u16,
-    /// Leave tasks running when stopped, for the next start to find
+    pub voters: Option<u32>,
+    /// Scheduler shards, each with a cell [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20))]
+    pub shards: Option<u32>,
+    /// Simulated nodes [default: 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub nodes: Option<u32>,
+    /// GPUs of each [default: 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=72))]
+    pub gpus_per_node: Option<u32>,
+    /// Their model [default: h100]
     #[arg(long)]
-    pub leave_tasks: bool,
+    pub model: Option<String>,
+    /// Agent processes that share the nodes; one for 16 nodes when absent, up to 4
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=40))]
+    pub agents: Option<u32>,
+    /// Nodes under one leaf switch [default: 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub nodes_per_leaf: Option<u32>,
+    /// Leaves under one spine group [default: 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub leaves_per_block: Option<u32>,
+    /// First of a hundred ports; 7400 in the usual folder, otherwise chosen and kept
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1024..65000))]
+    pub port: Option<u16>,
+    /// Pretend to run tasks instead of running them
+    #[arg(long)]
+    pub virtual_tasks: bool,
     /// Print the shell line that points at this cluster, and exit
     #[arg(long)]
     pub print_env: bool,
-    /// Stop when this long has passed
-    #[arg(long, value_name = "TIME", value_parser = duration, hide = true)]
-    pub for_time: Option<Seconds>,
 }
+
+/// Where `muster dev` keeps everything unless told otherwise.
+pub const DEV_FOLDER: &str = ".muster-dev";
 
 /// `muster demo`.
 #[derive(Clone, Debug, Args)]

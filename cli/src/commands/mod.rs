@@ -2,6 +2,7 @@
 //!
 //! What must stay true: a command asks the API and prints; it decides nothing that the fleet decides.
 
+pub mod bench;
 pub mod cancel;
 pub mod completions;
 pub mod explain;
@@ -11,6 +12,8 @@ pub mod job;
 pub mod jobs;
 pub mod logs;
 pub mod raft;
+pub mod replay;
+pub mod replay_live;
 pub mod submit;
 pub mod tenants;
 pub mod wait;

@@ -155,7 +155,7 @@ fn write(args: &Replay, report: &Report) -> Result<(), Failure> {
         std::fs::write(path, text).map_err(|error| Failure::io(format!("writing {}", path.display()), error))
     };
     if let Some(path) = &args.json {
-        let json = serde_json::to_string_pretty(report);
+        let json = serde_json::to_string(report);
         save(path, json.map_err(|error| Failure::Server { what: "report".to_owned(), why: error.to_string() })?)?;
     }
     if let Some(path) = &args.html {

@@ -130,7 +130,8 @@ pub async fn submit_until_acknowledged(endpoints: &[String], request: &str, job:
         turn += 1;
         let submit = v1::SubmitRequest { request_id: request.to_owned(), issued_ms: None, jobs: vec![job.clone()] };
         let call = v1::jobs_client::JobsClient::new(channel);
-        let answer = tokio::time::timeout(Duration::from_secs(2), async move { call.clone().submit(submit).await }).await;
+        let answer =
+            tokio::time::timeout(Duration::from_secs(2), async move { call.clone().submit(submit).await }).await;
         if let Ok(Ok(reply)) = answer {
             return Some(reply.into_inner().job_ids[0]);
         }

@@ -1,0 +1,118 @@
+//! `muster dev`: a whole cluster on this machine, one data folder, each role a process of its own.
+//!
+//! What must stay true: a kill is a real kill, of a role, of the supervisor or of all; the next start on the same folder goes on with
+//! its jobs; a cluster is bootstrapped once; two supervisors never share a folder; nothing is left behind by Ctrl-C.
+
+pub mod child;
+pub mod file;
+pub mod folder;
+pub mod plan;
+pub mod ports;
+pub mod ready;
+pub mod settings;
+pub mod tasks;
+
+use crate::args::roles::Dev;
+use crate::client::Client;
+use crate::commands::tenants;
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::roles::told_to_stop;
+use child::{Phase, Supervised};
+use file::Registry;
+use folder::Folder;
+use muster_proto::v1;
+use ports::Ports;
+use settings::Settings;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// The tenant that a new cluster has, so that the first job needs no set-up.
+const FIRST_TENANT: &str = "dev";
+/// One call to a cluster on this machine.
+const CALL_MAX: Duration = Duration::from_secs(5);
+/// Tasks are told to end and given this long, when the cluster is stopped.
+const TASKS_END_MAX: Duration = Duration::from_secs(5);
+
+/// Runs the cluster until it is told to stop.
+///
+/// # Errors
+/// When the folder is another cluster's, its ports are taken, or a process cannot be started.
+pub fn run(args: &Dev) -> Result<(), Failure> {
+    let folder = Folder::open(&args.data)?;
+    if args.print_env {
+        println!("export MUSTER_CONFIG={}", folder.config().display());
+        return Ok(());
+    }
+    let _lock = folder.lock()?;
+    let before = Settings::load(&folder)?;
+    let mut settings = Settings::of(args, before.as_ref())?;
+    // Held while the cluster runs, so that no other one takes its ports.
+    let ports = Ports::claim(&mut settings, args, before.is_some(), &folder)?;
+    settings.save(&folder)?;
+    // Everything is started from this thread: children notice its end.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::io("starting", error))?;
+    runtime.block_on(supervise(&folder, settings, &ports))
+}
+
+async fn supervise(folder: &Folder, mut settings: Settings, ports: &Ports) -> Result<(), Failure> {
+    let began = Instant::now();
+    let endpoints = plan::endpoints(&settings, ports);
+    let config = Config { endpoints: endpoints.clone(), tenant: Some(FIRST_TENANT.to_owned()), output: None };
+    folder.write_config(&config)?;
+    eprintln!("muster dev: starting {}", settings.words());
+
+    let registry = Registry::new(folder.clone(), endpoints.clone())?;
+    let (phase, phases) = watch::channel(Phase::Run);
+    let mut running = Vec::new();
+    for role in plan::roles(folder, &settings, ports)? {
+        let supervised = Supervised::new(role, folder, registry.clone(), phases.clone());
+        running.push(tokio::spawn(supervised.run()));
+    }
+    let client = Client::new(&endpoints, CALL_MAX)?;
+    let end = tokio::select! {
+        signal = told_to_stop() => signal.map_err(|error| Failure::io("listening for signals", error)),
+        result = attend(folder, &mut settings, &client, began) => match result {
+            Ok(never) => match never {},
+            Err(failure) => Err(failure),
+        },
+    };
+    if let Ok(signal) = &end {
+        eprintln!("muster dev: {signal}, stopping");
+    }
+    // Agents and shards go while there is somebody to say goodbye to.
+    for step in [Phase::StopWorkers, Phase::StopAll] {
+        let _ = phase.send(step);
+        child::all_stopped(&mut running, step).await;
+    }
+    let ended = tasks::end_all(&folder.nodes(), TASKS_END_MAX).await?;
+    if ended > 0 {
+        // The hosts' next boot: jobs whose tasks were just ended start again with the cluster, as after a power cut.
+        settings.boot += 1;
+        settings.save(folder)?;
+    }
+    registry.clear();
+    eprintln!("muster dev: stopped, {ended} tasks ended; the data stays in {}", folder.root().display());
+    end.map(|_| ())
+}
+
+/// Waits until the cluster is ready, sets a new one up, and says how to use it. Never ends by itself after that.
+async fn attend(
+    folder: &Folder,
+    settings: &mut Settings,
+    client: &Client,
+    began: Instant,
+) -> Result<std::convert::Infallible, Failure> {
+    ready::wait(client, settings, began).await;
+    if !settings.bootstrapped {
+        let tenant = v1::TenantSpec { path: FIRST_TENANT.to_owned(), ..Default::default() };
+        tenants::apply(client, vec![tenant]).await?;
+        settings.bootstrapped = true;
+        settings.save(folder)?;
+    }
+    println!("{}", ready::welcome(folder, settings, client, began.elapsed()));
+    std::future::pending().await
+}

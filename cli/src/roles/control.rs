@@ -1,0 +1,56 @@
+//! `muster control`: one control node.
+
+use crate::args::roles::Control;
+use crate::failure::Failure;
+use crate::roles::{self, http, told_to_stop};
+use anyhow::{Context, bail};
+use muster_control_server::consensus::AdminError;
+use muster_control_server::{ControlConfig, ControlNode};
+use muster_runtime::real;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Runs until it is told to stop, or its disk fails.
+///
+/// # Errors
+/// What it failed with.
+pub fn run(args: &Control) -> Result<(), Failure> {
+    let me = |(id, _): &(u64, String)| *id == args.id;
+    if !args.bootstrap.is_empty() && !args.bootstrap.iter().any(me) {
+        let problem = format!("does not name this node, {}", args.id);
+        return Err(Failure::field("bootstrap", problem, "name all voters of the new cluster, this one too"));
+    }
+    roles::run(&args.common, || serve(args))
+}
+
+async fn serve(args: &Control) -> anyhow::Result<()> {
+    let host = real::host(format!("control-{}", args.id), &args.data);
+    let advertise = args.advertise.clone().unwrap_or_else(|| args.listen.clone());
+    let config = ControlConfig { listen: args.listen.clone(), ..ControlConfig::new(args.id, advertise) };
+    let node = Arc::new(ControlNode::start(host, config).await.context("starting the control node")?);
+    let watched = node.clone();
+    let health = move || if watched.is_healthy() { Ok(()) } else { Err("no leader is known".to_owned()) };
+    http::serve(args.common.http.as_deref(), Arc::new(health)).await?;
+    // The first of the named voters asks the others; they wait to be asked.
+    if args.bootstrap.iter().map(|(id, _)| *id).min() == Some(args.id) {
+        bootstrap(&node, args.bootstrap.iter().cloned().collect()).await;
+    }
+    tokio::select! {
+        signal = told_to_stop() => {
+            tracing::info!(signal = signal?, "control node stops");
+            node.shutdown().await;
+            Ok(())
+        }
+        why = node.ended() => bail!("the control node ended: {why}"),
+    }
+}
+
+async fn bootstrap(node: &ControlNode, members: BTreeMap<u64, String>) {
+    match node.consensus().bootstrap(members).await {
+        Ok(()) => tracing::info!("a new cluster"),
+        // The usual case after the first start: the option stays in place and says nothing any more.
+        Err(AdminError::AlreadyMember { .. }) => tracing::debug!("part of a cluster already"),
+        // It goes on serving: an operator may bootstrap it, or add it to a cluster.
+        Err(error) => tracing::error!(%error, "no new cluster was made"),
+    }
+}

@@ -1,0 +1,69 @@
+//! The roles as processes: a control node, a shard, an agent of one or several hosts.
+//!
+//! What must stay true: a role only wires its server to a real host, to logs and to a health page; SIGTERM and Ctrl-C end it in
+//! order, anything else is a crash that its successor survives.
+
+pub mod control;
+pub mod http;
+pub mod node;
+pub mod shard;
+pub mod telemetry;
+
+use crate::args::roles::RoleCommon;
+use crate::failure::Failure;
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::unistd::{Pid, getppid};
+use std::future::Future;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Threads of a role that mostly waits for the network: decisions are short, and many roles share a machine in development.
+const WORKERS: usize = 2;
+
+/// Sets the process up, runs `role` on a runtime, and ends.
+///
+/// # Errors
+/// What the role failed with.
+pub fn run<F>(common: &RoleCommon, role: impl FnOnce() -> F) -> Result<(), Failure>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    if let Some(parent) = common.parent {
+        die_with(parent)?;
+    }
+    telemetry::init(common.log_format);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::io("starting", error))?;
+    let result = runtime.block_on(async { role().await }).map_err(Failure::Role);
+    // What still runs in the background has nothing to say any more.
+    runtime.shutdown_background();
+    result
+}
+
+/// Asks the kernel for SIGKILL when `parent` goes, so that nothing of a development cluster outlives its supervisor.
+fn die_with(parent: i32) -> Result<(), Failure> {
+    prctl::set_pdeathsig(Signal::SIGKILL)
+        .map_err(|errno| Failure::io("asking for the parent's end", std::io::Error::from(errno)))?;
+    // It may have gone before the kernel was asked.
+    if getppid() == Pid::from_raw(parent) {
+        Ok(())
+    } else {
+        Err(Failure::Role(anyhow::anyhow!("the parent process {parent} is gone")))
+    }
+}
+
+/// Resolves with the name of the signal when the process is told to stop.
+///
+/// # Errors
+/// When signals cannot be listened for.
+pub async fn told_to_stop() -> std::io::Result<&'static str> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    })
+}

@@ -1,0 +1,117 @@
+//! `muster node`: the agent of a host. Its cards are simulated, its processes are real; one process may be several such hosts.
+//!
+//! What must stay true: each simulated host has a data folder, a name and tasks of its own, as if it were alone.
+
+use crate::args::roles::Node as Args;
+use crate::commands::input;
+use crate::failure::Failure;
+use crate::roles::{self, http, told_to_stop};
+use crate::spec::node::{SimulatedNode, Tiling};
+use anyhow::{Context, bail};
+use muster_agent::exec::Executor;
+use muster_agent::exec::process::{ProcessConfig, ProcessExecutor, ShimCommand};
+use muster_agent::exec::virtual_::VirtualMachine;
+use muster_agent::gpu::sim::SimGpus;
+use muster_agent::{Agent, AgentConfig};
+use muster_model::node::NodeSpec;
+use muster_runtime::real;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The kernel's word for this boot of the machine.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Runs until it is told to stop, or an agent gives up.
+///
+/// # Errors
+/// What it failed with.
+pub fn run(args: &Args, endpoints: Vec<String>) -> Result<(), Failure> {
+    let like = match &args.spec {
+        Some(path) => {
+            let (text, name) = input::read(path)?;
+            SimulatedNode::parse(&text, &name)?
+        }
+        None => SimulatedNode::default(),
+    };
+    let hosts = hosts(args, &like);
+    roles::run(&args.common, || serve(args, hosts, endpoints))
+}
+
+/// The hosts to be: the one that was described, or several laid out over a network.
+fn hosts(args: &Args, like: &SimulatedNode) -> Vec<SimulatedNode> {
+    let Some(count) = args.simulate else { return vec![like.clone()] };
+    let tiling = Tiling {
+        nodes_per_leaf: args.tiling.nodes_per_leaf,
+        leaves_per_block: args.tiling.leaves_per_block,
+        cells: args.tiling.cells,
+    };
+    let total = args.total.unwrap_or(args.first + count);
+    (args.first..args.first + count).map(|index| tiling.node(like, index, total)).collect()
+}
+
+async fn serve(args: &Args, hosts: Vec<SimulatedNode>, endpoints: Vec<String>) -> anyhow::Result<()> {
+    let boot_id = std::fs::read_to_string(BOOT_ID).with_context(|| format!("reading {BOOT_ID}"))?;
+    let boot_id = format!("{}.{}", boot_id.trim(), args.boot);
+    let mut agents = Vec::with_capacity(hosts.len());
+    for host in &hosts {
+        let agent = start(args, host, &boot_id, endpoints.clone()).await;
+        agents.push(agent.with_context(|| format!("starting the agent of {}", host.name))?);
+    }
+    let agents: Arc<Vec<Agent>> = Arc::new(agents);
+    tracing::info!(hosts = hosts.len(), first = hosts.first().map(|host| host.name.as_str()), "agents run");
+    let watched = agents.clone();
+    let health = move || {
+        let away = watched.iter().filter(|agent| agent.status().session.is_none()).count();
+        if away == 0 { Ok(()) } else { Err(format!("{away} of {} hosts have no session", watched.len())) }
+    };
+    http::serve(args.common.http.as_deref(), Arc::new(health)).await?;
+    tokio::select! {
+        signal = told_to_stop() => {
+            tracing::info!(signal = signal?, "agents stop; tasks go on under their shims");
+            Ok(())
+        }
+        name = first_to_give_up(&agents, &hosts) => bail!("the agent of {name} gave up"),
+    }
+}
+
+async fn start(args: &Args, host: &SimulatedNode, boot_id: &str, endpoints: Vec<String>) -> anyhow::Result<Agent> {
+    let data: PathBuf = args.data.join(&host.name);
+    let machine = real::host(&host.name, &data);
+    let cards = host.cards();
+    let executor: Arc<dyn Executor> = if args.virtual_tasks {
+        Arc::new(VirtualMachine::new(machine.clock.clone(), false))
+    } else {
+        let program = std::env::current_exe().context("finding this program")?;
+        let shim = ShimCommand { program, arguments: vec!["shim".to_owned()] };
+        Arc::new(ProcessExecutor::new(ProcessConfig::new(shim, &data, boot_id)))
+    };
+    let gpus = Arc::new(SimGpus::open(cards.clone(), boot_id, Some(machine.files.clone()))?);
+    let spec = NodeSpec {
+        name: host.name.clone(),
+        address: host.address.clone(),
+        place: host.place.clone(),
+        cell: host.cell.clone(),
+        pool: host.pool.clone(),
+        gpus: cards,
+        cpu_milli: host.cpu_milli,
+        memory_mib: host.memory_mib,
+        driver: "simulated".to_owned(),
+        labels: host.labels.clone(),
+        boot_id: boot_id.to_owned(),
+    };
+    let usage_period = Duration::from_secs(args.usage_period.0.max(1));
+    let config = AgentConfig { usage_period, ..AgentConfig::new(spec, endpoints, executor, gpus) };
+    Ok(Agent::start(machine, config).await?)
+}
+
+/// The name of the first host whose agent has stopped by itself.
+async fn first_to_give_up<'a>(agents: &[Agent], hosts: &'a [SimulatedNode]) -> &'a str {
+    loop {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let failed = agents.iter().zip(hosts).find(|(agent, _)| agent.status().failed);
+        if let Some((_, host)) = failed {
+            return &host.name;
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! `muster shard`: one scheduler shard.
+
+use crate::args::roles::Shard as Args;
+use crate::failure::Failure;
+use crate::roles::{self, http, told_to_stop};
+use muster_runtime::real;
+use muster_scheduler_server::{Shard, ShardConfig};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Runs until it is told to stop.
+///
+/// # Errors
+/// What it failed with.
+pub fn run(args: &Args, endpoints: Vec<String>) -> Result<(), Failure> {
+    roles::run(&args.common, || serve(args, endpoints))
+}
+
+async fn serve(args: &Args, endpoints: Vec<String>) -> anyhow::Result<()> {
+    let name = args.name.clone().unwrap_or_else(|| "shard".to_owned());
+    // A shard keeps nothing: its folder is never made.
+    let host = real::host(name.clone(), std::env::temp_dir().join("muster-shard"));
+    let config = ShardConfig { shards_expected: args.shards_expected as usize, ..ShardConfig::new(name, endpoints) };
+    let shard = Arc::new(Mutex::new(Some(Shard::start(&host, config)?)));
+    let watched = shard.clone();
+    let health = move || match running(&watched).as_ref().map(|shard| shard.status().revision) {
+        None => Err("stopping".to_owned()),
+        Some(0) => Err("no snapshot yet".to_owned()),
+        Some(_) => Ok(()),
+    };
+    http::serve(args.common.http.as_deref(), Arc::new(health)).await?;
+    let signal = told_to_stop().await?;
+    tracing::info!(signal, "shard stops");
+    let last = running(&shard).take();
+    if let Some(shard) = last {
+        shard.stop().await;
+    }
+    Ok(())
+}
+
+fn running(shard: &Mutex<Option<Shard>>) -> MutexGuard<'_, Option<Shard>> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}

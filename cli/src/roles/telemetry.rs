@@ -1,0 +1,28 @@
+//! Logs to standard error, metrics to a recorder that the health page shows.
+
+use crate::args::roles::LogFormat;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use std::io::IsTerminal;
+use std::sync::OnceLock;
+use tracing_subscriber::EnvFilter;
+
+/// What is logged unless `RUST_LOG` says otherwise: our own doings; of the libraries only what an operator must act on.
+const USUAL: &str = "info,openraft=error,h2=warn,hyper=warn,tonic=warn,tower=warn";
+
+static METRICS: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
+
+/// Sets up the log. A second call changes nothing.
+pub fn init(format: LogFormat) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(USUAL));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A subscriber that is there already (a test's) is as good.
+    let _ = match format {
+        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    };
+}
+
+/// The recorder of this process, installed at the first call; none when another one is there already.
+pub fn metrics() -> Option<PrometheusHandle> {
+    METRICS.get_or_init(|| PrometheusBuilder::new().install_recorder().ok()).clone()
+}
