@@ -1,0 +1,284 @@
+//! The servers of a run: control nodes, shards and agents, each on a host of its own; starting, crashing and observing them.
+
+use super::tap::{Seen, Tap};
+use crate::history::{History, Run};
+use crate::nemesis::Fleet;
+use crate::observe::Observer;
+use crate::specs;
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use muster_agent::exec::virtual_::VirtualMachine;
+use muster_agent::gpu::sim::SimGpus;
+use muster_agent::{Agent, AgentConfig};
+use muster_control_server::{ConsensusConfig, ControlConfig, ControlNode, LeaseConfig, SessionConfig};
+use muster_runtime::sim::SimWorld;
+use muster_runtime::{Chance, Host};
+use muster_scheduler_server::{Shard, ShardConfig};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// Control nodes, by id.
+pub(super) const VOTERS: [(u64, &str, &str); 3] =
+    [(1, "control-1", "control-1:7000"), (2, "control-2", "control-2:7000"), (3, "control-3", "control-3:7000")];
+const SHARDS: [&str; 2] = ["shard-1", "shard-2"];
+/// Nodes: two in each of two cells, so that gangs span nodes and jobs are handed over between cells.
+pub(super) const NODES: usize = 4;
+pub(super) const CLIENTS: [&str; 3] = ["client-0", "client-1", "client-2"];
+
+/// Of what outlives an agent: the tasks of its host, and which boot of it this is.
+struct Machine {
+    tasks: VirtualMachine,
+    boots: u32,
+}
+
+enum Server {
+    Control { node: Box<ControlNode>, observer: Box<Observer> },
+    Shard { _shard: Shard },
+    Agent { agent: Agent },
+}
+
+pub(super) struct Servers {
+    pub(super) world: SimWorld,
+    chance: Chance,
+    began: Instant,
+    snapshot_every: u64,
+    /// The record of the run; taps of agents write to it as well.
+    pub(super) history: Seen,
+    up: RefCell<BTreeMap<String, Server>>,
+    machines: RefCell<BTreeMap<String, Machine>>,
+}
+
+fn endpoints() -> Vec<String> {
+    VOTERS.iter().map(|(_, _, at)| (*at).to_owned()).collect()
+}
+
+impl Servers {
+    pub(super) fn new(world: SimWorld, snapshot_every: u64) -> Self {
+        let chance = Chance::seeded(world.chance().u64());
+        let began = Instant::now() - world.elapsed();
+        let history = Seen::default();
+        Servers { world, chance, began, snapshot_every, history, up: RefCell::default(), machines: RefCell::default() }
+    }
+
+    pub(super) fn history(&self) -> std::sync::MutexGuard<'_, History> {
+        self.history.lock().expect("no panic while it was held")
+    }
+
+    /// Makes the empty control nodes a cluster, and waits for a leader.
+    pub(super) async fn bootstrap(&self) -> Result<(), String> {
+        let members: BTreeMap<u64, String> = VOTERS.iter().map(|(id, _, at)| (*id, (*at).to_owned())).collect();
+        let first = match self.up.borrow().get(VOTERS[0].1) {
+            Some(Server::Control { observer, .. }) => observer.consensus().clone(),
+            _ => return Err("the first control node is not up".to_owned()),
+        };
+        first.bootstrap(members).await.map_err(|error| format!("bootstrap: {error}"))?;
+        for _ in 0..100 {
+            if first.leader().is_some() {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        Err("no leader within 10 s of the bootstrap".to_owned())
+    }
+
+    /// Starts one server on its host, in the host's own tasks: whatever it spawns dies with the host.
+    async fn start_on(&self, host: Host) {
+        let name = host.name.clone();
+        let starting = match VOTERS.iter().find(|(_, voter, _)| *voter == name) {
+            Some((id, _, endpoint)) => self.start_control(host, *id, endpoint).await,
+            None if SHARDS.contains(&name.as_str()) => start_shard(host).await,
+            None => self.start_agent(host).await,
+        };
+        // Nothing when it was crashed while it started; whoever crashed it starts it again.
+        if let Some(server) = starting {
+            self.up.borrow_mut().insert(name, server);
+        }
+    }
+
+    async fn start_control(&self, host: Host, id: u64, endpoint: &str) -> Option<Server> {
+        let config = ControlConfig {
+            consensus: ConsensusConfig {
+                snapshot_every_entries: self.snapshot_every,
+                keep_entries: 20,
+                ..ConsensusConfig::new(id, endpoint)
+            },
+            listen: endpoint.to_owned(),
+            leases: LeaseConfig {
+                heartbeat_ms: 500,
+                node_silent_ms: 2_000,
+                fence_margin_ms: 2_500,
+                ..LeaseConfig::default()
+            },
+            sessions: SessionConfig::default(),
+        };
+        let starting = host.spawn({
+            let host = host.clone();
+            async move { ControlNode::start(host, config).await }
+        });
+        let node = match starting.await {
+            Ok(Ok(node)) => node,
+            Ok(Err(error)) => panic!("{} does not start: {error}", host.name),
+            Err(_) => return None,
+        };
+        let observer = Observer::attach(&mut self.history(), host.name, node.consensus().clone());
+        Some(Server::Control { node: Box::new(node), observer: Box::new(observer) })
+    }
+
+    async fn start_agent(&self, mut host: Host) -> Option<Server> {
+        let name = host.name.clone();
+        let number = name.rsplit('-').next().and_then(|number| number.parse().ok()).expect("nodes are numbered");
+        let (tasks, boot_id) = self.machine(&host);
+        host.files = Arc::new(Tap { node: name.clone(), files: host.files.clone(), seen: self.history.clone() });
+        let spec = specs::node(number, &boot_id);
+        let gpus = SimGpus::open(spec.gpus.clone(), &boot_id, Some(host.files.clone()));
+        let gpus = Arc::new(gpus.expect("what the agent stored can be read"));
+        let config = AgentConfig {
+            usage_period: Duration::from_secs(3),
+            silence_max: Duration::from_secs(3),
+            ..AgentConfig::new(spec, endpoints(), Arc::new(tasks), gpus)
+        };
+        let starting = host.spawn({
+            let host = host.clone();
+            async move { Agent::start(host, config).await }
+        });
+        match starting.await {
+            Ok(Ok(agent)) => Some(Server::Agent { agent }),
+            Ok(Err(error)) => panic!("the agent of {name} does not start: {error}"),
+            Err(_) => None,
+        }
+    }
+
+    /// The machine under an agent. One restart in four is a reboot of the whole host.
+    fn machine(&self, host: &Host) -> (VirtualMachine, String) {
+        let mut machines = self.machines.borrow_mut();
+        let is_new = !machines.contains_key(&host.name);
+        let machine = machines
+            .entry(host.name.clone())
+            .or_insert_with(|| Machine { tasks: VirtualMachine::new(host.clock.clone(), true), boots: 1 });
+        if !is_new && self.chance.between(0, 4) == 0 {
+            self.world.note(format_args!("reboot {}", host.name));
+            machine.tasks.reboot();
+            machine.boots += 1;
+        }
+        (machine.tasks.clone(), format!("{}-boot-{}", host.name, machine.boots))
+    }
+
+    /// Takes down what was published, and the whole states when asked to.
+    pub(super) fn drain(&self, sample: bool) {
+        let mut history = self.history();
+        for server in self.up.borrow_mut().values_mut() {
+            if let Server::Control { observer, .. } = server {
+                if sample {
+                    observer.sample(&mut history);
+                } else {
+                    observer.drain(&mut history);
+                }
+            }
+        }
+    }
+
+    /// What ran, by the machines' own record.
+    pub(super) fn runs(&self) -> Vec<Run> {
+        let since = |at: Instant| u64::try_from((at - self.began).as_nanos()).unwrap_or(u64::MAX);
+        let mut runs = Vec::new();
+        for (node, machine) in self.machines.borrow().iter() {
+            runs.extend(machine.tasks.history().into_iter().map(|run| Run {
+                node: node.clone(),
+                allocation: run.key.allocation,
+                job: run.job,
+                attempt: run.attempt,
+                rank: run.key.rank,
+                from_ns: since(run.started),
+                to_ns: run.ended.map(since),
+            }));
+        }
+        runs
+    }
+
+    /// What is not yet done, by the state of every control node and by the agents; nothing when all is at rest.
+    pub(super) fn unrest(&self) -> Option<String> {
+        let up = self.up.borrow();
+        let mut applied = Vec::new();
+        for (name, server) in up.iter() {
+            match server {
+                Server::Control { node, observer } => {
+                    if !node.is_healthy() {
+                        return Some(format!("{name} is not healthy"));
+                    }
+                    let left = observer.consensus().read(|state, _| {
+                        let jobs: Vec<String> =
+                            state.jobs.values().map(|job| format!("job {} {}", job.id, job.phase.word())).collect();
+                        (jobs, state.allocations.len())
+                    });
+                    if left != (Vec::new(), 0) {
+                        return Some(format!("{name} knows {left:?}"));
+                    }
+                    applied.push(observer.applied());
+                }
+                Server::Agent { agent } => {
+                    let status = agent.status();
+                    if status.failed || status.session.is_none() || status.live_tasks > 0 || status.usage_pending > 0 {
+                        return Some(format!("{name}: {status:?}"));
+                    }
+                }
+                Server::Shard { .. } => {}
+            }
+        }
+        applied.dedup();
+        let all = VOTERS.len() + SHARDS.len() + NODES;
+        let rest = up.len() == all && applied.len() == 1;
+        (!rest).then(|| format!("{} of {all} servers are up, applied {applied:?}", up.len()))
+    }
+}
+
+async fn start_shard(host: Host) -> Option<Server> {
+    let config = ShardConfig { shards_expected: SHARDS.len(), ..ShardConfig::new(host.name.clone(), endpoints()) };
+    let starting = host.spawn({
+        let host = host.clone();
+        async move { Shard::start(&host, config) }
+    });
+    let shard = starting.await.ok()?;
+    Some(Server::Shard { _shard: shard.expect("a shard's settings are good") })
+}
+
+impl Fleet for Servers {
+    fn voters(&self) -> Vec<String> {
+        VOTERS.iter().map(|(_, name, _)| (*name).to_owned()).collect()
+    }
+
+    fn others(&self) -> Vec<String> {
+        let nodes = (0..NODES).map(|number| format!("node-{number}"));
+        SHARDS.iter().map(|shard| (*shard).to_owned()).chain(nodes).collect()
+    }
+
+    fn bystanders(&self) -> Vec<String> {
+        CLIENTS.iter().map(|client| (*client).to_owned()).collect()
+    }
+
+    fn crash<'a>(&'a self, name: &'a str) -> LocalBoxFuture<'a, ()> {
+        async move {
+            let server = self.up.borrow_mut().remove(name);
+            if let Some(Server::Control { mut observer, .. }) = server {
+                observer.drain(&mut self.history());
+            }
+            self.world.crash(name).await;
+        }
+        .boxed_local()
+    }
+
+    fn start<'a>(&'a self, name: &'a str) -> LocalBoxFuture<'a, ()> {
+        async move { self.start_on(self.world.boot(name)).await }.boxed_local()
+    }
+
+    fn leader(&self) -> Option<String> {
+        let up = self.up.borrow();
+        let mut leading = up.iter().filter(|(_, server)| match server {
+            Server::Control { observer, .. } => observer.consensus().is_leader(),
+            _ => false,
+        });
+        leading.next().map(|(name, _)| name.clone())
+    }
+}

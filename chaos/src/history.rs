@@ -1,0 +1,169 @@
+//! What happened in a run, as seen from outside the servers: the evidence that the [laws](crate::laws) are checked against.
+//!
+//! What must stay true: nothing in here comes from what a server says of itself beside what it told the world (changes it
+//! published, states it showed, answers it gave, tasks it ran); a checker needs nothing but this record, so a doctored record tests it.
+
+use muster_model::ids::{AllocationId, Attempt, JobId, Rank, Revision};
+use muster_model::{Change, Job, Object};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The record of one run.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// The state at `base_revision`, before the first recorded change.
+    pub base: Vec<Object>,
+    /// See `base`.
+    pub base_revision: Revision,
+    /// The changes of every later revision, as the first replica published them.
+    pub log: BTreeMap<Revision, Arc<Vec<Change>>>,
+    /// What each life of each replica published.
+    pub replicas: Vec<ReplicaRecord>,
+    /// States that replicas showed.
+    pub samples: Vec<Sample>,
+    /// Calls that submit jobs, in the order in which they were first made.
+    pub submissions: Vec<Submission>,
+    /// Finished jobs as they were found at the end of the run.
+    pub finished: BTreeMap<JobId, Job>,
+    /// What clients' watches were told.
+    pub watches: Vec<WatchRecord>,
+    /// What ran where, by the nodes' own record.
+    pub runs: Vec<Run>,
+    /// Usage that agents had on disk under a number of their stream, and so reported or were about to.
+    pub metered: BTreeMap<Interval, (AllocationId, u64)>,
+    /// Intervals whose content changed after they had been numbered.
+    pub remetered: Vec<Interval>,
+}
+
+/// One life of one replica.
+#[derive(Clone, Debug, Default)]
+pub struct ReplicaRecord {
+    /// Its host, and which life of it.
+    pub name: String,
+    /// The revision after which it was followed.
+    pub after: Revision,
+    /// The revisions it published since.
+    pub revisions: BTreeSet<Revision>,
+    /// Revisions at which it published something else than the first replica that did.
+    pub differs_at: Vec<Revision>,
+    /// Spans `(after, to]` in which it published nothing because it installed a snapshot.
+    pub skipped: Vec<(Revision, Revision)>,
+}
+
+/// A state that a replica showed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Whose.
+    pub replica: String,
+    /// Applied so far.
+    pub revision: Revision,
+    /// Hash over all objects, in their stored form.
+    pub digest: u64,
+    /// What the state's own check found broken.
+    pub broken: Option<String>,
+}
+
+/// One submission, with all its retries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Submission {
+    /// The client's id for it.
+    pub request_id: String,
+    /// How many jobs it asks for.
+    pub jobs: usize,
+    /// Every acknowledgement it got: one for each call that was answered.
+    pub acknowledged: Vec<Vec<JobId>>,
+    /// It was refused for good.
+    pub refused: Option<String>,
+}
+
+/// What one watch session was told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WatchRecord {
+    /// Who watched.
+    pub watcher: String,
+    /// The revision that was asked for; 0 for a snapshot.
+    pub from: Revision,
+    /// The snapshot it began with, if any: at which revision, and the jobs in it.
+    pub snapshot: Option<(Revision, BTreeSet<JobId>)>,
+    /// Every change after that, in the order in which it came.
+    pub events: Vec<(Revision, JobId)>,
+}
+
+/// What names a usage interval.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Interval {
+    /// The node's name.
+    pub node: String,
+    /// The stream.
+    pub incarnation: u64,
+    /// The number in it.
+    pub seq: u64,
+}
+
+/// One task that ran, by the record of the node it ran on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The node's name.
+    pub node: String,
+    /// Under which allocation.
+    pub allocation: AllocationId,
+    /// Of which job.
+    pub job: JobId,
+    /// Which run of it.
+    pub attempt: Attempt,
+    /// Which rank.
+    pub rank: Rank,
+    /// When it started, in nanoseconds since the run began.
+    pub from_ns: u64,
+    /// When nothing of it was left; `None` while it runs.
+    pub to_ns: Option<u64>,
+}
+
+impl History {
+    /// Every change of the run in order, beginning with the objects of the base.
+    pub fn changes(&self) -> impl Iterator<Item = (Revision, Change)> + '_ {
+        let base = self.base.iter().map(|object| (self.base_revision, Change::put(object.clone())));
+        let log = self.log.iter().flat_map(|(revision, changes)| changes.iter().map(|change| (*revision, change.clone())));
+        base.chain(log)
+    }
+
+    /// Begins the record of a submission, and gives its index.
+    pub fn submit(&mut self, submission: Submission) -> usize {
+        self.submissions.push(submission);
+        self.submissions.len() - 1
+    }
+
+    /// Takes in a usage interval that an agent has on disk: its allocation and unit-milliseconds.
+    pub fn metered(&mut self, interval: Interval, content: (AllocationId, u64)) {
+        match self.metered.get(&interval) {
+            Some(known) if *known != content => self.remetered.push(interval),
+            Some(_) => {}
+            None => {
+                self.metered.insert(interval, content);
+            }
+        }
+    }
+
+    /// Takes in what a replica published; the index of its record is `replica`.
+    pub fn published(&mut self, replica: usize, revision: Revision, changes: &Arc<Vec<Change>>) {
+        let record = &mut self.replicas[replica];
+        record.revisions.insert(revision);
+        match self.log.get(&revision) {
+            Some(first) if first != changes => record.differs_at.push(revision),
+            Some(_) => {}
+            None => {
+                self.log.insert(revision, Arc::clone(changes));
+            }
+        }
+    }
+}
+
+/// The hash that samples carry: over the stored form of every object, in order.
+pub fn digest(objects: impl Iterator<Item = Object>) -> u64 {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    objects.fold(OFFSET, |hash, object| {
+        let bytes = postcard::to_allocvec(&object).expect("every object can be stored");
+        bytes.into_iter().fold(hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+    })
+}

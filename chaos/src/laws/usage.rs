@@ -1,0 +1,42 @@
+//! Law 9: "Every interval an agent reports enters the usage ledger once."
+//!
+//! Judged at rest, allocation by allocation: what agents had on disk under a number of their stream, each number once, equals what was
+//! counted. And a number keeps its content.
+
+use super::{Findings, Violation};
+use crate::history::History;
+use muster_model::ids::AllocationId;
+use muster_model::{Change, Object};
+use std::collections::BTreeMap;
+
+/// Reports usage that was lost or counted twice.
+pub(super) fn check(history: &History) -> Vec<Violation> {
+    let mut findings = Findings::of("law 9");
+    for interval in &history.remetered {
+        findings.add(|| format!("{interval:?} has changed its content"));
+    }
+    let mut metered: BTreeMap<AllocationId, u128> = BTreeMap::new();
+    for (allocation, gpu_unit_ms) in history.metered.values() {
+        *metered.entry(*allocation).or_default() += u128::from(*gpu_unit_ms);
+    }
+    let mut counted: BTreeMap<AllocationId, u128> = BTreeMap::new();
+    for (_, change) in history.changes() {
+        let Change::Put(object) = change else { continue };
+        if let Object::AllocationUsage(usage) = *object {
+            // Sums only grow, and the record goes a while after the allocation: the last value is the sum.
+            counted.insert(usage.allocation, usage.gpu_unit_ms);
+        }
+    }
+    for (allocation, metered) in &metered {
+        let counted = counted.get(allocation).copied().unwrap_or(0);
+        findings.add_if(counted != *metered, || {
+            format!("allocation {allocation}: agents metered {metered} unit-ms, {counted} were counted")
+        });
+    }
+    for (allocation, counted) in &counted {
+        findings.add_if(*counted > 0 && !metered.contains_key(allocation), || {
+            format!("allocation {allocation}: {counted} unit-ms were counted and nobody metered them")
+        });
+    }
+    findings.found
+}

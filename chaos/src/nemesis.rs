@@ -1,0 +1,171 @@
+//! What goes wrong in a run, drawn from its seed: one fault after another, several at once, each undone after a while.
+//!
+//! What must stay true: when [`rage`] returns, everything that it broke is whole again: links are mended, disks work, hosts that it
+//! took down have been started; what clocks it shifted stay shifted.
+
+use futures::future::LocalBoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
+use muster_runtime::Chance;
+use muster_runtime::sim::{LinkQuality, SimWorld};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// What can be crashed and started, and by which names.
+pub trait Fleet {
+    /// Hosts that keep the replicated state.
+    fn voters(&self) -> Vec<String>;
+
+    /// All other servers.
+    fn others(&self) -> Vec<String>;
+
+    /// Hosts that are never crashed, but may be cut off: clients.
+    fn bystanders(&self) -> Vec<String>;
+
+    /// Takes a host down with everything it had not synced.
+    fn crash<'a>(&'a self, host: &'a str) -> LocalBoxFuture<'a, ()>;
+
+    /// Starts a host that is down, with what is left on its disk.
+    fn start<'a>(&'a self, host: &'a str) -> LocalBoxFuture<'a, ()>;
+
+    /// The voter that leads, if one is known.
+    fn leader(&self) -> Option<String>;
+}
+
+/// One fault. Durations are how long it lasts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Fault {
+    Crash(String, Duration),
+    CrashAllVoters(Duration),
+    /// Cut off from every other host, both ways.
+    Isolate(String, Duration),
+    /// Hears nothing, is heard.
+    Deaf(String, Duration),
+    /// Is not heard, hears.
+    Mute(String, Duration),
+    /// Two hosts that do not reach each other, while others reach both.
+    Apart(String, String, Duration),
+    BadLinks(Duration),
+    Skew(String, i64),
+    StallDisk(String, Duration),
+}
+
+/// How hard a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rage {
+    /// The longest rest between two faults begun.
+    pub rest_ms_max: u64,
+    /// The longest that a fault lasts, isolation aside.
+    pub fault_ms_max: u64,
+    /// The longest that a host is isolated: past the grace of its tasks, where there are any.
+    pub isolation_ms_max: u64,
+}
+
+/// Breaks things until `end`, then makes them whole.
+pub async fn rage(world: &SimWorld, fleet: &dyn Fleet, chance: &Chance, how: Rage, end: Instant) {
+    let mut under_way = FuturesUnordered::new();
+    while Instant::now() < end {
+        let rest = Duration::from_millis(chance.between(50, how.rest_ms_max));
+        let next = sleep_until((Instant::now() + rest).min(end));
+        tokio::pin!(next);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut next => break,
+                Some(()) = under_way.next(), if !under_way.is_empty() => {}
+            }
+        }
+        let fault = draw(fleet, chance, how);
+        world.note(format_args!("fault {fault:?}"));
+        under_way.push(inflict(world, fleet, fault));
+    }
+    while under_way.next().await.is_some() {}
+    world.mend_all();
+    world.set_links(LinkQuality::GOOD);
+    for host in fleet.voters().into_iter().chain(fleet.others()) {
+        if !world.is_up(&host) {
+            fleet.start(&host).await;
+        }
+    }
+}
+
+fn pick(chance: &Chance, from: &[String]) -> String {
+    from[chance.between(0, from.len() as u64) as usize].clone()
+}
+
+fn draw(fleet: &dyn Fleet, chance: &Chance, how: Rage) -> Fault {
+    let (voters, others) = (fleet.voters(), fleet.others());
+    let all: Vec<String> = voters.iter().chain(&others).cloned().collect();
+    let lasts = Duration::from_millis(chance.between(20, how.fault_ms_max));
+    let isolated = Duration::from_millis(chance.between(20, how.isolation_ms_max));
+    // Half of what befalls voters befalls the leader, where most can go wrong.
+    let voter = match fleet.leader() {
+        Some(leader) if chance.between(0, 2) == 0 => leader,
+        _ => pick(chance, &voters),
+    };
+    let any = if chance.between(0, 2) == 0 { voter.clone() } else { pick(chance, &all) };
+    match chance.between(0, 16) {
+        0..=3 => Fault::Crash(any, lasts),
+        4 => Fault::CrashAllVoters(lasts),
+        5..=6 => Fault::Isolate(any, isolated),
+        7 => Fault::Deaf(any, isolated),
+        8 => Fault::Mute(any, isolated),
+        9..=10 => {
+            let other = pick(chance, &all);
+            Fault::Apart(any, other, lasts)
+        }
+        11..=12 => Fault::BadLinks(lasts),
+        13 => Fault::Skew(any, chance.between(0, 20_000) as i64 - 10_000),
+        _ => Fault::StallDisk(voter, lasts),
+    }
+}
+
+async fn inflict(world: &SimWorld, fleet: &dyn Fleet, fault: Fault) {
+    let others = |host: &str| -> Vec<String> {
+        let all = fleet.voters().into_iter().chain(fleet.others()).chain(fleet.bystanders());
+        all.filter(|other| other != host).collect()
+    };
+    match fault {
+        Fault::Crash(host, lasts) => crash(world, fleet, &[host], lasts).await,
+        Fault::CrashAllVoters(lasts) => crash(world, fleet, &fleet.voters(), lasts).await,
+        Fault::Isolate(host, lasts) => {
+            let links = others(&host).into_iter().flat_map(|other| [(host.clone(), other.clone()), (other, host.clone())]);
+            cut(world, links.collect(), lasts).await;
+        }
+        Fault::Deaf(host, lasts) => {
+            cut(world, others(&host).into_iter().map(|other| (other, host.clone())).collect(), lasts).await;
+        }
+        Fault::Mute(host, lasts) => {
+            cut(world, others(&host).into_iter().map(|other| (host.clone(), other)).collect(), lasts).await;
+        }
+        Fault::Apart(one, other, lasts) => cut(world, vec![(one.clone(), other.clone()), (other, one)], lasts).await,
+        Fault::BadLinks(lasts) => {
+            world.set_links(LinkQuality::BAD);
+            sleep(lasts).await;
+            world.set_links(LinkQuality::GOOD);
+        }
+        Fault::Skew(host, skew_ms) => world.skew_wall(&host, skew_ms),
+        Fault::StallDisk(host, lasts) => world.stall_disk(&host, lasts),
+    }
+}
+
+async fn crash(world: &SimWorld, fleet: &dyn Fleet, hosts: &[String], lasts: Duration) {
+    for host in hosts {
+        fleet.crash(host).await;
+    }
+    sleep(lasts).await;
+    for host in hosts {
+        if !world.is_up(host) {
+            fleet.start(host).await;
+        }
+    }
+}
+
+async fn cut(world: &SimWorld, links: Vec<(String, String)>, lasts: Duration) {
+    for (from, to) in &links {
+        world.cut(from, to);
+    }
+    sleep(lasts).await;
+    for (from, to) in &links {
+        world.mend(from, to);
+    }
+}

@@ -1,0 +1,183 @@
+//! The voters of a run: starting, crashing, asking and observing them.
+
+use crate::history::History;
+use crate::nemesis::Fleet;
+use crate::observe::Observer;
+use futures::FutureExt;
+use futures::future::{BoxFuture, LocalBoxFuture};
+use futures::stream::BoxStream;
+use muster_control_core::{Command, Decided};
+use muster_control_server::consensus::PeerServices;
+use muster_control_server::{Consensus, ConsensusConfig};
+use muster_model::ids::Revision;
+use muster_runtime::Host;
+use muster_runtime::sim::SimWorld;
+use std::cell::{RefCell, RefMut};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+const VOTERS: [(u64, &str, &str); 3] =
+    [(1, "control-1", "control-1:7000"), (2, "control-2", "control-2:7000"), (3, "control-3", "control-3:7000")];
+
+struct Voter {
+    host: Host,
+    observer: Observer,
+}
+
+pub(super) struct Cluster {
+    world: SimWorld,
+    snapshot_every: u64,
+    history: RefCell<History>,
+    up: RefCell<BTreeMap<String, Voter>>,
+}
+
+/// There are no sessions and no leases here.
+struct NoServices;
+
+impl PeerServices for NoServices {
+    fn renew_leases(&self, _: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, Status>> {
+        futures::future::ready(Err(Status::unimplemented("no leases here"))).boxed()
+    }
+
+    fn logs(&self, _: Vec<u8>) -> BoxFuture<'static, Result<BoxStream<'static, Result<Vec<u8>, Status>>, Status>> {
+        futures::future::ready(Err(Status::unimplemented("no sessions here"))).boxed()
+    }
+}
+
+impl Cluster {
+    pub(super) fn new(world: SimWorld, snapshot_every: u64) -> Self {
+        Cluster { world, snapshot_every, history: RefCell::default(), up: RefCell::default() }
+    }
+
+    pub(super) fn world(&self) -> &SimWorld {
+        &self.world
+    }
+
+    pub(super) fn history(&self) -> RefMut<'_, History> {
+        self.history.borrow_mut()
+    }
+
+    pub(super) fn take_history(&self) -> History {
+        self.history.take()
+    }
+
+    fn consensus(&self, voter: usize) -> Option<(Host, Consensus)> {
+        let up = self.up.borrow();
+        up.get(VOTERS[voter].1).map(|voter| (voter.host.clone(), voter.observer.consensus().clone()))
+    }
+
+    /// Makes the empty voters a cluster, and waits for a leader.
+    pub(super) async fn bootstrap(&self) -> Result<(), String> {
+        let members: BTreeMap<u64, String> = VOTERS.iter().map(|(id, _, at)| (*id, (*at).to_owned())).collect();
+        let (_, first) = self.consensus(0).ok_or("the first voter did not start")?;
+        first.bootstrap(members).await.map_err(|error| format!("bootstrap: {error}"))?;
+        for _ in 0..100 {
+            if first.leader().is_some() {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        Err("no leader within 10 s of the bootstrap".to_owned())
+    }
+
+    /// Proposes through a voter, in its own tasks; `None` when it is down, crashes meanwhile, or has no answer in time.
+    pub(super) async fn propose(&self, voter: usize, commands: Vec<Command>, within: Duration) -> Option<Result<Decided, String>> {
+        let (host, consensus) = self.consensus(voter)?;
+        let call = host.spawn(async move { consensus.propose(commands).await });
+        let answer = timeout(within, call).await.ok()?.ok()?;
+        self.world.note(format_args!("answer of {}: {answer:?}", host.name));
+        Some(answer.map(|proposed| proposed.decided).map_err(|error| error.to_string()))
+    }
+
+    /// Takes down what was published, and the whole states when asked to.
+    pub(super) fn drain(&self, sample: bool) {
+        let mut history = self.history.borrow_mut();
+        for voter in self.up.borrow_mut().values_mut() {
+            if sample {
+                voter.observer.sample(&mut history);
+            } else {
+                voter.observer.drain(&mut history);
+            }
+        }
+    }
+
+    pub(super) fn applied(&self) -> Vec<Revision> {
+        self.up.borrow().values().map(|voter| voter.observer.applied()).collect()
+    }
+
+    pub(super) fn wall_ms(&self) -> u64 {
+        self.up.borrow().values().next().map_or(0, |voter| voter.host.clock.wall_ms())
+    }
+
+    /// Where each voter stands, for a report.
+    pub(super) fn describe(&self) -> String {
+        self.up.borrow().values().map(|voter| format!("{:?}", voter.observer.consensus().status())).collect::<Vec<_>>().join("; ")
+    }
+}
+
+impl Fleet for Cluster {
+    fn voters(&self) -> Vec<String> {
+        VOTERS.iter().map(|(_, name, _)| (*name).to_owned()).collect()
+    }
+
+    fn others(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn bystanders(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn crash<'a>(&'a self, name: &'a str) -> LocalBoxFuture<'a, ()> {
+        async move {
+            let voter = self.up.borrow_mut().remove(name);
+            if let Some(mut voter) = voter {
+                voter.observer.drain(&mut self.history.borrow_mut());
+            }
+            self.world.crash(name).await;
+        }
+        .boxed_local()
+    }
+
+    fn start<'a>(&'a self, name: &'a str) -> LocalBoxFuture<'a, ()> {
+        async move {
+            let (id, _, endpoint) = VOTERS[VOTERS.iter().position(|(_, voter, _)| *voter == name).expect("a known voter")];
+            let host = self.world.boot(name);
+            let config = ConsensusConfig {
+                snapshot_every_entries: self.snapshot_every,
+                keep_entries: 10,
+                ..ConsensusConfig::new(id, endpoint)
+            };
+            // Opened in the host's own tasks: whatever consensus spawns belongs to the host, and dies with it.
+            let opening = host.spawn({
+                let host = host.clone();
+                async move {
+                    let consensus = Consensus::open(host.clone(), config).await?;
+                    let routes = tonic::service::Routes::new(consensus.peer_service(Arc::new(NoServices)));
+                    let serving = host.net.serve(endpoint, routes, CancellationToken::new()).await;
+                    serving.expect("a voter's port is free when it starts");
+                    Ok::<_, muster_control_server::consensus::OpenError>(consensus)
+                }
+            });
+            match opening.await {
+                Ok(Ok(consensus)) => {
+                    let observer = Observer::attach(&mut self.history.borrow_mut(), name.to_owned(), consensus);
+                    self.up.borrow_mut().insert(name.to_owned(), Voter { host, observer });
+                }
+                Ok(Err(error)) => panic!("{name} does not start: {error}"),
+                // Crashed while it started; whoever crashed it starts it again.
+                Err(_) => {}
+            }
+        }
+        .boxed_local()
+    }
+
+    fn leader(&self) -> Option<String> {
+        let up = self.up.borrow();
+        up.iter().find(|(_, voter)| voter.observer.consensus().is_leader()).map(|(name, _)| name.clone())
+    }
+}

@@ -1,0 +1,160 @@
+//! Three voters alone, without services: commands against crashes, partitions, bad links and stalled disks.
+//!
+//! The smallest simulation, and the one that finds what is wrong with consensus, log, snapshots and the state machine.
+
+mod cluster;
+
+use crate::history::{History, Submission};
+use crate::nemesis::{Fleet, Rage, rage};
+use crate::{Outcome, laws, specs};
+use cluster::Cluster;
+use muster_control_core::{Command, Done};
+use muster_model::ids::{JobId, Revision};
+use muster_runtime::Chance;
+use muster_runtime::sim::{LinkQuality, SimWorld};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// Clients that submit at the same time.
+const CLIENTS: usize = 3;
+/// How long clients wait for one answer.
+const ANSWER_MAX: Duration = Duration::from_secs(4);
+/// How often what replicas published is taken down.
+const DRAIN_EVERY: Duration = Duration::from_millis(50);
+/// How many of those go by between two looks at the whole state.
+const DRAINS_PER_SAMPLE: u32 = 40;
+/// How long after the last fault everything must be in order again.
+const HEALING_MAX: Duration = Duration::from_secs(60);
+
+/// Runs seed `seed`.
+#[must_use]
+pub fn run_seed(seed: u64, trace: bool) -> Outcome {
+    muster_runtime::sim::run(seed, move |world| async move {
+        if trace {
+            world.keep_trace();
+        }
+        let (history, healed) = play(&world).await;
+        let mut violations = laws::check(&history);
+        if let Err(what) = healed {
+            violations.push(laws::Violation { law: "healing", what });
+        }
+        Outcome::of(&world, violations, &history)
+    })
+}
+
+async fn play(world: &SimWorld) -> (History, Result<(), String>) {
+    let chance = world.chance().clone();
+    // Half of the runs snapshot and purge so often that a follower that was away needs one.
+    let snapshot_every = if chance.between(0, 2) == 0 { 30 } else { 10_000 };
+    let cluster = Cluster::new(world.clone(), snapshot_every);
+    for host in cluster.voters() {
+        cluster.start(&host).await;
+    }
+    if let Err(why) = cluster.bootstrap().await {
+        return (cluster.take_history(), Err(why));
+    }
+    if !prepare(&cluster).await {
+        return (cluster.take_history(), Err("the first commands had no answer".to_owned()));
+    }
+    let raging = Duration::from_millis(chance.between(5_000, 40_000));
+    let end = Instant::now() + raging;
+    let how = Rage { rest_ms_max: 4_000, fault_ms_max: 5_000, isolation_ms_max: 12_000 };
+    let clients: Vec<_> = (0..CLIENTS).map(|client| submit_until(&cluster, &chance, client, end)).collect();
+    let watched = async {
+        tokio::join!(rage(world, &cluster, &chance, how, end), futures::future::join_all(clients));
+        cluster.settles(HEALING_MAX).await
+    };
+    tokio::pin!(watched);
+    let mut drains = 0;
+    let healed = loop {
+        tokio::select! {
+            biased;
+            healed = &mut watched => break healed,
+            () = sleep(DRAIN_EVERY) => {
+                drains += 1;
+                cluster.drain(drains % DRAINS_PER_SAMPLE == 0);
+            }
+        }
+    };
+    cluster.drain(true);
+    (cluster.take_history(), healed)
+}
+
+async fn prepare(cluster: &Cluster) -> bool {
+    let mut commands = vec![Command::ApplyTenants { tenants: specs::tenants() }];
+    commands.extend((0..4).map(|number| Command::JoinNode { spec: specs::node(number, "boot-1"), usage_incarnation: None }));
+    for _ in 0..50 {
+        if let Some(Ok(_)) = cluster.propose(0, commands.clone(), ANSWER_MAX).await {
+            return true;
+        }
+        sleep(Duration::from_millis(300)).await;
+    }
+    false
+}
+
+/// Submits one request after another, each retried under its id until it is answered.
+async fn submit_until(cluster: &Cluster, chance: &Chance, client: usize, end: Instant) {
+    for number in 0.. {
+        if Instant::now() >= end {
+            return;
+        }
+        let jobs = chance.between(1, 4);
+        let specs: Vec<_> = (0..jobs)
+            .map(|job| specs::job(chance, number * 10 + job).validate().expect("simulated jobs are well formed"))
+            .collect();
+        let request_id = format!("client-{client}-{number}");
+        let issued_ms = cluster.wall_ms();
+        let command =
+            Command::Submit { request_id: request_id.clone(), issued_ms, payload_hash: number, specs };
+        let index = cluster.history().submit(Submission { request_id, jobs: jobs as usize, ..Submission::default() });
+        // After the end of the faults an answer must come soon: the submission is then judged with all others.
+        while Instant::now() < end + HEALING_MAX {
+            let voter = chance.between(0, 3) as usize;
+            if let Some(Ok(proposed)) = cluster.propose(voter, vec![command.clone()], ANSWER_MAX).await {
+                let mut history = cluster.history();
+                match &proposed[0] {
+                    Ok(Done::Submitted { first, count }) => {
+                        let ids = (0..u64::from(*count)).map(|offset| JobId(first.0 + offset)).collect();
+                        history.submissions[index].acknowledged.push(ids);
+                    }
+                    Ok(other) => history.submissions[index].refused = Some(format!("odd answer {other:?}")),
+                    Err(reject) => history.submissions[index].refused = Some(reject.to_string()),
+                }
+                // A client that did not hear the answer asks again.
+                if chance.between(0, 4) > 0 {
+                    break;
+                }
+            }
+            sleep(Duration::from_millis(chance.between(10, 400))).await;
+        }
+        sleep(Duration::from_millis(chance.between(0, 500))).await;
+    }
+}
+
+impl Cluster {
+    /// Waits until there is one leader, a fresh write succeeds, and all replicas have applied it.
+    async fn settles(&self, within: Duration) -> Result<(), String> {
+        self.world().set_links(LinkQuality::GOOD);
+        let settled = async {
+            loop {
+                if let Some(Ok(_)) = self.propose(0, vec![Command::Sweep], ANSWER_MAX).await {
+                    break;
+                }
+                sleep(Duration::from_millis(200)).await;
+            }
+            loop {
+                let applied: Vec<Revision> = self.applied();
+                if applied.len() == 3 && applied.iter().all(|revision| *revision == applied[0]) {
+                    break;
+                }
+                sleep(Duration::from_millis(100)).await;
+            }
+        };
+        timeout(within, settled).await.map_err(|_| format!("not in order {within:?} after the last fault: {}", self.describe()))?;
+        let unanswered: Vec<String> = (self.history().submissions.iter())
+            .filter(|submission| submission.acknowledged.is_empty() && submission.refused.is_none())
+            .map(|submission| submission.request_id.clone())
+            .collect();
+        if unanswered.is_empty() { Ok(()) } else { Err(format!("never answered: {unanswered:?}")) }
+    }
+}

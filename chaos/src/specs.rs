@@ -1,0 +1,106 @@
+//! The tenants, nodes and jobs of a simulated fleet: small, so that they collide often.
+
+use muster_model::node::{Gpu, NodeSpec, Place};
+use muster_model::request::TaskRequest;
+use muster_model::resources::Limits;
+use muster_model::tenant::{TenantSpec, Trust};
+use muster_model::{DeviceRequest, GpuModel, GpuUnits, JobSpec, ResourceVec, Topology, WorkloadClass};
+use muster_runtime::Chance;
+use std::collections::BTreeMap;
+
+/// The cards of each simulated node.
+pub const GPUS_PER_NODE: usize = 4;
+/// The model of all cards.
+pub const MODEL: GpuModel = GpuModel::H100;
+/// How long tasks outlive contact with the control plane, in seconds: short, so that runs see it pass.
+pub const DISCONNECT_GRACE_S: u64 = 8;
+
+/// Two organisations; one of them with a team that may use little.
+#[must_use]
+pub fn tenants() -> Vec<TenantSpec> {
+    let tenant = |path: &str, cards: Option<u64>, trust| TenantSpec {
+        path: path.to_owned(),
+        guarantee: ResourceVec::default(),
+        max: Limits { gpu: cards.map(|cards| (MODEL, GpuUnits::cards(cards))).into_iter().collect(), ..Limits::default() },
+        weight: 1,
+        trust,
+    };
+    vec![
+        tenant("research", None, Trust::Trusted),
+        tenant("research/nlp", Some(6), Trust::Trusted),
+        tenant("guests", None, Trust::Untrusted),
+    ]
+}
+
+/// The paths that jobs are submitted under.
+pub const PAYERS: [&str; 3] = ["research", "research/nlp", "guests"];
+
+/// Node number `number`, in one of two cells.
+#[must_use]
+pub fn node(number: usize, boot_id: &str) -> NodeSpec {
+    let gpu = |index: usize| Gpu {
+        uuid: format!("GPU-{number}-{index}"),
+        model: MODEL,
+        memory_mib: MODEL.memory_mib(),
+        numa: (index / 2) as u8,
+        island: 0,
+        withheld: None,
+    };
+    NodeSpec {
+        name: format!("node-{number}"),
+        address: format!("node-{number}"),
+        place: Place {
+            region: "r".to_owned(),
+            zone: "z".to_owned(),
+            block: "b".to_owned(),
+            leaf: format!("leaf-{}", number % 2),
+        },
+        cell: format!("cell-{}", number % 2),
+        pool: "default".to_owned(),
+        gpus: (0..GPUS_PER_NODE).map(gpu).collect(),
+        cpu_milli: 64_000,
+        memory_mib: 512 * 1024,
+        driver: "570.0".to_owned(),
+        labels: BTreeMap::new(),
+        boot_id: boot_id.to_owned(),
+    }
+}
+
+/// Any job: a gang, a few cards, a slice, a share, or CPU alone; most succeed, some fail or run into their limit.
+#[must_use]
+pub fn job(chance: &Chance, number: u64) -> JobSpec {
+    let models = vec![MODEL];
+    let (tasks, devices) = match chance.between(0, 10) {
+        0..=2 => (chance.between(2, 5) as u32, DeviceRequest::Whole { count: 2, models }),
+        3..=4 => (1, DeviceRequest::Whole { count: chance.between(1, GPUS_PER_NODE as u64 + 1) as u32, models }),
+        5..=6 => (1, DeviceRequest::Mig { profile: "1g.10gb".to_owned(), models }),
+        7 => (1, DeviceRequest::Mps { percent: 25, memory_mib: 10_000, models }),
+        8 => (1, DeviceRequest::TimeSlice { memory_mib: 8_000, models }),
+        _ => (chance.between(1, 4) as u32, DeviceRequest::None),
+    };
+    let shared = matches!(devices, DeviceRequest::Mps { .. } | DeviceRequest::TimeSlice { .. });
+    let payer = if shared { "research" } else { PAYERS[chance.between(0, 3) as usize] };
+    // What the small team may never have would be refused at once; that is tested elsewhere.
+    let payer = if payer == "research/nlp" && tasks > 3 { "research" } else { payer };
+    let run_ms = chance.between(200, 8_000);
+    let exit = if chance.between(0, 12) == 0 { 1 } else { 0 };
+    JobSpec {
+        tenant: payer.to_owned(),
+        name: format!("job-{number}"),
+        tasks,
+        request: TaskRequest { devices, cpu_milli: 1_000, memory_mib: 1_024 },
+        topology: Topology::default(),
+        class: WorkloadClass::Batch,
+        pool: None,
+        priority: chance.between(0, 3) as i32,
+        command: vec!["simulated".to_owned()],
+        env: [("MUSTER_SIM_RUN_MS", run_ms.to_string()), ("MUSTER_SIM_EXIT", exit.to_string())]
+            .map(|(name, value)| (name.to_owned(), value))
+            .into(),
+        workdir: None,
+        time_limit_s: (chance.between(0, 6) == 0).then_some(4),
+        grace_s: 1,
+        disconnect_grace_s: DISCONNECT_GRACE_S,
+        max_retries: chance.between(0, 3) as u32,
+    }
+}

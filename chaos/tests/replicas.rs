@@ -1,0 +1,20 @@
+//! Three voters alone under faults: the laws of consensus and of the state machine, seed by seed.
+
+use muster_chaos::{replicas, seeds};
+
+#[test]
+fn three_voters_keep_the_laws() {
+    seeds::check("three_voters_keep_the_laws", 0, 100, replicas::run_seed);
+}
+
+#[test]
+fn a_seed_of_three_voters_runs_the_same_again() {
+    for seed in [1, 2, 3] {
+        let (one, other) = (replicas::run_seed(seed, true), replicas::run_seed(seed, true));
+        let parts = one.trace.iter().zip(&other.trace).position(|(one, other)| one != other);
+        if let Some(at) = parts {
+            panic!("seed {seed} parts at event {at}:\n  {}\n  {}", one.trace[at], other.trace[at]);
+        }
+        assert_eq!(one.trace_hash, other.trace_hash);
+    }
+}
