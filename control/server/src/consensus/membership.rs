@@ -56,7 +56,12 @@ impl Core {
             RaftError::APIError(refused) => AdminError::AlreadyMember { why: refused.to_string() },
         })?;
         self.peers.save().await.map_err(|error| AdminError::Stopped { why: error.to_string() })?;
-        self.wait(CHANGE_DEADLINE, "a leader", |metrics| metrics.current_leader.is_some()).await
+        let mut leadership = self.leadership.clone();
+        match tokio::time::timeout(CHANGE_DEADLINE, leadership.wait_for(|now| now.leader.is_some())).await {
+            Ok(Ok(_elected)) => Ok(()),
+            Ok(Err(_ended)) => Err(AdminError::Stopped { why: self.stop.reason().unwrap_or_default() }),
+            Err(_late) => Err(AdminError::Failed { why: "nobody was elected yet; it goes on by itself".to_owned() }),
+        }
     }
 
     /// The disk of a node that has never been part of a cluster.

@@ -30,6 +30,7 @@ impl Log {
 }
 
 impl Shared {
+    /// Entries from `start`, or from the first after it that is there, to below `end`; at most so many bytes but at least one entry.
     fn read(&self, start: u64, end: u64, bytes_max: usize) -> Result<Vec<LogEntry>, DiskError> {
         let mut entries: Vec<LogEntry> = Vec::new();
         let (mut next, mut bytes) = (start, 0);
@@ -45,9 +46,8 @@ impl Shared {
                 }
                 let (log_id, payload) = stored::decode_stored("a log entry", &stored)?;
                 let entry = LogEntry { log_id, payload };
-                // Purged while it was read: what is left does not start where it was asked to.
-                if entry.log_id.index != next && entries.is_empty() {
-                    return Ok(entries);
+                if entries.is_empty() {
+                    next = entry.log_id.index;
                 }
                 if entry.log_id.index != next {
                     return Err(corrupt("the log", &format!("entry {next} is missing")));
@@ -79,7 +79,13 @@ impl RaftLogReader<Types> for Log {
     }
 
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<LogEntry>, StorageError> {
-        self.entries(start, end, APPEND_BYTES).map_err(|error| self.fatal(error, StorageIOError::read_logs))
+        let mut entries =
+            self.entries(start, end, APPEND_BYTES).map_err(|error| self.fatal(error, StorageIOError::read_logs))?;
+        // Purged while it was read: what is left would not follow what the receiver has.
+        if entries.first().is_some_and(|first| first.log_id.index != start) {
+            entries.clear();
+        }
+        Ok(entries)
     }
 }
 

@@ -1,0 +1,110 @@
+//! One node alone: proposals, reads, followers, bounds.
+
+use super::tenant;
+use crate::consensus::proposer::ENTRY_COMMANDS;
+use crate::consensus::{AdminError, Consensus, ConsensusConfig, ProposeError};
+use muster_control_core::Done;
+use muster_model::Revision;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+async fn alone(folder: &Path) -> Consensus {
+    let host = muster_runtime::real::host("alone", folder);
+    let consensus = Consensus::open(host, ConsensusConfig::new(1, "127.0.0.1:1")).await.expect("opens");
+    consensus.bootstrap(BTreeMap::from([(1, "127.0.0.1:1".to_owned())])).await.expect("bootstraps");
+    consensus
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_caller_gets_its_own_answers() {
+    let folder = tempfile::tempdir().expect("folder");
+    let consensus = alone(folder.path()).await;
+    let mut follower = consensus.follow(Revision(0)).expect("follows");
+    let callers: Vec<_> = (0..200)
+        .map(|caller| {
+            let consensus = consensus.clone();
+            tokio::spawn(async move {
+                let good = tenant(&format!("tenant-{caller}"));
+                let bad = tenant(&format!("nobody-{caller}/child"));
+                consensus.propose(vec![good, bad]).await.expect("proposes")
+            })
+        })
+        .collect();
+    let mut revisions = std::collections::BTreeSet::new();
+    for caller in callers {
+        let proposed = caller.await.expect("task");
+        assert_eq!(proposed.decided.len(), 2);
+        assert_eq!(proposed.decided[0], Ok(Done::Ok));
+        assert!(proposed.decided[1].is_err(), "a tenant without its parent");
+        revisions.insert(proposed.revision);
+    }
+    assert!(revisions.len() < 200, "callers share entries: {} entries for 200 calls", revisions.len());
+    let index = consensus.read_index().await.expect("reads");
+    assert!(index >= *revisions.last().expect("some"));
+    assert_eq!(consensus.read(|state, _| state.tenants.len()), 200);
+    let (mut puts, mut last) = (0, 0);
+    while last < index.0 {
+        let applied = follower.next().await.expect("next");
+        assert_eq!(applied.revision.0, last + 1, "without a gap");
+        last = applied.revision.0;
+        puts += applied.changes.len();
+    }
+    assert!(puts >= 200, "{puts}");
+    consensus.confirm_leadership().await.expect("it leads");
+    consensus.shutdown().await;
+    assert!(matches!(consensus.propose(vec![tenant("late")]).await, Err(ProposeError::Stopped { .. })));
+    assert!(matches!(consensus.read_index().await, Err(ProposeError::Stopped { .. })));
+    assert!(matches!(consensus.confirm_leadership().await, Err(ProposeError::Stopped { .. })));
+    assert!(follower.next().await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_does_not_fit_an_entry_is_refused() {
+    let folder = tempfile::tempdir().expect("folder");
+    let consensus = alone(folder.path()).await;
+    let many = vec![tenant("same"); ENTRY_COMMANDS + 1];
+    assert!(matches!(consensus.propose(many).await, Err(ProposeError::TooLarge { .. })));
+    let term = consensus.status().term;
+    assert_eq!(consensus.propose_here(term + 1, vec![tenant("early")]).await.err(), Some(ProposeError::NoLeader));
+    consensus.propose_here(term, vec![tenant("now")]).await.expect("leads in that term");
+    assert_eq!(consensus.read(|state, _| state.tenants.len()), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_begins_one_cluster_only() {
+    let folder = tempfile::tempdir().expect("folder");
+    let members = BTreeMap::from([(1, "127.0.0.1:1".to_owned())]);
+    let consensus = alone(folder.path()).await;
+    consensus.propose(vec![tenant("kept")]).await.expect("proposes");
+    let incarnation = consensus.read(|state, _| state.meta.incarnation);
+    assert_ne!(incarnation, 0);
+    assert!(matches!(consensus.bootstrap(members.clone()).await, Err(AdminError::AlreadyMember { .. })));
+    consensus.shutdown().await;
+    drop(consensus);
+    let again = loop {
+        let host = muster_runtime::real::host("alone", folder.path());
+        match Consensus::open(host, ConsensusConfig::new(1, "127.0.0.1:1")).await {
+            Ok(consensus) => break consensus,
+            Err(_locked) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
+        }
+    };
+    assert!(matches!(again.bootstrap(members).await, Err(AdminError::AlreadyMember { .. })));
+    let mut leadership = again.leadership();
+    leadership.wait_for(|now| now.here).await.expect("leads again");
+    again.read_index().await.expect("reads");
+    assert_eq!(again.read(|state, _| (state.tenants.len(), state.meta.incarnation)), (1, incarnation));
+}
+
+#[tokio::test]
+async fn a_node_without_a_cluster_answers_at_once() {
+    let folder = tempfile::tempdir().expect("folder");
+    let host = muster_runtime::real::host("alone", folder.path());
+    let consensus = Consensus::open(host, ConsensusConfig::new(1, "127.0.0.1:1")).await.expect("opens");
+    assert_eq!(consensus.propose(vec![tenant("x")]).await.err(), Some(ProposeError::NoLeader));
+    assert_eq!(consensus.read_index().await.err(), Some(ProposeError::NoLeader));
+    assert_eq!(consensus.confirm_leadership().await.err(), Some(ProposeError::NoLeader));
+    assert_eq!(consensus.leader(), None);
+    assert!(matches!(consensus.promote(1).await, Err(AdminError::NotLeader { leader: None })));
+    let elsewhere = BTreeMap::from([(2, "127.0.0.1:1".to_owned())]);
+    assert!(matches!(consensus.bootstrap(elsewhere).await, Err(AdminError::NotA { .. })));
+}
