@@ -43,6 +43,8 @@ struct Pending {
     only_in_term: Option<u64>,
     may_forward: bool,
     commands: Vec<Command>,
+    /// How many they are, also after they have been taken out.
+    count: usize,
     bytes: usize,
     answer: oneshot::Sender<Result<Proposed, ProposeError>>,
     /// Given back when the proposal is answered or given up.
@@ -75,17 +77,17 @@ impl Proposer {
         too_large("bytes", ENTRY_BYTES, bytes)?;
         // No more than the entry's bounds, so the conversions hold.
         let units = (bytes / BYTES_UNIT) as u32 + 1;
-        let count = (commands.len() as u32).max(1);
+        let count = commands.len();
         let busy = || {
             metrics::counter!("muster_raft_proposals_refused_total").increment(1);
             ProposeError::Busy { limit: QUEUE_COMMANDS }
         };
         let place = (
-            self.commands.clone().try_acquire_many_owned(count).map_err(|_| busy())?,
+            self.commands.clone().try_acquire_many_owned((count as u32).max(1)).map_err(|_| busy())?,
             self.units.clone().try_acquire_many_owned(units).map_err(|_| busy())?,
         );
         let (answer, answered) = oneshot::channel();
-        let pending = Pending { only_in_term, may_forward, commands, bytes, answer, _place: place };
+        let pending = Pending { only_in_term, may_forward, commands, count, bytes, answer, _place: place };
         self.queue.try_send(pending).map_err(|_| match self.core.stop.reason() {
             Some(why) => ProposeError::Stopped { why },
             None => busy(),
@@ -123,18 +125,18 @@ async fn run(core: Arc<Core>, mut queue: mpsc::Receiver<Pending>) {
                 },
             },
         };
-        let batch;
+        let mut batch;
         (batch, carried) = gather(first, &mut queue);
-        let commands: usize = batch.iter().map(|pending| pending.commands.len()).sum();
+        let commands: usize = batch.iter().map(|pending| pending.count).sum();
         metrics::histogram!("muster_raft_proposal_commands").record(commands as f64);
         if core.is_leader() {
-            let answers = write(&core, &batch).await;
+            let answers = write(&core, &mut batch).await;
             answer(batch, answers);
         } else if let Some((leader, member)) = core.other_leader().filter(|_| batch.iter().all(|p| p.may_forward)) {
             let Ok(place) = forwards.clone().acquire_owned().await else { return };
             let core = core.clone();
             core.host.clone().spawn(async move {
-                let answers = forward(&core, leader, &member, &batch).await;
+                let answers = forward(&core, leader, &member, &mut batch).await;
                 answer(batch, answers);
                 drop(place);
             });
@@ -146,11 +148,11 @@ async fn run(core: Arc<Core>, mut queue: mpsc::Receiver<Pending>) {
 
 /// What fits into one entry with `first`, and the one that did not fit.
 fn gather(first: Pending, queue: &mut mpsc::Receiver<Pending>) -> (Vec<Pending>, Option<Pending>) {
-    let (mut commands, mut bytes) = (first.commands.len(), first.bytes);
+    let (mut commands, mut bytes) = (first.count, first.bytes);
     let kind = (first.only_in_term, first.may_forward);
     let mut batch = vec![first];
     while let Ok(next) = queue.try_recv() {
-        commands += next.commands.len();
+        commands += next.count;
         bytes += next.bytes;
         if commands > ENTRY_COMMANDS || bytes > ENTRY_BYTES || (next.only_in_term, next.may_forward) != kind {
             return (batch, Some(next));
@@ -162,17 +164,17 @@ fn gather(first: Pending, queue: &mut mpsc::Receiver<Pending>) -> (Vec<Pending>,
 
 type Answers = Result<(u64, Decided), ProposeError>;
 
-fn commands_of(batch: &[Pending]) -> Vec<Command> {
-    batch.iter().flat_map(|pending| pending.commands.iter().cloned()).collect()
+fn take_commands(batch: &mut [Pending]) -> Vec<Command> {
+    batch.iter_mut().flat_map(|pending| std::mem::take(&mut pending.commands)).collect()
 }
 
 /// Writes the batch as one entry, on the leader.
-async fn write(core: &Core, batch: &[Pending]) -> Answers {
+async fn write(core: &Core, batch: &mut [Pending]) -> Answers {
     let only_in_term = batch.first().and_then(|pending| pending.only_in_term);
     if only_in_term.is_some_and(|term| core.leadership.borrow().term != term) {
         return Err(ProposeError::NoLeader);
     }
-    let entry = Arc::new(Entry { now_ms: core.host.clock.wall_ms(), commands: commands_of(batch) });
+    let entry = Arc::new(Entry { now_ms: core.host.clock.wall_ms(), commands: take_commands(batch) });
     let written = core.raft.client_write_ff(Batch { only_in_term, entry }).await.map_err(|fatal| core.stopped(&fatal))?;
     match tokio::time::timeout(ANSWER_DEADLINE, written).await {
         Ok(Ok(Ok(response))) => match response.data {
@@ -189,8 +191,8 @@ async fn write(core: &Core, batch: &[Pending]) -> Answers {
 
 /// Brings the batch to the leader, from a follower. When somebody else begins to lead meanwhile, the old leader's answer is not
 /// waited for any longer.
-async fn forward(core: &Core, leader: u64, member: &Member, batch: &[Pending]) -> Answers {
-    let commands = commands_of(batch);
+async fn forward(core: &Core, leader: u64, member: &Member, batch: &mut [Pending]) -> Answers {
+    let commands = take_commands(batch);
     let mut leadership = core.leadership.clone();
     let call = core.peers.call::<_, Answers>(leader, member, Raftward::Forward, &commands, ANSWER_DEADLINE);
     let answered = tokio::select! {
@@ -216,8 +218,8 @@ fn answer(batch: Vec<Pending>, answers: Answers) {
         Ok((revision, decided)) => {
             let mut decided = decided.into_iter();
             for pending in batch {
-                let own: Decided = decided.by_ref().take(pending.commands.len()).collect();
-                debug_assert_eq!(own.len(), pending.commands.len(), "one answer per command");
+                let own: Decided = decided.by_ref().take(pending.count).collect();
+                debug_assert_eq!(own.len(), pending.count, "one answer per command");
                 // Who does not wait any more does not need the answer.
                 let _ = pending.answer.send(Ok(Proposed { revision: Revision(revision), decided: own }));
             }

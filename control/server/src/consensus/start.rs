@@ -17,16 +17,22 @@ use tokio::sync::watch;
 
 /// Opens the stores of `host` and starts consensus on them.
 pub(super) async fn open(host: Host, config: ConsensusConfig) -> Result<Consensus, OpenError> {
+    let stop = Stop::new();
+    let opened = open_until(host, config, stop.clone()).await;
+    if let Err(error) = &opened {
+        // What was started on the way ends, and lets go of the stores.
+        stop.because(error.to_string());
+    }
+    opened
+}
+
+async fn open_until(host: Host, config: ConsensusConfig, stop: Stop) -> Result<Consensus, OpenError> {
     let raft_config = Arc::new(config.raft()?);
     let id = config.id;
-    let stop = Stop::new();
     let disk = |error: DiskError| OpenError::disk(id, error);
     let Opened { log, identity, generation } = log::open(&host, stop.clone()).await.map_err(disk)?;
     let me = match identity {
-        Some(stored) if stored.id != id => {
-            stop.because("the folder belongs to another node");
-            return Err(OpenError::OtherNode { stored: stored.id, configured: id });
-        }
+        Some(stored) if stored.id != id => return Err(OpenError::OtherNode { stored: stored.id, configured: id }),
         Some(stored) => stored,
         None => {
             // Zero stands for "not known".
@@ -65,13 +71,10 @@ pub(super) async fn open(host: Host, config: ConsensusConfig) -> Result<Consensu
     Ok(Consensus { inner: Arc::new(Inner { core, proposer, reader, changing: tokio::sync::Mutex::default() }) })
 }
 
-/// A storage error on the way says whether the node may come back under its id.
+/// A disk's error on the way says whether the node may come back under its id.
 fn failed(id: u64, stop: &Stop, fatal: &Fatal<u64>) -> OpenError {
-    stop.because(fatal.to_string());
-    match stop.reason() {
-        Some(why) if why.contains(" is corrupt: ") => {
-            OpenError::Corrupt { id, source: DiskError::Corrupt { what: "its storage".to_owned(), why } }
-        }
-        _ => OpenError::Raft { why: fatal.to_string() },
+    match stop.disk_error() {
+        Some(error) => OpenError::disk(id, error),
+        None => OpenError::Raft { why: fatal.to_string() },
     }
 }

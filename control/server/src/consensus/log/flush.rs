@@ -54,8 +54,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut requests: mpsc::Receiver<Reques
             }
         }
         if let Err(error) = &synced {
-            tracing::error!(%error, "the log cannot be synced; this node stops");
-            shared.stop.because(format!("the log cannot be synced: {error}"));
+            shared.stop.failed("syncing the log", error);
         }
         for request in waiting.drain(..) {
             match request {

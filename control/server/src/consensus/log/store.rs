@@ -12,8 +12,7 @@ use std::ops::{Bound, RangeBounds};
 impl Log {
     /// Any failure of the disk ends this node: openraft stops on the error, and so does everybody else.
     fn fatal(&self, error: DiskError, wrap: impl FnOnce(AnyError) -> StorageIOError<u64>) -> StorageError {
-        tracing::error!(%error, "the log fails; this node stops");
-        self.shared.stop.because(error.to_string());
+        self.shared.stop.failed("the log", &error);
         wrap(AnyError::new(&error)).into()
     }
 

@@ -189,7 +189,7 @@ impl Peers {
         if checked? {
             self.join(envelope.cluster);
             self.save().await.map_err(|error| {
-                self.stop.because(error.to_string());
+                self.stop.failed("saving the identity", &error);
                 PeerRefusal::Stopped { why: error.to_string() }
             })?;
         }

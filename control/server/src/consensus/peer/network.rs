@@ -113,8 +113,7 @@ fn payloads(head: Vec<u8>, frames: Frames, peers: Arc<Peers>) -> impl Stream<Ite
             None => match frames.next() {
                 Ok(frame) => stored::encode(&frame?),
                 Err(error) => {
-                    tracing::error!(%error, "a snapshot cannot be read; this node stops");
-                    peers.stop.because(error.to_string());
+                    peers.stop.failed("reading a snapshot", &error);
                     return None;
                 }
             },

@@ -75,8 +75,7 @@ impl RaftStateMachine<Types> for Machine {
 impl Replica {
     /// A failing state store ends this node.
     pub(crate) fn fatal(&self, error: DiskError) -> StorageError {
-        tracing::error!(%error, "the state store fails; this node stops");
-        self.stop.because(error.to_string());
+        self.stop.failed("the state store", &error);
         StorageIOError::write_state_machine(AnyError::new(&error)).into()
     }
 
