@@ -56,7 +56,9 @@ impl Table {
         if node.epoch != epoch || node.health == NodeHealth::Down {
             return false;
         }
-        self.node_mark(node).heard = Some(now);
+        // Two renewals may pass each other on their way here: the later one counts.
+        let mark = self.node_mark(node);
+        mark.heard = mark.heard.max(Some(now));
         true
     }
 
@@ -73,7 +75,12 @@ impl Table {
         if cell.epoch != epoch || cell.holder.as_deref() != Some(shard) {
             return false;
         }
-        self.cells.insert(id, CellMark { renewed: now, epoch });
+        let mark = self.cells.entry(id).or_insert(CellMark { renewed: now, epoch });
+        if mark.epoch == epoch {
+            mark.renewed = mark.renewed.max(now);
+        } else {
+            *mark = CellMark { renewed: now, epoch };
+        }
         true
     }
 

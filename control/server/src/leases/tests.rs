@@ -146,6 +146,15 @@ fn a_silent_node_that_is_heard_of_is_ready_again() {
 }
 
 #[test]
+fn of_two_renewals_that_pass_each_other_the_later_counts() {
+    let mut f = Fixture::new(1);
+    assert!(f.heard(1, 4));
+    assert!(f.heard(1, 2));
+    assert_eq!(f.due(9), [], "heard of at second 4");
+    assert_eq!(f.due(10).len(), 1);
+}
+
+#[test]
 fn a_new_leader_counts_afresh() {
     let mut f = Fixture::new(1);
     assert!(f.heard(1, 0));

@@ -4,9 +4,13 @@ use super::jobs::below;
 use super::{App, refusal};
 use muster_control_core::State;
 use muster_model::GpuUnits;
+use muster_model::usage::UsageTotal;
 use muster_proto::v1;
 use std::collections::BTreeMap;
 use tonic::{Request, Response, Status};
+
+/// Stands where a tenant's path stands, for intervals whose allocation nobody remembers; no path has parentheses.
+const UNATTRIBUTED: &str = "(unattributed)";
 
 /// The service.
 pub(crate) struct UsageService(pub(crate) App);
@@ -28,7 +32,18 @@ fn gpu_seconds(unit_ms: u128) -> f64 {
     unit_ms as f64 / (GpuUnits::CARD.0 as f64 * 1_000.0)
 }
 
-/// Every tenant under `under` by path, each with its own sum and with that of its descendants.
+fn row(path: String, own: Option<&UsageTotal>) -> v1::TenantUsage {
+    v1::TenantUsage {
+        path,
+        gpu_seconds: own.map_or(0.0, |total| gpu_seconds(total.gpu_unit_ms)),
+        intervals: own.map_or(0, |total| total.intervals),
+        as_of_ms: own.map_or(0, |total| total.as_of_ms),
+        gpu_unit_ms: own.map_or(0, |total| total.gpu_unit_ms).to_string(),
+        gpu_seconds_with_children: 0.0,
+    }
+}
+
+/// Every tenant under `under` by path, what belongs to none at the end, each with its own sum and with that of its descendants.
 fn sums(state: &State, under: &str) -> Vec<v1::TenantUsage> {
     let mut with_children: BTreeMap<_, u128> = BTreeMap::new();
     for total in state.usage_totals.values() {
@@ -41,17 +56,18 @@ fn sums(state: &State, under: &str) -> Vec<v1::TenantUsage> {
         .values()
         .filter(|tenant| below(under, &tenant.path))
         .map(|tenant| {
-            let own = state.usage_totals.get(&tenant.id);
-            v1::TenantUsage {
-                path: tenant.path.clone(),
-                gpu_seconds: own.map_or(0.0, |total| gpu_seconds(total.gpu_unit_ms)),
-                intervals: own.map_or(0, |total| total.intervals),
-                as_of_ms: own.map_or(0, |total| total.as_of_ms),
-                gpu_unit_ms: own.map_or(0, |total| total.gpu_unit_ms).to_string(),
-                gpu_seconds_with_children: gpu_seconds(with_children.get(&tenant.id).copied().unwrap_or(0)),
-            }
+            let mut row = row(tenant.path.clone(), state.usage_totals.get(&tenant.id));
+            row.gpu_seconds_with_children = gpu_seconds(with_children.get(&tenant.id).copied().unwrap_or(0));
+            row
         })
         .collect();
     tenants.sort_by(|a, b| a.path.split('/').cmp(b.path.split('/')));
+    if under.is_empty()
+        && let Some(total) = state.usage_totals.get(&UsageTotal::UNATTRIBUTED)
+    {
+        let mut row = row(UNATTRIBUTED.to_owned(), Some(total));
+        row.gpu_seconds_with_children = row.gpu_seconds;
+        tenants.push(row);
+    }
     tenants
 }

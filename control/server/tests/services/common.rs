@@ -16,6 +16,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A control node whose folder outlives its restarts.
 pub(crate) struct Control {
+    id: u64,
     folder: tempfile::TempDir,
     endpoint: String,
     leases: LeaseConfig,
@@ -31,15 +32,35 @@ pub(crate) fn patient() -> LeaseConfig {
 impl Control {
     /// A single voter with these leases.
     pub(crate) async fn with(leases: LeaseConfig, sessions: SessionConfig) -> Self {
+        let control = Self::empty(1, leases, sessions).await;
+        let members = BTreeMap::from([(1, control.endpoint.clone())]);
+        control.node().consensus().bootstrap(members).await.expect("an empty folder is bootstrapped");
+        control.lead().await;
+        control
+    }
+
+    /// Three voters.
+    pub(crate) async fn three(leases: LeaseConfig) -> Vec<Self> {
+        let mut controls = Vec::new();
+        for id in 1..=3 {
+            controls.push(Self::empty(id, leases.clone(), SessionConfig::default()).await);
+        }
+        let members = controls.iter().map(|control| (control.id, control.endpoint.clone())).collect();
+        controls[0].node().consensus().bootstrap(members).await.expect("empty folders are bootstrapped");
+        for control in &controls {
+            control.lead().await;
+        }
+        controls
+    }
+
+    /// A node that belongs to no cluster yet.
+    async fn empty(id: u64, leases: LeaseConfig, sessions: SessionConfig) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let endpoint = listener.local_addr().expect("its address").to_string();
         drop(listener);
         let folder = tempfile::tempdir().expect("a folder");
-        let mut control = Control { folder, endpoint, leases, sessions, running: None };
+        let mut control = Control { id, folder, endpoint, leases, sessions, running: None };
         control.open().await;
-        let members = BTreeMap::from([(1, control.endpoint.clone())]);
-        control.node().consensus().bootstrap(members).await.expect("an empty folder is bootstrapped");
-        control.lead().await;
         control
     }
 
@@ -52,9 +73,9 @@ impl Control {
         let config = ControlConfig {
             leases: self.leases.clone(),
             sessions: self.sessions.clone(),
-            ..ControlConfig::new(1, self.endpoint.clone())
+            ..ControlConfig::new(self.id, self.endpoint.clone())
         };
-        let host = muster_runtime::real::host("control-1", self.folder.path());
+        let host = muster_runtime::real::host(format!("control-{}", self.id), self.folder.path());
         let node = ControlNode::start(host.clone(), config).await.expect("the node starts");
         self.running = Some((host, node));
     }
@@ -63,12 +84,16 @@ impl Control {
         until("a leader", || async { self.node().consensus().read_index().await.ok() }).await;
     }
 
-    pub(crate) async fn restart(&mut self) {
+    /// Ends it in order.
+    pub(crate) async fn stop(&mut self) {
         let (host, node) = self.running.take().expect("it runs");
         node.shutdown().await;
         drop(node);
         host.tasks.abort_all();
-        drop(host);
+    }
+
+    pub(crate) async fn restart(&mut self) {
+        self.stop().await;
         // The store's lock is let go when the last task of the old host has been dropped.
         tokio::time::sleep(Duration::from_millis(200)).await;
         self.open().await;

@@ -1,4 +1,4 @@
-//! The services of a control node over real loopback, with a single voter on RocksDB: what clients, shards and agents see.
+//! The services of a control node over real loopback, on RocksDB, mostly with a single voter: what clients, shards and agents see.
 
 mod agents;
 mod common;
@@ -7,3 +7,4 @@ mod jobs;
 mod port;
 mod refusals;
 mod shards;
+mod three;
