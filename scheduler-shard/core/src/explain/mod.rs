@@ -13,7 +13,7 @@ use crate::place::{Ask, Steps, fits_when_empty, place};
 use crate::queue::{Shape, Turn};
 use crate::view::{View, waits};
 use muster_model::request::SharingMode;
-use muster_model::{CellId, GpuModel, HoldMode, Job, JobId, TenantId, TopologyLevel};
+use muster_model::{CellId, GpuModel, Job, JobId, TenantId, TopologyLevel};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -172,8 +172,7 @@ fn blockers(view: &View, ask: &Ask<'_>) -> Vec<Blocker> {
     let here = view.allocations.values().filter(|a| a.cell == ask.cell && a.model == ask.model);
     let mut holders: Vec<Blocker> = here
         .map(|held| {
-            let devices = held.tasks.iter().flat_map(|task| &task.devices);
-            let cards = devices.filter(|hold| ask.shape.cards() > 0 && !matches!(hold.mode, HoldMode::Mig(_))).count();
+            let cards = held.tasks.iter().map(|task| task.devices.len()).sum::<usize>();
             let node = held.tasks.first().and_then(|task| view.capacity.nodes().get(&task.node));
             let node = node.map_or_else(String::new, |there| there.node.spec.name.clone());
             Blocker { job: held.job, cards: cards as u64, node }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub struct Blocker {
     /// The job.
     pub job: JobId,
-    /// Cards it holds.
+    /// Cards, instances or shares it holds.
     pub cards: u64,
     /// The node of its first rank.
     pub node: String,

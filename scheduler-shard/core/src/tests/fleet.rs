@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 pub(super) const CELL: CellId = CellId(1);
 
-/// A card as a test describes it: model and island.
+/// A node as a test describes it.
 pub(super) struct Host {
     pub(super) name: &'static str,
     pub(super) leaf: &'static str,
