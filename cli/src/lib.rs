@@ -7,6 +7,7 @@ pub mod args;
 pub mod client;
 pub mod commands;
 pub mod config;
+pub mod demo;
 pub mod dev;
 pub mod failure;
 pub mod output;
@@ -55,6 +56,7 @@ fn dispatch(cli: &Cli) -> Result<(), Failure> {
         Command::Shard(args) => return roles::shard::run(args, endpoints(&cli.global)?),
         Command::Node(args) => return roles::node::run(args, endpoints(&cli.global)?),
         Command::Dev(args) => return dev::run(args),
+        Command::Demo(args) => return demo::run(args),
         Command::Bench(args) => return commands::bench::run(args),
         _ => {}
     }

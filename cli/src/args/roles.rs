@@ -205,6 +205,6 @@ pub struct Demo {
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Single-GPU, MIG and shared jobs beside the gangs
-    #[arg(long, value_name = "N", default_value_t = 200)]
+    #[arg(long, value_name = "N", default_value_t = 320, value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: u32,
 }

@@ -1,0 +1,163 @@
+//! What the demonstration saw, what must hold of it, and the closing table.
+
+use crate::commands::explain::Explanation;
+use crate::demo::record::{Rank, Record};
+use crate::failure::Failure;
+use crate::output::{Block, Columns};
+use muster_proto::v1;
+use muster_proto::v1::device_request::Kind;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// A failover or take-over that takes longer has gone wrong: leases, elections and detection are all far below it.
+const BACK_MAX: Duration = Duration::from_secs(10);
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    /// Ids of acknowledged jobs.
+    pub acknowledged: Vec<u64>,
+    /// What the first request answered when it was sent again at the end.
+    pub again: Vec<u64>,
+    /// Every job that the cluster lists.
+    pub jobs: Vec<v1::Job>,
+    /// The tasks' own lines.
+    pub record: Record,
+    /// GPU-seconds by tenant, as metered.
+    pub usage: Vec<(String, f64)>,
+    /// Why a job waited.
+    pub reason: Option<Explanation>,
+    /// From the kill of the leader to the next acknowledgement.
+    pub leader_back: Option<Duration>,
+    /// From the kill of a shard to the cell's next holder.
+    pub shard_back: Option<Duration>,
+}
+
+/// One claim: its name, what was seen, and whether it holds.
+type Claim = (&'static str, String, bool);
+
+impl Evidence {
+    fn spec(job: &v1::Job) -> v1::JobSpec {
+        job.spec.clone().unwrap_or_default()
+    }
+
+    /// Jobs whose tasks leave lines: all but the probes.
+    fn recorded(&self) -> impl Iterator<Item = &v1::Job> {
+        self.jobs.iter().filter(|job| Self::spec(job).command.first().is_some_and(|program| program == "/bin/sh"))
+    }
+
+    fn ranks<'a>(&'a self, job: &'a v1::Job) -> impl Iterator<Item = Option<&'a Rank>> {
+        let left = self.record.get(&job.id);
+        (0..Self::spec(job).tasks).map(move |rank| left.and_then(|ranks| ranks.get(&rank)))
+    }
+
+    /// GPU-seconds by tenant, by the tasks' own clocks: less than what is metered, since devices are held a little longer.
+    fn by_own_clocks(&self) -> BTreeMap<String, f64> {
+        let mut sums = BTreeMap::new();
+        for job in self.recorded() {
+            let spec = Self::spec(job);
+            let devices = spec.request.and_then(|request| request.devices).and_then(|devices| devices.kind);
+            let seconds: f64 = self.ranks(job).flatten().map(Rank::seconds).sum();
+            *sums.entry(spec.tenant).or_default() += cards(devices.as_ref()) * seconds;
+        }
+        sums
+    }
+
+    /// Whether the metered usage has caught up with what the tasks themselves saw.
+    #[must_use]
+    pub fn usage_covers_record(&self, usage: &[(String, f64)]) -> bool {
+        let metered: BTreeMap<&str, f64> = usage.iter().map(|(path, seconds)| (path.as_str(), *seconds)).collect();
+        self.by_own_clocks().iter().all(|(path, seconds)| metered.get(path.as_str()).copied().unwrap_or(0.0) >= seconds * 0.98)
+    }
+
+    fn claims(&self) -> Vec<Claim> {
+        let ids: BTreeSet<u64> = self.acknowledged.iter().copied().collect();
+        let listed: BTreeSet<u64> = self.jobs.iter().map(|job| job.id).collect();
+        let lost = ids.difference(&listed).count();
+        let twice_given = self.acknowledged.len() - ids.len();
+        let completed = self.jobs.iter().filter(|job| job.phase() == v1::JobPhase::Completed).count();
+        let ranks = || self.recorded().flat_map(|job| self.ranks(job));
+        let twice = ranks().flatten().filter(|rank| rank.starts.len() > 1 || rank.ends.len() > 1).count();
+        let never = ranks().filter(|rank| !rank.is_some_and(Rank::ran_once)).count() - twice;
+        let torn = self.recorded().filter(|job| !self.was_whole(job)).count();
+        let codes: Vec<&str> = self.reason.iter().flat_map(|reason| &reason.reasons).map(|reason| reason.code.as_str()).collect();
+        let fixed = self.reason.iter().flat_map(|reason| &reason.reasons).any(|reason| !reason.fix.is_empty());
+        let back = |took: Option<Duration>| took.map_or("never".to_owned(), |took| format!("{} ms", took.as_millis()));
+        let in_time = |took: Option<Duration>| took.is_some_and(|took| took <= BACK_MAX);
+        vec![
+            ("jobs acknowledged", self.acknowledged.len().to_string(), !self.acknowledged.is_empty()),
+            ("finished", format!("{completed} of {}", self.jobs.len()), completed == self.jobs.len() && completed > 0),
+            ("lost", lost.to_string(), lost == 0),
+            ("processes", ranks().count().to_string(), ranks().count() > 0),
+            ("run twice", twice.to_string(), twice == 0),
+            ("not run, or cut off", never.to_string(), never == 0),
+            ("gangs not together", torn.to_string(), torn == 0),
+            ("ids given twice", twice_given.to_string(), twice_given == 0),
+            ("new jobs by a repeated request", self.new_by_repeat(&ids).to_string(), self.new_by_repeat(&ids) == 0 && !self.again.is_empty()),
+            ("why a job waited", codes.join(", "), codes.contains(&"over_max") && fixed),
+            ("leader killed: next acknowledgement after", back(self.leader_back), in_time(self.leader_back)),
+            ("shard killed: its cell held again after", back(self.shard_back), in_time(self.shard_back)),
+            ("usage covers the tasks' own clocks", if self.usage_covers_record(&self.usage) { "yes" } else { "no" }.to_owned(), self.usage_covers_record(&self.usage)),
+        ]
+    }
+
+    fn new_by_repeat(&self, ids: &BTreeSet<u64>) -> usize {
+        self.again.iter().filter(|id| !ids.contains(id)).count()
+    }
+
+    /// Whether there was a moment at which every rank of the gang ran.
+    fn was_whole(&self, job: &v1::Job) -> bool {
+        let ranks: Vec<Option<&Rank>> = self.ranks(job).collect();
+        let last_start = ranks.iter().flatten().flat_map(|rank| &rank.starts).map(|(_, at)| *at).fold(f64::MIN, f64::max);
+        let first_end = ranks.iter().flatten().flat_map(|rank| &rank.ends).map(|(_, at)| *at).fold(f64::MAX, f64::min);
+        ranks.len() < 2 || last_start <= first_end
+    }
+
+    /// What people read at the end.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut claims = Columns::new(&["WHAT", "SEEN", "HOLDS"]).right(&["SEEN"]);
+        for (what, seen, holds) in self.claims() {
+            claims.row(vec![what.to_owned(), seen, if holds { "yes" } else { "NO" }.to_owned()]);
+        }
+        let own = self.by_own_clocks();
+        let heads = ["TENANT", "GPU-SECONDS METERED", "BY THE TASKS' OWN CLOCKS"];
+        let mut usage = Columns::new(&heads).right(&heads[1..]);
+        for (path, seconds) in &self.usage {
+            let by_own = own.get(path).map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1}"));
+            usage.row(vec![path.clone(), format!("{seconds:.1}"), by_own]);
+        }
+        let blocks = [claims.block(), Block::Text(String::new()), usage.block()];
+        blocks.iter().map(|block| block.render(false)).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Whether every claim holds.
+    ///
+    /// # Errors
+    /// Names those that do not.
+    pub fn verdict(&self) -> Result<(), Failure> {
+        let broken: Vec<&str> = self.claims().iter().filter(|(_, _, holds)| !holds).map(|(what, _, _)| *what).collect();
+        if broken.is_empty() {
+            println!("\nevery check held");
+            return Ok(());
+        }
+        for job in self.jobs.iter().filter(|job| job.phase() != v1::JobPhase::Completed).take(10) {
+            let spec = Self::spec(job);
+            eprintln!("job {} {} of {}: {:?} {}", job.id, spec.name, spec.tenant, job.phase(), job.reason);
+        }
+        Err(Failure::Job(format!("did not hold: {}", broken.join("; "))))
+    }
+}
+
+/// Cards that a task holds; of a slice its charge, of a share the larger of compute and memory, as in the model.
+fn cards(kind: Option<&Kind>) -> f64 {
+    const H100_MIB: f64 = 81_920.0;
+    match kind {
+        None => 0.0,
+        Some(Kind::Whole(whole)) => f64::from(whole.count),
+        Some(Kind::Mig(mig)) if mig.profile.starts_with("1g") => 1.0 / 7.0,
+        Some(Kind::Mig(_)) => 0.5,
+        Some(Kind::Mps(mps)) => (f64::from(mps.percent) / 100.0).max(mps.memory_mib as f64 / H100_MIB),
+        Some(Kind::TimeSlice(slice)) => slice.memory_mib as f64 / H100_MIB,
+    }
+}
