@@ -26,8 +26,8 @@ const ENDED_LINGER: Duration = Duration::from_secs(1);
 
 pub(crate) struct Reconciler {
     shared: Arc<Shared>,
-    /// Tasks whose start the meter has been told of, or that ended before this agent began.
-    metered: BTreeSet<TaskKey>,
+    /// Tasks that have ended and whose usage is on disk: until then their records are not forgotten.
+    settled: BTreeSet<TaskKey>,
     /// When the next interval is cut; none while nothing is held.
     next_cut: Option<Instant>,
     retry: Option<(Instant, Duration)>,
@@ -37,14 +37,12 @@ impl Reconciler {
     /// After the executor was attached and before anything is started.
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         let observed = shared.config.executor.observe();
-        let mut state = shared.state.lock();
-        state.meter.keep_open(|key| observed.contains_key(&key));
-        // What is over and was not open in the meter has been cut, or cannot be known any more.
-        let is_settled = |(key, task): &(&TaskKey, &ObservedTask)| !task.is_live() && !state.meter.is_open(**key);
-        let mut metered: BTreeSet<TaskKey> = observed.iter().filter(is_settled).map(|(key, _)| *key).collect();
-        metered.extend(state.meter.open_tasks());
-        drop(state);
-        Reconciler { shared, metered, next_cut: None, retry: None }
+        let settled = {
+            let meter = &mut shared.state.lock().meter;
+            meter.keep(|key| observed.contains_key(&key));
+            meter.settled().clone()
+        };
+        Reconciler { shared, settled, next_cut: None, retry: None }
     }
 
     pub(crate) async fn run(mut self) {
@@ -65,10 +63,12 @@ impl Reconciler {
     async fn pass(&mut self) {
         let shared = self.shared.clone();
         let tasks = shared.config.executor.observe();
-        if let Some(meter) = self.note(&tasks)
-            && let Err(error) = stored::write_meter(&shared.host, &shared.spec.boot_id, meter).await
-        {
-            return shared.fail(error);
+        if let Some(meter) = self.note(&tasks) {
+            let settled = meter.settled().clone();
+            if let Err(error) = stored::write_meter(&shared.host, &shared.spec.boot_id, meter).await {
+                return shared.fail(error);
+            }
+            self.settled = settled;
         }
         shared.outgoing.notify_one();
         let cards = match shared.config.gpus.state().await {
@@ -81,7 +81,9 @@ impl Reconciler {
         let (desired, observed) = {
             let state = shared.state.lock();
             let Some(desired) = state.desired.clone() else { return };
-            let acknowledged = tasks.keys().copied().filter(|key| state.reports.is_acknowledged(*key)).collect();
+            let is_settled = |key: TaskKey| !state.meter.settled().contains(&key) || self.settled.contains(&key);
+            let is_done = |key: &TaskKey| state.reports.is_acknowledged(*key) && is_settled(*key);
+            let acknowledged = tasks.keys().copied().filter(is_done).collect();
             let observed = Observed {
                 tasks,
                 acknowledged,
@@ -99,45 +101,43 @@ impl Reconciler {
         }
     }
 
-    /// Tells the reports and the meter what is seen. Gives the meter when something was cut, to be stored.
+    /// Tells the reports and the meter what is seen. Gives the meter when it is due to be cut and stored.
     fn note(&mut self, tasks: &BTreeMap<TaskKey, ObservedTask>) -> Option<Meter> {
         let now = Instant::now();
         let mut state = self.shared.state.lock();
         let mut ended = false;
         for (key, task) in tasks {
-            if let Some(seen) = task.state() {
-                state.reports.observe(*key, seen);
+            if let Some(seen) = task.state()
+                && state.reports.observe(*key, seen.clone())
+                && seen.is_over()
+            {
+                tracing::info!(task = %key, job = %task.spec.job, attempt = %task.spec.attempt, state = ?seen, "a task is over");
+                metrics::counter!("muster_agent_tasks_over_total", "state" => word(&seen)).increment(1);
             }
             let (started_ns, ended_ns) = match &task.phase {
                 Phase::Starting => continue,
                 Phase::Running { started_ns } => (Some(*started_ns), None),
                 Phase::Over { started_ns, ended_ns, .. } => (*started_ns, Some(*ended_ns)),
             };
-            if let Some(started_ns) = started_ns
-                && self.metered.insert(*key)
-            {
+            if let Some(started_ns) = started_ns {
                 state.meter.started(*key, task.spec.gpu_units, started_ns);
             }
-            if let Some(ended_ns) = ended_ns
-                && state.meter.is_open(*key)
-            {
-                state.meter.ended(*key, ended_ns);
-                ended = true;
+            if let Some(ended_ns) = ended_ns {
+                ended |= state.meter.ended(*key, ended_ns);
             }
         }
-        let is_held = state.meter.open_tasks().next().is_some();
         let is_due = self.next_cut.is_some_and(|at| at <= now);
         if is_due {
             self.next_cut = None;
+            state.meter.cut(self.shared.now_ns());
         }
-        let was_cut = is_due && state.meter.cut(self.shared.now_ns());
-        if is_held || ended || (is_due && state.meter.has_closed()) {
-            let within =
-                if ended { ENDED_LINGER.min(self.shared.config.usage_period) } else { self.shared.config.usage_period };
-            let at = now + within;
+        let stored = is_due.then(|| state.meter.clone());
+        if state.meter.is_holding() || state.meter.has_closed() {
+            let period = self.shared.config.usage_period;
+            let at = now + if ended { ENDED_LINGER.min(period) } else { period };
             self.next_cut = Some(self.next_cut.map_or(at, |already| already.min(at)));
         }
-        was_cut.then(|| state.meter.clone())
+        stored
     }
 
     /// Takes the steps. Says whether all went well.
@@ -188,8 +188,10 @@ impl Reconciler {
                 }
                 Step::Forget(key) => {
                     executor.forget(key);
-                    self.metered.remove(&key);
-                    shared.state.lock().reports.forget(key);
+                    let mut state = shared.state.lock();
+                    state.reports.forget(key);
+                    state.meter.forget(key);
+                    self.settled.remove(&key);
                 }
             }
         }
@@ -238,6 +240,19 @@ impl Reconciler {
 fn record_over(shared: &Shared, desired: &Desired, key: TaskKey, state: TaskState) {
     if let Some(task) = desired.tasks.get(&key) {
         shared.config.executor.record_over(task.spec.clone(), desired.stamp.node_epoch, state);
+    }
+}
+
+/// A task's end in a metric's label.
+fn word(state: &TaskState) -> &'static str {
+    match state {
+        TaskState::Pending | TaskState::Running => "live",
+        TaskState::Exited { code: 0 } => "completed",
+        TaskState::Exited { .. } => "failed",
+        TaskState::Stopped => "stopped",
+        TaskState::TimedOut => "timed-out",
+        TaskState::StartFailed { .. } => "start-failed",
+        TaskState::Fenced => "fenced",
     }
 }
 

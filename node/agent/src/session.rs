@@ -131,8 +131,9 @@ async fn try_session(
     *was_up = true;
     metrics::counter!("muster_agent_sessions_total").increment(1);
     tracing::info!(node = %shared.spec.name, id = welcome.node, epoch = welcome.node_epoch, endpoint, "session up");
-    let meter = shared.session_up(&welcome);
-    if let Err(error) = stored::write_meter(&shared.host, &shared.spec.boot_id, meter).await {
+    if let Some(meter) = shared.session_up(&welcome)
+        && let Err(error) = stored::write_meter(&shared.host, &shared.spec.boot_id, meter).await
+    {
         shared.fail(error);
         return Err(Ended::Stopped);
     }

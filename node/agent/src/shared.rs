@@ -53,9 +53,10 @@ pub(crate) struct State {
 pub(crate) struct Session {
     pub(crate) node: NodeId,
     pub(crate) node_epoch: Epoch,
-    /// Number of the last interval sent in it, and when.
-    usage_sent: u64,
-    usage_sent_ns: u64,
+    /// Intervals after this number are to be sent.
+    usage_after: u64,
+    /// Since when a message of intervals waits for its acknowledgement. There is one at a time, so that none overtakes another.
+    usage_since_ns: Option<u64>,
 }
 
 impl Shared {
@@ -94,9 +95,10 @@ impl Shared {
         }))
     }
 
-    /// A session is up. Gives the meter when its stream changed, to be stored before anything of it is sent.
-    pub(crate) fn session_up(&self, welcome: &v1::Welcome) -> Meter {
+    /// A session is up. Gives the meter when it is told of a new stream, to be stored before anything of it is sent.
+    pub(crate) fn session_up(&self, welcome: &v1::Welcome) -> Option<Meter> {
         let mut state = self.state.lock();
+        let is_known = state.meter.incarnation() == Some(welcome.usage_incarnation);
         state.leases.new_session();
         state.reports.new_session();
         let dropped = state.meter.adopt(welcome.usage_incarnation, welcome.usage_mark);
@@ -107,10 +109,10 @@ impl Shared {
         state.session = Some(Session {
             node: NodeId(welcome.node),
             node_epoch: Epoch(welcome.node_epoch),
-            usage_sent: 0,
-            usage_sent_ns: 0,
+            usage_after: 0,
+            usage_since_ns: None,
         });
-        state.meter.clone()
+        (!is_known).then(|| state.meter.clone())
     }
 
     pub(crate) fn session_down(&self) {
@@ -152,8 +154,16 @@ impl Shared {
         }
     }
 
+    /// Usage was counted up to `mark`; whatever comes after it is to be sent, again or for the first time.
     pub(crate) fn usage_acknowledged(&self, incarnation: u64, mark: u64) {
-        self.state.lock().meter.counted(incarnation, mark);
+        let mut state = self.state.lock();
+        state.meter.counted(incarnation, mark);
+        if state.meter.incarnation() == Some(incarnation)
+            && let Some(session) = &mut state.session
+        {
+            session.usage_after = mark;
+            session.usage_since_ns = None;
+        }
     }
 
     /// What waited too long for an acknowledgement is to be sent again.
@@ -161,12 +171,11 @@ impl Shared {
         let now_ns = self.now_ns();
         let mut state = self.state.lock();
         state.reports.expire(now_ns);
-        let waits = state.meter.pending() > 0;
         if let Some(session) = &mut state.session
-            && waits
-            && now_ns.saturating_sub(session.usage_sent_ns) >= USAGE_AGAIN_NS
+            && session.usage_since_ns.is_some_and(|since_ns| now_ns.saturating_sub(since_ns) >= USAGE_AGAIN_NS)
         {
-            session.usage_sent = 0;
+            session.usage_after = 0;
+            session.usage_since_ns = None;
         }
     }
 
@@ -178,9 +187,11 @@ impl Shared {
         if let Some((seq, batch)) = state.reports.next_batch(now_ns) {
             return Some(wire::reports(seq, &batch));
         }
-        let (incarnation, intervals) = state.meter.batch(session.usage_sent)?;
-        let last = intervals.last().map_or(session.usage_sent, |interval| interval.seq);
-        state.session = Some(Session { usage_sent: last, usage_sent_ns: now_ns, ..session });
+        if session.usage_since_ns.is_some() {
+            return None;
+        }
+        let (incarnation, intervals) = state.meter.batch(session.usage_after)?;
+        state.session = Some(Session { usage_since_ns: Some(now_ns), ..session });
         let intervals = intervals.iter().map(Into::into).collect();
         Some(wire::message(Message::Usage(v1::UsageReport { incarnation, intervals })))
     }

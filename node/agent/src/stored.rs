@@ -30,7 +30,7 @@ pub(crate) async fn write_gate(host: &Host, gate: &Gate) -> Result<(), AgentErro
 pub(crate) fn read_meter(host: &Host, boot_id: &str) -> Result<Meter, AgentError> {
     let Some(mut stored) = read::<StoredMeter>(host, USAGE_FILE)? else { return Ok(Meter::default()) };
     if stored.boot_id != boot_id {
-        stored.meter.keep_open(|_| false);
+        stored.meter.keep(|_| false);
     }
     Ok(stored.meter)
 }

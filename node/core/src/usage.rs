@@ -2,7 +2,8 @@
 //!
 //! What must stay true (law 9): an interval, once numbered, keeps its number and content until the control plane's mark has passed
 //! it, so the agent must have the meter on disk before it sends a number; time is CLOCK_BOOTTIME, so a wall clock that jumps
-//! charges nobody, and an agent that restarts in the same boot goes on where it was. What waits for the control plane is bounded:
+//! charges nobody; a task that has ended is remembered until its record is forgotten, so an agent that crashes at any moment finds in
+//! the meter on disk and in the records of its tasks exactly what it knew. What waits for the control plane is bounded:
 //! beyond the bound nothing more is cut, intervals only grow longer.
 
 use crate::task::TaskKey;
@@ -49,6 +50,8 @@ pub struct Meter {
     #[serde(with = "pairs")]
     open: BTreeMap<TaskKey, Open>,
     closed: BTreeMap<AllocationId, Sum>,
+    /// Tasks that have ended and are in the sums or intervals, until their records are forgotten: they are not metered again.
+    settled: BTreeSet<TaskKey>,
     pending: VecDeque<UsageInterval>,
 }
 
@@ -84,31 +87,37 @@ impl Meter {
         dropped
     }
 
-    /// A task holds its devices from `at_ns` on. A task that is known already goes on; one without GPUs is not metered.
+    /// A task holds its devices from `at_ns` on. A task that is known already goes on or stays ended; one without GPUs is not
+    /// metered.
     pub fn started(&mut self, key: TaskKey, gpu_units: u64, at_ns: u64) {
-        if gpu_units == 0 {
-            return;
+        if gpu_units > 0 && !self.settled.contains(&key) {
+            self.open.entry(key).or_insert(Open { gpu_units, since_ns: at_ns });
         }
-        self.open.entry(key).or_insert(Open { gpu_units, since_ns: at_ns });
     }
 
-    /// A task holds nothing any more since `at_ns`. Gives whether it was the last one of its allocation here, which is a good
-    /// moment to [cut](Meter::cut).
+    /// A task holds nothing any more since `at_ns`. Says whether it was being metered.
     pub fn ended(&mut self, key: TaskKey, at_ns: u64) -> bool {
         let Some(open) = self.open.remove(&key) else { return false };
         self.closed.entry(key.allocation).or_default().add(open, at_ns);
-        !self.open.keys().any(|other| other.allocation == key.allocation)
+        self.settled.insert(key);
+        true
     }
 
-    /// Whether a task is being metered.
+    /// Tasks that have ended and are in the sums. Once that is on disk their records may be forgotten.
     #[must_use]
-    pub fn is_open(&self, key: TaskKey) -> bool {
-        self.open.contains_key(&key)
+    pub fn settled(&self) -> &BTreeSet<TaskKey> {
+        &self.settled
     }
 
-    /// The tasks being metered.
-    pub fn open_tasks(&self) -> impl Iterator<Item = TaskKey> + '_ {
-        self.open.keys().copied()
+    /// The record of a task is forgotten: it cannot be seen again.
+    pub fn forget(&mut self, key: TaskKey) {
+        self.settled.remove(&key);
+    }
+
+    /// Whether anything is being metered.
+    #[must_use]
+    pub fn is_holding(&self) -> bool {
+        !self.open.is_empty()
     }
 
     /// Cuts everything held so far into one interval per allocation. Says whether there was any: then the meter goes to disk
@@ -123,17 +132,6 @@ impl Meter {
             open.since_ns = open.since_ns.max(now_ns);
         }
         self.number(sums)
-    }
-
-    /// The same for allocations of which nothing runs here any more.
-    pub fn cut_ended(&mut self) -> bool {
-        if self.pending.len() >= PENDING_MAX {
-            return false;
-        }
-        let still: BTreeSet<AllocationId> = self.open.keys().map(|key| key.allocation).collect();
-        let (kept, ended) = std::mem::take(&mut self.closed).into_iter().partition(|(id, _)| still.contains(id));
-        self.closed = kept;
-        self.number(ended)
     }
 
     fn number(&mut self, sums: BTreeMap<AllocationId, Sum>) -> bool {
@@ -160,10 +158,11 @@ impl Meter {
         !self.closed.is_empty()
     }
 
-    /// Forgets open tasks that `keep` does not know: their time since the last cut is left to be derived from their records. Used
-    /// by an agent that has just started, for tasks of an earlier boot, whose clock began anew.
-    pub fn keep_open(&mut self, keep: impl Fn(TaskKey) -> bool) {
+    /// Drops what it holds of tasks that `keep` does not know. Used by an agent that has just started: a task without a record is of
+    /// an earlier boot, whose clock began anew, and its time since the last cut is left to be derived from its allocation.
+    pub fn keep(&mut self, keep: impl Fn(TaskKey) -> bool) {
         self.open.retain(|key, _| keep(*key));
+        self.settled.retain(|key| keep(*key));
     }
 
     /// Up to [`BATCH_MAX`] intervals after number `after`, with the stream they belong to; none before there is a stream.

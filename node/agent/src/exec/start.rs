@@ -140,14 +140,15 @@ pub(super) fn ended(folder: &TaskFolder, record: &LaunchRecord, boot_id: &str, n
 /// Ends a task whose shim is dead and left no record: kills what may be left of it, and writes the record itself.
 fn close(folder: &TaskFolder, record: &LaunchRecord, boot_id: &str, now_ns: u64) -> io::Result<ExitRecord> {
     let started_ns = read_json::<StartedRecord>(&folder.started())?.map(|started| started.started_ns);
-    let end = if record.boot_id != boot_id {
-        End::Fenced
+    let (end, started_ns) = if record.boot_id != boot_id {
+        // Its times are of another clock.
+        (End::Fenced, None)
     } else {
         orphans::kill_all(folder.path());
         match started_ns {
             // The command died with the shim, by the signal that the kernel sends then.
-            Some(_) => End::Signaled { signal: libc::SIGKILL },
-            None => End::StartFailed { reason: "its shim was killed before the command ran".to_owned() },
+            Some(_) => (End::Signaled { signal: libc::SIGKILL }, started_ns),
+            None => (End::StartFailed { reason: "its shim was killed before the command ran".to_owned() }, None),
         }
     };
     let exit = ExitRecord { end, started_ns, ended_ns: now_ns, dropped_bytes: 0 };

@@ -204,7 +204,7 @@ impl v1::agents_server::Agents for Node {
             let mut to_agent = cluster.0.to_agent.subscribe();
             let (first, desired) = cluster.with(|state| {
                 // As control does: a stream whose record the agent has lost begins anew.
-                if state.hellos.len() > 0 && hello.usage_incarnation != Some(state.usage_incarnation) {
+                if !state.hellos.is_empty() && hello.usage_incarnation != Some(state.usage_incarnation) {
                     state.usage_incarnation += 1;
                     state.usage_mark = 0;
                 }

@@ -132,7 +132,7 @@ fn stops_limits_and_exit_codes_are_obeyed() {
 }
 
 /// Crashes, cuts and lost acknowledgements at random while tasks come and go. Every task runs at most once, ends are told, and
-/// each allocation's usage is what its run lasted: less only by what a crash before a cut can lose, never more.
+/// each allocation's usage is what its run lasted, to the rounding.
 fn storm(seed: u64) -> u64 {
     sim::run(seed, async move |world| {
         let (cluster, endpoints) = control(&world, 2).await;

@@ -203,7 +203,9 @@ fn an_allocation_is_metered_once_with_all_its_tasks() {
     meter.started(key(1, 0), 7_000, 0);
     meter.started(key(1, 1), 1_000, S);
     assert!(meter.cut(2 * S));
-    assert!(!meter.ended(key(1, 0), 3 * S) && meter.ended(key(1, 1), 4 * S), "the last one says so");
+    assert!(meter.ended(key(1, 0), 3 * S) && meter.ended(key(1, 1), 4 * S) && !meter.ended(key(1, 1), 5 * S));
+    meter.started(key(1, 1), 1_000, S);
+    assert!(!meter.is_holding(), "what has ended is not metered again while its record can be seen");
     assert!(meter.cut(9 * S) && !meter.cut(10 * S), "nothing is held any more");
     assert_eq!(meter.batch(0), None, "no stream yet");
     assert_eq!(meter.adopt(5, 0), 0);
@@ -245,6 +247,7 @@ proptest! {
             let task = key(task / 2, task as u32);
             match what {
                 0 => {
+                    meter.forget(task);
                     meter.started(task, 1_000, now);
                     open.entry(task).or_insert(now);
                 }
