@@ -78,12 +78,18 @@ pub(super) fn guard(
             return Ok(ending.map_or(end, |ending| ending.why));
         }
         let now_ns = boottime_ns().map_err(os("reading the clock"))?;
+        let mut heard = false;
         while let Some(signal) = signal_fd.read_signal().map_err(os("reading signals"))? {
+            heard = true;
             match Signal::try_from(signal.ssi_signo as i32) {
                 Ok(Signal::SIGTERM) if ending.is_none() => ending = Some(terminate(End::Stopped, now_ns)),
                 Ok(Signal::SIGUSR1) => return Ok(End::Stopped),
                 _ => {}
             }
+        }
+        if heard {
+            // A child's end may have been among them, and will not be told again.
+            continue;
         }
         match due(now_ns, deadline.get(), limit_ns, ending.as_ref()) {
             Due::Fence => return Ok(End::Fenced),

@@ -154,6 +154,21 @@ async fn a_stop_that_comes_while_a_task_is_being_started_reaches_it() {
 }
 
 #[tokio::test]
+async fn a_stop_never_waits_for_a_grace_that_nobody_needs() {
+    let dir = dir();
+    let bench = Bench::open(dir.path()).await;
+    let quick = |id| TaskSpec { grace_s: 3_600, ..command(id, 0, &["sleep", "1000"]) };
+    let tasks: Vec<_> = (1..=40).map(|id| bench.start(quick(id), FAR)).collect();
+    for task in &tasks {
+        bench.running(*task).await;
+        bench.exec.stop(*task);
+    }
+    for task in tasks {
+        assert_eq!(bench.over(task).await.0, TaskState::Stopped);
+    }
+}
+
+#[tokio::test]
 async fn nothing_outlives_the_command() {
     let dir = dir();
     let bench = Bench::open(dir.path()).await;
