@@ -185,7 +185,7 @@ impl Consensus {
         self.inner.reader.confirm_here().await.map(|_index| ())
     }
 
-    /// Looks at the state as applied here, which may lag. Keep it short: it holds back the next entry.
+    /// Looks at the state as applied here, which may lag. Keep it short: it holds back the next entry. Not to be nested.
     pub fn read<R>(&self, look: impl FnOnce(&State, Revision) -> R) -> R {
         self.core().replica.read(look)
     }
