@@ -1,5 +1,5 @@
-//! Replays files without the `muster` binary: `replay FORMAT FLEET DAYS FROM OUT FILE...`, where FROM is a day or `busiest` and
-//! OUT is a path without its ending. It prints where the time went; `muster replay` is what people use.
+//! Replays files without the `muster` binary: `replay FORMAT FLEET DAYS FROM TITLE OUT FILE...`, where FROM is a day or
+//! `busiest` and OUT is a path without its ending. It prints where the time went; `muster replay` is what people use.
 
 use muster_twin::fleet::Fleet;
 use muster_twin::html;
@@ -11,8 +11,8 @@ use std::time::Instant;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [format, fleet, days, from, out, files @ ..] = args.as_slice() else {
-        return Err("usage: replay FORMAT FLEET DAYS FROM OUT FILE...".into());
+    let [format, fleet, days, from, title, out, files @ ..] = args.as_slice() else {
+        return Err("usage: replay FORMAT FLEET DAYS FROM TITLE OUT FILE...".into());
     };
     let (format, days) = (format.parse()?, days.parse()?);
     let began = Instant::now();
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         day => WindowChoice::Days { from: day.parse()?, days },
     };
     let input = ReplayInput {
-        title: format!("Replay of {} on {fleet}", trace.sources.join(", ")),
+        title: title.clone(),
         format,
         fleet: Fleet::parse_shorthand(fleet)?,
         options: Options { window, ..Options::default() },
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let report = replay(&input, &mut |_, _| {})?;
     let replayed = began.elapsed() - read;
-    std::fs::write(format!("{out}.json"), serde_json::to_string_pretty(&report)?)?;
+    std::fs::write(format!("{out}.json"), serde_json::to_string(&report)?)?;
     std::fs::write(format!("{out}.html"), html::render(&report))?;
     println!("read {read:.2?}, replayed {replayed:.2?}: {:?}\n{:?}\n{:?}", report.jobs, report.usage, report.work);
     for row in &report.waits {

@@ -111,6 +111,7 @@ impl Account<'_> {
             running_gpu_h,
             allocated_share: allocated_gpu_h / capacity_gpu_h,
             running_share: running_gpu_h / capacity_gpu_h,
+            idle_while_waiting_gpu_h: gpu_h(self.measure.idle_unit_ms),
             peak_gpus: GpuUnits(self.measure.allocated.most()).as_cards(),
             peak_waiting_jobs: self.measure.waiting_jobs.most(),
             allocated_gpu_h_to_stop: gpu_h(self.measure.unit_ms_to_stop),
@@ -199,7 +200,7 @@ impl Account<'_> {
             allocated_gpus: cards(&measure.allocated),
             running_gpus: cards(&measure.running),
             waiting_gpus: cards(&measure.waiting_units),
-            waiting_jobs: measure.waiting_jobs.means(),
+            waiting_jobs: measure.waiting_jobs.means(1),
             tenants,
         }
     }

@@ -88,9 +88,10 @@ impl Gauge {
         self.since_ms = now_ms;
     }
 
-    /// The mean of each bin.
-    pub(crate) fn means(&self) -> Vec<f64> {
-        self.sums.iter().map(|sum| *sum as f64 / self.bins.bin_ms as f64).collect()
+    /// The mean of each bin in `unit`s, to a thousandth: more digits would only swell the report.
+    pub(crate) fn means(&self, unit: u64) -> Vec<f64> {
+        let mean = |sum: &u128| *sum as f64 / self.bins.bin_ms as f64 / unit as f64;
+        self.sums.iter().map(|sum| (mean(sum) * 1000.0).round() / 1000.0).collect()
     }
 
     /// Value × milliseconds over the whole window.
@@ -115,7 +116,7 @@ mod tests {
         gauge.add(5, 2);
         gauge.sub(12, 5);
         gauge.sub(40, 1);
-        assert_eq!(gauge.means(), vec![3.0, (2.0 * 6.0 + 8.0) / 10.0, 1.0]);
+        assert_eq!(gauge.means(1), vec![3.0, (2.0 * 6.0 + 8.0) / 10.0, 1.0]);
         assert_eq!((gauge.integral(), gauge.most()), (7 * 6 + 18, 6));
     }
 

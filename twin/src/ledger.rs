@@ -156,7 +156,7 @@ impl Ledger {
 
 /// Cards of a gauge that counts units.
 pub(crate) fn cards(gauge: &Gauge) -> Vec<f64> {
-    gauge.means().into_iter().map(|units| units / GpuUnits::CARD.0 as f64).collect()
+    gauge.means(GpuUnits::CARD.0)
 }
 
 /// The models of a fleet in words.

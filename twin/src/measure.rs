@@ -19,6 +19,10 @@ pub(crate) struct Measure {
     pub(crate) waiting_jobs: Gauge,
     /// By index of the tenant.
     pub(crate) tenants: Vec<Gauge>,
+    /// GPU units of the fleet.
+    fleet_units: u64,
+    /// GPU units × milliseconds within the window that were free while waiting jobs asked for as many.
+    pub(crate) idle_unit_ms: u128,
     /// GPU units × milliseconds held, the time after the window included.
     pub(crate) unit_ms_to_stop: u128,
     held_since_ms: u64,
@@ -53,7 +57,7 @@ impl Places {
 }
 
 impl Measure {
-    pub(crate) fn new(bins: Bins, tenants: usize, places: Places) -> Self {
+    pub(crate) fn new(bins: Bins, tenants: usize, places: Places, fleet: GpuUnits) -> Self {
         let gauge = || Gauge::new(bins);
         Measure {
             bins,
@@ -62,6 +66,8 @@ impl Measure {
             waiting_units: gauge(),
             waiting_jobs: gauge(),
             tenants: vec![gauge(); tenants],
+            fleet_units: fleet.0,
+            idle_unit_ms: 0,
             unit_ms_to_stop: 0,
             held_since_ms: 0,
             sampled: 0,
@@ -82,6 +88,10 @@ impl Measure {
             self.sample(capacity);
         }
         self.unit_ms_to_stop += u128::from(self.allocated.value()) * u128::from(now_ms - self.held_since_ms);
+        let free = self.fleet_units.saturating_sub(self.allocated.value());
+        let idle = u128::from(free.min(self.waiting_units.value()));
+        let until_ms = now_ms.min(self.bins.end_ms());
+        self.idle_unit_ms += idle * u128::from(until_ms.saturating_sub(self.held_since_ms));
         self.held_since_ms = now_ms;
     }
 
@@ -141,7 +151,7 @@ impl Measure {
         out.largest_island.push(largest_island);
         out.largest_leaf.push(leaves.into_iter().max().unwrap_or(0));
         out.largest_block.push(blocks.into_iter().max().unwrap_or(0));
-        out.unusable_share.push(if free == 0 { 0.0 } else { (free - usable) as f64 / free as f64 });
+        out.unusable_share.push(if free == 0 { 0.0 } else { rounded((free - usable) as f64 / free as f64) });
         out.partly_held.push(partly);
     }
 
@@ -154,6 +164,11 @@ impl Measure {
         out.unusable_share_mean = if free == 0 { 0.0 } else { unusable / free as f64 };
         out
     }
+}
+
+/// To a ten-thousandth: a hundredth of a percent.
+fn rounded(share: f64) -> f64 {
+    (share * 10_000.0).round() / 10_000.0
 }
 
 /// Islands are numbered from 0 in a fleet's description, so a node has no more of them than cards.

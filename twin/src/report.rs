@@ -132,6 +132,9 @@ pub struct Usage {
     pub allocated_share: f64,
     /// `running_gpu_h` of `capacity_gpu_h`.
     pub running_share: f64,
+    /// Cards × hours that were free while waiting jobs asked for as many: what placement, shape, ceilings and cards kept for
+    /// large gangs cost together.
+    pub idle_while_waiting_gpu_h: f64,
     /// Most cards held at once.
     pub peak_gpus: f64,
     /// Most jobs that waited at once.

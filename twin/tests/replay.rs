@@ -75,6 +75,7 @@ fn a_gang_larger_than_a_node_is_split_and_bound_whole() {
     assert!(close(report.usage.allocated_gpu_h, gpu_h(36, 61_000)), "{}", report.usage.allocated_gpu_h);
     // 24 GPUs fill three nodes; of the 12 only eight find a node, so the second waits for the first.
     assert_eq!(report.waits[0].wait_s.max, 60.0);
+    assert!(close(report.usage.idle_while_waiting_gpu_h, gpu_h(8, 60_000)), "eight GPUs stood free meanwhile");
 }
 
 #[test]
@@ -283,7 +284,8 @@ proptest! {
         prop_assert!(close(by_tenant, report.usage.allocated_gpu_h), "tenants' sums are the whole");
         prop_assert!(report.usage.peak_gpus <= 32.0);
         let drawn: f64 = report.series.allocated_gpus.iter().sum::<f64>() * report.series.bin_s / 3600.0;
-        prop_assert!(close(drawn, report.usage.allocated_gpu_h), "the plot shows what was held");
+        let rounding = 0.0005 * report.series.allocated_gpus.len() as f64 * report.series.bin_s / 3600.0;
+        prop_assert!((drawn - report.usage.allocated_gpu_h).abs() <= rounding, "the plot shows what was held");
     }
 }
 

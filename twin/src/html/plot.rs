@@ -128,15 +128,15 @@ impl TimePlot<'_> {
 }
 
 /// One row of a range plot: seconds.
-pub(super) struct Range<'a> {
-    pub(super) name: &'a str,
+pub(super) struct Range {
+    pub(super) name: String,
     pub(super) p50: f64,
     pub(super) p90: f64,
     pub(super) p99: f64,
 }
 
 /// Median, 90th and 99th percentile of each row on a logarithmic axis; what is below a second stands at the left edge.
-pub(super) fn ranges(title: &str, rows: &[Range<'_>]) -> String {
+pub(super) fn ranges(title: &str, rows: &[Range]) -> String {
     const ROW: f64 = 30.0;
     const NAME: f64 = 150.0;
     let height = TOP + ROW * rows.len() as f64 + BOTTOM;
@@ -171,7 +171,7 @@ pub(super) fn ranges(title: &str, rows: &[Range<'_>]) -> String {
         let y = TOP + ROW * (index as f64 + 0.5);
         let (a, b, c) = (x(row.p50), x(row.p90), x(row.p99));
         let _ =
-            write!(out, r#"<text class="rn" x="{:.1}" y="{:.1}">{}</text>"#, NAME - 14.0, y + 4.0, escape(row.name));
+            write!(out, r#"<text class="rn" x="{:.1}" y="{:.1}">{}</text>"#, NAME - 14.0, y + 4.0, escape(&row.name));
         let _ =
             write!(out, r#"<path class="r1" d="M{a:.1} {y:.1}H{b:.1}"/><path class="r2" d="M{b:.1} {y:.1}H{c:.1}"/>"#);
         let _ = write!(

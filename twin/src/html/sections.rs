@@ -2,7 +2,7 @@
 
 use super::plot::{Layer, Mark, Range, TimePlot, ranges};
 use super::words::{amount, count, escape, percent, span};
-use crate::report::{Percentiles, Report};
+use crate::report::{Percentiles, Report, WaitRow};
 use std::fmt::Write;
 
 /// Rows of the table of tenants; the JSON has all.
@@ -29,10 +29,11 @@ pub(super) fn allocation(page: &mut String, report: &Report) {
     let capacity = report.fleet.gpus as f64;
     let _ = write!(
         page,
-        "<section><h2>Allocation over time</h2><p>Means over {}. Held: from binding until the last task is gone; running: every task of the gang has started. {} of the fleet's GPU time was held, {} ran.</p>",
+        "<section><h2>Allocation over time</h2><p>Means over {}. Held: from binding until the last task is gone; running: every task of the gang has started. {} of the fleet's GPU time was held, {} ran; {} was free while waiting jobs asked for as much.</p>",
         span(series.bin_s),
         percent(usage.allocated_share),
-        percent(usage.running_share)
+        percent(usage.running_share),
+        percent(usage.idle_while_waiting_gpu_h / usage.capacity_gpu_h.max(1e-9))
     );
     key(
         page,
@@ -61,6 +62,10 @@ pub(super) fn allocation(page: &mut String, report: &Report) {
     };
     page.push_str(&plot.svg());
     page.push_str("<h3>Jobs that wait</h3>");
+    if usage.peak_waiting_jobs == 0 {
+        page.push_str("<p>None did for any length of time.</p></section>\n");
+        return;
+    }
     let layers = [Layer { mark: Mark::Area, class: "c2", values: &series.waiting_jobs }];
     let plot = TimePlot {
         title: "Waiting jobs over time",
@@ -85,17 +90,10 @@ fn wait_cells(page: &mut String, wait: &Percentiles) {
 
 pub(super) fn waits(page: &mut String, report: &Report) {
     page.push_str("<section><h2>Waits by size of the gang</h2><p>From submission to binding, for jobs submitted in the window. A job that was still waiting when the replay stopped counts with its wait so far.</p>");
-    page.push_str(
-        "<div class=\"key\"><span>○ median</span><span>● 90th percentile</span><span>┃ 99th percentile</span></div>",
-    );
     let names: Vec<String> = report.waits.iter().map(|row| size_name(&row.size)).collect();
-    let rows: Vec<Range<'_>> = report
-        .waits
-        .iter()
-        .zip(&names)
-        .map(|(row, name)| Range { name, p50: row.wait_s.p50, p90: row.wait_s.p90, p99: row.wait_s.p99 })
-        .collect();
-    page.push_str(&ranges("Waits by size of the gang", &rows));
+    if report.usage.peak_waiting_jobs > 0 {
+        wait_ranges(page, report, &names);
+    }
     page.push_str("<div class=\"scroll\"><table><tr><th>gang</th><th>jobs</th><th>GPU-hours</th><th>bound at once</th><th>mean</th><th>p50</th><th>p90</th><th>p99</th><th>longest</th><th>never bound</th>");
     let recorded = report.waits.iter().any(|row| row.recorded_wait_s.is_some());
     if recorded {
@@ -124,6 +122,21 @@ pub(super) fn waits(page: &mut String, report: &Report) {
         page.push_str("</tr>");
     }
     page.push_str("</table></div></section>\n");
+}
+
+fn wait_ranges(page: &mut String, report: &Report, names: &[String]) {
+    page.push_str(concat!(
+        "<div class=\"key\"><span>○ median</span><span>● 90th percentile</span>",
+        "<span>┃ 99th percentile</span></div>"
+    ));
+    let range = |(row, name): (&WaitRow, &String)| Range {
+        name: name.clone(),
+        p50: row.wait_s.p50,
+        p90: row.wait_s.p90,
+        p99: row.wait_s.p99,
+    };
+    let rows: Vec<Range> = report.waits.iter().zip(names).map(range).collect();
+    page.push_str(&ranges("Waits by size of the gang", &rows));
 }
 
 fn size_name(size: &str) -> String {
@@ -288,6 +301,7 @@ pub(super) fn counts(page: &mut String, report: &Report) {
             ("GPU-hours submitted", amount(usage.offered_gpu_h)),
             ("GPU-hours held in the window", amount(usage.allocated_gpu_h)),
             ("GPU-hours running in the window", amount(usage.running_gpu_h)),
+            ("GPU-hours free while as much waited", amount(usage.idle_while_waiting_gpu_h)),
             ("GPU-hours held until the stop", amount(usage.allocated_gpu_h_to_stop)),
             ("most jobs waiting at once", count(usage.peak_waiting_jobs)),
             ("log entries / commands", format!("{} / {}", count(work.entries), count(work.commands))),
