@@ -18,3 +18,13 @@ fn a_seed_of_three_voters_runs_the_same_again() {
         assert_eq!(one.trace_hash, other.trace_hash);
     }
 }
+
+/// A planted bug: acknowledged before it is durable. A run that panics has found it as well.
+#[test]
+fn syncs_that_lie_are_found() {
+    let found = (0..20).filter(|seed| {
+        let run = std::panic::catch_unwind(|| replicas::run_on_lying_disks(*seed));
+        run.map_or(true, |outcome| outcome.violations.iter().any(|violation| violation.law == "law 5"))
+    });
+    assert!(found.count() >= 5, "lost acknowledgements stay unseen");
+}

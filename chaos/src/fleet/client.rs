@@ -153,6 +153,13 @@ impl Client {
             // Of the last revision there may be more to come.
             last = if revision > last { Revision(revision.0 - 1) } else { last };
         }
+        let mut history = servers.history();
+        let record = &mut history.watches[index];
+        let one_revision = record.events.windows(2).all(|pair| pair[0].0 == pair[1].0);
+        if record.snapshot.is_none() && (from == Revision(0) || one_revision) {
+            // It may have broken off in the middle of a snapshot, whose jobs are no changes.
+            record.events.clear();
+        }
         last
     }
 

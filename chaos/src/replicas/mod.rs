@@ -29,11 +29,21 @@ const HEALING_MAX: Duration = Duration::from_secs(60);
 /// Runs seed `seed`.
 #[must_use]
 pub fn run_seed(seed: u64, trace: bool) -> Outcome {
+    run(seed, trace, false)
+}
+
+/// Runs seed `seed` on disks that say they have synced and have not: a planted bug that the laws must show.
+#[must_use]
+pub fn run_on_lying_disks(seed: u64) -> Outcome {
+    run(seed, false, true)
+}
+
+fn run(seed: u64, trace: bool, lying: bool) -> Outcome {
     muster_runtime::sim::run(seed, move |world| async move {
         if trace {
             world.keep_trace();
         }
-        let (history, healed) = play(&world).await;
+        let (history, healed) = play(&world, lying).await;
         let mut violations = laws::check(&history);
         if let Err(what) = healed {
             violations.push(laws::Violation { law: "healing", what });
@@ -42,7 +52,7 @@ pub fn run_seed(seed: u64, trace: bool) -> Outcome {
     })
 }
 
-async fn play(world: &SimWorld) -> (History, Result<(), String>) {
+async fn play(world: &SimWorld, lying: bool) -> (History, Result<(), String>) {
     let chance = world.chance().clone();
     // Half of the runs snapshot and purge so often that a follower that was away needs one.
     let snapshot_every = if chance.between(0, 2) == 0 { 30 } else { 10_000 };
@@ -55,6 +65,9 @@ async fn play(world: &SimWorld) -> (History, Result<(), String>) {
     }
     if !prepare(&cluster).await {
         return (cluster.take_history(), Err("the first commands had no answer".to_owned()));
+    }
+    if lying {
+        cluster.voters().iter().for_each(|voter| world.plant_lying_disk(voter));
     }
     let raging = Duration::from_millis(chance.between(5_000, 40_000));
     let end = Instant::now() + raging;

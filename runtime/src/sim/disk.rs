@@ -127,6 +127,7 @@ struct Inner {
     life: u64,
     stalled_until: Option<Instant>,
     failing: bool,
+    lying: bool,
 }
 
 impl DiskState {
@@ -156,6 +157,10 @@ impl DiskState {
 
     pub(super) fn set_failing(&self, failing: bool) {
         self.inner.lock().failing = failing;
+    }
+
+    pub(super) fn set_lying(&self, lying: bool) {
+        self.inner.lock().lying = lying;
     }
 
     /// The latency of one sync: mostly short, sometimes a disk's bad moment.
@@ -294,9 +299,12 @@ impl Kv for SimKv {
         async move {
             let target = target?;
             state.wait_for_sync(life, "syncing").await?;
-            if let Some(store) = state.inner.lock().stores.get_mut(&name) {
+            let mut inner = state.inner.lock();
+            let lying = inner.lying;
+            if let Some(store) = inner.stores.get_mut(&name).filter(|_| !lying) {
                 store.sync_to(target);
             }
+            drop(inner);
             world.event(format_args!("synced {}/{name} to {target}", state.host));
             Ok(())
         }

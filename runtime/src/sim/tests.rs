@@ -340,6 +340,20 @@ fn a_stalled_disk_waits_and_a_failing_one_says_so() {
 }
 
 #[test]
+fn a_lying_disk_forgets_what_it_said_was_synced() {
+    run(13, |world| async move {
+        let host = world.boot("host");
+        let store = host.disk.open("log", SPACES).expect("a new store");
+        world.plant_lying_disk("host");
+        (0..100).for_each(|number| put(&store, number));
+        store.sync().await.expect("it says so");
+        world.crash("host").await;
+        let store = world.boot("host").disk.open("log", SPACES).expect("a store");
+        assert!(numbers(&store, "a").len() < 100);
+    });
+}
+
+#[test]
 fn a_file_is_old_or_new_after_a_crash() {
     let mut found = Vec::new();
     for seed in 0..20 {

@@ -298,6 +298,14 @@ impl SimWorld {
         }
     }
 
+    /// Makes every sync of the host's disk answer without having made anything durable: a planted bug, which checkers must find.
+    pub fn plant_lying_disk(&self, name: &str) {
+        self.0.event(format_args!("lying disk {name}"));
+        if let Some(slot) = self.0.hosts.lock().get(name) {
+            slot.disk.set_lying(true);
+        }
+    }
+
     /// Notes something in the trace: what a scenario or a checker saw is part of what must be the same in a replay.
     pub fn note(&self, what: Arguments<'_>) {
         self.0.event(what);
