@@ -15,6 +15,7 @@ use muster_model::Revision;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::time::Instant;
 
 /// Commands of one entry: with single submissions the cost of a sync is shared a thousandfold, and applying takes some milliseconds.
 pub(crate) const ENTRY_COMMANDS: usize = 1_024;
@@ -46,6 +47,7 @@ struct Pending {
     /// How many they are, also after they have been taken out.
     count: usize,
     bytes: usize,
+    since: Instant,
     answer: oneshot::Sender<Result<Proposed, ProposeError>>,
     /// Given back when the proposal is answered or given up.
     _place: (OwnedSemaphorePermit, OwnedSemaphorePermit),
@@ -87,7 +89,7 @@ impl Proposer {
             self.units.clone().try_acquire_many_owned(units).map_err(|_| busy())?,
         );
         let (answer, answered) = oneshot::channel();
-        let pending = Pending { only_in_term, may_forward, commands, count, bytes, answer, _place: place };
+        let pending = Pending { only_in_term, may_forward, commands, count, bytes, since: Instant::now(), answer, _place: place };
         self.queue.try_send(pending).map_err(|_| match self.core.stop.reason() {
             Some(why) => ProposeError::Stopped { why },
             None => busy(),
@@ -125,6 +127,11 @@ async fn run(core: Arc<Core>, mut queue: mpsc::Receiver<Pending>) {
                 },
             },
         };
+        if first.since.elapsed() >= ANSWER_DEADLINE {
+            // It has waited behind entries that no quorum took. It was never sent, so its caller may try elsewhere.
+            answer(vec![first], Err(ProposeError::NoLeader));
+            continue;
+        }
         let mut batch;
         (batch, carried) = gather(first, &mut queue);
         let commands: usize = batch.iter().map(|pending| pending.count).sum();

@@ -57,6 +57,8 @@ async fn changes_that_make_no_sense_are_refused() {
     assert!(matches!(node.add_learner(9, "127.0.0.1:1".into()).await, Err(AdminError::Peer { id: 9, .. })));
     let wrong_address = cluster.address(follower);
     assert!(matches!(node.add_learner(9, wrong_address).await, Err(AdminError::Peer { id: 9, .. })), "another node is there");
+    let knows = |cluster: &Cluster| cluster.node(follower).leader().is_some_and(|(id, _)| id == leader);
+    cluster.until("the follower to know who leads", knows).await;
     let from_follower = cluster.node(follower).promote(9).await;
     assert!(matches!(from_follower, Err(AdminError::NotLeader { leader: Some((id, _)) }) if id == leader));
     let again: BTreeMap<_, _> = (1..=3).map(|id| (id, cluster.address(id))).collect();
