@@ -98,20 +98,22 @@ fn run_task(folder: &TaskFolder, task: &record::LaunchRecord, signals: &SigSet) 
         Ok(deadline) => deadline,
         Err(error) => return never_ran(format!("its fence cannot be read: {error}")),
     };
+    // Taken before the command can do anything: a record that begins too late could hide that two runs overlapped.
+    let started_ns = clock()?;
     let child = match child::start(folder, task) {
         Ok(child) => child,
         Err(reason) => return never_ran(reason),
     };
-    let started = StartedRecord { pid: child.pid.as_raw(), started_ns: clock()? };
+    let started = StartedRecord { pid: child.pid.as_raw(), started_ns };
     if let Err(error) = write_json(folder, folder.started(), &started) {
         return never_ran(error.to_string());
     }
     let pump = pump::start(folder, task.log_bytes_max, child.stdout, child.stderr);
     say_ready();
-    let end = guard::guard(&deadline, &task.spec, child.pid, started.started_ns, signals);
+    let end = guard::guard(&deadline, &task.spec, child.pid, started_ns, signals);
     tree::kill_all();
     let (end, ended_ns) = (end?, clock()?);
-    Ok(ExitRecord { end, started_ns: Some(started.started_ns), ended_ns, dropped_bytes: pump.finish() })
+    Ok(ExitRecord { end, started_ns: Some(started_ns), ended_ns, dropped_bytes: pump.finish() })
 }
 
 /// The signals that are read and never delivered: a stop, a kill, a child's end, and a terminal's that are none of ours.
