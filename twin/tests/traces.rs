@@ -74,7 +74,8 @@ fn openb_shares_run_on_the_nodes_they_were_recorded_on() {
     let options = Options { window: WindowChoice::Whole, drain_days_max: 400, ..Options::default() };
     let input = ReplayInput { title: "openb".to_owned(), format: Format::Openb, trace, fleet, options };
     let report = replay(&input, &mut |_, _| {}).expect("a report");
-    assert_eq!(report.jobs.refused, 0, "{:?}", report.refused);
+    // One pod of this list wants 120 CPUs beside eight G2 cards; nodes with G2 have 96.
+    assert_eq!(report.jobs.refused, 1, "{:?}", report.refused);
     assert!(
         report.jobs.failed > 0 && report.waits.iter().any(|row| row.size == "share" && row.recorded_wait_s.is_some())
     );

@@ -39,9 +39,9 @@ fn head(page: &mut String, report: &Report) {
     let (fleet, window) = (&report.fleet, &report.window);
     let models: Vec<String> =
         fleet.gpus_by_model.iter().map(|(model, gpus)| format!("{} × {model}", count(*gpus))).collect();
-    let _ = write!(
+    let _ = writeln!(
         page,
-        "<header><h1>{}</h1><p>{} of trace format {} from day {} · {} GPUs on {} nodes ({}) · {} leaves, {} blocks, {} {}</p></header>\n",
+        "<header><h1>{}</h1><p>{} of trace format {} from day {} · {} GPUs on {} nodes ({}) · {} leaves, {} blocks, {} {}</p></header>",
         escape(&report.title),
         days(window.days),
         escape(&report.format),

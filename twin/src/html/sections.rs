@@ -260,9 +260,9 @@ pub(super) fn fragmentation(page: &mut String, report: &Report) {
     let islands = &fragmentation.largest_island;
     let (fewest, shared) =
         (islands.iter().min().copied().unwrap_or(0), fragmentation.partly_held.iter().max().copied().unwrap_or(0));
-    let _ = write!(
+    let _ = writeln!(
         page,
-        "<p>The island with most free GPUs had at least {fewest} at every bin's end. At most {} cards were held in part.</p></section>\n",
+        "<p>The island with most free GPUs had at least {fewest} at every bin's end. At most {} cards were held in part.</p></section>",
         count(shared)
     );
 }
