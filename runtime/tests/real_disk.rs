@@ -55,7 +55,11 @@ impl Folder {
 
 impl Machine for Folder {
     fn disk(&self) -> Arc<dyn Disk> {
-        Arc::new(TrackedDisk { inner: self.host.disk.clone(), stores: self.folder.path().join("stores"), synced: self.synced.clone() })
+        Arc::new(TrackedDisk {
+            inner: self.host.disk.clone(),
+            stores: self.folder.path().join("stores"),
+            synced: self.synced.clone(),
+        })
     }
 
     fn files(&self) -> Arc<dyn Files> {
@@ -101,7 +105,14 @@ impl KvRead for Tracked {
     fn get(&self, space: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>, DiskError> {
         self.inner.get(space, key)
     }
-    fn scan(&self, space: &'static str, from: &[u8], to: Option<&[u8]>, limit: usize, reverse: bool) -> Result<Vec<Pair>, DiskError> {
+    fn scan(
+        &self,
+        space: &'static str,
+        from: &[u8],
+        to: Option<&[u8]>,
+        limit: usize,
+        reverse: bool,
+    ) -> Result<Vec<Pair>, DiskError> {
         self.inner.scan(space, from, to, limit, reverse)
     }
 }
@@ -154,7 +165,10 @@ async fn damage_before_the_end_is_an_error() {
     fs::write(&log, bytes).expect("writes");
     machine.crash();
     let opened = machine.disk().open("damaged", &["a"]);
-    assert!(matches!(opened.err(), Some(DiskError::Corrupt { .. })), "a flipped bit before good records is never passed over");
+    assert!(
+        matches!(opened.err(), Some(DiskError::Corrupt { .. })),
+        "a flipped bit before good records is never passed over"
+    );
 }
 
 #[tokio::test]

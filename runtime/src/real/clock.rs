@@ -10,7 +10,9 @@ pub(super) struct SystemClock;
 impl Clock for SystemClock {
     fn wall_ms(&self) -> u64 {
         // A clock before 1970 is a clock that was never set; it decides nothing, so zero will do.
-        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 
     fn boottime_ns(&self) -> u64 {

@@ -9,7 +9,10 @@ use crate::disk::{Batch, Disk, DiskError, Kv, KvRead, Op, Pair};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use rocksdb::{ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, DBRecoveryMode, LogLevel, Options, ReadOptions, WriteBatch};
+use rocksdb::{
+    ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, DBRecoveryMode, LogLevel, Options, ReadOptions,
+    WriteBatch,
+};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
@@ -182,11 +185,15 @@ impl Kv for Store {
 
     fn sync(&self) -> BoxFuture<'static, Result<(), DiskError>> {
         let database = self.database.clone();
-        let synced =
-            tokio::task::spawn_blocking(move || database.db.flush_wal(true).map_err(|error| database.failed("syncing", &error)));
+        let synced = tokio::task::spawn_blocking(move || {
+            database.db.flush_wal(true).map_err(|error| database.failed("syncing", &error))
+        });
         async move {
             synced.await.unwrap_or_else(|lost| {
-                Err(DiskError::Io { doing: "syncing a store".to_owned(), why: format!("the syncing thread ended: {lost}") })
+                Err(DiskError::Io {
+                    doing: "syncing a store".to_owned(),
+                    why: format!("the syncing thread ended: {lost}"),
+                })
             })
         }
         .boxed()

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A machine whose power can fail.
-pub trait Machine {
+pub(crate) trait Machine {
     /// Its disk, as it is now.
     fn disk(&self) -> Arc<dyn Disk>;
     /// Its small files, as they are now.
@@ -24,7 +24,7 @@ const B: &str = "b";
 const SPACES: [&str; 2] = [A, B];
 
 /// Runs the whole suite; each part opens stores of its own.
-pub async fn check_all(machine: &mut dyn Machine, seed: u64) {
+pub(crate) async fn check_all(machine: &mut dyn Machine, seed: u64) {
     reads_and_ranges(machine);
     batches_are_in_order(machine);
     a_frozen_view_stays(machine).await;

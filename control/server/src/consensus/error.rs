@@ -13,7 +13,9 @@ pub enum OpenError {
         why: String,
     },
     /// The folder belongs to another node.
-    #[error("the data folder belongs to control node {stored}, not {configured}; start it under its own id or give an empty folder")]
+    #[error(
+        "the data folder belongs to control node {stored}, not {configured}; start it under its own id or give an empty folder"
+    )]
     OtherNode {
         /// Whose folder it is.
         stored: u64,
@@ -97,7 +99,9 @@ pub enum AdminError {
         leader: Option<(u64, String)>,
     },
     /// This node is or was part of a cluster.
-    #[error("refusing to bootstrap: this node already belongs to a cluster ({why}); bootstrap only a node with an empty data folder")]
+    #[error(
+        "refusing to bootstrap: this node already belongs to a cluster ({why}); bootstrap only a node with an empty data folder"
+    )]
     AlreadyMember {
         /// How it shows.
         why: String,
@@ -206,7 +210,9 @@ pub enum PeerRefusal {
         got: u64,
     },
     /// The sender's id belongs to another disk: it was wiped or replaced.
-    #[error("sender calls itself node {id} but runs on disk {got:016x}; the member of that id has disk {expected:016x}")]
+    #[error(
+        "sender calls itself node {id} but runs on disk {got:016x}; the member of that id has disk {expected:016x}"
+    )]
     Impostor {
         /// What it calls itself.
         id: u64,

@@ -179,7 +179,12 @@ impl Core {
         }
     }
 
-    async fn wait(&self, limit: Duration, what: &str, done: impl Fn(&Metrics) -> bool + Send) -> Result<(), AdminError> {
+    async fn wait(
+        &self,
+        limit: Duration,
+        what: &str,
+        done: impl Fn(&Metrics) -> bool + Send,
+    ) -> Result<(), AdminError> {
         let mut metrics = self.raft.metrics();
         let waited = tokio::select! {
             waited = tokio::time::timeout(limit, metrics.wait_for(|metrics| done(metrics))) => waited.map(|met| met.is_ok()),

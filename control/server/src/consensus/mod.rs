@@ -109,13 +109,16 @@ pub struct Status {
     pub members: Vec<MemberStatus>,
 }
 
+/// A task's log, piece by piece.
+pub type LogPieces = BoxStream<'static, Result<Vec<u8>, tonic::Status>>;
+
 /// What other parts of the control node answer to their peers; registered with [`Consensus::peer_service`].
 pub trait PeerServices: Send + Sync + 'static {
     /// Lease renewals that another node passes on to this one as the leader.
     fn renew_leases(&self, payload: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, tonic::Status>>;
 
     /// A task's log, from the agent's session on this node.
-    fn logs(&self, payload: Vec<u8>) -> BoxFuture<'static, Result<BoxStream<'static, Result<Vec<u8>, tonic::Status>>, tonic::Status>>;
+    fn logs(&self, payload: Vec<u8>) -> BoxFuture<'static, Result<LogPieces, tonic::Status>>;
 }
 
 /// Follows the changes from a revision on.

@@ -89,7 +89,8 @@ impl Proposer {
             self.units.clone().try_acquire_many_owned(units).map_err(|_| busy())?,
         );
         let (answer, answered) = oneshot::channel();
-        let pending = Pending { only_in_term, may_forward, commands, count, bytes, since: Instant::now(), answer, _place: place };
+        let pending =
+            Pending { only_in_term, may_forward, commands, count, bytes, since: Instant::now(), answer, _place: place };
         self.queue.try_send(pending).map_err(|_| match self.core.stop.reason() {
             Some(why) => ProposeError::Stopped { why },
             None => busy(),
@@ -182,7 +183,8 @@ async fn write(core: &Core, batch: &mut [Pending]) -> Answers {
         return Err(ProposeError::NoLeader);
     }
     let entry = Arc::new(Entry { now_ms: core.host.clock.wall_ms(), commands: take_commands(batch) });
-    let written = core.raft.client_write_ff(Batch { only_in_term, entry }).await.map_err(|fatal| core.stopped(&fatal))?;
+    let written =
+        core.raft.client_write_ff(Batch { only_in_term, entry }).await.map_err(|fatal| core.stopped(&fatal))?;
     match tokio::time::timeout(ANSWER_DEADLINE, written).await {
         Ok(Ok(Ok(response))) => match response.data {
             Some(decided) => Ok((response.log_id.index, decided)),

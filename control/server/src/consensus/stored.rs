@@ -176,6 +176,8 @@ mod tests {
     fn keys_order_as_ids_do() {
         let keys: Vec<_> = [1, 255, 256, 65_536].map(|id| object_key(&Key::Tenant(TenantId(id)))).to_vec();
         assert!(keys.is_sorted());
-        assert!(object_key(&Key::Job(JobId(u64::MAX))) < object_key(&Key::Allocation(muster_model::ids::AllocationId(0))));
+        assert!(
+            object_key(&Key::Job(JobId(u64::MAX))) < object_key(&Key::Allocation(muster_model::ids::AllocationId(0)))
+        );
     }
 }

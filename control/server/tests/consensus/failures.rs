@@ -117,7 +117,10 @@ async fn a_follower_far_behind_installs_a_snapshot() {
         assert!(node.finished_job(*id).expect("reads").is_some(), "history came along: job {id}");
     }
     let newest = node.finished_jobs(None, true, 5).expect("reads");
-    assert_eq!(newest.iter().map(|job| job.id).collect::<Vec<_>>(), finished.iter().rev().take(5).copied().collect::<Vec<_>>());
+    assert_eq!(
+        newest.iter().map(|job| job.id).collect::<Vec<_>>(),
+        finished.iter().rev().take(5).copied().collect::<Vec<_>>()
+    );
     let older = node.finished_jobs(Some(newest[4].id), true, 1).expect("reads");
     assert_eq!(older[0].id, finished[finished.len() - 6]);
     let next = node.finished_jobs(Some(finished[0]), false, 1).expect("reads");

@@ -56,7 +56,10 @@ async fn changes_that_make_no_sense_are_refused() {
     assert!(matches!(node.remove(follower, Some(9)).await, Err(AdminError::NotA { id: 9, .. })));
     assert!(matches!(node.add_learner(9, "127.0.0.1:1".into()).await, Err(AdminError::Peer { id: 9, .. })));
     let wrong_address = cluster.address(follower);
-    assert!(matches!(node.add_learner(9, wrong_address).await, Err(AdminError::Peer { id: 9, .. })), "another node is there");
+    assert!(
+        matches!(node.add_learner(9, wrong_address).await, Err(AdminError::Peer { id: 9, .. })),
+        "another node is there"
+    );
     let knows = |cluster: &Cluster| cluster.node(follower).leader().is_some_and(|(id, _)| id == leader);
     cluster.until("the follower to know who leads", knows).await;
     let from_follower = cluster.node(follower).promote(9).await;
@@ -95,7 +98,11 @@ async fn a_wiped_node_does_not_come_back_under_its_id() {
     cluster.add(leader, "meanwhile").await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let status = cluster.node(wiped).status();
-    assert_eq!((status.last_log, status.members.len(), status.term), (0, 0, 0), "it takes nothing and votes for nobody");
+    assert_eq!(
+        (status.last_log, status.members.len(), status.term),
+        (0, 0, 0),
+        "it takes nothing and votes for nobody"
+    );
 
     // With one more node gone there is no quorum: the wiped one does not count.
     cluster.kill(other);

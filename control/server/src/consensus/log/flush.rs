@@ -21,7 +21,8 @@ impl Shared {
     /// Waits until everything written so far is durable.
     pub(super) async fn sync(&self) -> Result<(), DiskError> {
         let (answer, answered) = oneshot::channel();
-        let ended = || DiskError::Io { doing: "syncing the log".to_owned(), why: "the syncing task has ended".to_owned() };
+        let ended =
+            || DiskError::Io { doing: "syncing the log".to_owned(), why: "the syncing task has ended".to_owned() };
         self.flush.send(Request::Mark(answer)).await.map_err(|_| ended())?;
         answered.await.map_err(|_| ended())?
     }

@@ -34,7 +34,8 @@ impl Shared {
         let mut entries: Vec<LogEntry> = Vec::new();
         let (mut next, mut bytes) = (start, 0);
         while next < end {
-            let page = self.kv.scan(log_space::ENTRIES, &index_key(next), Some(&index_key(end)), PAGE_ENTRIES, false)?;
+            let page =
+                self.kv.scan(log_space::ENTRIES, &index_key(next), Some(&index_key(end)), PAGE_ENTRIES, false)?;
             if page.is_empty() {
                 break;
             }

@@ -222,7 +222,5 @@ impl Peers {
 
 /// A client of the Peer service.
 pub(crate) fn client(channel: Channel) -> PeerClient<Channel> {
-    PeerClient::new(channel)
-        .max_decoding_message_size(MAX_MESSAGE_BYTES)
-        .max_encoding_message_size(MAX_MESSAGE_BYTES)
+    PeerClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES).max_encoding_message_size(MAX_MESSAGE_BYTES)
 }

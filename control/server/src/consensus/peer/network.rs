@@ -98,7 +98,8 @@ impl Link {
             .install_snapshot(payloads(head, Frames::new(view), self.peers.clone()))
             .await
             .map_err(|status| self.lost(status.to_string()))?;
-        self.peers.answer(self.target, &answer.get_ref().data).map_err(|error: Result<PeerRefusal, String>| match error {
+        self.peers.answer(self.target, &answer.get_ref().data).map_err(|error: Result<PeerRefusal, String>| match error
+        {
             Ok(refusal) => CallError::Refused(refusal),
             Err(why) => self.lost(why),
         })

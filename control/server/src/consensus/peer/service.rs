@@ -88,7 +88,10 @@ impl PeerService {
         Ok(Identified { id: me.id, disk: me.disk, cluster: me.cluster, pristine: self.core.log.is_pristine() })
     }
 
-    async fn receive(&self, mut frames: Streaming<Payload>) -> Result<Result<SnapshotResponse<u64>, PeerRefusal>, Status> {
+    async fn receive(
+        &self,
+        mut frames: Streaming<Payload>,
+    ) -> Result<Result<SnapshotResponse<u64>, PeerRefusal>, Status> {
         let head = next(&mut frames).await?;
         let (envelope, vote, meta): (Envelope, Vote, SnapshotMeta<u64, Member>) = match stored::decode(&head) {
             Ok(head) => head,

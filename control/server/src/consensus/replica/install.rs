@@ -16,7 +16,8 @@ impl Replica {
         let view = generation.kv.checkpoint()?;
         let (applied, membership, _) = marks(view.as_ref())?;
         generation.kv.sync().await?;
-        let place = applied.map_or_else(|| "0".to_owned(), |applied| format!("{}-{}", applied.leader_id, applied.index));
+        let place =
+            applied.map_or_else(|| "0".to_owned(), |applied| format!("{}-{}", applied.leader_id, applied.index));
         let meta = SnapshotMeta {
             last_log_id: applied,
             last_membership: membership,
@@ -64,7 +65,8 @@ impl Replica {
         };
         let memory = load(generation.kv.as_ref()).await?;
         if memory.applied != meta.last_log_id {
-            let why = format!("holds what was applied up to {:?}, was announced as {:?}", memory.applied, meta.last_log_id);
+            let why =
+                format!("holds what was applied up to {:?}, was announced as {:?}", memory.applied, meta.last_log_id);
             return Err(corrupt("a received snapshot", &why));
         }
         generation.kv.sync().await?;

@@ -123,7 +123,8 @@ async fn a_damaged_state_is_refused() {
     write_log(folder.path()).await;
     {
         let kv = raw(&host(folder.path()), "state-1", &state_space::ALL).await;
-        let (key, mut bytes) = kv.scan(state_space::OBJECTS, b"", None, 1, false).expect("scans").pop().expect("an object");
+        let (key, mut bytes) =
+            kv.scan(state_space::OBJECTS, b"", None, 1, false).expect("scans").pop().expect("an object");
         bytes[2] ^= 1;
         let mut batch = Batch::default();
         batch.put(state_space::OBJECTS, key, bytes);

@@ -97,7 +97,8 @@ async fn a_snapshot_is_the_state_frame_by_frame() {
     installing.install_snapshot(&snapshot.meta, Box::new(Frozen::Received(incoming))).await.expect("installs");
     assert_eq!(to.read(|state, revision| (state.tenants.len(), revision.0)), (500, 499));
     let objects = |replica: &crate::consensus::replica::Replica| {
-        replica.read(|state, _| state.objects().filter(|object| !matches!(object, muster_model::Object::Meta(_))).count())
+        replica
+            .read(|state, _| state.objects().filter(|object| !matches!(object, muster_model::Object::Meta(_))).count())
     };
     assert_eq!(objects(&from), objects(&to) + 1);
     assert!(to.hub.follow(muster_model::Revision(498)).is_err(), "followers have to begin at the snapshot");
