@@ -134,7 +134,8 @@ impl Carrier {
             return self.keeper.renew(&renewals).await;
         }
         let data = postcard::to_stdvec(&RenewMessage::V1(renewals)).ok()?;
-        let mut client = PeerClient::new(self.consensus.channel_to(leader)?).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let mut client =
+            PeerClient::new(self.consensus.channel_to(leader)?).max_decoding_message_size(MESSAGE_BYTES_MAX);
         let reply = match client.renew_leases(v1::Payload { data }).boxed().await {
             Ok(reply) => reply.into_inner(),
             Err(status) => {

@@ -63,14 +63,7 @@ impl Table {
     }
 
     /// A shard renews a cell. False when the lease is not its own any more.
-    pub(crate) fn renew_cell(
-        &mut self,
-        state: &State,
-        id: CellId,
-        epoch: Epoch,
-        shard: &str,
-        now: Instant,
-    ) -> bool {
+    pub(crate) fn renew_cell(&mut self, state: &State, id: CellId, epoch: Epoch, shard: &str, now: Instant) -> bool {
         let Some(cell) = state.cells.get(&id) else { return false };
         if cell.epoch != epoch || cell.holder.as_deref() != Some(shard) {
             return false;

@@ -37,12 +37,8 @@ impl Fixture {
     /// A cell with `nodes` nodes, watched by a leader that was elected at second 0.
     fn new(nodes: usize) -> Self {
         let start = Instant::now();
-        let mut fixture = Fixture {
-            state: State::new(1),
-            start,
-            config: LeaseConfig::default(),
-            table: Table::new(1, start),
-        };
+        let mut fixture =
+            Fixture { state: State::new(1), start, config: LeaseConfig::default(), table: Table::new(1, start) };
         for index in 0..nodes {
             fixture.run(Command::JoinNode { spec: node_spec(&format!("n{index}"), "c"), usage_incarnation: None });
         }
@@ -211,9 +207,8 @@ fn half_of_a_cell_is_no_mass() {
 fn a_cell_expires_under_the_epoch_that_was_not_renewed() {
     let mut f = Fixture::new(1);
     f.run(Command::AcquireCell { cell: CellId(1), shard: "one".to_owned() });
-    let cells = |due: Vec<Command>| {
-        due.into_iter().filter(|due| matches!(due, Command::ExpireCell { .. })).collect::<Vec<_>>()
-    };
+    let cells =
+        |due: Vec<Command>| due.into_iter().filter(|due| matches!(due, Command::ExpireCell { .. })).collect::<Vec<_>>();
     assert_eq!(cells(f.due(1)), [], "the lease starts when it is first seen");
     let now = f.at(2);
     assert!(f.table.renew_cell(&f.state, CellId(1), Epoch(1), "one", now));

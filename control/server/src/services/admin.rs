@@ -105,10 +105,7 @@ impl v1::admin_server::Admin for AdminService {
         }
     }
 
-    async fn bootstrap(
-        &self,
-        request: Request<v1::BootstrapRequest>,
-    ) -> Result<Response<v1::MembershipReply>, Status> {
+    async fn bootstrap(&self, request: Request<v1::BootstrapRequest>) -> Result<Response<v1::MembershipReply>, Status> {
         let wire = request.into_inner().members;
         let mut faults = Vec::new();
         if wire.is_empty() || wire.len() > BOOTSTRAP_MEMBERS_MAX {

@@ -28,10 +28,7 @@ impl FleetService {
 
 #[tonic::async_trait]
 impl v1::fleet_server::Fleet for FleetService {
-    async fn list_nodes(
-        &self,
-        request: Request<v1::ListNodesRequest>,
-    ) -> Result<Response<v1::ListNodesReply>, Status> {
+    async fn list_nodes(&self, request: Request<v1::ListNodesRequest>) -> Result<Response<v1::ListNodesReply>, Status> {
         let request = request.into_inner();
         let size = paging::size(request.page_size)?;
         let question = format!("nodes|{}|{}", request.cell, request.pool);
@@ -55,24 +52,16 @@ impl v1::fleet_server::Fleet for FleetService {
         Ok(Response::new(v1::ListGpusReply { gpus, next_page_token, revision: revision.0 }))
     }
 
-    async fn list_cells(
-        &self,
-        request: Request<v1::ListCellsRequest>,
-    ) -> Result<Response<v1::ListCellsReply>, Status> {
+    async fn list_cells(&self, request: Request<v1::ListCellsRequest>) -> Result<Response<v1::ListCellsReply>, Status> {
         let consistency = request.into_inner().consistency;
         let (cells, revision) = self.0.look(consistency, |state, revision| (cells(state), revision)).await?;
         Ok(Response::new(v1::ListCellsReply { cells, revision: revision.0 }))
     }
 
-    async fn list_pools(
-        &self,
-        request: Request<v1::ListPoolsRequest>,
-    ) -> Result<Response<v1::ListPoolsReply>, Status> {
+    async fn list_pools(&self, request: Request<v1::ListPoolsRequest>) -> Result<Response<v1::ListPoolsReply>, Status> {
         let consistency = request.into_inner().consistency;
-        let (pools, revision): (Vec<Pool>, Revision) = self
-            .0
-            .look(consistency, |state, revision| (state.pools.values().cloned().collect(), revision))
-            .await?;
+        let (pools, revision): (Vec<Pool>, Revision) =
+            self.0.look(consistency, |state, revision| (state.pools.values().cloned().collect(), revision)).await?;
         let pools = pools.iter().map(v1::Pool::from).collect();
         Ok(Response::new(v1::ListPoolsReply { pools, revision: revision.0 }))
     }
@@ -85,10 +74,7 @@ impl v1::fleet_server::Fleet for FleetService {
         Ok(Response::new(v1::PutPoolReply { revision: revision.0 }))
     }
 
-    async fn delete_pool(
-        &self,
-        request: Request<v1::DeletePoolRequest>,
-    ) -> Result<Response<v1::PutPoolReply>, Status> {
+    async fn delete_pool(&self, request: Request<v1::DeletePoolRequest>) -> Result<Response<v1::PutPoolReply>, Status> {
         let name = request.into_inner().name;
         if name.is_empty() {
             return Err(refusal::field("name", "is empty", "name the pool"));
@@ -136,8 +122,8 @@ fn nodes(state: &State, request: &v1::ListNodesRequest, after: Option<String>, s
     let (mut views, mut last) = (Vec::new(), None);
     for (id, there) in state.capacity().nodes().range((from, Bound::Unbounded)) {
         let node = &there.node;
-        let wanted = cell.is_none_or(|cell| node.cell == cell)
-            && (request.pool.is_empty() || node.spec.pool == request.pool);
+        let wanted =
+            cell.is_none_or(|cell| node.cell == cell) && (request.pool.is_empty() || node.spec.pool == request.pool);
         if !wanted {
             continue;
         }

@@ -107,7 +107,9 @@ pub(crate) const NAMES: [&str; 8] = [
 /// Puts every service behind the door and under the message bound.
 macro_rules! served {
     ($server:path, $service:expr) => {
-        door::guard(<$server>::new($service).max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(usize::MAX))
+        door::guard(
+            <$server>::new($service).max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(usize::MAX),
+        )
     };
 }
 

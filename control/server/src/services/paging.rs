@@ -36,7 +36,9 @@ pub(crate) fn after(question: &str, token: &str) -> Result<Option<String>, Statu
     if token.is_empty() {
         return Ok(None);
     }
-    let bad = |problem: &str| refusal::field("page_token", problem, "use next_page_token of the last reply with the same filters");
+    let bad = |problem: &str| {
+        refusal::field("page_token", problem, "use next_page_token of the last reply with the same filters")
+    };
     let (mark, last) = token.split_once('.').ok_or_else(|| bad("is not a token"))?;
     let expected = format!("{:08x}", crc32fast::hash(question.as_bytes()));
     if mark != expected {

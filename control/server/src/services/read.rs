@@ -37,8 +37,7 @@ impl App {
         &self,
         command: muster_control_core::Command,
     ) -> Result<(muster_control_core::Done, Revision), Status> {
-        let proposed =
-            self.consensus.propose(vec![command]).await.map_err(|error| refusal::propose(&error))?;
+        let proposed = self.consensus.propose(vec![command]).await.map_err(|error| refusal::propose(&error))?;
         let decided = proposed.decided.into_iter().next();
         let decided = decided.ok_or_else(|| Status::internal("the log answered fewer commands than it was given"))?;
         decided.map(|done| (done, proposed.revision)).map_err(|reject| refusal::reject(&reject))

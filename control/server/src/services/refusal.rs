@@ -68,7 +68,11 @@ pub(crate) fn reject(reject: &Reject) -> Status {
         }
         Reject::RequestTooOld { age_ms, horizon_ms, .. } => {
             let problem = format!("is {age_ms} ms old, ids are remembered for {horizon_ms} ms");
-            return field("issued_ms", problem, "list your jobs to see whether it was accepted, then submit under a new id");
+            return field(
+                "issued_ms",
+                problem,
+                "list your jobs to see whether it was accepted, then submit under a new id",
+            );
         }
         Reject::NotFound { what, id } => {
             let mut details = details("NOT_FOUND");

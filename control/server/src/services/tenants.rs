@@ -77,9 +77,8 @@ fn check(wire: Vec<v1::TenantSpec>) -> Result<Vec<TenantSpec>, Vec<FieldError>> 
     let (mut specs, mut faults) = (Vec::with_capacity(wire.len()), Vec::new());
     for (index, tenant) in wire.into_iter().enumerate() {
         let prefix = format!("tenants[{index}]");
-        let checked = TenantSpec::try_from(tenant)
-            .map_err(|error| vec![error])
-            .and_then(|spec| spec.validate().map(|()| spec));
+        let checked =
+            TenantSpec::try_from(tenant).map_err(|error| vec![error]).and_then(|spec| spec.validate().map(|()| spec));
         match checked {
             Ok(spec) => specs.push(spec),
             Err(errors) => faults.extend(errors.into_iter().map(|error| error.under(&prefix))),

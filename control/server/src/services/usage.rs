@@ -19,8 +19,7 @@ pub(crate) struct UsageService(pub(crate) App);
 impl v1::usage_server::Usage for UsageService {
     async fn get(&self, request: Request<v1::GetUsageRequest>) -> Result<Response<v1::GetUsageReply>, Status> {
         let v1::GetUsageRequest { under, consistency } = request.into_inner();
-        let (tenants, revision) =
-            self.0.look(consistency, |state, revision| (sums(state, &under), revision)).await?;
+        let (tenants, revision) = self.0.look(consistency, |state, revision| (sums(state, &under), revision)).await?;
         if tenants.is_empty() && !under.is_empty() {
             return Err(refusal::not_found("tenant", under));
         }

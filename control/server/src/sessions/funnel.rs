@@ -87,5 +87,9 @@ async fn propose(consensus: &Consensus, batch: Vec<Item>) {
 }
 
 fn first(proposed: Proposed) -> Answer {
-    proposed.decided.into_iter().next().ok_or_else(|| ProposeError::Unknown { why: "the log gave no answer".to_owned() })
+    proposed
+        .decided
+        .into_iter()
+        .next()
+        .ok_or_else(|| ProposeError::Unknown { why: "the log gave no answer".to_owned() })
 }

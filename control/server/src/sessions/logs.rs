@@ -64,7 +64,8 @@ impl Taps {
     /// Opens one: what to ask of the agent, or nothing when there are too many.
     pub(super) fn open(&mut self, tap: OpenTap) -> Option<v1::LogRequest> {
         if self.open.len() >= TAPS_MAX {
-            let _ = tap.pieces.try_send(LogPiece::Failed { why: format!("{TAPS_MAX} readers follow logs of this node") });
+            let _ =
+                tap.pieces.try_send(LogPiece::Failed { why: format!("{TAPS_MAX} readers follow logs of this node") });
             return None;
         }
         self.last += 1;
@@ -92,11 +93,7 @@ impl Taps {
         if !data.is_empty() {
             sent = pieces.try_send(LogPiece::Data { data, offset, truncated });
         }
-        let over = if !error.is_empty() {
-            Some(LogPiece::Failed { why: error })
-        } else {
-            end.then_some(LogPiece::End)
-        };
+        let over = if !error.is_empty() { Some(LogPiece::Failed { why: error }) } else { end.then_some(LogPiece::End) };
         if let (Ok(()), Some(over)) = (&sent, over) {
             let _ = pieces.try_send(over);
             self.open.remove(&request);

@@ -12,8 +12,8 @@ use crate::services::{refusal, wire};
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 use muster_control_core::{Command, Done, Reject, TaskReport};
-use muster_model::usage::UsageInterval;
 use muster_model::NodeHealth;
+use muster_model::usage::UsageInterval;
 use muster_proto::convert::report_from_wire;
 use muster_proto::v1;
 use prost::Message as _;
@@ -203,7 +203,11 @@ impl Session {
                 }
             }
             FromAgent::Hello(_) => {
-                return Err(Over::Bad(refusal::field("hello", "came a second time", "begin a new session to join again")));
+                return Err(Over::Bad(refusal::field(
+                    "hello",
+                    "came a second time",
+                    "begin a new session to join again",
+                )));
             }
         }
         Ok(())

@@ -74,9 +74,9 @@ pub(super) async fn admit(hub: &Hub, inbound: &mut Inbound, out: &Out) -> Result
 fn refused(name: &str, reject: &Reject) -> NotJoined {
     tracing::warn!(node = name, %reject, "a node was refused");
     match reject {
-        Reject::Invalid(errors) => {
-            NotJoined::Bad(refusal::fields(&errors.iter().cloned().map(|error| error.under("spec")).collect::<Vec<_>>()))
-        }
+        Reject::Invalid(errors) => NotJoined::Bad(refusal::fields(
+            &errors.iter().cloned().map(|error| error.under("spec")).collect::<Vec<_>>(),
+        )),
         Reject::Full { .. } => NotJoined::Refused(reject.to_string()),
         other => NotJoined::Bad(refusal::reject(other)),
     }

@@ -104,7 +104,8 @@ fn refused(said: Said) -> Option<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_node_is_fenced_and_its_job_waits_again() {
-    let control = Control::with(LeaseConfig { cell_lease_ms: 600_000, ..LeaseConfig::short() }, SessionConfig::default()).await;
+    let control =
+        Control::with(LeaseConfig { cell_lease_ms: 600_000, ..LeaseConfig::short() }, SessionConfig::default()).await;
     control.tenant("research").await;
     let mut agent = Agent::join(&control, node_spec("n1"), None).await;
     let id = control.submit("a", vec![gpu_job(1)]).await[0];
@@ -231,7 +232,8 @@ async fn output_is_streamed_from_the_agent_that_has_it() {
 
     let mut logs = control.jobs().logs(request_of(id)).await.expect("a stream").into_inner();
     let asked = agent.until("a log request", log_request).await;
-    let failed = v1::LogData { request: asked.request, error: "no such file".to_owned(), end: true, ..v1::LogData::default() };
+    let failed =
+        v1::LogData { request: asked.request, error: "no such file".to_owned(), end: true, ..v1::LogData::default() };
     agent.say(v1::agent_message::Message::Log(failed)).await;
     let status = tokio::time::timeout(PATIENCE, logs.message()).await.expect("in time").expect_err("the agent cannot");
     assert!(status.message().contains("no such file"), "{status:?}");

@@ -122,13 +122,15 @@ async fn a_watch_starts_with_what_is_and_goes_on_without_a_gap() {
             seen.push((job.id, job.phase()));
         }
     }
-    let expected =
-        [(after[0], JobPhase::Queued), (after[1], JobPhase::Queued), (after[0], JobPhase::Cancelled)];
+    let expected = [(after[0], JobPhase::Queued), (after[1], JobPhase::Queued), (after[0], JobPhase::Cancelled)];
     assert_eq!(seen, expected);
 
     // From the revision of the snapshot on, another watch sees the same changes.
-    let request =
-        v1::WatchJobsRequest { from_revision: revision.1, tenant: "research".to_owned(), ..v1::WatchJobsRequest::default() };
+    let request = v1::WatchJobsRequest {
+        from_revision: revision.1,
+        tenant: "research".to_owned(),
+        ..v1::WatchJobsRequest::default()
+    };
     let mut watch = control.jobs().watch(request).await.expect("a watch").into_inner();
     let mut again = Vec::new();
     while again.len() < 3 {

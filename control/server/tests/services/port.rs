@@ -21,8 +21,7 @@ async fn health_and_reflection_answer() {
     let mut client = reflection::server_reflection_client::ServerReflectionClient::new(control.channel());
     let list = reflection::server_reflection_request::MessageRequest::ListServices(String::new());
     let request = reflection::ServerReflectionRequest { host: String::new(), message_request: Some(list) };
-    let mut replies =
-        client.server_reflection_info(tokio_stream::once(request)).await.expect("a stream").into_inner();
+    let mut replies = client.server_reflection_info(tokio_stream::once(request)).await.expect("a stream").into_inner();
     let reply = replies.message().await.expect("ok").expect("a reply").message_response.expect("not empty");
     let reflection::server_reflection_response::MessageResponse::ListServicesResponse(services) = reply else {
         panic!("{reply:?}")

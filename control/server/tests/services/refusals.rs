@@ -171,11 +171,14 @@ async fn malformed_submissions_are_refused_and_change_nothing() {
         ("jobs", v1::SubmitRequest { request_id: "many".into(), issued_ms: None, jobs: vec![job(); 1_001] }),
         ("issued_ms", v1::SubmitRequest { request_id: "old".into(), issued_ms: Some(1), jobs: vec![job()] }),
         ("issued_ms", v1::SubmitRequest { request_id: "new".into(), issued_ms: Some(u64::MAX), jobs: vec![job()] }),
-        ("jobs[0].tenant", v1::SubmitRequest {
-            request_id: "alone".into(),
-            issued_ms: None,
-            jobs: vec![v1::JobSpec { tenant: "nobody".into(), ..job() }],
-        }),
+        (
+            "jobs[0].tenant",
+            v1::SubmitRequest {
+                request_id: "alone".into(),
+                issued_ms: None,
+                jobs: vec![v1::JobSpec { tenant: "nobody".into(), ..job() }],
+            },
+        ),
     ];
     for (field, request) in calls {
         let case = format!("{} jobs as {:?}", request.jobs.len(), request.request_id);

@@ -78,7 +78,8 @@ async fn each_proposal_is_answered_on_its_own() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_is_not_renewed_changes_hands() {
-    let control = Control::with(LeaseConfig { node_silent_ms: 600_000, ..LeaseConfig::short() }, SessionConfig::default()).await;
+    let control =
+        Control::with(LeaseConfig { node_silent_ms: 600_000, ..LeaseConfig::short() }, SessionConfig::default()).await;
     control.tenant("research").await;
     let _agent = Agent::join(&control, node_spec("n1"), None).await;
     let ids = control.submit("a", vec![job()]).await;
@@ -122,8 +123,7 @@ async fn the_watch_gives_a_snapshot_in_parts_and_then_every_revision() {
     for part in 0..3 {
         control.submit(&format!("many-{part}"), vec![job(); 900]).await;
     }
-    let mut watch =
-        control.shards().watch(v1::WatchRequest { from_revision: 0 }).await.expect("a watch").into_inner();
+    let mut watch = control.shards().watch(v1::WatchRequest { from_revision: 0 }).await.expect("a watch").into_inner();
     let (mut jobs, mut others, mut parts) = (0, 0, 0);
     let snapshot = loop {
         let event = tokio::time::timeout(PATIENCE, watch.message()).await.expect("in time").expect("ok").expect("more");

@@ -31,7 +31,11 @@ async fn everything_works_through_a_follower_and_across_a_failover() {
     assert_eq!(agent.desired().await.tasks.len(), 1);
     agent.report(1, allocation, 0, Kind::Running, 0).await;
     agent.reports_ack(1).await;
-    assert_eq!(b.job(ids[0]).await.phase(), JobPhase::Running, "a linearizable read elsewhere sees what was acknowledged");
+    assert_eq!(
+        b.job(ids[0]).await.phase(),
+        JobPhase::Running,
+        "a linearizable read elsewhere sees what was acknowledged"
+    );
 
     // The session is at one follower; its output is read through the other.
     let request = v1::LogsRequest { job_id: ids[0], ..v1::LogsRequest::default() };

@@ -5,8 +5,8 @@
 
 use crate::services::{App, MESSAGE_BYTES_MAX, STREAM_EVENTS_MAX, refusal};
 use crate::sessions::logs::{LogAsk, LogPiece};
-use futures::{FutureExt, StreamExt};
 use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
 use muster_model::{AllocationId, Attempt, JobId, NodeId, Rank};
 use muster_proto::v1;
 use muster_proto::v1::peer_client::PeerClient;

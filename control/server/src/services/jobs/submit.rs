@@ -81,7 +81,8 @@ fn refused(reject: Reject) -> Status {
 
 /// FNV-1a over the stored form, which is the same on every node: collections in it are ordered.
 fn hash(specs: &[ValidJobSpec]) -> Result<u64, Status> {
-    let bytes = postcard::to_stdvec(specs).map_err(|error| Status::internal(format!("hashing a submission: {error}")))?;
+    let bytes =
+        postcard::to_stdvec(specs).map_err(|error| Status::internal(format!("hashing a submission: {error}")))?;
     let (offset, prime) = (0xcbf2_9ce4_8422_2325_u64, 0x0000_0100_0000_01b3_u64);
     Ok(bytes.iter().fold(offset, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(prime)))
 }

@@ -40,9 +40,9 @@ impl v1::shards_server::Shards for ShardsService {
             let problem = format!("has {} leases", leases.len());
             return Err(refusal::field("leases", problem, "renew at most 4,096 cells in a call"));
         }
-        let renewing = leases.iter().map(|held| {
-            self.0.renewals.renew(Renewal::Cell(CellId(held.cell), Epoch(held.epoch), shard.clone()))
-        });
+        let renewing = leases
+            .iter()
+            .map(|held| self.0.renewals.renew(Renewal::Cell(CellId(held.cell), Epoch(held.epoch), shard.clone())));
         let verdicts = futures::future::join_all(renewing).await;
         if verdicts.contains(&Verdict::Unknown) {
             return Err(refusal::unavailable("no confirmed leader answered; leases run on until they expire"));
