@@ -2,6 +2,9 @@
 
 use serde::Serialize;
 
+/// Narrow enough for a terminal and for a page of documentation.
+const WIDTH_COLUMNS: u16 = 140;
+
 /// One line: a figure with its anchor.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
@@ -35,6 +38,7 @@ pub fn print(title: &str, rows: &[Row], json: bool) -> anyhow::Result<()> {
     }
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
+    table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic).set_width(WIDTH_COLUMNS);
     table.set_header(["what", "measured", "anchor", "target"]);
     for row in rows {
         table.add_row([&row.what, &row.measured, &row.anchor, &row.target]);

@@ -78,7 +78,8 @@ fn every_claim_can_fail() {
     });
     caught("finished", |evidence| evidence.jobs[0].phase = v1::JobPhase::Failed.into());
     caught("finished", |evidence| evidence.jobs[0].phase = v1::JobPhase::Queued.into());
-    let lines = |evidence: &mut Evidence, more: &str| evidence.record = parse(&format!("{LINES}{more}")).expect("lines");
+    let lines =
+        |evidence: &mut Evidence, more: &str| evidence.record = parse(&format!("{LINES}{more}")).expect("lines");
     caught("run twice", |evidence| lines(evidence, "start 2 0 2 13.00\nend 2 0 2 14.00\n"));
     caught("run twice", |evidence| lines(evidence, "start 2 0 1 13.00\n"));
     caught("not run", |evidence| {
@@ -114,7 +115,11 @@ fn what_is_submitted_is_whole() {
     assert_eq!(all.len(), 52);
     for spec in all.into_iter().chain(over_max(record)).chain([probe("x")]) {
         assert!(known.contains(&spec.tenant), "{:?}", spec.tenant);
-        assert!(!spec.command.is_empty() && spec.request.is_some_and(|request| request.devices.is_some()), "{}", spec.name);
+        assert!(
+            !spec.command.is_empty() && spec.request.is_some_and(|request| request.devices.is_some()),
+            "{}",
+            spec.name
+        );
     }
     let ids: BTreeSet<&String> = workload.waves.iter().map(|(id, _)| id).collect();
     assert_eq!(ids.len(), workload.waves.len(), "each submission has a request id of its own");

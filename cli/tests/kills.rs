@@ -19,7 +19,7 @@ async fn killing_anything_at_any_time_loses_nothing() {
     let seed: u64 = std::env::var("MUSTER_KILL_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(7);
     println!("seed {seed}; repeat with MUSTER_KILL_SEED={seed}");
     let mut chance = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
-    let size = Size { voters: 3, shards: 2, nodes: 8, gpus_per_node: 8, agents: 2, virtual_tasks: false };
+    let size = Size { voters: 3, shards: 2, nodes: 16, gpus_per_node: 8, agents: 2, virtual_tasks: false };
     let mut fleet = fleet(&size).await;
     let ledger = Ledger::start(&fleet, "research/kills").await;
     let mut killed: BTreeMap<String, u32> = BTreeMap::new();
