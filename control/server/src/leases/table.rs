@@ -121,6 +121,8 @@ impl Table {
             match node.health {
                 NodeHealth::Ready if quiet > config.node_silent() => {
                     due.push(Command::MarkSilent { node: node.id, epoch: node.epoch });
+                    // A join before the next tick is then seen as one.
+                    mark.health = NodeHealth::Silent;
                 }
                 NodeHealth::Silent if mark.heard.is_some() && quiet <= config.node_silent() => {
                     due.push(Command::MarkReady { node: node.id, epoch: node.epoch });
