@@ -25,6 +25,8 @@ pub struct History {
     pub submissions: Vec<Submission>,
     /// Finished jobs as they were found at the end of the run.
     pub finished: BTreeMap<JobId, Job>,
+    /// Linearizable reads of jobs whose submission had been acknowledged.
+    pub reads: Vec<Read>,
     /// What clients' watches were told.
     pub watches: Vec<WatchRecord>,
     /// What ran where, by the nodes' own record.
@@ -74,6 +76,21 @@ pub struct Submission {
     pub acknowledged: Vec<Vec<JobId>>,
     /// It was refused for good.
     pub refused: Option<String>,
+}
+
+/// One linearizable read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// Who asked.
+    pub client: String,
+    /// For what.
+    pub job: JobId,
+    /// The revision at which its submission had been acknowledged before.
+    pub acknowledged: Revision,
+    /// The revision of the answer.
+    pub answered: Revision,
+    /// Whether the job was in it.
+    pub found: bool,
 }
 
 /// What one watch session was told.

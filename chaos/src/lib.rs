@@ -4,6 +4,7 @@
 //! happens is recorded as a [`history::History`], and [`laws`] are checked against it. What must stay true: one seed gives one run,
 //! event by event, so that whatever a run finds can be looked at again.
 
+pub mod coverage;
 pub mod fleet;
 pub mod history;
 pub mod laws;
@@ -13,6 +14,7 @@ pub mod replicas;
 pub mod seeds;
 pub mod specs;
 
+use coverage::Coverage;
 use history::History;
 use laws::Violation;
 use muster_runtime::sim::SimWorld;
@@ -40,6 +42,8 @@ pub struct Outcome {
     pub acknowledged: usize,
     /// Tasks that ran.
     pub runs: usize,
+    /// What it came across.
+    pub coverage: Coverage,
 }
 
 impl Outcome {
@@ -54,6 +58,7 @@ impl Outcome {
             revisions: history.log.values().filter(|changes| !changes.is_empty()).count(),
             acknowledged: history.submissions.iter().filter(|submission| !submission.acknowledged.is_empty()).count(),
             runs: history.runs.len(),
+            coverage: Coverage::of(history),
         }
     }
 

@@ -102,20 +102,20 @@ fn draw(fleet: &dyn Fleet, chance: &Chance, how: Rage) -> Fault {
         Some(leader) if chance.between(0, 2) == 0 => leader,
         _ => pick(chance, &voters),
     };
-    let any = if chance.between(0, 2) == 0 { voter.clone() } else { pick(chance, &all) };
-    match chance.between(0, 16) {
-        0..=3 => Fault::Crash(any, lasts),
-        4 => Fault::CrashAllVoters(lasts),
-        5..=6 => Fault::Isolate(any, isolated),
-        7 => Fault::Deaf(any, isolated),
-        8 => Fault::Mute(any, isolated),
-        9..=10 => {
+    let any = if others.is_empty() || chance.between(0, 3) == 0 { voter.clone() } else { pick(chance, &others) };
+    match chance.between(0, 18) {
+        0..=4 => Fault::Crash(any, lasts),
+        5 => Fault::CrashAllVoters(lasts),
+        6..=8 => Fault::Isolate(any, isolated),
+        9 => Fault::Deaf(any, isolated),
+        10 => Fault::Mute(any, isolated),
+        11..=12 => {
             let other = pick(chance, &all);
             Fault::Apart(any, other, lasts)
         }
-        11..=12 => Fault::BadLinks(lasts),
-        13 => Fault::Skew(any, chance.between(0, 20_000) as i64 - 10_000),
-        _ => Fault::StallDisk(voter, lasts),
+        13..=14 => Fault::BadLinks(lasts),
+        15 => Fault::Skew(any, chance.between(0, 20_000) as i64 - 10_000),
+        _ => Fault::StallDisk(pick(chance, &all), lasts),
     }
 }
 

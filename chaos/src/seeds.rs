@@ -4,6 +4,13 @@
 //! with `MUSTER_SIM_TRACE=1` its trace is printed as well.
 
 use crate::Outcome;
+use crate::coverage::Coverage;
+
+/// Whether the environment asks for fewer seeds than usual, so that what those come across cannot be expected.
+#[must_use]
+pub fn are_fewer_than(usual: u64) -> bool {
+    from_env("MUSTER_SIM_SEED").is_some() || from_env("MUSTER_SIM_SEEDS").is_some_and(|seeds| seeds < usual)
+}
 
 fn from_env(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
@@ -14,12 +21,12 @@ fn from_env(name: &str) -> Option<u64> {
 ///
 /// # Panics
 /// When a run breaks a law: with what it broke, and the command that runs that seed again.
-pub fn check(test: &str, first: u64, usual: u64, run_seed: impl Fn(u64, bool) -> Outcome) {
+pub fn check(test: &str, first: u64, usual: u64, run_seed: impl Fn(u64, bool) -> Outcome) -> Coverage {
     let (seeds, trace) = match from_env("MUSTER_SIM_SEED") {
         Some(seed) => (seed..seed + 1, from_env("MUSTER_SIM_TRACE") == Some(1)),
         None => (first..first + from_env("MUSTER_SIM_SEEDS").unwrap_or(usual), false),
     };
-    let (mut acknowledged, mut tasks) = (0, 0);
+    let (mut acknowledged, mut tasks, mut coverage) = (0, 0, Coverage::default());
     for seed in seeds.clone() {
         let again = Again { test, seed };
         let outcome = run_seed(seed, trace);
@@ -29,8 +36,11 @@ pub fn check(test: &str, first: u64, usual: u64, run_seed: impl Fn(u64, bool) ->
         println!("{outcome}");
         acknowledged += outcome.acknowledged;
         tasks += outcome.runs;
+        coverage.add(&outcome.coverage);
     }
     println!("{test}: seeds {seeds:?}, {acknowledged} submissions, {tasks} tasks: every law held");
+    println!("{test} came across {:?}", coverage.0);
+    coverage
 }
 
 /// Names the seed when the run itself panics.

@@ -1,7 +1,7 @@
 //! Clients that use the public API as people's tools do: request ids, retries at another control node, cancels, a watch.
 
 use super::servers::{Servers, VOTERS};
-use crate::history::{Submission, WatchRecord};
+use crate::history::{Read, Submission, WatchRecord};
 use crate::specs;
 use muster_model::ids::{JobId, Revision};
 use muster_model::{Job, JobPhase};
@@ -60,7 +60,10 @@ impl Client {
             let call = v1::SubmitRequest { request_id: request_id.clone(), issued_ms: Some(self.host.clock.wall_ms()), jobs };
             let index =
                 servers.history().submit(Submission { request_id, jobs: count as usize, ..Submission::default() });
-            let ids = self.submit(servers, index, &call, gives_up).await;
+            let (ids, acknowledged) = self.submit(servers, index, &call, gives_up).await;
+            if let Some(id) = ids.last() {
+                self.read_back(servers, *id, acknowledged).await;
+            }
             if let Some(id) = ids.first()
                 && self.chance.between(0, 5) == 0
             {
@@ -71,29 +74,50 @@ impl Client {
         }
     }
 
-    async fn submit(&self, servers: &Servers, index: usize, call: &v1::SubmitRequest, gives_up: Instant) -> Vec<JobId> {
-        let mut ids = Vec::new();
+    /// The ids that were answered and at which revision.
+    async fn submit(
+        &self,
+        servers: &Servers,
+        index: usize,
+        call: &v1::SubmitRequest,
+        gives_up: Instant,
+    ) -> (Vec<JobId>, Revision) {
+        let (mut ids, mut revision) = (Vec::new(), Revision(0));
         while Instant::now() < gives_up {
             let answer = timeout(ANSWER_MAX, JobsClient::new(self.channel()).submit(call.clone())).await;
             match answer {
                 Ok(Ok(reply)) => {
-                    ids = reply.into_inner().job_ids.into_iter().map(JobId).collect();
+                    let reply = reply.into_inner();
+                    ids = reply.job_ids.into_iter().map(JobId).collect();
+                    revision = Revision(reply.revision);
                     servers.world.note(format_args!("{} has {ids:?}", call.request_id));
                     servers.history().submissions[index].acknowledged.push(ids.clone());
                     // A client that did not hear the answer asks again.
                     if self.chance.between(0, 4) > 0 {
-                        return ids;
+                        return (ids, revision);
                     }
                 }
                 Ok(Err(status)) if !may_retry(&status) && is_final(&status) => {
                     servers.history().submissions[index].refused = Some(status.to_string());
-                    return ids;
+                    return (ids, revision);
                 }
                 Ok(Err(_)) | Err(_) => {}
             }
             self.pause(600).await;
         }
-        ids
+        (ids, revision)
+    }
+
+    /// Reads a job whose submission has just been acknowledged, once, from any control node.
+    async fn read_back(&self, servers: &Servers, job: JobId, acknowledged: Revision) {
+        let call = v1::GetJobRequest { job_id: job.0, ..v1::GetJobRequest::default() };
+        let (answered, found) = match timeout(ANSWER_MAX, JobsClient::new(self.channel()).get(call)).await {
+            Ok(Ok(reply)) => (Revision(reply.into_inner().revision), true),
+            Ok(Err(status)) if status.code() == Code::NotFound => (acknowledged, false),
+            Ok(Err(_)) | Err(_) => return,
+        };
+        let client = self.host.name.clone();
+        servers.history().reads.push(Read { client, job, acknowledged, answered, found });
     }
 
     async fn cancel(&self, servers: &Servers, job: JobId, gives_up: Instant) {

@@ -28,14 +28,33 @@ const HEALING_MAX: Duration = Duration::from_secs(240);
 /// Longer than a period of usage and the linger of a cut: what ended has been cut by then.
 const USAGE_REST: Duration = Duration::from_secs(8);
 
+/// A bug that a run is made with, so that the checkers can be seen to find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// Disks of control nodes say that they have synced and have not.
+    LyingDisks,
+    /// Boot clocks of nodes are slow, so that tasks outlive their fences.
+    SlowBootClocks,
+}
+
 /// Runs seed `seed`.
 #[must_use]
 pub fn run_seed(seed: u64, trace: bool) -> Outcome {
+    run(seed, trace, None)
+}
+
+/// Runs seed `seed` with a planted bug.
+#[must_use]
+pub fn run_planted(seed: u64, planted: Planted) -> Outcome {
+    run(seed, false, Some(planted))
+}
+
+fn run(seed: u64, trace: bool, planted: Option<Planted>) -> Outcome {
     muster_runtime::sim::run(seed, move |world| async move {
         if trace {
             world.keep_trace();
         }
-        let (history, healed) = play(&world).await;
+        let (history, healed) = play(&world, planted).await;
         let mut violations = laws::check(&history);
         match healed {
             Ok(()) => violations.extend(laws::check_rest(&history)),
@@ -45,7 +64,7 @@ pub fn run_seed(seed: u64, trace: bool) -> Outcome {
     })
 }
 
-async fn play(world: &SimWorld) -> (History, Result<(), String>) {
+async fn play(world: &SimWorld, planted: Option<Planted>) -> (History, Result<(), String>) {
     let chance = world.chance().clone();
     let snapshot_every = if chance.between(0, 2) == 0 { 40 } else { 10_000 };
     let servers = Servers::new(world.clone(), snapshot_every);
@@ -53,7 +72,7 @@ async fn play(world: &SimWorld) -> (History, Result<(), String>) {
         .iter()
         .map(|name| Client { host: world.boot(name), chance: Chance::seeded(chance.u64()) })
         .collect();
-    let acting = act(world, &servers, &clients, &chance);
+    let acting = act(world, &servers, &clients, &chance, planted);
     tokio::pin!(acting);
     let mut drains = 0;
     let healed = loop {
@@ -74,7 +93,13 @@ async fn play(world: &SimWorld) -> (History, Result<(), String>) {
 }
 
 /// The run itself: start, faults under load, healing.
-async fn act(world: &SimWorld, servers: &Servers, clients: &[Client], chance: &Chance) -> Result<(), String> {
+async fn act(
+    world: &SimWorld,
+    servers: &Servers,
+    clients: &[Client],
+    chance: &Chance,
+    planted: Option<Planted>,
+) -> Result<(), String> {
     for host in servers.voters() {
         servers.start(&host).await;
     }
@@ -82,10 +107,15 @@ async fn act(world: &SimWorld, servers: &Servers, clients: &[Client], chance: &C
     for host in servers.others() {
         servers.start(&host).await;
     }
+    match planted {
+        Some(Planted::LyingDisks) => servers.voters().iter().for_each(|host| world.plant_lying_disk(host)),
+        Some(Planted::SlowBootClocks) => servers.others().iter().for_each(|host| world.plant_slow_boot_clock(host, 4)),
+        None => {}
+    }
     timeout(Duration::from_secs(60), clients[0].apply_tenants()).await.map_err(|_| "tenants could not be applied")?;
     let end = Instant::now() + Duration::from_millis(chance.between(10_000, 45_000));
     let healed_by = end + HEALING_MAX;
-    let how = Rage { rest_ms_max: 5_000, fault_ms_max: 6_000, isolation_ms_max: 18_000 };
+    let how = Rage { rest_ms_max: 3_500, fault_ms_max: 6_000, isolation_ms_max: 18_000 };
     let submitting = futures::future::join_all(clients.iter().map(|client| client.submit_until(servers, end, healed_by)));
     let working = async {
         tokio::join!(rage(world, servers, chance, how, end), submitting);

@@ -103,6 +103,9 @@ impl Servers {
             consensus: ConsensusConfig {
                 snapshot_every_entries: self.snapshot_every,
                 keep_entries: 20,
+                // Slower than in production: heartbeats are most of what there is to simulate.
+                heartbeat_ms: 200,
+                election_ms: (600, 1_000),
                 ..ConsensusConfig::new(id, endpoint)
             },
             listen: endpoint.to_owned(),

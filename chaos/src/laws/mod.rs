@@ -6,6 +6,7 @@
 mod double_hold;
 mod epochs;
 mod ranks;
+mod reads;
 mod replicas;
 mod submissions;
 mod usage;
@@ -63,11 +64,12 @@ impl Findings {
 /// Checks every law that must hold at any moment. What must hold once everything has come to rest is in [`check_rest`].
 #[must_use]
 pub fn check(history: &History) -> Vec<Violation> {
-    let checkers: [fn(&History) -> Vec<Violation>; 7] = [
+    let checkers: [fn(&History) -> Vec<Violation>; 8] = [
         double_hold::check,
         whole_gangs::check,
         submissions::check,
         ranks::check,
+        reads::check,
         epochs::check,
         replicas::check,
         watches::check,

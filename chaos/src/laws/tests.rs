@@ -1,7 +1,7 @@
 //! Each checker is quiet about a good record and reports a doctored one.
 
 use super::{check, check_rest};
-use crate::history::{History, Interval, ReplicaRecord, Run, Sample, Submission, WatchRecord, digest};
+use crate::history::{History, Interval, Read, ReplicaRecord, Run, Sample, Submission, WatchRecord, digest};
 use crate::specs;
 use muster_control_core::{Binding, Command, Done, Entry, State, TaskReport, execute};
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, Revision, TenantId};
@@ -352,6 +352,24 @@ fn law_10_a_state_that_differs_is_reported() {
     let mut history = good();
     history.samples[0].broken = Some("law 1 is broken: the books are wrong".to_owned());
     reported(&history, "law 10", "the books are wrong");
+}
+
+#[test]
+fn reads_that_look_back_are_reported() {
+    let read = |answered, found| Read {
+        client: "c".to_owned(),
+        job: JobId(1),
+        acknowledged: Revision(3),
+        answered: Revision(answered),
+        found,
+    };
+    let mut history = good();
+    history.reads = vec![read(3, true)];
+    assert_eq!(check(&history), []);
+    for (answered, found, what) in [(2, true, "older revision"), (3, false, "not found")] {
+        history.reads = vec![read(answered, found)];
+        reported(&history, "linearizable reads", what);
+    }
 }
 
 #[test]

@@ -1,0 +1,116 @@
+//! What a run has come across, so that a test can see that runs together come across everything: a simulation in which nothing happens
+//! finds nothing.
+
+use crate::history::History;
+use muster_model::{AllocationState, Change, EndCause, JobPhase, NodeHealth, Object, Outcome, TaskState};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How often each thing has happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coverage(pub BTreeMap<&'static str, u64>);
+
+/// Everything that is counted, and that enough runs of the whole system must come across.
+pub const ALL: [&str; 16] = [
+    "allocations bound",
+    "attempts after the first",
+    "cells that changed hands",
+    "hand-overs",
+    "jobs cancelled",
+    "jobs completed",
+    "jobs failed",
+    "jobs timed out",
+    "nodes down",
+    "nodes rebooted",
+    "nodes silent",
+    "replicas that installed a snapshot",
+    "stops for a lost node",
+    "stops for a failed rank",
+    "submissions answered more than once",
+    "tasks fenced",
+];
+
+impl Coverage {
+    /// Counts what the record shows.
+    #[must_use]
+    pub fn of(history: &History) -> Self {
+        let mut coverage = Coverage::default();
+        let (mut seen, mut stopping, mut boots) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
+        let (mut fenced, mut visited) = (BTreeSet::new(), BTreeMap::new());
+        for (_, change) in history.changes() {
+            match change {
+                Change::Put(object) => match *object {
+                    Object::Allocation(allocation) => {
+                        if seen.insert(allocation.id) {
+                            coverage.count("allocations bound");
+                            coverage.count_if(allocation.attempt.0 > 1, "attempts after the first");
+                        }
+                        for (rank, state) in allocation.task_states.iter().enumerate() {
+                            let is_new = *state == TaskState::Fenced && fenced.insert((allocation.id, rank));
+                            coverage.count_if(is_new, "tasks fenced");
+                        }
+                        if let AllocationState::Stopping(cause) = &allocation.state
+                            && stopping.insert(allocation.id)
+                        {
+                            coverage.count_if(matches!(cause, EndCause::NodeLost { .. }), "stops for a lost node");
+                            coverage.count_if(matches!(cause, EndCause::RankFailed { .. }), "stops for a failed rank");
+                        }
+                    }
+                    Object::Cell(cell) => coverage.count_if(cell.epoch.0 > 1 && cell.holder.is_some(), "cells that changed hands"),
+                    Object::Node(node) => {
+                        coverage.count_if(node.health == NodeHealth::Silent, "nodes silent");
+                        coverage.count_if(node.health == NodeHealth::Down, "nodes down");
+                        let boot = boots.insert(node.id, node.spec.boot_id.clone());
+                        coverage.count_if(boot.is_some_and(|boot| boot != node.spec.boot_id), "nodes rebooted");
+                    }
+                    Object::Job(job) => {
+                        let before = visited.insert(job.id, job.visited.len()).unwrap_or(0);
+                        coverage.count_if(job.visited.len() > before, "hand-overs");
+                    }
+                    _ => {}
+                },
+                Change::Retire(job) => coverage.ended(&job.phase),
+                Change::Delete(_) => {}
+            }
+        }
+        for replica in &history.replicas {
+            coverage.count_if(!replica.skipped.is_empty(), "replicas that installed a snapshot");
+        }
+        for submission in &history.submissions {
+            coverage.count_if(submission.acknowledged.len() > 1, "submissions answered more than once");
+        }
+        coverage
+    }
+
+    fn ended(&mut self, phase: &JobPhase) {
+        let JobPhase::Finished(outcome) = phase else { return };
+        self.count(match outcome {
+            Outcome::Completed => "jobs completed",
+            Outcome::Failed { .. } => "jobs failed",
+            Outcome::Cancelled => "jobs cancelled",
+            Outcome::TimedOut => "jobs timed out",
+        });
+    }
+
+    fn count(&mut self, what: &'static str) {
+        *self.0.entry(what).or_default() += 1;
+    }
+
+    fn count_if(&mut self, happened: bool, what: &'static str) {
+        if happened {
+            self.count(what);
+        }
+    }
+
+    /// Adds what another run came across.
+    pub fn add(&mut self, other: &Coverage) {
+        for (what, times) in &other.0 {
+            *self.0.entry(what).or_default() += times;
+        }
+    }
+
+    /// What is counted and never happened.
+    #[must_use]
+    pub fn missing(&self) -> Vec<&'static str> {
+        ALL.into_iter().filter(|what| !self.0.contains_key(what)).collect()
+    }
+}
