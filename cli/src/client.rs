@@ -18,7 +18,7 @@ const ATTEMPT_MAX: Duration = Duration::from_secs(5);
 /// A host that does not even accept a connection in this time is passed over.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// The pause after every endpoint has failed once; it doubles to the second value.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(400));
 /// Replies carry pages of up to 1,000 jobs whose command and environment may have 32 KiB each.
 const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
 

@@ -89,6 +89,7 @@ fn every_claim_can_fail() {
     caught("gangs not together", |evidence| {
         evidence.record = parse(&LINES.replace("start 1 1 1 10.10", "start 1 1 1 12.05")).expect("lines");
     });
+    caught("there without an acknowledgement", |evidence| evidence.jobs.push(job(3, "x", 0, v1::JobPhase::Completed)));
     caught("ids given twice", |evidence| evidence.acknowledged.push(2));
     caught("repeated request", |evidence| evidence.again = vec![3]);
     caught("repeated request", |evidence| evidence.again.clear());

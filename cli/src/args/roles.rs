@@ -187,6 +187,9 @@ pub struct Dev {
     /// First of a hundred ports; 7400 in the usual folder, otherwise chosen and kept
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1024..65000))]
     pub port: Option<u16>,
+    /// Leave a process that died dead for this long before it is started again [default: at once]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub restart_after: Option<Seconds>,
     /// Pretend to run tasks instead of running them
     #[arg(long)]
     pub virtual_tasks: bool,

@@ -67,37 +67,50 @@ impl Evidence {
     #[must_use]
     pub fn usage_covers_record(&self, usage: &[(String, f64)]) -> bool {
         let metered: BTreeMap<&str, f64> = usage.iter().map(|(path, seconds)| (path.as_str(), *seconds)).collect();
-        self.by_own_clocks().iter().all(|(path, seconds)| metered.get(path.as_str()).copied().unwrap_or(0.0) >= seconds * 0.98)
+        self.by_own_clocks()
+            .iter()
+            .all(|(path, seconds)| metered.get(path.as_str()).copied().unwrap_or(0.0) >= seconds * 0.98)
     }
 
     fn claims(&self) -> Vec<Claim> {
         let ids: BTreeSet<u64> = self.acknowledged.iter().copied().collect();
         let listed: BTreeSet<u64> = self.jobs.iter().map(|job| job.id).collect();
         let lost = ids.difference(&listed).count();
+        let unknown = listed.difference(&ids).count();
         let twice_given = self.acknowledged.len() - ids.len();
         let completed = self.jobs.iter().filter(|job| job.phase() == v1::JobPhase::Completed).count();
         let ranks = || self.recorded().flat_map(|job| self.ranks(job));
         let twice = ranks().flatten().filter(|rank| rank.starts.len() > 1 || rank.ends.len() > 1).count();
         let never = ranks().filter(|rank| !rank.is_some_and(Rank::ran_once)).count() - twice;
         let torn = self.recorded().filter(|job| !self.was_whole(job)).count();
-        let codes: Vec<&str> = self.reason.iter().flat_map(|reason| &reason.reasons).map(|reason| reason.code.as_str()).collect();
+        let codes: Vec<&str> =
+            self.reason.iter().flat_map(|reason| &reason.reasons).map(|reason| reason.code.as_str()).collect();
         let fixed = self.reason.iter().flat_map(|reason| &reason.reasons).any(|reason| !reason.fix.is_empty());
         let back = |took: Option<Duration>| took.map_or("never".to_owned(), |took| format!("{} ms", took.as_millis()));
         let in_time = |took: Option<Duration>| took.is_some_and(|took| took <= BACK_MAX);
         vec![
             ("jobs acknowledged", self.acknowledged.len().to_string(), !self.acknowledged.is_empty()),
-            ("finished", format!("{completed} of {}", self.jobs.len()), completed == self.jobs.len() && completed > 0),
+            ("finished", format!("{completed} of {}", ids.len()), completed == ids.len() && completed > 0),
             ("lost", lost.to_string(), lost == 0),
+            ("there without an acknowledgement", unknown.to_string(), unknown == 0),
             ("processes", ranks().count().to_string(), ranks().count() > 0),
             ("run twice", twice.to_string(), twice == 0),
             ("not run, or cut off", never.to_string(), never == 0),
             ("gangs not together", torn.to_string(), torn == 0),
             ("ids given twice", twice_given.to_string(), twice_given == 0),
-            ("new jobs by a repeated request", self.new_by_repeat(&ids).to_string(), self.new_by_repeat(&ids) == 0 && !self.again.is_empty()),
+            (
+                "new jobs by a repeated request",
+                self.new_by_repeat(&ids).to_string(),
+                self.new_by_repeat(&ids) == 0 && !self.again.is_empty(),
+            ),
             ("why a job waited", codes.join(", "), codes.contains(&"over_max") && fixed),
             ("leader killed: next acknowledgement after", back(self.leader_back), in_time(self.leader_back)),
             ("shard killed: its cell held again after", back(self.shard_back), in_time(self.shard_back)),
-            ("usage covers the tasks' own clocks", if self.usage_covers_record(&self.usage) { "yes" } else { "no" }.to_owned(), self.usage_covers_record(&self.usage)),
+            (
+                "usage covers the tasks' own clocks",
+                if self.usage_covers_record(&self.usage) { "yes" } else { "no" }.to_owned(),
+                self.usage_covers_record(&self.usage),
+            ),
         ]
     }
 
@@ -108,7 +121,8 @@ impl Evidence {
     /// Whether there was a moment at which every rank of the gang ran.
     fn was_whole(&self, job: &v1::Job) -> bool {
         let ranks: Vec<Option<&Rank>> = self.ranks(job).collect();
-        let last_start = ranks.iter().flatten().flat_map(|rank| &rank.starts).map(|(_, at)| *at).fold(f64::MIN, f64::max);
+        let last_start =
+            ranks.iter().flatten().flat_map(|rank| &rank.starts).map(|(_, at)| *at).fold(f64::MIN, f64::max);
         let first_end = ranks.iter().flatten().flat_map(|rank| &rank.ends).map(|(_, at)| *at).fold(f64::MAX, f64::min);
         ranks.len() < 2 || last_start <= first_end
     }

@@ -89,14 +89,15 @@ async fn act(args: &Demo, folder: &Path, say: &Narrator, stage: &Stage, client: 
     say.line("research/vision may use 16 GPUs; it asks for 16, then for 16 more:");
     let (reason, pair) = explained(say, client, &record).await?;
 
-    let mut evidence = Evidence { reason: Some(reason), ..Evidence::default() };
-    evidence.leader_back = Some(kill_leader(say, stage, client, &stream).await?);
+    let mut evidence = Evidence { reason: Some(reason), acknowledged: pair, ..Evidence::default() };
+    let (leader_back, probe) = kill_leader(say, stage, client, &stream).await?;
+    evidence.leader_back = Some(leader_back);
+    evidence.acknowledged.extend(probe);
     evidence.shard_back = Some(kill_shard(say, stage, client, &stream).await?);
     kill_agents(say, stage, client).await?;
 
     say.line("the last submissions, then everything runs to its end");
-    evidence.acknowledged = stream.finish().await?;
-    evidence.acknowledged.extend(pair);
+    evidence.acknowledged.extend(stream.finish().await?);
     say.line(&format!("{} jobs acknowledged in all", evidence.acknowledged.len()));
     evidence.again = repeat_first(client, &workload.first).await?;
     evidence.jobs = drained(say, client, evidence.acknowledged.len()).await?;
@@ -126,19 +127,28 @@ async fn explained(say: &Narrator, client: &Client, record: &Path) -> Result<(Ex
     }
 }
 
-/// Kills the leader while jobs are being submitted; how long until a new submission was acknowledged.
-async fn kill_leader(say: &Narrator, stage: &Stage, client: &Client, stream: &Stream) -> Result<Duration, Failure> {
+/// Kills the leader while jobs are being submitted; how long until a new submission was acknowledged, and its ids.
+async fn kill_leader(
+    say: &Narrator,
+    stage: &Stage,
+    client: &Client,
+    stream: &Stream,
+) -> Result<(Duration, Vec<u64>), Failure> {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let leader = stage.leader(client).await?;
     say.line(&format!("kill -9 {}, the leader, with {} jobs acknowledged so far", leader.name, stream.acknowledged()));
     let killed = Instant::now();
     stage::kill(&leader, Signal::SIGKILL)?;
     let probe = workload::probe("after-leader");
-    submit(client, &workload::request_id("leader"), now_ms(), vec![probe]).await?;
+    let ids = submit(client, &workload::request_id("leader"), now_ms(), vec![probe]).await?.job_ids;
     let back = killed.elapsed();
     let now = stage.leader(client).await?;
-    say.line(&format!("{} leads; the first submission was acknowledged {} ms after the kill", now.name, back.as_millis()));
-    Ok(back)
+    say.line(&format!(
+        "{} leads; the first submission was acknowledged {} ms after the kill",
+        now.name,
+        back.as_millis()
+    ));
+    Ok((back, ids))
 }
 
 /// Kills a shard while jobs wait in its cell; how long until another holder had it.
@@ -148,7 +158,11 @@ async fn kill_shard(say: &Narrator, stage: &Stage, client: &Client, stream: &Str
     let held = cells.iter().find_map(|cell| Some((cell.name.clone(), cell.holder.clone()?)));
     let (cell, holder) = held.ok_or_else(|| Failure::Job("no cell has a shard".to_owned()))?;
     let shard = stage.shard(&holder)?;
-    say.line(&format!("kill -9 {}, which holds {cell}, with {} jobs acknowledged so far", shard.name, stream.acknowledged()));
+    say.line(&format!(
+        "kill -9 {}, which holds {cell}, with {} jobs acknowledged so far",
+        shard.name,
+        stream.acknowledged()
+    ));
     let killed = Instant::now();
     stage::kill(&shard, Signal::SIGKILL)?;
     let new = loop {
@@ -218,7 +232,8 @@ async fn settled_usage(client: &Client, evidence: &Evidence) -> Result<Vec<(Stri
     let until = Instant::now() + USAGE_MAX;
     loop {
         let usage = usage_of(client, "", Consistency::Linearizable).await?;
-        let usage: Vec<(String, f64)> = usage.into_iter().map(|tenant| (tenant.path, tenant.gpu_seconds)).collect();
+        let used = usage.into_iter().filter(|tenant| tenant.intervals > 0);
+        let usage: Vec<(String, f64)> = used.map(|tenant| (tenant.path, tenant.gpu_seconds)).collect();
         if evidence.usage_covers_record(&usage) || Instant::now() > until {
             return Ok(usage);
         }

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// The size of the fleet.
 const SIZE: &[&str] = &["--voters", "3", "--shards", "2", "--nodes", "64", "--gpus-per-node", "8", "--model", "h100"];
+/// What is killed stays dead for this long: the others have to take over, not a quick restart.
+const REST: &[&str] = &["--restart-after", "4s"];
 /// It is ready in some seconds; a slow disk or a busy machine may take longer.
 const READY_MAX: Duration = Duration::from_secs(90);
 /// For its end.
@@ -48,6 +50,7 @@ impl Stage {
             .arg("--data")
             .arg(&data)
             .args(SIZE)
+            .args(REST)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

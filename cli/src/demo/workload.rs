@@ -47,7 +47,9 @@ impl Workload {
         let gangs: Vec<v1::JobSpec> = (0..12).map(|index| gang(record, index)).collect();
         let mut tasks: u32 = gangs.iter().map(|gang| gang.tasks).sum();
         let mut jobs = gangs.len();
-        waves.extend(gangs.into_iter().enumerate().map(|(index, gang)| (request_id(&format!("gang-{index}")), vec![gang])));
+        waves.extend(
+            gangs.into_iter().enumerate().map(|(index, gang)| (request_id(&format!("gang-{index}")), vec![gang])),
+        );
         let singles: Vec<v1::JobSpec> = (0..small).map(|index| small_job(record, index)).collect();
         jobs += singles.len();
         tasks += small;
@@ -59,7 +61,10 @@ impl Workload {
     /// For people.
     #[must_use]
     pub fn words(&self) -> String {
-        format!("{} jobs, {} processes: gangs of 4 and 16 nodes, single GPUs, MIG slices, MPS shares, time-slices", self.jobs, self.tasks)
+        format!(
+            "{} jobs, {} processes: gangs of 4 and 16 nodes, single GPUs, MIG slices, MPS shares, time-slices",
+            self.jobs, self.tasks
+        )
     }
 }
 
@@ -69,7 +74,8 @@ fn script(record: &Path, seconds: f64) -> OneOrMany {
     let line = "$MUSTER_JOB_ID $RANK $MUSTER_ATTEMPT";
     let clock = "$(cut -d' ' -f1 /proc/uptime)";
     let file = record.display();
-    let text = format!("echo start {line} {clock} >> '{file}'; sleep {seconds:.1}; echo end {line} {clock} >> '{file}'");
+    let text =
+        format!("echo start {line} {clock} >> '{file}'; sleep {seconds:.1}; echo end {line} {clock} >> '{file}'");
     OneOrMany::Many(vec!["/bin/sh".to_owned(), "-c".to_owned(), text])
 }
 

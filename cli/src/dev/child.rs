@@ -13,7 +13,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// The pause before a child that died is started again: from the first to the second, doubling.
+/// The pause before a child that died is started again, unless a longer one is asked for: from the first to the second, doubling.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(3));
 /// A child that lived this long is well: the pause begins anew.
 const WELL: Duration = Duration::from_secs(5);
@@ -41,13 +41,20 @@ pub struct Supervised {
     folder: Folder,
     registry: Registry,
     phase: watch::Receiver<Phase>,
+    rest: Duration,
 }
 
 impl Supervised {
-    /// Not started yet.
+    /// Not started yet. Once dead it stays so for `rest` at least.
     #[must_use]
-    pub fn new(plan: RolePlan, folder: &Folder, registry: Registry, phase: watch::Receiver<Phase>) -> Self {
-        Supervised { plan, folder: folder.clone(), registry, phase }
+    pub fn new(
+        plan: RolePlan,
+        folder: &Folder,
+        registry: Registry,
+        phase: watch::Receiver<Phase>,
+        rest: Duration,
+    ) -> Self {
+        Supervised { plan, folder: folder.clone(), registry, phase, rest }
     }
 
     /// Keeps the child alive until it is to stop.
@@ -75,7 +82,8 @@ impl Supervised {
             self.registry.ended(&self.plan)?;
             self.mourn(status.ok());
             pause = if began.elapsed() >= WELL { PAUSE.0 } else { (pause * 2).min(PAUSE.1) };
-            let stopped = tokio::time::timeout(pause, self.phase.wait_for(|phase| *phase >= stops_at)).await;
+            let stopped =
+                tokio::time::timeout(pause.max(self.rest), self.phase.wait_for(|phase| *phase >= stops_at)).await;
             if stopped.is_ok() {
                 break;
             }

@@ -55,10 +55,11 @@ pub fn run(args: &Dev) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::io("starting", error))?;
-    runtime.block_on(supervise(&folder, settings, &ports))
+    let rest = Duration::from_secs(args.restart_after.map_or(0, |rest| rest.0));
+    runtime.block_on(supervise(&folder, settings, &ports, rest))
 }
 
-async fn supervise(folder: &Folder, mut settings: Settings, ports: &Ports) -> Result<(), Failure> {
+async fn supervise(folder: &Folder, mut settings: Settings, ports: &Ports, rest: Duration) -> Result<(), Failure> {
     let began = Instant::now();
     let endpoints = plan::endpoints(&settings, ports);
     let config = Config { endpoints: endpoints.clone(), tenant: Some(FIRST_TENANT.to_owned()), output: None };
@@ -69,7 +70,7 @@ async fn supervise(folder: &Folder, mut settings: Settings, ports: &Ports) -> Re
     let (phase, phases) = watch::channel(Phase::Run);
     let mut running = Vec::new();
     for role in plan::roles(folder, &settings, ports)? {
-        let supervised = Supervised::new(role, folder, registry.clone(), phases.clone());
+        let supervised = Supervised::new(role, folder, registry.clone(), phases.clone(), rest);
         running.push(tokio::spawn(supervised.run()));
     }
     let client = Client::new(&endpoints, CALL_MAX)?;

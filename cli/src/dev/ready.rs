@@ -22,7 +22,7 @@ pub async fn wait(client: &Client, settings: &Settings, began: Instant) {
     progress.enable_steady_tick(Duration::from_millis(100));
     let mut told = false;
     loop {
-        if let Ok(cells) = all_cells(&client, Consistency::Stale).await {
+        if let Ok(cells) = all_cells(&client, Consistency::Linearizable).await {
             let held = cells.iter().filter(|cell| cell.holder.is_some()).count();
             let ready: u32 = cells.iter().map(|cell| cell.nodes_ready).sum();
             progress.set_message(format!(
