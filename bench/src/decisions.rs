@@ -56,7 +56,11 @@ pub fn run(options: &Options, json: bool) -> Result<()> {
             ">= 100,000/s, p99 <= 100 µs, cost < 1.5x from 625 to 6,250 nodes",
         ));
     }
-    table::print("Scheduling decisions of one shard core (1-8 GPUs, MIG instances, MPS and time-slice shares)", &rows, json)
+    table::print(
+        "Scheduling decisions of one shard core (1-8 GPUs, MIG instances, MPS and time-slice shares)",
+        &rows,
+        json,
+    )
 }
 
 struct Found {

@@ -19,7 +19,12 @@ pub struct Etcd {
 /// Whether etcd is installed here.
 #[must_use]
 pub fn is_installed() -> bool {
-    Command::new("etcd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+    Command::new("etcd")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|s| s.success())
 }
 
 /// Its version line, for the table.
@@ -35,13 +40,21 @@ impl Etcd {
         let data = tempfile::tempdir_in(under)?;
         let ports: Vec<(u16, u16)> =
             (0..3).map(|_| Ok((crate::cluster::free_port()?, crate::cluster::free_port()?))).collect::<Result<_>>()?;
-        let peers: Vec<String> = ports.iter().enumerate().map(|(i, (_, peer))| format!("m{i}=http://127.0.0.1:{peer}")).collect();
+        let peers: Vec<String> =
+            ports.iter().enumerate().map(|(i, (_, peer))| format!("m{i}=http://127.0.0.1:{peer}")).collect();
         let mut members = Vec::new();
         for (i, (client, peer)) in ports.iter().enumerate() {
             let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
             let mut command = Command::new("etcd");
             command
-                .args(["--name", &format!("m{i}"), "--initial-cluster", &peers.join(","), "--initial-cluster-state", "new"])
+                .args([
+                    "--name",
+                    &format!("m{i}"),
+                    "--initial-cluster",
+                    &peers.join(","),
+                    "--initial-cluster-state",
+                    "new",
+                ])
                 .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
                 .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
                 .arg("--data-dir")
@@ -53,7 +66,8 @@ impl Etcd {
             }
             members.push(Some(command.spawn().context("cannot start etcd")?));
         }
-        let cluster = Etcd { members, client_ports: ports.into_iter().map(|(client, _)| client).collect(), _data: data };
+        let cluster =
+            Etcd { members, client_ports: ports.into_iter().map(|(client, _)| client).collect(), _data: data };
         for _ in 0..100 {
             if cluster.put(0, b"ready", b"yes", Duration::from_millis(500)).await {
                 return Ok(cluster);

@@ -18,7 +18,9 @@ pub async fn run(muster: &Path, under: &Path, rounds: u32, json: bool) -> Result
     let mut rows = Vec::new();
     let ours = muster_rounds(muster, under, rounds).await?;
     let theirs = if etcd::is_installed() { Some(etcd_rounds(under, rounds).await?) } else { None };
-    let anchor = theirs.as_ref().map_or("etcd is not installed here".to_owned(), |t| format!("etcd 50/500 ms, same run: {}", words(t)));
+    let anchor = theirs
+        .as_ref()
+        .map_or("etcd is not installed here".to_owned(), |t| format!("etcd 50/500 ms, same run: {}", words(t)));
     rows.push(Row::new(
         format!("R2 kill -9 of the leader to the next acknowledged write, {rounds} rounds"),
         words(&ours),
