@@ -6,6 +6,7 @@
 mod client;
 mod servers;
 mod tap;
+mod unfenced;
 
 use crate::history::History;
 use crate::nemesis::{Fleet, Rage, rage};
@@ -33,8 +34,8 @@ const USAGE_REST: Duration = Duration::from_secs(8);
 pub enum Planted {
     /// Disks of control nodes say that they have synced and have not.
     LyingDisks,
-    /// Boot clocks of nodes are slow, so that tasks outlive their fences.
-    SlowBootClocks,
+    /// Tasks run without a fence, so that they outlive their node's.
+    NoFences,
 }
 
 /// Runs seed `seed`.
@@ -67,7 +68,7 @@ fn run(seed: u64, trace: bool, planted: Option<Planted>) -> Outcome {
 async fn play(world: &SimWorld, planted: Option<Planted>) -> (History, Result<(), String>) {
     let chance = world.chance().clone();
     let snapshot_every = if chance.between(0, 2) == 0 { 40 } else { 10_000 };
-    let servers = Servers::new(world.clone(), snapshot_every);
+    let servers = Servers::new(world.clone(), snapshot_every, planted);
     let clients: Vec<Client> = CLIENTS
         .iter()
         .map(|name| Client { host: world.boot(name), chance: Chance::seeded(chance.u64()) })
@@ -107,10 +108,8 @@ async fn act(
     for host in servers.others() {
         servers.start(&host).await;
     }
-    match planted {
-        Some(Planted::LyingDisks) => servers.voters().iter().for_each(|host| world.plant_lying_disk(host)),
-        Some(Planted::SlowBootClocks) => servers.others().iter().for_each(|host| world.plant_slow_boot_clock(host, 4)),
-        None => {}
+    if planted == Some(Planted::LyingDisks) {
+        servers.voters().iter().for_each(|host| world.plant_lying_disk(host));
     }
     timeout(Duration::from_secs(60), clients[0].apply_tenants()).await.map_err(|_| "tenants could not be applied")?;
     let end = Instant::now() + Duration::from_millis(chance.between(10_000, 45_000));

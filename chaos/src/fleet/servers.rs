@@ -1,12 +1,15 @@
 //! The servers of a run: control nodes, shards and agents, each on a host of its own; starting, crashing and observing them.
 
+use super::Planted;
 use super::tap::{Seen, Tap};
+use super::unfenced::Unfenced;
 use crate::history::{History, Run};
 use crate::nemesis::Fleet;
 use crate::observe::Observer;
 use crate::specs;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
+use muster_agent::exec::Executor;
 use muster_agent::exec::virtual_::VirtualMachine;
 use muster_agent::gpu::sim::SimGpus;
 use muster_agent::{Agent, AgentConfig};
@@ -45,6 +48,7 @@ pub(super) struct Servers {
     chance: Chance,
     began: Instant,
     snapshot_every: u64,
+    planted: Option<Planted>,
     /// The record of the run; taps of agents write to it as well.
     pub(super) history: Seen,
     up: RefCell<BTreeMap<String, Server>>,
@@ -56,11 +60,11 @@ fn endpoints() -> Vec<String> {
 }
 
 impl Servers {
-    pub(super) fn new(world: SimWorld, snapshot_every: u64) -> Self {
+    pub(super) fn new(world: SimWorld, snapshot_every: u64, planted: Option<Planted>) -> Self {
         let chance = Chance::seeded(world.chance().u64());
         let began = Instant::now() - world.elapsed();
         let history = Seen::default();
-        Servers { world, chance, began, snapshot_every, history, up: RefCell::default(), machines: RefCell::default() }
+        Servers { world, chance, began, snapshot_every, planted, history, up: RefCell::default(), machines: RefCell::default() }
     }
 
     pub(super) fn history(&self) -> std::sync::MutexGuard<'_, History> {
@@ -138,10 +142,14 @@ impl Servers {
         let spec = specs::node(number, &boot_id);
         let gpus = SimGpus::open(spec.gpus.clone(), &boot_id, Some(host.files.clone()));
         let gpus = Arc::new(gpus.expect("what the agent stored can be read"));
+        let executor: Arc<dyn Executor> = match self.planted {
+            Some(Planted::NoFences) => Arc::new(Unfenced(tasks)),
+            _ => Arc::new(tasks),
+        };
         let config = AgentConfig {
             usage_period: Duration::from_secs(3),
             silence_max: Duration::from_secs(3),
-            ..AgentConfig::new(spec, endpoints(), Arc::new(tasks), gpus)
+            ..AgentConfig::new(spec, endpoints(), executor, gpus)
         };
         let starting = host.spawn({
             let host = host.clone();

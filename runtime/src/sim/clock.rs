@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use tokio::time::Instant;
 
 /// Wall time at the start of every run: 2026-01-01, so that times in a trace read as dates.
@@ -14,8 +14,6 @@ pub(super) struct SimClock {
     pub(super) skew_ms: Arc<AtomicI64>,
     /// Boot time at the start of the run: hosts were not all booted at once.
     pub(super) booted_before_ns: u64,
-    /// How many times slower than time its boot clock goes: 1, unless a bug is planted.
-    pub(super) boot_slowness: Arc<AtomicU64>,
 }
 
 impl Clock for SimClock {
@@ -25,6 +23,6 @@ impl Clock for SimClock {
     }
 
     fn boottime_ns(&self) -> u64 {
-        self.booted_before_ns + self.start.elapsed().as_nanos() as u64 / self.boot_slowness.load(Ordering::Relaxed)
+        self.booted_before_ns + self.start.elapsed().as_nanos() as u64
     }
 }

@@ -137,8 +137,10 @@ impl SimChannel {
             return Err(CallError::new(Status::unavailable(format!("{to}:{}: connection refused", self.port))));
         };
         let (head, body) = request.into_parts();
-        let (sender, piped) = pipe();
-        self.tasks.spawn(pump(body, self.link.clone(), Instant::now(), sender));
+        let (piped, rest) = pipe(body);
+        if let Some(rest) = rest {
+            self.tasks.spawn(pump(rest, self.link.clone(), Instant::now()));
+        }
         let request = Request::from_parts(head, Body::new(piped));
         let (answer, answered) = oneshot::channel();
         there.spawn(handle(routes, request, self.link.back(), answer));
@@ -168,14 +170,17 @@ async fn handle(routes: tonic::service::Routes, request: Request, back: Link, mu
     };
     let Ok(response) = response;
     let (head, body) = response.into_parts();
-    let (sender, piped) = pipe();
+    let (piped, rest) = pipe(body);
     let (delay, lost) = match back.fate() {
         Fate::Arrives(delay) => (delay, false),
         Fate::Breaks(delay) => (delay, true),
     };
     let arrives = Instant::now() + delay;
-    if answer.send(Answer { head, body: piped, arrives, lost }).is_ok() && !lost {
-        pump(body, back, arrives, sender).await;
+    if answer.send(Answer { head, body: piped, arrives, lost }).is_ok()
+        && !lost
+        && let Some(rest) = rest
+    {
+        pump(rest, back, arrives).await;
     }
 }
 

@@ -6,7 +6,8 @@
 use super::links::Fate;
 use super::world::World;
 use bytes::Bytes;
-use http_body::{Body as _, Frame};
+use futures::FutureExt;
+use http_body::Frame;
 use http_body_util::BodyExt;
 use std::collections::VecDeque;
 use std::pin::{Pin, pin};
@@ -54,13 +55,37 @@ pub(super) enum Item {
 
 /// The receiving end.
 pub(super) struct PipedBody {
-    items: mpsc::Receiver<Item>,
+    /// Came with the head.
+    ready: VecDeque<Frame<Bytes>>,
+    /// Comes later; nothing when all came with the head.
+    items: Option<mpsc::Receiver<Item>>,
     ended: bool,
 }
 
-pub(super) fn pipe() -> (mpsc::Sender<Item>, PipedBody) {
-    let (sender, items) = mpsc::channel(WINDOW_FRAMES);
-    (sender, PipedBody { items, ended: false })
+/// What is still to be carried of a body.
+pub(super) struct Rest {
+    body: Body,
+    to: mpsc::Sender<Item>,
+}
+
+/// Makes the receiving end of `body`. What is there already travels with the head, so a unary call needs no task of its own.
+pub(super) fn pipe(mut body: Body) -> (PipedBody, Option<Rest>) {
+    let mut ready = VecDeque::new();
+    while ready.len() < WINDOW_FRAMES {
+        match body.frame().now_or_never() {
+            Some(None) => return (PipedBody { ready, items: None, ended: false }, None),
+            Some(Some(Ok(frame))) => ready.push_back(frame),
+            Some(Some(Err(status))) => {
+                let (to, items) = mpsc::channel(1);
+                // There is room for one.
+                let _ = to.try_send(Item::Broken(status));
+                return (PipedBody { ready, items: Some(items), ended: false }, None);
+            }
+            None => break,
+        }
+    }
+    let (to, items) = mpsc::channel(WINDOW_FRAMES);
+    (PipedBody { ready, items: Some(items), ended: false }, Some(Rest { body, to }))
 }
 
 impl http_body::Body for PipedBody {
@@ -71,7 +96,13 @@ impl http_body::Body for PipedBody {
         if self.ended {
             return Poll::Ready(None);
         }
-        let item = ready!(self.items.poll_recv(cx));
+        if let Some(frame) = self.ready.pop_front() {
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        let item = match &mut self.items {
+            None => Some(Item::End),
+            Some(items) => ready!(items.poll_recv(cx)),
+        };
         if !matches!(item, Some(Item::Frame(_))) {
             self.ended = true;
         }
@@ -97,14 +128,12 @@ pub(super) fn timed_out() -> Status {
     Status::unavailable("keep-alive timed out")
 }
 
-/// Carries `body` over `link` until it ends, breaks, or the receiver lets go. Nothing arrives before `not_before`.
-pub(super) async fn pump(mut body: Body, link: Link, not_before: Instant, to: mpsc::Sender<Item>) {
+/// Carries the rest of a body over `link` until it ends, breaks, or the receiver lets go. Nothing arrives before `not_before`.
+pub(super) async fn pump(rest: Rest, link: Link, not_before: Instant) {
+    let Rest { mut body, to } = rest;
     let mut under_way: VecDeque<(Instant, Item)> = VecDeque::new();
     let mut last_arrival = not_before;
-    let mut read_all = body.is_end_stream();
-    if read_all {
-        under_way.push_back((last_arrival, Item::End));
-    }
+    let mut read_all = false;
     let mut dead = pin!(link.dead());
     loop {
         let next_arrival = under_way.front().map(|(at, _)| *at);

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt::Arguments;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 use tonic::service::Routes;
@@ -44,7 +44,6 @@ struct Slot {
     files: Arc<FilesState>,
     skew_ms: Arc<AtomicI64>,
     booted_before_ns: u64,
-    boot_slowness: Arc<AtomicU64>,
 }
 
 impl World {
@@ -161,7 +160,6 @@ impl SimWorld {
                 skew_ms: Arc::default(),
                 // Up to a month.
                 booted_before_ns: chance.between(1, 30 * 86_400) * 1_000_000_000,
-                boot_slowness: Arc::new(AtomicU64::new(1)),
             }
         });
         assert!(slot.up.is_none(), "{name} is up already");
@@ -176,7 +174,6 @@ impl SimWorld {
                 start: world.start,
                 skew_ms: slot.skew_ms.clone(),
                 booted_before_ns: slot.booted_before_ns,
-                boot_slowness: slot.boot_slowness.clone(),
             }),
             net: Arc::new(SimNet { world: world.clone(), host: name.to_owned(), tasks: tasks.clone() }),
             disk: Arc::new(SimDisk { world: world.clone(), state: slot.disk.clone(), life }),
@@ -306,15 +303,6 @@ impl SimWorld {
         self.0.event(format_args!("lying disk {name}"));
         if let Some(slot) = self.0.hosts.lock().get(name) {
             slot.disk.set_lying(true);
-        }
-    }
-
-    /// Makes the boot clock of a host go so many times slower than time: a planted bug, under which fences
-    /// pass too late.
-    pub fn plant_slow_boot_clock(&self, name: &str, slowness: u64) {
-        self.0.event(format_args!("slow boot clock {name} {slowness}"));
-        if let Some(slot) = self.0.hosts.lock().get(name) {
-            slot.boot_slowness.store(slowness.max(1), Ordering::Relaxed);
         }
     }
 
