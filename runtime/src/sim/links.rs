@@ -98,7 +98,7 @@ impl Links {
         let draw = self.chance.between(0, 1_000_000);
         if draw < quality.breaks_ppm {
             // Half of those who wait learn at once (a reset), the others when keep-alive gives up.
-            let learns = if draw % 2 == 0 { delay } else { DEAD_AFTER };
+            let learns = if draw.is_multiple_of(2) { delay } else { DEAD_AFTER };
             return Fate::Breaks(learns);
         }
         if draw < quality.breaks_ppm + quality.spikes_ppm {
