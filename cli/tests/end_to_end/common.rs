@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A running fleet with a folder in which tasks leave their lines.
-pub struct Fleet {
+pub(crate) struct Fleet {
     cluster: Cluster,
+    _alone: tokio::sync::MutexGuard<'static, ()>,
     folder: tempfile::TempDir,
 }
 
@@ -30,12 +31,12 @@ impl DerefMut for Fleet {
 
 impl Fleet {
     /// Where every task appends `start|end job rank attempt boottime_ms`.
-    pub fn record(&self) -> PathBuf {
+    pub(crate) fn record(&self) -> PathBuf {
         self.folder.path().join("record")
     }
 
     /// A command that leaves its lines and runs for `seconds`.
-    pub fn recording_command(&self, seconds: &str) -> Vec<String> {
+    pub(crate) fn recording_command(&self, seconds: &str) -> Vec<String> {
         // One line is one write of the shell's echo in append mode: lines of many tasks do not mix.
         let line = "$MUSTER_JOB_ID $RANK $MUSTER_ATTEMPT $(cut -d' ' -f1 /proc/uptime)";
         let record = self.record().display().to_string();
@@ -45,27 +46,29 @@ impl Fleet {
 }
 
 /// Starts a fleet of the binary under test.
-pub async fn fleet(size: &Size) -> Fleet {
+pub(crate) async fn fleet(size: &Size) -> Fleet {
+    static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    let alone = ALONE.lock().await;
     let folder = tempfile::tempdir().expect("a temporary folder");
     let muster = PathBuf::from(env!("CARGO_BIN_EXE_muster"));
     let cluster = Cluster::start(&muster, folder.path(), size).await.expect("the fleet starts");
     cluster::apply_tenants(cluster.channel_to_any().expect("an endpoint"), &["research"]).await.expect("tenants apply");
-    Fleet { cluster, folder }
+    Fleet { cluster, _alone: alone, folder }
 }
 
 /// What one job's tasks wrote of themselves.
 #[derive(Clone, Debug, Default)]
-pub struct Run {
+pub(crate) struct Run {
     /// Lines of starts.
-    pub starts: u32,
+    pub(crate) starts: u32,
     /// Lines of ends.
-    pub ends: u32,
+    pub(crate) ends: u32,
     /// `(kind, rank, attempt, uptime in seconds)` in the order written.
-    pub lines: Vec<(String, u32, u32, f64)>,
+    pub(crate) lines: Vec<(String, u32, u32, f64)>,
 }
 
 /// All runs, by job.
-pub fn runs(fleet: &Fleet) -> BTreeMap<u64, Run> {
+pub(crate) fn runs(fleet: &Fleet) -> BTreeMap<u64, Run> {
     let text = std::fs::read_to_string(fleet.record()).unwrap_or_default();
     let mut runs: BTreeMap<u64, Run> = BTreeMap::new();
     for line in text.lines() {
@@ -83,14 +86,14 @@ pub fn runs(fleet: &Fleet) -> BTreeMap<u64, Run> {
 }
 
 /// Submits small jobs all the time, each again with the same request id until it is acknowledged, and keeps what was.
-pub struct Ledger {
+pub(crate) struct Ledger {
     stop: Arc<AtomicBool>,
     worker: tokio::task::JoinHandle<BTreeMap<String, u64>>,
 }
 
 impl Ledger {
     /// Begins to submit for `tenant`, which it makes.
-    pub async fn start(fleet: &Fleet, tenant: &str) -> Self {
+    pub(crate) async fn start(fleet: &Fleet, tenant: &str) -> Self {
         let channel = fleet.channel_to_any().expect("an endpoint");
         cluster::apply_tenants(channel, &[tenant]).await.expect("the tenant is applied");
         let stop = Arc::new(AtomicBool::new(false));
@@ -115,14 +118,14 @@ impl Ledger {
     }
 
     /// Stops submitting; gives request and job id of each that was acknowledged.
-    pub async fn stop(self) -> BTreeMap<String, u64> {
+    pub(crate) async fn stop(self) -> BTreeMap<String, u64> {
         self.stop.store(true, Ordering::Relaxed);
         self.worker.await.expect("the submitter lives")
     }
 }
 
 /// Submits one job, again and again over all endpoints, until it is acknowledged or a minute has passed.
-pub async fn submit_until_acknowledged(endpoints: &[String], request: &str, job: &v1::JobSpec) -> Option<u64> {
+pub(crate) async fn submit_until_acknowledged(endpoints: &[String], request: &str, job: &v1::JobSpec) -> Option<u64> {
     let until = Instant::now() + Duration::from_secs(60);
     let mut turn = 0;
     while Instant::now() < until {
@@ -141,7 +144,7 @@ pub async fn submit_until_acknowledged(endpoints: &[String], request: &str, job:
 }
 
 /// Phases of all jobs of `tenant`, live and finished, once `count` of them are over or the time is up.
-pub async fn finished_jobs(fleet: &Fleet, tenant: &str, count: usize, limit: Duration) -> BTreeMap<u64, String> {
+pub(crate) async fn finished_jobs(fleet: &Fleet, tenant: &str, count: usize, limit: Duration) -> BTreeMap<u64, String> {
     let until = Instant::now() + limit;
     loop {
         let jobs = all_jobs(fleet, tenant).await.unwrap_or_default();
@@ -158,7 +161,7 @@ fn is_over(phase: &str) -> bool {
 }
 
 /// Phases of all jobs of `tenant`, page by page.
-pub async fn all_jobs(fleet: &Fleet, tenant: &str) -> anyhow::Result<BTreeMap<u64, String>> {
+pub(crate) async fn all_jobs(fleet: &Fleet, tenant: &str) -> anyhow::Result<BTreeMap<u64, String>> {
     let mut client = v1::jobs_client::JobsClient::new(fleet.channel_to_any()?);
     let mut out = BTreeMap::new();
     let mut page_token = String::new();

@@ -1,9 +1,7 @@
 //! What a running task sees of failures around it: restarts of the agent and of the whole control plane cost it nothing; an agent
 //! that is gone past the grace costs it its life, before the next attempt starts.
 
-mod common;
-
-use common::{Fleet, finished_jobs, fleet, runs, submit_until_acknowledged};
+use crate::common::{Fleet, finished_jobs, fleet, runs, submit_until_acknowledged};
 use muster_bench::cluster::{self, Size};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -1,9 +1,7 @@
 //! Kill -9 of any process, and of all at once, at random moments: no acknowledged submission is lost, no id is used twice,
 //! no task runs twice, and everything comes back by itself. Through the public API of the real binary.
 
-mod common;
-
-use common::{Ledger, finished_jobs, fleet};
+use crate::common::{Ledger, finished_jobs, fleet};
 use muster_bench::cluster::Size;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -54,14 +52,14 @@ async fn killing_anything_at_any_time_loses_nothing() {
 }
 
 /// Every task wrote a line at its start and one at its end: one of each for every acknowledged job.
-fn ledger_checks(fleet: &common::Fleet, acknowledged: &BTreeMap<String, u64>) {
+fn ledger_checks(fleet: &crate::common::Fleet, acknowledged: &BTreeMap<String, u64>) {
     let mut ids: BTreeMap<u64, &str> = BTreeMap::new();
     for (request, id) in acknowledged {
         if let Some(other) = ids.insert(*id, request) {
             panic!("id {id} was given to {other} and to {request}");
         }
     }
-    let runs = common::runs(fleet);
+    let runs = crate::common::runs(fleet);
     for id in acknowledged.values() {
         let run = runs.get(id).unwrap_or_else(|| panic!("job {id} completed but never ran"));
         assert_eq!((run.starts, run.ends), (1, 1), "job {id} ran twice or did not end");
