@@ -55,7 +55,9 @@ impl Coverage {
                             coverage.count_if(matches!(cause, EndCause::RankFailed { .. }), "stops for a failed rank");
                         }
                     }
-                    Object::Cell(cell) => coverage.count_if(cell.epoch.0 > 1 && cell.holder.is_some(), "cells that changed hands"),
+                    Object::Cell(cell) => {
+                        coverage.count_if(cell.epoch.0 > 1 && cell.holder.is_some(), "cells that changed hands")
+                    }
                     Object::Node(node) => {
                         coverage.count_if(node.health == NodeHealth::Silent, "nodes silent");
                         coverage.count_if(node.health == NodeHealth::Down, "nodes down");

@@ -140,7 +140,8 @@ impl History {
     /// Every change of the run in order, beginning with the objects of the base.
     pub fn changes(&self) -> impl Iterator<Item = (Revision, Change)> + '_ {
         let base = self.base.iter().map(|object| (self.base_revision, Change::put(object.clone())));
-        let log = self.log.iter().flat_map(|(revision, changes)| changes.iter().map(|change| (*revision, change.clone())));
+        let log =
+            self.log.iter().flat_map(|(revision, changes)| changes.iter().map(|change| (*revision, change.clone())));
         base.chain(log)
     }
 

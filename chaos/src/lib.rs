@@ -72,7 +72,10 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Outcome { seed, trace_hash, events, elapsed, revisions, acknowledged, runs, .. } = self;
-        write!(f, "seed {seed}: {events} events in {elapsed:.1?}, {revisions} revisions, {acknowledged} submissions, {runs} tasks, ")?;
+        write!(
+            f,
+            "seed {seed}: {events} events in {elapsed:.1?}, {revisions} revisions, {acknowledged} submissions, {runs} tasks, "
+        )?;
         write!(f, "trace {trace_hash:016x}")?;
         for violation in &self.violations {
             write!(f, "\n  {violation}")?;

@@ -47,6 +47,8 @@ enum Fault {
     BadLinks(Duration),
     Skew(String, i64),
     StallDisk(String, Duration),
+    /// Every sync fails; then the host is started again, on a disk that works.
+    FailDisk(String, Duration),
 }
 
 /// How hard a run is.
@@ -103,7 +105,7 @@ fn draw(fleet: &dyn Fleet, chance: &Chance, how: Rage) -> Fault {
         _ => pick(chance, &voters),
     };
     let any = if others.is_empty() || chance.between(0, 3) == 0 { voter.clone() } else { pick(chance, &others) };
-    match chance.between(0, 18) {
+    match chance.between(0, 19) {
         0..=4 => Fault::Crash(any, lasts),
         5 => Fault::CrashAllVoters(lasts),
         6..=8 => Fault::Isolate(any, isolated),
@@ -115,7 +117,8 @@ fn draw(fleet: &dyn Fleet, chance: &Chance, how: Rage) -> Fault {
         }
         13..=14 => Fault::BadLinks(lasts),
         15 => Fault::Skew(any, chance.between(0, 20_000) as i64 - 10_000),
-        _ => Fault::StallDisk(pick(chance, &all), lasts),
+        16..=17 => Fault::StallDisk(pick(chance, &all), lasts),
+        _ => Fault::FailDisk(pick(chance, &all), lasts),
     }
 }
 
@@ -128,7 +131,8 @@ async fn inflict(world: &SimWorld, fleet: &dyn Fleet, fault: Fault) {
         Fault::Crash(host, lasts) => crash(world, fleet, &[host], lasts).await,
         Fault::CrashAllVoters(lasts) => crash(world, fleet, &fleet.voters(), lasts).await,
         Fault::Isolate(host, lasts) => {
-            let links = others(&host).into_iter().flat_map(|other| [(host.clone(), other.clone()), (other, host.clone())]);
+            let links =
+                others(&host).into_iter().flat_map(|other| [(host.clone(), other.clone()), (other, host.clone())]);
             cut(world, links.collect(), lasts).await;
         }
         Fault::Deaf(host, lasts) => {
@@ -145,6 +149,15 @@ async fn inflict(world: &SimWorld, fleet: &dyn Fleet, fault: Fault) {
         }
         Fault::Skew(host, skew_ms) => world.skew_wall(&host, skew_ms),
         Fault::StallDisk(host, lasts) => world.stall_disk(&host, lasts),
+        Fault::FailDisk(host, lasts) => {
+            world.fail_disk(&host, true);
+            sleep(lasts).await;
+            fleet.crash(&host).await;
+            world.fail_disk(&host, false);
+            if !world.is_up(&host) {
+                fleet.start(&host).await;
+            }
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use muster_chaos::{replicas, seeds};
 
 #[test]
 fn three_voters_keep_the_laws() {
-    seeds::check("three_voters_keep_the_laws", 0, 150, replicas::run_seed);
+    seeds::check("three_voters_keep_the_laws", 0, 220, replicas::run_seed);
 }
 
 #[test]

@@ -5,10 +5,10 @@ use crate::history::{Read, Submission, WatchRecord};
 use crate::specs;
 use muster_model::ids::{JobId, Revision};
 use muster_model::{Job, JobPhase};
+use muster_proto::status::may_retry;
 use muster_proto::v1::jobs_client::JobsClient;
 use muster_proto::v1::tenants_client::TenantsClient;
 use muster_proto::v1::{self, job_event};
-use muster_proto::status::may_retry;
 use muster_runtime::{Chance, Channel, Host};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -57,7 +57,8 @@ impl Client {
             let jobs: Vec<v1::JobSpec> =
                 (0..count).map(|job| v1::JobSpec::from(&specs::job(&self.chance, number * 10 + job))).collect();
             let request_id = format!("{}-{number}", self.host.name);
-            let call = v1::SubmitRequest { request_id: request_id.clone(), issued_ms: Some(self.host.clock.wall_ms()), jobs };
+            let call =
+                v1::SubmitRequest { request_id: request_id.clone(), issued_ms: Some(self.host.clock.wall_ms()), jobs };
             let index =
                 servers.history().submit(Submission { request_id, jobs: count as usize, ..Submission::default() });
             let (ids, acknowledged) = self.submit(servers, index, &call, gives_up).await;

@@ -64,7 +64,16 @@ impl Servers {
         let chance = Chance::seeded(world.chance().u64());
         let began = Instant::now() - world.elapsed();
         let history = Seen::default();
-        Servers { world, chance, began, snapshot_every, planted, history, up: RefCell::default(), machines: RefCell::default() }
+        Servers {
+            world,
+            chance,
+            began,
+            snapshot_every,
+            planted,
+            history,
+            up: RefCell::default(),
+            machines: RefCell::default(),
+        }
     }
 
     pub(super) fn history(&self) -> std::sync::MutexGuard<'_, History> {
@@ -127,11 +136,18 @@ impl Servers {
         });
         let node = match starting.await {
             Ok(Ok(node)) => node,
-            Ok(Err(error)) => panic!("{} does not start: {error}", host.name),
+            Ok(Err(error)) => return self.failed_to_start(&host.name, &error).await,
             Err(_) => return None,
         };
         let observer = Observer::attach(&mut self.history(), host.name, node.consensus().clone());
         Some(Server::Control { node: Box::new(node), observer: Box::new(observer) })
+    }
+
+    /// A server starts unless its disk is broken; whoever broke it starts the server again.
+    async fn failed_to_start(&self, name: &str, error: &dyn std::error::Error) -> Option<Server> {
+        assert!(self.world.is_disk_failing(name), "{name} does not start: {error}");
+        self.world.crash(name).await;
+        None
     }
 
     async fn start_agent(&self, mut host: Host) -> Option<Server> {
@@ -157,7 +173,7 @@ impl Servers {
         });
         match starting.await {
             Ok(Ok(agent)) => Some(Server::Agent { agent }),
-            Ok(Err(error)) => panic!("the agent of {name} does not start: {error}"),
+            Ok(Err(error)) => self.failed_to_start(&name, &error).await,
             Err(_) => None,
         }
     }

@@ -57,7 +57,8 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
 
 /// At the start of every task: everything that runs on its cards then must be able to stand there together.
 fn in_fact(history: &History, findings: &mut Findings) {
-    let (mut placed, mut nodes) = (BTreeMap::<AllocationId, Vec<TaskPlacement>>::new(), BTreeMap::<String, Node>::new());
+    let (mut placed, mut nodes) =
+        (BTreeMap::<AllocationId, Vec<TaskPlacement>>::new(), BTreeMap::<String, Node>::new());
     for (_, change) in history.changes() {
         let Change::Put(object) = change else { continue };
         match *object {
@@ -72,7 +73,9 @@ fn in_fact(history: &History, findings: &mut Findings) {
     };
     for run in &history.runs {
         let then = |other: &&Run| {
-            other.node == run.node && other.from_ns <= run.from_ns && other.to_ns.is_none_or(|to_ns| to_ns > run.from_ns)
+            other.node == run.node
+                && other.from_ns <= run.from_ns
+                && other.to_ns.is_none_or(|to_ns| to_ns > run.from_ns)
         };
         let together: Vec<&Run> = history.runs.iter().filter(then).collect();
         for hold in devices(run) {

@@ -21,7 +21,9 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
             _ => {}
         }
     }
-    for (revision, change) in history.log.iter().flat_map(|(revision, changes)| changes.iter().map(move |change| (revision, change))) {
+    for (revision, change) in
+        history.log.iter().flat_map(|(revision, changes)| changes.iter().map(move |change| (revision, change)))
+    {
         let Change::Put(object) = change else { continue };
         match &**object {
             Object::Cell(cell) => {
@@ -36,7 +38,10 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
                 let cell = cells.get(&allocation.cell);
                 let held = cell.is_some_and(|cell| cell.epoch == allocation.cell_epoch && cell.holder.is_some());
                 findings.add_if(!held, || {
-                    format!("revision {revision}: allocation {} bound under epoch {} of {cell:?}", allocation.id, allocation.cell_epoch)
+                    format!(
+                        "revision {revision}: allocation {} bound under epoch {} of {cell:?}",
+                        allocation.id, allocation.cell_epoch
+                    )
                 });
             }
             _ => {}

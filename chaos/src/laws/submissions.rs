@@ -37,13 +37,16 @@ fn acknowledgements(history: &History, findings: &mut Findings) {
         let request = submission.request_id.as_str();
         let Some(first) = submission.acknowledged.first() else { continue };
         for other in &submission.acknowledged {
-            findings.add_if(other != first, || format!("request {request:?} was answered {first:?} and then {other:?}"));
+            findings
+                .add_if(other != first, || format!("request {request:?} was answered {first:?} and then {other:?}"));
         }
         findings.add_if(first.len() != submission.jobs, || {
             format!("request {request:?} for {} jobs was answered {first:?}", submission.jobs)
         });
         for job in first {
-            findings.add_if(!known.contains(job), || format!("job {job} of request {request:?} was acknowledged and is lost"));
+            findings.add_if(!known.contains(job), || {
+                format!("job {job} of request {request:?} was acknowledged and is lost")
+            });
             if let Some(other) = owners.insert(*job, request) {
                 findings.add(|| format!("job {job} was given to requests {other:?} and {request:?}"));
             }
@@ -58,7 +61,9 @@ fn ids(history: &History, findings: &mut Findings) {
         match change {
             Change::Put(object) => match *object {
                 Object::Job(job) => {
-                    findings.add_if(ended.contains(&job.id), || format!("revision {revision}: job {} is back from its end", job.id));
+                    findings.add_if(ended.contains(&job.id), || {
+                        format!("revision {revision}: job {} is back from its end", job.id)
+                    });
                     let submitted = *live.entry(job.id).or_insert(job.submitted_ms);
                     findings.add_if(submitted != job.submitted_ms, || format!("job id {} was used twice", job.id));
                 }
@@ -74,7 +79,9 @@ fn ids(history: &History, findings: &mut Findings) {
                 findings.add_if(!live.contains_key(&job.id), || format!("job {} ended and never was", job.id));
                 findings.add_if(!ended.insert(job.id), || format!("revision {revision}: job {} ended twice", job.id));
             }
-            Change::Delete(Key::Job(id)) => findings.add(|| format!("revision {revision}: job {id} vanished without an end")),
+            Change::Delete(Key::Job(id)) => {
+                findings.add(|| format!("revision {revision}: job {id} vanished without an end"))
+            }
             Change::Delete(Key::Allocation(id)) => {
                 released.insert(id);
             }
@@ -93,7 +100,9 @@ fn attempts(history: &History, findings: &mut Findings) {
                 let (id, job) = (allocation.id, allocation.job);
                 if live.insert(id, job).is_none() {
                     let other = live.iter().find(|(other, its_job)| **its_job == job && **other != id);
-                    findings.add_if(other.is_some(), || format!("revision {revision}: job {job} has allocations {other:?} and {id}"));
+                    findings.add_if(other.is_some(), || {
+                        format!("revision {revision}: job {job} has allocations {other:?} and {id}")
+                    });
                     let before = last.insert(job, (allocation.attempt, id));
                     findings.add_if(before.is_some_and(|(attempt, _)| attempt >= allocation.attempt), || {
                         format!("revision {revision}: attempt {} of job {job} after {before:?}", allocation.attempt)
@@ -105,7 +114,9 @@ fn attempts(history: &History, findings: &mut Findings) {
             }
             Change::Retire(job) => {
                 let held = live.iter().find(|(_, its_job)| **its_job == job.id);
-                findings.add_if(held.is_some(), || format!("revision {revision}: job {} ended and still holds {held:?}", job.id));
+                findings.add_if(held.is_some(), || {
+                    format!("revision {revision}: job {} ended and still holds {held:?}", job.id)
+                });
             }
             Change::Delete(_) => {}
         }

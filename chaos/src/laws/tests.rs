@@ -264,7 +264,13 @@ fn law_5_a_job_that_never_ends_is_reported() {
 #[test]
 fn law_6_a_rank_in_two_places_is_reported() {
     let mut history = good();
-    let again = Run { node: "node-1".to_owned(), allocation: AllocationId(9), from_ns: 4, to_ns: Some(9), ..history.runs[0].clone() };
+    let again = Run {
+        node: "node-1".to_owned(),
+        allocation: AllocationId(9),
+        from_ns: 4,
+        to_ns: Some(9),
+        ..history.runs[0].clone()
+    };
     history.runs.push(again);
     reported(&history, "law 6", "ran twice at once");
 }

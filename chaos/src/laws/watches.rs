@@ -50,7 +50,10 @@ fn judge(watch: &WatchRecord, all: &[(Revision, JobId)]) -> Option<String> {
         return Some(format!("after {after} it was not told of job {} at revision {}", missed.1, missed.0));
     }
     if let Some(extra) = told.iter().find(|event| all.binary_search(event).is_err() || event.0 <= after) {
-        return Some(format!("after {after} it was told of job {} at revision {}, where nothing happened", extra.1, extra.0));
+        return Some(format!(
+            "after {after} it was told of job {} at revision {}, where nothing happened",
+            extra.1, extra.0
+        ));
     }
     None
 }

@@ -24,7 +24,9 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
                     format!("revision {revision}: allocation {} has {bound} tasks, its job {whole:?}", allocation.id)
                 });
                 let states = allocation.task_states.len();
-                findings.add_if(states != bound, || format!("allocation {} knows {states} of {bound} tasks", allocation.id));
+                findings.add_if(states != bound, || {
+                    format!("allocation {} knows {states} of {bound} tasks", allocation.id)
+                });
                 if matches!(allocation.state, AllocationState::Stopping(_)) {
                     stopping.insert(allocation.id);
                 } else {

@@ -85,7 +85,12 @@ impl Cluster {
     }
 
     /// Proposes through a voter, in its own tasks; `None` when it is down, crashes meanwhile, or has no answer in time.
-    pub(super) async fn propose(&self, voter: usize, commands: Vec<Command>, within: Duration) -> Option<Result<Decided, String>> {
+    pub(super) async fn propose(
+        &self,
+        voter: usize,
+        commands: Vec<Command>,
+        within: Duration,
+    ) -> Option<Result<Decided, String>> {
         let (host, consensus) = self.consensus(voter)?;
         let call = host.spawn(async move { consensus.propose(commands).await });
         let answer = timeout(within, call).await.ok()?.ok()?;
@@ -115,7 +120,12 @@ impl Cluster {
 
     /// Where each voter stands, for a report.
     pub(super) fn describe(&self) -> String {
-        self.up.borrow().values().map(|voter| format!("{:?}", voter.observer.consensus().status())).collect::<Vec<_>>().join("; ")
+        self.up
+            .borrow()
+            .values()
+            .map(|voter| format!("{:?}", voter.observer.consensus().status()))
+            .collect::<Vec<_>>()
+            .join("; ")
     }
 }
 
@@ -145,7 +155,8 @@ impl Fleet for Cluster {
 
     fn start<'a>(&'a self, name: &'a str) -> LocalBoxFuture<'a, ()> {
         async move {
-            let (id, _, endpoint) = VOTERS[VOTERS.iter().position(|(_, voter, _)| *voter == name).expect("a known voter")];
+            let (id, _, endpoint) =
+                VOTERS[VOTERS.iter().position(|(_, voter, _)| *voter == name).expect("a known voter")];
             let host = self.world.boot(name);
             let config = ConsensusConfig {
                 snapshot_every_entries: self.snapshot_every,
@@ -168,6 +179,8 @@ impl Fleet for Cluster {
                     let observer = Observer::attach(&mut self.history.borrow_mut(), name.to_owned(), consensus);
                     self.up.borrow_mut().insert(name.to_owned(), Voter { host, observer });
                 }
+                // Whoever broke its disk starts it again.
+                Ok(Err(_)) if self.world.is_disk_failing(name) => self.world.crash(name).await,
                 Ok(Err(error)) => panic!("{name} does not start: {error}"),
                 // Crashed while it started; whoever crashed it starts it again.
                 Err(_) => {}

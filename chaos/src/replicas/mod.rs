@@ -95,7 +95,9 @@ async fn play(world: &SimWorld, lying: bool) -> (History, Result<(), String>) {
 
 async fn prepare(cluster: &Cluster) -> bool {
     let mut commands = vec![Command::ApplyTenants { tenants: specs::tenants() }];
-    commands.extend((0..4).map(|number| Command::JoinNode { spec: specs::node(number, "boot-1"), usage_incarnation: None }));
+    commands.extend(
+        (0..4).map(|number| Command::JoinNode { spec: specs::node(number, "boot-1"), usage_incarnation: None }),
+    );
     for _ in 0..50 {
         if let Some(Ok(_)) = cluster.propose(0, commands.clone(), ANSWER_MAX).await {
             return true;
@@ -117,8 +119,7 @@ async fn submit_until(cluster: &Cluster, chance: &Chance, client: usize, end: In
             .collect();
         let request_id = format!("client-{client}-{number}");
         let issued_ms = cluster.wall_ms();
-        let command =
-            Command::Submit { request_id: request_id.clone(), issued_ms, payload_hash: number, specs };
+        let command = Command::Submit { request_id: request_id.clone(), issued_ms, payload_hash: number, specs };
         let index = cluster.history().submit(Submission { request_id, jobs: jobs as usize, ..Submission::default() });
         // After the end of the faults an answer must come soon: the submission is then judged with all others.
         while Instant::now() < end + HEALING_MAX {
@@ -163,7 +164,9 @@ impl Cluster {
                 sleep(Duration::from_millis(100)).await;
             }
         };
-        timeout(within, settled).await.map_err(|_| format!("not in order {within:?} after the last fault: {}", self.describe()))?;
+        timeout(within, settled)
+            .await
+            .map_err(|_| format!("not in order {within:?} after the last fault: {}", self.describe()))?;
         let unanswered: Vec<String> = (self.history().submissions.iter())
             .filter(|submission| submission.acknowledged.is_empty() && submission.refused.is_none())
             .map(|submission| submission.request_id.clone())

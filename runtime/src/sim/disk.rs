@@ -159,6 +159,10 @@ impl DiskState {
         self.inner.lock().failing = failing;
     }
 
+    pub(super) fn is_failing(&self) -> bool {
+        self.inner.lock().failing
+    }
+
     pub(super) fn set_lying(&self, lying: bool) {
         self.inner.lock().lying = lying;
     }

@@ -298,6 +298,12 @@ impl SimWorld {
         }
     }
 
+    /// Whether the host's disk has been made to fail.
+    #[must_use]
+    pub fn is_disk_failing(&self, name: &str) -> bool {
+        self.0.hosts.lock().get(name).is_some_and(|slot| slot.disk.is_failing())
+    }
+
     /// Makes every sync of the host's disk answer without having made anything durable: a planted bug, which checkers must find.
     pub fn plant_lying_disk(&self, name: &str) {
         self.0.event(format_args!("lying disk {name}"));
