@@ -27,7 +27,9 @@ struct Submitted {
 pub async fn run(context: &Context, args: &Submit) -> Result<(), Failure> {
     let specs = specs(args, context.config.tenant.as_deref())?;
     let request_id = args.request_id.clone().unwrap_or_else(|| muster_runtime::Chance::from_entropy().token());
-    let reply = submit(&context.client, &request_id, now_ms(), specs).await?;
+    let alone = specs.len() == 1;
+    let reply = submit(&context.client, &request_id, now_ms(), specs).await;
+    let reply = reply.map_err(|failure| if alone { in_words_of_one(failure) } else { failure })?;
     let shown = Submitted { jobs: reply.job_ids.clone(), request_id, revision: reply.revision };
     match context.out.format {
         // A script that asked for JSON and waits gets one document, at the end.
@@ -35,6 +37,17 @@ pub async fn run(context: &Context, args: &Submit) -> Result<(), Failure> {
         _ => context.out.show(&shown, |_| shown.jobs.iter().map(|id| Block::Text(id.to_string())).collect())?,
     }
     if args.wait { wait::until_over(context, &reply.job_ids, reply.revision).await } else { Ok(()) }
+}
+
+/// `jobs[0].tasks` is `tasks` where there is one job.
+fn in_words_of_one(failure: Failure) -> Failure {
+    let Failure::Invalid(mut faults) = failure else { return failure };
+    for fault in &mut faults {
+        if let Some(field) = fault.field.strip_prefix("jobs[0].") {
+            fault.field = field.to_owned();
+        }
+    }
+    Failure::Invalid(faults)
 }
 
 /// One submission, repeated with the same id until it is answered.

@@ -13,8 +13,8 @@ use crate::place::{Ask, Steps, fits_when_empty, place};
 use crate::queue::{Shape, Turn};
 use crate::view::{View, waits};
 use muster_model::request::SharingMode;
-use muster_model::{CellId, GpuModel, Job, JobId, TenantId, TopologyLevel};
-use std::collections::BTreeMap;
+use muster_model::{CellId, GpuModel, Job, JobId, Node, TenantId, TopologyLevel};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Holders that an explanation names at most: what fits on a screen beside the reason.
@@ -64,7 +64,8 @@ pub fn explain(view: &View, id: JobId) -> Option<Explanation> {
 
 /// What is in the way on one model; none when the cell has no card of it.
 fn on_model(view: &View, job: &Job, shape: &Shape, cell: CellId, model: Option<GpuModel>) -> Option<Reason> {
-    if !view.index.models(cell).any(|there| there == model) {
+    let pools = pools_with(view, cell, model);
+    if pools.is_empty() {
         return None;
     }
     if let Err(over) = view.capacity.max_allows(job.tenant, &shape.charge_on(model)) {
@@ -83,7 +84,6 @@ fn on_model(view: &View, job: &Job, shape: &Shape, cell: CellId, model: Option<G
         return Some(Reason::Untrusted);
     }
     let ask = Ask { cell, tenant: job.tenant, shape, model };
-    let pools: Vec<String> = view.index.shelves(cell, model).map(|(pool, _)| pool.to_string()).collect();
     if !pools.iter().any(|pool| ask.pool_allows(view, pool)) {
         return Some(Reason::NoPool { model, pools, wanted: shape.pool.clone(), mode, class: shape.class });
     }
@@ -92,6 +92,17 @@ fn on_model(view: &View, job: &Job, shape: &Shape, cell: CellId, model: Option<G
         return Some(Reason::JustQueued { model });
     }
     Some(no_room(view, &ask))
+}
+
+/// The pools of the cell that have the model on nodes that accept work. Not from the index: that forgets what is all taken.
+fn pools_with(view: &View, cell: CellId, model: Option<GpuModel>) -> Vec<String> {
+    let has = |node: &Node| {
+        model.is_none() || node.spec.gpus.iter().any(|gpu| Some(gpu.model) == model && gpu.withheld.is_none())
+    };
+    let nodes = view.capacity.nodes().values().map(|there| &there.node);
+    let pools =
+        nodes.filter(|node| node.cell == cell && node.accepts_work() && has(node)).map(|node| node.spec.pool.clone());
+    pools.collect::<BTreeSet<String>>().into_iter().collect()
 }
 
 fn no_room(view: &View, ask: &Ask<'_>) -> Reason {

@@ -43,6 +43,17 @@ fn too_few_are_free() {
 }
 
 #[test]
+fn all_are_taken() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 4), Host::new("b", GpuModel::H100, 4)]);
+    fleet.submit(gang(2, 4));
+    fleet.settle();
+    check(&mut fleet, gang(1, 4), "no_free_gpus", "0 h100 free in cell cell-1, largest free node 0; 4 needed", "");
+    check(&mut fleet, leafy(gang(1, 4)), "no_free_gpus", "0 h100 free in cell cell-1", "");
+    check(&mut fleet, mig("1g.10gb"), "no_free_share", "no h100 in cell cell-1 has room for a MIG slice 1g.10gb", "");
+    check(&mut fleet, JobSpec { pool: Some("dev".into()), ..gang(1, 1) }, "no_pool", "there are default", "");
+}
+
+#[test]
 fn enough_are_free_but_apart() {
     check(
         &mut scattered(),
