@@ -21,17 +21,16 @@ fn settings_are_kept_and_what_the_data_cannot_follow_is_refused() {
     assert_eq!(settings(|_| (), Some(&first)).expect("the same again"), first);
     let more = settings(|args| args.nodes = Some(128), Some(&first)).expect("more nodes");
     assert_eq!((more.nodes, more.voters), (128, 3));
-    let refusals: [(&dyn Fn(&mut Dev), Option<&Settings>, &str); 5] = [
-        (&|args| args.voters = Some(1), Some(&first), "voters: is 1, but the data folder is of a cluster with 3"),
-        (&|args| args.shards = Some(4), Some(&first), "shards: is 4, but"),
-        (&|args| args.voters = Some(2), None, "voters: is 2; use 1, 3 or 5"),
-        (&|args| args.model = Some("h9000".into()), None, "model: unknown GPU model"),
-        (&|args| args.shards = Some(2), None, "shards: is 2, more than the 1 leaves of 4 nodes"),
-    ];
-    for (change, before, expected) in refusals {
+    let refused = |before: Option<&Settings>, expected: &str, change: &dyn Fn(&mut Dev)| {
         let refusal = settings(change, before).expect_err(expected);
         assert!(refusal.contains(expected), "{refusal}");
-    }
+    };
+    let of_three = "voters: is 1, but the data folder is of a cluster with 3";
+    refused(Some(&first), of_three, &|args| args.voters = Some(1));
+    refused(Some(&first), "shards: is 4, but", &|args| args.shards = Some(4));
+    refused(None, "voters: is 2; use 1, 3 or 5", &|args| args.voters = Some(2));
+    refused(None, "model: unknown GPU model", &|args| args.model = Some("h9000".into()));
+    refused(None, "shards: is 2, more than the 1 leaves of 4 nodes", &|args| args.shards = Some(2));
 }
 
 const MUSTER: &str = env!("CARGO_BIN_EXE_muster");
