@@ -40,7 +40,8 @@ const IMPURE: &[&str] = &[
 ];
 
 /// What servers and agents reach through the host's seams instead.
-const PAST_THE_SEAMS: &[&str] = &["tokio::spawn", "thread::spawn", "SystemTime::now", "rand::thread_rng", "std::time::Instant"];
+const PAST_THE_SEAMS: &[&str] =
+    &["tokio::spawn", "thread::spawn", "SystemTime::now", "rand::thread_rng", "std::time::Instant"];
 
 /// Folders of pure crates.
 const PURE: &[&str] = &["model/", "control/core/", "scheduler-shard/core/", "node/core/", "twin/"];

@@ -156,7 +156,8 @@ fn a_caller_that_lets_go_or_runs_out_of_time_stops_the_handler() {
         let channel = client.net.dial("server:1").expect("an endpoint");
         let request = http::Request::builder().uri("http://server/toy/sleep").header("grpc-timeout", "250m");
         let before = Instant::now();
-        let error = channel.oneshot(request.body(Body::empty()).expect("a request")).await.expect_err("too slow").into_inner();
+        let error =
+            channel.oneshot(request.body(Body::empty()).expect("a request")).await.expect_err("too slow").into_inner();
         assert!(error.is::<tonic::TimeoutExpired>(), "{error}");
         assert!(before.elapsed() < limit);
         sleep(limit).await;
