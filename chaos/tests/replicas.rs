@@ -4,7 +4,12 @@ use muster_chaos::{replicas, seeds};
 
 #[test]
 fn three_voters_keep_the_laws() {
-    seeds::check("three_voters_keep_the_laws", 0, 220, replicas::run_seed);
+    seeds::check("three_voters_keep_the_laws", 0, 120, replicas::run_seed);
+}
+
+#[test]
+fn voters_are_replaced_under_faults() {
+    seeds::check("voters_are_replaced_under_faults", 0, 60, replicas::run_seed_with_replacements);
 }
 
 #[test]

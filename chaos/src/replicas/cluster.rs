@@ -20,8 +20,19 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-const VOTERS: [(u64, &str, &str); 3] =
-    [(1, "control-1", "control-1:7000"), (2, "control-2", "control-2:7000"), (3, "control-3", "control-3:7000")];
+/// The ids that the cluster begins with.
+const FIRST: [u64; 3] = [1, 2, 3];
+
+fn name_of(id: u64) -> String {
+    format!("control-{id}")
+}
+
+fn endpoint_of(id: u64) -> String {
+    format!("control-{id}:7000")
+}
+
+/// How long one change of the membership may take before the leader is looked for again.
+const CHANGE_MAX: Duration = Duration::from_secs(20);
 
 struct Voter {
     host: Host,
@@ -32,6 +43,8 @@ pub(super) struct Cluster {
     world: SimWorld,
     snapshot_every: u64,
     history: RefCell<History>,
+    /// Who is meant to vote; a replaced node is not started any more.
+    roster: RefCell<Vec<u64>>,
     up: RefCell<BTreeMap<String, Voter>>,
 }
 
@@ -50,7 +63,13 @@ impl PeerServices for NoServices {
 
 impl Cluster {
     pub(super) fn new(world: SimWorld, snapshot_every: u64) -> Self {
-        Cluster { world, snapshot_every, history: RefCell::default(), up: RefCell::default() }
+        Cluster {
+            world,
+            snapshot_every,
+            history: RefCell::default(),
+            roster: RefCell::new(FIRST.to_vec()),
+            up: RefCell::default(),
+        }
     }
 
     pub(super) fn world(&self) -> &SimWorld {
@@ -67,12 +86,13 @@ impl Cluster {
 
     fn consensus(&self, voter: usize) -> Option<(Host, Consensus)> {
         let up = self.up.borrow();
-        up.get(VOTERS[voter].1).map(|voter| (voter.host.clone(), voter.observer.consensus().clone()))
+        up.get(&name_of(self.roster.borrow()[voter]))
+            .map(|voter| (voter.host.clone(), voter.observer.consensus().clone()))
     }
 
     /// Makes the empty voters a cluster, and waits for a leader.
     pub(super) async fn bootstrap(&self) -> Result<(), String> {
-        let members: BTreeMap<u64, String> = VOTERS.iter().map(|(id, _, at)| (*id, (*at).to_owned())).collect();
+        let members: BTreeMap<u64, String> = FIRST.iter().map(|id| (*id, endpoint_of(*id))).collect();
         let (_, first) = self.consensus(0).ok_or("the first voter did not start")?;
         first.bootstrap(members).await.map_err(|error| format!("bootstrap: {error}"))?;
         for _ in 0..100 {
@@ -118,6 +138,51 @@ impl Cluster {
         self.up.borrow().values().next().map_or(0, |voter| voter.host.clock.wall_ms())
     }
 
+    /// Loses one voter for good, disk and all, and puts a new node with a new id in its place.
+    pub(super) async fn replace(&self, voter: usize) {
+        let (old, new) = {
+            let mut roster = self.roster.borrow_mut();
+            let new = roster.iter().max().map_or(1, |id| id + 1);
+            (std::mem::replace(&mut roster[voter], new), new)
+        };
+        self.world.note(format_args!("replace {old} by {new}"));
+        self.crash(&name_of(old)).await;
+        self.world.wipe(&name_of(old));
+        self.start(&name_of(new)).await;
+        while !self.is_replaced(old, new) {
+            let leading = self
+                .up
+                .borrow()
+                .values()
+                .find(|voter| voter.observer.consensus().is_leader())
+                .map(|voter| (voter.host.clone(), voter.observer.consensus().clone()));
+            if let Some((host, leader)) = leading {
+                let change = host.spawn(async move {
+                    let status = leader.status();
+                    let votes = status.members.iter().any(|member| member.id == new && member.voter);
+                    if !votes {
+                        leader.add_learner(new, endpoint_of(new)).await?;
+                    }
+                    leader.remove(old, (!votes).then_some(new)).await
+                });
+                let changed = timeout(CHANGE_MAX, change).await;
+                self.world.note(format_args!("replaced {old} by {new}: {changed:?}"));
+            }
+            sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    /// Whether a leader's log has the new one as a voter and the old one not at all.
+    fn is_replaced(&self, old: u64, new: u64) -> bool {
+        self.up.borrow().values().any(|voter| {
+            let consensus = voter.observer.consensus();
+            let members = consensus.status().members;
+            consensus.is_leader()
+                && members.iter().any(|member| member.id == new && member.voter)
+                && !members.iter().any(|member| member.id == old)
+        })
+    }
+
     /// Where each voter stands, for a report.
     pub(super) fn describe(&self) -> String {
         self.up
@@ -131,7 +196,7 @@ impl Cluster {
 
 impl Fleet for Cluster {
     fn voters(&self) -> Vec<String> {
-        VOTERS.iter().map(|(_, name, _)| (*name).to_owned()).collect()
+        self.roster.borrow().iter().map(|id| name_of(*id)).collect()
     }
 
     fn others(&self) -> Vec<String> {
@@ -155,13 +220,14 @@ impl Fleet for Cluster {
 
     fn start<'a>(&'a self, name: &'a str) -> LocalBoxFuture<'a, ()> {
         async move {
-            let (id, _, endpoint) =
-                VOTERS[VOTERS.iter().position(|(_, voter, _)| *voter == name).expect("a known voter")];
-            let host = self.world.boot(name);
+            let known = self.roster.borrow().iter().copied().find(|id| name_of(*id) == name);
+            // Nobody starts a node that was replaced meanwhile.
+            let Some(id) = known else { return };
+            let (host, endpoint) = (self.world.boot(name), endpoint_of(id));
             let config = ConsensusConfig {
                 snapshot_every_entries: self.snapshot_every,
                 keep_entries: 10,
-                ..ConsensusConfig::new(id, endpoint)
+                ..ConsensusConfig::new(id, &endpoint)
             };
             // Opened in the host's own tasks: whatever consensus spawns belongs to the host, and dies with it.
             let opening = host.spawn({
@@ -169,7 +235,7 @@ impl Fleet for Cluster {
                 async move {
                     let consensus = Consensus::open(host.clone(), config).await?;
                     let routes = tonic::service::Routes::new(consensus.peer_service(Arc::new(NoServices)));
-                    let serving = host.net.serve(endpoint, routes, CancellationToken::new()).await;
+                    let serving = host.net.serve(&endpoint, routes, CancellationToken::new()).await;
                     serving.expect("a voter's port is free when it starts");
                     Ok::<_, muster_control_server::consensus::OpenError>(consensus)
                 }

@@ -29,21 +29,34 @@ const HEALING_MAX: Duration = Duration::from_secs(60);
 /// Runs seed `seed`.
 #[must_use]
 pub fn run_seed(seed: u64, trace: bool) -> Outcome {
-    run(seed, trace, false)
+    run(seed, trace, Kind::Plain)
+}
+
+/// Runs seed `seed` while one voter after another is lost with its disk and replaced by a new node.
+#[must_use]
+pub fn run_seed_with_replacements(seed: u64, trace: bool) -> Outcome {
+    run(seed, trace, Kind::Replacements)
 }
 
 /// Runs seed `seed` on disks that say they have synced and have not: a planted bug that the laws must show.
 #[must_use]
 pub fn run_on_lying_disks(seed: u64) -> Outcome {
-    run(seed, false, true)
+    run(seed, false, Kind::LyingDisks)
 }
 
-fn run(seed: u64, trace: bool, lying: bool) -> Outcome {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    Replacements,
+    LyingDisks,
+}
+
+fn run(seed: u64, trace: bool, kind: Kind) -> Outcome {
     muster_runtime::sim::run(seed, move |world| async move {
         if trace {
             world.keep_trace();
         }
-        let (history, healed) = play(&world, lying).await;
+        let (history, healed) = play(&world, kind).await;
         let mut violations = laws::check(&history);
         if let Err(what) = healed {
             violations.push(laws::Violation { law: "healing", what });
@@ -52,7 +65,7 @@ fn run(seed: u64, trace: bool, lying: bool) -> Outcome {
     })
 }
 
-async fn play(world: &SimWorld, lying: bool) -> (History, Result<(), String>) {
+async fn play(world: &SimWorld, kind: Kind) -> (History, Result<(), String>) {
     let chance = world.chance().clone();
     // Half of the runs snapshot and purge so often that a follower that was away needs one.
     let snapshot_every = if chance.between(0, 2) == 0 { 30 } else { 10_000 };
@@ -66,7 +79,7 @@ async fn play(world: &SimWorld, lying: bool) -> (History, Result<(), String>) {
     if !prepare(&cluster).await {
         return (cluster.take_history(), Err("the first commands had no answer".to_owned()));
     }
-    if lying {
+    if kind == Kind::LyingDisks {
         cluster.voters().iter().for_each(|voter| world.plant_lying_disk(voter));
     }
     let raging = Duration::from_millis(chance.between(5_000, 40_000));
@@ -74,7 +87,8 @@ async fn play(world: &SimWorld, lying: bool) -> (History, Result<(), String>) {
     let how = Rage { rest_ms_max: 4_000, fault_ms_max: 5_000, isolation_ms_max: 12_000 };
     let clients: Vec<_> = (0..CLIENTS).map(|client| submit_until(&cluster, &chance, client, end)).collect();
     let watched = async {
-        tokio::join!(rage(world, &cluster, &chance, how, end), futures::future::join_all(clients));
+        let replacing = replace_until(&cluster, &chance, end, kind);
+        tokio::join!(rage(world, &cluster, &chance, how, end), futures::future::join_all(clients), replacing);
         cluster.settles(HEALING_MAX).await
     };
     tokio::pin!(watched);
@@ -91,6 +105,14 @@ async fn play(world: &SimWorld, lying: bool) -> (History, Result<(), String>) {
     };
     cluster.drain(true);
     (cluster.take_history(), healed)
+}
+
+/// Loses voters one after another, if the run is of that kind.
+async fn replace_until(cluster: &Cluster, chance: &Chance, end: Instant, kind: Kind) {
+    while kind == Kind::Replacements && Instant::now() < end {
+        sleep(Duration::from_millis(chance.between(500, 8_000))).await;
+        cluster.replace(chance.between(0, 3) as usize).await;
+    }
 }
 
 async fn prepare(cluster: &Cluster) -> bool {
