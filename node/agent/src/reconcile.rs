@@ -7,11 +7,10 @@
 use crate::exec::Launch;
 use crate::gpu::{CardState, GpuError};
 use crate::shared::Shared;
-use crate::stored;
 use muster_model::TaskState;
 use muster_node_core::fence;
 use muster_node_core::{
-    CardStep, Desired, DeviceNames, Meter, Observed, ObservedTask, Phase, Step, TaskKey, TaskSpec, env, plan,
+    CardStep, Desired, DeviceNames, Observed, ObservedTask, Phase, Step, TaskKey, TaskSpec, env, plan,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -63,12 +62,11 @@ impl Reconciler {
     async fn pass(&mut self) {
         let shared = self.shared.clone();
         let tasks = shared.config.executor.observe();
-        if let Some(meter) = self.note(&tasks) {
-            let settled = meter.settled().clone();
-            if let Err(error) = stored::write_meter(&shared.host, &shared.spec.boot_id, meter).await {
-                return shared.fail(error);
+        if self.note(&tasks) {
+            match shared.store_meter().await {
+                Ok(settled) => self.settled = settled,
+                Err(error) => return shared.fail(error),
             }
-            self.settled = settled;
         }
         shared.outgoing.notify_one();
         let cards = match shared.config.gpus.state().await {
@@ -101,8 +99,8 @@ impl Reconciler {
         }
     }
 
-    /// Tells the reports and the meter what is seen. Gives the meter when it is due to be cut and stored.
-    fn note(&mut self, tasks: &BTreeMap<TaskKey, ObservedTask>) -> Option<Meter> {
+    /// Tells the reports and the meter what is seen. Says whether the meter was due to be cut, and is to be stored.
+    fn note(&mut self, tasks: &BTreeMap<TaskKey, ObservedTask>) -> bool {
         let now = Instant::now();
         let mut state = self.shared.state.lock();
         let mut ended = false;
@@ -131,13 +129,12 @@ impl Reconciler {
             self.next_cut = None;
             state.meter.cut(self.shared.now_ns());
         }
-        let stored = is_due.then(|| state.meter.clone());
         if state.meter.is_holding() || state.meter.has_closed() {
             let period = self.shared.config.usage_period;
             let at = now + if ended { ENDED_LINGER.min(period) } else { period };
             self.next_cut = Some(self.next_cut.map_or(at, |already| already.min(at)));
         }
-        stored
+        is_due
     }
 
     /// Takes the steps. Says whether all went well.

@@ -131,8 +131,8 @@ async fn try_session(
     *was_up = true;
     metrics::counter!("muster_agent_sessions_total").increment(1);
     tracing::info!(node = %shared.spec.name, id = welcome.node, epoch = welcome.node_epoch, endpoint, "session up");
-    if let Some(meter) = shared.session_up(&welcome)
-        && let Err(error) = stored::write_meter(&shared.host, &shared.spec.boot_id, meter).await
+    if shared.session_up(&welcome)
+        && let Err(error) = shared.store_meter().await
     {
         shared.fail(error);
         return Err(Ended::Stopped);

@@ -8,11 +8,12 @@ use crate::wire;
 use muster_model::ids::{Epoch, NodeId};
 use muster_model::node::NodeSpec;
 use muster_node_core::fence::{self, NS_PER_S};
-use muster_node_core::{Desired, Gate, Leases, Meter, Reports};
+use muster_node_core::{Desired, Gate, Leases, Meter, Reports, TaskKey};
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message;
 use muster_runtime::Host;
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) outgoing: Notify,
     pub(crate) stop: CancellationToken,
     pub(crate) state: Mutex<State>,
+    /// Held while the meter is written: an older one must not land on a newer.
+    meter_file: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -41,6 +44,8 @@ pub(crate) struct State {
     pub(crate) leases: Leases,
     pub(crate) reports: Reports,
     pub(crate) meter: Meter,
+    /// The stream and the last number in it that are on disk: nothing beyond is sent.
+    usage_stored: (Option<u64>, u64),
     /// A desired task has not been started, perhaps for want of a lease.
     pub(crate) waits_for_lease: bool,
     pub(crate) session: Option<Session>,
@@ -70,7 +75,13 @@ impl Shared {
             replan: Arc::new(Notify::new()),
             outgoing: Notify::new(),
             stop: CancellationToken::new(),
-            state: Mutex::new(State { gate, meter, ..State::default() }),
+            state: Mutex::new(State {
+                gate,
+                usage_stored: (meter.incarnation(), meter.last_seq()),
+                meter,
+                ..State::default()
+            }),
+            meter_file: tokio::sync::Mutex::new(()),
         })
     }
 
@@ -95,10 +106,22 @@ impl Shared {
         }))
     }
 
-    /// A session is up. Gives the meter when it is told of a new stream, to be stored before anything of it is sent.
-    pub(crate) fn session_up(&self, welcome: &v1::Welcome) -> Option<Meter> {
+    /// Puts the meter on disk as it is now: what it holds may be sent from then on. Gives the tasks whose usage is in it to the end.
+    pub(crate) async fn store_meter(&self) -> Result<BTreeSet<TaskKey>, AgentError> {
+        let writing = self.meter_file.lock().await;
+        let meter = self.state.lock().meter.clone();
+        let stored = (meter.incarnation(), meter.last_seq());
+        let settled = meter.settled().clone();
+        stored::write_meter(&self.host, &self.spec.boot_id, meter).await?;
+        self.state.lock().usage_stored = stored;
+        drop(writing);
+        Ok(settled)
+    }
+
+    /// A session is up. Says whether it was told of a new usage stream, which is to be stored.
+    pub(crate) fn session_up(&self, welcome: &v1::Welcome) -> bool {
         let mut state = self.state.lock();
-        let is_known = state.meter.incarnation() == Some(welcome.usage_incarnation);
+        let is_new = state.meter.incarnation() != Some(welcome.usage_incarnation);
         state.leases.new_session();
         state.reports.new_session();
         let dropped = state.meter.adopt(welcome.usage_incarnation, welcome.usage_mark);
@@ -112,7 +135,7 @@ impl Shared {
             usage_after: 0,
             usage_since_ns: None,
         });
-        (!is_known).then(|| state.meter.clone())
+        is_new
     }
 
     pub(crate) fn session_down(&self) {
@@ -190,7 +213,11 @@ impl Shared {
         if session.usage_since_ns.is_some() {
             return None;
         }
-        let (incarnation, intervals) = state.meter.batch(session.usage_after)?;
+        let (stored_stream, stored) = state.usage_stored;
+        let (incarnation, intervals) = state.meter.batch(session.usage_after, stored)?;
+        if stored_stream != Some(incarnation) {
+            return None;
+        }
         state.session = Some(Session { usage_since_ns: Some(now_ns), ..session });
         let intervals = intervals.iter().map(Into::into).collect();
         Some(wire::message(Message::Usage(v1::UsageReport { incarnation, intervals })))

@@ -62,6 +62,12 @@ impl Meter {
         self.incarnation
     }
 
+    /// The number of the last interval cut.
+    #[must_use]
+    pub const fn last_seq(&self) -> u64 {
+        self.last_seq
+    }
+
     /// The control plane says which stream counts and how far it has counted. Gives how many intervals were dropped: under a
     /// new stream it cannot be known which of the old ones were counted, and counting twice would be worse; their time is
     /// then derived from the allocation's record.
@@ -165,12 +171,13 @@ impl Meter {
         self.settled.retain(|key| keep(*key));
     }
 
-    /// Up to [`BATCH_MAX`] intervals after number `after`, with the stream they belong to; none before there is a stream.
+    /// Up to [`BATCH_MAX`] intervals after number `after` and up to `stored`, the last number on disk, with the stream they belong
+    /// to; none before there is a stream.
     #[must_use]
-    pub fn batch(&self, after: u64) -> Option<(u64, Vec<UsageInterval>)> {
+    pub fn batch(&self, after: u64, stored: u64) -> Option<(u64, Vec<UsageInterval>)> {
         let incarnation = self.incarnation?;
-        let intervals: Vec<UsageInterval> =
-            self.pending.iter().filter(|interval| interval.seq > after).take(BATCH_MAX).cloned().collect();
+        let to_send = self.pending.iter().filter(|interval| interval.seq > after && interval.seq <= stored);
+        let intervals: Vec<UsageInterval> = to_send.take(BATCH_MAX).cloned().collect();
         (!intervals.is_empty()).then_some((incarnation, intervals))
     }
 

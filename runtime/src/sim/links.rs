@@ -26,20 +26,34 @@ pub struct LinkQuality {
     pub spike_us_max: u64,
     /// Of a million messages (calls, answers, frames of a stream), how many break their connection.
     pub breaks_ppm: u64,
+    /// Of a million unary calls, how many reach their handler a second time, up to `repeat_us_max` later, with nobody waiting for the
+    /// answer: what a middle box or a library that retries by itself does.
+    pub repeats_ppm: u64,
+    /// See `repeats_ppm`.
+    pub repeat_us_max: u64,
 }
 
 impl LinkQuality {
     /// A machine room on a good day.
-    pub const GOOD: LinkQuality =
-        LinkQuality { delay_us_min: 100, delay_us_max: 2_000, spikes_ppm: 1_000, spike_us_max: 30_000, breaks_ppm: 0 };
+    pub const GOOD: LinkQuality = LinkQuality {
+        delay_us_min: 100,
+        delay_us_max: 2_000,
+        spikes_ppm: 1_000,
+        spike_us_max: 30_000,
+        breaks_ppm: 0,
+        repeats_ppm: 0,
+        repeat_us_max: 0,
+    };
 
-    /// A network in trouble: delays past every timeout now and then, and one connection in fifty lost.
+    /// A network in trouble: delays past every timeout now and then, one connection in fifty lost, one call in fifty repeated.
     pub const BAD: LinkQuality = LinkQuality {
         delay_us_min: 100,
         delay_us_max: 20_000,
         spikes_ppm: 50_000,
         spike_us_max: 1_500_000,
         breaks_ppm: 20_000,
+        repeats_ppm: 20_000,
+        repeat_us_max: 3_000_000,
     };
 }
 
@@ -106,6 +120,13 @@ impl Links {
             return Fate::Arrives(Duration::from_micros(spike));
         }
         Fate::Arrives(delay)
+    }
+
+    /// After how long a unary call reaches its handler again, if it does.
+    pub(super) fn repeat(&self, from: &str, to: &str) -> Option<Duration> {
+        let quality = self.state.lock().quality;
+        let repeats = from != to && quality.repeats_ppm > 0 && self.chance.between(0, 1_000_000) < quality.repeats_ppm;
+        repeats.then(|| Duration::from_micros(self.chance.between(0, quality.repeat_us_max + 1)))
     }
 
     fn cut_since(&self, from: &str, to: &str) -> Option<Instant> {

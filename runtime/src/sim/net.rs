@@ -141,6 +141,12 @@ impl SimChannel {
         if let Some(rest) = rest {
             self.tasks.spawn(pump(rest, self.link.clone(), Instant::now()));
         }
+        if let Some(after) = world.links.repeat(from, to)
+            && let Some(copy) = piped.copy()
+        {
+            world.event(format_args!("repeat {from} > {to} {} after {after:?}", head.uri.path()));
+            there.spawn(handle_again(routes.clone(), Request::from_parts(head.clone(), Body::new(copy)), after));
+        }
         let request = Request::from_parts(head, Body::new(piped));
         let (answer, answered) = oneshot::channel();
         there.spawn(handle(routes, request, self.link.back(), answer));
@@ -182,6 +188,13 @@ async fn handle(routes: tonic::service::Routes, request: Request, back: Link, mu
     {
         pump(rest, back, arrives).await;
     }
+}
+
+/// A call that arrives again, when nobody waits for its answer.
+async fn handle_again(routes: tonic::service::Routes, request: Request, after: Duration) {
+    tokio::time::sleep(after).await;
+    let Ok(response) = routes.oneshot(request).await;
+    drop(response);
 }
 
 /// The caller's own limit, as the gRPC specification writes it: up to eight digits and a unit.

@@ -62,6 +62,17 @@ pub(super) struct PipedBody {
     ended: bool,
 }
 
+impl PipedBody {
+    /// The same again, of a body that is all there.
+    pub(super) fn copy(&self) -> Option<PipedBody> {
+        if self.items.is_some() {
+            return None;
+        }
+        let frames = self.ready.iter().map(|frame| frame.data_ref().cloned().map(Frame::data));
+        Some(PipedBody { ready: frames.collect::<Option<_>>()?, items: None, ended: false })
+    }
+}
+
 /// What is still to be carried of a body.
 pub(super) struct Rest {
     body: Body,

@@ -243,6 +243,17 @@ fn a_short_cut_delays_and_a_long_one_breaks() {
 }
 
 #[test]
+fn a_call_may_arrive_twice() {
+    run(14, |world| async move {
+        world.set_links(LinkQuality { repeats_ppm: 1_000_000, repeat_us_max: 1_000_000, ..LinkQuality::GOOD });
+        let (client, _server, toy) = pair(&world).await;
+        assert_eq!(echo(&client, "once").await, Ok(Bytes::from("once")));
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(toy.calls.load(Ordering::Relaxed), 2);
+    });
+}
+
+#[test]
 fn an_idle_stream_over_a_dead_link_breaks_on_both_sides() {
     run(8, |world| async move {
         let (client, _server, _) = pair(&world).await;

@@ -216,6 +216,23 @@ fn an_undisturbed_node_is_charged_to_the_millisecond() {
 }
 
 #[test]
+fn usage_is_not_sent_before_it_is_on_disk() {
+    sim::run(7, async move |world| {
+        let (cluster, endpoints) = control(&world, 1).await;
+        let (_node, _agent) = Node::new(&world, endpoints).await;
+        cluster.desire(&[(sleeper(1, 10_000, 600), false)]);
+        cluster.until_reported(key(1, 0), TaskState::Running).await;
+        // The first cut falls into the stall.
+        sleep(Duration::from_secs(5)).await;
+        world.stall_disk("node", Duration::from_secs(15));
+        sleep(Duration::from_secs(12)).await;
+        cluster.with(|heard| assert!(heard.usage.is_empty(), "sent from memory: {:?}", heard.usage));
+        sleep(Duration::from_secs(13)).await;
+        cluster.with(|heard| assert!(heard.usage[&1] > 0, "sent once it is on disk"));
+    });
+}
+
+#[test]
 fn an_idle_node_does_next_to_nothing() {
     let beats = sim::run(4, async |world| {
         let (cluster, endpoints) = control(&world, 1).await;

@@ -207,9 +207,9 @@ fn an_allocation_is_metered_once_with_all_its_tasks() {
     meter.started(key(1, 1), 1_000, S);
     assert!(!meter.is_holding(), "what has ended is not metered again while its record can be seen");
     assert!(meter.cut(9 * S) && !meter.cut(10 * S), "nothing is held any more");
-    assert_eq!(meter.batch(0), None, "no stream yet");
+    assert_eq!(meter.batch(0, u64::MAX), None, "no stream yet");
     assert_eq!(meter.adopt(5, 0), 0);
-    let (incarnation, intervals) = meter.batch(0).expect("two intervals");
+    let (incarnation, intervals) = meter.batch(0, u64::MAX).expect("two intervals");
     let figures: Vec<_> = intervals.iter().map(|i| (i.seq, i.duration_ms, i.gpu_unit_ms)).collect();
     assert_eq!((incarnation, figures), (5, vec![(1, 2_000, 15_000_000), (2, 2_000, 9_000_000)]));
     assert!(meter.counted(5, 1) && !meter.counted(4, 2));
@@ -229,7 +229,7 @@ fn the_record_reads_back_and_goes_on() {
     let mut back: Meter = serde_json::from_slice(&bytes).expect("and read");
     assert_eq!(back, meter);
     assert_eq!(back.adopt(3, 8), 0);
-    assert_eq!(back.batch(0).map(|(_, intervals)| intervals[0].seq), Some(9));
+    assert_eq!(back.batch(0, u64::MAX).map(|(_, intervals)| intervals[0].seq), Some(9));
     assert_eq!(back.adopt(4, 0), 1, "what may have been counted under another stream is not sent again");
 }
 
@@ -259,7 +259,7 @@ proptest! {
                     meter.cut(now);
                 }
                 _ => {
-                    if let Some((incarnation, intervals)) = meter.batch(mark) {
+                    if let Some((incarnation, intervals)) = meter.batch(mark, u64::MAX) {
                         for interval in intervals {
                             prop_assert_eq!(interval.seq, mark + 1);
                             mark = interval.seq;
@@ -279,7 +279,7 @@ proptest! {
         }
         meter.cut(now);
         meter.counted(1, mark);
-        let waiting: u128 = meter.batch(mark).map_or(0, |(_, all)| all.iter().map(|i| u128::from(i.gpu_unit_ms)).sum());
+        let waiting: u128 = meter.batch(mark, u64::MAX).map_or(0, |(_, all)| all.iter().map(|i| u128::from(i.gpu_unit_ms)).sum());
         prop_assert_eq!(counted + waiting, held);
     }
 }
