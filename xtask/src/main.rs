@@ -2,14 +2,16 @@
 
 use anyhow::{Context, Result, bail};
 use muster_xtask::{Finding, layers, tests_total, tidy};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo run -p muster-xtask -- check | layers | tidy | test [ARGS OF CARGO TEST]";
 
 fn main() -> Result<ExitCode> {
     let mut args = std::env::args().skip(1);
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has a parent folder")?.to_path_buf();
+    // Asked when it runs: checkouts may share a build folder, and this binary may have been built in another one.
+    let xtask = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").context("run it as: cargo run -p muster-xtask")?);
+    let root = xtask.parent().context("xtask has a parent folder")?.to_path_buf();
     match args.next().as_deref() {
         Some("check") => {
             let mut findings = check_layers(&root)?;

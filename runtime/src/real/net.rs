@@ -23,10 +23,14 @@ use tower::util::BoxCloneSyncService;
 
 /// Connecting takes longer only to a host that is away.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// A quiet connection is asked whether it still lives.
-const PING_INTERVAL: Duration = Duration::from_secs(5);
-/// And closed when it does not say so.
-const PING_TIMEOUT: Duration = Duration::from_secs(3);
+/// Whoever dialled asks a quiet connection whether it still lives. A peer that is stopped, or whose host is away, is left within a
+/// second: what hangs on the connection starts elsewhere meanwhile. Measured by `muster bench stall`.
+const PING_INTERVAL: Duration = Duration::from_millis(400);
+/// And closes it when it does not say so.
+const PING_TIMEOUT: Duration = Duration::from_millis(600);
+/// The side that was dialled only clears away what is dead, without hurry.
+const SERVER_PING_INTERVAL: Duration = Duration::from_secs(5);
+const SERVER_PING_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a stopping server waits for the requests it has taken.
 const DRAIN: Duration = Duration::from_secs(2);
 /// Connections one endpoint holds: every agent of a large fleet on one control node, with room for people.
@@ -155,8 +159,8 @@ async fn serve_connection(stream: TcpStream, routes: Routes, stop: CancellationT
     let mut server = http2::Builder::new(Spawner(tasks));
     server
         .timer(TokioTimer::new())
-        .keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PING_TIMEOUT)
+        .keep_alive_interval(SERVER_PING_INTERVAL)
+        .keep_alive_timeout(SERVER_PING_TIMEOUT)
         .max_concurrent_streams(MAX_STREAMS)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES);

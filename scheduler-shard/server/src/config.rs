@@ -30,7 +30,7 @@ impl ShardConfig {
             endpoints,
             cells_max: 64,
             shards_expected: 1,
-            patience_ms: 1_500,
+            patience_ms: 500,
             renew_every_ms: 500,
             call_timeout_ms: 2_000,
         }

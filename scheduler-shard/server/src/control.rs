@@ -38,7 +38,7 @@ impl Control {
     where
         F: Future<Output = Result<Response<R>, Status>>,
     {
-        let at = self.current.load(Ordering::Relaxed) % self.clients.len();
+        let at = self.current();
         let answer = tokio::time::timeout(self.deadline, ask(self.clients[at].clone())).await;
         let answer = answer.unwrap_or_else(|_| Err(Status::deadline_exceeded(format!("{name}: no answer in time"))));
         if let Err(status) = &answer {
@@ -50,15 +50,15 @@ impl Control {
         answer.map(Response::into_inner)
     }
 
-    fn turn_from(&self, at: usize) {
+    /// The next node becomes current, unless another is already: `at` has failed or gone quiet.
+    pub(crate) fn turn_from(&self, at: usize) {
         let next = (at + 1) % self.clients.len();
-        // Only the first of several failed calls turns.
         let _ = self.current.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// The next node becomes current: this one has gone quiet.
-    pub(crate) fn turn(&self) {
-        self.turn_from(self.current.load(Ordering::Relaxed) % self.clients.len());
+    /// The node that calls go to now.
+    pub(crate) fn current(&self) -> usize {
+        self.current.load(Ordering::Relaxed) % self.clients.len()
     }
 
     pub(crate) async fn acquire(&self, shard: &str, cell: CellId) -> Result<v1::AcquireReply, Status> {

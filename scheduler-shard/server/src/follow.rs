@@ -16,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 
 /// Messages that may wait for the planner; beyond, the stream itself is held back.
 pub(crate) const SEEN_MAX: usize = 256;
-/// A stream that says nothing for so long is taken up again at another node: resuming is cheap, a stopped node is not noticed
-/// otherwise.
-const SILENCE_MAX: Duration = Duration::from_secs(3);
+/// A stream that says nothing for so long is taken up again at another node: a live one repeats itself four times meanwhile, and
+/// resuming is cheap.
+const SILENCE_MAX: Duration = Duration::from_millis(600);
 /// A stream that has not brought a revision known to be committed for so long hangs behind.
-const BEHIND_MAX: Duration = Duration::from_secs(1);
+const BEHIND_MAX: Duration = Duration::from_millis(500);
 /// Pause before the next try.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -49,17 +49,18 @@ impl Follower {
     pub(crate) async fn run(self, stop: CancellationToken) {
         let mut at_revision = 0;
         loop {
+            let from = self.control.current();
             let left = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                left = self.stream(&mut at_revision) => left,
+                left = self.stream(from, &mut at_revision) => left,
             };
             match left {
                 Left::Stop => return,
                 Left::Again(why) => {
                     tracing::debug!(why, revision = at_revision, "watch is taken up again");
                     metrics::counter!("muster_shard_watch_restarts_total", "why" => why).increment(1);
-                    self.control.turn();
+                    self.control.turn_from(from);
                     tokio::time::sleep(RETRY).await;
                 }
             }
@@ -67,8 +68,13 @@ impl Follower {
     }
 
     /// Reads one stream until it is to be left.
-    async fn stream(&self, at_revision: &mut u64) -> Left {
-        let Ok(mut stream) = self.control.watch(*at_revision).await else { return Left::Again("refused") };
+    async fn stream(&self, from: usize, at_revision: &mut u64) -> Left {
+        let opening = tokio::time::timeout(SILENCE_MAX, self.control.watch(*at_revision));
+        let mut stream = match opening.await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(_)) => return Left::Again("refused"),
+            Err(_) => return Left::Again("silent"),
+        };
         let mut expected = self.expected.clone();
         let mut parts = Parts::default();
         let mut behind_since: Option<Instant> = None;
@@ -94,6 +100,13 @@ impl Follower {
             if event.snapshot || event.revision > *at_revision {
                 // Progress: a long catching-up is not a hang.
                 behind_since = None;
+            }
+            // Calls to that node have failed: what it tells may be old.
+            if self.control.current() != from {
+                return Left::Again("moved");
+            }
+            if is_beat(&event, *at_revision) {
+                continue;
             }
             let Some(seen) = parts.take(event) else { continue };
             *at_revision = seen.revision();
@@ -138,6 +151,11 @@ impl Parts {
         let view = Box::new(View::from_objects(changes.into_iter().filter_map(put)));
         Some(Seen::Snapshot { view, revision, now_ms })
     }
+}
+
+/// Whether the event only says that the stream lives.
+fn is_beat(event: &v1::WatchEvent, at_revision: u64) -> bool {
+    !event.snapshot && !event.more && event.changes.is_empty() && event.revision <= at_revision
 }
 
 fn put(change: Change) -> Option<Object> {

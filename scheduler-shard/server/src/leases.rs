@@ -129,7 +129,7 @@ impl Renewal {
         if asked.is_empty() {
             return;
         }
-        let sent = Instant::now();
+        let (sent, through) = (Instant::now(), self.control.current());
         let wire = asked.iter().map(|(cell, epoch)| v1::HeldLease { cell: cell.0, epoch: epoch.0 }).collect();
         match tokio::time::timeout(patience, self.control.renew(&self.name, wire)).await {
             Ok(Ok(reply)) => {
@@ -142,7 +142,7 @@ impl Renewal {
             }
             Ok(Err(status)) => tracing::debug!(error = %status, "leases not renewed"),
             Err(_) => {
-                self.control.turn();
+                self.control.turn_from(through);
                 tracing::debug!("no answer to a renewal in time");
             }
         }

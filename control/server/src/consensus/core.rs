@@ -29,10 +29,21 @@ pub(crate) struct Core {
 const SNAPSHOT_LOG_BYTES: u64 = 256 << 20;
 /// How often that is looked at.
 const SNAPSHOT_LOOK: Duration = Duration::from_secs(1);
+/// A leader that a quorum has not answered for so long may have been cut off.
+const QUORUM_SILENCE_MAX_MS: u64 = 1_000;
 
 impl Core {
     pub(crate) fn is_leader(&self) -> bool {
         self.leadership.borrow().here
+    }
+
+    /// Whether this node is a live part of the cluster: it knows the leader, or leads and was confirmed lately.
+    pub(crate) fn hears_quorum(&self) -> bool {
+        if !self.is_leader() {
+            return self.leadership.borrow().leader.is_some();
+        }
+        // With itself as the only voter there is nobody to hear.
+        self.raft.metrics().borrow().millis_since_quorum_ack.is_none_or(|ago_ms| ago_ms < QUORUM_SILENCE_MAX_MS)
     }
 
     /// The leader, when it is another node that this one can reach.

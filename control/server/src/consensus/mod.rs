@@ -239,6 +239,12 @@ impl Consensus {
         self.core().is_leader()
     }
 
+    /// Whether this node is a live part of the cluster, as far as it knows: what it has applied is then not far behind.
+    #[must_use]
+    pub fn hears_quorum(&self) -> bool {
+        self.core().hears_quorum()
+    }
+
     /// This node.
     #[must_use]
     pub fn id(&self) -> u64 {

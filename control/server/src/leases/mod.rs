@@ -50,7 +50,7 @@ impl Default for LeaseConfig {
             node_silent_ms: 5_000,
             fence_margin_ms: 10_000,
             cell_lease_ms: 2_000,
-            tick_ms: 250,
+            tick_ms: 100,
             sweep_ms: 10_000,
             mass_silence_percent: 50,
             mass_silence_nodes_min: 4,

@@ -2,7 +2,8 @@
 //!
 //! What must stay true: an event holds a bounded number of changes; the last event of a revision says so (`more` is false); between
 //! snapshot and changes there is no gap, and a shard that has missed changes is sent a new snapshot. Every revision is told, also one
-//! that changed nothing a shard sees, so that a shard knows how far its view has come.
+//! that changed nothing a shard sees, so that a shard knows how far its view has come. A node that is part of the cluster is never
+//! quiet for longer than a beat: silence tells a shard to look elsewhere.
 
 use crate::consensus::{Follower, Lagged};
 use crate::services::snapshot::Snapshot;
@@ -13,12 +14,16 @@ use muster_model::Revision;
 use muster_proto::convert::{change_to_wire, object_to_wire};
 use muster_proto::v1;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 /// Changes of one event, so that the largest event stays near a megabyte.
 const CHANGES_MAX: usize = 1_000;
+
+/// A watch with nothing to tell repeats its revision this often, while this node hears the quorum.
+const BEAT: Duration = Duration::from_millis(150);
 
 type Events = mpsc::Sender<Result<v1::WatchEvent, Status>>;
 
@@ -50,7 +55,7 @@ async fn run(app: &App, mut from: Option<Revision>, out: &Events) {
                 continue;
             }
         };
-        if !follow(follower, out).await {
+        if !follow(app, follower, out).await {
             return;
         }
     }
@@ -73,12 +78,20 @@ async fn snapshot(app: &App, out: &Events) -> Option<Revision> {
 }
 
 /// Sends changes; true when the shard has missed some and needs a snapshot, false when it or this node has gone.
-async fn follow(mut follower: Follower, out: &Events) -> bool {
+async fn follow(app: &App, mut follower: Follower, out: &Events) -> bool {
     loop {
         let applied = tokio::select! {
             biased;
             () = out.closed() => return false,
             applied = follower.next() => applied,
+            () = tokio::time::sleep(BEAT) => {
+                let revision = follower.after().0;
+                // A stream that is full needs no beat, and a node that hears nobody gives none.
+                if app.consensus.hears_quorum() {
+                    let _ = out.try_send(Ok(v1::WatchEvent { revision, ..Default::default() }));
+                }
+                continue;
+            }
         };
         let applied = match applied {
             Ok(applied) => applied,
