@@ -4,8 +4,11 @@ use crate::chance::Chance;
 use crate::clock::Clock;
 use crate::disk::{Disk, Files};
 use crate::net::Net;
+use futures::FutureExt;
 use parking_lot::Mutex;
+use std::any::Any;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use tokio::task::{AbortHandle, JoinHandle};
 
@@ -17,21 +20,67 @@ tokio::task_local! {
 #[derive(Clone, Default)]
 pub struct TaskGroup(Arc<Mutex<Tasks>>);
 
+/// The first panic of the tasks of a run: it ends the run in good order, from outside the task.
+#[derive(Default)]
+pub(crate) struct FirstPanic {
+    what: Mutex<Option<String>>,
+    there: tokio::sync::Notify,
+}
+
+impl FirstPanic {
+    fn note(&self, panic: &(dyn Any + Send)) {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no words".to_owned());
+        self.what.lock().get_or_insert(text);
+        self.there.notify_one();
+    }
+
+    /// Ready when a task has panicked, with what it said.
+    pub(crate) async fn noted(&self) -> String {
+        loop {
+            if let Some(what) = self.what.lock().clone() {
+                return what;
+            }
+            self.there.notified().await;
+        }
+    }
+}
+
 #[derive(Default)]
 struct Tasks {
     handles: Vec<AbortHandle>,
+    /// Who is told of a panic, in a simulation; otherwise it ends its task, as tokio does it.
+    panics: Option<Arc<FirstPanic>>,
     /// Set by [`TaskGroup::abort_all`]: what is spawned later never runs.
     closed: bool,
 }
 
 impl TaskGroup {
+    /// A group whose panics are noted; a task that panicked never ends by itself.
+    pub(crate) fn noting(panics: Arc<FirstPanic>) -> Self {
+        TaskGroup(Arc::new(Mutex::new(Tasks { panics: Some(panics), ..Tasks::default() })))
+    }
+
     /// Spawns into this group; whatever the task spawns through [`spawn_here`] joins the group too.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let handle = tokio::spawn(GROUP.scope(self.clone(), future));
+        let panics = self.0.lock().panics.clone();
+        let future = GROUP.scope(self.clone(), future);
+        let handle = match panics {
+            None => tokio::spawn(future),
+            Some(panics) => tokio::spawn(async move {
+                match AssertUnwindSafe(future).catch_unwind().await {
+                    Ok(output) => output,
+                    Err(panic) => {
+                        panics.note(&*panic);
+                        std::future::pending().await
+                    }
+                }
+            }),
+        };
         let mut tasks = self.0.lock();
         if tasks.closed {
             handle.abort();

@@ -7,7 +7,7 @@ use super::links::{LinkQuality, Links};
 use super::net::SimNet;
 use super::trace::Trace;
 use crate::chance::{Chance, set_thread_seed};
-use crate::host::{Host, TaskGroup};
+use crate::host::{FirstPanic, Host, TaskGroup};
 use crate::net::NetError;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -32,6 +32,7 @@ pub(super) struct World {
     chance: Chance,
     pub(super) links: Links,
     trace: Trace,
+    panics: Arc<FirstPanic>,
     hosts: Mutex<BTreeMap<String, Slot>>,
     listening: Mutex<BTreeMap<(String, u16), (Routes, TaskGroup)>>,
 }
@@ -97,12 +98,20 @@ where
             .unhandled_panic(tokio::runtime::UnhandledPanic::ShutdownRuntime)
             .build()
             .expect("a runtime without I/O can always be made");
-        runtime.block_on(async {
+        let outcome = runtime.block_on(async {
             let world = SimWorld::new(seed);
-            let outcome = scenario(world.clone()).await;
+            let panics = world.0.panics.clone();
+            let outcome = tokio::select! {
+                biased;
+                what = panics.noted() => Err(what),
+                outcome = scenario(world.clone()) => Ok(outcome),
+            };
             world.end();
             outcome
-        })
+        });
+        // Every task is gone before the run panics: a panic while others are dropped would end the whole process.
+        drop(runtime);
+        outcome.unwrap_or_else(|what| panic!("a spawned task panicked: {what}"))
     });
     match running.expect("a thread can be started").join() {
         Ok(outcome) => outcome,
@@ -120,6 +129,7 @@ impl SimWorld {
             chance,
             links,
             trace: Trace::default(),
+            panics: Arc::default(),
             hosts: Mutex::default(),
             listening: Mutex::default(),
         }))
@@ -164,7 +174,7 @@ impl SimWorld {
         });
         assert!(slot.up.is_none(), "{name} is up already");
         slot.lives += 1;
-        let (life, tasks, world) = (slot.lives, TaskGroup::default(), self.0.clone());
+        let (life, tasks, world) = (slot.lives, TaskGroup::noting(self.0.panics.clone()), self.0.clone());
         slot.up = Some(tasks.clone());
         slot.disk.begin_life(life);
         world.event(format_args!("boot {name} life {life}"));

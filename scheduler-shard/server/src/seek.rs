@@ -1,8 +1,8 @@
 //! Takes cells that nobody holds.
 //!
 //! Several shards spread by themselves: each takes its share of the cells at once, one after another with a pause that grows with
-//! what it holds, so that the one with least is first; beyond its share only what nobody has wanted for a while. What must stay
-//! true: races are harmless, because the control plane gives each lease to one.
+//! what it holds, so that the one with least is first; beyond its share only what nobody has wanted for a while, and not while
+//! others are still taking theirs. What must stay true: races are harmless, because the control plane gives each lease to one.
 
 use crate::config::ShardConfig;
 use crate::control::Control;
@@ -19,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 /// How often a shard looks for free cells.
 const LOOK_EVERY_MS: u64 = 100;
 /// Pause before each further cell, per cell held: others come first meanwhile.
-const PAUSE_PER_CELL_MS: u64 = 150;
-/// The longest such pause: a dead shard's cells must not wait for it.
-const PAUSE_MAX_MS: u64 = 600;
+const PAUSE_PER_CELL_MS: u64 = 60;
+/// The longest such pause: shorter than the patience of the others, who would take it for the end of the spreading.
+const PAUSE_MAX_MS: u64 = 240;
 
 pub(crate) struct Seeker {
     name: String,
@@ -34,6 +34,8 @@ pub(crate) struct Seeker {
     cells: watch::Receiver<Arc<Vec<Cell>>>,
     free_since: BTreeMap<CellId, Instant>,
     not_before: Instant,
+    /// When another shard was last seen to take a cell.
+    others_took: Option<Instant>,
 }
 
 impl Seeker {
@@ -56,6 +58,7 @@ impl Seeker {
             cells,
             free_since: BTreeMap::new(),
             not_before: Instant::now(),
+            others_took: None,
         }
     }
 
@@ -77,6 +80,9 @@ impl Seeker {
         let held = self.leases.all();
         let free = |cell: &Cell| free_for(&self.name, &held, cell);
         let free: BTreeSet<CellId> = cells.iter().filter(|cell| free(cell)).map(|cell| cell.id).collect();
+        if self.free_since.keys().any(|cell| !free.contains(cell) && !held.contains_key(cell)) {
+            self.others_took = Some(now);
+        }
         self.free_since.retain(|cell, _| free.contains(cell));
         for cell in &free {
             self.free_since.entry(*cell).or_insert(now);
@@ -85,7 +91,9 @@ impl Seeker {
             return;
         }
         let in_share = held.len() < share(&self.name, &cells, self.shards_expected);
-        let long_free = |cell: &&CellId| self.free_since.get(*cell).is_some_and(|since| now - *since >= self.patience);
+        let quiet_since = |since: &Instant| self.others_took.map_or(*since, |took| took.max(*since));
+        let long_free =
+            |cell: &&CellId| self.free_since.get(*cell).is_some_and(|since| now - quiet_since(since) >= self.patience);
         if let Some(cell) = free.iter().find(|cell| in_share || long_free(cell)) {
             self.take(*cell, held.len()).await;
         }

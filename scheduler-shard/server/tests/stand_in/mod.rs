@@ -329,7 +329,13 @@ struct Follow {
 impl Follow {
     async fn next(mut self) -> Option<(Result<v1::WatchEvent, Status>, Self)> {
         let at = self.at;
-        self.news.wait_for(|revision| *revision > at).await.ok()?;
+        let newer = self.news.wait_for(|revision| *revision > at);
+        let newer = tokio::time::timeout(Duration::from_millis(150), newer).await.map(|newer| newer.is_ok());
+        match newer {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(_quiet) => return Some((Ok(v1::WatchEvent { revision: at, ..Default::default() }), self)),
+        }
         self.at += 1;
         let changes = self.cluster.plane.lock().history[at as usize].clone();
         let changes = changes.iter().filter_map(change_to_wire).collect();
