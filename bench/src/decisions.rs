@@ -209,6 +209,8 @@ fn spec(devices: DeviceRequest) -> Result<ValidJobSpec> {
         tasks: 1,
         request: TaskRequest { devices, cpu_milli: 1_000, memory_mib: 4_096 },
         topology: Topology::default(),
+        numa: muster_model::NumaPolicy::None,
+        driver_min: None,
         class: WorkloadClass::Batch,
         pool: None,
         priority: 0,

@@ -94,6 +94,8 @@ pub fn job(chance: &Chance, number: u64) -> JobSpec {
         tasks,
         request: TaskRequest { devices, cpu_milli: 1_000, memory_mib: 1_024 },
         topology: Topology::default(),
+        numa: muster_model::NumaPolicy::None,
+        driver_min: None,
         class: WorkloadClass::Batch,
         pool: None,
         priority: chance.between(0, 3) as i32,

@@ -8,6 +8,8 @@
 
 pub mod allocation;
 pub mod capacity;
+pub mod closeness;
+pub mod driver;
 pub mod gpu;
 pub mod ids;
 pub mod job;
@@ -22,9 +24,10 @@ pub mod usage;
 pub mod validate;
 
 pub use allocation::{Allocation, AllocationState, DeviceHold, EndCause, HoldMode, TaskPlacement, TaskState};
+pub use driver::DriverVersion;
 pub use gpu::GpuModel;
 pub use ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, Revision, TenantId};
-pub use job::{Job, JobPhase, JobSpec, Outcome, Topology, TopologyLevel, ValidJobSpec, WorkloadClass};
+pub use job::{Job, JobPhase, JobSpec, NumaPolicy, Outcome, Topology, TopologyLevel, ValidJobSpec, WorkloadClass};
 pub use node::{Cell, Gpu, Node, NodeHealth, Place, Pool};
 pub use object::{Change, Key, Object};
 pub use request::DeviceRequest;

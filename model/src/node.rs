@@ -1,5 +1,6 @@
 //! Nodes, their GPUs and where they stand; pools and cells.
 
+use crate::driver::DriverVersion;
 use crate::gpu::GpuModel;
 use crate::ids::{CellId, Epoch, NodeId};
 use crate::job::{TopologyLevel, WorkloadClass};
@@ -125,6 +126,12 @@ impl Node {
     #[must_use]
     pub fn accepts_work(&self) -> bool {
         self.health == NodeHealth::Ready && !self.drained
+    }
+
+    /// Whether its driver is at least `min`. One that cannot be read as a version satisfies no minimum.
+    #[must_use]
+    pub fn driver_is_at_least(&self, min: DriverVersion) -> bool {
+        DriverVersion::reported(&self.spec.driver).is_some_and(|driver| driver >= min)
     }
 }
 

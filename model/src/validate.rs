@@ -3,7 +3,7 @@
 //! What must stay true (law 11): every refusal names the field and says how to mend it; nothing here looks at the state of the
 //! fleet (the control plane adds what only it can know: unknown tenants, gangs larger than any cell, requests over a max).
 
-use crate::job::{JobSpec, TopologyLevel, ValidJobSpec, WorkloadClass};
+use crate::job::{JobSpec, NumaPolicy, TopologyLevel, ValidJobSpec, WorkloadClass};
 use crate::node::{NodeSpec, Pool};
 use crate::request::DeviceRequest;
 use crate::tenant::TenantSpec;
@@ -320,6 +320,37 @@ impl JobSpec {
             "topology.required",
             || format!("{cards} GPUs on one {}", level.map(|l| l.to_string()).unwrap_or_default()),
             "require leaf or block",
+        );
+        if let Some(each) = topology.segment_tasks {
+            self.check_segments(each, faults);
+        }
+        faults.when(
+            self.numa != NumaPolicy::None && self.request.devices.cards() == 0,
+            "numa",
+            || format!("is {} for tasks without GPUs", self.numa),
+            "leave it out: it says how a task's cards lie",
+        );
+        faults.when(
+            self.driver_min.is_some() && self.request.devices.cards() == 0,
+            "driver_min",
+            || "is given for tasks without GPUs".into(),
+            "leave it out: it is the GPU driver's",
+        );
+    }
+
+    fn check_segments(&self, each: u32, faults: &mut Faults) {
+        faults.when(
+            each == 0 || !self.tasks.is_multiple_of(each),
+            "topology.segment_tasks",
+            || format!("is {each}, which does not divide {} tasks", self.tasks),
+            "use a number of tasks of which the gang is a multiple",
+        );
+        let cards = u64::from(self.request.devices.cards()) * u64::from(each);
+        faults.when(
+            cards > bounds::GPUS_PER_NODE_MAX as u64,
+            "topology.segment_tasks",
+            || format!("makes segments of {cards} GPUs, more than a node has"),
+            "use smaller segments: each stands on one island",
         );
     }
 }

@@ -19,6 +19,8 @@ fn job() -> JobSpec {
             memory_mib: 1_024,
         },
         topology: Topology::default(),
+        numa: muster_model::NumaPolicy::None,
+        driver_min: None,
         class: WorkloadClass::Batch,
         pool: None,
         priority: 0,
@@ -122,7 +124,11 @@ fn a_job_that_is_wrong_names_its_field() {
         s.request.devices = DeviceRequest::TimeSlice { memory_mib: 1_000, models: vec![] };
     });
     check("preferred wider than required", "topology.preferred", |s| {
-        s.topology = Topology { required: Some(TopologyLevel::Node), preferred: Some(TopologyLevel::Block) };
+        s.topology = Topology {
+            required: Some(TopologyLevel::Node),
+            preferred: Some(TopologyLevel::Block),
+            segment_tasks: None,
+        };
     });
     check("more cards than a node has", "topology.required", |s| {
         s.tasks = 10;

@@ -8,8 +8,8 @@ use muster_model::tenant::TenantSpec;
 use muster_model::usage::UsageInterval;
 use muster_model::{
     Allocation, AllocationState, Cell, Change, DeviceHold, DeviceRequest, EndCause, FieldError, Gpu, GpuModel,
-    GpuUnits, HoldMode, Job, JobPhase, JobSpec, Key, Limits, Node, NodeHealth, Object, Outcome, Place, Pool,
-    ResourceVec, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, WorkloadClass,
+    GpuUnits, HoldMode, Job, JobPhase, JobSpec, Key, Limits, Node, NodeHealth, NumaPolicy, Object, Outcome, Place,
+    Pool, ResourceVec, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, WorkloadClass,
 };
 use muster_proto::convert::{BindParts, change_to_wire, report_from_wire, report_to_wire};
 use muster_proto::{status, v1};
@@ -40,8 +40,8 @@ fn devices() -> impl Strategy<Value = DeviceRequest> {
 fn topology() -> impl Strategy<Value = Topology> {
     let levels = TopologyLevel::ALL.to_vec();
     (option::of(select(levels.clone())), option::of(select(levels))).prop_map(|(a, b)| match (a, b) {
-        (Some(a), Some(b)) => Topology { required: Some(a.max(b)), preferred: Some(a.min(b)) },
-        (required, preferred) => Topology { required, preferred },
+        (Some(a), Some(b)) => Topology { required: Some(a.max(b)), preferred: Some(a.min(b)), segment_tasks: None },
+        (required, preferred) => Topology { required, preferred, segment_tasks: Some(1) },
     })
 }
 
@@ -56,12 +56,16 @@ prop_compose! {
         command in vec("[ -~]{1,10}", 1..4),
         env in btree_map("[A-Z]{1,5}", "[ -~]{0,5}", 0..3),
         workdir in option::of("/[a-z]{0,5}"),
+        numa in select(NumaPolicy::ALL.to_vec()),
+        driver in option::of("[1-9][0-9]{0,3}(\\.[1-9][0-9]?){0,2}"),
         times in (option::of(1..1000_u64), 0..100_u64, 1..100_u64, 0..9_u32),
     ) -> JobSpec {
+        let cards = devices.cards() > 0;
         JobSpec {
             tenant: "org/team".into(), name, tasks: 1,
             request: TaskRequest { devices, cpu_milli: 500, memory_mib: 64 },
-            topology, class, pool, priority, command, env, workdir,
+            topology, numa: if cards { numa } else { NumaPolicy::None },
+            driver_min: driver.filter(|_| cards).map(|text| text.parse().expect("generated versions are versions")), class, pool, priority, command, env, workdir,
             time_limit_s: times.0, grace_s: times.1, disconnect_grace_s: times.2, max_retries: times.3,
         }
     }

@@ -1,7 +1,7 @@
 //! Arguments of what tenants do: submit, look, read, end.
 
 use crate::spec::job::JobText;
-use crate::spec::scalar::{OneOrMany, Scalar};
+use crate::spec::scalar::{OneOrMany, Scalar, Version};
 use clap::{ArgGroup, Args};
 use std::path::PathBuf;
 
@@ -69,6 +69,15 @@ pub struct Submit {
     /// Inside one of these where possible
     #[arg(long, value_name = "LEVEL", help_heading = "Placement")]
     pub prefer: Option<String>,
+    /// So many consecutive tasks stand on one island; divides --tasks
+    #[arg(long, value_name = "TASKS", help_heading = "Placement")]
+    pub segment: Option<u32>,
+    /// How each task's GPUs lie: none, best-effort, restricted, single-numa-node
+    #[arg(long, value_name = "POLICY", help_heading = "Placement")]
+    pub numa: Option<String>,
+    /// The oldest GPU driver it can run on, such as 550 or 550.54.15
+    #[arg(long, value_name = "VERSION", help_heading = "Placement")]
+    pub driver_min: Option<String>,
     /// The only pool it may run in
     #[arg(long, value_name = "POOL", help_heading = "Placement")]
     pub pool: Option<String>,
@@ -136,6 +145,9 @@ impl Submit {
             memory: scalar(&self.memory),
             topology: self.topology.clone(),
             prefer: self.prefer.clone(),
+            segment: self.segment,
+            numa: self.numa.clone(),
+            driver_min: self.driver_min.clone().map(Version),
             time: scalar(&self.time),
             grace: scalar(&self.grace),
             disconnect_grace: scalar(&self.disconnect_grace),

@@ -11,7 +11,7 @@
 //! ```
 
 use crate::failure::Failure;
-use crate::spec::scalar::{OneOrMany, Scalar};
+use crate::spec::scalar::{OneOrMany, Scalar, Version};
 use crate::spec::yaml;
 use crate::units::{self, UnitError};
 use muster_model::FieldError;
@@ -36,6 +36,9 @@ pub const KEYS: &[&str] = &[
     "memory",
     "topology",
     "prefer",
+    "segment",
+    "numa",
+    "driver-min",
     "time",
     "grace",
     "disconnect-grace",
@@ -79,6 +82,12 @@ pub struct JobText {
     pub topology: Option<String>,
     /// Inside one of these where possible.
     pub prefer: Option<String>,
+    /// So many consecutive tasks on one island.
+    pub segment: Option<u32>,
+    /// How each task's cards lie with regard to NUMA nodes.
+    pub numa: Option<String>,
+    /// The oldest GPU driver it can run on.
+    pub driver_min: Option<Version>,
     /// Time limit.
     pub time: Option<Scalar>,
     /// From SIGTERM to SIGKILL.
@@ -129,7 +138,7 @@ impl JobText {
             tenant, name, gpus, mig, mps, time_slice, gpu_memory, tasks, model, cpus, memory, topology, prefer, time,
             grace
         );
-        over!(disconnect_grace, retries, priority, class, pool, workdir, command, count);
+        over!(segment, numa, driver_min, disconnect_grace, retries, priority, class, pool, workdir, command, count);
         self.env.extend(flags.env.clone());
         self
     }
@@ -177,7 +186,10 @@ impl JobText {
             topology: Some(v1::Topology {
                 required: self.topology.unwrap_or_default(),
                 preferred: self.prefer.unwrap_or_default(),
+                segment_tasks: self.segment.unwrap_or(0),
             }),
+            numa: self.numa.unwrap_or_default(),
+            driver_min: self.driver_min.map(|version| version.0).unwrap_or_default(),
             workload_class: self.class.unwrap_or_default(),
             pool: self.pool.unwrap_or_default(),
             priority: self.priority.unwrap_or(0),

@@ -2,8 +2,10 @@
 
 use super::{need, text_if, word_if};
 use crate::v1;
+use muster_model::driver::NotAVersion;
 use muster_model::{
-    AllocationId, Attempt, CellId, FieldError, Job, JobId, JobPhase, JobSpec, NodeId, Outcome, TenantId, WorkloadClass,
+    AllocationId, Attempt, CellId, DriverVersion, FieldError, Job, JobId, JobPhase, JobSpec, NodeId, NumaPolicy,
+    Outcome, TenantId, WorkloadClass,
 };
 
 /// Seconds from SIGTERM to SIGKILL when a job does not say: long enough to write a small checkpoint, short enough for a person.
@@ -29,6 +31,8 @@ impl From<&JobSpec> for v1::JobSpec {
             grace_s: Some(spec.grace_s),
             disconnect_grace_s: Some(spec.disconnect_grace_s),
             max_retries: spec.max_retries,
+            numa: spec.numa.to_string(),
+            driver_min: spec.driver_min.map(|min| min.to_string()).unwrap_or_default(),
         }
     }
 }
@@ -54,8 +58,17 @@ impl TryFrom<v1::JobSpec> for JobSpec {
             grace_s: wire.grace_s.unwrap_or(GRACE_S_DEFAULT),
             disconnect_grace_s: wire.disconnect_grace_s.unwrap_or(DISCONNECT_GRACE_S_DEFAULT),
             max_retries: wire.max_retries,
+            numa: word_if::<NumaPolicy>("numa", &wire.numa)?.unwrap_or_default(),
+            driver_min: driver_min(&wire.driver_min)?,
         })
     }
+}
+
+fn driver_min(text: &str) -> Result<Option<DriverVersion>, FieldError> {
+    let fix = "write numbers joined by dots, such as 550 or 550.54.15";
+    let version =
+        |text: &str| text.parse().map_err(|error: NotAVersion| FieldError::new("driver_min", error.to_string(), fix));
+    if text.is_empty() { Ok(None) } else { version(text).map(Some) }
 }
 
 /// A job without a name is called after its program, as far as that can be a name.

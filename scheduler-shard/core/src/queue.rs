@@ -6,7 +6,9 @@
 
 use crate::clock::Clock;
 use muster_model::request::TaskRequest;
-use muster_model::{CellId, GpuModel, Job, JobId, ResourceVec, TenantId, Topology, WorkloadClass};
+use muster_model::{
+    CellId, DriverVersion, GpuModel, Job, JobId, NumaPolicy, ResourceVec, TenantId, Topology, WorkloadClass,
+};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,6 +33,8 @@ pub(crate) struct Shape {
     pub(crate) tasks: u32,
     pub(crate) request: TaskRequest,
     pub(crate) topology: Topology,
+    pub(crate) numa: NumaPolicy,
+    pub(crate) driver_min: Option<DriverVersion>,
     pub(crate) class: WorkloadClass,
     pub(crate) pool: Option<String>,
 }
@@ -42,6 +46,8 @@ impl Shape {
             tasks: spec.tasks,
             request: spec.request.clone(),
             topology: spec.topology,
+            numa: spec.numa,
+            driver_min: spec.driver_min,
             class: spec.class,
             pool: spec.pool.clone(),
         }

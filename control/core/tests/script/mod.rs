@@ -400,7 +400,10 @@ fn job(words: &Words<'_>) -> JobSpec {
         topology: Topology {
             required: words.get("within").map(|level| level.parse().expect("a level")),
             preferred: None,
+            segment_tasks: None,
         },
+        numa: muster_model::NumaPolicy::None,
+        driver_min: None,
         class: words.get("class").map_or(WorkloadClass::Batch, |class| class.parse().expect("a class")),
         pool: words.get("pool").map(str::to_owned),
         priority: 0,

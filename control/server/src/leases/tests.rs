@@ -92,6 +92,8 @@ impl Fixture {
             tasks: 1,
             request: TaskRequest { devices: DeviceRequest::None, cpu_milli: 1_000, memory_mib: 16 },
             topology: Topology::default(),
+            numa: muster_model::NumaPolicy::None,
+            driver_min: None,
             class: WorkloadClass::Batch,
             pool: None,
             priority: 0,

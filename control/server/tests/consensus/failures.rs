@@ -64,6 +64,8 @@ fn job() -> JobSpec {
         tasks: 1,
         request: TaskRequest { devices: DeviceRequest::None, cpu_milli: 1_000, memory_mib: 100 },
         topology: Default::default(),
+        numa: muster_model::NumaPolicy::None,
+        driver_min: None,
         class: Default::default(),
         pool: None,
         priority: 0,

@@ -26,7 +26,7 @@ fn slice(memory_mib: u64) -> Option<Kind> {
 }
 
 fn topology(required: &str, preferred: &str) -> Option<v1::Topology> {
-    Some(v1::Topology { required: required.to_owned(), preferred: preferred.to_owned() })
+    Some(v1::Topology { required: required.to_owned(), preferred: preferred.to_owned(), ..Default::default() })
 }
 
 type Spoil<T> = (&'static str, fn(&mut T));

@@ -168,7 +168,7 @@ fn fill(view: &View, ask: &Ask<'_>, chosen: &[(NodeId, u64)]) -> Vec<TaskPlaceme
 pub(super) fn fits_when_empty(view: &View, ask: &Ask<'_>) -> bool {
     let mut slots: BTreeMap<(String, Place, Option<NodeId>), u64> = BTreeMap::new();
     let nodes = view.capacity.nodes().values().map(|there| &there.node).filter(|node| node.cell == ask.cell);
-    for node in nodes.filter(|node| node.accepts_work() && ask.pool_allows(view, &node.spec.pool)) {
+    for node in nodes.filter(|node| node.accepts_work() && ask.admits(node) && ask.pool_allows(view, &node.spec.pool)) {
         let request = &ask.shape.request;
         let cards = node.spec.gpus.iter().filter(|gpu| gpu.withheld.is_none() && Some(gpu.model) == ask.model).count();
         let by_cards = if ask.model.is_some() { cards as u64 / each(ask) } else { u64::MAX };

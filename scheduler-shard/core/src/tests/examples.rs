@@ -114,7 +114,7 @@ fn a_required_level_is_kept_or_the_gang_waits() {
     let check = |level, runs: bool| {
         let host = |name, leaf| Host::new(name, GpuModel::H100, 4).at("b1", leaf);
         let mut fleet = Fleet::new([host("a", "l1"), host("b", "l2")]);
-        let topology = Topology { required: Some(level), preferred: None };
+        let topology = Topology { required: Some(level), ..Topology::default() };
         let job = fleet.submit(JobSpec { topology, ..gang(2, 3) });
         fleet.settle();
         assert_eq!(fleet.runs(job), runs, "{level}");

@@ -56,6 +56,8 @@ pub(super) fn job(tasks: u32, devices: DeviceRequest) -> JobSpec {
         tasks,
         request: TaskRequest { devices, cpu_milli: 100, memory_mib: 10 },
         topology: Topology::default(),
+        numa: muster_model::NumaPolicy::None,
+        driver_min: None,
         class: WorkloadClass::Batch,
         pool: None,
         priority: 0,

@@ -140,6 +140,8 @@ impl Cluster {
                 memory_mib: 10,
             },
             topology: Topology::default(),
+            numa: muster_model::NumaPolicy::None,
+            driver_min: None,
             class: WorkloadClass::Batch,
             pool: None,
             priority: 0,
