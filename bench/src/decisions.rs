@@ -211,6 +211,7 @@ fn spec(devices: DeviceRequest) -> Result<ValidJobSpec> {
         topology: Topology::default(),
         numa: muster_model::NumaPolicy::None,
         driver_min: None,
+        asked: muster_model::Asked::default(),
         class: WorkloadClass::Batch,
         pool: None,
         priority: 0,

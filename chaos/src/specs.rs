@@ -96,6 +96,7 @@ pub fn job(chance: &Chance, number: u64) -> JobSpec {
         topology: Topology::default(),
         numa: muster_model::NumaPolicy::None,
         driver_min: None,
+        asked: muster_model::Asked::default(),
         class: WorkloadClass::Batch,
         pool: None,
         priority: chance.between(0, 3) as i32,

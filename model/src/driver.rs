@@ -24,6 +24,12 @@ pub struct NotAVersion {
 }
 
 impl DriverVersion {
+    /// The first version of a branch.
+    #[must_use]
+    pub const fn major(number: u32) -> Self {
+        DriverVersion([number, 0, 0])
+    }
+
     /// The version a node reports: numbers up to the first thing that is none, so that a vendor's suffix does not hide it.
     #[must_use]
     pub fn reported(text: &str) -> Option<Self> {

@@ -1,5 +1,6 @@
 //! Jobs: what a tenant submits, and what has become of it.
 
+use crate::asked::Asked;
 use crate::driver::DriverVersion;
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, JobId, TenantId};
@@ -98,6 +99,13 @@ words!(WorkloadClass, "workload class",
 words!(NumaPolicy, "NUMA policy",
     NumaPolicy::None => "none", NumaPolicy::BestEffort => "best-effort",
     NumaPolicy::Restricted => "restricted", NumaPolicy::SingleNumaNode => "single-numa-node");
+words!(crate::needs::Isolation, "isolation",
+    crate::needs::Isolation::Strict => "strict", crate::needs::Isolation::Trusted => "trusted",
+    crate::needs::Isolation::BestEffort => "best-effort");
+words!(crate::needs::Rule, "rule",
+    crate::needs::Rule::LargerThanACard => "larger-than-a-card", crate::needs::Rule::StrictIsolation => "strict-isolation",
+    crate::needs::Rule::LatencyCritical => "latency-critical", crate::needs::Rule::BorrowsIdleTime => "borrows-idle-time",
+    crate::needs::Rule::SteadyAndSmall => "steady-and-small", crate::needs::Rule::NothingSmaller => "nothing-smaller");
 words!(crate::request::SharingMode, "sharing mode",
     crate::request::SharingMode::Whole => "whole", crate::request::SharingMode::Mig => "mig",
     crate::request::SharingMode::Mps => "mps", crate::request::SharingMode::TimeSlice => "time-slice");
@@ -133,6 +141,8 @@ pub struct JobSpec {
     pub numa: NumaPolicy,
     /// The oldest GPU driver it can run on.
     pub driver_min: Option<DriverVersion>,
+    /// How the cards are described beside the request.
+    pub asked: Asked,
     /// Kind of work.
     pub class: WorkloadClass,
     /// The only pool it may run in, if it says so.

@@ -88,6 +88,7 @@ impl Shaper {
             },
             numa: muster_model::NumaPolicy::None,
             driver_min: None,
+            asked: muster_model::Asked::default(),
             class: REPLAY_CLASS,
             pool: None,
             priority: 0,

@@ -62,6 +62,12 @@ pub struct JobView {
     /// Acceptable models; any when empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
+    /// Which cards will do.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub selector: String,
+    /// How the system picked the devices for the job's needs.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub chosen: String,
     /// CPUs of each task.
     pub cpu_milli: u64,
     /// Host memory of each task.
@@ -121,6 +127,8 @@ impl JobView {
             tasks: spec.tasks,
             devices: devices_words(devices.kind.as_ref()),
             models: devices.models,
+            selector: selector_words(&spec.selector, &spec.device_class),
+            chosen: spec.choice.map(|choice| choice.text).unwrap_or_default(),
             cpu_milli: request.cpu_milli,
             memory_mib: request.memory_mib,
             topology: spec.topology.map(|topology| topology.required).unwrap_or_default(),
@@ -168,6 +176,10 @@ fn devices_words(kind: Option<&Kind>) -> String {
         Some(Kind::Mps(mps)) => format!("{}%/{}", mps.percent, show_mebibytes(mps.memory_mib)),
         Some(Kind::TimeSlice(slice)) => format!("slice/{}", show_mebibytes(slice.memory_mib)),
     }
+}
+
+fn selector_words(selector: &str, class: &str) -> String {
+    if class.is_empty() { selector.to_owned() } else { format!("{selector} (device class {class})") }
 }
 
 fn clipped(text: &str) -> String {
@@ -283,6 +295,8 @@ impl JobDetail {
                     show_mebibytes(job.memory_mib)
                 ),
             ),
+            ("selector", job.selector.clone()),
+            ("chosen", job.chosen.clone()),
             ("topology", job.topology.clone()),
             ("attempt", format!("{} ({} failed)", job.attempt, job.failures)),
             ("cell", job.cell.map(|cell| cell.to_string()).unwrap_or_default()),

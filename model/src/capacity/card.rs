@@ -1,6 +1,7 @@
 //! One card: who holds it, and what else can still stand on it.
 
 use crate::allocation::HoldMode;
+use crate::driver::DriverVersion;
 use crate::ids::{AllocationId, TenantId};
 use crate::mig::{self, MigPlacement};
 use crate::node::{Gpu, Pool};
@@ -43,10 +44,16 @@ pub enum CardUse {
     },
 }
 
-/// MPS takes at most this many clients per card (NVIDIA's limit before CUDA 13.1), whatever a pool says.
-pub(crate) const MPS_CLIENTS_MAX: u8 = 48;
+/// MPS takes at most this many clients per card, whatever a pool says (NVIDIA's limit from CUDA 13.1).
+pub const MPS_CLIENTS_MAX: u8 = 60;
+/// MPS takes at most this many on a driver before [`MPS_CLIENTS_MORE_DRIVER`]. A pool with more takes no node with an older one.
+pub const MPS_CLIENTS_OLD_MAX: u8 = 48;
+/// The first driver of CUDA 13.1.
+pub const MPS_CLIENTS_MORE_DRIVER: DriverVersion = DriverVersion::major(590);
 /// Time-slicing: contexts of 300–500 MB each make more than this many pointless.
-pub(crate) const TIME_SLICE_REPLICAS_MAX: u8 = 32;
+pub const TIME_SLICE_REPLICAS_MAX: u8 = 32;
+/// What a context takes of a card's memory before its task has any, in MiB: the upper end of 300–500 MB.
+pub const CONTEXT_MIB: u64 = 477;
 
 impl CardUse {
     /// What holds it, in words, for refusals and tables.

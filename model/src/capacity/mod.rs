@@ -9,7 +9,9 @@
 mod card;
 mod tenants;
 
-pub use card::{CardUse, Share};
+pub use card::{
+    CONTEXT_MIB, CardUse, MPS_CLIENTS_MAX, MPS_CLIENTS_MORE_DRIVER, MPS_CLIENTS_OLD_MAX, Share, TIME_SLICE_REPLICAS_MAX,
+};
 pub use tenants::{OverMax, TenantUse};
 
 use crate::allocation::{Allocation, TaskPlacement};

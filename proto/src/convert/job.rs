@@ -1,5 +1,6 @@
 //! Jobs: what is submitted, and where it stands.
 
+use super::asked::{asked_from_wire, asked_to_wire};
 use super::{need, text_if, word_if};
 use crate::v1;
 use muster_model::driver::NotAVersion;
@@ -15,7 +16,7 @@ pub const DISCONNECT_GRACE_S_DEFAULT: u64 = 600;
 
 impl From<&JobSpec> for v1::JobSpec {
     fn from(spec: &JobSpec) -> Self {
-        v1::JobSpec {
+        let mut wire = v1::JobSpec {
             tenant: spec.tenant.clone(),
             name: spec.name.clone(),
             tasks: spec.tasks,
@@ -33,14 +34,18 @@ impl From<&JobSpec> for v1::JobSpec {
             max_retries: spec.max_retries,
             numa: spec.numa.to_string(),
             driver_min: spec.driver_min.map(|min| min.to_string()).unwrap_or_default(),
-        }
+            ..v1::JobSpec::default()
+        };
+        asked_to_wire(&spec.asked, &spec.request.devices, &mut wire);
+        wire
     }
 }
 
 impl TryFrom<v1::JobSpec> for JobSpec {
     type Error = FieldError;
 
-    fn try_from(wire: v1::JobSpec) -> Result<Self, FieldError> {
+    fn try_from(mut wire: v1::JobSpec) -> Result<Self, FieldError> {
+        let asked = asked_from_wire(&mut wire)?;
         let name = if wire.name.is_empty() { name_of(&wire.command) } else { wire.name };
         Ok(JobSpec {
             tenant: wire.tenant,
@@ -60,6 +65,7 @@ impl TryFrom<v1::JobSpec> for JobSpec {
             max_retries: wire.max_retries,
             numa: word_if::<NumaPolicy>("numa", &wire.numa)?.unwrap_or_default(),
             driver_min: driver_min(&wire.driver_min)?,
+            asked,
         })
     }
 }

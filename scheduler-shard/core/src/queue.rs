@@ -7,7 +7,7 @@
 use crate::clock::Clock;
 use muster_model::request::TaskRequest;
 use muster_model::{
-    CellId, DriverVersion, GpuModel, Job, JobId, NumaPolicy, ResourceVec, TenantId, Topology, WorkloadClass,
+    CellId, DriverVersion, GpuModel, Job, JobId, NumaPolicy, ResourceVec, Selector, TenantId, Topology, WorkloadClass,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +35,9 @@ pub(crate) struct Shape {
     pub(crate) topology: Topology,
     pub(crate) numa: NumaPolicy,
     pub(crate) driver_min: Option<DriverVersion>,
+    pub(crate) selector: Option<Selector>,
+    /// The models that could ever serve it, the preferred first.
+    pub(crate) possible: Vec<GpuModel>,
     pub(crate) class: WorkloadClass,
     pub(crate) pool: Option<String>,
 }
@@ -48,6 +51,8 @@ impl Shape {
             topology: spec.topology,
             numa: spec.numa,
             driver_min: spec.driver_min,
+            selector: spec.asked.selector.clone(),
+            possible: spec.possible_models().collect(),
             class: spec.class,
             pool: spec.pool.clone(),
         }
@@ -72,7 +77,7 @@ impl Shape {
         if self.request.devices.mode().is_none() {
             return vec![None];
         }
-        self.request.devices.possible_models().map(Some).collect()
+        self.possible.iter().copied().map(Some).collect()
     }
 }
 

@@ -49,7 +49,7 @@ fn check_model(spec: &JobSpec, model: Option<GpuModel>) -> Result<(), String> {
         (None, None) => Ok(()),
         (None, Some(model)) => Err(format!("no GPU was asked, cards of {model} are placed")),
         (Some(_), None) => Err("GPUs were asked, no model is given".to_owned()),
-        (Some(_), Some(model)) if spec.request.devices.possible_on(model) => Ok(()),
+        (Some(_), Some(model)) if spec.possible_on(model) => Ok(()),
         (Some(_), Some(model)) => Err(format!("cards of {model} do not serve the request")),
     }
 }
@@ -69,6 +69,9 @@ fn check_devices(spec: &JobSpec, model: Option<GpuModel>, task: &TaskPlacement, 
         };
         if Some(gpu.model) != model {
             return Err(format!("GPU {} is a {}", hold.gpu, gpu.model));
+        }
+        if !spec.accepts_card(gpu, node) {
+            return Err(format!("GPU {} is not one that the selector accepts", hold.gpu));
         }
         check_hold(devices, gpu.model, hold)?;
     }

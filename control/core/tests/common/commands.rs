@@ -140,6 +140,7 @@ impl Story {
             topology: Topology { required, preferred: None, segment_tasks: None },
             numa: muster_model::NumaPolicy::None,
             driver_min: None,
+            asked: muster_model::Asked::default(),
             class: self.chance.pick(&[WorkloadClass::Batch, WorkloadClass::Interactive]).unwrap_or_default(),
             pool: if self.chance.one_in(20) { Some("small".to_owned()) } else { None },
             priority: 0,

@@ -404,6 +404,7 @@ fn job(words: &Words<'_>) -> JobSpec {
         },
         numa: muster_model::NumaPolicy::None,
         driver_min: None,
+        asked: muster_model::Asked::default(),
         class: words.get("class").map_or(WorkloadClass::Batch, |class| class.parse().expect("a class")),
         pool: words.get("pool").map(str::to_owned),
         priority: 0,

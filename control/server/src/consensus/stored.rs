@@ -128,6 +128,7 @@ pub(crate) fn object_key(key: &Key) -> Vec<u8> {
         Key::UsageStream(id) => of(8, &id.0.to_be_bytes()),
         Key::UsageTotal(id) => of(9, &id.0.to_be_bytes()),
         Key::AllocationUsage(id) => of(10, &id.0.to_be_bytes()),
+        Key::DeviceClass(name) => of(11, name.as_bytes()),
     }
 }
 

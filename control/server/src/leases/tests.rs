@@ -94,6 +94,7 @@ impl Fixture {
             topology: Topology::default(),
             numa: muster_model::NumaPolicy::None,
             driver_min: None,
+            asked: muster_model::Asked::default(),
             class: WorkloadClass::Batch,
             pool: None,
             priority: 0,

@@ -66,6 +66,7 @@ fn job() -> JobSpec {
         topology: Default::default(),
         numa: muster_model::NumaPolicy::None,
         driver_min: None,
+        asked: muster_model::Asked::default(),
         class: Default::default(),
         pool: None,
         priority: 0,

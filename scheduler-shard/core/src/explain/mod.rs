@@ -13,7 +13,7 @@ use crate::place::{Ask, Steps, fits_when_empty, place};
 use crate::queue::{Shape, Turn};
 use crate::view::{View, waits};
 use muster_model::request::SharingMode;
-use muster_model::{CellId, GpuModel, Job, JobId, Node, TenantId, TopologyLevel};
+use muster_model::{CellId, DriverVersion, GpuModel, Job, JobId, Node, NumaPolicy, TenantId, TopologyLevel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -87,6 +87,9 @@ fn on_model(view: &View, job: &Job, shape: &Shape, cell: CellId, model: Option<G
     if !pools.iter().any(|pool| ask.pool_allows(view, pool)) {
         return Some(Reason::NoPool { model, pools, wanted: shape.pool.clone(), mode, class: shape.class });
     }
+    if let Some(reason) = not_admitted(view, &ask) {
+        return Some(reason);
+    }
     let mut steps = Steps::default();
     if place(view, &ask, &mut steps).is_some() {
         return Some(Reason::JustQueued { model });
@@ -105,8 +108,45 @@ fn pools_with(view: &View, cell: CellId, model: Option<GpuModel>) -> Vec<String>
     pools.collect::<BTreeSet<String>>().into_iter().collect()
 }
 
+/// Whether every open node of the cell that has the model in an allowed pool is of a kind that the job does not run on.
+fn not_admitted(view: &View, ask: &Ask<'_>) -> Option<Reason> {
+    let model = ask.model?;
+    let has = |node: &&Arc<Node>| {
+        let cards = node.spec.gpus.iter().any(|gpu| gpu.model == model && gpu.withheld.is_none());
+        node.cell == ask.cell && node.accepts_work() && cards && ask.pool_allows(view, &node.spec.pool)
+    };
+    let nodes = || view.capacity.nodes().values().map(|there| &there.node).filter(has);
+    let cell = || view.cells.get(&ask.cell).map_or_else(|| ask.cell.to_string(), |cell| cell.name.clone());
+    if nodes().any(|node| ask.admits(node)) {
+        return None;
+    }
+    match ask.shape.driver_min {
+        Some(needed) if !nodes().any(|node| ask.has_driver(node)) => {
+            let newest = nodes().filter_map(|node| DriverVersion::reported(&node.spec.driver)).max();
+            Some(Reason::DriverTooOld { cell: cell(), model, needed, newest })
+        }
+        _ => {
+            let selector = ask.shape.selector.as_ref()?.to_string();
+            Some(Reason::NotSelected { cell: cell(), model, selector })
+        }
+    }
+}
+
+/// Cards are free, but no task's lie as its NUMA policy wants them.
+fn numa_split(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reason> {
+    let policy = ask.shape.numa;
+    let model = ask.model.filter(|_| policy > NumaPolicy::BestEffort)?;
+    let looser = Shape { numa: NumaPolicy::None, ..ask.shape.clone() };
+    place(view, &Ask { shape: &looser, ..*ask }, &mut Steps::default())?;
+    let each = ask.shape.request.devices.cards();
+    Some(Reason::NumaSplit { cell: cell.to_owned(), model, policy, each })
+}
+
 fn no_room(view: &View, ask: &Ask<'_>) -> Reason {
     let cell = view.cells.get(&ask.cell).map_or_else(|| ask.cell.to_string(), |cell| cell.name.clone());
+    if let Some(reason) = numa_split(view, ask, &cell) {
+        return reason;
+    }
     let needed = match ask.model {
         Some(_) => ask.shape.cards(),
         None => u64::from(ask.shape.tasks) * ask.shape.request.cpu_milli,

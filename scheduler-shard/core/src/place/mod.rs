@@ -37,6 +37,15 @@ impl Ask<'_> {
 
     /// Whether the node is of a kind that the job can run on at all, whatever runs there.
     pub(crate) fn admits(&self, node: &Node) -> bool {
+        self.has_driver(node)
+            && match (&self.shape.selector, self.model) {
+                (Some(selector), Some(model)) => selector.admits_all(model, node),
+                _ => true,
+            }
+    }
+
+    /// Whether the node's driver is new enough.
+    pub(crate) fn has_driver(&self, node: &Node) -> bool {
         self.shape.driver_min.is_none_or(|min| node.driver_is_at_least(min))
     }
 

@@ -58,6 +58,7 @@ pub(super) fn job(tasks: u32, devices: DeviceRequest) -> JobSpec {
         topology: Topology::default(),
         numa: muster_model::NumaPolicy::None,
         driver_min: None,
+        asked: muster_model::Asked::default(),
         class: WorkloadClass::Batch,
         pool: None,
         priority: 0,

@@ -112,7 +112,8 @@ impl View {
             | Object::Request(_)
             | Object::UsageStream(_)
             | Object::UsageTotal(_)
-            | Object::AllocationUsage(_) => {}
+            | Object::AllocationUsage(_)
+            | Object::DeviceClass(_) => {}
         }
     }
 
@@ -134,7 +135,12 @@ impl View {
                     self.release(&allocation);
                 }
             }
-            Key::Meta | Key::Request(_) | Key::UsageStream(_) | Key::UsageTotal(_) | Key::AllocationUsage(_) => {}
+            Key::Meta
+            | Key::Request(_)
+            | Key::UsageStream(_)
+            | Key::UsageTotal(_)
+            | Key::AllocationUsage(_)
+            | Key::DeviceClass(_) => {}
         }
     }
 

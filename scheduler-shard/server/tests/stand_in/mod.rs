@@ -142,6 +142,7 @@ impl Cluster {
             topology: Topology::default(),
             numa: muster_model::NumaPolicy::None,
             driver_min: None,
+            asked: muster_model::Asked::default(),
             class: WorkloadClass::Batch,
             pool: None,
             priority: 0,
