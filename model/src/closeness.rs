@@ -4,7 +4,7 @@
 //! true: it depends on the placement and on what the nodes *are*, never on what is free, so a proof cannot turn while it waits.
 
 use crate::gpu::GpuModel;
-use crate::ids::Rank;
+use crate::ids::{NodeId, Rank};
 use crate::job::{NumaPolicy, Topology, TopologyLevel};
 use crate::node::Node;
 use crate::{DeviceHold, TaskPlacement};
@@ -95,8 +95,11 @@ fn islands(tasks: &[TaskPlacement], node: &Node) -> BTreeSet<u8> {
 
 /// Whether some island of `node` has as many cards of their model as the tasks hold.
 fn an_island_could(tasks: &[TaskPlacement], node: &Node) -> bool {
-    let held: BTreeSet<u16> = tasks.iter().flat_map(|task| &task.devices).map(|hold| hold.gpu).collect();
-    let Some(model) = held.first().and_then(|gpu| node.spec.gpus.get(usize::from(*gpu))).map(|gpu| gpu.model) else {
+    let of = |task: &TaskPlacement| task.devices.iter().map(|hold| hold.gpu).collect::<Vec<_>>();
+    let held: BTreeSet<(NodeId, u16)> =
+        tasks.iter().flat_map(|task| of(task).into_iter().map(|gpu| (task.node, gpu))).collect();
+    let first = tasks.iter().flat_map(|task| &task.devices).next();
+    let Some(model) = first.and_then(|hold| node.spec.gpus.get(usize::from(hold.gpu))).map(|gpu| gpu.model) else {
         return false;
     };
     let mut sizes: BTreeMap<u8, usize> = BTreeMap::new();

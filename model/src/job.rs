@@ -105,7 +105,7 @@ words!(crate::needs::Isolation, "isolation",
 words!(crate::needs::Rule, "rule",
     crate::needs::Rule::LargerThanACard => "larger-than-a-card", crate::needs::Rule::StrictIsolation => "strict-isolation",
     crate::needs::Rule::LatencyCritical => "latency-critical", crate::needs::Rule::BorrowsIdleTime => "borrows-idle-time",
-    crate::needs::Rule::SteadyAndSmall => "steady-and-small", crate::needs::Rule::NothingSmaller => "nothing-smaller");
+    crate::needs::Rule::SizedForPeak => "sized-for-peak", crate::needs::Rule::SteadyAndSmall => "steady-and-small", crate::needs::Rule::NothingSmaller => "nothing-smaller");
 words!(crate::request::SharingMode, "sharing mode",
     crate::request::SharingMode::Whole => "whole", crate::request::SharingMode::Mig => "mig",
     crate::request::SharingMode::Mps => "mps", crate::request::SharingMode::TimeSlice => "time-slice");

@@ -87,6 +87,8 @@ pub enum Rule {
     LatencyCritical,
     /// Bursts can borrow a neighbour's idle time.
     BorrowsIdleTime,
+    /// Bursts could borrow idle time, but nothing that is allowed lets them.
+    SizedForPeak,
     /// The work is steady and smaller than a card.
     SteadyAndSmall,
     /// No part of a card that is allowed is large enough.
@@ -124,10 +126,15 @@ impl Choice {
             Rule::StrictIsolation => "strict isolation takes whole cards or MIG",
             Rule::LatencyCritical => "latency-critical work is sized for its peak and waits for no neighbour",
             Rule::BorrowsIdleTime => "bursts borrow a neighbour's idle time",
+            Rule::SizedForPeak => "no way to borrow idle time is allowed, so it is sized for its peak",
             Rule::SteadyAndSmall => "it is the smallest that holds steady work",
             Rule::NothingSmaller => "no allowed part of a card is large enough",
         };
-        format!("{what}, because {why}: {memory_mib} MiB and {compute_percent} % of a card's compute on {model}")
+        let compute = match devices {
+            DeviceRequest::TimeSlice { .. } => "compute by turns".to_owned(),
+            _ => format!("{compute_percent} % of a card's compute"),
+        };
+        format!("{what}, because {why}: {memory_mib} MiB and {compute} on {model}")
     }
 }
 
@@ -159,6 +166,7 @@ pub fn choose(needs: &Needs, asker: &Asker, offers: &[Offer<'_>]) -> Result<(Dev
         choice.rule = match way {
             Way::Cards => Rule::LargerThanACard,
             Way::Whole if !matches!(rule, Rule::StrictIsolation | Rule::LatencyCritical) => Rule::NothingSmaller,
+            Way::Mig { .. } if rule == Rule::BorrowsIdleTime => Rule::SizedForPeak,
             _ => rule,
         };
         let same = |offer: &&&Offer<'_>| fit(way, needs, offer).is_some_and(|(other, _)| other == request);

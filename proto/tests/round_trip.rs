@@ -68,11 +68,12 @@ prop_compose! {
     }
 }
 
-const RULES: [Rule; 6] = [
+const RULES: [Rule; 7] = [
     Rule::LargerThanACard,
     Rule::StrictIsolation,
     Rule::LatencyCritical,
     Rule::BorrowsIdleTime,
+    Rule::SizedForPeak,
     Rule::SteadyAndSmall,
     Rule::NothingSmaller,
 ];

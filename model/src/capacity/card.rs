@@ -52,8 +52,6 @@ pub const MPS_CLIENTS_OLD_MAX: u8 = 48;
 pub const MPS_CLIENTS_MORE_DRIVER: DriverVersion = DriverVersion::major(590);
 /// Time-slicing: contexts of 300–500 MB each make more than this many pointless.
 pub const TIME_SLICE_REPLICAS_MAX: u8 = 32;
-/// What a context takes of a card's memory before its task has any, in MiB: the upper end of 300–500 MB.
-pub const CONTEXT_MIB: u64 = 477;
 
 impl CardUse {
     /// What holds it, in words, for refusals and tables.

@@ -10,7 +10,7 @@ mod card;
 mod tenants;
 
 pub use card::{
-    CONTEXT_MIB, CardUse, MPS_CLIENTS_MAX, MPS_CLIENTS_MORE_DRIVER, MPS_CLIENTS_OLD_MAX, Share, TIME_SLICE_REPLICAS_MAX,
+    CardUse, MPS_CLIENTS_MAX, MPS_CLIENTS_MORE_DRIVER, MPS_CLIENTS_OLD_MAX, Share, TIME_SLICE_REPLICAS_MAX,
 };
 pub use tenants::{OverMax, TenantUse};
 

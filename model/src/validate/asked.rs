@@ -7,6 +7,7 @@ use crate::job::{JobSpec, WorkloadClass};
 use crate::mig::{self, MigShape};
 use crate::needs::Needs;
 use crate::request::DeviceRequest;
+use crate::resources::GpuUnits;
 use crate::selector::{Known, Truth};
 
 impl JobSpec {
@@ -81,10 +82,18 @@ impl JobSpec {
     fn enough_memory(&self, mib: u64) -> String {
         let named = self.request.devices.models();
         let models = if named.is_empty() { &GpuModel::ALL[..] } else { named };
+        // The slice that is the whole card is better asked for as that.
+        let a_part = |model: GpuModel, shape: MigShape| {
+            let part = model.facts().mig.is_some_and(|family| shape.charge(family) < GpuUnits::CARD);
+            part && !shape.has_media()
+        };
         let smallest = |model: &GpuModel| {
-            let fits = |shape: &MigShape| {
-                !shape.has_media() && mig::instance_memory_mib(*model, *shape).is_some_and(|has| has >= mib)
-            };
+            let holds = |shape: &MigShape| mig::instance_memory_mib(*model, *shape).is_some_and(|has| has >= mib);
+            let named = |shape: MigShape| Some((shape, mig::profile_name(*model, shape)?));
+            let shapes = MigShape::ALL.into_iter().filter(|shape| a_part(*model, *shape) && holds(shape));
+            let smallest = shapes.filter_map(named).min_by_key(|(shape, _)| (shape.memory_slices(), shape.compute_slices()));
+            smallest.map(|(_, name)| format!("{name} on {model}"))
+        };
             let shape = MigShape::ALL
                 .into_iter()
                 .filter(fits)

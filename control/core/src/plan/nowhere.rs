@@ -1,10 +1,10 @@
 //! Why a submission could run nowhere, even on an empty fleet, with the figures of what comes nearest.
 
 use super::submit::ERRORS_SHOWN_MAX;
-use crate::index::NodeShape;
-use crate::routing::{Models, refusal_of_pool, tasks_held};
+use crate::index::{NodeShape, tasks_on};
+use crate::routing::{Models, refusal_of_pool, rules, tasks_held};
 use crate::state::State;
-use muster_model::{FieldError, GpuModel, JobSpec};
+use muster_model::{FieldError, GpuModel, JobSpec, NumaPolicy};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ fn why_not_one(state: &State, spec: &JobSpec) -> FieldError {
         return FieldError::new("request", problem, "change class, sharing mode or pool");
     }
     let shapes = || index.cells.values().flat_map(|cell| cell.shapes.keys());
-    if let Some(fault) = why_not_admitted(spec, shapes) {
+    if let Some(fault) = why_not_admitted(spec, shapes).or_else(|| why_not_so_close(state, spec, shapes)) {
         return fault;
     }
     let shapes = shapes();
@@ -60,6 +60,30 @@ fn why_not_one(state: &State, spec: &JobSpec) -> FieldError {
     let kinds: Vec<String> = kinds.into_iter().take(ERRORS_SHOWN_MAX).collect();
     let problem = format!("no node could run one task of it, even empty; nodes are {}", kinds.join(", "));
     FieldError::new("request", problem, "ask for what one node has, or for another model")
+}
+
+/// Whether a node could run a task of it, if it did not insist on one NUMA node or on segments.
+fn why_not_so_close<'a, S: Iterator<Item = &'a Arc<NodeShape>>>(
+    state: &State,
+    spec: &JobSpec,
+    shapes: impl Fn() -> S,
+) -> Option<FieldError> {
+    let could = |looser: &JobSpec| {
+        let on = |shape: &Arc<NodeShape>, model| tasks_on(shape, rules(state, &shape.pool), looser, Some(model), false);
+        let served = |shape: &&Arc<NodeShape>| refusal_of_pool(state, &shape.pool, spec).is_none();
+        shapes().filter(served).any(|shape| spec.possible_models().any(|model| on(shape, model) > 0))
+    };
+    let cards = spec.request.devices.cards();
+    if spec.numa == NumaPolicy::SingleNumaNode && could(&JobSpec { numa: NumaPolicy::None, ..spec.clone() }) {
+        let problem = format!("no node has {cards} fitting GPUs on one NUMA node");
+        return Some(FieldError::new("numa", problem, "use restricted, or ask for fewer GPUs for each task"));
+    }
+    let mut looser = spec.clone();
+    let each = looser.topology.segment_tasks.take()?;
+    could(&looser).then(|| {
+        let problem = format!("no node could hold one segment of {each} tasks, even empty");
+        FieldError::new("topology.segment_tasks", problem, "use smaller segments")
+    })
 }
 
 /// Whether the driver minimum or the selector is what keeps every node with a possible model out.

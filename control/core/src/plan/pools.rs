@@ -4,10 +4,9 @@ use crate::bounds::POOLS_MAX;
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
-use muster_model::capacity::{CONTEXT_MIB, MPS_CLIENTS_MORE_DRIVER, MPS_CLIENTS_OLD_MAX};
+use muster_model::capacity::{MPS_CLIENTS_MORE_DRIVER, MPS_CLIENTS_OLD_MAX};
 use muster_model::node::NodeSpec;
 use muster_model::object::Key;
-use muster_model::request::SharingMode;
 use muster_model::{DriverVersion, FieldError, Object, Pool};
 
 /// New rules hold for bindings from now on; what runs goes on under those it was bound by.
@@ -39,16 +38,6 @@ pub(super) fn fits_cards(pool: &Pool, node: &NodeSpec) -> Option<FieldError> {
             "use 1 to {MPS_CLIENTS_OLD_MAX}, or drivers from {MPS_CLIENTS_MORE_DRIVER} (CUDA 13.1) on all its nodes"
         );
         return Some(FieldError::new("mps_clients", problem, fix));
-    }
-    let smallest = node.gpus.iter().map(|gpu| gpu.memory_mib).min()?;
-    let most = smallest / CONTEXT_MIB;
-    if pool.modes.contains(&SharingMode::TimeSlice) && u64::from(pool.time_slice_replicas) > most.max(1) {
-        let replicas = pool.time_slice_replicas;
-        let problem = format!(
-            "{replicas} contexts of 300-500 MB leave nothing of the {smallest} MiB of a card of node {}",
-            node.name
-        );
-        return Some(FieldError::new("time_slice_replicas", problem, format!("use 1 to {}", most.max(1))));
     }
     None
 }

@@ -5,3 +5,4 @@ mod fleet;
 mod laws;
 mod queueing;
 mod reasons;
+mod requests;
