@@ -91,14 +91,9 @@ impl JobSpec {
             let holds = |shape: &MigShape| mig::instance_memory_mib(*model, *shape).is_some_and(|has| has >= mib);
             let named = |shape: MigShape| Some((shape, mig::profile_name(*model, shape)?));
             let shapes = MigShape::ALL.into_iter().filter(|shape| a_part(*model, *shape) && holds(shape));
-            let smallest = shapes.filter_map(named).min_by_key(|(shape, _)| (shape.memory_slices(), shape.compute_slices()));
+            let smallest =
+                shapes.filter_map(named).min_by_key(|(shape, _)| (shape.memory_slices(), shape.compute_slices()));
             smallest.map(|(_, name)| format!("{name} on {model}"))
-        };
-            let shape = MigShape::ALL
-                .into_iter()
-                .filter(fits)
-                .min_by_key(|shape| (shape.memory_slices(), shape.compute_slices()));
-            shape.and_then(|shape| mig::profile_name(*model, shape)).map(|name| format!("{name} on {model}"))
         };
         let asks_for_mig = matches!(self.request.devices, DeviceRequest::Mig { .. });
         // A model on which the profile exists is meant before others.
