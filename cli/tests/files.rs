@@ -146,7 +146,7 @@ fn bad_jobs_are_named() {
         ("command: [x]\n", &["tenant: is missing"]),
         ("tenant: a\ncommand: []\ngpus: 1\nmig: 1g.10gb\n", &["command: is missing", "mig: stands beside gpus"]),
         ("tenant: a\ncommand: [x]\nmps: 30\n", &["gpu-memory: is missing"]),
-        ("tenant: a\ncommand: [x]\ngpus: 1\ngpu-memory: 8Gi\n", &["gpu-memory: is for shares only"]),
+        ("tenant: a\ncommand: [x]\nneeds: {memory: 8Gi}\ngpu-memory: 8Gi\n", &["gpu-memory: stands beside needs"]),
         (
             "tenant: a\ncommand: [x]\ntime: 4x\nmemory: 80\n",
             &["memory: \"80\" has no unit", "time: \"4x\" is not a duration"],

@@ -55,7 +55,8 @@ async fn device_classes_come_are_used_and_go() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn needs_alone_are_given_a_way_and_told_why() {
     let (control, _agent) = furnished().await;
-    let needs = v1::Needs { memory_mib: 8_192, compute_percent: 15, ..v1::Needs::default() };
+    let isolation = "best-effort".to_owned();
+    let needs = v1::Needs { memory_mib: 8_192, compute_percent: 15, isolation, ..v1::Needs::default() };
     let asking = v1::JobSpec { needs: Some(needs.clone()), ..job() };
     let id = control.submit("a", vec![asking.clone()]).await[0];
     let spec = spec_of(&control, id).await;
