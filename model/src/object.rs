@@ -50,6 +50,10 @@ pub struct Meta {
 }
 
 /// Anything that the replicated state holds.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a job is the largest and the most frequent; changes carry objects boxed"
+)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Object {
     /// Counters and clock.

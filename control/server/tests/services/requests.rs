@@ -31,7 +31,7 @@ async fn device_classes_come_are_used_and_go() {
     fleet.put_device_class(put(&class)).await.expect("a good class");
     let listed =
         fleet.list_device_classes(v1::ListDeviceClassesRequest::default()).await.expect("classes").into_inner();
-    assert_eq!(listed.classes, [class.clone()]);
+    assert_eq!(listed.classes, std::slice::from_ref(&class));
 
     let selector = "device.driver >= version(\"550\")".to_owned();
     let asking = v1::JobSpec { device_class: "big".to_owned(), selector, ..gpu_job(1) };

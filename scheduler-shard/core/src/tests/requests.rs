@@ -27,7 +27,9 @@ fn cards_used(fleet: &Fleet) -> usize {
 fn five_jobs_of_fifteen_percent_five_cards_before_one_h100_in_slices_after() {
     let fleet = || Fleet::new([Host::new("a", GpuModel::H100, 8)]);
     let mut before = fleet();
-    (0..5).for_each(|_| drop(before.submit(gang(1, 1))));
+    for _ in 0..5 {
+        before.submit(gang(1, 1));
+    }
     before.settle();
     assert_eq!(cards_used(&before), 5);
 
