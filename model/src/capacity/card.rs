@@ -87,11 +87,12 @@ impl CardUse {
             (CardUse::Free, HoldMode::Whole) => Ok(()),
             (CardUse::Free | CardUse::Mig(_), HoldMode::Mig(place)) => {
                 let family = family.ok_or_else(|| format!("{} has no MIG", gpu.model))?;
-                let standing: Vec<MigPlacement> = match self {
-                    CardUse::Mig(instances) => instances.iter().map(|(place, _)| *place).collect(),
-                    _ => Vec::new(),
+                let standing = match self {
+                    CardUse::Mig(instances) => &instances[..],
+                    _ => &[],
                 };
-                if mig::can_stand(family, &standing, place) { Ok(()) } else { Err(self.describe()) }
+                let stands = mig::can_stand_beside(family, standing.iter().map(|(place, _)| *place), place);
+                if stands { Ok(()) } else { Err(self.describe()) }
             }
             (CardUse::Free | CardUse::Mps { .. }, HoldMode::Mps { percent, memory_mib }) => {
                 let clients = pool.map_or(MPS_CLIENTS_MAX, |p| p.mps_clients.min(MPS_CLIENTS_MAX));
@@ -166,6 +167,23 @@ impl CardUse {
             }
         }
         Ok(())
+    }
+
+    /// Whatever `old` holds of this card, `new` holds from now on.
+    pub(super) fn rename(&mut self, old: AllocationId, new: AllocationId) {
+        let swap = |holder: &mut AllocationId| {
+            if *holder == old {
+                *holder = new;
+            }
+        };
+        match self {
+            CardUse::Free => {}
+            CardUse::Whole(holder) => swap(holder),
+            CardUse::Mig(instances) => instances.iter_mut().for_each(|(_, holder)| swap(holder)),
+            CardUse::Mps { shares, .. } | CardUse::TimeSlice { shares, .. } => {
+                shares.iter_mut().for_each(|share| swap(&mut share.allocation));
+            }
+        }
     }
 
     /// Gives back whatever `allocation` holds of this card; an emptied card is free for any mode.

@@ -7,7 +7,7 @@ mod cards;
 mod shares;
 mod whole;
 
-use crate::queue::Shape;
+use crate::shape::Shape;
 use crate::view::View;
 use muster_model::capacity::NodeUse;
 use muster_model::request::SharingMode;

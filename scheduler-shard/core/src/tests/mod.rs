@@ -6,3 +6,4 @@ mod laws;
 mod queueing;
 mod reasons;
 mod requests;
+mod tightest;
