@@ -27,6 +27,7 @@ pub fn tenants() -> Vec<TenantSpec> {
         },
         weight: 1,
         trust,
+        apart_from: Vec::new(),
     };
     vec![
         tenant("research", None, Trust::Trusted),
@@ -57,6 +58,7 @@ pub fn node(number: usize, boot_id: &str) -> NodeSpec {
             zone: "z".to_owned(),
             block: "b".to_owned(),
             leaf: format!("leaf-{}", number % 2),
+            nvlink_domain: String::new(),
         },
         cell: format!("cell-{}", number % 2),
         pool: "default".to_owned(),

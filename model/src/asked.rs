@@ -11,6 +11,7 @@ use crate::needs::{Choice, Needs};
 use crate::node::{Gpu, Node};
 use crate::request::DeviceRequest;
 use crate::selector::{Known, Selector, Truth};
+use crate::tenant::lies_under;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -44,8 +45,7 @@ impl DeviceClass {
     /// Whether the tenant at `path` may use it.
     #[must_use]
     pub fn allows(&self, path: &str) -> bool {
-        let within =
-            |top: &String| path.strip_prefix(top.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let within = |top: &String| lies_under(path, top);
         self.tenants.is_empty() || self.tenants.iter().any(within)
     }
 }

@@ -1,16 +1,16 @@
-//! Whether a placement stands as close together as its job asks: level, segments, NUMA.
+//! Whether a placement stands as close together, and as far apart, as its job asks: level, segments, spread, NUMA.
 //!
 //! The scheduler asks this of what it found and the control plane of what it is told, so the two cannot disagree. What must stay
 //! true: it depends on the placement and on what the nodes *are*, never on what is free, so a proof cannot turn while it waits.
 
 use crate::gpu::GpuModel;
 use crate::ids::{NodeId, Rank};
-use crate::job::{NumaPolicy, Topology, TopologyLevel};
+use crate::job::{NumaPolicy, Spread, Topology, TopologyLevel};
 use crate::node::Node;
 use crate::{DeviceHold, TaskPlacement};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What stands too far apart.
+/// What stands too far apart, or too close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooFar {
     /// The gang.
@@ -29,6 +29,16 @@ pub enum TooFar {
         /// The tightest level that could hold it there: an island, or the node where no island is large enough.
         level: TopologyLevel,
     },
+    /// Too many tasks in one domain.
+    #[error("{got} tasks stand on one {level}, spread allows {most}")]
+    Crowded {
+        /// The level that they are spread over.
+        level: TopologyLevel,
+        /// Tasks on one of its domains.
+        got: u32,
+        /// Tasks that may be.
+        most: u32,
+    },
     /// The cards of one task.
     #[error("cards of rank {rank} lie on {got} NUMA nodes, {policy} allows {most}")]
     Numa {
@@ -46,7 +56,7 @@ pub enum TooFar {
 /// Checks a placement; `ground[r]` is the node of rank `r`, as long as `tasks`.
 ///
 /// # Errors
-/// The first thing that stands too far apart.
+/// The first thing that stands too far apart, or too close.
 pub fn check(topology: &Topology, numa: NumaPolicy, tasks: &[TaskPlacement], ground: &[&Node]) -> Result<(), TooFar> {
     if let Some(level) = topology.required
         && !together(level, tasks, ground)
@@ -55,6 +65,9 @@ pub fn check(topology: &Topology, numa: NumaPolicy, tasks: &[TaskPlacement], gro
     }
     if let Some(each) = topology.segment_tasks {
         check_segments(each as usize, tasks, ground)?;
+    }
+    if let Some(spread) = topology.required_spread() {
+        check_spread(spread, ground)?;
     }
     if matches!(numa, NumaPolicy::None | NumaPolicy::BestEffort) {
         return Ok(());
@@ -66,9 +79,33 @@ pub fn check(topology: &Topology, numa: NumaPolicy, tasks: &[TaskPlacement], gro
 fn together(level: TopologyLevel, tasks: &[TaskPlacement], ground: &[&Node]) -> bool {
     let Some(first) = ground.first() else { return true };
     match level {
-        TopologyLevel::Island => ground.iter().all(|node| node.id == first.id) && islands(tasks, first).len() <= 1,
+        TopologyLevel::Island => {
+            let on_one_node = || ground.iter().all(|node| node.id == first.id) && islands(tasks, first).len() <= 1;
+            ground.iter().all(|node| node.spec.place.shares_nvlink(&first.spec.place)) || on_one_node()
+        }
         TopologyLevel::Node => ground.iter().all(|node| node.id == first.id),
         _ => ground.iter().all(|node| node.spec.place.together(&first.spec.place, level)),
+    }
+}
+
+fn check_spread(spread: Spread, ground: &[&Node]) -> Result<(), TooFar> {
+    let Spread { level, tasks_max, .. } = spread;
+    let most = ground.iter().fold(BTreeMap::<String, u32>::new(), |mut tasks, node| {
+        *tasks.entry(spread_domain(node, level)).or_default() += 1;
+        tasks
+    });
+    match most.into_values().max() {
+        Some(got) if got > tasks_max => Err(TooFar::Crowded { level, got, most: tasks_max }),
+        _ => Ok(()),
+    }
+}
+
+/// The domain of `level` that a node lies in, as tasks are spread over them.
+#[must_use]
+pub fn spread_domain(node: &Node, level: TopologyLevel) -> String {
+    match level {
+        TopologyLevel::Island | TopologyLevel::Node => node.id.to_string(),
+        _ => node.spec.place.domain(level),
     }
 }
 
@@ -79,7 +116,9 @@ fn check_segments(each: usize, tasks: &[TaskPlacement], ground: &[&Node]) -> Res
         let breach =
             |level| TooFar::Segment { first: Rank(first as u32), last: Rank((first + tasks.len()) as u32 - 1), level };
         let Some(node) = ground.first() else { continue };
-        let level = if an_island_could(tasks, node) { TopologyLevel::Island } else { TopologyLevel::Node };
+        // Of a node in an NVLink domain every card is on one island, and so are those of its neighbours there.
+        let spans = !node.spec.place.nvlink_domain.is_empty();
+        let level = if spans || an_island_could(tasks, node) { TopologyLevel::Island } else { TopologyLevel::Node };
         if !together(level, tasks, ground) {
             return Err(breach(level));
         }

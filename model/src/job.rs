@@ -14,7 +14,7 @@ use std::str::FromStr;
 /// Levels of the network, tightest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum TopologyLevel {
-    /// GPUs joined by NVLink.
+    /// GPUs joined by NVLink: of one host, or of the hosts of one NVLink domain.
     Island,
     /// One host.
     Node,
@@ -109,8 +109,22 @@ words!(crate::needs::Rule, "rule",
 words!(crate::request::SharingMode, "sharing mode",
     crate::request::SharingMode::Whole => "whole", crate::request::SharingMode::Mig => "mig",
     crate::request::SharingMode::Mps => "mps", crate::request::SharingMode::TimeSlice => "time-slice");
+words!(crate::tenant::ApartLevel, "level",
+    crate::tenant::ApartLevel::Card => "card", crate::tenant::ApartLevel::Node => "node",
+    crate::tenant::ApartLevel::Island => "island");
 words!(crate::tenant::Trust, "trust level",
     crate::tenant::Trust::Trusted => "trusted", crate::tenant::Trust::Untrusted => "untrusted");
+
+/// How far apart the tasks of a gang stand: no domain of a level has more than so many of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Spread {
+    /// Over the domains of which level: node, leaf, block or region.
+    pub level: TopologyLevel,
+    /// Tasks in one such domain at most.
+    pub tasks_max: u32,
+    /// Or the gang waits. Otherwise as few in one domain as any place allows now, but not fewer than `tasks_max`.
+    pub required: bool,
+}
 
 /// How close together the tasks of a gang must and should stand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -122,6 +136,16 @@ pub struct Topology {
     /// So many consecutive ranks form a segment, which stands on one island (on one node, where no island of it is large enough);
     /// it divides the number of tasks.
     pub segment_tasks: Option<u32>,
+    /// How far apart its tasks stand inside that.
+    pub spread: Option<Spread>,
+}
+
+impl Topology {
+    /// The spread that a placement must keep, or it is none.
+    #[must_use]
+    pub fn required_spread(&self) -> Option<Spread> {
+        self.spread.filter(|spread| spread.required)
+    }
 }
 
 /// What a tenant submits: one gang of identical tasks, all or nothing. Checked by [`crate::validate`].
@@ -178,6 +202,12 @@ impl std::ops::Deref for ValidJobSpec {
 }
 
 impl JobSpec {
+    /// Whether it suffers from neighbours: inference, or needs that say so. Such work goes, where it can, where no other tenant is.
+    #[must_use]
+    pub fn is_latency_critical(&self) -> bool {
+        self.class == WorkloadClass::Inference || self.asked.needs.as_ref().is_some_and(|needs| needs.latency_critical)
+    }
+
     /// What the whole gang is charged when it lands on `model`.
     #[must_use]
     pub fn charge_on(&self, model: GpuModel) -> ResourceVec {

@@ -19,6 +19,9 @@ pub struct Place {
     pub block: String,
     /// Nodes under one leaf switch.
     pub leaf: String,
+    /// The NVLink domain that this node shares with others of its leaf, such as a rack of GB200 NVL72; empty when its NVLink ends at
+    /// the host. A name is a domain's within its leaf: the same name under another leaf is another domain.
+    pub nvlink_domain: String,
 }
 
 impl Place {
@@ -26,7 +29,7 @@ impl Place {
     /// exactly when these are equal. Levels inside a node give the leaf's.
     #[must_use]
     pub fn domain(&self, level: TopologyLevel) -> String {
-        let Place { region, zone, block, leaf } = self;
+        let Place { region, zone, block, leaf, nvlink_domain: _ } = self;
         match level {
             TopologyLevel::Region => region.clone(),
             TopologyLevel::Block => format!("{region}/{zone}/{block}"),
@@ -34,6 +37,19 @@ impl Place {
                 format!("{region}/{zone}/{block}/{leaf}")
             }
         }
+    }
+
+    /// The path of the NVLink domain of several nodes that this place lies in, if it lies in one. It begins with the leaf's.
+    #[must_use]
+    pub fn spanning_island(&self) -> Option<String> {
+        let spans = !self.nvlink_domain.is_empty();
+        spans.then(|| format!("{}/{}", self.domain(TopologyLevel::Leaf), self.nvlink_domain))
+    }
+
+    /// Whether NVLink joins the cards of the two: both lie in one NVLink domain.
+    #[must_use]
+    pub fn shares_nvlink(&self, other: &Place) -> bool {
+        !self.nvlink_domain.is_empty() && self == other
     }
 
     /// Whether both lie in one domain of `level` (leaf, block or region).
@@ -60,7 +76,7 @@ pub struct Gpu {
     pub memory_mib: u64,
     /// NUMA node.
     pub numa: u8,
-    /// Which NVLink island of the node, from 0.
+    /// Which NVLink island of the node, from 0; all of one island where the node is part of an NVLink domain.
     pub island: u8,
     /// Why it is not to be used, if so (a fault, a process Muster did not start).
     pub withheld: Option<String>,

@@ -17,6 +17,33 @@ pub enum Trust {
     Untrusted,
 }
 
+/// What two tenants that are kept apart may not share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum ApartLevel {
+    /// A card.
+    Card,
+    /// A host.
+    Node,
+    /// An NVLink domain of several hosts; a host that is in none counts as one.
+    Island,
+}
+
+/// A tenant that another is kept apart from, because they were measured to disturb each other. It holds both ways, and for all tenants
+/// below the two.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ApartFrom {
+    /// Path of the other.
+    pub tenant: String,
+    /// What they may not share.
+    pub level: ApartLevel,
+}
+
+/// Whether the tenant at `path` is the one at `top` or below it.
+#[must_use]
+pub fn lies_under(path: &str, top: &str) -> bool {
+    path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// A node of the quota tree: organisation, team, project or user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tenant {
@@ -34,6 +61,8 @@ pub struct Tenant {
     pub weight: u32,
     /// Trust.
     pub trust: Trust,
+    /// Whom its work is kept apart from, in order of path.
+    pub apart_from: Vec<ApartFrom>,
 }
 
 impl Tenant {
@@ -63,4 +92,6 @@ pub struct TenantSpec {
     pub weight: u32,
     /// Trust.
     pub trust: Trust,
+    /// Whom its work is kept apart from.
+    pub apart_from: Vec<ApartFrom>,
 }

@@ -31,6 +31,7 @@ fn tenants() -> Vec<Tenant> {
         },
         weight: 1,
         trust,
+        apart_from: Vec::new(),
     };
     vec![
         tenant(1, "org", None, Some(4), Trust::Trusted),

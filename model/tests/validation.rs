@@ -6,7 +6,7 @@ use muster_model::request::TaskRequest;
 use muster_model::tenant::TenantSpec;
 use muster_model::validate::warnings;
 use muster_model::{
-    DeviceRequest, FieldError, GpuModel, GpuUnits, JobSpec, Limits, NumaPolicy, Pool, ResourceVec, Topology,
+    ApartFrom, ApartLevel, DeviceRequest, FieldError, GpuModel, GpuUnits, JobSpec, Limits, NumaPolicy, Pool, ResourceVec, Spread, Topology,
     TopologyLevel, Trust, WorkloadClass,
 };
 
@@ -74,9 +74,31 @@ fn a_job_that_is_wrong_names_its_field() {
         s.topology.segment_tasks = Some(4);
     });
     check("segments of nothing", "topology.segment_tasks", |s| s.topology.segment_tasks = Some(0));
-    check("segments larger than a node", "topology.segment_tasks", |s| {
-        s.tasks = 20;
-        s.topology.segment_tasks = Some(10);
+    check("segments larger than any island", "topology.segment_tasks", |s| {
+        s.tasks = 600;
+        s.topology.segment_tasks = Some(300);
+    });
+    let spread = |level, tasks_max| Some(Spread { level, tasks_max, required: true });
+    check("a spread of no tasks", "topology.spread.tasks_max", |s| {
+        s.topology.spread = spread(TopologyLevel::Node, 0);
+    });
+    check("a spread over islands", "topology.spread.level", |s| {
+        s.topology.spread = spread(TopologyLevel::Island, 1);
+    });
+    check("a spread beside segments", "topology.spread", |s| {
+        s.tasks = 4;
+        s.topology.segment_tasks = Some(2);
+        s.topology.spread = spread(TopologyLevel::Leaf, 1);
+    });
+    check("a spread wider than what is required", "topology.spread.level", |s| {
+        s.tasks = 4;
+        s.topology.required = Some(TopologyLevel::Leaf);
+        s.topology.spread = spread(TopologyLevel::Block, 1);
+    });
+    check("a spread over what one task may fill", "topology.spread.level", |s| {
+        s.tasks = 4;
+        s.topology.required = Some(TopologyLevel::Node);
+        s.topology.spread = Some(Spread { level: TopologyLevel::Node, tasks_max: 3, required: false });
     });
     check("no tasks", "tasks", |s| s.tasks = 0);
     check("too many tasks", "tasks", |s| s.tasks = 32_769);
@@ -140,6 +162,7 @@ fn a_job_that_is_wrong_names_its_field() {
             required: Some(TopologyLevel::Node),
             preferred: Some(TopologyLevel::Block),
             segment_tasks: None,
+            spread: None,
         };
     });
     check("more cards than a node has", "topology.required", |s| {
@@ -170,7 +193,7 @@ fn node() -> NodeSpec {
     NodeSpec {
         name: "node-0001".to_owned(),
         address: "10.0.0.1".to_owned(),
-        place: Place { region, zone, block, leaf },
+        place: Place { region, zone, block, leaf, nvlink_domain: String::new() },
         cell: "cell-a".to_owned(),
         pool: "default".to_owned(),
         gpus: (0..8).map(gpu).collect(),
@@ -198,6 +221,11 @@ fn a_node_that_is_wrong_names_its_field() {
     check_node("no zone", "place.zone", |s| s.place.zone.clear());
     check_node("no block", "place.block", |s| s.place.block.clear());
     check_node("odd leaf", "place.leaf", |s| s.place.leaf = "l/0".to_owned());
+    check_node("an odd NVLink domain", "place.nvlink_domain", |s| s.place.nvlink_domain = "a/b".to_owned());
+    check_node("an NVLink domain over several islands", "place.nvlink_domain", |s| {
+        s.place.nvlink_domain = "nvl".to_owned();
+        s.gpus[7].island = 1;
+    });
     check_node("no address", "address", |s| s.address.clear());
     check_node("endless address", "address", |s| s.address = "a".repeat(10_000));
     check_node("no boot id", "boot_id", |s| s.boot_id.clear());
@@ -216,7 +244,7 @@ fn a_node_that_is_wrong_names_its_field() {
 fn tenant() -> TenantSpec {
     let guarantee = ResourceVec::of_gpu(GpuModel::H100, GpuUnits::cards(8));
     let max = Limits { gpu: [(GpuModel::H100, GpuUnits::cards(16))].into(), ..Limits::default() };
-    TenantSpec { path: "research/nlp".to_owned(), guarantee, max, weight: 1, trust: Trust::Trusted }
+    TenantSpec { path: "research/nlp".to_owned(), guarantee, max, weight: 1, trust: Trust::Trusted, apart_from: Vec::new() }
 }
 
 fn check_tenant(title: &str, field: &str, spoil: impl FnOnce(&mut TenantSpec)) {
@@ -231,6 +259,13 @@ fn a_tenant_that_is_wrong_names_its_field() {
     check_tenant("no path", "path", |s| s.path.clear());
     check_tenant("a slash too many", "path", |s| s.path = "a/".to_owned());
     check_tenant("no weight", "weight", |s| s.weight = 0);
+    let apart = |path: &str| ApartFrom { tenant: path.to_owned(), level: ApartLevel::Node };
+    check_tenant("apart from itself", "apart_from", |s| s.apart_from = vec![apart("research/nlp")]);
+    check_tenant("apart from its parent", "apart_from", |s| s.apart_from = vec![apart("research")]);
+    check_tenant("apart from its child", "apart_from", |s| s.apart_from = vec![apart("research/nlp/a")]);
+    check_tenant("apart twice", "apart_from", |s| s.apart_from = vec![apart("ads"), apart("ads")]);
+    check_tenant("apart from no path", "apart_from", |s| s.apart_from = vec![apart("ads//x")]);
+    check_tenant("apart from everybody", "apart_from", |s| s.apart_from = (0..65).map(|n| apart(&format!("t{n}"))).collect());
     check_tenant("weight beyond bounds", "weight", |s| s.weight = u32::MAX);
     check_tenant("floor above the ceiling", "guarantee", |s| s.guarantee.set_gpu(GpuModel::H100, GpuUnits::cards(17)));
     check_tenant("all the memory of the world", "guarantee", |s| s.guarantee.memory_mib = u64::MAX);

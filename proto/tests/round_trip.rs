@@ -8,9 +8,9 @@ use muster_model::request::{SharingMode, TaskRequest};
 use muster_model::tenant::TenantSpec;
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    Allocation, AllocationState, Asked, Cell, Change, DeviceHold, DeviceRequest, EndCause, FieldError, Gpu, GpuModel,
+    Allocation, AllocationState, ApartFrom, ApartLevel, Asked, Cell, Change, DeviceHold, DeviceRequest, EndCause, FieldError, Gpu, GpuModel,
     GpuUnits, HoldMode, Job, JobPhase, JobSpec, Key, Limits, Node, NodeHealth, NumaPolicy, Object, Outcome, Place,
-    Pool, ResourceVec, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, WorkloadClass,
+    Pool, ResourceVec, Spread, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, WorkloadClass,
 };
 use muster_proto::convert::{BindParts, change_to_wire, report_from_wire, report_to_wire};
 use muster_proto::{status, v1};
@@ -41,8 +41,13 @@ fn devices() -> impl Strategy<Value = DeviceRequest> {
 fn topology() -> impl Strategy<Value = Topology> {
     let levels = TopologyLevel::ALL.to_vec();
     (option::of(select(levels.clone())), option::of(select(levels))).prop_map(|(a, b)| match (a, b) {
-        (Some(a), Some(b)) => Topology { required: Some(a.max(b)), preferred: Some(a.min(b)), segment_tasks: None },
-        (required, preferred) => Topology { required, preferred, segment_tasks: Some(1) },
+        (Some(a), Some(b)) => {
+            // Any spread of one task is allowed.
+            let level = if a == TopologyLevel::Island { TopologyLevel::Node } else { a };
+            let spread = Spread { level, tasks_max: b as u32 + 1, required: a > b };
+            Topology { required: Some(a.max(b)), preferred: Some(a.min(b)), segment_tasks: None, spread: Some(spread) }
+        }
+        (required, preferred) => Topology { required, preferred, segment_tasks: Some(1), spread: None },
     })
 }
 
@@ -229,14 +234,14 @@ prop_compose! {
 
 prop_compose! {
     fn node()(
-        words in vec("[a-z0-9]{0,6}", 9..=9), gpus in vec(gpu(), 0..3),
+        words in vec("[a-z0-9]{0,6}", 10..=10), gpus in vec(gpu(), 0..3),
         numbers in (any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>(), any::<u64>()),
         labels in btree_map("[a-z]{1,4}", "[a-z]{0,4}", 0..3),
         health in select(vec![NodeHealth::Ready, NodeHealth::Silent, NodeHealth::Down]), drained in any::<bool>(),
     ) -> Node {
-        let [name, address, region, zone, block, leaf, cell, pool, driver] = <[String; 9]>::try_from(words).expect("nine");
+        let [name, address, region, zone, block, leaf, nvlink_domain, cell, pool, driver] = <[String; 10]>::try_from(words).expect("ten");
         let spec = NodeSpec {
-            name, address, place: Place { region, zone, block, leaf }, cell, pool, gpus, cpu_milli: numbers.0,
+            name, address, place: Place { region, zone, block, leaf, nvlink_domain }, cell, pool, gpus, cpu_milli: numbers.0,
             memory_mib: numbers.1, driver, labels, boot_id: "b".into(),
         };
         Node { id: NodeId(numbers.2), spec, cell: CellId(numbers.3), epoch: Epoch(numbers.4), health, drained }
@@ -260,9 +265,11 @@ prop_compose! {
     fn tenant()(
         id in any::<u32>(), parent in option::of(any::<u32>().prop_map(TenantId)), path in "[a-z]{1,5}(/[a-z]{1,5}){0,2}",
         guarantee in amounts(), max in limits(), weight in any::<u32>(), untrusted in any::<bool>(),
+        apart in btree_map("[A-Z]{1,4}", select(vec![ApartLevel::Card, ApartLevel::Node, ApartLevel::Island]), 0..3),
     ) -> Tenant {
         let trust = if untrusted { Trust::Untrusted } else { Trust::Trusted };
-        Tenant { id: TenantId(id), path, parent, guarantee, max, weight, trust }
+        let apart_from = apart.into_iter().map(|(tenant, level)| ApartFrom { tenant, level }).collect();
+        Tenant { id: TenantId(id), path, parent, guarantee, max, weight, trust, apart_from }
     }
 }
 
@@ -311,6 +318,7 @@ proptest! {
         prop_assert_eq!(JobSpec::try_from(sent(&v1::JobSpec::from(&spec))), Ok(spec));
         let spec = TenantSpec {
             path: tenant.path, guarantee: tenant.guarantee, max: tenant.max, weight: tenant.weight, trust: tenant.trust,
+            apart_from: tenant.apart_from,
         };
         prop_assert_eq!(TenantSpec::try_from(sent(&v1::TenantSpec::from(&spec))), Ok(spec));
     }

@@ -35,6 +35,9 @@ pub struct NodeGroup {
     /// Nodes under one leaf switch.
     #[serde(default = "nodes_per_leaf")]
     pub nodes_per_leaf: u32,
+    /// Nodes of one NVLink domain, in whose cards the island spans them (18 of 4 cards: GB200 NVL72); each node's own when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes_per_nvlink_domain: Option<u32>,
     /// Leaves under one spine group.
     #[serde(default = "leaves_per_block")]
     pub leaves_per_block: u32,
@@ -125,7 +128,15 @@ impl Fleet {
                     Some(("cells", value)) => group.cells = count("cells", value)?,
                     Some(("leaf", value)) => group.nodes_per_leaf = count("leaf", value)?,
                     Some(("block", value)) => group.leaves_per_block = count("block", value)?,
-                    _ => return Err(wrong(format!("{word:?} is not cells=, leaf= or block="))),
+                    Some(("nvlink", value)) => {
+                        let nodes = count("nvlink", value)?;
+                        group.nodes_per_nvlink_domain = Some(nodes);
+                        // A domain lies inside one leaf: a leaf that is not said has one.
+                        if !part.contains(":leaf=") {
+                            group.nodes_per_leaf = nodes;
+                        }
+                    }
+                    _ => return Err(wrong(format!("{word:?} is not cells=, leaf=, block= or nvlink="))),
                 }
             }
             groups.push(group);
@@ -177,6 +188,14 @@ impl Fleet {
             }
             if group.gpus_per_island == Some(0) || group.cpu_milli == Some(0) || group.memory_mib == Some(0) {
                 return wrong("gpus_per_island, cpu_milli and memory_mib are at least 1 where given");
+            }
+            if let Some(nodes) = group.nodes_per_nvlink_domain {
+                if nodes == 0 || !group.nodes_per_leaf.is_multiple_of(nodes) {
+                    return wrong("nodes_per_leaf is a multiple of nodes_per_nvlink_domain: a domain lies inside one leaf");
+                }
+                if group.gpus_per_island.is_some_and(|gpus| gpus < group.gpus) {
+                    return wrong("gpus_per_island is left out where nodes share an NVLink domain: all cards are one island");
+                }
             }
             if group.cells > group.blocks() {
                 return wrong("has more cells than blocks; a cell is made of whole blocks");
@@ -235,6 +254,7 @@ impl NodeGroup {
             cpu_milli: None,
             memory_mib: None,
             nodes_per_leaf: nodes_per_leaf(),
+            nodes_per_nvlink_domain: None,
             leaves_per_block: leaves_per_block(),
             cells: one(),
         }
@@ -265,6 +285,10 @@ impl NodeGroup {
                 zone: "replay".to_owned(),
                 block: format!("g{group}-b{:02}", block + 1),
                 leaf: format!("g{group}-l{:03}", leaf + 1),
+                nvlink_domain: match self.nodes_per_nvlink_domain {
+                    Some(nodes) => format!("nvl{}", number % self.nodes_per_leaf / nodes + 1),
+                    None => String::new(),
+                },
             },
             cell: format!("cell-{}", cell + 1),
             pool: "default".to_owned(),

@@ -85,6 +85,7 @@ impl Shaper {
                 required: self.options.required.filter(|_| gang),
                 preferred: self.options.preferred.filter(|_| gang),
                 segment_tasks: None,
+                spread: None,
             },
             numa: muster_model::NumaPolicy::None,
             driver_min: None,

@@ -65,6 +65,7 @@ fn tenant(id: u32) -> Tenant {
         max: Limits::default(),
         weight: 1,
         trust: Trust::Trusted,
+        apart_from: Vec::new(),
     }
 }
 
@@ -88,6 +89,7 @@ fn node(id: u32) -> Node {
                 zone: "z".into(),
                 block: format!("b{}", id / 128),
                 leaf: format!("l{}", id / 8),
+                nvlink_domain: String::new(),
             },
             cell: "cell".into(),
             pool: "default".into(),

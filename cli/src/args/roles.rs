@@ -2,6 +2,7 @@
 
 use crate::args::admin::member;
 use crate::args::{Seconds, duration};
+use crate::failure::Failure;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -91,6 +92,7 @@ A node file is YAML; what it does not say is as in a host with 8 h100:
   zone: eu-north-a
   block: block-0
   leaf: leaf-0
+  nvlink-domain: nvl-0      of its leaf, when NVLink joins it to other nodes
   cell: cell-0
   pool: default")]
 pub struct Node {
@@ -129,9 +131,12 @@ pub struct Node {
 /// How simulated hosts are laid out.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Tiling {
-    /// Nodes under one leaf switch
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
-    pub nodes_per_leaf: u32,
+    /// Nodes under one leaf switch [default: 8, or those of one NVLink domain]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub nodes_per_leaf: Option<u32>,
+    /// Nodes of one NVLink domain, such as 18 of 4 GPUs; without it NVLink ends at the host
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=256))]
+    pub nvlink_domain: Option<u32>,
     /// Leaves under one spine group
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     pub leaves_per_block: u32,
@@ -142,7 +147,32 @@ pub struct Tiling {
 
 impl Default for Tiling {
     fn default() -> Self {
-        Tiling { nodes_per_leaf: 8, leaves_per_block: 4, cells: 1 }
+        Tiling { nodes_per_leaf: None, nvlink_domain: None, leaves_per_block: 4, cells: 1 }
+    }
+}
+
+/// Nodes under one leaf switch when nobody says: 64 GPUs of 8-GPU nodes.
+const NODES_PER_LEAF: u32 = 8;
+
+impl Tiling {
+    /// Nodes under one leaf switch: a domain lies inside one leaf.
+    #[must_use]
+    pub fn nodes_per_leaf(&self) -> u32 {
+        self.nodes_per_leaf.or(self.nvlink_domain).unwrap_or(NODES_PER_LEAF)
+    }
+
+    /// Checks that leaves are made of whole domains.
+    ///
+    /// # Errors
+    /// When they are not.
+    pub fn check(&self) -> Result<(), Failure> {
+        match self.nvlink_domain {
+            Some(domain) if !self.nodes_per_leaf().is_multiple_of(domain) => {
+                let problem = format!("is {}, no multiple of the {domain} nodes of an NVLink domain", self.nodes_per_leaf());
+                Err(Failure::field("nodes-per-leaf", problem, "a domain lies inside one leaf: use a multiple of it"))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -152,6 +182,7 @@ impl Default for Tiling {
 Examples:
   muster dev                                       one voter, one shard, 4 nodes of 8 h100
   muster dev --voters 3 --shards 2 --nodes 64      a small fleet
+  muster dev --nodes 36 --gpus-per-node 4 --nvlink-domain 18 --model b200    two racks of 72 on one NVLink each
   eval \"$(muster dev --print-env)\"                  point this shell at it
 
 Every role is a process of its own: kill any of them, or all, and see. Running it again on the same --data goes on
@@ -178,9 +209,12 @@ pub struct Dev {
     /// Agent processes that share the nodes; one for 16 nodes when absent, up to 4
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=40))]
     pub agents: Option<u32>,
-    /// Nodes under one leaf switch [default: 8]
+    /// Nodes under one leaf switch [default: 8, or those of one NVLink domain]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub nodes_per_leaf: Option<u32>,
+    /// Nodes of one NVLink domain, such as 18 of 4 GPUs; without it NVLink ends at the host
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=256))]
+    pub nvlink_domain: Option<u32>,
     /// Leaves under one spine group [default: 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub leaves_per_block: Option<u32>,

@@ -115,11 +115,15 @@ fn agent(folder: &Folder, settings: &Settings, ports: &Ports, number: u32, all: 
         ("--endpoints", all.join(",")),
         ("--http", http.clone()),
     ];
+    let mut arguments_of = pairs.to_vec();
+    if let Some(nodes) = settings.nvlink_domain {
+        arguments_of.push(("--nvlink-domain", nodes.to_string()));
+    }
     let words: &[&str] = if settings.virtual_tasks { &["node", "--virtual-tasks"] } else { &["node"] };
     RolePlan {
         name: format!("agent-{number}"),
         role: "agent",
-        arguments: arguments(words, &pairs),
+        arguments: arguments(words, &arguments_of),
         endpoint: None,
         http,
         nodes: (first..end).map(|index| format!("node-{index:04}")).collect(),

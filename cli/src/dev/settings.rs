@@ -3,7 +3,7 @@
 //! What must stay true: a start without options is the same cluster again; what the data cannot follow (the voters) is refused
 //! when it is changed.
 
-use crate::args::roles::Dev;
+use crate::args::roles::{Dev, Tiling};
 use crate::dev::folder::Folder;
 use crate::failure::Failure;
 use muster_model::GpuModel;
@@ -26,6 +26,9 @@ pub struct Settings {
     pub agents: u32,
     /// Hosts under one leaf switch.
     pub nodes_per_leaf: u32,
+    /// Hosts of one NVLink domain; none: NVLink ends at the host.
+    #[serde(default)]
+    pub nvlink_domain: Option<u32>,
     /// Leaves under one spine group.
     pub leaves_per_block: u32,
     /// First port of the cluster; 0 before one is chosen.
@@ -52,6 +55,12 @@ impl Settings {
             None => None,
         };
         let nodes = args.nodes.or(before.map(|b| b.nodes)).unwrap_or(4);
+        let tiling = Tiling {
+            nodes_per_leaf: args.nodes_per_leaf.or(before.map(|b| b.nodes_per_leaf)),
+            nvlink_domain: args.nvlink_domain.or(before.and_then(|b| b.nvlink_domain)),
+            ..Tiling::default()
+        };
+        tiling.check()?;
         let settings = Settings {
             voters: args.voters.or(before.map(|b| b.voters)).unwrap_or(1),
             shards: args.shards.or(before.map(|b| b.shards)).unwrap_or(1),
@@ -63,7 +72,8 @@ impl Settings {
                 .or(before.map(|b| b.agents))
                 .unwrap_or_else(|| nodes.div_ceil(16).clamp(1, 4))
                 .min(nodes),
-            nodes_per_leaf: args.nodes_per_leaf.or(before.map(|b| b.nodes_per_leaf)).unwrap_or(8),
+            nodes_per_leaf: tiling.nodes_per_leaf(),
+            nvlink_domain: tiling.nvlink_domain,
             leaves_per_block: args.leaves_per_block.or(before.map(|b| b.leaves_per_block)).unwrap_or(4),
             port: before.map_or(0, |b| b.port),
             virtual_tasks: args.virtual_tasks || before.is_some_and(|b| b.virtual_tasks),

@@ -34,20 +34,22 @@ pub fn run(args: &Args, endpoints: Vec<String>) -> Result<(), Failure> {
         }
         None => SimulatedNode::default(),
     };
-    let hosts = hosts(args, &like);
+    let hosts = hosts(args, &like)?;
     roles::run(&args.common, || serve(args, hosts, endpoints))
 }
 
 /// The hosts to be: the one that was described, or several laid out over a network.
-fn hosts(args: &Args, like: &SimulatedNode) -> Vec<SimulatedNode> {
-    let Some(count) = args.simulate else { return vec![like.clone()] };
+fn hosts(args: &Args, like: &SimulatedNode) -> Result<Vec<SimulatedNode>, Failure> {
+    let Some(count) = args.simulate else { return Ok(vec![like.clone()]) };
+    args.tiling.check()?;
     let tiling = Tiling {
-        nodes_per_leaf: args.tiling.nodes_per_leaf,
+        nodes_per_leaf: args.tiling.nodes_per_leaf(),
         leaves_per_block: args.tiling.leaves_per_block,
+        nodes_per_nvlink_domain: args.tiling.nvlink_domain,
         cells: args.tiling.cells,
     };
     let total = args.total.unwrap_or(args.first + count);
-    (args.first..args.first + count).map(|index| tiling.node(like, index, total)).collect()
+    Ok((args.first..args.first + count).map(|index| tiling.node(like, index, total)).collect())
 }
 
 async fn serve(args: &Args, hosts: Vec<SimulatedNode>, endpoints: Vec<String>) -> anyhow::Result<()> {

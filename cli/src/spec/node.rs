@@ -8,6 +8,7 @@
 //! memory: 2Ti
 //! region: local
 //! zone: local-a
+//! nvlink-domain: nvl-1   # shared with other nodes of its leaf
 //! cell: cell-0
 //! driver: "570.86"
 //! labels: {tier: gold}
@@ -24,7 +25,7 @@ use std::collections::BTreeMap;
 
 /// The keys of a node file.
 pub const KEYS: &[&str] = &[
-    "name", "address", "model", "gpus", "cpus", "memory", "region", "zone", "block", "leaf", "cell", "pool", "driver",
+    "name", "address", "model", "gpus", "cpus", "memory", "region", "zone", "block", "leaf", "nvlink-domain", "cell", "pool", "driver",
     "labels",
 ];
 
@@ -42,6 +43,7 @@ struct NodeText {
     zone: Option<String>,
     block: Option<String>,
     leaf: Option<String>,
+    nvlink_domain: Option<String>,
     cell: Option<String>,
     pool: Option<String>,
     driver: Option<Version>,
@@ -86,6 +88,7 @@ impl Default for SimulatedNode {
                 zone: "local-a".to_owned(),
                 block: "block-0".to_owned(),
                 leaf: "leaf-0".to_owned(),
+                nvlink_domain: String::new(),
             },
             cell: "cell-0".to_owned(),
             pool: "default".to_owned(),
@@ -123,6 +126,7 @@ impl SimulatedNode {
         word(&mut node.place.zone, text.zone);
         word(&mut node.place.block, text.block);
         word(&mut node.place.leaf, text.leaf);
+        word(&mut node.place.nvlink_domain, text.nvlink_domain);
         word(&mut node.cell, text.cell);
         word(&mut node.pool, text.pool);
         word(&mut node.driver, text.driver.map(|version| version.0));
@@ -178,6 +182,8 @@ pub struct Tiling {
     pub nodes_per_leaf: u32,
     /// Leaves under one spine group.
     pub leaves_per_block: u32,
+    /// Nodes of one NVLink domain; each node's own without.
+    pub nodes_per_nvlink_domain: Option<u32>,
     /// Cells that share the leaves.
     pub cells: u32,
 }
@@ -194,10 +200,19 @@ impl Tiling {
             place: Place {
                 block: format!("block-{}", leaf / self.leaves_per_block),
                 leaf: format!("leaf-{leaf}"),
+                nvlink_domain: self.nvlink_domain(index, &like.place),
                 ..like.place.clone()
             },
             cell: format!("cell-{cell}"),
             ..like.clone()
+        }
+    }
+
+    /// The domain of node `index`, which is a run of nodes under one leaf.
+    fn nvlink_domain(&self, index: u32, like: &Place) -> String {
+        match self.nodes_per_nvlink_domain {
+            Some(nodes) => format!("nvl-{}", index % self.nodes_per_leaf / nodes.max(1)),
+            None => like.nvlink_domain.clone(),
         }
     }
 }

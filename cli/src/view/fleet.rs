@@ -66,7 +66,7 @@ impl NodeView {
             name: spec.name,
             cell: spec.cell,
             pool: spec.pool,
-            place: [place.region, place.zone, place.block, place.leaf].join("/"),
+            place: place_words(place),
             gpus: spec.gpus.len(),
             gpus_free: view.gpus_free,
             cpu_milli: spec.cpu_milli,
@@ -79,6 +79,13 @@ impl NodeView {
             labels: spec.labels,
         }
     }
+}
+
+/// From the widest; the NVLink domain last, where there is one.
+fn place_words(place: v1::Place) -> String {
+    let mut parts = vec![place.region, place.zone, place.block, place.leaf, place.nvlink_domain];
+    parts.retain(|part| !part.is_empty());
+    parts.join("/")
 }
 
 /// The table of nodes.

@@ -4,7 +4,7 @@
 //! counted against it; ties go to the lowest id. What must stay true: no scan over nodes or jobs, only over cells and the few
 //! shapes of their nodes; the same state gives the same cell.
 
-use crate::index::{CellIndex, Shapes, tasks_on, wanted};
+use crate::index::{CellIndex, NodeShape, Shapes, tasks_on, wanted};
 use crate::state::State;
 use muster_model::ids::CellId;
 use muster_model::{GpuModel, JobSpec, Pool, ResourceVec, TopologyLevel};
@@ -97,18 +97,19 @@ pub(crate) fn could_hold(state: &State, cell: &CellIndex, spec: &JobSpec) -> boo
 /// How many tasks of the gang `cell` would hold on cards of `model` if it were empty, inside one domain of the level that the
 /// gang requires; counting stops once `enough` is reached.
 pub(crate) fn tasks_held(state: &State, cell: &CellIndex, spec: &JobSpec, model: Option<GpuModel>, enough: u64) -> u64 {
+    let count = Count { state, cell, spec, model, enough };
     match spec.topology.required {
-        None => in_shapes(state, &cell.shapes, spec, model, enough),
+        None => count.within(None, &cell.shapes),
         Some(level @ (TopologyLevel::Island | TopologyLevel::Node)) => {
-            let one_island = level == TopologyLevel::Island;
-            let served = cell.shapes.keys().filter(|shape| refusal_of_pool(state, &shape.pool, spec).is_none());
-            let each = served.map(|shape| tasks_on(shape, rules(state, &shape.pool), spec, model, one_island));
-            each.max().unwrap_or(0)
+            let on_node = count.on_one_node(level == TopologyLevel::Island);
+            let spanning = cell.domains_at(TopologyLevel::Island, None).filter(|_| model.is_some());
+            let spanning = spanning.filter(|_| level == TopologyLevel::Island);
+            spanning.map(|(_, shapes)| count.on_island(shapes)).chain([on_node]).max().unwrap_or(0)
         }
         Some(level) => {
             let mut most = 0;
-            for shapes in cell.domains_at(level) {
-                most = most.max(in_shapes(state, shapes, spec, model, enough));
+            for (path, shapes) in cell.domains_at(level, None) {
+                most = most.max(count.within(Some((level, path)), shapes));
                 if most >= enough {
                     break;
                 }
@@ -118,18 +119,78 @@ pub(crate) fn tasks_held(state: &State, cell: &CellIndex, spec: &JobSpec, model:
     }
 }
 
-fn in_shapes(state: &State, shapes: &Shapes, spec: &JobSpec, model: Option<GpuModel>, enough: u64) -> u64 {
-    let mut sum = 0_u64;
-    for (shape, &count) in shapes {
-        if refusal_of_pool(state, &shape.pool, spec).is_none() {
-            let each = tasks_on(shape, rules(state, &shape.pool), spec, model, false);
-            sum = sum.saturating_add(each.saturating_mul(u64::from(count)));
-            if sum >= enough {
+/// One question to a cell.
+struct Count<'a> {
+    state: &'a State,
+    cell: &'a CellIndex,
+    spec: &'a JobSpec,
+    model: Option<GpuModel>,
+    enough: u64,
+}
+
+impl Count<'_> {
+    /// Tasks that the best node holds.
+    fn on_one_node(&self, one_island: bool) -> u64 {
+        let served = self.cell.shapes.keys().filter(|shape| self.serves(&shape.pool));
+        served.map(|shape| self.whole_segments(self.on_node(shape, one_island))).max().unwrap_or(0)
+    }
+
+    fn serves(&self, pool: &str) -> bool {
+        refusal_of_pool(self.state, pool, self.spec).is_none()
+    }
+
+    fn on_node(&self, shape: &NodeShape, one_island: bool) -> u64 {
+        tasks_on(shape, rules(self.state, &shape.pool), self.spec, self.model, one_island)
+    }
+
+    fn whole_segments(&self, tasks: u64) -> u64 {
+        tasks - tasks % u64::from(self.spec.topology.segment_tasks.unwrap_or(1).max(1))
+    }
+
+    /// Tasks that the nodes of an NVLink domain hold together.
+    fn on_island(&self, shapes: &Shapes) -> u64 {
+        self.whole_segments(self.on_nodes(shapes, |_| true))
+    }
+
+    /// Tasks inside one domain; none is the whole cell. Where tasks are spread, each domain of that level counts for so many; segments
+    /// are counted whole, by node or, where NVLink spans nodes, by its domain.
+    fn within(&self, domain: Option<(TopologyLevel, &str)>, shapes: &Shapes) -> u64 {
+        let topology = &self.spec.topology;
+        let path = domain.map(|(_, path)| path);
+        let spread = topology.required_spread().filter(|spread| spread.level > TopologyLevel::Node);
+        if let Some(spread) = spread.filter(|spread| domain.is_none_or(|(level, _)| spread.level < level)) {
+            let most = u64::from(spread.tasks_max);
+            let each = self.cell.domains_at(spread.level, path);
+            return self.sum(each.map(|(_, shapes)| self.on_nodes(shapes, |_| true).min(most)));
+        }
+        let all = if topology.segment_tasks.is_some() && self.model.is_some() {
+            let spanning = self.cell.domains_at(TopologyLevel::Island, path);
+            let spanning = self.sum(spanning.map(|(_, shapes)| self.on_island(shapes)));
+            spanning.saturating_add(self.on_nodes(shapes, |shape| !shape.spans))
+        } else {
+            self.on_nodes(shapes, |_| true)
+        };
+        // A domain of the spread's own level, or inside one, counts as one of them.
+        spread.map_or(all, |spread| all.min(u64::from(spread.tasks_max)))
+    }
+
+    /// Tasks that these nodes hold, each for itself.
+    fn on_nodes(&self, shapes: &Shapes, which: impl Fn(&NodeShape) -> bool) -> u64 {
+        let served = shapes.iter().filter(|(shape, _)| which(shape) && self.serves(&shape.pool));
+        self.sum(served.map(|(shape, count)| self.on_node(shape, false).saturating_mul(u64::from(*count))))
+    }
+
+    /// The sum, or as much of it as is enough.
+    fn sum(&self, each: impl Iterator<Item = u64>) -> u64 {
+        let mut sum = 0_u64;
+        for more in each {
+            sum = sum.saturating_add(more);
+            if sum >= self.enough {
                 break;
             }
         }
+        sum
     }
-    sum
 }
 
 fn free(cell: &CellIndex, models: &Models) -> i128 {

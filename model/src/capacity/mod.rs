@@ -6,9 +6,11 @@
 //! is over its max, and shares of one card belong to one trust domain. `charge` of something that was not proved panics rather
 //! than corrupt the books.
 
+mod apart;
 mod card;
 mod tenants;
 
+pub use apart::{Kept, Sole, Tenants};
 pub use card::{
     CardUse, MPS_CLIENTS_MAX, MPS_CLIENTS_MORE_DRIVER, MPS_CLIENTS_OLD_MAX, Share, TIME_SLICE_REPLICAS_MAX,
 };
@@ -19,6 +21,7 @@ use crate::ids::{AllocationId, NodeId, TenantId};
 use crate::node::{Node, Pool};
 use crate::request::SharingMode;
 use crate::resources::ResourceVec;
+use crate::tenant::ApartLevel;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -92,6 +95,18 @@ pub enum Misfit {
     /// The tenant is not trusted enough to share a card.
     #[error("untrusted tenants share a card only through MIG")]
     Untrusted,
+    /// Tenants that admins keep apart.
+    #[error("{tenant} and {other} may not share one {level}, and {other} is on node {node}")]
+    KeptApart {
+        /// Whose gang it is.
+        tenant: String,
+        /// Who is there.
+        other: String,
+        /// What they may not share.
+        level: ApartLevel,
+        /// Where the other is.
+        node: NodeId,
+    },
     /// No such tenant.
     #[error("tenant {tenant} does not exist")]
     NoTenant {
@@ -114,13 +129,15 @@ pub struct NodeUse {
     pub cpu_free_milli: i64,
     /// MiB not held. Negative when the node came back smaller than what runs on it.
     pub memory_free_mib: i64,
+    /// Who holds anything of it.
+    pub tenants: Tenants,
 }
 
 impl NodeUse {
     fn of(node: Arc<Node>) -> Self {
         let cards = vec![CardUse::Free; node.spec.gpus.len()];
         let (cpu, memory) = (node.spec.cpu_milli as i64, node.spec.memory_mib as i64);
-        NodeUse { node, cards, cpu_free_milli: cpu, memory_free_mib: memory }
+        NodeUse { node, cards, cpu_free_milli: cpu, memory_free_mib: memory, tenants: Tenants::default() }
     }
 
     /// Whole cards that nobody holds and nothing withholds.
@@ -140,6 +157,10 @@ pub struct Capacity {
     nodes: BTreeMap<NodeId, NodeUse>,
     tenants: BTreeMap<TenantId, TenantUse>,
     pools: BTreeMap<String, Pool>,
+    /// Nodes of NVLink domains that span several.
+    spans: apart::Spans,
+    /// Tenants that are kept apart from others.
+    apart: usize,
 }
 
 impl Capacity {
@@ -163,6 +184,10 @@ impl Capacity {
 
     /// Adds a node or takes over its new description; what is held of it stays held.
     pub fn put_node(&mut self, node: Arc<Node>) {
+        if let Some(old) = self.nodes.get(&node.id).map(|old| old.node.clone()) {
+            self.leave_span(&old);
+        }
+        self.join_span(&node);
         let Some(old) = self.nodes.get_mut(&node.id) else {
             self.nodes.insert(node.id, NodeUse::of(node));
             return;
@@ -181,7 +206,9 @@ impl Capacity {
 
     /// Takes a node out; nothing may be held of it.
     pub fn remove_node(&mut self, id: NodeId) {
-        self.nodes.remove(&id);
+        if let Some(old) = self.nodes.remove(&id) {
+            self.leave_span(&old.node);
+        }
     }
 
     /// Adds a pool or takes over its new rules, for bindings from now on.
@@ -200,7 +227,7 @@ impl Capacity {
         self.pools.get(&node.spec.pool).unwrap_or_else(|| Pool::standard_rules())
     }
 
-    /// Whether `tasks` fit, whole, for `tenant` at `charge`: devices, host, pool, trust, and the max of every level.
+    /// Whether `tasks` fit, whole, for `tenant` at `charge`: devices, host, pool, trust, neighbours, and the max of every level.
     ///
     /// # Errors
     /// The first thing in the way.
@@ -223,6 +250,7 @@ impl Capacity {
                 return Err(Misfit::NodeClosed { node: task.node });
             }
             self.check_modes(payer, there, task)?;
+            self.check_neighbours(tenant, there, task)?;
             let pool = self.pool_of(&there.node);
             touched.entry(task.node).or_insert_with(|| Touched::of(there)).take(
                 there,
@@ -250,6 +278,20 @@ impl Capacity {
         Ok(())
     }
 
+    fn check_neighbours(&self, tenant: TenantId, there: &NodeUse, task: &TaskPlacement) -> Result<(), Misfit> {
+        if !self.keeps_apart() {
+            return Ok(());
+        }
+        let path = |id| self.tenants.get(&id).map_or_else(String::new, |at: &TenantUse| at.path.clone());
+        let on_card = || task.devices.iter().find_map(|hold| self.kept_off_card(tenant, there, hold.gpu));
+        match self.kept_off_node(tenant, there).or_else(on_card) {
+            Some(Kept { other, level, node }) => {
+                Err(Misfit::KeptApart { tenant: path(tenant), other: path(other), level, node })
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Charges an allocation that was proved against exactly these books.
     ///
     /// # Panics
@@ -261,6 +303,7 @@ impl Capacity {
             there
                 .charge(allocation.id, domain, task, allocation.cpu_milli, allocation.memory_mib)
                 .expect("a charged allocation was proved");
+            each_hold(task, |gpu| there.tenants.add(allocation.tenant, gpu));
         }
         self.charge_tenants(allocation.tenant, &allocation.charge);
     }
@@ -284,8 +327,17 @@ impl Capacity {
             for hold in &task.devices {
                 there.cards[usize::from(hold.gpu)].release(allocation.id);
             }
+            each_hold(task, |gpu| there.tenants.remove(allocation.tenant, gpu));
         }
         self.release_tenants(allocation.tenant, &allocation.charge);
+    }
+}
+
+/// The cards of a task; for one without cards the host, once.
+fn each_hold(task: &TaskPlacement, mut count: impl FnMut(Option<u16>)) {
+    task.devices.iter().for_each(|hold| count(Some(hold.gpu)));
+    if task.devices.is_empty() {
+        count(None);
     }
 }
 

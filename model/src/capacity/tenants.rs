@@ -3,7 +3,7 @@
 use super::Capacity;
 use crate::ids::TenantId;
 use crate::resources::{Limits, Resource, ResourceVec};
-use crate::tenant::{Tenant, Trust};
+use crate::tenant::{ApartFrom, Tenant, Trust};
 
 /// A ceiling that a charge would pass.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +36,8 @@ pub struct TenantUse {
     pub weight: u32,
     /// Shares cards only through MIG.
     pub untrusted: bool,
+    /// Whom it is kept apart from.
+    pub apart_from: Vec<ApartFrom>,
     /// In use, descendants included.
     pub used: ResourceVec,
     /// In use by its own jobs alone.
@@ -46,6 +48,8 @@ impl Capacity {
     /// Adds a tenant or takes over its new limits; what it uses stays charged.
     pub fn put_tenant(&mut self, tenant: &Tenant) {
         let (used, own) = self.tenants.get(&tenant.id).map(|old| (old.used, old.own)).unwrap_or_default();
+        self.forget_apart(tenant.id);
+        self.apart += usize::from(!tenant.apart_from.is_empty());
         self.tenants.insert(
             tenant.id,
             TenantUse {
@@ -55,6 +59,7 @@ impl Capacity {
                 max: tenant.max.clone(),
                 weight: tenant.weight,
                 untrusted: tenant.trust == Trust::Untrusted,
+                apart_from: tenant.apart_from.clone(),
                 used,
                 own,
             },
@@ -63,7 +68,12 @@ impl Capacity {
 
     /// Takes a tenant out; it must have nothing in use and no children.
     pub fn remove_tenant(&mut self, id: TenantId) {
+        self.forget_apart(id);
         self.tenants.remove(&id);
+    }
+
+    fn forget_apart(&mut self, id: TenantId) {
+        self.apart -= usize::from(self.tenants.get(&id).is_some_and(|old| !old.apart_from.is_empty()));
     }
 
     /// `tenant` and its ancestors, from the bottom.

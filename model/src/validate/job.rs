@@ -1,7 +1,7 @@
 //! A job's own fields: names, times, command, devices, closeness.
 
 use super::{Faults, FieldError, bounds, models_in_words, short};
-use crate::job::{JobSpec, NumaPolicy, TopologyLevel, ValidJobSpec, WorkloadClass};
+use crate::job::{JobSpec, NumaPolicy, Spread, TopologyLevel, ValidJobSpec, WorkloadClass};
 use crate::request::DeviceRequest;
 
 impl JobSpec {
@@ -188,14 +188,20 @@ impl JobSpec {
             );
         }
         let cards = u64::from(self.request.devices.cards()) * u64::from(self.tasks);
-        let level = topology.required;
+        let most = match topology.required {
+            Some(TopologyLevel::Island) => bounds::GPUS_PER_ISLAND_MAX as u64,
+            Some(TopologyLevel::Node) => bounds::GPUS_PER_NODE_MAX as u64,
+            _ => u64::MAX,
+        };
         faults.when(
-            matches!(level, Some(TopologyLevel::Island | TopologyLevel::Node))
-                && cards > bounds::GPUS_PER_NODE_MAX as u64,
+            cards > most,
             "topology.required",
-            || format!("{cards} GPUs on one {}", level.map(|l| l.to_string()).unwrap_or_default()),
+            || format!("{cards} GPUs on one {}", topology.required.map(|l| l.to_string()).unwrap_or_default()),
             "require leaf or block",
         );
+        if let Some(spread) = topology.spread {
+            self.check_spread(spread, faults);
+        }
         if let Some(each) = topology.segment_tasks {
             self.check_segments(each, faults);
         }
@@ -213,6 +219,33 @@ impl JobSpec {
         );
     }
 
+    fn check_spread(&self, spread: Spread, faults: &mut Faults) {
+        let Spread { level, tasks_max, .. } = spread;
+        faults.when(tasks_max == 0, "topology.spread.tasks_max", || "is 0".into(), "use at least 1 task");
+        faults.when(
+            level == TopologyLevel::Island,
+            "topology.spread.level",
+            || "is island".into(),
+            "spread over node, leaf, block or region: what fails together is at least a node",
+        );
+        faults.when(
+            self.topology.segment_tasks.is_some(),
+            "topology.spread",
+            || "stands beside segments".into(),
+            "choose one: segments keep tasks together, spread keeps them apart",
+        );
+        if let Some(required) = self.topology.required {
+            // An island may have several nodes: tasks of one can be spread over those.
+            let inside = level < required || level == TopologyLevel::Node && required == TopologyLevel::Island;
+            faults.when(
+                !inside && self.tasks > tasks_max,
+                "topology.spread.level",
+                || format!("spreads {} tasks over several {level}s, but one {required} is required", self.tasks),
+                "spread over a level inside the required one, or require a wider one",
+            );
+        }
+    }
+
     fn check_segments(&self, each: u32, faults: &mut Faults) {
         faults.when(
             each == 0 || !self.tasks.is_multiple_of(each),
@@ -222,9 +255,9 @@ impl JobSpec {
         );
         let cards = u64::from(self.request.devices.cards()) * u64::from(each);
         faults.when(
-            cards > bounds::GPUS_PER_NODE_MAX as u64,
+            cards > bounds::GPUS_PER_ISLAND_MAX as u64,
             "topology.segment_tasks",
-            || format!("makes segments of {cards} GPUs, more than a node has"),
+            || format!("makes segments of {cards} GPUs, more than an NVLink island has"),
             "use smaller segments: each stands on one island",
         );
     }

@@ -12,7 +12,7 @@ use crate::asked::DeviceClass;
 use crate::capacity::MPS_CLIENTS_MAX;
 use crate::node::{NodeSpec, Pool};
 use crate::request::DeviceRequest;
-use crate::tenant::TenantSpec;
+use crate::tenant::{TenantSpec, lies_under};
 use serde::{Deserialize, Serialize};
 
 /// One thing wrong with one field.
@@ -65,6 +65,10 @@ pub mod bounds {
     pub const MEMORY_MIB_MAX: u64 = 64 * 1024 * 1024;
     /// Cards of one node.
     pub const GPUS_PER_NODE_MAX: usize = 72;
+    /// Cards of one NVLink island: the largest announced domain has 576.
+    pub const GPUS_PER_ISLAND_MAX: usize = 1_024;
+    /// Tenants that one tenant is kept apart from: pairs that were measured, not a policy against everybody.
+    pub const APART_FROM_MAX: usize = 64;
     /// Highest priority; the lowest is its negative.
     pub const PRIORITY_MAX: i32 = 1_000_000;
     /// Weight of a tenant.
@@ -163,6 +167,7 @@ impl TenantSpec {
             let problem = format!("guarantees {guaranteed} but its max is {}", resource.in_words(max));
             faults.0.push(FieldError::new("guarantee", problem, "lower the guarantee or raise the max"));
         }
+        self.check_apart(&mut faults);
         let ceilings = self.max.gpu.values().map(|units| units.0).chain(self.max.cpu_milli).chain(self.max.memory_mib);
         let floors = self.guarantee.nonzero().map(|(_, amount)| amount);
         for (field, most) in [("guarantee", floors.max()), ("max", ceilings.max())] {
@@ -174,6 +179,35 @@ impl TenantSpec {
             );
         }
         faults.done(())
+    }
+}
+
+impl TenantSpec {
+    fn check_apart(&self, faults: &mut Faults) {
+        faults.when(
+            self.apart_from.len() > bounds::APART_FROM_MAX,
+            "apart_from",
+            || format!("names {} tenants", self.apart_from.len()),
+            "name at most 64, or a tenant above several of them",
+        );
+        let mut seen = std::collections::BTreeSet::new();
+        for other in &self.apart_from {
+            let path = &other.tenant;
+            faults.path("apart_from", path);
+            faults.when(
+                !seen.insert(path),
+                "apart_from",
+                || format!("names {} twice", short(path)),
+                "name each tenant once, with the widest level that they may not share",
+            );
+            let related = lies_under(path, &self.path) || lies_under(&self.path, path);
+            faults.when(
+                related,
+                "apart_from",
+                || format!("names {}, which is the tenant itself, above it or below it", short(path)),
+                "name a tenant of another branch",
+            );
+        }
     }
 }
 
@@ -248,6 +282,15 @@ impl NodeSpec {
         ];
         for (field, name) in place {
             faults.name(field, name);
+        }
+        if !self.place.nvlink_domain.is_empty() {
+            faults.name("place.nvlink_domain", &self.place.nvlink_domain);
+            faults.when(
+                self.gpus.windows(2).any(|two| two[0].island != two[1].island),
+                "place.nvlink_domain",
+                || "is given for a node whose cards lie on several islands".into(),
+                "leave it out, or give all cards one island: an NVLink domain joins every card of its nodes",
+            );
         }
         faults.when(
             self.address.is_empty(),

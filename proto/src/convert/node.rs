@@ -15,13 +15,20 @@ impl From<&Place> for v1::Place {
             zone: place.zone.clone(),
             block: place.block.clone(),
             leaf: place.leaf.clone(),
+            nvlink_domain: place.nvlink_domain.clone(),
         }
     }
 }
 
 impl From<v1::Place> for Place {
     fn from(wire: v1::Place) -> Self {
-        Place { region: wire.region, zone: wire.zone, block: wire.block, leaf: wire.leaf }
+        Place {
+            region: wire.region,
+            zone: wire.zone,
+            block: wire.block,
+            leaf: wire.leaf,
+            nvlink_domain: wire.nvlink_domain,
+        }
     }
 }
 

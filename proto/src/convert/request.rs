@@ -3,8 +3,11 @@
 use super::{narrow, word, word_if};
 use crate::v1;
 use muster_model::request::TaskRequest;
-use muster_model::{DeviceRequest, FieldError, GpuModel, Topology};
+use muster_model::{DeviceRequest, FieldError, GpuModel, Spread, Topology};
 use v1::device_request::Kind;
+
+/// Tasks in one domain of a spread that does not say: each stands alone.
+pub const SPREAD_TASKS_MAX_DEFAULT: u32 = 1;
 
 impl From<&DeviceRequest> for v1::DeviceRequest {
     fn from(request: &DeviceRequest) -> Self {
@@ -76,6 +79,7 @@ impl From<&Topology> for v1::Topology {
             required: name(topology.required),
             preferred: name(topology.preferred),
             segment_tasks: topology.segment_tasks.unwrap_or(0),
+            spread: topology.spread.as_ref().map(Into::into),
         }
     }
 }
@@ -88,6 +92,29 @@ impl TryFrom<v1::Topology> for Topology {
             required: word_if("required", &wire.required)?,
             preferred: word_if("preferred", &wire.preferred)?,
             segment_tasks: (wire.segment_tasks > 0).then_some(wire.segment_tasks),
+            spread: wire.spread.map(Spread::try_from).transpose().map_err(|error| error.under("spread"))?,
+        })
+    }
+}
+
+impl From<&Spread> for v1::Spread {
+    fn from(spread: &Spread) -> Self {
+        v1::Spread {
+            level: spread.level.to_string(),
+            tasks_max: Some(spread.tasks_max),
+            required: spread.required,
+        }
+    }
+}
+
+impl TryFrom<v1::Spread> for Spread {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::Spread) -> Result<Self, FieldError> {
+        Ok(Spread {
+            level: word("level", &wire.level)?,
+            tasks_max: wire.tasks_max.unwrap_or(SPREAD_TASKS_MAX_DEFAULT),
+            required: wire.required,
         })
     }
 }

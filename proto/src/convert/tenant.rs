@@ -1,9 +1,9 @@
 //! Tenants: what admins write, and what is.
 
-use super::{need, word_if};
+use super::{each, need, word, word_if};
 use crate::v1;
 use muster_model::tenant::TenantSpec;
-use muster_model::{FieldError, Tenant, TenantId, Trust};
+use muster_model::{ApartFrom, FieldError, Tenant, TenantId, Trust};
 
 /// The weight of a tenant that does not give one.
 pub const WEIGHT_DEFAULT: u32 = 1;
@@ -16,6 +16,7 @@ impl From<&TenantSpec> for v1::TenantSpec {
             max: Some((&spec.max).into()),
             weight: Some(spec.weight),
             trust: spec.trust.to_string(),
+            apart_from: apart_to_wire(&spec.apart_from),
         }
     }
 }
@@ -30,7 +31,23 @@ impl TryFrom<v1::TenantSpec> for TenantSpec {
             max: wire.max.unwrap_or_default().try_into().map_err(|e: FieldError| e.under("max"))?,
             weight: wire.weight.unwrap_or(WEIGHT_DEFAULT),
             trust: word_if::<Trust>("trust", &wire.trust)?.unwrap_or_default(),
+            apart_from: each("apart_from", wire.apart_from)?,
         })
+    }
+}
+
+fn apart_to_wire(apart_from: &[ApartFrom]) -> Vec<v1::ApartFrom> {
+    apart_from
+        .iter()
+        .map(|apart| v1::ApartFrom { tenant: apart.tenant.clone(), level: apart.level.to_string() })
+        .collect()
+}
+
+impl TryFrom<v1::ApartFrom> for ApartFrom {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::ApartFrom) -> Result<Self, FieldError> {
+        Ok(ApartFrom { tenant: wire.tenant, level: word("level", &wire.level)? })
     }
 }
 
@@ -43,6 +60,7 @@ impl From<&Tenant> for v1::Tenant {
             max: Some((&tenant.max).into()),
             weight: Some(tenant.weight),
             trust: tenant.trust.to_string(),
+            apart_from: apart_to_wire(&tenant.apart_from),
         };
         v1::Tenant { id: tenant.id.0, parent: tenant.parent.map(|parent| parent.0), spec: Some(spec), used: None }
     }
@@ -61,6 +79,7 @@ impl TryFrom<v1::Tenant> for Tenant {
             max: spec.max,
             weight: spec.weight,
             trust: spec.trust,
+            apart_from: spec.apart_from,
         })
     }
 }

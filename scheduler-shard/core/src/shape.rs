@@ -4,7 +4,7 @@
 //! what it is charged there. What must stay true: two shapes are equal exactly when what they ask for is.
 
 use muster_model::request::TaskRequest;
-use muster_model::{DriverVersion, GpuModel, Job, NumaPolicy, ResourceVec, Selector, Topology, WorkloadClass};
+use muster_model::{DriverVersion, GpuModel, Job, NumaPolicy, ResourceVec, Selector, Spread, Topology, WorkloadClass};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -33,6 +33,10 @@ pub(crate) struct Shape {
     pub(crate) selector: Option<Selector>,
     pub(crate) class: WorkloadClass,
     pub(crate) pool: Option<String>,
+    /// It goes where no other tenant is, if it can.
+    pub(crate) latency_critical: bool,
+    /// Tenants that admins keep apart are; only an explanation asks what would be otherwise.
+    pub(crate) heeds_neighbours: bool,
     /// The models that could ever serve it, the preferred first; it follows from the rest.
     possible: Vec<GpuModel>,
     offers: OnceLock<Box<[Offer]>>,
@@ -50,6 +54,8 @@ impl Shape {
             selector: spec.asked.selector.clone(),
             class: spec.class,
             pool: spec.pool.clone(),
+            latency_critical: spec.is_latency_critical(),
+            heeds_neighbours: true,
             possible: Vec::new(),
             offers: OnceLock::new(),
         }
@@ -64,6 +70,17 @@ impl Shape {
     /// The same without a NUMA policy.
     pub(crate) fn anyhow_in_numa(&self) -> Self {
         Shape { numa: NumaPolicy::None, ..self.clone() }
+    }
+
+    /// The same with its tasks so far apart.
+    pub(crate) fn spread(&self, spread: Option<Spread>) -> Self {
+        let topology = Topology { spread, ..self.topology };
+        Shape { topology, offers: OnceLock::new(), ..self.clone() }
+    }
+
+    /// The same beside anybody.
+    pub(crate) fn beside_anybody(&self) -> Self {
+        Shape { heeds_neighbours: false, ..self.clone() }
     }
 
     /// Cards that the whole gang touches.
@@ -104,7 +121,8 @@ impl Shape {
     }
 
     fn key(&self) -> impl Ord + '_ {
-        (self.tasks, &self.request, &self.topology, self.class, &self.pool, self.numa, self.driver_min, &self.selector)
+        let quiet = (self.class, self.latency_critical);
+        (self.tasks, &self.request, &self.topology, quiet, &self.pool, self.numa, self.driver_min, &self.selector)
     }
 }
 

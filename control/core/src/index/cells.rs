@@ -37,6 +37,8 @@ pub struct NodeShape {
     pub cpu_milli: u64,
     /// MiB of memory.
     pub memory_mib: u64,
+    /// Its cards are part of an NVLink island that spans several nodes.
+    pub spans: bool,
     /// Its driver, when that can be read.
     pub driver: Option<DriverVersion>,
 }
@@ -54,6 +56,7 @@ impl NodeShape {
             cards: node.spec.gpus.iter().map(card).collect(),
             cpu_milli: node.spec.cpu_milli,
             memory_mib: node.spec.memory_mib,
+            spans: !node.spec.place.nvlink_domain.is_empty(),
             driver: DriverVersion::reported(&node.spec.driver),
         }
     }
@@ -82,7 +85,7 @@ pub struct CellIndex {
     pub nodes: BTreeSet<NodeId>,
     /// All of them by shape.
     pub shapes: Shapes,
-    /// The same per domain of each level above the node, by the domain's path.
+    /// The same per domain of each level above the node, and of NVLink domains that span nodes as islands, by the domain's path.
     pub domains: BTreeMap<(TopologyLevel, String), Shapes>,
     /// What its nodes that accept work have, withheld cards left out.
     pub open: ResourceVec,
@@ -126,12 +129,17 @@ impl CellIndex {
         self.waiting.sub(&wanted(&job.spec));
     }
 
-    /// Shapes per domain of `level`; the whole cell when no level is asked.
-    pub fn domains_at(&self, level: TopologyLevel) -> impl Iterator<Item = &Shapes> + '_ {
+    /// The domains of `level` by their path, those inside the domain at `within` if one is given.
+    pub fn domains_at<'a>(
+        &'a self,
+        level: TopologyLevel,
+        within: Option<&str>,
+    ) -> impl Iterator<Item = (&'a str, &'a Shapes)> + 'a {
+        let prefix = within.map_or_else(String::new, |path| format!("{path}/"));
         self.domains
-            .range((level, String::new())..)
-            .take_while(move |((at, _), _)| *at == level)
-            .map(|(_, shapes)| shapes)
+            .range((level, prefix.clone())..)
+            .take_while(move |((at, path), _)| *at == level && path.starts_with(&prefix))
+            .map(|((_, path), shapes)| (path.as_str(), shapes))
     }
 }
 
@@ -143,7 +151,7 @@ pub(crate) fn wanted(spec: &JobSpec) -> ResourceVec {
 }
 
 /// How many tasks of `spec` an otherwise empty node of `shape` could run on cards of `model` under `pool`'s numbers; with
-/// `one_island`, on the cards of its best island. Segments are counted whole.
+/// `one_island`, on the cards of its best island. Segments are counted whole, but for nodes whose NVLink goes on to others.
 #[must_use]
 pub fn tasks_on(shape: &NodeShape, pool: &Pool, spec: &JobSpec, model: Option<GpuModel>, one_island: bool) -> u64 {
     let request = &spec.request;
@@ -165,9 +173,12 @@ pub fn tasks_on(shape: &NodeShape, pool: &Pool, spec: &JobSpec, model: Option<Gp
         tasks_of(cards(), pool, spec)
     };
     let tasks = by_cards.min(by_host);
+    let most = spec.topology.required_spread().filter(|spread| spread.level == TopologyLevel::Node);
+    let tasks = most.map_or(tasks, |spread| tasks.min(u64::from(spread.tasks_max)));
     match spec.topology.segment_tasks {
-        Some(each) => tasks - tasks % u64::from(each.max(1)),
-        None => tasks,
+        // Where NVLink goes on to other nodes so does a segment: they are counted by the domain.
+        Some(each) if !shape.spans => tasks - tasks % u64::from(each.max(1)),
+        _ => tasks,
     }
 }
 
@@ -212,6 +223,7 @@ fn domains_of(node: &Node) -> impl Iterator<Item = (TopologyLevel, String)> + '_
     [TopologyLevel::Leaf, TopologyLevel::Block, TopologyLevel::Region]
         .into_iter()
         .map(|level| (level, node.spec.place.domain(level)))
+        .chain(node.spec.place.spanning_island().map(|path| (TopologyLevel::Island, path)))
 }
 
 fn open_on(node: &Node) -> ResourceVec {

@@ -24,7 +24,12 @@ pub(super) fn why(state: &State, spec: &JobSpec, models: &Models) -> FieldError 
     let on = model.map(|model| format!(" on {model}")).unwrap_or_default();
     let inside = spec.topology.required.map(|level| format!(" inside one {level}")).unwrap_or_default();
     let problem = format!("{} tasks{inside}, the largest cell ({name}) could hold {held}{on}", spec.tasks);
-    let fix = if spec.topology.required.is_some() {
+    let spread = spec.topology.required_spread();
+    let apart = spread.map(|spread| format!(" with {} on each {}", spread.tasks_max, spread.level)).unwrap_or_default();
+    let problem = format!("{problem}{apart}");
+    let fix = if spread.is_some() {
+        format!("ask for at most {held} tasks, or let more of them share a domain")
+    } else if spec.topology.required.is_some() {
         format!("ask for at most {held} tasks, or a wider topology level")
     } else {
         format!("ask for at most {held} tasks, or split the job")
@@ -81,7 +86,7 @@ fn why_not_so_close<'a, S: Iterator<Item = &'a Arc<NodeShape>>>(
     let mut looser = spec.clone();
     let each = looser.topology.segment_tasks.take()?;
     could(&looser).then(|| {
-        let problem = format!("no node could hold one segment of {each} tasks, even empty");
+        let problem = format!("no island or node could hold one segment of {each} tasks, even empty");
         FieldError::new("topology.segment_tasks", problem, "use smaller segments")
     })
 }

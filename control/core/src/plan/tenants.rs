@@ -13,7 +13,7 @@ use muster_model::ids::TenantId;
 use muster_model::object::Key;
 use muster_model::request::SharingMode;
 use muster_model::tenant::TenantSpec;
-use muster_model::{FieldError, Object, ResourceVec, Tenant, Trust};
+use muster_model::{ApartFrom, FieldError, Object, ResourceVec, Tenant, Trust};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The tree as it would be: the described tenants over the present ones.
@@ -44,6 +44,7 @@ pub(super) fn apply(draft: &mut Draft<'_>, specs: &[TenantSpec]) -> Result<Done,
     }
     tree.check_guarantees()?;
     tree.check_trust()?;
+    tree.check_apart()?;
     for (id, tenant) in tree.new {
         if draft.state.tenants.get(&id) != Some(&tenant) {
             draft.put(Object::Tenant(tenant));
@@ -95,9 +96,17 @@ fn describe(draft: &mut Draft<'_>, tree: &mut Tree<'_>, index: usize, spec: &Ten
             max: spec.max.clone(),
             weight: spec.weight,
             trust: spec.trust,
+            apart_from: in_order(&spec.apart_from),
         },
     );
     Ok(())
+}
+
+/// One order for what means the same.
+fn in_order(apart_from: &[ApartFrom]) -> Vec<ApartFrom> {
+    let mut apart_from = apart_from.to_vec();
+    apart_from.sort_unstable();
+    apart_from
 }
 
 impl<'a> Tree<'a> {
@@ -146,6 +155,18 @@ impl<'a> Tree<'a> {
                 let problem = format!("the children of {path} are guaranteed {sum} together, it has {own} itself");
                 let fix = "raise the parent's guarantee or lower the children's";
                 return Err(Reject::field(self.field(id, &children, "guarantee"), problem, fix));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whoever a tenant is kept apart from exists: a rule about nobody would be a slip of the pen.
+    fn check_apart(&self) -> Result<(), Reject> {
+        for tenant in self.new.values() {
+            if let Some(other) = tenant.apart_from.iter().find(|other| self.id_of(&other.tenant).is_none()) {
+                let problem = format!("names {}, which does not exist", other.tenant);
+                let field = format!("tenants[{}].apart_from", self.place.get(&tenant.id).copied().unwrap_or_default());
+                return Err(Reject::field(field, problem, "apply it first or together with this one"));
             }
         }
         Ok(())
@@ -205,6 +226,10 @@ pub(super) fn delete(draft: &mut Draft<'_>, path: &str) -> Result<Done, Reject> 
     let jobs = state.index().jobs_of(id).live;
     if jobs > 0 {
         return in_use(format!("it has {jobs} live jobs; cancel them first"));
+    }
+    let named = |tenant: &&Tenant| tenant.apart_from.iter().any(|other| other.tenant == path);
+    if let Some(other) = state.tenants.values().find(named) {
+        return in_use(format!("tenant {} is kept apart from it; apply that one without the rule first", other.path));
     }
     draft.delete(Key::Tenant(id));
     Ok(Done::Ok)

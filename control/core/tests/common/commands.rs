@@ -8,10 +8,7 @@ use muster_model::node::{Gpu, NodeSpec, Place};
 use muster_model::request::{SharingMode, TaskRequest};
 use muster_model::tenant::TenantSpec;
 use muster_model::usage::UsageInterval;
-use muster_model::{
-    Asked, DeviceClass, DeviceRequest, GpuModel, GpuUnits, Job, JobPhase, JobSpec, Limits, NumaPolicy, Pool,
-    ResourceVec, TaskState, Topology, TopologyLevel, Trust, WorkloadClass,
-};
+use muster_model::{ApartFrom, ApartLevel, Asked, DeviceClass, DeviceRequest, GpuModel, GpuUnits, Job, JobPhase, JobSpec, Limits, NumaPolicy, Pool, ResourceVec, Spread, TaskState, Topology, TopologyLevel, Trust, WorkloadClass};
 use std::collections::BTreeMap;
 
 /// Selectors that some, all or none of the nodes' cards satisfy.
@@ -77,7 +74,11 @@ impl Story {
         }
         let untrusted = path == "blue/one" || (path == "blue" && self.chance.one_in(4));
         let trust = if untrusted { Trust::Untrusted } else { Trust::Trusted };
-        TenantSpec { path: path.to_owned(), guarantee, max, weight: 1, trust }
+        let levels = [ApartLevel::Card, ApartLevel::Node, ApartLevel::Island];
+        let others = PATHS.iter().filter(|_| self.chance.one_in(30)).collect::<Vec<_>>();
+        let apart = |other: &&str| Some(ApartFrom { tenant: (*other).to_owned(), level: self.chance.pick(&levels)? });
+        let apart_from = others.into_iter().filter_map(apart).collect();
+        TenantSpec { path: path.to_owned(), guarantee, max, weight: 1, trust, apart_from }
     }
 
     fn change_tenants(&mut self) -> Command {
@@ -170,6 +171,11 @@ impl Story {
         let driver_min = (gpus && self.chance.one_in(8)).then(|| "550".parse().expect("a version"));
         let segment_tasks = self.chance.one_in(8).then(|| self.chance.below(2) as u32 + 1);
         let gang = !matches!(request.devices, DeviceRequest::Mig { .. });
+        let spread = (segment_tasks.is_none() && self.chance.one_in(6)).then(|| Spread {
+            level: self.chance.pick(&TopologyLevel::ALL).unwrap_or(TopologyLevel::Node),
+            tasks_max: self.chance.below(3) as u32,
+            required: self.chance.one_in(2),
+        });
         let required = if self.chance.one_in(4) { self.chance.pick(&TopologyLevel::ALL) } else { None };
         JobSpec {
             tenant: if self.chance.one_in(30) {
@@ -180,7 +186,7 @@ impl Story {
             name: "job".to_owned(),
             tasks: if gang { self.chance.below(4) as u32 + 1 } else { 1 },
             request,
-            topology: Topology { required, preferred: None, segment_tasks },
+            topology: Topology { required, preferred: None, segment_tasks, spread },
             numa,
             driver_min,
             asked,
@@ -299,17 +305,20 @@ impl Story {
         let model = if number % 4 == 3 { GpuModel::A100_80 } else { GpuModel::H100 };
         let cards = if self.chance.one_in(12) { 3 } else { 4 };
         let withheld = self.chance.one_in(10);
+        // The nodes of two leaves share an NVLink domain each, where all their cards are one island.
+        let spans = number >= 4;
+        let nvlink_domain = if spans { "nvl".to_owned() } else { String::new() };
         let gpu = |index: u8| Gpu {
             uuid: format!("GPU-{number}-{index}"),
             model,
             memory_mib: model.memory_mib(),
             numa: index / 3,
-            island: index / 2,
+            island: if spans { 0 } else { index / 2 },
             withheld: (withheld && index == 0).then(|| "xid 79".to_owned()),
         };
         let name = |what: &str, which: u64| format!("{what}{which}");
         let place =
-            Place { region: "eu".into(), zone: "z".into(), block: name("b", number / 4), leaf: name("l", number / 2) };
+            Place { region: "eu".into(), zone: "z".into(), block: name("b", number / 4), leaf: name("l", number / 2), nvlink_domain };
         let name = if self.chance.one_in(40) { String::new() } else { name("n", number) };
         let known = self.state.index().node_ids.get(&name).and_then(|id| self.state.nodes.get(id));
         let (known_boot, known_id) = known.map(|node| (node.spec.boot_id.clone(), node.id)).unzip();

@@ -11,10 +11,7 @@ use muster_model::node::{Gpu, NodeSpec, Place};
 use muster_model::request::TaskRequest;
 use muster_model::tenant::TenantSpec;
 use muster_model::usage::UsageInterval;
-use muster_model::{
-    AllocationState, Asked, Change, DeviceClass, DeviceHold, DeviceRequest, GpuModel, GpuUnits, HoldMode, JobPhase,
-    JobSpec, Limits, Object, Outcome, Pool, ResourceVec, TaskPlacement, TaskState, Topology, Trust, WorkloadClass,
-};
+use muster_model::{AllocationState, ApartFrom, Asked, Change, DeviceClass, DeviceHold, DeviceRequest, GpuModel, GpuUnits, HoldMode, JobPhase, JobSpec, Limits, Object, Outcome, Pool, ResourceVec, Spread, TaskPlacement, TaskState, Topology, Trust, WorkloadClass};
 use std::collections::BTreeMap;
 
 /// Jobs that the answer to one command names.
@@ -342,6 +339,12 @@ fn cards(words: &Words<'_>, key: &str) -> ResourceVec {
     })
 }
 
+/// `other:node`.
+fn apart(text: &str) -> ApartFrom {
+    let (tenant, level) = text.split_once(':').expect("tenant:level");
+    ApartFrom { tenant: tenant.to_owned(), level: level.parse().expect("a level") }
+}
+
 fn tenant(path: &str, words: &Words<'_>) -> TenantSpec {
     let max = words.get("max").map(|count| (GpuModel::H100, GpuUnits::cards(count.parse().expect("cards"))));
     TenantSpec {
@@ -350,6 +353,7 @@ fn tenant(path: &str, words: &Words<'_>) -> TenantSpec {
         max: Limits { gpu: max.into_iter().collect(), ..Limits::default() },
         weight: words.number("weight", 1) as u32,
         trust: if words.get("trust") == Some("no") { Trust::Untrusted } else { Trust::Trusted },
+        apart_from: words.get("apart").into_iter().flat_map(|list| list.split(',')).map(apart).collect(),
     }
 }
 
@@ -383,7 +387,7 @@ fn node(words: &Words<'_>) -> NodeSpec {
     NodeSpec {
         name: name.to_owned(),
         address: format!("{name}.fleet"),
-        place: Place { region: place("region"), zone: place("zone"), block: place("block"), leaf: place("leaf") },
+        place: Place { region: place("region"), zone: place("zone"), block: place("block"), leaf: place("leaf"), nvlink_domain: words.get("nvlink").unwrap_or_default().to_owned() },
         cell: words.get("cell").unwrap_or("a").to_owned(),
         pool: words.get("pool").unwrap_or("default").to_owned(),
         gpus: (0..words.number("gpus", 8)).map(gpu).collect(),
@@ -427,6 +431,11 @@ fn job(words: &Words<'_>) -> JobSpec {
             required: words.get("within").map(|level| level.parse().expect("a level")),
             preferred: None,
             segment_tasks: words.get("segment").map(|each| each.parse().expect("tasks")),
+            spread: words.get("spread").map(|level| Spread {
+                level: level.parse().expect("a level"),
+                tasks_max: words.number("most", 1) as u32,
+                required: true,
+            }),
         },
         numa: words.get("numa").map(|policy| policy.parse().expect("a policy")).unwrap_or_default(),
         driver_min: words.get("driver-min").map(|min| min.parse().expect("a version")),

@@ -14,7 +14,7 @@ fn node_spec(name: &str, cell: &str) -> NodeSpec {
     NodeSpec {
         name: name.to_owned(),
         address: name.to_owned(),
-        place: Place { region: "r".into(), zone: "z".into(), block: "b".into(), leaf: "l".into() },
+        place: Place { region: "r".into(), zone: "z".into(), block: "b".into(), leaf: "l".into(), nvlink_domain: String::new() },
         cell: cell.to_owned(),
         pool: "default".to_owned(),
         gpus: Vec::new(),
@@ -84,6 +84,7 @@ impl Fixture {
             max: Limits::default(),
             weight: 1,
             trust: Trust::Trusted,
+            apart_from: Vec::new(),
         };
         self.run(Command::ApplyTenants { tenants: vec![tenant] });
         let spec = JobSpec {

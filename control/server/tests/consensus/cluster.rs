@@ -52,6 +52,7 @@ pub(crate) fn tenant(path: &str) -> Command {
         max: Default::default(),
         weight: 1,
         trust: Default::default(),
+        apart_from: Vec::new(),
     }];
     Command::ApplyTenants { tenants }
 }

@@ -16,7 +16,10 @@ use crate::queue::Turn;
 use crate::shape::Shape;
 use crate::view::{Known, View};
 use muster_model::request::SharingMode;
-use muster_model::{CellId, DriverVersion, GpuModel, JobId, Node, NumaPolicy, TenantId, TopologyLevel};
+use muster_model::capacity::{CardUse, NodeUse};
+use muster_model::{
+    CellId, DriverVersion, GpuModel, JobId, Node, NodeId, NumaPolicy, Spread, TenantId, TopologyLevel, closeness,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -144,9 +147,65 @@ fn numa_split(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reason> {
     Some(Reason::NumaSplit { cell: cell.to_owned(), model, policy, each })
 }
 
+/// It would fit, but not so far apart.
+fn spread_out(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reason> {
+    let spread = ask.shape.topology.required_spread()?;
+    let closer = ask.shape.spread(Some(Spread { required: false, ..spread }));
+    let placed = place(view, &Ask { shape: &closer, ..*ask }, &mut Steps::default())?;
+    let domain = |id: &NodeId| Some(closeness::spread_domain(&view.capacity.nodes().get(id)?.node, spread.level));
+    let mut tasks: BTreeMap<String, u32> = BTreeMap::new();
+    placed.iter().filter_map(|task| domain(&task.node)).for_each(|domain| *tasks.entry(domain).or_default() += 1);
+    let alone = ask.shape.with(1, None);
+    let room = |there: &NodeUse| {
+        let cards = there.cards.iter().zip(&there.node.spec.gpus);
+        let free = cards.filter(|(card, gpu)| {
+            Some(gpu.model) == ask.model && gpu.withheld.is_none() && !matches!(card, CardUse::Whole(_))
+        });
+        let enough = ask.model.is_none() || free.count() as u64 >= alone.cards();
+        enough && there.node.cell == ask.cell && there.node.accepts_work() && ask.host_slots(view, there) > 0
+    };
+    let open = view.capacity.nodes().values().filter(|there| ask.pool_allows(view, &there.node.spec.pool) && room(there));
+    let open: BTreeSet<String> = open.map(|there| closeness::spread_domain(&there.node, spread.level)).collect();
+    Some(Reason::Spread {
+        cell: cell.to_owned(),
+        model: ask.model,
+        level: spread.level,
+        most: spread.tasks_max,
+        tasks: ask.shape.tasks,
+        open: open.len(),
+        enough: tasks.into_values().max(),
+    })
+}
+
+/// It would fit beside a tenant that it is kept apart from.
+fn kept_apart(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reason> {
+    let books = view.capacity();
+    if !books.keeps_apart() {
+        return None;
+    }
+    let anybody = ask.shape.beside_anybody();
+    let placed = place(view, &Ask { shape: &anybody, ..*ask }, &mut Steps::default())?;
+    let kept = placed.iter().find_map(|task| {
+        let there = books.nodes().get(&task.node)?;
+        let on_card = || task.devices.iter().find_map(|hold| books.kept_off_card(ask.tenant, there, hold.gpu));
+        books.kept_off_node(ask.tenant, there).or_else(on_card)
+    })?;
+    let path = |id| books.tenants().get(&id).map_or_else(String::new, |at| at.path.clone());
+    let here = books.nodes().values().filter(|there| there.node.cell == ask.cell);
+    Some(Reason::KeptApart {
+        cell: cell.to_owned(),
+        tenant: path(ask.tenant),
+        other: path(kept.other),
+        level: kept.level,
+        node: books.nodes().get(&kept.node).map_or_else(String::new, |there| there.node.spec.name.clone()),
+        kept: here.filter(|there| books.kept_off_node(ask.tenant, there).is_some()).count(),
+    })
+}
+
 fn no_room(view: &View, ask: &Ask<'_>) -> Reason {
     let cell = view.cells.get(&ask.cell).map_or_else(|| ask.cell.to_string(), |cell| cell.name.clone());
-    if let Some(reason) = numa_split(view, ask, &cell) {
+    let apart = || spread_out(view, ask, &cell).or_else(|| kept_apart(view, ask, &cell));
+    if let Some(reason) = numa_split(view, ask, &cell).or_else(apart) {
         return reason;
     }
     let needed = match ask.model {
@@ -214,7 +273,11 @@ fn largest_on_node(view: &View, ask: &Ask<'_>, level: TopologyLevel) -> u64 {
         .filter(|(pool, _)| ask.pool_allows(view, pool))
         .flat_map(|(_, shelf)| shelf.rooms());
     let on_node = level != TopologyLevel::Island || ask.model.is_none();
-    rooms.map(|room| if on_node { u64::from(room.free) } else { u64::from(room.islands[0]) }).max().unwrap_or(0)
+    let on_nodes = rooms.map(|room| if on_node { u64::from(room.free) } else { u64::from(room.islands[0]) });
+    let allowed = view.index.shelves(ask.cell, ask.model).filter(|(pool, _)| ask.pool_allows(view, pool));
+    // NVLink islands may span nodes.
+    let spanning = allowed.filter_map(|(_, shelf)| shelf.islands.by_free.last()).map(|(free, _)| *free);
+    on_nodes.chain(spanning.filter(|_| !on_node)).max().unwrap_or(0)
 }
 
 /// The jobs that hold most of what is wanted, with the nodes they are on.

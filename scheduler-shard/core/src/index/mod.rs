@@ -8,9 +8,9 @@
 pub(crate) mod shelf;
 pub(crate) mod state;
 
-use muster_model::capacity::{CardUse, NodeUse};
+use muster_model::capacity::{CardUse, NodeUse, Sole};
 use muster_model::{CellId, GpuModel, Node, NodeId, Place, TopologyLevel};
-use shelf::{ALL, LEVELS, Shelf};
+use shelf::{ALL, Path, Shelf, Standing};
 use state::{Host, Kind, Room};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,9 +26,13 @@ const MAKES_MAX: usize = 1_024;
 /// The groups of the network that are wider than a node.
 pub(crate) const GROUP_LEVELS: [TopologyLevel; 3] = [TopologyLevel::Leaf, TopologyLevel::Block, TopologyLevel::Region];
 
-/// The group of `level` that `place` lies in: its place with everything below that level left empty.
+/// The group of `level` that `place` lies in: its place with everything below that level left empty. Of the level island it is the
+/// NVLink domain that it shares with other nodes.
 pub(crate) fn group_of(place: &Place, level: TopologyLevel) -> Place {
     let mut group = place.clone();
+    if level > TopologyLevel::Island {
+        group.nvlink_domain.clear();
+    }
     if level >= TopologyLevel::Block {
         group.leaf.clear();
     }
@@ -52,6 +56,8 @@ struct CardFacts {
 struct Make {
     cell: CellId,
     pool: Arc<str>,
+    /// Its cards are part of an NVLink island that spans several nodes.
+    spans: bool,
     cards: Vec<CardFacts>,
     /// The shelves it stands on.
     shelves: Vec<(Option<GpuModel>, Kind)>,
@@ -63,8 +69,9 @@ struct Entry {
     /// The description that this was read from; read anew only when it is another.
     node: Arc<Node>,
     make: Arc<Make>,
-    domains: [u32; LEVELS],
+    path: Path,
     host: Host,
+    sole: Option<Sole>,
     /// Bit by bit the usable cards that nobody holds.
     free: u128,
     /// As long as the shelves it stands on.
@@ -129,18 +136,25 @@ impl Index {
         }
     }
 
+    /// Free cards of the NVLink island of several nodes that node `id` is part of.
+    pub(crate) fn island_free(&self, shelf: &Shelf, id: NodeId) -> Option<u64> {
+        let island = self.entries.get(&id)?.path.island?;
+        Some(shelf.islands.domains.get(&island)?.free)
+    }
+
     fn insert(&mut self, id: NodeId, there: &NodeUse) {
         let node = there.node.clone();
         let make = self.make(&node);
         let [leaf, block, region] = GROUP_LEVELS.map(|level| self.domain(group_of(&node.spec.place, level)));
-        let domains = [leaf, block, region, ALL];
+        let island = make.spans.then(|| self.domain(node.spec.place.clone()));
+        let path = Path { island, levels: [leaf, block, region, ALL] };
         for (model, kind) in &make.shelves {
             let pools = self.shelves.entry((make.cell, *model)).or_default();
-            pools.entry(make.pool.clone()).or_default().join(domains, *kind);
+            pools.entry(make.pool.clone()).or_default().join(path.on(*model), *kind);
         }
         let rooms = vec![Room::default(); make.shelves.len()];
         let shared = vec![None; make.cards.len()];
-        self.entries.insert(id, Entry { node, make, domains, host: Host::default(), free: 0, rooms, shared });
+        self.entries.insert(id, Entry { node, make, path, host: Host::default(), sole: None, free: 0, rooms, shared });
     }
 
     fn remove(&mut self, id: NodeId) {
@@ -154,8 +168,10 @@ impl Index {
                     shelf.move_card((id, gpu as u16), *state, None);
                 }
             }
-            shelf.move_node(id, entry.domains, (*room, entry.host), (Room::default(), Host::default()));
-            shelf.leave(entry.domains, *kind);
+            let old = Standing { room: *room, host: entry.host, sole: entry.sole };
+            let path = entry.path.on(*model);
+            shelf.move_node(id, path, old, Standing::default());
+            shelf.leave(path, *kind);
             if shelf.is_empty() {
                 pools.remove(&make.pool);
             }
@@ -178,7 +194,8 @@ impl Index {
         models.sort_unstable();
         models.dedup();
         let shelves = models.into_iter().map(|model| (model, Kind::of(node, model))).collect();
-        let make = Make { cell: node.cell, pool: Arc::from(node.spec.pool.as_str()), cards, shelves };
+        let spans = !node.spec.place.nvlink_domain.is_empty();
+        let make = Make { cell: node.cell, pool: Arc::from(node.spec.pool.as_str()), spans, cards, shelves };
         if let Some(known) = self.makes.get(&make) {
             return known.clone();
         }
@@ -229,7 +246,8 @@ fn update(shelves: &mut Shelves, id: NodeId, entry: &mut Entry, there: &NodeUse,
         }
     }
     let host = Host::of(there.cpu_free_milli, there.memory_free_mib);
-    let old_host = std::mem::replace(&mut entry.host, host);
+    let sole = there.tenants.sole();
+    let (old_host, old_sole) = (std::mem::replace(&mut entry.host, host), std::mem::replace(&mut entry.sole, sole));
     for ((model, kind), old) in make.shelves.iter().zip(&mut entry.rooms) {
         let new = match model {
             None => Room::of_cpu(there.cpu_free_milli, kind.cpu_milli),
@@ -238,13 +256,14 @@ fn update(shelves: &mut Shelves, id: NodeId, entry: &mut Entry, there: &NodeUse,
                     make.cards.iter().enumerate().filter(|(gpu, facts)| {
                         facts.model == *model && *gpu < CARDS_MAX && entry.free & (1 << gpu) != 0
                     });
-                Room::of_cards(free.map(|(_, facts)| facts.island), kind.room.largest)
+                Room::of_cards(free.map(|(_, facts)| facts.island), kind.room.largest, make.spans)
             }
         };
-        if (*old, old_host) != (new, host)
+        if (*old, old_host, old_sole) != (new, host, sole)
             && let Some(shelf) = shelves.get_mut(&(make.cell, *model)).and_then(|p| p.get_mut(&make.pool))
         {
-            shelf.move_node(id, entry.domains, (*old, old_host), (new, host));
+            let before = Standing { room: *old, host: old_host, sole: old_sole };
+            shelf.move_node(id, entry.path.on(*model), before, Standing { room: new, host, sole });
             *old = new;
         }
     }

@@ -1,11 +1,12 @@
 //! A shelf: the nodes of one cell and pool that have cards of one model, grouped by state, in all and per domain of the network.
 //!
-//! Domains form a tree: leaf, block, region, and the whole shelf above them. Each knows how many of its nodes are in which state, so that
-//! what it could hold is a sum over a dozen states. What must stay true: every count is that of the nodes below, whatever the
+//! Domains form a tree: leaf, block, region, and the whole shelf above them; below a leaf the NVLink domains that span several of its nodes.
+//! Each knows how many of its nodes are in which state, so that what it could hold is a sum over a dozen states. What must stay true: every count is that of the nodes below, whatever the
 //! order in which nodes came, changed and went.
 
 use super::state::{CardState, Host, Kind, Room};
-use muster_model::NodeId;
+use muster_model::{GpuModel, NodeId};
+use muster_model::capacity::Sole;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Levels of domains on a shelf: leaf, block, region, all of it.
@@ -18,7 +19,31 @@ pub(crate) const ALL: u32 = 0;
 /// How many there are of each, in order.
 pub(crate) type Counts<T> = Vec<(T, u32)>;
 
-/// One leaf, block or region, or the shelf.
+/// The domains that a node lies in, by their numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path {
+    /// The NVLink domain that it shares with other nodes, if it does.
+    pub(crate) island: Option<u32>,
+    pub(crate) levels: [u32; LEVELS],
+}
+
+impl Path {
+    /// On the shelf of `model`: NVLink joins cards, so without a model there are no such domains.
+    pub(super) fn on(self, model: Option<GpuModel>) -> Self {
+        Path { island: self.island.filter(|_| model.is_some()), ..self }
+    }
+}
+
+/// What placement tells a node apart by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) room: Room,
+    pub(crate) host: Host,
+    /// Whether at most one tenant is there; none where there are several.
+    pub(crate) sole: Option<Sole>,
+}
+
+/// One NVLink domain, leaf, block or region, or the shelf.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Domain {
     /// Free units of its nodes.
@@ -27,9 +52,9 @@ pub(crate) struct Domain {
     pub(crate) rooms: Counts<Room>,
     /// All its nodes, by what they are when empty.
     pub(crate) kinds: Counts<Kind>,
-    /// The domains of the level below.
+    /// The domains of the level below; of a leaf the NVLink domains in it.
     pub(crate) inside: BTreeSet<u32>,
-    /// Of a leaf: its nodes with anything free.
+    /// Of an NVLink domain, and of a leaf as far as they lie in none: the nodes with anything free.
     pub(crate) nodes: BTreeSet<(Room, NodeId)>,
 }
 
@@ -52,6 +77,10 @@ pub(crate) struct Shelf {
     /// Nodes with anything free.
     pub(crate) states: BTreeMap<Room, ByHost>,
     pub(crate) levels: [Level; LEVELS],
+    /// NVLink domains that span several nodes.
+    pub(crate) islands: Level,
+    /// Nodes with anything free on which at most one tenant is, by that tenant.
+    pub(crate) sole: BTreeMap<Sole, BTreeSet<(Room, NodeId)>>,
     /// Cards that are shared already.
     pub(crate) shared: BTreeMap<CardState, BTreeSet<(NodeId, u16)>>,
 }
@@ -87,72 +116,87 @@ impl Shelf {
     }
 
     /// A node joins, with nothing free yet.
-    pub(super) fn join(&mut self, domains: [u32; LEVELS], kind: Kind) {
+    pub(super) fn join(&mut self, path: Path, kind: Kind) {
+        if let Some(island) = path.island {
+            self.islands.recount_kinds(island, kind, true);
+        }
         for level in 0..LEVELS {
-            let id = domains[level];
-            self.recount_kinds(level, id, kind, true);
-            if level > 0
-                && let Some(domain) = self.levels[level].domains.get_mut(&id)
-            {
-                domain.inside.insert(domains[level - 1]);
+            self.levels[level].recount_kinds(path.levels[level], kind, true);
+            let below = if level > 0 { Some(path.levels[level - 1]) } else { path.island };
+            if let (Some(below), Some(domain)) = (below, self.levels[level].domains.get_mut(&path.levels[level])) {
+                domain.inside.insert(below);
             }
         }
     }
 
     /// A node leaves, with nothing free any more.
-    pub(super) fn leave(&mut self, domains: [u32; LEVELS], kind: Kind) {
+    pub(super) fn leave(&mut self, path: Path, kind: Kind) {
+        if let Some(island) = path.island {
+            self.islands.recount_kinds(island, kind, false);
+        }
         for level in 0..LEVELS {
-            self.recount_kinds(level, domains[level], kind, false);
-            if level > 0
-                && !self.levels[level - 1].domains.contains_key(&domains[level - 1])
-                && let Some(domain) = self.levels[level].domains.get_mut(&domains[level])
-            {
-                domain.inside.remove(&domains[level - 1]);
+            self.levels[level].recount_kinds(path.levels[level], kind, false);
+            let gone = match (level, path.island) {
+                (0, None) => None,
+                (0, Some(island)) => Some(island).filter(|island| !self.islands.domains.contains_key(island)),
+                _ => Some(path.levels[level - 1]).filter(|below| !self.levels[level - 1].domains.contains_key(below)),
+            };
+            if let (Some(gone), Some(domain)) = (gone, self.levels[level].domains.get_mut(&path.levels[level])) {
+                domain.inside.remove(&gone);
             }
-        }
-    }
-
-    fn recount_kinds(&mut self, level: usize, id: u32, kind: Kind, more: bool) {
-        let Level { domains, alike, .. } = &mut self.levels[level];
-        let domain = domains.entry(id).or_default();
-        if let Some(same) = alike.get_mut(&domain.kinds) {
-            *same -= 1;
-            if *same == 0 {
-                alike.remove(&domain.kinds);
-            }
-        }
-        recount(&mut domain.kinds, kind, more);
-        if domain.kinds.is_empty() {
-            domains.remove(&id);
-        } else {
-            *alike.entry(domain.kinds.clone()).or_default() += 1;
         }
     }
 
     /// A node goes from one state to another; a state with nothing free is none.
-    pub(super) fn move_node(&mut self, id: NodeId, domains: [u32; LEVELS], old: (Room, Host), new: (Room, Host)) {
+    pub(super) fn move_node(&mut self, id: NodeId, path: Path, old: Standing, new: Standing) {
         if old == new {
             return;
         }
-        if old.0.free > 0
-            && let Some(hosts) = self.states.get_mut(&old.0)
-            && let Some(nodes) = hosts.get_mut(&old.1)
+        if (old.room, old.host) != (new.room, new.host) {
+            self.move_state(id, old, new);
+        }
+        if (old.room, old.sole) != (new.room, new.sole) {
+            self.move_sole(id, old, new);
+        }
+        if old.room != new.room {
+            for (level, domain) in path.levels.into_iter().enumerate() {
+                self.levels[level].move_node(id, domain, level == 0 && path.island.is_none(), old.room, new.room);
+            }
+            if let Some(island) = path.island {
+                self.islands.move_node(id, island, true, old.room, new.room);
+            }
+        }
+    }
+
+    fn move_state(&mut self, id: NodeId, old: Standing, new: Standing) {
+        if old.room.free > 0
+            && let Some(hosts) = self.states.get_mut(&old.room)
+            && let Some(nodes) = hosts.get_mut(&old.host)
         {
             nodes.remove(&id);
             if nodes.is_empty() {
-                hosts.remove(&old.1);
+                hosts.remove(&old.host);
                 if hosts.is_empty() {
-                    self.states.remove(&old.0);
+                    self.states.remove(&old.room);
                 }
             }
         }
-        if new.0.free > 0 {
-            self.states.entry(new.0).or_default().entry(new.1).or_default().insert(id);
+        if new.room.free > 0 {
+            self.states.entry(new.room).or_default().entry(new.host).or_default().insert(id);
         }
-        if old.0 != new.0 {
-            for (level, domain) in domains.into_iter().enumerate() {
-                self.levels[level].move_node(id, domain, level == 0, old.0, new.0);
+    }
+
+    fn move_sole(&mut self, id: NodeId, old: Standing, new: Standing) {
+        if let Some(sole) = old.sole.filter(|_| old.room.free > 0)
+            && let Some(nodes) = self.sole.get_mut(&sole)
+        {
+            nodes.remove(&(old.room, id));
+            if nodes.is_empty() {
+                self.sole.remove(&sole);
             }
+        }
+        if let Some(sole) = new.sole.filter(|_| new.room.free > 0) {
+            self.sole.entry(sole).or_default().insert((new.room, id));
         }
     }
 
@@ -173,7 +217,24 @@ impl Shelf {
 }
 
 impl Level {
-    fn move_node(&mut self, id: NodeId, at: u32, is_leaf: bool, old: Room, new: Room) {
+    fn recount_kinds(&mut self, id: u32, kind: Kind, more: bool) {
+        let Level { domains, alike, .. } = self;
+        let domain = domains.entry(id).or_default();
+        if let Some(same) = alike.get_mut(&domain.kinds) {
+            *same -= 1;
+            if *same == 0 {
+                alike.remove(&domain.kinds);
+            }
+        }
+        recount(&mut domain.kinds, kind, more);
+        if domain.kinds.is_empty() {
+            domains.remove(&id);
+        } else {
+            *alike.entry(domain.kinds.clone()).or_default() += 1;
+        }
+    }
+
+    fn move_node(&mut self, id: NodeId, at: u32, lists: bool, old: Room, new: Room) {
         let Some(domain) = self.domains.get_mut(&at) else { return };
         let before = domain.free;
         if old.free > 0 {
@@ -182,10 +243,10 @@ impl Level {
         if new.free > 0 {
             recount(&mut domain.rooms, new, true);
         }
-        if is_leaf && old.free > 0 {
+        if lists && old.free > 0 {
             domain.nodes.remove(&(old, id));
         }
-        if is_leaf && new.free > 0 {
+        if lists && new.free > 0 {
             domain.nodes.insert((new, id));
         }
         domain.free = before - u64::from(old.free) + u64::from(new.free);

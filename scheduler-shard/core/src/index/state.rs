@@ -52,11 +52,13 @@ pub(crate) struct Room {
     pub(crate) islands: [u8; ISLANDS_MAX],
     /// Cards of the largest island, held and withheld ones included: what such a node could at best join.
     pub(crate) largest: u8,
+    /// All its cards are part of an NVLink island that spans several nodes.
+    pub(crate) spans: bool,
 }
 
 impl Room {
     /// From the island of each free card.
-    pub(crate) fn of_cards(islands: impl Iterator<Item = u8>, largest: u8) -> Self {
+    pub(crate) fn of_cards(islands: impl Iterator<Item = u8>, largest: u8, spans: bool) -> Self {
         let (mut counts, mut free, mut top) = ([0_u8; 256], 0, 0);
         for island in islands {
             let count = &mut counts[usize::from(island)];
@@ -68,7 +70,7 @@ impl Room {
         if top > 0 {
             counts.sort_unstable_by(|a, b| b.cmp(a));
         }
-        let mut room = Room { free, islands: [0; ISLANDS_MAX], largest };
+        let mut room = Room { free, islands: [0; ISLANDS_MAX], largest, spans: spans && free > 0 };
         room.islands.iter_mut().zip(counts).for_each(|(kept, count)| *kept = *count);
         room
     }
@@ -149,11 +151,12 @@ impl Kind {
     pub(crate) fn of(node: &Node, model: Option<GpuModel>) -> Self {
         let spec = &node.spec;
         let of_model = || spec.gpus.iter().filter(|gpu| Some(gpu.model) == model);
-        let largest_numa = Room::of_cards(of_model().map(|gpu| gpu.numa), 0).islands[0];
+        let largest_numa = Room::of_cards(of_model().map(|gpu| gpu.numa), 0, false).islands[0];
         let room = match model {
             Some(_) => {
-                let largest = Room::of_cards(of_model().map(|gpu| gpu.island), 0).islands[0];
-                Room::of_cards(of_model().filter(|gpu| gpu.withheld.is_none()).map(|gpu| gpu.island), largest)
+                let largest = Room::of_cards(of_model().map(|gpu| gpu.island), 0, false).islands[0];
+                let usable = of_model().filter(|gpu| gpu.withheld.is_none());
+                Room::of_cards(usable.map(|gpu| gpu.island), largest, !spec.place.nvlink_domain.is_empty())
             }
             None => Room::of_cpu(spec.cpu_milli as i64, spec.cpu_milli),
         };
@@ -168,11 +171,11 @@ mod tests {
 
     #[test]
     fn rooms_count_by_island() {
-        let room = Room::of_cards([0, 0, 0, 2, 2, 1].into_iter(), 3);
+        let room = Room::of_cards([0, 0, 0, 2, 2, 1].into_iter(), 3, false);
         assert_eq!((room.free, &room.islands[..4]), (6, &[3, 2, 1, 0][..]));
         assert_eq!((room.in_islands(2), room.anywhere(2), room.in_islands(3), room.in_islands(4)), (2, 3, 1, 0));
         assert_eq!((room.tightest(1), room.tightest(2), room.tightest(4)), (Some(1), Some(2), None));
-        assert_eq!(Room::of_cards([].into_iter(), 0), Room::default());
+        assert_eq!(Room::of_cards([].into_iter(), 0, true), Room::default());
     }
 
     #[test]

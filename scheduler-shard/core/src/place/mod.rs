@@ -4,7 +4,9 @@
 //! there is none (law 2); it passes [`muster_model::capacity::Capacity::prove`] on the same view; the same view gives the same placement.
 
 mod cards;
+mod empty;
 mod shares;
+mod units;
 mod whole;
 
 use crate::shape::Shape;
@@ -12,7 +14,7 @@ use crate::view::View;
 use muster_model::capacity::NodeUse;
 use muster_model::request::SharingMode;
 use muster_model::{
-    CellId, GpuModel, Node, NodeId, NumaPolicy, Pool, TaskPlacement, TenantId, TopologyLevel, closeness,
+    CellId, GpuModel, Node, NodeId, NumaPolicy, Pool, Spread, TaskPlacement, TenantId, TopologyLevel, closeness,
 };
 
 /// One question to the view.
@@ -49,14 +51,24 @@ impl Ask<'_> {
         self.shape.driver_min.is_none_or(|min| node.driver_is_at_least(min))
     }
 
-    /// How many tasks a node's CPU and memory hold; none on a node that the job cannot run on.
-    pub(crate) fn host_slots(&self, there: &NodeUse) -> u64 {
-        if !self.admits(&there.node) {
+    /// How many tasks a node's CPU and memory hold; none on a node that the job cannot run on, or that its tenant is kept off.
+    pub(crate) fn host_slots(&self, view: &View, there: &NodeUse) -> u64 {
+        if !self.admits(&there.node) || self.is_kept_off(view, there) {
             return 0;
         }
         let request = &self.shape.request;
         let of = |free: i64, each: u64| (free.max(0) as u64).checked_div(each).unwrap_or(u64::MAX);
         of(there.cpu_free_milli, request.cpu_milli).min(of(there.memory_free_mib, request.memory_mib))
+    }
+
+    /// Whether a tenant is there that admins keep apart from this one.
+    pub(crate) fn is_kept_off(&self, view: &View, there: &NodeUse) -> bool {
+        self.shape.heeds_neighbours && view.capacity.kept_off_node(self.tenant, there).is_some()
+    }
+
+    /// Whether a tenant holds a part of the card that admins keep apart from this one.
+    pub(crate) fn is_kept_off_card(&self, view: &View, there: &NodeUse, gpu: u16) -> bool {
+        self.shape.heeds_neighbours && view.capacity.kept_off_card(self.tenant, there, gpu).is_some()
     }
 
     /// The widest level that the gang may spread over; `None` is the whole cell.
@@ -71,6 +83,13 @@ pub(crate) struct Steps(pub(crate) u64);
 
 /// A place for every rank, or none that this view knows of.
 pub(crate) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
+    match ask.shape.topology.spread.filter(|spread| !spread.required) {
+        Some(spread) => as_spread_as_there_is_room(view, ask, spread, steps),
+        None => place_so(view, ask, steps),
+    }
+}
+
+fn place_so(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
     let found = match ask.shape.request.devices.mode() {
         None | Some(SharingMode::Whole) => whole::place(view, ask, steps),
         Some(SharingMode::Mig | SharingMode::Mps | SharingMode::TimeSlice) => shares::place(view, ask, steps),
@@ -78,10 +97,39 @@ pub(crate) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec
     found.filter(|tasks| close_enough(view, ask, tasks))
 }
 
+/// With as few tasks in one domain of the preferred level as any place allows, but not fewer than it says: halving finds that number,
+/// since whatever fits with some fits with more.
+fn as_spread_as_there_is_room(
+    view: &View,
+    ask: &Ask<'_>,
+    spread: Spread,
+    steps: &mut Steps,
+) -> Option<Vec<TaskPlacement>> {
+    let mut with = |tasks_max: u32| {
+        let shape = ask.shape.spread(Some(Spread { tasks_max, required: true, ..spread }));
+        place_so(view, &Ask { shape: &shape, ..*ask }, steps)
+    };
+    let all = ask.shape.tasks.max(spread.tasks_max);
+    if let Some(found) = with(spread.tasks_max) {
+        return Some(found);
+    }
+    let mut found = with(all)?;
+    let (mut too_few, mut enough) = (spread.tasks_max, all);
+    while enough - too_few > 1 {
+        let middle = too_few + (enough - too_few) / 2;
+        match with(middle) {
+            Some(closer) => (found, enough) = (closer, middle),
+            None => too_few = middle,
+        }
+    }
+    Some(found)
+}
+
 /// Whether the control plane will find the placement as close as the job asks.
 fn close_enough(view: &View, ask: &Ask<'_>, tasks: &[TaskPlacement]) -> bool {
     let (topology, numa) = (&ask.shape.topology, ask.shape.numa);
-    if topology.segment_tasks.is_none() && numa <= NumaPolicy::BestEffort {
+    let spread = topology.required_spread();
+    if topology.segment_tasks.is_none() && spread.is_none() && numa <= NumaPolicy::BestEffort {
         // Levels are what the search itself goes by.
         return true;
     }
@@ -91,7 +139,7 @@ fn close_enough(view: &View, ask: &Ask<'_>, tasks: &[TaskPlacement]) -> bool {
 
 /// Whether the gang would fit if nothing ran in the cell: keeping cards for one that never fits would waste them.
 pub(crate) fn fits_when_empty(view: &View, ask: &Ask<'_>) -> bool {
-    whole::fits_when_empty(view, ask)
+    empty::fits_when_empty(view, ask)
 }
 
 fn node(view: &View, id: NodeId) -> Option<&NodeUse> {

@@ -15,6 +15,7 @@ use muster_model::gpu::MigFamily;
 use muster_model::mig::{MigPlacement, MigShape};
 use muster_model::{
     DeviceHold, DeviceRequest, GpuModel, HoldMode, NodeId, Place, Pool, TaskPlacement, TenantId, TopologyLevel,
+    closeness,
 };
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -51,6 +52,8 @@ enum Within {
 #[derive(Default)]
 struct Trial {
     nodes: BTreeMap<NodeId, NodeUse>,
+    /// Tasks by the domain that they are spread over, where they are.
+    spread: BTreeMap<String, u32>,
 }
 
 pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
@@ -80,6 +83,10 @@ fn starts(view: &View, ask: &Ask<'_>, shelf: &Shelf) -> Vec<Within> {
     }
     nodes
         .flat_map(|there| {
+            let place = &there.node.spec.place;
+            if level == TopologyLevel::Island && !place.nvlink_domain.is_empty() {
+                return vec![Within::Group(level, place.clone())];
+            }
             let islands: BTreeSet<u8> = there.node.spec.gpus.iter().map(|gpu| gpu.island).collect();
             let id = there.node.id;
             let all = islands.into_iter().map(move |island| Within::Island(id, Some(island)));
@@ -104,16 +111,22 @@ impl Search<'_> {
         (0..tasks).map(|rank| self.task(within, &mut trial, rank + 1 == tasks, steps)).collect()
     }
 
+    /// Whether the domain that tasks are spread over has one less than it may have.
+    fn has_space(&self, there: &NodeUse, trial: &Trial) -> bool {
+        let Some(spread) = self.ask.shape.topology.required_spread() else { return true };
+        let domain = closeness::spread_domain(&there.node, spread.level);
+        trial.spread.get(&domain).is_none_or(|tasks| *tasks < spread.tasks_max)
+    }
+
     fn task(&self, within: &Within, trial: &mut Trial, last: bool, steps: &mut Steps) -> Option<TaskPlacement> {
-        let shared = self.on_shared(within, trial, steps);
-        let (id, hold) = match self.on_touched(within, trial, steps).or(shared) {
-            Some(found) => found,
-            None => self.on_free(within, trial, steps)?,
-        };
+        let (id, hold) = self.card(within, trial, steps)?;
         let placement = TaskPlacement { node: id, devices: vec![hold] };
         if last {
             // Nobody comes after it to see what it has taken.
             return Some(placement);
+        }
+        if let (Some(spread), Some(there)) = (self.ask.shape.topology.required_spread(), node(self.view, id)) {
+            *trial.spread.entry(closeness::spread_domain(&there.node, spread.level)).or_default() += 1;
         }
         let there = match trial.nodes.entry(id) {
             Entry::Occupied(touched) => touched.into_mut(),
@@ -125,6 +138,18 @@ impl Search<'_> {
         Some(placement)
     }
 
+    /// The card for the next task. Compute of a slice is its own; where it is shared in turns or percent, work that suffers from
+    /// neighbours takes a card with others on it last.
+    fn card(&self, within: &Within, trial: &Trial, steps: &mut Steps) -> Option<(NodeId, DeviceHold)> {
+        let isolated = matches!(self.ask.shape.request.devices, DeviceRequest::Mig { .. });
+        let quiet = self.ask.shape.latency_critical && !isolated;
+        let touched = self.on_touched(within, trial, steps);
+        let shared = touched.or_else(|| self.on_shared(within, trial, quiet, steps));
+        shared.or_else(|| self.on_free(within, trial, steps)).or_else(|| {
+            if quiet { self.on_shared(within, trial, false, steps) } else { None }
+        })
+    }
+
     /// A card that this gang has already touched: tightest by definition.
     fn on_touched(&self, within: &Within, trial: &Trial, steps: &mut Steps) -> Option<(NodeId, DeviceHold)> {
         let mut best: Option<(Score, NodeId, DeviceHold)> = None;
@@ -133,7 +158,7 @@ impl Search<'_> {
                 steps.0 += 1;
                 let card = &there.cards[usize::from(gpu)];
                 let Some(way) = CardState::of(card).and_then(|state| self.way(Some(state))) else { continue };
-                if self.usable(there, gpu, way.mode, within)
+                if self.usable(there, gpu, way.mode, within, trial)
                     && best.is_none_or(|(score, at, hold)| (way.score, *id, gpu) < (score, at, hold.gpu))
                 {
                     best = Some((way.score, *id, DeviceHold { gpu, mode: way.mode }));
@@ -143,7 +168,13 @@ impl Search<'_> {
         best.map(|(_, id, hold)| (id, hold))
     }
 
-    fn on_shared(&self, within: &Within, trial: &Trial, steps: &mut Steps) -> Option<(NodeId, DeviceHold)> {
+    fn on_shared(
+        &self,
+        within: &Within,
+        trial: &Trial,
+        alone: bool,
+        steps: &mut Steps,
+    ) -> Option<(NodeId, DeviceHold)> {
         let mut ways: Vec<(Score, CardState, HoldMode)> = Vec::new();
         for (state, _) in self.shelf.shared.range(self.states()) {
             steps.0 += 1;
@@ -156,7 +187,10 @@ impl Search<'_> {
                 steps.0 += 1;
                 // Nodes that the gang has touched are judged by the trial, above.
                 let there = node(self.view, *id).filter(|_| !trial.nodes.contains_key(id))?;
-                self.usable(there, *gpu, mode, within).then_some((*id, DeviceHold { gpu: *gpu, mode }))
+                if alone && there.tenants.others_on(*gpu, self.ask.tenant) {
+                    return None;
+                }
+                self.usable(there, *gpu, mode, within, trial).then_some((*id, DeviceHold { gpu: *gpu, mode }))
             })
         })
     }
@@ -184,12 +218,12 @@ impl Search<'_> {
             let islands = free_by_island(there, self.model);
             let mut order: Vec<&Vec<u16>> = islands.values().collect();
             order.sort_by_key(|cards| (cards.len(), cards.first().copied()));
-            let gpu = order.into_iter().flatten().find(|gpu| self.usable(there, **gpu, mode, within))?;
+            let gpu = order.into_iter().flatten().find(|gpu| self.usable(there, **gpu, mode, within, trial))?;
             Some((id, DeviceHold { gpu: *gpu, mode }))
         })
     }
 
-    fn usable(&self, there: &NodeUse, gpu: u16, mode: HoldMode, within: &Within) -> bool {
+    fn usable(&self, there: &NodeUse, gpu: u16, mode: HoldMode, within: &Within, trial: &Trial) -> bool {
         let Some(card) = there.node.spec.gpus.get(usize::from(gpu)) else { return false };
         let inside = match within {
             Within::Anywhere => true,
@@ -200,7 +234,9 @@ impl Search<'_> {
         inside
             && card.model == self.model
             && card.withheld.is_none()
-            && self.ask.host_slots(there) >= 1
+            && self.has_space(there, trial)
+            && self.ask.host_slots(self.view, there) >= 1
+            && !self.ask.is_kept_off_card(self.view, there, gpu)
             && there.cards[usize::from(gpu)].can_take(self.domain, mode, card, Some(pool)).is_ok()
     }
 

@@ -1,128 +1,64 @@
 //! Gangs of whole cards, and of CPU alone.
 //!
-//! A gang is so many *units*: its tasks, or its segments where consecutive ranks must share an island. Levels are tried from the tightest to
-//! the widest that the gang allows. On one node the smallest island that holds the gang is taken, then the node with fewest free units;
-//! over several nodes, the domain that would have fewest free units left, inside it as few domains of each level below as will do, and
-//! the remainder where it leaves least. So large islands, nodes and leaves stay whole. What must stay true:
+//! Levels are tried from the tightest to the widest that the gang allows. On one node the smallest island that holds the gang is taken, then
+//! the node with fewest free units; over several nodes, the domain that would have fewest free units left (of NVLink domains that span
+//! nodes too), inside it as few domains of each level below as will do, and the remainder where it leaves least. So large islands,
+//! nodes and leaves stay whole. Work that suffers from neighbours first tries the nodes where no other tenant is. What must stay true:
 //! - states promise at least what their nodes hold, so what is not promised is not there, and promises are checked node by node;
 //! - nothing is changed before the whole gang stands: a try that comes to nothing is dropped;
 //! - the answer is of the tightest level there is, and on it of the tightest domain whose hosts suffice (a property test).
 
-use super::cards::{numa_allows, take_whole};
+use super::cards::take_whole;
+use super::units::{Sight, Units};
 use super::{Ask, Steps, node};
-use crate::index::shelf::{ALL, Domain, LEVELS, Shelf, TOP};
-use crate::index::state::{Host, Kind, Room};
+use crate::index::GROUP_LEVELS;
+use crate::index::shelf::{Domain, LEVELS, Shelf};
+use crate::index::state::{Host, Room};
 use crate::view::View;
-use muster_model::capacity::NodeUse;
-use muster_model::{DeviceHold, NodeId, NumaPolicy, Place, TaskPlacement, TopologyLevel};
+use muster_model::capacity::Sole;
+use muster_model::{NodeId, Place, TaskPlacement, TopologyLevel};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// Places tried for the remainder of a gang that promise room and whose hosts then turn out too full; after that it goes where the most is.
 const REMAINDER_TRIES_MAX: usize = 4;
+/// Nodes without other tenants that are tried of one state; nearly always the first has the CPU and memory too.
+const QUIET_TRIES_MAX: usize = 64;
 
-/// Where the search stands: how wide the gang is spread, tightest first. The last level of a shelf is the cell, which no name requires.
+/// Where the search stands: how wide the gang is spread. The last level of a shelf is the cell, which no name requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reach {
+    /// One island of one node.
+    NodeIsland,
+    /// One NVLink domain of several nodes.
     Island,
     Node,
     Domain(usize),
 }
 
-fn reaches(widest: Option<TopologyLevel>) -> impl Iterator<Item = Reach> {
-    let all = [Reach::Island, Reach::Node].into_iter().chain((0..LEVELS).map(Reach::Domain));
-    let count = match widest {
-        Some(TopologyLevel::Island) => 1,
-        Some(TopologyLevel::Node) => 2,
-        Some(TopologyLevel::Leaf) => 3,
-        Some(TopologyLevel::Block) => 4,
-        Some(TopologyLevel::Region) => 5,
-        None => 6,
+/// What a gang tries, tightest first. NVLink is faster than what joins the islands of one host, so an island of several nodes goes before
+/// a node, unless the gang asks for one node.
+fn reaches(ask: &Ask<'_>) -> impl Iterator<Item = Reach> {
+    let topology = &ask.shape.topology;
+    let near = match (topology.required, topology.preferred) {
+        (Some(TopologyLevel::Island), _) => &[Reach::NodeIsland, Reach::Island][..],
+        (Some(TopologyLevel::Node), _) => &[Reach::NodeIsland, Reach::Node],
+        (_, Some(TopologyLevel::Node)) => &[Reach::NodeIsland, Reach::Node, Reach::Island],
+        _ => &[Reach::NodeIsland, Reach::Island, Reach::Node],
     };
-    all.take(count)
-}
-
-/// What a gang is made of.
-#[derive(Clone, Copy, Debug)]
-struct Units {
-    count: u64,
-    /// Free units of a shelf that each takes: cards, or milli-CPUs where there are none.
-    each: u64,
-    /// Tasks in each.
-    tasks: u64,
-    /// A task may cross islands where none holds it; a segment only where none could.
-    may_cross: bool,
-    with_cards: bool,
-}
-
-impl Units {
-    /// None when the gang does not divide into segments, which no admitted request does.
-    fn of(ask: &Ask<'_>) -> Option<Self> {
-        let shape = ask.shape;
-        let segment = shape.topology.segment_tasks.filter(|tasks| *tasks > 1);
-        let tasks = segment.unwrap_or(1);
-        if !shape.tasks.is_multiple_of(tasks) {
-            return None;
-        }
-        let one = match ask.model {
-            Some(_) => u64::from(shape.request.devices.cards()),
-            None => shape.request.cpu_milli,
-        };
-        Some(Units {
-            count: u64::from(shape.tasks / tasks),
-            each: one.max(1) * u64::from(tasks),
-            tasks: u64::from(tasks),
-            may_cross: segment.is_none(),
-            with_cards: ask.model.is_some(),
-        })
-    }
-
-    fn all(&self) -> u64 {
-        self.count * self.each
-    }
-
-    /// How many of them a node of this state holds at most. A segment may cross where no island of the node could ever hold it.
-    fn promised(&self, room: &Room, cross: bool) -> u64 {
-        let too_large = !self.may_cross && u64::from(room.largest) < self.each;
-        if cross || !self.with_cards || too_large { room.anywhere(self.each) } else { room.in_islands(self.each) }
-    }
-
-    /// How many a domain holds at most.
-    fn promised_by(&self, domain: &Domain, cross: bool) -> u64 {
-        let of = |(room, nodes): &(Room, u32)| self.promised(room, cross).saturating_mul(u64::from(*nodes));
-        domain.rooms.iter().fold(0, |sum, counted| sum.saturating_add(of(counted)))
-    }
-
-    /// How many a node that promises `promised` really holds, of those that are wanted.
-    fn held(&self, ask: &Ask<'_>, there: &NodeUse, promised: u64) -> u64 {
-        let held = promised.min(ask.host_slots(there) / self.tasks).min(self.count);
-        match ask.model {
-            // States do not tell NUMA nodes apart: where they matter, the cards are dealt out to see.
-            Some(model) if ask.shape.numa > NumaPolicy::BestEffort => {
-                let dealt = take_whole(there, model, held, self.tasks, ask);
-                let lies_well = |cards: &Vec<DeviceHold>| numa_allows(&there.node, model, cards, ask.shape.numa);
-                dealt.iter().take_while(|cards| lies_well(cards)).count() as u64 / self.tasks
-            }
-            _ => held,
-        }
-    }
-
-    /// How many an empty node holds.
-    fn when_empty(&self, ask: &Ask<'_>, kind: &Kind) -> u64 {
-        let request = &ask.shape.request;
-        let one_numa = ask.shape.numa == NumaPolicy::SingleNumaNode;
-        if ask.shape.driver_min > kind.driver || one_numa && u32::from(kind.largest_numa) < request.devices.cards() {
-            return 0;
-        }
-        let by_host = |all: u64, one: u64| all.checked_div(one).unwrap_or(u64::MAX);
-        let tasks = by_host(kind.cpu_milli, request.cpu_milli).min(by_host(kind.memory_mib, request.memory_mib));
-        self.promised(&kind.room, self.may_cross).min(tasks / self.tasks)
-    }
+    let wide = match topology.required {
+        Some(TopologyLevel::Island | TopologyLevel::Node) => 0,
+        Some(level) => GROUP_LEVELS.iter().take_while(|at| **at <= level).count(),
+        None => LEVELS,
+    };
+    near.iter().copied().chain((0..wide).map(Reach::Domain))
 }
 
 /// How well a place suits: the least goes first.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Fit {
+    /// The gang suffers from neighbours, and there are some.
+    disturbed: bool,
     /// Some task has to cross islands.
     crosses: bool,
     /// Free cards left of the island, where one island holds it all.
@@ -131,8 +67,19 @@ struct Fit {
     left: u64,
 }
 
-/// Nodes and how many units each takes.
+/// Nodes and how many tasks each takes.
 type Chosen = Vec<(NodeId, u64)>;
+
+/// A part of a domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    /// A domain of this level.
+    Domain(usize, u32),
+    /// An NVLink domain of several nodes.
+    Island(u32),
+    /// The nodes of this leaf that lie in none.
+    Loose(u32),
+}
 
 struct Search<'a> {
     view: &'a View,
@@ -144,7 +91,7 @@ struct Search<'a> {
 pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
     let units = Units::of(ask)?;
     let mut search = Search { view, ask, units, steps };
-    for reach in reaches(ask.widest()) {
+    for reach in reaches(ask) {
         let mut best: Option<(Fit, Chosen)> = None;
         for (_, shelf) in view.index.shelves(ask.cell, ask.model).filter(|(pool, _)| ask.pool_allows(view, pool)) {
             if shelf.free() < units.all() {
@@ -164,8 +111,21 @@ pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec
 
 impl Search<'_> {
     fn on_shelf(&mut self, shelf: &Shelf, reach: Reach) -> Option<(Fit, Chosen)> {
+        let inside = match reach {
+            Reach::NodeIsland | Reach::Node => Some(TopologyLevel::Node),
+            Reach::Island => Some(TopologyLevel::Island),
+            Reach::Domain(level) => GROUP_LEVELS.get(level).copied(),
+        };
+        if inside.is_some_and(|level| !self.units.may_share(level)) {
+            return None;
+        }
         match reach {
-            Reach::Island => self.on_one_node(shelf, false, true),
+            Reach::NodeIsland => self.undisturbed(shelf).or_else(|| {
+                let loose = self.on_one_node(shelf, false, true);
+                let spanning = self.on_node_of_island(shelf);
+                loose.into_iter().chain(spanning).min_by_key(|(fit, _)| *fit)
+            }),
+            Reach::Island => self.on_one_island(shelf),
             Reach::Node => {
                 let inside = self.on_one_node(shelf, false, false);
                 inside.or_else(|| if self.crossing_helps(shelf) { self.on_one_node(shelf, true, false) } else { None })
@@ -175,6 +135,94 @@ impl Search<'_> {
                 inside.or_else(|| if self.crossing_helps(shelf) { self.in_domains(shelf, level, true) } else { None })
             }
         }
+    }
+
+    /// How a place suits that leaves so much.
+    fn fitting(&self) -> impl Fn(bool, u64, u64) -> Fit + use<> {
+        let disturbed = self.ask.shape.latency_critical;
+        move |crosses, island_left, left| Fit { disturbed, crosses, island_left, left }
+    }
+
+    fn fit(&self, crosses: bool, island_left: u64, left: u64) -> Fit {
+        self.fitting()(crosses, island_left, left)
+    }
+
+    /// The gang on one node.
+    fn all_on(&self, id: NodeId) -> Chosen {
+        vec![(id, self.units.count * self.units.tasks)]
+    }
+
+    fn holds_all(&mut self, id: NodeId) -> bool {
+        self.steps.0 += 1;
+        let (units, view) = (self.units, self.view);
+        node(view, id).is_some_and(|there| units.held(view, self.ask, there, units.count) == units.count)
+    }
+
+    /// For a gang that suffers from neighbours, one island of a node on which no other tenant is.
+    fn undisturbed(&mut self, shelf: &Shelf) -> Option<(Fit, Chosen)> {
+        if !self.ask.shape.latency_critical {
+            return None;
+        }
+        let needed = self.units.all();
+        let least = Room { free: u32::try_from(needed).ok()?, ..Room::default() };
+        let mut best: Option<(Fit, NodeId)> = None;
+        for who in [Sole::One(self.ask.tenant), Sole::Nobody] {
+            let Some(nodes) = shelf.sole.get(&who) else { continue };
+            let mut from = Bound::Included((least, NodeId(0)));
+            while let Some((room, _)) = nodes.range((from, Bound::Unbounded)).next().copied() {
+                let end = (room, NodeId(u32::MAX));
+                from = Bound::Excluded(end);
+                self.steps.0 += 1;
+                let tightest = if self.units.with_cards { room.tightest(needed).map(u64::from) } else { Some(needed) };
+                let Some(island) = tightest else { continue };
+                let mut of_state = nodes.range((room, NodeId(0))..=end).map(|(_, id)| *id).take(QUIET_TRIES_MAX);
+                let Some(id) = of_state.find(|id| self.holds_all(*id)) else { continue };
+                let island = self.view.index.island_free(shelf, id).unwrap_or(island);
+                let left = u64::from(room.free) - needed;
+                let fit = Fit { disturbed: false, ..self.fit(false, island - needed, left) };
+                if best.is_none_or(|(other, _)| fit < other) {
+                    best = Some((fit, id));
+                }
+            }
+        }
+        best.map(|(fit, id)| (fit, self.all_on(id)))
+    }
+
+    /// One node of the NVLink domain with fewest free cards.
+    fn on_node_of_island(&mut self, shelf: &Shelf) -> Option<(Fit, Chosen)> {
+        let (units, needed) = (self.units, self.units.all());
+        if !units.with_cards {
+            return None;
+        }
+        for (free, id) in shelf.islands.by_free.range((needed, 0)..) {
+            self.steps.0 += 1;
+            let Some(island) = shelf.islands.domains.get(id) else { continue };
+            let rooms = island.rooms.iter().map(|(room, _)| *room);
+            for room in rooms.filter(|room| units.promised(room, false) >= units.count) {
+                if let Some(id) = of_room(island, room).find(|id| self.holds_all(*id)) {
+                    let fit = self.fit(false, free - needed, u64::from(room.free) - needed);
+                    return Some((fit, self.all_on(id)));
+                }
+            }
+        }
+        None
+    }
+
+    /// The NVLink domain of several nodes with fewest free cards that holds the whole gang.
+    fn on_one_island(&mut self, shelf: &Shelf) -> Option<(Fit, Chosen)> {
+        let needed = self.units.all();
+        for (free, id) in shelf.islands.by_free.range((needed, 0)..) {
+            self.steps.0 += 1;
+            let Some(island) = shelf.islands.domains.get(id) else { continue };
+            if self.units.on_island(island, Sight::Now { cross: false }) < self.units.count {
+                continue;
+            }
+            let mut chosen = Chosen::new();
+            if self.take_island(island, self.units.count, &mut chosen) == self.units.count {
+                return Some((self.fit(false, free - needed, free - needed), chosen));
+            }
+        }
+        None
     }
 
     fn crossing_helps(&self, shelf: &Shelf) -> bool {
@@ -187,17 +235,15 @@ impl Search<'_> {
         let least = Room { free: u32::try_from(needed).ok()?, ..Room::default() };
         let whole_host =
             Host::of(self.total(self.ask.shape.request.cpu_milli), self.total(self.ask.shape.request.memory_mib));
+        let (units, as_fit) = (self.units, self.fitting());
         let fit = |room: &Room| {
             let left = u64::from(room.free) - needed;
-            if one_island && self.units.with_cards {
-                let island_left = u64::from(room.tightest(needed)?) - needed;
-                return Some(Fit { crosses: false, island_left, left });
+            if one_island && units.with_cards {
+                // Of an island that spans nodes more is free than on the node.
+                let island = room.tightest(needed).filter(|_| !room.spans)?;
+                return Some(as_fit(false, u64::from(island) - needed, left));
             }
-            (self.units.promised(room, cross) >= self.units.count).then_some(Fit {
-                crosses: cross,
-                island_left: 0,
-                left,
-            })
+            (units.promised(room, cross) >= units.count).then_some(as_fit(cross, 0, left))
         };
         // States in order of how well they suit; nearly always a node of the first has the CPU and memory too.
         let mut last: Option<(Fit, Room)> = None;
@@ -213,11 +259,8 @@ impl Search<'_> {
             let (fit, room) = best?;
             for (_, nodes) in shelf.states[&room].iter().filter(|(host, _)| host.may_hold(whole_host)) {
                 for id in nodes {
-                    self.steps.0 += 1;
-                    let promised = self.units.count;
-                    if node(self.view, *id).is_some_and(|there| self.units.held(self.ask, there, promised) == promised)
-                    {
-                        return Some((fit, vec![(*id, self.units.count)]));
+                    if self.holds_all(*id) {
+                        return Some((fit, self.all_on(*id)));
                     }
                 }
             }
@@ -236,34 +279,64 @@ impl Search<'_> {
         for (free, id) in shelf.levels[level].by_free.range((needed, 0)..) {
             self.steps.0 += 1;
             let Some(domain) = shelf.levels[level].domains.get(id) else { continue };
-            if self.units.promised_by(domain, cross) < self.units.count {
+            if self.promised_by(shelf, level, domain, cross) < self.units.count {
                 continue;
             }
             let mut chosen = Chosen::new();
             if self.take(shelf, level, *id, self.units.count, cross, &mut chosen) == self.units.count {
-                return Some((Fit { crosses: cross, island_left: 0, left: free - needed }, chosen));
+                return Some((self.fit(cross, 0, free - needed), chosen));
             }
         }
         None
     }
 
+    fn promised_by(&mut self, shelf: &Shelf, level: usize, domain: &Domain, cross: bool) -> u64 {
+        if !self.units.adds_up(shelf, level) {
+            self.steps.0 += domain.inside.len() as u64;
+        }
+        self.units.promised_by(shelf, level, domain, Sight::Now { cross })
+    }
+
     /// Takes up to `wanted` units of a domain, from as few domains below as will do; answers how many.
     fn take(&mut self, shelf: &Shelf, level: usize, id: u32, wanted: u64, cross: bool, into: &mut Chosen) -> u64 {
         let Some(domain) = shelf.levels[level].domains.get(&id) else { return 0 };
-        if level == 0 {
-            return self.take_nodes(domain, wanted, cross, into);
-        }
-        let below = &shelf.levels[level - 1].domains;
-        let mut parts: Vec<(Reverse<u64>, u64, u32)> = Vec::with_capacity(domain.inside.len());
-        for part in &domain.inside {
-            self.steps.0 += 1;
-            let Some(there) = below.get(part) else { continue };
-            let promised = self.units.promised_by(there, cross);
-            if promised > 0 {
-                parts.push((Reverse(promised), there.free, *part));
+        let wanted = wanted.min(self.units.cap_at(level));
+        let mut parts: Vec<(Reverse<u64>, u64, Part)> = Vec::with_capacity(domain.inside.len() + 1);
+        if level > 0 {
+            for part in &domain.inside {
+                self.steps.0 += 1;
+                let Some(there) = shelf.levels[level - 1].domains.get(part) else { continue };
+                let promised = self.promised_by(shelf, level - 1, there, cross);
+                parts.push((Reverse(promised), there.free, Part::Domain(level - 1, *part)));
             }
+        } else if domain.inside.is_empty() {
+            return self.take_nodes(self.units, domain, wanted, cross, into);
+        } else {
+            let mut loose = domain.free;
+            for part in &domain.inside {
+                self.steps.0 += 1;
+                let Some(there) = shelf.islands.domains.get(part) else { continue };
+                let promised = self.units.on_island(there, Sight::Now { cross });
+                parts.push((Reverse(promised), there.free, Part::Island(*part)));
+                loose -= there.free;
+            }
+            let promised = self.units.on_loose_nodes(domain, Sight::Now { cross });
+            parts.push((Reverse(promised), loose, Part::Loose(id)));
         }
+        parts.retain(|(Reverse(promised), ..)| *promised > 0);
         parts.sort_unstable();
+        self.take_parts(shelf, &parts, wanted, cross, into)
+    }
+
+    /// Takes up to `wanted` units of these parts, those with most first.
+    fn take_parts(
+        &mut self,
+        shelf: &Shelf,
+        parts: &[(Reverse<u64>, u64, Part)],
+        wanted: u64,
+        cross: bool,
+        into: &mut Chosen,
+    ) -> u64 {
         let (mut left, mut tries) = (wanted, REMAINDER_TRIES_MAX);
         for next in 0..parts.len() {
             if left == 0 {
@@ -276,21 +349,53 @@ impl Search<'_> {
             for (.., part) in tightest.into_iter().take(tries) {
                 tries -= 1;
                 let before = into.len();
-                if self.take(shelf, level - 1, part, left, cross, into) == left {
+                if self.take_part(shelf, part, left, cross, into) == left {
                     return wanted;
                 }
                 into.truncate(before);
             }
-            left -= self.take(shelf, level - 1, parts[next].2, left, cross, into);
+            left -= self.take_part(shelf, parts[next].2, left, cross, into);
         }
         wanted - left
     }
 
-    /// Takes up to `wanted` units of the nodes of a leaf: those with most room first, the remainder where it leaves least.
-    fn take_nodes(&mut self, leaf: &Domain, wanted: u64, cross: bool, into: &mut Chosen) -> u64 {
+    fn take_part(&mut self, shelf: &Shelf, part: Part, wanted: u64, cross: bool, into: &mut Chosen) -> u64 {
+        match part {
+            Part::Domain(level, id) => self.take(shelf, level, id, wanted, cross, into),
+            Part::Island(id) => match shelf.islands.domains.get(&id) {
+                Some(island) => self.take_island(island, wanted, into),
+                None => 0,
+            },
+            Part::Loose(id) => match shelf.levels[0].domains.get(&id) {
+                Some(leaf) => self.take_nodes(self.units, leaf, wanted, cross, into),
+                None => 0,
+            },
+        }
+    }
+
+    /// Takes up to `wanted` units of an NVLink domain: a segment may stand on several of its nodes, a task on one.
+    fn take_island(&mut self, island: &Domain, wanted: u64, into: &mut Chosen) -> u64 {
+        let (tasks, first) = (self.units.tasks, into.len());
+        let taken = self.take_nodes(self.units.one_by_one(), island, wanted * tasks, false, into);
+        let mut over = taken % tasks;
+        while over > 0 && into.len() > first {
+            let at = into.len() - 1;
+            let less = over.min(into[at].1);
+            into[at].1 -= less;
+            over -= less;
+            if into[at].1 == 0 {
+                into.pop();
+            }
+        }
+        taken / tasks
+    }
+
+    /// Takes up to `wanted` units of the nodes of a leaf or NVLink domain: those with most room first, the remainder where it leaves least.
+    fn take_nodes(&mut self, units: Units, leaf: &Domain, wanted: u64, cross: bool, into: &mut Chosen) -> u64 {
+        let spanning = leaf.nodes.first().is_some_and(|(room, _)| room.spans);
         let mut rooms: Vec<(Reverse<u64>, u32, Room)> = Vec::with_capacity(leaf.rooms.len());
-        for (room, _) in &leaf.rooms {
-            let promised = self.units.promised(room, cross);
+        for (room, _) in leaf.rooms.iter().filter(|(room, _)| room.spans == spanning) {
+            let promised = units.promised(room, cross);
             if promised > 0 {
                 rooms.push((Reverse(promised), room.free, *room));
             }
@@ -305,16 +410,17 @@ impl Search<'_> {
                     return wanted;
                 }
                 if promised >= left && tries > 0 {
-                    if let Some(last) = self.remainder(leaf, &rooms[next..], left, cross, &into[first..]) {
-                        into.push((last, left));
+                    if let Some(last) = self.remainder(units, leaf, &rooms[next..], left, cross, &into[first..]) {
+                        into.push((last, left * units.tasks));
                         return wanted;
                     }
                     tries -= 1;
                 }
                 self.steps.0 += 1;
-                let held = node(self.view, id).map_or(0, |there| self.units.held(self.ask, there, promised)).min(left);
+                let there = node(self.view, id);
+                let held = there.map_or(0, |there| units.held(self.view, self.ask, there, promised)).min(left);
                 if held > 0 {
-                    into.push((id, held));
+                    into.push((id, held * units.tasks));
                     left -= held;
                 }
             }
@@ -325,6 +431,7 @@ impl Search<'_> {
     /// The node that holds `left` units and has least left then, of those not taken yet.
     fn remainder(
         &mut self,
+        units: Units,
         leaf: &Domain,
         rooms: &[(Reverse<u64>, u32, Room)],
         left: u64,
@@ -333,12 +440,12 @@ impl Search<'_> {
     ) -> Option<NodeId> {
         let mut holding: Vec<Room> =
             rooms.iter().take_while(|(Reverse(promised), ..)| *promised >= left).map(|(.., room)| *room).collect();
-        holding.sort_unstable_by_key(|room| (self.units.promised(room, cross), *room));
+        holding.sort_unstable_by_key(|room| (units.promised(room, cross), *room));
         for room in holding {
             for id in of_room(leaf, room).filter(|id| taken.iter().all(|(other, _)| other != id)) {
                 self.steps.0 += 1;
-                let promised = self.units.promised(&room, cross);
-                if node(self.view, id).is_some_and(|there| self.units.held(self.ask, there, promised) >= left) {
+                let promised = units.promised(&room, cross);
+                if node(self.view, id).is_some_and(|there| units.held(self.view, self.ask, there, promised) >= left) {
                     return Some(id);
                 }
             }
@@ -347,7 +454,7 @@ impl Search<'_> {
     }
 }
 
-/// The nodes of a leaf that are in one state, by id.
+/// The nodes of a leaf or NVLink domain that are in one state, by id.
 fn of_room(leaf: &Domain, room: Room) -> impl Iterator<Item = NodeId> + '_ {
     leaf.nodes.range((room, NodeId(0))..=(room, NodeId(u32::MAX))).map(|(_, id)| *id)
 }
@@ -364,62 +471,15 @@ fn fill(view: &View, ask: &Ask<'_>, units: Units, mut chosen: Chosen) -> Vec<Tas
     let mut tasks = Vec::with_capacity(ask.shape.tasks as usize);
     for (id, count) in chosen {
         let devices = match (ask.model, node(view, id)) {
-            (Some(model), Some(there)) => take_whole(there, model, count, units.tasks, ask),
-            _ => vec![Vec::new(); (count * units.tasks) as usize],
+            (Some(model), Some(there)) => {
+                // Where NVLink goes on to other nodes a segment does too; elsewhere a node has whole ones.
+                let spans = !there.node.spec.place.nvlink_domain.is_empty();
+                let each = if spans { 1 } else { units.tasks };
+                take_whole(there, model, count / each, each, ask)
+            }
+            _ => vec![Vec::new(); count as usize],
         };
         tasks.extend(devices.into_iter().map(|devices| TaskPlacement { node: id, devices }));
     }
     tasks
-}
-
-/// Whether the open nodes of the cell would hold the gang if nothing ran on them. Domains that are alike when empty are asked once.
-pub(super) fn fits_when_empty(view: &View, ask: &Ask<'_>) -> bool {
-    let Some(units) = Units::of(ask) else { return false };
-    if ask.shape.selector.is_some() {
-        return selected_fit_when_empty(view, ask, units);
-    }
-    let sum = |kinds: &[(Kind, u32)]| {
-        kinds.iter().fold(0_u64, |sum, (kind, nodes)| {
-            sum.saturating_add(units.when_empty(ask, kind).saturating_mul(u64::from(*nodes)))
-        })
-    };
-    let on_one = |kind: &Kind, one_island: bool| {
-        let islands = !one_island || !units.with_cards || kind.room.tightest(units.all()).is_some();
-        islands && units.when_empty(ask, kind) >= units.count
-    };
-    let holds = |shelf: &Shelf| {
-        let all = shelf.levels[TOP].domains.get(&ALL);
-        match ask.widest() {
-            Some(level @ (TopologyLevel::Island | TopologyLevel::Node)) => {
-                all.is_some_and(|all| all.kinds.iter().any(|(kind, _)| on_one(kind, level == TopologyLevel::Island)))
-            }
-            Some(TopologyLevel::Leaf) => shelf.levels[0].alike.keys().any(|kinds| sum(kinds) >= units.count),
-            Some(TopologyLevel::Block) => shelf.levels[1].alike.keys().any(|kinds| sum(kinds) >= units.count),
-            Some(TopologyLevel::Region) => shelf.levels[2].alike.keys().any(|kinds| sum(kinds) >= units.count),
-            None => all.is_some_and(|all| sum(&all.kinds) >= units.count),
-        }
-    };
-    view.index
-        .shelves(ask.cell, ask.model)
-        .filter(|(pool, _)| ask.pool_allows(view, pool))
-        .any(|(_, shelf)| holds(shelf))
-}
-
-/// The same for a gang with a selector: what it accepts is said by each node, so each node is asked.
-fn selected_fit_when_empty(view: &View, ask: &Ask<'_>, units: Units) -> bool {
-    let mut held: BTreeMap<(&str, String), u64> = BTreeMap::new();
-    let nodes = view.capacity.nodes().values().map(|there| &there.node);
-    let open = nodes.filter(|node| node.cell == ask.cell && node.accepts_work() && ask.admits(node));
-    for node in open.filter(|node| ask.pool_allows(view, &node.spec.pool)) {
-        let kind = Kind::of(node, ask.model);
-        let domain = match ask.widest() {
-            None => String::new(),
-            Some(TopologyLevel::Island) if kind.room.tightest(units.all()).is_none() => continue,
-            Some(TopologyLevel::Island | TopologyLevel::Node) => node.id.to_string(),
-            Some(level) => node.spec.place.domain(level),
-        };
-        let sum = held.entry((node.spec.pool.as_str(), domain)).or_default();
-        *sum = sum.saturating_add(units.when_empty(ask, &kind));
-    }
-    held.values().any(|held| *held >= units.count)
 }

@@ -20,11 +20,13 @@ pub(super) struct Host {
     pub(super) model: GpuModel,
     pub(super) gpus: u16,
     pub(super) per_island: u16,
+    /// The NVLink domain it shares with others; all its cards are one island then.
+    pub(super) nvlink: &'static str,
 }
 
 impl Host {
     pub(super) fn new(name: &'static str, model: GpuModel, gpus: u16) -> Self {
-        Host { name, leaf: "l1", block: "b1", model, gpus, per_island: 8 }
+        Host { name, leaf: "l1", block: "b1", model, gpus, per_island: 8, nvlink: "" }
     }
 
     pub(super) fn at(self, block: &'static str, leaf: &'static str) -> Self {
@@ -85,6 +87,8 @@ pub(super) struct Fleet {
     /// Committed, not yet seen by the view.
     on_the_way: VecDeque<Change>,
     pub(super) refused: u32,
+    /// Allocations that a rule about who is kept apart found where they are.
+    found: std::collections::BTreeSet<AllocationId>,
     last_id: u64,
     pub(super) now_ms: u64,
 }
@@ -118,8 +122,12 @@ impl Fleet {
             max: Limits::default(),
             weight: 1,
             trust: Trust::Trusted,
+            apart_from: Vec::new(),
         };
         change(&mut tenant);
+        if self.tenants.get(path).is_none_or(|old| old.apart_from != tenant.apart_from) {
+            self.found.extend(self.allocations.keys());
+        }
         self.tenants.insert(path.into(), tenant.clone());
         self.books.put_tenant(&tenant);
         self.commit(Change::put(Object::Tenant(tenant)));
@@ -134,10 +142,10 @@ impl Fleet {
             model: host.model,
             memory_mib: host.model.memory_mib(),
             numa: 0,
-            island: (index / host.per_island) as u8,
+            island: if host.nvlink.is_empty() { (index / host.per_island) as u8 } else { 0 },
             withheld: None,
         };
-        let place = Place { region: "r".into(), zone: "z".into(), block: host.block.into(), leaf: host.leaf.into() };
+        let place = Place { region: "r".into(), zone: "z".into(), block: host.block.into(), leaf: host.leaf.into(), nvlink_domain: host.nvlink.into() };
         let spec = NodeSpec {
             name: host.name.into(),
             address: "a".into(),
@@ -320,6 +328,33 @@ impl Fleet {
             |tenant| self.domain(tenant),
             |tenant| self.tenants.values().any(|t| t.id == tenant && t.trust == Trust::Untrusted),
         )
+    }
+
+    /// Two allocations that stand where their tenants may not stand together, by hand: none but those that a rule found there.
+    pub(super) fn kept_apart(&self) -> Option<(AllocationId, AllocationId)> {
+        let tenant = |held: &Allocation| self.tenants.values().find(|tenant| tenant.id == held.tenant).expect("known");
+        let under = |path: &str, top: &str| path == top || path.starts_with(&format!("{top}/"));
+        let said = |one: &Allocation, other: &Allocation| {
+            let path = &tenant(other).path;
+            let line = self.tenants.values().filter(|above| under(&tenant(one).path, &above.path));
+            line.flat_map(|above| &above.apart_from).filter(|rule| under(path, &rule.tenant)).map(|rule| rule.level).max()
+        };
+        let place = |id: NodeId| &self.nodes[&id].spec.place;
+        let meets = |level: ApartLevel, one: &Allocation, other: &Allocation| {
+            let near = |a: &TaskPlacement, b: &TaskPlacement| match level {
+                ApartLevel::Card => a.node == b.node && a.devices.iter().any(|x| b.devices.iter().any(|y| x.gpu == y.gpu)),
+                ApartLevel::Node => a.node == b.node,
+                ApartLevel::Island => {
+                    a.node == b.node || !place(a.node).nvlink_domain.is_empty() && place(a.node) == place(b.node)
+                }
+            };
+            one.tasks.iter().any(|a| other.tasks.iter().any(|b| near(a, b)))
+        };
+        let all: Vec<&Allocation> = self.allocations.values().collect();
+        let pairs = all.iter().flat_map(|one| all.iter().map(move |other| (*one, *other)));
+        let pairs = pairs.filter(|(one, other)| !(self.found.contains(&one.id) && self.found.contains(&other.id)));
+        let mut broken = pairs.filter(|(one, other)| said(one, other).is_some_and(|level| meets(level, one, other)));
+        broken.next().map(|(one, other)| (one.id, other.id))
     }
 
     fn domain(&self, tenant: TenantId) -> String {

@@ -2,7 +2,7 @@
 
 use super::fleet::*;
 use crate::index::Index;
-use crate::index::shelf::{Domain, TOP};
+use crate::index::shelf::{ALL, Domain, TOP};
 use crate::order::Order;
 use crate::queue::Turn;
 use crate::{Proposal, View};
@@ -26,11 +26,13 @@ enum Event {
     /// A card is withheld, or no longer.
     Withhold(Pick, Pick),
     Resnapshot,
+    /// Admins change what two tenants may not share.
+    Apart(Option<ApartLevel>),
 }
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        6 => (0..11_usize, 0..3_usize).prop_map(|(kind, tenant)| Event::Submit(kind, tenant)),
+        6 => (0..16_usize, 0..3_usize).prop_map(|(kind, tenant)| Event::Submit(kind, tenant)),
         4 => Just(Event::Pass),
         4 => (1..6_usize).prop_map(Event::Decide),
         1 => Just(Event::Lose),
@@ -40,6 +42,8 @@ fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(pick, health)| Event::Health(pick, health)),
         1 => (any::<Pick>(), any::<Pick>()).prop_map(|(node, gpu)| Event::Withhold(node, gpu)),
         1 => Just(Event::Resnapshot),
+        1 => prop::sample::select(vec![None, Some(ApartLevel::Card), Some(ApartLevel::Node), Some(ApartLevel::Island)])
+            .prop_map(Event::Apart),
     ]
 }
 
@@ -54,7 +58,10 @@ fn spec(kind: usize, tenant: usize) -> JobSpec {
         6 => slice(15_000),
         7 => job(2, DeviceRequest::Mps { percent: 40, memory_mib: 9_000, models: vec![GpuModel::H100] }),
         8 => job(2, DeviceRequest::None),
-        9 => gang(6, 1),
+        9 | 11 => gang(6, 1),
+        12 | 13 => gang(3, 1),
+        14 => job(3, DeviceRequest::TimeSlice { memory_mib: 9_000, models: vec![GpuModel::H100] }),
+        15 => gang(2, 3),
         _ => gang(2, 2),
     };
     spec.tenant = ["org/a", "org/b", "other"][tenant].into();
@@ -62,6 +69,11 @@ fn spec(kind: usize, tenant: usize) -> JobSpec {
         2 => spec.topology.required = Some(TopologyLevel::Leaf),
         9 => spec.topology.segment_tasks = Some(2),
         10 => spec.numa = NumaPolicy::SingleNumaNode,
+        11 => spec.topology.required = Some(TopologyLevel::Island),
+        12 => spec.topology.spread = Some(Spread { level: TopologyLevel::Node, tasks_max: 1, required: true }),
+        13 => spec.topology.spread = Some(Spread { level: TopologyLevel::Leaf, tasks_max: 1, required: false }),
+        14 => spec.topology.spread = Some(Spread { level: TopologyLevel::Leaf, tasks_max: 2, required: true }),
+        15 => spec.class = WorkloadClass::Inference,
         _ => {}
     }
     spec
@@ -69,13 +81,30 @@ fn spec(kind: usize, tenant: usize) -> JobSpec {
 
 fn small_fleet() -> Fleet {
     let host = |name, block, leaf| Host { per_island: 2, ..Host::new(name, GpuModel::H100, 4).at(block, leaf) };
-    let mut fleet =
-        Fleet::new([host("a", "b1", "l1"), host("b", "b1", "l1"), host("c", "b1", "l2"), host("d", "b2", "l3")]);
+    let rack = |name, block, leaf| Host { nvlink: "nvl", ..host(name, block, leaf) };
+    let mut fleet = Fleet::new([
+        host("a", "b1", "l1"),
+        host("b", "b1", "l1"),
+        host("c", "b1", "l2"),
+        host("d", "b2", "l3"),
+        rack("e", "b2", "l3"),
+        rack("f", "b2", "l3"),
+    ]);
     let cards = |count| Limits { gpu: [(GpuModel::H100, GpuUnits::cards(count))].into(), ..Limits::default() };
     fleet.tenant("org/a", |tenant| tenant.max = cards(9));
     fleet.tenant("org/b", |tenant| tenant.guarantee = ResourceVec::of_gpu(GpuModel::H100, GpuUnits::cards(4)));
     fleet.tenant("other", |tenant| tenant.weight = 3);
+    keep_apart(&mut fleet, Some(ApartLevel::Node));
     fleet
+}
+
+/// `org/a` and `other` may not share this; none: they may share all.
+fn keep_apart(fleet: &mut Fleet, level: Option<ApartLevel>) {
+    let limit = Limits { gpu: [(GpuModel::H100, GpuUnits::cards(9))].into(), ..Limits::default() };
+    fleet.tenant("org/a", |tenant| {
+        tenant.max = limit.clone();
+        tenant.apart_from = level.map(|level| ApartFrom { tenant: "other".into(), level }).into_iter().collect();
+    });
 }
 
 /// What the index would be if it were built from the books at once.
@@ -91,13 +120,13 @@ fn rebuilt(view: &View) -> Index {
 fn picture(index: &Index) -> Vec<String> {
     let places = index.places();
     let name = |level: usize, id: &u32| match level {
-        TOP => "all".to_owned(),
+        TOP if *id == ALL => "all".to_owned(),
         _ => format!("{:?}", places[id]),
     };
     let mut lines = Vec::new();
     for (cell, model, pool, shelf) in index.all_shelves() {
-        lines.push(format!("{cell} {model:?} {pool} {:?} {:?}", shelf.states, shelf.shared));
-        for (at, level) in shelf.levels.iter().enumerate() {
+        lines.push(format!("{cell} {model:?} {pool} {:?} {:?} {:?}", shelf.states, shelf.shared, shelf.sole));
+        for (at, level) in shelf.levels.iter().chain([&shelf.islands]).enumerate() {
             let below = |id: &u32| name(at.saturating_sub(1), id);
             for (id, domain) in &level.domains {
                 let Domain { free, rooms, kinds, inside, nodes } = domain;
@@ -170,6 +199,7 @@ fn play(events: Vec<Event>) -> Result<Fleet, TestCaseError> {
                 card.withheld = if card.withheld.is_none() { Some("fault".into()) } else { None };
                 fleet.put_node(node);
             }
+            Event::Apart(level) => keep_apart(&mut fleet, level),
             Event::Resnapshot => {
                 fleet.deliver(usize::MAX);
                 let fresh = fleet.snapshot();
@@ -179,6 +209,7 @@ fn play(events: Vec<Event>) -> Result<Fleet, TestCaseError> {
         fleet.check().map_err(|broken| TestCaseError::fail(broken.to_string()))?;
         prop_assert_eq!(picture(&fleet.view.index), picture(&rebuilt(&fleet.view)));
         prop_assert_eq!(next_kept(&fleet.view), next_anew(&fleet.view));
+        prop_assert!(fleet.kept_apart().is_none(), "{:?}", fleet.kept_apart());
     }
     for proposal in under_way {
         fleet.decide(proposal);

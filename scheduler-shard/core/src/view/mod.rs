@@ -121,6 +121,7 @@ impl View {
             Key::Tenant(id) => {
                 self.capacity.remove_tenant(*id);
                 self.forget_orders();
+                self.everything_freed();
             }
             Key::Pool(name) => {
                 self.capacity.remove_pool(name);
@@ -151,9 +152,13 @@ impl View {
     }
 
     fn put_tenant(&mut self, tenant: &Tenant) {
+        let before = self.capacity.tenants().get(&tenant.id).map(|old| old.apart_from.clone()).unwrap_or_default();
         self.capacity.put_tenant(tenant);
         self.forget_orders();
         self.relieved(tenant.id);
+        if before != tenant.apart_from {
+            self.everything_freed();
+        }
     }
 
     /// The tree or the fleet has changed under every standing.
@@ -248,7 +253,12 @@ impl View {
         self.capacity.release(allocation);
         self.touch(allocation);
         for tasks in allocation.tasks.chunk_by(|one, next| one.node == next.node) {
-            self.node_freed(tasks[0].node, allocation.cell);
+            let id = tasks[0].node;
+            self.node_freed(id, allocation.cell);
+            // Who was kept off a whole NVLink domain may stand on any node of it now.
+            let there = self.capacity.nodes().get(&id).filter(|_| self.capacity.keeps_apart());
+            let near: Vec<NodeId> = there.into_iter().flat_map(|there| self.capacity.near(&there.node)).collect();
+            near.into_iter().for_each(|id| self.node_freed(id, allocation.cell));
         }
         self.used_otherwise(allocation.tenant);
         let mut next = Some(allocation.tenant);
@@ -288,7 +298,7 @@ impl View {
         }
     }
 
-    /// Pool rules have changed: anything may fit now.
+    /// Rules of pools or of who is kept apart have changed: anything may fit now.
     fn everything_freed(&mut self) {
         self.queues.values_mut().for_each(CellQueue::wake_all_without_room);
     }

@@ -114,6 +114,7 @@ impl Cluster {
             max: Limits::default(),
             weight: 1,
             trust: Trust::Trusted,
+            apart_from: Vec::new(),
         };
         let mut commands = vec![Command::ApplyTenants { tenants: vec![tenant] }];
         for cell in cells {
@@ -201,7 +202,7 @@ fn node(cell: &str, number: u32, gpus: u16) -> NodeSpec {
     NodeSpec {
         gpus: (0..gpus).map(gpu).collect(),
         address: "a".into(),
-        place: Place { region: "r".into(), zone: "z".into(), block: "b".into(), leaf: "l".into() },
+        place: Place { region: "r".into(), zone: "z".into(), block: "b".into(), leaf: "l".into(), nvlink_domain: String::new() },
         cell: cell.into(),
         pool: "default".into(),
         cpu_milli: 64_000,

@@ -26,6 +26,7 @@ fn tenant(path: &str) -> Command {
         max: Default::default(),
         weight: 1,
         trust: Default::default(),
+        apart_from: Vec::new(),
     }];
     Command::ApplyTenants { tenants }
 }

@@ -1,0 +1,94 @@
+//! Whether a gang would fit if nothing ran: keeping cards for one that never fits would waste them.
+//!
+//! Domains that are alike when empty are asked once. With a selector each node is asked, since what it accepts is said by the node.
+
+use super::units::{Sight, Units};
+use super::Ask;
+use crate::index::shelf::{ALL, Shelf, TOP};
+use crate::index::state::Kind;
+use crate::view::View;
+use muster_model::{TopologyLevel, closeness};
+use std::collections::BTreeMap;
+
+/// Whether the open nodes of the cell would hold the gang if nothing ran on them.
+pub(super) fn fits_when_empty(view: &View, ask: &Ask<'_>) -> bool {
+    let Some(units) = Units::of(ask) else { return false };
+    if ask.shape.selector.is_some() {
+        return selected_fit(view, ask, units);
+    }
+    let shelves = view.index.shelves(ask.cell, ask.model).filter(|(pool, _)| ask.pool_allows(view, pool));
+    shelves.into_iter().any(|(_, shelf)| shelf_holds(shelf, ask, units))
+}
+
+fn shelf_holds(shelf: &Shelf, ask: &Ask<'_>, units: Units) -> bool {
+    let on_one = |kind: &Kind, one_island: bool| {
+        let islands = !one_island || !units.with_cards || kind.room.tightest(units.all()).is_some();
+        islands && units.when_empty(ask, kind) >= units.count
+    };
+    let one_of = |level: usize| {
+        let held = &shelf.levels[level];
+        if units.adds_up(shelf, level) {
+            return held.alike.keys().any(|kinds| units.on_empty_domain(level, kinds, ask) >= units.count);
+        }
+        let mut domains = held.domains.values();
+        domains.any(|domain| units.promised_by(shelf, level, domain, Sight::Empty(ask)) >= units.count)
+    };
+    let all = || shelf.levels[TOP].domains.get(&ALL).into_iter().flat_map(|all| &all.kinds);
+    match ask.widest() {
+        Some(TopologyLevel::Island) => {
+            let spanning = || shelf.islands.alike.keys().any(|kinds| units.on_empty_island(kinds, ask) >= units.count);
+            all().any(|(kind, _)| on_one(kind, true)) || units.may_share(TopologyLevel::Island) && spanning()
+        }
+        Some(TopologyLevel::Node) => all().any(|(kind, _)| on_one(kind, false)),
+        Some(TopologyLevel::Leaf) => one_of(0),
+        Some(TopologyLevel::Block) => one_of(1),
+        Some(TopologyLevel::Region) => one_of(2),
+        None => one_of(TOP),
+    }
+}
+
+/// What the nodes of one part of a domain hold.
+#[derive(Clone, Copy, Default)]
+struct Held {
+    /// Units on nodes each for itself.
+    units: u64,
+    /// Tasks on nodes that share NVLink.
+    tasks: u64,
+}
+
+fn selected_fit(view: &View, ask: &Ask<'_>, units: Units) -> bool {
+    // By pool and domain of the required level; inside it by what the spread counts and by NVLink domain.
+    let mut held: BTreeMap<(&str, String), BTreeMap<(String, String), Held>> = BTreeMap::new();
+    let nodes = view.capacity.nodes().values().map(|there| &there.node);
+    let open = nodes.filter(|node| node.cell == ask.cell && node.accepts_work() && ask.admits(node));
+    for node in open.filter(|node| ask.pool_allows(view, &node.spec.pool)) {
+        let kind = Kind::of(node, ask.model);
+        let island = node.spec.place.spanning_island().filter(|_| units.with_cards);
+        let domain = match (ask.widest(), &island) {
+            (None, _) => String::new(),
+            (Some(TopologyLevel::Island), Some(island)) => island.clone(),
+            (Some(TopologyLevel::Island), None) if kind.room.tightest(units.all()).is_none() => continue,
+            (Some(TopologyLevel::Island | TopologyLevel::Node), _) => node.id.to_string(),
+            (Some(level), _) => node.spec.place.domain(level),
+        };
+        let spread = units.cap.map(|cap| closeness::spread_domain(node, cap.level)).unwrap_or_default();
+        let parts = held.entry((node.spec.pool.as_str(), domain)).or_default();
+        let part = parts.entry((spread, island.clone().unwrap_or_default())).or_default();
+        let together = units.tasks > 1 && island.is_some() && ask.widest() != Some(TopologyLevel::Node);
+        if together {
+            part.tasks = part.tasks.saturating_add(units.one_by_one().when_empty(ask, &kind));
+        } else {
+            part.units = part.units.saturating_add(units.when_empty(ask, &kind));
+        }
+    }
+    let holds = |parts: BTreeMap<(String, String), Held>| {
+        let mut spread: BTreeMap<String, u64> = BTreeMap::new();
+        for ((domain, _), Held { units: alone, tasks }) in parts {
+            let sum = spread.entry(domain).or_default();
+            *sum = sum.saturating_add(alone.saturating_add(tasks / units.tasks));
+        }
+        let cap = units.cap.map_or(u64::MAX, |cap| cap.units);
+        spread.into_values().fold(0_u64, |sum, held| sum.saturating_add(held.min(cap))) >= units.count
+    };
+    held.into_values().any(holds)
+}

@@ -1,0 +1,195 @@
+//! What a gang is made of, and how much of it nodes and domains hold.
+//!
+//! A gang is so many *units*: its tasks, or its segments where consecutive ranks must share an island. Tasks never leave a node; a segment
+//! may stand on several nodes of one NVLink domain, so a domain counts whole segments of the tasks that its nodes hold together. Where
+//! tasks are spread, no domain of that level counts for more than it may have. What must stay true: a promise is never below what is
+//! there; where it is a plain sum over nodes it is taken so, since that is nearly always.
+
+use super::cards::{numa_allows, take_whole};
+use super::Ask;
+use crate::index::GROUP_LEVELS;
+use crate::index::shelf::{Counts, Domain, Shelf};
+use crate::index::state::{Kind, Room};
+use crate::view::View;
+use muster_model::capacity::NodeUse;
+use muster_model::{DeviceHold, NumaPolicy, TopologyLevel};
+
+/// The most units that one domain of a level may have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cap {
+    pub(super) level: TopologyLevel,
+    pub(super) units: u64,
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Units {
+    pub(super) count: u64,
+    /// Free units of a shelf that each takes: cards, or milli-CPUs where there are none.
+    pub(super) each: u64,
+    /// Tasks in each.
+    pub(super) tasks: u64,
+    /// A task may cross islands where none holds it; a segment only where none could.
+    pub(super) may_cross: bool,
+    pub(super) with_cards: bool,
+    pub(super) cap: Option<Cap>,
+}
+
+/// What is looked at: what is free now, or what there would be if nothing ran.
+#[derive(Clone, Copy)]
+pub(super) enum Sight<'a> {
+    Now { cross: bool },
+    Empty(&'a Ask<'a>),
+}
+
+impl Units {
+    /// None when the gang does not divide into segments, which no admitted request does.
+    pub(super) fn of(ask: &Ask<'_>) -> Option<Self> {
+        let shape = ask.shape;
+        let segment = shape.topology.segment_tasks.filter(|tasks| *tasks > 1);
+        let tasks = segment.unwrap_or(1);
+        if !shape.tasks.is_multiple_of(tasks) {
+            return None;
+        }
+        let one = match ask.model {
+            Some(_) => u64::from(shape.request.devices.cards()),
+            None => shape.request.cpu_milli,
+        };
+        let spread = shape.topology.required_spread().filter(|_| segment.is_none());
+        Some(Units {
+            count: u64::from(shape.tasks / tasks),
+            each: one.max(1) * u64::from(tasks),
+            tasks: u64::from(tasks),
+            may_cross: segment.is_none(),
+            with_cards: ask.model.is_some(),
+            cap: spread.map(|spread| Cap { level: spread.level, units: u64::from(spread.tasks_max) }),
+        })
+    }
+
+    /// Free units of a shelf that all of them take.
+    pub(super) fn all(&self) -> u64 {
+        self.count * self.each
+    }
+
+    /// The same gang task by task.
+    pub(super) fn one_by_one(self) -> Self {
+        Units { count: self.count * self.tasks, each: self.each / self.tasks, tasks: 1, may_cross: true, ..self }
+    }
+
+    /// The most that one node may have.
+    fn node_cap(&self) -> u64 {
+        self.cap.filter(|cap| cap.level == TopologyLevel::Node).map_or(u64::MAX, |cap| cap.units)
+    }
+
+    /// The most that one domain of a shelf's `level` may have.
+    pub(super) fn cap_at(&self, level: usize) -> u64 {
+        self.cap.filter(|cap| GROUP_LEVELS.get(level) == Some(&cap.level)).map_or(u64::MAX, |cap| cap.units)
+    }
+
+    /// Whether all of them may stand inside one domain of `level`, as far as their spread goes.
+    pub(super) fn may_share(&self, level: TopologyLevel) -> bool {
+        // An NVLink domain of several nodes lies between the node and the leaf.
+        let inside = |cap: &Cap| match level {
+            TopologyLevel::Island => cap.level > TopologyLevel::Node,
+            _ => cap.level >= level,
+        };
+        self.cap.filter(inside).is_none_or(|cap| self.count <= cap.units)
+    }
+
+    /// How many of them a node of this state holds at most. A segment may cross where no island of the node could ever hold it.
+    pub(super) fn promised(&self, room: &Room, cross: bool) -> u64 {
+        let too_large = !self.may_cross && u64::from(room.largest) < self.each;
+        let held =
+            if cross || !self.with_cards || too_large { room.anywhere(self.each) } else { room.in_islands(self.each) };
+        held.min(self.node_cap())
+    }
+
+    /// How many an empty node holds.
+    pub(super) fn when_empty(&self, ask: &Ask<'_>, kind: &Kind) -> u64 {
+        let request = &ask.shape.request;
+        let one_numa = ask.shape.numa == NumaPolicy::SingleNumaNode;
+        if ask.shape.driver_min > kind.driver || one_numa && u32::from(kind.largest_numa) < request.devices.cards() {
+            return 0;
+        }
+        let by_host = |all: u64, one: u64| all.checked_div(one).unwrap_or(u64::MAX);
+        let tasks = by_host(kind.cpu_milli, request.cpu_milli).min(by_host(kind.memory_mib, request.memory_mib));
+        self.promised(&kind.room, self.may_cross).min(tasks / self.tasks)
+    }
+
+    /// How many a node that promises `promised` really holds, of those that are wanted.
+    pub(super) fn held(&self, view: &View, ask: &Ask<'_>, there: &NodeUse, promised: u64) -> u64 {
+        let held = promised.min(ask.host_slots(view, there) / self.tasks).min(self.count);
+        match ask.model {
+            // States do not tell NUMA nodes apart: where they matter, the cards are dealt out to see.
+            Some(model) if ask.shape.numa > NumaPolicy::BestEffort => {
+                let dealt = take_whole(there, model, held, self.tasks, ask);
+                let lies_well = |cards: &Vec<DeviceHold>| numa_allows(&there.node, model, cards, ask.shape.numa);
+                dealt.iter().take_while(|cards| lies_well(cards)).count() as u64 / self.tasks
+            }
+            _ => held,
+        }
+    }
+
+    /// How many the nodes of a domain hold, each for itself; of a leaf only those outside of NVLink domains, if so asked.
+    fn on_nodes(&self, domain: &Domain, sight: Sight<'_>, loose: bool) -> u64 {
+        match sight {
+            Sight::Now { cross } => {
+                let rooms = domain.rooms.iter().filter(|(room, _)| !(loose && room.spans));
+                sum(rooms.map(|(room, nodes)| (self.promised(room, cross), *nodes)))
+            }
+            Sight::Empty(ask) => self.on_empty_nodes(&domain.kinds, ask, loose),
+        }
+    }
+
+    fn on_empty_nodes(&self, kinds: &Counts<Kind>, ask: &Ask<'_>, loose: bool) -> u64 {
+        let kinds = kinds.iter().filter(|(kind, _)| !(loose && kind.room.spans));
+        sum(kinds.map(|(kind, nodes)| (self.when_empty(ask, kind), *nodes)))
+    }
+
+    /// How many the nodes of a leaf that lie in no NVLink domain hold.
+    pub(super) fn on_loose_nodes(&self, leaf: &Domain, sight: Sight<'_>) -> u64 {
+        self.on_nodes(leaf, sight, true)
+    }
+
+    /// How many the nodes of an NVLink domain hold together.
+    pub(super) fn on_island(&self, island: &Domain, sight: Sight<'_>) -> u64 {
+        self.one_by_one().on_nodes(island, sight, false) / self.tasks
+    }
+
+    /// The same of a domain of such kinds when it is empty.
+    pub(super) fn on_empty_island(&self, kinds: &Counts<Kind>, ask: &Ask<'_>) -> u64 {
+        self.one_by_one().on_empty_nodes(kinds, ask, false) / self.tasks
+    }
+
+    /// The same of a leaf, block, region or shelf whose nodes add up.
+    pub(super) fn on_empty_domain(&self, level: usize, kinds: &Counts<Kind>, ask: &Ask<'_>) -> u64 {
+        self.on_empty_nodes(kinds, ask, false).min(self.cap_at(level))
+    }
+
+    /// Whether what a domain of `level` holds is what its nodes hold.
+    pub(super) fn adds_up(&self, shelf: &Shelf, level: usize) -> bool {
+        let segments_span = self.tasks > 1 && !shelf.islands.domains.is_empty();
+        let capped_below = (0..level).any(|below| self.cap_at(below) < u64::MAX);
+        !segments_span && !capped_below
+    }
+
+    /// How many a domain of `level` holds at most.
+    pub(super) fn promised_by(&self, shelf: &Shelf, level: usize, domain: &Domain, sight: Sight<'_>) -> u64 {
+        let held = if self.adds_up(shelf, level) {
+            self.on_nodes(domain, sight, false)
+        } else if level > 0 {
+            let below = domain.inside.iter().filter_map(|id| shelf.levels[level - 1].domains.get(id));
+            sum(below.map(|below| (self.promised_by(shelf, level - 1, below, sight), 1)))
+        } else {
+            let islands = domain.inside.iter().filter_map(|id| shelf.islands.domains.get(id));
+            let on_islands = sum(islands.map(|island| (self.on_island(island, sight), 1)));
+            on_islands.saturating_add(self.on_loose_nodes(domain, sight))
+        };
+        held.min(self.cap_at(level))
+    }
+}
+
+/// So many of each, together.
+fn sum(counted: impl Iterator<Item = (u64, u32)>) -> u64 {
+    counted.fold(0, |sum, (each, of)| sum.saturating_add(each.saturating_mul(u64::from(of))))
+}
