@@ -175,13 +175,17 @@ impl Search<'_> {
                 self.steps.0 += 1;
                 let tightest = if self.units.with_cards { room.tightest(needed).map(u64::from) } else { Some(needed) };
                 let Some(island) = tightest else { continue };
-                let mut of_state = nodes.range((room, NodeId(0))..=end).map(|(_, id)| *id).take(QUIET_TRIES_MAX);
-                let Some(id) = of_state.find(|id| self.holds_all(*id)) else { continue };
-                let island = self.view.index.island_free(shelf, id).unwrap_or(island);
                 let left = u64::from(room.free) - needed;
-                let fit = Fit { disturbed: false, ..self.fit(false, island - needed, left) };
-                if best.is_none_or(|(other, _)| fit < other) {
-                    best = Some((fit, id));
+                for (_, id) in nodes.range((room, NodeId(0))..=end).take(QUIET_TRIES_MAX) {
+                    // Nodes of one state differ in what is free of the islands that span them.
+                    let island = self.view.index.island_free(shelf, *id).filter(|_| room.spans).unwrap_or(island);
+                    let fit = Fit { disturbed: false, ..self.fit(false, island - needed, left) };
+                    if best.is_none_or(|(other, _)| fit < other) && self.holds_all(*id) {
+                        best = Some((fit, *id));
+                    }
+                    if !room.spans && best.is_some_and(|(best, _)| best <= fit) {
+                        break;
+                    }
                 }
             }
         }
@@ -194,18 +198,27 @@ impl Search<'_> {
         if !units.with_cards {
             return None;
         }
+        let mut best: Option<(Fit, NodeId)> = None;
         for (free, id) in shelf.islands.by_free.range((needed, 0)..) {
             self.steps.0 += 1;
+            // Of domains with as many free, the one with the tightest node.
+            if best.is_some_and(|(best, _)| best.island_left < free - needed) {
+                break;
+            }
             let Some(island) = shelf.islands.domains.get(id) else { continue };
             let rooms = island.rooms.iter().map(|(room, _)| *room);
             for room in rooms.filter(|room| units.promised(room, false) >= units.count) {
+                let fit = self.fit(false, free - needed, u64::from(room.free) - needed);
+                if best.is_some_and(|(best, _)| best <= fit) {
+                    break;
+                }
                 if let Some(id) = of_room(island, room).find(|id| self.holds_all(*id)) {
-                    let fit = self.fit(false, free - needed, u64::from(room.free) - needed);
-                    return Some((fit, self.all_on(id)));
+                    best = Some((fit, id));
+                    break;
                 }
             }
         }
-        None
+        best.map(|(fit, id)| (fit, self.all_on(id)))
     }
 
     /// The NVLink domain of several nodes with fewest free cards that holds the whole gang.

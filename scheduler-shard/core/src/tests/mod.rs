@@ -1,7 +1,9 @@
 //! Tests of the scheduler's core: the laws it can break over random histories, and placement by example.
 
+mod apart;
 mod examples;
 mod fleet;
+mod nvlink;
 mod laws;
 mod queueing;
 mod reasons;
