@@ -235,7 +235,7 @@ fn nodes_and_their_tiling() {
         &["model: unknown GPU model", "gpus: is 99"],
     );
 
-    let tiling = Tiling { nodes_per_leaf: 8, leaves_per_block: 4, cells: 2 };
+    let tiling = Tiling { nodes_per_leaf: 8, leaves_per_block: 4, nodes_per_nvlink_domain: None, cells: 2 };
     let places: Vec<String> = [0, 7, 8, 31, 32, 63]
         .map(|index| {
             let node = tiling.node(&node, index, 64);
@@ -253,6 +253,36 @@ fn nodes_and_their_tiling() {
             "gpu-0063 block-1 leaf-7 cell-1",
         ]
     );
+
+    let racks = Tiling { nodes_per_leaf: 36, leaves_per_block: 4, nodes_per_nvlink_domain: Some(18), cells: 1 };
+    let domains = [0, 17, 18, 35, 36].map(|index| {
+        let place = racks.node(&node, index, 72).place;
+        format!("{}/{}", place.leaf, place.nvlink_domain)
+    });
+    assert_eq!(domains, ["leaf-0/nvl-0", "leaf-0/nvl-0", "leaf-0/nvl-1", "leaf-0/nvl-1", "leaf-1/nvl-0"]);
+    let one = SimulatedNode::parse("leaf: leaf-7\nnvlink-domain: nvl-3\n", "node.yaml").expect("a node");
+    assert_eq!(one.place.nvlink_domain, "nvl-3");
+}
+
+#[test]
+fn what_stands_apart() {
+    let one = |text: &str| specs(&format!("tenant: t\ncommand: [x]\ngpus: 1\ntasks: 4\n{text}"));
+    let spread = |text: &str| one(text).expect("a job").remove(0).topology.expect("topology").spread;
+    let expected = |tasks_max, required| Some(v1::Spread { level: "leaf".to_owned(), tasks_max, required });
+    assert_eq!(spread("spread: leaf\n"), expected(None, true));
+    assert_eq!(spread("prefer-spread: leaf\nspread-most: 2\n"), expected(Some(2), false));
+    assert_eq!(spread(""), None);
+    refused(one("spread: leaf\nprefer-spread: node\n"), &["prefer-spread: stands beside spread"]);
+    refused(one("spread-most: 2\n"), &["spread-most: is given without a level"]);
+    let flags = JobText { prefer_spread: Some("node".to_owned()), ..JobText::default() };
+    let file = JobText { spread: Some("leaf".to_owned()), spread_most: Some(3), ..JobText::default() };
+    let both = file.overlaid(&flags);
+    assert_eq!((both.spread, both.prefer_spread.as_deref(), both.spread_most), (None, Some("node"), Some(3)));
+
+    let found = tenants::parse("ads: {}\nnlp: {apart-from: {ads: node}}\n", "tenants.yaml").expect("tenants");
+    assert_eq!(found[1].apart_from, [v1::ApartFrom { tenant: "ads".to_owned(), level: "node".to_owned() }]);
+    refused(tenants::parse("nlp: {apart-from: {ads: 3}}\n", "tenants.yaml"), &["nlp.apart-from: has an entry"]);
+    refused(tenants::parse("nlp: {apart-from: ads}\n", "tenants.yaml"), &["nlp.apart-from: is not a list of tenants"]);
 }
 
 #[test]

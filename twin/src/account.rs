@@ -233,13 +233,19 @@ fn fleet_line(input: &ReplayInput) -> String {
         .iter()
         .map(|group| {
             format!(
-                "{} nodes of {} × {} ({} nodes per leaf, {} leaves per block, {} NVLink island(s) per node)",
+                "{} nodes of {} × {} ({} nodes per leaf, {} leaves per block, {})",
                 group.nodes,
                 group.gpus,
                 group.model,
                 group.nodes_per_leaf,
                 group.leaves_per_block,
-                group.gpus.div_ceil(group.gpus_per_island.unwrap_or(group.gpus))
+                match group.nodes_per_nvlink_domain {
+                    Some(nodes) => format!("NVLink domains of {nodes} nodes"),
+                    None => {
+                        let islands = group.gpus.div_ceil(group.gpus_per_island.unwrap_or(group.gpus));
+                        format!("{islands} NVLink island(s) per node")
+                    }
+                }
             )
         })
         .collect();

@@ -333,7 +333,7 @@ fn build(state: &mut State, fleet: &Fleet, tenants: &[TenantSpec]) -> Result<Pla
         let join = |spec: &NodeSpec| Command::JoinNode { spec: spec.clone(), usage_incarnation: None };
         for (spec, done) in chunk.iter().zip(must(state, chunk.iter().map(join).collect())?) {
             if let Done::Joined { node, .. } = done {
-                places.add(node, &spec.place.leaf, &spec.place.block);
+                places.add(node, &spec.place);
             }
         }
     }

@@ -4,7 +4,7 @@ use crate::fleet::Fleet;
 use crate::gauge::{Bins, Gauge};
 use crate::report::Fragmentation;
 use muster_model::capacity::{Capacity, CardUse};
-use muster_model::{GpuUnits, NodeId};
+use muster_model::{GpuUnits, NodeId, Place};
 use std::collections::BTreeMap;
 
 /// The gang whose room on single islands is watched: one full node of the usual fleet.
@@ -31,23 +31,34 @@ pub(crate) struct Measure {
     pub(crate) fragmentation: Fragmentation,
 }
 
+/// Where a node stands, as indexes.
+#[derive(Clone, Copy)]
+struct Stands {
+    leaf: usize,
+    block: usize,
+    island: Option<usize>,
+}
+
 /// Where nodes stand, as indexes.
 #[derive(Default)]
 pub(crate) struct Places {
-    by_node: BTreeMap<NodeId, (usize, usize)>,
+    by_node: BTreeMap<NodeId, Stands>,
+    /// NVLink domains that span nodes.
+    islands: BTreeMap<String, usize>,
     leaves: BTreeMap<String, usize>,
     blocks: BTreeMap<String, usize>,
 }
 
 impl Places {
     /// Notes where a node stands.
-    pub(crate) fn add(&mut self, node: NodeId, leaf: &str, block: &str) {
+    pub(crate) fn add(&mut self, node: NodeId, place: &Place) {
         let number = |of: &mut BTreeMap<String, usize>, name: &str| {
             let next = of.len();
             *of.entry(name.to_owned()).or_insert(next)
         };
-        let place = (number(&mut self.leaves, leaf), number(&mut self.blocks, block));
-        self.by_node.insert(node, place);
+        let island = place.spanning_island().map(|path| number(&mut self.islands, &path));
+        let (leaf, block) = (number(&mut self.leaves, &place.leaf), number(&mut self.blocks, &place.block));
+        self.by_node.insert(node, Stands { leaf, block, island });
     }
 
     /// How many leaves and blocks there are.
@@ -118,6 +129,7 @@ impl Measure {
     fn sample(&mut self, capacity: &Capacity) {
         let mut leaves = vec![0u64; self.places.leaves.len()];
         let mut blocks = vec![0u64; self.places.blocks.len()];
+        let mut spanning = vec![0u64; self.places.islands.len()];
         let (mut free, mut usable, mut largest_island, mut partly) = (0, 0, 0, 0);
         let gang = u64::from(self.fragmentation.gang_gpus);
         for (id, node) in capacity.nodes() {
@@ -135,16 +147,27 @@ impl Measure {
                 }
             }
             let mut here = 0;
+            let stands = self.places.by_node.get(id);
+            let spans = stands.and_then(|stands| stands.island);
             for island in &islands[..islands_used] {
-                largest_island = largest_island.max(*island);
-                usable += island / gang * gang;
                 here += island;
+                if spans.is_none() {
+                    largest_island = largest_island.max(*island);
+                    usable += island / gang * gang;
+                }
             }
             free += here;
-            if let Some((leaf, block)) = self.places.by_node.get(id) {
-                leaves[*leaf] += here;
-                blocks[*block] += here;
+            if let Some(stands) = stands {
+                leaves[stands.leaf] += here;
+                blocks[stands.block] += here;
             }
+            if let Some(island) = spans {
+                spanning[island] += here;
+            }
+        }
+        for island in spanning {
+            largest_island = largest_island.max(island);
+            usable += island / gang * gang;
         }
         let out = &mut self.fragmentation;
         out.free_gpus.push(free);

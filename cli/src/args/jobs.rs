@@ -83,6 +83,15 @@ pub struct Submit {
     /// So many consecutive tasks stand on one island; divides --tasks
     #[arg(long, value_name = "TASKS", help_heading = "Placement")]
     pub segment: Option<u32>,
+    /// The tasks on different nodes, leafs, blocks or regions, or they wait
+    #[arg(long, value_name = "LEVEL", conflicts_with = "prefer_spread", help_heading = "Placement")]
+    pub spread: Option<String>,
+    /// On as many different ones as there is room
+    #[arg(long, value_name = "LEVEL", help_heading = "Placement")]
+    pub prefer_spread: Option<String>,
+    /// So many tasks on one of them at most [default: 1]
+    #[arg(long, value_name = "TASKS", help_heading = "Placement")]
+    pub spread_most: Option<u32>,
     /// How each task's GPUs lie: none, best-effort, restricted, single-numa-node
     #[arg(long, value_name = "POLICY", help_heading = "Placement")]
     pub numa: Option<String>,
@@ -160,6 +169,9 @@ impl Submit {
             topology: self.topology.clone(),
             prefer: self.prefer.clone(),
             segment: self.segment,
+            spread: self.spread.clone(),
+            prefer_spread: self.prefer_spread.clone(),
+            spread_most: self.spread_most,
             numa: self.numa.clone(),
             driver_min: self.driver_min.clone().map(Version),
             time: scalar(&self.time),

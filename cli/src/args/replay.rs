@@ -20,7 +20,8 @@ A fleet file:
   name: two halls
   groups:
     - {nodes: 256, gpus: 8, model: h100, nodes_per_leaf: 8, leaves_per_block: 8, cells: 2}
-    - {nodes: 40, gpus: 4, model: a100-80, cpu_milli: 96000, memory_mib: 786432}";
+    - {nodes: 40, gpus: 4, model: a100-80, cpu_milli: 96000, memory_mib: 786432}
+    - {nodes: 36, gpus: 4, model: b200, nodes_per_leaf: 18, nodes_per_nvlink_domain: 18}";
 
 /// Replay a trace on a described fleet: the same state machine and scheduler, on virtual time.
 #[derive(Clone, Debug, Args)]
@@ -32,7 +33,7 @@ pub struct Replay {
     /// What they are: openb, itp, philly, sacct
     #[arg(long, value_name = "FORMAT", value_parser = TraceFormat::from_str)]
     pub format: TraceFormat,
-    /// NODESxGPUS:MODEL (more joined by commas; :cells=N, :leaf=N, :block=N), a YAML file, or openb's list of nodes
+    /// NODESxGPUS:MODEL (more joined by commas; :cells=N, :leaf=N, :block=N, :nvlink=N), a YAML file, or openb's list of nodes
     #[arg(long, value_name = "FLEET", required_unless_present = "live", conflicts_with = "live")]
     pub fleet: Option<String>,
     /// Heading of the report

@@ -41,6 +41,9 @@ pub const KEYS: &[&str] = &[
     "topology",
     "prefer",
     "segment",
+    "spread",
+    "prefer-spread",
+    "spread-most",
     "numa",
     "driver-min",
     "time",
@@ -94,6 +97,12 @@ pub struct JobText {
     pub prefer: Option<String>,
     /// So many consecutive tasks on one island.
     pub segment: Option<u32>,
+    /// The tasks on different ones of these, or they wait.
+    pub spread: Option<String>,
+    /// On as many of these as there is room.
+    pub prefer_spread: Option<String>,
+    /// So many tasks on one of them at most.
+    pub spread_most: Option<u32>,
     /// How each task's cards lie with regard to NUMA nodes.
     pub numa: Option<String>,
     /// The oldest GPU driver it can run on.
@@ -165,6 +174,10 @@ impl JobText {
             time,
             grace
         );
+        if flags.spread.is_some() || flags.prefer_spread.is_some() {
+            (self.spread, self.prefer_spread) = (None, None);
+        }
+        over!(spread, prefer_spread, spread_most);
         over!(segment, numa, driver_min, disconnect_grace, retries, priority, class, pool, workdir, command, count);
         self.env.extend(flags.env.clone());
         self
@@ -199,6 +212,7 @@ impl JobText {
         let grace_s = amount("grace", self.grace.as_ref(), units::seconds, &mut faults);
         let disconnect_grace_s =
             amount("disconnect-grace", self.disconnect_grace.as_ref(), units::seconds, &mut faults);
+        let spread = self.spread(&mut faults);
         let Some(tenant) = self.tenant.clone() else {
             faults.push(FieldError::new(
                 "tenant",
@@ -219,6 +233,7 @@ impl JobText {
                 required: self.topology.unwrap_or_default(),
                 preferred: self.prefer.unwrap_or_default(),
                 segment_tasks: self.segment.unwrap_or(0),
+                spread,
             }),
             numa: self.numa.unwrap_or_default(),
             driver_min: self.driver_min.map(|version| version.0).unwrap_or_default(),
@@ -238,6 +253,25 @@ impl JobText {
             disconnect_grace_s,
             max_retries: self.retries.unwrap_or(0),
         })
+    }
+
+    fn spread(&self, faults: &mut Vec<FieldError>) -> Option<v1::Spread> {
+        let mut fault = |field: &str, problem: &str, fix: &str| faults.push(FieldError::new(field, problem, fix));
+        let (level, required) = match (&self.spread, &self.prefer_spread) {
+            (Some(_), Some(_)) => {
+                fault("prefer-spread", "stands beside spread", "choose one: spread waits for room, prefer-spread does not");
+                return None;
+            }
+            (Some(level), None) => (level, true),
+            (None, Some(level)) => (level, false),
+            (None, None) => {
+                if self.spread_most.is_some() {
+                    fault("spread-most", "is given without a level", "say over what as well: spread or prefer-spread");
+                }
+                return None;
+            }
+        };
+        Some(v1::Spread { level: level.clone(), tasks_max: self.spread_most, required })
     }
 
     fn command(&self, faults: &mut Vec<FieldError>) -> Vec<String> {

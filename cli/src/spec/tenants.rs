@@ -8,6 +8,7 @@
 //!   teams:
 //!     nlp: {guarantee: {h100: 4}}
 //!     vision: {max: {h100: 8}, trust: untrusted}
+//!   apart-from: {ads: node, search/ranking: card}    # or island; measured to disturb each other
 //! ```
 
 use crate::failure::Failure;
@@ -21,7 +22,7 @@ use serde::Deserialize;
 use serde_yaml_ng::{Mapping, Value};
 
 /// The keys of one tenant.
-pub const KEYS: &[&str] = &["guarantee", "max", "weight", "trust", "teams", "children"];
+pub const KEYS: &[&str] = &["guarantee", "max", "weight", "trust", "apart-from", "teams", "children"];
 
 /// Every tenant of a file, parents before their children.
 ///
@@ -104,11 +105,18 @@ fn one(path: &str, mut body: Mapping, level: usize, found: &mut Vec<v1::TenantSp
         Some(Value::Mapping(amounts)) => amounts.clone(),
         None | Some(Value::Null) => Mapping::new(),
         Some(_) => {
-            fault(key, "is not a list of amounts".to_owned(), "write `{h100: 8}`");
+            let (problem, fix) = if key == "apart-from" {
+                ("is not a list of tenants", "write `{ads: node}`")
+            } else {
+                ("is not a list of amounts", "write `{h100: 8}`")
+            };
+            fault(key, problem.to_owned(), fix);
             Mapping::new()
         }
     };
+    let apart = mapping("apart-from");
     let (guarantee, max) = (mapping("guarantee"), mapping("max"));
+    let apart_from = apart_from(path, &apart, faults);
     let guarantee = amounts(path, "guarantee", &guarantee, faults);
     let max = amounts(path, "max", &max, faults);
     found.push(v1::TenantSpec {
@@ -121,6 +129,7 @@ fn one(path: &str, mut body: Mapping, level: usize, found: &mut Vec<v1::TenantSp
         max: Some(max),
         weight,
         trust: trust.to_owned(),
+        apart_from,
     });
     for child in children {
         match child {
@@ -133,6 +142,24 @@ fn one(path: &str, mut body: Mapping, level: usize, found: &mut Vec<v1::TenantSp
             )),
         }
     }
+}
+
+/// `{ads: node, search/ranking: card}`.
+fn apart_from(path: &str, written: &Mapping, faults: &mut Vec<FieldError>) -> Vec<v1::ApartFrom> {
+    let mut others = Vec::new();
+    for (tenant, level) in written {
+        match (tenant.as_str(), level.as_str()) {
+            (Some(tenant), Some(level)) => {
+                others.push(v1::ApartFrom { tenant: tenant.to_owned(), level: level.to_owned() });
+            }
+            _ => faults.push(FieldError::new(
+                format!("{path}.apart-from"),
+                "has an entry that is not a tenant and a level",
+                "write {ads: node}: card, node or island is what the two may not share",
+            )),
+        }
+    }
+    others
 }
 
 /// `{h100: 8, cpus: 512, memory: 4Ti}`.

@@ -65,6 +65,9 @@ pub struct JobView {
     /// Tasks of a segment; 0 without.
     #[serde(skip_serializing_if = "is_zero")]
     pub segment: u32,
+    /// How far apart its tasks stand.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub spread: String,
     /// How each task's cards lie; none is not shown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub numa: String,
@@ -137,6 +140,7 @@ impl JobView {
             devices: devices_words(devices.kind.as_ref()),
             models: devices.models,
             segment: spec.topology.as_ref().map_or(0, |topology| topology.segment_tasks),
+            spread: spec.topology.as_ref().and_then(|topology| topology.spread.as_ref()).map(spread_words).unwrap_or_default(),
             numa: if spec.numa == "none" { String::new() } else { spec.numa },
             driver_min: spec.driver_min,
             selector: selector_words(&spec.selector, &spec.device_class),
@@ -188,6 +192,12 @@ fn devices_words(kind: Option<&Kind>) -> String {
         Some(Kind::Mps(mps)) => format!("{}%/{}", mps.percent, show_mebibytes(mps.memory_mib)),
         Some(Kind::TimeSlice(slice)) => format!("slice/{}", show_mebibytes(slice.memory_mib)),
     }
+}
+
+fn spread_words(spread: &v1::Spread) -> String {
+    let most = spread.tasks_max.unwrap_or(1);
+    let how = if spread.required { "at most" } else { "preferably" };
+    format!("{how} {most} on each {}", spread.level)
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
@@ -316,6 +326,7 @@ impl JobDetail {
             ("chosen", job.chosen.clone()),
             ("topology", job.topology.clone()),
             ("segments", if job.segment == 0 { String::new() } else { format!("of {} tasks", job.segment) }),
+            ("spread", job.spread.clone()),
             ("numa", job.numa.clone()),
             ("driver", if job.driver_min.is_empty() { String::new() } else { format!("{} or newer", job.driver_min) }),
             ("attempt", format!("{} ({} failed)", job.attempt, job.failures)),

@@ -64,6 +64,9 @@ pub struct TenantView {
     pub weight: u32,
     /// trusted or untrusted.
     pub trust: String,
+    /// Whom it is kept apart from, and what they may not share.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub apart_from: BTreeMap<String, String>,
 }
 
 impl TenantView {
@@ -72,6 +75,7 @@ impl TenantView {
     pub fn new(tenant: &v1::Tenant) -> Self {
         let spec = tenant.spec.clone().unwrap_or_default();
         TenantView {
+            apart_from: spec.apart_from.into_iter().map(|apart| (apart.tenant, apart.level)).collect(),
             path: spec.path,
             guarantee: Amounts::vec(spec.guarantee.as_ref()),
             max: Amounts::limits(spec.max.as_ref()),
@@ -85,7 +89,10 @@ impl TenantView {
 /// The list, or the same indented as a tree.
 #[must_use]
 pub fn table(tenants: &[TenantView], tree: bool) -> Vec<Block> {
-    let mut columns = Columns::new(&["TENANT", "GUARANTEE", "MAX", "USED", "WEIGHT", "TRUST"]).right(&["WEIGHT"]);
+    // Few fleets keep anybody apart: the column is there where one does.
+    let apart = tenants.iter().any(|tenant| !tenant.apart_from.is_empty());
+    let heads = ["TENANT", "GUARANTEE", "MAX", "USED", "WEIGHT", "TRUST", "APART FROM"];
+    let mut columns = Columns::new(&heads[..heads.len() - usize::from(!apart)]).right(&["WEIGHT"]);
     let mut sorted: Vec<&TenantView> = tenants.iter().collect();
     sorted.sort_by_key(|tenant| tenant.path.split('/').map(str::to_owned).collect::<Vec<_>>());
     for tenant in sorted {
@@ -93,14 +100,19 @@ pub fn table(tenants: &[TenantView], tree: bool) -> Vec<Block> {
             Some((above, name)) => (above.split('/').count(), name),
             None => (0, tenant.path.as_str()),
         };
-        columns.row(vec![
+        let mut row = vec![
             if tree { format!("{}{name}", "  ".repeat(level)) } else { tenant.path.clone() },
             tenant.guarantee.words(),
             tenant.max.words(),
             tenant.used.words(),
             tenant.weight.to_string(),
             tenant.trust.clone(),
-        ]);
+        ];
+        if apart {
+            let words: Vec<String> = tenant.apart_from.iter().map(|(path, level)| format!("{path} ({level})")).collect();
+            row.push(if words.is_empty() { "-".to_owned() } else { words.join(", ") });
+        }
+        columns.row(row);
     }
     vec![columns.block()]
 }

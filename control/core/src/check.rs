@@ -46,6 +46,11 @@ impl State {
             let then = used_before.get(&id).copied().unwrap_or_default();
             for (resource, amount) in now.nonzero() {
                 let Some(max) = tenant.max.get(resource).filter(|max| amount > *max) else { continue };
+                // What was bound before the max was lowered, in the same entry, was under the old one.
+                let old = before.tenants.get(&id).and_then(|old| old.max.get(resource));
+                if before.tenants.contains_key(&id) && old.is_none_or(|old| amount <= old) {
+                    continue;
+                }
                 ensure(amount <= then.get(resource), 3, || {
                     let (path, was) = (&tenant.path, then.get(resource));
                     format!("tenant {path} grew from {was} to {amount} of {resource}, its max is {max}")

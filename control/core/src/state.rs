@@ -124,6 +124,9 @@ impl State {
             Object::Tenant(tenant) => {
                 self.index.put_tenant(&tenant);
                 self.capacity.put_tenant(&tenant);
+                if self.capacity.wants_tenants_counted() {
+                    self.capacity.count_tenants(self.allocations.values().map(AsRef::as_ref));
+                }
                 self.tenants.insert(tenant.id, tenant);
             }
             Object::Pool(pool) => {

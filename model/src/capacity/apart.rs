@@ -1,10 +1,12 @@
 //! Which tenants are on a node, and which of them admins keep apart.
 //!
-//! What must stay true: who is where is counted by every charge and release, whether anybody is kept apart or not, so that a rule that
-//! comes later finds the books right; a rule holds both ways and for all tenants below the two; it refuses bindings from now on and
-//! touches nothing that runs. Without rules nothing here costs more than the counting.
+//! What must stay true: a rule holds both ways and for all tenants below the two; it refuses bindings from now on and touches nothing that
+//! runs; who is where is right whenever it is asked. It is counted only while somebody asks: the owner of the books begins with
+//! [`Capacity::count_tenants`] over all that is charged, and every charge and release goes on from there. Fleets that keep nobody apart
+//! and have no work that suffers from neighbours pay nothing: a charge would touch one more cold line for each node.
 
 use super::{Capacity, NodeUse};
+use crate::allocation::Allocation;
 use crate::ids::{NodeId, TenantId};
 use crate::node::Node;
 use crate::tenant::{ApartLevel, lies_under};
@@ -14,8 +16,14 @@ use std::collections::BTreeMap;
 const HOST: u16 = u16::MAX;
 
 /// The tenants that hold something of a node: of which card, and how often.
+///
+/// One word while there are none, since every node has it and few fleets ask.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tenants(Vec<(TenantId, u16, u32)>);
+pub struct Tenants(Option<Box<Held>>);
+
+/// In order of tenant and card.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Held(Vec<(TenantId, u16, u32)>);
 
 /// How far a node is free of other tenants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,44 +35,54 @@ pub enum Sole {
 }
 
 impl Tenants {
+    fn held(&self) -> &[(TenantId, u16, u32)] {
+        self.0.as_ref().map_or(&[], |held| &held.0)
+    }
+
     /// A task of `tenant` begins to hold card `gpu`, or, without one, a part of the host.
     pub(super) fn add(&mut self, tenant: TenantId, gpu: Option<u16>) {
         let gpu = gpu.unwrap_or(HOST);
-        match self.0.binary_search_by_key(&(tenant, gpu), |(tenant, gpu, _)| (*tenant, *gpu)) {
-            Ok(at) => self.0[at].2 += 1,
-            Err(at) => self.0.insert(at, (tenant, gpu, 1)),
+        let held = &mut self.0.get_or_insert_default().0;
+        match held.binary_search_by_key(&(tenant, gpu), |(tenant, gpu, _)| (*tenant, *gpu)) {
+            Ok(at) => held[at].2 += 1,
+            Err(at) => held.insert(at, (tenant, gpu, 1)),
         }
     }
 
     /// It holds it no longer.
     pub(super) fn remove(&mut self, tenant: TenantId, gpu: Option<u16>) {
         let gpu = gpu.unwrap_or(HOST);
-        if let Ok(at) = self.0.binary_search_by_key(&(tenant, gpu), |(tenant, gpu, _)| (*tenant, *gpu)) {
-            self.0[at].2 -= 1;
-            if self.0[at].2 == 0 {
-                self.0.remove(at);
+        let Some(Held(held)) = self.0.as_deref_mut() else { return };
+        if let Ok(at) = held.binary_search_by_key(&(tenant, gpu), |(tenant, gpu, _)| (*tenant, *gpu)) {
+            held[at].2 -= 1;
+            if held[at].2 == 0 {
+                held.remove(at);
             }
+        }
+        if held.is_empty() {
+            self.0 = None;
         }
     }
 
     /// Whether nobody or one tenant alone is there; none when there are several.
     #[must_use]
     pub fn sole(&self) -> Option<Sole> {
-        match (self.0.first(), self.0.last()) {
-            (Some((first, ..)), Some((last, ..))) => (first == last).then_some(Sole::One(*first)),
-            _ => Some(Sole::Nobody),
+        match self.held() {
+            [] => Some(Sole::Nobody),
+            [(first, ..), .., (last, ..)] if first != last => None,
+            [(first, ..), ..] => Some(Sole::One(*first)),
         }
     }
 
     /// Whether a tenant other than `tenant` holds a part of card `gpu`.
     #[must_use]
     pub fn others_on(&self, gpu: u16, tenant: TenantId) -> bool {
-        self.0.iter().any(|(other, card, _)| *card == gpu && *other != tenant)
+        self.held().iter().any(|(other, card, _)| *card == gpu && *other != tenant)
     }
 
     /// Those on card `gpu`, or on the whole node.
     fn on(&self, gpu: Option<u16>) -> impl Iterator<Item = TenantId> + '_ {
-        self.0.iter().filter(move |(_, card, _)| gpu.is_none_or(|gpu| *card == gpu)).map(|(tenant, ..)| *tenant)
+        self.held().iter().filter(move |(_, card, _)| gpu.is_none_or(|gpu| *card == gpu)).map(|(tenant, ..)| *tenant)
     }
 }
 
@@ -79,6 +97,21 @@ pub struct Kept {
     pub node: NodeId,
 }
 
+/// Whether it is counted who is where, and why.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Census {
+    /// Tenants that are kept apart from others.
+    rules: usize,
+    watched: bool,
+    pub(super) counting: bool,
+}
+
+impl Census {
+    fn of_interest(self) -> bool {
+        self.rules > 0 || self.watched
+    }
+}
+
 /// The nodes of NVLink domains that span several, by the domain's path.
 pub(super) type Spans = BTreeMap<String, Vec<NodeId>>;
 
@@ -86,7 +119,40 @@ impl Capacity {
     /// Whether any tenants are kept apart.
     #[must_use]
     pub fn keeps_apart(&self) -> bool {
-        self.apart > 0
+        self.census.rules > 0
+    }
+
+    /// Somebody wants to know who is where, rules or not.
+    pub fn watch_tenants(&mut self) {
+        self.census.watched = true;
+    }
+
+    /// Whether it has become of interest who is where since it was last counted: [`Capacity::count_tenants`] is due.
+    #[must_use]
+    pub fn wants_tenants_counted(&self) -> bool {
+        self.census.of_interest() && !self.census.counting
+    }
+
+    /// Counts who is where; `held` is everything that is charged.
+    pub fn count_tenants<'a>(&mut self, held: impl Iterator<Item = &'a Allocation>) {
+        self.nodes.values_mut().for_each(|there| there.tenants = Tenants::default());
+        self.census.counting = true;
+        for allocation in held {
+            for task in &allocation.tasks {
+                if let Some(there) = self.nodes.get_mut(&task.node) {
+                    super::each_hold(task, |gpu| there.tenants.add(allocation.tenant, gpu));
+                }
+            }
+        }
+    }
+
+    /// A tenant has so many rules now and had so many before.
+    pub(super) fn recount_rules(&mut self, had: bool, has: bool) {
+        self.census.rules = self.census.rules - usize::from(had) + usize::from(has);
+        if !self.census.of_interest() && self.census.counting {
+            self.census.counting = false;
+            self.nodes.values_mut().for_each(|there| there.tenants = Tenants::default());
+        }
     }
 
     /// What `one` and `other` may not share, the widest of what is said of them.
@@ -105,6 +171,7 @@ impl Capacity {
         if !self.keeps_apart() {
             return None;
         }
+        debug_assert!(self.census.counting, "whoever adds a rule counts who is where");
         let found = |at: &NodeUse, least: ApartLevel| {
             let kept = |other| self.apart_at(tenant, other).filter(|level| *level >= least).map(|level| (other, level));
             at.tenants.on(None).find_map(kept).map(|(other, level)| Kept { other, level, node: at.node.id })

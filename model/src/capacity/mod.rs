@@ -129,7 +129,7 @@ pub struct NodeUse {
     pub cpu_free_milli: i64,
     /// MiB not held. Negative when the node came back smaller than what runs on it.
     pub memory_free_mib: i64,
-    /// Who holds anything of it.
+    /// Who holds anything of it, while that is of interest ([`Capacity::count_tenants`]).
     pub tenants: Tenants,
 }
 
@@ -159,8 +159,7 @@ pub struct Capacity {
     pools: BTreeMap<String, Pool>,
     /// Nodes of NVLink domains that span several.
     spans: apart::Spans,
-    /// Tenants that are kept apart from others.
-    apart: usize,
+    census: apart::Census,
 }
 
 impl Capacity {
@@ -303,7 +302,9 @@ impl Capacity {
             there
                 .charge(allocation.id, domain, task, allocation.cpu_milli, allocation.memory_mib)
                 .expect("a charged allocation was proved");
-            each_hold(task, |gpu| there.tenants.add(allocation.tenant, gpu));
+            if self.census.counting {
+                each_hold(task, |gpu| there.tenants.add(allocation.tenant, gpu));
+            }
         }
         self.charge_tenants(allocation.tenant, &allocation.charge);
     }
@@ -327,7 +328,9 @@ impl Capacity {
             for hold in &task.devices {
                 there.cards[usize::from(hold.gpu)].release(allocation.id);
             }
-            each_hold(task, |gpu| there.tenants.remove(allocation.tenant, gpu));
+            if self.census.counting {
+                each_hold(task, |gpu| there.tenants.remove(allocation.tenant, gpu));
+            }
         }
         self.release_tenants(allocation.tenant, &allocation.charge);
     }

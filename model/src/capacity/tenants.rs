@@ -48,8 +48,8 @@ impl Capacity {
     /// Adds a tenant or takes over its new limits; what it uses stays charged.
     pub fn put_tenant(&mut self, tenant: &Tenant) {
         let (used, own) = self.tenants.get(&tenant.id).map(|old| (old.used, old.own)).unwrap_or_default();
-        self.forget_apart(tenant.id);
-        self.apart += usize::from(!tenant.apart_from.is_empty());
+        let had = self.tenants.get(&tenant.id).is_some_and(|old| !old.apart_from.is_empty());
+        self.recount_rules(had, !tenant.apart_from.is_empty());
         self.tenants.insert(
             tenant.id,
             TenantUse {
@@ -68,12 +68,8 @@ impl Capacity {
 
     /// Takes a tenant out; it must have nothing in use and no children.
     pub fn remove_tenant(&mut self, id: TenantId) {
-        self.forget_apart(id);
-        self.tenants.remove(&id);
-    }
-
-    fn forget_apart(&mut self, id: TenantId) {
-        self.apart -= usize::from(self.tenants.get(&id).is_some_and(|old| !old.apart_from.is_empty()));
+        let had = self.tenants.remove(&id).is_some_and(|old| !old.apart_from.is_empty());
+        self.recount_rules(had, false);
     }
 
     /// `tenant` and its ancestors, from the bottom.

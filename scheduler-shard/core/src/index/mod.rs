@@ -9,7 +9,7 @@ pub(crate) mod shelf;
 pub(crate) mod state;
 
 use muster_model::capacity::{CardUse, NodeUse, Sole};
-use muster_model::{CellId, GpuModel, Node, NodeId, Place, TopologyLevel};
+use muster_model::{CellId, GpuModel, Node, NodeId, Place, TenantId, TopologyLevel};
 use shelf::{ALL, Path, Shelf, Standing};
 use state::{Host, Kind, Room};
 use std::collections::{BTreeMap, BTreeSet};
@@ -90,6 +90,8 @@ pub(crate) struct Index {
     /// Every domain that has been seen, by its place; 0 is none of them.
     domains: BTreeMap<Place, u32>,
     makes: BTreeSet<Arc<Make>>,
+    /// Tenants with work that suffers from neighbours: for them alone it is known which nodes have no other tenant.
+    quiet: BTreeSet<TenantId>,
 }
 
 impl Index {
@@ -129,10 +131,19 @@ impl Index {
     pub(crate) fn touch(&mut self, id: NodeId, there: &NodeUse, cards: impl Iterator<Item = u16>) -> bool {
         match self.entries.get_mut(&id) {
             Some(entry) if Arc::ptr_eq(&entry.node, &there.node) => {
-                update(&mut self.shelves, id, entry, there, cards);
+                update(&mut self.shelves, &self.quiet, id, entry, there, cards);
                 true
             }
             _ => false,
+        }
+    }
+
+    /// From now on it is known which nodes nobody or `tenant` alone is on.
+    pub(crate) fn watch(&mut self, tenant: TenantId, nodes: &BTreeMap<NodeId, NodeUse>) {
+        if self.quiet.insert(tenant) {
+            for (id, there) in nodes {
+                self.touch(*id, there, std::iter::empty());
+            }
         }
     }
 
@@ -168,7 +179,7 @@ impl Index {
                     shelf.move_card((id, gpu as u16), *state, None);
                 }
             }
-            let old = Standing { room: *room, host: entry.host, sole: entry.sole };
+            let old = Standing { room: *room, host: entry.host, sole: entry.sole.filter(|_| model.is_some()) };
             let path = entry.path.on(*model);
             shelf.move_node(id, path, old, Standing::default());
             shelf.leave(path, *kind);
@@ -213,6 +224,12 @@ impl Index {
         *self.domains.entry(place).or_insert(next)
     }
 
+    /// An empty one that watches the same tenants.
+    #[cfg(test)]
+    pub(crate) fn emptied(&self) -> Index {
+        Index { quiet: self.quiet.clone(), ..Index::default() }
+    }
+
     /// The place that each domain number stands for.
     #[cfg(test)]
     pub(crate) fn places(&self) -> BTreeMap<u32, Place> {
@@ -227,7 +244,14 @@ impl Index {
 }
 
 /// Moves what has changed on a node that stands on its shelves already; only `touched` cards may have changed.
-fn update(shelves: &mut Shelves, id: NodeId, entry: &mut Entry, there: &NodeUse, touched: impl Iterator<Item = u16>) {
+fn update(
+    shelves: &mut Shelves,
+    quiet: &BTreeSet<TenantId>,
+    id: NodeId,
+    entry: &mut Entry,
+    there: &NodeUse,
+    touched: impl Iterator<Item = u16>,
+) {
     let make = &entry.make;
     for gpu in touched {
         let at = usize::from(gpu);
@@ -246,7 +270,8 @@ fn update(shelves: &mut Shelves, id: NodeId, entry: &mut Entry, there: &NodeUse,
         }
     }
     let host = Host::of(there.cpu_free_milli, there.memory_free_mib);
-    let sole = there.tenants.sole();
+    let watched = |sole: &Sole| matches!(sole, Sole::Nobody) || matches!(sole, Sole::One(only) if quiet.contains(only));
+    let sole = if quiet.is_empty() { None } else { there.tenants.sole().filter(watched) };
     let (old_host, old_sole) = (std::mem::replace(&mut entry.host, host), std::mem::replace(&mut entry.sole, sole));
     for ((model, kind), old) in make.shelves.iter().zip(&mut entry.rooms) {
         let new = match model {
@@ -259,11 +284,14 @@ fn update(shelves: &mut Shelves, id: NodeId, entry: &mut Entry, there: &NodeUse,
                 Room::of_cards(free.map(|(_, facts)| facts.island), kind.room.largest, make.spans)
             }
         };
-        if (*old, old_host, old_sole) != (new, host, sole)
+        // Hosts without cards are no islands.
+        let with_cards = |sole: Option<Sole>| sole.filter(|_| model.is_some());
+        let before = Standing { room: *old, host: old_host, sole: with_cards(old_sole) };
+        let after = Standing { room: new, host, sole: with_cards(sole) };
+        if before != after
             && let Some(shelf) = shelves.get_mut(&(make.cell, *model)).and_then(|p| p.get_mut(&make.pool))
         {
-            let before = Standing { room: *old, host: old_host, sole: old_sole };
-            shelf.move_node(id, entry.path.on(*model), before, Standing { room: new, host, sole });
+            shelf.move_node(id, entry.path.on(*model), before, after);
             *old = new;
         }
     }

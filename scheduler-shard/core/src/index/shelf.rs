@@ -39,7 +39,7 @@ impl Path {
 pub(crate) struct Standing {
     pub(crate) room: Room,
     pub(crate) host: Host,
-    /// Whether at most one tenant is there; none where there are several.
+    /// Who is alone there, if it is nobody or a tenant that is watched.
     pub(crate) sole: Option<Sole>,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Shelf {
     pub(crate) levels: [Level; LEVELS],
     /// NVLink domains that span several nodes.
     pub(crate) islands: Level,
-    /// Nodes with anything free on which at most one tenant is, by that tenant.
+    /// Nodes with anything free on which nobody, or a tenant that is watched, is alone.
     pub(crate) sole: BTreeMap<Sole, BTreeSet<(Room, NodeId)>>,
     /// Cards that are shared already.
     pub(crate) shared: BTreeMap<CardState, BTreeSet<(NodeId, u16)>>,

@@ -160,7 +160,7 @@ impl Search<'_> {
 
     /// For a gang that suffers from neighbours, one island of a node on which no other tenant is.
     fn undisturbed(&mut self, shelf: &Shelf) -> Option<(Fit, Chosen)> {
-        if !self.ask.shape.latency_critical {
+        if !self.ask.shape.latency_critical || !self.units.with_cards {
             return None;
         }
         let needed = self.units.all();
@@ -173,8 +173,7 @@ impl Search<'_> {
                 let end = (room, NodeId(u32::MAX));
                 from = Bound::Excluded(end);
                 self.steps.0 += 1;
-                let tightest = if self.units.with_cards { room.tightest(needed).map(u64::from) } else { Some(needed) };
-                let Some(island) = tightest else { continue };
+                let Some(island) = room.tightest(needed).map(u64::from) else { continue };
                 let left = u64::from(room.free) - needed;
                 for (_, id) in nodes.range((room, NodeId(0))..=end).take(QUIET_TRIES_MAX) {
                     // Nodes of one state differ in what is free of the islands that span them.

@@ -130,6 +130,9 @@ impl Fleet {
         }
         self.tenants.insert(path.into(), tenant.clone());
         self.books.put_tenant(&tenant);
+        if self.books.wants_tenants_counted() {
+            self.books.count_tenants(self.allocations.values());
+        }
         self.commit(Change::put(Object::Tenant(tenant)));
         self.deliver(usize::MAX);
         id

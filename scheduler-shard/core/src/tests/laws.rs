@@ -109,7 +109,7 @@ fn keep_apart(fleet: &mut Fleet, level: Option<ApartLevel>) {
 
 /// What the index would be if it were built from the books at once.
 fn rebuilt(view: &View) -> Index {
-    let mut index = Index::default();
+    let mut index = view.index.emptied();
     for (id, there) in view.capacity().nodes() {
         index.refresh(*id, Some(there));
     }

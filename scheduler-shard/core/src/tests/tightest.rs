@@ -332,6 +332,12 @@ fn proved(fleet: &Fleet, topology: &Topology, tasks: &[TaskPlacement]) -> Result
     closeness::check(topology, NumaPolicy::None, tasks, &stands)
 }
 
+/// The nodes on which another tenant holds something.
+fn taken_by_others(fleet: &Fleet) -> BTreeSet<NodeId> {
+    let others = fleet.view.allocations.values().filter(|held| held.tenant == OTHER);
+    others.flat_map(|held| held.tasks.iter().map(|task| task.node)).collect()
+}
+
 /// The most tasks that the placement has in one domain of `level`.
 fn crowd(fleet: &Fleet, tasks: &[TaskPlacement], level: TopologyLevel) -> u64 {
     let nodes = fleet.view.capacity().nodes();
@@ -431,7 +437,8 @@ proptest! {
     #[test]
     fn latency_critical_work_stands_alone_where_it_can(ground in ground(), own in any::<u32>(), tasks in 1..5_u32) {
         let mut fleet = build_for(&ground, |number| if own & 1 << (number % 32) == 0 { OTHER } else { TenantId(1) });
-        let others = |there: &NodeUse| (0..there.cards.len() as u16).any(|gpu| there.tenants.others_on(gpu, TenantId(1)));
+        let taken = taken_by_others(&fleet);
+        let others = |there: &NodeUse| taken.contains(&there.node.id);
         let nodes = fleet.view.capacity().nodes().values();
         let quiet: Vec<u64> = nodes.filter(|there| !others(there)).flat_map(|there| {
             let near = fleet.view.capacity().near(&there.node).map(|id| free(&fleet.view.capacity().nodes()[&id])).sum::<u64>();
@@ -461,7 +468,8 @@ proptest! {
         let (who, whom) = if said_by_us { ("org", "other") } else { ("other", "org") };
         fleet.tenant(who, |tenant| tenant.apart_from = vec![ApartFrom { tenant: whom.into(), level }]);
         let books = fleet.view.capacity();
-        let there = |there: &NodeUse| (0..there.cards.len() as u16).any(|gpu| there.tenants.others_on(gpu, TenantId(1)));
+        let taken = taken_by_others(&fleet);
+        let there = |there: &NodeUse| taken.contains(&there.node.id);
         let barred = |at: &NodeUse| match level {
             ApartLevel::Card => false,
             ApartLevel::Node => there(at),

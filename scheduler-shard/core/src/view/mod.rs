@@ -154,10 +154,19 @@ impl View {
     fn put_tenant(&mut self, tenant: &Tenant) {
         let before = self.capacity.tenants().get(&tenant.id).map(|old| old.apart_from.clone()).unwrap_or_default();
         self.capacity.put_tenant(tenant);
+        self.count_tenants();
         self.forget_orders();
         self.relieved(tenant.id);
         if before != tenant.apart_from {
             self.everything_freed();
+        }
+    }
+
+    /// Begins to count who is where, once that is of interest: what is committed, and what is proposed.
+    fn count_tenants(&mut self) {
+        if self.capacity.wants_tenants_counted() {
+            let held = self.allocations.values().map(AsRef::as_ref);
+            self.capacity.count_tenants(held.chain(self.pending.values().filter_map(Pending::charged)));
         }
     }
 
@@ -193,6 +202,11 @@ impl View {
 
     fn put_job(&mut self, job: Job) {
         let job = Arc::new(Known::of(job, &mut self.shapes));
+        if job.shape.as_ref().is_some_and(|shape| shape.latency_critical) {
+            self.capacity.watch_tenants();
+            self.count_tenants();
+            self.index.watch(job.tenant, self.capacity.nodes());
+        }
         let old = self.jobs.insert(job.id.0, job.clone());
         if let Some(old) = &old {
             self.unqueue(old);
@@ -255,10 +269,9 @@ impl View {
         for tasks in allocation.tasks.chunk_by(|one, next| one.node == next.node) {
             let id = tasks[0].node;
             self.node_freed(id, allocation.cell);
-            // Who was kept off a whole NVLink domain may stand on any node of it now.
-            let there = self.capacity.nodes().get(&id).filter(|_| self.capacity.keeps_apart());
-            let near: Vec<NodeId> = there.into_iter().flat_map(|there| self.capacity.near(&there.node)).collect();
-            near.into_iter().for_each(|id| self.node_freed(id, allocation.cell));
+            if self.capacity.keeps_apart() {
+                self.domain_freed(id, allocation.cell);
+            }
         }
         self.used_otherwise(allocation.tenant);
         let mut next = Some(allocation.tenant);
@@ -296,6 +309,13 @@ impl View {
         for model in self.index.models_of(node) {
             queue.wake(Obstacle::NoRoom(model));
         }
+    }
+
+    /// Who was kept off a whole NVLink domain may stand on any node of it now.
+    fn domain_freed(&mut self, node: NodeId, cell: CellId) {
+        let there = self.capacity.nodes().get(&node);
+        let near: Vec<NodeId> = there.into_iter().flat_map(|there| self.capacity.near(&there.node)).collect();
+        near.into_iter().for_each(|id| self.node_freed(id, cell));
     }
 
     /// Rules of pools or of who is kept apart have changed: anything may fit now.

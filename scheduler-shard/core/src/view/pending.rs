@@ -27,6 +27,13 @@ pub(super) struct Pending {
     stand_in: Option<Arc<Allocation>>,
 }
 
+impl Pending {
+    /// What it has charged.
+    pub(super) fn charged(&self) -> Option<&Allocation> {
+        self.stand_in.as_deref()
+    }
+}
+
 impl View {
     /// Charges a proved proposal to the view, so that the next one sees it. Its job leaves the queue.
     pub(crate) fn begin(&mut self, job: &Known, shape: &Shape, binding: &Binding, cell: CellId) {
