@@ -114,6 +114,30 @@ fn profiles_have_their_usual_names() {
                 (G7, "7g.180gb"),
             ],
         ),
+        (
+            GpuModel::H100_94,
+            &[
+                (G1, "1g.12gb"),
+                (G1Media, "1g.12gb+me"),
+                (G1Double, "1g.24gb"),
+                (G2, "2g.24gb"),
+                (G3, "3g.47gb"),
+                (G4, "4g.47gb"),
+                (G7, "7g.94gb"),
+            ],
+        ),
+        (
+            GpuModel::GH200,
+            &[
+                (G1, "1g.12gb"),
+                (G1Media, "1g.12gb+me"),
+                (G1Double, "1g.24gb"),
+                (G2, "2g.24gb"),
+                (G3, "3g.48gb"),
+                (G4, "4g.48gb"),
+                (G7, "7g.96gb"),
+            ],
+        ),
     ];
     for model in GpuModel::ALL {
         let expected = table.iter().find(|(of, _)| *of == model).map_or(&[][..], |(_, names)| names);

@@ -98,8 +98,9 @@ impl View {
         match object {
             Object::Tenant(tenant) => self.put_tenant(&tenant),
             Object::Pool(pool) => {
+                let name = pool.name.clone();
                 self.capacity.put_pool(pool);
-                self.everything_freed();
+                self.pool_changed(&name);
             }
             Object::Cell(cell) => {
                 self.cells.insert(cell.id, cell);
@@ -124,7 +125,7 @@ impl View {
             }
             Key::Pool(name) => {
                 self.capacity.remove_pool(name);
-                self.everything_freed();
+                self.pool_changed(name);
             }
             Key::Cell(id) => {
                 self.cells.remove(id);
@@ -288,8 +289,11 @@ impl View {
         }
     }
 
-    /// Pool rules have changed: anything may fit now.
-    fn everything_freed(&mut self) {
+    /// Pool rules have changed: cards may be pinned or no longer, and anything may fit now.
+    fn pool_changed(&mut self, name: &str) {
+        for (id, there) in self.capacity.nodes().iter().filter(|(_, there)| there.node.spec.pool == name) {
+            self.index.refresh(*id, Some(there));
+        }
         self.queues.values_mut().for_each(CellQueue::wake_all_without_room);
     }
 }
