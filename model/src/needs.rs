@@ -225,10 +225,7 @@ fn fit(way: Way, needs: &Needs, offer: &Offer<'_>) -> Option<(DeviceRequest, Cho
     };
     // Cards that are pinned serve the slots of their layout alone.
     let pin = pool.pin_of_all(model);
-    if !pool.modes.contains(&mode)
-        || (!on_a_card && way != Way::Cards)
-        || (pin.is_some() && mode != SharingMode::Mig)
-    {
+    if !pool.modes.contains(&mode) || (!on_a_card && way != Way::Cards) || (pin.is_some() && mode != SharingMode::Mig) {
         return None;
     }
     let models = Vec::new();
@@ -327,6 +324,9 @@ fn nothing_fits(needs: &Needs, offers: &[&Offer<'_>]) -> FieldError {
     let pools: BTreeSet<String> = offers
         .iter()
         .map(|offer| {
+            if let Some(pin) = offer.pool.pin_of_all(offer.model) {
+                return format!("pool {} pins {} on {}", offer.pool.name, pin.in_words(offer.model), offer.model);
+            }
             let modes: Vec<&str> = offer.pool.modes.iter().map(|mode| mode.word()).collect();
             format!("pool {} allows {}", offer.pool.name, modes.join(", "))
         })

@@ -37,7 +37,10 @@ fn number(value: &Value, key: &str) -> u64 {
 
 /// `1g.10gb@4`, as the facts write it.
 fn in_words(model: GpuModel, layout: &[MigPlacement]) -> BTreeSet<String> {
-    layout.iter().map(|place| format!("{}@{}", profile_name(model, place.shape).expect("a name"), place.start)).collect()
+    layout
+        .iter()
+        .map(|place| format!("{}@{}", profile_name(model, place.shape).expect("a name"), place.start))
+        .collect()
 }
 
 #[test]
@@ -58,7 +61,11 @@ fn every_card_of_the_facts_has_its_profiles_places_and_layouts() {
             assert_eq!(u64::from(shape.memory_slices()), number(profile, "memory_slices"), "{profile_word}");
             let places = profile["placements"].as_array().expect("places");
             let starts: Vec<u64> = places.iter().map(|place| number(place, "start")).collect();
-            assert_eq!(shape.starts(family).iter().map(|s| u64::from(*s)).collect::<Vec<_>>(), starts, "{profile_word}");
+            assert_eq!(
+                shape.starts(family).iter().map(|s| u64::from(*s)).collect::<Vec<_>>(),
+                starts,
+                "{profile_word}"
+            );
         }
         let ours: BTreeSet<MigShape> =
             MigShape::ALL.into_iter().filter(|shape| !shape.starts(family).is_empty()).collect();

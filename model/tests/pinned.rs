@@ -12,7 +12,8 @@ fn slices(of: &[(&str, u32)]) -> BTreeMap<String, u32> {
 #[track_caller]
 fn legal(model: GpuModel, of: &[(&str, u32)], slots: &[(MigShape, u8)], words: &str) {
     let pin = PinnedLayout::new(model, &slices(of), None).expect("legal");
-    let expected: Vec<MigPlacement> = slots.iter().map(|(shape, start)| MigPlacement { shape: *shape, start: *start }).collect();
+    let expected: Vec<MigPlacement> =
+        slots.iter().map(|(shape, start)| MigPlacement { shape: *shape, start: *start }).collect();
     assert_eq!(pin.slots(), expected);
     assert_eq!(pin.in_words(model), words);
     assert_eq!(PinnedLayout::new(model, &pin.slices(model), None), Ok(pin));
@@ -37,7 +38,12 @@ fn legal_layouts_stand_where_they_must() {
         "3g.40gb x1, 2g.20gb x1, 1g.10gb x2",
     );
     legal(GpuModel::A100_80, &[("4g.40gb", 1), ("3g.40gb", 1)], &[(G4, 0), (G3, 4)], "4g.40gb x1, 3g.40gb x1");
-    legal(GpuModel::H100, &[("2g.20gb", 3), ("1g.20gb", 1)], &[(G2, 0), (G2, 2), (G2, 4), (G1Double, 6)], "2g.20gb x3, 1g.20gb x1");
+    legal(
+        GpuModel::H100,
+        &[("2g.20gb", 3), ("1g.20gb", 1)],
+        &[(G2, 0), (G2, 2), (G2, 4), (G1Double, 6)],
+        "2g.20gb x3, 1g.20gb x1",
+    );
     legal(GpuModel::A30, &[("2g.12gb", 1), ("1g.6gb", 2)], &[(G2, 0), (G1, 2), (G1, 3)], "2g.12gb x1, 1g.6gb x2");
     // Part of a card may stay uncut.
     legal(GpuModel::H100, &[("3g.40gb", 1)], &[(G3, 0)], "3g.40gb x1");
@@ -47,7 +53,14 @@ fn legal_layouts_stand_where_they_must() {
 fn what_is_not_legal_names_field_fix_and_nearest() {
     let h100 = GpuModel::H100;
     let field = "mig_layouts[h100].slices";
-    refused(h100, &[("1g.10gb", 8)], None, field, "1g.10gb x8 do not fit on one h100", "nearest layout that does is 1g.10gb x7");
+    refused(
+        h100,
+        &[("1g.10gb", 8)],
+        None,
+        field,
+        "1g.10gb x8 do not fit on one h100",
+        "nearest layout that does is 1g.10gb x7",
+    );
     refused(
         h100,
         &[("3g.40gb", 2), ("1g.10gb", 1)],
@@ -80,7 +93,10 @@ fn exactly_the_legal_table_can_be_pinned() {
             assert_eq!(pin.slices(model), asked);
             for (at, slot) in pin.slots().iter().enumerate() {
                 assert!(can_stand(family, &pin.slots()[..at], *slot), "{slot} in {:?}", pin.slots());
-                assert_eq!(pin.open_slot(family, Occupied::default(), slot.shape).map(|open| open.shape), Some(slot.shape));
+                assert_eq!(
+                    pin.open_slot(family, Occupied::default(), slot.shape).map(|open| open.shape),
+                    Some(slot.shape)
+                );
             }
         }
     }

@@ -131,7 +131,9 @@ fn nearest(family: MigFamily, asked: &[u32; MigShape::ALL.len()]) -> [u32; MigSh
     let charged = |set: &[u32; MigShape::ALL.len()]| -> u64 {
         set.iter().zip(MigShape::ALL).map(|(count, shape)| u64::from(*count) * shape.charge(family).0).sum()
     };
-    let far = |set: &[u32; MigShape::ALL.len()]| set.iter().zip(asked).map(|(a, b)| a.abs_diff(*b)).fold(0, u32::saturating_add);
+    let far = |set: &[u32; MigShape::ALL.len()]| {
+        set.iter().zip(asked).map(|(a, b)| a.abs_diff(*b)).fold(0, u32::saturating_add)
+    };
     let larger = |set: &[u32; MigShape::ALL.len()]| set.iter().rev().copied().collect::<Vec<u32>>();
     let parts = fullest_sets(family).iter().map(part);
     parts

@@ -34,10 +34,7 @@ impl Occupied {
     /// And by this one too.
     #[must_use]
     pub fn with(self, place: MigPlacement) -> Self {
-        Occupied {
-            slices: self.slices | place.shape.mask(place.start),
-            media: self.media || place.shape.has_media(),
-        }
+        Occupied { slices: self.slices | place.shape.mask(place.start), media: self.media || place.shape.has_media() }
     }
 
     fn index(self) -> usize {

@@ -299,7 +299,8 @@ impl CellQueue {
     /// The MIG slices that may be tried on `model`, without one of `own`; as many of each as a card could hold at most.
     pub(crate) fn slices_waiting(&self, model: GpuModel, own: MigShape) -> ShapeCounts {
         let mut counts = ShapeCounts::default();
-        for ((_, shape), jobs) in self.slices.range((model, MigShape::ALL[0])..).take_while(|((of, _), _)| *of == model) {
+        for ((_, shape), jobs) in self.slices.range((model, MigShape::ALL[0])..).take_while(|((of, _), _)| *of == model)
+        {
             let others = jobs - u64::from(*shape == own);
             counts[*shape as usize] = u8::try_from(others).unwrap_or(u8::MAX);
         }

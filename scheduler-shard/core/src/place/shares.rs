@@ -142,7 +142,10 @@ impl Search<'_> {
             for gpu in 0..there.cards.len() as u16 {
                 steps.0 += 1;
                 let card = &there.cards[usize::from(gpu)];
-                let Some(way) = CardState::of(card, there.is_pinned(gpu)).and_then(|state| self.way(Some(state))) else { continue };
+                let Some(way) = CardState::of(card, there.is_pinned(gpu)).and_then(|state| self.way(Some(state)))
+                else {
+                    continue;
+                };
                 if self.usable(there, gpu, way.mode, within)
                     && best.is_none_or(|(score, at, hold)| (way.score, *id, gpu) < (score, at, hold.gpu))
                 {

@@ -3,6 +3,9 @@
 mod examples;
 mod fleet;
 mod laws;
+mod mig;
+mod modes;
+mod pinned;
 mod queueing;
 mod reasons;
 mod requests;
