@@ -1,7 +1,7 @@
 //! What goes out and comes back is the same, and what cannot be converted names its field.
 
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, TenantId};
-use muster_model::mig::{MigPlacement, MigShape};
+use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
 use muster_model::needs::{Choice, Isolation, Needs, Rule};
 use muster_model::node::NodeSpec;
 use muster_model::request::{SharingMode, TaskRequest};
