@@ -265,7 +265,7 @@ impl Search<'_> {
 }
 
 /// Takes a share of a trial card; ids do not matter there.
-fn take(card: &mut CardUse, domain: TenantId, mode: HoldMode) {
+pub(super) fn take(card: &mut CardUse, domain: TenantId, mode: HoldMode) {
     use muster_model::AllocationId;
     use muster_model::capacity::Share;
     let share = |percent, memory_mib| Share { allocation: AllocationId(0), percent, memory_mib };

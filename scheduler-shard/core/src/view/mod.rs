@@ -20,8 +20,22 @@ use muster_model::{
     Allocation, Cell, CellId, Change, Job, JobId, Key, Node, NodeId, Object, ResourceVec, Tenant, TenantId,
 };
 use pending::Pending;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// How places are chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// The tightest place in the network; parts of cards where least is lost. What a fleet runs.
+    #[default]
+    Topology,
+    /// Nodes in the order of their ids, the network unseen: to compare with.
+    FirstFit,
+    /// The fullest node first, the network unseen: to compare with.
+    BestFit,
+}
 
 /// A shard's picture of the fleet.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +53,7 @@ pub struct View {
     pub(crate) totals: ResourceVec,
     pending: BTreeMap<JobId, Pending>,
     proposals_made: u64,
+    pub(crate) policy: Policy,
     /// Jobs that are left alone until a time, in ms of the caller's clock.
     resting: BTreeSet<(u64, JobId)>,
     rest_until: BTreeMap<JobId, u64>,
@@ -74,6 +89,11 @@ impl View {
             Change::Put(object) => self.put(*object),
             other => self.apply(&other),
         }
+    }
+
+    /// From now on places are chosen so. A fleet runs [`Policy::Topology`]; the others are for replays that compare.
+    pub fn choose_by(&mut self, policy: Policy) {
+        self.policy = policy;
     }
 
     /// The books, pending proposals charged.
