@@ -22,4 +22,4 @@ mod view;
 pub use explain::{Explanation, Reason, explain};
 pub use plan::{Bounds, Plan, plan};
 pub use proposal::{Binding, Proposal};
-pub use view::View;
+pub use view::{Policy, View};

@@ -7,9 +7,9 @@ use muster_runtime::DiskError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A new form gets a new number; once a form has been released it stays readable. Forms 1 and 2 never were: the first had jobs without
-/// NUMA policy, driver minimum and segments, the second nodes without NVLink domain, jobs without spread and tenants that nobody was
-/// kept apart from. They are refused by their number.
+/// A new form gets a new number; once a form has been released it stays readable. Forms 1 and 2 never were: they had
+/// jobs without NUMA policy, driver minimum, segments and spread, pools without pinned layouts, nodes without NVLink domain and tenants
+/// that nobody was kept apart from; both are refused by their number.
 pub(crate) const VERSION: u8 = 3;
 /// Checksum at the end.
 const CRC_BYTES: usize = 4;

@@ -3,9 +3,10 @@
 //! What must stay true: an explanation reads the same books and asks the same placement as the pass that left the job waiting, so
 //! the two cannot disagree; it changes nothing; its search is bounded by the models and levels there are.
 
+mod pinned;
 mod reason;
 
-pub use reason::{Blocker, Reason};
+pub use reason::{Blocker, PinnedPool, Reason};
 
 use crate::index::GROUP_LEVELS;
 use crate::index::shelf::Shelf;
@@ -205,7 +206,8 @@ fn kept_apart(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reason> {
 fn no_room(view: &View, ask: &Ask<'_>) -> Reason {
     let cell = view.cells.get(&ask.cell).map_or_else(|| ask.cell.to_string(), |cell| cell.name.clone());
     let apart = || spread_out(view, ask, &cell).or_else(|| kept_apart(view, ask, &cell));
-    if let Some(reason) = numa_split(view, ask, &cell).or_else(apart) {
+    let pinned = || pinned::all_pinned(view, ask, &cell);
+    if let Some(reason) = numa_split(view, ask, &cell).or_else(pinned).or_else(apart) {
         return reason;
     }
     let needed = match ask.model {

@@ -59,10 +59,10 @@ struct Held {
 fn selected_fit(view: &View, ask: &Ask<'_>, units: Units) -> bool {
     // By pool and domain of the required level; inside it by what the spread counts and by NVLink domain.
     let mut held: BTreeMap<(&str, String), BTreeMap<(String, String), Held>> = BTreeMap::new();
-    let nodes = view.capacity.nodes().values().map(|there| &there.node);
-    let open = nodes.filter(|node| node.cell == ask.cell && node.accepts_work() && ask.admits(node));
-    for node in open.filter(|node| ask.pool_allows(view, &node.spec.pool)) {
-        let kind = Kind::of(node, ask.model);
+    let nodes = view.capacity.nodes().values().map(|there| (&there.node, there.pinned));
+    let open = nodes.filter(|(node, _)| node.cell == ask.cell && node.accepts_work() && ask.admits(node));
+    for (node, pinned) in open.filter(|(node, _)| ask.pool_allows(view, &node.spec.pool)) {
+        let kind = Kind::of(node, pinned, ask.model);
         let island = node.spec.place.spanning_island().filter(|_| units.with_cards);
         let domain = match (ask.widest(), &island) {
             (None, _) => String::new(),
