@@ -31,7 +31,9 @@ pub use asked::{Asked, DeviceClass};
 pub use driver::DriverVersion;
 pub use gpu::GpuModel;
 pub use ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, Revision, TenantId};
-pub use job::{Job, JobPhase, JobSpec, NumaPolicy, Outcome, Spread, Topology, TopologyLevel, ValidJobSpec, WorkloadClass};
+pub use job::{
+    Job, JobPhase, JobSpec, NumaPolicy, Outcome, Spread, Topology, TopologyLevel, ValidJobSpec, WorkloadClass,
+};
 pub use node::{Cell, Gpu, Node, NodeHealth, Place, Pool};
 pub use object::{Change, Key, Object};
 pub use request::DeviceRequest;

@@ -17,7 +17,13 @@ fn node(driver: &str, labels: &[(&str, &str)]) -> Node {
     let spec = NodeSpec {
         name: "n1".into(),
         address: "n1.fleet".into(),
-        place: Place { region: "north".into(), zone: "z".into(), block: "b".into(), leaf: "l".into(), nvlink_domain: String::new() },
+        place: Place {
+            region: "north".into(),
+            zone: "z".into(),
+            block: "b".into(),
+            leaf: "l".into(),
+            nvlink_domain: String::new(),
+        },
         cell: "a".into(),
         pool: "default".into(),
         gpus: vec![gpu(0, GpuModel::H100, 81_559), gpu(1, GpuModel::T4, 15_360)],

@@ -6,8 +6,8 @@ use muster_model::request::TaskRequest;
 use muster_model::tenant::TenantSpec;
 use muster_model::validate::warnings;
 use muster_model::{
-    ApartFrom, ApartLevel, DeviceRequest, FieldError, GpuModel, GpuUnits, JobSpec, Limits, NumaPolicy, Pool, ResourceVec, Spread, Topology,
-    TopologyLevel, Trust, WorkloadClass,
+    ApartFrom, ApartLevel, DeviceRequest, FieldError, GpuModel, GpuUnits, JobSpec, Limits, NumaPolicy, Pool,
+    ResourceVec, Spread, Topology, TopologyLevel, Trust, WorkloadClass,
 };
 
 fn job() -> JobSpec {
@@ -244,7 +244,14 @@ fn a_node_that_is_wrong_names_its_field() {
 fn tenant() -> TenantSpec {
     let guarantee = ResourceVec::of_gpu(GpuModel::H100, GpuUnits::cards(8));
     let max = Limits { gpu: [(GpuModel::H100, GpuUnits::cards(16))].into(), ..Limits::default() };
-    TenantSpec { path: "research/nlp".to_owned(), guarantee, max, weight: 1, trust: Trust::Trusted, apart_from: Vec::new() }
+    TenantSpec {
+        path: "research/nlp".to_owned(),
+        guarantee,
+        max,
+        weight: 1,
+        trust: Trust::Trusted,
+        apart_from: Vec::new(),
+    }
 }
 
 fn check_tenant(title: &str, field: &str, spoil: impl FnOnce(&mut TenantSpec)) {
@@ -265,7 +272,9 @@ fn a_tenant_that_is_wrong_names_its_field() {
     check_tenant("apart from its child", "apart_from", |s| s.apart_from = vec![apart("research/nlp/a")]);
     check_tenant("apart twice", "apart_from", |s| s.apart_from = vec![apart("ads"), apart("ads")]);
     check_tenant("apart from no path", "apart_from", |s| s.apart_from = vec![apart("ads//x")]);
-    check_tenant("apart from everybody", "apart_from", |s| s.apart_from = (0..65).map(|n| apart(&format!("t{n}"))).collect());
+    check_tenant("apart from everybody", "apart_from", |s| {
+        s.apart_from = (0..65).map(|n| apart(&format!("t{n}"))).collect()
+    });
     check_tenant("weight beyond bounds", "weight", |s| s.weight = u32::MAX);
     check_tenant("floor above the ceiling", "guarantee", |s| s.guarantee.set_gpu(GpuModel::H100, GpuUnits::cards(17)));
     check_tenant("all the memory of the world", "guarantee", |s| s.guarantee.memory_mib = u64::MAX);

@@ -8,9 +8,10 @@ use muster_model::request::{SharingMode, TaskRequest};
 use muster_model::tenant::TenantSpec;
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    Allocation, AllocationState, ApartFrom, ApartLevel, Asked, Cell, Change, DeviceHold, DeviceRequest, EndCause, FieldError, Gpu, GpuModel,
-    GpuUnits, HoldMode, Job, JobPhase, JobSpec, Key, Limits, Node, NodeHealth, NumaPolicy, Object, Outcome, Place,
-    Pool, ResourceVec, Spread, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, WorkloadClass,
+    Allocation, AllocationState, ApartFrom, ApartLevel, Asked, Cell, Change, DeviceHold, DeviceRequest, EndCause,
+    FieldError, Gpu, GpuModel, GpuUnits, HoldMode, Job, JobPhase, JobSpec, Key, Limits, Node, NodeHealth, NumaPolicy,
+    Object, Outcome, Place, Pool, ResourceVec, Spread, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel,
+    Trust, WorkloadClass,
 };
 use muster_proto::convert::{BindParts, change_to_wire, report_from_wire, report_to_wire};
 use muster_proto::{status, v1};

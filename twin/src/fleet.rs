@@ -191,10 +191,14 @@ impl Fleet {
             }
             if let Some(nodes) = group.nodes_per_nvlink_domain {
                 if nodes == 0 || !group.nodes_per_leaf.is_multiple_of(nodes) {
-                    return wrong("nodes_per_leaf is a multiple of nodes_per_nvlink_domain: a domain lies inside one leaf");
+                    return wrong(
+                        "nodes_per_leaf is a multiple of nodes_per_nvlink_domain: a domain lies inside one leaf",
+                    );
                 }
                 if group.gpus_per_island.is_some_and(|gpus| gpus < group.gpus) {
-                    return wrong("gpus_per_island is left out where nodes share an NVLink domain: all cards are one island");
+                    return wrong(
+                        "gpus_per_island is left out where nodes share an NVLink domain: all cards are one island",
+                    );
                 }
             }
             if group.cells > group.blocks() {

@@ -168,7 +168,8 @@ impl Tiling {
     pub fn check(&self) -> Result<(), Failure> {
         match self.nvlink_domain {
             Some(domain) if !self.nodes_per_leaf().is_multiple_of(domain) => {
-                let problem = format!("is {}, no multiple of the {domain} nodes of an NVLink domain", self.nodes_per_leaf());
+                let problem =
+                    format!("is {}, no multiple of the {domain} nodes of an NVLink domain", self.nodes_per_leaf());
                 Err(Failure::field("nodes-per-leaf", problem, "a domain lies inside one leaf: use a multiple of it"))
             }
             _ => Ok(()),

@@ -127,7 +127,14 @@ async fn make_tenants(client: &Client, under: &str, jobs: &[TraceJob]) -> Result
     }
     let spec = |path: &String| {
         let (guarantee, max) = (ResourceVec::default(), muster_model::Limits::default());
-        v1::TenantSpec::from(&TenantSpec { path: path.clone(), guarantee, max, weight: 1, trust: Trust::Trusted, apart_from: Vec::new() })
+        v1::TenantSpec::from(&TenantSpec {
+            path: path.clone(),
+            guarantee,
+            max,
+            weight: 1,
+            trust: Trust::Trusted,
+            apart_from: Vec::new(),
+        })
     };
     // In order of their paths, parents stand before their children.
     let specs: Vec<v1::TenantSpec> = paths.iter().map(spec).collect();

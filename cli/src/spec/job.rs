@@ -259,7 +259,11 @@ impl JobText {
         let mut fault = |field: &str, problem: &str, fix: &str| faults.push(FieldError::new(field, problem, fix));
         let (level, required) = match (&self.spread, &self.prefer_spread) {
             (Some(_), Some(_)) => {
-                fault("prefer-spread", "stands beside spread", "choose one: spread waits for room, prefer-spread does not");
+                fault(
+                    "prefer-spread",
+                    "stands beside spread",
+                    "choose one: spread waits for room, prefer-spread does not",
+                );
                 return None;
             }
             (Some(level), None) => (level, true),

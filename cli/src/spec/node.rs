@@ -25,7 +25,20 @@ use std::collections::BTreeMap;
 
 /// The keys of a node file.
 pub const KEYS: &[&str] = &[
-    "name", "address", "model", "gpus", "cpus", "memory", "region", "zone", "block", "leaf", "nvlink-domain", "cell", "pool", "driver",
+    "name",
+    "address",
+    "model",
+    "gpus",
+    "cpus",
+    "memory",
+    "region",
+    "zone",
+    "block",
+    "leaf",
+    "nvlink-domain",
+    "cell",
+    "pool",
+    "driver",
     "labels",
 ];
 

@@ -140,7 +140,12 @@ impl JobView {
             devices: devices_words(devices.kind.as_ref()),
             models: devices.models,
             segment: spec.topology.as_ref().map_or(0, |topology| topology.segment_tasks),
-            spread: spec.topology.as_ref().and_then(|topology| topology.spread.as_ref()).map(spread_words).unwrap_or_default(),
+            spread: spec
+                .topology
+                .as_ref()
+                .and_then(|topology| topology.spread.as_ref())
+                .map(spread_words)
+                .unwrap_or_default(),
             numa: if spec.numa == "none" { String::new() } else { spec.numa },
             driver_min: spec.driver_min,
             selector: selector_words(&spec.selector, &spec.device_class),

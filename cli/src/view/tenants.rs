@@ -109,7 +109,8 @@ pub fn table(tenants: &[TenantView], tree: bool) -> Vec<Block> {
             tenant.trust.clone(),
         ];
         if apart {
-            let words: Vec<String> = tenant.apart_from.iter().map(|(path, level)| format!("{path} ({level})")).collect();
+            let words: Vec<String> =
+                tenant.apart_from.iter().map(|(path, level)| format!("{path} ({level})")).collect();
             row.push(if words.is_empty() { "-".to_owned() } else { words.join(", ") });
         }
         columns.row(row);

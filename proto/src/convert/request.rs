@@ -99,11 +99,7 @@ impl TryFrom<v1::Topology> for Topology {
 
 impl From<&Spread> for v1::Spread {
     fn from(spread: &Spread) -> Self {
-        v1::Spread {
-            level: spread.level.to_string(),
-            tasks_max: Some(spread.tasks_max),
-            required: spread.required,
-        }
+        v1::Spread { level: spread.level.to_string(), tasks_max: Some(spread.tasks_max), required: spread.required }
     }
 }
 

@@ -9,7 +9,10 @@ use muster_model::node::{Gpu, NodeSpec, Place};
 use muster_model::request::{SharingMode, TaskRequest};
 use muster_model::tenant::TenantSpec;
 use muster_model::usage::UsageInterval;
-use muster_model::{ApartFrom, ApartLevel, Asked, DeviceClass, DeviceRequest, GpuModel, GpuUnits, Job, JobPhase, JobSpec, Limits, NumaPolicy, Pool, ResourceVec, Spread, TaskState, Topology, TopologyLevel, Trust, WorkloadClass};
+use muster_model::{
+    ApartFrom, ApartLevel, Asked, DeviceClass, DeviceRequest, GpuModel, GpuUnits, Job, JobPhase, JobSpec, Limits,
+    NumaPolicy, Pool, ResourceVec, Spread, TaskState, Topology, TopologyLevel, Trust, WorkloadClass,
+};
 use std::collections::BTreeMap;
 
 /// Selectors that some, all or none of the nodes' cards satisfy.
@@ -325,8 +328,13 @@ impl Story {
             withheld: (withheld && index == 0).then(|| "xid 79".to_owned()),
         };
         let name = |what: &str, which: u64| format!("{what}{which}");
-        let place =
-            Place { region: "eu".into(), zone: "z".into(), block: name("b", number / 4), leaf: name("l", number / 2), nvlink_domain };
+        let place = Place {
+            region: "eu".into(),
+            zone: "z".into(),
+            block: name("b", number / 4),
+            leaf: name("l", number / 2),
+            nvlink_domain,
+        };
         let name = if self.chance.one_in(40) { String::new() } else { name("n", number) };
         let known = self.state.index().node_ids.get(&name).and_then(|id| self.state.nodes.get(id));
         let (known_boot, known_id) = known.map(|node| (node.spec.boot_id.clone(), node.id)).unzip();

@@ -11,7 +11,11 @@ use muster_model::node::{Gpu, NodeSpec, Place};
 use muster_model::request::TaskRequest;
 use muster_model::tenant::TenantSpec;
 use muster_model::usage::UsageInterval;
-use muster_model::{AllocationState, ApartFrom, Asked, Change, DeviceClass, DeviceHold, DeviceRequest, GpuModel, GpuUnits, HoldMode, JobPhase, JobSpec, Limits, Object, Outcome, Pool, ResourceVec, Spread, TaskPlacement, TaskState, Topology, Trust, WorkloadClass};
+use muster_model::{
+    AllocationState, ApartFrom, Asked, Change, DeviceClass, DeviceHold, DeviceRequest, GpuModel, GpuUnits, HoldMode,
+    JobPhase, JobSpec, Limits, Object, Outcome, Pool, ResourceVec, Spread, TaskPlacement, TaskState, Topology, Trust,
+    WorkloadClass,
+};
 use std::collections::BTreeMap;
 
 /// Jobs that the answer to one command names.
@@ -395,7 +399,13 @@ fn node(words: &Words<'_>) -> NodeSpec {
     NodeSpec {
         name: name.to_owned(),
         address: format!("{name}.fleet"),
-        place: Place { region: place("region"), zone: place("zone"), block: place("block"), leaf: place("leaf"), nvlink_domain: words.get("nvlink").unwrap_or_default().to_owned() },
+        place: Place {
+            region: place("region"),
+            zone: place("zone"),
+            block: place("block"),
+            leaf: place("leaf"),
+            nvlink_domain: words.get("nvlink").unwrap_or_default().to_owned(),
+        },
         cell: words.get("cell").unwrap_or("a").to_owned(),
         pool: words.get("pool").unwrap_or("default").to_owned(),
         gpus: (0..words.number("gpus", 8)).map(gpu).collect(),

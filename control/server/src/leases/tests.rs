@@ -14,7 +14,13 @@ fn node_spec(name: &str, cell: &str) -> NodeSpec {
     NodeSpec {
         name: name.to_owned(),
         address: name.to_owned(),
-        place: Place { region: "r".into(), zone: "z".into(), block: "b".into(), leaf: "l".into(), nvlink_domain: String::new() },
+        place: Place {
+            region: "r".into(),
+            zone: "z".into(),
+            block: "b".into(),
+            leaf: "l".into(),
+            nvlink_domain: String::new(),
+        },
         cell: cell.to_owned(),
         pool: "default".to_owned(),
         gpus: Vec::new(),

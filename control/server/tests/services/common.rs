@@ -205,7 +205,13 @@ pub(crate) fn node_spec(name: &str) -> v1::NodeSpec {
     v1::NodeSpec {
         name: name.to_owned(),
         address: "127.0.0.1".to_owned(),
-        place: Some(v1::Place { region: word("eu"), zone: word("a"), block: word("b1"), leaf: word("l1"), nvlink_domain: String::new() }),
+        place: Some(v1::Place {
+            region: word("eu"),
+            zone: word("a"),
+            block: word("b1"),
+            leaf: word("l1"),
+            nvlink_domain: String::new(),
+        }),
         cell: "cell-1".to_owned(),
         pool: "default".to_owned(),
         gpus: (0..8).map(gpu).collect(),

@@ -16,8 +16,8 @@ use crate::place::{Ask, Steps, fits_when_empty, place};
 use crate::queue::Turn;
 use crate::shape::Shape;
 use crate::view::{Known, View};
-use muster_model::request::SharingMode;
 use muster_model::capacity::{CardUse, NodeUse};
+use muster_model::request::SharingMode;
 use muster_model::{
     CellId, DriverVersion, GpuModel, JobId, Node, NodeId, NumaPolicy, Spread, TenantId, TopologyLevel, closeness,
 };
@@ -165,7 +165,8 @@ fn spread_out(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reason> {
         let enough = ask.model.is_none() || free.count() as u64 >= alone.cards();
         enough && there.node.cell == ask.cell && there.node.accepts_work() && ask.host_slots(view, there) > 0
     };
-    let open = view.capacity.nodes().values().filter(|there| ask.pool_allows(view, &there.node.spec.pool) && room(there));
+    let open =
+        view.capacity.nodes().values().filter(|there| ask.pool_allows(view, &there.node.spec.pool) && room(there));
     let open: BTreeSet<String> = open.map(|there| closeness::spread_domain(&there.node, spread.level)).collect();
     Some(Reason::Spread {
         cell: cell.to_owned(),

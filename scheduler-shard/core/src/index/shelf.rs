@@ -5,8 +5,8 @@
 //! order in which nodes came, changed and went.
 
 use super::state::{CardState, Host, Kind, Room};
-use muster_model::{GpuModel, NodeId};
 use muster_model::capacity::Sole;
+use muster_model::{GpuModel, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Levels of domains on a shelf: leaf, block, region, all of it.

@@ -2,8 +2,8 @@
 //!
 //! Domains that are alike when empty are asked once. With a selector each node is asked, since what it accepts is said by the node.
 
-use super::units::{Sight, Units};
 use super::Ask;
+use super::units::{Sight, Units};
 use crate::index::shelf::{ALL, Shelf, TOP};
 use crate::index::state::Kind;
 use crate::view::View;

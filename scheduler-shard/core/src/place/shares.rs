@@ -155,9 +155,9 @@ impl Search<'_> {
         let quiet = self.ask.shape.latency_critical && !isolated;
         let touched = self.on_touched(within, trial, steps);
         let shared = touched.or_else(|| self.on_shared(within, trial, quiet, steps));
-        shared.or_else(|| self.on_free(within, trial, steps)).or_else(|| {
-            if quiet { self.on_shared(within, trial, false, steps) } else { None }
-        })
+        shared
+            .or_else(|| self.on_free(within, trial, steps))
+            .or_else(|| if quiet { self.on_shared(within, trial, false, steps) } else { None })
     }
 
     /// A card that this gang has already touched: tightest by definition.

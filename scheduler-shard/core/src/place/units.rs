@@ -5,8 +5,8 @@
 //! tasks are spread, no domain of that level counts for more than it may have. What must stay true: a promise is never below what is
 //! there; where it is a plain sum over nodes it is taken so, since that is nearly always.
 
-use super::cards::{numa_allows, take_whole};
 use super::Ask;
+use super::cards::{numa_allows, take_whole};
 use crate::index::GROUP_LEVELS;
 use crate::index::shelf::{Counts, Domain, Shelf};
 use crate::index::state::{Kind, Room};

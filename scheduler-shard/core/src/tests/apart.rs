@@ -76,7 +76,13 @@ fn a_spread_that_finds_too_few_domains_says_so() {
     let said = crate::explain(&fleet.view, job).expect("live");
     let reason = &said.reasons[0];
     assert_eq!(reason.code(), "spread", "{}", reason.text());
-    assert!(reason.text().contains("3 tasks on h100 are spread over leafs of cell cell-1, at most 1 on each; 2 leafs have room"), "{}", reason.text());
+    assert!(
+        reason
+            .text()
+            .contains("3 tasks on h100 are spread over leafs of cell cell-1, at most 1 on each; 2 leafs have room"),
+        "{}",
+        reason.text()
+    );
     assert_eq!(reason.fix(), "accept 2 tasks on one leaf");
     assert_eq!(reason.figures()["open_leafs"], "2");
 }
@@ -179,7 +185,9 @@ fn tenants_that_disturb_each_other_share_no_card_node_or_island() {
         nodes.sort_unstable();
         assert_eq!(nodes, expected, "{level}");
         assert!(fleet.kept_apart().is_none());
-        let apart = fleet.allocation_of(share).is_none_or(|held| held.tasks[0].devices[0].gpu != 0 || held.tasks[0].node.0 == 2);
+        let apart = fleet
+            .allocation_of(share)
+            .is_none_or(|held| held.tasks[0].devices[0].gpu != 0 || held.tasks[0].node.0 == 2);
         assert!(apart, "{level}");
     };
     // One card of the first node is org's, one is opened for the share.

@@ -149,7 +149,13 @@ impl Fleet {
             island: if host.nvlink.is_empty() { (index / host.per_island) as u8 } else { 0 },
             withheld: None,
         };
-        let place = Place { region: "r".into(), zone: "z".into(), block: host.block.into(), leaf: host.leaf.into(), nvlink_domain: host.nvlink.into() };
+        let place = Place {
+            region: "r".into(),
+            zone: "z".into(),
+            block: host.block.into(),
+            leaf: host.leaf.into(),
+            nvlink_domain: host.nvlink.into(),
+        };
         let spec = NodeSpec {
             name: host.name.into(),
             address: "a".into(),
@@ -366,12 +372,17 @@ impl Fleet {
         let said = |one: &Allocation, other: &Allocation| {
             let path = &tenant(other).path;
             let line = self.tenants.values().filter(|above| under(&tenant(one).path, &above.path));
-            line.flat_map(|above| &above.apart_from).filter(|rule| under(path, &rule.tenant)).map(|rule| rule.level).max()
+            line.flat_map(|above| &above.apart_from)
+                .filter(|rule| under(path, &rule.tenant))
+                .map(|rule| rule.level)
+                .max()
         };
         let place = |id: NodeId| &self.nodes[&id].spec.place;
         let meets = |level: ApartLevel, one: &Allocation, other: &Allocation| {
             let near = |a: &TaskPlacement, b: &TaskPlacement| match level {
-                ApartLevel::Card => a.node == b.node && a.devices.iter().any(|x| b.devices.iter().any(|y| x.gpu == y.gpu)),
+                ApartLevel::Card => {
+                    a.node == b.node && a.devices.iter().any(|x| b.devices.iter().any(|y| x.gpu == y.gpu))
+                }
                 ApartLevel::Node => a.node == b.node,
                 ApartLevel::Island => {
                     a.node == b.node || !place(a.node).nvlink_domain.is_empty() && place(a.node) == place(b.node)

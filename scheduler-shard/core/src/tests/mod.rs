@@ -3,10 +3,10 @@
 mod apart;
 mod examples;
 mod fleet;
-mod nvlink;
 mod laws;
 mod mig;
 mod modes;
+mod nvlink;
 mod pinned;
 mod queueing;
 mod reasons;

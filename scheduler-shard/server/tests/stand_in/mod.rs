@@ -202,7 +202,13 @@ fn node(cell: &str, number: u32, gpus: u16) -> NodeSpec {
     NodeSpec {
         gpus: (0..gpus).map(gpu).collect(),
         address: "a".into(),
-        place: Place { region: "r".into(), zone: "z".into(), block: "b".into(), leaf: "l".into(), nvlink_domain: String::new() },
+        place: Place {
+            region: "r".into(),
+            zone: "z".into(),
+            block: "b".into(),
+            leaf: "l".into(),
+            nvlink_domain: String::new(),
+        },
         cell: cell.into(),
         pool: "default".into(),
         cpu_milli: 64_000,

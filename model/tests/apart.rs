@@ -1,0 +1,141 @@
+//! Tenants that are kept apart, in the books: what is refused, both ways, at each level, and that a rule that comes later finds who is where.
+
+use muster_model::allocation::{Allocation, AllocationState, DeviceHold, HoldMode, TaskPlacement, TaskState};
+use muster_model::capacity::{Capacity, Misfit, Sole};
+use muster_model::mig::MigPlacement;
+use muster_model::mig::parse_profile;
+use muster_model::node::{Gpu, Node, NodeHealth, NodeSpec, Place};
+use muster_model::{
+    AllocationId, ApartFrom, ApartLevel, Attempt, CellId, Epoch, GpuModel, JobId, Limits, NodeId, ResourceVec, Tenant,
+    TenantId, Trust,
+};
+use std::sync::Arc;
+
+/// `a`, `a/team` and `b`.
+fn tenant(id: u32, path: &str, apart_from: &[(&str, ApartLevel)]) -> Tenant {
+    let apart = |(tenant, level): &(&str, ApartLevel)| ApartFrom { tenant: (*tenant).to_owned(), level: *level };
+    Tenant {
+        id: TenantId(id),
+        path: path.to_owned(),
+        parent: path.contains('/').then_some(TenantId(1)),
+        guarantee: ResourceVec::default(),
+        max: Limits::default(),
+        weight: 1,
+        trust: Trust::Trusted,
+        apart_from: apart_from.iter().map(apart).collect(),
+    }
+}
+
+fn node(id: u32, nvlink: &str) -> Node {
+    let gpu = |index: u32| Gpu {
+        uuid: format!("GPU-{id}-{index}"),
+        model: GpuModel::H100,
+        memory_mib: GpuModel::H100.memory_mib(),
+        numa: 0,
+        island: 0,
+        withheld: None,
+    };
+    let spec = NodeSpec {
+        name: format!("n{id}"),
+        address: "a".to_owned(),
+        place: Place { leaf: "l".to_owned(), nvlink_domain: nvlink.to_owned(), ..Place::default() },
+        cell: "c".to_owned(),
+        pool: "default".to_owned(),
+        gpus: (0..2).map(gpu).collect(),
+        cpu_milli: 10_000,
+        memory_mib: 10_000,
+        driver: "550".to_owned(),
+        labels: Default::default(),
+        boot_id: "b".to_owned(),
+    };
+    Node { id: NodeId(id), spec, cell: CellId(1), epoch: Epoch(1), health: NodeHealth::Ready, drained: false }
+}
+
+/// Nodes 1 and 2 of one NVLink domain, node 3 alone.
+fn books() -> Capacity {
+    let mut books = Capacity::default();
+    for (id, path) in [(1, "a"), (2, "a/team"), (3, "b")] {
+        books.put_tenant(&tenant(id, path, &[]));
+    }
+    for (id, nvlink) in [(1, "nvl"), (2, "nvl"), (3, "")] {
+        books.put_node(Arc::new(node(id, nvlink)));
+    }
+    books
+}
+
+/// One seventh of card `gpu`, at memory slice `start`.
+fn slice(node: u32, gpu: u16, start: u8) -> TaskPlacement {
+    let shape = parse_profile(GpuModel::H100, "1g.10gb").expect("a profile");
+    let mode = HoldMode::Mig(MigPlacement { shape, start });
+    TaskPlacement { node: NodeId(node), devices: vec![DeviceHold { gpu, mode }] }
+}
+
+fn held(id: u64, tenant: u32, task: TaskPlacement) -> Allocation {
+    Allocation {
+        id: AllocationId(id),
+        job: JobId(id),
+        attempt: Attempt(1),
+        tenant: TenantId(tenant),
+        cell: CellId(1),
+        cell_epoch: Epoch(1),
+        model: Some(GpuModel::H100),
+        cpu_milli: 1,
+        memory_mib: 1,
+        charge: ResourceVec::default(),
+        tasks: vec![task],
+        task_states: vec![TaskState::Running],
+        node_epochs: Default::default(),
+        state: AllocationState::Active,
+        bound_ms: 0,
+    }
+}
+
+#[test]
+fn a_rule_that_comes_later_finds_who_is_where_and_holds_both_ways() {
+    // Which of card 0, card 1, the neighbour in the domain and the node alone are refused.
+    let check = |level: ApartLevel, expected: [bool; 4]| {
+        for (who, whom) in [((3, "b"), "a"), ((1, "a"), "b")] {
+            let mut books = books();
+            let theirs = held(1, 2, slice(1, 0, 0));
+            books.charge(&theirs);
+            books.put_tenant(&tenant(who.0, who.1, &[(whom, level)]));
+            assert!(books.wants_tenants_counted());
+            books.count_tenants([&theirs].into_iter());
+            let refused = [slice(1, 0, 1), slice(1, 1, 0), slice(2, 0, 0), slice(3, 0, 0)].map(|task| {
+                let proved = books.prove(TenantId(3), &[task], 1, 1, &ResourceVec::default());
+                assert!(matches!(proved, Ok(()) | Err(Misfit::KeptApart { .. })), "{proved:?}");
+                proved.is_err()
+            });
+            assert_eq!(refused, expected, "{level}, said by {who:?}");
+            // Nobody else is concerned, and it is over when the other has left.
+            assert_eq!(books.prove(TenantId(1), &[slice(1, 0, 1)], 1, 1, &ResourceVec::default()), Ok(()));
+            books.release(&theirs);
+            assert_eq!(books.prove(TenantId(3), &[slice(1, 0, 1)], 1, 1, &ResourceVec::default()), Ok(()));
+        }
+    };
+    check(ApartLevel::Card, [true, false, false, false]);
+    check(ApartLevel::Node, [true, true, false, false]);
+    check(ApartLevel::Island, [true, true, true, false]);
+}
+
+#[test]
+fn who_is_alone_on_a_node_is_counted_task_by_task() {
+    let mut books = books();
+    books.watch_tenants();
+    books.count_tenants(std::iter::empty());
+    let sole = |books: &Capacity| books.nodes()[&NodeId(1)].tenants.sole();
+    let all = [held(1, 1, slice(1, 0, 0)), held(2, 1, slice(1, 0, 1)), held(3, 3, slice(1, 1, 0))];
+    assert_eq!(sole(&books), Some(Sole::Nobody));
+    books.charge(&all[0]);
+    books.charge(&all[1]);
+    assert_eq!(sole(&books), Some(Sole::One(TenantId(1))));
+    books.charge(&all[2]);
+    assert_eq!(sole(&books), None);
+    assert!(books.nodes()[&NodeId(1)].tenants.others_on(1, TenantId(1)));
+    assert!(!books.nodes()[&NodeId(1)].tenants.others_on(0, TenantId(1)));
+    books.release(&all[0]);
+    books.release(&all[2]);
+    assert_eq!(sole(&books), Some(Sole::One(TenantId(1))), "one of its two slices is left");
+    books.release(&all[1]);
+    assert_eq!(sole(&books), Some(Sole::Nobody));
+}
