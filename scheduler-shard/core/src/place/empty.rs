@@ -56,9 +56,12 @@ struct Held {
     tasks: u64,
 }
 
+/// By the domain that tasks are spread over, and by NVLink domain.
+type Parts = BTreeMap<(String, String), Held>;
+
 fn selected_fit(view: &View, ask: &Ask<'_>, units: Units) -> bool {
     // By pool and domain of the required level; inside it by what the spread counts and by NVLink domain.
-    let mut held: BTreeMap<(&str, String), BTreeMap<(String, String), Held>> = BTreeMap::new();
+    let mut held: BTreeMap<(&str, String), Parts> = BTreeMap::new();
     let nodes = view.capacity.nodes().values().map(|there| (&there.node, there.pinned));
     let open = nodes.filter(|(node, _)| node.cell == ask.cell && node.accepts_work() && ask.admits(node));
     for (node, pinned) in open.filter(|(node, _)| ask.pool_allows(view, &node.spec.pool)) {
@@ -81,7 +84,7 @@ fn selected_fit(view: &View, ask: &Ask<'_>, units: Units) -> bool {
             part.units = part.units.saturating_add(units.when_empty(ask, &kind));
         }
     }
-    let holds = |parts: BTreeMap<(String, String), Held>| {
+    let holds = |parts: Parts| {
         let mut spread: BTreeMap<String, u64> = BTreeMap::new();
         for ((domain, _), Held { units: alone, tasks }) in parts {
             let sum = spread.entry(domain).or_default();
