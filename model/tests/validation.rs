@@ -78,28 +78,6 @@ fn a_job_that_is_wrong_names_its_field() {
         s.tasks = 600;
         s.topology.segment_tasks = Some(300);
     });
-    let spread = |level, tasks_max| Some(Spread { level, tasks_max, required: true });
-    check("a spread of no tasks", "topology.spread.tasks_max", |s| {
-        s.topology.spread = spread(TopologyLevel::Node, 0);
-    });
-    check("a spread over islands", "topology.spread.level", |s| {
-        s.topology.spread = spread(TopologyLevel::Island, 1);
-    });
-    check("a spread beside segments", "topology.spread", |s| {
-        s.tasks = 4;
-        s.topology.segment_tasks = Some(2);
-        s.topology.spread = spread(TopologyLevel::Leaf, 1);
-    });
-    check("a spread wider than what is required", "topology.spread.level", |s| {
-        s.tasks = 4;
-        s.topology.required = Some(TopologyLevel::Leaf);
-        s.topology.spread = spread(TopologyLevel::Block, 1);
-    });
-    check("a spread over what one task may fill", "topology.spread.level", |s| {
-        s.tasks = 4;
-        s.topology.required = Some(TopologyLevel::Node);
-        s.topology.spread = Some(Spread { level: TopologyLevel::Node, tasks_max: 3, required: false });
-    });
     check("no tasks", "tasks", |s| s.tasks = 0);
     check("too many tasks", "tasks", |s| s.tasks = 32_769);
     check("no command", "command", |s| s.command.clear());
@@ -168,6 +146,32 @@ fn a_job_that_is_wrong_names_its_field() {
     check("more cards than a node has", "topology.required", |s| {
         s.tasks = 10;
         s.topology.required = Some(TopologyLevel::Node);
+    });
+}
+
+#[test]
+fn a_spread_that_is_wrong_names_its_field() {
+    let spread = |level, tasks_max| Some(Spread { level, tasks_max, required: true });
+    check("a spread of no tasks", "topology.spread.tasks_max", |s| {
+        s.topology.spread = spread(TopologyLevel::Node, 0);
+    });
+    check("a spread over islands", "topology.spread.level", |s| {
+        s.topology.spread = spread(TopologyLevel::Island, 1);
+    });
+    check("a spread beside segments", "topology.spread", |s| {
+        s.tasks = 4;
+        s.topology.segment_tasks = Some(2);
+        s.topology.spread = spread(TopologyLevel::Leaf, 1);
+    });
+    check("a spread wider than what is required", "topology.spread.level", |s| {
+        s.tasks = 4;
+        s.topology.required = Some(TopologyLevel::Leaf);
+        s.topology.spread = spread(TopologyLevel::Block, 1);
+    });
+    check("a spread over what one task may fill", "topology.spread.level", |s| {
+        s.tasks = 4;
+        s.topology.required = Some(TopologyLevel::Node);
+        s.topology.spread = Some(Spread { level: TopologyLevel::Node, tasks_max: 3, required: false });
     });
 }
 
