@@ -3,9 +3,11 @@
 //! What must stay true: an explanation reads the same books and asks the same placement as the pass that left the job waiting, so
 //! the two cannot disagree; it changes nothing; its search is bounded by the models and levels there are.
 
+mod apart;
 mod pinned;
 mod reason;
 
+pub use apart::{KeptApart, TooSpread};
 pub use reason::{Blocker, PinnedPool, Reason};
 
 use crate::index::GROUP_LEVELS;
@@ -16,11 +18,8 @@ use crate::place::{Ask, Steps, fits_when_empty, place};
 use crate::queue::Turn;
 use crate::shape::Shape;
 use crate::view::{Known, View};
-use muster_model::capacity::{CardUse, NodeUse};
 use muster_model::request::SharingMode;
-use muster_model::{
-    CellId, DriverVersion, GpuModel, JobId, Node, NodeId, NumaPolicy, Spread, TenantId, TopologyLevel, closeness,
-};
+use muster_model::{CellId, DriverVersion, GpuModel, JobId, Node, NumaPolicy, TenantId, TopologyLevel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -148,65 +147,9 @@ fn numa_split(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reason> {
     Some(Reason::NumaSplit { cell: cell.to_owned(), model, policy, each })
 }
 
-/// It would fit, but not so far apart.
-fn spread_out(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reason> {
-    let spread = ask.shape.topology.required_spread()?;
-    let closer = ask.shape.spread(Some(Spread { required: false, ..spread }));
-    let placed = place(view, &Ask { shape: &closer, ..*ask }, &mut Steps::default())?;
-    let domain = |id: &NodeId| Some(closeness::spread_domain(&view.capacity.nodes().get(id)?.node, spread.level));
-    let mut tasks: BTreeMap<String, u32> = BTreeMap::new();
-    placed.iter().filter_map(|task| domain(&task.node)).for_each(|domain| *tasks.entry(domain).or_default() += 1);
-    let alone = ask.shape.with(1, None);
-    let room = |there: &NodeUse| {
-        let cards = there.cards.iter().zip(&there.node.spec.gpus);
-        let free = cards.filter(|(card, gpu)| {
-            Some(gpu.model) == ask.model && gpu.withheld.is_none() && !matches!(card, CardUse::Whole(_))
-        });
-        let enough = ask.model.is_none() || free.count() as u64 >= alone.cards();
-        enough && there.node.cell == ask.cell && there.node.accepts_work() && ask.host_slots(view, there) > 0
-    };
-    let open =
-        view.capacity.nodes().values().filter(|there| ask.pool_allows(view, &there.node.spec.pool) && room(there));
-    let open: BTreeSet<String> = open.map(|there| closeness::spread_domain(&there.node, spread.level)).collect();
-    Some(Reason::Spread {
-        cell: cell.to_owned(),
-        model: ask.model,
-        level: spread.level,
-        most: spread.tasks_max,
-        tasks: ask.shape.tasks,
-        open: open.len(),
-        enough: tasks.into_values().max(),
-    })
-}
-
-/// It would fit beside a tenant that it is kept apart from.
-fn kept_apart(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reason> {
-    let books = view.capacity();
-    if !books.keeps_apart() {
-        return None;
-    }
-    let anybody = ask.shape.beside_anybody();
-    let placed = place(view, &Ask { shape: &anybody, ..*ask }, &mut Steps::default())?;
-    let kept = placed.iter().find_map(|task| {
-        let there = books.nodes().get(&task.node)?;
-        let on_card = || task.devices.iter().find_map(|hold| books.kept_off_card(ask.tenant, there, hold.gpu));
-        books.kept_off_node(ask.tenant, there).or_else(on_card)
-    })?;
-    let path = |id| books.tenants().get(&id).map_or_else(String::new, |at| at.path.clone());
-    let here = books.nodes().values().filter(|there| there.node.cell == ask.cell);
-    Some(Reason::KeptApart {
-        cell: cell.to_owned(),
-        tenant: path(ask.tenant),
-        other: path(kept.other),
-        level: kept.level,
-        node: books.nodes().get(&kept.node).map_or_else(String::new, |there| there.node.spec.name.clone()),
-        kept: here.filter(|there| books.kept_off_node(ask.tenant, there).is_some()).count(),
-    })
-}
-
 fn no_room(view: &View, ask: &Ask<'_>) -> Reason {
     let cell = view.cells.get(&ask.cell).map_or_else(|| ask.cell.to_string(), |cell| cell.name.clone());
-    let apart = || spread_out(view, ask, &cell).or_else(|| kept_apart(view, ask, &cell));
+    let apart = || apart::explain(view, ask, &cell);
     let pinned = || pinned::all_pinned(view, ask, &cell);
     if let Some(reason) = numa_split(view, ask, &cell).or_else(pinned).or_else(apart) {
         return reason;

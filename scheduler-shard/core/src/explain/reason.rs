@@ -1,8 +1,9 @@
 //! The typed reasons, and their words.
 
+use super::apart::{KeptApart, TooSpread};
 use muster_model::request::SharingMode;
 use muster_model::resources::{GpuUnits, Resource};
-use muster_model::{ApartLevel, DriverVersion, GpuModel, JobId, NumaPolicy, TopologyLevel, WorkloadClass};
+use muster_model::{DriverVersion, GpuModel, JobId, NumaPolicy, TopologyLevel, WorkloadClass};
 use std::collections::BTreeMap;
 
 /// A job that holds what is wanted.
@@ -118,37 +119,9 @@ pub enum Reason {
         each: u32,
     },
     /// It would fit, if its tasks did not have to stand so far apart.
-    Spread {
-        /// The cell.
-        cell: String,
-        /// The model.
-        model: Option<GpuModel>,
-        /// Over the domains of which level they are spread.
-        level: TopologyLevel,
-        /// Tasks in one of them at most.
-        most: u32,
-        /// Tasks of the gang.
-        tasks: u32,
-        /// Domains with room for a task.
-        open: usize,
-        /// With so many in one domain it would start.
-        enough: Option<u32>,
-    },
+    Spread(TooSpread),
     /// It would fit, if admins did not keep its tenant apart from another that is there.
-    KeptApart {
-        /// The cell.
-        cell: String,
-        /// Its tenant.
-        tenant: String,
-        /// The other.
-        other: String,
-        /// What they may not share.
-        level: ApartLevel,
-        /// A node with room where the other is.
-        node: String,
-        /// Nodes of the cell that the tenant is kept off.
-        kept: usize,
-    },
+    KeptApart(KeptApart),
     /// The cell as it stands could not hold it even if it were empty.
     LargerThanCell {
         /// The cell.
@@ -260,8 +233,8 @@ impl Reason {
             Reason::DriverTooOld { .. } => "driver_too_old",
             Reason::NotSelected { .. } => "not_selected",
             Reason::NumaSplit { .. } => "numa",
-            Reason::Spread { .. } => "spread",
-            Reason::KeptApart { .. } => "kept_apart",
+            Reason::Spread(_) => "spread",
+            Reason::KeptApart(_) => "kept_apart",
             Reason::LargerThanCell { .. } => "larger_than_cell",
             Reason::NoFreeGpus { .. } => "no_free_gpus",
             Reason::Topology { .. } => "topology",
@@ -308,13 +281,8 @@ impl Reason {
             Reason::NumaSplit { cell, model, policy, each } => format!(
                 "enough {model} are free in cell {cell}, but the {each} of a task would lie across NUMA nodes, which {policy} refuses"
             ),
-            Reason::Spread { cell, model, level, most, tasks, open, .. } => format!(
-                "{tasks} tasks on {} are spread over {level}s of cell {cell}, at most {most} on each; {open} {level}s have room for any",
-                word(*model)
-            ),
-            Reason::KeptApart { cell, tenant, other, level, node, kept } => format!(
-                "{tenant} may not share one {level} with {other}, which is on {node} and others: {kept} nodes of cell {cell} are out"
-            ),
+            Reason::Spread(spread) => spread.text(),
+            Reason::KeptApart(kept) => kept.text(),
             Reason::LargerThanCell { cell, needed, model, .. } => {
                 format!(
                     "cell {cell} could not hold it even empty: {needed} {} needed as close as it asks",
@@ -349,10 +317,10 @@ impl Reason {
     #[must_use]
     pub fn subject(&self) -> String {
         match self {
-            Reason::OverMax { tenant, .. } | Reason::KeptApart { other: tenant, .. } => tenant.clone(),
+            Reason::OverMax { tenant, .. } | Reason::KeptApart(KeptApart { other: tenant, .. }) => tenant.clone(),
             Reason::CellWithoutShard { cell }
             | Reason::LargerThanCell { cell, .. }
-            | Reason::Spread { cell, .. }
+            | Reason::Spread(TooSpread { cell, .. })
             | Reason::DriverTooOld { cell, .. }
             | Reason::NotSelected { cell, .. }
             | Reason::PinnedLayout { cell, .. } => cell.clone(),
@@ -383,11 +351,8 @@ impl Reason {
             Reason::NumaSplit { .. } => {
                 "accept numa best-effort, or wait until cards of one NUMA node are free".to_owned()
             }
-            Reason::Spread { level, enough: Some(enough), .. } => format!("accept {enough} tasks on one {level}"),
-            Reason::Spread { level, .. } => format!("accept more tasks on one {level}, or prefer to be spread"),
-            Reason::KeptApart { other, .. } => {
-                format!("wait until {other} has left, or have an admin change what keeps the two apart")
-            }
+            Reason::Spread(spread) => spread.fix(),
+            Reason::KeptApart(kept) => kept.fix(),
             Reason::LargerThanCell { fix, .. } => {
                 fix.clone().unwrap_or_else(|| "add nodes or widen the topology, or ask for fewer".to_owned())
             }
@@ -447,13 +412,13 @@ impl Reason {
                 put("driver_min", needed.to_string());
                 put("newest_driver", newest.map(|newest| newest.to_string()).unwrap_or_default());
             }
-            Reason::Spread { level, most, tasks, open, .. } => {
-                put("tasks", tasks.to_string());
-                put("tasks_max", most.to_string());
-                put(&format!("open_{level}s"), open.to_string());
+            Reason::Spread(spread) => {
+                for (name, value) in spread.figures() {
+                    put(&name, value);
+                }
             }
-            Reason::KeptApart { kept, .. } => {
-                put("kept_off_nodes", kept.to_string());
+            Reason::KeptApart(kept) => {
+                put("kept_off_nodes", kept.nodes.to_string());
             }
             Reason::LargerThanCell { needed, .. } => {
                 put("needed", needed.to_string());

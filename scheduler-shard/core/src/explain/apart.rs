@@ -1,0 +1,147 @@
+//! What keeps a job waiting because something must stand apart: its own tasks, or its tenant from another.
+//!
+//! What must stay true: each is given only when the job would start without it, by the same placement.
+
+use super::Reason;
+use crate::place::{Ask, Steps, place};
+use crate::view::View;
+use muster_model::capacity::{CardUse, NodeUse};
+use muster_model::{ApartLevel, GpuModel, NodeId, Spread, TopologyLevel, closeness};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Its tasks must stand further apart than there is room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TooSpread {
+    /// The cell.
+    pub cell: String,
+    /// The model.
+    pub model: Option<GpuModel>,
+    /// Over the domains of which level they are spread.
+    pub level: TopologyLevel,
+    /// Tasks in one of them at most.
+    pub most: u32,
+    /// Tasks of the gang.
+    pub tasks: u32,
+    /// Domains with room for a task.
+    pub open: usize,
+    /// With so many in one domain it would start.
+    pub enough: Option<u32>,
+}
+
+impl TooSpread {
+    pub(super) fn text(&self) -> String {
+        let TooSpread { cell, model, level, most, tasks, open, .. } = self;
+        let on = model.map(|model| format!(" on {model}")).unwrap_or_default();
+        format!(
+            "{tasks} tasks{on} are spread over {level}s of cell {cell}, at most {most} on each; {open} {level}s have room for any"
+        )
+    }
+
+    pub(super) fn fix(&self) -> String {
+        let level = self.level;
+        match self.enough {
+            Some(enough) => format!("accept {enough} tasks on one {level}"),
+            None => format!("accept more tasks on one {level}, or prefer to be spread"),
+        }
+    }
+
+    pub(super) fn figures(&self) -> [(String, String); 3] {
+        [
+            ("tasks".to_owned(), self.tasks.to_string()),
+            ("tasks_max".to_owned(), self.most.to_string()),
+            (format!("open_{}s", self.level), self.open.to_string()),
+        ]
+    }
+}
+
+/// Its tenant is kept apart from another that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptApart {
+    /// The cell.
+    pub cell: String,
+    /// Its tenant.
+    pub tenant: String,
+    /// The other.
+    pub other: String,
+    /// What they may not share.
+    pub level: ApartLevel,
+    /// A node with room where the other is.
+    pub node: String,
+    /// Nodes of the cell that the tenant is kept off.
+    pub nodes: usize,
+}
+
+impl KeptApart {
+    pub(super) fn text(&self) -> String {
+        let KeptApart { cell, tenant, other, level, node, nodes } = self;
+        format!(
+            "{tenant} may not share one {level} with {other}, which is on {node}; {nodes} nodes of cell {cell} are out for that"
+        )
+    }
+
+    pub(super) fn fix(&self) -> String {
+        format!("wait until {} has left, or have an admin change what keeps the two apart", self.other)
+    }
+}
+
+/// Which of the two it is, if it is one.
+pub(super) fn explain(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reason> {
+    let spread = spread_out(view, ask, cell).map(Reason::Spread);
+    spread.or_else(|| kept_apart(view, ask, cell).map(Reason::KeptApart))
+}
+
+/// It would fit, but not so far apart.
+fn spread_out(view: &View, ask: &Ask<'_>, cell: &str) -> Option<TooSpread> {
+    let spread = ask.shape.topology.required_spread()?;
+    let closer = ask.shape.spread(Some(Spread { required: false, ..spread }));
+    let placed = place(view, &Ask { shape: &closer, ..*ask }, &mut Steps::default())?;
+    let domain = |id: &NodeId| Some(closeness::spread_domain(&view.capacity.nodes().get(id)?.node, spread.level));
+    let mut tasks: BTreeMap<String, u32> = BTreeMap::new();
+    placed.iter().filter_map(|task| domain(&task.node)).for_each(|domain| *tasks.entry(domain).or_default() += 1);
+    let alone = ask.shape.with(1, None);
+    let room = |there: &NodeUse| {
+        let cards = there.cards.iter().zip(&there.node.spec.gpus);
+        let free = cards.filter(|(card, gpu)| {
+            Some(gpu.model) == ask.model && gpu.withheld.is_none() && !matches!(card, CardUse::Whole(_))
+        });
+        let enough = ask.model.is_none() || free.count() as u64 >= alone.cards();
+        enough && there.node.cell == ask.cell && there.node.accepts_work() && ask.host_slots(view, there) > 0
+    };
+    let open =
+        view.capacity.nodes().values().filter(|there| ask.pool_allows(view, &there.node.spec.pool) && room(there));
+    let open: BTreeSet<String> = open.map(|there| closeness::spread_domain(&there.node, spread.level)).collect();
+    Some(TooSpread {
+        cell: cell.to_owned(),
+        model: ask.model,
+        level: spread.level,
+        most: spread.tasks_max,
+        tasks: ask.shape.tasks,
+        open: open.len(),
+        enough: tasks.into_values().max(),
+    })
+}
+
+/// It would fit beside a tenant that it is kept apart from.
+fn kept_apart(view: &View, ask: &Ask<'_>, cell: &str) -> Option<KeptApart> {
+    let books = view.capacity();
+    if !books.keeps_apart() {
+        return None;
+    }
+    let anybody = ask.shape.beside_anybody();
+    let placed = place(view, &Ask { shape: &anybody, ..*ask }, &mut Steps::default())?;
+    let kept = placed.iter().find_map(|task| {
+        let there = books.nodes().get(&task.node)?;
+        let on_card = || task.devices.iter().find_map(|hold| books.kept_off_card(ask.tenant, there, hold.gpu));
+        books.kept_off_node(ask.tenant, there).or_else(on_card)
+    })?;
+    let path = |id| books.tenants().get(&id).map_or_else(String::new, |at| at.path.clone());
+    let here = books.nodes().values().filter(|there| there.node.cell == ask.cell);
+    Some(KeptApart {
+        cell: cell.to_owned(),
+        tenant: path(ask.tenant),
+        other: path(kept.other),
+        level: kept.level,
+        node: books.nodes().get(&kept.node).map_or_else(String::new, |there| there.node.spec.name.clone()),
+        nodes: here.filter(|there| books.kept_off_node(ask.tenant, there).is_some()).count(),
+    })
+}
