@@ -34,6 +34,7 @@ fn job() -> JobSpec {
         grace_s: 30,
         disconnect_grace_s: 600,
         max_retries: 0,
+        movable: None,
     }
 }
 

@@ -52,6 +52,7 @@ pub(super) fn spec(tasks: u32, devices: DeviceRequest) -> Result<ValidJobSpec> {
         grace_s: 30,
         disconnect_grace_s: 600,
         max_retries: 0,
+        movable: None,
     };
     spec.validate().ok().context("the mix is valid")
 }

@@ -8,8 +8,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// A new form gets a new number; once a form has been released it stays readable. Form 1 never was: it had jobs without NUMA
-/// policy, driver minimum and segments, and is refused by its number.
-pub(crate) const VERSION: u8 = 2;
+/// policy, driver minimum and segments; form 2 neither: it had jobs that did not say whether they may be moved. Both are refused by
+/// their numbers.
+pub(crate) const VERSION: u8 = 3;
 /// Checksum at the end.
 const CRC_BYTES: usize = 4;
 

@@ -3,28 +3,26 @@
 //! What must stay true: an explanation reads the same books and asks the same placement as the pass that left the job waiting, so
 //! the two cannot disagree; it changes nothing; its search is bounded by the models and levels there are.
 
+mod position;
 mod reason;
 
+pub use position::POSITION_MAX;
+pub(crate) use position::in_turn;
 pub use reason::{Blocker, Reason};
 
 use crate::index::GROUP_LEVELS;
 use crate::index::shelf::Shelf;
 use crate::index::state::Host;
-use crate::order::{Head, Order};
 use crate::place::{Ask, Steps, fits_when_empty, place};
-use crate::queue::Turn;
 use crate::shape::Shape;
 use crate::view::{Known, View};
 use muster_model::request::SharingMode;
-use muster_model::{CellId, DriverVersion, GpuModel, JobId, Node, NumaPolicy, TenantId, TopologyLevel};
+use muster_model::{CellId, DriverVersion, GpuModel, JobId, Node, NumaPolicy, TopologyLevel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Holders that an explanation names at most: what fits on a screen beside the reason.
 const BLOCKERS_MAX: usize = 5;
-/// A position in the queue is played through up to here; beyond, it is said to be at least this.
-pub const POSITION_MAX: u64 = 10_000;
-
 /// Why a job stands where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
@@ -61,7 +59,7 @@ pub fn explain(view: &View, id: JobId) -> Option<Explanation> {
     if reasons.is_empty() {
         reasons.push(no_cell(view, &shape));
     }
-    Some(Explanation { phase: job.phase.word(), reasons, position: position(view, cell, id) })
+    Some(Explanation { phase: job.phase.word(), reasons, position: position::of(view, cell, id) })
 }
 
 /// What is in the way on one model; none when the cell has no card of it.
@@ -285,33 +283,4 @@ fn no_cell(view: &View, shape: &Arc<Shape>) -> Reason {
         largest: largest.into_values().max().unwrap_or(0),
         models: shape.request.devices.models().to_vec(),
     }
-}
-
-/// How many jobs go before `id` if nothing ever blocked: the order of the queue played through.
-fn position(view: &View, cell: CellId, id: JobId) -> Option<u64> {
-    let mut queues: BTreeMap<TenantId, Vec<(Turn, Arc<Shape>)>> = BTreeMap::new();
-    for job in view.jobs.values().filter(|job| job.cell == Some(cell)) {
-        let Some(shape) = &job.shape else { continue };
-        queues.entry(job.tenant).or_default().push((job.turn, shape.clone()));
-    }
-    for queue in queues.values_mut() {
-        queue.sort_by_key(|(turn, _)| std::cmp::Reverse(*turn));
-    }
-    let mut pop = |tenant: TenantId| {
-        let (turn, shape) = queues.get_mut(&tenant)?.pop()?;
-        Some(Head::new(tenant, turn, shape))
-    };
-    let tenants: Vec<TenantId> = view.capacity.tenants().keys().copied().collect();
-    let heads: Vec<Head> = tenants.into_iter().filter_map(&mut pop).collect();
-    let books = view.books();
-    let mut order = Order::of(books, heads);
-    for before in 0..POSITION_MAX {
-        let head = order.next()?.clone();
-        if head.turn.job == id {
-            return Some(before);
-        }
-        order.suppose(books, &head);
-        order.update(books, head.tenant, pop(head.tenant));
-    }
-    Some(POSITION_MAX)
 }

@@ -3,6 +3,7 @@
 mod examples;
 mod fleet;
 mod laws;
+mod planner;
 mod queueing;
 mod reasons;
 mod requests;

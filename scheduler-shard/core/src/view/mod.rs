@@ -145,6 +145,13 @@ impl View {
         }
     }
 
+    /// A copy to try things on: what is charged and released there is nobody else's. It has no queues, so nothing is woken.
+    pub(crate) fn trial(&self) -> View {
+        let mut copy = self.clone();
+        copy.queues.clear();
+        copy
+    }
+
     /// What the order of tenants is decided by.
     pub(crate) fn books(&self) -> Books<'_> {
         Books { capacity: &self.capacity, totals: &self.totals }
@@ -237,14 +244,14 @@ impl View {
     }
 
     /// Charges to the books and keeps the index in step.
-    fn charge(&mut self, allocation: &Allocation) {
+    pub(crate) fn charge(&mut self, allocation: &Allocation) {
         self.capacity.charge(allocation);
         self.touch(allocation);
         self.used_otherwise(allocation.tenant);
     }
 
     /// Releases from the books, and wakes whom that may help.
-    fn release(&mut self, allocation: &Allocation) {
+    pub(crate) fn release(&mut self, allocation: &Allocation) {
         self.capacity.release(allocation);
         self.touch(allocation);
         for tasks in allocation.tasks.chunk_by(|one, next| one.node == next.node) {

@@ -1,0 +1,252 @@
+//! Repartition by demand: which empty cards would be driven otherwise, what that costs and brings, and which slices nothing matches.
+//!
+//! Waiting shares are placed on the trial in their order by the search that places real work; an empty card that one of them opens is a
+//! conversion. What finds no place is tried again with the rules of each pool that does not allow its mode widened by it, so that an admin
+//! sees what that rule costs. What must stay true: only empty cards are converted; nothing stands in two places.
+
+use super::books::{Trial, Wanted};
+use super::one_place::holders;
+use super::report::Conversion;
+use super::report::Unmatched;
+use crate::index::CardState;
+use crate::shape::Shape;
+use crate::view::{Known, View};
+use muster_model::capacity::CardUse;
+use muster_model::gpu::MigFamily;
+use muster_model::mig::{self, MigPlacement, MigShape};
+use muster_model::request::SharingMode;
+use muster_model::{CellId, GpuModel, HoldMode, JobId, NodeId, Pool, TaskPlacement};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Seconds in which a card cannot be used while it changes to a mode. Assumptions until agents measure them: switching MIG on resets an
+/// Ampere card and does not reset later ones (NVIDIA's MIG user guide), making the instances takes a few seconds, MPS starts a daemon,
+/// and time-slicing starts nothing.
+const fn conversion_s(model: GpuModel, to: SharingMode) -> u64 {
+    match (to, model) {
+        (SharingMode::Mig, GpuModel::A30 | GpuModel::A100_40 | GpuModel::A100_80) => 30,
+        (SharingMode::Mig, _) => 5,
+        (SharingMode::Mps, _) => 2,
+        (SharingMode::Whole | SharingMode::TimeSlice, _) => 0,
+    }
+}
+
+/// Conversions of one kind.
+type Kind = (String, GpuModel, SharingMode, bool);
+
+#[derive(Default)]
+struct Gathered {
+    cards: BTreeMap<(NodeId, u16), ()>,
+    jobs: Vec<JobId>,
+}
+
+/// Starts what it can of `waiting` on the trial; jobs that open no card are put to `starting`.
+pub(super) fn conversions(
+    trial: &mut Trial,
+    cell: CellId,
+    waiting: &[Arc<Known>],
+    starting: &mut Vec<JobId>,
+) -> Vec<Conversion> {
+    let mut gathered: BTreeMap<Kind, Gathered> = BTreeMap::new();
+    let mut hopeless: BTreeSet<(u32, Arc<Shape>)> = BTreeSet::new();
+    let mut left: Vec<&Arc<Known>> = Vec::new();
+    for job in waiting {
+        let Some(shape) = &job.shape else { continue };
+        let key = (job.tenant.0, shape.clone());
+        if hopeless.contains(&key) || !start(trial, cell, job, shape, None, &mut gathered, starting) {
+            hopeless.insert(key);
+            left.push(job);
+        }
+    }
+    for (pool, missing) in pools_without(&trial.view, cell) {
+        for mode in missing {
+            let wants = |job: &&&Arc<Known>| {
+                let shape = job.shape.as_ref();
+                shape.is_some_and(|shape| shape.request.devices.mode() == Some(mode))
+            };
+            let trying: Vec<&Arc<Known>> = left.iter().filter(wants).copied().collect();
+            if trying.is_empty() {
+                continue;
+            }
+            let rules = trial.view.capacity.pools().get(&pool).cloned();
+            let mut wider = rules.clone().unwrap_or_else(|| Pool { name: pool.clone(), ..Pool::standard() });
+            wider.modes.insert(mode);
+            trial.view.capacity.put_pool(wider);
+            let mut hopeless: BTreeSet<(u32, Arc<Shape>)> = BTreeSet::new();
+            for job in trying {
+                let Some(shape) = &job.shape else { continue };
+                let key = (job.tenant.0, shape.clone());
+                if hopeless.contains(&key) || shape.pool.as_ref().is_some_and(|wanted| *wanted != pool) {
+                    continue;
+                }
+                let there = shape.in_pool(&pool);
+                if start(trial, cell, job, &there, Some(&pool), &mut gathered, starting) {
+                    left.retain(|other| other.id != job.id);
+                } else {
+                    hopeless.insert(key);
+                }
+            }
+            match rules {
+                Some(rules) => trial.view.capacity.put_pool(rules),
+                None => trial.view.capacity.remove_pool(&pool),
+            }
+        }
+    }
+    gathered.into_iter().map(|(kind, gathered)| conversion(&trial.view, kind, gathered)).collect()
+}
+
+/// The pools of the cell, each with the sharing modes that its rules leave out.
+fn pools_without(view: &View, cell: CellId) -> BTreeMap<String, Vec<SharingMode>> {
+    let mut pools = BTreeMap::new();
+    for there in view.capacity.nodes().values().filter(|there| there.node.cell == cell) {
+        pools.entry(there.node.spec.pool.clone()).or_insert_with(|| {
+            let rules = view.capacity.pool_of(&there.node);
+            let shared = [SharingMode::Mig, SharingMode::Mps, SharingMode::TimeSlice];
+            shared.into_iter().filter(|mode| !rules.modes.contains(mode)).collect()
+        });
+    }
+    pools
+}
+
+/// Starts one job on the first model that has room, and notes the empty cards that it opens.
+fn start(
+    trial: &mut Trial,
+    cell: CellId,
+    job: &Known,
+    shape: &Shape,
+    widened: Option<&str>,
+    gathered: &mut BTreeMap<Kind, Gathered>,
+    starting: &mut Vec<JobId>,
+) -> bool {
+    for offer in shape.offers() {
+        let Some(model) = offer.model else { continue };
+        let wanted = Wanted { job, shape, cell, model };
+        let Some(tasks) = trial.place(&wanted.ask()) else { continue };
+        let opened = opened(&trial.view, &tasks);
+        // The pool of a gang is one; the mode is the request's.
+        let pool = tasks.first().and_then(|task| trial.view.capacity.nodes().get(&task.node));
+        let pool = pool.map(|there| there.node.spec.pool.clone()).unwrap_or_default();
+        trial.start(&wanted, tasks.clone());
+        let kind = (pool, model, shape.request.devices.mode().unwrap_or(SharingMode::Whole), widened.is_some());
+        let on_converted = on_converted(gathered.get(&kind), &tasks);
+        if opened.is_empty() && !on_converted {
+            starting.push(job.id);
+        } else {
+            let into = gathered.entry(kind).or_default();
+            into.cards.extend(opened.into_iter().map(|card| (card, ())));
+            into.jobs.push(job.id);
+        }
+        return true;
+    }
+    false
+}
+
+fn on_converted(gathered: Option<&Gathered>, tasks: &[TaskPlacement]) -> bool {
+    gathered.is_some_and(|gathered| {
+        let holds = tasks.iter().flat_map(|task| task.devices.iter().map(|hold| (task.node, hold.gpu)));
+        holds.into_iter().any(|card| gathered.cards.contains_key(&card))
+    })
+}
+
+/// The empty cards among those of `tasks`.
+fn opened(view: &View, tasks: &[TaskPlacement]) -> BTreeSet<(NodeId, u16)> {
+    let cards = tasks.iter().flat_map(|task| task.devices.iter().map(|hold| (task.node, hold.gpu)));
+    let is_free = |(node, gpu): &(NodeId, u16)| {
+        let there = view.capacity.nodes().get(node);
+        there.and_then(|there| there.cards.get(usize::from(*gpu))).is_some_and(|card| holders(card).is_empty())
+    };
+    cards.filter(is_free).collect()
+}
+
+fn conversion(view: &View, (pool, model, to, needs_rule): Kind, gathered: Gathered) -> Conversion {
+    let cards: Vec<(NodeId, u16, String)> = gathered
+        .cards
+        .into_keys()
+        .filter_map(|(node, gpu)| {
+            let there = view.capacity.nodes().get(&node)?;
+            Some((node, gpu, layout(model, there.cards.get(usize::from(gpu))?)))
+        })
+        .collect();
+    let card_seconds = cards.len() as u64 * conversion_s(model, to);
+    Conversion { pool, model, to, needs_rule, cards, jobs: gathered.jobs, card_seconds }
+}
+
+/// What stands on a card, in words: `3 x 1g.10gb + 1 x 3g.40gb`.
+fn layout(model: GpuModel, card: &CardUse) -> String {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    match card {
+        CardUse::Mig(instances) => {
+            for (place, _) in instances {
+                let name = mig::profile_name(model, place.shape).unwrap_or_else(|| HoldMode::Mig(*place).to_string());
+                *counts.entry(name).or_default() += 1;
+            }
+        }
+        CardUse::Mps { shares, .. } => {
+            for share in shares {
+                *counts.entry(format!("MPS {} %, {} MiB", share.percent, share.memory_mib)).or_default() += 1;
+            }
+        }
+        CardUse::TimeSlice { shares, .. } => {
+            for share in shares {
+                *counts.entry(format!("time-slice {} MiB", share.memory_mib)).or_default() += 1;
+            }
+        }
+        CardUse::Free | CardUse::Whole(_) => {}
+    }
+    let parts: Vec<String> = counts.into_iter().map(|(name, count)| format!("{count} x {name}")).collect();
+    parts.join(" + ")
+}
+
+/// The free slices of cut cards: what waits was placed before, so nothing that waits matches them.
+pub(super) fn unmatched(view: &View, cell: CellId) -> Vec<Unmatched> {
+    let mut found: BTreeMap<(String, GpuModel, Option<MigShape>), (u64, BTreeSet<(NodeId, usize)>)> = BTreeMap::new();
+    let mut running: BTreeMap<(String, GpuModel, MigShape), u64> = BTreeMap::new();
+    for (id, there) in view.capacity.nodes().iter().filter(|(_, there)| there.node.cell == cell) {
+        let pool = &there.node.spec.pool;
+        for (at, (card, gpu)) in there.cards.iter().zip(&there.node.spec.gpus).enumerate() {
+            let (Some(CardState::Mig { occupied, .. }), Some(family)) = (CardState::of(card), gpu.model.facts().mig)
+            else {
+                continue;
+            };
+            if let CardUse::Mig(instances) = card {
+                for (place, _) in instances {
+                    *running.entry((pool.clone(), gpu.model, place.shape)).or_default() += 1;
+                }
+            }
+            if !there.node.accepts_work() || gpu.withheld.is_some() {
+                continue;
+            }
+            let (stand, dead) = left_over(family, occupied);
+            let counts = stand.into_iter().map(|place| (Some(place.shape), 1));
+            for (shape, count) in counts.chain((dead > 0).then_some((None, dead))) {
+                let into = found.entry((pool.clone(), gpu.model, shape)).or_default();
+                into.0 += count;
+                into.1.insert((*id, at));
+            }
+        }
+    }
+    let told = |((pool, model, shape), (count, cards)): ((String, GpuModel, Option<MigShape>), (u64, BTreeSet<_>))| {
+        let running = shape.and_then(|shape| running.get(&(pool.clone(), model, shape))).copied().unwrap_or(0);
+        let profile = shape.and_then(|shape| mig::profile_name(model, shape));
+        Unmatched { pool, model, profile, count, cards: cards.len() as u64, running }
+    };
+    found.into_iter().map(told).collect()
+}
+
+/// The largest base profiles that stand in the free slices of a card, and how many memory slices are then left in which none can.
+fn left_over(family: MigFamily, mut occupied: u8) -> (Vec<MigPlacement>, u64) {
+    let mut stand = Vec::new();
+    for shape in MigShape::ALL.into_iter().rev().filter(|shape| shape.is_base()) {
+        for &start in shape.starts(family) {
+            if shape.mask(start) & occupied == 0 {
+                occupied |= shape.mask(start);
+                stand.push(MigPlacement { shape, start });
+            }
+        }
+    }
+    let slices = match family {
+        MigFamily::Four => 4,
+        MigFamily::Eight => 8,
+    };
+    (stand, slices - u64::from(occupied.count_ones()).min(slices))
+}
