@@ -6,11 +6,11 @@
 
 use super::Budget;
 use super::books::{Trial, Wanted};
-use super::one_place::{Opened, holders};
+use super::one_place::Opened;
 use super::report::NoPlan;
 use super::victims::{Victim, Victims};
 use crate::index::{GROUP_LEVELS, group_of};
-use muster_model::capacity::NodeUse;
+use muster_model::capacity::{CardUse, NodeUse};
 use muster_model::{AllocationId, GpuUnits, NodeId, Place};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -120,7 +120,7 @@ fn guess(trial: &mut Trial, wanted: &Wanted<'_>, victims: &Victims, domain: Plac
 /// For each number of tasks that a node may gain, the cheapest set of its movable jobs; and how many sets were looked at.
 fn ways_on(there: &NodeUse, wanted: &Wanted<'_>, victims: &Victims, now: u64) -> (Vec<Way>, u64) {
     let on: BTreeSet<AllocationId> =
-        there.cards.iter().flat_map(holders).filter(|holder| victims.contains_key(holder)).collect();
+        there.cards.iter().flat_map(CardUse::holders).filter(|holder| victims.contains_key(holder)).collect();
     let mut jobs: Vec<(u64, AllocationId)> =
         on.iter().filter_map(|id| victims.get(id)).map(|v| (v.loss.unit_seconds, v.allocation.id)).collect();
     jobs.sort_unstable();
@@ -147,7 +147,7 @@ fn tasks_on(there: &NodeUse, wanted: &Wanted<'_>, moving: &BTreeSet<AllocationId
     let mut free: BTreeMap<u8, u64> = BTreeMap::new();
     for (card, gpu) in there.cards.iter().zip(&there.node.spec.gpus) {
         let usable = gpu.model == wanted.model && gpu.withheld.is_none();
-        if usable && holders(card).iter().all(|holder| moving.contains(holder)) {
+        if usable && card.holders().iter().all(|holder| moving.contains(holder)) {
             *free.entry(gpu.island).or_default() += 1;
         }
     }

@@ -125,7 +125,7 @@ pub fn plan_moves(view: &View, cell: CellId, settings: &Settings) -> MovePlan {
 
 /// The moves that alone would start one waiting gang; none when it does not wait in a cell for whole cards.
 #[must_use]
-pub(crate) fn open_for(view: &View, id: JobId, settings: &Settings) -> Option<Result<Opening, NoPlan>> {
+pub fn open_for(view: &View, id: JobId, settings: &Settings) -> Option<Result<Opening, NoPlan>> {
     let job = view.jobs.get(id.0)?;
     let (shape, cell) = (job.shape.as_ref()?, job.cell?);
     if shape.request.devices.mode() != Some(SharingMode::Whole) {

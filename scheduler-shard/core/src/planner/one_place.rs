@@ -9,7 +9,7 @@ use super::Budget;
 use super::books::{Proof, Trial, Wanted};
 use super::report::NoPlan;
 use super::victims::{Victim, Victims};
-use muster_model::capacity::{CardUse, NodeUse};
+use muster_model::capacity::NodeUse;
 use muster_model::{AllocationId, GpuUnits, NodeId, TopologyLevel};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -143,18 +143,6 @@ fn places(trial: &mut Trial, wanted: &Wanted<'_>, victims: &Victims, needed: u64
     found
 }
 
-/// Who holds a card.
-pub(super) fn holders(card: &CardUse) -> BTreeSet<AllocationId> {
-    match card {
-        CardUse::Free => BTreeSet::new(),
-        CardUse::Whole(id) => [*id].into(),
-        CardUse::Mig(instances) => instances.iter().map(|(_, id)| *id).collect(),
-        CardUse::Mps { shares, .. } | CardUse::TimeSlice { shares, .. } => {
-            shares.iter().map(|share| share.allocation).collect()
-        }
-    }
-}
-
 fn place(
     id: NodeId,
     there: &NodeUse,
@@ -170,7 +158,7 @@ fn place(
         if !inside || gpu.withheld.is_some() {
             continue;
         }
-        let holders = holders(card);
+        let holders = card.holders();
         if holders.is_empty() {
             free += 1;
         } else if holders.iter().all(|holder| victims.contains_key(holder)) {

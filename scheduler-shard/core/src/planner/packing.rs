@@ -4,11 +4,10 @@
 
 use super::Budget;
 use super::books::Trial;
-use super::one_place::holders;
 use super::report::{Move, Packing};
 use super::victims::{Victim, Victims};
 use crate::index::CardState;
-use muster_model::capacity::NodeUse;
+use muster_model::capacity::{CardUse, NodeUse};
 use muster_model::{AllocationId, CellId, GpuModel, GpuUnits, NodeId};
 use std::collections::BTreeSet;
 
@@ -58,7 +57,7 @@ fn shared_cards(id: NodeId, there: &NodeUse, victims: &Victims) -> Vec<Candidate
     cards
         .filter(|(_, (card, gpu))| CardState::of(card).is_some() && gpu.withheld.is_none())
         .filter_map(|(index, (card, gpu))| {
-            let sharers = holders(card);
+            let sharers = card.holders();
             let lost = sharers
                 .iter()
                 .try_fold(0_u64, |sum, sharer| Some(sum.saturating_add(victims.get(sharer)?.loss.unit_seconds)))?;
@@ -85,7 +84,7 @@ fn emptied(trial: &Trial, moves: &[Move]) -> Vec<(NodeId, u16)> {
         left.flat_map(|task| task.devices.iter().map(|hold| (task.node, hold.gpu))).collect();
     let is_free = |(node, gpu): &(NodeId, u16)| {
         let there = trial.view.capacity.nodes().get(node);
-        there.and_then(|there| there.cards.get(usize::from(*gpu))).is_some_and(|card| holders(card).is_empty())
+        there.and_then(|there| there.cards.get(usize::from(*gpu))).is_some_and(|card| *card == CardUse::Free)
     };
     cards.into_iter().filter(is_free).collect()
 }

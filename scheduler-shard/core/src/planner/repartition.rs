@@ -5,7 +5,6 @@
 //! sees what that rule costs. What must stay true: only empty cards are converted; nothing stands in two places.
 
 use super::books::{Trial, Wanted};
-use super::one_place::holders;
 use super::report::Conversion;
 use super::report::Unmatched;
 use crate::index::CardState;
@@ -153,7 +152,7 @@ fn opened(view: &View, tasks: &[TaskPlacement]) -> BTreeSet<(NodeId, u16)> {
     let cards = tasks.iter().flat_map(|task| task.devices.iter().map(|hold| (task.node, hold.gpu)));
     let is_free = |(node, gpu): &(NodeId, u16)| {
         let there = view.capacity.nodes().get(node);
-        there.and_then(|there| there.cards.get(usize::from(*gpu))).is_some_and(|card| holders(card).is_empty())
+        there.and_then(|there| there.cards.get(usize::from(*gpu))).is_some_and(|card| *card == CardUse::Free)
     };
     cards.filter(is_free).collect()
 }
