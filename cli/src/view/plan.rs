@@ -217,7 +217,11 @@ impl MoveView {
     #[must_use]
     pub fn text(&self) -> String {
         let (from, to) = (places(&self.from), places(&self.to));
-        format!("job {} from {from} to {to}, loses at most {}", self.job, gpu_time(self.lost_gpu_seconds))
+        format!(
+            "job {} from {from} to {to}, loses at most {} of GPU time",
+            self.job,
+            show_seconds(self.lost_gpu_seconds)
+        )
     }
 }
 
@@ -243,12 +247,12 @@ impl OpeningView {
     pub fn text(&self) -> String {
         let claim = if self.cheapest { ", none cheaper" } else { "" };
         format!(
-            "{} for its {} {} on {} at {}{claim}",
+            "{} for its {} {} on {}, at most {} of GPU time lost{claim}",
             counted(self.moves.len() as u64, "move"),
             self.cards,
             self.model,
             places(&self.tasks),
-            gpu_time(self.lost_gpu_seconds)
+            show_seconds(self.lost_gpu_seconds)
         )
     }
 }
@@ -384,7 +388,7 @@ impl CellPlanView {
         let packed = |one: &PackingView| counted(one.cards.len() as u64, "free card");
         let of_packings = self.packings.iter().flat_map(|one| one.moves.iter().map(move |made| (made, packed(one))));
         let mut columns =
-            Columns::new(&["MOVE", "GPUS", "FROM", "TO", "LOSES AT MOST", "FOR"]).right(&["MOVE", "GPUS"]);
+            Columns::new(&["MOVE", "GPUS", "FROM", "TO", "GPU TIME LOST", "FOR"]).right(&["MOVE", "GPUS"]);
         let mut any = false;
         for (made, for_whom) in of_openings.chain(of_packings) {
             any = true;
@@ -393,7 +397,7 @@ impl CellPlanView {
                 made.gpus.to_string(),
                 places(&made.from),
                 places(&made.to),
-                gpu_time(made.lost_gpu_seconds),
+                show_seconds(made.lost_gpu_seconds),
                 for_whom,
             ]);
         }
@@ -407,7 +411,7 @@ impl CellPlanView {
         if self.openings.is_empty() {
             return;
         }
-        let heads = ["OPENS FOR", "GPUS", "MODEL", "LEVEL", "ON", "ISLANDS", "MOVES", "LOSES AT MOST", "CHEAPEST"];
+        let heads = ["OPENS FOR", "GPUS", "MODEL", "LEVEL", "ON", "ISLANDS", "MOVES", "GPU TIME LOST", "CHEAPEST"];
         let mut columns = Columns::new(&heads).right(&["OPENS FOR", "GPUS", "ISLANDS", "MOVES"]);
         for one in &self.openings {
             columns.row(vec![
@@ -418,7 +422,7 @@ impl CellPlanView {
                 places(&one.tasks),
                 one.islands.to_string(),
                 one.moves.len().to_string(),
-                gpu_time(one.lost_gpu_seconds),
+                show_seconds(one.lost_gpu_seconds),
                 if one.cheapest { "yes" } else { "not known" }.to_owned(),
             ]);
         }
@@ -429,7 +433,7 @@ impl CellPlanView {
         if self.conversions.is_empty() {
             return;
         }
-        let heads = ["CONVERT", "POOL", "MODEL", "TO", "LAYOUTS", "STARTS", "COSTS", "RULES"];
+        let heads = ["CONVERT", "POOL", "MODEL", "TO", "LAYOUTS", "STARTS", "GPU TIME LOST", "RULES"];
         let mut columns = Columns::new(&heads).right(&["CONVERT", "STARTS"]);
         for one in &self.conversions {
             let mut layouts: BTreeMap<&str, u64> = BTreeMap::new();
@@ -445,7 +449,7 @@ impl CellPlanView {
                 one.to.clone(),
                 layouts.join(", "),
                 counted(one.jobs.len() as u64, "job"),
-                gpu_time(one.gpu_seconds),
+                show_seconds(one.gpu_seconds),
                 rules,
             ]);
         }
@@ -460,11 +464,6 @@ fn put(blocks: &mut Vec<Block>, columns: Columns) {
 
 fn counted(count: u64, word: &str) -> String {
     if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") }
-}
-
-/// Time of one card.
-fn gpu_time(seconds: u64) -> String {
-    format!("{} of a GPU", show_seconds(seconds))
 }
 
 /// Nodes with their cards, the first few.

@@ -48,3 +48,23 @@ fn tell(cell: CellId, plan: &MovePlan) {
         tracing::info!(%cell, openings, gpus, packings, moves, "moves would open places; see `muster plan`");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_take_turns_and_none_comes_before_its_time() {
+        let mut moves = Moves::new(MovesConfig { share_percent: 2, every_ms: 100 });
+        let view = View::default();
+        let mut planned = |now_ms: u64| {
+            moves.plan_one(&view, [CellId(1), CellId(2)].into_iter(), now_ms);
+            moves.planned_ms.clone().into_iter().map(|(cell, at_ms)| (cell.0, at_ms)).collect::<Vec<_>>()
+        };
+        assert_eq!(planned(1_000), [(1, 1_000)]);
+        assert_eq!(planned(1_010), [(1, 1_000), (2, 1_010)]);
+        assert_eq!(planned(1_099), [(1, 1_000), (2, 1_010)], "none is due");
+        assert_eq!(planned(1_100), [(1, 1_100), (2, 1_010)]);
+        assert_eq!(planned(1_110), [(1, 1_100), (2, 1_110)]);
+    }
+}
