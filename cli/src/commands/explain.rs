@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// The explanation.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Explanation {
     /// Of which job.
     pub job: u64,
@@ -36,7 +36,7 @@ pub struct Explanation {
 }
 
 /// One reason.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct ReasonView {
     /// A stable word.
     pub code: String,

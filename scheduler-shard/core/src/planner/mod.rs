@@ -60,6 +60,28 @@ impl Settings {
     }
 }
 
+/// What came of a tenant's shape: jobs of one tenant and shape are interchangeable.
+#[derive(Debug)]
+struct Tried<V>(BTreeMap<TenantId, Vec<(Arc<Shape>, V)>>);
+
+impl<V> Default for Tried<V> {
+    fn default() -> Self {
+        Tried(BTreeMap::new())
+    }
+}
+
+impl<V> Tried<V> {
+    fn get(&self, tenant: TenantId, shape: &Arc<Shape>) -> Option<&V> {
+        self.0.get(&tenant)?.iter().find(|(known, _)| known == shape).map(|(_, value)| value)
+    }
+
+    fn insert(&mut self, tenant: TenantId, shape: &Arc<Shape>, value: V) {
+        if self.get(tenant, shape).is_none() {
+            self.0.entry(tenant).or_default().push((shape.clone(), value));
+        }
+    }
+}
+
 /// How much may be moved.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
@@ -91,7 +113,7 @@ impl Budget {
 pub fn plan_moves(view: &View, cell: CellId, settings: &Settings) -> MovePlan {
     let mut planner = Planner::of(view, cell, settings);
     let mut shares: Vec<Arc<Known>> = Vec::new();
-    let mut tried: BTreeMap<(TenantId, Arc<Shape>), NoPlan> = BTreeMap::new();
+    let mut tried: Tried<NoPlan> = Tried::default();
     let mut waiting: Vec<JobId> = Vec::new();
     let more = in_turn(view, cell, |job| {
         waiting.push(job);
@@ -103,12 +125,11 @@ pub fn plan_moves(view: &View, cell: CellId, settings: &Settings) -> MovePlan {
         let Some(shape) = &job.shape else { continue };
         match shape.request.devices.mode() {
             Some(SharingMode::Whole) => {
-                let key = (job.tenant, shape.clone());
-                let known = tried.get(&key).copied();
+                let known = tried.get(job.tenant, shape).copied();
                 match known.map_or_else(|| planner.help(job, shape), Err) {
                     Ok(()) => {}
                     Err(why) => {
-                        tried.insert(key, why);
+                        tried.insert(job.tenant, shape, why);
                         planner.unhelped(id, why);
                     }
                 }

@@ -4,6 +4,7 @@
 //! conversion. What finds no place is tried again with the rules of each pool that does not allow its mode widened by it, so that an admin
 //! sees what that rule costs. What must stay true: only empty cards are converted; nothing stands in two places.
 
+use super::Tried;
 use super::books::{Trial, Wanted};
 use super::report::Conversion;
 use super::report::Unmatched;
@@ -30,6 +31,9 @@ const fn conversion_s(model: GpuModel, to: SharingMode) -> u64 {
     }
 }
 
+/// Free slices by pool, model and shape (none: lost ones): how many, and the cards they are on.
+type Left = BTreeMap<(String, GpuModel, Option<MigShape>), (u64, BTreeSet<(NodeId, usize)>)>;
+
 /// Conversions of one kind.
 type Kind = (String, GpuModel, SharingMode, bool);
 
@@ -47,13 +51,13 @@ pub(super) fn conversions(
     starting: &mut Vec<JobId>,
 ) -> Vec<Conversion> {
     let mut gathered: BTreeMap<Kind, Gathered> = BTreeMap::new();
-    let mut hopeless: BTreeSet<(u32, Arc<Shape>)> = BTreeSet::new();
+    let mut hopeless: Tried<()> = Tried::default();
     let mut left: Vec<&Arc<Known>> = Vec::new();
     for job in waiting {
         let Some(shape) = &job.shape else { continue };
-        let key = (job.tenant.0, shape.clone());
-        if hopeless.contains(&key) || !start(trial, cell, job, shape, None, &mut gathered, starting) {
-            hopeless.insert(key);
+        let known = hopeless.get(job.tenant, shape).is_some();
+        if known || !start(trial, cell, job, shape, None, &mut gathered, starting) {
+            hopeless.insert(job.tenant, shape, ());
             left.push(job);
         }
     }
@@ -71,18 +75,18 @@ pub(super) fn conversions(
             let mut wider = rules.clone().unwrap_or_else(|| Pool { name: pool.clone(), ..Pool::standard() });
             wider.modes.insert(mode);
             trial.view.capacity.put_pool(wider);
-            let mut hopeless: BTreeSet<(u32, Arc<Shape>)> = BTreeSet::new();
+            let mut hopeless: Tried<()> = Tried::default();
             for job in trying {
                 let Some(shape) = &job.shape else { continue };
-                let key = (job.tenant.0, shape.clone());
-                if hopeless.contains(&key) || shape.pool.as_ref().is_some_and(|wanted| *wanted != pool) {
+                let known = hopeless.get(job.tenant, shape).is_some();
+                if known || shape.pool.as_ref().is_some_and(|wanted| *wanted != pool) {
                     continue;
                 }
                 let there = shape.in_pool(&pool);
                 if start(trial, cell, job, &there, Some(&pool), &mut gathered, starting) {
                     left.retain(|other| other.id != job.id);
                 } else {
-                    hopeless.insert(key);
+                    hopeless.insert(job.tenant, shape, ());
                 }
             }
             match rules {
@@ -198,7 +202,7 @@ fn layout(model: GpuModel, card: &CardUse) -> String {
 
 /// The free slices of cut cards: what waits was placed before, so nothing that waits matches them.
 pub(super) fn unmatched(view: &View, cell: CellId) -> Vec<Unmatched> {
-    let mut found: BTreeMap<(String, GpuModel, Option<MigShape>), (u64, BTreeSet<(NodeId, usize)>)> = BTreeMap::new();
+    let mut found = Left::new();
     let mut running: BTreeMap<(String, GpuModel, MigShape), u64> = BTreeMap::new();
     for (id, there) in view.capacity.nodes().iter().filter(|(_, there)| there.node.cell == cell) {
         let pool = &there.node.spec.pool;
