@@ -179,8 +179,10 @@ struct Ground {
     nodes: Vec<(u16, u16, usize)>,
     /// Where each job stands, its cards, whether it has a second task on the next node, and, if it may move, what it saves and needs to
     /// start.
-    jobs: Vec<(prop::sample::Index, u16, bool, Option<(u64, u64)>)>,
+    jobs: Vec<Stands>,
 }
+
+type Stands = (prop::sample::Index, u16, bool, Option<(u64, u64)>);
 
 fn ground(islands: Vec<u16>, jobs_min: usize, pairs: f64) -> impl Strategy<Value = Ground> {
     let node = (prop::sample::select(vec![4_u16, 8]), prop::sample::select(islands), 0..2_usize);
@@ -221,7 +223,7 @@ fn some(fleet: &Fleet, at: usize, count: u16) -> Vec<u16> {
     let there = &fleet.books.nodes()[&NodeId(at as u32 + 1)];
     let is_free = |gpu: &u16| there.cards[usize::from(*gpu)] == capacity::CardUse::Free;
     let mut free: Vec<u16> = (0..there.cards.len() as u16).filter(is_free).collect();
-    if count % 2 == 0 {
+    if count.is_multiple_of(2) {
         free.reverse();
     }
     free.truncate(usize::from(count));
