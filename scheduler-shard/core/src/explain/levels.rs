@@ -42,6 +42,13 @@ impl Wider {
     }
 }
 
+/// Whether some node of the cell has cards of the model in more than one island.
+fn islands_are_parts(view: &View, ask: &Ask<'_>, model: GpuModel) -> bool {
+    let nodes = view.capacity.nodes().values().map(|there| &there.node).filter(|node| node.cell == ask.cell);
+    let mut islands = nodes.map(|node| node.spec.gpus.iter().filter(|gpu| gpu.model == model).map(|gpu| gpu.island));
+    islands.any(|mut islands| islands.next().is_some_and(|first| islands.any(|other| other != first)))
+}
+
 /// The wider levels of a gang of several cards that requires one; none for others.
 pub(super) fn wider(view: &View, ask: &Ask<'_>) -> Vec<Wider> {
     let (Some(model), Some(required)) = (ask.model, ask.shape.topology.required) else { return Vec::new() };
@@ -51,6 +58,8 @@ pub(super) fn wider(view: &View, ask: &Ask<'_>) -> Vec<Wider> {
     // A single task lies on one node whatever it allows.
     let widest = if ask.shape.tasks == 1 { TopologyLevel::Node } else { TopologyLevel::Region };
     let levels = TopologyLevel::ALL.into_iter().filter(|level| *level > required && *level <= widest);
+    // Where every node is one island, a node is no wider.
+    let levels = levels.filter(|level| *level != TopologyLevel::Node || islands_are_parts(view, ask, model));
     let at = |level| {
         let shape = ask.shape.with(ask.shape.tasks, Some(level));
         let starts = place(view, &Ask { shape: &shape, ..*ask }, &mut Steps::default()).is_some();

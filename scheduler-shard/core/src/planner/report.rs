@@ -170,7 +170,9 @@ impl NoPlan {
     #[must_use]
     pub fn text(self) -> String {
         match self {
-            NoPlan::TooFewFree { free, needed } => format!("{free} cards are free, {needed} needed: moves free none"),
+            NoPlan::TooFewFree { free, needed } => {
+                format!("{free} cards are left for it, {needed} needed: moves free none")
+            }
             NoPlan::BeyondShare { percent } => {
                 format!("it would take a share of at least {percent} % of the movable work")
             }
