@@ -221,6 +221,13 @@ fn pools_say_what_differs_from_the_standard_one() {
         pools::parse("mode: [mig]\nname: x\n", "pools.yaml"),
         &["mode: is not a key of a pool; did you mean modes?"],
     );
+    let pinned =
+        "name: serving\nmig-layouts:\n  - {model: h100, cards-per-node: 4, slices: {3g.40gb: 1, 1g.10gb: 3}}\n";
+    let layouts = &pools::parse(pinned, "pools.yaml").expect("a pool")[0].mig_layouts;
+    assert_eq!(
+        (layouts[0].model.as_str(), layouts[0].cards_per_node, layouts[0].slices["1g.10gb"]),
+        ("h100", Some(4), 3)
+    );
     refused(pools::parse("modes: [mig]\n", "pools.yaml"), &["pools.yaml: missing field `name`"]);
 }
 

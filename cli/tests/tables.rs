@@ -215,6 +215,7 @@ fn plans_of_moves() {
         cards: vec![card(0), card(1)],
         jobs: (20..34).collect(),
         card_seconds: 10,
+        pinned: String::new(),
     };
     let unmatched = v1::UnmatchedSlices {
         pool: "default".into(),

@@ -2,7 +2,7 @@
 //!
 //! Figures are in MB/s (10⁶ bytes) of one card in one direction, from NVIDIA's data sheets: the NVLink and PCIe figures printed there are
 //! sums of both directions, so half of them stands here; the network's is that of the model's reference system (DGX-1 for P100 and
-//! V100, DGX A100, DGX H100, H200 and B200), its compute NICs shared evenly by its cards. A fleet's own links may be slower; what must
+//! V100, DGX A100, DGX H100, H200 and B200, DGX GH200), its compute NICs shared evenly by its cards. A fleet's own links may be slower; what must
 //! stay true is only the order: NVLink before PCIe before network.
 
 use crate::gpu::GpuModel;
@@ -78,6 +78,9 @@ impl GpuModel {
             GpuModel::A100_40 | GpuModel::A100_80 => links(Some(300_000), GEN4, Some(25_000)),
             // One 400 Gb/s NIC for each card.
             GpuModel::H100 | GpuModel::H200 => links(Some(450_000), GEN5, Some(50_000)),
+            // NVLink of the 94 GB card is the NVL's bridge: the same card as SXM5 has half as much again. A GH200's is SXM's.
+            GpuModel::H100_94 => links(Some(300_000), GEN5, None),
+            GpuModel::GH200 => links(Some(450_000), GEN5, Some(50_000)),
             GpuModel::B200 => links(Some(900_000), GEN5, Some(50_000)),
             GpuModel::L40S | GpuModel::A10 => links(None, GEN4, None),
             GpuModel::T4 => links(None, GEN3, None),

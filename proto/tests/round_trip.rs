@@ -1,7 +1,7 @@
 //! What goes out and comes back is the same, and what cannot be converted names its field.
 
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, TenantId};
-use muster_model::mig::{MigPlacement, MigShape};
+use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
 use muster_model::movable::Movable;
 use muster_model::needs::{Choice, Isolation, Needs, Rule};
 use muster_model::node::NodeSpec;
@@ -248,15 +248,32 @@ prop_compose! {
 
 fn pool() -> impl Strategy<Value = Pool> {
     let modes = vec![SharingMode::Whole, SharingMode::Mig, SharingMode::Mps, SharingMode::TimeSlice];
-    (btree_set(select(modes), 0..4), btree_set(select(WorkloadClass::ALL.to_vec()), 0..4), any::<u8>(), any::<u8>())
-        .prop_map(|(modes, classes, time_slice_replicas, mps_clients)| Pool {
+    let classes = btree_set(select(WorkloadClass::ALL.to_vec()), 0..4);
+    (btree_set(select(modes), 0..4), classes, any::<u8>(), any::<u8>(), btree_map(select(pins()), Just(()), 0..3))
+        .prop_map(|(modes, classes, time_slice_replicas, mps_clients, pins)| Pool {
             name: "p".into(),
             modes,
             classes,
             time_slice_replicas,
             mps_clients,
             compute_tolerance_percent: mps_clients,
+            pinned: pins.into_keys().map(pin).collect(),
         })
+}
+
+type Pin = (GpuModel, Vec<(&'static str, u32)>, Option<u16>);
+
+fn pins() -> Vec<Pin> {
+    vec![
+        (GpuModel::H100, vec![("1g.10gb", 7)], None),
+        (GpuModel::A100_80, vec![("3g.40gb", 1), ("2g.20gb", 1), ("1g.10gb", 2)], Some(4)),
+        (GpuModel::A30, vec![("2g.12gb+me", 1), ("1g.6gb", 1)], Some(1)),
+    ]
+}
+
+fn pin((model, slices, cards): Pin) -> (GpuModel, PinnedLayout) {
+    let slices = slices.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
+    (model, PinnedLayout::new(model, &slices, cards).expect("legal"))
 }
 
 prop_compose! {

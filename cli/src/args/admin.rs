@@ -79,7 +79,11 @@ One document for each pool:
   classes: [interactive]
   time-slice-replicas: 4
   mps-clients: 8
-  compute-tolerance: 20                  # percent of compute that a MIG slice chosen for needs may lack")]
+  compute-tolerance: 20                  # percent of compute that a MIG slice chosen for needs may lack
+  mig-layouts:                           # cards that keep these slices and serve nothing else
+    - model: h100
+      cards-per-node: 4                  # the first four of each host; all when left out
+      slices: {3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2}")]
     Apply {
         /// YAML file; - is standard input
         #[arg(short, long, value_name = "FILE")]

@@ -145,6 +145,9 @@ pub struct ConversionView {
     pub jobs: Vec<u64>,
     /// How long all cards together cannot be used for it.
     pub gpu_seconds: u64,
+    /// The layout that the pool keeps on them, which would have to go.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub pinned: String,
 }
 
 /// Free slices that nothing matches.
@@ -309,6 +312,7 @@ impl CellPlanView {
             cards: planned(&one.cards),
             jobs: one.jobs.clone(),
             gpu_seconds: one.card_seconds,
+            pinned: one.pinned.clone(),
         };
         let unmatched = |one: &v1::UnmatchedSlices| UnmatchedView {
             pool: one.pool.clone(),
@@ -440,8 +444,11 @@ impl CellPlanView {
             one.cards.iter().for_each(|card| *layouts.entry(card.layout.as_str()).or_default() += 1);
             let layouts: Vec<String> =
                 layouts.into_iter().map(|(layout, count)| format!("{count} of [{layout}]")).collect();
-            let rules =
-                if one.needs_rule { format!("let {} allow {}", one.pool, one.to) } else { "allow it".to_owned() };
+            let rules = match (one.needs_rule, one.pinned.as_str()) {
+                (false, _) => "allow it".to_owned(),
+                (true, "") => format!("let {} allow {}", one.pool, one.to),
+                (true, pinned) => format!("let {} drop {pinned}", one.pool),
+            };
             columns.row(vec![
                 one.cards.len().to_string(),
                 one.pool.clone(),

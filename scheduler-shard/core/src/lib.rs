@@ -24,4 +24,4 @@ pub use explain::{Explanation, Reason, explain};
 pub use plan::{Bounds, Plan, plan};
 pub use planner::{MovePlan, plan_moves};
 pub use proposal::{Binding, Proposal};
-pub use view::View;
+pub use view::{Policy, View};

@@ -112,6 +112,7 @@ fn conversion(view: &View, one: &planner::Conversion) -> v1::Conversion {
         cards: one.cards.iter().map(card).collect(),
         jobs: one.jobs.iter().map(|job| job.0).collect(),
         card_seconds: one.card_seconds,
+        pinned: one.pinned.clone().unwrap_or_default(),
     }
 }
 

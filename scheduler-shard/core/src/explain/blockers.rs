@@ -48,6 +48,9 @@ pub(super) fn of(view: &View, ask: &Ask<'_>) -> Vec<Blocker> {
     for there in open_nodes(view, ask) {
         let cards = there.cards.iter().zip(&there.node.spec.gpus).enumerate();
         for (at, (card, gpu)) in cards.filter(|(_, (_, gpu))| gpu.model == model && gpu.withheld.is_none()) {
+            if !shares && there.is_pinned(at as u16) {
+                continue;
+            }
             let key = if shares { card_key(there, at as u16) } else { key(ask, there, gpu.island) };
             let ground = places.entry(key).or_default();
             ground.usable += 1;

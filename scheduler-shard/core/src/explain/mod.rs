@@ -5,6 +5,7 @@
 
 mod blockers;
 mod levels;
+mod pinned;
 mod position;
 mod reason;
 
@@ -12,8 +13,8 @@ pub use blockers::Blocker;
 pub use levels::Wider;
 pub use position::POSITION_MAX;
 pub(crate) use position::in_turn;
-pub use reason::Reason;
 use reason::word as model_words;
+pub use reason::{PinnedPool, Reason};
 
 use crate::index::GROUP_LEVELS;
 use crate::index::shelf::Shelf;
@@ -156,7 +157,7 @@ fn numa_split(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reason> {
 
 fn no_room(view: &View, ask: &Ask<'_>) -> Reason {
     let cell = view.cells.get(&ask.cell).map_or_else(|| ask.cell.to_string(), |cell| cell.name.clone());
-    if let Some(reason) = numa_split(view, ask, &cell) {
+    if let Some(reason) = numa_split(view, ask, &cell).or_else(|| pinned::all_pinned(view, ask, &cell)) {
         return reason;
     }
     let needed = match ask.model {

@@ -6,6 +6,21 @@ use muster_model::resources::{GpuUnits, Resource};
 use muster_model::{DriverVersion, GpuModel, NumaPolicy, TopologyLevel, WorkloadClass};
 use std::collections::BTreeMap;
 
+/// What a pool's pinned layout has for a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PinnedPool {
+    /// The pool.
+    pub pool: String,
+    /// Its layout, in words.
+    pub layout: String,
+    /// Cards of the cell that hold it.
+    pub cards: u64,
+    /// Their slots of the profile that is asked for.
+    pub slots: u64,
+    /// Those that nobody holds.
+    pub open: u64,
+}
+
 /// One thing that keeps a job waiting. Amounts are cards for GPU jobs and milli-CPUs for jobs without.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
@@ -158,6 +173,21 @@ pub enum Reason {
         /// The smallest change that would start it.
         fix: Option<String>,
     },
+    /// Every card that it could use keeps a pinned layout, which has no slot for it, or none that is open.
+    PinnedLayout {
+        /// The cell.
+        cell: String,
+        /// The model.
+        model: GpuModel,
+        /// What is asked for, in words.
+        what: String,
+        /// The pools that may serve it.
+        pools: Vec<PinnedPool>,
+        /// Who holds most.
+        blockers: Vec<Blocker>,
+        /// The smallest change that would start it.
+        fix: Option<String>,
+    },
     /// No card has room for the slice or share.
     NoShare {
         /// The cell.
@@ -196,6 +226,7 @@ impl Reason {
             Reason::NoFreeGpus { .. } => "no_free_gpus",
             Reason::Topology { .. } => "topology",
             Reason::NodesTooFull { .. } => "nodes_too_full",
+            Reason::PinnedLayout { .. } => "pinned_layout",
             Reason::NoShare { .. } => "no_free_share",
         }
     }
@@ -257,6 +288,10 @@ impl Reason {
                  largest free node {largest_node}",
                 word(*model)
             ),
+            Reason::PinnedLayout { cell, model, what, pools, .. } => {
+                let pins: Vec<String> = pools.iter().map(|pin| pinned_in_words(pin, *model, what)).collect();
+                format!("every {model} of cell {cell} that it may use is pinned: {}", pins.join("; "))
+            }
             Reason::NoShare { cell, model, mode, what, free, .. } => format!(
                 "no {} in cell {cell} has room for a {what}: no card under {mode} has it left, {free} cards free",
                 word(*model)
@@ -272,7 +307,8 @@ impl Reason {
             Reason::CellWithoutShard { cell }
             | Reason::LargerThanCell { cell, .. }
             | Reason::DriverTooOld { cell, .. }
-            | Reason::NotSelected { cell, .. } => cell.clone(),
+            | Reason::NotSelected { cell, .. }
+            | Reason::PinnedLayout { cell, .. } => cell.clone(),
             Reason::NoFreeGpus { blockers, .. }
             | Reason::Topology { blockers, .. }
             | Reason::NodesTooFull { blockers, .. }
@@ -316,6 +352,13 @@ impl Reason {
                     "ask for less CPU or memory".to_owned()
                 }
             }),
+            Reason::PinnedLayout { fix, pools, .. } => fix.clone().unwrap_or_else(|| {
+                if pools.iter().any(|pin| pin.slots > 0) {
+                    "a slot must become free".to_owned()
+                } else {
+                    "ask for a slice that is pinned, or have the layout changed".to_owned()
+                }
+            }),
             Reason::NoShare { fix, .. } => {
                 fix.clone().unwrap_or_else(|| "a share or a card must become free".to_owned())
             }
@@ -346,6 +389,11 @@ impl Reason {
             }
             Reason::NoShare { free, .. } => {
                 put("free_cards", free.to_string());
+            }
+            Reason::PinnedLayout { pools, .. } => {
+                put("pinned_cards", pools.iter().map(|pin| pin.cards).sum::<u64>().to_string());
+                put("slots", pools.iter().map(|pin| pin.slots).sum::<u64>().to_string());
+                put("slots_open", pools.iter().map(|pin| pin.open).sum::<u64>().to_string());
             }
             Reason::NoCell { needed, largest, .. } => {
                 put("largest_cell", largest.to_string());
@@ -395,10 +443,21 @@ impl Reason {
             Reason::NoFreeGpus { blockers, .. }
             | Reason::Topology { blockers, .. }
             | Reason::NodesTooFull { blockers, .. }
+            | Reason::PinnedLayout { blockers, .. }
             | Reason::NoShare { blockers, .. } => blockers,
             _ => &[],
         }
     }
+}
+
+fn pinned_in_words(pin: &PinnedPool, model: GpuModel, what: &str) -> String {
+    let PinnedPool { pool, layout, cards, slots, open } = pin;
+    let has = match (slots, open) {
+        (0, _) => format!("no {what}"),
+        (slots, 0) => format!("{slots} slots of {what}, 0 open"),
+        (slots, open) => format!("{slots} slots of {what}, {open} open, on nodes without the CPU and memory it needs"),
+    };
+    format!("pool {pool} pins {layout} on {cards} {model}: {has}")
 }
 
 pub(super) fn word(model: Option<GpuModel>) -> String {

@@ -50,7 +50,7 @@ pub(super) struct Proof {
 
 impl Trial {
     pub(super) fn of(view: &View) -> Self {
-        Trial { view: view.trial(), stand_ins: 0, steps: Steps::default() }
+        Trial { view: view.clone(), stand_ins: 0, steps: Steps::default() }
     }
 
     /// A place that the search finds and the books hold.

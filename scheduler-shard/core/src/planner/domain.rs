@@ -145,8 +145,8 @@ fn tasks_on(there: &NodeUse, wanted: &Wanted<'_>, moving: &BTreeSet<AllocationId
     let segment = u64::from(wanted.shape.topology.segment_tasks.unwrap_or(1).max(1));
     let each = u64::from(wanted.shape.request.devices.cards()).max(1) * segment;
     let mut free: BTreeMap<u8, u64> = BTreeMap::new();
-    for (card, gpu) in there.cards.iter().zip(&there.node.spec.gpus) {
-        let usable = gpu.model == wanted.model && gpu.withheld.is_none();
+    for (at, (card, gpu)) in there.cards.iter().zip(&there.node.spec.gpus).enumerate() {
+        let usable = gpu.model == wanted.model && gpu.withheld.is_none() && !there.is_pinned(at as u16);
         if usable && card.holders().iter().all(|holder| moving.contains(holder)) {
             *free.entry(gpu.island).or_default() += 1;
         }

@@ -153,9 +153,9 @@ fn place(
 ) -> Option<Place> {
     let mut free = 0;
     let mut openable: Vec<BTreeSet<AllocationId>> = Vec::new();
-    for (card, gpu) in there.cards.iter().zip(&there.node.spec.gpus) {
+    for (at, (card, gpu)) in there.cards.iter().zip(&there.node.spec.gpus).enumerate() {
         let inside = gpu.model == wanted.model && island.is_none_or(|island| island == gpu.island);
-        if !inside || gpu.withheld.is_some() {
+        if !inside || gpu.withheld.is_some() || there.is_pinned(at as u16) {
             continue;
         }
         let holders = card.holders();

@@ -55,7 +55,10 @@ pub(super) fn pack(trial: &mut Trial, cell: CellId, victims: &mut Victims, budge
 fn shared_cards(id: NodeId, there: &NodeUse, victims: &Victims) -> Vec<Candidate> {
     let cards = there.cards.iter().zip(&there.node.spec.gpus).enumerate();
     cards
-        .filter(|(_, (card, gpu))| CardState::of(card).is_some() && gpu.withheld.is_none())
+        .filter(|(at, (card, gpu))| {
+            // An empty pinned card is free for nothing else.
+            CardState::of(card, false).is_some() && gpu.withheld.is_none() && !there.is_pinned(*at as u16)
+        })
         .filter_map(|(index, (card, gpu))| {
             let sharers = card.holders();
             let lost = sharers

@@ -2,20 +2,19 @@
 //!
 //! Waiting shares are placed on the trial in their order by the search that places real work; an empty card that one of them opens is a
 //! conversion. What finds no place is tried again with the rules of each pool that does not allow its mode widened by it, so that an admin
-//! sees what that rule costs. What must stay true: only empty cards are converted; nothing stands in two places.
+//! sees what that rule costs; the same for pools that pin cards to a layout, as if it were lifted. What must stay true: only empty cards are converted; nothing stands in two places.
 
 use super::Tried;
 use super::books::{Trial, Wanted};
 use super::report::Conversion;
 use super::report::Unmatched;
-use crate::index::CardState;
 use crate::shape::Shape;
 use crate::view::{Known, View};
 use muster_model::capacity::CardUse;
 use muster_model::gpu::MigFamily;
-use muster_model::mig::{self, MigPlacement, MigShape};
+use muster_model::mig::{self, MigPlacement, MigShape, PinnedLayout};
 use muster_model::request::SharingMode;
-use muster_model::{CellId, GpuModel, HoldMode, JobId, NodeId, Pool, TaskPlacement};
+use muster_model::{CellId, Change, GpuModel, HoldMode, JobId, Key, NodeId, Object, Pool, TaskPlacement};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -35,7 +34,7 @@ const fn conversion_s(model: GpuModel, to: SharingMode) -> u64 {
 type Left = BTreeMap<(String, GpuModel, Option<MigShape>), (u64, BTreeSet<(NodeId, usize)>)>;
 
 /// Conversions of one kind.
-type Kind = (String, GpuModel, SharingMode, bool);
+type Kind = (String, GpuModel, SharingMode, Option<Rule>);
 
 #[derive(Default)]
 struct Gathered {
@@ -61,54 +60,81 @@ pub(super) fn conversions(
             left.push(job);
         }
     }
-    for (pool, missing) in pools_without(&trial.view, cell) {
-        for mode in missing {
-            let wants = |job: &&&Arc<Known>| {
-                let shape = job.shape.as_ref();
-                shape.is_some_and(|shape| shape.request.devices.mode() == Some(mode))
-            };
-            let trying: Vec<&Arc<Known>> = left.iter().filter(wants).copied().collect();
-            if trying.is_empty() {
-                continue;
-            }
-            let rules = trial.view.capacity.pools().get(&pool).cloned();
-            let mut wider = rules.clone().unwrap_or_else(|| Pool { name: pool.clone(), ..Pool::standard() });
-            wider.modes.insert(mode);
-            trial.view.capacity.put_pool(wider);
-            let mut hopeless: Tried<()> = Tried::default();
-            for job in trying {
-                let Some(shape) = &job.shape else { continue };
-                let known = hopeless.get(job.tenant, shape).is_some();
-                if known || shape.pool.as_ref().is_some_and(|wanted| *wanted != pool) {
-                    continue;
-                }
-                let there = shape.in_pool(&pool);
-                if start(trial, cell, job, &there, Some(&pool), &mut gathered, starting) {
-                    left.retain(|other| other.id != job.id);
-                } else {
-                    hopeless.insert(job.tenant, shape, ());
-                }
-            }
-            match rules {
-                Some(rules) => trial.view.capacity.put_pool(rules),
-                None => trial.view.capacity.remove_pool(&pool),
+    for (pool, rule) in rules(&trial.view, cell) {
+        let fits = |job: &&&Arc<Known>| job.shape.as_ref().is_some_and(|shape| rule.may_help(shape, &pool));
+        let trying: Vec<&Arc<Known>> = left.iter().filter(fits).copied().collect();
+        if trying.is_empty() {
+            continue;
+        }
+        let before = trial.view.capacity.pools().get(&pool).cloned();
+        let wider = before.clone().unwrap_or_else(|| Pool { name: pool.clone(), ..Pool::standard() });
+        trial.view.apply(&Change::put(Object::Pool(rule.applied_to(wider))));
+        let mut hopeless: Tried<()> = Tried::default();
+        for job in trying {
+            let Some(shape) = &job.shape else { continue };
+            let known = hopeless.get(job.tenant, shape).is_some();
+            let there = shape.in_pool(&pool);
+            if !known && start(trial, cell, job, &there, Some(&rule), &mut gathered, starting) {
+                left.retain(|other| other.id != job.id);
+            } else {
+                hopeless.insert(job.tenant, shape, ());
             }
         }
+        trial.view.apply(&match before {
+            Some(before) => Change::put(Object::Pool(before)),
+            None => Change::Delete(Key::Pool(pool)),
+        });
     }
     gathered.into_iter().map(|(kind, gathered)| conversion(&trial.view, kind, gathered)).collect()
 }
 
-/// The pools of the cell, each with the sharing modes that its rules leave out.
-fn pools_without(view: &View, cell: CellId) -> BTreeMap<String, Vec<SharingMode>> {
-    let mut pools = BTreeMap::new();
-    for there in view.capacity.nodes().values().filter(|there| there.node.cell == cell) {
-        pools.entry(there.node.spec.pool.clone()).or_insert_with(|| {
-            let rules = view.capacity.pool_of(&there.node);
-            let shared = [SharingMode::Mig, SharingMode::Mps, SharingMode::TimeSlice];
-            shared.into_iter().filter(|mode| !rules.modes.contains(mode)).collect()
-        });
+/// A rule that keeps shares off empty cards of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rule {
+    /// This mode is not allowed.
+    Allow(SharingMode),
+    /// Cards of this model keep this layout.
+    Unpin(GpuModel, String),
+}
+
+impl Rule {
+    /// Whether a job could start in the pool without it.
+    fn may_help(&self, shape: &Shape, pool: &str) -> bool {
+        let here = shape.pool.as_ref().is_none_or(|wanted| wanted == pool);
+        here && match self {
+            Rule::Allow(mode) => shape.request.devices.mode() == Some(*mode),
+            Rule::Unpin(model, _) => shape.offers().iter().any(|offer| offer.model == Some(*model)),
+        }
     }
-    pools
+
+    fn applied_to(&self, mut pool: Pool) -> Pool {
+        match self {
+            Rule::Allow(mode) => drop(pool.modes.insert(*mode)),
+            Rule::Unpin(model, _) => drop(pool.pinned.remove(model)),
+        }
+        pool
+    }
+}
+
+/// The rules of the cell's pools that keep shares off empty cards, modes first.
+fn rules(view: &View, cell: CellId) -> Vec<(String, Rule)> {
+    let pools: BTreeSet<&str> = view
+        .capacity
+        .nodes()
+        .values()
+        .map(|there| &there.node)
+        .filter(|node| node.cell == cell)
+        .map(|node| node.spec.pool.as_str())
+        .collect();
+    let mut rules: Vec<(String, Rule)> = Vec::new();
+    for name in pools {
+        let pool = view.capacity.pools().get(name).unwrap_or_else(|| Pool::standard_rules());
+        let shared = [SharingMode::Mig, SharingMode::Mps, SharingMode::TimeSlice];
+        let missing = shared.into_iter().filter(|mode| !pool.modes.contains(mode)).map(Rule::Allow);
+        let pinned = pool.pinned.iter().map(|(model, pin)| Rule::Unpin(*model, pin.in_words(*model)));
+        rules.extend(missing.chain(pinned).map(|rule| (name.to_owned(), rule)));
+    }
+    rules
 }
 
 /// Starts one job on the first model that has room, and notes the empty cards that it opens.
@@ -117,7 +143,7 @@ fn start(
     cell: CellId,
     job: &Known,
     shape: &Shape,
-    widened: Option<&str>,
+    without: Option<&Rule>,
     gathered: &mut BTreeMap<Kind, Gathered>,
     starting: &mut Vec<JobId>,
 ) -> bool {
@@ -129,10 +155,14 @@ fn start(
         // The pool of a gang is one; the mode is the request's.
         let pool = tasks.first().and_then(|task| trial.view.capacity.nodes().get(&task.node));
         let pool = pool.map(|there| there.node.spec.pool.clone()).unwrap_or_default();
-        trial.start(&wanted, tasks.clone());
-        let kind = (pool, model, shape.request.devices.mode().unwrap_or(SharingMode::Whole), widened.is_some());
-        let on_converted = on_converted(gathered.get(&kind), &tasks);
-        if opened.is_empty() && !on_converted {
+        let kind = (pool, model, shape.request.devices.mode().unwrap_or(SharingMode::Whole), without.cloned());
+        let converts = !opened.is_empty() || on_converted(gathered.get(&kind), &tasks);
+        if without.is_some() && !converts {
+            // It would stand on a card that is in use under the rule: only empty cards are converted.
+            continue;
+        }
+        trial.start(&wanted, tasks);
+        if !converts {
             starting.push(job.id);
         } else {
             let into = gathered.entry(kind).or_default();
@@ -151,17 +181,18 @@ fn on_converted(gathered: Option<&Gathered>, tasks: &[TaskPlacement]) -> bool {
     })
 }
 
-/// The empty cards among those of `tasks`.
+/// The empty cards among those of `tasks`; a pinned one is cut already.
 fn opened(view: &View, tasks: &[TaskPlacement]) -> BTreeSet<(NodeId, u16)> {
     let cards = tasks.iter().flat_map(|task| task.devices.iter().map(|hold| (task.node, hold.gpu)));
     let is_free = |(node, gpu): &(NodeId, u16)| {
         let there = view.capacity.nodes().get(node);
-        there.and_then(|there| there.cards.get(usize::from(*gpu))).is_some_and(|card| *card == CardUse::Free)
+        let Some(there) = there.filter(|there| !there.is_pinned(*gpu)) else { return false };
+        there.cards.get(usize::from(*gpu)) == Some(&CardUse::Free)
     };
     cards.filter(is_free).collect()
 }
 
-fn conversion(view: &View, (pool, model, to, needs_rule): Kind, gathered: Gathered) -> Conversion {
+fn conversion(view: &View, (pool, model, to, rule): Kind, gathered: Gathered) -> Conversion {
     let cards: Vec<(NodeId, u16, String)> = gathered
         .cards
         .into_keys()
@@ -171,7 +202,11 @@ fn conversion(view: &View, (pool, model, to, needs_rule): Kind, gathered: Gather
         })
         .collect();
     let card_seconds = cards.len() as u64 * conversion_s(model, to);
-    Conversion { pool, model, to, needs_rule, cards, jobs: gathered.jobs, card_seconds }
+    let pinned = match &rule {
+        Some(Rule::Unpin(_, layout)) => Some(layout.clone()),
+        _ => None,
+    };
+    Conversion { pool, model, to, needs_rule: rule.is_some(), pinned, cards, jobs: gathered.jobs, card_seconds }
 }
 
 /// What stands on a card, in words: `3 x 1g.10gb + 1 x 3g.40gb`.
@@ -200,26 +235,31 @@ fn layout(model: GpuModel, card: &CardUse) -> String {
     parts.join(" + ")
 }
 
-/// The free slices of cut cards: what waits was placed before, so nothing that waits matches them.
+/// The free slices of cut cards and the open slots of pinned ones: what waits was placed before, so nothing that waits matches them.
 pub(super) fn unmatched(view: &View, cell: CellId) -> Vec<Unmatched> {
     let mut found = Left::new();
     let mut running: BTreeMap<(String, GpuModel, MigShape), u64> = BTreeMap::new();
     for (id, there) in view.capacity.nodes().iter().filter(|(_, there)| there.node.cell == cell) {
         let pool = &there.node.spec.pool;
         for (at, (card, gpu)) in there.cards.iter().zip(&there.node.spec.gpus).enumerate() {
-            let (Some(CardState::Mig { occupied, .. }), Some(family)) = (CardState::of(card), gpu.model.facts().mig)
-            else {
-                continue;
+            let Some(family) = gpu.model.facts().mig else { continue };
+            let pin = view.capacity.pool_of(&there.node).pinned.get(&gpu.model).filter(|_| there.is_pinned(at as u16));
+            let standing: Vec<MigPlacement> = match card {
+                CardUse::Mig(instances) => instances.iter().map(|(place, _)| *place).collect(),
+                CardUse::Free if pin.is_some() => Vec::new(),
+                _ => continue,
             };
-            if let CardUse::Mig(instances) = card {
-                for (place, _) in instances {
-                    *running.entry((pool.clone(), gpu.model, place.shape)).or_default() += 1;
-                }
+            for place in &standing {
+                *running.entry((pool.clone(), gpu.model, place.shape)).or_default() += 1;
             }
             if !there.node.accepts_work() || gpu.withheld.is_some() {
                 continue;
             }
-            let (stand, dead) = left_over(family, occupied);
+            let (stand, dead) = match pin {
+                // What else is free on a pinned card is not for anybody.
+                Some(pin) => (open_slots(family, &standing, pin), 0),
+                None => left_over(family, standing.iter().fold(0, |mask, place| mask | place.shape.mask(place.start))),
+            };
             let counts = stand.into_iter().map(|place| (Some(place.shape), 1));
             for (shape, count) in counts.chain((dead > 0).then_some((None, dead))) {
                 let into = found.entry((pool.clone(), gpu.model, shape)).or_default();
@@ -234,6 +274,11 @@ pub(super) fn unmatched(view: &View, cell: CellId) -> Vec<Unmatched> {
         Unmatched { pool, model, profile, count, cards: cards.len() as u64, running }
     };
     found.into_iter().map(told).collect()
+}
+
+/// The slots of a pinned card that nobody holds.
+fn open_slots(family: MigFamily, standing: &[MigPlacement], pin: &PinnedLayout) -> Vec<MigPlacement> {
+    pin.slots().iter().copied().filter(|slot| mig::can_stand(family, standing, *slot)).collect()
 }
 
 /// The largest base profiles that stand in the free slices of a card, and how many memory slices are then left in which none can.

@@ -94,8 +94,10 @@ pub struct Conversion {
     pub model: GpuModel,
     /// What they become.
     pub to: SharingMode,
-    /// The pool's rules do not allow that yet.
+    /// The pool's rules do not allow that yet: the mode, or another layout.
     pub needs_rule: bool,
+    /// The layout that the pool keeps on them, which would have to go.
+    pub pinned: Option<String>,
     /// Each card with what would stand on it, in words: `3 x 1g.10gb`.
     pub cards: Vec<(NodeId, u16, String)>,
     /// The jobs that would start.

@@ -3,6 +3,9 @@
 mod examples;
 mod fleet;
 mod laws;
+mod mig;
+mod modes;
+mod pinned;
 mod planner;
 mod queueing;
 mod reasons;

@@ -148,8 +148,8 @@ fn sharers_are_packed_and_a_card_is_free() {
 fn empty_cards_are_converted_where_a_rule_keeps_slices_out() {
     let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 2)]);
     let rules = Pool { modes: [SharingMode::Whole].into(), ..Pool::standard() };
-    fleet.books.put_pool(rules.clone());
-    fleet.view.apply(&Change::put(Object::Pool(rules)));
+    fleet.put_pool(rules);
+    fleet.deliver(usize::MAX);
     let jobs: Vec<JobId> = (0..8).map(|_| waits(&mut fleet, mig("1g.10gb"))).collect();
     let plan = plan(&fleet, 2);
     let [conversion] = &plan.conversions[..] else { panic!("one conversion: {plan:?}") };
@@ -158,6 +158,29 @@ fn empty_cards_are_converted_where_a_rule_keeps_slices_out() {
     let layouts: Vec<&str> = conversion.cards.iter().map(|(_, _, layout)| layout.as_str()).collect();
     assert_eq!(layouts, ["7 x 1g.10gb", "1 x 1g.10gb"]);
     assert_eq!(conversion.card_seconds, 10);
+}
+
+#[test]
+fn a_pinned_layout_that_nothing_matches_gives_way_to_one_that_does() {
+    let pinned = |slices: &str| {
+        let layout = mig::PinnedLayout::new(GpuModel::H100, &[(slices.to_owned(), 2)].into(), None).expect("legal");
+        Pool { pinned: [(GpuModel::H100, layout)].into(), ..Pool::standard() }
+    };
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 2)]);
+    fleet.put_pool(pinned("3g.40gb"));
+    let large = fleet.submit(super::fleet::mig("3g.40gb"));
+    fleet.settle();
+    assert!(fleet.runs(large));
+    let jobs: Vec<JobId> = (0..3).map(|_| waits(&mut fleet, super::fleet::mig("1g.10gb"))).collect();
+    let made = plan(&fleet, 2);
+    let [conversion] = &made.conversions[..] else { panic!("one conversion: {made:?}") };
+    // The card that the large slice stands on is not empty and stays as it is.
+    assert_eq!((&conversion.jobs, conversion.cards.len()), (&jobs, 1));
+    assert_eq!(conversion.cards[0].2, "3 x 1g.10gb");
+    assert_eq!(conversion.pinned.as_deref(), Some("3g.40gb x2"));
+    let open: Vec<(Option<&str>, u64, u64)> =
+        made.unmatched.iter().map(|one| (one.profile.as_deref(), one.count, one.running)).collect();
+    assert_eq!(open[0], (Some("3g.40gb"), 1, 1), "a slot of the card in use: {open:?}");
 }
 
 #[test]
