@@ -2,7 +2,9 @@
 //!
 //! Waiting shares are placed on the trial in their order by the search that places real work; an empty card that one of them opens is a
 //! conversion. What finds no place is tried again with the rules of each pool that does not allow its mode widened by it, so that an admin
-//! sees what that rule costs; the same for pools that pin cards to a layout, as if it were lifted. What must stay true: only empty cards are converted; nothing stands in two places.
+//! sees what that rule costs; the same for pools that pin cards to a layout, as if it were lifted. A rule's end may also let
+//! shares beside others on cards in use: then the jobs are told and no card is converted. What must stay true: only empty cards are
+//! converted; nothing stands in two places.
 
 use super::Tried;
 use super::books::{Trial, Wanted};
@@ -156,11 +158,7 @@ fn start(
         let pool = tasks.first().and_then(|task| trial.view.capacity.nodes().get(&task.node));
         let pool = pool.map(|there| there.node.spec.pool.clone()).unwrap_or_default();
         let kind = (pool, model, shape.request.devices.mode().unwrap_or(SharingMode::Whole), without.cloned());
-        let converts = !opened.is_empty() || on_converted(gathered.get(&kind), &tasks);
-        if without.is_some() && !converts {
-            // It would stand on a card that is in use under the rule: only empty cards are converted.
-            continue;
-        }
+        let converts = without.is_some() || !opened.is_empty() || on_converted(gathered.get(&kind), &tasks);
         trial.start(&wanted, tasks);
         if !converts {
             starting.push(job.id);

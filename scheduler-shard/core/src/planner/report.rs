@@ -85,7 +85,7 @@ pub struct Packing {
     pub moves: Vec<Move>,
 }
 
-/// Empty cards of one pool and model that would be driven otherwise.
+/// Empty cards of one pool and model that would be driven otherwise; none where a rule's end alone would start the jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conversion {
     /// Their pool.
