@@ -342,6 +342,17 @@ fn how_cards_are_described() {
 }
 
 #[test]
+fn what_may_be_moved() {
+    let one = |text: &str| specs(&format!("tenant: t\ncommand: [x]\ngpus: 1\n{text}")).expect("a job").remove(0);
+    assert_eq!(one("").movable, None);
+    let spec = one("movable: true\ncheckpoint-every: 30m\nrestart-time: 90s\n");
+    assert_eq!(spec.movable, Some(v1::Movable { checkpoint_every_s: Some(1_800), restart_s: Some(90) }));
+    assert_eq!(one("movable: true\n").movable, Some(v1::Movable::default()));
+    let wrong = "tenant: t\ncommand: [x]\ngpus: 1\ncheckpoint-every: 30m\n";
+    refused(specs(wrong), &["checkpoint-every: stands without movable"]);
+}
+
+#[test]
 fn device_class_files() {
     let text = "name: big\nselector: device.memory_mib >= 80000\ntenants: [research]\n---\nname: any\nselector: device.memory_mib > 0\n";
     let read = muster_cli::spec::classes::parse(text, "classes.yaml").expect("two classes");

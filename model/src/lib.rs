@@ -15,7 +15,9 @@ pub mod gpu;
 pub mod ids;
 pub mod job;
 pub mod laws;
+pub mod links;
 pub mod mig;
+pub mod movable;
 pub mod needs;
 pub mod node;
 pub mod object;
@@ -34,6 +36,7 @@ pub use ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, Revisio
 pub use job::{
     Job, JobPhase, JobSpec, NumaPolicy, Outcome, Spread, Topology, TopologyLevel, ValidJobSpec, WorkloadClass,
 };
+pub use movable::{Loss, Movable};
 pub use node::{Cell, Gpu, Node, NodeHealth, Place, Pool};
 pub use object::{Change, Key, Object};
 pub use request::DeviceRequest;

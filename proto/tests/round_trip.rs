@@ -2,6 +2,7 @@
 
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, TenantId};
 use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
+use muster_model::movable::Movable;
 use muster_model::needs::{Choice, Isolation, Needs, Rule};
 use muster_model::node::NodeSpec;
 use muster_model::request::{SharingMode, TaskRequest};
@@ -99,6 +100,7 @@ prop_compose! {
         driver in option::of("[1-9][0-9]{0,3}(\\.[1-9][0-9]?){0,2}"),
         asked in asked(),
         times in (option::of(1..1000_u64), 0..100_u64, 1..100_u64, 0..9_u32),
+        movable in option::of((option::of(1..9_u64), 0..9_u64)),
     ) -> JobSpec {
         let cards = devices.cards() > 0;
         let asked = if cards { asked } else { Asked { choice: None, needs: asked.needs, ..Asked::default() } };
@@ -109,6 +111,7 @@ prop_compose! {
             topology, numa: if cards { numa } else { NumaPolicy::None },
             driver_min: driver.filter(|_| cards).map(|text| text.parse().expect("generated versions are versions")), asked, class, pool, priority, command, env, workdir,
             time_limit_s: times.0, grace_s: times.1, disconnect_grace_s: times.2, max_retries: times.3,
+            movable: movable.map(|(checkpoint_every_s, restart_s)| Movable { checkpoint_every_s, restart_s }),
         }
     }
 }

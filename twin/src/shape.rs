@@ -102,6 +102,7 @@ impl Shaper {
             grace_s: 30,
             disconnect_grace_s: 600,
             max_retries: 0,
+            movable: None,
         };
         Ok(Shaped { spec: spec.validate()?, added_gpus, split: tasks != job.tasks })
     }

@@ -120,6 +120,22 @@ node.region, node.zone, node.block, node.leaf and node.labels[...] with ==, !=, 
     },
 }
 
+/// `muster plan`.
+#[derive(Clone, Debug, Default, Args)]
+#[command(after_help = "\
+Examples:
+  muster plan                        all cells, moving at most 2 % of the movable work
+  muster plan --cell cell-0 --share 10
+  muster plan -o json | jq '.cells[].openings[] | .job'")]
+pub struct Plan {
+    /// Of this cell
+    #[arg(long)]
+    pub cell: Option<String>,
+    /// At most this share of what movable jobs hold is moved
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub share: Option<u8>,
+}
+
 /// `muster raft`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Raft {

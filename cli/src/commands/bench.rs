@@ -2,7 +2,7 @@
 
 use crate::args::bench::{Bench, What};
 use crate::failure::Failure;
-use muster_bench::{decisions, failover, lifecycle, stall, submissions};
+use muster_bench::{decisions, failover, lifecycle, plans, stall, submissions};
 use std::path::Path;
 
 /// Runs one benchmark, or all of them.
@@ -37,6 +37,7 @@ async fn one(muster: &Path, bench: &Bench, what: &What) -> anyhow::Result<()> {
                 decisions::Options { nodes: nodes.clone(), decisions: *decisions, seed: *seed, mixes: mix.clone() };
             decisions::run(&options, bench.json)
         }
+        What::Plans { nodes, share } => plans::run(nodes, *share, bench.json),
         What::Submissions { clients, seconds, batch } => {
             let options = submissions::Options { clients: clients.clone(), seconds: *seconds, batch: *batch };
             submissions::run(muster, under, &options, bench.json).await

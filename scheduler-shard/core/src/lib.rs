@@ -12,6 +12,7 @@ mod index;
 mod order;
 mod place;
 pub mod plan;
+pub mod planner;
 mod proposal;
 mod queue;
 mod shape;
@@ -21,5 +22,6 @@ mod view;
 
 pub use explain::{Explanation, Reason, explain};
 pub use plan::{Bounds, Plan, plan};
+pub use planner::{MovePlan, plan_moves};
 pub use proposal::{Binding, Proposal};
 pub use view::{Policy, View};

@@ -76,6 +76,11 @@ impl Shape {
         Shape { tasks, topology, offers: OnceLock::new(), ..self.clone() }
     }
 
+    /// The same inside one pool.
+    pub(crate) fn in_pool(&self, pool: &str) -> Self {
+        Shape { pool: Some(pool.to_owned()), ..self.clone() }
+    }
+
     /// The same without a NUMA policy.
     pub(crate) fn anyhow_in_numa(&self) -> Self {
         Shape { numa: NumaPolicy::None, ..self.clone() }

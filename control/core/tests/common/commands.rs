@@ -4,6 +4,7 @@ use super::{Story, placing};
 use muster_control_core::{Binding, Command, TaskReport};
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
 use muster_model::mig::PinnedLayout;
+use muster_model::movable::Movable;
 use muster_model::needs::{Isolation, Needs};
 use muster_model::node::{Gpu, NodeSpec, Place};
 use muster_model::request::{SharingMode, TaskRequest};
@@ -211,6 +212,7 @@ impl Story {
             grace_s: 1,
             disconnect_grace_s: 10,
             max_retries: self.chance.below(3) as u32,
+            movable: self.chance.one_in(3).then(Movable::default),
         }
     }
 

@@ -6,6 +6,7 @@
 use muster_control_core::{Binding, Command, Done, Entry, State, TaskReport, execute};
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
 use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
+use muster_model::movable::Movable;
 use muster_model::needs::Needs;
 use muster_model::node::{Gpu, NodeSpec, Place};
 use muster_model::request::TaskRequest;
@@ -474,6 +475,7 @@ fn job(words: &Words<'_>) -> JobSpec {
         grace_s: 30,
         disconnect_grace_s: 600,
         max_retries: words.number("retries", 0) as u32,
+        movable: words.get("movable").map(|_| Movable::default()),
     }
 }
 

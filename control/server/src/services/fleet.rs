@@ -1,6 +1,6 @@
 //! `muster.v1.Fleet`: nodes, cards, cells, pools and device classes.
 
-use super::{App, paging, refusal};
+use super::{App, paging, plan, refusal};
 use muster_control_core::{Command, State};
 use muster_model::capacity::{CardUse, NodeUse};
 use muster_model::{CellId, DeviceClass, JobPhase, NodeHealth, NodeId, Pool, Revision};
@@ -139,6 +139,10 @@ impl v1::fleet_server::Fleet for FleetService {
         let (_, revision) = self.0.decide(Command::RemoveNode { node }).await?;
         tracing::info!(node = name, %revision, "node removed");
         Ok(Response::new(v1::RemoveNodeReply { revision: revision.0 }))
+    }
+
+    async fn plan_moves(&self, request: Request<v1::PlanMovesRequest>) -> Result<Response<v1::PlanMovesReply>, Status> {
+        plan::plan_moves(&self.0, &request.into_inner()).await.map(Response::new)
     }
 }
 

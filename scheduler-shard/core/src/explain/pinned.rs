@@ -48,7 +48,7 @@ pub(super) fn all_pinned(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reaso
         model,
         what,
         pools,
-        blockers: blockers(view, ask),
+        blockers: blockers::of(view, ask),
         fix: change(view, ask),
     })
 }

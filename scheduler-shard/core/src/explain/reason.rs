@@ -1,21 +1,11 @@
 //! The typed reasons, and their words.
 
+use super::Blocker;
 use super::apart::{KeptApart, TooSpread};
 use muster_model::request::SharingMode;
 use muster_model::resources::{GpuUnits, Resource};
-use muster_model::{DriverVersion, GpuModel, JobId, NumaPolicy, TopologyLevel, WorkloadClass};
+use muster_model::{DriverVersion, GpuModel, NumaPolicy, TopologyLevel, WorkloadClass};
 use std::collections::BTreeMap;
-
-/// A job that holds what is wanted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blocker {
-    /// The job.
-    pub job: JobId,
-    /// Cards, instances or shares it holds.
-    pub cards: u64,
-    /// The node of its first rank.
-    pub node: String,
-}
 
 /// What a pool's pinned layout has for a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,6 +167,10 @@ pub enum Reason {
         model: Option<GpuModel>,
         /// Free in the cell.
         free: u64,
+        /// Most free on one node.
+        largest_node: u64,
+        /// Needed by each task, on one node.
+        each: u64,
         /// Needed.
         needed: u64,
         /// Who holds most.
@@ -298,8 +292,9 @@ impl Reason {
             Reason::Topology { cell, model, level, free, largest, needed, .. } => {
                 format!("{free} {} free in cell {cell}, largest free {level} {largest}; {needed} needed", word(*model))
             }
-            Reason::NodesTooFull { cell, model, free, needed, .. } => format!(
-                "{free} {} free in cell {cell} and {needed} needed, but not on nodes with the CPU, memory and cards for whole tasks",
+            Reason::NodesTooFull { cell, model, free, largest_node, each, needed, .. } => format!(
+                "{free} {} free in cell {cell}, {needed} needed, but {each} for each task with its CPU and memory on one node; \
+                 largest free node {largest_node}",
                 word(*model)
             ),
             Reason::PinnedLayout { cell, model, what, pools, .. } => {
@@ -362,7 +357,13 @@ impl Reason {
             Reason::Topology { level, largest, needed, fix, .. } => fix
                 .clone()
                 .unwrap_or_else(|| format!("{} more must become free in one {level}", needed.saturating_sub(*largest))),
-            Reason::NodesTooFull { fix, .. } => fix.clone().unwrap_or_else(|| "ask for less CPU or memory".to_owned()),
+            Reason::NodesTooFull { largest_node, each, fix, .. } => fix.clone().unwrap_or_else(|| {
+                if largest_node < each {
+                    format!("{} more must become free on one node", each - largest_node)
+                } else {
+                    "ask for less CPU or memory".to_owned()
+                }
+            }),
             Reason::PinnedLayout { fix, pools, .. } => fix.clone().unwrap_or_else(|| {
                 if pools.iter().any(|pin| pin.slots > 0) {
                     "a slot must become free".to_owned()
@@ -392,8 +393,10 @@ impl Reason {
                 put(&format!("largest_{level}"), largest.to_string());
                 put("needed", needed.to_string());
             }
-            Reason::NodesTooFull { free, needed, .. } => {
+            Reason::NodesTooFull { free, largest_node, each, needed, .. } => {
                 put("free", free.to_string());
+                put("largest_node", largest_node.to_string());
+                put("needed_on_one_node", each.to_string());
                 put("needed", needed.to_string());
             }
             Reason::NoShare { free, .. } => {
@@ -433,13 +436,29 @@ impl Reason {
         for (place, blocker) in self.blockers().iter().enumerate() {
             put(
                 &format!("holder_{}", place + 1),
-                format!("job {}: {} cards, from {}", blocker.job, blocker.cards, blocker.node),
+                format!("job {}: {} cards on {}", blocker.job, blocker.cards, blocker.node),
             );
         }
         out
     }
 
-    fn blockers(&self) -> &[Blocker] {
+    /// Whether enough is free, and only how it lies is in the way: what moves can change.
+    #[must_use]
+    pub const fn is_about_closeness(&self) -> bool {
+        matches!(self, Reason::Topology { .. } | Reason::NodesTooFull { .. })
+    }
+
+    /// The model it is about, where closeness is what it is about.
+    pub(super) fn model(&self) -> Option<GpuModel> {
+        match self {
+            Reason::Topology { model, .. } | Reason::NodesTooFull { model, .. } => *model,
+            _ => None,
+        }
+    }
+
+    /// Who holds what it lacks, in the place where it lacks least.
+    #[must_use]
+    pub fn blockers(&self) -> &[Blocker] {
         match self {
             Reason::NoFreeGpus { blockers, .. }
             | Reason::Topology { blockers, .. }
@@ -461,7 +480,7 @@ fn pinned_in_words(pin: &PinnedPool, model: GpuModel, what: &str) -> String {
     format!("pool {pool} pins {layout} on {cards} {model}: {has}")
 }
 
-fn word(model: Option<GpuModel>) -> String {
+pub(super) fn word(model: Option<GpuModel>) -> String {
     model.map_or_else(|| "milli-CPUs".to_owned(), |model| model.to_string())
 }
 

@@ -71,6 +71,7 @@ pub(super) fn job(tasks: u32, devices: DeviceRequest) -> JobSpec {
         grace_s: 1,
         disconnect_grace_s: 1,
         max_retries: 0,
+        movable: None,
     }
 }
 

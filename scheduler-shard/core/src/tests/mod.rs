@@ -8,6 +8,7 @@ mod mig;
 mod modes;
 mod nvlink;
 mod pinned;
+mod planner;
 mod queueing;
 mod reasons;
 mod requests;

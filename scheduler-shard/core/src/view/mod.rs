@@ -277,14 +277,14 @@ impl View {
     }
 
     /// Charges to the books and keeps the index in step.
-    fn charge(&mut self, allocation: &Allocation) {
+    pub(crate) fn charge(&mut self, allocation: &Allocation) {
         self.capacity.charge(allocation);
         self.touch(allocation);
         self.used_otherwise(allocation.tenant);
     }
 
     /// Releases from the books, and wakes whom that may help.
-    fn release(&mut self, allocation: &Allocation) {
+    pub(crate) fn release(&mut self, allocation: &Allocation) {
         self.capacity.release(allocation);
         self.touch(allocation);
         for tasks in allocation.tasks.chunk_by(|one, next| one.node == next.node) {
