@@ -75,11 +75,13 @@ fn open_nodes<'a>(view: &'a View, ask: &'a Ask<'_>) -> impl Iterator<Item = &'a 
 
 fn key(ask: &Ask<'_>, there: &NodeUse, island: u8) -> Key {
     let on_node = (Place::default(), Some(there.node.id));
+    let place = &there.node.spec.place;
     match ask.widest() {
+        Some(TopologyLevel::Island) if !place.nvlink_domain.is_empty() => (place.clone(), None, None),
         Some(TopologyLevel::Island) => (on_node.0, on_node.1, Some(u16::from(island))),
         Some(TopologyLevel::Node) => (on_node.0, on_node.1, None),
         _ if ask.shape.tasks == 1 => (on_node.0, on_node.1, None),
-        Some(level) if GROUP_LEVELS.contains(&level) => (group_of(&there.node.spec.place, level), None, None),
+        Some(level) if GROUP_LEVELS.contains(&level) => (group_of(place, level), None, None),
         _ => (Place::default(), None, None),
     }
 }

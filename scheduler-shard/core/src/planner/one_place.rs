@@ -81,7 +81,9 @@ pub(super) fn open(
         return Err(NoPlan::TooLittleMovable);
     }
     sets.sort_unstable();
-    let exact = places.iter().all(|place| place.exact);
+    // An NVLink domain of several nodes is a place too, whose sets are not listed.
+    let listed = wanted.shape.tasks == 1 || !may_span(trial, wanted);
+    let exact = listed && places.iter().all(|place| place.exact);
     let within = sets.iter().filter(|set| set.units <= budget.left());
     for (tried, set) in within.clone().enumerate() {
         if tried == PROOFS_MAX {
@@ -95,6 +97,13 @@ pub(super) fn open(
     }
     let smallest = sets.iter().map(|set| set.units).min().unwrap_or(GpuUnits(0));
     if within.count() > 0 { Err(NoPlan::NoPlaceForMoved) } else { Err(budget.beyond(smallest)) }
+}
+
+/// Whether the gang may stand on an island of several nodes.
+fn may_span(trial: &Trial, wanted: &Wanted<'_>) -> bool {
+    let here = trial.view.capacity.nodes().values().filter(|there| there.node.cell == wanted.cell);
+    let mut spanning = here.filter(|there| !there.node.spec.place.nvlink_domain.is_empty());
+    wanted.shape.topology.required == Some(TopologyLevel::Island) && spanning.next().is_some()
 }
 
 fn chosen<'v>(place: &Place, set: u32, victims: &'v Victims) -> Vec<&'v Victim> {
