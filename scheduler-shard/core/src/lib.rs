@@ -9,6 +9,7 @@
 
 mod clock;
 pub mod explain;
+pub mod fractions;
 mod index;
 mod order;
 mod place;
