@@ -240,6 +240,18 @@ impl Fleet {
         true
     }
 
+    /// Moves what stands under `id`; false, and nothing changes, when it does not fit there.
+    pub fn relocate(&mut self, id: u64, to: &Spot) -> bool {
+        let Some(held) = self.held.get(&id).cloned() else { return false };
+        self.remove(id);
+        let moved = self.place(id, &held.demand, to);
+        if !moved {
+            let back = self.place(id, &held.demand, &held.spot);
+            debug_assert!(back, "where it stood a moment ago is free");
+        }
+        moved
+    }
+
     fn alter(&mut self, spot: &Spot, card: impl Fn(u16) -> u16, host: impl Fn(&mut NodeState)) {
         let old = self.leave(spot.node);
         let node = &mut self.nodes[spot.node as usize];
