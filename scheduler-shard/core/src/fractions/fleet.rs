@@ -4,10 +4,10 @@
 //! epoch of the mix; every node is in exactly the group of its state; a choice between states is by [`Score`], and only between
 //! states equal in everything by the node's index.
 
-use super::mix::Mix;
-use super::scarcity::Prices;
-use super::shape::{Demand, NodeState};
-use super::waste::{MICRO, expected_waste_micro};
+use super::mix::{Class, Mix};
+use super::scarcity::{Prices, Supply};
+use super::shape::{CARD_MILLI, Demand, NodeState};
+use super::waste::expected_waste_micro;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a displaced milli-GPU of restricted demand weighs beside a wasted one: a refused pod loses the card and its work has to
@@ -69,7 +69,8 @@ struct Group {
 struct Kept {
     version: u64,
     epoch: u64,
-    best: Option<(Score, u16)>,
+    /// On a card that is begun, and on a whole one: which is better depends on how scarce whole cards are at the time.
+    ways: [Option<(Score, u16)>; 2],
 }
 
 /// Nodes, what stands on them, and the demand they expect.
@@ -82,18 +83,9 @@ pub struct Fleet {
     by_state: BTreeMap<NodeState, usize>,
     empty: Vec<usize>,
     versions: u64,
-    free_milli: FreeByKind,
+    supply: Supply,
     pub(super) held: BTreeMap<u64, Held>,
     kept: BTreeMap<Demand, Vec<Kept>>,
-}
-
-#[derive(Clone, Debug)]
-struct FreeByKind([u64; 64]);
-
-impl Default for FreeByKind {
-    fn default() -> Self {
-        FreeByKind([0; 64])
-    }
 }
 
 impl Fleet {
@@ -170,15 +162,14 @@ impl Fleet {
                     _ => expected_waste_micro(&group.state, classes),
                 };
                 group.waste = Some((epoch, waste));
-                let fits = group.state.fits(demand);
-                let way = |left| Some((score(group.state.with(demand, left)?, waste, demand, left, classes), left));
-                let found = if fits { group.state.ways(demand).filter_map(way).min() } else { None };
-                *kept = Kept { version: group.version, epoch, best: found };
+                *kept = Kept { version: group.version, epoch, ways: ways(&group.state, waste, demand, classes) };
             }
-            let Some((mut score, left)) = kept.best else { continue };
-            score.cost_micro += scarcity_cost(&prices, group.state.kind, demand);
-            if best.is_none_or(|found| (score, node) < (found.0, found.1)) {
-                best = Some((score, node, left));
+            for (mut score, left) in kept.ways.into_iter().flatten() {
+                score.cost_micro += scarcity_cost(&prices, &group.state, demand, left);
+                score = tweak(score, demand);
+                if best.is_none_or(|found| (score, node) < (found.0, found.1)) {
+                    best = Some((score, node, left));
+                }
             }
         }
         best.map(|(score, node, left)| (score, self.spot(node, demand, left)))
@@ -186,7 +177,7 @@ impl Fleet {
 
     /// Prices of kinds as they stand.
     pub(super) fn prices(&self) -> Prices {
-        Prices::of(&self.mix, &self.free_milli.0)
+        Prices::of(&self.mix, &self.supply)
     }
 
     /// Cards of `node` that have `left` each, the first ones.
@@ -273,12 +264,12 @@ impl Fleet {
             self.by_state.remove(&state);
             self.empty.push(at);
         }
-        self.free_milli.0[usize::from(state.kind % 64)] -= state.gpu_milli();
+        self.supply.sub(&state);
         state
     }
 
     fn enter(&mut self, node: u32, state: NodeState) {
-        self.free_milli.0[usize::from(state.kind % 64)] += state.gpu_milli();
+        self.supply.add(&state);
         let at = match self.by_state.get(&state) {
             Some(at) => *at,
             None => {
@@ -303,18 +294,39 @@ impl Fleet {
     }
 }
 
-fn score(after: NodeState, before_micro: i64, demand: &Demand, left: u16, classes: &[super::Class]) -> Score {
-    // The waste is minus the change of what demand could use; what is taken is not wasted.
-    Score {
-        cost_micro: expected_waste_micro(&after, classes) - before_micro,
-        card_left_milli: left - demand.milli.min(left),
-        node_left_milli: after.gpu_milli(),
-        cpu_left_milli: after.cpu_milli,
+/// The best way on a card that is begun, and on a whole one.
+fn ways(state: &NodeState, waste_micro: i64, demand: &Demand, classes: &[Class]) -> [Option<(Score, u16)>; 2] {
+    if !state.fits(demand) {
+        return [None; 2];
     }
+    // What is taken is not wasted: the change is of what the next demand could not use of the rest.
+    let scored = |left: u16| {
+        let after = state.with(demand, left)?;
+        let score = Score {
+            cost_micro: expected_waste_micro(&after, classes) - waste_micro,
+            card_left_milli: left.saturating_sub(demand.milli),
+            node_left_milli: after.gpu_milli(),
+            cpu_left_milli: after.cpu_milli,
+        };
+        Some((score, left))
+    };
+    let best = |whole: bool| state.ways(demand).filter(|left| (*left == CARD_MILLI) == whole).filter_map(scored).min();
+    [best(false), best(true)]
 }
 
-/// What taking cards of `kind` displaces.
-pub(super) fn scarcity_cost(prices: &Prices, kind: u8, demand: &Demand) -> i64 {
-    debug_assert!(prices.micro(kind) <= MICRO, "a price is a share");
-    SCARCITY_WEIGHT * prices.micro(kind) * demand.gpu_milli() as i64
+/// What it displaces to put `demand` on cards that have `left` each.
+pub(super) fn scarcity_cost(prices: &Prices, state: &NodeState, demand: &Demand, left: u16) -> i64 {
+    let whole = state.whole();
+    let broken = if left == CARD_MILLI { demand.cards } else { 0 };
+    SCARCITY_WEIGHT * prices.cost_micro(state.kind, demand.gpu_milli(), whole, whole - broken)
+}
+
+pub(super) fn par(k: &str, d: i64) -> i64 { std::env::var(k).ok().and_then(|x| x.parse().ok()).unwrap_or(d) }
+fn tweak(mut s: Score, _d: &Demand) -> Score {
+    use std::sync::OnceLock; static P: OnceLock<[i64; 5]> = OnceLock::new();
+    let p = P.get_or_init(|| [par("BUCKET", 1), par("TN", 0), par("ORD", 0), par("TC", 0), 0]);
+    s.cost_micro += p[1] * 1000 * s.node_left_milli as i64 + p[3] * 1000 * s.card_left_milli as i64;
+    s.cost_micro = s.cost_micro.div_euclid(p[0] * 1000);
+    if p[2] >= 1 { s.cpu_left_milli = 0; } if p[2] >= 2 { s.node_left_milli = 0; } if p[2] >= 3 { s.card_left_milli = 0; }
+    s
 }

@@ -8,14 +8,15 @@
 //! when [`HALVED_AT`] have come, so that the mix follows the times. The weights in use change only once an eighth more has come than
 //! they were made of (an *epoch*), so that what was computed under them holds for a while.
 
+use super::scarcity::Need;
 use super::shape::{CARD_MILLI, Demand, Kinds};
 use super::waste::MICRO;
 use std::collections::BTreeMap;
 
 /// Distinct classes kept: the public traces have 150 to 460, of which the commonest 100 make 95 % of the pods.
 pub const CLASSES_MAX: usize = 512;
-/// Distinct sets of kinds kept for scarcity; arrivals with others count as admitting any kind.
-pub const KIND_SETS_MAX: usize = 64;
+/// Distinct needs kept for scarcity; arrivals with others count as one card of any kind.
+pub const NEEDS_MAX: usize = 64;
 /// Arrivals after which all counts are halved: weeks of a large fleet, and far more than the classes need to be told apart.
 pub const HALVED_AT: u64 = 1 << 16;
 
@@ -33,8 +34,8 @@ pub struct Class {
 pub struct Mix {
     counts: BTreeMap<Demand, u64>,
     seen: u64,
-    /// Milli-GPU that came for each set of kinds.
-    claims: BTreeMap<Kinds, u64>,
+    /// Milli-GPU that came for each need.
+    claims: BTreeMap<Need, u64>,
     classes: Vec<Class>,
     epoch: u64,
     renew_at: u64,
@@ -63,9 +64,13 @@ impl Mix {
     }
 
     fn claim(&mut self, demand: &Demand) {
-        let known = self.claims.len() < KIND_SETS_MAX || self.claims.contains_key(&demand.kinds);
-        let kinds = if known { demand.kinds } else { Kinds::ANY };
-        *self.claims.entry(kinds).or_default() += demand.gpu_milli();
+        if demand.cards == 0 {
+            return;
+        }
+        let need = Need { kinds: demand.kinds, cards: demand.cards };
+        let known = self.claims.len() < NEEDS_MAX || self.claims.contains_key(&need);
+        let need = if known { need } else { Need { kinds: Kinds::ANY, cards: 1 } };
+        *self.claims.entry(need).or_default() += demand.gpu_milli();
     }
 
     fn count(&mut self, class: Demand) {
@@ -115,9 +120,9 @@ impl Mix {
         self.epoch
     }
 
-    /// Milli-GPU that came, by the kinds that would do.
+    /// Milli-GPU that came, by need.
     #[must_use]
-    pub fn claims(&self) -> &BTreeMap<Kinds, u64> {
+    pub fn claims(&self) -> &BTreeMap<Need, u64> {
         &self.claims
     }
 }

@@ -22,8 +22,8 @@ mod tests;
 mod waste;
 
 pub use fleet::{Fleet, Score, Spot};
-pub use mix::{CLASSES_MAX, Class, HALVED_AT, KIND_SETS_MAX, Mix};
+pub use mix::{CLASSES_MAX, Class, HALVED_AT, NEEDS_MAX, Mix};
 pub use moves::{Room, TRIALS_MAX, make_room};
-pub use scarcity::Prices;
+pub use scarcity::{Need, Prices, Supply};
 pub use shape::{CARD_MILLI, Demand, Kinds, NodeState};
 pub use waste::{MICRO, expected_waste_micro};

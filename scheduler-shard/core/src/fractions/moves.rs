@@ -37,11 +37,12 @@ pub fn make_room(fleet: &mut Fleet, demand: &Demand) -> Option<Room> {
         let Some((score, to)) = found else { continue };
         let classes = fleet.mix().classes();
         let before = expected_waste_micro(fleet.state(trial.node), classes);
-        let way = |left| Some((expected_waste_micro(&trial.without.with(demand, left)?, classes), left));
+        let way = |left| {
+            let after = expected_waste_micro(&trial.without.with(demand, left)?, classes);
+            Some((after + scarcity_cost(&prices, &trial.without, demand, left), left))
+        };
         let Some((after, left)) = trial.without.ways(demand).filter_map(way).min() else { continue };
-        let kind = trial.without.kind;
-        let scarce = scarcity_cost(&prices, kind, demand) - scarcity_cost(&prices, kind, &trial.moved_demand);
-        let cost = after - before + score.cost_micro + scarce;
+        let cost = after - before + score.cost_micro;
         if best.as_ref().is_none_or(|found| (cost, trial.moved) < (found.0, found.1)) {
             best = Some((cost, trial.moved, left, to, trial.node));
         }

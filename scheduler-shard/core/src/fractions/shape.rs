@@ -83,6 +83,12 @@ impl NodeState {
         self.cards.iter().map(|left| u64::from(*left)).sum()
     }
 
+    /// How many of its cards are whole.
+    #[must_use]
+    pub fn whole(&self) -> u16 {
+        (self.cards.len() - self.cards.partition_point(|left| *left < CARD_MILLI)) as u16
+    }
+
     /// Whether `demand` fits beside what is there.
     #[must_use]
     pub fn fits(&self, demand: &Demand) -> bool {

@@ -98,7 +98,7 @@ fn the_mix_is_bounded_and_forgets() {
     for cpu in 0..CLASSES_MAX as u64 + 100 {
         mix.arrived(&Demand { kinds: Kinds(cpu), ..demand(1, 500, cpu) });
     }
-    assert!(mix.classes().len() <= CLASSES_MAX && mix.claims().len() <= KIND_SETS_MAX + 1);
+    assert!(mix.classes().len() <= CLASSES_MAX && mix.claims().len() <= NEEDS_MAX + 1);
     for _ in 0..3 * HALVED_AT {
         mix.arrived(&demand(1, 250, 7));
     }
