@@ -146,7 +146,7 @@ fn bad_jobs_are_named() {
         ("command: [x]\n", &["tenant: is missing"]),
         ("tenant: a\ncommand: []\ngpus: 1\nmig: 1g.10gb\n", &["command: is missing", "mig: stands beside gpus"]),
         ("tenant: a\ncommand: [x]\nmps: 30\n", &["gpu-memory: is missing"]),
-        ("tenant: a\ncommand: [x]\ngpus: 1\ngpu-memory: 8Gi\n", &["gpu-memory: is for shares only"]),
+        ("tenant: a\ncommand: [x]\nneeds: {memory: 8Gi}\ngpu-memory: 8Gi\n", &["gpu-memory: stands beside needs"]),
         (
             "tenant: a\ncommand: [x]\ntime: 4x\nmemory: 80\n",
             &["memory: \"80\" has no unit", "time: \"4x\" is not a duration"],
@@ -265,4 +265,50 @@ fn configuration() {
         Config::parse("endpoint: a:1\n", "config.yaml"),
         &["endpoint: is not a key of a configuration; did you mean endpoints?"],
     );
+}
+
+#[test]
+fn how_cards_are_described() {
+    let one = |text: &str| specs(&format!("tenant: t\ncommand: [x]\n{text}")).expect("a job").remove(0);
+    let spec = one("gpus: 8\ntasks: 4\nsegment: 2\nnuma: restricted\ndriver-min: \"550.10\"\n");
+    assert_eq!(spec.topology.expect("topology").segment_tasks, 2);
+    assert_eq!((spec.numa.as_str(), spec.driver_min.as_str()), ("restricted", "550.10"));
+    let spec =
+        one("gpus: 1\nselector: device.memory_mib >= 40000\ndevice-class: big\ngpu-memory: 60Gi\ndriver-min: 550\n");
+    assert_eq!((spec.selector.as_str(), spec.device_class.as_str()), ("device.memory_mib >= 40000", "big"));
+    assert_eq!((spec.gpu_memory_mib, spec.driver_min.as_str()), (Some(61_440), "550"));
+    let expected = v1::Needs {
+        memory_mib: 8_192,
+        compute_percent: 15,
+        isolation: "strict".to_owned(),
+        bursty: true,
+        latency_critical: false,
+        models: vec!["h100".to_owned()],
+    };
+    let spec = one("needs: {memory: 8Gi, compute: 15, isolation: strict, bursty: true}\nmodel: h100\n");
+    assert_eq!(spec.needs, Some(expected.clone()));
+    assert_eq!(spec.request.expect("a request").devices.and_then(|devices| devices.kind), None);
+    // The flag says the same, and replaces another way of the file.
+    let flags = JobText { needs: "memory=8Gi,compute=15%,isolation=strict,bursty".parse().ok(), ..JobText::default() };
+    let file = JobText::parse("tenant: t\ngpus: 4\nmodel: h100\ncommand: [x]\n", "job.yaml").expect("a job").remove(0);
+    assert_eq!(file.overlaid(&flags).into_specs().expect("a job")[0].needs, Some(expected));
+    assert!(
+        "memory=8Gi,fast".parse::<muster_cli::spec::needs::NeedsText>().is_err_and(|error| error.contains("bursty"))
+    );
+
+    let wrong = |text: &str, expected: &[&str]| refused(specs(&format!("tenant: t\ncommand: [x]\n{text}")), expected);
+    wrong("gpus: 2\nmps: 30\ngpu-memory: 1Gi\n", &["one card"]);
+    wrong("gpus: 1\nneeds: {memory: 8Gi}\n", &["needs: stands beside gpus"]);
+    wrong("needs: {compute: 15}\n", &["needs.memory: is missing"]);
+    wrong("needs: {memory: 8Gi}\ngpu-memory: 8Gi\n", &["needs.memory"]);
+    wrong("gpus: 1\ndriver-min: 570.10\n", &["in quotes"]);
+}
+
+#[test]
+fn device_class_files() {
+    let text = "name: big\nselector: device.memory_mib >= 80000\ntenants: [research]\n---\nname: any\nselector: device.memory_mib > 0\n";
+    let read = muster_cli::spec::classes::parse(text, "classes.yaml").expect("two classes");
+    assert_eq!(read.iter().map(|class| class.tenants.len()).collect::<Vec<_>>(), [1, 0]);
+    refused(muster_cli::spec::classes::parse("name: big\n", "classes.yaml"), &["selector"]);
+    refused(muster_cli::spec::classes::parse("name: big\nselecter: x\n", "classes.yaml"), &["did you mean selector"]);
 }

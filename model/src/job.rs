@@ -1,5 +1,7 @@
 //! Jobs: what a tenant submits, and what has become of it.
 
+use crate::asked::Asked;
+use crate::driver::DriverVersion;
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, JobId, TenantId};
 use crate::request::TaskRequest;
@@ -50,6 +52,26 @@ impl WorkloadClass {
         [WorkloadClass::Training, WorkloadClass::Inference, WorkloadClass::Interactive, WorkloadClass::Batch];
 }
 
+/// How the cards of one task must lie with regard to the host's NUMA nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum NumaPolicy {
+    /// Anyhow.
+    #[default]
+    None,
+    /// On as few NUMA nodes as possible where possible.
+    BestEffort,
+    /// On as few NUMA nodes as an empty host of that make would need, or the task waits.
+    Restricted,
+    /// On one NUMA node, or the task waits.
+    SingleNumaNode,
+}
+
+impl NumaPolicy {
+    /// All policies, the loosest first.
+    pub const ALL: [NumaPolicy; 4] =
+        [NumaPolicy::None, NumaPolicy::BestEffort, NumaPolicy::Restricted, NumaPolicy::SingleNumaNode];
+}
+
 macro_rules! words {
     ($type:ty, $what:literal, $($variant:path => $word:literal),+ $(,)?) => {
         impl fmt::Display for $type {
@@ -74,6 +96,16 @@ words!(TopologyLevel, "topology level",
 words!(WorkloadClass, "workload class",
     WorkloadClass::Training => "training", WorkloadClass::Inference => "inference",
     WorkloadClass::Interactive => "interactive", WorkloadClass::Batch => "batch");
+words!(NumaPolicy, "NUMA policy",
+    NumaPolicy::None => "none", NumaPolicy::BestEffort => "best-effort",
+    NumaPolicy::Restricted => "restricted", NumaPolicy::SingleNumaNode => "single-numa-node");
+words!(crate::needs::Isolation, "isolation",
+    crate::needs::Isolation::Strict => "strict", crate::needs::Isolation::Trusted => "trusted",
+    crate::needs::Isolation::BestEffort => "best-effort");
+words!(crate::needs::Rule, "rule",
+    crate::needs::Rule::LargerThanACard => "larger-than-a-card", crate::needs::Rule::StrictIsolation => "strict-isolation",
+    crate::needs::Rule::LatencyCritical => "latency-critical", crate::needs::Rule::BorrowsIdleTime => "borrows-idle-time",
+    crate::needs::Rule::SizedForPeak => "sized-for-peak", crate::needs::Rule::SteadyAndSmall => "steady-and-small", crate::needs::Rule::NothingSmaller => "nothing-smaller");
 words!(crate::request::SharingMode, "sharing mode",
     crate::request::SharingMode::Whole => "whole", crate::request::SharingMode::Mig => "mig",
     crate::request::SharingMode::Mps => "mps", crate::request::SharingMode::TimeSlice => "time-slice");
@@ -87,6 +119,9 @@ pub struct Topology {
     pub required: Option<TopologyLevel>,
     /// The whole gang inside one of these where possible.
     pub preferred: Option<TopologyLevel>,
+    /// So many consecutive ranks form a segment, which stands on one island (on one node, where no island of it is large enough);
+    /// it divides the number of tasks.
+    pub segment_tasks: Option<u32>,
 }
 
 /// What a tenant submits: one gang of identical tasks, all or nothing. Checked by [`crate::validate`].
@@ -102,6 +137,12 @@ pub struct JobSpec {
     pub request: TaskRequest,
     /// Closeness.
     pub topology: Topology,
+    /// How each task's cards lie with regard to NUMA nodes.
+    pub numa: NumaPolicy,
+    /// The oldest GPU driver it can run on.
+    pub driver_min: Option<DriverVersion>,
+    /// How the cards are described beside the request.
+    pub asked: Asked,
     /// Kind of work.
     pub class: WorkloadClass,
     /// The only pool it may run in, if it says so.

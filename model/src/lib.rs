@@ -7,27 +7,35 @@
 //!   shards plan with it and the control plane proves with it again.
 
 pub mod allocation;
+pub mod asked;
 pub mod capacity;
+pub mod closeness;
+pub mod driver;
 pub mod gpu;
 pub mod ids;
 pub mod job;
 pub mod laws;
 pub mod mig;
+pub mod needs;
 pub mod node;
 pub mod object;
 pub mod request;
 pub mod resources;
+pub mod selector;
 pub mod tenant;
 pub mod usage;
 pub mod validate;
 
 pub use allocation::{Allocation, AllocationState, DeviceHold, EndCause, HoldMode, TaskPlacement, TaskState};
+pub use asked::{Asked, DeviceClass};
+pub use driver::DriverVersion;
 pub use gpu::GpuModel;
 pub use ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, Revision, TenantId};
-pub use job::{Job, JobPhase, JobSpec, Outcome, Topology, TopologyLevel, ValidJobSpec, WorkloadClass};
+pub use job::{Job, JobPhase, JobSpec, NumaPolicy, Outcome, Topology, TopologyLevel, ValidJobSpec, WorkloadClass};
 pub use node::{Cell, Gpu, Node, NodeHealth, Place, Pool};
 pub use object::{Change, Key, Object};
 pub use request::DeviceRequest;
 pub use resources::{GpuUnits, Limits, ResourceVec};
+pub use selector::Selector;
 pub use tenant::{Tenant, Trust};
 pub use validate::FieldError;

@@ -121,8 +121,14 @@ pub fn profile_name(model: GpuModel, shape: MigShape) -> Option<String> {
     if shape.starts(family).is_empty() {
         return None;
     }
-    // GB per shape as nvidia-smi prints them: they round, so they are a table and not a product.
-    let gb = match (model, shape.memory_slices()) {
+    let gb = gigabytes(model, shape)?;
+    let media = if shape.has_media() { "+me" } else { "" };
+    Some(format!("{}g.{gb}gb{media}", shape.compute_slices()))
+}
+
+/// GB per shape as nvidia-smi prints them: they round, so they are a table and not a product.
+fn gigabytes(model: GpuModel, shape: MigShape) -> Option<u32> {
+    Some(match (model, shape.memory_slices()) {
         (GpuModel::A30, slices) => 6 * u32::from(slices),
         (GpuModel::A100_40, slices) => 5 * u32::from(slices),
         (GpuModel::A100_80 | GpuModel::H100, slices) => 10 * u32::from(slices),
@@ -135,9 +141,7 @@ pub fn profile_name(model: GpuModel, shape: MigShape) -> Option<String> {
         (GpuModel::B200, 4) => 90,
         (GpuModel::B200, _) => 180,
         _ => return None,
-    };
-    let media = if shape.has_media() { "+me" } else { "" };
-    Some(format!("{}g.{gb}gb{media}", shape.compute_slices()))
+    })
 }
 
 /// Memory that an instance of `shape` holds on `model`, in MiB (the card's memory by slices, rounded down).
@@ -155,10 +159,39 @@ pub fn instance_memory_mib(model: GpuModel, shape: MigShape) -> Option<u64> {
 /// The device plugin's form `nvidia.com/mig-1g.10gb` is understood too.
 #[must_use]
 pub fn parse_profile(model: GpuModel, name: &str) -> Option<MigShape> {
-    let plain = name.trim().to_ascii_lowercase();
-    let plain = plain.strip_prefix("nvidia.com/mig-").unwrap_or(&plain);
-    let plain = plain.strip_prefix("mig-").unwrap_or(plain).replace(".me", "+me");
-    MigShape::ALL.into_iter().find(|shape| profile_name(model, *shape).as_deref() == Some(plain.as_str()))
+    // Asked for every model at every submission and pass: nothing is built, the parts are compared.
+    let family = model.facts().mig?;
+    let plain = name.trim();
+    let plain = strip_prefix_of_any_case(plain, "nvidia.com/mig-").unwrap_or(plain);
+    let plain = strip_prefix_of_any_case(plain, "mig-").unwrap_or(plain);
+    let (compute, rest) = number(plain)?;
+    let (gb, rest) = number(strip_prefix_of_any_case(rest, "g.")?)?;
+    let rest = strip_prefix_of_any_case(rest, "gb")?;
+    let media = rest.eq_ignore_ascii_case("+me") || rest.eq_ignore_ascii_case(".me");
+    if !media && !rest.is_empty() {
+        return None;
+    }
+    MigShape::ALL.into_iter().find(|shape| {
+        shape.has_media() == media
+            && u32::from(shape.compute_slices()) == compute
+            && !shape.starts(family).is_empty()
+            && gigabytes(model, *shape) == Some(gb)
+    })
+}
+
+fn strip_prefix_of_any_case<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
+    let head = text.get(..prefix.len())?;
+    head.eq_ignore_ascii_case(prefix).then(|| &text[prefix.len()..])
+}
+
+/// The number that `text` begins with, written without leading zeros, and what follows.
+fn number(text: &str) -> Option<(u32, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, rest) = text.split_at(end);
+    if digits.starts_with('0') {
+        return None;
+    }
+    Some((digits.parse().ok()?, rest))
 }
 
 /// One instance at its place.
@@ -179,8 +212,17 @@ impl fmt::Display for MigPlacement {
 /// Whether `new` can be made beside `standing` on a card of `family`: a legal start, slices free, media engines free.
 #[must_use]
 pub fn can_stand(family: MigFamily, standing: &[MigPlacement], new: MigPlacement) -> bool {
+    can_stand_beside(family, standing.iter().copied(), new)
+}
+
+/// The same for instances that stand in any list.
+pub(crate) fn can_stand_beside(
+    family: MigFamily,
+    mut standing: impl Iterator<Item = MigPlacement>,
+    new: MigPlacement,
+) -> bool {
     new.shape.starts(family).contains(&new.start)
-        && standing.iter().all(|old| {
+        && standing.all(|old| {
             old.shape.mask(old.start) & new.shape.mask(new.start) == 0
                 && !(old.shape.has_media() && new.shape.has_media())
         })

@@ -5,6 +5,7 @@
 //! it twice equals applying it once.
 
 use crate::allocation::Allocation;
+use crate::asked::DeviceClass;
 use crate::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use crate::job::Job;
 use crate::node::{Cell, Node, Pool};
@@ -49,6 +50,10 @@ pub struct Meta {
 }
 
 /// Anything that the replicated state holds.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a job is the largest and the most frequent; changes carry objects boxed"
+)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Object {
     /// Counters and clock.
@@ -73,6 +78,8 @@ pub enum Object {
     UsageTotal(UsageTotal),
     /// An allocation's sum.
     AllocationUsage(AllocationUsage),
+    /// A device class.
+    DeviceClass(DeviceClass),
 }
 
 /// What names an object.
@@ -100,6 +107,8 @@ pub enum Key {
     UsageTotal(TenantId),
     /// By allocation.
     AllocationUsage(AllocationId),
+    /// By name.
+    DeviceClass(String),
 }
 
 impl Object {
@@ -118,6 +127,7 @@ impl Object {
             Object::UsageStream(stream) => Key::UsageStream(stream.node),
             Object::UsageTotal(total) => Key::UsageTotal(total.tenant),
             Object::AllocationUsage(usage) => Key::AllocationUsage(usage.allocation),
+            Object::DeviceClass(class) => Key::DeviceClass(class.name.clone()),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! What people write wrong, each refused with the field and the fix. Every case starts from something right and breaks one thing.
 
+use muster_model::needs::{Choice, Isolation, Needs, Rule};
 use muster_model::node::{Gpu, NodeSpec, Place};
 use muster_model::request::TaskRequest;
 use muster_model::tenant::TenantSpec;
+use muster_model::validate::warnings;
 use muster_model::{
-    DeviceRequest, FieldError, GpuModel, GpuUnits, JobSpec, Limits, Pool, ResourceVec, Topology, TopologyLevel, Trust,
-    WorkloadClass,
+    DeviceRequest, FieldError, GpuModel, GpuUnits, JobSpec, Limits, NumaPolicy, Pool, ResourceVec, Topology,
+    TopologyLevel, Trust, WorkloadClass,
 };
 
 fn job() -> JobSpec {
@@ -19,6 +21,9 @@ fn job() -> JobSpec {
             memory_mib: 1_024,
         },
         topology: Topology::default(),
+        numa: muster_model::NumaPolicy::None,
+        driver_min: None,
+        asked: muster_model::Asked::default(),
         class: WorkloadClass::Batch,
         pool: None,
         priority: 0,
@@ -64,6 +69,15 @@ fn a_job_that_is_wrong_names_its_field() {
     check("no name", "name", |s| s.name.clear());
     check("long name", "name", |s| s.name = "n".repeat(129));
     check("newline in the name", "name", |s| s.name = "a\nb".to_owned());
+    check("segments that do not divide", "topology.segment_tasks", |s| {
+        s.tasks = 6;
+        s.topology.segment_tasks = Some(4);
+    });
+    check("segments of nothing", "topology.segment_tasks", |s| s.topology.segment_tasks = Some(0));
+    check("segments larger than a node", "topology.segment_tasks", |s| {
+        s.tasks = 20;
+        s.topology.segment_tasks = Some(10);
+    });
     check("no tasks", "tasks", |s| s.tasks = 0);
     check("too many tasks", "tasks", |s| s.tasks = 32_769);
     check("no command", "command", |s| s.command.clear());
@@ -122,7 +136,11 @@ fn a_job_that_is_wrong_names_its_field() {
         s.request.devices = DeviceRequest::TimeSlice { memory_mib: 1_000, models: vec![] };
     });
     check("preferred wider than required", "topology.preferred", |s| {
-        s.topology = Topology { required: Some(TopologyLevel::Node), preferred: Some(TopologyLevel::Block) };
+        s.topology = Topology {
+            required: Some(TopologyLevel::Node),
+            preferred: Some(TopologyLevel::Block),
+            segment_tasks: None,
+        };
     });
     check("more cards than a node has", "topology.required", |s| {
         s.tasks = 10;
@@ -233,5 +251,104 @@ fn a_pool_that_is_wrong_names_its_field() {
     check_pool("no class", "classes", |p| p.classes.clear());
     check_pool("no replicas", "time_slice_replicas", |p| p.time_slice_replicas = 0);
     check_pool("too many replicas", "time_slice_replicas", |p| p.time_slice_replicas = 33);
-    check_pool("too many clients", "mps_clients", |p| p.mps_clients = 49);
+    check_pool("too many clients", "mps_clients", |p| p.mps_clients = 61);
+}
+
+fn without_gpus(s: &mut JobSpec) {
+    s.request.devices = DeviceRequest::None;
+}
+
+fn mig(s: &mut JobSpec, profile: &str, models: &[GpuModel]) {
+    s.tasks = 1;
+    s.request.devices = DeviceRequest::Mig { profile: profile.to_owned(), models: models.to_vec() };
+}
+
+fn needs() -> Needs {
+    Needs {
+        memory_mib: 8_192,
+        compute_percent: 15,
+        isolation: Isolation::Strict,
+        bursty: false,
+        latency_critical: false,
+        models: vec![],
+    }
+}
+
+#[test]
+fn what_stands_beside_a_request_is_checked() {
+    check("NUMA without GPUs", "numa", |s| {
+        without_gpus(s);
+        s.numa = NumaPolicy::Restricted;
+    });
+    check("driver without GPUs", "driver_min", |s| {
+        without_gpus(s);
+        s.driver_min = "550".parse().ok();
+    });
+    check("selector without GPUs", "selector", |s| {
+        without_gpus(s);
+        s.asked.selector = "device.memory_mib > 1".parse().ok();
+    });
+    check("class without GPUs", "device_class", |s| {
+        without_gpus(s);
+        s.asked.device_class = Some("big".to_owned());
+    });
+    check("class that is no name", "device_class", |s| s.asked.device_class = Some("a b".to_owned()));
+    check("selector that shuts the models out", "selector", |s| {
+        s.asked.selector = "device.model == \"t4\"".parse().ok();
+    });
+    check("selector that no card of the model can satisfy", "selector", |s| {
+        s.asked.selector = "device.memory_mib > 100000".parse().ok();
+    });
+    check("memory that no card has", "gpu_memory_mib", |s| s.asked.gpu_memory_mib = Some(100_000));
+    check("needs beside devices", "needs", |s| s.asked.needs = Some(needs()));
+    check("a choice of one's own", "choice", |s| {
+        s.asked.choice =
+            Some(Choice { rule: Rule::StrictIsolation, model: GpuModel::H100, compute_percent: 1, memory_mib: 1 });
+    });
+    check("needs without memory", "needs.memory_mib", |s| {
+        without_gpus(s);
+        s.asked.needs = Some(Needs { memory_mib: 0, ..needs() });
+    });
+    check("needs of more than sixteen cards", "needs.compute_percent", |s| {
+        without_gpus(s);
+        s.asked.needs = Some(Needs { compute_percent: 1_601, ..needs() });
+    });
+}
+
+#[test]
+fn twenty_two_gigabytes_on_1g_10gb_are_told_to_ask_for_3g_40gb() {
+    let check = |profile: &str, models: &[GpuModel], memory_mib: u64, fix: &str| {
+        let mut spec = job();
+        mig(&mut spec, profile, models);
+        spec.asked.gpu_memory_mib = Some(memory_mib);
+        let errors = spec.validate().expect_err("too much memory");
+        let error = errors.iter().find(|error| error.field == "gpu_memory_mib").expect("the field is named");
+        assert!(error.fix.contains(fix), "{error}");
+    };
+    check("1g.10gb", &[GpuModel::H100], 22 * 1_024, "3g.40gb on h100");
+    check("1g.10gb", &[], 22 * 1_024, "3g.40gb on a100-80");
+    check("1g.10gb", &[GpuModel::H100], 15 * 1_024, "1g.20gb on h100");
+    check("1g.18gb", &[GpuModel::H200], 22 * 1_024, "1g.35gb on h200");
+    check("1g.10gb", &[GpuModel::H100], 100 * 1_024, "several whole GPUs");
+}
+
+#[test]
+fn memory_narrows_the_models() {
+    let mut spec = job();
+    spec.request.devices =
+        DeviceRequest::Whole { count: 1, models: vec![GpuModel::A100_40, GpuModel::H200, GpuModel::H100] };
+    spec.asked.gpu_memory_mib = Some(60_000);
+    assert_eq!(spec.possible_models().collect::<Vec<_>>(), [GpuModel::H200, GpuModel::H100]);
+    spec.asked.selector = "device.memory_mib < 100000".parse().ok();
+    assert_eq!(spec.possible_models().collect::<Vec<_>>(), [GpuModel::H100]);
+}
+
+#[test]
+fn training_on_one_slice_is_a_warning() {
+    let mut spec = job();
+    mig(&mut spec, "1g.10gb", &[GpuModel::H100]);
+    assert_eq!(warnings(&spec), []);
+    spec.class = WorkloadClass::Training;
+    assert_eq!(warnings(&spec).len(), 1);
+    assert!(spec.validate().is_ok());
 }

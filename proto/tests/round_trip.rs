@@ -2,14 +2,15 @@
 
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, TenantId};
 use muster_model::mig::{MigPlacement, MigShape};
+use muster_model::needs::{Choice, Isolation, Needs, Rule};
 use muster_model::node::NodeSpec;
 use muster_model::request::{SharingMode, TaskRequest};
 use muster_model::tenant::TenantSpec;
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    Allocation, AllocationState, Cell, Change, DeviceHold, DeviceRequest, EndCause, FieldError, Gpu, GpuModel,
-    GpuUnits, HoldMode, Job, JobPhase, JobSpec, Key, Limits, Node, NodeHealth, Object, Outcome, Place, Pool,
-    ResourceVec, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, WorkloadClass,
+    Allocation, AllocationState, Asked, Cell, Change, DeviceHold, DeviceRequest, EndCause, FieldError, Gpu, GpuModel,
+    GpuUnits, HoldMode, Job, JobPhase, JobSpec, Key, Limits, Node, NodeHealth, NumaPolicy, Object, Outcome, Place,
+    Pool, ResourceVec, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, WorkloadClass,
 };
 use muster_proto::convert::{BindParts, change_to_wire, report_from_wire, report_to_wire};
 use muster_proto::{status, v1};
@@ -40,10 +41,42 @@ fn devices() -> impl Strategy<Value = DeviceRequest> {
 fn topology() -> impl Strategy<Value = Topology> {
     let levels = TopologyLevel::ALL.to_vec();
     (option::of(select(levels.clone())), option::of(select(levels))).prop_map(|(a, b)| match (a, b) {
-        (Some(a), Some(b)) => Topology { required: Some(a.max(b)), preferred: Some(a.min(b)) },
-        (required, preferred) => Topology { required, preferred },
+        (Some(a), Some(b)) => Topology { required: Some(a.max(b)), preferred: Some(a.min(b)), segment_tasks: None },
+        (required, preferred) => Topology { required, preferred, segment_tasks: Some(1) },
     })
 }
+
+prop_compose! {
+    fn asked()(
+        selected in any::<bool>(), class in option::of("[a-z]{1,5}"), choice in (select(RULES.to_vec()), 0..200_u32, any::<u64>()),
+        numbers in (1..8_000_u64, 0..100_u32), flags in (any::<bool>(), any::<bool>(), any::<bool>()), models in models(),
+    ) -> Asked {
+        let read = |text: &str| text.parse().expect("a selector");
+        let needs = Needs {
+            memory_mib: numbers.0, compute_percent: numbers.1, isolation: Isolation::Trusted, bursty: flags.0,
+            latency_critical: flags.1, models,
+        };
+        let (rule, compute_percent, memory_mib) = choice;
+        let choice = Choice { rule, model: GpuModel::H200, compute_percent, memory_mib };
+        Asked {
+            selector: selected.then(|| read("device.memory_mib > 1 && (!(node.labels[\"a\\\"b\"] == 'c') || \"d\" in node.labels)")),
+            device_class: class,
+            gpu_memory_mib: None,
+            needs: flags.2.then_some(needs),
+            choice: flags.2.then_some(choice),
+        }
+    }
+}
+
+const RULES: [Rule; 7] = [
+    Rule::LargerThanACard,
+    Rule::StrictIsolation,
+    Rule::LatencyCritical,
+    Rule::BorrowsIdleTime,
+    Rule::SizedForPeak,
+    Rule::SteadyAndSmall,
+    Rule::NothingSmaller,
+];
 
 prop_compose! {
     fn spec()(
@@ -56,12 +89,19 @@ prop_compose! {
         command in vec("[ -~]{1,10}", 1..4),
         env in btree_map("[A-Z]{1,5}", "[ -~]{0,5}", 0..3),
         workdir in option::of("/[a-z]{0,5}"),
+        numa in select(NumaPolicy::ALL.to_vec()),
+        driver in option::of("[1-9][0-9]{0,3}(\\.[1-9][0-9]?){0,2}"),
+        asked in asked(),
         times in (option::of(1..1000_u64), 0..100_u64, 1..100_u64, 0..9_u32),
     ) -> JobSpec {
+        let cards = devices.cards() > 0;
+        let asked = if cards { asked } else { Asked { choice: None, needs: asked.needs, ..Asked::default() } };
+        let cards = cards || asked.needs.is_some();
         JobSpec {
             tenant: "org/team".into(), name, tasks: 1,
             request: TaskRequest { devices, cpu_milli: 500, memory_mib: 64 },
-            topology, class, pool, priority, command, env, workdir,
+            topology, numa: if cards { numa } else { NumaPolicy::None },
+            driver_min: driver.filter(|_| cards).map(|text| text.parse().expect("generated versions are versions")), asked, class, pool, priority, command, env, workdir,
             time_limit_s: times.0, grace_s: times.1, disconnect_grace_s: times.2, max_retries: times.3,
         }
     }
@@ -212,6 +252,7 @@ fn pool() -> impl Strategy<Value = Pool> {
             classes,
             time_slice_replicas,
             mps_clients,
+            compute_tolerance_percent: mps_clients,
         })
 }
 

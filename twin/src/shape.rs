@@ -84,7 +84,11 @@ impl Shaper {
             topology: Topology {
                 required: self.options.required.filter(|_| gang),
                 preferred: self.options.preferred.filter(|_| gang),
+                segment_tasks: None,
             },
+            numa: muster_model::NumaPolicy::None,
+            driver_min: None,
+            asked: muster_model::Asked::default(),
             class: REPLAY_CLASS,
             pool: None,
             priority: 0,

@@ -78,13 +78,38 @@ One document for each pool:
   modes: [mig, mps, time-slice]
   classes: [interactive]
   time-slice-replicas: 4
-  mps-clients: 8")]
+  mps-clients: 8
+  compute-tolerance: 20                  # percent of compute that a MIG slice chosen for needs may lack")]
     Apply {
         /// YAML file; - is standard input
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
     },
     /// Remove a pool that no node belongs to
+    Delete {
+        /// Its name
+        name: String,
+    },
+}
+
+/// `muster device-classes`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum DeviceClasses {
+    /// List device classes
+    List,
+    /// Add device classes and change those that exist; jobs that were accepted keep what they meant
+    #[command(after_help = "\
+One document for each class; a selector compares device.model, device.memory_mib, device.driver, node.name, node.pool,
+node.region, node.zone, node.block, node.leaf and node.labels[...] with ==, !=, <, <=, >, >=, in, joined by && || ! ( ):
+  name: large-memory
+  selector: device.memory_mib >= 80000 && device.driver >= version(\"550\")
+  tenants: [research, ads/ranking]        # leave it out for all")]
+    Apply {
+        /// YAML file; - is standard input
+        #[arg(short, long, value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Remove a device class
     Delete {
         /// Its name
         name: String,

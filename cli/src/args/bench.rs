@@ -1,6 +1,7 @@
 //! Flags of `muster bench`: each benchmark prints a table with the anchor beside each figure.
 
 use clap::{Args, Subcommand, ValueEnum};
+use muster_bench::decisions::Mix;
 use muster_bench::packing::policy::Policy;
 use std::path::PathBuf;
 
@@ -23,7 +24,7 @@ pub struct Bench {
 pub enum What {
     /// All of them, one after the other, with their defaults
     All,
-    /// S1: decisions of one shard core over fleets of several sizes
+    /// S1 and S2: decisions of one shard core over fleets of several sizes, and a gang of 512 cards
     Decisions {
         /// Fleet sizes in nodes of eight cards
         #[arg(long, value_delimiter = ',', default_value = "625,6250,62500")]
@@ -34,6 +35,9 @@ pub enum What {
         /// Seed of the mix
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// What jobs ask for: all, whole, mig, shares (repeat or separate by commas)
+        #[arg(long, value_delimiter = ',', default_value = "all,whole,mig,shares")]
+        mix: Vec<Mix>,
     },
     /// S5: acknowledged durable submissions, beside etcd in the same run
     Submissions {
@@ -147,7 +151,7 @@ impl What {
     /// With its defaults.
     #[must_use]
     pub fn decisions() -> Self {
-        What::Decisions { nodes: vec![625, 6_250, 62_500], decisions: 200_000, seed: 1 }
+        What::Decisions { nodes: vec![625, 6_250, 62_500], decisions: 200_000, seed: 1, mix: Mix::ALL.to_vec() }
     }
 
     /// With its defaults.

@@ -1,7 +1,8 @@
 //! Arguments of what tenants do: submit, look, read, end.
 
 use crate::spec::job::JobText;
-use crate::spec::scalar::{OneOrMany, Scalar};
+use crate::spec::needs::NeedsText;
+use crate::spec::scalar::{OneOrMany, Scalar, Version};
 use clap::{ArgGroup, Args};
 use std::path::PathBuf;
 
@@ -10,6 +11,7 @@ Examples:
   muster submit --tenant research/nlp --gpus 8 --tasks 4 --model h100 --topology leaf --time 4h -- torchrun train.py
   muster submit --tenant research/nlp --mig 1g.10gb --class interactive -- jupyter lab
   muster submit --tenant research/nlp --mps 30 --gpu-memory 20Gi --model a100-80,h100 -- ./serve
+  muster submit --tenant research/nlp --needs memory=8Gi,compute=15 -- ./serve
   muster submit --tenant research/nlp --gpus 1 --count 100 -- ./sweep.sh
   muster submit -f job.yaml --wait
   muster submit -f job.yaml --time 8h                 a flag goes before the file
@@ -28,7 +30,7 @@ Each task finds RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and CUDA_
 /// `muster submit`.
 #[derive(Clone, Debug, Default, Args)]
 #[command(after_help = SUBMIT_EXAMPLES)]
-#[command(group(ArgGroup::new("devices").args(["gpus", "mig", "mps", "time_slice"])))]
+#[command(group(ArgGroup::new("devices").args(["gpus", "mig", "mps", "time_slice", "needs"])))]
 pub struct Submit {
     /// Who pays: names from the top, joined by '/'
     #[arg(long, value_name = "PATH")]
@@ -48,12 +50,21 @@ pub struct Submit {
     /// Turns on a card
     #[arg(long, help_heading = "Devices")]
     pub time_slice: bool,
-    /// Memory of the share, such as 20Gi
+    /// What each task needs, and the system chooses: memory=8Gi,compute=15,isolation=strict,bursty,latency-critical
+    #[arg(long, value_name = "NEEDS", help_heading = "Devices")]
+    pub needs: Option<NeedsText>,
+    /// Memory of the share, such as 20Gi; of whole GPUs or a MIG slice, what it must have at least
     #[arg(long, value_name = "SIZE", help_heading = "Devices")]
     pub gpu_memory: Option<String>,
     /// Acceptable models, the preferred first
     #[arg(long, value_name = "MODEL", value_delimiter = ',', help_heading = "Devices")]
     pub model: Vec<String>,
+    /// Which GPUs will do, in CEL's syntax: device.memory_mib >= 40000 && node.labels["tier"] == "gold"
+    #[arg(long, value_name = "SELECTOR", help_heading = "Devices")]
+    pub selector: Option<String>,
+    /// A selector that an admin has named
+    #[arg(long, value_name = "CLASS", help_heading = "Devices")]
+    pub device_class: Option<String>,
     /// Tasks of the gang: all start together or none does
     #[arg(long, value_name = "N")]
     pub tasks: Option<u32>,
@@ -69,6 +80,15 @@ pub struct Submit {
     /// Inside one of these where possible
     #[arg(long, value_name = "LEVEL", help_heading = "Placement")]
     pub prefer: Option<String>,
+    /// So many consecutive tasks stand on one island; divides --tasks
+    #[arg(long, value_name = "TASKS", help_heading = "Placement")]
+    pub segment: Option<u32>,
+    /// How each task's GPUs lie: none, best-effort, restricted, single-numa-node
+    #[arg(long, value_name = "POLICY", help_heading = "Placement")]
+    pub numa: Option<String>,
+    /// The oldest GPU driver it can run on, such as 550 or 550.54.15
+    #[arg(long, value_name = "VERSION", help_heading = "Placement")]
+    pub driver_min: Option<String>,
     /// The only pool it may run in
     #[arg(long, value_name = "POOL", help_heading = "Placement")]
     pub pool: Option<String>,
@@ -129,6 +149,9 @@ impl Submit {
             mig: self.mig.clone(),
             mps: self.mps,
             time_slice: self.time_slice.then_some(true),
+            needs: self.needs.clone(),
+            selector: self.selector.clone(),
+            device_class: self.device_class.clone(),
             gpu_memory: scalar(&self.gpu_memory),
             tasks: self.tasks,
             model: (!self.model.is_empty()).then(|| OneOrMany::Many(self.model.clone())),
@@ -136,6 +159,9 @@ impl Submit {
             memory: scalar(&self.memory),
             topology: self.topology.clone(),
             prefer: self.prefer.clone(),
+            segment: self.segment,
+            numa: self.numa.clone(),
+            driver_min: self.driver_min.clone().map(Version),
             time: scalar(&self.time),
             grace: scalar(&self.grace),
             disconnect_grace: scalar(&self.disconnect_grace),

@@ -131,6 +131,9 @@ pub enum Command {
     /// Sets of nodes with rules
     #[command(subcommand)]
     Pools(admin::Pools),
+    /// Named selectors of GPUs that jobs may use
+    #[command(subcommand)]
+    DeviceClasses(admin::DeviceClasses),
     /// Stop new work on nodes; what runs there goes on
     Drain(admin::NodeNames),
     /// Allow new work on nodes again

@@ -33,8 +33,9 @@ async fn one(muster: &Path, bench: &Bench, what: &What) -> anyhow::Result<()> {
     let under = &bench.under;
     match what {
         What::All => Ok(()),
-        What::Decisions { nodes, decisions, seed } => {
-            let options = decisions::Options { nodes: nodes.clone(), decisions: *decisions, seed: *seed };
+        What::Decisions { nodes, decisions, seed, mix } => {
+            let options =
+                decisions::Options { nodes: nodes.clone(), decisions: *decisions, seed: *seed, mixes: mix.clone() };
             decisions::run(&options, bench.json)
         }
         What::Submissions { clients, seconds, batch } => {

@@ -18,6 +18,8 @@ struct Submitted {
     jobs: Vec<u64>,
     request_id: String,
     revision: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 /// Submits, prints the ids, and waits if asked to.
@@ -30,7 +32,13 @@ pub async fn run(context: &Context, args: &Submit) -> Result<(), Failure> {
     let alone = specs.len() == 1;
     let reply = submit(&context.client, &request_id, now_ms(), specs).await;
     let reply = reply.map_err(|failure| if alone { in_words_of_one(failure) } else { failure })?;
-    let shown = Submitted { jobs: reply.job_ids.clone(), request_id, revision: reply.revision };
+    let warnings =
+        reply.warnings.iter().map(|text| if alone { text.replacen("jobs[0].", "", 1) } else { text.clone() });
+    let shown =
+        Submitted { jobs: reply.job_ids.clone(), request_id, revision: reply.revision, warnings: warnings.collect() };
+    for warning in &shown.warnings {
+        eprintln!("warning: {warning}");
+    }
     match context.out.format {
         // A script that asked for JSON and waits gets one document, at the end.
         Format::Json | Format::Yaml if args.wait => {}

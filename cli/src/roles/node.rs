@@ -96,7 +96,7 @@ async fn start(args: &Args, host: &SimulatedNode, boot_id: &str, endpoints: Vec<
         gpus: cards,
         cpu_milli: host.cpu_milli,
         memory_mib: host.memory_mib,
-        driver: "simulated".to_owned(),
+        driver: host.driver.clone(),
         labels: host.labels.clone(),
         boot_id: boot_id.to_owned(),
     };

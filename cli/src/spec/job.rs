@@ -11,7 +11,8 @@
 //! ```
 
 use crate::failure::Failure;
-use crate::spec::scalar::{OneOrMany, Scalar};
+use crate::spec::needs::NeedsText;
+use crate::spec::scalar::{OneOrMany, Scalar, Version};
 use crate::spec::yaml;
 use crate::units::{self, UnitError};
 use muster_model::FieldError;
@@ -29,13 +30,19 @@ pub const KEYS: &[&str] = &[
     "mig",
     "mps",
     "time-slice",
+    "needs",
     "gpu-memory",
     "tasks",
     "model",
+    "selector",
+    "device-class",
     "cpus",
     "memory",
     "topology",
     "prefer",
+    "segment",
+    "numa",
+    "driver-min",
     "time",
     "grace",
     "disconnect-grace",
@@ -65,12 +72,18 @@ pub struct JobText {
     pub mps: Option<u32>,
     /// Turns on a card.
     pub time_slice: Option<bool>,
-    /// Memory of the share.
+    /// What a task needs, when the system is to choose.
+    pub needs: Option<NeedsText>,
+    /// Memory of the share; or that each card or the MIG slice must have.
     pub gpu_memory: Option<Scalar>,
     /// Size of the gang.
     pub tasks: Option<u32>,
     /// Acceptable models, the preferred first.
     pub model: Option<OneOrMany>,
+    /// Which cards will do, in CEL's syntax.
+    pub selector: Option<String>,
+    /// A selector that an admin has named.
+    pub device_class: Option<String>,
     /// CPUs for each task.
     pub cpus: Option<Scalar>,
     /// Host memory for each task.
@@ -79,6 +92,12 @@ pub struct JobText {
     pub topology: Option<String>,
     /// Inside one of these where possible.
     pub prefer: Option<String>,
+    /// So many consecutive tasks on one island.
+    pub segment: Option<u32>,
+    /// How each task's cards lie with regard to NUMA nodes.
+    pub numa: Option<String>,
+    /// The oldest GPU driver it can run on.
+    pub driver_min: Option<Version>,
     /// Time limit.
     pub time: Option<Scalar>,
     /// From SIGTERM to SIGKILL.
@@ -119,17 +138,34 @@ impl JobText {
     /// This job with everything that `flags` say in its place. A way of sharing a card replaces another way.
     #[must_use]
     pub fn overlaid(mut self, flags: &JobText) -> JobText {
-        if flags.gpus.is_some() || flags.mig.is_some() || flags.mps.is_some() || flags.time_slice.is_some() {
-            (self.gpus, self.mig, self.mps, self.time_slice) = (None, None, None, None);
+        let way = flags.gpus.is_some() || flags.mig.is_some() || flags.mps.is_some() || flags.time_slice.is_some();
+        if way || flags.needs.is_some() {
+            (self.gpus, self.mig, self.mps, self.time_slice, self.needs) = (None, None, None, None, None);
         }
         macro_rules! over {
             ($($field:ident),+) => { $(if flags.$field.is_some() { self.$field.clone_from(&flags.$field); })+ };
         }
         over!(
-            tenant, name, gpus, mig, mps, time_slice, gpu_memory, tasks, model, cpus, memory, topology, prefer, time,
+            tenant,
+            name,
+            gpus,
+            mig,
+            mps,
+            time_slice,
+            needs,
+            selector,
+            device_class,
+            gpu_memory,
+            tasks,
+            model,
+            cpus,
+            memory,
+            topology,
+            prefer,
+            time,
             grace
         );
-        over!(disconnect_grace, retries, priority, class, pool, workdir, command, count);
+        over!(segment, numa, driver_min, disconnect_grace, retries, priority, class, pool, workdir, command, count);
         self.env.extend(flags.env.clone());
         self
     }
@@ -151,6 +187,12 @@ impl JobText {
         let mut faults = Vec::new();
         let command = self.command(&mut faults);
         let (kind, cpu_default) = self.devices(&mut faults);
+        let models = self.model.clone().map(OneOrMany::into_vec).unwrap_or_default();
+        let needs = self.needs.clone().map(|needs| needs.into_wire(models.clone(), &mut faults));
+        let models = if needs.is_some() { Vec::new() } else { models };
+        let shares = matches!(kind, Some(Kind::Mps(_) | Kind::TimeSlice(_)));
+        let gpu_memory_mib =
+            amount("gpu-memory", self.gpu_memory.as_ref().filter(|_| !shares), units::mebibytes, &mut faults);
         let cpu_milli = amount("cpus", self.cpus.as_ref(), units::milli_cpus, &mut faults).unwrap_or(cpu_default);
         let memory_mib = amount("memory", self.memory.as_ref(), units::mebibytes, &mut faults).unwrap_or(0);
         let time_limit_s = amount("time", self.time.as_ref(), units::seconds, &mut faults);
@@ -168,7 +210,6 @@ impl JobText {
         if !faults.is_empty() {
             return Err(faults);
         }
-        let models = self.model.map(OneOrMany::into_vec).unwrap_or_default();
         Ok(v1::JobSpec {
             tenant,
             name: self.name.unwrap_or_else(|| name_of(&command)),
@@ -177,7 +218,15 @@ impl JobText {
             topology: Some(v1::Topology {
                 required: self.topology.unwrap_or_default(),
                 preferred: self.prefer.unwrap_or_default(),
+                segment_tasks: self.segment.unwrap_or(0),
             }),
+            numa: self.numa.unwrap_or_default(),
+            driver_min: self.driver_min.map(|version| version.0).unwrap_or_default(),
+            selector: self.selector.unwrap_or_default(),
+            device_class: self.device_class.unwrap_or_default(),
+            gpu_memory_mib,
+            needs,
+            choice: None,
             workload_class: self.class.unwrap_or_default(),
             pool: self.pool.unwrap_or_default(),
             priority: self.priority.unwrap_or(0),
@@ -221,14 +270,17 @@ impl JobText {
             ("mig", self.mig.is_some()),
             ("mps", self.mps.is_some()),
             ("time-slice", time_slice),
+            ("needs", self.needs.is_some()),
         ];
         let named: Vec<&str> = ways.iter().filter(|(_, said)| *said).map(|(word, _)| *word).collect();
         if named.len() > 1 {
-            let fix = "choose one: whole cards, a MIG instance, an MPS share or a time-slice";
+            let fix =
+                "choose one: whole cards, or one MIG instance, MPS share or time-slice of one card, or needs alone";
             faults.push(FieldError::new(named[1], format!("stands beside {}", named[0]), fix));
         }
-        let memory_mib = amount("gpu-memory", self.gpu_memory.as_ref(), units::mebibytes, faults);
         let shares = self.mps.is_some() || time_slice;
+        let memory = self.gpu_memory.as_ref().filter(|_| shares);
+        let memory_mib = amount("gpu-memory", memory, units::mebibytes, faults);
         if shares && self.gpu_memory.is_none() {
             faults.push(FieldError::new(
                 "gpu-memory",
@@ -236,12 +288,8 @@ impl JobText {
                 "say how much memory the share needs, such as 20Gi",
             ));
         }
-        if !shares && self.gpu_memory.is_some() {
-            faults.push(FieldError::new(
-                "gpu-memory",
-                "is for shares only",
-                "leave it out, or ask with mps or time-slice",
-            ));
+        if self.needs.is_some() && self.gpu_memory.is_some() {
+            faults.push(FieldError::new("gpu-memory", "stands beside needs", "write it as needs.memory"));
         }
         let memory_mib = memory_mib.unwrap_or(0);
         let kind = match (self.gpus, &self.mig, self.mps) {

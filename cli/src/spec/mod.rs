@@ -3,7 +3,9 @@
 //! What must stay true: a file says the same words as the flags; an unknown key is refused by name; whatever the fleet decides
 //! (whether a tenant exists, whether a model is known) is left to the control plane.
 
+pub mod classes;
 pub mod job;
+pub mod needs;
 pub mod node;
 pub mod pools;
 pub mod scalar;

@@ -9,10 +9,12 @@
 //! region: local
 //! zone: local-a
 //! cell: cell-0
+//! driver: "570.86"
+//! labels: {tier: gold}
 //! ```
 
 use crate::failure::Failure;
-use crate::spec::scalar::Scalar;
+use crate::spec::scalar::{Scalar, Version};
 use crate::spec::yaml;
 use crate::units::{self, UnitError};
 use muster_model::validate::bounds::GPUS_PER_NODE_MAX;
@@ -22,7 +24,8 @@ use std::collections::BTreeMap;
 
 /// The keys of a node file.
 pub const KEYS: &[&str] = &[
-    "name", "address", "model", "gpus", "cpus", "memory", "region", "zone", "block", "leaf", "cell", "pool", "labels",
+    "name", "address", "model", "gpus", "cpus", "memory", "region", "zone", "block", "leaf", "cell", "pool", "driver",
+    "labels",
 ];
 
 /// What was written.
@@ -41,6 +44,7 @@ struct NodeText {
     leaf: Option<String>,
     cell: Option<String>,
     pool: Option<String>,
+    driver: Option<Version>,
     labels: BTreeMap<String, Scalar>,
 }
 
@@ -65,6 +69,8 @@ pub struct SimulatedNode {
     pub cpu_milli: u64,
     /// MiB of memory.
     pub memory_mib: u64,
+    /// Driver version that it reports.
+    pub driver: String,
     /// Free labels.
     pub labels: BTreeMap<String, String>,
 }
@@ -87,6 +93,7 @@ impl Default for SimulatedNode {
             gpus: 8,
             cpu_milli: 128_000,
             memory_mib: 2 * 1024 * 1024,
+            driver: "570.86-simulated".to_owned(),
             labels: BTreeMap::new(),
         }
     }
@@ -118,6 +125,7 @@ impl SimulatedNode {
         word(&mut node.place.leaf, text.leaf);
         word(&mut node.cell, text.cell);
         word(&mut node.pool, text.pool);
+        word(&mut node.driver, text.driver.map(|version| version.0));
         if let Some(model) = text.model {
             match model.parse() {
                 Ok(model) => node.model = model,

@@ -6,6 +6,7 @@
 //! classes: [interactive]
 //! time-slice-replicas: 4
 //! mps-clients: 8
+//! compute-tolerance: 20
 //! ```
 
 use crate::failure::Failure;
@@ -15,7 +16,7 @@ use muster_proto::v1;
 use serde::Deserialize;
 
 /// The keys of a pool.
-pub const KEYS: &[&str] = &["name", "modes", "classes", "time-slice-replicas", "mps-clients"];
+pub const KEYS: &[&str] = &["name", "modes", "classes", "time-slice-replicas", "mps-clients", "compute-tolerance"];
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -25,6 +26,7 @@ struct PoolText {
     classes: Option<Vec<String>>,
     time_slice_replicas: Option<u32>,
     mps_clients: Option<u32>,
+    compute_tolerance: Option<u32>,
 }
 
 /// Every pool of a file; what is not said is as in the standard pool.
@@ -43,6 +45,7 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<v1::Pool>, Failure> {
         workload_classes: text.classes.unwrap_or_else(|| standard.classes.iter().map(ToString::to_string).collect()),
         time_slice_replicas: text.time_slice_replicas.unwrap_or_else(|| standard.time_slice_replicas.into()),
         mps_clients: text.mps_clients.unwrap_or_else(|| standard.mps_clients.into()),
+        compute_tolerance_percent: text.compute_tolerance,
     };
     Ok(texts.into_iter().map(pool).collect())
 }

@@ -35,6 +35,29 @@ impl<'de> Deserialize<'de> for Scalar {
     }
 }
 
+/// A version: a word or a whole number. YAML reads `570.10` as the number 570.1, so that is refused rather than misread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version(pub String);
+
+impl<'de> Deserialize<'de> for Version {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Version;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a version in quotes, such as \"570.10\"")
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Version, E> {
+                Ok(Version(text.to_owned()))
+            }
+            fn visit_u64<E>(self, value: u64) -> Result<Version, E> {
+                Ok(Version(value.to_string()))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
 /// One word, or a list of words.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "a word or a list of words")]

@@ -260,6 +260,8 @@ pub struct PoolView {
     pub time_slice_replicas: u32,
     /// Clients of an MPS card.
     pub mps_clients: u32,
+    /// How much compute a slice chosen for needs may lack, in percent.
+    pub compute_tolerance_percent: u32,
 }
 
 impl PoolView {
@@ -272,6 +274,7 @@ impl PoolView {
             classes: pool.workload_classes.clone(),
             time_slice_replicas: pool.time_slice_replicas,
             mps_clients: pool.mps_clients,
+            compute_tolerance_percent: pool.compute_tolerance_percent.unwrap_or_default(),
         }
     }
 }
@@ -279,8 +282,8 @@ impl PoolView {
 /// The table of pools.
 #[must_use]
 pub fn pools_table(pools: &[PoolView]) -> Vec<Block> {
-    let heads = ["POOL", "MODES", "CLASSES", "TIME-SLICE REPLICAS", "MPS CLIENTS"];
-    let mut columns = Columns::new(&heads).right(&["TIME-SLICE REPLICAS", "MPS CLIENTS"]);
+    let heads = ["POOL", "MODES", "CLASSES", "TIME-SLICE REPLICAS", "MPS CLIENTS", "TOLERANCE"];
+    let mut columns = Columns::new(&heads).right(&["TIME-SLICE REPLICAS", "MPS CLIENTS", "TOLERANCE"]);
     for pool in pools {
         columns.row(vec![
             pool.name.clone(),
@@ -288,6 +291,7 @@ pub fn pools_table(pools: &[PoolView]) -> Vec<Block> {
             pool.classes.join(","),
             pool.time_slice_replicas.to_string(),
             pool.mps_clients.to_string(),
+            format!("{} %", pool.compute_tolerance_percent),
         ]);
     }
     vec![columns.block()]

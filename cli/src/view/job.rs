@@ -62,6 +62,21 @@ pub struct JobView {
     /// Acceptable models; any when empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
+    /// Tasks of a segment; 0 without.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub segment: u32,
+    /// How each task's cards lie; none is not shown.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub numa: String,
+    /// The oldest driver.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub driver_min: String,
+    /// Which cards will do.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub selector: String,
+    /// How the system picked the devices for the job's needs.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub chosen: String,
     /// CPUs of each task.
     pub cpu_milli: u64,
     /// Host memory of each task.
@@ -121,6 +136,11 @@ impl JobView {
             tasks: spec.tasks,
             devices: devices_words(devices.kind.as_ref()),
             models: devices.models,
+            segment: spec.topology.as_ref().map_or(0, |topology| topology.segment_tasks),
+            numa: if spec.numa == "none" { String::new() } else { spec.numa },
+            driver_min: spec.driver_min,
+            selector: selector_words(&spec.selector, &spec.device_class),
+            chosen: spec.choice.map(|choice| choice.text).unwrap_or_default(),
             cpu_milli: request.cpu_milli,
             memory_mib: request.memory_mib,
             topology: spec.topology.map(|topology| topology.required).unwrap_or_default(),
@@ -168,6 +188,15 @@ fn devices_words(kind: Option<&Kind>) -> String {
         Some(Kind::Mps(mps)) => format!("{}%/{}", mps.percent, show_mebibytes(mps.memory_mib)),
         Some(Kind::TimeSlice(slice)) => format!("slice/{}", show_mebibytes(slice.memory_mib)),
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+fn selector_words(selector: &str, class: &str) -> String {
+    if class.is_empty() { selector.to_owned() } else { format!("{selector} (device class {class})") }
 }
 
 fn clipped(text: &str) -> String {
@@ -283,7 +312,12 @@ impl JobDetail {
                     show_mebibytes(job.memory_mib)
                 ),
             ),
+            ("selector", job.selector.clone()),
+            ("chosen", job.chosen.clone()),
             ("topology", job.topology.clone()),
+            ("segments", if job.segment == 0 { String::new() } else { format!("of {} tasks", job.segment) }),
+            ("numa", job.numa.clone()),
+            ("driver", if job.driver_min.is_empty() { String::new() } else { format!("{} or newer", job.driver_min) }),
             ("attempt", format!("{} ({} failed)", job.attempt, job.failures)),
             ("cell", job.cell.map(|cell| cell.to_string()).unwrap_or_default()),
             ("submitted", job.submitted.clone()),

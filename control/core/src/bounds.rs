@@ -21,6 +21,8 @@ pub const NODES_MAX: usize = 100_000;
 pub const CELLS_MAX: usize = 4_096;
 /// Pools.
 pub const POOLS_MAX: usize = 4_096;
+/// Device classes: a handful per model and team.
+pub const DEVICE_CLASSES_MAX: usize = 1_024;
 /// Tenants: every user of a large organisation, several times over.
 pub const TENANTS_MAX: usize = 200_000;
 /// Tenants of one command, so that an entry stays small.

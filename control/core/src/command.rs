@@ -7,7 +7,7 @@ use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Ran
 use muster_model::node::{NodeSpec, Pool};
 use muster_model::tenant::TenantSpec;
 use muster_model::usage::UsageInterval;
-use muster_model::{GpuModel, TaskPlacement, TaskState, ValidJobSpec};
+use muster_model::{DeviceClass, GpuModel, TaskPlacement, TaskState, ValidJobSpec};
 use serde::{Deserialize, Serialize};
 
 /// One thing to decide.
@@ -139,6 +139,13 @@ pub enum Command {
     RaiseFeatureLevel {
         /// To this.
         level: u32,
+    },
+    /// Adds or changes a device class, for jobs submitted from now on.
+    PutDeviceClass(DeviceClass),
+    /// Removes a device class; accepted jobs keep what it meant.
+    DeleteDeviceClass {
+        /// Its name.
+        name: String,
     },
 }
 

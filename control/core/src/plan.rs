@@ -7,9 +7,12 @@ mod attempts;
 mod bind;
 mod cancel;
 mod cells;
+mod classes;
 mod hand_over;
 mod nodes;
+mod nowhere;
 mod pools;
+mod resolve;
 mod shape;
 mod submit;
 mod sweep;
@@ -55,6 +58,8 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::ReportTasks { node, epoch, reports } => tasks::report(d, *node, *epoch, reports),
         Command::RecordUsage { node, incarnation, intervals } => usage::record(d, *node, *incarnation, intervals),
         Command::Sweep => sweep::sweep(d),
+        Command::PutDeviceClass(class) => classes::put(d, class),
+        Command::DeleteDeviceClass { name } => classes::delete(d, name),
         Command::RaiseFeatureLevel { level } => raise_feature_level(d, *level),
     }?;
     Ok(draft.finish(done))

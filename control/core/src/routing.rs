@@ -19,7 +19,7 @@ pub(crate) fn models_of(spec: &JobSpec) -> Models {
     if spec.request.devices.mode().is_none() {
         return vec![None];
     }
-    spec.request.devices.possible_models().map(Some).collect()
+    spec.possible_models().map(Some).collect()
 }
 
 /// The rules of the pool named `name`: the standard ones when nobody has described it.
@@ -102,7 +102,7 @@ pub(crate) fn tasks_held(state: &State, cell: &CellIndex, spec: &JobSpec, model:
         Some(level @ (TopologyLevel::Island | TopologyLevel::Node)) => {
             let one_island = level == TopologyLevel::Island;
             let served = cell.shapes.keys().filter(|shape| refusal_of_pool(state, &shape.pool, spec).is_none());
-            let each = served.map(|shape| tasks_on(shape, rules(state, &shape.pool), &spec.request, model, one_island));
+            let each = served.map(|shape| tasks_on(shape, rules(state, &shape.pool), spec, model, one_island));
             each.max().unwrap_or(0)
         }
         Some(level) => {
@@ -122,7 +122,7 @@ fn in_shapes(state: &State, shapes: &Shapes, spec: &JobSpec, model: Option<GpuMo
     let mut sum = 0_u64;
     for (shape, &count) in shapes {
         if refusal_of_pool(state, &shape.pool, spec).is_none() {
-            let each = tasks_on(shape, rules(state, &shape.pool), &spec.request, model, false);
+            let each = tasks_on(shape, rules(state, &shape.pool), spec, model, false);
             sum = sum.saturating_add(each.saturating_mul(u64::from(count)));
             if sum >= enough {
                 break;

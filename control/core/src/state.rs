@@ -8,7 +8,7 @@ use muster_model::capacity::Capacity;
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use muster_model::object::{Key, Meta, RequestRecord};
 use muster_model::usage::{AllocationUsage, UsageStream, UsageTotal};
-use muster_model::{Allocation, Cell, Change, Job, Node, Object, Pool, Tenant};
+use muster_model::{Allocation, Cell, Change, DeviceClass, Job, Node, Object, Pool, Tenant};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -37,6 +37,8 @@ pub struct State {
     pub usage_totals: BTreeMap<TenantId, UsageTotal>,
     /// Sums per allocation.
     pub allocation_usage: BTreeMap<AllocationId, AllocationUsage>,
+    /// Device classes.
+    pub device_classes: BTreeMap<String, DeviceClass>,
     /// The books, derived from the above.
     capacity: Capacity,
     /// Ways to find objects without scanning, derived from the above.
@@ -68,6 +70,7 @@ impl State {
             usage_streams: BTreeMap::new(),
             usage_totals: BTreeMap::new(),
             allocation_usage: BTreeMap::new(),
+            device_classes: BTreeMap::new(),
             capacity: Capacity::default(),
             index: Index::default(),
         }
@@ -157,6 +160,9 @@ impl State {
                 self.index.change_usage(self.allocation_usage.get(&usage.allocation), Some(&usage));
                 self.allocation_usage.insert(usage.allocation, usage);
             }
+            Object::DeviceClass(class) => {
+                self.device_classes.insert(class.name.clone(), class);
+            }
         }
     }
 
@@ -217,6 +223,9 @@ impl State {
                 let old = self.allocation_usage.remove(id);
                 self.index.change_usage(old.as_ref(), None);
             }
+            Key::DeviceClass(name) => {
+                self.device_classes.remove(name);
+            }
         }
     }
 
@@ -234,5 +243,6 @@ impl State {
             .chain(self.usage_streams.values().cloned().map(Object::UsageStream))
             .chain(self.usage_totals.values().cloned().map(Object::UsageTotal))
             .chain(self.allocation_usage.values().cloned().map(Object::AllocationUsage))
+            .chain(self.device_classes.values().cloned().map(Object::DeviceClass))
     }
 }

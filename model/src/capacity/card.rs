@@ -1,6 +1,7 @@
 //! One card: who holds it, and what else can still stand on it.
 
 use crate::allocation::HoldMode;
+use crate::driver::DriverVersion;
 use crate::ids::{AllocationId, TenantId};
 use crate::mig::{self, MigPlacement};
 use crate::node::{Gpu, Pool};
@@ -43,10 +44,14 @@ pub enum CardUse {
     },
 }
 
-/// MPS takes at most this many clients per card (NVIDIA's limit before CUDA 13.1), whatever a pool says.
-pub(crate) const MPS_CLIENTS_MAX: u8 = 48;
+/// MPS takes at most this many clients per card, whatever a pool says (NVIDIA's limit from CUDA 13.1).
+pub const MPS_CLIENTS_MAX: u8 = 60;
+/// MPS takes at most this many on a driver before [`MPS_CLIENTS_MORE_DRIVER`]. A pool with more takes no node with an older one.
+pub const MPS_CLIENTS_OLD_MAX: u8 = 48;
+/// The first driver of CUDA 13.1.
+pub const MPS_CLIENTS_MORE_DRIVER: DriverVersion = DriverVersion::major(590);
 /// Time-slicing: contexts of 300–500 MB each make more than this many pointless.
-pub(crate) const TIME_SLICE_REPLICAS_MAX: u8 = 32;
+pub const TIME_SLICE_REPLICAS_MAX: u8 = 32;
 
 impl CardUse {
     /// What holds it, in words, for refusals and tables.
@@ -82,11 +87,12 @@ impl CardUse {
             (CardUse::Free, HoldMode::Whole) => Ok(()),
             (CardUse::Free | CardUse::Mig(_), HoldMode::Mig(place)) => {
                 let family = family.ok_or_else(|| format!("{} has no MIG", gpu.model))?;
-                let standing: Vec<MigPlacement> = match self {
-                    CardUse::Mig(instances) => instances.iter().map(|(place, _)| *place).collect(),
-                    _ => Vec::new(),
+                let standing = match self {
+                    CardUse::Mig(instances) => &instances[..],
+                    _ => &[],
                 };
-                if mig::can_stand(family, &standing, place) { Ok(()) } else { Err(self.describe()) }
+                let stands = mig::can_stand_beside(family, standing.iter().map(|(place, _)| *place), place);
+                if stands { Ok(()) } else { Err(self.describe()) }
             }
             (CardUse::Free | CardUse::Mps { .. }, HoldMode::Mps { percent, memory_mib }) => {
                 let clients = pool.map_or(MPS_CLIENTS_MAX, |p| p.mps_clients.min(MPS_CLIENTS_MAX));
@@ -161,6 +167,23 @@ impl CardUse {
             }
         }
         Ok(())
+    }
+
+    /// Whatever `old` holds of this card, `new` holds from now on.
+    pub(super) fn rename(&mut self, old: AllocationId, new: AllocationId) {
+        let swap = |holder: &mut AllocationId| {
+            if *holder == old {
+                *holder = new;
+            }
+        };
+        match self {
+            CardUse::Free => {}
+            CardUse::Whole(holder) => swap(holder),
+            CardUse::Mig(instances) => instances.iter_mut().for_each(|(_, holder)| swap(holder)),
+            CardUse::Mps { shares, .. } | CardUse::TimeSlice { shares, .. } => {
+                shares.iter_mut().for_each(|share| swap(&mut share.allocation));
+            }
+        }
     }
 
     /// Gives back whatever `allocation` holds of this card; an emptied card is free for any mode.

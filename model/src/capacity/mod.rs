@@ -9,7 +9,9 @@
 mod card;
 mod tenants;
 
-pub use card::{CardUse, Share};
+pub use card::{
+    CardUse, MPS_CLIENTS_MAX, MPS_CLIENTS_MORE_DRIVER, MPS_CLIENTS_OLD_MAX, Share, TIME_SLICE_REPLICAS_MAX,
+};
 pub use tenants::{OverMax, TenantUse};
 
 use crate::allocation::{Allocation, TaskPlacement};
@@ -212,27 +214,22 @@ impl Capacity {
     ) -> Result<(), Misfit> {
         let payer = self.tenants.get(&tenant).ok_or(Misfit::NoTenant { tenant })?;
         self.max_allows(tenant, charge)?;
-        // The gang is charged to copies of the nodes it touches, so that ranks that meet on one node see each other.
-        let mut touched: BTreeMap<NodeId, NodeUse> = BTreeMap::new();
+        let domain = self.domain_of(tenant);
+        // What the gang has taken so far, so that ranks that meet on one node see each other; only touched cards are copied.
+        let mut touched: BTreeMap<NodeId, Touched> = BTreeMap::new();
         for task in tasks {
-            let use_ = match touched.entry(task.node) {
-                std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-                std::collections::btree_map::Entry::Vacant(entry) => {
-                    let there = self.nodes.get(&task.node).ok_or(Misfit::NoNode { node: task.node })?;
-                    entry.insert(there.clone())
-                }
-            };
-            if !use_.node.accepts_work() {
+            let there = self.nodes.get(&task.node).ok_or(Misfit::NoNode { node: task.node })?;
+            if !there.node.accepts_work() {
                 return Err(Misfit::NodeClosed { node: task.node });
             }
-            self.check_modes(payer, use_, task)?;
-            use_.take(
-                AllocationId(0),
-                self.domain_of(tenant),
+            self.check_modes(payer, there, task)?;
+            let pool = self.pool_of(&there.node);
+            touched.entry(task.node).or_insert_with(|| Touched::of(there)).take(
+                there,
+                domain,
                 task,
-                cpu_milli,
-                memory_mib,
-                Some(self.pool_of(&use_.node.clone())),
+                (cpu_milli, memory_mib),
+                pool,
             )?;
         }
         Ok(())
@@ -261,12 +258,21 @@ impl Capacity {
         let domain = self.domain_of(allocation.tenant);
         for task in &allocation.tasks {
             let there = self.nodes.get_mut(&task.node).expect("a charged node is in the fleet");
-            // Pool limits were proved at the binding; a pool that was tightened since must not make a charge fail.
             there
-                .take(allocation.id, domain, task, allocation.cpu_milli, allocation.memory_mib, None)
+                .charge(allocation.id, domain, task, allocation.cpu_milli, allocation.memory_mib)
                 .expect("a charged allocation was proved");
         }
         self.charge_tenants(allocation.tenant, &allocation.charge);
+    }
+
+    /// Puts `new` in the place of `old`, which holds exactly the same for the same tenant: only the name of the holder changes.
+    pub fn rename(&mut self, old: &Allocation, new: AllocationId) {
+        for task in &old.tasks {
+            let Some(there) = self.nodes.get_mut(&task.node) else { continue };
+            for hold in &task.devices {
+                there.cards[usize::from(hold.gpu)].rename(old.id, new);
+            }
+        }
     }
 
     /// Gives back everything an allocation holds.
@@ -284,33 +290,71 @@ impl Capacity {
 }
 
 impl NodeUse {
-    fn take(
+    /// What already runs is charged even where a node came back smaller or its pool was tightened since.
+    fn charge(
         &mut self,
         allocation: AllocationId,
         domain: TenantId,
         task: &TaskPlacement,
         cpu_milli: u64,
         memory_mib: u64,
-        pool: Option<&Pool>,
+    ) -> Result<(), Misfit> {
+        let node = task.node;
+        for hold in &task.devices {
+            let gpu = hold.gpu;
+            let card = self.node.spec.gpus.get(usize::from(gpu)).ok_or(Misfit::NoGpu { node, gpu })?;
+            self.cards[usize::from(gpu)]
+                .take(allocation, domain, hold.mode, card, None)
+                .map_err(|(asked, held)| Misfit::Taken { node, gpu, asked, held })?;
+        }
+        self.cpu_free_milli -= cpu_milli as i64;
+        self.memory_free_mib -= memory_mib as i64;
+        Ok(())
+    }
+}
+
+/// What a gang under proof leaves of one node: the host's room, and copies of the cards it touches.
+struct Touched {
+    cpu_free_milli: i64,
+    memory_free_mib: i64,
+    cards: Vec<(u16, CardUse)>,
+}
+
+impl Touched {
+    fn of(there: &NodeUse) -> Self {
+        let (cpu_free_milli, memory_free_mib) = (there.cpu_free_milli, there.memory_free_mib);
+        Touched { cpu_free_milli, memory_free_mib, cards: Vec::new() }
+    }
+
+    fn take(
+        &mut self,
+        there: &NodeUse,
+        domain: TenantId,
+        task: &TaskPlacement,
+        (cpu_milli, memory_mib): (u64, u64),
+        pool: &Pool,
     ) -> Result<(), Misfit> {
         let node = task.node;
         let host = |what, free: i64, asked: u64| Misfit::Host { node, what, free: free.max(0) as u64, asked };
-        let proving = allocation == AllocationId(0);
-        // Charging what already runs must not fail because a node came back smaller; only new work is checked for host room.
-        if proving && self.cpu_free_milli < cpu_milli as i64 {
+        if self.cpu_free_milli < cpu_milli as i64 {
             return Err(host("milli-CPU", self.cpu_free_milli, cpu_milli));
         }
-        if proving && self.memory_free_mib < memory_mib as i64 {
+        if self.memory_free_mib < memory_mib as i64 {
             return Err(host("MiB", self.memory_free_mib, memory_mib));
         }
         for hold in &task.devices {
             let gpu = hold.gpu;
-            let card = self.node.spec.gpus.get(usize::from(gpu)).ok_or(Misfit::NoGpu { node, gpu })?;
-            if proving && let Some(reason) = &card.withheld {
+            let card = there.node.spec.gpus.get(usize::from(gpu)).ok_or(Misfit::NoGpu { node, gpu })?;
+            if let Some(reason) = &card.withheld {
                 return Err(Misfit::Withheld { node, gpu, reason: reason.clone() });
             }
-            self.cards[usize::from(gpu)]
-                .take(allocation, domain, hold.mode, card, pool)
+            let at = self.cards.iter().position(|(index, _)| *index == gpu).unwrap_or_else(|| {
+                self.cards.push((gpu, there.cards[usize::from(gpu)].clone()));
+                self.cards.len() - 1
+            });
+            self.cards[at]
+                .1
+                .take(AllocationId(0), domain, hold.mode, card, Some(pool))
                 .map_err(|(asked, held)| Misfit::Taken { node, gpu, asked, held })?;
         }
         self.cpu_free_milli -= cpu_milli as i64;

@@ -38,12 +38,14 @@ pub struct TenantUse {
     pub untrusted: bool,
     /// In use, descendants included.
     pub used: ResourceVec,
+    /// In use by its own jobs alone.
+    pub own: ResourceVec,
 }
 
 impl Capacity {
     /// Adds a tenant or takes over its new limits; what it uses stays charged.
     pub fn put_tenant(&mut self, tenant: &Tenant) {
-        let used = self.tenants.get(&tenant.id).map(|old| old.used).unwrap_or_default();
+        let (used, own) = self.tenants.get(&tenant.id).map(|old| (old.used, old.own)).unwrap_or_default();
         self.tenants.insert(
             tenant.id,
             TenantUse {
@@ -54,6 +56,7 @@ impl Capacity {
                 weight: tenant.weight,
                 untrusted: tenant.trust == Trust::Untrusted,
                 used,
+                own,
             },
         );
     }
@@ -83,14 +86,13 @@ impl Capacity {
     /// The lowest ceiling that it would pass.
     pub fn max_allows(&self, tenant: TenantId, charge: &ResourceVec) -> Result<(), OverMax> {
         for (id, at) in self.line_of(tenant) {
-            let would = at.used.plus(charge);
             // Only what this charge adds to can be refused: a max that was lowered below present use stops growth alone.
-            let passed = charge.nonzero().find_map(|(resource, _)| {
+            let passed = charge.nonzero().find_map(|(resource, more)| {
                 let max = at.max.get(resource)?;
-                (would.get(resource) > max).then_some((resource, max))
+                let would_use = at.used.get(resource) + more;
+                (would_use > max).then_some((resource, max, would_use))
             });
-            if let Some((resource, max)) = passed {
-                let would_use = would.get(resource);
+            if let Some((resource, max, would_use)) = passed {
                 return Err(OverMax { tenant: id, path: at.path.clone(), resource, would_use, max });
             }
         }
@@ -98,10 +100,16 @@ impl Capacity {
     }
 
     pub(super) fn charge_tenants(&mut self, tenant: TenantId, charge: &ResourceVec) {
+        if let Some(at) = self.tenants.get_mut(&tenant) {
+            at.own.add(charge);
+        }
         self.each_of_line(tenant, |at| at.used.add(charge));
     }
 
     pub(super) fn release_tenants(&mut self, tenant: TenantId, charge: &ResourceVec) {
+        if let Some(at) = self.tenants.get_mut(&tenant) {
+            at.own.sub(charge);
+        }
         self.each_of_line(tenant, |at| at.used.sub(charge));
     }
 

@@ -1,9 +1,12 @@
 //! Jobs: what is submitted, and where it stands.
 
+use super::asked::{asked_from_wire, asked_to_wire};
 use super::{need, text_if, word_if};
 use crate::v1;
+use muster_model::driver::NotAVersion;
 use muster_model::{
-    AllocationId, Attempt, CellId, FieldError, Job, JobId, JobPhase, JobSpec, NodeId, Outcome, TenantId, WorkloadClass,
+    AllocationId, Attempt, CellId, DriverVersion, FieldError, Job, JobId, JobPhase, JobSpec, NodeId, NumaPolicy,
+    Outcome, TenantId, WorkloadClass,
 };
 
 /// Seconds from SIGTERM to SIGKILL when a job does not say: long enough to write a small checkpoint, short enough for a person.
@@ -13,7 +16,7 @@ pub const DISCONNECT_GRACE_S_DEFAULT: u64 = 600;
 
 impl From<&JobSpec> for v1::JobSpec {
     fn from(spec: &JobSpec) -> Self {
-        v1::JobSpec {
+        let mut wire = v1::JobSpec {
             tenant: spec.tenant.clone(),
             name: spec.name.clone(),
             tasks: spec.tasks,
@@ -29,14 +32,20 @@ impl From<&JobSpec> for v1::JobSpec {
             grace_s: Some(spec.grace_s),
             disconnect_grace_s: Some(spec.disconnect_grace_s),
             max_retries: spec.max_retries,
-        }
+            numa: spec.numa.to_string(),
+            driver_min: spec.driver_min.map(|min| min.to_string()).unwrap_or_default(),
+            ..v1::JobSpec::default()
+        };
+        asked_to_wire(&spec.asked, &spec.request.devices, &mut wire);
+        wire
     }
 }
 
 impl TryFrom<v1::JobSpec> for JobSpec {
     type Error = FieldError;
 
-    fn try_from(wire: v1::JobSpec) -> Result<Self, FieldError> {
+    fn try_from(mut wire: v1::JobSpec) -> Result<Self, FieldError> {
+        let asked = asked_from_wire(&mut wire)?;
         let name = if wire.name.is_empty() { name_of(&wire.command) } else { wire.name };
         Ok(JobSpec {
             tenant: wire.tenant,
@@ -54,8 +63,18 @@ impl TryFrom<v1::JobSpec> for JobSpec {
             grace_s: wire.grace_s.unwrap_or(GRACE_S_DEFAULT),
             disconnect_grace_s: wire.disconnect_grace_s.unwrap_or(DISCONNECT_GRACE_S_DEFAULT),
             max_retries: wire.max_retries,
+            numa: word_if::<NumaPolicy>("numa", &wire.numa)?.unwrap_or_default(),
+            driver_min: driver_min(&wire.driver_min)?,
+            asked,
         })
     }
+}
+
+fn driver_min(text: &str) -> Result<Option<DriverVersion>, FieldError> {
+    let fix = "write numbers joined by dots, such as 550 or 550.54.15";
+    let version =
+        |text: &str| text.parse().map_err(|error: NotAVersion| FieldError::new("driver_min", error.to_string(), fix));
+    if text.is_empty() { Ok(None) } else { version(text).map(Some) }
 }
 
 /// A job without a name is called after its program, as far as that can be a name.

@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod allocation;
+pub mod asked;
 pub mod job;
 pub mod node;
 pub mod proposal;

@@ -151,6 +151,7 @@ impl From<&Pool> for v1::Pool {
             workload_classes: pool.classes.iter().map(ToString::to_string).collect(),
             time_slice_replicas: u32::from(pool.time_slice_replicas),
             mps_clients: u32::from(pool.mps_clients),
+            compute_tolerance_percent: Some(u32::from(pool.compute_tolerance_percent)),
         }
     }
 }
@@ -165,6 +166,10 @@ impl TryFrom<v1::Pool> for Pool {
             classes: words("workload_classes", &wire.workload_classes)?,
             time_slice_replicas: narrow("time_slice_replicas", wire.time_slice_replicas, u8::MAX)?,
             mps_clients: narrow("mps_clients", wire.mps_clients, u8::MAX)?,
+            compute_tolerance_percent: match wire.compute_tolerance_percent {
+                Some(percent) => narrow("compute_tolerance_percent", percent, u8::MAX)?,
+                None => Pool::standard_rules().compute_tolerance_percent,
+            },
         })
     }
 }

@@ -72,7 +72,11 @@ impl TryFrom<v1::TaskRequest> for TaskRequest {
 impl From<&Topology> for v1::Topology {
     fn from(topology: &Topology) -> Self {
         let name = |level: Option<muster_model::TopologyLevel>| level.map(|l| l.to_string()).unwrap_or_default();
-        v1::Topology { required: name(topology.required), preferred: name(topology.preferred) }
+        v1::Topology {
+            required: name(topology.required),
+            preferred: name(topology.preferred),
+            segment_tasks: topology.segment_tasks.unwrap_or(0),
+        }
     }
 }
 
@@ -83,6 +87,7 @@ impl TryFrom<v1::Topology> for Topology {
         Ok(Topology {
             required: word_if("required", &wire.required)?,
             preferred: word_if("preferred", &wire.preferred)?,
+            segment_tasks: (wire.segment_tasks > 0).then_some(wire.segment_tasks),
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Changes of the state as shards are sent them.
 //!
-//! Counters, remembered submissions and usage are nobody's business outside the control plane and are not sent.
+//! Counters, remembered submissions, usage and device classes (jobs carry what they meant) are nobody's business outside the control plane and are not sent.
 
 use super::need;
 use crate::v1;
@@ -20,7 +20,12 @@ pub fn change_to_wire(change: &Change) -> Option<v1::WatchChange> {
             Key::Node(id) => Wire::NodeGone(id.0),
             Key::Job(id) => Wire::JobGone(id.0),
             Key::Allocation(id) => Wire::AllocationGone(id.0),
-            Key::Meta | Key::Request(_) | Key::UsageStream(_) | Key::UsageTotal(_) | Key::AllocationUsage(_) => {
+            Key::Meta
+            | Key::Request(_)
+            | Key::UsageStream(_)
+            | Key::UsageTotal(_)
+            | Key::AllocationUsage(_)
+            | Key::DeviceClass(_) => {
                 return None;
             }
         },
@@ -42,7 +47,8 @@ pub fn object_to_wire(object: &Object) -> Option<v1::WatchChange> {
         | Object::Request(_)
         | Object::UsageStream(_)
         | Object::UsageTotal(_)
-        | Object::AllocationUsage(_) => return None,
+        | Object::AllocationUsage(_)
+        | Object::DeviceClass(_) => return None,
     };
     Some(v1::WatchChange { change: Some(wire) })
 }

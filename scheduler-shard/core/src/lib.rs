@@ -7,7 +7,6 @@
 //! - no clock, random number, file, socket or async runtime is known here; time comes in as a number;
 //! - search is bounded by steps; scores are integers in structs with a derived order, ids last; the same view gives the same plan.
 
-mod clock;
 pub mod explain;
 pub mod fractions;
 mod index;
@@ -16,6 +15,7 @@ mod place;
 pub mod plan;
 mod proposal;
 mod queue;
+mod shape;
 #[cfg(test)]
 mod tests;
 mod view;

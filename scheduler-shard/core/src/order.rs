@@ -3,14 +3,15 @@
 //! At every level of the tree, children whose next job their guarantee covers go first, the one with the lowest share of its
 //! guarantee in use before the others; then the child with the smallest weighted dominant share of what it uses above its
 //! guarantee. Inside one tenant: priority, then age. Each step down the tree is decided by the books of that level, so a
-//! team's guarantee serves its projects. What must stay true: the same books and queue give the same order; ids come last.
+//! team's guarantee serves its projects. The tournament is kept between passes; a change is carried up its line only. What must stay
+//! true: the same books and queue give the same order; ids come last; a kept tournament equals one played anew.
 
-use crate::queue::{CellQueue, Shape, Turn};
-use crate::view::View;
-use muster_model::capacity::TenantUse;
+use crate::queue::Turn;
+use crate::shape::Shape;
+use muster_model::capacity::{Capacity, TenantUse};
 use muster_model::resources::Resource;
 use muster_model::{ResourceVec, TenantId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Shares are compared in billionths.
@@ -22,19 +23,16 @@ pub(crate) struct Head {
     pub(crate) tenant: TenantId,
     pub(crate) turn: Turn,
     pub(crate) shape: Arc<Shape>,
-    demand: ResourceVec,
 }
 
 impl Head {
-    /// The head of `tenant`'s queue. Its demand is what it would be charged on the model it prefers.
-    pub(crate) fn of(queue: &CellQueue, tenant: TenantId) -> Option<Self> {
-        let (turn, shape) = queue.head(tenant)?;
-        Some(Head::new(tenant, turn, shape.clone()))
+    pub(crate) fn new(tenant: TenantId, turn: Turn, shape: Arc<Shape>) -> Self {
+        Head { tenant, turn, shape }
     }
 
-    pub(crate) fn new(tenant: TenantId, turn: Turn, shape: Arc<Shape>) -> Self {
-        let demand = shape.charge_on(shape.models().first().copied().flatten());
-        Head { tenant, turn, shape, demand }
+    /// What it would be charged on the model it prefers.
+    fn demand(&self) -> ResourceVec {
+        self.shape.offers().first().map_or_else(ResourceVec::default, |offer| offer.charge)
     }
 }
 
@@ -46,146 +44,154 @@ struct Standing {
     turn: Turn,
 }
 
+/// A tenant with waiting jobs, its own or its descendants'.
 #[derive(Clone, Debug, Default)]
 struct Branch {
-    children: Vec<TenantId>,
+    parent: Option<TenantId>,
     own: Option<Head>,
-    best: Option<Head>,
+    children: BTreeSet<(Standing, TenantId)>,
+    /// How it stands among its parent's children now.
+    stands: Option<Standing>,
+    /// The tenant whose own head is the best of the branch.
+    best: Option<TenantId>,
 }
 
-/// The tournament of one pass: each branch knows its best job, and a change is carried up its line only.
+/// What the tournament is played by.
+#[derive(Clone, Copy)]
+pub(crate) struct Books<'a> {
+    pub(crate) capacity: &'a Capacity,
+    /// Everything the fleet has: the denominators of dominant shares.
+    pub(crate) totals: &'a ResourceVec,
+}
+
+/// The tournament: each branch knows its best job.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
     branches: BTreeMap<TenantId, Branch>,
-    roots: Vec<TenantId>,
-    /// Use that is not in the books, when an order is played through without binding.
-    supposed: BTreeMap<TenantId, ResourceVec>,
+    roots: BTreeSet<(Standing, TenantId)>,
+    /// Use that is not in the books, when an order is played through without binding: with descendants', and own alone.
+    supposed: BTreeMap<TenantId, (ResourceVec, ResourceVec)>,
 }
 
 impl Order {
     /// Of the given heads, at most one per tenant.
-    pub(crate) fn of(view: &View, heads: impl IntoIterator<Item = Head>) -> Self {
+    pub(crate) fn of(books: Books<'_>, heads: impl IntoIterator<Item = Head>) -> Self {
         let mut order = Order::default();
         for head in heads {
-            let line: Vec<TenantId> = view.capacity.line_of(head.tenant).map(|(id, _)| id).collect();
-            order.grow(&line);
-            if let Some(branch) = order.branches.get_mut(&head.tenant) {
-                branch.own = Some(head);
-            }
-        }
-        for root in order.roots.clone() {
-            order.settle(view, root);
+            order.update(books, head.tenant, Some(head));
         }
         order
     }
 
-    fn grow(&mut self, line: &[TenantId]) {
-        for (place, id) in line.iter().enumerate() {
-            if self.branches.contains_key(id) {
-                return;
-            }
-            self.branches.insert(*id, Branch::default());
-            // The line goes up, so the child that led here is its first.
-            match line.get(place + 1) {
-                Some(parent) if self.branches.contains_key(parent) => self.adopt(*parent, *id),
-                Some(_) => {}
-                None => self.roots.push(*id),
-            }
-            if place > 0 {
-                self.adopt(*id, line[place - 1]);
-            }
-        }
-    }
-
-    fn adopt(&mut self, parent: TenantId, child: TenantId) {
-        if let Some(branch) = self.branches.get_mut(&parent)
-            && !branch.children.contains(&child)
-        {
-            branch.children.push(child);
-        }
-    }
-
-    fn settle(&mut self, view: &View, id: TenantId) {
-        let children = self.branches.get(&id).map(|branch| branch.children.clone()).unwrap_or_default();
-        for child in children {
-            self.settle(view, child);
-        }
-        self.choose(view, id);
-    }
-
-    /// Chooses the best of one branch from its own head and its children's best.
-    fn choose(&mut self, view: &View, id: TenantId) {
-        let Some(branch) = self.branches.get(&id) else { return };
-        let own = branch.own.iter().map(|head| (self.standing_of_own(view, id, head), head));
-        let below = branch.children.iter().filter_map(|child| {
-            let head = self.branches.get(child)?.best.as_ref()?;
-            Some((self.standing(view, *child, head), head))
-        });
-        let best = own.chain(below).min_by_key(|(standing, _)| *standing).map(|(_, head)| head.clone());
-        if let Some(branch) = self.branches.get_mut(&id) {
-            branch.best = best;
-        }
-    }
-
     /// The job that goes next.
-    pub(crate) fn next(&self, view: &View) -> Option<Head> {
-        self.roots
-            .iter()
-            .filter_map(|root| Some((*root, self.branches.get(root)?.best.as_ref()?)))
-            .min_by_key(|(root, head)| self.standing(view, *root, head))
-            .map(|(_, head)| head.clone())
+    pub(crate) fn next(&self) -> Option<&Head> {
+        let (_, root) = self.roots.first()?;
+        self.branches.get(&self.branches.get(root)?.best?)?.own.as_ref()
     }
 
     /// Takes over that `tenant` has another head, or that its use has changed.
-    pub(crate) fn update(&mut self, view: &View, tenant: TenantId, own: Option<Head>) {
-        if let Some(branch) = self.branches.get_mut(&tenant) {
-            branch.own = own;
+    pub(crate) fn update(&mut self, books: Books<'_>, tenant: TenantId, own: Option<Head>) {
+        match self.branches.get_mut(&tenant) {
+            Some(branch) => branch.own = own,
+            None if own.is_some() => {
+                let parent = books.capacity.tenants().get(&tenant).and_then(|at| at.parent);
+                self.branches.insert(tenant, Branch { parent, own, ..Branch::default() });
+            }
+            None => {}
         }
-        let line: Vec<TenantId> = view.capacity.line_of(tenant).map(|(id, _)| id).collect();
-        for id in line {
-            self.choose(view, id);
+        // What a tenant uses counts at each of its ancestors, whether or not it waits for anything itself.
+        let mut next = Some(tenant);
+        while let Some(id) = next {
+            next = match self.settle(books, id) {
+                Some(parent) => parent,
+                None => books.capacity.tenants().get(&id).and_then(|at| at.parent),
+            };
         }
     }
 
-    /// Plays on as if `head` had started.
-    pub(crate) fn suppose(&mut self, view: &View, head: &Head) {
-        for (id, _) in view.capacity.line_of(head.tenant) {
-            self.supposed.entry(id).or_default().add(&head.demand);
+    /// Chooses the best of one branch anew and places the branch among its siblings. Answers its parent; none when there is no such branch.
+    fn settle(&mut self, books: Books<'_>, id: TenantId) -> Option<Option<TenantId>> {
+        let branch = self.branches.get(&id)?;
+        let (parent, before) = (branch.parent, branch.stands);
+        let own = branch.own.as_ref().map(|head| self.standing_of_own(books, id, branch, head));
+        let best = match (own, branch.children.first()) {
+            (Some(own), Some((below, child))) if *below < own => self.branches.get(child)?.best,
+            (Some(_), _) => Some(id),
+            (None, Some((_, child))) => self.branches.get(child)?.best,
+            (None, None) => None,
+        };
+        let head = best.and_then(|best| self.branches.get(&best)?.own.as_ref());
+        let stands = head.map(|head| self.standing(books, id, head));
+        if let Some(branch) = self.branches.get_mut(&id) {
+            (branch.best, branch.stands) = (best, stands);
         }
+        if best.is_none() {
+            self.branches.remove(&id);
+        }
+        if before != stands {
+            if let Some(parent) = parent.filter(|_| stands.is_some())
+                && !self.branches.contains_key(&parent)
+            {
+                let above = books.capacity.tenants().get(&parent).and_then(|at| at.parent);
+                self.branches.insert(parent, Branch { parent: above, ..Branch::default() });
+            }
+            let siblings = match parent {
+                Some(parent) => &mut self.branches.get_mut(&parent)?.children,
+                None => &mut self.roots,
+            };
+            if let Some(before) = before {
+                siblings.remove(&(before, id));
+            }
+            if let Some(stands) = stands {
+                siblings.insert((stands, id));
+            }
+        }
+        Some(parent)
+    }
+
+    /// Plays on as if `head` had started.
+    pub(crate) fn suppose(&mut self, books: Books<'_>, head: &Head) {
+        let demand = head.demand();
+        for (id, _) in books.capacity.line_of(head.tenant) {
+            let (used, own) = self.supposed.entry(id).or_default();
+            used.add(&demand);
+            if id == head.tenant {
+                own.add(&demand);
+            }
+        }
+    }
+
+    fn standing(&self, books: Books<'_>, id: TenantId, head: &Head) -> Standing {
+        let Some(at) = books.capacity.tenants().get(&id) else {
+            return Standing { above_guarantee: true, share: u128::MAX, turn: head.turn };
+        };
+        let used = self.used(id, at);
+        let demand = head.demand();
+        if covered(&used, &demand, &at.guarantee) {
+            let share = asked(&demand).map(|resource| ratio(used.get(resource), at.guarantee.get(resource))).max();
+            return Standing { above_guarantee: false, share: share.unwrap_or(0), turn: head.turn };
+        }
+        let share = dominant_share(&used, &at.guarantee, books.totals) / u128::from(at.weight.max(1));
+        Standing { above_guarantee: true, share, turn: head.turn }
     }
 
     fn used(&self, id: TenantId, at: &TenantUse) -> ResourceVec {
         match self.supposed.get(&id) {
-            Some(more) => at.used.plus(more),
+            Some((more, _)) => at.used.plus(more),
             None => at.used,
         }
     }
 
-    fn standing(&self, view: &View, id: TenantId, head: &Head) -> Standing {
-        let Some(at) = view.capacity.tenants().get(&id) else {
-            return Standing { above_guarantee: true, share: u128::MAX, turn: head.turn };
-        };
-        let used = self.used(id, at);
-        if covered(&used, &head.demand, &at.guarantee) {
-            let share = asked(&head.demand).map(|resource| ratio(used.get(resource), at.guarantee.get(resource))).max();
-            return Standing { above_guarantee: false, share: share.unwrap_or(0), turn: head.turn };
-        }
-        let share = dominant_share(&used, &at.guarantee, &view.totals) / u128::from(at.weight.max(1));
-        Standing { above_guarantee: true, share, turn: head.turn }
-    }
-
     /// A tenant's own jobs stand beside its children, with what it uses itself, without a guarantee of their own, at weight 1.
-    fn standing_of_own(&self, view: &View, id: TenantId, head: &Head) -> Standing {
-        let Some(at) = view.capacity.tenants().get(&id) else {
+    fn standing_of_own(&self, books: Books<'_>, id: TenantId, branch: &Branch, head: &Head) -> Standing {
+        let Some(at) = books.capacity.tenants().get(&id) else {
             return Standing { above_guarantee: true, share: u128::MAX, turn: head.turn };
         };
-        let has_rivals = self.branches.get(&id).is_some_and(|branch| !branch.children.is_empty());
-        let share = if has_rivals {
-            let children = view.capacity.tenants().iter().filter(|(_, child)| child.parent == Some(id));
-            let below = children.fold(ResourceVec::default(), |sum, (child, at)| sum.plus(&self.used(*child, at)));
-            dominant_share(&self.used(id, at), &below, &view.totals)
-        } else {
+        let share = if branch.children.is_empty() {
             0
+        } else {
+            let own = self.supposed.get(&id).map_or(at.own, |(_, more)| at.own.plus(more));
+            dominant_share(&own, &ResourceVec::default(), books.totals)
         };
         Standing { above_guarantee: true, share, turn: head.turn }
     }

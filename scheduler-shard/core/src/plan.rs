@@ -7,12 +7,13 @@
 //! - what did not fit is not tried again until something changed that could help it;
 //! - a tenant that cannot start its next job keeps nobody else from starting theirs, except as [`passed_over`] says.
 
-use crate::order::{Head, Order};
+use crate::order::{Books, Head, Order};
 use crate::place::{Ask, Steps, fits_when_empty, place};
 use crate::proposal::{Binding, Proposal};
-use crate::queue::{Blocked, Line, Obstacle, Shape, Turn};
-use crate::view::View;
-use muster_model::{CellId, GpuModel, Job, JobId};
+use crate::queue::{Blocked, CellQueue, Obstacle, Turn};
+use crate::shape::{Offer, Shape};
+use crate::view::{Known, View};
+use muster_model::{CellId, GpuModel, JobId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -67,7 +68,7 @@ pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan
     view.wake_rested(now_ms);
     let kept = passed_over(view, cell);
     let mut order = candidates(view, cell, &kept);
-    while let Some(head) = order.next(view) {
+    while let Some(head) = order.next().cloned() {
         if plan.proposals.len() >= bounds.proposals_max || steps.0 >= bounds.steps_max {
             plan.more = true;
             break;
@@ -77,21 +78,32 @@ pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan
             Ok(binding) => plan.proposals.push(Proposal::Bind(binding)),
             Err(obstacles) => block(view, cell, &head, obstacles),
         }
-        let next = view.queues.get(&cell).and_then(|queue| Head::of(queue, head.tenant));
-        order.update(view, head.tenant, next);
+        catch_up(view, cell, &mut order);
+    }
+    if let Some(queue) = view.queues.get_mut(&cell) {
+        queue.order = order;
     }
     hand_over(view, cell, bounds, now_ms, &mut plan);
     plan.steps = steps.0;
     plan
 }
 
-/// Every tenant's next job whose shape may fit.
+/// Every tenant's next job whose shape may fit: the tournament of the last pass, with what has changed since.
 fn candidates(view: &mut View, cell: CellId, kept: &Kept) -> Order {
     let Some(queue) = view.queues.get_mut(&cell) else { return Order::default() };
-    let by_model = kept.iter().map(|(model, keeper)| (*model, keeper.job)).collect();
-    queue.wake(&view.clock, cell, &by_model);
-    let heads: Vec<Head> = queue.tenants.keys().filter_map(|tenant| Head::of(queue, *tenant)).collect();
-    Order::of(view, heads)
+    queue.wake_held_back(|model| kept.get(&model).map(|keeper| keeper.job));
+    let mut order = std::mem::take(&mut queue.order);
+    catch_up(view, cell, &mut order);
+    order
+}
+
+/// Takes into the tournament whose head or use has changed.
+fn catch_up(view: &mut View, cell: CellId, order: &mut Order) {
+    let books = Books { capacity: &view.capacity, totals: &view.totals };
+    let Some(queue) = view.queues.get_mut(&cell) else { return };
+    while let Some(tenant) = queue.take_changed() {
+        order.update(books, tenant, queue.head(tenant));
+    }
 }
 
 /// Finds a place on the first model that has one, proves it and charges it to the view.
@@ -102,12 +114,12 @@ fn try_start(
     kept: &Kept,
     steps: &mut Steps,
 ) -> Result<Binding, Vec<Obstacle>> {
-    let job = view.jobs.get(&head.turn.job).cloned().ok_or_else(Vec::new)?;
+    let job = view.jobs.get(head.turn.job.0).cloned().ok_or_else(Vec::new)?;
     let mut obstacles = Vec::new();
-    for model in head.shape.models() {
-        match start_on(view, cell, &job, &head.shape, model, kept, steps) {
+    for offer in head.shape.offers() {
+        match start_on(view, cell, &job, &head.shape, offer, kept, steps) {
             Ok(binding) => {
-                view.begin(&job, &binding, cell);
+                view.begin(&job, &head.shape, &binding, cell);
                 return Ok(binding);
             }
             Err(obstacle) => obstacles.push(obstacle),
@@ -119,14 +131,14 @@ fn try_start(
 fn start_on(
     view: &View,
     cell: CellId,
-    job: &Arc<Job>,
+    job: &Arc<Known>,
     shape: &Shape,
-    model: Option<GpuModel>,
+    offer: &Offer,
     kept: &Kept,
     steps: &mut Steps,
 ) -> Result<Binding, Obstacle> {
     steps.0 += 1;
-    let charge = shape.charge_on(model);
+    let Offer { model, charge } = *offer;
     view.capacity.max_allows(job.tenant, &charge).map_err(|over| Obstacle::OverMax(over.tenant))?;
     if let Some(model) = model
         && let Some(keeper) = kept.get(&model).filter(|keeper| keeper.job != job.id && keeper.cards > shape.cards())
@@ -142,10 +154,11 @@ fn start_on(
     Ok(Binding { job: job.id, attempt: job.attempt.next(), model, tasks })
 }
 
-fn block(view: &mut View, cell: CellId, head: &Head, obstacles: Vec<Obstacle>) {
-    let tried_at = view.clock.now();
+fn block(view: &mut View, cell: CellId, head: &Head, mut obstacles: Vec<Obstacle>) {
+    obstacles.sort_unstable();
+    obstacles.dedup();
     if let Some(queue) = view.queues.get_mut(&cell) {
-        queue.block(head.tenant, &head.shape, Blocked { tried_at, obstacles });
+        queue.block(head.tenant, &head.shape, Blocked { obstacles });
     }
 }
 
@@ -159,14 +172,12 @@ type Kept = BTreeMap<GpuModel, Keeper>;
 
 /// The gangs that others have passed too often: of each model the oldest such gang that the cell could hold at all. Smaller jobs
 /// of that model start here only when it has. One that only its tenant's max keeps waiting keeps nothing.
-fn passed_over(view: &View, cell: CellId) -> Kept {
+fn passed_over(view: &mut View, cell: CellId) -> Kept {
+    let Some(starved) = view.queues.get_mut(&cell).map(CellQueue::starved) else { return Kept::new() };
     let mut kept: BTreeMap<GpuModel, (Turn, Keeper)> = BTreeMap::new();
-    let Some(queue) = view.queues.get(&cell) else { return Kept::new() };
-    let lines = queue.tenants.iter().flat_map(|(tenant, lines)| lines.iter().map(move |(s, line)| (*tenant, s, line)));
-    for (tenant, shape, line) in lines {
-        let Some(turn) = starved(&queue.bound_cards, shape, line) else { continue };
-        let fits = |model: &GpuModel| fits_when_empty(view, &Ask { cell, tenant, shape, model: Some(*model) });
-        let Some(model) = shape.models().into_iter().flatten().find(fits) else { continue };
+    for (turn, tenant, shape) in starved {
+        let fits = |model: &GpuModel| fits_when_empty(view, &Ask { cell, tenant, shape: &shape, model: Some(*model) });
+        let Some(model) = shape.offers().iter().filter_map(|offer| offer.model).find(fits) else { continue };
         let keeper = Keeper { job: turn.job, cards: shape.cards() };
         if kept.get(&model).is_none_or(|(first, _)| turn < *first) {
             kept.insert(model, (turn, keeper));
@@ -175,25 +186,14 @@ fn passed_over(view: &View, cell: CellId) -> Kept {
     kept.into_iter().map(|(model, (_, keeper))| (model, keeper)).collect()
 }
 
-/// The first job of a line, when its tenant's max is not what it waits for and others have taken too many cards past it.
-fn starved(bound_cards: &BTreeMap<Option<GpuModel>, u64>, shape: &Shape, line: &Line) -> Option<Turn> {
-    let turn = *line.turns.first()?;
-    let (job, since) = line.passed_since?;
-    let only_room = line
-        .blocked
-        .as_ref()
-        .is_none_or(|blocked| blocked.obstacles.iter().all(|obstacle| !matches!(obstacle, Obstacle::OverMax(_))));
-    let bound: u64 = shape.models().iter().filter_map(|model| bound_cards.get(model)).sum();
-    let passed = bound.saturating_sub(since) >= PASSED_OVER_SIZES_MAX * shape.cards();
-    (job == turn.job && only_room && shape.cards() > 1 && passed).then_some(turn)
-}
-
 /// Offers jobs to other cells that have waited long enough for room here.
 fn hand_over(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, plan: &mut Plan) {
+    if view.cells.len() < 2 {
+        return;
+    }
     let mut due: Vec<JobId> = Vec::new();
     let Some(queue) = view.queues.get(&cell) else { return };
-    let lines = queue.tenants.values().flat_map(BTreeMap::values);
-    for line in lines.filter(|line| line.blocked.as_ref().is_some_and(Blocked::wants_room)) {
+    for line in queue.lines().filter(|line| line.blocked.as_ref().is_some_and(Blocked::wants_room)) {
         let room = bounds.proposals_max.saturating_sub(plan.proposals.len() + due.len());
         let jobs = line.turns.iter().take(HAND_OVERS_PER_LINE_MAX).map(|turn| turn.job);
         due.extend(jobs.filter(|job| may_leave(view, cell, *job, now_ms)).take(room));
@@ -205,10 +205,10 @@ fn hand_over(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, plan: 
 }
 
 fn may_leave(view: &View, cell: CellId, job: JobId, now_ms: u64) -> bool {
-    let Some(job) = view.jobs.get(&job) else { return false };
+    let Some(job) = view.jobs.get(job.0) else { return false };
     let waited_ms = now_ms.saturating_sub(job.routed_ms);
     let unvisited = view.cells.keys().any(|other| *other != cell && !job.visited.contains(other));
-    let elsewhere = view.cells.len() > 1 && (unvisited || waited_ms >= HAND_OVER_ROUND_MS);
+    let elsewhere = unvisited || waited_ms >= HAND_OVER_ROUND_MS;
     let stays = view.stays_until.get(&job.id).is_some_and(|until_ms| *until_ms > now_ms);
     waited_ms >= HAND_OVER_AFTER_MS && elsewhere && !stays
 }

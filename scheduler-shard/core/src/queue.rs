@@ -1,12 +1,13 @@
 //! Who waits in a cell, grouped by tenant and by the *shape* of what is asked for.
 //!
 //! Jobs of one tenant and shape are interchangeable: when the first does not fit, none does. So a thousand equal jobs that wait cost
-//! a pass one look, and a shape that did not fit is left alone until something that could help it has changed. What must stay
-//! true: a job is in the queue at most once, and only while it may be planned.
+//! a pass one look, and a shape that did not fit is left alone until something that could help it has changed: what it waits for is
+//! written down, and whoever grows that wakes it. What must stay true: a job is in the queue at most once, and only while it may be
+//! planned; the tournament of tenants is what building it anew would give, once the tenants marked as changed are taken in.
 
-use crate::clock::Clock;
-use muster_model::request::TaskRequest;
-use muster_model::{CellId, GpuModel, Job, JobId, ResourceVec, TenantId, Topology, WorkloadClass};
+use crate::order::{Head, Order};
+use crate::shape::Shape;
+use muster_model::{GpuModel, Job, JobId, TenantId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,53 +26,8 @@ impl Turn {
     }
 }
 
-/// Everything about a job that decides where it can stand.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Shape {
-    pub(crate) tasks: u32,
-    pub(crate) request: TaskRequest,
-    pub(crate) topology: Topology,
-    pub(crate) class: WorkloadClass,
-    pub(crate) pool: Option<String>,
-}
-
-impl Shape {
-    pub(crate) fn of(job: &Job) -> Self {
-        let spec = &job.spec;
-        Shape {
-            tasks: spec.tasks,
-            request: spec.request.clone(),
-            topology: spec.topology,
-            class: spec.class,
-            pool: spec.pool.clone(),
-        }
-    }
-
-    /// Cards that the whole gang touches.
-    pub(crate) fn cards(&self) -> u64 {
-        u64::from(self.tasks) * u64::from(self.request.devices.cards())
-    }
-
-    /// What the whole gang is charged on `model`.
-    pub(crate) fn charge_on(&self, model: Option<GpuModel>) -> ResourceVec {
-        let each = match model {
-            Some(model) => self.request.charge_on(model),
-            None => ResourceVec::of_host(self.request.cpu_milli, self.request.memory_mib),
-        };
-        each.times(u64::from(self.tasks))
-    }
-
-    /// The models it may land on, the preferred first; `None` alone for a gang without GPUs.
-    pub(crate) fn models(&self) -> Vec<Option<GpuModel>> {
-        if self.request.devices.mode().is_none() {
-            return vec![None];
-        }
-        self.request.devices.possible_models().map(Some).collect()
-    }
-}
-
 /// Why a shape was left alone, per model that it may land on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Obstacle {
     /// The max of this tenant, its own or an ancestor's.
     OverMax(TenantId),
@@ -81,23 +37,13 @@ pub(crate) enum Obstacle {
     KeptFor(GpuModel, JobId),
 }
 
-/// A shape that did not fit, and when it was last tried.
+/// What keeps a shape from starting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Blocked {
-    pub(crate) tried_at: u64,
     pub(crate) obstacles: Vec<Obstacle>,
 }
 
 impl Blocked {
-    /// Whether anything that could help has happened since.
-    fn may_be_helped(&self, clock: &Clock, cell: CellId, kept: &BTreeMap<GpuModel, JobId>) -> bool {
-        self.obstacles.iter().any(|obstacle| match obstacle {
-            Obstacle::OverMax(tenant) => clock.relieved_at(*tenant) > self.tried_at,
-            Obstacle::NoRoom(model) => clock.freed_at(cell, *model) > self.tried_at,
-            Obstacle::KeptFor(model, job) => kept.get(model) != Some(job),
-        })
-    }
-
     /// Whether places are what it waits for, so that another cell could serve it.
     pub(crate) fn wants_room(&self) -> bool {
         self.obstacles.iter().any(|obstacle| !matches!(obstacle, Obstacle::OverMax(_)))
@@ -111,68 +57,248 @@ pub(crate) struct Line {
     pub(crate) blocked: Option<Blocked>,
     /// The first of them when it was found to have no room, and how many cards had been bound in the cell by then.
     pub(crate) passed_since: Option<(JobId, u64)>,
+    /// Under which count of bound cards it stands in [`CellQueue::passed`].
+    due: Option<u64>,
 }
+
+impl Line {
+    fn ready(&self) -> Option<Turn> {
+        self.turns.first().copied().filter(|_| self.blocked.is_none())
+    }
+}
+
+/// The lines of one tenant, and those of them that may be tried.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lines {
+    /// Boxed: most tenants have one line that comes and goes, and a tree makes room for eleven at once.
+    pub(crate) all: BTreeMap<Arc<Shape>, Box<Line>>,
+    ready: BTreeSet<(Turn, Arc<Shape>)>,
+}
+
+/// A line by its tenant and shape.
+type LineKey = (TenantId, Arc<Shape>);
 
 /// The jobs that wait in one cell.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CellQueue {
-    pub(crate) tenants: BTreeMap<TenantId, BTreeMap<Arc<Shape>, Line>>,
+    pub(crate) tenants: BTreeMap<TenantId, Lines>,
     /// Cards of each model that this view has seen bound in the cell.
     pub(crate) bound_cards: BTreeMap<Option<GpuModel>, u64>,
+    bound_in_all: u64,
+    jobs: BTreeMap<JobId, (Arc<Shape>, Turn)>,
+    /// Lines by what would help them.
+    blocked: BTreeMap<Obstacle, BTreeSet<LineKey>>,
+    /// Gangs without room, by the count of bound cards before which they cannot have been passed over too often.
+    passed: BTreeSet<(u64, LineKey)>,
+    /// Tenants whose head or use has changed since the tournament was last brought up to date.
+    changed: BTreeSet<TenantId>,
+    pub(crate) order: Order,
 }
 
 impl CellQueue {
-    pub(crate) fn insert(&mut self, job: &Job) {
-        let lines = self.tenants.entry(job.tenant).or_default();
-        lines.entry(Arc::new(Shape::of(job))).or_default().turns.insert(Turn::of(job));
+    pub(crate) fn insert(&mut self, tenant: TenantId, turn: Turn, shape: Arc<Shape>) {
+        self.jobs.insert(turn.job, (shape.clone(), turn));
+        self.edit(tenant, &shape, |line| {
+            line.turns.insert(turn);
+        });
     }
 
-    pub(crate) fn remove(&mut self, job: &Job) {
-        let Some(lines) = self.tenants.get_mut(&job.tenant) else { return };
-        let shape = Shape::of(job);
-        if let Some(line) = lines.get_mut(&shape) {
-            line.turns.remove(&Turn::of(job));
-            if line.turns.is_empty() {
-                lines.remove(&shape);
-            }
-        }
-        if lines.is_empty() {
-            self.tenants.remove(&job.tenant);
-        }
+    pub(crate) fn remove(&mut self, tenant: TenantId, job: JobId) {
+        let Some((shape, turn)) = self.jobs.remove(&job) else { return };
+        self.edit(tenant, &shape, |line| {
+            line.turns.remove(&turn);
+        });
     }
 
     /// Jobs in it.
     pub(crate) fn len(&self) -> usize {
-        self.tenants.values().flat_map(BTreeMap::values).map(|line| line.turns.len()).sum()
+        self.jobs.len()
     }
 
     /// The next job of `tenant` whose shape is not blocked.
-    pub(crate) fn head(&self, tenant: TenantId) -> Option<(Turn, &Arc<Shape>)> {
-        let lines = self.tenants.get(&tenant)?;
-        lines
-            .iter()
-            .filter(|(_, line)| line.blocked.is_none())
-            .filter_map(|(shape, line)| line.turns.first().map(|turn| (*turn, shape)))
-            .min_by_key(|(turn, _)| *turn)
+    pub(crate) fn head(&self, tenant: TenantId) -> Option<Head> {
+        let (turn, shape) = self.tenants.get(&tenant)?.ready.first()?;
+        Some(Head::new(tenant, *turn, shape.clone()))
     }
 
-    /// Lets every shape be tried again for which something has changed.
-    pub(crate) fn wake(&mut self, clock: &Clock, cell: CellId, kept: &BTreeMap<GpuModel, JobId>) {
-        for line in self.tenants.values_mut().flat_map(BTreeMap::values_mut) {
-            if line.blocked.as_ref().is_some_and(|blocked| blocked.may_be_helped(clock, cell, kept)) {
-                line.blocked = None;
+    /// The lines of every tenant.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &Line> + '_ {
+        self.tenants.values().flat_map(|lines| lines.all.values().map(|line| &**line))
+    }
+
+    /// Changes one line and whatever is derived from it. A line without jobs is forgotten.
+    fn edit(&mut self, tenant: TenantId, shape: &Arc<Shape>, change: impl FnOnce(&mut Line)) {
+        let lines = self.tenants.entry(tenant).or_default();
+        let line = match lines.all.get_mut(shape) {
+            Some(line) => line,
+            None => lines.all.entry(shape.clone()).or_default(),
+        };
+        let before = line.ready();
+        change(line);
+        let after = line.ready();
+        if before != after {
+            if let Some(turn) = before {
+                lines.ready.remove(&(turn, shape.clone()));
+            }
+            if let Some(turn) = after {
+                lines.ready.insert((turn, shape.clone()));
+            }
+            self.changed.insert(tenant);
+        }
+        if line.turns.is_empty() {
+            let line = lines.all.remove(shape).unwrap_or_default();
+            if lines.all.is_empty() {
+                self.tenants.remove(&tenant);
+            }
+            self.unfile(&(tenant, shape.clone()), *line);
+        }
+    }
+
+    /// A line that is gone waits for nothing.
+    fn unfile(&mut self, key: &LineKey, line: Line) {
+        if let Some(blocked) = line.blocked {
+            self.unblock_from(key, &blocked);
+        }
+        if let Some(due) = line.due {
+            self.passed.remove(&(due, key.clone()));
+        }
+    }
+
+    fn unblock_from(&mut self, key: &LineKey, blocked: &Blocked) {
+        for obstacle in &blocked.obstacles {
+            let Some(lines) = self.blocked.get_mut(obstacle) else { continue };
+            lines.remove(key);
+            if lines.is_empty() {
+                self.blocked.remove(obstacle);
             }
         }
     }
 
-    /// Leaves a shape alone until something changes.
-    pub(crate) fn block(&mut self, tenant: TenantId, shape: &Shape, blocked: Blocked) {
-        let bound: u64 = shape.models().iter().filter_map(|model| self.bound_cards.get(model)).sum();
-        let Some(line) = self.tenants.get_mut(&tenant).and_then(|lines| lines.get_mut(shape)) else { return };
-        let first = line.turns.first().map(|turn| turn.job);
-        if blocked.wants_room() && line.passed_since.map(|(job, _)| job) != first {
-            line.passed_since = first.map(|job| (job, bound));
+    /// What `obstacle` stood for has grown less: every shape that waits for it may be tried again.
+    pub(crate) fn wake(&mut self, obstacle: Obstacle) {
+        let Some(lines) = self.blocked.remove(&obstacle) else { return };
+        for (tenant, shape) in lines {
+            let mut was = None;
+            self.edit(tenant, &shape, |line| was = line.blocked.take());
+            if let Some(was) = was {
+                self.unblock_from(&(tenant, shape), &was);
+            }
         }
-        line.blocked = Some(blocked);
+    }
+
+    /// Anything may fit now.
+    pub(crate) fn wake_all_without_room(&mut self) {
+        let without = |obstacle: &&Obstacle| matches!(obstacle, Obstacle::NoRoom(_));
+        let obstacles: Vec<Obstacle> = self.blocked.keys().filter(without).copied().collect();
+        for obstacle in obstacles {
+            self.wake(obstacle);
+        }
+    }
+
+    /// Cards are kept for these now: shapes that were held back for others may be tried again.
+    pub(crate) fn wake_held_back(&mut self, kept: impl Fn(GpuModel) -> Option<JobId>) {
+        let others = self
+            .blocked
+            .keys()
+            .filter(|obstacle| matches!(obstacle, Obstacle::KeptFor(model, job) if kept(*model) != Some(*job)));
+        for obstacle in others.copied().collect::<Vec<_>>() {
+            self.wake(obstacle);
+        }
+    }
+
+    /// Leaves a shape alone until something changes.
+    pub(crate) fn block(&mut self, tenant: TenantId, shape: &Arc<Shape>, blocked: Blocked) {
+        let bound = self.bound_on(shape);
+        let in_all = self.bound_in_all;
+        let key = (tenant, shape.clone());
+        for obstacle in &blocked.obstacles {
+            self.blocked.entry(*obstacle).or_default().insert(key.clone());
+        }
+        let mut due = None;
+        self.edit(tenant, shape, |line| {
+            let first = line.turns.first().map(|turn| turn.job);
+            if blocked.wants_room() && line.passed_since.map(|(job, _)| job) != first {
+                line.passed_since = first.map(|job| (job, bound));
+                due = Some(line.due.take());
+            }
+            line.blocked = Some(blocked);
+        });
+        if let Some(old) = due {
+            self.file_passed(key, old, in_all + shape.patience());
+        }
+    }
+
+    fn file_passed(&mut self, key: LineKey, old: Option<u64>, due: u64) {
+        if let Some(old) = old {
+            self.passed.remove(&(old, key.clone()));
+        }
+        if key.1.cards() < 2 {
+            return;
+        }
+        let line = self.tenants.get_mut(&key.0).and_then(|lines| lines.all.get_mut(&key.1));
+        if let Some(line) = line {
+            line.due = Some(due);
+            self.passed.insert((due, key));
+        }
+    }
+
+    /// Cards bound on any model that `shape` may land on.
+    fn bound_on(&self, shape: &Shape) -> u64 {
+        shape.offers().iter().filter_map(|offer| self.bound_cards.get(&offer.model)).sum()
+    }
+
+    /// Counts cards that were bound in the cell.
+    pub(crate) fn count_bound(&mut self, model: Option<GpuModel>, cards: u64) {
+        *self.bound_cards.entry(model).or_default() += cards;
+        self.bound_in_all += cards;
+    }
+
+    /// The lines whose first job wants nothing but room, and past which others have taken too many cards.
+    pub(crate) fn starved(&mut self) -> Vec<(Turn, TenantId, Arc<Shape>)> {
+        if self.passed.first().is_none_or(|(due, _)| *due > self.bound_in_all) {
+            return Vec::new();
+        }
+        let due: Vec<(u64, LineKey)> =
+            self.passed.iter().take_while(|(due, _)| *due <= self.bound_in_all).cloned().collect();
+        let mut starved = Vec::new();
+        for (due, (tenant, shape)) in due {
+            let Some(line) = self.tenants.get(&tenant).and_then(|lines| lines.all.get(&shape)) else { continue };
+            let (Some(turn), Some((job, since))) = (line.turns.first(), line.passed_since) else { continue };
+            let short = shape.patience().saturating_sub(self.bound_on(&shape).saturating_sub(since));
+            if short > 0 {
+                let due_again = self.bound_in_all + short;
+                self.file_passed((tenant, shape), Some(due), due_again);
+                continue;
+            }
+            let over_max = |obstacle: &Obstacle| matches!(obstacle, Obstacle::OverMax(_));
+            let only_room = line.blocked.as_ref().is_none_or(|blocked| !blocked.obstacles.iter().any(over_max));
+            if job == turn.job && only_room {
+                starved.push((*turn, tenant, shape));
+            }
+        }
+        starved
+    }
+
+    /// What `tenant` uses has changed. Where nobody waits nobody stands either, and who comes is judged by the books of then.
+    pub(crate) fn touch(&mut self, tenant: TenantId) {
+        if !self.jobs.is_empty() {
+            self.changed.insert(tenant);
+        }
+    }
+
+    /// Everything about the tree or the fleet may have changed: the tournament is played anew.
+    pub(crate) fn forget_order(&mut self) {
+        self.order = Order::default();
+        self.changed = self.tenants.keys().copied().collect();
+    }
+
+    /// The next tenant that has changed, which the caller takes into the tournament.
+    pub(crate) fn take_changed(&mut self) -> Option<TenantId> {
+        self.changed.pop_first()
+    }
+
+    /// Whether anything waits for anything.
+    pub(crate) fn has_blocked(&self) -> bool {
+        !self.blocked.is_empty()
     }
 }

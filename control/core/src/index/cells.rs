@@ -6,8 +6,10 @@
 
 use muster_model::ids::NodeId;
 use muster_model::mig::{self, MigPlacement};
-use muster_model::request::TaskRequest;
-use muster_model::{DeviceRequest, GpuModel, Job, JobSpec, Node, Pool, ResourceVec, TopologyLevel};
+use muster_model::selector::{Known, Truth};
+use muster_model::{
+    DeviceRequest, DriverVersion, GpuModel, Job, JobSpec, Node, NumaPolicy, Pool, ResourceVec, TopologyLevel,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -20,6 +22,8 @@ pub struct CardShape {
     pub memory_mib: u64,
     /// NVLink island in the node.
     pub island: u8,
+    /// NUMA node of the host.
+    pub numa: u8,
 }
 
 /// What makes nodes alike for routing.
@@ -33,18 +37,38 @@ pub struct NodeShape {
     pub cpu_milli: u64,
     /// MiB of memory.
     pub memory_mib: u64,
+    /// Its driver, when that can be read.
+    pub driver: Option<DriverVersion>,
 }
 
 impl NodeShape {
     fn of(node: &Node) -> Self {
-        let card =
-            |gpu: &muster_model::Gpu| CardShape { model: gpu.model, memory_mib: gpu.memory_mib, island: gpu.island };
+        let card = |gpu: &muster_model::Gpu| CardShape {
+            model: gpu.model,
+            memory_mib: gpu.memory_mib,
+            island: gpu.island,
+            numa: gpu.numa,
+        };
         NodeShape {
             pool: node.spec.pool.clone(),
             cards: node.spec.gpus.iter().map(card).collect(),
             cpu_milli: node.spec.cpu_milli,
             memory_mib: node.spec.memory_mib,
+            driver: DriverVersion::reported(&node.spec.driver),
         }
+    }
+
+    /// Whether nodes of this shape may have a card that `spec` accepts. Their labels and places are not known here, so a selector
+    /// that asks for those may still find none.
+    #[must_use]
+    pub fn may_serve(&self, spec: &JobSpec, model: Option<GpuModel>) -> bool {
+        let new_enough = spec.driver_min.is_none_or(|min| self.driver.is_some_and(|driver| driver >= min));
+        let (Some(selector), Some(model)) = (&spec.asked.selector, model) else { return new_enough };
+        let memories = || self.cards.iter().filter(|card| card.model == model).map(|card| card.memory_mib);
+        let (Some(least), Some(most)) = (memories().min(), memories().max()) else { return false };
+        let known =
+            Known { model, memory_mib: (least, most), driver: Some(self.driver), pool: Some(&self.pool), node: None };
+        new_enough && selector.on(&known) != Truth::No
     }
 }
 
@@ -114,37 +138,52 @@ impl CellIndex {
 /// What the whole gang would be charged on the model it prefers: an estimate for ranking cells, the same in every cell.
 #[must_use]
 pub(crate) fn wanted(spec: &JobSpec) -> ResourceVec {
-    let preferred = spec.request.devices.possible_models().next().unwrap_or(GpuModel::ALL[0]);
+    let preferred = spec.possible_models().next().unwrap_or(GpuModel::ALL[0]);
     spec.charge_on(preferred)
 }
 
-/// How many tasks of `request` an otherwise empty node of `shape` could run on cards of `model` under `pool`'s numbers; with
-/// `one_island`, on the cards of its best island.
+/// How many tasks of `spec` an otherwise empty node of `shape` could run on cards of `model` under `pool`'s numbers; with
+/// `one_island`, on the cards of its best island. Segments are counted whole.
 #[must_use]
-pub fn tasks_on(
-    shape: &NodeShape,
-    pool: &Pool,
-    request: &TaskRequest,
-    model: Option<GpuModel>,
-    one_island: bool,
-) -> u64 {
+pub fn tasks_on(shape: &NodeShape, pool: &Pool, spec: &JobSpec, model: Option<GpuModel>, one_island: bool) -> u64 {
+    let request = &spec.request;
+    if !shape.may_serve(spec, model) {
+        return 0;
+    }
     let by_host = shape
         .cpu_milli
         .checked_div(request.cpu_milli)
         .unwrap_or(u64::MAX)
         .min(shape.memory_mib.checked_div(request.memory_mib).unwrap_or(u64::MAX));
     let Some(model) = model else { return by_host };
-    let mut islands: BTreeMap<u8, u64> = BTreeMap::new();
-    for card in shape.cards.iter().filter(|card| card.model == model) {
-        let island = if one_island { card.island } else { 0 };
-        *islands.entry(island).or_default() += slots_on(card, pool, &request.devices);
-    }
-    let slots = islands.values().copied().max().unwrap_or(0);
-    let by_cards = match &request.devices {
-        DeviceRequest::Whole { count, .. } => slots / u64::from((*count).max(1)),
-        _ => slots,
+    let cards = || shape.cards.iter().filter(|card| card.model == model);
+    let by_cards = if one_island {
+        let islands: BTreeSet<u8> = cards().map(|card| card.island).collect();
+        let on = |island| tasks_of(cards().filter(move |card| card.island == island), pool, spec);
+        islands.into_iter().map(on).max().unwrap_or(0)
+    } else {
+        tasks_of(cards(), pool, spec)
     };
-    by_cards.min(by_host)
+    let tasks = by_cards.min(by_host);
+    match spec.topology.segment_tasks {
+        Some(each) => tasks - tasks % u64::from(each.max(1)),
+        None => tasks,
+    }
+}
+
+/// How many tasks these cards could run, each task's on one NUMA node where the job insists on it.
+fn tasks_of<'a>(cards: impl Iterator<Item = &'a CardShape>, pool: &Pool, spec: &JobSpec) -> u64 {
+    let devices = &spec.request.devices;
+    let each = match devices {
+        DeviceRequest::Whole { count, .. } => u64::from((*count).max(1)),
+        _ => 1,
+    };
+    let mut slots: BTreeMap<u8, u64> = BTreeMap::new();
+    for card in cards {
+        let numa = if spec.numa == NumaPolicy::SingleNumaNode { card.numa } else { 0 };
+        *slots.entry(numa).or_default() += slots_on(card, pool, devices);
+    }
+    slots.into_values().map(|slots| slots / each).sum()
 }
 
 /// How many holds of this kind one empty card takes.

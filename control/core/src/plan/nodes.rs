@@ -3,7 +3,7 @@
 //! What must stay true: a node's epoch grows only when its tasks are known to be dead (a fence that has passed, a reboot), and
 //! every task of the older epoch is marked so in the same step; cards that somebody still holds never change under them.
 
-use super::attempts;
+use super::{attempts, pools};
 use crate::bounds::{CELLS_MAX, NODES_MAX, REROUTE_MAX};
 use crate::draft::Draft;
 use crate::index::CellIndex;
@@ -20,6 +20,10 @@ use muster_model::{Cell, Node, NodeHealth, Object};
 /// An agent says what its host has.
 pub(super) fn join(draft: &mut Draft<'_>, spec: &NodeSpec, claimed_usage: Option<u64>) -> Result<Done, Reject> {
     spec.validate().map_err(Reject::Invalid)?;
+    if let Some(fault) = draft.state.pools.get(&spec.pool).and_then(|pool| pools::fits_cards(pool, spec)) {
+        let problem = format!("pool {}: {}: {}", spec.pool, fault.field, fault.problem);
+        return Err(Reject::field("pool", problem, format!("join another pool, or for that one {}", fault.fix)));
+    }
     let known = draft.state.index().node_ids.get(&spec.name).and_then(|id| draft.state.nodes.get(id));
     let node = match known {
         Some(known) => come_back(draft, known, spec)?,

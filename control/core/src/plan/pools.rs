@@ -4,12 +4,19 @@ use crate::bounds::POOLS_MAX;
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
+use muster_model::capacity::{MPS_CLIENTS_MORE_DRIVER, MPS_CLIENTS_OLD_MAX};
+use muster_model::node::NodeSpec;
 use muster_model::object::Key;
-use muster_model::{Object, Pool};
+use muster_model::{DriverVersion, FieldError, Object, Pool};
 
 /// New rules hold for bindings from now on; what runs goes on under those it was bound by.
 pub(super) fn put(draft: &mut Draft<'_>, pool: &Pool) -> Result<Done, Reject> {
     pool.validate().map_err(Reject::Invalid)?;
+    let members = draft.state.nodes.values().filter(|node| node.spec.pool == pool.name);
+    members
+        .flat_map(|node| fits_cards(pool, &node.spec))
+        .next()
+        .map_or(Ok(()), |fault| Err(Reject::Invalid(vec![fault])))?;
     let known = draft.state.pools.get(&pool.name);
     if known.is_none() && draft.state.pools.len() >= POOLS_MAX {
         return Err(Reject::Full { what: "the table of pools".to_owned(), limit: POOLS_MAX as u64 });
@@ -18,6 +25,21 @@ pub(super) fn put(draft: &mut Draft<'_>, pool: &Pool) -> Result<Done, Reject> {
         draft.put(Object::Pool(pool.clone()));
     }
     Ok(Done::Ok)
+}
+
+/// Whether the pool lets in more clients than a card of the node takes.
+pub(super) fn fits_cards(pool: &Pool, node: &NodeSpec) -> Option<FieldError> {
+    let driver = DriverVersion::reported(&node.driver);
+    let old = driver.is_none_or(|driver| driver < MPS_CLIENTS_MORE_DRIVER);
+    if pool.mps_clients > MPS_CLIENTS_OLD_MAX && old && !node.gpus.is_empty() {
+        let problem =
+            format!("{} are more than MPS takes on node {} with driver {:?}", pool.mps_clients, node.name, node.driver);
+        let fix = format!(
+            "use 1 to {MPS_CLIENTS_OLD_MAX}, or drivers from {MPS_CLIENTS_MORE_DRIVER} (CUDA 13.1) on all its nodes"
+        );
+        return Some(FieldError::new("mps_clients", problem, fix));
+    }
+    None
 }
 
 pub(super) fn delete(draft: &mut Draft<'_>, name: &str) -> Result<Done, Reject> {

@@ -5,7 +5,7 @@ use crate::reject::Reject;
 use crate::routing::refusal_of_pool;
 use crate::state::State;
 use muster_model::capacity::Misfit;
-use muster_model::{DeviceHold, DeviceRequest, GpuModel, HoldMode, Job, JobSpec, Node, TaskPlacement, TopologyLevel};
+use muster_model::{DeviceHold, DeviceRequest, GpuModel, HoldMode, Job, JobSpec, Node, TaskPlacement, closeness};
 
 /// Checks the shape of every task and of the gang as a whole.
 pub(super) fn check(state: &State, job: &Job, binding: &Binding) -> Result<(), Reject> {
@@ -28,10 +28,20 @@ pub(super) fn check(state: &State, job: &Job, binding: &Binding) -> Result<(), R
         {
             return Err(at(refusal));
         }
+        check_driver(spec, node).map_err(at)?;
         check_devices(spec, binding.model, task, node).map_err(at)?;
         ground.push(&**node);
     }
-    check_topology(spec, &binding.tasks, &ground).map_err(wrong)
+    closeness::check(&spec.topology, spec.numa, &binding.tasks, &ground).map_err(|too_far| wrong(too_far.to_string()))
+}
+
+fn check_driver(spec: &JobSpec, node: &Node) -> Result<(), String> {
+    match spec.driver_min {
+        Some(min) if !node.driver_is_at_least(min) => {
+            Err(format!("driver older than needed: {min} asked, {:?} there", node.spec.driver))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_model(spec: &JobSpec, model: Option<GpuModel>) -> Result<(), String> {
@@ -39,7 +49,7 @@ fn check_model(spec: &JobSpec, model: Option<GpuModel>) -> Result<(), String> {
         (None, None) => Ok(()),
         (None, Some(model)) => Err(format!("no GPU was asked, cards of {model} are placed")),
         (Some(_), None) => Err("GPUs were asked, no model is given".to_owned()),
-        (Some(_), Some(model)) if spec.request.devices.possible_on(model) => Ok(()),
+        (Some(_), Some(model)) if spec.possible_on(model) => Ok(()),
         (Some(_), Some(model)) => Err(format!("cards of {model} do not serve the request")),
     }
 }
@@ -59,6 +69,9 @@ fn check_devices(spec: &JobSpec, model: Option<GpuModel>, task: &TaskPlacement, 
         };
         if Some(gpu.model) != model {
             return Err(format!("GPU {} is a {}", hold.gpu, gpu.model));
+        }
+        if !spec.accepts_card(gpu, node) {
+            return Err(format!("GPU {} is not one that the selector accepts", hold.gpu));
         }
         check_hold(devices, gpu.model, hold)?;
     }
@@ -81,22 +94,4 @@ fn check_hold(devices: &DeviceRequest, model: GpuModel, hold: &DeviceHold) -> Re
         _ => false,
     };
     if as_asked { Ok(()) } else { Err(format!("{} of GPU {} is not what was asked", hold.mode, hold.gpu)) }
-}
-
-/// The whole gang inside one domain of the required level. `ground[r]` is the node of rank `r`.
-fn check_topology(spec: &JobSpec, tasks: &[TaskPlacement], ground: &[&Node]) -> Result<(), String> {
-    let Some(level) = spec.topology.required else { return Ok(()) };
-    let Some(first) = ground.first() else { return Ok(()) };
-    let together = match level {
-        TopologyLevel::Node | TopologyLevel::Island => ground.iter().all(|node| node.id == first.id),
-        _ => ground.iter().all(|node| node.spec.place.together(&first.spec.place, level)),
-    };
-    let mut islands = tasks
-        .iter()
-        .flat_map(|task| &task.devices)
-        .filter_map(|hold| first.spec.gpus.get(usize::from(hold.gpu)))
-        .map(|gpu| gpu.island);
-    let island = islands.next();
-    let split = level == TopologyLevel::Island && islands.any(|other| Some(other) != island);
-    if together && !split { Ok(()) } else { Err(format!("it must lie inside one {level}")) }
 }

@@ -3,23 +3,26 @@
 //! What must stay true: the same request id with the same content never makes a second set of jobs (law 5); a job is queued only
 //! if its tenant and some cell could ever run it (unless the fleet is empty); waiting jobs are bounded.
 
+use super::nowhere;
+use super::resolve::resolve;
 use crate::bounds::{
     ISSUED_AHEAD_MS_MAX, REQUEST_HORIZON_MS, REQUEST_ID_BYTES_MAX, REQUESTS_MAX, WAITING_MAX, WAITING_PER_TENANT_MAX,
 };
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
-use crate::routing::{Models, Router, models_of, refusal_of_pool, tasks_held};
+use crate::routing::{Models, Router, models_of};
 use crate::state::State;
 use muster_model::ids::{Attempt, CellId, TenantId};
 use muster_model::object::RequestRecord;
 use muster_model::request::SharingMode;
 use muster_model::validate::bounds::JOBS_PER_SUBMIT_MAX;
 use muster_model::{FieldError, GpuModel, Job, JobPhase, JobSpec, Object, ResourceVec, Tenant, Trust, ValidJobSpec};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Wrong fields that one answer lists; a thousand jobs may all be wrong in the same way.
-const ERRORS_SHOWN_MAX: usize = 20;
+pub(super) const ERRORS_SHOWN_MAX: usize = 20;
 
 pub(super) fn submit(
     draft: &mut Draft<'_>,
@@ -37,7 +40,7 @@ pub(super) fn submit(
         return Err(Reject::field("jobs", format!("has {} jobs", specs.len()), "submit 1 to 1,000 jobs at once"));
     }
     let mut router = Router::new(state);
-    let mut admitted: Vec<(TenantId, Option<CellId>)> = Vec::with_capacity(specs.len());
+    let mut admitted: Vec<Admitted<'_>> = Vec::with_capacity(specs.len());
     let mut wrong = Vec::new();
     for (index, spec) in specs.iter().enumerate() {
         match admit(state, &mut router, spec) {
@@ -54,8 +57,8 @@ pub(super) fn submit(
     }
     check_room(state, &admitted)?;
     let first = draft.meta.next_job;
-    for (spec, (tenant, cell)) in specs.iter().zip(admitted) {
-        let job = queued(draft, spec, tenant, cell);
+    for one in admitted {
+        let job = queued(draft, one);
         draft.put(Object::Job(job));
     }
     let jobs = specs.len() as u32;
@@ -92,24 +95,30 @@ fn check_request(draft: &Draft<'_>, id: &str, issued_ms: u64) -> Result<(), Reje
     Ok(())
 }
 
-/// The tenant that pays and the cell that is to place it; no cell while the fleet is empty.
-fn admit(
-    state: &State,
-    router: &mut Router<'_>,
-    spec: &ValidJobSpec,
-) -> Result<(TenantId, Option<CellId>), FieldError> {
+/// A job that may enter.
+struct Admitted<'a> {
+    /// Who pays.
+    tenant: TenantId,
+    /// The cell that is to place it; none while the fleet is empty.
+    cell: Option<CellId>,
+    /// What is accepted: class and needs resolved.
+    spec: Cow<'a, ValidJobSpec>,
+}
+
+fn admit<'a>(state: &State, router: &mut Router<'_>, spec: &'a ValidJobSpec) -> Result<Admitted<'a>, FieldError> {
     let tenant = state.index().tenant_ids.get(&spec.tenant).and_then(|id| state.tenants.get(id));
     let Some(tenant) = tenant else {
         let problem = format!("{:?} does not exist", spec.tenant);
         return Err(FieldError::new("tenant", problem, "see `muster tenants list`, or apply it first"));
     };
-    check_trust(tenant, spec)?;
-    let models = affordable(state, tenant, spec)?;
-    let cell = router.route(spec, &models);
+    let spec = resolve(state, tenant, spec)?;
+    check_trust(tenant, &spec)?;
+    let models = affordable(state, tenant, &spec)?;
+    let cell = router.route(&spec, &models);
     if cell.is_none() && !state.nodes.is_empty() {
-        return Err(why_nowhere(state, spec, &models));
+        return Err(nowhere::why(state, &spec, &models));
     }
-    Ok((tenant.id, cell))
+    Ok(Admitted { tenant: tenant.id, cell, spec })
 }
 
 fn check_trust(tenant: &Tenant, spec: &JobSpec) -> Result<(), FieldError> {
@@ -154,10 +163,10 @@ pub(crate) fn charge_of(spec: &JobSpec, model: Option<GpuModel>) -> ResourceVec 
     spec.charge_on(model.unwrap_or(GpuModel::ALL[0]))
 }
 
-fn check_room(state: &State, admitted: &[(TenantId, Option<CellId>)]) -> Result<(), Reject> {
+fn check_room(state: &State, admitted: &[Admitted<'_>]) -> Result<(), Reject> {
     let mut more: BTreeMap<TenantId, u64> = BTreeMap::new();
-    for (tenant, _) in admitted {
-        *more.entry(*tenant).or_default() += 1;
+    for one in admitted {
+        *more.entry(one.tenant).or_default() += 1;
     }
     for (tenant, count) in more {
         if state.index().jobs_of(tenant).waiting + count > WAITING_PER_TENANT_MAX {
@@ -171,11 +180,12 @@ fn check_room(state: &State, admitted: &[(TenantId, Option<CellId>)]) -> Result<
     Ok(())
 }
 
-fn queued(draft: &mut Draft<'_>, spec: &ValidJobSpec, tenant: TenantId, cell: Option<CellId>) -> Job {
+fn queued(draft: &mut Draft<'_>, one: Admitted<'_>) -> Job {
+    let Admitted { tenant, cell, spec } = one;
     Job {
         id: draft.next_job(),
         tenant,
-        spec: spec.clone(),
+        spec: spec.into_owned(),
         phase: JobPhase::Queued,
         attempt: Attempt(0),
         failures: 0,
@@ -191,54 +201,4 @@ fn queued(draft: &mut Draft<'_>, spec: &ValidJobSpec, tenant: TenantId, cell: Op
         last_allocation: None,
         requeue_reason: None,
     }
-}
-
-/// Why no cell could ever hold the gang, with the figures of the one that comes nearest.
-fn why_nowhere(state: &State, spec: &JobSpec, models: &Models) -> FieldError {
-    let mut largest = (0, None);
-    for (id, cell) in &state.index().cells {
-        for &model in models {
-            let held = tasks_held(state, cell, spec, model, u64::MAX);
-            if held > largest.0 {
-                largest = (held, Some((*id, model)));
-            }
-        }
-    }
-    let (held, Some((cell, model))) = largest else { return why_not_one(state, spec) };
-    let name = state.cells.get(&cell).map_or("", |cell| cell.name.as_str());
-    let on = model.map(|model| format!(" on {model}")).unwrap_or_default();
-    let inside = spec.topology.required.map(|level| format!(" inside one {level}")).unwrap_or_default();
-    let problem = format!("{} tasks{inside}, the largest cell ({name}) could hold {held}{on}", spec.tasks);
-    let fix = if spec.topology.required.is_some() {
-        format!("ask for at most {held} tasks, or a wider topology level")
-    } else {
-        format!("ask for at most {held} tasks, or split the job")
-    };
-    FieldError::new("tasks", problem, fix)
-}
-
-/// Why no node could run even one task.
-fn why_not_one(state: &State, spec: &JobSpec) -> FieldError {
-    let index = state.index();
-    if let Some(pool) = spec.pool.as_ref().filter(|pool| !index.pool_nodes.contains_key(*pool)) {
-        let known: Vec<&str> = index.pool_nodes.keys().map(String::as_str).take(ERRORS_SHOWN_MAX).collect();
-        let fix = format!("use one of {}, or leave it out", known.join(", "));
-        return FieldError::new("pool", format!("{pool:?} has no node"), fix);
-    }
-    let refusals: Vec<String> =
-        index.pool_nodes.keys().filter_map(|name| refusal_of_pool(state, name, spec)).take(ERRORS_SHOWN_MAX).collect();
-    if refusals.len() == index.pool_nodes.len() {
-        let problem = format!("fits no pool: {}", refusals.join("; "));
-        return FieldError::new("request", problem, "change class, sharing mode or pool");
-    }
-    let shapes = index.cells.values().flat_map(|cell| cell.shapes.keys());
-    let kinds: BTreeSet<String> = shapes
-        .map(|shape| {
-            let card = shape.cards.first().map(|card| format!("{}x{} ", shape.cards.len(), card.model));
-            format!("{}{}m CPU {} MiB", card.unwrap_or_default(), shape.cpu_milli, shape.memory_mib)
-        })
-        .collect();
-    let kinds: Vec<String> = kinds.into_iter().take(ERRORS_SHOWN_MAX).collect();
-    let problem = format!("no node could run one task of it, even empty; nodes are {}", kinds.join(", "));
-    FieldError::new("request", problem, "ask for what one node has, or for another model")
 }

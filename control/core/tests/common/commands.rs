@@ -3,16 +3,24 @@
 use super::{Story, placing};
 use muster_control_core::{Binding, Command, TaskReport};
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
+use muster_model::needs::{Isolation, Needs};
 use muster_model::node::{Gpu, NodeSpec, Place};
 use muster_model::request::{SharingMode, TaskRequest};
 use muster_model::tenant::TenantSpec;
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    DeviceRequest, GpuModel, GpuUnits, Job, JobPhase, JobSpec, Limits, Pool, ResourceVec, TaskState, Topology,
-    TopologyLevel, Trust, WorkloadClass,
+    Asked, DeviceClass, DeviceRequest, GpuModel, GpuUnits, Job, JobPhase, JobSpec, Limits, NumaPolicy, Pool,
+    ResourceVec, TaskState, Topology, TopologyLevel, Trust, WorkloadClass,
 };
 use std::collections::BTreeMap;
 
+/// Selectors that some, all or none of the nodes' cards satisfy.
+const SELECTORS: [&str; 4] = [
+    "device.model == \"h100\"",
+    "device.driver >= version(\"550\") && device.memory_mib > 1000",
+    "node.labels[\"tier\"] == \"gold\"",
+    "device.memory_mib > 100000",
+];
 const PATHS: [&str; 6] = ["red", "red/one", "red/one/deep", "red/two", "blue", "blue/one"];
 
 impl Story {
@@ -79,7 +87,14 @@ impl Story {
     }
 
     fn rare(&mut self) -> Command {
-        match self.chance.below(4) {
+        match self.chance.below(6) {
+            4 => {
+                let selector = self.chance.pick(&SELECTORS).unwrap_or_default().parse().expect("a selector");
+                let tenants = self.chance.pick(&PATHS).into_iter().filter(|_| self.chance.one_in(2)).map(str::to_owned);
+                let tenants = tenants.collect();
+                Command::PutDeviceClass(DeviceClass { name: "class".to_owned(), selector, tenants })
+            }
+            5 => Command::DeleteDeviceClass { name: "class".to_owned() },
             0 => Command::RaiseFeatureLevel { level: self.chance.below(4) as u32 },
             1 => {
                 Command::DeletePool { name: self.chance.pick(&["small", "default", "none"]).unwrap_or_default().into() }
@@ -124,8 +139,36 @@ impl Story {
         TaskRequest { devices, cpu_milli: self.chance.below(3_000) + 1, memory_mib: self.chance.below(4_000) }
     }
 
+    /// How cards are described beside the request; mostly not at all.
+    fn asked(&mut self, request: &mut TaskRequest) -> Asked {
+        let mut asked = Asked::default();
+        if self.chance.one_in(8) {
+            request.devices = DeviceRequest::None;
+            let isolation = self.chance.pick(&[Isolation::Strict, Isolation::Trusted, Isolation::BestEffort]);
+            asked.needs = Some(Needs {
+                memory_mib: self.chance.below(120_000) + 1,
+                compute_percent: self.chance.below(150) as u32,
+                isolation: isolation.unwrap_or_default(),
+                bursty: self.chance.one_in(2),
+                latency_critical: self.chance.one_in(4),
+                models: vec![],
+            });
+        }
+        if request.devices.mode().is_some() || asked.needs.is_some() {
+            let selector = self.chance.pick(&SELECTORS).filter(|_| self.chance.one_in(6));
+            asked.selector = selector.map(|text| text.parse().expect("a selector"));
+            asked.device_class = self.chance.one_in(20).then(|| "class".to_owned());
+        }
+        asked
+    }
+
     fn spec(&mut self) -> JobSpec {
-        let request = self.request();
+        let mut request = self.request();
+        let asked = self.asked(&mut request);
+        let gpus = request.devices.mode().is_some() || asked.needs.is_some();
+        let numa = self.chance.pick(&NumaPolicy::ALL).filter(|_| gpus && self.chance.one_in(6)).unwrap_or_default();
+        let driver_min = (gpus && self.chance.one_in(8)).then(|| "550".parse().expect("a version"));
+        let segment_tasks = self.chance.one_in(8).then(|| self.chance.below(2) as u32 + 1);
         let gang = !matches!(request.devices, DeviceRequest::Mig { .. });
         let required = if self.chance.one_in(4) { self.chance.pick(&TopologyLevel::ALL) } else { None };
         JobSpec {
@@ -137,7 +180,10 @@ impl Story {
             name: "job".to_owned(),
             tasks: if gang { self.chance.below(4) as u32 + 1 } else { 1 },
             request,
-            topology: Topology { required, preferred: None },
+            topology: Topology { required, preferred: None, segment_tasks },
+            numa,
+            driver_min,
+            asked,
             class: self.chance.pick(&[WorkloadClass::Batch, WorkloadClass::Interactive]).unwrap_or_default(),
             pool: if self.chance.one_in(20) { Some("small".to_owned()) } else { None },
             priority: 0,
@@ -257,7 +303,7 @@ impl Story {
             uuid: format!("GPU-{number}-{index}"),
             model,
             memory_mib: model.memory_mib(),
-            numa: 0,
+            numa: index / 3,
             island: index / 2,
             withheld: (withheld && index == 0).then(|| "xid 79".to_owned()),
         };
@@ -279,8 +325,8 @@ impl Story {
             gpus: (0..cards).map(gpu).collect(),
             cpu_milli: 16_000,
             memory_mib: 64_000,
-            driver: "550".to_owned(),
-            labels: BTreeMap::new(),
+            driver: if number % 3 == 1 { "535.1" } else { "550.54" }.to_owned(),
+            labels: if number == 3 { [("tier".to_owned(), "gold".to_owned())].into() } else { BTreeMap::new() },
             boot_id,
         };
         Command::JoinNode { spec, usage_incarnation: usage_incarnation.filter(|_| !self.chance.one_in(4)) }

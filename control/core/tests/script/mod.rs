@@ -6,13 +6,14 @@
 use muster_control_core::{Binding, Command, Done, Entry, State, TaskReport, execute};
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
 use muster_model::mig::{MigPlacement, MigShape};
+use muster_model::needs::Needs;
 use muster_model::node::{Gpu, NodeSpec, Place};
 use muster_model::request::TaskRequest;
 use muster_model::tenant::TenantSpec;
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    AllocationState, Change, DeviceHold, DeviceRequest, GpuModel, GpuUnits, HoldMode, JobPhase, JobSpec, Limits,
-    Object, Outcome, Pool, ResourceVec, TaskPlacement, TaskState, Topology, Trust, WorkloadClass,
+    AllocationState, Asked, Change, DeviceClass, DeviceHold, DeviceRequest, GpuModel, GpuUnits, HoldMode, JobPhase,
+    JobSpec, Limits, Object, Outcome, Pool, ResourceVec, TaskPlacement, TaskState, Topology, Trust, WorkloadClass,
 };
 use std::collections::BTreeMap;
 
@@ -132,6 +133,15 @@ impl World {
             }
             "untenant" => Command::DeleteTenant { path: words.at(1).to_owned() },
             "pool" => Command::PutPool(pool(words)),
+            "class" => Command::PutDeviceClass(DeviceClass {
+                name: words.at(1).to_owned(),
+                selector: words.get("selector").expect("a selector").parse().expect("a good selector"),
+                tenants: words
+                    .get("for")
+                    .map(|paths| paths.split(',').map(str::to_owned).collect())
+                    .unwrap_or_default(),
+            }),
+            "unclass" => Command::DeleteDeviceClass { name: words.at(1).to_owned() },
             "unpool" => Command::DeletePool { name: words.at(1).to_owned() },
             "join" => Command::JoinNode {
                 spec: node(words),
@@ -266,6 +276,16 @@ impl World {
                 let cell = job.cell.map_or("no cell", |cell| self.state.cells[&cell].name.as_str());
                 vec![format!("  {} in {cell}, attempt {attempt}, {failures} failures", job.phase.word())]
             }
+            "request" => {
+                let id = JobId(words.at(2).parse().expect("a job"));
+                let Some(job) = self.state.jobs.get(&id) else { return vec!["  not live".to_owned()] };
+                let asked = &job.spec.asked;
+                let chosen =
+                    asked.choice.as_ref().map(|choice| format!("  {}", choice.text(&job.spec.request.devices)));
+                let selector = asked.selector.as_ref().map(|selector| format!("  selector {selector}"));
+                let segments = job.spec.topology.segment_tasks.map(|each| format!("  segments of {each}"));
+                chosen.into_iter().chain(selector).chain(segments).collect()
+            }
             "node" => {
                 let (id, epoch) = self.node(words.at(2));
                 let Some(there) = self.state.capacity().nodes().get(&id) else { return vec!["  not there".to_owned()] };
@@ -350,11 +370,12 @@ fn node(words: &Words<'_>) -> NodeSpec {
     let name = words.at(1);
     let model: GpuModel = words.get("model").unwrap_or("h100").parse().expect("a model");
     let per_island = words.number("island", 8);
+    let per_numa = words.number("numa", 8);
     let gpu = |index: u64| Gpu {
         uuid: format!("GPU-{name}-{index}"),
         model,
         memory_mib: model.memory_mib(),
-        numa: 0,
+        numa: (index / per_numa) as u8,
         island: (index / per_island) as u8,
         withheld: (words.get("withheld") == Some(index.to_string().as_str())).then(|| "xid 79".to_owned()),
     };
@@ -368,8 +389,13 @@ fn node(words: &Words<'_>) -> NodeSpec {
         gpus: (0..words.number("gpus", 8)).map(gpu).collect(),
         cpu_milli: words.number("cpu", 64_000),
         memory_mib: words.number("memory", 512_000),
-        driver: "550".to_owned(),
-        labels: BTreeMap::new(),
+        driver: words.get("driver").unwrap_or("550").to_owned(),
+        labels: words
+            .get("label")
+            .and_then(|label| label.split_once(':'))
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect(),
         boot_id: words.get("boot").unwrap_or("1").to_owned(),
     }
 }
@@ -400,6 +426,16 @@ fn job(words: &Words<'_>) -> JobSpec {
         topology: Topology {
             required: words.get("within").map(|level| level.parse().expect("a level")),
             preferred: None,
+            segment_tasks: words.get("segment").map(|each| each.parse().expect("tasks")),
+        },
+        numa: words.get("numa").map(|policy| policy.parse().expect("a policy")).unwrap_or_default(),
+        driver_min: words.get("driver-min").map(|min| min.parse().expect("a version")),
+        asked: Asked {
+            selector: words.get("selector").map(|text| text.parse().expect("a selector")),
+            device_class: words.get("device-class").map(str::to_owned),
+            gpu_memory_mib: words.get("gpu-memory").map(|mib| mib.parse().expect("MiB")),
+            needs: words.get("needs").map(needs),
+            choice: None,
         },
         class: words.get("class").map_or(WorkloadClass::Batch, |class| class.parse().expect("a class")),
         pool: words.get("pool").map(str::to_owned),
@@ -411,6 +447,19 @@ fn job(words: &Words<'_>) -> JobSpec {
         grace_s: 30,
         disconnect_grace_s: 600,
         max_retries: words.number("retries", 0) as u32,
+    }
+}
+
+/// `memory:compute:isolation`, with `:bursty` and `:latency` behind it.
+fn needs(text: &str) -> Needs {
+    let parts: Vec<&str> = text.split(':').collect();
+    Needs {
+        memory_mib: parts[0].parse().expect("MiB"),
+        compute_percent: parts[1].parse().expect("percent"),
+        isolation: parts[2].parse().expect("an isolation"),
+        bursty: parts.contains(&"bursty"),
+        latency_critical: parts.contains(&"latency"),
+        models: Vec::new(),
     }
 }
 

@@ -7,8 +7,9 @@ use muster_runtime::DiskError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The one version so far. A new form gets a new number and the old one stays readable.
-pub(crate) const VERSION: u8 = 1;
+/// A new form gets a new number; once a form has been released it stays readable. Form 1 never was: it had jobs without NUMA
+/// policy, driver minimum and segments, and is refused by its number.
+pub(crate) const VERSION: u8 = 2;
 /// Checksum at the end.
 const CRC_BYTES: usize = 4;
 
@@ -127,6 +128,7 @@ pub(crate) fn object_key(key: &Key) -> Vec<u8> {
         Key::UsageStream(id) => of(8, &id.0.to_be_bytes()),
         Key::UsageTotal(id) => of(9, &id.0.to_be_bytes()),
         Key::AllocationUsage(id) => of(10, &id.0.to_be_bytes()),
+        Key::DeviceClass(name) => of(11, name.as_bytes()),
     }
 }
 

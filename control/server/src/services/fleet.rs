@@ -1,9 +1,9 @@
-//! `muster.v1.Fleet`: nodes, cards, cells and pools.
+//! `muster.v1.Fleet`: nodes, cards, cells, pools and device classes.
 
 use super::{App, paging, refusal};
 use muster_control_core::{Command, State};
 use muster_model::capacity::{CardUse, NodeUse};
-use muster_model::{CellId, JobPhase, NodeHealth, NodeId, Pool, Revision};
+use muster_model::{CellId, DeviceClass, JobPhase, NodeHealth, NodeId, Pool, Revision};
 use muster_proto::v1;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -81,6 +81,42 @@ impl v1::fleet_server::Fleet for FleetService {
         }
         let (_, revision) = self.0.decide(Command::DeletePool { name }).await?;
         Ok(Response::new(v1::PutPoolReply { revision: revision.0 }))
+    }
+
+    async fn list_device_classes(
+        &self,
+        request: Request<v1::ListDeviceClassesRequest>,
+    ) -> Result<Response<v1::ListDeviceClassesReply>, Status> {
+        let consistency = request.into_inner().consistency;
+        let (classes, revision): (Vec<DeviceClass>, Revision) = self
+            .0
+            .look(consistency, |state, revision| (state.device_classes.values().cloned().collect(), revision))
+            .await?;
+        let classes = classes.iter().map(v1::DeviceClass::from).collect();
+        Ok(Response::new(v1::ListDeviceClassesReply { classes, revision: revision.0 }))
+    }
+
+    async fn put_device_class(
+        &self,
+        request: Request<v1::PutDeviceClassRequest>,
+    ) -> Result<Response<v1::PutDeviceClassReply>, Status> {
+        let wire = request.into_inner().class;
+        let wire = wire.ok_or_else(|| refusal::field("class", "is absent", "describe the device class"))?;
+        let class = DeviceClass::try_from(wire).map_err(|error| refusal::fields(&[error.under("class")]))?;
+        let (_, revision) = self.0.decide(Command::PutDeviceClass(class)).await?;
+        Ok(Response::new(v1::PutDeviceClassReply { revision: revision.0 }))
+    }
+
+    async fn delete_device_class(
+        &self,
+        request: Request<v1::DeleteDeviceClassRequest>,
+    ) -> Result<Response<v1::PutDeviceClassReply>, Status> {
+        let name = request.into_inner().name;
+        if name.is_empty() {
+            return Err(refusal::field("name", "is empty", "name the device class"));
+        }
+        let (_, revision) = self.0.decide(Command::DeleteDeviceClass { name }).await?;
+        Ok(Response::new(v1::PutDeviceClassReply { revision: revision.0 }))
     }
 
     async fn set_drained(

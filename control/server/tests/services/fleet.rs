@@ -67,6 +67,7 @@ async fn pools_come_and_go() {
         workload_classes: vec!["training".to_owned()],
         time_slice_replicas: 1,
         mps_clients: 1,
+        compute_tolerance_percent: Some(10),
     };
     fleet.put_pool(v1::PutPoolRequest { pool: Some(pool.clone()) }).await.expect("a good pool");
     let pools = fleet.list_pools(v1::ListPoolsRequest::default()).await.expect("pools").into_inner().pools;

@@ -6,5 +6,6 @@ mod fleet;
 mod jobs;
 mod port;
 mod refusals;
+mod requests;
 mod shards;
 mod three;

@@ -25,8 +25,12 @@ fn slice(memory_mib: u64) -> Option<Kind> {
     Some(Kind::TimeSlice(v1::TimeSliceShare { memory_mib }))
 }
 
+fn needs(memory_mib: u64, compute_percent: u32) -> v1::Needs {
+    v1::Needs { memory_mib, compute_percent, ..v1::Needs::default() }
+}
+
 fn topology(required: &str, preferred: &str) -> Option<v1::Topology> {
-    Some(v1::Topology { required: required.to_owned(), preferred: preferred.to_owned() })
+    Some(v1::Topology { required: required.to_owned(), preferred: preferred.to_owned(), ..Default::default() })
 }
 
 type Spoil<T> = (&'static str, fn(&mut T));
@@ -77,6 +81,66 @@ const JOBS: &[Spoil<v1::JobSpec>] = &[
     ("max_retries", |job| job.max_retries = 5_000),
     ("priority", |job| job.priority = i32::MIN),
     ("pool", |job| job.pool = "a pool".to_owned()),
+    ("topology.segment_tasks", |job| {
+        devices(job, whole(1), &["h100"]);
+        job.tasks = 6;
+        job.topology = Some(v1::Topology { segment_tasks: 4, ..v1::Topology::default() });
+    }),
+    ("numa", |job| job.numa = "sideways".to_owned()),
+    ("numa", |job| {
+        devices(job, whole(8), &["h100"]);
+        job.numa = "single-numa-node".to_owned();
+    }),
+    ("driver_min", |job| job.driver_min = "new".to_owned()),
+    ("driver_min", |job| {
+        devices(job, whole(1), &["h100"]);
+        job.driver_min = "600".to_owned();
+    }),
+    ("selector", |job| {
+        devices(job, whole(1), &["h100"]);
+        job.selector = "device.color == \"red\"".to_owned();
+    }),
+    ("selector", |job| {
+        devices(job, whole(1), &[]);
+        job.selector = "device.driver >= version(\"600\")".to_owned();
+    }),
+    ("device_class", |job| {
+        devices(job, whole(1), &[]);
+        job.device_class = "unheard-of".to_owned();
+    }),
+    // 22 GB on 1g.10gb.
+    ("gpu_memory_mib", |job| {
+        devices(job, mig("1g.10gb"), &["h100"]);
+        job.gpu_memory_mib = Some(22 * 1_024);
+    }),
+    // Training on several slices: no peer access.
+    ("tasks", |job| {
+        devices(job, mig("3g.40gb"), &["h100"]);
+        job.workload_class = "training".to_owned();
+        job.tasks = 4;
+    }),
+    ("request.mps", |job| {
+        devices(job, mps(10, 1_024), &["h100"]);
+        job.tenant = "guest".to_owned();
+    }),
+    ("request.time_slice", |job| {
+        devices(job, slice(1_024), &["h100"]);
+        job.tenant = "guest".to_owned();
+    }),
+    ("needs.isolation", |job| job.needs = Some(v1::Needs { isolation: "total".into(), ..needs(8_192, 15) })),
+    ("needs.memory_mib", |job| job.needs = Some(needs(0, 15))),
+    ("needs", |job| {
+        devices(job, whole(1), &["h100"]);
+        job.needs = Some(needs(8_192, 15));
+    }),
+    // Nine cards' worth on islands of eight.
+    ("needs", |job| job.needs = Some(needs(9 * 81_920, 0))),
+    ("choice", |job| {
+        devices(job, whole(1), &["h100"]);
+        job.needs = Some(needs(8_192, 15));
+        let (rule, model) = ("steady-and-small".to_owned(), "h100".to_owned());
+        job.choice = Some(v1::Choice { rule, model, ..v1::Choice::default() });
+    }),
     // Only the state knows these: a gang larger than any cell, a request over the tenant's max.
     ("tasks", |job| {
         devices(job, whole(8), &["h100"]);
@@ -139,7 +203,8 @@ async fn furnished() -> (Control, Agent) {
         max: Some(v1::Limits { gpu_units: [("h100".to_owned(), 6_999)].into(), ..v1::Limits::default() }),
         ..v1::TenantSpec::default()
     };
-    control.tenants().apply(v1::ApplyTenantsRequest { tenants: vec![small] }).await.expect("a good tenant");
+    let guest = v1::TenantSpec { path: "guest".to_owned(), trust: "untrusted".to_owned(), ..Default::default() };
+    control.tenants().apply(v1::ApplyTenantsRequest { tenants: vec![small, guest] }).await.expect("a good tenant");
     let agent = Agent::join(&control, node_spec("n1"), None).await;
     control.submit("good", vec![gpu_job(1)]).await;
     (control, agent)

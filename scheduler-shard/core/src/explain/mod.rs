@@ -7,13 +7,16 @@ mod reason;
 
 pub use reason::{Blocker, Reason};
 
-use crate::index::{GROUP_LEVELS, free_of};
+use crate::index::GROUP_LEVELS;
+use crate::index::shelf::Shelf;
+use crate::index::state::Host;
 use crate::order::{Head, Order};
 use crate::place::{Ask, Steps, fits_when_empty, place};
-use crate::queue::{Shape, Turn};
-use crate::view::{View, waits};
+use crate::queue::Turn;
+use crate::shape::Shape;
+use crate::view::{Known, View};
 use muster_model::request::SharingMode;
-use muster_model::{CellId, GpuModel, Job, JobId, Node, TenantId, TopologyLevel};
+use muster_model::{CellId, DriverVersion, GpuModel, JobId, Node, NumaPolicy, TenantId, TopologyLevel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -36,34 +39,33 @@ pub struct Explanation {
 /// Explains a live job; none when there is no such job in the view.
 #[must_use]
 pub fn explain(view: &View, id: JobId) -> Option<Explanation> {
-    let job = view.jobs.get(&id)?;
-    if !waits(job) {
+    let job = view.jobs.get(id.0)?;
+    let Some(shape) = job.shape.clone() else {
         return Some(Explanation { phase: job.phase.word(), reasons: Vec::new(), position: None });
-    }
-    let shape = Arc::new(Shape::of(job));
+    };
     let mut reasons = Vec::new();
     if let Some(why) = &job.requeue_reason {
         reasons.push(Reason::Requeued { why: why.clone() });
     }
     let Some(cell) = job.cell else {
-        reasons.push(no_cell(view, job, &shape));
+        reasons.push(no_cell(view, &shape));
         return Some(Explanation { phase: job.phase.word(), reasons, position: None });
     };
     if let Some(there) = view.cells.get(&cell).filter(|there| there.holder.is_none()) {
         reasons.push(Reason::CellWithoutShard { cell: there.name.clone() });
     }
     let per_model: Vec<Reason> =
-        shape.models().into_iter().filter_map(|m| on_model(view, job, &shape, cell, m)).collect();
+        shape.offers().iter().filter_map(|offer| on_model(view, job, &shape, cell, offer.model)).collect();
     let startable = per_model.iter().any(|reason| matches!(reason, Reason::JustQueued { .. }));
     reasons.extend(per_model.into_iter().filter(|reason| !startable || matches!(reason, Reason::JustQueued { .. })));
     if reasons.is_empty() {
-        reasons.push(no_cell(view, job, &shape));
+        reasons.push(no_cell(view, &shape));
     }
     Some(Explanation { phase: job.phase.word(), reasons, position: position(view, cell, id) })
 }
 
 /// What is in the way on one model; none when the cell has no card of it.
-fn on_model(view: &View, job: &Job, shape: &Shape, cell: CellId, model: Option<GpuModel>) -> Option<Reason> {
+fn on_model(view: &View, job: &Known, shape: &Shape, cell: CellId, model: Option<GpuModel>) -> Option<Reason> {
     let pools = pools_with(view, cell, model);
     if pools.is_empty() {
         return None;
@@ -87,6 +89,9 @@ fn on_model(view: &View, job: &Job, shape: &Shape, cell: CellId, model: Option<G
     if !pools.iter().any(|pool| ask.pool_allows(view, pool)) {
         return Some(Reason::NoPool { model, pools, wanted: shape.pool.clone(), mode, class: shape.class });
     }
+    if let Some(reason) = not_admitted(view, &ask) {
+        return Some(reason);
+    }
     let mut steps = Steps::default();
     if place(view, &ask, &mut steps).is_some() {
         return Some(Reason::JustQueued { model });
@@ -105,8 +110,45 @@ fn pools_with(view: &View, cell: CellId, model: Option<GpuModel>) -> Vec<String>
     pools.collect::<BTreeSet<String>>().into_iter().collect()
 }
 
+/// Whether every open node of the cell that has the model in an allowed pool is of a kind that the job does not run on.
+fn not_admitted(view: &View, ask: &Ask<'_>) -> Option<Reason> {
+    let model = ask.model?;
+    let has = |node: &&Arc<Node>| {
+        let cards = node.spec.gpus.iter().any(|gpu| gpu.model == model && gpu.withheld.is_none());
+        node.cell == ask.cell && node.accepts_work() && cards && ask.pool_allows(view, &node.spec.pool)
+    };
+    let nodes = || view.capacity.nodes().values().map(|there| &there.node).filter(has);
+    let cell = || view.cells.get(&ask.cell).map_or_else(|| ask.cell.to_string(), |cell| cell.name.clone());
+    if nodes().any(|node| ask.admits(node)) {
+        return None;
+    }
+    match ask.shape.driver_min {
+        Some(needed) if !nodes().any(|node| ask.has_driver(node)) => {
+            let newest = nodes().filter_map(|node| DriverVersion::reported(&node.spec.driver)).max();
+            Some(Reason::DriverTooOld { cell: cell(), model, needed, newest })
+        }
+        _ => {
+            let selector = ask.shape.selector.as_ref()?.to_string();
+            Some(Reason::NotSelected { cell: cell(), model, selector })
+        }
+    }
+}
+
+/// Cards are free, but no task's lie as its NUMA policy wants them.
+fn numa_split(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reason> {
+    let policy = ask.shape.numa;
+    let model = ask.model.filter(|_| policy > NumaPolicy::BestEffort)?;
+    let looser = ask.shape.anyhow_in_numa();
+    place(view, &Ask { shape: &looser, ..*ask }, &mut Steps::default())?;
+    let each = ask.shape.request.devices.cards();
+    Some(Reason::NumaSplit { cell: cell.to_owned(), model, policy, each })
+}
+
 fn no_room(view: &View, ask: &Ask<'_>) -> Reason {
     let cell = view.cells.get(&ask.cell).map_or_else(|| ask.cell.to_string(), |cell| cell.name.clone());
+    if let Some(reason) = numa_split(view, ask, &cell) {
+        return reason;
+    }
     let needed = match ask.model {
         Some(_) => ask.shape.cards(),
         None => u64::from(ask.shape.tasks) * ask.shape.request.cpu_milli,
@@ -115,14 +157,15 @@ fn no_room(view: &View, ask: &Ask<'_>) -> Reason {
         return Reason::LargerThanCell { cell, needed, model: ask.model, fix: change(view, ask) };
     }
     let allowed = || view.index.shelves(ask.cell, ask.model).filter(|(pool, _)| ask.pool_allows(view, pool));
-    let free: u64 = allowed().map(|(_, shelf)| shelf.free()).sum();
+    let free_on = |shelf: &Shelf| if ask.model.is_some() { shelf.free() } else { free_cpu(view, shelf) };
+    let free: u64 = allowed().map(|(_, shelf)| free_on(shelf)).sum();
     let (level, largest) = match ask.widest() {
         Some(level) if GROUP_LEVELS.contains(&level) => {
             let at = GROUP_LEVELS.iter().position(|l| *l == level).unwrap_or(0);
-            (Some(level), allowed().flat_map(|(_, shelf)| shelf.groups[at].values()).map(free_of).max().unwrap_or(0))
+            (Some(level), allowed().map(|(_, shelf)| shelf.largest(at)).max().unwrap_or(0))
         }
         Some(level) => (Some(level), largest_on_node(view, ask, level)),
-        None => (None, allowed().map(|(_, shelf)| shelf.free()).max().unwrap_or(0)),
+        None => (None, allowed().map(|(_, shelf)| free_on(shelf)).max().unwrap_or(0)),
     };
     let blockers = blockers(view, ask);
     let fix = change(view, ask);
@@ -157,25 +200,21 @@ fn share_in_words(ask: &Ask<'_>) -> String {
     }
 }
 
+/// Free milli-CPUs, exactly: states round them.
+fn free_cpu(view: &View, shelf: &Shelf) -> u64 {
+    let nodes = shelf.open_nodes(Host::default()).filter_map(|id| view.capacity.nodes().get(&id));
+    nodes.map(|there| there.cpu_free_milli.max(0) as u64).sum()
+}
+
 /// Most free units on one node (or island).
 fn largest_on_node(view: &View, ask: &Ask<'_>, level: TopologyLevel) -> u64 {
-    let shelves = view.index.shelves(ask.cell, ask.model).filter(|(pool, _)| ask.pool_allows(view, pool));
-    if level != TopologyLevel::Island {
-        return shelves.filter_map(|(_, shelf)| shelf.by_free.keys().next_back().copied()).max().unwrap_or(0);
-    }
-    let nodes = shelves.flat_map(|(_, shelf)| shelf.by_free.values().flatten());
-    nodes
-        .filter_map(|id| view.capacity.nodes().get(id))
-        .flat_map(|there| {
-            let mut islands: BTreeMap<u8, u64> = BTreeMap::new();
-            for (card, gpu) in there.cards.iter().zip(&there.node.spec.gpus) {
-                let free = *card == muster_model::capacity::CardUse::Free && gpu.withheld.is_none();
-                *islands.entry(gpu.island).or_default() += u64::from(free && Some(gpu.model) == ask.model);
-            }
-            islands.into_values()
-        })
-        .max()
-        .unwrap_or(0)
+    let rooms = view
+        .index
+        .shelves(ask.cell, ask.model)
+        .filter(|(pool, _)| ask.pool_allows(view, pool))
+        .flat_map(|(_, shelf)| shelf.rooms());
+    let on_node = level != TopologyLevel::Island || ask.model.is_none();
+    rooms.map(|room| if on_node { u64::from(room.free) } else { u64::from(room.islands[0]) }).max().unwrap_or(0)
 }
 
 /// The jobs that hold most of what is wanted, with the nodes they are on.
@@ -198,10 +237,8 @@ fn blockers(view: &View, ask: &Ask<'_>) -> Vec<Blocker> {
 fn change(view: &View, ask: &Ask<'_>) -> Option<String> {
     let fits = |shape: &Shape, model| place(view, &Ask { shape, model, ..*ask }, &mut Steps::default()).is_some();
     if let Some(required) = ask.shape.topology.required {
-        let mut wider = ask.shape.clone();
         for level in TopologyLevel::ALL.into_iter().filter(|level| *level > required) {
-            wider.topology.required = Some(level);
-            if fits(&wider, ask.model) {
+            if fits(&ask.shape.with(ask.shape.tasks, Some(level)), ask.model) {
                 return Some(format!("accept topology {level} instead of {required}"));
             }
         }
@@ -221,20 +258,23 @@ fn change(view: &View, ask: &Ask<'_>) -> Option<String> {
 
 /// The largest smaller gang that would start now.
 fn fewer_tasks(ask: &Ask<'_>, fits: impl Fn(&Shape) -> bool) -> Option<String> {
-    let with = |tasks: u32| Shape { tasks, ..ask.shape.clone() };
-    if ask.shape.tasks < 2 || !fits(&with(1)) {
+    // A gang of segments shrinks by whole segments.
+    let step = ask.shape.topology.segment_tasks.unwrap_or(1).max(1);
+    let with = |parts: u32| ask.shape.with(parts * step, ask.shape.topology.required);
+    let parts = ask.shape.tasks / step;
+    if parts < 2 || !fits(&with(1)) {
         return None;
     }
-    let (mut good, mut bad) = (1, ask.shape.tasks);
+    let (mut good, mut bad) = (1, parts);
     while bad - good > 1 {
         let middle = good + (bad - good) / 2;
         if fits(&with(middle)) { good = middle } else { bad = middle }
     }
-    Some(format!("ask for {good} tasks instead of {}", ask.shape.tasks))
+    Some(format!("ask for {} tasks instead of {}", good * step, ask.shape.tasks))
 }
 
-fn no_cell(view: &View, job: &Job, shape: &Arc<Shape>) -> Reason {
-    let wanted = shape.models();
+fn no_cell(view: &View, shape: &Arc<Shape>) -> Reason {
+    let wanted: Vec<Option<GpuModel>> = shape.offers().iter().map(|offer| offer.model).collect();
     let mut largest: BTreeMap<CellId, u64> = BTreeMap::new();
     for there in view.capacity.nodes().values() {
         let fits = |gpu: &&muster_model::Gpu| wanted.contains(&Some(gpu.model)) && gpu.withheld.is_none();
@@ -243,15 +283,16 @@ fn no_cell(view: &View, job: &Job, shape: &Arc<Shape>) -> Reason {
     Reason::NoCell {
         needed: shape.cards(),
         largest: largest.into_values().max().unwrap_or(0),
-        models: job.spec.request.devices.models().to_vec(),
+        models: shape.request.devices.models().to_vec(),
     }
 }
 
 /// How many jobs go before `id` if nothing ever blocked: the order of the queue played through.
 fn position(view: &View, cell: CellId, id: JobId) -> Option<u64> {
     let mut queues: BTreeMap<TenantId, Vec<(Turn, Arc<Shape>)>> = BTreeMap::new();
-    for job in view.jobs.values().filter(|job| waits(job) && job.cell == Some(cell)) {
-        queues.entry(job.tenant).or_default().push((Turn::of(job), Arc::new(Shape::of(job))));
+    for job in view.jobs.values().filter(|job| job.cell == Some(cell)) {
+        let Some(shape) = &job.shape else { continue };
+        queues.entry(job.tenant).or_default().push((job.turn, shape.clone()));
     }
     for queue in queues.values_mut() {
         queue.sort_by_key(|(turn, _)| std::cmp::Reverse(*turn));
@@ -262,14 +303,15 @@ fn position(view: &View, cell: CellId, id: JobId) -> Option<u64> {
     };
     let tenants: Vec<TenantId> = view.capacity.tenants().keys().copied().collect();
     let heads: Vec<Head> = tenants.into_iter().filter_map(&mut pop).collect();
-    let mut order = Order::of(view, heads);
+    let books = view.books();
+    let mut order = Order::of(books, heads);
     for before in 0..POSITION_MAX {
-        let head = order.next(view)?;
+        let head = order.next()?.clone();
         if head.turn.job == id {
             return Some(before);
         }
-        order.suppose(view, &head);
-        order.update(view, head.tenant, pop(head.tenant));
+        order.suppose(books, &head);
+        order.update(books, head.tenant, pop(head.tenant));
     }
     Some(POSITION_MAX)
 }

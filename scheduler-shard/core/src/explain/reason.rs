@@ -2,7 +2,7 @@
 
 use muster_model::request::SharingMode;
 use muster_model::resources::{GpuUnits, Resource};
-use muster_model::{GpuModel, JobId, TopologyLevel, WorkloadClass};
+use muster_model::{DriverVersion, GpuModel, JobId, NumaPolicy, TopologyLevel, WorkloadClass};
 use std::collections::BTreeMap;
 
 /// A job that holds what is wanted.
@@ -70,6 +70,37 @@ pub enum Reason {
         mode: Option<SharingMode>,
         /// Its workload class.
         class: WorkloadClass,
+    },
+    /// The driver of every node of the cell that could serve it is older than needed.
+    DriverTooOld {
+        /// The cell.
+        cell: String,
+        /// The model.
+        model: GpuModel,
+        /// The oldest that it can run on.
+        needed: DriverVersion,
+        /// The newest there, when any can be read.
+        newest: Option<DriverVersion>,
+    },
+    /// Its selector accepts no card of the model in the cell.
+    NotSelected {
+        /// The cell.
+        cell: String,
+        /// The model.
+        model: GpuModel,
+        /// The selector.
+        selector: String,
+    },
+    /// Enough cards are free, but no task's lie as its NUMA policy wants them.
+    NumaSplit {
+        /// The cell.
+        cell: String,
+        /// The model.
+        model: GpuModel,
+        /// The policy.
+        policy: NumaPolicy,
+        /// Cards of each task.
+        each: u32,
     },
     /// The cell as it stands could not hold it even if it were empty.
     LargerThanCell {
@@ -164,6 +195,9 @@ impl Reason {
             Reason::OverMax { .. } => "over_max",
             Reason::Untrusted => "untrusted",
             Reason::NoPool { .. } => "no_pool",
+            Reason::DriverTooOld { .. } => "driver_too_old",
+            Reason::NotSelected { .. } => "not_selected",
+            Reason::NumaSplit { .. } => "numa",
             Reason::LargerThanCell { .. } => "larger_than_cell",
             Reason::NoFreeGpus { .. } => "no_free_gpus",
             Reason::Topology { .. } => "topology",
@@ -198,6 +232,17 @@ impl Reason {
                 wanted.as_ref().map(|pool| format!(" in pool {pool}")).unwrap_or_default(),
                 pools.join(", ")
             ),
+            Reason::DriverTooOld { cell, model, needed, newest } => {
+                let newest =
+                    newest.map_or_else(|| "none can be read".to_owned(), |newest| format!("the newest is {newest}"));
+                format!("driver older than needed on every {model} node of cell {cell}: {needed} asked, {newest}")
+            }
+            Reason::NotSelected { cell, model, selector } => {
+                format!("its selector accepts no {model} of cell {cell}: {selector}")
+            }
+            Reason::NumaSplit { cell, model, policy, each } => format!(
+                "enough {model} are free in cell {cell}, but the {each} of a task would lie across NUMA nodes, which {policy} refuses"
+            ),
             Reason::LargerThanCell { cell, needed, model, .. } => {
                 format!(
                     "cell {cell} could not hold it even empty: {needed} {} needed as close as it asks",
@@ -229,7 +274,10 @@ impl Reason {
     pub fn subject(&self) -> String {
         match self {
             Reason::OverMax { tenant, .. } => tenant.clone(),
-            Reason::CellWithoutShard { cell } | Reason::LargerThanCell { cell, .. } => cell.clone(),
+            Reason::CellWithoutShard { cell }
+            | Reason::LargerThanCell { cell, .. }
+            | Reason::DriverTooOld { cell, .. }
+            | Reason::NotSelected { cell, .. } => cell.clone(),
             Reason::NoFreeGpus { blockers, .. }
             | Reason::Topology { blockers, .. }
             | Reason::NodesTooFull { blockers, .. }
@@ -252,6 +300,11 @@ impl Reason {
             ),
             Reason::Untrusted => "ask for a MIG slice or whole GPUs".to_owned(),
             Reason::NoPool { .. } => "name another pool, mode or class, or change the pool's rules".to_owned(),
+            Reason::DriverTooOld { needed, .. } => format!("upgrade a node to {needed}, or ask for an older driver"),
+            Reason::NotSelected { .. } => "accept other cards, or label the nodes that are meant".to_owned(),
+            Reason::NumaSplit { .. } => {
+                "accept numa best-effort, or wait until cards of one NUMA node are free".to_owned()
+            }
             Reason::LargerThanCell { fix, .. } => {
                 fix.clone().unwrap_or_else(|| "add nodes or widen the topology, or ask for fewer".to_owned())
             }
@@ -294,6 +347,10 @@ impl Reason {
             Reason::NoCell { needed, largest, .. } => {
                 put("largest_cell", largest.to_string());
                 put("needed", needed.to_string());
+            }
+            Reason::DriverTooOld { needed, newest, .. } => {
+                put("driver_min", needed.to_string());
+                put("newest_driver", newest.map(|newest| newest.to_string()).unwrap_or_default());
             }
             Reason::LargerThanCell { needed, .. } => {
                 put("needed", needed.to_string());

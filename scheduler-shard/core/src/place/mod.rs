@@ -7,11 +7,13 @@ mod cards;
 mod shares;
 mod whole;
 
-use crate::queue::Shape;
+use crate::shape::Shape;
 use crate::view::View;
 use muster_model::capacity::NodeUse;
 use muster_model::request::SharingMode;
-use muster_model::{CellId, GpuModel, NodeId, Pool, TaskPlacement, TenantId, TopologyLevel};
+use muster_model::{
+    CellId, GpuModel, Node, NodeId, NumaPolicy, Pool, TaskPlacement, TenantId, TopologyLevel, closeness,
+};
 
 /// One question to the view.
 #[derive(Clone, Copy)]
@@ -33,8 +35,25 @@ impl Ask<'_> {
         mode.is_none_or(|mode| pool.modes.contains(&mode)) && pool.classes.contains(&self.shape.class)
     }
 
-    /// How many tasks a node's CPU and memory hold.
+    /// Whether the node is of a kind that the job can run on at all, whatever runs there.
+    pub(crate) fn admits(&self, node: &Node) -> bool {
+        self.has_driver(node)
+            && match (&self.shape.selector, self.model) {
+                (Some(selector), Some(model)) => selector.admits_all(model, node),
+                _ => true,
+            }
+    }
+
+    /// Whether the node's driver is new enough.
+    pub(crate) fn has_driver(&self, node: &Node) -> bool {
+        self.shape.driver_min.is_none_or(|min| node.driver_is_at_least(min))
+    }
+
+    /// How many tasks a node's CPU and memory hold; none on a node that the job cannot run on.
     pub(crate) fn host_slots(&self, there: &NodeUse) -> u64 {
+        if !self.admits(&there.node) {
+            return 0;
+        }
         let request = &self.shape.request;
         let of = |free: i64, each: u64| (free.max(0) as u64).checked_div(each).unwrap_or(u64::MAX);
         of(there.cpu_free_milli, request.cpu_milli).min(of(there.memory_free_mib, request.memory_mib))
@@ -52,10 +71,22 @@ pub(crate) struct Steps(pub(crate) u64);
 
 /// A place for every rank, or none that this view knows of.
 pub(crate) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
-    match ask.shape.request.devices.mode() {
+    let found = match ask.shape.request.devices.mode() {
         None | Some(SharingMode::Whole) => whole::place(view, ask, steps),
         Some(SharingMode::Mig | SharingMode::Mps | SharingMode::TimeSlice) => shares::place(view, ask, steps),
+    };
+    found.filter(|tasks| close_enough(view, ask, tasks))
+}
+
+/// Whether the control plane will find the placement as close as the job asks.
+fn close_enough(view: &View, ask: &Ask<'_>, tasks: &[TaskPlacement]) -> bool {
+    let (topology, numa) = (&ask.shape.topology, ask.shape.numa);
+    if topology.segment_tasks.is_none() && numa <= NumaPolicy::BestEffort {
+        // Levels are what the search itself goes by.
+        return true;
     }
+    let ground: Option<Vec<&Node>> = tasks.iter().map(|task| Some(&*node(view, task.node)?.node)).collect();
+    ground.is_some_and(|ground| closeness::check(topology, numa, tasks, &ground).is_ok())
 }
 
 /// Whether the gang would fit if nothing ran in the cell: keeping cards for one that never fits would waste them.

@@ -6,16 +6,20 @@
 
 use super::cards::free_by_island;
 use super::{Ask, Steps, node};
-use crate::index::{CardState, GROUP_LEVELS, Shelf, group_of};
+use crate::index::shelf::Shelf;
+use crate::index::state::Host;
+use crate::index::{CardState, GROUP_LEVELS, group_of};
 use crate::view::View;
 use muster_model::capacity::{CardUse, NodeUse};
 use muster_model::gpu::MigFamily;
 use muster_model::mig::{MigPlacement, MigShape};
 use muster_model::{
-    DeviceHold, DeviceRequest, GpuModel, HoldMode, NodeId, Place, TaskPlacement, TenantId, TopologyLevel,
+    DeviceHold, DeviceRequest, GpuModel, HoldMode, NodeId, Place, Pool, TaskPlacement, TenantId, TopologyLevel,
 };
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
+use std::ops::RangeInclusive;
+use std::sync::LazyLock;
 
 /// How well a card suits; the least goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,10 +55,11 @@ struct Trial {
 
 pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
     let model = ask.model?;
-    for (_, shelf) in view.index.shelves(ask.cell, ask.model).filter(|(pool, _)| ask.pool_allows(view, pool)) {
+    for (pool, shelf) in view.index.shelves(ask.cell, ask.model).filter(|(pool, _)| ask.pool_allows(view, pool)) {
+        let pool = view.capacity.pools().get(&**pool).unwrap_or_else(|| Pool::standard_rules());
         // Every first card that could begin the gang is a try; without a required level there is only one.
         for within in starts(view, ask, shelf) {
-            let search = Search { view, ask, model, shelf, domain: view.capacity.domain_of(ask.tenant) };
+            let search = Search { view, ask, model, shelf, pool, domain: view.capacity.domain_of(ask.tenant) };
             if let Some(tasks) = search.gang(&within, steps) {
                 return Some(tasks);
             }
@@ -67,7 +72,7 @@ pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec
 fn starts(view: &View, ask: &Ask<'_>, shelf: &Shelf) -> Vec<Within> {
     let Some(level) = ask.widest().filter(|_| ask.shape.tasks > 1) else { return vec![Within::Anywhere] };
     let shared = shelf.shared.values().flatten().map(|(id, _)| *id);
-    let ids: BTreeSet<NodeId> = shared.chain(shelf.by_free.values().flatten().copied()).collect();
+    let ids: BTreeSet<NodeId> = shared.chain(shelf.open_nodes(Host::default())).collect();
     let nodes = ids.into_iter().filter_map(|id| node(view, id));
     if GROUP_LEVELS.contains(&level) {
         let groups: BTreeSet<Place> = nodes.map(|there| group_of(&there.node.spec.place, level)).collect();
@@ -88,21 +93,28 @@ struct Search<'a> {
     ask: &'a Ask<'a>,
     model: GpuModel,
     shelf: &'a Shelf,
+    pool: &'a Pool,
     domain: TenantId,
 }
 
 impl Search<'_> {
     fn gang(&self, within: &Within, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
         let mut trial = Trial::default();
-        (0..self.ask.shape.tasks).map(|_| self.task(within, &mut trial, steps)).collect()
+        let tasks = self.ask.shape.tasks;
+        (0..tasks).map(|rank| self.task(within, &mut trial, rank + 1 == tasks, steps)).collect()
     }
 
-    fn task(&self, within: &Within, trial: &mut Trial, steps: &mut Steps) -> Option<TaskPlacement> {
+    fn task(&self, within: &Within, trial: &mut Trial, last: bool, steps: &mut Steps) -> Option<TaskPlacement> {
         let shared = self.on_shared(within, trial, steps);
         let (id, hold) = match self.on_touched(within, trial, steps).or(shared) {
             Some(found) => found,
             None => self.on_free(within, trial, steps)?,
         };
+        let placement = TaskPlacement { node: id, devices: vec![hold] };
+        if last {
+            // Nobody comes after it to see what it has taken.
+            return Some(placement);
+        }
         let there = match trial.nodes.entry(id) {
             Entry::Occupied(touched) => touched.into_mut(),
             Entry::Vacant(untouched) => untouched.insert(node(self.view, id)?.clone()),
@@ -110,7 +122,7 @@ impl Search<'_> {
         there.cpu_free_milli -= self.ask.shape.request.cpu_milli as i64;
         there.memory_free_mib -= self.ask.shape.request.memory_mib as i64;
         take(&mut there.cards[usize::from(hold.gpu)], self.domain, hold.mode);
-        Some(TaskPlacement { node: id, devices: vec![hold] })
+        Some(placement)
     }
 
     /// A card that this gang has already touched: tightest by definition.
@@ -133,7 +145,7 @@ impl Search<'_> {
 
     fn on_shared(&self, within: &Within, trial: &Trial, steps: &mut Steps) -> Option<(NodeId, DeviceHold)> {
         let mut ways: Vec<(Score, CardState, HoldMode)> = Vec::new();
-        for state in self.shelf.shared.keys() {
+        for (state, _) in self.shelf.shared.range(self.states()) {
             steps.0 += 1;
             ways.extend(self.way(Some(*state)).map(|way| (way.score, *state, way.mode)));
         }
@@ -149,17 +161,31 @@ impl Search<'_> {
         })
     }
 
+    /// The states that cards have which are driven as asked, inside one trust domain where that matters.
+    fn states(&self) -> RangeInclusive<CardState> {
+        let domain = self.domain;
+        let mps = |percent, memory_mib, clients| CardState::Mps { domain, percent, memory_mib, clients };
+        let slices = |memory_mib, clients| CardState::TimeSlice { domain, memory_mib, clients };
+        match self.ask.shape.request.devices {
+            DeviceRequest::Mps { .. } => mps(0, 0, 0)..=mps(u32::MAX, u64::MAX, usize::MAX),
+            DeviceRequest::TimeSlice { .. } => slices(0, 0)..=slices(u64::MAX, usize::MAX),
+            _ => CardState::Mig { occupied: 0, media: false }..=CardState::Mig { occupied: u8::MAX, media: true },
+        }
+    }
+
     /// A free card of the node with the fewest free ones, in its fullest island.
     fn on_free(&self, within: &Within, trial: &Trial, steps: &mut Steps) -> Option<(NodeId, DeviceHold)> {
         let mode = self.way(None)?.mode;
-        self.shelf.by_free.values().flatten().find_map(|id| {
+        let request = &self.ask.shape.request;
+        let asked = Host::of(request.cpu_milli as i64, request.memory_mib as i64);
+        self.shelf.open_nodes(asked).find_map(|id| {
             steps.0 += 1;
-            let there = trial.nodes.get(id).or_else(|| node(self.view, *id))?;
+            let there = trial.nodes.get(&id).or_else(|| node(self.view, id))?;
             let islands = free_by_island(there, self.model);
             let mut order: Vec<&Vec<u16>> = islands.values().collect();
             order.sort_by_key(|cards| (cards.len(), cards.first().copied()));
             let gpu = order.into_iter().flatten().find(|gpu| self.usable(there, **gpu, mode, within))?;
-            Some((*id, DeviceHold { gpu: *gpu, mode }))
+            Some((id, DeviceHold { gpu: *gpu, mode }))
         })
     }
 
@@ -197,8 +223,8 @@ impl Search<'_> {
             (&DeviceRequest::Mps { percent, memory_mib, .. }, None) => way(0, 0, HoldMode::Mps { percent, memory_mib }),
             (
                 &DeviceRequest::Mps { percent, memory_mib, .. },
-                Some(CardState::Mps { domain, percent: held, memory_mib: used, .. }),
-            ) if domain == self.domain => {
+                Some(CardState::Mps { domain, percent: held, memory_mib: used, clients }),
+            ) if domain == self.domain && clients < usize::from(self.pool.mps_clients) => {
                 memory_left(used, memory_mib)?;
                 let left = 100_u32.checked_sub(held + u32::from(percent))?;
                 way(0, u64::from(left), HoldMode::Mps { percent, memory_mib })
@@ -206,8 +232,10 @@ impl Search<'_> {
             (&DeviceRequest::TimeSlice { memory_mib, .. }, None) => way(0, 0, HoldMode::TimeSlice { memory_mib }),
             (
                 &DeviceRequest::TimeSlice { memory_mib, .. },
-                Some(CardState::TimeSlice { domain, memory_mib: used, .. }),
-            ) if domain == self.domain => way(0, memory_left(used, memory_mib)?, HoldMode::TimeSlice { memory_mib }),
+                Some(CardState::TimeSlice { domain, memory_mib: used, clients }),
+            ) if domain == self.domain && clients < usize::from(self.pool.time_slice_replicas) => {
+                way(0, memory_left(used, memory_mib)?, HoldMode::TimeSlice { memory_mib })
+            }
             _ => None,
         }
     }
@@ -234,6 +262,16 @@ fn best_start(family: MigFamily, occupied: u8, media: bool, shape: MigShape) -> 
 /// What the free slices of a card are worth: for every base profile, each start it could still be made at, at its charge. A hole
 /// that fits no profile is worth nothing, a half that is whole is worth more than two quarters apart.
 pub(crate) fn remainder(family: MigFamily, occupied: u8) -> u64 {
+    // There are 256 of them, and every decision asks for a dozen.
+    static EIGHT: LazyLock<Vec<u64>> = LazyLock::new(|| (0..=u8::MAX).map(|o| worth(MigFamily::Eight, o)).collect());
+    static FOUR: LazyLock<Vec<u64>> = LazyLock::new(|| (0..=u8::MAX).map(|o| worth(MigFamily::Four, o)).collect());
+    match family {
+        MigFamily::Eight => EIGHT[usize::from(occupied)],
+        MigFamily::Four => FOUR[usize::from(occupied)],
+    }
+}
+
+fn worth(family: MigFamily, occupied: u8) -> u64 {
     MigShape::ALL
         .into_iter()
         .filter(|shape| shape.is_base())

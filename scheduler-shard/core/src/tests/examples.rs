@@ -114,7 +114,7 @@ fn a_required_level_is_kept_or_the_gang_waits() {
     let check = |level, runs: bool| {
         let host = |name, leaf| Host::new(name, GpuModel::H100, 4).at("b1", leaf);
         let mut fleet = Fleet::new([host("a", "l1"), host("b", "l2")]);
-        let topology = Topology { required: Some(level), preferred: None };
+        let topology = Topology { required: Some(level), ..Topology::default() };
         let job = fleet.submit(JobSpec { topology, ..gang(2, 3) });
         fleet.settle();
         assert_eq!(fleet.runs(job), runs, "{level}");
@@ -192,4 +192,37 @@ fn pools_keep_out_what_they_do_not_serve() {
     let fine = fleet.submit(gang(1, 1));
     fleet.settle();
     assert_eq!([share, elsewhere, fine].map(|job| fleet.runs(job)), [false, false, true]);
+}
+
+#[test]
+fn segments_stand_on_one_island_each_inside_the_required_level() {
+    let host = |name, leaf| Host { per_island: 4, ..Host::new(name, GpuModel::H100, 8).at("b1", leaf) };
+    let mut fleet = Fleet::new([host("a", "l1"), host("b", "l1"), host("c", "l2")]);
+    // One card of the first island is held: three are left there, where no segment of four fits.
+    let one = fleet.submit(gang(1, 1));
+    fleet.settle();
+    assert_eq!(places(&fleet, one), vec![(1, vec![0])]);
+    let topology = Topology { required: Some(TopologyLevel::Leaf), segment_tasks: Some(2), ..Topology::default() };
+    let job = fleet.submit(JobSpec { topology, ..gang(6, 2) });
+    fleet.settle();
+    let segment = |node, first: u16| [(node, vec![first, first + 1]), (node, vec![first + 2, first + 3])];
+    assert_eq!(places(&fleet, job), [segment(1, 4), segment(2, 0), segment(2, 4)].concat());
+    // Two segments are left on the other leaf, none here: three more find no leaf.
+    let more = fleet.submit(JobSpec { topology, ..gang(6, 2) });
+    fleet.settle();
+    assert!(!fleet.runs(more));
+}
+
+#[test]
+fn the_smallest_island_that_holds_a_gang_is_taken() {
+    let mut fleet = Fleet::new([
+        Host { per_island: 8, ..Host::new("large", GpuModel::H100, 8) },
+        Host { per_island: 4, ..Host::new("small", GpuModel::H100, 8) },
+    ]);
+    let four = fleet.submit(gang(1, 4));
+    fleet.settle();
+    assert_eq!(places(&fleet, four)[0].0, 2, "the island of eight stays whole");
+    let eight = fleet.submit(gang(1, 8));
+    fleet.settle();
+    assert_eq!(places(&fleet, eight)[0].0, 1);
 }

@@ -2,10 +2,14 @@
 
 use super::fleet::*;
 use crate::index::Index;
+use crate::index::shelf::{Domain, TOP};
+use crate::order::Order;
+use crate::queue::Turn;
 use crate::{Proposal, View};
 use muster_model::*;
 use proptest::prelude::*;
 use proptest::sample::Index as Pick;
+use std::collections::BTreeSet;
 
 /// One thing that happens.
 #[derive(Clone, Debug)]
@@ -19,12 +23,14 @@ enum Event {
     Deliver(usize),
     End(Pick, bool),
     Health(Pick, NodeHealth),
+    /// A card is withheld, or no longer.
+    Withhold(Pick, Pick),
     Resnapshot,
 }
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        6 => (0..9_usize, 0..3_usize).prop_map(|(kind, tenant)| Event::Submit(kind, tenant)),
+        6 => (0..11_usize, 0..3_usize).prop_map(|(kind, tenant)| Event::Submit(kind, tenant)),
         4 => Just(Event::Pass),
         4 => (1..6_usize).prop_map(Event::Decide),
         1 => Just(Event::Lose),
@@ -32,6 +38,7 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (any::<Pick>(), any::<bool>()).prop_map(|(pick, requeue)| Event::End(pick, requeue)),
         1 => (any::<Pick>(), prop::sample::select(vec![NodeHealth::Ready, NodeHealth::Silent, NodeHealth::Down]))
             .prop_map(|(pick, health)| Event::Health(pick, health)),
+        1 => (any::<Pick>(), any::<Pick>()).prop_map(|(node, gpu)| Event::Withhold(node, gpu)),
         1 => Just(Event::Resnapshot),
     ]
 }
@@ -46,11 +53,16 @@ fn spec(kind: usize, tenant: usize) -> JobSpec {
         5 => mps(30, 20_000),
         6 => slice(15_000),
         7 => job(2, DeviceRequest::Mps { percent: 40, memory_mib: 9_000, models: vec![GpuModel::H100] }),
-        _ => job(2, DeviceRequest::None),
+        8 => job(2, DeviceRequest::None),
+        9 => gang(6, 1),
+        _ => gang(2, 2),
     };
     spec.tenant = ["org/a", "org/b", "other"][tenant].into();
-    if kind == 2 {
-        spec.topology.required = Some(TopologyLevel::Leaf);
+    match kind {
+        2 => spec.topology.required = Some(TopologyLevel::Leaf),
+        9 => spec.topology.segment_tasks = Some(2),
+        10 => spec.numa = NumaPolicy::SingleNumaNode,
+        _ => {}
     }
     spec
 }
@@ -73,6 +85,48 @@ fn rebuilt(view: &View) -> Index {
         index.refresh(*id, Some(there));
     }
     index
+}
+
+/// Everything an index says, with domains by name: their numbers depend on who came first.
+fn picture(index: &Index) -> Vec<String> {
+    let places = index.places();
+    let name = |level: usize, id: &u32| match level {
+        TOP => "all".to_owned(),
+        _ => format!("{:?}", places[id]),
+    };
+    let mut lines = Vec::new();
+    for (cell, model, pool, shelf) in index.all_shelves() {
+        lines.push(format!("{cell} {model:?} {pool} {:?} {:?}", shelf.states, shelf.shared));
+        for (at, level) in shelf.levels.iter().enumerate() {
+            let below = |id: &u32| name(at.saturating_sub(1), id);
+            for (id, domain) in &level.domains {
+                let Domain { free, rooms, kinds, inside, nodes } = domain;
+                let inside: BTreeSet<String> = inside.iter().map(below).collect();
+                lines.push(format!("{} {free} {rooms:?} {kinds:?} {inside:?} {nodes:?}", name(at, id)));
+            }
+            let by_free: BTreeSet<_> = level.by_free.iter().map(|(free, id)| (*free, name(at, id))).collect();
+            lines.push(format!("{at} {by_free:?} {:?}", level.alike));
+        }
+    }
+    lines.sort();
+    lines
+}
+
+/// Who is next by the tournament that is kept, once it has taken in what changed.
+fn next_kept(view: &View) -> Option<Turn> {
+    let mut queue = view.queues.get(&CELL)?.clone();
+    let mut order = queue.order.clone();
+    while let Some(tenant) = queue.take_changed() {
+        order.update(view.books(), tenant, queue.head(tenant));
+    }
+    order.next().map(|head| head.turn)
+}
+
+/// The same by a tournament that is played from the start.
+fn next_anew(view: &View) -> Option<Turn> {
+    let queue = view.queues.get(&CELL)?;
+    let heads = queue.tenants.keys().filter_map(|tenant| queue.head(*tenant));
+    Order::of(view.books(), heads).next().map(|head| head.turn)
 }
 
 /// Plays a history and checks after each event.
@@ -108,6 +162,14 @@ fn play(events: Vec<Event>) -> Result<Fleet, TestCaseError> {
                 let nodes: Vec<Node> = fleet.nodes.values().cloned().collect();
                 fleet.put_node(Node { health, ..pick.get(&nodes).clone() });
             }
+            Event::Withhold(pick, gpu) => {
+                let nodes: Vec<Node> = fleet.nodes.values().cloned().collect();
+                let mut node = pick.get(&nodes).clone();
+                let at = gpu.index(node.spec.gpus.len());
+                let card = &mut node.spec.gpus[at];
+                card.withheld = if card.withheld.is_none() { Some("fault".into()) } else { None };
+                fleet.put_node(node);
+            }
             Event::Resnapshot => {
                 fleet.deliver(usize::MAX);
                 let fresh = fleet.snapshot();
@@ -115,7 +177,8 @@ fn play(events: Vec<Event>) -> Result<Fleet, TestCaseError> {
             }
         }
         fleet.check().map_err(|broken| TestCaseError::fail(broken.to_string()))?;
-        prop_assert_eq!(&fleet.view.index, &rebuilt(&fleet.view));
+        prop_assert_eq!(picture(&fleet.view.index), picture(&rebuilt(&fleet.view)));
+        prop_assert_eq!(next_kept(&fleet.view), next_anew(&fleet.view));
     }
     for proposal in under_way {
         fleet.decide(proposal);
@@ -216,6 +279,19 @@ fn a_planted_double_booking_is_caught() {
     assert_eq!(fleet.check().expect_err("two organisations").law, laws::Law(8));
     fleet.allocations.get_mut(&twin.id).expect("planted").tasks.clear();
     assert_eq!(fleet.check().expect_err("half a gang").law, laws::Law(2));
+}
+
+/// The comparison itself: a change that the index was not told of is seen.
+#[test]
+fn a_planted_stale_index_is_caught() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 2)]);
+    let job = fleet.submit(gang(1, 1));
+    fleet.settle();
+    fleet.deliver(usize::MAX);
+    assert_eq!(picture(&fleet.view.index), picture(&rebuilt(&fleet.view)));
+    let held = fleet.allocation_of(job).expect("runs").clone();
+    fleet.view.capacity.release(&held);
+    assert_ne!(picture(&fleet.view.index), picture(&rebuilt(&fleet.view)));
 }
 
 /// A view that wrongly believes a card free proposes it, and the same arithmetic on the other side refuses it.

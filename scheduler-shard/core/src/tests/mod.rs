@@ -5,3 +5,5 @@ mod fleet;
 mod laws;
 mod queueing;
 mod reasons;
+mod requests;
+mod tightest;

@@ -28,7 +28,7 @@ fn scattered() -> Fleet {
 }
 
 fn leafy(spec: JobSpec) -> JobSpec {
-    JobSpec { topology: Topology { required: Some(TopologyLevel::Leaf), preferred: None }, ..spec }
+    JobSpec { topology: Topology { required: Some(TopologyLevel::Leaf), ..Topology::default() }, ..spec }
 }
 
 #[test]

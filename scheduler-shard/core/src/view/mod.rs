@@ -5,15 +5,19 @@
 //! - a pending proposal is charged like an allocation until its allocation arrives, it is refused, or its job is gone;
 //! - what the control plane has committed always wins: a pending proposal in its way is given up.
 
+mod by_id;
+mod job;
 mod pending;
 
-use crate::clock::Clock;
 use crate::index::Index;
-use crate::queue::CellQueue;
+use crate::order::Books;
+use crate::queue::{CellQueue, Obstacle};
+use crate::shape::Shapes;
+use by_id::ById;
+pub(crate) use job::Known;
 use muster_model::capacity::Capacity;
 use muster_model::{
-    Allocation, AllocationId, Cell, CellId, Change, GpuModel, Job, JobId, JobPhase, Key, Node, NodeId, Object,
-    ResourceVec, Tenant, TenantId,
+    Allocation, Cell, CellId, Change, Job, JobId, Key, Node, NodeId, Object, ResourceVec, Tenant, TenantId,
 };
 use pending::Pending;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,11 +28,13 @@ use std::sync::Arc;
 pub struct View {
     pub(crate) capacity: Capacity,
     pub(crate) index: Index,
-    pub(crate) clock: Clock,
     pub(crate) cells: BTreeMap<CellId, Cell>,
-    pub(crate) jobs: BTreeMap<JobId, Arc<Job>>,
-    pub(crate) allocations: BTreeMap<AllocationId, Arc<Allocation>>,
+    /// By [`JobId`].
+    pub(crate) jobs: ById<Arc<Known>>,
+    /// By [`AllocationId`](muster_model::AllocationId).
+    pub(crate) allocations: ById<Arc<Allocation>>,
     pub(crate) queues: BTreeMap<CellId, CellQueue>,
+    shapes: Shapes,
     /// Everything the fleet has, by resource: the denominators of dominant shares.
     pub(crate) totals: ResourceVec,
     pending: BTreeMap<JobId, Pending>,
@@ -82,12 +88,6 @@ impl View {
         &self.cells
     }
 
-    /// A live job.
-    #[must_use]
-    pub fn job(&self, id: JobId) -> Option<&Arc<Job>> {
-        self.jobs.get(&id)
-    }
-
     /// Jobs that wait in `cell` and may be planned now; resting and proposed ones are not counted.
     #[must_use]
     pub fn waiting(&self, cell: CellId) -> usize {
@@ -95,7 +95,6 @@ impl View {
     }
 
     fn put(&mut self, object: Object) {
-        self.clock.tick();
         match object {
             Object::Tenant(tenant) => self.put_tenant(&tenant),
             Object::Pool(pool) => {
@@ -112,14 +111,17 @@ impl View {
             | Object::Request(_)
             | Object::UsageStream(_)
             | Object::UsageTotal(_)
-            | Object::AllocationUsage(_) => {}
+            | Object::AllocationUsage(_)
+            | Object::DeviceClass(_) => {}
         }
     }
 
     fn delete(&mut self, key: &Key) {
-        self.clock.tick();
         match key {
-            Key::Tenant(id) => self.capacity.remove_tenant(*id),
+            Key::Tenant(id) => {
+                self.capacity.remove_tenant(*id);
+                self.forget_orders();
+            }
             Key::Pool(name) => {
                 self.capacity.remove_pool(name);
                 self.everything_freed();
@@ -130,25 +132,47 @@ impl View {
             Key::Node(id) => self.delete_node(*id),
             Key::Job(id) => self.delete_job(*id),
             Key::Allocation(id) => {
-                if let Some(allocation) = self.allocations.remove(id) {
+                if let Some(allocation) = self.allocations.remove(id.0) {
                     self.release(&allocation);
                 }
             }
-            Key::Meta | Key::Request(_) | Key::UsageStream(_) | Key::UsageTotal(_) | Key::AllocationUsage(_) => {}
+            Key::Meta
+            | Key::Request(_)
+            | Key::UsageStream(_)
+            | Key::UsageTotal(_)
+            | Key::AllocationUsage(_)
+            | Key::DeviceClass(_) => {}
         }
+    }
+
+    /// What the order of tenants is decided by.
+    pub(crate) fn books(&self) -> Books<'_> {
+        Books { capacity: &self.capacity, totals: &self.totals }
     }
 
     fn put_tenant(&mut self, tenant: &Tenant) {
         self.capacity.put_tenant(tenant);
-        self.clock.relieved(tenant.id);
+        self.forget_orders();
+        self.relieved(tenant.id);
+    }
+
+    /// The tree or the fleet has changed under every standing.
+    fn forget_orders(&mut self) {
+        self.queues.values_mut().for_each(CellQueue::forget_order);
+    }
+
+    fn change_totals(&mut self, old: &ResourceVec, new: &ResourceVec) {
+        if old != new {
+            self.totals.sub(old);
+            self.totals.add(new);
+            self.forget_orders();
+        }
     }
 
     fn put_node(&mut self, node: Node) {
         let (id, cell) = (node.id, node.cell);
-        if let Some(old) = self.capacity.nodes().get(&id) {
-            self.totals.sub(&amount_of(&old.node));
-        }
-        self.totals.add(&amount_of(&node));
+        let old = self.capacity.nodes().get(&id).map(|old| amount_of(&old.node)).unwrap_or_default();
+        self.change_totals(&old, &amount_of(&node));
         self.capacity.put_node(Arc::new(node));
         self.refresh(id);
         self.node_freed(id, cell);
@@ -156,21 +180,20 @@ impl View {
 
     fn delete_node(&mut self, id: NodeId) {
         self.give_up_on_node(id);
-        if let Some(old) = self.capacity.nodes().get(&id) {
-            self.totals.sub(&amount_of(&old.node));
-        }
+        let old = self.capacity.nodes().get(&id).map(|old| amount_of(&old.node)).unwrap_or_default();
+        self.change_totals(&old, &ResourceVec::default());
         self.capacity.remove_node(id);
         self.refresh(id);
     }
 
     fn put_job(&mut self, job: Job) {
-        let job = Arc::new(job);
-        let old = self.jobs.insert(job.id, job.clone());
+        let job = Arc::new(Known::of(job, &mut self.shapes));
+        let old = self.jobs.insert(job.id.0, job.clone());
         if let Some(old) = &old {
             self.unqueue(old);
         }
         let same_wait =
-            |old: &Arc<Job>| waits(old) && waits(&job) && old.cell == job.cell && old.attempt == job.attempt;
+            |old: &Arc<Known>| old.waits() && job.waits() && old.cell == job.cell && old.attempt == job.attempt;
         if !old.as_ref().is_some_and(same_wait) {
             self.forget_efforts(job.id);
         }
@@ -178,58 +201,78 @@ impl View {
     }
 
     fn delete_job(&mut self, id: JobId) {
-        if let Some(job) = self.jobs.remove(&id) {
+        if let Some(job) = self.jobs.remove(id.0) {
             self.unqueue(&job);
         }
         self.forget_efforts(id);
     }
 
     /// Puts a waiting job into its cell's queue, unless it rests or is proposed.
-    fn enqueue(&mut self, job: &Job) {
+    fn enqueue(&mut self, job: &Known) {
         let free = !self.rest_until.contains_key(&job.id) && !self.pending.contains_key(&job.id);
-        if let Some(cell) = job.cell
-            && waits(job)
+        if let (Some(cell), Some(shape)) = (job.cell, &job.shape)
             && free
         {
-            self.queues.entry(cell).or_default().insert(job);
+            self.queues.entry(cell).or_default().insert(job.tenant, job.turn, shape.clone());
         }
     }
 
-    fn unqueue(&mut self, job: &Job) {
+    fn unqueue(&mut self, job: &Known) {
         let Some(cell) = job.cell else { return };
         let Some(queue) = self.queues.get_mut(&cell) else { return };
-        queue.remove(job);
+        queue.remove(job.tenant, job.id);
     }
 
-    fn put_allocation(&mut self, allocation: Allocation) {
-        // Only its states change once it is bound; what it holds does not.
+    fn put_allocation(&mut self, mut allocation: Allocation) {
+        // Only its states change once it is bound; what it holds does not. What its tasks are at decides nothing here.
+        allocation.task_states = Vec::new();
+        allocation.node_epochs = BTreeMap::new();
         let allocation = Arc::new(allocation);
-        if let Some(known) = self.allocations.get_mut(&allocation.id) {
+        if let Some(known) = self.allocations.get_mut(allocation.id.0) {
             *known = allocation;
             return;
         }
         self.settle(&allocation);
-        self.allocations.insert(allocation.id, allocation);
+        self.allocations.insert(allocation.id.0, allocation);
     }
 
     /// Charges to the books and keeps the index in step.
     fn charge(&mut self, allocation: &Allocation) {
         self.capacity.charge(allocation);
-        for node in nodes_of(allocation) {
-            self.refresh(node);
+        self.touch(allocation);
+        self.used_otherwise(allocation.tenant);
+    }
+
+    /// Releases from the books, and wakes whom that may help.
+    fn release(&mut self, allocation: &Allocation) {
+        self.capacity.release(allocation);
+        self.touch(allocation);
+        for tasks in allocation.tasks.chunk_by(|one, next| one.node == next.node) {
+            self.node_freed(tasks[0].node, allocation.cell);
+        }
+        self.used_otherwise(allocation.tenant);
+        let mut next = Some(allocation.tenant);
+        while let Some(tenant) = next {
+            self.relieved(tenant);
+            next = self.capacity.tenants().get(&tenant).and_then(|at| at.parent);
         }
     }
 
-    /// Releases from the books, and remembers whom that may help.
-    fn release(&mut self, allocation: &Allocation) {
-        self.capacity.release(allocation);
-        for node in nodes_of(allocation) {
-            self.refresh(node);
-            self.node_freed(node, allocation.cell);
-        }
-        let line: Vec<TenantId> = self.capacity.line_of(allocation.tenant).map(|(id, _)| id).collect();
-        for tenant in line {
-            self.clock.relieved(tenant);
+    fn used_otherwise(&mut self, tenant: TenantId) {
+        self.queues.values_mut().for_each(|queue| queue.touch(tenant));
+    }
+
+    /// Quota of `tenant` has grown or is used less.
+    fn relieved(&mut self, tenant: TenantId) {
+        self.queues.values_mut().for_each(|queue| queue.wake(Obstacle::OverMax(tenant)));
+    }
+
+    /// Keeps the index in step with a charge or release: neighbours in rank share a node, and only their cards have changed.
+    fn touch(&mut self, allocation: &Allocation) {
+        for tasks in allocation.tasks.chunk_by(|one, next| one.node == next.node) {
+            let id = tasks[0].node;
+            let Some(there) = self.capacity.nodes().get(&id) else { continue };
+            self.index.touch(id, there, tasks.iter().flat_map(|task| task.devices.iter().map(|hold| hold.gpu)));
         }
     }
 
@@ -237,34 +280,26 @@ impl View {
         self.index.refresh(node, self.capacity.nodes().get(&node));
     }
 
+    /// There is more room on a node than before.
     fn node_freed(&mut self, node: NodeId, cell: CellId) {
-        let Some(there) = self.capacity.nodes().get(&node) else { return };
-        let models: BTreeSet<GpuModel> = there.node.spec.gpus.iter().map(|gpu| gpu.model).collect();
-        self.clock.freed(cell, None);
-        for model in models {
-            self.clock.freed(cell, Some(model));
+        let Some(queue) = self.queues.get_mut(&cell).filter(|queue| queue.has_blocked()) else { return };
+        for model in self.index.models_of(node) {
+            queue.wake(Obstacle::NoRoom(model));
         }
     }
 
     /// Pool rules have changed: anything may fit now.
     fn everything_freed(&mut self) {
-        let cells: Vec<CellId> = self.queues.keys().copied().collect();
-        for cell in cells {
-            self.clock.freed(cell, None);
-            for model in GpuModel::ALL {
-                self.clock.freed(cell, Some(model));
-            }
-        }
+        self.queues.values_mut().for_each(CellQueue::wake_all_without_room);
     }
 }
 
-/// Whether a job waits for devices.
-pub(crate) fn waits(job: &Job) -> bool {
-    job.phase == JobPhase::Queued && !job.cancelled
-}
-
-fn nodes_of(allocation: &Allocation) -> BTreeSet<NodeId> {
-    allocation.tasks.iter().map(|task| task.node).collect()
+/// The nodes it stands on, each once.
+fn nodes_of(allocation: &Allocation) -> Vec<NodeId> {
+    let mut nodes: Vec<NodeId> = allocation.tasks.iter().map(|task| task.node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes
 }
 
 fn amount_of(node: &Node) -> ResourceVec {

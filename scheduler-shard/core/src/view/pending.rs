@@ -3,9 +3,10 @@
 //! What must stay true: the stand-in for a proposal never outlives its outcome, and never makes a committed allocation's charge
 //! fail: where the two meet, the proposal gives way.
 
-use super::{View, nodes_of, waits};
+use super::{Known, View, nodes_of};
 use crate::proposal::Binding;
-use muster_model::{Allocation, AllocationId, AllocationState, Attempt, CellId, Epoch, Job, JobId, NodeId, TaskState};
+use crate::shape::Shape;
+use muster_model::{Allocation, AllocationId, AllocationState, Attempt, CellId, Epoch, JobId, NodeId};
 use std::sync::Arc;
 
 /// Stand-ins take ids from here on, which the replicated state's counter does not reach.
@@ -28,17 +29,15 @@ pub(super) struct Pending {
 
 impl View {
     /// Charges a proved proposal to the view, so that the next one sees it. Its job leaves the queue.
-    pub(crate) fn begin(&mut self, job: &Job, binding: &Binding, cell: CellId) {
-        let stand_in = Arc::new(self.stand_in(job, binding, cell));
+    pub(crate) fn begin(&mut self, job: &Known, shape: &Shape, binding: &Binding, cell: CellId) {
+        let stand_in = Arc::new(self.stand_in(job, shape, binding, cell));
         self.unqueue(job);
         self.charge(&stand_in);
-        let queue = self.queues.entry(cell).or_default();
-        let cards = u64::from(job.spec.request.devices.cards()) * u64::from(job.spec.tasks);
-        *queue.bound_cards.entry(binding.model).or_default() += cards;
+        self.queues.entry(cell).or_default().count_bound(binding.model, shape.cards());
         self.pending.insert(job.id, Pending { attempt: binding.attempt, stand_in: Some(stand_in) });
     }
 
-    fn stand_in(&mut self, job: &Job, binding: &Binding, cell: CellId) -> Allocation {
+    fn stand_in(&mut self, job: &Known, shape: &Shape, binding: &Binding, cell: CellId) -> Allocation {
         self.proposals_made += 1;
         Allocation {
             id: AllocationId(STAND_IN_FIRST + self.proposals_made),
@@ -48,11 +47,11 @@ impl View {
             cell,
             cell_epoch: Epoch(0),
             model: binding.model,
-            cpu_milli: job.spec.request.cpu_milli,
-            memory_mib: job.spec.request.memory_mib,
-            charge: crate::queue::Shape::of(job).charge_on(binding.model),
+            cpu_milli: shape.request.cpu_milli,
+            memory_mib: shape.request.memory_mib,
+            charge: shape.charge_on(binding.model),
             tasks: binding.tasks.clone(),
-            task_states: vec![TaskState::Pending; binding.tasks.len()],
+            task_states: Vec::new(),
             node_epochs: std::collections::BTreeMap::new(),
             state: AllocationState::Active,
             bound_ms: 0,
@@ -68,9 +67,8 @@ impl View {
     /// The proposal for `job` came to nothing, or nobody knows what became of it: its charge is undone, and the job rests a
     /// little longer each time before it is planned again. A stale view mends itself by the watch meanwhile.
     pub fn refused(&mut self, job: JobId, now_ms: u64) {
-        self.clock.tick();
         self.undo(job);
-        if let Some(there) = self.jobs.get(&job).cloned() {
+        if let Some(there) = self.jobs.get(job.0).cloned() {
             let refusals = self.refusals.entry(job).or_default();
             let rest_ms = (REST_FIRST_MS << (*refusals).min(16)).min(REST_MAX_MS);
             *refusals += 1;
@@ -82,9 +80,8 @@ impl View {
     /// Nobody answered the proposal for `job`: its charge is undone and it rests for a moment, without growing impatient. Should it
     /// have been committed after all, its allocation comes by the watch.
     pub fn unanswered(&mut self, job: JobId, now_ms: u64) {
-        self.clock.tick();
         self.undo(job);
-        if let Some(there) = self.jobs.get(&job).cloned() {
+        if let Some(there) = self.jobs.get(job.0).cloned() {
             self.unqueue(&there);
             self.rest(job, now_ms + UNANSWERED_REST_MS);
         }
@@ -92,7 +89,7 @@ impl View {
 
     /// No other cell can take `job` now: it is not offered again before `until_ms`.
     pub fn stays(&mut self, job: JobId, until_ms: u64) {
-        if self.jobs.contains_key(&job) {
+        if self.jobs.get(job.0).is_some() {
             self.stays_until.insert(job, until_ms);
         }
     }
@@ -111,7 +108,7 @@ impl View {
         {
             self.resting.pop_first();
             self.rest_until.remove(&id);
-            if let Some(job) = self.jobs.get(&id).cloned() {
+            if let Some(job) = self.jobs.get(id.0).cloned() {
                 self.enqueue(&job);
             }
         }
@@ -129,7 +126,7 @@ impl View {
         if let Some(stand_in) = pending.stand_in {
             self.release(&stand_in);
         }
-        if let Some(job) = self.jobs.get(&job).cloned() {
+        if let Some(job) = self.jobs.get(job.0).cloned() {
             self.enqueue(&job);
         }
     }
@@ -139,8 +136,8 @@ impl View {
         let committed = self.pending.get(&job).is_some_and(|pending| {
             // A binding's own change of the job may come before its allocation; the stand-in waits for that.
             let bound =
-                |now: &Arc<Job>| !waits(now) && now.attempt == pending.attempt && now.phase.allocation().is_some();
-            self.jobs.get(&job).is_some_and(bound)
+                |now: &Arc<Known>| !now.waits() && now.attempt == pending.attempt && now.phase.allocation().is_some();
+            self.jobs.get(job.0).is_some_and(bound)
         });
         if !committed {
             self.undo(job);
@@ -155,14 +152,17 @@ impl View {
     /// Charges what the control plane has committed. Its own stand-in is swapped for it; other stand-ins in its way give way.
     pub(super) fn settle(&mut self, allocation: &Arc<Allocation>) {
         let own = self.pending.remove(&allocation.job).and_then(|pending| pending.stand_in);
-        let as_proposed = own.as_ref().is_some_and(|own| own.tasks == allocation.tasks);
+        if let Some(own) = &own
+            && holds_the_same(own, allocation)
+        {
+            self.capacity.rename(own, allocation.id);
+            return;
+        }
         if let Some(own) = own {
             self.release(&own);
         }
-        if !as_proposed {
-            for node in nodes_of(allocation) {
-                self.give_up_on_node(node);
-            }
+        for node in nodes_of(allocation) {
+            self.give_up_on_node(node);
         }
         self.charge(allocation);
     }
@@ -189,8 +189,8 @@ impl View {
         let old = std::mem::replace(self, fresh);
         self.proposals_made = old.proposals_made;
         for (id, pending) in old.pending {
-            let Some(job) = self.jobs.get(&id).cloned() else { continue };
-            if !waits(&job) || job.attempt.next() != pending.attempt {
+            let Some(job) = self.jobs.get(id.0).cloned() else { continue };
+            if !job.waits() || job.attempt.next() != pending.attempt {
                 continue;
             }
             let fits = |held: &Arc<Allocation>| {
@@ -204,11 +204,20 @@ impl View {
             self.pending.insert(id, Pending { attempt: pending.attempt, stand_in });
         }
         for (id, until_ms) in old.rest_until {
-            if let Some(job) = self.jobs.get(&id).cloned().filter(|job| waits(job)) {
+            if let Some(job) = self.jobs.get(id.0).cloned().filter(|job| job.waits()) {
                 self.unqueue(&job);
                 self.rest(id, until_ms);
             }
         }
-        self.stays_until = old.stays_until.into_iter().filter(|(id, _)| self.jobs.contains_key(id)).collect();
+        self.stays_until = old.stays_until.into_iter().filter(|(id, _)| self.jobs.get(id.0).is_some()).collect();
     }
+}
+
+/// Whether what was proposed is what was committed, so that nothing in the books changes but the name.
+fn holds_the_same(own: &Allocation, committed: &Allocation) -> bool {
+    own.tasks == committed.tasks
+        && own.tenant == committed.tenant
+        && own.cell == committed.cell
+        && own.charge == committed.charge
+        && (own.cpu_milli, own.memory_mib) == (committed.cpu_milli, committed.memory_mib)
 }

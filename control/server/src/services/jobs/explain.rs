@@ -89,7 +89,8 @@ pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1
     let job = super::get::find(app, job, id)?;
     if !matches!(job.phase, JobPhase::Queued) {
         let phase = job.phase.word().to_owned();
-        return Ok(v1::ExplainReply { revision: revision.0, phase, reasons: vec![standing(&job)], position: None });
+        let reasons = std::iter::once(standing(&job)).chain(chosen(&job)).collect();
+        return Ok(v1::ExplainReply { revision: revision.0, phase, reasons, position: None });
     }
     let (explained, revision) =
         app.explainer.look(&app.consensus, revision, |view, at| (muster_scheduler_core::explain(view, id), at)).await?;
@@ -104,6 +105,7 @@ pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1
     } else if reasons.is_empty() {
         reasons.push(reason(explained.phase, format!("is {}", explained.phase)));
     }
+    reasons.extend(chosen(&job));
     Ok(v1::ExplainReply {
         revision: revision.0,
         phase: explained.phase.to_owned(),
@@ -124,6 +126,20 @@ fn told(reason: &muster_scheduler_core::Reason) -> v1::Reason {
 
 fn reason(code: &str, text: impl Into<String>) -> v1::Reason {
     v1::Reason { code: code.to_owned(), text: text.into(), ..v1::Reason::default() }
+}
+
+/// How the system picked the cards of a job that said its needs alone.
+fn chosen(job: &Job) -> Option<v1::Reason> {
+    let choice = job.spec.asked.choice.as_ref()?;
+    let figures = [
+        ("rule", choice.rule.to_string()),
+        ("model", choice.model.to_string()),
+        ("compute_percent", choice.compute_percent.to_string()),
+        ("memory_mib", choice.memory_mib.to_string()),
+    ];
+    let text = format!("for its needs the system chose {}", choice.text(&job.spec.request.devices));
+    let figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
+    Some(v1::Reason { figures, ..reason("chosen", text) })
 }
 
 /// Where a job stands that does not wait.

@@ -6,7 +6,7 @@
 use crate::consensus::ProposeError;
 use crate::services::{App, refusal};
 use muster_control_core::{Command, Done, Reject};
-use muster_model::validate::bounds;
+use muster_model::validate::{bounds, warnings};
 use muster_model::{FieldError, JobSpec, ValidJobSpec};
 use muster_proto::v1;
 use tonic::Status;
@@ -25,6 +25,11 @@ pub(super) async fn submit(app: &App, request: v1::SubmitRequest) -> Result<v1::
     let issued_ms = issued_ms.unwrap_or_else(|| app.host.clock.wall_ms());
     let payload_hash = hash(&specs)?;
     let count = specs.len();
+    let warned: Vec<FieldError> = specs
+        .iter()
+        .enumerate()
+        .flat_map(|(index, spec)| warnings(spec).into_iter().map(move |one| one.under(&format!("jobs[{index}]"))))
+        .collect();
     let command = Command::Submit { request_id: request_id.clone(), issued_ms, payload_hash, specs };
     let proposed = app.consensus.propose(vec![command]).await.map_err(|error| match error {
         ProposeError::TooLarge { limit, got, .. } => {
@@ -42,10 +47,11 @@ pub(super) async fn submit(app: &App, request: v1::SubmitRequest) -> Result<v1::
     let Done::Submitted { first, count: accepted } = done else {
         return Err(Status::internal(format!("a submission was answered {done:?}")));
     };
+    let warnings = warned.iter().map(ToString::to_string).take(FAULTS_MAX).collect();
     metrics::counter!("muster_jobs_submitted_total").increment(count as u64);
     tracing::info!(request_id, job = %first, count = accepted, %revision, "submitted");
     let job_ids = (first.0..first.0 + u64::from(accepted)).collect();
-    Ok(v1::SubmitReply { job_ids, revision: revision.0 })
+    Ok(v1::SubmitReply { job_ids, revision: revision.0, warnings })
 }
 
 fn check(request_id: &str, jobs: Vec<v1::JobSpec>) -> Result<Vec<ValidJobSpec>, Vec<FieldError>> {

@@ -1,0 +1,129 @@
+//! The fleet, the tenants and the jobs that decisions are measured on.
+
+use anyhow::{Context, Result};
+use muster_model::ids::{Attempt, CellId, Epoch, JobId, NodeId, TenantId};
+use muster_model::request::TaskRequest;
+use muster_model::{
+    Cell, Change, DeviceRequest, Gpu, GpuModel, Job, JobPhase, JobSpec, Limits, Node, NodeHealth, Object, Place,
+    ResourceVec, Tenant, Topology, Trust, ValidJobSpec, WorkloadClass,
+};
+use muster_scheduler_core::View;
+use std::collections::BTreeMap;
+
+/// The one cell.
+pub(super) const CELL: CellId = CellId(1);
+/// Tenants that submit, side by side.
+pub(super) const TENANTS: u32 = 300;
+/// Cards of a node.
+pub(super) const CARDS: u32 = 8;
+
+/// A view of `nodes` empty nodes.
+pub(super) fn view(nodes: u32) -> View {
+    let mut view = View::default();
+    for id in 1..=TENANTS {
+        view.absorb(Change::put(Object::Tenant(tenant(id))));
+    }
+    let cell = Cell { id: CELL, name: "cell".into(), epoch: Epoch(1), holder: Some("bench".into()) };
+    view.absorb(Change::put(Object::Cell(cell)));
+    for id in 1..=nodes {
+        view.absorb(Change::put(Object::Node(node(id))));
+    }
+    view
+}
+
+/// A job of `tasks` tasks.
+pub(super) fn spec(tasks: u32, devices: DeviceRequest) -> Result<ValidJobSpec> {
+    let spec = JobSpec {
+        tenant: "bench".to_owned(),
+        name: "measured".to_owned(),
+        tasks,
+        request: TaskRequest { devices, cpu_milli: 1_000, memory_mib: 4_096 },
+        topology: Topology::default(),
+        numa: muster_model::NumaPolicy::None,
+        driver_min: None,
+        asked: muster_model::Asked::default(),
+        class: WorkloadClass::Batch,
+        pool: None,
+        priority: 0,
+        command: vec!["true".to_owned()],
+        env: BTreeMap::new(),
+        workdir: None,
+        time_limit_s: None,
+        grace_s: 30,
+        disconnect_grace_s: 600,
+        max_retries: 0,
+    };
+    spec.validate().ok().context("the mix is valid")
+}
+
+fn tenant(id: u32) -> Tenant {
+    Tenant {
+        id: TenantId(id),
+        path: format!("t{id}"),
+        parent: None,
+        guarantee: ResourceVec::default(),
+        max: Limits::default(),
+        weight: 1,
+        trust: Trust::Trusted,
+    }
+}
+
+/// Leaves of eight nodes, blocks of sixteen leaves.
+fn node(id: u32) -> Node {
+    let gpu = |index: u32| Gpu {
+        uuid: format!("GPU-{id}-{index}"),
+        model: GpuModel::H100,
+        memory_mib: GpuModel::H100.memory_mib(),
+        numa: (index / 4) as u8,
+        island: 0,
+        withheld: None,
+    };
+    Node {
+        id: NodeId(id),
+        spec: muster_model::node::NodeSpec {
+            name: format!("n{id}"),
+            address: "127.0.0.1".into(),
+            place: Place {
+                region: "r".into(),
+                zone: "z".into(),
+                block: format!("b{}", id / 128),
+                leaf: format!("l{}", id / 8),
+            },
+            cell: "cell".into(),
+            pool: "default".into(),
+            gpus: (0..CARDS).map(gpu).collect(),
+            cpu_milli: 128_000,
+            memory_mib: 1_048_576,
+            driver: "570.00".into(),
+            labels: BTreeMap::new(),
+            boot_id: "b".into(),
+        },
+        cell: CELL,
+        epoch: Epoch(1),
+        health: NodeHealth::Ready,
+        drained: false,
+    }
+}
+
+/// A job that waits.
+pub(super) fn job(id: JobId, tenant: TenantId, spec: ValidJobSpec) -> Job {
+    Job {
+        id,
+        tenant,
+        spec,
+        phase: JobPhase::Queued,
+        attempt: Attempt(0),
+        failures: 0,
+        cancelled: false,
+        cell: Some(CELL),
+        visited: [CELL].into(),
+        routed_ms: 0,
+        submitted_ms: id.0,
+        bound_ms: None,
+        started_ms: None,
+        finished_ms: None,
+        nodes: Vec::new(),
+        requeue_reason: None,
+        last_allocation: None,
+    }
+}

@@ -1,0 +1,45 @@
+//! `muster device-classes`.
+
+use crate::args::admin::DeviceClasses;
+use crate::commands::{Context, input};
+use crate::failure::Failure;
+use crate::spec;
+use crate::view::classes::{ClassView, table};
+use muster_proto::v1;
+use muster_proto::v1::fleet_client::FleetClient;
+
+/// Runs one of them.
+///
+/// # Errors
+/// What is refused, or that the cluster stays away.
+pub async fn run(context: &Context, command: &DeviceClasses) -> Result<(), Failure> {
+    match command {
+        DeviceClasses::List => {
+            let request = v1::ListDeviceClassesRequest { consistency: context.consistency.into() };
+            let list = |channel| async move { FleetClient::new(channel).list_device_classes(request).await };
+            let reply: v1::ListDeviceClassesReply = context.client.call("list device classes", list).await?;
+            let views: Vec<ClassView> = reply.classes.iter().map(ClassView::new).collect();
+            context.out.show(&views, |_| table(&views))
+        }
+        DeviceClasses::Apply { file } => {
+            let (text, file_name) = input::read(file)?;
+            for class in spec::classes::parse(&text, &file_name)? {
+                let put = |channel| {
+                    let class = Some(class.clone());
+                    async move { FleetClient::new(channel).put_device_class(v1::PutDeviceClassRequest { class }).await }
+                };
+                context.client.call("put device class", put).await?;
+                context.out.line(&format!("device class {} applied", class.name))?;
+            }
+            Ok(())
+        }
+        DeviceClasses::Delete { name } => {
+            let delete = |channel| {
+                let name = name.clone();
+                async move { FleetClient::new(channel).delete_device_class(v1::DeleteDeviceClassRequest { name }).await }
+            };
+            context.client.call("delete device class", delete).await?;
+            context.out.line(&format!("device class {name} deleted"))
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What stands beside a request: selector, memory, needs; and what is accepted with a warning.
+
+use super::{Faults, FieldError, bounds, models_in_words, short};
+use crate::asked::{Asked, hold_memory_mib};
+use crate::gpu::GpuModel;
+use crate::job::{JobSpec, WorkloadClass};
+use crate::mig::{self, MigShape};
+use crate::needs::Needs;
+use crate::request::DeviceRequest;
+use crate::resources::GpuUnits;
+use crate::selector::{Known, Truth};
+
+impl JobSpec {
+    /// Whether it asks for cards, or leaves to the system how it gets them.
+    pub(super) fn wants_gpus(&self) -> bool {
+        self.request.devices.cards() > 0 || self.asked.needs.is_some()
+    }
+
+    pub(super) fn check_asked(&self, faults: &mut Faults) {
+        let Asked { selector, device_class, gpu_memory_mib, needs, choice } = &self.asked;
+        let described = [
+            ("selector", selector.is_some()),
+            ("device_class", device_class.is_some()),
+            ("gpu_memory_mib", gpu_memory_mib.is_some()),
+        ];
+        for (field, said) in described {
+            faults.when(
+                said && !self.wants_gpus(),
+                field,
+                || "is given for tasks without GPUs".into(),
+                "leave it out, or say how many GPUs, which MIG profile or which share",
+            );
+        }
+        if let Some(name) = device_class {
+            faults.name("device_class", name);
+        }
+        let chosen = self.request.devices.mode().is_some();
+        faults.when(
+            needs.is_some() && chosen != choice.is_some(),
+            "needs",
+            || "stand beside a request for devices".into(),
+            "say the needs alone, or say how many GPUs, which MIG profile or which share",
+        );
+        faults.when(
+            needs.is_none() && choice.is_some(),
+            "choice",
+            || "is given without needs".into(),
+            "leave it out: the system makes it",
+        );
+        if let Some(needs) = needs {
+            check_needs(needs, faults);
+        }
+        if chosen {
+            self.check_possible(faults);
+        }
+    }
+
+    /// What the request asks must be possible on some model together with the memory and the selector; the request by itself is
+    /// judged beside its own fields.
+    fn check_possible(&self, faults: &mut Faults) {
+        let devices = &self.request.devices;
+        let models: Vec<GpuModel> = devices.possible_models().collect();
+        if let Some(asked) = self.asked.gpu_memory_mib {
+            let most = models.iter().filter_map(|model| hold_memory_mib(devices, *model)).max();
+            if let Some(most) = most.filter(|most| *most < asked) {
+                let fix = self.enough_memory(asked);
+                let problem = format!("{asked} MiB needed, {} has {most}", what_in_words(devices));
+                faults.0.push(FieldError::new("gpu_memory_mib", problem, fix));
+            }
+        }
+        let Some(selector) = &self.asked.selector else { return };
+        let accepted = models.iter().any(|model| selector.on(&Known::of_model(*model)) != Truth::No);
+        faults.when(
+            !models.is_empty() && !accepted,
+            "selector",
+            || format!("accepts no {}", models_in_words(devices)),
+            "leave the models out, or let the selector accept one of them",
+        );
+    }
+
+    /// What to ask for instead, to have this much memory on one card.
+    fn enough_memory(&self, mib: u64) -> String {
+        let named = self.request.devices.models();
+        let models = if named.is_empty() { &GpuModel::ALL[..] } else { named };
+        // The slice that is the whole card is better asked for as that.
+        let a_part = |model: GpuModel, shape: MigShape| {
+            let part = model.facts().mig.is_some_and(|family| shape.charge(family) < GpuUnits::CARD);
+            part && !shape.has_media()
+        };
+        let smallest = |model: &GpuModel| {
+            let holds = |shape: &MigShape| mig::instance_memory_mib(*model, *shape).is_some_and(|has| has >= mib);
+            let named = |shape: MigShape| Some((shape, mig::profile_name(*model, shape)?));
+            let shapes = MigShape::ALL.into_iter().filter(|shape| a_part(*model, *shape) && holds(shape));
+            let smallest =
+                shapes.filter_map(named).min_by_key(|(shape, _)| (shape.memory_slices(), shape.compute_slices()));
+            smallest.map(|(_, name)| format!("{name} on {model}"))
+        };
+        let asks_for_mig = matches!(self.request.devices, DeviceRequest::Mig { .. });
+        // A model on which the profile exists is meant before others.
+        let meant = self.request.devices.possible_models().chain(models.iter().copied());
+        if let Some(profile) = meant.filter(|_| asks_for_mig).find_map(|model| smallest(&model)) {
+            return format!("ask for {profile}");
+        }
+        match models.iter().map(|model| (model.memory_mib(), model)).filter(|(has, _)| *has >= mib).min() {
+            Some((has, model)) => format!("ask for a whole {model}, which has {has} MiB"),
+            None => "ask for several whole GPUs, and split the work".to_owned(),
+        }
+    }
+}
+
+fn check_needs(needs: &Needs, faults: &mut Faults) {
+    faults.when(needs.memory_mib == 0, "needs.memory_mib", || "is 0".into(), "say how much memory a task needs");
+    faults.when(
+        needs.memory_mib > bounds::MEMORY_MIB_MAX,
+        "needs.memory_mib",
+        || format!("is {}", needs.memory_mib),
+        "use at most 67,108,864 (64 TiB)",
+    );
+    faults.when(
+        needs.compute_percent > 100 * bounds::CARDS_PER_TASK_MAX,
+        "needs.compute_percent",
+        || format!("is {}", needs.compute_percent),
+        "use at most 1,600 (16 cards) for each task",
+    );
+}
+
+fn what_in_words(devices: &DeviceRequest) -> String {
+    match devices {
+        DeviceRequest::Mig { profile, .. } => short(profile),
+        DeviceRequest::Mps { .. } | DeviceRequest::TimeSlice { .. } => "the share".to_owned(),
+        DeviceRequest::None | DeviceRequest::Whole { .. } => format!("the largest {}", models_in_words(devices)),
+    }
+}
+
+/// What is accepted but should be known.
+#[must_use]
+pub fn warnings(spec: &JobSpec) -> Vec<FieldError> {
+    let mut faults = Faults::default();
+    faults.when(
+        spec.class == WorkloadClass::Training && matches!(spec.request.devices, DeviceRequest::Mig { .. }),
+        "request.mig",
+        || "trains on one MIG slice, which no other task can join: slices have no peer access".into(),
+        "ask for whole GPUs when the training is to grow",
+    );
+    faults.0
+}

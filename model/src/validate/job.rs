@@ -1,0 +1,231 @@
+//! A job's own fields: names, times, command, devices, closeness.
+
+use super::{Faults, FieldError, bounds, models_in_words, short};
+use crate::job::{JobSpec, NumaPolicy, TopologyLevel, ValidJobSpec, WorkloadClass};
+use crate::request::DeviceRequest;
+
+impl JobSpec {
+    /// Checks all that can be checked without knowing the fleet.
+    ///
+    /// # Errors
+    /// Everything that is wrong, each with its field and the fix.
+    pub fn validate(self) -> Result<ValidJobSpec, Vec<FieldError>> {
+        let mut faults = Faults::default();
+        faults.path("tenant", &self.tenant);
+        faults.name("name", &self.name);
+        faults.when(self.tasks == 0, "tasks", || "is 0".into(), "ask for at least one task");
+        faults.when(
+            self.tasks > bounds::TASKS_MAX,
+            "tasks",
+            || format!("is {}", self.tasks),
+            "ask for at most 32,768 tasks",
+        );
+        self.check_command(&mut faults);
+        self.check_times(&mut faults);
+        self.check_devices(&mut faults);
+        self.check_topology(&mut faults);
+        if let Some(pool) = &self.pool {
+            faults.name("pool", pool);
+        }
+        faults.when(
+            self.priority.unsigned_abs() > bounds::PRIORITY_MAX as u32,
+            "priority",
+            || format!("is {}", self.priority),
+            "use -1,000,000 to 1,000,000",
+        );
+        faults.done(()).map(|()| ValidJobSpec(self))
+    }
+
+    fn check_command(&self, faults: &mut Faults) {
+        faults.when(
+            self.command.first().is_none_or(String::is_empty),
+            "command",
+            || "is empty".into(),
+            "give the program to run, after `--` on the command line",
+        );
+        let strings = self.command.iter().chain(self.env.keys()).chain(self.env.values()).chain(&self.workdir);
+        let (mut bytes, mut nul) = (0, false);
+        for text in strings {
+            bytes += text.len();
+            nul |= text.contains('\0');
+        }
+        faults.when(nul, "command", || "has a NUL byte in it or in env".into(), "remove the NUL byte");
+        faults.when(
+            bytes > bounds::COMMAND_BYTES_MAX,
+            "command",
+            || format!("has {bytes} bytes together with env"),
+            "keep command and env under 32 KiB; put long input in a file",
+        );
+        for key in self.env.keys() {
+            faults.when(
+                key.is_empty() || key.contains('='),
+                "env",
+                || format!("{:?} is not a variable name", short(key)),
+                "use NAME=value with a name that is not empty and has no '='",
+            );
+        }
+        if let Some(dir) = &self.workdir {
+            faults.when(
+                !dir.starts_with('/'),
+                "workdir",
+                || format!("{:?} is relative", short(dir)),
+                "give an absolute path",
+            );
+        }
+    }
+
+    fn check_times(&self, faults: &mut Faults) {
+        faults.when(self.time_limit_s == Some(0), "time_limit_s", || "is 0".into(), "leave it out for no limit");
+        faults.when(
+            self.time_limit_s.is_some_and(|s| s > bounds::TIME_LIMIT_S_MAX),
+            "time_limit_s",
+            || "is longer than a year".into(),
+            "use at most 366 days, or leave it out",
+        );
+        for (field, value) in [("grace_s", self.grace_s), ("disconnect_grace_s", self.disconnect_grace_s)] {
+            faults.when(value > bounds::GRACE_S_MAX, field, || format!("is {value}"), "use at most 43,200 seconds");
+        }
+        faults.when(
+            self.disconnect_grace_s == 0,
+            "disconnect_grace_s",
+            || "is 0".into(),
+            "use at least 1 second: a task must outlive one lost heartbeat",
+        );
+        faults.when(
+            self.max_retries > bounds::RETRIES_MAX,
+            "max_retries",
+            || format!("is {}", self.max_retries),
+            "use at most 1,000",
+        );
+    }
+
+    fn check_devices(&self, faults: &mut Faults) {
+        let request = &self.request;
+        faults.when(
+            request.cpu_milli > bounds::CPU_MILLI_MAX,
+            "request.cpu_milli",
+            || format!("is {}", request.cpu_milli),
+            "use at most 4,096,000 (4,096 cores)",
+        );
+        faults.when(
+            request.memory_mib > bounds::MEMORY_MIB_MAX,
+            "request.memory_mib",
+            || format!("is {}", request.memory_mib),
+            "use at most 67,108,864 (64 TiB)",
+        );
+        self.check_asked(faults);
+        match &request.devices {
+            DeviceRequest::None if self.asked.needs.is_some() => {}
+            DeviceRequest::None => {
+                faults.when(request.cpu_milli == 0, "request", || "asks for nothing".into(), "ask for GPUs or for CPU")
+            }
+            DeviceRequest::Whole { count, .. } => {
+                faults.when(*count == 0, "request.whole.count", || "is 0".into(), "ask for at least one GPU");
+                faults.when(
+                    *count > bounds::CARDS_PER_TASK_MAX,
+                    "request.whole.count",
+                    || format!("is {count} for each task"),
+                    "ask for at most 16 GPUs per task and more tasks",
+                );
+            }
+            DeviceRequest::Mig { profile, .. } => self.check_mig(profile, faults),
+            DeviceRequest::Mps { percent, memory_mib, .. } => {
+                faults.when(
+                    !(1..=100).contains(percent),
+                    "request.mps.percent",
+                    || format!("is {percent}"),
+                    "use 1 to 100: a task holds one share of one card; for more, ask for whole GPUs",
+                );
+                self.check_share("request.mps.memory_mib", *memory_mib, faults);
+            }
+            DeviceRequest::TimeSlice { memory_mib, .. } => {
+                self.check_share("request.time_slice.memory_mib", *memory_mib, faults);
+                faults.when(
+                    self.class == WorkloadClass::Training,
+                    "request.time_slice",
+                    || "training on a time-slice".into(),
+                    "ask for whole GPUs, or give class batch or interactive",
+                );
+            }
+        }
+    }
+
+    fn check_mig(&self, profile: &str, faults: &mut Faults) {
+        let devices = &self.request.devices;
+        faults.when(
+            devices.possible_models().next().is_none(),
+            "request.mig.profile",
+            || format!("no {} has a MIG profile {:?}", models_in_words(devices), short(profile)),
+            "use a profile of the model, such as 1g.10gb, 2g.20gb or 3g.40gb on an h100",
+        );
+        faults.when(
+            self.tasks > 1,
+            "tasks",
+            || format!("{} tasks on MIG slices, which have no peer access", self.tasks),
+            "submit separate jobs of one task, or ask for whole GPUs",
+        );
+    }
+
+    fn check_share(&self, field: &str, memory_mib: u64, faults: &mut Faults) {
+        faults.when(memory_mib == 0, field, || "is 0".into(), "say how much memory the share needs");
+        let possible = self.request.devices.possible_models().next().is_some();
+        faults.when(
+            memory_mib > 0 && !possible,
+            field,
+            || format!("{memory_mib} MiB fit on no {}", models_in_words(&self.request.devices)),
+            "ask for less, for another model, or for whole GPUs",
+        );
+    }
+
+    fn check_topology(&self, faults: &mut Faults) {
+        let topology = self.topology;
+        if let (Some(required), Some(preferred)) = (topology.required, topology.preferred) {
+            faults.when(
+                preferred > required,
+                "topology.preferred",
+                || format!("{preferred} is wider than the required {required}"),
+                "prefer a level inside the required one",
+            );
+        }
+        let cards = u64::from(self.request.devices.cards()) * u64::from(self.tasks);
+        let level = topology.required;
+        faults.when(
+            matches!(level, Some(TopologyLevel::Island | TopologyLevel::Node))
+                && cards > bounds::GPUS_PER_NODE_MAX as u64,
+            "topology.required",
+            || format!("{cards} GPUs on one {}", level.map(|l| l.to_string()).unwrap_or_default()),
+            "require leaf or block",
+        );
+        if let Some(each) = topology.segment_tasks {
+            self.check_segments(each, faults);
+        }
+        faults.when(
+            self.numa != NumaPolicy::None && !self.wants_gpus(),
+            "numa",
+            || format!("is {} for tasks without GPUs", self.numa),
+            "leave it out: it says how a task's cards lie",
+        );
+        faults.when(
+            self.driver_min.is_some() && !self.wants_gpus(),
+            "driver_min",
+            || "is given for tasks without GPUs".into(),
+            "leave it out: it is the GPU driver's",
+        );
+    }
+
+    fn check_segments(&self, each: u32, faults: &mut Faults) {
+        faults.when(
+            each == 0 || !self.tasks.is_multiple_of(each),
+            "topology.segment_tasks",
+            || format!("is {each}, which does not divide {} tasks", self.tasks),
+            "use a number of tasks of which the gang is a multiple",
+        );
+        let cards = u64::from(self.request.devices.cards()) * u64::from(each);
+        faults.when(
+            cards > bounds::GPUS_PER_NODE_MAX as u64,
+            "topology.segment_tasks",
+            || format!("makes segments of {cards} GPUs, more than a node has"),
+            "use smaller segments: each stands on one island",
+        );
+    }
+}

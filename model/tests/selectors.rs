@@ -1,0 +1,196 @@
+//! Selectors: what is understood, what it says of cards, what is refused and where.
+
+use muster_model::node::NodeSpec;
+use muster_model::selector::{Known, Selector, Truth, bounds};
+use muster_model::{CellId, Epoch, Gpu, GpuModel, Node, NodeHealth, NodeId, Place};
+use proptest::prelude::*;
+
+fn node(driver: &str, labels: &[(&str, &str)]) -> Node {
+    let gpu = |index: usize, model, memory_mib| Gpu {
+        uuid: format!("GPU-{index}"),
+        model,
+        memory_mib,
+        numa: 0,
+        island: 0,
+        withheld: None,
+    };
+    let spec = NodeSpec {
+        name: "n1".into(),
+        address: "n1.fleet".into(),
+        place: Place { region: "north".into(), zone: "z".into(), block: "b".into(), leaf: "l".into() },
+        cell: "a".into(),
+        pool: "default".into(),
+        gpus: vec![gpu(0, GpuModel::H100, 81_559), gpu(1, GpuModel::T4, 15_360)],
+        cpu_milli: 1_000,
+        memory_mib: 1_000,
+        driver: driver.into(),
+        labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+        boot_id: "1".into(),
+    };
+    Node { id: NodeId(1), spec, cell: CellId(1), epoch: Epoch(1), health: NodeHealth::Ready, drained: false }
+}
+
+fn read(text: &str) -> Selector {
+    text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+#[test]
+fn a_selector_says_which_cards_will_do() {
+    let node = node("550.54.15", &[("tier", "gold"), ("odd\"key", "x")]);
+    let check = |text: &str, h100: bool, t4: bool| {
+        let selector = read(text);
+        let got = [0, 1].map(|index| selector.admits(&node.spec.gpus[index], &node));
+        assert_eq!(got, [h100, t4], "{text} read as {selector}");
+        assert_eq!(read(&selector.to_string()), selector, "{text} written as {selector}");
+    };
+    check(r#"device.model == "H100" && device.memory_mib >= 40000 && device.driver >= version("550")"#, true, false);
+    check(r#"device.model != "h100""#, false, true);
+    check(r#"device.model in ["h100", 't4']"#, true, true);
+    check(r#"!(device.model in ["h100"])"#, false, true);
+    check("device.memory_mib < 16000", false, true);
+    check("16000 > device.memory_mib", false, true);
+    check("device.memory_mib == 81559", true, false);
+    check("device.memory_mib != 81559", false, true);
+    check(r#"device.driver >= version("550.54.16")"#, false, false);
+    check(r#"version("550.54.9") < device.driver"#, true, true);
+    check(r#"node.labels["tier"] == "gold""#, true, true);
+    check(r#"node.labels["tier"] in ["silver", "gold"]"#, true, true);
+    check(r#"node.labels["rack"] == "r1""#, false, false);
+    check(r#"node.labels["rack"] != "r1""#, true, true);
+    check(r#""tier" in node.labels && !("rack" in node.labels)"#, true, true);
+    check(r#"node.labels["odd\"key"] == 'x'"#, true, true);
+    check(r#"node.name == "n1" && node.pool == "default" && node.region == "north""#, true, true);
+    // && binds more than ||, and ! more than both.
+    check(r#"device.model == "t4" || device.model == "h100" && device.memory_mib < 1"#, false, true);
+    check(r#"(device.model == "t4" || device.model == "h100") && device.memory_mib < 1"#, false, false);
+    check(r#"!device.model == "t4" || device.model == "t4""#, true, true);
+    check(r#"(((device.model == "h100")))"#, true, false);
+}
+
+#[test]
+fn a_driver_that_cannot_be_read_satisfies_no_comparison() {
+    let node = node("unknown", &[]);
+    for text in [r#"device.driver >= version("1")"#, r#"device.driver < version("999")"#] {
+        assert!(!read(text).admits(&node.spec.gpus[0], &node), "{text}");
+    }
+}
+
+#[test]
+fn what_the_model_alone_decides_is_decided_and_the_rest_is_not() {
+    let check = |text: &str, model, expected| {
+        assert_eq!(read(text).on(&Known::of_model(model)), expected, "{text} on {model}");
+    };
+    check(r#"device.model == "h100""#, GpuModel::H100, Truth::Yes);
+    check(r#"device.model == "h100""#, GpuModel::T4, Truth::No);
+    check("device.memory_mib >= 40000", GpuModel::H100, Truth::Yes);
+    check("device.memory_mib >= 40000", GpuModel::T4, Truth::No);
+    // An H100 reports 81,559 MiB of its 81,920: nobody knows before the node says.
+    check("device.memory_mib >= 81700", GpuModel::H100, Truth::Maybe);
+    check("device.memory_mib == 81559", GpuModel::H100, Truth::Maybe);
+    check(r#"device.driver >= version("550")"#, GpuModel::H100, Truth::Maybe);
+    check(r#"device.model == "t4" && device.driver >= version("550")"#, GpuModel::H100, Truth::No);
+    check(r#"device.model == "h100" || node.name == "n1""#, GpuModel::H100, Truth::Yes);
+    check(r#"!(device.model == "h100" || node.name == "n1")"#, GpuModel::H100, Truth::No);
+    check(r#"node.labels["a"] == "b""#, GpuModel::H100, Truth::Maybe);
+}
+
+#[test]
+fn a_fault_names_its_place_and_the_fix() {
+    let check = |text: &str, at: usize, fix: &str| {
+        let error = text.parse::<Selector>().expect_err(text);
+        assert_eq!(error.at, at, "{text}: {error}");
+        assert!(error.fix.contains(fix), "{text}: {error}");
+    };
+    check("", 1, "compare a field");
+    check("device.model", 13, "compare with");
+    check("device.model == h100", 17, "device.model");
+    check(r#"device.model == "h101""#, 1, "h100");
+    check(r#"device.color == "red""#, 1, "device.memory_mib");
+    check(r#"device.memory_mib >= "40000""#, 1, "in MiB");
+    check(r#"device.driver >= "550""#, 1, "version(\"550\")");
+    check(r#"device.driver >= version("new")"#, 26, "version(\"550\")");
+    check(r#"device.model == "h100" device.model == "t4""#, 24, "&&");
+    check(r#"(device.model == "h100""#, 24, "close the bracket");
+    check(r#"device.model == "h100"#, 17, "close the quotes");
+    check(r#"device.model in ["h100""#, 24, "close the list");
+    check(r#"node.labels["a" == "b""#, 17, "close the label");
+    check(r#"node.labels == "b""#, 1, "node.labels[");
+    check("device.memory_mib >= 99999999999999999999", 22, "MiB");
+    check("1 == 1", 1, "compare a field");
+    // No comprehensions, calls or arithmetic.
+    check(r#"[1,2].all(x, x > 0)"#, 2, "quotes");
+    check("device.model.size() > 2", 1, "device.model");
+}
+
+#[test]
+fn size_is_bounded_before_it_costs_anything() {
+    let one = r#"device.model == "h100""#;
+    let check = |text: String, good: bool| {
+        assert_eq!(text.parse::<Selector>().is_ok(), good, "{} bytes", text.len());
+    };
+    check(vec![one; bounds::PARTS_MAX - 1].join("&&"), true);
+    check(vec![one; bounds::PARTS_MAX].join("&&"), false);
+    check("!".repeat(bounds::DEPTH_MAX - 1) + one, true);
+    check("!".repeat(bounds::DEPTH_MAX) + one, false);
+    check("(".repeat(4_000), false);
+    check("!".repeat(4_000), false);
+    check(" ".repeat(bounds::TEXT_BYTES_MAX) + one, false);
+    check(format!(r#"node.name == "{}""#, "x".repeat(bounds::WORD_BYTES_MAX)), true);
+    check(format!(r#"node.name == "{}""#, "x".repeat(bounds::WORD_BYTES_MAX + 1)), false);
+    let large = read(&vec![one; 40].join("||"));
+    assert!(large.and(&read(one)).is_ok());
+    assert!(large.and(&large).is_err());
+    assert_eq!(
+        read(one).and(&read("device.memory_mib > 1")).ok(),
+        Some(read(&format!("{one} && device.memory_mib > 1")))
+    );
+}
+
+fn text() -> impl Strategy<Value = String> {
+    let word = "[a-z\"'\\\\ é]{0,6}".prop_map(|word| format!("{word:?}").replace("\\'", "'"));
+    let leaf = prop_oneof![
+        prop::sample::select(GpuModel::ALL.to_vec()).prop_map(|model| format!("device.model == \"{model}\"")),
+        (prop::sample::select(vec!["==", "!=", "<", "<=", ">", ">="]), 0..200_000_u64)
+            .prop_map(|(sign, number)| format!("device.memory_mib {sign} {number}")),
+        (prop::sample::select(vec!["==", "<", ">="]), 400..600_u32)
+            .prop_map(|(sign, number)| format!("version(\"{number}\") {sign} device.driver")),
+        (word.clone(), word.clone()).prop_map(|(label, word)| format!("node.labels[{label}] in [{word}, \"x\"]")),
+        word.prop_map(|label| format!("{label} in node.labels")),
+    ];
+    leaf.prop_recursive(4, 24, 3, |inner| {
+        prop_oneof![
+            (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("{a} && ({b})")),
+            (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("({a}) || {b}")),
+            inner.prop_map(|a| format!("!({a})")),
+        ]
+    })
+}
+
+proptest! {
+    /// What is written of a tree is the same tree.
+    #[test]
+    fn a_selector_survives_its_text(text in text()) {
+        if let Ok(selector) = text.parse::<Selector>() {
+            prop_assert_eq!(selector.to_string().parse::<Selector>(), Ok(selector));
+        }
+    }
+
+    /// What is said of a model holds for every card of it; what is said of a node for each of its cards.
+    #[test]
+    fn knowing_more_never_turns_an_answer(text in text(), driver in 400..600_u32) {
+        let Ok(selector) = text.parse::<Selector>() else { return Ok(()) };
+        let node = node(&driver.to_string(), &[("x", "x")]);
+        for gpu in &node.spec.gpus {
+            let exact = if selector.admits(gpu, &node) { Truth::Yes } else { Truth::No };
+            let of_model = selector.on(&Known::of_model(gpu.model));
+            prop_assert!(of_model == Truth::Maybe || of_model == exact);
+            prop_assert_eq!(selector.admits_all(gpu.model, &node), exact == Truth::Yes);
+        }
+    }
+
+    /// No text makes the parser panic.
+    #[test]
+    fn any_text_is_read_or_refused(text in "\\PC{0,60}") {
+        let _ = text.parse::<Selector>();
+    }
+}

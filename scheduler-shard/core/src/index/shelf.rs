@@ -1,0 +1,213 @@
+//! A shelf: the nodes of one cell and pool that have cards of one model, grouped by state, in all and per domain of the network.
+//!
+//! Domains form a tree: leaf, block, region, and the whole shelf above them. Each knows how many of its nodes are in which state, so that
+//! what it could hold is a sum over a dozen states. What must stay true: every count is that of the nodes below, whatever the
+//! order in which nodes came, changed and went.
+
+use super::state::{CardState, Host, Kind, Room};
+use muster_model::NodeId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Levels of domains on a shelf: leaf, block, region, all of it.
+pub(crate) const LEVELS: usize = 4;
+/// The level of the whole shelf; it has one domain, [`ALL`].
+pub(crate) const TOP: usize = LEVELS - 1;
+/// The domain that is the whole shelf.
+pub(crate) const ALL: u32 = 0;
+
+/// How many there are of each, in order.
+pub(crate) type Counts<T> = Vec<(T, u32)>;
+
+/// One leaf, block or region, or the shelf.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Domain {
+    /// Free units of its nodes.
+    pub(crate) free: u64,
+    /// Its nodes with anything free, by state.
+    pub(crate) rooms: Counts<Room>,
+    /// All its nodes, by what they are when empty.
+    pub(crate) kinds: Counts<Kind>,
+    /// The domains of the level below.
+    pub(crate) inside: BTreeSet<u32>,
+    /// Of a leaf: its nodes with anything free.
+    pub(crate) nodes: BTreeSet<(Room, NodeId)>,
+}
+
+/// The domains of one level.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Level {
+    pub(crate) domains: BTreeMap<u32, Domain>,
+    /// Those with anything free, in order of how much.
+    pub(crate) by_free: BTreeSet<(u64, u32)>,
+    /// How many domains are alike when empty.
+    pub(crate) alike: BTreeMap<Counts<Kind>, u32>,
+}
+
+/// Nodes of one state, by what CPU and memory they have left.
+pub(crate) type ByHost = BTreeMap<Host, BTreeSet<NodeId>>;
+
+/// The nodes of one cell and pool that have cards of one model (or, without one, all of them).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shelf {
+    /// Nodes with anything free.
+    pub(crate) states: BTreeMap<Room, ByHost>,
+    pub(crate) levels: [Level; LEVELS],
+    /// Cards that are shared already.
+    pub(crate) shared: BTreeMap<CardState, BTreeSet<(NodeId, u16)>>,
+}
+
+impl Shelf {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.levels[TOP].domains.is_empty()
+    }
+
+    fn all(&self) -> Option<&Domain> {
+        self.levels[TOP].domains.get(&ALL)
+    }
+
+    /// Free units of all its nodes.
+    pub(crate) fn free(&self) -> u64 {
+        self.all().map_or(0, |all| all.free)
+    }
+
+    /// Most free units of any domain of `level`.
+    pub(crate) fn largest(&self, level: usize) -> u64 {
+        self.levels[level].by_free.last().map_or(0, |(free, _)| *free)
+    }
+
+    /// The states of its nodes that have anything free, least first.
+    pub(crate) fn rooms(&self) -> impl DoubleEndedIterator<Item = &Room> + '_ {
+        self.states.keys()
+    }
+
+    /// Nodes with a free unit whose host may hold `asked`, those with fewest free units first.
+    pub(crate) fn open_nodes(&self, asked: Host) -> impl Iterator<Item = NodeId> + '_ {
+        let hosts = self.states.values().flatten().filter(move |(host, _)| host.may_hold(asked));
+        hosts.flat_map(|(_, nodes)| nodes.iter().copied())
+    }
+
+    /// A node joins, with nothing free yet.
+    pub(super) fn join(&mut self, domains: [u32; LEVELS], kind: Kind) {
+        for level in 0..LEVELS {
+            let id = domains[level];
+            self.recount_kinds(level, id, kind, true);
+            if level > 0
+                && let Some(domain) = self.levels[level].domains.get_mut(&id)
+            {
+                domain.inside.insert(domains[level - 1]);
+            }
+        }
+    }
+
+    /// A node leaves, with nothing free any more.
+    pub(super) fn leave(&mut self, domains: [u32; LEVELS], kind: Kind) {
+        for level in 0..LEVELS {
+            self.recount_kinds(level, domains[level], kind, false);
+            if level > 0
+                && !self.levels[level - 1].domains.contains_key(&domains[level - 1])
+                && let Some(domain) = self.levels[level].domains.get_mut(&domains[level])
+            {
+                domain.inside.remove(&domains[level - 1]);
+            }
+        }
+    }
+
+    fn recount_kinds(&mut self, level: usize, id: u32, kind: Kind, more: bool) {
+        let Level { domains, alike, .. } = &mut self.levels[level];
+        let domain = domains.entry(id).or_default();
+        if let Some(same) = alike.get_mut(&domain.kinds) {
+            *same -= 1;
+            if *same == 0 {
+                alike.remove(&domain.kinds);
+            }
+        }
+        recount(&mut domain.kinds, kind, more);
+        if domain.kinds.is_empty() {
+            domains.remove(&id);
+        } else {
+            *alike.entry(domain.kinds.clone()).or_default() += 1;
+        }
+    }
+
+    /// A node goes from one state to another; a state with nothing free is none.
+    pub(super) fn move_node(&mut self, id: NodeId, domains: [u32; LEVELS], old: (Room, Host), new: (Room, Host)) {
+        if old == new {
+            return;
+        }
+        if old.0.free > 0
+            && let Some(hosts) = self.states.get_mut(&old.0)
+            && let Some(nodes) = hosts.get_mut(&old.1)
+        {
+            nodes.remove(&id);
+            if nodes.is_empty() {
+                hosts.remove(&old.1);
+                if hosts.is_empty() {
+                    self.states.remove(&old.0);
+                }
+            }
+        }
+        if new.0.free > 0 {
+            self.states.entry(new.0).or_default().entry(new.1).or_default().insert(id);
+        }
+        if old.0 != new.0 {
+            for (level, domain) in domains.into_iter().enumerate() {
+                self.levels[level].move_node(id, domain, level == 0, old.0, new.0);
+            }
+        }
+    }
+
+    /// A card that is shared goes from one state to another; none: it is not shared.
+    pub(super) fn move_card(&mut self, card: (NodeId, u16), old: Option<CardState>, new: Option<CardState>) {
+        if let Some(old) = old
+            && let Some(cards) = self.shared.get_mut(&old)
+        {
+            cards.remove(&card);
+            if cards.is_empty() {
+                self.shared.remove(&old);
+            }
+        }
+        if let Some(new) = new {
+            self.shared.entry(new).or_default().insert(card);
+        }
+    }
+}
+
+impl Level {
+    fn move_node(&mut self, id: NodeId, at: u32, is_leaf: bool, old: Room, new: Room) {
+        let Some(domain) = self.domains.get_mut(&at) else { return };
+        let before = domain.free;
+        if old.free > 0 {
+            recount(&mut domain.rooms, old, false);
+        }
+        if new.free > 0 {
+            recount(&mut domain.rooms, new, true);
+        }
+        if is_leaf && old.free > 0 {
+            domain.nodes.remove(&(old, id));
+        }
+        if is_leaf && new.free > 0 {
+            domain.nodes.insert((new, id));
+        }
+        domain.free = before - u64::from(old.free) + u64::from(new.free);
+        if domain.free != before {
+            self.by_free.remove(&(before, at));
+            if domain.free > 0 {
+                self.by_free.insert((domain.free, at));
+            }
+        }
+    }
+}
+
+fn recount<T: Ord + Copy>(counts: &mut Counts<T>, of: T, more: bool) {
+    match (counts.binary_search_by_key(&of, |(known, _)| *known), more) {
+        (Ok(at), true) => counts[at].1 += 1,
+        (Err(at), true) => counts.insert(at, (of, 1)),
+        (Ok(at), false) => {
+            counts[at].1 -= 1;
+            if counts[at].1 == 0 {
+                counts.remove(at);
+            }
+        }
+        (Err(_), false) => {}
+    }
+}

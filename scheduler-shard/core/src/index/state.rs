@@ -1,0 +1,197 @@
+//! States: what placement tells nodes and cards apart by. Whatever is of one state is interchangeable.
+
+use muster_model::capacity::CardUse;
+use muster_model::{DriverVersion, GpuModel, Node, TenantId};
+
+/// Islands of one node that a state tells apart; the largest are kept. A node has at most sixteen cards in practice.
+const ISLANDS_MAX: usize = 16;
+/// Free milli-CPUs of a node are told apart in this many steps of its total.
+const CPU_STEPS: u64 = 16;
+
+/// What a shared card has left, as far as placement tells cards apart. Cards of one state are interchangeable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum CardState {
+    /// Cut into instances that hold these memory slices.
+    Mig { occupied: u8, media: bool },
+    /// Shared under MPS.
+    Mps { domain: TenantId, percent: u32, memory_mib: u64, clients: usize },
+    /// Shared by turns.
+    TimeSlice { domain: TenantId, memory_mib: u64, clients: usize },
+}
+
+impl CardState {
+    /// The state of a card that is shared now.
+    pub(crate) fn of(card: &CardUse) -> Option<Self> {
+        match card {
+            CardUse::Free | CardUse::Whole(_) => None,
+            CardUse::Mig(instances) => Some(CardState::Mig {
+                occupied: instances.iter().fold(0, |mask, (place, _)| mask | place.shape.mask(place.start)),
+                media: instances.iter().any(|(place, _)| place.shape.has_media()),
+            }),
+            CardUse::Mps { domain, shares } => Some(CardState::Mps {
+                domain: *domain,
+                percent: shares.iter().map(|share| u32::from(share.percent)).sum(),
+                memory_mib: shares.iter().map(|share| share.memory_mib).sum(),
+                clients: shares.len(),
+            }),
+            CardUse::TimeSlice { domain, shares } => Some(CardState::TimeSlice {
+                domain: *domain,
+                memory_mib: shares.iter().map(|share| share.memory_mib).sum(),
+                clients: shares.len(),
+            }),
+        }
+    }
+}
+
+/// The free units of a node on one shelf: whole cards and how they lie in islands, or milli-CPUs where there are no cards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Room {
+    /// Free cards; on the shelf without a model, free milli-CPUs rounded up to a step of the node's total.
+    pub(crate) free: u32,
+    /// Free cards per island, the largest first.
+    pub(crate) islands: [u8; ISLANDS_MAX],
+    /// Cards of the largest island, held and withheld ones included: what such a node could at best join.
+    pub(crate) largest: u8,
+}
+
+impl Room {
+    /// From the island of each free card.
+    pub(crate) fn of_cards(islands: impl Iterator<Item = u8>, largest: u8) -> Self {
+        let (mut counts, mut free, mut top) = ([0_u8; 256], 0, 0);
+        for island in islands {
+            let count = &mut counts[usize::from(island)];
+            *count = count.saturating_add(1);
+            free += 1;
+            top = top.max(usize::from(island));
+        }
+        let counts = &mut counts[..=top];
+        if top > 0 {
+            counts.sort_unstable_by(|a, b| b.cmp(a));
+        }
+        let mut room = Room { free, islands: [0; ISLANDS_MAX], largest };
+        room.islands.iter_mut().zip(counts).for_each(|(kept, count)| *kept = *count);
+        room
+    }
+
+    /// At least the free milli-CPUs of a node, less than one step above them: an upper bound that rarely changes.
+    pub(crate) fn of_cpu(free_milli: i64, total_milli: u64) -> Self {
+        let step = total_milli.div_ceil(CPU_STEPS).max(1);
+        let free = (free_milli.max(0) as u64).div_ceil(step) * step;
+        Room { free: u32::try_from(free).unwrap_or(u32::MAX), ..Room::default() }
+    }
+
+    /// How many units of `each` it holds, each inside one island.
+    pub(crate) fn in_islands(&self, each: u64) -> u64 {
+        let mut slots = 0;
+        for &free in self.islands.iter().take_while(|free| u64::from(**free) >= each) {
+            slots += u64::from(free) / each;
+        }
+        slots
+    }
+
+    /// How many units of `each` it holds wherever the cards lie.
+    pub(crate) fn anywhere(&self, each: u64) -> u64 {
+        u64::from(self.free) / each
+    }
+
+    /// The smallest island that has `count` free.
+    pub(crate) fn tightest(&self, count: u64) -> Option<u8> {
+        self.islands.iter().copied().take_while(|free| u64::from(*free) >= count).last()
+    }
+
+    /// Whether every free card lies in one island, so that nothing can cross.
+    pub(crate) fn is_one_island(&self) -> bool {
+        u32::from(self.islands[0]) == self.free
+    }
+}
+
+/// A node's free CPU and memory in half-octaves. Monotone: a lower step certainly has less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Host {
+    cpu: u8,
+    memory: u8,
+}
+
+impl Host {
+    /// Of free (or asked) milli-CPUs and MiB.
+    pub(crate) fn of(cpu_milli: i64, memory_mib: i64) -> Self {
+        Host { cpu: half_octave(cpu_milli), memory: half_octave(memory_mib) }
+    }
+
+    /// Whether a node of this step may hold what `asked` stands for; `false` is certain.
+    pub(crate) fn may_hold(self, asked: Host) -> bool {
+        self.cpu >= asked.cpu && self.memory >= asked.memory
+    }
+}
+
+fn half_octave(amount: i64) -> u8 {
+    if amount <= 0 {
+        return 0;
+    }
+    let octave = amount.ilog2();
+    let upper_half = octave > 0 && amount >> (octave - 1) & 1 == 1;
+    1 + 2 * octave as u8 + u8::from(upper_half)
+}
+
+/// What a node is when nothing runs on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Kind {
+    pub(crate) room: Room,
+    pub(crate) cpu_milli: u64,
+    pub(crate) memory_mib: u64,
+    /// Cards of the largest NUMA node.
+    pub(crate) largest_numa: u8,
+    pub(crate) driver: Option<DriverVersion>,
+}
+
+impl Kind {
+    /// Of `node`, as the shelf of `model` sees it.
+    pub(crate) fn of(node: &Node, model: Option<GpuModel>) -> Self {
+        let spec = &node.spec;
+        let of_model = || spec.gpus.iter().filter(|gpu| Some(gpu.model) == model);
+        let largest_numa = Room::of_cards(of_model().map(|gpu| gpu.numa), 0).islands[0];
+        let room = match model {
+            Some(_) => {
+                let largest = Room::of_cards(of_model().map(|gpu| gpu.island), 0).islands[0];
+                Room::of_cards(of_model().filter(|gpu| gpu.withheld.is_none()).map(|gpu| gpu.island), largest)
+            }
+            None => Room::of_cpu(spec.cpu_milli as i64, spec.cpu_milli),
+        };
+        let driver = DriverVersion::reported(&spec.driver);
+        Kind { room, cpu_milli: spec.cpu_milli, memory_mib: spec.memory_mib, largest_numa, driver }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rooms_count_by_island() {
+        let room = Room::of_cards([0, 0, 0, 2, 2, 1].into_iter(), 3);
+        assert_eq!((room.free, &room.islands[..4]), (6, &[3, 2, 1, 0][..]));
+        assert_eq!((room.in_islands(2), room.anywhere(2), room.in_islands(3), room.in_islands(4)), (2, 3, 1, 0));
+        assert_eq!((room.tightest(1), room.tightest(2), room.tightest(4)), (Some(1), Some(2), None));
+        assert_eq!(Room::of_cards([].into_iter(), 0), Room::default());
+    }
+
+    #[test]
+    fn steps_of_hosts_are_monotone() {
+        let mut last = 0;
+        for amount in 0..100_000_i64 {
+            let step = half_octave(amount);
+            assert!(step >= last);
+            last = step;
+        }
+        assert!(!Host::of(5_000, 10).may_hold(Host::of(6_200, 1)));
+        assert!(Host::of(6_500, 10).may_hold(Host::of(6_400, 10)));
+    }
+
+    #[test]
+    fn free_cpu_is_never_understated() {
+        for free in 0..=70_i64 {
+            let room = Room::of_cpu(free, 64);
+            assert!(i64::from(room.free) >= free && i64::from(room.free) < free + 4);
+        }
+    }
+}

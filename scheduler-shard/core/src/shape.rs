@@ -1,0 +1,152 @@
+//! Shapes: everything about a job that decides where it can stand.
+//!
+//! Few shapes are asked for again and again, so each is kept once, with what follows from it alone: the models it may land on and
+//! what it is charged there. What must stay true: two shapes are equal exactly when what they ask for is.
+
+use muster_model::request::TaskRequest;
+use muster_model::{DriverVersion, GpuModel, Job, NumaPolicy, ResourceVec, Selector, Topology, WorkloadClass};
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+
+/// Others may take this many times a gang's size past it before free cards are kept for it.
+pub(crate) use crate::plan::PASSED_OVER_SIZES_MAX;
+
+/// Shapes kept at once; a fleet's tenants ask for some hundreds. Beyond, those that nobody waits with are forgotten.
+const SHAPES_MAX: usize = 4_096;
+
+/// A model that a gang may land on, and what all of it is charged there; no model for a gang without GPUs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offer {
+    pub(crate) model: Option<GpuModel>,
+    pub(crate) charge: ResourceVec,
+}
+
+/// What a job asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub(crate) tasks: u32,
+    pub(crate) request: TaskRequest,
+    pub(crate) topology: Topology,
+    pub(crate) numa: NumaPolicy,
+    pub(crate) driver_min: Option<DriverVersion>,
+    pub(crate) selector: Option<Selector>,
+    pub(crate) class: WorkloadClass,
+    pub(crate) pool: Option<String>,
+    /// The models that could ever serve it, the preferred first; it follows from the rest.
+    possible: Vec<GpuModel>,
+    offers: OnceLock<Box<[Offer]>>,
+}
+
+impl Shape {
+    fn of(job: &Job) -> Self {
+        let spec = &job.spec;
+        Shape {
+            tasks: spec.tasks,
+            request: spec.request.clone(),
+            topology: spec.topology,
+            numa: spec.numa,
+            driver_min: spec.driver_min,
+            selector: spec.asked.selector.clone(),
+            class: spec.class,
+            pool: spec.pool.clone(),
+            possible: Vec::new(),
+            offers: OnceLock::new(),
+        }
+    }
+
+    /// The same for so many tasks, within `required`.
+    pub(crate) fn with(&self, tasks: u32, required: Option<muster_model::TopologyLevel>) -> Self {
+        let topology = Topology { required, ..self.topology };
+        Shape { tasks, topology, offers: OnceLock::new(), ..self.clone() }
+    }
+
+    /// The same without a NUMA policy.
+    pub(crate) fn anyhow_in_numa(&self) -> Self {
+        Shape { numa: NumaPolicy::None, ..self.clone() }
+    }
+
+    /// Cards that the whole gang touches.
+    pub(crate) fn cards(&self) -> u64 {
+        u64::from(self.tasks) * u64::from(self.request.devices.cards())
+    }
+
+    /// Cards that others may take past it before cards are kept for it.
+    pub(crate) fn patience(&self) -> u64 {
+        PASSED_OVER_SIZES_MAX * self.cards()
+    }
+
+    /// What the whole gang is charged on `model`.
+    pub(crate) fn charge_on(&self, model: Option<GpuModel>) -> ResourceVec {
+        if let Some(offer) = self.offers().iter().find(|offer| offer.model == model) {
+            return offer.charge;
+        }
+        self.charge(model)
+    }
+
+    fn charge(&self, model: Option<GpuModel>) -> ResourceVec {
+        let each = match model {
+            Some(model) => self.request.charge_on(model),
+            None => ResourceVec::of_host(self.request.cpu_milli, self.request.memory_mib),
+        };
+        each.times(u64::from(self.tasks))
+    }
+
+    /// The models it may land on, the preferred first; one without a model for a gang without GPUs.
+    pub(crate) fn offers(&self) -> &[Offer] {
+        self.offers.get_or_init(|| {
+            let offer = |model| Offer { model, charge: self.charge(model) };
+            if self.request.devices.mode().is_none() {
+                return Box::new([offer(None)]);
+            }
+            self.possible.iter().map(|model| offer(Some(*model))).collect()
+        })
+    }
+
+    fn key(&self) -> impl Ord + '_ {
+        (self.tasks, &self.request, &self.topology, self.class, &self.pool, self.numa, self.driver_min, &self.selector)
+    }
+}
+
+impl PartialEq for Shape {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Shape {}
+
+impl PartialOrd for Shape {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Shape {
+    fn cmp(&self, other: &Self) -> Ordering {
+        if std::ptr::eq(self, other) { Ordering::Equal } else { self.key().cmp(&other.key()) }
+    }
+}
+
+/// Each shape once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shapes {
+    known: BTreeSet<Arc<Shape>>,
+}
+
+impl Shapes {
+    /// The one shape of `job`.
+    pub(crate) fn of(&mut self, job: &Job) -> Arc<Shape> {
+        let shape = Shape::of(job);
+        if let Some(known) = self.known.get(&shape) {
+            return known.clone();
+        }
+        if self.known.len() >= SHAPES_MAX {
+            self.known.retain(|shape| Arc::strong_count(shape) > 1);
+        }
+        let possible = job.spec.possible_models().collect();
+        let shape = Arc::new(Shape { possible, ..shape });
+        self.known.insert(shape.clone());
+        shape
+    }
+}

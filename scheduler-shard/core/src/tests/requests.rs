@@ -1,0 +1,186 @@
+//! Worked examples of requests, with their numbers: needs, drivers, selectors, NUMA.
+
+use super::fleet::*;
+use muster_model::needs::{Asker, Isolation, Needs, Offer, choose};
+use muster_model::*;
+use std::collections::BTreeSet;
+
+/// The request that the control plane would accept for these needs on this fleet.
+fn resolved(fleet: &Fleet, needs: Needs) -> JobSpec {
+    let pool = Pool::standard();
+    let models: BTreeSet<GpuModel> =
+        fleet.nodes.values().flat_map(|node| node.spec.gpus.iter().map(|gpu| gpu.model)).collect();
+    let offers: Vec<Offer<'_>> =
+        models.into_iter().map(|model| Offer { model, pool: &pool, island_cards: 8 }).collect();
+    let asker = Asker { tasks: 1, class: WorkloadClass::Batch, untrusted: false };
+    let (devices, choice) = choose(&needs, &asker, &offers).expect("the fleet has a way");
+    let asked = Asked { needs: Some(needs), choice: Some(choice), ..Asked::default() };
+    JobSpec { asked, ..job(1, devices) }
+}
+
+fn cards_used(fleet: &Fleet) -> usize {
+    let tasks = fleet.allocations.values().flat_map(|allocation| &allocation.tasks);
+    tasks.flat_map(|task| task.devices.iter().map(move |hold| (task.node, hold.gpu))).collect::<BTreeSet<_>>().len()
+}
+
+#[test]
+fn five_jobs_of_fifteen_percent_five_cards_before_one_h100_in_slices_after() {
+    let fleet = || Fleet::new([Host::new("a", GpuModel::H100, 8)]);
+    let mut before = fleet();
+    for _ in 0..5 {
+        before.submit(gang(1, 1));
+    }
+    before.settle();
+    assert_eq!(cards_used(&before), 5);
+
+    let mut after = fleet();
+    let needs = Needs {
+        memory_mib: 8_192,
+        compute_percent: 15,
+        isolation: Isolation::Strict,
+        bursty: false,
+        latency_critical: false,
+        models: vec![],
+    };
+    let jobs: Vec<JobId> = (0..5).map(|_| after.submit(resolved(&after, needs.clone()))).collect();
+    after.settle();
+    assert!(jobs.iter().all(|job| after.runs(*job)));
+    assert_eq!(cards_used(&after), 1);
+    let held = after.allocation_of(jobs[0]).expect("runs");
+    assert!(matches!(held.tasks[0].devices[0].mode, HoldMode::Mig(place) if place.shape == mig::MigShape::G1));
+}
+
+#[test]
+fn twenty_two_gigabytes_stand_on_a_3g_40gb_slice() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 1)]);
+    let needs = Needs {
+        memory_mib: 22 * 1_024,
+        compute_percent: 0,
+        isolation: Isolation::Strict,
+        bursty: false,
+        latency_critical: false,
+        models: vec![],
+    };
+    let jobs: Vec<JobId> = (0..3).map(|_| fleet.submit(resolved(&fleet, needs.clone()))).collect();
+    fleet.settle();
+    // Two of them on one card, whose eighty gigabytes have no room for a third.
+    assert_eq!(jobs.iter().map(|job| fleet.runs(*job)).collect::<Vec<_>>(), [true, true, false]);
+    assert_eq!(cards_used(&fleet), 1);
+}
+
+fn with_driver(fleet: &mut Fleet, id: u32, driver: &str) {
+    let mut node = fleet.nodes[&NodeId(id)].clone();
+    node.spec.driver = driver.into();
+    fleet.put_node(node);
+    fleet.deliver(usize::MAX);
+}
+
+fn with_label(fleet: &mut Fleet, id: u32, key: &str, value: &str) {
+    let mut node = fleet.nodes[&NodeId(id)].clone();
+    node.spec.labels.insert(key.into(), value.into());
+    fleet.put_node(node);
+    fleet.deliver(usize::MAX);
+}
+
+fn nodes_of(fleet: &Fleet, job: JobId) -> Vec<u32> {
+    fleet.allocation_of(job).map(|held| held.tasks.iter().map(|task| task.node.0).collect()).unwrap_or_default()
+}
+
+#[test]
+fn an_older_driver_is_passed_by_and_told() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 4), Host::new("b", GpuModel::H100, 4)]);
+    with_driver(&mut fleet, 1, "535.104.05");
+    let driver_min = "550".parse().ok();
+    let ways: [JobSpec; 4] = [gang(1, 1), mig("1g.10gb"), mps(10, 1_000), slice(1_000)];
+    for spec in ways {
+        let id = fleet.submit(JobSpec { driver_min, ..spec });
+        fleet.settle();
+        assert_eq!(nodes_of(&fleet, id), [2]);
+    }
+    let newer = fleet.submit(JobSpec { driver_min: "570".parse().ok(), ..gang(1, 1) });
+    fleet.settle();
+    assert!(!fleet.runs(newer));
+    let said = crate::explain(&fleet.view, newer).expect("live");
+    assert_eq!(said.reasons[0].code(), "driver_too_old");
+    assert!(said.reasons[0].text().contains("driver older than needed"), "{}", said.reasons[0].text());
+    assert!(said.reasons[0].text().contains("570 asked, the newest is 550"), "{}", said.reasons[0].text());
+    // An upgraded node starts it.
+    with_driver(&mut fleet, 1, "575.10");
+    fleet.settle();
+    assert_eq!(nodes_of(&fleet, newer), [1]);
+}
+
+#[test]
+fn a_selector_picks_its_nodes_or_is_told() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 4), Host::new("b", GpuModel::H100, 4)]);
+    with_label(&mut fleet, 2, "tier", "gold");
+    let selecting = |text: &str, spec: JobSpec| JobSpec {
+        asked: Asked { selector: Some(text.parse().expect("a selector")), ..Asked::default() },
+        ..spec
+    };
+    let gold = "node.labels[\"tier\"] == \"gold\"";
+    let ways: [JobSpec; 4] = [gang(1, 1), mig("1g.10gb"), mps(10, 1_000), slice(1_000)];
+    for spec in ways {
+        let id = fleet.submit(selecting(gold, spec));
+        fleet.settle();
+        assert_eq!(nodes_of(&fleet, id), [2]);
+    }
+    let silver = fleet.submit(selecting("node.labels[\"tier\"] == \"silver\"", gang(1, 1)));
+    fleet.settle();
+    assert!(!fleet.runs(silver));
+    let said = crate::explain(&fleet.view, silver).expect("live");
+    assert_eq!(said.reasons[0].code(), "not_selected");
+    assert!(said.reasons[0].text().contains("silver"), "{}", said.reasons[0].text());
+    with_label(&mut fleet, 1, "tier", "silver");
+    fleet.settle();
+    assert_eq!(nodes_of(&fleet, silver), [1]);
+}
+
+/// A node of eight cards, four on each NUMA node, of which the first two of each are held.
+fn numa_halves_half_taken() -> Fleet {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8)]);
+    let mut node = fleet.nodes[&NodeId(1)].clone();
+    for (index, gpu) in node.spec.gpus.iter_mut().enumerate() {
+        gpu.numa = (index / 4) as u8;
+        gpu.withheld = (index % 4 < 2).then(|| "held back".to_owned());
+    }
+    fleet.put_node(node);
+    fleet.deliver(usize::MAX);
+    fleet
+}
+
+#[test]
+fn four_gpus_across_numa_nodes_are_refused_under_restricted() {
+    let check = |numa: NumaPolicy, runs: bool| {
+        let mut fleet = numa_halves_half_taken();
+        let id = fleet.submit(JobSpec { numa, ..gang(1, 4) });
+        fleet.settle();
+        assert_eq!(fleet.runs(id), runs, "{numa}");
+        if !runs {
+            let said = crate::explain(&fleet.view, id).expect("live");
+            let (code, text, fix) = (said.reasons[0].code(), said.reasons[0].text(), said.reasons[0].fix());
+            assert_eq!(code, "numa", "{text}");
+            assert!(text.contains("the 4 of a task would lie across NUMA nodes"), "{text}");
+            assert!(fix.contains("best-effort"), "{fix}");
+        }
+    };
+    check(NumaPolicy::None, true);
+    check(NumaPolicy::BestEffort, true);
+    check(NumaPolicy::Restricted, false);
+    check(NumaPolicy::SingleNumaNode, false);
+}
+
+#[test]
+fn eight_gpus_need_both_numa_nodes_and_restricted_lets_them() {
+    let check = |numa: NumaPolicy, runs: bool| {
+        let mut fleet = numa_halves_half_taken();
+        let mut node = fleet.nodes[&NodeId(1)].clone();
+        node.spec.gpus.iter_mut().for_each(|gpu| gpu.withheld = None);
+        fleet.put_node(node);
+        let id = fleet.submit(JobSpec { numa, ..gang(1, 8) });
+        fleet.settle();
+        assert_eq!(fleet.runs(id), runs, "{numa}");
+    };
+    check(NumaPolicy::Restricted, true);
+    check(NumaPolicy::SingleNumaNode, false);
+}

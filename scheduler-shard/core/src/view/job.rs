@@ -1,0 +1,51 @@
+//! What a view keeps of a live job: its place in the queue and what it asks for while it waits, hardly anything once it runs.
+//!
+//! What must stay true: a job that does not wait keeps nothing that only waiting jobs need; a fleet runs far more than wait.
+
+use crate::queue::Turn;
+use crate::shape::{Shape, Shapes};
+use muster_model::{Attempt, CellId, Job, JobId, JobPhase, TenantId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A live job.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) id: JobId,
+    pub(crate) tenant: TenantId,
+    pub(crate) cell: Option<CellId>,
+    pub(crate) phase: JobPhase,
+    pub(crate) attempt: Attempt,
+    pub(crate) turn: Turn,
+    /// What it asks for; none when it does not wait for devices.
+    pub(crate) shape: Option<Arc<Shape>>,
+    pub(crate) routed_ms: u64,
+    /// While it waits.
+    pub(crate) visited: BTreeSet<CellId>,
+    /// While it waits.
+    pub(crate) requeue_reason: Option<String>,
+}
+
+impl Known {
+    /// What to keep of `job`.
+    pub(super) fn of(job: Job, shapes: &mut Shapes) -> Self {
+        let waits = job.phase == JobPhase::Queued && !job.cancelled;
+        Known {
+            id: job.id,
+            tenant: job.tenant,
+            cell: job.cell,
+            turn: Turn::of(&job),
+            shape: waits.then(|| shapes.of(&job)),
+            phase: job.phase,
+            attempt: job.attempt,
+            routed_ms: job.routed_ms,
+            visited: if waits { job.visited } else { BTreeSet::new() },
+            requeue_reason: job.requeue_reason.filter(|_| waits),
+        }
+    }
+
+    /// Whether it waits for devices.
+    pub(crate) fn waits(&self) -> bool {
+        self.shape.is_some()
+    }
+}
