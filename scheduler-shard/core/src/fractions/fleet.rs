@@ -1,18 +1,27 @@
 //! The fleet as the fractional score sees it: nodes grouped by state, what stands on them, and the best place for a demand.
 //!
 //! What must stay true: a decision looks at each distinct state once, and what a state is worth to a demand is computed once per
-//! epoch of the mix; every node is in exactly the group of its state; a choice between states is by [`Score`], and only between
+//! epoch of the mix; the same history gives the same choice, and a fleet made anew from what stands and what came chooses the same
+//! once both have looked ahead ([`Fleet::look_ahead`]); every node is in exactly the group of its state; a choice between states is by [`Score`], and only between
 //! states equal in everything by the node's index.
 
+use super::fill::{Fills, Outlook};
 use super::mix::{Class, Mix};
 use super::scarcity::{Prices, Supply};
-use super::shape::{CARD_MILLI, Demand, NodeState};
-use super::waste::expected_waste_micro;
+use super::shape::{Demand, NodeState};
+use super::waste::{MICRO, expected_waste_micro};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a displaced milli-GPU of restricted demand weighs beside a wasted one: a refused pod loses the card and its work has to
 /// wait for that very kind, waste loses the card alone. One, five and ten give results within 0.3 points of two.
 const SCARCITY_WEIGHT: i64 = 2;
+
+/// What a milli-GPU of a begun card that nobody will fill weighs beside one of a node's expected waste. The first is lost as long as
+/// what stands there stays, the second only if the next demand is the wrong one. Three to thirty give results within 0.1 points.
+const FILL_WEIGHT: i64 = 10;
+
+/// The future is looked at anew once this part more has come. A sixteenth to a 512th give results within 0.05 points.
+const LOOKS_PER_ARRIVALS: u64 = 64;
 
 /// Demands whose scores are kept; all are forgotten when another comes.
 const DEMANDS_MAX: usize = 1_024;
@@ -20,7 +29,7 @@ const DEMANDS_MAX: usize = 1_024;
 /// How well a place suits; the least goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Score {
-    /// Waste that is added, and restricted demand that is displaced, in milli-GPU and millionths.
+    /// Waste that is added on the node and on the card, and restricted demand that is displaced, in milli-GPU and millionths.
     pub cost_micro: i64,
     /// What is left of the card, in milli-GPU: the tightest card first.
     pub card_left_milli: u16,
@@ -65,12 +74,12 @@ struct Group {
 }
 
 /// What a group is worth to a demand, while group and mix are what they were.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Kept {
     version: u64,
     epoch: u64,
-    /// On a card that is begun, and on a whole one: which is better depends on how scarce whole cards are at the time.
-    ways: [Option<(Score, u16)>; 2],
+    /// The node's waste and tightness by what is left of the cards that are taken.
+    ways: Vec<(Score, u16)>,
 }
 
 /// Nodes, what stands on them, and the demand they expect.
@@ -84,6 +93,9 @@ pub struct Fleet {
     empty: Vec<usize>,
     versions: u64,
     supply: Supply,
+    /// What remainders are good for, as of the last look ahead.
+    fills: Fills,
+    look_at: u64,
     pub(super) held: BTreeMap<u64, Held>,
     kept: BTreeMap<Demand, Vec<Kept>>,
 }
@@ -107,6 +119,18 @@ impl Fleet {
     /// A demand has come; it is counted whether it finds a place or not.
     pub fn arrived(&mut self, demand: &Demand) {
         self.mix.arrived(demand);
+        // Counts are halved now and then: that is no reason to wait.
+        if self.mix.seen() >= self.look_at || self.mix.seen() < self.look_at / 2 {
+            self.look_ahead();
+        }
+    }
+
+    /// Looks at what stands and what is to come, and finds what remainders are good for. Done by itself as demand comes.
+    pub fn look_ahead(&mut self) {
+        let (shares, came_milli) = self.mix.shares();
+        let (remainders, free_milli) = (self.supply.remainders().clone(), self.supply.all());
+        self.fills = Fills::of(&Outlook { remainders, shares, came_milli, free_milli });
+        self.look_at = self.mix.seen() + (self.mix.seen() / LOOKS_PER_ARRIVALS).max(1);
     }
 
     /// The state of a node.
@@ -164,15 +188,20 @@ impl Fleet {
                 group.waste = Some((epoch, waste));
                 *kept = Kept { version: group.version, epoch, ways: ways(&group.state, waste, demand, classes) };
             }
-            for (mut score, left) in kept.ways.into_iter().flatten() {
-                score.cost_micro += scarcity_cost(&prices, &group.state, demand, left);
-                score = tweak(score, demand);
+            for (score, left) in &kept.ways {
+                let extra = beyond_the_node(&prices, &self.fills, group.state.kind, demand, *left);
+                let score = Score { cost_micro: score.cost_micro + extra, ..*score };
                 if best.is_none_or(|found| (score, node) < (found.0, found.1)) {
-                    best = Some((score, node, left));
+                    best = Some((score, node, *left));
                 }
             }
         }
         best.map(|(score, node, left)| (score, self.spot(node, demand, left)))
+    }
+
+    /// What a placement costs beyond the node, as prices stand.
+    pub(super) fn beyond_the_node(&self, prices: &Prices, kind: u8, demand: &Demand, left: u16) -> i64 {
+        beyond_the_node(prices, &self.fills, kind, demand, left)
     }
 
     /// Prices of kinds as they stand.
@@ -294,10 +323,10 @@ impl Fleet {
     }
 }
 
-/// The best way on a card that is begun, and on a whole one.
-fn ways(state: &NodeState, waste_micro: i64, demand: &Demand, classes: &[Class]) -> [Option<(Score, u16)>; 2] {
+/// Every way to place it, with the node's own score.
+fn ways(state: &NodeState, waste_micro: i64, demand: &Demand, classes: &[Class]) -> Vec<(Score, u16)> {
     if !state.fits(demand) {
-        return [None; 2];
+        return Vec::new();
     }
     // What is taken is not wasted: the change is of what the next demand could not use of the rest.
     let scored = |left: u16| {
@@ -310,23 +339,11 @@ fn ways(state: &NodeState, waste_micro: i64, demand: &Demand, classes: &[Class])
         };
         Some((score, left))
     };
-    let best = |whole: bool| state.ways(demand).filter(|left| (*left == CARD_MILLI) == whole).filter_map(scored).min();
-    [best(false), best(true)]
+    state.ways(demand).filter_map(scored).collect()
 }
 
-/// What it displaces to put `demand` on cards that have `left` each.
-pub(super) fn scarcity_cost(prices: &Prices, state: &NodeState, demand: &Demand, left: u16) -> i64 {
-    let whole = state.whole();
-    let broken = if left == CARD_MILLI { demand.cards } else { 0 };
-    SCARCITY_WEIGHT * prices.cost_micro(state.kind, demand.gpu_milli(), whole, whole - broken)
-}
-
-pub(super) fn par(k: &str, d: i64) -> i64 { std::env::var(k).ok().and_then(|x| x.parse().ok()).unwrap_or(d) }
-fn tweak(mut s: Score, _d: &Demand) -> Score {
-    use std::sync::OnceLock; static P: OnceLock<[i64; 5]> = OnceLock::new();
-    let p = P.get_or_init(|| [par("BUCKET", 1), par("TN", 0), par("ORD", 0), par("TC", 0), 0]);
-    s.cost_micro += p[1] * 1000 * s.node_left_milli as i64 + p[3] * 1000 * s.card_left_milli as i64;
-    s.cost_micro = s.cost_micro.div_euclid(p[0] * 1000);
-    if p[2] >= 1 { s.cpu_left_milli = 0; } if p[2] >= 2 { s.node_left_milli = 0; } if p[2] >= 3 { s.card_left_milli = 0; }
-    s
+/// What it displaces, and what of the card nobody will fill, when `demand` takes cards of `kind` that have `left` each.
+fn beyond_the_node(prices: &Prices, fills: &Fills, kind: u8, demand: &Demand, left: u16) -> i64 {
+    let card = if demand.cards == 1 { fills.added_milli(left, demand.milli) } else { 0 };
+    SCARCITY_WEIGHT * prices.cost_micro(kind, demand.gpu_milli()) + FILL_WEIGHT * card * MICRO
 }

@@ -8,15 +8,14 @@
 //! when [`HALVED_AT`] have come, so that the mix follows the times. The weights in use change only once an eighth more has come than
 //! they were made of (an *epoch*), so that what was computed under them holds for a while.
 
-use super::scarcity::Need;
 use super::shape::{CARD_MILLI, Demand, Kinds};
 use super::waste::MICRO;
 use std::collections::BTreeMap;
 
 /// Distinct classes kept: the public traces have 150 to 460, of which the commonest 100 make 95 % of the pods.
 pub const CLASSES_MAX: usize = 512;
-/// Distinct needs kept for scarcity; arrivals with others count as one card of any kind.
-pub const NEEDS_MAX: usize = 64;
+/// Distinct sets of kinds kept for scarcity; arrivals with others count as content with any kind.
+pub const CLAIMS_MAX: usize = 64;
 /// Arrivals after which all counts are halved: weeks of a large fleet, and far more than the classes need to be told apart.
 pub const HALVED_AT: u64 = 1 << 16;
 
@@ -34,8 +33,8 @@ pub struct Class {
 pub struct Mix {
     counts: BTreeMap<Demand, u64>,
     seen: u64,
-    /// Milli-GPU that came for each need.
-    claims: BTreeMap<Need, u64>,
+    /// Milli-GPU that came for each set of kinds.
+    claims: BTreeMap<Kinds, u64>,
     classes: Vec<Class>,
     epoch: u64,
     renew_at: u64,
@@ -67,10 +66,9 @@ impl Mix {
         if demand.cards == 0 {
             return;
         }
-        let need = Need { kinds: demand.kinds, cards: demand.cards };
-        let known = self.claims.len() < NEEDS_MAX || self.claims.contains_key(&need);
-        let need = if known { need } else { Need { kinds: Kinds::ANY, cards: 1 } };
-        *self.claims.entry(need).or_default() += demand.gpu_milli();
+        let known = self.claims.len() < CLAIMS_MAX || self.claims.contains_key(&demand.kinds);
+        let kinds = if known { demand.kinds } else { Kinds::ANY };
+        *self.claims.entry(kinds).or_default() += demand.gpu_milli();
     }
 
     fn count(&mut self, class: Demand) {
@@ -120,9 +118,27 @@ impl Mix {
         self.epoch
     }
 
-    /// Milli-GPU that came, by need.
+    /// Milli-GPU that came, by the set of kinds that would do.
     #[must_use]
-    pub fn claims(&self) -> &BTreeMap<Need, u64> {
+    pub fn claims(&self) -> &BTreeMap<Kinds, u64> {
         &self.claims
+    }
+
+    /// Arrivals so far; those before the last halving count half.
+    #[must_use]
+    pub fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    /// Shares of a card that came, by size in milli-GPU, and the milli-GPU that came of everything.
+    pub(super) fn shares(&self) -> (BTreeMap<u16, u64>, u64) {
+        let (mut shares, mut came_milli) = (BTreeMap::new(), 0);
+        for (class, count) in &self.counts {
+            came_milli += class.gpu_milli() * count;
+            if class.cards == 1 && class.milli < CARD_MILLI {
+                *shares.entry(class.milli).or_default() += count;
+            }
+        }
+        (shares, came_milli)
     }
 }

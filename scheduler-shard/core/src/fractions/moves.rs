@@ -4,7 +4,7 @@
 //! that becomes free, both at once; nothing is touched here. The search looks at each held demand once and is bounded by
 //! [`TRIALS_MAX`] full evaluations.
 
-use super::fleet::{Fleet, Score, Spot, scarcity_cost};
+use super::fleet::{Fleet, Score, Spot};
 use super::shape::{Demand, NodeState};
 use super::waste::expected_waste_micro;
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ pub fn make_room(fleet: &mut Fleet, demand: &Demand) -> Option<Room> {
         let before = expected_waste_micro(fleet.state(trial.node), classes);
         let way = |left| {
             let after = expected_waste_micro(&trial.without.with(demand, left)?, classes);
-            Some((after + scarcity_cost(&prices, &trial.without, demand, left), left))
+            Some((after + fleet.beyond_the_node(&prices, trial.without.kind, demand, left), left))
         };
         let Some((after, left)) = trial.without.ways(demand).filter_map(way).min() else { continue };
         let cost = after - before + score.cost_micro;

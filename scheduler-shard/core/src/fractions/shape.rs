@@ -83,10 +83,9 @@ impl NodeState {
         self.cards.iter().map(|left| u64::from(*left)).sum()
     }
 
-    /// How many of its cards are whole.
-    #[must_use]
-    pub fn whole(&self) -> u16 {
-        (self.cards.len() - self.cards.partition_point(|left| *left < CARD_MILLI)) as u16
+    /// What is left of the cards that are begun and not full.
+    pub(super) fn begun(&self) -> impl Iterator<Item = u16> + '_ {
+        self.cards.iter().copied().filter(|left| (1..CARD_MILLI).contains(left))
     }
 
     /// Whether `demand` fits beside what is there.

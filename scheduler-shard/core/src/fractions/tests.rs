@@ -98,7 +98,7 @@ fn the_mix_is_bounded_and_forgets() {
     for cpu in 0..CLASSES_MAX as u64 + 100 {
         mix.arrived(&Demand { kinds: Kinds(cpu), ..demand(1, 500, cpu) });
     }
-    assert!(mix.classes().len() <= CLASSES_MAX && mix.claims().len() <= NEEDS_MAX + 1);
+    assert!(mix.classes().len() <= CLASSES_MAX && mix.claims().len() <= CLAIMS_MAX + 1);
     for _ in 0..3 * HALVED_AT {
         mix.arrived(&demand(1, 250, 7));
     }
@@ -153,6 +153,8 @@ proptest! {
             prop_assert_eq!(fleet.state(node), anew.state(node));
         }
         prop_assert_eq!(fleet.states(), anew.states());
+        fleet.look_ahead();
+        anew.look_ahead();
         for (wanted, _, _) in &steps {
             prop_assert_eq!(fleet.choose(wanted), anew.choose(wanted));
         }

@@ -47,17 +47,8 @@ fn usable_milli(node: &NodeState, free: u64, class: &Demand) -> u64 {
         return 0;
     }
     let eligible = free - cards[..too_small].iter().map(|left| u64::from(*left)).sum::<u64>();
-    if class.cards > 1 {
-        let e = (cards.len() - too_small) as u64; let c = u64::from(class.cards);
-        match mp() { 1 => return eligible, 2 => return e / c * c * 1000, 3 => return (e / c).min(node.cpu_milli / class.cpu_milli.max(1)) * c * 1000, 4 => return (e / c * c * 1000).min(node.cpu_milli * class.gpu_milli() / class.cpu_milli.max(1)), _ => {} }
-    }
     match class.cpu_milli {
         0 => eligible,
-        _ if prop() == 0 => eligible,
         cpu_milli => eligible.min(node.cpu_milli * class.gpu_milli() / cpu_milli),
     }
 }
-
-fn prop() -> i64 { use std::sync::OnceLock; static P: OnceLock<i64> = OnceLock::new(); *P.get_or_init(|| super::fleet::par("PROP", 1)) }
-
-fn mp() -> i64 { use std::sync::OnceLock; static P: OnceLock<i64> = OnceLock::new(); *P.get_or_init(|| super::fleet::par("MP", 0)) }
