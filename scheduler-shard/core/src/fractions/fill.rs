@@ -39,17 +39,19 @@ pub struct Outlook {
     pub free_milli: u64,
 }
 
-/// What nobody will fill, for each remainder.
+/// What each remainder is worth.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fills {
-    lost_milli: Vec<i64>,
+    /// By the steps that are left.
+    value_milli: Vec<i64>,
 }
 
 impl Default for Fills {
     /// As long as nothing is known of what comes, every remainder is lost: then the tightest card is the best.
     fn default() -> Self {
-        let lost = |step: usize| if step == STEPS { 0 } else { step as i64 * i64::from(STEP_MILLI) };
-        Fills { lost_milli: (0..=STEPS).map(lost).collect() }
+        let mut value_milli = vec![0; STEPS + 1];
+        value_milli[STEPS] = i64::from(CARD_MILLI);
+        Fills { value_milli }
     }
 }
 
@@ -79,9 +81,8 @@ impl Fills {
                 opened(&mut cards, &shares)
             };
             let value = (with(-fewer) - with(spread)) * i64::from(CARD_MILLI) / (fewer + spread);
-            let all = step as i64 * i64::from(STEP_MILLI);
-            highest = value.clamp(highest, all);
-            fills.lost_milli[step] = all - highest;
+            highest = value.clamp(highest, step as i64 * i64::from(STEP_MILLI));
+            fills.value_milli[step] = highest;
         }
         fills
     }
@@ -89,7 +90,8 @@ impl Fills {
     /// What nobody will fill of a card that has so much left, in milli-GPU.
     #[must_use]
     pub fn lost_milli(&self, left_milli: u16) -> i64 {
-        self.lost_milli.get(usize::from(left_milli / STEP_MILLI)).copied().unwrap_or(0)
+        let left_milli = left_milli.min(CARD_MILLI);
+        i64::from(left_milli) - self.value_milli[usize::from(left_milli / STEP_MILLI)]
     }
 
     /// What more is lost when `milli` of a card that has `left_milli` are taken; less than nothing when a gap is closed.
