@@ -11,7 +11,7 @@ use crate::index::CardState;
 use crate::shape::Shape;
 use muster_model::request::SharingMode;
 use muster_model::{CellId, GpuModel, GpuUnits, Pool};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The remainders are weighed anew once this part more has come, and at least so many jobs.
 const LOOKS_PER_ARRIVALS: u64 = 64;
@@ -23,6 +23,8 @@ const STEP_MILLI: u64 = CARD_MILLI as u64 / STEPS as u64;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shares {
     learned: BTreeMap<(CellId, GpuModel), Learned>,
+    /// Where enough has come to look ahead again.
+    due: BTreeSet<(CellId, GpuModel)>,
 }
 
 /// What has come for one model in one cell.
@@ -77,11 +79,15 @@ impl Shares {
             learned.halve();
             learned.look_at = learned.jobs;
         }
+        if learned.jobs >= learned.look_at {
+            self.due.insert((cell, model));
+        }
     }
 
     /// A cell is no more.
     pub(super) fn forget(&mut self, cell: CellId) {
         self.learned.retain(|(of, _), _| *of != cell);
+        self.due.retain(|(of, _)| *of != cell);
     }
 
     /// What more of a card of `model` nobody will fill when `milli` are taken of the `left_milli` that it has; the same for
@@ -104,15 +110,10 @@ impl Shares {
 impl View {
     /// Weighs the remainders of the shared cards of `cell` where enough has come since the last time.
     pub(crate) fn look_ahead(&mut self, cell: CellId) {
-        let models: Vec<GpuModel> = self
-            .shares
-            .learned
-            .range((cell, GpuModel::ALL[0])..)
-            .take_while(|((of, _), _)| *of == cell)
-            .filter(|(_, learned)| learned.jobs >= learned.look_at)
-            .map(|((_, model), _)| *model)
-            .collect();
-        for model in models {
+        while let Some((of, model)) = self.shares.due.range((cell, GpuModel::ALL[0])..).next().copied()
+            && of == cell
+        {
+            self.shares.due.remove(&(cell, model));
             let [mps, time_slice] =
                 [SharingMode::Mps, SharingMode::TimeSlice].map(|mode| self.fills(cell, model, mode));
             let Some(learned) = self.shares.learned.get_mut(&(cell, model)) else { continue };
