@@ -27,7 +27,7 @@ const STEP_MILLI: u16 = CARD_MILLI / STEPS as u16;
 const PARTS: i64 = 1_024;
 
 /// What has been seen of shares, and what is left to fill.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outlook {
     /// Begun cards by what is left of each, in milli-GPU.
     pub remainders: BTreeMap<u16, u64>,

@@ -6,4 +6,5 @@ mod laws;
 mod queueing;
 mod reasons;
 mod requests;
+mod shares;
 mod tightest;
