@@ -108,13 +108,16 @@ enum Decider {
     Published(Box<Published>),
 }
 
+/// The score of a node's best way, higher is better, and the cards it takes.
+type Scored = (f64, Vec<u16>);
+
 struct Published {
     policy: Policy,
     nodes: Vec<Left>,
     versions: Vec<u64>,
     typical: Vec<(Demand, f64)>,
     /// Scores by demand and node, while the node's version is what it was.
-    kept: BTreeMap<Demand, Vec<(u64, Option<(f64, Vec<u16>)>)>>,
+    kept: BTreeMap<Demand, Vec<(u64, Option<Scored>)>>,
     rng: ChaCha8Rng,
 }
 
