@@ -109,5 +109,6 @@ pub fn job(chance: &Chance, number: u64) -> JobSpec {
         grace_s: 1,
         disconnect_grace_s: DISCONNECT_GRACE_S,
         max_retries: chance.between(0, 3) as u32,
+        movable: None,
     }
 }

@@ -83,6 +83,7 @@ async fn client_command(global: &Global, command: &Command) -> Result<(), Failur
         Command::Cells => commands::fleet::cells(context).await,
         Command::Pools(command) => commands::fleet::pools(context, command).await,
         Command::DeviceClasses(command) => commands::classes::run(context, command).await,
+        Command::Plan(args) => commands::plan::run(context, args).await,
         Command::Drain(args) => commands::fleet::set_drained(context, &args.nodes, true).await,
         Command::Undrain(args) => commands::fleet::set_drained(context, &args.nodes, false).await,
         Command::RemoveNode(args) => commands::fleet::remove(context, &args.nodes).await,

@@ -55,6 +55,7 @@ fn every_command_has_help() {
         &["nodes"],
         &["gpus"],
         &["cells"],
+        &["plan"],
         &["pools", "apply"],
         &["drain"],
         &["raft", "add"],

@@ -35,15 +35,14 @@ fn job(id: u64, name: &str, tasks: u32, phase: v1::JobPhase) -> v1::Job {
 
 /// Everything went well: a gang of two tasks and a single one, four and one seconds on two cards each.
 fn good() -> Evidence {
-    let reason = ReasonView {
-        code: "over_max".to_owned(),
-        text: String::new(),
-        subject: String::new(),
-        fix: "raise the max".to_owned(),
-        figures: Default::default(),
+    let reason = ReasonView { code: "over_max".to_owned(), fix: "raise the max".to_owned(), ..ReasonView::default() };
+    let explanation = Explanation {
+        job: 2,
+        state: "waiting".to_owned(),
+        reasons: vec![reason],
+        revision: 1,
+        ..Explanation::default()
     };
-    let explanation =
-        Explanation { job: 2, state: "waiting".to_owned(), before_it: None, reasons: vec![reason], revision: 1 };
     Evidence {
         acknowledged: vec![1, 2],
         again: vec![1],

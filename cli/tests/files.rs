@@ -221,6 +221,13 @@ fn pools_say_what_differs_from_the_standard_one() {
         pools::parse("mode: [mig]\nname: x\n", "pools.yaml"),
         &["mode: is not a key of a pool; did you mean modes?"],
     );
+    let pinned =
+        "name: serving\nmig-layouts:\n  - {model: h100, cards-per-node: 4, slices: {3g.40gb: 1, 1g.10gb: 3}}\n";
+    let layouts = &pools::parse(pinned, "pools.yaml").expect("a pool")[0].mig_layouts;
+    assert_eq!(
+        (layouts[0].model.as_str(), layouts[0].cards_per_node, layouts[0].slices["1g.10gb"]),
+        ("h100", Some(4), 3)
+    );
     refused(pools::parse("modes: [mig]\n", "pools.yaml"), &["pools.yaml: missing field `name`"]);
 }
 
@@ -302,6 +309,17 @@ fn how_cards_are_described() {
     wrong("needs: {compute: 15}\n", &["needs.memory: is missing"]);
     wrong("needs: {memory: 8Gi}\ngpu-memory: 8Gi\n", &["needs.memory"]);
     wrong("gpus: 1\ndriver-min: 570.10\n", &["in quotes"]);
+}
+
+#[test]
+fn what_may_be_moved() {
+    let one = |text: &str| specs(&format!("tenant: t\ncommand: [x]\ngpus: 1\n{text}")).expect("a job").remove(0);
+    assert_eq!(one("").movable, None);
+    let spec = one("movable: true\ncheckpoint-every: 30m\nrestart-time: 90s\n");
+    assert_eq!(spec.movable, Some(v1::Movable { checkpoint_every_s: Some(1_800), restart_s: Some(90) }));
+    assert_eq!(one("movable: true\n").movable, Some(v1::Movable::default()));
+    let wrong = "tenant: t\ncommand: [x]\ngpus: 1\ncheckpoint-every: 30m\n";
+    refused(specs(wrong), &["checkpoint-every: stands without movable"]);
 }
 
 #[test]

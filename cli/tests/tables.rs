@@ -180,6 +180,94 @@ fn nodes_say_whether_they_are_empty_yet() {
 }
 
 #[test]
+fn plans_of_moves() {
+    let whole = |gpu: u32| v1::DeviceHold { gpu, mode: None };
+    let on = |node: &str, gpus: std::ops::Range<u32>| {
+        vec![v1::PlacedTask { node: node.into(), devices: gpus.map(whole).collect() }]
+    };
+    let made = v1::JobMove {
+        job_id: 3,
+        model: "h100".into(),
+        gpu_units: 28_000,
+        from: on("n1", 0..4),
+        to: on("n2", 0..4),
+        unsaved_s: 600,
+        restart_s: 60,
+        lost_card_seconds: 2_640,
+    };
+    let opening = v1::Opening {
+        job_id: 7,
+        model: "h100".into(),
+        cards: 8,
+        level: "node".into(),
+        islands: 1,
+        moves: vec![made],
+        tasks: on("n1", 0..8),
+        cheapest: true,
+        lost_card_seconds: 2_640,
+    };
+    let card = |gpu| v1::PlannedCard { node: "n3".into(), gpu, layout: "7 x 1g.10gb".into() };
+    let conversion = v1::Conversion {
+        pool: "train".into(),
+        model: "h100".into(),
+        to: "mig".into(),
+        needs_rule: true,
+        cards: vec![card(0), card(1)],
+        jobs: (20..34).collect(),
+        card_seconds: 10,
+        pinned: String::new(),
+    };
+    let unmatched = v1::UnmatchedSlices {
+        pool: "default".into(),
+        model: "h100".into(),
+        profile: "3g.40gb".into(),
+        count: 2,
+        cards: 2,
+        running: 5,
+    };
+    let why = v1::NoPlan { code: "beyond_share".into(), text: "it would take a share of at least 40 %".into() };
+    let plan = v1::CellPlan {
+        cell: "cell-0".into(),
+        movable_jobs: 5,
+        movable_gpu_units: 280_000,
+        share_percent: 20,
+        moved_gpu_units: 28_000,
+        openings: vec![opening],
+        conversions: vec![conversion],
+        unmatched: vec![unmatched],
+        unhelped: vec![v1::Unhelped { job_id: 9, why: Some(why) }],
+        complete: true,
+        ..v1::CellPlan::default()
+    };
+    let reply = v1::PlanMovesReply { cells: vec![plan], revision: 8, now_ms: NOW_MS };
+    let view = muster_cli::view::plan::PlanView::new(&reply);
+    check(
+        &view.table(),
+        "
+        cell cell-0: 5 jobs may be moved, holding 40 GPUs; 4 of them would be, of at most 20 %
+
+        MOVE  GPUS  FROM         TO           GPU TIME LOST  FOR
+           3     4  n1[0,1,2,3]  n2[0,1,2,3]  44:00          job 7
+
+        OPENS FOR  GPUS  MODEL  LEVEL  ON                   ISLANDS  MOVES  GPU TIME LOST  CHEAPEST
+                7     8  h100   node   n1[0,1,2,3,4,5,6,7]        1      1  44:00          yes
+
+        CONVERT  POOL   MODEL  TO   LAYOUTS              STARTS  GPU TIME LOST  RULES
+              2  train  h100   mig  2 of [7 x 1g.10gb]  14 jobs  0:10           let train allow mig
+
+        UNMATCHED  POOL     MODEL  FREE  CARDS  RUNNING
+        3g.40gb    default  h100      2      2        5
+
+        WAITS  NO PLAN BECAUSE
+            9  it would take a share of at least 40 %
+",
+    );
+    let json = serde_json::to_value(&view).expect("json");
+    let opening = &json["cells"][0]["openings"][0];
+    assert_eq!((opening["job"].as_u64(), opening["lost_gpu_seconds"].as_u64()), (Some(7), Some(2_640)));
+}
+
+#[test]
 fn colour_only_where_it_is_wanted() {
     let views = [JobView::new(&job(1, v1::JobPhase::Failed, None), NOW_MS)];
     let blocks = table(&views, false);

@@ -33,6 +33,10 @@ pub enum GpuModel {
     P100,
     /// A10 24 GB (no MIG).
     A10,
+    /// H100 94 GB (NVL, and the 94 GB SXM5).
+    H100_94,
+    /// The H100 of a GH200, 96 GB.
+    GH200,
 }
 
 /// The fixed facts of a model.
@@ -53,13 +57,13 @@ pub struct GpuFacts {
 pub enum MigFamily {
     /// A30: four memory and four compute slices.
     Four,
-    /// A100, H100, H200, B200: eight memory and seven compute slices.
+    /// A100, H100, GH200, H200, B200: eight memory and seven compute slices.
     Eight,
 }
 
 impl GpuModel {
     /// How many models there are.
-    pub const COUNT: usize = 12;
+    pub const COUNT: usize = 14;
 
     /// All of them, in catalogue order.
     pub const ALL: [GpuModel; Self::COUNT] = [
@@ -75,6 +79,8 @@ impl GpuModel {
         GpuModel::V100_32,
         GpuModel::P100,
         GpuModel::A10,
+        GpuModel::H100_94,
+        GpuModel::GH200,
     ];
 
     /// The catalogue's entry.
@@ -101,6 +107,8 @@ impl GpuModel {
             GpuModel::V100_32 => card("v100-32", "V100-SXM2-32GB", 32_768, None),
             GpuModel::P100 => card("p100", "P100", 16_384, None),
             GpuModel::A10 => card("a10", "A10", 24_576, None),
+            GpuModel::H100_94 => card("h100-94", "H100 NVL", 96_256, Some(MigFamily::Eight)),
+            GpuModel::GH200 => card("gh200", "GH200", 98_304, Some(MigFamily::Eight)),
         }
     }
 
@@ -134,6 +142,8 @@ impl FromStr for GpuModel {
         let short = lower.strip_suffix("gb").unwrap_or(&lower);
         let plain = match short {
             "h100-80" => "h100",
+            "h100-nvl" => "h100-94",
+            "gh200-96" => "gh200",
             "h200-141" => "h200",
             "b200-180" => "b200",
             "a30-24" => "a30",

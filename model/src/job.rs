@@ -4,6 +4,7 @@ use crate::asked::Asked;
 use crate::driver::DriverVersion;
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, JobId, TenantId};
+use crate::movable::Movable;
 use crate::request::TaskRequest;
 use crate::resources::ResourceVec;
 use serde::{Deserialize, Serialize};
@@ -163,6 +164,8 @@ pub struct JobSpec {
     pub disconnect_grace_s: u64,
     /// How often it is started again after one of its own tasks failed. A lost node does not count.
     pub max_retries: u32,
+    /// It may be stopped and started again elsewhere in its cell to make room; none: it stays where it started.
+    pub movable: Option<Movable>,
 }
 
 /// A specification that has passed [`JobSpec::validate`]: carried instead of checked again.

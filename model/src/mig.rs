@@ -5,6 +5,12 @@
 //! `nvidia-smi mig -lgipp` prints. What must stay true, and is tested exhaustively: the eight-slice family has 298 legal
 //! layouts of base profiles (19 of them maximal), the A30 26 and 5.
 
+mod layout;
+mod worth;
+
+pub use layout::PinnedLayout;
+pub use worth::{Occupied, ShapeCounts, Start, best_start, best_start_before, fits, fullest_sets, worth};
+
 use crate::gpu::{GpuModel, MigFamily};
 use crate::resources::GpuUnits;
 use serde::{Deserialize, Serialize};
@@ -136,6 +142,10 @@ fn gigabytes(model: GpuModel, shape: MigShape) -> Option<u32> {
         (GpuModel::H200, 2) => 35,
         (GpuModel::H200, 4) => 71,
         (GpuModel::H200, _) => 141,
+        (GpuModel::H100_94 | GpuModel::GH200, slices @ (1 | 2)) => 12 * u32::from(slices),
+        (GpuModel::H100_94, 4) => 47,
+        (GpuModel::H100_94, _) => 94,
+        (GpuModel::GH200, slices) => 12 * u32::from(slices),
         (GpuModel::B200, 1) => 23,
         (GpuModel::B200, 2) => 45,
         (GpuModel::B200, 4) => 90,
@@ -226,6 +236,13 @@ pub(crate) fn can_stand_beside(
             old.shape.mask(old.start) & new.shape.mask(new.start) == 0
                 && !(old.shape.has_media() && new.shape.has_media())
         })
+}
+
+/// The same on a card of which this much is taken.
+pub(crate) fn can_stand_on(family: MigFamily, occupied: Occupied, new: MigPlacement) -> bool {
+    new.shape.starts(family).contains(&new.start)
+        && occupied.slices & new.shape.mask(new.start) == 0
+        && !(occupied.media && new.shape.has_media())
 }
 
 /// The starts at which `shape` can be made beside `standing`, lowest first.

@@ -17,7 +17,7 @@
 
 use crate::gpu::{GpuModel, MigFamily};
 use crate::job::WorkloadClass;
-use crate::mig::{self, MigShape};
+use crate::mig::{self, MigShape, PinnedLayout};
 use crate::node::Pool;
 use crate::request::{DeviceRequest, SharingMode};
 use crate::validate::FieldError;
@@ -223,7 +223,9 @@ fn fit(way: Way, needs: &Needs, offer: &Offer<'_>) -> Option<(DeviceRequest, Cho
         Way::TimeSlice => SharingMode::TimeSlice,
         Way::Whole | Way::Cards => SharingMode::Whole,
     };
-    if !pool.modes.contains(&mode) || (!on_a_card && way != Way::Cards) {
+    // Cards that are pinned serve the slots of their layout alone.
+    let pin = pool.pin_of_all(model);
+    if !pool.modes.contains(&mode) || (!on_a_card && way != Way::Cards) || (pin.is_some() && mode != SharingMode::Mig) {
         return None;
     }
     let models = Vec::new();
@@ -231,7 +233,7 @@ fn fit(way: Way, needs: &Needs, offer: &Offer<'_>) -> Option<(DeviceRequest, Cho
     let (request, compute_percent, memory_mib) = match way {
         Way::Mig { tolerant } => {
             let tolerance = if tolerant { pool.compute_tolerance_percent } else { 0 };
-            let (profile, percent, memory_mib) = smallest_slice(needs, model, tolerance)?;
+            let (profile, percent, memory_mib) = smallest_slice(needs, model, tolerance, pin)?;
             (DeviceRequest::Mig { profile, models }, percent, memory_mib)
         }
         Way::Mps => {
@@ -254,8 +256,14 @@ fn fit(way: Way, needs: &Needs, offer: &Offer<'_>) -> Option<(DeviceRequest, Cho
 }
 
 /// The smallest profile of `model` that holds the memory, and the compute less `tolerance_percent` of it; with its compute in
-/// percent and its memory. Not the one that takes the whole card: that is a whole card with less.
-fn smallest_slice(needs: &Needs, model: GpuModel, tolerance_percent: u8) -> Option<(String, u32, u64)> {
+/// percent and its memory. Not the one that takes the whole card: that is a whole card with less. Where all cards are pinned, one of
+/// the layout's.
+fn smallest_slice(
+    needs: &Needs,
+    model: GpuModel,
+    tolerance_percent: u8,
+    pin: Option<&PinnedLayout>,
+) -> Option<(String, u32, u64)> {
     let family = model.facts().mig?;
     let slices_all = match family {
         MigFamily::Four => 4,
@@ -270,6 +278,7 @@ fn smallest_slice(needs: &Needs, model: GpuModel, tolerance_percent: u8) -> Opti
         .into_iter()
         .filter(|shape| !shape.has_media() && !shape.starts(family).is_empty())
         .filter(|shape| u64::from(shape.compute_slices()) < slices_all && enough(*shape))
+        .filter(|shape| pin.is_none_or(|pin| pin.count(*shape) > 0))
         .min_by_key(|shape| (shape.charge(family), shape.compute_slices()))
         .and_then(|shape| {
             let percent = u32::from(shape.compute_slices()) * 100 / slices_all as u32;
@@ -315,6 +324,9 @@ fn nothing_fits(needs: &Needs, offers: &[&Offer<'_>]) -> FieldError {
     let pools: BTreeSet<String> = offers
         .iter()
         .map(|offer| {
+            if let Some(pin) = offer.pool.pin_of_all(offer.model) {
+                return format!("pool {} pins {} on {}", offer.pool.name, pin.in_words(offer.model), offer.model);
+            }
             let modes: Vec<&str> = offer.pool.modes.iter().map(|mode| mode.word()).collect();
             format!("pool {} allows {}", offer.pool.name, modes.join(", "))
         })

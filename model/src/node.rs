@@ -4,6 +4,7 @@ use crate::driver::DriverVersion;
 use crate::gpu::GpuModel;
 use crate::ids::{CellId, Epoch, NodeId};
 use crate::job::{TopologyLevel, WorkloadClass};
+use crate::mig::PinnedLayout;
 use crate::request::SharingMode;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -151,6 +152,8 @@ pub struct Pool {
     /// How much less compute than asked a MIG slice may give to steady work that says its needs alone, in percent of what was
     /// asked: with 20, a job of 15 % of a card runs on a seventh (14 %).
     pub compute_tolerance_percent: u8,
+    /// Cards that hold a fixed MIG layout, by model. They serve its slots and nothing else.
+    pub pinned: BTreeMap<GpuModel, PinnedLayout>,
 }
 
 impl Pool {
@@ -164,7 +167,34 @@ impl Pool {
             time_slice_replicas: 4,
             mps_clients: 8,
             compute_tolerance_percent: 20,
+            pinned: BTreeMap::new(),
         }
+    }
+
+    /// The layout that the `rank`-th card of `model` on a node holds, if it is pinned.
+    #[must_use]
+    pub fn pin_at(&self, model: GpuModel, rank: usize) -> Option<&PinnedLayout> {
+        self.pinned.get(&model).filter(|pin| pin.cards_per_node().is_none_or(|cards| rank < usize::from(cards)))
+    }
+
+    /// The layout of every card of `model`, when all of them are pinned.
+    #[must_use]
+    pub fn pin_of_all(&self, model: GpuModel) -> Option<&PinnedLayout> {
+        self.pinned.get(&model).filter(|pin| pin.cards_per_node().is_none())
+    }
+
+    /// Which of `gpus`, the cards of one node, are pinned: bit by bit, by index.
+    #[must_use]
+    pub fn pinned_cards(&self, gpus: &[Gpu]) -> u128 {
+        if self.pinned.is_empty() {
+            return 0;
+        }
+        let pinned = |(index, gpu): &(usize, &Gpu)| {
+            let rank = gpus[..*index].iter().filter(|other| other.model == gpu.model).count();
+            self.pin_at(gpu.model, rank).is_some()
+        };
+        let cards = gpus.iter().enumerate().take(u128::BITS as usize);
+        cards.filter(pinned).fold(0, |mask, (index, _)| mask | 1 << index)
     }
 
     /// The rules of a pool that nobody has described.

@@ -2,6 +2,7 @@
 
 use muster_model::GpuModel;
 use muster_model::gpu::MigFamily;
+use muster_model::mig::MigShape::{G1, G1Double, G1Media, G2, G2Media, G3, G4, G7};
 use muster_model::mig::{
     MigPlacement, MigShape, can_stand, free_starts, instance_memory_mib, is_maximal, legal_layouts, parse_profile,
     profile_name,
@@ -46,77 +47,102 @@ fn no_layout_uses_a_slice_twice_or_more_compute_than_there_is() {
     }
 }
 
+/// The names that `nvidia-smi` prints.
+const NAMES: &[(GpuModel, &[(MigShape, &str)])] = &[
+    (
+        GpuModel::A30,
+        &[(G1, "1g.6gb"), (G1Media, "1g.6gb+me"), (G2, "2g.12gb"), (G2Media, "2g.12gb+me"), (G4, "4g.24gb")],
+    ),
+    (
+        GpuModel::A100_40,
+        &[
+            (G1, "1g.5gb"),
+            (G1Media, "1g.5gb+me"),
+            (G1Double, "1g.10gb"),
+            (G2, "2g.10gb"),
+            (G3, "3g.20gb"),
+            (G4, "4g.20gb"),
+            (G7, "7g.40gb"),
+        ],
+    ),
+    (
+        GpuModel::A100_80,
+        &[
+            (G1, "1g.10gb"),
+            (G1Media, "1g.10gb+me"),
+            (G1Double, "1g.20gb"),
+            (G2, "2g.20gb"),
+            (G3, "3g.40gb"),
+            (G4, "4g.40gb"),
+            (G7, "7g.80gb"),
+        ],
+    ),
+    (
+        GpuModel::H100,
+        &[
+            (G1, "1g.10gb"),
+            (G1Media, "1g.10gb+me"),
+            (G1Double, "1g.20gb"),
+            (G2, "2g.20gb"),
+            (G3, "3g.40gb"),
+            (G4, "4g.40gb"),
+            (G7, "7g.80gb"),
+        ],
+    ),
+    (
+        GpuModel::H200,
+        &[
+            (G1, "1g.18gb"),
+            (G1Media, "1g.18gb+me"),
+            (G1Double, "1g.35gb"),
+            (G2, "2g.35gb"),
+            (G3, "3g.71gb"),
+            (G4, "4g.71gb"),
+            (G7, "7g.141gb"),
+        ],
+    ),
+    (
+        GpuModel::B200,
+        &[
+            (G1, "1g.23gb"),
+            (G1Media, "1g.23gb+me"),
+            (G1Double, "1g.45gb"),
+            (G2, "2g.45gb"),
+            (G3, "3g.90gb"),
+            (G4, "4g.90gb"),
+            (G7, "7g.180gb"),
+        ],
+    ),
+    (
+        GpuModel::H100_94,
+        &[
+            (G1, "1g.12gb"),
+            (G1Media, "1g.12gb+me"),
+            (G1Double, "1g.24gb"),
+            (G2, "2g.24gb"),
+            (G3, "3g.47gb"),
+            (G4, "4g.47gb"),
+            (G7, "7g.94gb"),
+        ],
+    ),
+    (
+        GpuModel::GH200,
+        &[
+            (G1, "1g.12gb"),
+            (G1Media, "1g.12gb+me"),
+            (G1Double, "1g.24gb"),
+            (G2, "2g.24gb"),
+            (G3, "3g.48gb"),
+            (G4, "4g.48gb"),
+            (G7, "7g.96gb"),
+        ],
+    ),
+];
+
 #[test]
 fn profiles_have_their_usual_names() {
-    use MigShape::{G1, G1Double, G1Media, G2, G2Media, G3, G4, G7};
-    let table: &[(GpuModel, &[(MigShape, &str)])] = &[
-        (
-            GpuModel::A30,
-            &[(G1, "1g.6gb"), (G1Media, "1g.6gb+me"), (G2, "2g.12gb"), (G2Media, "2g.12gb+me"), (G4, "4g.24gb")],
-        ),
-        (
-            GpuModel::A100_40,
-            &[
-                (G1, "1g.5gb"),
-                (G1Media, "1g.5gb+me"),
-                (G1Double, "1g.10gb"),
-                (G2, "2g.10gb"),
-                (G3, "3g.20gb"),
-                (G4, "4g.20gb"),
-                (G7, "7g.40gb"),
-            ],
-        ),
-        (
-            GpuModel::A100_80,
-            &[
-                (G1, "1g.10gb"),
-                (G1Media, "1g.10gb+me"),
-                (G1Double, "1g.20gb"),
-                (G2, "2g.20gb"),
-                (G3, "3g.40gb"),
-                (G4, "4g.40gb"),
-                (G7, "7g.80gb"),
-            ],
-        ),
-        (
-            GpuModel::H100,
-            &[
-                (G1, "1g.10gb"),
-                (G1Media, "1g.10gb+me"),
-                (G1Double, "1g.20gb"),
-                (G2, "2g.20gb"),
-                (G3, "3g.40gb"),
-                (G4, "4g.40gb"),
-                (G7, "7g.80gb"),
-            ],
-        ),
-        (
-            GpuModel::H200,
-            &[
-                (G1, "1g.18gb"),
-                (G1Media, "1g.18gb+me"),
-                (G1Double, "1g.35gb"),
-                (G2, "2g.35gb"),
-                (G3, "3g.71gb"),
-                (G4, "4g.71gb"),
-                (G7, "7g.141gb"),
-            ],
-        ),
-        (
-            GpuModel::B200,
-            &[
-                (G1, "1g.23gb"),
-                (G1Media, "1g.23gb+me"),
-                (G1Double, "1g.45gb"),
-                (G2, "2g.45gb"),
-                (G3, "3g.90gb"),
-                (G4, "4g.90gb"),
-                (G7, "7g.180gb"),
-            ],
-        ),
-    ];
     for model in GpuModel::ALL {
-        let expected = table.iter().find(|(of, _)| *of == model).map_or(&[][..], |(_, names)| names);
+        let expected = NAMES.iter().find(|(of, _)| *of == model).map_or(&[][..], |(_, names)| names);
         for shape in MigShape::ALL {
             let name = expected.iter().find(|(of, _)| *of == shape).map(|(_, name)| (*name).to_owned());
             assert_eq!(profile_name(model, shape), name, "{shape:?} on {model}");

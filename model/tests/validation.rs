@@ -1,5 +1,6 @@
 //! What people write wrong, each refused with the field and the fix. Every case starts from something right and breaks one thing.
 
+use muster_model::movable::Movable;
 use muster_model::needs::{Choice, Isolation, Needs, Rule};
 use muster_model::node::{Gpu, NodeSpec, Place};
 use muster_model::request::TaskRequest;
@@ -34,6 +35,7 @@ fn job() -> JobSpec {
         grace_s: 30,
         disconnect_grace_s: 600,
         max_retries: 0,
+        movable: None,
     }
 }
 
@@ -272,6 +274,14 @@ fn needs() -> Needs {
         latency_critical: false,
         models: vec![],
     }
+}
+
+#[test]
+fn what_a_move_loses_is_checked() {
+    let movable = |checkpoint_every_s, restart_s| Some(Movable { checkpoint_every_s, restart_s });
+    check("checkpoints all the time", "movable.checkpoint_every_s", |s| s.movable = movable(Some(0), 0));
+    check("checkpoints once in a lifetime", "movable.checkpoint_every_s", |s| s.movable = movable(Some(1 << 40), 0));
+    check("a start that takes days", "movable.restart_s", |s| s.movable = movable(None, 100_000));
 }
 
 #[test]

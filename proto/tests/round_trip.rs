@@ -1,7 +1,8 @@
 //! What goes out and comes back is the same, and what cannot be converted names its field.
 
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, TenantId};
-use muster_model::mig::{MigPlacement, MigShape};
+use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
+use muster_model::movable::Movable;
 use muster_model::needs::{Choice, Isolation, Needs, Rule};
 use muster_model::node::NodeSpec;
 use muster_model::request::{SharingMode, TaskRequest};
@@ -93,6 +94,7 @@ prop_compose! {
         driver in option::of("[1-9][0-9]{0,3}(\\.[1-9][0-9]?){0,2}"),
         asked in asked(),
         times in (option::of(1..1000_u64), 0..100_u64, 1..100_u64, 0..9_u32),
+        movable in option::of((option::of(1..9_u64), 0..9_u64)),
     ) -> JobSpec {
         let cards = devices.cards() > 0;
         let asked = if cards { asked } else { Asked { choice: None, needs: asked.needs, ..Asked::default() } };
@@ -103,6 +105,7 @@ prop_compose! {
             topology, numa: if cards { numa } else { NumaPolicy::None },
             driver_min: driver.filter(|_| cards).map(|text| text.parse().expect("generated versions are versions")), asked, class, pool, priority, command, env, workdir,
             time_limit_s: times.0, grace_s: times.1, disconnect_grace_s: times.2, max_retries: times.3,
+            movable: movable.map(|(checkpoint_every_s, restart_s)| Movable { checkpoint_every_s, restart_s }),
         }
     }
 }
@@ -245,15 +248,32 @@ prop_compose! {
 
 fn pool() -> impl Strategy<Value = Pool> {
     let modes = vec![SharingMode::Whole, SharingMode::Mig, SharingMode::Mps, SharingMode::TimeSlice];
-    (btree_set(select(modes), 0..4), btree_set(select(WorkloadClass::ALL.to_vec()), 0..4), any::<u8>(), any::<u8>())
-        .prop_map(|(modes, classes, time_slice_replicas, mps_clients)| Pool {
+    let classes = btree_set(select(WorkloadClass::ALL.to_vec()), 0..4);
+    (btree_set(select(modes), 0..4), classes, any::<u8>(), any::<u8>(), btree_map(select(pins()), Just(()), 0..3))
+        .prop_map(|(modes, classes, time_slice_replicas, mps_clients, pins)| Pool {
             name: "p".into(),
             modes,
             classes,
             time_slice_replicas,
             mps_clients,
             compute_tolerance_percent: mps_clients,
+            pinned: pins.into_keys().map(pin).collect(),
         })
+}
+
+type Pin = (GpuModel, Vec<(&'static str, u32)>, Option<u16>);
+
+fn pins() -> Vec<Pin> {
+    vec![
+        (GpuModel::H100, vec![("1g.10gb", 7)], None),
+        (GpuModel::A100_80, vec![("3g.40gb", 1), ("2g.20gb", 1), ("1g.10gb", 2)], Some(4)),
+        (GpuModel::A30, vec![("2g.12gb+me", 1), ("1g.6gb", 1)], Some(1)),
+    ]
+}
+
+fn pin((model, slices, cards): Pin) -> (GpuModel, PinnedLayout) {
+    let slices = slices.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
+    (model, PinnedLayout::new(model, &slices, cards).expect("legal"))
 }
 
 prop_compose! {

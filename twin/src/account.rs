@@ -10,6 +10,7 @@ use crate::report::{
 use crate::run::{Options, ReplayInput};
 use crate::window::{DAY_S, Window};
 use muster_model::GpuUnits;
+use muster_scheduler_core::Policy;
 use std::collections::BTreeMap;
 
 /// Tenants drawn by name; the others are drawn together.
@@ -40,6 +41,14 @@ impl JobAccount {
         self.bound_ms.unwrap_or(stopped_ms.max(self.submit_ms)) - self.submit_ms
     }
 
+    /// Held beyond what was asked for, from its binding to its end, or nothing while it has not ended.
+    fn rounded_up_unit_ms(&self) -> u128 {
+        let (Some(bound_ms), Some((ended_ms, _))) = (self.bound_ms, self.ended) else { return 0 };
+        let held = u128::from(self.held_units.0) * u128::from(ended_ms - bound_ms);
+        let asked = u128::from(self.asked_milli) * u128::from(GpuUnits::CARD.0) / 1000;
+        held.saturating_sub(asked * u128::from(self.duration_ms.min(ended_ms - bound_ms)))
+    }
+
     fn asked_unit_ms(&self) -> u128 {
         u128::from(self.units.0) * u128::from(self.duration_ms)
     }
@@ -52,7 +61,7 @@ impl Account<'_> {
         Report {
             version: REPORT_VERSION,
             title: input.title.clone(),
-            format: input.format.to_string(),
+            format: input.trace.kind.clone(),
             sources: input.trace.sources.clone(),
             window: WindowFacts {
                 from_day: self.window.from_day,
@@ -63,6 +72,7 @@ impl Account<'_> {
             jobs: self.counts(),
             usage: self.usage(),
             waits: self.waits(),
+            closeness: self.measure.closeness.rows(),
             tenants: self.tenants(),
             series: self.series(),
             fragmentation: self.measure.fragmentation(),
@@ -112,6 +122,7 @@ impl Account<'_> {
             allocated_share: allocated_gpu_h / capacity_gpu_h,
             running_share: running_gpu_h / capacity_gpu_h,
             idle_while_waiting_gpu_h: gpu_h(self.measure.idle_unit_ms),
+            rounded_up_gpu_h: gpu_h(jobs().map(JobAccount::rounded_up_unit_ms).sum()),
             peak_gpus: GpuUnits(self.measure.allocated.most()).as_cards(),
             peak_waiting_jobs: self.measure.waiting_jobs.most(),
             allocated_gpu_h_to_stop: gpu_h(self.measure.unit_ms_to_stop),
@@ -207,7 +218,7 @@ impl Account<'_> {
 
     fn assumptions(&self) -> Vec<String> {
         let (input, options) = (self.input, &self.input.options);
-        let mut lines: Vec<String> = input.format.assumptions().iter().map(|line| (*line).to_owned()).collect();
+        let mut lines = input.trace.assumptions.clone();
         lines.push(fleet_line(input));
         lines.push(window_line(self.window, options));
         lines.push(shape_line(self, options));
@@ -216,6 +227,7 @@ impl Account<'_> {
             "Nodes never fail. Tasks start {} ms after binding and are gone {} ms after they are told to stop; a job works for its recorded duration from its start, wherever it lands, whatever else runs beside it.",
             options.nodes.start_delay_ms, options.nodes.stop_delay_ms
         ));
+        lines.push(policy_line(options.policy).to_owned());
         lines.push("One shard holds every cell, and every binding is decided at the millisecond at which it is proposed: delays of network, log and agents are left out.".to_owned());
         lines.push("Users are not re-enacted: jobs are submitted when they were, whatever the queue is like; nobody gives up or waits for another job.".to_owned());
         lines.push(format!(
@@ -279,6 +291,16 @@ fn shape_line(account: &Account<'_>, options: &Options) -> String {
         "A gang larger than the fleet's largest acceptable node becomes equal tasks, the fewest that divide its GPUs exactly (up to twice the fewest possible), else rounded up: {} gangs were split and gained {} GPUs in all; {gang}; {models}.",
         account.ledger.gangs_split, account.ledger.gpus_added
     )
+}
+
+fn policy_line(policy: Policy) -> &'static str {
+    match policy {
+        Policy::Topology => "Places are chosen by the network and by what is left of cards, as a fleet does.",
+        Policy::FirstFit => {
+            "To compare: nodes are taken in the order of their ids and cards by their index; the network is not looked at."
+        }
+        Policy::BestFit => "To compare: the fullest node and card first; the network is not looked at.",
+    }
 }
 
 fn quota_line(quota: QuotaChoice) -> String {

@@ -21,7 +21,7 @@ use muster_control_core::bounds::TENANTS_PER_COMMAND_MAX;
 use muster_control_core::{Command, Done, Entry, Reject, State, execute};
 use muster_model::node::NodeSpec;
 use muster_model::tenant::TenantSpec;
-use muster_model::{AllocationId, AllocationState, CellId, GpuUnits, JobId, Pool, Rank, TaskState};
+use muster_model::{AllocationId, AllocationState, CellId, JobId, Pool, Rank, TaskState};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where virtual time begins, in ms since 1970: far enough from zero that yesterday exists.
@@ -80,9 +80,9 @@ impl Engine {
         let mut state = State::new(1);
         let places = build(&mut state, fleet, tenants)?;
         let counts = places.counts();
-        let measure = Measure::new(Bins::over(window_ms), ledger.tenants.len(), places, GpuUnits::cards(fleet.gpus()));
+        let measure = Measure::new(Bins::over(window_ms), ledger.tenants.len(), places, fleet);
         let mut engine = Engine {
-            shard: Shard::new(&state),
+            shard: Shard::new(&state, options.policy),
             state,
             events: Events::default(),
             books: Books::new(ledger, measure, options.nodes),

@@ -69,10 +69,14 @@ impl Books {
         if self.ledger.holds.insert(held.id, index).is_none() {
             self.waits_no_more(now_ms, index);
             let account = &mut self.ledger.jobs[index];
+            let first = account.bound_ms.is_none();
             account.bound_ms.get_or_insert(now_ms);
             account.held_units = held.charge.gpu_total();
-            let (tenant, units) = (account.tenant, account.held_units);
+            let (tenant, units, counts) = (account.tenant, account.held_units, first && !account.warm);
             self.measure.take(now_ms, tenant, units);
+            if counts {
+                self.measure.placed(held);
+            }
             events.push(now_ms + self.nodes.start_delay_ms, Event::Started(held.id));
         }
         if matches!(held.state, AllocationState::Stopping(_)) && self.stopping.insert(held.id) {

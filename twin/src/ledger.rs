@@ -1,7 +1,7 @@
 //! Every job of a replay and what became of it.
 
 use crate::gauge::Gauge;
-use crate::import::{EndState, TraceJob};
+use crate::import::{EndState, TraceDevices, TraceJob};
 use crate::shape::Shaper;
 use muster_model::tenant::TenantSpec;
 use muster_model::{AllocationId, FieldError, GpuModel, GpuUnits, JobId, Outcome, ValidJobSpec};
@@ -21,6 +21,8 @@ pub(crate) struct JobAccount {
     /// What it asks for, as GPU units: whole cards, or its share of one.
     pub(crate) units: GpuUnits,
     pub(crate) share: bool,
+    /// Thousandths of a card that the trace says.
+    pub(crate) asked_milli: u64,
     /// Taken while a submission is under way and after it was accepted.
     pub(crate) spec: Option<ValidJobSpec>,
     pub(crate) tries: u32,
@@ -111,7 +113,8 @@ impl Ledger {
             recorded_wait_ms: job.recorded_wait_s.map(|s| s * 1000),
             end: job.end,
             units: GpuUnits(units),
-            share: matches!(job.devices, crate::import::TraceDevices::Share { .. }),
+            share: matches!(job.devices, TraceDevices::Share { .. } | TraceDevices::Slice { .. }),
+            asked_milli: job.gpu_milli(),
             refused: spec.is_none(),
             spec,
             tries: 0,

@@ -18,13 +18,16 @@ pub mod shape;
 pub mod window;
 
 mod account;
+mod closeness;
 mod engine;
 mod events;
 mod follow;
 mod ledger;
 mod measure;
+pub mod mix;
 mod nodes;
 mod shard;
 
+pub use muster_scheduler_core::Policy;
 pub use nodes::NodeModel;
 pub use run::{Options, ReplayError, ReplayInput, replay};

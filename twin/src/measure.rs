@@ -1,10 +1,11 @@
 //! Keeps account of a replay while it runs.
 
+use crate::closeness::{Closeness, Largest};
 use crate::fleet::Fleet;
 use crate::gauge::{Bins, Gauge};
 use crate::report::Fragmentation;
 use muster_model::capacity::{Capacity, CardUse};
-use muster_model::{GpuUnits, NodeId};
+use muster_model::{Allocation, GpuUnits, NodeId};
 use std::collections::BTreeMap;
 
 /// The gang whose room on single islands is watched: one full node of the usual fleet.
@@ -28,6 +29,7 @@ pub(crate) struct Measure {
     held_since_ms: u64,
     sampled: usize,
     places: Places,
+    pub(crate) closeness: Closeness,
     pub(crate) fragmentation: Fragmentation,
 }
 
@@ -57,7 +59,7 @@ impl Places {
 }
 
 impl Measure {
-    pub(crate) fn new(bins: Bins, tenants: usize, places: Places, fleet: GpuUnits) -> Self {
+    pub(crate) fn new(bins: Bins, tenants: usize, places: Places, fleet: &Fleet) -> Self {
         let gauge = || Gauge::new(bins);
         Measure {
             bins,
@@ -66,12 +68,13 @@ impl Measure {
             waiting_units: gauge(),
             waiting_jobs: gauge(),
             tenants: vec![gauge(); tenants],
-            fleet_units: fleet.0,
+            fleet_units: GpuUnits::cards(fleet.gpus()).0,
             idle_unit_ms: 0,
             unit_ms_to_stop: 0,
             held_since_ms: 0,
             sampled: 0,
             places,
+            closeness: Closeness::new(Largest::of(fleet)),
             fragmentation: Fragmentation { gang_gpus: FRAGMENTATION_GANG_GPUS, ..Fragmentation::default() },
         }
     }
@@ -99,6 +102,12 @@ impl Measure {
     pub(crate) fn take(&mut self, now_ms: u64, tenant: usize, units: GpuUnits) {
         self.allocated.add(now_ms, units.0);
         self.tenants[tenant].add(now_ms, units.0);
+    }
+
+    /// A gang of the window was bound for the first time.
+    pub(crate) fn placed(&mut self, held: &Allocation) {
+        let by_node = &self.places.by_node;
+        self.closeness.count(held, |node| by_node.get(&node).copied());
     }
 
     /// A gang gives them back.

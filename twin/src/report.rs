@@ -31,6 +31,8 @@ pub struct Report {
     pub usage: Usage,
     /// Waits by size of the gang, smallest first.
     pub waits: Vec<WaitRow>,
+    /// How close together gangs were placed, by size, smallest first.
+    pub closeness: Vec<ClosenessRow>,
     /// Tenants by what they used, the largest first.
     pub tenants: Vec<TenantRow>,
     /// Over time.
@@ -135,6 +137,9 @@ pub struct Usage {
     /// Cards × hours that were free while waiting jobs asked for as many: what placement, shape, ceilings and cards kept for
     /// large gangs cost together.
     pub idle_while_waiting_gpu_h: f64,
+    /// Cards × hours held beyond what jobs of the trace asked for: shares rounded up to profiles and percentages, gangs to equal
+    /// tasks, and the time of starting and stopping.
+    pub rounded_up_gpu_h: f64,
     /// Most cards held at once.
     pub peak_gpus: f64,
     /// Most jobs that waited at once.
@@ -162,6 +167,33 @@ pub struct WaitRow {
     pub wait_s: Percentiles,
     /// The same in the trace, where it says; `None` where it does not.
     pub recorded_wait_s: Option<Percentiles>,
+}
+
+/// How close together the gangs of one size were placed. Sums over the gangs; the fewest are what an empty fleet would need.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClosenessRow {
+    /// In words: `8`, `9-16`.
+    pub size: String,
+    /// Gangs of at least two cards, submitted in the window and bound.
+    pub gangs: u64,
+    /// Of those, on one node.
+    pub one_node: u64,
+    /// Of those, under one leaf.
+    pub one_leaf: u64,
+    /// Of those, in one block.
+    pub one_block: u64,
+    /// Nodes they stood on.
+    pub nodes: u64,
+    /// Nodes they would need at least.
+    pub nodes_fewest: u64,
+    /// Leaves they stood under.
+    pub leaves: u64,
+    /// Leaves they would need at least.
+    pub leaves_fewest: u64,
+    /// Blocks they stood in.
+    pub blocks: u64,
+    /// Blocks they would need at least.
+    pub blocks_fewest: u64,
 }
 
 /// Percentiles by the nearest rank: the smallest value that at least that part does not pass.

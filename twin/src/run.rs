@@ -4,7 +4,7 @@
 
 use crate::engine::Engine;
 use crate::fleet::{Fleet, FleetError};
-use crate::import::{Format, Trace};
+use crate::import::Trace;
 use crate::ledger::Ledger;
 use crate::nodes::NodeModel;
 use crate::quota::{QuotaChoice, tenants};
@@ -13,6 +13,7 @@ use crate::shape::{ShapeOptions, Shaper};
 use crate::window::{Window, WindowChoice};
 use muster_control_core::Reject;
 use muster_model::laws::Broken;
+use muster_scheduler_core::Policy;
 use serde::{Deserialize, Serialize};
 
 /// How to replay.
@@ -30,6 +31,8 @@ pub struct Options {
     pub nodes: NodeModel,
     /// How long after the window the replay goes on so that what was submitted can end.
     pub drain_days_max: u32,
+    /// How places are chosen.
+    pub policy: Policy,
     /// How often every law is checked, in equal parts of the window.
     pub checks: u32,
 }
@@ -43,6 +46,7 @@ impl Default for Options {
             shape: ShapeOptions::default(),
             nodes: NodeModel::default(),
             drain_days_max: 60,
+            policy: Policy::default(),
             checks: 8,
         }
     }
@@ -53,8 +57,6 @@ impl Default for Options {
 pub struct ReplayInput {
     /// Heading of the report.
     pub title: String,
-    /// The trace's format, for its assumptions.
-    pub format: Format,
     /// The trace.
     pub trace: Trace,
     /// The fleet.

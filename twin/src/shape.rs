@@ -5,9 +5,10 @@
 
 use crate::fleet::{Fleet, REPLAY_CLASS};
 use crate::import::{TraceDevices, TraceJob};
+use muster_model::mig::{MigShape, profile_name};
 use muster_model::request::TaskRequest;
 use muster_model::validate::bounds::CARDS_PER_TASK_MAX;
-use muster_model::{DeviceRequest, FieldError, GpuModel, JobSpec, Topology, TopologyLevel, ValidJobSpec};
+use muster_model::{DeviceRequest, FieldError, GpuModel, GpuUnits, JobSpec, Topology, TopologyLevel, ValidJobSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -62,6 +63,7 @@ impl Shaper {
         let (tasks, devices, added_gpus) = match job.devices {
             TraceDevices::None => (job.tasks, DeviceRequest::None, 0),
             TraceDevices::Share { milli } => (job.tasks, self.share(milli, models), 0),
+            TraceDevices::Slice { milli } => (job.tasks, self.slice(milli, models), 0),
             TraceDevices::Whole { gpus_per_task } => {
                 let fits = self.largest_node(&models);
                 let (tasks, count) = if gpus_per_task <= fits {
@@ -99,6 +101,7 @@ impl Shaper {
             grace_s: 30,
             disconnect_grace_s: 600,
             max_retries: 0,
+            movable: None,
         };
         Ok(Shaped { spec: spec.validate()?, added_gpus, split: tasks != job.tasks })
     }
@@ -121,6 +124,23 @@ impl Shaper {
             // Rounded down, so that memory never asks for more of a card than the percentage does.
             memory_mib: (u64::from(milli) * smallest / 1000).max(1),
             models,
+        }
+    }
+
+    /// The smallest MIG instance of the fleet's acceptable cards that has so much of their compute, by sevenths; a whole card where
+    /// only the profile that takes it all would do, or where no card has MIG.
+    fn slice(&self, milli: u32, models: Vec<GpuModel>) -> DeviceRequest {
+        let acceptable = |model: &&GpuModel| models.is_empty() || models.contains(model);
+        let of_model = |model: &GpuModel| {
+            let family = model.facts().mig?;
+            let enough = |shape: &MigShape| u32::from(shape.compute_slices()) * 1000 >= milli * 7;
+            let part = |shape: &MigShape| shape.is_base() && shape.charge(family) < GpuUnits::CARD;
+            let known = |shape: MigShape| Some((shape.charge(family), profile_name(*model, shape)?));
+            MigShape::ALL.into_iter().filter(enough).filter(part).filter_map(known).min()
+        };
+        match self.node_gpus.keys().filter(acceptable).filter_map(of_model).min() {
+            Some((_, profile)) => DeviceRequest::Mig { profile, models },
+            None => DeviceRequest::Whole { count: 1, models },
         }
     }
 }

@@ -214,7 +214,9 @@ fn model_names_of_slurm_sites() {
         ("a10", Some(GpuModel::A10)),
         ("nvidia_l40s", Some(GpuModel::L40S)),
         ("a1000", None),
-        ("gh200", None),
+        ("nvidia_gh200_480gb", Some(GpuModel::GH200)),
+        ("nvidia-h100-nvl", Some(GpuModel::H100_94)),
+        ("gb200", None),
         ("rtx3090", None),
     ];
     for (name, model) in cases {

@@ -32,7 +32,7 @@ fn input(fleet: &str, jobs: Vec<TraceJob>, options: Options) -> ReplayInput {
     let mut trace = Trace { jobs, ..Trace::default() };
     trace.jobs.sort_by_key(|job| job.submit_s);
     let fleet = Fleet::parse_shorthand(fleet).expect("a fleet");
-    ReplayInput { title: "test".to_owned(), format: Format::Itp, trace, fleet, options }
+    ReplayInput { title: "test".to_owned(), trace, fleet, options }
 }
 
 fn options() -> Options {
@@ -307,7 +307,7 @@ fn expected_gpu_h(jobs: &[TraceJob]) -> f64 {
         let units = match job.devices {
             TraceDevices::None => 0.0,
             TraceDevices::Whole { gpus_per_task } => rounded(gpus_per_task),
-            TraceDevices::Share { milli } => share_units(milli),
+            TraceDevices::Share { milli } | TraceDevices::Slice { milli } => share_units(milli),
         };
         units * (NODES.start_delay_ms + work_ms + stop_ms) as f64
     };

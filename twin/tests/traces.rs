@@ -55,7 +55,7 @@ fn a_week_of_itp_is_served_whole() {
     let Some(trace) = load(Format::Itp, &["itp/cluster03.csv"]) else { return };
     let options = Options { window: WindowChoice::Busiest { days: 7 }, ..Options::default() };
     let fleet = Fleet::parse_shorthand("256x8:h100").expect("a fleet");
-    let input = ReplayInput { title: "ITP 03".to_owned(), format: Format::Itp, trace, fleet, options };
+    let input = ReplayInput { title: "ITP 03".to_owned(), trace, fleet, options };
     let report = replay(&input, &mut |_, _| {}).expect("a report");
     assert_eq!((report.jobs.refused, report.jobs.running_at_stop, report.jobs.waiting_at_stop), (0, 0, 0));
     assert!(report.jobs.submitted > 700 && report.usage.allocated_share > 0.1, "{:?}", report.usage);
@@ -72,7 +72,7 @@ fn openb_shares_run_on_the_nodes_they_were_recorded_on() {
     let fleet = Fleet::from_openb_nodes(File::open(nodes).expect("it is there"), "openb").expect("a fleet");
     assert_eq!((fleet.gpus(), fleet.groups.iter().map(|group| group.nodes).sum::<u32>()), (6_212, 1_213));
     let options = Options { window: WindowChoice::Whole, drain_days_max: 400, ..Options::default() };
-    let input = ReplayInput { title: "openb".to_owned(), format: Format::Openb, trace, fleet, options };
+    let input = ReplayInput { title: "openb".to_owned(), trace, fleet, options };
     let report = replay(&input, &mut |_, _| {}).expect("a report");
     // One pod of this list wants 120 CPUs beside eight G2 cards; nodes with G2 have 96.
     assert_eq!(report.jobs.refused, 1, "{:?}", report.refused);

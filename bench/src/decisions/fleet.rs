@@ -11,14 +11,14 @@ use muster_scheduler_core::View;
 use std::collections::BTreeMap;
 
 /// The one cell.
-pub(super) const CELL: CellId = CellId(1);
+pub(crate) const CELL: CellId = CellId(1);
 /// Tenants that submit, side by side.
-pub(super) const TENANTS: u32 = 300;
+pub(crate) const TENANTS: u32 = 300;
 /// Cards of a node.
-pub(super) const CARDS: u32 = 8;
+pub(crate) const CARDS: u32 = 8;
 
 /// A view of `nodes` empty nodes.
-pub(super) fn view(nodes: u32) -> View {
+pub(crate) fn view(nodes: u32) -> View {
     let mut view = View::default();
     for id in 1..=TENANTS {
         view.absorb(Change::put(Object::Tenant(tenant(id))));
@@ -32,7 +32,7 @@ pub(super) fn view(nodes: u32) -> View {
 }
 
 /// A job of `tasks` tasks.
-pub(super) fn spec(tasks: u32, devices: DeviceRequest) -> Result<ValidJobSpec> {
+pub(crate) fn spec(tasks: u32, devices: DeviceRequest) -> Result<ValidJobSpec> {
     let spec = JobSpec {
         tenant: "bench".to_owned(),
         name: "measured".to_owned(),
@@ -52,6 +52,7 @@ pub(super) fn spec(tasks: u32, devices: DeviceRequest) -> Result<ValidJobSpec> {
         grace_s: 30,
         disconnect_grace_s: 600,
         max_retries: 0,
+        movable: None,
     };
     spec.validate().ok().context("the mix is valid")
 }
@@ -106,7 +107,7 @@ fn node(id: u32) -> Node {
 }
 
 /// A job that waits.
-pub(super) fn job(id: JobId, tenant: TenantId, spec: ValidJobSpec) -> Job {
+pub(crate) fn job(id: JobId, tenant: TenantId, spec: ValidJobSpec) -> Job {
     Job {
         id,
         tenant,

@@ -6,7 +6,7 @@
 //! and is not counted. S2: a gang of 512 cards on the fleet that S1 leaves behind, and whether a look at every domain finds a tighter one.
 
 mod churn;
-mod fleet;
+pub(crate) mod fleet;
 mod gang;
 
 use crate::table::{self, Row};

@@ -79,7 +79,11 @@ One document for each pool:
   classes: [interactive]
   time-slice-replicas: 4
   mps-clients: 8
-  compute-tolerance: 20                  # percent of compute that a MIG slice chosen for needs may lack")]
+  compute-tolerance: 20                  # percent of compute that a MIG slice chosen for needs may lack
+  mig-layouts:                           # cards that keep these slices and serve nothing else
+    - model: h100
+      cards-per-node: 4                  # the first four of each host; all when left out
+      slices: {3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2}")]
     Apply {
         /// YAML file; - is standard input
         #[arg(short, long, value_name = "FILE")]
@@ -114,6 +118,22 @@ node.region, node.zone, node.block, node.leaf and node.labels[...] with ==, !=, 
         /// Its name
         name: String,
     },
+}
+
+/// `muster plan`.
+#[derive(Clone, Debug, Default, Args)]
+#[command(after_help = "\
+Examples:
+  muster plan                        all cells, moving at most 2 % of the movable work
+  muster plan --cell cell-0 --share 10
+  muster plan -o json | jq '.cells[].openings[] | .job'")]
+pub struct Plan {
+    /// Of this cell
+    #[arg(long)]
+    pub cell: Option<String>,
+    /// At most this share of what movable jobs hold is moved
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub share: Option<u8>,
 }
 
 /// `muster raft`.

@@ -39,6 +39,15 @@ pub enum What {
         #[arg(long, value_delimiter = ',', default_value = "all,whole,mig,shares")]
         mix: Vec<Mix>,
     },
+    /// Plans of moves on a full fleet whose free cards are scattered (not part of `all`)
+    Plans {
+        /// Fleet sizes in nodes of eight cards
+        #[arg(long, value_delimiter = ',', default_value = "625,6250")]
+        nodes: Vec<u32>,
+        /// Share of the movable work that may be moved, in percent
+        #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=100))]
+        share: u8,
+    },
     /// S5: acknowledged durable submissions, beside etcd in the same run
     Submissions {
         /// Client counts

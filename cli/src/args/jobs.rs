@@ -110,6 +110,15 @@ pub struct Submit {
     /// Start it again so often when a task of its own fails
     #[arg(long, value_name = "N", help_heading = "Life")]
     pub retries: Option<u32>,
+    /// It may be stopped and started again elsewhere in its cell, to make room for others
+    #[arg(long, help_heading = "Life")]
+    pub movable: bool,
+    /// A movable job saves its progress at least this often; without it a move loses all since the start
+    #[arg(long, value_name = "TIME", help_heading = "Life")]
+    pub checkpoint_every: Option<String>,
+    /// How long a movable job takes from its start to useful work; 5m when absent
+    #[arg(long, value_name = "TIME", help_heading = "Life")]
+    pub restart_time: Option<String>,
     /// A variable for the tasks
     #[arg(long, value_name = "NAME=VALUE")]
     pub env: Vec<String>,
@@ -166,6 +175,9 @@ impl Submit {
             grace: scalar(&self.grace),
             disconnect_grace: scalar(&self.disconnect_grace),
             retries: self.retries,
+            movable: self.movable.then_some(true),
+            checkpoint_every: scalar(&self.checkpoint_every),
+            restart_time: scalar(&self.restart_time),
             priority: self.priority,
             class: self.class.clone(),
             pool: self.pool.clone(),

@@ -134,6 +134,8 @@ pub enum Command {
     /// Named selectors of GPUs that jobs may use
     #[command(subcommand)]
     DeviceClasses(admin::DeviceClasses),
+    /// Say which moves and conversions would start what waits, and what they cost; nothing is moved
+    Plan(admin::Plan),
     /// Stop new work on nodes; what runs there goes on
     Drain(admin::NodeNames),
     /// Allow new work on nodes again

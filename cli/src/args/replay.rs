@@ -3,6 +3,7 @@
 use super::{Seconds, duration};
 use clap::Args;
 use muster_model::TopologyLevel;
+use muster_twin::Policy;
 use muster_twin::import::Format as TraceFormat;
 use muster_twin::quota::QuotaChoice;
 use std::path::PathBuf;
@@ -16,6 +17,17 @@ Examples:
   muster replay --format openb --fleet openb_node_list_gpu_node.csv openb_pod_list_default.csv --json out.json
   muster replay --format philly --days 1 --live --speed-up 600 --under replay philly.csv
 
+  muster replay --mix day.yaml --traces traces --fleet 6250x8:h100 --prefer leaf --policy best-fit --html out.html
+
+A mix file:
+  name: a mixed day
+  seed: 1
+  warm_days: 7
+  sources:
+    - {name: research, jobs_per_day: 20000, tenants: 200, trace: {format: itp, files: [itp/cluster01.csv, itp/cluster02.csv]}}
+    - {name: serving, jobs_per_day: 9000, tenants: 60, trace: {format: openb, files: [openb.csv], only: shares, shares: mig}}
+    - {name: frontier, jobs_per_day: 150, tenants: 12, gangs: {gpus: [128, 512], hours: [2, 20]}}
+
 A fleet file:
   name: two halls
   groups:
@@ -27,11 +39,17 @@ A fleet file:
 #[command(after_help = EXAMPLES)]
 pub struct Replay {
     /// Files of the trace, gzip or plain; - is standard input
-    #[arg(value_name = "FILE", required = true)]
+    #[arg(value_name = "FILE", required_unless_present = "mix", requires = "format")]
     pub files: Vec<PathBuf>,
     /// What they are: openb, itp, philly, sacct
     #[arg(long, value_name = "FORMAT", value_parser = TraceFormat::from_str)]
-    pub format: TraceFormat,
+    pub format: Option<TraceFormat>,
+    /// A mixed day put together from traces instead, as this YAML file describes
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["files", "format", "days"])]
+    pub mix: Option<PathBuf>,
+    /// Folder of the traces that the mix names; its own when absent
+    #[arg(long, value_name = "DIR", requires = "mix")]
+    pub traces: Option<PathBuf>,
     /// NODESxGPUS:MODEL (more joined by commas; :cells=N, :leaf=N, :block=N), a YAML file, or openb's list of nodes
     #[arg(long, value_name = "FLEET", required_unless_present = "live", conflicts_with = "live")]
     pub fleet: Option<String>,
@@ -64,6 +82,9 @@ pub struct Replay {
     /// Gangs of several tasks insist on one
     #[arg(long, value_name = "LEVEL", value_parser = TopologyLevel::from_str, help_heading = "How")]
     pub require: Option<TopologyLevel>,
+    /// How places are chosen; the blind ones are there to compare with: topology, first-fit, best-fit
+    #[arg(long, value_name = "POLICY", default_value = "topology", value_parser = policy, conflicts_with = "live", help_heading = "How")]
+    pub policy: Policy,
     /// From binding until every task runs
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration, help_heading = "How")]
     pub start_delay: Seconds,
@@ -79,7 +100,7 @@ pub struct Replay {
     pub html: Option<PathBuf>,
 
     /// Submit the trace to a running cluster instead, as processes that sleep
-    #[arg(long, requires = "days", help_heading = "On a running cluster")]
+    #[arg(long, help_heading = "On a running cluster")]
     pub live: bool,
     /// Time passes so many times faster than in the trace
     #[arg(long, value_name = "TIMES", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "On a running cluster")]
@@ -109,6 +130,15 @@ impl FromStr for FromDay {
             return Ok(FromDay::Busiest);
         }
         text.parse().map(FromDay::Day).map_err(|_| format!("{text:?} is neither a day, from 0, nor `busiest`"))
+    }
+}
+
+fn policy(text: &str) -> Result<Policy, String> {
+    match text {
+        "topology" => Ok(Policy::Topology),
+        "first-fit" => Ok(Policy::FirstFit),
+        "best-fit" => Ok(Policy::BestFit),
+        _ => Err(format!("{text:?} is none of topology, first-fit, best-fit")),
     }
 }
 

@@ -69,6 +69,12 @@ pub struct Shard {
     /// How many shards are meant to run: each takes its share of the cells at once, and more from those that stay away
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub shards_expected: u32,
+    /// Plan moves in the background, of at most this share of the movable work, in percent; told in log and metrics, never made
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub plan_moves: Option<u8>,
+    /// How often each cell is planned
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration, requires = "plan_moves")]
+    pub plan_every: Option<Seconds>,
     /// What every role takes.
     #[command(flatten)]
     pub common: RoleCommon,

@@ -3,7 +3,7 @@
 use crate::args::bench::{Bench, Packing, What};
 use crate::failure::Failure;
 use anyhow::Context;
-use muster_bench::{decisions, failover, lifecycle, packing, stall, submissions};
+use muster_bench::{decisions, failover, lifecycle, packing, plans, stall, submissions};
 use std::path::Path;
 
 /// Runs one benchmark, or all of them.
@@ -38,6 +38,7 @@ async fn one(muster: &Path, bench: &Bench, what: &What) -> anyhow::Result<()> {
                 decisions::Options { nodes: nodes.clone(), decisions: *decisions, seed: *seed, mixes: mix.clone() };
             decisions::run(&options, bench.json)
         }
+        What::Plans { nodes, share } => plans::run(nodes, *share, bench.json),
         What::Submissions { clients, seconds, batch } => {
             let options = submissions::Options { clients: clients.clone(), seconds: *seconds, batch: *batch };
             submissions::run(muster, under, &options, bench.json).await

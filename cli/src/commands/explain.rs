@@ -4,13 +4,14 @@ use crate::client::Client;
 use crate::commands::Context;
 use crate::failure::Failure;
 use crate::output::Block;
+use crate::view::plan::{OpeningView, WhyView};
 use muster_proto::v1;
 use muster_proto::v1::jobs_client::JobsClient;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// The explanation.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Explanation {
     /// Of which job.
     pub job: u64,
@@ -21,12 +22,21 @@ pub struct Explanation {
     pub before_it: Option<u64>,
     /// Why it waits, the weightiest first.
     pub reasons: Vec<ReasonView>,
+    /// What wider levels would cost it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub wider: Vec<WiderView>,
+    /// Moves of other jobs that alone would start it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moves: Option<OpeningView>,
+    /// Why no moves would, when closeness is what it waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_moves: Option<WhyView>,
     /// The state of the cluster it was read at.
     pub revision: u64,
 }
 
 /// One reason.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct ReasonView {
     /// A stable word.
     pub code: String,
@@ -41,6 +51,43 @@ pub struct ReasonView {
     /// Its figures.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub figures: BTreeMap<String, String>,
+    /// Who holds what it lacks, in the place where it lacks least.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blockers: Vec<BlockerView>,
+}
+
+/// A job in the way.
+#[derive(Debug, Serialize)]
+pub struct BlockerView {
+    /// Which.
+    pub job: u64,
+    /// Cards, instances or shares it holds there.
+    pub cards: u64,
+    /// The first node of the place that it stands on.
+    pub node: String,
+    /// Whether it may be moved.
+    pub movable: bool,
+}
+
+/// A wider level.
+#[derive(Debug, Serialize)]
+pub struct WiderView {
+    /// On this model.
+    pub model: String,
+    /// What the job requires.
+    pub required: String,
+    /// The wider level.
+    pub level: String,
+    /// MB/s of each card in one direction where it requires, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub required_mb_s: Option<u64>,
+    /// MB/s of each card in one direction at the wider level, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level_mb_s: Option<u64>,
+    /// It would start at once.
+    pub starts: bool,
+    /// For people.
+    pub text: String,
 }
 
 impl Explanation {
@@ -48,10 +95,21 @@ impl Explanation {
     #[must_use]
     pub fn new(job: u64, reply: v1::ExplainReply) -> Self {
         let reason = |reason: v1::Reason| {
-            let v1::Reason { code, text, subject, fix, figures } = reason;
-            ReasonView { code, text, subject, fix, figures }
+            let v1::Reason { code, text, subject, fix, figures, blockers } = reason;
+            let blockers = blockers.into_iter().map(|held| {
+                let v1::Blocker { job_id: job, cards, node, movable } = held;
+                BlockerView { job, cards, node, movable }
+            });
+            ReasonView { code, text, subject, fix, figures, blockers: blockers.collect() }
+        };
+        let wider = |wider: v1::WiderLevel| {
+            let v1::WiderLevel { model, required, level, required_mb_s, level_mb_s, starts, text } = wider;
+            WiderView { model, required, level, required_mb_s, level_mb_s, starts, text }
         };
         Explanation {
+            wider: reply.wider.into_iter().map(wider).collect(),
+            moves: reply.moves.as_ref().map(OpeningView::new),
+            no_moves: reply.no_moves.map(WhyView::new),
             job,
             state: reply.phase,
             before_it: reply.position,
@@ -74,6 +132,18 @@ impl Explanation {
             if !reason.fix.is_empty() {
                 lines.push(format!("    would start it: {}", reason.fix));
             }
+            for held in &reason.blockers {
+                let movable = if held.movable { ", movable" } else { "" };
+                lines.push(format!("    in its way: job {} with {} on {}{movable}", held.job, held.cards, held.node));
+            }
+        }
+        lines.extend(self.wider.iter().map(|wider| format!("  wider level: {}", wider.text)));
+        if let Some(moves) = &self.moves {
+            lines.push(format!("  moves would start it: {}", moves.text()));
+            lines.extend(moves.moves.iter().map(|made| format!("    {}", made.text())));
+        }
+        if let Some(why) = &self.no_moves {
+            lines.push(format!("  no moves would start it: {}", why.text));
         }
         lines.join("\n")
     }

@@ -12,6 +12,7 @@ pub mod input;
 pub mod job;
 pub mod jobs;
 pub mod logs;
+pub mod plan;
 pub mod raft;
 pub mod replay;
 pub mod replay_live;

@@ -7,7 +7,8 @@ use crate::units::show_seconds;
 use indicatif::{ProgressBar, ProgressStyle};
 use muster_twin::fleet::{Fleet, FleetError};
 use muster_twin::import::{ImportError, Trace};
-use muster_twin::report::Report;
+use muster_twin::mix::{MixError, MixSpec, TraceSpec, mixed};
+use muster_twin::report::{ClosenessRow, Report};
 use muster_twin::shape::ShapeOptions;
 use muster_twin::window::WindowChoice;
 use muster_twin::{NodeModel, Options, ReplayError, ReplayInput, html, replay};
@@ -25,11 +26,10 @@ const FLEET_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// When a file cannot be read or written, the fleet is none, or nothing is in the window.
 pub fn run(out: &Out, args: &Replay) -> Result<(), Failure> {
     let began = Instant::now();
-    let trace = load(args)?;
+    let Loaded { trace, window, name } = load(args)?;
     let fleet = fleet(args.fleet.as_deref().unwrap_or_default())?;
-    let title =
-        args.title.clone().unwrap_or_else(|| format!("Replay of {} on {}", trace.sources.join(", "), fleet.name));
-    let input = ReplayInput { title, format: args.format, trace, fleet, options: options(args) };
+    let title = args.title.clone().unwrap_or_else(|| format!("{name} on {}", fleet.name));
+    let input = ReplayInput { title, trace, fleet, options: options(args, window) };
     let read_s = began.elapsed().as_secs_f64();
     let progress = progress();
     let report = replay(&input, &mut |done_ms, window_ms| {
@@ -45,25 +45,91 @@ pub fn run(out: &Out, args: &Replay) -> Result<(), Failure> {
     out.show(&report, |_| summary(&report))
 }
 
-/// The trace's files, read to their end. What could not be used is said on standard error.
+/// What is replayed.
+pub struct Loaded {
+    /// Its jobs.
+    pub trace: Trace,
+    /// Which part of it.
+    pub window: WindowChoice,
+    /// What it is called.
+    pub name: String,
+}
+
+/// The trace's files, read to their end, or the mixed day. What could not be used is said on standard error.
 ///
 /// # Errors
-/// When one cannot be read or its header does not fit the format.
-pub fn load(args: &Replay) -> Result<Trace, Failure> {
+/// When one cannot be read, its header does not fit the format, or the mix's description is wrong.
+pub fn load(args: &Replay) -> Result<Loaded, Failure> {
+    let loaded = match &args.mix {
+        Some(path) => {
+            let mix = mix_spec(path)?;
+            let trace = mixed_trace(args, &mix)?;
+            let name = if mix.name.is_empty() { path.display().to_string() } else { mix.name };
+            Loaded { trace, window: WindowChoice::Days { from: mix.warm_days, days: 1 }, name }
+        }
+        None => {
+            let trace = read(args)?;
+            let name = format!("Replay of {}", trace.sources.join(", "));
+            Loaded { trace, window: window(args), name }
+        }
+    };
+    tell_unused(&loaded.trace);
+    Ok(loaded)
+}
+
+fn read(args: &Replay) -> Result<Trace, Failure> {
+    let format =
+        args.format.ok_or_else(|| Failure::Usage("--format is missing: openb, itp, philly or sacct".to_owned()))?;
     let mut trace = Trace::default();
     for path in &args.files {
         let name =
             path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
         let added = if path == Path::new("-") {
-            trace.add(args.format, std::io::stdin().lock(), "standard-input")
+            trace.add(format, std::io::stdin().lock(), "standard-input")
         } else {
-            trace.add(args.format, open(path)?, &name)
+            trace.add(format, open(path)?, &name)
         };
         added.map_err(|error| match error {
             ImportError::Unreadable { .. } => Failure::Refused(error.to_string()),
             wrong => Failure::Usage(wrong.to_string()),
         })?;
     }
+    Ok(trace)
+}
+
+/// The description of a mixed day.
+fn mix_spec(path: &Path) -> Result<MixSpec, Failure> {
+    let mut yaml = String::new();
+    open(path)?
+        .take(FLEET_BYTES_MAX)
+        .read_to_string(&mut yaml)
+        .map_err(|error| Failure::io(format!("reading {}", path.display()), error))?;
+    serde_yaml_ng::from_str(&yaml).map_err(|error| Failure::Usage(format!("--mix {}: {error}", path.display())))
+}
+
+/// The jobs of a mixed day.
+fn mixed_trace(args: &Replay, mix: &MixSpec) -> Result<Trace, Failure> {
+    let beside = args.mix.as_deref().and_then(Path::parent).unwrap_or_else(|| Path::new("."));
+    let folder = args.traces.as_deref().unwrap_or(beside);
+    let read = |from: &TraceSpec| {
+        let mut trace = Trace::default();
+        for name in &from.files {
+            let path = folder.join(name);
+            let unreadable = |error: std::io::Error| ImportError::Unreadable {
+                source_name: path.display().to_string(),
+                why: error.to_string(),
+            };
+            trace.add(from.format, File::open(&path).map_err(unreadable)?, name)?;
+        }
+        Ok(trace)
+    };
+    mixed(mix, read).map_err(|error| match error {
+        MixError::Trace(error @ ImportError::Unreadable { .. }) => Failure::NotFound(error.to_string()),
+        wrong => Failure::Usage(format!("--mix: {wrong}")),
+    })
+}
+
+fn tell_unused(trace: &Trace) {
     if trace.bad.count > 0 {
         eprintln!("{} bad rows are left out:", trace.bad.count);
         for row in &trace.bad.kept {
@@ -73,12 +139,10 @@ pub fn load(args: &Replay) -> Result<Trace, Failure> {
     for (why, count) in &trace.skipped {
         eprintln!("passed over: {count} × {why}");
     }
-    Ok(trace)
 }
 
 /// What the flags say of the window.
-#[must_use]
-pub fn window(args: &Replay) -> WindowChoice {
+fn window(args: &Replay) -> WindowChoice {
     match (args.days, args.from_day) {
         (None, _) => WindowChoice::Whole,
         (Some(days), FromDay::Day(from)) => WindowChoice::Days { from, days },
@@ -92,9 +156,10 @@ pub fn shape(args: &Replay) -> ShapeOptions {
     ShapeOptions { any_model: args.any_model, preferred: args.prefer, required: args.require }
 }
 
-fn options(args: &Replay) -> Options {
+fn options(args: &Replay, window: WindowChoice) -> Options {
     Options {
-        window: window(args),
+        window,
+        policy: args.policy,
         warm_start: !args.cold,
         quota: args.quota,
         shape: shape(args),
@@ -164,6 +229,19 @@ fn write(args: &Replay, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
+/// One line on how close together gangs stood.
+fn closeness(report: &Report) -> String {
+    let sum = |of: fn(&ClosenessRow) -> u64| report.closeness.iter().map(of).sum::<u64>();
+    let beyond = |there: u64, fewest: u64| format!("{:.2}", there as f64 / fewest.max(1) as f64);
+    format!(
+        "{} gangs of two cards or more stood on {} times the fewest nodes, {} times the fewest leaves, {} times the fewest blocks",
+        sum(|row| row.gangs),
+        beyond(sum(|row| row.nodes), sum(|row| row.nodes_fewest)),
+        beyond(sum(|row| row.leaves), sum(|row| row.leaves_fewest)),
+        beyond(sum(|row| row.blocks), sum(|row| row.blocks_fewest)),
+    )
+}
+
 /// The figures that a terminal shows; the files have all.
 fn summary(report: &Report) -> Vec<Block> {
     let (jobs, usage) = (&report.jobs, &report.usage);
@@ -184,6 +262,7 @@ fn summary(report: &Report) -> Vec<Block> {
             share(report.fragmentation.unusable_share_mean),
             report.fragmentation.gang_gpus
         ),
+        closeness(report),
         format!("{} bad rows; {} assumptions are in the report", report.bad_rows.count, report.assumptions.len()),
         String::new(),
     ];

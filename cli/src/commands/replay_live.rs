@@ -6,7 +6,8 @@
 
 use crate::args::replay::Replay;
 use crate::client::Client;
-use crate::commands::{Context, fleet, now_ms, replay, submit, tenants, wait};
+use crate::commands::replay::{self, Loaded};
+use crate::commands::{Context, fleet, now_ms, submit, tenants, wait};
 use crate::failure::Failure;
 use crate::output::Block;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -74,8 +75,10 @@ struct Answer {
 /// # Errors
 /// When the trace or the cluster cannot be read, or the cluster stays away. Refused jobs are counted.
 pub async fn run(context: &Context, args: &Replay) -> Result<(), Failure> {
-    let trace = replay::load(args)?;
-    let choice = replay::window(args);
+    if args.days.is_none() && args.mix.is_none() {
+        return Err(Failure::Usage("--live needs --days or --mix, so that it ends".to_owned()));
+    }
+    let Loaded { trace, window: choice, .. } = replay::load(args)?;
     let empty = || Failure::Usage("the trace has no job in the window".to_owned());
     let window = Window::choose(&trace.jobs, choice).ok_or_else(empty)?;
     let (_, jobs) = window.cut(&trace.jobs);

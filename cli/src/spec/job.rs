@@ -47,6 +47,9 @@ pub const KEYS: &[&str] = &[
     "grace",
     "disconnect-grace",
     "retries",
+    "movable",
+    "checkpoint-every",
+    "restart-time",
     "priority",
     "class",
     "pool",
@@ -106,6 +109,12 @@ pub struct JobText {
     pub disconnect_grace: Option<Scalar>,
     /// How often it is started again.
     pub retries: Option<u32>,
+    /// It may be stopped and started again elsewhere in its cell.
+    pub movable: Option<bool>,
+    /// A movable job saves its progress at least this often.
+    pub checkpoint_every: Option<Scalar>,
+    /// How long a movable job takes from its start to useful work.
+    pub restart_time: Option<Scalar>,
     /// Higher goes first inside a tenant.
     pub priority: Option<i32>,
     /// Kind of work.
@@ -166,6 +175,7 @@ impl JobText {
             grace
         );
         over!(segment, numa, driver_min, disconnect_grace, retries, priority, class, pool, workdir, command, count);
+        over!(movable, checkpoint_every, restart_time);
         self.env.extend(flags.env.clone());
         self
     }
@@ -199,6 +209,7 @@ impl JobText {
         let grace_s = amount("grace", self.grace.as_ref(), units::seconds, &mut faults);
         let disconnect_grace_s =
             amount("disconnect-grace", self.disconnect_grace.as_ref(), units::seconds, &mut faults);
+        let movable = self.movable(&mut faults);
         let Some(tenant) = self.tenant.clone() else {
             faults.push(FieldError::new(
                 "tenant",
@@ -237,7 +248,26 @@ impl JobText {
             grace_s,
             disconnect_grace_s,
             max_retries: self.retries.unwrap_or(0),
+            movable,
         })
+    }
+
+    /// Whether it may be moved, and what that loses.
+    fn movable(&self, faults: &mut Vec<FieldError>) -> Option<v1::Movable> {
+        let checkpoint_every_s = amount("checkpoint-every", self.checkpoint_every.as_ref(), units::seconds, faults);
+        let restart_s = amount("restart-time", self.restart_time.as_ref(), units::seconds, faults);
+        if self.movable == Some(true) {
+            return Some(v1::Movable { checkpoint_every_s, restart_s });
+        }
+        for (field, said) in
+            [("checkpoint-every", self.checkpoint_every.is_some()), ("restart-time", self.restart_time.is_some())]
+        {
+            if said {
+                let fix = "say movable too: only a movable job is ever moved";
+                faults.push(FieldError::new(field, "stands without movable", fix));
+            }
+        }
+        None
     }
 
     fn command(&self, faults: &mut Vec<FieldError>) -> Vec<String> {

@@ -7,6 +7,8 @@
 //! time-slice-replicas: 4
 //! mps-clients: 8
 //! compute-tolerance: 20
+//! mig-layouts:
+//!   - {model: h100, cards-per-node: 4, slices: {3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2}}
 //! ```
 
 use crate::failure::Failure;
@@ -14,9 +16,11 @@ use crate::spec::yaml;
 use muster_model::Pool;
 use muster_proto::v1;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 
 /// The keys of a pool.
-pub const KEYS: &[&str] = &["name", "modes", "classes", "time-slice-replicas", "mps-clients", "compute-tolerance"];
+pub const KEYS: &[&str] =
+    &["name", "modes", "classes", "time-slice-replicas", "mps-clients", "compute-tolerance", "mig-layouts"];
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -27,6 +31,26 @@ struct PoolText {
     time_slice_replicas: Option<u32>,
     mps_clients: Option<u32>,
     compute_tolerance: Option<u32>,
+    mig_layouts: Option<Vec<LayoutText>>,
+}
+
+/// Slices that cards of a model keep.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct LayoutText {
+    model: String,
+    cards_per_node: Option<u32>,
+    slices: BTreeMap<String, u32>,
+}
+
+impl From<LayoutText> for v1::PinnedLayout {
+    fn from(text: LayoutText) -> Self {
+        v1::PinnedLayout {
+            model: text.model,
+            slices: text.slices.into_iter().collect(),
+            cards_per_node: text.cards_per_node,
+        }
+    }
 }
 
 /// Every pool of a file; what is not said is as in the standard pool.
@@ -46,6 +70,7 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<v1::Pool>, Failure> {
         time_slice_replicas: text.time_slice_replicas.unwrap_or_else(|| standard.time_slice_replicas.into()),
         mps_clients: text.mps_clients.unwrap_or_else(|| standard.mps_clients.into()),
         compute_tolerance_percent: text.compute_tolerance,
+        mig_layouts: text.mig_layouts.unwrap_or_default().into_iter().map(Into::into).collect(),
     };
     Ok(texts.into_iter().map(pool).collect())
 }

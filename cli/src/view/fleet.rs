@@ -262,6 +262,38 @@ pub struct PoolView {
     pub mps_clients: u32,
     /// How much compute a slice chosen for needs may lack, in percent.
     pub compute_tolerance_percent: u32,
+    /// Cards that keep fixed MIG slices.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mig_layouts: Vec<LayoutView>,
+}
+
+/// MIG slices that cards of a model keep.
+#[derive(Clone, Debug, Serialize)]
+pub struct LayoutView {
+    /// The model.
+    pub model: String,
+    /// How many of each profile.
+    pub slices: BTreeMap<String, u32>,
+    /// On the first so many cards of the model on each node; on all when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cards_per_node: Option<u32>,
+}
+
+impl LayoutView {
+    fn new(layout: &v1::PinnedLayout) -> Self {
+        LayoutView {
+            model: layout.model.clone(),
+            slices: layout.slices.iter().map(|(name, count)| (name.clone(), *count)).collect(),
+            cards_per_node: layout.cards_per_node,
+        }
+    }
+
+    fn in_words(&self) -> String {
+        // Largest first: names begin with their compute slices.
+        let slices: Vec<String> = self.slices.iter().rev().map(|(name, count)| format!("{name} x{count}")).collect();
+        let cards = self.cards_per_node.map(|cards| format!(" ({cards} a node)")).unwrap_or_default();
+        format!("{}{cards}: {}", self.model, slices.join(", "))
+    }
 }
 
 impl PoolView {
@@ -275,6 +307,7 @@ impl PoolView {
             time_slice_replicas: pool.time_slice_replicas,
             mps_clients: pool.mps_clients,
             compute_tolerance_percent: pool.compute_tolerance_percent.unwrap_or_default(),
+            mig_layouts: pool.mig_layouts.iter().map(LayoutView::new).collect(),
         }
     }
 }
@@ -282,7 +315,7 @@ impl PoolView {
 /// The table of pools.
 #[must_use]
 pub fn pools_table(pools: &[PoolView]) -> Vec<Block> {
-    let heads = ["POOL", "MODES", "CLASSES", "TIME-SLICE REPLICAS", "MPS CLIENTS", "TOLERANCE"];
+    let heads = ["POOL", "MODES", "CLASSES", "TIME-SLICE REPLICAS", "MPS CLIENTS", "TOLERANCE", "PINNED"];
     let mut columns = Columns::new(&heads).right(&["TIME-SLICE REPLICAS", "MPS CLIENTS", "TOLERANCE"]);
     for pool in pools {
         columns.row(vec![
@@ -292,6 +325,11 @@ pub fn pools_table(pools: &[PoolView]) -> Vec<Block> {
             pool.time_slice_replicas.to_string(),
             pool.mps_clients.to_string(),
             format!("{} %", pool.compute_tolerance_percent),
+            if pool.mig_layouts.is_empty() {
+                "-".to_owned()
+            } else {
+                pool.mig_layouts.iter().map(LayoutView::in_words).collect::<Vec<_>>().join("; ")
+            },
         ]);
     }
     vec![columns.block()]

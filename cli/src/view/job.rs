@@ -74,6 +74,9 @@ pub struct JobView {
     /// Which cards will do.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub selector: String,
+    /// What a move loses at most; empty: it is never moved.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub movable: String,
     /// How the system picked the devices for the job's needs.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub chosen: String,
@@ -140,6 +143,7 @@ impl JobView {
             numa: if spec.numa == "none" { String::new() } else { spec.numa },
             driver_min: spec.driver_min,
             selector: selector_words(&spec.selector, &spec.device_class),
+            movable: spec.movable.as_ref().map(movable_words).unwrap_or_default(),
             chosen: spec.choice.map(|choice| choice.text).unwrap_or_default(),
             cpu_milli: request.cpu_milli,
             memory_mib: request.memory_mib,
@@ -197,6 +201,14 @@ fn is_zero(number: &u32) -> bool {
 
 fn selector_words(selector: &str, class: &str) -> String {
     if class.is_empty() { selector.to_owned() } else { format!("{selector} (device class {class})") }
+}
+
+fn movable_words(movable: &v1::Movable) -> String {
+    let restart = show_seconds(movable.restart_s.unwrap_or_default());
+    match movable.checkpoint_every_s {
+        Some(every) => format!("a move loses at most {} and {restart} to start", show_seconds(every)),
+        None => format!("a move loses all since its start and {restart} to start"),
+    }
 }
 
 fn clipped(text: &str) -> String {
@@ -314,6 +326,7 @@ impl JobDetail {
             ),
             ("selector", job.selector.clone()),
             ("chosen", job.chosen.clone()),
+            ("movable", job.movable.clone()),
             ("topology", job.topology.clone()),
             ("segments", if job.segment == 0 { String::new() } else { format!("of {} tasks", job.segment) }),
             ("numa", job.numa.clone()),

@@ -6,5 +6,6 @@
 pub mod classes;
 pub mod fleet;
 pub mod job;
+pub mod plan;
 pub mod raft;
 pub mod tenants;

@@ -57,6 +57,94 @@ fn law_1_nothing_is_held_twice() {
     );
 }
 
+#[test]
+fn law_1_a_card_is_in_one_mode() {
+    // One share of a card turns into another kind under its neighbour.
+    catches(
+        "several modes at once",
+        || checked,
+        || {
+            |_, state: &mut State, _: &mut Executed| {
+                let mut seen: BTreeMap<(NodeId, u16), AllocationId> = BTreeMap::new();
+                let mut second = None;
+                for held in state.allocations.values() {
+                    for task in &held.tasks {
+                        for hold in &task.devices {
+                            let first = *seen.entry((task.node, hold.gpu)).or_insert(held.id);
+                            second = second.or((first != held.id).then_some((held.id, task.node, hold.gpu)));
+                        }
+                    }
+                }
+                let Some((id, node, gpu)) = second else { return };
+                let Some(mut turned) = clone_of(state, |held| held.id == id) else { return };
+                for task in turned.tasks.iter_mut().filter(|task| task.node == node) {
+                    for hold in task.devices.iter_mut().filter(|hold| hold.gpu == gpu) {
+                        hold.mode = match hold.mode {
+                            HoldMode::TimeSlice { .. } => HoldMode::Mps { percent: 1, memory_mib: 1 },
+                            _ => HoldMode::TimeSlice { memory_mib: 1 },
+                        };
+                    }
+                }
+                state.allocations.insert(id, Arc::new(turned));
+            }
+        },
+    );
+}
+
+/// What is newly bound on a card that its pool pins is one of the layout's slots, counted by hand.
+fn slots_alone() -> impl FnMut(&Step<'_>) -> Watched {
+    |step| {
+        let pools_change = |command: &Command| matches!(command, Command::PutPool(_) | Command::DeletePool { .. });
+        if step.entry.commands.iter().any(pools_change) {
+            return checked(step);
+        }
+        for change in step.changes {
+            let Change::Put(object) = change else { continue };
+            let Object::Allocation(held) = &**object else { continue };
+            if step.before.allocations.contains_key(&held.id) {
+                continue;
+            }
+            for task in &held.tasks {
+                let Some(node) = step.before.nodes.get(&task.node) else { continue };
+                let Some(pool) = step.before.pools.get(&node.spec.pool) else { continue };
+                for hold in &task.devices {
+                    let (before, card) =
+                        (&node.spec.gpus[..usize::from(hold.gpu)], &node.spec.gpus[usize::from(hold.gpu)]);
+                    let rank = before.iter().filter(|other| other.model == card.model).count();
+                    let Some(pin) = pool.pinned.get(&card.model) else { continue };
+                    let pinned = pin.cards_per_node().is_none_or(|cards| rank < usize::from(cards));
+                    let slot = matches!(hold.mode, HoldMode::Mig(place) if pin.slots().contains(&place));
+                    if pinned && !slot {
+                        return Err(format!("{} is bound on a card pinned to {:?}", hold.mode, pin.slots()));
+                    }
+                }
+            }
+        }
+        checked(step)
+    }
+}
+
+#[test]
+fn pinned_cards_serve_their_slots_alone() {
+    holds("pinned", slots_alone);
+    // A slot that was bound turns out to be something else.
+    catches("is bound on a card pinned to", slots_alone, || {
+        |_, _: &mut State, executed: &mut Executed| {
+            for change in &mut executed.changes {
+                let Change::Put(object) = change else { continue };
+                let mut turned = Object::clone(object);
+                let Object::Allocation(held) = &mut turned else { continue };
+                for hold in held.tasks.iter_mut().flat_map(|task| &mut task.devices) {
+                    if matches!(hold.mode, HoldMode::Mig(_)) {
+                        hold.mode = HoldMode::TimeSlice { memory_mib: 1 };
+                    }
+                }
+                *change = Change::put(turned);
+            }
+        }
+    });
+}
+
 /// Every accepted binding holds all that was asked; a refused one holds nothing.
 fn whole_gangs() -> impl FnMut(&Step<'_>) -> Watched {
     |step| {

@@ -6,6 +6,7 @@ use crate::ids::{AllocationId, TenantId};
 use crate::mig::{self, MigPlacement};
 use crate::node::{Gpu, Pool};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// A share of a card under MPS or time-slicing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +74,19 @@ impl CardUse {
             ),
             CardUse::TimeSlice { shares, .. } => {
                 format!("time-sliced by {} ({} MiB)", shares.len(), shares.iter().map(|s| s.memory_mib).sum::<u64>())
+            }
+        }
+    }
+
+    /// Who holds any of it, each once.
+    #[must_use]
+    pub fn holders(&self) -> BTreeSet<AllocationId> {
+        match self {
+            CardUse::Free => BTreeSet::new(),
+            CardUse::Whole(id) => [*id].into(),
+            CardUse::Mig(instances) => instances.iter().map(|(_, id)| *id).collect(),
+            CardUse::Mps { shares, .. } | CardUse::TimeSlice { shares, .. } => {
+                shares.iter().map(|share| share.allocation).collect()
             }
         }
     }

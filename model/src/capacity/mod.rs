@@ -14,7 +14,7 @@ pub use card::{
 };
 pub use tenants::{OverMax, TenantUse};
 
-use crate::allocation::{Allocation, TaskPlacement};
+use crate::allocation::{Allocation, HoldMode, TaskPlacement};
 use crate::ids::{AllocationId, NodeId, TenantId};
 use crate::node::{Node, Pool};
 use crate::request::SharingMode;
@@ -77,6 +77,20 @@ pub enum Misfit {
         /// Which mode.
         mode: SharingMode,
     },
+    /// The card holds a fixed layout, and this is none of its slots.
+    #[error("GPU {gpu} of node {node} is pinned by pool {pool:?} to {layout}: {asked} is none of its slots")]
+    Pinned {
+        /// Which node.
+        node: NodeId,
+        /// Which card.
+        gpu: u16,
+        /// Which pool.
+        pool: String,
+        /// Its layout, in words.
+        layout: String,
+        /// What was asked, in words.
+        asked: String,
+    },
     /// CPU or memory of the node does not suffice.
     #[error("node {node} has {free} {what} free, {asked} asked")]
     Host {
@@ -114,23 +128,50 @@ pub struct NodeUse {
     pub cpu_free_milli: i64,
     /// MiB not held. Negative when the node came back smaller than what runs on it.
     pub memory_free_mib: i64,
+    /// The cards that its pool pins to a MIG layout, bit by bit.
+    pub pinned: u128,
 }
 
 impl NodeUse {
-    fn of(node: Arc<Node>) -> Self {
+    fn of(node: Arc<Node>, pool: &Pool) -> Self {
         let cards = vec![CardUse::Free; node.spec.gpus.len()];
         let (cpu, memory) = (node.spec.cpu_milli as i64, node.spec.memory_mib as i64);
-        NodeUse { node, cards, cpu_free_milli: cpu, memory_free_mib: memory }
+        let pinned = pool.pinned_cards(&node.spec.gpus);
+        NodeUse { node, cards, cpu_free_milli: cpu, memory_free_mib: memory, pinned }
     }
 
-    /// Whole cards that nobody holds and nothing withholds.
+    /// Whole cards that nobody holds, nothing withholds and no layout pins.
     #[must_use]
     pub fn free_cards(&self) -> usize {
-        self.cards
-            .iter()
-            .zip(&self.node.spec.gpus)
-            .filter(|(card, gpu)| matches!(card, CardUse::Free) && gpu.withheld.is_none())
-            .count()
+        let free = |index: &usize| {
+            matches!(self.cards[*index], CardUse::Free)
+                && self.node.spec.gpus.get(*index).is_some_and(|gpu| gpu.withheld.is_none())
+                && !self.is_pinned(*index as u16)
+        };
+        (0..self.cards.len()).filter(free).count()
+    }
+
+    /// Whether its pool pins this card to a MIG layout.
+    #[must_use]
+    pub const fn is_pinned(&self, gpu: u16) -> bool {
+        self.pinned >> gpu & 1 == 1
+    }
+
+    /// Whether the layout that `pool` pins this card to, if any, has room for `mode` by its rules.
+    ///
+    /// # Errors
+    /// When the card is pinned and `mode` is none of the layout's slots.
+    pub fn pin_allows(&self, gpu: u16, mode: HoldMode, pool: &Pool) -> Result<(), Misfit> {
+        let model = self.node.spec.gpus.get(usize::from(gpu)).map(|card| card.model);
+        let Some((model, pin)) = model.filter(|_| self.is_pinned(gpu)).and_then(|m| Some((m, pool.pinned.get(&m)?)))
+        else {
+            return Ok(());
+        };
+        if matches!(mode, HoldMode::Mig(place) if pin.slots().contains(&place)) {
+            return Ok(());
+        }
+        let (pool, layout) = (pool.name.clone(), pin.in_words(model));
+        Err(Misfit::Pinned { node: self.node.id, gpu, pool, layout, asked: mode.to_string() })
     }
 }
 
@@ -163,10 +204,12 @@ impl Capacity {
 
     /// Adds a node or takes over its new description; what is held of it stays held.
     pub fn put_node(&mut self, node: Arc<Node>) {
+        let pool = self.pools.get(&node.spec.pool).unwrap_or_else(|| Pool::standard_rules());
         let Some(old) = self.nodes.get_mut(&node.id) else {
-            self.nodes.insert(node.id, NodeUse::of(node));
+            self.nodes.insert(node.id, NodeUse::of(node, pool));
             return;
         };
+        old.pinned = pool.pinned_cards(&node.spec.gpus);
         old.cpu_free_milli += node.spec.cpu_milli as i64 - old.node.spec.cpu_milli as i64;
         old.memory_free_mib += node.spec.memory_mib as i64 - old.node.spec.memory_mib as i64;
         // Cards that are gone leave the books once nobody holds them.
@@ -186,12 +229,26 @@ impl Capacity {
 
     /// Adds a pool or takes over its new rules, for bindings from now on.
     pub fn put_pool(&mut self, pool: Pool) {
-        self.pools.insert(pool.name.clone(), pool);
+        let name = pool.name.clone();
+        let old = self.pools.insert(name.clone(), pool);
+        if old.map(|old| old.pinned).unwrap_or_default() != self.pools[&name].pinned {
+            self.pin_nodes_of(&name);
+        }
     }
 
     /// Takes a pool out.
     pub fn remove_pool(&mut self, name: &str) {
-        self.pools.remove(name);
+        if self.pools.remove(name).is_some_and(|old| !old.pinned.is_empty()) {
+            self.pin_nodes_of(name);
+        }
+    }
+
+    /// The layouts of a pool have changed.
+    fn pin_nodes_of(&mut self, name: &str) {
+        let pool = self.pools.get(name).unwrap_or_else(|| Pool::standard_rules());
+        for there in self.nodes.values_mut().filter(|there| there.node.spec.pool == name) {
+            there.pinned = pool.pinned_cards(&there.node.spec.gpus);
+        }
     }
 
     /// The pool that rules `node`: its own, or the standard rules when that has not been described.
@@ -348,6 +405,7 @@ impl Touched {
             if let Some(reason) = &card.withheld {
                 return Err(Misfit::Withheld { node, gpu, reason: reason.clone() });
             }
+            there.pin_allows(gpu, hold.mode, pool)?;
             let at = self.cards.iter().position(|(index, _)| *index == gpu).unwrap_or_else(|| {
                 self.cards.push((gpu, there.cards[usize::from(gpu)].clone()));
                 self.cards.len() - 1

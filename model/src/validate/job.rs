@@ -22,6 +22,7 @@ impl JobSpec {
         );
         self.check_command(&mut faults);
         self.check_times(&mut faults);
+        self.check_movable(&mut faults);
         self.check_devices(&mut faults);
         self.check_topology(&mut faults);
         if let Some(pool) = &self.pool {
@@ -96,6 +97,23 @@ impl JobSpec {
             "max_retries",
             || format!("is {}", self.max_retries),
             "use at most 1,000",
+        );
+    }
+
+    fn check_movable(&self, faults: &mut Faults) {
+        let Some(movable) = self.movable else { return };
+        let (every, restart) = (movable.checkpoint_every_s, movable.restart_s);
+        faults.when(
+            every.is_some_and(|s| s == 0 || s > bounds::TIME_LIMIT_S_MAX),
+            "movable.checkpoint_every_s",
+            || format!("is {}", every.unwrap_or(0)),
+            "use 1 second to 366 days, or leave it out where it saves nothing",
+        );
+        faults.when(
+            restart > bounds::GRACE_S_MAX,
+            "movable.restart_s",
+            || format!("is {restart}"),
+            "use at most 43,200 seconds",
         );
     }
 

@@ -11,7 +11,7 @@ pub use asked::warnings;
 use crate::asked::DeviceClass;
 use crate::capacity::MPS_CLIENTS_MAX;
 use crate::node::{NodeSpec, Pool};
-use crate::request::DeviceRequest;
+use crate::request::{DeviceRequest, SharingMode};
 use crate::tenant::TenantSpec;
 use serde::{Deserialize, Serialize};
 
@@ -199,6 +199,9 @@ impl Pool {
             || format!("is {}", self.mps_clients),
             "use 1 to 48, or to 60 where every node has CUDA 13.1: MPS takes no more clients on a card",
         );
+        let no_mig = !self.pinned.is_empty() && !self.modes.contains(&SharingMode::Mig);
+        let problem = || "leaves mig out, and mig_layouts pins cards to MIG slices".into();
+        faults.when(no_mig, "modes", problem, "add mig, or leave mig_layouts out");
         faults.when(
             self.compute_tolerance_percent > 50,
             "compute_tolerance_percent",

@@ -4,6 +4,7 @@ use super::asked::{asked_from_wire, asked_to_wire};
 use super::{need, text_if, word_if};
 use crate::v1;
 use muster_model::driver::NotAVersion;
+use muster_model::movable::{Movable, RESTART_S_DEFAULT};
 use muster_model::{
     AllocationId, Attempt, CellId, DriverVersion, FieldError, Job, JobId, JobPhase, JobSpec, NodeId, NumaPolicy,
     Outcome, TenantId, WorkloadClass,
@@ -34,6 +35,10 @@ impl From<&JobSpec> for v1::JobSpec {
             max_retries: spec.max_retries,
             numa: spec.numa.to_string(),
             driver_min: spec.driver_min.map(|min| min.to_string()).unwrap_or_default(),
+            movable: spec.movable.map(|movable| v1::Movable {
+                checkpoint_every_s: movable.checkpoint_every_s,
+                restart_s: Some(movable.restart_s),
+            }),
             ..v1::JobSpec::default()
         };
         asked_to_wire(&spec.asked, &spec.request.devices, &mut wire);
@@ -65,6 +70,10 @@ impl TryFrom<v1::JobSpec> for JobSpec {
             max_retries: wire.max_retries,
             numa: word_if::<NumaPolicy>("numa", &wire.numa)?.unwrap_or_default(),
             driver_min: driver_min(&wire.driver_min)?,
+            movable: wire.movable.map(|movable| Movable {
+                checkpoint_every_s: movable.checkpoint_every_s,
+                restart_s: movable.restart_s.unwrap_or(RESTART_S_DEFAULT),
+            }),
             asked,
         })
     }

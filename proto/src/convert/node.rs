@@ -2,9 +2,10 @@
 
 use super::{each, narrow, need, word};
 use crate::v1;
+use muster_model::mig::PinnedLayout;
 use muster_model::node::NodeSpec;
-use muster_model::{Cell, CellId, Epoch, FieldError, Gpu, Node, NodeHealth, NodeId, Place, Pool};
-use std::collections::BTreeSet;
+use muster_model::{Cell, CellId, Epoch, FieldError, Gpu, GpuModel, Node, NodeHealth, NodeId, Place, Pool};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::str::FromStr;
 
@@ -152,8 +153,33 @@ impl From<&Pool> for v1::Pool {
             time_slice_replicas: u32::from(pool.time_slice_replicas),
             mps_clients: u32::from(pool.mps_clients),
             compute_tolerance_percent: Some(u32::from(pool.compute_tolerance_percent)),
+            mig_layouts: pool.pinned.iter().map(layout_to_wire).collect(),
         }
     }
+}
+
+fn layout_to_wire((model, pin): (&GpuModel, &PinnedLayout)) -> v1::PinnedLayout {
+    v1::PinnedLayout {
+        model: model.to_string(),
+        slices: pin.slices(*model).into_iter().collect(),
+        cards_per_node: pin.cards_per_node().map(u32::from),
+    }
+}
+
+fn layouts(wire: Vec<v1::PinnedLayout>) -> Result<BTreeMap<GpuModel, PinnedLayout>, FieldError> {
+    let mut layouts = BTreeMap::new();
+    for (index, layout) in wire.into_iter().enumerate() {
+        let model: GpuModel = word(&format!("mig_layouts[{index}].model"), &layout.model)?;
+        let field = format!("mig_layouts[{model}]");
+        let narrowed = |cards| narrow(&format!("{field}.cards_per_node"), cards, u16::MAX);
+        let cards_per_node = layout.cards_per_node.map(narrowed).transpose()?;
+        let slices: BTreeMap<String, u32> = layout.slices.into_iter().collect();
+        let pin = PinnedLayout::new(model, &slices, cards_per_node)?;
+        if layouts.insert(model, pin).is_some() {
+            return Err(FieldError::new(field, "is there twice", "pin each model once"));
+        }
+    }
+    Ok(layouts)
 }
 
 impl TryFrom<v1::Pool> for Pool {
@@ -170,6 +196,7 @@ impl TryFrom<v1::Pool> for Pool {
                 Some(percent) => narrow("compute_tolerance_percent", percent, u8::MAX)?,
                 None => Pool::standard_rules().compute_tolerance_percent,
             },
+            pinned: layouts(wire.mig_layouts)?,
         })
     }
 }

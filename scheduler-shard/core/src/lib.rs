@@ -13,6 +13,7 @@ mod index;
 mod order;
 mod place;
 pub mod plan;
+pub mod planner;
 mod proposal;
 mod queue;
 mod shape;
@@ -22,5 +23,6 @@ mod view;
 
 pub use explain::{Explanation, Reason, explain};
 pub use plan::{Bounds, Plan, plan};
+pub use planner::{MovePlan, plan_moves};
 pub use proposal::{Binding, Proposal};
-pub use view::View;
+pub use view::{Policy, View};

@@ -7,6 +7,7 @@
 
 use crate::order::{Head, Order};
 use crate::shape::Shape;
+use muster_model::mig::{MigShape, ShapeCounts};
 use muster_model::{GpuModel, Job, JobId, TenantId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,6 +63,11 @@ pub(crate) struct Line {
 }
 
 impl Line {
+    /// Jobs that may be tried.
+    fn ready_jobs(&self) -> u64 {
+        if self.blocked.is_none() { self.turns.len() as u64 } else { 0 }
+    }
+
     fn ready(&self) -> Option<Turn> {
         self.turns.first().copied().filter(|_| self.blocked.is_none())
     }
@@ -92,6 +98,8 @@ pub(crate) struct CellQueue {
     passed: BTreeSet<(u64, LineKey)>,
     /// Tenants whose head or use has changed since the tournament was last brought up to date.
     changed: BTreeSet<TenantId>,
+    /// MIG slices that may be tried, by the models they may land on.
+    slices: BTreeMap<(GpuModel, MigShape), u64>,
     pub(crate) order: Order,
 }
 
@@ -133,9 +141,18 @@ impl CellQueue {
             Some(line) => line,
             None => lines.all.entry(shape.clone()).or_default(),
         };
-        let before = line.ready();
+        let (before, jobs_before) = (line.ready(), line.ready_jobs());
         change(line);
-        let after = line.ready();
+        let (after, jobs_after) = (line.ready(), line.ready_jobs());
+        if jobs_before != jobs_after {
+            for slice in shape.slices() {
+                let count = self.slices.entry(*slice).or_default();
+                *count = *count + jobs_after - jobs_before;
+                if *count == 0 {
+                    self.slices.remove(slice);
+                }
+            }
+        }
         if before != after {
             if let Some(turn) = before {
                 lines.ready.remove(&(turn, shape.clone()));
@@ -277,6 +294,17 @@ impl CellQueue {
             }
         }
         starved
+    }
+
+    /// The MIG slices that may be tried on `model`, without one of `own`; as many of each as a card could hold at most.
+    pub(crate) fn slices_waiting(&self, model: GpuModel, own: MigShape) -> ShapeCounts {
+        let mut counts = ShapeCounts::default();
+        for ((_, shape), jobs) in self.slices.range((model, MigShape::ALL[0])..).take_while(|((of, _), _)| *of == model)
+        {
+            let others = jobs - u64::from(*shape == own);
+            counts[*shape as usize] = u8::try_from(others).unwrap_or(u8::MAX);
+        }
+        counts
     }
 
     /// What `tenant` uses has changed. Where nobody waits nobody stands either, and who comes is judged by the books of then.

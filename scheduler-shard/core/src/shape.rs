@@ -3,6 +3,7 @@
 //! Few shapes are asked for again and again, so each is kept once, with what follows from it alone: the models it may land on and
 //! what it is charged there. What must stay true: two shapes are equal exactly when what they ask for is.
 
+use muster_model::mig::MigShape;
 use muster_model::request::TaskRequest;
 use muster_model::{DriverVersion, GpuModel, Job, NumaPolicy, ResourceVec, Selector, Topology, WorkloadClass};
 use std::cmp::Ordering;
@@ -35,6 +36,8 @@ pub(crate) struct Shape {
     pub(crate) pool: Option<String>,
     /// The models that could ever serve it, the preferred first; it follows from the rest.
     possible: Vec<GpuModel>,
+    /// The MIG slice that it is on each of them; empty for other requests.
+    slices: Vec<(GpuModel, MigShape)>,
     offers: OnceLock<Box<[Offer]>>,
 }
 
@@ -51,14 +54,25 @@ impl Shape {
             class: spec.class,
             pool: spec.pool.clone(),
             possible: Vec::new(),
+            slices: Vec::new(),
             offers: OnceLock::new(),
         }
+    }
+
+    /// The MIG slice that it is on each model that it may land on; empty for other requests.
+    pub(crate) fn slices(&self) -> &[(GpuModel, MigShape)] {
+        &self.slices
     }
 
     /// The same for so many tasks, within `required`.
     pub(crate) fn with(&self, tasks: u32, required: Option<muster_model::TopologyLevel>) -> Self {
         let topology = Topology { required, ..self.topology };
         Shape { tasks, topology, offers: OnceLock::new(), ..self.clone() }
+    }
+
+    /// The same inside one pool.
+    pub(crate) fn in_pool(&self, pool: &str) -> Self {
+        Shape { pool: Some(pool.to_owned()), ..self.clone() }
     }
 
     /// The same without a NUMA policy.
@@ -144,8 +158,10 @@ impl Shapes {
         if self.known.len() >= SHAPES_MAX {
             self.known.retain(|shape| Arc::strong_count(shape) > 1);
         }
-        let possible = job.spec.possible_models().collect();
-        let shape = Arc::new(Shape { possible, ..shape });
+        let possible: Vec<GpuModel> = job.spec.possible_models().collect();
+        let slice = |model: &GpuModel| Some((*model, job.spec.request.devices.mig_shape(*model)?));
+        let slices = possible.iter().filter_map(slice).collect();
+        let shape = Arc::new(Shape { possible, slices, ..shape });
         self.known.insert(shape.clone());
         shape
     }

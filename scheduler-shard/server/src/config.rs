@@ -19,6 +19,18 @@ pub struct ShardConfig {
     pub renew_every_ms: u64,
     /// Deadline of one call.
     pub call_timeout_ms: u64,
+    /// Plan moves and conversions in the background; none: only when somebody asks.
+    pub moves: Option<MovesConfig>,
+}
+
+/// How moves are planned in the background. Plans are told in logs and metrics; nothing is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MovesConfig {
+    /// At most this share of the movable work, in percent.
+    pub share_percent: u8,
+    /// How often a cell is planned. A plan stands in the way of passes for as long as it takes: some hundred milliseconds where thousands
+    /// of jobs wait on a full fleet.
+    pub every_ms: u64,
 }
 
 impl ShardConfig {
@@ -33,6 +45,7 @@ impl ShardConfig {
             patience_ms: 500,
             renew_every_ms: 500,
             call_timeout_ms: 2_000,
+            moves: None,
         }
     }
 
@@ -45,7 +58,11 @@ impl ShardConfig {
             ("renew_every_ms", self.renew_every_ms),
             ("call_timeout_ms", self.call_timeout_ms),
         ];
-        match zero.into_iter().find(|(_, value)| *value == 0) {
+        if let Some(moves) = self.moves.filter(|moves| moves.share_percent > 100) {
+            return Err(StartError::Share { percent: moves.share_percent });
+        }
+        let mut settings = zero.into_iter().chain(self.moves.map(|moves| ("moves.every_ms", moves.every_ms)));
+        match settings.find(|(_, value)| *value == 0) {
             Some((setting, _)) => Err(StartError::Zero { setting }),
             None => Ok(()),
         }
@@ -63,6 +80,12 @@ pub enum StartError {
     Zero {
         /// Which.
         setting: &'static str,
+    },
+    /// A share that is none.
+    #[error("the share of movable work is {percent} %; it must be at most 100")]
+    Share {
+        /// What was given.
+        percent: u8,
     },
     /// An endpoint cannot be one.
     #[error(transparent)]

@@ -12,10 +12,11 @@ mod config;
 mod control;
 mod follow;
 mod leases;
+mod moves;
 mod planner;
 mod seek;
 
-pub use config::{ShardConfig, StartError};
+pub use config::{MovesConfig, ShardConfig, StartError};
 
 use control::Control;
 use leases::Leases;
@@ -83,6 +84,7 @@ impl Shard {
             leases.clone(),
             planner::Wires { seen: seen_rx, cells: cells_tx, expected: behind_tx },
             status.clone(),
+            config.moves,
         );
         host.spawn(planner.run(stop.clone()));
         tracing::info!(shard = %name, endpoints = ?config.endpoints, "shard started");

@@ -4,9 +4,11 @@
 //! as few as the planner is slow; proposals are bounded in number and in size; nothing is proposed without a lease in date.
 
 use crate::ShardStatus;
+use crate::config::MovesConfig;
 use crate::control::Control;
 use crate::follow::Seen;
 use crate::leases::Leases;
+use crate::moves::Moves;
 use muster_model::{Cell, CellId, Epoch, JobId};
 use muster_proto::convert::BindParts;
 use muster_proto::v1;
@@ -82,6 +84,7 @@ pub(crate) struct Planner {
     bound: u64,
     /// The last pass stopped at a bound.
     more: bool,
+    moves: Option<Moves>,
 }
 
 impl Planner {
@@ -91,6 +94,7 @@ impl Planner {
         leases: Arc<Leases>,
         wires: Wires,
         status: Arc<Mutex<ShardStatus>>,
+        moves: Option<MovesConfig>,
     ) -> Self {
         Planner {
             host,
@@ -106,6 +110,7 @@ impl Planner {
             paused_until: BTreeMap::new(),
             bound: 0,
             more: false,
+            moves: moves.map(Moves::new),
         }
     }
 
@@ -125,6 +130,7 @@ impl Planner {
             }
             self.take_in_all();
             self.pass();
+            self.plan_moves();
             // A busy planner lets the other tasks of its thread go first.
             tokio::task::yield_now().await;
         }
@@ -202,6 +208,13 @@ impl Planner {
         let mut status = self.status.lock();
         (status.revision, status.waiting) = (self.revision, waiting);
         (status.pending, status.bound) = (self.view.pending(), self.bound);
+    }
+
+    /// Plans moves in one cell that is due, when that was asked for.
+    fn plan_moves(&mut self) {
+        let Some(moves) = &mut self.moves else { return };
+        let cells = self.leases.plannable(self.revision).into_iter().map(|(cell, _)| cell);
+        moves.plan_one(&self.view, cells, self.clock.now_ms());
     }
 
     fn propose(&mut self, cell: CellId, epoch: Epoch, proposals: Vec<Proposal>) {

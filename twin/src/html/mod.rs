@@ -2,6 +2,7 @@
 //!
 //! What must stay true: everything drawn comes from the [`Report`]; text from a trace is escaped; same report, same bytes.
 
+mod closeness;
 mod plot;
 mod sections;
 mod words;
@@ -25,6 +26,7 @@ pub fn render(report: &Report) -> String {
     head(&mut page, report);
     sections::allocation(&mut page, report);
     sections::waits(&mut page, report);
+    closeness::closeness(&mut page, report);
     sections::tenants(&mut page, report);
     sections::fragmentation(&mut page, report);
     sections::counts(&mut page, report);

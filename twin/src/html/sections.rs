@@ -139,7 +139,7 @@ fn wait_ranges(page: &mut String, report: &Report, names: &[String]) {
     page.push_str(&ranges("Waits by size of the gang", &rows));
 }
 
-fn size_name(size: &str) -> String {
+pub(super) fn size_name(size: &str) -> String {
     match size {
         "no GPU" => "no GPU".to_owned(),
         "share" => "share of a card".to_owned(),
@@ -302,6 +302,7 @@ pub(super) fn counts(page: &mut String, report: &Report) {
             ("GPU-hours held in the window", amount(usage.allocated_gpu_h)),
             ("GPU-hours running in the window", amount(usage.running_gpu_h)),
             ("GPU-hours free while as much waited", amount(usage.idle_while_waiting_gpu_h)),
+            ("GPU-hours held beyond what was asked for", amount(usage.rounded_up_gpu_h)),
             ("GPU-hours held until the stop", amount(usage.allocated_gpu_h_to_stop)),
             ("most jobs waiting at once", count(usage.peak_waiting_jobs)),
             ("log entries / commands", format!("{} / {}", count(work.entries), count(work.commands))),

@@ -95,6 +95,11 @@ pub enum TraceDevices {
         /// From 1 to 999.
         milli: u32,
     },
+    /// A MIG instance of at least so many thousandths of a card's compute.
+    Slice {
+        /// From 1 to 999.
+        milli: u32,
+    },
 }
 
 /// How a job ended where it was recorded.
@@ -147,7 +152,7 @@ impl TraceJob {
         let each = match self.devices {
             TraceDevices::None => 0,
             TraceDevices::Whole { gpus_per_task } => u64::from(gpus_per_task) * 1000,
-            TraceDevices::Share { milli } => u64::from(milli),
+            TraceDevices::Share { milli } | TraceDevices::Slice { milli } => u64::from(milli),
         };
         each * u64::from(self.tasks)
     }
@@ -176,6 +181,13 @@ pub struct BadRows {
 }
 
 impl BadRows {
+    /// Adds those of another.
+    pub(crate) fn absorb(&mut self, other: BadRows) {
+        self.count += other.count;
+        let room = BAD_ROWS_KEPT_MAX.saturating_sub(self.kept.len());
+        self.kept.extend(other.kept.into_iter().take(room));
+    }
+
     fn add(&mut self, row: BadRow) {
         self.count += 1;
         if self.kept.len() < BAD_ROWS_KEPT_MAX {
@@ -238,6 +250,10 @@ pub struct Trace {
     pub skipped: std::collections::BTreeMap<String, u64>,
     /// The files.
     pub sources: Vec<String>,
+    /// What it is in a word: its format, or that it was mixed.
+    pub kind: String,
+    /// What its importer took for granted.
+    pub assumptions: Vec<String>,
 }
 
 impl Trace {
@@ -254,8 +270,19 @@ impl Trace {
             }
         }
         self.sources.push(source.to_owned());
+        self.kind = format.to_string();
+        self.assume(format.assumptions().iter().map(|line| (*line).to_owned()));
         self.jobs.sort_by_key(|job| job.submit_s); // stable: rows of one second keep the order of the files
         Ok(())
+    }
+
+    /// Notes what was taken for granted, each once.
+    pub(crate) fn assume(&mut self, lines: impl IntoIterator<Item = String>) {
+        for line in lines {
+            if !self.assumptions.contains(&line) {
+                self.assumptions.push(line);
+            }
+        }
     }
 }
 

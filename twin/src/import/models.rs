@@ -15,7 +15,10 @@ pub enum Known {
 const PARTS: &[(&[&str], GpuModel)] = &[
     (&["a100", "40"], GpuModel::A100_40),
     (&["a100"], GpuModel::A100_80),
+    (&["h100", "94"], GpuModel::H100_94),
+    (&["h100", "nvl"], GpuModel::H100_94),
     (&["h100"], GpuModel::H100),
+    (&["gh200"], GpuModel::GH200),
     (&["h200"], GpuModel::H200),
     (&["b200"], GpuModel::B200),
     (&["l40"], GpuModel::L40S),
@@ -34,7 +37,7 @@ pub fn model_named(text: &str) -> Known {
         return Known::Model(model);
     }
     let name = text.to_ascii_lowercase().replace('_', "-");
-    // A model's number must not run on: `a1000` is no A100, `gh200` is no H200.
+    // A model's number must not run on: `a1000` is no A100, `gb200` is no B200.
     let holds = |part: &str| {
         name.match_indices(part).any(|(at, _)| {
             let before = name[..at].chars().next_back();

@@ -5,7 +5,7 @@
 //! alone; nothing here knows what is free right now beyond the sums that rank cells.
 
 use muster_model::ids::NodeId;
-use muster_model::mig::{self, MigPlacement};
+use muster_model::mig::{self, MigPlacement, PinnedLayout};
 use muster_model::selector::{Known, Truth};
 use muster_model::{
     DeviceRequest, DriverVersion, GpuModel, Job, JobSpec, Node, NumaPolicy, Pool, ResourceVec, TopologyLevel,
@@ -156,10 +156,11 @@ pub fn tasks_on(shape: &NodeShape, pool: &Pool, spec: &JobSpec, model: Option<Gp
         .unwrap_or(u64::MAX)
         .min(shape.memory_mib.checked_div(request.memory_mib).unwrap_or(u64::MAX));
     let Some(model) = model else { return by_host };
-    let cards = || shape.cards.iter().filter(|card| card.model == model);
+    let of_model = shape.cards.iter().filter(|card| card.model == model).enumerate();
+    let cards = || of_model.clone().map(|(rank, card)| (card, pool.pin_at(model, rank)));
     let by_cards = if one_island {
-        let islands: BTreeSet<u8> = cards().map(|card| card.island).collect();
-        let on = |island| tasks_of(cards().filter(move |card| card.island == island), pool, spec);
+        let islands: BTreeSet<u8> = cards().map(|(card, _)| card.island).collect();
+        let on = |island| tasks_of(cards().filter(move |(card, _)| card.island == island), pool, spec);
         islands.into_iter().map(on).max().unwrap_or(0)
     } else {
         tasks_of(cards(), pool, spec)
@@ -171,17 +172,24 @@ pub fn tasks_on(shape: &NodeShape, pool: &Pool, spec: &JobSpec, model: Option<Gp
     }
 }
 
-/// How many tasks these cards could run, each task's on one NUMA node where the job insists on it.
-fn tasks_of<'a>(cards: impl Iterator<Item = &'a CardShape>, pool: &Pool, spec: &JobSpec) -> u64 {
+/// How many tasks these cards, each with the layout that it is pinned to, could run, each task's on one NUMA node where the job insists on it.
+fn tasks_of<'a>(
+    cards: impl Iterator<Item = (&'a CardShape, Option<&'a PinnedLayout>)>,
+    pool: &Pool,
+    spec: &JobSpec,
+) -> u64 {
     let devices = &spec.request.devices;
     let each = match devices {
         DeviceRequest::Whole { count, .. } => u64::from((*count).max(1)),
         _ => 1,
     };
     let mut slots: BTreeMap<u8, u64> = BTreeMap::new();
-    for card in cards {
+    for (card, pin) in cards {
         let numa = if spec.numa == NumaPolicy::SingleNumaNode { card.numa } else { 0 };
-        *slots.entry(numa).or_default() += slots_on(card, pool, devices);
+        *slots.entry(numa).or_default() += match pin {
+            Some(pin) => devices.mig_shape(card.model).map_or(0, |shape| pin.count(shape) as u64),
+            None => slots_on(card, pool, devices),
+        };
     }
     slots.into_values().map(|slots| slots / each).sum()
 }

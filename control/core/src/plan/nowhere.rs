@@ -4,8 +4,10 @@ use super::submit::ERRORS_SHOWN_MAX;
 use crate::index::{NodeShape, tasks_on};
 use crate::routing::{Models, refusal_of_pool, rules, tasks_held};
 use crate::state::State;
-use muster_model::{FieldError, GpuModel, JobSpec, NumaPolicy};
-use std::collections::BTreeSet;
+use muster_model::mig::{self, PinnedLayout};
+use muster_model::request::SharingMode;
+use muster_model::{DeviceRequest, FieldError, GpuModel, JobSpec, NumaPolicy, Pool};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Why no cell could ever hold the gang, with the figures of the one that comes nearest.
@@ -47,7 +49,10 @@ fn why_not_one(state: &State, spec: &JobSpec) -> FieldError {
         return FieldError::new("request", problem, "change class, sharing mode or pool");
     }
     let shapes = || index.cells.values().flat_map(|cell| cell.shapes.keys());
-    if let Some(fault) = why_not_admitted(spec, shapes).or_else(|| why_not_so_close(state, spec, shapes)) {
+    let fault = why_not_admitted(spec, shapes)
+        .or_else(|| why_not_so_close(state, spec, shapes))
+        .or_else(|| why_not_pinned(state, spec, shapes));
+    if let Some(fault) = fault {
         return fault;
     }
     let shapes = shapes();
@@ -84,6 +89,48 @@ fn why_not_so_close<'a, S: Iterator<Item = &'a Arc<NodeShape>>>(
         let problem = format!("no node could hold one segment of {each} tasks, even empty");
         FieldError::new("topology.segment_tasks", problem, "use smaller segments")
     })
+}
+
+/// Whether a node could run a task of it, if its pool did not pin its cards to other slices.
+fn why_not_pinned<'a, S: Iterator<Item = &'a Arc<NodeShape>>>(
+    state: &State,
+    spec: &JobSpec,
+    shapes: impl Fn() -> S,
+) -> Option<FieldError> {
+    let models: Vec<GpuModel> = spec.possible_models().collect();
+    let served = |shape: &&Arc<NodeShape>| refusal_of_pool(state, &shape.pool, spec).is_none();
+    let mut pins: BTreeSet<(String, GpuModel)> = BTreeSet::new();
+    for shape in shapes().filter(served) {
+        let free = Pool { pinned: BTreeMap::new(), ..rules(state, &shape.pool).clone() };
+        let could = models.iter().filter(|model| tasks_on(shape, &free, spec, Some(**model), false) > 0);
+        pins.extend(could.map(|model| (shape.pool.clone(), *model)));
+    }
+    let asked = |model: GpuModel| match &spec.request.devices {
+        DeviceRequest::Mig { .. } => {
+            spec.request.devices.mig_shape(model).and_then(|shape| mig::profile_name(model, shape)).unwrap_or_default()
+        }
+        DeviceRequest::Whole { count: 0 | 1, .. } => "whole card".to_owned(),
+        DeviceRequest::Whole { count, .. } => format!("node with {count} whole cards"),
+        DeviceRequest::Mps { .. } => "MPS share".to_owned(),
+        DeviceRequest::TimeSlice { .. } | DeviceRequest::None => "time-slice".to_owned(),
+    };
+    let pinned = pins.iter().filter_map(|(name, model)| Some((name, *model, rules(state, name).pinned.get(model)?)));
+    let on = |pin: &PinnedLayout| {
+        pin.cards_per_node().map_or_else(String::new, |cards| format!(" on the first {cards} of each node"))
+    };
+    let reasons: Vec<String> = pinned
+        .clone()
+        .map(|(name, model, pin)| format!("pool {name} pins {}{}: no {}", pin.in_words(model), on(pin), asked(model)))
+        .take(ERRORS_SHOWN_MAX)
+        .collect();
+    if reasons.is_empty() {
+        return None;
+    }
+    let slices: BTreeSet<String> = pinned.flat_map(|(_, model, pin)| pin.slices(model).into_keys()).collect();
+    let slices = slices.into_iter().collect::<Vec<_>>().join(" or ");
+    let field = if spec.request.devices.mode() == Some(SharingMode::Mig) { "request.mig.profile" } else { "request" };
+    let fix = format!("ask for a slice of {slices}, or for cards that are not pinned");
+    Some(FieldError::new(field, format!("fits no card: {}", reasons.join("; ")), fix))
 }
 
 /// Whether the driver minimum or the selector is what keeps every node with a possible model out.

@@ -3,6 +3,8 @@
 use super::{Story, placing};
 use muster_control_core::{Binding, Command, TaskReport};
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
+use muster_model::mig::PinnedLayout;
+use muster_model::movable::Movable;
 use muster_model::needs::{Isolation, Needs};
 use muster_model::node::{Gpu, NodeSpec, Place};
 use muster_model::request::{SharingMode, TaskRequest};
@@ -114,6 +116,13 @@ impl Story {
         if self.chance.one_in(3) {
             pool.classes.remove(&WorkloadClass::Training);
         }
+        if self.chance.one_in(3) {
+            let slices = self.chance.pick(&[("1g.10gb", 7), ("2g.20gb", 3), ("3g.40gb", 1)]).unwrap_or(("1g.10gb", 7));
+            let slices = [(slices.0.to_owned(), slices.1)].into();
+            let cards = self.chance.one_in(2).then_some(1);
+            let pin = PinnedLayout::new(GpuModel::H100, &slices, cards).expect("a legal layout");
+            pool.pinned.insert(GpuModel::H100, pin);
+        }
         Command::PutPool(pool)
     }
 
@@ -194,6 +203,7 @@ impl Story {
             grace_s: 1,
             disconnect_grace_s: 10,
             max_retries: self.chance.below(3) as u32,
+            movable: self.chance.one_in(3).then(Movable::default),
         }
     }
 

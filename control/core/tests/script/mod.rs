@@ -5,7 +5,8 @@
 
 use muster_control_core::{Binding, Command, Done, Entry, State, TaskReport, execute};
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
-use muster_model::mig::{MigPlacement, MigShape};
+use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
+use muster_model::movable::Movable;
 use muster_model::needs::Needs;
 use muster_model::node::{Gpu, NodeSpec, Place};
 use muster_model::request::TaskRequest;
@@ -361,6 +362,14 @@ fn pool(words: &Words<'_>) -> Pool {
     if let Some(classes) = words.get("classes") {
         pool.classes = classes.split(',').map(|class| class.parse().expect("a class")).collect();
     }
+    if let Some((model, slices)) = words.get("pin").and_then(|pin| pin.split_once('/')) {
+        // `pin=h100/3g.40gb:1,1g.10gb:3`, on all cards or on the first `pin-cards`.
+        let model: GpuModel = model.parse().expect("a model");
+        let slices = slices.split(',').filter_map(|slice| slice.split_once(':'));
+        let slices = slices.map(|(name, count)| (name.to_owned(), count.parse().expect("a count"))).collect();
+        let cards = words.get("pin-cards").map(|cards| cards.parse().expect("cards"));
+        pool.pinned.insert(model, PinnedLayout::new(model, &slices, cards).expect("a legal layout"));
+    }
     pool.mps_clients = words.number("mps", 8) as u8;
     pool.time_slice_replicas = words.number("ts", 4) as u8;
     pool
@@ -447,6 +456,7 @@ fn job(words: &Words<'_>) -> JobSpec {
         grace_s: 30,
         disconnect_grace_s: 600,
         max_retries: words.number("retries", 0) as u32,
+        movable: words.get("movable").map(|_| Movable::default()),
     }
 }
 

@@ -7,9 +7,9 @@ use muster_runtime::DiskError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A new form gets a new number; once a form has been released it stays readable. Form 1 never was: it had jobs without NUMA
-/// policy, driver minimum and segments, and is refused by its number.
-pub(crate) const VERSION: u8 = 2;
+/// A new form gets a new number; once a form has been released it stays readable. Forms 1 and 2 never were: they had
+/// jobs without NUMA policy, driver minimum, segments and a word on moves, and pools without pinned layouts; both are refused by their number.
+pub(crate) const VERSION: u8 = 3;
 /// Checksum at the end.
 const CRC_BYTES: usize = 4;
 

@@ -105,6 +105,7 @@ impl Fixture {
             grace_s: 1,
             disconnect_grace_s,
             max_retries: 0,
+            movable: None,
         };
         let specs = vec![spec.validate().expect("a good job")];
         self.run(Command::Submit { request_id: "r".to_owned(), issued_ms: 1_000, payload_hash: 1, specs });

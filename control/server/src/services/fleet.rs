@@ -1,6 +1,6 @@
 //! `muster.v1.Fleet`: nodes, cards, cells, pools and device classes.
 
-use super::{App, paging, refusal};
+use super::{App, paging, plan, refusal};
 use muster_control_core::{Command, State};
 use muster_model::capacity::{CardUse, NodeUse};
 use muster_model::{CellId, DeviceClass, JobPhase, NodeHealth, NodeId, Pool, Revision};
@@ -140,6 +140,10 @@ impl v1::fleet_server::Fleet for FleetService {
         tracing::info!(node = name, %revision, "node removed");
         Ok(Response::new(v1::RemoveNodeReply { revision: revision.0 }))
     }
+
+    async fn plan_moves(&self, request: Request<v1::PlanMovesRequest>) -> Result<Response<v1::PlanMovesReply>, Status> {
+        plan::plan_moves(&self.0, &request.into_inner()).await.map(Response::new)
+    }
 }
 
 type Page<T> = Result<(Vec<T>, Option<String>), Status>;
@@ -224,7 +228,13 @@ fn gpus(state: &State, request: &v1::ListGpusRequest, after: Option<String>, siz
 }
 
 fn gpu_view(state: &State, there: &NodeUse, index: usize, card: &CardUse) -> v1::GpuView {
+    let gpu = there.node.spec.gpus.get(index);
+    let pin = gpu.filter(|_| there.is_pinned(index as u16)).and_then(|gpu| {
+        let pin = state.capacity().pool_of(&there.node).pinned.get(&gpu.model)?;
+        Some(format!("{}, pinned to {}", card.describe(), pin.in_words(gpu.model)))
+    });
     let (mode, holders): (&str, Vec<_>) = match card {
+        CardUse::Free if pin.is_some() => ("mig", Vec::new()),
         CardUse::Free => ("free", Vec::new()),
         CardUse::Whole(id) => ("whole", vec![*id]),
         CardUse::Mig(instances) => ("mig", instances.iter().map(|(_, id)| *id).collect()),
@@ -236,9 +246,9 @@ fn gpu_view(state: &State, there: &NodeUse, index: usize, card: &CardUse) -> v1:
     v1::GpuView {
         node: there.node.spec.name.clone(),
         index: index as u32,
-        gpu: there.node.spec.gpus.get(index).map(v1::Gpu::from),
+        gpu: gpu.map(v1::Gpu::from),
         mode: mode.to_owned(),
-        held: card.describe(),
+        held: pin.unwrap_or_else(|| card.describe()),
         jobs: jobs.into_iter().collect(),
     }
 }

@@ -12,6 +12,7 @@ mod fleet;
 mod jobs;
 pub(crate) mod paging;
 mod peer;
+mod plan;
 pub(crate) mod read;
 pub(crate) mod refusal;
 mod shards;

@@ -77,6 +77,7 @@ fn job() -> JobSpec {
         grace_s: 1,
         disconnect_grace_s: 600,
         max_retries: 0,
+        movable: None,
     }
 }
 

@@ -68,6 +68,7 @@ async fn pools_come_and_go() {
         time_slice_replicas: 1,
         mps_clients: 1,
         compute_tolerance_percent: Some(10),
+        mig_layouts: vec![],
     };
     fleet.put_pool(v1::PutPoolRequest { pool: Some(pool.clone()) }).await.expect("a good pool");
     let pools = fleet.list_pools(v1::ListPoolsRequest::default()).await.expect("pools").into_inner().pools;
@@ -75,6 +76,35 @@ async fn pools_come_and_go() {
     fleet.delete_pool(v1::DeletePoolRequest { name: pool.name.clone() }).await.expect("unused");
     let status = fleet.delete_pool(v1::DeletePoolRequest { name: pool.name }).await.expect_err("gone");
     assert_eq!(status.code(), Code::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pinned_layouts_are_kept_shown_and_refused_when_not_legal() {
+    let control = Control::start().await;
+    let mut fleet = control.fleet();
+    let layout = |slices: &[(&str, u32)]| v1::PinnedLayout {
+        model: "h100".to_owned(),
+        slices: slices.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+        cards_per_node: Some(2),
+    };
+    let pool = |slices: &[(&str, u32)]| v1::Pool {
+        name: "serving".to_owned(),
+        modes: vec!["whole".to_owned(), "mig".to_owned()],
+        workload_classes: vec!["inference".to_owned()],
+        time_slice_replicas: 1,
+        mps_clients: 1,
+        compute_tolerance_percent: Some(10),
+        mig_layouts: vec![layout(slices)],
+    };
+    let legal = pool(&[("3g.40gb", 1), ("2g.20gb", 1), ("1g.10gb", 2)]);
+    fleet.put_pool(v1::PutPoolRequest { pool: Some(legal.clone()) }).await.expect("a legal layout");
+    let pools = fleet.list_pools(v1::ListPoolsRequest::default()).await.expect("pools").into_inner().pools;
+    assert!(pools.contains(&legal), "{pools:?}");
+    let refused = pool(&[("3g.40gb", 2), ("1g.10gb", 1)]);
+    let status = fleet.put_pool(v1::PutPoolRequest { pool: Some(refused) }).await.expect_err("not legal");
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().contains("mig_layouts[h100].slices"), "{}", status.message());
+    assert!(status.message().contains("the nearest layout that does is 3g.40gb x2"), "{}", status.message());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,6 +4,7 @@ mod agents;
 mod common;
 mod fleet;
 mod jobs;
+mod plans;
 mod port;
 mod refusals;
 mod requests;

@@ -79,6 +79,12 @@ const JOBS: &[Spoil<v1::JobSpec>] = &[
     ("grace_s", |job| job.grace_s = Some(1_000_000)),
     ("disconnect_grace_s", |job| job.disconnect_grace_s = Some(0)),
     ("max_retries", |job| job.max_retries = 5_000),
+    ("movable.checkpoint_every_s", |job| {
+        job.movable = Some(v1::Movable { checkpoint_every_s: Some(0), restart_s: None });
+    }),
+    ("movable.restart_s", |job| {
+        job.movable = Some(v1::Movable { checkpoint_every_s: None, restart_s: Some(1_000_000) });
+    }),
     ("priority", |job| job.priority = i32::MIN),
     ("pool", |job| job.pool = "a pool".to_owned()),
     ("topology.segment_tasks", |job| {

@@ -3,27 +3,29 @@
 //! What must stay true: an explanation reads the same books and asks the same placement as the pass that left the job waiting, so
 //! the two cannot disagree; it changes nothing; its search is bounded by the models and levels there are.
 
+mod blockers;
+mod levels;
+mod pinned;
+mod position;
 mod reason;
 
-pub use reason::{Blocker, Reason};
+pub use blockers::Blocker;
+pub use levels::Wider;
+pub use position::POSITION_MAX;
+pub(crate) use position::in_turn;
+use reason::word as model_words;
+pub use reason::{PinnedPool, Reason};
 
 use crate::index::GROUP_LEVELS;
 use crate::index::shelf::Shelf;
 use crate::index::state::Host;
-use crate::order::{Head, Order};
 use crate::place::{Ask, Steps, fits_when_empty, place};
-use crate::queue::Turn;
-use crate::shape::Shape;
+use crate::shape::{Offer, Shape};
 use crate::view::{Known, View};
 use muster_model::request::SharingMode;
-use muster_model::{CellId, DriverVersion, GpuModel, JobId, Node, NumaPolicy, TenantId, TopologyLevel};
+use muster_model::{CellId, DriverVersion, GpuModel, JobId, Node, NumaPolicy, TopologyLevel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// Holders that an explanation names at most: what fits on a screen beside the reason.
-const BLOCKERS_MAX: usize = 5;
-/// A position in the queue is played through up to here; beyond, it is said to be at least this.
-pub const POSITION_MAX: u64 = 10_000;
 
 /// Why a job stands where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +36,8 @@ pub struct Explanation {
     pub reasons: Vec<Reason>,
     /// How many jobs of its cell go before it, when it waits in one.
     pub position: Option<u64>,
+    /// What wider levels would cost it, where closeness is what it waits for.
+    pub wider: Vec<Wider>,
 }
 
 /// Explains a live job; none when there is no such job in the view.
@@ -41,7 +45,7 @@ pub struct Explanation {
 pub fn explain(view: &View, id: JobId) -> Option<Explanation> {
     let job = view.jobs.get(id.0)?;
     let Some(shape) = job.shape.clone() else {
-        return Some(Explanation { phase: job.phase.word(), reasons: Vec::new(), position: None });
+        return Some(Explanation { phase: job.phase.word(), reasons: Vec::new(), position: None, wider: Vec::new() });
     };
     let mut reasons = Vec::new();
     if let Some(why) = &job.requeue_reason {
@@ -49,7 +53,7 @@ pub fn explain(view: &View, id: JobId) -> Option<Explanation> {
     }
     let Some(cell) = job.cell else {
         reasons.push(no_cell(view, &shape));
-        return Some(Explanation { phase: job.phase.word(), reasons, position: None });
+        return Some(Explanation { phase: job.phase.word(), reasons, position: None, wider: Vec::new() });
     };
     if let Some(there) = view.cells.get(&cell).filter(|there| there.holder.is_none()) {
         reasons.push(Reason::CellWithoutShard { cell: there.name.clone() });
@@ -61,7 +65,14 @@ pub fn explain(view: &View, id: JobId) -> Option<Explanation> {
     if reasons.is_empty() {
         reasons.push(no_cell(view, &shape));
     }
-    Some(Explanation { phase: job.phase.word(), reasons, position: position(view, cell, id) })
+    let apart = |offer: &&Offer| {
+        let here = |reason: &Reason| reason.is_about_closeness() && reason.model() == offer.model;
+        reasons.iter().any(here)
+    };
+    let asks = shape.offers().iter().filter(apart);
+    let asks = asks.map(|offer| Ask { cell, tenant: job.tenant, shape: &shape, model: offer.model });
+    let wider = asks.flat_map(|ask| levels::wider(view, &ask)).collect();
+    Some(Explanation { phase: job.phase.word(), reasons, position: position::of(view, cell, id), wider })
 }
 
 /// What is in the way on one model; none when the cell has no card of it.
@@ -146,7 +157,7 @@ fn numa_split(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reason> {
 
 fn no_room(view: &View, ask: &Ask<'_>) -> Reason {
     let cell = view.cells.get(&ask.cell).map_or_else(|| ask.cell.to_string(), |cell| cell.name.clone());
-    if let Some(reason) = numa_split(view, ask, &cell) {
+    if let Some(reason) = numa_split(view, ask, &cell).or_else(|| pinned::all_pinned(view, ask, &cell)) {
         return reason;
     }
     let needed = match ask.model {
@@ -167,7 +178,7 @@ fn no_room(view: &View, ask: &Ask<'_>) -> Reason {
         Some(level) => (Some(level), largest_on_node(view, ask, level)),
         None => (None, allowed().map(|(_, shelf)| free_on(shelf)).max().unwrap_or(0)),
     };
-    let blockers = blockers(view, ask);
+    let blockers = blockers::of(view, ask);
     let fix = change(view, ask);
     match ask.shape.request.devices.mode() {
         Some(mode @ (SharingMode::Mig | SharingMode::Mps | SharingMode::TimeSlice)) => {
@@ -177,7 +188,16 @@ fn no_room(view: &View, ask: &Ask<'_>) -> Reason {
             let level = level.unwrap_or(TopologyLevel::Region);
             Reason::Topology { cell, model: ask.model, level, free, largest, needed, blockers, fix }
         }
-        _ if largest >= needed => Reason::NodesTooFull { cell, model: ask.model, free, needed, blockers, fix },
+        _ if largest >= needed => Reason::NodesTooFull {
+            cell,
+            model: ask.model,
+            free,
+            largest_node: largest_on_node(view, ask, TopologyLevel::Node),
+            each: needed / u64::from(ask.shape.tasks).max(1),
+            needed,
+            blockers,
+            fix,
+        },
         _ => Reason::NoFreeGpus {
             cell,
             model: ask.model,
@@ -215,22 +235,6 @@ fn largest_on_node(view: &View, ask: &Ask<'_>, level: TopologyLevel) -> u64 {
         .flat_map(|(_, shelf)| shelf.rooms());
     let on_node = level != TopologyLevel::Island || ask.model.is_none();
     rooms.map(|room| if on_node { u64::from(room.free) } else { u64::from(room.islands[0]) }).max().unwrap_or(0)
-}
-
-/// The jobs that hold most of what is wanted, with the nodes they are on.
-fn blockers(view: &View, ask: &Ask<'_>) -> Vec<Blocker> {
-    let here = view.allocations.values().filter(|a| a.cell == ask.cell && a.model == ask.model);
-    let mut holders: Vec<Blocker> = here
-        .map(|held| {
-            let cards = held.tasks.iter().map(|task| task.devices.len()).sum::<usize>();
-            let node = held.tasks.first().and_then(|task| view.capacity.nodes().get(&task.node));
-            let node = node.map_or_else(String::new, |there| there.node.spec.name.clone());
-            Blocker { job: held.job, cards: cards as u64, node }
-        })
-        .collect();
-    holders.sort_by_key(|blocker| (std::cmp::Reverse(blocker.cards), blocker.job));
-    holders.truncate(BLOCKERS_MAX);
-    holders
 }
 
 /// The smallest change of the request that would start it now, if there is one: a wider level, another model, fewer tasks.
@@ -285,33 +289,4 @@ fn no_cell(view: &View, shape: &Arc<Shape>) -> Reason {
         largest: largest.into_values().max().unwrap_or(0),
         models: shape.request.devices.models().to_vec(),
     }
-}
-
-/// How many jobs go before `id` if nothing ever blocked: the order of the queue played through.
-fn position(view: &View, cell: CellId, id: JobId) -> Option<u64> {
-    let mut queues: BTreeMap<TenantId, Vec<(Turn, Arc<Shape>)>> = BTreeMap::new();
-    for job in view.jobs.values().filter(|job| job.cell == Some(cell)) {
-        let Some(shape) = &job.shape else { continue };
-        queues.entry(job.tenant).or_default().push((job.turn, shape.clone()));
-    }
-    for queue in queues.values_mut() {
-        queue.sort_by_key(|(turn, _)| std::cmp::Reverse(*turn));
-    }
-    let mut pop = |tenant: TenantId| {
-        let (turn, shape) = queues.get_mut(&tenant)?.pop()?;
-        Some(Head::new(tenant, turn, shape))
-    };
-    let tenants: Vec<TenantId> = view.capacity.tenants().keys().copied().collect();
-    let heads: Vec<Head> = tenants.into_iter().filter_map(&mut pop).collect();
-    let books = view.books();
-    let mut order = Order::of(books, heads);
-    for before in 0..POSITION_MAX {
-        let head = order.next()?.clone();
-        if head.turn.job == id {
-            return Some(before);
-        }
-        order.suppose(books, &head);
-        order.update(books, head.tenant, pop(head.tenant));
-    }
-    Some(POSITION_MAX)
 }

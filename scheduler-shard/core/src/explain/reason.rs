@@ -1,19 +1,24 @@
 //! The typed reasons, and their words.
 
+use super::Blocker;
 use muster_model::request::SharingMode;
 use muster_model::resources::{GpuUnits, Resource};
-use muster_model::{DriverVersion, GpuModel, JobId, NumaPolicy, TopologyLevel, WorkloadClass};
+use muster_model::{DriverVersion, GpuModel, NumaPolicy, TopologyLevel, WorkloadClass};
 use std::collections::BTreeMap;
 
-/// A job that holds what is wanted.
+/// What a pool's pinned layout has for a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blocker {
-    /// The job.
-    pub job: JobId,
-    /// Cards, instances or shares it holds.
+pub struct PinnedPool {
+    /// The pool.
+    pub pool: String,
+    /// Its layout, in words.
+    pub layout: String,
+    /// Cards of the cell that hold it.
     pub cards: u64,
-    /// The node of its first rank.
-    pub node: String,
+    /// Their slots of the profile that is asked for.
+    pub slots: u64,
+    /// Those that nobody holds.
+    pub open: u64,
 }
 
 /// One thing that keeps a job waiting. Amounts are cards for GPU jobs and milli-CPUs for jobs without.
@@ -157,8 +162,27 @@ pub enum Reason {
         model: Option<GpuModel>,
         /// Free in the cell.
         free: u64,
+        /// Most free on one node.
+        largest_node: u64,
+        /// Needed by each task, on one node.
+        each: u64,
         /// Needed.
         needed: u64,
+        /// Who holds most.
+        blockers: Vec<Blocker>,
+        /// The smallest change that would start it.
+        fix: Option<String>,
+    },
+    /// Every card that it could use keeps a pinned layout, which has no slot for it, or none that is open.
+    PinnedLayout {
+        /// The cell.
+        cell: String,
+        /// The model.
+        model: GpuModel,
+        /// What is asked for, in words.
+        what: String,
+        /// The pools that may serve it.
+        pools: Vec<PinnedPool>,
         /// Who holds most.
         blockers: Vec<Blocker>,
         /// The smallest change that would start it.
@@ -202,6 +226,7 @@ impl Reason {
             Reason::NoFreeGpus { .. } => "no_free_gpus",
             Reason::Topology { .. } => "topology",
             Reason::NodesTooFull { .. } => "nodes_too_full",
+            Reason::PinnedLayout { .. } => "pinned_layout",
             Reason::NoShare { .. } => "no_free_share",
         }
     }
@@ -258,10 +283,15 @@ impl Reason {
             Reason::Topology { cell, model, level, free, largest, needed, .. } => {
                 format!("{free} {} free in cell {cell}, largest free {level} {largest}; {needed} needed", word(*model))
             }
-            Reason::NodesTooFull { cell, model, free, needed, .. } => format!(
-                "{free} {} free in cell {cell} and {needed} needed, but not on nodes with the CPU, memory and cards for whole tasks",
+            Reason::NodesTooFull { cell, model, free, largest_node, each, needed, .. } => format!(
+                "{free} {} free in cell {cell}, {needed} needed, but {each} for each task with its CPU and memory on one node; \
+                 largest free node {largest_node}",
                 word(*model)
             ),
+            Reason::PinnedLayout { cell, model, what, pools, .. } => {
+                let pins: Vec<String> = pools.iter().map(|pin| pinned_in_words(pin, *model, what)).collect();
+                format!("every {model} of cell {cell} that it may use is pinned: {}", pins.join("; "))
+            }
             Reason::NoShare { cell, model, mode, what, free, .. } => format!(
                 "no {} in cell {cell} has room for a {what}: no card under {mode} has it left, {free} cards free",
                 word(*model)
@@ -277,7 +307,8 @@ impl Reason {
             Reason::CellWithoutShard { cell }
             | Reason::LargerThanCell { cell, .. }
             | Reason::DriverTooOld { cell, .. }
-            | Reason::NotSelected { cell, .. } => cell.clone(),
+            | Reason::NotSelected { cell, .. }
+            | Reason::PinnedLayout { cell, .. } => cell.clone(),
             Reason::NoFreeGpus { blockers, .. }
             | Reason::Topology { blockers, .. }
             | Reason::NodesTooFull { blockers, .. }
@@ -314,7 +345,20 @@ impl Reason {
             Reason::Topology { level, largest, needed, fix, .. } => fix
                 .clone()
                 .unwrap_or_else(|| format!("{} more must become free in one {level}", needed.saturating_sub(*largest))),
-            Reason::NodesTooFull { fix, .. } => fix.clone().unwrap_or_else(|| "ask for less CPU or memory".to_owned()),
+            Reason::NodesTooFull { largest_node, each, fix, .. } => fix.clone().unwrap_or_else(|| {
+                if largest_node < each {
+                    format!("{} more must become free on one node", each - largest_node)
+                } else {
+                    "ask for less CPU or memory".to_owned()
+                }
+            }),
+            Reason::PinnedLayout { fix, pools, .. } => fix.clone().unwrap_or_else(|| {
+                if pools.iter().any(|pin| pin.slots > 0) {
+                    "a slot must become free".to_owned()
+                } else {
+                    "ask for a slice that is pinned, or have the layout changed".to_owned()
+                }
+            }),
             Reason::NoShare { fix, .. } => {
                 fix.clone().unwrap_or_else(|| "a share or a card must become free".to_owned())
             }
@@ -337,12 +381,19 @@ impl Reason {
                 put(&format!("largest_{level}"), largest.to_string());
                 put("needed", needed.to_string());
             }
-            Reason::NodesTooFull { free, needed, .. } => {
+            Reason::NodesTooFull { free, largest_node, each, needed, .. } => {
                 put("free", free.to_string());
+                put("largest_node", largest_node.to_string());
+                put("needed_on_one_node", each.to_string());
                 put("needed", needed.to_string());
             }
             Reason::NoShare { free, .. } => {
                 put("free_cards", free.to_string());
+            }
+            Reason::PinnedLayout { pools, .. } => {
+                put("pinned_cards", pools.iter().map(|pin| pin.cards).sum::<u64>().to_string());
+                put("slots", pools.iter().map(|pin| pin.slots).sum::<u64>().to_string());
+                put("slots_open", pools.iter().map(|pin| pin.open).sum::<u64>().to_string());
             }
             Reason::NoCell { needed, largest, .. } => {
                 put("largest_cell", largest.to_string());
@@ -365,24 +416,51 @@ impl Reason {
         for (place, blocker) in self.blockers().iter().enumerate() {
             put(
                 &format!("holder_{}", place + 1),
-                format!("job {}: {} cards, from {}", blocker.job, blocker.cards, blocker.node),
+                format!("job {}: {} cards on {}", blocker.job, blocker.cards, blocker.node),
             );
         }
         out
     }
 
-    fn blockers(&self) -> &[Blocker] {
+    /// Whether enough is free, and only how it lies is in the way: what moves can change.
+    #[must_use]
+    pub const fn is_about_closeness(&self) -> bool {
+        matches!(self, Reason::Topology { .. } | Reason::NodesTooFull { .. })
+    }
+
+    /// The model it is about, where closeness is what it is about.
+    pub(super) fn model(&self) -> Option<GpuModel> {
+        match self {
+            Reason::Topology { model, .. } | Reason::NodesTooFull { model, .. } => *model,
+            _ => None,
+        }
+    }
+
+    /// Who holds what it lacks, in the place where it lacks least.
+    #[must_use]
+    pub fn blockers(&self) -> &[Blocker] {
         match self {
             Reason::NoFreeGpus { blockers, .. }
             | Reason::Topology { blockers, .. }
             | Reason::NodesTooFull { blockers, .. }
+            | Reason::PinnedLayout { blockers, .. }
             | Reason::NoShare { blockers, .. } => blockers,
             _ => &[],
         }
     }
 }
 
-fn word(model: Option<GpuModel>) -> String {
+fn pinned_in_words(pin: &PinnedPool, model: GpuModel, what: &str) -> String {
+    let PinnedPool { pool, layout, cards, slots, open } = pin;
+    let has = match (slots, open) {
+        (0, _) => format!("no {what}"),
+        (slots, 0) => format!("{slots} slots of {what}, 0 open"),
+        (slots, open) => format!("{slots} slots of {what}, {open} open, on nodes without the CPU and memory it needs"),
+    };
+    format!("pool {pool} pins {layout} on {cards} {model}: {has}")
+}
+
+pub(super) fn word(model: Option<GpuModel>) -> String {
     model.map_or_else(|| "milli-CPUs".to_owned(), |model| model.to_string())
 }
 

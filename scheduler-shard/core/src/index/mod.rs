@@ -45,6 +45,8 @@ struct CardFacts {
     model: GpuModel,
     island: u8,
     usable: bool,
+    /// It serves a pinned layout and is never free as a whole.
+    pinned: bool,
 }
 
 /// What nodes of one make have in common; a fleet has a few makes, so they are always at hand.
@@ -63,6 +65,8 @@ struct Entry {
     /// The description that this was read from; read anew only when it is another.
     node: Arc<Node>,
     make: Arc<Make>,
+    /// As it was taken over.
+    pinned: u128,
     domains: [u32; LEVELS],
     host: Host,
     /// Bit by bit the usable cards that nobody holds.
@@ -121,7 +125,7 @@ impl Index {
     /// changed. Answers whether there was such a node.
     pub(crate) fn touch(&mut self, id: NodeId, there: &NodeUse, cards: impl Iterator<Item = u16>) -> bool {
         match self.entries.get_mut(&id) {
-            Some(entry) if Arc::ptr_eq(&entry.node, &there.node) => {
+            Some(entry) if Arc::ptr_eq(&entry.node, &there.node) && entry.pinned == there.pinned => {
                 update(&mut self.shelves, id, entry, there, cards);
                 true
             }
@@ -131,7 +135,8 @@ impl Index {
 
     fn insert(&mut self, id: NodeId, there: &NodeUse) {
         let node = there.node.clone();
-        let make = self.make(&node);
+        let pinned = there.pinned;
+        let make = self.make(&node, pinned);
         let [leaf, block, region] = GROUP_LEVELS.map(|level| self.domain(group_of(&node.spec.place, level)));
         let domains = [leaf, block, region, ALL];
         for (model, kind) in &make.shelves {
@@ -140,7 +145,7 @@ impl Index {
         }
         let rooms = vec![Room::default(); make.shelves.len()];
         let shared = vec![None; make.cards.len()];
-        self.entries.insert(id, Entry { node, make, domains, host: Host::default(), free: 0, rooms, shared });
+        self.entries.insert(id, Entry { node, make, pinned, domains, host: Host::default(), free: 0, rooms, shared });
     }
 
     fn remove(&mut self, id: NodeId) {
@@ -165,11 +170,12 @@ impl Index {
         }
     }
 
-    fn make(&mut self, node: &Node) -> Arc<Make> {
+    fn make(&mut self, node: &Node, pinned: u128) -> Arc<Make> {
         let facts = |(index, gpu): (usize, &muster_model::Gpu)| CardFacts {
             model: gpu.model,
             island: gpu.island,
             usable: gpu.withheld.is_none() && index < CARDS_MAX,
+            pinned: index < CARDS_MAX && pinned >> index & 1 == 1,
         };
         let cards: Vec<CardFacts> = node.spec.gpus.iter().enumerate().map(facts).collect();
         let mut models: Vec<Option<GpuModel>> =
@@ -177,7 +183,7 @@ impl Index {
         models.push(None);
         models.sort_unstable();
         models.dedup();
-        let shelves = models.into_iter().map(|model| (model, Kind::of(node, model))).collect();
+        let shelves = models.into_iter().map(|model| (model, Kind::of(node, pinned, model))).collect();
         let make = Make { cell: node.cell, pool: Arc::from(node.spec.pool.as_str()), cards, shelves };
         if let Some(known) = self.makes.get(&make) {
             return known.clone();
@@ -218,9 +224,9 @@ fn update(shelves: &mut Shelves, id: NodeId, entry: &mut Entry, there: &NodeUse,
         if !facts.usable {
             continue;
         }
-        let free = u128::from(matches!(card, CardUse::Free)) << gpu;
+        let free = u128::from(matches!(card, CardUse::Free) && !facts.pinned) << gpu;
         entry.free = entry.free & !(1 << gpu) | free;
-        let (old, new) = (entry.shared[at], CardState::of(card));
+        let (old, new) = (entry.shared[at], CardState::of(card, facts.pinned));
         if old != new
             && let Some(shelf) = shelves.get_mut(&(make.cell, Some(facts.model))).and_then(|p| p.get_mut(&make.pool))
         {

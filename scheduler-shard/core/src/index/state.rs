@@ -1,6 +1,7 @@
 //! States: what placement tells nodes and cards apart by. Whatever is of one state is interchangeable.
 
 use muster_model::capacity::CardUse;
+use muster_model::mig::Occupied;
 use muster_model::{DriverVersion, GpuModel, Node, TenantId};
 
 /// Islands of one node that a state tells apart; the largest are kept. A node has at most sixteen cards in practice.
@@ -11,8 +12,10 @@ const CPU_STEPS: u64 = 16;
 /// What a shared card has left, as far as placement tells cards apart. Cards of one state are interchangeable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CardState {
-    /// Cut into instances that hold these memory slices.
-    Mig { occupied: u8, media: bool },
+    /// Pinned to the layout that its pool has for its model, with this much of it taken, or nothing.
+    Pinned(Occupied),
+    /// Cut into instances that hold this much.
+    Mig(Occupied),
     /// Shared under MPS.
     Mps { domain: TenantId, percent: u32, memory_mib: u64, clients: usize },
     /// Shared by turns.
@@ -20,14 +23,17 @@ pub(crate) enum CardState {
 }
 
 impl CardState {
-    /// The state of a card that is shared now.
-    pub(crate) fn of(card: &CardUse) -> Option<Self> {
+    /// The state of a card that is shared now. A pinned card is shared even when it is empty, and whatever else it is still used for,
+    /// more of that does not go there.
+    pub(crate) fn of(card: &CardUse, pinned: bool) -> Option<Self> {
         match card {
+            CardUse::Free if pinned => Some(CardState::Pinned(Occupied::default())),
             CardUse::Free | CardUse::Whole(_) => None,
-            CardUse::Mig(instances) => Some(CardState::Mig {
-                occupied: instances.iter().fold(0, |mask, (place, _)| mask | place.shape.mask(place.start)),
-                media: instances.iter().any(|(place, _)| place.shape.has_media()),
-            }),
+            CardUse::Mig(instances) => {
+                let occupied = Occupied::by(instances.iter().map(|(place, _)| *place));
+                Some(if pinned { CardState::Pinned(occupied) } else { CardState::Mig(occupied) })
+            }
+            CardUse::Mps { .. } | CardUse::TimeSlice { .. } if pinned => None,
             CardUse::Mps { domain, shares } => Some(CardState::Mps {
                 domain: *domain,
                 percent: shares.iter().map(|share| u32::from(share.percent)).sum(),
@@ -145,10 +151,12 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    /// Of `node`, as the shelf of `model` sees it.
-    pub(crate) fn of(node: &Node, model: Option<GpuModel>) -> Self {
+    /// Of `node`, as the shelf of `model` sees it: `pinned` cards, bit by bit, are none that can be had whole.
+    pub(crate) fn of(node: &Node, pinned: u128, model: Option<GpuModel>) -> Self {
         let spec = &node.spec;
-        let of_model = || spec.gpus.iter().filter(|gpu| Some(gpu.model) == model);
+        let whole = |(index, _): &(usize, &muster_model::Gpu)| pinned.checked_shr(*index as u32).unwrap_or(0) & 1 == 0;
+        let whole = || spec.gpus.iter().enumerate().filter(whole).map(|(_, gpu)| gpu);
+        let of_model = || whole().filter(|gpu| Some(gpu.model) == model);
         let largest_numa = Room::of_cards(of_model().map(|gpu| gpu.numa), 0).islands[0];
         let room = match model {
             Some(_) => {

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) fn free_by_island(there: &NodeUse, model: GpuModel) -> BTreeMap<u8, Vec<u16>> {
     let mut islands: BTreeMap<u8, Vec<u16>> = BTreeMap::new();
     for (index, (card, gpu)) in there.cards.iter().zip(&there.node.spec.gpus).enumerate() {
-        if matches!(card, CardUse::Free) && gpu.withheld.is_none() && gpu.model == model {
+        let whole = matches!(card, CardUse::Free) && !there.is_pinned(index as u16);
+        if whole && gpu.withheld.is_none() && gpu.model == model {
             islands.entry(gpu.island).or_default().push(index as u16);
         }
     }

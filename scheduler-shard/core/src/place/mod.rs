@@ -3,12 +3,13 @@
 //! A gang stays inside one pool and, where it has cards, on one model. What must stay true: a placement is for the whole gang or
 //! there is none (law 2); it passes [`muster_model::capacity::Capacity::prove`] on the same view; the same view gives the same placement.
 
+mod blind;
 mod cards;
 mod shares;
 mod whole;
 
 use crate::shape::Shape;
-use crate::view::View;
+use crate::view::{Policy, View};
 use muster_model::capacity::NodeUse;
 use muster_model::request::SharingMode;
 use muster_model::{
@@ -71,6 +72,9 @@ pub(crate) struct Steps(pub(crate) u64);
 
 /// A place for every rank, or none that this view knows of.
 pub(crate) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
+    if view.policy != Policy::Topology {
+        return blind::place(view, ask, steps).filter(|tasks| within_bounds(view, ask, tasks));
+    }
     let found = match ask.shape.request.devices.mode() {
         None | Some(SharingMode::Whole) => whole::place(view, ask, steps),
         Some(SharingMode::Mig | SharingMode::Mps | SharingMode::TimeSlice) => shares::place(view, ask, steps),
@@ -85,6 +89,12 @@ fn close_enough(view: &View, ask: &Ask<'_>, tasks: &[TaskPlacement]) -> bool {
         // Levels are what the search itself goes by.
         return true;
     }
+    within_bounds(view, ask, tasks)
+}
+
+/// The same for a placement that was found by something else than levels.
+fn within_bounds(view: &View, ask: &Ask<'_>, tasks: &[TaskPlacement]) -> bool {
+    let (topology, numa) = (&ask.shape.topology, ask.shape.numa);
     let ground: Option<Vec<&Node>> = tasks.iter().map(|task| Some(&*node(view, task.node)?.node)).collect();
     ground.is_some_and(|ground| closeness::check(topology, numa, tasks, &ground).is_ok())
 }

@@ -1,7 +1,9 @@
 //! Parts of cards: MIG instances, MPS shares, time-slices.
 //!
-//! A card that is shared already goes before a free one, so that free cards stay whole; among shared ones, the one of which the
-//! shares still expected will leave least unfilled ([`crate::fractions`]), then whose remainder loses least, then the fullest. Cards of one state are interchangeable, so states are compared and not cards.
+//! A card that is shared already goes before a free one, so that free cards stay whole; among shared ones, the one of which
+//! the shares still expected will leave least unfilled ([`crate::fractions`]), then whose remainder loses least, then the fullest. An open slot of a pinned layout costs nothing, so it goes first. Where an instance
+//! starts on its card is the model's business ([`muster_model::mig::best_start_before`]): first what waits beside it in the queue must
+//! still fit, then most of what may come. Cards of one state are interchangeable, so states are compared and not cards.
 //! A gang of several shares is placed task by task on a trial copy of the cards it has touched so far.
 
 use super::cards::free_by_island;
@@ -11,15 +13,13 @@ use crate::index::state::Host;
 use crate::index::{CardState, GROUP_LEVELS, group_of};
 use crate::view::{View, left_milli, milli_of};
 use muster_model::capacity::{CardUse, NodeUse};
-use muster_model::gpu::MigFamily;
-use muster_model::mig::{MigPlacement, MigShape};
+use muster_model::mig::{self, Occupied, ShapeCounts};
 use muster_model::{
     DeviceHold, DeviceRequest, GpuModel, HoldMode, NodeId, Place, Pool, TaskPlacement, TenantId, TopologyLevel,
 };
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::ops::RangeInclusive;
-use std::sync::LazyLock;
 
 /// How well a card suits; the least goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,7 +61,8 @@ pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec
         let pool = view.capacity.pools().get(&**pool).unwrap_or_else(|| Pool::standard_rules());
         // Every first card that could begin the gang is a try; without a required level there is only one.
         for within in starts(view, ask, shelf) {
-            let search = Search { view, ask, model, shelf, pool, domain: view.capacity.domain_of(ask.tenant) };
+            let domain = view.capacity.domain_of(ask.tenant);
+            let search = Search { view, ask, model, shelf, pool, domain, waiting: waiting(view, ask, model) };
             if let Some(tasks) = search.gang(&within, steps) {
                 return Some(tasks);
             }
@@ -97,6 +98,15 @@ struct Search<'a> {
     shelf: &'a Shelf,
     pool: &'a Pool,
     domain: TenantId,
+    /// The MIG slices that wait on this model beside the one that is placed.
+    waiting: ShapeCounts,
+}
+
+/// The MIG slices of the cell's queue that may start on `model` now, without the one that asks.
+fn waiting(view: &View, ask: &Ask<'_>, model: GpuModel) -> ShapeCounts {
+    let own = ask.shape.request.devices.mig_shape(model);
+    let (Some(own), Some(queue)) = (own, view.queues.get(&ask.cell)) else { return ShapeCounts::default() };
+    queue.slices_waiting(model, own)
 }
 
 impl Search<'_> {
@@ -134,7 +144,10 @@ impl Search<'_> {
             for gpu in 0..there.cards.len() as u16 {
                 steps.0 += 1;
                 let card = &there.cards[usize::from(gpu)];
-                let Some(way) = CardState::of(card).and_then(|state| self.way(Some(state))) else { continue };
+                let Some(way) = CardState::of(card, there.is_pinned(gpu)).and_then(|state| self.way(Some(state)))
+                else {
+                    continue;
+                };
                 if self.usable(there, gpu, way.mode, within)
                     && best.is_none_or(|(score, at, hold)| (way.score, *id, gpu) < (score, at, hold.gpu))
                 {
@@ -171,7 +184,10 @@ impl Search<'_> {
         match self.ask.shape.request.devices {
             DeviceRequest::Mps { .. } => mps(0, 0, 0)..=mps(u32::MAX, u64::MAX, usize::MAX),
             DeviceRequest::TimeSlice { .. } => slices(0, 0)..=slices(u64::MAX, usize::MAX),
-            _ => CardState::Mig { occupied: 0, media: false }..=CardState::Mig { occupied: u8::MAX, media: true },
+            _ => {
+                let full = Occupied { slices: u8::MAX, media: true };
+                CardState::Pinned(Occupied::default())..=CardState::Mig(full)
+            }
         }
     }
 
@@ -203,6 +219,7 @@ impl Search<'_> {
             && card.model == self.model
             && card.withheld.is_none()
             && self.ask.host_slots(there) >= 1
+            && there.pin_allows(gpu, mode, pool).is_ok()
             && there.cards[usize::from(gpu)].can_take(self.domain, mode, card, Some(pool)).is_ok()
     }
 
@@ -212,15 +229,21 @@ impl Search<'_> {
         let way = |lost, left, mode| Some(Way { score: Score { opens_card, unfilled_milli: 0, lost, left }, mode });
         let memory_left = |used: u64, asked: u64| self.model.memory_mib().checked_sub(used + asked);
         match (&self.ask.shape.request.devices, state) {
-            (DeviceRequest::Mig { .. }, None | Some(CardState::Mig { .. })) => {
-                let (occupied, media) = match state {
-                    Some(CardState::Mig { occupied, media }) => (occupied, media),
-                    _ => (0, false),
+            (DeviceRequest::Mig { .. }, Some(CardState::Pinned(occupied))) => {
+                let family = self.model.facts().mig?;
+                let shape = self.ask.shape.request.devices.mig_shape(self.model)?;
+                let place = self.pool.pinned.get(&self.model)?.open_slot(family, occupied, shape)?;
+                way(0, mig::worth(family, occupied.with(place)), HoldMode::Mig(place))
+            }
+            (DeviceRequest::Mig { .. }, None | Some(CardState::Mig(_))) => {
+                let occupied = match state {
+                    Some(CardState::Mig(occupied)) => occupied,
+                    _ => Occupied::default(),
                 };
                 let family = self.model.facts().mig?;
                 let shape = self.ask.shape.request.devices.mig_shape(self.model)?;
-                let (place, lost, left) = best_start(family, occupied, media, shape)?;
-                way(lost, left, HoldMode::Mig(place))
+                let start = mig::best_start_before(family, occupied, shape, &self.waiting)?;
+                way(start.lost, start.left, HoldMode::Mig(start.place))
             }
             (&DeviceRequest::Mps { percent, memory_mib, .. }, None) => way(0, 0, HoldMode::Mps { percent, memory_mib }),
             (
@@ -254,49 +277,8 @@ impl Search<'_> {
     }
 }
 
-/// The start at which the card's remainder loses least, with that loss and what is left.
-fn best_start(family: MigFamily, occupied: u8, media: bool, shape: MigShape) -> Option<(MigPlacement, u64, u64)> {
-    if media && shape.has_media() {
-        return None;
-    }
-    let before = remainder(family, occupied);
-    shape
-        .starts(family)
-        .iter()
-        .filter(|start| shape.mask(**start) & occupied == 0)
-        .map(|&start| {
-            let left = remainder(family, occupied | shape.mask(start));
-            (before - left, left, MigPlacement { shape, start })
-        })
-        .min_by_key(|(lost, left, place)| (*lost, *left, place.start))
-        .map(|(lost, left, place)| (place, lost, left))
-}
-
-/// What the free slices of a card are worth: for every base profile, each start it could still be made at, at its charge. A hole
-/// that fits no profile is worth nothing, a half that is whole is worth more than two quarters apart.
-pub(crate) fn remainder(family: MigFamily, occupied: u8) -> u64 {
-    // There are 256 of them, and every decision asks for a dozen.
-    static EIGHT: LazyLock<Vec<u64>> = LazyLock::new(|| (0..=u8::MAX).map(|o| worth(MigFamily::Eight, o)).collect());
-    static FOUR: LazyLock<Vec<u64>> = LazyLock::new(|| (0..=u8::MAX).map(|o| worth(MigFamily::Four, o)).collect());
-    match family {
-        MigFamily::Eight => EIGHT[usize::from(occupied)],
-        MigFamily::Four => FOUR[usize::from(occupied)],
-    }
-}
-
-fn worth(family: MigFamily, occupied: u8) -> u64 {
-    MigShape::ALL
-        .into_iter()
-        .filter(|shape| shape.is_base())
-        .map(|shape| {
-            let free = shape.starts(family).iter().filter(|start| shape.mask(**start) & occupied == 0).count() as u64;
-            free * shape.charge(family).0
-        })
-        .sum()
-}
-
 /// Takes a share of a trial card; ids do not matter there.
-fn take(card: &mut CardUse, domain: TenantId, mode: HoldMode) {
+pub(super) fn take(card: &mut CardUse, domain: TenantId, mode: HoldMode) {
     use muster_model::AllocationId;
     use muster_model::capacity::Share;
     let share = |percent, memory_mib| Share { allocation: AllocationId(0), percent, memory_mib };

@@ -408,10 +408,10 @@ pub(super) fn fits_when_empty(view: &View, ask: &Ask<'_>) -> bool {
 /// The same for a gang with a selector: what it accepts is said by each node, so each node is asked.
 fn selected_fit_when_empty(view: &View, ask: &Ask<'_>, units: Units) -> bool {
     let mut held: BTreeMap<(&str, String), u64> = BTreeMap::new();
-    let nodes = view.capacity.nodes().values().map(|there| &there.node);
-    let open = nodes.filter(|node| node.cell == ask.cell && node.accepts_work() && ask.admits(node));
-    for node in open.filter(|node| ask.pool_allows(view, &node.spec.pool)) {
-        let kind = Kind::of(node, ask.model);
+    let nodes = view.capacity.nodes().values().map(|there| (&there.node, there.pinned));
+    let open = nodes.filter(|(node, _)| node.cell == ask.cell && node.accepts_work() && ask.admits(node));
+    for (node, pinned) in open.filter(|(node, _)| ask.pool_allows(view, &node.spec.pool)) {
+        let kind = Kind::of(node, pinned, ask.model);
         let domain = match ask.widest() {
             None => String::new(),
             Some(TopologyLevel::Island) if kind.room.tightest(units.all()).is_none() => continue,

@@ -39,6 +39,9 @@ fn after_two_3g_no_1g_fits() {
     let small = fleet.submit(mig("1g.10gb"));
     fleet.settle();
     assert!(big.iter().all(|job| fleet.runs(*job)) && !fleet.runs(small));
+    let said = crate::explain(&fleet.view, small).expect("live");
+    assert_eq!(said.reasons[0].code(), "no_free_share");
+    assert!(said.reasons[0].text().contains("has room for a MIG slice 1g.10gb"), "{}", said.reasons[0].text());
 }
 
 #[test]

@@ -69,6 +69,7 @@ pub(super) fn job(tasks: u32, devices: DeviceRequest) -> JobSpec {
         grace_s: 1,
         disconnect_grace_s: 1,
         max_retries: 0,
+        movable: None,
     }
 }
 
@@ -82,6 +83,7 @@ pub(super) struct Fleet {
     pub(super) nodes: BTreeMap<NodeId, Node>,
     tenants: BTreeMap<String, Tenant>,
     cells: BTreeMap<CellId, Cell>,
+    pub(super) pools: BTreeMap<String, Pool>,
     /// Committed, not yet seen by the view.
     on_the_way: VecDeque<Change>,
     pub(super) refused: u32,
@@ -157,6 +159,12 @@ impl Fleet {
         id
     }
 
+    pub(super) fn put_pool(&mut self, pool: Pool) {
+        self.pools.insert(pool.name.clone(), pool.clone());
+        self.books.put_pool(pool.clone());
+        self.commit(Change::put(Object::Pool(pool)));
+    }
+
     pub(super) fn put_node(&mut self, node: Node) {
         self.nodes.insert(node.id, node.clone());
         self.books.put_node(Arc::new(node.clone()));
@@ -225,6 +233,7 @@ impl Fleet {
         let Proposal::Bind(binding) = proposal else { return None };
         match self.prove(&binding) {
             Some(allocation) => {
+                self.check_pins(&allocation);
                 let job = self.jobs.get_mut(&binding.job).expect("proved");
                 job.phase = JobPhase::Starting(allocation.id);
                 job.attempt = binding.attempt;
@@ -275,6 +284,23 @@ impl Fleet {
         })
     }
 
+    /// What is bound on a pinned card is one of its slots, counted by hand.
+    fn check_pins(&self, allocation: &Allocation) {
+        for task in &allocation.tasks {
+            let spec = &self.nodes[&task.node].spec;
+            let Some(pool) = self.pools.get(&spec.pool) else { continue };
+            for hold in &task.devices {
+                let model = spec.gpus[usize::from(hold.gpu)].model;
+                let before = spec.gpus[..usize::from(hold.gpu)].iter().filter(|gpu| gpu.model == model).count();
+                let Some(pin) = pool.pinned.get(&model) else { continue };
+                if pin.cards_per_node().is_none_or(|cards| before < usize::from(cards)) {
+                    let slot = matches!(hold.mode, HoldMode::Mig(place) if pin.slots().contains(&place));
+                    assert!(slot, "{} on a card pinned to {:?}", hold.mode, pin.slots());
+                }
+            }
+        }
+    }
+
     pub(super) fn allocation_of(&self, job: JobId) -> Option<&Allocation> {
         self.allocations.values().find(|allocation| allocation.job == job)
     }
@@ -304,6 +330,7 @@ impl Fleet {
     pub(super) fn snapshot(&self) -> View {
         let objects = (self.tenants.values().cloned().map(Object::Tenant))
             .chain(self.cells.values().cloned().map(Object::Cell))
+            .chain(self.pools.values().cloned().map(Object::Pool))
             .chain(self.nodes.values().cloned().map(Object::Node))
             .chain(self.jobs.values().cloned().map(Object::Job))
             .chain(self.allocations.values().cloned().map(Object::Allocation));
@@ -322,7 +349,7 @@ impl Fleet {
         )
     }
 
-    fn domain(&self, tenant: TenantId) -> String {
+    pub(super) fn domain(&self, tenant: TenantId) -> String {
         let path = self.tenants.values().find(|t| t.id == tenant).map_or("", |t| t.path.as_str());
         Tenant::domain_of(path).to_owned()
     }

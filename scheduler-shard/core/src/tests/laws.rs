@@ -25,7 +25,15 @@ enum Event {
     Health(Pick, NodeHealth),
     /// A card is withheld, or no longer.
     Withhold(Pick, Pick),
+    /// The pool pins the first so many cards of each node to one of some layouts, or none.
+    Pin(Option<Pick>, u16),
     Resnapshot,
+}
+
+/// A layout of an H100.
+fn layout(slices: &[(&str, u32)], cards: Option<u16>) -> mig::PinnedLayout {
+    let slices = slices.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+    mig::PinnedLayout::new(GpuModel::H100, &slices, cards).expect("legal")
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -39,6 +47,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (any::<Pick>(), prop::sample::select(vec![NodeHealth::Ready, NodeHealth::Silent, NodeHealth::Down]))
             .prop_map(|(pick, health)| Event::Health(pick, health)),
         1 => (any::<Pick>(), any::<Pick>()).prop_map(|(node, gpu)| Event::Withhold(node, gpu)),
+        1 => (prop::option::of(any::<Pick>()), 0..4_u16).prop_map(|(pick, cards)| Event::Pin(pick, cards)),
         1 => Just(Event::Resnapshot),
     ]
 }
@@ -169,6 +178,13 @@ fn play(events: Vec<Event>) -> Result<Fleet, TestCaseError> {
                 let card = &mut node.spec.gpus[at];
                 card.withheld = if card.withheld.is_none() { Some("fault".into()) } else { None };
                 fleet.put_node(node);
+            }
+            Event::Pin(pick, cards) => {
+                let choices: [&[(&str, u32)]; 3] =
+                    [&[("1g.10gb", 7)], &[("3g.40gb", 1), ("2g.20gb", 1), ("1g.10gb", 2)], &[("3g.40gb", 2)]];
+                let pin = pick.map(|pick| layout(choices[pick.index(choices.len())], (cards > 0).then_some(cards)));
+                let pinned = pin.into_iter().map(|pin| (GpuModel::H100, pin)).collect();
+                fleet.put_pool(Pool { pinned, ..Pool::standard() });
             }
             Event::Resnapshot => {
                 fleet.deliver(usize::MAX);

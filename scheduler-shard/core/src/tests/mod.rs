@@ -3,6 +3,10 @@
 mod examples;
 mod fleet;
 mod laws;
+mod mig;
+mod modes;
+mod pinned;
+mod planner;
 mod queueing;
 mod reasons;
 mod requests;

@@ -121,8 +121,108 @@ fn holders_and_position_are_named() {
     assert_eq!(explain(&fleet.view, second).expect("live").position, Some(0));
     let figures = said.reasons[0].figures();
     assert_eq!(figures["needed"], "4");
-    assert_eq!(figures["holder_1"], "job 1: 3 cards, from a");
+    assert_eq!(figures["holder_1"], "job 1: 3 cards on a");
     let running = explain(&fleet.view, JobId(1)).expect("live");
     assert_eq!((running.phase, running.reasons.len()), ("starting", 0));
     assert_eq!(explain(&fleet.view, JobId(77)), None);
+}
+
+/// A node of eight with six free beside a job of two, one with five free, one all taken: nothing has eight.
+fn broken() -> Fleet {
+    let mut fleet = Fleet::new(["a", "b", "c"].map(|name| Host::new(name, GpuModel::H100, 8)));
+    for cards in [3, 6, 8] {
+        fleet.submit(gang(1, cards));
+        fleet.settle();
+    }
+    fleet.submit(gang(1, 2));
+    fleet.settle();
+    fleet
+}
+
+/// The first reason's figures must be among these, and its holders these: job, cards, node.
+#[track_caller]
+fn check_figures(fleet: &mut Fleet, spec: JobSpec, figures: &[(&str, &str)], holders: &[(u64, u64, &str)]) {
+    let job = fleet.submit(spec);
+    fleet.settle();
+    let said = explain(&fleet.view, job).expect("live");
+    let reason = said.reasons.first().expect("it waits for a reason");
+    let told = reason.figures();
+    for (name, value) in figures {
+        assert_eq!(told.get(*name).map(String::as_str), Some(*value), "{name}: {told:?}");
+    }
+    let blockers: Vec<(u64, u64, &str)> =
+        reason.blockers().iter().map(|one| (one.job.0, one.cards, one.node.as_str())).collect();
+    assert_eq!(blockers, holders, "{}", reason.text());
+}
+
+#[test]
+fn each_reason_has_its_figures_and_names_who_stands_in_the_best_place() {
+    let at =
+        |level, spec: JobSpec| JobSpec { topology: Topology { required: Some(level), ..Topology::default() }, ..spec };
+    let mut fleet = broken();
+    let held: Vec<(u32, u64, usize)> = fleet
+        .allocations
+        .values()
+        .map(|held| (held.tasks[0].node.0, held.job.0, held.tasks[0].devices.len()))
+        .collect();
+    // What the engine made of it: the test's figures follow from these places.
+    assert_eq!(
+        held.iter().map(|(node, _, cards)| (*node, *cards)).collect::<Vec<_>>(),
+        [(1, 3), (2, 6), (3, 8), (2, 2)]
+    );
+    let small = held[0].1;
+    // Eight on one node: only a lacks as few as three.
+    check_figures(
+        &mut fleet,
+        at(TopologyLevel::Island, gang(1, 8)),
+        &[("free", "5"), ("needed", "8"), ("largest_node", "5")],
+        &[(small, 3, "a")],
+    );
+    let mut scattered = scattered();
+    check_figures(
+        &mut scattered,
+        at(TopologyLevel::Node, gang(2, 1)),
+        &[("free", "3"), ("largest_node", "1"), ("needed", "2")],
+        &[(1, 3, "a")],
+    );
+    check_figures(
+        &mut scattered,
+        gang(1, 2),
+        &[("free", "3"), ("largest_node", "1"), ("needed_on_one_node", "2"), ("needed", "2")],
+        &[(1, 3, "a")],
+    );
+}
+
+#[test]
+fn a_wider_level_is_told_with_its_bandwidth() {
+    let host = |name, leaf| Host { per_island: 4, ..Host::new(name, GpuModel::H100, 8).at("b1", leaf) };
+    let mut fleet = Fleet::new([host("a", "l1"), host("b", "l2")]);
+    let topology = Topology { required: Some(TopologyLevel::Island), ..Topology::default() };
+    let hold = |fleet: &mut Fleet, node: u32, gpu: u16| {
+        let job = fleet.submit(gang(1, 1));
+        let tasks =
+            vec![TaskPlacement { node: NodeId(node), devices: vec![DeviceHold { gpu, mode: HoldMode::Whole }] }];
+        let binding = crate::Binding { job, attempt: Attempt(1), model: Some(GpuModel::H100), tasks };
+        assert_eq!(fleet.decide(crate::Proposal::Bind(binding)), Some(job));
+        fleet.deliver(usize::MAX);
+    };
+    // One card of each island is taken.
+    for (node, gpu) in [(1, 0), (1, 4), (2, 0), (2, 4)] {
+        hold(&mut fleet, node, gpu);
+    }
+    let job = fleet.submit(JobSpec { topology, ..gang(4, 1) });
+    fleet.settle();
+    let said = explain(&fleet.view, job).expect("live");
+    assert_eq!(said.reasons[0].code(), "topology");
+    assert_eq!(said.reasons[0].text(), "12 h100 free in cell cell-1, largest free island 3; 4 needed");
+    let told: Vec<String> = said.wider.iter().map(|wider| wider.text()).collect();
+    assert_eq!(
+        told[0],
+        "node instead of island: 64 GB/s (PCIe) instead of 450 GB/s (NVLink) for each card, 14 %; it would start at once"
+    );
+    assert_eq!(
+        told[1],
+        "leaf instead of island: 50 GB/s (network) instead of 450 GB/s (NVLink) for each card, 11 %; it would start at once"
+    );
+    assert_eq!(told.len(), 4, "block and region too");
 }

@@ -2,8 +2,9 @@
 
 use super::fleet::*;
 use muster_model::needs::{Asker, Isolation, Needs, Offer, choose};
+use muster_model::request::SharingMode;
 use muster_model::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The request that the control plane would accept for these needs on this fleet.
 fn resolved(fleet: &Fleet, needs: Needs) -> JobSpec {
@@ -48,6 +49,85 @@ fn five_jobs_of_fifteen_percent_five_cards_before_one_h100_in_slices_after() {
     assert_eq!(cards_used(&after), 1);
     let held = after.allocation_of(jobs[0]).expect("runs");
     assert!(matches!(held.tasks[0].devices[0].mode, HoldMode::Mig(place) if place.shape == mig::MigShape::G1));
+}
+
+/// Cards by the mode in which they are driven.
+fn cards_by_mode(fleet: &Fleet) -> BTreeMap<SharingMode, usize> {
+    let tasks = fleet.allocations.values().flat_map(|allocation| &allocation.tasks);
+    let cards = tasks.flat_map(|task| task.devices.iter().map(move |hold| (hold.mode.mode(), task.node, hold.gpu)));
+    let cards: BTreeSet<_> = cards.collect();
+    let mut modes = BTreeMap::new();
+    cards.into_iter().for_each(|(mode, ..)| *modes.entry(mode).or_default() += 1);
+    modes
+}
+
+/// `8 GiB, 15 % of a card, strictly kept apart` and the like.
+fn strictly(memory_mib: u64, compute_percent: u32) -> Needs {
+    Needs {
+        memory_mib,
+        compute_percent,
+        isolation: Isolation::Strict,
+        bursty: false,
+        latency_critical: false,
+        models: vec![],
+    }
+}
+
+/// A notebook: mostly idle, happy with turns.
+fn notebook(memory_mib: u64) -> Needs {
+    Needs { bursty: true, isolation: Isolation::BestEffort, ..strictly(memory_mib, 5) }
+}
+
+#[test]
+fn ten_a100_serve_four_trainings_twenty_models_and_thirty_notebooks() {
+    let host = Host { per_island: 10, ..Host::new("a", GpuModel::A100_80, 10) };
+    let mut fleet = Fleet::new([host]);
+    fleet.put_pool(Pool { time_slice_replicas: 10, ..Pool::standard() });
+    let training = job(1, DeviceRequest::Whole { count: 4, models: vec![] });
+    let mut jobs = vec![fleet.submit(JobSpec { class: WorkloadClass::Training, ..training })];
+    for number in 0..30 {
+        if number < 20 {
+            jobs.push(fleet.submit(resolved(&fleet, strictly(10_240, 0))));
+        }
+        jobs.push(fleet.submit(resolved(&fleet, notebook(8_192))));
+    }
+    fleet.settle();
+    assert!(jobs.iter().all(|job| fleet.runs(*job)));
+    let modes = [(SharingMode::Whole, 4), (SharingMode::Mig, 3), (SharingMode::TimeSlice, 3)];
+    assert_eq!(cards_by_mode(&fleet), modes.into());
+    // Three cards have twenty-one sevenths: one is spare.
+    let more =
+        [fleet.submit(resolved(&fleet, strictly(10_240, 0))), fleet.submit(resolved(&fleet, strictly(10_240, 0)))];
+    fleet.settle();
+    assert_eq!(more.map(|job| fleet.runs(job)), [true, false]);
+}
+
+#[test]
+fn thirty_six_requests_wait_for_four_cards_of_thirty_two_or_need_twenty_when_packed() {
+    let fleet = || Fleet::new(["a", "b", "c", "d"].map(|name| Host::new(name, GpuModel::H100, 8)));
+    let mut before = fleet();
+    let jobs: Vec<JobId> = (0..36).map(|_| before.submit(gang(1, 1))).collect();
+    before.settle();
+    let waiting: Vec<JobId> = jobs.into_iter().filter(|job| !before.runs(*job)).collect();
+    assert_eq!((waiting.len(), cards_used(&before)), (4, 32));
+    let said = crate::explain(&before.view, waiting[0]).expect("live");
+    assert_eq!(said.reasons[0].code(), "no_free_gpus");
+    assert!(said.reasons[0].text().contains("0 h100 free"), "{}", said.reasons[0].text());
+
+    let mut packed = fleet();
+    let mut jobs: Vec<JobId> = (0..16).map(|_| packed.submit(gang(1, 1))).collect();
+    for number in 0..12 {
+        jobs.push(packed.submit(resolved(&packed, strictly(8_192, 15))));
+        if number < 8 {
+            jobs.push(packed.submit(resolved(&packed, notebook(4_096))));
+        }
+    }
+    packed.settle();
+    assert!(jobs.iter().all(|job| packed.runs(*job)));
+    // Twelve sevenths on two cards, eight notebooks by four turns on two.
+    let modes = [(SharingMode::Whole, 16), (SharingMode::Mig, 2), (SharingMode::TimeSlice, 2)];
+    assert_eq!(cards_by_mode(&packed), modes.into());
+    assert_eq!(cards_used(&packed), 20);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use crate::queue::Turn;
 use crate::shape::{Shape, Shapes};
-use muster_model::{Attempt, CellId, Job, JobId, JobPhase, TenantId};
+use muster_model::{Attempt, CellId, Job, JobId, JobPhase, Movable, TenantId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -19,6 +19,8 @@ pub(crate) struct Known {
     pub(crate) turn: Turn,
     /// What it asks for; none when it does not wait for devices.
     pub(crate) shape: Option<Arc<Shape>>,
+    /// How it may be moved, with what it asks for, as long as it lives; none when it may not.
+    pub(crate) movable: Option<Arc<MayMove>>,
     pub(crate) routed_ms: u64,
     /// While it waits.
     pub(crate) visited: BTreeSet<CellId>,
@@ -26,9 +28,18 @@ pub(crate) struct Known {
     pub(crate) requeue_reason: Option<String>,
 }
 
+/// What moving a job needs to know of it.
+#[derive(Clone, Debug)]
+pub(crate) struct MayMove {
+    pub(crate) how: Movable,
+    pub(crate) shape: Arc<Shape>,
+}
+
 impl Known {
     /// What to keep of `job`.
     pub(super) fn of(job: Job, shapes: &mut Shapes) -> Self {
+        let movable = job.spec.movable.filter(|_| !job.cancelled);
+        let movable = movable.map(|how| Arc::new(MayMove { how, shape: shapes.of(&job) }));
         let waits = job.phase == JobPhase::Queued && !job.cancelled;
         Known {
             id: job.id,
@@ -38,6 +49,7 @@ impl Known {
             shape: waits.then(|| shapes.of(&job)),
             phase: job.phase,
             attempt: job.attempt,
+            movable,
             routed_ms: job.routed_ms,
             visited: if waits { job.visited } else { BTreeSet::new() },
             requeue_reason: job.requeue_reason.filter(|_| waits),

@@ -21,9 +21,23 @@ use muster_model::{
     Allocation, Cell, CellId, Change, Job, JobId, Key, Node, NodeId, Object, ResourceVec, Tenant, TenantId,
 };
 use pending::Pending;
+use serde::{Deserialize, Serialize};
 pub(crate) use shares::{Shares, left_milli, milli_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// How places are chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// The tightest place in the network; parts of cards where least is lost. What a fleet runs.
+    #[default]
+    Topology,
+    /// Nodes in the order of their ids, the network unseen: to compare with.
+    FirstFit,
+    /// The fullest node first, the network unseen: to compare with.
+    BestFit,
+}
 
 /// A shard's picture of the fleet.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +57,7 @@ pub struct View {
     pub(crate) totals: ResourceVec,
     pending: BTreeMap<JobId, Pending>,
     proposals_made: u64,
+    pub(crate) policy: Policy,
     /// Jobs that are left alone until a time, in ms of the caller's clock.
     resting: BTreeSet<(u64, JobId)>,
     rest_until: BTreeMap<JobId, u64>,
@@ -80,6 +95,11 @@ impl View {
         }
     }
 
+    /// From now on places are chosen so. A fleet runs [`Policy::Topology`]; the others are for replays that compare.
+    pub fn choose_by(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
     /// The books, pending proposals charged.
     #[must_use]
     pub fn capacity(&self) -> &Capacity {
@@ -102,8 +122,9 @@ impl View {
         match object {
             Object::Tenant(tenant) => self.put_tenant(&tenant),
             Object::Pool(pool) => {
+                let name = pool.name.clone();
                 self.capacity.put_pool(pool);
-                self.everything_freed();
+                self.pool_changed(&name);
             }
             Object::Cell(cell) => {
                 self.cells.insert(cell.id, cell);
@@ -128,7 +149,7 @@ impl View {
             }
             Key::Pool(name) => {
                 self.capacity.remove_pool(name);
-                self.everything_freed();
+                self.pool_changed(name);
             }
             Key::Cell(id) => {
                 self.cells.remove(id);
@@ -245,14 +266,14 @@ impl View {
     }
 
     /// Charges to the books and keeps the index in step.
-    fn charge(&mut self, allocation: &Allocation) {
+    pub(crate) fn charge(&mut self, allocation: &Allocation) {
         self.capacity.charge(allocation);
         self.touch(allocation);
         self.used_otherwise(allocation.tenant);
     }
 
     /// Releases from the books, and wakes whom that may help.
-    fn release(&mut self, allocation: &Allocation) {
+    pub(crate) fn release(&mut self, allocation: &Allocation) {
         self.capacity.release(allocation);
         self.touch(allocation);
         for tasks in allocation.tasks.chunk_by(|one, next| one.node == next.node) {
@@ -296,8 +317,11 @@ impl View {
         }
     }
 
-    /// Pool rules have changed: anything may fit now.
-    fn everything_freed(&mut self) {
+    /// Pool rules have changed: cards may be pinned or no longer, and anything may fit now.
+    fn pool_changed(&mut self, name: &str) {
+        for (id, there) in self.capacity.nodes().iter().filter(|(_, there)| there.node.spec.pool == name) {
+            self.index.refresh(*id, Some(there));
+        }
         self.queues.values_mut().for_each(CellQueue::wake_all_without_room);
     }
 }

@@ -153,6 +153,7 @@ impl Cluster {
             grace_s: 1,
             disconnect_grace_s: 1,
             max_retries: 0,
+            movable: None,
         };
         let specs = vec![spec.validate().expect("valid"); count];
         let issued_ms = self.plane.lock().state.meta.now_ms;

@@ -7,10 +7,11 @@
 use super::unknown;
 use crate::consensus::{Consensus, Follower};
 use crate::services::snapshot::Snapshot;
-use crate::services::{App, refusal};
+use crate::services::{App, plan, refusal};
 use muster_model::{Change, Job, JobId, JobPhase, Outcome, Revision};
 use muster_proto::v1;
 use muster_scheduler_core::View;
+use muster_scheduler_core::planner::{Settings, open_for};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::Mutex;
@@ -56,7 +57,7 @@ impl Cached {
 
 impl Explainer {
     /// Looks at a view that is at `revision` or later.
-    async fn look<R>(
+    pub(crate) async fn look<R>(
         &self,
         consensus: &Consensus,
         revision: Revision,
@@ -81,21 +82,29 @@ impl Explainer {
 
 pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1::ExplainReply, Status> {
     let id = JobId(request.job_id);
-    let (job, no_nodes, revision) = app
+    let (job, no_nodes, now_ms, revision) = app
         .look(v1::Consistency::Linearizable.into(), |state, revision| {
-            (state.jobs.get(&id).map(Arc::clone), state.nodes.is_empty(), revision)
+            (state.jobs.get(&id).map(Arc::clone), state.nodes.is_empty(), state.meta.now_ms, revision)
         })
         .await?;
     let job = super::get::find(app, job, id)?;
     if !matches!(job.phase, JobPhase::Queued) {
         let phase = job.phase.word().to_owned();
         let reasons = std::iter::once(standing(&job)).chain(chosen(&job)).collect();
-        return Ok(v1::ExplainReply { revision: revision.0, phase, reasons, position: None });
+        return Ok(v1::ExplainReply { revision: revision.0, phase, reasons, ..v1::ExplainReply::default() });
     }
-    let (explained, revision) =
-        app.explainer.look(&app.consensus, revision, |view, at| (muster_scheduler_core::explain(view, id), at)).await?;
+    let now_ms = now_ms.max(app.host.clock.wall_ms());
+    let looked = |view: &View, at: Revision| {
+        let explained = muster_scheduler_core::explain(view, id)?;
+        let apart = explained.reasons.iter().any(muster_scheduler_core::Reason::is_about_closeness);
+        let moves =
+            if apart { open_for(view, id, &Settings { share_percent: 100, ..Settings::at(now_ms) }) } else { None };
+        let moves = moves.map(|found| found.map(|opening| plan::opening(view, &opening)));
+        Some((explained, moves, at))
+    };
+    let found = app.explainer.look(&app.consensus, revision, looked).await?;
     // Between the two looks it may have ended.
-    let explained = explained.ok_or_else(|| unknown(id))?;
+    let (explained, moves, revision) = found.ok_or_else(|| unknown(id))?;
     let mut reasons: Vec<v1::Reason> = explained.reasons.iter().map(told).collect();
     if no_nodes {
         reasons = vec![v1::Reason {
@@ -111,6 +120,9 @@ pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1
         phase: explained.phase.to_owned(),
         reasons,
         position: explained.position,
+        wider: explained.wider.iter().map(wider).collect(),
+        no_moves: moves.as_ref().and_then(|found| found.as_ref().err()).map(|why| plan::no_plan(*why)),
+        moves: moves.and_then(Result::ok),
     })
 }
 
@@ -121,6 +133,23 @@ fn told(reason: &muster_scheduler_core::Reason) -> v1::Reason {
         subject: reason.subject(),
         fix: reason.fix(),
         figures: reason.figures(),
+        blockers: reason.blockers().iter().map(blocker).collect(),
+    }
+}
+
+fn blocker(held: &muster_scheduler_core::explain::Blocker) -> v1::Blocker {
+    v1::Blocker { job_id: held.job.0, cards: held.cards, node: held.node.clone(), movable: held.movable }
+}
+
+fn wider(wider: &muster_scheduler_core::explain::Wider) -> v1::WiderLevel {
+    v1::WiderLevel {
+        model: wider.model.to_string(),
+        required: wider.required.to_string(),
+        level: wider.level.to_string(),
+        required_mb_s: wider.now.map(|link| link.mb_s),
+        level_mb_s: wider.then.map(|link| link.mb_s),
+        starts: wider.starts,
+        text: wider.text(),
     }
 }
 

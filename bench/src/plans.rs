@@ -1,0 +1,138 @@
+//! Plans of moves on a full fleet whose free cards are scattered: what `muster plan` and `muster explain` cost.
+//!
+//! Every node has one or two cards free and holds jobs of one and two cards, three in four of which may be moved. Gangs of one island, of a leaf
+//! and of a block wait, and MIG slices that no pool lets in.
+
+use crate::decisions::fleet::{CARDS, CELL, TENANTS, job, spec, view};
+use crate::table::{self, Row};
+use anyhow::Result;
+use muster_model::movable::Movable;
+use muster_model::request::SharingMode;
+use muster_model::{
+    Allocation, AllocationId, AllocationState, Attempt, Change, DeviceHold, DeviceRequest, Epoch, GpuModel, HoldMode,
+    JobId, JobPhase, NodeId, Object, Pool, TaskPlacement, TenantId, TopologyLevel, ValidJobSpec,
+};
+use muster_scheduler_core::View;
+use muster_scheduler_core::planner::{Settings, open_for, plan_moves};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Jobs have run for two hours.
+const NOW_MS: u64 = 7_200_000;
+/// Islands wanted; then leaves and blocks; then slices.
+const WAITING: [u64; 4] = [20, 3, 1, 900];
+
+/// Runs every size and prints the table.
+///
+/// # Errors
+/// When a job of the mix is refused.
+pub fn run(nodes: &[u32], share_percent: u8, json: bool) -> Result<()> {
+    let mut rows = Vec::new();
+    for &nodes in nodes {
+        let (view, first) = fleet(nodes)?;
+        let settings = Settings { share_percent, ..Settings::at(NOW_MS) };
+        let begun = Instant::now();
+        let plan = plan_moves(&view, CELL, &settings);
+        let planned_ms = begun.elapsed().as_millis();
+        let begun = Instant::now();
+        let alone = open_for(&view, first, &Settings { share_percent: 100, ..settings });
+        let explained_ms = begun.elapsed().as_millis();
+        let moves: usize = plan.openings.iter().map(|one| one.moves.len()).sum();
+        let lost: u64 = plan.openings.iter().flat_map(|one| &one.moves).map(|made| made.loss.card_seconds()).sum();
+        let opened: u64 = plan.openings.iter().map(|one| one.cards).sum();
+        rows.push(Row::new(
+            format!("plan, {nodes} nodes × 8, {} movable jobs, share {share_percent} %", plan.movable_jobs),
+            format!(
+                "{planned_ms} ms, {} steps{}; {} openings of {opened} cards by {moves} moves that lose {:.0} GPU-hours at most; {} gangs \
+                 unhelped, {} conversions",
+                plan.steps,
+                if plan.complete { "" } else { ", stopped at a bound" },
+                plan.openings.len(),
+                lost as f64 / 3_600.0,
+                plan.unhelped.len(),
+                plan.conversions.len()
+            ),
+            "none published",
+            "a person waits for it",
+        ));
+        rows.push(Row::new(
+            format!("moves for one gang, {nodes} nodes × 8"),
+            format!("{explained_ms} ms; {}", if matches!(alone, Some(Ok(_))) { "found" } else { "none" }),
+            "none published",
+            "a person waits for it",
+        ));
+    }
+    table::print("Plans of moves on a full fleet", &rows, json)
+}
+
+/// The fleet, and the first gang that waits.
+fn fleet(nodes: u32) -> Result<(View, JobId)> {
+    let mut view = view(nodes);
+    let no_slices = Pool { modes: [SharingMode::Whole].into(), ..Pool::standard() };
+    view.absorb(Change::put(Object::Pool(no_slices)));
+    let mut next = 0;
+    let mut tenant = move || {
+        next = next % TENANTS + 1;
+        TenantId(next)
+    };
+    let mut id = 0;
+    for node in 1..=nodes {
+        let held = CARDS - 1 - node % 2;
+        let mut card = 0;
+        while card < held {
+            let cards = (1 + (node + card) % 2).min(held - card);
+            id += 1;
+            let how = Movable { checkpoint_every_s: Some(600 + id * 37 % 3_000), restart_s: 60 + id * 13 % 240 };
+            let running = whole(1, cards, None, (id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 & 3 > 0).then_some(how))?;
+            start(&mut view, id, tenant(), running, NodeId(node), card..card + cards);
+            card += cards;
+        }
+    }
+    let first = id + 1;
+    let mut wait = |view: &mut View, count: u64, spec: ValidJobSpec| {
+        for _ in 0..count {
+            id += 1;
+            view.absorb(Change::put(Object::Job(job(JobId(id), tenant(), spec.clone()))));
+        }
+    };
+    let [islands, leaves, blocks, slices] = WAITING;
+    wait(&mut view, islands, whole(1, 8, Some(TopologyLevel::Island), None)?);
+    wait(&mut view, leaves, whole(4, 8, Some(TopologyLevel::Leaf), None)?);
+    wait(&mut view, blocks, whole(16, 8, Some(TopologyLevel::Block), None)?);
+    let slice = DeviceRequest::Mig { profile: "1g.10gb".to_owned(), models: vec![GpuModel::H100] };
+    wait(&mut view, slices, spec(1, slice)?);
+    Ok((view, JobId(first)))
+}
+
+fn whole(tasks: u32, count: u32, required: Option<TopologyLevel>, movable: Option<Movable>) -> Result<ValidJobSpec> {
+    let valid = spec(tasks, DeviceRequest::Whole { count, models: vec![GpuModel::H100] })?;
+    let mut spec = muster_model::JobSpec::clone(&valid);
+    spec.topology.required = required;
+    spec.movable = movable;
+    spec.validate().map_err(|errors| anyhow::anyhow!("the mix is refused: {errors:?}"))
+}
+
+fn start(view: &mut View, id: u64, tenant: TenantId, spec: ValidJobSpec, node: NodeId, cards: std::ops::Range<u32>) {
+    let devices = cards.map(|gpu| DeviceHold { gpu: gpu as u16, mode: HoldMode::Whole }).collect();
+    let held = Allocation {
+        id: AllocationId(id),
+        job: JobId(id),
+        attempt: Attempt(1),
+        tenant,
+        cell: CELL,
+        cell_epoch: Epoch(1),
+        model: Some(GpuModel::H100),
+        cpu_milli: spec.request.cpu_milli,
+        memory_mib: spec.request.memory_mib,
+        charge: spec.charge_on(GpuModel::H100),
+        tasks: vec![TaskPlacement { node, devices }],
+        task_states: Vec::new(),
+        node_epochs: BTreeMap::new(),
+        state: AllocationState::Active,
+        bound_ms: 0,
+    };
+    let running =
+        muster_model::Job { phase: JobPhase::Running(held.id), attempt: Attempt(1), ..job(JobId(id), tenant, spec) };
+    view.absorb(Change::put(Object::Allocation(held)));
+    view.absorb(Change::put(Object::Job(running)));
+}

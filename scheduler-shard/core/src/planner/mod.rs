@@ -1,0 +1,276 @@
+//! What could be moved and converted so that waiting work starts: a plan, proved on a copy of the books. Nothing is executed here.
+//!
+//! A plan opens islands, nodes and wider domains for gangs that wait only because free cards are scattered ([`one_place`], [`domain`]), empties
+//! shared cards ([`packing`]), and says which empty cards demand would have driven otherwise and which slices nothing matches
+//! ([`repartition`]). What must stay true, and is tested on random fleets:
+//! - only jobs that say that they are movable are moved, whole, each at most once, and never further apart than they stood;
+//! - what is moved never exceeds the stated share of the movable work;
+//! - the moves made one by one in their order keep every law, and then the gang stands where the plan says, by the search that places
+//!   real work;
+//! - the same view and settings give the same plan; its search is bounded by steps.
+
+mod books;
+mod domain;
+mod one_place;
+mod packing;
+mod repartition;
+mod report;
+mod victims;
+
+pub use report::{Conversion, Move, MovePlan, NoPlan, Opening, Packing, Unhelped, Unmatched};
+
+use crate::explain::in_turn;
+use crate::place::Ask;
+use crate::shape::Shape;
+use crate::view::{Known, View};
+use books::{Trial, Wanted};
+use muster_model::request::SharingMode;
+use muster_model::{CellId, GpuModel, GpuUnits, JobId, TenantId, TopologyLevel};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use victims::Victims;
+
+/// The share of the movable work that a plan moves when nobody says another.
+pub const SHARE_PERCENT_DEFAULT: u8 = 2;
+/// Waiting jobs that one plan looks at, in turn.
+const JOBS_MAX: usize = 1_000;
+/// Gangs for which places are sought: each search looks at every node.
+const SEARCHES_MAX: usize = 64;
+/// Gangs without a plan that are named; the rest look the same.
+const UNHELPED_MAX: usize = 100;
+
+/// What a plan may do and where it stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// At most this share of what movable jobs hold is moved, in percent.
+    pub share_percent: u8,
+    /// Nodes, states and sets looked at; checked between two searches.
+    pub steps_max: u64,
+    /// The state's clock: what a move loses grows with it.
+    pub now_ms: u64,
+}
+
+impl Settings {
+    /// The usual share and bound at `now_ms`.
+    #[must_use]
+    pub const fn at(now_ms: u64) -> Self {
+        // About a second: a plan is asked for by people, or made in the background.
+        Settings { share_percent: SHARE_PERCENT_DEFAULT, steps_max: 20_000_000, now_ms }
+    }
+}
+
+/// What came of a tenant's shape: jobs of one tenant and shape are interchangeable.
+#[derive(Debug)]
+struct Tried<V>(BTreeMap<TenantId, Vec<(Arc<Shape>, V)>>);
+
+impl<V> Default for Tried<V> {
+    fn default() -> Self {
+        Tried(BTreeMap::new())
+    }
+}
+
+impl<V> Tried<V> {
+    fn get(&self, tenant: TenantId, shape: &Arc<Shape>) -> Option<&V> {
+        self.0.get(&tenant)?.iter().find(|(known, _)| known == shape).map(|(_, value)| value)
+    }
+
+    fn insert(&mut self, tenant: TenantId, shape: &Arc<Shape>, value: V) {
+        if self.get(tenant, shape).is_none() {
+            self.0.entry(tenant).or_default().push((shape.clone(), value));
+        }
+    }
+}
+
+/// How much may be moved.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    movable: GpuUnits,
+    share_percent: u8,
+    moved: GpuUnits,
+}
+
+impl Budget {
+    fn of(victims: &Victims, share_percent: u8) -> Self {
+        let movable = GpuUnits(victims.values().map(|victim| victim.units.0).sum());
+        Budget { movable, share_percent, moved: GpuUnits(0) }
+    }
+
+    fn left(&self) -> GpuUnits {
+        let all = self.movable.0.saturating_mul(u64::from(self.share_percent)) / 100;
+        GpuUnits(all.saturating_sub(self.moved.0))
+    }
+
+    /// The share that moving `units` more would take.
+    fn beyond(&self, units: GpuUnits) -> NoPlan {
+        let percent = (self.moved.0 + units.0).saturating_mul(100).div_ceil(self.movable.0.max(1));
+        NoPlan::BeyondShare { percent }
+    }
+}
+
+/// Plans for one cell.
+#[must_use]
+pub fn plan_moves(view: &View, cell: CellId, settings: &Settings) -> MovePlan {
+    let mut planner = Planner::of(view, cell, settings);
+    let mut shares: Vec<Arc<Known>> = Vec::new();
+    let mut tried: Tried<NoPlan> = Tried::default();
+    let mut waiting: Vec<JobId> = Vec::new();
+    let more = in_turn(view, cell, |job| {
+        waiting.push(job);
+        if waiting.len() == JOBS_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    planner.plan.complete &= !more;
+    for id in waiting {
+        let Some(job) = view.jobs.get(id.0) else { continue };
+        let Some(shape) = &job.shape else { continue };
+        match shape.request.devices.mode() {
+            Some(SharingMode::Whole) => {
+                let known = tried.get(job.tenant, shape).copied();
+                match known.map_or_else(|| planner.help(job, shape), Err) {
+                    Ok(()) => {}
+                    Err(why) => {
+                        tried.insert(job.tenant, shape, why);
+                        planner.unhelped(id, why);
+                    }
+                }
+            }
+            Some(_) => shares.push(job.clone()),
+            None => {}
+        }
+    }
+    planner.plan.packings = packing::pack(&mut planner.trial, cell, &mut planner.victims, &mut planner.budget);
+    planner.plan.conversions = repartition::conversions(&mut planner.trial, cell, &shares, &mut planner.plan.starting);
+    planner.plan.unmatched = repartition::unmatched(&planner.trial.view, cell);
+    planner.done()
+}
+
+/// The moves that alone would start one waiting gang; none when it does not wait in a cell for whole cards.
+#[must_use]
+pub fn open_for(view: &View, id: JobId, settings: &Settings) -> Option<Result<Opening, NoPlan>> {
+    let job = view.jobs.get(id.0)?;
+    let (shape, cell) = (job.shape.as_ref()?, job.cell?);
+    if shape.request.devices.mode() != Some(SharingMode::Whole) {
+        return None;
+    }
+    let mut planner = Planner::of(view, cell, settings);
+    match planner.help(job, shape) {
+        Ok(()) => planner.plan.openings.pop().map(Ok),
+        Err(why) => Some(Err(why)),
+    }
+}
+
+struct Planner {
+    cell: CellId,
+    steps_max: u64,
+    trial: Trial,
+    victims: Victims,
+    budget: Budget,
+    searches: usize,
+    plan: MovePlan,
+}
+
+impl Planner {
+    fn of(view: &View, cell: CellId, settings: &Settings) -> Self {
+        let victims = victims::of_cell(view, cell, settings.now_ms);
+        let share_percent = settings.share_percent.min(100);
+        let budget = Budget::of(&victims, share_percent);
+        let plan = MovePlan {
+            movable_jobs: victims.len() as u64,
+            movable: budget.movable,
+            share_percent,
+            complete: true,
+            ..MovePlan::default()
+        };
+        let trial = Trial::of(view);
+        Planner { cell, steps_max: settings.steps_max, trial, victims, budget, searches: 0, plan }
+    }
+
+    /// Starts a waiting job on the trial, as things stand or after moves.
+    fn help(&mut self, job: &Known, shape: &Shape) -> Result<(), NoPlan> {
+        let books = &self.trial.view.capacity;
+        let allowed = shape.offers().iter().filter(|offer| books.max_allows(job.tenant, &offer.charge).is_ok());
+        let models: Vec<GpuModel> = allowed.filter_map(|offer| offer.model).collect();
+        let cell = self.cell;
+        for &model in &models {
+            let wanted = Wanted { job, shape, cell, model };
+            if let Some(tasks) = self.trial.place(&wanted.ask()) {
+                self.trial.start(&wanted, tasks);
+                self.plan.starting.push(job.id);
+                return Ok(());
+            }
+        }
+        let mut why = None;
+        for model in models {
+            match self.open(&Wanted { job, shape, cell, model }) {
+                Ok(()) => return Ok(()),
+                // Of several models the one that came closest is told.
+                Err(one) => why = why.max(Some(one)),
+            }
+        }
+        // Only its max is in its way, or it is for no card of this cell: nothing that moves would help.
+        why.map_or(Ok(()), Err)
+    }
+
+    fn open(&mut self, wanted: &Wanted<'_>) -> Result<(), NoPlan> {
+        let needed = wanted.shape.cards();
+        let free = free(&self.trial.view, &wanted.ask());
+        if free < needed {
+            return Err(NoPlan::TooFewFree { free, needed });
+        }
+        if self.victims.is_empty() {
+            return Err(NoPlan::TooLittleMovable);
+        }
+        if self.searches == SEARCHES_MAX || self.trial.steps.0 >= self.steps_max {
+            self.plan.complete = false;
+            return Err(NoPlan::NotLookedAt);
+        }
+        self.searches += 1;
+        let in_one = one_place::is_for(wanted);
+        let search = if in_one { one_place::open } else { domain::open };
+        let opened = search(&mut self.trial, wanted, &self.victims, self.budget)?;
+        let moves = opened.proof.moves;
+        for made in &moves {
+            self.budget.moved.0 += made.units.0;
+            self.victims.remove(&made.allocation);
+        }
+        let view = &self.trial.view;
+        let stood: Vec<_> = moves.iter().map(|made| books::islands(view, &made.from)).collect();
+        let stands = books::islands(view, &opened.proof.tasks);
+        let islands = stands.iter().filter(|island| stood.iter().any(|stood| stood.contains(island))).count() as u64;
+        let level = wanted.shape.topology.required.unwrap_or(if in_one {
+            TopologyLevel::Node
+        } else {
+            // Without a level the gang may lie anywhere in its cell, which has no name of its own.
+            TopologyLevel::Region
+        });
+        self.plan.openings.push(Opening {
+            job: wanted.job.id,
+            model: wanted.model,
+            cards: needed,
+            level,
+            islands,
+            moves,
+            tasks: opened.proof.tasks,
+            cheapest: opened.cheapest,
+        });
+        Ok(())
+    }
+
+    fn unhelped(&mut self, job: JobId, why: NoPlan) {
+        if self.plan.unhelped.len() < UNHELPED_MAX {
+            self.plan.unhelped.push(Unhelped { job, why });
+        }
+    }
+
+    fn done(mut self) -> MovePlan {
+        self.plan.moved = self.budget.moved;
+        self.plan.steps = self.trial.steps.0;
+        self.plan
+    }
+}
+
+/// Free whole cards where the job may go.
+fn free(view: &View, ask: &Ask<'_>) -> u64 {
+    let shelves = view.index.shelves(ask.cell, ask.model).filter(|(pool, _)| ask.pool_allows(view, pool));
+    shelves.map(|(_, shelf)| shelf.free()).sum()
+}
