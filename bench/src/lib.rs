@@ -9,6 +9,7 @@ pub mod etcd;
 pub mod failover;
 pub mod lifecycle;
 pub mod load;
+pub mod packing;
 pub mod plans;
 pub mod stall;
 pub mod submissions;

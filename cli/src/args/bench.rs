@@ -1,7 +1,8 @@
 //! Flags of `muster bench`: each benchmark prints a table with the anchor beside each figure.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use muster_bench::decisions::Mix;
+use muster_bench::packing::policy::Policy;
 use std::path::PathBuf;
 
 /// Which benchmark.
@@ -86,6 +87,73 @@ pub enum What {
         #[arg(long, default_value_t = 500)]
         jobs: u32,
     },
+    /// Q1, Q2: fractions of cards on a public trace, beside the published policies (not part of `all`: it needs the trace)
+    Packing(Packing),
+}
+
+/// One run on given files, or all runs of a folder.
+#[derive(Clone, Debug, Args)]
+pub struct Packing {
+    /// Nodes: sn,cpu_milli,memory_mib,gpu,model
+    #[arg(long, value_name = "FILE", required_unless_present = "all")]
+    pub nodes: Option<PathBuf>,
+    /// Pods: name,cpu_milli,memory_mib,num_gpu,gpu_milli and optionally gpu_spec
+    #[arg(long, value_name = "FILE", required_unless_present = "all")]
+    pub pods: Option<PathBuf>,
+    /// Arrivals: seed,pod; plain or gzip
+    #[arg(long, value_name = "FILE", required_unless_present = "all")]
+    pub arrivals: Option<PathBuf>,
+    /// Which arrivals
+    #[arg(long, required_unless_present = "all")]
+    pub seed: Option<u64>,
+    /// Shuffle the nodes by this seed first
+    #[arg(long, value_name = "SEED")]
+    pub node_order: Option<u64>,
+    /// Planned moves allowed, in percent of the pods placed so far (policy muster)
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
+    pub moves: f64,
+    /// Who decides
+    #[arg(long, value_enum, default_value_t = PackingPolicy::Muster)]
+    pub policy: PackingPolicy,
+    /// Where the log goes that the referee reads; with --all a folder, a log for each run
+    #[arg(long, value_name = "PATH")]
+    pub out: Option<PathBuf>,
+    /// The published table, when it is not beside the pods
+    #[arg(long, value_name = "FILE")]
+    pub published: Option<PathBuf>,
+    /// Run every trace of this folder with every seed of its arrivals
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["nodes", "pods", "arrivals", "seed", "node_order"])]
+    pub all: Option<PathBuf>,
+    /// Shuffled node orders with --all; 0 for the order of the file
+    #[arg(long, default_value_t = 3, requires = "all")]
+    pub orders: u64,
+}
+
+/// Who decides where a pod goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PackingPolicy {
+    /// Our engine: demand learned online, no help from node names
+    Muster,
+    /// The published FGD: knows the whole trace's mix, breaks ties by the order of the nodes
+    Fgd,
+    /// FGD without its rounding, so that names break no ties
+    FgdPlain,
+    /// The published best fit
+    Bestfit,
+    /// Any node that fits
+    Random,
+}
+
+impl From<PackingPolicy> for Policy {
+    fn from(policy: PackingPolicy) -> Self {
+        match policy {
+            PackingPolicy::Muster => Policy::Muster,
+            PackingPolicy::Fgd => Policy::Fgd,
+            PackingPolicy::FgdPlain => Policy::FgdPlain,
+            PackingPolicy::Bestfit => Policy::BestFit,
+            PackingPolicy::Random => Policy::Random,
+        }
+    }
 }
 
 impl What {

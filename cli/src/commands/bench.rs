@@ -1,8 +1,9 @@
 //! `muster bench`: hands the flags to the benchmarks.
 
-use crate::args::bench::{Bench, What};
+use crate::args::bench::{Bench, Packing, What};
 use crate::failure::Failure;
-use muster_bench::{decisions, failover, lifecycle, plans, stall, submissions};
+use anyhow::Context;
+use muster_bench::{decisions, failover, lifecycle, packing, plans, stall, submissions};
 use std::path::Path;
 
 /// Runs one benchmark, or all of them.
@@ -48,5 +49,31 @@ async fn one(muster: &Path, bench: &Bench, what: &What) -> anyhow::Result<()> {
         }
         What::Failover { rounds } => failover::run(muster, under, *rounds, bench.json).await,
         What::Stall { jobs } => stall::run(muster, under, *jobs, bench.json).await,
+        What::Packing(flags) => packing(flags, bench.json),
     }
+}
+
+fn packing(flags: &Packing, json: bool) -> anyhow::Result<()> {
+    let flags = flags.clone();
+    let (moves_percent, policy) = (flags.moves, flags.policy.into());
+    if let Some(folder) = flags.all {
+        let Packing { orders, out: logs, published, .. } = flags;
+        return packing::sweep::run(
+            &packing::sweep::Sweep { folder, orders, moves_percent, policy, logs, published },
+            json,
+        );
+    }
+    let given = "the command line asks for it without --all";
+    let options = packing::Options {
+        nodes: flags.nodes.context(given)?,
+        pods: flags.pods.context(given)?,
+        arrivals: flags.arrivals.context(given)?,
+        seed: flags.seed.context(given)?,
+        node_order: flags.node_order,
+        moves_percent,
+        policy,
+        out: flags.out,
+        published: flags.published,
+    };
+    packing::run(&options, json)
 }

@@ -8,6 +8,7 @@
 //! - search is bounded by steps; scores are integers in structs with a derived order, ids last; the same view gives the same plan.
 
 pub mod explain;
+pub mod fractions;
 mod index;
 mod order;
 mod place;

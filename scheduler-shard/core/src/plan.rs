@@ -66,6 +66,7 @@ pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan
     let mut plan = Plan::default();
     let mut steps = Steps::default();
     view.wake_rested(now_ms);
+    view.look_ahead(cell);
     let kept = passed_over(view, cell);
     let mut order = candidates(view, cell, &kept);
     while let Some(head) = order.next().cloned() {

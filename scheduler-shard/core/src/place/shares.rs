@@ -1,7 +1,7 @@
 //! Parts of cards: MIG instances, MPS shares, time-slices.
 //!
-//! A card that is shared already goes before a free one, so that free cards stay whole; among shared ones, the one whose
-//! remainder loses least is taken, then the fullest. An open slot of a pinned layout costs nothing, so it goes first. Where an instance
+//! A card that is shared already goes before a free one, so that free cards stay whole; among shared ones, the one of which
+//! the shares still expected will leave least unfilled ([`crate::fractions`]), then whose remainder loses least, then the fullest. An open slot of a pinned layout costs nothing, so it goes first. Where an instance
 //! starts on its card is the model's business ([`muster_model::mig::best_start_before`]): first what waits beside it in the queue must
 //! still fit, then most of what may come. Cards of one state are interchangeable, so states are compared and not cards.
 //! A gang of several shares is placed task by task on a trial copy of the cards it has touched so far.
@@ -11,7 +11,7 @@ use super::{Ask, Steps, node};
 use crate::index::shelf::Shelf;
 use crate::index::state::Host;
 use crate::index::{CardState, GROUP_LEVELS, group_of};
-use crate::view::View;
+use crate::view::{View, left_milli, milli_of};
 use muster_model::capacity::{CardUse, NodeUse};
 use muster_model::mig::{self, Occupied, ShapeCounts};
 use muster_model::{
@@ -27,6 +27,8 @@ use std::ops::RangeInclusive;
 struct Score {
     /// A free card has to be opened.
     opens_card: bool,
+    /// What more of the card no share will ever fill, by what is expected, in milli-GPU.
+    unfilled_milli: i64,
     /// What the rest of the card is worth less afterwards, beyond what is taken.
     lost: u64,
     /// What is left of the card.
@@ -260,7 +262,7 @@ impl Search<'_> {
     /// How the share would stand on a card of this state; `None` is a free card.
     fn way(&self, state: Option<CardState>) -> Option<Way> {
         let opens_card = state.is_none();
-        let way = |lost, left, mode| Some(Way { score: Score { opens_card, lost, left }, mode });
+        let way = |lost, left, mode| Some(Way { score: Score { opens_card, unfilled_milli: 0, lost, left }, mode });
         let memory_left = |used: u64, asked: u64| self.model.memory_mib().checked_sub(used + asked);
         match (&self.ask.shape.request.devices, state) {
             (DeviceRequest::Mig { .. }, Some(CardState::Pinned(occupied))) => {
@@ -286,17 +288,28 @@ impl Search<'_> {
             ) if domain == self.domain && clients < usize::from(self.pool.mps_clients) => {
                 memory_left(used, memory_mib)?;
                 let left = 100_u32.checked_sub(held + u32::from(percent))?;
-                way(0, u64::from(left), HoldMode::Mps { percent, memory_mib })
+                way(0, u64::from(left), HoldMode::Mps { percent, memory_mib }).map(|way| self.expecting(way, state))
             }
             (&DeviceRequest::TimeSlice { memory_mib, .. }, None) => way(0, 0, HoldMode::TimeSlice { memory_mib }),
             (
                 &DeviceRequest::TimeSlice { memory_mib, .. },
                 Some(CardState::TimeSlice { domain, memory_mib: used, clients }),
             ) if domain == self.domain && clients < usize::from(self.pool.time_slice_replicas) => {
-                way(0, memory_left(used, memory_mib)?, HoldMode::TimeSlice { memory_mib })
+                let way = way(0, memory_left(used, memory_mib)?, HoldMode::TimeSlice { memory_mib });
+                way.map(|way| self.expecting(way, state))
             }
             _ => None,
         }
+    }
+
+    /// The same, knowing what shares are expected.
+    fn expecting(&self, way: Way, state: Option<CardState>) -> Way {
+        let devices = &self.ask.shape.request.devices;
+        let (Some(mode), Some(state)) = (devices.mode(), state) else { return way };
+        let left = left_milli(state, self.model, mode, self.pool);
+        let milli = milli_of(devices.charge_on(self.model));
+        let unfilled_milli = self.view.shares.unfilled_milli(self.ask.cell, self.model, mode, left, milli);
+        Way { score: Score { unfilled_milli, ..way.score }, ..way }
     }
 }
 

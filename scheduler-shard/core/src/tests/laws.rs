@@ -226,6 +226,12 @@ fn play(events: Vec<Event>) -> Result<Fleet, TestCaseError> {
         prop_assert_eq!(picture(&fleet.view.index), picture(&rebuilt(&fleet.view)));
         prop_assert_eq!(next_kept(&fleet.view), next_anew(&fleet.view));
         prop_assert!(fleet.kept_apart().is_none(), "{:?}", fleet.kept_apart());
+        let mut anew = fleet.view.clone();
+        anew.index = rebuilt(&fleet.view);
+        for mode in [request::SharingMode::Mps, request::SharingMode::TimeSlice] {
+            let outlook = |view: &View| view.outlook(CELL, GpuModel::H100, mode);
+            prop_assert_eq!(outlook(&fleet.view), outlook(&anew));
+        }
     }
     for proposal in under_way {
         fleet.decide(proposal);

@@ -12,4 +12,5 @@ mod planner;
 mod queueing;
 mod reasons;
 mod requests;
+mod shares;
 mod tightest;

@@ -8,6 +8,7 @@
 mod by_id;
 mod job;
 mod pending;
+mod shares;
 
 use crate::index::Index;
 use crate::order::Books;
@@ -21,6 +22,7 @@ use muster_model::{
 };
 use pending::Pending;
 use serde::{Deserialize, Serialize};
+pub(crate) use shares::{Shares, left_milli, milli_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -49,6 +51,8 @@ pub struct View {
     pub(crate) allocations: ById<Arc<Allocation>>,
     pub(crate) queues: BTreeMap<CellId, CellQueue>,
     shapes: Shapes,
+    /// What has been learned of shares of cards.
+    pub(crate) shares: Shares,
     /// Everything the fleet has, by resource: the denominators of dominant shares.
     pub(crate) totals: ResourceVec,
     pending: BTreeMap<JobId, Pending>,
@@ -150,6 +154,7 @@ impl View {
             }
             Key::Cell(id) => {
                 self.cells.remove(id);
+                self.shares.forget(*id);
             }
             Key::Node(id) => self.delete_node(*id),
             Key::Job(id) => self.delete_job(*id),
@@ -236,6 +241,9 @@ impl View {
             |old: &Arc<Known>| old.waits() && job.waits() && old.cell == job.cell && old.attempt == job.attempt;
         if !old.as_ref().is_some_and(same_wait) {
             self.forget_efforts(job.id);
+            if let (Some(cell), Some(shape)) = (job.cell, &job.shape) {
+                self.shares.came(cell, shape);
+            }
         }
         self.enqueue(&job);
     }

@@ -195,6 +195,8 @@ impl View {
     pub fn replace(&mut self, fresh: View) {
         let old = std::mem::replace(self, fresh);
         self.proposals_made = old.proposals_made;
+        // A snapshot knows who waits, not who came.
+        self.shares = old.shares;
         for (id, pending) in old.pending {
             let Some(job) = self.jobs.get(id.0).cloned() else { continue };
             if !job.waits() || job.attempt.next() != pending.attempt {
