@@ -4,7 +4,10 @@ use muster_model::node::{Gpu, NodeSpec, Place};
 use muster_model::request::TaskRequest;
 use muster_model::resources::Limits;
 use muster_model::tenant::{TenantSpec, Trust};
-use muster_model::{DeviceRequest, GpuModel, GpuUnits, JobSpec, ResourceVec, Topology, WorkloadClass};
+use muster_model::{
+    DeviceRequest, GpuModel, GpuUnits, JobSpec, Movable, NumaPolicy, ResourceVec, Spread, Topology, TopologyLevel,
+    WorkloadClass,
+};
 use muster_runtime::Chance;
 use std::collections::BTreeMap;
 
@@ -95,8 +98,8 @@ pub fn job(chance: &Chance, number: u64) -> JobSpec {
         name: format!("job-{number}"),
         tasks,
         request: TaskRequest { devices, cpu_milli: 1_000, memory_mib: 1_024 },
-        topology: Topology::default(),
-        numa: muster_model::NumaPolicy::None,
+        topology: topology(chance, tasks),
+        numa: NumaPolicy::ALL[chance.between(0, 3) as usize],
         driver_min: None,
         asked: muster_model::Asked::default(),
         class: WorkloadClass::Batch,
@@ -111,6 +114,23 @@ pub fn job(chance: &Chance, number: u64) -> JobSpec {
         grace_s: 1,
         disconnect_grace_s: DISCONNECT_GRACE_S,
         max_retries: chance.between(0, 3) as u32,
-        movable: None,
+        movable: (chance.between(0, 4) == 0).then(Movable::default),
+    }
+}
+
+/// Where a gang would like to stand; some insist.
+fn topology(chance: &Chance, tasks: u32) -> Topology {
+    let none = Topology::default();
+    if tasks < 2 {
+        return none;
+    }
+    let spread = |tasks_max, required| Some(Spread { level: TopologyLevel::Node, tasks_max, required });
+    match chance.between(0, 8) {
+        0 => Topology { preferred: Some(TopologyLevel::Node), ..none },
+        1 => Topology { required: Some(TopologyLevel::Leaf), ..none },
+        2 => Topology { segment_tasks: Some(1), ..none },
+        3 => Topology { spread: spread(2, true), ..none },
+        4 => Topology { spread: spread(1, false), ..none },
+        _ => none,
     }
 }

@@ -156,11 +156,19 @@ pub(crate) fn catches<L: FnMut(&Step<'_>) -> Result<(), String>, T: FnMut(usize,
     mut law: impl FnMut() -> L,
     mut tamper: impl FnMut() -> T,
 ) {
-    let said: Vec<String> = (1..=12).filter_map(|seed| run(seed, STEPS, &mut law(), &mut tamper()).err()).collect();
-    assert!(said.iter().any(|broken| broken.contains(words)), "the planted bug was not caught: {said:?}");
+    let mut said = Vec::new();
+    let caught =
+        (1..=TAMPERED_SEEDS).filter_map(|seed| run(seed, STEPS, &mut law(), &mut tamper()).err()).any(|broken| {
+            let names_it = broken.contains(words);
+            said.push(broken);
+            names_it
+        });
+    assert!(caught, "the planted bug was not caught: {said:?}");
 }
 
 const SEEDS: u64 = 25;
+/// Histories in which a planted bug has to show: some bugs need two shares on one card, which is rare.
+const TAMPERED_SEEDS: u64 = 60;
 const STEPS: usize = 300;
 
 /// The bytes by which replicas are compared.
