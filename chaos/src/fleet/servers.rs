@@ -225,6 +225,16 @@ impl Servers {
         runs
     }
 
+    /// What each agent says of itself.
+    fn agents(&self) -> Vec<String> {
+        let up = self.up.borrow();
+        let agents = up.iter().filter_map(|(name, server)| match server {
+            Server::Agent { agent } => Some(format!("{name}: {:?}", agent.status())),
+            _ => None,
+        });
+        agents.collect()
+    }
+
     /// What is not yet done, by the state of every control node and by the agents; nothing when all is at rest.
     pub(super) fn unrest(&self) -> Option<String> {
         let up = self.up.borrow();
@@ -238,10 +248,17 @@ impl Servers {
                     let left = observer.consensus().read(|state, _| {
                         let jobs: Vec<String> =
                             state.jobs.values().map(|job| format!("job {} {}", job.id, job.phase.word())).collect();
-                        (jobs, state.allocations.len())
+                        let held = state.allocations.values().map(|held| {
+                            let tasks = held.tasks.iter().zip(&held.task_states).enumerate();
+                            let left = tasks.filter(|(_, (_, seen))| !seen.is_over());
+                            let left =
+                                left.map(|(rank, (task, seen))| format!("rank {rank} on {} {seen:?}", task.node));
+                            format!("allocation {} {:?}: {:?}", held.id, held.state, left.collect::<Vec<_>>())
+                        });
+                        (jobs, held.collect::<Vec<_>>())
                     });
-                    if left != (Vec::new(), 0) {
-                        return Some(format!("{name} knows {left:?}"));
+                    if left != (Vec::new(), Vec::new()) {
+                        return Some(format!("{name} knows {left:?}; agents: {:?}", self.agents()));
                     }
                     applied.push(observer.applied());
                 }
