@@ -86,6 +86,7 @@ pub fn job(chance: &Chance, number: u64) -> JobSpec {
         8 => (1, DeviceRequest::TimeSlice { memory_mib: 8_000, models }),
         _ => (chance.between(1, 4) as u32, DeviceRequest::None),
     };
+    let whole = matches!(devices, DeviceRequest::Whole { .. });
     let shared = matches!(devices, DeviceRequest::Mps { .. } | DeviceRequest::TimeSlice { .. });
     let payer = if shared { "research" } else { PAYERS[chance.between(0, 3) as usize] };
     // What the small team may never have would be refused at once; that is tested elsewhere.
@@ -99,7 +100,7 @@ pub fn job(chance: &Chance, number: u64) -> JobSpec {
         tasks,
         request: TaskRequest { devices, cpu_milli: 1_000, memory_mib: 1_024 },
         topology: topology(chance, tasks),
-        numa: NumaPolicy::ALL[chance.between(0, 3) as usize],
+        numa: if whole { NumaPolicy::ALL[chance.between(0, 3) as usize] } else { NumaPolicy::None },
         driver_min: None,
         asked: muster_model::Asked::default(),
         class: WorkloadClass::Batch,

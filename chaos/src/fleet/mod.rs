@@ -24,8 +24,8 @@ const DRAIN_EVERY: Duration = Duration::from_millis(50);
 /// How many of those go by between two looks at the whole state.
 const DRAINS_PER_SAMPLE: u32 = 60;
 /// How long after the last fault everything acknowledged has to have ended: the jobs of a run need about a minute of the four nodes, with
-/// all their retries and the fences that are still to pass. Gangs that need a whole cell run
-/// one after another, some of them three times 25 s long.
+/// all their retries and the fences that are still to pass, and gangs that need a whole cell run one after another, some of them three
+/// times 25 s long.
 const HEALING_MAX: Duration = Duration::from_secs(480);
 /// Longer than a period of usage and the linger of a cut: what ended has been cut by then.
 const USAGE_REST: Duration = Duration::from_secs(8);
