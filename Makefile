@@ -35,8 +35,11 @@ check: setup
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo run --quiet --locked -p muster-xtask -- check
 
-# Our own crates optimised, in the same folder: dependencies are optimised already and are not built again.
+# Our own crates as they would be shipped, optimised and without debug assertions, in the same folder: dependencies are built so
+# already and are not built again.
 bench: export CARGO_PROFILE_DEV_OPT_LEVEL = 3
+bench: export CARGO_PROFILE_DEV_DEBUG_ASSERTIONS = false
+bench: export CARGO_PROFILE_DEV_OVERFLOW_CHECKS = false
 bench: setup
 	cargo build --locked -p muster
 	"$(CARGO_TARGET_DIR)/debug/muster" bench all
