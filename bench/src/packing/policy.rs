@@ -12,6 +12,7 @@ use super::trace::{Node, Pod};
 use muster_scheduler_core::fractions::Demand;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// Share of the pods whose classes the study takes as typical.
@@ -108,7 +109,8 @@ pub(super) fn typical(pods: &[Pod]) -> Vec<(Demand, f64)> {
         *counts.entry(Demand { memory_mib: 0, ..pod.demand }).or_default() += 1;
     }
     let mut classes: Vec<(Demand, usize)> = counts.into_iter().collect();
-    classes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    // Classes as frequent as each other: the study takes the larger first, which decides who stands at the edge.
+    classes.sort_by_key(|(class, count)| Reverse((*count, class.cpu_milli, class.milli, class.cards, class.kinds)));
     let mut covered = 0;
     let enough = |covered: usize| covered * 100 >= TYPICAL_PERCENT * pods.len();
     let typical: Vec<(Demand, usize)> = classes
