@@ -143,12 +143,17 @@ pub(crate) async fn submit_until_acknowledged(endpoints: &[String], request: &st
     None
 }
 
-/// Phases of all jobs of `tenant`, live and finished, once `count` of them are over or the time is up.
-pub(crate) async fn finished_jobs(fleet: &Fleet, tenant: &str, count: usize, limit: Duration) -> BTreeMap<u64, String> {
+/// All jobs of `tenant`, live and finished, once `count` of them are over or the time is up.
+pub(crate) async fn finished_jobs(
+    fleet: &Fleet,
+    tenant: &str,
+    count: usize,
+    limit: Duration,
+) -> BTreeMap<u64, v1::Job> {
     let until = Instant::now() + limit;
     loop {
         let jobs = all_jobs(fleet, tenant).await.unwrap_or_default();
-        let over = jobs.values().filter(|phase| is_over(phase)).count();
+        let over = jobs.values().filter(|job| is_over(job.phase())).count();
         if over >= count || Instant::now() > until {
             return jobs;
         }
@@ -156,12 +161,20 @@ pub(crate) async fn finished_jobs(fleet: &Fleet, tenant: &str, count: usize, lim
     }
 }
 
-fn is_over(phase: &str) -> bool {
-    !matches!(phase, "JOB_PHASE_QUEUED" | "JOB_PHASE_STARTING" | "JOB_PHASE_RUNNING" | "JOB_PHASE_STOPPING")
+fn is_over(phase: v1::JobPhase) -> bool {
+    use v1::JobPhase::{Queued, Running, Starting, Stopping};
+    !matches!(phase, Queued | Starting | Running | Stopping)
 }
 
-/// Phases of all jobs of `tenant`, page by page.
-pub(crate) async fn all_jobs(fleet: &Fleet, tenant: &str) -> anyhow::Result<BTreeMap<u64, String>> {
+/// Fails with what the job says of itself unless it completed.
+pub(crate) fn assert_completed(job: &v1::Job) {
+    let (phase, reason, requeued) = (job.phase().as_str_name(), &job.reason, &job.requeue_reason);
+    let said = format!("{phase} in attempt {}: {reason:?}, sent back before: {requeued:?}", job.attempt);
+    assert_eq!(job.phase(), v1::JobPhase::Completed, "job {}: {said}, nodes {:?}", job.id, job.nodes);
+}
+
+/// All jobs of `tenant`, page by page.
+pub(crate) async fn all_jobs(fleet: &Fleet, tenant: &str) -> anyhow::Result<BTreeMap<u64, v1::Job>> {
     let mut client = v1::jobs_client::JobsClient::new(fleet.channel_to_any()?);
     let mut out = BTreeMap::new();
     let mut page_token = String::new();
@@ -174,7 +187,7 @@ pub(crate) async fn all_jobs(fleet: &Fleet, tenant: &str) -> anyhow::Result<BTre
             ..Default::default()
         };
         let reply = client.list(request).await?.into_inner();
-        out.extend(reply.jobs.iter().map(|job| (job.id, job.phase().as_str_name().to_owned())));
+        out.extend(reply.jobs.into_iter().map(|job| (job.id, job)));
         if reply.next_page_token.is_empty() {
             return Ok(out);
         }

@@ -1,7 +1,7 @@
 //! Kill -9 of any process, and of all at once, at random moments: no acknowledged submission is lost, no id is used twice,
 //! no task runs twice, and everything comes back by itself. Through the public API of the real binary.
 
-use crate::common::{Ledger, finished_jobs, fleet};
+use crate::common::{Ledger, assert_completed, finished_jobs, fleet};
 use muster_bench::cluster::Size;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -45,8 +45,7 @@ async fn killing_anything_at_any_time_loses_nothing() {
 
     let jobs = finished_jobs(&fleet, "research/kills", acknowledged.len(), Duration::from_secs(120)).await;
     for (request, id) in &acknowledged {
-        let phase = jobs.get(id).unwrap_or_else(|| panic!("job {id} of acknowledged request {request} is lost"));
-        assert_eq!(phase, "JOB_PHASE_COMPLETED", "job {id} of request {request}");
+        assert_completed(jobs.get(id).unwrap_or_else(|| panic!("job {id} of acknowledged request {request} is lost")));
     }
     ledger_checks(&fleet, &acknowledged);
 }

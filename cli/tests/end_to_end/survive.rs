@@ -1,7 +1,7 @@
 //! What a running task sees of failures around it: restarts of the agent and of the whole control plane cost it nothing; an agent
 //! that is gone past the grace costs it its life, before the next attempt starts.
 
-use crate::common::{Fleet, finished_jobs, fleet, runs, submit_until_acknowledged};
+use crate::common::{Fleet, assert_completed, finished_jobs, fleet, runs, submit_until_acknowledged};
 use muster_bench::cluster::{self, Size};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -41,8 +41,8 @@ async fn restarts_of_agents_and_control_nodes_leave_tasks_running() {
     assert_eq!(kill_roles(&fleet, "control", Signal::SIGKILL), 3);
     fleet.wait_ready().await.expect("everything is back");
 
-    let phases = finished_jobs(&fleet, "research", 1, Duration::from_secs(40)).await;
-    assert_eq!(phases[&id], "JOB_PHASE_COMPLETED");
+    let jobs = finished_jobs(&fleet, "research", 1, Duration::from_secs(40)).await;
+    assert_completed(&jobs[&id]);
     let run = &runs(&fleet)[&id];
     assert_eq!((run.starts, run.ends), (4, 4), "each rank ran once, to its end: {:?}", run.lines);
 }
@@ -114,8 +114,8 @@ async fn garbage_on_every_port_harms_nobody() {
     let mut job = cluster::small_job("research", "after".to_owned(), &["true"]);
     job.command = fleet.recording_command("0");
     let id = submit_until_acknowledged(&dev.endpoints, "after", &job).await.expect("acknowledged");
-    let phases = finished_jobs(&fleet, "research", 1, Duration::from_secs(20)).await;
-    assert_eq!(phases[&id], "JOB_PHASE_COMPLETED");
+    let jobs = finished_jobs(&fleet, "research", 1, Duration::from_secs(20)).await;
+    assert_completed(&jobs[&id]);
     let after = fleet.dev().expect("dev.json");
     let pids = |dev: &cluster::Dev| dev.roles.iter().map(|r| r.pid).collect::<Vec<_>>();
     assert_eq!(pids(&dev), pids(&after), "no process died of it");

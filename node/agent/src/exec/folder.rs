@@ -10,13 +10,13 @@
 //! | `work` | shim | the scratch folder in which a command without a working directory runs |
 //!
 //! What must stay true: records are replaced whole; the deadline only moves forward; whoever holds the lock and finds no `exit`
-//! may close the folder by writing one, and a shim that comes later starts nothing. Nothing here is synced: tasks do not outlive
-//! the host, so their records need not.
+//! may close the folder by writing one, or void it where no `shim` is in it either, and a shim that comes later starts nothing
+//! from it. Nothing here is synced: tasks do not outlive the host, so their records need not.
 
 use serde::Serialize;
 use std::fs::{File, TryLockError};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// One of a task's two outputs.
@@ -116,12 +116,29 @@ impl TaskFolder {
     /// # Errors
     /// When the file cannot be made.
     pub fn lock(&self) -> std::io::Result<Option<File>> {
-        let file = File::options().create(true).truncate(false).write(true).open(self.0.join("lock"))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(file)),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error),
+        let path = self.0.join("lock");
+        loop {
+            let file = File::options().create(true).truncate(false).write(true).open(&path)?;
+            match file.try_lock() {
+                Ok(()) if is_at(&file, &path)? => return Ok(Some(file)),
+                // Opened before the folder was voided: that lock says nothing about what is at this path now.
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
         }
+    }
+
+    /// Takes the folder away at one stroke, from under the caller's lock: a shim that is just coming finds nothing to run, or what
+    /// was put here anew.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn void(&self, _lock: &File) -> std::io::Result<()> {
+        let aside = PathBuf::from(format!("{}.{VOID}", self.0.display()));
+        remove_all(&aside)?;
+        std::fs::rename(&self.0, &aside)?;
+        remove_all(&aside)
     }
 
     /// Writes a record whole: readers see the old one or the new one.
@@ -153,6 +170,28 @@ impl TaskFolder {
         let deadline = DeadlineFile { file };
         deadline.read()?;
         Ok(deadline)
+    }
+}
+
+/// What a voided folder is called before it is gone, behind its name.
+pub(super) const VOID: &str = "void";
+
+/// Whether the open file is still the one at `path`.
+fn is_at(file: &File, path: &Path) -> std::io::Result<bool> {
+    match std::fs::metadata(path) {
+        Ok(there) => {
+            let here = file.metadata()?;
+            Ok((here.dev(), here.ino()) == (there.dev(), there.ino()))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn remove_all(folder: &Path) -> std::io::Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

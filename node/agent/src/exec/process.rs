@@ -4,7 +4,7 @@
 //! the map is never held across anything that blocks; the end of a shim is seen through its descriptor, without polling; a stop or
 //! a fence that comes while a shim is being started reaches it as soon as it is there.
 
-use super::folder::{DeadlineFile, Stream, TaskFolder};
+use super::folder::{DeadlineFile, Stream, TaskFolder, VOID};
 use super::kept::Kept;
 use super::pidfd::PidFd;
 use super::start::{self, Alive, Found};
@@ -145,7 +145,7 @@ impl Inner {
             let _permit = self.starts.acquire().await;
             let (inner, record) = (self.clone(), record.clone());
             tokio::task::spawn_blocking(move || {
-                start::start(&inner.config.shim, &inner.folder(key), &record, deadline_ns)
+                start::start(&inner.config.shim, &inner.folder(key), &record, deadline_ns, || inner.now_ns())
             })
             .await
         };
@@ -173,10 +173,8 @@ impl Inner {
         let pid = nix::unistd::Pid::from_raw(shim.process.pid() as i32);
         // Only the agent that started it is its parent; for any other there is nothing to reap.
         let _ = nix::sys::wait::waitpid(pid, Some(nix::sys::wait::WaitPidFlag::WNOHANG));
-        let (inner, record) = (self.clone(), record.clone());
-        let ended = tokio::task::spawn_blocking(move || {
-            start::ended(&inner.folder(key), &record, &inner.config.boot_id, inner.now_ns())
-        });
+        let inner = self.clone();
+        let ended = tokio::task::spawn_blocking(move || start::ended(&inner.folder(key), inner.now_ns()));
         match ended.await {
             Ok(Ok(exit)) => self.over(key, &exit),
             Ok(Err(error)) => tracing::error!(task = %key, %error, "the end of a task cannot be read"),
@@ -244,13 +242,16 @@ impl Inner {
         let mut adopted = Vec::new();
         for entry in std::fs::read_dir(&self.live)? {
             let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == VOID) {
+                std::fs::remove_dir_all(&path)?;
+            }
             let named = path.file_name().and_then(|name| name.to_str()).is_some_and(|n| n.parse::<TaskKey>().is_ok());
             if !named {
                 continue;
             }
             match start::adopt(&TaskFolder::new(&path), &self.config.boot_id, self.now_ns()) {
                 Ok(Some(found)) => adopted.push(found),
-                Ok(None) => std::fs::remove_dir_all(&path)?,
+                Ok(None) => tracing::debug!(folder = %path.display(), "nothing was started from it"),
                 // Its fence still holds; to go on without the others would be worse.
                 Err(error) => tracing::error!(folder = %path.display(), %error, "a task folder cannot be taken over"),
             }

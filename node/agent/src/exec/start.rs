@@ -6,6 +6,7 @@ use super::pidfd::PidFd;
 use super::process::ShimCommand;
 use crate::shim::record::{End, ExitRecord, LaunchRecord, ShimRecord, StartedRecord};
 use serde::de::DeserializeOwned;
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -35,19 +36,49 @@ pub(super) enum Found {
     Over(ExitRecord),
 }
 
-/// Makes the folder and starts a shim in it; returns when the command runs or everything is over. An error is for people: the task
-/// did not start and nothing of it is left.
+/// Who has a task folder.
+enum Holder {
+    /// Nobody: the lock is ours, and there is no exit record.
+    Nobody(File),
+    /// A shim that lives.
+    Shim(Alive),
+    /// Nobody any more.
+    Over(ExitRecord),
+}
+
+/// Makes the folder and starts a shim in it; returns when the command runs or everything is over. An error is for people: the folder
+/// could not be made, so nothing can run from it.
 pub(super) fn start(
     shim: &ShimCommand,
     folder: &TaskFolder,
     record: &LaunchRecord,
     deadline_ns: u64,
+    now_ns: impl Fn() -> u64,
 ) -> Result<Found, String> {
     let say = |what: &str, error: io::Error| format!("{what} {}: {error}", folder.path().display());
     std::fs::create_dir_all(folder.path()).map_err(|e| say("making", e))?;
+    let log = File::create(folder.shim_log()).map_err(|e| say("making shim.log in", e))?;
     let deadline = folder.create_deadline(deadline_ns).map_err(|e| say("writing the fence in", e))?;
     folder.write_json(&folder.task(), record).map_err(|e| say("writing task.json in", e))?;
-    let log = std::fs::File::create(folder.shim_log()).map_err(|e| say("making shim.log in", e))?;
+    let reason = match launch(shim, folder, log) {
+        Ok(shim) => {
+            let started = read_json::<StartedRecord>(&folder.started()).map_err(|e| say("reading started in", e))?;
+            return Ok(Found::Alive(Alive { shim, deadline, started_ns: started.map(|s| s.started_ns) }));
+        }
+        Err(reason) => reason,
+    };
+    match holder(folder).map_err(|e| say("looking into", e))? {
+        Holder::Over(exit) => Ok(Found::Over(exit)),
+        // One that an earlier agent had started came late, and was faster than this one.
+        Holder::Shim(alive) => Ok(Found::Alive(alive)),
+        Holder::Nobody(lock) => {
+            close(folder, &lock, None, reason, now_ns()).map(Found::Over).map_err(|e| say("writing exit in", e))
+        }
+    }
+}
+
+/// Starts a shim and waits until it says that its command runs. After an error it is gone.
+fn launch(shim: &ShimCommand, folder: &TaskFolder, log: File) -> Result<PidFd, String> {
     let mut child = Command::new(&shim.program)
         .args(&shim.arguments)
         .arg(folder.path())
@@ -57,25 +88,18 @@ pub(super) fn start(
         .current_dir("/")
         .spawn()
         .map_err(|error| format!("cannot run the shim {}: {error}", shim.program.display()))?;
-    let handle = PidFd::open(child.id()).map_err(|error| format!("no handle on the shim: {error}"));
+    let handle = PidFd::open(child.id());
     let ready = child.stdout.take().is_some_and(|pipe| is_ready(pipe, READY_MAX));
     if let (true, Ok(shim)) = (ready, handle) {
-        let started = read_json::<StartedRecord>(&folder.started()).map_err(|e| say("reading started in", e))?;
-        return Ok(Found::Alive(Alive { shim, deadline, started_ns: started.map(|s| s.started_ns) }));
+        return Ok(shim);
     }
-    // It has ended, or it hangs: either way it must be gone, with its child, before this is told.
+    // It has ended, or it hangs: either way it must be gone before this is told.
     if !folder.has_exit() {
         let _ = child.kill();
     }
     let status = child.wait().map_err(|error| format!("waiting for the shim: {error}"))?;
-    orphans::kill_all(folder.path());
-    match read_json::<ExitRecord>(&folder.exit()).map_err(|e| say("reading exit in", e))? {
-        Some(exit) => Ok(Found::Over(exit)),
-        None => {
-            let said = std::fs::read_to_string(folder.shim_log()).unwrap_or_default();
-            Err(format!("the shim did not get ready ({status}): {}", said.trim()))
-        }
-    }
+    let said = std::fs::read_to_string(folder.shim_log()).unwrap_or_default();
+    Err(format!("the shim did not get ready ({status}): {}", said.trim()))
 }
 
 /// Whether the shim says that its command runs, before it closes its output and before the time is up.
@@ -94,21 +118,42 @@ fn is_ready(mut pipe: std::process::ChildStdout, within: Duration) -> bool {
     }
 }
 
-/// Looks into a folder that an earlier agent has left. `None`: nothing was ever started from it.
+/// Looks into a folder that an earlier agent has left. `None`: nothing was ever started from it, nothing will be, and it is gone.
 pub(super) fn adopt(folder: &TaskFolder, boot_id: &str, now_ns: u64) -> io::Result<Option<(LaunchRecord, Found)>> {
-    let Some(record) = read_json::<LaunchRecord>(&folder.task())? else { return Ok(None) };
+    let Some(record) = read_json::<LaunchRecord>(&folder.task())? else {
+        std::fs::remove_dir_all(folder.path())?;
+        return Ok(None);
+    };
+    let found = match holder(folder)? {
+        Holder::Over(exit) => Found::Over(exit),
+        Holder::Shim(alive) => Found::Alive(alive),
+        Holder::Nobody(lock) if record.boot_id != boot_id => {
+            // Its times are of another clock.
+            Found::Over(leave(folder, &lock, End::Fenced, None, now_ns)?)
+        }
+        Holder::Nobody(lock) if !folder.shim().exists() => {
+            // The agent died before its shim had come so far; the task is started again like one that never was.
+            folder.void(&lock)?;
+            return Ok(None);
+        }
+        Holder::Nobody(lock) => Found::Over(close_killed(folder, &lock, now_ns)?),
+    };
+    Ok(Some((record, found)))
+}
+
+/// Waits until it is clear who has the folder.
+fn holder(folder: &TaskFolder) -> io::Result<Holder> {
     let until = Instant::now() + NUMBER_MAX;
     loop {
         if let Some(exit) = read_json::<ExitRecord>(&folder.exit())? {
-            return Ok(Some((record, Found::Over(exit))));
+            return Ok(Holder::Over(exit));
         }
-        if let Some(_lock) = folder.lock()? {
-            // Nobody holds it: the shim is dead, or it comes too late and will find the record that is written now.
-            let exit = match read_json(&folder.exit())? {
-                Some(exit) => exit,
-                None => close(folder, &record, boot_id, now_ns)?,
-            };
-            return Ok(Some((record, Found::Over(exit))));
+        if let Some(lock) = folder.lock()? {
+            // The shim that held it may have written its record after the look above.
+            return Ok(match read_json(&folder.exit())? {
+                Some(exit) => Holder::Over(exit),
+                None => Holder::Nobody(lock),
+            });
         }
         if let Some(number) = read_json::<ShimRecord>(&folder.shim())?
             && let Ok(shim) = PidFd::open(number.pid)
@@ -117,7 +162,7 @@ pub(super) fn adopt(folder: &TaskFolder, boot_id: &str, now_ns: u64) -> io::Resu
         {
             let deadline = folder.open_deadline()?;
             let started_ns = read_json::<StartedRecord>(&folder.started())?.map(|started| started.started_ns);
-            return Ok(Some((record, Found::Alive(Alive { shim, deadline, started_ns }))));
+            return Ok(Holder::Shim(Alive { shim, deadline, started_ns }));
         }
         if Instant::now() > until {
             return Err(io::Error::new(
@@ -130,27 +175,39 @@ pub(super) fn adopt(folder: &TaskFolder, boot_id: &str, now_ns: u64) -> io::Resu
 }
 
 /// How a task ended whose shim has ended: by its record, or without one because the shim was killed.
-pub(super) fn ended(folder: &TaskFolder, record: &LaunchRecord, boot_id: &str, now_ns: u64) -> io::Result<ExitRecord> {
-    match read_json(&folder.exit())? {
-        Some(exit) => Ok(exit),
-        None => close(folder, record, boot_id, now_ns),
+pub(super) fn ended(folder: &TaskFolder, now_ns: u64) -> io::Result<ExitRecord> {
+    match holder(folder)? {
+        Holder::Over(exit) => Ok(exit),
+        Holder::Nobody(lock) => close_killed(folder, &lock, now_ns),
+        Holder::Shim(_) => Err(io::Error::other("another shim has its folder")),
     }
 }
 
-/// Ends a task whose shim is dead and left no record: kills what may be left of it, and writes the record itself.
-fn close(folder: &TaskFolder, record: &LaunchRecord, boot_id: &str, now_ns: u64) -> io::Result<ExitRecord> {
-    let started_ns = read_json::<StartedRecord>(&folder.started())?.map(|started| started.started_ns);
-    let (end, started_ns) = if record.boot_id != boot_id {
-        // Its times are of another clock.
-        (End::Fenced, None)
-    } else {
-        orphans::kill_all(folder.path());
-        match started_ns {
-            // The command died with the shim, by the signal that the kernel sends then.
-            Some(_) => (End::Signaled { signal: libc::SIGKILL }, started_ns),
-            None => (End::StartFailed { reason: "its shim was killed before the command ran".to_owned() }, None),
-        }
+/// Ends a task whose shim is dead and left no record.
+fn close_killed(folder: &TaskFolder, lock: &File, now_ns: u64) -> io::Result<ExitRecord> {
+    let started = read_json::<StartedRecord>(&folder.started())?;
+    let reason = "its shim was killed before the command ran".to_owned();
+    close(folder, lock, started, reason, now_ns)
+}
+
+/// Kills what may be left of a task whose shim is gone, and writes how it ended: with the shim, or before the command ran.
+fn close(
+    folder: &TaskFolder,
+    lock: &File,
+    started: Option<StartedRecord>,
+    reason: String,
+    now_ns: u64,
+) -> io::Result<ExitRecord> {
+    orphans::kill_all(folder.path());
+    let end = match started {
+        // The command died with the shim, by the signal that the kernel sends then.
+        Some(_) => End::Signaled { signal: libc::SIGKILL },
+        None => End::StartFailed { reason },
     };
+    leave(folder, lock, end, started.map(|started| started.started_ns), now_ns)
+}
+
+fn leave(folder: &TaskFolder, _lock: &File, end: End, started_ns: Option<u64>, now_ns: u64) -> io::Result<ExitRecord> {
     let exit = ExitRecord { end, started_ns, ended_ns: now_ns, dropped_bytes: 0 };
     folder.write_json(&folder.exit(), &exit)?;
     Ok(exit)

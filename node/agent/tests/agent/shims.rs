@@ -2,6 +2,7 @@
 
 use crate::bench::{Bench, PATIENCE, S, command, is_alive, key, lines, shim, spec};
 use muster_agent::exec::folder::TaskFolder;
+use muster_agent::exec::process::{ProcessConfig, ShimCommand};
 use muster_agent::exec::{Executor, Stream};
 use muster_agent::shim::record::{End, ExitRecord, LaunchRecord, ShimRecord};
 use muster_model::TaskState;
@@ -321,13 +322,55 @@ async fn a_killed_shim_takes_everything_with_it() {
     assert_all_dead(&pids).await;
 }
 
+/// What an agent leaves that is killed after it wrote the folder and before its shim has come to it.
 #[tokio::test]
-async fn a_shim_that_comes_after_the_folder_was_closed_starts_nothing() {
+async fn a_task_whose_agent_died_before_its_shim_came_is_started_again_and_runs_once() {
+    let dir = dir();
+    let script = "echo ran >> ../../../runs; sleep 0.3";
+    let folder = folder(dir.path(), spec(1, 0, script), u64::MAX);
+    let bench = Bench::open(dir.path()).await;
+    assert!(bench.exec.observe().is_empty(), "nothing of it ran, so nothing failed");
+    // The late shim finds nothing; later, whichever shim is first in the new folder runs it.
+    assert!(!run_shim(&folder).wait().expect("the shim ends").success());
+    assert!(!folder.path().exists());
+    let task = bench.start(spec(1, 0, script), FAR);
+    let _late = run_shim(&folder);
+    assert_eq!(bench.over(task).await.0, TaskState::Exited { code: 0 });
+    assert_eq!(lines(&dir.path().join("runs"), 1).await, ["ran"]);
+}
+
+#[tokio::test]
+async fn a_late_shim_that_is_first_in_the_new_folder_is_taken_over() {
+    let dir = dir();
+    let slow = |config: &mut ProcessConfig| {
+        // Its own shim comes when the folder has been taken by the late one.
+        let wait = "while [ ! -e \"$1/shim\" ]; do sleep 0.01; done; exec \"$0\" \"$1\"";
+        let arguments = ["-c", wait, &shim().program.display().to_string()].map(str::to_owned);
+        config.shim = ShimCommand { program: "sh".into(), arguments: arguments.into() };
+    };
+    let bench = Bench::open_with(dir.path(), slow).await;
+    let task = bench.start(spec(1, 0, "echo ran; sleep 0.5; exit 3"), FAR);
+    let folder = TaskFolder::new(&dir.path().join("tasks/1.0"));
+    let waiting = async {
+        while !folder.task().exists() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect("the folder is made");
+    let _late = run_shim(&folder);
+    assert_eq!(bench.over(task).await.0, TaskState::Exited { code: 3 });
+    assert_eq!(bench.output(task, Stream::Stdout).await.0, "ran\n");
+}
+
+#[tokio::test]
+async fn a_shim_killed_before_its_command_ran_is_a_failure() {
     let dir = dir();
     let folder = folder(dir.path(), spec(1, 0, "echo ran"), u64::MAX);
+    folder.write_json(&folder.shim(), &ShimRecord { pid: 1 }).expect("a record");
     let bench = Bench::open(dir.path()).await;
     let (state, ..) = bench.over(key(1, 0)).await;
     assert!(matches!(state, TaskState::StartFailed { .. }), "{state:?}");
+    // One that comes after the folder was closed starts nothing.
     assert!(run_shim(&folder).wait().expect("the shim ends").success());
     assert!(!folder.started().exists() && !folder.log(Stream::Stdout).exists());
 }
