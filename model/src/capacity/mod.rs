@@ -299,8 +299,7 @@ impl Capacity {
         let payer = self.tenants.get(&tenant).ok_or(Misfit::NoTenant { tenant })?;
         self.max_allows(tenant, charge)?;
         let domain = self.domain_of(tenant);
-        // What the gang has taken so far, so that ranks that meet on one node see each other; only touched cards are copied.
-        let mut touched: BTreeMap<NodeId, Touched> = BTreeMap::new();
+        let mut taken = Taken::default();
         for task in tasks {
             let there = self.nodes.get(&task.node).ok_or(Misfit::NoNode { node: task.node })?;
             if !there.node.accepts_work() {
@@ -309,13 +308,7 @@ impl Capacity {
             self.check_modes(payer, there, task)?;
             self.check_neighbours(tenant, there, task)?;
             let pool = self.pool_of(&there.node);
-            touched.entry(task.node).or_insert_with(|| Touched::of(there)).take(
-                there,
-                domain,
-                task,
-                (cpu_milli, memory_mib),
-                pool,
-            )?;
+            taken.on(there).take(there, domain, task, (cpu_milli, memory_mib), pool)?;
         }
         Ok(())
     }
@@ -426,7 +419,26 @@ impl NodeUse {
     }
 }
 
-/// What a gang under proof leaves of one node: the host's room, and copies of the cards it touches.
+/// What a gang under proof has taken so far, so that ranks that meet on one node see each other. Ranks come node by node mostly, so
+/// only the nodes left behind are in a tree.
+#[derive(Default)]
+struct Taken {
+    here: Option<(NodeId, Touched)>,
+    left: BTreeMap<NodeId, Touched>,
+}
+
+impl Taken {
+    fn on(&mut self, there: &NodeUse) -> &mut Touched {
+        let id = there.node.id;
+        if let Some((before, touched)) = self.here.take_if(|(at, _)| *at != id) {
+            self.left.insert(before, touched);
+        }
+        let again = || (id, self.left.remove(&id).unwrap_or_else(|| Touched::of(there)));
+        &mut self.here.get_or_insert_with(again).1
+    }
+}
+
+/// What a gang under proof leaves of one node: the host's room, and copies of the cards it touches, no others.
 struct Touched {
     cpu_free_milli: i64,
     memory_free_mib: i64,

@@ -7,6 +7,7 @@
 //! - no clock, random number, file, socket or async runtime is known here; time comes in as a number;
 //! - search is bounded by steps; scores are integers in structs with a derived order, ids last; the same view gives the same plan.
 
+mod by_id;
 pub mod explain;
 pub mod fractions;
 mod index;

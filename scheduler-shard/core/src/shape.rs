@@ -5,7 +5,9 @@
 
 use muster_model::mig::MigShape;
 use muster_model::request::TaskRequest;
-use muster_model::{DriverVersion, GpuModel, Job, NumaPolicy, ResourceVec, Selector, Spread, Topology, WorkloadClass};
+use muster_model::{
+    DeviceRequest, DriverVersion, GpuModel, Job, NumaPolicy, ResourceVec, Selector, Spread, Topology, WorkloadClass,
+};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -63,6 +65,11 @@ impl Shape {
             slices: Vec::new(),
             offers: OnceLock::new(),
         }
+    }
+
+    /// Whether it asks for CPU and memory only.
+    pub(crate) fn needs_no_card(&self) -> bool {
+        matches!(self.request.devices, DeviceRequest::None)
     }
 
     /// The MIG slice that it is on each model that it may land on; empty for other requests.

@@ -8,6 +8,7 @@
 pub(crate) mod shelf;
 pub(crate) mod state;
 
+use crate::by_id::ById;
 use muster_model::capacity::{CardUse, NodeUse, Sole};
 use muster_model::{CellId, GpuModel, Node, NodeId, Place, TenantId, TopologyLevel};
 use shelf::{ALL, Path, Shelf, Standing};
@@ -90,12 +91,21 @@ type Shelves = BTreeMap<(CellId, Option<GpuModel>), BTreeMap<Arc<str>, Shelf>>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     shelves: Shelves,
-    entries: BTreeMap<NodeId, Entry>,
+    /// By [`NodeId`].
+    entries: ById<Entry>,
     /// Every domain that has been seen, by its place; 0 is none of them.
     domains: BTreeMap<Place, u32>,
     makes: BTreeSet<Arc<Make>>,
+    watched: Watched,
+}
+
+/// What is kept in step only once somebody has asked for it.
+#[derive(Clone, Debug, Default)]
+struct Watched {
     /// Tenants with work that suffers from neighbours: for them alone it is known which nodes have no other tenant.
     quiet: BTreeSet<TenantId>,
+    /// Some job wants no card: the shelves without a model say what CPU is free.
+    hosts: bool,
 }
 
 impl Index {
@@ -115,7 +125,10 @@ impl Index {
 
     /// The shelves that node `id` stands on, by model; none when it takes no new work.
     pub(crate) fn models_of(&self, id: NodeId) -> impl Iterator<Item = Option<GpuModel>> + '_ {
-        self.entries.get(&id).into_iter().flat_map(|entry| entry.make.shelves.iter().map(|(model, _)| *model))
+        self.entries
+            .get(u64::from(id.0))
+            .into_iter()
+            .flat_map(|entry| entry.make.shelves.iter().map(|(model, _)| *model))
     }
 
     /// Takes over what node `id` has free now; `None`: it has left.
@@ -133,9 +146,9 @@ impl Index {
     /// The same for a node whose description stands as it was taken over, when only these cards and its host's room may have
     /// changed. Answers whether there was such a node.
     pub(crate) fn touch(&mut self, id: NodeId, there: &NodeUse, cards: impl Iterator<Item = u16>) -> bool {
-        match self.entries.get_mut(&id) {
+        match self.entries.get_mut(u64::from(id.0)) {
             Some(entry) if Arc::ptr_eq(&entry.node, &there.node) && entry.pinned == there.pinned => {
-                update(&mut self.shelves, &self.quiet, id, entry, there, cards);
+                update(&mut self.shelves, &self.watched, id, entry, there, cards);
                 true
             }
             _ => false,
@@ -144,16 +157,27 @@ impl Index {
 
     /// From now on it is known which nodes nobody or `tenant` alone is on.
     pub(crate) fn watch(&mut self, tenant: TenantId, nodes: &BTreeMap<NodeId, NodeUse>) {
-        if self.quiet.insert(tenant) {
-            for (id, there) in nodes {
-                self.touch(*id, there, std::iter::empty());
-            }
+        if self.watched.quiet.insert(tenant) {
+            self.touch_all(nodes);
+        }
+    }
+
+    /// From now on it is known what CPU is free where, for jobs that want no card.
+    pub(crate) fn watch_hosts(&mut self, nodes: &BTreeMap<NodeId, NodeUse>) {
+        if !std::mem::replace(&mut self.watched.hosts, true) {
+            self.touch_all(nodes);
+        }
+    }
+
+    fn touch_all(&mut self, nodes: &BTreeMap<NodeId, NodeUse>) {
+        for (id, there) in nodes {
+            self.touch(*id, there, std::iter::empty());
         }
     }
 
     /// Free cards of the NVLink island of several nodes that node `id` is part of.
     pub(crate) fn island_free(&self, shelf: &Shelf, id: NodeId) -> Option<u64> {
-        let island = self.entries.get(&id)?.path.island?;
+        let island = self.entries.get(u64::from(id.0))?.path.island?;
         Some(shelf.islands.domains.get(&island)?.free)
     }
 
@@ -171,11 +195,11 @@ impl Index {
         let rooms = vec![Room::default(); make.shelves.len()];
         let shared = vec![None; make.cards.len()];
         let (host, sole) = (Host::default(), None);
-        self.entries.insert(id, Entry { node, make, pinned, path, host, sole, free: 0, rooms, shared });
+        self.entries.insert(u64::from(id.0), Entry { node, make, pinned, path, host, sole, free: 0, rooms, shared });
     }
 
     fn remove(&mut self, id: NodeId) {
-        let Some(entry) = self.entries.remove(&id) else { return };
+        let Some(entry) = self.entries.remove(u64::from(id.0)) else { return };
         let make = &entry.make;
         for ((model, kind), room) in make.shelves.iter().zip(&entry.rooms) {
             let Some(pools) = self.shelves.get_mut(&(make.cell, *model)) else { continue };
@@ -231,10 +255,10 @@ impl Index {
         *self.domains.entry(place).or_insert(next)
     }
 
-    /// An empty one that watches the same tenants.
+    /// An empty one that watches the same.
     #[cfg(test)]
     pub(crate) fn emptied(&self) -> Index {
-        Index { quiet: self.quiet.clone(), ..Index::default() }
+        Index { watched: self.watched.clone(), ..Index::default() }
     }
 
     /// The place that each domain number stands for.
@@ -253,7 +277,7 @@ impl Index {
 /// Moves what has changed on a node that stands on its shelves already; only `touched` cards may have changed.
 fn update(
     shelves: &mut Shelves,
-    quiet: &BTreeSet<TenantId>,
+    watched: &Watched,
     id: NodeId,
     entry: &mut Entry,
     there: &NodeUse,
@@ -277,10 +301,15 @@ fn update(
         }
     }
     let host = Host::of(there.cpu_free_milli, there.memory_free_mib);
-    let watched = |sole: &Sole| matches!(sole, Sole::Nobody) || matches!(sole, Sole::One(only) if quiet.contains(only));
-    let sole = if quiet.is_empty() { None } else { there.tenants.sole().filter(watched) };
+    let quiet = &watched.quiet;
+    let of_interest =
+        |sole: &Sole| matches!(sole, Sole::Nobody) || matches!(sole, Sole::One(one) if quiet.contains(one));
+    let sole = if quiet.is_empty() { None } else { there.tenants.sole().filter(of_interest) };
     let (old_host, old_sole) = (std::mem::replace(&mut entry.host, host), std::mem::replace(&mut entry.sole, sole));
     for ((model, kind), old) in make.shelves.iter().zip(&mut entry.rooms) {
+        if model.is_none() && !watched.hosts {
+            continue;
+        }
         let new = match model {
             None => Room::of_cpu(there.cpu_free_milli, kind.cpu_milli),
             Some(model) => {

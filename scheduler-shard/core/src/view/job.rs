@@ -56,6 +56,12 @@ impl Known {
         }
     }
 
+    /// Whether it may be placed, now or by a move, without a card.
+    pub(super) fn needs_no_card(&self) -> bool {
+        let movable = self.movable.as_ref().map(|movable| &movable.shape);
+        self.shape.iter().chain(movable).any(|shape| shape.needs_no_card())
+    }
+
     /// Whether it waits for devices.
     pub(crate) fn waits(&self) -> bool {
         self.shape.is_some()

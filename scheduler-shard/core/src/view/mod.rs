@@ -5,16 +5,15 @@
 //! - a pending proposal is charged like an allocation until its allocation arrives, it is refused, or its job is gone;
 //! - what the control plane has committed always wins: a pending proposal in its way is given up.
 
-mod by_id;
 mod job;
 mod pending;
 mod shares;
 
+use crate::by_id::ById;
 use crate::index::Index;
 use crate::order::Books;
 use crate::queue::{CellQueue, Obstacle};
 use crate::shape::Shapes;
-use by_id::ById;
 pub(crate) use job::Known;
 use muster_model::capacity::Capacity;
 use muster_model::{
@@ -232,6 +231,9 @@ impl View {
             self.capacity.watch_tenants();
             self.count_tenants();
             self.index.watch(job.tenant, self.capacity.nodes());
+        }
+        if job.needs_no_card() {
+            self.index.watch_hosts(self.capacity.nodes());
         }
         let old = self.jobs.insert(job.id.0, job.clone());
         if let Some(old) = &old {
