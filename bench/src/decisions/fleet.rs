@@ -33,11 +33,16 @@ pub(crate) fn view(nodes: u32) -> View {
 
 /// A job of `tasks` tasks.
 pub(crate) fn spec(tasks: u32, devices: DeviceRequest) -> Result<ValidJobSpec> {
+    spec_of(tasks, TaskRequest { devices, cpu_milli: 1_000, memory_mib: 4_096 })
+}
+
+/// The same with its own host share.
+pub(crate) fn spec_of(tasks: u32, request: TaskRequest) -> Result<ValidJobSpec> {
     let spec = JobSpec {
         tenant: "bench".to_owned(),
         name: "measured".to_owned(),
         tasks,
-        request: TaskRequest { devices, cpu_milli: 1_000, memory_mib: 4_096 },
+        request,
         topology: Topology::default(),
         numa: muster_model::NumaPolicy::None,
         driver_min: None,
@@ -71,7 +76,7 @@ fn tenant(id: u32) -> Tenant {
 }
 
 /// Leaves of eight nodes, blocks of sixteen leaves.
-fn node(id: u32) -> Node {
+pub(crate) fn node(id: u32) -> Node {
     let gpu = |index: u32| Gpu {
         uuid: format!("GPU-{id}-{index}"),
         model: GpuModel::H100,

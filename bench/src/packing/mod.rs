@@ -6,6 +6,7 @@
 //! which an independent referee can repeat the whole; only the policies called `fgd` and `fgd-plain` know the trace in advance.
 
 pub mod bound;
+mod placement;
 pub mod play;
 pub mod policy;
 pub mod published;
@@ -53,7 +54,7 @@ pub fn run(options: &Options, json: bool) -> Result<()> {
     let pods = trace::pods(&options.pods, &fleet)?;
     let arrivals = trace::arrivals(&options.arrivals, options.seed, &pods)?;
     let order = trace::order(fleet.nodes.len(), options.node_order);
-    let found = play::play(&fleet, &order, &pods, &arrivals, options.policy, options.moves_percent);
+    let found = play::play(&fleet, &order, &pods, &arrivals, options.policy, options.moves_percent)?;
     if let Some(out) = &options.out {
         play::write_log(out, &found, &fleet, &pods, &arrivals).with_context(|| format!("writing {}", out.display()))?;
     }

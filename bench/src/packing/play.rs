@@ -1,5 +1,6 @@
 //! Runs a policy over the arrivals, and writes what happened.
 
+use super::placement::Placement;
 use super::policy::{self, Left, Policy};
 use super::trace::{Node, Nodes, Pod};
 use anyhow::Result;
@@ -63,7 +64,9 @@ pub struct Found {
 }
 
 /// Decides every arrival. `order` says which node of the file stands at each position.
-#[must_use]
+///
+/// # Errors
+/// When a shard cannot be asked so.
 pub fn play(
     fleet: &Nodes,
     order: &[usize],
@@ -71,15 +74,15 @@ pub fn play(
     arrivals: &[usize],
     policy: Policy,
     moves_percent: f64,
-) -> Found {
+) -> Result<Found> {
     let begun = Instant::now();
     let mut found = Found::default();
-    let mut decider = Decider::new(policy, order.iter().map(|node| &fleet.nodes[*node]), pods);
+    let mut decider = Decider::new(policy, order.iter().map(|node| &fleet.nodes[*node]), pods)?;
     let (mut arrived, mut used) = (0, 0);
     for (arrival, pod) in arrivals.iter().enumerate() {
         let demand = &pods[*pod].demand;
         let budget = (found.moves + 1) as f64 <= moves_percent / 100.0 * found.placed as f64;
-        let (moved, spot) = decider.decide(arrival as u64, demand, budget);
+        let (moved, spot) = decider.decide(arrival as u64, demand, budget)?;
         if let Some(room) = moved {
             found.moves += 1;
             found.events.push(Event::Move(arrival, room.moved as usize, order[room.to.node as usize], room.to.cards));
@@ -99,12 +102,13 @@ pub fn play(
         found.curve.sample(arrived, used as f64, fleet.capacity_milli());
     }
     found.seconds = begun.elapsed().as_secs_f64();
-    found
+    Ok(found)
 }
 
 /// Whoever decides, with the state it decides by.
 enum Decider {
     Muster(Box<Fleet>),
+    Placement(Box<Placement>),
     Published(Box<Published>),
 }
 
@@ -122,38 +126,45 @@ struct Published {
 }
 
 impl Decider {
-    fn new<'a>(policy: Policy, nodes: impl Iterator<Item = &'a Node>, pods: &[Pod]) -> Self {
+    fn new<'a>(policy: Policy, nodes: impl Iterator<Item = &'a Node>, pods: &[Pod]) -> Result<Self> {
+        if policy == Policy::Placement {
+            return Ok(Decider::Placement(Box::new(Placement::over(nodes)?)));
+        }
         if policy == Policy::Muster {
             let mut fleet = Fleet::default();
             for node in nodes {
                 fleet.join(node.kind, vec![1_000; usize::from(node.cards)], node.cpu_milli, node.memory_mib);
             }
-            return Decider::Muster(Box::new(fleet));
+            return Ok(Decider::Muster(Box::new(fleet)));
         }
         let nodes: Vec<Left> = nodes.map(Left::of).collect();
         let versions = vec![1; nodes.len()];
         let rng = ChaCha8Rng::seed_from_u64(1);
         let typical = policy::typical(pods);
-        Decider::Published(Box::new(Published { policy, nodes, versions, typical, kept: BTreeMap::new(), rng }))
+        let published = Published { policy, nodes, versions, typical, kept: BTreeMap::new(), rng };
+        Ok(Decider::Published(Box::new(published)))
     }
 
     /// Places the demand, after one move when nothing else helps and a move is allowed.
-    fn decide(&mut self, id: u64, demand: &Demand, may_move: bool) -> (Option<Room>, Option<Spot>) {
+    fn decide(&mut self, id: u64, demand: &Demand, may_move: bool) -> Result<(Option<Room>, Option<Spot>)> {
         let fleet = match self {
-            Decider::Published(published) => return (None, published.decide(demand)),
+            Decider::Published(published) => return Ok((None, published.decide(demand))),
+            Decider::Placement(placement) => return Ok((None, placement.decide(demand)?)),
             Decider::Muster(fleet) => fleet,
         };
         fleet.arrived(demand);
         if let Some(spot) = fleet.choose(demand) {
             let fits = fleet.place(id, demand, &spot);
             debug_assert!(fits, "what is chosen fits");
-            return (None, Some(spot));
+            return Ok((None, Some(spot)));
         }
-        let Some(room) = may_move.then(|| make_room(fleet, demand)).flatten() else { return (None, None) };
+        let Some(room) = may_move.then(|| make_room(fleet, demand)).flatten() else {
+            return Ok((None, None));
+        };
         let moved = fleet.relocate(room.moved, &room.to) && fleet.place(id, demand, &room.spot);
         debug_assert!(moved, "what is planned fits");
         let spot = room.spot.clone();
-        (Some(room), Some(spot))
+        Ok((Some(room), Some(spot)))
     }
 }
 

@@ -26,6 +26,8 @@ const MAX_GPU_MILLI: f64 = 8_000.0;
 pub enum Policy {
     /// Our engine: mix learned online, no help from the order of nodes.
     Muster,
+    /// What a shard places by, in all it does.
+    Placement,
     /// The published FGD.
     Fgd,
     /// FGD's measure without the rounding whose ties names break.
@@ -42,6 +44,7 @@ impl Policy {
     pub fn name(self) -> &'static str {
         match self {
             Policy::Muster => "muster",
+            Policy::Placement => "placement",
             Policy::Fgd => "fgd",
             Policy::FgdPlain => "fgd-plain",
             Policy::BestFit => "bestfit",
@@ -54,7 +57,7 @@ impl Policy {
 #[must_use]
 pub fn published_row(policy: Policy) -> &'static str {
     match policy {
-        Policy::Muster | Policy::Fgd | Policy::FgdPlain => "06-FGD",
+        Policy::Muster | Policy::Placement | Policy::Fgd | Policy::FgdPlain => "06-FGD",
         Policy::BestFit => "05-BestFit",
         Policy::Random => "01-Random",
     }

@@ -129,7 +129,7 @@ fn cell(
     order: Option<u64>,
 ) -> Result<Cell> {
     let places = trace::order(fleet.nodes.len(), order);
-    let found = play::play(fleet, &places, &trace.pods, arrivals, sweep.policy, sweep.moves_percent);
+    let found = play::play(fleet, &places, &trace.pods, arrivals, sweep.policy, sweep.moves_percent)?;
     if let Some(logs) = &sweep.logs {
         let path = logs.join(format!("{}.{seed}.{}.csv", trace.name, order.unwrap_or(0)));
         play::write_log(&path, &found, fleet, &trace.pods, arrivals)

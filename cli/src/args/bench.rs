@@ -134,6 +134,8 @@ pub struct Packing {
 pub enum PackingPolicy {
     /// Our engine: demand learned online, no help from node names
     Muster,
+    /// The whole of a shard's placement, with fractions as MPS shares
+    Placement,
     /// The published FGD: knows the whole trace's mix, breaks ties by the order of the nodes
     Fgd,
     /// FGD without its rounding, so that names break no ties
@@ -148,6 +150,7 @@ impl From<PackingPolicy> for Policy {
     fn from(policy: PackingPolicy) -> Self {
         match policy {
             PackingPolicy::Muster => Policy::Muster,
+            PackingPolicy::Placement => Policy::Placement,
             PackingPolicy::Fgd => Policy::Fgd,
             PackingPolicy::FgdPlain => Policy::FgdPlain,
             PackingPolicy::Bestfit => Policy::BestFit,
