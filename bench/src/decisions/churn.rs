@@ -3,6 +3,7 @@
 use super::fleet::{self, CELL, TENANTS};
 use anyhow::Result;
 use muster_model::ids::{AllocationId, Epoch, JobId, TenantId};
+use muster_model::request::TaskRequest;
 use muster_model::{
     Allocation, AllocationState, Change, DeviceRequest, GpuModel, Job, JobPhase, Key, Object, TaskState, ValidJobSpec,
 };
@@ -16,6 +17,8 @@ use std::time::Instant;
 const OCCUPANCY_PERCENT: u64 = 90;
 /// A mix that cannot fill the fleet so far is measured this many points below what it reached.
 const BELOW_FULL_PERCENT: u64 = 3;
+/// CPU asked for beside each card, or part of one, where CPU is scarce, in milli-cores: a host has 16,000 for each.
+const TIGHT_CPU_MILLI: u64 = 9_000;
 /// So many refusals in a row while filling mean that the mix does not fill it further.
 const REFUSED_IN_A_ROW_MAX: u32 = 200;
 
@@ -30,11 +33,13 @@ pub enum Mix {
     Mig,
     /// MPS shares and time-slices.
     Shares,
+    /// The first, where each card that is asked for comes with its share of the host's CPU.
+    Tight,
 }
 
 impl Mix {
     /// Each of them.
-    pub const ALL: [Mix; 4] = [Mix::All, Mix::Whole, Mix::Mig, Mix::Shares];
+    pub const ALL: [Mix; 5] = [Mix::All, Mix::Whole, Mix::Mig, Mix::Shares, Mix::Tight];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -42,6 +47,7 @@ impl Mix {
             Mix::Whole => "whole 1-8",
             Mix::Mig => "MIG",
             Mix::Shares => "MPS and time-slices",
+            Mix::Tight => "all, CPU scarce",
         }
     }
 
@@ -51,7 +57,7 @@ impl Mix {
         let mps = |percent, memory_mib| DeviceRequest::Mps { percent, memory_mib, models: Vec::new() };
         let slice = |memory_mib| DeviceRequest::TimeSlice { memory_mib, models: Vec::new() };
         match self {
-            Mix::All => vec![
+            Mix::All | Mix::Tight => vec![
                 whole(1),
                 whole(1),
                 whole(1),
@@ -70,6 +76,16 @@ impl Mix {
     }
 }
 
+impl Mix {
+    fn specs(self) -> Result<Vec<ValidJobSpec>> {
+        let spec = |devices: DeviceRequest| {
+            let cpu_milli = if self == Mix::Tight { TIGHT_CPU_MILLI * u64::from(devices.cards()) } else { 1_000 };
+            fleet::spec_of(1, TaskRequest { devices, cpu_milli, memory_mib: 4_096 })
+        };
+        self.requests().into_iter().map(spec).collect()
+    }
+}
+
 impl std::str::FromStr for Mix {
     type Err = String;
 
@@ -79,7 +95,8 @@ impl std::str::FromStr for Mix {
             "whole" => Ok(Mix::Whole),
             "mig" => Ok(Mix::Mig),
             "shares" => Ok(Mix::Shares),
-            other => Err(format!("unknown mix {other:?}; known: all, whole, mig, shares")),
+            "tight" => Ok(Mix::Tight),
+            other => Err(format!("unknown mix {other:?}; known: all, whole, mig, shares, tight")),
         }
     }
 }
@@ -148,7 +165,7 @@ pub(super) fn measure(nodes: u32, mix: Mix, decisions: u32, seed: u64) -> Result
 
 impl Bench {
     fn new(nodes: u32, mix: Mix, seed: u64) -> Result<Self> {
-        let specs = mix.requests().into_iter().map(|devices| fleet::spec(1, devices)).collect::<Result<_>>()?;
+        let specs = mix.specs()?;
         Ok(Bench {
             view: fleet::view(nodes),
             chance: ChaCha8Rng::seed_from_u64(seed),

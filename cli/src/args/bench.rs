@@ -35,8 +35,8 @@ pub enum What {
         /// Seed of the mix
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// What jobs ask for: all, whole, mig, shares (repeat or separate by commas)
-        #[arg(long, value_delimiter = ',', default_value = "all,whole,mig,shares")]
+        /// What jobs ask for: all, whole, mig, shares, tight (repeat or separate by commas)
+        #[arg(long, value_delimiter = ',', default_value = "all,whole,mig,shares,tight")]
         mix: Vec<Mix>,
     },
     /// Plans of moves on a full fleet whose free cards are scattered (not part of `all`)

@@ -158,15 +158,19 @@ impl NodeUse {
         NodeUse { node, cards, cpu_free_milli: cpu, memory_free_mib: memory, tenants, pinned }
     }
 
-    /// Whole cards that nobody holds, nothing withholds and no layout pins.
+    /// Whether this card can be had whole: nobody holds it, nothing withholds it and no layout pins it.
+    #[must_use]
+    pub fn is_free(&self, gpu: u16) -> bool {
+        let at = usize::from(gpu);
+        matches!(self.cards.get(at), Some(CardUse::Free))
+            && self.node.spec.gpus.get(at).is_some_and(|gpu| gpu.withheld.is_none())
+            && !self.is_pinned(gpu)
+    }
+
+    /// How many cards can be had whole.
     #[must_use]
     pub fn free_cards(&self) -> usize {
-        let free = |index: &usize| {
-            matches!(self.cards[*index], CardUse::Free)
-                && self.node.spec.gpus.get(*index).is_some_and(|gpu| gpu.withheld.is_none())
-                && !self.is_pinned(*index as u16)
-        };
-        (0..self.cards.len()).filter(free).count()
+        (0..self.cards.len() as u16).filter(|gpu| self.is_free(*gpu)).count()
     }
 
     /// Whether its pool pins this card to a MIG layout.
@@ -281,7 +285,13 @@ impl Capacity {
     /// The pool that rules `node`: its own, or the standard rules when that has not been described.
     #[must_use]
     pub fn pool_of(&self, node: &Node) -> &Pool {
-        self.pools.get(&node.spec.pool).unwrap_or_else(|| Pool::standard_rules())
+        self.pool_named(&node.spec.pool)
+    }
+
+    /// The rules of the pool of that name; the standard rules when it has not been described.
+    #[must_use]
+    pub fn pool_named(&self, name: &str) -> &Pool {
+        self.pools.get(name).unwrap_or_else(|| Pool::standard_rules())
     }
 
     /// Whether `tasks` fit, whole, for `tenant` at `charge`: devices, host, pool, trust, neighbours, and the max of every level.

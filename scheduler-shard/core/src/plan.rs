@@ -13,7 +13,7 @@ use crate::proposal::{Binding, Proposal};
 use crate::queue::{Blocked, CellQueue, Obstacle, Turn};
 use crate::shape::{Offer, Shape};
 use crate::view::{Known, View};
-use muster_model::{CellId, GpuModel, JobId};
+use muster_model::{CellId, GpuModel, JobId, TaskPlacement};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -67,6 +67,7 @@ pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan
     let mut steps = Steps::default();
     view.wake_rested(now_ms);
     view.look_ahead(cell);
+    view.judge_scarcity(cell);
     let kept = passed_over(view, cell);
     let mut order = candidates(view, cell, &kept);
     while let Some(head) = order.next().cloned() {
@@ -116,6 +117,13 @@ fn try_start(
     steps: &mut Steps,
 ) -> Result<Binding, Vec<Obstacle>> {
     let job = view.jobs.get(head.turn.job.0).cloned().ok_or_else(Vec::new)?;
+    let may = |view: &View, offer: &Offer| may_start_on(view, &job, &head.shape, offer, kept).is_ok();
+    if let Some((offer, tasks)) = view.best_alone((cell, job.tenant, &head.shape), may, steps)
+        && let Ok(binding) = proved(view, &job, &head.shape, &offer, tasks)
+    {
+        view.begin(&job, &head.shape, &binding, cell);
+        return Ok(binding);
+    }
     let mut obstacles = Vec::new();
     for offer in head.shape.offers() {
         match start_on(view, cell, &job, &head.shape, offer, kept, steps) {
@@ -139,18 +147,33 @@ fn start_on(
     steps: &mut Steps,
 ) -> Result<Binding, Obstacle> {
     steps.0 += 1;
-    let Offer { model, charge } = *offer;
-    view.capacity.max_allows(job.tenant, &charge).map_err(|over| Obstacle::OverMax(over.tenant))?;
-    if let Some(model) = model
+    may_start_on(view, job, shape, offer, kept)?;
+    let ask = Ask { cell, tenant: job.tenant, shape, model: offer.model };
+    let tasks = place(view, &ask, steps).ok_or(Obstacle::NoRoom(offer.model))?;
+    proved(view, job, shape, offer, tasks)
+}
+
+/// Whether quota, and what free cards are kept for, let it start on this model.
+fn may_start_on(view: &View, job: &Known, shape: &Shape, offer: &Offer, kept: &Kept) -> Result<(), Obstacle> {
+    view.capacity.max_allows(job.tenant, &offer.charge).map_err(|over| Obstacle::OverMax(over.tenant))?;
+    if let Some(model) = offer.model
         && let Some(keeper) = kept.get(&model).filter(|keeper| keeper.job != job.id && keeper.cards > shape.cards())
     {
         return Err(Obstacle::KeptFor(model, keeper.job));
     }
-    let ask = Ask { cell, tenant: job.tenant, shape, model };
-    let tasks = place(view, &ask, steps).ok_or(Obstacle::NoRoom(model))?;
-    let request = &shape.request;
+    Ok(())
+}
+
+fn proved(
+    view: &View,
+    job: &Known,
+    shape: &Shape,
+    offer: &Offer,
+    tasks: Vec<TaskPlacement>,
+) -> Result<Binding, Obstacle> {
+    let (request, model) = (&shape.request, offer.model);
     view.capacity
-        .prove(job.tenant, &tasks, request.cpu_milli, request.memory_mib, &charge)
+        .prove(job.tenant, &tasks, request.cpu_milli, request.memory_mib, &offer.charge)
         .map_err(|_| Obstacle::NoRoom(model))?;
     Ok(Binding { job: job.id, attempt: job.attempt.next(), model, tasks })
 }

@@ -3,10 +3,13 @@
 //! Few shapes are asked for again and again, so each is kept once, with what follows from it alone: the models it may land on and
 //! what it is charged there. What must stay true: two shapes are equal exactly when what they ask for is.
 
+use crate::fractions::{CARD_MILLI, Demand, Kinds};
+use crate::view::milli_of;
 use muster_model::mig::MigShape;
 use muster_model::request::TaskRequest;
 use muster_model::{
-    DeviceRequest, DriverVersion, GpuModel, Job, NumaPolicy, ResourceVec, Selector, Spread, Topology, WorkloadClass,
+    DeviceRequest, DriverVersion, GpuModel, GpuUnits, Job, NumaPolicy, ResourceVec, Selector, Spread, Topology,
+    WorkloadClass,
 };
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -45,6 +48,7 @@ pub(crate) struct Shape {
     /// The MIG slice that it is on each of them; empty for other requests.
     slices: Vec<(GpuModel, MigShape)>,
     offers: OnceLock<Box<[Offer]>>,
+    demand: OnceLock<Demand>,
 }
 
 impl Shape {
@@ -64,6 +68,7 @@ impl Shape {
             possible: Vec::new(),
             slices: Vec::new(),
             offers: OnceLock::new(),
+            demand: OnceLock::new(),
         }
     }
 
@@ -138,6 +143,20 @@ impl Shape {
                 return Box::new([offer(None)]);
             }
             self.possible.iter().map(|model| offer(Some(*model))).collect()
+        })
+    }
+
+    /// One of its tasks, as the measure of fragmentation counts it.
+    pub(crate) fn demand(&self) -> &Demand {
+        self.demand.get_or_init(|| {
+            let request = &self.request;
+            let cards = request.devices.cards() as u16;
+            let any = request.devices.models().is_empty() && self.selector.is_none();
+            let kinds = Kinds::of(self.possible.iter().map(|model| *model as u8).filter(|_| !any));
+            let of_a_card = |model: &GpuModel| request.devices.charge_on(*model).0 / u64::from(cards.max(1));
+            let milli = milli_of(GpuUnits(self.possible.first().map_or(0, of_a_card))).min(u64::from(CARD_MILLI));
+            let milli = if cards == 0 { 0 } else { milli as u16 };
+            Demand { cards, milli, kinds, cpu_milli: request.cpu_milli, memory_mib: request.memory_mib }
         })
     }
 

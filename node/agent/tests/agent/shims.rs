@@ -334,8 +334,9 @@ async fn a_task_whose_agent_died_before_its_shim_came_is_started_again_and_runs_
     assert!(!run_shim(&folder).wait().expect("the shim ends").success());
     assert!(!folder.path().exists());
     let task = bench.start(spec(1, 0, script), FAR);
-    let _late = run_shim(&folder);
+    let mut late = run_shim(&folder);
     assert_eq!(bench.over(task).await.0, TaskState::Exited { code: 0 });
+    let _ = late.wait();
     assert_eq!(lines(&dir.path().join("runs"), 1).await, ["ran"]);
 }
 
@@ -357,8 +358,10 @@ async fn a_late_shim_that_is_first_in_the_new_folder_is_taken_over() {
         }
     };
     tokio::time::timeout(PATIENCE, waiting).await.expect("the folder is made");
-    let _late = run_shim(&folder);
+    let mut late = run_shim(&folder);
     assert_eq!(bench.over(task).await.0, TaskState::Exited { code: 3 });
+    // Reaped already, by who took it over.
+    let _ = late.wait();
     assert_eq!(bench.output(task, Stream::Stdout).await.0, "ran\n");
 }
 

@@ -23,8 +23,8 @@ const FILL_WEIGHT: i64 = 10;
 /// The future is looked at anew once this part more has come. A sixteenth to a 512th give results within 0.05 points.
 const LOOKS_PER_ARRIVALS: u64 = 64;
 
-/// Demands whose scores are kept; all are forgotten when another comes.
-const DEMANDS_MAX: usize = 1_024;
+/// Scores that are kept, of a state to a demand: some 80 MB. Beyond, the demand is forgotten that has not come for longest.
+const KEPT_MAX: usize = 1 << 19;
 
 /// How well a place suits; the least goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,6 +66,8 @@ struct Node {
 /// Nodes of one state. Empty groups are kept for the next state that appears.
 #[derive(Clone, Debug)]
 struct Group {
+    /// Its place among the groups.
+    number: usize,
     state: NodeState,
     nodes: BTreeSet<u32>,
     /// Counts the states this group has stood for; tells kept scores of an old one.
@@ -97,7 +99,16 @@ pub struct Fleet {
     fills: Fills,
     look_at: u64,
     pub(super) held: BTreeMap<u64, Held>,
-    kept: BTreeMap<Demand, Vec<Kept>>,
+    kept: BTreeMap<Demand, Scores>,
+    asked: u64,
+}
+
+/// What the groups are worth to one demand.
+#[derive(Clone, Debug, Default)]
+struct Scores {
+    /// The question at which it was last asked.
+    asked: u64,
+    groups: Vec<Kept>,
 }
 
 impl Fleet {
@@ -123,6 +134,24 @@ impl Fleet {
         if self.mix.seen() >= self.look_at || self.mix.seen() < self.look_at / 2 {
             self.look_ahead();
         }
+    }
+
+    /// The same where nothing is placed by it yet: nothing is looked at.
+    pub fn count(&mut self, demand: &Demand) {
+        self.mix.arrived(demand);
+    }
+
+    /// All nodes leave; what has come is remembered.
+    pub fn empty_out(&mut self) {
+        *self = Fleet { mix: std::mem::take(&mut self.mix), ..Fleet::default() };
+    }
+
+    /// A node has so much left now, whoever holds the rest.
+    pub fn change(&mut self, node: u32, kind: u8, cards: Vec<u16>, cpu_milli: u64, memory_mib: u64) {
+        self.leave(node);
+        let state = NodeState::new(kind, cards.clone(), cpu_milli, memory_mib);
+        self.nodes[node as usize].cards = cards;
+        self.enter(node, state);
     }
 
     /// Looks at what stands and what is to come, and finds what remainders are good for. Done by itself as demand comes.
@@ -170,16 +199,48 @@ impl Fleet {
 
     /// The best place that is not on `except`, with its score.
     pub(super) fn best(&mut self, demand: &Demand, except: Option<u32>) -> Option<(Score, Spot)> {
-        let prices = self.prices();
-        if self.kept.len() >= DEMANDS_MAX && !self.kept.contains_key(demand) {
-            self.kept.clear();
-        }
-        let kept = self.kept.entry(*demand).or_default();
-        kept.resize(self.groups.len(), Kept::default());
-        let (epoch, classes) = (self.mix.epoch(), self.mix.classes());
         let mut best: Option<(Score, u32, u16)> = None;
-        for (group, kept) in self.groups.iter_mut().zip(kept) {
-            let Some(node) = group.nodes.iter().find(|node| Some(**node) != except).copied() else { continue };
+        self.each_way(demand, |group, score, left| {
+            let node = group.nodes.iter().find(|node| Some(**node) != except);
+            if let Some(node) = node.filter(|node| best.is_none_or(|found| (score, **node) < (found.0, found.1))) {
+                best = Some((score, *node, left));
+            }
+        });
+        best.map(|(score, node, left)| (score, self.spot(node, demand, left)))
+    }
+
+    /// What `take` makes of the best place that it accepts: a node, and what is left of the card there; 0 without a card. Of nodes of
+    /// one state the first goes first.
+    pub fn choose_among<T>(&mut self, demand: &Demand, mut take: impl FnMut(u32, u16) -> Option<T>) -> Option<T> {
+        let mut ways: Vec<(Score, u32, usize, u16)> = Vec::new();
+        self.each_way(demand, |group, score, left| {
+            let at = group.nodes.first().map(|node| (*node, group.number));
+            ways.extend(at.map(|(first, number)| (score, first, number, left)));
+        });
+        // Nearly always the first is taken, so the rest is put in order only when it is not.
+        let best = ways.iter().min().copied()?;
+        let groups = &self.groups;
+        let mut of = |(_, _, group, left): (Score, u32, usize, u16)| {
+            groups[group].nodes.iter().find_map(|node| take(*node, left))
+        };
+        of(best).or_else(|| {
+            ways.retain(|way| *way != best);
+            ways.sort_unstable();
+            ways.into_iter().find_map(of)
+        })
+    }
+
+    /// Every way to place it on any state that is there, scored as the mix and prices stand.
+    fn each_way(&mut self, demand: &Demand, mut with: impl FnMut(&Group, Score, u16)) {
+        let prices = self.prices();
+        self.forget_scores_for(demand);
+        self.asked += 1;
+        let scores = self.kept.entry(*demand).or_default();
+        scores.asked = self.asked;
+        scores.groups.resize(self.groups.len(), Kept::default());
+        let (epoch, classes) = (self.mix.epoch(), self.mix.classes());
+        for (group, kept) in self.groups.iter_mut().zip(&mut scores.groups).filter(|(group, _)| !group.nodes.is_empty())
+        {
             if (kept.version, kept.epoch) != (group.version, epoch) {
                 let waste = match group.waste {
                     Some((at, waste)) if at == epoch => waste,
@@ -190,13 +251,19 @@ impl Fleet {
             }
             for (score, left) in &kept.ways {
                 let extra = beyond_the_node(&prices, &self.fills, group.state.kind, demand, *left);
-                let score = Score { cost_micro: score.cost_micro + extra, ..*score };
-                if best.is_none_or(|found| (score, node) < (found.0, found.1)) {
-                    best = Some((score, node, *left));
-                }
+                with(group, Score { cost_micro: score.cost_micro + extra, ..*score }, *left);
             }
         }
-        best.map(|(score, node, left)| (score, self.spot(node, demand, left)))
+    }
+
+    /// Makes room for the scores of `demand`.
+    fn forget_scores_for(&mut self, demand: &Demand) {
+        let others = |kept: &BTreeMap<Demand, Scores>| kept.len() - usize::from(kept.contains_key(demand));
+        while others(&self.kept) > 0 && (others(&self.kept) + 1) * self.groups.len() > KEPT_MAX {
+            let longest = self.kept.iter().filter(|(other, _)| *other != demand).min_by_key(|(_, scores)| scores.asked);
+            let Some(longest) = longest.map(|(other, _)| *other) else { return };
+            self.kept.remove(&longest);
+        }
     }
 
     /// What a placement costs beyond the node, as prices stand.
@@ -303,17 +370,13 @@ impl Fleet {
             Some(at) => *at,
             None => {
                 self.versions += 1;
-                let fresh = Group { state: state.clone(), nodes: BTreeSet::new(), version: self.versions, waste: None };
-                let at = match self.empty.pop() {
-                    Some(at) => {
-                        self.groups[at] = fresh;
-                        at
-                    }
-                    None => {
-                        self.groups.push(fresh);
-                        self.groups.len() - 1
-                    }
-                };
+                let at = self.empty.pop().unwrap_or(self.groups.len());
+                let (nodes, version) = (BTreeSet::new(), self.versions);
+                let fresh = Group { number: at, state: state.clone(), nodes, version, waste: None };
+                match self.groups.get_mut(at) {
+                    Some(group) => *group = fresh,
+                    None => self.groups.push(fresh),
+                }
                 self.by_state.insert(state, at);
                 at
             }

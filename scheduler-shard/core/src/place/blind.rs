@@ -24,7 +24,7 @@ pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec
     let useful = |there: &&NodeUse| has_room(ask, there) && open(there);
     let mut nodes: Vec<(usize, &NodeUse)> = all.values().filter(useful).map(|there| (0, there)).collect();
     if view.policy == Policy::BestFit {
-        nodes.iter_mut().for_each(|(free, there)| *free = free_cards(there));
+        nodes.iter_mut().for_each(|(free, there)| *free = there.free_cards());
         nodes.sort_by_key(|(free, there)| (*free, there.node.id));
     }
     // A gang stays inside one pool.
@@ -39,14 +39,9 @@ pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec
 fn has_room(ask: &Ask<'_>, there: &NodeUse) -> bool {
     match ask.shape.request.devices.mode() {
         None => true,
-        Some(SharingMode::Whole) => free_cards(there) >= ask.shape.request.devices.cards() as usize,
+        Some(SharingMode::Whole) => there.free_cards() >= ask.shape.request.devices.cards() as usize,
         Some(_) => there.cards.iter().any(|card| !matches!(card, CardUse::Whole(_))),
     }
-}
-
-fn free_cards(there: &NodeUse) -> usize {
-    let free = |(at, card): &(usize, &CardUse)| matches!(card, CardUse::Free) && !there.is_pinned(*at as u16);
-    there.cards.iter().enumerate().filter(free).count()
 }
 
 /// Fills one node after the other.
@@ -72,12 +67,8 @@ fn gang<'a>(view: &View, ask: &Ask<'_>, nodes: impl Iterator<Item = &'a NodeUse>
 
 fn whole(ask: &Ask<'_>, there: &NodeUse, slots: u64, tasks: &mut Vec<TaskPlacement>) {
     let each = ask.shape.request.devices.cards() as usize;
-    let serves = |(card, gpu): &(&CardUse, &Gpu)| {
-        matches!(card, CardUse::Free) && gpu.withheld.is_none() && Some(gpu.model) == ask.model
-    };
-    let cards = there.cards.iter().zip(&there.node.spec.gpus).enumerate();
-    let free: Vec<u16> =
-        cards.filter(|(at, pair)| serves(pair) && !there.is_pinned(*at as u16)).map(|(at, _)| at as u16).collect();
+    let cards = (0..).zip(&there.node.spec.gpus).filter(|(at, gpu)| Some(gpu.model) == ask.model && there.is_free(*at));
+    let free: Vec<u16> = cards.map(|(at, _)| at).collect();
     tasks.extend(free.chunks_exact(each.max(1)).take(slots as usize).map(|cards| TaskPlacement {
         node: there.node.id,
         devices: cards.iter().map(|gpu| DeviceHold { gpu: *gpu, mode: HoldMode::Whole }).collect(),

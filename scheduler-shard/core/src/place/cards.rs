@@ -1,17 +1,21 @@
 //! Which cards of a node a task takes: consecutive ranks fill an island before they open the next.
 
-use super::Ask;
-use muster_model::capacity::{CardUse, NodeUse};
-use muster_model::{DeviceHold, GpuModel, HoldMode, Node, NumaPolicy, closeness};
+use super::units::Units;
+use super::{Ask, node};
+use crate::view::View;
+use muster_model::capacity::NodeUse;
+use muster_model::{DeviceHold, GpuModel, HoldMode, Node, NodeId, NumaPolicy, Place, TaskPlacement, closeness};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Nodes and how many tasks each takes.
+pub(super) type Chosen = Vec<(NodeId, u64)>;
 
 /// The free cards of `model` by island, in order of their index.
 pub(super) fn free_by_island(there: &NodeUse, model: GpuModel) -> BTreeMap<u8, Vec<u16>> {
     let mut islands: BTreeMap<u8, Vec<u16>> = BTreeMap::new();
-    for (index, (card, gpu)) in there.cards.iter().zip(&there.node.spec.gpus).enumerate() {
-        let whole = matches!(card, CardUse::Free) && !there.is_pinned(index as u16);
-        if whole && gpu.withheld.is_none() && gpu.model == model {
-            islands.entry(gpu.island).or_default().push(index as u16);
+    for (index, gpu) in (0..).zip(&there.node.spec.gpus) {
+        if gpu.model == model && there.is_free(index) {
+            islands.entry(gpu.island).or_default().push(index);
         }
     }
     islands
@@ -96,4 +100,29 @@ pub(super) fn numa_allows(node: &Node, model: GpuModel, cards: &[DeviceHold], po
         NumaPolicy::Restricted => on.len() <= closeness::numa_nodes_needed(node, model, cards.len()),
         NumaPolicy::SingleNumaNode => on.len() <= 1,
     }
+}
+
+/// Cards for each rank. Ranks follow the network: neighbours in rank are neighbours in leaf.
+pub(super) fn fill(view: &View, ask: &Ask<'_>, units: Units, mut chosen: Chosen) -> Vec<TaskPlacement> {
+    if chosen.len() > 1 {
+        let place_of = |id: NodeId| node(view, id).map(|there| &there.node.spec.place);
+        let mut placed: Vec<(Option<&Place>, NodeId, u64)> =
+            chosen.into_iter().map(|(id, count)| (place_of(id), id, count)).collect();
+        placed.sort_unstable();
+        chosen = placed.into_iter().map(|(_, id, count)| (id, count)).collect();
+    }
+    let mut tasks = Vec::with_capacity(ask.shape.tasks as usize);
+    for (id, count) in chosen {
+        let devices = match (ask.model, node(view, id)) {
+            (Some(model), Some(there)) => {
+                // Where NVLink goes on to other nodes a segment does too; elsewhere a node has whole ones.
+                let spans = !there.node.spec.place.nvlink_domain.is_empty();
+                let each = if spans { 1 } else { units.tasks };
+                take_whole(there, model, count / each, each, ask)
+            }
+            _ => vec![Vec::new(); count as usize],
+        };
+        tasks.extend(devices.into_iter().map(|devices| TaskPlacement { node: id, devices }));
+    }
+    tasks
 }

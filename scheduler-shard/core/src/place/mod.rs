@@ -3,6 +3,7 @@
 //! A gang stays inside one pool and, where it has cards, on one model. What must stay true: a placement is for the whole gang or
 //! there is none (law 2); it passes [`muster_model::capacity::Capacity::prove`] on the same view; the same view gives the same placement.
 
+pub(crate) mod alone;
 mod blind;
 mod cards;
 mod empty;
@@ -15,7 +16,7 @@ use crate::view::{Policy, View};
 use muster_model::capacity::NodeUse;
 use muster_model::request::SharingMode;
 use muster_model::{
-    CellId, GpuModel, Node, NodeId, NumaPolicy, Pool, Spread, TaskPlacement, TenantId, TopologyLevel, closeness,
+    CellId, GpuModel, Node, NodeId, NumaPolicy, Spread, TaskPlacement, TenantId, TopologyLevel, closeness,
 };
 
 /// One question to the view.
@@ -33,7 +34,7 @@ impl Ask<'_> {
         if self.shape.pool.as_deref().is_some_and(|wanted| wanted != name) {
             return false;
         }
-        let pool = view.capacity.pools().get(name).unwrap_or_else(|| Pool::standard_rules());
+        let pool = view.capacity.pool_named(name);
         let mode = self.shape.request.devices.mode();
         mode.is_none_or(|mode| pool.modes.contains(&mode)) && pool.classes.contains(&self.shape.class)
     }

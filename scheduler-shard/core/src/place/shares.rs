@@ -8,6 +8,7 @@
 
 use super::cards::free_by_island;
 use super::{Ask, Steps, node};
+use crate::fractions::CARD_MILLI;
 use crate::index::shelf::Shelf;
 use crate::index::state::Host;
 use crate::index::{CardState, GROUP_LEVELS, group_of};
@@ -61,7 +62,7 @@ struct Trial {
 pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
     let model = ask.model?;
     for (pool, shelf) in view.index.shelves(ask.cell, ask.model).filter(|(pool, _)| ask.pool_allows(view, pool)) {
-        let pool = view.capacity.pools().get(&**pool).unwrap_or_else(|| Pool::standard_rules());
+        let pool = view.capacity.pool_named(pool);
         // Every first card that could begin the gang is a try; without a required level there is only one.
         for within in starts(view, ask, shelf) {
             let domain = view.capacity.domain_of(ask.tenant);
@@ -72,6 +73,23 @@ pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec
         }
     }
     None
+}
+
+/// One share on a card of this node that has `left` milli-GPU; `None` when none of them may take it.
+pub(super) fn on_node(view: &View, ask: &Ask<'_>, there: &NodeUse, left: u16) -> Option<Vec<TaskPlacement>> {
+    let model = ask.model?;
+    let (_, shelf) = view.index.shelves(ask.cell, ask.model).find(|(name, _)| ***name == there.node.spec.pool)?;
+    let pool = view.capacity.pool_of(&there.node);
+    let domain = view.capacity.domain_of(ask.tenant);
+    let mode = ask.shape.request.devices.mode()?;
+    let search = Search { view, ask, model, shelf, pool, domain, waiting: ShapeCounts::default() };
+    (0..there.cards.len() as u16).find_map(|gpu| {
+        let state = CardState::of(&there.cards[usize::from(gpu)], there.is_pinned(gpu));
+        let has = state.map_or(u64::from(CARD_MILLI), |state| left_milli(state, model, mode, pool));
+        let way = search.way(state).filter(|_| has == u64::from(left))?;
+        let usable = search.usable(there, gpu, way.mode, &Within::Anywhere, &Trial::default());
+        usable.then(|| vec![TaskPlacement { node: there.node.id, devices: vec![DeviceHold { gpu, mode: way.mode }] }])
+    })
 }
 
 /// The places that a gang with a required level may be confined to.

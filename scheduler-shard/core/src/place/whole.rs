@@ -8,7 +8,7 @@
 //! - nothing is changed before the whole gang stands: a try that comes to nothing is dropped;
 //! - the answer is of the tightest level there is, and on it of the tightest domain whose hosts suffice (a property test).
 
-use super::cards::take_whole;
+use super::cards::{Chosen, fill};
 use super::units::{Sight, Units};
 use super::{Ask, Steps, node};
 use crate::index::GROUP_LEVELS;
@@ -16,7 +16,7 @@ use crate::index::shelf::{Domain, LEVELS, Shelf};
 use crate::index::state::{Host, Room};
 use crate::view::View;
 use muster_model::capacity::Sole;
-use muster_model::{NodeId, Place, TaskPlacement, TopologyLevel};
+use muster_model::{NodeId, TaskPlacement, TopologyLevel};
 use std::cmp::Reverse;
 use std::ops::Bound;
 
@@ -66,9 +66,6 @@ struct Fit {
     /// Free units left of the node or domain.
     left: u64,
 }
-
-/// Nodes and how many tasks each takes.
-type Chosen = Vec<(NodeId, u64)>;
 
 /// A part of a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -469,29 +466,4 @@ impl Search<'_> {
 /// The nodes of a leaf or NVLink domain that are in one state, by id.
 fn of_room(leaf: &Domain, room: Room) -> impl Iterator<Item = NodeId> + '_ {
     leaf.nodes.range((room, NodeId(0))..=(room, NodeId(u32::MAX))).map(|(_, id)| *id)
-}
-
-/// Cards for each rank. Ranks follow the network: neighbours in rank are neighbours in leaf.
-fn fill(view: &View, ask: &Ask<'_>, units: Units, mut chosen: Chosen) -> Vec<TaskPlacement> {
-    if chosen.len() > 1 {
-        let place_of = |id: NodeId| node(view, id).map(|there| &there.node.spec.place);
-        let mut placed: Vec<(Option<&Place>, NodeId, u64)> =
-            chosen.into_iter().map(|(id, count)| (place_of(id), id, count)).collect();
-        placed.sort_unstable();
-        chosen = placed.into_iter().map(|(_, id, count)| (id, count)).collect();
-    }
-    let mut tasks = Vec::with_capacity(ask.shape.tasks as usize);
-    for (id, count) in chosen {
-        let devices = match (ask.model, node(view, id)) {
-            (Some(model), Some(there)) => {
-                // Where NVLink goes on to other nodes a segment does too; elsewhere a node has whole ones.
-                let spans = !there.node.spec.place.nvlink_domain.is_empty();
-                let each = if spans { 1 } else { units.tasks };
-                take_whole(there, model, count / each, each, ask)
-            }
-            _ => vec![Vec::new(); count as usize],
-        };
-        tasks.extend(devices.into_iter().map(|devices| TaskPlacement { node: id, devices }));
-    }
-    tasks
 }

@@ -40,7 +40,7 @@ type Kind = (String, GpuModel, SharingMode, Option<Rule>);
 
 #[derive(Default)]
 struct Gathered {
-    cards: BTreeMap<(NodeId, u16), ()>,
+    cards: BTreeSet<(NodeId, u16)>,
     jobs: Vec<JobId>,
 }
 
@@ -130,7 +130,7 @@ fn rules(view: &View, cell: CellId) -> Vec<(String, Rule)> {
         .collect();
     let mut rules: Vec<(String, Rule)> = Vec::new();
     for name in pools {
-        let pool = view.capacity.pools().get(name).unwrap_or_else(|| Pool::standard_rules());
+        let pool = view.capacity.pool_named(name);
         let shared = [SharingMode::Mig, SharingMode::Mps, SharingMode::TimeSlice];
         let missing = shared.into_iter().filter(|mode| !pool.modes.contains(mode)).map(Rule::Allow);
         let pinned = pool.pinned.iter().map(|(model, pin)| Rule::Unpin(*model, pin.in_words(*model)));
@@ -164,7 +164,7 @@ fn start(
             starting.push(job.id);
         } else {
             let into = gathered.entry(kind).or_default();
-            into.cards.extend(opened.into_iter().map(|card| (card, ())));
+            into.cards.extend(opened);
             into.jobs.push(job.id);
         }
         return true;
@@ -175,7 +175,7 @@ fn start(
 fn on_converted(gathered: Option<&Gathered>, tasks: &[TaskPlacement]) -> bool {
     gathered.is_some_and(|gathered| {
         let holds = tasks.iter().flat_map(|task| task.devices.iter().map(|hold| (task.node, hold.gpu)));
-        holds.into_iter().any(|card| gathered.cards.contains_key(&card))
+        holds.into_iter().any(|card| gathered.cards.contains(&card))
     })
 }
 
@@ -193,7 +193,7 @@ fn opened(view: &View, tasks: &[TaskPlacement]) -> BTreeSet<(NodeId, u16)> {
 fn conversion(view: &View, (pool, model, to, rule): Kind, gathered: Gathered) -> Conversion {
     let cards: Vec<(NodeId, u16, String)> = gathered
         .cards
-        .into_keys()
+        .into_iter()
         .filter_map(|(node, gpu)| {
             let there = view.capacity.nodes().get(&node)?;
             Some((node, gpu, layout(model, there.cards.get(usize::from(gpu))?)))

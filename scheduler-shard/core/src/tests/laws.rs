@@ -40,7 +40,7 @@ fn layout(slices: &[(&str, u32)], cards: Option<u16>) -> mig::PinnedLayout {
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        6 => (0..16_usize, 0..3_usize).prop_map(|(kind, tenant)| Event::Submit(kind, tenant)),
+        6 => (0..18_usize, 0..3_usize).prop_map(|(kind, tenant)| Event::Submit(kind, tenant)),
         4 => Just(Event::Pass),
         4 => (1..6_usize).prop_map(Event::Decide),
         1 => Just(Event::Lose),
@@ -71,6 +71,8 @@ fn spec(kind: usize, tenant: usize) -> JobSpec {
         12 | 13 => gang(3, 1),
         14 => job(3, DeviceRequest::TimeSlice { memory_mib: 9_000, models: vec![GpuModel::H100] }),
         15 => gang(2, 3),
+        16 => gang(1, 1),
+        17 => job(1, DeviceRequest::None),
         _ => gang(2, 2),
     };
     spec.tenant = ["org/a", "org/b", "other"][tenant].into();
@@ -83,6 +85,8 @@ fn spec(kind: usize, tenant: usize) -> JobSpec {
         13 => spec.topology.spread = Some(Spread { level: TopologyLevel::Leaf, tasks_max: 1, required: false }),
         14 => spec.topology.spread = Some(Spread { level: TopologyLevel::Leaf, tasks_max: 2, required: true }),
         15 => spec.class = WorkloadClass::Inference,
+        // So much CPU that single tasks are placed by what is scarce.
+        16 | 17 => spec.request.cpu_milli = 30_000,
         _ => {}
     }
     spec
@@ -226,6 +230,7 @@ fn play(events: Vec<Event>) -> Result<Fleet, TestCaseError> {
         prop_assert_eq!(picture(&fleet.view.index), picture(&rebuilt(&fleet.view)));
         prop_assert_eq!(next_kept(&fleet.view), next_anew(&fleet.view));
         prop_assert!(fleet.kept_apart().is_none(), "{:?}", fleet.kept_apart());
+        prop_assert!(fleet.view.kept_wrongly().values().all(|wrong| *wrong == 0));
         let mut anew = fleet.view.clone();
         anew.index = rebuilt(&fleet.view);
         for mode in [request::SharingMode::Mps, request::SharingMode::TimeSlice] {
@@ -345,6 +350,22 @@ fn a_planted_stale_index_is_caught() {
     let held = fleet.allocation_of(job).expect("runs").clone();
     fleet.view.capacity.release(&held);
     assert_ne!(picture(&fleet.view.index), picture(&rebuilt(&fleet.view)));
+}
+
+/// The same of what is kept where CPU is scarce.
+#[test]
+fn a_planted_stale_node_is_caught() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 2)]);
+    let mut spec = gang(1, 1);
+    spec.request.cpu_milli = 30_000;
+    let job = fleet.submit(spec);
+    fleet.settle();
+    fleet.deliver(usize::MAX);
+    assert_eq!(fleet.view.kept_wrongly(), [(CELL, 0)].into());
+    let held = fleet.allocation_of(job).expect("runs").clone();
+    fleet.view.settle_balance(CELL);
+    fleet.view.capacity.release(&held);
+    assert_eq!(fleet.view.kept_wrongly(), [(CELL, 1)].into());
 }
 
 /// A view that wrongly believes a card free proposes it, and the same arithmetic on the other side refuses it.

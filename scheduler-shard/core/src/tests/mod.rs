@@ -1,6 +1,7 @@
 //! Tests of the scheduler's core: the laws it can break over random histories, and placement by example.
 
 mod apart;
+mod balance;
 mod examples;
 mod fleet;
 mod laws;

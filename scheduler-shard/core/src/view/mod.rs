@@ -5,6 +5,7 @@
 //! - a pending proposal is charged like an allocation until its allocation arrives, it is refused, or its job is gone;
 //! - what the control plane has committed always wins: a pending proposal in its way is given up.
 
+mod balance;
 mod job;
 mod pending;
 mod shares;
@@ -14,6 +15,7 @@ use crate::index::Index;
 use crate::order::Books;
 use crate::queue::{CellQueue, Obstacle};
 use crate::shape::Shapes;
+use balance::Balance;
 pub(crate) use job::Known;
 use muster_model::capacity::Capacity;
 use muster_model::{
@@ -52,6 +54,8 @@ pub struct View {
     shapes: Shapes,
     /// What has been learned of shares of cards.
     pub(crate) shares: Shares,
+    /// What is scarce where, and what that says of single tasks.
+    balance: Balance,
     /// Everything the fleet has, by resource: the denominators of dominant shares.
     pub(crate) totals: ResourceVec,
     pending: BTreeMap<JobId, Pending>,
@@ -154,6 +158,7 @@ impl View {
             Key::Cell(id) => {
                 self.cells.remove(id);
                 self.shares.forget(*id);
+                self.balance.forget(*id);
             }
             Key::Node(id) => self.delete_node(*id),
             Key::Job(id) => self.delete_job(*id),
@@ -213,16 +218,17 @@ impl View {
         let old = self.capacity.nodes().get(&id).map(|old| amount_of(&old.node)).unwrap_or_default();
         self.change_totals(&old, &amount_of(&node));
         self.capacity.put_node(Arc::new(node));
-        self.refresh(id);
+        self.refresh(id, cell);
         self.node_freed(id, cell);
     }
 
     fn delete_node(&mut self, id: NodeId) {
         self.give_up_on_node(id);
-        let old = self.capacity.nodes().get(&id).map(|old| amount_of(&old.node)).unwrap_or_default();
-        self.change_totals(&old, &ResourceVec::default());
+        let old = self.capacity.nodes().get(&id).map(|old| (amount_of(&old.node), old.node.cell));
+        let Some((amount, cell)) = old else { return };
+        self.change_totals(&amount, &ResourceVec::default());
         self.capacity.remove_node(id);
-        self.refresh(id);
+        self.refresh(id, cell);
     }
 
     fn put_job(&mut self, job: Job) {
@@ -245,6 +251,7 @@ impl View {
             self.forget_efforts(job.id);
             if let (Some(cell), Some(shape)) = (job.cell, &job.shape) {
                 self.shares.came(cell, shape);
+                self.balance.came(cell, shape);
             }
         }
         self.enqueue(&job);
@@ -327,11 +334,13 @@ impl View {
             let id = tasks[0].node;
             let Some(there) = self.capacity.nodes().get(&id) else { continue };
             self.index.touch(id, there, tasks.iter().flat_map(|task| task.devices.iter().map(|hold| hold.gpu)));
+            self.balance.touched(there.node.cell, id);
         }
     }
 
-    fn refresh(&mut self, node: NodeId) {
+    fn refresh(&mut self, node: NodeId, cell: CellId) {
         self.index.refresh(node, self.capacity.nodes().get(&node));
+        self.balance.refreshed(cell, node);
     }
 
     /// There is more room on a node than before.
@@ -358,6 +367,7 @@ impl View {
     fn pool_changed(&mut self, name: &str) {
         for (id, there) in self.capacity.nodes().iter().filter(|(_, there)| there.node.spec.pool == name) {
             self.index.refresh(*id, Some(there));
+            self.balance.refreshed(there.node.cell, *id);
         }
         self.queues.values_mut().for_each(CellQueue::wake_all_without_room);
     }

@@ -197,6 +197,8 @@ impl View {
         self.proposals_made = old.proposals_made;
         // A snapshot knows who waits, not who came.
         self.shares = old.shares;
+        self.balance = old.balance;
+        self.balance.resume(self.capacity.nodes().values().map(|there| (there.node.cell, there.node.id)));
         for (id, pending) in old.pending {
             let Some(job) = self.jobs.get(id.0).cloned() else { continue };
             if !job.waits() || job.attempt.next() != pending.attempt {

@@ -46,6 +46,11 @@ struct Share {
 }
 
 impl Learned {
+    /// What has come of a mode in which a share may be of any size.
+    fn share(&self, mode: SharingMode) -> &Share {
+        if mode == SharingMode::Mps { &self.mps } else { &self.time_slice }
+    }
+
     fn halve(&mut self) {
         self.jobs /= 2;
         self.came_milli /= 2;
@@ -101,9 +106,8 @@ impl Shares {
         milli: u64,
     ) -> i64 {
         let Some(learned) = self.learned.get(&(cell, model)) else { return 0 };
-        let share = if mode == SharingMode::Mps { &learned.mps } else { &learned.time_slice };
         let whole = u64::from(CARD_MILLI);
-        share.fills.added_milli(left.min(whole) as u16, milli.min(whole) as u16)
+        learned.share(mode).fills.added_milli(left.min(whole) as u16, milli.min(whole) as u16)
     }
 }
 
@@ -129,14 +133,14 @@ impl View {
     /// What stands and what is to come, from the index; `None` when no share of the mode has come.
     pub(crate) fn outlook(&self, cell: CellId, model: GpuModel, mode: SharingMode) -> Option<Outlook> {
         let learned = self.shares.learned.get(&(cell, model))?;
-        let share = if mode == SharingMode::Mps { &learned.mps } else { &learned.time_slice };
+        let share = learned.share(mode);
         if share.by_milli.is_empty() {
             return None;
         }
         let shares = share.by_milli.clone();
         let mut outlook = Outlook { shares, came_milli: learned.came_milli, ..Outlook::default() };
         for (pool, shelf) in self.index.shelves(cell, Some(model)) {
-            let pool = self.capacity.pools().get(&**pool).unwrap_or_else(|| Pool::standard_rules());
+            let pool = self.capacity.pool_named(pool);
             outlook.free_milli += shelf.free() * u64::from(CARD_MILLI);
             for (state, cards) in &shelf.shared {
                 let left = left_milli(*state, model, mode, pool);

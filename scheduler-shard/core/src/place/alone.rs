@@ -1,0 +1,38 @@
+//! One task on a node that has been chosen already. What must stay true: every rule that a search keeps is kept here too.
+
+use super::cards::{fill, free_by_island};
+use super::units::Units;
+use super::{Ask, shares, within_bounds};
+use crate::view::View;
+use muster_model::TaskPlacement;
+use muster_model::capacity::NodeUse;
+use muster_model::request::SharingMode;
+
+/// The task on this node, a share on a card that has `left` milli-GPU; `None` when that may not be.
+pub(crate) fn on_node(view: &View, ask: &Ask<'_>, there: &NodeUse, left: u16) -> Option<Vec<TaskPlacement>> {
+    let node = &there.node;
+    if node.cell != ask.cell || !node.accepts_work() || !ask.pool_allows(view, &node.spec.pool) {
+        return None;
+    }
+    let found = match ask.shape.request.devices.mode() {
+        None | Some(SharingMode::Whole) => whole_on_node(view, ask, there),
+        Some(SharingMode::Mps | SharingMode::TimeSlice) => shares::on_node(view, ask, there, left),
+        Some(SharingMode::Mig) => None,
+    };
+    found.filter(|tasks| within_bounds(view, ask, tasks))
+}
+
+/// All of it on this node and, where it has cards, in one island; `None` when that may not be, or when an island of several nodes
+/// would have to be weighed.
+fn whole_on_node(view: &View, ask: &Ask<'_>, there: &NodeUse) -> Option<Vec<TaskPlacement>> {
+    let units = Units::of(ask)?;
+    if let Some(model) = ask.model {
+        let islands = free_by_island(there, model);
+        let spans = !there.node.spec.place.nvlink_domain.is_empty();
+        if spans || !islands.values().any(|free| free.len() as u64 >= units.all()) {
+            return None;
+        }
+    }
+    let holds = units.held(view, ask, there, units.count) == units.count;
+    holds.then(|| fill(view, ask, units, vec![(there.node.id, units.count * units.tasks)]))
+}
