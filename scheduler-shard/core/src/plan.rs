@@ -15,7 +15,6 @@ use crate::shape::{Offer, Shape};
 use crate::view::{Known, View};
 use muster_model::{CellId, GpuModel, JobId, TaskPlacement};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Bounds of one pass.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +107,8 @@ fn catch_up(view: &mut View, cell: CellId, order: &mut Order) {
     }
 }
 
-/// Finds a place on the first model that has one, proves it and charges it to the view.
+/// Finds a place, proves it and charges it to the view. Where anything is scarce a single task goes where it costs others least;
+/// everything else, and what finds no such place, is searched for.
 fn try_start(
     view: &mut View,
     cell: CellId,
@@ -116,21 +116,30 @@ fn try_start(
     kept: &Kept,
     steps: &mut Steps,
 ) -> Result<Binding, Vec<Obstacle>> {
-    let job = view.jobs.get(head.turn.job.0).cloned().ok_or_else(Vec::new)?;
-    let may = |view: &View, offer: &Offer| may_start_on(view, &job, &head.shape, offer, kept).is_ok();
-    if let Some((offer, tasks)) = view.best_alone((cell, job.tenant, &head.shape), may, steps)
-        && let Ok(binding) = proved(view, &job, &head.shape, &offer, tasks)
-    {
-        view.begin(&job, &head.shape, &binding, cell);
-        return Ok(binding);
-    }
+    let (job, shape) = (view.jobs.get(head.turn.job.0).cloned().ok_or_else(Vec::new)?, &head.shape);
+    let may = |view: &View, offer: &Offer| may_start_on(view, &job, shape, offer, kept).is_ok();
+    let alone = view.best_alone((cell, job.tenant, shape), may, steps);
+    let binding = match alone.and_then(|(offer, tasks)| proved(view, &job, shape, &offer, tasks).ok()) {
+        Some(binding) => binding,
+        None => search(view, cell, &job, shape, kept, steps)?,
+    };
+    view.begin(&job, shape, &binding, cell);
+    Ok(binding)
+}
+
+/// The best place on the first model that has one, or what is in the way on each.
+fn search(
+    view: &View,
+    cell: CellId,
+    job: &Known,
+    shape: &Shape,
+    kept: &Kept,
+    steps: &mut Steps,
+) -> Result<Binding, Vec<Obstacle>> {
     let mut obstacles = Vec::new();
-    for offer in head.shape.offers() {
-        match start_on(view, cell, &job, &head.shape, offer, kept, steps) {
-            Ok(binding) => {
-                view.begin(&job, &head.shape, &binding, cell);
-                return Ok(binding);
-            }
+    for offer in shape.offers() {
+        match start_on(view, cell, job, shape, offer, kept, steps) {
+            Ok(binding) => return Ok(binding),
             Err(obstacle) => obstacles.push(obstacle),
         }
     }
@@ -140,7 +149,7 @@ fn try_start(
 fn start_on(
     view: &View,
     cell: CellId,
-    job: &Arc<Known>,
+    job: &Known,
     shape: &Shape,
     offer: &Offer,
     kept: &Kept,

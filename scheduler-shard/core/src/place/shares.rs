@@ -1,9 +1,10 @@
 //! Parts of cards: MIG instances, MPS shares, time-slices.
 //!
-//! A card that is shared already goes before a free one, so that free cards stay whole; among shared ones, the one of which
-//! the shares still expected will leave least unfilled ([`crate::fractions`]), then whose remainder loses least, then the fullest. An open slot of a pinned layout costs nothing, so it goes first. Where an instance
-//! starts on its card is the model's business ([`muster_model::mig::best_start_before`]): first what waits beside it in the queue must
-//! still fit, then most of what may come. Cards of one state are interchangeable, so states are compared and not cards.
+//! A card that is shared already goes before a free one, so that free cards stay whole; among shared ones, the one of which the shares
+//! still expected will leave least unfilled ([`crate::fractions`]), then whose remainder loses least, then the fullest. An open slot of a
+//! pinned layout costs nothing, so it goes first. Where an instance starts on its card is the model's business
+//! ([`muster_model::mig::best_start_before`]): first what waits beside it in the queue must still fit, then most of what may come. Cards
+//! of one state are interchangeable, so states are compared and not cards.
 //! A gang of several shares is placed task by task on a trial copy of the cards it has touched so far.
 
 use super::cards::free_by_island;

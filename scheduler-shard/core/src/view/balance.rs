@@ -137,7 +137,7 @@ impl View {
             return None;
         }
         let mut known = self.balance.cells.remove(&cell)?;
-        known.catch_up(self);
+        known.catch_up(self, cell);
         let offers: Vec<Offer> = shape.offers().iter().filter(|offer| may(self, offer)).copied().collect();
         let demand = shape.demand();
         steps.0 += known.fleet.states() as u64 / GROUPS_PER_STEP;
@@ -164,7 +164,7 @@ impl View {
     /// Takes over what has changed so far.
     pub(crate) fn settle_balance(&mut self, cell: CellId) {
         let mut known = self.balance.cells.remove(&cell).expect("something has come");
-        known.catch_up(self);
+        known.catch_up(self, cell);
         self.balance.cells.insert(cell, known);
     }
 
@@ -173,7 +173,7 @@ impl View {
         let scarce = self.balance.cells.iter().filter(|(_, known)| known.scarce);
         let wrong = scarce.map(|(cell, known)| {
             let mut known = known.clone();
-            known.catch_up(self);
+            known.catch_up(self, *cell);
             let nodes = self.capacity.nodes().values().filter(|there| there.node.cell == *cell);
             let right = |there: &&NodeUse| {
                 let (kind, cards, cpu_milli, memory_mib) = state_of(there, self.capacity.pool_of(&there.node));
@@ -188,9 +188,9 @@ impl View {
 
 impl Balanced {
     /// Takes over the nodes that have changed.
-    fn catch_up(&mut self, view: &View) {
+    fn catch_up(&mut self, view: &View, cell: CellId) {
         for id in std::mem::take(&mut self.changed) {
-            let there = view.capacity.nodes().get(&id);
+            let there = view.capacity.nodes().get(&id).filter(|there| there.node.cell == cell);
             let (kind, cards, cpu_milli, memory_mib) = there.map_or_else(
                 || (NO_CARDS, Vec::new(), 0, 0),
                 |there| state_of(there, view.capacity.pool_of(&there.node)),

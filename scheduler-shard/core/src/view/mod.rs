@@ -215,9 +215,11 @@ impl View {
 
     fn put_node(&mut self, node: Node) {
         let (id, cell) = (node.id, node.cell);
-        let old = self.capacity.nodes().get(&id).map(|old| amount_of(&old.node)).unwrap_or_default();
-        self.change_totals(&old, &amount_of(&node));
+        let old = self.capacity.nodes().get(&id).map(|old| (amount_of(&old.node), old.node.cell));
+        let (old_amount, old_cell) = old.unwrap_or((ResourceVec::default(), cell));
+        self.change_totals(&old_amount, &amount_of(&node));
         self.capacity.put_node(Arc::new(node));
+        self.balance.refreshed(old_cell, id);
         self.refresh(id, cell);
         self.node_freed(id, cell);
     }
