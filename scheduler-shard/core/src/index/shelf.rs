@@ -251,10 +251,11 @@ impl Level {
         }
         domain.free = before - u64::from(old.free) + u64::from(new.free);
         if domain.free != before {
-            self.by_free.remove(&(before, at));
+            // In before out: a set of one domain, as the widest levels have it, would give its memory back each time.
             if domain.free > 0 {
                 self.by_free.insert((domain.free, at));
             }
+            self.by_free.remove(&(before, at));
         }
     }
 }
