@@ -2,11 +2,9 @@
 
 use super::fleet::{self, CELL, TENANTS};
 use anyhow::Result;
-use muster_model::ids::{AllocationId, Epoch, JobId, TenantId};
+use muster_model::ids::{AllocationId, JobId, TenantId};
 use muster_model::request::TaskRequest;
-use muster_model::{
-    Allocation, AllocationState, Change, DeviceRequest, GpuModel, Job, JobPhase, Key, Object, TaskState, ValidJobSpec,
-};
+use muster_model::{Change, DeviceRequest, Job, Key, Object, ValidJobSpec};
 use muster_scheduler_core::{Binding, Bounds, Proposal, View, plan};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -204,31 +202,11 @@ impl Bench {
     }
 
     /// What the control plane would commit.
-    fn committed(&mut self, mut job: Job, binding: Binding) -> Vec<Change> {
-        let id = AllocationId(self.next);
-        let charge = job.spec.charge_on(binding.model.unwrap_or(GpuModel::H100));
-        let allocation = Allocation {
-            id,
-            job: job.id,
-            attempt: binding.attempt,
-            tenant: job.tenant,
-            cell: CELL,
-            cell_epoch: Epoch(1),
-            model: binding.model,
-            cpu_milli: job.spec.request.cpu_milli,
-            memory_mib: job.spec.request.memory_mib,
-            charge,
-            task_states: vec![TaskState::Running; binding.tasks.len()],
-            tasks: binding.tasks,
-            node_epochs: BTreeMap::new(),
-            state: AllocationState::Active,
-            bound_ms: 0,
-        };
-        job.phase = JobPhase::Running(id);
-        job.attempt = binding.attempt;
-        let units = charge.gpu_total().0;
-        self.held.insert(id, (job.id, units));
-        self.live.push(id);
+    fn committed(&mut self, job: Job, binding: Binding) -> Vec<Change> {
+        let (allocation, job) = fleet::committed(job, binding, AllocationId(self.next));
+        let units = allocation.charge.gpu_total().0;
+        self.held.insert(allocation.id, (job.id, units));
+        self.live.push(allocation.id);
         self.held_units += units;
         vec![Change::put(Object::Allocation(allocation)), Change::put(Object::Job(job))]
     }

@@ -1,13 +1,13 @@
 //! The fleet, the tenants and the jobs that decisions are measured on.
 
 use anyhow::{Context, Result};
-use muster_model::ids::{Attempt, CellId, Epoch, JobId, NodeId, TenantId};
+use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, TenantId};
 use muster_model::request::TaskRequest;
 use muster_model::{
-    Cell, Change, DeviceRequest, Gpu, GpuModel, Job, JobPhase, JobSpec, Limits, Node, NodeHealth, Object, Place,
-    ResourceVec, Tenant, Topology, Trust, ValidJobSpec, WorkloadClass,
+    Allocation, AllocationState, Cell, Change, DeviceRequest, Gpu, GpuModel, Job, JobPhase, JobSpec, Limits, Node,
+    NodeHealth, Object, Place, ResourceVec, TaskState, Tenant, Topology, Trust, ValidJobSpec, WorkloadClass,
 };
-use muster_scheduler_core::View;
+use muster_scheduler_core::{Binding, View};
 use std::collections::BTreeMap;
 
 /// The one cell.
@@ -134,4 +134,29 @@ pub(crate) fn job(id: JobId, tenant: TenantId, spec: ValidJobSpec) -> Job {
         requeue_reason: None,
         last_allocation: None,
     }
+}
+
+/// What the control plane would commit of a binding: the allocation, its tasks running, and the job as it is then.
+pub(crate) fn committed(mut job: Job, binding: Binding, id: AllocationId) -> (Allocation, Job) {
+    let request = &job.spec.request;
+    let allocation = Allocation {
+        id,
+        job: job.id,
+        attempt: binding.attempt,
+        tenant: job.tenant,
+        cell: CELL,
+        cell_epoch: Epoch(1),
+        model: binding.model,
+        cpu_milli: request.cpu_milli,
+        memory_mib: request.memory_mib,
+        charge: job.spec.charge_on(binding.model.unwrap_or(GpuModel::H100)),
+        task_states: vec![TaskState::Running; binding.tasks.len()],
+        tasks: binding.tasks,
+        node_epochs: BTreeMap::new(),
+        state: AllocationState::Active,
+        bound_ms: 0,
+    };
+    job.phase = JobPhase::Running(id);
+    job.attempt = binding.attempt;
+    (allocation, job)
 }

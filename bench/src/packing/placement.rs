@@ -9,15 +9,11 @@ use super::trace::Node as Given;
 use crate::decisions::fleet::{self, CELL};
 use anyhow::{Context, Result, ensure};
 use muster_model::capacity::MPS_CLIENTS_MAX;
-use muster_model::ids::{AllocationId, Epoch, JobId, TenantId};
+use muster_model::ids::{AllocationId, JobId, TenantId};
 use muster_model::request::TaskRequest;
-use muster_model::{
-    Allocation, AllocationState, Change, DeviceRequest, Gpu, GpuModel, Job, JobPhase, Key, Node, Object, Pool,
-    TaskState, ValidJobSpec,
-};
+use muster_model::{Change, DeviceRequest, Gpu, GpuModel, Key, Node, Object, Pool, ValidJobSpec};
 use muster_scheduler_core::fractions::{Demand, Kinds, Spot};
-use muster_scheduler_core::{Binding, Bounds, Proposal, View, plan};
-use std::collections::BTreeMap;
+use muster_scheduler_core::{Bounds, Proposal, View, plan};
 
 /// Card memory of a share: there is none in the experiment.
 const SHARE_MEMORY_MIB: u64 = 1;
@@ -60,33 +56,10 @@ impl Placement {
         };
         let task = binding.tasks.first().context("a binding has a task")?;
         let spot = Spot { node: task.node.0 - 1, cards: task.devices.iter().map(|hold| hold.gpu).collect() };
-        self.commit(job, binding);
-        Ok(Some(spot))
-    }
-
-    fn commit(&mut self, mut job: Job, binding: Binding) {
-        let id = AllocationId(self.next);
-        let allocation = Allocation {
-            id,
-            job: job.id,
-            attempt: binding.attempt,
-            tenant: job.tenant,
-            cell: CELL,
-            cell_epoch: Epoch(1),
-            model: binding.model,
-            cpu_milli: job.spec.request.cpu_milli,
-            memory_mib: job.spec.request.memory_mib,
-            charge: job.spec.charge_on(binding.model.unwrap_or(GpuModel::H100)),
-            task_states: vec![TaskState::Running],
-            tasks: binding.tasks,
-            node_epochs: BTreeMap::new(),
-            state: AllocationState::Active,
-            bound_ms: 0,
-        };
-        job.phase = JobPhase::Running(id);
-        job.attempt = binding.attempt;
+        let (allocation, job) = fleet::committed(job, binding, AllocationId(self.next));
         self.view.absorb(Change::put(Object::Allocation(allocation)));
         self.view.absorb(Change::put(Object::Job(job)));
+        Ok(Some(spot))
     }
 }
 
