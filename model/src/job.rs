@@ -285,6 +285,15 @@ impl JobPhase {
     }
 }
 
+/// A place and a time that are kept for a waiting gang: its nodes take no work that would still be there then.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Reservation {
+    /// When it starts at the latest, as far as what runs there keeps its time limits; milliseconds since the Unix epoch.
+    pub start_ms: u64,
+    /// The nodes, each once, in order.
+    pub nodes: Vec<crate::ids::NodeId>,
+}
+
 /// A job and its life so far. Times are milliseconds since the Unix epoch, from the commands that made the change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
@@ -323,4 +332,6 @@ pub struct Job {
     pub last_allocation: Option<AllocationId>,
     /// Why it went back to the queue, if it did.
     pub requeue_reason: Option<String>,
+    /// What its cell keeps for it while it waits.
+    pub reserved: Option<Reservation>,
 }

@@ -34,7 +34,8 @@ pub use driver::DriverVersion;
 pub use gpu::GpuModel;
 pub use ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, Revision, TenantId};
 pub use job::{
-    Job, JobPhase, JobSpec, NumaPolicy, Outcome, Spread, Topology, TopologyLevel, ValidJobSpec, WorkloadClass,
+    Job, JobPhase, JobSpec, NumaPolicy, Outcome, Reservation, Spread, Topology, TopologyLevel, ValidJobSpec,
+    WorkloadClass,
 };
 pub use movable::{Loss, Movable};
 pub use node::{Cell, Gpu, Node, NodeHealth, Place, Pool};

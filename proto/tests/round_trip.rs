@@ -11,8 +11,8 @@ use muster_model::usage::UsageInterval;
 use muster_model::{
     Allocation, AllocationState, ApartFrom, ApartLevel, Asked, Cell, Change, DeviceHold, DeviceRequest, EndCause,
     FieldError, Gpu, GpuModel, GpuUnits, HoldMode, Job, JobPhase, JobSpec, Key, Limits, Node, NodeHealth, NumaPolicy,
-    Object, Outcome, Place, Pool, ResourceVec, Spread, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel,
-    Trust, WorkloadClass,
+    Object, Outcome, Place, Pool, Reservation, ResourceVec, Spread, TaskPlacement, TaskState, Tenant, Topology,
+    TopologyLevel, Trust, WorkloadClass,
 };
 use muster_proto::convert::{BindParts, change_to_wire, report_from_wire, report_to_wire};
 use muster_proto::{status, v1};
@@ -139,12 +139,14 @@ prop_compose! {
         nodes in vec(any::<u32>().prop_map(NodeId), 0..3),
         last_allocation in option::of(any::<u64>().prop_map(AllocationId)),
         requeue_reason in option::of("[ -~]{1,9}"),
+        reserved in option::of((any::<u64>(), vec(any::<u32>().prop_map(NodeId), 0..3))),
     ) -> Job {
+        let reserved = reserved.map(|(start_ms, nodes)| Reservation { start_ms, nodes });
         Job {
             id: JobId(id), tenant: TenantId(numbers.0), spec: spec.validate().expect("generated specs are valid"), phase,
             attempt: Attempt(numbers.1), failures: numbers.0, cancelled: numbers.2, cell, visited,
             routed_ms: numbers.3, submitted_ms: numbers.4,
-            bound_ms: times.0, started_ms: times.1, finished_ms: times.2, nodes, last_allocation, requeue_reason,
+            bound_ms: times.0, started_ms: times.1, finished_ms: times.2, nodes, last_allocation, requeue_reason, reserved,
         }
     }
 }

@@ -65,6 +65,7 @@ enum Origin {
     Submit(usize),
     Bind(JobId),
     HandOver(JobId),
+    Reserve(JobId),
     Node,
 }
 
@@ -258,12 +259,16 @@ impl Engine {
             }
             (Origin::Bind(_), Ok(_)) => self.work.bound += 1,
             (Origin::HandOver(_), Ok(_)) => self.work.handed_over += 1,
+            (Origin::Reserve(job), Err(reject)) => {
+                count(&mut self.work.rejected, kind(reject).to_owned());
+                self.shard.not_reserved(job, BEGIN_MS + self.now_ms);
+            }
             (Origin::Bind(job) | Origin::HandOver(job), Err(reject)) => {
                 count(&mut self.work.rejected, kind(reject).to_owned());
                 self.shard.refused(job, reject, BEGIN_MS + self.now_ms);
             }
             (Origin::Node, Err(reject)) => count(&mut self.work.rejected, kind(reject).to_owned()),
-            (Origin::Submit(_) | Origin::Node, Ok(_)) => {}
+            (Origin::Submit(_) | Origin::Node | Origin::Reserve(_), Ok(_)) => {}
         }
     }
 
@@ -283,6 +288,9 @@ impl Engine {
                     }
                     Step::HandOver { cell, epoch, job } => {
                         (Command::HandOver { cell, epoch, job }, Origin::HandOver(job))
+                    }
+                    Step::Reserve { cell, epoch, job, reserved } => {
+                        (Command::Reserve { cell, epoch, job, reserved }, Origin::Reserve(job))
                     }
                 });
             }

@@ -1,7 +1,7 @@
 //! The shard of a replay: one, holding every cell, with the scheduler's own view and plan.
 
 use muster_control_core::{Binding, Reject, State};
-use muster_model::{CellId, Change, Epoch, JobId};
+use muster_model::{CellId, Change, Epoch, JobId, Reservation};
 use muster_scheduler_core::plan::HAND_OVER_ROUND_MS;
 use muster_scheduler_core::{Bounds, Policy, Proposal, View, plan};
 
@@ -21,6 +21,17 @@ pub(crate) enum Step {
         epoch: Epoch,
         /// The job.
         job: JobId,
+    },
+    /// To keep nodes for a waiting gang, or none any more.
+    Reserve {
+        /// In this cell.
+        cell: CellId,
+        /// Under this lease.
+        epoch: Epoch,
+        /// The job.
+        job: JobId,
+        /// What is kept.
+        reserved: Option<Reservation>,
     },
 }
 
@@ -82,6 +93,9 @@ impl Shard {
                     tasks: found.tasks,
                 }),
                 Proposal::HandOver(job) => Step::HandOver { cell, epoch, job },
+                Proposal::Reserve { job, reserved } => {
+                    Step::Reserve { cell, epoch, job, reserved: reserved.as_deref().cloned() }
+                }
             }));
         }
         (steps, more)
@@ -93,6 +107,11 @@ impl Shard {
             Reject::NowhereElse { .. } => self.view.stays(job, now_ms + HAND_OVER_ROUND_MS),
             _ => self.view.refused(job, now_ms),
         }
+    }
+
+    /// A reservation was refused.
+    pub(crate) fn not_reserved(&mut self, job: JobId, now_ms: u64) {
+        self.view.not_reserved(job, now_ms);
     }
 
     /// When the shard wants to look again although nothing happens.

@@ -132,6 +132,7 @@ pub(crate) fn job(id: JobId, tenant: TenantId, spec: ValidJobSpec) -> Job {
         finished_ms: None,
         nodes: Vec::new(),
         requeue_reason: None,
+        reserved: None,
         last_allocation: None,
     }
 }

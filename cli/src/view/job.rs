@@ -111,6 +111,9 @@ pub struct JobView {
     pub ran_s: u64,
     /// How long it waited for its first or present start.
     pub waited_s: u64,
+    /// When it starts at the latest, as far as what runs keeps its time limits; RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub starts_by: Option<String>,
     /// Time limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_limit_s: Option<u64>,
@@ -166,6 +169,7 @@ impl JobView {
             finished: job.finished_ms.map(show_moment),
             ran_s: since(started_ms),
             waited_s: waited_until.saturating_sub(job.submitted_ms) / 1_000,
+            starts_by: job.reserved.as_ref().map(|kept| show_moment(kept.start_ms)),
             time_limit_s: spec.time_limit_s,
             command: spec.command,
             env: spec.env,

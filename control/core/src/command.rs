@@ -7,7 +7,7 @@ use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Ran
 use muster_model::node::{NodeSpec, Pool};
 use muster_model::tenant::TenantSpec;
 use muster_model::usage::UsageInterval;
-use muster_model::{DeviceClass, GpuModel, TaskPlacement, TaskState, ValidJobSpec};
+use muster_model::{DeviceClass, GpuModel, Reservation, TaskPlacement, TaskState, ValidJobSpec};
 use serde::{Deserialize, Serialize};
 
 /// One thing to decide.
@@ -146,6 +146,17 @@ pub enum Command {
     DeleteDeviceClass {
         /// Its name.
         name: String,
+    },
+    /// A shard keeps nodes of its cell for a gang that waits there, or no longer does.
+    Reserve {
+        /// The cell.
+        cell: CellId,
+        /// Its epoch.
+        epoch: Epoch,
+        /// The job.
+        job: JobId,
+        /// What is kept from now on, in the place of what was.
+        reserved: Option<Reservation>,
     },
 }
 

@@ -12,6 +12,7 @@ mod hand_over;
 mod nodes;
 mod nowhere;
 mod pools;
+mod reserve;
 mod resolve;
 mod shape;
 mod submit;
@@ -60,6 +61,7 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::Sweep => sweep::sweep(d),
         Command::PutDeviceClass(class) => classes::put(d, class),
         Command::DeleteDeviceClass { name } => classes::delete(d, name),
+        Command::Reserve { cell, epoch, job, reserved } => reserve::reserve(d, *cell, *epoch, *job, reserved.as_ref()),
         Command::RaiseFeatureLevel { level } => raise_feature_level(d, *level),
     }?;
     Ok(draft.finish(done))

@@ -8,15 +8,19 @@
 
 mod apart;
 mod card;
+mod node_use;
 mod tenants;
 
 pub use apart::{Kept, Sole, Tenants};
 pub use card::{
     CardUse, MPS_CLIENTS_MAX, MPS_CLIENTS_MORE_DRIVER, MPS_CLIENTS_OLD_MAX, Share, TIME_SLICE_REPLICAS_MAX,
 };
+pub use node_use::NodeUse;
 pub use tenants::{OverMax, TenantUse};
 
-use crate::allocation::{Allocation, HoldMode, TaskPlacement};
+use node_use::each_hold;
+
+use crate::allocation::{Allocation, TaskPlacement};
 use crate::ids::{AllocationId, NodeId, TenantId};
 use crate::node::{Node, Pool};
 use crate::request::SharingMode;
@@ -130,71 +134,6 @@ pub enum Misfit {
     /// A ceiling would be passed.
     #[error(transparent)]
     OverMax(#[from] OverMax),
-}
-
-/// A node and what is held of it.
-#[derive(Clone, Debug)]
-pub struct NodeUse {
-    /// The node as it stands.
-    pub node: Arc<Node>,
-    /// Each card.
-    pub cards: Vec<CardUse>,
-    /// Milli-CPUs not held.
-    pub cpu_free_milli: i64,
-    /// MiB not held. Negative when the node came back smaller than what runs on it.
-    pub memory_free_mib: i64,
-    /// Who holds anything of it, while that is of interest ([`Capacity::count_tenants`]).
-    pub tenants: Tenants,
-    /// The cards that its pool pins to a MIG layout, bit by bit.
-    pub pinned: u128,
-}
-
-impl NodeUse {
-    fn of(node: Arc<Node>, pool: &Pool) -> Self {
-        let cards = vec![CardUse::Free; node.spec.gpus.len()];
-        let (cpu, memory) = (node.spec.cpu_milli as i64, node.spec.memory_mib as i64);
-        let pinned = pool.pinned_cards(&node.spec.gpus);
-        let tenants = Tenants::default();
-        NodeUse { node, cards, cpu_free_milli: cpu, memory_free_mib: memory, tenants, pinned }
-    }
-
-    /// Whether this card can be had whole: nobody holds it, nothing withholds it and no layout pins it.
-    #[must_use]
-    pub fn is_free(&self, gpu: u16) -> bool {
-        let at = usize::from(gpu);
-        matches!(self.cards.get(at), Some(CardUse::Free))
-            && self.node.spec.gpus.get(at).is_some_and(|gpu| gpu.withheld.is_none())
-            && !self.is_pinned(gpu)
-    }
-
-    /// How many cards can be had whole.
-    #[must_use]
-    pub fn free_cards(&self) -> usize {
-        (0..self.cards.len() as u16).filter(|gpu| self.is_free(*gpu)).count()
-    }
-
-    /// Whether its pool pins this card to a MIG layout.
-    #[must_use]
-    pub const fn is_pinned(&self, gpu: u16) -> bool {
-        self.pinned >> gpu & 1 == 1
-    }
-
-    /// Whether the layout that `pool` pins this card to, if any, has room for `mode` by its rules.
-    ///
-    /// # Errors
-    /// When the card is pinned and `mode` is none of the layout's slots.
-    pub fn pin_allows(&self, gpu: u16, mode: HoldMode, pool: &Pool) -> Result<(), Misfit> {
-        let model = self.node.spec.gpus.get(usize::from(gpu)).map(|card| card.model);
-        let Some((model, pin)) = model.filter(|_| self.is_pinned(gpu)).and_then(|m| Some((m, pool.pinned.get(&m)?)))
-        else {
-            return Ok(());
-        };
-        if matches!(mode, HoldMode::Mig(place) if pin.slots().contains(&place)) {
-            return Ok(());
-        }
-        let (pool, layout) = (pool.name.clone(), pin.in_words(model));
-        Err(Misfit::Pinned { node: self.node.id, gpu, pool, layout, asked: mode.to_string() })
-    }
 }
 
 /// The books of the fleet: what each node and each tenant has in use.
@@ -383,49 +322,11 @@ impl Capacity {
     /// Gives back everything an allocation holds.
     pub fn release(&mut self, allocation: &Allocation) {
         for task in &allocation.tasks {
-            let Some(there) = self.nodes.get_mut(&task.node) else { continue };
-            there.cpu_free_milli += allocation.cpu_milli as i64;
-            there.memory_free_mib += allocation.memory_mib as i64;
-            for hold in &task.devices {
-                there.cards[usize::from(hold.gpu)].release(allocation.id);
-            }
-            if self.census.counting {
-                each_hold(task, |gpu| there.tenants.remove(allocation.tenant, gpu));
+            if let Some(there) = self.nodes.get_mut(&task.node) {
+                there.release(allocation, task);
             }
         }
         self.release_tenants(allocation.tenant, &allocation.charge);
-    }
-}
-
-/// The cards of a task; for one without cards the host, once.
-fn each_hold(task: &TaskPlacement, mut count: impl FnMut(Option<u16>)) {
-    task.devices.iter().for_each(|hold| count(Some(hold.gpu)));
-    if task.devices.is_empty() {
-        count(None);
-    }
-}
-
-impl NodeUse {
-    /// What already runs is charged even where a node came back smaller or its pool was tightened since.
-    fn charge(
-        &mut self,
-        allocation: AllocationId,
-        domain: TenantId,
-        task: &TaskPlacement,
-        cpu_milli: u64,
-        memory_mib: u64,
-    ) -> Result<(), Misfit> {
-        let node = task.node;
-        for hold in &task.devices {
-            let gpu = hold.gpu;
-            let card = self.node.spec.gpus.get(usize::from(gpu)).ok_or(Misfit::NoGpu { node, gpu })?;
-            self.cards[usize::from(gpu)]
-                .take(allocation, domain, hold.mode, card, None)
-                .map_err(|(asked, held)| Misfit::Taken { node, gpu, asked, held })?;
-        }
-        self.cpu_free_milli -= cpu_milli as i64;
-        self.memory_free_mib -= memory_mib as i64;
-        Ok(())
     }
 }
 

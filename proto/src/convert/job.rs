@@ -7,7 +7,7 @@ use muster_model::driver::NotAVersion;
 use muster_model::movable::{Movable, RESTART_S_DEFAULT};
 use muster_model::{
     AllocationId, Attempt, CellId, DriverVersion, FieldError, Job, JobId, JobPhase, JobSpec, NodeId, NumaPolicy,
-    Outcome, TenantId, WorkloadClass,
+    Outcome, Reservation, TenantId, WorkloadClass,
 };
 
 /// Seconds from SIGTERM to SIGKILL when a job does not say: long enough to write a small checkpoint, short enough for a person.
@@ -150,6 +150,7 @@ impl From<&Job> for v1::Job {
             allocation: job.phase.allocation().map(|id| id.0),
             last_allocation: job.last_allocation.map(|id| id.0),
             requeue_reason: job.requeue_reason.clone().unwrap_or_default(),
+            reserved: job.reserved.as_ref().map(Into::into),
         }
     }
 }
@@ -182,6 +183,19 @@ impl TryFrom<v1::Job> for Job {
             nodes: wire.nodes.into_iter().map(NodeId).collect(),
             last_allocation: wire.last_allocation.map(AllocationId),
             requeue_reason: text_if(wire.requeue_reason),
+            reserved: wire.reserved.map(Into::into),
         })
+    }
+}
+
+impl From<&Reservation> for v1::Reservation {
+    fn from(reserved: &Reservation) -> Self {
+        v1::Reservation { start_ms: reserved.start_ms, nodes: reserved.nodes.iter().map(|node| node.0).collect() }
+    }
+}
+
+impl From<v1::Reservation> for Reservation {
+    fn from(wire: v1::Reservation) -> Self {
+        Reservation { start_ms: wire.start_ms, nodes: wire.nodes.into_iter().map(NodeId).collect() }
     }
 }

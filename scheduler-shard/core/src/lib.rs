@@ -17,6 +17,7 @@ pub mod plan;
 pub mod planner;
 mod proposal;
 mod queue;
+mod reserve;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -26,4 +27,5 @@ pub use explain::{Explanation, Reason, explain};
 pub use plan::{Bounds, Plan, plan};
 pub use planner::{MovePlan, plan_moves};
 pub use proposal::{Binding, Proposal};
+pub use reserve::{HORIZON_MS, RESERVATIONS_MAX};
 pub use view::{Policy, View};

@@ -5,16 +5,19 @@
 //!   next is looked for;
 //! - a pass is bounded by steps, never by time, and the same view gives the same proposals;
 //! - what did not fit is not tried again until something changed that could help it;
-//! - a tenant that cannot start its next job keeps nobody else from starting theirs, except as [`passed_over`] says.
+//! - a tenant that cannot start its next job keeps nobody else from starting theirs, except as [`crate::reserve`] and [`passed_over`]
+//!   say.
 
 use crate::order::{Books, Head, Order};
 use crate::place::{Ask, Steps, fits_when_empty, place};
 use crate::proposal::{Binding, Proposal};
 use crate::queue::{Blocked, CellQueue, Obstacle, Turn};
+use crate::reserve::reserve;
 use crate::shape::{Offer, Shape};
 use crate::view::{Known, View};
 use muster_model::{CellId, GpuModel, JobId, TaskPlacement};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Bounds of one pass.
 #[derive(Clone, Copy, Debug)]
@@ -43,8 +46,8 @@ pub const HAND_OVER_ROUND_MS: u64 = 30_000;
 const HAND_OVERS_PER_LINE_MAX: usize = 16;
 
 /// Free cards are kept for a gang once others have taken this many times its size past it: low enough that a large gang's wait is
-/// bounded by what runs when that happens, high enough that short jobs usually flow past. A place in the future (a
-/// reservation) that lets short jobs in meanwhile is a later refinement.
+/// bounded by what runs when that happens, high enough that short jobs usually flow past. Only for those that no time limit promises a time
+/// ([`crate::reserve`]).
 pub const PASSED_OVER_SIZES_MAX: u64 = 8;
 
 /// What a pass came to.
@@ -58,9 +61,11 @@ pub struct Plan {
     pub steps: u64,
     /// Decisions taken, fruitless ones included.
     pub decisions: u64,
+    /// Gangs that cannot be counted on to start when they were promised: nodes were lost, or something ran over its time.
+    pub promises_broken: u64,
 }
 
-/// Plans one pass over `cell`. `now_ms` is any clock that goes on; it only ends rests and starts hand-overs.
+/// Plans one pass over `cell`. `now_ms` is the clock that the state's times are of; time limits are counted from there.
 pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan {
     let mut plan = Plan::default();
     let mut steps = Steps::default();
@@ -68,14 +73,16 @@ pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan
     view.look_ahead(cell);
     view.judge_scarcity(cell);
     let kept = passed_over(view, cell);
-    let mut order = candidates(view, cell, &kept);
+    let pass = Pass { cell, now_ms, kept };
+    start_promised(view, &pass, bounds, &mut steps, &mut plan);
+    let mut order = candidates(view, cell, &pass.kept);
     while let Some(head) = order.next().cloned() {
         if plan.proposals.len() >= bounds.proposals_max || steps.0 >= bounds.steps_max {
             plan.more = true;
             break;
         }
         plan.decisions += 1;
-        match try_start(view, cell, &head, &kept, &mut steps) {
+        match try_start(view, &pass, (head.turn.job, &head.shape), &mut steps) {
             Ok(binding) => plan.proposals.push(Proposal::Bind(binding)),
             Err(obstacles) => block(view, cell, &head, obstacles),
         }
@@ -84,9 +91,25 @@ pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan
     if let Some(queue) = view.queues.get_mut(&cell) {
         queue.order = order;
     }
+    if !plan.more {
+        reserve(view, cell, bounds, now_ms, &mut steps, &mut plan);
+    }
     hand_over(view, cell, bounds, now_ms, &mut plan);
     plan.steps = steps.0;
     plan
+}
+
+/// Gangs whose nodes are all theirs now, whoever else of their tenant and shape waits before them.
+fn start_promised(view: &mut View, pass: &Pass, bounds: &Bounds, steps: &mut Steps, plan: &mut Plan) {
+    for (job, shape) in view.promises_due(pass.cell) {
+        if plan.proposals.len() >= bounds.proposals_max {
+            return;
+        }
+        plan.decisions += 1;
+        if let Ok(binding) = try_start(view, pass, (job, &shape), steps) {
+            plan.proposals.push(Proposal::Bind(binding));
+        }
+    }
 }
 
 /// Every tenant's next job whose shape may fit: the tournament of the last pass, with what has changed since.
@@ -107,38 +130,51 @@ fn catch_up(view: &mut View, cell: CellId, order: &mut Order) {
     }
 }
 
+/// What holds throughout a pass.
+struct Pass {
+    cell: CellId,
+    now_ms: u64,
+    kept: Kept,
+}
+
+impl Pass {
+    fn ask<'a>(&self, job: &Known, shape: &'a Shape, model: Option<GpuModel>) -> Ask<'a> {
+        Ask::of(job, shape, (self.cell, model), self.now_ms)
+    }
+}
+
 /// Finds a place, proves it and charges it to the view. Where anything is scarce a single task goes where it costs others least;
 /// everything else, and what finds no such place, is searched for.
 fn try_start(
     view: &mut View,
-    cell: CellId,
-    head: &Head,
-    kept: &Kept,
+    pass: &Pass,
+    (job, shape): (JobId, &Arc<Shape>),
     steps: &mut Steps,
 ) -> Result<Binding, Vec<Obstacle>> {
-    let (job, shape) = (view.jobs.get(head.turn.job.0).cloned().ok_or_else(Vec::new)?, &head.shape);
-    let may = |view: &View, offer: &Offer| may_start_on(view, &job, shape, offer, kept).is_ok();
-    let alone = view.best_alone((cell, job.tenant, shape), may, steps);
+    let job = view.jobs.get(job.0).cloned().ok_or_else(Vec::new)?;
+    if view.is_far_from(&job, shape) {
+        return Err(shape.offers().iter().map(|offer| Obstacle::NoRoom(offer.model)).collect());
+    }
+    // What is kept for it is among what it may use.
+    view.stand_apart(job.id, false);
+    let may = |view: &View, offer: &Offer| may_start_on(view, &job, shape, offer, &pass.kept).is_ok();
+    let alone = view.best_alone(|model| pass.ask(&job, shape, model), may, steps);
     let binding = match alone.and_then(|(offer, tasks)| proved(view, &job, shape, &offer, tasks).ok()) {
-        Some(binding) => binding,
-        None => search(view, cell, &job, shape, kept, steps)?,
+        Some(binding) => Ok(binding),
+        None => search(view, pass, &job, shape, steps),
     };
-    view.begin(&job, shape, &binding, cell);
-    Ok(binding)
+    match &binding {
+        Ok(binding) => view.begin(&job, shape, binding, pass.cell, pass.now_ms),
+        Err(_) => view.stand_apart(job.id, true),
+    }
+    binding
 }
 
 /// The best place on the first model that has one, or what is in the way on each.
-fn search(
-    view: &View,
-    cell: CellId,
-    job: &Known,
-    shape: &Shape,
-    kept: &Kept,
-    steps: &mut Steps,
-) -> Result<Binding, Vec<Obstacle>> {
+fn search(view: &View, pass: &Pass, job: &Known, shape: &Shape, steps: &mut Steps) -> Result<Binding, Vec<Obstacle>> {
     let mut obstacles = Vec::new();
     for offer in shape.offers() {
-        match start_on(view, cell, job, shape, offer, kept, steps) {
+        match start_on(view, pass, job, shape, offer, steps) {
             Ok(binding) => return Ok(binding),
             Err(obstacle) => obstacles.push(obstacle),
         }
@@ -148,17 +184,15 @@ fn search(
 
 fn start_on(
     view: &View,
-    cell: CellId,
+    pass: &Pass,
     job: &Known,
     shape: &Shape,
     offer: &Offer,
-    kept: &Kept,
     steps: &mut Steps,
 ) -> Result<Binding, Obstacle> {
     steps.0 += 1;
-    may_start_on(view, job, shape, offer, kept)?;
-    let ask = Ask { cell, tenant: job.tenant, shape, model: offer.model };
-    let tasks = place(view, &ask, steps).ok_or(Obstacle::NoRoom(offer.model))?;
+    may_start_on(view, job, shape, offer, &pass.kept)?;
+    let tasks = place(view, &pass.ask(job, shape, offer.model), steps).ok_or(Obstacle::NoRoom(offer.model))?;
     proved(view, job, shape, offer, tasks)
 }
 
@@ -166,6 +200,7 @@ fn start_on(
 fn may_start_on(view: &View, job: &Known, shape: &Shape, offer: &Offer, kept: &Kept) -> Result<(), Obstacle> {
     view.capacity.max_allows(job.tenant, &offer.charge).map_err(|over| Obstacle::OverMax(over.tenant))?;
     if let Some(model) = offer.model
+        && view.reserved(job.id).is_none()
         && let Some(keeper) = kept.get(&model).filter(|keeper| keeper.job != job.id && keeper.cards > shape.cards())
     {
         return Err(Obstacle::KeptFor(model, keeper.job));
@@ -204,12 +239,16 @@ struct Keeper {
 type Kept = BTreeMap<GpuModel, Keeper>;
 
 /// The gangs that others have passed too often: of each model the oldest such gang that the cell could hold at all. Smaller jobs
-/// of that model start here only when it has. One that only its tenant's max keeps waiting keeps nothing.
+/// of that model start here only when it has, but for those that were promised a time. One that only its tenant's max keeps waiting keeps nothing.
 fn passed_over(view: &mut View, cell: CellId) -> Kept {
     let Some(starved) = view.queues.get_mut(&cell).map(CellQueue::starved) else { return Kept::new() };
     let mut kept: BTreeMap<GpuModel, (Turn, Keeper)> = BTreeMap::new();
     for (turn, tenant, shape) in starved {
-        let fits = |model: &GpuModel| fits_when_empty(view, &Ask { cell, tenant, shape: &shape, model: Some(*model) });
+        // It knows when it starts.
+        if view.reserved(turn.job).is_some() {
+            continue;
+        }
+        let fits = |model: &GpuModel| fits_when_empty(view, &Ask::lasting(cell, tenant, &shape, Some(*model)));
         let Some(model) = shape.offers().iter().filter_map(|offer| offer.model).find(fits) else { continue };
         let keeper = Keeper { job: turn.job, cards: shape.cards() };
         if kept.get(&model).is_none_or(|(first, _)| turn < *first) {
@@ -243,5 +282,5 @@ fn may_leave(view: &View, cell: CellId, job: JobId, now_ms: u64) -> bool {
     let unvisited = view.cells.keys().any(|other| *other != cell && !job.visited.contains(other));
     let elsewhere = unvisited || waited_ms >= HAND_OVER_ROUND_MS;
     let stays = view.stays_until.get(&job.id).is_some_and(|until_ms| *until_ms > now_ms);
-    waited_ms >= HAND_OVER_AFTER_MS && elsewhere && !stays
+    waited_ms >= HAND_OVER_AFTER_MS && elsewhere && !stays && view.reserved(job.id).is_none()
 }

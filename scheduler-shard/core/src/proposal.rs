@@ -1,6 +1,7 @@
 //! What a pass proposes.
 
-use muster_model::{Attempt, GpuModel, JobId, TaskPlacement};
+use muster_model::{Attempt, GpuModel, JobId, Reservation, TaskPlacement};
+use std::sync::Arc;
 
 /// A gang and the places found for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,13 @@ pub enum Proposal {
     Bind(Binding),
     /// Let another cell try.
     HandOver(JobId),
+    /// Keep these nodes for a waiting gang, or none any more; they stand apart in the view already.
+    Reserve {
+        /// For whom.
+        job: JobId,
+        /// What is kept from now on.
+        reserved: Option<Arc<Reservation>>,
+    },
 }
 
 impl Proposal {
@@ -30,7 +38,7 @@ impl Proposal {
     pub fn job(&self) -> JobId {
         match self {
             Proposal::Bind(binding) => binding.job,
-            Proposal::HandOver(job) => *job,
+            Proposal::HandOver(job) | Proposal::Reserve { job, .. } => *job,
         }
     }
 }

@@ -91,6 +91,8 @@ pub(crate) struct CellQueue {
     /// Cards of each model that this view has seen bound in the cell.
     pub(crate) bound_cards: BTreeMap<Option<GpuModel>, u64>,
     bound_in_all: u64,
+    /// Gangs that were found without room so far.
+    pub(crate) gangs_without_room: u64,
     jobs: BTreeMap<JobId, (Arc<Shape>, Turn)>,
     /// Lines by what would help them.
     blocked: BTreeMap<Obstacle, BTreeSet<LineKey>>,
@@ -241,6 +243,7 @@ impl CellQueue {
             line.blocked = Some(blocked);
         });
         if let Some(old) = due {
+            self.gangs_without_room += u64::from(shape.cards() > 1);
             self.file_passed(key, old, in_all + shape.patience());
         }
     }

@@ -41,6 +41,11 @@ pub(crate) struct Shape {
     pub(crate) pool: Option<String>,
     /// It goes where no other tenant is, if it can.
     pub(crate) latency_critical: bool,
+    /// How long it is there at most, in seconds, a little rounded up ([`rounded_up_s`]) so that few shapes differ in it alone; none when
+    /// nothing bounds it.
+    pub(crate) lasts_s: Option<u64>,
+    /// From SIGTERM to SIGKILL, as far as it is counted above.
+    pub(crate) grace_s: u64,
     /// Tenants that admins keep apart are; only an explanation asks what would be otherwise.
     pub(crate) heeds_neighbours: bool,
     /// The models that could ever serve it, the preferred first; it follows from the rest.
@@ -64,6 +69,8 @@ impl Shape {
             class: spec.class,
             pool: spec.pool.clone(),
             latency_critical: spec.is_latency_critical(),
+            grace_s: if spec.time_limit_s.is_some() { rounded_up_s(spec.grace_s) } else { 0 },
+            lasts_s: spec.time_limit_s.map(|limit_s| rounded_up_s(limit_s).saturating_add(rounded_up_s(spec.grace_s))),
             heeds_neighbours: true,
             possible: Vec::new(),
             slices: Vec::new(),
@@ -161,9 +168,27 @@ impl Shape {
     }
 
     fn key(&self) -> impl Ord + '_ {
-        let quiet = (self.class, self.latency_critical);
+        let quiet = (self.class, self.latency_critical, self.lasts_s);
         (self.tasks, &self.request, &self.topology, quiet, &self.pool, self.numa, self.driver_min, &self.selector)
     }
+}
+
+/// Seconds rounded up by at most a quarter: to multiples of fifteen minutes, or of fifteen seconds below that, of which three bits are
+/// kept. Usual limits of whole hours stand as they are.
+fn rounded_up_s(seconds: u64) -> u64 {
+    let unit = if seconds < 900 { 15 } else { 900 };
+    let units = seconds.div_ceil(unit);
+    let step = 1 << units.checked_ilog2().unwrap_or(0).saturating_sub(2);
+    let rounded = units.next_multiple_of(step) * unit;
+    if seconds < 900 { rounded.min(900) } else { rounded }
+}
+
+/// The longest time that [`rounded_up_s`] leaves at or below so many seconds.
+pub(crate) fn rounded_down_s(seconds: u64) -> u64 {
+    let unit = if seconds < 900 { 15 } else { 900 };
+    let units = seconds / unit;
+    let step = 1 << units.checked_ilog2().unwrap_or(0).saturating_sub(2);
+    units / step * step * unit
 }
 
 impl PartialEq for Shape {
@@ -208,5 +233,27 @@ impl Shapes {
         let shape = Arc::new(Shape { possible, slices, ..shape });
         self.known.insert(shape.clone());
         shape
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{rounded_down_s, rounded_up_s};
+
+    #[test]
+    fn usual_limits_stand_and_none_grows_by_more_than_a_quarter() {
+        let hours = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 48, 96].map(|hours| hours * 3_600);
+        assert_eq!(hours.map(rounded_up_s), hours);
+        assert_eq!([0, 30, 60, 300, 600, 900].map(rounded_up_s), [0, 30, 60, 300, 600, 900]);
+        for seconds in (0..100_000).chain([31_622_400]) {
+            let rounded = rounded_up_s(seconds);
+            assert!(rounded >= seconds && rounded <= seconds + (seconds / 4).max(900), "{seconds} became {rounded}");
+            assert_eq!(rounded_up_s(rounded), rounded, "{seconds}");
+            let down = rounded_down_s(seconds);
+            assert!(
+                down <= seconds && rounded_up_s(down) == down && rounded_up_s(down + 1) > seconds,
+                "{seconds} {down}"
+            );
+        }
     }
 }

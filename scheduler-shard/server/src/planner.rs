@@ -199,6 +199,7 @@ impl Planner {
             metrics::histogram!("muster_shard_pass_seconds").record(now.elapsed().as_secs_f64());
             metrics::counter!("muster_shard_decisions_total").increment(plan.decisions);
             metrics::counter!("muster_shard_steps_total").increment(plan.steps);
+            metrics::counter!("muster_shard_promises_broken_total").increment(plan.promises_broken);
             self.more |= plan.more;
             if !plan.proposals.is_empty() {
                 self.propose(cell, epoch, plan.proposals);
@@ -260,6 +261,7 @@ impl Planner {
                     count("handed_over");
                     tracing::debug!(job = %proposal.job(), %cell, to, "handed over");
                 }
+                Some(Answer::Reserved(_)) => count("reserved"),
                 Some(Answer::Rejection(rejection)) => self.rejected(cell, epoch, &proposal, &rejection),
                 None => {
                     count("unanswered");
@@ -293,10 +295,12 @@ impl Planner {
         }
     }
 
-    /// Undoes a binding's charge; a hand-over has none.
+    /// Undoes a binding's charge, or what stands apart for a reservation; a hand-over has neither.
     fn give_back(&mut self, proposal: &Proposal, how: fn(&mut View, JobId, u64)) {
-        if let Proposal::Bind(binding) = proposal {
-            how(&mut self.view, binding.job, self.clock.now_ms());
+        match proposal {
+            Proposal::Bind(binding) => how(&mut self.view, binding.job, self.clock.now_ms()),
+            Proposal::Reserve { job, .. } => self.view.not_reserved(*job, self.clock.now_ms()),
+            Proposal::HandOver(_) => {}
         }
     }
 }
@@ -310,6 +314,10 @@ fn to_wire(proposal: &Proposal) -> v1::Proposal {
             tasks: binding.tasks.clone(),
         })),
         Proposal::HandOver(job) => v1::proposal::Kind::HandOver(v1::HandOver { job: job.0 }),
+        Proposal::Reserve { job, reserved } => {
+            let reserved = reserved.as_deref().map(Into::into);
+            v1::proposal::Kind::Reserve(v1::Reserve { job: job.0, reserved })
+        }
     };
     v1::Proposal { kind: Some(kind) }
 }

@@ -47,6 +47,7 @@ pub(super) fn bind(draft: &mut Draft<'_>, binding: &Binding) -> Result<Done, Rej
         job.last_allocation = Some(id);
         job.bound_ms = Some(now_ms);
         job.started_ms = None;
+        job.reserved = None;
         job.nodes = binding.tasks.iter().map(|task| task.node).collect();
     }
     Ok(Done::Bound { allocation: id })

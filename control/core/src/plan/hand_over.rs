@@ -29,6 +29,7 @@ pub(super) fn hand_over(draft: &mut Draft<'_>, from: CellId, epoch: Epoch, id: J
         job.cell = Some(to);
         job.visited = visited;
         job.routed_ms = now_ms;
+        job.reserved = None;
     }
     Ok(Done::HandedOver { to })
 }

@@ -200,5 +200,6 @@ fn queued(draft: &mut Draft<'_>, one: Admitted<'_>) -> Job {
         nodes: Vec::new(),
         last_allocation: None,
         requeue_reason: None,
+        reserved: None,
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Story, placing};
 use muster_control_core::{Binding, Command, TaskReport};
+use muster_model::Reservation;
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
 use muster_model::mig::PinnedLayout;
 use muster_model::movable::Movable;
@@ -36,7 +37,8 @@ impl Story {
             80..=82 => self.join_node(),
             83..=87 => self.node_command(),
             88..=91 => self.lease(),
-            92..=94 => self.hand_over(),
+            92..=93 => self.hand_over(),
+            94 => self.reserve(),
             95 => self.change_tenants(),
             96 => self.pool(),
             97 => Command::Sweep,
@@ -311,6 +313,19 @@ impl Story {
         let epoch = self.state.cells.get(&cell).map_or(Epoch(0), |cell| cell.epoch);
         let epoch = if self.chance.one_in(6) { epoch.next() } else { epoch };
         Command::HandOver { cell, epoch, job: job.id }
+    }
+
+    fn reserve(&mut self) -> Command {
+        let Command::HandOver { cell, epoch, job } = self.hand_over() else { return self.lease() };
+        let nodes: Vec<NodeId> = self.state.nodes.keys().copied().collect();
+        let mut nodes: Vec<NodeId> = (0..3).filter_map(|_| self.chance.pick(&nodes)).collect();
+        if !self.chance.one_in(6) {
+            nodes.retain(|node| self.state.nodes[node].cell == cell);
+            nodes.sort_unstable();
+            nodes.dedup();
+        }
+        let reserved = Reservation { start_ms: self.chance.below(1_000_000), nodes };
+        Command::Reserve { cell, epoch, job, reserved: Some(reserved).filter(|_| !self.chance.one_in(5)) }
     }
 
     pub(super) fn join_node(&mut self) -> Command {

@@ -4,6 +4,7 @@
 //! right ones unless given.
 
 use muster_control_core::{Binding, Command, Done, Entry, State, TaskReport, execute};
+use muster_model::Reservation;
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
 use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
 use muster_model::movable::Movable;
@@ -162,6 +163,13 @@ impl World {
                 let job = JobId(words.at(2).parse().expect("a job"));
                 Command::HandOver { cell, epoch: Epoch(words.number("epoch", epoch.0)), job }
             }
+            "reserve" => {
+                let (cell, epoch) = self.cell(words.at(1));
+                let job = JobId(words.at(2).parse().expect("a job"));
+                let nodes = words.get("nodes").map(|names| names.split(',').map(|name| self.node(name).0).collect());
+                let reserved = nodes.map(|nodes| Reservation { start_ms: 1_000 * words.number("at", 0), nodes });
+                Command::Reserve { cell, epoch: Epoch(words.number("epoch", epoch.0)), job, reserved }
+            }
             "report" => self.report(words),
             "usage" => self.usage(words),
             "silent" | "ready" | "fence" | "drain" | "undrain" | "remove" => self.node_command(words),
@@ -276,7 +284,12 @@ impl World {
                 let Some(job) = self.state.jobs.get(&id) else { return vec!["  not live".to_owned()] };
                 let (attempt, failures) = (job.attempt, job.failures);
                 let cell = job.cell.map_or("no cell", |cell| self.state.cells[&cell].name.as_str());
-                vec![format!("  {} in {cell}, attempt {attempt}, {failures} failures", job.phase.word())]
+                let reserved = job.reserved.as_ref().map(|kept| {
+                    let nodes = kept.nodes.iter().map(|node| self.state.nodes[node].spec.name.as_str());
+                    format!("  reserved from {} s: {}", kept.start_ms / 1_000, nodes.collect::<Vec<_>>().join(","))
+                });
+                let stands = format!("  {} in {cell}, attempt {attempt}, {failures} failures", job.phase.word());
+                std::iter::once(stands).chain(reserved).collect()
             }
             "request" => {
                 let id = JobId(words.at(2).parse().expect("a job"));

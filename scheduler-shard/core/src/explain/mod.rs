@@ -9,14 +9,17 @@ mod levels;
 mod pinned;
 mod position;
 mod reason;
+mod reserved;
 
 pub use apart::{KeptApart, TooSpread};
 pub use blockers::Blocker;
 pub use levels::Wider;
+pub use pinned::PinnedPool;
 pub use position::POSITION_MAX;
 pub(crate) use position::in_turn;
+pub use reason::Reason;
 use reason::word as model_words;
-pub use reason::{PinnedPool, Reason};
+pub use reserved::{KeptForGang, Promised};
 
 use crate::index::GROUP_LEVELS;
 use crate::index::shelf::Shelf;
@@ -42,9 +45,9 @@ pub struct Explanation {
     pub wider: Vec<Wider>,
 }
 
-/// Explains a live job; none when there is no such job in the view.
+/// Explains a live job at `now_ms` of the state's clock; none when there is no such job in the view.
 #[must_use]
-pub fn explain(view: &View, id: JobId) -> Option<Explanation> {
+pub fn explain(view: &View, id: JobId, now_ms: u64) -> Option<Explanation> {
     let job = view.jobs.get(id.0)?;
     let Some(shape) = job.shape.clone() else {
         return Some(Explanation { phase: job.phase.word(), reasons: Vec::new(), position: None, wider: Vec::new() });
@@ -61,24 +64,31 @@ pub fn explain(view: &View, id: JobId) -> Option<Explanation> {
         reasons.push(Reason::CellWithoutShard { cell: there.name.clone() });
     }
     let per_model: Vec<Reason> =
-        shape.offers().iter().filter_map(|offer| on_model(view, job, &shape, cell, offer.model)).collect();
+        shape.offers().iter().filter_map(|offer| on_model(view, job, &shape, (cell, offer.model), now_ms)).collect();
     let startable = per_model.iter().any(|reason| matches!(reason, Reason::JustQueued { .. }));
     reasons.extend(per_model.into_iter().filter(|reason| !startable || matches!(reason, Reason::JustQueued { .. })));
     if reasons.is_empty() {
         reasons.push(no_cell(view, &shape));
     }
+    reasons.extend(reserved::promised(job, now_ms).map(Reason::Promised));
     let apart = |offer: &&Offer| {
         let here = |reason: &Reason| reason.is_about_closeness() && reason.model() == offer.model;
         reasons.iter().any(here)
     };
     let asks = shape.offers().iter().filter(apart);
-    let asks = asks.map(|offer| Ask { cell, tenant: job.tenant, shape: &shape, model: offer.model });
+    let asks = asks.map(|offer| Ask::of(job, &shape, (cell, offer.model), now_ms));
     let wider = asks.flat_map(|ask| levels::wider(view, &ask)).collect();
     Some(Explanation { phase: job.phase.word(), reasons, position: position::of(view, cell, id), wider })
 }
 
 /// What is in the way on one model; none when the cell has no card of it.
-fn on_model(view: &View, job: &Known, shape: &Shape, cell: CellId, model: Option<GpuModel>) -> Option<Reason> {
+fn on_model(
+    view: &View,
+    job: &Known,
+    shape: &Shape,
+    (cell, model): (CellId, Option<GpuModel>),
+    now_ms: u64,
+) -> Option<Reason> {
     let pools = pools_with(view, cell, model);
     if pools.is_empty() {
         return None;
@@ -98,7 +108,7 @@ fn on_model(view: &View, job: &Known, shape: &Shape, cell: CellId, model: Option
     if untrusted && matches!(mode, Some(SharingMode::Mps | SharingMode::TimeSlice)) {
         return Some(Reason::Untrusted);
     }
-    let ask = Ask { cell, tenant: job.tenant, shape, model };
+    let ask = Ask::of(job, shape, (cell, model), now_ms);
     if !pools.iter().any(|pool| ask.pool_allows(view, pool)) {
         return Some(Reason::NoPool { model, pools, wanted: shape.pool.clone(), mode, class: shape.class });
     }
@@ -109,7 +119,10 @@ fn on_model(view: &View, job: &Known, shape: &Shape, cell: CellId, model: Option
     if place(view, &ask, &mut steps).is_some() {
         return Some(Reason::JustQueued { model });
     }
-    Some(no_room(view, &ask))
+    Some(match reserved::in_the_way(view, &ask, now_ms) {
+        Some(kept) => Reason::KeptForGang(kept),
+        None => no_room(view, &ask),
+    })
 }
 
 /// The pools of the cell that have the model on nodes that accept work. Not from the index: that forgets what is all taken.
@@ -171,7 +184,7 @@ fn no_room(view: &View, ask: &Ask<'_>) -> Reason {
     if matches!(ask.shape.request.devices.mode(), None | Some(SharingMode::Whole)) && !fits_when_empty(view, ask) {
         return Reason::LargerThanCell { cell, needed, model: ask.model, fix: change(view, ask) };
     }
-    let allowed = || view.index.shelves(ask.cell, ask.model).filter(|(pool, _)| ask.pool_allows(view, pool));
+    let allowed = || ask.shelves(view);
     let free_on = |shelf: &Shelf| if ask.model.is_some() { shelf.free() } else { free_cpu(view, shelf) };
     let free: u64 = allowed().map(|(_, shelf)| free_on(shelf)).sum();
     let (level, largest) = match ask.widest() {
@@ -232,14 +245,10 @@ fn free_cpu(view: &View, shelf: &Shelf) -> u64 {
 
 /// Most free units on one node (or island).
 fn largest_on_node(view: &View, ask: &Ask<'_>, level: TopologyLevel) -> u64 {
-    let rooms = view
-        .index
-        .shelves(ask.cell, ask.model)
-        .filter(|(pool, _)| ask.pool_allows(view, pool))
-        .flat_map(|(_, shelf)| shelf.rooms());
+    let rooms = ask.shelves(view).flat_map(|(_, shelf)| shelf.rooms());
     let on_node = level != TopologyLevel::Island || ask.model.is_none();
     let on_nodes = rooms.map(|room| if on_node { u64::from(room.free) } else { u64::from(room.islands[0]) });
-    let allowed = view.index.shelves(ask.cell, ask.model).filter(|(pool, _)| ask.pool_allows(view, pool));
+    let allowed = ask.shelves(view);
     // NVLink islands may span nodes.
     let spanning = allowed.filter_map(|(_, shelf)| shelf.islands.by_free.last()).map(|(free, _)| *free);
     on_nodes.chain(spanning.filter(|_| !on_node)).max().unwrap_or(0)

@@ -1,6 +1,6 @@
 //! A job that waits because every card it may use keeps a pinned layout.
 
-use super::reason::{PinnedPool, Reason};
+use super::reason::Reason;
 use super::{blockers, change, share_in_words};
 use crate::place::Ask;
 use crate::view::View;
@@ -10,6 +10,35 @@ use muster_model::mig::{self, MigShape, Occupied, PinnedLayout};
 use muster_model::request::SharingMode;
 use muster_model::{GpuModel, NodeId};
 use std::collections::BTreeMap;
+
+/// What a pool's pinned layout has for a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PinnedPool {
+    /// The pool.
+    pub pool: String,
+    /// Its layout, in words.
+    pub layout: String,
+    /// Cards of the cell that hold it.
+    pub cards: u64,
+    /// Their slots of the profile that is asked for.
+    pub slots: u64,
+    /// Those that nobody holds.
+    pub open: u64,
+}
+
+impl PinnedPool {
+    pub(super) fn in_words(&self, model: GpuModel, what: &str) -> String {
+        let PinnedPool { pool, layout, cards, slots, open } = self;
+        let has = match (slots, open) {
+            (0, _) => format!("no {what}"),
+            (slots, 0) => format!("{slots} slots of {what}, 0 open"),
+            (slots, open) => {
+                format!("{slots} slots of {what}, {open} open, on nodes without the CPU and memory it needs")
+            }
+        };
+        format!("pool {pool} pins {layout} on {cards} {model}: {has}")
+    }
+}
 
 /// The layouts that stand in the way, with what they have; none when some card that it may use is not pinned.
 pub(super) fn all_pinned(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reason> {

@@ -3,11 +3,13 @@
 //! What must stay true: it is the order in which a pass would look at the jobs; it changes nothing and is bounded.
 
 use crate::order::{Head, Order};
-use crate::queue::Turn;
+use crate::queue::{Lines, Turn};
 use crate::shape::Shape;
 use crate::view::View;
 use muster_model::{CellId, JobId, TenantId};
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::btree_set::Range;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -29,20 +31,14 @@ pub(super) fn of(view: &View, cell: CellId, id: JobId) -> Option<u64> {
 
 /// Shows the waiting jobs of `cell` one after the other, who is next first, until it is told to stop. Answers whether it was.
 pub(crate) fn in_turn(view: &View, cell: CellId, mut visit: impl FnMut(JobId) -> ControlFlow<()>) -> bool {
-    let mut queues: BTreeMap<TenantId, Vec<(Turn, Arc<Shape>)>> = BTreeMap::new();
-    for job in view.jobs.values().filter(|job| job.cell == Some(cell)) {
-        let Some(shape) = &job.shape else { continue };
-        queues.entry(job.tenant).or_default().push((job.turn, shape.clone()));
-    }
-    for queue in queues.values_mut() {
-        queue.sort_by_key(|(turn, _)| std::cmp::Reverse(*turn));
-    }
+    let Some(queue) = view.queues.get(&cell) else { return false };
+    let mut waiting: BTreeMap<TenantId, InTurn<'_>> =
+        queue.tenants.iter().map(|(tenant, lines)| (*tenant, InTurn::of(lines))).collect();
     let mut pop = |tenant: TenantId| {
-        let (turn, shape) = queues.get_mut(&tenant)?.pop()?;
-        Some(Head::new(tenant, turn, shape))
+        let (turn, shape) = waiting.get_mut(&tenant)?.next()?;
+        Some(Head::new(tenant, turn, shape.clone()))
     };
-    let tenants: Vec<TenantId> = view.capacity.tenants().keys().copied().collect();
-    let heads: Vec<Head> = tenants.into_iter().filter_map(&mut pop).collect();
+    let heads: Vec<Head> = queue.tenants.keys().filter_map(|tenant| pop(*tenant)).collect();
     let books = view.books();
     let mut order = Order::of(books, heads);
     while let Some(head) = order.next().cloned() {
@@ -53,4 +49,31 @@ pub(crate) fn in_turn(view: &View, cell: CellId, mut visit: impl FnMut(JobId) ->
         order.update(books, head.tenant, pop(head.tenant));
     }
     false
+}
+
+/// The jobs of one tenant in turn: its lines, merged.
+struct InTurn<'a> {
+    heads: BinaryHeap<Reverse<(Turn, usize)>>,
+    lines: Vec<(&'a Arc<Shape>, Range<'a, Turn>)>,
+}
+
+impl<'a> InTurn<'a> {
+    fn of(lines: &'a Lines) -> Self {
+        let mut of_tenant = InTurn { heads: BinaryHeap::new(), lines: Vec::new() };
+        for (shape, line) in &lines.all {
+            of_tenant.lines.push((shape, line.turns.range(..)));
+            of_tenant.advance(of_tenant.lines.len() - 1);
+        }
+        of_tenant
+    }
+
+    fn advance(&mut self, line: usize) {
+        self.heads.extend(self.lines[line].1.next().map(|turn| Reverse((*turn, line))));
+    }
+
+    fn next(&mut self) -> Option<(Turn, &'a Arc<Shape>)> {
+        let Reverse((turn, line)) = self.heads.pop()?;
+        self.advance(line);
+        Some((turn, self.lines[line].0))
+    }
 }

@@ -2,25 +2,12 @@
 
 use super::Blocker;
 use super::apart::{KeptApart, TooSpread};
+use super::pinned::PinnedPool;
+use super::reserved::{KeptForGang, Promised};
 use muster_model::request::SharingMode;
 use muster_model::resources::{GpuUnits, Resource};
 use muster_model::{DriverVersion, GpuModel, NumaPolicy, TopologyLevel, WorkloadClass};
 use std::collections::BTreeMap;
-
-/// What a pool's pinned layout has for a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PinnedPool {
-    /// The pool.
-    pub pool: String,
-    /// Its layout, in words.
-    pub layout: String,
-    /// Cards of the cell that hold it.
-    pub cards: u64,
-    /// Their slots of the profile that is asked for.
-    pub slots: u64,
-    /// Those that nobody holds.
-    pub open: u64,
-}
 
 /// One thing that keeps a job waiting. Amounts are cards for GPU jobs and milli-CPUs for jobs without.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +99,10 @@ pub enum Reason {
     Spread(TooSpread),
     /// It would fit, if admins did not keep its tenant apart from another that is there.
     KeptApart(KeptApart),
+    /// A place is free, but kept for a gang that starts before it would be over.
+    KeptForGang(KeptForGang),
+    /// A place and a time are kept for it; told beside what it waits for.
+    Promised(Promised),
     /// The cell as it stands could not hold it even if it were empty.
     LargerThanCell {
         /// The cell.
@@ -229,6 +220,8 @@ impl Reason {
             Reason::NumaSplit { .. } => "numa",
             Reason::Spread(_) => "spread",
             Reason::KeptApart(_) => "kept_apart",
+            Reason::KeptForGang(_) => "kept_for_gang",
+            Reason::Promised(_) => "promised",
             Reason::LargerThanCell { .. } => "larger_than_cell",
             Reason::NoFreeGpus { .. } => "no_free_gpus",
             Reason::Topology { .. } => "topology",
@@ -277,6 +270,8 @@ impl Reason {
             ),
             Reason::Spread(spread) => spread.text(),
             Reason::KeptApart(kept) => kept.text(),
+            Reason::KeptForGang(kept) => kept.text(),
+            Reason::Promised(promised) => promised.text(),
             Reason::LargerThanCell { cell, needed, model, .. } => {
                 format!(
                     "cell {cell} could not hold it even empty: {needed} {} needed as close as it asks",
@@ -298,7 +293,7 @@ impl Reason {
                 word(*model)
             ),
             Reason::PinnedLayout { cell, model, what, pools, .. } => {
-                let pins: Vec<String> = pools.iter().map(|pin| pinned_in_words(pin, *model, what)).collect();
+                let pins: Vec<String> = pools.iter().map(|pin| pin.in_words(*model, what)).collect();
                 format!("every {model} of cell {cell} that it may use is pinned: {}", pins.join("; "))
             }
             Reason::NoShare { cell, model, mode, what, free, .. } => format!(
@@ -319,6 +314,7 @@ impl Reason {
             | Reason::DriverTooOld { cell, .. }
             | Reason::NotSelected { cell, .. }
             | Reason::PinnedLayout { cell, .. } => cell.clone(),
+            Reason::KeptForGang(kept) => kept.job.to_string(),
             Reason::NoFreeGpus { blockers, .. }
             | Reason::Topology { blockers, .. }
             | Reason::NodesTooFull { blockers, .. }
@@ -331,7 +327,7 @@ impl Reason {
     #[must_use]
     pub fn fix(&self) -> String {
         match self {
-            Reason::JustQueued { .. } | Reason::Requeued { .. } => String::new(),
+            Reason::JustQueued { .. } | Reason::Requeued { .. } | Reason::Promised(_) => String::new(),
             Reason::NoCell { needed, .. } => format!("add nodes until one cell has {needed}, or ask for fewer"),
             Reason::CellWithoutShard { .. } => "start a shard".to_owned(),
             Reason::OverMax { tenant, resource, used, asked, max } => format!(
@@ -348,6 +344,7 @@ impl Reason {
             }
             Reason::Spread(spread) => spread.fix(),
             Reason::KeptApart(kept) => kept.fix(),
+            Reason::KeptForGang(kept) => kept.fix(),
             Reason::LargerThanCell { fix, .. } => {
                 fix.clone().unwrap_or_else(|| "add nodes or widen the topology, or ask for fewer".to_owned())
             }
@@ -420,6 +417,16 @@ impl Reason {
                     put(&name, value);
                 }
             }
+            Reason::KeptForGang(kept) => {
+                kept.figures().into_iter().for_each(|(name, value)| {
+                    put(&name, value);
+                });
+            }
+            Reason::Promised(promised) => {
+                promised.figures().into_iter().for_each(|(name, value)| {
+                    put(name, value);
+                });
+            }
             Reason::KeptApart(kept) => {
                 put("kept_off_nodes", kept.nodes.to_string());
             }
@@ -468,16 +475,6 @@ impl Reason {
             _ => &[],
         }
     }
-}
-
-fn pinned_in_words(pin: &PinnedPool, model: GpuModel, what: &str) -> String {
-    let PinnedPool { pool, layout, cards, slots, open } = pin;
-    let has = match (slots, open) {
-        (0, _) => format!("no {what}"),
-        (slots, 0) => format!("{slots} slots of {what}, 0 open"),
-        (slots, open) => format!("{slots} slots of {what}, {open} open, on nodes without the CPU and memory it needs"),
-    };
-    format!("pool {pool} pins {layout} on {cards} {model}: {has}")
 }
 
 pub(super) fn word(model: Option<GpuModel>) -> String {

@@ -1,21 +1,24 @@
 //! Which nodes have room, found without looking at all of them.
 //!
-//! Nodes that accept work stand on *shelves*, one per cell, GPU model and pool. A shelf groups nodes and shared cards by their state
+//! Nodes that accept work stand on *shelves*, one per cell, GPU model and part ([`part`]). A shelf groups nodes and shared cards by their state
 //! ([`state`]), in all and per domain of the network ([`shelf`]): a decision looks at groups and then at the few nodes it takes.
 //! What must stay true: the index is a function of the books alone, so refreshing the touched nodes gives what building
 //! it anew would (a property test); a refresh costs what has changed on the node, not what the node is.
 
+mod part;
 pub(crate) mod shelf;
 pub(crate) mod state;
 
 use crate::by_id::ById;
 use muster_model::capacity::{CardUse, NodeUse, Sole};
 use muster_model::{CellId, GpuModel, Node, NodeId, Place, TenantId, TopologyLevel};
+use part::Holds;
 use shelf::{ALL, Path, Shelf, Standing};
 use state::{Host, Kind, Room};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+pub(crate) use part::{Hold, Part};
 pub(crate) use state::CardState;
 
 /// Cards of one node that the index sees; an admitted node has at most 72.
@@ -58,7 +61,7 @@ struct CardFacts {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Make {
     cell: CellId,
-    pool: Arc<str>,
+    part: Part,
     /// Its cards are part of an NVLink island that spans several nodes.
     spans: bool,
     cards: Vec<CardFacts>,
@@ -85,7 +88,7 @@ struct Entry {
     shared: Vec<Option<CardState>>,
 }
 
-type Shelves = BTreeMap<(CellId, Option<GpuModel>), BTreeMap<Arc<str>, Shelf>>;
+type Shelves = BTreeMap<(CellId, Option<GpuModel>), BTreeMap<Part, Shelf>>;
 
 /// All shelves.
 #[derive(Clone, Debug, Default)]
@@ -96,6 +99,7 @@ pub(crate) struct Index {
     /// Every domain that has been seen, by its place; 0 is none of them.
     domains: BTreeMap<Place, u32>,
     makes: BTreeSet<Arc<Make>>,
+    holds: Holds,
     watched: Watched,
 }
 
@@ -109,12 +113,8 @@ struct Watched {
 }
 
 impl Index {
-    /// The shelves of `cell` for `model` by pool.
-    pub(crate) fn shelves(
-        &self,
-        cell: CellId,
-        model: Option<GpuModel>,
-    ) -> impl Iterator<Item = (&Arc<str>, &Shelf)> + '_ {
+    /// The shelves of `cell` for `model`, part by part.
+    pub(crate) fn shelves(&self, cell: CellId, model: Option<GpuModel>) -> impl Iterator<Item = (&Part, &Shelf)> + '_ {
         self.shelves.get(&(cell, model)).into_iter().flatten()
     }
 
@@ -129,6 +129,41 @@ impl Index {
             .get(u64::from(id.0))
             .into_iter()
             .flat_map(|entry| entry.make.shelves.iter().map(|(model, _)| *model))
+    }
+
+    /// The shelf of `model` that node `id` stands on.
+    pub(crate) fn shelf_of(&self, id: NodeId, model: Option<GpuModel>) -> Option<&Shelf> {
+        let make = &self.entries.get(u64::from(id.0))?.make;
+        self.shelves.get(&(make.cell, model))?.get(&make.part)
+    }
+
+    /// Where node `id` lies, and what it is for `model` when nothing runs; none when it takes no work or has no such card.
+    pub(crate) fn ground(&self, id: NodeId, model: Option<GpuModel>) -> Option<(&Part, Path, &Kind)> {
+        let Entry { make, path, .. } = self.entries.get(u64::from(id.0))?;
+        let (_, kind) = make.shelves.iter().find(|(of, _)| *of == model)?;
+        Some((&make.part, path.on(model), kind))
+    }
+
+    /// For whom node `id` is kept.
+    pub(crate) fn hold_of(&self, id: NodeId) -> Option<Hold> {
+        self.holds.of(id)
+    }
+
+    /// Keeps a node for a job from now on.
+    pub(crate) fn hold(&mut self, id: NodeId, hold: Hold, there: Option<&NodeUse>) {
+        self.holds.add(id, hold);
+        self.enter_again(id, there);
+    }
+
+    /// Keeps it for that job no longer.
+    pub(crate) fn let_go(&mut self, id: NodeId, hold: Hold, there: Option<&NodeUse>) {
+        self.holds.remove(id, hold);
+        self.enter_again(id, there);
+    }
+
+    fn enter_again(&mut self, id: NodeId, there: Option<&NodeUse>) {
+        self.remove(id);
+        self.refresh(id, there);
     }
 
     /// Takes over what node `id` has free now; `None`: it has left.
@@ -190,7 +225,7 @@ impl Index {
         let path = Path { island, levels: [leaf, block, region, ALL] };
         for (model, kind) in &make.shelves {
             let pools = self.shelves.entry((make.cell, *model)).or_default();
-            pools.entry(make.pool.clone()).or_default().join(path.on(*model), *kind);
+            pools.entry(make.part.clone()).or_default().join(path.on(*model), *kind);
         }
         let rooms = vec![Room::default(); make.shelves.len()];
         let shared = vec![None; make.cards.len()];
@@ -203,7 +238,7 @@ impl Index {
         let make = &entry.make;
         for ((model, kind), room) in make.shelves.iter().zip(&entry.rooms) {
             let Some(pools) = self.shelves.get_mut(&(make.cell, *model)) else { continue };
-            let Some(shelf) = pools.get_mut(&make.pool) else { continue };
+            let Some(shelf) = pools.get_mut(&make.part) else { continue };
             for (gpu, (card, state)) in make.cards.iter().zip(&entry.shared).enumerate() {
                 if Some(card.model) == *model && state.is_some() {
                     shelf.move_card((id, gpu as u16), *state, None);
@@ -214,7 +249,7 @@ impl Index {
             shelf.move_node(id, path, old, Standing::default());
             shelf.leave(path, *kind);
             if shelf.is_empty() {
-                pools.remove(&make.pool);
+                pools.remove(&make.part);
             }
             if pools.is_empty() {
                 self.shelves.remove(&(make.cell, *model));
@@ -237,7 +272,8 @@ impl Index {
         models.dedup();
         let shelves = models.into_iter().map(|model| (model, Kind::of(node, pinned, model))).collect();
         let spans = !node.spec.place.nvlink_domain.is_empty();
-        let make = Make { cell: node.cell, pool: Arc::from(node.spec.pool.as_str()), spans, cards, shelves };
+        let part = Part { pool: Arc::from(node.spec.pool.as_str()), hold: self.holds.of(node.id) };
+        let make = Make { cell: node.cell, part, spans, cards, shelves };
         if let Some(known) = self.makes.get(&make) {
             return known.clone();
         }
@@ -255,10 +291,10 @@ impl Index {
         *self.domains.entry(place).or_insert(next)
     }
 
-    /// An empty one that watches the same.
+    /// An empty one that watches and keeps the same.
     #[cfg(test)]
     pub(crate) fn emptied(&self) -> Index {
-        Index { watched: self.watched.clone(), ..Index::default() }
+        Index { watched: self.watched.clone(), holds: self.holds.clone(), ..Index::default() }
     }
 
     /// The place that each domain number stands for.
@@ -269,7 +305,7 @@ impl Index {
 
     /// The shelves with their keys.
     #[cfg(test)]
-    pub(crate) fn all_shelves(&self) -> impl Iterator<Item = (CellId, Option<GpuModel>, &Arc<str>, &Shelf)> + '_ {
+    pub(crate) fn all_shelves(&self) -> impl Iterator<Item = (CellId, Option<GpuModel>, &Part, &Shelf)> + '_ {
         self.shelves.iter().flat_map(|((cell, model), pools)| pools.iter().map(|(p, s)| (*cell, *model, p, s)))
     }
 }
@@ -294,7 +330,7 @@ fn update(
         entry.free = entry.free & !(1 << gpu) | free;
         let (old, new) = (entry.shared[at], CardState::of(card, facts.pinned));
         if old != new
-            && let Some(shelf) = shelves.get_mut(&(make.cell, Some(facts.model))).and_then(|p| p.get_mut(&make.pool))
+            && let Some(shelf) = shelves.get_mut(&(make.cell, Some(facts.model))).and_then(|p| p.get_mut(&make.part))
         {
             shelf.move_card((id, gpu), old, new);
             entry.shared[at] = new;
@@ -325,7 +361,7 @@ fn update(
         let before = Standing { room: *old, host: old_host, sole: with_cards(old_sole) };
         let after = Standing { room: new, host, sole: with_cards(sole) };
         if before != after
-            && let Some(shelf) = shelves.get_mut(&(make.cell, *model)).and_then(|p| p.get_mut(&make.pool))
+            && let Some(shelf) = shelves.get_mut(&(make.cell, *model)).and_then(|p| p.get_mut(&make.part))
         {
             shelf.move_node(id, entry.path.on(*model), before, after);
             *old = new;

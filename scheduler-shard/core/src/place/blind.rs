@@ -19,7 +19,8 @@ pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec
     steps.0 += all.len() as u64;
     let open = |there: &NodeUse| {
         let known = &there.node;
-        known.cell == ask.cell && known.accepts_work() && ask.pool_allows(view, &known.spec.pool)
+        let open = known.cell == ask.cell && known.accepts_work() && ask.pool_allows(view, &known.spec.pool);
+        open && ask.may_stay(view.index.hold_of(known.id))
     };
     let useful = |there: &&NodeUse| has_room(ask, there) && open(there);
     let mut nodes: Vec<(usize, &NodeUse)> = all.values().filter(useful).map(|there| (0, there)).collect();

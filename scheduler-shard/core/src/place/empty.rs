@@ -16,8 +16,9 @@ pub(super) fn fits_when_empty(view: &View, ask: &Ask<'_>) -> bool {
     if ask.shape.selector.is_some() {
         return selected_fit(view, ask, units);
     }
-    let shelves = view.index.shelves(ask.cell, ask.model).filter(|(pool, _)| ask.pool_allows(view, pool));
-    shelves.into_iter().any(|(_, shelf)| shelf_holds(shelf, ask, units))
+    // What is kept for others stands apart; together they may hold more.
+    let apart = || view.index.shelves(ask.cell, ask.model).any(|(part, _)| part.hold.is_some());
+    ask.shelves(view).any(|(_, shelf)| shelf_holds(shelf, ask, units)) || apart() && selected_fit(view, ask, units)
 }
 
 fn shelf_holds(shelf: &Shelf, ask: &Ask<'_>, units: Units) -> bool {

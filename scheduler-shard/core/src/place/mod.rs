@@ -8,15 +8,18 @@ mod blind;
 mod cards;
 mod empty;
 mod shares;
-mod units;
+pub(crate) mod units;
 mod whole;
 
+use crate::index::shelf::Shelf;
+use crate::index::{Hold, Part};
+use crate::reserve::START_MS;
 use crate::shape::Shape;
-use crate::view::{Policy, View};
+use crate::view::{Known, Policy, View};
 use muster_model::capacity::NodeUse;
 use muster_model::request::SharingMode;
 use muster_model::{
-    CellId, GpuModel, Node, NodeId, NumaPolicy, Spread, TaskPlacement, TenantId, TopologyLevel, closeness,
+    CellId, GpuModel, JobId, Node, NodeId, NumaPolicy, Spread, TaskPlacement, TenantId, TopologyLevel, closeness,
 };
 
 /// One question to the view.
@@ -26,9 +29,36 @@ pub(crate) struct Ask<'a> {
     pub(crate) tenant: TenantId,
     pub(crate) shape: &'a Shape,
     pub(crate) model: Option<GpuModel>,
+    /// When it would be over at the latest, in ms of the state's clock; the end of time when nothing bounds it.
+    pub(crate) over_ms: u64,
+    /// Which job it is, if it is one: what is kept for it is its own.
+    pub(crate) job: Option<JobId>,
 }
 
-impl Ask<'_> {
+impl<'a> Ask<'a> {
+    /// For a waiting job that would start at `now_ms`.
+    pub(crate) fn of(job: &Known, shape: &'a Shape, (cell, model): (CellId, Option<GpuModel>), now_ms: u64) -> Self {
+        let lasts_ms = shape.lasts_s.map_or(u64::MAX, |lasts_s| START_MS.saturating_add(1_000 * lasts_s));
+        let over_ms = now_ms.saturating_add(lasts_ms);
+        Ask { cell, tenant: job.tenant, shape, model, over_ms, job: Some(job.id) }
+    }
+
+    /// For something that may run for ever.
+    pub(crate) fn lasting(cell: CellId, tenant: TenantId, shape: &'a Shape, model: Option<GpuModel>) -> Self {
+        Ask { cell, tenant, shape, model, over_ms: u64::MAX, job: None }
+    }
+
+    /// The shelves that it may use: of the pools that let it run, without what is kept for gangs that start before it is over.
+    pub(crate) fn shelves<'v>(&self, view: &'v View) -> impl Iterator<Item = (&'v Part, &'v Shelf)> + use<'v, '_, 'a> {
+        let may = |part: &Part| self.may_stay(part.hold) && self.pool_allows(view, &part.pool);
+        view.index.shelves(self.cell, self.model).filter(move |(part, _)| may(part))
+    }
+
+    /// Whether it is over before a node that is kept so is wanted, or it is kept for itself.
+    pub(crate) fn may_stay(&self, hold: Option<Hold>) -> bool {
+        hold.is_none_or(|hold| self.over_ms <= hold.until_ms || self.job == Some(hold.job))
+    }
+
     /// Whether a pool's rules let the gang run in it. A pool that has not been described has the standard rules.
     pub(crate) fn pool_allows(&self, view: &View, name: &str) -> bool {
         if self.shape.pool.as_deref().is_some_and(|wanted| wanted != name) {

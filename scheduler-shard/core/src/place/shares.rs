@@ -62,8 +62,8 @@ struct Trial {
 
 pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
     let model = ask.model?;
-    for (pool, shelf) in view.index.shelves(ask.cell, ask.model).filter(|(pool, _)| ask.pool_allows(view, pool)) {
-        let pool = view.capacity.pool_named(pool);
+    for (part, shelf) in ask.shelves(view) {
+        let pool = view.capacity.pool_named(&part.pool);
         // Every first card that could begin the gang is a try; without a required level there is only one.
         for within in starts(view, ask, shelf) {
             let domain = view.capacity.domain_of(ask.tenant);
@@ -79,7 +79,7 @@ pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec
 /// One share on a card of this node that has `left` milli-GPU; `None` when none of them may take it.
 pub(super) fn on_node(view: &View, ask: &Ask<'_>, there: &NodeUse, left: u16) -> Option<Vec<TaskPlacement>> {
     let model = ask.model?;
-    let (_, shelf) = view.index.shelves(ask.cell, ask.model).find(|(name, _)| ***name == there.node.spec.pool)?;
+    let shelf = view.index.shelf_of(there.node.id, ask.model)?;
     let pool = view.capacity.pool_of(&there.node);
     let domain = view.capacity.domain_of(ask.tenant);
     let mode = ask.shape.request.devices.mode()?;

@@ -16,35 +16,35 @@ use muster_model::{DeviceHold, NumaPolicy, TopologyLevel};
 
 /// The most units that one domain of a level may have.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cap {
-    pub(super) level: TopologyLevel,
-    pub(super) units: u64,
+pub(crate) struct Cap {
+    pub(crate) level: TopologyLevel,
+    pub(crate) units: u64,
 }
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Units {
-    pub(super) count: u64,
+pub(crate) struct Units {
+    pub(crate) count: u64,
     /// Free units of a shelf that each takes: cards, or milli-CPUs where there are none.
-    pub(super) each: u64,
+    pub(crate) each: u64,
     /// Tasks in each.
-    pub(super) tasks: u64,
+    pub(crate) tasks: u64,
     /// A task may cross islands where none holds it; a segment only where none could.
-    pub(super) may_cross: bool,
-    pub(super) with_cards: bool,
-    pub(super) cap: Option<Cap>,
+    pub(crate) may_cross: bool,
+    pub(crate) with_cards: bool,
+    pub(crate) cap: Option<Cap>,
 }
 
 /// What is looked at: what is free now, or what there would be if nothing ran.
 #[derive(Clone, Copy)]
-pub(super) enum Sight<'a> {
+pub(crate) enum Sight<'a> {
     Now { cross: bool },
     Empty(&'a Ask<'a>),
 }
 
 impl Units {
     /// None when the gang does not divide into segments, which no admitted request does.
-    pub(super) fn of(ask: &Ask<'_>) -> Option<Self> {
+    pub(crate) fn of(ask: &Ask<'_>) -> Option<Self> {
         let shape = ask.shape;
         let segment = shape.topology.segment_tasks.filter(|tasks| *tasks > 1);
         let tasks = segment.unwrap_or(1);
@@ -67,12 +67,12 @@ impl Units {
     }
 
     /// Free units of a shelf that all of them take.
-    pub(super) fn all(&self) -> u64 {
+    pub(crate) fn all(&self) -> u64 {
         self.count * self.each
     }
 
     /// The same gang task by task.
-    pub(super) fn one_by_one(self) -> Self {
+    pub(crate) fn one_by_one(self) -> Self {
         Units { count: self.count * self.tasks, each: self.each / self.tasks, tasks: 1, may_cross: true, ..self }
     }
 
@@ -82,12 +82,12 @@ impl Units {
     }
 
     /// The most that one domain of a shelf's `level` may have.
-    pub(super) fn cap_at(&self, level: usize) -> u64 {
+    pub(crate) fn cap_at(&self, level: usize) -> u64 {
         self.cap.filter(|cap| GROUP_LEVELS.get(level) == Some(&cap.level)).map_or(u64::MAX, |cap| cap.units)
     }
 
     /// Whether all of them may stand inside one domain of `level`, as far as their spread goes.
-    pub(super) fn may_share(&self, level: TopologyLevel) -> bool {
+    pub(crate) fn may_share(&self, level: TopologyLevel) -> bool {
         // An NVLink domain of several nodes lies between the node and the leaf.
         let inside = |cap: &Cap| match level {
             TopologyLevel::Island => cap.level > TopologyLevel::Node,
@@ -97,7 +97,7 @@ impl Units {
     }
 
     /// How many of them a node of this state holds at most. A segment may cross where no island of the node could ever hold it.
-    pub(super) fn promised(&self, room: &Room, cross: bool) -> u64 {
+    pub(crate) fn promised(&self, room: &Room, cross: bool) -> u64 {
         let too_large = !self.may_cross && u64::from(room.largest) < self.each;
         let held =
             if cross || !self.with_cards || too_large { room.anywhere(self.each) } else { room.in_islands(self.each) };
@@ -105,7 +105,7 @@ impl Units {
     }
 
     /// How many an empty node holds.
-    pub(super) fn when_empty(&self, ask: &Ask<'_>, kind: &Kind) -> u64 {
+    pub(crate) fn when_empty(&self, ask: &Ask<'_>, kind: &Kind) -> u64 {
         let request = &ask.shape.request;
         let one_numa = ask.shape.numa == NumaPolicy::SingleNumaNode;
         if ask.shape.driver_min > kind.driver || one_numa && u32::from(kind.largest_numa) < request.devices.cards() {
@@ -117,7 +117,7 @@ impl Units {
     }
 
     /// How many a node that promises `promised` really holds, of those that are wanted.
-    pub(super) fn held(&self, view: &View, ask: &Ask<'_>, there: &NodeUse, promised: u64) -> u64 {
+    pub(crate) fn held(&self, view: &View, ask: &Ask<'_>, there: &NodeUse, promised: u64) -> u64 {
         let held = promised.min(ask.host_slots(view, there) / self.tasks).min(self.count);
         match ask.model {
             // States do not tell NUMA nodes apart: where they matter, the cards are dealt out to see.
@@ -147,34 +147,34 @@ impl Units {
     }
 
     /// How many the nodes of a leaf that lie in no NVLink domain hold.
-    pub(super) fn on_loose_nodes(&self, leaf: &Domain, sight: Sight<'_>) -> u64 {
+    pub(crate) fn on_loose_nodes(&self, leaf: &Domain, sight: Sight<'_>) -> u64 {
         self.on_nodes(leaf, sight, true)
     }
 
     /// How many the nodes of an NVLink domain hold together.
-    pub(super) fn on_island(&self, island: &Domain, sight: Sight<'_>) -> u64 {
+    pub(crate) fn on_island(&self, island: &Domain, sight: Sight<'_>) -> u64 {
         self.one_by_one().on_nodes(island, sight, false) / self.tasks
     }
 
     /// The same of a domain of such kinds when it is empty.
-    pub(super) fn on_empty_island(&self, kinds: &Counts<Kind>, ask: &Ask<'_>) -> u64 {
+    pub(crate) fn on_empty_island(&self, kinds: &Counts<Kind>, ask: &Ask<'_>) -> u64 {
         self.one_by_one().on_empty_nodes(kinds, ask, false) / self.tasks
     }
 
     /// The same of a leaf, block, region or shelf whose nodes add up.
-    pub(super) fn on_empty_domain(&self, level: usize, kinds: &Counts<Kind>, ask: &Ask<'_>) -> u64 {
+    pub(crate) fn on_empty_domain(&self, level: usize, kinds: &Counts<Kind>, ask: &Ask<'_>) -> u64 {
         self.on_empty_nodes(kinds, ask, false).min(self.cap_at(level))
     }
 
     /// Whether what a domain of `level` holds is what its nodes hold.
-    pub(super) fn adds_up(&self, shelf: &Shelf, level: usize) -> bool {
+    pub(crate) fn adds_up(&self, shelf: &Shelf, level: usize) -> bool {
         let segments_span = self.tasks > 1 && !shelf.islands.domains.is_empty();
         let capped_below = (0..level).any(|below| self.cap_at(below) < u64::MAX);
         !segments_span && !capped_below
     }
 
     /// How many a domain of `level` holds at most.
-    pub(super) fn promised_by(&self, shelf: &Shelf, level: usize, domain: &Domain, sight: Sight<'_>) -> u64 {
+    pub(crate) fn promised_by(&self, shelf: &Shelf, level: usize, domain: &Domain, sight: Sight<'_>) -> u64 {
         let held = if self.adds_up(shelf, level) {
             self.on_nodes(domain, sight, false)
         } else if level > 0 {

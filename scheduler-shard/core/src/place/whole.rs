@@ -90,7 +90,7 @@ pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec
     let mut search = Search { view, ask, units, steps };
     for reach in reaches(ask) {
         let mut best: Option<(Fit, Chosen)> = None;
-        for (_, shelf) in view.index.shelves(ask.cell, ask.model).filter(|(pool, _)| ask.pool_allows(view, pool)) {
+        for (_, shelf) in ask.shelves(view) {
             if shelf.free() < units.all() {
                 continue;
             }

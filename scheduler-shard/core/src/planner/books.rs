@@ -29,7 +29,7 @@ pub(super) struct Wanted<'a> {
 
 impl<'a> Wanted<'a> {
     pub(super) fn ask(&self) -> Ask<'a> {
-        Ask { cell: self.cell, tenant: self.job.tenant, shape: self.shape, model: Some(self.model) }
+        Ask::lasting(self.cell, self.job.tenant, self.shape, Some(self.model))
     }
 }
 
@@ -166,7 +166,7 @@ impl Trial {
     /// Another place, no further apart than the present one.
     fn elsewhere(&mut self, victim: &Victim) -> Option<Vec<TaskPlacement>> {
         let held = &victim.allocation;
-        let ask = Ask { cell: held.cell, tenant: held.tenant, shape: &victim.shape, model: held.model };
+        let ask = Ask::lasting(held.cell, held.tenant, &victim.shape, held.model);
         let tasks = self.place(&ask)?;
         let as_close = spread(&self.view, &tasks) <= spread(&self.view, &held.tasks);
         (as_close && tasks != held.tasks).then_some(tasks)

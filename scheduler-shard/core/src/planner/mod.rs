@@ -271,6 +271,6 @@ impl Planner {
 
 /// Free whole cards where the job may go.
 fn free(view: &View, ask: &Ask<'_>) -> u64 {
-    let shelves = view.index.shelves(ask.cell, ask.model).filter(|(pool, _)| ask.pool_allows(view, pool));
+    let shelves = ask.shelves(view);
     shelves.map(|(_, shelf)| shelf.free()).sum()
 }

@@ -73,7 +73,7 @@ fn a_spread_that_finds_too_few_domains_says_so() {
     let job = fleet.submit(spread(TopologyLevel::Leaf, 1, true, gang(3, 1)));
     fleet.settle();
     assert!(!fleet.runs(job));
-    let said = crate::explain(&fleet.view, job).expect("live");
+    let said = crate::explain(&fleet.view, job, 0).expect("live");
     let reason = &said.reasons[0];
     assert_eq!(reason.code(), "spread", "{}", reason.text());
     assert!(
@@ -202,7 +202,7 @@ fn who_is_kept_apart_is_told_and_starts_when_the_other_has_left() {
     let mut fleet = kept_apart(ApartLevel::Island, "nvl");
     let job = fleet.submit(of("other", gang(1, 4)));
     fleet.settle();
-    let said = crate::explain(&fleet.view, job).expect("live");
+    let said = crate::explain(&fleet.view, job, 0).expect("live");
     let reason = &said.reasons[0];
     assert_eq!((reason.code(), reason.subject().as_str()), ("kept_apart", "org/team"), "{}", reason.text());
     assert!(reason.text().contains("other may not share one island with org/team, which is on a"), "{}", reason.text());

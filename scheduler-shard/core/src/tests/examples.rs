@@ -39,7 +39,7 @@ fn after_two_3g_no_1g_fits() {
     let small = fleet.submit(mig("1g.10gb"));
     fleet.settle();
     assert!(big.iter().all(|job| fleet.runs(*job)) && !fleet.runs(small));
-    let said = crate::explain(&fleet.view, small).expect("live");
+    let said = crate::explain(&fleet.view, small, 0).expect("live");
     assert_eq!(said.reasons[0].code(), "no_free_share");
     assert!(said.reasons[0].text().contains("has room for a MIG slice 1g.10gb"), "{}", said.reasons[0].text());
 }
@@ -59,7 +59,7 @@ fn four_replicas_on_one_card_run_and_the_fifth_waits_and_says_why() {
     let jobs: Vec<JobId> = (0..5).map(|_| fleet.submit(slice(10_000))).collect();
     fleet.settle();
     assert_eq!(jobs.iter().filter(|job| fleet.runs(**job)).count(), 4);
-    let said = crate::explain(&fleet.view, jobs[4]).expect("live");
+    let said = crate::explain(&fleet.view, jobs[4], 0).expect("live");
     assert_eq!(said.reasons[0].code(), "no_free_share");
     assert!(said.reasons[0].text().contains("time-slice"), "{}", said.reasons[0].text());
 }

@@ -209,6 +209,7 @@ impl Fleet {
             nodes: Vec::new(),
             last_allocation: None,
             requeue_reason: None,
+            reserved: None,
         };
         self.jobs.insert(id, job.clone());
         self.commit(Change::put(Object::Job(job)));
@@ -247,13 +248,21 @@ impl Fleet {
 
     /// The control plane's part: proves and commits, or refuses.
     pub(super) fn decide(&mut self, proposal: Proposal) -> Option<JobId> {
-        let Proposal::Bind(binding) = proposal else { return None };
+        let binding = match proposal {
+            Proposal::Bind(binding) => binding,
+            Proposal::Reserve { job, reserved } => {
+                self.reserve(job, reserved.as_deref().cloned());
+                return None;
+            }
+            Proposal::HandOver(_) => return None,
+        };
         match self.prove(&binding) {
             Some(allocation) => {
                 self.check_pins(&allocation);
                 let job = self.jobs.get_mut(&binding.job).expect("proved");
                 job.phase = JobPhase::Starting(allocation.id);
                 job.attempt = binding.attempt;
+                job.reserved = None;
                 let job = job.clone();
                 self.books.charge(&allocation);
                 self.allocations.insert(allocation.id, allocation.clone());
@@ -266,6 +275,17 @@ impl Fleet {
                 self.view.refused(binding.job, self.now_ms);
                 None
             }
+        }
+    }
+
+    fn reserve(&mut self, id: JobId, reserved: Option<Reservation>) {
+        match self.jobs.get_mut(&id).filter(|job| job.phase == JobPhase::Queued) {
+            Some(job) => {
+                job.reserved = reserved;
+                let job = job.clone();
+                self.commit(Change::put(Object::Job(job)));
+            }
+            None => self.view.not_reserved(id, self.now_ms),
         }
     }
 
@@ -297,7 +317,7 @@ impl Fleet {
             task_states: vec![TaskState::Pending; binding.tasks.len()],
             node_epochs: BTreeMap::new(),
             state: AllocationState::Active,
-            bound_ms: 0,
+            bound_ms: self.now_ms,
         })
     }
 

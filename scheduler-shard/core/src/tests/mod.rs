@@ -13,5 +13,6 @@ mod planner;
 mod queueing;
 mod reasons;
 mod requests;
+mod reserve;
 mod shares;
 mod tightest;

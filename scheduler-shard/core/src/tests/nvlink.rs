@@ -100,7 +100,7 @@ fn seventy_three_cards_never_fit_an_island_and_say_what_is_largest() {
     let job = fleet.submit(within(TopologyLevel::Island, gang(16, 4)));
     fleet.settle();
     assert!(!fleet.runs(job));
-    let said = crate::explain(&fleet.view, job).expect("live");
+    let said = crate::explain(&fleet.view, job, 0).expect("live");
     let text = said.reasons[0].text();
     // Withheld cards are not there, so an empty rack would not hold it either.
     assert!(text.contains("could not hold it even empty"), "{text}");
@@ -111,7 +111,7 @@ fn seventy_three_cards_never_fit_an_island_and_say_what_is_largest() {
     assert!(small.iter().all(|job| fleet.runs(*job)));
     let job = fleet.submit(within(TopologyLevel::Island, gang(16, 4)));
     fleet.settle();
-    let said = crate::explain(&fleet.view, job).expect("live");
+    let said = crate::explain(&fleet.view, job, 0).expect("live");
     let text = said.reasons[0].text();
     assert!(text.contains("68 h100 free in cell cell-1, largest free island 60; 64 needed"), "{text}");
     assert_eq!(said.reasons[0].figures()["largest_island"], "60");

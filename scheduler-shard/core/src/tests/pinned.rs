@@ -36,7 +36,7 @@ fn told(fleet: &mut Fleet, spec: JobSpec, text: &str, fix: &str) {
     let job = fleet.submit(spec);
     fleet.settle();
     assert!(!fleet.runs(job));
-    let said = explain(&fleet.view, job).expect("live");
+    let said = explain(&fleet.view, job, 0).expect("live");
     assert_eq!((said.reasons[0].code(), said.reasons[0].text().as_str()), ("pinned_layout", text));
     assert!(said.reasons[0].fix().contains(fix), "{}", said.reasons[0].fix());
 }
@@ -57,7 +57,7 @@ fn sevenths_alone_are_served_by_cards_pinned_to_sevenths() {
     told(&mut fleet, mig("1g.10gb"), &format!("{text}14 slots of 1g.10gb, 0 open"), "a slot must become free");
     let waits = fleet.submit(mig("1g.10gb"));
     fleet.settle();
-    let figures = explain(&fleet.view, waits).expect("live").reasons[0].figures();
+    let figures = explain(&fleet.view, waits, 0).expect("live").reasons[0].figures();
     assert_eq!(["pinned_cards", "slots", "slots_open"].map(|name| figures[name].as_str()), ["2", "14", "0"]);
     assert!(figures["holder_1"].starts_with("job 1: 1 cards"), "{figures:?}");
 }
@@ -82,7 +82,7 @@ fn part_of_the_cards_may_be_pinned_and_slots_go_first() {
     // Three whole cards there will never be.
     let three = fleet.submit(gang(1, 3));
     fleet.settle();
-    assert_eq!(explain(&fleet.view, three).expect("live").reasons[0].code(), "larger_than_cell");
+    assert_eq!(explain(&fleet.view, three, 0).expect("live").reasons[0].code(), "larger_than_cell");
     // A slice that the layout lacks is cut from a card that is free.
     fleet.end(whole, false);
     let single = fleet.submit(mig("1g.10gb"));

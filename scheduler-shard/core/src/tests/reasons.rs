@@ -9,7 +9,7 @@ use muster_model::*;
 fn check(fleet: &mut Fleet, spec: JobSpec, code: &str, text: &str, fix: &str) {
     let job = fleet.submit(spec);
     fleet.settle();
-    let said = explain(&fleet.view, job).expect("live");
+    let said = explain(&fleet.view, job, 0).expect("live");
     let reason = said.reasons.first().expect("it waits for a reason");
     assert_eq!(reason.code(), code, "{}", reason.text());
     assert!(reason.text().contains(text), "text: {}", reason.text());
@@ -106,7 +106,7 @@ fn nobody_schedules_the_cell_and_a_place_is_free() {
     fleet.cell(CELL, None);
     let job = fleet.submit(gang(1, 1));
     fleet.deliver(usize::MAX);
-    let codes: Vec<&str> = explain(&fleet.view, job).expect("live").reasons.iter().map(|r| r.code()).collect();
+    let codes: Vec<&str> = explain(&fleet.view, job, 0).expect("live").reasons.iter().map(|r| r.code()).collect();
     assert_eq!(codes, ["cell_without_shard", "just_queued"]);
 }
 
@@ -116,15 +116,15 @@ fn holders_and_position_are_named() {
     let first = fleet.submit(gang(4, 1));
     let second = fleet.submit(JobSpec { priority: 1, ..gang(5, 1) });
     fleet.settle();
-    let said = explain(&fleet.view, first).expect("live");
+    let said = explain(&fleet.view, first, 0).expect("live");
     assert_eq!(said.position, Some(1), "the other one has a higher priority");
-    assert_eq!(explain(&fleet.view, second).expect("live").position, Some(0));
+    assert_eq!(explain(&fleet.view, second, 0).expect("live").position, Some(0));
     let figures = said.reasons[0].figures();
     assert_eq!(figures["needed"], "4");
     assert_eq!(figures["holder_1"], "job 1: 3 cards on a");
-    let running = explain(&fleet.view, JobId(1)).expect("live");
+    let running = explain(&fleet.view, JobId(1), 0).expect("live");
     assert_eq!((running.phase, running.reasons.len()), ("starting", 0));
-    assert_eq!(explain(&fleet.view, JobId(77)), None);
+    assert_eq!(explain(&fleet.view, JobId(77), 0), None);
 }
 
 /// A node of eight with six free beside a job of two, one with five free, one all taken: nothing has eight.
@@ -144,7 +144,7 @@ fn broken() -> Fleet {
 fn check_figures(fleet: &mut Fleet, spec: JobSpec, figures: &[(&str, &str)], holders: &[(u64, u64, &str)]) {
     let job = fleet.submit(spec);
     fleet.settle();
-    let said = explain(&fleet.view, job).expect("live");
+    let said = explain(&fleet.view, job, 0).expect("live");
     let reason = said.reasons.first().expect("it waits for a reason");
     let told = reason.figures();
     for (name, value) in figures {
@@ -212,7 +212,7 @@ fn a_wider_level_is_told_with_its_bandwidth() {
     }
     let job = fleet.submit(JobSpec { topology, ..gang(4, 1) });
     fleet.settle();
-    let said = explain(&fleet.view, job).expect("live");
+    let said = explain(&fleet.view, job, 0).expect("live");
     assert_eq!(said.reasons[0].code(), "topology");
     assert_eq!(said.reasons[0].text(), "12 h100 free in cell cell-1, largest free island 3; 4 needed");
     let told: Vec<String> = said.wider.iter().map(|wider| wider.text()).collect();

@@ -110,7 +110,7 @@ fn thirty_six_requests_wait_for_four_cards_of_thirty_two_or_need_twenty_when_pac
     before.settle();
     let waiting: Vec<JobId> = jobs.into_iter().filter(|job| !before.runs(*job)).collect();
     assert_eq!((waiting.len(), cards_used(&before)), (4, 32));
-    let said = crate::explain(&before.view, waiting[0]).expect("live");
+    let said = crate::explain(&before.view, waiting[0], 0).expect("live");
     assert_eq!(said.reasons[0].code(), "no_free_gpus");
     assert!(said.reasons[0].text().contains("0 h100 free"), "{}", said.reasons[0].text());
 
@@ -180,7 +180,7 @@ fn an_older_driver_is_passed_by_and_told() {
     let newer = fleet.submit(JobSpec { driver_min: "570".parse().ok(), ..gang(1, 1) });
     fleet.settle();
     assert!(!fleet.runs(newer));
-    let said = crate::explain(&fleet.view, newer).expect("live");
+    let said = crate::explain(&fleet.view, newer, 0).expect("live");
     assert_eq!(said.reasons[0].code(), "driver_too_old");
     assert!(said.reasons[0].text().contains("driver older than needed"), "{}", said.reasons[0].text());
     assert!(said.reasons[0].text().contains("570 asked, the newest is 550"), "{}", said.reasons[0].text());
@@ -208,7 +208,7 @@ fn a_selector_picks_its_nodes_or_is_told() {
     let silver = fleet.submit(selecting("node.labels[\"tier\"] == \"silver\"", gang(1, 1)));
     fleet.settle();
     assert!(!fleet.runs(silver));
-    let said = crate::explain(&fleet.view, silver).expect("live");
+    let said = crate::explain(&fleet.view, silver, 0).expect("live");
     assert_eq!(said.reasons[0].code(), "not_selected");
     assert!(said.reasons[0].text().contains("silver"), "{}", said.reasons[0].text());
     with_label(&mut fleet, 1, "tier", "silver");
@@ -237,7 +237,7 @@ fn four_gpus_across_numa_nodes_are_refused_under_restricted() {
         fleet.settle();
         assert_eq!(fleet.runs(id), runs, "{numa}");
         if !runs {
-            let said = crate::explain(&fleet.view, id).expect("live");
+            let said = crate::explain(&fleet.view, id, 0).expect("live");
             let (code, text, fix) = (said.reasons[0].code(), said.reasons[0].text(), said.reasons[0].fix());
             assert_eq!(code, "numa", "{text}");
             assert!(text.contains("the 4 of a task would lie across NUMA nodes"), "{text}");

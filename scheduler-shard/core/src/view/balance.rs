@@ -16,7 +16,7 @@ use crate::place::{Ask, Steps, alone};
 use crate::shape::{Offer, Shape};
 use muster_model::capacity::NodeUse;
 use muster_model::request::SharingMode;
-use muster_model::{CellId, Gpu, NodeId, Pool, TaskPlacement, TenantId};
+use muster_model::{CellId, Gpu, GpuModel, NodeId, TaskPlacement};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// CPU is scarce once demand asks for more than this part of what stands beside the cards it asks for.
@@ -124,12 +124,13 @@ impl View {
 
     /// The node and card for a single task by which least is lost, on a model that `may` be used; `None` where nothing is scarce, and
     /// where the usual search has to say.
-    pub(crate) fn best_alone(
+    pub(crate) fn best_alone<'a>(
         &mut self,
-        (cell, tenant, shape): (CellId, TenantId, &Shape),
+        ask: impl Fn(Option<GpuModel>) -> Ask<'a>,
         may: impl Fn(&View, &Offer) -> bool,
         steps: &mut Steps,
     ) -> Option<(Offer, Vec<TaskPlacement>)> {
+        let Ask { cell, shape, .. } = ask(None);
         if self.policy != Policy::Topology
             || !stands_alone(shape)
             || !self.balance.cells.get(&cell).is_some_and(|known| known.scarce)
@@ -151,7 +152,7 @@ impl View {
             let there = self.capacity.nodes().get(&known.ids[number as usize])?;
             let model = if demand.cards > 0 { Some(there.node.spec.gpus.first()?.model) } else { None };
             let offer = offers.iter().find(|offer| offer.model == model)?;
-            let tasks = alone::on_node(self, &Ask { cell, tenant, shape, model }, there, left)?;
+            let tasks = alone::on_node(self, &ask(model), there, left)?;
             Some((*offer, tasks))
         });
         self.balance.cells.insert(cell, known);
@@ -176,7 +177,7 @@ impl View {
             known.catch_up(self, *cell);
             let nodes = self.capacity.nodes().values().filter(|there| there.node.cell == *cell);
             let right = |there: &&NodeUse| {
-                let (kind, cards, cpu_milli, memory_mib) = state_of(there, self.capacity.pool_of(&there.node));
+                let (kind, cards, cpu_milli, memory_mib) = state_of(self, there);
                 let state = NodeState::new(kind, cards, cpu_milli, memory_mib);
                 known.numbers.get(&there.node.id).is_some_and(|number| *known.fleet.state(*number) == state)
             };
@@ -191,10 +192,8 @@ impl Balanced {
     fn catch_up(&mut self, view: &View, cell: CellId) {
         for id in std::mem::take(&mut self.changed) {
             let there = view.capacity.nodes().get(&id).filter(|there| there.node.cell == cell);
-            let (kind, cards, cpu_milli, memory_mib) = there.map_or_else(
-                || (NO_CARDS, Vec::new(), 0, 0),
-                |there| state_of(there, view.capacity.pool_of(&there.node)),
-            );
+            let (kind, cards, cpu_milli, memory_mib) =
+                there.map_or_else(|| (NO_CARDS, Vec::new(), 0, 0), |there| state_of(view, there));
             match self.numbers.get(&id) {
                 Some(number) => self.fleet.change(*number, kind, cards, cpu_milli, memory_mib),
                 None => {
@@ -214,11 +213,12 @@ fn stands_alone(shape: &Shape) -> bool {
     shape.tasks == 1 && !shape.latency_critical && shape.topology.spread.is_none() && mode != Some(SharingMode::Mig)
 }
 
-/// What a node has left, as placement of single tasks sees it: nothing where it takes no work.
-fn state_of(there: &NodeUse, pool: &Pool) -> (u8, Vec<u16>, u64, u64) {
+/// What a node has left, as placement of single tasks sees it: nothing where it takes no work, or is kept for a gang.
+fn state_of(view: &View, there: &NodeUse) -> (u8, Vec<u16>, u64, u64) {
+    let (pool, kept) = (view.capacity.pool_of(&there.node), view.index.hold_of(there.node.id).is_some());
     let gpus = &there.node.spec.gpus;
     let Some(model) = gpus.first().map(|gpu| gpu.model) else {
-        return host_of(there, NO_CARDS, Vec::new());
+        return host_of(there, kept, NO_CARDS, Vec::new());
     };
     let left = |(index, gpu): (u16, &Gpu)| {
         let pinned = there.is_pinned(index);
@@ -232,11 +232,11 @@ fn state_of(there: &NodeUse, pool: &Pool) -> (u8, Vec<u16>, u64, u64) {
         }
     };
     let cards = (0..).zip(gpus).map(left).collect();
-    host_of(there, model as u8, cards)
+    host_of(there, kept, model as u8, cards)
 }
 
-fn host_of(there: &NodeUse, kind: u8, cards: Vec<u16>) -> (u8, Vec<u16>, u64, u64) {
-    if !there.node.accepts_work() {
+fn host_of(there: &NodeUse, kept: bool, kind: u8, cards: Vec<u16>) -> (u8, Vec<u16>, u64, u64) {
+    if kept || !there.node.accepts_work() {
         return (kind, Vec::new(), 0, 0);
     }
     (kind, cards, there.cpu_free_milli.max(0) as u64, there.memory_free_mib.max(0) as u64)

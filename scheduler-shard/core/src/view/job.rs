@@ -4,7 +4,7 @@
 
 use crate::queue::Turn;
 use crate::shape::{Shape, Shapes};
-use muster_model::{Attempt, CellId, Job, JobId, JobPhase, Movable, TenantId};
+use muster_model::{Attempt, CellId, Job, JobId, JobPhase, Movable, Reservation, TenantId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -21,11 +21,15 @@ pub(crate) struct Known {
     pub(crate) shape: Option<Arc<Shape>>,
     /// How it may be moved, with what it asks for, as long as it lives; none when it may not.
     pub(crate) movable: Option<Arc<MayMove>>,
+    /// How long it may run at most once it has started, until its tasks are killed; none when nothing bounds it.
+    pub(crate) lasts_ms: Option<u64>,
     pub(crate) routed_ms: u64,
     /// While it waits.
     pub(crate) visited: BTreeSet<CellId>,
     /// While it waits.
     pub(crate) requeue_reason: Option<String>,
+    /// While it waits.
+    pub(crate) reserved: Option<Arc<Reservation>>,
 }
 
 /// What moving a job needs to know of it.
@@ -40,6 +44,7 @@ impl Known {
     pub(super) fn of(job: Job, shapes: &mut Shapes) -> Self {
         let movable = job.spec.movable.filter(|_| !job.cancelled);
         let movable = movable.map(|how| Arc::new(MayMove { how, shape: shapes.of(&job) }));
+        let lasts_ms = job.spec.time_limit_s.map(|limit_s| 1_000 * limit_s.saturating_add(job.spec.grace_s));
         let waits = job.phase == JobPhase::Queued && !job.cancelled;
         Known {
             id: job.id,
@@ -50,9 +55,11 @@ impl Known {
             phase: job.phase,
             attempt: job.attempt,
             movable,
+            lasts_ms,
             routed_ms: job.routed_ms,
             visited: if waits { job.visited } else { BTreeSet::new() },
             requeue_reason: job.requeue_reason.filter(|_| waits),
+            reserved: job.reserved.filter(|_| waits).map(Arc::new),
         }
     }
 

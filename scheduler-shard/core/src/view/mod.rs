@@ -8,12 +8,14 @@
 mod balance;
 mod job;
 mod pending;
+mod reserved;
 mod shares;
 
 use crate::by_id::ById;
 use crate::index::Index;
 use crate::order::Books;
 use crate::queue::{CellQueue, Obstacle};
+use crate::reserve::Looked;
 use crate::shape::Shapes;
 use balance::Balance;
 pub(crate) use job::Known;
@@ -22,6 +24,7 @@ use muster_model::{
     Allocation, Cell, CellId, Change, Job, JobId, Key, Node, NodeId, Object, ResourceVec, Tenant, TenantId,
 };
 use pending::Pending;
+use reserved::Reserved;
 use serde::{Deserialize, Serialize};
 pub(crate) use shares::{Shares, left_milli, milli_of};
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,6 +62,9 @@ pub struct View {
     /// Everything the fleet has, by resource: the denominators of dominant shares.
     pub(crate) totals: ResourceVec,
     pending: BTreeMap<JobId, Pending>,
+    reserved: BTreeMap<JobId, Reserved>,
+    /// When reservations were last sought in a cell.
+    pub(crate) looked: BTreeMap<CellId, Looked>,
     proposals_made: u64,
     pub(crate) policy: Policy,
     /// Jobs that are left alone until a time, in ms of the caller's clock.
@@ -195,8 +201,8 @@ impl View {
     /// Begins to count who is where, once that is of interest: what is committed, and what is proposed.
     fn count_tenants(&mut self) {
         if self.capacity.wants_tenants_counted() {
-            let held = self.allocations.values().map(AsRef::as_ref);
-            self.capacity.count_tenants(held.chain(self.pending.values().filter_map(Pending::charged)));
+            let held = self.allocations.values().chain(self.pending.values().filter_map(Pending::charged));
+            self.capacity.count_tenants(held.map(AsRef::as_ref));
         }
     }
 
@@ -218,6 +224,7 @@ impl View {
         let old = self.capacity.nodes().get(&id).map(|old| (amount_of(&old.node), old.node.cell));
         let (old_amount, old_cell) = old.unwrap_or((ResourceVec::default(), cell));
         self.change_totals(&old_amount, &amount_of(&node));
+        self.shake(id);
         self.capacity.put_node(Arc::new(node));
         self.balance.refreshed(old_cell, id);
         self.refresh(id, cell);
@@ -225,6 +232,7 @@ impl View {
     }
 
     fn delete_node(&mut self, id: NodeId) {
+        self.shake(id);
         self.give_up_on_node(id);
         let old = self.capacity.nodes().get(&id).map(|old| (amount_of(&old.node), old.node.cell));
         let Some((amount, cell)) = old else { return };
@@ -249,7 +257,8 @@ impl View {
         }
         let same_wait =
             |old: &Arc<Known>| old.waits() && job.waits() && old.cell == job.cell && old.attempt == job.attempt;
-        if !old.as_ref().is_some_and(same_wait) {
+        let same_wait = old.as_ref().is_some_and(same_wait);
+        if !same_wait {
             self.forget_efforts(job.id);
             if let (Some(cell), Some(shape)) = (job.cell, &job.shape) {
                 self.shares.came(cell, shape);
@@ -257,13 +266,20 @@ impl View {
             }
         }
         self.enqueue(&job);
+        self.reserve_as_told(&job, same_wait);
     }
 
     fn delete_job(&mut self, id: JobId) {
         if let Some(job) = self.jobs.remove(id.0) {
             self.unqueue(&job);
         }
+        self.give_up_reservation(id);
         self.forget_efforts(id);
+    }
+
+    /// Everything that holds devices: what is committed, and what is proposed.
+    pub(crate) fn held(&self) -> impl Iterator<Item = &Arc<Allocation>> + '_ {
+        self.allocations.values().chain(self.pending.values().filter_map(Pending::charged))
     }
 
     /// Puts a waiting job into its cell's queue, unless it rests or is proposed.

@@ -29,22 +29,23 @@ pub(super) struct Pending {
 
 impl Pending {
     /// What it has charged.
-    pub(super) fn charged(&self) -> Option<&Allocation> {
-        self.stand_in.as_deref()
+    pub(super) fn charged(&self) -> Option<&Arc<Allocation>> {
+        self.stand_in.as_ref()
     }
 }
 
 impl View {
     /// Charges a proved proposal to the view, so that the next one sees it. Its job leaves the queue.
-    pub(crate) fn begin(&mut self, job: &Known, shape: &Shape, binding: &Binding, cell: CellId) {
-        let stand_in = Arc::new(self.stand_in(job, shape, binding, cell));
+    pub(crate) fn begin(&mut self, job: &Known, shape: &Shape, binding: &Binding, cell: CellId, now_ms: u64) {
+        let stand_in = Arc::new(self.stand_in(job, shape, binding, cell, now_ms));
+        self.stand_apart(job.id, false);
         self.unqueue(job);
         self.charge(&stand_in);
         self.queues.entry(cell).or_default().count_bound(binding.model, shape.cards());
         self.pending.insert(job.id, Pending { attempt: binding.attempt, stand_in: Some(stand_in) });
     }
 
-    fn stand_in(&mut self, job: &Known, shape: &Shape, binding: &Binding, cell: CellId) -> Allocation {
+    fn stand_in(&mut self, job: &Known, shape: &Shape, binding: &Binding, cell: CellId, now_ms: u64) -> Allocation {
         self.proposals_made += 1;
         Allocation {
             id: AllocationId(STAND_IN_FIRST + self.proposals_made),
@@ -61,7 +62,7 @@ impl View {
             task_states: Vec::new(),
             node_epochs: std::collections::BTreeMap::new(),
             state: AllocationState::Active,
-            bound_ms: 0,
+            bound_ms: now_ms,
         }
     }
 
@@ -133,6 +134,7 @@ impl View {
         if let Some(stand_in) = pending.stand_in {
             self.release(&stand_in);
         }
+        self.stand_apart(job, true);
         if let Some(job) = self.jobs.get(job.0).cloned() {
             self.enqueue(&job);
         }
@@ -212,6 +214,7 @@ impl View {
                 self.charge(stand_in);
             }
             self.unqueue(&job);
+            self.stand_apart(id, false);
             self.pending.insert(id, Pending { attempt: pending.attempt, stand_in });
         }
         for (id, until_ms) in old.rest_until {

@@ -139,8 +139,8 @@ impl View {
         }
         let shares = share.by_milli.clone();
         let mut outlook = Outlook { shares, came_milli: learned.came_milli, ..Outlook::default() };
-        for (pool, shelf) in self.index.shelves(cell, Some(model)) {
-            let pool = self.capacity.pool_named(pool);
+        for (part, shelf) in self.index.shelves(cell, Some(model)) {
+            let pool = self.capacity.pool_named(&part.pool);
             outlook.free_milli += shelf.free() * u64::from(CARD_MILLI);
             for (state, cards) in &shelf.shared {
                 let left = left_milli(*state, model, mode, pool);

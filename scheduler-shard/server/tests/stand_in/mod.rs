@@ -310,6 +310,9 @@ fn command(cell: CellId, epoch: Epoch, proposal: v1::Proposal) -> Command {
             let BindParts { job, attempt, model, tasks } = bind.try_into().expect("understood");
             Command::Bind(Binding { cell, epoch, job, attempt, model, tasks })
         }
+        v1::proposal::Kind::Reserve(reserve) => {
+            Command::Reserve { cell, epoch, job: JobId(reserve.job), reserved: reserve.reserved.map(Into::into) }
+        }
         v1::proposal::Kind::HandOver(hand) => Command::HandOver { cell, epoch, job: JobId(hand.job) },
     }
 }
@@ -319,6 +322,7 @@ fn answer(decided: Result<Done, Reject>) -> Answer {
     let kind = match &decided {
         Ok(Done::Bound { allocation }) => return Answer::Allocation(allocation.0),
         Ok(Done::HandedOver { to }) => return Answer::HandedToCell(to.0),
+        Ok(Done::Ok) => return Answer::Reserved(v1::Reserved {}),
         Ok(_) => Kind::Other,
         Err(Reject::StaleEpoch { .. } | Reject::Held { .. }) => Kind::StaleEpoch,
         Err(Reject::NowhereElse { .. }) => Kind::NowhereElse,

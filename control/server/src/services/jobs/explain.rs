@@ -95,7 +95,7 @@ pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1
     }
     let now_ms = now_ms.max(app.host.clock.wall_ms());
     let looked = |view: &View, at: Revision| {
-        let explained = muster_scheduler_core::explain(view, id)?;
+        let explained = muster_scheduler_core::explain(view, id, now_ms)?;
         let apart = explained.reasons.iter().any(muster_scheduler_core::Reason::is_about_closeness);
         let moves =
             if apart { open_for(view, id, &Settings { share_percent: 100, ..Settings::at(now_ms) }) } else { None };

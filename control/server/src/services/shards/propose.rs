@@ -1,4 +1,4 @@
-//! Proposals: bindings and hand-overs, each answered on its own, in order.
+//! Proposals: bindings, hand-overs and reservations, each answered on its own, in order.
 //!
 //! What must stay true: one bad proposal fails itself alone; whatever is refused comes back with a kind that the shard can act on.
 
@@ -54,7 +54,11 @@ fn command(cell: CellId, epoch: Epoch, proposal: v1::Proposal) -> Result<Command
             Ok(Command::Bind(Binding { cell, epoch, job, attempt, model, tasks }))
         }
         Some(v1::proposal::Kind::HandOver(hand)) => Ok(Command::HandOver { cell, epoch, job: JobId(hand.job) }),
-        None => Err("the proposal is neither a binding nor a hand-over".to_owned()),
+        Some(v1::proposal::Kind::Reserve(reserve)) => {
+            let reserved = reserve.reserved.map(Into::into);
+            Ok(Command::Reserve { cell, epoch, job: JobId(reserve.job), reserved })
+        }
+        None => Err("the proposal is neither a binding, a hand-over nor a reservation".to_owned()),
     }
 }
 
@@ -69,6 +73,8 @@ fn answer(decided: Result<Done, Reject>) -> Answer {
             return Answer::Allocation(allocation.0);
         }
         Ok(Done::HandedOver { to }) => return Answer::HandedToCell(to.0),
+        // Of what shards propose, only reservations have nothing to tell.
+        Ok(Done::Ok) => return Answer::Reserved(v1::Reserved {}),
         Ok(other) => return rejected(Kind::Other, format!("answered {other:?}")),
         Err(reject) => reject,
     };

@@ -1,0 +1,44 @@
+//! Parts of a cell that a gang may not straddle: pools, and what is kept for waiting gangs.
+//!
+//! What must stay true: a node stands in one part; where two gangs have the same node reserved, the one that starts first has it.
+
+use muster_model::{JobId, NodeId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A node is kept for a waiting job: who stands on it meanwhile must be over by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Hold {
+    /// When the job is to start, in ms of the state's clock.
+    pub(crate) until_ms: u64,
+    pub(crate) job: JobId,
+}
+
+/// Nodes of one pool that are kept for the same job, or for none.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Part {
+    pub(crate) pool: Arc<str>,
+    pub(crate) hold: Option<Hold>,
+}
+
+/// Which nodes are kept for whom.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Holds(BTreeMap<NodeId, BTreeSet<Hold>>);
+
+impl Holds {
+    pub(super) fn of(&self, node: NodeId) -> Option<Hold> {
+        self.0.get(&node)?.first().copied()
+    }
+
+    pub(super) fn add(&mut self, node: NodeId, hold: Hold) {
+        self.0.entry(node).or_default().insert(hold);
+    }
+
+    pub(super) fn remove(&mut self, node: NodeId, hold: Hold) {
+        let Some(holds) = self.0.get_mut(&node) else { return };
+        holds.remove(&hold);
+        if holds.is_empty() {
+            self.0.remove(&node);
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Reservations: what a gang is promised, what may pass it meanwhile, and that promises are kept.
+
+use super::fleet::*;
+use crate::explain;
+use muster_model::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const MIN_MS: u64 = 60_000;
+const HOUR_S: u64 = 3_600;
+
+fn limited(spec: JobSpec, limit_s: u64) -> JobSpec {
+    JobSpec { time_limit_s: Some(limit_s), grace_s: 0, ..spec }
+}
+
+/// Four nodes of eight cards: two run for an hour at most, one for two, one is free.
+fn four_nodes() -> (Fleet, Vec<JobId>) {
+    let mut fleet = Fleet::new(["a", "b", "c", "d"].map(|name| Host::new(name, GpuModel::H100, 8)));
+    fleet.tenant("other", |_| {});
+    fleet.now_ms = 1_000_000;
+    let running = [HOUR_S, HOUR_S, 2 * HOUR_S].map(|limit_s| {
+        let job = fleet.submit(limited(gang(1, 8), limit_s));
+        fleet.settle();
+        job
+    });
+    (fleet, running.to_vec())
+}
+
+fn reserved(fleet: &Fleet, job: JobId) -> Option<(u64, Vec<u32>)> {
+    let kept = fleet.jobs[&job].reserved.as_ref()?;
+    Some(((kept.start_ms - fleet.now_ms) / MIN_MS, kept.nodes.iter().map(|node| node.0).collect()))
+}
+
+fn codes(fleet: &Fleet, job: JobId) -> Vec<&'static str> {
+    explain(&fleet.view, job, fleet.now_ms).expect("live").reasons.iter().map(crate::Reason::code).collect()
+}
+
+#[test]
+fn a_gang_is_promised_the_end_of_what_runs_where_it_will_stand() {
+    let (mut fleet, running) = four_nodes();
+    let two = fleet.submit(gang(2, 8));
+    fleet.settle();
+    assert_eq!(reserved(&fleet, two), Some((61, vec![1, 2])), "the nodes that are free last; node 4 stays for others");
+    let four = fleet.submit(gang(4, 8));
+    fleet.settle();
+    assert_eq!(reserved(&fleet, four), None, "nothing says when the first gang ends");
+    assert_eq!(codes(&fleet, two), ["no_free_gpus", "promised"]);
+
+    // It starts as soon as it fits, which is earlier than promised.
+    fleet.now_ms += 10 * MIN_MS;
+    fleet.end(running[0], false);
+    fleet.settle();
+    assert!(fleet.runs(two), "on a node that was kept and one that was free");
+}
+
+#[test]
+fn what_is_over_in_time_passes_and_the_rest_waits() {
+    let (mut fleet, running) = four_nodes();
+    let big = fleet.submit(gang(4, 8));
+    fleet.settle();
+    assert_eq!(reserved(&fleet, big), Some((121, vec![1, 2, 3, 4])));
+    let [endless, long, short] = [None, Some(3 * HOUR_S), Some(HOUR_S)].map(|time_limit_s| {
+        let spec = JobSpec { tenant: "other".into(), time_limit_s, grace_s: 0, ..gang(1, 8) };
+        fleet.submit(spec)
+    });
+    fleet.settle();
+    assert_eq!([endless, long, short].map(|job| fleet.runs(job)), [false, false, true]);
+    fleet.end(short, false);
+    fleet.settle();
+    assert_eq!(codes(&fleet, long), ["kept_for_gang"]);
+    let said = explain(&fleet.view, long, fleet.now_ms).expect("live").reasons.remove(0);
+    assert_eq!(
+        said.text(),
+        format!("a place on h100 is free in cell cell-1, but kept for job {big}, which starts there within 2 h 1 min")
+    );
+    assert_eq!(said.fix(), "set a time limit of at most 2 h");
+
+    for job in running {
+        fleet.end(job, false);
+    }
+    fleet.settle();
+    assert!(fleet.runs(big) && !fleet.runs(endless) && !fleet.runs(long));
+    assert_eq!(fleet.jobs[&big].reserved, None);
+}
+
+#[test]
+fn a_lost_node_breaks_a_promise_and_another_is_made() {
+    let (mut fleet, _) = four_nodes();
+    let three = fleet.submit(gang(3, 8));
+    fleet.settle();
+    assert_eq!(reserved(&fleet, three), Some((61, vec![1, 2, 4])));
+    let lost = Node { health: NodeHealth::Down, ..fleet.nodes[&NodeId(4)].clone() };
+    fleet.put_node(lost.clone());
+    fleet.settle();
+    assert_eq!(reserved(&fleet, three), Some((121, vec![1, 2, 3])));
+    // A better one is made once there is one, a minute later at the earliest.
+    fleet.put_node(Node { health: NodeHealth::Ready, ..lost });
+    fleet.now_ms += 5 * MIN_MS;
+    fleet.settle();
+    assert_eq!(reserved(&fleet, three), Some((56, vec![1, 2, 4])));
+}
+
+#[test]
+fn another_shard_keeps_what_was_promised() {
+    let (mut fleet, _) = four_nodes();
+    let big = fleet.submit(gang(4, 8));
+    fleet.settle();
+    fleet.deliver(usize::MAX);
+    fleet.view = fleet.snapshot();
+    let endless = fleet.submit(gang(1, 8));
+    fleet.settle();
+    assert!(!fleet.runs(endless), "what is kept is kept by whoever plans the cell");
+    assert_eq!(reserved(&fleet, big), Some((121, vec![1, 2, 3, 4])));
+}
+
+/// What happens in the world of [`promises_are_kept`].
+#[derive(Clone, Debug)]
+enum Event {
+    Submit(usize, Option<u64>),
+    /// Of what runs the job at this place, counted around, ends.
+    EndEarly(usize),
+    Later(u64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let limits = prop::option::weighted(0.9, prop::sample::select(vec![60, 300, 900, 1_800, 3_600, 7_200]));
+    prop_oneof![
+        5 => (0..9_usize, limits).prop_map(|(kind, limit_s)| Event::Submit(kind, limit_s)),
+        2 => (0..32_usize).prop_map(Event::EndEarly),
+        3 => (1..1_200_u64).prop_map(Event::Later),
+    ]
+}
+
+fn spec(kind: usize) -> JobSpec {
+    let mut spec = match kind {
+        0 | 1 => gang(1, 1),
+        2 => gang(3, 2),
+        3 => gang(5, 2),
+        4 => gang(6, 1),
+        5 => gang(3, 1),
+        6 => gang(4, 2),
+        7 => mig("3g.40gb"),
+        _ => gang(8, 1),
+    };
+    match kind {
+        2 => spec.topology.required = Some(TopologyLevel::Leaf),
+        4 => spec.topology.segment_tasks = Some(2),
+        5 => spec.topology.spread = Some(Spread { level: TopologyLevel::Node, tasks_max: 1, required: true }),
+        6 => spec.topology.required = Some(TopologyLevel::Block),
+        8 => spec.request.cpu_milli = 20_000,
+        _ => {}
+    }
+    spec
+}
+
+fn world() -> Fleet {
+    let host = |name, block, leaf| Host { per_island: 2, ..Host::new(name, GpuModel::H100, 4).at(block, leaf) };
+    let rack = |name, block, leaf| Host { nvlink: "nvl", ..host(name, block, leaf) };
+    Fleet::new([
+        host("a", "b1", "l1"),
+        host("b", "b1", "l1"),
+        host("c", "b1", "l2"),
+        rack("d", "b2", "l3"),
+        rack("e", "b2", "l3"),
+    ])
+}
+
+/// Ends what has reached its limit, as agents would, at the end of the time that a start may take.
+fn end_what_is_due(fleet: &mut Fleet) {
+    let due = |held: &&Allocation| {
+        let limit_s = fleet.jobs[&held.job].spec.time_limit_s;
+        limit_s.is_some_and(|limit_s| held.bound_ms + MIN_MS + 1_000 * (limit_s + 1) <= fleet.now_ms)
+    };
+    let due: Vec<JobId> = fleet.allocations.values().filter(due).map(|held| held.job).collect();
+    due.into_iter().for_each(|job| fleet.end(job, false));
+}
+
+/// The first promise of each job, and when it started if it did.
+type Promises = BTreeMap<JobId, (u64, Option<u64>)>;
+
+fn note(fleet: &Fleet, promises: &mut Promises) {
+    for (job, kept) in fleet.jobs.values().filter_map(|job| Some((job.id, job.reserved.as_ref()?))) {
+        promises.entry(job).or_insert((kept.start_ms, None));
+    }
+    for held in fleet.allocations.values() {
+        if let Some((_, started)) = promises.get_mut(&held.job) {
+            started.get_or_insert(held.bound_ms);
+        }
+    }
+}
+
+fn play(events: Vec<Event>) -> Result<Promises, TestCaseError> {
+    let mut fleet = world();
+    fleet.now_ms = 1_000_000;
+    let mut promises = Promises::new();
+    // In the end everything that has a limit comes to it.
+    let rest = (0..200).map(|_| Event::Later(600));
+    for event in events.into_iter().chain(rest) {
+        match event {
+            Event::Submit(kind, time_limit_s) => {
+                fleet.submit(JobSpec { time_limit_s, ..spec(kind) });
+            }
+            Event::EndEarly(place) => {
+                let ended = fleet.allocations.values().cycle().nth(place).map(|held| held.job);
+                ended.into_iter().for_each(|job| fleet.end(job, false));
+            }
+            Event::Later(seconds) => {
+                for _ in 0..seconds.div_ceil(30) {
+                    fleet.now_ms += 30_000;
+                    end_what_is_due(&mut fleet);
+                    fleet.settle();
+                    note(&fleet, &mut promises);
+                }
+            }
+        }
+        fleet.settle();
+        note(&fleet, &mut promises);
+        fleet.check().map_err(|broken| TestCaseError::fail(broken.to_string()))?;
+    }
+    Ok(promises)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    /// A gang that was promised a time starts by then, whatever was submitted and bound since, whoever ended early.
+    #[test]
+    fn promises_are_kept(events in prop::collection::vec(event(), 1..60)) {
+        for (job, (promised_ms, started_ms)) in play(events)? {
+            let Some(started_ms) = started_ms else {
+                return Err(TestCaseError::fail(format!("job {job} was promised {promised_ms} and never started")));
+            };
+            // The world looks twice a minute.
+            prop_assert!(started_ms <= promised_ms + 30_000, "job {} started at {} of {}", job, started_ms, promised_ms);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! What is kept for waiting gangs, and the nodes that stand apart for it.
+//!
+//! What must stay true: nodes stand apart exactly for the jobs that wait with a reservation and are not proposed or tried just now; what the
+//! control plane has committed wins over what this shard has proposed.
+
+use super::{Known, View};
+use crate::index::{Hold, Part};
+use crate::reserve::{Looked, is_late, may_be_better};
+use crate::shape::{Offer, Shape};
+use muster_model::{CellId, JobId, NodeId, Reservation};
+#[cfg(test)]
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What is kept for one job.
+#[derive(Clone, Debug)]
+pub(crate) struct Reserved {
+    cell: CellId,
+    reservation: Arc<Reservation>,
+    /// Its nodes stand apart in the index.
+    in_force: bool,
+    /// Proposed, and not seen committed yet.
+    unsure: bool,
+    /// One of its nodes has changed.
+    shaken: bool,
+    looked_ms: u64,
+}
+
+impl Reserved {
+    pub(crate) fn start_ms(&self) -> u64 {
+        self.reservation.start_ms
+    }
+
+    /// Whether the gang cannot be counted on to start in time any more.
+    pub(crate) fn is_broken(&self, now_ms: u64) -> bool {
+        self.shaken || is_late(self.reservation.start_ms, now_ms)
+    }
+
+    fn hold(&self, job: JobId) -> Hold {
+        Hold { until_ms: self.reservation.start_ms, job }
+    }
+}
+
+impl View {
+    /// Waiting jobs of `cell` that something is kept for.
+    pub(crate) fn reserved_in(&self, cell: CellId) -> usize {
+        self.reserved.values().filter(|kept| kept.cell == cell).count()
+    }
+
+    /// What is kept for `job`.
+    pub(crate) fn reserved(&self, job: JobId) -> Option<&Reserved> {
+        self.reserved.get(&job)
+    }
+
+    /// Waiting jobs of `cell` whose reservation is to be looked at again.
+    pub(crate) fn reservations_due(&self, cell: CellId, now_ms: u64) -> Vec<JobId> {
+        let due = |kept: &Reserved| kept.is_broken(now_ms) || may_be_better(kept.looked_ms, now_ms);
+        let here = self.reserved.iter().filter(|(_, kept)| kept.cell == cell && kept.in_force && due(kept));
+        here.map(|(job, _)| *job).collect()
+    }
+
+    /// Waiting jobs of `cell` on whose nodes as many cards are free as they want, the earliest promise first.
+    pub(crate) fn promises_due(&self, cell: CellId) -> Vec<(JobId, Arc<Shape>)> {
+        let mut due = Vec::new();
+        for (id, kept) in self.reserved.iter().filter(|(_, kept)| kept.cell == cell && kept.in_force) {
+            let Some(shape) = self.jobs.get(id.0).and_then(|job| job.shape.as_ref()) else { continue };
+            let free = |offer: &Offer| {
+                let own = |part: &Part| part.hold == Some(kept.hold(*id));
+                let shelves = self.index.shelves(cell, offer.model).filter(|(part, _)| own(part));
+                shelves.map(|(_, shelf)| shelf.free()).sum::<u64>()
+            };
+            if shape.offers().iter().any(|offer| free(offer) >= shape.cards()) {
+                due.push((kept.start_ms(), *id, shape.clone()));
+            }
+        }
+        due.sort_unstable();
+        due.into_iter().map(|(_, id, shape)| (id, shape)).collect()
+    }
+
+    pub(crate) fn looked_at(&mut self, job: JobId, now_ms: u64) {
+        if let Some(kept) = self.reserved.get_mut(&job) {
+            kept.looked_ms = now_ms;
+        }
+    }
+
+    /// Keeps this for `job` from now on, in the place of what was; to be proposed.
+    pub(crate) fn keep(&mut self, job: &Known, reservation: Option<Arc<Reservation>>, now_ms: u64) {
+        self.give_up_reservation(job.id);
+        if let (Some(cell), Some(reservation)) = (job.cell, reservation) {
+            self.put_reservation(
+                job.id,
+                Reserved { cell, reservation, in_force: false, unsure: true, shaken: false, looked_ms: now_ms },
+            );
+        }
+    }
+
+    /// What was proposed to be kept for `job` is not, or nobody knows: what is known to be committed is kept.
+    pub fn not_reserved(&mut self, job: JobId, now_ms: u64) {
+        if self.reserved.get(&job).is_none_or(|kept| kept.unsure) {
+            self.give_up_reservation(job);
+            if let Some(job) = self.jobs.get(job.0).cloned() {
+                self.reserve_as_told(&job, false);
+                // Not at once again: the watch brings what this view has missed.
+                job.cell.into_iter().for_each(|cell| self.looked_for_gangs(cell, now_ms));
+            }
+        }
+    }
+
+    /// Gangs that wait now are not looked at again for a while.
+    pub(crate) fn looked_for_gangs(&mut self, cell: CellId, now_ms: u64) {
+        let gangs = self.queues.get(&cell).map_or(0, |queue| queue.gangs_without_room);
+        self.looked.insert(cell, Looked { at_ms: now_ms, gangs });
+    }
+
+    /// Takes over what the committed job says; `same_wait`: it waits as it did before.
+    pub(super) fn reserve_as_told(&mut self, job: &Known, same_wait: bool) {
+        let told = job.reserved.as_ref().zip(job.cell);
+        match (self.reserved.get_mut(&job.id), told) {
+            (Some(kept), Some((told, cell))) if kept.reservation == *told && kept.cell == cell => kept.unsure = false,
+            (Some(kept), None) if kept.unsure && same_wait => {}
+            (None, None) => {}
+            (_, told) => {
+                self.give_up_reservation(job.id);
+                if let Some((reservation, cell)) = told {
+                    let reservation = reservation.clone();
+                    let kept =
+                        Reserved { cell, reservation, in_force: false, unsure: false, shaken: false, looked_ms: 0 };
+                    self.put_reservation(job.id, kept);
+                }
+            }
+        }
+    }
+
+    fn put_reservation(&mut self, job: JobId, kept: Reserved) {
+        self.reserved.insert(job, kept);
+        if !self.pending.contains_key(&job) {
+            self.stand_apart(job, true);
+        }
+    }
+
+    /// Nothing is kept for `job` any more: whoever waits for room may find some.
+    pub(super) fn give_up_reservation(&mut self, job: JobId) {
+        self.stand_apart(job, false);
+        let Some(kept) = self.reserved.remove(&job) else { return };
+        self.looked.remove(&kept.cell);
+        for node in &kept.reservation.nodes {
+            self.node_freed(*node, kept.cell);
+        }
+    }
+
+    /// Sets the nodes of a reservation apart, or puts them back among the others.
+    pub(crate) fn stand_apart(&mut self, job: JobId, apart: bool) {
+        let Some(kept) = self.reserved.get_mut(&job).filter(|kept| kept.in_force != apart) else { return };
+        kept.in_force = apart;
+        let (hold, cell, reservation) = (kept.hold(job), kept.cell, kept.reservation.clone());
+        for node in &reservation.nodes {
+            let there = self.capacity.nodes().get(node);
+            if apart {
+                self.index.hold(*node, hold, there);
+            } else {
+                self.index.let_go(*node, hold, there);
+            }
+            self.balance.touched(cell, *node);
+        }
+    }
+
+    /// Whether a job with a reservation need not be tried: fewer cards are free than it wants, its own and all.
+    pub(crate) fn is_far_from(&self, job: &Known, shape: &Shape) -> bool {
+        let Some(cell) = job.cell.filter(|_| self.reserved.contains_key(&job.id)) else { return false };
+        let free = |offer: &Offer| {
+            let open = |part: &Part| part.hold.is_none_or(|hold| hold.job == job.id || shape.lasts_s.is_some());
+            let shelves = self.index.shelves(cell, offer.model).filter(|(part, _)| open(part));
+            shelves.map(|(_, shelf)| shelf.free()).sum::<u64>()
+        };
+        shape.offers().iter().all(|offer| free(offer) < shape.cards())
+    }
+
+    /// A node has changed otherwise than by what runs on it: whoever counts on it looks again.
+    pub(super) fn shake(&mut self, node: NodeId) {
+        if let Some(hold) = self.index.hold_of(node)
+            && let Some(kept) = self.reserved.get_mut(&hold.job)
+        {
+            kept.shaken = true;
+        }
+    }
+}
+
+#[cfg(test)]
+impl View {
+    /// The nodes that stand apart in the index, and for whom.
+    pub(crate) fn nodes_apart(&self) -> BTreeMap<NodeId, Hold> {
+        let nodes = self.capacity.nodes().keys();
+        nodes.filter_map(|id| Some((*id, self.index.ground(*id, None)?.0.hold?))).collect()
+    }
+
+    /// Those that should: of jobs that wait and neither are proposed nor hold anything, the earliest of each node that takes work.
+    pub(crate) fn nodes_that_should_stand_apart(&self) -> BTreeMap<NodeId, Hold> {
+        let mut apart: BTreeMap<NodeId, Hold> = BTreeMap::new();
+        // Between an allocation and its job's own change the job waits no longer.
+        let bound = self.allocations.values().map(|held| held.job);
+        let bound: BTreeSet<JobId> = bound.chain(self.pending.keys().copied()).collect();
+        let waits = |id: &JobId| !bound.contains(id) && self.jobs.get(id.0).is_some_and(|job| job.waits());
+        for (id, kept) in self.reserved.iter().filter(|(id, _)| waits(id)) {
+            for node in kept.reservation.nodes.iter().filter(|node| self.index.ground(**node, None).is_some()) {
+                let hold = kept.hold(*id);
+                apart.entry(*node).and_modify(|other| *other = hold.min(*other)).or_insert(hold);
+            }
+        }
+        apart
+    }
+}
