@@ -10,6 +10,7 @@ pub mod failover;
 pub mod lifecycle;
 pub mod load;
 pub mod packing;
+pub mod passes;
 pub mod plans;
 pub mod stall;
 pub mod submissions;

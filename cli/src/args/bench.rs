@@ -39,6 +39,18 @@ pub enum What {
         #[arg(long, value_delimiter = ',', default_value = "all,whole,mig,shares,tight")]
         mix: Vec<Mix>,
     },
+    /// S4: a pass over thousands of waiting jobs on a full fleet, with reservations and backfill, and the passes after it
+    Passes {
+        /// Fleet sizes in nodes of eight cards
+        #[arg(long, value_delimiter = ',', default_value = "625,6250")]
+        nodes: Vec<u32>,
+        /// Jobs that wait
+        #[arg(long, default_value_t = 10_000)]
+        waiting: u32,
+        /// Seed of the mix
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Plans of moves on a full fleet whose free cards are scattered (not part of `all`)
     Plans {
         /// Fleet sizes in nodes of eight cards
@@ -164,6 +176,12 @@ impl What {
     #[must_use]
     pub fn decisions() -> Self {
         What::Decisions { nodes: vec![625, 6_250, 62_500], decisions: 200_000, seed: 1, mix: Mix::ALL.to_vec() }
+    }
+
+    /// With its defaults.
+    #[must_use]
+    pub fn passes() -> Self {
+        What::Passes { nodes: vec![625, 6_250], waiting: 10_000, seed: 1 }
     }
 
     /// With its defaults.

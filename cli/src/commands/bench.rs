@@ -3,7 +3,7 @@
 use crate::args::bench::{Bench, Packing, What};
 use crate::failure::Failure;
 use anyhow::Context;
-use muster_bench::{decisions, failover, lifecycle, packing, plans, stall, submissions};
+use muster_bench::{decisions, failover, lifecycle, packing, passes, plans, stall, submissions};
 use std::path::Path;
 
 /// Runs one benchmark, or all of them.
@@ -18,7 +18,8 @@ pub fn run(bench: &Bench) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::io("starting", error))?;
-    let all = [What::decisions(), What::submissions(), What::lifecycle(), What::failover(), What::stall()];
+    let all =
+        [What::decisions(), What::passes(), What::submissions(), What::lifecycle(), What::failover(), What::stall()];
     let chosen = match &bench.what {
         What::All => &all[..],
         one => std::slice::from_ref(one),
@@ -37,6 +38,9 @@ async fn one(muster: &Path, bench: &Bench, what: &What) -> anyhow::Result<()> {
             let options =
                 decisions::Options { nodes: nodes.clone(), decisions: *decisions, seed: *seed, mixes: mix.clone() };
             decisions::run(&options, bench.json)
+        }
+        What::Passes { nodes, waiting, seed } => {
+            passes::run(&passes::Options { nodes: nodes.clone(), waiting: *waiting, seed: *seed }, bench.json)
         }
         What::Plans { nodes, share } => plans::run(nodes, *share, bench.json),
         What::Submissions { clients, seconds, batch } => {

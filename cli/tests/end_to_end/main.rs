@@ -3,4 +3,5 @@
 
 mod common;
 mod kills;
+mod promises;
 mod survive;

@@ -102,7 +102,8 @@ pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan
 /// Gangs whose nodes are all theirs now, whoever else of their tenant and shape waits before them.
 fn start_promised(view: &mut View, pass: &Pass, bounds: &Bounds, steps: &mut Steps, plan: &mut Plan) {
     for (job, shape) in view.promises_due(pass.cell) {
-        if plan.proposals.len() >= bounds.proposals_max {
+        if plan.proposals.len() >= bounds.proposals_max || steps.0 >= bounds.steps_max {
+            plan.more = true;
             return;
         }
         plan.decisions += 1;
@@ -153,7 +154,8 @@ fn try_start(
 ) -> Result<Binding, Vec<Obstacle>> {
     let job = view.jobs.get(job.0).cloned().ok_or_else(Vec::new)?;
     if view.is_far_from(&job, shape) {
-        return Err(shape.offers().iter().map(|offer| Obstacle::NoRoom(offer.model)).collect());
+        let why = |offer: &Offer| may_start_on(view, &job, shape, offer, &pass.kept).err();
+        return Err(shape.offers().iter().map(|offer| why(offer).unwrap_or(Obstacle::NoRoom(offer.model))).collect());
     }
     // What is kept for it is among what it may use.
     view.stand_apart(job.id, false);
@@ -165,7 +167,7 @@ fn try_start(
     };
     match &binding {
         Ok(binding) => view.begin(&job, shape, binding, pass.cell, pass.now_ms),
-        Err(_) => view.stand_apart(job.id, true),
+        Err(_) => view.tried_in_vain(job.id),
     }
     binding
 }

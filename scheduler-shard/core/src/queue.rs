@@ -5,10 +5,16 @@
 //! written down, and whoever grows that wakes it. What must stay true: a job is in the queue at most once, and only while it may be
 //! planned; the tournament of tenants is what building it anew would give, once the tenants marked as changed are taken in.
 
+#![expect(clippy::mutable_key_type, reason = "what a shape keeps for later follows from what it is ordered by")]
+
+mod room;
+
 use crate::order::{Head, Order};
 use crate::shape::Shape;
 use muster_model::mig::{MigShape, ShapeCounts};
 use muster_model::{GpuModel, Job, JobId, TenantId};
+pub(crate) use room::Freed;
+use room::WithoutRoom;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -91,11 +97,12 @@ pub(crate) struct CellQueue {
     /// Cards of each model that this view has seen bound in the cell.
     pub(crate) bound_cards: BTreeMap<Option<GpuModel>, u64>,
     bound_in_all: u64,
-    /// Gangs that were found without room so far.
-    pub(crate) gangs_without_room: u64,
+    /// How often a gang was the first of its line to be found without room.
+    pub(crate) gangs_found: u64,
     jobs: BTreeMap<JobId, (Arc<Shape>, Turn)>,
-    /// Lines by what would help them.
+    /// Lines by what would help them, where that is not room.
     blocked: BTreeMap<Obstacle, BTreeSet<LineKey>>,
+    without_room: WithoutRoom,
     /// Gangs without room, by the count of bound cards before which they cannot have been passed over too often.
     passed: BTreeSet<(u64, LineKey)>,
     /// Tenants whose head or use has changed since the tournament was last brought up to date.
@@ -181,10 +188,15 @@ impl CellQueue {
         if let Some(due) = line.due {
             self.passed.remove(&(due, key.clone()));
         }
+        self.wake_sibling(key.0, &key.1);
     }
 
     fn unblock_from(&mut self, key: &LineKey, blocked: &Blocked) {
         for obstacle in &blocked.obstacles {
+            if let Obstacle::NoRoom(model) = obstacle {
+                self.without_room.remove(*model, key);
+                continue;
+            }
             let Some(lines) = self.blocked.get_mut(obstacle) else { continue };
             lines.remove(key);
             if lines.is_empty() {
@@ -195,22 +207,42 @@ impl CellQueue {
 
     /// What `obstacle` stood for has grown less: every shape that waits for it may be tried again.
     pub(crate) fn wake(&mut self, obstacle: Obstacle) {
-        let Some(lines) = self.blocked.remove(&obstacle) else { return };
-        for (tenant, shape) in lines {
-            let mut was = None;
-            self.edit(tenant, &shape, |line| was = line.blocked.take());
-            if let Some(was) = was {
-                self.unblock_from(&(tenant, shape), &was);
-            }
-        }
+        self.wake_lines(self.blocked.get(&obstacle).into_iter().flatten().cloned().collect());
+    }
+
+    /// There is more room than before: the shapes that it could help may be tried again.
+    pub(crate) fn wake_for_room(&mut self, freed: Freed) {
+        let first = |tenant, siblings: &BTreeSet<Arc<Shape>>| self.first_of(tenant, siblings);
+        self.wake_lines(self.without_room.helped_by(freed, first));
+    }
+
+    /// A job of this line has started, or the line is gone: what differs from it in its time limit alone may be next.
+    pub(crate) fn wake_sibling(&mut self, tenant: TenantId, shape: &Arc<Shape>) {
+        let key = (tenant, shape.clone());
+        let next = |model| self.first_of(tenant, self.without_room.siblings(model, &key)?);
+        let next: BTreeSet<Arc<Shape>> = shape.offers().iter().filter_map(|offer| next(offer.model)).collect();
+        self.wake_lines(next.into_iter().map(|shape| (tenant, shape)).collect());
+    }
+
+    /// The line of these whose turn is first.
+    fn first_of(&self, tenant: TenantId, shapes: &BTreeSet<Arc<Shape>>) -> Option<Arc<Shape>> {
+        let lines = &self.tenants.get(&tenant)?.all;
+        let turn = |shape: &&Arc<Shape>| lines.get(*shape).and_then(|line| line.turns.first().copied());
+        shapes.iter().filter(|shape| turn(shape).is_some()).min_by_key(turn).cloned()
     }
 
     /// Anything may fit now.
     pub(crate) fn wake_all_without_room(&mut self) {
-        let without = |obstacle: &&Obstacle| matches!(obstacle, Obstacle::NoRoom(_));
-        let obstacles: Vec<Obstacle> = self.blocked.keys().filter(without).copied().collect();
-        for obstacle in obstacles {
-            self.wake(obstacle);
+        self.wake_lines(self.without_room.all());
+    }
+
+    fn wake_lines(&mut self, lines: Vec<LineKey>) {
+        for key in lines {
+            let mut was = None;
+            self.edit(key.0, &key.1, |line| was = line.blocked.take());
+            if let Some(was) = was {
+                self.unblock_from(&key, &was);
+            }
         }
     }
 
@@ -231,7 +263,12 @@ impl CellQueue {
         let in_all = self.bound_in_all;
         let key = (tenant, shape.clone());
         for obstacle in &blocked.obstacles {
-            self.blocked.entry(*obstacle).or_default().insert(key.clone());
+            match obstacle {
+                Obstacle::NoRoom(model) => self.without_room.insert(*model, &key),
+                other => {
+                    self.blocked.entry(*other).or_default().insert(key.clone());
+                }
+            }
         }
         let mut due = None;
         self.edit(tenant, shape, |line| {
@@ -243,7 +280,7 @@ impl CellQueue {
             line.blocked = Some(blocked);
         });
         if let Some(old) = due {
-            self.gangs_without_room += u64::from(shape.cards() > 1);
+            self.gangs_found += u64::from(shape.cards() > 1);
             self.file_passed(key, old, in_all + shape.patience());
         }
     }
@@ -330,6 +367,6 @@ impl CellQueue {
 
     /// Whether anything waits for anything.
     pub(crate) fn has_blocked(&self) -> bool {
-        !self.blocked.is_empty()
+        !self.blocked.is_empty() || !self.without_room.is_empty()
     }
 }

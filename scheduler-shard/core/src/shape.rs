@@ -44,7 +44,9 @@ pub(crate) struct Shape {
     /// How long it is there at most, in seconds, a little rounded up ([`rounded_up_s`]) so that few shapes differ in it alone; none when
     /// nothing bounds it.
     pub(crate) lasts_s: Option<u64>,
-    /// From SIGTERM to SIGKILL, as far as it is counted above.
+    /// The same without a time limit; none where this is that.
+    unlimited: Option<Arc<Shape>>,
+    /// From SIGTERM to SIGKILL, rounded up the same way.
     pub(crate) grace_s: u64,
     /// Tenants that admins keep apart are; only an explanation asks what would be otherwise.
     pub(crate) heeds_neighbours: bool,
@@ -52,6 +54,8 @@ pub(crate) struct Shape {
     possible: Vec<GpuModel>,
     /// The MIG slice that it is on each of them; empty for other requests.
     slices: Vec<(GpuModel, MigShape)>,
+    /// Tells most shapes apart at a glance; it follows from the rest.
+    glance: u64,
     offers: OnceLock<Box<[Offer]>>,
     demand: OnceLock<Demand>,
 }
@@ -69,14 +73,33 @@ impl Shape {
             class: spec.class,
             pool: spec.pool.clone(),
             latency_critical: spec.is_latency_critical(),
-            grace_s: if spec.time_limit_s.is_some() { rounded_up_s(spec.grace_s) } else { 0 },
+            grace_s: rounded_up_s(spec.grace_s),
             lasts_s: spec.time_limit_s.map(|limit_s| rounded_up_s(limit_s).saturating_add(rounded_up_s(spec.grace_s))),
+            unlimited: None,
             heeds_neighbours: true,
             possible: Vec::new(),
             slices: Vec::new(),
+            glance: 0,
             offers: OnceLock::new(),
             demand: OnceLock::new(),
         }
+        .at_a_glance()
+    }
+
+    /// The same with its glance as it follows from the rest.
+    fn at_a_glance(self) -> Self {
+        let (kind, one, two) = match &self.request.devices {
+            DeviceRequest::None => (0, 0, 0),
+            DeviceRequest::Whole { count, .. } => (1, u64::from(*count), 0),
+            DeviceRequest::Mig { profile, .. } => (2, fold(0, profile.bytes().map(u64::from)), 0),
+            DeviceRequest::Mps { percent, memory_mib, .. } => (3, u64::from(*percent), *memory_mib),
+            DeviceRequest::TimeSlice { memory_mib, .. } => (4, *memory_mib, 0),
+        };
+        let required = self.topology.required.map_or(0, |level| 1 + level as u64);
+        let request = [self.request.cpu_milli, self.request.memory_mib, kind, one, two, required];
+        let rest = [u64::from(self.tasks), self.lasts_s.unwrap_or(u64::MAX), self.grace_s, self.class as u64];
+        let glance = fold(0, request.into_iter().chain(rest));
+        Shape { glance, ..self }
     }
 
     /// Whether it asks for CPU and memory only.
@@ -92,7 +115,7 @@ impl Shape {
     /// The same for so many tasks, within `required`.
     pub(crate) fn with(&self, tasks: u32, required: Option<muster_model::TopologyLevel>) -> Self {
         let topology = Topology { required, ..self.topology };
-        Shape { tasks, topology, offers: OnceLock::new(), ..self.clone() }
+        Shape { tasks, topology, offers: OnceLock::new(), ..self.clone() }.at_a_glance()
     }
 
     /// The same inside one pool.
@@ -119,6 +142,24 @@ impl Shape {
     /// Cards that the whole gang touches.
     pub(crate) fn cards(&self) -> u64 {
         u64::from(self.tasks) * u64::from(self.request.devices.cards())
+    }
+
+    /// What it asks for if nothing bounded its time.
+    pub(crate) fn without_limit(self: &Arc<Self>) -> Arc<Shape> {
+        self.unlimited.clone().unwrap_or_else(|| self.clone())
+    }
+
+    /// Whole cards that each task takes of its node; 0 where parts of cards or none will do.
+    pub(crate) fn whole_cards_each(&self) -> u32 {
+        match self.request.devices {
+            DeviceRequest::Whole { count, .. } => count,
+            _ => 0,
+        }
+    }
+
+    /// Whole cards that all of it takes.
+    pub(crate) fn whole_cards(&self) -> u64 {
+        u64::from(self.tasks) * u64::from(self.whole_cards_each())
     }
 
     /// Cards that others may take past it before cards are kept for it.
@@ -168,7 +209,7 @@ impl Shape {
     }
 
     fn key(&self) -> impl Ord + '_ {
-        let quiet = (self.class, self.latency_critical, self.lasts_s);
+        let quiet = (self.class, self.latency_critical, self.lasts_s, self.grace_s);
         (self.tasks, &self.request, &self.topology, quiet, &self.pool, self.numa, self.driver_min, &self.selector)
     }
 }
@@ -191,9 +232,14 @@ pub(crate) fn rounded_down_s(seconds: u64) -> u64 {
     units / step * step * unit
 }
 
+/// Mixes numbers into one; any order of them gives another.
+fn fold(start: u64, numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(start, |mix, number| (mix ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29))
+}
+
 impl PartialEq for Shape {
     fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
+        std::ptr::eq(self, other) || self.glance == other.glance && self.key() == other.key()
     }
 }
 
@@ -207,7 +253,10 @@ impl PartialOrd for Shape {
 
 impl Ord for Shape {
     fn cmp(&self, other: &Self) -> Ordering {
-        if std::ptr::eq(self, other) { Ordering::Equal } else { self.key().cmp(&other.key()) }
+        if std::ptr::eq(self, other) {
+            return Ordering::Equal;
+        }
+        self.glance.cmp(&other.glance).then_with(|| self.key().cmp(&other.key()))
     }
 }
 
@@ -230,7 +279,19 @@ impl Shapes {
         let possible: Vec<GpuModel> = job.spec.possible_models().collect();
         let slice = |model: &GpuModel| Some((*model, job.spec.request.devices.mig_shape(*model)?));
         let slices = possible.iter().filter_map(slice).collect();
-        let shape = Arc::new(Shape { possible, slices, ..shape });
+        let shape = Shape { possible, slices, ..shape };
+        if shape.lasts_s.is_none() {
+            return self.keep(shape);
+        }
+        let unlimited = self.keep(Shape { lasts_s: None, ..shape.clone() }.at_a_glance());
+        self.keep(Shape { unlimited: Some(unlimited), ..shape })
+    }
+
+    fn keep(&mut self, shape: Shape) -> Arc<Shape> {
+        if let Some(known) = self.known.get(&shape) {
+            return known.clone();
+        }
+        let shape = Arc::new(shape);
         self.known.insert(shape.clone());
         shape
     }

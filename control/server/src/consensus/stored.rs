@@ -7,10 +7,10 @@ use muster_runtime::DiskError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A new form gets a new number; once a form has been released it stays readable. Forms 1 and 2 never were: they had
-/// jobs without NUMA policy, driver minimum, segments, spread and a word on moves, pools without pinned layouts, nodes without NVLink
-/// domain and tenants that nobody was kept apart from; both are refused by their number.
-pub(crate) const VERSION: u8 = 3;
+/// A new form gets a new number; once a form has been released it stays readable. Forms 1 to 3 never were: they had
+/// jobs without NUMA policy, driver minimum, segments, spread, a word on moves and reservations, pools without pinned layouts, nodes
+/// without NVLink domain and tenants that nobody was kept apart from; they are refused by their number.
+pub(crate) const VERSION: u8 = 4;
 /// Checksum at the end.
 const CRC_BYTES: usize = 4;
 

@@ -123,12 +123,11 @@ impl Index {
         self.shelves.range((cell, None)..).take_while(move |((of, _), _)| *of == cell).map(|((_, model), _)| *model)
     }
 
-    /// The shelves that node `id` stands on, by model; none when it takes no new work.
-    pub(crate) fn models_of(&self, id: NodeId) -> impl Iterator<Item = Option<GpuModel>> + '_ {
-        self.entries
-            .get(u64::from(id.0))
-            .into_iter()
-            .flat_map(|entry| entry.make.shelves.iter().map(|(model, _)| *model))
+    /// The shelves that node `id` stands on, by model, with the whole cards that are free on it; none when it takes no new work.
+    pub(crate) fn free_on(&self, id: NodeId) -> impl Iterator<Item = (Option<GpuModel>, u32)> + '_ {
+        let entry = self.entries.get(u64::from(id.0));
+        let shelves = entry.map(|entry| entry.make.shelves.iter().zip(&entry.rooms));
+        shelves.into_iter().flatten().map(|((model, _), room)| (*model, room.free))
     }
 
     /// The shelf of `model` that node `id` stands on.

@@ -88,12 +88,14 @@ struct Search<'a> {
 pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
     let units = Units::of(ask)?;
     let mut search = Search { view, ask, units, steps };
+    let shelves: Vec<&Shelf> =
+        ask.shelves(view).map(|(_, shelf)| shelf).filter(|shelf| shelf.free() >= units.all()).collect();
+    if shelves.is_empty() {
+        return None;
+    }
     for reach in reaches(ask) {
         let mut best: Option<(Fit, Chosen)> = None;
-        for (_, shelf) in ask.shelves(view) {
-            if shelf.free() < units.all() {
-                continue;
-            }
+        for shelf in &shelves {
             let found = search.on_shelf(shelf, reach);
             if let Some(found) = found.filter(|(fit, _)| best.as_ref().is_none_or(|(other, _)| fit < other)) {
                 best = Some(found);

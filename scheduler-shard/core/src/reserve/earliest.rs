@@ -13,7 +13,7 @@ use crate::place::units::Units;
 use crate::place::{Ask, Steps};
 use crate::view::View;
 use muster_model::capacity::NodeUse;
-use muster_model::{JobId, NodeId, Reservation, TopologyLevel};
+use muster_model::{NodeId, Reservation, TopologyLevel};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -39,17 +39,16 @@ struct Opening {
     more: u64,
 }
 
-/// The time and place for `ask`; what is reserved for `own` counts as open. None when no time limit promises any.
+/// The time and place for `ask`; what is kept for its own job counts as open. None when no time limit promises any.
 pub(crate) fn earliest(
     view: &View,
     ask: &Ask<'_>,
-    own: JobId,
     timeline: &Timeline,
     now_ms: u64,
     steps: &mut Steps,
 ) -> Option<Reservation> {
     let search = Search { view, ask, units: Units::of(ask)?, now_ms };
-    let mut openings = search.openings(own, timeline, steps);
+    let mut openings = search.openings(timeline, steps);
     openings.sort_unstable();
     let of_ground = openings.chunk_by(|one, next| one.ground == next.ground);
     let (start_ms, ground) =
@@ -65,12 +64,12 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn openings(&self, own: JobId, timeline: &Timeline, steps: &mut Steps) -> Vec<Opening> {
+    fn openings(&self, timeline: &Timeline, steps: &mut Steps) -> Vec<Opening> {
         let mut openings = Vec::new();
         let mut pools: Vec<&str> = Vec::new();
         for (id, there) in self.view.capacity.nodes().iter().filter(|(_, there)| there.node.cell == self.ask.cell) {
             let Some((part, path, kind)) = self.view.index.ground(*id, self.ask.model) else { continue };
-            let open = part.hold.is_none_or(|hold| hold.job == own) && self.ask.pool_allows(self.view, &part.pool);
+            let open = self.ask.may_stay(part.hold) && self.ask.pool_allows(self.view, &part.pool);
             if !open || !self.ask.admits(&there.node) || self.units.one_by_one().when_empty(self.ask, kind) == 0 {
                 continue;
             }
@@ -104,24 +103,20 @@ impl Search<'_> {
             more: 0,
         };
         let mut held = self.held(there, path, kind, together);
-        let mut last = held;
-        let mut tell = |at_ms: u64, held: u64| {
-            if held > last || at_ms == 0 && held > 0 {
-                let more = if at_ms == 0 { held } else { held - last };
-                into.push(Opening { at_ms: at_ms.max(self.now_ms), more, ..opening });
-                last = held;
-            }
-        };
-        tell(0, held);
+        into.extend((held > 0).then_some(Opening { more: held, ..opening }));
         let mut later = None;
         for (index, departure) in departures.iter().enumerate() {
             let later = later.get_or_insert_with(|| there.clone());
             departure.tasks().iter().for_each(|task| later.release(departure.allocation(), task));
-            if departures.get(index + 1).is_some_and(|next| next.end_ms == departure.end_ms) {
+            let at_ms = departure.end_ms;
+            if departures.get(index + 1).is_some_and(|next| next.end_ms == at_ms) {
                 continue;
             }
-            held = self.held(later, path, kind, together).max(held);
-            tell(departure.end_ms, held);
+            let then = self.held(later, path, kind, together);
+            if then > held {
+                into.push(Opening { at_ms, more: then - held, ..opening });
+                held = then;
+            }
         }
     }
 

@@ -3,14 +3,17 @@
 //! Time limits say when what runs has ended at the latest. From them a gang that waits for room is given the earliest time at which it fits, and
 //! the nodes for it ([`earliest`]). These nodes then stand apart: only what is over by that time may start on them. So a large gang
 //! does not starve however many small jobs come, and cards do not stand idle that a short job could use. What must stay true:
-//! - a gang starts no later than it was promised, as long as its nodes stay in the fleet and what runs there keeps its limits (a
-//!   property test); it starts earlier whenever it fits anywhere it may go;
+//! - a gang starts no later than it was promised, as long as its nodes stay in the fleet, what runs there keeps its limits, its tenant
+//!   stays below its max and nobody comes near whom admins keep it apart from (a property test); it starts earlier whenever it fits
+//!   anywhere in its cell;
 //! - a node is kept for one gang at a time, a cell keeps nodes for at most [`RESERVATIONS_MAX`];
-//! - a promise is replicated with the job, so another shard that takes the cell over keeps it; a new promise is made only when it is
-//!   better, or when nodes were lost or something there ran over its time.
+//! - a promise is replicated with the job, so another shard that takes the cell over keeps it; another is made only when it is better, or
+//!   when the first cannot be counted on any more;
+//! - what is looked for is bounded by steps, and goes on where it stopped.
 //!
-//! Where nothing has a time limit there is nothing to promise; then free cards are kept for a gang that was passed over too often, as
-//! [`crate::plan`] says.
+//! Where nothing has a time limit there is nothing to promise, and a time more than [`HORIZON_MS`] away would keep nodes idle for too
+//! long; then free cards are kept for a gang that was passed over too often, as [`crate::plan`] says. The words: a *reservation* is what is
+//! replicated, a [`Hold`](crate::index::Hold) is its mark on a node of the index, and *kept* nodes *stand apart* as long as it is in force.
 
 mod earliest;
 mod timeline;
@@ -26,27 +29,69 @@ use crate::queue::Obstacle;
 use crate::shape::Shape;
 use crate::view::{Known, Policy, View};
 use muster_model::request::SharingMode;
-use muster_model::{CellId, GpuModel, JobId, Reservation};
+use muster_model::{CellId, JobId, Reservation, TenantId};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Gangs of one cell that nodes are kept for: enough that the head of the queue is safe, few enough that most of the fleet takes anything.
 pub const RESERVATIONS_MAX: usize = 16;
-/// A time further away is none: limits of days say little about when work ends.
-pub const HORIZON_MS: u64 = 7 * 86_400_000;
-/// How soon a gang is looked at again: one without a time for any, one with a time for a better one.
+/// A time further away is none.
+pub const HORIZON_MS: u64 = 86_400_000;
+/// How soon gangs without a time are looked at again when nothing speaks for it.
 const AGAIN_MS: u64 = 60_000;
+/// How soon they are when another gang has been found without room.
+pub(crate) const NEW_GANG_MS: u64 = 1_000;
+/// How soon a better time is sought for a gang that has one.
+const BETTER_MS: u64 = 300_000;
 /// A better time is better by this much; a gang that has not started this long after its time gets another.
 const SLACK_MS: u64 = 60_000;
-/// Waiting jobs that one look goes through in turn.
-const LOOKED_AT_MAX: usize = 1_000;
+/// Gangs that one search tries to give a time, and waiting jobs that it goes through for them.
+const SOUGHT_MAX: usize = 256;
+const VISITED_MAX: usize = 10_000;
 
-/// What a cell's reservations were last looked at by.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Looked {
-    pub(crate) at_ms: u64,
-    /// Gangs that had been found without room by then.
-    pub(crate) gangs: u64,
+/// How far the search for gangs to promise a time has come in a cell.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Search {
+    began_ms: u64,
+    /// How many gangs had been found without room by then, ever.
+    gangs_found: u64,
+    /// Whom no time limit promises any.
+    in_vain: Vec<(TenantId, Arc<Shape>)>,
+    /// It stopped at a bound.
+    unfinished: bool,
+    /// Nothing that runs in the cell has a time limit.
+    without_limits: bool,
+}
+
+impl Search {
+    /// When it is to begin again or go on, now that so many gangs have been found without room.
+    pub(crate) fn next_ms(&self, gangs_found: u64) -> u64 {
+        match self {
+            Search { unfinished: true, .. } => 0,
+            Search { without_limits: false, .. } if self.gangs_found != gangs_found => self.began_ms + NEW_GANG_MS,
+            _ => self.began_ms + AGAIN_MS,
+        }
+    }
+
+    /// Whether gangs have been found without room since it began.
+    pub(crate) fn began_for_fewer_than(&self, gangs_found: u64) -> bool {
+        self.unfinished || !self.without_limits && self.gangs_found < gangs_found
+    }
+
+    /// Nothing is sought before the usual time.
+    pub(crate) fn rests(now_ms: u64, gangs_found: u64) -> Self {
+        Search { began_ms: now_ms, gangs_found, ..Search::default() }
+    }
+}
+
+/// One pass's work on reservations.
+struct Reserving<'a> {
+    cell: CellId,
+    now_ms: u64,
+    bounds: &'a Bounds,
+    steps: &'a mut Steps,
+    plan: &'a mut Plan,
+    timeline: Option<Timeline>,
 }
 
 /// Mends, betters and makes reservations; what changes is proposed, and holds in the view at once.
@@ -54,67 +99,106 @@ pub(crate) fn reserve(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u6
     if view.policy != Policy::Topology {
         return;
     }
-    let mut timeline: Option<Timeline> = None;
-    revise(view, cell, bounds, now_ms, &mut timeline, steps, plan);
-    let gangs = view.queues.get(&cell).map_or(0, |queue| queue.gangs_without_room);
-    let looked = view.looked.get(&cell).copied();
-    let due = looked.is_none_or(|last| last.gangs != gangs || now_ms >= last.at_ms.saturating_add(AGAIN_MS));
-    if gangs == 0 || !due || view.reserved_in(cell) >= RESERVATIONS_MAX {
-        return;
+    let mut reserving = Reserving { cell, now_ms, bounds, steps, plan, timeline: None };
+    if !reserving.revise(view) {
+        reserving.promise_more(view);
     }
-    let mut tried: Vec<Arc<Shape>> = Vec::new();
-    for id in first_without_room(view, cell) {
-        if plan.proposals.len() >= bounds.proposals_max || steps.0 >= bounds.steps_max {
-            plan.more = true;
-            return;
-        }
-        let Some(job) = view.jobs.get(id.0).cloned() else { continue };
-        let Some(shape) = job.shape.clone().filter(|shape| !tried.iter().any(|other| Arc::ptr_eq(other, shape))) else {
-            continue;
-        };
-        let timeline = timeline.get_or_insert_with(|| Timeline::of(view, cell));
-        if timeline.is_empty() {
-            break;
-        }
-        match promise(view, &job, &shape, timeline, now_ms, steps) {
-            Some(reservation) => keep(view, &job, Some(reservation), now_ms, plan),
-            None => tried.push(shape),
-        }
-        if view.reserved_in(cell) >= RESERVATIONS_MAX {
-            break;
-        }
-    }
-    view.looked_for_gangs(cell, now_ms);
 }
 
-/// Looks again at promises that were broken from outside or that may have become better.
-fn revise(
-    view: &mut View,
-    cell: CellId,
-    bounds: &Bounds,
-    now_ms: u64,
-    timeline: &mut Option<Timeline>,
-    steps: &mut Steps,
-    plan: &mut Plan,
-) {
-    for id in view.reservations_due(cell, now_ms) {
-        if plan.proposals.len() >= bounds.proposals_max || steps.0 >= bounds.steps_max {
-            plan.more = true;
+impl Reserving<'_> {
+    fn at_a_bound(&mut self) -> bool {
+        let bound = self.plan.proposals.len() >= self.bounds.proposals_max || self.steps.0 >= self.bounds.steps_max;
+        self.plan.more |= bound;
+        bound
+    }
+
+    /// Looks again at reservations that cannot be counted on, or that may have become better. Answers whether any changed: who waits for
+    /// room is to be tried again before more is promised.
+    fn revise(&mut self, view: &mut View) -> bool {
+        let mut changed = false;
+        for id in view.reservations_due(self.cell, self.now_ms) {
+            if self.at_a_bound() {
+                return true;
+            }
+            let Some(job) = view.jobs.get(id.0).cloned() else { continue };
+            let (Some(shape), Some(kept)) = (job.shape.clone(), view.reserved(id)) else { continue };
+            let (broken, old) = (kept.is_broken(self.now_ms), kept.reservation().clone());
+            view.looked_at(id, self.now_ms);
+            let found = self.earliest(view, &job, &shape);
+            let gained_ms = found.as_ref().map_or(0, |found| old.start_ms.saturating_sub(found.start_ms));
+            if found.as_ref() != Some(&*old) && (broken || gained_ms > SLACK_MS) {
+                let later = found.as_ref().is_none_or(|found| found.start_ms > old.start_ms);
+                self.plan.promises_broken += u64::from(broken && later);
+                self.keep(view, &job, found);
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// Promises the first gangs without room a time, as long as there are fewer reservations than there may be.
+    fn promise_more(&mut self, view: &mut View) {
+        let gangs_found = view.queues.get(&self.cell).map_or(0, |queue| queue.gangs_found);
+        let last = view.searches.remove(&self.cell);
+        let due = last.as_ref().is_none_or(|last| last.next_ms(gangs_found) <= self.now_ms);
+        if gangs_found == 0 || !due || view.reserved_in(self.cell) >= RESERVATIONS_MAX {
+            view.searches.extend(last.map(|last| (self.cell, last)));
             return;
         }
-        let Some(job) = view.jobs.get(id.0).cloned() else { continue };
-        let Some(shape) = job.shape.clone() else { continue };
-        let Some((start_ms, broken)) = view.reserved(id).map(|kept| (kept.start_ms(), kept.is_broken(now_ms))) else {
-            continue;
-        };
-        view.looked_at(id, now_ms);
-        let timeline = timeline.get_or_insert_with(|| Timeline::of(view, cell));
-        let found = promise(view, &job, &shape, timeline, now_ms, steps);
-        let better = found.as_ref().is_some_and(|found| found.start_ms.saturating_add(SLACK_MS) < start_ms);
-        if broken || better {
-            plan.promises_broken += u64::from(broken);
-            keep(view, &job, found, now_ms, plan);
+        let fresh = || Search { began_ms: self.now_ms, gangs_found, ..Search::default() };
+        let mut search = last.filter(|last| last.unfinished).unwrap_or_else(fresh);
+        search.unfinished = self.go_on(view, &mut search);
+        view.searches.insert(self.cell, search);
+    }
+
+    /// Answers whether it stopped at a bound.
+    fn go_on(&mut self, view: &mut View, search: &mut Search) -> bool {
+        for id in first_without_room(view, self.cell, self.now_ms) {
+            if view.reserved_in(self.cell) >= RESERVATIONS_MAX {
+                return false;
+            }
+            if self.at_a_bound() {
+                return true;
+            }
+            let Some(job) = view.jobs.get(id.0).cloned() else { continue };
+            let Some(shape) = job.shape.clone() else { continue };
+            if search.in_vain.iter().any(|(tenant, other)| *tenant == job.tenant && Arc::ptr_eq(other, &shape)) {
+                continue;
+            }
+            if self.timeline(view).is_empty() {
+                search.without_limits = true;
+                return false;
+            }
+            match self.earliest(view, &job, &shape) {
+                Some(found) => self.keep(view, &job, Some(found)),
+                None => search.in_vain.push((job.tenant, shape)),
+            }
         }
+        false
+    }
+
+    fn timeline(&mut self, view: &View) -> &Timeline {
+        let (cell, now_ms, steps) = (self.cell, self.now_ms, &mut *self.steps);
+        self.timeline.get_or_insert_with(|| Timeline::of(view, cell, now_ms, steps))
+    }
+
+    /// The earliest time on any model that the tenant's max allows, if it is near enough.
+    fn earliest(&mut self, view: &View, job: &Known, shape: &Arc<Shape>) -> Option<Reservation> {
+        self.timeline(view);
+        let (timeline, steps) = (self.timeline.as_ref()?, &mut *self.steps);
+        let allowed = shape.offers().iter().filter(|offer| view.capacity.max_allows(job.tenant, &offer.charge).is_ok());
+        let on = |model| {
+            let ask = Ask { job: Some(job.id), ..Ask::lasting(self.cell, job.tenant, shape, model) };
+            earliest(view, &ask, timeline, self.now_ms, steps)
+        };
+        let found = allowed.map(|offer| offer.model).filter_map(on).min();
+        found.filter(|found| found.start_ms <= self.now_ms.saturating_add(HORIZON_MS))
+    }
+
+    fn keep(&mut self, view: &mut View, job: &Known, reservation: Option<Reservation>) {
+        let reserved = reservation.map(Arc::new);
+        view.keep(job, reserved.clone(), self.now_ms);
+        self.plan.proposals.push(Proposal::Reserve { job: job.id, reserved });
     }
 }
 
@@ -123,66 +207,38 @@ pub(crate) fn is_late(start_ms: u64, now_ms: u64) -> bool {
     now_ms > start_ms.saturating_add(SLACK_MS)
 }
 
-/// Whether a promise that was looked at last at `at_ms` may have a better one by now.
-pub(crate) fn may_be_better(at_ms: u64, now_ms: u64) -> bool {
-    now_ms >= at_ms.saturating_add(AGAIN_MS)
+/// Whether it is time to seek something better for a gang that was looked at last at `at_ms`.
+pub(crate) fn is_due_again(at_ms: u64, now_ms: u64) -> bool {
+    now_ms >= at_ms.saturating_add(BETTER_MS)
 }
 
-fn keep(view: &mut View, job: &Known, reservation: Option<Reservation>, now_ms: u64, plan: &mut Plan) {
-    let reserved = reservation.map(Arc::new);
-    view.keep(job, reserved.clone(), now_ms);
-    plan.proposals.push(Proposal::Reserve { job: job.id, reserved });
+/// Whether it would be time before long: what is due at about the same time is looked at together.
+pub(crate) fn is_soon_due(at_ms: u64, now_ms: u64) -> bool {
+    now_ms >= at_ms.saturating_add(BETTER_MS / 2)
 }
 
 /// The first gangs of the cell, in turn, that wait for room alone and have no time yet.
-fn first_without_room(view: &View, cell: CellId) -> Vec<JobId> {
-    let (mut found, mut looked_at) = (Vec::new(), 0);
+fn first_without_room(view: &View, cell: CellId, now_ms: u64) -> Vec<JobId> {
+    let (mut found, mut visited) = (Vec::new(), 0);
     in_turn(view, cell, |id| {
-        looked_at += 1;
-        let wants =
-            view.jobs.get(id.0).is_some_and(|job| view.reserved(id).is_none() && waits_for_room(view, cell, job));
-        found.extend(wants.then_some(id));
-        if looked_at == LOOKED_AT_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        visited += 1;
+        let job = view.jobs.get(id.0).filter(|_| view.reserved(id).is_none());
+        found.extend(job.filter(|job| waits_for_room(view, cell, job, now_ms)).map(|job| job.id));
+        let enough = found.len() == SOUGHT_MAX || visited == VISITED_MAX;
+        if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     found
 }
 
-/// Whether it is a gang of whole cards that only room keeps waiting, here and in every cell that might take it.
-fn waits_for_room(view: &View, cell: CellId, job: &Known) -> bool {
+/// Whether it is a gang of whole cards that was found to lack nothing but room, here and in every cell that might take it.
+fn waits_for_room(view: &View, cell: CellId, job: &Known, now_ms: u64) -> bool {
     let Some(shape) = &job.shape else { return false };
     if shape.cards() < 2 || shape.request.devices.mode() != Some(SharingMode::Whole) {
         return false;
     }
-    let here_for_good = view.cells.keys().all(|other| *other == cell || job.visited.contains(other))
-        || view.stays_until.contains_key(&job.id);
-    here_for_good && !without_room(view, cell, job, shape).is_empty()
-}
-
-/// The models on which it was found that nothing but room is missing.
-fn without_room(view: &View, cell: CellId, job: &Known, shape: &Arc<Shape>) -> Vec<GpuModel> {
+    let been_everywhere = view.cells.keys().all(|other| *other == cell || job.visited.contains(other));
+    let stays = || view.stays_until.get(&job.id).is_some_and(|until_ms| *until_ms > now_ms);
     let line = || view.queues.get(&cell)?.tenants.get(&job.tenant)?.all.get(shape)?.blocked.as_ref();
-    let obstacles = line().map_or(&[][..], |blocked| &blocked.obstacles);
-    let room = |obstacle: &Obstacle| match obstacle {
-        Obstacle::NoRoom(model) => *model,
-        Obstacle::OverMax(_) | Obstacle::KeptFor(..) => None,
-    };
-    obstacles.iter().filter_map(room).collect()
-}
-
-/// The earliest time on any model.
-fn promise(
-    view: &View,
-    job: &Known,
-    shape: &Arc<Shape>,
-    timeline: &Timeline,
-    now_ms: u64,
-    steps: &mut Steps,
-) -> Option<Reservation> {
-    let cell = job.cell?;
-    let on = |model: GpuModel| {
-        let ask = Ask::lasting(cell, job.tenant, shape, Some(model));
-        earliest(view, &ask, job.id, timeline, now_ms, steps)
-    };
-    let found = without_room(view, cell, job, shape).into_iter().filter_map(on).min();
-    found.filter(|found| found.start_ms <= now_ms.saturating_add(HORIZON_MS))
+    let room = |obstacle: &Obstacle| matches!(obstacle, Obstacle::NoRoom(_));
+    (been_everywhere || stays()) && line().is_some_and(|blocked| blocked.obstacles.iter().any(room))
 }

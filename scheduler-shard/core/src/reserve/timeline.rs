@@ -1,9 +1,11 @@
 //! When what runs in a cell gives back what it holds.
 //!
-//! What must stay true: an end is never told earlier than the time limit allows; what has no limit never ends here.
+//! What must stay true: an end is never told earlier than the time limit allows, and never in the past; what has no limit never ends here.
 
+use crate::place::Steps;
 use crate::view::View;
 use muster_model::{Allocation, CellId, NodeId, TaskPlacement};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A task runs at most this long after it was bound. One that takes longer (a large image, a slow node) ends later than planned by as much.
@@ -15,8 +17,8 @@ pub(crate) struct Departure {
     node: NodeId,
     pub(crate) end_ms: u64,
     allocation: Arc<Allocation>,
-    /// Of its tasks, neighbours in rank that are on the node.
-    tasks: (usize, usize),
+    /// Of its ranks, neighbours that are on the node.
+    ranks: Range<usize>,
 }
 
 impl Departure {
@@ -25,7 +27,7 @@ impl Departure {
     }
 
     pub(crate) fn tasks(&self) -> &[TaskPlacement] {
-        &self.allocation.tasks[self.tasks.0..self.tasks.1]
+        &self.allocation.tasks[self.ranks.clone()]
     }
 }
 
@@ -34,15 +36,16 @@ impl Departure {
 pub(crate) struct Timeline(Vec<Departure>);
 
 impl Timeline {
-    pub(crate) fn of(view: &View, cell: CellId) -> Self {
+    pub(crate) fn of(view: &View, cell: CellId, now_ms: u64, steps: &mut Steps) -> Self {
         let mut departures = Vec::new();
         for allocation in view.held().filter(|held| held.cell == cell) {
-            let Some(end_ms) = end_ms(view, allocation) else { continue };
+            steps.0 += 1;
+            let Some(end_ms) = end_ms(view, allocation, now_ms) else { continue };
             let mut first = 0;
             for tasks in allocation.tasks.chunk_by(|one, next| one.node == next.node) {
-                let (node, tasks) = (tasks[0].node, (first, first + tasks.len()));
-                first = tasks.1;
-                departures.push(Departure { node, end_ms, allocation: allocation.clone(), tasks });
+                let (node, ranks) = (tasks[0].node, first..first + tasks.len());
+                first = ranks.end;
+                departures.push(Departure { node, end_ms, allocation: allocation.clone(), ranks });
             }
         }
         departures.sort_unstable_by_key(|one| (one.node, one.end_ms, one.allocation.id));
@@ -61,8 +64,10 @@ impl Timeline {
     }
 }
 
-/// When an allocation is over at the latest.
-fn end_ms(view: &View, allocation: &Allocation) -> Option<u64> {
+/// When an allocation is over at the latest. What has run over its time will take as long again, or as long as a start may.
+fn end_ms(view: &View, allocation: &Allocation, now_ms: u64) -> Option<u64> {
     let lasts_ms = view.jobs.get(allocation.job.0)?.lasts_ms?;
-    Some(allocation.bound_ms.saturating_add(START_MS).saturating_add(lasts_ms))
+    let end_ms = allocation.bound_ms.saturating_add(START_MS).saturating_add(lasts_ms);
+    let over_ms = now_ms.saturating_sub(end_ms);
+    Some(if over_ms == 0 { end_ms } else { now_ms.saturating_add(over_ms.max(START_MS)) })
 }

@@ -14,8 +14,8 @@ mod shares;
 use crate::by_id::ById;
 use crate::index::Index;
 use crate::order::Books;
-use crate::queue::{CellQueue, Obstacle};
-use crate::reserve::Looked;
+use crate::queue::{CellQueue, Freed, Obstacle};
+use crate::reserve::Search;
 use crate::shape::Shapes;
 use balance::Balance;
 pub(crate) use job::Known;
@@ -63,8 +63,8 @@ pub struct View {
     pub(crate) totals: ResourceVec,
     pending: BTreeMap<JobId, Pending>,
     reserved: BTreeMap<JobId, Reserved>,
-    /// When reservations were last sought in a cell.
-    pub(crate) looked: BTreeMap<CellId, Looked>,
+    /// How far the search for gangs to promise a time has come.
+    pub(crate) searches: BTreeMap<CellId, Search>,
     proposals_made: u64,
     pub(crate) policy: Policy,
     /// Jobs that are left alone until a time, in ms of the caller's clock.
@@ -363,9 +363,12 @@ impl View {
 
     /// There is more room on a node than before.
     fn node_freed(&mut self, node: NodeId, cell: CellId) {
+        self.freed_for(node);
         let Some(queue) = self.queues.get_mut(&cell).filter(|queue| queue.has_blocked()) else { return };
-        for model in self.index.models_of(node) {
-            queue.wake(Obstacle::NoRoom(model));
+        let kept = self.index.hold_of(node).is_some();
+        for (model, on_node) in self.index.free_on(node) {
+            let in_all = self.index.shelves(cell, model).map(|(_, shelf)| shelf.free()).sum();
+            queue.wake_for_room(Freed { model, on_node, in_all, kept });
         }
     }
 

@@ -5,6 +5,7 @@
 
 use super::{Known, View, nodes_of};
 use crate::proposal::Binding;
+use crate::reserve::RESERVATIONS_MAX;
 use crate::shape::Shape;
 use muster_model::{Allocation, AllocationId, AllocationState, Attempt, CellId, Epoch, JobId, NodeId};
 use std::sync::Arc;
@@ -36,12 +37,14 @@ impl Pending {
 
 impl View {
     /// Charges a proved proposal to the view, so that the next one sees it. Its job leaves the queue.
-    pub(crate) fn begin(&mut self, job: &Known, shape: &Shape, binding: &Binding, cell: CellId, now_ms: u64) {
+    pub(crate) fn begin(&mut self, job: &Known, shape: &Arc<Shape>, binding: &Binding, cell: CellId, now_ms: u64) {
         let stand_in = Arc::new(self.stand_in(job, shape, binding, cell, now_ms));
         self.stand_apart(job.id, false);
         self.unqueue(job);
         self.charge(&stand_in);
-        self.queues.entry(cell).or_default().count_bound(binding.model, shape.cards());
+        let queue = self.queues.entry(cell).or_default();
+        queue.count_bound(binding.model, shape.cards());
+        queue.wake_sibling(job.tenant, shape);
         self.pending.insert(job.id, Pending { attempt: binding.attempt, stand_in: Some(stand_in) });
     }
 
@@ -122,10 +125,16 @@ impl View {
         }
     }
 
-    /// When the first resting job may be planned again.
+    /// When a pass is due although nothing else happens: a rest ends, or a gang may be promised a time.
     #[must_use]
     pub fn next_wake_ms(&self) -> Option<u64> {
-        self.resting.first().map(|(until_ms, _)| *until_ms)
+        let rested = self.resting.first().map(|(until_ms, _)| *until_ms);
+        let sought = self.searches.iter().filter_map(|(cell, search)| {
+            let gangs_found = self.queues.get(cell).filter(|queue| queue.len() > 0)?.gangs_found;
+            let open = search.began_for_fewer_than(gangs_found) && self.reserved_in(*cell) < RESERVATIONS_MAX;
+            open.then(|| search.next_ms(gangs_found))
+        });
+        rested.into_iter().chain(sought).min()
     }
 
     /// Undoes the charge of a proposal; its job goes back to the queue if it still waits.
@@ -135,6 +144,9 @@ impl View {
             self.release(&stand_in);
         }
         self.stand_apart(job, true);
+        if let Some(kept) = self.reserved.get_mut(&job) {
+            kept.may_be_tried();
+        }
         if let Some(job) = self.jobs.get(job.0).cloned() {
             self.enqueue(&job);
         }

@@ -5,7 +5,7 @@
 
 use super::{Known, View};
 use crate::index::{Hold, Part};
-use crate::reserve::{Looked, is_late, may_be_better};
+use crate::reserve::{Search, is_due_again, is_late, is_soon_due};
 use crate::shape::{Offer, Shape};
 use muster_model::{CellId, JobId, NodeId, Reservation};
 #[cfg(test)]
@@ -21,19 +21,30 @@ pub(crate) struct Reserved {
     in_force: bool,
     /// Proposed, and not seen committed yet.
     unsure: bool,
-    /// One of its nodes has changed.
+    /// One of its nodes takes no more work, was described anew or is kept for an earlier one.
     shaken: bool,
+    /// More is free on its nodes than when it was last tried.
+    freed: bool,
     looked_ms: u64,
 }
 
 impl Reserved {
-    pub(crate) fn start_ms(&self) -> u64 {
-        self.reservation.start_ms
+    pub(crate) fn reservation(&self) -> &Arc<Reservation> {
+        &self.reservation
     }
 
     /// Whether the gang cannot be counted on to start in time any more.
     pub(crate) fn is_broken(&self, now_ms: u64) -> bool {
         self.shaken || is_late(self.reservation.start_ms, now_ms)
+    }
+
+    /// What was proposed came to nothing.
+    pub(super) fn may_be_tried(&mut self) {
+        self.freed = true;
+    }
+
+    fn new(cell: CellId, reservation: Arc<Reservation>) -> Self {
+        Reserved { cell, reservation, in_force: false, unsure: false, shaken: false, freed: true, looked_ms: 0 }
     }
 
     fn hold(&self, job: JobId) -> Hold {
@@ -52,17 +63,22 @@ impl View {
         self.reserved.get(&job)
     }
 
-    /// Waiting jobs of `cell` whose reservation is to be looked at again.
+    /// Waiting jobs of `cell` whose reservations are to be looked at again: those that cannot be counted on at once, the others together when
+    /// it is time for one.
     pub(crate) fn reservations_due(&self, cell: CellId, now_ms: u64) -> Vec<JobId> {
-        let due = |kept: &Reserved| kept.is_broken(now_ms) || may_be_better(kept.looked_ms, now_ms);
-        let here = self.reserved.iter().filter(|(_, kept)| kept.cell == cell && kept.in_force && due(kept));
-        here.map(|(job, _)| *job).collect()
+        let here = || self.reserved.iter().filter(|(_, kept)| kept.cell == cell && kept.in_force);
+        let again = here().any(|(_, kept)| is_due_again(kept.looked_ms, now_ms));
+        let due = |kept: &Reserved| kept.is_broken(now_ms) || again && is_soon_due(kept.looked_ms, now_ms);
+        here().filter(|(_, kept)| due(kept)).map(|(job, _)| *job).collect()
     }
 
     /// Waiting jobs of `cell` on whose nodes as many cards are free as they want, the earliest promise first.
     pub(crate) fn promises_due(&self, cell: CellId) -> Vec<(JobId, Arc<Shape>)> {
         let mut due = Vec::new();
-        for (id, kept) in self.reserved.iter().filter(|(_, kept)| kept.cell == cell && kept.in_force) {
+        for (id, kept) in self.reserved.iter().filter(|(_, kept)| kept.cell == cell && kept.in_force && kept.freed) {
+            if self.rest_until.contains_key(id) {
+                continue;
+            }
             let Some(shape) = self.jobs.get(id.0).and_then(|job| job.shape.as_ref()) else { continue };
             let free = |offer: &Offer| {
                 let own = |part: &Part| part.hold == Some(kept.hold(*id));
@@ -70,11 +86,19 @@ impl View {
                 shelves.map(|(_, shelf)| shelf.free()).sum::<u64>()
             };
             if shape.offers().iter().any(|offer| free(offer) >= shape.cards()) {
-                due.push((kept.start_ms(), *id, shape.clone()));
+                due.push((kept.reservation.start_ms, *id, shape.clone()));
             }
         }
         due.sort_unstable();
         due.into_iter().map(|(_, id, shape)| (id, shape)).collect()
+    }
+
+    /// A job with a reservation was tried and did not fit: it is not tried again before something changes on its nodes.
+    pub(crate) fn tried_in_vain(&mut self, job: JobId) {
+        self.stand_apart(job, true);
+        if let Some(kept) = self.reserved.get_mut(&job) {
+            kept.freed = false;
+        }
     }
 
     pub(crate) fn looked_at(&mut self, job: JobId, now_ms: u64) {
@@ -89,7 +113,7 @@ impl View {
         if let (Some(cell), Some(reservation)) = (job.cell, reservation) {
             self.put_reservation(
                 job.id,
-                Reserved { cell, reservation, in_force: false, unsure: true, shaken: false, looked_ms: now_ms },
+                Reserved { unsure: true, looked_ms: now_ms, ..Reserved::new(cell, reservation) },
             );
         }
     }
@@ -101,15 +125,13 @@ impl View {
             if let Some(job) = self.jobs.get(job.0).cloned() {
                 self.reserve_as_told(&job, false);
                 // Not at once again: the watch brings what this view has missed.
-                job.cell.into_iter().for_each(|cell| self.looked_for_gangs(cell, now_ms));
+                self.looked_at(job.id, now_ms);
+                if let Some(cell) = job.cell {
+                    let gangs_found = self.queues.get(&cell).map_or(0, |queue| queue.gangs_found);
+                    self.searches.insert(cell, Search::rests(now_ms, gangs_found));
+                }
             }
         }
-    }
-
-    /// Gangs that wait now are not looked at again for a while.
-    pub(crate) fn looked_for_gangs(&mut self, cell: CellId, now_ms: u64) {
-        let gangs = self.queues.get(&cell).map_or(0, |queue| queue.gangs_without_room);
-        self.looked.insert(cell, Looked { at_ms: now_ms, gangs });
     }
 
     /// Takes over what the committed job says; `same_wait`: it waits as it did before.
@@ -122,19 +144,23 @@ impl View {
             (_, told) => {
                 self.give_up_reservation(job.id);
                 if let Some((reservation, cell)) = told {
-                    let reservation = reservation.clone();
-                    let kept =
-                        Reserved { cell, reservation, in_force: false, unsure: false, shaken: false, looked_ms: 0 };
-                    self.put_reservation(job.id, kept);
+                    self.put_reservation(job.id, Reserved::new(cell, reservation.clone()));
                 }
             }
         }
     }
 
     fn put_reservation(&mut self, job: JobId, kept: Reserved) {
-        self.reserved.insert(job, kept);
+        let takes_work = |node: &NodeId| self.index.ground(*node, None).is_some();
+        let shaken = !kept.reservation.nodes.iter().all(takes_work);
+        let (cell, reservation) = (kept.cell, kept.reservation.clone());
+        self.reserved.insert(job, Reserved { shaken, ..kept });
         if !self.pending.contains_key(&job) {
             self.stand_apart(job, true);
+        }
+        // What stands apart is for other lines than before: those that are over in time.
+        for node in &reservation.nodes {
+            self.node_freed(*node, cell);
         }
     }
 
@@ -142,7 +168,7 @@ impl View {
     pub(super) fn give_up_reservation(&mut self, job: JobId) {
         self.stand_apart(job, false);
         let Some(kept) = self.reserved.remove(&job) else { return };
-        self.looked.remove(&kept.cell);
+        self.searches.remove(&kept.cell);
         for node in &kept.reservation.nodes {
             self.node_freed(*node, kept.cell);
         }
@@ -156,7 +182,14 @@ impl View {
         for node in &reservation.nodes {
             let there = self.capacity.nodes().get(node);
             if apart {
+                let before = self.index.hold_of(*node);
                 self.index.hold(*node, hold, there);
+                // Of two the earlier has it; the other is to be told another place.
+                let after = self.index.hold_of(*node);
+                let loser = before.filter(|before| Some(*before) != after).or((after != Some(hold)).then_some(hold));
+                if let Some(kept) = loser.and_then(|loser| self.reserved.get_mut(&loser.job)) {
+                    kept.shaken = true;
+                }
             } else {
                 self.index.let_go(*node, hold, there);
             }
@@ -173,6 +206,15 @@ impl View {
             shelves.map(|(_, shelf)| shelf.free()).sum::<u64>()
         };
         shape.offers().iter().all(|offer| free(offer) < shape.cards())
+    }
+
+    /// More is free on a node: whom it is kept for may start.
+    pub(super) fn freed_for(&mut self, node: NodeId) {
+        if let Some(hold) = self.index.hold_of(node)
+            && let Some(kept) = self.reserved.get_mut(&hold.job)
+        {
+            kept.freed = true;
+        }
     }
 
     /// A node has changed otherwise than by what runs on it: whoever counts on it looks again.
