@@ -293,8 +293,14 @@ fn shape_line(account: &Account<'_>, options: &Options) -> String {
     } else {
         "models that the trace names are insisted on".to_owned()
     };
+    let limits = match options.shape.limit_percent {
+        Some(percent) => {
+            format!("; a job whose time limit the trace does not say has one of {percent} % of what it takes")
+        }
+        None => String::new(),
+    };
     format!(
-        "A gang larger than the fleet's largest acceptable node becomes equal tasks, the fewest that divide its GPUs exactly (up to twice the fewest possible), else rounded up: {} gangs were split and gained {} GPUs in all; {gang}; {models}.",
+        "A gang larger than the fleet's largest acceptable node becomes equal tasks, the fewest that divide its GPUs exactly (up to twice the fewest possible), else rounded up: {} gangs were split and gained {} GPUs in all; {gang}; {models}{limits}.",
         account.ledger.gangs_split, account.ledger.gpus_added
     )
 }

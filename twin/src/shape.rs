@@ -7,7 +7,7 @@ use crate::fleet::{Fleet, REPLAY_CLASS};
 use crate::import::{TraceDevices, TraceJob};
 use muster_model::mig::{MigShape, profile_name};
 use muster_model::request::TaskRequest;
-use muster_model::validate::bounds::CARDS_PER_TASK_MAX;
+use muster_model::validate::bounds::{CARDS_PER_TASK_MAX, TIME_LIMIT_S_MAX};
 use muster_model::{DeviceRequest, FieldError, GpuModel, GpuUnits, JobSpec, Topology, TopologyLevel, ValidJobSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -21,6 +21,9 @@ pub struct ShapeOptions {
     pub preferred: Option<TopologyLevel>,
     /// Gangs of more than one task insist on this level.
     pub required: Option<TopologyLevel>,
+    /// Jobs without a time limit say this many percent of what they will take, as users who know their work roughly do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_percent: Option<u32>,
 }
 
 /// Turns jobs into requests for one fleet.
@@ -98,13 +101,18 @@ impl Shaper {
             command,
             env: BTreeMap::new(),
             workdir: None,
-            time_limit_s: job.time_limit_s,
+            time_limit_s: job.time_limit_s.or_else(|| self.limit_s(job)),
             grace_s: 30,
             disconnect_grace_s: 600,
             max_retries: 0,
             movable: None,
         };
         Ok(Shaped { spec: spec.validate()?, added_gpus, split: tasks != job.tasks })
+    }
+
+    fn limit_s(&self, job: &TraceJob) -> Option<u64> {
+        let percent = u64::from(self.options.limit_percent?);
+        Some((job.duration_s * percent).div_ceil(100).clamp(1, TIME_LIMIT_S_MAX))
     }
 
     /// Cards of the largest node of an acceptable model, within what one task may have.

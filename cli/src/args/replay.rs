@@ -83,6 +83,9 @@ pub struct Replay {
     /// Gangs of several tasks insist on one
     #[arg(long, value_name = "LEVEL", value_parser = TopologyLevel::from_str, help_heading = "How")]
     pub require: Option<TopologyLevel>,
+    /// Jobs without a time limit say this many percent of what they will take; then gangs that wait are promised a time
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(101..=10_000), help_heading = "How")]
+    pub time_limits: Option<u32>,
     /// How places are chosen; the blind ones are there to compare with: topology, first-fit, best-fit
     #[arg(long, value_name = "POLICY", default_value = "topology", value_parser = policy, conflicts_with = "live", help_heading = "How")]
     pub policy: Policy,

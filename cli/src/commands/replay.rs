@@ -153,7 +153,12 @@ fn window(args: &Replay) -> WindowChoice {
 /// What the flags say of how jobs are asked for.
 #[must_use]
 pub fn shape(args: &Replay) -> ShapeOptions {
-    ShapeOptions { any_model: args.any_model, preferred: args.prefer, required: args.require }
+    ShapeOptions {
+        any_model: args.any_model,
+        preferred: args.prefer,
+        required: args.require,
+        limit_percent: args.time_limits,
+    }
 }
 
 fn options(args: &Replay, window: WindowChoice) -> Options {

@@ -355,6 +355,7 @@ impl JobDetail {
             ("cell", job.cell.map(|cell| cell.to_string()).unwrap_or_default()),
             ("submitted", job.submitted.clone()),
             ("waited", show_seconds(job.waited_s)),
+            ("starts by", job.starts_by.clone().unwrap_or_default()),
             ("started", job.started.clone().unwrap_or_default()),
             ("ran", job.started.as_ref().map(|_| show_seconds(job.ran_s)).unwrap_or_default()),
             ("limit", job.time_limit_s.map(show_seconds).unwrap_or_default()),

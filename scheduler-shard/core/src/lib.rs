@@ -27,5 +27,5 @@ pub use explain::{Explanation, Reason, explain};
 pub use plan::{Bounds, Plan, plan};
 pub use planner::{MovePlan, plan_moves};
 pub use proposal::{Binding, Proposal};
-pub use reserve::{HORIZON_MS, RESERVATIONS_MAX};
+pub use reserve::{HORIZON_MS, KEPT_PART, RESERVATIONS_MAX};
 pub use view::{Policy, View};

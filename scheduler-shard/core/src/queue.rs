@@ -97,6 +97,8 @@ pub(crate) struct CellQueue {
     /// Cards of each model that this view has seen bound in the cell.
     pub(crate) bound_cards: BTreeMap<Option<GpuModel>, u64>,
     bound_in_all: u64,
+    /// Cards bound when a gang of a tenant last started, by what it asks for without a time limit.
+    last_started: BTreeMap<TenantId, BTreeMap<Arc<Shape>, u64>>,
     /// How often a gang was the first of its line to be found without room.
     pub(crate) gangs_found: u64,
     jobs: BTreeMap<JobId, (Arc<Shape>, Turn)>,
@@ -175,6 +177,7 @@ impl CellQueue {
             let line = lines.all.remove(shape).unwrap_or_default();
             if lines.all.is_empty() {
                 self.tenants.remove(&tenant);
+                self.last_started.remove(&tenant);
             }
             self.unfile(&(tenant, shape.clone()), *line);
         }
@@ -214,6 +217,29 @@ impl CellQueue {
     pub(crate) fn wake_for_room(&mut self, freed: Freed) {
         let first = |tenant, siblings: &BTreeSet<Arc<Shape>>| self.first_of(tenant, siblings);
         self.wake_lines(self.without_room.helped_by(freed, first));
+    }
+
+    /// A gang of this line has started: those that differ from it in their time limit alone begin to be patient again, as those behind it in
+    /// the line do.
+    pub(crate) fn restart_patience(&mut self, tenant: TenantId, shape: &Arc<Shape>) {
+        if shape.cards() > 1 {
+            let bound = self.bound_on(shape);
+            self.last_started.entry(tenant).or_default().insert(shape.without_limit(), bound);
+        }
+    }
+
+    /// Cards that had been bound when a job that differs from this at most in its time limit last started.
+    fn last_started(&self, tenant: TenantId, shape: &Arc<Shape>) -> u64 {
+        let of_tenant = self.last_started.get(&tenant);
+        of_tenant.and_then(|shapes| shapes.get(&shape.without_limit())).copied().unwrap_or(0)
+    }
+
+    /// Whether no line that differs from this in its time limit alone has a job that goes before its first.
+    fn is_first_of_siblings(&self, tenant: TenantId, shape: &Arc<Shape>, turn: Turn) -> bool {
+        let kind = shape.without_limit();
+        let lines = self.tenants.get(&tenant).into_iter().flat_map(|lines| &lines.all);
+        let mut siblings = lines.filter(|(other, _)| other.without_limit() == kind);
+        siblings.all(|(_, line)| line.turns.first().is_none_or(|first| *first >= turn))
     }
 
     /// A job of this line has started, or the line is gone: what differs from it in its time limit alone may be next.
@@ -321,7 +347,10 @@ impl CellQueue {
         for (due, (tenant, shape)) in due {
             let Some(line) = self.tenants.get(&tenant).and_then(|lines| lines.all.get(&shape)) else { continue };
             let (Some(turn), Some((job, since))) = (line.turns.first(), line.passed_since) else { continue };
+            let since = since.max(self.last_started(tenant, &shape));
+            let first = self.is_first_of_siblings(tenant, &shape, *turn);
             let short = shape.patience().saturating_sub(self.bound_on(&shape).saturating_sub(since));
+            let short = if first { short } else { short.max(1) };
             if short > 0 {
                 let due_again = self.bound_in_all + short;
                 self.file_passed((tenant, shape), Some(due), due_again);

@@ -33,8 +33,11 @@ use muster_model::{CellId, JobId, Reservation, TenantId};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Gangs of one cell that nodes are kept for: enough that the head of the queue is safe, few enough that most of the fleet takes anything.
+/// Gangs of one cell that nodes are kept for: enough that the head of the queue is safe.
 pub const RESERVATIONS_MAX: usize = 16;
+/// Beyond the first gang at most this part of a cell's nodes is kept, so that most of it takes anything at any time: jobs of one card get
+/// no promises, and would else wait for those who do.
+pub const KEPT_PART: usize = 8;
 /// A time further away is none.
 pub const HORIZON_MS: u64 = 86_400_000;
 /// How soon gangs without a time are looked at again when nothing speaks for it.
@@ -45,9 +48,9 @@ pub(crate) const NEW_GANG_MS: u64 = 1_000;
 const BETTER_MS: u64 = 300_000;
 /// A better time is better by this much; a gang that has not started this long after its time gets another.
 const SLACK_MS: u64 = 60_000;
-/// Gangs that one search tries to give a time, and waiting jobs that it goes through for them.
-const SOUGHT_MAX: usize = 256;
-const VISITED_MAX: usize = 10_000;
+/// A gang is promised a time only when fewer other jobs than this go before it in the queue: they get no promises, and would else wait for
+/// whom they go before.
+const OTHERS_BEFORE_MAX: usize = 8;
 
 /// How far the search for gangs to promise a time has come in a cell.
 #[derive(Clone, Debug, Default)]
@@ -170,7 +173,9 @@ impl Reserving<'_> {
                 return false;
             }
             match self.earliest(view, &job, &shape) {
-                Some(found) => self.keep(view, &job, Some(found)),
+                Some(found) if view.may_keep(self.cell, found.nodes.len()) => self.keep(view, &job, Some(found)),
+                // It is the first of those without; smaller ones behind it do not go before it.
+                Some(_) => return false,
                 None => search.in_vain.push((job.tenant, shape)),
             }
         }
@@ -219,12 +224,17 @@ pub(crate) fn is_soon_due(at_ms: u64, now_ms: u64) -> bool {
 
 /// The first gangs of the cell, in turn, that wait for room alone and have no time yet.
 fn first_without_room(view: &View, cell: CellId, now_ms: u64) -> Vec<JobId> {
-    let (mut found, mut visited) = (Vec::new(), 0);
+    let (mut found, mut others) = (Vec::new(), 0);
     in_turn(view, cell, |id| {
-        visited += 1;
-        let job = view.jobs.get(id.0).filter(|_| view.reserved(id).is_none());
-        found.extend(job.filter(|job| waits_for_room(view, cell, job, now_ms)).map(|job| job.id));
-        let enough = found.len() == SOUGHT_MAX || visited == VISITED_MAX;
+        if view.reserved(id).is_some() {
+            return ControlFlow::Continue(());
+        }
+        if view.jobs.get(id.0).is_some_and(|job| waits_for_room(view, cell, job, now_ms)) {
+            found.push(id);
+        } else {
+            others += 1;
+        }
+        let enough = others == OTHERS_BEFORE_MAX || found.len() == RESERVATIONS_MAX;
         if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     found

@@ -44,6 +44,7 @@ impl View {
         self.charge(&stand_in);
         let queue = self.queues.entry(cell).or_default();
         queue.count_bound(binding.model, shape.cards());
+        queue.restart_patience(job.tenant, shape);
         queue.wake_sibling(job.tenant, shape);
         self.pending.insert(job.id, Pending { attempt: binding.attempt, stand_in: Some(stand_in) });
     }

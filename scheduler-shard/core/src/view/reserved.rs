@@ -5,7 +5,7 @@
 
 use super::{Known, View};
 use crate::index::{Hold, Part};
-use crate::reserve::{Search, is_due_again, is_late, is_soon_due};
+use crate::reserve::{KEPT_PART, Search, is_due_again, is_late, is_soon_due};
 use crate::shape::{Offer, Shape};
 use muster_model::{CellId, JobId, NodeId, Reservation};
 #[cfg(test)]
@@ -29,6 +29,10 @@ pub(crate) struct Reserved {
 }
 
 impl Reserved {
+    fn nodes(&self) -> usize {
+        self.reservation.nodes.len()
+    }
+
     pub(crate) fn reservation(&self) -> &Arc<Reservation> {
         &self.reservation
     }
@@ -56,6 +60,13 @@ impl View {
     /// Waiting jobs of `cell` that something is kept for.
     pub(crate) fn reserved_in(&self, cell: CellId) -> usize {
         self.reserved.values().filter(|kept| kept.cell == cell).count()
+    }
+
+    /// Whether so many nodes more may be kept in `cell`.
+    pub(crate) fn may_keep(&self, cell: CellId, nodes: usize) -> bool {
+        let kept: usize = self.reserved.values().filter(|kept| kept.cell == cell).map(|kept| kept.nodes()).sum();
+        let all = self.capacity.nodes().values().filter(|there| there.node.cell == cell).count();
+        kept == 0 || KEPT_PART * (kept + nodes) <= all
     }
 
     /// What is kept for `job`.
