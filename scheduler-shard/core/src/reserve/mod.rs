@@ -26,7 +26,7 @@ use crate::place::{Ask, Steps};
 use crate::plan::{Bounds, Plan};
 use crate::proposal::Proposal;
 use crate::queue::Obstacle;
-use crate::shape::Shape;
+use crate::shape::{Offer, Shape};
 use crate::view::{Known, Policy, View};
 use muster_model::request::SharingMode;
 use muster_model::{CellId, JobId, Reservation, TenantId};
@@ -36,8 +36,8 @@ use std::sync::Arc;
 /// Gangs of one cell that nodes are kept for: enough that the head of the queue is safe.
 pub const RESERVATIONS_MAX: usize = 16;
 /// Beyond the first gang at most this part of a cell's nodes is kept, so that most of it takes anything at any time: jobs of one card get
-/// no promises, and would else wait for those who do.
-pub const KEPT_PART: usize = 8;
+/// no promises, and would else wait for those who do. Tests have few nodes and keep all of them.
+pub const KEPT_PART: usize = if cfg!(test) { 1 } else { 8 };
 /// A time further away is none.
 pub const HORIZON_MS: u64 = 86_400_000;
 /// How soon gangs without a time are looked at again when nothing speaks for it.
@@ -129,7 +129,10 @@ impl Reserving<'_> {
             view.looked_at(id, self.now_ms);
             let found = self.earliest(view, &job, &shape);
             let gained_ms = found.as_ref().map_or(0, |found| old.start_ms.saturating_sub(found.start_ms));
-            if found.as_ref() != Some(&*old) && (broken || gained_ms > SLACK_MS) {
+            // Its tenant has reached its max meanwhile: the nodes would stand idle for nothing.
+            let allowed = |offer: &Offer| view.capacity.max_allows(job.tenant, &offer.charge).is_ok();
+            let given_up = !shape.offers().iter().any(allowed);
+            if found.as_ref() != Some(&*old) && (broken || given_up || gained_ms > SLACK_MS) {
                 let later = found.as_ref().is_none_or(|found| found.start_ms > old.start_ms);
                 self.plan.promises_broken += u64::from(broken && later);
                 self.keep(view, &job, found);

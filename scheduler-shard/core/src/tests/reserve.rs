@@ -1,7 +1,7 @@
 //! Reservations: what a gang is promised, what may pass it meanwhile, and that promises are kept.
 
 use super::fleet::*;
-use crate::explain;
+use crate::{Proposal, explain};
 use muster_model::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -29,6 +29,10 @@ fn four_nodes() -> (Fleet, Vec<JobId>) {
 fn reserved(fleet: &Fleet, job: JobId) -> Option<(u64, Vec<u32>)> {
     let kept = fleet.jobs[&job].reserved.as_ref()?;
     Some(((kept.start_ms - fleet.now_ms) / MIN_MS, kept.nodes.iter().map(|node| node.0).collect()))
+}
+
+fn of_other(spec: JobSpec) -> JobSpec {
+    JobSpec { tenant: "other".into(), ..spec }
 }
 
 fn codes(fleet: &Fleet, job: JobId) -> Vec<&'static str> {
@@ -111,6 +115,79 @@ fn another_shard_keeps_what_was_promised() {
     fleet.settle();
     assert!(!fleet.runs(endless), "what is kept is kept by whoever plans the cell");
     assert_eq!(reserved(&fleet, big), Some((121, vec![1, 2, 3, 4])));
+}
+
+#[test]
+fn two_gangs_that_lose_their_nodes_are_both_promised_others() {
+    let mut fleet = Fleet::new(["a", "b", "c", "d"].map(|name| Host::new(name, GpuModel::H100, 8)));
+    fleet.now_ms = 1_000_000;
+    for limit_s in [HOUR_S, HOUR_S, 2 * HOUR_S, 3 * HOUR_S] {
+        fleet.submit(limited(gang(1, 8), limit_s));
+        fleet.settle();
+    }
+    let gangs = [1, 2].map(|tasks| fleet.submit(gang(8 / tasks, tasks)));
+    fleet.settle();
+    assert_eq!(gangs.map(|job| reserved(&fleet, job)), [Some((61, vec![1])), Some((61, vec![2]))]);
+    for node in [NodeId(1), NodeId(2)] {
+        fleet.put_node(Node { health: NodeHealth::Down, ..fleet.nodes[&node].clone() });
+    }
+    fleet.settle();
+    assert_eq!(gangs.map(|job| reserved(&fleet, job)), [Some((121, vec![3])), Some((181, vec![4]))]);
+}
+
+#[test]
+fn what_outlasts_its_limit_is_not_counted_as_gone() {
+    let (mut fleet, running) = four_nodes();
+    let two = fleet.submit(gang(2, 8));
+    fleet.submit(gang(1, 8));
+    fleet.settle();
+    assert_eq!(reserved(&fleet, two), Some((61, vec![1, 2])));
+    // Both nodes are late by four minutes, and are given as long again.
+    fleet.now_ms += 65 * MIN_MS;
+    fleet.settle();
+    assert_eq!(reserved(&fleet, two), Some((4, vec![1, 2])));
+    fleet.end(running[0], false);
+    fleet.end(running[1], false);
+    fleet.settle();
+    assert!(fleet.runs(two));
+}
+
+#[test]
+fn a_refused_binding_of_a_promised_gang_is_not_repeated_at_once() {
+    let (mut fleet, running) = four_nodes();
+    let big = fleet.submit(gang(4, 8));
+    fleet.settle();
+    running.into_iter().for_each(|job| fleet.end(job, false));
+    fleet.deliver(usize::MAX);
+    let binds = |proposals: &[Proposal]| proposals.iter().filter(|one| matches!(one, Proposal::Bind(_))).count();
+    assert_eq!(binds(&fleet.pass()), 1);
+    fleet.view.refused(big, fleet.now_ms);
+    assert_eq!(binds(&fleet.pass()), 0, "it rests");
+    let endless = fleet.submit(of_other(gang(1, 8)));
+    fleet.settle();
+    assert!(!fleet.runs(endless), "and its nodes are kept meanwhile");
+    fleet.now_ms += MIN_MS;
+    fleet.settle();
+    assert!(fleet.runs(big));
+}
+
+#[test]
+fn nodes_are_not_kept_for_a_gang_whose_tenant_has_reached_its_max() {
+    let (mut fleet, _) = four_nodes();
+    fleet.tenant("capped", |tenant| {
+        tenant.max.gpu.insert(GpuModel::H100, GpuUnits::cards(32));
+    });
+    let capped = |spec: JobSpec| JobSpec { tenant: "capped".into(), ..spec };
+    let big = fleet.submit(capped(gang(4, 8)));
+    fleet.settle();
+    assert!(reserved(&fleet, big).is_some());
+    // A short one of the same tenant passes: now the gang would be over the max.
+    let short = fleet.submit(capped(limited(gang(1, 1), HOUR_S)));
+    fleet.settle();
+    assert!(fleet.runs(short));
+    fleet.now_ms += 6 * MIN_MS;
+    fleet.settle();
+    assert_eq!(reserved(&fleet, big), None);
 }
 
 /// What happens in the world of [`promises_are_kept`].
