@@ -144,7 +144,7 @@ fn not_admitted(view: &View, ask: &Ask<'_>) -> Option<Reason> {
         node.cell == ask.cell && node.accepts_work() && cards && ask.pool_allows(view, &node.spec.pool)
     };
     let nodes = || view.capacity.nodes().values().map(|there| &there.node).filter(has);
-    let cell = || view.cells.get(&ask.cell).map_or_else(|| ask.cell.to_string(), |cell| cell.name.clone());
+    let cell = || cell_name(view, ask.cell);
     if nodes().any(|node| ask.admits(node)) {
         return None;
     }
@@ -160,6 +160,10 @@ fn not_admitted(view: &View, ask: &Ask<'_>) -> Option<Reason> {
     }
 }
 
+fn cell_name(view: &View, cell: CellId) -> String {
+    view.cells.get(&cell).map_or_else(|| cell.to_string(), |there| there.name.clone())
+}
+
 /// Cards are free, but no task's lie as its NUMA policy wants them.
 fn numa_split(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reason> {
     let policy = ask.shape.numa;
@@ -171,7 +175,7 @@ fn numa_split(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reason> {
 }
 
 fn no_room(view: &View, ask: &Ask<'_>) -> Reason {
-    let cell = view.cells.get(&ask.cell).map_or_else(|| ask.cell.to_string(), |cell| cell.name.clone());
+    let cell = cell_name(view, ask.cell);
     let apart = || apart::explain(view, ask, &cell);
     let pinned = || pinned::all_pinned(view, ask, &cell);
     if let Some(reason) = numa_split(view, ask, &cell).or_else(pinned).or_else(apart) {

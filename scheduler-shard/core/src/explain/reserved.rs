@@ -52,7 +52,7 @@ pub(super) fn in_the_way(view: &View, ask: &Ask<'_>, now_ms: u64) -> Option<Kept
     let grace_s = ask.shape.grace_s;
     let left_s = (in_ms.saturating_sub(START_MS) / 1_000).saturating_sub(grace_s);
     Some(KeptForGang {
-        cell: view.cells.get(&ask.cell).map_or_else(|| ask.cell.to_string(), |cell| cell.name.clone()),
+        cell: super::cell_name(view, ask.cell),
         model: ask.model,
         job: hold.job,
         start_ms: hold.until_ms,

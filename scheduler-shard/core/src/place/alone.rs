@@ -10,9 +10,7 @@ use muster_model::request::SharingMode;
 
 /// The task on this node, a share on a card that has `left` milli-GPU; `None` when that may not be.
 pub(crate) fn on_node(view: &View, ask: &Ask<'_>, there: &NodeUse, left: u16) -> Option<Vec<TaskPlacement>> {
-    let node = &there.node;
-    let open = node.cell == ask.cell && node.accepts_work() && ask.pool_allows(view, &node.spec.pool);
-    if !open || !ask.may_stay(view.index.hold_of(node.id)) {
+    if !ask.may_stand_on(view, &there.node) {
         return None;
     }
     let found = match ask.shape.request.devices.mode() {

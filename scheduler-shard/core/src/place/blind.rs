@@ -17,12 +17,7 @@ use std::collections::BTreeSet;
 pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
     let all = view.capacity.nodes();
     steps.0 += all.len() as u64;
-    let open = |there: &NodeUse| {
-        let known = &there.node;
-        let open = known.cell == ask.cell && known.accepts_work() && ask.pool_allows(view, &known.spec.pool);
-        open && ask.may_stay(view.index.hold_of(known.id))
-    };
-    let useful = |there: &&NodeUse| has_room(ask, there) && open(there);
+    let useful = |there: &&NodeUse| has_room(ask, there) && ask.may_stand_on(view, &there.node);
     let mut nodes: Vec<(usize, &NodeUse)> = all.values().filter(useful).map(|there| (0, there)).collect();
     if view.policy == Policy::BestFit {
         nodes.iter_mut().for_each(|(free, there)| *free = there.free_cards());

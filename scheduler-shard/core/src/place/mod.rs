@@ -54,6 +54,12 @@ impl<'a> Ask<'a> {
         view.index.shelves(self.cell, self.model).filter(move |(part, _)| may(part))
     }
 
+    /// Whether the node takes work of its cell and pool, and is not kept for a gang that would find it there.
+    pub(crate) fn may_stand_on(&self, view: &View, node: &Node) -> bool {
+        let open = node.cell == self.cell && node.accepts_work() && self.pool_allows(view, &node.spec.pool);
+        open && self.may_stay(view.index.hold_of(node.id))
+    }
+
     /// Whether it is over before a node that is kept so is wanted, or it is kept for itself.
     pub(crate) fn may_stay(&self, hold: Option<Hold>) -> bool {
         hold.is_none_or(|hold| self.over_ms <= hold.until_ms || self.job == Some(hold.job))
