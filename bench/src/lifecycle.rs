@@ -70,7 +70,7 @@ async fn follow(fleet: &Cluster, book: Book) -> Result<tokio::task::JoinHandle<(
             let seen = book.entry(job.id).or_insert(Seen { submitted: now, running: None, finished: None });
             match job.phase() {
                 v1::JobPhase::Running => _ = seen.running.get_or_insert(now),
-                v1::JobPhase::Queued | v1::JobPhase::Starting | v1::JobPhase::Stopping => {}
+                v1::JobPhase::Pending | v1::JobPhase::Starting | v1::JobPhase::Completing => {}
                 _ => {
                     seen.running.get_or_insert(now);
                     seen.finished.get_or_insert(now);

@@ -100,7 +100,7 @@ async fn one_job(channel: Channel, id: String) -> Result<(u64, Option<u64>)> {
     let follow = async {
         while let Ok(Some(event)) = events.message().await {
             if let Some(v1::job_event::Event::Job(job)) = event.event
-                && !matches!(job.phase(), v1::JobPhase::Queued | v1::JobPhase::Starting)
+                && !matches!(job.phase(), v1::JobPhase::Pending | v1::JobPhase::Starting)
             {
                 return Some(sent.elapsed().as_micros() as u64);
             }

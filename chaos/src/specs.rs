@@ -116,6 +116,7 @@ pub fn job(chance: &Chance, number: u64) -> JobSpec {
         disconnect_grace_s: DISCONNECT_GRACE_S,
         max_retries: chance.between(0, 3) as u32,
         movable: (chance.between(0, 4) == 0).then(Movable::default),
+        user: String::new(),
     }
 }
 

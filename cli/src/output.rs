@@ -193,8 +193,8 @@ impl Columns {
 fn colour_of(text: &str) -> Option<Color> {
     match text {
         "running" | "completed" | "ready" | "leader" => Some(Color::Green),
-        "queued" | "starting" | "stopping" | "silent" | "drained" | "draining" => Some(Color::Yellow),
-        "failed" | "timed-out" | "down" => Some(Color::Red),
+        "pending" | "starting" | "completing" | "silent" | "drained" | "draining" => Some(Color::Yellow),
+        "failed" | "timeout" | "down" => Some(Color::Red),
         "cancelled" => Some(Color::DarkGrey),
         _ => None,
     }

@@ -76,7 +76,7 @@ fn every_claim_can_fail() {
         evidence.jobs.pop();
     });
     caught("finished", |evidence| evidence.jobs[0].phase = v1::JobPhase::Failed.into());
-    caught("finished", |evidence| evidence.jobs[0].phase = v1::JobPhase::Queued.into());
+    caught("finished", |evidence| evidence.jobs[0].phase = v1::JobPhase::Pending.into());
     let lines =
         |evidence: &mut Evidence, more: &str| evidence.record = parse(&format!("{LINES}{more}")).expect("lines");
     caught("run twice", |evidence| lines(evidence, "start 2 0 2 13.00\nend 2 0 2 14.00\n"));

@@ -47,7 +47,7 @@ fn jobs_read_like_squeue() {
     running.attempt = 1;
     running.bound_ms = Some(NOW_MS - 500_000);
     running.started_ms = Some(NOW_MS - 187_000);
-    let mut queued = job(12, v1::JobPhase::Queued, Some(Kind::Mig(v1::MigInstance { profile: "1g.10gb".into() })));
+    let mut queued = job(12, v1::JobPhase::Pending, Some(Kind::Mig(v1::MigInstance { profile: "1g.10gb".into() })));
     queued.requeue_reason = "node node-0003 was lost".into();
     // The times of the attempt that was lost are not shown as if it ran.
     queued.started_ms = Some(NOW_MS - 100_000);
@@ -55,7 +55,7 @@ fn jobs_read_like_squeue() {
     failed.started_ms = Some(NOW_MS - 500_000);
     failed.finished_ms = Some(NOW_MS - 400_000);
     failed.reason = "rank 3 exited with 1 on node-0007, which is a very long story to tell in a list".into();
-    let mut homeless = job(114, v1::JobPhase::Queued, None);
+    let mut homeless = job(114, v1::JobPhase::Pending, None);
     homeless.cell = None;
     let views: Vec<JobView> = [running, queued, failed, homeless].iter().map(|job| JobView::new(job, NOW_MS)).collect();
     check(
@@ -63,9 +63,9 @@ fn jobs_read_like_squeue() {
         "
         JOBID  TENANT        NAME      STATE        GPUS  NODES  TIME  REASON
             7  research/nlp  pretrain  running        32      3  3:07
-           12  research/nlp  pretrain  queued    1g.10gb      0  0:00  node node-0003 was lost
+           12  research/nlp  pretrain  pending   1g.10gb      0  0:00  node node-0003 was lost
           113  research/nlp  pretrain  failed   30%/20Gi      0  1:40  rank 3 exited with 1 on node-0007, which is a very long sto…
-          114  research/nlp  pretrain  queued          -      0  0:00  no cell could hold it yet
+          114  research/nlp  pretrain  pending         -      0  0:00  no cell could hold it yet
 ",
     );
     assert_eq!(views[0].waited_s, 100);
@@ -277,13 +277,13 @@ fn colour_only_where_it_is_wanted() {
 
 #[test]
 fn scripts_get_the_same_names_in_json_and_yaml() {
-    let view = JobView::new(&job(1, v1::JobPhase::Queued, None), NOW_MS);
+    let view = JobView::new(&job(1, v1::JobPhase::Pending, None), NOW_MS);
     let json = serde_json::to_value(&view).expect("json");
     assert_eq!(
         (json["id"].as_u64(), json["state"].as_str(), json["cpu_milli"].as_u64()),
-        (Some(1), Some("queued"), Some(500))
+        (Some(1), Some("pending"), Some(500))
     );
     let yaml: serde_yaml_ng::Value = serde_yaml_ng::to_value(&view).expect("yaml");
-    assert_eq!(yaml["state"].as_str(), Some("queued"));
+    assert_eq!(yaml["state"].as_str(), Some("pending"));
     assert_eq!(Out { format: Format::Json, colour: false }.format, Format::Json);
 }

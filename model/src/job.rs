@@ -190,6 +190,9 @@ pub struct JobSpec {
     pub max_retries: u32,
     /// It may be stopped and started again elsewhere in its cell to make room; none: it stays where it started.
     pub movable: Option<Movable>,
+    /// Who submitted it, as the client says; empty when it does not say. Nobody has checked it yet: it is for people and for lists,
+    /// never for permission.
+    pub user: String,
 }
 
 /// A specification that has passed [`JobSpec::validate`]: carried instead of checked again.
@@ -242,7 +245,7 @@ impl Outcome {
             Outcome::Completed => "completed",
             Outcome::Failed { .. } => "failed",
             Outcome::Cancelled => "cancelled",
-            Outcome::TimedOut => "timed-out",
+            Outcome::TimedOut => "timeout",
         }
     }
 }
@@ -267,10 +270,10 @@ impl JobPhase {
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
-            JobPhase::Queued => "queued",
+            JobPhase::Queued => "pending",
             JobPhase::Starting(_) => "starting",
             JobPhase::Running(_) => "running",
-            JobPhase::Stopping(_) => "stopping",
+            JobPhase::Stopping(_) => "completing",
             JobPhase::Finished(outcome) => outcome.word(),
         }
     }

@@ -36,6 +36,7 @@ fn job() -> JobSpec {
         disconnect_grace_s: 600,
         max_retries: 0,
         movable: None,
+        user: String::new(),
     }
 }
 
@@ -52,6 +53,17 @@ fn check(title: &str, field: &str, spoil: impl FnOnce(&mut JobSpec)) {
     spoil(&mut spec);
     let named = fields(spec.validate().map(drop));
     assert!(named.iter().any(|name| name == field), "{title}: expected {field:?} among {named:?}");
+}
+
+#[test]
+fn a_user_stands_in_one_column() {
+    for user in ["", "alice", "alice@example.org", "CORP\\alice", "zoë"] {
+        let spec = JobSpec { user: user.to_owned(), ..job() };
+        assert_eq!(fields(spec.validate().map(drop)), [""; 0], "{user:?}");
+    }
+    check("two words", "user", |spec| spec.user = "Alice Liddell".to_owned());
+    check("a line", "user", |spec| spec.user = "alice\nbob".to_owned());
+    check("long", "user", |spec| spec.user = "a".repeat(129));
 }
 
 #[test]

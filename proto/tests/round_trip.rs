@@ -101,6 +101,7 @@ prop_compose! {
         asked in asked(),
         times in (option::of(1..1000_u64), 0..100_u64, 1..100_u64, 0..9_u32),
         movable in option::of((option::of(1..9_u64), 0..9_u64)),
+        user in "[a-z@.]{0,9}",
     ) -> JobSpec {
         let cards = devices.cards() > 0;
         let asked = if cards { asked } else { Asked { choice: None, needs: asked.needs, ..Asked::default() } };
@@ -112,6 +113,7 @@ prop_compose! {
             driver_min: driver.filter(|_| cards).map(|text| text.parse().expect("generated versions are versions")), asked, class, pool, priority, command, env, workdir,
             time_limit_s: times.0, grace_s: times.1, disconnect_grace_s: times.2, max_retries: times.3,
             movable: movable.map(|(checkpoint_every_s, restart_s)| Movable { checkpoint_every_s, restart_s }),
+            user,
         }
     }
 }

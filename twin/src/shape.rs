@@ -106,6 +106,7 @@ impl Shaper {
             disconnect_grace_s: 600,
             max_retries: 0,
             movable: None,
+            user: String::new(),
         };
         Ok(Shaped { spec: spec.validate()?, added_gpus, split: tasks != job.tasks })
     }

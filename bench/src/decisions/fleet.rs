@@ -58,6 +58,7 @@ pub(crate) fn spec_of(tasks: u32, request: TaskRequest) -> Result<ValidJobSpec> 
         disconnect_grace_s: 600,
         max_retries: 0,
         movable: None,
+        user: String::new(),
     };
     spec.validate().ok().context("the mix is valid")
 }

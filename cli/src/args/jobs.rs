@@ -35,6 +35,9 @@ pub struct Submit {
     /// Who pays: names from the top, joined by '/'
     #[arg(long, value_name = "PATH")]
     pub tenant: Option<String>,
+    /// Who submits it, for people and for lists [default: your login name]
+    #[arg(long, env = "MUSTER_USER", hide_env_values = true)]
+    pub user: Option<String>,
     /// A name for people; the program's when absent
     #[arg(long)]
     pub name: Option<String>,
@@ -162,6 +165,7 @@ impl Submit {
         };
         JobText {
             tenant: self.tenant.clone(),
+            user: self.user.clone(),
             name: self.name.clone(),
             gpus: self.gpus,
             mig: self.mig.clone(),
@@ -206,19 +210,22 @@ impl Submit {
 #[command(after_help = "\
 Examples:
   muster jobs                                   what waits and runs
-  muster jobs --tenant research --state queued  what waits in research and below
+  muster jobs --tenant research --state pending  what waits in research and below
   muster jobs --all --newest --limit 20         the last twenty, finished ones too
   muster jobs -o wide                           with attempt, cell, times")]
 pub struct List {
     /// Of this tenant and those below it
     #[arg(long, value_name = "PATH")]
     pub tenant: Option<String>,
-    /// In any of these states: queued, starting, running, stopping, completed, failed, cancelled, timed-out
+    /// In any of these states: pending, starting, running, completing, completed, failed, cancelled, timeout
     #[arg(long, value_name = "STATE", value_delimiter = ',')]
     pub state: Vec<String>,
     /// With exactly this name
     #[arg(long)]
     pub name: Option<String>,
+    /// Of exactly this user
+    #[arg(long)]
+    pub user: Option<String>,
     /// Finished ones too
     #[arg(long, short, conflicts_with = "state")]
     pub all: bool,

@@ -43,6 +43,7 @@ fn request(args: &List, consistency: v1::Consistency) -> Result<v1::ListJobsRequ
         page_token: String::new(),
         consistency: consistency.into(),
         newest_first: args.newest,
+        user: args.user.clone().unwrap_or_default(),
     })
 }
 

@@ -82,6 +82,12 @@ pub async fn submit(
         .await
 }
 
+/// The name of whoever runs this command, where the system knows one that the cluster takes.
+fn login_name() -> Option<String> {
+    let user = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten()?;
+    (!user.name.is_empty() && !user.name.contains(char::is_whitespace)).then_some(user.name)
+}
+
 /// Everything that flags and files ask for, in their order.
 fn specs(args: &Submit, usual_tenant: Option<&str>) -> Result<Vec<v1::JobSpec>, Failure> {
     let flags = args.text();
@@ -103,6 +109,9 @@ fn specs(args: &Submit, usual_tenant: Option<&str>) -> Result<Vec<v1::JobSpec>, 
     for (place, mut text) in texts {
         if text.tenant.is_none() {
             text.tenant = usual_tenant.map(str::to_owned);
+        }
+        if text.user.is_none() {
+            text.user = login_name();
         }
         match text.into_specs() {
             Ok(some) => specs.extend(some),

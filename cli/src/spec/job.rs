@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 /// The keys of a job file; the flags have the same names.
 pub const KEYS: &[&str] = &[
     "tenant",
+    "user",
     "name",
     "gpus",
     "mig",
@@ -68,6 +69,8 @@ pub const KEYS: &[&str] = &[
 pub struct JobText {
     /// Path of the tenant that pays.
     pub tenant: Option<String>,
+    /// Who submits it; the login name when absent.
+    pub user: Option<String>,
     /// For people.
     pub name: Option<String>,
     /// Whole GPUs for each task.
@@ -165,6 +168,7 @@ impl JobText {
         }
         over!(
             tenant,
+            user,
             name,
             gpus,
             mig,
@@ -264,6 +268,7 @@ impl JobText {
             disconnect_grace_s,
             max_retries: self.retries.unwrap_or(0),
             movable,
+            user: self.user.unwrap_or_default(),
         })
     }
 

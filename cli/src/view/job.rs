@@ -13,14 +13,14 @@ const REASON_CHARS: usize = 60;
 
 /// The words for states, in the order of a job's life.
 pub const PHASES: &[(JobPhase, &str)] = &[
-    (JobPhase::Queued, "queued"),
+    (JobPhase::Pending, "pending"),
     (JobPhase::Starting, "starting"),
     (JobPhase::Running, "running"),
-    (JobPhase::Stopping, "stopping"),
+    (JobPhase::Completing, "completing"),
     (JobPhase::Completed, "completed"),
     (JobPhase::Failed, "failed"),
     (JobPhase::Cancelled, "cancelled"),
-    (JobPhase::TimedOut, "timed-out"),
+    (JobPhase::Timeout, "timeout"),
 ];
 
 /// The word for a state.
@@ -38,7 +38,7 @@ pub fn phase_of(word: &str) -> Option<JobPhase> {
 /// Whether a job in this state is over.
 #[must_use]
 pub fn is_over(phase: JobPhase) -> bool {
-    matches!(phase, JobPhase::Completed | JobPhase::Failed | JobPhase::Cancelled | JobPhase::TimedOut)
+    matches!(phase, JobPhase::Completed | JobPhase::Failed | JobPhase::Cancelled | JobPhase::Timeout)
 }
 
 /// A job.
@@ -50,7 +50,7 @@ pub struct JobView {
     pub tenant: String,
     /// Its name.
     pub name: String,
-    /// queued, starting, running, stopping, completed, failed, cancelled, timed-out.
+    /// pending, starting, running, completing, completed, failed, cancelled, timeout.
     pub state: &'static str,
     /// Why it failed, or why it waits again.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -132,7 +132,7 @@ impl JobView {
         let request = spec.request.clone().unwrap_or_default();
         let devices = request.devices.clone().unwrap_or_default();
         let end_ms = job.finished_ms.unwrap_or(now_ms);
-        let live = job.phase() != JobPhase::Queued;
+        let live = job.phase() != JobPhase::Pending;
         let since = |start: Option<u64>| start.map_or(0, |start| end_ms.saturating_sub(start) / 1_000);
         let started_ms = job.started_ms.filter(|_| live);
         let waited_until = job.bound_ms.filter(|_| live).unwrap_or(end_ms);
@@ -188,11 +188,11 @@ impl JobView {
 
 fn reason(job: &v1::Job) -> String {
     match job.phase() {
-        JobPhase::Queued if job.cell.is_none() && job.requeue_reason.is_empty() => {
+        JobPhase::Pending if job.cell.is_none() && job.requeue_reason.is_empty() => {
             "no cell could hold it yet".to_owned()
         }
-        JobPhase::Queued if job.reason.is_empty() => job.requeue_reason.clone(),
-        JobPhase::Stopping if job.cancelled && job.reason.is_empty() => "cancelled".to_owned(),
+        JobPhase::Pending if job.reason.is_empty() => job.requeue_reason.clone(),
+        JobPhase::Completing if job.cancelled && job.reason.is_empty() => "cancelled".to_owned(),
         _ => job.reason.clone(),
     }
 }
@@ -397,7 +397,7 @@ fn task_state_words(state: &v1::TaskState) -> String {
         Kind::Running => "running".to_owned(),
         Kind::Exited => format!("exited {}", state.code),
         Kind::Stopped => "stopped".to_owned(),
-        Kind::TimedOut => "timed-out".to_owned(),
+        Kind::TimedOut => "timeout".to_owned(),
         Kind::StartFailed => format!("could not start: {}", state.reason),
         Kind::Fenced => "fenced".to_owned(),
     }

@@ -162,8 +162,8 @@ pub(crate) async fn finished_jobs(
 }
 
 fn is_over(phase: v1::JobPhase) -> bool {
-    use v1::JobPhase::{Queued, Running, Starting, Stopping};
-    !matches!(phase, Queued | Starting | Running | Stopping)
+    use v1::JobPhase::{Completing, Pending, Running, Starting};
+    !matches!(phase, Pending | Starting | Running | Completing)
 }
 
 /// Fails with what the job says of itself unless it completed.

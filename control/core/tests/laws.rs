@@ -731,7 +731,7 @@ fn histories_reach_what_they_are_meant_to_test() {
                 let word = match change {
                     Change::Retire(job) => job.phase.word(),
                     Change::Put(object) => match &**object {
-                        Object::Job(job) if job.requeue_reason.is_some() && job.phase.word() == "queued" => "requeued",
+                        Object::Job(job) if job.requeue_reason.is_some() && job.phase.word() == "pending" => "requeued",
                         Object::Job(job) => job.phase.word(),
                         Object::Allocation(held) => kind(held, &story.state),
                         _ => continue,
@@ -760,11 +760,11 @@ fn histories_reach_what_they_are_meant_to_test() {
         "in use",
         "requeued",
         "running",
-        "stopping",
+        "completing",
         "completed",
         "failed",
         "cancelled",
-        "timed-out",
+        "timeout",
         "whole",
         "mig",
         "mps",

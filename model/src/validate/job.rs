@@ -34,7 +34,25 @@ impl JobSpec {
             || format!("is {}", self.priority),
             "use -1,000,000 to 1,000,000",
         );
+        self.check_user(&mut faults);
         faults.done(()).map(|()| ValidJobSpec(self))
+    }
+
+    /// Names of people come from many directories: any of them, as long as it stands in one column of a table.
+    fn check_user(&self, faults: &mut Faults) {
+        let odd = |c: char| c.is_whitespace() || c.is_control();
+        faults.when(
+            self.user.len() > bounds::NAME_BYTES_MAX,
+            "user",
+            || format!("has {} bytes", self.user.len()),
+            "use at most 128 bytes",
+        );
+        faults.when(
+            self.user.chars().any(odd),
+            "user",
+            || format!("{:?} has spaces or control characters", short(&self.user)),
+            "write it without them, such as alice or alice@example.org",
+        );
     }
 
     fn check_command(&self, faults: &mut Faults) {

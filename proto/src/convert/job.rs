@@ -39,6 +39,7 @@ impl From<&JobSpec> for v1::JobSpec {
                 checkpoint_every_s: movable.checkpoint_every_s,
                 restart_s: Some(movable.restart_s),
             }),
+            user: spec.user.clone(),
             ..v1::JobSpec::default()
         };
         asked_to_wire(&spec.asked, &spec.request.devices, &mut wire);
@@ -75,6 +76,7 @@ impl TryFrom<v1::JobSpec> for JobSpec {
                 restart_s: movable.restart_s.unwrap_or(RESTART_S_DEFAULT),
             }),
             asked,
+            user: wire.user,
         })
     }
 }
@@ -97,14 +99,14 @@ fn name_of(command: &[String]) -> String {
 impl From<&JobPhase> for v1::JobPhase {
     fn from(phase: &JobPhase) -> Self {
         match phase {
-            JobPhase::Queued => v1::JobPhase::Queued,
+            JobPhase::Queued => v1::JobPhase::Pending,
             JobPhase::Starting(_) => v1::JobPhase::Starting,
             JobPhase::Running(_) => v1::JobPhase::Running,
-            JobPhase::Stopping(_) => v1::JobPhase::Stopping,
+            JobPhase::Stopping(_) => v1::JobPhase::Completing,
             JobPhase::Finished(Outcome::Completed) => v1::JobPhase::Completed,
             JobPhase::Finished(Outcome::Failed { .. }) => v1::JobPhase::Failed,
             JobPhase::Finished(Outcome::Cancelled) => v1::JobPhase::Cancelled,
-            JobPhase::Finished(Outcome::TimedOut) => v1::JobPhase::TimedOut,
+            JobPhase::Finished(Outcome::TimedOut) => v1::JobPhase::Timeout,
         }
     }
 }
@@ -112,14 +114,14 @@ impl From<&JobPhase> for v1::JobPhase {
 fn phase_from_wire(phase: v1::JobPhase, allocation: Option<u64>, reason: String) -> Result<JobPhase, FieldError> {
     let held = || need(allocation.map(AllocationId), "allocation");
     Ok(match phase {
-        v1::JobPhase::Queued => JobPhase::Queued,
+        v1::JobPhase::Pending => JobPhase::Queued,
         v1::JobPhase::Starting => JobPhase::Starting(held()?),
         v1::JobPhase::Running => JobPhase::Running(held()?),
-        v1::JobPhase::Stopping => JobPhase::Stopping(held()?),
+        v1::JobPhase::Completing => JobPhase::Stopping(held()?),
         v1::JobPhase::Completed => JobPhase::Finished(Outcome::Completed),
         v1::JobPhase::Failed => JobPhase::Finished(Outcome::Failed { reason }),
         v1::JobPhase::Cancelled => JobPhase::Finished(Outcome::Cancelled),
-        v1::JobPhase::TimedOut => JobPhase::Finished(Outcome::TimedOut),
+        v1::JobPhase::Timeout => JobPhase::Finished(Outcome::TimedOut),
         v1::JobPhase::Unspecified => return Err(FieldError::new("phase", "is unspecified", "send a phase")),
     })
 }

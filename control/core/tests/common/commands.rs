@@ -215,6 +215,7 @@ impl Story {
             disconnect_grace_s: 10,
             max_retries: self.chance.below(3) as u32,
             movable: self.chance.one_in(3).then(Movable::default),
+            user: String::new(),
         }
     }
 

@@ -489,6 +489,7 @@ fn job(words: &Words<'_>) -> JobSpec {
         disconnect_grace_s: 600,
         max_retries: words.number("retries", 0) as u32,
         movable: words.get("movable").map(|_| Movable::default()),
+        user: String::new(),
     }
 }
 

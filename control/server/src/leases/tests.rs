@@ -113,6 +113,7 @@ impl Fixture {
             disconnect_grace_s,
             max_retries: 0,
             movable: None,
+            user: String::new(),
         };
         let specs = vec![spec.validate().expect("a good job")];
         self.run(Command::Submit { request_id: "r".to_owned(), issued_ms: 1_000, payload_hash: 1, specs });

@@ -78,6 +78,7 @@ fn job() -> JobSpec {
         disconnect_grace_s: 600,
         max_retries: 0,
         movable: None,
+        user: String::new(),
     }
 }
 

@@ -127,7 +127,7 @@ async fn a_silent_node_is_fenced_and_its_job_waits_again() {
 
     until("the fence", || async { (health(&control).await == v1::NodeHealth::Down).then_some(()) }).await;
     let job = control.job(id).await;
-    assert_eq!((job.phase(), job.failures), (JobPhase::Queued, 0), "a lost node is not the job's failure");
+    assert_eq!((job.phase(), job.failures), (JobPhase::Pending, 0), "a lost node is not the job's failure");
     let reason = agent.until("a refusal", refused).await;
     assert!(reason.contains("fenced"), "{reason}");
 
@@ -172,7 +172,7 @@ async fn a_rebooted_node_comes_back_under_a_new_epoch() {
     let mut agent = Agent::join(&control, rebooted, None).await;
     assert_eq!(agent.welcome.node_epoch, 2);
     assert_eq!(agent.desired().await.tasks, []);
-    assert_eq!(control.job(id).await.phase(), JobPhase::Queued);
+    assert_eq!(control.job(id).await.phase(), JobPhase::Pending);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -19,7 +19,7 @@ async fn a_retry_answers_the_same_ids_across_a_restart() {
     let status = control.try_submit("same", vec![job()]).await.expect_err("other content under the same id");
     assert_eq!(refused_fields(&status)[0].field, "request_id");
     assert_eq!(control.submit("third", vec![job()]).await, [4], "no id is used twice");
-    assert_eq!(control.job(2).await.phase(), JobPhase::Queued);
+    assert_eq!(control.job(2).await.phase(), JobPhase::Pending);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -27,7 +27,8 @@ async fn jobs_are_found_live_and_finished() {
     let control = Control::start().await;
     control.tenant("research").await;
     control.tenant("research/nlp").await;
-    let named = v1::JobSpec { name: "special".to_owned(), tenant: "research/nlp".to_owned(), ..job() };
+    let named =
+        v1::JobSpec { name: "special".to_owned(), tenant: "research/nlp".to_owned(), user: "ada".to_owned(), ..job() };
     let ids = control.submit("a", [vec![job(); 24], vec![named]].concat()).await;
     for id in ids.iter().filter(|id| **id % 3 == 0) {
         control.jobs().cancel(v1::CancelRequest { job_id: *id }).await.expect("a waiting job is cancelled");
@@ -38,7 +39,7 @@ async fn jobs_are_found_live_and_finished() {
     let missing = control.jobs().get(v1::GetJobRequest { job_id: 999, consistency: 0 }).await.expect_err("none");
     assert_eq!(missing.code(), Code::NotFound);
 
-    let (queued, over) = (JobPhase::Queued.into(), JobPhase::Cancelled.into());
+    let (queued, over) = (JobPhase::Pending.into(), JobPhase::Cancelled.into());
     let base = v1::ListJobsRequest { page_size: 4, ..v1::ListJobsRequest::default() };
     let live: Vec<u64> = ids.iter().copied().filter(|id| id % 3 != 0).collect();
     let done: Vec<u64> = ids.iter().copied().filter(|id| id % 3 == 0).collect();
@@ -49,6 +50,8 @@ async fn jobs_are_found_live_and_finished() {
     check_list(&control, all.clone(), &ids).await;
     check_list(&control, v1::ListJobsRequest { newest_first: true, ..all.clone() }, &backwards).await;
     check_list(&control, v1::ListJobsRequest { name: "special".to_owned(), ..base.clone() }, &[25]).await;
+    check_list(&control, v1::ListJobsRequest { user: "ada".to_owned(), ..base.clone() }, &[25]).await;
+    check_list(&control, v1::ListJobsRequest { user: "ad".to_owned(), ..base.clone() }, &[]).await;
     check_list(&control, v1::ListJobsRequest { tenant: "research/nlp".to_owned(), ..all.clone() }, &[25]).await;
     check_list(&control, v1::ListJobsRequest { tenant: "research".to_owned(), ..all }, &ids).await;
     check_list(&control, v1::ListJobsRequest { consistency: 1, ..base }, &live).await;
@@ -122,7 +125,7 @@ async fn a_watch_starts_with_what_is_and_goes_on_without_a_gap() {
             seen.push((job.id, job.phase()));
         }
     }
-    let expected = [(after[0], JobPhase::Queued), (after[1], JobPhase::Queued), (after[0], JobPhase::Cancelled)];
+    let expected = [(after[0], JobPhase::Pending), (after[1], JobPhase::Pending), (after[0], JobPhase::Cancelled)];
     assert_eq!(seen, expected);
 
     // From the revision of the snapshot on, another watch sees the same changes.

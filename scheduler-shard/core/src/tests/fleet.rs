@@ -72,6 +72,7 @@ pub(super) fn job(tasks: u32, devices: DeviceRequest) -> JobSpec {
         disconnect_grace_s: 1,
         max_retries: 0,
         movable: None,
+        user: String::new(),
     }
 }
 

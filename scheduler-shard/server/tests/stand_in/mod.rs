@@ -155,6 +155,7 @@ impl Cluster {
             disconnect_grace_s: 1,
             max_retries: 0,
             movable: None,
+            user: String::new(),
         };
         let specs = vec![spec.validate().expect("valid"); count];
         let issued_ms = self.plane.lock().state.meta.now_ms;

@@ -178,14 +178,14 @@ fn standing(job: &Job) -> v1::Reason {
         JobPhase::Queued => reason("just_queued", "waits for its shard"),
         JobPhase::Starting(_) => reason("starting", "holds its devices; not every task has been seen running yet"),
         JobPhase::Running(_) => reason("running", format!("runs on {nodes} nodes")),
-        JobPhase::Stopping(_) => reason("stopping", "its attempt ends; devices are held until the last task is gone"),
+        JobPhase::Stopping(_) => reason("completing", "its attempt ends; devices are held until the last task is gone"),
         JobPhase::Finished(Outcome::Failed { reason: why }) => {
             let fix = "see its output with `muster logs`".to_owned();
             v1::Reason { fix, ..reason("failed", why.clone()) }
         }
         JobPhase::Finished(Outcome::TimedOut) => {
             let text = format!("ran into its limit of {} s", job.spec.time_limit_s.unwrap_or(0));
-            v1::Reason { fix: "give a longer time limit".to_owned(), ..reason("timed-out", text) }
+            v1::Reason { fix: "give a longer time limit".to_owned(), ..reason("timeout", text) }
         }
         JobPhase::Finished(outcome) => reason(outcome.word(), format!("is {}", outcome.word())),
     }

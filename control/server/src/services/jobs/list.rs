@@ -22,6 +22,7 @@ struct Filter {
     tenant: String,
     phases: Vec<v1::JobPhase>,
     name: String,
+    user: String,
     newest_first: bool,
 }
 
@@ -78,13 +79,14 @@ impl Filter {
             tenant: request.tenant.clone(),
             phases,
             name: request.name.clone(),
+            user: request.user.clone(),
             newest_first: request.newest_first,
         })
     }
 
     /// What a token is bound to.
     fn question(&self) -> String {
-        format!("{}|{:?}|{}|{}", self.tenant, self.phases, self.name, self.newest_first)
+        format!("{}|{:?}|{}|{}|{}", self.tenant, self.phases, self.name, self.user, self.newest_first)
     }
 
     fn wants_finished(&self) -> bool {
@@ -104,7 +106,11 @@ impl Filter {
             JobPhase::Finished(_) => self.phases.contains(&v1::JobPhase::from(&job.phase)),
             live => self.phases.is_empty() || self.phases.contains(&v1::JobPhase::from(live)),
         };
-        phase && (self.name.is_empty() || self.name == job.spec.name) && below(&self.tenant, &job.spec.tenant)
+        let exactly = |wanted: &str, given: &str| wanted.is_empty() || wanted == given;
+        phase
+            && exactly(&self.name, &job.spec.name)
+            && exactly(&self.user, &job.spec.user)
+            && below(&self.tenant, &job.spec.tenant)
     }
 
     fn live(&self, state: &State, after: Option<JobId>, size: usize) -> Found {
