@@ -9,6 +9,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = protox::compile(&paths, ["."])?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("descriptors.bin"), prost::Message::encode_to_vec(&descriptors))?;
-    tonic_prost_build::configure().btree_map(".").compile_fds(descriptors)?;
+    let mut names = prost_build::Config::new();
+    names.enable_type_names();
+    tonic_prost_build::configure()
+        .btree_map(".")
+        // What is received is held against its bounds before it is decoded.
+        .codec_path("crate::bounded::Codec")
+        .compile_fds_with_config(descriptors, names)?;
     Ok(())
 }

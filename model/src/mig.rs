@@ -171,6 +171,27 @@ pub fn instance_memory_mib(model: GpuModel, shape: MigShape) -> Option<u64> {
 pub fn parse_profile(model: GpuModel, name: &str) -> Option<MigShape> {
     // Asked for every model at every submission and pass: nothing is built, the parts are compared.
     let family = model.facts().mig?;
+    let (compute, gb, media) = profile_parts(name)?;
+    MigShape::ALL.into_iter().find(|shape| {
+        shape.has_media() == media
+            && u32::from(shape.compute_slices()) == compute
+            && !shape.starts(family).is_empty()
+            && gigabytes(model, *shape) == Some(gb)
+    })
+}
+
+/// The one form in which a profile is kept, whatever the model: `" MIG-1G.10GB.me "` is `1g.10gb+me`. What is no profile only loses the
+/// white space around it.
+#[must_use]
+pub fn canonical_profile(name: &str) -> String {
+    match profile_parts(name) {
+        Some((compute, gb, media)) => format!("{compute}g.{gb}gb{}", if media { "+me" } else { "" }),
+        None => name.trim().to_owned(),
+    }
+}
+
+/// Compute slices, gigabytes and media engines of a profile's name, in any of the forms in use.
+fn profile_parts(name: &str) -> Option<(u32, u32, bool)> {
     let plain = name.trim();
     let plain = strip_prefix_of_any_case(plain, "nvidia.com/mig-").unwrap_or(plain);
     let plain = strip_prefix_of_any_case(plain, "mig-").unwrap_or(plain);
@@ -178,15 +199,7 @@ pub fn parse_profile(model: GpuModel, name: &str) -> Option<MigShape> {
     let (gb, rest) = number(strip_prefix_of_any_case(rest, "g.")?)?;
     let rest = strip_prefix_of_any_case(rest, "gb")?;
     let media = rest.eq_ignore_ascii_case("+me") || rest.eq_ignore_ascii_case(".me");
-    if !media && !rest.is_empty() {
-        return None;
-    }
-    MigShape::ALL.into_iter().find(|shape| {
-        shape.has_media() == media
-            && u32::from(shape.compute_slices()) == compute
-            && !shape.starts(family).is_empty()
-            && gigabytes(model, *shape) == Some(gb)
-    })
+    (media || rest.is_empty()).then_some((compute, gb, media))
 }
 
 fn strip_prefix_of_any_case<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {

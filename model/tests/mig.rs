@@ -4,8 +4,8 @@ use muster_model::GpuModel;
 use muster_model::gpu::MigFamily;
 use muster_model::mig::MigShape::{G1, G1Double, G1Media, G2, G2Media, G3, G4, G7};
 use muster_model::mig::{
-    MigPlacement, MigShape, can_stand, free_starts, instance_memory_mib, is_maximal, legal_layouts, parse_profile,
-    profile_name,
+    MigPlacement, MigShape, can_stand, canonical_profile, free_starts, instance_memory_mib, is_maximal, legal_layouts,
+    parse_profile, profile_name,
 };
 use std::collections::BTreeSet;
 
@@ -181,4 +181,20 @@ fn instances_share_the_cards_memory() {
     }
     assert_eq!(instance_memory_mib(GpuModel::H100, MigShape::G1), Some(10_240));
     assert_eq!(instance_memory_mib(GpuModel::T4, MigShape::G1), None);
+}
+
+#[test]
+fn a_profile_has_one_canonical_form() {
+    let check = |written: &str, kept: &str| assert_eq!(canonical_profile(written), kept, "{written:?}");
+    for written in ["1g.10gb", " 1G.10GB\n", "mig-1g.10gb", "nvidia.com/MIG-1g.10gb"] {
+        check(written, "1g.10gb");
+    }
+    check("1g.10gb.me", "1g.10gb+me");
+    check(" nonsense ", "nonsense");
+    for model in GpuModel::ALL {
+        for shape in MigShape::ALL {
+            let Some(name) = profile_name(model, shape) else { continue };
+            check(&name, &name);
+        }
+    }
 }

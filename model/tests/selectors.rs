@@ -146,6 +146,12 @@ fn size_is_bounded_before_it_costs_anything() {
     let large = read(&vec![one; 40].join("||"));
     assert!(large.and(&read(one)).is_ok());
     assert!(large.and(&large).is_err());
+    let long = |letter: &str| {
+        let word = format!(r#"node.name == "{}""#, letter.repeat(bounds::WORD_BYTES_MAX));
+        read(&vec![word; 10].join("||"))
+    };
+    // Each can be read; both together are a text that could not be.
+    assert!(long("x").and(&long("y")).is_err());
     assert_eq!(
         read(one).and(&read("device.memory_mib > 1")).ok(),
         Some(read(&format!("{one} && device.memory_mib > 1")))

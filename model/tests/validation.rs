@@ -98,6 +98,14 @@ fn a_job_that_is_wrong_names_its_field() {
     check("empty program", "command", |s| s.command = vec![String::new()]);
     check("NUL in an argument", "command", |s| s.command.push("a\0b".to_owned()));
     check("endless command", "command", |s| s.command.push("x".repeat(40_000)));
+    check("two thousand empty arguments", "command", |s| s.command.resize(2_000, String::new()));
+    check("a thousand empty variables", "env", |s| {
+        s.env = (0..1_000).map(|i| (format!("V{i}"), String::new())).collect()
+    });
+    check("a model twice", "request.models", |s| {
+        s.request.devices = DeviceRequest::Whole { count: 1, models: vec![GpuModel::H100, GpuModel::H100] };
+    });
+    check("a tenant of long names", "tenant", |s| s.tenant = vec!["x".repeat(120); 5].join("/"));
     check("NUL in the environment", "command", |s| drop(s.env.insert("A".to_owned(), "\0".to_owned())));
     check("variable without a name", "env", |s| drop(s.env.insert(String::new(), "b".to_owned())));
     check("variable with =", "env", |s| drop(s.env.insert("A=B".to_owned(), "b".to_owned())));

@@ -3,6 +3,7 @@
 //! What must stay true: no decision is made here; what cannot be converted is refused with the field's path and the fix; a value
 //! that goes out and comes back is the same (a property test).
 
+pub mod bounded;
 pub mod convert;
 pub mod status;
 

@@ -19,10 +19,10 @@ use muster_proto::{status, v1};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
-use proptest::sample::select;
+use proptest::sample::{select, subsequence};
 
 fn models() -> impl Strategy<Value = Vec<GpuModel>> {
-    vec(select(GpuModel::ALL.to_vec()), 0..3)
+    subsequence(GpuModel::ALL.to_vec(), 0..3).prop_shuffle()
 }
 
 fn devices() -> impl Strategy<Value = DeviceRequest> {

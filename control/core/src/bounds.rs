@@ -1,13 +1,17 @@
 //! Bounds of the replicated state, each with its reason. They are part of what `plan` decides: changing one changes what the
 //! same log gives, so it needs a new feature level.
 
+// What one message may hold bounds what one command may hold.
+pub use muster_model::validate::bounds::{
+    INTERVALS_PER_MESSAGE_MAX as INTERVALS_PER_COMMAND_MAX, REPORTS_PER_MESSAGE_MAX as REPORTS_PER_COMMAND_MAX,
+    REQUEST_ID_BYTES_MAX, SHARD_NAME_BYTES_MAX, TENANTS_PER_APPLY_MAX as TENANTS_PER_COMMAND_MAX,
+};
+
 /// How long a request id is remembered: a client that retries for a day is answered what it was answered before.
 pub const REQUEST_HORIZON_MS: u64 = 24 * 3_600 * 1_000;
 /// How far ahead of the state's time a request's time of issue may lie: clients' clocks differ, and ids issued later are
 /// remembered for longer than they can be told apart from repetitions.
 pub const ISSUED_AHEAD_MS_MAX: u64 = 5 * 60 * 1_000;
-/// Bytes of a request id: room for a UUID with a client's name.
-pub const REQUEST_ID_BYTES_MAX: usize = 128;
 /// Remembered requests: a day at more than ten submissions a second, in about 200 MB.
 pub const REQUESTS_MAX: u64 = 1_000_000;
 /// Jobs that one tenant (itself, not its children) may have waiting: far more than a person looks at, and one runaway script
@@ -25,14 +29,6 @@ pub const POOLS_MAX: usize = 4_096;
 pub const DEVICE_CLASSES_MAX: usize = 1_024;
 /// Tenants: every user of a large organisation, several times over.
 pub const TENANTS_MAX: usize = 200_000;
-/// Tenants of one command, so that an entry stays small.
-pub const TENANTS_PER_COMMAND_MAX: usize = 10_000;
-/// Task reports of one command: more than one node can have tasks (72 cards of 48 clients).
-pub const REPORTS_PER_COMMAND_MAX: usize = 4_096;
-/// Usage intervals of one command: minutes of backlog of a full node.
-pub const INTERVALS_PER_COMMAND_MAX: usize = 4_096;
-/// Bytes of a shard's name.
-pub const SHARD_NAME_BYTES_MAX: usize = 128;
 /// How long a released allocation's usage record waits for late intervals: longer than the longest disconnect grace.
 pub const USAGE_HORIZON_MS: u64 = 24 * 3_600 * 1_000;
 /// Usage records of released allocations: the oldest go first when there are more. Thirty days of a usual fleet, and a few

@@ -159,7 +159,10 @@ impl Selector {
             Expr::All(parts) => parts.clone(),
             one => vec![one.clone()],
         };
-        parse::bounded(Expr::All([parts(self), parts(other)].concat())).map(Selector)
+        let both = parse::bounded(Expr::All([parts(self), parts(other)].concat())).map(Selector)?;
+        // The text is what travels: one that could not be read again would hide the job from its shard.
+        parse::short_enough(both.to_string().len())?;
+        Ok(both)
     }
 }
 

@@ -43,10 +43,7 @@ impl FromStr for Selector {
     type Err = BadSelector;
 
     fn from_str(text: &str) -> Result<Self, BadSelector> {
-        if text.len() > bounds::TEXT_BYTES_MAX {
-            let fix = format!("use at most {} bytes", bounds::TEXT_BYTES_MAX);
-            return Err(BadSelector { at: bounds::TEXT_BYTES_MAX, problem: format!("has {} bytes", text.len()), fix });
-        }
+        short_enough(text.len())?;
         let mut parser = Parser { text, at: 0 };
         let expr = parser.any(0)?;
         parser.space();
@@ -55,6 +52,15 @@ impl FromStr for Selector {
         }
         bounded(expr).map(Selector)
     }
+}
+
+/// A text of so many bytes is within the bounds.
+pub(super) fn short_enough(bytes: usize) -> Result<(), BadSelector> {
+    if bytes <= bounds::TEXT_BYTES_MAX {
+        return Ok(());
+    }
+    let fix = format!("use at most {} bytes", bounds::TEXT_BYTES_MAX);
+    Err(BadSelector { at: bounds::TEXT_BYTES_MAX, problem: format!("has {bytes} bytes"), fix })
 }
 
 /// The tree, when it is within the bounds.

@@ -109,6 +109,7 @@ impl JobSpec {
 }
 
 fn check_needs(needs: &Needs, faults: &mut Faults) {
+    faults.models("needs.models", &needs.models);
     faults.when(needs.memory_mib == 0, "needs.memory_mib", || "is 0".into(), "say how much memory a task needs");
     faults.when(
         needs.memory_mib > bounds::MEMORY_MIB_MAX,

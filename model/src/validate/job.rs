@@ -2,6 +2,7 @@
 
 use super::{Faults, FieldError, bounds, models_in_words, short};
 use crate::job::{JobSpec, NumaPolicy, Spread, TopologyLevel, ValidJobSpec, WorkloadClass};
+use crate::mig;
 use crate::request::DeviceRequest;
 
 impl JobSpec {
@@ -9,7 +10,11 @@ impl JobSpec {
     ///
     /// # Errors
     /// Everything that is wrong, each with its field and the fix.
-    pub fn validate(self) -> Result<ValidJobSpec, Vec<FieldError>> {
+    pub fn validate(mut self) -> Result<ValidJobSpec, Vec<FieldError>> {
+        if let DeviceRequest::Mig { profile, .. } = &mut self.request.devices {
+            // One profile has one name from here on, however it was written.
+            *profile = mig::canonical_profile(profile);
+        }
         let mut faults = Faults::default();
         faults.path("tenant", &self.tenant);
         faults.name("name", &self.name);
@@ -65,16 +70,28 @@ impl JobSpec {
         let strings = self.command.iter().chain(self.env.keys()).chain(self.env.values()).chain(&self.workdir);
         let (mut bytes, mut nul) = (0, false);
         for text in strings {
-            bytes += text.len();
+            bytes += text.len() + bounds::TEXT_OVERHEAD_BYTES;
             nul |= text.contains('\0');
         }
         faults.when(nul, "command", || "has a NUL byte in it or in env".into(), "remove the NUL byte");
         faults.when(
             bytes > bounds::COMMAND_BYTES_MAX,
             "command",
-            || format!("has {bytes} bytes together with env"),
-            "keep command and env under 32 KiB; put long input in a file",
+            || format!("has {bytes} bytes together with env and workdir, 32 added for each argument, name and value"),
+            "keep them under 32 KiB together; put long input in a file",
         );
+        for (what, has, most) in [
+            ("arguments", self.command.len(), bounds::COMMAND_ARGUMENTS_MAX),
+            ("variables", self.env.len(), bounds::ENV_MAX),
+        ] {
+            let field = if what == "arguments" { "command" } else { "env" };
+            faults.when(
+                has > most,
+                field,
+                || format!("has {has} {what}"),
+                &format!("use at most {most}; put long input in a file"),
+            );
+        }
         for key in self.env.keys() {
             faults.when(
                 key.is_empty() || key.contains('='),
@@ -150,6 +167,7 @@ impl JobSpec {
             "use at most 67,108,864 (64 TiB)",
         );
         self.check_asked(faults);
+        faults.models("request.models", request.devices.models());
         match &request.devices {
             DeviceRequest::None if self.asked.needs.is_some() => {}
             DeviceRequest::None => {

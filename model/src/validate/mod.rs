@@ -4,12 +4,15 @@
 //! fleet (the control plane adds what only it can know: unknown tenants, gangs larger than any cell, requests over a max).
 
 mod asked;
+pub mod bounds;
 mod job;
+pub mod table;
 
 pub use asked::warnings;
 
 use crate::asked::DeviceClass;
 use crate::capacity::MPS_CLIENTS_MAX;
+use crate::gpu::GpuModel;
 use crate::node::{NodeSpec, Pool};
 use crate::request::{DeviceRequest, SharingMode};
 use crate::tenant::{TenantSpec, lies_under};
@@ -39,50 +42,6 @@ impl FieldError {
         self.field = format!("{prefix}.{}", self.field);
         self
     }
-}
-
-/// Bounds on what may be written; each keeps one object small enough for a log entry.
-pub mod bounds {
-    /// Tasks of one gang: the largest published training gangs are below 32,768 ranks.
-    pub const TASKS_MAX: u32 = 32_768;
-    /// Cards of one task: the largest node has 16.
-    pub const CARDS_PER_TASK_MAX: u32 = 16;
-    /// Bytes of a name.
-    pub const NAME_BYTES_MAX: usize = 128;
-    /// Levels of the quota tree.
-    pub const TENANT_DEPTH_MAX: usize = 8;
-    /// Bytes of command and environment together: a few times what real launch lines need.
-    pub const COMMAND_BYTES_MAX: usize = 32 * 1024;
-    /// Seconds of grace: half a day.
-    pub const GRACE_S_MAX: u64 = 43_200;
-    /// Seconds of a time limit: a year.
-    pub const TIME_LIMIT_S_MAX: u64 = 366 * 86_400;
-    /// Retries.
-    pub const RETRIES_MAX: u32 = 1_000;
-    /// Milli-CPUs of one task.
-    pub const CPU_MILLI_MAX: u64 = 4_096_000;
-    /// MiB of one task.
-    pub const MEMORY_MIB_MAX: u64 = 64 * 1024 * 1024;
-    /// Cards of one node.
-    pub const GPUS_PER_NODE_MAX: usize = 72;
-    /// Cards of one NVLink island: the largest announced domain has 576.
-    pub const GPUS_PER_ISLAND_MAX: usize = 1_024;
-    /// Tenants that one tenant is kept apart from: pairs that were measured, not a policy against everybody.
-    pub const APART_FROM_MAX: usize = 64;
-    /// Highest priority; the lowest is its negative.
-    pub const PRIORITY_MAX: i32 = 1_000_000;
-    /// Weight of a tenant.
-    pub const WEIGHT_MAX: u32 = 1_000_000;
-    /// Jobs of one submission.
-    pub const JOBS_PER_SUBMIT_MAX: usize = 1_000;
-    /// Of any resource in a tenant's guarantee or max: more than a hundred million cards, and sums over all tenants still fit.
-    pub const AMOUNT_MAX: u64 = 1_000_000_000_000;
-    /// Bytes of an address, a boot id, a driver version, a card's UUID, a label.
-    pub const TEXT_BYTES_MAX: usize = 256;
-    /// Tenants that one device class names.
-    pub const CLASS_TENANTS_MAX: usize = 1_024;
-    /// Labels of one node.
-    pub const LABELS_MAX: usize = 64;
 }
 
 /// Collects what is wrong, so that a caller sees all of it at once.
@@ -124,6 +83,12 @@ impl Faults {
             return;
         }
         self.when(
+            path.len() > bounds::TENANT_PATH_BYTES_MAX,
+            field,
+            || format!("has {} bytes", path.len()),
+            "use at most 512 bytes",
+        );
+        self.when(
             parts.len() > bounds::TENANT_DEPTH_MAX,
             field,
             || format!("has {} levels", parts.len()),
@@ -134,9 +99,31 @@ impl Faults {
         }
     }
 
+    /// A list of models names each once; there are few models, so a list that does is short.
+    fn models(&mut self, field: &str, models: &[GpuModel]) {
+        let mut seen = [false; GpuModel::COUNT];
+        for model in models {
+            if std::mem::replace(&mut seen[*model as usize], true) {
+                self.0.push(FieldError::new(field, format!("names {model} twice"), "name each model once"));
+                return;
+            }
+        }
+    }
+
     fn done<T>(self, value: T) -> Result<T, Vec<FieldError>> {
         if self.0.is_empty() { Ok(value) } else { Err(self.0) }
     }
+}
+
+/// `text`, cut to at most `bytes_max` bytes between two characters when it is longer; what was cut shows as `...`.
+#[must_use]
+pub fn clipped(mut text: String, bytes_max: usize) -> String {
+    const CUT: &str = "...";
+    if text.len() > bytes_max {
+        text.truncate(text.floor_char_boundary(bytes_max.saturating_sub(CUT.len())));
+        text.push_str(CUT);
+    }
+    text
 }
 
 fn short(text: &str) -> String {

@@ -7,6 +7,8 @@ use crate::exec::{LogError, Stream};
 use crate::shared::Shared;
 use crate::wire;
 use muster_model::ids::{AllocationId, Rank};
+use muster_model::validate::bounds::REASON_BYTES_MAX;
+use muster_model::validate::clipped;
 use muster_node_core::TaskKey;
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message;
@@ -68,6 +70,7 @@ impl Drop for LogReaders {
 }
 
 fn end(request: u64, offset: u64, error: String) -> v1::AgentMessage {
+    let error = clipped(error, REASON_BYTES_MAX);
     wire::message(Message::Log(v1::LogData { request, data: Vec::new(), offset, end: true, error, truncated: false }))
 }
 

@@ -2,6 +2,8 @@
 
 use muster_model::allocation::DeviceHold;
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision};
+use muster_model::validate::bounds::REASON_BYTES_MAX;
+use muster_model::validate::clipped;
 use muster_model::{FieldError, TaskState};
 use muster_node_core::{Desired, DesiredTask, Stamp, TaskKey, TaskSpec};
 use muster_proto::convert::report_to_wire;
@@ -17,7 +19,14 @@ pub(crate) fn message(message: Message) -> v1::AgentMessage {
 
 /// Task states under a number.
 pub(crate) fn reports(seq: u64, batch: &[(TaskKey, TaskState)]) -> v1::AgentMessage {
-    let report = |(key, state): &(TaskKey, TaskState)| report_to_wire(key.allocation, key.rank, state);
+    let report = |(key, state): &(TaskKey, TaskState)| {
+        let mut report = report_to_wire(key.allocation, key.rank, state);
+        // A longer reason would be refused, and with it the session.
+        if let Some(state) = &mut report.state {
+            state.reason = clipped(std::mem::take(&mut state.reason), REASON_BYTES_MAX);
+        }
+        report
+    };
     message(Message::Reports(v1::TaskReports { seq, reports: batch.iter().map(report).collect() }))
 }
 

@@ -4,6 +4,7 @@ use super::{App, refusal};
 use crate::consensus::AdminError;
 use futures::FutureExt;
 use muster_model::FieldError;
+use muster_model::validate::bounds::BOOTSTRAP_MEMBERS_MAX;
 use muster_proto::v1;
 use muster_proto::v1::admin_client::AdminClient;
 use std::collections::BTreeMap;
@@ -12,8 +13,6 @@ use tonic::{Request, Response, Status};
 /// Set on a call that was passed on once: it is not passed on again, so two nodes that each take the other for the leader do not
 /// play ball with it.
 const PASSED_ON: &str = "muster-passed-on";
-/// Members of a new cluster: more voters than this only make writes slower.
-const BOOTSTRAP_MEMBERS_MAX: usize = 9;
 
 /// The service.
 pub(crate) struct AdminService(pub(crate) App);

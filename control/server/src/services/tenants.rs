@@ -4,12 +4,10 @@ use super::jobs::below;
 use super::{App, refusal};
 use muster_control_core::Command;
 use muster_model::tenant::TenantSpec;
+use muster_model::validate::bounds::TENANTS_PER_APPLY_MAX;
 use muster_model::{FieldError, Tenant};
 use muster_proto::v1;
 use tonic::{Request, Response, Status};
-
-/// Tenants of one call: a whole organisation's teams and projects; users come in further calls.
-const TENANTS_PER_APPLY_MAX: usize = 10_000;
 
 /// The service.
 pub(crate) struct TenantsService(pub(crate) App);

@@ -155,6 +155,8 @@ impl Session {
                     match message {
                         Ok(Some(v1::AgentMessage { message: Some(message) })) => self.take(message),
                         Ok(Some(_)) => Ok(()),
+                        // It sent what passes a bound or is no message: it is told so.
+                        Err(status) if status.code() == tonic::Code::InvalidArgument => Err(Over::Bad(status)),
                         Ok(None) | Err(_) => Err(Over::Gone),
                     }
                 }

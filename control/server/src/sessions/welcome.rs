@@ -86,6 +86,7 @@ async fn hello(hub: &Hub, inbound: &mut Inbound) -> Result<(NodeSpec, Option<u64
     let first = tokio::time::timeout(Duration::from_millis(hub.config.hello_ms), inbound.message()).await;
     let message = match first {
         Ok(Ok(Some(first))) => first.message,
+        Ok(Err(status)) if status.code() == tonic::Code::InvalidArgument => return Err(NotJoined::Bad(status)),
         Ok(Ok(None) | Err(_)) => return Err(NotJoined::Gone),
         Err(_) => return Err(NotJoined::Bad(Status::deadline_exceeded("no Hello came"))),
     };

@@ -11,8 +11,6 @@ use muster_model::{FieldError, JobSpec, ValidJobSpec};
 use muster_proto::v1;
 use tonic::Status;
 
-/// Bytes of a request id.
-const REQUEST_ID_BYTES_MAX: usize = 128;
 /// Wrong fields that one answer names: a thousand jobs with the same mistake need not repeat it a thousand times.
 const FAULTS_MAX: usize = 50;
 
@@ -56,7 +54,10 @@ pub(super) async fn submit(app: &App, request: v1::SubmitRequest) -> Result<v1::
 
 fn check(request_id: &str, jobs: Vec<v1::JobSpec>) -> Result<Vec<ValidJobSpec>, Vec<FieldError>> {
     let mut faults = Vec::new();
-    if request_id.is_empty() || request_id.len() > REQUEST_ID_BYTES_MAX || request_id.chars().any(char::is_control) {
+    if request_id.is_empty()
+        || request_id.len() > bounds::REQUEST_ID_BYTES_MAX
+        || request_id.chars().any(char::is_control)
+    {
         let problem = format!("has {} bytes or control characters", request_id.len());
         let fix = "give 1 to 128 printable bytes, a new id for each new submission";
         faults.push(FieldError::new("request_id", problem, fix));

@@ -7,14 +7,10 @@ use super::{App, refusal};
 use crate::leases::renewals::{Renewal, Verdict};
 use futures::stream::BoxStream;
 use muster_control_core::{Command, Done};
+use muster_model::validate::bounds::{LEASES_PER_RENEW_MAX, SHARD_NAME_BYTES_MAX};
 use muster_model::{CellId, Epoch};
 use muster_proto::v1;
 use tonic::{Request, Response, Status};
-
-/// Bytes of a shard's name.
-const SHARD_NAME_BYTES_MAX: usize = 128;
-/// Cells that one shard renews in a call.
-const LEASES_PER_RENEW_MAX: usize = 4_096;
 
 /// The service.
 pub(crate) struct ShardsService(pub(crate) App);

@@ -4,6 +4,7 @@
 
 use crate::services::{App, refusal};
 use muster_control_core::{Binding, Command, Done, Reject};
+use muster_model::validate::bounds::PROPOSALS_PER_CALL_MAX;
 use muster_model::{CellId, Epoch, JobId};
 use muster_proto::convert::BindParts;
 use muster_proto::v1;
@@ -11,12 +12,9 @@ use tonic::Status;
 use v1::proposal_result::Result as Answer;
 use v1::rejection::Kind;
 
-/// Proposals of one call: more than a shard plans between two round trips.
-const PROPOSALS_MAX: usize = 1_024;
-
 pub(super) async fn propose(app: &App, request: v1::ProposeRequest) -> Result<v1::ProposeReply, Status> {
     let (cell, epoch) = (CellId(request.cell), Epoch(request.epoch));
-    if request.proposals.len() > PROPOSALS_MAX {
+    if request.proposals.len() > PROPOSALS_PER_CALL_MAX {
         let problem = format!("has {} proposals", request.proposals.len());
         return Err(refusal::field("proposals", problem, "send at most 1,024 in a call"));
     }

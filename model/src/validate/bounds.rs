@@ -1,0 +1,80 @@
+//! Bounds on what may be written. What must stay true: each keeps one object small enough for a log entry, and says why that number.
+
+/// Tasks of one gang: the largest published training gangs are below 32,768 ranks.
+pub const TASKS_MAX: u32 = 32_768;
+/// Cards of one task: the largest node has 16.
+pub const CARDS_PER_TASK_MAX: u32 = 16;
+/// Bytes of a name.
+pub const NAME_BYTES_MAX: usize = 128;
+/// Levels of the quota tree.
+pub const TENANT_DEPTH_MAX: usize = 8;
+/// Bytes of a tenant's path: eight levels of names that people can still read.
+pub const TENANT_PATH_BYTES_MAX: usize = 512;
+/// Bytes of command and environment together, [`TEXT_OVERHEAD_BYTES`] added for each argument, name and value: a few times what real
+/// launch lines need.
+pub const COMMAND_BYTES_MAX: usize = 32 * 1024;
+/// What a text takes in memory beside its bytes: pointer, length, capacity and the allocator's own word. An empty argument is one
+/// byte of a message and this much in every voter.
+pub const TEXT_OVERHEAD_BYTES: usize = 32;
+/// Arguments of a command: as many as fit if all are empty.
+pub const COMMAND_ARGUMENTS_MAX: usize = COMMAND_BYTES_MAX / TEXT_OVERHEAD_BYTES;
+/// Variables of an environment: as many as fit if all names and values are empty.
+pub const ENV_MAX: usize = COMMAND_BYTES_MAX / (2 * TEXT_OVERHEAD_BYTES);
+/// Seconds of grace: half a day.
+pub const GRACE_S_MAX: u64 = 43_200;
+/// Seconds of a time limit: a year.
+pub const TIME_LIMIT_S_MAX: u64 = 366 * 86_400;
+/// Retries.
+pub const RETRIES_MAX: u32 = 1_000;
+/// Milli-CPUs of one task.
+pub const CPU_MILLI_MAX: u64 = 4_096_000;
+/// MiB of one task.
+pub const MEMORY_MIB_MAX: u64 = 64 * 1024 * 1024;
+/// Cards of one node.
+pub const GPUS_PER_NODE_MAX: usize = 72;
+/// Cards of one NVLink island: the largest announced domain has 576.
+pub const GPUS_PER_ISLAND_MAX: usize = 1_024;
+/// Tenants that one tenant is kept apart from: pairs that were measured, not a policy against everybody.
+pub const APART_FROM_MAX: usize = 64;
+/// Highest priority; the lowest is its negative.
+pub const PRIORITY_MAX: i32 = 1_000_000;
+/// Weight of a tenant.
+pub const WEIGHT_MAX: u32 = 1_000_000;
+/// Jobs of one submission.
+pub const JOBS_PER_SUBMIT_MAX: usize = 1_000;
+/// Of any resource in a tenant's guarantee or max: more than a hundred million cards, and sums over all tenants still fit.
+pub const AMOUNT_MAX: u64 = 1_000_000_000_000;
+/// Bytes of a path in a file system: Linux takes no more.
+pub const PATH_BYTES_MAX: usize = 4_096;
+/// Bytes of a word of the vocabulary (a level, a class, a GPU model, a driver version): the longest has seventeen.
+pub const WORD_BYTES_MAX: usize = 64;
+/// Entries of a list or map in which each word of a vocabulary stands once: several times the longest vocabulary (14 GPU models).
+pub const WORDS_MAX: usize = 64;
+/// Bytes of a reason that people read, such as why a task could not be started.
+pub const REASON_BYTES_MAX: usize = 1_024;
+/// Bytes of an address, a boot id, a driver version, a card's UUID, a label.
+pub const TEXT_BYTES_MAX: usize = 256;
+/// Tenants that one device class names.
+pub const CLASS_TENANTS_MAX: usize = 1_024;
+/// Labels of one node.
+pub const LABELS_MAX: usize = 64;
+/// Bytes of a request id: room for a UUID with a client's name.
+pub const REQUEST_ID_BYTES_MAX: usize = 128;
+/// Bytes of a shard's name.
+pub const SHARD_NAME_BYTES_MAX: usize = 128;
+/// Bytes of a page token: the mark of the question and the longest name.
+pub const PAGE_TOKEN_BYTES_MAX: usize = 1_024;
+/// Tenants of one call: a whole organisation's teams and projects; users come in further calls.
+pub const TENANTS_PER_APPLY_MAX: usize = 10_000;
+/// Proposals of one call: more than a shard plans between two round trips.
+pub const PROPOSALS_PER_CALL_MAX: usize = 1_024;
+/// Cells that one shard renews in a call: as many as there can be.
+pub const LEASES_PER_RENEW_MAX: usize = 4_096;
+/// Task reports of one message: more than one node can have tasks (72 cards of 48 clients).
+pub const REPORTS_PER_MESSAGE_MAX: usize = 4_096;
+/// Usage intervals of one message: minutes of backlog of a full node.
+pub const INTERVALS_PER_MESSAGE_MAX: usize = 4_096;
+/// Bytes of output in one message of an agent: some times what agents send at once.
+pub const LOG_PIECE_BYTES_MAX: usize = 256 * 1024;
+/// Members of a new cluster: more voters than this only make writes slower.
+pub const BOOTSTRAP_MEMBERS_MAX: usize = 9;

@@ -1,0 +1,191 @@
+//! The bounds of every text and every list that clients, shards and agents can send, by message and field of the API.
+//!
+//! Whatever is received is held against this table before it is decoded, so nothing that is sent grows without bound in memory or in
+//! the log. What must stay true: a message of `muster.v1` that can be sent to a control node has a row here for each of its texts,
+//! lists and maps; a test walks the descriptors and fails for one that is missing. Beside it stand the checks of `validate`, which
+//! look at meaning and at several fields together.
+
+use super::bounds::{
+    APART_FROM_MAX, BOOTSTRAP_MEMBERS_MAX, CARDS_PER_TASK_MAX, CLASS_TENANTS_MAX, COMMAND_ARGUMENTS_MAX,
+    COMMAND_BYTES_MAX, ENV_MAX, GPUS_PER_NODE_MAX, INTERVALS_PER_MESSAGE_MAX, JOBS_PER_SUBMIT_MAX, LABELS_MAX,
+    LEASES_PER_RENEW_MAX, LOG_PIECE_BYTES_MAX, NAME_BYTES_MAX, PAGE_TOKEN_BYTES_MAX, PATH_BYTES_MAX,
+    PROPOSALS_PER_CALL_MAX, REASON_BYTES_MAX, REPORTS_PER_MESSAGE_MAX, REQUEST_ID_BYTES_MAX, SHARD_NAME_BYTES_MAX,
+    TASKS_MAX, TENANT_PATH_BYTES_MAX, TENANTS_PER_APPLY_MAX, TEXT_BYTES_MAX, WORD_BYTES_MAX, WORDS_MAX,
+};
+use crate::selector::bounds::TEXT_BYTES_MAX as SELECTOR_BYTES_MAX;
+
+/// How much of a field may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// A text, or bytes.
+    Text {
+        /// Bytes.
+        bytes_max: usize,
+    },
+    /// A list of numbers or messages.
+    List {
+        /// Entries.
+        items_max: usize,
+    },
+    /// A list of texts.
+    Texts {
+        /// Entries.
+        items_max: usize,
+        /// Bytes of each.
+        bytes_max: usize,
+    },
+    /// A map from texts or numbers.
+    Map {
+        /// Entries.
+        items_max: usize,
+        /// Bytes of each key, if keys are texts.
+        key_bytes_max: usize,
+        /// Bytes of each value, if values are texts.
+        value_bytes_max: usize,
+    },
+}
+
+/// One row: message, field, bound.
+pub type Row = (&'static str, &'static str, Bound);
+
+const NAME: Bound = text(NAME_BYTES_MAX);
+const PATH: Bound = text(TENANT_PATH_BYTES_MAX);
+const WORD: Bound = text(WORD_BYTES_MAX);
+const WORDS: Bound = Bound::Texts { items_max: WORDS_MAX, bytes_max: WORD_BYTES_MAX };
+const AMOUNTS: Bound = Bound::Map { items_max: WORDS_MAX, key_bytes_max: WORD_BYTES_MAX, value_bytes_max: 0 };
+const TEXT: Bound = text(TEXT_BYTES_MAX);
+const TOKEN: Bound = text(PAGE_TOKEN_BYTES_MAX);
+
+const fn text(bytes_max: usize) -> Bound {
+    Bound::Text { bytes_max }
+}
+
+const fn list(items_max: usize) -> Bound {
+    Bound::List { items_max }
+}
+
+/// What jobs are made of.
+const JOBS: &[Row] = &[
+    ("SubmitRequest", "request_id", text(REQUEST_ID_BYTES_MAX)),
+    ("SubmitRequest", "jobs", list(JOBS_PER_SUBMIT_MAX)),
+    ("JobSpec", "tenant", PATH),
+    ("JobSpec", "name", NAME),
+    ("JobSpec", "workload_class", WORD),
+    ("JobSpec", "pool", NAME),
+    ("JobSpec", "command", Bound::Texts { items_max: COMMAND_ARGUMENTS_MAX, bytes_max: COMMAND_BYTES_MAX }),
+    (
+        "JobSpec",
+        "env",
+        Bound::Map { items_max: ENV_MAX, key_bytes_max: TEXT_BYTES_MAX, value_bytes_max: COMMAND_BYTES_MAX },
+    ),
+    ("JobSpec", "workdir", text(PATH_BYTES_MAX)),
+    ("JobSpec", "numa", WORD),
+    ("JobSpec", "driver_min", WORD),
+    ("JobSpec", "selector", text(SELECTOR_BYTES_MAX)),
+    ("JobSpec", "device_class", NAME),
+    ("DeviceRequest", "models", WORDS),
+    ("MigInstance", "profile", WORD),
+    ("Topology", "required", WORD),
+    ("Topology", "preferred", WORD),
+    ("Spread", "level", WORD),
+    ("Needs", "isolation", WORD),
+    ("Needs", "models", WORDS),
+    ("Choice", "rule", WORD),
+    ("Choice", "model", WORD),
+    ("Choice", "text", text(REASON_BYTES_MAX)),
+    ("ListJobsRequest", "tenant", PATH),
+    ("ListJobsRequest", "phases", list(WORDS_MAX)),
+    ("ListJobsRequest", "name", NAME),
+    ("ListJobsRequest", "page_token", TOKEN),
+    ("WatchJobsRequest", "tenant", PATH),
+];
+
+/// Tenants and their usage.
+const TENANTS: &[Row] = &[
+    ("ApplyTenantsRequest", "tenants", list(TENANTS_PER_APPLY_MAX)),
+    ("TenantSpec", "path", PATH),
+    ("TenantSpec", "trust", WORD),
+    ("TenantSpec", "apart_from", list(APART_FROM_MAX)),
+    ("ApartFrom", "tenant", PATH),
+    ("ApartFrom", "level", WORD),
+    ("ResourceVec", "gpu_units", AMOUNTS),
+    ("Limits", "gpu_units", AMOUNTS),
+    ("ListTenantsRequest", "under", PATH),
+    ("DeleteTenantRequest", "path", PATH),
+    ("GetUsageRequest", "under", PATH),
+];
+
+/// The fleet and its operators.
+const FLEET: &[Row] = &[
+    ("ListNodesRequest", "cell", NAME),
+    ("ListNodesRequest", "pool", NAME),
+    ("ListNodesRequest", "page_token", TOKEN),
+    ("ListGpusRequest", "node", NAME),
+    ("ListGpusRequest", "page_token", TOKEN),
+    ("Pool", "name", NAME),
+    ("Pool", "modes", WORDS),
+    ("Pool", "workload_classes", WORDS),
+    ("Pool", "mig_layouts", list(WORDS_MAX)),
+    ("PinnedLayout", "model", WORD),
+    ("PinnedLayout", "slices", AMOUNTS),
+    ("DeletePoolRequest", "name", NAME),
+    ("DeviceClass", "name", NAME),
+    ("DeviceClass", "selector", text(SELECTOR_BYTES_MAX)),
+    ("DeviceClass", "tenants", Bound::Texts { items_max: CLASS_TENANTS_MAX, bytes_max: TENANT_PATH_BYTES_MAX }),
+    ("DeleteDeviceClassRequest", "name", NAME),
+    ("SetDrainedRequest", "node", NAME),
+    ("RemoveNodeRequest", "node", NAME),
+    ("PlanMovesRequest", "cell", NAME),
+    ("AddLearnerRequest", "address", TEXT),
+    ("BootstrapRequest", "members", list(BOOTSTRAP_MEMBERS_MAX)),
+    ("RaftMember", "address", TEXT),
+];
+
+/// Scheduler shards.
+const SHARDS: &[Row] = &[
+    ("AcquireRequest", "shard", text(SHARD_NAME_BYTES_MAX)),
+    ("RenewRequest", "shard", text(SHARD_NAME_BYTES_MAX)),
+    ("RenewRequest", "leases", list(LEASES_PER_RENEW_MAX)),
+    ("ReleaseRequest", "shard", text(SHARD_NAME_BYTES_MAX)),
+    ("ProposeRequest", "proposals", list(PROPOSALS_PER_CALL_MAX)),
+    ("Bind", "model", WORD),
+    ("Bind", "tasks", list(TASKS_MAX as usize)),
+    ("TaskPlacement", "devices", list(CARDS_PER_TASK_MAX as usize)),
+    ("MigHold", "shape", WORD),
+    ("Reservation", "nodes", list(TASKS_MAX as usize)),
+];
+
+/// Node agents.
+const AGENTS: &[Row] = &[
+    ("Hello", "version", TEXT),
+    ("NodeSpec", "name", NAME),
+    ("NodeSpec", "address", TEXT),
+    ("NodeSpec", "cell", NAME),
+    ("NodeSpec", "pool", NAME),
+    ("NodeSpec", "gpus", list(GPUS_PER_NODE_MAX)),
+    ("NodeSpec", "driver", TEXT),
+    (
+        "NodeSpec",
+        "labels",
+        Bound::Map { items_max: LABELS_MAX, key_bytes_max: TEXT_BYTES_MAX, value_bytes_max: TEXT_BYTES_MAX },
+    ),
+    ("NodeSpec", "boot_id", TEXT),
+    ("Place", "region", NAME),
+    ("Place", "zone", NAME),
+    ("Place", "block", NAME),
+    ("Place", "leaf", NAME),
+    ("Place", "nvlink_domain", NAME),
+    ("Gpu", "uuid", TEXT),
+    ("Gpu", "model", WORD),
+    ("Gpu", "withheld", TEXT),
+    ("TaskReports", "reports", list(REPORTS_PER_MESSAGE_MAX)),
+    ("TaskState", "reason", text(REASON_BYTES_MAX)),
+    ("UsageReport", "intervals", list(INTERVALS_PER_MESSAGE_MAX)),
+    ("LogData", "data", text(LOG_PIECE_BYTES_MAX)),
+    ("LogData", "error", text(REASON_BYTES_MAX)),
+];
+
+/// Every row.
+pub fn rows() -> impl Iterator<Item = &'static Row> {
+    [JOBS, TENANTS, FLEET, SHARDS, AGENTS].into_iter().flatten()
+}
