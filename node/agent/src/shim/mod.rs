@@ -88,25 +88,29 @@ fn run(folder: &TaskFolder) -> Result<(), ShimError> {
 /// Starts the command and waits until all of it is over.
 fn run_task(folder: &TaskFolder, task: &record::LaunchRecord, signals: &SigSet) -> Result<ExitRecord, ShimError> {
     let clock = || guard::boottime_ns().map_err(os("reading the clock"));
-    let never_ran = |reason: String| -> Result<ExitRecord, ShimError> {
+    let never_ran = |end: End| -> Result<ExitRecord, ShimError> {
         tree::kill_all();
-        let end = End::StartFailed { reason };
         Ok(ExitRecord { end, started_ns: None, ended_ns: clock()?, dropped_bytes: 0 })
     };
+    let failed = |reason: String| never_ran(End::StartFailed { reason });
     // Opened before anything runs: a task without a fence must not start.
     let deadline = match folder.open_deadline() {
         Ok(deadline) => deadline,
-        Err(error) => return never_ran(format!("its fence cannot be read: {error}")),
+        Err(error) => return failed(format!("its fence cannot be read: {error}")),
     };
     // Taken before the command can do anything: a record that begins too late could hide that two runs overlapped.
     let started_ns = clock()?;
+    // The host may have been suspended, or too busy to start this process, until the control plane had given the devices away.
+    if deadline.get() <= started_ns {
+        return never_ran(End::Fenced);
+    }
     let child = match child::start(folder, task) {
         Ok(child) => child,
-        Err(reason) => return never_ran(reason),
+        Err(reason) => return failed(reason),
     };
     let started = StartedRecord { pid: child.pid.as_raw(), started_ns };
     if let Err(error) = write_json(folder, folder.started(), &started) {
-        return never_ran(error.to_string());
+        return failed(error.to_string());
     }
     let pump = pump::start(folder, task.log_bytes_max, child.stdout, child.stderr);
     say_ready();

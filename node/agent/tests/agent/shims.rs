@@ -245,6 +245,18 @@ async fn a_fence_needs_no_agent() {
     assert_all_dead(&pids).await;
 }
 
+#[tokio::test]
+async fn a_fence_that_has_passed_before_the_command_runs_starts_nothing() {
+    let dir = dir();
+    let now_ns = muster_runtime::real::host("clock", dir.path()).clock.boottime_ns();
+    let ran = dir.path().join("ran");
+    let folder = folder(dir.path(), spec(1, 0, &format!("echo ran > {}", ran.display())), now_ns - 1);
+    assert!(run_shim(&folder).wait().expect("the shim ends").success());
+    let exit: ExitRecord = read(&folder.exit());
+    assert_eq!((exit.end, exit.started_ns), (End::Fenced, None));
+    assert!(!folder.started().exists() && !ran.exists());
+}
+
 /// The agent of the test below: it starts a task, says so, and is killed.
 #[tokio::test]
 async fn agent_that_will_be_killed() {
