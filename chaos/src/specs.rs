@@ -16,7 +16,7 @@ pub const GPUS_PER_NODE: usize = 4;
 /// The model of all cards.
 pub const MODEL: GpuModel = GpuModel::H100;
 /// How long tasks outlive contact with the control plane, in seconds: short, so that runs see it pass.
-pub const DISCONNECT_GRACE_S: u64 = 3;
+pub const DISCONNECT_GRACE_S: u64 = muster_model::validate::bounds::DISCONNECT_GRACE_S_MIN;
 
 /// Two organisations; one of them with a team that may use little.
 #[must_use]
@@ -92,7 +92,7 @@ pub fn job(chance: &Chance, number: u64) -> JobSpec {
     // What the small team may never have would be refused at once; that is tested elsewhere.
     let payer = if payer == "research/nlp" && tasks > 3 { "research" } else { payer };
     // One in five outlasts every fence, so that it is still there when its node is given up.
-    let run_ms = if chance.between(0, 5) == 0 { chance.between(8_000, 25_000) } else { chance.between(200, 6_000) };
+    let run_ms = if chance.between(0, 5) == 0 { chance.between(14_000, 30_000) } else { chance.between(200, 6_000) };
     let exit = if chance.between(0, 12) == 0 { 1 } else { 0 };
     JobSpec {
         tenant: payer.to_owned(),

@@ -114,6 +114,8 @@ fn a_job_that_is_wrong_names_its_field() {
     check("ten years", "time_limit_s", |s| s.time_limit_s = Some(315_360_000));
     check("endless grace", "grace_s", |s| s.grace_s = 43_201);
     check("no disconnect grace", "disconnect_grace_s", |s| s.disconnect_grace_s = 0);
+    check("a disconnect grace shorter than a leader change", "disconnect_grace_s", |s| s.disconnect_grace_s = 9);
+    assert!(JobSpec { disconnect_grace_s: 10, ..job() }.validate().is_ok(), "the shortest");
     check("endless disconnect grace", "disconnect_grace_s", |s| s.disconnect_grace_s = u64::MAX);
     check("endless retries", "max_retries", |s| s.max_retries = 1_001);
     check("priority beyond bounds", "priority", |s| s.priority = i32::MIN);

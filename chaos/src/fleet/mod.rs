@@ -25,7 +25,7 @@ const DRAIN_EVERY: Duration = Duration::from_millis(50);
 const DRAINS_PER_SAMPLE: u32 = 60;
 /// How long after the last fault everything acknowledged has to have ended: the jobs of a run need about a minute of the four nodes, with
 /// all their retries and the fences that are still to pass, and gangs that need a whole cell run one after another, some of them three
-/// times 25 s long.
+/// times 30 s long.
 const HEALING_MAX: Duration = Duration::from_secs(480);
 /// Longer than a period of usage and the linger of a cut: what ended has been cut by then.
 const USAGE_REST: Duration = Duration::from_secs(8);
@@ -114,7 +114,7 @@ async fn act(
     let end = Instant::now() + Duration::from_millis(chance.between(10_000, 45_000));
     // With a planted bug there may be nothing to wait for.
     let healed_by = end + if planted.is_some() { HEALING_MAX / 4 } else { HEALING_MAX };
-    let how = Rage { rest_ms_max: 3_500, fault_ms_max: 6_000, isolation_ms_max: 18_000 };
+    let how = Rage { rest_ms_max: 3_500, fault_ms_max: 6_000, isolation_ms_max: 26_000 };
     let submitting =
         futures::future::join_all(clients.iter().map(|client| client.submit_until(servers, end, healed_by)));
     let working = async {

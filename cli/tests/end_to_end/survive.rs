@@ -64,7 +64,7 @@ async fn tasks_of_a_stopped_agent_are_dead_before_the_next_attempt_starts() {
         note.replace('$', "\\$")
     );
     job.command = vec!["/bin/sh".to_owned(), "-c".to_owned(), script];
-    job.disconnect_grace_s = Some(3);
+    job.disconnect_grace_s = Some(10);
     let id = submit_until_acknowledged(&endpoints, "fenced", &job).await.expect("acknowledged");
     wait_for_starts(&fleet, id, 1, 20).await;
 

@@ -22,6 +22,10 @@ pub const COMMAND_ARGUMENTS_MAX: usize = COMMAND_BYTES_MAX / TEXT_OVERHEAD_BYTES
 pub const ENV_MAX: usize = COMMAND_BYTES_MAX / (2 * TEXT_OVERHEAD_BYTES);
 /// Seconds of grace: half a day.
 pub const GRACE_S_MAX: u64 = 43_200;
+/// Seconds of a disconnect grace, at least. A healthy cluster needs up to this long to confirm a node again after it lost one
+/// control node: 4 s until the agent gives its session up, up to 3 s until it dials again, an election, and a heartbeat. A
+/// shorter grace would end tasks at every such change, and before the control plane counts the node as silent (5 s).
+pub const DISCONNECT_GRACE_S_MIN: u64 = 10;
 /// Seconds of a time limit: a year.
 pub const TIME_LIMIT_S_MAX: u64 = 366 * 86_400;
 /// Retries.

@@ -122,10 +122,10 @@ impl JobSpec {
             faults.when(value > bounds::GRACE_S_MAX, field, || format!("is {value}"), "use at most 43,200 seconds");
         }
         faults.when(
-            self.disconnect_grace_s == 0,
+            self.disconnect_grace_s < bounds::DISCONNECT_GRACE_S_MIN,
             "disconnect_grace_s",
-            || "is 0".into(),
-            "use at least 1 second: a task must outlive one lost heartbeat",
+            || format!("is {} s", self.disconnect_grace_s),
+            "use at least 10 seconds: so long may a healthy cluster need to confirm a node after it lost one control node",
         );
         faults.when(
             self.max_retries > bounds::RETRIES_MAX,

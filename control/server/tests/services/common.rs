@@ -175,7 +175,7 @@ pub(crate) fn job() -> v1::JobSpec {
         tasks: 1,
         request: Some(v1::TaskRequest { devices: None, cpu_milli: 1_000, memory_mib: 1_024 }),
         command: vec!["true".to_owned()],
-        disconnect_grace_s: Some(1),
+        disconnect_grace_s: Some(10),
         ..v1::JobSpec::default()
     }
 }

@@ -69,7 +69,7 @@ pub(super) fn job(tasks: u32, devices: DeviceRequest) -> JobSpec {
         workdir: None,
         time_limit_s: None,
         grace_s: 1,
-        disconnect_grace_s: 1,
+        disconnect_grace_s: 10,
         max_retries: 0,
         movable: None,
         user: String::new(),

@@ -152,7 +152,7 @@ impl Cluster {
             workdir: None,
             time_limit_s: None,
             grace_s: 1,
-            disconnect_grace_s: 1,
+            disconnect_grace_s: 10,
             max_retries: 0,
             movable: None,
             user: String::new(),
