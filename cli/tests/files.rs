@@ -269,6 +269,14 @@ fn nodes_and_their_tiling() {
     assert_eq!(domains, ["leaf-0/nvl-0", "leaf-0/nvl-0", "leaf-0/nvl-1", "leaf-0/nvl-1", "leaf-1/nvl-0"]);
     let one = SimulatedNode::parse("leaf: leaf-7\nnvlink-domain: nvl-3\n", "node.yaml").expect("a node");
     assert_eq!(one.place.nvlink_domain, "nvl-3");
+
+    let named = |text: &str, host: &str| {
+        SimulatedNode::parse(text, "node.yaml").and_then(|node| node.on_host(host)).map(|node| node.name)
+    };
+    assert_eq!(named("gpus: 4\n", "gpu-host-7.site").expect("the host's"), "gpu-host-7.site");
+    assert_eq!(named("name: gpu\n", "gpu-host-7").expect("its own"), "gpu");
+    refused(named("gpus: 4\n", "gpu host"), &["name: is absent, and the name of this host, \"gpu host\", cannot"]);
+    assert_eq!(tiling.node(&SimulatedNode::default(), 3, 8).name, "node-0003");
 }
 
 #[test]

@@ -88,8 +88,8 @@ Examples:
   muster node --data /var/lib/muster --spec node.yaml --endpoints 10.0.0.1:7400,10.0.0.2:7400
   muster node --data sim --simulate 16 --total 64 --cells 2      the first 16 of 64 simulated hosts
 
-A node file is YAML; what it does not say is as in a host with 8 h100:
-  name: gpu
+A node file is YAML; what it does not say is as in a host with 8 h100, and its name is that of the host:
+  name: gpu-host-1
   model: h100
   gpus: 8
   cpus: 128

@@ -15,7 +15,6 @@ use muster_agent::gpu::sim::SimGpus;
 use muster_agent::{Agent, AgentConfig};
 use muster_model::node::NodeSpec;
 use muster_runtime::real;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +39,7 @@ pub fn run(args: &Args, endpoints: Vec<String>) -> Result<(), Failure> {
 
 /// The hosts to be: the one that was described, or several laid out over a network.
 fn hosts(args: &Args, like: &SimulatedNode) -> Result<Vec<SimulatedNode>, Failure> {
-    let Some(count) = args.simulate else { return Ok(vec![like.clone()]) };
+    let Some(count) = args.simulate else { return Ok(vec![like.clone().on_host(&host_name())?]) };
     args.tiling.check()?;
     let tiling = Tiling {
         nodes_per_leaf: args.tiling.nodes_per_leaf(),
@@ -50,6 +49,11 @@ fn hosts(args: &Args, like: &SimulatedNode) -> Result<Vec<SimulatedNode>, Failur
     };
     let total = args.total.unwrap_or(args.first + count);
     Ok((args.first..args.first + count).map(|index| tiling.node(like, index, total)).collect())
+}
+
+/// Empty when the kernel does not say.
+fn host_name() -> String {
+    nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 async fn serve(args: &Args, hosts: Vec<SimulatedNode>, endpoints: Vec<String>) -> anyhow::Result<()> {
@@ -78,7 +82,8 @@ async fn serve(args: &Args, hosts: Vec<SimulatedNode>, endpoints: Vec<String>) -
 }
 
 async fn start(args: &Args, host: &SimulatedNode, boot_id: &str, endpoints: Vec<String>) -> anyhow::Result<Agent> {
-    let data: PathBuf = args.data.join(&host.name);
+    // Shims run elsewhere, in `/`: what they are told must mean the same there.
+    let data = std::path::absolute(args.data.join(&host.name)).context("finding the data folder")?;
     let machine = real::host(&host.name, &data);
     let cards = host.cards();
     let executor: Arc<dyn Executor> = if args.virtual_tasks {

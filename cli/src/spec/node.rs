@@ -1,7 +1,7 @@
 //! A simulated node as an operator writes it, and the tiled fleets that `muster dev` makes of it.
 //!
 //! ```yaml
-//! name: node
+//! name: gpu-host-1       # the name of the host when it is left out
 //! model: h100
 //! gpus: 8
 //! cpus: 128
@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::spec::scalar::{Scalar, Version};
 use crate::spec::yaml;
 use crate::units::{self, UnitError};
-use muster_model::validate::bounds::GPUS_PER_NODE_MAX;
+use muster_model::validate::bounds::{GPUS_PER_NODE_MAX, NAME_BYTES_MAX};
 use muster_model::{FieldError, Gpu, GpuModel, Place};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -66,7 +66,7 @@ struct NodeText {
 /// One simulated host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimulatedNode {
-    /// Its name in the fleet.
+    /// Its name in the fleet; empty as long as nobody has given one.
     pub name: String,
     /// Where ranks reach it.
     pub address: String,
@@ -94,7 +94,7 @@ impl Default for SimulatedNode {
     /// An 8-GPU H100 host.
     fn default() -> Self {
         SimulatedNode {
-            name: "node".to_owned(),
+            name: String::new(),
             address: "127.0.0.1".to_owned(),
             place: Place {
                 region: "local".to_owned(),
@@ -159,6 +159,22 @@ impl SimulatedNode {
         if faults.is_empty() { Ok(node) } else { Err(Failure::Invalid(faults)) }
     }
 
+    /// The node as one host: without a name of its own it has that of the host it runs on, which is `host`.
+    ///
+    /// # Errors
+    /// When the host's name is none that a node can have.
+    pub fn on_host(self, host: &str) -> Result<Self, Failure> {
+        if !self.name.is_empty() {
+            return Ok(self);
+        }
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if host.is_empty() || host.len() > NAME_BYTES_MAX || !host.chars().all(plain) {
+            let problem = format!("is absent, and the name of this host, {host:?}, cannot be a node's");
+            return Err(Failure::field("name", problem, "give the node a name in its file (--spec)"));
+        }
+        Ok(SimulatedNode { name: host.to_owned(), ..self })
+    }
+
     /// The cards, two NUMA nodes, one island.
     #[must_use]
     pub fn cards(&self) -> Vec<Gpu> {
@@ -209,7 +225,7 @@ impl Tiling {
         let leaves = total.div_ceil(self.nodes_per_leaf).max(1);
         let cell = u64::from(leaf) * u64::from(self.cells.max(1)) / u64::from(leaves);
         SimulatedNode {
-            name: format!("{}-{index:04}", like.name),
+            name: format!("{}-{index:04}", if like.name.is_empty() { "node" } else { &like.name }),
             place: Place {
                 block: format!("block-{}", leaf / self.leaves_per_block),
                 leaf: format!("leaf-{leaf}"),

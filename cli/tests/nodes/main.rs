@@ -1,0 +1,4 @@
+//! Agents as real processes against a real control plane: how they are started, told apart, refused and given up.
+
+mod site;
+mod starts;

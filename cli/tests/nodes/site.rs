@@ -1,0 +1,173 @@
+//! One control node and one shard as real processes, and the agents that a test starts beside them. All of it dies with its value,
+//! the tasks' shims among it.
+
+use serde_json::Value;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// No test waits this long for anything that works.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A control plane with its folder.
+pub(crate) struct Site {
+    dir: tempfile::TempDir,
+    endpoint: String,
+    roles: Vec<Agent>,
+}
+
+/// One process of a role, with what it writes to its log. It is killed with its value; its tasks are not.
+pub(crate) struct Agent {
+    process: Child,
+}
+
+impl Site {
+    /// A control plane that takes submissions of the tenant `research`.
+    pub(crate) fn start() -> Site {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let port = muster_bench::cluster::free_port().expect("a free port");
+        let mut site = Site { dir, endpoint: format!("127.0.0.1:{port}"), roles: Vec::new() };
+        site.start_control();
+        let shard = site.spawn("shard", &["shard"], &[]);
+        site.roles.push(shard);
+        std::fs::write(site.path("tenants.yaml"), "research: {}\n").expect("a file");
+        let tenants = site.path("tenants.yaml");
+        site.until("a leader", || {
+            let applied = site.muster(&["tenants", "apply", "-f", &tenants.display().to_string()]);
+            applied.status.success().then_some(())
+        });
+        site
+    }
+
+    fn start_control(&mut self) {
+        let (data, member) = (self.path("control").display().to_string(), format!("1={}", self.endpoint));
+        let endpoint = self.endpoint.clone();
+        let words = ["control", "--id", "1", "--data", &data, "--listen", &endpoint, "--bootstrap", &member];
+        let control = self.spawn("control", &words, &[]);
+        self.roles.push(control);
+    }
+
+    /// A path below the folder of this site.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Starts an agent; its log has the name `name`.
+    pub(crate) fn agent(&self, name: &str, words: &[&str]) -> Agent {
+        self.spawn(name, &[&["node"], words].concat(), &[])
+    }
+
+    fn spawn(&self, name: &str, words: &[&str], env: &[(&str, &str)]) -> Agent {
+        let log = self.path(&format!("{name}.log"));
+        let out = File::options().create(true).append(true).open(&log).expect("a log file");
+        let process = Command::new(env!("CARGO_BIN_EXE_muster"))
+            .args(words)
+            .envs(env.iter().copied())
+            .env("MUSTER_ENDPOINTS", &self.endpoint)
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null())
+            .stdout(out.try_clone().expect("a second handle"))
+            .stderr(out)
+            .spawn()
+            .expect("the binary runs");
+        Agent { process }
+    }
+
+    /// Runs one command of a user.
+    pub(crate) fn muster(&self, words: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_muster"))
+            .args(words)
+            .env("MUSTER_ENDPOINTS", &self.endpoint)
+            .current_dir(self.dir.path())
+            .output()
+            .expect("the binary runs")
+    }
+
+    /// What one command printed, which has to succeed.
+    pub(crate) fn said(&self, words: &[&str]) -> String {
+        let output = self.muster(words);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "muster {words:?}: {error}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// The JSON that one command printed.
+    pub(crate) fn json(&self, words: &[&str]) -> Value {
+        let text = self.said(&[words, &["-o", "json"]].concat());
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("muster {words:?}: {error}: {text}"))
+    }
+
+    /// Submits one job of `research`; gives its id.
+    pub(crate) fn submit(&self, words: &[&str]) -> String {
+        let words = [&["submit", "--tenant", "research"], words].concat();
+        let text = self.said(&words);
+        text.trim().parse::<u64>().unwrap_or_else(|_| panic!("not an id: {text:?}")).to_string()
+    }
+
+    /// A job as the API shows it.
+    pub(crate) fn job(&self, id: &str) -> Value {
+        self.json(&["job", id])
+    }
+
+    /// Waits until the job is in `state`; gives it.
+    pub(crate) fn until_job(&self, id: &str, state: &str) -> Value {
+        self.until(&format!("job {id} to be {state}"), || {
+            let job = self.job(id);
+            (job["state"] == state).then_some(job)
+        })
+    }
+
+    /// The nodes, by what `muster nodes` says.
+    pub(crate) fn nodes(&self) -> Vec<Value> {
+        self.json(&["nodes"]).as_array().expect("a list").clone()
+    }
+
+    /// Waits until `look` finds something.
+    pub(crate) fn until<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            assert!(Instant::now() < until, "waited in vain for {what}; nodes: {:#?}", self.nodes());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Waits until a node of that name is in that state.
+    pub(crate) fn until_node(&self, name: &str, state: &str) -> Value {
+        self.until(&format!("node {name} to be {state}"), || {
+            self.nodes().into_iter().find(|node| node["name"] == name && node["state"] == state)
+        })
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.roles.clear();
+        kill_all_below(self.dir.path());
+    }
+}
+
+/// Kills whatever runs from this folder: agents that a failed test left, shims and tasks.
+fn kill_all_below(dir: &Path) {
+    let needle = dir.as_os_str().as_encoded_bytes();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let holds = |file: &str| {
+            let text = std::fs::read(entry.path().join(file)).unwrap_or_default();
+            text.windows(needle.len()).any(|window| window == needle)
+        };
+        if pid != std::process::id() as i32 && (holds("cmdline") || holds("environ")) {
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
