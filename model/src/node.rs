@@ -121,6 +121,18 @@ pub enum NodeHealth {
     Down,
 }
 
+impl NodeHealth {
+    /// The word in tables and messages.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            NodeHealth::Ready => "ready",
+            NodeHealth::Silent => "silent",
+            NodeHealth::Down => "down",
+        }
+    }
+}
+
 /// A node of the fleet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {

@@ -377,5 +377,6 @@ fn kind(reject: &Reject) -> &'static str {
         Reject::RequestReused { .. } | Reject::RequestTooOld { .. } => "request id",
         Reject::Full { .. } => "full",
         Reject::UsageGap { .. } => "usage gap",
+        Reject::NotSilent { .. } => "not silent",
     }
 }

@@ -113,6 +113,14 @@ pub enum Reject {
         /// What came.
         got: u64,
     },
+    /// Only a node that has turned silent is given up.
+    #[error("node {node} is {health}: only a silent node is given up")]
+    NotSilent {
+        /// Its name.
+        node: String,
+        /// Where it stands.
+        health: String,
+    },
 }
 
 impl Reject {

@@ -338,6 +338,7 @@ fn released_when_over() -> impl FnMut(&Step<'_>) -> Watched {
     let mut places: BTreeMap<AllocationId, Vec<NodeId>> = BTreeMap::new();
     let mut over: BTreeSet<(AllocationId, usize)> = BTreeSet::new();
     let mut boots: BTreeMap<NodeId, String> = BTreeMap::new();
+    let mut silent: BTreeSet<NodeId> = BTreeSet::new();
     move |step| {
         for change in step.changes {
             let Change::Put(object) = change else { continue };
@@ -345,6 +346,16 @@ fn released_when_over() -> impl FnMut(&Step<'_>) -> Watched {
             places.insert(held.id, held.tasks.iter().map(|task| task.node).collect());
         }
         for (command, decided) in step.entry.commands.iter().zip(step.decided) {
+            match (command, decided) {
+                (Command::MarkSilent { node, .. }, Ok(_)) => drop(silent.insert(*node)),
+                (Command::MarkReady { node, .. }, Ok(_)) | (_, Ok(Done::Joined { node, .. })) => {
+                    silent.remove(node);
+                }
+                (Command::FenceNode { node, .. }, Ok(_)) if !silent.remove(node) => {
+                    return Err(format!("law 6: node {node} was heard of and is given up"));
+                }
+                _ => {}
+            }
             let dead = match (command, decided) {
                 (Command::ReportTasks { node, reports, .. }, Ok(_)) => {
                     for report in reports.iter().filter(|report| report.state.is_over()) {

@@ -1,7 +1,8 @@
 //! Nodes: joining, health, fencing, draining, leaving.
 //!
 //! What must stay true: a node's epoch grows only when its tasks are known to be dead (a fence that has passed, a reboot), and
-//! every task of the older epoch is marked so in the same step; cards that somebody still holds never change under them.
+//! every task of the older epoch is marked so in the same step; only a node that is silent is fenced; cards that somebody still
+//! holds never change under them.
 
 use super::{attempts, pools};
 use crate::bounds::{CELLS_MAX, NODES_MAX, REROUTE_MAX};
@@ -176,6 +177,10 @@ fn change_health(
 
 pub(super) fn fence(draft: &mut Draft<'_>, id: NodeId, epoch: Epoch) -> Result<Done, Reject> {
     let node = at_epoch(draft.state, id, epoch)?;
+    if node.health != NodeHealth::Silent {
+        // It was heard of since the leader found it due, and may have started what it was told to run.
+        return Err(Reject::NotSilent { node: node.spec.name.clone(), health: node.health.word().to_owned() });
+    }
     draft.put(Object::Node(Node { health: NodeHealth::Down, epoch: node.epoch.next(), ..node.clone() }));
     attempts::fence_tasks(draft, id);
     Ok(Done::Ok)

@@ -88,7 +88,8 @@ fn answer(decided: Result<Done, Reject>) -> Answer {
         | Reject::RequestReused { .. }
         | Reject::RequestTooOld { .. }
         | Reject::Full { .. }
-        | Reject::UsageGap { .. } => Kind::Other,
+        | Reject::UsageGap { .. }
+        | Reject::NotSilent { .. } => Kind::Other,
     };
     metrics::counter!("muster_proposals_rejected_total", "kind" => kind.as_str_name()).increment(1);
     rejected(kind, reject.to_string())
