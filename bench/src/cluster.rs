@@ -211,6 +211,12 @@ pub fn channel(endpoint: &str) -> Result<Channel> {
         .connect_lazy())
 }
 
+/// The time of issue of a call that is made now.
+#[must_use]
+pub fn issued_now() -> Option<u64> {
+    std::time::UNIX_EPOCH.elapsed().ok().map(|since| since.as_millis() as u64)
+}
+
 /// A small job that a simulated node ends at once: one card, `true`.
 #[must_use]
 pub fn small_job(tenant: &str, name: String, command: &[&str]) -> v1::JobSpec {

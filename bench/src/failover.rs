@@ -54,7 +54,7 @@ async fn muster_rounds(muster: &Path, under: &Path, rounds: u32) -> Result<Vec<u
             let mut jobs = v1::jobs_client::JobsClient::new(cluster::channel(endpoint)?);
             let request = v1::SubmitRequest {
                 request_id: format!("r2-{round}-{number}"),
-                issued_ms: None,
+                issued_ms: cluster::issued_now(),
                 jobs: vec![cluster::small_job("bench", "r2".to_owned(), &["true"])],
             };
             match tokio::time::timeout(ATTEMPT, jobs.submit(request)).await {

@@ -85,7 +85,8 @@ async fn submit(fleet: &Cluster, book: &Book, id: String, count: u32, run_ms: &s
     let mut job = cluster::small_job("bench", "s6".to_owned(), &["true"]);
     job.env.insert("MUSTER_SIM_RUN_MS".to_owned(), run_ms.to_owned());
     let sent = Instant::now();
-    let request = v1::SubmitRequest { request_id: id, issued_ms: None, jobs: vec![job; count as usize] };
+    let request =
+        v1::SubmitRequest { request_id: id, issued_ms: cluster::issued_now(), jobs: vec![job; count as usize] };
     let reply = jobs.submit(request).await?.into_inner();
     let mut book = book.lock().await;
     for id in reply.job_ids {
@@ -137,7 +138,11 @@ async fn latency(fleet: &Cluster, options: &Options) -> Result<Vec<u64>> {
             let mut job = cluster::small_job("bench", "s6".to_owned(), &["true"]);
             job.env.insert("MUSTER_SIM_RUN_MS".to_owned(), "200".to_owned());
             let sent = Instant::now();
-            let request = v1::SubmitRequest { request_id: format!("s6l-{number}"), issued_ms: None, jobs: vec![job] };
+            let request = v1::SubmitRequest {
+                request_id: format!("s6l-{number}"),
+                issued_ms: cluster::issued_now(),
+                jobs: vec![job],
+            };
             let Ok(reply) = v1::jobs_client::JobsClient::new(channel).submit(request).await else { return };
             let mut book = book.lock().await;
             for id in reply.into_inner().job_ids {

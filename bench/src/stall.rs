@@ -93,7 +93,10 @@ async fn one_job(channel: Channel, id: String) -> Result<(u64, Option<u64>)> {
     let mut job = cluster::small_job("bench", id.clone(), &["true"]);
     job.env.insert("MUSTER_SIM_RUN_MS".to_owned(), "300".to_owned());
     let sent = Instant::now();
-    let reply = jobs.submit(v1::SubmitRequest { request_id: id, issued_ms: None, jobs: vec![job] }).await?.into_inner();
+    let reply = jobs
+        .submit(v1::SubmitRequest { request_id: id, issued_ms: cluster::issued_now(), jobs: vec![job] })
+        .await?
+        .into_inner();
     let acknowledged = sent.elapsed().as_micros() as u64;
     let request = v1::WatchJobsRequest { job_id: reply.job_ids[0], ..Default::default() };
     let mut events = jobs.watch(request).await?.into_inner();

@@ -94,7 +94,7 @@ async fn submit_load(channels: &[Channel], clients: u64, seconds: f64, batch: u3
                 Some(v1::device_request::Kind::Whole(v1::WholeGpus { count: 8 }));
             let request = v1::SubmitRequest {
                 request_id: format!("{round}-{client}-{number}"),
-                issued_ms: None,
+                issued_ms: cluster::issued_now(),
                 jobs: vec![job; batch as usize],
             };
             v1::jobs_client::JobsClient::new(channel).submit(request).await.is_ok()

@@ -12,12 +12,13 @@ use crate::node::{Cell, Node, Pool};
 use crate::tenant::Tenant;
 use crate::usage::{AllocationUsage, UsageStream, UsageTotal};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
-/// A submission that was accepted: kept for a day so that a retry answers the same and never runs twice.
+/// A submission that was accepted: kept so that a retry answers the same and never runs twice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestRecord {
     /// The client's request id.
-    pub id: String,
+    pub id: Arc<str>,
     /// Hash of what was asked: the same id with other content is refused.
     pub payload_hash: u64,
     /// When it was accepted.
@@ -26,6 +27,20 @@ pub struct RequestRecord {
     pub first_job: JobId,
     /// How many.
     pub jobs: u32,
+    /// When the client issued it first; every retry says the same.
+    pub issued_ms: u64,
+    /// Who pays for the first job: the tenant whose share of the table it takes.
+    pub tenant: TenantId,
+}
+
+/// Up to when a tenant's request ids have been forgotten before their day was over. A submission that was issued no later is refused:
+/// nobody knows any more whether it is a retry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestFloor {
+    /// Path of the tenant; it stays when the tenant is deleted and made anew.
+    pub tenant: String,
+    /// The latest time of issue that was forgotten.
+    pub issued_ms: u64,
 }
 
 /// The counters from which ids come, and the clock that commands have reached.
@@ -80,6 +95,8 @@ pub enum Object {
     AllocationUsage(AllocationUsage),
     /// A device class.
     DeviceClass(DeviceClass),
+    /// Up to when a tenant's request ids have been forgotten.
+    RequestFloor(RequestFloor),
 }
 
 /// What names an object.
@@ -109,6 +126,8 @@ pub enum Key {
     AllocationUsage(AllocationId),
     /// By name.
     DeviceClass(String),
+    /// By the tenant's path.
+    RequestFloor(String),
 }
 
 impl Object {
@@ -123,11 +142,12 @@ impl Object {
             Object::Node(node) => Key::Node(node.id),
             Object::Job(job) => Key::Job(job.id),
             Object::Allocation(allocation) => Key::Allocation(allocation.id),
-            Object::Request(request) => Key::Request(request.id.clone()),
+            Object::Request(request) => Key::Request(request.id.to_string()),
             Object::UsageStream(stream) => Key::UsageStream(stream.node),
             Object::UsageTotal(total) => Key::UsageTotal(total.tenant),
             Object::AllocationUsage(usage) => Key::AllocationUsage(usage.allocation),
             Object::DeviceClass(class) => Key::DeviceClass(class.name.clone()),
+            Object::RequestFloor(floor) => Key::RequestFloor(floor.tenant.clone()),
         }
     }
 }

@@ -127,11 +127,11 @@ impl Ledger {
 /// Submits one job, again and again over all endpoints, until it is acknowledged or a minute has passed.
 pub(crate) async fn submit_until_acknowledged(endpoints: &[String], request: &str, job: &v1::JobSpec) -> Option<u64> {
     let until = Instant::now() + Duration::from_secs(60);
-    let mut turn = 0;
+    let (mut turn, issued_ms) = (0, cluster::issued_now());
     while Instant::now() < until {
         let channel = cluster::channel(&endpoints[turn % endpoints.len()]).expect("an endpoint");
         turn += 1;
-        let submit = v1::SubmitRequest { request_id: request.to_owned(), issued_ms: None, jobs: vec![job.clone()] };
+        let submit = v1::SubmitRequest { request_id: request.to_owned(), issued_ms, jobs: vec![job.clone()] };
         let call = v1::jobs_client::JobsClient::new(channel);
         let answer =
             tokio::time::timeout(Duration::from_secs(2), async move { call.clone().submit(submit).await }).await;

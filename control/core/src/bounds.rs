@@ -7,13 +7,15 @@ pub use muster_model::validate::bounds::{
     REQUEST_ID_BYTES_MAX, SHARD_NAME_BYTES_MAX, TENANTS_PER_APPLY_MAX as TENANTS_PER_COMMAND_MAX,
 };
 
-/// How long a request id is remembered: a client that retries for a day is answered what it was answered before.
+/// How long a request id is remembered while there is room: a client that retries for a day is answered what it was answered before.
 pub const REQUEST_HORIZON_MS: u64 = 24 * 3_600 * 1_000;
 /// How far ahead of the state's time a request's time of issue may lie: clients' clocks differ, and ids issued later are
 /// remembered for longer than they can be told apart from repetitions.
 pub const ISSUED_AHEAD_MS_MAX: u64 = 5 * 60 * 1_000;
-/// Remembered requests: a day at more than ten submissions a second, in about 200 MB.
-pub const REQUESTS_MAX: u64 = 1_000_000;
+/// Remembered requests of all tenants: a day at nearly six submissions a second, in about 150 MB. When there are more, those of the
+/// tenant that has most are forgotten, the oldest first: with `n` tenants, each keeps its last `500,000 / n` for a day, whatever the
+/// others do.
+pub const REQUESTS_MAX: u64 = 500_000;
 /// Jobs that one tenant (itself, not its children) may have waiting: far more than a person looks at, and one runaway script
 /// cannot fill the queue of all.
 pub const WAITING_PER_TENANT_MAX: u64 = 10_000;

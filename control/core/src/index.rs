@@ -4,15 +4,18 @@
 //! kept up change by change equals one that was built from the objects at once (a test and [`crate::State::check`] compare them).
 
 mod cells;
+mod requests;
 
 pub(crate) use cells::wanted;
 pub use cells::{CardShape, CellIndex, NodeShape, Shapes, tasks_on};
+pub use requests::RequestIndex;
 
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use muster_model::object::RequestRecord;
 use muster_model::usage::AllocationUsage;
 use muster_model::{Allocation, Cell, Job, JobPhase, Node, Tenant};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// How many live jobs a tenant itself (not its children) has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,8 +74,8 @@ pub struct Index {
     pub phases: PhaseCounts,
     /// Live allocations with a task on each node.
     pub on_node: BTreeMap<NodeId, BTreeSet<AllocationId>>,
-    /// Remembered requests, oldest first.
-    pub requests_by_age: BTreeSet<(u64, String)>,
+    /// Remembered requests, each tenant's and everybody's.
+    pub requests: RequestIndex,
     /// Usage records of released allocations, the longest released first.
     pub released_usage: BTreeSet<(u64, AllocationId)>,
 }
@@ -195,12 +198,12 @@ impl Index {
         self.cell_mut(allocation.cell, |cell| cell.held.sub(&allocation.charge));
     }
 
-    pub(crate) fn change_request(&mut self, old: Option<&RequestRecord>, new: Option<&RequestRecord>) {
+    pub(crate) fn change_request(&mut self, old: Option<&Arc<RequestRecord>>, new: Option<&Arc<RequestRecord>>) {
         if let Some(request) = old {
-            self.requests_by_age.remove(&(request.accepted_ms, request.id.clone()));
+            self.requests.remove(request);
         }
         if let Some(request) = new {
-            self.requests_by_age.insert((request.accepted_ms, request.id.clone()));
+            self.requests.add(request);
         }
     }
 

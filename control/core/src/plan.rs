@@ -12,6 +12,7 @@ mod hand_over;
 mod nodes;
 mod nowhere;
 mod pools;
+mod requests;
 mod reserve;
 mod resolve;
 mod shape;

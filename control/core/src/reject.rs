@@ -86,13 +86,13 @@ pub enum Reject {
         id: String,
     },
     /// The request id is too old to be sure that it is not a repetition.
-    #[error("request {id:?} was issued {age_ms} ms ago; ids are remembered for {horizon_ms} ms")]
+    #[error("request {id:?} was issued {} s ago; ids of this tenant are remembered for {} s now", age_ms / 1_000, horizon_ms / 1_000)]
     RequestTooOld {
         /// Which.
         id: String,
         /// Its age.
         age_ms: u64,
-        /// What is remembered.
+        /// What is remembered of the tenant: a day, or less when it submits so much that its share of the table holds no more.
         horizon_ms: u64,
     },
     /// A bound of the system is reached; try again later.

@@ -6,7 +6,7 @@
 use crate::index::Index;
 use muster_model::capacity::Capacity;
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
-use muster_model::object::{Key, Meta, RequestRecord};
+use muster_model::object::{Key, Meta, RequestFloor, RequestRecord};
 use muster_model::usage::{AllocationUsage, UsageStream, UsageTotal};
 use muster_model::{Allocation, Cell, Change, DeviceClass, Job, Node, Object, Pool, Tenant};
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub struct State {
     /// Live allocations.
     pub allocations: BTreeMap<AllocationId, Arc<Allocation>>,
     /// Remembered submissions.
-    pub requests: BTreeMap<String, RequestRecord>,
+    pub requests: BTreeMap<Arc<str>, Arc<RequestRecord>>,
     /// Usage streams.
     pub usage_streams: BTreeMap<NodeId, UsageStream>,
     /// Sums per tenant.
@@ -39,6 +39,8 @@ pub struct State {
     pub allocation_usage: BTreeMap<AllocationId, AllocationUsage>,
     /// Device classes.
     pub device_classes: BTreeMap<String, DeviceClass>,
+    /// Up to when request ids have been forgotten early, by the tenant's path.
+    pub request_floors: BTreeMap<String, RequestFloor>,
     /// The books, derived from the above.
     capacity: Capacity,
     /// Ways to find objects without scanning, derived from the above.
@@ -71,6 +73,7 @@ impl State {
             usage_totals: BTreeMap::new(),
             allocation_usage: BTreeMap::new(),
             device_classes: BTreeMap::new(),
+            request_floors: BTreeMap::new(),
             capacity: Capacity::default(),
             index: Index::default(),
         }
@@ -150,7 +153,8 @@ impl State {
             }
             Object::Allocation(allocation) => self.put_allocation(allocation),
             Object::Request(request) => {
-                let old = self.requests.insert(request.id.clone(), request.clone());
+                let request = Arc::new(request);
+                let old = self.requests.insert(Arc::clone(&request.id), Arc::clone(&request));
                 self.index.change_request(old.as_ref(), Some(&request));
             }
             Object::UsageStream(stream) => {
@@ -165,6 +169,9 @@ impl State {
             }
             Object::DeviceClass(class) => {
                 self.device_classes.insert(class.name.clone(), class);
+            }
+            Object::RequestFloor(floor) => {
+                self.request_floors.insert(floor.tenant.clone(), floor);
             }
         }
     }
@@ -213,7 +220,7 @@ impl State {
                 }
             }
             Key::Request(id) => {
-                let old = self.requests.remove(id);
+                let old = self.requests.remove(id.as_str());
                 self.index.change_request(old.as_ref(), None);
             }
             Key::UsageStream(node) => {
@@ -229,6 +236,9 @@ impl State {
             Key::DeviceClass(name) => {
                 self.device_classes.remove(name);
             }
+            Key::RequestFloor(tenant) => {
+                self.request_floors.remove(tenant);
+            }
         }
     }
 
@@ -242,10 +252,11 @@ impl State {
             .chain(self.nodes.values().map(|node| Object::Node(Node::clone(node))))
             .chain(self.jobs.values().map(|job| Object::Job(Job::clone(job))))
             .chain(self.allocations.values().map(|held| Object::Allocation(Allocation::clone(held))))
-            .chain(self.requests.values().cloned().map(Object::Request))
+            .chain(self.requests.values().map(|request| Object::Request(RequestRecord::clone(request))))
             .chain(self.usage_streams.values().cloned().map(Object::UsageStream))
             .chain(self.usage_totals.values().cloned().map(Object::UsageTotal))
             .chain(self.allocation_usage.values().cloned().map(Object::AllocationUsage))
             .chain(self.device_classes.values().cloned().map(Object::DeviceClass))
+            .chain(self.request_floors.values().cloned().map(Object::RequestFloor))
     }
 }

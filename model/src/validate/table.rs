@@ -70,6 +70,7 @@ const JOBS: &[Row] = &[
     ("SubmitRequest", "jobs", list(JOBS_PER_SUBMIT_MAX)),
     ("JobSpec", "tenant", PATH),
     ("JobSpec", "name", NAME),
+    ("JobSpec", "user", NAME),
     ("JobSpec", "workload_class", WORD),
     ("JobSpec", "pool", NAME),
     ("JobSpec", "command", Bound::Texts { items_max: COMMAND_ARGUMENTS_MAX, bytes_max: COMMAND_BYTES_MAX }),
@@ -96,6 +97,7 @@ const JOBS: &[Row] = &[
     ("ListJobsRequest", "tenant", PATH),
     ("ListJobsRequest", "phases", list(WORDS_MAX)),
     ("ListJobsRequest", "name", NAME),
+    ("ListJobsRequest", "user", NAME),
     ("ListJobsRequest", "page_token", TOKEN),
     ("WatchJobsRequest", "tenant", PATH),
 ];

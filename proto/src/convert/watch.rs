@@ -25,7 +25,8 @@ pub fn change_to_wire(change: &Change) -> Option<v1::WatchChange> {
             | Key::UsageStream(_)
             | Key::UsageTotal(_)
             | Key::AllocationUsage(_)
-            | Key::DeviceClass(_) => {
+            | Key::DeviceClass(_)
+            | Key::RequestFloor(_) => {
                 return None;
             }
         },
@@ -48,7 +49,8 @@ pub fn object_to_wire(object: &Object) -> Option<v1::WatchChange> {
         | Object::UsageStream(_)
         | Object::UsageTotal(_)
         | Object::AllocationUsage(_)
-        | Object::DeviceClass(_) => return None,
+        | Object::DeviceClass(_)
+        | Object::RequestFloor(_) => return None,
     };
     Some(v1::WatchChange { change: Some(wire) })
 }

@@ -3,11 +3,9 @@
 //! What must stay true: the same request id with the same content never makes a second set of jobs (law 5); a job is queued only
 //! if its tenant and some cell could ever run it (unless the fleet is empty); waiting jobs are bounded.
 
-use super::nowhere;
 use super::resolve::resolve;
-use crate::bounds::{
-    ISSUED_AHEAD_MS_MAX, REQUEST_HORIZON_MS, REQUEST_ID_BYTES_MAX, REQUESTS_MAX, WAITING_MAX, WAITING_PER_TENANT_MAX,
-};
+use super::{nowhere, requests};
+use crate::bounds::{ISSUED_AHEAD_MS_MAX, REQUEST_ID_BYTES_MAX, WAITING_MAX, WAITING_PER_TENANT_MAX};
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
@@ -20,6 +18,7 @@ use muster_model::validate::bounds::JOBS_PER_SUBMIT_MAX;
 use muster_model::{FieldError, GpuModel, Job, JobPhase, JobSpec, Object, ResourceVec, Tenant, Trust, ValidJobSpec};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Wrong fields that one answer lists; a thousand jobs may all be wrong in the same way.
 pub(super) const ERRORS_SHOWN_MAX: usize = 20;
@@ -36,6 +35,8 @@ pub(super) fn submit(
         return repeated(known, payload_hash);
     }
     check_request(draft, request_id, issued_ms)?;
+    let payer = specs.first().map_or("", |spec| spec.tenant.as_str());
+    requests::check_age(draft, request_id, payer, issued_ms)?;
     if specs.is_empty() || specs.len() > JOBS_PER_SUBMIT_MAX {
         return Err(Reject::field("jobs", format!("has {} jobs", specs.len()), "submit 1 to 1,000 jobs at once"));
     }
@@ -57,14 +58,16 @@ pub(super) fn submit(
     }
     check_room(state, &admitted)?;
     let first = draft.meta.next_job;
+    let tenant = admitted.first().map(|one| one.tenant).unwrap_or_default();
     for one in admitted {
         let job = queued(draft, one);
         draft.put(Object::Job(job));
     }
     let jobs = specs.len() as u32;
-    let accepted_ms = draft.now_ms;
-    let id = request_id.to_owned();
-    draft.put(Object::Request(RequestRecord { id, payload_hash, accepted_ms, first_job: first, jobs }));
+    let (id, accepted_ms) = (Arc::from(request_id), draft.now_ms);
+    requests::make_room(draft);
+    let record = RequestRecord { id, payload_hash, accepted_ms, first_job: first, jobs, issued_ms, tenant };
+    draft.put(Object::Request(record));
     Ok(Done::Submitted { first, count: jobs })
 }
 
@@ -72,7 +75,7 @@ fn repeated(known: &RequestRecord, payload_hash: u64) -> Result<Done, Reject> {
     if known.payload_hash == payload_hash {
         Ok(Done::Submitted { first: known.first_job, count: known.jobs })
     } else {
-        Err(Reject::RequestReused { id: known.id.clone() })
+        Err(Reject::RequestReused { id: known.id.to_string() })
     }
 }
 
@@ -84,13 +87,6 @@ fn check_request(draft: &Draft<'_>, id: &str, issued_ms: u64) -> Result<(), Reje
     if issued_ms > draft.now_ms.saturating_add(ISSUED_AHEAD_MS_MAX) {
         let problem = format!("is {} ms ahead of the cluster's time", issued_ms - draft.now_ms);
         return Err(Reject::field("issued_ms", problem, "set the client's clock"));
-    }
-    let age_ms = draft.now_ms.saturating_sub(issued_ms);
-    if age_ms > REQUEST_HORIZON_MS {
-        return Err(Reject::RequestTooOld { id: id.to_owned(), age_ms, horizon_ms: REQUEST_HORIZON_MS });
-    }
-    if draft.state.requests.len() as u64 >= REQUESTS_MAX {
-        return Err(Reject::Full { what: "the table of request ids".to_owned(), limit: REQUESTS_MAX });
     }
     Ok(())
 }

@@ -1,9 +1,8 @@
 //! Sweeping: what has passed its horizon is forgotten, and jobs without a cell get another chance. Each kind is bounded per
 //! sweep, so that no log entry is large; the rest waits for the next.
 
-use crate::bounds::{
-    ISSUED_AHEAD_MS_MAX, RELEASED_USAGE_MAX, REQUEST_HORIZON_MS, REROUTE_MAX, SWEEP_MAX, USAGE_HORIZON_MS,
-};
+use super::requests;
+use crate::bounds::{RELEASED_USAGE_MAX, REROUTE_MAX, SWEEP_MAX, USAGE_HORIZON_MS};
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
@@ -12,21 +11,10 @@ use muster_model::ids::JobId;
 use muster_model::object::Key;
 
 pub(super) fn sweep(draft: &mut Draft<'_>) -> Result<Done, Reject> {
-    forget_requests(draft);
+    requests::forget(draft);
     forget_usage(draft);
     reroute(draft);
     Ok(Done::Ok)
-}
-
-/// A request may have been issued a little ahead of the state's time: its record outlives the last moment at which a repetition
-/// would still be taken for young enough.
-fn forget_requests(draft: &mut Draft<'_>) {
-    let before = draft.now_ms.saturating_sub(REQUEST_HORIZON_MS + ISSUED_AHEAD_MS_MAX);
-    let state = draft.state;
-    let old = state.index().requests_by_age.iter().take_while(|(accepted, _)| *accepted < before);
-    for (_, id) in old.take(SWEEP_MAX) {
-        draft.delete(Key::Request(id.clone()));
-    }
 }
 
 fn forget_usage(draft: &mut Draft<'_>) {

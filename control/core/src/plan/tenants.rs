@@ -4,6 +4,7 @@
 //! is in use, which stops growth and nothing else. And law 8: no tenant is trusted more than its parent, and none becomes
 //! untrusted while it shares cards.
 
+use super::requests;
 use crate::bounds::{TENANTS_MAX, TENANTS_PER_COMMAND_MAX};
 use crate::draft::Draft;
 use crate::outcome::Done;
@@ -13,7 +14,7 @@ use muster_model::ids::TenantId;
 use muster_model::object::Key;
 use muster_model::request::SharingMode;
 use muster_model::tenant::TenantSpec;
-use muster_model::{ApartFrom, FieldError, Object, ResourceVec, Tenant, Trust};
+use muster_model::{Allocation, ApartFrom, FieldError, Object, ResourceVec, Tenant, Trust};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The tree as it would be: the described tenants over the present ones.
@@ -173,6 +174,7 @@ impl<'a> Tree<'a> {
     }
 
     fn check_trust(&self) -> Result<(), Reject> {
+        let mut sharing = None;
         for tenant in self.new.values() {
             let parent = tenant.parent.and_then(|parent| self.get(parent));
             if tenant.trust == Trust::Trusted && parent.is_some_and(|parent| parent.trust == Trust::Untrusted) {
@@ -181,14 +183,24 @@ impl<'a> Tree<'a> {
                 return Err(Reject::field(field, problem, "make it untrusted, or trust the parent"));
             }
             if tenant.trust == Trust::Untrusted {
-                self.check_distrust(tenant)?;
+                self.check_distrust(tenant, sharing.get_or_insert_with(|| self.sharing()))?;
             }
         }
         Ok(())
     }
 
+    /// Who shares a card now, by any of its allocations that do.
+    fn sharing(&self) -> BTreeMap<TenantId, &Allocation> {
+        let shares = |mode: SharingMode| matches!(mode, SharingMode::Mps | SharingMode::TimeSlice);
+        let held = self.state.allocations.values().map(AsRef::as_ref);
+        let sharing = held.filter(|held: &&Allocation| {
+            held.tasks.iter().flat_map(|task| &task.devices).any(|hold| shares(hold.mode.mode()))
+        });
+        sharing.map(|held| (held.tenant, held)).collect()
+    }
+
     /// An untrusted tenant has no trusted children and shares no card now.
-    fn check_distrust(&self, tenant: &Tenant) -> Result<(), Reject> {
+    fn check_distrust(&self, tenant: &Tenant, sharing: &BTreeMap<TenantId, &Allocation>) -> Result<(), Reject> {
         let children = self.children(tenant.id);
         let trusted = children.iter().filter_map(|child| self.get(*child)).find(|child| child.trust == Trust::Trusted);
         if let Some(child) = trusted {
@@ -200,12 +212,7 @@ impl<'a> Tree<'a> {
         if before.is_none_or(|before| before.trust == Trust::Untrusted) {
             return Ok(());
         }
-        let shares = |mode: SharingMode| matches!(mode, SharingMode::Mps | SharingMode::TimeSlice);
-        let sharing = self.state.allocations.values().find(|held| {
-            held.tenant == tenant.id
-                && held.tasks.iter().flat_map(|task| &task.devices).any(|hold| shares(hold.mode.mode()))
-        });
-        match sharing {
+        match sharing.get(&tenant.id) {
             None => Ok(()),
             Some(held) => {
                 let why = format!("it shares a card for tenant {}; cancel job {} first", tenant.path, held.job);
@@ -231,6 +238,7 @@ pub(super) fn delete(draft: &mut Draft<'_>, path: &str) -> Result<Done, Reject> 
     if let Some(other) = state.tenants.values().find(named) {
         return in_use(format!("tenant {} is kept apart from it; apply that one without the rule first", other.path));
     }
+    requests::tenant_goes(draft, id);
     draft.delete(Key::Tenant(id));
     Ok(Done::Ok)
 }

@@ -130,6 +130,7 @@ pub(crate) fn object_key(key: &Key) -> Vec<u8> {
         Key::UsageTotal(id) => of(9, &id.0.to_be_bytes()),
         Key::AllocationUsage(id) => of(10, &id.0.to_be_bytes()),
         Key::DeviceClass(name) => of(11, name.as_bytes()),
+        Key::RequestFloor(tenant) => of(12, tenant.as_bytes()),
     }
 }
 

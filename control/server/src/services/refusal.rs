@@ -67,7 +67,8 @@ pub(crate) fn reject(reject: &Reject) -> Status {
             return field("request_id", problem, "use a new id for new content");
         }
         Reject::RequestTooOld { age_ms, horizon_ms, .. } => {
-            let problem = format!("is {age_ms} ms old, ids are remembered for {horizon_ms} ms");
+            let (age_s, horizon_s) = (age_ms / 1_000, horizon_ms / 1_000);
+            let problem = format!("is {age_s} s old, ids of this tenant are remembered for {horizon_s} s now");
             return field(
                 "issued_ms",
                 problem,

@@ -145,7 +145,7 @@ impl Control {
     }
 
     pub(crate) async fn try_submit(&self, request_id: &str, jobs: Vec<v1::JobSpec>) -> Result<Vec<u64>, Status> {
-        let request = v1::SubmitRequest { request_id: request_id.to_owned(), issued_ms: None, jobs };
+        let request = v1::SubmitRequest { request_id: request_id.to_owned(), issued_ms: issued_now(), jobs };
         Ok(self.jobs().submit(request).await?.into_inner().job_ids)
     }
 
@@ -153,6 +153,11 @@ impl Control {
         let request = v1::GetJobRequest { job_id: id, consistency: 0 };
         self.jobs().get(request).await.expect("the job").into_inner().job.expect("a job in the reply")
     }
+}
+
+/// The time of issue of a call that is made now.
+pub(crate) fn issued_now() -> Option<u64> {
+    Some(std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_millis() as u64)
 }
 
 /// Asks again until there is something.

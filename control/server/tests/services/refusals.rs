@@ -237,19 +237,20 @@ async fn malformed_submissions_are_refused_and_change_nothing() {
         check(&case, &status, &format!("jobs[1].{field}"));
     }
     let calls: Vec<(&str, v1::SubmitRequest)> = vec![
-        ("request_id", v1::SubmitRequest { request_id: String::new(), issued_ms: None, jobs: vec![job()] }),
-        ("request_id", v1::SubmitRequest { request_id: "x".repeat(129), issued_ms: None, jobs: vec![job()] }),
-        ("request_id", v1::SubmitRequest { request_id: "a\nb".into(), issued_ms: None, jobs: vec![job()] }),
-        ("request_id", v1::SubmitRequest { request_id: "good".into(), issued_ms: None, jobs: vec![job()] }),
-        ("jobs", v1::SubmitRequest { request_id: "none".into(), issued_ms: None, jobs: vec![] }),
-        ("jobs", v1::SubmitRequest { request_id: "many".into(), issued_ms: None, jobs: vec![job(); 1_001] }),
+        ("request_id", v1::SubmitRequest { request_id: String::new(), issued_ms: issued_now(), jobs: vec![job()] }),
+        ("request_id", v1::SubmitRequest { request_id: "x".repeat(129), issued_ms: issued_now(), jobs: vec![job()] }),
+        ("request_id", v1::SubmitRequest { request_id: "a\nb".into(), issued_ms: issued_now(), jobs: vec![job()] }),
+        ("request_id", v1::SubmitRequest { request_id: "good".into(), issued_ms: issued_now(), jobs: vec![job()] }),
+        ("jobs", v1::SubmitRequest { request_id: "none".into(), issued_ms: issued_now(), jobs: vec![] }),
+        ("jobs", v1::SubmitRequest { request_id: "many".into(), issued_ms: issued_now(), jobs: vec![job(); 1_001] }),
+        ("issued_ms", v1::SubmitRequest { request_id: "never".into(), issued_ms: None, jobs: vec![job()] }),
         ("issued_ms", v1::SubmitRequest { request_id: "old".into(), issued_ms: Some(1), jobs: vec![job()] }),
         ("issued_ms", v1::SubmitRequest { request_id: "new".into(), issued_ms: Some(u64::MAX), jobs: vec![job()] }),
         (
             "jobs[0].tenant",
             v1::SubmitRequest {
                 request_id: "alone".into(),
-                issued_ms: None,
+                issued_ms: issued_now(),
                 jobs: vec![v1::JobSpec { tenant: "nobody".into(), ..job() }],
             },
         ),

@@ -79,7 +79,7 @@ async fn training_on_one_slice_is_accepted_with_a_warning() {
     let kind = Some(Kind::Mig(v1::MigInstance { profile: "1g.10gb".to_owned() }));
     spec.request.as_mut().expect("it has one").devices =
         Some(v1::DeviceRequest { kind, models: vec!["h100".to_owned()] });
-    let request = v1::SubmitRequest { request_id: "a".to_owned(), issued_ms: None, jobs: vec![job(), spec] };
+    let request = v1::SubmitRequest { request_id: "a".to_owned(), issued_ms: issued_now(), jobs: vec![job(), spec] };
     let reply = control.jobs().submit(request).await.expect("accepted").into_inner();
     assert_eq!(reply.job_ids.len(), 2);
     assert!(matches!(&reply.warnings[..], [one] if one.starts_with("jobs[1].request.mig")), "{:?}", reply.warnings);

@@ -146,7 +146,8 @@ impl View {
             | Object::UsageStream(_)
             | Object::UsageTotal(_)
             | Object::AllocationUsage(_)
-            | Object::DeviceClass(_) => {}
+            | Object::DeviceClass(_)
+            | Object::RequestFloor(_) => {}
         }
     }
 
@@ -178,7 +179,8 @@ impl View {
             | Key::UsageStream(_)
             | Key::UsageTotal(_)
             | Key::AllocationUsage(_)
-            | Key::DeviceClass(_) => {}
+            | Key::DeviceClass(_)
+            | Key::RequestFloor(_) => {}
         }
     }
 
