@@ -69,6 +69,7 @@ const JOBS: &[Row] = &[
     ("SubmitRequest", "request_id", text(REQUEST_ID_BYTES_MAX)),
     ("SubmitRequest", "jobs", list(JOBS_PER_SUBMIT_MAX)),
     ("JobSpec", "tenant", PATH),
+    ("JobSpec", "user", NAME),
     ("JobSpec", "name", NAME),
     ("JobSpec", "user", NAME),
     ("JobSpec", "workload_class", WORD),
