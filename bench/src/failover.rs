@@ -2,7 +2,7 @@
 
 use crate::cluster::{self, Cluster, Size};
 use crate::etcd::{self, Etcd};
-use crate::table::{self, Row};
+use crate::table::{self, Row, Table};
 use anyhow::{Context, Result};
 use muster_proto::v1;
 use std::path::Path;
@@ -13,8 +13,8 @@ const ATTEMPT: Duration = Duration::from_millis(100);
 /// A failover that takes longer than this is counted as this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Kills the leader `rounds` times in each system and prints the table.
-pub async fn run(muster: &Path, under: &Path, rounds: u32, json: bool) -> Result<()> {
+/// Kills the leader `rounds` times in each system and gives the table.
+pub async fn run(muster: &Path, under: &Path, rounds: u32) -> Result<Vec<Table>> {
     let mut rows = Vec::new();
     let ours = muster_rounds(muster, under, rounds).await?;
     let theirs = if etcd::is_installed() { Some(etcd_rounds(under, rounds).await?) } else { None };
@@ -27,7 +27,7 @@ pub async fn run(muster: &Path, under: &Path, rounds: u32, json: bool) -> Result
         anchor,
         "median <= etcd tuned; p99 <= 1 s",
     ));
-    table::print("Failover", &rows, json)
+    Ok(vec![Table::new("Failover", rows)])
 }
 
 fn words(times_us: &[u64]) -> String {

@@ -1,7 +1,7 @@
 //! S6: the whole life of a job — submitted, bound, started, finished — with three replicas and simulated agents.
 
 use crate::cluster::{self, Cluster, Size};
-use crate::table::{self, Row};
+use crate::table::{self, Row, Table};
 use anyhow::Result;
 use muster_proto::v1;
 use std::collections::BTreeMap;
@@ -33,8 +33,8 @@ struct Seen {
 
 type Book = Arc<Mutex<BTreeMap<u64, Seen>>>;
 
-/// Runs both parts and prints the table.
-pub async fn run(muster: &Path, under: &Path, options: &Options, json: bool) -> Result<()> {
+/// Runs both parts and gives the table.
+pub async fn run(muster: &Path, under: &Path, options: &Options) -> Result<Vec<Table>> {
     let size = Size { voters: 3, shards: 2, nodes: options.nodes, gpus_per_node: 8, agents: 2, virtual_tasks: true };
     let fleet = Cluster::start(muster, under, &size).await?;
     cluster::apply_tenants(fleet.channel_to_any()?, &["bench"]).await?;
@@ -55,7 +55,7 @@ pub async fn run(muster: &Path, under: &Path, options: &Options, json: bool) -> 
         "-",
         "p50 <= 20 ms, p99 <= 100 ms at 300 jobs/s",
     ));
-    table::print("Job life cycle, 3 replicas with fsync, 2 shards, simulated agents", &rows, json)
+    Ok(vec![Table::new("Job life cycle, 3 replicas with fsync, 2 shards, simulated agents", rows)])
 }
 
 /// Follows every job event into the book until dropped.

@@ -6,7 +6,7 @@
 //! outlast its promise; that is checked by hand.
 
 use crate::decisions::fleet::{self, CARDS, CELL, TENANTS};
-use crate::table::{self, Row};
+use crate::table::{self, Row, Table};
 use anyhow::{Context, Result, ensure};
 use muster_model::{
     AllocationId, Change, DeviceRequest, Job, JobId, JobSpec, Key, NodeId, Object, Reservation, TenantId,
@@ -42,11 +42,11 @@ pub struct Options {
     pub seed: u64,
 }
 
-/// Runs every size and prints the table.
+/// Runs every size and gives the table.
 ///
 /// # Errors
 /// When the mix is refused, or something is bound on a kept node that outlasts the promise.
-pub fn run(options: &Options, json: bool) -> Result<()> {
+pub fn run(options: &Options) -> Result<Vec<Table>> {
     let mut rows = Vec::new();
     for &nodes in &options.nodes {
         let mut bench = Bench::full(nodes, options.seed)?;
@@ -57,7 +57,7 @@ pub fn run(options: &Options, json: bool) -> Result<()> {
         rows.push(bench.first_pass(nodes, options.waiting, lines)?);
         rows.extend(bench.later_passes(nodes)?);
     }
-    table::print("A pass over what waits on a full fleet, with reservations and backfill", &rows, json)
+    Ok(vec![Table::new("A pass over what waits on a full fleet, with reservations and backfill", rows)])
 }
 
 /// What passes came to.

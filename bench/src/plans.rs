@@ -4,7 +4,7 @@
 //! and of a block wait, and MIG slices that no pool lets in.
 
 use crate::decisions::fleet::{CARDS, CELL, TENANTS, job, spec, view};
-use crate::table::{self, Row};
+use crate::table::{Row, Table};
 use anyhow::Result;
 use muster_model::movable::Movable;
 use muster_model::request::SharingMode;
@@ -22,11 +22,11 @@ const NOW_MS: u64 = 7_200_000;
 /// Islands wanted; then leaves and blocks; then slices.
 const WAITING: [u64; 4] = [20, 3, 1, 900];
 
-/// Runs every size and prints the table.
+/// Runs every size and gives the table.
 ///
 /// # Errors
 /// When a job of the mix is refused.
-pub fn run(nodes: &[u32], share_percent: u8, json: bool) -> Result<()> {
+pub fn run(nodes: &[u32], share_percent: u8) -> Result<Vec<Table>> {
     let mut rows = Vec::new();
     for &nodes in nodes {
         let (view, first) = fleet(nodes)?;
@@ -62,7 +62,7 @@ pub fn run(nodes: &[u32], share_percent: u8, json: bool) -> Result<()> {
             "a person waits for it",
         ));
     }
-    table::print("Plans of moves on a full fleet", &rows, json)
+    Ok(vec![Table::new("Plans of moves on a full fleet", rows)])
 }
 
 /// The fleet, and the first gang that waits.

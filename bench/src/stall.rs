@@ -4,7 +4,7 @@
 //! are counted apart: they wait for the fence by design.
 
 use crate::cluster::{self, Cluster, Size};
-use crate::table::{self, Row};
+use crate::table::{self, Row, Table};
 use anyhow::{Context, Result};
 use muster_proto::v1;
 use nix::sys::signal::{Signal, kill};
@@ -20,8 +20,8 @@ struct Phase {
     not_started: usize,
 }
 
-/// Runs the phases and prints the table.
-pub async fn run(muster: &Path, under: &Path, jobs_each: u32, json: bool) -> Result<()> {
+/// Runs the phases and gives the table.
+pub async fn run(muster: &Path, under: &Path, jobs_each: u32) -> Result<Vec<Table>> {
     let size = Size { voters: 3, shards: 2, nodes: 16, gpus_per_node: 8, agents: 16, virtual_tasks: true };
     let fleet = Cluster::start(muster, under, &size).await?;
     cluster::apply_tenants(fleet.channel_to_any()?, &["bench"]).await?;
@@ -47,7 +47,7 @@ pub async fn run(muster: &Path, under: &Path, jobs_each: u32, json: bool) -> Res
         rows.push(row(&format!("SIGSTOP of one {what}"), &found?, "Spur: one stopped agent froze all scheduling"));
         tokio::time::sleep(Duration::from_secs(4)).await;
     }
-    table::print("What a stopped process costs the others", &rows, json)
+    Ok(vec![Table::new("What a stopped process costs the others", rows)])
 }
 
 fn row(what: &str, phase: &Phase, anchor: &str) -> Row {

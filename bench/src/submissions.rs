@@ -3,7 +3,7 @@
 use crate::cluster::{self, Cluster, Size};
 use crate::etcd::{self, Etcd};
 use crate::load::{self, Load};
-use crate::table::{self, Row};
+use crate::table::{self, Row, Table};
 use anyhow::Result;
 use muster_proto::v1;
 use std::path::Path;
@@ -23,8 +23,8 @@ pub struct Options {
 /// Channels that the clients share: HTTP/2 multiplexes, and a few connections keep one from being the limit.
 const CHANNELS: usize = 8;
 
-/// Runs all loads and prints the table.
-pub async fn run(muster: &Path, under: &Path, options: &Options, json: bool) -> Result<()> {
+/// Runs all loads and gives the table.
+pub async fn run(muster: &Path, under: &Path, options: &Options) -> Result<Vec<Table>> {
     let mut rows = Vec::new();
     let etcd_loads = if etcd::is_installed() { etcd_puts(under, options).await? } else { Vec::new() };
     let size = Size { voters: 3, shards: 1, nodes: 2, gpus_per_node: 8, agents: 1, virtual_tasks: true };
@@ -56,7 +56,7 @@ pub async fn run(muster: &Path, under: &Path, options: &Options, json: bool) -> 
         "openraft with a coalescing proposer on RocksDB, no RPC: 197,000 entries/s",
         ">= 50,000 jobs/s",
     ));
-    table::print(&format!("Acknowledged durable submissions, 3 replicas, fsync ({})", etcd::version()), &rows, json)
+    Ok(vec![Table::new(format!("Acknowledged durable submissions, 3 replicas, fsync ({})", etcd::version()), rows)])
 }
 
 fn words(load: &Load) -> String {

@@ -1,4 +1,4 @@
-//! Prints what a benchmark found: a table for people, or JSON for scripts.
+//! What a benchmark found: figures with their anchors, for people and for scripts.
 
 use serde::Serialize;
 
@@ -30,21 +30,33 @@ impl Row {
     }
 }
 
-/// Prints the rows under a title.
-pub fn print(title: &str, rows: &[Row], json: bool) -> anyhow::Result<()> {
-    if json {
-        println!("{}", serde_json::to_string_pretty(&serde_json::json!({ "title": title, "rows": rows }))?);
-        return Ok(());
+/// What one benchmark found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Table {
+    /// What was measured, under which conditions.
+    pub title: String,
+    /// The figures.
+    pub rows: Vec<Row>,
+}
+
+impl Table {
+    /// A new one.
+    pub fn new(title: impl Into<String>, rows: Vec<Row>) -> Self {
+        Table { title: title.into(), rows }
     }
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
-    table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic).set_width(WIDTH_COLUMNS);
-    table.set_header(["what", "measured", "anchor", "target"]);
-    for row in rows {
-        table.add_row([&row.what, &row.measured, &row.anchor, &row.target]);
+
+    /// For people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut table = comfy_table::Table::new();
+        table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
+        table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic).set_width(WIDTH_COLUMNS);
+        table.set_header(["what", "measured", "anchor", "target"]);
+        for row in &self.rows {
+            table.add_row([&row.what, &row.measured, &row.anchor, &row.target]);
+        }
+        format!("\n{}\n{table}", self.title)
     }
-    println!("\n{title}\n{table}");
-    Ok(())
 }
 
 /// The value at `share` (0–1) of a sorted list, by the nearest rank; 0 for an empty one.

@@ -1,12 +1,17 @@
 //! The client of a cluster: several endpoints, one deadline, and retries that never submit twice.
 //!
 //! What must stay true: a call that may have happened is repeated only with the same request id or where repeating it changes
-//! nothing; no call outlives its deadline; the endpoint that answered last is asked first.
+//! nothing; no call outlives its deadline; the endpoint that answered last is asked first, also by the next command; one that hangs
+//! costs the first command a quarter of a second and the others nothing.
+
+mod memory;
+mod race;
 
 use crate::failure::Failure;
+use memory::Memory;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
@@ -27,6 +32,9 @@ const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub struct Client {
     endpoints: Arc<Vec<(String, Channel)>>,
     current: Arc<AtomicUsize>,
+    /// The current endpoint has answered and has not failed since.
+    proven: Arc<AtomicBool>,
+    memory: Memory,
     deadline: Duration,
 }
 
@@ -41,7 +49,22 @@ impl Client {
         }
         let channels =
             endpoints.iter().map(|text| Ok((text.clone(), channel_to(text)?))).collect::<Result<_, Failure>>()?;
-        Ok(Client { endpoints: Arc::new(channels), current: Arc::new(AtomicUsize::new(0)), deadline })
+        Ok(Client {
+            endpoints: Arc::new(channels),
+            current: Arc::default(),
+            proven: Arc::default(),
+            memory: Memory::default(),
+            deadline,
+        })
+    }
+
+    /// Begins with the endpoint that answered this user's last command, and keeps the one that answers this one.
+    #[must_use]
+    pub fn remembering(mut self) -> Self {
+        self.memory = Memory::of_this_user();
+        let kept = self.memory.recall(&self.endpoints().collect::<Vec<_>>());
+        self.current.store(kept.unwrap_or(0), Ordering::Relaxed);
+        self
     }
 
     /// The same cluster with another deadline for each call.
@@ -58,7 +81,11 @@ impl Client {
     /// The endpoint that answered last, or the first to be asked.
     #[must_use]
     pub fn current_endpoint(&self) -> &str {
-        &self.endpoints[self.current.load(Ordering::Relaxed) % self.endpoints.len()].0
+        &self.endpoints[self.current_index()].0
+    }
+
+    fn current_index(&self) -> usize {
+        self.current.load(Ordering::Relaxed) % self.endpoints.len()
     }
 
     /// Calls until an endpoint answers for good, or the deadline passes.
@@ -74,12 +101,16 @@ impl Client {
         let mut pause = PAUSE.0;
         let mut failed_in_a_row = 0;
         loop {
-            let index = self.current.load(Ordering::Relaxed) % self.endpoints.len();
+            let left = until.saturating_duration_since(Instant::now());
+            let index = tokio::time::timeout(left, self.choose()).await.unwrap_or_else(|_| self.current_index());
             let (_, channel) = &self.endpoints[index];
             let limit = ATTEMPT_MAX.min(until.saturating_duration_since(Instant::now()));
             let answer = tokio::time::timeout(limit, call(channel.clone())).await;
             let status = match answer {
-                Ok(Ok(response)) => return Ok(response.into_inner()),
+                Ok(Ok(response)) => {
+                    self.proven.store(true, Ordering::Relaxed);
+                    return Ok(response.into_inner());
+                }
                 Ok(Err(status)) if !may_get_better(&status) => return Err(Failure::from_status(what, &status)),
                 Ok(Err(status)) => status,
                 Err(_) => Status::deadline_exceeded(format!("no answer within {} s", limit.as_secs())),
@@ -87,6 +118,7 @@ impl Client {
             // Several calls may share this client: only the first to fail moves it on.
             let next = (index + 1) % self.endpoints.len();
             let _ = self.current.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
+            self.proven.store(false, Ordering::Relaxed);
             failed_in_a_row += 1;
             let wait = if status.code() == Code::ResourceExhausted || failed_in_a_row % self.endpoints.len() == 0 {
                 let asked = status.get_details_retry_info().and_then(|info| info.retry_delay);
@@ -101,6 +133,23 @@ impl Client {
             }
             tokio::time::sleep(wait).await;
         }
+    }
+
+    /// The endpoint to ask: the current one, unless nothing is known of it and another one is alive before it is.
+    async fn choose(&self) -> usize {
+        let (count, current) = (self.endpoints.len(), self.current_index());
+        if count == 1 || self.proven.load(Ordering::Relaxed) {
+            return current;
+        }
+        let order = (0..count).map(|step| (current + step) % count);
+        let channels: Vec<(usize, Channel)> = order.map(|index| (index, self.endpoints[index].1.clone())).collect();
+        let alive = race::first_alive(&channels).await;
+        self.current.store(alive, Ordering::Relaxed);
+        let names: Vec<&str> = self.endpoints().collect();
+        if self.memory.recall(&names).unwrap_or(0) != alive {
+            self.memory.keep(&names, alive);
+        }
+        alive
     }
 
     fn gave_up(&self, what: &str, status: &Status) -> Failure {

@@ -4,6 +4,7 @@
 //! meaning; a refused field is shown as `field: problem; fix`, as the API gave it.
 
 use muster_model::FieldError;
+use muster_proto::status;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
@@ -26,9 +27,9 @@ pub mod exit {
 /// A command's failure.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// Fields of the input are wrong.
-    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-    Invalid(Vec<FieldError>),
+    /// Fields of the input are wrong: these, and so many more that are not named.
+    #[error("{}", in_lines(.0, *.1))]
+    Invalid(Vec<FieldError>, u64),
     /// The command line asks for something that makes no sense.
     #[error("{0}")]
     Usage(String),
@@ -50,6 +51,14 @@ pub enum Failure {
     /// The state of things does not allow it.
     #[error("{0}")]
     Refused(String),
+    /// The job has ended, so that nothing can be done to it any more.
+    #[error("{text}")]
+    JobEnded {
+        /// Which, and how it ended.
+        text: String,
+        /// Its state.
+        state: String,
+    },
     /// A job that was waited for did not complete.
     #[error("{0}")]
     Job(String),
@@ -80,7 +89,7 @@ pub enum Failure {
 impl Failure {
     /// One wrong field.
     pub fn field(field: impl Into<String>, problem: impl Into<String>, fix: impl Into<String>) -> Self {
-        Failure::Invalid(vec![FieldError::new(field, problem, fix)])
+        Failure::from(vec![FieldError::new(field, problem, fix)])
     }
 
     /// A failed use of a file.
@@ -95,10 +104,10 @@ impl Failure {
     #[must_use]
     pub fn code(&self) -> u8 {
         match self {
-            Failure::Invalid(_) | Failure::Usage(_) => exit::INVALID,
+            Failure::Invalid(..) | Failure::Usage(_) => exit::INVALID,
             Failure::NotFound(_) => exit::NOT_FOUND,
             Failure::Unavailable { .. } => exit::UNAVAILABLE,
-            Failure::Refused(_) => exit::REFUSED,
+            Failure::Refused(_) | Failure::JobEnded { .. } => exit::REFUSED,
             Failure::Job(_) | Failure::Io { .. } | Failure::Server { .. } | Failure::Role(_) => exit::FAILED,
             Failure::ClosedPipe => exit::OK,
         }
@@ -107,17 +116,14 @@ impl Failure {
     /// From a server's answer that will not get better by asking again.
     #[must_use]
     pub fn from_status(what: &str, status: &Status) -> Self {
-        if let Some(bad) = status.get_details_bad_request() {
-            let fields = bad.field_violations.into_iter().map(|violation| {
-                let (problem, fix) = violation.description.rsplit_once("; ").unwrap_or((&violation.description, ""));
-                FieldError::new(violation.field, problem, fix)
-            });
-            let fields: Vec<FieldError> = fields.collect();
-            if !fields.is_empty() {
-                return Failure::Invalid(fields);
-            }
+        let fields = status::field_errors(status);
+        if !fields.is_empty() {
+            return Failure::Invalid(fields, status::left_out(status));
         }
         let message = status.message().to_owned();
+        if let Some(info) = status.get_details_error_info().filter(|info| info.reason == "JOB_ENDED") {
+            return Failure::JobEnded { text: message, state: info.metadata.get("state").cloned().unwrap_or_default() };
+        }
         match status.code() {
             Code::InvalidArgument | Code::OutOfRange => Failure::Usage(message),
             Code::NotFound => Failure::NotFound(message),
@@ -132,8 +138,14 @@ impl Failure {
     }
 }
 
+/// One line for each field that is named, and one for those that are not.
+fn in_lines(fields: &[FieldError], left_out: u64) -> String {
+    let more = (left_out > 0).then(|| status::and_more(left_out));
+    fields.iter().map(ToString::to_string).chain(more).collect::<Vec<_>>().join("\n")
+}
+
 impl From<Vec<FieldError>> for Failure {
     fn from(fields: Vec<FieldError>) -> Self {
-        Failure::Invalid(fields)
+        Failure::Invalid(fields, 0)
     }
 }

@@ -1,7 +1,10 @@
 //! The `muster` command: every role, the clients' and operators' commands, a cluster on one machine, and the demonstration.
 //!
-//! What must stay true: results on standard output, the rest on standard error; the exit status says what happened
-//! ([`failure::exit`]); nothing here decides what the fleet decides.
+//! What must stay true: results on standard output, the rest on standard error, and both through [`output`] alone; the exit status
+//! says what happened ([`failure::exit`]); nothing here decides what the fleet decides.
+
+// `println!` panics when its reader has gone away.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod args;
 pub mod client;
@@ -20,6 +23,7 @@ use args::{Cli, Command, Global};
 use clap::Parser;
 use commands::Context;
 use failure::{Failure, exit};
+use output::note;
 use std::process::ExitCode;
 
 /// Parses the command line, runs the command, and says by the exit status how it went.
@@ -44,8 +48,8 @@ pub fn run() -> ExitCode {
 
 fn report(failure: &Failure) {
     match failure {
-        Failure::Invalid(fields) => fields.iter().for_each(|field| eprintln!("error: {field}")),
-        other => eprintln!("error: {other}"),
+        Failure::Invalid(..) => failure.to_string().lines().for_each(|line| note(&format!("error: {line}"))),
+        other => note(&format!("error: {other}")),
     }
 }
 

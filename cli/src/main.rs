@@ -10,7 +10,7 @@ fn main() -> ExitCode {
         return match (words.next(), words.next()) {
             (Some(folder), None) => muster_agent::shim::shim_main(folder.as_ref()),
             _ => {
-                eprintln!("usage: muster shim TASK_FOLDER (started by the agent, not by hand)");
+                muster_cli::output::note("usage: muster shim TASK_FOLDER (started by the agent, not by hand)");
                 ExitCode::from(muster_cli::failure::exit::INVALID)
             }
         };

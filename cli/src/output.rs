@@ -1,9 +1,13 @@
 //! What commands print: tables for people, JSON and YAML for scripts, colour only where a terminal will show it.
 //!
-//! What must stay true: results go to standard output and everything else to standard error, so that a pipe gets results only.
+//! What must stay true: results go to standard output and everything else to standard error, so that a pipe gets results only;
+//! everything that is printed goes through [`Out`] or [`note`], so that a reader who has gone away ends a command quietly.
+
+mod columns;
+
+pub use columns::{Block, Columns};
 
 use crate::failure::Failure;
-use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
 use serde::{Deserialize, Serialize};
 use std::io::{IsTerminal, Write};
 
@@ -53,13 +57,17 @@ pub struct Out {
     pub format: Format,
     /// Whether standard output takes colour.
     pub colour: bool,
+    /// Columns of the terminal; none where standard output is no terminal: whoever reads a file or a pipe wants all of it.
+    pub width: Option<usize>,
 }
 
 impl Out {
     /// For this process's standard output.
     #[must_use]
     pub fn new(format: Format, colour: Colour) -> Self {
-        Out { format, colour: colour.decide(std::io::stdout().is_terminal()) }
+        let is_terminal = std::io::stdout().is_terminal();
+        let width = || Some(usize::from(terminal_size::terminal_size_of(std::io::stdout())?.0.0));
+        Out { format, colour: colour.decide(is_terminal), width: if is_terminal { width() } else { None } }
     }
 
     /// Prints `value`, or the table for people.
@@ -77,8 +85,10 @@ impl Out {
                 self.line(text.trim_end())
             }
             Format::Table | Format::Wide => {
-                for block in table(self.format == Format::Wide) {
-                    self.line(&block.render(self.colour))?;
+                let wide = self.format == Format::Wide;
+                let width = self.width.filter(|_| !wide);
+                for block in table(wide) {
+                    self.line(&block.render(self.colour, width))?;
                 }
                 Ok(())
             }
@@ -103,99 +113,11 @@ impl Out {
     }
 }
 
+/// Prints a line for people to standard error: progress, warnings, errors. Nobody may be reading it, which harms nothing.
+pub fn note(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
 fn encode(why: &str) -> Failure {
     Failure::Server { what: "encoding the result".to_owned(), why: why.to_owned() }
-}
-
-/// A part of what people read.
-#[derive(Debug)]
-pub enum Block {
-    /// Columns with a head.
-    Columns(Columns),
-    /// Lines as they are.
-    Text(String),
-}
-
-impl Block {
-    /// As text; ends without a newline.
-    #[must_use]
-    pub fn render(&self, colour: bool) -> String {
-        match self {
-            Block::Columns(columns) => columns.render(colour),
-            Block::Text(text) => text.clone(),
-        }
-    }
-}
-
-/// A table: a head and rows, aligned, without lines.
-#[derive(Debug, Default)]
-pub struct Columns {
-    head: Vec<&'static str>,
-    rows: Vec<Vec<String>>,
-    right: Vec<&'static str>,
-}
-
-impl Columns {
-    /// With these heads.
-    #[must_use]
-    pub fn new(head: &[&'static str]) -> Self {
-        Columns { head: head.to_vec(), ..Columns::default() }
-    }
-
-    /// Aligns these columns to the right: numbers.
-    #[must_use]
-    pub fn right(mut self, heads: &[&'static str]) -> Self {
-        self.right = heads.to_vec();
-        self
-    }
-
-    /// Adds a row; one cell for each head.
-    pub fn row(&mut self, cells: Vec<String>) {
-        debug_assert_eq!(cells.len(), self.head.len(), "a cell for each head");
-        self.rows.push(cells);
-    }
-
-    /// As a block.
-    #[must_use]
-    pub fn block(self) -> Block {
-        Block::Columns(self)
-    }
-
-    fn render(&self, colour: bool) -> String {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        if colour {
-            table.enforce_styling();
-        } else {
-            table.force_no_tty();
-        }
-        table.set_header(self.head.iter().map(|head| Cell::new(head).add_attribute(Attribute::Bold)));
-        for row in &self.rows {
-            table.add_row(row.iter().map(|text| match colour_of(text) {
-                Some(colour) => Cell::new(text).fg(colour),
-                None => Cell::new(text),
-            }));
-        }
-        for (index, head) in self.head.iter().enumerate() {
-            if let Some(column) = table.column_mut(index) {
-                column.set_padding((0, 2));
-                if self.right.contains(head) {
-                    column.set_cell_alignment(comfy_table::CellAlignment::Right);
-                }
-            }
-        }
-        let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
-        lines.join("\n")
-    }
-}
-
-/// States have colours; everything else has none.
-fn colour_of(text: &str) -> Option<Color> {
-    match text {
-        "running" | "completed" | "ready" | "leader" => Some(Color::Green),
-        "pending" | "starting" | "completing" | "silent" | "drained" | "draining" => Some(Color::Yellow),
-        "failed" | "timeout" | "down" => Some(Color::Red),
-        "cancelled" => Some(Color::DarkGrey),
-        _ => None,
-    }
 }

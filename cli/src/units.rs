@@ -20,12 +20,16 @@ impl UnitError {
     }
 }
 
-/// Seconds in `4h`, `1h30m`, `2d`, `90s`, `90`, `1:30:00`, `2-12:00:00`.
+/// Seconds in `4h`, `1h30m`, `2d`, `90s`, `1:30:00`, `2-12:00:00`.
 ///
 /// # Errors
-/// When it is none of these.
+/// When it is none of these. A bare number is none: it is minutes to users of Slurm and seconds to others.
 pub fn seconds(text: &str) -> Result<u64, UnitError> {
     let bad = || UnitError::new(format!("{text:?} is not a duration"), "write 30s, 45m, 4h, 1h30m, 2d or 2-12:00:00");
+    let without_unit = || {
+        let problem = format!("{text:?} has no unit");
+        UnitError::new(problem, "write s, m, h or d after the number: 30s, 45m, 4h, 2d")
+    };
     let trimmed = text.trim();
     if trimmed.is_empty() {
         return Err(bad());
@@ -52,14 +56,7 @@ pub fn seconds(text: &str) -> Result<u64, UnitError> {
         total = count.checked_mul(unit).and_then(|part| total.checked_add(part)).ok_or_else(bad)?;
         number.clear();
     }
-    if number.is_empty() {
-        return Ok(total);
-    }
-    // A bare number is seconds, but `1h30` could be anything.
-    if total > 0 {
-        return Err(bad());
-    }
-    number.parse().map_err(|_| bad())
+    if number.is_empty() { Ok(total) } else { Err(without_unit()) }
 }
 
 /// `H:MM:SS` or `D-HH:MM:SS`, as Slurm writes them; `M:SS` too.

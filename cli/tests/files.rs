@@ -21,7 +21,7 @@ topology: leaf
 prefer: node
 time: 4h
 grace: 1m
-disconnect-grace: 600
+disconnect-grace: 10m
 retries: 2
 priority: -5
 class: training

@@ -9,7 +9,7 @@ use muster_proto::v1::device_request::Kind;
 const NOW_MS: u64 = 1_763_680_000_000;
 
 fn shown(blocks: &[Block]) -> String {
-    blocks.iter().map(|block| block.render(false)).collect::<Vec<_>>().join("\n")
+    blocks.iter().map(|block| block.render(false, None)).collect::<Vec<_>>().join("\n")
 }
 
 /// Compares line by line; `expected` is indented as the test likes.
@@ -271,8 +271,8 @@ fn plans_of_moves() {
 fn colour_only_where_it_is_wanted() {
     let views = [JobView::new(&job(1, v1::JobPhase::Failed, None), NOW_MS)];
     let blocks = table(&views, false);
-    assert!(!blocks[0].render(false).contains('\u{1b}'));
-    assert!(blocks[0].render(true).contains('\u{1b}'));
+    assert!(!blocks[0].render(false, None).contains('\u{1b}'));
+    assert!(blocks[0].render(true, None).contains('\u{1b}'));
 }
 
 #[test]
@@ -285,5 +285,5 @@ fn scripts_get_the_same_names_in_json_and_yaml() {
     );
     let yaml: serde_yaml_ng::Value = serde_yaml_ng::to_value(&view).expect("yaml");
     assert_eq!(yaml["state"].as_str(), Some("pending"));
-    assert_eq!(Out { format: Format::Json, colour: false }.format, Format::Json);
+    assert_eq!(Out { format: Format::Json, colour: false, width: None }.format, Format::Json);
 }

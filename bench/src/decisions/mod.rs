@@ -9,7 +9,7 @@ mod churn;
 pub(crate) mod fleet;
 mod gang;
 
-use crate::table::{self, Row};
+use crate::table::{self, Row, Table};
 use anyhow::Result;
 use churn::Found;
 pub use churn::Mix;
@@ -30,11 +30,11 @@ pub struct Options {
 const S1_ANCHOR: &str = "Slurm 22-28 jobs/s at 6,250 nodes; YuniKorn 204/s at 2,000; Nomad C1M 3,750/s on 5,000";
 const S1_TARGET: &str = ">= 100,000/s, p99 <= 100 µs, cost < 1.5x from 625 to 6,250 nodes";
 
-/// Runs every size and prints the tables.
+/// Runs every size and gives the tables.
 ///
 /// # Errors
 /// When the mix is refused or nothing is bound.
-pub fn run(options: &Options, json: bool) -> Result<()> {
+pub fn run(options: &Options) -> Result<Vec<Table>> {
     let mut rows = Vec::new();
     let mut gangs = Vec::new();
     for &mix in &options.mixes {
@@ -49,11 +49,11 @@ pub fn run(options: &Options, json: bool) -> Result<()> {
             }
         }
     }
-    table::print("Scheduling decisions of one shard core at 90 % held, departures mixed in", &rows, json)?;
+    let mut tables = vec![Table::new("Scheduling decisions of one shard core at 90 % held, departures mixed in", rows)];
     if !gangs.is_empty() {
-        table::print("A gang of 512 cards on the fleet that the mix leaves behind", &gangs, json)?;
+        tables.push(Table::new("A gang of 512 cards on the fleet that the mix leaves behind", gangs));
     }
-    Ok(())
+    Ok(tables)
 }
 
 fn s1(nodes: u32, mix: Mix, found: &Found, ratio: f64, asked: u32) -> Row {

@@ -13,7 +13,7 @@ pub mod published;
 pub mod sweep;
 pub mod trace;
 
-use crate::table::{self, Row};
+use crate::table::{Row, Table};
 use anyhow::{Context, Result};
 use policy::Policy;
 
@@ -49,7 +49,7 @@ pub struct Options {
 ///
 /// # Errors
 /// When a file cannot be read or written.
-pub fn run(options: &Options, json: bool) -> Result<()> {
+pub fn run(options: &Options) -> Result<Vec<Table>> {
     let fleet = trace::nodes(&options.nodes)?;
     let pods = trace::pods(&options.pods, &fleet)?;
     let arrivals = trace::arrivals(&options.arrivals, options.seed, &pods)?;
@@ -84,5 +84,5 @@ pub fn run(options: &Options, json: bool) -> Result<()> {
         found.moves,
         found.seconds,
     );
-    table::print(&title, &rows, json)
+    Ok(vec![Table::new(title, rows)])
 }

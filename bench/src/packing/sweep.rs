@@ -6,7 +6,7 @@
 use super::policy::{self, Policy};
 use super::trace::{self, Nodes, Pod};
 use super::{bound, play, published};
-use crate::table::{self, Row};
+use crate::table::{Row, Table};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -53,7 +53,7 @@ struct Cell {
 ///
 /// # Errors
 /// When the folder lacks a file, or a file cannot be read or written.
-pub fn run(sweep: &Sweep, json: bool) -> Result<()> {
+pub fn run(sweep: &Sweep) -> Result<Vec<Table>> {
     let files = listing(&sweep.folder)?;
     let named = |part: &str| files.iter().find(|path| file_name(path).contains(part));
     let nodes = named("node_list").with_context(|| format!("no node list in {}", sweep.folder.display()))?;
@@ -88,7 +88,7 @@ pub fn run(sweep: &Sweep, json: bool) -> Result<()> {
         "Fractional packing at {COMPARED_PERCENT} % arrived, {}: {mean:+.2} points on average against the published row",
         sweep.policy.name()
     );
-    table::print(&title, &rows, json)
+    Ok(vec![Table::new(title, rows)])
 }
 
 fn cells(sweep: &Sweep, fleet: &Nodes, traces: &[Trace]) -> Result<Vec<Cell>> {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// Which benchmark.
 #[derive(Debug, Args)]
 pub struct Bench {
-    /// Print JSON instead of a table
+    /// Print one JSON document, a list of tables, instead of tables
     #[arg(long, global = true)]
     pub json: bool,
     /// Where clusters keep their data while they run (a real disk, not a tmpfs)

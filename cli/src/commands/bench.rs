@@ -2,7 +2,9 @@
 
 use crate::args::bench::{Bench, Packing, What};
 use crate::failure::Failure;
+use crate::output::{Colour, Format, Out};
 use anyhow::Context;
+use muster_bench::table::Table;
 use muster_bench::{decisions, failover, lifecycle, packing, passes, plans, stall, submissions};
 use std::path::Path;
 
@@ -24,48 +26,51 @@ pub fn run(bench: &Bench) -> Result<(), Failure> {
         What::All => &all[..],
         one => std::slice::from_ref(one),
     };
+    let out = Out::new(Format::Table, Colour::Never);
+    let mut found = Vec::new();
     for what in chosen {
-        runtime.block_on(one(&muster, bench, what)).map_err(Failure::Role)?;
+        let tables = runtime.block_on(one(&muster, &bench.under, what)).map_err(Failure::Role)?;
+        if !bench.json {
+            // As they come: the next one may take minutes.
+            tables.iter().try_for_each(|table| out.line(&table.text()))?;
+        }
+        found.extend(tables);
     }
-    Ok(())
+    if bench.json { Out { format: Format::Json, ..out }.show(&found, |_| Vec::new()) } else { Ok(()) }
 }
 
-async fn one(muster: &Path, bench: &Bench, what: &What) -> anyhow::Result<()> {
-    let under = &bench.under;
+async fn one(muster: &Path, under: &Path, what: &What) -> anyhow::Result<Vec<Table>> {
     match what {
-        What::All => Ok(()),
+        What::All => Ok(Vec::new()),
         What::Decisions { nodes, decisions, seed, mix } => {
             let options =
                 decisions::Options { nodes: nodes.clone(), decisions: *decisions, seed: *seed, mixes: mix.clone() };
-            decisions::run(&options, bench.json)
+            decisions::run(&options)
         }
         What::Passes { nodes, waiting, seed } => {
-            passes::run(&passes::Options { nodes: nodes.clone(), waiting: *waiting, seed: *seed }, bench.json)
+            passes::run(&passes::Options { nodes: nodes.clone(), waiting: *waiting, seed: *seed })
         }
-        What::Plans { nodes, share } => plans::run(nodes, *share, bench.json),
+        What::Plans { nodes, share } => plans::run(nodes, *share),
         What::Submissions { clients, seconds, batch } => {
             let options = submissions::Options { clients: clients.clone(), seconds: *seconds, batch: *batch };
-            submissions::run(muster, under, &options, bench.json).await
+            submissions::run(muster, under, &options).await
         }
         What::Lifecycle { nodes, jobs, rate, seconds } => {
             let options = lifecycle::Options { nodes: *nodes, jobs: *jobs, rate_per_s: *rate, seconds: *seconds };
-            lifecycle::run(muster, under, &options, bench.json).await
+            lifecycle::run(muster, under, &options).await
         }
-        What::Failover { rounds } => failover::run(muster, under, *rounds, bench.json).await,
-        What::Stall { jobs } => stall::run(muster, under, *jobs, bench.json).await,
-        What::Packing(flags) => packing(flags, bench.json),
+        What::Failover { rounds } => failover::run(muster, under, *rounds).await,
+        What::Stall { jobs } => stall::run(muster, under, *jobs).await,
+        What::Packing(flags) => packing(flags),
     }
 }
 
-fn packing(flags: &Packing, json: bool) -> anyhow::Result<()> {
+fn packing(flags: &Packing) -> anyhow::Result<Vec<Table>> {
     let flags = flags.clone();
     let (moves_percent, policy) = (flags.moves, flags.policy.into());
     if let Some(folder) = flags.all {
         let Packing { orders, out: logs, published, .. } = flags;
-        return packing::sweep::run(
-            &packing::sweep::Sweep { folder, orders, moves_percent, policy, logs, published },
-            json,
-        );
+        return packing::sweep::run(&packing::sweep::Sweep { folder, orders, moves_percent, policy, logs, published });
     }
     let given = "the command line asks for it without --all";
     let options = packing::Options {
@@ -79,5 +84,5 @@ fn packing(flags: &Packing, json: bool) -> anyhow::Result<()> {
         out: flags.out,
         published: flags.published,
     };
-    packing::run(&options, json)
+    packing::run(&options)
 }

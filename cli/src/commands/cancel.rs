@@ -2,6 +2,7 @@
 
 use crate::commands::Context;
 use crate::failure::Failure;
+use crate::output::note;
 use muster_proto::v1;
 use muster_proto::v1::jobs_client::JobsClient;
 
@@ -14,10 +15,14 @@ pub async fn run(context: &Context, ids: &[u64]) -> Result<(), Failure> {
     for job_id in ids.iter().copied() {
         let cancel = |channel| async move { JobsClient::new(channel).cancel(v1::CancelRequest { job_id }).await };
         match context.client.call("cancel", cancel).await {
-            Ok(v1::CancelReply { .. }) => context.out.line(&format!("job {job_id} cancelled"))?,
+            Ok(v1::CancelReply { .. }) => context.out.line(&format!("cancelling job {job_id}"))?,
+            // What was asked for has happened: by an earlier command, or by an attempt of this one whose answer was lost.
+            Err(Failure::JobEnded { state, .. }) if state == "cancelled" => {
+                context.out.line(&format!("job {job_id} was cancelled before"))?;
+            }
             Err(failure) if ids.len() == 1 => return Err(failure),
             Err(failure) => {
-                eprintln!("job {job_id}: {failure}");
+                note(&format!("error: {failure}"));
                 first = first.and(Err(failure));
             }
         }

@@ -19,6 +19,9 @@ pub fn read(path: &Path) -> Result<(String, String), Failure> {
     };
     match result {
         Ok(text) => Ok((text, name)),
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            Err(Failure::field(name, error.to_string(), "save the file as UTF-8"))
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             Err(Failure::NotFound(format!("{name}: there is no such file")))
         }
@@ -27,10 +30,14 @@ pub fn read(path: &Path) -> Result<(String, String), Failure> {
 }
 
 fn read_all(reader: impl Read) -> std::io::Result<String> {
-    let mut text = String::new();
-    reader.take(BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > BYTES_MAX {
+    let mut bytes = Vec::new();
+    reader.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > BYTES_MAX {
         return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, "is larger than 16 MiB"));
     }
-    Ok(text)
+    String::from_utf8(bytes).map_err(|error| {
+        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
+        std::io::Error::new(std::io::ErrorKind::InvalidData, format!("is not UTF-8 text at line {line}"))
+    })
 }

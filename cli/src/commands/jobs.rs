@@ -4,6 +4,7 @@ use crate::args::jobs::List;
 use crate::client::Client;
 use crate::commands::{Context, now_ms};
 use crate::failure::Failure;
+use crate::output::note;
 use crate::view::job::{self, JobView, PHASES};
 use muster_proto::v1;
 use muster_proto::v1::jobs_client::JobsClient;
@@ -21,7 +22,7 @@ pub async fn run(context: &Context, args: &List) -> Result<(), Failure> {
     let views: Vec<JobView> = jobs.iter().map(|job| JobView::new(job, now)).collect();
     context.out.show(&views, |wide| job::table(&views, wide))?;
     if more {
-        eprintln!("only the first {} are shown; --limit 0 shows all", views.len());
+        note(&format!("only the first {} are shown; --limit 0 shows all", views.len()));
     }
     Ok(())
 }

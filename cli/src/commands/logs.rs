@@ -3,6 +3,7 @@
 use crate::args::jobs::Logs;
 use crate::commands::Context;
 use crate::failure::Failure;
+use crate::output::note;
 use muster_proto::v1;
 use muster_proto::v1::jobs_client::JobsClient;
 use std::time::Duration;
@@ -36,10 +37,10 @@ pub async fn run(context: &Context, args: &Logs) -> Result<(), Failure> {
             match stream.message().await {
                 Ok(Some(chunk)) => {
                     if chunk.truncated {
-                        eprintln!(
+                        note(&format!(
                             "[output before byte {} was dropped: the task wrote more than is kept]",
                             chunk.offset
-                        );
+                        ));
                     }
                     context.out.bytes(&chunk.data)?;
                     offset = chunk.offset + chunk.data.len() as u64;

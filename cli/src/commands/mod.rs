@@ -50,7 +50,7 @@ impl Context {
         let endpoints = endpoints(global, &config);
         let deadline = Duration::from_secs(global.timeout.map_or(20, |timeout| timeout.0.max(1)));
         Ok(Context {
-            client: Client::new(&endpoints, deadline)?,
+            client: Client::new(&endpoints, deadline)?.remembering(),
             out: Out::new(global.output.or(config.output).unwrap_or_default(), global.color),
             consistency: if global.stale { Consistency::Stale } else { Consistency::Linearizable },
             config,

@@ -2,7 +2,7 @@
 
 use crate::args::replay::{FromDay, Replay};
 use crate::failure::Failure;
-use crate::output::{Block, Columns, Out};
+use crate::output::{Block, Columns, Out, note};
 use crate::units::show_seconds;
 use indicatif::{ProgressBar, ProgressStyle};
 use muster_twin::fleet::{Fleet, FleetError};
@@ -41,7 +41,7 @@ pub fn run(out: &Out, args: &Replay) -> Result<(), Failure> {
     progress.finish_and_clear();
     let replayed_s = began.elapsed().as_secs_f64() - read_s;
     write(args, &report)?;
-    eprintln!("read in {read_s:.2} s, replayed in {replayed_s:.2} s ({} commands decided)", report.work.commands);
+    note(&format!("read in {read_s:.2} s, replayed in {replayed_s:.2} s ({} commands decided)", report.work.commands));
     out.show(&report, |_| summary(&report))
 }
 
@@ -131,13 +131,13 @@ fn mixed_trace(args: &Replay, mix: &MixSpec) -> Result<Trace, Failure> {
 
 fn tell_unused(trace: &Trace) {
     if trace.bad.count > 0 {
-        eprintln!("{} bad rows are left out:", trace.bad.count);
+        note(&format!("{} bad rows are left out:", trace.bad.count));
         for row in &trace.bad.kept {
-            eprintln!("  {}, line {}: {}", row.source, row.line, row.why);
+            note(&format!("  {}, line {}: {}", row.source, row.line, row.why));
         }
     }
     for (why, count) in &trace.skipped {
-        eprintln!("passed over: {count} × {why}");
+        note(&format!("passed over: {count} × {why}"));
     }
 }
 

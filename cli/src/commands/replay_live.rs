@@ -156,7 +156,7 @@ fn plan(args: &Replay, fleet: &Fleet, window: &Window, jobs: Vec<TraceJob>, live
         job.time_limit_s = job.time_limit_s.map(|limit| ((limit as f64 / speed_up).ceil() as u64).max(1));
         match shaper.shape(&job, command(&job, seconds)) {
             Ok(shaped) => due.push(Due { at, spec: v1::JobSpec::from(&JobSpec::clone(&shaped.spec)) }),
-            Err(errors) => refuse(live, Failure::Invalid(errors).to_string()),
+            Err(errors) => refuse(live, Failure::from(errors).to_string()),
         }
     }
     due
@@ -231,21 +231,21 @@ async fn send(client: Client, request_id: String, batch: Vec<v1::JobSpec>) -> Re
     let mut answer = Answer { ids: Vec::new(), revision: 0, refused: Vec::new(), took_ms: 0 };
     match submit::submit(&client, &request_id, now_ms(), batch.clone()).await {
         Ok(reply) => (answer.ids, answer.revision) = (reply.job_ids, reply.revision),
-        Err(Failure::Invalid(_) | Failure::Refused(_)) if batch.len() > 1 => {
+        Err(Failure::Invalid(..) | Failure::Refused(_)) if batch.len() > 1 => {
             for (index, spec) in batch.into_iter().enumerate() {
                 match submit::submit(&client, &format!("{request_id}-{index}"), now_ms(), vec![spec]).await {
                     Ok(reply) => {
                         answer.ids.extend(reply.job_ids);
                         answer.revision = reply.revision;
                     }
-                    Err(failure @ (Failure::Invalid(_) | Failure::Refused(_))) => {
+                    Err(failure @ (Failure::Invalid(..) | Failure::Refused(_))) => {
                         answer.refused.push(failure.to_string())
                     }
                     Err(failure) => return Err(failure),
                 }
             }
         }
-        Err(failure @ (Failure::Invalid(_) | Failure::Refused(_))) => answer.refused.push(failure.to_string()),
+        Err(failure @ (Failure::Invalid(..) | Failure::Refused(_))) => answer.refused.push(failure.to_string()),
         Err(failure) => return Err(failure),
     }
     answer.took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);

@@ -4,7 +4,7 @@ use crate::args::jobs::Submit;
 use crate::client::Client;
 use crate::commands::{Context, input, now_ms, wait};
 use crate::failure::Failure;
-use crate::output::{Block, Format};
+use crate::output::{Block, Format, note};
 use crate::spec::job::JobText;
 use muster_model::FieldError;
 use muster_model::validate::bounds::JOBS_PER_SUBMIT_MAX;
@@ -22,22 +22,62 @@ struct Submitted {
     warnings: Vec<String>,
 }
 
+/// Jobs, and what they were written in.
+struct Written {
+    specs: Vec<v1::JobSpec>,
+    /// For each job the text that it comes from, and whether it is the first of it: `count` makes several jobs of one.
+    origins: Vec<(usize, bool)>,
+    /// For each text the file and document, for messages; none for the command line alone.
+    places: Vec<Option<String>>,
+}
+
+impl Written {
+    /// What is said of `jobs[3].tasks`, in words of the text that it comes from; none for a repetition of what was said.
+    fn field(&self, field: &str) -> Option<String> {
+        let index = |field: &str| {
+            field.strip_prefix("jobs[")?.split_once("].").map(|(n, rest)| (n.to_owned(), rest.to_owned()))
+        };
+        let Some((index, rest)) = index(field) else { return Some(field.to_owned()) };
+        let Some((text, first)) = index.parse().ok().and_then(|index: usize| self.origins.get(index)) else {
+            return Some(field.to_owned());
+        };
+        let place = self.places.get(*text).and_then(Option::as_ref);
+        first.then(|| place.map_or_else(|| rest.clone(), |place| format!("{place}: {rest}")))
+    }
+
+    /// A refusal in words of the texts.
+    fn refusal(&self, failure: Failure) -> Failure {
+        let Failure::Invalid(faults, left_out) = failure else { return failure };
+        let placed =
+            faults.into_iter().filter_map(|fault| Some(FieldError { field: self.field(&fault.field)?, ..fault }));
+        // Of one text repeated, what is left out says the same again.
+        Failure::Invalid(placed.collect(), if self.places.len() == 1 { 0 } else { left_out })
+    }
+
+    /// Warnings in words of the texts.
+    fn warnings(&self, warnings: &[String]) -> Vec<String> {
+        let placed = |warning: &String| match warning.split_once(": ") {
+            Some((field, said)) => Some(format!("{}: {said}", self.field(field)?)),
+            None => (self.places.len() > 1).then(|| warning.clone()),
+        };
+        warnings.iter().filter_map(placed).collect()
+    }
+}
+
 /// Submits, prints the ids, and waits if asked to.
 ///
 /// # Errors
 /// When anything is refused, or a job that was waited for did not complete.
 pub async fn run(context: &Context, args: &Submit) -> Result<(), Failure> {
-    let specs = specs(args, context.config.tenant.as_deref())?;
+    let mut written = written(args, context.config.tenant.as_deref())?;
     let request_id = args.request_id.clone().unwrap_or_else(|| muster_runtime::Chance::from_entropy().token());
-    let alone = specs.len() == 1;
+    let specs = std::mem::take(&mut written.specs);
     let reply = submit(&context.client, &request_id, now_ms(), specs).await;
-    let reply = reply.map_err(|failure| if alone { in_words_of_one(failure) } else { failure })?;
-    let warnings =
-        reply.warnings.iter().map(|text| if alone { text.replacen("jobs[0].", "", 1) } else { text.clone() });
-    let shown =
-        Submitted { jobs: reply.job_ids.clone(), request_id, revision: reply.revision, warnings: warnings.collect() };
+    let reply = reply.map_err(|failure| written.refusal(failure))?;
+    let warnings = written.warnings(&reply.warnings);
+    let shown = Submitted { jobs: reply.job_ids.clone(), request_id, revision: reply.revision, warnings };
     for warning in &shown.warnings {
-        eprintln!("warning: {warning}");
+        note(&format!("warning: {warning}"));
     }
     match context.out.format {
         // A script that asked for JSON and waits gets one document, at the end.
@@ -45,17 +85,6 @@ pub async fn run(context: &Context, args: &Submit) -> Result<(), Failure> {
         _ => context.out.show(&shown, |_| shown.jobs.iter().map(|id| Block::Text(id.to_string())).collect())?,
     }
     if args.wait { wait::until_over(context, &reply.job_ids, reply.revision).await } else { Ok(()) }
-}
-
-/// `jobs[0].tasks` is `tasks` where there is one job.
-fn in_words_of_one(failure: Failure) -> Failure {
-    let Failure::Invalid(mut faults) = failure else { return failure };
-    for fault in &mut faults {
-        if let Some(field) = fault.field.strip_prefix("jobs[0].") {
-            fault.field = field.to_owned();
-        }
-    }
-    Failure::Invalid(faults)
 }
 
 /// One submission, repeated with the same id until it is answered.
@@ -89,7 +118,7 @@ fn login_name() -> Option<String> {
 }
 
 /// Everything that flags and files ask for, in their order.
-fn specs(args: &Submit, usual_tenant: Option<&str>) -> Result<Vec<v1::JobSpec>, Failure> {
+fn written(args: &Submit, usual_tenant: Option<&str>) -> Result<Written, Failure> {
     let flags = args.text();
     let mut texts = Vec::new();
     for path in &args.files {
@@ -104,7 +133,7 @@ fn specs(args: &Submit, usual_tenant: Option<&str>) -> Result<Vec<v1::JobSpec>, 
     if args.files.is_empty() {
         texts.push((None, flags));
     }
-    let mut specs = Vec::new();
+    let mut written = Written { specs: Vec::new(), origins: Vec::new(), places: Vec::new() };
     let mut faults: Vec<FieldError> = Vec::new();
     for (place, mut text) in texts {
         if text.tenant.is_none() {
@@ -114,7 +143,11 @@ fn specs(args: &Submit, usual_tenant: Option<&str>) -> Result<Vec<v1::JobSpec>, 
             text.user = login_name();
         }
         match text.into_specs() {
-            Ok(some) => specs.extend(some),
+            Ok(some) => {
+                let origin = written.places.len();
+                written.origins.extend((0..some.len()).map(|index| (origin, index == 0)));
+                written.specs.extend(some);
+            }
             Err(wrong) => faults.extend(wrong.into_iter().map(|mut fault| {
                 if let Some(place) = &place {
                     fault.field = format!("{place}: {}", fault.field);
@@ -122,10 +155,39 @@ fn specs(args: &Submit, usual_tenant: Option<&str>) -> Result<Vec<v1::JobSpec>, 
                 fault
             })),
         }
+        written.places.push(place);
     }
-    if specs.len() > JOBS_PER_SUBMIT_MAX {
-        let problem = format!("{} jobs in one submission", specs.len());
+    if written.specs.len() > JOBS_PER_SUBMIT_MAX {
+        let problem = format!("{} jobs in one submission", written.specs.len());
         faults.push(FieldError::new("count", problem, "submit at most 1,000 at once"));
     }
-    if faults.is_empty() { Ok(specs) } else { Err(Failure::Invalid(faults)) }
+    if faults.is_empty() { Ok(written) } else { Err(Failure::from(faults)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_jobs_is_said_of_their_texts() {
+        let places = vec![Some("a.yaml, job 1".to_owned()), Some("a.yaml, job 2".to_owned())];
+        let written = Written { specs: Vec::new(), origins: vec![(0, true), (0, false), (1, true)], places };
+        let field = |field: &str| written.field(field);
+        assert_eq!(field("jobs[0].tasks").as_deref(), Some("a.yaml, job 1: tasks"));
+        assert_eq!(field("jobs[1].tasks"), None, "the same text again");
+        assert_eq!(field("jobs[2].request.mig").as_deref(), Some("a.yaml, job 2: request.mig"));
+        assert_eq!(field("jobs[7].tasks").as_deref(), Some("jobs[7].tasks"));
+        assert_eq!(field("request_id").as_deref(), Some("request_id"));
+        let alone = Written { specs: Vec::new(), origins: vec![(0, true), (0, false)], places: vec![None] };
+        let faults =
+            vec![FieldError::new("jobs[0].name", "is odd", "no"), FieldError::new("jobs[1].name", "is odd", "no")];
+        let refusal = alone.refusal(Failure::Invalid(faults, 38));
+        assert_eq!(refusal.to_string(), "name: is odd; no");
+        let warned = [
+            "jobs[0].request.mig: trains".to_owned(),
+            "jobs[1].request.mig: trains".to_owned(),
+            "and 3 more".to_owned(),
+        ];
+        assert_eq!(alone.warnings(&warned), ["request.mig: trains"]);
+    }
 }

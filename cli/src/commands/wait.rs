@@ -5,7 +5,7 @@
 
 use crate::commands::{Context, now_ms};
 use crate::failure::Failure;
-use crate::output::{Block, Format};
+use crate::output::{Block, Format, note};
 use crate::view::job::{self, JobView};
 use indicatif::{ProgressBar, ProgressStyle};
 use muster_proto::v1;
@@ -134,7 +134,7 @@ fn close(context: &Context, over: &BTreeMap<u64, v1::Job>) -> Result<(), Failure
     match context.out.format {
         Format::Table | Format::Wide => {
             for block in summary(context.out.format == Format::Wide) {
-                eprintln!("{}", block.render(false));
+                note(&block.render(false, None));
             }
         }
         _ => context.out.show(&views, |_| Vec::new())?,

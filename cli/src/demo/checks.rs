@@ -3,7 +3,7 @@
 use crate::commands::explain::Explanation;
 use crate::demo::record::{Rank, Record};
 use crate::failure::Failure;
-use crate::output::{Block, Columns};
+use crate::output::{Block, Columns, note};
 use muster_proto::v1;
 use muster_proto::v1::device_request::Kind;
 use std::collections::{BTreeMap, BTreeSet};
@@ -142,7 +142,7 @@ impl Evidence {
             usage.row(vec![path.clone(), format!("{seconds:.1}"), by_own]);
         }
         let blocks = [claims.block(), Block::Text(String::new()), usage.block()];
-        blocks.iter().map(|block| block.render(false)).collect::<Vec<_>>().join("\n")
+        blocks.iter().map(|block| block.render(false, None)).collect::<Vec<_>>().join("\n")
     }
 
     /// Whether every claim holds.
@@ -152,12 +152,11 @@ impl Evidence {
     pub fn verdict(&self) -> Result<(), Failure> {
         let broken: Vec<&str> = self.claims().iter().filter(|(_, _, holds)| !holds).map(|(what, _, _)| *what).collect();
         if broken.is_empty() {
-            println!("\nevery check held");
             return Ok(());
         }
         for job in self.jobs.iter().filter(|job| job.phase() != v1::JobPhase::Completed).take(10) {
             let spec = Self::spec(job);
-            eprintln!("job {} {} of {}: {:?} {}", job.id, spec.name, spec.tenant, job.phase(), job.reason);
+            note(&format!("job {} {} of {}: {:?} {}", job.id, spec.name, spec.tenant, job.phase(), job.reason));
         }
         Err(Failure::Job(format!("did not hold: {}", broken.join("; "))))
     }

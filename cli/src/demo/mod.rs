@@ -18,6 +18,7 @@ use crate::commands::submit::submit;
 use crate::commands::tenants::{apply, usage_of};
 use crate::commands::{fleet, now_ms};
 use crate::failure::Failure;
+use crate::output::note;
 use crate::spec;
 use crate::view::job::{PHASES, is_over};
 use checks::Evidence;
@@ -57,20 +58,20 @@ pub fn run(args: &Demo) -> Result<(), Failure> {
             // What is left of a demonstration that went well is of no use to anybody.
             let _ = std::fs::remove_dir_all(&folder);
         }
-        _ => eprintln!("the data stays in {}", folder.display()),
+        _ => note(&format!("the data stays in {}", folder.display())),
     }
     result
 }
 
 async fn play(args: &Demo, folder: &Path) -> Result<(), Failure> {
     let say = Narrator::new();
-    say.title("three voters, two shards, 64 nodes of 8 h100 (512 GPUs); real processes, real kills");
+    say.text("muster demo: three voters, two shards, 64 nodes of 8 h100 (512 GPUs); real processes, real kills\n")?;
     let stage = Stage::start(folder).await?;
     let client = Client::new(stage.endpoints(), CALL_MAX)?;
-    say.line(&format!("the cluster is ready: {}", stage.words(&client).await?));
+    say.line(&format!("the cluster is ready: {}", stage.words(&client).await?))?;
     let result = act(args, folder, &say, &stage, &client).await;
     if result.is_err() {
-        eprintln!("{}", stage.last_words());
+        note(&stage.last_words());
     }
     stage.stop().await;
     result
@@ -79,14 +80,14 @@ async fn play(args: &Demo, folder: &Path) -> Result<(), Failure> {
 async fn act(args: &Demo, folder: &Path, say: &Narrator, stage: &Stage, client: &Client) -> Result<(), Failure> {
     let record: PathBuf = folder.join("record");
     let tenants = spec::tenants::parse(workload::TENANTS, "the demo's tenants")?;
-    say.line(&format!("tenants: {}", tenants.iter().map(|t| t.path.as_str()).collect::<Vec<_>>().join(", ")));
+    say.line(&format!("tenants: {}", tenants.iter().map(|t| t.path.as_str()).collect::<Vec<_>>().join(", ")))?;
     apply(client, tenants).await?;
 
     let workload = Workload::new(&record, args.jobs);
-    say.line(&format!("submitting {}", workload.words()));
+    say.line(&format!("submitting {}", workload.words()))?;
     let stream = Stream::start(client, workload.waves);
 
-    say.line("research/vision may use 16 GPUs; it asks for 16, then for 16 more:");
+    say.line("research/vision may use 16 GPUs; it asks for 16, then for 16 more:")?;
     let (reason, pair) = explained(say, client, &record).await?;
 
     let mut evidence = Evidence { reason: Some(reason), acknowledged: pair, ..Evidence::default() };
@@ -96,16 +97,17 @@ async fn act(args: &Demo, folder: &Path, say: &Narrator, stage: &Stage, client: 
     evidence.shard_back = Some(kill_shard(say, stage, client, &stream).await?);
     kill_agents(say, stage, client).await?;
 
-    say.line("the last submissions, then everything runs to its end");
+    say.line("the last submissions, then everything runs to its end")?;
     evidence.acknowledged.extend(stream.finish().await?);
-    say.line(&format!("{} jobs acknowledged in all", evidence.acknowledged.len()));
+    say.line(&format!("{} jobs acknowledged in all", evidence.acknowledged.len()))?;
     evidence.again = repeat_first(client, &workload.first).await?;
     evidence.jobs = drained(say, client, evidence.acknowledged.len()).await?;
     evidence.record = record::read(&record)?;
     evidence.usage = settled_usage(client, &evidence).await?;
-    say.line(&format!("done in {:.0} s", say.elapsed().as_secs_f64()));
-    println!("\n{}", evidence.table());
-    evidence.verdict()
+    say.line(&format!("done in {:.0} s", say.elapsed().as_secs_f64()))?;
+    say.text(&format!("\n{}", evidence.table()))?;
+    evidence.verdict()?;
+    say.text("\nevery check held")
 }
 
 /// Two jobs of which one has to wait for its tenant's max; asks why.
@@ -118,7 +120,7 @@ async fn explained(say: &Narrator, client: &Client, record: &Path) -> Result<(Ex
         for &id in &ids {
             let explanation = explain(client, id).await?;
             if explanation.reasons.iter().any(|reason| reason.code == "over_max") || Instant::now() > until {
-                say.quote(&format!("muster explain {id}"), &explanation.text());
+                say.quote(&format!("muster explain {id}"), &explanation.text())?;
                 return Ok((explanation, ids));
             }
         }
@@ -135,7 +137,7 @@ async fn kill_leader(
 ) -> Result<(Duration, Vec<u64>), Failure> {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let leader = stage.leader(client).await?;
-    say.line(&format!("kill -9 {}, the leader, with {} jobs acknowledged so far", leader.name, stream.acknowledged()));
+    say.line(&format!("kill -9 {}, the leader, with {} jobs acknowledged so far", leader.name, stream.acknowledged()))?;
     let killed = Instant::now();
     stage::kill(&leader, Signal::SIGKILL)?;
     let probe = workload::probe("after-leader");
@@ -146,7 +148,7 @@ async fn kill_leader(
         "{} leads; the first submission was acknowledged {} ms after the kill",
         now.name,
         back.as_millis()
-    ));
+    ))?;
     Ok((back, ids))
 }
 
@@ -161,7 +163,7 @@ async fn kill_shard(say: &Narrator, stage: &Stage, client: &Client, stream: &Str
         "kill -9 {}, which holds {cell}, with {} jobs acknowledged so far",
         shard.name,
         stream.acknowledged()
-    ));
+    ))?;
     let killed = Instant::now();
     stage::kill(&shard, Signal::SIGKILL)?;
     let new = loop {
@@ -174,7 +176,7 @@ async fn kill_shard(say: &Narrator, stage: &Stage, client: &Client, stream: &Str
         }
     };
     let back = killed.elapsed();
-    say.line(&format!("{new} holds {cell} {} ms after the kill", back.as_millis()));
+    say.line(&format!("{new} holds {cell} {} ms after the kill", back.as_millis()))?;
     Ok(back)
 }
 
@@ -183,7 +185,7 @@ async fn kill_agents(say: &Narrator, stage: &Stage, client: &Client) -> Result<(
     tokio::time::sleep(Duration::from_secs(2)).await;
     let running = count(client, &[v1::JobPhase::Running, v1::JobPhase::Starting]).await?;
     let agents = stage.roles("agent")?;
-    say.line(&format!("kill -9 of all {} agents, with {running} jobs on their nodes; the tasks go on", agents.len()));
+    say.line(&format!("kill -9 of all {} agents, with {running} jobs on their nodes; the tasks go on", agents.len()))?;
     for agent in &agents {
         stage::kill(agent, Signal::SIGKILL)?;
     }

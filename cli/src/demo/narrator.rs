@@ -1,18 +1,21 @@
-//! Tells what happens, with the time since the beginning.
+//! Tells what happens, with the time since the beginning. When nobody listens any more the demonstration ends.
 
+use crate::failure::Failure;
+use crate::output::{Colour, Format, Out};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
 
 /// The teller.
 pub struct Narrator {
     began: Instant,
+    out: Out,
 }
 
 impl Narrator {
     /// From now on.
     #[must_use]
     pub fn new() -> Self {
-        Narrator { began: Instant::now() }
+        Narrator { began: Instant::now(), out: Out::new(Format::Table, Colour::Never) }
     }
 
     /// How long it has been.
@@ -21,20 +24,29 @@ impl Narrator {
         self.began.elapsed()
     }
 
-    /// The heading.
-    pub fn title(&self, text: &str) {
-        println!("muster demo: {text}\n");
+    /// Text as it is.
+    ///
+    /// # Errors
+    /// When standard output is closed.
+    pub fn text(&self, text: &str) -> Result<(), Failure> {
+        self.out.line(text)
     }
 
     /// One event.
-    pub fn line(&self, text: &str) {
-        println!("[{:5.1} s] {text}", self.elapsed().as_secs_f64());
+    ///
+    /// # Errors
+    /// When standard output is closed.
+    pub fn line(&self, text: &str) -> Result<(), Failure> {
+        self.out.line(&format!("[{:5.1} s] {text}", self.elapsed().as_secs_f64()))
     }
 
     /// A command and what it answered.
-    pub fn quote(&self, command: &str, answer: &str) {
-        println!("          $ {command}");
-        answer.lines().for_each(|line| println!("          {line}"));
+    ///
+    /// # Errors
+    /// When standard output is closed.
+    pub fn quote(&self, command: &str, answer: &str) -> Result<(), Failure> {
+        self.out.line(&format!("          $ {command}"))?;
+        answer.lines().try_for_each(|line| self.out.line(&format!("          {line}")))
     }
 
     /// A bar, on a terminal.

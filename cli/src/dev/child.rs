@@ -4,6 +4,7 @@ use crate::dev::file::Registry;
 use crate::dev::folder::Folder;
 use crate::dev::plan::RolePlan;
 use crate::failure::Failure;
+use crate::output::note;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::File;
@@ -113,11 +114,11 @@ impl Supervised {
 
     fn mourn(&self, status: Option<ExitStatus>) {
         let status = status.map_or_else(|| "ended".to_owned(), |status| status.to_string());
-        eprintln!("muster dev: {} died ({status}), starting it again", self.plan.name);
+        note(&format!("muster dev: {} died ({status}), starting it again", self.plan.name));
         let by_itself = !status.contains("signal: 9");
         if by_itself && let Ok(log) = std::fs::read_to_string(self.folder.log(&self.plan.name)) {
             let last: Vec<&str> = log.lines().rev().take(LAST_WORDS).collect();
-            last.iter().rev().for_each(|line| eprintln!("    {line}"));
+            last.iter().rev().for_each(|line| note(&format!("    {line}")));
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::client::Client;
 use crate::commands::tenants;
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::output::{Colour, Format, Out, note};
 use crate::roles::told_to_stop;
 use child::{Phase, Supervised};
 use file::Registry;
@@ -40,9 +41,9 @@ const TASKS_END_MAX: Duration = Duration::from_secs(5);
 /// When the folder is another cluster's, its ports are taken, or a process cannot be started.
 pub fn run(args: &Dev) -> Result<(), Failure> {
     let folder = Folder::open(&args.data)?;
+    let out = Out::new(Format::Table, Colour::Never);
     if args.print_env {
-        println!("export MUSTER_CONFIG={}", folder.config().display());
-        return Ok(());
+        return out.line(&format!("export MUSTER_CONFIG={}", folder.config().display()));
     }
     let _lock = folder.lock()?;
     let before = Settings::load(&folder)?;
@@ -64,7 +65,7 @@ async fn supervise(folder: &Folder, mut settings: Settings, ports: &Ports, rest:
     let endpoints = plan::endpoints(&settings, ports);
     let config = Config { endpoints: endpoints.clone(), tenant: Some(FIRST_TENANT.to_owned()), output: None };
     folder.write_config(&config)?;
-    eprintln!("muster dev: starting {}", settings.words());
+    note(&format!("muster dev: starting {}", settings.words()));
 
     let registry = Registry::new(folder.clone(), endpoints.clone())?;
     let (phase, phases) = watch::channel(Phase::Run);
@@ -82,7 +83,7 @@ async fn supervise(folder: &Folder, mut settings: Settings, ports: &Ports, rest:
         },
     };
     if let Ok(signal) = &end {
-        eprintln!("muster dev: {signal}, stopping");
+        note(&format!("muster dev: {signal}, stopping"));
     }
     // Agents and shards go while there is somebody to say goodbye to.
     for step in [Phase::StopWorkers, Phase::StopAll] {
@@ -96,7 +97,7 @@ async fn supervise(folder: &Folder, mut settings: Settings, ports: &Ports, rest:
         settings.save(folder)?;
     }
     registry.clear();
-    eprintln!("muster dev: stopped, {ended} tasks ended; the data stays in {}", folder.root().display());
+    note(&format!("muster dev: stopped, {ended} tasks ended; the data stays in {}", folder.root().display()));
     end.map(|_| ())
 }
 
@@ -114,6 +115,7 @@ async fn attend(
         settings.bootstrapped = true;
         settings.save(folder)?;
     }
-    println!("{}", ready::welcome(folder, settings, client, began.elapsed()));
+    // Whoever read this may have gone: then nobody wants the cluster either.
+    Out::new(Format::Table, Colour::Never).line(&ready::welcome(folder, settings, client, began.elapsed()))?;
     std::future::pending().await
 }

@@ -4,6 +4,7 @@ use crate::client::Client;
 use crate::commands::fleet::all_cells;
 use crate::dev::folder::Folder;
 use crate::dev::settings::Settings;
+use crate::output::note;
 use indicatif::{ProgressBar, ProgressStyle};
 use muster_proto::v1::Consistency;
 use std::time::{Duration, Instant};
@@ -35,7 +36,7 @@ pub async fn wait(client: &Client, settings: &Settings, began: Instant) {
         }
         if !told && began.elapsed() > SLOW {
             told = true;
-            eprintln!("muster dev: not ready after {} s; the roles' logs may say why", SLOW.as_secs());
+            note(&format!("muster dev: not ready after {} s; the roles' logs may say why", SLOW.as_secs()));
         }
         tokio::time::sleep(PAUSE).await;
     }

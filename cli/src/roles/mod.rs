@@ -5,6 +5,7 @@
 
 pub mod control;
 pub mod http;
+pub mod metrics;
 pub mod node;
 pub mod shard;
 pub mod telemetry;

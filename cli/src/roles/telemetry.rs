@@ -1,6 +1,7 @@
 //! Logs to standard error, metrics to a recorder that the health page shows.
 
 use crate::args::roles::LogFormat;
+use crate::roles::metrics;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use std::io::IsTerminal;
 use std::sync::OnceLock;
@@ -14,7 +15,9 @@ static METRICS: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
 /// Sets up the log. A second call changes nothing.
 pub fn init(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(USUAL));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Without `log_internal_errors(false)` a role whose log nobody reads any more would panic when it tries to say so.
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
     // A subscriber that is there already (a test's) is as good.
     let _ = match format {
         LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
@@ -24,5 +27,12 @@ pub fn init(format: LogFormat) {
 
 /// The recorder of this process, installed at the first call; none when another one is there already.
 pub fn metrics() -> Option<PrometheusHandle> {
-    METRICS.get_or_init(|| PrometheusBuilder::new().install_recorder().ok()).clone()
+    METRICS
+        .get_or_init(|| {
+            let recorder = PrometheusBuilder::new().build_recorder();
+            let handle = recorder.handle();
+            metrics::describe(&recorder);
+            ::metrics::set_global_recorder(recorder).is_ok().then_some(handle)
+        })
+        .clone()
 }

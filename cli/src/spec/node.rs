@@ -156,7 +156,7 @@ impl SimulatedNode {
         set("cpus", &mut node.cpu_milli, text.cpus, units::milli_cpus, &mut faults);
         set("memory", &mut node.memory_mib, text.memory, units::mebibytes, &mut faults);
         node.labels = text.labels.into_iter().map(|(key, value)| (key, value.0)).collect();
-        if faults.is_empty() { Ok(node) } else { Err(Failure::Invalid(faults)) }
+        if faults.is_empty() { Ok(node) } else { Err(Failure::from(faults)) }
     }
 
     /// The node as one host: without a name of its own it has that of the host it runs on, which is `host`.

@@ -41,7 +41,7 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<v1::TenantSpec>, Failure> {
         }
     }
     if !faults.is_empty() {
-        return Err(Failure::Invalid(faults));
+        return Err(Failure::from(faults));
     }
     if found.is_empty() {
         return Err(Failure::field(name, "has no tenant", "write at least `research: {}`"));

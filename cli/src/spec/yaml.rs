@@ -37,13 +37,13 @@ pub fn documents<T: DeserializeOwned>(text: &str, name: &str, what: &str, keys: 
         };
         let unknown: Vec<FieldError> = mapping.keys().filter_map(|key| unknown_key(key, what, keys)).collect();
         if !unknown.is_empty() {
-            return Err(Failure::Invalid(unknown.into_iter().map(|fault| at(fault, &place())).collect()));
+            return Err(Failure::from(unknown.into_iter().map(|fault| at(fault, &place())).collect::<Vec<_>>()));
         }
         found.push(T::deserialize(same).map_err(|error| {
             let text = error.to_string();
             let (field, problem) = text.split_once(": ").unwrap_or((&text, ""));
             let fix = format!("write {what} as in its examples");
-            Failure::Invalid(vec![at(FieldError::new(field, problem, fix), &place())])
+            Failure::from(vec![at(FieldError::new(field, problem, fix), &place())])
         })?);
     }
     Ok(found)

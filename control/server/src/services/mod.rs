@@ -10,6 +10,7 @@ mod admin;
 pub(crate) mod door;
 mod fleet;
 mod jobs;
+mod oversized;
 pub(crate) mod paging;
 mod peer;
 mod plan;
@@ -32,6 +33,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
+use tower::util::MapResponseLayer;
 
 /// The largest message that is taken: twice what fits into one entry of the log.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -136,5 +138,6 @@ pub(crate) async fn routes(app: &App) -> (Routes, tonic_health::server::HealthRe
         .add_service(door::guard(peer))
         .add_service(health_service)
         .add_service(reflection);
-    (routes, health)
+    let routes = routes.into_axum_router().layer(MapResponseLayer::new(oversized::with_remedy));
+    (Routes::from(routes), health)
 }

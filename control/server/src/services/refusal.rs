@@ -1,11 +1,13 @@
 //! Refusals as gRPC statuses: the one place where errors of the inside become codes of the outside.
 //!
 //! What must stay true: wrong fields carry their paths and fixes (`BadRequest`), every other refusal a stable word
-//! (`ErrorInfo.reason`); whatever is worth trying again says when (`RetryInfo`), and nothing else does.
+//! (`ErrorInfo.reason`); whatever is worth trying again says when (`RetryInfo`), and nothing else does; a refusal that repeats what
+//! was sent is cut to what fits the headers of a reply.
 
 use crate::consensus::{AdminError, ProposeError};
 use muster_control_core::Reject;
-use muster_model::FieldError;
+use muster_model::{FieldError, JobId, Outcome};
+use muster_proto::status::{DOMAIN, MESSAGE_BYTES_MAX, clipped};
 use muster_runtime::DiskError;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,8 +20,13 @@ const RETRY_LEADER: Duration = Duration::from_millis(300);
 const RETRY_BUSY: Duration = Duration::from_millis(100);
 /// What a tenant's limits refuse changes when its jobs end: seconds, not milliseconds.
 const RETRY_FULL: Duration = Duration::from_secs(5);
-/// The owner of the reason words.
-const DOMAIN: &str = "muster";
+/// Bytes of a name in the details of a refusal.
+const NAME_BYTES_MAX: usize = 256;
+
+/// A refusal of which every part is cut to its bound.
+fn status(code: Code, text: &str, details: ErrorDetails) -> Status {
+    Status::with_error_details(code, clipped(text, MESSAGE_BYTES_MAX), details)
+}
 
 fn details(reason: &str) -> ErrorDetails {
     ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new())
@@ -46,15 +53,26 @@ pub(crate) fn not_found(what: &str, id: impl ToString) -> Status {
     reject(&Reject::not_found(what, id))
 }
 
+/// A job that cannot be cancelled any more.
+pub(crate) fn ended(job: JobId, outcome: &Outcome) -> Status {
+    let why = match outcome {
+        Outcome::Failed { reason } => format!("failed ({reason})"),
+        other => other.word().to_owned(),
+    };
+    let state = HashMap::from([("state".to_owned(), outcome.word().to_owned())]);
+    let details = ErrorDetails::with_error_info("JOB_ENDED", DOMAIN, state);
+    status(Code::FailedPrecondition, &format!("job {job} has ended: {why}"), details)
+}
+
 /// A bound of this node is reached.
 pub(crate) fn busy(what: &str, limit: usize) -> Status {
     let text = format!("{what} is full ({limit}); try again later");
-    Status::with_error_details(Code::ResourceExhausted, text, with_retry("BUSY", RETRY_BUSY))
+    status(Code::ResourceExhausted, &text, with_retry("BUSY", RETRY_BUSY))
 }
 
 /// Something that comes back by itself.
 pub(crate) fn unavailable(text: impl Into<String>) -> Status {
-    Status::with_error_details(Code::Unavailable, text, with_retry("UNAVAILABLE", RETRY_LEADER))
+    status(Code::Unavailable, &text.into(), with_retry("UNAVAILABLE", RETRY_LEADER))
 }
 
 /// What the state machine refused.
@@ -77,12 +95,13 @@ pub(crate) fn reject(reject: &Reject) -> Status {
         }
         Reject::NotFound { what, id } => {
             let mut details = details("NOT_FOUND");
-            details.set_resource_info(what.clone(), id.clone(), "", text.clone());
+            details.set_resource_info(what.clone(), clipped(id, NAME_BYTES_MAX), "", "");
             (Code::NotFound, details)
         }
         Reject::InUse { what, id, why } => {
             let mut details = details("IN_USE");
-            details.add_precondition_failure_violation("IN_USE", format!("{what}/{id}"), why.clone());
+            let (subject, why) = (clipped(&format!("{what}/{id}"), NAME_BYTES_MAX), clipped(why, MESSAGE_BYTES_MAX));
+            details.add_precondition_failure_violation("IN_USE", subject, why);
             (Code::FailedPrecondition, details)
         }
         Reject::StaleEpoch { .. } => (Code::Aborted, details("STALE_EPOCH")),
@@ -96,7 +115,7 @@ pub(crate) fn reject(reject: &Reject) -> Status {
         Reject::UsageGap { .. } => (Code::FailedPrecondition, details("USAGE_GAP")),
         Reject::NotSilent { .. } => (Code::FailedPrecondition, details("NOT_SILENT")),
     };
-    Status::with_error_details(code, text, details)
+    status(code, &text, details)
 }
 
 /// A proposal or read without an answer.
@@ -109,13 +128,13 @@ pub(crate) fn propose(error: &ProposeError) -> Status {
         ProposeError::Unknown { .. } => (Code::Unavailable, with_retry("OUTCOME_UNKNOWN", RETRY_LEADER)),
         ProposeError::Stopped { .. } => (Code::Unavailable, with_retry("STOPPED", RETRY_LEADER)),
     };
-    Status::with_error_details(code, text, details)
+    status(code, &text, details)
 }
 
 /// The disk of this node failed a read.
 pub(crate) fn disk(error: &DiskError) -> Status {
     tracing::error!(%error, "a read of the history failed");
-    Status::with_error_details(Code::Internal, error.to_string(), details("DISK"))
+    status(Code::Internal, &error.to_string(), details("DISK"))
 }
 
 /// A change of the membership that did not happen.
@@ -131,5 +150,5 @@ pub(crate) fn admin(error: &AdminError) -> Status {
         AdminError::Failed { .. } => (Code::Unavailable, with_retry("NOT_CHANGED", RETRY_FULL)),
         AdminError::Stopped { .. } => (Code::Unavailable, with_retry("STOPPED", RETRY_LEADER)),
     };
-    Status::with_error_details(code, text, details)
+    status(code, &text, details)
 }

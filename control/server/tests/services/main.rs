@@ -1,6 +1,7 @@
 //! The services of a control node over real loopback, on RocksDB, mostly with a single voter: what clients, shards and agents see.
 
 mod agents;
+mod answers;
 mod bounds;
 mod common;
 mod fleet;

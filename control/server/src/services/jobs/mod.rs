@@ -10,9 +10,9 @@ mod watch;
 use super::{App, refusal};
 use futures::stream::BoxStream;
 use muster_control_core::Command;
-use muster_model::JobId;
+use muster_model::{JobId, JobPhase};
 use muster_proto::v1;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 pub(crate) use explain::Explainer;
 pub(crate) use list::below;
@@ -43,7 +43,11 @@ impl v1::jobs_server::Jobs for JobsService {
 
     async fn cancel(&self, request: Request<v1::CancelRequest>) -> Result<Response<v1::CancelReply>, Status> {
         let job = JobId(request.into_inner().job_id);
-        let (_, revision) = self.0.decide(Command::Cancel { job }).await?;
+        let decided = self.0.decide(Command::Cancel { job }).await;
+        let (_, revision) = match decided {
+            Err(refused) if refused.code() == Code::NotFound => return Err(cancel_refused(&self.0, job, refused).await),
+            other => other?,
+        };
         tracing::info!(%job, %revision, "cancelled");
         Ok(Response::new(v1::CancelReply { revision: revision.0 }))
     }
@@ -56,6 +60,21 @@ impl v1::jobs_server::Jobs for JobsService {
 
     async fn explain(&self, request: Request<v1::ExplainRequest>) -> Result<Response<v1::ExplainReply>, Status> {
         explain::explain(&self.0, request.into_inner()).await.map(Response::new)
+    }
+}
+
+/// The state machine knows live jobs alone: one that has ended is in the history.
+async fn cancel_refused(app: &App, job: JobId, refused: Status) -> Status {
+    // The history here is as new as the answer of the state machine only after a linearizable look.
+    let live = app.look(v1::Consistency::Linearizable.into(), |state, _| state.jobs.contains_key(&job)).await;
+    match (live, app.consensus.finished_job(job)) {
+        (Err(status), _) => status,
+        (_, Err(error)) => refusal::disk(&error),
+        (_, Ok(Some(found))) => match found.phase {
+            JobPhase::Finished(outcome) => refusal::ended(job, &outcome),
+            _ => refused,
+        },
+        (_, Ok(None)) => refused,
     }
 }
 

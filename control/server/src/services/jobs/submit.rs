@@ -11,15 +11,12 @@ use muster_model::{FieldError, JobSpec, ValidJobSpec};
 use muster_proto::v1;
 use tonic::Status;
 
-/// Wrong fields that one answer names: a thousand jobs with the same mistake need not repeat it a thousand times.
-const FAULTS_MAX: usize = 50;
+/// Warnings of one answer: a thousand jobs with the same one need not repeat it a thousand times.
+const WARNINGS_MAX: usize = 50;
 
 pub(super) async fn submit(app: &App, request: v1::SubmitRequest) -> Result<v1::SubmitReply, Status> {
     let v1::SubmitRequest { request_id, issued_ms, jobs } = request;
-    let specs = check(&request_id, jobs).map_err(|mut faults| {
-        faults.truncate(FAULTS_MAX);
-        refusal::fields(&faults)
-    })?;
+    let specs = check(&request_id, jobs).map_err(|faults| refusal::fields(&faults))?;
     // A time that is filled in here would be a new one at every retry, and none would ever be too old to be known.
     let issued_ms = issued_ms.ok_or_else(|| {
         let fix = "send when the call was first issued, in ms since 1970, and the same with every retry";
@@ -49,7 +46,10 @@ pub(super) async fn submit(app: &App, request: v1::SubmitRequest) -> Result<v1::
     let Done::Submitted { first, count: accepted } = done else {
         return Err(Status::internal(format!("a submission was answered {done:?}")));
     };
-    let warnings = warned.iter().map(ToString::to_string).take(FAULTS_MAX).collect();
+    let mut warnings: Vec<String> = warned.iter().map(ToString::to_string).take(WARNINGS_MAX).collect();
+    if warned.len() > WARNINGS_MAX {
+        warnings.push(muster_proto::status::and_more((warned.len() - WARNINGS_MAX) as u64));
+    }
     metrics::counter!("muster_jobs_submitted_total").increment(count as u64);
     tracing::info!(request_id, job = %first, count = accepted, %revision, "submitted");
     let job_ids = (first.0..first.0 + u64::from(accepted)).collect();

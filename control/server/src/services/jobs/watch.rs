@@ -42,6 +42,11 @@ pub(super) async fn watch(
     let job = (request.job_id != 0).then_some(JobId(request.job_id));
     // Whatever the caller has been told already is in what it now sees.
     app.consensus.read_index().await.map_err(|error| refusal::propose(&error))?;
+    let present = app.consensus.read(|_, revision| revision);
+    if request.from_revision > present.0 {
+        let problem = format!("is {}, and the cluster is at revision {present}", request.from_revision);
+        return Err(refusal::field("from_revision", problem, "use a revision that this cluster gave you, or 0"));
+    }
     let mut from = (request.from_revision != 0).then_some(Revision(request.from_revision));
     if let Some(id) = job {
         let live = app.consensus.read(|state, _| state.jobs.get(&id).map(Arc::clone));

@@ -1,0 +1,96 @@
+//! What each metric means, in the words of its `# HELP` line. One table for all roles, since one recorder serves them.
+//!
+//! What must stay true: every metric that a role records is here, and nothing else (a test compares the table with the sources).
+
+use metrics::{KeyName, Recorder, SharedString, Unit};
+
+/// How a metric is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It only grows.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+    /// A distribution.
+    Histogram,
+}
+
+use Kind::{Counter, Gauge, Histogram};
+
+/// Every metric: its name, how it is recorded, what it means.
+pub const METRICS: &[(&str, Kind, &str)] = &[
+    // Control nodes.
+    ("muster_raft_term", Gauge, "Raft term that this control node is in"),
+    ("muster_raft_applied", Gauge, "Index of the last log entry that this control node has applied"),
+    ("muster_raft_leads", Gauge, "1 while this control node is the leader, else 0"),
+    ("muster_raft_leader_changes_total", Counter, "Times that this control node has seen another leader"),
+    (
+        "muster_raft_proposals_refused_total",
+        Counter,
+        "Calls that were refused because too many commands waited already",
+    ),
+    ("muster_raft_proposal_commands", Histogram, "Commands in one log entry"),
+    ("muster_raft_reads_per_round", Histogram, "Linearizable reads that were answered by one round of the voters"),
+    ("muster_raft_sync_seconds", Histogram, "Time of one sync of the log to disk"),
+    ("muster_raft_sync_group_size", Histogram, "Writes to the log that one sync made durable"),
+    ("muster_raft_snapshots_built_total", Counter, "Snapshots that this control node has made"),
+    ("muster_raft_snapshots_installed_total", Counter, "Snapshots that this control node has received from the leader"),
+    (
+        "muster_lease_renewals_total",
+        Counter,
+        "Renewals of leases of nodes and cells that this control node has passed on",
+    ),
+    (
+        "muster_leases_due_total",
+        Counter,
+        "Steps that the leader took because a node or a shard was not heard of in time",
+    ),
+    ("muster_jobs_submitted_total", Counter, "Jobs accepted through this control node"),
+    ("muster_bindings_total", Counter, "Attempts of jobs bound to nodes through this control node"),
+    ("muster_proposals_rejected_total", Counter, "Proposals of shards that were rejected, by kind"),
+    ("muster_agent_sessions", Gauge, "Nodes whose agents have a session with this control node"),
+    ("muster_agent_refusals_total", Counter, "Sessions and messages of agents that this control node has refused"),
+    // Agents.
+    ("muster_agent_sessions_total", Counter, "Sessions that this agent has opened"),
+    ("muster_agent_tasks_started_total", Counter, "Tasks that this agent has started"),
+    ("muster_agent_tasks_over_total", Counter, "Tasks of this agent that have ended, by state"),
+    ("muster_agent_card_failures_total", Counter, "Times that a card could not be set as it was told"),
+    ("muster_agent_desired_refused_total", Counter, "Desired states that this agent did not take, by reason"),
+    ("muster_agent_usage_dropped_total", Counter, "Usage intervals of an earlier stream that are estimated instead"),
+    // Shards.
+    ("muster_shard_cells_held", Gauge, "Cells whose lease this shard holds"),
+    ("muster_shard_leases_lost_total", Counter, "Leases of cells that this shard has lost"),
+    ("muster_shard_view_revision", Gauge, "Revision of the state that this shard plans on"),
+    ("muster_shard_waiting_jobs", Gauge, "Jobs that wait in the cells of this shard"),
+    ("muster_shard_pass_seconds", Histogram, "Time of one pass over the waiting jobs of a cell"),
+    ("muster_shard_decisions_total", Counter, "Decisions of this shard"),
+    ("muster_shard_steps_total", Counter, "Search steps of this shard"),
+    ("muster_shard_proposals_total", Counter, "Proposals of this shard, by result"),
+    ("muster_shard_promises_broken_total", Counter, "Reservations whose start time cannot be kept"),
+    ("muster_shard_snapshots_total", Counter, "Snapshots of the state that this shard has loaded"),
+    ("muster_shard_watch_restarts_total", Counter, "Times that this shard has opened its watch again, by reason"),
+    (
+        "muster_shard_changes_not_understood_total",
+        Counter,
+        "Changes that this shard could not read: it is older than the control nodes",
+    ),
+    ("muster_shard_calls_failed_total", Counter, "Calls of this shard to control nodes that failed, by call"),
+    ("muster_shard_planned_openings", Gauge, "Gangs that the last plan of moves would start, by cell"),
+    ("muster_shard_planned_packings", Gauge, "Shared cards that the last plan of moves would empty, by cell"),
+    ("muster_shard_planned_moves", Gauge, "Moves of the last plan, by cell"),
+    ("muster_shard_planned_conversions", Gauge, "Conversions of empty cards of the last plan, by cell"),
+    ("muster_shard_planned_gpus_opened", Gauge, "GPUs that the last plan of moves would open for gangs, by cell"),
+];
+
+/// Gives `recorder` the meaning of every metric.
+pub fn describe(recorder: &impl Recorder) {
+    for (name, kind, help) in METRICS {
+        let (name, help) = (KeyName::from_const_str(name), SharedString::const_str(help));
+        let unit = name.as_str().ends_with("_seconds").then_some(Unit::Seconds);
+        match kind {
+            Counter => recorder.describe_counter(name, unit, help),
+            Gauge => recorder.describe_gauge(name, unit, help),
+            Histogram => recorder.describe_histogram(name, unit, help),
+        }
+    }
+}
