@@ -180,12 +180,14 @@ impl Consensus {
         Ok(Revision(index))
     }
 
-    /// On the leader: a quorum has confirmed, after this call began, that it still leads. Concurrent calls share one round trip.
+    /// On the leader: a quorum has confirmed, after this call began, that it still leads, and everything committed before the call is
+    /// applied here. Concurrent calls share one round trip.
     ///
     /// # Errors
     /// [`ProposeError::NoLeader`] when it does not, [`ProposeError::Stopped`].
     pub async fn confirm_leadership(&self) -> Result<(), ProposeError> {
-        self.inner.reader.confirm_here().await.map(|_index| ())
+        let index = self.inner.reader.confirm_here().await?;
+        self.wait_applied(Revision(index)).await
     }
 
     /// Looks at the state as applied here, which may lag. Keep it short: it holds back the next entry. Not to be nested.

@@ -3,7 +3,7 @@
 //! What must stay true: what is received is what was frozen, pair by pair, history included; the last frame says how many pairs there
 //! were, so a stream that ends early is not a snapshot.
 
-use crate::consensus::replica::Replica;
+use crate::consensus::replica::{RemoveUnused, Replica};
 use crate::consensus::stored::state_space;
 use crate::consensus::types::{StorageError, Types};
 use muster_runtime::disk::{KvRead, Pair};
@@ -27,10 +27,12 @@ pub(crate) enum Frozen {
     Received(Arc<Incoming>),
 }
 
-/// A store that a snapshot is received into.
+/// A store that a snapshot is received into. It is removed with the last of those who hold this, unless it has become the state.
 pub(crate) struct Incoming {
     pub(crate) number: u64,
     pub(crate) kv: Arc<dyn Kv>,
+    /// Last, because fields are dropped in order and a store must be closed before it is removed.
+    pub(crate) _unused: RemoveUnused,
 }
 
 impl fmt::Debug for Frozen {

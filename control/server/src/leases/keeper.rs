@@ -30,7 +30,8 @@ impl Keeper {
     pub(crate) async fn renew(&self, renewals: &[Renewal]) -> Option<Vec<Verdict>> {
         let now = Instant::now();
         let (term, mut verdicts) = self.note(renewals, now)?;
-        self.consensus.read_index().await.ok()?;
+        // This node's own leadership: that somebody leads, which is what a read asks, would not do.
+        self.consensus.confirm_leadership().await.ok()?;
         // What was committed before the confirmation counts: a fence inherited from an earlier leader is seen here at the latest.
         let (term_now, again) = self.note(renewals, now)?;
         if term_now != term {

@@ -168,12 +168,20 @@ impl RaftLogStorage<Types> for Log {
     async fn truncate(&mut self, log_id: LogId) -> Result<(), StorageError> {
         let first = log_id.index;
         let before = first.checked_sub(1);
+        let last_kept = || -> Result<Option<LogId>, DiskError> {
+            let Some(before) = before else { return Ok(None) };
+            Ok(self.shared.read(before, first, usize::MAX)?.first().map(|entry| entry.log_id))
+        };
+        let last_kept = last_kept().map_err(|error| self.fatal(error, StorageIOError::read_logs))?;
         let mut batch = Batch::default();
         batch.delete_range(log_space::ENTRIES, index_key(first), index_key(u64::MAX));
+        // All marks change under one lock and before the store does: a sync that begins in between must not vouch for entries
+        // that are about to go.
         let synced = {
             let mut marks = self.shared.marks.lock();
             marks.truncations += 1;
             marks.synced = marks.synced.min(before);
+            marks.last = last_kept.or(marks.purged);
             marks.cache.truncate(first);
             marks.synced
         };
@@ -181,15 +189,7 @@ impl RaftLogStorage<Types> for Log {
             Some(synced) => batch.put(log_space::META, key::SYNCED, encode(&synced)),
             None => batch.delete(log_space::META, key::SYNCED),
         }
-        let truncated = || -> Result<Option<LogId>, DiskError> {
-            self.shared.kv.write(&batch)?;
-            let Some(before) = before else { return Ok(None) };
-            Ok(self.shared.read(before, first, usize::MAX)?.first().map(|entry| entry.log_id))
-        };
-        let last = truncated().map_err(|error| self.fatal(error, StorageIOError::write_logs))?;
-        let mut marks = self.shared.marks.lock();
-        marks.last = last.or(marks.purged);
-        Ok(())
+        self.shared.kv.write(&batch).map_err(|error| self.fatal(error, StorageIOError::write_logs))
     }
 
     async fn purge(&mut self, log_id: LogId) -> Result<(), StorageError> {

@@ -6,6 +6,8 @@
 mod envelope;
 mod network;
 mod service;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use envelope::{Identified, Raftward};
 pub(crate) use network::Links;

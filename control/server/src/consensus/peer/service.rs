@@ -114,12 +114,7 @@ impl PeerService {
             Ok(Frozen::View(_)) => return Err(Status::internal("no store to receive into")),
             Err(fatal) => return Ok(Err(self.stopped(&fatal))),
         };
-        let number = incoming.number;
-        if let Err(status) = self.unpack(&mut frames, &incoming).await {
-            drop(incoming);
-            self.peers().replica.discard(number);
-            return Err(status);
-        }
+        self.unpack(&mut frames, &incoming).await?;
         let snapshot: Snapshot<Types> = Snapshot { meta, snapshot: Box::new(Frozen::Received(incoming)) };
         let installed = raft.install_full_snapshot(vote, snapshot).await;
         Ok(installed.map_err(|fatal| self.stopped(&fatal)))

@@ -1,15 +1,16 @@
 //! Applying entries: executed, written with `last_applied` in one batch, then published.
 
-use super::{Machine, Memory, Replica, key};
+use super::{Execute, Machine, Memory, Replica, key};
 use crate::consensus::Applied;
 use crate::consensus::snapshot::{Builder, Frozen};
 use crate::consensus::stored::{encode, job_key, object_key, state_space};
 use crate::consensus::types::{Answer, LogEntry, LogId, Member, Membership, StorageError, Types};
-use muster_control_core::execute;
 use muster_model::{Change, Key, Object, Revision};
 use muster_runtime::{Batch, DiskError};
 use openraft::storage::RaftStateMachine;
 use openraft::{AnyError, EntryPayload, OptionalSend, Snapshot, SnapshotMeta, StorageIOError};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Commands applied under one lock and one write; other tasks run in between. Readers wait for this many at most.
@@ -39,13 +40,13 @@ impl RaftStateMachine<Types> for Machine {
             }
             chunk.push(entry);
             if commands >= CHUNK_COMMANDS || chunk.len() >= CHUNK_ENTRIES {
-                self.0.apply_chunk(std::mem::take(&mut chunk), &mut answers).map_err(|error| self.0.fatal(error))?;
+                self.0.apply_or_stop(std::mem::take(&mut chunk), &mut answers)?;
                 commands = 0;
                 tokio::task::yield_now().await;
             }
         }
         if !chunk.is_empty() {
-            self.0.apply_chunk(chunk, &mut answers).map_err(|error| self.0.fatal(error))?;
+            self.0.apply_or_stop(chunk, &mut answers)?;
         }
         Ok(answers)
     }
@@ -79,6 +80,26 @@ impl Replica {
         StorageIOError::write_state_machine(AnyError::new(&error)).into()
     }
 
+    /// Applies entries. Whatever prevents it ends this node: a failing disk, or a bug in the state machine, which every replica meets at
+    /// the same entry. Nothing of such an entry is stored, so each start meets it again and stops again.
+    fn apply_or_stop(&self, entries: Vec<LogEntry>, answers: &mut Vec<Answer>) -> Result<(), StorageError> {
+        let (first, last) = (entries.first().map_or(0, index_of), entries.last().map_or(0, index_of));
+        // What a panic leaves half done in memory is looked at by nobody any more: the node stops serving with it.
+        match catch_unwind(AssertUnwindSafe(|| self.apply_chunk(entries, answers))) {
+            Ok(applied) => applied.map_err(|error| self.fatal(error)),
+            Err(panic) => {
+                let why = format!(
+                    "a bug: the state machine panicked at a log entry {first} to {last}: {}. No control node can go on past it; keep                      the data folders, and start a version of muster in which the bug is fixed",
+                    message_of(&*panic)
+                );
+                tracing::error!("{why}");
+                metrics::counter!("muster_state_machine_panics_total").increment(1);
+                self.stop.because(why.clone());
+                Err(StorageIOError::apply(LogId::new(Default::default(), first), AnyError::error(why)).into())
+            }
+        }
+    }
+
     fn apply_chunk(&self, entries: Vec<LogEntry>, answers: &mut Vec<Answer>) -> Result<(), DiskError> {
         let mut batch = Batch::default();
         let mut published = Vec::with_capacity(entries.len());
@@ -86,7 +107,7 @@ impl Replica {
             let mut memory = self.memory.write();
             for entry in entries {
                 let index = entry.log_id.index;
-                let (answer, changes) = memory.apply(entry, &mut batch);
+                let (answer, changes) = memory.apply(entry, self.execute, &mut batch);
                 let bytes = write_changes(&mut batch, &changes);
                 let now_ms = memory.state.meta.now_ms;
                 published.push((Applied { revision: Revision(index), now_ms, changes: Arc::new(changes) }, bytes));
@@ -104,7 +125,7 @@ impl Replica {
 }
 
 impl Memory {
-    fn apply(&mut self, entry: LogEntry, batch: &mut Batch) -> (Answer, Vec<Change>) {
+    fn apply(&mut self, entry: LogEntry, execute: Execute, batch: &mut Batch) -> (Answer, Vec<Change>) {
         let log_id = entry.log_id;
         let (mut answer, mut changes) = (None, Vec::new());
         match entry.payload {
@@ -137,6 +158,16 @@ impl Memory {
         self.applied = Some(log_id);
         (answer, changes)
     }
+}
+
+fn index_of(entry: &LogEntry) -> u64 {
+    entry.log_id.index
+}
+
+/// What a panic said.
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it left no message".to_owned())
 }
 
 /// Writes the changes and says how many bytes they are.

@@ -7,7 +7,21 @@ use crate::consensus::stored::corrupt;
 use crate::consensus::types::{Member, Types};
 use muster_runtime::DiskError;
 use openraft::{Snapshot, SnapshotMeta};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+
+/// Removes the store that it is named after when nobody needs it any more: whoever was to receive into it may be gone at any moment.
+pub(crate) struct RemoveUnused {
+    replica: Weak<Replica>,
+    number: u64,
+}
+
+impl Drop for RemoveUnused {
+    fn drop(&mut self) {
+        if let Some(replica) = self.replica.upgrade() {
+            replica.remove_unused(self.number);
+        }
+    }
+}
 
 impl Replica {
     /// Freezes the store as a snapshot. Everything in it is durable when this returns, so the log up to it may be purged.
@@ -41,13 +55,17 @@ impl Replica {
     }
 
     /// An empty store to receive a snapshot into.
-    pub(crate) fn begin_receiving(&self) -> Result<Frozen, DiskError> {
+    pub(crate) fn begin_receiving(self: &Arc<Self>) -> Result<Frozen, DiskError> {
         let Generation { number, kv } = self.fresh_generation()?;
-        Ok(Frozen::Received(Arc::new(Incoming { number, kv })))
+        let unused = RemoveUnused { replica: Arc::downgrade(self), number };
+        Ok(Frozen::Received(Arc::new(Incoming { number, kv, _unused: unused })))
     }
 
-    /// Lets go of a store that was not received to its end.
-    pub(crate) fn discard(&self, number: u64) {
+    /// Removes a store that a snapshot was received into, unless it has become the state.
+    fn remove_unused(&self, number: u64) {
+        if self.store.read().number == number {
+            return;
+        }
         if let Err(error) = self.host.disk.remove(&store_name(number)) {
             tracing::info!(store = store_name(number), %error, "a store that was not received to its end stays for now");
         }

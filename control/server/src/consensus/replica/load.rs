@@ -1,12 +1,12 @@
 //! Loading the state from its store.
 
-use super::{Generation, Memory, Replica, UsedIds, key, store_name};
+use super::{Execute, Generation, Memory, Replica, UsedIds, key, store_name};
 use crate::consensus::hub::Hub;
 use crate::consensus::log::Log;
 use crate::consensus::stop::Stop;
 use crate::consensus::stored::{self, corrupt, state_space};
 use crate::consensus::types::{LogId, Membership};
-use muster_control_core::State;
+use muster_control_core::{State, execute};
 use muster_model::Object;
 use muster_runtime::disk::KvRead;
 use muster_runtime::{DiskError, Host};
@@ -23,6 +23,17 @@ impl Replica {
     /// # Errors
     /// When the disk fails or what is stored is damaged.
     pub(crate) async fn open(host: &Host, log: Log, generation: u64, stop: Stop) -> Result<Arc<Replica>, DiskError> {
+        Replica::open_with(host, log, generation, stop, execute).await
+    }
+
+    /// The same, executing entries by `execute`.
+    pub(crate) async fn open_with(
+        host: &Host,
+        log: Log,
+        generation: u64,
+        stop: Stop,
+        execute: Execute,
+    ) -> Result<Arc<Replica>, DiskError> {
         let kv = host.disk.open(&store_name(generation), &state_space::ALL)?;
         let memory = load(kv.as_ref()).await?;
         // What is read here may not be durable after a mere restart of the process; entries up to it may be purged later.
@@ -37,6 +48,7 @@ impl Replica {
             store: RwLock::new(Generation { number: generation, kv }),
             current: Mutex::new(None),
             next_generation: AtomicU64::new(generation + 1),
+            execute,
         });
         replica.remove_old_stores()?;
         Ok(replica)

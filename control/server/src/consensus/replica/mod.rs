@@ -8,12 +8,14 @@ mod apply;
 mod install;
 mod load;
 
+pub(crate) use install::RemoveUnused;
+
 use crate::consensus::hub::Hub;
 use crate::consensus::log::Log;
 use crate::consensus::stop::Stop;
 use crate::consensus::stored::{self, job_key, state_space};
 use crate::consensus::types::{LogId, Membership, Types};
-use muster_control_core::State;
+use muster_control_core::{Entry, Executed, State};
 use muster_model::{Job, JobId, Revision};
 use muster_runtime::{DiskError, Host, Kv};
 use openraft::Snapshot;
@@ -43,7 +45,11 @@ pub(crate) struct Replica {
     current: Mutex<Option<Snapshot<Types>>>,
     /// The number of the next state store.
     next_generation: AtomicU64,
+    execute: Execute,
 }
+
+/// What is done with the commands of an entry: [`muster_control_core::execute`], but for tests of what happens when that panics.
+pub(crate) type Execute = fn(&mut State, &Entry) -> Executed;
 
 struct Memory {
     state: State,

@@ -1,7 +1,9 @@
 //! Tests of the parts that only this module sees: the stores as openraft uses them, and damage to what is stored.
 
 mod damage;
+mod panics;
 mod proposals;
+mod races;
 mod stores;
 
 use super::log;
@@ -40,13 +42,15 @@ fn entry(term: u64, index: u64, only_in_term: Option<u64>) -> LogEntry {
 
 /// Opens the stores of a host, waiting until those who had them open before have let go.
 async fn open_stores(host: &Host, stop: &Stop) -> Result<(log::Log, Arc<Replica>), DiskError> {
+    let (log, generation) = open_log(host, stop).await?;
+    let replica = Replica::open(host, log.clone(), generation, stop.clone()).await?;
+    Ok((log, replica))
+}
+
+/// Opens the log of a host, and says which state store is in use, as soon as those who had it open before have let go.
+async fn open_log(host: &Host, stop: &Stop) -> Result<(log::Log, u64), DiskError> {
     for _ in 0..500 {
-        let opened = async {
-            let opened = log::open(host, stop.clone()).await?;
-            let replica = Replica::open(host, opened.log.clone(), opened.generation, stop.clone()).await?;
-            Ok((opened.log, replica))
-        };
-        match opened.await {
+        match log::open(host, stop.clone()).await.map(|opened| (opened.log, opened.generation)) {
             Err(DiskError::Io { why, .. }) if why.contains("lock") => {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
