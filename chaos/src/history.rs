@@ -25,6 +25,10 @@ pub struct History {
     pub submissions: Vec<Submission>,
     /// Finished jobs as they were found at the end of the run.
     pub finished: BTreeMap<JobId, Job>,
+    /// What clients asked for and were told, call by call.
+    pub operations: Vec<Operation>,
+    /// Counts calls and answers, so that they have an order.
+    pub moments: u64,
     /// Linearizable reads of jobs whose submission had been acknowledged.
     pub reads: Vec<Read>,
     /// What clients' watches were told.
@@ -76,6 +80,64 @@ pub struct Submission {
     pub acknowledged: Vec<Vec<JobId>>,
     /// It was refused for good.
     pub refused: Option<String>,
+}
+
+/// One call of a client about one job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// The request id that the job was submitted under: names the job before it has an id.
+    pub of: String,
+    /// Through whom.
+    pub through: String,
+    /// What was asked for.
+    pub call: Call,
+    /// When, in the order of all calls and answers.
+    pub called: u64,
+    /// `None` when no answer came: then it may have taken effect at any moment after the call, or never.
+    pub answer: Option<Answered>,
+}
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// To submit the job, perhaps again.
+    Submit,
+    /// To read it, linearizably.
+    Get {
+        /// Whether there is anybody to run it, so that it may end by itself.
+        runs: bool,
+    },
+    /// To cancel it.
+    Cancel {
+        /// See [`Call::Get`].
+        runs: bool,
+    },
+}
+
+/// An answer, when it came, and the revision it names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// When, in the order of all calls and answers.
+    pub at: u64,
+    /// Which.
+    pub revision: Revision,
+    /// What.
+    pub said: Answer,
+}
+
+/// What a client is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is done.
+    Accepted,
+    /// The job is there and has not ended.
+    Live,
+    /// The job has ended.
+    Ended,
+    /// There is no such job.
+    Absent,
+    /// There is no such job, or it has ended.
+    Gone,
 }
 
 /// One linearizable read.
@@ -149,6 +211,20 @@ impl History {
     pub fn submit(&mut self, submission: Submission) -> usize {
         self.submissions.push(submission);
         self.submissions.len() - 1
+    }
+
+    /// A client calls; gives the index of the operation.
+    pub fn called(&mut self, of: &str, through: &str, call: Call) -> usize {
+        self.moments += 1;
+        let (of, through) = (of.to_owned(), through.to_owned());
+        self.operations.push(Operation { of, through, call, called: self.moments, answer: None });
+        self.operations.len() - 1
+    }
+
+    /// The call was answered.
+    pub fn answered(&mut self, operation: usize, revision: Revision, said: Answer) {
+        self.moments += 1;
+        self.operations[operation].answer = Some(Answered { at: self.moments, revision, said });
     }
 
     /// Takes in a usage interval that an agent has on disk: its allocation and unit-milliseconds.

@@ -1,6 +1,7 @@
 //! Three voters alone under faults: the laws of consensus and of the state machine, seed by seed.
 
 use muster_chaos::{replicas, seeds};
+use muster_control_server::PlantedBug;
 
 #[test]
 fn three_voters_keep_the_laws() {
@@ -32,4 +33,22 @@ fn syncs_that_lie_are_found() {
         run.map_or(true, |outcome| outcome.violations.iter().any(|violation| violation.law == "law 5"))
     });
     assert!(found.is_some(), "lost acknowledgements stay unseen");
+}
+
+/// Seeds in which a planted bug breaks `law`; stops at the first.
+fn finds(bug: PlantedBug, law: &str, seeds: u64) -> Option<u64> {
+    (0..seeds).find(|seed| {
+        let outcome = replicas::run_planted(*seed, bug);
+        let found = outcome.violations.iter().find(|violation| violation.law == law);
+        found.inspect(|violation| println!("seed {seed}: {violation}")).is_some()
+    })
+}
+
+/// A planted bug: a leader that lost power leads on in its old term, and serves reads by a commit mark that lies behind.
+#[test]
+fn leadership_that_is_resumed_is_found() {
+    assert!(
+        finds(PlantedBug::LeadershipResumed, "linearizable operations", 60).is_some(),
+        "reads that miss acknowledged jobs stay unseen"
+    );
 }

@@ -5,6 +5,7 @@
 
 mod double_hold;
 mod epochs;
+mod linearizable;
 mod ranks;
 mod reads;
 mod replicas;
@@ -64,12 +65,13 @@ impl Findings {
 /// Checks every law that must hold at any moment. What must hold once everything has come to rest is in [`check_rest`].
 #[must_use]
 pub fn check(history: &History) -> Vec<Violation> {
-    let checkers: [fn(&History) -> Vec<Violation>; 8] = [
+    let checkers: [fn(&History) -> Vec<Violation>; 9] = [
         double_hold::check,
         whole_gangs::check,
         submissions::check,
         ranks::check,
         reads::check,
+        linearizable::check,
         epochs::check,
         replicas::check,
         watches::check,

@@ -1,6 +1,6 @@
 //! The voters of a run: starting, crashing, asking and observing them.
 
-use crate::history::History;
+use crate::history::{Answer, History};
 use crate::nemesis::Fleet;
 use crate::observe::Observer;
 use futures::FutureExt;
@@ -8,8 +8,8 @@ use futures::future::{BoxFuture, LocalBoxFuture};
 use futures::stream::BoxStream;
 use muster_control_core::{Command, Decided};
 use muster_control_server::consensus::PeerServices;
-use muster_control_server::{Consensus, ConsensusConfig};
-use muster_model::ids::Revision;
+use muster_control_server::{Consensus, ConsensusConfig, PlantedBug};
+use muster_model::ids::{JobId, Revision};
 use muster_runtime::Host;
 use muster_runtime::sim::SimWorld;
 use std::cell::{RefCell, RefMut};
@@ -42,6 +42,7 @@ struct Voter {
 pub(super) struct Cluster {
     world: SimWorld,
     snapshot_every: u64,
+    planted: Option<PlantedBug>,
     history: RefCell<History>,
     /// Who is meant to vote; a replaced node is not started any more.
     roster: RefCell<Vec<u64>>,
@@ -62,10 +63,11 @@ impl PeerServices for NoServices {
 }
 
 impl Cluster {
-    pub(super) fn new(world: SimWorld, snapshot_every: u64) -> Self {
+    pub(super) fn new(world: SimWorld, snapshot_every: u64, planted: Option<PlantedBug>) -> Self {
         Cluster {
             world,
             snapshot_every,
+            planted,
             history: RefCell::default(),
             roster: RefCell::new(FIRST.to_vec()),
             up: RefCell::default(),
@@ -110,12 +112,32 @@ impl Cluster {
         voter: usize,
         commands: Vec<Command>,
         within: Duration,
-    ) -> Option<Result<Decided, String>> {
+    ) -> Option<Result<(Revision, Decided), String>> {
         let (host, consensus) = self.consensus(voter)?;
         let call = host.spawn(async move { consensus.propose(commands).await });
         let answer = timeout(within, call).await.ok()?.ok()?;
         self.world.note(format_args!("answer of {}: {answer:?}", host.name));
-        Some(answer.map(|proposed| proposed.decided).map_err(|error| error.to_string()))
+        Some(answer.map(|proposed| (proposed.revision, proposed.decided)).map_err(|error| error.to_string()))
+    }
+
+    /// Reads a job through a voter, linearizably; `None` when no answer came in time.
+    pub(super) async fn get(&self, voter: usize, job: JobId, within: Duration) -> Option<(Revision, Answer)> {
+        let (host, consensus) = self.consensus(voter)?;
+        let call = host.spawn(async move {
+            consensus.read_index().await.ok()?;
+            let (live, revision) = consensus.read(|state, revision| (state.jobs.contains_key(&job), revision));
+            if live {
+                return Some((revision, Answer::Live));
+            }
+            let ended = consensus.finished_job(job).ok()?.is_some();
+            Some((revision, if ended { Answer::Ended } else { Answer::Absent }))
+        });
+        timeout(within, call).await.ok()?.ok()?
+    }
+
+    /// The name of a voter.
+    pub(super) fn name(&self, voter: usize) -> String {
+        name_of(self.roster.borrow()[voter])
     }
 
     /// Takes down what was published, and the whole states when asked to.
@@ -227,6 +249,7 @@ impl Fleet for Cluster {
             let config = ConsensusConfig {
                 snapshot_every_entries: self.snapshot_every,
                 keep_entries: 10,
+                planted: self.planted,
                 ..ConsensusConfig::new(id, &endpoint)
             };
             // Opened in the host's own tasks: whatever consensus spawns belongs to the host, and dies with it.

@@ -4,11 +4,12 @@
 
 mod cluster;
 
-use crate::history::{History, Submission};
+use crate::history::{Answer, Call, History, Submission};
 use crate::nemesis::{Fleet, Rage, rage};
 use crate::{Outcome, laws, specs};
 use cluster::Cluster;
 use muster_control_core::{Command, Done};
+use muster_control_server::PlantedBug;
 use muster_model::ids::{JobId, Revision};
 use muster_runtime::Chance;
 use muster_runtime::sim::{LinkQuality, SimWorld};
@@ -17,6 +18,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// Clients that submit at the same time.
 const CLIENTS: usize = 3;
+/// Clients that read and cancel at the same time.
+const ASKERS: usize = 4;
 /// How long clients wait for one answer.
 const ANSWER_MAX: Duration = Duration::from_secs(4);
 /// How often what replicas published is taken down.
@@ -44,11 +47,18 @@ pub fn run_on_lying_disks(seed: u64) -> Outcome {
     run(seed, false, Kind::LyingDisks)
 }
 
+/// Runs seed `seed` with a bug in the voters, which the laws must show.
+#[must_use]
+pub fn run_planted(seed: u64, bug: PlantedBug) -> Outcome {
+    run(seed, false, Kind::Planted(bug))
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Plain,
     Replacements,
     LyingDisks,
+    Planted(PlantedBug),
 }
 
 fn run(seed: u64, trace: bool, kind: Kind) -> Outcome {
@@ -69,7 +79,8 @@ async fn play(world: &SimWorld, kind: Kind) -> (History, Result<(), String>) {
     let chance = world.chance().clone();
     // Half of the runs snapshot and purge so often that a follower that was away needs one.
     let snapshot_every = if chance.between(0, 2) == 0 { 30 } else { 10_000 };
-    let cluster = Cluster::new(world.clone(), snapshot_every);
+    let planted = if let Kind::Planted(bug) = kind { Some(bug) } else { None };
+    let cluster = Cluster::new(world.clone(), snapshot_every, planted);
     for host in cluster.voters() {
         cluster.start(&host).await;
     }
@@ -88,7 +99,9 @@ async fn play(world: &SimWorld, kind: Kind) -> (History, Result<(), String>) {
     let clients: Vec<_> = (0..CLIENTS).map(|client| submit_until(&cluster, &chance, client, end)).collect();
     let watched = async {
         let replacing = replace_until(&cluster, &chance, end, kind);
-        tokio::join!(rage(world, &cluster, &chance, how, end), futures::future::join_all(clients), replacing);
+        let asking = futures::future::join_all((0..ASKERS).map(|_| ask_until(&cluster, &chance, end)));
+        let raging = rage(world, &cluster, &chance, how, end);
+        tokio::join!(raging, futures::future::join_all(clients), asking, replacing);
         cluster.settles(HEALING_MAX).await
     };
     tokio::pin!(watched);
@@ -142,16 +155,19 @@ async fn submit_until(cluster: &Cluster, chance: &Chance, client: usize, end: In
         let request_id = format!("client-{client}-{number}");
         let issued_ms = cluster.wall_ms();
         let command = Command::Submit { request_id: request_id.clone(), issued_ms, payload_hash: number, specs };
-        let index = cluster.history().submit(Submission { request_id, jobs: jobs as usize, ..Submission::default() });
+        let submission = Submission { request_id: request_id.clone(), jobs: jobs as usize, ..Submission::default() };
+        let index = cluster.history().submit(submission);
         // After the end of the faults an answer must come soon: the submission is then judged with all others.
         while Instant::now() < end + HEALING_MAX {
             let voter = chance.between(0, 3) as usize;
-            if let Some(Ok(proposed)) = cluster.propose(voter, vec![command.clone()], ANSWER_MAX).await {
+            let call = cluster.history().called(&request_id, &cluster.name(voter), Call::Submit);
+            if let Some(Ok((revision, decided))) = cluster.propose(voter, vec![command.clone()], ANSWER_MAX).await {
                 let mut history = cluster.history();
-                match &proposed[0] {
+                match &decided[0] {
                     Ok(Done::Submitted { first, count }) => {
                         let ids = (0..u64::from(*count)).map(|offset| JobId(first.0 + offset)).collect();
                         history.submissions[index].acknowledged.push(ids);
+                        history.answered(call, revision, Answer::Accepted);
                     }
                     Ok(other) => history.submissions[index].refused = Some(format!("odd answer {other:?}")),
                     Err(reject) => history.submissions[index].refused = Some(reject.to_string()),
@@ -164,6 +180,42 @@ async fn submit_until(cluster: &Cluster, chance: &Chance, client: usize, end: In
             sleep(Duration::from_millis(chance.between(10, 400))).await;
         }
         sleep(Duration::from_millis(chance.between(0, 500))).await;
+    }
+}
+
+/// Reads jobs whose submission was acknowledged, and now and then cancels one, through any voter.
+async fn ask_until(cluster: &Cluster, chance: &Chance, end: Instant) {
+    while Instant::now() < end {
+        sleep(Duration::from_millis(chance.between(1, 120))).await;
+        let known = {
+            let history = cluster.history();
+            let acknowledged = |submission: &Submission| {
+                Some((submission.request_id.clone(), *submission.acknowledged.first()?.first()?))
+            };
+            // The youngest are those of which something may have been lost.
+            let known: Vec<(String, JobId)> =
+                history.submissions.iter().rev().filter_map(acknowledged).take(8).collect();
+            known
+        };
+        if known.is_empty() {
+            continue;
+        }
+        let (of, job) = &known[chance.between(0, known.len() as u64) as usize];
+        let voter = chance.between(0, 3) as usize;
+        let through = cluster.name(voter);
+        if chance.between(0, 12) == 0 {
+            let call = cluster.history().called(of, &through, Call::Cancel { runs: false });
+            let cancel = vec![Command::Cancel { job: *job }];
+            if let Some(Ok((revision, decided))) = cluster.propose(voter, cancel, ANSWER_MAX).await {
+                let said = if decided[0].is_ok() { Answer::Accepted } else { Answer::Gone };
+                cluster.history().answered(call, revision, said);
+            }
+        } else {
+            let call = cluster.history().called(of, &through, Call::Get { runs: false });
+            if let Some((revision, said)) = cluster.get(voter, *job, ANSWER_MAX).await {
+                cluster.history().answered(call, revision, said);
+            }
+        }
     }
 }
 

@@ -9,7 +9,7 @@ pub mod node;
 mod services;
 pub mod sessions;
 
-pub use consensus::{Consensus, ConsensusConfig};
+pub use consensus::{Consensus, ConsensusConfig, PlantedBug};
 pub use leases::LeaseConfig;
 pub use node::{ControlConfig, ControlNode, StartError};
 pub use sessions::SessionConfig;

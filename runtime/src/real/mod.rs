@@ -8,6 +8,7 @@ mod files;
 mod folder;
 mod kv;
 mod net;
+mod socket;
 mod view;
 
 use crate::chance::Chance;

@@ -3,6 +3,7 @@
 //! What must stay true: a peer that has silently gone is noticed by the connection itself within some seconds; connections and the
 //! requests on them belong to the host's tasks; garbage on the port ends that connection and nothing else.
 
+use super::socket;
 use crate::host::TaskGroup;
 use crate::net::{CallError, Channel, Net, NetError, Serving};
 use futures::FutureExt;
@@ -81,20 +82,27 @@ fn check(endpoint: &str) -> Result<(&str, u16), NetError> {
     Ok((host, port))
 }
 
+async fn connect(to: http::Uri) -> std::io::Result<TokioIo<TcpStream>> {
+    // IPv6 addresses come in brackets.
+    let host = to.host().unwrap_or_default().trim_matches(['[', ']']);
+    let stream = TcpStream::connect((host, to.port_u16().unwrap_or_default())).await?;
+    socket::tune(&stream);
+    Ok(TokioIo::new(stream))
+}
+
 impl Net for TcpNet {
     fn dial(&self, endpoint: &str) -> Result<Channel, NetError> {
         check(endpoint)?;
         let channel = Endpoint::from_shared(format!("http://{endpoint}"))
             .map_err(|_| bad(endpoint))?
             .connect_timeout(CONNECT_TIMEOUT)
-            .tcp_nodelay(true)
             .http2_keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .keep_alive_while_idle(true)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .executor(Spawner(self.tasks.clone()))
-            .connect_lazy();
+            .connect_with_connector_lazy(tower::service_fn(connect));
         Ok(BoxCloneSyncService::new(channel.map_err(CallError::new)))
     }
 
@@ -154,8 +162,7 @@ async fn accept(listener: TcpListener, routes: Routes, stop: CancellationToken, 
 }
 
 async fn serve_connection(stream: TcpStream, routes: Routes, stop: CancellationToken, tasks: TaskGroup) {
-    // Without it small answers wait for the peer's delayed acknowledgement.
-    let _ = stream.set_nodelay(true);
+    socket::tune(&stream);
     let mut server = http2::Builder::new(Spawner(tasks));
     server
         .timer(TokioTimer::new())

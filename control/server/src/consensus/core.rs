@@ -1,6 +1,9 @@
 //! What the parts of a node share: the raft core, the replica, the peers, and who leads.
 
+use crate::consensus::ConsensusConfig;
+use crate::consensus::election::Contact;
 use crate::consensus::error::ProposeError;
+use crate::consensus::heartbeat::Heartbeats;
 use crate::consensus::log::Log;
 use crate::consensus::peer::Peers;
 use crate::consensus::replica::Replica;
@@ -22,6 +25,11 @@ pub(crate) struct Core {
     pub(crate) replica: Arc<Replica>,
     pub(crate) peers: Arc<Peers>,
     pub(crate) leadership: watch::Receiver<Leadership>,
+    pub(crate) config: ConsensusConfig,
+    /// When a leader was last heard of.
+    pub(crate) contact: Contact,
+    /// What this node learns by its heartbeats while it leads.
+    pub(crate) heartbeats: Heartbeats,
     pub(crate) stop: Stop,
 }
 
@@ -30,7 +38,7 @@ const SNAPSHOT_LOG_BYTES: u64 = 256 << 20;
 /// How often that is looked at.
 const SNAPSHOT_LOOK: Duration = Duration::from_secs(1);
 /// A leader that a quorum has not answered for so long may have been cut off.
-const QUORUM_SILENCE_MAX_MS: u64 = 1_000;
+const QUORUM_SILENCE_MAX: Duration = Duration::from_secs(1);
 
 impl Core {
     pub(crate) fn is_leader(&self) -> bool {
@@ -43,7 +51,8 @@ impl Core {
             return self.leadership.borrow().leader.is_some();
         }
         // With itself as the only voter there is nobody to hear.
-        self.raft.metrics().borrow().millis_since_quorum_ack.is_none_or(|ago_ms| ago_ms < QUORUM_SILENCE_MAX_MS)
+        let alone = self.raft.metrics().borrow().membership_config.membership().voter_ids().count() == 1;
+        alone || self.heartbeats.quorum_heard().is_some_and(|heard| heard.elapsed() < QUORUM_SILENCE_MAX)
     }
 
     /// The leader, when it is another node that this one can reach.
@@ -73,11 +82,18 @@ impl Core {
             let matched = metrics.replication.as_ref()?.get(id)?;
             Some(index(*matched))
         };
+        let own_wall_ms = self.host.clock.wall_ms();
+        let clock_offset_ms = |id: u64| match metrics.state {
+            ServerState::Leader if id == self.id => Some(0),
+            ServerState::Leader => self.heartbeats.clock_offset_ms(id, own_wall_ms),
+            _ => None,
+        };
         let member = |(id, member): (&u64, &Member)| MemberStatus {
             id: *id,
             address: member.address.clone(),
             voter: voters.contains(id),
             matched: matched(id),
+            clock_offset_ms: clock_offset_ms(*id),
         };
         Status {
             id: self.id,

@@ -7,9 +7,12 @@
 //! - a node whose storage cannot be trusted, or that was wiped, does not vote under its old id;
 //! - every queue is bounded; a full one answers [`ProposeError::Busy`].
 
+mod clock;
 pub mod config;
 mod core;
+mod election;
 pub mod error;
+mod heartbeat;
 mod hub;
 mod log;
 mod membership;
@@ -27,7 +30,7 @@ mod types;
 #[cfg(test)]
 mod tests;
 
-pub use config::ConsensusConfig;
+pub use config::{ConsensusConfig, PlantedBug};
 pub use error::{AdminError, Lagged, OpenError, PeerRefusal, ProposeError, TooOld};
 
 use futures::future::BoxFuture;
@@ -84,6 +87,8 @@ pub struct MemberStatus {
     pub voter: bool,
     /// How far its log is known to agree; on the leader only.
     pub matched: Option<u64>,
+    /// By how many milliseconds its wall clock is ahead of the leader's; on the leader only, of voters that answer.
+    pub clock_offset_ms: Option<i64>,
 }
 
 /// Where this node stands.
@@ -193,6 +198,12 @@ impl Consensus {
     /// Looks at the state as applied here, which may lag. Keep it short: it holds back the next entry. Not to be nested.
     pub fn read<R>(&self, look: impl FnOnce(&State, Revision) -> R) -> R {
         self.core().replica.read(look)
+    }
+
+    /// The cluster's time now, in milliseconds since the Unix epoch: the state's own, moved on by what has passed since it was set.
+    #[must_use]
+    pub fn now_ms(&self) -> u64 {
+        self.core().replica.now_ms()
     }
 
     /// Waits until the entries up to `revision` are applied here.

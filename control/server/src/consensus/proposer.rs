@@ -182,7 +182,8 @@ async fn write(core: &Core, batch: &mut [Pending]) -> Answers {
     if only_in_term.is_some_and(|term| core.leadership.borrow().term != term) {
         return Err(ProposeError::NoLeader);
     }
-    let entry = Arc::new(Entry { now_ms: core.host.clock.wall_ms(), commands: take_commands(batch) });
+    let now_ms = core.entry_time().await?;
+    let entry = Arc::new(Entry { now_ms, commands: take_commands(batch) });
     let written =
         core.raft.client_write_ff(Batch { only_in_term, entry }).await.map_err(|fatal| core.stopped(&fatal))?;
     match tokio::time::timeout(ANSWER_DEADLINE, written).await {

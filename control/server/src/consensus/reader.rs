@@ -6,15 +6,14 @@
 use crate::consensus::core::Core;
 use crate::consensus::error::ProposeError;
 use crate::consensus::peer::Raftward;
-use openraft::error::RaftError;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// Requests waiting for a round; more wait at their sender.
 const QUEUE: usize = 4_096;
-/// A leader that does not answer within this is taken for none.
-const ASK_DEADLINE: Duration = Duration::from_secs(2);
+/// A leader that does not answer within this is taken for none: longer than its own confirmation may take.
+const ASK_DEADLINE: Duration = Duration::from_secs(3);
 
 /// Finds out which index a read has to wait for. Cheap to clone.
 #[derive(Clone)]
@@ -74,7 +73,7 @@ async fn run(core: Arc<Core>, mut queue: mpsc::Receiver<Asked>) {
         metrics::histogram!("muster_raft_reads_per_round").record(taken as f64);
         let leads = core.is_leader();
         let round = if leads {
-            confirm(&core).await
+            core.confirm().await
         } else if waiting.iter().any(|asked| !asked.here) {
             ask_leader(&core).await
         } else {
@@ -85,14 +84,6 @@ async fn run(core: Arc<Core>, mut queue: mpsc::Receiver<Asked>) {
             // Who does not wait any more does not need the answer.
             let _ = asked.answer.send(answer);
         }
-    }
-}
-
-async fn confirm(core: &Core) -> Result<u64, ProposeError> {
-    match core.raft.get_read_log_id().await {
-        Ok((log_id, _applied)) => Ok(log_id.map_or(0, |log_id| log_id.index)),
-        Err(RaftError::APIError(_not_confirmed)) => Err(ProposeError::NoLeader),
-        Err(RaftError::Fatal(fatal)) => Err(core.stopped(&fatal)),
     }
 }
 

@@ -1,7 +1,9 @@
 //! Opening a node: storage first, then consensus on it.
 
 use super::core::{Core, snapshot_by_bytes, watch_raft};
+use super::election::{self, Contact};
 use super::error::OpenError;
+use super::heartbeat::{self, Heartbeats};
 use super::log::{self, Identity, Opened};
 use super::peer::{Links, Peers};
 use super::proposer::Proposer;
@@ -14,6 +16,7 @@ use muster_runtime::{DiskError, Host};
 use openraft::error::Fatal;
 use std::sync::Arc;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Opens the stores of `host` and starts consensus on them.
 pub(super) async fn open(host: Host, config: ConsensusConfig) -> Result<Consensus, OpenError> {
@@ -28,9 +31,9 @@ pub(super) async fn open(host: Host, config: ConsensusConfig) -> Result<Consensu
 
 async fn open_until(host: Host, config: ConsensusConfig, stop: Stop) -> Result<Consensus, OpenError> {
     let raft_config = Arc::new(config.raft()?);
-    let id = config.id;
+    let (id, address) = (config.id, config.advertise.clone());
     let disk = |error: DiskError| OpenError::disk(id, error);
-    let Opened { log, identity, generation } = log::open(&host, stop.clone()).await.map_err(disk)?;
+    let Opened { log, identity, generation } = log::open(&host, stop.clone(), config.planted).await.map_err(disk)?;
     let me = match identity {
         Some(stored) if stored.id != id => return Err(OpenError::OtherNode { stored: stored.id, configured: id }),
         Some(stored) => stored,
@@ -63,11 +66,25 @@ async fn open_until(host: Host, config: ConsensusConfig, stop: Stop) -> Result<C
 
     let (leads, leadership) = watch::channel(Leadership::default());
     host.spawn(watch_raft(raft.metrics(), leads, peers.clone(), stop.clone()));
-    let core = Arc::new(Core { host: host.clone(), id, raft, log, replica, peers, leadership, stop });
+    let core = Arc::new(Core {
+        host: host.clone(),
+        id,
+        raft,
+        log,
+        replica,
+        peers,
+        leadership,
+        config,
+        contact: Contact::new(Instant::now()),
+        heartbeats: Heartbeats::default(),
+        stop,
+    });
     host.spawn(snapshot_by_bytes(core.clone()));
+    host.spawn(heartbeat::run(core.clone()));
+    host.spawn(election::run(core.clone()));
     let proposer = Proposer::start(core.clone());
     let reader = Reader::start(core.clone());
-    tracing::info!(node = id, address = config.advertise, "consensus is open");
+    tracing::info!(node = id, address, "consensus is open");
     Ok(Consensus { inner: Arc::new(Inner { core, proposer, reader, changing: tokio::sync::Mutex::default() }) })
 }
 

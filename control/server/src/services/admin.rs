@@ -35,8 +35,8 @@ impl AdminService {
 }
 
 fn member(member: crate::consensus::MemberStatus) -> v1::RaftMember {
-    let crate::consensus::MemberStatus { id, address, voter, matched } = member;
-    v1::RaftMember { id, address, voter, matched }
+    let crate::consensus::MemberStatus { id, address, voter, matched, clock_offset_ms } = member;
+    v1::RaftMember { id, address, voter, matched, clock_offset_ms }
 }
 
 fn was_passed_on<T>(request: &Request<T>) -> bool {

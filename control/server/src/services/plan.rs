@@ -30,7 +30,7 @@ pub(super) async fn plan_moves(app: &App, request: &v1::PlanMovesRequest) -> Res
         .look(v1::Consistency::Linearizable.into(), |state, revision| (named(state), state.meta.now_ms, revision))
         .await?;
     let cells = cells?;
-    let now_ms = state_ms.max(app.host.clock.wall_ms());
+    let now_ms = state_ms.max(app.consensus.now_ms());
     let settings = Settings { share_percent, ..Settings::at(now_ms) };
     let mut reply = v1::PlanMovesReply { now_ms, ..v1::PlanMovesReply::default() };
     // Cell by cell, so that others get their turn on this thread; each says its own revision.

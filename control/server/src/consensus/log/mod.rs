@@ -148,6 +148,11 @@ impl Log {
         marks.vote.is_none() && marks.last.is_none() && marks.purged.is_none()
     }
 
+    /// The last entry, synced or not.
+    pub(crate) fn last(&self) -> Option<LogId> {
+        self.shared.marks.lock().last
+    }
+
     /// Bytes of all entries appended since it was opened.
     pub(crate) fn appended_bytes(&self) -> u64 {
         self.shared.marks.lock().appended_bytes

@@ -1,9 +1,10 @@
 //! Opening a log: what was synced must be there, whole; only what was never known to be synced may be cut.
 
 use super::{Cache, FLUSH_QUEUE, Identity, Log, Marks, PAGE_ENTRIES, Shared, flush, key};
+use crate::consensus::config::PlantedBug;
 use crate::consensus::stop::Stop;
 use crate::consensus::stored::{self, corrupt, index_key, log_space};
-use crate::consensus::types::LogId;
+use crate::consensus::types::{LogId, Vote};
 use muster_runtime::disk::KvRead;
 use muster_runtime::{Batch, DiskError, Host, Kv};
 use parking_lot::Mutex;
@@ -24,11 +25,11 @@ pub(crate) struct Opened {
 ///
 /// # Errors
 /// [`DiskError::Corrupt`] when something that had been synced is damaged or missing.
-pub(crate) async fn open(host: &Host, stop: Stop) -> Result<Opened, DiskError> {
+pub(crate) async fn open(host: &Host, stop: Stop, planted: Option<PlantedBug>) -> Result<Opened, DiskError> {
     let kv = host.disk.open("log", &log_space::ALL)?;
     let purged: Option<LogId> = meta(kv.as_ref(), key::PURGED, "the log's purge mark")?;
     let synced: Option<u64> = meta(kv.as_ref(), key::SYNCED, "the log's sync mark")?;
-    let vote = meta(kv.as_ref(), key::VOTE, "the vote")?;
+    let vote: Option<Vote> = meta(kv.as_ref(), key::VOTE, "the vote")?;
     let committed: Option<LogId> = meta(kv.as_ref(), key::COMMITTED, "the commit mark")?;
     let tail = check_entries(kv.as_ref(), purged, synced)?;
     if let Some(damage) = &tail.damage {
@@ -40,8 +41,12 @@ pub(crate) async fn open(host: &Host, stop: Stop) -> Result<Opened, DiskError> {
     // After a mere restart of the process entries may be there that were never synced; from here on they count.
     kv.sync().await?;
     let last = tail.last.or(purged);
+    let identity: Option<Identity> = meta(kv.as_ref(), key::IDENTITY, "the node's identity")?;
     let marks = Marks {
-        vote,
+        vote: match planted {
+            Some(PlantedBug::LeadershipResumed) => vote,
+            _ => vote.map(|vote| not_resumed(vote, identity.as_ref())),
+        },
         // It is written without a sync, but what it names was synced before: it cannot be ahead of the log for long.
         committed: committed.min(last),
         purged,
@@ -51,7 +56,6 @@ pub(crate) async fn open(host: &Host, stop: Stop) -> Result<Opened, DiskError> {
         appended_bytes: 0,
         cache: Cache::default(),
     };
-    let identity = meta(kv.as_ref(), key::IDENTITY, "the node's identity")?;
     let generation = meta(kv.as_ref(), key::GENERATION, "the state's generation")?.unwrap_or(1);
     if identity.is_none() && (marks.vote.is_some() || marks.last.is_some()) {
         return Err(flush::missing("the node's identity", "a log without one"));
@@ -60,6 +64,16 @@ pub(crate) async fn open(host: &Host, stop: Stop) -> Result<Opened, DiskError> {
     let shared = Arc::new(Shared { kv, marks: Mutex::new(marks), flush, stop });
     host.spawn(flush::run(shared.clone(), requests));
     Ok(Opened { log: Log { shared }, identity, generation })
+}
+
+/// A leader that starts again does not lead on in its old term, as openraft would have it: its commit mark on disk may lie before entries
+/// that it acknowledged, and it would serve reads by that mark. It asks to be elected, in a new term, whose first entry commits all before.
+/// No promise is taken back: no vote lies between the two.
+fn not_resumed(vote: Vote, identity: Option<&Identity>) -> Vote {
+    match identity {
+        Some(me) if vote.leader_id().voted_for() == Some(me.id) => Vote { committed: false, ..vote },
+        _ => vote,
+    }
 }
 
 fn meta<T: DeserializeOwned>(kv: &dyn Kv, key: &[u8], what: &str) -> Result<Option<T>, DiskError> {

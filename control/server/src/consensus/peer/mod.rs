@@ -9,7 +9,7 @@ mod service;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use envelope::{Identified, Raftward};
+pub(crate) use envelope::{Heartbeat, HeartbeatAnswer, Identified, PreVote, PreVoteAnswer, Raftward};
 pub(crate) use network::Links;
 pub(crate) use service::PeerService;
 
@@ -36,14 +36,18 @@ pub(crate) const MAX_MESSAGE_BYTES: usize = 64 << 20;
 /// A refused peer is named in the log so often.
 const REPEAT_WARNING: Duration = Duration::from_secs(10);
 
-/// Small urgent messages do not queue behind large ones.
+/// Messages to one peer travel on three connections, so that small urgent ones do not queue behind large ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// Appends, votes, read indexes.
-    Raft,
+    /// Heartbeats, votes, read indexes.
+    Urgent,
+    /// Appends.
+    Append,
     /// Snapshots, forwarded proposals, and whatever else the services say to each other.
     Bulk,
 }
+
+const LANES: usize = 3;
 
 /// Why a call came to nothing.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -70,7 +74,7 @@ pub(crate) struct Peers {
     log: Log,
     pub(crate) replica: Arc<Replica>,
     pub(crate) stop: Stop,
-    channels: Mutex<BTreeMap<String, (Channel, Channel)>>,
+    channels: Mutex<BTreeMap<String, [Channel; LANES]>>,
     warned: Mutex<BTreeMap<u64, Instant>>,
 }
 
@@ -98,15 +102,18 @@ impl Peers {
     /// The channel to an address.
     pub(crate) fn channel(&self, address: &str, lane: Lane) -> Result<Channel, NetError> {
         let mut channels = self.channels.lock();
-        let (raft, bulk) = match channels.get(address) {
+        let of_peer = match channels.get(address) {
             Some(known) => known,
             None => {
-                let pair = (self.host.net.dial(address)?, self.host.net.dial(address)?);
-                channels.entry(address.to_owned()).or_insert(pair)
+                let dial = || self.host.net.dial(address);
+                let new: [Channel; LANES] = [dial()?, dial()?, dial()?];
+                channels.entry(address.to_owned()).or_insert(new)
             }
         };
+        let [urgent, append, bulk] = of_peer;
         Ok(match lane {
-            Lane::Raft => raft.clone(),
+            Lane::Urgent => urgent.clone(),
+            Lane::Append => append.clone(),
             Lane::Bulk => bulk.clone(),
         })
     }
@@ -134,13 +141,32 @@ impl Peers {
         T: Serialize + Sync,
         R: DeserializeOwned,
     {
-        let payload = Payload { data: stored::encode(&(self.envelope(to, member), body)) };
+        self.call_encoded(to, member, what, self.message(to, member, body), deadline).await
+    }
+
+    /// A message to a member, as it is sent.
+    fn message<T: Serialize>(&self, to: u64, member: &Member, body: &T) -> Vec<u8> {
+        stored::encode(&(self.envelope(to, member), body))
+    }
+
+    /// [`Peers::call`] with a message made by [`Peers::message`].
+    async fn call_encoded<R: DeserializeOwned>(
+        &self,
+        to: u64,
+        member: &Member,
+        what: Raftward,
+        data: Vec<u8>,
+        deadline: Duration,
+    ) -> Result<R, CallError> {
+        let payload = Payload { data };
         let lost = |why: String| CallError::Lost { to, address: member.address.clone(), why };
         let channel = self.channel(&member.address, what.lane()).map_err(|error| lost(error.to_string()))?;
         let mut client = client(channel);
         let answered = async {
             match what {
-                Raftward::Append => client.append_entries(payload).await,
+                Raftward::Append | Raftward::Probe => client.append_entries(payload).await,
+                Raftward::Heartbeat => client.heartbeat(payload).await,
+                Raftward::PreVote => client.pre_vote(payload).await,
                 Raftward::Vote => client.vote(payload).await,
                 Raftward::Forward => client.forward(payload).await,
                 Raftward::ReadIndex => client.read_index(payload).await,

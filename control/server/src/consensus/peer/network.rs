@@ -1,22 +1,36 @@
 //! openraft's network: appends, votes and snapshots to other members.
+//!
+//! openraft gives up an append after a fixed time and sends it again from the start, so an append that takes longer than that to arrive
+//! would never arrive. What must stay true:
+//! - an append goes on until it is answered or its own deadline, which follows its size, has passed; an append of the same entries that
+//!   openraft asks for meanwhile joins it;
+//! - nothing is reported to openraft that the other node did not confirm: while an append is on its way, an empty one asks whether the
+//!   other node's log agrees up to where that one begins, and only this is reported.
 
 use super::{CallError, Lane, Peers, Raftward, client};
 use crate::consensus::error::PeerRefusal;
 use crate::consensus::snapshot::{Frames, Frozen};
 use crate::consensus::stored;
-use crate::consensus::types::{Member, Types, Vote};
+use crate::consensus::types::{LogId, Member, Types, Vote};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use futures::stream::{self, Stream};
 use muster_proto::v1::Payload;
 use openraft::error::{Fatal, RPCError, RaftError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{Backoff, RPCOption, RaftNetwork, RaftNetworkFactory};
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse};
 use openraft::{OptionalSend, Snapshot};
+use parking_lot::Mutex;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// After a peer could not be reached, before it is tried again.
 const BACKOFF: Duration = Duration::from_millis(200);
+/// How long an append may take beside what its size needs: a slow sync at the other node, packets that are lost and sent again.
+const APPEND_WITHIN: Duration = Duration::from_secs(3);
+/// The slowest link between voters, in bytes a second: 10 Mbit/s. Links should have 100 Mbit/s or more.
+const LINK_BYTES_PER_S: u64 = 10_000_000 / 8;
 
 /// Makes links to members.
 #[derive(Clone)]
@@ -27,13 +41,33 @@ pub(crate) struct Link {
     peers: Arc<Peers>,
     target: u64,
     member: Member,
+    /// The append that is on its way.
+    sending: Option<Sending>,
+}
+
+/// An append on its way.
+struct Sending {
+    vote: Vote,
+    /// After which entry it begins, and with which it ends.
+    prev: Option<LogId>,
+    last: LogId,
+    /// In a lock only because openraft wants to share links between threads, which futures do not allow.
+    answer: Mutex<BoxFuture<'static, Result<AppendEntriesResponse<u64>, CallError>>>,
+}
+
+impl Sending {
+    /// Whether what openraft asks for begins like this one: then its answer counts for both.
+    fn begins(&self, rpc: &AppendEntriesRequest<Types>) -> bool {
+        let same_start = self.vote == rpc.vote && self.prev == rpc.prev_log_id;
+        same_start && rpc.entries.iter().any(|entry| entry.log_id == self.last)
+    }
 }
 
 impl RaftNetworkFactory<Types> for Links {
     type Network = Link;
 
     async fn new_client(&mut self, target: u64, node: &Member) -> Link {
-        Link { peers: self.0.clone(), target, member: node.clone() }
+        Link { peers: self.0.clone(), target, member: node.clone(), sending: None }
     }
 }
 
@@ -50,8 +84,36 @@ impl RaftNetwork<Types> for Link {
         rpc: AppendEntriesRequest<Types>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<u64>, RpcError> {
-        let call = self.peers.call(self.target, &self.member, Raftward::Append, &rpc, option.hard_ttl());
-        call.await.map_err(|error| unreachable(&error))
+        let limit = option.hard_ttl();
+        let Some(asked_last) = rpc.entries.last().map(|entry| entry.log_id) else {
+            return self.ask(rpc, limit).await;
+        };
+        let (vote, prev_log_id, leader_commit) = (rpc.vote, rpc.prev_log_id, rpc.leader_commit);
+        let mut sending = match self.sending.take().filter(|sending| sending.begins(&rpc)) {
+            Some(under_way) => under_way,
+            None => self.send(rpc, asked_last),
+        };
+        // Half of the time for the answer itself; then there is time left to ask whether the other node is still there.
+        match tokio::time::timeout(limit / 2, sending.answer.get_mut()).await {
+            Ok(Ok(AppendEntriesResponse::Success)) if sending.last < asked_last => {
+                Ok(AppendEntriesResponse::PartialSuccess(Some(sending.last)))
+            }
+            Ok(answered) => answered.map_err(|error| unreachable(&error)),
+            Err(_on_its_way) => {
+                metrics::counter!("muster_raft_appends_awaited_total").increment(1);
+                self.sending = Some(sending);
+                let probe = AppendEntriesRequest { vote, prev_log_id, entries: Vec::new(), leader_commit };
+                match self.ask(probe, limit / 3).await {
+                    Ok(AppendEntriesResponse::Success) if prev_log_id.is_some() => {
+                        Ok(AppendEntriesResponse::PartialSuccess(prev_log_id))
+                    }
+                    Ok(AppendEntriesResponse::Success) => {
+                        Err(unreachable(&self.lost("the append is still on its way".to_owned())))
+                    }
+                    other => other,
+                }
+            }
+        }
     }
 
     async fn vote(&mut self, rpc: VoteRequest<u64>, option: RPCOption) -> Result<VoteResponse<u64>, RpcError> {
@@ -82,6 +144,29 @@ impl RaftNetwork<Types> for Link {
 }
 
 impl Link {
+    /// Sends entries, in a future that does not end with openraft's patience.
+    fn send(&self, rpc: AppendEntriesRequest<Types>, last: LogId) -> Sending {
+        let (vote, prev) = (rpc.vote, rpc.prev_log_id);
+        let (peers, target, member) = (self.peers.clone(), self.target, self.member.clone());
+        let answer = async move {
+            let payload = peers.message(target, &member, &rpc);
+            drop(rpc);
+            let within = APPEND_WITHIN + Duration::from_millis(payload.len() as u64 * 1_000 / LINK_BYTES_PER_S);
+            peers.call_encoded(target, &member, Raftward::Append, payload, within).await
+        };
+        Sending { vote, prev, last, answer: Mutex::new(answer.boxed()) }
+    }
+
+    /// Sends an append without entries: it asks whether the other node follows and its log agrees up to there.
+    async fn ask(
+        &self,
+        rpc: AppendEntriesRequest<Types>,
+        within: Duration,
+    ) -> Result<AppendEntriesResponse<u64>, RpcError> {
+        let call = self.peers.call(self.target, &self.member, Raftward::Probe, &rpc, within);
+        call.await.map_err(|error| unreachable(&error))
+    }
+
     fn lost(&self, why: String) -> CallError {
         CallError::Lost { to: self.target, address: self.member.address.clone(), why }
     }

@@ -1,6 +1,6 @@
 //! The Peer service: what other control nodes ask of this one.
 
-use super::envelope::{Envelope, Identified};
+use super::envelope::{Envelope, Heartbeat, HeartbeatAnswer, Identified, PreVote};
 use super::{MAX_MESSAGE_BYTES, Peers};
 use crate::consensus::PeerServices;
 use crate::consensus::core::Core;
@@ -15,12 +15,13 @@ use futures::stream::BoxStream;
 use muster_control_core::{Command, Decided};
 use muster_proto::v1::Payload;
 use muster_proto::v1::peer_server::{Peer, PeerServer};
-use openraft::raft::{AppendEntriesRequest, SnapshotResponse, VoteRequest};
+use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest};
 use openraft::{Snapshot, SnapshotMeta};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 
 /// A snapshot whose next frame does not come within this is given up.
@@ -64,6 +65,12 @@ impl PeerService {
     /// A core that has failed stops this node; the peer is told.
     fn stopped(&self, error: &dyn std::error::Error) -> PeerRefusal {
         PeerRefusal::Stopped { why: self.core.stop.reason().unwrap_or_else(|| error.to_string()) }
+    }
+
+    /// Takes entries, or a word that there are none. It counts as heard of at once, however long consensus is busy with what came before.
+    async fn append(&self, rpc: AppendEntriesRequest<Types>) -> Result<AppendEntriesResponse<u64>, PeerRefusal> {
+        self.core.contact.note(&rpc.vote, Instant::now());
+        self.core.raft.append_entries(rpc).await.map_err(|fatal| self.stopped(&fatal))
     }
 
     async fn forwarded(&self, payload: &[u8]) -> Result<Result<(u64, Decided), ProposeError>, PeerRefusal> {
@@ -152,7 +159,28 @@ fn reply<T: Serialize>(answer: &T) -> Result<Response<Payload>, Status> {
 impl Peer for PeerService {
     async fn append_entries(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
         let answer = match self.open::<AppendEntriesRequest<Types>>(&request.get_ref().data, true).await {
-            Ok(rpc) => self.core.raft.append_entries(rpc).await.map_err(|fatal| self.stopped(&fatal)),
+            Ok(rpc) => self.append(rpc).await,
+            Err(refusal) => Err(refusal),
+        };
+        reply(&answer)
+    }
+
+    async fn heartbeat(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
+        let answer = match self.open::<Heartbeat>(&request.get_ref().data, true).await {
+            Ok(Heartbeat { vote }) => {
+                // Without entries, and after nothing in particular: it says no more than who leads.
+                let word = AppendEntriesRequest { vote, prev_log_id: None, entries: Vec::new(), leader_commit: None };
+                let answer = self.append(word).await;
+                answer.map(|answer| HeartbeatAnswer { answer, wall_ms: self.core.host.clock.wall_ms() })
+            }
+            Err(refusal) => Err(refusal),
+        };
+        reply(&answer)
+    }
+
+    async fn pre_vote(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
+        let answer = match self.open::<PreVote>(&request.get_ref().data, false).await {
+            Ok(asked) => Ok(self.core.pre_vote(asked)),
             Err(refusal) => Err(refusal),
         };
         reply(&answer)

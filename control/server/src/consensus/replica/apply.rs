@@ -12,6 +12,7 @@ use openraft::{AnyError, EntryPayload, OptionalSend, Snapshot, SnapshotMeta, Sto
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// Commands applied under one lock and one write; other tasks run in between. Readers wait for this many at most.
 const CHUNK_COMMANDS: usize = 1_024;
@@ -137,7 +138,11 @@ impl Memory {
             }
             EntryPayload::Normal(normal) => {
                 if normal.only_in_term.is_none_or(|term| term == log_id.leader_id.term) {
+                    let before_ms = self.state.meta.now_ms;
                     let executed = execute(&mut self.state, &normal.entry);
+                    if self.state.meta.now_ms != before_ms {
+                        self.timed = Instant::now();
+                    }
                     answer = Some(executed.decided);
                     changes = executed.changes;
                 }

@@ -13,6 +13,7 @@ use muster_runtime::{DiskError, Host};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use tokio::time::Instant;
 
 /// Objects read at once; other tasks run in between.
 const PAGE_OBJECTS: usize = 512;
@@ -81,7 +82,7 @@ pub(super) async fn load(kv: &dyn KvRead) -> Result<Memory, DiskError> {
     if applied.is_none() && !objects.is_empty() {
         return Err(corrupt("the state", &"objects without a mark of what was applied"));
     }
-    Ok(Memory { state: State::from_objects(objects), applied, membership, used })
+    Ok(Memory { state: State::from_objects(objects), timed: Instant::now(), applied, membership, used })
 }
 
 /// What `kv` says it has applied, and the membership.

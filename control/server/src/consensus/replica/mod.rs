@@ -23,6 +23,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::time::Instant;
 
 /// Keys of the meta space of a state store.
 mod key {
@@ -53,6 +54,8 @@ pub(crate) type Execute = fn(&mut State, &Entry) -> Executed;
 
 struct Memory {
     state: State,
+    /// When the state's time was last moved on.
+    timed: Instant,
     applied: Option<LogId>,
     membership: Membership,
     used: UsedIds,
@@ -78,6 +81,16 @@ impl Replica {
     pub(crate) fn read<R>(&self, look: impl FnOnce(&State, Revision) -> R) -> R {
         let memory = self.memory.read();
         look(&memory.state, Revision(memory.applied.map_or(0, |applied| applied.index)))
+    }
+
+    /// The cluster's time now: the state's, which the leader vouches for, and what has passed since. This node's wall clock has no part in
+    /// it, unless nothing has ever been applied.
+    pub(crate) fn now_ms(&self) -> u64 {
+        let memory = self.memory.read();
+        match memory.state.meta.now_ms {
+            0 => self.host.clock.wall_ms(),
+            now_ms => now_ms.saturating_add(memory.timed.elapsed().as_millis() as u64),
+        }
     }
 
     /// The membership as applied, with the ids that were ever used.

@@ -50,7 +50,7 @@ async fn open_stores(host: &Host, stop: &Stop) -> Result<(log::Log, Arc<Replica>
 /// Opens the log of a host, and says which state store is in use, as soon as those who had it open before have let go.
 async fn open_log(host: &Host, stop: &Stop) -> Result<(log::Log, u64), DiskError> {
     for _ in 0..500 {
-        match log::open(host, stop.clone()).await.map(|opened| (opened.log, opened.generation)) {
+        match log::open(host, stop.clone(), None).await.map(|opened| (opened.log, opened.generation)) {
             Err(DiskError::Io { why, .. }) if why.contains("lock") => {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }

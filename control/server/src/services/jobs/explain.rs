@@ -93,7 +93,7 @@ pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1
         let reasons = std::iter::once(standing(&job)).chain(chosen(&job)).collect();
         return Ok(v1::ExplainReply { revision: revision.0, phase, reasons, ..v1::ExplainReply::default() });
     }
-    let now_ms = now_ms.max(app.host.clock.wall_ms());
+    let now_ms = now_ms.max(app.consensus.now_ms());
     let looked = |view: &View, at: Revision| {
         let explained = muster_scheduler_core::explain(view, id, now_ms)?;
         let apart = explained.reasons.iter().any(muster_scheduler_core::Reason::is_about_closeness);
