@@ -60,7 +60,7 @@ pub async fn bootstrap(client: &Client, voters: &[(u64, String)]) -> Result<v1::
         id: *id,
         address: address.clone(),
         voter: true,
-        matched: None,
+        ..v1::RaftMember::default()
     };
     let request = v1::BootstrapRequest { members: voters.iter().map(member).collect() };
     let ask = |channel| {
@@ -92,10 +92,17 @@ pub async fn status(client: &Client) -> Result<Vec<PeerView>, Failure> {
             ask_into(&address, &mut answers, &mut known).await?;
         }
     }
+    // The leader measures the clocks of the others.
+    let leader = answers.values().flatten().find(|reply| reply.state.eq_ignore_ascii_case("leader"));
+    let offsets_ms: BTreeMap<u64, i64> = leader
+        .iter()
+        .flat_map(|reply| &reply.members)
+        .filter_map(|member| Some((member.id, member.clock_offset_ms?)))
+        .collect();
     let mut by_id: BTreeMap<Option<u64>, PeerView> = BTreeMap::new();
     for (address, answer) in answers {
         let peer = match answer {
-            Ok(reply) => PeerView::new(&address, &reply),
+            Ok(reply) => PeerView::new(&address, &reply, offsets_ms.get(&reply.id).copied()),
             Err(error) => PeerView::down(known.get(&address).copied(), &address, error),
         };
         by_id.entry(peer.id).or_insert(peer);

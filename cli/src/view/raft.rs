@@ -29,6 +29,8 @@ pub struct PeerView {
     pub incarnation: u64,
     /// What its rules may do.
     pub feature_level: u32,
+    /// By how many milliseconds its wall clock is ahead of the leader's; absent when the leader does not know it.
+    pub clock_offset_ms: Option<i64>,
     /// Why it did not answer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub error: String,
@@ -37,7 +39,7 @@ pub struct PeerView {
 impl PeerView {
     /// One that answered.
     #[must_use]
-    pub fn new(address: &str, reply: &v1::RaftStatusReply) -> Self {
+    pub fn new(address: &str, reply: &v1::RaftStatusReply, clock_offset_ms: Option<i64>) -> Self {
         let member = reply.members.iter().find(|member| member.id == reply.id);
         PeerView {
             id: Some(reply.id),
@@ -55,6 +57,7 @@ impl PeerView {
             purged: reply.purged,
             incarnation: reply.incarnation,
             feature_level: reply.feature_level,
+            clock_offset_ms,
             error: String::new(),
         }
     }
@@ -74,6 +77,7 @@ impl PeerView {
             purged: 0,
             incarnation: 0,
             feature_level: 0,
+            clock_offset_ms: None,
             error,
         }
     }
@@ -82,8 +86,8 @@ impl PeerView {
 /// The table of voters.
 #[must_use]
 pub fn table(peers: &[PeerView]) -> Vec<Block> {
-    let heads = ["ID", "ADDRESS", "STATE", "ROLE", "TERM", "LAST", "APPLIED", "SNAPSHOT", "PURGED", "ERROR"];
-    let mut columns = Columns::new(&heads).right(&["ID", "TERM", "LAST", "APPLIED", "SNAPSHOT", "PURGED"]);
+    let heads = ["ID", "ADDRESS", "STATE", "ROLE", "TERM", "LAST", "APPLIED", "SNAPSHOT", "PURGED", "CLOCK", "ERROR"];
+    let mut columns = Columns::new(&heads).right(&["ID", "TERM", "LAST", "APPLIED", "SNAPSHOT", "PURGED", "CLOCK"]);
     for peer in peers {
         columns.row(vec![
             peer.id.map_or_else(|| "?".to_owned(), |id| id.to_string()),
@@ -95,6 +99,7 @@ pub fn table(peers: &[PeerView]) -> Vec<Block> {
             peer.applied.to_string(),
             peer.snapshot.to_string(),
             peer.purged.to_string(),
+            peer.clock_offset_ms.map_or_else(String::new, |ms| format!("{:+.3} s", ms as f64 / 1_000.0)),
             peer.error.clone(),
         ]);
     }
