@@ -3,6 +3,7 @@
 use crate::chance::Chance;
 use crate::clock::Clock;
 use crate::disk::{Disk, Files};
+use crate::heavy::Heavy;
 use crate::net::Net;
 use futures::FutureExt;
 use parking_lot::Mutex;
@@ -138,6 +139,8 @@ pub struct Host {
     pub files: Arc<dyn Files>,
     /// Randomness.
     pub chance: Chance,
+    /// Where long work is done.
+    pub heavy: Arc<dyn Heavy>,
     /// Its tasks.
     pub tasks: TaskGroup,
 }

@@ -7,11 +7,12 @@
 //! Rules for servers and agents:
 //! - spawn through [`Host::spawn`], never `tokio::spawn` or threads: a simulated crash kills the tasks of its host;
 //! - dial and serve through [`Host::net`]; wall time and boot time through [`Host::clock`]; randomness through [`Host::chance`];
-//! - nothing blocks: what must block (RocksDB's sync) is an `async` method of the seam.
+//! - nothing blocks: what must block (RocksDB's sync) is an `async` method of the seam, what takes long goes through [`Host::heavy`].
 
 pub mod chance;
 pub mod clock;
 pub mod disk;
+pub mod heavy;
 pub mod host;
 pub mod net;
 pub mod real;

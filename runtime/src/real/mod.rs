@@ -6,6 +6,7 @@
 mod clock;
 mod files;
 mod folder;
+mod heavy;
 mod kv;
 mod net;
 mod socket;
@@ -21,8 +22,10 @@ use std::sync::Arc;
 pub fn host(name: impl Into<String>, data_dir: impl Into<PathBuf>) -> Host {
     let data_dir = data_dir.into();
     let tasks = TaskGroup::default();
+    let name = name.into();
     Host {
-        name: name.into(),
+        heavy: Arc::new(heavy::HeavyThread::new(&name)),
+        name,
         clock: Arc::new(clock::SystemClock),
         net: Arc::new(net::TcpNet::new(tasks.clone())),
         disk: Arc::new(kv::RocksDisk::new(data_dir.join("stores"))),

@@ -3,6 +3,7 @@
 use super::clock::SimClock;
 use super::disk::{DiskState, SimDisk};
 use super::files::{FilesState, SimFiles};
+use super::heavy::InPlace;
 use super::links::{LinkQuality, Links};
 use super::net::SimNet;
 use super::trace::Trace;
@@ -189,6 +190,7 @@ impl SimWorld {
             disk: Arc::new(SimDisk { world: world.clone(), state: slot.disk.clone(), life }),
             files: Arc::new(SimFiles { state: slot.files.clone(), disk: slot.disk.clone(), life }),
             chance: Chance::seeded(world.chance.u64()),
+            heavy: Arc::new(InPlace),
             tasks,
         }
     }

@@ -122,6 +122,18 @@ impl Follower {
         }
     }
 
+    /// The changes of the next revision, if they have been applied already.
+    ///
+    /// # Errors
+    /// [`Lagged::Behind`] when the follower was too slow.
+    pub fn ready(&mut self) -> Result<Option<Applied>, Lagged> {
+        let applied = self.hub.after(self.after)?;
+        if let Some(applied) = &applied {
+            self.after = applied.revision.0;
+        }
+        Ok(applied)
+    }
+
     /// The last revision it has had.
     #[must_use]
     pub fn after(&self) -> Revision {

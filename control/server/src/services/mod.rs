@@ -16,6 +16,7 @@ mod peer;
 mod plan;
 pub(crate) mod read;
 pub(crate) mod refusal;
+pub(crate) mod search;
 mod shards;
 pub(crate) mod snapshot;
 mod tenants;
@@ -52,7 +53,7 @@ pub(crate) struct Shared {
     pub(crate) renewals: Renewals,
     pub(crate) hub: Arc<Hub>,
     pub(crate) leases: LeaseConfig,
-    pub(crate) explainer: jobs::Explainer,
+    pub(crate) searches: search::Searches,
     pub(crate) watches: Arc<Semaphore>,
     pub(crate) log_streams: Arc<Semaphore>,
     /// Cancelled when the node goes down: every stream ends then.
@@ -87,7 +88,7 @@ impl App {
             renewals,
             hub,
             leases,
-            explainer: jobs::Explainer::default(),
+            searches: search::Searches::default(),
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),
             log_streams: Arc::new(Semaphore::new(LOG_STREAMS_MAX)),
             stop,

@@ -1,7 +1,7 @@
 //! Plans of moves and conversions, on request, at a stated revision.
 //!
-//! They are made by the scheduler's own core on the view that explanations are read from, and change nothing. What must stay true: the
-//! answer holds at the revision it names; a question is bounded by the planner's own steps for each cell.
+//! They are made by the scheduler's own core, as searches ([`super::search`]), and change nothing. What must stay true: the answer holds
+//! at the revision it names; a question is bounded by the planner's own steps for each cell.
 
 use super::{App, refusal};
 use muster_model::{CellId, NodeId, Revision, TaskPlacement};
@@ -33,11 +33,11 @@ pub(super) async fn plan_moves(app: &App, request: &v1::PlanMovesRequest) -> Res
     let now_ms = state_ms.max(app.consensus.now_ms());
     let settings = Settings { share_percent, ..Settings::at(now_ms) };
     let mut reply = v1::PlanMovesReply { now_ms, ..v1::PlanMovesReply::default() };
-    // Cell by cell, so that others get their turn on this thread; each says its own revision.
+    let search = app.searches.enter()?;
+    // Cell by cell, so that other searches get their turn; each says its own revision.
     for (id, name) in cells {
-        let made = |view: &View, at| cell_plan(view, name, at, &plan_cell(view, id, &settings));
-        reply.cells.push(app.explainer.look(&app.consensus, revision, made).await?);
-        tokio::task::yield_now().await;
+        let made = move |view: &View, at| cell_plan(view, name, at, &plan_cell(view, id, &settings));
+        reply.cells.push(search.look(app, revision, made).await?);
     }
     reply.revision = reply.cells.iter().map(|plan| plan.revision).min().unwrap_or(revision.0);
     Ok(reply)

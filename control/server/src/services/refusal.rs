@@ -18,6 +18,8 @@ use tonic_types::{ErrorDetails, StatusExt};
 const RETRY_LEADER: Duration = Duration::from_millis(300);
 /// A full queue drains in some tens of milliseconds.
 const RETRY_BUSY: Duration = Duration::from_millis(100);
+/// A search takes some tenths of a second, and others are before it.
+const RETRY_SEARCH: Duration = Duration::from_secs(1);
 /// What a tenant's limits refuse changes when its jobs end: seconds, not milliseconds.
 const RETRY_FULL: Duration = Duration::from_secs(5);
 /// Bytes of a name in the details of a refusal.
@@ -68,6 +70,14 @@ pub(crate) fn ended(job: JobId, outcome: &Outcome) -> Status {
 pub(crate) fn busy(what: &str, limit: usize) -> Status {
     let text = format!("{what} is full ({limit}); try again later");
     status(Code::ResourceExhausted, &text, with_retry("BUSY", RETRY_BUSY))
+}
+
+/// Too many searches are under way on this node: others are done in seconds.
+pub(crate) fn searching(limit: usize) -> Status {
+    let text = format!(
+        "{limit} explanations and plans are under way on this control node; try again later, or ask another node"
+    );
+    Status::with_error_details(Code::ResourceExhausted, text, with_retry("BUSY", RETRY_SEARCH))
 }
 
 /// Something that comes back by itself.

@@ -3,8 +3,10 @@
 use muster_control_server::{ControlConfig, ControlNode, LeaseConfig, SessionConfig};
 use muster_model::{FieldError, Object};
 use muster_proto::v1;
+use muster_runtime::heavy::Heavy;
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -21,6 +23,8 @@ pub(crate) struct Control {
     endpoint: String,
     leases: LeaseConfig,
     sessions: SessionConfig,
+    /// In the place of the host's own.
+    heavy: Option<Arc<dyn Heavy>>,
     running: Option<(muster_runtime::Host, ControlNode)>,
 }
 
@@ -36,6 +40,14 @@ impl Control {
         let members = BTreeMap::from([(1, control.endpoint.clone())]);
         control.node().consensus().bootstrap(members).await.expect("an empty folder is bootstrapped");
         control.lead().await;
+        control
+    }
+
+    /// A single voter whose long work is done here.
+    pub(crate) async fn with_heavy(heavy: Arc<dyn Heavy>) -> Self {
+        let mut control = Self::with(patient(), SessionConfig::default()).await;
+        control.heavy = Some(heavy);
+        control.restart().await;
         control
     }
 
@@ -59,7 +71,7 @@ impl Control {
         let endpoint = listener.local_addr().expect("its address").to_string();
         drop(listener);
         let folder = tempfile::tempdir().expect("a folder");
-        let mut control = Control { id, folder, endpoint, leases, sessions, running: None };
+        let mut control = Control { id, folder, endpoint, leases, sessions, heavy: None, running: None };
         control.open().await;
         control
     }
@@ -75,7 +87,10 @@ impl Control {
             sessions: self.sessions.clone(),
             ..ControlConfig::new(self.id, self.endpoint.clone())
         };
-        let host = muster_runtime::real::host(format!("control-{}", self.id), self.folder.path());
+        let mut host = muster_runtime::real::host(format!("control-{}", self.id), self.folder.path());
+        if let Some(heavy) = &self.heavy {
+            host.heavy = Arc::clone(heavy);
+        }
         let node = ControlNode::start(host.clone(), config).await.expect("the node starts");
         self.running = Some((host, node));
     }

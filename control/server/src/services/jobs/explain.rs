@@ -1,84 +1,17 @@
 //! Why a job stands where it stands, at a stated revision.
 //!
-//! A waiting job is explained by the scheduler's own core, on a view of the state that is built when it is first asked for and brought
-//! up to date by the changes since, so that a question costs what has changed and not what there is. What must stay true: the answer
-//! holds at the revision it names; one question at a time touches the view; every job gets at least one reason.
+//! A waiting job is explained by the scheduler's own core, as a search ([`crate::services::search`]). What must stay true: the answer
+//! holds at the revision it names; every job gets at least one reason.
 
 use super::unknown;
-use crate::consensus::{Consensus, Follower};
-use crate::services::snapshot::Snapshot;
-use crate::services::{App, plan, refusal};
-use muster_model::{Change, Job, JobId, JobPhase, Outcome, Revision};
+use crate::services::{App, plan};
+use muster_model::{Job, JobId, JobPhase, Outcome, Revision};
 use muster_proto::v1;
 use muster_scheduler_core::View;
 use muster_scheduler_core::planner::{Settings, open_for};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tokio::sync::Mutex;
 use tonic::Status;
-
-/// Objects that are taken over before others get their turn on this thread.
-const OBJECTS_AT_ONCE: usize = 2_000;
-
-/// The view, once somebody has asked for it.
-#[derive(Default)]
-pub(crate) struct Explainer(Mutex<Option<Cached>>);
-
-struct Cached {
-    view: View,
-    follower: Follower,
-}
-
-impl Cached {
-    async fn build(consensus: &Consensus) -> Option<Self> {
-        let snapshot = consensus.read(Snapshot::take);
-        let follower = consensus.follow(snapshot.revision).ok()?;
-        let mut view = View::default();
-        for (index, object) in snapshot.objects().enumerate() {
-            view.apply(&Change::put(object));
-            if index % OBJECTS_AT_ONCE == 0 {
-                tokio::task::yield_now().await;
-            }
-        }
-        Some(Cached { view, follower })
-    }
-
-    /// Takes over the changes up to `revision`; nothing when some were missed.
-    async fn catch_up(mut self, revision: Revision) -> Option<Self> {
-        while self.follower.after() < revision {
-            let applied = self.follower.next().await.ok()?;
-            for change in applied.changes.iter() {
-                self.view.apply(change);
-            }
-        }
-        Some(self)
-    }
-}
-
-impl Explainer {
-    /// Looks at a view that is at `revision` or later.
-    pub(crate) async fn look<R>(
-        &self,
-        consensus: &Consensus,
-        revision: Revision,
-        look: impl FnOnce(&View, Revision) -> R,
-    ) -> Result<R, Status> {
-        let mut held = self.0.lock().await;
-        let caught_up = match held.take() {
-            Some(cached) => cached.catch_up(revision).await,
-            None => None,
-        };
-        let cached = match caught_up {
-            Some(cached) => Some(cached),
-            None => match Cached::build(consensus).await {
-                Some(cached) => cached.catch_up(revision).await,
-                None => None,
-            },
-        };
-        let cached = held.insert(cached.ok_or_else(|| refusal::unavailable("the state changes too fast just now"))?);
-        Ok(look(&cached.view, cached.follower.after()))
-    }
-}
 
 pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1::ExplainReply, Status> {
     let id = JobId(request.job_id);
@@ -94,7 +27,7 @@ pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1
         return Ok(v1::ExplainReply { revision: revision.0, phase, reasons, ..v1::ExplainReply::default() });
     }
     let now_ms = now_ms.max(app.consensus.now_ms());
-    let looked = |view: &View, at: Revision| {
+    let looked = move |view: &View, at: Revision| {
         let explained = muster_scheduler_core::explain(view, id, now_ms)?;
         let apart = explained.reasons.iter().any(muster_scheduler_core::Reason::is_about_closeness);
         let moves =
@@ -102,7 +35,7 @@ pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1
         let moves = moves.map(|found| found.map(|opening| plan::opening(view, &opening)));
         Some((explained, moves, at))
     };
-    let found = app.explainer.look(&app.consensus, revision, looked).await?;
+    let found = app.searches.enter()?.look(app, revision, looked).await?;
     // Between the two looks it may have ended.
     let (explained, moves, revision) = found.ok_or_else(|| unknown(id))?;
     let mut reasons: Vec<v1::Reason> = explained.reasons.iter().map(told).collect();
