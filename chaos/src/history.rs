@@ -17,6 +17,10 @@ pub struct History {
     pub base_revision: Revision,
     /// The changes of every later revision, as the first replica published them.
     pub log: BTreeMap<Revision, Arc<Vec<Change>>>,
+    /// The time of the state after each of them, with the right time when it was seen at the latest.
+    pub times: BTreeMap<Revision, (u64, u64)>,
+    /// The right time now: what a clock that is kept well shows.
+    pub wall_ms: u64,
     /// What each life of each replica published.
     pub replicas: Vec<ReplicaRecord>,
     /// States that replicas showed.
@@ -29,8 +33,6 @@ pub struct History {
     pub operations: Vec<Operation>,
     /// Counts calls and answers, so that they have an order.
     pub moments: u64,
-    /// Linearizable reads of jobs whose submission had been acknowledged.
-    pub reads: Vec<Read>,
     /// What clients' watches were told.
     pub watches: Vec<WatchRecord>,
     /// What ran where, by the nodes' own record.
@@ -119,8 +121,8 @@ pub enum Call {
 pub struct Answered {
     /// When, in the order of all calls and answers.
     pub at: u64,
-    /// Which.
-    pub revision: Revision,
+    /// Which, where the answer names one.
+    pub revision: Option<Revision>,
     /// What.
     pub said: Answer,
 }
@@ -138,21 +140,6 @@ pub enum Answer {
     Absent,
     /// There is no such job, or it has ended.
     Gone,
-}
-
-/// One linearizable read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Read {
-    /// Who asked.
-    pub client: String,
-    /// For what.
-    pub job: JobId,
-    /// The revision at which its submission had been acknowledged before.
-    pub acknowledged: Revision,
-    /// The revision of the answer.
-    pub answered: Revision,
-    /// Whether the job was in it.
-    pub found: bool,
 }
 
 /// What one watch session was told.
@@ -222,9 +209,9 @@ impl History {
     }
 
     /// The call was answered.
-    pub fn answered(&mut self, operation: usize, revision: Revision, said: Answer) {
+    pub fn answered(&mut self, operation: usize, revision: impl Into<Option<Revision>>, said: Answer) {
         self.moments += 1;
-        self.operations[operation].answer = Some(Answered { at: self.moments, revision, said });
+        self.operations[operation].answer = Some(Answered { at: self.moments, revision: revision.into(), said });
     }
 
     /// Takes in a usage interval that an agent has on disk: its allocation and unit-milliseconds.
@@ -239,7 +226,9 @@ impl History {
     }
 
     /// Takes in what a replica published; the index of its record is `replica`.
-    pub fn published(&mut self, replica: usize, revision: Revision, changes: &Arc<Vec<Change>>) {
+    pub fn published(&mut self, replica: usize, revision: Revision, now_ms: u64, changes: &Arc<Vec<Change>>) {
+        let wall_ms = self.wall_ms;
+        self.times.entry(revision).or_insert((now_ms, wall_ms));
         let record = &mut self.replicas[replica];
         record.revisions.insert(revision);
         match self.log.get(&revision) {

@@ -10,6 +10,11 @@ use muster_runtime::sim::{LinkQuality, SimWorld};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
+/// How far clocks that are kept well differ from the right time, in milliseconds.
+pub const KEPT_CLOCK_MS_MAX: u64 = 400;
+/// How far a clock that is wrong jumps.
+const WRONG_CLOCK_MS_MAX: u64 = 60 * 86_400_000;
+
 /// What can be crashed and started, and by which names.
 pub trait Fleet {
     /// Hosts that keep the replicated state.
@@ -65,6 +70,8 @@ pub struct Rage {
 /// Breaks things until `end`, then makes them whole.
 pub async fn rage(world: &SimWorld, fleet: &dyn Fleet, chance: &Chance, how: Rage, end: Instant) {
     let mut under_way = FuturesUnordered::new();
+    // Of the voters, who decide about time, only one has a clock that may be wrong by days.
+    let wrong_clock = pick(chance, &fleet.voters());
     while Instant::now() < end {
         let rest = Duration::from_millis(chance.between(50, how.rest_ms_max));
         let next = sleep_until((Instant::now() + rest).min(end));
@@ -76,7 +83,7 @@ pub async fn rage(world: &SimWorld, fleet: &dyn Fleet, chance: &Chance, how: Rag
                 Some(()) = under_way.next(), if !under_way.is_empty() => {}
             }
         }
-        let fault = draw(fleet, chance, how);
+        let fault = draw(fleet, chance, how, &wrong_clock);
         world.note(format_args!("fault {fault:?}"));
         under_way.push(inflict(world, fleet, fault));
     }
@@ -94,7 +101,7 @@ fn pick(chance: &Chance, from: &[String]) -> String {
     from[chance.between(0, from.len() as u64) as usize].clone()
 }
 
-fn draw(fleet: &dyn Fleet, chance: &Chance, how: Rage) -> Fault {
+fn draw(fleet: &dyn Fleet, chance: &Chance, how: Rage, wrong_clock: &str) -> Fault {
     let (voters, others) = (fleet.voters(), fleet.others());
     let all: Vec<String> = voters.iter().chain(&others).cloned().collect();
     let lasts = Duration::from_millis(chance.between(20, how.fault_ms_max));
@@ -116,7 +123,12 @@ fn draw(fleet: &dyn Fleet, chance: &Chance, how: Rage) -> Fault {
             Fault::Apart(any, other, lasts)
         }
         13..=14 => Fault::BadLinks(lasts),
-        15 => Fault::Skew(any, chance.between(0, 20_000) as i64 - 10_000),
+        15 => {
+            let host = if chance.between(0, 3) == 0 { wrong_clock.to_owned() } else { any };
+            let kept = voters.contains(&host) && host != *wrong_clock;
+            let most = if kept { KEPT_CLOCK_MS_MAX } else { WRONG_CLOCK_MS_MAX };
+            Fault::Skew(host, chance.between(0, 2 * most) as i64 - most as i64)
+        }
         16..=17 => Fault::StallDisk(pick(chance, &all), lasts),
         _ => Fault::FailDisk(pick(chance, &all), lasts),
     }

@@ -44,7 +44,9 @@ impl Observer {
             let after = follower.after();
             match follower.next().now_or_never() {
                 None => return,
-                Some(Ok(applied)) => history.published(self.record, applied.revision, &applied.changes),
+                Some(Ok(applied)) => {
+                    history.published(self.record, applied.revision, applied.now_ms, &applied.changes);
+                }
                 Some(Err(_)) => {
                     // It installed a snapshot, or has stopped.
                     let now = self.consensus.read(|_, revision| revision);

@@ -1,7 +1,9 @@
 //! Three voters alone under faults: the laws of consensus and of the state machine, seed by seed.
 
+use muster_chaos::replicas::links;
 use muster_chaos::{replicas, seeds};
 use muster_control_server::PlantedBug;
+use muster_runtime::sim::LinkQuality;
 
 #[test]
 fn three_voters_keep_the_laws() {
@@ -51,4 +53,41 @@ fn leadership_that_is_resumed_is_found() {
         finds(PlantedBug::LeadershipResumed, "linearizable operations", 60).is_some(),
         "reads that miss acknowledged jobs stay unseen"
     );
+}
+
+/// A planted bug: a leader whose clock is wrong by days writes its time into the log.
+#[test]
+fn a_clock_that_is_believed_is_found() {
+    assert!(finds(PlantedBug::ClockBelieved, "time", 40).is_some(), "time that is days ahead stays unseen");
+}
+
+/// As much as one call may carry, again and again, over 100 Mbit/s: everybody is answered, and nobody else begins to lead.
+#[test]
+fn large_submissions_over_a_slow_link_hold_nobody_up() {
+    for seed in 0..2 {
+        let weathered = links::run(seed, LinkQuality::SLOW, true, None);
+        println!("seed {seed}: {weathered:?}");
+        assert_eq!((weathered.terms, weathered.unanswered), (0, 0), "seed {seed}: {weathered:?}");
+        assert!(weathered.large >= 8, "seed {seed}: {weathered:?}");
+    }
+    let planted = links::run(0, LinkQuality::SLOW, true, Some(PlantedBug::AppendsGivenUp));
+    println!("given up: {planted:?}");
+    assert!(planted.unanswered > planted.answered, "appends that are given up stay unseen: {planted:?}");
+}
+
+/// Every third message is late, as TCP makes it when packets are lost: leaders change rarely, and most are answered.
+#[test]
+fn lost_packets_cost_no_terms() {
+    let (mut terms, mut without) = (0, 0);
+    for seed in 0..4 {
+        let weathered = links::run(seed, LinkQuality::LOSSY, false, None);
+        println!("seed {seed}: {weathered:?}");
+        assert!(weathered.answered >= 9 * weathered.unanswered, "seed {seed}: {weathered:?}");
+        terms += weathered.terms;
+        let planted = links::run(seed, LinkQuality::LOSSY, false, Some(PlantedBug::PreVoteSkipped));
+        println!("without pre-vote: {planted:?}");
+        without += planted.terms;
+    }
+    assert!(terms <= 4, "{terms} new terms in three minutes");
+    assert!(without > 3 * terms.max(1), "without pre-vote {without} new terms, with it {terms}");
 }

@@ -1,7 +1,7 @@
 //! Clients that use the public API as people's tools do: request ids, retries at another control node, cancels, a watch.
 
 use super::servers::{Servers, VOTERS};
-use crate::history::{Read, Submission, WatchRecord};
+use crate::history::{Answer, Call, Submission, WatchRecord};
 use crate::specs;
 use muster_model::ids::{JobId, Revision};
 use muster_model::{Job, JobPhase};
@@ -26,8 +26,13 @@ pub(super) struct Client {
 
 impl Client {
     fn channel(&self) -> Channel {
+        self.channel_to().1
+    }
+
+    /// A channel to any control node, and which.
+    fn channel_to(&self) -> (&'static str, Channel) {
         let (_, _, endpoint) = VOTERS[self.chance.between(0, VOTERS.len() as u64) as usize];
-        self.host.net.dial(endpoint).expect("an endpoint")
+        (endpoint, self.host.net.dial(endpoint).expect("an endpoint"))
     }
 
     async fn pause(&self, ms_max: u64) {
@@ -57,75 +62,101 @@ impl Client {
             let jobs: Vec<v1::JobSpec> =
                 (0..count).map(|job| v1::JobSpec::from(&specs::job(&self.chance, number * 10 + job))).collect();
             let request_id = format!("{}-{number}", self.host.name);
-            let call =
-                v1::SubmitRequest { request_id: request_id.clone(), issued_ms: Some(self.host.clock.wall_ms()), jobs };
+            // A client whose clock is wrong is refused; that is tested elsewhere.
+            let issued_ms = Some(servers.world.wall_ms());
+            let call = v1::SubmitRequest { request_id: request_id.clone(), issued_ms, jobs };
             let index =
                 servers.history().submit(Submission { request_id, jobs: count as usize, ..Submission::default() });
-            let (ids, acknowledged) = self.submit(servers, index, &call, gives_up).await;
-            if let Some(id) = ids.last() {
-                self.read_back(servers, *id, acknowledged).await;
+            let ids = self.submit(servers, index, &call, gives_up).await;
+            if let Some(id) = ids.first() {
+                self.read(servers, &call.request_id, *id).await;
             }
             if let Some(id) = ids.first()
                 && self.chance.between(0, 5) == 0
             {
                 self.pause(3_000).await;
-                self.cancel(servers, *id, gives_up).await;
+                self.cancel(servers, &call.request_id, *id, gives_up).await;
+            }
+            if let Some((of, id)) = self.any_acknowledged(servers) {
+                self.read(servers, &of, id).await;
             }
             self.pause(2_500).await;
         }
     }
 
-    /// The ids that were answered and at which revision.
-    async fn submit(
-        &self,
-        servers: &Servers,
-        index: usize,
-        call: &v1::SubmitRequest,
-        gives_up: Instant,
-    ) -> (Vec<JobId>, Revision) {
-        let (mut ids, mut revision) = (Vec::new(), Revision(0));
+    /// The ids that were answered.
+    async fn submit(&self, servers: &Servers, index: usize, call: &v1::SubmitRequest, gives_up: Instant) -> Vec<JobId> {
+        let mut ids = Vec::new();
         while Instant::now() < gives_up {
-            let answer = timeout(ANSWER_MAX, JobsClient::new(self.channel()).submit(call.clone())).await;
+            let (endpoint, channel) = self.channel_to();
+            let operation = servers.history().called(&call.request_id, endpoint, Call::Submit);
+            let answer = timeout(ANSWER_MAX, JobsClient::new(channel).submit(call.clone())).await;
             match answer {
                 Ok(Ok(reply)) => {
                     let reply = reply.into_inner();
                     ids = reply.job_ids.into_iter().map(JobId).collect();
-                    revision = Revision(reply.revision);
                     servers.world.note(format_args!("{} has {ids:?}", call.request_id));
-                    servers.history().submissions[index].acknowledged.push(ids.clone());
+                    let mut history = servers.history();
+                    history.submissions[index].acknowledged.push(ids.clone());
+                    history.answered(operation, Revision(reply.revision), Answer::Accepted);
+                    drop(history);
                     // A client that did not hear the answer asks again.
                     if self.chance.between(0, 4) > 0 {
-                        return (ids, revision);
+                        return ids;
                     }
                 }
                 Ok(Err(status)) if !may_retry(&status) && is_final(&status) => {
-                    servers.history().submissions[index].refused = Some(status.to_string());
-                    return (ids, revision);
+                    let mut history = servers.history();
+                    history.submissions[index].refused = Some(status.to_string());
+                    // A refused call has no effect: it is no operation.
+                    history.operations[operation].call = Call::Get { runs: true };
+                    return ids;
                 }
                 Ok(Err(_)) | Err(_) => {}
             }
             self.pause(600).await;
         }
-        (ids, revision)
+        ids
     }
 
-    /// Reads a job whose submission has just been acknowledged, once, from any control node.
-    async fn read_back(&self, servers: &Servers, job: JobId, acknowledged: Revision) {
+    /// A job whose submission was acknowledged, to whomever, one of the last few.
+    fn any_acknowledged(&self, servers: &Servers) -> Option<(String, JobId)> {
+        let history = servers.history();
+        let known =
+            |submission: &Submission| Some((submission.request_id.clone(), *submission.acknowledged.first()?.first()?));
+        let known: Vec<(String, JobId)> = history.submissions.iter().rev().filter_map(known).take(6).collect();
+        (!known.is_empty()).then(|| known[self.chance.between(0, known.len() as u64) as usize].clone())
+    }
+
+    /// Reads a job once, linearizably, from any control node.
+    async fn read(&self, servers: &Servers, of: &str, job: JobId) {
+        let (endpoint, channel) = self.channel_to();
+        let operation = servers.history().called(of, endpoint, Call::Get { runs: true });
         let call = v1::GetJobRequest { job_id: job.0, ..v1::GetJobRequest::default() };
-        let (answered, found) = match timeout(ANSWER_MAX, JobsClient::new(self.channel()).get(call)).await {
-            Ok(Ok(reply)) => (Revision(reply.into_inner().revision), true),
-            Ok(Err(status)) if status.code() == Code::NotFound => (acknowledged, false),
+        let (revision, said) = match timeout(ANSWER_MAX, JobsClient::new(channel).get(call)).await {
+            Ok(Ok(reply)) => {
+                let reply = reply.into_inner();
+                let job = reply.job.map(|job| Job::try_from(job).expect("what the API shows can be read"));
+                let ended = job.is_some_and(|job| matches!(job.phase, JobPhase::Finished(_)));
+                (Some(Revision(reply.revision)), if ended { Answer::Ended } else { Answer::Live })
+            }
+            Ok(Err(status)) if status.code() == Code::NotFound => (None, Answer::Absent),
             Ok(Err(_)) | Err(_) => return,
         };
-        let client = self.host.name.clone();
-        servers.history().reads.push(Read { client, job, acknowledged, answered, found });
+        servers.history().answered(operation, revision, said);
     }
 
-    async fn cancel(&self, servers: &Servers, job: JobId, gives_up: Instant) {
+    async fn cancel(&self, servers: &Servers, of: &str, job: JobId, gives_up: Instant) {
         while Instant::now() < gives_up {
+            let (endpoint, channel) = self.channel_to();
+            let operation = servers.history().called(of, endpoint, Call::Cancel { runs: true });
             let call = v1::CancelRequest { job_id: job.0 };
-            match timeout(ANSWER_MAX, JobsClient::new(self.channel()).cancel(call)).await {
-                Ok(Ok(_)) => return servers.world.note(format_args!("cancelled {job}")),
+            match timeout(ANSWER_MAX, JobsClient::new(channel).cancel(call)).await {
+                Ok(Ok(reply)) => {
+                    let revision = Revision(reply.into_inner().revision);
+                    servers.history().answered(operation, revision, Answer::Accepted);
+                    return servers.world.note(format_args!("cancelled {job}"));
+                }
                 Ok(Err(status)) if is_final(&status) => return,
                 Ok(Err(_)) | Err(_) => self.pause(500).await,
             }

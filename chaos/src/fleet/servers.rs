@@ -196,6 +196,7 @@ impl Servers {
     /// Takes down what was published, and the whole states when asked to.
     pub(super) fn drain(&self, sample: bool) {
         let mut history = self.history();
+        history.wall_ms = self.world.wall_ms();
         for server in self.up.borrow_mut().values_mut() {
             if let Server::Control { observer, .. } = server {
                 if sample {
@@ -306,7 +307,9 @@ impl Fleet for Servers {
         async move {
             let server = self.up.borrow_mut().remove(name);
             if let Some(Server::Control { mut observer, .. }) = server {
-                observer.drain(&mut self.history());
+                let mut history = self.history();
+                history.wall_ms = self.world.wall_ms();
+                observer.drain(&mut history);
             }
             self.world.crash(name).await;
         }

@@ -7,6 +7,7 @@
 
 use super::{Findings, Violation};
 use crate::history::{Answer, Call, History, Operation};
+use muster_model::ids::Revision;
 use std::collections::BTreeMap;
 use todc_utils::WGLChecker;
 use todc_utils::linearizability::history::{Action, History as Calls};
@@ -43,15 +44,16 @@ fn check_revisions(history: &History, findings: &mut Findings) {
             }
         }
         if let Some(newest) =
-            newest.filter(|newest| operation.answer.is_some() && revision(operation) < revision(newest))
+            newest.filter(|newest| revision(operation).is_some() && revision(operation) < revision(newest))
         {
             findings.add(|| format!("answered at an older revision than one that was answered before it was called: {operation:?} after {newest:?}"));
         }
     }
 }
 
-fn revision(operation: &Operation) -> u64 {
-    operation.answer.as_ref().map_or(0, |answer| answer.revision.0)
+/// The revision that an answer names.
+fn revision(operation: &Operation) -> Option<Revision> {
+    operation.answer.as_ref()?.revision
 }
 
 /// Where a job stands, for those who ask.

@@ -7,9 +7,9 @@ mod double_hold;
 mod epochs;
 mod linearizable;
 mod ranks;
-mod reads;
 mod replicas;
 mod submissions;
+mod time;
 mod usage;
 mod watches;
 mod whole_gangs;
@@ -70,10 +70,10 @@ pub fn check(history: &History) -> Vec<Violation> {
         whole_gangs::check,
         submissions::check,
         ranks::check,
-        reads::check,
         linearizable::check,
         epochs::check,
         replicas::check,
+        time::check,
         watches::check,
     ];
     checkers.iter().flat_map(|checker| checker(history)).collect()

@@ -1,7 +1,7 @@
 //! Each checker is quiet about a good record and reports a doctored one.
 
 use super::{check, check_rest};
-use crate::history::{History, Interval, Read, ReplicaRecord, Run, Sample, Submission, WatchRecord, digest};
+use crate::history::{Answer, Call, History, Interval, ReplicaRecord, Run, Sample, Submission, WatchRecord, digest};
 use crate::specs;
 use muster_control_core::{Binding, Command, Done, Entry, State, TaskReport, execute};
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, Revision, TenantId};
@@ -40,7 +40,8 @@ impl Stage {
         self.revision += 1;
         let entry = Entry { now_ms: 1_000 * self.revision, commands: vec![command] };
         let executed = execute(&mut self.state, &entry);
-        self.history.published(0, Revision(self.revision), &Arc::new(executed.changes));
+        self.history.wall_ms = 1_000 * self.revision;
+        self.history.published(0, Revision(self.revision), self.state.meta.now_ms, &Arc::new(executed.changes));
         let done = executed.decided.into_iter().next().expect("one command");
         done.expect("the command is accepted")
     }
@@ -121,7 +122,7 @@ fn interval(seq: u64) -> Interval {
 fn count(history: &mut History, gpu_unit_ms: u128) {
     let usage = AllocationUsage { allocation: AllocationId(1), tenant: TenantId(1), gpu_unit_ms, released_ms: None };
     let revision = history.log.keys().next_back().expect("a log").next();
-    history.published(0, revision, &Arc::new(vec![Change::put(Object::AllocationUsage(usage))]));
+    history.published(0, revision, 9_000, &Arc::new(vec![Change::put(Object::AllocationUsage(usage))]));
 }
 
 fn job_events(history: &History) -> Vec<(Revision, JobId)> {
@@ -333,7 +334,7 @@ fn law_9_usage_lost_or_counted_twice_is_reported() {
 fn law_10_other_changes_at_one_revision_are_reported() {
     let mut history = good();
     history.replicas.push(ReplicaRecord { name: "two".to_owned(), ..ReplicaRecord::default() });
-    history.published(1, Revision(1), &Arc::new(Vec::new()));
+    history.published(1, Revision(1), 1_000, &Arc::new(Vec::new()));
     reported(&history, "law 10", "two published other changes");
 }
 
@@ -343,7 +344,7 @@ fn law_10_a_revision_left_out_is_reported() {
     history.replicas.push(ReplicaRecord { name: "two".to_owned(), ..ReplicaRecord::default() });
     for revision in [1, 2, 4] {
         let changes = Arc::clone(&history.log[&Revision(revision)]);
-        history.published(1, Revision(revision), &changes);
+        history.published(1, Revision(revision), 1_000 * revision, &changes);
     }
     reported(&history, "law 10", "two left out revision 3");
     history.replicas[1].skipped.push((Revision(2), Revision(3)));
@@ -360,22 +361,83 @@ fn law_10_a_state_that_differs_is_reported() {
     reported(&history, "law 10", "the books are wrong");
 }
 
-#[test]
-fn reads_that_look_back_are_reported() {
-    let read = |answered, found| Read {
-        client: "c".to_owned(),
-        job: JobId(1),
-        acknowledged: Revision(3),
-        answered: Revision(answered),
-        found,
-    };
+/// A history with these calls about one job: who begins when and is answered when (`None`: never), at which revision.
+fn calls(calls: &[(Call, u64, Option<(u64, u64, Answer)>)]) -> History {
     let mut history = good();
-    history.reads = vec![read(3, true)];
-    assert_eq!(check(&history), []);
-    for (answered, found, what) in [(2, true, "older revision"), (3, false, "not found")] {
-        history.reads = vec![read(answered, found)];
-        reported(&history, "linearizable reads", what);
+    for (call, called, answer) in calls {
+        let operation = history.called("r-1", "client", call.clone());
+        history.operations[operation].called = *called;
+        if let Some((at, revision, said)) = answer {
+            history.answered(operation, Revision(*revision), said.clone());
+            history.operations[operation].answer.as_mut().expect("answered").at = *at;
+        }
     }
+    history
+}
+
+const GET: Call = Call::Get { runs: false };
+const CANCEL: Call = Call::Cancel { runs: false };
+
+#[test]
+fn operations_that_some_order_explains_are_good() {
+    let good = [
+        // A read that began before the submission was answered may see it or not.
+        vec![
+            (Call::Submit, 1, Some((10, 3, Answer::Accepted))),
+            (GET, 2, Some((4, 2, Answer::Absent))),
+            (GET, 5, Some((6, 3, Answer::Live))),
+            (GET, 11, Some((12, 4, Answer::Live))),
+        ],
+        // A cancellation without an answer may take effect late.
+        vec![
+            (Call::Submit, 1, Some((2, 3, Answer::Accepted))),
+            (CANCEL, 3, None),
+            (GET, 4, Some((5, 3, Answer::Live))),
+            (GET, 6, Some((7, 5, Answer::Ended))),
+            (Call::Submit, 8, Some((9, 6, Answer::Accepted))),
+        ],
+        // A submission without an answer may never take effect.
+        vec![(Call::Submit, 1, None), (GET, 2, Some((3, 1, Answer::Absent))), (GET, 4, Some((5, 1, Answer::Absent)))],
+    ];
+    for operations in good {
+        assert_eq!(check(&calls(&operations)), []);
+    }
+}
+
+#[test]
+fn operations_that_no_order_explains_are_reported() {
+    let acknowledged = (Call::Submit, 1, Some((2, 3, Answer::Accepted)));
+    let bad = [
+        (vec![acknowledged.clone(), (GET, 3, Some((4, 3, Answer::Absent)))], "no order"),
+        (vec![acknowledged.clone(), (GET, 3, Some((4, 3, Answer::Ended)))], "no order"),
+        (
+            vec![
+                acknowledged.clone(),
+                (CANCEL, 3, Some((4, 4, Answer::Accepted))),
+                (GET, 5, Some((6, 5, Answer::Live))),
+            ],
+            "no order",
+        ),
+        // Seen once, never unseen again, although nobody was told that it was submitted.
+        (
+            vec![(Call::Submit, 1, None), (GET, 2, Some((3, 3, Answer::Live))), (GET, 4, Some((5, 3, Answer::Absent)))],
+            "no order",
+        ),
+        (vec![acknowledged, (GET, 3, Some((4, 2, Answer::Live)))], "older revision"),
+    ];
+    for (operations, what) in bad {
+        reported(&calls(&operations), "linearizable operations", what);
+    }
+}
+
+#[test]
+fn time_that_is_ahead_or_goes_back_is_reported() {
+    let mut history = good();
+    let (revision, (now_ms, wall_ms)) = history.times.pop_last().expect("some");
+    history.times.insert(revision, (now_ms + 86_400_000, wall_ms));
+    reported(&history, "time", "ahead of the right time");
+    history.times.insert(revision, (now_ms - 5_000, wall_ms));
+    reported(&history, "time", "goes back");
 }
 
 #[test]

@@ -135,6 +135,17 @@ impl Cluster {
         timeout(within, call).await.ok()?.ok()?
     }
 
+    /// Starts a voter for the first time.
+    pub(super) async fn start_voter(&self, voter: usize) {
+        let name = self.name(voter);
+        self.start(&name).await;
+    }
+
+    /// The highest term that any voter knows.
+    pub(super) fn term(&self) -> u64 {
+        self.up.borrow().values().map(|voter| voter.observer.consensus().status().term).max().unwrap_or(0)
+    }
+
     /// The name of a voter.
     pub(super) fn name(&self, voter: usize) -> String {
         name_of(self.roster.borrow()[voter])
@@ -143,6 +154,7 @@ impl Cluster {
     /// Takes down what was published, and the whole states when asked to.
     pub(super) fn drain(&self, sample: bool) {
         let mut history = self.history.borrow_mut();
+        history.wall_ms = self.world.wall_ms();
         for voter in self.up.borrow_mut().values_mut() {
             if sample {
                 voter.observer.sample(&mut history);
@@ -157,7 +169,7 @@ impl Cluster {
     }
 
     pub(super) fn wall_ms(&self) -> u64 {
-        self.up.borrow().values().next().map_or(0, |voter| voter.host.clock.wall_ms())
+        self.world.wall_ms()
     }
 
     /// Loses one voter for good, disk and all, and puts a new node with a new id in its place.
@@ -233,7 +245,9 @@ impl Fleet for Cluster {
         async move {
             let voter = self.up.borrow_mut().remove(name);
             if let Some(mut voter) = voter {
-                voter.observer.drain(&mut self.history.borrow_mut());
+                let mut history = self.history.borrow_mut();
+                history.wall_ms = self.world.wall_ms();
+                voter.observer.drain(&mut history);
             }
             self.world.crash(name).await;
         }

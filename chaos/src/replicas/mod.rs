@@ -3,6 +3,7 @@
 //! The smallest simulation, and the one that finds what is wrong with consensus, log, snapshots and the state machine.
 
 mod cluster;
+pub mod links;
 
 use crate::history::{Answer, Call, History, Submission};
 use crate::nemesis::{Fleet, Rage, rage};

@@ -31,7 +31,14 @@ pub struct LinkQuality {
     pub repeats_ppm: u64,
     /// See `repeats_ppm`.
     pub repeat_us_max: u64,
+    /// What each link carries, in bytes a second, each way; 0: whatever there is.
+    pub bytes_per_s: u64,
 }
+
+/// A message of at most so many bytes passes what waits for a link, but for one burst: queues are fair to flows that send little.
+const SMALL_BYTES: u64 = 16 << 10;
+/// See [`SMALL_BYTES`].
+const BURST_BYTES: u64 = 64 << 10;
 
 impl LinkQuality {
     /// A machine room on a good day.
@@ -43,6 +50,7 @@ impl LinkQuality {
         breaks_ppm: 0,
         repeats_ppm: 0,
         repeat_us_max: 0,
+        bytes_per_s: 0,
     };
 
     /// A network in trouble: delays past every timeout now and then, one connection in fifty lost, one call in fifty repeated.
@@ -54,7 +62,14 @@ impl LinkQuality {
         breaks_ppm: 20_000,
         repeats_ppm: 20_000,
         repeat_us_max: 3_000_000,
+        bytes_per_s: 0,
     };
+
+    /// A good network of 100 Mbit/s.
+    pub const SLOW: LinkQuality = LinkQuality { bytes_per_s: 100_000_000 / 8, ..LinkQuality::GOOD };
+
+    /// A network that loses many packets: what is lost is sent again by TCP, later and later.
+    pub const LOSSY: LinkQuality = LinkQuality { spikes_ppm: 300_000, spike_us_max: 700_000, ..LinkQuality::GOOD };
 }
 
 /// What happens to one message.
@@ -75,11 +90,13 @@ struct State {
     quality: LinkQuality,
     /// Since when each cut link is cut, from one host to another.
     cut: BTreeMap<(String, String), Instant>,
+    /// Until when each link is busy with what was given to it.
+    busy_until: BTreeMap<(String, String), Instant>,
 }
 
 impl Links {
     pub(super) fn new(chance: Chance) -> Self {
-        let state = State { quality: LinkQuality::GOOD, cut: BTreeMap::new() };
+        let state = State { quality: LinkQuality::GOOD, cut: BTreeMap::new(), busy_until: BTreeMap::new() };
         Links { chance, state: Mutex::new(state), changed: Notify::new() }
     }
 
@@ -120,6 +137,22 @@ impl Links {
             return Fate::Arrives(Duration::from_micros(spike));
         }
         Fate::Arrives(delay)
+    }
+
+    /// How much longer a message of so many bytes takes for its size, behind what the link carries already.
+    pub(super) fn carry(&self, from: &str, to: &str, bytes: u64) -> Duration {
+        let mut state = self.state.lock();
+        let rate = state.quality.bytes_per_s;
+        if from == to || rate == 0 || bytes == 0 {
+            return Duration::ZERO;
+        }
+        let takes = |bytes: u64| Duration::from_micros(bytes * 1_000_000 / rate);
+        let now = Instant::now();
+        let busy_until = state.busy_until.entry((from.to_owned(), to.to_owned())).or_insert(now);
+        let free_at = (*busy_until).max(now);
+        *busy_until = free_at + takes(bytes);
+        let waits = free_at - now;
+        takes(bytes) + if bytes <= SMALL_BYTES { waits.min(takes(BURST_BYTES)) } else { waits }
     }
 
     /// After how long a unary call reaches its handler again, if it does.

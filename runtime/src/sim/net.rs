@@ -121,8 +121,11 @@ impl SimChannel {
     async fn call_over_link(self, request: Request) -> Result<Response, CallError> {
         let Link { world, from, to } = &self.link;
         world.event(format_args!("call {from} > {to}:{} {}", self.port, request.uri().path()));
+        let (head, body) = request.into_parts();
+        let (piped, rest) = pipe(body);
+        let carried = self.link.carry(piped.bytes());
         match self.link.fate() {
-            Fate::Arrives(delay) => pause(delay).await,
+            Fate::Arrives(delay) => pause(delay + carried).await,
             Fate::Breaks(delay) => {
                 pause(delay).await;
                 world.event(format_args!("lost {from} > {to}"));
@@ -136,8 +139,6 @@ impl SimChannel {
             world.event(format_args!("refused {from} > {to}:{}", self.port));
             return Err(CallError::new(Status::unavailable(format!("{to}:{}: connection refused", self.port))));
         };
-        let (head, body) = request.into_parts();
-        let (piped, rest) = pipe(body);
         if let Some(rest) = rest {
             self.tasks.spawn(pump(rest, self.link.clone(), Instant::now()));
         }
@@ -178,7 +179,7 @@ async fn handle(routes: tonic::service::Routes, request: Request, back: Link, mu
     let (head, body) = response.into_parts();
     let (piped, rest) = pipe(body);
     let (delay, lost) = match back.fate() {
-        Fate::Arrives(delay) => (delay, false),
+        Fate::Arrives(delay) => (delay + back.carry(piped.bytes()), false),
         Fate::Breaks(delay) => (delay, true),
     };
     let arrives = Instant::now() + delay;

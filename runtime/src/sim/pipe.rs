@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::Status;
@@ -36,6 +37,10 @@ impl Link {
 
     pub(super) fn fate(&self) -> Fate {
         self.world.links.fate(&self.from, &self.to)
+    }
+
+    pub(super) fn carry(&self, bytes: u64) -> Duration {
+        self.world.links.carry(&self.from, &self.to, bytes)
     }
 
     pub(super) async fn passes(&self) -> bool {
@@ -62,7 +67,16 @@ pub(super) struct PipedBody {
     ended: bool,
 }
 
+fn bytes_of(frame: &Frame<Bytes>) -> u64 {
+    frame.data_ref().map_or(0, |data| data.len() as u64)
+}
+
 impl PipedBody {
+    /// Bytes of what came with the head.
+    pub(super) fn bytes(&self) -> u64 {
+        self.ready.iter().map(bytes_of).sum()
+    }
+
     /// The same again, of a body that is all there.
     pub(super) fn copy(&self) -> Option<PipedBody> {
         if self.items.is_some() {
@@ -170,8 +184,9 @@ pub(super) async fn pump(rest: Rest, link: Link, not_before: Instant) {
                     Some(Ok(frame)) => Item::Frame(frame),
                     Some(Err(status)) => Item::Broken(status),
                 };
+                let carried = if let Item::Frame(frame) = &item { link.carry(bytes_of(frame)) } else { Duration::ZERO };
                 let (delay, item) = match (link.fate(), item) {
-                    (Fate::Arrives(delay), item) => (delay, item),
+                    (Fate::Arrives(delay), item) => (delay + carried, item),
                     (Fate::Breaks(delay), _) => (delay, Item::Broken(reset())),
                 };
                 read_all = !matches!(item, Item::Frame(_));

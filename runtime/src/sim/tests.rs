@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http_body::Frame;
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::{BodyExt, Full, StreamBody};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -439,5 +439,33 @@ fn a_panic_in_a_task_is_a_panic_of_the_run() {
     run(12, |world| async move {
         world.boot("host").spawn(async { panic!("on purpose") });
         sleep(Duration::from_secs(1)).await;
+    });
+}
+
+#[test]
+fn a_link_carries_so_many_bytes_a_second_and_small_messages_pass_large_ones() {
+    run(11, |world| async move {
+        world.set_links(LinkQuality { spikes_ppm: 0, ..LinkQuality::SLOW });
+        let (client, _server, _) = pair(&world).await;
+        let began = Instant::now();
+        let large = client.spawn({
+            let client = client.clone();
+            async move {
+                send(
+                    &client,
+                    "/toy/echo",
+                    Body::new(Full::new(Bytes::from(vec![7; 1_250_000])).map_err(|never| match never {})),
+                )
+                .await
+                .is_ok()
+            }
+        });
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        send(&client, "/toy/echo", Body::empty()).await.expect("echo");
+        assert!(began.elapsed() < Duration::from_millis(20), "a small one took {:?}", began.elapsed());
+        assert!(large.await.expect("task"), "answered");
+        // A tenth of a second there, and the same back.
+        let took = began.elapsed();
+        assert!(took >= Duration::from_millis(100) && took < Duration::from_millis(260), "a large one took {took:?}");
     });
 }

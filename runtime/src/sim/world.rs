@@ -1,6 +1,6 @@
 //! One run: its hosts, what listens where, and everything a scenario can do to them.
 
-use super::clock::SimClock;
+use super::clock::{START_WALL_MS, SimClock};
 use super::disk::{DiskState, SimDisk};
 use super::files::{FilesState, SimFiles};
 use super::heavy::InPlace;
@@ -152,6 +152,12 @@ impl SimWorld {
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.0.start.elapsed()
+    }
+
+    /// The right time, in milliseconds since the Unix epoch: what a host whose clock was never shifted shows.
+    #[must_use]
+    pub fn wall_ms(&self) -> u64 {
+        START_WALL_MS + self.0.start.elapsed().as_millis() as u64
     }
 
     /// Starts a life of host `name`: new, or down since a [crash](SimWorld::crash), with what is left on its disk.

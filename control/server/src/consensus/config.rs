@@ -33,6 +33,10 @@ pub enum PlantedBug {
     LeadershipResumed,
     /// The leader's own clock is believed, whatever the others say.
     ClockBelieved,
+    /// An append that takes longer than openraft waits for it is ended, and begun again from the start.
+    AppendsGivenUp,
+    /// Whoever hears no leader for a while takes a new term without asking.
+    PreVoteSkipped,
 }
 
 impl ConsensusConfig {

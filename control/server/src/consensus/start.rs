@@ -45,7 +45,7 @@ async fn open_until(host: Host, config: ConsensusConfig, stop: Stop) -> Result<C
         }
     };
     let replica = Replica::open(&host, log.clone(), generation, stop.clone()).await.map_err(disk)?;
-    let peers = Arc::new(Peers::new(host.clone(), me, log.clone(), replica.clone(), stop.clone()));
+    let peers = Arc::new(Peers::new(host.clone(), me, log.clone(), replica.clone(), stop.clone(), config.planted));
 
     // On a task of the host, so that everything openraft spawns belongs to the host.
     let starting = {

@@ -13,6 +13,7 @@ pub(crate) use envelope::{Heartbeat, HeartbeatAnswer, Identified, PreVote, PreVo
 pub(crate) use network::Links;
 pub(crate) use service::PeerService;
 
+use crate::consensus::config::PlantedBug;
 use crate::consensus::error::PeerRefusal;
 use crate::consensus::log::{Identity, Log};
 use crate::consensus::replica::Replica;
@@ -74,13 +75,22 @@ pub(crate) struct Peers {
     log: Log,
     pub(crate) replica: Arc<Replica>,
     pub(crate) stop: Stop,
+    planted: Option<PlantedBug>,
     channels: Mutex<BTreeMap<String, [Channel; LANES]>>,
     warned: Mutex<BTreeMap<u64, Instant>>,
 }
 
 impl Peers {
-    pub(crate) fn new(host: Host, me: Identity, log: Log, replica: Arc<Replica>, stop: Stop) -> Self {
-        Peers { host, me: Mutex::new(me), log, replica, stop, channels: Mutex::default(), warned: Mutex::default() }
+    pub(crate) fn new(
+        host: Host,
+        me: Identity,
+        log: Log,
+        replica: Arc<Replica>,
+        stop: Stop,
+        planted: Option<PlantedBug>,
+    ) -> Self {
+        let (me, channels, warned) = (Mutex::new(me), Mutex::default(), Mutex::default());
+        Peers { host, me, log, replica, stop, planted, channels, warned }
     }
 
     /// This node.

@@ -8,6 +8,7 @@
 //!   other node's log agrees up to where that one begins, and only this is reported.
 
 use super::{CallError, Lane, Peers, Raftward, client};
+use crate::consensus::config::PlantedBug;
 use crate::consensus::error::PeerRefusal;
 use crate::consensus::snapshot::{Frames, Frozen};
 use crate::consensus::stored;
@@ -88,6 +89,10 @@ impl RaftNetwork<Types> for Link {
         let Some(asked_last) = rpc.entries.last().map(|entry| entry.log_id) else {
             return self.ask(rpc, limit).await;
         };
+        if self.peers.planted == Some(PlantedBug::AppendsGivenUp) {
+            let call = self.peers.call(self.target, &self.member, Raftward::Append, &rpc, limit);
+            return call.await.map_err(|error| unreachable(&error));
+        }
         let (vote, prev_log_id, leader_commit) = (rpc.vote, rpc.prev_log_id, rpc.leader_commit);
         let mut sending = match self.sending.take().filter(|sending| sending.begins(&rpc)) {
             Some(under_way) => under_way,
