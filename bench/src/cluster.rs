@@ -240,6 +240,8 @@ pub fn small_job(tenant: &str, name: String, command: &[&str]) -> v1::JobSpec {
 /// Makes the tenants that the benchmarks submit under.
 pub async fn apply_tenants(channel: Channel, paths: &[&str]) -> Result<()> {
     let tenants = paths.iter().map(|&path| v1::TenantSpec { path: path.to_owned(), ..Default::default() }).collect();
-    v1::tenants_client::TenantsClient::new(channel).apply(v1::ApplyTenantsRequest { tenants }).await?;
+    v1::tenants_client::TenantsClient::new(channel)
+        .apply(v1::ApplyTenantsRequest { tenants, ..Default::default() })
+        .await?;
     Ok(())
 }

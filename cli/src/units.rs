@@ -174,6 +174,26 @@ pub fn show_mebibytes(mib: u64) -> String {
     }
 }
 
+/// Units so that they can be written back: `8`, `0.5`, and `2333 units` where a decimal number would round.
+#[must_use]
+pub fn exact_cards(units: u64) -> String {
+    let shown = show_cards(units);
+    if gpu_units(&shown).is_ok_and(|read| read.0 == units) { shown } else { format!("{units} units") }
+}
+
+/// MiB so that they can be written back: `80Gi`, `1536Mi`.
+#[must_use]
+pub fn exact_mebibytes(mib: u64) -> String {
+    let shown = show_mebibytes(mib);
+    if mebibytes(&shown).is_ok_and(|read| read == mib) { shown } else { format!("{mib}Mi") }
+}
+
+/// `1 task`, `3 tasks`.
+#[must_use]
+pub fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 /// Milli-CPUs as CPUs.
 #[must_use]
 pub fn show_cpus(milli: u64) -> String {

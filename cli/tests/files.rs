@@ -177,10 +177,32 @@ ops:
     let tenants = tenants::parse(text, "tree.yaml").expect("tenants");
     let paths: Vec<&str> = tenants.iter().map(|tenant| tenant.path.as_str()).collect();
     assert_eq!(paths, ["research", "research/nlp", "research/vision", "research/vision/lab", "ops"]);
+    let amount = |amount| v1::AmountEdit { amount: Some(amount) };
+    let gpu = |units| vec![v1::GpuEdit { model: "h100".to_owned(), units }];
     let max = tenants[0].max.clone().expect("max");
-    assert_eq!((max.gpu_units["h100"], max.cpu_milli, max.memory_mib), (112_000, Some(512_000), Some(4_194_304)));
-    assert_eq!(tenants[1].guarantee.clone().expect("guarantee").gpu_units["h100"], 3_500);
-    assert_eq!((tenants[0].weight, tenants[1].weight, tenants[2].trust.as_str()), (Some(2), None, "untrusted"));
+    assert_eq!((max.gpus, max.clear), (gpu(Some(112_000)), false));
+    assert_eq!((max.cpu_milli, max.memory_mib), (Some(amount(512_000)), Some(amount(4_194_304))));
+    assert_eq!(tenants[1].guarantee.clone().expect("guarantee").gpus, gpu(Some(3_500)));
+    assert_eq!((tenants[0].weight, tenants[1].weight), (Some(v1::WeightEdit { weight: Some(2) }), None));
+    assert_eq!(tenants[2].trust, Some(v1::TrustEdit { trust: Some("untrusted".to_owned()) }));
+    assert_eq!(tenants[4], v1::TenantEdit { path: "ops".to_owned(), ..Default::default() }, "what is not named stays");
+}
+
+#[test]
+fn null_removes_and_leaving_out_does_not() {
+    let text =
+        "a: {max: null, weight: null, trust: null, apart-from: null, guarantee: {h100: null, cpus: 4}}\nb: {max: {}}\n";
+    let tenants = tenants::parse(text, "tree.yaml").expect("tenants");
+    let (a, b) = (&tenants[0], &tenants[1]);
+    assert!(a.max.as_ref().is_some_and(|max| max.clear) && a.apart_from.as_ref().is_some_and(|apart| apart.clear));
+    assert_eq!(
+        (a.weight, a.trust.clone()),
+        (Some(v1::WeightEdit { weight: None }), Some(v1::TrustEdit { trust: None }))
+    );
+    let guarantee = a.guarantee.clone().expect("guarantee");
+    assert_eq!((guarantee.clear, guarantee.gpus), (false, vec![v1::GpuEdit { model: "h100".to_owned(), units: None }]));
+    assert_eq!(guarantee.cpu_milli, Some(v1::AmountEdit { amount: Some(4_000) }));
+    assert_eq!(b.max, Some(v1::AmountsEdit::default()), "names nothing, removes nothing");
 }
 
 #[test]
@@ -295,7 +317,8 @@ fn what_stands_apart() {
     assert_eq!((both.spread, both.prefer_spread.as_deref(), both.spread_most), (None, Some("node"), Some(3)));
 
     let found = tenants::parse("ads: {}\nnlp: {apart-from: {ads: node}}\n", "tenants.yaml").expect("tenants");
-    assert_eq!(found[1].apart_from, [v1::ApartFrom { tenant: "ads".to_owned(), level: "node".to_owned() }]);
+    let levels = found[1].apart_from.clone().expect("apart").levels;
+    assert_eq!(levels.get("ads").map(String::as_str), Some("node"));
     refused(tenants::parse("nlp: {apart-from: {ads: 3}}\n", "tenants.yaml"), &["nlp.apart-from: has an entry"]);
     refused(tenants::parse("nlp: {apart-from: ads}\n", "tenants.yaml"), &["nlp.apart-from: is not a list of tenants"]);
 }

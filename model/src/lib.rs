@@ -25,6 +25,7 @@ pub mod request;
 pub mod resources;
 pub mod selector;
 pub mod tenant;
+pub mod tenant_edit;
 pub mod usage;
 pub mod validate;
 

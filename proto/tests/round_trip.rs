@@ -7,6 +7,7 @@ use muster_model::needs::{Choice, Isolation, Needs, Rule};
 use muster_model::node::NodeSpec;
 use muster_model::request::{SharingMode, TaskRequest};
 use muster_model::tenant::TenantSpec;
+use muster_model::tenant_edit::{AmountsEdit, ApartEdit, Edit, TenantEdit};
 use muster_model::usage::UsageInterval;
 use muster_model::{
     Allocation, AllocationState, ApartFrom, ApartLevel, Asked, Cell, Change, DeviceHold, DeviceRequest, EndCause,
@@ -75,6 +76,10 @@ prop_compose! {
     }
 }
 
+fn edit<T: Clone + std::fmt::Debug + 'static>(value: impl Strategy<Value = T> + 'static) -> BoxedStrategy<Edit<T>> {
+    prop_oneof![Just(Edit::Keep), value.prop_map(Edit::Set), Just(Edit::Remove)].boxed()
+}
+
 const RULES: [Rule; 7] = [
     Rule::LargerThanACard,
     Rule::StrictIsolation,
@@ -99,7 +104,7 @@ prop_compose! {
         numa in select(NumaPolicy::ALL.to_vec()),
         driver in option::of("[1-9][0-9]{0,3}(\\.[1-9][0-9]?){0,2}"),
         asked in asked(),
-        times in (option::of(1..1000_u64), 0..100_u64, 1..100_u64, 0..9_u32),
+        times in (option::of(1..1000_u64), 0..100_u64, 10..100_u64, 0..9_u32),
         movable in option::of((option::of(1..9_u64), 0..9_u64)),
         user in "[a-z@.]{0,9}",
     ) -> JobSpec {
@@ -336,6 +341,25 @@ proptest! {
         let id = job.id;
         let wire = change_to_wire(&Change::Retire(Box::new(job))).expect("sent");
         prop_assert_eq!(Change::try_from(wire), Ok(Change::Delete(Key::Job(id))));
+    }
+
+    #[test]
+    fn edits_of_tenants_come_back_the_same(
+        clear in (any::<bool>(), any::<bool>(), any::<bool>()),
+        gpu in btree_map(select(GpuModel::ALL.to_vec()), option::of(any::<u64>().prop_map(GpuUnits)), 0..3),
+        numbers in (edit(any::<u64>()), edit(any::<u64>()), edit(any::<u64>()), edit(any::<u32>())),
+        trust in edit(select(vec![Trust::Trusted, Trust::Untrusted])),
+        levels in btree_map("[a-z]{1,3}", option::of(select(vec![ApartLevel::Card, ApartLevel::Island])), 0..3),
+    ) {
+        let edit = TenantEdit {
+            path: "a/b".into(),
+            guarantee: AmountsEdit { clear: clear.0, gpu: gpu.clone(), cpu_milli: numbers.0, memory_mib: Edit::Keep },
+            max: AmountsEdit { clear: clear.1, gpu, cpu_milli: numbers.1, memory_mib: numbers.2 },
+            weight: numbers.3,
+            trust,
+            apart_from: ApartEdit { clear: clear.2, levels },
+        };
+        prop_assert_eq!(TenantEdit::try_from(sent(&v1::TenantEdit::from(&edit))), Ok(edit));
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl Client {
     pub(super) async fn apply_tenants(&self) {
         let tenants: Vec<v1::TenantSpec> = specs::tenants().iter().map(Into::into).collect();
         loop {
-            let call = v1::ApplyTenantsRequest { tenants: tenants.clone() };
+            let call = v1::ApplyTenantsRequest { tenants: tenants.clone(), ..Default::default() };
             let answer = timeout(ANSWER_MAX, TenantsClient::new(self.channel()).apply(call)).await;
             if matches!(answer, Ok(Ok(_))) {
                 return;

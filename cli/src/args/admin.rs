@@ -6,8 +6,9 @@ use std::path::PathBuf;
 /// `muster tenants`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Tenants {
-    /// Add tenants and change those that exist, all or none
+    /// Add tenants and change those that exist, all or none, and say what changed
     #[command(after_help = "\
+What the file names changes; what it leaves out stays as it is. null removes a value: `max: null`, `max: {h100: null}`.
 The file is the tree as it is; GPUs are in cards, parts of a card as 0.5, 3/7 or `2333 units`:
   research:
     guarantee: {h100: 8}
@@ -20,6 +21,9 @@ The file is the tree as it is; GPUs are in cards, parts of a card as 0.5, 3/7 or
         /// YAML file; - is standard input
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
+        /// Say what would change, and change nothing
+        #[arg(long)]
+        dry_run: bool,
     },
     /// List tenants with what they are guaranteed, may use and use
     List(Under),

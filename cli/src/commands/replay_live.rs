@@ -11,8 +11,7 @@ use crate::commands::{Context, fleet, now_ms, submit, tenants, wait};
 use crate::failure::Failure;
 use crate::output::Block;
 use indicatif::{ProgressBar, ProgressStyle};
-use muster_model::tenant::TenantSpec;
-use muster_model::{JobSpec, Node, ResourceVec, Tenant, Trust};
+use muster_model::{JobSpec, Node, Tenant};
 use muster_proto::v1;
 use muster_twin::fleet::{Fleet, NodeGroup};
 use muster_twin::import::{EndState, TraceJob};
@@ -114,7 +113,7 @@ async fn cluster_fleet(client: &Client) -> Result<Fleet, Failure> {
     Ok(Fleet { name: "the cluster".to_owned(), groups })
 }
 
-/// The trace's tenants under one of their own, without limits.
+/// The trace's tenants under one of their own: new ones without limits, others as they are.
 async fn make_tenants(client: &Client, under: &str, jobs: &[TraceJob]) -> Result<(), Failure> {
     let mut paths = BTreeSet::new();
     for tenant in jobs.iter().map(|job| job.tenant.as_str()).collect::<BTreeSet<_>>() {
@@ -125,21 +124,11 @@ async fn make_tenants(client: &Client, under: &str, jobs: &[TraceJob]) -> Result
             path = Tenant::parent_path(at);
         }
     }
-    let spec = |path: &String| {
-        let (guarantee, max) = (ResourceVec::default(), muster_model::Limits::default());
-        v1::TenantSpec::from(&TenantSpec {
-            path: path.clone(),
-            guarantee,
-            max,
-            weight: 1,
-            trust: Trust::Trusted,
-            apart_from: Vec::new(),
-        })
-    };
     // In order of their paths, parents stand before their children.
-    let specs: Vec<v1::TenantSpec> = paths.iter().map(spec).collect();
-    for chunk in specs.chunks(TENANTS_PER_CALL_MAX) {
-        tenants::apply(client, chunk.to_vec()).await?;
+    let edit = |path: &String| v1::TenantEdit { path: path.clone(), ..v1::TenantEdit::default() };
+    let edits: Vec<v1::TenantEdit> = paths.iter().map(edit).collect();
+    for chunk in edits.chunks(TENANTS_PER_CALL_MAX) {
+        tenants::apply(client, chunk.to_vec(), false).await?;
     }
     Ok(())
 }

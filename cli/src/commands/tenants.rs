@@ -1,11 +1,12 @@
 //! `muster tenants` and `muster usage`.
 
 use crate::args::admin::Tenants;
-use crate::client::Client;
+use crate::client::{Client, reply_bytes_max};
 use crate::commands::{Context, input};
 use crate::failure::Failure;
+use crate::output::{Block, note};
 use crate::spec;
-use crate::view::tenants::{TenantView, UsageView, table, usage_table};
+use crate::view::tenants::{AppliedView, TenantView, UsageView, table, usage_table};
 use muster_proto::v1;
 use muster_proto::v1::tenants_client::TenantsClient;
 use muster_proto::v1::usage_client::UsageClient;
@@ -16,12 +17,15 @@ use muster_proto::v1::usage_client::UsageClient;
 /// What is refused, or that the cluster stays away.
 pub async fn run(context: &Context, command: &Tenants) -> Result<(), Failure> {
     match command {
-        Tenants::Apply { file } => {
+        Tenants::Apply { file, dry_run } => {
             let (text, name) = input::read(file)?;
-            let tenants = spec::tenants::parse(&text, &name)?;
-            let count = tenants.len();
-            apply(&context.client, tenants).await?;
-            context.out.line(&format!("{count} tenants applied"))
+            let edits = spec::tenants::parse(&text, &name)?;
+            let applied = apply(&context.client, edits, *dry_run).await?;
+            let view = AppliedView::new(&applied.reply, *dry_run);
+            if applied.tries > 1 && !dry_run && view.changes.is_empty() {
+                note("warning: the answer to an earlier attempt was lost; it may have made the changes");
+            }
+            context.out.show(&view, |_| vec![Block::Text(view.text())])
         }
         Tenants::List(under) => show(context, &under.under, false).await,
         Tenants::Tree(under) => show(context, &under.under, true).await,
@@ -37,17 +41,44 @@ pub async fn run(context: &Context, command: &Tenants) -> Result<(), Failure> {
     }
 }
 
-/// Applies, all or none.
+/// What applying answered.
+pub struct Applied {
+    /// The reply.
+    pub reply: v1::ApplyTenantsReply,
+    /// Attempts that it took.
+    pub tries: u32,
+}
+
+/// Applies, all or none; or says what would change.
 ///
 /// # Errors
-/// What is refused, or that the cluster stays away.
-pub async fn apply(client: &Client, tenants: Vec<v1::TenantSpec>) -> Result<u64, Failure> {
-    let request = v1::ApplyTenantsRequest { tenants };
+/// What is refused, by the path of the tenant, or that the cluster stays away.
+pub async fn apply(client: &Client, edits: Vec<v1::TenantEdit>, dry_run: bool) -> Result<Applied, Failure> {
+    let paths: Vec<String> = edits.iter().map(|edit| edit.path.clone()).collect();
+    let request = v1::ApplyTenantsRequest { tenants: Vec::new(), edits, dry_run };
+    let mut tries = 0;
     let apply = |channel| {
         let request = request.clone();
-        async move { TenantsClient::new(channel).apply(request).await }
+        tries += 1;
+        async move { TenantsClient::new(channel).max_decoding_message_size(reply_bytes_max()).apply(request).await }
     };
-    Ok(client.call("apply tenants", apply).await?.revision)
+    let reply = client.call("apply tenants", apply).await;
+    let reply = reply.map_err(|failure| in_words_of_tree(failure, &paths))?;
+    Ok(Applied { reply, tries })
+}
+
+/// `edits[3].max.gpus.h100` is `research/nlp.max.h100`.
+fn in_words_of_tree(failure: Failure, paths: &[String]) -> Failure {
+    let Failure::Invalid(mut faults, left_out) = failure else { return failure };
+    for fault in &mut faults {
+        let place = fault.field.strip_prefix("edits[").and_then(|rest| rest.split_once("]."));
+        let path = place.and_then(|(index, _)| paths.get(index.parse::<usize>().ok()?));
+        if let (Some((_, field)), Some(path)) = (place, path) {
+            let field = field.replace(".gpus.", ".").replace("apart_from", "apart-from");
+            fault.field = format!("{path}.{field}");
+        }
+    }
+    Failure::Invalid(faults, left_out)
 }
 
 async fn show(context: &Context, under: &str, tree: bool) -> Result<(), Failure> {

@@ -110,8 +110,8 @@ async fn attend(
 ) -> Result<std::convert::Infallible, Failure> {
     ready::wait(client, settings, began).await;
     if !settings.bootstrapped {
-        let tenant = v1::TenantSpec { path: FIRST_TENANT.to_owned(), ..Default::default() };
-        tenants::apply(client, vec![tenant]).await?;
+        let tenant = v1::TenantEdit { path: FIRST_TENANT.to_owned(), ..Default::default() };
+        tenants::apply(client, vec![tenant], false).await?;
         settings.bootstrapped = true;
         settings.save(folder)?;
     }

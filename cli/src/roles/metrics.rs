@@ -24,6 +24,13 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
     ("muster_raft_applied", Gauge, "Index of the last log entry that this control node has applied"),
     ("muster_raft_leads", Gauge, "1 while this control node is the leader, else 0"),
     ("muster_raft_leader_changes_total", Counter, "Times that this control node has seen another leader"),
+    ("muster_raft_elections_begun_total", Counter, "Times that this control node has stood for election"),
+    ("muster_raft_heartbeat_seconds", Histogram, "Time from a heartbeat of the leader to its answer"),
+    ("muster_raft_heartbeats_lost_total", Counter, "Heartbeats of the leader that were not answered in time"),
+    ("muster_raft_appends_awaited_total", Counter, "Appends that were still on their way when the next one was due"),
+    ("muster_clock_offset_ms", Gauge, "Milliseconds that this node's clock is ahead of a majority's, while it leads"),
+    ("muster_state_machine_panics_total", Counter, "Panics while applying the log, each of which stops the node"),
+    ("muster_searches_refused_total", Counter, "Plans and explanations refused because too many waited already"),
     (
         "muster_raft_proposals_refused_total",
         Counter,

@@ -10,6 +10,8 @@
 //!     vision: {max: {h100: 8}, trust: untrusted}
 //!   apart-from: {ads: node, search/ranking: card}    # or island; measured to disturb each other
 //! ```
+//!
+//! What must stay true: a file changes what it names; `null` removes, and leaving out never does.
 
 use crate::failure::Failure;
 use crate::spec::scalar::Scalar;
@@ -24,11 +26,11 @@ use serde_yaml_ng::{Mapping, Value};
 /// The keys of one tenant.
 pub const KEYS: &[&str] = &["guarantee", "max", "weight", "trust", "apart-from", "teams", "children"];
 
-/// Every tenant of a file, parents before their children.
+/// Every tenant of a file with what changes of it, parents before their children.
 ///
 /// # Errors
 /// Everything that is wrong, each named by the tenant's path and the key.
-pub fn parse(text: &str, name: &str) -> Result<Vec<v1::TenantSpec>, Failure> {
+pub fn parse(text: &str, name: &str) -> Result<Vec<v1::TenantEdit>, Failure> {
     let mut found = Vec::new();
     let mut faults = Vec::new();
     for document in serde_yaml_ng::Deserializer::from_str(text) {
@@ -49,7 +51,7 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<v1::TenantSpec>, Failure> {
     Ok(found)
 }
 
-fn walk(tree: &Mapping, above: &str, level: usize, found: &mut Vec<v1::TenantSpec>, faults: &mut Vec<FieldError>) {
+fn walk(tree: &Mapping, above: &str, level: usize, found: &mut Vec<v1::TenantEdit>, faults: &mut Vec<FieldError>) {
     for (key, value) in tree {
         let Some(name) = Scalar::deserialize(key.clone()).ok().map(|scalar| scalar.0) else {
             faults.push(FieldError::new(above.to_owned(), "has a tenant whose name is not a word", "use a plain name"));
@@ -76,61 +78,39 @@ fn walk(tree: &Mapping, above: &str, level: usize, found: &mut Vec<v1::TenantSpe
     }
 }
 
-fn one(path: &str, mut body: Mapping, level: usize, found: &mut Vec<v1::TenantSpec>, faults: &mut Vec<FieldError>) {
+fn one(path: &str, mut body: Mapping, level: usize, found: &mut Vec<v1::TenantEdit>, faults: &mut Vec<FieldError>) {
     let unknown: Vec<FieldError> = body.keys().filter_map(|key| yaml::unknown_key(key, "a tenant", KEYS)).collect();
     if !unknown.is_empty() {
         faults.extend(unknown.into_iter().map(|fault| fault.under(path)));
         return;
     }
     let children: Vec<Value> = ["teams", "children"].iter().filter_map(|key| body.remove(*key)).collect();
-    let mut fault =
-        |key: &str, problem: String, fix: &str| faults.push(FieldError::new(format!("{path}.{key}"), problem, fix));
-    let weight = match body.get("weight").map(|value| value.as_u64().and_then(|weight| u32::try_from(weight).ok())) {
-        Some(None) => {
-            fault("weight", "is not a number from 1 to 1,000,000".to_owned(), "write `weight: 2`");
+    let weight = weight(path, body.get("weight"), faults);
+    let trust = trust(path, body.get("trust"), faults);
+    let mut edit = v1::TenantEdit { path: path.to_owned(), weight, trust, ..v1::TenantEdit::default() };
+    for (key, place) in [("guarantee", &mut edit.guarantee), ("max", &mut edit.max)] {
+        *place = match body.get(key) {
+            None => None,
+            Some(Value::Null) => Some(v1::AmountsEdit { clear: true, ..v1::AmountsEdit::default() }),
+            Some(Value::Mapping(written)) => Some(amounts(path, key, written, faults)),
+            Some(_) => {
+                let fix = "write `{h100: 8}`, or null to remove it";
+                faults.push(FieldError::new(format!("{path}.{key}"), "is not a list of amounts", fix));
+                None
+            }
+        };
+    }
+    edit.apart_from = match body.get("apart-from") {
+        None => None,
+        Some(Value::Null) => Some(v1::ApartEdit { clear: true, ..v1::ApartEdit::default() }),
+        Some(Value::Mapping(written)) => Some(apart_from(path, written, faults)),
+        Some(_) => {
+            let fix = "write `{ads: node}`, or null to remove it";
+            faults.push(FieldError::new(format!("{path}.apart-from"), "is not a list of tenants", fix));
             None
         }
-        Some(weight) => weight,
-        None => None,
     };
-    let trust = match body.get("trust").map(Value::as_str) {
-        Some(None) => {
-            fault("trust", "is not a word".to_owned(), "write trusted or untrusted");
-            ""
-        }
-        Some(Some(word)) => word,
-        None => "",
-    };
-    let mut mapping = |key: &str| match body.get(key) {
-        Some(Value::Mapping(amounts)) => amounts.clone(),
-        None | Some(Value::Null) => Mapping::new(),
-        Some(_) => {
-            let (problem, fix) = if key == "apart-from" {
-                ("is not a list of tenants", "write `{ads: node}`")
-            } else {
-                ("is not a list of amounts", "write `{h100: 8}`")
-            };
-            fault(key, problem.to_owned(), fix);
-            Mapping::new()
-        }
-    };
-    let apart = mapping("apart-from");
-    let (guarantee, max) = (mapping("guarantee"), mapping("max"));
-    let apart_from = apart_from(path, &apart, faults);
-    let guarantee = amounts(path, "guarantee", &guarantee, faults);
-    let max = amounts(path, "max", &max, faults);
-    found.push(v1::TenantSpec {
-        path: path.to_owned(),
-        guarantee: Some(v1::ResourceVec {
-            gpu_units: guarantee.gpu_units,
-            cpu_milli: guarantee.cpu_milli.unwrap_or(0),
-            memory_mib: guarantee.memory_mib.unwrap_or(0),
-        }),
-        max: Some(max),
-        weight,
-        trust: trust.to_owned(),
-        apart_from,
-    });
+    found.push(edit);
     for child in children {
         match child {
             Value::Null => {}
@@ -144,45 +124,76 @@ fn one(path: &str, mut body: Mapping, level: usize, found: &mut Vec<v1::TenantSp
     }
 }
 
-/// `{ads: node, search/ranking: card}`.
-fn apart_from(path: &str, written: &Mapping, faults: &mut Vec<FieldError>) -> Vec<v1::ApartFrom> {
-    let mut others = Vec::new();
-    for (tenant, level) in written {
-        match (tenant.as_str(), level.as_str()) {
-            (Some(tenant), Some(level)) => {
-                others.push(v1::ApartFrom { tenant: tenant.to_owned(), level: level.to_owned() });
+fn weight(path: &str, written: Option<&Value>, faults: &mut Vec<FieldError>) -> Option<v1::WeightEdit> {
+    let weight = match written? {
+        Value::Null => None,
+        value => {
+            let number = value.as_u64().and_then(|weight| u32::try_from(weight).ok());
+            if number.is_none() {
+                let fix = "write `weight: 2`, or null for the usual 1";
+                faults.push(FieldError::new(format!("{path}.weight"), "is not a number from 1 to 1,000,000", fix));
+                return None;
             }
+            number
+        }
+    };
+    Some(v1::WeightEdit { weight })
+}
+
+fn trust(path: &str, written: Option<&Value>, faults: &mut Vec<FieldError>) -> Option<v1::TrustEdit> {
+    match written? {
+        Value::Null => Some(v1::TrustEdit { trust: None }),
+        Value::String(word) => Some(v1::TrustEdit { trust: Some(word.clone()) }),
+        _ => {
+            let fix = "write trusted or untrusted";
+            faults.push(FieldError::new(format!("{path}.trust"), "is not a word", fix));
+            None
+        }
+    }
+}
+
+/// `{ads: node, search/ranking: card, old: null}`.
+fn apart_from(path: &str, written: &Mapping, faults: &mut Vec<FieldError>) -> v1::ApartEdit {
+    let mut edit = v1::ApartEdit::default();
+    for (tenant, level) in written {
+        let level = if level.is_null() { Some("") } else { level.as_str() };
+        match (tenant.as_str(), level) {
+            (Some(tenant), Some(level)) => drop(edit.levels.insert(tenant.to_owned(), level.to_owned())),
             _ => faults.push(FieldError::new(
                 format!("{path}.apart-from"),
                 "has an entry that is not a tenant and a level",
-                "write {ads: node}: card, node or island is what the two may not share",
+                "write {ads: node}: card, node or island is what the two may not share; null removes it",
             )),
         }
     }
-    others
+    edit
 }
 
-/// `{h100: 8, cpus: 512, memory: 4Ti}`.
-fn amounts(path: &str, key: &str, written: &Mapping, faults: &mut Vec<FieldError>) -> v1::Limits {
-    let mut limits = v1::Limits::default();
+/// `{h100: 8, cpus: 512, memory: null}`.
+fn amounts(path: &str, key: &str, written: &Mapping, faults: &mut Vec<FieldError>) -> v1::AmountsEdit {
+    let mut edit = v1::AmountsEdit::default();
     for (resource, amount) in written {
-        let words =
-            Scalar::deserialize(resource.clone()).and_then(|name| Ok((name.0, Scalar::deserialize(amount.clone())?.0)));
+        let text = if amount.is_null() { Ok(None) } else { Scalar::deserialize(amount.clone()).map(Some) };
+        let words = Scalar::deserialize(resource.clone()).and_then(|name| Ok((name.0, text?)));
         let Ok((name, text)) = words else {
-            let fix = "write a number of cards by model: {h100: 8}";
+            let fix = "write a number of cards by model: {h100: 8}, or null to remove it";
             faults.push(FieldError::new(format!("{path}.{key}"), "has an amount that is not a number", fix));
             continue;
         };
-        let fault = match name.as_str() {
-            "cpus" => units::milli_cpus(&text).map(|milli| limits.cpu_milli = Some(milli)),
-            "memory" => units::mebibytes(&text).map(|mib| limits.memory_mib = Some(mib)),
-            model => units::gpu_units(&text).map(|units| {
-                limits.gpu_units.insert(model.to_owned(), units.0);
-            }),
+        let parsed = match (&text, name.as_str()) {
+            (None, _) => Ok(None),
+            (Some(text), "cpus") => units::milli_cpus(&text.0).map(Some),
+            (Some(text), "memory") => units::mebibytes(&text.0).map(Some),
+            (Some(text), _) => units::gpu_units(&text.0).map(|units| Some(units.0)),
         };
-        if let Err(error) = fault {
-            faults.push(FieldError::new(format!("{path}.{key}.{name}"), error.problem, error.fix));
+        match parsed {
+            Ok(amount) => match name.as_str() {
+                "cpus" => edit.cpu_milli = Some(v1::AmountEdit { amount }),
+                "memory" => edit.memory_mib = Some(v1::AmountEdit { amount }),
+                model => edit.gpus.push(v1::GpuEdit { model: model.to_owned(), units: amount }),
+            },
+            Err(error) => faults.push(FieldError::new(format!("{path}.{key}.{name}"), error.problem, error.fix)),
         }
     }
-    limits
+    edit
 }

@@ -1,7 +1,7 @@
 //! Tenants and usage as they are shown.
 
 use crate::output::{Block, Columns};
-use crate::units::{show_cards, show_cpus, show_mebibytes, show_moment};
+use crate::units::{counted, exact_cards, exact_mebibytes, show_cards, show_cpus, show_mebibytes, show_moment};
 use muster_proto::v1;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -116,6 +116,141 @@ pub fn table(tenants: &[TenantView], tree: bool) -> Vec<Block> {
         columns.row(row);
     }
     vec![columns.block()]
+}
+
+/// What `muster tenants apply` did, or would do.
+#[derive(Clone, Debug, Serialize)]
+pub struct AppliedView {
+    /// Nothing was changed: it was only asked what would.
+    pub dry_run: bool,
+    /// What differs, by tenant.
+    pub changes: Vec<ChangeView>,
+    /// Tenants that were named and are as they were.
+    pub unchanged: u32,
+    /// The state of the cluster it holds for.
+    pub revision: u64,
+}
+
+/// What differs of one tenant.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChangeView {
+    /// Names from the top.
+    pub path: String,
+    /// It did not exist.
+    pub new: bool,
+    /// Value by value.
+    pub fields: Vec<FieldView>,
+}
+
+/// What differs of one value.
+#[derive(Clone, Debug, Serialize)]
+pub struct FieldView {
+    /// In the words of the file: `max.h100`, `weight`, `apart-from.ads`.
+    pub field: String,
+    /// As it was, if there was any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+    /// As it is now, if there is any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+impl AppliedView {
+    /// From the reply.
+    #[must_use]
+    pub fn new(reply: &v1::ApplyTenantsReply, dry_run: bool) -> Self {
+        AppliedView {
+            dry_run,
+            changes: reply.changes.iter().map(ChangeView::new).collect(),
+            unchanged: reply.unchanged,
+            revision: reply.revision,
+        }
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut lines = Vec::new();
+        for change in &self.changes {
+            lines.push(if change.new { format!("{}: new", change.path) } else { format!("{}:", change.path) });
+            lines.extend(change.fields.iter().map(|field| format!("  {}", field.words(change.new))));
+        }
+        lines.push(self.summary());
+        lines.join("\n")
+    }
+
+    fn summary(&self) -> String {
+        let new = self.changes.iter().filter(|change| change.new).count();
+        let changed = self.changes.len() - new;
+        let as_before = if self.unchanged > 0 { format!(" ({} as before)", self.unchanged) } else { String::new() };
+        let tenants = |count| counted(count, "tenant");
+        match (self.dry_run, new, changed) {
+            (_, 0, 0) => format!("no tenant {}{as_before}", if self.dry_run { "would change" } else { "changed" }),
+            (true, new, 0) => format!("would add {}{as_before}; nothing was changed", tenants(new)),
+            (true, 0, changed) => format!("would change {}{as_before}; nothing was changed", tenants(changed)),
+            (true, new, changed) => {
+                format!("would add {} and change {changed}{as_before}; nothing was changed", tenants(new))
+            }
+            (false, new, 0) => format!("{} added{as_before}", tenants(new)),
+            (false, 0, changed) => format!("{} changed{as_before}", tenants(changed)),
+            (false, new, changed) => format!("{} added and {changed} changed{as_before}", tenants(new)),
+        }
+    }
+}
+
+impl FieldView {
+    fn words(&self, new: bool) -> String {
+        let word = |value: &Option<String>| value.clone().unwrap_or_else(|| "none".to_owned());
+        if new {
+            return format!("{}: {}", self.field, word(&self.after));
+        }
+        format!("{}: {} -> {}", self.field, word(&self.before), word(&self.after))
+    }
+}
+
+impl ChangeView {
+    fn new(change: &v1::TenantChange) -> Self {
+        let before = change.before.as_ref().map(values).unwrap_or_default();
+        let after = change.after.as_ref().map(values).unwrap_or_default();
+        let mut names: Vec<&String> = before.iter().chain(&after).map(|(name, _)| name).collect();
+        let mut seen = std::collections::BTreeSet::new();
+        names.retain(|name| seen.insert(*name));
+        let value = |values: &[(String, String)], name: &String| {
+            values.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone())
+        };
+        let new = change.before.is_none();
+        let field =
+            |name: &String| FieldView { field: name.clone(), before: value(&before, name), after: value(&after, name) };
+        // What a new tenant has as usual is no news.
+        let usual = |field: &FieldView| {
+            let after = field.after.as_deref();
+            new && matches!((field.field.as_str(), after), ("weight", Some("1")) | ("trust", Some("trusted")))
+        };
+        let fields = names.into_iter().map(field).filter(|field| field.before != field.after && !usual(field));
+        ChangeView {
+            path: change.after.as_ref().map(|spec| spec.path.clone()).unwrap_or_default(),
+            new,
+            fields: fields.collect(),
+        }
+    }
+}
+
+/// Every value of a tenant in the words of its file, in their order there.
+fn values(spec: &v1::TenantSpec) -> Vec<(String, String)> {
+    let mut values = Vec::new();
+    for (key, amounts) in
+        [("guarantee", Amounts::vec(spec.guarantee.as_ref())), ("max", Amounts::limits(spec.max.as_ref()))]
+    {
+        let cards = amounts.units.iter().map(|(model, units)| (model.clone(), exact_cards(*units)));
+        let cpus = amounts.cpu_milli.map(|milli| ("cpus".to_owned(), show_cpus(milli)));
+        let memory = amounts.memory_mib.map(|mib| ("memory".to_owned(), exact_mebibytes(mib)));
+        values.extend(cards.chain(cpus).chain(memory).map(|(name, value)| (format!("{key}.{name}"), value)));
+    }
+    values.push(("weight".to_owned(), spec.weight.unwrap_or(1).to_string()));
+    values.push(("trust".to_owned(), if spec.trust.is_empty() { "trusted".to_owned() } else { spec.trust.clone() }));
+    let apart = spec.apart_from.iter();
+    values.extend(apart.map(|apart| (format!("apart-from.{}", apart.tenant), apart.level.clone())));
+    values
 }
 
 /// What a tenant has used.

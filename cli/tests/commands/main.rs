@@ -4,3 +4,4 @@ mod common;
 mod endpoints;
 mod pipes;
 mod refused;
+mod tenants;

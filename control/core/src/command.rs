@@ -6,6 +6,7 @@
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
 use muster_model::node::{NodeSpec, Pool};
 use muster_model::tenant::TenantSpec;
+use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
 use muster_model::{DeviceClass, GpuModel, Reservation, TaskPlacement, TaskState, ValidJobSpec};
 use serde::{Deserialize, Serialize};
@@ -157,6 +158,11 @@ pub enum Command {
         job: JobId,
         /// What is kept from now on, in the place of what was.
         reserved: Option<Reservation>,
+    },
+    /// Adds tenants and changes those that exist, all or none, as [`Command::ApplyTenants`]; what an edit does not name stays.
+    EditTenants {
+        /// What changes.
+        edits: Vec<TenantEdit>,
     },
 }
 

@@ -1,6 +1,7 @@
 //! What an accepted command answers.
 
 use muster_model::ids::{AllocationId, CellId, Epoch, JobId, NodeId};
+use muster_model::tenant_edit::TenantChange;
 use serde::{Deserialize, Serialize};
 
 /// The answer to an accepted command.
@@ -47,5 +48,10 @@ pub enum Done {
     Counted {
         /// The mark.
         mark: u64,
+    },
+    /// The tree is as it was asked for.
+    Tenants {
+        /// What differs now, in the order of paths.
+        changes: Vec<TenantChange>,
     },
 }

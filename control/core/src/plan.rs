@@ -44,6 +44,7 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         }
         Command::Cancel { job } => cancel::cancel(d, *job),
         Command::ApplyTenants { tenants } => tenants::apply(d, tenants),
+        Command::EditTenants { edits } => tenants::edit(d, edits),
         Command::DeleteTenant { path } => tenants::delete(d, path),
         Command::PutPool(pool) => pools::put(d, pool),
         Command::DeletePool { name } => pools::delete(d, name),

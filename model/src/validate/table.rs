@@ -71,7 +71,6 @@ const JOBS: &[Row] = &[
     ("JobSpec", "tenant", PATH),
     ("JobSpec", "user", NAME),
     ("JobSpec", "name", NAME),
-    ("JobSpec", "user", NAME),
     ("JobSpec", "workload_class", WORD),
     ("JobSpec", "pool", NAME),
     ("JobSpec", "command", Bound::Texts { items_max: COMMAND_ARGUMENTS_MAX, bytes_max: COMMAND_BYTES_MAX }),
@@ -106,6 +105,16 @@ const JOBS: &[Row] = &[
 /// Tenants and their usage.
 const TENANTS: &[Row] = &[
     ("ApplyTenantsRequest", "tenants", list(TENANTS_PER_APPLY_MAX)),
+    ("ApplyTenantsRequest", "edits", list(TENANTS_PER_APPLY_MAX)),
+    ("TenantEdit", "path", PATH),
+    ("TrustEdit", "trust", WORD),
+    ("AmountsEdit", "gpus", list(WORDS_MAX)),
+    ("GpuEdit", "model", WORD),
+    (
+        "ApartEdit",
+        "levels",
+        Bound::Map { items_max: APART_FROM_MAX, key_bytes_max: TENANT_PATH_BYTES_MAX, value_bytes_max: WORD_BYTES_MAX },
+    ),
     ("TenantSpec", "path", PATH),
     ("TenantSpec", "trust", WORD),
     ("TenantSpec", "apart_from", list(APART_FROM_MAX)),

@@ -3,10 +3,9 @@
 use super::{each, need, word, word_if};
 use crate::v1;
 use muster_model::tenant::TenantSpec;
-use muster_model::{ApartFrom, FieldError, Tenant, TenantId, Trust};
-
-/// The weight of a tenant that does not give one.
-pub const WEIGHT_DEFAULT: u32 = 1;
+use muster_model::tenant_edit::{AmountsEdit, ApartEdit, Edit, TenantChange, TenantEdit, WEIGHT_DEFAULT};
+use muster_model::{ApartFrom, FieldError, GpuModel, GpuUnits, Tenant, TenantId, Trust};
+use std::collections::BTreeMap;
 
 impl From<&TenantSpec> for v1::TenantSpec {
     fn from(spec: &TenantSpec) -> Self {
@@ -81,5 +80,112 @@ impl TryFrom<v1::Tenant> for Tenant {
             trust: spec.trust,
             apart_from: spec.apart_from,
         })
+    }
+}
+
+/// A value that is set where it is there, and otherwise removed.
+fn edit<T>(value: Option<T>) -> Edit<T> {
+    value.map_or(Edit::Remove, Edit::Set)
+}
+
+/// The value of a message that sets or removes; no message where it stays.
+fn edited<T: Copy>(edit: Edit<T>) -> Option<Option<T>> {
+    match edit {
+        Edit::Keep => None,
+        Edit::Set(value) => Some(Some(value)),
+        Edit::Remove => Some(None),
+    }
+}
+
+impl From<&AmountsEdit> for v1::AmountsEdit {
+    fn from(edit: &AmountsEdit) -> Self {
+        let amount = |edit| edited(edit).map(|amount| v1::AmountEdit { amount });
+        let gpu = |(model, units): (&GpuModel, &Option<GpuUnits>)| v1::GpuEdit {
+            model: model.to_string(),
+            units: units.map(|units| units.0),
+        };
+        v1::AmountsEdit {
+            clear: edit.clear,
+            gpus: edit.gpu.iter().map(gpu).collect(),
+            cpu_milli: amount(edit.cpu_milli),
+            memory_mib: amount(edit.memory_mib),
+        }
+    }
+}
+
+impl TryFrom<v1::AmountsEdit> for AmountsEdit {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::AmountsEdit) -> Result<Self, FieldError> {
+        let mut gpu = BTreeMap::new();
+        for edit in &wire.gpus {
+            let field = format!("gpus.{}", edit.model);
+            let model: GpuModel = word(&field, &edit.model)?;
+            // Of two edits of one model one would be without effect.
+            if gpu.insert(model, edit.units.map(GpuUnits)).is_some() {
+                return Err(FieldError::new(field, format!("names {model} a second time"), "give each model once"));
+            }
+        }
+        let amount = |wire: Option<v1::AmountEdit>| wire.map_or(Edit::Keep, |wire| edit(wire.amount));
+        Ok(AmountsEdit {
+            clear: wire.clear,
+            gpu,
+            cpu_milli: amount(wire.cpu_milli),
+            memory_mib: amount(wire.memory_mib),
+        })
+    }
+}
+
+impl From<&TenantEdit> for v1::TenantEdit {
+    fn from(edit: &TenantEdit) -> Self {
+        let level = |(tenant, level): (&String, &Option<muster_model::ApartLevel>)| {
+            (tenant.clone(), level.map(|level| level.to_string()).unwrap_or_default())
+        };
+        let trust = |trust: Option<Trust>| v1::TrustEdit { trust: trust.map(|trust| trust.to_string()) };
+        v1::TenantEdit {
+            path: edit.path.clone(),
+            guarantee: Some((&edit.guarantee).into()),
+            max: Some((&edit.max).into()),
+            weight: edited(edit.weight).map(|weight| v1::WeightEdit { weight }),
+            trust: edited(edit.trust).map(trust),
+            apart_from: Some(v1::ApartEdit {
+                clear: edit.apart_from.clear,
+                levels: edit.apart_from.levels.iter().map(level).collect(),
+            }),
+        }
+    }
+}
+
+impl TryFrom<v1::TenantEdit> for TenantEdit {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::TenantEdit) -> Result<Self, FieldError> {
+        let amounts = |wire: Option<v1::AmountsEdit>, field: &str| {
+            AmountsEdit::try_from(wire.unwrap_or_default()).map_err(|error| error.under(field))
+        };
+        let trust = match wire.trust {
+            None => Edit::Keep,
+            Some(wire) => edit(wire.trust.map(|text| word::<Trust>("trust", &text)).transpose()?),
+        };
+        let apart = wire.apart_from.unwrap_or_default();
+        let mut levels = BTreeMap::new();
+        for (tenant, level) in apart.levels {
+            let field = format!("apart_from.{tenant}");
+            levels.insert(tenant, word_if(&field, &level)?);
+        }
+        Ok(TenantEdit {
+            path: wire.path,
+            guarantee: amounts(wire.guarantee, "guarantee")?,
+            max: amounts(wire.max, "max")?,
+            weight: wire.weight.map_or(Edit::Keep, |wire| edit(wire.weight)),
+            trust,
+            apart_from: ApartEdit { clear: apart.clear, levels },
+        })
+    }
+}
+
+impl From<&TenantChange> for v1::TenantChange {
+    fn from(change: &TenantChange) -> Self {
+        v1::TenantChange { before: change.before.as_ref().map(Into::into), after: Some((&change.after).into()) }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! What must stay true (law 3): children's guarantees sum to at most the parent's, per resource; a max may be lowered below what
 //! is in use, which stops growth and nothing else. And law 8: no tenant is trusted more than its parent, and none becomes
-//! untrusted while it shares cards.
+//! untrusted while it shares cards. An edit is merged here, with the state that it changes, so that two at one time lose nothing.
 
 use super::requests;
 use crate::bounds::{TENANTS_MAX, TENANTS_PER_COMMAND_MAX};
@@ -14,6 +14,7 @@ use muster_model::ids::TenantId;
 use muster_model::object::Key;
 use muster_model::request::SharingMode;
 use muster_model::tenant::TenantSpec;
+use muster_model::tenant_edit::{TenantChange, TenantEdit};
 use muster_model::{Allocation, ApartFrom, FieldError, Object, ResourceVec, Tenant, Trust};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,17 +24,32 @@ struct Tree<'a> {
     new: BTreeMap<TenantId, Tenant>,
     new_ids: BTreeMap<String, TenantId>,
     new_children: BTreeMap<TenantId, BTreeSet<TenantId>>,
-    /// Where in the command each was described.
+    /// Where in the command each that changes was described: a fault is theirs.
     place: BTreeMap<TenantId, usize>,
+    /// The command's word for the list.
+    list: &'static str,
 }
 
-/// Adds and changes tenants, all or none.
+/// Adds and changes tenants as they are described, all or none.
 pub(super) fn apply(draft: &mut Draft<'_>, specs: &[TenantSpec]) -> Result<Done, Reject> {
+    put(draft, "tenants", specs)
+}
+
+/// Adds and changes tenants in what the edits name, all or none.
+pub(super) fn edit(draft: &mut Draft<'_>, edits: &[TenantEdit]) -> Result<Done, Reject> {
+    let state = draft.state;
+    let present = |path: &String| state.tenants.get(state.index().tenant_ids.get(path)?);
+    let specs: Vec<TenantSpec> = edits.iter().map(|edit| edit.on(present(&edit.path))).collect();
+    put(draft, "edits", &specs)
+}
+
+/// `list` is where faults are, in the words of the call.
+fn put(draft: &mut Draft<'_>, list: &'static str, specs: &[TenantSpec]) -> Result<Done, Reject> {
     if specs.is_empty() || specs.len() > TENANTS_PER_COMMAND_MAX {
-        return Err(Reject::field("tenants", format!("has {}", specs.len()), "apply 1 to 10,000 tenants at once"));
+        return Err(Reject::field(list, format!("has {}", specs.len()), "apply 1 to 10,000 tenants at once"));
     }
-    check_each(specs)?;
-    let mut tree = Tree::over(draft.state);
+    check_each(list, specs)?;
+    let mut tree = Tree::over(draft.state, list);
     let mut order: Vec<usize> = (0..specs.len()).collect();
     order.sort_by_key(|&index| specs[index].path.matches('/').count());
     for index in order {
@@ -46,19 +62,23 @@ pub(super) fn apply(draft: &mut Draft<'_>, specs: &[TenantSpec]) -> Result<Done,
     tree.check_guarantees()?;
     tree.check_trust()?;
     tree.check_apart()?;
+    let mut changes = Vec::new();
     for (id, tenant) in tree.new {
-        if draft.state.tenants.get(&id) != Some(&tenant) {
+        let before = draft.state.tenants.get(&id);
+        if before != Some(&tenant) {
+            changes.push(TenantChange { before: before.map(Into::into), after: (&tenant).into() });
             draft.put(Object::Tenant(tenant));
         }
     }
-    Ok(Done::Ok)
+    changes.sort_by(|a, b| a.after.path.split('/').cmp(b.after.path.split('/')));
+    Ok(Done::Tenants { changes })
 }
 
-fn check_each(specs: &[TenantSpec]) -> Result<(), Reject> {
+fn check_each(list: &str, specs: &[TenantSpec]) -> Result<(), Reject> {
     let mut wrong: Vec<FieldError> = Vec::new();
     let mut seen = BTreeSet::new();
     for (index, spec) in specs.iter().enumerate() {
-        let prefix = format!("tenants[{index}]");
+        let prefix = format!("{list}[{index}]");
         if let Err(errors) = spec.validate() {
             wrong.extend(errors.into_iter().map(|error| error.under(&prefix)));
         }
@@ -75,7 +95,7 @@ fn describe(draft: &mut Draft<'_>, tree: &mut Tree<'_>, index: usize, spec: &Ten
         None => None,
         Some(path) => Some(tree.id_of(path).ok_or_else(|| {
             let problem = format!("its parent {path:?} does not exist");
-            Reject::field(format!("tenants[{index}].path"), problem, "apply the parent first or together with it")
+            Reject::field(format!("{}[{index}].path", tree.list), problem, "apply the parent first or together with it")
         })?),
     };
     let id = match tree.id_of(&spec.path) {
@@ -86,20 +106,20 @@ fn describe(draft: &mut Draft<'_>, tree: &mut Tree<'_>, index: usize, spec: &Ten
     if let Some(parent) = parent {
         tree.new_children.entry(parent).or_default().insert(id);
     }
-    tree.place.insert(id, index);
-    tree.new.insert(
+    let tenant = Tenant {
         id,
-        Tenant {
-            id,
-            path: spec.path.clone(),
-            parent,
-            guarantee: spec.guarantee,
-            max: spec.max.clone(),
-            weight: spec.weight,
-            trust: spec.trust,
-            apart_from: in_order(&spec.apart_from),
-        },
-    );
+        path: spec.path.clone(),
+        parent,
+        guarantee: spec.guarantee,
+        max: spec.max.clone(),
+        weight: spec.weight,
+        trust: spec.trust,
+        apart_from: in_order(&spec.apart_from),
+    };
+    if draft.state.tenants.get(&id) != Some(&tenant) {
+        tree.place.insert(id, index);
+    }
+    tree.new.insert(id, tenant);
     Ok(())
 }
 
@@ -111,9 +131,9 @@ fn in_order(apart_from: &[ApartFrom]) -> Vec<ApartFrom> {
 }
 
 impl<'a> Tree<'a> {
-    fn over(state: &'a State) -> Self {
+    fn over(state: &'a State, list: &'static str) -> Self {
         let (new, new_ids) = (BTreeMap::new(), BTreeMap::new());
-        Tree { state, new, new_ids, new_children: BTreeMap::new(), place: BTreeMap::new() }
+        Tree { state, new, new_ids, new_children: BTreeMap::new(), place: BTreeMap::new(), list }
     }
 
     fn id_of(&self, path: &str) -> Option<TenantId> {
@@ -131,12 +151,12 @@ impl<'a> Tree<'a> {
         children
     }
 
-    /// Where to point when the fault lies between `parent` and its children: at the parent if it was described, else at the
-    /// first child that was.
+    /// Where to point when the fault lies between `parent` and its children: at the parent if it changes, else at the first
+    /// child that does.
     fn field(&self, parent: TenantId, children: &BTreeSet<TenantId>, name: &str) -> String {
         let child = || children.iter().find_map(|child| self.place.get(child));
         let index = self.place.get(&parent).or_else(child).copied().unwrap_or_default();
-        format!("tenants[{index}].{name}")
+        format!("{}[{index}].{name}", self.list)
     }
 
     fn check_guarantees(&self) -> Result<(), Reject> {
@@ -166,7 +186,7 @@ impl<'a> Tree<'a> {
         for tenant in self.new.values() {
             if let Some(other) = tenant.apart_from.iter().find(|other| self.id_of(&other.tenant).is_none()) {
                 let problem = format!("names {}, which does not exist", other.tenant);
-                let field = format!("tenants[{}].apart_from", self.place.get(&tenant.id).copied().unwrap_or_default());
+                let field = self.field(tenant.id, &BTreeSet::new(), "apart_from");
                 return Err(Reject::field(field, problem, "apply it first or together with this one"));
             }
         }
@@ -179,7 +199,7 @@ impl<'a> Tree<'a> {
             let parent = tenant.parent.and_then(|parent| self.get(parent));
             if tenant.trust == Trust::Trusted && parent.is_some_and(|parent| parent.trust == Trust::Untrusted) {
                 let problem = format!("{} is trusted, its parent is not", tenant.path);
-                let field = format!("tenants[{}].trust", self.place.get(&tenant.id).copied().unwrap_or_default());
+                let field = self.field(tenant.id, &BTreeSet::new(), "trust");
                 return Err(Reject::field(field, problem, "make it untrusted, or trust the parent"));
             }
             if tenant.trust == Trust::Untrusted {

@@ -10,10 +10,11 @@ use muster_model::needs::{Isolation, Needs};
 use muster_model::node::{Gpu, NodeSpec, Place};
 use muster_model::request::{SharingMode, TaskRequest};
 use muster_model::tenant::TenantSpec;
+use muster_model::tenant_edit::{Edit, TenantEdit};
 use muster_model::usage::UsageInterval;
 use muster_model::{
     ApartFrom, ApartLevel, Asked, DeviceClass, DeviceRequest, GpuModel, GpuUnits, Job, JobPhase, JobSpec, Limits,
-    NumaPolicy, Pool, ResourceVec, Spread, TaskState, Topology, TopologyLevel, Trust, WorkloadClass,
+    NodeHealth, NumaPolicy, Pool, ResourceVec, Spread, TaskState, Topology, TopologyLevel, Trust, WorkloadClass,
 };
 use std::collections::BTreeMap;
 
@@ -88,7 +89,32 @@ impl Story {
         TenantSpec { path: path.to_owned(), guarantee, max, weight: 1, trust, apart_from }
     }
 
+    /// Part of a description as an edit; now and then what it leaves out is removed.
+    fn tenant_edit(&mut self, path: &str) -> TenantEdit {
+        let spec = self.tenant(path);
+        let mut edit = TenantEdit { path: path.to_owned(), ..TenantEdit::default() };
+        edit.max.clear = self.chance.one_in(3);
+        if self.chance.one_in(2) {
+            edit.max.gpu = spec.max.gpu.into_iter().map(|(model, units)| (model, Some(units))).collect();
+        }
+        if self.chance.one_in(3) {
+            edit.guarantee
+                .gpu
+                .insert(GpuModel::H100, Some(spec.guarantee.gpu(GpuModel::H100)).filter(|_| self.chance.one_in(2)));
+        }
+        if self.chance.one_in(3) {
+            edit.trust = Edit::Set(spec.trust);
+        }
+        edit.apart_from.clear = self.chance.one_in(4);
+        edit.apart_from.levels = spec.apart_from.into_iter().map(|apart| (apart.tenant, Some(apart.level))).collect();
+        edit
+    }
+
     fn change_tenants(&mut self) -> Command {
+        if self.chance.one_in(2) {
+            let paths = (0..2).filter_map(|_| self.chance.pick(&PATHS)).collect::<std::collections::BTreeSet<_>>();
+            return Command::EditTenants { edits: paths.into_iter().map(|path| self.tenant_edit(path)).collect() };
+        }
         let count = self.chance.below(3) + 1;
         let tenants = (0..count).filter_map(|_| self.chance.pick(&PATHS)).collect::<Vec<_>>();
         Command::ApplyTenants { tenants: tenants.into_iter().map(|path| self.tenant(path)).collect() }
@@ -382,7 +408,13 @@ impl Story {
         match self.chance.below(12) {
             0..=2 => Command::MarkSilent { node, epoch },
             3..=6 => Command::MarkReady { node, epoch },
-            7 | 8 => Command::FenceNode { node, epoch },
+            7 | 8 => {
+                // Only a silent node is fenced: mostly one of those, sometimes any.
+                let silent = self.state.nodes.values().filter(|node| node.health == NodeHealth::Silent);
+                let silent: Vec<(NodeId, Epoch)> = silent.map(|node| (node.id, node.epoch)).collect();
+                let (node, epoch) = self.chance.pick(&silent).unwrap_or((node, epoch));
+                Command::FenceNode { node, epoch }
+            }
             9 => Command::SetDrained { node, drained: true },
             10 => Command::SetDrained { node, drained: false },
             _ => Command::RemoveNode { node },

@@ -103,6 +103,7 @@ impl World {
             Done::Acquired { epoch, .. } => format!("epoch {epoch}"),
             Done::Bound { allocation } => format!("allocation {allocation}"),
             Done::HandedOver { to } => format!("to {}", self.state.cells[to].name),
+            Done::Tenants { .. } => "ok".to_owned(),
             Done::Counted { mark } => format!("counted up to {mark}"),
         }
     }

@@ -2,15 +2,26 @@
 
 use super::jobs::below;
 use super::{App, refusal};
-use muster_control_core::Command;
+use muster_control_core::{Command, Done, State, plan};
 use muster_model::tenant::TenantSpec;
+use muster_model::tenant_edit::TenantEdit;
 use muster_model::validate::bounds::TENANTS_PER_APPLY_MAX;
-use muster_model::{FieldError, Tenant};
+use muster_model::{FieldError, Revision, Tenant};
 use muster_proto::v1;
 use tonic::{Request, Response, Status};
 
 /// The service.
 pub(crate) struct TenantsService(pub(crate) App);
+
+impl TenantsService {
+    /// What the state machine would answer now.
+    async fn would(&self, command: &Command) -> Result<(Done, Revision), Status> {
+        let look = |state: &State, revision| (plan(state, state.meta.now_ms, command), revision);
+        let (planned, revision) = self.0.look(v1::Consistency::Linearizable.into(), look).await?;
+        let (_, done) = planned.map_err(|reject| refusal::reject(&reject))?;
+        Ok((done, revision))
+    }
+}
 
 #[tonic::async_trait]
 impl v1::tenants_server::Tenants for TenantsService {
@@ -18,11 +29,19 @@ impl v1::tenants_server::Tenants for TenantsService {
         &self,
         request: Request<v1::ApplyTenantsRequest>,
     ) -> Result<Response<v1::ApplyTenantsReply>, Status> {
-        let tenants = check(request.into_inner().tenants).map_err(|faults| refusal::fields(&faults))?;
-        let count = tenants.len();
-        let (_, revision) = self.0.decide(Command::ApplyTenants { tenants }).await?;
-        tracing::info!(count, %revision, "tenants applied");
-        Ok(Response::new(v1::ApplyTenantsReply { revision: revision.0 }))
+        let v1::ApplyTenantsRequest { tenants, edits, dry_run } = request.into_inner();
+        let named = tenants.len() + edits.len();
+        let command = command(tenants, edits).map_err(|faults| refusal::fields(&faults))?;
+        let (done, revision) = if dry_run { self.would(&command).await? } else { self.0.decide(command).await? };
+        let Done::Tenants { changes } = done else {
+            return Err(Status::internal(format!("an edit of tenants was answered {done:?}")));
+        };
+        if !dry_run {
+            tracing::info!(named, changed = changes.len(), %revision, "tenants applied");
+        }
+        let unchanged = u32::try_from(named.saturating_sub(changes.len())).unwrap_or(u32::MAX);
+        let changes = changes.iter().map(Into::into).collect();
+        Ok(Response::new(v1::ApplyTenantsReply { revision: revision.0, changes, unchanged }))
     }
 
     async fn list(&self, request: Request<v1::ListTenantsRequest>) -> Result<Response<v1::ListTenantsReply>, Status> {
@@ -65,6 +84,26 @@ impl v1::tenants_server::Tenants for TenantsService {
 
 fn shown(tenant: &Tenant, used: &muster_model::ResourceVec) -> v1::Tenant {
     v1::Tenant { used: Some(used.into()), ..v1::Tenant::from(tenant) }
+}
+
+/// The command that a call asks for: whole descriptions, or edits.
+fn command(tenants: Vec<v1::TenantSpec>, edits: Vec<v1::TenantEdit>) -> Result<Command, Vec<FieldError>> {
+    if !tenants.is_empty() && !edits.is_empty() {
+        let fix = "send whole descriptions, or edits that change what they name";
+        return Err(vec![FieldError::new("tenants", "are sent together with edits", fix)]);
+    }
+    if edits.is_empty() {
+        return Ok(Command::ApplyTenants { tenants: check(tenants)? });
+    }
+    let (mut good, mut faults) = (Vec::with_capacity(edits.len()), Vec::new());
+    for (index, wire) in edits.into_iter().enumerate() {
+        match TenantEdit::try_from(wire) {
+            Ok(edit) => good.push(edit),
+            Err(fault) => faults.push(fault.under(&format!("edits[{index}]"))),
+        }
+    }
+    // What comes of an edit is judged by the state machine, which knows what it changes.
+    if faults.is_empty() { Ok(Command::EditTenants { edits: good }) } else { Err(faults) }
 }
 
 fn check(wire: Vec<v1::TenantSpec>) -> Result<Vec<TenantSpec>, Vec<FieldError>> {

@@ -151,7 +151,7 @@ impl Control {
     /// Applies one tenant without limits.
     pub(crate) async fn tenant(&self, path: &str) {
         let tenants = vec![v1::TenantSpec { path: path.to_owned(), ..v1::TenantSpec::default() }];
-        self.tenants().apply(v1::ApplyTenantsRequest { tenants }).await.expect("a good tenant");
+        self.tenants().apply(v1::ApplyTenantsRequest { tenants, ..Default::default() }).await.expect("a good tenant");
     }
 
     /// Submits jobs and gives their ids.

@@ -196,7 +196,11 @@ async fn a_waiting_job_says_why() {
         max: Some(v1::Limits { gpu_units: [("h100".to_owned(), 7_000)].into(), ..v1::Limits::default() }),
         ..v1::TenantSpec::default()
     };
-    control.tenants().apply(v1::ApplyTenantsRequest { tenants: vec![limited] }).await.expect("a good tenant");
+    control
+        .tenants()
+        .apply(v1::ApplyTenantsRequest { tenants: vec![limited], ..Default::default() })
+        .await
+        .expect("a good tenant");
     let ids = control.submit("a", vec![gpu_job(1), gpu_job(1)]).await;
     check_reason(&control, ids[0], "no_nodes").await;
     let _agent = Agent::join(&control, node_spec("n1"), None).await;

@@ -211,7 +211,11 @@ async fn furnished() -> (Control, Agent) {
         ..v1::TenantSpec::default()
     };
     let guest = v1::TenantSpec { path: "guest".to_owned(), trust: "untrusted".to_owned(), ..Default::default() };
-    control.tenants().apply(v1::ApplyTenantsRequest { tenants: vec![small, guest] }).await.expect("a good tenant");
+    control
+        .tenants()
+        .apply(v1::ApplyTenantsRequest { tenants: vec![small, guest], ..Default::default() })
+        .await
+        .expect("a good tenant");
     let agent = Agent::join(&control, node_spec("n1"), None).await;
     control.submit("good", vec![gpu_job(1)]).await;
     (control, agent)
@@ -273,10 +277,15 @@ async fn malformed_tenants_and_pools_are_refused_and_change_nothing() {
         spoil(&mut spec);
         let case = format!("tenant {index}: {spec:?}");
         let tenants = vec![good.clone(), spec];
-        let status = control.tenants().apply(v1::ApplyTenantsRequest { tenants }).await.expect_err(&case);
+        let status =
+            control.tenants().apply(v1::ApplyTenantsRequest { tenants, ..Default::default() }).await.expect_err(&case);
         check(&case, &status, &format!("tenants[1].{field}"));
     }
-    let status = control.tenants().apply(v1::ApplyTenantsRequest { tenants: vec![] }).await.expect_err("none");
+    let status = control
+        .tenants()
+        .apply(v1::ApplyTenantsRequest { tenants: vec![], ..Default::default() })
+        .await
+        .expect_err("none");
     check("no tenants", &status, "tenants");
     let status = control.fleet().put_pool(v1::PutPoolRequest { pool: None }).await.expect_err("no pool");
     check("no pool", &status, "pool");

@@ -1,0 +1,92 @@
+//! The quota tree: a file changes what it names and nothing else, and the answer says what it changed.
+
+use crate::common::Dev;
+
+const TREE: &str = "\
+research:
+  guarantee: {h100: 8}
+  max: {h100: 16, cpus: 512}
+  teams:
+    nlp: {guarantee: {h100: 4}, weight: 2}
+    vision: {max: {h100: 8, memory: 1Ti}, trust: untrusted, apart-from: {research/nlp: node}}
+";
+
+fn tenant(dev: &Dev, path: &str) -> serde_json::Value {
+    let listed = dev.run(&["tenants", "list", path, "-o", "json"]).json();
+    listed.as_array().and_then(|list| list.first().cloned()).expect("the tenant")
+}
+
+#[test]
+fn a_file_changes_what_it_names_and_nothing_else() {
+    let dev = Dev::start(&["--nodes", "1"]);
+    let apply = |text: &str, more: &[&str]| {
+        let file = dev.file("tree.yaml", text);
+        dev.ok(&[&["tenants", "apply", "-f", &file], more].concat())
+    };
+    let said = apply(TREE, &[]);
+    assert!(said.starts_with("research: new\n  guarantee.h100: 8\n  max.h100: 16\n  max.cpus: 512\n"), "{said}");
+    assert!(said.ends_with("\n3 tenants added"), "{said}");
+
+    // One value of one tenant: everything else stays.
+    let before = tenant(&dev, "research/vision");
+    let weight = "research: {teams: {vision: {weight: 3}}}\n";
+    let planned = apply(weight, &["--dry-run"]);
+    assert_eq!(planned, "research/vision:\n  weight: 1 -> 3\nwould change 1 tenant (1 as before); nothing was changed");
+    assert_eq!(tenant(&dev, "research/vision"), before);
+    assert_eq!(apply(weight, &[]), "research/vision:\n  weight: 1 -> 3\n1 tenant changed (1 as before)");
+    let after = tenant(&dev, "research/vision");
+    assert_eq!(after["weight"], 3);
+    for key in ["max", "guarantee", "trust", "apart_from"] {
+        assert_eq!(after[key], before[key], "{key}");
+    }
+    assert_eq!(apply(weight, &[]), "no tenant changed (2 as before)");
+
+    // One amount of several; then one removed, and all.
+    let said = apply("research: {teams: {vision: {max: {h100: 12}}}}\n", &[]);
+    assert_eq!(said, "research/vision:\n  max.h100: 8 -> 12\n1 tenant changed (1 as before)");
+    let said = apply("research: {teams: {vision: {max: {memory: null}, apart-from: {research/nlp: null}}}}\n", &[]);
+    let expected = "research/vision:\n  max.memory: 1Ti -> none\n  apart-from.research/nlp: node -> none\n";
+    assert_eq!(said, format!("{expected}1 tenant changed (1 as before)"));
+    let said = apply("research: {max: null, teams: {nlp: {weight: null}}}\n", &[]);
+    assert!(said.contains("research:\n  max.h100: 16 -> none\n  max.cpus: 512 -> none\n"), "{said}");
+    assert!(said.contains("research/nlp:\n  weight: 2 -> 1\n"), "{said}");
+    assert_eq!(tenant(&dev, "research/vision")["max"]["gpus"]["h100"], 12.0);
+
+    // For scripts.
+    let file = dev.file("tree.yaml", "research: {max: {h100: 24}}\n");
+    let json = dev.run(&["tenants", "apply", "-f", &file, "-o", "json"]).json();
+    let change = &json["changes"][0];
+    assert_eq!((change["path"].as_str(), change["new"].as_bool()), (Some("research"), Some(false)));
+    let field = &change["fields"][0];
+    assert_eq!(
+        (field["field"].as_str(), field["before"].as_str(), field["after"].as_str()),
+        (Some("max.h100"), None, Some("24"))
+    );
+}
+
+#[test]
+fn wrong_trees_are_refused_with_the_tenant_and_change_nothing() {
+    let dev = Dev::start(&["--nodes", "1"]);
+    let file = dev.file("tree.yaml", TREE);
+    dev.ok(&["tenants", "apply", "-f", &file]);
+    let before = dev.ok(&["tenants", "list", "-o", "json"]);
+    for (text, words) in [
+        (
+            "research: {teams: {nlp: {guarantee: {h100: 9}}}}",
+            "research/nlp.guarantee: the children of research are guaranteed 9",
+        ),
+        (
+            "research: {teams: {vision: {guarantee: {h100: 9}}}}",
+            "research/vision.guarantee: guarantees 9 h100 but its max is 8 h100",
+        ),
+        ("research: {apart-from: {nobody: node}}", "research.apart-from: names nobody, which does not exist"),
+        ("research: {teams: {vision: {trust: maybe}}}", "research/vision.trust: unknown trust level"),
+        ("research: {max: {h1000: 1}}", "research.max.h1000: unknown GPU model"),
+    ] {
+        for more in [&[][..], &["--dry-run"]] {
+            let file = dev.file("wrong.yaml", text);
+            dev.refused(&[&["tenants", "apply", "-f", &file], more].concat(), 2, &[words]);
+        }
+    }
+    assert_eq!(dev.ok(&["tenants", "list", "-o", "json"]), before);
+}

@@ -1,0 +1,129 @@
+//! Edits of tenants: what is named changes, what is not named stays, and removing is said.
+
+use muster_model::tenant::TenantSpec;
+use muster_model::tenant_edit::{AmountsEdit, ApartEdit, Edit, TenantEdit};
+use muster_model::{ApartFrom, ApartLevel, GpuModel, GpuUnits, Limits, ResourceVec, Tenant, TenantId, Trust};
+use proptest::collection::btree_map;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+use std::collections::BTreeMap;
+
+const MODELS: [GpuModel; 3] = [GpuModel::H100, GpuModel::H200, GpuModel::T4];
+const OTHERS: [&str; 3] = ["ads", "search", "search/ranking"];
+
+fn amounts() -> impl Strategy<Value = BTreeMap<GpuModel, u64>> {
+    btree_map(select(MODELS.to_vec()), 1..9_u64, 0..3)
+}
+
+fn level() -> impl Strategy<Value = ApartLevel> {
+    select(vec![ApartLevel::Card, ApartLevel::Node, ApartLevel::Island])
+}
+
+prop_compose! {
+    fn tenant()(
+        floor in amounts(), floor_cpu in 0..9_u64, ceiling in amounts(), ceiling_cpu in option::of(0..9_u64),
+        memory in option::of(0..9_u64), weight in 1..9_u32, untrusted in any::<bool>(),
+        apart in btree_map(select(OTHERS.to_vec()), level(), 0..3),
+    ) -> Tenant {
+        let mut guarantee = ResourceVec::of_host(floor_cpu, 0);
+        for (model, units) in floor {
+            guarantee.set_gpu(model, GpuUnits(units));
+        }
+        let gpu = ceiling.into_iter().map(|(model, units)| (model, GpuUnits(units))).collect();
+        Tenant {
+            id: TenantId(1), path: "research".into(), parent: None, guarantee,
+            max: Limits { gpu, cpu_milli: ceiling_cpu, memory_mib: memory }, weight,
+            trust: if untrusted { Trust::Untrusted } else { Trust::Trusted },
+            apart_from: apart.into_iter().map(|(tenant, level)| ApartFrom { tenant: tenant.into(), level }).collect(),
+        }
+    }
+}
+
+fn edit<T: Clone + std::fmt::Debug + 'static>(value: impl Strategy<Value = T> + 'static) -> BoxedStrategy<Edit<T>> {
+    prop_oneof![Just(Edit::Keep), value.prop_map(Edit::Set), Just(Edit::Remove)].boxed()
+}
+
+prop_compose! {
+    fn amounts_edit()(
+        clear in any::<bool>(), gpu in btree_map(select(MODELS.to_vec()), option::of((1..9_u64).prop_map(GpuUnits)), 0..3),
+        cpu_milli in edit(0..9_u64), memory_mib in edit(0..9_u64),
+    ) -> AmountsEdit {
+        AmountsEdit { clear, gpu, cpu_milli, memory_mib }
+    }
+}
+
+prop_compose! {
+    fn tenant_edit()(
+        guarantee in amounts_edit(), max in amounts_edit(), weight in edit(1..9_u32),
+        trust in edit(select(vec![Trust::Trusted, Trust::Untrusted])), clear in any::<bool>(),
+        levels in btree_map(select(OTHERS.to_vec()), option::of(level()), 0..3),
+    ) -> TenantEdit {
+        let levels = levels.into_iter().map(|(tenant, level)| (tenant.to_owned(), level)).collect();
+        TenantEdit { path: "research".into(), guarantee, max, weight, trust, apart_from: ApartEdit { clear, levels } }
+    }
+}
+
+/// What a value is after its edit, said a second time.
+fn expected<T>(edit: Edit<T>, cleared: bool, before: Option<T>) -> Option<T> {
+    match edit {
+        Edit::Set(value) => Some(value),
+        Edit::Remove => None,
+        Edit::Keep => before.filter(|_| !cleared),
+    }
+}
+
+proptest! {
+    #[test]
+    fn each_value_is_as_its_edit_says_and_no_other_changes(before in tenant(), edit in tenant_edit()) {
+        let after = edit.on(Some(&before));
+        for model in GpuModel::ALL {
+            let of = |edit: &AmountsEdit| match edit.gpu.get(&model) {
+                None => Edit::Keep,
+                Some(None) => Edit::Remove,
+                Some(Some(units)) => Edit::Set(*units),
+            };
+            let max = expected(of(&edit.max), edit.max.clear, before.max.gpu.get(&model).copied());
+            prop_assert_eq!(after.max.gpu.get(&model).copied(), max);
+            let floor = expected(of(&edit.guarantee), edit.guarantee.clear, Some(before.guarantee.gpu(model)));
+            prop_assert_eq!(after.guarantee.gpu(model), floor.unwrap_or_default());
+        }
+        let max = (
+            expected(edit.max.cpu_milli, edit.max.clear, before.max.cpu_milli),
+            expected(edit.max.memory_mib, edit.max.clear, before.max.memory_mib),
+        );
+        prop_assert_eq!((after.max.cpu_milli, after.max.memory_mib), max);
+        let floor = expected(edit.guarantee.cpu_milli, edit.guarantee.clear, Some(before.guarantee.cpu_milli));
+        prop_assert_eq!(after.guarantee.cpu_milli, floor.unwrap_or(0));
+        prop_assert_eq!(after.weight, expected(edit.weight, false, Some(before.weight)).unwrap_or(1));
+        prop_assert_eq!(after.trust, expected(edit.trust, false, Some(before.trust)).unwrap_or_default());
+        for other in OTHERS {
+            let level = |list: &[ApartFrom]| list.iter().find(|apart| apart.tenant == other).map(|apart| apart.level);
+            let of = match edit.apart_from.levels.get(other) {
+                None => Edit::Keep,
+                Some(None) => Edit::Remove,
+                Some(Some(level)) => Edit::Set(*level),
+            };
+            prop_assert_eq!(level(&after.apart_from), expected(of, edit.apart_from.clear, level(&before.apart_from)));
+        }
+        prop_assert!(after.apart_from.is_sorted());
+        // The same again changes nothing.
+        let as_tenant = |spec: TenantSpec| Tenant {
+            guarantee: spec.guarantee, max: spec.max, weight: spec.weight, trust: spec.trust,
+            apart_from: spec.apart_from, ..before.clone()
+        };
+        prop_assert_eq!(edit.on(Some(&as_tenant(after.clone()))), after);
+    }
+
+    #[test]
+    fn an_edit_that_names_nothing_changes_nothing(before in tenant()) {
+        let edit = TenantEdit { path: "research".into(), ..TenantEdit::default() };
+        prop_assert_eq!(edit.on(Some(&before)), TenantSpec::from(&before));
+    }
+}
+
+#[test]
+fn a_new_tenant_begins_with_what_is_usual() {
+    let edit = TenantEdit { path: "new".into(), weight: Edit::Set(3), ..TenantEdit::default() };
+    assert_eq!(edit.on(None), TenantSpec { weight: 3, ..TenantSpec::usual("new") });
+}
