@@ -51,6 +51,9 @@ pub enum Failure {
     /// The state of things does not allow it.
     #[error("{0}")]
     Refused(String),
+    /// The state of things does not allow it unless the caller says so.
+    #[error("{0}")]
+    Unconfirmed(String),
     /// The job has ended, so that nothing can be done to it any more.
     #[error("{text}")]
     JobEnded {
@@ -107,7 +110,7 @@ impl Failure {
             Failure::Invalid(..) | Failure::Usage(_) => exit::INVALID,
             Failure::NotFound(_) => exit::NOT_FOUND,
             Failure::Unavailable { .. } => exit::UNAVAILABLE,
-            Failure::Refused(_) | Failure::JobEnded { .. } => exit::REFUSED,
+            Failure::Refused(_) | Failure::Unconfirmed(_) | Failure::JobEnded { .. } => exit::REFUSED,
             Failure::Job(_) | Failure::Io { .. } | Failure::Server { .. } | Failure::Role(_) => exit::FAILED,
             Failure::ClosedPipe => exit::OK,
         }
@@ -121,8 +124,15 @@ impl Failure {
             return Failure::Invalid(fields, status::left_out(status));
         }
         let message = status.message().to_owned();
-        if let Some(info) = status.get_details_error_info().filter(|info| info.reason == "JOB_ENDED") {
-            return Failure::JobEnded { text: message, state: info.metadata.get("state").cloned().unwrap_or_default() };
+        if let Some(info) = status.get_details_error_info() {
+            match info.reason.as_str() {
+                "JOB_ENDED" => {
+                    let state = info.metadata.get("state").cloned().unwrap_or_default();
+                    return Failure::JobEnded { text: message, state };
+                }
+                "LOWER_TOLERANCE" => return Failure::Unconfirmed(message),
+                _ => {}
+            }
         }
         match status.code() {
             Code::InvalidArgument | Code::OutOfRange => Failure::Usage(message),

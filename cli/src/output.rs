@@ -9,6 +9,7 @@ pub use columns::{Block, Columns};
 
 use crate::failure::Failure;
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 use std::io::{IsTerminal, Write};
 
 /// How results are printed.
@@ -110,6 +111,32 @@ impl Out {
     pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut stdout = std::io::stdout().lock();
         stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| Failure::io("writing output", error))
+    }
+}
+
+/// The order of names in lists: numbers in them count as numbers, so that `cell-10` comes after `cell-2`.
+#[must_use]
+pub fn by_number(a: &str, b: &str) -> Ordering {
+    let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).count();
+    let (mut left, mut right) = (a, b);
+    loop {
+        let (x, y) = (digits(left), digits(right));
+        if x > 0 && y > 0 {
+            let number = |text: &str, length: usize| text[..length].trim_start_matches('0').to_owned();
+            let (m, n) = (number(left, x), number(right, y));
+            let order = m.len().cmp(&n.len()).then(m.cmp(&n));
+            if order.is_ne() {
+                return order;
+            }
+            (left, right) = (&left[x..], &right[y..]);
+            continue;
+        }
+        let (mut one, mut other) = (left.chars(), right.chars());
+        match (one.next(), other.next()) {
+            (Some(p), Some(q)) if p == q => (left, right) = (one.as_str(), other.as_str()),
+            (p, q) if p == q => return a.cmp(b),
+            (p, q) => return p.cmp(&q),
+        }
     }
 }
 

@@ -268,6 +268,16 @@ fn plans_of_moves() {
 }
 
 #[test]
+fn numbers_in_names_count_as_numbers() {
+    let mut names =
+        ["cell-10", "cell-2", "n-007", "n-7", "cell-2b", "cell-", "", "10", "9", "a99999999999999999999", "a1"];
+    names.sort_by(|a, b| muster_cli::output::by_number(a, b));
+    let expected =
+        ["", "9", "10", "a1", "a99999999999999999999", "cell-", "cell-2", "cell-2b", "cell-10", "n-007", "n-7"];
+    assert_eq!(names, expected);
+}
+
+#[test]
 fn colour_only_where_it_is_wanted() {
     let views = [JobView::new(&job(1, v1::JobPhase::Failed, None), NOW_MS)];
     let blocks = table(&views, false);

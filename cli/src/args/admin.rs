@@ -164,6 +164,9 @@ pub enum Raft {
         /// Promote this learner in the same change
         #[arg(long, value_name = "ID")]
         replace_with: Option<u64>,
+        /// Even if the cluster then goes on with fewer voters lost, as from 3 voters to 2
+        #[arg(long)]
+        yes: bool,
     },
     /// Make empty nodes a new cluster; refused when one of them was ever part of one
     #[command(after_help = "Example:\n  muster raft bootstrap 1=10.0.0.1:7400 2=10.0.0.2:7400 3=10.0.0.3:7400")]

@@ -3,6 +3,7 @@
 use crate::args::admin::DeviceClasses;
 use crate::commands::{Context, input};
 use crate::failure::Failure;
+use crate::output::by_number;
 use crate::spec;
 use crate::view::classes::{ClassView, table};
 use muster_proto::v1;
@@ -18,7 +19,8 @@ pub async fn run(context: &Context, command: &DeviceClasses) -> Result<(), Failu
             let request = v1::ListDeviceClassesRequest { consistency: context.consistency.into() };
             let list = |channel| async move { FleetClient::new(channel).list_device_classes(request).await };
             let reply: v1::ListDeviceClassesReply = context.client.call("list device classes", list).await?;
-            let views: Vec<ClassView> = reply.classes.iter().map(ClassView::new).collect();
+            let mut views: Vec<ClassView> = reply.classes.iter().map(ClassView::new).collect();
+            views.sort_by(|a, b| by_number(&a.name, &b.name));
             context.out.show(&views, |_| table(&views))
         }
         DeviceClasses::Apply { file } => {

@@ -4,6 +4,7 @@ use crate::args::admin::{Gpus, Nodes, Pools};
 use crate::client::{Client, reply_bytes_max};
 use crate::commands::{Context, input};
 use crate::failure::Failure;
+use crate::output::by_number;
 use crate::spec;
 use crate::view::fleet::{CellView, GpuView, NodeView, PoolView, cells_table, gpus_table, nodes_table, pools_table};
 use muster_proto::v1;
@@ -20,7 +21,8 @@ pub async fn nodes(context: &Context, args: &Nodes) -> Result<(), Failure> {
     let cell = args.cell.clone().unwrap_or_default();
     let pool = args.pool.clone().unwrap_or_default();
     let found = all_nodes(&context.client, &cell, &pool, context.consistency).await?;
-    let views: Vec<NodeView> = found.iter().map(NodeView::new).collect();
+    let mut views: Vec<NodeView> = found.iter().map(NodeView::new).collect();
+    views.sort_by(|a, b| by_number(&a.name, &b.name));
     context.out.show(&views, |wide| nodes_table(&views, wide))
 }
 
@@ -76,6 +78,7 @@ pub async fn gpus(context: &Context, args: &Gpus) -> Result<(), Failure> {
         let reply: v1::ListGpusReply = context.client.call("list gpus", list).await?;
         views.extend(reply.gpus.iter().map(GpuView::new));
         if reply.next_page_token.is_empty() {
+            views.sort_by(|a, b| by_number(&a.node, &b.node).then(a.index.cmp(&b.index)));
             return context.out.show(&views, |wide| gpus_table(&views, wide));
         }
         request.page_token = reply.next_page_token;
@@ -99,7 +102,9 @@ pub async fn all_cells(client: &Client, consistency: v1::Consistency) -> Result<
     let request = v1::ListCellsRequest { consistency: consistency.into() };
     let list = |channel| async move { FleetClient::new(channel).list_cells(request).await };
     let reply: v1::ListCellsReply = client.call("list cells", list).await?;
-    Ok(reply.cells.iter().map(CellView::new).collect())
+    let mut views: Vec<CellView> = reply.cells.iter().map(CellView::new).collect();
+    views.sort_by(|a, b| by_number(&a.name, &b.name));
+    Ok(views)
 }
 
 /// Runs one of `muster pools`.
@@ -112,7 +117,8 @@ pub async fn pools(context: &Context, command: &Pools) -> Result<(), Failure> {
             let request = v1::ListPoolsRequest { consistency: context.consistency.into() };
             let list = |channel| async move { FleetClient::new(channel).list_pools(request).await };
             let reply: v1::ListPoolsReply = context.client.call("list pools", list).await?;
-            let views: Vec<PoolView> = reply.pools.iter().map(PoolView::new).collect();
+            let mut views: Vec<PoolView> = reply.pools.iter().map(PoolView::new).collect();
+            views.sort_by(|a, b| by_number(&a.name, &b.name));
             context.out.show(&views, |_| pools_table(&views))
         }
         Pools::Apply { file } => {

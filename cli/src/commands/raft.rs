@@ -38,16 +38,24 @@ pub async fn run(context: &Context, command: &Raft) -> Result<(), Failure> {
             let promote = |channel| async move { AdminClient::new(channel).promote(v1::PromoteRequest { id }).await };
             members(context, patient.call("promote", promote).await?)
         }
-        Raft::Remove { id, replace_with } => {
-            let request = v1::RemoveRequest { id, replace_with };
+        Raft::Remove { id, replace_with, yes } => {
+            let request = v1::RemoveRequest { id, replace_with, accept_lower_tolerance: yes };
             let remove = |channel| async move { AdminClient::new(channel).remove(request).await };
-            members(context, patient.call("remove", remove).await?)
+            members(context, patient.call("remove", remove).await.map_err(with_flags)?)
         }
         Raft::Bootstrap { members: named } => {
             let (_, first) = named.first().ok_or_else(|| Failure::Usage("name the voters".to_owned()))?;
             let only_first = Client::new(std::slice::from_ref(first), CATCH_UP_MAX)?;
             members(context, bootstrap(&only_first, &named).await?)
         }
+    }
+}
+
+/// What is refused until it is confirmed, with the flags that do so.
+fn with_flags(failure: Failure) -> Failure {
+    match failure {
+        Failure::Unconfirmed(text) => Failure::Refused(format!("{text}: --replace-with ID, or --yes")),
+        other => other,
     }
 }
 

@@ -25,7 +25,7 @@ pub async fn wait(client: &Client, settings: &Settings, began: Instant) {
     loop {
         if let Ok(cells) = all_cells(&client, Consistency::Linearizable).await {
             let held = cells.iter().filter(|cell| cell.holder.is_some()).count();
-            let ready: u32 = cells.iter().map(|cell| cell.nodes_ready).sum();
+            let ready: u32 = cells.iter().map(|cell| cell.nodes_ready + cell.nodes_drained).sum();
             progress.set_message(format!(
                 "{ready} of {} nodes ready, {held} of {} cells held",
                 settings.nodes, settings.shards

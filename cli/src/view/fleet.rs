@@ -23,15 +23,15 @@ pub struct NodeView {
     pub models: String,
     /// Cards.
     pub gpus: usize,
-    /// Cards that nothing holds.
+    /// Cards that new work may be given: none on a node that takes none.
     pub gpus_free: u32,
     /// Milli-CPUs.
     pub cpu_milli: u64,
-    /// Milli-CPUs that nothing holds.
+    /// Milli-CPUs that new work may be given.
     pub cpu_free_milli: i64,
     /// MiB.
     pub memory_mib: u64,
-    /// MiB that nothing holds.
+    /// MiB that new work may be given.
     pub memory_free_mib: i64,
     /// Tasks on it.
     pub tasks: u32,
@@ -127,15 +127,15 @@ pub struct GpuView {
     pub model: String,
     /// MiB.
     pub memory_mib: u64,
-    /// How it is driven: free, whole, mig, mps, time-slice.
+    /// How it is driven: free, whole, mig, mps, time-slice; unavailable when it is free and may not be given.
     pub mode: String,
     /// What is held of it.
     pub held: String,
     /// By which jobs.
     pub jobs: Vec<u64>,
-    /// Why it is not to be used, if so.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub withheld: Option<String>,
+    /// Why nothing new may be given of it, if so.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub unavailable: String,
     /// NVML's UUID.
     pub uuid: String,
 }
@@ -153,7 +153,7 @@ impl GpuView {
             mode: view.mode.clone(),
             held: view.held.clone(),
             jobs: view.jobs.clone(),
-            withheld: gpu.withheld,
+            unavailable: view.unavailable.clone(),
             uuid: gpu.uuid,
         }
     }
@@ -162,7 +162,7 @@ impl GpuView {
 /// The table of cards.
 #[must_use]
 pub fn gpus_table(gpus: &[GpuView], wide: bool) -> Vec<Block> {
-    let narrow = ["NODE", "GPU", "MODEL", "MODE", "HELD", "JOBS", "WITHHELD"];
+    let narrow = ["NODE", "GPU", "MODEL", "MODE", "HELD", "JOBS", "UNAVAILABLE"];
     let more = ["MEMORY", "UUID"];
     let heads: Vec<&'static str> = if wide { narrow.iter().chain(&more).copied().collect() } else { narrow.to_vec() };
     let mut columns = Columns::new(&heads).right(&["GPU", "MEMORY"]);
@@ -175,7 +175,7 @@ pub fn gpus_table(gpus: &[GpuView], wide: bool) -> Vec<Block> {
             dash(gpu.mode.clone()),
             dash(gpu.held.clone()),
             dash(gpu.jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")),
-            dash(gpu.withheld.clone().unwrap_or_default()),
+            dash(gpu.unavailable.clone()),
         ];
         if wide {
             row.extend([show_mebibytes(gpu.memory_mib), gpu.uuid.clone()]);
@@ -199,14 +199,18 @@ pub struct CellView {
     pub epoch: u64,
     /// Nodes.
     pub nodes: u32,
-    /// Nodes that take work.
+    /// Nodes that take new work.
     pub nodes_ready: u32,
+    /// Nodes that are heard of and take none.
+    pub nodes_drained: u32,
+    /// Nodes that are not heard of.
+    pub nodes_silent: u32,
     /// Cards.
     pub gpus: u32,
-    /// Cards that nothing holds.
+    /// Cards that new work may be given.
     pub gpus_free: u32,
     /// Jobs that wait there.
-    pub waiting: u64,
+    pub pending: u64,
     /// Jobs that run there.
     pub running: u64,
 }
@@ -223,9 +227,11 @@ impl CellView {
             epoch: cell.epoch,
             nodes: view.nodes,
             nodes_ready: view.nodes_ready,
+            nodes_drained: view.nodes_drained,
+            nodes_silent: view.nodes_silent,
             gpus: view.gpus,
             gpus_free: view.gpus_free,
-            waiting: view.waiting,
+            pending: view.waiting,
             running: view.running,
         }
     }
@@ -234,9 +240,10 @@ impl CellView {
 /// The table of cells.
 #[must_use]
 pub fn cells_table(cells: &[CellView]) -> Vec<Block> {
-    let heads = ["CELL", "ID", "SHARD", "EPOCH", "NODES", "READY", "GPUS", "FREE", "WAITING", "RUNNING"];
-    let mut columns =
-        Columns::new(&heads).right(&["ID", "EPOCH", "NODES", "READY", "GPUS", "FREE", "WAITING", "RUNNING"]);
+    let heads =
+        ["CELL", "ID", "SHARD", "EPOCH", "NODES", "READY", "DRAINED", "SILENT", "GPUS", "FREE", "PENDING", "RUNNING"];
+    let mut columns = Columns::new(&heads)
+        .right(&["ID", "EPOCH", "NODES", "READY", "DRAINED", "SILENT", "GPUS", "FREE", "PENDING", "RUNNING"]);
     for cell in cells {
         columns.row(vec![
             cell.name.clone(),
@@ -245,9 +252,11 @@ pub fn cells_table(cells: &[CellView]) -> Vec<Block> {
             cell.epoch.to_string(),
             cell.nodes.to_string(),
             cell.nodes_ready.to_string(),
+            cell.nodes_drained.to_string(),
+            cell.nodes_silent.to_string(),
             cell.gpus.to_string(),
             cell.gpus_free.to_string(),
-            cell.waiting.to_string(),
+            cell.pending.to_string(),
             cell.running.to_string(),
         ]);
     }

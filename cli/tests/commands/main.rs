@@ -2,6 +2,7 @@
 
 mod common;
 mod endpoints;
+mod fleet;
 mod pipes;
 mod refused;
 mod tenants;

@@ -23,6 +23,20 @@ impl AdminService {
         v1::MembershipReply { members }
     }
 
+    /// Refuses the removal of a voter after which fewer lost voters stop the cluster. A follower may not know the present members:
+    /// the leader, to which the call is passed on, looks again.
+    fn keeps_tolerance(&self, id: u64) -> Result<(), Status> {
+        let members = self.0.consensus.status().members;
+        let voters = members.iter().filter(|member| member.voter).count();
+        let is_voter = members.iter().any(|member| member.voter && member.id == id);
+        let survives = |voters: usize| voters.saturating_sub(1) / 2;
+        let (before, after) = (survives(voters), survives(voters.saturating_sub(1)));
+        if !is_voter || after >= before {
+            return Ok(());
+        }
+        Err(refusal::lower_tolerance(id, voters, before, after))
+    }
+
     /// A client of the leader, when the call has not been passed on yet.
     fn leader(&self, error: &AdminError, passed_on: bool) -> Result<AdminClient<muster_runtime::Channel>, Status> {
         let AdminError::NotLeader { leader: Some((id, _)) } = error else { return Err(refusal::admin(error)) };
@@ -98,6 +112,9 @@ impl v1::admin_server::Admin for AdminService {
     async fn remove(&self, request: Request<v1::RemoveRequest>) -> Result<Response<v1::MembershipReply>, Status> {
         let passed_on = was_passed_on(&request);
         let message = request.into_inner();
+        if !message.accept_lower_tolerance && message.replace_with.is_none() {
+            self.keeps_tolerance(message.id)?;
+        }
         match self.0.consensus.remove(message.id, message.replace_with).await {
             Ok(()) => Ok(Response::new(self.members())),
             Err(error) => self.leader(&error, passed_on)?.remove(pass_on(message)).boxed().await,

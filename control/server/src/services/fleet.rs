@@ -3,7 +3,7 @@
 use super::{App, paging, plan, refusal};
 use muster_control_core::{Command, State};
 use muster_model::capacity::{CardUse, NodeUse};
-use muster_model::{CellId, DeviceClass, JobPhase, NodeHealth, NodeId, Pool, Revision};
+use muster_model::{CellId, DeviceClass, Gpu, JobPhase, NodeHealth, NodeId, Pool, Revision};
 use muster_proto::v1;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -153,14 +153,14 @@ fn bad_token() -> Status {
 }
 
 fn nodes(state: &State, request: &v1::ListNodesRequest, after: Option<String>, size: usize) -> Page<v1::NodeView> {
-    let after = after.map(|last| last.parse::<NodeId>().map_err(|_| bad_token())).transpose()?;
     let cell = match request.cell.as_str() {
         "" => None,
         name => Some(*state.index().cell_ids.get(name).ok_or_else(|| refusal::not_found("cell", name))?),
     };
     let from = after.map_or(Bound::Unbounded, Bound::Excluded);
     let (mut views, mut last) = (Vec::new(), None);
-    for (id, there) in state.capacity().nodes().range((from, Bound::Unbounded)) {
+    for (name, id) in state.index().node_ids.range::<String, _>((from, Bound::Unbounded)) {
+        let Some(there) = state.capacity().nodes().get(id) else { continue };
         let node = &there.node;
         let wanted =
             cell.is_none_or(|cell| node.cell == cell) && (request.pool.is_empty() || node.spec.pool == request.pool);
@@ -171,7 +171,7 @@ fn nodes(state: &State, request: &v1::ListNodesRequest, after: Option<String>, s
             return Ok((views, last));
         }
         views.push(node_view(state, there));
-        last = Some(id.to_string());
+        last = Some(name.clone());
     }
     Ok((views, None))
 }
@@ -184,12 +184,27 @@ fn node_view(state: &State, there: &NodeUse) -> v1::NodeView {
         .filter_map(|id| state.allocations.get(&id))
         .map(|held| held.ranks_on(node).filter(|rank| !held.task_states[rank.0 as usize].is_over()).count())
         .sum();
+    let takes_work = there.node.accepts_work();
+    let free = |amount: i64| if takes_work { amount } else { 0 };
     v1::NodeView {
         node: Some(v1::Node::from(&*there.node)),
-        gpus_free: there.free_cards() as u32,
-        cpu_free_milli: there.cpu_free_milli,
-        memory_free_mib: there.memory_free_mib,
+        gpus_free: if takes_work { there.free_cards() as u32 } else { 0 },
+        cpu_free_milli: free(there.cpu_free_milli),
+        memory_free_mib: free(there.memory_free_mib),
         tasks: tasks as u32,
+    }
+}
+
+/// Why nothing new may be given of a card; empty when it may.
+fn unavailable(there: &NodeUse, gpu: Option<&Gpu>) -> String {
+    let node = &there.node;
+    match (node.health, gpu.and_then(|gpu| gpu.withheld.as_deref())) {
+        (NodeHealth::Silent, _) => "the node is silent".to_owned(),
+        (NodeHealth::Down, _) => "the node is down".to_owned(),
+        (NodeHealth::Ready, _) if node.drained => "the node is drained".to_owned(),
+        (NodeHealth::Ready, _) if !node.accepts_work() => "the node takes no new work".to_owned(),
+        (NodeHealth::Ready, Some(why)) => format!("withheld: {why}"),
+        (NodeHealth::Ready, None) => String::new(),
     }
 }
 
@@ -197,31 +212,33 @@ fn gpus(state: &State, request: &v1::ListGpusRequest, after: Option<String>, siz
     let after = match after {
         None => None,
         Some(last) => {
-            let (node, index) = last.split_once('.').ok_or_else(bad_token)?;
-            let (node, index) = (node.parse::<NodeId>(), index.parse::<usize>());
-            Some((node.map_err(|_| bad_token())?, index.map_err(|_| bad_token())?))
+            let (node, index) = last.rsplit_once('.').ok_or_else(bad_token)?;
+            Some((node.to_owned(), index.parse::<usize>().map_err(|_| bad_token())?))
         }
     };
-    let only = match request.node.as_str() {
-        "" => None,
-        name => Some(*state.index().node_ids.get(name).ok_or_else(|| refusal::not_found("node", name))?),
-    };
-    let first = only.or(after.map(|(node, _)| node)).map_or(Bound::Unbounded, Bound::Included);
+    let only = Some(&request.node).filter(|name| !name.is_empty());
+    if let Some(name) = only.filter(|name| !state.index().node_ids.contains_key(*name)) {
+        return Err(refusal::not_found("node", name));
+    }
+    let first = only.or(after.as_ref().map(|(node, _)| node));
+    let first = first.map_or(Bound::Unbounded, |name| Bound::Included(name.clone()));
     let mut views: Vec<v1::GpuView> = Vec::new();
     let mut last = None;
-    for (id, there) in state.capacity().nodes().range((first, Bound::Unbounded)) {
-        if only.is_some_and(|only| only != *id) {
+    for (name, id) in state.index().node_ids.range::<String, _>((first, Bound::Unbounded)) {
+        if only.is_some_and(|only| only != name) {
             break;
         }
+        let Some(there) = state.capacity().nodes().get(id) else { continue };
         for (index, card) in there.cards.iter().enumerate() {
-            if after.is_some_and(|after| (*id, index) <= after) {
+            let seen = |(node, last): &(String, usize)| (name, index) <= (node, *last);
+            if after.as_ref().is_some_and(seen) {
                 continue;
             }
             if views.len() == size {
                 return Ok((views, last));
             }
             views.push(gpu_view(state, there, index, card));
-            last = Some(format!("{id}.{index}"));
+            last = Some(format!("{name}.{index}"));
         }
     }
     Ok((views, None))
@@ -233,7 +250,9 @@ fn gpu_view(state: &State, there: &NodeUse, index: usize, card: &CardUse) -> v1:
         let pin = state.capacity().pool_of(&there.node).pinned.get(&gpu.model)?;
         Some(format!("{}, pinned to {}", card.describe(), pin.in_words(gpu.model)))
     });
+    let unavailable = unavailable(there, gpu);
     let (mode, holders): (&str, Vec<_>) = match card {
+        CardUse::Free if !unavailable.is_empty() => ("unavailable", Vec::new()),
         CardUse::Free if pin.is_some() => ("mig", Vec::new()),
         CardUse::Free => ("free", Vec::new()),
         CardUse::Whole(id) => ("whole", vec![*id]),
@@ -250,6 +269,7 @@ fn gpu_view(state: &State, there: &NodeUse, index: usize, card: &CardUse) -> v1:
         mode: mode.to_owned(),
         held: pin.unwrap_or_else(|| card.describe()),
         jobs: jobs.into_iter().collect(),
+        unavailable,
     }
 }
 
@@ -262,10 +282,14 @@ fn cells(state: &State) -> Vec<v1::CellView> {
     for there in state.capacity().nodes().values() {
         let Some(view) = views.get_mut(&there.node.cell) else { continue };
         view.nodes += 1;
-        view.nodes_ready += u32::from(there.node.health == NodeHealth::Ready);
         view.gpus += there.node.spec.gpus.len() as u32;
         if there.node.accepts_work() {
+            view.nodes_ready += 1;
             view.gpus_free += there.free_cards() as u32;
+        } else if there.node.health == NodeHealth::Ready {
+            view.nodes_drained += 1;
+        } else {
+            view.nodes_silent += 1;
         }
     }
     for held in state.allocations.values() {
@@ -277,5 +301,8 @@ fn cells(state: &State) -> Vec<v1::CellView> {
     for (id, view) in &mut views {
         view.waiting = state.index().queued_in(Some(*id)).count() as u64;
     }
-    views.into_values().collect()
+    let mut views: Vec<v1::CellView> = views.into_values().collect();
+    let name = |view: &v1::CellView| view.cell.as_ref().map(|cell| cell.name.clone());
+    views.sort_by_key(name);
+    views
 }

@@ -66,6 +66,16 @@ pub(crate) fn ended(job: JobId, outcome: &Outcome) -> Status {
     status(Code::FailedPrecondition, &format!("job {job} has ended: {why}"), details)
 }
 
+/// A removal of voter `id` of `voters` after which the cluster goes on with `after` of them lost instead of `before`.
+pub(crate) fn lower_tolerance(id: u64, voters: usize, before: usize, after: usize) -> Status {
+    let text = format!(
+        "removing node {id} leaves {} voters, which survive the loss of {after}; now {voters} voters survive the loss of {before}. \
+         Promote another in its place in the same change, or confirm",
+        voters - 1
+    );
+    status(Code::FailedPrecondition, &text, details("LOWER_TOLERANCE"))
+}
+
 /// A bound of this node is reached.
 pub(crate) fn busy(what: &str, limit: usize) -> Status {
     let text = format!("{what} is full ({limit}); try again later");

@@ -44,6 +44,7 @@ async fn the_fleet_is_listed_drained_and_shrunk() {
 
     let drain = |node: &str| v1::SetDrainedRequest { node: node.to_owned(), drained: true };
     fleet.set_drained(drain("n1")).await.expect("drained");
+    nothing_of_a_drained_node_is_free(&mut fleet).await;
     let status = fleet.set_drained(drain("n9")).await.expect_err("no such node");
     assert_eq!(status.code(), Code::NotFound);
     let remove = |node: &str| v1::RemoveNodeRequest { node: node.to_owned() };
@@ -55,6 +56,57 @@ async fn the_fleet_is_listed_drained_and_shrunk() {
         _ => None,
     });
     assert!(reason.await.contains("removed"));
+}
+
+/// n1 of three is drained, with a job on two of its cards.
+async fn nothing_of_a_drained_node_is_free(fleet: &mut v1::fleet_client::FleetClient<tonic::transport::Channel>) {
+    let nodes = fleet.list_nodes(v1::ListNodesRequest::default()).await.expect("nodes").into_inner().nodes;
+    let free = |node: &v1::NodeView| (node.gpus_free, node.cpu_free_milli, node.memory_free_mib);
+    assert_eq!(free(&nodes[0]), (0, 0, 0));
+    assert_eq!(free(&nodes[1]), (8, 96_000, 786_432));
+    let only = v1::ListGpusRequest { node: "n1".to_owned(), ..v1::ListGpusRequest::default() };
+    let gpus = fleet.list_gpus(only).await.expect("cards").into_inner().gpus;
+    let modes: Vec<&str> = gpus.iter().map(|gpu| gpu.mode.as_str()).collect();
+    assert_eq!(modes.iter().filter(|mode| **mode == "unavailable").count(), 6, "{modes:?}");
+    assert_eq!(modes.iter().filter(|mode| **mode == "whole").count(), 2, "{modes:?}");
+    assert!(gpus.iter().all(|gpu| gpu.unavailable == "the node is drained"), "{gpus:?}");
+    let cells = fleet.list_cells(v1::ListCellsRequest::default()).await.expect("cells").into_inner().cells;
+    let cell = &cells[0];
+    assert_eq!((cell.nodes, cell.nodes_ready, cell.nodes_drained, cell.nodes_silent, cell.gpus_free), (3, 2, 1, 0, 16));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_are_listed_by_name_however_they_came() {
+    let control = Control::start().await;
+    let mut agents = Vec::new();
+    for name in ["n3", "n1.a", "n2", "n1"] {
+        agents.push(Agent::join(&control, node_spec(name), None).await);
+    }
+    let mut fleet = control.fleet();
+    let mut request = v1::ListNodesRequest { page_size: 1, ..v1::ListNodesRequest::default() };
+    let mut names = Vec::new();
+    loop {
+        let page = fleet.list_nodes(request.clone()).await.expect("nodes").into_inner();
+        names.extend(page.nodes.into_iter().filter_map(|view| Some(view.node?.spec?.name)));
+        if page.next_page_token.is_empty() {
+            break;
+        }
+        request.page_token = page.next_page_token;
+    }
+    assert_eq!(names, ["n1", "n1.a", "n2", "n3"]);
+    let mut request = v1::ListGpusRequest { page_size: 5, ..v1::ListGpusRequest::default() };
+    let mut cards = Vec::new();
+    loop {
+        let page = fleet.list_gpus(request.clone()).await.expect("cards").into_inner();
+        cards.extend(page.gpus.into_iter().map(|gpu| (gpu.node, gpu.index)));
+        if page.next_page_token.is_empty() {
+            break;
+        }
+        request.page_token = page.next_page_token;
+    }
+    assert_eq!(cards.len(), 32);
+    assert!(cards.is_sorted(), "{cards:?}");
+    drop(agents);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -54,7 +54,7 @@ async fn membership_is_guarded() {
     }
     let status = admin.add_learner(v1::AddLearnerRequest { id: 2, address: ":7".to_owned() }).await.expect_err("bad");
     assert_eq!(refused_fields(&status)[0].field, "address");
-    let status = admin.remove(v1::RemoveRequest { id: 1, replace_with: None }).await.expect_err("the last voter");
+    let status = admin.remove(v1::RemoveRequest { id: 1, ..Default::default() }).await.expect_err("the last voter");
     assert_eq!(status.code(), Code::FailedPrecondition, "{status:?}");
     let status = admin.promote(v1::PromoteRequest { id: 7 }).await.expect_err("no such learner");
     assert_eq!(status.code(), Code::NotFound, "{status:?}");

@@ -1,0 +1,50 @@
+//! Nodes, cards, cells and voters as an operator sees and changes them.
+
+use crate::common::{Dev, wait_for};
+
+#[test]
+fn a_drained_node_has_nothing_free_and_is_counted_as_drained() {
+    let dev = Dev::start(&["--nodes", "2"]);
+    dev.ok(&["drain", "node-0000"]);
+    let nodes = dev.run(&["nodes", "-o", "json"]).json();
+    assert_eq!((nodes[0]["name"].as_str(), nodes[0]["state"].as_str()), (Some("node-0000"), Some("drained")));
+    assert_eq!((nodes[0]["gpus_free"].as_u64(), nodes[1]["gpus_free"].as_u64()), (Some(0), Some(8)));
+    let gpus = dev.ok(&["gpus", "node-0000"]);
+    assert_eq!(gpus.matches("unavailable").count(), 8, "{gpus}");
+    assert_eq!(gpus.matches("the node is drained").count(), 8, "{gpus}");
+    let cell = &dev.run(&["cells", "-o", "json"]).json()[0];
+    let figure = |name: &str| cell[name].as_u64();
+    assert_eq!((figure("nodes_ready"), figure("nodes_drained"), figure("gpus_free")), (Some(1), Some(1), Some(8)));
+    dev.ok(&["undrain", "node-0000"]);
+    assert_eq!(dev.run(&["nodes", "-o", "json"]).json()[0]["gpus_free"], 8);
+}
+
+#[test]
+fn a_voter_that_others_depend_on_is_removed_only_when_told_twice() {
+    let dev = Dev::start(&["--nodes", "1", "--voters", "3"]);
+    let voters = || {
+        let peers = dev.run(&["raft", "status", "-o", "json"]).json();
+        peers.as_array().expect("peers").iter().filter(|peer| peer["role"] == "voter").count()
+    };
+    let peers = dev.run(&["raft", "status", "-o", "json"]).json();
+    let peers = peers.as_array().expect("three").iter();
+    let follower = peers.clone().find(|peer| peer["state"] == "follower").expect("a follower");
+    let id = follower["id"].to_string();
+    let said = dev.refused(
+        &["raft", "remove", &id],
+        5,
+        &[
+            "3 voters go on when 1 of them is lost",
+            &format!("the 2 without node {id} when 0 is"),
+            "--replace-with ID, or --yes",
+        ],
+    );
+    assert_eq!(voters(), 3, "{said}");
+    let said = dev.ok(&["raft", "remove", &id, "--yes"]);
+    assert_eq!(said.matches("voter").count(), 2, "{said}");
+    wait_for("two voters", || voters() == 2);
+    // From two to one nothing is lost that was there.
+    let other =
+        peers.clone().find(|peer| peer["state"] == "follower" && peer["id"].to_string() != id).expect("another");
+    dev.ok(&["raft", "remove", &other["id"].to_string()]);
+}
