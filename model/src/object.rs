@@ -60,8 +60,11 @@ pub struct Meta {
     pub next_tenant: TenantId,
     /// Next cell.
     pub next_cell: CellId,
-    /// The latest time a command carried; it never goes back.
+    /// The latest time a command carried; it goes back only when an operator sets it back.
     pub now_ms: u64,
+    /// Nothing that was issued at or before this is accepted, unless its request id is still known: set when time was set back, because ids
+    /// may have been forgotten too early before.
+    pub requests_floor_ms: u64,
 }
 
 /// Anything that the replicated state holds.

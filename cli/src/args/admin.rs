@@ -168,6 +168,13 @@ pub enum Raft {
         #[arg(long)]
         yes: bool,
     },
+    /// Set the cluster's time back to the voters' clocks, when a wrong clock had moved it ahead
+    #[command(
+        after_help = "Check the clocks first: `muster raft status` shows how far each is ahead of the leader's, and how far\n\
+the cluster's time is ahead of a majority of them. Clients must send again, as new submissions, what\n\
+they issued before the reset and had no answer to."
+    )]
+    ResetClock,
     /// Make empty nodes a new cluster; refused when one of them was ever part of one
     #[command(after_help = "Example:\n  muster raft bootstrap 1=10.0.0.1:7400 2=10.0.0.2:7400 3=10.0.0.3:7400")]
     Bootstrap {

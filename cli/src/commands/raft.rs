@@ -4,7 +4,7 @@ use crate::args::admin::Raft;
 use crate::client::{Client, channel_to};
 use crate::commands::Context;
 use crate::failure::Failure;
-use crate::view::raft::{MemberView, PeerView, members_table, table};
+use crate::view::raft::{ClockView, MemberView, PeerView, members_table, table};
 use muster_proto::v1;
 use muster_proto::v1::admin_client::AdminClient;
 use std::collections::BTreeMap;
@@ -42,6 +42,12 @@ pub async fn run(context: &Context, command: &Raft) -> Result<(), Failure> {
             let request = v1::RemoveRequest { id, replace_with, accept_lower_tolerance: yes };
             let remove = |channel| async move { AdminClient::new(channel).remove(request).await };
             members(context, patient.call("remove", remove).await.map_err(with_flags)?)
+        }
+        Raft::ResetClock => {
+            let reset = |channel| async move { AdminClient::new(channel).reset_clock(v1::ResetClockRequest {}).await };
+            let reply = patient.call("reset clock", reset).await?;
+            let view = ClockView { ahead_ms: reply.ahead_ms, corrected: reply.corrected };
+            context.out.show(&view, |_| view.blocks())
         }
         Raft::Bootstrap { members: named } => {
             let (_, first) = named.first().ok_or_else(|| Failure::Usage("name the voters".to_owned()))?;

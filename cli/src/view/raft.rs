@@ -31,6 +31,8 @@ pub struct PeerView {
     pub feature_level: u32,
     /// By how many milliseconds its wall clock is ahead of the leader's; absent when the leader does not know it.
     pub clock_offset_ms: Option<i64>,
+    /// On the leader: by how many milliseconds the cluster's time is ahead of the clocks of a majority of the voters.
+    pub time_ahead_ms: Option<i64>,
     /// Why it did not answer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub error: String,
@@ -58,6 +60,7 @@ impl PeerView {
             incarnation: reply.incarnation,
             feature_level: reply.feature_level,
             clock_offset_ms,
+            time_ahead_ms: reply.time_ahead_ms,
             error: String::new(),
         }
     }
@@ -78,6 +81,7 @@ impl PeerView {
             incarnation: 0,
             feature_level: 0,
             clock_offset_ms: None,
+            time_ahead_ms: None,
             error,
         }
     }
@@ -103,7 +107,40 @@ pub fn table(peers: &[PeerView]) -> Vec<Block> {
             peer.error.clone(),
         ]);
     }
-    vec![columns.block()]
+    let mut blocks = vec![columns.block()];
+    let ahead_ms = peers.iter().filter_map(|peer| peer.time_ahead_ms).max().unwrap_or(0);
+    if ahead_ms >= AHEAD_SHOWN_MS {
+        let ahead = crate::units::show_seconds(ahead_ms as u64 / 1_000);
+        blocks.push(Block::Text(format!(
+            "the cluster's time is {ahead} ahead of the voters' clocks: submissions are refused as too old; check the clocks, then run \
+             `muster raft reset-clock`"
+        )));
+    }
+    blocks
+}
+
+/// The cluster's time is usually behind the clocks, by what has passed since the last entry.
+const AHEAD_SHOWN_MS: i64 = 60_000;
+
+/// What setting the clock back came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClockView {
+    /// How far the cluster's time was ahead.
+    pub ahead_ms: u64,
+    /// Objects whose times were corrected.
+    pub corrected: u64,
+}
+
+impl ClockView {
+    /// As text.
+    #[must_use]
+    pub fn blocks(&self) -> Vec<Block> {
+        let back = crate::units::show_seconds(self.ahead_ms / 1_000);
+        vec![Block::Text(format!(
+            "the cluster's time was set back by {back}; the times of {} objects were corrected",
+            self.corrected
+        ))]
+    }
 }
 
 /// The members that a change of membership answered with.

@@ -46,3 +46,7 @@ pub const ROUND_MS: u64 = 30_000;
 pub const MASTER_PORT_BASE: u16 = 20_000;
 /// How many ports that range has; gangs on one node whose ids differ by a multiple of it would meet.
 pub const MASTER_PORT_RANGE: u64 = 20_000;
+/// The state's time is set back only when it is ahead by at least this: leaders' clocks differ by less.
+pub const CLOCK_AHEAD_MS_MIN: u64 = 60_000;
+/// Objects whose times one command corrects, so that no entry is large.
+pub const CLOCK_RESET_MAX: usize = 5_000;

@@ -164,6 +164,8 @@ pub enum Command {
         /// What changes.
         edits: Vec<TenantEdit>,
     },
+    /// An operator sets the state's time back to the entry's, which a wrong clock had moved ahead. Repeated until nothing is left.
+    ResetClock,
 }
 
 /// A gang and the places a shard found for it.

@@ -34,7 +34,11 @@ pub(crate) struct Draft<'a> {
 impl<'a> Draft<'a> {
     /// Nothing changed yet.
     pub(crate) fn new(state: &'a State, now_ms: u64) -> Self {
-        let now_ms = now_ms.max(state.meta.now_ms);
+        Draft::at(state, now_ms.max(state.meta.now_ms))
+    }
+
+    /// The same at exactly `now_ms`, also when the state's time is ahead of it.
+    pub(crate) fn at(state: &'a State, now_ms: u64) -> Self {
         Draft { state, now_ms, meta: state.meta.clone(), order: Vec::new(), staged: BTreeMap::new() }
     }
 

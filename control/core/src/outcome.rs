@@ -54,4 +54,13 @@ pub enum Done {
         /// What differs now, in the order of paths.
         changes: Vec<TenantChange>,
     },
+    /// The state's time is the right one again.
+    ClockReset {
+        /// How far it had been ahead, in milliseconds.
+        ahead_ms: u64,
+        /// Objects whose times were corrected.
+        corrected: u32,
+        /// There are more of them: say it again.
+        more: bool,
+    },
 }

@@ -8,6 +8,7 @@ mod bind;
 mod cancel;
 mod cells;
 mod classes;
+mod clock;
 mod hand_over;
 mod nodes;
 mod nowhere;
@@ -36,7 +37,10 @@ pub(crate) use submit::charge_of;
 /// # Errors
 /// A typed refusal; nothing has changed then.
 pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change>, Done), Reject> {
-    let mut draft = Draft::new(state, now_ms);
+    let mut draft = match command {
+        Command::ResetClock => Draft::at(state, now_ms),
+        _ => Draft::new(state, now_ms),
+    };
     let d = &mut draft;
     let done = match command {
         Command::Submit { request_id, issued_ms, payload_hash, specs } => {
@@ -64,6 +68,7 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::PutDeviceClass(class) => classes::put(d, class),
         Command::DeleteDeviceClass { name } => classes::delete(d, name),
         Command::Reserve { cell, epoch, job, reserved } => reserve::reserve(d, *cell, *epoch, *job, reserved.as_ref()),
+        Command::ResetClock => clock::reset(d),
         Command::RaiseFeatureLevel { level } => raise_feature_level(d, *level),
     }?;
     Ok(draft.finish(done))

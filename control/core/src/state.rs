@@ -61,6 +61,7 @@ impl State {
                 next_tenant: TenantId(1),
                 next_cell: CellId(1),
                 now_ms: 0,
+                requests_floor_ms: 0,
             },
             tenants: BTreeMap::new(),
             pools: BTreeMap::new(),

@@ -23,10 +23,9 @@ pub(super) fn check_age(draft: &Draft<'_>, id: &str, path: &str, issued_ms: u64)
     if age_ms > REQUEST_HORIZON_MS {
         return too_old(REQUEST_HORIZON_MS);
     }
-    match draft.state.request_floors.get(path) {
-        Some(floor) if issued_ms <= floor.issued_ms => too_old(draft.now_ms.saturating_sub(floor.issued_ms)),
-        _ => Ok(()),
-    }
+    let of_tenant_ms = draft.state.request_floors.get(path).map_or(0, |floor| floor.issued_ms);
+    let floor_ms = of_tenant_ms.max(draft.state.meta.requests_floor_ms);
+    if floor_ms > 0 && issued_ms <= floor_ms { too_old(draft.now_ms.saturating_sub(floor_ms)) } else { Ok(()) }
 }
 
 /// Makes room for one more.

@@ -71,8 +71,10 @@ impl World {
         let words = Words::of(line);
         match words.at(0) {
             "show" => self.show(&words),
-            "later" => {
-                self.now_ms += words.at(1).parse::<u64>().expect("seconds") * 1_000;
+            "later" | "sooner" => {
+                let by_ms = words.at(1).parse::<i64>().expect("seconds") * 1_000;
+                let by_ms = if words.at(0) == "later" { by_ms } else { -by_ms };
+                self.now_ms = self.now_ms.saturating_add_signed(by_ms);
                 Vec::new()
             }
             _ => {
@@ -105,6 +107,9 @@ impl World {
             Done::HandedOver { to } => format!("to {}", self.state.cells[to].name),
             Done::Tenants { .. } => "ok".to_owned(),
             Done::Counted { mark } => format!("counted up to {mark}"),
+            Done::ClockReset { ahead_ms, corrected, more } => {
+                format!("clock set back by {ahead_ms} ms, {corrected} objects corrected, more: {more}")
+            }
         }
     }
 
@@ -175,6 +180,7 @@ impl World {
             "usage" => self.usage(words),
             "silent" | "ready" | "fence" | "drain" | "undrain" | "remove" => self.node_command(words),
             "sweep" => Command::Sweep,
+            "reset-clock" => Command::ResetClock,
             "level" => Command::RaiseFeatureLevel { level: words.at(1).parse().expect("a level") },
             other => panic!("no command {other:?}"),
         }

@@ -105,6 +105,7 @@ impl Core {
             snapshot: index(metrics.snapshot),
             purged: index(metrics.purged),
             members: membership.nodes().map(member).collect(),
+            time_ahead_ms: self.is_leader().then(|| self.stamp()).flatten().map(|stamp| self.time_ahead_ms(stamp)),
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::consensus::error::ProposeError;
 use crate::consensus::peer::{Heartbeat, HeartbeatAnswer, Raftward};
 use crate::consensus::types::{Member, Vote};
 use futures::stream::{FuturesUnordered, StreamExt};
+use muster_control_core::bounds::CLOCK_AHEAD_MS_MIN;
 use openraft::RaftMetrics;
 use openraft::raft::AppendEntriesResponse;
 use parking_lot::Mutex;
@@ -271,13 +272,7 @@ impl Core {
         let stamped = async {
             loop {
                 read.borrow_and_update();
-                let voters = self.raft.metrics().borrow().membership_config.membership().voter_ids().collect();
-                let own_wall_ms = self.host.clock.wall_ms();
-                if self.config.planted == Some(PlantedBug::ClockBelieved) {
-                    return Stamp { now_ms: own_wall_ms, own_offset_ms: 0, believed: true };
-                }
-                if let Some(stamp) = self.heartbeats.clocks.lock().stamp(self.id, &voters, own_wall_ms, Instant::now())
-                {
+                if let Some(stamp) = self.stamp() {
                     return stamp;
                 }
                 if read.changed().await.is_err() {
@@ -287,19 +282,48 @@ impl Core {
         };
         let stamp = tokio::time::timeout(CLOCKS_WITHIN, stamped).await.map_err(|_late| ProposeError::NoLeader)?;
         metrics::gauge!("muster_clock_offset_ms").set(stamp.own_offset_ms as f64);
-        if !stamp.believed {
-            self.warn_of_clock(stamp);
-        }
+        self.warn_of_clocks(stamp);
         Ok(stamp.now_ms)
     }
 
-    fn warn_of_clock(&self, stamp: Stamp) {
+    /// What an entry would be stamped with now; nothing before the clocks of a majority are known.
+    pub(crate) fn stamp(&self) -> Option<Stamp> {
+        let own_wall_ms = self.host.clock.wall_ms();
+        if self.config.planted == Some(PlantedBug::ClockBelieved) {
+            return Some(Stamp { now_ms: own_wall_ms, own_offset_ms: 0, believed: true });
+        }
+        let voters = self.raft.metrics().borrow().membership_config.membership().voter_ids().collect();
+        self.heartbeats.clocks.lock().stamp(self.id, &voters, own_wall_ms, Instant::now())
+    }
+
+    /// How far the state's time is ahead.
+    pub(crate) fn time_ahead_ms(&self, stamp: Stamp) -> i64 {
+        self.replica.read(|state, _| state.meta.now_ms as i64 - stamp.now_ms as i64)
+    }
+
+    fn warn_of_clocks(&self, stamp: Stamp) {
+        let ahead_ms = self.time_ahead_ms(stamp);
+        let is_ahead = ahead_ms >= CLOCK_AHEAD_MS_MIN as i64;
+        if stamp.believed && !is_ahead {
+            return;
+        }
         let mut warned = self.heartbeats.warned.lock();
-        if warned.is_none_or(|at| at.elapsed() >= REPEAT_WARNING) {
-            *warned = Some(Instant::now());
+        if warned.is_some_and(|at| at.elapsed() < REPEAT_WARNING) {
+            return;
+        }
+        *warned = Some(Instant::now());
+        if !stamp.believed {
             tracing::error!(
                 offset_ms = stamp.own_offset_ms,
-                "this node leads and its wall clock differs from those of a majority of the voters: entries get the majority's time; set this                  host's clock (is NTP running?)"
+                "this node leads and its wall clock differs from those of a majority of the voters: entries get the majority's time; set this \
+                 host's clock (is NTP running?)"
+            );
+        }
+        if is_ahead {
+            tracing::error!(
+                ahead_ms,
+                "the cluster's time is ahead of the clocks of a majority of the voters: submissions are refused as too old; check the voters' \
+                 clocks, then run `muster raft reset-clock`"
             );
         }
     }

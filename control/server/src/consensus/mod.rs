@@ -112,6 +112,8 @@ pub struct Status {
     pub purged: u64,
     /// Members by id.
     pub members: Vec<MemberStatus>,
+    /// How far the state's time is ahead of a majority of the voters' clocks, in milliseconds; on the leader only.
+    pub time_ahead_ms: Option<i64>,
 }
 
 /// A task's log, piece by piece.

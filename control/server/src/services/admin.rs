@@ -3,6 +3,7 @@
 use super::{App, refusal};
 use crate::consensus::AdminError;
 use futures::FutureExt;
+use muster_control_core::{Command, Done};
 use muster_model::FieldError;
 use muster_model::validate::bounds::BOOTSTRAP_MEMBERS_MAX;
 use muster_proto::v1;
@@ -84,6 +85,7 @@ impl v1::admin_server::Admin for AdminService {
             incarnation,
             feature_level,
             state: status.role.to_owned(),
+            time_ahead_ms: status.time_ahead_ms,
         }))
     }
 
@@ -118,6 +120,25 @@ impl v1::admin_server::Admin for AdminService {
         match self.0.consensus.remove(message.id, message.replace_with).await {
             Ok(()) => Ok(Response::new(self.members())),
             Err(error) => self.leader(&error, passed_on)?.remove(pass_on(message)).boxed().await,
+        }
+    }
+
+    async fn reset_clock(
+        &self,
+        _request: Request<v1::ResetClockRequest>,
+    ) -> Result<Response<v1::ResetClockReply>, Status> {
+        let mut reply = v1::ResetClockReply::default();
+        loop {
+            let (done, _) = self.0.decide(Command::ResetClock).await?;
+            let Done::ClockReset { ahead_ms, corrected, more } = done else {
+                return Err(Status::internal(format!("the reset was answered {done:?}")));
+            };
+            reply.ahead_ms = reply.ahead_ms.max(ahead_ms);
+            reply.corrected += u64::from(corrected);
+            if !more {
+                tracing::warn!(reply.ahead_ms, reply.corrected, "an operator has set the cluster's time back");
+                return Ok(Response::new(reply));
+            }
         }
     }
 

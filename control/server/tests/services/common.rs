@@ -3,10 +3,12 @@
 use muster_control_server::{ControlConfig, ControlNode, LeaseConfig, SessionConfig};
 use muster_model::{FieldError, Object};
 use muster_proto::v1;
+use muster_runtime::Clock;
 use muster_runtime::heavy::Heavy;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -25,7 +27,25 @@ pub(crate) struct Control {
     sessions: SessionConfig,
     /// In the place of the host's own.
     heavy: Option<Arc<dyn Heavy>>,
+    /// How far its wall clock is ahead, in milliseconds.
+    pub(crate) clock_ahead_ms: Arc<AtomicI64>,
     running: Option<(muster_runtime::Host, ControlNode)>,
+}
+
+/// A wall clock that a test sets.
+struct Ahead {
+    clock: Arc<dyn Clock>,
+    by_ms: Arc<AtomicI64>,
+}
+
+impl Clock for Ahead {
+    fn wall_ms(&self) -> u64 {
+        self.clock.wall_ms().saturating_add_signed(self.by_ms.load(Ordering::Relaxed))
+    }
+
+    fn boottime_ns(&self) -> u64 {
+        self.clock.boottime_ns()
+    }
 }
 
 /// Leases that do not run out during a test that is not about them.
@@ -71,7 +91,16 @@ impl Control {
         let endpoint = listener.local_addr().expect("its address").to_string();
         drop(listener);
         let folder = tempfile::tempdir().expect("a folder");
-        let mut control = Control { id, folder, endpoint, leases, sessions, heavy: None, running: None };
+        let mut control = Control {
+            id,
+            folder,
+            endpoint,
+            leases,
+            sessions,
+            heavy: None,
+            clock_ahead_ms: Arc::default(),
+            running: None,
+        };
         control.open().await;
         control
     }
@@ -91,6 +120,7 @@ impl Control {
         if let Some(heavy) = &self.heavy {
             host.heavy = Arc::clone(heavy);
         }
+        host.clock = Arc::new(Ahead { clock: host.clock.clone(), by_ms: self.clock_ahead_ms.clone() });
         let node = ControlNode::start(host.clone(), config).await.expect("the node starts");
         self.running = Some((host, node));
     }
@@ -133,6 +163,10 @@ impl Control {
 
     pub(crate) fn tenants(&self) -> v1::tenants_client::TenantsClient<Channel> {
         v1::tenants_client::TenantsClient::new(self.channel())
+    }
+
+    pub(crate) fn admin(&self) -> v1::admin_client::AdminClient<Channel> {
+        v1::admin_client::AdminClient::new(self.channel())
     }
 
     pub(crate) fn fleet(&self) -> v1::fleet_client::FleetClient<Channel> {

@@ -3,6 +3,7 @@
 mod agents;
 mod answers;
 mod bounds;
+mod clock;
 mod common;
 mod fleet;
 mod jobs;

@@ -1,0 +1,82 @@
+//! Setting the state's time back, when a wrong clock has moved it ahead.
+//!
+//! The state's time never goes back by itself. A cluster whose time was once moved ahead (by a version that believed one clock, or by
+//! wrong clocks of a majority) refuses every submission as too old until the right time has caught up. An operator sets it back with this
+//! command; the entry's own time is the right one, because the leader takes it from a majority of the voters' clocks. What must stay
+//! true:
+//! - no time in the state is ahead of the state's own when this has been repeated until nothing is left;
+//! - law 5: request ids may have been forgotten too early while time was ahead, so nothing that was issued before the reset is accepted
+//!   after it, unless its id is still known.
+
+use crate::bounds::{CLOCK_AHEAD_MS_MIN, CLOCK_RESET_MAX};
+use crate::draft::Draft;
+use crate::outcome::Done;
+use crate::reject::Reject;
+use muster_model::ids::JobId;
+use muster_model::object::{RequestFloor, RequestRecord};
+use muster_model::usage::{AllocationUsage, UsageTotal};
+use muster_model::{Allocation, Job, Object};
+
+/// `draft` counts from the entry's own time, however far the state's is ahead.
+pub(super) fn reset(draft: &mut Draft<'_>) -> Result<Done, Reject> {
+    let (was_ms, now_ms) = (draft.state.meta.now_ms, draft.now_ms);
+    let ahead_ms = was_ms.saturating_sub(now_ms);
+    let corrected = correct(draft, now_ms);
+    if ahead_ms < CLOCK_AHEAD_MS_MIN && corrected == 0 {
+        let problem = format!("is {ahead_ms} ms ahead of the clocks of a majority of the voters");
+        return Err(Reject::field("clock", problem, "nothing has to be reset: less than a minute is usual"));
+    }
+    if ahead_ms >= CLOCK_AHEAD_MS_MIN {
+        draft.meta.requests_floor_ms = now_ms;
+    }
+    Ok(Done::ClockReset { ahead_ms, corrected, more: corrected == CLOCK_RESET_MAX as u32 })
+}
+
+/// Brings times back that are ahead of `now_ms`, of so many objects at most; says of how many.
+fn correct(draft: &mut Draft<'_>, now_ms: u64) -> u32 {
+    let state = draft.state;
+    let jobs: Vec<JobId> =
+        state.jobs.values().filter(|job| is_ahead(job, now_ms)).map(|job| job.id).take(CLOCK_RESET_MAX).collect();
+    let count = jobs.len();
+    for id in jobs {
+        if let Some(job) = draft.job_mut(id) {
+            set_back(job, now_ms);
+        }
+    }
+    let allocations = state.allocations.values().filter(|held| held.bound_ms > now_ms).map(|held| {
+        let mut held = Allocation::clone(held);
+        held.bound_ms = now_ms;
+        Object::Allocation(held)
+    });
+    let requests =
+        state.requests.values().filter(|at| at.accepted_ms > now_ms || at.issued_ms > now_ms).map(|request| {
+            let (accepted_ms, issued_ms) = (request.accepted_ms.min(now_ms), request.issued_ms.min(now_ms));
+            Object::Request(RequestRecord { accepted_ms, issued_ms, ..RequestRecord::clone(request) })
+        });
+    let floors = state.request_floors.values().filter(|floor| floor.issued_ms > now_ms);
+    let floors = floors.map(|floor| Object::RequestFloor(RequestFloor { issued_ms: now_ms, ..floor.clone() }));
+    let released = state.allocation_usage.values().filter(|usage| usage.released_ms.is_some_and(|at| at > now_ms));
+    let released =
+        released.map(|usage| Object::AllocationUsage(AllocationUsage { released_ms: Some(now_ms), ..usage.clone() }));
+    let totals = state.usage_totals.values().filter(|total| total.as_of_ms > now_ms);
+    let totals = totals.map(|total| Object::UsageTotal(UsageTotal { as_of_ms: now_ms, ..total.clone() }));
+    let others = allocations.chain(requests).chain(floors).chain(released).chain(totals);
+    let others: Vec<Object> = others.take(CLOCK_RESET_MAX - count).collect();
+    let corrected = count + others.len();
+    others.into_iter().for_each(|object| draft.put(object));
+    corrected as u32
+}
+
+fn is_ahead(job: &Job, now_ms: u64) -> bool {
+    let later = [job.bound_ms, job.started_ms, job.finished_ms].into_iter().flatten();
+    [job.submitted_ms, job.routed_ms].into_iter().chain(later).any(|at| at > now_ms)
+}
+
+fn set_back(job: &mut Job, now_ms: u64) {
+    let later = [&mut job.bound_ms, &mut job.started_ms, &mut job.finished_ms].into_iter().flatten();
+    for at in [&mut job.submitted_ms, &mut job.routed_ms].into_iter().chain(later) {
+        *at = (*at).min(now_ms);
+    }
+    // What was reserved by times that were wrong is reserved anew by the shard.
+    job.reserved = None;
+}
