@@ -27,7 +27,7 @@ const LEASE_MARGIN: Duration = Duration::from_millis(20);
 const PAUSE_MS_MAX: u64 = 60;
 /// Whoever is behind leaves others time to stand.
 const BEHIND_PAUSE: Duration = Duration::from_millis(250);
-/// A message from a removed voter is answered so.
+/// Why a removed node ends.
 const REMOVED: &str = "this node was removed from the cluster; stop it, and wipe its data folder before the host is used as a control node \
                        again, under a new id";
 
@@ -103,6 +103,10 @@ pub(crate) async fn run(core: Arc<Core>) {
             (!may_stand(&now), now.membership_config.membership().voter_ids().collect::<BTreeSet<u64>>())
         };
         if waits {
+            if core.was_removed() {
+                core.end_as_removed();
+                return;
+            }
             tokio::select! {
                 changed = metrics.changed() => if changed.is_err() { return },
                 _why = core.stop.stopped() => return,
@@ -132,8 +136,7 @@ pub(crate) async fn run(core: Arc<Core>) {
             }
             Canvass::Refused(pause) => pause,
             Canvass::Removed => {
-                tracing::error!(id = core.id, "{REMOVED}");
-                core.stop.because(REMOVED);
+                core.end_as_removed();
                 return;
             }
         };
@@ -157,6 +160,19 @@ impl Core {
     fn election_timeout(&self) -> Duration {
         let (min, max) = self.config.election_ms;
         Duration::from_millis(self.host.chance.between(min, max + 1)) + LEASE_MARGIN
+    }
+
+    /// Whether the membership that is applied here was once with this node and is without it now.
+    fn was_removed(&self) -> bool {
+        let id = self.id;
+        self.replica.with_membership(|membership, used| {
+            used.contains_key(&id) && membership.membership().get_node(&id).is_none()
+        })
+    }
+
+    fn end_as_removed(&self) {
+        tracing::error!(id = self.id, "{REMOVED}");
+        self.stop.because(REMOVED);
     }
 
     /// Waits until somebody leads, but not longer than `limit`; then how long to pause.

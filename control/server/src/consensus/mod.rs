@@ -28,7 +28,7 @@ mod stored;
 mod types;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use config::{ConsensusConfig, PlantedBug};
 pub use error::{AdminError, Lagged, OpenError, PeerRefusal, ProposeError, TooOld};

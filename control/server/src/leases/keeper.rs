@@ -133,3 +133,26 @@ impl Keeper {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::consensus::tests::three;
+    use muster_model::ids::{Epoch, NodeId};
+
+    /// A node that led, and has not noticed that another does, acknowledges nothing: the next leader may have given the devices away.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn only_the_leader_itself_renews() {
+        let folder = tempfile::tempdir().expect("folder");
+        let (nodes, leader) = three(folder.path()).await;
+        let renewals = [Renewal::Node(NodeId(1), Epoch(1))];
+        for (number, node) in nodes.iter().enumerate() {
+            node.read_index().await.expect("somebody leads");
+            let keeper = Keeper::new(node.clone(), LeaseConfig::default());
+            let term = node.status().term;
+            *keeper.table.lock() = Some(Table::new(term, Instant::now()));
+            let renewed = keeper.renew(&renewals).await;
+            assert_eq!(renewed.is_some(), number == leader, "node {number}, {leader} leads: {renewed:?}");
+        }
+    }
+}

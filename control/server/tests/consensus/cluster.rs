@@ -154,6 +154,12 @@ impl Cluster {
         tokio::time::timeout(PATIENCE, confirmed).await.expect("somebody leads in time")
     }
 
+    /// Waits until a node has ended because it was removed.
+    pub(crate) async fn ends_as_removed(&self, id: u64) {
+        let why = tokio::time::timeout(PATIENCE, self.node(id).stopped()).await.expect("it ends");
+        assert!(why.contains("was removed from the cluster"), "{why}");
+    }
+
     /// Adds a tenant through some node, retrying as a client would.
     pub(crate) async fn add(&self, through: u64, path: &str) -> Proposed {
         let proposed = tokio::time::timeout(PATIENCE, self.try_add(through, path)).await;
@@ -164,7 +170,7 @@ impl Cluster {
         loop {
             match self.node(through).propose(vec![tenant(path)]).await {
                 Ok(proposed) => {
-                    assert_eq!(proposed.decided, vec![Ok(Done::Ok)]);
+                    assert!(matches!(proposed.decided[..], [Ok(Done::Tenants { .. })]), "{:?}", proposed.decided);
                     return proposed;
                 }
                 Err(ProposeError::NoLeader | ProposeError::Unknown { .. }) => {

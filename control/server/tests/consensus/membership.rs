@@ -36,13 +36,40 @@ async fn a_cluster_grows_and_replaces_its_dead() {
     cluster.node(1).remove(3, Some(4)).await.expect("replaces");
     assert_eq!((voters(cluster.node(1)), members(cluster.node(1))), (vec![1, 2, 4], vec![1, 2, 4]));
 
-    // The leader can take itself out; the others go on.
+    // The leader can take itself out; the others go on, and it ends by itself.
     cluster.node(1).remove(1, None).await.expect("removes");
+    cluster.ends_as_removed(1).await;
     cluster.kill(1);
     cluster.add(4, "second").await;
     assert_eq!(cluster.tenants(2).await.len(), 2);
     assert_eq!(voters(cluster.node(2)), [2, 4]);
     cluster.assert_replicas_agree().await;
+}
+
+/// A removed voter ends and says why, whether it heard of its removal or finds out when it asks to be elected; also when it starts again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removed_voter_ends() {
+    let mut cluster = Cluster::of_three().await;
+    let leader = cluster.leader().await;
+    let [hears, away] = [1, 2, 3].into_iter().filter(|id| *id != leader).collect::<Vec<_>>()[..] else {
+        panic!("two followers")
+    };
+    cluster.start(4).await;
+    let address = cluster.address(4);
+    cluster.node(leader).add_learner(4, address).await.expect("adds");
+    cluster.kill(away);
+    cluster.node(leader).remove(away, Some(4)).await.expect("replaces");
+    cluster.start(away).await;
+    cluster.ends_as_removed(away).await;
+    cluster.kill(away);
+    cluster.node(leader).remove(hears, None).await.expect("removes");
+    cluster.ends_as_removed(hears).await;
+    cluster.kill(hears);
+    cluster.start(hears).await;
+    cluster.ends_as_removed(hears).await;
+    let term = cluster.node(leader).status().term;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(cluster.node(leader).status().term, term, "nobody was disturbed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,10 +3,9 @@
 use super::client;
 use super::envelope::Envelope;
 use crate::consensus::snapshot::Frame;
+use crate::consensus::tests::NoServices;
 use crate::consensus::types::{Member, Vote};
-use crate::consensus::{Consensus, ConsensusConfig, LogPieces, PeerServices, stored};
-use futures::FutureExt;
-use futures::future::BoxFuture;
+use crate::consensus::{Consensus, ConsensusConfig, stored};
 use muster_proto::v1::Payload;
 use muster_runtime::Host;
 use openraft::SnapshotMeta;
@@ -14,19 +13,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use tonic::Status;
-
-struct NoServices;
-
-impl PeerServices for NoServices {
-    fn renew_leases(&self, _payload: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, Status>> {
-        std::future::ready(Err(Status::unimplemented("not in this test"))).boxed()
-    }
-
-    fn logs(&self, _payload: Vec<u8>) -> BoxFuture<'static, Result<LogPieces, Status>> {
-        std::future::ready(Err(Status::unimplemented("not in this test"))).boxed()
-    }
-}
 
 /// A cluster of one that listens, and where.
 async fn serving(host: &Host) -> (Consensus, String) {
