@@ -361,8 +361,11 @@ fn law_10_a_state_that_differs_is_reported() {
     reported(&history, "law 10", "the books are wrong");
 }
 
-/// A history with these calls about one job: who begins when and is answered when (`None`: never), at which revision.
-fn calls(calls: &[(Call, u64, Option<(u64, u64, Answer)>)]) -> History {
+/// A call, when it began, and when it was answered (`None`: never), at which revision, with what.
+type Made = (Call, u64, Option<(u64, u64, Answer)>);
+
+/// A history with these calls about one job.
+fn calls(calls: &[Made]) -> History {
     let mut history = good();
     for (call, called, answer) in calls {
         let operation = history.called("r-1", "client", call.clone());

@@ -41,13 +41,13 @@ impl RaftStateMachine<Types> for Machine {
             }
             chunk.push(entry);
             if commands >= CHUNK_COMMANDS || chunk.len() >= CHUNK_ENTRIES {
-                self.0.apply_or_stop(std::mem::take(&mut chunk), &mut answers)?;
+                self.0.apply_or_stop(std::mem::take(&mut chunk), &mut answers).map_err(|stopped| *stopped)?;
                 commands = 0;
                 tokio::task::yield_now().await;
             }
         }
         if !chunk.is_empty() {
-            self.0.apply_or_stop(chunk, &mut answers)?;
+            self.0.apply_or_stop(chunk, &mut answers).map_err(|stopped| *stopped)?;
         }
         Ok(answers)
     }
@@ -83,20 +83,21 @@ impl Replica {
 
     /// Applies entries. Whatever prevents it ends this node: a failing disk, or a bug in the state machine, which every replica meets at
     /// the same entry. Nothing of such an entry is stored, so each start meets it again and stops again.
-    fn apply_or_stop(&self, entries: Vec<LogEntry>, answers: &mut Vec<Answer>) -> Result<(), StorageError> {
+    fn apply_or_stop(&self, entries: Vec<LogEntry>, answers: &mut Vec<Answer>) -> Result<(), Box<StorageError>> {
         let (first, last) = (entries.first().map_or(0, index_of), entries.last().map_or(0, index_of));
         // What a panic leaves half done in memory is looked at by nobody any more: the node stops serving with it.
         match catch_unwind(AssertUnwindSafe(|| self.apply_chunk(entries, answers))) {
-            Ok(applied) => applied.map_err(|error| self.fatal(error)),
+            Ok(applied) => applied.map_err(|error| Box::new(self.fatal(error))),
             Err(panic) => {
                 let why = format!(
-                    "a bug: the state machine panicked at a log entry {first} to {last}: {}. No control node can go on past it; keep                      the data folders, and start a version of muster in which the bug is fixed",
+                    "a bug: the state machine panicked at a log entry {first} to {last}: {}. No control node can go on past it; keep \
+                     the data folders, and start a version of muster in which the bug is fixed",
                     message_of(&*panic)
                 );
                 tracing::error!("{why}");
                 metrics::counter!("muster_state_machine_panics_total").increment(1);
                 self.stop.because(why.clone());
-                Err(StorageIOError::apply(LogId::new(Default::default(), first), AnyError::error(why)).into())
+                Err(Box::new(StorageIOError::apply(LogId::new(Default::default(), first), AnyError::error(why)).into()))
             }
         }
     }
