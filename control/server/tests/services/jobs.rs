@@ -189,6 +189,36 @@ async fn the_watch_of_one_job_ends_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_says_why_its_pending_jobs_wait() {
+    let control = Control::start().await;
+    control.tenant("research").await;
+    let asked = v1::ListJobsRequest { reasons: true, ..v1::ListJobsRequest::default() };
+    let ids = control.submit("a", vec![gpu_job(8); 30]).await;
+    let reply = control.jobs().list(asked.clone()).await.expect("a list").into_inner();
+    assert_eq!(reply.reasons.len(), 30);
+    assert!(reply.reasons.iter().all(|reason| reason.code == "no_nodes"), "{:?}", reply.reasons);
+
+    let _agent = Agent::join(&control, node_spec("n1"), None).await;
+    // Each says what an explanation of it says first.
+    let reply = control.jobs().list(asked.clone()).await.expect("a list").into_inner();
+    let explained = |job_id| {
+        let mut jobs = control.jobs();
+        async move { jobs.explain(v1::ExplainRequest { job_id }).await.expect("explained").into_inner() }
+    };
+    for id in [ids[0], ids[29]] {
+        let listed = reply.reasons.iter().find(|reason| reason.job_id == id).expect("its reason");
+        let first = explained(id).await.reasons.into_iter().next().expect("a reason");
+        assert_eq!((&listed.code, &listed.text), (&first.code, &first.text));
+    }
+    assert_eq!(reply.cell_names.values().collect::<Vec<_>>(), ["cell-1"]);
+    let plain = v1::ListJobsRequest { page_size: 3, ..v1::ListJobsRequest::default() };
+    let reply = control.jobs().list(plain).await.expect("a list").into_inner();
+    assert!(reply.reasons.is_empty() && !reply.next_page_token.is_empty());
+    let get = v1::GetJobRequest { job_id: ids[0], consistency: 0 };
+    assert_eq!(control.jobs().get(get).await.expect("the job").into_inner().cell_name, "cell-1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiting_job_says_why() {
     let control = Control::start().await;
     let limited = v1::TenantSpec {

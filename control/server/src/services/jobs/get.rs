@@ -21,12 +21,16 @@ pub(super) async fn get(app: &App, request: v1::GetJobRequest) -> Result<v1::Get
         .await?;
     let (live, allocation) = live.unzip();
     let job = find(app, live, id)?;
-    let node_names = app.consensus.read(|state, _| names(state, &job.nodes));
+    let (node_names, cell_name) = app.consensus.read(|state, _| {
+        let cell = job.cell.and_then(|cell| state.cells.get(&cell));
+        (names(state, &job.nodes), cell.map(|cell| cell.name.clone()).unwrap_or_default())
+    });
     Ok(v1::GetJobReply {
         job: Some(v1::Job::from(&*job)),
         allocation: allocation.flatten().map(|allocation| v1::Allocation::from(&*allocation)),
         revision: revision.0,
         node_names,
+        cell_name,
     })
 }
 

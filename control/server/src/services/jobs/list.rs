@@ -3,11 +3,12 @@
 //! What must stay true: pages are bounded, in items and in what is looked through for them (a page may be short and still have a
 //! next one); following the tokens shows every job that matched throughout once, whatever is submitted or ends meanwhile.
 
+use super::reasons;
 use crate::services::{App, paging, refusal};
 use muster_control_core::State;
-use muster_model::{Job, JobId, JobPhase, Revision};
+use muster_model::{CellId, Job, JobId, JobPhase};
 use muster_proto::v1;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use tonic::Status;
@@ -39,16 +40,29 @@ pub(super) async fn list(app: &App, request: v1::ListJobsRequest) -> Result<v1::
     let after = paging::after(&question, &request.page_token)?.map(|last| parse_job(&last)).transpose()?;
 
     // Memory first, the history second: a job that ends in between is then seen in both and never in neither.
-    let (live, known, revision) = app
+    let (live, known, now_ms, revision) = app
         .look(request.consistency, |state, revision| {
-            (filter.live(state, after, size), filter.tenant_known(state), revision)
+            (filter.live(state, after, size), filter.tenant_known(state), state.meta.now_ms, revision)
         })
         .await?;
     if !known && !filter.wants_finished() {
         return Err(refusal::not_found("tenant", &filter.tenant));
     }
     let history = if filter.wants_finished() { filter.finished(app, after, size)? } else { Found::nothing() };
-    Ok(filter.page(live, history, size, revision, &question))
+    let (jobs, next_page_token) = filter.page(live, history, size, &question);
+    let reasons = if request.reasons { reasons::reasons(app, &jobs, revision, now_ms).await } else { Vec::new() };
+    let cells: BTreeSet<CellId> = jobs.iter().filter_map(|job| job.cell).collect();
+    let named = |state: &State| {
+        let cells = cells.iter().filter_map(|id| state.cells.get(id));
+        cells.map(|cell| (cell.id.0, cell.name.clone())).collect()
+    };
+    Ok(v1::ListJobsReply {
+        jobs: jobs.iter().map(|job| v1::Job::from(&**job)).collect(),
+        next_page_token,
+        revision: revision.0,
+        reasons,
+        cell_names: app.consensus.read(|state, _| named(state)),
+    })
 }
 
 fn parse_job(text: &str) -> Result<JobId, Status> {
@@ -163,8 +177,8 @@ impl Filter {
         Ok(found)
     }
 
-    /// Merges what was found, as far as both places were looked through.
-    fn page(&self, live: Found, history: Found, size: usize, revision: Revision, question: &str) -> v1::ListJobsReply {
+    /// Merges what was found, as far as both places were looked through; with the token of the next page, if there is one.
+    fn page(&self, live: Found, history: Found, size: usize, question: &str) -> (Vec<Arc<Job>>, String) {
         let looked_to = match (live.looked_to, history.looked_to) {
             (Some(a), Some(b)) if self.newest_first => Some(a.max(b)),
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -181,10 +195,9 @@ impl Filter {
         let more = merged.len() > size;
         let ordered: Box<dyn Iterator<Item = &Arc<Job>>> =
             if self.newest_first { Box::new(merged.values().rev()) } else { Box::new(merged.values()) };
-        let jobs: Vec<v1::Job> = ordered.take(size).map(|job| v1::Job::from(&**job)).collect();
-        let last = if more { jobs.last().map(|job| JobId(job.id)) } else { looked_to };
-        let next_page_token = last.map(|last| paging::token(question, &last.to_string())).unwrap_or_default();
-        v1::ListJobsReply { jobs, next_page_token, revision: revision.0 }
+        let jobs: Vec<Arc<Job>> = ordered.take(size).map(Arc::clone).collect();
+        let last = if more { jobs.last().map(|job| job.id) } else { looked_to };
+        (jobs, last.map(|last| paging::token(question, &last.to_string())).unwrap_or_default())
     }
 }
 

@@ -4,6 +4,7 @@ mod explain;
 mod get;
 mod list;
 mod logs;
+mod reasons;
 mod submit;
 mod watch;
 
