@@ -22,6 +22,8 @@ pub mod exit {
     pub const UNAVAILABLE: u8 = 4;
     /// Refused as things stand: in use, full, already there.
     pub const REFUSED: u8 = 5;
+    /// Ctrl-C while waiting: what was waited for goes on. 128 and the number of SIGINT, as shells have it.
+    pub const INTERRUPTED: u8 = 130;
 }
 
 /// A command's failure.
@@ -84,6 +86,9 @@ pub enum Failure {
     /// A role or a demonstration stopped because of this.
     #[error("{0:#}")]
     Role(anyhow::Error),
+    /// Ctrl-C ended the waiting; nothing else.
+    #[error("{0}")]
+    Interrupted(String),
     /// The reader of our output is gone: not an error of ours.
     #[error("output closed")]
     ClosedPipe,
@@ -112,6 +117,7 @@ impl Failure {
             Failure::Unavailable { .. } => exit::UNAVAILABLE,
             Failure::Refused(_) | Failure::Unconfirmed(_) | Failure::JobEnded { .. } => exit::REFUSED,
             Failure::Job(_) | Failure::Io { .. } | Failure::Server { .. } | Failure::Role(_) => exit::FAILED,
+            Failure::Interrupted(_) => exit::INTERRUPTED,
             Failure::ClosedPipe => exit::OK,
         }
     }

@@ -48,6 +48,7 @@ pub fn run() -> ExitCode {
 
 fn report(failure: &Failure) {
     match failure {
+        Failure::Interrupted(text) => note(&format!("interrupted: {text}")),
         Failure::Invalid(..) => failure.to_string().lines().for_each(|line| note(&format!("error: {line}"))),
         other => note(&format!("error: {other}")),
     }
@@ -79,6 +80,7 @@ async fn client_command(global: &Global, command: &Command) -> Result<(), Failur
         Command::Job(args) => commands::job::run(context, args.id).await,
         Command::Logs(args) => commands::logs::run(context, args).await,
         Command::Cancel(args) => commands::cancel::run(context, &args.ids).await,
+        Command::Wait(args) => commands::wait::run(context, &args.ids).await,
         Command::Explain(args) => commands::explain::run(context, args.id).await,
         Command::Tenants(command) => commands::tenants::run(context, command).await,
         Command::Usage(args) => commands::tenants::usage(context, &args.under).await,

@@ -1,7 +1,9 @@
 //! What people see, as golden text.
 
 use muster_cli::output::{Block, Format, Out};
-use muster_cli::view::job::{JobDetail, JobView, table};
+use muster_cli::view::detail::JobDetail;
+use muster_cli::view::job::JobView;
+use muster_cli::view::jobs::table;
 use muster_cli::view::{fleet, tenants};
 use muster_proto::v1;
 use muster_proto::v1::device_request::Kind;
@@ -57,18 +59,62 @@ fn jobs_read_like_squeue() {
     failed.reason = "rank 3 exited with 1 on node-0007, which is a very long story to tell in a list".into();
     let mut homeless = job(114, v1::JobPhase::Pending, None);
     homeless.cell = None;
+    homeless.spec.as_mut().expect("a specification").user = "alice".into();
     let views: Vec<JobView> = [running, queued, failed, homeless].iter().map(|job| JobView::new(job, NOW_MS)).collect();
     check(
         &table(&views, false),
         "
-        JOBID  TENANT        NAME      STATE        GPUS  NODES  TIME  REASON
-            7  research/nlp  pretrain  running        32      3  3:07
-           12  research/nlp  pretrain  pending   1g.10gb      0  0:00  node node-0003 was lost
-          113  research/nlp  pretrain  failed   30%/20Gi      0  1:40  rank 3 exited with 1 on node-0007, which is a very long sto…
-          114  research/nlp  pretrain  pending         -      0  0:00  no cell could hold it yet
+        JOBID  TENANT        USER   NAME      STATE     TIME      GPUS  NODES  REASON
+            7  research/nlp  -      pretrain  running   3:07        32      3
+           12  research/nlp  -      pretrain  pending  10:00   1g.10gb      -  node node-0003 was lost
+          113  research/nlp  -      pretrain  failed    1:40  30%/20Gi      -  rank 3 exited with 1 on node-0007, which is a very long story to tell in a list
+          114  research/nlp  alice  pretrain  pending  10:00         -      -  no cell could hold it yet
 ",
     );
     assert_eq!(views[0].waited_s, 100);
+    // A terminal of eighty columns: what is long is cut, the longest first, and every line fits.
+    let narrow = table(&views, false)[0].render(false, Some(80));
+    assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+    assert!(
+        narrow.contains("rank 3 exit…")
+            && narrow.contains("…earch/nlp")
+            && narrow.contains("30%/20Gi")
+            && narrow.contains("alice"),
+        "{narrow}"
+    );
+    assert_eq!(table(&views, false)[0].render(false, Some(200)), table(&views, false)[0].render(false, None));
+}
+
+#[test]
+fn jobs_are_put_in_order() {
+    use muster_cli::args::jobs::SortKey;
+    let whole = |count| Some(Kind::Whole(v1::WholeGpus { count }));
+    let mut jobs = [
+        job(1, v1::JobPhase::Pending, whole(2)),
+        job(2, v1::JobPhase::Running, None),
+        job(10, v1::JobPhase::Pending, Some(Kind::Mig(v1::MigInstance { profile: "1g.10gb".into() }))),
+        job(11, v1::JobPhase::Completed, whole(8)),
+    ];
+    for (job, (name, user, priority)) in
+        jobs.iter_mut().zip([("run-10", "bob", 0), ("run-9", "", 5), ("a", "al", -1), ("b", "al", 0)])
+    {
+        let spec = job.spec.as_mut().expect("a specification");
+        (spec.name, spec.user, spec.priority) = (name.into(), user.into(), priority);
+        job.submitted_ms -= job.id * 1_000;
+    }
+    let check = |key, reverse, expected: [u64; 4]| {
+        let mut views: Vec<JobView> = jobs.iter().map(|job| JobView::new(job, NOW_MS)).collect();
+        muster_cli::view::jobs::sort(&mut views, key, reverse);
+        assert_eq!(views.iter().map(|view| view.id).collect::<Vec<_>>(), expected, "{key:?} {reverse}");
+    };
+    check(SortKey::Id, false, [1, 2, 10, 11]);
+    check(SortKey::Id, true, [11, 10, 2, 1]);
+    check(SortKey::Name, false, [10, 11, 2, 1]);
+    check(SortKey::User, false, [2, 10, 11, 1]);
+    check(SortKey::Gpus, false, [11, 1, 10, 2]);
+    check(SortKey::State, false, [1, 10, 2, 11]);
+    check(SortKey::Priority, false, [2, 1, 11, 10]);
+    check(SortKey::Waited, false, [11, 10, 2, 1]);
 }
 
 #[test]
@@ -92,22 +138,26 @@ fn one_job_with_its_tasks() {
         allocation: Some(allocation),
         revision: 9,
         node_names: vec!["node-0001".into(), "node-0002".into()],
+        cell_name: "cell-a".into(),
     };
     check(
         &JobDetail::new(&reply, NOW_MS).table(),
         "
         job        7
-        tenant     research/nlp
         name       pretrain
+        tenant     research/nlp
         state      running
-        tasks      4
-        each       2 gpu (h100), 0.5 cpus, 64Gi
-        attempt    2 (1 failed)
-        cell       1
         submitted  2025-11-20T22:56:40Z
         waited     5:00
         started    2025-11-20T23:03:33Z
         ran        3:07
+        attempt    2 (1 failed)
+        cell       cell-a
+        runs on    node-0001 (0), node-0002 (1)
+        tasks      4
+        each       2 GPUs (h100), 0.5 CPUs, 64Gi of memory
+        class      batch
+        priority   0
         command    torchrun train.py
 
         RANK  NODE       GPUS  STATE
@@ -115,6 +165,122 @@ fn one_job_with_its_tasks() {
            1  node-0002  3,4   exited 3
 ",
     );
+}
+
+/// A job that asks for everything that can be asked for.
+fn asks_for_all() -> v1::Job {
+    let mut all = job(9, v1::JobPhase::Completed, Some(Kind::Mig(v1::MigInstance { profile: "1g.10gb".into() })));
+    let spec = all.spec.as_mut().expect("a specification");
+    spec.user = "alice".into();
+    spec.topology = Some(v1::Topology {
+        required: "block".into(),
+        preferred: "leaf".into(),
+        segment_tasks: 2,
+        spread: Some(v1::Spread { level: "node".into(), tasks_max: Some(3), required: false }),
+    });
+    spec.workload_class = "inference".into();
+    spec.pool = "gold".into();
+    spec.priority = -7;
+    spec.command = vec!["sh".into(), "-c".into(), "echo it's $RANK".into()];
+    spec.env = [("A".to_owned(), "b".to_owned())].into();
+    spec.workdir = "/work".into();
+    spec.time_limit_s = Some(14_400);
+    spec.grace_s = Some(61);
+    spec.disconnect_grace_s = Some(660);
+    spec.max_retries = 4;
+    spec.numa = "restricted".into();
+    spec.driver_min = "550.1".into();
+    spec.selector = "device.memory_mib > 1".into();
+    spec.device_class = "big".into();
+    spec.gpu_memory_mib = Some(4_096);
+    spec.needs = Some(v1::Needs {
+        memory_mib: 8_192,
+        compute_percent: 15,
+        isolation: "strict".into(),
+        bursty: true,
+        latency_critical: true,
+        models: vec![],
+    });
+    spec.choice = Some(v1::Choice { text: "a slice, because".into(), ..Default::default() });
+    spec.movable = Some(v1::Movable { checkpoint_every_s: Some(1_800), restart_s: Some(90) });
+    all.nodes = vec![5, 5, 6, 5];
+    all.attempt = 3;
+    all.failures = 2;
+    all.bound_ms = Some(NOW_MS - 400_000);
+    all.started_ms = Some(NOW_MS - 300_000);
+    all.finished_ms = Some(NOW_MS - 200_000);
+    all
+}
+
+#[test]
+fn a_job_says_all_that_was_asked_and_where_it_ran() {
+    let names = ["n5", "n5", "n6", "n5"].map(str::to_owned).to_vec();
+    let reply = v1::GetJobReply { job: Some(asks_for_all()), node_names: names, ..Default::default() };
+    let detail = JobDetail::new(&reply, NOW_MS);
+    check(
+        &detail.table(),
+        "
+        job        9
+        name       pretrain
+        tenant     research/nlp
+        user       alice
+        state      completed
+        submitted  2025-11-20T22:56:40Z
+        waited     3:20
+        started    2025-11-20T23:01:40Z
+        ran        1:40
+        finished   2025-11-20T23:03:20Z
+        attempt    3 (2 failed of 4 that may)
+        cell       1
+        ran on     n5 (0-1,3), n6 (2)
+        tasks      4
+        each       a MIG instance 1g.10gb (h100) with 4Gi each at least, 0.5 CPUs, 64Gi of memory
+        needs      8Gi, 15 % of a GPU, isolation strict, bursty, latency-critical
+        chosen     a slice, because
+        selector   device.memory_mib > 1 (device class big)
+        driver     550.1 or newer
+        topology   inside one block, preferably inside one leaf
+        segments   of 2 tasks
+        spread     preferably at most 3 tasks on each node
+        numa       restricted
+        pool       gold
+        class      inference
+        priority   -7
+        movable    a move loses at most 30:00 of work and 1:30 to start again
+        limit      4:00:00
+        grace      1:01
+        disconnect 11:00
+        command    sh -c 'echo it'\\''s $RANK'
+        workdir    /work
+        env        A=b
+",
+    );
+    let json = serde_json::to_value(&detail).expect("json");
+    assert_eq!(json["devices"], serde_json::json!({"kind": "mig", "profile": "1g.10gb"}));
+    assert_eq!(json["ran_on"][0], serde_json::json!({"node": "n5", "ranks": [[0, 1], [3, 3]]}));
+    assert_eq!(json["spread"], serde_json::json!({"level": "node", "tasks_max": 3, "required": false}));
+    assert_eq!(json["needs"]["isolation"], "strict");
+}
+
+#[test]
+fn what_tasks_hold_is_structured_for_scripts() {
+    use muster_cli::view::devices::{DevicesView, HoldView};
+    use v1::device_hold::Mode;
+    let mig = DevicesView::Mig { profile: "1g.10gb".into() };
+    let check = |mode, asked: &DevicesView, words: &str, json: serde_json::Value| {
+        let view = HoldView::new(&v1::DeviceHold { gpu: 2, mode }, asked);
+        assert_eq!((view.words().as_str(), serde_json::to_value(&view).expect("json")), (words, json));
+    };
+    let hold = v1::MigHold { shape: "G1".into(), start: 3 };
+    let json = serde_json::json!({"gpu": 2, "mode": "mig", "profile": "1g.10gb", "start": 3});
+    check(Some(Mode::Mig(hold)), &mig, "2 (1g.10gb at slice 3)", json);
+    check(None, &DevicesView::None, "2", serde_json::json!({"gpu": 2, "mode": "whole"}));
+    let share = v1::MpsShare { percent: 30, memory_mib: 20_480 };
+    let json = serde_json::json!({"gpu": 2, "mode": "mps", "percent": 30, "memory_mib": 20_480});
+    check(Some(Mode::Mps(share)), &DevicesView::None, "2 (MPS 30 %, 20Gi)", json);
+    let slice = v1::TimeSliceShare { memory_mib: 8_192 };
+    let json = serde_json::json!({"gpu": 2, "mode": "time-slice", "memory_mib": 8_192});
+    check(Some(Mode::TimeSlice(slice)), &DevicesView::None, "2 (time-slice, 8Gi)", json);
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Arguments of what tenants do: submit, look, read, end.
 
+use crate::args::{Seconds, duration};
 use crate::spec::job::JobText;
 use crate::spec::needs::NeedsText;
 use crate::spec::scalar::{OneOrMany, Scalar, Version};
-use clap::{ArgGroup, Args};
+use clap::{ArgGroup, Args, ValueEnum};
 use std::path::PathBuf;
 
 const SUBMIT_EXAMPLES: &str = "\
@@ -212,7 +213,12 @@ Examples:
   muster jobs                                   what waits and runs
   muster jobs --tenant research --state pending  what waits in research and below
   muster jobs --all --newest --limit 20         the last twenty, finished ones too
-  muster jobs -o wide                           with attempt, cell, times")]
+  muster jobs --user alice --sort waited        alice's, those that have waited longest first
+  muster jobs --watch                           every two seconds, until Ctrl-C
+  muster jobs -o wide                           with attempt, cell, times, and nothing cut
+
+TIME is how long a pending job has waited and how long others have run. On a terminal, columns are cut to its width; `muster
+explain` says more than REASON.")]
 pub struct List {
     /// Of this tenant and those below it
     #[arg(long, value_name = "PATH")]
@@ -232,9 +238,43 @@ pub struct List {
     /// Newest first
     #[arg(long)]
     pub newest: bool,
+    /// In this order: names from a to z, figures from the largest
+    #[arg(long, value_name = "KEY", conflicts_with = "newest")]
+    pub sort: Option<SortKey>,
+    /// The other way round
+    #[arg(long, requires = "sort")]
+    pub reverse: bool,
+    /// Show it again and again; every 2s, or as often as it says
+    #[arg(long, value_name = "EVERY", num_args = 0..=1, default_missing_value = "2s", value_parser = duration)]
+    pub watch: Option<Seconds>,
     /// At most so many; 0 is no limit
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub limit: usize,
+}
+
+/// What jobs are put in order by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SortKey {
+    /// The oldest first.
+    Id,
+    /// Tenants, as in the tree.
+    Tenant,
+    /// Users.
+    User,
+    /// Names.
+    Name,
+    /// States, in the order of a job's life.
+    State,
+    /// GPUs of the gang.
+    Gpus,
+    /// Nodes.
+    Nodes,
+    /// How long it has run, or ran.
+    Time,
+    /// How long it has waited, or waited.
+    Waited,
+    /// Priority.
+    Priority,
 }
 
 /// A job.

@@ -29,6 +29,7 @@ Exit status:
   3  there is no such job, tenant, node or file
   4  no control node answered in time, or none leads
   5  refused as things stand: in use, full, already there
+  130  Ctrl-C while waiting; the jobs go on
 
 Environment:
   MUSTER_ENDPOINTS  host:port of control nodes, joined by commas
@@ -115,6 +116,8 @@ pub enum Command {
     Logs(jobs::Logs),
     /// End jobs: a waiting one at once, a running one gracefully
     Cancel(jobs::Several),
+    /// Wait until jobs are over; the exit status says whether all completed
+    Wait(jobs::Several),
     /// Say why a job waits, and the smallest change that would start it
     Explain(jobs::One),
     /// The quota tree

@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::commands::{Context, now_ms};
 use crate::failure::Failure;
-use crate::view::job::JobDetail;
+use crate::view::detail::JobDetail;
 use muster_proto::v1;
 use muster_proto::v1::jobs_client::JobsClient;
 

@@ -92,7 +92,11 @@ pub async fn run(context: &Context, args: &Replay) -> Result<(), Failure> {
     live.acknowledged_after_s = Percentiles::of_ms(std::mem::take(&mut live.acknowledged_ms));
     (live.first_job, live.last_job) = (live.ids.iter().min().copied(), live.ids.iter().max().copied());
     context.out.show(&live, |_| vec![Block::Text(summary(&live))])?;
-    if args.wait && !live.ids.is_empty() { wait::until_over(context, &live.ids, live.revision).await } else { Ok(()) }
+    if args.wait && !live.ids.is_empty() {
+        wait::until_over(context, &live.ids, live.revision, Vec::new()).await
+    } else {
+        Ok(())
+    }
 }
 
 /// The cluster's nodes as a fleet, so that gangs are split as its nodes need.

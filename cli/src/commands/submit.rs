@@ -84,7 +84,7 @@ pub async fn run(context: &Context, args: &Submit) -> Result<(), Failure> {
         Format::Json | Format::Yaml if args.wait => {}
         _ => context.out.show(&shown, |_| shown.jobs.iter().map(|id| Block::Text(id.to_string())).collect())?,
     }
-    if args.wait { wait::until_over(context, &reply.job_ids, reply.revision).await } else { Ok(()) }
+    if args.wait { wait::until_over(context, &reply.job_ids, reply.revision, Vec::new()).await } else { Ok(()) }
 }
 
 /// One submission, repeated with the same id until it is answered.

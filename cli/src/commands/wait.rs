@@ -6,6 +6,7 @@
 use crate::commands::{Context, now_ms};
 use crate::failure::Failure;
 use crate::output::{Block, Format, note};
+use crate::view;
 use crate::view::job::{self, JobView};
 use indicatif::{ProgressBar, ProgressStyle};
 use muster_proto::v1;
@@ -49,22 +50,54 @@ impl Waiting {
     }
 }
 
-/// Waits until every one of `ids` is over and shows them.
+/// `muster wait`: jobs that were submitted at some other time.
 ///
 /// # Errors
-/// When one of them did not complete, or the cluster stays away.
-pub async fn until_over(context: &Context, ids: &[u64], revision: u64) -> Result<(), Failure> {
+/// As [`until_over`]; and when one of them is unknown.
+pub async fn run(context: &Context, ids: &[u64]) -> Result<(), Failure> {
+    let (mut revision, mut known) = (u64::MAX, Vec::new());
+    for id in ids {
+        let reply = super::job::get(&context.client, *id, v1::Consistency::Linearizable).await?;
+        revision = revision.min(reply.revision);
+        known.extend(reply.job);
+    }
+    until_over(context, ids, revision, known).await
+}
+
+/// Waits until every one of `ids` is over and shows them; `known` are such of them as they were at `revision`. Ctrl-C ends the waiting
+/// and nothing else.
+///
+/// # Errors
+/// When one of them did not complete, the cluster stays away, or the waiting is interrupted.
+pub async fn until_over(context: &Context, ids: &[u64], revision: u64, known: Vec<v1::Job>) -> Result<(), Failure> {
     let progress = ProgressBar::new(ids.len() as u64).with_style(style()).with_message("waiting");
     progress.enable_steady_tick(Duration::from_millis(200));
     let mut waiting =
         Waiting { open: ids.iter().copied().collect(), over: BTreeMap::new(), running: BTreeSet::new(), progress };
-    let mut from = revision;
+    known.into_iter().for_each(|job| waiting.take(job));
+    let interrupted = tokio::select! {
+        ended = wait(context, ids, revision, &mut waiting) => ended.map(|()| false)?,
+        signal = tokio::signal::ctrl_c() => signal.map(|()| true).map_err(|error| Failure::io("listening for Ctrl-C", error))?,
+    };
+    waiting.progress.finish_and_clear();
+    if interrupted { Err(Failure::Interrupted(go_on(&waiting.open))) } else { close(context, &waiting.over) }
+}
+
+async fn wait(context: &Context, ids: &[u64], mut from: u64, waiting: &mut Waiting) -> Result<(), Failure> {
     while !waiting.open.is_empty() {
         let mut stream = watch(context, ids, from).await?;
-        from = follow(context, &mut stream, &mut waiting, from).await?;
+        from = follow(context, &mut stream, waiting, from).await?;
     }
-    waiting.progress.finish_and_clear();
-    close(context, &waiting.over)
+    Ok(())
+}
+
+/// What becomes of jobs that nobody waits for any more, and what to do about it.
+fn go_on(open: &BTreeSet<u64>) -> String {
+    let named: Vec<String> = open.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+    let more = if open.len() > NAMED_MAX { format!(" and {} more", open.len() - NAMED_MAX) } else { String::new() };
+    let (ids, list) = (named.join(" "), named.join(", "));
+    let go = if open.len() == 1 { format!("job {list} goes on") } else { format!("jobs {list}{more} go on") };
+    format!("{go}\n  wait again:  muster wait {ids}\n  look:        muster jobs\n  end:         muster cancel {ids}")
 }
 
 fn style() -> ProgressStyle {
@@ -130,7 +163,7 @@ async fn look(context: &Context, waiting: &mut Waiting) -> Result<(), Failure> {
 fn close(context: &Context, over: &BTreeMap<u64, v1::Job>) -> Result<(), Failure> {
     let views: Vec<JobView> = over.values().map(|job| JobView::new(job, now_ms())).collect();
     let summary =
-        |wide| if views.len() == 1 { vec![Block::Text(one_line(&views[0]))] } else { job::table(&views, wide) };
+        |wide| if views.len() == 1 { vec![Block::Text(one_line(&views[0]))] } else { view::jobs::table(&views, wide) };
     match context.out.format {
         Format::Table | Format::Wide => {
             for block in summary(context.out.format == Format::Wide) {
@@ -139,16 +172,66 @@ fn close(context: &Context, over: &BTreeMap<u64, v1::Job>) -> Result<(), Failure
         }
         _ => context.out.show(&views, |_| Vec::new())?,
     }
-    let bad: Vec<&JobView> = views.iter().filter(|job| job.state != "completed").collect();
-    if bad.is_empty() {
-        return Ok(());
+    match unfinished(&views) {
+        Some(text) => Err(Failure::Job(text)),
+        None => Ok(()),
     }
-    let named: Vec<String> = bad.iter().take(NAMED_MAX).map(|job| format!("job {} {}", job.id, job.state)).collect();
-    let more = if bad.len() > NAMED_MAX { format!(" and {} more", bad.len() - NAMED_MAX) } else { String::new() };
-    Err(Failure::Job(format!("{}{more} of {}", named.join(", "), views.len())))
+}
+
+/// `2 of 5 jobs failed: 46, 47`, state by state; none when all completed.
+fn unfinished(jobs: &[JobView]) -> Option<String> {
+    let mut by_state: BTreeMap<usize, (&str, Vec<u64>)> = BTreeMap::new();
+    for job in jobs.iter().filter(|job| job.state != "completed") {
+        by_state.entry(job.state_order()).or_insert_with(|| (job.state, Vec::new())).1.push(job.id);
+    }
+    let said = |(state, ids): &(&str, Vec<u64>)| {
+        let named: Vec<String> = ids.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+        let more = if ids.len() > NAMED_MAX { format!(" and {} more", ids.len() - NAMED_MAX) } else { String::new() };
+        let became = match *state {
+            "cancelled" => "were cancelled",
+            "timeout" => "reached their time limit",
+            other => other,
+        };
+        format!("{} of {} jobs {became}: {}{more}", ids.len(), jobs.len(), named.join(", "))
+    };
+    (!by_state.is_empty()).then(|| by_state.values().map(said).collect::<Vec<_>>().join("; "))
 }
 
 fn one_line(job: &JobView) -> String {
     let why = if job.reason.is_empty() { String::new() } else { format!(": {}", job.reason) };
-    format!("job {} {} after {}{why}", job.id, job.state, crate::units::show_seconds(job.ran_s))
+    let became = if job.state == "timeout" { "reached its time limit" } else { job.state };
+    format!("job {} {became} after {}{why}", job.id, crate::units::show_seconds(job.ran_s))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(states: &[v1::JobPhase], expected: Option<&str>) {
+        let job = |(index, phase): (usize, &v1::JobPhase)| {
+            JobView::new(&v1::Job { id: 46 + index as u64, phase: (*phase).into(), ..v1::Job::default() }, 0)
+        };
+        let views: Vec<JobView> = states.iter().enumerate().map(job).collect();
+        assert_eq!(unfinished(&views).as_deref(), expected);
+    }
+
+    #[test]
+    fn jobs_that_did_not_complete_are_counted_by_state() {
+        use v1::JobPhase::{Cancelled, Completed, Failed, Timeout};
+        check(&[Completed, Completed], None);
+        check(&[Failed], Some("1 of 1 jobs failed: 46"));
+        check(&[Failed, Completed, Failed], Some("2 of 3 jobs failed: 46, 48"));
+        check(
+            &[Cancelled, Timeout, Failed],
+            Some("1 of 3 jobs failed: 48; 1 of 3 jobs were cancelled: 46; 1 of 3 jobs reached their time limit: 47"),
+        );
+        check(&[Failed; 8], Some("8 of 8 jobs failed: 46, 47, 48, 49, 50 and 3 more"));
+    }
+
+    #[test]
+    fn an_interrupted_wait_says_how_to_go_on() {
+        let one = go_on(&BTreeSet::from([7]));
+        assert!(one.starts_with("job 7 goes on\n") && one.contains("muster wait 7") && one.contains("muster cancel 7"));
+        assert!(go_on(&(1..=9).collect()).starts_with("jobs 1, 2, 3, 4, 5 and 4 more go on\n"));
+    }
 }

@@ -198,7 +198,7 @@ async fn count(client: &Client, phases: &[v1::JobPhase]) -> Result<usize, Failur
         page_size: 1_000,
         ..Default::default()
     };
-    Ok(jobs::list(client, request, 0).await?.0.len())
+    Ok(jobs::list(client, request, 0).await?.jobs.len())
 }
 
 /// Submits what was submitted first once more, with the same request id: nothing new may come of it.
@@ -217,7 +217,7 @@ async fn drained(say: &Narrator, client: &Client, submitted: usize) -> Result<Ve
         ..Default::default()
     };
     loop {
-        let (jobs, _) = jobs::list(client, all.clone(), 0).await?;
+        let jobs = jobs::list(client, all.clone(), 0).await?.jobs;
         let over = jobs.iter().filter(|job| is_over(job.phase())).count();
         progress.set_position(over as u64);
         if over == jobs.len() && jobs.len() >= submitted || Instant::now() > until {

@@ -6,8 +6,6 @@ use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
 
 /// Between two columns.
 const GAP: usize = 2;
-/// A column is not cut to less, so that something of it can still be read.
-const CUT_MIN: usize = 8;
 
 /// A part of what people read.
 #[derive(Debug)]
@@ -35,7 +33,7 @@ pub struct Columns {
     head: Vec<&'static str>,
     rows: Vec<Vec<String>>,
     right: Vec<&'static str>,
-    cut: Vec<&'static str>,
+    cut: Vec<(&'static str, usize)>,
 }
 
 impl Columns {
@@ -52,10 +50,11 @@ impl Columns {
         self
     }
 
-    /// Cuts these columns, the first one first, where the terminal is narrower than the table.
+    /// Where the terminal is narrower than the table, cuts these columns one after the other, each to that width at least. A column may
+    /// be there again with a smaller one.
     #[must_use]
-    pub fn cut(mut self, heads: &[&'static str]) -> Self {
-        self.cut = heads.to_vec();
+    pub fn cut(mut self, columns: &[(&'static str, usize)]) -> Self {
+        self.cut = columns.to_vec();
         self
     }
 
@@ -78,10 +77,10 @@ impl Columns {
             cells.chain([self.head[index].len()]).max().unwrap_or(0)
         };
         let mut widths: Vec<usize> = (0..self.head.len()).map(of).collect();
-        for head in &self.cut {
+        for (head, least) in &self.cut {
             let all = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
             let Some(index) = self.head.iter().position(|other| other == head) else { continue };
-            let least = CUT_MIN.max(head.len()).min(widths[index]);
+            let least = (*least).max(head.len()).min(widths[index]);
             widths[index] = widths[index].saturating_sub(all.saturating_sub(width)).max(least);
         }
         widths
@@ -90,10 +89,8 @@ impl Columns {
     fn render(&self, colour: bool, width: Option<usize>) -> String {
         let widths = width.map(|width| self.widths(width));
         let cell = |index: usize, text: &str| match &widths {
-            Some(widths) if text.chars().count() > widths[index] => {
-                text.chars().take(widths[index].saturating_sub(1)).chain(['…']).collect()
-            }
-            _ => text.to_owned(),
+            Some(widths) => fitted(text, widths[index]),
+            None => text.to_owned(),
         };
         let mut table = Table::new();
         table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -119,6 +116,20 @@ impl Columns {
         }
         let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
         lines.join("\n")
+    }
+}
+
+/// The text in `width` columns: of a path its end, of anything else its beginning.
+fn fitted(text: &str, width: usize) -> String {
+    let (count, kept) = (text.chars().count(), width.saturating_sub(1));
+    if count <= width {
+        return text.to_owned();
+    }
+    let is_path = text.contains('/') && !text.contains(char::is_whitespace);
+    if is_path {
+        std::iter::once('…').chain(text.chars().skip(count - kept)).collect()
+    } else {
+        text.chars().take(kept).chain(['…']).collect()
     }
 }
 

@@ -1,15 +1,11 @@
-//! Jobs as they are shown.
+//! Jobs as they are shown, in lists and alone.
 
-use crate::output::{Block, Columns};
-use crate::units::{show_cpus, show_mebibytes, show_moment, show_seconds};
+use crate::units::{counted, show_mebibytes, show_moment, show_seconds};
+use crate::view::devices::DevicesView;
 use muster_proto::v1;
 use muster_proto::v1::JobPhase;
-use muster_proto::v1::device_request::Kind;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Longest reason in a list; `muster job` and `muster explain` show all of it.
-const REASON_CHARS: usize = 60;
 
 /// The words for states, in the order of a job's life.
 pub const PHASES: &[(JobPhase, &str)] = &[
@@ -48,38 +44,38 @@ pub struct JobView {
     pub id: u64,
     /// Who pays.
     pub tenant: String,
+    /// Who submitted it, as the client said.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub user: String,
     /// Its name.
     pub name: String,
     /// pending, starting, running, completing, completed, failed, cancelled, timeout.
     pub state: &'static str,
-    /// Why it failed, or why it waits again.
+    /// Why it waits, why it waits again, or why it failed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// A stable word for why it waits, where that was asked for.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason_code: String,
     /// Size of the gang.
     pub tasks: u32,
-    /// What each task asks for: `8`, `1g.10gb`, `30%/20Gi`, `slice/8Gi`, `-`.
-    pub devices: String,
+    /// What each task asks for.
+    pub devices: DevicesView,
     /// Acceptable models; any when empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
-    /// Tasks of a segment; 0 without.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub segment: u32,
-    /// How far apart its tasks stand.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub spread: String,
-    /// How each task's cards lie; none is not shown.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub numa: String,
-    /// The oldest driver.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub driver_min: String,
+    /// Memory that each card or MIG instance must have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_memory_mib: Option<u64>,
     /// Which cards will do.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub selector: String,
-    /// What a move loses at most; empty: it is never moved.
+    /// The selector's name, if it has one.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub movable: String,
+    pub device_class: String,
+    /// What each task needs, where the system chose the devices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub needs: Option<NeedsView>,
     /// How the system picked the devices for the job's needs.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub chosen: String,
@@ -90,15 +86,42 @@ pub struct JobView {
     /// Required closeness.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub topology: String,
+    /// Preferred closeness.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub prefer: String,
+    /// Tasks of a segment; 0 without.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub segment: u32,
+    /// How far apart its tasks stand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<SpreadView>,
+    /// How each task's cards lie; none is not shown.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub numa: String,
+    /// The oldest driver.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub driver_min: String,
+    /// The only pool it may run in.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub pool: String,
+    /// training, inference, interactive, batch.
+    pub class: String,
+    /// Higher goes first inside a tenant.
+    pub priority: i32,
+    /// What a move loses; absent: it is never moved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub movable: Option<MovableView>,
     /// Number of hosts of the present or last attempt.
     pub nodes: usize,
     /// The last attempt that was bound.
     pub attempt: u32,
     /// Attempts that a task of its own ended.
     pub failures: u32,
+    /// How often it is started again after such a failure.
+    pub retries_max: u32,
     /// Its cell.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cell: Option<u32>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cell: String,
     /// RFC 3339.
     pub submitted: String,
     /// RFC 3339.
@@ -117,11 +140,56 @@ pub struct JobView {
     /// Time limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_limit_s: Option<u64>,
+    /// From SIGTERM to SIGKILL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grace_s: Option<u64>,
+    /// How long its tasks may outlive contact with the control plane.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disconnect_grace_s: Option<u64>,
     /// Program and arguments.
     pub command: Vec<String>,
+    /// Working directory.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub workdir: String,
     /// Its variables.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+}
+
+/// How far apart the tasks of a gang stand.
+#[derive(Clone, Debug, Serialize)]
+pub struct SpreadView {
+    /// node, leaf, block or region.
+    pub level: String,
+    /// Tasks on one of them at most.
+    pub tasks_max: u32,
+    /// Or the job waits.
+    pub required: bool,
+}
+
+/// What a move of a job loses.
+#[derive(Clone, Debug, Serialize)]
+pub struct MovableView {
+    /// It saves its progress at least this often; absent: a move loses all since its start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint_every_s: Option<u64>,
+    /// From a start to useful work.
+    pub restart_s: u64,
+}
+
+/// What a task needs.
+#[derive(Clone, Debug, Serialize)]
+pub struct NeedsView {
+    /// On the card.
+    pub memory_mib: u64,
+    /// Of one card; 0: it does not matter.
+    pub compute_percent: u32,
+    /// strict, trusted, best-effort.
+    pub isolation: String,
+    /// It is idle most of the time.
+    pub bursty: bool,
+    /// It must not wait for a neighbour.
+    pub latency_critical: bool,
 }
 
 impl JobView {
@@ -131,6 +199,7 @@ impl JobView {
         let spec = job.spec.clone().unwrap_or_default();
         let request = spec.request.clone().unwrap_or_default();
         let devices = request.devices.clone().unwrap_or_default();
+        let topology = spec.topology.unwrap_or_default();
         let end_ms = job.finished_ms.unwrap_or(now_ms);
         let live = job.phase() != JobPhase::Pending;
         let since = |start: Option<u64>| start.map_or(0, |start| end_ms.saturating_sub(start) / 1_000);
@@ -139,31 +208,43 @@ impl JobView {
         JobView {
             id: job.id,
             tenant: spec.tenant,
+            user: spec.user,
             name: spec.name,
             state: phase_word(job.phase()),
             reason: reason(job),
+            reason_code: String::new(),
             tasks: spec.tasks,
-            devices: devices_words(devices.kind.as_ref()),
+            devices: DevicesView::new(devices.kind.as_ref()),
             models: devices.models,
-            segment: spec.topology.as_ref().map_or(0, |topology| topology.segment_tasks),
-            spread: spec
-                .topology
-                .as_ref()
-                .and_then(|topology| topology.spread.as_ref())
-                .map(spread_words)
-                .unwrap_or_default(),
+            gpu_memory_mib: spec.gpu_memory_mib,
+            segment: topology.segment_tasks,
+            spread: topology.spread.map(|spread| SpreadView {
+                tasks_max: spread.tasks_max.unwrap_or(1),
+                required: spread.required,
+                level: spread.level,
+            }),
             numa: if spec.numa == "none" { String::new() } else { spec.numa },
             driver_min: spec.driver_min,
-            selector: selector_words(&spec.selector, &spec.device_class),
-            movable: spec.movable.as_ref().map(movable_words).unwrap_or_default(),
+            selector: spec.selector,
+            device_class: spec.device_class,
+            needs: spec.needs.map(NeedsView::new),
             chosen: spec.choice.map(|choice| choice.text).unwrap_or_default(),
             cpu_milli: request.cpu_milli,
             memory_mib: request.memory_mib,
-            topology: spec.topology.map(|topology| topology.required).unwrap_or_default(),
+            topology: topology.required,
+            prefer: topology.preferred,
+            pool: spec.pool,
+            class: if spec.workload_class.is_empty() { "batch".to_owned() } else { spec.workload_class },
+            priority: spec.priority,
+            movable: spec.movable.map(|movable| MovableView {
+                checkpoint_every_s: movable.checkpoint_every_s,
+                restart_s: movable.restart_s.unwrap_or_default(),
+            }),
             nodes: job.nodes.iter().collect::<BTreeSet<_>>().len(),
             attempt: job.attempt,
             failures: job.failures,
-            cell: job.cell,
+            retries_max: spec.max_retries,
+            cell: job.cell.map(|cell| cell.to_string()).unwrap_or_default(),
             submitted: show_moment(job.submitted_ms),
             started: started_ms.map(show_moment),
             finished: job.finished_ms.map(show_moment),
@@ -171,17 +252,70 @@ impl JobView {
             waited_s: waited_until.saturating_sub(job.submitted_ms) / 1_000,
             starts_by: job.reserved.as_ref().map(|kept| show_moment(kept.start_ms)),
             time_limit_s: spec.time_limit_s,
+            grace_s: spec.grace_s,
+            disconnect_grace_s: spec.disconnect_grace_s,
             command: spec.command,
+            workdir: spec.workdir,
             env: spec.env,
         }
     }
 
-    /// GPUs of the whole gang, as a list shows them.
+    /// Where its state stands in the life of a job.
     #[must_use]
-    pub fn gpus_words(&self) -> String {
-        match self.devices.parse::<u64>() {
-            Ok(each) => (each * u64::from(self.tasks)).to_string(),
-            Err(_) => self.devices.clone(),
+    pub fn state_order(&self) -> usize {
+        PHASES.iter().position(|(_, word)| *word == self.state).unwrap_or(PHASES.len())
+    }
+
+    /// With why it waits, as the control plane says.
+    #[must_use]
+    pub fn with_reason(mut self, reason: &v1::PendingReason) -> Self {
+        self.reason.clone_from(&reason.text);
+        self.reason_code.clone_from(&reason.code);
+        self
+    }
+
+    /// With the name of its cell in the place of the number.
+    #[must_use]
+    pub fn in_cell(mut self, name: &str) -> Self {
+        if !name.is_empty() {
+            name.clone_into(&mut self.cell);
+        }
+        self
+    }
+}
+
+impl NeedsView {
+    fn new(needs: v1::Needs) -> Self {
+        let v1::Needs { memory_mib, compute_percent, isolation, bursty, latency_critical, models: _ } = needs;
+        NeedsView { memory_mib, compute_percent, isolation, bursty, latency_critical }
+    }
+
+    /// In a line.
+    pub(crate) fn words(&self) -> String {
+        let mut words = vec![show_mebibytes(self.memory_mib)];
+        words.extend((self.compute_percent > 0).then(|| format!("{} % of a GPU", self.compute_percent)));
+        words.extend((!self.isolation.is_empty()).then(|| format!("isolation {}", self.isolation)));
+        words.extend(self.bursty.then(|| "bursty".to_owned()));
+        words.extend(self.latency_critical.then(|| "latency-critical".to_owned()));
+        words.join(", ")
+    }
+}
+
+impl SpreadView {
+    /// In a line.
+    pub(crate) fn words(&self) -> String {
+        let how = if self.required { "at most" } else { "preferably at most" };
+        format!("{how} {} on each {}", counted(self.tasks_max as usize, "task"), self.level)
+    }
+}
+
+impl MovableView {
+    /// In a line.
+    pub(crate) fn words(&self) -> String {
+        let restart = show_seconds(self.restart_s);
+        match self.checkpoint_every_s {
+            Some(every) => format!("a move loses at most {} of work and {restart} to start again", show_seconds(every)),
+            None => format!("a move loses all work since its start and {restart} to start again"),
         }
     }
 }
@@ -197,208 +331,7 @@ fn reason(job: &v1::Job) -> String {
     }
 }
 
-fn devices_words(kind: Option<&Kind>) -> String {
-    match kind {
-        None => "-".to_owned(),
-        Some(Kind::Whole(whole)) => whole.count.to_string(),
-        Some(Kind::Mig(mig)) => mig.profile.clone(),
-        Some(Kind::Mps(mps)) => format!("{}%/{}", mps.percent, show_mebibytes(mps.memory_mib)),
-        Some(Kind::TimeSlice(slice)) => format!("slice/{}", show_mebibytes(slice.memory_mib)),
-    }
-}
-
-fn spread_words(spread: &v1::Spread) -> String {
-    let most = spread.tasks_max.unwrap_or(1);
-    let how = if spread.required { "at most" } else { "preferably" };
-    format!("{how} {most} on each {}", spread.level)
-}
-
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
 fn is_zero(number: &u32) -> bool {
     *number == 0
-}
-
-fn selector_words(selector: &str, class: &str) -> String {
-    if class.is_empty() { selector.to_owned() } else { format!("{selector} (device class {class})") }
-}
-
-fn movable_words(movable: &v1::Movable) -> String {
-    let restart = show_seconds(movable.restart_s.unwrap_or_default());
-    match movable.checkpoint_every_s {
-        Some(every) => format!("a move loses at most {} and {restart} to start", show_seconds(every)),
-        None => format!("a move loses all since its start and {restart} to start"),
-    }
-}
-
-fn clipped(text: &str) -> String {
-    let line = text.lines().next().unwrap_or_default();
-    if line.chars().count() <= REASON_CHARS {
-        return line.to_owned();
-    }
-    line.chars().take(REASON_CHARS - 1).chain(['…']).collect()
-}
-
-/// The list, as squeue's reader expects it.
-#[must_use]
-pub fn table(jobs: &[JobView], wide: bool) -> Vec<Block> {
-    let narrow = ["JOBID", "TENANT", "NAME", "STATE", "GPUS", "NODES", "TIME", "REASON"];
-    let more = ["MODEL", "TASKS", "ATTEMPT", "CELL", "SUBMITTED", "WAITED"];
-    let heads: Vec<&'static str> = if wide { narrow.iter().chain(&more).copied().collect() } else { narrow.to_vec() };
-    let mut columns =
-        Columns::new(&heads).right(&["JOBID", "GPUS", "NODES", "TIME", "TASKS", "ATTEMPT", "CELL", "WAITED"]);
-    for job in jobs {
-        let mut row = vec![
-            job.id.to_string(),
-            job.tenant.clone(),
-            job.name.clone(),
-            job.state.to_owned(),
-            job.gpus_words(),
-            job.nodes.to_string(),
-            show_seconds(job.ran_s),
-            clipped(&job.reason),
-        ];
-        if wide {
-            row.extend([
-                if job.models.is_empty() { "any".to_owned() } else { job.models.join(",") },
-                job.tasks.to_string(),
-                job.attempt.to_string(),
-                job.cell.map_or_else(|| "-".to_owned(), |cell| cell.to_string()),
-                job.submitted.clone(),
-                show_seconds(job.waited_s),
-            ]);
-        }
-        columns.row(row);
-    }
-    vec![columns.block()]
-}
-
-/// One task of a job.
-#[derive(Clone, Debug, Serialize)]
-pub struct TaskView {
-    /// Its place in the gang.
-    pub rank: usize,
-    /// Its host.
-    pub node: String,
-    /// The cards it holds, and how: `0,1,2,3`, `2 (1g.10gb at 3)`.
-    pub gpus: String,
-    /// pending, running, exited 0 ...
-    pub state: String,
-}
-
-/// A job with its tasks.
-#[derive(Clone, Debug, Serialize)]
-pub struct JobDetail {
-    /// The job.
-    #[serde(flatten)]
-    pub job: JobView,
-    /// Its tasks, when it holds devices.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub placement: Vec<TaskView>,
-    /// The state of the cluster it was read at.
-    pub revision: u64,
-}
-
-impl JobDetail {
-    /// From the reply.
-    #[must_use]
-    pub fn new(reply: &v1::GetJobReply, now_ms: u64) -> Self {
-        let job = reply.job.clone().unwrap_or_default();
-        let names: BTreeMap<u32, &String> = job.nodes.iter().copied().zip(&reply.node_names).collect();
-        let placed = reply.allocation.as_ref();
-        let task = |(rank, placement): (usize, &v1::TaskPlacement)| TaskView {
-            rank,
-            node: names.get(&placement.node).map_or_else(|| format!("node {}", placement.node), |name| (*name).clone()),
-            gpus: holds_words(&placement.devices),
-            state: placed
-                .and_then(|allocation| allocation.task_states.get(rank))
-                .map(task_state_words)
-                .unwrap_or_default(),
-        };
-        let placement = placed.map(|allocation| allocation.tasks.iter().enumerate().map(task).collect());
-        JobDetail {
-            job: JobView::new(&job, now_ms),
-            placement: placement.unwrap_or_default(),
-            revision: reply.revision,
-        }
-    }
-
-    /// For people.
-    #[must_use]
-    pub fn table(&self) -> Vec<Block> {
-        let job = &self.job;
-        let models = if job.models.is_empty() { "any model".to_owned() } else { job.models.join(" or ") };
-        let mut lines = vec![
-            ("job", job.id.to_string()),
-            ("tenant", job.tenant.clone()),
-            ("name", job.name.clone()),
-            ("state", job.state.to_owned()),
-            ("reason", job.reason.clone()),
-            ("tasks", job.tasks.to_string()),
-            (
-                "each",
-                format!(
-                    "{} gpu ({models}), {} cpus, {}",
-                    job.devices,
-                    show_cpus(job.cpu_milli),
-                    show_mebibytes(job.memory_mib)
-                ),
-            ),
-            ("selector", job.selector.clone()),
-            ("chosen", job.chosen.clone()),
-            ("movable", job.movable.clone()),
-            ("topology", job.topology.clone()),
-            ("segments", if job.segment == 0 { String::new() } else { format!("of {} tasks", job.segment) }),
-            ("spread", job.spread.clone()),
-            ("numa", job.numa.clone()),
-            ("driver", if job.driver_min.is_empty() { String::new() } else { format!("{} or newer", job.driver_min) }),
-            ("attempt", format!("{} ({} failed)", job.attempt, job.failures)),
-            ("cell", job.cell.map(|cell| cell.to_string()).unwrap_or_default()),
-            ("submitted", job.submitted.clone()),
-            ("waited", show_seconds(job.waited_s)),
-            ("starts by", job.starts_by.clone().unwrap_or_default()),
-            ("started", job.started.clone().unwrap_or_default()),
-            ("ran", job.started.as_ref().map(|_| show_seconds(job.ran_s)).unwrap_or_default()),
-            ("limit", job.time_limit_s.map(show_seconds).unwrap_or_default()),
-            ("finished", job.finished.clone().unwrap_or_default()),
-            ("command", job.command.join(" ")),
-        ];
-        lines.extend(job.env.iter().map(|(name, value)| ("env", format!("{name}={value}"))));
-        lines.retain(|(_, value)| !value.is_empty());
-        let text: Vec<String> = lines.iter().map(|(key, value)| format!("{key:<10} {value}")).collect();
-        let mut blocks = vec![Block::Text(text.join("\n"))];
-        if !self.placement.is_empty() {
-            let mut columns = Columns::new(&["RANK", "NODE", "GPUS", "STATE"]).right(&["RANK"]);
-            for task in &self.placement {
-                columns.row(vec![task.rank.to_string(), task.node.clone(), task.gpus.clone(), task.state.clone()]);
-            }
-            blocks.push(Block::Text(String::new()));
-            blocks.push(columns.block());
-        }
-        blocks
-    }
-}
-
-fn holds_words(holds: &[v1::DeviceHold]) -> String {
-    use v1::device_hold::Mode;
-    let one = |hold: &v1::DeviceHold| match &hold.mode {
-        Some(Mode::Mig(mig)) => format!("{} (mig {} at {})", hold.gpu, mig.shape, mig.start),
-        Some(Mode::Mps(mps)) => format!("{} (mps {}%, {})", hold.gpu, mps.percent, show_mebibytes(mps.memory_mib)),
-        Some(Mode::TimeSlice(slice)) => format!("{} (time-slice, {})", hold.gpu, show_mebibytes(slice.memory_mib)),
-        _ => hold.gpu.to_string(),
-    };
-    if holds.is_empty() { "-".to_owned() } else { holds.iter().map(one).collect::<Vec<_>>().join(",") }
-}
-
-fn task_state_words(state: &v1::TaskState) -> String {
-    use v1::task_state::Kind;
-    match state.kind() {
-        Kind::Unspecified => "unknown".to_owned(),
-        Kind::Pending => "pending".to_owned(),
-        Kind::Running => "running".to_owned(),
-        Kind::Exited => format!("exited {}", state.code),
-        Kind::Stopped => "stopped".to_owned(),
-        Kind::TimedOut => "timeout".to_owned(),
-        Kind::StartFailed => format!("could not start: {}", state.reason),
-        Kind::Fenced => "fenced".to_owned(),
-    }
 }

@@ -4,8 +4,11 @@
 //! are in cards; tables are made from the same views, so the two cannot disagree.
 
 pub mod classes;
+pub mod detail;
+pub mod devices;
 pub mod fleet;
 pub mod job;
+pub mod jobs;
 pub mod plan;
 pub mod raft;
 pub mod tenants;

@@ -3,6 +3,7 @@
 mod common;
 mod endpoints;
 mod fleet;
+mod jobs;
 mod pipes;
 mod refused;
 mod tenants;

@@ -1,0 +1,229 @@
+//! One job with everything that was asked for it, where it runs or ran, and its tasks.
+
+use crate::output::{Block, Columns};
+use crate::units::{show_cpus, show_mebibytes, show_seconds};
+use crate::view::devices::{HoldView, holds_words};
+use crate::view::job::{JobView, MovableView, NeedsView, SpreadView};
+use muster_proto::v1;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Nodes that are named in one line; `-o json` has all of them.
+const NODES_SHOWN_MAX: usize = 16;
+
+/// One task of a job.
+#[derive(Clone, Debug, Serialize)]
+pub struct TaskView {
+    /// Its place in the gang.
+    pub rank: usize,
+    /// Its host.
+    pub node: String,
+    /// The cards it holds, and how.
+    pub gpus: Vec<HoldView>,
+    /// pending, running, exited 0 ...
+    pub state: String,
+}
+
+/// A job with its tasks.
+#[derive(Clone, Debug, Serialize)]
+pub struct JobDetail {
+    /// The job.
+    #[serde(flatten)]
+    pub job: JobView,
+    /// Where its present or last attempt runs or ran.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ran_on: Vec<NodeRanks>,
+    /// Its tasks, when it holds devices.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub placement: Vec<TaskView>,
+    /// The state of the cluster it was read at.
+    pub revision: u64,
+}
+
+/// A node and the ranks that run or ran there.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeRanks {
+    /// Its name.
+    pub node: String,
+    /// First and last rank of each run of ranks.
+    pub ranks: Vec<(usize, usize)>,
+}
+
+impl NodeRanks {
+    /// Node by node in the order of their first ranks.
+    fn of(job: &v1::Job, names: &[String]) -> Vec<NodeRanks> {
+        let mut found: Vec<NodeRanks> = Vec::new();
+        let mut place: BTreeMap<u32, usize> = BTreeMap::new();
+        for (rank, id) in job.nodes.iter().enumerate() {
+            let at = *place.entry(*id).or_insert_with(|| {
+                let node = names.get(rank).cloned().unwrap_or_else(|| format!("#{id}"));
+                found.push(NodeRanks { node, ranks: Vec::new() });
+                found.len() - 1
+            });
+            match found[at].ranks.last_mut() {
+                Some((_, last)) if *last + 1 == rank => *last = rank,
+                _ => found[at].ranks.push((rank, rank)),
+            }
+        }
+        found
+    }
+
+    /// `node-0001 (0-3)`.
+    fn words(&self) -> String {
+        let run =
+            |(first, last): &(usize, usize)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+        format!("{} ({})", self.node, self.ranks.iter().map(run).collect::<Vec<_>>().join(","))
+    }
+}
+
+impl JobDetail {
+    /// From the reply.
+    #[must_use]
+    pub fn new(reply: &v1::GetJobReply, now_ms: u64) -> Self {
+        let job = reply.job.clone().unwrap_or_default();
+        let view = JobView::new(&job, now_ms).in_cell(&reply.cell_name);
+        let names: BTreeMap<u32, &String> = job.nodes.iter().copied().zip(&reply.node_names).collect();
+        let placed = reply.allocation.as_ref();
+        let task = |(rank, placement): (usize, &v1::TaskPlacement)| TaskView {
+            rank,
+            node: names.get(&placement.node).map_or_else(|| format!("node {}", placement.node), |name| (*name).clone()),
+            gpus: placement.devices.iter().map(|hold| HoldView::new(hold, &view.devices)).collect(),
+            state: placed
+                .and_then(|allocation| allocation.task_states.get(rank))
+                .map(task_state_words)
+                .unwrap_or_default(),
+        };
+        let placement = placed.map(|allocation| allocation.tasks.iter().enumerate().map(task).collect());
+        JobDetail {
+            ran_on: NodeRanks::of(&job, &reply.node_names),
+            job: view,
+            placement: placement.unwrap_or_default(),
+            revision: reply.revision,
+        }
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn table(&self) -> Vec<Block> {
+        let mut lines = self.stands();
+        lines.extend(self.asked());
+        lines.retain(|(_, value)| !value.is_empty());
+        let text: Vec<String> = lines.iter().map(|(key, value)| format!("{key:<10} {value}")).collect();
+        let mut blocks = vec![Block::Text(text.join("\n"))];
+        if !self.placement.is_empty() {
+            let mut columns = Columns::new(&["RANK", "NODE", "GPUS", "STATE"]).right(&["RANK"]);
+            for task in &self.placement {
+                let gpus = holds_words(&task.gpus);
+                columns.row(vec![task.rank.to_string(), task.node.clone(), gpus, task.state.clone()]);
+            }
+            blocks.push(Block::Text(String::new()));
+            blocks.push(columns.block());
+        }
+        blocks
+    }
+
+    /// Where it stands, and where it ran.
+    fn stands(&self) -> Vec<(&'static str, String)> {
+        let job = &self.job;
+        let retries = if job.retries_max > 0 { format!(" of {} that may", job.retries_max) } else { String::new() };
+        let mut on: Vec<String> = self.ran_on.iter().take(NODES_SHOWN_MAX).map(NodeRanks::words).collect();
+        if self.ran_on.len() > NODES_SHOWN_MAX {
+            on.push(format!("and {} more nodes", self.ran_on.len() - NODES_SHOWN_MAX));
+        }
+        let runs = matches!(job.state, "starting" | "running" | "completing");
+        vec![
+            ("job", job.id.to_string()),
+            ("name", job.name.clone()),
+            ("tenant", job.tenant.clone()),
+            ("user", job.user.clone()),
+            ("state", job.state.to_owned()),
+            ("reason", job.reason.clone()),
+            ("submitted", job.submitted.clone()),
+            ("waited", show_seconds(job.waited_s)),
+            ("starts by", job.starts_by.clone().unwrap_or_default()),
+            ("started", job.started.clone().unwrap_or_default()),
+            ("ran", job.started.as_ref().map(|_| show_seconds(job.ran_s)).unwrap_or_default()),
+            ("finished", job.finished.clone().unwrap_or_default()),
+            ("attempt", format!("{} ({} failed{retries})", job.attempt, job.failures)),
+            ("cell", job.cell.clone()),
+            (if runs { "runs on" } else { "ran on" }, on.join(", ")),
+        ]
+    }
+
+    /// What was asked for.
+    fn asked(&self) -> Vec<(&'static str, String)> {
+        let job = &self.job;
+        let if_any = |text: &str, said: String| if text.is_empty() { String::new() } else { said };
+        let models = if_any(&job.models.join(""), format!(" ({})", job.models.join(" or ")));
+        let memory = job.gpu_memory_mib.map(|mib| format!(" with {} each at least", show_mebibytes(mib)));
+        let class = if_any(&job.device_class, format!(" (device class {})", job.device_class));
+        let prefer = if_any(&job.prefer, format!("preferably inside one {}", job.prefer));
+        let inside = if_any(&job.topology, format!("inside one {}", job.topology));
+        let close = [inside, prefer].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
+        let segments = if job.segment == 0 { String::new() } else { format!("of {} tasks", job.segment) };
+        let time = |seconds: Option<u64>| seconds.map(show_seconds).unwrap_or_default();
+        let mut lines = vec![
+            ("tasks", job.tasks.to_string()),
+            (
+                "each",
+                format!(
+                    "{}{models}{}, {}, {} of memory",
+                    job.devices.words(),
+                    memory.unwrap_or_default(),
+                    cpus_words(job.cpu_milli),
+                    show_mebibytes(job.memory_mib)
+                ),
+            ),
+            ("needs", job.needs.as_ref().map(NeedsView::words).unwrap_or_default()),
+            ("chosen", job.chosen.clone()),
+            ("selector", if_any(&job.selector, format!("{}{class}", job.selector))),
+            ("driver", if_any(&job.driver_min, format!("{} or newer", job.driver_min))),
+            ("topology", close),
+            ("segments", segments),
+            ("spread", job.spread.as_ref().map(SpreadView::words).unwrap_or_default()),
+            ("numa", job.numa.clone()),
+            ("pool", job.pool.clone()),
+            ("class", job.class.clone()),
+            ("priority", job.priority.to_string()),
+            ("movable", job.movable.as_ref().map(MovableView::words).unwrap_or_default()),
+            ("limit", time(job.time_limit_s)),
+            ("grace", time(job.grace_s)),
+            ("disconnect", time(job.disconnect_grace_s)),
+            ("command", command_words(&job.command)),
+            ("workdir", job.workdir.clone()),
+        ];
+        lines.extend(job.env.iter().map(|(name, value)| ("env", format!("{name}={value}"))));
+        lines
+    }
+}
+
+fn cpus_words(milli: u64) -> String {
+    if milli == 1_000 { "1 CPU".to_owned() } else { format!("{} CPUs", show_cpus(milli)) }
+}
+
+/// A command as a shell would read it, so that it can be copied.
+fn command_words(command: &[String]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    let quoted = |word: &String| {
+        if !word.is_empty() && word.chars().all(plain) {
+            word.clone()
+        } else {
+            format!("'{}'", word.replace('\'', "'\\''"))
+        }
+    };
+    command.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+fn task_state_words(state: &v1::TaskState) -> String {
+    use v1::task_state::Kind;
+    match state.kind() {
+        Kind::Unspecified => "unknown".to_owned(),
+        Kind::Pending => "pending".to_owned(),
+        Kind::Running => "running".to_owned(),
+        Kind::Exited => format!("exited {}", state.code),
+        Kind::Stopped => "stopped".to_owned(),
+        Kind::TimedOut => "timeout".to_owned(),
+        Kind::StartFailed => format!("could not start: {}", state.reason),
+        Kind::Fenced => "fenced".to_owned(),
+    }
+}
