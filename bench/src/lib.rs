@@ -12,6 +12,7 @@ pub mod load;
 pub mod packing;
 pub mod passes;
 pub mod plans;
+pub mod searches;
 pub mod stall;
 pub mod submissions;
 pub mod table;

@@ -99,6 +99,18 @@ pub enum What {
         #[arg(long, default_value_t = 500)]
         jobs: u32,
     },
+    /// What `muster plan` and `muster explain` in a loop cost heartbeats, elections and submissions (not part of `all`)
+    Searches {
+        /// Simulated nodes of eight cards
+        #[arg(long, default_value_t = 1_000)]
+        nodes: u32,
+        /// Callers that plan and explain without a pause
+        #[arg(long, default_value_t = 8)]
+        callers: u32,
+        /// Seconds of each phase
+        #[arg(long, default_value_t = 30)]
+        seconds: u32,
+    },
     /// Q1, Q2: fractions of cards on a public trace, beside the published policies (not part of `all`: it needs the trace)
     Packing(Packing),
 }

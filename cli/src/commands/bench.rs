@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::output::{Colour, Format, Out};
 use anyhow::Context;
 use muster_bench::table::Table;
-use muster_bench::{decisions, failover, lifecycle, packing, passes, plans, stall, submissions};
+use muster_bench::{decisions, failover, lifecycle, packing, passes, plans, searches, stall, submissions};
 use std::path::Path;
 
 /// Runs one benchmark, or all of them.
@@ -61,6 +61,10 @@ async fn one(muster: &Path, under: &Path, what: &What) -> anyhow::Result<Vec<Tab
         }
         What::Failover { rounds } => failover::run(muster, under, *rounds).await,
         What::Stall { jobs } => stall::run(muster, under, *jobs).await,
+        What::Searches { nodes, callers, seconds } => {
+            let options = searches::Options { nodes: *nodes, callers: *callers, seconds: *seconds };
+            searches::run(muster, under, options).await
+        }
         What::Packing(flags) => packing(flags),
     }
 }

@@ -116,8 +116,8 @@ async fn searches_hold_up_nothing_and_are_bounded() {
     let mut others = Vec::new();
     let refusal = loop {
         let mut fleet = control.fleet();
-        let mut other = tokio::spawn(async move { fleet.plan_moves(asking("", 100)).await });
         let before = withheld.count();
+        let mut other = tokio::spawn(async move { fleet.plan_moves(asking("", 100)).await });
         let taken = async { until("a search", || async { (withheld.count() > before).then_some(()) }).await };
         tokio::select! {
             answer = &mut other => break answer.expect("no panic").expect_err("it is refused"),
