@@ -11,6 +11,9 @@ use muster_proto::v1;
 use muster_proto::v1::tenants_client::TenantsClient;
 use muster_proto::v1::usage_client::UsageClient;
 
+/// The largest page the API gives.
+const PAGE: u32 = 1_000;
+
 /// Runs one of them.
 ///
 /// # Errors
@@ -82,14 +85,39 @@ fn in_words_of_tree(failure: Failure, paths: &[String]) -> Failure {
 }
 
 async fn show(context: &Context, under: &str, tree: bool) -> Result<(), Failure> {
-    let request = v1::ListTenantsRequest { under: under.to_owned(), consistency: context.consistency.into() };
-    let list = |channel| {
-        let request = request.clone();
-        async move { TenantsClient::new(channel).list(request).await }
-    };
-    let reply: v1::ListTenantsReply = context.client.call("list tenants", list).await?;
-    let views: Vec<TenantView> = reply.tenants.iter().map(TenantView::new).collect();
+    let found = all_tenants(&context.client, under, context.consistency).await?;
+    let views: Vec<TenantView> = found.iter().map(TenantView::new).collect();
     context.out.show(&views, |_| table(&views, tree))
+}
+
+/// Every tenant at `under` and below it.
+///
+/// # Errors
+/// When the tenant is unknown, or the cluster stays away.
+pub async fn all_tenants(
+    client: &Client,
+    under: &str,
+    consistency: v1::Consistency,
+) -> Result<Vec<v1::Tenant>, Failure> {
+    let mut request = v1::ListTenantsRequest {
+        under: under.to_owned(),
+        consistency: consistency.into(),
+        page_size: PAGE,
+        page_token: String::new(),
+    };
+    let mut found = Vec::new();
+    loop {
+        let list = |channel| {
+            let request = request.clone();
+            async move { TenantsClient::new(channel).max_decoding_message_size(reply_bytes_max()).list(request).await }
+        };
+        let reply: v1::ListTenantsReply = client.call("list tenants", list).await?;
+        found.extend(reply.tenants);
+        if reply.next_page_token.is_empty() {
+            return Ok(found);
+        }
+        request.page_token = reply.next_page_token;
+    }
 }
 
 /// Shows usage.
@@ -106,11 +134,24 @@ pub async fn usage(context: &Context, under: &str) -> Result<(), Failure> {
 /// # Errors
 /// As [`usage`].
 pub async fn usage_of(client: &Client, under: &str, consistency: v1::Consistency) -> Result<Vec<UsageView>, Failure> {
-    let request = v1::GetUsageRequest { under: under.to_owned(), consistency: consistency.into() };
-    let get = |channel| {
-        let request = request.clone();
-        async move { UsageClient::new(channel).get(request).await }
+    let mut request = v1::GetUsageRequest {
+        under: under.to_owned(),
+        consistency: consistency.into(),
+        page_size: PAGE,
+        page_token: String::new(),
     };
-    let reply: v1::GetUsageReply = client.call("usage", get).await?;
-    Ok(reply.tenants.iter().map(UsageView::new).collect())
+    let mut found = Vec::new();
+    loop {
+        let get = |channel| {
+            let request = request.clone();
+            async move { UsageClient::new(channel).get(request).await }
+        };
+        let reply: v1::GetUsageReply = client.call("usage", get).await?;
+        found.extend(reply.tenants);
+        if reply.next_page_token.is_empty() {
+            break;
+        }
+        request.page_token = reply.next_page_token;
+    }
+    Ok(found.iter().map(UsageView::new).collect())
 }

@@ -15,7 +15,12 @@ use muster_model::object::RequestRecord;
 use muster_model::usage::AllocationUsage;
 use muster_model::{Allocation, Cell, Job, JobPhase, Node, Tenant};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
+
+/// Stands for `/` where paths order as the tree is read: it comes before every character of a name, so that what is below a tenant
+/// follows it at once (`a`, `a/x`, `a-b`).
+const TREE_SEPARATOR: &str = "\0";
 
 /// How many live jobs a tenant itself (not its children) has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +61,8 @@ impl PhaseCounts {
 pub struct Index {
     /// Tenants by path.
     pub tenant_ids: BTreeMap<String, TenantId>,
+    /// Tenants as a tree is read, by path with [`TREE_SEPARATOR`] for `/`.
+    tenant_tree: BTreeMap<String, TenantId>,
     /// Children of each tenant that has some.
     pub tenant_children: BTreeMap<TenantId, BTreeSet<TenantId>>,
     /// Live jobs of each tenant that has some.
@@ -100,6 +107,21 @@ impl Index {
         self.queued.get(&cell).into_iter().flatten().copied()
     }
 
+    /// Tenants at `under` and below it (all when it is empty), parents before their children and children by name: as a tree is read
+    /// from top to bottom; after the path `after`, if one is given.
+    pub fn tenants_below(&self, under: &str, after: Option<&str>) -> impl Iterator<Item = TenantId> + '_ {
+        let top = in_tree(under);
+        let first = match after.map(in_tree) {
+            Some(after) if after >= top => Bound::Excluded(after),
+            _ => Bound::Included(top.clone()),
+        };
+        let within = move |path: &str| {
+            let below = path.strip_prefix(top.as_str());
+            top.is_empty() || below.is_some_and(|rest| rest.is_empty() || rest.starts_with(TREE_SEPARATOR))
+        };
+        self.tenant_tree.range((first, Bound::Unbounded)).take_while(move |(path, _)| within(path)).map(|(_, id)| *id)
+    }
+
     /// Live jobs of one tenant itself.
     #[must_use]
     pub fn jobs_of(&self, tenant: TenantId) -> TenantJobs {
@@ -113,6 +135,7 @@ impl Index {
 
     pub(crate) fn put_tenant(&mut self, tenant: &Tenant) {
         self.tenant_ids.insert(tenant.path.clone(), tenant.id);
+        self.tenant_tree.insert(in_tree(&tenant.path), tenant.id);
         if let Some(parent) = tenant.parent {
             self.tenant_children.entry(parent).or_default().insert(tenant.id);
         }
@@ -120,6 +143,7 @@ impl Index {
 
     pub(crate) fn remove_tenant(&mut self, tenant: &Tenant) {
         self.tenant_ids.remove(&tenant.path);
+        self.tenant_tree.remove(&in_tree(&tenant.path));
         if let Some(parent) = tenant.parent {
             remove_from(&mut self.tenant_children, &parent, &tenant.id);
         }
@@ -230,6 +254,11 @@ impl Index {
             self.cell_mut(id, touch);
         }
     }
+}
+
+/// A path whose bytes order as the tree is read.
+fn in_tree(path: &str) -> String {
+    path.replace('/', TREE_SEPARATOR)
 }
 
 fn remove_from<K: Ord, V: Ord>(sets: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {

@@ -123,8 +123,10 @@ const TENANTS: &[Row] = &[
     ("ResourceVec", "gpu_units", AMOUNTS),
     ("Limits", "gpu_units", AMOUNTS),
     ("ListTenantsRequest", "under", PATH),
+    ("ListTenantsRequest", "page_token", TOKEN),
     ("DeleteTenantRequest", "path", PATH),
     ("GetUsageRequest", "under", PATH),
+    ("GetUsageRequest", "page_token", TOKEN),
 ];
 
 /// The fleet and its operators.

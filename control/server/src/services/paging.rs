@@ -1,15 +1,57 @@
 //! Pages and their tokens.
 //!
-//! A token names the last item that was looked at and the question it belongs to: pages stay right while items come and go, and
-//! a token used with another question is refused instead of answering nonsense.
+//! A page is bounded in items and in bytes, so that it may be shorter than was asked and still have a next one. A token names the last
+//! item that was looked at and the question it belongs to: pages stay right while items come and go, and a token used with another
+//! question is refused instead of answering nonsense.
 
 use super::refusal;
+use prost::Message;
 use tonic::Status;
 
 /// Items of a page when the caller does not say.
 pub(crate) const PAGE_DEFAULT: u32 = 100;
 /// Items of the largest page: some hundred kilobytes of jobs.
 pub(crate) const PAGE_MAX: u32 = 1_000;
+
+/// Bytes of a page, but for the item that passes them: a client that takes the usual 4 MiB takes every page.
+const PAGE_BYTES: usize = 2 << 20;
+
+/// A page that is being filled.
+pub(crate) struct Page<T> {
+    size: usize,
+    bytes: usize,
+    items: Vec<T>,
+}
+
+impl<T> Page<T> {
+    /// Empty, for at most so many.
+    pub(crate) fn new(size: usize) -> Self {
+        Page { size, bytes: 0, items: Vec::new() }
+    }
+
+    /// Whether nothing more is taken.
+    pub(crate) fn is_full(&self) -> bool {
+        self.items.len() >= self.size || self.bytes >= PAGE_BYTES
+    }
+
+    /// Adds an item that is sent as so many bytes.
+    pub(crate) fn push_sized(&mut self, item: T, bytes: usize) {
+        self.bytes += bytes;
+        self.items.push(item);
+    }
+
+    pub(crate) fn items(self) -> Vec<T> {
+        self.items
+    }
+}
+
+impl<T: Message> Page<T> {
+    /// Adds what is sent.
+    pub(crate) fn push(&mut self, item: T) {
+        let bytes = item.encoded_len();
+        self.push_sized(item, bytes);
+    }
+}
 
 /// The size of a page.
 ///

@@ -1,6 +1,6 @@
 //! `muster.v1.Tenants`: the quota tree.
 
-use super::jobs::below;
+use super::paging::{self, Page};
 use super::{App, refusal};
 use muster_control_core::{Command, Done, State, plan};
 use muster_model::tenant::TenantSpec;
@@ -45,27 +45,17 @@ impl v1::tenants_server::Tenants for TenantsService {
     }
 
     async fn list(&self, request: Request<v1::ListTenantsRequest>) -> Result<Response<v1::ListTenantsReply>, Status> {
-        let v1::ListTenantsRequest { under, consistency } = request.into_inner();
-        let app = &self.0;
-        let (mut found, revision) = app
-            .look(consistency, |state, revision| {
-                let books = state.capacity().tenants();
-                let found: Vec<_> = state
-                    .tenants
-                    .values()
-                    .filter(|tenant| below(&under, &tenant.path))
-                    .map(|tenant| (tenant.clone(), books.get(&tenant.id).map(|at| at.used).unwrap_or_default()))
-                    .collect();
-                (found, revision)
-            })
-            .await?;
-        if found.is_empty() && !under.is_empty() {
+        let v1::ListTenantsRequest { under, consistency, page_size, page_token } = request.into_inner();
+        let size = paging::size(page_size)?;
+        let question = format!("tenants|{under}");
+        let after = paging::after(&question, &page_token)?;
+        let look = |state: &State, revision| (page(state, &under, after.as_deref(), size), revision);
+        let ((tenants, last), revision) = self.0.look(consistency, look).await?;
+        if tenants.is_empty() && after.is_none() && !under.is_empty() {
             return Err(refusal::not_found("tenant", under));
         }
-        // Parents before their children, children by name: the order of a tree that is read from top to bottom.
-        found.sort_by(|(a, _), (b, _)| a.path.split('/').cmp(b.path.split('/')));
-        let tenants = found.iter().map(|(tenant, used)| shown(tenant, used)).collect();
-        Ok(Response::new(v1::ListTenantsReply { tenants, revision: revision.0 }))
+        let next_page_token = last.map(|last| paging::token(&question, &last)).unwrap_or_default();
+        Ok(Response::new(v1::ListTenantsReply { tenants, revision: revision.0, next_page_token }))
     }
 
     async fn delete(
@@ -80,6 +70,21 @@ impl v1::tenants_server::Tenants for TenantsService {
         tracing::info!(tenant = path, %revision, "tenant deleted");
         Ok(Response::new(v1::DeleteTenantReply { revision: revision.0 }))
     }
+}
+
+/// Tenants at `under` and below it, after the path `after`, and where to go on.
+fn page(state: &State, under: &str, after: Option<&str>, size: usize) -> (Vec<v1::Tenant>, Option<String>) {
+    let books = state.capacity().tenants();
+    let mut page = Page::new(size);
+    let mut last = None;
+    for tenant in state.index().tenants_below(under, after).filter_map(|id| state.tenants.get(&id)) {
+        if page.is_full() {
+            return (page.items(), last);
+        }
+        page.push(shown(tenant, &books.get(&tenant.id).map(|at| at.used).unwrap_or_default()));
+        last = Some(tenant.path.clone());
+    }
+    (page.items(), None)
 }
 
 fn shown(tenant: &Tenant, used: &muster_model::ResourceVec) -> v1::Tenant {

@@ -1,12 +1,11 @@
 //! `muster.v1.Usage`: what tenants have used so far, exact to the millisecond, as of when each last interval was counted.
 
-use super::jobs::below;
+use super::paging::{self, Page};
 use super::{App, refusal};
 use muster_control_core::State;
-use muster_model::GpuUnits;
 use muster_model::usage::UsageTotal;
+use muster_model::{GpuUnits, TenantId};
 use muster_proto::v1;
-use std::collections::BTreeMap;
 use tonic::{Request, Response, Status};
 
 /// Stands where a tenant's path stands, for intervals whose allocation nobody remembers; no path has parentheses.
@@ -18,12 +17,17 @@ pub(crate) struct UsageService(pub(crate) App);
 #[tonic::async_trait]
 impl v1::usage_server::Usage for UsageService {
     async fn get(&self, request: Request<v1::GetUsageRequest>) -> Result<Response<v1::GetUsageReply>, Status> {
-        let v1::GetUsageRequest { under, consistency } = request.into_inner();
-        let (tenants, revision) = self.0.look(consistency, |state, revision| (sums(state, &under), revision)).await?;
-        if tenants.is_empty() && !under.is_empty() {
+        let v1::GetUsageRequest { under, consistency, page_size, page_token } = request.into_inner();
+        let size = paging::size(page_size)?;
+        let question = format!("usage|{under}");
+        let after = paging::after(&question, &page_token)?;
+        let look = |state: &State, revision| (page(state, &under, after.as_deref(), size), revision);
+        let ((tenants, last), revision) = self.0.look(consistency, look).await?;
+        if tenants.is_empty() && after.is_none() && !under.is_empty() {
             return Err(refusal::not_found("tenant", under));
         }
-        Ok(Response::new(v1::GetUsageReply { tenants, revision: revision.0 }))
+        let next_page_token = last.map(|last| paging::token(&question, &last)).unwrap_or_default();
+        Ok(Response::new(v1::GetUsageReply { tenants, revision: revision.0, next_page_token }))
     }
 }
 
@@ -42,31 +46,33 @@ fn row(path: String, own: Option<&UsageTotal>) -> v1::TenantUsage {
     }
 }
 
-/// Every tenant under `under` by path, what belongs to none at the end, each with its own sum and with that of its descendants.
-fn sums(state: &State, under: &str) -> Vec<v1::TenantUsage> {
-    let mut with_children: BTreeMap<_, u128> = BTreeMap::new();
-    for total in state.usage_totals.values() {
-        for (ancestor, _) in state.capacity().line_of(total.tenant) {
-            *with_children.entry(ancestor).or_default() += total.gpu_unit_ms;
+/// Tenants at `under` and below it, after the path `after`, each with its own sum and with that of its descendants; what belongs to none
+/// at the end of all. And where to go on.
+fn page(state: &State, under: &str, after: Option<&str>, size: usize) -> (Vec<v1::TenantUsage>, Option<String>) {
+    let mut page = Page::new(size);
+    let mut last = None;
+    for tenant in state.index().tenants_below(under, after).filter_map(|id| state.tenants.get(&id)) {
+        if page.is_full() {
+            return (page.items(), last);
         }
+        let mut row = row(tenant.path.clone(), state.usage_totals.get(&tenant.id));
+        row.gpu_seconds_with_children = gpu_seconds(with_children(state, tenant.id));
+        page.push(row);
+        last = Some(tenant.path.clone());
     }
-    let mut tenants: Vec<v1::TenantUsage> = state
-        .tenants
-        .values()
-        .filter(|tenant| below(under, &tenant.path))
-        .map(|tenant| {
-            let mut row = row(tenant.path.clone(), state.usage_totals.get(&tenant.id));
-            row.gpu_seconds_with_children = gpu_seconds(with_children.get(&tenant.id).copied().unwrap_or(0));
-            row
-        })
-        .collect();
-    tenants.sort_by(|a, b| a.path.split('/').cmp(b.path.split('/')));
     if under.is_empty()
         && let Some(total) = state.usage_totals.get(&UsageTotal::UNATTRIBUTED)
     {
         let mut row = row(UNATTRIBUTED.to_owned(), Some(total));
         row.gpu_seconds_with_children = row.gpu_seconds;
-        tenants.push(row);
+        page.push(row);
     }
-    tenants
+    (page.items(), None)
+}
+
+/// What a tenant and all below it have used. The tree is at most eight levels deep.
+fn with_children(state: &State, tenant: TenantId) -> u128 {
+    let own = state.usage_totals.get(&tenant).map_or(0, |total| total.gpu_unit_ms);
+    let children = state.index().tenant_children.get(&tenant).into_iter().flatten();
+    own + children.map(|child| with_children(state, *child)).sum::<u128>()
 }

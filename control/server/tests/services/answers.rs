@@ -34,9 +34,12 @@ async fn a_refusal_fits_whatever_it_has_to_repeat() {
     let mut admin = v1::admin_client::AdminClient::new(control.channel());
     let mut usage = v1::usage_client::UsageClient::new(control.channel());
     let answers: Vec<(&str, Status)> = vec![
-        ("tenant", tenants.list(v1::ListTenantsRequest { under: long(), consistency: 0 }).await.expect_err("none")),
+        (
+            "tenant",
+            tenants.list(v1::ListTenantsRequest { under: long(), ..Default::default() }).await.expect_err("none"),
+        ),
         ("tenant", tenants.delete(v1::DeleteTenantRequest { path: long() }).await.expect_err("none")),
-        ("tenant", usage.get(v1::GetUsageRequest { under: long(), consistency: 0 }).await.expect_err("none")),
+        ("tenant", usage.get(v1::GetUsageRequest { under: long(), ..Default::default() }).await.expect_err("none")),
         ("tenant", jobs.list(v1::ListJobsRequest { tenant: long(), ..Default::default() }).await.expect_err("none")),
         ("node", fleet.set_drained(v1::SetDrainedRequest { node: long(), drained: true }).await.expect_err("none")),
         ("node", fleet.list_gpus(v1::ListGpusRequest { node: long(), ..Default::default() }).await.expect_err("none")),
@@ -77,7 +80,7 @@ async fn text_that_is_not_utf_8_is_the_callers_error_and_named() {
         assert_eq!(refused[0].field, field, "{refused:?}");
         assert!(refused[0].problem.contains("UTF-8"), "{refused:?}");
     }
-    let huge = v1::ListTenantsRequest { under: "x".repeat(9 << 20), consistency: 0 };
+    let huge = v1::ListTenantsRequest { under: "x".repeat(9 << 20), ..Default::default() };
     let refused = refused_fields(&control.tenants().list(huge).await.expect_err("far too large"));
     assert!(refused[0].problem.contains("at most 8388608 bytes"), "{refused:?}");
     // Bytes where a message belongs: wrong in its form, and as much the caller's error.

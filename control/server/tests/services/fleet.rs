@@ -174,13 +174,95 @@ async fn tenants_are_listed_as_a_tree_with_their_use() {
     assert_eq!(paths, ["a", "a/x", "a/y", "a-b", "b"]);
     let used = |index: usize| listed[index].used.as_ref().unwrap().gpu_units.get("h100").copied().unwrap_or(0);
     assert_eq!([used(0), used(1), used(2), used(4)], [21_000, 21_000, 0, 0]);
-    let under = v1::ListTenantsRequest { under: "a".to_owned(), consistency: 0 };
+    let under = v1::ListTenantsRequest { under: "a".to_owned(), ..Default::default() };
     assert_eq!(tenants.list(under).await.expect("tenants").into_inner().tenants.len(), 3);
-    let under = v1::ListTenantsRequest { under: "nobody".to_owned(), consistency: 0 };
+    let under = v1::ListTenantsRequest { under: "nobody".to_owned(), ..Default::default() };
     assert_eq!(tenants.list(under).await.expect_err("none").code(), Code::NotFound);
     for (path, code) in [("a", Code::FailedPrecondition), ("a/x", Code::FailedPrecondition), ("zz", Code::NotFound)] {
         let status = tenants.delete(v1::DeleteTenantRequest { path: path.to_owned() }).await.expect_err(path);
         assert_eq!(status.code(), code, "{path}");
     }
     tenants.delete(v1::DeleteTenantRequest { path: "a/y".to_owned() }).await.expect("unused");
+}
+
+/// Pages of tenants and of their usage: each bounded, together everything once, in the order of the tree.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tenants_and_usage_come_in_pages() {
+    let control = Control::start().await;
+    let tenant = |path: String| v1::TenantSpec { path, ..v1::TenantSpec::default() };
+    let teams = ["a", "a-b", "b"].map(str::to_owned).into_iter();
+    let users = (0..3_000).map(|number| format!("a/user-{number:04}-{}", "x".repeat(100)));
+    let apply = v1::ApplyTenantsRequest { tenants: teams.chain(users).map(tenant).collect(), ..Default::default() };
+    control.tenants().apply(apply).await.expect("good tenants");
+    let mut expected = vec!["a".to_owned()];
+    expected.extend((0..3_000).map(|number| format!("a/user-{number:04}-{}", "x".repeat(100))));
+    let below_a = expected.clone();
+    expected.extend(["a-b", "b"].map(str::to_owned));
+
+    for (under, expected) in [("", &expected), ("a", &below_a)] {
+        for page_size in [0, 7, 1_000] {
+            let mut request = v1::ListTenantsRequest { under: under.to_owned(), page_size, ..Default::default() };
+            let mut found: Vec<String> = Vec::new();
+            loop {
+                let reply = control.tenants().list(request.clone()).await.expect("a page").into_inner();
+                assert!(reply.tenants.len() <= if page_size == 0 { 100 } else { page_size as usize });
+                found.extend(reply.tenants.into_iter().filter_map(|tenant| Some(tenant.spec?.path)));
+                request.page_token = reply.next_page_token;
+                if request.page_token.is_empty() {
+                    break;
+                }
+            }
+            assert!(found == *expected, "under {under:?} by {page_size}: {} of {}", found.len(), expected.len());
+            let mut usage = v1::usage_client::UsageClient::new(control.channel());
+            let mut request = v1::GetUsageRequest { under: under.to_owned(), page_size, ..Default::default() };
+            let mut found: Vec<String> = Vec::new();
+            loop {
+                let reply = usage.get(request.clone()).await.expect("a page").into_inner();
+                found.extend(reply.tenants.into_iter().map(|tenant| tenant.path));
+                request.page_token = reply.next_page_token;
+                if request.page_token.is_empty() {
+                    break;
+                }
+            }
+            assert!(found == *expected, "usage under {under:?} by {page_size}: {} of {}", found.len(), expected.len());
+        }
+    }
+    let other = v1::ListTenantsRequest { under: "a".to_owned(), page_size: 7, ..Default::default() };
+    let token = control.tenants().list(other).await.expect("a page").into_inner().next_page_token;
+    let question = v1::ListTenantsRequest { under: "b".to_owned(), page_token: token, ..Default::default() };
+    let status = control.tenants().list(question).await.expect_err("a token of another question");
+    assert_eq!(refused_fields(&status)[0].field, "page_token");
+}
+
+/// Tenants may be kept apart from many others by long paths: a page of them is cut by its bytes, below what clients take by default.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_tenants_come_in_pages_that_every_client_takes() {
+    let control = Control::start().await;
+    let long = |number: usize| format!("{}/{}-{number:03}", "o".repeat(120), "x".repeat(120));
+    let mut others = vec![v1::TenantSpec { path: "o".repeat(120), ..v1::TenantSpec::default() }];
+    others.extend((0..64).map(|number| v1::TenantSpec { path: long(number), ..v1::TenantSpec::default() }));
+    control.tenants().apply(v1::ApplyTenantsRequest { tenants: others, ..Default::default() }).await.expect("tenants");
+    let apart = |number| v1::ApartFrom { tenant: long(number), level: "card".to_owned() };
+    let apart_from: Vec<v1::ApartFrom> = (0..64).map(apart).collect();
+    let large = |number| v1::TenantSpec {
+        path: format!("team-{number:03}"),
+        apart_from: apart_from.clone(),
+        ..v1::TenantSpec::default()
+    };
+    for part in 0..4 {
+        let tenants = (part * 80..part * 80 + 80).map(large).collect();
+        control.tenants().apply(v1::ApplyTenantsRequest { tenants, ..Default::default() }).await.expect("tenants");
+    }
+    let mut request = v1::ListTenantsRequest { page_size: 1_000, ..Default::default() };
+    let (mut pages, mut found) = (0, 0);
+    loop {
+        // The client's own bound is the usual one: 4 MiB.
+        let reply = control.tenants().list(request.clone()).await.expect("a page").into_inner();
+        (pages, found) = (pages + 1, found + reply.tenants.len());
+        request.page_token = reply.next_page_token;
+        if request.page_token.is_empty() {
+            break;
+        }
+    }
+    assert!(pages > 1 && found == 65 + 320, "{found} tenants in {pages} pages");
 }

@@ -4,10 +4,12 @@
 //! next one); following the tokens shows every job that matched throughout once, whatever is submitted or ends meanwhile.
 
 use super::reasons;
-use crate::services::{App, paging, refusal};
+use crate::services::paging::{self, Page};
+use crate::services::{App, refusal};
 use muster_control_core::State;
 use muster_model::{CellId, Job, JobId, JobPhase};
 use muster_proto::v1;
+use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -192,16 +194,23 @@ impl Filter {
         // A job that ended meanwhile is in both: it is shown as it was at the revision.
         let found = history.jobs.into_iter().chain(live.jobs).filter(within).map(|job| (job.id, job));
         let merged: BTreeMap<JobId, Arc<Job>> = found.collect();
-        let more = merged.len() > size;
         let ordered: Box<dyn Iterator<Item = &Arc<Job>>> =
             if self.newest_first { Box::new(merged.values().rev()) } else { Box::new(merged.values()) };
-        let jobs: Vec<Arc<Job>> = ordered.take(size).map(Arc::clone).collect();
+        let mut page = Page::new(size);
+        for job in ordered {
+            if page.is_full() {
+                break;
+            }
+            page.push_sized(Arc::clone(job), v1::Job::from(&**job).encoded_len());
+        }
+        let jobs: Vec<Arc<Job>> = page.items();
+        let more = merged.len() > jobs.len();
         let last = if more { jobs.last().map(|job| job.id) } else { looked_to };
         (jobs, last.map(|last| paging::token(question, &last.to_string())).unwrap_or_default())
     }
 }
 
 /// Whether `path` is `root` or below it; everything is below the empty root.
-pub(crate) fn below(root: &str, path: &str) -> bool {
+pub(super) fn below(root: &str, path: &str) -> bool {
     root.is_empty() || path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

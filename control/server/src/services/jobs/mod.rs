@@ -15,7 +15,6 @@ use muster_model::{JobId, JobPhase};
 use muster_proto::v1;
 use tonic::{Code, Request, Response, Status};
 
-pub(crate) use list::below;
 pub(crate) use logs::{LogAnswer, LogQuestion, open_here};
 
 /// The service.
