@@ -21,28 +21,34 @@ tokio::task_local! {
 #[derive(Clone, Default)]
 pub struct TaskGroup(Arc<Mutex<Tasks>>);
 
-/// The first panic of the tasks of a run: it ends the run in good order, from outside the task.
+/// The first panic among tasks: whoever waits for it ends the host, or the run, in good order, from outside the task.
 #[derive(Default)]
 pub(crate) struct FirstPanic {
     what: Mutex<Option<String>>,
     there: tokio::sync::Notify,
 }
 
+/// The first panic of this process, whichever host it was in.
+pub(crate) static OF_PROCESS: FirstPanic =
+    FirstPanic { what: Mutex::new(None), there: tokio::sync::Notify::const_new() };
+
 impl FirstPanic {
     fn note(&self, panic: &(dyn Any + Send)) {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no words".to_owned());
         self.what.lock().get_or_insert(text);
-        self.there.notify_one();
+        self.there.notify_waiters();
     }
 
     /// Ready when a task has panicked, with what it said.
     pub(crate) async fn noted(&self) -> String {
         loop {
+            // Before the look, so that what is noted after it wakes.
+            let noted = self.there.notified();
             if let Some(what) = self.what.lock().clone() {
                 return what;
             }
-            self.there.notified().await;
+            noted.await;
         }
     }
 }
@@ -50,8 +56,10 @@ impl FirstPanic {
 #[derive(Default)]
 struct Tasks {
     handles: Vec<AbortHandle>,
-    /// Who is told of a panic, in a simulation; otherwise it ends its task, as tokio does it.
-    panics: Option<Arc<FirstPanic>>,
+    /// Who is told of a panic.
+    panics: Arc<FirstPanic>,
+    /// In a simulation a panic ends the run, whichever task it was in.
+    simulated: bool,
     /// Set by [`TaskGroup::abort_all`]: what is spawned later never runs.
     closed: bool,
 }
@@ -59,29 +67,61 @@ struct Tasks {
 impl TaskGroup {
     /// A group whose panics are noted; a task that panicked never ends by itself.
     pub(crate) fn noting(panics: Arc<FirstPanic>) -> Self {
-        TaskGroup(Arc::new(Mutex::new(Tasks { panics: Some(panics), ..Tasks::default() })))
+        TaskGroup(Arc::new(Mutex::new(Tasks { panics, simulated: true, ..Tasks::default() })))
     }
 
-    /// Spawns into this group; whatever the task spawns through [`spawn_here`] joins the group too.
+    /// Spawns into this group; whatever the task spawns through [`spawn_here`] joins the group too. The host cannot do without the
+    /// task: when it panics, [`TaskGroup::panicked`] says so.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
+        self.spawn_as(future, true)
+    }
+
+    /// The same for a task that serves one caller: when it panics, that caller alone is left without an answer.
+    pub fn spawn_for_one<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.spawn_as(future, false)
+    }
+
+    /// Ready when a task that the host cannot do without has panicked, with what it said.
+    pub async fn panicked(&self) -> String {
         let panics = self.0.lock().panics.clone();
-        let future = GROUP.scope(self.clone(), future);
-        let handle = match panics {
-            None => tokio::spawn(future),
-            Some(panics) => tokio::spawn(async move {
-                match AssertUnwindSafe(future).catch_unwind().await {
-                    Ok(output) => output,
-                    Err(panic) => {
-                        panics.note(&*panic);
-                        std::future::pending().await
-                    }
-                }
-            }),
+        panics.noted().await
+    }
+
+    fn spawn_as<F>(&self, future: F, needed: bool) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let (panics, simulated) = {
+            let tasks = self.0.lock();
+            (tasks.panics.clone(), tasks.simulated)
         };
+        let future = GROUP.scope(self.clone(), future);
+        let handle = tokio::spawn(async move {
+            let panic = match AssertUnwindSafe(future).catch_unwind().await {
+                Ok(output) => return output,
+                Err(panic) => panic,
+            };
+            if simulated {
+                panics.note(&*panic);
+                return std::future::pending().await;
+            }
+            metrics::counter!("muster_task_panics_total").increment(1);
+            if needed {
+                panics.note(&*panic);
+                OF_PROCESS.note(&*panic);
+            }
+            // Whoever waits for the task learns it as from tokio.
+            std::panic::resume_unwind(panic)
+        });
         let mut tasks = self.0.lock();
         if tasks.closed {
             handle.abort();
@@ -153,5 +193,14 @@ impl Host {
         F::Output: Send + 'static,
     {
         self.tasks.spawn(future)
+    }
+
+    /// Spawns a task that dies with the host and serves one caller: see [`TaskGroup::spawn_for_one`].
+    pub fn spawn_for_one<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.tasks.spawn_for_one(future)
     }
 }

@@ -65,6 +65,18 @@ pub trait Net: Send + Sync + 'static {
         endpoint: &str,
         routes: tonic::service::Routes,
         stop: CancellationToken,
+    ) -> BoxFuture<'static, Result<Serving, NetError>> {
+        self.serve_with_peers(endpoint, routes, "", stop)
+    }
+
+    /// The same, with places for the connections of peers: those whose first request's path begins with `peers_path`. However many
+    /// clients there are, they take none of them.
+    fn serve_with_peers(
+        &self,
+        endpoint: &str,
+        routes: tonic::service::Routes,
+        peers_path: &'static str,
+        stop: CancellationToken,
     ) -> BoxFuture<'static, Result<Serving, NetError>>;
 }
 

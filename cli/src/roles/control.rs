@@ -24,6 +24,7 @@ pub fn run(args: &Control) -> Result<(), Failure> {
 }
 
 async fn serve(args: &Control) -> anyhow::Result<()> {
+    descriptors()?;
     let host = real::host(format!("control-{}", args.id), &args.data);
     let advertise = args.advertise.clone().unwrap_or_else(|| args.listen.clone());
     let config = ControlConfig { listen: args.listen.clone(), ..ControlConfig::new(args.id, advertise) };
@@ -53,4 +54,29 @@ async fn bootstrap(node: &ControlNode, members: BTreeMap<u64, String>) {
         // It goes on serving: an operator may bootstrap it, or add it to a cluster.
         Err(error) => tracing::error!(%error, "no new cluster was made"),
     }
+}
+
+/// Takes as many descriptors as the system gives, and says so when they are too few.
+fn descriptors() -> anyhow::Result<()> {
+    let limit = real::raise_descriptors().context("raising the limit of open files")?;
+    let remedy = format!(
+        "allow at least {} (systemd: LimitNOFILE={0}; a shell: ulimit -Hn {0}) and start again",
+        real::DESCRIPTORS_WANTED
+    );
+    if limit < real::DESCRIPTORS_MIN {
+        bail!(
+            "the system allows {limit} open files, a control node needs {} to work at all: {remedy}",
+            real::DESCRIPTORS_MIN
+        );
+    }
+    if limit < real::DESCRIPTORS_WANTED {
+        tracing::warn!(
+            limit,
+            wanted = real::DESCRIPTORS_WANTED,
+            "few open files are allowed: fewer clients and agents are served; {remedy}"
+        );
+    } else {
+        tracing::info!(limit, "open files allowed");
+    }
+    Ok(())
 }

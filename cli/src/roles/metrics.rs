@@ -20,6 +20,27 @@ use Kind::{Counter, Gauge, Histogram};
 /// Every metric: its name, how it is recorded, what it means.
 pub const METRICS: &[(&str, Kind, &str)] = &[
     // Control nodes.
+    (
+        "muster_connections",
+        Gauge,
+        "Connections that this node serves and that have asked something, by kind: peers (control nodes) or clients (all others)",
+    ),
+    (
+        "muster_connections_dropped_total",
+        Counter,
+        "Connections that were closed by this node: they said nothing (silent), or there were too many of their kind (too-many)",
+    ),
+    ("muster_task_panics_total", Counter, "Tasks of this process that panicked, which is a bug; the log says where"),
+    (
+        "muster_watches_ended_total",
+        Counter,
+        "Watches that were ended because their readers fell behind and the unread events of all passed the budget",
+    ),
+    (
+        "muster_searches_refused_total",
+        Counter,
+        "Explanations and plans that were refused because too many were under way already",
+    ),
     ("muster_raft_term", Gauge, "Raft term that this control node is in"),
     ("muster_raft_applied", Gauge, "Index of the last log entry that this control node has applied"),
     ("muster_raft_leads", Gauge, "1 while this control node is the leader, else 0"),

@@ -16,6 +16,7 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
 use std::future::Future;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Threads of a role that mostly waits for the network: decisions are short, and many roles share a machine in development.
@@ -33,15 +34,32 @@ where
         die_with(parent)?;
     }
     telemetry::init(common.log_format);
+    telemetry::log_panics();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .enable_all()
         .build()
         .map_err(|error| Failure::io("starting", error))?;
-    let result = runtime.block_on(async { role().await }).map_err(Failure::Role);
+    let result = runtime.block_on(async {
+        tokio::select! {
+            result = role() => result,
+            // Without the task the role would go on half dead; whoever supervises it starts it again.
+            what = panicked() => Err(anyhow::anyhow!("a bug: a task panicked: {what}")),
+        }
+    });
+    let result = result.map_err(Failure::Role);
     // What still runs in the background has nothing to say any more.
     runtime.shutdown_background();
     result
+}
+
+/// How long a role may take to end by itself after a panic, as a control node does in order.
+const AFTER_PANIC: Duration = Duration::from_secs(5);
+
+async fn panicked() -> String {
+    let what = muster_runtime::real::panicked().await;
+    tokio::time::sleep(AFTER_PANIC).await;
+    what
 }
 
 /// Asks the kernel for SIGKILL when `parent` goes, so that nothing of a development cluster outlives its supervisor.

@@ -25,6 +25,18 @@ pub fn init(format: LogFormat) {
     };
 }
 
+/// Writes panics to the log, with where they were and how they came there.
+pub fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let said = panic.payload().downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let said = said.or_else(|| panic.payload().downcast_ref::<String>().cloned()).unwrap_or_default();
+        let thread = std::thread::current().name().unwrap_or_default().to_owned();
+        let backtrace = std::backtrace::Backtrace::force_capture();
+        tracing::error!(place, said, thread, %backtrace, "panic: this is a bug; please report it with these lines");
+    }));
+}
+
 /// The recorder of this process, installed at the first call; none when another one is there already.
 pub fn metrics() -> Option<PrometheusHandle> {
     METRICS

@@ -12,6 +12,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+/// How the paths of calls among control nodes begin.
+const PEERS_PATH: &str = "/muster.v1.Peer/";
 /// How long calls in flight may take to end when the node goes down in order.
 const GOING_DOWN: Duration = Duration::from_secs(3);
 
@@ -85,7 +87,7 @@ impl ControlNode {
         let app = App::new(host.clone(), consensus.clone(), keeper, renewals, hub, config.leases.clone(), stop.clone());
 
         let (routes, health) = services::routes(&app).await;
-        let serving = match host.net.serve(&config.listen, routes, stop.clone()).await {
+        let serving = match host.net.serve_with_peers(&config.listen, routes, PEERS_PATH, stop.clone()).await {
             Ok(serving) => serving,
             Err(error) => {
                 consensus.shutdown().await;
@@ -95,8 +97,17 @@ impl ControlNode {
         let endpoint = serving.endpoint.clone();
         tracing::info!(id = consensus.id(), endpoint, "control node serves");
         let (tell, ended) = watch::channel(None);
+        let tasks = host.tasks.clone();
         host.spawn(async move {
-            let why = consensus.stopped().await;
+            let why = tokio::select! {
+                why = consensus.stopped() => why,
+                what = tasks.panicked() => {
+                    let why = format!("a bug: one of its tasks panicked: {what}");
+                    tracing::error!(why, "this control node stops; start it again");
+                    consensus.fail(&why).await;
+                    why
+                }
+            };
             for name in services::NAMES {
                 health.set_service_status(name, tonic_health::ServingStatus::NotServing).await;
             }

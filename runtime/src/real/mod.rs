@@ -4,13 +4,19 @@
 //! ends the host even where several run in one process.
 
 mod clock;
+mod connection;
+mod descriptors;
 mod files;
 mod folder;
 mod heavy;
 mod kv;
 mod net;
+mod silent;
 mod socket;
 mod view;
+
+pub use descriptors::{DESCRIPTORS_MIN, DESCRIPTORS_WANTED, raise_descriptors};
+pub use silent::{Silent, SilentPlace};
 
 use crate::chance::Chance;
 use crate::host::{Host, TaskGroup};
@@ -33,4 +39,10 @@ pub fn host(name: impl Into<String>, data_dir: impl Into<PathBuf>) -> Host {
         chance: Chance::from_entropy(),
         tasks,
     }
+}
+
+/// Ready when a task that its host cannot do without has panicked, in any host of this process, with what it said: the process is to
+/// end, so that whoever supervises it starts it again.
+pub async fn panicked() -> String {
+    crate::host::OF_PROCESS.noted().await
 }

@@ -1,8 +1,11 @@
 //! TCP with HTTP/2.
 //!
 //! What must stay true: a peer that has silently gone is noticed by the connection itself within some seconds; connections and the
-//! requests on them belong to the host's tasks; garbage on the port ends that connection and nothing else.
+//! requests on them belong to the host's tasks; garbage on the port ends that connection and nothing else; sockets that say nothing keep
+//! nobody out (`connection.rs`).
 
+use super::connection::{Connections, Gate};
+use super::descriptors::Budget;
 use super::socket;
 use crate::host::TaskGroup;
 use crate::net::{CallError, Channel, Net, NetError, Serving};
@@ -11,11 +14,12 @@ use futures::future::BoxFuture;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Endpoint;
@@ -34,8 +38,8 @@ const SERVER_PING_INTERVAL: Duration = Duration::from_secs(5);
 const SERVER_PING_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a stopping server waits for the requests it has taken.
 const DRAIN: Duration = Duration::from_secs(2);
-/// Connections one endpoint holds: every agent of a large fleet on one control node, with room for people.
-const MAX_CONNECTIONS: u32 = 16_384;
+/// What a connection that is closed may take to tell the other side.
+const CLOSING: Duration = Duration::from_secs(1);
 /// Requests in flight on one connection; more wait at the sender.
 const MAX_STREAMS: u32 = 4_096;
 /// Bytes in flight per request and per connection: snapshots and appends of some megabytes at network speed.
@@ -65,7 +69,7 @@ where
     F::Output: Send + 'static,
 {
     fn execute(&self, future: F) {
-        drop(self.0.spawn(future));
+        drop(self.0.spawn_for_one(future));
     }
 }
 
@@ -106,10 +110,11 @@ impl Net for TcpNet {
         Ok(BoxCloneSyncService::new(channel.map_err(CallError::new)))
     }
 
-    fn serve(
+    fn serve_with_peers(
         &self,
         endpoint: &str,
         routes: Routes,
+        peers_path: &'static str,
         stop: CancellationToken,
     ) -> BoxFuture<'static, Result<Serving, NetError>> {
         let (endpoint, tasks) = (endpoint.to_owned(), self.tasks.clone());
@@ -123,46 +128,53 @@ impl Net for TcpNet {
             let (listener, port) = listening
                 .await
                 .map_err(|error| NetError::Listen { endpoint: endpoint.clone(), why: error.to_string() })?;
-            let accepting = tasks.spawn(accept(listener, routes.prepare(), stop, tasks.clone()));
+            let connections = Arc::new(Connections::new(Budget::now(), peers_path));
+            let accepting = tasks.spawn(accept(listener, routes.prepare(), connections, stop, tasks.clone()));
             Ok(Serving { endpoint: format!("{host}:{port}"), ended: accepting.map(|_| ()).boxed() })
         }
         .boxed()
     }
 }
 
-async fn accept(listener: TcpListener, routes: Routes, stop: CancellationToken, tasks: TaskGroup) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS as usize));
+/// Accepts without waiting for anything else: which connections are kept is decided when they have said something.
+async fn accept(
+    listener: TcpListener,
+    routes: Routes,
+    connections: Arc<Connections>,
+    stop: CancellationToken,
+    tasks: TaskGroup,
+) {
+    // Closed when every connection has let go of its end.
+    let (open, mut all_closed) = mpsc::channel::<Infallible>(1);
     loop {
         let accepted = tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            accepted = async {
-                let place = places.clone().acquire_owned().await;
-                (listener.accept().await, place)
-            } => accepted,
+            accepted = listener.accept() => accepted,
         };
         match accepted {
-            (Ok((stream, _)), Ok(place)) => {
-                let connection = serve_connection(stream, routes.clone(), stop.clone(), tasks.clone());
-                drop(tasks.spawn(async move {
+            Ok((stream, _)) => {
+                let gate = Gate { connection: connections.open(), routes: routes.clone() };
+                let connection = serve_connection(stream, gate, stop.clone(), tasks.clone());
+                let open = open.clone();
+                drop(tasks.spawn_for_one(async move {
                     connection.await;
-                    drop(place);
+                    drop(open);
                 }));
             }
-            (Err(error), _) => {
+            Err(error) => {
                 tracing::warn!(%error, "a connection was not accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
-            (_, Err(_closed)) => break,
         }
     }
-    drop(listener);
-    // Every place is free again when every connection has ended.
-    let _ = places.acquire_many(MAX_CONNECTIONS).await;
+    drop((listener, open));
+    let _ = all_closed.recv().await;
 }
 
-async fn serve_connection(stream: TcpStream, routes: Routes, stop: CancellationToken, tasks: TaskGroup) {
+async fn serve_connection(stream: TcpStream, gate: Gate, stop: CancellationToken, tasks: TaskGroup) {
     socket::tune(&stream);
+    let kept = Arc::clone(&gate.connection);
     let mut server = http2::Builder::new(Spawner(tasks));
     server
         .timer(TokioTimer::new())
@@ -171,17 +183,22 @@ async fn serve_connection(stream: TcpStream, routes: Routes, stop: CancellationT
         .max_concurrent_streams(MAX_STREAMS)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
-    let connection = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
+    let connection = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(gate));
     let mut connection = std::pin::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            match tokio::time::timeout(DRAIN, connection).await {
-                Ok(ended) => ended,
-                Err(_too_long) => return,
+    let time = tokio::select! {
+        ended = connection.as_mut() => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a connection ended");
             }
+            return;
         }
+        () = stop.cancelled() => DRAIN,
+        () = kept.closed() => CLOSING,
+    };
+    connection.as_mut().graceful_shutdown();
+    let ended = match tokio::time::timeout(time, connection).await {
+        Ok(ended) => ended,
+        Err(_too_long) => return,
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended");

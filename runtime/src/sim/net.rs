@@ -53,10 +53,11 @@ impl Net for SimNet {
         Ok(Channel::new(SimChannel { link, port, tasks: self.tasks.clone() }))
     }
 
-    fn serve(
+    fn serve_with_peers(
         &self,
         endpoint: &str,
         routes: tonic::service::Routes,
+        _peers_path: &'static str,
         stop: CancellationToken,
     ) -> BoxFuture<'static, Result<Serving, NetError>> {
         let served = parse(endpoint)

@@ -336,6 +336,12 @@ impl Consensus {
         self.core().stop.stopped().await
     }
 
+    /// Stops this node because of a fault: nothing more is served, and [`Consensus::stopped`] says why.
+    pub async fn fail(&self, why: impl Into<String>) {
+        self.core().stop.because(why);
+        self.shutdown().await;
+    }
+
     /// Stops this node in order; what was acknowledged is already durable.
     pub async fn shutdown(&self) {
         if let Err(lost) = self.core().raft.shutdown().await {

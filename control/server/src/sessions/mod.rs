@@ -172,7 +172,7 @@ impl v1::agents_server::Agents for AgentsService {
         let (out, messages) = mpsc::channel(OUT_MAX);
         let inbound = request.into_inner();
         let session = hub.sessions.fetch_add(1, Ordering::Relaxed);
-        hub.host.clone().spawn(async move {
+        hub.host.clone().spawn_for_one(async move {
             let _permit = permit;
             let stop = hub.stop.clone();
             // A node that goes down ends its sessions; their agents dial another one.

@@ -149,6 +149,10 @@ impl Control {
         &self.running.as_ref().expect("it runs").1
     }
 
+    pub(crate) fn host(&self) -> &muster_runtime::Host {
+        &self.running.as_ref().expect("it runs").0
+    }
+
     pub(crate) fn endpoint(&self) -> &str {
         &self.endpoint
     }

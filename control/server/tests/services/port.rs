@@ -136,3 +136,34 @@ async fn garbage_between_control_nodes_is_refused() {
     control.tenant("research").await;
     assert_eq!(control.submit("a", vec![job()]).await, [1]);
 }
+
+/// A task that the node needs has a bug: the node does not go on without it, and says why it ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_of_a_task_ends_the_node_with_its_reason() {
+    let control = Control::start().await;
+    drop(control.host().spawn(async { panic!("a planted bug") }));
+    let why = tokio::time::timeout(PATIENCE, control.node().ended()).await.expect("it ends");
+    assert!(why.contains("one of its tasks panicked: a planted bug"), "{why}");
+}
+
+/// Long work that panics where it is handed over: inside a handler.
+struct Broken;
+
+impl muster_runtime::heavy::Heavy for Broken {
+    fn take(&self, _: muster_runtime::heavy::Work) -> Result<(), muster_runtime::heavy::Full> {
+        panic!("a planted bug")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_in_one_call_is_that_callers_alone() {
+    let control = Control::with_heavy(std::sync::Arc::new(Broken)).await;
+    control.tenant("research").await;
+    let id = control.submit("one", vec![job()]).await[0];
+    for _ in 0..3 {
+        let explain = v1::ExplainRequest { job_id: id };
+        assert!(control.jobs().explain(explain).await.is_err(), "it panics");
+    }
+    control.submit("two", vec![job()]).await;
+    assert!(control.node().is_healthy());
+}

@@ -64,7 +64,7 @@ pub(super) async fn logs(
     let mut target = target(app, &request).await?;
     let (out, chunks) = mpsc::channel(STREAM_EVENTS_MAX);
     let app = app.clone();
-    app.host.clone().spawn(async move {
+    app.host.clone().spawn_for_one(async move {
         let _permit = permit;
         if let Some(Err(status)) = app.stop.run_until_cancelled(pump(&app, &mut target, &out)).await {
             let _ = out.send(Err(status)).await;
