@@ -10,6 +10,7 @@ mod admin;
 pub(crate) mod door;
 mod fleet;
 mod jobs;
+mod outlet;
 mod oversized;
 pub(crate) mod paging;
 mod peer;
@@ -30,6 +31,7 @@ use crate::leases::renewals::Renewals;
 use crate::sessions::Hub;
 use muster_proto::v1;
 use muster_runtime::Host;
+use outlet::Outlets;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -42,8 +44,11 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 const WATCHES_MAX: usize = 4_096;
 /// Log streams served at a time.
 const LOG_STREAMS_MAX: usize = 1_024;
-/// Events that wait for a slow reader of a stream; behind them its watch stands still.
-pub(crate) const STREAM_EVENTS_MAX: usize = 64;
+/// Pieces of output that wait for a slow reader of a log: with those of all readers, half a gigabyte at the most.
+pub(crate) const STREAM_EVENTS_MAX: usize = 16;
+/// Bytes of unread events that all watches of jobs may keep together, and all watches of shards: a slow reader of the one kind never ends
+/// a watch of the other.
+const WATCH_BYTES_MAX: usize = 128 << 20;
 
 /// What all services share.
 pub(crate) struct Shared {
@@ -55,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) leases: LeaseConfig,
     pub(crate) searches: search::Searches,
     pub(crate) watches: Arc<Semaphore>,
+    pub(crate) job_events: Outlets<v1::JobEvent>,
+    pub(crate) shard_events: Outlets<v1::WatchEvent>,
     pub(crate) log_streams: Arc<Semaphore>,
     /// Cancelled when the node goes down: every stream ends then.
     pub(crate) stop: CancellationToken,
@@ -90,6 +97,8 @@ impl App {
             leases,
             searches: search::Searches::default(),
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),
+            job_events: Outlets::new(WATCH_BYTES_MAX),
+            shard_events: Outlets::new(WATCH_BYTES_MAX),
             log_streams: Arc::new(Semaphore::new(LOG_STREAMS_MAX)),
             stop,
         }))

@@ -90,6 +90,16 @@ pub(crate) fn searching(limit: usize) -> Status {
     Status::with_error_details(Code::ResourceExhausted, text, with_retry("BUSY", RETRY_SEARCH))
 }
 
+/// A watch that was ended because it read too slowly.
+pub(crate) fn fell_behind(bytes: usize, all_max: usize) -> Status {
+    let (kib, mib) = (bytes / 1_024, all_max / (1_024 * 1_024));
+    let text = format!(
+        "this watch fell behind: {kib} KiB of its events were unread, and all watches of this control node together may keep {mib} MiB; \
+         go on from the last revision you have seen, or watch less"
+    );
+    Status::with_error_details(Code::ResourceExhausted, text, with_retry("FELL_BEHIND", RETRY_SEARCH))
+}
+
 /// Something that comes back by itself.
 pub(crate) fn unavailable(text: impl Into<String>) -> Status {
     status(Code::Unavailable, &text.into(), with_retry("UNAVAILABLE", RETRY_LEADER))

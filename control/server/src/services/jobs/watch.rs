@@ -6,17 +6,14 @@
 use super::list::below;
 use super::unknown;
 use crate::consensus::{Follower, Lagged};
-use crate::services::{App, STREAM_EVENTS_MAX, refusal};
+use crate::services::outlet::{Gone, Outlet};
+use crate::services::{App, refusal};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use muster_model::{Change, Job, JobId, JobPhase, Object, Revision};
 use muster_proto::v1;
 use std::sync::Arc;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
-
-type Events = mpsc::Sender<Result<v1::JobEvent, Status>>;
 
 /// Why a watch ends.
 enum End {
@@ -30,7 +27,7 @@ struct Watch {
     app: App,
     tenant: String,
     job: Option<JobId>,
-    out: Events,
+    out: Outlet<v1::JobEvent>,
 }
 
 pub(super) async fn watch(
@@ -55,16 +52,16 @@ pub(super) async fn watch(
             from = None;
         }
     }
-    let (out, events) = mpsc::channel(STREAM_EVENTS_MAX);
+    let (out, events) = app.job_events.open();
     let watch = Watch { app: app.clone(), tenant: request.tenant, job, out };
-    app.host.spawn(async move {
+    app.host.spawn_for_one(async move {
         let _permit = permit;
         let stop = watch.app.stop.clone();
         if let Some(End::Failed(status)) = stop.run_until_cancelled(watch.run(from)).await {
-            let _ = watch.out.send(Err(status)).await;
+            watch.out.fail(status);
         }
     });
-    Ok(ReceiverStream::new(events).boxed())
+    Ok(events.boxed())
 }
 
 impl Watch {
@@ -154,6 +151,6 @@ impl Watch {
 
     async fn event(&self, revision: Revision, event: v1::job_event::Event) -> Result<(), End> {
         let event = v1::JobEvent { revision: revision.0, event: Some(event) };
-        self.out.send(Ok(event)).await.map_err(|_| End::Done)
+        self.out.send(event).await.map_err(|Gone| End::Done)
     }
 }

@@ -6,26 +6,29 @@
 //! quiet for longer than a beat: silence tells a shard to look elsewhere.
 
 use crate::consensus::{Follower, Lagged};
+use crate::services::outlet::Outlet;
 use crate::services::snapshot::Snapshot;
-use crate::services::{App, STREAM_EVENTS_MAX, refusal};
+use crate::services::{App, refusal};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use muster_model::Revision;
 use muster_proto::convert::{change_to_wire, object_to_wire};
 use muster_proto::v1;
+use prost::Message;
+use std::iter::Peekable;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-/// Changes of one event, so that the largest event stays near a megabyte.
+/// Changes of one event.
 const CHANGES_MAX: usize = 1_000;
+/// And their bytes, but for one that is larger by itself: the largest gang's allocation.
+const BYTES_MAX: usize = 1 << 20;
 
 /// A watch with nothing to tell repeats its revision this often, while this node hears the quorum.
 const BEAT: Duration = Duration::from_millis(150);
 
-type Events = mpsc::Sender<Result<v1::WatchEvent, Status>>;
+type Events = Outlet<v1::WatchEvent>;
 
 pub(super) fn watch(
     app: &App,
@@ -33,15 +36,15 @@ pub(super) fn watch(
 ) -> Result<BoxStream<'static, Result<v1::WatchEvent, Status>>, Status> {
     let permit = Arc::clone(&app.watches).try_acquire_owned();
     let permit = permit.map_err(|_| refusal::busy("the number of watches", super::super::WATCHES_MAX))?;
-    let (out, events) = mpsc::channel(STREAM_EVENTS_MAX);
+    let (out, events) = app.shard_events.open();
     let from = (request.from_revision != 0).then_some(Revision(request.from_revision));
     let host = app.host.clone();
     let app = app.clone();
-    host.spawn(async move {
+    host.spawn_for_one(async move {
         let _permit = permit;
         let _ = app.stop.run_until_cancelled(run(&app, from, &out)).await;
     });
-    Ok(ReceiverStream::new(events).boxed())
+    Ok(events.boxed())
 }
 
 /// Ends when the shard has gone or this node stops.
@@ -65,16 +68,30 @@ async fn run(app: &App, mut from: Option<Revision>, out: &Events) {
 async fn snapshot(app: &App, out: &Events) -> Option<Revision> {
     let snapshot = app.consensus.read(Snapshot::take);
     let (revision, now_ms) = (snapshot.revision, snapshot.now_ms);
-    let mut objects = snapshot.objects().peekable();
+    let mut changes = snapshot.objects().filter_map(|object| object_to_wire(&object)).peekable();
     loop {
-        let changes: Vec<_> = objects.by_ref().take(CHANGES_MAX).filter_map(|object| object_to_wire(&object)).collect();
-        let more = objects.peek().is_some();
-        let event = v1::WatchEvent { revision: revision.0, snapshot: true, more, changes, now_ms };
-        out.send(Ok(event)).await.ok()?;
+        let part = next_part(&mut changes);
+        let more = changes.peek().is_some();
+        let event = v1::WatchEvent { revision: revision.0, snapshot: true, more, changes: part, now_ms };
+        out.send(event).await.ok()?;
         if !more {
             return Some(revision);
         }
     }
+}
+
+/// As many changes as one event holds.
+fn next_part(changes: &mut Peekable<impl Iterator<Item = v1::WatchChange>>) -> Vec<v1::WatchChange> {
+    let (mut part, mut bytes) = (Vec::new(), 0);
+    while part.len() < CHANGES_MAX {
+        let Some(change) = changes.next_if(|change| part.is_empty() || bytes + change.encoded_len() <= BYTES_MAX)
+        else {
+            break;
+        };
+        bytes += change.encoded_len();
+        part.push(change);
+    }
+    part
 }
 
 /// Sends changes; true when the shard has missed some and needs a snapshot, false when it or this node has gone.
@@ -88,7 +105,7 @@ async fn follow(app: &App, mut follower: Follower, out: &Events) -> bool {
                 let revision = follower.after().0;
                 // A stream that is full needs no beat, and a node that hears nobody gives none.
                 if app.consensus.hears_quorum() {
-                    let _ = out.try_send(Ok(v1::WatchEvent { revision, ..Default::default() }));
+                    out.send_now(v1::WatchEvent { revision, ..Default::default() });
                 }
                 continue;
             }
@@ -97,23 +114,22 @@ async fn follow(app: &App, mut follower: Follower, out: &Events) -> bool {
             Ok(applied) => applied,
             Err(Lagged::Behind { .. }) => return true,
             Err(Lagged::Stopped { why }) => {
-                let _ = out.send(Err(refusal::unavailable(why))).await;
+                out.fail(refusal::unavailable(why));
                 return false;
             }
         };
-        let mut changes: Vec<_> = applied.changes.iter().filter_map(change_to_wire).collect();
+        let mut changes = applied.changes.iter().filter_map(change_to_wire).peekable();
         loop {
-            let rest = if changes.len() > CHANGES_MAX { changes.split_off(CHANGES_MAX) } else { Vec::new() };
-            let more = !rest.is_empty();
+            let part = next_part(&mut changes);
+            let more = changes.peek().is_some();
             let (revision, now_ms) = (applied.revision.0, applied.now_ms);
-            let event = v1::WatchEvent { revision, snapshot: false, more, changes, now_ms };
-            if out.send(Ok(event)).await.is_err() {
+            let event = v1::WatchEvent { revision, snapshot: false, more, changes: part, now_ms };
+            if out.send(event).await.is_err() {
                 return false;
             }
             if !more {
                 break;
             }
-            changes = rest;
         }
     }
 }
