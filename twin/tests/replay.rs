@@ -234,6 +234,50 @@ fn the_page_stands_by_itself_and_escapes_what_the_trace_says() {
     );
 }
 
+/// Pixels of the page's body, less the padding of a section: what a table has on a wide screen.
+const TABLE_WIDTH: usize = 1_080 - 2 * 24 - 2 * 24;
+/// Of a digit or a letter in a table, rounded up, and between two columns.
+const CHARACTER: usize = 9;
+const BETWEEN: usize = 14;
+
+/// How wide a table is at least: heads break between words, figures nowhere.
+fn table_width(table: &str) -> usize {
+    let mut columns: Vec<usize> = Vec::new();
+    for row in table.split("<tr>").skip(1) {
+        let cells = row.split("<t").skip(1).filter_map(|cell| cell.split_once('>')?.1.split('<').next());
+        let is_head = row.starts_with("<th");
+        for (index, cell) in cells.enumerate() {
+            let longest = |text: &str| text.split(' ').map(|word| word.chars().count()).max().unwrap_or(0);
+            let wide = if is_head { longest(cell) } else { cell.chars().count() };
+            columns.resize(columns.len().max(index + 1), 0);
+            columns[index] = columns[index].max(wide);
+        }
+    }
+    columns.iter().map(|characters| characters * CHARACTER + BETWEEN).sum()
+}
+
+#[test]
+fn the_page_shows_whole_tables_and_says_where_a_line_is_cut() {
+    let waited = |mut job: TraceJob| {
+        job.recorded_wait_s = Some(123_456);
+        job
+    };
+    let few = (0..60).map(|n| waited(job("a", n * 600, 900, 8))).collect();
+    let page = html::render(&run("2x8:h100", few, options()));
+    assert!(page.contains("p99 in the trace") && !page.contains("their line runs along the top"));
+    let style = page.split("th{").nth(1).and_then(|rest| rest.split('}').next()).expect("the style of heads");
+    assert!(style.contains("white-space:normal"), "heads break between words: {style}");
+    for table in page.split("<div class=\"scroll\"><table>").skip(1) {
+        let table = table.split("</table>").next().expect("its end");
+        assert!(table_width(table) <= TABLE_WIDTH, "{} pixels of {TABLE_WIDTH}: {table}", table_width(table));
+    }
+
+    // More is asked for at once than is drawn.
+    let many = (0..200).map(|_| job("a", 10, 36_000, 8)).collect();
+    let page = html::render(&run("2x8:h100", many, options()));
+    assert!(page.contains("The plot ends at 40: above it, their line runs along the top"), "it is said");
+}
+
 /// Any small trace: a few tenants, sizes up to two nodes and a half, bursts, every kind of end.
 fn traces() -> impl Strategy<Value = Vec<TraceJob>> {
     let ends = prop::sample::select(vec![

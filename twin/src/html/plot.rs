@@ -49,12 +49,17 @@ pub(super) struct TimePlot<'a> {
 }
 
 impl TimePlot<'_> {
+    /// The value at the top of the plot; what is above is drawn there.
+    pub(super) fn top(&self) -> f64 {
+        nice_top(self.y_max)
+    }
+
     /// The plot as one `<svg>`.
     pub(super) fn svg(&self) -> String {
         let bins = self.layers.iter().map(|layer| layer.values.len()).max().unwrap_or(0).max(1);
         let bottom = self.height - BOTTOM;
         let x = |bin: usize| LEFT + (WIDTH - LEFT - RIGHT) * bin as f64 / bins as f64;
-        let top_value = nice_top(self.y_max);
+        let top_value = self.top();
         let y = |value: f64| bottom - (bottom - TOP) * (value / top_value).clamp(0.0, 1.0);
         let mut out = open(self.height, self.title);
         for step in 0..=4 {

@@ -8,7 +8,7 @@ use std::fmt::Write;
 /// Rows of the table of tenants; the JSON has all.
 const TENANT_ROWS_MAX: usize = 40;
 
-/// Times the fleet up to which the demand of waiting jobs is drawn; above, the line runs along the top.
+/// Times the fleet up to which the demand of waiting jobs is drawn; above, the line runs along the top, and the page says so.
 const QUEUE_DRAWN_MAX: f64 = 2.5;
 
 fn most(values: &[f64]) -> f64 {
@@ -61,6 +61,15 @@ pub(super) fn allocation(page: &mut String, report: &Report) {
         percent: false,
     };
     page.push_str(&plot.svg());
+    let (most_waiting, drawn_max) = (most(&series.waiting_gpus), plot.top());
+    if most_waiting > drawn_max {
+        let _ = write!(
+            page,
+            "<p>Waiting jobs asked for up to {} GPUs. The plot ends at {}: above it, their line runs along the top.</p>",
+            amount(most_waiting),
+            amount(drawn_max)
+        );
+    }
     page.push_str("<h3>Jobs that wait</h3>");
     if usage.peak_waiting_jobs == 0 {
         page.push_str("<p>None did for any length of time.</p></section>\n");
@@ -270,7 +279,7 @@ pub(super) fn fragmentation(page: &mut String, report: &Report) {
 fn pairs(page: &mut String, rows: &[(&str, String)]) {
     page.push_str("<table>");
     for (name, value) in rows {
-        let _ = write!(page, "<tr><td>{}</td><td>{}</td></tr>", escape(name), escape(value));
+        let _ = write!(page, "<tr><td class=\"t\">{}</td><td>{}</td></tr>", escape(name), escape(value));
     }
     page.push_str("</table>");
 }
