@@ -11,6 +11,7 @@ mod by_id;
 pub mod explain;
 pub mod fractions;
 mod index;
+mod job_class;
 mod order;
 mod place;
 pub mod plan;
@@ -18,7 +19,6 @@ pub mod planner;
 mod proposal;
 mod queue;
 mod reserve;
-mod shape;
 #[cfg(test)]
 mod tests;
 mod view;

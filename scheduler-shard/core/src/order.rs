@@ -6,8 +6,8 @@
 //! team's guarantee serves its projects. The tournament is kept between passes; a change is carried up its line only. What must stay
 //! true: the same books and queue give the same order; ids come last; a kept tournament equals one played anew.
 
-use crate::queue::Turn;
-use crate::shape::Shape;
+use crate::job_class::JobClass;
+use crate::queue::QueueKey;
 use muster_model::capacity::{Capacity, TenantUse};
 use muster_model::resources::Resource;
 use muster_model::{ResourceVec, TenantId};
@@ -21,18 +21,18 @@ const BILLION: u128 = 1_000_000_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(crate) tenant: TenantId,
-    pub(crate) turn: Turn,
-    pub(crate) shape: Arc<Shape>,
+    pub(crate) turn: QueueKey,
+    pub(crate) class: Arc<JobClass>,
 }
 
 impl Head {
-    pub(crate) fn new(tenant: TenantId, turn: Turn, shape: Arc<Shape>) -> Self {
-        Head { tenant, turn, shape }
+    pub(crate) fn new(tenant: TenantId, turn: QueueKey, class: Arc<JobClass>) -> Self {
+        Head { tenant, turn, class }
     }
 
     /// What it would be charged on the model it prefers.
     fn demand(&self) -> ResourceVec {
-        self.shape.offers().first().map_or_else(ResourceVec::default, |offer| offer.charge)
+        self.class.offers().first().map_or_else(ResourceVec::default, |offer| offer.charge)
     }
 }
 
@@ -41,7 +41,7 @@ impl Head {
 struct Standing {
     above_guarantee: bool,
     share: u128,
-    turn: Turn,
+    turn: QueueKey,
 }
 
 /// A tenant with waiting jobs, its own or its descendants'.

@@ -8,12 +8,12 @@
 //! - a tenant that cannot start its next job keeps nobody else from starting theirs, except as [`crate::reserve`] and [`passed_over`]
 //!   say.
 
+use crate::job_class::{JobClass, Offer};
 use crate::order::{Books, Head, Order};
 use crate::place::{Ask, Steps, fits_when_empty, place};
 use crate::proposal::{Binding, Proposal};
-use crate::queue::{Blocked, CellQueue, Obstacle, Turn};
+use crate::queue::{Blocked, CellQueue, Obstacle, QueueKey};
 use crate::reserve::reserve;
-use crate::shape::{Offer, Shape};
 use crate::view::{Known, View};
 use muster_model::{CellId, GpuModel, JobId, TaskPlacement};
 use std::collections::BTreeMap;
@@ -42,8 +42,8 @@ pub const HAND_OVER_AFTER_MS: u64 = 2_000;
 const HAND_OVER_AGAIN_MS: u64 = 5_000;
 /// Control starts a new round of hand-overs this long after the job was routed to its cell.
 pub const HAND_OVER_ROUND_MS: u64 = 30_000;
-/// Jobs of one shape that one pass looks at for hand-over; the next pass goes on.
-const HAND_OVERS_PER_LINE_MAX: usize = 16;
+/// Jobs of one class that one pass looks at for hand-over; the next pass goes on.
+const HAND_OVERS_PER_GROUP_MAX: usize = 16;
 
 /// Free cards are kept for a gang once others have taken this many times its size past it: low enough that a large gang's wait is
 /// bounded by what runs when that happens, high enough that short jobs usually flow past. Only for those that no time limit promises a time
@@ -82,7 +82,7 @@ pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan
             break;
         }
         plan.decisions += 1;
-        match try_start(view, &pass, (head.turn.job, &head.shape), &mut steps) {
+        match try_start(view, &pass, (head.turn.job, &head.class), &mut steps) {
             Ok(binding) => plan.proposals.push(Proposal::Bind(binding)),
             Err(obstacles) => block(view, cell, &head, obstacles),
         }
@@ -99,21 +99,21 @@ pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan
     plan
 }
 
-/// Gangs whose nodes are all theirs now, whoever else of their tenant and shape waits before them.
+/// Gangs whose nodes are all theirs now, whoever else of their tenant and class waits before them.
 fn start_promised(view: &mut View, pass: &Pass, bounds: &Bounds, steps: &mut Steps, plan: &mut Plan) {
-    for (job, shape) in view.promises_due(pass.cell) {
+    for (job, class) in view.promises_due(pass.cell) {
         if plan.proposals.len() >= bounds.proposals_max || steps.0 >= bounds.steps_max {
             plan.more = true;
             return;
         }
         plan.decisions += 1;
-        if let Ok(binding) = try_start(view, pass, (job, &shape), steps) {
+        if let Ok(binding) = try_start(view, pass, (job, &class), steps) {
             plan.proposals.push(Proposal::Bind(binding));
         }
     }
 }
 
-/// Every tenant's next job whose shape may fit: the tournament of the last pass, with what has changed since.
+/// Every tenant's next job whose class may fit: the tournament of the last pass, with what has changed since.
 fn candidates(view: &mut View, cell: CellId, kept: &Kept) -> Order {
     let Some(queue) = view.queues.get_mut(&cell) else { return Order::default() };
     queue.wake_held_back(|model| kept.get(&model).map(|keeper| keeper.job));
@@ -139,8 +139,8 @@ struct Pass {
 }
 
 impl Pass {
-    fn ask<'a>(&self, job: &Known, shape: &'a Shape, model: Option<GpuModel>) -> Ask<'a> {
-        Ask::of(job, shape, (self.cell, model), self.now_ms)
+    fn ask<'a>(&self, job: &Known, class: &'a JobClass, model: Option<GpuModel>) -> Ask<'a> {
+        Ask::of(job, class, (self.cell, model), self.now_ms)
     }
 }
 
@@ -149,34 +149,40 @@ impl Pass {
 fn try_start(
     view: &mut View,
     pass: &Pass,
-    (job, shape): (JobId, &Arc<Shape>),
+    (job, class): (JobId, &Arc<JobClass>),
     steps: &mut Steps,
 ) -> Result<Binding, Vec<Obstacle>> {
     let job = view.jobs.get(job.0).cloned().ok_or_else(Vec::new)?;
-    if view.is_far_from(&job, shape) {
-        let why = |offer: &Offer| may_start_on(view, &job, shape, offer, &pass.kept).err();
-        return Err(shape.offers().iter().map(|offer| why(offer).unwrap_or(Obstacle::NoRoom(offer.model))).collect());
+    if view.is_far_from(&job, class) {
+        let why = |offer: &Offer| may_start_on(view, &job, class, offer, &pass.kept).err();
+        return Err(class.offers().iter().map(|offer| why(offer).unwrap_or(Obstacle::NoRoom(offer.model))).collect());
     }
     // What is kept for it is among what it may use.
     view.stand_apart(job.id, false);
-    let may = |view: &View, offer: &Offer| may_start_on(view, &job, shape, offer, &pass.kept).is_ok();
-    let alone = view.best_alone(|model| pass.ask(&job, shape, model), may, steps);
-    let binding = match alone.and_then(|(offer, tasks)| proved(view, &job, shape, &offer, tasks).ok()) {
+    let may = |view: &View, offer: &Offer| may_start_on(view, &job, class, offer, &pass.kept).is_ok();
+    let alone = view.best_alone(|model| pass.ask(&job, class, model), may, steps);
+    let binding = match alone.and_then(|(offer, tasks)| proved(view, &job, class, &offer, tasks).ok()) {
         Some(binding) => Ok(binding),
-        None => search(view, pass, &job, shape, steps),
+        None => search(view, pass, &job, class, steps),
     };
     match &binding {
-        Ok(binding) => view.begin(&job, shape, binding, pass.cell, pass.now_ms),
+        Ok(binding) => view.begin(&job, class, binding, pass.cell, pass.now_ms),
         Err(_) => view.tried_in_vain(job.id),
     }
     binding
 }
 
 /// The best place on the first model that has one, or what is in the way on each.
-fn search(view: &View, pass: &Pass, job: &Known, shape: &Shape, steps: &mut Steps) -> Result<Binding, Vec<Obstacle>> {
+fn search(
+    view: &View,
+    pass: &Pass,
+    job: &Known,
+    class: &JobClass,
+    steps: &mut Steps,
+) -> Result<Binding, Vec<Obstacle>> {
     let mut obstacles = Vec::new();
-    for offer in shape.offers() {
-        match start_on(view, pass, job, shape, offer, steps) {
+    for offer in class.offers() {
+        match start_on(view, pass, job, class, offer, steps) {
             Ok(binding) => return Ok(binding),
             Err(obstacle) => obstacles.push(obstacle),
         }
@@ -188,22 +194,22 @@ fn start_on(
     view: &View,
     pass: &Pass,
     job: &Known,
-    shape: &Shape,
+    class: &JobClass,
     offer: &Offer,
     steps: &mut Steps,
 ) -> Result<Binding, Obstacle> {
     steps.0 += 1;
-    may_start_on(view, job, shape, offer, &pass.kept)?;
-    let tasks = place(view, &pass.ask(job, shape, offer.model), steps).ok_or(Obstacle::NoRoom(offer.model))?;
-    proved(view, job, shape, offer, tasks)
+    may_start_on(view, job, class, offer, &pass.kept)?;
+    let tasks = place(view, &pass.ask(job, class, offer.model), steps).ok_or(Obstacle::NoRoom(offer.model))?;
+    proved(view, job, class, offer, tasks)
 }
 
 /// Whether quota, and what free cards are kept for, let it start on this model.
-fn may_start_on(view: &View, job: &Known, shape: &Shape, offer: &Offer, kept: &Kept) -> Result<(), Obstacle> {
+fn may_start_on(view: &View, job: &Known, class: &JobClass, offer: &Offer, kept: &Kept) -> Result<(), Obstacle> {
     view.capacity.max_allows(job.tenant, &offer.charge).map_err(|over| Obstacle::OverMax(over.tenant))?;
     if let Some(model) = offer.model
         && view.reserved(job.id).is_none()
-        && let Some(keeper) = kept.get(&model).filter(|keeper| keeper.job != job.id && keeper.cards > shape.cards())
+        && let Some(keeper) = kept.get(&model).filter(|keeper| keeper.job != job.id && keeper.cards > class.cards())
     {
         return Err(Obstacle::KeptFor(model, keeper.job));
     }
@@ -213,11 +219,11 @@ fn may_start_on(view: &View, job: &Known, shape: &Shape, offer: &Offer, kept: &K
 fn proved(
     view: &View,
     job: &Known,
-    shape: &Shape,
+    class: &JobClass,
     offer: &Offer,
     tasks: Vec<TaskPlacement>,
 ) -> Result<Binding, Obstacle> {
-    let (request, model) = (&shape.request, offer.model);
+    let (request, model) = (&class.request, offer.model);
     view.capacity
         .prove(job.tenant, &tasks, request.cpu_milli, request.memory_mib, &offer.charge)
         .map_err(|_| Obstacle::NoRoom(model))?;
@@ -228,7 +234,7 @@ fn block(view: &mut View, cell: CellId, head: &Head, mut obstacles: Vec<Obstacle
     obstacles.sort_unstable();
     obstacles.dedup();
     if let Some(queue) = view.queues.get_mut(&cell) {
-        queue.block(head.tenant, &head.shape, Blocked { obstacles });
+        queue.block(head.tenant, &head.class, Blocked { obstacles });
     }
 }
 
@@ -244,15 +250,15 @@ type Kept = BTreeMap<GpuModel, Keeper>;
 /// of that model start here only when it has, but for those that were promised a time. One that only its tenant's max keeps waiting keeps nothing.
 fn passed_over(view: &mut View, cell: CellId) -> Kept {
     let Some(starved) = view.queues.get_mut(&cell).map(CellQueue::starved) else { return Kept::new() };
-    let mut kept: BTreeMap<GpuModel, (Turn, Keeper)> = BTreeMap::new();
-    for (turn, tenant, shape) in starved {
+    let mut kept: BTreeMap<GpuModel, (QueueKey, Keeper)> = BTreeMap::new();
+    for (turn, tenant, class) in starved {
         // It knows when it starts.
         if view.reserved(turn.job).is_some() {
             continue;
         }
-        let fits = |model: &GpuModel| fits_when_empty(view, &Ask::lasting(cell, tenant, &shape, Some(*model)));
-        let Some(model) = shape.offers().iter().filter_map(|offer| offer.model).find(fits) else { continue };
-        let keeper = Keeper { job: turn.job, cards: shape.cards() };
+        let fits = |model: &GpuModel| fits_when_empty(view, &Ask::lasting(cell, tenant, &class, Some(*model)));
+        let Some(model) = class.offers().iter().filter_map(|offer| offer.model).find(fits) else { continue };
+        let keeper = Keeper { job: turn.job, cards: class.cards() };
         if kept.get(&model).is_none_or(|(first, _)| turn < *first) {
             kept.insert(model, (turn, keeper));
         }
@@ -267,9 +273,9 @@ fn hand_over(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, plan: 
     }
     let mut due: Vec<JobId> = Vec::new();
     let Some(queue) = view.queues.get(&cell) else { return };
-    for line in queue.lines().filter(|line| line.blocked.as_ref().is_some_and(Blocked::wants_room)) {
+    for group in queue.groups().filter(|group| group.blocked.as_ref().is_some_and(Blocked::wants_room)) {
         let room = bounds.proposals_max.saturating_sub(plan.proposals.len() + due.len());
-        let jobs = line.turns.iter().take(HAND_OVERS_PER_LINE_MAX).map(|turn| turn.job);
+        let jobs = group.turns.iter().take(HAND_OVERS_PER_GROUP_MAX).map(|turn| turn.job);
         due.extend(jobs.filter(|job| may_leave(view, cell, *job, now_ms)).take(room));
     }
     for job in due {

@@ -92,13 +92,13 @@ pub(super) fn explain(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reason> 
 
 /// It would fit, but not so far apart.
 fn spread_out(view: &View, ask: &Ask<'_>, cell: &str) -> Option<TooSpread> {
-    let spread = ask.shape.topology.required_spread()?;
-    let closer = ask.shape.spread(Some(Spread { required: false, ..spread }));
-    let placed = place(view, &Ask { shape: &closer, ..*ask }, &mut Steps::default())?;
+    let spread = ask.class.topology.required_spread()?;
+    let closer = ask.class.spread(Some(Spread { required: false, ..spread }));
+    let placed = place(view, &Ask { class: &closer, ..*ask }, &mut Steps::default())?;
     let domain = |id: &NodeId| Some(closeness::spread_domain(&view.capacity.nodes().get(id)?.node, spread.level));
     let mut tasks: BTreeMap<String, u32> = BTreeMap::new();
     placed.iter().filter_map(|task| domain(&task.node)).for_each(|domain| *tasks.entry(domain).or_default() += 1);
-    let alone = ask.shape.with(1, None);
+    let alone = ask.class.with(1, None);
     let room = |there: &NodeUse| {
         let cards = there.cards.iter().zip(&there.node.spec.gpus);
         let free = cards.filter(|(card, gpu)| {
@@ -115,7 +115,7 @@ fn spread_out(view: &View, ask: &Ask<'_>, cell: &str) -> Option<TooSpread> {
         model: ask.model,
         level: spread.level,
         most: spread.tasks_max,
-        tasks: ask.shape.tasks,
+        tasks: ask.class.tasks,
         open: open.len(),
         enough: tasks.into_values().max(),
     })
@@ -127,8 +127,8 @@ fn kept_apart(view: &View, ask: &Ask<'_>, cell: &str) -> Option<KeptApart> {
     if !books.keeps_apart() {
         return None;
     }
-    let anybody = ask.shape.beside_anybody();
-    let placed = place(view, &Ask { shape: &anybody, ..*ask }, &mut Steps::default())?;
+    let anybody = ask.class.beside_anybody();
+    let placed = place(view, &Ask { class: &anybody, ..*ask }, &mut Steps::default())?;
     let kept = placed.iter().find_map(|task| {
         let there = books.nodes().get(&task.node)?;
         let on_card = || task.devices.iter().find_map(|hold| books.kept_off_card(ask.tenant, there, hold.gpu));

@@ -42,8 +42,8 @@ type Key = (Place, Option<NodeId>, Option<u16>);
 /// The holders of the place where the job lacks least, those of most first.
 pub(super) fn of(view: &View, ask: &Ask<'_>) -> Vec<Blocker> {
     let Some(model) = ask.model else { return hosts(view, ask) };
-    let shares = !matches!(ask.shape.request.devices.mode(), None | Some(SharingMode::Whole));
-    let needed = if shares { 1 } else { ask.shape.cards() };
+    let shares = !matches!(ask.class.request.devices.mode(), None | Some(SharingMode::Whole));
+    let needed = if shares { 1 } else { ask.class.cards() };
     let mut places: BTreeMap<Key, Ground> = BTreeMap::new();
     for there in open_nodes(view, ask) {
         let cards = there.cards.iter().zip(&there.node.spec.gpus).enumerate();
@@ -80,7 +80,7 @@ fn key(ask: &Ask<'_>, there: &NodeUse, island: u8) -> Key {
         Some(TopologyLevel::Island) if !place.nvlink_domain.is_empty() => (place.clone(), None, None),
         Some(TopologyLevel::Island) => (on_node.0, on_node.1, Some(u16::from(island))),
         Some(TopologyLevel::Node) => (on_node.0, on_node.1, None),
-        _ if ask.shape.tasks == 1 => (on_node.0, on_node.1, None),
+        _ if ask.class.tasks == 1 => (on_node.0, on_node.1, None),
         Some(level) if GROUP_LEVELS.contains(&level) => (group_of(place, level), None, None),
         _ => (Place::default(), None, None),
     }

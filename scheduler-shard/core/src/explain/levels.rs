@@ -51,18 +51,18 @@ fn islands_are_parts(view: &View, ask: &Ask<'_>, model: GpuModel) -> bool {
 
 /// The wider levels of a gang of several cards that requires one; none for others.
 pub(super) fn wider(view: &View, ask: &Ask<'_>) -> Vec<Wider> {
-    let (Some(model), Some(required)) = (ask.model, ask.shape.topology.required) else { return Vec::new() };
-    if ask.shape.cards() < 2 || ask.shape.request.devices.mode() != Some(muster_model::request::SharingMode::Whole) {
+    let (Some(model), Some(required)) = (ask.model, ask.class.topology.required) else { return Vec::new() };
+    if ask.class.cards() < 2 || ask.class.request.devices.mode() != Some(muster_model::request::SharingMode::Whole) {
         return Vec::new();
     }
     // A single task lies on one node whatever it allows.
-    let widest = if ask.shape.tasks == 1 { TopologyLevel::Node } else { TopologyLevel::Region };
+    let widest = if ask.class.tasks == 1 { TopologyLevel::Node } else { TopologyLevel::Region };
     let levels = TopologyLevel::ALL.into_iter().filter(|level| *level > required && *level <= widest);
     // Where every node is one island, a node is no wider.
     let levels = levels.filter(|level| *level != TopologyLevel::Node || islands_are_parts(view, ask, model));
     let at = |level| {
-        let shape = ask.shape.with(ask.shape.tasks, Some(level));
-        let starts = place(view, &Ask { shape: &shape, ..*ask }, &mut Steps::default()).is_some();
+        let class = ask.class.with(ask.class.tasks, Some(level));
+        let starts = place(view, &Ask { class: &class, ..*ask }, &mut Steps::default()).is_some();
         Wider { model, required, level, now: model.link_at(required), then: model.link_at(level), starts }
     };
     levels.map(at).collect()

@@ -24,8 +24,8 @@ pub use reserved::{KeptForGang, Promised};
 use crate::index::GROUP_LEVELS;
 use crate::index::shelf::Shelf;
 use crate::index::state::Host;
+use crate::job_class::{JobClass, Offer};
 use crate::place::{Ask, Steps, fits_when_empty, place};
-use crate::shape::{Offer, Shape};
 use crate::view::{Known, View};
 use muster_model::request::SharingMode;
 use muster_model::{CellId, DriverVersion, GpuModel, JobId, Node, NumaPolicy, TopologyLevel};
@@ -49,7 +49,7 @@ pub struct Explanation {
 #[must_use]
 pub fn explain(view: &View, id: JobId, now_ms: u64) -> Option<Explanation> {
     let job = view.jobs.get(id.0)?;
-    let Some(shape) = job.shape.clone() else {
+    let Some(class) = job.class.clone() else {
         return Some(Explanation { phase: job.phase.word(), reasons: Vec::new(), position: None, wider: Vec::new() });
     };
     let mut reasons = Vec::new();
@@ -57,26 +57,26 @@ pub fn explain(view: &View, id: JobId, now_ms: u64) -> Option<Explanation> {
         reasons.push(Reason::Requeued { why: why.clone() });
     }
     let Some(cell) = job.cell else {
-        reasons.push(no_cell(view, &shape));
+        reasons.push(no_cell(view, &class));
         return Some(Explanation { phase: job.phase.word(), reasons, position: None, wider: Vec::new() });
     };
     if let Some(there) = view.cells.get(&cell).filter(|there| there.holder.is_none()) {
         reasons.push(Reason::CellWithoutShard { cell: there.name.clone() });
     }
     let per_model: Vec<Reason> =
-        shape.offers().iter().filter_map(|offer| on_model(view, job, &shape, (cell, offer.model), now_ms)).collect();
+        class.offers().iter().filter_map(|offer| on_model(view, job, &class, (cell, offer.model), now_ms)).collect();
     let startable = per_model.iter().any(|reason| matches!(reason, Reason::JustQueued { .. }));
     reasons.extend(per_model.into_iter().filter(|reason| !startable || matches!(reason, Reason::JustQueued { .. })));
     if reasons.is_empty() {
-        reasons.push(no_cell(view, &shape));
+        reasons.push(no_cell(view, &class));
     }
     reasons.extend(reserved::promised(job, now_ms).map(Reason::Promised));
     let apart = |offer: &&Offer| {
         let here = |reason: &Reason| reason.is_about_closeness() && reason.model() == offer.model;
         reasons.iter().any(here)
     };
-    let asks = shape.offers().iter().filter(apart);
-    let asks = asks.map(|offer| Ask::of(job, &shape, (cell, offer.model), now_ms));
+    let asks = class.offers().iter().filter(apart);
+    let asks = asks.map(|offer| Ask::of(job, &class, (cell, offer.model), now_ms));
     let wider = asks.flat_map(|ask| levels::wider(view, &ask)).collect();
     Some(Explanation { phase: job.phase.word(), reasons, position: position::of(view, cell, id), wider })
 }
@@ -85,7 +85,7 @@ pub fn explain(view: &View, id: JobId, now_ms: u64) -> Option<Explanation> {
 fn on_model(
     view: &View,
     job: &Known,
-    shape: &Shape,
+    class: &JobClass,
     (cell, model): (CellId, Option<GpuModel>),
     now_ms: u64,
 ) -> Option<Reason> {
@@ -93,7 +93,7 @@ fn on_model(
     if pools.is_empty() {
         return None;
     }
-    if let Err(over) = view.capacity.max_allows(job.tenant, &shape.charge_on(model)) {
+    if let Err(over) = view.capacity.max_allows(job.tenant, &class.charge_on(model)) {
         let used = view.capacity.tenants().get(&over.tenant).map_or(0, |at| at.used.get(over.resource));
         return Some(Reason::OverMax {
             tenant: over.path,
@@ -104,13 +104,13 @@ fn on_model(
         });
     }
     let untrusted = view.capacity.tenants().get(&job.tenant).is_some_and(|at| at.untrusted);
-    let mode = shape.request.devices.mode();
+    let mode = class.request.devices.mode();
     if untrusted && matches!(mode, Some(SharingMode::Mps | SharingMode::TimeSlice)) {
         return Some(Reason::Untrusted);
     }
-    let ask = Ask::of(job, shape, (cell, model), now_ms);
+    let ask = Ask::of(job, class, (cell, model), now_ms);
     if !pools.iter().any(|pool| ask.pool_allows(view, pool)) {
-        return Some(Reason::NoPool { model, pools, wanted: shape.pool.clone(), mode, class: shape.class });
+        return Some(Reason::NoPool { model, pools, wanted: class.pool.clone(), mode, class: class.workload });
     }
     if let Some(reason) = not_admitted(view, &ask) {
         return Some(reason);
@@ -148,13 +148,13 @@ fn not_admitted(view: &View, ask: &Ask<'_>) -> Option<Reason> {
     if nodes().any(|node| ask.admits(node)) {
         return None;
     }
-    match ask.shape.driver_min {
+    match ask.class.driver_min {
         Some(needed) if !nodes().any(|node| ask.has_driver(node)) => {
             let newest = nodes().filter_map(|node| DriverVersion::reported(&node.spec.driver)).max();
             Some(Reason::DriverTooOld { cell: cell(), model, needed, newest })
         }
         _ => {
-            let selector = ask.shape.selector.as_ref()?.to_string();
+            let selector = ask.class.selector.as_ref()?.to_string();
             Some(Reason::NotSelected { cell: cell(), model, selector })
         }
     }
@@ -166,11 +166,11 @@ fn cell_name(view: &View, cell: CellId) -> String {
 
 /// Cards are free, but no task's lie as its NUMA policy wants them.
 fn numa_split(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reason> {
-    let policy = ask.shape.numa;
+    let policy = ask.class.numa;
     let model = ask.model.filter(|_| policy > NumaPolicy::BestEffort)?;
-    let looser = ask.shape.anyhow_in_numa();
-    place(view, &Ask { shape: &looser, ..*ask }, &mut Steps::default())?;
-    let each = ask.shape.request.devices.cards();
+    let looser = ask.class.anyhow_in_numa();
+    place(view, &Ask { class: &looser, ..*ask }, &mut Steps::default())?;
+    let each = ask.class.request.devices.cards();
     Some(Reason::NumaSplit { cell: cell.to_owned(), model, policy, each })
 }
 
@@ -182,10 +182,10 @@ fn no_room(view: &View, ask: &Ask<'_>) -> Reason {
         return reason;
     }
     let needed = match ask.model {
-        Some(_) => ask.shape.cards(),
-        None => u64::from(ask.shape.tasks) * ask.shape.request.cpu_milli,
+        Some(_) => ask.class.cards(),
+        None => u64::from(ask.class.tasks) * ask.class.request.cpu_milli,
     };
-    if matches!(ask.shape.request.devices.mode(), None | Some(SharingMode::Whole)) && !fits_when_empty(view, ask) {
+    if matches!(ask.class.request.devices.mode(), None | Some(SharingMode::Whole)) && !fits_when_empty(view, ask) {
         return Reason::LargerThanCell { cell, needed, model: ask.model, fix: change(view, ask) };
     }
     let allowed = || ask.shelves(view);
@@ -201,7 +201,7 @@ fn no_room(view: &View, ask: &Ask<'_>) -> Reason {
     };
     let blockers = blockers::of(view, ask);
     let fix = change(view, ask);
-    match ask.shape.request.devices.mode() {
+    match ask.class.request.devices.mode() {
         Some(mode @ (SharingMode::Mig | SharingMode::Mps | SharingMode::TimeSlice)) => {
             Reason::NoShare { cell, model: ask.model, mode, what: share_in_words(ask), free, blockers, fix }
         }
@@ -214,7 +214,7 @@ fn no_room(view: &View, ask: &Ask<'_>) -> Reason {
             model: ask.model,
             free,
             largest_node: largest_on_node(view, ask, TopologyLevel::Node),
-            each: needed / u64::from(ask.shape.tasks).max(1),
+            each: needed / u64::from(ask.class.tasks).max(1),
             needed,
             blockers,
             fix,
@@ -233,7 +233,7 @@ fn no_room(view: &View, ask: &Ask<'_>) -> Reason {
 
 fn share_in_words(ask: &Ask<'_>) -> String {
     use muster_model::DeviceRequest;
-    match &ask.shape.request.devices {
+    match &ask.class.request.devices {
         DeviceRequest::Mig { profile, .. } => format!("MIG slice {profile}"),
         DeviceRequest::Mps { percent, memory_mib, .. } => format!("MPS share of {percent} % and {memory_mib} MiB"),
         DeviceRequest::TimeSlice { memory_mib, .. } => format!("time-slice of {memory_mib} MiB"),
@@ -260,33 +260,33 @@ fn largest_on_node(view: &View, ask: &Ask<'_>, level: TopologyLevel) -> u64 {
 
 /// The smallest change of the request that would start it now, if there is one: a wider level, another model, fewer tasks.
 fn change(view: &View, ask: &Ask<'_>) -> Option<String> {
-    let fits = |shape: &Shape, model| place(view, &Ask { shape, model, ..*ask }, &mut Steps::default()).is_some();
-    if let Some(required) = ask.shape.topology.required {
+    let fits = |class: &JobClass, model| place(view, &Ask { class, model, ..*ask }, &mut Steps::default()).is_some();
+    if let Some(required) = ask.class.topology.required {
         for level in TopologyLevel::ALL.into_iter().filter(|level| *level > required) {
-            if fits(&ask.shape.with(ask.shape.tasks, Some(level)), ask.model) {
+            if fits(&ask.class.with(ask.class.tasks, Some(level)), ask.model) {
                 return Some(format!("accept topology {level} instead of {required}"));
             }
         }
     }
-    let named = ask.shape.request.devices.models();
+    let named = ask.class.request.devices.models();
     let other = |model: &GpuModel| !named.is_empty() && !named.contains(model);
     for model in view.index.models(ask.cell).flatten().filter(other) {
-        let allowed = view.capacity.max_allows(ask.tenant, &ask.shape.charge_on(Some(model))).is_ok();
-        let serves = ask.shape.request.devices.mode() != Some(SharingMode::Mig)
-            || ask.shape.request.devices.mig_shape(model).is_some();
-        if allowed && serves && fits(ask.shape, Some(model)) {
+        let allowed = view.capacity.max_allows(ask.tenant, &ask.class.charge_on(Some(model))).is_ok();
+        let serves = ask.class.request.devices.mode() != Some(SharingMode::Mig)
+            || ask.class.request.devices.mig_shape(model).is_some();
+        if allowed && serves && fits(ask.class, Some(model)) {
             return Some(format!("accept model {model} too"));
         }
     }
-    fewer_tasks(ask, |shape| fits(shape, ask.model))
+    fewer_tasks(ask, |class| fits(class, ask.model))
 }
 
 /// The largest smaller gang that would start now.
-fn fewer_tasks(ask: &Ask<'_>, fits: impl Fn(&Shape) -> bool) -> Option<String> {
+fn fewer_tasks(ask: &Ask<'_>, fits: impl Fn(&JobClass) -> bool) -> Option<String> {
     // A gang of segments shrinks by whole segments.
-    let step = ask.shape.topology.segment_tasks.unwrap_or(1).max(1);
-    let with = |parts: u32| ask.shape.with(parts * step, ask.shape.topology.required);
-    let parts = ask.shape.tasks / step;
+    let step = ask.class.topology.segment_tasks.unwrap_or(1).max(1);
+    let with = |parts: u32| ask.class.with(parts * step, ask.class.topology.required);
+    let parts = ask.class.tasks / step;
     if parts < 2 || !fits(&with(1)) {
         return None;
     }
@@ -295,19 +295,19 @@ fn fewer_tasks(ask: &Ask<'_>, fits: impl Fn(&Shape) -> bool) -> Option<String> {
         let middle = good + (bad - good) / 2;
         if fits(&with(middle)) { good = middle } else { bad = middle }
     }
-    Some(format!("ask for {} tasks instead of {}", good * step, ask.shape.tasks))
+    Some(format!("ask for {} tasks instead of {}", good * step, ask.class.tasks))
 }
 
-fn no_cell(view: &View, shape: &Arc<Shape>) -> Reason {
-    let wanted: Vec<Option<GpuModel>> = shape.offers().iter().map(|offer| offer.model).collect();
+fn no_cell(view: &View, class: &Arc<JobClass>) -> Reason {
+    let wanted: Vec<Option<GpuModel>> = class.offers().iter().map(|offer| offer.model).collect();
     let mut largest: BTreeMap<CellId, u64> = BTreeMap::new();
     for there in view.capacity.nodes().values() {
         let fits = |gpu: &&muster_model::Gpu| wanted.contains(&Some(gpu.model)) && gpu.withheld.is_none();
         *largest.entry(there.node.cell).or_default() += there.node.spec.gpus.iter().filter(fits).count() as u64;
     }
     Reason::NoCell {
-        needed: shape.cards(),
+        needed: class.cards(),
         largest: largest.into_values().max().unwrap_or(0),
-        models: shape.request.devices.models().to_vec(),
+        models: class.request.devices.models().to_vec(),
     }
 }

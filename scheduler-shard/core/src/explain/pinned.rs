@@ -44,7 +44,7 @@ impl PinnedPool {
 pub(super) fn all_pinned(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reason> {
     let model = ask.model?;
     let family = model.facts().mig?;
-    let shape = ask.shape.request.devices.mig_shape(model);
+    let shape = ask.class.request.devices.mig_shape(model);
     let mut pools: BTreeMap<&str, PinnedPool> = BTreeMap::new();
     for (_, there) in open_nodes(view, ask) {
         let pool = view.capacity.pool_of(&there.node);
@@ -106,7 +106,7 @@ fn open_slots(card: &CardUse, layout: &PinnedLayout, family: MigFamily, shape: M
 
 /// `3g.40gb`, `whole card`, or the share as it is asked for.
 fn in_words(ask: &Ask<'_>, model: GpuModel) -> String {
-    let devices = &ask.shape.request.devices;
+    let devices = &ask.class.request.devices;
     match devices.mode() {
         Some(SharingMode::Mig) => {
             devices.mig_shape(model).and_then(|shape| mig::profile_name(model, shape)).unwrap_or_default()

@@ -2,9 +2,9 @@
 //!
 //! What must stay true: it is the order in which a pass would look at the jobs; it changes nothing and is bounded.
 
+use crate::job_class::JobClass;
 use crate::order::{Head, Order};
-use crate::queue::{Lines, Turn};
-use crate::shape::Shape;
+use crate::queue::{JobGroups, QueueKey};
 use crate::view::View;
 use muster_model::{CellId, JobId, TenantId};
 use std::cmp::Reverse;
@@ -35,8 +35,8 @@ pub(crate) fn in_turn(view: &View, cell: CellId, mut visit: impl FnMut(JobId) ->
     let mut waiting: BTreeMap<TenantId, InTurn<'_>> =
         queue.tenants.iter().map(|(tenant, lines)| (*tenant, InTurn::of(lines))).collect();
     let mut pop = |tenant: TenantId| {
-        let (turn, shape) = waiting.get_mut(&tenant)?.next()?;
-        Some(Head::new(tenant, turn, shape.clone()))
+        let (turn, class) = waiting.get_mut(&tenant)?.next()?;
+        Some(Head::new(tenant, turn, class.clone()))
     };
     let heads: Vec<Head> = queue.tenants.keys().filter_map(|tenant| pop(*tenant)).collect();
     let books = view.books();
@@ -53,15 +53,15 @@ pub(crate) fn in_turn(view: &View, cell: CellId, mut visit: impl FnMut(JobId) ->
 
 /// The jobs of one tenant in turn: its lines, merged.
 struct InTurn<'a> {
-    heads: BinaryHeap<Reverse<(Turn, usize)>>,
-    lines: Vec<(&'a Arc<Shape>, Range<'a, Turn>)>,
+    heads: BinaryHeap<Reverse<(QueueKey, usize)>>,
+    lines: Vec<(&'a Arc<JobClass>, Range<'a, QueueKey>)>,
 }
 
 impl<'a> InTurn<'a> {
-    fn of(lines: &'a Lines) -> Self {
+    fn of(lines: &'a JobGroups) -> Self {
         let mut of_tenant = InTurn { heads: BinaryHeap::new(), lines: Vec::new() };
-        for (shape, line) in &lines.all {
-            of_tenant.lines.push((shape, line.turns.range(..)));
+        for (class, line) in &lines.all {
+            of_tenant.lines.push((class, line.turns.range(..)));
             of_tenant.advance(of_tenant.lines.len() - 1);
         }
         of_tenant
@@ -71,7 +71,7 @@ impl<'a> InTurn<'a> {
         self.heads.extend(self.lines[line].1.next().map(|turn| Reverse((*turn, line))));
     }
 
-    fn next(&mut self) -> Option<(Turn, &'a Arc<Shape>)> {
+    fn next(&mut self) -> Option<(QueueKey, &'a Arc<JobClass>)> {
         let Reverse((turn, line)) = self.heads.pop()?;
         self.advance(line);
         Some((turn, self.lines[line].0))

@@ -1,8 +1,8 @@
 //! What reservations have to do with a job's waiting: its own, and those of others.
 
+use crate::job_class::rounded_down_s;
 use crate::place::{Ask, Steps, place};
 use crate::reserve::START_MS;
-use crate::shape::rounded_down_s;
 use crate::view::{Known, View};
 use muster_model::{GpuModel, JobId};
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ pub(super) fn in_the_way(view: &View, ask: &Ask<'_>, now_ms: u64) -> Option<Kept
     let found = place(view, &Ask { over_ms: 0, ..*ask }, &mut Steps::default())?;
     let hold = view.index.hold_of(found.first()?.node)?;
     let in_ms = hold.until_ms.saturating_sub(now_ms);
-    let grace_s = ask.shape.grace_s;
+    let grace_s = ask.class.grace_s;
     let left_s = (in_ms.saturating_sub(START_MS) / 1_000).saturating_sub(grace_s);
     Some(KeptForGang {
         cell: super::cell_name(view, ask.cell),

@@ -13,7 +13,7 @@ pub(crate) fn on_node(view: &View, ask: &Ask<'_>, there: &NodeUse, left: u16) ->
     if !ask.may_stand_on(view, &there.node) {
         return None;
     }
-    let found = match ask.shape.request.devices.mode() {
+    let found = match ask.class.request.devices.mode() {
         None | Some(SharingMode::Whole) => whole_on_node(view, ask, there),
         Some(SharingMode::Mps | SharingMode::TimeSlice) => shares::on_node(view, ask, there, left),
         Some(SharingMode::Mig) => None,

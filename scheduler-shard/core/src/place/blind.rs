@@ -33,23 +33,23 @@ pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec
 
 /// Whether anything on the node could serve a task, at a glance.
 fn has_room(ask: &Ask<'_>, there: &NodeUse) -> bool {
-    match ask.shape.request.devices.mode() {
+    match ask.class.request.devices.mode() {
         None => true,
-        Some(SharingMode::Whole) => there.free_cards() >= ask.shape.request.devices.cards() as usize,
+        Some(SharingMode::Whole) => there.free_cards() >= ask.class.request.devices.cards() as usize,
         Some(_) => there.cards.iter().any(|card| !matches!(card, CardUse::Whole(_))),
     }
 }
 
 /// Fills one node after the other.
 fn gang<'a>(view: &View, ask: &Ask<'_>, nodes: impl Iterator<Item = &'a NodeUse>) -> Option<Vec<TaskPlacement>> {
-    let wanted = ask.shape.tasks as usize;
+    let wanted = ask.class.tasks as usize;
     let mut tasks: Vec<TaskPlacement> = Vec::new();
     for there in nodes {
         let slots = ask.host_slots(view, there).min((wanted - tasks.len()) as u64);
         if slots == 0 {
             continue;
         }
-        match ask.shape.request.devices.mode() {
+        match ask.class.request.devices.mode() {
             None => tasks.extend((0..slots).map(|_| TaskPlacement { node: there.node.id, devices: Vec::new() })),
             Some(SharingMode::Whole) => whole(ask, there, slots, &mut tasks),
             Some(_) => parts(view, ask, there.node.id, slots, &mut tasks),
@@ -62,7 +62,7 @@ fn gang<'a>(view: &View, ask: &Ask<'_>, nodes: impl Iterator<Item = &'a NodeUse>
 }
 
 fn whole(ask: &Ask<'_>, there: &NodeUse, slots: u64, tasks: &mut Vec<TaskPlacement>) {
-    let each = ask.shape.request.devices.cards() as usize;
+    let each = ask.class.request.devices.cards() as usize;
     let cards = (0..).zip(&there.node.spec.gpus).filter(|(at, gpu)| Some(gpu.model) == ask.model && there.is_free(*at));
     let free: Vec<u16> = cards.map(|(at, _)| at).collect();
     tasks.extend(free.chunks_exact(each.max(1)).take(slots as usize).map(|cards| TaskPlacement {
@@ -112,12 +112,12 @@ fn parts(view: &View, ask: &Ask<'_>, id: NodeId, slots: u64, tasks: &mut Vec<Tas
 
 /// The ways in which a card of `model` could serve: MIG starts, lowest first.
 fn modes(ask: &Ask<'_>, model: GpuModel) -> Vec<HoldMode> {
-    match ask.shape.request.devices {
+    match ask.class.request.devices {
         DeviceRequest::Mps { percent, memory_mib, .. } => vec![HoldMode::Mps { percent, memory_mib }],
         DeviceRequest::TimeSlice { memory_mib, .. } => vec![HoldMode::TimeSlice { memory_mib }],
         _ => {
             let family = model.facts().mig;
-            let shape = ask.shape.request.devices.mig_shape(model);
+            let shape = ask.class.request.devices.mig_shape(model);
             let starts = family.zip(shape).map(|(family, shape)| (shape, shape.starts(family)));
             let place = |(shape, starts): (MigShape, &'static [u8])| {
                 starts.iter().map(move |start| HoldMode::Mig(MigPlacement { shape, start: *start }))

@@ -31,7 +31,7 @@ pub(super) fn take_whole(
     tasks: u64,
     ask: &Ask<'_>,
 ) -> Vec<Vec<DeviceHold>> {
-    let each = ask.shape.request.devices.cards() as usize;
+    let each = ask.class.request.devices.cards() as usize;
     let unit = tasks as usize * each;
     let mut islands = free_by_island(there, model);
     let mut current = tightest(&islands, units as usize * unit);
@@ -48,7 +48,7 @@ pub(super) fn take_whole(
             }
         };
         for _ in 0..tasks {
-            let cards = deal(&there.node, free, each, ask.shape.numa);
+            let cards = deal(&there.node, free, each, ask.class.numa);
             out.push(cards.into_iter().map(|gpu| DeviceHold { gpu, mode: HoldMode::Whole }).collect());
         }
         if current.is_none() {
@@ -111,7 +111,7 @@ pub(super) fn fill(view: &View, ask: &Ask<'_>, units: Units, mut chosen: Chosen)
         placed.sort_unstable();
         chosen = placed.into_iter().map(|(_, id, count)| (id, count)).collect();
     }
-    let mut tasks = Vec::with_capacity(ask.shape.tasks as usize);
+    let mut tasks = Vec::with_capacity(ask.class.tasks as usize);
     for (id, count) in chosen {
         let devices = match (ask.model, node(view, id)) {
             (Some(model), Some(there)) => {

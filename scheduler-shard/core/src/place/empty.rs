@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// Whether the open nodes of the cell would hold the gang if nothing ran on them.
 pub(super) fn fits_when_empty(view: &View, ask: &Ask<'_>) -> bool {
     let Some(units) = Units::of(ask) else { return false };
-    if ask.shape.selector.is_some() {
+    if ask.class.selector.is_some() {
         return selected_fit(view, ask, units);
     }
     // What is kept for others stands apart; together they may hold more.

@@ -13,8 +13,8 @@ mod whole;
 
 use crate::index::shelf::Shelf;
 use crate::index::{Hold, Part};
+use crate::job_class::JobClass;
 use crate::reserve::START_MS;
-use crate::shape::Shape;
 use crate::view::{Known, Policy, View};
 use muster_model::capacity::NodeUse;
 use muster_model::request::SharingMode;
@@ -27,7 +27,7 @@ use muster_model::{
 pub(crate) struct Ask<'a> {
     pub(crate) cell: CellId,
     pub(crate) tenant: TenantId,
-    pub(crate) shape: &'a Shape,
+    pub(crate) class: &'a JobClass,
     pub(crate) model: Option<GpuModel>,
     /// When it would be over at the latest, in ms of the state's clock; the end of time when nothing bounds it.
     pub(crate) over_ms: u64,
@@ -37,15 +37,15 @@ pub(crate) struct Ask<'a> {
 
 impl<'a> Ask<'a> {
     /// For a waiting job that would start at `now_ms`.
-    pub(crate) fn of(job: &Known, shape: &'a Shape, (cell, model): (CellId, Option<GpuModel>), now_ms: u64) -> Self {
-        let lasts_ms = shape.lasts_s.map_or(u64::MAX, |lasts_s| START_MS.saturating_add(1_000 * lasts_s));
+    pub(crate) fn of(job: &Known, class: &'a JobClass, (cell, model): (CellId, Option<GpuModel>), now_ms: u64) -> Self {
+        let lasts_ms = class.lasts_s.map_or(u64::MAX, |lasts_s| START_MS.saturating_add(1_000 * lasts_s));
         let over_ms = now_ms.saturating_add(lasts_ms);
-        Ask { cell, tenant: job.tenant, shape, model, over_ms, job: Some(job.id) }
+        Ask { cell, tenant: job.tenant, class, model, over_ms, job: Some(job.id) }
     }
 
     /// For something that may run for ever.
-    pub(crate) fn lasting(cell: CellId, tenant: TenantId, shape: &'a Shape, model: Option<GpuModel>) -> Self {
-        Ask { cell, tenant, shape, model, over_ms: u64::MAX, job: None }
+    pub(crate) fn lasting(cell: CellId, tenant: TenantId, class: &'a JobClass, model: Option<GpuModel>) -> Self {
+        Ask { cell, tenant, class, model, over_ms: u64::MAX, job: None }
     }
 
     /// The shelves that it may use: of the pools that let it run, without what is kept for gangs that start before it is over.
@@ -67,18 +67,18 @@ impl<'a> Ask<'a> {
 
     /// Whether a pool's rules let the gang run in it. A pool that has not been described has the standard rules.
     pub(crate) fn pool_allows(&self, view: &View, name: &str) -> bool {
-        if self.shape.pool.as_deref().is_some_and(|wanted| wanted != name) {
+        if self.class.pool.as_deref().is_some_and(|wanted| wanted != name) {
             return false;
         }
         let pool = view.capacity.pool_named(name);
-        let mode = self.shape.request.devices.mode();
-        mode.is_none_or(|mode| pool.modes.contains(&mode)) && pool.classes.contains(&self.shape.class)
+        let mode = self.class.request.devices.mode();
+        mode.is_none_or(|mode| pool.modes.contains(&mode)) && pool.classes.contains(&self.class.workload)
     }
 
     /// Whether the node is of a kind that the job can run on at all, whatever runs there.
     pub(crate) fn admits(&self, node: &Node) -> bool {
         self.has_driver(node)
-            && match (&self.shape.selector, self.model) {
+            && match (&self.class.selector, self.model) {
                 (Some(selector), Some(model)) => selector.admits_all(model, node),
                 _ => true,
             }
@@ -86,7 +86,7 @@ impl<'a> Ask<'a> {
 
     /// Whether the node's driver is new enough.
     pub(crate) fn has_driver(&self, node: &Node) -> bool {
-        self.shape.driver_min.is_none_or(|min| node.driver_is_at_least(min))
+        self.class.driver_min.is_none_or(|min| node.driver_is_at_least(min))
     }
 
     /// How many tasks a node's CPU and memory hold; none on a node that the job cannot run on, or that its tenant is kept off.
@@ -94,24 +94,24 @@ impl<'a> Ask<'a> {
         if !self.admits(&there.node) || self.is_kept_off(view, there) {
             return 0;
         }
-        let request = &self.shape.request;
+        let request = &self.class.request;
         let of = |free: i64, each: u64| (free.max(0) as u64).checked_div(each).unwrap_or(u64::MAX);
         of(there.cpu_free_milli, request.cpu_milli).min(of(there.memory_free_mib, request.memory_mib))
     }
 
     /// Whether a tenant is there that admins keep apart from this one.
     pub(crate) fn is_kept_off(&self, view: &View, there: &NodeUse) -> bool {
-        self.shape.heeds_neighbours && view.capacity.kept_off_node(self.tenant, there).is_some()
+        self.class.heeds_neighbours && view.capacity.kept_off_node(self.tenant, there).is_some()
     }
 
     /// Whether a tenant holds a part of the card that admins keep apart from this one.
     pub(crate) fn is_kept_off_card(&self, view: &View, there: &NodeUse, gpu: u16) -> bool {
-        self.shape.heeds_neighbours && view.capacity.kept_off_card(self.tenant, there, gpu).is_some()
+        self.class.heeds_neighbours && view.capacity.kept_off_card(self.tenant, there, gpu).is_some()
     }
 
     /// The widest level that the gang may spread over; `None` is the whole cell.
     pub(crate) fn widest(&self) -> Option<TopologyLevel> {
-        self.shape.topology.required
+        self.class.topology.required
     }
 }
 
@@ -121,7 +121,7 @@ pub(crate) struct Steps(pub(crate) u64);
 
 /// A place for every rank, or none that this view knows of.
 pub(crate) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
-    match ask.shape.topology.spread.filter(|spread| !spread.required) {
+    match ask.class.topology.spread.filter(|spread| !spread.required) {
         Some(spread) => as_spread_as_there_is_room(view, ask, spread, steps),
         None => place_so(view, ask, steps),
     }
@@ -131,7 +131,7 @@ fn place_so(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPla
     if view.policy != Policy::Topology {
         return blind::place(view, ask, steps).filter(|tasks| within_bounds(view, ask, tasks));
     }
-    let found = match ask.shape.request.devices.mode() {
+    let found = match ask.class.request.devices.mode() {
         None | Some(SharingMode::Whole) => whole::place(view, ask, steps),
         Some(SharingMode::Mig | SharingMode::Mps | SharingMode::TimeSlice) => shares::place(view, ask, steps),
     };
@@ -147,10 +147,10 @@ fn as_spread_as_there_is_room(
     steps: &mut Steps,
 ) -> Option<Vec<TaskPlacement>> {
     let mut with = |tasks_max: u32| {
-        let shape = ask.shape.spread(Some(Spread { tasks_max, required: true, ..spread }));
-        place_so(view, &Ask { shape: &shape, ..*ask }, steps)
+        let class = ask.class.spread(Some(Spread { tasks_max, required: true, ..spread }));
+        place_so(view, &Ask { class: &class, ..*ask }, steps)
     };
-    let all = ask.shape.tasks.max(spread.tasks_max);
+    let all = ask.class.tasks.max(spread.tasks_max);
     if let Some(found) = with(spread.tasks_max) {
         return Some(found);
     }
@@ -168,7 +168,7 @@ fn as_spread_as_there_is_room(
 
 /// Whether the control plane will find the placement as close as the job asks.
 fn close_enough(view: &View, ask: &Ask<'_>, tasks: &[TaskPlacement]) -> bool {
-    let (topology, numa) = (&ask.shape.topology, ask.shape.numa);
+    let (topology, numa) = (&ask.class.topology, ask.class.numa);
     let spread = topology.required_spread();
     if topology.segment_tasks.is_none() && spread.is_none() && numa <= NumaPolicy::BestEffort {
         // Levels are what the search itself goes by.
@@ -179,7 +179,7 @@ fn close_enough(view: &View, ask: &Ask<'_>, tasks: &[TaskPlacement]) -> bool {
 
 /// The same for a placement that was found by something else than levels.
 fn within_bounds(view: &View, ask: &Ask<'_>, tasks: &[TaskPlacement]) -> bool {
-    let (topology, numa) = (&ask.shape.topology, ask.shape.numa);
+    let (topology, numa) = (&ask.class.topology, ask.class.numa);
     let ground: Option<Vec<&Node>> = tasks.iter().map(|task| Some(&*node(view, task.node)?.node)).collect();
     ground.is_some_and(|ground| closeness::check(topology, numa, tasks, &ground).is_ok())
 }

@@ -82,7 +82,7 @@ pub(super) fn on_node(view: &View, ask: &Ask<'_>, there: &NodeUse, left: u16) ->
     let shelf = view.index.shelf_of(there.node.id, ask.model)?;
     let pool = view.capacity.pool_of(&there.node);
     let domain = view.capacity.domain_of(ask.tenant);
-    let mode = ask.shape.request.devices.mode()?;
+    let mode = ask.class.request.devices.mode()?;
     let search = Search { view, ask, model, shelf, pool, domain, waiting: ShapeCounts::default() };
     (0..there.cards.len() as u16).find_map(|gpu| {
         let state = CardState::of(&there.cards[usize::from(gpu)], there.is_pinned(gpu));
@@ -95,7 +95,7 @@ pub(super) fn on_node(view: &View, ask: &Ask<'_>, there: &NodeUse, left: u16) ->
 
 /// The places that a gang with a required level may be confined to.
 fn starts(view: &View, ask: &Ask<'_>, shelf: &Shelf) -> Vec<Within> {
-    let Some(level) = ask.widest().filter(|_| ask.shape.tasks > 1) else { return vec![Within::Anywhere] };
+    let Some(level) = ask.widest().filter(|_| ask.class.tasks > 1) else { return vec![Within::Anywhere] };
     let shared = shelf.shared.values().flatten().map(|(id, _)| *id);
     let ids: BTreeSet<NodeId> = shared.chain(shelf.open_nodes(Host::default())).collect();
     let nodes = ids.into_iter().filter_map(|id| node(view, id));
@@ -130,7 +130,7 @@ struct Search<'a> {
 
 /// The MIG slices of the cell's queue that may start on `model` now, without the one that asks.
 fn waiting(view: &View, ask: &Ask<'_>, model: GpuModel) -> ShapeCounts {
-    let own = ask.shape.request.devices.mig_shape(model);
+    let own = ask.class.request.devices.mig_shape(model);
     let (Some(own), Some(queue)) = (own, view.queues.get(&ask.cell)) else { return ShapeCounts::default() };
     queue.slices_waiting(model, own)
 }
@@ -138,13 +138,13 @@ fn waiting(view: &View, ask: &Ask<'_>, model: GpuModel) -> ShapeCounts {
 impl Search<'_> {
     fn gang(&self, within: &Within, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
         let mut trial = Trial::default();
-        let tasks = self.ask.shape.tasks;
+        let tasks = self.ask.class.tasks;
         (0..tasks).map(|rank| self.task(within, &mut trial, rank + 1 == tasks, steps)).collect()
     }
 
     /// Whether the domain that tasks are spread over has one less than it may have.
     fn has_space(&self, there: &NodeUse, trial: &Trial) -> bool {
-        let Some(spread) = self.ask.shape.topology.required_spread() else { return true };
+        let Some(spread) = self.ask.class.topology.required_spread() else { return true };
         let domain = closeness::spread_domain(&there.node, spread.level);
         trial.spread.get(&domain).is_none_or(|tasks| *tasks < spread.tasks_max)
     }
@@ -156,15 +156,15 @@ impl Search<'_> {
             // Nobody comes after it to see what it has taken.
             return Some(placement);
         }
-        if let (Some(spread), Some(there)) = (self.ask.shape.topology.required_spread(), node(self.view, id)) {
+        if let (Some(spread), Some(there)) = (self.ask.class.topology.required_spread(), node(self.view, id)) {
             *trial.spread.entry(closeness::spread_domain(&there.node, spread.level)).or_default() += 1;
         }
         let there = match trial.nodes.entry(id) {
             Entry::Occupied(touched) => touched.into_mut(),
             Entry::Vacant(untouched) => untouched.insert(node(self.view, id)?.clone()),
         };
-        there.cpu_free_milli -= self.ask.shape.request.cpu_milli as i64;
-        there.memory_free_mib -= self.ask.shape.request.memory_mib as i64;
+        there.cpu_free_milli -= self.ask.class.request.cpu_milli as i64;
+        there.memory_free_mib -= self.ask.class.request.memory_mib as i64;
         take(&mut there.cards[usize::from(hold.gpu)], self.domain, hold.mode);
         Some(placement)
     }
@@ -172,8 +172,8 @@ impl Search<'_> {
     /// The card for the next task. Compute of a slice is its own; where it is shared in turns or percent, work that suffers from
     /// neighbours takes a card with others on it last.
     fn card(&self, within: &Within, trial: &Trial, steps: &mut Steps) -> Option<(NodeId, DeviceHold)> {
-        let isolated = matches!(self.ask.shape.request.devices, DeviceRequest::Mig { .. });
-        let quiet = self.ask.shape.latency_critical && !isolated;
+        let isolated = matches!(self.ask.class.request.devices, DeviceRequest::Mig { .. });
+        let quiet = self.ask.class.latency_critical && !isolated;
         let touched = self.on_touched(within, trial, steps);
         let shared = touched.or_else(|| self.on_shared(within, trial, quiet, steps));
         shared
@@ -234,7 +234,7 @@ impl Search<'_> {
         let domain = self.domain;
         let mps = |percent, memory_mib, clients| CardState::Mps { domain, percent, memory_mib, clients };
         let slices = |memory_mib, clients| CardState::TimeSlice { domain, memory_mib, clients };
-        match self.ask.shape.request.devices {
+        match self.ask.class.request.devices {
             DeviceRequest::Mps { .. } => mps(0, 0, 0)..=mps(u32::MAX, u64::MAX, usize::MAX),
             DeviceRequest::TimeSlice { .. } => slices(0, 0)..=slices(u64::MAX, usize::MAX),
             _ => {
@@ -247,7 +247,7 @@ impl Search<'_> {
     /// A free card of the node with the fewest free ones, in its fullest island.
     fn on_free(&self, within: &Within, trial: &Trial, steps: &mut Steps) -> Option<(NodeId, DeviceHold)> {
         let mode = self.way(None)?.mode;
-        let request = &self.ask.shape.request;
+        let request = &self.ask.class.request;
         let asked = Host::of(request.cpu_milli as i64, request.memory_mib as i64);
         self.shelf.open_nodes(asked).find_map(|id| {
             steps.0 += 1;
@@ -283,10 +283,10 @@ impl Search<'_> {
         let opens_card = state.is_none();
         let way = |lost, left, mode| Some(Way { score: Score { opens_card, unfilled_milli: 0, lost, left }, mode });
         let memory_left = |used: u64, asked: u64| self.model.memory_mib().checked_sub(used + asked);
-        match (&self.ask.shape.request.devices, state) {
+        match (&self.ask.class.request.devices, state) {
             (DeviceRequest::Mig { .. }, Some(CardState::Pinned(occupied))) => {
                 let family = self.model.facts().mig?;
-                let shape = self.ask.shape.request.devices.mig_shape(self.model)?;
+                let shape = self.ask.class.request.devices.mig_shape(self.model)?;
                 let place = self.pool.pinned.get(&self.model)?.open_slot(family, occupied, shape)?;
                 way(0, mig::worth(family, occupied.with(place)), HoldMode::Mig(place))
             }
@@ -296,7 +296,7 @@ impl Search<'_> {
                     _ => Occupied::default(),
                 };
                 let family = self.model.facts().mig?;
-                let shape = self.ask.shape.request.devices.mig_shape(self.model)?;
+                let shape = self.ask.class.request.devices.mig_shape(self.model)?;
                 let start = mig::best_start_before(family, occupied, shape, &self.waiting)?;
                 way(start.lost, start.left, HoldMode::Mig(start.place))
             }
@@ -323,7 +323,7 @@ impl Search<'_> {
 
     /// The same, knowing what shares are expected.
     fn expecting(&self, way: Way, state: Option<CardState>) -> Way {
-        let devices = &self.ask.shape.request.devices;
+        let devices = &self.ask.class.request.devices;
         let (Some(mode), Some(state)) = (devices.mode(), state) else { return way };
         let left = left_milli(state, self.model, mode, self.pool);
         let milli = milli_of(devices.charge_on(self.model));

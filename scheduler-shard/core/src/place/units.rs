@@ -45,19 +45,19 @@ pub(crate) enum Sight<'a> {
 impl Units {
     /// None when the gang does not divide into segments, which no admitted request does.
     pub(crate) fn of(ask: &Ask<'_>) -> Option<Self> {
-        let shape = ask.shape;
-        let segment = shape.topology.segment_tasks.filter(|tasks| *tasks > 1);
+        let class = ask.class;
+        let segment = class.topology.segment_tasks.filter(|tasks| *tasks > 1);
         let tasks = segment.unwrap_or(1);
-        if !shape.tasks.is_multiple_of(tasks) {
+        if !class.tasks.is_multiple_of(tasks) {
             return None;
         }
         let one = match ask.model {
-            Some(_) => u64::from(shape.request.devices.cards()),
-            None => shape.request.cpu_milli,
+            Some(_) => u64::from(class.request.devices.cards()),
+            None => class.request.cpu_milli,
         };
-        let spread = shape.topology.required_spread().filter(|_| segment.is_none());
+        let spread = class.topology.required_spread().filter(|_| segment.is_none());
         Some(Units {
-            count: u64::from(shape.tasks / tasks),
+            count: u64::from(class.tasks / tasks),
             each: one.max(1) * u64::from(tasks),
             tasks: u64::from(tasks),
             may_cross: segment.is_none(),
@@ -106,9 +106,9 @@ impl Units {
 
     /// How many an empty node holds.
     pub(crate) fn when_empty(&self, ask: &Ask<'_>, kind: &Kind) -> u64 {
-        let request = &ask.shape.request;
-        let one_numa = ask.shape.numa == NumaPolicy::SingleNumaNode;
-        if ask.shape.driver_min > kind.driver || one_numa && u32::from(kind.largest_numa) < request.devices.cards() {
+        let request = &ask.class.request;
+        let one_numa = ask.class.numa == NumaPolicy::SingleNumaNode;
+        if ask.class.driver_min > kind.driver || one_numa && u32::from(kind.largest_numa) < request.devices.cards() {
             return 0;
         }
         let by_host = |all: u64, one: u64| all.checked_div(one).unwrap_or(u64::MAX);
@@ -121,9 +121,9 @@ impl Units {
         let held = promised.min(ask.host_slots(view, there) / self.tasks).min(self.count);
         match ask.model {
             // States do not tell NUMA nodes apart: where they matter, the cards are dealt out to see.
-            Some(model) if ask.shape.numa > NumaPolicy::BestEffort => {
+            Some(model) if ask.class.numa > NumaPolicy::BestEffort => {
                 let dealt = take_whole(there, model, held, self.tasks, ask);
-                let lies_well = |cards: &Vec<DeviceHold>| numa_allows(&there.node, model, cards, ask.shape.numa);
+                let lies_well = |cards: &Vec<DeviceHold>| numa_allows(&there.node, model, cards, ask.class.numa);
                 dealt.iter().take_while(|cards| lies_well(cards)).count() as u64 / self.tasks
             }
             _ => held,

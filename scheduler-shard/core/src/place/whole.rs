@@ -39,7 +39,7 @@ enum Reach {
 /// What a gang tries, tightest first. NVLink is faster than what joins the islands of one host, so an island of several nodes goes before
 /// a node, unless the gang asks for one node.
 fn reaches(ask: &Ask<'_>) -> impl Iterator<Item = Reach> {
-    let topology = &ask.shape.topology;
+    let topology = &ask.class.topology;
     let near = match (topology.required, topology.preferred) {
         (Some(TopologyLevel::Island), _) => &[Reach::NodeIsland, Reach::Island][..],
         (Some(TopologyLevel::Node), _) => &[Reach::NodeIsland, Reach::Node],
@@ -138,7 +138,7 @@ impl Search<'_> {
 
     /// How a place suits that leaves so much.
     fn fitting(&self) -> impl Fn(bool, u64, u64) -> Fit + use<> {
-        let disturbed = self.ask.shape.latency_critical;
+        let disturbed = self.ask.class.latency_critical;
         move |crosses, island_left, left| Fit { disturbed, crosses, island_left, left }
     }
 
@@ -159,7 +159,7 @@ impl Search<'_> {
 
     /// For a gang that suffers from neighbours, one island of a node on which no other tenant is.
     fn undisturbed(&mut self, shelf: &Shelf) -> Option<(Fit, Chosen)> {
-        if !self.ask.shape.latency_critical || !self.units.with_cards {
+        if !self.ask.class.latency_critical || !self.units.with_cards {
             return None;
         }
         let needed = self.units.all();
@@ -245,7 +245,7 @@ impl Search<'_> {
         let needed = self.units.all();
         let least = Room { free: u32::try_from(needed).ok()?, ..Room::default() };
         let whole_host =
-            Host::of(self.total(self.ask.shape.request.cpu_milli), self.total(self.ask.shape.request.memory_mib));
+            Host::of(self.total(self.ask.class.request.cpu_milli), self.total(self.ask.class.request.memory_mib));
         let (units, as_fit) = (self.units, self.fitting());
         let fit = |room: &Room| {
             let left = u64::from(room.free) - needed;

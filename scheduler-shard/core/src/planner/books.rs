@@ -6,8 +6,8 @@
 use super::report::Move;
 use super::victims::Victim;
 use crate::index::{GROUP_LEVELS, group_of};
+use crate::job_class::JobClass;
 use crate::place::{Ask, Steps, place};
-use crate::shape::Shape;
 use crate::view::{Known, View};
 use muster_model::{Allocation, AllocationId, AllocationState, CellId, Epoch, GpuModel, NodeId, TaskPlacement};
 use std::cmp::Reverse;
@@ -22,14 +22,14 @@ const STAND_IN_LAST: u64 = u64::MAX;
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
     pub(super) job: &'a Known,
-    pub(super) shape: &'a Shape,
+    pub(super) class: &'a JobClass,
     pub(super) cell: CellId,
     pub(super) model: GpuModel,
 }
 
 impl<'a> Wanted<'a> {
     pub(super) fn ask(&self) -> Ask<'a> {
-        Ask::lasting(self.cell, self.job.tenant, self.shape, Some(self.model))
+        Ask::lasting(self.cell, self.job.tenant, self.class, Some(self.model))
     }
 }
 
@@ -56,9 +56,9 @@ impl Trial {
     /// A place that the search finds and the books hold.
     pub(super) fn place(&mut self, ask: &Ask<'_>) -> Option<Vec<TaskPlacement>> {
         self.steps.0 += 1;
-        let charge = ask.shape.charge_on(ask.model);
+        let charge = ask.class.charge_on(ask.model);
         let tasks = place(&self.view, ask, &mut self.steps)?;
-        let request = &ask.shape.request;
+        let request = &ask.class.request;
         let books = &self.view.capacity;
         books.prove(ask.tenant, &tasks, request.cpu_milli, request.memory_mib, &charge).ok()?;
         Some(tasks)
@@ -67,7 +67,7 @@ impl Trial {
     /// Charges a job that would start at `tasks`; answers what stands for it.
     pub(super) fn start(&mut self, wanted: &Wanted<'_>, tasks: Vec<TaskPlacement>) -> Allocation {
         self.stand_ins += 1;
-        let (job, shape, model) = (wanted.job, wanted.shape, Some(wanted.model));
+        let (job, class, model) = (wanted.job, wanted.class, Some(wanted.model));
         let allocation = Allocation {
             id: AllocationId(STAND_IN_LAST - self.stand_ins),
             job: job.id,
@@ -76,9 +76,9 @@ impl Trial {
             cell: wanted.cell,
             cell_epoch: Epoch(0),
             model,
-            cpu_milli: shape.request.cpu_milli,
-            memory_mib: shape.request.memory_mib,
-            charge: shape.charge_on(model),
+            cpu_milli: class.request.cpu_milli,
+            memory_mib: class.request.memory_mib,
+            charge: class.charge_on(model),
             tasks,
             task_states: Vec::new(),
             node_epochs: BTreeMap::new(),
@@ -166,7 +166,7 @@ impl Trial {
     /// Another place, no further apart than the present one.
     fn elsewhere(&mut self, victim: &Victim) -> Option<Vec<TaskPlacement>> {
         let held = &victim.allocation;
-        let ask = Ask::lasting(held.cell, held.tenant, &victim.shape, held.model);
+        let ask = Ask::lasting(held.cell, held.tenant, &victim.class, held.model);
         let tasks = self.place(&ask)?;
         let as_close = spread(&self.view, &tasks) <= spread(&self.view, &held.tasks);
         (as_close && tasks != held.tasks).then_some(tasks)

@@ -67,7 +67,7 @@ pub(super) fn open(
 /// The nodes that the gang may stand on, by domain of the level it requires; the cell is one domain.
 fn domains(trial: &mut Trial, wanted: &Wanted<'_>) -> BTreeMap<Place, Vec<NodeId>> {
     let ask = wanted.ask();
-    let level = wanted.shape.topology.required.filter(|level| GROUP_LEVELS.contains(level));
+    let level = wanted.class.topology.required.filter(|level| GROUP_LEVELS.contains(level));
     let mut domains: BTreeMap<Place, Vec<NodeId>> = BTreeMap::new();
     for (id, there) in trial.view.capacity.nodes() {
         let node = &there.node;
@@ -85,7 +85,7 @@ fn domains(trial: &mut Trial, wanted: &Wanted<'_>) -> BTreeMap<Place, Vec<NodeId
 
 /// Takes the cheapest ways until the domain promises the gang.
 fn guess(trial: &mut Trial, wanted: &Wanted<'_>, victims: &Victims, domain: Place, nodes: &[NodeId]) -> Option<Guess> {
-    let needed = u64::from(wanted.shape.tasks);
+    let needed = u64::from(wanted.class.tasks);
     let mut held = 0;
     let mut ways: Vec<Way> = Vec::new();
     for id in nodes {
@@ -142,8 +142,8 @@ fn ways_on(there: &NodeUse, wanted: &Wanted<'_>, victims: &Victims, now: u64) ->
 
 /// How many tasks of the gang the node's cards would hold without `moving`; whole segments where it has any.
 fn tasks_on(there: &NodeUse, wanted: &Wanted<'_>, moving: &BTreeSet<AllocationId>) -> u64 {
-    let segment = u64::from(wanted.shape.topology.segment_tasks.unwrap_or(1).max(1));
-    let each = u64::from(wanted.shape.request.devices.cards()).max(1) * segment;
+    let segment = u64::from(wanted.class.topology.segment_tasks.unwrap_or(1).max(1));
+    let each = u64::from(wanted.class.request.devices.cards()).max(1) * segment;
     let mut free: BTreeMap<u8, u64> = BTreeMap::new();
     for (at, (card, gpu)) in there.cards.iter().zip(&there.node.spec.gpus).enumerate() {
         let usable = gpu.model == wanted.model && gpu.withheld.is_none() && !there.is_pinned(at as u16);

@@ -20,8 +20,8 @@ mod victims;
 pub use report::{Conversion, Move, MovePlan, NoPlan, Opening, Packing, Unhelped, Unmatched};
 
 use crate::explain::in_turn;
+use crate::job_class::JobClass;
 use crate::place::Ask;
-use crate::shape::Shape;
 use crate::view::{Known, View};
 use books::{Trial, Wanted};
 use muster_model::request::SharingMode;
@@ -60,9 +60,9 @@ impl Settings {
     }
 }
 
-/// What came of a tenant's shape: jobs of one tenant and shape are interchangeable.
+/// What came of a tenant's class: jobs of one tenant and class are interchangeable.
 #[derive(Debug)]
-struct Tried<V>(BTreeMap<TenantId, Vec<(Arc<Shape>, V)>>);
+struct Tried<V>(BTreeMap<TenantId, Vec<(Arc<JobClass>, V)>>);
 
 impl<V> Default for Tried<V> {
     fn default() -> Self {
@@ -71,13 +71,13 @@ impl<V> Default for Tried<V> {
 }
 
 impl<V> Tried<V> {
-    fn get(&self, tenant: TenantId, shape: &Arc<Shape>) -> Option<&V> {
-        self.0.get(&tenant)?.iter().find(|(known, _)| known == shape).map(|(_, value)| value)
+    fn get(&self, tenant: TenantId, class: &Arc<JobClass>) -> Option<&V> {
+        self.0.get(&tenant)?.iter().find(|(known, _)| known == class).map(|(_, value)| value)
     }
 
-    fn insert(&mut self, tenant: TenantId, shape: &Arc<Shape>, value: V) {
-        if self.get(tenant, shape).is_none() {
-            self.0.entry(tenant).or_default().push((shape.clone(), value));
+    fn insert(&mut self, tenant: TenantId, class: &Arc<JobClass>, value: V) {
+        if self.get(tenant, class).is_none() {
+            self.0.entry(tenant).or_default().push((class.clone(), value));
         }
     }
 }
@@ -122,14 +122,14 @@ pub fn plan_moves(view: &View, cell: CellId, settings: &Settings) -> MovePlan {
     planner.plan.complete &= !more;
     for id in waiting {
         let Some(job) = view.jobs.get(id.0) else { continue };
-        let Some(shape) = &job.shape else { continue };
-        match shape.request.devices.mode() {
+        let Some(class) = &job.class else { continue };
+        match class.request.devices.mode() {
             Some(SharingMode::Whole) => {
-                let known = tried.get(job.tenant, shape).copied();
-                match known.map_or_else(|| planner.help(job, shape), Err) {
+                let known = tried.get(job.tenant, class).copied();
+                match known.map_or_else(|| planner.help(job, class), Err) {
                     Ok(()) => {}
                     Err(why) => {
-                        tried.insert(job.tenant, shape, why);
+                        tried.insert(job.tenant, class, why);
                         planner.unhelped(id, why);
                     }
                 }
@@ -148,12 +148,12 @@ pub fn plan_moves(view: &View, cell: CellId, settings: &Settings) -> MovePlan {
 #[must_use]
 pub fn open_for(view: &View, id: JobId, settings: &Settings) -> Option<Result<Opening, NoPlan>> {
     let job = view.jobs.get(id.0)?;
-    let (shape, cell) = (job.shape.as_ref()?, job.cell?);
-    if shape.request.devices.mode() != Some(SharingMode::Whole) {
+    let (class, cell) = (job.class.as_ref()?, job.cell?);
+    if class.request.devices.mode() != Some(SharingMode::Whole) {
         return None;
     }
     let mut planner = Planner::of(view, cell, settings);
-    match planner.help(job, shape) {
+    match planner.help(job, class) {
         Ok(()) => planner.plan.openings.pop().map(Ok),
         Err(why) => Some(Err(why)),
     }
@@ -186,13 +186,13 @@ impl Planner {
     }
 
     /// Starts a waiting job on the trial, as things stand or after moves.
-    fn help(&mut self, job: &Known, shape: &Shape) -> Result<(), NoPlan> {
+    fn help(&mut self, job: &Known, class: &JobClass) -> Result<(), NoPlan> {
         let books = &self.trial.view.capacity;
-        let allowed = shape.offers().iter().filter(|offer| books.max_allows(job.tenant, &offer.charge).is_ok());
+        let allowed = class.offers().iter().filter(|offer| books.max_allows(job.tenant, &offer.charge).is_ok());
         let models: Vec<GpuModel> = allowed.filter_map(|offer| offer.model).collect();
         let cell = self.cell;
         for &model in &models {
-            let wanted = Wanted { job, shape, cell, model };
+            let wanted = Wanted { job, class, cell, model };
             if let Some(tasks) = self.trial.place(&wanted.ask()) {
                 self.trial.start(&wanted, tasks);
                 self.plan.starting.push(job.id);
@@ -201,7 +201,7 @@ impl Planner {
         }
         let mut why = None;
         for model in models {
-            match self.open(&Wanted { job, shape, cell, model }) {
+            match self.open(&Wanted { job, class, cell, model }) {
                 Ok(()) => return Ok(()),
                 // Of several models the one that came closest is told.
                 Err(one) => why = why.max(Some(one)),
@@ -212,7 +212,7 @@ impl Planner {
     }
 
     fn open(&mut self, wanted: &Wanted<'_>) -> Result<(), NoPlan> {
-        let needed = wanted.shape.cards();
+        let needed = wanted.class.cards();
         let free = free(&self.trial.view, &wanted.ask());
         if free < needed {
             return Err(NoPlan::TooFewFree { free, needed });
@@ -237,7 +237,7 @@ impl Planner {
         let stood: Vec<_> = moves.iter().map(|made| books::islands(view, &made.from)).collect();
         let stands = books::islands(view, &opened.proof.tasks);
         let islands = stands.iter().filter(|island| stood.iter().any(|stood| stood.contains(island))).count() as u64;
-        let level = wanted.shape.topology.required.unwrap_or(if in_one {
+        let level = wanted.class.topology.required.unwrap_or(if in_one {
             TopologyLevel::Node
         } else {
             // Without a level the gang may lie anywhere in its cell, which has no name of its own.

@@ -53,8 +53,8 @@ pub(super) struct Opened {
 
 /// Whether the gang stands on one island or node wherever it stands.
 pub(super) fn is_for(wanted: &Wanted<'_>) -> bool {
-    let level = wanted.shape.topology.required;
-    wanted.shape.tasks == 1 || matches!(level, Some(TopologyLevel::Island | TopologyLevel::Node))
+    let level = wanted.class.topology.required;
+    wanted.class.tasks == 1 || matches!(level, Some(TopologyLevel::Island | TopologyLevel::Node))
 }
 
 /// Opens a place for `wanted` by moving at most `budget`; the trial is then as after the plan.
@@ -64,7 +64,7 @@ pub(super) fn open(
     victims: &Victims,
     budget: Budget,
 ) -> Result<Opened, NoPlan> {
-    let needed = wanted.shape.cards();
+    let needed = wanted.class.cards();
     let places = places(trial, wanted, victims, needed);
     // The least that each place may open for; a place that cannot open is left out.
     let mut least: Vec<(u64, usize)> = Vec::new();
@@ -82,7 +82,7 @@ pub(super) fn open(
     }
     sets.sort_unstable();
     // An NVLink domain of several nodes is a place too, whose sets are not listed.
-    let listed = wanted.shape.tasks == 1 || !may_span(trial, wanted);
+    let listed = wanted.class.tasks == 1 || !may_span(trial, wanted);
     let exact = listed && places.iter().all(|place| place.exact);
     let within = sets.iter().filter(|set| set.units <= budget.left());
     for (tried, set) in within.clone().enumerate() {
@@ -103,7 +103,7 @@ pub(super) fn open(
 fn may_span(trial: &Trial, wanted: &Wanted<'_>) -> bool {
     let here = trial.view.capacity.nodes().values().filter(|there| there.node.cell == wanted.cell);
     let mut spanning = here.filter(|there| !there.node.spec.place.nvlink_domain.is_empty());
-    wanted.shape.topology.required == Some(TopologyLevel::Island) && spanning.next().is_some()
+    wanted.class.topology.required == Some(TopologyLevel::Island) && spanning.next().is_some()
 }
 
 fn chosen<'v>(place: &Place, set: u32, victims: &'v Victims) -> Vec<&'v Victim> {
@@ -131,7 +131,7 @@ fn sets<'a>(place: &'a Place, at: usize, needed: u64, victims: &'a Victims) -> i
 /// The places that the gang may stand on and that moves alone could open.
 fn places(trial: &mut Trial, wanted: &Wanted<'_>, victims: &Victims, needed: u64) -> Vec<Place> {
     let ask = wanted.ask();
-    let by_island = wanted.shape.topology.required == Some(TopologyLevel::Island);
+    let by_island = wanted.class.topology.required == Some(TopologyLevel::Island);
     let mut found = Vec::new();
     for (id, there) in trial.view.capacity.nodes() {
         let node = &there.node;

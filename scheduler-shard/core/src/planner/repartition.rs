@@ -10,7 +10,7 @@ use super::Tried;
 use super::books::{Trial, Wanted};
 use super::report::Conversion;
 use super::report::Unmatched;
-use crate::shape::Shape;
+use crate::job_class::JobClass;
 use crate::view::{Known, View};
 use muster_model::capacity::CardUse;
 use muster_model::gpu::MigFamily;
@@ -55,15 +55,15 @@ pub(super) fn conversions(
     let mut hopeless: Tried<()> = Tried::default();
     let mut left: Vec<&Arc<Known>> = Vec::new();
     for job in waiting {
-        let Some(shape) = &job.shape else { continue };
-        let known = hopeless.get(job.tenant, shape).is_some();
-        if known || !start(trial, cell, job, shape, None, &mut gathered, starting) {
-            hopeless.insert(job.tenant, shape, ());
+        let Some(class) = &job.class else { continue };
+        let known = hopeless.get(job.tenant, class).is_some();
+        if known || !start(trial, cell, job, class, None, &mut gathered, starting) {
+            hopeless.insert(job.tenant, class, ());
             left.push(job);
         }
     }
     for (pool, rule) in rules(&trial.view, cell) {
-        let fits = |job: &&&Arc<Known>| job.shape.as_ref().is_some_and(|shape| rule.may_help(shape, &pool));
+        let fits = |job: &&&Arc<Known>| job.class.as_ref().is_some_and(|class| rule.may_help(class, &pool));
         let trying: Vec<&Arc<Known>> = left.iter().filter(fits).copied().collect();
         if trying.is_empty() {
             continue;
@@ -73,13 +73,13 @@ pub(super) fn conversions(
         trial.view.apply(&Change::put(Object::Pool(rule.applied_to(wider))));
         let mut hopeless: Tried<()> = Tried::default();
         for job in trying {
-            let Some(shape) = &job.shape else { continue };
-            let known = hopeless.get(job.tenant, shape).is_some();
-            let there = shape.in_pool(&pool);
+            let Some(class) = &job.class else { continue };
+            let known = hopeless.get(job.tenant, class).is_some();
+            let there = class.in_pool(&pool);
             if !known && start(trial, cell, job, &there, Some(&rule), &mut gathered, starting) {
                 left.retain(|other| other.id != job.id);
             } else {
-                hopeless.insert(job.tenant, shape, ());
+                hopeless.insert(job.tenant, class, ());
             }
         }
         trial.view.apply(&match before {
@@ -101,11 +101,11 @@ enum Rule {
 
 impl Rule {
     /// Whether a job could start in the pool without it.
-    fn may_help(&self, shape: &Shape, pool: &str) -> bool {
-        let here = shape.pool.as_ref().is_none_or(|wanted| wanted == pool);
+    fn may_help(&self, class: &JobClass, pool: &str) -> bool {
+        let here = class.pool.as_ref().is_none_or(|wanted| wanted == pool);
         here && match self {
-            Rule::Allow(mode) => shape.request.devices.mode() == Some(*mode),
-            Rule::Unpin(model, _) => shape.offers().iter().any(|offer| offer.model == Some(*model)),
+            Rule::Allow(mode) => class.request.devices.mode() == Some(*mode),
+            Rule::Unpin(model, _) => class.offers().iter().any(|offer| offer.model == Some(*model)),
         }
     }
 
@@ -144,20 +144,20 @@ fn start(
     trial: &mut Trial,
     cell: CellId,
     job: &Known,
-    shape: &Shape,
+    class: &JobClass,
     without: Option<&Rule>,
     gathered: &mut BTreeMap<Kind, Gathered>,
     starting: &mut Vec<JobId>,
 ) -> bool {
-    for offer in shape.offers() {
+    for offer in class.offers() {
         let Some(model) = offer.model else { continue };
-        let wanted = Wanted { job, shape, cell, model };
+        let wanted = Wanted { job, class, cell, model };
         let Some(tasks) = trial.place(&wanted.ask()) else { continue };
         let opened = opened(&trial.view, &tasks);
         // The pool of a gang is one; the mode is the request's.
         let pool = tasks.first().and_then(|task| trial.view.capacity.nodes().get(&task.node));
         let pool = pool.map(|there| there.node.spec.pool.clone()).unwrap_or_default();
-        let kind = (pool, model, shape.request.devices.mode().unwrap_or(SharingMode::Whole), without.cloned());
+        let kind = (pool, model, class.request.devices.mode().unwrap_or(SharingMode::Whole), without.cloned());
         let converts = without.is_some() || !opened.is_empty() || on_converted(gathered.get(&kind), &tasks);
         trial.start(&wanted, tasks);
         if !converts {

@@ -3,7 +3,7 @@
 //! What must stay true: only a job that says so is ever moved, whole, and only from hosts that can be reached.
 
 use super::report::Move;
-use crate::shape::Shape;
+use crate::job_class::JobClass;
 use crate::view::View;
 use muster_model::movable::Loss;
 use muster_model::{Allocation, AllocationId, AllocationState, CellId, GpuModel, GpuUnits, NodeHealth, TaskPlacement};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(super) struct Victim {
     pub(super) allocation: Arc<Allocation>,
-    pub(super) shape: Arc<Shape>,
+    pub(super) class: Arc<JobClass>,
     pub(super) model: GpuModel,
     pub(super) units: GpuUnits,
     pub(super) loss: Loss,
@@ -54,7 +54,7 @@ pub(super) fn of_cell(view: &View, cell: CellId, now_ms: u64) -> Victims {
             let units = held.charge.gpu_total();
             let ran_s = now_ms.saturating_sub(held.bound_ms) / 1_000;
             let loss = may.how.loss(units, ran_s);
-            Some((held.id, Victim { allocation: held.clone(), shape: may.shape.clone(), model, units, loss }))
+            Some((held.id, Victim { allocation: held.clone(), class: may.class.clone(), model, units, loss }))
         })
         .collect()
 }

@@ -1,11 +1,11 @@
-//! Lines that wait for room on a model, filed so that what becomes free wakes only those that it could help.
+//! Families that wait for room on a model, filed so that what becomes free wakes only those that it could help.
 //!
-//! A node that frees cards helps no line whose tasks each want more cards than are free on it, nor one that wants more in all than are
-//! free on the model. Lines of one tenant that differ in their time limit alone are *siblings*: outside of what is kept for gangs they
+//! A node that frees cards helps no group whose tasks each want more cards than are free on it, nor one that wants more in all than are
+//! free on the model. Families of one tenant that differ in their time limit alone are *siblings*: outside of what is kept for gangs they
 //! fit or do not fit together, so only the first of them is woken, and the next when that one has started or is gone.
 
-use super::LineKey;
-use crate::shape::Shape;
+use super::GroupKey;
+use crate::job_class::JobClass;
 use muster_model::{GpuModel, TenantId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,30 +23,30 @@ pub(crate) struct Freed {
 }
 
 /// Siblings: their tenant, and what they ask for without a time limit.
-type Kin = (TenantId, Arc<Shape>);
+type Family = (TenantId, Arc<JobClass>);
 
-type Lines = BTreeMap<Kin, BTreeSet<Arc<Shape>>>;
+type Families = BTreeMap<Family, BTreeSet<Arc<JobClass>>>;
 
 /// By model and by the whole cards that each task wants on one node; 0 where parts of cards or none will do.
 #[derive(Clone, Debug, Default)]
-pub(super) struct WithoutRoom(BTreeMap<(Option<GpuModel>, u32), Lines>);
+pub(super) struct WithoutRoom(BTreeMap<(Option<GpuModel>, u32), Families>);
 
 impl WithoutRoom {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn insert(&mut self, model: Option<GpuModel>, (tenant, shape): &LineKey) {
-        let kin = self.0.entry((model, shape.whole_cards_each())).or_default();
-        kin.entry((*tenant, shape.without_limit())).or_default().insert(shape.clone());
+    pub(super) fn insert(&mut self, model: Option<GpuModel>, (tenant, class): &GroupKey) {
+        let kin = self.0.entry((model, class.whole_cards_each())).or_default();
+        kin.entry((*tenant, class.without_limit())).or_default().insert(class.clone());
     }
 
-    pub(super) fn remove(&mut self, model: Option<GpuModel>, (tenant, shape): &LineKey) {
-        let key = (model, shape.whole_cards_each());
+    pub(super) fn remove(&mut self, model: Option<GpuModel>, (tenant, class): &GroupKey) {
+        let key = (model, class.whole_cards_each());
         let Some(kin) = self.0.get_mut(&key) else { return };
-        let of_tenant = (*tenant, shape.without_limit());
+        let of_tenant = (*tenant, class.without_limit());
         if let Some(siblings) = kin.get_mut(&of_tenant) {
-            siblings.remove(shape);
+            siblings.remove(class);
             if siblings.is_empty() {
                 kin.remove(&of_tenant);
             }
@@ -56,22 +56,22 @@ impl WithoutRoom {
         }
     }
 
-    /// Every line in it.
-    pub(super) fn all(&self) -> Vec<LineKey> {
+    /// Every group in it.
+    pub(super) fn all(&self) -> Vec<GroupKey> {
         let kin = self.0.values().flatten();
-        let mut all: Vec<LineKey> =
-            kin.flat_map(|((tenant, _), siblings)| siblings.iter().map(|shape| (*tenant, shape.clone()))).collect();
+        let mut all: Vec<GroupKey> =
+            kin.flat_map(|((tenant, _), siblings)| siblings.iter().map(|class| (*tenant, class.clone()))).collect();
         all.sort_unstable();
         all.dedup();
         all
     }
 
-    /// The lines that `freed` could help: of siblings the one that `first` says.
+    /// The groups that `freed` could help: of siblings the one that `first` says.
     pub(super) fn helped_by(
         &self,
         freed: Freed,
-        first: impl Fn(TenantId, &BTreeSet<Arc<Shape>>) -> Option<Arc<Shape>>,
-    ) -> Vec<LineKey> {
+        first: impl Fn(TenantId, &BTreeSet<Arc<JobClass>>) -> Option<Arc<JobClass>>,
+    ) -> Vec<GroupKey> {
         let mut helped = Vec::new();
         let groups = self.0.range((freed.model, 0)..=(freed.model, freed.on_node)).flat_map(|(_, kin)| kin);
         for ((tenant, kind), siblings) in groups {
@@ -79,16 +79,20 @@ impl WithoutRoom {
                 continue;
             }
             if freed.kept {
-                helped.extend(siblings.iter().map(|shape| (*tenant, shape.clone())));
+                helped.extend(siblings.iter().map(|class| (*tenant, class.clone())));
             } else {
-                helped.extend(first(*tenant, siblings).map(|shape| (*tenant, shape)));
+                helped.extend(first(*tenant, siblings).map(|class| (*tenant, class)));
             }
         }
         helped
     }
 
-    /// The siblings of a line on `model`.
-    pub(super) fn siblings(&self, model: Option<GpuModel>, (tenant, shape): &LineKey) -> Option<&BTreeSet<Arc<Shape>>> {
-        self.0.get(&(model, shape.whole_cards_each()))?.get(&(*tenant, shape.without_limit()))
+    /// The siblings of a group on `model`.
+    pub(super) fn siblings(
+        &self,
+        model: Option<GpuModel>,
+        (tenant, class): &GroupKey,
+    ) -> Option<&BTreeSet<Arc<JobClass>>> {
+        self.0.get(&(model, class.whole_cards_each()))?.get(&(*tenant, class.without_limit()))
     }
 }

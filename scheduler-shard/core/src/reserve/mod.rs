@@ -22,11 +22,11 @@ pub(crate) use earliest::earliest;
 pub(crate) use timeline::{START_MS, Timeline};
 
 use crate::explain::in_turn;
+use crate::job_class::{JobClass, Offer};
 use crate::place::{Ask, Steps};
 use crate::plan::{Bounds, Plan};
 use crate::proposal::Proposal;
 use crate::queue::Obstacle;
-use crate::shape::{Offer, Shape};
 use crate::view::{Known, Policy, View};
 use muster_model::request::SharingMode;
 use muster_model::{CellId, JobId, Reservation, TenantId};
@@ -59,7 +59,7 @@ pub(crate) struct Search {
     /// How many gangs had been found without room by then, ever.
     gangs_found: u64,
     /// Whom no time limit promises any.
-    in_vain: Vec<(TenantId, Arc<Shape>)>,
+    in_vain: Vec<(TenantId, Arc<JobClass>)>,
     /// It stopped at a bound.
     unfinished: bool,
     /// Nothing that runs in the cell has a time limit.
@@ -124,14 +124,14 @@ impl Reserving<'_> {
                 return true;
             }
             let Some(job) = view.jobs.get(id.0).cloned() else { continue };
-            let (Some(shape), Some(kept)) = (job.shape.clone(), view.reserved(id)) else { continue };
+            let (Some(class), Some(kept)) = (job.class.clone(), view.reserved(id)) else { continue };
             let (broken, old) = (kept.is_broken(self.now_ms), kept.reservation().clone());
             view.looked_at(id, self.now_ms);
-            let found = self.earliest(view, &job, &shape);
+            let found = self.earliest(view, &job, &class);
             let gained_ms = found.as_ref().map_or(0, |found| old.start_ms.saturating_sub(found.start_ms));
             // Its tenant has reached its max meanwhile: the nodes would stand idle for nothing.
             let allowed = |offer: &Offer| view.capacity.max_allows(job.tenant, &offer.charge).is_ok();
-            let given_up = !shape.offers().iter().any(allowed);
+            let given_up = !class.offers().iter().any(allowed);
             if found.as_ref() != Some(&*old) && (broken || given_up || gained_ms > SLACK_MS) {
                 let later = found.as_ref().is_none_or(|found| found.start_ms > old.start_ms);
                 self.plan.promises_broken += u64::from(broken && later);
@@ -167,19 +167,19 @@ impl Reserving<'_> {
                 return true;
             }
             let Some(job) = view.jobs.get(id.0).cloned() else { continue };
-            let Some(shape) = job.shape.clone() else { continue };
-            if search.in_vain.iter().any(|(tenant, other)| *tenant == job.tenant && Arc::ptr_eq(other, &shape)) {
+            let Some(class) = job.class.clone() else { continue };
+            if search.in_vain.iter().any(|(tenant, other)| *tenant == job.tenant && Arc::ptr_eq(other, &class)) {
                 continue;
             }
             if self.timeline(view).is_empty() {
                 search.without_limits = true;
                 return false;
             }
-            match self.earliest(view, &job, &shape) {
+            match self.earliest(view, &job, &class) {
                 Some(found) if view.may_keep(self.cell, found.nodes.len()) => self.keep(view, &job, Some(found)),
                 // It is the first of those without; smaller ones behind it do not go before it.
                 Some(_) => return false,
-                None => search.in_vain.push((job.tenant, shape)),
+                None => search.in_vain.push((job.tenant, class)),
             }
         }
         false
@@ -191,12 +191,12 @@ impl Reserving<'_> {
     }
 
     /// The earliest time on any model that the tenant's max allows, if it is near enough.
-    fn earliest(&mut self, view: &View, job: &Known, shape: &Arc<Shape>) -> Option<Reservation> {
+    fn earliest(&mut self, view: &View, job: &Known, class: &Arc<JobClass>) -> Option<Reservation> {
         self.timeline(view);
         let (timeline, steps) = (self.timeline.as_ref()?, &mut *self.steps);
-        let allowed = shape.offers().iter().filter(|offer| view.capacity.max_allows(job.tenant, &offer.charge).is_ok());
+        let allowed = class.offers().iter().filter(|offer| view.capacity.max_allows(job.tenant, &offer.charge).is_ok());
         let on = |model| {
-            let ask = Ask { job: Some(job.id), ..Ask::lasting(self.cell, job.tenant, shape, model) };
+            let ask = Ask { job: Some(job.id), ..Ask::lasting(self.cell, job.tenant, class, model) };
             earliest(view, &ask, timeline, self.now_ms, steps)
         };
         let found = allowed.map(|offer| offer.model).filter_map(on).min();
@@ -245,13 +245,13 @@ fn first_without_room(view: &View, cell: CellId, now_ms: u64) -> Vec<JobId> {
 
 /// Whether it is a gang of whole cards that was found to lack nothing but room, here and in every cell that might take it.
 fn waits_for_room(view: &View, cell: CellId, job: &Known, now_ms: u64) -> bool {
-    let Some(shape) = &job.shape else { return false };
-    if shape.cards() < 2 || shape.request.devices.mode() != Some(SharingMode::Whole) {
+    let Some(class) = &job.class else { return false };
+    if class.cards() < 2 || class.request.devices.mode() != Some(SharingMode::Whole) {
         return false;
     }
     let been_everywhere = view.cells.keys().all(|other| *other == cell || job.visited.contains(other));
     let stays = || view.stays_until.get(&job.id).is_some_and(|until_ms| *until_ms > now_ms);
-    let line = || view.queues.get(&cell)?.tenants.get(&job.tenant)?.all.get(shape)?.blocked.as_ref();
+    let line = || view.queues.get(&cell)?.tenants.get(&job.tenant)?.all.get(class)?.blocked.as_ref();
     let room = |obstacle: &Obstacle| matches!(obstacle, Obstacle::NoRoom(_));
     (been_everywhere || stays()) && line().is_some_and(|blocked| blocked.obstacles.iter().any(room))
 }

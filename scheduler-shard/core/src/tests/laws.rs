@@ -4,7 +4,7 @@ use super::fleet::*;
 use crate::index::Index;
 use crate::index::shelf::{ALL, Domain, TOP};
 use crate::order::Order;
-use crate::queue::Turn;
+use crate::queue::QueueKey;
 use crate::{Proposal, View};
 use muster_model::*;
 use proptest::prelude::*;
@@ -160,7 +160,7 @@ fn picture(index: &Index) -> Vec<String> {
 }
 
 /// Who is next by the tournament that is kept, once it has taken in what changed.
-fn next_kept(view: &View) -> Option<Turn> {
+fn next_kept(view: &View) -> Option<QueueKey> {
     let mut queue = view.queues.get(&CELL)?.clone();
     let mut order = queue.order.clone();
     while let Some(tenant) = queue.take_changed() {
@@ -170,7 +170,7 @@ fn next_kept(view: &View) -> Option<Turn> {
 }
 
 /// The same by a tournament that is played from the start.
-fn next_anew(view: &View) -> Option<Turn> {
+fn next_anew(view: &View) -> Option<QueueKey> {
     let queue = view.queues.get(&CELL)?;
     let heads = queue.tenants.keys().filter_map(|tenant| queue.head(*tenant));
     Order::of(view.books(), heads).next().map(|head| head.turn)

@@ -2,6 +2,7 @@
 
 mod apart;
 mod balance;
+mod classes;
 mod examples;
 mod fleet;
 mod laws;

@@ -12,8 +12,8 @@ use super::{Policy, View};
 use crate::fractions::NodeState;
 use crate::fractions::{CARD_MILLI, Class, Demand, Fleet, Kinds, MICRO};
 use crate::index::CardState;
+use crate::job_class::{JobClass, Offer};
 use crate::place::{Ask, Steps, alone};
-use crate::shape::{Offer, Shape};
 use muster_model::capacity::NodeUse;
 use muster_model::request::SharingMode;
 use muster_model::{CellId, Gpu, GpuModel, NodeId, TaskPlacement};
@@ -60,9 +60,9 @@ struct Stands {
 
 impl Balance {
     /// A job has come to wait in `cell`.
-    pub(super) fn came(&mut self, cell: CellId, shape: &Shape) {
+    pub(super) fn came(&mut self, cell: CellId, class: &JobClass) {
         let cell = self.cells.entry(cell).or_default();
-        let demand = shape.demand();
+        let demand = class.demand();
         if cell.scarce { cell.fleet.arrived(demand) } else { cell.fleet.count(demand) }
     }
 
@@ -130,17 +130,17 @@ impl View {
         may: impl Fn(&View, &Offer) -> bool,
         steps: &mut Steps,
     ) -> Option<(Offer, Vec<TaskPlacement>)> {
-        let Ask { cell, shape, .. } = ask(None);
+        let Ask { cell, class, .. } = ask(None);
         if self.policy != Policy::Topology
-            || !stands_alone(shape)
+            || !stands_alone(class)
             || !self.balance.cells.get(&cell).is_some_and(|known| known.scarce)
         {
             return None;
         }
         let mut known = self.balance.cells.remove(&cell)?;
         known.catch_up(self, cell);
-        let offers: Vec<Offer> = shape.offers().iter().filter(|offer| may(self, offer)).copied().collect();
-        let demand = shape.demand();
+        let offers: Vec<Offer> = class.offers().iter().filter(|offer| may(self, offer)).copied().collect();
+        let demand = class.demand();
         steps.0 += known.fleet.states() as u64 / GROUPS_PER_STEP;
         let mut tries = 0;
         let found = known.fleet.choose_among(demand, |number, left| {
@@ -208,9 +208,9 @@ impl Balanced {
 
 /// Single tasks whose place nothing but room decides: no gang, no neighbours to avoid. The start of a MIG instance is decided by its
 /// card's geometry.
-fn stands_alone(shape: &Shape) -> bool {
-    let mode = shape.request.devices.mode();
-    shape.tasks == 1 && !shape.latency_critical && shape.topology.spread.is_none() && mode != Some(SharingMode::Mig)
+fn stands_alone(class: &JobClass) -> bool {
+    let mode = class.request.devices.mode();
+    class.tasks == 1 && !class.latency_critical && class.topology.spread.is_none() && mode != Some(SharingMode::Mig)
 }
 
 /// What a node has left, as placement of single tasks sees it: nothing where it takes no work, or is kept for a gang.

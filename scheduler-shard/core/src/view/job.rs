@@ -2,8 +2,8 @@
 //!
 //! What must stay true: a job that does not wait keeps nothing that only waiting jobs need; a fleet runs far more than wait.
 
-use crate::queue::Turn;
-use crate::shape::{Shape, Shapes};
+use crate::job_class::{JobClass, JobClasses};
+use crate::queue::QueueKey;
 use muster_model::{Attempt, CellId, Job, JobId, JobPhase, Movable, Reservation, TenantId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ pub(crate) struct Known {
     pub(crate) cell: Option<CellId>,
     pub(crate) phase: JobPhase,
     pub(crate) attempt: Attempt,
-    pub(crate) turn: Turn,
+    pub(crate) turn: QueueKey,
     /// What it asks for; none when it does not wait for devices.
-    pub(crate) shape: Option<Arc<Shape>>,
+    pub(crate) class: Option<Arc<JobClass>>,
     /// How it may be moved, with what it asks for, as long as it lives; none when it may not.
     pub(crate) movable: Option<Arc<MayMove>>,
     /// How long it may run at most once it has started, until its tasks are killed; none when nothing bounds it.
@@ -36,22 +36,22 @@ pub(crate) struct Known {
 #[derive(Clone, Debug)]
 pub(crate) struct MayMove {
     pub(crate) how: Movable,
-    pub(crate) shape: Arc<Shape>,
+    pub(crate) class: Arc<JobClass>,
 }
 
 impl Known {
     /// What to keep of `job`.
-    pub(super) fn of(job: Job, shapes: &mut Shapes) -> Self {
+    pub(super) fn of(job: Job, classes: &mut JobClasses) -> Self {
         let movable = job.spec.movable.filter(|_| !job.cancelled);
-        let movable = movable.map(|how| Arc::new(MayMove { how, shape: shapes.of(&job) }));
+        let movable = movable.map(|how| Arc::new(MayMove { how, class: classes.of(&job.spec) }));
         let lasts_ms = job.spec.time_limit_s.map(|limit_s| 1_000 * limit_s.saturating_add(job.spec.grace_s));
         let waits = job.phase == JobPhase::Queued && !job.cancelled;
         Known {
             id: job.id,
             tenant: job.tenant,
             cell: job.cell,
-            turn: Turn::of(&job),
-            shape: waits.then(|| shapes.of(&job)),
+            turn: QueueKey::of(&job),
+            class: waits.then(|| classes.of(&job.spec)),
             phase: job.phase,
             attempt: job.attempt,
             movable,
@@ -65,12 +65,12 @@ impl Known {
 
     /// Whether it may be placed, now or by a move, without a card.
     pub(super) fn needs_no_card(&self) -> bool {
-        let movable = self.movable.as_ref().map(|movable| &movable.shape);
-        self.shape.iter().chain(movable).any(|shape| shape.needs_no_card())
+        let movable = self.movable.as_ref().map(|movable| &movable.class);
+        self.class.iter().chain(movable).any(|class| class.needs_no_card())
     }
 
     /// Whether it waits for devices.
     pub(crate) fn waits(&self) -> bool {
-        self.shape.is_some()
+        self.class.is_some()
     }
 }

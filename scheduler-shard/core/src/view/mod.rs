@@ -13,10 +13,10 @@ mod shares;
 
 use crate::by_id::ById;
 use crate::index::Index;
+use crate::job_class::JobClasses;
 use crate::order::Books;
 use crate::queue::{CellQueue, Freed, Obstacle};
 use crate::reserve::Search;
-use crate::shape::Shapes;
 use balance::Balance;
 pub(crate) use job::Known;
 use muster_model::capacity::Capacity;
@@ -54,7 +54,7 @@ pub struct View {
     /// By [`AllocationId`](muster_model::AllocationId).
     pub(crate) allocations: ById<Arc<Allocation>>,
     pub(crate) queues: BTreeMap<CellId, CellQueue>,
-    shapes: Shapes,
+    classes: JobClasses,
     /// What has been learned of shares of cards.
     pub(crate) shares: Shares,
     /// What is scarce where, and what that says of single tasks.
@@ -244,8 +244,8 @@ impl View {
     }
 
     fn put_job(&mut self, job: Job) {
-        let job = Arc::new(Known::of(job, &mut self.shapes));
-        if job.shape.as_ref().is_some_and(|shape| shape.latency_critical) {
+        let job = Arc::new(Known::of(job, &mut self.classes));
+        if job.class.as_ref().is_some_and(|class| class.latency_critical) {
             self.capacity.watch_tenants();
             self.count_tenants();
             self.index.watch(job.tenant, self.capacity.nodes());
@@ -262,9 +262,9 @@ impl View {
         let same_wait = old.as_ref().is_some_and(same_wait);
         if !same_wait {
             self.forget_efforts(job.id);
-            if let (Some(cell), Some(shape)) = (job.cell, &job.shape) {
-                self.shares.came(cell, shape);
-                self.balance.came(cell, shape);
+            if let (Some(cell), Some(class)) = (job.cell, &job.class) {
+                self.shares.came(cell, class);
+                self.balance.came(cell, class);
             }
         }
         self.enqueue(&job);
@@ -287,10 +287,10 @@ impl View {
     /// Puts a waiting job into its cell's queue, unless it rests or is proposed.
     fn enqueue(&mut self, job: &Known) {
         let free = !self.rest_until.contains_key(&job.id) && !self.pending.contains_key(&job.id);
-        if let (Some(cell), Some(shape)) = (job.cell, &job.shape)
+        if let (Some(cell), Some(class)) = (job.cell, &job.class)
             && free
         {
-            self.queues.entry(cell).or_default().insert(job.tenant, job.turn, shape.clone());
+            self.queues.entry(cell).or_default().insert(job.tenant, job.turn, class.clone());
         }
     }
 

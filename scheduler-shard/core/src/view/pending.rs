@@ -4,9 +4,9 @@
 //! fail: where the two meet, the proposal gives way.
 
 use super::{Known, View, nodes_of};
+use crate::job_class::JobClass;
 use crate::proposal::Binding;
 use crate::reserve::RESERVATIONS_MAX;
-use crate::shape::Shape;
 use muster_model::{Allocation, AllocationId, AllocationState, Attempt, CellId, Epoch, JobId, NodeId};
 use std::sync::Arc;
 
@@ -37,19 +37,19 @@ impl Pending {
 
 impl View {
     /// Charges a proved proposal to the view, so that the next one sees it. Its job leaves the queue.
-    pub(crate) fn begin(&mut self, job: &Known, shape: &Arc<Shape>, binding: &Binding, cell: CellId, now_ms: u64) {
-        let stand_in = Arc::new(self.stand_in(job, shape, binding, cell, now_ms));
+    pub(crate) fn begin(&mut self, job: &Known, class: &Arc<JobClass>, binding: &Binding, cell: CellId, now_ms: u64) {
+        let stand_in = Arc::new(self.stand_in(job, class, binding, cell, now_ms));
         self.stand_apart(job.id, false);
         self.unqueue(job);
         self.charge(&stand_in);
         let queue = self.queues.entry(cell).or_default();
-        queue.count_bound(binding.model, shape.cards());
-        queue.restart_patience(job.tenant, shape);
-        queue.wake_sibling(job.tenant, shape);
+        queue.count_bound(binding.model, class.cards());
+        queue.restart_patience(job.tenant, class);
+        queue.wake_sibling(job.tenant, class);
         self.pending.insert(job.id, Pending { attempt: binding.attempt, stand_in: Some(stand_in) });
     }
 
-    fn stand_in(&mut self, job: &Known, shape: &Shape, binding: &Binding, cell: CellId, now_ms: u64) -> Allocation {
+    fn stand_in(&mut self, job: &Known, class: &JobClass, binding: &Binding, cell: CellId, now_ms: u64) -> Allocation {
         self.proposals_made += 1;
         Allocation {
             id: AllocationId(STAND_IN_FIRST + self.proposals_made),
@@ -59,9 +59,9 @@ impl View {
             cell,
             cell_epoch: Epoch(0),
             model: binding.model,
-            cpu_milli: shape.request.cpu_milli,
-            memory_mib: shape.request.memory_mib,
-            charge: shape.charge_on(binding.model),
+            cpu_milli: class.request.cpu_milli,
+            memory_mib: class.request.memory_mib,
+            charge: class.charge_on(binding.model),
             tasks: binding.tasks.clone(),
             task_states: Vec::new(),
             node_epochs: std::collections::BTreeMap::new(),

@@ -5,8 +5,8 @@
 
 use super::{Known, View};
 use crate::index::{Hold, Part};
+use crate::job_class::{JobClass, Offer};
 use crate::reserve::{KEPT_PART, Search, is_due_again, is_late, is_soon_due};
-use crate::shape::{Offer, Shape};
 use muster_model::{CellId, JobId, NodeId, Reservation};
 #[cfg(test)]
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,24 +84,24 @@ impl View {
     }
 
     /// Waiting jobs of `cell` on whose nodes as many cards are free as they want, the earliest promise first.
-    pub(crate) fn promises_due(&self, cell: CellId) -> Vec<(JobId, Arc<Shape>)> {
+    pub(crate) fn promises_due(&self, cell: CellId) -> Vec<(JobId, Arc<JobClass>)> {
         let mut due = Vec::new();
         for (id, kept) in self.reserved.iter().filter(|(_, kept)| kept.cell == cell && kept.in_force && kept.freed) {
             if self.rest_until.contains_key(id) {
                 continue;
             }
-            let Some(shape) = self.jobs.get(id.0).and_then(|job| job.shape.as_ref()) else { continue };
+            let Some(class) = self.jobs.get(id.0).and_then(|job| job.class.as_ref()) else { continue };
             let free = |offer: &Offer| {
                 let own = |part: &Part| part.hold == Some(kept.hold(*id));
                 let shelves = self.index.shelves(cell, offer.model).filter(|(part, _)| own(part));
                 shelves.map(|(_, shelf)| shelf.free()).sum::<u64>()
             };
-            if shape.offers().iter().any(|offer| free(offer) >= shape.cards()) {
-                due.push((kept.reservation.start_ms, *id, shape.clone()));
+            if class.offers().iter().any(|offer| free(offer) >= class.cards()) {
+                due.push((kept.reservation.start_ms, *id, class.clone()));
             }
         }
         due.sort_unstable();
-        due.into_iter().map(|(_, id, shape)| (id, shape)).collect()
+        due.into_iter().map(|(_, id, class)| (id, class)).collect()
     }
 
     /// A job with a reservation was tried and did not fit: it is not tried again before something changes on its nodes.
@@ -209,14 +209,14 @@ impl View {
     }
 
     /// Whether a job with a reservation need not be tried: fewer cards are free than it wants, its own and all.
-    pub(crate) fn is_far_from(&self, job: &Known, shape: &Shape) -> bool {
+    pub(crate) fn is_far_from(&self, job: &Known, class: &JobClass) -> bool {
         let Some(cell) = job.cell.filter(|_| self.reserved.contains_key(&job.id)) else { return false };
         let free = |offer: &Offer| {
-            let open = |part: &Part| part.hold.is_none_or(|hold| hold.job == job.id || shape.lasts_s.is_some());
+            let open = |part: &Part| part.hold.is_none_or(|hold| hold.job == job.id || class.lasts_s.is_some());
             let shelves = self.index.shelves(cell, offer.model).filter(|(part, _)| open(part));
             shelves.map(|(_, shelf)| shelf.free()).sum::<u64>()
         };
-        shape.offers().iter().all(|offer| free(offer) < shape.cards())
+        class.offers().iter().all(|offer| free(offer) < class.cards())
     }
 
     /// More is free on a node: whom it is kept for may start.

@@ -8,7 +8,7 @@
 use super::View;
 use crate::fractions::{CARD_MILLI, Fills, HALVED_AT, Outlook, STEPS};
 use crate::index::CardState;
-use crate::shape::Shape;
+use crate::job_class::JobClass;
 use muster_model::request::SharingMode;
 use muster_model::{CellId, GpuModel, GpuUnits, Pool};
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,19 +63,19 @@ impl Learned {
 
 impl Shares {
     /// A job has come to wait in `cell`.
-    pub(super) fn came(&mut self, cell: CellId, shape: &Shape) {
-        let Some(offer) = shape.offers().first() else { return };
+    pub(super) fn came(&mut self, cell: CellId, class: &JobClass) {
+        let Some(offer) = class.offers().first() else { return };
         let Some(model) = offer.model else { return };
         let learned = self.learned.entry((cell, model)).or_default();
         let all_milli = milli_of(offer.charge.gpu(model));
         learned.came_milli += all_milli;
         learned.jobs += 1;
-        let share = match shape.request.devices.mode() {
+        let share = match class.request.devices.mode() {
             Some(SharingMode::Mps) => Some(&mut learned.mps),
             Some(SharingMode::TimeSlice) => Some(&mut learned.time_slice),
             _ => None,
         };
-        let tasks = u64::from(shape.tasks.max(1));
+        let tasks = u64::from(class.tasks.max(1));
         let each = all_milli.div_ceil(tasks).next_multiple_of(STEP_MILLI);
         if let (Some(share), Ok(each)) = (share, u16::try_from(each)) {
             *share.by_milli.entry(each.min(CARD_MILLI)).or_default() += tasks;

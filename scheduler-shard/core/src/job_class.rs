@@ -1,25 +1,29 @@
-//! Shapes: everything about a job that decides where it can stand.
+//! Job classes: everything about a job that decides whether and where it can start.
 //!
-//! Few shapes are asked for again and again, so each is kept once, with what follows from it alone: the models it may land on and
-//! what it is charged there. What must stay true: two shapes are equal exactly when what they ask for is.
+//! Jobs of one tenant and class are interchangeable to the scheduler, so one decision serves all of them. Few classes are asked for again
+//! and again, so each is kept once, with what follows from it alone: the models it may land on and what it is charged there. What must
+//! stay true: two jobs share a class exactly when no decision could tell them apart. [`ClassKey::of`] names every field of a
+//! specification, so a new field does not compile before somebody has decided whether it matters.
 
 use crate::fractions::{CARD_MILLI, Demand, Kinds};
 use crate::view::milli_of;
 use muster_model::mig::MigShape;
+use muster_model::needs::Needs;
 use muster_model::request::TaskRequest;
 use muster_model::{
-    DeviceRequest, DriverVersion, GpuModel, GpuUnits, Job, NumaPolicy, ResourceVec, Selector, Spread, Topology,
-    WorkloadClass,
+    Asked, DeviceRequest, DriverVersion, GpuModel, GpuUnits, JobSpec, NumaPolicy, ResourceVec, Selector, Spread,
+    Topology, TopologyLevel, WorkloadClass,
 };
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 /// Others may take this many times a gang's size past it before free cards are kept for it.
 pub(crate) use crate::plan::PASSED_OVER_SIZES_MAX;
 
-/// Shapes kept at once; a fleet's tenants ask for some hundreds. Beyond, those that nobody waits with are forgotten.
-const SHAPES_MAX: usize = 4_096;
+/// Classes kept at once; a fleet's tenants ask for some hundreds. Beyond, those that nobody waits with are forgotten.
+const CLASSES_MAX: usize = 4_096;
 
 /// A model that a gang may land on, and what all of it is charged there; no model for a gang without GPUs.
 #[derive(Clone, Copy, Debug)]
@@ -28,66 +32,81 @@ pub(crate) struct Offer {
     pub(crate) charge: ResourceVec,
 }
 
-/// What a job asks for.
-#[derive(Clone, Debug)]
-pub(crate) struct Shape {
+/// What the jobs of a class have in common.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ClassKey {
     pub(crate) tasks: u32,
     pub(crate) request: TaskRequest,
     pub(crate) topology: Topology,
     pub(crate) numa: NumaPolicy,
     pub(crate) driver_min: Option<DriverVersion>,
     pub(crate) selector: Option<Selector>,
-    pub(crate) class: WorkloadClass,
+    /// Memory that each card, or the MIG slice, must have: it decides which models are possible.
+    pub(crate) gpu_memory_mib: Option<u64>,
+    pub(crate) workload: WorkloadClass,
     pub(crate) pool: Option<String>,
     /// It goes where no other tenant is, if it can.
     pub(crate) latency_critical: bool,
-    /// How long it is there at most, in seconds, a little rounded up ([`rounded_up_s`]) so that few shapes differ in it alone; none when
-    /// nothing bounds it.
+    /// How long it is there at most, in seconds, a little rounded up ([`rounded_up_s`]) so that few classes differ in it alone; none
+    /// when nothing bounds it.
     pub(crate) lasts_s: Option<u64>,
-    /// The same without a time limit; none where this is that.
-    unlimited: Option<Arc<Shape>>,
     /// From SIGTERM to SIGKILL, rounded up the same way.
     pub(crate) grace_s: u64,
     /// Tenants that admins keep apart are; only an explanation asks what would be otherwise.
     pub(crate) heeds_neighbours: bool,
-    /// The models that could ever serve it, the preferred first; it follows from the rest.
-    possible: Vec<GpuModel>,
-    /// The MIG slice that it is on each of them; empty for other requests.
-    slices: Vec<(GpuModel, MigShape)>,
-    /// Tells most shapes apart at a glance; it follows from the rest.
-    glance: u64,
-    offers: OnceLock<Box<[Offer]>>,
-    demand: OnceLock<Demand>,
 }
 
-impl Shape {
-    fn of(job: &Job) -> Self {
-        let spec = &job.spec;
-        Shape {
-            tasks: spec.tasks,
-            request: spec.request.clone(),
-            topology: spec.topology,
-            numa: spec.numa,
-            driver_min: spec.driver_min,
-            selector: spec.asked.selector.clone(),
-            class: spec.class,
-            pool: spec.pool.clone(),
-            latency_critical: spec.is_latency_critical(),
-            grace_s: rounded_up_s(spec.grace_s),
-            lasts_s: spec.time_limit_s.map(|limit_s| rounded_up_s(limit_s).saturating_add(rounded_up_s(spec.grace_s))),
-            unlimited: None,
+impl ClassKey {
+    /// What decides about a job of this specification. Every field is named here on purpose.
+    fn of(spec: &JobSpec) -> Self {
+        let JobSpec {
+            tenant: _, // Groups of jobs are kept by tenant.
+            name: _,
+            tasks,
+            request,
+            topology,
+            numa,
+            driver_min,
+            asked,
+            class,
+            pool,
+            priority: _, // It orders the jobs of a group; it does not say where they fit.
+            command: _,
+            env: _,
+            workdir: _,
+            time_limit_s,
+            grace_s,
+            disconnect_grace_s: _, // It counts once the job runs.
+            max_retries: _,
+            movable: _, // It counts once the job runs.
+        } = spec;
+        // On an accepted job the device class is part of the selector, and what the needs came to is the request.
+        let Asked { selector, device_class: _, gpu_memory_mib, needs, choice: _ } = asked;
+        let by_needs = |needs: &Needs| {
+            let Needs { memory_mib: _, compute_percent: _, isolation: _, bursty: _, latency_critical, models: _ } =
+                needs;
+            *latency_critical
+        };
+        let lasts_s = |limit_s: u64| rounded_up_s(limit_s).saturating_add(rounded_up_s(*grace_s));
+        ClassKey {
+            tasks: *tasks,
+            request: request.clone(),
+            topology: *topology,
+            numa: *numa,
+            driver_min: *driver_min,
+            selector: selector.clone(),
+            gpu_memory_mib: *gpu_memory_mib,
+            workload: *class,
+            pool: pool.clone(),
+            latency_critical: *class == WorkloadClass::Inference || needs.as_ref().is_some_and(by_needs),
+            lasts_s: time_limit_s.map(lasts_s),
+            grace_s: rounded_up_s(*grace_s),
             heeds_neighbours: true,
-            possible: Vec::new(),
-            slices: Vec::new(),
-            glance: 0,
-            offers: OnceLock::new(),
-            demand: OnceLock::new(),
         }
-        .at_a_glance()
     }
 
-    /// The same with its glance as it follows from the rest.
-    fn at_a_glance(self) -> Self {
+    /// A number that tells most keys apart without comparing them.
+    fn fingerprint(&self) -> u64 {
         let (kind, one, two) = match &self.request.devices {
             DeviceRequest::None => (0, 0, 0),
             DeviceRequest::Whole { count, .. } => (1, u64::from(*count), 0),
@@ -97,9 +116,52 @@ impl Shape {
         };
         let required = self.topology.required.map_or(0, |level| 1 + level as u64);
         let request = [self.request.cpu_milli, self.request.memory_mib, kind, one, two, required];
-        let rest = [u64::from(self.tasks), self.lasts_s.unwrap_or(u64::MAX), self.grace_s, self.class as u64];
-        let glance = fold(0, request.into_iter().chain(rest));
-        Shape { glance, ..self }
+        let rest = [u64::from(self.tasks), self.lasts_s.unwrap_or(u64::MAX), self.grace_s, self.workload as u64];
+        fold(self.gpu_memory_mib.unwrap_or(0), request.into_iter().chain(rest))
+    }
+}
+
+/// See the module. Its fields are those of its key.
+#[derive(Clone, Debug)]
+pub(crate) struct JobClass {
+    key: ClassKey,
+    fingerprint: u64,
+    /// The same without a time limit; none where this is that.
+    unlimited: Option<Arc<JobClass>>,
+    /// The models that could ever serve it, the preferred first.
+    possible: Vec<GpuModel>,
+    /// The MIG slice that it is on each of them; empty for other requests.
+    slices: Vec<(GpuModel, MigShape)>,
+    offers: OnceLock<Box<[Offer]>>,
+    demand: OnceLock<Demand>,
+}
+
+impl Deref for JobClass {
+    type Target = ClassKey;
+    fn deref(&self) -> &ClassKey {
+        &self.key
+    }
+}
+
+impl JobClass {
+    /// What compares like the class of this key; nothing that follows from it is known yet.
+    fn bare(key: ClassKey) -> Self {
+        let (offers, demand) = (OnceLock::new(), OnceLock::new());
+        let (possible, slices) = (Vec::new(), Vec::new());
+        JobClass { fingerprint: key.fingerprint(), key, unlimited: None, possible, slices, offers, demand }
+    }
+
+    /// The same with what follows from the specification that it was made from.
+    fn complete(self, spec: &JobSpec) -> Self {
+        let possible: Vec<GpuModel> = spec.possible_models().collect();
+        let slice = |model: &GpuModel| Some((*model, spec.request.devices.mig_shape(*model)?));
+        let slices = possible.iter().filter_map(slice).collect();
+        JobClass { possible, slices, ..self }
+    }
+
+    /// The same with another key.
+    fn keyed(&self, key: ClassKey) -> Self {
+        JobClass { fingerprint: key.fingerprint(), key, offers: OnceLock::new(), ..self.clone() }
     }
 
     /// Whether it asks for CPU and memory only.
@@ -113,30 +175,30 @@ impl Shape {
     }
 
     /// The same for so many tasks, within `required`.
-    pub(crate) fn with(&self, tasks: u32, required: Option<muster_model::TopologyLevel>) -> Self {
+    pub(crate) fn with(&self, tasks: u32, required: Option<TopologyLevel>) -> Self {
         let topology = Topology { required, ..self.topology };
-        Shape { tasks, topology, offers: OnceLock::new(), ..self.clone() }.at_a_glance()
+        self.keyed(ClassKey { tasks, topology, ..self.key.clone() })
     }
 
     /// The same inside one pool.
     pub(crate) fn in_pool(&self, pool: &str) -> Self {
-        Shape { pool: Some(pool.to_owned()), ..self.clone() }
+        self.keyed(ClassKey { pool: Some(pool.to_owned()), ..self.key.clone() })
     }
 
     /// The same without a NUMA policy.
     pub(crate) fn anyhow_in_numa(&self) -> Self {
-        Shape { numa: NumaPolicy::None, ..self.clone() }
+        self.keyed(ClassKey { numa: NumaPolicy::None, ..self.key.clone() })
     }
 
     /// The same with its tasks so far apart.
     pub(crate) fn spread(&self, spread: Option<Spread>) -> Self {
         let topology = Topology { spread, ..self.topology };
-        Shape { topology, offers: OnceLock::new(), ..self.clone() }
+        self.keyed(ClassKey { topology, ..self.key.clone() })
     }
 
     /// The same beside anybody.
     pub(crate) fn beside_anybody(&self) -> Self {
-        Shape { heeds_neighbours: false, ..self.clone() }
+        self.keyed(ClassKey { heeds_neighbours: false, ..self.key.clone() })
     }
 
     /// Cards that the whole gang touches.
@@ -145,7 +207,7 @@ impl Shape {
     }
 
     /// What it asks for if nothing bounded its time.
-    pub(crate) fn without_limit(self: &Arc<Self>) -> Arc<Shape> {
+    pub(crate) fn without_limit(self: &Arc<Self>) -> Arc<JobClass> {
         self.unlimited.clone().unwrap_or_else(|| self.clone())
     }
 
@@ -207,11 +269,6 @@ impl Shape {
             Demand { cards, milli, kinds, cpu_milli: request.cpu_milli, memory_mib: request.memory_mib }
         })
     }
-
-    fn key(&self) -> impl Ord + '_ {
-        let quiet = (self.class, self.latency_critical, self.lasts_s, self.grace_s);
-        (self.tasks, &self.request, &self.topology, quiet, &self.pool, self.numa, self.driver_min, &self.selector)
-    }
 }
 
 /// Seconds rounded up by at most a quarter: to multiples of fifteen minutes, or of fifteen seconds below that, of which three bits are
@@ -237,63 +294,60 @@ fn fold(start: u64, numbers: impl Iterator<Item = u64>) -> u64 {
     numbers.fold(start, |mix, number| (mix ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29))
 }
 
-impl PartialEq for Shape {
+impl PartialEq for JobClass {
     fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self, other) || self.glance == other.glance && self.key() == other.key()
+        std::ptr::eq(self, other) || self.fingerprint == other.fingerprint && self.key == other.key
     }
 }
 
-impl Eq for Shape {}
+impl Eq for JobClass {}
 
-impl PartialOrd for Shape {
+impl PartialOrd for JobClass {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Shape {
+impl Ord for JobClass {
     fn cmp(&self, other: &Self) -> Ordering {
         if std::ptr::eq(self, other) {
             return Ordering::Equal;
         }
-        self.glance.cmp(&other.glance).then_with(|| self.key().cmp(&other.key()))
+        self.fingerprint.cmp(&other.fingerprint).then_with(|| self.key.cmp(&other.key))
     }
 }
 
-/// Each shape once.
+/// Each class once.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Shapes {
-    known: BTreeSet<Arc<Shape>>,
+pub(crate) struct JobClasses {
+    known: BTreeSet<Arc<JobClass>>,
 }
 
-impl Shapes {
-    /// The one shape of `job`.
-    pub(crate) fn of(&mut self, job: &Job) -> Arc<Shape> {
-        let shape = Shape::of(job);
-        if let Some(known) = self.known.get(&shape) {
+impl JobClasses {
+    /// The one class of jobs with this specification.
+    pub(crate) fn of(&mut self, spec: &JobSpec) -> Arc<JobClass> {
+        let class = JobClass::bare(ClassKey::of(spec));
+        if let Some(known) = self.known.get(&class) {
             return known.clone();
         }
-        if self.known.len() >= SHAPES_MAX {
-            self.known.retain(|shape| Arc::strong_count(shape) > 1);
+        let class = class.complete(spec);
+        if self.known.len() >= CLASSES_MAX {
+            self.known.retain(|class| Arc::strong_count(class) > 1);
         }
-        let possible: Vec<GpuModel> = job.spec.possible_models().collect();
-        let slice = |model: &GpuModel| Some((*model, job.spec.request.devices.mig_shape(*model)?));
-        let slices = possible.iter().filter_map(slice).collect();
-        let shape = Shape { possible, slices, ..shape };
-        if shape.lasts_s.is_none() {
-            return self.keep(shape);
+        if class.lasts_s.is_none() {
+            return self.keep(class);
         }
-        let unlimited = self.keep(Shape { lasts_s: None, ..shape.clone() }.at_a_glance());
-        self.keep(Shape { unlimited: Some(unlimited), ..shape })
+        let unlimited = self.keep(class.keyed(ClassKey { lasts_s: None, ..class.key.clone() }));
+        self.keep(JobClass { unlimited: Some(unlimited), ..class })
     }
 
-    fn keep(&mut self, shape: Shape) -> Arc<Shape> {
-        if let Some(known) = self.known.get(&shape) {
+    fn keep(&mut self, class: JobClass) -> Arc<JobClass> {
+        if let Some(known) = self.known.get(&class) {
             return known.clone();
         }
-        let shape = Arc::new(shape);
-        self.known.insert(shape.clone());
-        shape
+        let class = Arc::new(class);
+        self.known.insert(class.clone());
+        class
     }
 }
 
