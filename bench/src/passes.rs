@@ -103,7 +103,7 @@ impl Bench {
             let found = plan(&mut bench.view, CELL, &Bounds { proposals_max: 1, ..Bounds::default() }, bench.now_ms);
             let bound = found.proposals.into_iter().find_map(|proposal| match proposal {
                 Proposal::Bind(binding) => Some(binding),
-                Proposal::HandOver(_) | Proposal::Reserve { .. } => None,
+                Proposal::HandOver(_) | Proposal::Reserve { .. } | Proposal::RecordBypass { .. } => None,
             });
             match bound {
                 Some(binding) => {
@@ -201,6 +201,7 @@ impl Bench {
                         sum.promised += u32::from(reserved.is_some());
                         self.keep(job, reserved);
                     }
+                    Proposal::RecordBypass { job, cards } => self.record_bypass(job, cards),
                     Proposal::HandOver(_) => {}
                 }
             }
@@ -210,11 +211,19 @@ impl Bench {
         }
     }
 
+    fn record_bypass(&mut self, id: JobId, cards: u64) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.bypassed_cards = cards;
+            self.view.absorb(Change::put(Object::Job(job.clone())));
+        }
+    }
+
     fn commit(&mut self, binding: Binding, bound_ms: u64) -> Result<()> {
         let job = self.jobs.remove(&binding.job).context("a job that waits")?;
         self.kept.retain(|_, (kept, _)| *kept != binding.job);
         self.next += 1;
-        let (mut allocation, job) = fleet::committed(Job { reserved: None, ..job }, binding, AllocationId(self.next));
+        let (mut allocation, job) =
+            fleet::committed(Job { reserved: None, bypassed_cards: 0, ..job }, binding, AllocationId(self.next));
         allocation.bound_ms = bound_ms;
         self.running.push((allocation.id, job.id));
         self.view.absorb(Change::put(Object::Allocation(allocation)));

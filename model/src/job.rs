@@ -200,6 +200,15 @@ pub struct JobSpec {
 #[serde(transparent)]
 pub struct ValidJobSpec(pub(crate) JobSpec);
 
+impl ValidJobSpec {
+    /// Of a job that the control plane has accepted. It was checked then, by the rules of then, and is never checked again: a rule that
+    /// became stricter since must not make an accepted job disappear.
+    #[must_use]
+    pub const fn accepted(spec: JobSpec) -> Self {
+        ValidJobSpec(spec)
+    }
+}
+
 impl std::ops::Deref for ValidJobSpec {
     type Target = JobSpec;
     fn deref(&self) -> &JobSpec {
@@ -288,6 +297,12 @@ impl JobPhase {
     }
 }
 
+/// A reservation starts at most this far ahead: nodes that are kept for longer would stand idle for too long.
+pub const RESERVATION_AHEAD_MS_MAX: u64 = 86_400_000;
+/// A reservation may start this long ago at most: shards plan by a clock that is a little behind, and what was late a minute ago is
+/// planned anew.
+pub const RESERVATION_PAST_MS_MAX: u64 = 60_000;
+
 /// A place and a time that are kept for a waiting gang: its nodes take no work that would still be there then.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Reservation {
@@ -337,4 +352,7 @@ pub struct Job {
     pub requeue_reason: Option<String>,
     /// What its cell keeps for it while it waits.
     pub reserved: Option<Reservation>,
+    /// Cards that jobs behind it have started on while it waited for room, as far as its cell's shards have recorded it: what the
+    /// starvation guard goes by. 0 from each binding on.
+    pub bypassed_cards: u64,
 }

@@ -139,7 +139,7 @@ fn phase() -> impl Strategy<Value = JobPhase> {
 prop_compose! {
     fn job()(
         id in any::<u64>(), spec in spec(), phase in phase(),
-        numbers in (any::<u32>(), any::<u32>(), any::<bool>(), any::<u64>(), any::<u64>()),
+        numbers in (any::<u32>(), any::<u32>(), any::<bool>(), any::<u64>(), any::<u64>(), any::<u64>()),
         cell in option::of(any::<u32>().prop_map(CellId)),
         visited in btree_set(any::<u32>().prop_map(CellId), 0..3),
         times in (option::of(any::<u64>()), option::of(any::<u64>()), option::of(any::<u64>())),
@@ -154,6 +154,7 @@ prop_compose! {
             attempt: Attempt(numbers.1), failures: numbers.0, cancelled: numbers.2, cell, visited,
             routed_ms: numbers.3, submitted_ms: numbers.4,
             bound_ms: times.0, started_ms: times.1, finished_ms: times.2, nodes, last_allocation, requeue_reason, reserved,
+            bypassed_cards: numbers.5,
         }
     }
 }

@@ -66,6 +66,7 @@ enum Origin {
     Bind(JobId),
     HandOver(JobId),
     Reserve(JobId),
+    Count,
     Node,
 }
 
@@ -267,8 +268,8 @@ impl Engine {
                 count(&mut self.work.rejected, kind(reject).to_owned());
                 self.shard.refused(job, reject, BEGIN_MS + self.now_ms);
             }
-            (Origin::Node, Err(reject)) => count(&mut self.work.rejected, kind(reject).to_owned()),
-            (Origin::Submit(_) | Origin::Node | Origin::Reserve(_), Ok(_)) => {}
+            (Origin::Node | Origin::Count, Err(reject)) => count(&mut self.work.rejected, kind(reject).to_owned()),
+            (Origin::Submit(_) | Origin::Node | Origin::Reserve(_) | Origin::Count, Ok(_)) => {}
         }
     }
 
@@ -291,6 +292,9 @@ impl Engine {
                     }
                     Step::Reserve { cell, epoch, job, reserved } => {
                         (Command::Reserve { cell, epoch, job, reserved }, Origin::Reserve(job))
+                    }
+                    Step::RecordBypass { cell, epoch, job, cards } => {
+                        (Command::RecordBypass { cell, epoch, job, cards }, Origin::Count)
                     }
                 });
             }

@@ -33,6 +33,17 @@ pub(crate) enum Step {
         /// What is kept.
         reserved: Option<Reservation>,
     },
+    /// To record how much has started past a waiting gang.
+    RecordBypass {
+        /// In this cell.
+        cell: CellId,
+        /// Under this lease.
+        epoch: Epoch,
+        /// The gang.
+        job: JobId,
+        /// Cards in all.
+        cards: u64,
+    },
 }
 
 /// What passes came to, for the report.
@@ -96,6 +107,7 @@ impl Shard {
                 Proposal::Reserve { job, reserved } => {
                     Step::Reserve { cell, epoch, job, reserved: reserved.as_deref().cloned() }
                 }
+                Proposal::RecordBypass { job, cards } => Step::RecordBypass { cell, epoch, job, cards },
             }));
         }
         (steps, more)

@@ -134,6 +134,7 @@ pub(crate) fn job(id: JobId, tenant: TenantId, spec: ValidJobSpec) -> Job {
         nodes: Vec::new(),
         requeue_reason: None,
         reserved: None,
+        bypassed_cards: 0,
         last_allocation: None,
     }
 }

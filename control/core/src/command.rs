@@ -166,6 +166,17 @@ pub enum Command {
     },
     /// An operator sets the state's time back to the entry's, which a wrong clock had moved ahead. Repeated until nothing is left.
     ResetClock,
+    /// A shard records how many cards jobs behind a gang have started on while it waited in the shard's cell.
+    RecordBypass {
+        /// The cell.
+        cell: CellId,
+        /// Its epoch.
+        epoch: Epoch,
+        /// The gang.
+        job: JobId,
+        /// Cards in all, what was recorded before included. It only grows.
+        cards: u64,
+    },
 }
 
 /// A gang and the places a shard found for it.

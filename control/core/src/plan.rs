@@ -5,6 +5,7 @@
 
 mod attempts;
 mod bind;
+mod bypass;
 mod cancel;
 mod cells;
 mod classes;
@@ -69,6 +70,7 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::DeleteDeviceClass { name } => classes::delete(d, name),
         Command::Reserve { cell, epoch, job, reserved } => reserve::reserve(d, *cell, *epoch, *job, reserved.as_ref()),
         Command::ResetClock => clock::reset(d),
+        Command::RecordBypass { cell, epoch, job, cards } => bypass::record(d, *cell, *epoch, *job, *cards),
         Command::RaiseFeatureLevel { level } => raise_feature_level(d, *level),
     }?;
     Ok(draft.finish(done))

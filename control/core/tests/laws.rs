@@ -433,7 +433,12 @@ fn newest_holder_only() -> impl FnMut(&Step<'_>) -> Watched {
                     leases.entry(*cell).and_modify(|lease| lease.1 = false);
                 }
                 (Command::Bind(binding), Ok(_)) => allowed(&leases, binding.cell, binding.epoch)?,
-                (Command::HandOver { cell, epoch, .. } | Command::Reserve { cell, epoch, .. }, Ok(_)) => {
+                (
+                    Command::HandOver { cell, epoch, .. }
+                    | Command::Reserve { cell, epoch, .. }
+                    | Command::RecordBypass { cell, epoch, .. },
+                    Ok(_),
+                ) => {
                     allowed(&leases, *cell, *epoch)?;
                 }
                 _ => {}

@@ -7,7 +7,7 @@ use muster_model::driver::NotAVersion;
 use muster_model::movable::{Movable, RESTART_S_DEFAULT};
 use muster_model::{
     AllocationId, Attempt, CellId, DriverVersion, FieldError, Job, JobId, JobPhase, JobSpec, NodeId, NumaPolicy,
-    Outcome, Reservation, TenantId, WorkloadClass,
+    Outcome, Reservation, TenantId, ValidJobSpec, WorkloadClass,
 };
 
 /// Seconds from SIGTERM to SIGKILL when a job does not say: long enough to write a small checkpoint, short enough for a person.
@@ -153,6 +153,7 @@ impl From<&Job> for v1::Job {
             last_allocation: job.last_allocation.map(|id| id.0),
             requeue_reason: job.requeue_reason.clone().unwrap_or_default(),
             reserved: job.reserved.as_ref().map(Into::into),
+            bypassed_cards: job.bypassed_cards,
         }
     }
 }
@@ -163,10 +164,7 @@ impl TryFrom<v1::Job> for Job {
     fn try_from(wire: v1::Job) -> Result<Self, FieldError> {
         let phase = wire.phase();
         let spec = JobSpec::try_from(need(wire.spec, "spec")?).map_err(|e| e.under("spec"))?;
-        let spec = spec.validate().map_err(|errors| {
-            let first = errors.into_iter().next().unwrap_or_else(|| FieldError::new("", "is not valid", "mend it"));
-            first.under("spec")
-        })?;
+        let spec = ValidJobSpec::accepted(spec);
         Ok(Job {
             id: JobId(wire.id),
             tenant: TenantId(wire.tenant_id),
@@ -186,6 +184,7 @@ impl TryFrom<v1::Job> for Job {
             last_allocation: wire.last_allocation.map(AllocationId),
             requeue_reason: text_if(wire.requeue_reason),
             reserved: wire.reserved.map(Into::into),
+            bypassed_cards: wire.bypassed_cards,
         })
     }
 }

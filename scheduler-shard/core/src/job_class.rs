@@ -19,9 +19,6 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-/// Others may take this many times a gang's size past it before free cards are kept for it.
-pub(crate) use crate::plan::PASSED_OVER_SIZES_MAX;
-
 /// Classes kept at once; a fleet's tenants ask for some hundreds. Beyond, those that nobody waits with are forgotten.
 const CLASSES_MAX: usize = 4_096;
 
@@ -79,6 +76,7 @@ impl ClassKey {
             disconnect_grace_s: _, // It counts once the job runs.
             max_retries: _,
             movable: _, // It counts once the job runs.
+            user: _,
         } = spec;
         // On an accepted job the device class is part of the selector, and what the needs came to is the request.
         let Asked { selector, device_class: _, gpu_memory_mib, needs, choice: _ } = asked;
@@ -222,11 +220,6 @@ impl JobClass {
     /// Whole cards that all of it takes.
     pub(crate) fn whole_cards(&self) -> u64 {
         u64::from(self.tasks) * u64::from(self.whole_cards_each())
-    }
-
-    /// Cards that others may take past it before cards are kept for it.
-    pub(crate) fn patience(&self) -> u64 {
-        PASSED_OVER_SIZES_MAX * self.cards()
     }
 
     /// What the whole gang is charged on `model`.

@@ -10,6 +10,8 @@
 mod by_id;
 pub mod explain;
 pub mod fractions;
+mod gate;
+pub mod guard;
 mod index;
 mod job_class;
 mod order;

@@ -21,13 +21,13 @@ const BILLION: u128 = 1_000_000_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(crate) tenant: TenantId,
-    pub(crate) turn: QueueKey,
+    pub(crate) queue_key: QueueKey,
     pub(crate) class: Arc<JobClass>,
 }
 
 impl Head {
-    pub(crate) fn new(tenant: TenantId, turn: QueueKey, class: Arc<JobClass>) -> Self {
-        Head { tenant, turn, class }
+    pub(crate) fn new(tenant: TenantId, queue_key: QueueKey, class: Arc<JobClass>) -> Self {
+        Head { tenant, queue_key, class }
     }
 
     /// What it would be charged on the model it prefers.
@@ -41,7 +41,7 @@ impl Head {
 struct Standing {
     above_guarantee: bool,
     share: u128,
-    turn: QueueKey,
+    queue_key: QueueKey,
 }
 
 /// A tenant with waiting jobs, its own or its descendants'.
@@ -163,16 +163,16 @@ impl Order {
 
     fn standing(&self, books: Books<'_>, id: TenantId, head: &Head) -> Standing {
         let Some(at) = books.capacity.tenants().get(&id) else {
-            return Standing { above_guarantee: true, share: u128::MAX, turn: head.turn };
+            return Standing { above_guarantee: true, share: u128::MAX, queue_key: head.queue_key };
         };
         let used = self.used(id, at);
         let demand = head.demand();
         if covered(&used, &demand, &at.guarantee) {
             let share = asked(&demand).map(|resource| ratio(used.get(resource), at.guarantee.get(resource))).max();
-            return Standing { above_guarantee: false, share: share.unwrap_or(0), turn: head.turn };
+            return Standing { above_guarantee: false, share: share.unwrap_or(0), queue_key: head.queue_key };
         }
         let share = dominant_share(&used, &at.guarantee, books.totals) / u128::from(at.weight.max(1));
-        Standing { above_guarantee: true, share, turn: head.turn }
+        Standing { above_guarantee: true, share, queue_key: head.queue_key }
     }
 
     fn used(&self, id: TenantId, at: &TenantUse) -> ResourceVec {
@@ -185,7 +185,7 @@ impl Order {
     /// A tenant's own jobs stand beside its children, with what it uses itself, without a guarantee of their own, at weight 1.
     fn standing_of_own(&self, books: Books<'_>, id: TenantId, branch: &Branch, head: &Head) -> Standing {
         let Some(at) = books.capacity.tenants().get(&id) else {
-            return Standing { above_guarantee: true, share: u128::MAX, turn: head.turn };
+            return Standing { above_guarantee: true, share: u128::MAX, queue_key: head.queue_key };
         };
         let share = if branch.children.is_empty() {
             0
@@ -193,7 +193,7 @@ impl Order {
             let own = self.supposed.get(&id).map_or(at.own, |(_, more)| at.own.plus(more));
             dominant_share(&own, &ResourceVec::default(), books.totals)
         };
-        Standing { above_guarantee: true, share, turn: head.turn }
+        Standing { above_guarantee: true, share, queue_key: head.queue_key }
     }
 }
 

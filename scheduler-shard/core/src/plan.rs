@@ -5,18 +5,19 @@
 //!   next is looked for;
 //! - a pass is bounded by steps, never by time, and the same view gives the same proposals;
 //! - what did not fit is not tried again until something changed that could help it;
-//! - a tenant that cannot start its next job keeps nobody else from starting theirs, except as [`crate::reserve`] and [`passed_over`]
+//! - a tenant that cannot start its next job keeps nobody else from starting theirs, except as [`crate::reserve`] and [`crate::guard`]
 //!   say.
 
+use crate::gate::{self, Pass};
+use crate::guard;
 use crate::job_class::{JobClass, Offer};
 use crate::order::{Books, Head, Order};
-use crate::place::{Ask, Steps, fits_when_empty, place};
+use crate::place::Steps;
 use crate::proposal::{Binding, Proposal};
-use crate::queue::{Blocked, CellQueue, Obstacle, QueueKey};
-use crate::reserve::reserve;
+use crate::queue::{Blocked, Obstacle};
+use crate::reserve::{KEPT_PART, reserve};
 use crate::view::{Known, View};
-use muster_model::{CellId, GpuModel, JobId, TaskPlacement};
-use std::collections::BTreeMap;
+use muster_model::{CellId, JobId, TaskPlacement};
 use std::sync::Arc;
 
 /// Bounds of one pass.
@@ -26,12 +27,14 @@ pub struct Bounds {
     pub proposals_max: usize,
     /// Nodes, groups and cards looked at; checked between two decisions.
     pub steps_max: u64,
+    /// Beyond the first gang at most one in so many of the cell's nodes is kept for gangs that wait; [`crate::KEPT_PART`] in production.
+    pub kept_part: usize,
 }
 
 impl Default for Bounds {
     /// 64 proposals are one batch on the wire; 200,000 steps are some milliseconds, so that a pass never delays what waits for it.
     fn default() -> Self {
-        Bounds { proposals_max: 64, steps_max: 200_000 }
+        Bounds { proposals_max: 64, steps_max: 200_000, kept_part: KEPT_PART }
     }
 }
 
@@ -42,13 +45,8 @@ pub const HAND_OVER_AFTER_MS: u64 = 2_000;
 const HAND_OVER_AGAIN_MS: u64 = 5_000;
 /// Control starts a new round of hand-overs this long after the job was routed to its cell.
 pub const HAND_OVER_ROUND_MS: u64 = 30_000;
-/// Jobs of one class that one pass looks at for hand-over; the next pass goes on.
+/// Jobs of one group that one pass looks at for hand-over; the next pass goes on.
 const HAND_OVERS_PER_GROUP_MAX: usize = 16;
-
-/// Free cards are kept for a gang once others have taken this many times its size past it: low enough that a large gang's wait is
-/// bounded by what runs when that happens, high enough that short jobs usually flow past. Only for those that no time limit promises a time
-/// ([`crate::reserve`]).
-pub const PASSED_OVER_SIZES_MAX: u64 = 8;
 
 /// What a pass came to.
 #[derive(Clone, Debug, Default)]
@@ -72,17 +70,16 @@ pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan
     view.wake_rested(now_ms);
     view.look_ahead(cell);
     view.judge_scarcity(cell);
-    let kept = passed_over(view, cell);
-    let pass = Pass { cell, now_ms, kept };
+    let pass = Pass { cell, now_ms, guards: guard::guards(view, cell) };
     start_promised(view, &pass, bounds, &mut steps, &mut plan);
-    let mut order = candidates(view, cell, &pass.kept);
+    let mut order = candidates(view, &pass);
     while let Some(head) = order.next().cloned() {
         if plan.proposals.len() >= bounds.proposals_max || steps.0 >= bounds.steps_max {
             plan.more = true;
             break;
         }
         plan.decisions += 1;
-        match try_start(view, &pass, (head.turn.job, &head.class), &mut steps) {
+        match try_start(view, &pass, (head.queue_key.job, &head.class), &mut steps) {
             Ok(binding) => plan.proposals.push(Proposal::Bind(binding)),
             Err(obstacles) => block(view, cell, &head, obstacles),
         }
@@ -95,6 +92,7 @@ pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan
         reserve(view, cell, bounds, now_ms, &mut steps, &mut plan);
     }
     hand_over(view, cell, bounds, now_ms, &mut plan);
+    guard::count(view, cell, bounds, now_ms, &mut plan);
     plan.steps = steps.0;
     plan
 }
@@ -114,11 +112,11 @@ fn start_promised(view: &mut View, pass: &Pass, bounds: &Bounds, steps: &mut Ste
 }
 
 /// Every tenant's next job whose class may fit: the tournament of the last pass, with what has changed since.
-fn candidates(view: &mut View, cell: CellId, kept: &Kept) -> Order {
-    let Some(queue) = view.queues.get_mut(&cell) else { return Order::default() };
-    queue.wake_held_back(|model| kept.get(&model).map(|keeper| keeper.job));
+fn candidates(view: &mut View, pass: &Pass) -> Order {
+    let Some(queue) = view.queues.get_mut(&pass.cell) else { return Order::default() };
+    queue.wake_held_back(|model| pass.guards.get(&model).map(|guard| guard.gang));
     let mut order = std::mem::take(&mut queue.order);
-    catch_up(view, cell, &mut order);
+    catch_up(view, pass.cell, &mut order);
     order
 }
 
@@ -131,21 +129,8 @@ fn catch_up(view: &mut View, cell: CellId, order: &mut Order) {
     }
 }
 
-/// What holds throughout a pass.
-struct Pass {
-    cell: CellId,
-    now_ms: u64,
-    kept: Kept,
-}
-
-impl Pass {
-    fn ask<'a>(&self, job: &Known, class: &'a JobClass, model: Option<GpuModel>) -> Ask<'a> {
-        Ask::of(job, class, (self.cell, model), self.now_ms)
-    }
-}
-
-/// Finds a place, proves it and charges it to the view. Where anything is scarce a single task goes where it costs others least;
-/// everything else, and what finds no such place, is searched for.
+/// Takes a job through the gates ([`gate`]) and charges it to the view. Where anything is scarce a single task goes where it costs others
+/// least; everything else, and what finds no such place, is searched for.
 fn try_start(
     view: &mut View,
     pass: &Pass,
@@ -154,14 +139,21 @@ fn try_start(
 ) -> Result<Binding, Vec<Obstacle>> {
     let job = view.jobs.get(job.0).cloned().ok_or_else(Vec::new)?;
     if view.is_far_from(&job, class) {
-        let why = |offer: &Offer| may_start_on(view, &job, class, offer, &pass.kept).err();
-        return Err(class.offers().iter().map(|offer| why(offer).unwrap_or(Obstacle::NoRoom(offer.model))).collect());
+        let why = |offer: &Offer| match gate::before_place(view, pass, &job, class, offer) {
+            Ok(()) => Obstacle::NoRoom(offer.model),
+            Err(gate) => gate.obstacle(&job),
+        };
+        return Err(class.offers().iter().map(why).collect());
     }
-    // What is kept for it is among what it may use.
+    // What is reserved for it is among what it may use.
     view.stand_apart(job.id, false);
-    let may = |view: &View, offer: &Offer| may_start_on(view, &job, class, offer, &pass.kept).is_ok();
+    let may = |view: &View, offer: &Offer| gate::before_place(view, pass, &job, class, offer).is_ok();
     let alone = view.best_alone(|model| pass.ask(&job, class, model), may, steps);
-    let binding = match alone.and_then(|(offer, tasks)| proved(view, &job, class, &offer, tasks).ok()) {
+    let proved = |(offer, tasks): (Offer, Vec<TaskPlacement>)| {
+        gate::prove(view, &job, class, &offer, &tasks).ok()?;
+        Some(bind(&job, &offer, tasks))
+    };
+    let binding = match alone.and_then(proved) {
         Some(binding) => Ok(binding),
         None => search(view, pass, &job, class, steps),
     };
@@ -172,9 +164,13 @@ fn try_start(
     binding
 }
 
+fn bind(job: &Known, offer: &Offer, tasks: Vec<TaskPlacement>) -> Binding {
+    Binding { job: job.id, attempt: job.attempt.next(), model: offer.model, tasks }
+}
+
 /// The best place on the first model that has one, or what is in the way on each.
 fn search(
-    view: &View,
+    view: &mut View,
     pass: &Pass,
     job: &Known,
     class: &JobClass,
@@ -182,52 +178,12 @@ fn search(
 ) -> Result<Binding, Vec<Obstacle>> {
     let mut obstacles = Vec::new();
     for offer in class.offers() {
-        match start_on(view, pass, job, class, offer, steps) {
-            Ok(binding) => return Ok(binding),
-            Err(obstacle) => obstacles.push(obstacle),
+        match gate::pass(view, pass, job, class, offer, steps) {
+            Ok(tasks) => return Ok(bind(job, offer, tasks)),
+            Err(gate) => obstacles.push(gate.obstacle(job)),
         }
     }
     Err(obstacles)
-}
-
-fn start_on(
-    view: &View,
-    pass: &Pass,
-    job: &Known,
-    class: &JobClass,
-    offer: &Offer,
-    steps: &mut Steps,
-) -> Result<Binding, Obstacle> {
-    steps.0 += 1;
-    may_start_on(view, job, class, offer, &pass.kept)?;
-    let tasks = place(view, &pass.ask(job, class, offer.model), steps).ok_or(Obstacle::NoRoom(offer.model))?;
-    proved(view, job, class, offer, tasks)
-}
-
-/// Whether quota, and what free cards are kept for, let it start on this model.
-fn may_start_on(view: &View, job: &Known, class: &JobClass, offer: &Offer, kept: &Kept) -> Result<(), Obstacle> {
-    view.capacity.max_allows(job.tenant, &offer.charge).map_err(|over| Obstacle::OverMax(over.tenant))?;
-    if let Some(model) = offer.model
-        && view.reserved(job.id).is_none()
-        && let Some(keeper) = kept.get(&model).filter(|keeper| keeper.job != job.id && keeper.cards > class.cards())
-    {
-        return Err(Obstacle::KeptFor(model, keeper.job));
-    }
-    Ok(())
-}
-
-fn proved(
-    view: &View,
-    job: &Known,
-    class: &JobClass,
-    offer: &Offer,
-    tasks: Vec<TaskPlacement>,
-) -> Result<Binding, Obstacle> {
-    let (request, model) = (&class.request, offer.model);
-    view.capacity
-        .prove(job.tenant, &tasks, request.cpu_milli, request.memory_mib, &offer.charge)
-        .map_err(|_| Obstacle::NoRoom(model))?;
-    Ok(Binding { job: job.id, attempt: job.attempt.next(), model, tasks })
 }
 
 fn block(view: &mut View, cell: CellId, head: &Head, mut obstacles: Vec<Obstacle>) {
@@ -236,34 +192,6 @@ fn block(view: &mut View, cell: CellId, head: &Head, mut obstacles: Vec<Obstacle
     if let Some(queue) = view.queues.get_mut(&cell) {
         queue.block(head.tenant, &head.class, Blocked { obstacles });
     }
-}
-
-/// The gang that free cards of a model are kept for.
-#[derive(Clone, Copy, Debug)]
-struct Keeper {
-    job: JobId,
-    cards: u64,
-}
-type Kept = BTreeMap<GpuModel, Keeper>;
-
-/// The gangs that others have passed too often: of each model the oldest such gang that the cell could hold at all. Smaller jobs
-/// of that model start here only when it has, but for those that were promised a time. One that only its tenant's max keeps waiting keeps nothing.
-fn passed_over(view: &mut View, cell: CellId) -> Kept {
-    let Some(starved) = view.queues.get_mut(&cell).map(CellQueue::starved) else { return Kept::new() };
-    let mut kept: BTreeMap<GpuModel, (QueueKey, Keeper)> = BTreeMap::new();
-    for (turn, tenant, class) in starved {
-        // It knows when it starts.
-        if view.reserved(turn.job).is_some() {
-            continue;
-        }
-        let fits = |model: &GpuModel| fits_when_empty(view, &Ask::lasting(cell, tenant, &class, Some(*model)));
-        let Some(model) = class.offers().iter().filter_map(|offer| offer.model).find(fits) else { continue };
-        let keeper = Keeper { job: turn.job, cards: class.cards() };
-        if kept.get(&model).is_none_or(|(first, _)| turn < *first) {
-            kept.insert(model, (turn, keeper));
-        }
-    }
-    kept.into_iter().map(|(model, (_, keeper))| (model, keeper)).collect()
 }
 
 /// Offers jobs to other cells that have waited long enough for room here.
@@ -275,7 +203,7 @@ fn hand_over(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, plan: 
     let Some(queue) = view.queues.get(&cell) else { return };
     for group in queue.groups().filter(|group| group.blocked.as_ref().is_some_and(Blocked::wants_room)) {
         let room = bounds.proposals_max.saturating_sub(plan.proposals.len() + due.len());
-        let jobs = group.turns.iter().take(HAND_OVERS_PER_GROUP_MAX).map(|turn| turn.job);
+        let jobs = group.keys.iter().take(HAND_OVERS_PER_GROUP_MAX).map(|queue_key| queue_key.job);
         due.extend(jobs.filter(|job| may_leave(view, cell, *job, now_ms)).take(room));
     }
     for job in due {

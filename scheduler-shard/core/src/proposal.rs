@@ -30,6 +30,13 @@ pub enum Proposal {
         /// What is kept from now on.
         reserved: Option<Arc<Reservation>>,
     },
+    /// Record that jobs behind a waiting gang have started on so many cards in all.
+    RecordBypass {
+        /// The gang.
+        job: JobId,
+        /// In all, what was recorded before included.
+        cards: u64,
+    },
 }
 
 impl Proposal {
@@ -38,7 +45,7 @@ impl Proposal {
     pub fn job(&self) -> JobId {
         match self {
             Proposal::Bind(binding) => binding.job,
-            Proposal::HandOver(job) | Proposal::Reserve { job, .. } => *job,
+            Proposal::HandOver(job) | Proposal::Reserve { job, .. } | Proposal::RecordBypass { job, .. } => *job,
         }
     }
 }

@@ -7,10 +7,12 @@
 
 #![expect(clippy::mutable_key_type, reason = "what a class keeps for later follows from what it is ordered by")]
 
+mod bypass;
 mod room;
 
 use crate::job_class::JobClass;
 use crate::order::{Head, Order};
+use bypass::Count;
 use muster_model::mig::{MigShape, ShapeCounts};
 use muster_model::{GpuModel, Job, JobId, TenantId};
 pub(crate) use room::Freed;
@@ -36,12 +38,12 @@ impl QueueKey {
 /// Why a class was left alone, per model that it may land on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Obstacle {
-    /// The max of this tenant, its own or an ancestor's.
-    OverMax(TenantId),
+    /// The max of this tenant, its own or an ancestor's, or how far it is trusted.
+    Tenant(TenantId),
     /// No place on this model.
     NoRoom(Option<GpuModel>),
-    /// Free cards of this model are kept for a large gang that was passed over too often.
-    KeptFor(GpuModel, JobId),
+    /// Free cards of this model are held back for this gang.
+    Guarded(GpuModel, JobId),
 }
 
 /// What keeps a class from starting.
@@ -53,29 +55,29 @@ pub(crate) struct Blocked {
 impl Blocked {
     /// Whether places are what it waits for, so that another cell could serve it.
     pub(crate) fn wants_room(&self) -> bool {
-        self.obstacles.iter().any(|obstacle| !matches!(obstacle, Obstacle::OverMax(_)))
+        self.obstacles.iter().any(|obstacle| !matches!(obstacle, Obstacle::Tenant(_)))
     }
 }
 
 /// The jobs of one tenant and class.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobGroup {
-    pub(crate) turns: BTreeSet<QueueKey>,
+    pub(crate) keys: BTreeSet<QueueKey>,
     pub(crate) blocked: Option<Blocked>,
-    /// The first of them when it was found to have no room, and how many cards had been bound in the cell by then.
-    pub(crate) passed_since: Option<(JobId, u64)>,
-    /// Under which count of bound cards it stands in [`CellQueue::passed`].
+    /// How much has been bound since its first gang was found to have no room.
+    count: Option<Count>,
+    /// Under which count of bound cards it stands in [`CellQueue::counts_due`].
     due: Option<u64>,
 }
 
 impl JobGroup {
     /// Jobs that may be tried.
     fn ready_jobs(&self) -> u64 {
-        if self.blocked.is_none() { self.turns.len() as u64 } else { 0 }
+        if self.blocked.is_none() { self.keys.len() as u64 } else { 0 }
     }
 
     fn ready(&self) -> Option<QueueKey> {
-        self.turns.first().copied().filter(|_| self.blocked.is_none())
+        self.keys.first().copied().filter(|_| self.blocked.is_none())
     }
 }
 
@@ -88,7 +90,7 @@ pub(crate) struct JobGroups {
 }
 
 /// A group by its tenant and class.
-type GroupKey = (TenantId, Arc<JobClass>);
+pub(crate) type GroupKey = (TenantId, Arc<JobClass>);
 
 /// The jobs that wait in one cell.
 #[derive(Clone, Debug, Default)]
@@ -105,8 +107,8 @@ pub(crate) struct CellQueue {
     /// JobGroups by what would help them, where that is not room.
     blocked: BTreeMap<Obstacle, BTreeSet<GroupKey>>,
     without_room: WithoutRoom,
-    /// Gangs without room, by the count of bound cards before which they cannot have been passed over too often.
-    passed: BTreeSet<(u64, GroupKey)>,
+    /// Gangs without room, by the count of bound cards at which they are looked at again.
+    counts_due: BTreeSet<(u64, GroupKey)>,
     /// Tenants whose head or use has changed since the tournament was last brought up to date.
     changed: BTreeSet<TenantId>,
     /// MIG slices that may be tried, by the models they may land on.
@@ -115,17 +117,17 @@ pub(crate) struct CellQueue {
 }
 
 impl CellQueue {
-    pub(crate) fn insert(&mut self, tenant: TenantId, turn: QueueKey, class: Arc<JobClass>) {
-        self.jobs.insert(turn.job, (class.clone(), turn));
+    pub(crate) fn insert(&mut self, tenant: TenantId, queue_key: QueueKey, class: Arc<JobClass>) {
+        self.jobs.insert(queue_key.job, (class.clone(), queue_key));
         self.edit(tenant, &class, |group| {
-            group.turns.insert(turn);
+            group.keys.insert(queue_key);
         });
     }
 
     pub(crate) fn remove(&mut self, tenant: TenantId, job: JobId) {
-        let Some((class, turn)) = self.jobs.remove(&job) else { return };
+        let Some((class, queue_key)) = self.jobs.remove(&job) else { return };
         self.edit(tenant, &class, |group| {
-            group.turns.remove(&turn);
+            group.keys.remove(&queue_key);
         });
     }
 
@@ -136,8 +138,8 @@ impl CellQueue {
 
     /// The next job of `tenant` whose class is not blocked.
     pub(crate) fn head(&self, tenant: TenantId) -> Option<Head> {
-        let (turn, class) = self.tenants.get(&tenant)?.ready.first()?;
-        Some(Head::new(tenant, *turn, class.clone()))
+        let (queue_key, class) = self.tenants.get(&tenant)?.ready.first()?;
+        Some(Head::new(tenant, *queue_key, class.clone()))
     }
 
     /// The groups of every tenant.
@@ -165,15 +167,15 @@ impl CellQueue {
             }
         }
         if before != after {
-            if let Some(turn) = before {
-                groups.ready.remove(&(turn, class.clone()));
+            if let Some(queue_key) = before {
+                groups.ready.remove(&(queue_key, class.clone()));
             }
-            if let Some(turn) = after {
-                groups.ready.insert((turn, class.clone()));
+            if let Some(queue_key) = after {
+                groups.ready.insert((queue_key, class.clone()));
             }
             self.changed.insert(tenant);
         }
-        if group.turns.is_empty() {
+        if group.keys.is_empty() {
             let group = groups.all.remove(class).unwrap_or_default();
             if groups.all.is_empty() {
                 self.tenants.remove(&tenant);
@@ -189,7 +191,7 @@ impl CellQueue {
             self.unblock_from(key, &blocked);
         }
         if let Some(due) = group.due {
-            self.passed.remove(&(due, key.clone()));
+            self.counts_due.remove(&(due, key.clone()));
         }
         self.wake_sibling(key.0, &key.1);
     }
@@ -219,29 +221,6 @@ impl CellQueue {
         self.wake_lines(self.without_room.helped_by(freed, first));
     }
 
-    /// A gang of this group has started: those that differ from it in their time limit alone begin to be patient again, as those behind it in
-    /// the group do.
-    pub(crate) fn restart_patience(&mut self, tenant: TenantId, class: &Arc<JobClass>) {
-        if class.cards() > 1 {
-            let bound = self.bound_on(class);
-            self.last_started.entry(tenant).or_default().insert(class.without_limit(), bound);
-        }
-    }
-
-    /// Cards that had been bound when a job that differs from this at most in its time limit last started.
-    fn last_started(&self, tenant: TenantId, class: &Arc<JobClass>) -> u64 {
-        let of_tenant = self.last_started.get(&tenant);
-        of_tenant.and_then(|classes| classes.get(&class.without_limit())).copied().unwrap_or(0)
-    }
-
-    /// Whether no group that differs from this in its time limit alone has a job that goes before its first.
-    fn is_first_of_siblings(&self, tenant: TenantId, class: &Arc<JobClass>, turn: QueueKey) -> bool {
-        let kind = class.without_limit();
-        let groups = self.tenants.get(&tenant).into_iter().flat_map(|groups| &groups.all);
-        let mut siblings = groups.filter(|(other, _)| other.without_limit() == kind);
-        siblings.all(|(_, group)| group.turns.first().is_none_or(|first| *first >= turn))
-    }
-
     /// A job of this group has started, or the group is gone: what differs from it in its time limit alone may be next.
     pub(crate) fn wake_sibling(&mut self, tenant: TenantId, class: &Arc<JobClass>) {
         let key = (tenant, class.clone());
@@ -250,11 +229,11 @@ impl CellQueue {
         self.wake_lines(next.into_iter().map(|class| (tenant, class)).collect());
     }
 
-    /// The group of these whose turn is first.
+    /// The group of these whose first job goes first.
     fn first_of(&self, tenant: TenantId, classes: &BTreeSet<Arc<JobClass>>) -> Option<Arc<JobClass>> {
         let groups = &self.tenants.get(&tenant)?.all;
-        let turn = |class: &&Arc<JobClass>| groups.get(*class).and_then(|group| group.turns.first().copied());
-        classes.iter().filter(|class| turn(class).is_some()).min_by_key(turn).cloned()
+        let queue_key = |class: &&Arc<JobClass>| groups.get(*class).and_then(|group| group.keys.first().copied());
+        classes.iter().filter(|class| queue_key(class).is_some()).min_by_key(queue_key).cloned()
     }
 
     /// Anything may fit now.
@@ -272,12 +251,12 @@ impl CellQueue {
         }
     }
 
-    /// Cards are kept for these now: classes that were held back for others may be tried again.
-    pub(crate) fn wake_held_back(&mut self, kept: impl Fn(GpuModel) -> Option<JobId>) {
+    /// Cards are held back for these gangs now: groups that were held back for others may be tried again.
+    pub(crate) fn wake_held_back(&mut self, guarded: impl Fn(GpuModel) -> Option<JobId>) {
         let others = self
             .blocked
             .keys()
-            .filter(|obstacle| matches!(obstacle, Obstacle::KeptFor(model, job) if kept(*model) != Some(*job)));
+            .filter(|obstacle| matches!(obstacle, Obstacle::Guarded(model, job) if guarded(*model) != Some(*job)));
         for obstacle in others.copied().collect::<Vec<_>>() {
             self.wake(obstacle);
         }
@@ -285,8 +264,6 @@ impl CellQueue {
 
     /// Leaves a class alone until something changes.
     pub(crate) fn block(&mut self, tenant: TenantId, class: &Arc<JobClass>, blocked: Blocked) {
-        let bound = self.bound_on(class);
-        let in_all = self.bound_in_all;
         let key = (tenant, class.clone());
         for obstacle in &blocked.obstacles {
             match obstacle {
@@ -296,73 +273,11 @@ impl CellQueue {
                 }
             }
         }
-        let mut due = None;
-        self.edit(tenant, class, |group| {
-            let first = group.turns.first().map(|turn| turn.job);
-            if blocked.wants_room() && group.passed_since.map(|(job, _)| job) != first {
-                group.passed_since = first.map(|job| (job, bound));
-                due = Some(group.due.take());
-            }
-            group.blocked = Some(blocked);
-        });
-        if let Some(old) = due {
-            self.gangs_found += u64::from(class.cards() > 1);
-            self.file_passed(key, old, in_all + class.patience());
+        let begins = blocked.wants_room();
+        self.edit(tenant, class, |group| group.blocked = Some(blocked));
+        if begins {
+            self.begin_count(&key);
         }
-    }
-
-    fn file_passed(&mut self, key: GroupKey, old: Option<u64>, due: u64) {
-        if let Some(old) = old {
-            self.passed.remove(&(old, key.clone()));
-        }
-        if key.1.cards() < 2 {
-            return;
-        }
-        let group = self.tenants.get_mut(&key.0).and_then(|groups| groups.all.get_mut(&key.1));
-        if let Some(group) = group {
-            group.due = Some(due);
-            self.passed.insert((due, key));
-        }
-    }
-
-    /// Cards bound on any model that `class` may land on.
-    fn bound_on(&self, class: &JobClass) -> u64 {
-        class.offers().iter().filter_map(|offer| self.bound_cards.get(&offer.model)).sum()
-    }
-
-    /// Counts cards that were bound in the cell.
-    pub(crate) fn count_bound(&mut self, model: Option<GpuModel>, cards: u64) {
-        *self.bound_cards.entry(model).or_default() += cards;
-        self.bound_in_all += cards;
-    }
-
-    /// The groups whose first job wants nothing but room, and past which others have taken too many cards.
-    pub(crate) fn starved(&mut self) -> Vec<(QueueKey, TenantId, Arc<JobClass>)> {
-        if self.passed.first().is_none_or(|(due, _)| *due > self.bound_in_all) {
-            return Vec::new();
-        }
-        let due: Vec<(u64, GroupKey)> =
-            self.passed.iter().take_while(|(due, _)| *due <= self.bound_in_all).cloned().collect();
-        let mut starved = Vec::new();
-        for (due, (tenant, class)) in due {
-            let Some(group) = self.tenants.get(&tenant).and_then(|groups| groups.all.get(&class)) else { continue };
-            let (Some(turn), Some((job, since))) = (group.turns.first(), group.passed_since) else { continue };
-            let since = since.max(self.last_started(tenant, &class));
-            let first = self.is_first_of_siblings(tenant, &class, *turn);
-            let short = class.patience().saturating_sub(self.bound_on(&class).saturating_sub(since));
-            let short = if first { short } else { short.max(1) };
-            if short > 0 {
-                let due_again = self.bound_in_all + short;
-                self.file_passed((tenant, class), Some(due), due_again);
-                continue;
-            }
-            let over_max = |obstacle: &Obstacle| matches!(obstacle, Obstacle::OverMax(_));
-            let only_room = group.blocked.as_ref().is_none_or(|blocked| !blocked.obstacles.iter().any(over_max));
-            if job == turn.job && only_room {
-                starved.push((*turn, tenant, class));
-            }
-        }
-        starved
     }
 
     /// The MIG slices that may be tried on `model`, without one of `own`; as many of each as a card could hold at most.

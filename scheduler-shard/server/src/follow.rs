@@ -165,14 +165,41 @@ fn put(change: Change) -> Option<Object> {
     }
 }
 
-/// A change that this shard does not understand is one it cannot plan with; the rest of the fleet must not wait for that.
+/// A change that this shard cannot read is one it cannot plan with; the rest of the fleet must not wait for that. It is said loudly, by
+/// the object's name, since jobs and nodes that a shard does not see do not take part.
 fn understood(wire: v1::WatchChange) -> Option<Change> {
+    let what = name_of(&wire);
     match Change::try_from(wire) {
         Ok(change) => Some(change),
         Err(error) => {
             metrics::counter!("muster_shard_changes_not_understood_total").increment(1);
-            tracing::error!(%error, "a change is not understood and left out; is the control plane newer?");
+            tracing::error!(
+                %what, %error,
+                "this shard cannot read an object of the control plane and plans without it; upgrade the shard to the control plane's version"
+            );
             None
         }
+    }
+}
+
+/// What a change is about, for the log.
+fn name_of(wire: &v1::WatchChange) -> String {
+    use v1::watch_change::Change as Wire;
+    match &wire.change {
+        Some(Wire::Tenant(tenant)) => format!("tenant {}", tenant.id),
+        Some(Wire::Pool(pool)) => format!("pool {}", pool.name),
+        Some(Wire::Cell(cell)) => format!("cell {}", cell.name),
+        Some(Wire::Node(node)) => format!("node {}", node.spec.as_ref().map_or("", |spec| spec.name.as_str())),
+        Some(Wire::Job(job)) => format!("job {}", job.id),
+        Some(Wire::Allocation(allocation)) => format!("allocation {} of job {}", allocation.id, allocation.job),
+        Some(
+            Wire::TenantGone(_)
+            | Wire::PoolGone(_)
+            | Wire::CellGone(_)
+            | Wire::NodeGone(_)
+            | Wire::JobGone(_)
+            | Wire::AllocationGone(_),
+        ) => "a deletion".to_owned(),
+        None => "an object of an unknown kind".to_owned(),
     }
 }

@@ -261,6 +261,9 @@ impl Planner {
                     count("handed_over");
                     tracing::debug!(job = %proposal.job(), %cell, to, "handed over");
                 }
+                Some(Answer::Reserved(_)) if matches!(proposal, Proposal::RecordBypass { .. }) => {
+                    count("bypass_recorded")
+                }
                 Some(Answer::Reserved(_)) => count("reserved"),
                 Some(Answer::Rejection(rejection)) => self.rejected(cell, epoch, &proposal, &rejection),
                 None => {
@@ -300,7 +303,8 @@ impl Planner {
         match proposal {
             Proposal::Bind(binding) => how(&mut self.view, binding.job, self.clock.now_ms()),
             Proposal::Reserve { job, .. } => self.view.not_reserved(*job, self.clock.now_ms()),
-            Proposal::HandOver(_) => {}
+            // Nothing hangs on a hand-over, and a count is told again when more has started.
+            Proposal::HandOver(_) | Proposal::RecordBypass { .. } => {}
         }
     }
 }
@@ -314,6 +318,9 @@ fn to_wire(proposal: &Proposal) -> v1::Proposal {
             tasks: binding.tasks.clone(),
         })),
         Proposal::HandOver(job) => v1::proposal::Kind::HandOver(v1::HandOver { job: job.0 }),
+        Proposal::RecordBypass { job, cards } => {
+            v1::proposal::Kind::RecordBypass(v1::RecordBypass { job: job.0, cards: *cards })
+        }
         Proposal::Reserve { job, reserved } => {
             let reserved = reserved.as_deref().map(Into::into);
             v1::proposal::Kind::Reserve(v1::Reserve { job: job.0, reserved })

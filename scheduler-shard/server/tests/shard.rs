@@ -2,7 +2,7 @@
 
 mod stand_in;
 
-use muster_model::{CellId, Epoch};
+use muster_model::{CellId, Epoch, JobSpec, ValidJobSpec};
 use muster_runtime::sim::{SimWorld, run};
 use muster_scheduler_server::{Shard, ShardConfig};
 use stand_in::{Cluster, LEASE};
@@ -59,6 +59,21 @@ fn a_shard_takes_a_cell_and_binds_what_waits_and_what_comes() {
         assert_eq!(cluster.plane.lock().refused, [], "its view is as good as the books");
         shard.stop().await;
         assert!(cluster.holders().is_empty(), "leases are given back");
+        check(&cluster);
+    });
+}
+
+/// What was accepted stays accepted: a shard plans it although today's rules would refuse it.
+#[test]
+fn a_job_that_todays_rules_would_refuse_is_planned() {
+    run(3, |world| async move {
+        let cluster = cluster(&world, &["a"], 1, 8).await;
+        let spec = JobSpec { priority: 2_000_000, ..cluster.spec(1) };
+        assert!(spec.clone().validate().is_err(), "today's rules refuse it");
+        let shard = start(&world, "s1", |_| {});
+        cluster.submit_accepted(ValidJobSpec::accepted(spec));
+        cluster.until("it runs", SECOND, |c| c.running() == 1).await;
+        shard.stop().await;
         check(&cluster);
     });
 }

@@ -48,6 +48,7 @@ pub(super) fn bind(draft: &mut Draft<'_>, binding: &Binding) -> Result<Done, Rej
         job.bound_ms = Some(now_ms);
         job.started_ms = None;
         job.reserved = None;
+        job.bypassed_cards = 0;
         job.nodes = binding.tasks.iter().map(|task| task.node).collect();
     }
     Ok(Done::Bound { allocation: id })
@@ -66,6 +67,6 @@ pub(super) fn waiting_in<'a>(
     if job.phase == JobPhase::Queued && job.cell == Some(cell) && got == next {
         return Ok(job);
     }
-    let place = job.cell.map(|cell| format!(" in cell {cell}")).unwrap_or_default();
+    let place = job.cell.map(|cell| format!(" in {}", cells::name(draft.state, cell))).unwrap_or_default();
     Err(Reject::NotWaiting { job: id, phase: format!("{}{place}", job.phase.word()), next, got })
 }

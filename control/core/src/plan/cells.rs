@@ -44,6 +44,11 @@ pub(super) fn held_at(state: &State, id: CellId, epoch: Epoch) -> Result<&Cell, 
     Ok(cell)
 }
 
+/// What people call it: `cell eu-1`.
+pub(super) fn name(state: &State, id: CellId) -> String {
+    state.cells.get(&id).map_or_else(|| format!("cell #{id}"), |cell| format!("cell {}", cell.name))
+}
+
 fn stale(cell: &Cell, got: Epoch) -> Reject {
     let ended = if cell.holder.is_none() { " (whose lease has ended)" } else { "" };
     Reject::StaleEpoch { what: format!("cell {}{ended}", cell.name), newest: cell.epoch, got }

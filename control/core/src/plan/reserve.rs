@@ -10,6 +10,7 @@ use crate::outcome::Done;
 use crate::reject::Reject;
 use muster_model::Reservation;
 use muster_model::ids::{CellId, Epoch, JobId};
+use muster_model::job::{RESERVATION_AHEAD_MS_MAX, RESERVATION_PAST_MS_MAX};
 
 pub(super) fn reserve(
     draft: &mut Draft<'_>,
@@ -33,6 +34,13 @@ pub(super) fn reserve(
 
 fn check(draft: &Draft<'_>, cell: CellId, id: JobId, reserved: &Reservation) -> Result<(), Reject> {
     let wrong = |why: String| Reject::WrongShape { job: id, why };
+    let now_ms = draft.now_ms;
+    let (first, last) =
+        (now_ms.saturating_sub(RESERVATION_PAST_MS_MAX), now_ms.saturating_add(RESERVATION_AHEAD_MS_MAX));
+    if !(first..=last).contains(&reserved.start_ms) {
+        let start_ms = reserved.start_ms;
+        return Err(wrong(format!("the reservation starts at {start_ms} ms, outside of {first} to {last} ms")));
+    }
     if reserved.nodes.is_empty() {
         return Err(wrong("a reservation without nodes".to_owned()));
     }
@@ -41,7 +49,10 @@ fn check(draft: &Draft<'_>, cell: CellId, id: JobId, reserved: &Reservation) -> 
     }
     let here = |node| draft.state.nodes.get(node).is_some_and(|node| node.cell == cell);
     match reserved.nodes.iter().find(|node| !here(node)) {
-        Some(node) => Err(wrong(format!("node {node} is not in cell {cell}"))),
+        Some(node) => {
+            let named = draft.state.nodes.get(node).map_or_else(|| format!("#{node}"), |node| node.spec.name.clone());
+            Err(wrong(format!("node {named} is not in {}", cells::name(draft.state, cell))))
+        }
         None => Ok(()),
     }
 }

@@ -1,5 +1,6 @@
 //! Whether a placement is what the job asked for: counts, kinds, pool, closeness. Whether it *fits* is the books' business.
 
+use super::cells;
 use crate::command::Binding;
 use crate::reject::Reject;
 use crate::routing::refusal_of_pool;
@@ -20,7 +21,8 @@ pub(super) fn check(state: &State, job: &Job, binding: &Binding) -> Result<(), R
         let node = state.nodes.get(&task.node).ok_or(Misfit::NoNode { node: task.node })?;
         let at = |why: String| wrong(format!("rank {rank} on {}: {why}", node.spec.name));
         if node.cell != binding.cell {
-            return Err(at(format!("the node is in cell {}, not {}", node.cell, binding.cell)));
+            let [there, asked] = [node.cell, binding.cell].map(|cell| cells::name(state, cell));
+            return Err(at(format!("the node is in {there}, not in {asked}")));
         }
         // Consecutive ranks mostly share a node: its pool was judged already.
         if ground.last().is_none_or(|last: &&Node| last.id != node.id)

@@ -197,5 +197,6 @@ fn queued(draft: &mut Draft<'_>, one: Admitted<'_>) -> Job {
         last_allocation: None,
         requeue_reason: None,
         reserved: None,
+        bypassed_cards: 0,
     }
 }

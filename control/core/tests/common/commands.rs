@@ -351,7 +351,12 @@ impl Story {
             nodes.sort_unstable();
             nodes.dedup();
         }
-        let reserved = Reservation { start_ms: self.chance.below(1_000_000), nodes };
+        if self.chance.one_in(4) {
+            return Command::RecordBypass { cell, epoch, job, cards: self.chance.below(100) };
+        }
+        let start_ms = self.state.meta.now_ms.saturating_add(self.chance.below(1_000_000));
+        let start_ms = if self.chance.one_in(6) { self.chance.below(100_000) } else { start_ms };
+        let reserved = Reservation { start_ms, nodes };
         Command::Reserve { cell, epoch, job, reserved: Some(reserved).filter(|_| !self.chance.one_in(5)) }
     }
 

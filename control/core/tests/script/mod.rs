@@ -176,6 +176,12 @@ impl World {
                 let reserved = nodes.map(|nodes| Reservation { start_ms: 1_000 * words.number("at", 0), nodes });
                 Command::Reserve { cell, epoch: Epoch(words.number("epoch", epoch.0)), job, reserved }
             }
+            "bypass" => {
+                let (cell, epoch) = self.cell(words.at(1));
+                let job = JobId(words.at(2).parse().expect("a job"));
+                let cards = words.number("cards", 0);
+                Command::RecordBypass { cell, epoch: Epoch(words.number("epoch", epoch.0)), job, cards }
+            }
             "report" => self.report(words),
             "usage" => self.usage(words),
             "silent" | "ready" | "fence" | "drain" | "undrain" | "remove" => self.node_command(words),

@@ -33,16 +33,16 @@ pub(super) fn of(view: &View, cell: CellId, id: JobId) -> Option<u64> {
 pub(crate) fn in_turn(view: &View, cell: CellId, mut visit: impl FnMut(JobId) -> ControlFlow<()>) -> bool {
     let Some(queue) = view.queues.get(&cell) else { return false };
     let mut waiting: BTreeMap<TenantId, InTurn<'_>> =
-        queue.tenants.iter().map(|(tenant, lines)| (*tenant, InTurn::of(lines))).collect();
+        queue.tenants.iter().map(|(tenant, groups)| (*tenant, InTurn::of(groups))).collect();
     let mut pop = |tenant: TenantId| {
-        let (turn, class) = waiting.get_mut(&tenant)?.next()?;
-        Some(Head::new(tenant, turn, class.clone()))
+        let (queue_key, class) = waiting.get_mut(&tenant)?.next()?;
+        Some(Head::new(tenant, queue_key, class.clone()))
     };
     let heads: Vec<Head> = queue.tenants.keys().filter_map(|tenant| pop(*tenant)).collect();
     let books = view.books();
     let mut order = Order::of(books, heads);
     while let Some(head) = order.next().cloned() {
-        if visit(head.turn.job).is_break() {
+        if visit(head.queue_key.job).is_break() {
             return true;
         }
         order.suppose(books, &head);
@@ -51,29 +51,29 @@ pub(crate) fn in_turn(view: &View, cell: CellId, mut visit: impl FnMut(JobId) ->
     false
 }
 
-/// The jobs of one tenant in turn: its lines, merged.
+/// The jobs of one tenant in turn: its groups, merged.
 struct InTurn<'a> {
     heads: BinaryHeap<Reverse<(QueueKey, usize)>>,
-    lines: Vec<(&'a Arc<JobClass>, Range<'a, QueueKey>)>,
+    groups: Vec<(&'a Arc<JobClass>, Range<'a, QueueKey>)>,
 }
 
 impl<'a> InTurn<'a> {
-    fn of(lines: &'a JobGroups) -> Self {
-        let mut of_tenant = InTurn { heads: BinaryHeap::new(), lines: Vec::new() };
-        for (class, line) in &lines.all {
-            of_tenant.lines.push((class, line.turns.range(..)));
-            of_tenant.advance(of_tenant.lines.len() - 1);
+    fn of(groups: &'a JobGroups) -> Self {
+        let mut of_tenant = InTurn { heads: BinaryHeap::new(), groups: Vec::new() };
+        for (class, group) in &groups.all {
+            of_tenant.groups.push((class, group.keys.range(..)));
+            of_tenant.advance(of_tenant.groups.len() - 1);
         }
         of_tenant
     }
 
-    fn advance(&mut self, line: usize) {
-        self.heads.extend(self.lines[line].1.next().map(|turn| Reverse((*turn, line))));
+    fn advance(&mut self, group: usize) {
+        self.heads.extend(self.groups[group].1.next().map(|queue_key| Reverse((*queue_key, group))));
     }
 
     fn next(&mut self) -> Option<(QueueKey, &'a Arc<JobClass>)> {
-        let Reverse((turn, line)) = self.heads.pop()?;
-        self.advance(line);
-        Some((turn, self.lines[line].0))
+        let Reverse((queue_key, group)) = self.heads.pop()?;
+        self.advance(group);
+        Some((queue_key, self.groups[group].0))
     }
 }

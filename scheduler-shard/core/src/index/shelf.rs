@@ -115,6 +115,12 @@ impl Shelf {
         hosts.flat_map(|(_, nodes)| nodes.iter().copied())
     }
 
+    /// The nodes on which a whole unit is free, or a card is shared.
+    pub(crate) fn nodes_with_anything(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let shared = self.shared.values().flatten().map(|(id, _)| *id);
+        self.open_nodes(Host::default()).chain(shared)
+    }
+
     /// A node joins, with nothing free yet.
     pub(super) fn join(&mut self, path: Path, kind: Kind) {
         if let Some(island) = path.island {

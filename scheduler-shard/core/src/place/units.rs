@@ -146,6 +146,11 @@ impl Units {
         sum(kinds.map(|(kind, nodes)| (self.when_empty(ask, kind), *nodes)))
     }
 
+    /// How many the nodes of a domain hold at most, each for itself, wherever its cards lie.
+    pub(crate) fn on_domain(&self, domain: &Domain) -> u64 {
+        self.on_nodes(domain, Sight::Now { cross: true }, false)
+    }
+
     /// How many the nodes of a leaf that lie in no NVLink domain hold.
     pub(crate) fn on_loose_nodes(&self, leaf: &Domain, sight: Sight<'_>) -> u64 {
         self.on_nodes(leaf, sight, true)

@@ -12,7 +12,7 @@
 //! - what is looked for is bounded by steps, and goes on where it stopped.
 //!
 //! Where nothing has a time limit there is nothing to promise, and a time more than [`HORIZON_MS`] away would keep nodes idle for too
-//! long; then free cards are kept for a gang that was passed over too often, as [`crate::plan`] says. The words: a *reservation* is what is
+//! long; then free cards are held back for a gang that was bypassed too often ([`crate::guard`]). The words: a *reservation* is what is
 //! replicated, a [`Hold`](crate::index::Hold) is its mark on a node of the index, and *kept* nodes *stand apart* as long as it is in force.
 
 mod earliest;
@@ -35,11 +35,11 @@ use std::sync::Arc;
 
 /// Gangs of one cell that nodes are kept for: enough that the head of the queue is safe.
 pub const RESERVATIONS_MAX: usize = 16;
-/// Beyond the first gang at most this part of a cell's nodes is kept, so that most of it takes anything at any time: jobs of one card get
-/// no promises, and would else wait for those who do. Tests have few nodes and keep all of them.
-pub const KEPT_PART: usize = if cfg!(test) { 1 } else { 8 };
+/// Beyond the first gang at most one in so many of a cell's nodes is kept, so that most of the cell takes anything at any time: jobs of one
+/// card get no promises, and would else wait for those who do.
+pub const KEPT_PART: usize = 8;
 /// A time further away is none.
-pub const HORIZON_MS: u64 = 86_400_000;
+pub const HORIZON_MS: u64 = muster_model::job::RESERVATION_AHEAD_MS_MAX;
 /// How soon gangs without a time are looked at again when nothing speaks for it.
 const AGAIN_MS: u64 = 60_000;
 /// How soon they are when another gang has been found without room.
@@ -176,7 +176,9 @@ impl Reserving<'_> {
                 return false;
             }
             match self.earliest(view, &job, &class) {
-                Some(found) if view.may_keep(self.cell, found.nodes.len()) => self.keep(view, &job, Some(found)),
+                Some(found) if view.may_keep(self.cell, found.nodes.len(), self.bounds.kept_part) => {
+                    self.keep(view, &job, Some(found))
+                }
                 // It is the first of those without; smaller ones behind it do not go before it.
                 Some(_) => return false,
                 None => search.in_vain.push((job.tenant, class)),

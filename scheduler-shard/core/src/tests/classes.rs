@@ -49,6 +49,7 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         disconnect_grace_s,
         max_retries,
         movable,
+        user,
     } = spec;
     let request::TaskRequest { devices, cpu_milli, memory_mib } = request;
     let Topology { required, preferred, segment_tasks, spread } = topology;
@@ -83,6 +84,7 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         ("disconnect_grace_s", text(disconnect_grace_s)),
         ("max_retries", text(max_retries)),
         ("movable", text(movable)),
+        ("user", text(user)),
     ])
 }
 
@@ -243,6 +245,7 @@ fn other_cases() -> Vec<Case> {
         differing("workdir", Nothing, gang(1, 1), |spec| spec.workdir = Some("/tmp".into())),
         differing("disconnect_grace_s", Nothing, gang(1, 1), |spec| spec.disconnect_grace_s += 1),
         differing("max_retries", Nothing, gang(1, 1), |spec| spec.max_retries = 1),
+        differing("user", Nothing, gang(1, 1), |spec| spec.user = "ann".into()),
         differing("movable", Nothing, gang(1, 1), |spec| spec.movable = Some(Movable::default())),
     ]
 }

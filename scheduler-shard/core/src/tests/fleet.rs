@@ -94,6 +94,7 @@ pub(super) struct Fleet {
     found: std::collections::BTreeSet<AllocationId>,
     last_id: u64,
     pub(super) now_ms: u64,
+    pub(super) bounds: Bounds,
 }
 
 impl Fleet {
@@ -211,6 +212,7 @@ impl Fleet {
             last_allocation: None,
             requeue_reason: None,
             reserved: None,
+            bypassed_cards: 0,
         };
         self.jobs.insert(id, job.clone());
         self.commit(Change::put(Object::Job(job)));
@@ -244,7 +246,7 @@ impl Fleet {
     }
 
     pub(super) fn pass(&mut self) -> Vec<Proposal> {
-        plan(&mut self.view, CELL, &Bounds::default(), self.now_ms).proposals
+        plan(&mut self.view, CELL, &self.bounds, self.now_ms).proposals
     }
 
     /// The control plane's part: proves and commits, or refuses.
@@ -253,6 +255,10 @@ impl Fleet {
             Proposal::Bind(binding) => binding,
             Proposal::Reserve { job, reserved } => {
                 self.reserve(job, reserved.as_deref().cloned());
+                return None;
+            }
+            Proposal::RecordBypass { job, cards } => {
+                self.record_bypass(job, cards);
                 return None;
             }
             Proposal::HandOver(_) => return None,
@@ -264,6 +270,7 @@ impl Fleet {
                 job.phase = JobPhase::Starting(allocation.id);
                 job.attempt = binding.attempt;
                 job.reserved = None;
+                job.bypassed_cards = 0;
                 let job = job.clone();
                 self.books.charge(&allocation);
                 self.allocations.insert(allocation.id, allocation.clone());
@@ -276,6 +283,14 @@ impl Fleet {
                 self.view.refused(binding.job, self.now_ms);
                 None
             }
+        }
+    }
+
+    fn record_bypass(&mut self, id: JobId, cards: u64) {
+        if let Some(job) = self.jobs.get_mut(&id).filter(|job| job.phase == JobPhase::Queued) {
+            job.bypassed_cards = cards.max(job.bypassed_cards);
+            let job = job.clone();
+            self.commit(Change::put(Object::Job(job)));
         }
     }
 

@@ -273,7 +273,7 @@ fn make(fleet: &mut Fleet, made: &Move) -> Result<(), TestCaseError> {
     prop_assert!(apart(fleet, &made.to) <= apart(fleet, &made.from), "a move tears its job apart");
     fleet.books.release(&old);
     let proved = fleet.books.prove(old.tenant, &made.to, old.cpu_milli, old.memory_mib, &old.charge);
-    prop_assert!(proved.is_ok(), "a move does not fit at its turn: {proved:?}");
+    prop_assert!(proved.is_ok(), "a move does not fit at its queue_key: {proved:?}");
     let new = Allocation { tasks: made.to.clone(), ..old };
     fleet.books.charge(&new);
     fleet.allocations.insert(new.id, new);

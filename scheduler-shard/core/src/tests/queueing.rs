@@ -1,7 +1,8 @@
 //! Who is next, what is left alone, what is kept for whom, and what is handed over.
 
 use super::fleet::*;
-use crate::plan::{HAND_OVER_AFTER_MS, PASSED_OVER_SIZES_MAX};
+use crate::guard::BYPASSED_SIZES_MAX;
+use crate::plan::HAND_OVER_AFTER_MS;
 use crate::{Bounds, Proposal, plan};
 use muster_model::*;
 
@@ -177,11 +178,75 @@ fn a_gang_that_was_passed_over_too_often_starts_at_last() {
             passed += 1;
             running.insert(0, next);
         }
-        assert!(passed <= PASSED_OVER_SIZES_MAX * 8, "it starves");
+        assert!(passed <= BYPASSED_SIZES_MAX * 8, "it starves");
     }
-    assert!(passed >= PASSED_OVER_SIZES_MAX * 8 - 1, "but short jobs flowed past for a while: {passed}");
+    assert!(passed >= BYPASSED_SIZES_MAX * 8 - 1, "but short jobs flowed past for a while: {passed}");
     fleet.end(big, false);
     assert!(!fleet.settle().is_empty(), "and go on when it is through");
+}
+
+/// A node of eight one-card jobs of another tenant, and a gang of eight that waits; with how many single cards passed it so far.
+fn one_by_one() -> (Fleet, JobId, Vec<JobId>) {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8)]);
+    fleet.tenant("stream", |_| {});
+    let running: Vec<JobId> = (0..8).map(|_| fleet.submit(of("stream", gang(1, 1)))).collect();
+    fleet.settle();
+    let gang = fleet.submit(gang(8, 1));
+    fleet.settle();
+    (fleet, gang, running)
+}
+
+/// One running job ends and another comes; answers whether that one started past the gang.
+fn next_of_stream(fleet: &mut Fleet, running: &mut Vec<JobId>) -> bool {
+    if let Some(job) = running.pop() {
+        fleet.end(job, false);
+    }
+    let next = fleet.submit(of("stream", gang(1, 1)));
+    fleet.now_ms += 1_000;
+    fleet.settle();
+    if fleet.runs(next) {
+        running.insert(0, next);
+    }
+    fleet.runs(next)
+}
+
+/// The count is part of the job: a shard that takes over, or a fresh snapshot, goes on from it and does not begin anew.
+#[test]
+fn the_starvation_guard_survives_fail_overs_and_snapshots() {
+    let (mut fleet, gang, mut running) = one_by_one();
+    let mut passed = 0;
+    // A new shard after every twenty cards, so often that a count which it began anew would never be enough.
+    for step in 1.. {
+        passed += u64::from(next_of_stream(&mut fleet, &mut running));
+        if fleet.runs(gang) {
+            break;
+        }
+        if step % 20 == 0 {
+            fleet.deliver(usize::MAX);
+            fleet.view = fleet.snapshot();
+        }
+        assert!(passed <= 3 * 8 * BYPASSED_SIZES_MAX, "it starves");
+    }
+    let lost_at_most = passed.div_ceil(20) * (8 + 10);
+    assert!(passed <= 8 * BYPASSED_SIZES_MAX + lost_at_most, "{passed} passed it");
+}
+
+/// Once a gang is protected, whoever plans next protects it from the first pass on, and an explanation that never planned knows it.
+#[test]
+fn a_fresh_view_protects_whom_the_last_one_did() {
+    let (mut fleet, gang, mut running) = one_by_one();
+    while next_of_stream(&mut fleet, &mut running) {}
+    assert!(!fleet.runs(gang));
+    fleet.deliver(usize::MAX);
+    let enough = 8 * BYPASSED_SIZES_MAX;
+    assert_eq!(fleet.jobs[&gang].bypassed_cards, enough);
+    let waits = *fleet.jobs.keys().next_back().expect("the last of the stream");
+    fleet.view = fleet.snapshot();
+    fleet.settle();
+    assert!(!fleet.runs(waits), "a fresh view holds cards back from its first pass on");
+    let mut replaced = fleet.snapshot();
+    replaced.replace(fleet.snapshot());
+    assert_eq!(plan(&mut replaced, CELL, &Bounds::default(), fleet.now_ms).proposals, []);
 }
 
 /// One that could never start keeps nothing.
@@ -190,7 +255,7 @@ fn a_gang_that_no_emptying_would_help_keeps_nothing() {
     let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8)]);
     fleet.tenant("stream", |_| {});
     fleet.submit(gang(9, 1));
-    for _ in 0..40 * PASSED_OVER_SIZES_MAX {
+    for _ in 0..40 * BYPASSED_SIZES_MAX {
         let job = fleet.submit(of("stream", gang(1, 1)));
         fleet.settle();
         assert!(fleet.runs(job));

@@ -87,6 +87,31 @@ fn what_is_over_in_time_passes_and_the_rest_waits() {
     assert_eq!(fleet.jobs[&big].reserved, None);
 }
 
+/// A gang that is over in time stands on reserved and free nodes at once.
+#[test]
+fn a_short_gang_stands_on_reserved_and_free_nodes_together() {
+    let mut fleet = Fleet::new(["a", "b", "c", "d"].map(|name| Host::new(name, GpuModel::H100, 8)));
+    fleet.now_ms = 1_000_000;
+    let first = fleet.submit(limited(gang(2, 8), HOUR_S / 3));
+    fleet.settle();
+    let big = fleet.submit(limited(gang(3, 8), HOUR_S));
+    fleet.settle();
+    assert_eq!(reserved(&fleet, big), Some((21, vec![1, 2, 3])), "two that run and one that is free");
+    let long = fleet.submit(limited(gang(2, 8), HOUR_S));
+    let short = fleet.submit(limited(gang(2, 8), 300));
+    fleet.settle();
+    assert!(
+        fleet.runs(first) && fleet.runs(short),
+        "it stands on node 3, which is reserved, and on node 4, which is free"
+    );
+    assert!(!fleet.runs(long), "one that would outlast the reservation does not");
+    assert_eq!(reserved(&fleet, big), Some((21, vec![1, 2, 3])));
+    fleet.end(first, false);
+    fleet.end(short, false);
+    fleet.settle();
+    assert!(fleet.runs(big));
+}
+
 #[test]
 fn a_lost_node_breaks_a_promise_and_another_is_made() {
     let (mut fleet, _) = four_nodes();
@@ -119,13 +144,8 @@ fn another_shard_keeps_what_was_promised() {
 
 #[test]
 fn two_gangs_that_lose_their_nodes_are_both_promised_others() {
-    let mut fleet = Fleet::new(["a", "b", "c", "d"].map(|name| Host::new(name, GpuModel::H100, 8)));
-    fleet.now_ms = 1_000_000;
-    for limit_s in [HOUR_S, HOUR_S, 2 * HOUR_S, 3 * HOUR_S] {
-        fleet.submit(limited(gang(1, 8), limit_s));
-        fleet.settle();
-    }
-    let gangs = [1, 2].map(|tasks| fleet.submit(gang(8 / tasks, tasks)));
+    let (mut fleet, gangs) = four_running_and_two_gangs();
+    fleet.bounds.kept_part = 1;
     fleet.settle();
     assert_eq!(gangs.map(|job| reserved(&fleet, job)), [Some((61, vec![1])), Some((61, vec![2]))]);
     for node in [NodeId(1), NodeId(2)] {
@@ -135,6 +155,25 @@ fn two_gangs_that_lose_their_nodes_are_both_promised_others() {
     assert_eq!(gangs.map(|job| reserved(&fleet, job)), [Some((121, vec![3])), Some((181, vec![4]))]);
 }
 
+/// Tests run what fleets run: an eighth of four nodes is none, so after the first gang no more nodes are kept.
+#[test]
+fn a_small_cell_keeps_nodes_for_its_first_gang_alone() {
+    let (mut fleet, gangs) = four_running_and_two_gangs();
+    fleet.settle();
+    assert_eq!(gangs.map(|job| reserved(&fleet, job)), [Some((61, vec![1])), None]);
+}
+
+/// Four nodes that run for one, one, two and three hours, and two gangs of one node that wait.
+fn four_running_and_two_gangs() -> (Fleet, [JobId; 2]) {
+    let mut fleet = Fleet::new(["a", "b", "c", "d"].map(|name| Host::new(name, GpuModel::H100, 8)));
+    fleet.now_ms = 1_000_000;
+    for limit_s in [HOUR_S, HOUR_S, 2 * HOUR_S, 3 * HOUR_S] {
+        fleet.submit(limited(gang(1, 8), limit_s));
+        fleet.settle();
+    }
+    let gangs = [1, 2].map(|tasks| fleet.submit(gang(8 / tasks, tasks)));
+    (fleet, gangs)
+}
 #[test]
 fn what_outlasts_its_limit_is_not_counted_as_gone() {
     let (mut fleet, running) = four_nodes();
@@ -266,8 +305,9 @@ fn note(fleet: &Fleet, promises: &mut Promises) {
     }
 }
 
-fn play(events: Vec<Event>) -> Result<Promises, TestCaseError> {
+fn play(events: Vec<Event>, kept_part: usize) -> Result<Promises, TestCaseError> {
     let mut fleet = world();
+    fleet.bounds.kept_part = kept_part;
     fleet.now_ms = 1_000_000;
     let mut promises = Promises::new();
     // In the end everything that has a limit comes to it.
@@ -302,8 +342,8 @@ proptest! {
 
     /// A gang that was promised a time starts by then, whatever was submitted and bound since, whoever ended early.
     #[test]
-    fn promises_are_kept(events in prop::collection::vec(event(), 1..60)) {
-        for (job, (promised_ms, started_ms)) in play(events)? {
+    fn promises_are_kept(events in prop::collection::vec(event(), 1..60), part in prop::sample::select(vec![1, crate::KEPT_PART])) {
+        for (job, (promised_ms, started_ms)) in play(events, part)? {
             let Some(started_ms) = started_ms else {
                 return Err(TestCaseError::fail(format!("job {job} was promised {promised_ms} and never started")));
             };

@@ -2,6 +2,7 @@
 //!
 //! What must stay true: a job that does not wait keeps nothing that only waiting jobs need; a fleet runs far more than wait.
 
+use crate::guard::patience;
 use crate::job_class::{JobClass, JobClasses};
 use crate::queue::QueueKey;
 use muster_model::{Attempt, CellId, Job, JobId, JobPhase, Movable, Reservation, TenantId};
@@ -16,7 +17,7 @@ pub(crate) struct Known {
     pub(crate) cell: Option<CellId>,
     pub(crate) phase: JobPhase,
     pub(crate) attempt: Attempt,
-    pub(crate) turn: QueueKey,
+    pub(crate) queue_key: QueueKey,
     /// What it asks for; none when it does not wait for devices.
     pub(crate) class: Option<Arc<JobClass>>,
     /// How it may be moved, with what it asks for, as long as it lives; none when it may not.
@@ -30,6 +31,8 @@ pub(crate) struct Known {
     pub(crate) requeue_reason: Option<String>,
     /// While it waits.
     pub(crate) reserved: Option<Arc<Reservation>>,
+    /// Cards that jobs behind it have started on, as far as that is recorded.
+    pub(crate) bypassed_cards: u64,
 }
 
 /// What moving a job needs to know of it.
@@ -50,7 +53,7 @@ impl Known {
             id: job.id,
             tenant: job.tenant,
             cell: job.cell,
-            turn: QueueKey::of(&job),
+            queue_key: QueueKey::of(&job),
             class: waits.then(|| classes.of(&job.spec)),
             phase: job.phase,
             attempt: job.attempt,
@@ -60,6 +63,7 @@ impl Known {
             visited: if waits { job.visited } else { BTreeSet::new() },
             requeue_reason: job.requeue_reason.filter(|_| waits),
             reserved: job.reserved.filter(|_| waits).map(Arc::new),
+            bypassed_cards: job.bypassed_cards,
         }
     }
 
@@ -67,6 +71,18 @@ impl Known {
     pub(super) fn needs_no_card(&self) -> bool {
         let movable = self.movable.as_ref().map(|movable| &movable.class);
         self.class.iter().chain(movable).any(|class| class.needs_no_card())
+    }
+
+    /// Whether the starvation guard protects it, as far as its count goes.
+    pub(super) fn was_bypassed_enough(&self) -> bool {
+        let patience = self.class.as_deref().and_then(patience);
+        patience.is_some_and(|patience| self.bypassed_cards >= patience)
+    }
+
+    /// Whether `new` waits in the same place of the same queue, whatever else was recorded of it.
+    pub(super) fn stands_as(&self, new: &Known) -> bool {
+        let place = |job: &Known| (job.tenant, job.cell, job.queue_key, job.attempt);
+        self.waits() && place(self) == place(new) && self.class == new.class
     }
 
     /// Whether it waits for devices.

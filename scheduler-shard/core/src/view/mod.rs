@@ -71,6 +71,8 @@ pub struct View {
     resting: BTreeSet<(u64, JobId)>,
     rest_until: BTreeMap<JobId, u64>,
     refusals: BTreeMap<JobId, u32>,
+    /// Waiting gangs by cell that the starvation guard protects, as far as their counts go.
+    bypassed_enough: BTreeMap<CellId, BTreeSet<JobId>>,
     /// Jobs that had nowhere else to go, and until when they are not handed over again.
     pub(crate) stays_until: BTreeMap<JobId, u64>,
 }
@@ -254,9 +256,11 @@ impl View {
             self.index.watch_hosts(self.capacity.nodes());
         }
         let old = self.jobs.insert(job.id.0, job.clone());
-        if let Some(old) = &old {
+        let same_place = old.as_ref().is_some_and(|old| old.stands_as(&job));
+        if let Some(old) = old.as_ref().filter(|_| !same_place) {
             self.unqueue(old);
         }
+        self.note_bypass(old.as_deref(), Some(&job));
         let same_wait =
             |old: &Arc<Known>| old.waits() && job.waits() && old.cell == job.cell && old.attempt == job.attempt;
         let same_wait = old.as_ref().is_some_and(same_wait);
@@ -267,13 +271,37 @@ impl View {
                 self.balance.came(cell, class);
             }
         }
-        self.enqueue(&job);
+        if !same_place {
+            self.enqueue(&job);
+        }
         self.reserve_as_told(&job, same_wait);
+    }
+
+    /// Keeps in step who has been bypassed enough to be protected.
+    fn note_bypass(&mut self, old: Option<&Known>, new: Option<&Known>) {
+        for (job, is_new) in old.map(|old| (old, false)).into_iter().chain(new.map(|new| (new, true))) {
+            let Some(cell) = job.cell.filter(|_| job.was_bypassed_enough()) else { continue };
+            let gangs = self.bypassed_enough.entry(cell).or_default();
+            if is_new {
+                gangs.insert(job.id);
+            } else {
+                gangs.remove(&job.id);
+            }
+            if gangs.is_empty() {
+                self.bypassed_enough.remove(&cell);
+            }
+        }
+    }
+
+    /// Waiting gangs of `cell` past which enough has started for the starvation guard.
+    pub(crate) fn bypassed_enough(&self, cell: CellId) -> impl Iterator<Item = JobId> + '_ {
+        self.bypassed_enough.get(&cell).into_iter().flatten().copied()
     }
 
     fn delete_job(&mut self, id: JobId) {
         if let Some(job) = self.jobs.remove(id.0) {
             self.unqueue(&job);
+            self.note_bypass(Some(&job), None);
         }
         self.give_up_reservation(id);
         self.forget_efforts(id);
@@ -290,7 +318,7 @@ impl View {
         if let (Some(cell), Some(class)) = (job.cell, &job.class)
             && free
         {
-            self.queues.entry(cell).or_default().insert(job.tenant, job.turn, class.clone());
+            self.queues.entry(cell).or_default().insert(job.tenant, job.queue_key, class.clone());
         }
     }
 
@@ -345,7 +373,7 @@ impl View {
 
     /// Quota of `tenant` has grown or is used less.
     fn relieved(&mut self, tenant: TenantId) {
-        self.queues.values_mut().for_each(|queue| queue.wake(Obstacle::OverMax(tenant)));
+        self.queues.values_mut().for_each(|queue| queue.wake(Obstacle::Tenant(tenant)));
     }
 
     /// Keeps the index in step with a charge or release: neighbours in rank share a node, and only their cards have changed.

@@ -44,7 +44,7 @@ impl View {
         self.charge(&stand_in);
         let queue = self.queues.entry(cell).or_default();
         queue.count_bound(binding.model, class.cards());
-        queue.restart_patience(job.tenant, class);
+        queue.restart_counts(job.tenant, class);
         queue.wake_sibling(job.tenant, class);
         self.pending.insert(job.id, Pending { attempt: binding.attempt, stand_in: Some(stand_in) });
     }
@@ -68,6 +68,11 @@ impl View {
             state: AllocationState::Active,
             bound_ms: now_ms,
         }
+    }
+
+    /// Whether a binding of `job` is proposed: it stands in the view as if it had started.
+    pub(crate) fn is_assumed(&self, job: JobId) -> bool {
+        self.pending.contains_key(&job)
     }
 
     /// Proposals under way.

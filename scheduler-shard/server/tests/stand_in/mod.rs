@@ -126,12 +126,16 @@ impl Cluster {
 
     /// Submits jobs of `gpus` cards on one task each.
     pub(crate) fn submit(&self, count: usize, gpus: u32) -> Vec<JobId> {
-        let request = {
-            let mut plane = self.plane.lock();
-            plane.next_request += 1;
-            plane.next_request
-        };
-        let spec = JobSpec {
+        self.submit_all(vec![self.spec(gpus).validate().expect("valid"); count])
+    }
+
+    /// Submits what was accepted by the rules of another time.
+    pub(crate) fn submit_accepted(&self, spec: ValidJobSpec) {
+        self.submit_all(vec![spec]);
+    }
+
+    pub(crate) fn spec(&self, gpus: u32) -> JobSpec {
+        JobSpec {
             tenant: "org".into(),
             name: "j".into(),
             tasks: 1,
@@ -156,8 +160,15 @@ impl Cluster {
             max_retries: 0,
             movable: None,
             user: String::new(),
+        }
+    }
+
+    fn submit_all(&self, specs: Vec<ValidJobSpec>) -> Vec<JobId> {
+        let request = {
+            let mut plane = self.plane.lock();
+            plane.next_request += 1;
+            plane.next_request
         };
-        let specs = vec![spec.validate().expect("valid"); count];
         let issued_ms = self.plane.lock().state.meta.now_ms;
         let command = Command::Submit { request_id: format!("r{request}"), issued_ms, payload_hash: request, specs };
         match &self.decide(vec![command])[0] {
@@ -310,6 +321,9 @@ fn command(cell: CellId, epoch: Epoch, proposal: v1::Proposal) -> Command {
         v1::proposal::Kind::Bind(bind) => {
             let BindParts { job, attempt, model, tasks } = bind.try_into().expect("understood");
             Command::Bind(Binding { cell, epoch, job, attempt, model, tasks })
+        }
+        v1::proposal::Kind::RecordBypass(bypass) => {
+            Command::RecordBypass { cell, epoch, job: JobId(bypass.job), cards: bypass.cards }
         }
         v1::proposal::Kind::Reserve(reserve) => {
             Command::Reserve { cell, epoch, job: JobId(reserve.job), reserved: reserve.reserved.map(Into::into) }

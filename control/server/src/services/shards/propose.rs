@@ -1,4 +1,4 @@
-//! Proposals: bindings, hand-overs and reservations, each answered on its own, in order.
+//! Proposals: bindings, hand-overs, reservations and counts, each answered on its own, in order.
 //!
 //! What must stay true: one bad proposal fails itself alone; whatever is refused comes back with a kind that the shard can act on.
 
@@ -56,7 +56,12 @@ fn command(cell: CellId, epoch: Epoch, proposal: v1::Proposal) -> Result<Command
             let reserved = reserve.reserved.map(Into::into);
             Ok(Command::Reserve { cell, epoch, job: JobId(reserve.job), reserved })
         }
-        None => Err("the proposal is neither a binding, a hand-over nor a reservation".to_owned()),
+        Some(v1::proposal::Kind::RecordBypass(bypass)) => {
+            Ok(Command::RecordBypass { cell, epoch, job: JobId(bypass.job), cards: bypass.cards })
+        }
+        None => {
+            Err("the proposal is of no kind that this control node knows; upgrade it to the shard's version".to_owned())
+        }
     }
 }
 
@@ -71,7 +76,7 @@ fn answer(decided: Result<Done, Reject>) -> Answer {
             return Answer::Allocation(allocation.0);
         }
         Ok(Done::HandedOver { to }) => return Answer::HandedToCell(to.0),
-        // Of what shards propose, only reservations have nothing to tell.
+        // Of what shards propose, only reservations and counts have nothing to tell.
         Ok(Done::Ok) => return Answer::Reserved(v1::Reserved {}),
         Ok(other) => return rejected(Kind::Other, format!("answered {other:?}")),
         Err(reject) => reject,

@@ -1,0 +1,131 @@
+//! The gates between a waiting job and its devices, in the one order in which they are tried.
+//!
+//! 1. [`Gate::Quota`]: the max of its tenant, or of a tenant above.
+//! 2. [`Gate::Trust`]: an untrusted tenant shares a card through MIG alone.
+//! 3. [`Gate::StarvationGuard`]: free cards of the model are held back for a gang that others have bypassed too often.
+//! 4. [`Gate::NoPlace`]: the search finds no place that the capacity ledger would hold.
+//!
+//! What must stay true: [`pass`] is the only way from a waiting job to a placement. A shard's pass and an explanation both go through it,
+//! so an explanation names the gate that held the job back. Why there is no place is a question of its own ([`crate::explain`]).
+
+use crate::guard::{Guard, Guards};
+use crate::job_class::{JobClass, Offer};
+use crate::place::{Ask, Steps, place};
+use crate::queue::Obstacle;
+use crate::view::{Known, View};
+use muster_model::capacity::OverMax;
+use muster_model::request::SharingMode;
+use muster_model::{CellId, GpuModel, TaskPlacement};
+
+/// A gate that is closed, with its figures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// A ceiling would be passed.
+    Quota(OverMax),
+    /// The tenant may not share a card in the way it asks for.
+    Trust,
+    /// Free cards of this model are held back.
+    StarvationGuard(GpuModel, Guard),
+    /// There is no place on this model.
+    NoPlace(Option<GpuModel>),
+}
+
+impl Gate {
+    /// What has to change before the job is tried again.
+    pub(crate) fn obstacle(&self, job: &Known) -> Obstacle {
+        match self {
+            Gate::Quota(over) => Obstacle::Tenant(over.tenant),
+            Gate::Trust => Obstacle::Tenant(job.tenant),
+            Gate::StarvationGuard(model, guard) => Obstacle::Guarded(*model, guard.gang),
+            Gate::NoPlace(model) => Obstacle::NoRoom(*model),
+        }
+    }
+}
+
+/// What holds throughout a pass over one cell.
+#[derive(Clone, Debug)]
+pub(crate) struct Pass {
+    pub(crate) cell: CellId,
+    pub(crate) now_ms: u64,
+    pub(crate) guards: Guards,
+}
+
+impl Pass {
+    /// The question that a job puts to the view on one model.
+    pub(crate) fn ask<'a>(&self, job: &Known, class: &'a JobClass, model: Option<GpuModel>) -> Ask<'a> {
+        Ask::of(job, class, (self.cell, model), self.now_ms)
+    }
+}
+
+/// Takes the job through all gates on one model; answers where it would stand.
+///
+/// # Errors
+/// The first gate that is closed.
+pub(crate) fn pass(
+    view: &mut View,
+    on: &Pass,
+    job: &Known,
+    class: &JobClass,
+    offer: &Offer,
+    steps: &mut Steps,
+) -> Result<Vec<TaskPlacement>, Gate> {
+    steps.0 += 1;
+    before_place(view, on, job, class, offer)?;
+    let ask = on.ask(job, class, offer.model);
+    let tasks = find_place(view, &ask, steps).ok_or(Gate::NoPlace(offer.model))?;
+    prove(view, job, class, offer, &tasks)?;
+    Ok(tasks)
+}
+
+/// The gates that need no search.
+///
+/// # Errors
+/// The first that is closed.
+pub(crate) fn before_place(view: &View, on: &Pass, job: &Known, class: &JobClass, offer: &Offer) -> Result<(), Gate> {
+    view.capacity.max_allows(job.tenant, &offer.charge).map_err(Gate::Quota)?;
+    let shares_in_time = matches!(class.request.devices.mode(), Some(SharingMode::Mps | SharingMode::TimeSlice));
+    if shares_in_time && view.capacity.tenants().get(&job.tenant).is_some_and(|at| at.untrusted) {
+        return Err(Gate::Trust);
+    }
+    if let Some(model) = offer.model
+        && let Some(guard) = on.guards.get(&model)
+        && guard.holds_back(job.id, class)
+        && view.reserved(job.id).is_none()
+    {
+        return Err(Gate::StarvationGuard(model, *guard));
+    }
+    Ok(())
+}
+
+/// Whether the capacity ledger takes the placement.
+///
+/// # Errors
+/// That it is no place.
+pub(crate) fn prove(
+    view: &View,
+    job: &Known,
+    class: &JobClass,
+    offer: &Offer,
+    tasks: &[TaskPlacement],
+) -> Result<(), Gate> {
+    let request = &class.request;
+    view.capacity
+        .prove(job.tenant, tasks, request.cpu_milli, request.memory_mib, &offer.charge)
+        .map_err(|_| Gate::NoPlace(offer.model))
+}
+
+/// A place for the gang. Nodes that are reserved for others, but not before it is over, may serve it beside free ones.
+pub(crate) fn find_place(view: &mut View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
+    if let Some(found) = place(view, ask, steps) {
+        return Some(found);
+    }
+    let lent = view.nodes_to_lend(ask, steps);
+    if lent.is_empty() {
+        return None;
+    }
+    steps.0 += 2 * lent.len() as u64;
+    view.lend(&lent);
+    let found = place(view, ask, steps);
+    view.take_back(&lent);
+    found
+}

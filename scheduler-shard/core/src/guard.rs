@@ -1,0 +1,108 @@
+//! The starvation guard: smaller jobs flow past a gang that has no room, but not for ever.
+//!
+//! When jobs behind a gang have started on [`BYPASSED_SIZES_MAX`] times its size, free cards of its model are held back for it until it has
+//! started; its wait is then bounded by what runs at that moment. Gangs with a reservation know when they start and need no guard. What
+//! must stay true:
+//! - whom the guard protects follows from the replicated state: the count is part of the job (`bypassed_cards`), so a shard that takes the
+//!   cell over, a fresh snapshot and an explanation in the control plane all see the same;
+//! - a shard counts what it sees bound and proposes to record it at once when the gang has waited enough, and otherwise at most every
+//!   [`RECORD_AGAIN_MS`]: what a crash loses is bounded by that;
+//! - a gang that its tenant's max keeps waiting, or that the cell could not hold if it were empty, is not protected.
+
+use crate::job_class::JobClass;
+use crate::place::{Ask, fits_when_empty};
+use crate::plan::{Bounds, Plan};
+use crate::proposal::Proposal;
+use crate::queue::{GroupKey, QueueKey};
+use crate::view::View;
+use muster_model::{CellId, GpuModel, JobId};
+use std::collections::BTreeMap;
+
+/// Free cards are held back for a gang once jobs behind it have started on this many times its size: low enough that a large gang's wait is
+/// bounded by what runs when that happens, high enough that short jobs usually flow past.
+pub const BYPASSED_SIZES_MAX: u64 = 8;
+/// What has been counted is recorded this often at most, before it is enough: a gang waits through few of these, and a log entry each
+/// is cheap.
+pub const RECORD_AGAIN_MS: u64 = 10_000;
+
+/// A gang that free cards of a model are held back for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Guard {
+    pub(crate) gang: JobId,
+    pub(crate) cards: u64,
+}
+
+impl Guard {
+    /// Whether it holds back `job`: others that are smaller than the gang.
+    pub(crate) fn holds_back(&self, job: JobId, class: &JobClass) -> bool {
+        self.gang != job && self.cards > class.cards()
+    }
+}
+
+/// By model the gang that is protected.
+pub(crate) type Guards = BTreeMap<GpuModel, Guard>;
+
+/// Cards that jobs behind a gang of this class may start on before it is protected; none where it is no gang.
+pub(crate) fn patience(class: &JobClass) -> Option<u64> {
+    (class.cards() > 1).then(|| BYPASSED_SIZES_MAX * class.cards())
+}
+
+/// Who is protected in `cell`: of each model the first in the queue's order.
+pub(crate) fn guards(view: &View, cell: CellId) -> Guards {
+    let mut first: BTreeMap<GpuModel, (QueueKey, Guard)> = BTreeMap::new();
+    for id in view.bypassed_enough(cell) {
+        let Some(job) = view.jobs.get(id.0) else { continue };
+        let Some(class) = job.class.as_ref().filter(|_| !view.is_assumed(id) && view.reserved(id).is_none()) else {
+            continue;
+        };
+        let behind = |queue: &crate::queue::CellQueue| !queue.is_first_of_siblings(job.tenant, class, job.queue_key);
+        if view.queues.get(&cell).is_some_and(behind) {
+            continue;
+        }
+        let allowed = class.offers().iter().filter(|offer| view.capacity.max_allows(job.tenant, &offer.charge).is_ok());
+        let fits = |model: &GpuModel| fits_when_empty(view, &Ask::lasting(cell, job.tenant, class, Some(*model)));
+        let Some(model) = allowed.filter_map(|offer| offer.model).find(fits) else { continue };
+        let guard = Guard { gang: id, cards: class.cards() };
+        if first.get(&model).is_none_or(|(before, _)| job.queue_key < *before) {
+            first.insert(model, (job.queue_key, guard));
+        }
+    }
+    first.into_iter().map(|(model, (_, guard))| (model, guard)).collect()
+}
+
+/// Proposes to record what has started past the gangs of the cell, where that is due.
+pub(crate) fn count(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, plan: &mut Plan) {
+    let Some(queue) = view.queues.get_mut(&cell) else { return };
+    for key in queue.due_for_count() {
+        if let Some((job, cards)) =
+            to_record(view, cell, &key, now_ms).filter(|_| plan.proposals.len() < bounds.proposals_max)
+        {
+            plan.proposals.push(Proposal::RecordBypass { job, cards });
+            if let Some(queue) = view.queues.get_mut(&cell) {
+                queue.recorded(&key, now_ms);
+            }
+        }
+        let protected = |job: JobId| view.bypassed_enough(cell).any(|id| id == job);
+        let counted = view.queues.get(&cell).and_then(|queue| queue.counted(&key));
+        if counted.is_some_and(|counted| !protected(counted.job))
+            && let Some(queue) = view.queues.get_mut(&cell)
+        {
+            queue.count_again_after(key);
+        }
+    }
+}
+
+/// The gang at the head of a group and all that has started past it, if that is worth recording now.
+fn to_record(view: &View, cell: CellId, key: &GroupKey, now_ms: u64) -> Option<(JobId, u64)> {
+    let (tenant, class) = key;
+    let counted = view.queues.get(&cell)?.counted(key)?;
+    let job = view.jobs.get(counted.job.0)?;
+    let first = view.queues.get(&cell)?.is_first_of_siblings(*tenant, class, job.queue_key);
+    if !first || counted.more < class.cards() || view.reserved(job.id).is_some() {
+        return None;
+    }
+    let patience = patience(class)?;
+    let in_all = job.bypassed_cards.saturating_add(counted.more).min(patience);
+    let due = in_all == patience || now_ms >= counted.recorded_ms.saturating_add(RECORD_AGAIN_MS);
+    (due && job.bypassed_cards < in_all).then_some((job.id, in_all))
+}
