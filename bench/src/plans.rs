@@ -130,6 +130,7 @@ fn start(view: &mut View, id: u64, tenant: TenantId, spec: ValidJobSpec, node: N
         node_epochs: BTreeMap::new(),
         state: AllocationState::Active,
         bound_ms: 0,
+        failures: Vec::new(),
     };
     let running =
         muster_model::Job { phase: JobPhase::Running(held.id), attempt: Attempt(1), ..job(JobId(id), tenant, spec) };

@@ -127,13 +127,34 @@ fn one_job_with_its_tasks() {
     running.started_ms = Some(NOW_MS - 187_000);
     let hold = |gpu| v1::DeviceHold { gpu, mode: None };
     let placement = |node, gpus: &[u32]| v1::TaskPlacement { node, devices: gpus.iter().copied().map(hold).collect() };
-    let state = |kind: v1::task_state::Kind, code| v1::TaskState { kind: kind.into(), code, reason: String::new() };
+    let state = |kind: v1::task_state::Kind, code| v1::TaskState {
+        kind: kind.into(),
+        code,
+        reason: String::new(),
+        by_node: false,
+    };
     let allocation = v1::Allocation {
         tasks: vec![placement(1, &[0, 1]), placement(2, &[3, 4])],
         task_states: vec![state(v1::task_state::Kind::Running, 0), state(v1::task_state::Kind::Exited, 3)],
         ..Default::default()
     };
+    let end = |kind, code, ranks| v1::EndCount { end: Some(state(kind, code)), ranks };
+    running.attempts = vec![v1::AttemptRecord {
+        attempt: 1,
+        started_ms: Some(NOW_MS - 280_000),
+        ended_ms: NOW_MS - 250_000,
+        reason: "rank 3 was ended by signal 9 (SIGKILL) on node-0002".to_owned(),
+        ends: vec![end(v1::task_state::Kind::Stopped, 0, 3), end(v1::task_state::Kind::Signaled, 9, 1)],
+        failures: vec![v1::RankFailure {
+            rank: 3,
+            node: 2,
+            end: Some(state(v1::task_state::Kind::Signaled, 9)),
+            at_ms: NOW_MS - 251_000,
+        }],
+        ..Default::default()
+    }];
     let reply = v1::GetJobReply {
+        failure_nodes: [(2, "node-0002".to_owned())].into(),
         job: Some(running),
         allocation: Some(allocation),
         revision: 9,
@@ -162,7 +183,13 @@ fn one_job_with_its_tasks() {
 
         RANK  NODE       GPUS  STATE
            0  node-0001  0,1   running
-           1  node-0002  3,4   exited 3
+           1  node-0002  3,4   exit code 3
+
+        ATTEMPT  ENDED                  RAN  RANKS                            REASON
+              1  2025-11-20T23:02:30Z  0:30  3 stopped, 1 signal 9 (SIGKILL)  rank 3 was ended by signal 9 (SIGKILL) on node-0002
+
+        FAILED RANK  NODE       HOW                 AT
+                  3  node-0002  signal 9 (SIGKILL)  2025-11-20T23:02:29Z
 ",
     );
 }

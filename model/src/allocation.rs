@@ -1,5 +1,6 @@
 //! Allocations: the hold of one attempt on devices, from binding until the last task is gone.
 
+use crate::attempt::RankFailure;
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, TenantId};
 use crate::mig::MigPlacement;
@@ -80,7 +81,7 @@ pub enum TaskState {
     Pending,
     /// Seen running.
     Running,
-    /// Ended by itself; 128 + n for signal n.
+    /// Ended by itself.
     Exited {
         /// Exit code.
         code: i32,
@@ -93,9 +94,16 @@ pub enum TaskState {
     StartFailed {
         /// Why, for people.
         reason: String,
+        /// The node failed, whatever the command is: its disk, a card, the shim. Otherwise the job asked for what cannot be run.
+        by_node: bool,
     },
     /// Its node was fenced: the task is dead by its shim's deadline, whatever it had reached.
     Fenced,
+    /// Ended by a signal that Muster did not send.
+    Signaled {
+        /// Its number.
+        signal: i32,
+    },
 }
 
 impl TaskState {
@@ -169,6 +177,8 @@ pub struct Allocation {
     pub state: AllocationState,
     /// When it was bound.
     pub bound_ms: u64,
+    /// The first ranks that failed, in the order of their times; at most [`crate::attempt::FAILURES_MAX`].
+    pub failures: Vec<RankFailure>,
 }
 
 impl Allocation {

@@ -1,6 +1,7 @@
 //! Jobs: what a tenant submits, and what has become of it.
 
 use crate::asked::Asked;
+use crate::attempt::AttemptRecord;
 use crate::driver::DriverVersion;
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, JobId, TenantId};
@@ -355,4 +356,8 @@ pub struct Job {
     /// Cards that jobs behind it have started on while it waited for room, as far as its cell's shards have recorded it: what the
     /// starvation guard goes by. 0 from each binding on.
     pub bypassed_cards: u64,
+    /// How its attempts ended, oldest first; at most [`crate::attempt::ATTEMPTS_MAX`].
+    pub attempts: Vec<AttemptRecord>,
+    /// Attempts that ended because a node failed to start a task.
+    pub start_faults: u32,
 }

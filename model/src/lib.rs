@@ -8,6 +8,7 @@
 
 pub mod allocation;
 pub mod asked;
+pub mod attempt;
 pub mod capacity;
 pub mod closeness;
 pub mod driver;
@@ -39,7 +40,7 @@ pub use job::{
     WorkloadClass,
 };
 pub use movable::{Loss, Movable};
-pub use node::{Cell, Gpu, Node, NodeHealth, Place, Pool};
+pub use node::{Cell, Gpu, Node, NodeHealth, NodeNotes, Place, Pool};
 pub use object::{Change, Key, Object};
 pub use request::DeviceRequest;
 pub use resources::{GpuUnits, Limits, ResourceVec};

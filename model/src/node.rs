@@ -2,7 +2,7 @@
 
 use crate::driver::DriverVersion;
 use crate::gpu::GpuModel;
-use crate::ids::{CellId, Epoch, NodeId};
+use crate::ids::{CellId, Epoch, JobId, NodeId};
 use crate::job::{TopologyLevel, WorkloadClass};
 use crate::mig::PinnedLayout;
 use crate::request::SharingMode;
@@ -148,13 +148,90 @@ pub struct Node {
     pub health: NodeHealth,
     /// An operator wants no new work on it.
     pub drained: bool,
+    /// What has been noted of its agent, and of why it takes no work.
+    pub notes: NodeNotes,
+}
+
+/// What has been noted of a node beside where it stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeNotes {
+    /// The id of the agent that serves it, made with that agent's data folder; 0 when the agent is too old to have one.
+    pub agent: u64,
+    /// Why it is drained; empty when nobody said.
+    pub drain_reason: String,
+    /// The job of each attempt that the node failed to start, since the last task that it did start. Bounded: a node with that
+    /// many is quarantined.
+    pub start_failures: Vec<JobId>,
+    /// It takes no new work because of them.
+    pub quarantine: Option<Quarantine>,
+    /// Another agent asks to be this node.
+    pub rival: Option<Rival>,
+}
+
+/// Why a node takes no new work although nobody drained it. An operator lifts it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quarantine {
+    /// Since when, in the time of commands.
+    pub since_ms: u64,
+    /// What failed, for people.
+    pub reason: String,
+}
+
+/// An agent that asks to be a node which another agent serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rival {
+    /// Its id.
+    pub agent: u64,
+    /// The address it gives its node.
+    pub address: String,
+    /// The boot of its host.
+    pub boot_id: String,
+    /// When it last asked, in the time of commands; noted once a minute.
+    pub asked_ms: u64,
+}
+
+/// A node that was taken out of the fleet: should its agent join again, the node comes back drained.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemovedNode {
+    /// Its name.
+    pub name: String,
+    /// When, in the time of commands.
+    pub removed_ms: u64,
 }
 
 impl Node {
     /// Whether new work may be bound here.
     #[must_use]
     pub fn accepts_work(&self) -> bool {
-        self.health == NodeHealth::Ready && !self.drained
+        self.health == NodeHealth::Ready && !self.drained && self.notes.quarantine.is_none()
+    }
+
+    /// Why the node takes no new work, in one word; `None` when it does. Health is named first: an operator who lifts a drain of a
+    /// silent node gains nothing.
+    #[must_use]
+    pub fn closed_by(&self) -> Option<&'static str> {
+        match self.health {
+            NodeHealth::Silent | NodeHealth::Down => Some(self.health.word()),
+            NodeHealth::Ready if self.drained => Some("drained"),
+            NodeHealth::Ready if self.notes.quarantine.is_some() => Some("quarantined"),
+            NodeHealth::Ready => None,
+        }
+    }
+
+    /// What an operator should know of it, for people; empty when there is nothing.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        let NodeNotes { drain_reason, quarantine, rival, .. } = &self.notes;
+        let drained = self.drained.then(|| drain_reason.clone()).filter(|reason| !reason.is_empty());
+        let quarantine = quarantine.as_ref().map(|quarantine| quarantine.reason.clone());
+        let rival = rival.as_ref().map(|rival| {
+            let Rival { address, boot_id, .. } = rival;
+            format!(
+                "another agent asks to be this node (address {address}, boot {boot_id}) and is refused: \
+                 give one of the two hosts another name"
+            )
+        });
+        [drained, quarantine, rival].into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 
     /// Whether its driver is at least `min`. One that cannot be read as a version satisfies no minimum.

@@ -8,7 +8,7 @@ use crate::allocation::Allocation;
 use crate::asked::DeviceClass;
 use crate::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use crate::job::Job;
-use crate::node::{Cell, Node, Pool};
+use crate::node::{Cell, Node, Pool, RemovedNode};
 use crate::tenant::Tenant;
 use crate::usage::{AllocationUsage, UsageStream, UsageTotal};
 use serde::{Deserialize, Serialize};
@@ -46,7 +46,8 @@ pub struct RequestFloor {
 /// The counters from which ids come, and the clock that commands have reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
-    /// Identity of the cluster's history; new after a restore.
+    /// Counts the histories of the cluster: 1 at first, one more after each restore. Only control sets it, so that of two
+    /// incarnations of one cluster the higher is the later; those of two clusters are never compared.
     pub incarnation: u64,
     /// What `plan` may do; raised once every voter knows it.
     pub feature_level: u32,
@@ -65,6 +66,8 @@ pub struct Meta {
     /// Nothing that was issued at or before this is accepted, unless its request id is still known: set when time was set back, because ids
     /// may have been forgotten too early before.
     pub requests_floor_ms: u64,
+    /// Identity of the cluster, drawn once when it is made; 0 before. It tells clusters apart and says nothing about order.
+    pub cluster: u64,
 }
 
 /// Anything that the replicated state holds.
@@ -100,6 +103,8 @@ pub enum Object {
     DeviceClass(DeviceClass),
     /// Up to when a tenant's request ids have been forgotten.
     RequestFloor(RequestFloor),
+    /// A node that was taken out of the fleet.
+    RemovedNode(RemovedNode),
 }
 
 /// What names an object.
@@ -131,6 +136,8 @@ pub enum Key {
     DeviceClass(String),
     /// By the tenant's path.
     RequestFloor(String),
+    /// By name.
+    RemovedNode(String),
 }
 
 impl Object {
@@ -151,6 +158,7 @@ impl Object {
             Object::AllocationUsage(usage) => Key::AllocationUsage(usage.allocation),
             Object::DeviceClass(class) => Key::DeviceClass(class.name.clone()),
             Object::RequestFloor(floor) => Key::RequestFloor(floor.tenant.clone()),
+            Object::RemovedNode(removed) => Key::RemovedNode(removed.name.clone()),
         }
     }
 }

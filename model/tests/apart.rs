@@ -48,7 +48,15 @@ fn node(id: u32, nvlink: &str) -> Node {
         labels: Default::default(),
         boot_id: "b".to_owned(),
     };
-    Node { id: NodeId(id), spec, cell: CellId(1), epoch: Epoch(1), health: NodeHealth::Ready, drained: false }
+    Node {
+        id: NodeId(id),
+        spec,
+        cell: CellId(1),
+        epoch: Epoch(1),
+        health: NodeHealth::Ready,
+        drained: false,
+        notes: Default::default(),
+    }
 }
 
 /// Nodes 1 and 2 of one NVLink domain, node 3 alone.
@@ -87,6 +95,7 @@ fn held(id: u64, tenant: u32, task: TaskPlacement) -> Allocation {
         node_epochs: Default::default(),
         state: AllocationState::Active,
         bound_ms: 0,
+        failures: Vec::new(),
     }
 }
 

@@ -64,7 +64,15 @@ fn node(id: u32) -> Node {
         labels: Default::default(),
         boot_id: "b".to_owned(),
     };
-    Node { id: NodeId(id), spec, cell: CellId(1), epoch: Epoch(1), health: NodeHealth::Ready, drained: false }
+    Node {
+        id: NodeId(id),
+        spec,
+        cell: CellId(1),
+        epoch: Epoch(1),
+        health: NodeHealth::Ready,
+        drained: false,
+        notes: Default::default(),
+    }
 }
 
 fn pool() -> Pool {
@@ -190,6 +198,7 @@ fn allocation(id: u64, tenant: u32, tasks: &[TaskPlacement], cpu_milli: u64, car
         node_epochs: Default::default(),
         state: AllocationState::Active,
         bound_ms: 0,
+        failures: Vec::new(),
     }
 }
 

@@ -33,7 +33,15 @@ fn node(driver: &str, labels: &[(&str, &str)]) -> Node {
         labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
         boot_id: "1".into(),
     };
-    Node { id: NodeId(1), spec, cell: CellId(1), epoch: Epoch(1), health: NodeHealth::Ready, drained: false }
+    Node {
+        id: NodeId(1),
+        spec,
+        cell: CellId(1),
+        epoch: Epoch(1),
+        health: NodeHealth::Ready,
+        drained: false,
+        notes: Default::default(),
+    }
 }
 
 fn read(text: &str) -> Selector {

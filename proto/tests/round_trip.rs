@@ -1,10 +1,11 @@
 //! What goes out and comes back is the same, and what cannot be converted names its field.
 
+use muster_model::attempt::{AttemptRecord, EndCount, NodeRun, RankFailure, TaskEnd};
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, TenantId};
 use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
 use muster_model::movable::Movable;
 use muster_model::needs::{Choice, Isolation, Needs, Rule};
-use muster_model::node::NodeSpec;
+use muster_model::node::{NodeNotes, NodeSpec, Quarantine, Rival};
 use muster_model::request::{SharingMode, TaskRequest};
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::{AmountsEdit, ApartEdit, Edit, TenantEdit};
@@ -147,6 +148,7 @@ prop_compose! {
         last_allocation in option::of(any::<u64>().prop_map(AllocationId)),
         requeue_reason in option::of("[ -~]{1,9}"),
         reserved in option::of((any::<u64>(), vec(any::<u32>().prop_map(NodeId), 0..3))),
+        attempts in vec(attempt_record(), 0..3),
     ) -> Job {
         let reserved = reserved.map(|(start_ms, nodes)| Reservation { start_ms, nodes });
         Job {
@@ -155,6 +157,7 @@ prop_compose! {
             routed_ms: numbers.3, submitted_ms: numbers.4,
             bound_ms: times.0, started_ms: times.1, finished_ms: times.2, nodes, last_allocation, requeue_reason, reserved,
             bypassed_cards: numbers.5,
+            attempts, start_faults: numbers.1,
         }
     }
 }
@@ -205,9 +208,56 @@ fn task_state() -> impl Strategy<Value = TaskState> {
         any::<i32>().prop_map(|code| TaskState::Exited { code }),
         Just(TaskState::Stopped),
         Just(TaskState::TimedOut),
-        "[ -~]{0,9}".prop_map(|reason| TaskState::StartFailed { reason }),
+        ("[ -~]{0,9}", any::<bool>()).prop_map(|(reason, by_node)| TaskState::StartFailed { reason, by_node }),
         Just(TaskState::Fenced),
+        any::<i32>().prop_map(|signal| TaskState::Signaled { signal }),
     ]
+}
+
+fn task_end() -> impl Strategy<Value = TaskEnd> {
+    task_state().prop_filter_map("it has ended", |state| TaskEnd::of(&state))
+}
+
+fn failure() -> impl Strategy<Value = RankFailure> {
+    (any::<u32>(), any::<u32>(), task_end(), "[ -~]{0,9}", any::<u64>()).prop_map(|(rank, node, end, reason, at_ms)| {
+        RankFailure { rank: Rank(rank), node: NodeId(node), end, reason, at_ms }
+    })
+}
+
+fn attempt_record() -> impl Strategy<Value = AttemptRecord> {
+    let numbers = (any::<u32>(), any::<u64>(), any::<u64>(), option::of(any::<u64>()), any::<u64>(), any::<u32>());
+    let ends = vec((task_end(), any::<u32>()).prop_map(|(end, ranks)| EndCount { end, ranks }), 0..3);
+    let nodes = vec((any::<u32>(), any::<u32>()).prop_map(|(node, ranks)| NodeRun { node: NodeId(node), ranks }), 0..3);
+    (numbers, "[ -~]{0,9}", ends, vec(failure(), 0..3), nodes).prop_map(|(numbers, reason, ends, failures, nodes)| {
+        AttemptRecord {
+            attempt: Attempt(numbers.0),
+            allocation: AllocationId(numbers.1),
+            bound_ms: numbers.2,
+            started_ms: numbers.3,
+            ended_ms: numbers.4,
+            reason,
+            ends,
+            others: numbers.5,
+            failures,
+            nodes,
+        }
+    })
+}
+
+fn notes() -> impl Strategy<Value = NodeNotes> {
+    let quarantine = (any::<u64>(), "[ -~]{0,9}").prop_map(|(since_ms, reason)| Quarantine { since_ms, reason });
+    let rival = (any::<u64>(), "[a-z]{0,4}", "[a-z]{0,4}", any::<u64>())
+        .prop_map(|(agent, address, boot_id, asked_ms)| Rival { agent, address, boot_id, asked_ms });
+    let failures = vec(any::<u64>().prop_map(JobId), 0..3);
+    (any::<u64>(), "[ -~]{0,9}", failures, option::of(quarantine), option::of(rival)).prop_map(
+        |(agent, drain_reason, start_failures, quarantine, rival)| NodeNotes {
+            agent,
+            drain_reason,
+            start_failures,
+            quarantine,
+            rival,
+        },
+    )
 }
 
 fn end_cause() -> impl Strategy<Value = EndCause> {
@@ -228,11 +278,12 @@ prop_compose! {
         charge in amounts(), tasks in tasks(), task_states in vec(task_state(), 0..3),
         epochs in btree_map(any::<u32>().prop_map(NodeId), any::<u64>().prop_map(Epoch), 0..3),
         state in prop_oneof![Just(AllocationState::Active), end_cause().prop_map(AllocationState::Stopping)],
+        failures in vec(failure(), 0..3),
     ) -> Allocation {
         Allocation {
             id: AllocationId(ids.0), job: JobId(ids.1), attempt: Attempt(ids.2), tenant: TenantId(ids.3),
             cell: CellId(ids.4), cell_epoch: Epoch(ids.5), model, cpu_milli: host.0, memory_mib: host.1, charge, tasks,
-            task_states, node_epochs: epochs, state, bound_ms: host.2,
+            task_states, node_epochs: epochs, state, bound_ms: host.2, failures,
         }
     }
 }
@@ -251,14 +302,14 @@ prop_compose! {
         words in vec("[a-z0-9]{0,6}", 10..=10), gpus in vec(gpu(), 0..3),
         numbers in (any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>(), any::<u64>()),
         labels in btree_map("[a-z]{1,4}", "[a-z]{0,4}", 0..3),
-        health in select(vec![NodeHealth::Ready, NodeHealth::Silent, NodeHealth::Down]), drained in any::<bool>(),
+        health in select(vec![NodeHealth::Ready, NodeHealth::Silent, NodeHealth::Down]), drained in any::<bool>(), notes in notes(),
     ) -> Node {
         let [name, address, region, zone, block, leaf, nvlink_domain, cell, pool, driver] = <[String; 10]>::try_from(words).expect("ten");
         let spec = NodeSpec {
             name, address, place: Place { region, zone, block, leaf, nvlink_domain }, cell, pool, gpus, cpu_milli: numbers.0,
             memory_mib: numbers.1, driver, labels, boot_id: "b".into(),
         };
-        Node { id: NodeId(numbers.2), spec, cell: CellId(numbers.3), epoch: Epoch(numbers.4), health, drained }
+        Node { id: NodeId(numbers.2), spec, cell: CellId(numbers.3), epoch: Epoch(numbers.4), health, drained, notes }
     }
 }
 
@@ -380,8 +431,8 @@ proptest! {
     ) {
         let bind = BindParts { job: JobId(numbers.0), attempt: Attempt(numbers.3), model, tasks };
         prop_assert_eq!(BindParts::try_from(sent(&v1::Bind::from(&bind))), Ok(bind));
-        let report = (AllocationId(numbers.0), Rank(numbers.3), state);
-        let wire = report_to_wire(report.0, report.1, &report.2);
+        let report = (AllocationId(numbers.0), Rank(numbers.3), state, numbers.2.checked_sub(9));
+        let wire = report_to_wire(report.0, report.1, &report.2, report.3);
         prop_assert_eq!(report_from_wire(sent(&wire)), Ok(report));
         let interval = UsageInterval {
             seq: numbers.0, allocation: AllocationId(numbers.1), duration_ms: numbers.2, gpu_unit_ms: numbers.0,

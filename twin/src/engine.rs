@@ -342,7 +342,7 @@ fn build(state: &mut State, fleet: &Fleet, tenants: &[TenantSpec]) -> Result<Pla
     let mut places = Places::default();
     let specs: Vec<NodeSpec> = fleet.node_specs().collect();
     for chunk in specs.chunks(ENTRY_COMMANDS_MAX) {
-        let join = |spec: &NodeSpec| Command::JoinNode { spec: spec.clone(), usage_incarnation: None };
+        let join = |spec: &NodeSpec| Command::JoinNode { spec: spec.clone(), usage_incarnation: None, agent: 1 };
         for (spec, done) in chunk.iter().zip(must(state, chunk.iter().map(join).collect())?) {
             if let Done::Joined { node, .. } = done {
                 places.add(node, &spec.place);

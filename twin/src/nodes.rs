@@ -33,7 +33,12 @@ pub(crate) fn reports(allocation: &Allocation, seen: impl Fn(Rank) -> Option<Tas
             continue;
         }
         if let Some(state) = seen(rank) {
-            by_node.entry(task.node).or_default().push(TaskReport { allocation: allocation.id, rank, state });
+            by_node.entry(task.node).or_default().push(TaskReport {
+                allocation: allocation.id,
+                rank,
+                state,
+                ended_ms: None,
+            });
         }
     }
     let epoch = |node: NodeId| allocation.node_epochs.get(&node).copied().unwrap_or(Epoch(0));

@@ -111,6 +111,7 @@ pub(crate) fn node(id: u32) -> Node {
         epoch: Epoch(1),
         health: NodeHealth::Ready,
         drained: false,
+        notes: Default::default(),
     }
 }
 
@@ -135,6 +136,8 @@ pub(crate) fn job(id: JobId, tenant: TenantId, spec: ValidJobSpec) -> Job {
         requeue_reason: None,
         reserved: None,
         bypassed_cards: 0,
+        attempts: Vec::new(),
+        start_faults: 0,
         last_allocation: None,
     }
 }
@@ -158,6 +161,7 @@ pub(crate) fn committed(mut job: Job, binding: Binding, id: AllocationId) -> (Al
         node_epochs: BTreeMap::new(),
         state: AllocationState::Active,
         bound_ms: 0,
+        failures: Vec::new(),
     };
     job.phase = JobPhase::Running(id);
     job.attempt = binding.attempt;

@@ -2,12 +2,12 @@
 
 use futures::future::BoxFuture;
 use muster_agent::exec::virtual_::VirtualMachine;
-use muster_agent::exec::{ExecError, Executor, Launch, LogError, LogSlice, Stream};
+use muster_agent::exec::{ExecError, Executor, Launch, LogError, LogSlice, Owner, Stream};
 use muster_model::TaskState;
 use muster_model::ids::Epoch;
 use muster_node_core::{ObservedTask, TaskKey, TaskSpec};
 use muster_runtime::Host;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
@@ -17,6 +17,10 @@ pub(super) struct Unfenced(pub(super) VirtualMachine);
 impl Executor for Unfenced {
     fn attach(&self, host: &Host, changed: Arc<Notify>) -> BoxFuture<'_, Result<(), ExecError>> {
         self.0.attach(host, changed)
+    }
+
+    fn claim(&self, owner: Owner) -> BoxFuture<'_, Result<BTreeSet<TaskKey>, ExecError>> {
+        self.0.claim(owner)
     }
 
     fn start(&self, launch: Launch) {

@@ -51,7 +51,7 @@ impl Stage {
 fn good() -> History {
     let mut stage = Stage::new();
     stage.play(Command::ApplyTenants { tenants: specs::tenants() });
-    stage.play(Command::JoinNode { spec: specs::node(0, "boot"), usage_incarnation: None });
+    stage.play(Command::JoinNode { spec: specs::node(0, "boot"), usage_incarnation: None, agent: 1 });
     let submit = Command::Submit {
         request_id: "r-1".to_owned(),
         issued_ms: 2_000,
@@ -75,7 +75,8 @@ fn good() -> History {
         };
         let Done::Bound { allocation } = stage.play(Command::Bind(binding)) else { panic!("bound") };
         let report = |state: TaskState| {
-            let reports = [0, 1].map(|rank| TaskReport { allocation, rank: Rank(rank), state: state.clone() });
+            let reports =
+                [0, 1].map(|rank| TaskReport { allocation, rank: Rank(rank), state: state.clone(), ended_ms: None });
             Command::ReportTasks { node: NodeId(1), epoch: Epoch(1), reports: reports.to_vec() }
         };
         stage.play(report(TaskState::Running));

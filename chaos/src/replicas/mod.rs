@@ -131,9 +131,11 @@ async fn replace_until(cluster: &Cluster, chance: &Chance, end: Instant, kind: K
 
 async fn prepare(cluster: &Cluster) -> bool {
     let mut commands = vec![Command::ApplyTenants { tenants: specs::tenants() }];
-    commands.extend(
-        (0..4).map(|number| Command::JoinNode { spec: specs::node(number, "boot-1"), usage_incarnation: None }),
-    );
+    commands.extend((0..4).map(|number| Command::JoinNode {
+        spec: specs::node(number, "boot-1"),
+        usage_incarnation: None,
+        agent: 1,
+    }));
     for _ in 0..50 {
         if let Some(Ok(_)) = cluster.propose(0, commands.clone(), ANSWER_MAX).await {
             return true;

@@ -70,6 +70,17 @@ pub struct NodeNames {
     pub nodes: Vec<String>,
 }
 
+/// `muster drain`.
+#[derive(Clone, Debug, Args)]
+pub struct Drain {
+    /// Names of nodes
+    #[arg(value_name = "NODE", required = true)]
+    pub nodes: Vec<String>,
+    /// Why, for whoever looks at `muster nodes`
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub reason: String,
+}
+
 /// `muster pools`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Pools {

@@ -140,8 +140,8 @@ pub enum Command {
     /// Say which moves and conversions would start what waits, and what they cost; nothing is moved
     Plan(admin::Plan),
     /// Stop new work on nodes; what runs there goes on
-    Drain(admin::NodeNames),
-    /// Allow new work on nodes again
+    Drain(admin::Drain),
+    /// Allow new work on nodes again, and lift their quarantine
     Undrain(admin::NodeNames),
     /// Take a node on which nothing runs out of the fleet
     RemoveNode(admin::NodeNames),

@@ -149,11 +149,11 @@ pub async fn pools(context: &Context, command: &Pools) -> Result<(), Failure> {
 ///
 /// # Errors
 /// The first refusal.
-pub async fn set_drained(context: &Context, nodes: &[String], drained: bool) -> Result<(), Failure> {
+pub async fn set_drained(context: &Context, nodes: &[String], drained: bool, reason: &str) -> Result<(), Failure> {
     for name in nodes {
         let set = |channel| {
-            let node = name.clone();
-            async move { FleetClient::new(channel).set_drained(v1::SetDrainedRequest { node, drained }).await }
+            let request = v1::SetDrainedRequest { node: name.clone(), drained, reason: reason.to_owned() };
+            async move { FleetClient::new(channel).set_drained(request).await }
         };
         context.client.call("drain", set).await?;
         let what = if drained { "takes no new work" } else { "takes work again" };
@@ -173,7 +173,7 @@ pub async fn remove(context: &Context, nodes: &[String]) -> Result<(), Failure> 
             async move { FleetClient::new(channel).remove_node(v1::RemoveNodeRequest { node }).await }
         };
         context.client.call("remove node", remove).await?;
-        context.out.line(&format!("node {name} removed"))?;
+        context.out.line(&format!("node {name} removed; should its agent still run, it joins again, drained"))?;
     }
     Ok(())
 }

@@ -15,11 +15,15 @@ use muster_agent::gpu::sim::SimGpus;
 use muster_agent::{Agent, AgentConfig};
 use muster_model::node::NodeSpec;
 use muster_runtime::real;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The kernel's word for this boot of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// The namespace of the processes that this one sees, and the first of them.
+const PID_NAMESPACE: &str = "/proc/self/ns/pid";
+const FIRST_PROCESS: &str = "/proc/1/stat";
 
 /// Runs until it is told to stop, or an agent gives up.
 ///
@@ -57,8 +61,7 @@ fn host_name() -> String {
 }
 
 async fn serve(args: &Args, hosts: Vec<SimulatedNode>, endpoints: Vec<String>) -> anyhow::Result<()> {
-    let boot_id = std::fs::read_to_string(BOOT_ID).with_context(|| format!("reading {BOOT_ID}"))?;
-    let boot_id = format!("{}.{}", boot_id.trim(), args.boot);
+    let boot_id = format!("{}.{}", boot_id()?, args.boot);
     let mut agents = Vec::with_capacity(hosts.len());
     for host in &hosts {
         let agent = start(args, host, &boot_id, endpoints.clone()).await;
@@ -81,6 +84,18 @@ async fn serve(args: &Args, hosts: Vec<SimulatedNode>, endpoints: Vec<String>) -
     }
 }
 
+/// Changes whenever all processes that this one could see are gone: at a boot of the machine, and where an agent runs in a container,
+/// at each start of that. Two agents of one boot see each other's tasks.
+fn boot_id() -> anyhow::Result<String> {
+    let boot_id = std::fs::read_to_string(BOOT_ID).with_context(|| format!("reading {BOOT_ID}"))?;
+    let namespace = std::fs::metadata(PID_NAMESPACE).with_context(|| format!("reading {PID_NAMESPACE}"))?.ino();
+    let first = std::fs::read_to_string(FIRST_PROCESS).with_context(|| format!("reading {FIRST_PROCESS}"))?;
+    // The 20th field behind the name, which is in brackets and may hold anything: when it was started, in ticks since the boot.
+    let started = first.rsplit_once(") ").and_then(|(_, fields)| fields.split(' ').nth(19));
+    let started = started.with_context(|| format!("{FIRST_PROCESS} does not say when it was started"))?;
+    Ok(format!("{}.{namespace}.{started}", boot_id.trim()))
+}
+
 async fn start(args: &Args, host: &SimulatedNode, boot_id: &str, endpoints: Vec<String>) -> anyhow::Result<Agent> {
     // Shims run elsewhere, in `/`: what they are told must mean the same there.
     let data = std::path::absolute(args.data.join(&host.name)).context("finding the data folder")?;
@@ -91,7 +106,8 @@ async fn start(args: &Args, host: &SimulatedNode, boot_id: &str, endpoints: Vec<
     } else {
         let program = std::env::current_exe().context("finding this program")?;
         let shim = ShimCommand { program, arguments: vec!["shim".to_owned()] };
-        Arc::new(ProcessExecutor::new(ProcessConfig::new(shim, &data, boot_id)))
+        let config = ProcessConfig { reaps_orphans: true, ..ProcessConfig::new(shim, &data, boot_id) };
+        Arc::new(ProcessExecutor::new(config))
     };
     let gpus = Arc::new(SimGpus::open(cards.clone(), boot_id, Some(machine.files.clone()))?);
     let spec = NodeSpec {

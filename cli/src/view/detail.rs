@@ -2,6 +2,7 @@
 
 use crate::output::{Block, Columns};
 use crate::units::{show_cpus, show_mebibytes, show_seconds};
+use crate::view::attempt::{AttemptView, attempts_table, signal_words};
 use crate::view::devices::{HoldView, holds_words};
 use crate::view::job::{JobView, MovableView, NeedsView, SpreadView};
 use muster_proto::v1;
@@ -20,7 +21,7 @@ pub struct TaskView {
     pub node: String,
     /// The cards it holds, and how.
     pub gpus: Vec<HoldView>,
-    /// pending, running, exited 0 ...
+    /// pending, running, exit code 0 ...
     pub state: String,
 }
 
@@ -36,6 +37,9 @@ pub struct JobDetail {
     /// Its tasks, when it holds devices.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub placement: Vec<TaskView>,
+    /// How its attempts ended, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<AttemptView>,
     /// The state of the cluster it was read at.
     pub revision: u64,
 }
@@ -96,6 +100,7 @@ impl JobDetail {
         let placement = placed.map(|allocation| allocation.tasks.iter().enumerate().map(task).collect());
         JobDetail {
             ran_on: NodeRanks::of(&job, &reply.node_names),
+            attempts: job.attempts.iter().map(|record| AttemptView::new(record, &reply.failure_nodes)).collect(),
             job: view,
             placement: placement.unwrap_or_default(),
             revision: reply.revision,
@@ -118,6 +123,9 @@ impl JobDetail {
             }
             blocks.push(Block::Text(String::new()));
             blocks.push(columns.block());
+        }
+        if !self.attempts.is_empty() {
+            blocks.extend(attempts_table(&self.attempts));
         }
         blocks
     }
@@ -220,10 +228,11 @@ fn task_state_words(state: &v1::TaskState) -> String {
         Kind::Unspecified => "unknown".to_owned(),
         Kind::Pending => "pending".to_owned(),
         Kind::Running => "running".to_owned(),
-        Kind::Exited => format!("exited {}", state.code),
+        Kind::Exited => format!("exit code {}", state.code),
         Kind::Stopped => "stopped".to_owned(),
         Kind::TimedOut => "timeout".to_owned(),
         Kind::StartFailed => format!("could not start: {}", state.reason),
-        Kind::Fenced => "fenced".to_owned(),
+        Kind::Fenced => "node lost".to_owned(),
+        Kind::Signaled => signal_words(state.code),
     }
 }

@@ -11,8 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct NodeView {
     /// Its name.
     pub name: String,
-    /// ready, silent, down, drained (no task left) or draining.
+    /// ready, silent, down, quarantined, drained (no task left) or draining.
     pub state: &'static str,
+    /// What an operator should know of it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
     /// Its cell.
     pub cell: String,
     /// Its pool.
@@ -50,6 +53,7 @@ impl NodeView {
     pub fn new(view: &v1::NodeView) -> Self {
         let node = view.node.clone().unwrap_or_default();
         let health = node.health();
+        let quarantined = node.notes.as_ref().is_some_and(|notes| notes.quarantine.is_some());
         let spec = node.spec.unwrap_or_default();
         let place = spec.place.unwrap_or_default();
         let models: BTreeSet<&str> = spec.gpus.iter().map(|gpu| gpu.model.as_str()).collect();
@@ -57,11 +61,13 @@ impl NodeView {
             state: match (health, node.drained, view.tasks) {
                 (v1::NodeHealth::Ready, true, 0) => "drained",
                 (v1::NodeHealth::Ready, true, _) => "draining",
+                (v1::NodeHealth::Ready, false, _) if quarantined => "quarantined",
                 (v1::NodeHealth::Ready, false, _) => "ready",
                 (v1::NodeHealth::Silent, ..) => "silent",
                 (v1::NodeHealth::Down, ..) => "down",
                 (v1::NodeHealth::Unspecified, ..) => "unknown",
             },
+            reason: node.reason,
             models: models.into_iter().collect::<Vec<_>>().join(","),
             name: spec.name,
             cell: spec.cell,
@@ -113,7 +119,13 @@ pub fn nodes_table(nodes: &[NodeView], wide: bool) -> Vec<Block> {
         }
         columns.row(row);
     }
-    vec![columns.block()]
+    let reasons = nodes.iter().filter(|node| !node.reason.is_empty());
+    let reasons: Vec<String> = reasons.map(|node| format!("{}: {}", node.name, node.reason)).collect();
+    let mut blocks = vec![columns.block()];
+    if !reasons.is_empty() {
+        blocks.push(Block::Text(reasons.join("\n")));
+    }
+    blocks
 }
 
 /// A card.

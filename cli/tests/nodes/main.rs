@@ -1,4 +1,6 @@
 //! Agents as real processes against a real control plane: how they are started, told apart, refused and given up.
 
+mod faults;
+mod rivals;
 mod site;
 mod starts;

@@ -20,6 +20,7 @@ pub(crate) struct Site {
 /// One process of a role, with what it writes to its log. It is killed with its value; its tasks are not.
 pub(crate) struct Agent {
     process: Child,
+    log: PathBuf,
 }
 
 impl Site {
@@ -28,24 +29,39 @@ impl Site {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let port = muster_bench::cluster::free_port().expect("a free port");
         let mut site = Site { dir, endpoint: format!("127.0.0.1:{port}"), roles: Vec::new() };
-        site.start_control();
-        let shard = site.spawn("shard", &["shard"], &[]);
-        site.roles.push(shard);
         std::fs::write(site.path("tenants.yaml"), "research: {}\n").expect("a file");
-        let tenants = site.path("tenants.yaml");
-        site.until("a leader", || {
-            let applied = site.muster(&["tenants", "apply", "-f", &tenants.display().to_string()]);
+        site.start_roles();
+        site
+    }
+
+    fn start_roles(&mut self) {
+        self.start_control();
+        let shard = self.spawn("shard", &["shard"]);
+        self.roles.push(shard);
+        self.until("a leader", || {
+            let applied = self.muster(&["tenants", "apply", "-f", "tenants.yaml"]);
             applied.status.success().then_some(())
         });
-        site
     }
 
     fn start_control(&mut self) {
         let (data, member) = (self.path("control").display().to_string(), format!("1={}", self.endpoint));
         let endpoint = self.endpoint.clone();
         let words = ["control", "--id", "1", "--data", &data, "--listen", &endpoint, "--bootstrap", &member];
-        let control = self.spawn("control", &words, &[]);
+        let control = self.spawn("control", &words);
         self.roles.push(control);
+    }
+
+    /// The control plane goes for good, and another cluster is made at the same address.
+    pub(crate) fn replace_cluster(&mut self) {
+        self.roles.clear();
+        std::fs::remove_dir_all(self.path("control")).expect("the control plane's data");
+        self.start_roles();
+    }
+
+    /// Deletes what is at a path below the folder of this site.
+    pub(crate) fn delete(&self, name: &str) {
+        std::fs::remove_dir_all(self.path(name)).expect("it is there");
     }
 
     /// A path below the folder of this site.
@@ -55,15 +71,14 @@ impl Site {
 
     /// Starts an agent; its log has the name `name`.
     pub(crate) fn agent(&self, name: &str, words: &[&str]) -> Agent {
-        self.spawn(name, &[&["node"], words].concat(), &[])
+        self.spawn(name, &[&["node"], words].concat())
     }
 
-    fn spawn(&self, name: &str, words: &[&str], env: &[(&str, &str)]) -> Agent {
+    fn spawn(&self, name: &str, words: &[&str]) -> Agent {
         let log = self.path(&format!("{name}.log"));
         let out = File::options().create(true).append(true).open(&log).expect("a log file");
         let process = Command::new(env!("CARGO_BIN_EXE_muster"))
             .args(words)
-            .envs(env.iter().copied())
             .env("MUSTER_ENDPOINTS", &self.endpoint)
             .current_dir(self.dir.path())
             .stdin(Stdio::null())
@@ -71,7 +86,7 @@ impl Site {
             .stderr(out)
             .spawn()
             .expect("the binary runs");
-        Agent { process }
+        Agent { process, log }
     }
 
     /// Runs one command of a user.
@@ -162,6 +177,30 @@ fn kill_all_below(dir: &Path) {
         if pid != std::process::id() as i32 && (holds("cmdline") || holds("environ")) {
             let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
         }
+    }
+}
+
+impl Agent {
+    /// SIGKILL: its tasks live on under their shims.
+    pub(crate) fn kill(self) {
+        drop(self);
+    }
+
+    /// What it wrote so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Waits for its end; whether it succeeded, and what it wrote.
+    pub(crate) fn ended(mut self) -> (bool, String) {
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            if let Some(status) = self.process.try_wait().expect("a child") {
+                return (status.success(), self.log());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("the agent does not end: {}", self.log());
     }
 }
 

@@ -23,6 +23,23 @@ pub const WAITING_PER_TENANT_MAX: u64 = 10_000;
 pub const WAITING_MAX: u64 = 1_000_000;
 /// Nodes: several times the largest fleet that is planned for.
 pub const NODES_MAX: usize = 100_000;
+/// Names of removed nodes that are remembered: as many as there can be nodes.
+pub const REMOVED_NODES_MAX: usize = 100_000;
+/// For how long: after a year nobody who set up that host takes it for the one that was removed.
+pub const REMOVED_NODE_HORIZON_MS: u64 = 365 * 24 * 3_600 * 1_000;
+/// How often an agent that asks to be another's node is noted, so that one who asks all the time writes little.
+pub const RIVAL_EVERY_MS: u64 = 60_000;
+/// How long after it last asked that note is kept.
+pub const RIVAL_HORIZON_MS: u64 = 5 * RIVAL_EVERY_MS;
+/// Bytes of the reason for a drain: a sentence.
+pub const DRAIN_REASON_BYTES_MAX: usize = 256;
+/// A node is quarantined after so many attempts in a row that it failed to start. Five may be of one job; fewer would let one
+/// passing fault of a disk or a card take a node away.
+pub const START_FAILURES_MAX: usize = 5;
+/// Or after failing so many different jobs: what fails three jobs in a row is not the jobs.
+pub const START_FAILURES_JOBS_MAX: usize = 3;
+/// Attempts of one job that nodes may fail to start before the job itself fails: three nodes in a row may be quarantined over it.
+pub const START_FAULTS_PER_JOB_MAX: u32 = 16;
 /// Cells: one for every few nodes of the largest fleet would still be fewer.
 pub const CELLS_MAX: usize = 4_096;
 /// Pools.

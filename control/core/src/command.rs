@@ -51,19 +51,24 @@ pub enum Command {
         /// Its name.
         name: String,
     },
-    /// An agent says what its host has: a new node, or one that comes back. The name is the identity.
+    /// An agent says what its host has: a new node, or one that comes back. The name is the identity; another agent of that name is
+    /// turned away while the first may still run something.
     JoinNode {
         /// What it has.
         spec: NodeSpec,
         /// The usage stream it still has a record of.
         usage_incarnation: Option<u64>,
+        /// The agent's own id, made with its data folder; 0: it has none.
+        agent: u64,
     },
-    /// An operator stops or allows new work on a node.
+    /// An operator stops or allows new work on a node. Allowing it lifts a quarantine too.
     SetDrained {
         /// Which.
         node: NodeId,
         /// Whether it takes no new work.
         drained: bool,
+        /// Why, for people; may be empty.
+        reason: String,
     },
     /// Takes a node on which nothing runs out of the fleet.
     RemoveNode {
@@ -84,7 +89,7 @@ pub enum Command {
         /// As the leader knew it.
         epoch: Epoch,
     },
-    /// Every grace of the node has passed: its tasks are dead by their shims' deadline. Its epoch grows.
+    /// Every grace of the node, which is silent, has passed: its tasks are dead by their shims' deadline. Its epoch grows.
     FenceNode {
         /// Which.
         node: NodeId,
@@ -205,4 +210,6 @@ pub struct TaskReport {
     pub rank: Rank,
     /// What became of it.
     pub state: TaskState,
+    /// When it was over by the node's clock (ms since the epoch), if it is.
+    pub ended_ms: Option<u64>,
 }

@@ -8,7 +8,7 @@ use crate::outcome::Done;
 use crate::state::State;
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use muster_model::object::{Key, Meta};
-use muster_model::{Allocation, Change, Job, Object, Outcome};
+use muster_model::{Allocation, Change, Job, Node, Object, Outcome};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -98,6 +98,27 @@ impl<'a> Draft<'a> {
         let load = || state.allocations.get(&id).map(|held| Object::Allocation(Allocation::clone(held)));
         match self.load(Key::Allocation(id), load)? {
             Object::Allocation(allocation) => Some(allocation),
+            _ => None,
+        }
+    }
+
+    /// A node as it stands in this draft.
+    pub(crate) fn node(&self, id: NodeId) -> Option<&Node> {
+        match self.staged.get(&Key::Node(id)) {
+            None => self.state.nodes.get(&id).map(AsRef::as_ref),
+            Some(Staged::Put(object)) => match &**object {
+                Object::Node(node) => Some(node),
+                _ => None,
+            },
+            Some(_) => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn node_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+        let state = self.state;
+        match self.load(Key::Node(id), || state.nodes.get(&id).map(|node| Object::Node(Node::clone(node))))? {
+            Object::Node(node) => Some(node),
             _ => None,
         }
     }

@@ -63,4 +63,9 @@ pub enum Done {
         /// There are more of them: say it again.
         more: bool,
     },
+    /// The agent may not be that node now; it is to ask again.
+    TurnedAway {
+        /// Why, for people, with what to do.
+        why: String,
+    },
 }

@@ -11,6 +11,7 @@ mod cells;
 mod classes;
 mod clock;
 mod hand_over;
+mod joining;
 mod nodes;
 mod nowhere;
 mod pools;
@@ -18,6 +19,7 @@ mod requests;
 mod reserve;
 mod resolve;
 mod shape;
+mod starts;
 mod submit;
 mod sweep;
 mod tasks;
@@ -53,8 +55,8 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::DeleteTenant { path } => tenants::delete(d, path),
         Command::PutPool(pool) => pools::put(d, pool),
         Command::DeletePool { name } => pools::delete(d, name),
-        Command::JoinNode { spec, usage_incarnation } => nodes::join(d, spec, *usage_incarnation),
-        Command::SetDrained { node, drained } => nodes::set_drained(d, *node, *drained),
+        Command::JoinNode { spec, usage_incarnation, agent } => joining::join(d, spec, *usage_incarnation, *agent),
+        Command::SetDrained { node, drained, reason } => nodes::set_drained(d, *node, *drained, reason),
         Command::RemoveNode { node } => nodes::remove(d, *node),
         Command::MarkSilent { node, epoch } => nodes::mark_silent(d, *node, *epoch),
         Command::MarkReady { node, epoch } => nodes::mark_ready(d, *node, *epoch),

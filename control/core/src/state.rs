@@ -6,6 +6,7 @@
 use crate::index::Index;
 use muster_model::capacity::Capacity;
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
+use muster_model::node::RemovedNode;
 use muster_model::object::{Key, Meta, RequestFloor, RequestRecord};
 use muster_model::usage::{AllocationUsage, UsageStream, UsageTotal};
 use muster_model::{Allocation, Cell, Change, DeviceClass, Job, Node, Object, Pool, Tenant};
@@ -41,6 +42,8 @@ pub struct State {
     pub device_classes: BTreeMap<String, DeviceClass>,
     /// Up to when request ids have been forgotten early, by the tenant's path.
     pub request_floors: BTreeMap<String, RequestFloor>,
+    /// Nodes that were taken out of the fleet, by name.
+    pub removed_nodes: BTreeMap<String, RemovedNode>,
     /// The books, derived from the above.
     capacity: Capacity,
     /// Ways to find objects without scanning, derived from the above.
@@ -48,12 +51,12 @@ pub struct State {
 }
 
 impl State {
-    /// An empty cluster. The id of its history is chosen by whoever bootstraps it. Ids count from 1.
+    /// An empty cluster. Its identity is drawn by whoever bootstraps it; 0 as long as that has not happened. Ids count from 1.
     #[must_use]
-    pub fn new(incarnation: u64) -> Self {
+    pub fn new(cluster: u64) -> Self {
         State {
             meta: Meta {
-                incarnation,
+                incarnation: 1,
                 feature_level: 1,
                 next_job: JobId(1),
                 next_allocation: AllocationId(1),
@@ -62,6 +65,7 @@ impl State {
                 next_cell: CellId(1),
                 now_ms: 0,
                 requests_floor_ms: 0,
+                cluster,
             },
             tenants: BTreeMap::new(),
             pools: BTreeMap::new(),
@@ -75,6 +79,7 @@ impl State {
             allocation_usage: BTreeMap::new(),
             device_classes: BTreeMap::new(),
             request_floors: BTreeMap::new(),
+            removed_nodes: BTreeMap::new(),
             capacity: Capacity::default(),
             index: Index::default(),
         }
@@ -174,6 +179,9 @@ impl State {
             Object::RequestFloor(floor) => {
                 self.request_floors.insert(floor.tenant.clone(), floor);
             }
+            Object::RemovedNode(removed) => {
+                self.removed_nodes.insert(removed.name.clone(), removed);
+            }
         }
     }
 
@@ -240,6 +248,9 @@ impl State {
             Key::RequestFloor(tenant) => {
                 self.request_floors.remove(tenant);
             }
+            Key::RemovedNode(name) => {
+                self.removed_nodes.remove(name);
+            }
         }
     }
 
@@ -259,5 +270,6 @@ impl State {
             .chain(self.allocation_usage.values().cloned().map(Object::AllocationUsage))
             .chain(self.device_classes.values().cloned().map(Object::DeviceClass))
             .chain(self.request_floors.values().cloned().map(Object::RequestFloor))
+            .chain(self.removed_nodes.values().cloned().map(Object::RemovedNode))
     }
 }

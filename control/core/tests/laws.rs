@@ -332,13 +332,15 @@ fn law_5_acknowledged_jobs_are_not_lost_and_ids_not_reused() {
     });
 }
 
-/// What agents run, as a referee outside the state keeps it: a rank is over once its agent said so, its node was fenced, or its host
-/// rebooted. Devices may be released, and so the next attempt bound, only when every rank is.
+/// What agents run, as a referee outside the state keeps it: a rank is over once its agent said so, its node was fenced, or another
+/// agent or boot came to be its node. Devices may be released, and so the next attempt bound, only when every rank is; a node that is
+/// heard of is neither given up nor handed to another, and a stranger comes only when nothing can be left of the one before.
 fn released_when_over() -> impl FnMut(&Step<'_>) -> Watched {
     let mut places: BTreeMap<AllocationId, Vec<NodeId>> = BTreeMap::new();
     let mut over: BTreeSet<(AllocationId, usize)> = BTreeSet::new();
-    let mut boots: BTreeMap<NodeId, String> = BTreeMap::new();
+    let mut serving: BTreeMap<NodeId, (u64, String)> = BTreeMap::new();
     let mut silent: BTreeSet<NodeId> = BTreeSet::new();
+    let mut down: BTreeSet<NodeId> = BTreeSet::new();
     move |step| {
         for change in step.changes {
             let Change::Put(object) = change else { continue };
@@ -346,16 +348,6 @@ fn released_when_over() -> impl FnMut(&Step<'_>) -> Watched {
             places.insert(held.id, held.tasks.iter().map(|task| task.node).collect());
         }
         for (command, decided) in step.entry.commands.iter().zip(step.decided) {
-            match (command, decided) {
-                (Command::MarkSilent { node, .. }, Ok(_)) => drop(silent.insert(*node)),
-                (Command::MarkReady { node, .. }, Ok(_)) | (_, Ok(Done::Joined { node, .. })) => {
-                    silent.remove(node);
-                }
-                (Command::FenceNode { node, .. }, Ok(_)) if !silent.remove(node) => {
-                    return Err(format!("law 6: node {node} was heard of and is given up"));
-                }
-                _ => {}
-            }
             let dead = match (command, decided) {
                 (Command::ReportTasks { node, reports, .. }, Ok(_)) => {
                     for report in reports.iter().filter(|report| report.state.is_over()) {
@@ -366,10 +358,36 @@ fn released_when_over() -> impl FnMut(&Step<'_>) -> Watched {
                     }
                     None
                 }
-                (Command::FenceNode { node, .. }, Ok(_)) => Some(*node),
-                (Command::JoinNode { spec, .. }, Ok(Done::Joined { node, .. })) => {
-                    let before = boots.insert(*node, spec.boot_id.clone());
-                    before.is_some_and(|before| before != spec.boot_id).then_some(*node)
+                (Command::MarkSilent { node, .. }, Ok(_)) => {
+                    silent.insert(*node);
+                    None
+                }
+                (Command::MarkReady { node, .. }, Ok(_)) => {
+                    silent.remove(node);
+                    None
+                }
+                (Command::FenceNode { node, .. }, Ok(_)) => {
+                    if !silent.remove(node) {
+                        return Err(format!("law 6: node {node} was heard of and is given up"));
+                    }
+                    down.insert(*node);
+                    Some(*node)
+                }
+                (Command::JoinNode { spec, agent, .. }, Ok(Done::Joined { node, .. })) => {
+                    let (was_silent, was_down) = (silent.remove(node), down.remove(node));
+                    let before = serving.insert(*node, (*agent, spec.boot_id.clone()));
+                    let other = before.filter(|(known, boot)| known != agent || *boot != spec.boot_id);
+                    if other.is_some() && !was_silent && !was_down {
+                        return Err(format!("law 6: node {node} is served by two agents"));
+                    }
+                    let stranger = other.as_ref().is_some_and(|(known, boot)| known != agent && *boot != spec.boot_id);
+                    let runs = |(id, nodes): (&AllocationId, &Vec<NodeId>)| {
+                        nodes.iter().enumerate().any(|(rank, at)| at == node && !over.contains(&(*id, rank)))
+                    };
+                    if stranger && !was_down && places.iter().any(runs) {
+                        return Err(format!("law 6: node {node} is a stranger's while tasks may still run there"));
+                    }
+                    other.map(|_| *node)
                 }
                 _ => None,
             };

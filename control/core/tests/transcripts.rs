@@ -55,6 +55,24 @@ fn decisions_are_as_they_were_written_down() {
     paths.iter().for_each(|path| check(path));
 }
 
+/// Nodes that cannot start a job's task do not count against the job, but a job must not go round for ever.
+#[test]
+fn a_job_that_no_node_can_start_fails_in_the_end() {
+    let mut world = script::World::new();
+    for line in ["tenant red", "join n1", "acquire a s1", "submit red gpus=1"] {
+        world.run(line);
+    }
+    for attempt in 1..=17 {
+        world.run("bind 1 n1:0");
+        let told = world.run(&format!("report n1 {attempt} node-fault"));
+        let word = if attempt <= 16 { "pending" } else { "failed" };
+        assert!(told[1].starts_with(&format!("  job 1 {word}")), "attempt {attempt}: {told:?}");
+        world.run("undrain n1");
+    }
+    // The records of its first attempts are gone.
+    assert_eq!(world.run("show attempts 1").len(), 2 * muster_model::attempt::ATTEMPTS_MAX);
+}
+
 #[test]
 fn a_wrong_answer_is_noticed() {
     let text = "> tenant a\nok\n> submit b gpus=1\njob 1\n";

@@ -39,7 +39,7 @@ pub enum Misfit {
         node: NodeId,
     },
     /// The node takes no new work.
-    #[error("node {node} takes no new work (silent, down or drained)")]
+    #[error("node {node} takes no new work (silent, down, drained or quarantined)")]
     NodeClosed {
         /// Which.
         node: NodeId,

@@ -148,6 +148,7 @@ const FLEET: &[Row] = &[
     ("DeviceClass", "tenants", Bound::Texts { items_max: CLASS_TENANTS_MAX, bytes_max: TENANT_PATH_BYTES_MAX }),
     ("DeleteDeviceClassRequest", "name", NAME),
     ("SetDrainedRequest", "node", NAME),
+    ("SetDrainedRequest", "reason", TEXT),
     ("RemoveNodeRequest", "node", NAME),
     ("PlanMovesRequest", "cell", NAME),
     ("AddLearnerRequest", "address", TEXT),

@@ -8,6 +8,7 @@ use muster_model::ids::{Epoch, NodeId};
 use muster_node_core::Stamp;
 use muster_runtime::Host;
 use std::sync::Arc;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 /// An agent at work. Dropping it stops the agent; its tasks go on under their shims until their fences.
@@ -35,7 +36,8 @@ impl Agent {
     /// Takes over what runs on the node and begins to talk with the control plane.
     ///
     /// # Errors
-    /// When there is no endpoint, or the node's own records, tasks or cards cannot be read.
+    /// When there is no endpoint, another agent has the data folder or serves the node on this host, or the node's own records, tasks
+    /// or cards cannot be read.
     pub async fn start(host: Host, config: AgentConfig) -> Result<Agent, AgentError> {
         if config.endpoints.is_empty() {
             return Err(AgentError::NoEndpoint);
@@ -44,8 +46,13 @@ impl Agent {
         if spec.gpus.is_empty() {
             spec.gpus = config.gpus.cards().await?;
         }
-        let shared = Arc::new(Shared::new(host, config, spec)?);
-        shared.config.executor.attach(&shared.host, shared.replan.clone()).await?;
+        // First, because it locks the folder in which all the rest lies.
+        let replan = Arc::new(Notify::new());
+        config.executor.attach(&host, replan.clone()).await?;
+        let shared = Arc::new(Shared::open(host, config, spec, replan).await?);
+        if let Some(cluster) = shared.cluster() {
+            shared.claim(cluster).await?;
+        }
         let reconciler = Reconciler::new(shared.clone());
         let running = vec![shared.host.spawn(reconciler.run()), shared.host.spawn(session::run(shared.clone()))];
         Ok(Agent { shared, running })
@@ -59,7 +66,7 @@ impl Agent {
         AgentStatus {
             failed: state.failure.is_some(),
             session: state.session.map(|session| (session.node, session.node_epoch)),
-            stamp: state.gate.highest(),
+            stamp: state.identity.gate.highest(),
             live_tasks,
             usage_pending: state.meter.pending(),
         }

@@ -62,8 +62,27 @@ pub enum AgentError {
         /// How it shows.
         source: serde_json::Error,
     },
+    /// Tasks are on record, but not whose they are.
+    #[error(
+        "there are tasks in the data folder but no record of the agent and its cluster (files/agent.json): if the folder was \
+         restored in part, restore all of it; otherwise delete the whole folder, which loses the tasks' output"
+    )]
+    NoIdentity,
+    /// The control plane is that of another cluster.
+    #[error(
+        "this node belongs to cluster {own:016x}, and {endpoint} is of cluster {got:016x}: correct --endpoints; or, to move the node \
+         to that cluster, stop the agent, delete its data folder and start it again"
+    )]
+    OtherCluster {
+        /// Who was asked.
+        endpoint: String,
+        /// The cluster that the agent belongs to.
+        own: u64,
+        /// The one that answered.
+        got: u64,
+    },
     /// Its tasks cannot be taken over.
-    #[error("the tasks of the node")]
+    #[error(transparent)]
     Tasks(#[from] ExecError),
     /// Its cards cannot be read.
     #[error("the cards of the node")]

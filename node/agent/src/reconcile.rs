@@ -88,6 +88,7 @@ impl Reconciler {
                 cards: cards.iter().map(CardState::observed).collect(),
                 now_ns: shared.now_ns(),
                 confirmed_ns: state.leases.confirmed_ns(),
+                lost: state.lost.clone(),
             };
             (desired, observed)
         };
@@ -105,8 +106,12 @@ impl Reconciler {
         let mut state = self.shared.state.lock();
         let mut ended = false;
         for (key, task) in tasks {
+            let over_ns = match &task.phase {
+                Phase::Over { ended_ns, .. } => Some(*ended_ns),
+                Phase::Starting | Phase::Running { .. } => None,
+            };
             if let Some(seen) = task.state()
-                && state.reports.observe(*key, seen.clone())
+                && state.reports.observe(*key, seen.clone(), over_ns)
                 && seen.is_over()
             {
                 tracing::info!(task = %key, job = %task.spec.job, attempt = %task.spec.attempt, state = ?seen, "a task is over");
@@ -179,8 +184,13 @@ impl Reconciler {
                     record_over(&shared, desired, key, TaskState::Stopped);
                     recorded.insert(key);
                 }
+                Step::RecordLost(key) => {
+                    tracing::warn!(task = %key, "a task ran here without a record and was ended: it is not started again");
+                    record_over(&shared, desired, key, TaskState::Stopped);
+                    recorded.insert(key);
+                }
                 Step::RecordCannotStart { key, reason } => {
-                    record_over(&shared, desired, key, TaskState::StartFailed { reason });
+                    record_over(&shared, desired, key, TaskState::StartFailed { reason, by_node: true });
                     recorded.insert(key);
                 }
                 Step::Forget(key) => {
@@ -209,7 +219,7 @@ impl Reconciler {
         let spec: Arc<TaskSpec> = task.spec.clone();
         let cannot = |reason: String| {
             tracing::warn!(task = %key, job = %spec.job, reason, "a task cannot be started");
-            record_over(&self.shared, desired, key, TaskState::StartFailed { reason });
+            record_over(&self.shared, desired, key, TaskState::StartFailed { reason, by_node: true });
         };
         if let Some(why) = spec.devices.iter().find_map(|hold| failed.get(&hold.gpu)) {
             return cannot(why.clone());
@@ -245,7 +255,7 @@ fn word(state: &TaskState) -> &'static str {
     match state {
         TaskState::Pending | TaskState::Running => "live",
         TaskState::Exited { code: 0 } => "completed",
-        TaskState::Exited { .. } => "failed",
+        TaskState::Exited { .. } | TaskState::Signaled { .. } => "failed",
         TaskState::Stopped => "stopped",
         TaskState::TimedOut => "timed-out",
         TaskState::StartFailed { .. } => "start-failed",

@@ -4,6 +4,7 @@
 //! everything else; a session whose heartbeats are not acknowledged is given up, because its control node may be cut off from its
 //! quorum; what came in is on disk before it is acted on.
 
+use crate::config::AgentError;
 use crate::logs::LogReaders;
 use crate::shared::Shared;
 use crate::stored;
@@ -25,6 +26,8 @@ const LANE_MAX: usize = 64;
 const LOG_LANE_MAX: usize = 8;
 /// From dialling to the welcome: a control node that has no leader within this is no better than none.
 const WELCOME_MAX: Duration = Duration::from_secs(5);
+/// A control plane of another cluster is asked again after this: only a person can change that.
+const OTHER_CLUSTER_AGAIN: Duration = Duration::from_secs(5);
 /// A desired state of a node with hundreds of tasks and long environments fits; more is a fault.
 const MESSAGE_BYTES_MAX: usize = 32 << 20;
 
@@ -45,6 +48,10 @@ enum Ended {
     Silent(Duration),
     #[error("the first message is not a welcome")]
     NotWelcome,
+    #[error("{0}")]
+    OtherCluster(AgentError),
+    #[error("the control node says that it is of cluster {said:016x}, and welcomes as cluster {welcomed:016x}")]
+    TwoClusters { said: u64, welcomed: u64 },
     #[error("the agent stops")]
     Stopped,
 }
@@ -76,6 +83,11 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             Ended::Refused { reason, retry } => {
                 tracing::error!(node = %shared.spec.name, endpoint, reason, "the control plane refuses this node");
                 *retry
+            }
+            Ended::OtherCluster(reason) => {
+                tracing::error!(node = %shared.spec.name, endpoint, %reason, "this is another cluster");
+                metrics::counter!("muster_agent_other_clusters_total").increment(1);
+                OTHER_CLUSTER_AGAIN
             }
             other => {
                 tracing::warn!(node = %shared.spec.name, endpoint, reason = %other, "session ended");
@@ -113,6 +125,17 @@ async fn try_session(
 ) -> Result<std::convert::Infallible, Ended> {
     let channel = shared.host.net.dial(endpoint)?;
     let mut client = AgentsClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
+    // Whose control plane this is comes first: to another cluster's this node has nothing to say.
+    let asked = tokio::time::timeout(WELCOME_MAX, client.identify(v1::IdentifyRequest {})).await;
+    let cluster = asked.map_err(|_| Ended::NoWelcome)??.into_inner().cluster;
+    match shared.enter(cluster, endpoint).await {
+        Ok(()) => {}
+        Err(other @ AgentError::OtherCluster { .. }) => return Err(Ended::OtherCluster(other)),
+        Err(error) => {
+            shared.fail(error);
+            return Err(Ended::Stopped);
+        }
+    }
     let (lane, first) = mpsc::channel(LANE_MAX);
     let (log_lane, last) = mpsc::channel(LOG_LANE_MAX);
     // The lane is new: it has room.
@@ -128,6 +151,9 @@ async fn try_session(
         }
     };
     let (welcome, mut inbound) = tokio::time::timeout(WELCOME_MAX, opening).await.map_err(|_| Ended::NoWelcome)??;
+    if welcome.cluster != cluster {
+        return Err(Ended::TwoClusters { said: cluster, welcomed: welcome.cluster });
+    }
     *was_up = true;
     metrics::counter!("muster_agent_sessions_total").increment(1);
     tracing::info!(node = %shared.spec.name, id = welcome.node, epoch = welcome.node_epoch, endpoint, "session up");
@@ -214,10 +240,10 @@ async fn take_desired(shared: &Arc<Shared>, wire: v1::Desired) -> Result<(), End
             return Ok(());
         }
     };
-    let mut gate = shared.state.lock().gate;
-    match gate.take(desired.stamp) {
+    let mut identity = shared.state.lock().identity;
+    match identity.gate.take(desired.stamp) {
         Ok(true) => {
-            if let Err(error) = stored::write_gate(&shared.host, &gate).await {
+            if let Err(error) = stored::write_identity(&shared.host, &identity).await {
                 shared.fail(error);
                 return Err(Ended::Stopped);
             }
@@ -230,7 +256,7 @@ async fn take_desired(shared: &Arc<Shared>, wire: v1::Desired) -> Result<(), End
         }
     }
     let mut state = shared.state.lock();
-    state.gate = gate;
+    state.identity = identity;
     state.desired = Some(desired);
     drop(state);
     shared.replan.notify_one();

@@ -3,12 +3,13 @@
 //! What must stay true: the lock is never held across an await; whoever changes something that the other acts on notifies it.
 
 use crate::config::{AgentConfig, AgentError};
-use crate::stored;
+use crate::exec::Owner;
+use crate::stored::{self, Identity};
 use crate::wire;
 use muster_model::ids::{Epoch, NodeId};
 use muster_model::node::NodeSpec;
 use muster_node_core::fence::{self, NS_PER_S};
-use muster_node_core::{Desired, Gate, Leases, Meter, Reports, TaskKey};
+use muster_node_core::{Desired, Leases, Meter, Reports, TaskKey};
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message;
 use muster_runtime::Host;
@@ -36,9 +37,13 @@ pub(crate) struct Shared {
     meter_file: tokio::sync::Mutex<()>,
 }
 
-#[derive(Default)]
 pub(crate) struct State {
-    pub(crate) gate: Gate,
+    /// As it is on disk.
+    pub(crate) identity: Identity,
+    /// The host is claimed for the node of its cluster.
+    claimed: bool,
+    /// Tasks that ran without a record when the host was claimed.
+    pub(crate) lost: BTreeSet<TaskKey>,
     /// The newest desired state taken by this agent; none before its first session.
     pub(crate) desired: Option<Arc<Desired>>,
     pub(crate) leases: Leases,
@@ -65,24 +70,78 @@ pub(crate) struct Session {
 }
 
 impl Shared {
-    pub(crate) fn new(host: Host, config: AgentConfig, spec: NodeSpec) -> Result<Self, AgentError> {
-        let gate = stored::read_gate(&host)?;
+    /// Reads what an earlier agent of this folder has left, or begins anew. The identity is on disk when it returns.
+    pub(crate) async fn open(
+        host: Host,
+        config: AgentConfig,
+        spec: NodeSpec,
+        replan: Arc<Notify>,
+    ) -> Result<Self, AgentError> {
+        let identity = match stored::read_identity(&host)? {
+            Some(identity) => identity,
+            // Whose tasks these are cannot be known: an old exit might pass for that of another cluster's task of the same number.
+            None if !config.executor.observe().is_empty() => return Err(AgentError::NoIdentity),
+            None => stored::new_identity(&host),
+        };
+        stored::write_identity(&host, &identity).await?;
         let meter = stored::read_meter(&host, &spec.boot_id)?;
         Ok(Shared {
             host,
             config,
             spec,
-            replan: Arc::new(Notify::new()),
+            replan,
             outgoing: Notify::new(),
             stop: CancellationToken::new(),
             state: Mutex::new(State {
-                gate,
+                identity,
+                claimed: false,
+                lost: BTreeSet::new(),
+                desired: None,
+                leases: Leases::default(),
+                reports: Reports::default(),
                 usage_stored: (meter.incarnation(), meter.last_seq()),
                 meter,
-                ..State::default()
+                waits_for_lease: false,
+                session: None,
+                failure: None,
             }),
             meter_file: tokio::sync::Mutex::new(()),
         })
+    }
+
+    /// The cluster that this agent belongs to, once it has met one.
+    pub(crate) fn cluster(&self) -> Option<u64> {
+        self.state.lock().identity.cluster
+    }
+
+    /// A control node says that it is of this cluster. The first that is met is the agent's own for ever, and on disk when this returns.
+    pub(crate) async fn enter(&self, cluster: u64, endpoint: &str) -> Result<(), AgentError> {
+        let (mut identity, claimed) = {
+            let state = self.state.lock();
+            (state.identity, state.claimed)
+        };
+        if let Some(own) = identity.cluster.filter(|own| *own != cluster) {
+            return Err(AgentError::OtherCluster { endpoint: endpoint.to_owned(), own, got: cluster });
+        }
+        if !claimed {
+            self.claim(cluster).await?;
+        }
+        if identity.cluster.is_none() {
+            identity.cluster = Some(cluster);
+            stored::write_identity(&self.host, &identity).await?;
+            self.state.lock().identity = identity;
+        }
+        Ok(())
+    }
+
+    /// Takes the host for the node of this cluster.
+    pub(crate) async fn claim(&self, cluster: u64) -> Result<(), AgentError> {
+        let owner = Owner { cluster, node: self.spec.name.clone() };
+        let lost = self.config.executor.claim(owner).await?;
+        let mut state = self.state.lock();
+        state.claimed = true;
+        state.lost = lost;
+        Ok(())
     }
 
     pub(crate) fn now_ns(&self) -> u64 {
@@ -101,8 +160,10 @@ impl Shared {
         wire::message(Message::Hello(v1::Hello {
             spec: Some((&self.spec).into()),
             usage_incarnation: state.meter.incarnation(),
-            cluster_incarnation: state.gate.highest().map(|stamp| stamp.incarnation),
+            cluster_incarnation: state.identity.gate.highest().map(|stamp| stamp.incarnation),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            agent: state.identity.agent,
+            cluster: state.identity.cluster,
         }))
     }
 
@@ -208,7 +269,9 @@ impl Shared {
         let mut state = self.state.lock();
         let session = state.session?;
         if let Some((seq, batch)) = state.reports.next_batch(now_ns) {
-            return Some(wire::reports(seq, &batch));
+            let wall_ms = self.host.clock.wall_ms();
+            let at = |then_ns: u64| wall_ms.saturating_sub(now_ns.saturating_sub(then_ns) / 1_000_000);
+            return Some(wire::reports(seq, &batch, at));
         }
         if session.usage_since_ns.is_some() {
             return None;

@@ -1,4 +1,4 @@
-//! What an agent keeps on disk: the highest stamp it has taken, and its usage meter.
+//! What an agent keeps on disk: who it is, which cluster it belongs to, the highest stamp it has taken; and its usage meter.
 
 use crate::config::AgentError;
 use muster_node_core::{Gate, Meter};
@@ -6,8 +6,21 @@ use muster_runtime::Host;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+const AGENT_FILE: &str = "agent.json";
+/// Where agents kept their gate before they had an id.
 const STAMP_FILE: &str = "stamp.json";
 const USAGE_FILE: &str = "usage.json";
+
+/// Who the agent is. One file, so that no part of it can be lost without the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    /// Its own id, drawn when its data folder was made; never 0.
+    pub(crate) agent: u64,
+    /// The cluster that it belongs to, once it has met one.
+    pub(crate) cluster: Option<u64>,
+    /// The highest stamp that it has taken.
+    pub(crate) gate: Gate,
+}
 
 /// The meter, with the boot whose clock it counts on.
 #[derive(Debug, Serialize, Deserialize)]
@@ -16,14 +29,31 @@ struct StoredMeter {
     meter: Meter,
 }
 
-/// The gate as it was stored, or a new one.
-pub(crate) fn read_gate(host: &Host) -> Result<Gate, AgentError> {
-    Ok(read(host, STAMP_FILE)?.unwrap_or_default())
+/// The identity as it was stored; none in a new folder.
+pub(crate) fn read_identity(host: &Host) -> Result<Option<Identity>, AgentError> {
+    if let Some(identity) = read(host, AGENT_FILE)? {
+        return Ok(Some(identity));
+    }
+    let gate: Option<Gate> = read(host, STAMP_FILE)?;
+    Ok(gate.map(|gate| {
+        // What was called the incarnation then was the identity of the cluster.
+        let cluster = gate.highest().map(|stamp| stamp.incarnation);
+        Identity { agent: new_id(host), cluster, gate }
+    }))
+}
+
+/// The identity of an agent with a new folder.
+pub(crate) fn new_identity(host: &Host) -> Identity {
+    Identity { agent: new_id(host), cluster: None, gate: Gate::default() }
+}
+
+fn new_id(host: &Host) -> u64 {
+    host.chance.u64().max(1)
 }
 
 /// Durable when it returns.
-pub(crate) async fn write_gate(host: &Host, gate: &Gate) -> Result<(), AgentError> {
-    write(host, STAMP_FILE, gate).await
+pub(crate) async fn write_identity(host: &Host, identity: &Identity) -> Result<(), AgentError> {
+    write(host, AGENT_FILE, identity).await
 }
 
 /// The meter as it was stored, or a new one. Of another boot only what was cut is kept.

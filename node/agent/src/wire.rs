@@ -1,11 +1,11 @@
 //! Between the wire and the node core; only what the shared conversions do not cover.
 
+use muster_model::FieldError;
 use muster_model::allocation::DeviceHold;
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision};
 use muster_model::validate::bounds::REASON_BYTES_MAX;
 use muster_model::validate::clipped;
-use muster_model::{FieldError, TaskState};
-use muster_node_core::{Desired, DesiredTask, Stamp, TaskKey, TaskSpec};
+use muster_node_core::{Desired, DesiredTask, Report, Stamp, TaskKey, TaskSpec};
 use muster_proto::convert::report_to_wire;
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message;
@@ -17,10 +17,10 @@ pub(crate) fn message(message: Message) -> v1::AgentMessage {
     v1::AgentMessage { message: Some(message) }
 }
 
-/// Task states under a number.
-pub(crate) fn reports(seq: u64, batch: &[(TaskKey, TaskState)]) -> v1::AgentMessage {
-    let report = |(key, state): &(TaskKey, TaskState)| {
-        let mut report = report_to_wire(key.allocation, key.rank, state);
+/// Task states under a number. `wall_ms` tells by the wall clock when something was on CLOCK_BOOTTIME.
+pub(crate) fn reports(seq: u64, batch: &[Report], wall_ms: impl Fn(u64) -> u64) -> v1::AgentMessage {
+    let report = |Report { key, state, ended_ns }: &Report| {
+        let mut report = report_to_wire(key.allocation, key.rank, state, ended_ns.map(&wall_ms));
         // A longer reason would be refused, and with it the session.
         if let Some(state) = &mut report.state {
             state.reason = clipped(std::mem::take(&mut state.reason), REASON_BYTES_MAX);

@@ -20,7 +20,7 @@ pub mod usage;
 pub use card::{CardObserved, CardSetting, CardStep};
 pub use env::DeviceNames;
 pub use fence::Leases;
-pub use report::Reports;
+pub use report::{Report, Reports};
 pub use stamp::{Gate, StaleStamp, Stamp};
 pub use step::{Observed, Step, plan};
 pub use task::{Desired, DesiredTask, ObservedTask, Phase, Stopping, TaskKey, TaskSpec};

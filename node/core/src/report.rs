@@ -19,6 +19,8 @@ const AGAIN_AFTER_NS: u64 = 5 * NS_PER_S;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Known {
     state: TaskState,
+    /// When it was over, on CLOCK_BOOTTIME.
+    ended_ns: Option<u64>,
     acknowledged: bool,
     /// The message that carries this state, if one is under way.
     carried_by: Option<u64>,
@@ -30,6 +32,17 @@ struct InFlight {
     keys: Vec<TaskKey>,
 }
 
+/// One state to report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Of which task.
+    pub key: TaskKey,
+    /// The state.
+    pub state: TaskState,
+    /// When it was over, on CLOCK_BOOTTIME, if it is.
+    pub ended_ns: Option<u64>,
+}
+
 /// The states to report and what is known of their arrival.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reports {
@@ -39,19 +52,13 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// A task is seen in `state`. Says whether that is news.
-    pub fn observe(&mut self, key: TaskKey, state: TaskState) -> bool {
-        match self.tasks.get_mut(&key) {
-            Some(known) if known.state == state => false,
-            Some(known) => {
-                *known = Known { state, acknowledged: false, carried_by: None };
-                true
-            }
-            None => {
-                self.tasks.insert(key, Known { state, acknowledged: false, carried_by: None });
-                true
-            }
+    /// A task is seen in `state`, over since `ended_ns` if it is over. Says whether that is news.
+    pub fn observe(&mut self, key: TaskKey, state: TaskState, ended_ns: Option<u64>) -> bool {
+        if self.tasks.get(&key).is_some_and(|known| known.state == state) {
+            return false;
         }
+        self.tasks.insert(key, Known { state, ended_ns, acknowledged: false, carried_by: None });
+        true
     }
 
     /// Everything unacknowledged is to be sent again: the last session's messages may be lost.
@@ -63,7 +70,7 @@ impl Reports {
     }
 
     /// The next message to send, if there is news and room; call again until it gives none.
-    pub fn next_batch(&mut self, now_ns: u64) -> Option<(u64, Vec<(TaskKey, TaskState)>)> {
+    pub fn next_batch(&mut self, now_ns: u64) -> Option<(u64, Vec<Report>)> {
         if self.in_flight.len() >= IN_FLIGHT_MAX {
             return None;
         }
@@ -75,14 +82,14 @@ impl Reports {
             }
             if !known.acknowledged && known.carried_by.is_none() {
                 known.carried_by = Some(seq);
-                batch.push((*key, known.state.clone()));
+                batch.push(Report { key: *key, state: known.state.clone(), ended_ns: known.ended_ns });
             }
         }
         if batch.is_empty() {
             return None;
         }
         self.next_seq = seq;
-        self.in_flight.insert(seq, InFlight { sent_ns: now_ns, keys: batch.iter().map(|(key, _)| *key).collect() });
+        self.in_flight.insert(seq, InFlight { sent_ns: now_ns, keys: batch.iter().map(|report| report.key).collect() });
         Some((seq, batch))
     }
 

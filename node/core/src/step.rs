@@ -2,7 +2,7 @@
 //!
 //! [`plan`] is one screen: end what is not wanted, see who may start, take cards apart, set cards up, start, forget. It is called
 //! again whenever anything has changed, so a step that failed or was cut off is simply planned again. What must stay true:
-//! - a task with a record, live or over, is never started again;
+//! - a task with a record, live or over, is never started again, nor one that ran here and was lost;
 //! - a task starts only when no task of another allocation of its job is live here (law 6), when every device it needs can be
 //!   had beside what live tasks hold, and when its fence lies ahead;
 //! - steps that give back come before steps that take;
@@ -26,6 +26,8 @@ pub struct Observed {
     pub now_ns: u64,
     /// Send time of the newest acknowledged heartbeat; nothing starts before there is one.
     pub confirmed_ns: Option<u64>,
+    /// Tasks that were found running without a record and have been ended.
+    pub lost: BTreeSet<TaskKey>,
 }
 
 /// One thing to do. Doing it twice is the same as doing it once.
@@ -46,6 +48,8 @@ pub enum Step {
     Start(TaskKey),
     /// Records that a task was stopped before it ever started.
     RecordNeverStarted(TaskKey),
+    /// Records that a task ran here, was lost, and is over.
+    RecordLost(TaskKey),
     /// Records that a task cannot be started here.
     RecordCannotStart {
         /// Which.
@@ -111,6 +115,10 @@ fn admit(desired: &Desired, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<
         }
         if task.stop {
             steps.push(Step::RecordNeverStarted(*key));
+            continue;
+        }
+        if observed.lost.contains(key) {
+            steps.push(Step::RecordLost(*key));
             continue;
         }
         if let Err(reason) = could_ever_start(task, &observed.cards) {

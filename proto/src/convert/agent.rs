@@ -5,19 +5,24 @@ use crate::v1;
 use muster_model::usage::UsageInterval;
 use muster_model::{AllocationId, FieldError, Rank, TaskState};
 
-/// What an agent saw of one task, for the wire.
+/// What an agent saw of one task, and when it was over by the node's clock, for the wire.
 #[must_use]
-pub fn report_to_wire(allocation: AllocationId, rank: Rank, state: &TaskState) -> v1::TaskReport {
-    v1::TaskReport { allocation: allocation.0, rank: rank.0, state: Some(state.into()) }
+pub fn report_to_wire(
+    allocation: AllocationId,
+    rank: Rank,
+    state: &TaskState,
+    ended_ms: Option<u64>,
+) -> v1::TaskReport {
+    v1::TaskReport { allocation: allocation.0, rank: rank.0, state: Some(state.into()), ended_ms }
 }
 
-/// What an agent saw of one task, from the wire.
+/// The same, from the wire.
 ///
 /// # Errors
 /// When the state is absent or unknown.
-pub fn report_from_wire(wire: v1::TaskReport) -> Result<(AllocationId, Rank, TaskState), FieldError> {
+pub fn report_from_wire(wire: v1::TaskReport) -> Result<(AllocationId, Rank, TaskState, Option<u64>), FieldError> {
     let state = need(wire.state, "state")?.try_into().map_err(|e: FieldError| e.under("state"))?;
-    Ok((AllocationId(wire.allocation), Rank(wire.rank), state))
+    Ok((AllocationId(wire.allocation), Rank(wire.rank), state, wire.ended_ms))
 }
 
 impl From<&UsageInterval> for v1::UsageInterval {

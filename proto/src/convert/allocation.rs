@@ -69,15 +69,18 @@ impl TryFrom<v1::TaskPlacement> for TaskPlacement {
 
 impl From<&TaskState> for v1::TaskState {
     fn from(state: &TaskState) -> Self {
-        let of = |kind: Kind| v1::TaskState { kind: kind.into(), code: 0, reason: String::new() };
+        let of = |kind: Kind| v1::TaskState { kind: kind.into(), code: 0, reason: String::new(), by_node: false };
         match state {
             TaskState::Pending => of(Kind::Pending),
             TaskState::Running => of(Kind::Running),
             TaskState::Exited { code } => v1::TaskState { code: *code, ..of(Kind::Exited) },
             TaskState::Stopped => of(Kind::Stopped),
             TaskState::TimedOut => of(Kind::TimedOut),
-            TaskState::StartFailed { reason } => v1::TaskState { reason: reason.clone(), ..of(Kind::StartFailed) },
+            TaskState::StartFailed { reason, by_node } => {
+                v1::TaskState { reason: reason.clone(), by_node: *by_node, ..of(Kind::StartFailed) }
+            }
             TaskState::Fenced => of(Kind::Fenced),
+            TaskState::Signaled { signal } => v1::TaskState { code: *signal, ..of(Kind::Signaled) },
         }
     }
 }
@@ -92,8 +95,9 @@ impl TryFrom<v1::TaskState> for TaskState {
             Kind::Exited => TaskState::Exited { code: wire.code },
             Kind::Stopped => TaskState::Stopped,
             Kind::TimedOut => TaskState::TimedOut,
-            Kind::StartFailed => TaskState::StartFailed { reason: wire.reason },
+            Kind::StartFailed => TaskState::StartFailed { reason: wire.reason, by_node: wire.by_node },
             Kind::Fenced => TaskState::Fenced,
+            Kind::Signaled => TaskState::Signaled { signal: wire.code },
             Kind::Unspecified => return Err(FieldError::new("kind", "is unspecified", "send a kind")),
         })
     }
@@ -146,6 +150,7 @@ impl From<&Allocation> for v1::Allocation {
             node_epochs: allocation.node_epochs.iter().map(|(node, epoch)| (node.0, epoch.0)).collect(),
             stopping,
             bound_ms: allocation.bound_ms,
+            failures: allocation.failures.iter().map(Into::into).collect(),
         }
     }
 }
@@ -175,6 +180,7 @@ impl TryFrom<v1::Allocation> for Allocation {
             node_epochs: wire.node_epochs.into_iter().map(|(node, epoch)| (NodeId(node), Epoch(epoch))).collect(),
             state,
             bound_ms: wire.bound_ms,
+            failures: each("failures", wire.failures)?,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Jobs: what is submitted, and where it stands.
 
 use super::asked::{asked_from_wire, asked_to_wire};
-use super::{need, text_if, word_if};
+use super::{each, need, text_if, word_if};
 use crate::v1;
 use muster_model::driver::NotAVersion;
 use muster_model::movable::{Movable, RESTART_S_DEFAULT};
@@ -154,8 +154,16 @@ impl From<&Job> for v1::Job {
             requeue_reason: job.requeue_reason.clone().unwrap_or_default(),
             reserved: job.reserved.as_ref().map(Into::into),
             bypassed_cards: job.bypassed_cards,
+            attempts: job.attempts.iter().map(Into::into).collect(),
+            start_faults: job.start_faults,
         }
     }
+}
+
+/// A job as lists and watches show it: without the records of its attempts, of which a list of jobs would become too large.
+#[must_use]
+pub fn job_in_brief(job: &Job) -> v1::Job {
+    v1::Job { attempts: Vec::new(), ..job.into() }
 }
 
 impl TryFrom<v1::Job> for Job {
@@ -185,6 +193,8 @@ impl TryFrom<v1::Job> for Job {
             requeue_reason: text_if(wire.requeue_reason),
             reserved: wire.reserved.map(Into::into),
             bypassed_cards: wire.bypassed_cards,
+            attempts: each("attempts", wire.attempts)?,
+            start_faults: wire.start_faults,
         })
     }
 }

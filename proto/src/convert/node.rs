@@ -3,8 +3,8 @@
 use super::{each, narrow, need, word};
 use crate::v1;
 use muster_model::mig::PinnedLayout;
-use muster_model::node::NodeSpec;
-use muster_model::{Cell, CellId, Epoch, FieldError, Gpu, GpuModel, Node, NodeHealth, NodeId, Place, Pool};
+use muster_model::node::{NodeNotes, NodeSpec, Quarantine, Rival};
+use muster_model::{Cell, CellId, Epoch, FieldError, Gpu, GpuModel, JobId, Node, NodeHealth, NodeId, Place, Pool};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::str::FromStr;
@@ -131,6 +131,8 @@ impl From<&Node> for v1::Node {
             epoch: node.epoch.0,
             health: v1::NodeHealth::from(node.health).into(),
             drained: node.drained,
+            notes: Some((&node.notes).into()),
+            reason: node.reason(),
         }
     }
 }
@@ -147,7 +149,46 @@ impl TryFrom<v1::Node> for Node {
             epoch: Epoch(wire.epoch),
             health,
             drained: wire.drained,
+            notes: wire.notes.unwrap_or_default().into(),
         })
+    }
+}
+
+impl From<&NodeNotes> for v1::NodeNotes {
+    fn from(notes: &NodeNotes) -> Self {
+        let NodeNotes { agent, drain_reason, start_failures, quarantine, rival } = notes;
+        v1::NodeNotes {
+            agent: *agent,
+            drain_reason: drain_reason.clone(),
+            start_failures: start_failures.iter().map(|job| job.0).collect(),
+            quarantine: quarantine
+                .as_ref()
+                .map(|Quarantine { since_ms, reason }| v1::Quarantine { since_ms: *since_ms, reason: reason.clone() }),
+            rival: rival.as_ref().map(|Rival { agent, address, boot_id, asked_ms }| v1::Rival {
+                agent: *agent,
+                address: address.clone(),
+                boot_id: boot_id.clone(),
+                asked_ms: *asked_ms,
+            }),
+        }
+    }
+}
+
+impl From<v1::NodeNotes> for NodeNotes {
+    fn from(wire: v1::NodeNotes) -> Self {
+        let v1::NodeNotes { agent, drain_reason, start_failures, quarantine, rival } = wire;
+        NodeNotes {
+            agent,
+            drain_reason,
+            start_failures: start_failures.into_iter().map(JobId).collect(),
+            quarantine: quarantine.map(|v1::Quarantine { since_ms, reason }| Quarantine { since_ms, reason }),
+            rival: rival.map(|v1::Rival { agent, address, boot_id, asked_ms }| Rival {
+                agent,
+                address,
+                boot_id,
+                asked_ms,
+            }),
+        }
     }
 }
 

@@ -26,7 +26,8 @@ pub fn change_to_wire(change: &Change) -> Option<v1::WatchChange> {
             | Key::UsageTotal(_)
             | Key::AllocationUsage(_)
             | Key::DeviceClass(_)
-            | Key::RequestFloor(_) => {
+            | Key::RequestFloor(_)
+            | Key::RemovedNode(_) => {
                 return None;
             }
         },
@@ -50,7 +51,8 @@ pub fn object_to_wire(object: &Object) -> Option<v1::WatchChange> {
         | Object::UsageTotal(_)
         | Object::AllocationUsage(_)
         | Object::DeviceClass(_)
-        | Object::RequestFloor(_) => return None,
+        | Object::RequestFloor(_)
+        | Object::RemovedNode(_) => return None,
     };
     Some(v1::WatchChange { change: Some(wire) })
 }

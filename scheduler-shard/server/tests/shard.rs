@@ -212,6 +212,7 @@ fn a_job_without_room_goes_to_another_cell() {
                 allocation: held.id,
                 rank: muster_model::Rank(0),
                 state: muster_model::TaskState::Stopped,
+                ended_ms: None,
             }];
             let node = held.tasks[0].node;
             let epoch = held.node_epochs[&node];

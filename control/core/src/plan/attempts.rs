@@ -4,27 +4,46 @@
 //! overlap it (laws 5 and 6); what is over stays over, so a report that comes twice or late decides nothing; the gang ends whole
 //! (law 2).
 
+use super::starts;
+use crate::bounds::START_FAULTS_PER_JOB_MAX;
 use crate::draft::Draft;
 use crate::routing::{Router, models_of};
+use muster_model::attempt::{self, AttemptRecord, FAILURE_REASON_BYTES_MAX, RankFailure, TaskEnd};
 use muster_model::ids::{AllocationId, JobId, NodeId, Rank};
 use muster_model::object::Key;
 use muster_model::usage::AllocationUsage;
+use muster_model::validate::clipped;
 use muster_model::{Allocation, AllocationState, EndCause, JobPhase, Object, Outcome, TaskState};
 
-/// Takes over what was seen of one task. Says whether that changed anything; [`settle`] is due then.
-pub(super) fn observe(draft: &mut Draft<'_>, id: AllocationId, rank: Rank, seen: &TaskState) -> bool {
+/// Takes over what was seen of one task, which was over at `ended_ms` by its node's clock if it is. Says whether that changed
+/// anything; [`settle`] is due then.
+pub(super) fn observe(
+    draft: &mut Draft<'_>,
+    id: AllocationId,
+    rank: Rank,
+    seen: &TaskState,
+    ended_ms: Option<u64>,
+) -> bool {
     let Some(held) = draft.allocation(id) else { return false };
     let Some(before) = held.task_states.get(rank.0 as usize) else { return false };
     if before.is_over() || before == seen || *seen == TaskState::Pending {
         return false;
     }
-    let node = held.tasks[rank.0 as usize].node;
+    let (node, before) = (held.tasks[rank.0 as usize].node, before.clone());
     let cause = match held.state {
         AllocationState::Active => cause_of(seen, rank, node),
         AllocationState::Stopping(_) => None,
     };
+    starts::note(draft, id, node, &before, seen);
+    let now_ms = draft.now_ms;
     if let Some(held) = draft.allocation_mut(id) {
+        // A node's clock may be off: it did not happen before the binding, nor later than now.
+        let at_ms = ended_ms.unwrap_or(now_ms).min(now_ms).max(held.bound_ms);
         held.task_states[rank.0 as usize] = seen.clone();
+        if let Some(end) = TaskEnd::of(seen).filter(|end| end.is_failure()) {
+            let reason = reason_of(seen);
+            attempt::note_failure(&mut held.failures, RankFailure { rank, node, end, reason, at_ms });
+        }
     }
     if let Some(cause) = cause {
         stop(draft, id, cause);
@@ -32,11 +51,19 @@ pub(super) fn observe(draft: &mut Draft<'_>, id: AllocationId, rank: Rank, seen:
     true
 }
 
+/// What a node says of a failure, cut to its bound.
+fn reason_of(seen: &TaskState) -> String {
+    let TaskState::StartFailed { reason, .. } = seen else { return String::new() };
+    clipped(reason.clone(), FAILURE_REASON_BYTES_MAX)
+}
+
 /// Why an attempt cannot go on after `seen`, if it cannot.
 fn cause_of(seen: &TaskState, rank: Rank, node: NodeId) -> Option<EndCause> {
     match seen {
         TaskState::Pending | TaskState::Running | TaskState::Exited { code: 0 } => None,
         TaskState::Exited { code } => Some(EndCause::RankFailed { rank, code: Some(*code) }),
+        // As a shell says it.
+        TaskState::Signaled { signal } => Some(EndCause::RankFailed { rank, code: Some(128 + signal) }),
         TaskState::StartFailed { .. } => Some(EndCause::RankFailed { rank, code: None }),
         TaskState::TimedOut => Some(EndCause::TimeLimit),
         // Stopped though nobody asked: the agent lost it, which is not the job's failure.
@@ -81,24 +108,54 @@ fn close(draft: &mut Draft<'_>, id: AllocationId) {
         gpu_unit_ms: reported,
         released_ms: Some(draft.now_ms),
     }));
-    match verdict(draft, &held) {
-        Verdict::Over { outcome, failed } => {
-            if failed && let Some(job) = draft.job_mut(held.job) {
-                job.failures += 1;
-            }
-            draft.retire(held.job, outcome);
-        }
-        Verdict::Again { reason, failed } => requeue(draft, held.job, reason, failed),
+    let verdict = verdict(draft, &held);
+    let (now_ms, reason) = (draft.now_ms, verdict.reason());
+    if let Some(job) = draft.job_mut(held.job) {
+        job.failures += u32::from(verdict.blame == Blame::Job);
+        job.start_faults += u32::from(verdict.blame == Blame::Start);
+        attempt::note_attempt(&mut job.attempts, AttemptRecord::of(&held, job.started_ms, now_ms, reason));
+    }
+    match verdict.then {
+        Then::Over(outcome) => draft.retire(held.job, outcome),
+        Then::Again(reason) => requeue(draft, held.job, reason),
     }
 }
 
-enum Verdict {
-    Over { outcome: Outcome, failed: bool },
-    Again { reason: String, failed: bool },
+/// What becomes of a job after an attempt, and who is to blame for the attempt's end.
+struct Verdict {
+    then: Then,
+    blame: Blame,
+}
+
+enum Then {
+    Over(Outcome),
+    Again(String),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Blame {
+    /// Nobody, or a node that was lost.
+    Nobody,
+    /// The job's own tasks.
+    Job,
+    /// A node that could not start a task.
+    Start,
+}
+
+impl Verdict {
+    /// Why the attempt ended, for people; empty when nothing was wrong.
+    fn reason(&self) -> String {
+        match &self.then {
+            Then::Over(Outcome::Failed { reason }) | Then::Again(reason) => reason.clone(),
+            Then::Over(Outcome::Completed) => String::new(),
+            Then::Over(outcome) => outcome.word().to_owned(),
+        }
+    }
 }
 
 fn verdict(draft: &Draft<'_>, held: &Allocation) -> Verdict {
-    let over = |outcome| Verdict::Over { outcome, failed: false };
+    let over = |outcome| Verdict { then: Then::Over(outcome), blame: Blame::Nobody };
+    let again = |reason, blame| Verdict { then: Then::Again(reason), blame };
     let AllocationState::Stopping(cause) = &held.state else { return over(Outcome::Completed) };
     let Some(job) = draft.job(held.job) else { return over(Outcome::Cancelled) };
     if job.cancelled {
@@ -107,32 +164,43 @@ fn verdict(draft: &Draft<'_>, held: &Allocation) -> Verdict {
     match cause {
         EndCause::Cancelled => over(Outcome::Cancelled),
         EndCause::TimeLimit => over(Outcome::TimedOut),
-        EndCause::NodeLost { node } => {
-            Verdict::Again { reason: format!("lost node {}", node_name(draft, *node)), failed: false }
-        }
-        EndCause::RankFailed { rank, code } => {
+        EndCause::NodeLost { node } => again(format!("lost node {}", node_name(draft, *node)), Blame::Nobody),
+        EndCause::RankFailed { rank, .. } => {
             // Ranks fail when a neighbour's node dies, long before its fence has passed: the loss is the cause then.
             if let Some(lost) = held.task_states.iter().position(|state| *state == TaskState::Fenced) {
                 let node = node_name(draft, held.tasks[lost].node);
-                return Verdict::Again { reason: format!("lost node {node}"), failed: false };
+                return again(format!("lost node {node}"), Blame::Nobody);
             }
-            let reason = why_failed(draft, held, *rank, *code);
-            if job.failures < job.spec.max_retries {
-                Verdict::Again { reason, failed: true }
+            // What was heard of first need not have happened first: by the nodes' clocks another rank may have taken this one along.
+            let rank = held.failures.first().map_or(*rank, |first| first.rank);
+            let reason = why_failed(draft, held, rank);
+            let by_node =
+                matches!(held.task_states.get(rank.0 as usize), Some(TaskState::StartFailed { by_node: true, .. }));
+            let (blame, may_again) = if by_node {
+                (Blame::Start, job.start_faults < START_FAULTS_PER_JOB_MAX)
             } else {
-                Verdict::Over { outcome: Outcome::Failed { reason }, failed: true }
+                (Blame::Job, job.failures < job.spec.max_retries)
+            };
+            match may_again {
+                true => again(reason, blame),
+                false => Verdict { then: Then::Over(Outcome::Failed { reason }), blame },
             }
         }
     }
 }
 
-fn why_failed(draft: &Draft<'_>, held: &Allocation, rank: Rank, code: Option<i32>) -> String {
+/// What the rank that ended the attempt came to, for people.
+fn why_failed(draft: &Draft<'_>, held: &Allocation, rank: Rank) -> String {
     let index = rank.0 as usize;
     let node = held.tasks.get(index).map(|task| node_name(draft, task.node)).unwrap_or_default();
-    match (code, held.task_states.get(index)) {
-        (Some(code), _) => format!("rank {rank} exited with {code} on {node}"),
-        (None, Some(TaskState::StartFailed { reason })) => format!("rank {rank} could not start on {node}: {reason}"),
-        (None, _) => format!("rank {rank} could not start on {node}"),
+    match held.task_states.get(index) {
+        Some(TaskState::Exited { code }) => format!("rank {rank} exited with {code} on {node}"),
+        Some(state @ TaskState::Signaled { .. }) => {
+            let by = TaskEnd::of(state).map(|end| end.to_string()).unwrap_or_default();
+            format!("rank {rank} was ended by {by} on {node}")
+        }
+        Some(TaskState::StartFailed { reason, .. }) => format!("rank {rank} could not start on {node}: {reason}"),
+        _ => format!("rank {rank} failed on {node}"),
     }
 }
 
@@ -141,13 +209,12 @@ fn node_name(draft: &Draft<'_>, node: NodeId) -> String {
 }
 
 /// Back to the queue, with its id and its age, to whichever cell suits it now.
-fn requeue(draft: &mut Draft<'_>, id: JobId, reason: String, failed: bool) {
+fn requeue(draft: &mut Draft<'_>, id: JobId, reason: String) {
     let Some(spec) = draft.job(id).map(|job| job.spec.clone()) else { return };
     let cell = Router::new(draft.state).route(&spec, &models_of(&spec));
     let now_ms = draft.now_ms;
     if let Some(job) = draft.job_mut(id) {
         job.phase = JobPhase::Queued;
-        job.failures += u32::from(failed);
         job.visited.clear();
         job.cell = cell;
         job.routed_ms = now_ms;
@@ -162,7 +229,7 @@ pub(super) fn fence_tasks(draft: &mut Draft<'_>, node: NodeId) {
         let ranks: Vec<Rank> = draft.allocation(id).map(|held| held.ranks_on(node).collect()).unwrap_or_default();
         let mut changed = false;
         for rank in ranks {
-            changed |= observe(draft, id, rank, &TaskState::Fenced);
+            changed |= observe(draft, id, rank, &TaskState::Fenced, None);
         }
         if changed {
             settle(draft, id);

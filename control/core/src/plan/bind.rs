@@ -39,6 +39,7 @@ pub(super) fn bind(draft: &mut Draft<'_>, binding: &Binding) -> Result<Done, Rej
         node_epochs: node_epochs.collect(),
         state: AllocationState::Active,
         bound_ms: draft.now_ms,
+        failures: Vec::new(),
     }));
     let now_ms = draft.now_ms;
     if let Some(job) = draft.job_mut(binding.job) {

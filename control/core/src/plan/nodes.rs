@@ -1,140 +1,34 @@
-//! Nodes: joining, health, fencing, draining, leaving.
+//! Nodes in the fleet: health, fencing, draining, leaving. [`super::joining`] lets them in.
 //!
 //! What must stay true: a node's epoch grows only when its tasks are known to be dead (a fence that has passed, a reboot), and
-//! every task of the older epoch is marked so in the same step; only a node that is silent is fenced; cards that somebody still
-//! holds never change under them.
+//! every task of the older epoch is marked so in the same step; only a node that is silent is fenced; a node that was taken out of
+//! the fleet is remembered, so that it does not come back to work by itself.
 
-use super::{attempts, pools};
-use crate::bounds::{CELLS_MAX, NODES_MAX, REROUTE_MAX};
+use super::attempts;
+use crate::bounds::{DRAIN_REASON_BYTES_MAX, REMOVED_NODE_HORIZON_MS, REMOVED_NODES_MAX, RIVAL_HORIZON_MS, SWEEP_MAX};
 use crate::draft::Draft;
-use crate::index::CellIndex;
 use crate::outcome::Done;
 use crate::reject::Reject;
-use crate::routing::could_hold;
 use crate::state::State;
-use muster_model::ids::{CellId, Epoch, JobId, NodeId};
-use muster_model::node::NodeSpec;
+use muster_model::ids::{Epoch, NodeId};
+use muster_model::node::{NodeNotes, RemovedNode, Rival};
 use muster_model::object::Key;
-use muster_model::usage::UsageStream;
-use muster_model::{Cell, Node, NodeHealth, Object};
+use muster_model::{Node, NodeHealth, Object};
 
-/// An agent says what its host has.
-pub(super) fn join(draft: &mut Draft<'_>, spec: &NodeSpec, claimed_usage: Option<u64>) -> Result<Done, Reject> {
-    spec.validate().map_err(Reject::Invalid)?;
-    if let Some(fault) = draft.state.pools.get(&spec.pool).and_then(|pool| pools::fits_cards(pool, spec)) {
-        let problem = format!("pool {}: {}: {}", spec.pool, fault.field, fault.problem);
-        return Err(Reject::field("pool", problem, format!("join another pool, or for that one {}", fault.fix)));
-    }
-    let known = draft.state.index().node_ids.get(&spec.name).and_then(|id| draft.state.nodes.get(id));
-    let node = match known {
-        Some(known) => come_back(draft, known, spec)?,
-        None => arrive(draft, spec)?,
-    };
-    let (id, epoch) = (node.id, node.epoch);
-    if known.is_none_or(|known| **known != node) {
-        adopt_waiting(draft, &node, known.map(AsRef::as_ref));
-        draft.put(Object::Node(node));
-    }
-    let stream = usage_stream(draft, id, claimed_usage);
-    Ok(Done::Joined { node: id, epoch, usage_incarnation: stream.incarnation, usage_mark: stream.mark })
-}
-
-fn arrive(draft: &mut Draft<'_>, spec: &NodeSpec) -> Result<Node, Reject> {
-    if draft.state.nodes.len() >= NODES_MAX {
-        return Err(Reject::Full { what: "the fleet".to_owned(), limit: NODES_MAX as u64 });
-    }
-    let cell = cell_named(draft, &spec.cell)?;
-    let (id, spec) = (draft.next_node(), spec.clone());
-    Ok(Node { id, spec, cell, epoch: Epoch(1), health: NodeHealth::Ready, drained: false })
-}
-
-fn come_back(draft: &mut Draft<'_>, known: &Node, spec: &NodeSpec) -> Result<Node, Reject> {
-    let mut node = known.clone();
-    node.health = NodeHealth::Ready;
-    if known.spec.boot_id != spec.boot_id {
-        node.epoch = node.epoch.next();
-        attempts::fence_tasks(draft, known.id);
-    }
-    if known.spec.cell != spec.cell {
-        node.cell = cell_named(draft, &spec.cell)?;
-    }
-    still_held(draft, known, spec)?;
-    node.spec = spec.clone();
-    Ok(node)
-}
-
-/// What is held of a node must not change under its holder; without holders everything may.
-fn still_held(draft: &Draft<'_>, known: &Node, spec: &NodeSpec) -> Result<(), Reject> {
-    for id in draft.state.index().allocations_on(known.id) {
-        let Some(held) = draft.allocation(id) else { continue };
-        let in_use = |why: String| Err(Reject::InUse { what: "allocation".to_owned(), id: id.to_string(), why });
-        if known.spec.cell != spec.cell {
-            return in_use(format!("node {} cannot change its cell while it runs there; drain it first", spec.name));
-        }
-        for hold in held.tasks.iter().filter(|task| task.node == known.id).flat_map(|task| &task.devices) {
-            let index = usize::from(hold.gpu);
-            let (before, after) = (known.spec.gpus.get(index), spec.gpus.get(index));
-            let same = before.zip(after).is_some_and(|(a, b)| a.model == b.model && a.memory_mib == b.memory_mib);
-            if !same {
-                return in_use(format!("it holds GPU {index} of node {}, which is another card now", spec.name));
-            }
-        }
-    }
-    Ok(())
-}
-
-fn cell_named(draft: &mut Draft<'_>, name: &str) -> Result<CellId, Reject> {
-    if let Some(id) = draft.state.index().cell_ids.get(name) {
-        return Ok(*id);
-    }
-    if draft.state.cells.len() >= CELLS_MAX {
-        return Err(Reject::Full { what: "the table of cells".to_owned(), limit: CELLS_MAX as u64 });
-    }
-    let id = draft.next_cell();
-    draft.put(Object::Cell(Cell { id, name: name.to_owned(), epoch: Epoch(0), holder: None }));
-    Ok(id)
-}
-
-/// The stream that the agent goes on with: its own when it still has the record of it, else a new one. A new incarnation is
-/// above any that the agent has claimed, so intervals of a forgotten stream never pass for new ones.
-fn usage_stream(draft: &mut Draft<'_>, node: NodeId, claimed: Option<u64>) -> UsageStream {
-    let known = draft.state.usage_streams.get(&node);
-    if let Some(stream) = known.filter(|stream| claimed == Some(stream.incarnation)) {
-        return stream.clone();
-    }
-    let newest = known.map_or(0, |stream| stream.incarnation).max(claimed.unwrap_or(0));
-    let stream = UsageStream { node, incarnation: newest.saturating_add(1), mark: 0 };
-    draft.put(Object::UsageStream(stream.clone()));
-    stream
-}
-
-/// Jobs that no cell could hold so far may wait for this node's cell.
-fn adopt_waiting(draft: &mut Draft<'_>, node: &Node, known: Option<&Node>) {
-    let state = draft.state;
-    let waiting: Vec<JobId> = state.index().queued_in(None).take(REROUTE_MAX).collect();
-    if waiting.is_empty() {
-        return;
-    }
-    let mut cell: CellIndex = state.index().cells.get(&node.cell).cloned().unwrap_or_default();
-    if let Some(known) = known.filter(|known| known.cell == node.cell) {
-        cell.remove_node(known);
-    }
-    cell.add_node(node);
-    let now_ms = draft.now_ms;
-    for id in waiting {
-        if draft.job(id).is_some_and(|job| could_hold(state, &cell, &job.spec))
-            && let Some(job) = draft.job_mut(id)
-        {
-            job.cell = Some(node.cell);
-            job.routed_ms = now_ms;
-        }
-    }
-}
-
-pub(super) fn set_drained(draft: &mut Draft<'_>, id: NodeId, drained: bool) -> Result<Done, Reject> {
+/// Stops new work on a node, or lets it in again: an operator who does that has looked at it, so a quarantine is lifted too.
+pub(super) fn set_drained(draft: &mut Draft<'_>, id: NodeId, drained: bool, reason: &str) -> Result<Done, Reject> {
     let node = find(draft.state, id)?;
-    if node.drained != drained {
-        draft.put(Object::Node(Node { drained, ..node.clone() }));
+    if reason.len() > DRAIN_REASON_BYTES_MAX {
+        return Err(Reject::field("reason", format!("has {} bytes", reason.len()), "use at most 256 bytes"));
+    }
+    let notes = if drained {
+        NodeNotes { drain_reason: reason.to_owned(), ..node.notes.clone() }
+    } else {
+        let NodeNotes { agent, rival, .. } = node.notes.clone();
+        NodeNotes { agent, rival, ..NodeNotes::default() }
+    };
+    if node.drained != drained || node.notes != notes {
+        draft.put(Object::Node(Node { drained, notes, ..node.clone() }));
     }
     Ok(Done::Ok)
 }
@@ -146,10 +40,39 @@ pub(super) fn remove(draft: &mut Draft<'_>, id: NodeId) -> Result<Done, Reject> 
         return Err(Reject::InUse { what: "allocation".to_owned(), id: held.to_string(), why });
     }
     draft.delete(Key::Node(id));
+    remember_removed(draft, &node.spec.name);
     if draft.state.usage_streams.contains_key(&id) {
         draft.delete(Key::UsageStream(id));
     }
     Ok(Done::Ok)
+}
+
+/// Bounded: of very many the longest removed is forgotten.
+fn remember_removed(draft: &mut Draft<'_>, name: &str) {
+    let removed = &draft.state.removed_nodes;
+    if removed.len() >= REMOVED_NODES_MAX
+        && let Some(oldest) = removed.values().min_by_key(|removed| (removed.removed_ms, &removed.name))
+    {
+        draft.delete(Key::RemovedNode(oldest.name.clone()));
+    }
+    draft.put(Object::RemovedNode(RemovedNode { name: name.to_owned(), removed_ms: draft.now_ms }));
+}
+
+/// Forgets what nobody needs to know any more: agents that ask no longer to be another's node, nodes removed long ago.
+pub(super) fn forget(draft: &mut Draft<'_>) {
+    let (state, now_ms) = (draft.state, draft.now_ms);
+    for id in state.index().with_rival.iter().take(SWEEP_MAX) {
+        let is_over = |rival: &Rival| now_ms >= rival.asked_ms.saturating_add(RIVAL_HORIZON_MS);
+        let is_due = draft.node(*id).and_then(|node| node.notes.rival.as_ref()).is_some_and(is_over);
+        if is_due && let Some(node) = draft.node_mut(*id) {
+            node.notes.rival = None;
+        }
+    }
+    let before_ms = now_ms.saturating_sub(REMOVED_NODE_HORIZON_MS);
+    let old = state.removed_nodes.values().filter(|removed| removed.removed_ms < before_ms);
+    for removed in old.take(SWEEP_MAX) {
+        draft.delete(Key::RemovedNode(removed.name.clone()));
+    }
 }
 
 pub(super) fn mark_silent(draft: &mut Draft<'_>, id: NodeId, epoch: Epoch) -> Result<Done, Reject> {

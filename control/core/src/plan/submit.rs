@@ -198,5 +198,7 @@ fn queued(draft: &mut Draft<'_>, one: Admitted<'_>) -> Job {
         requeue_reason: None,
         reserved: None,
         bypassed_cards: 0,
+        attempts: Vec::new(),
+        start_faults: 0,
     }
 }

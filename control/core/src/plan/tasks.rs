@@ -25,7 +25,7 @@ pub(super) fn report(
     for report in reports {
         let here = draft.allocation(report.allocation).and_then(|held| held.tasks.get(report.rank.0 as usize));
         if here.is_some_and(|task| task.node == node)
-            && attempts::observe(draft, report.allocation, report.rank, &report.state)
+            && attempts::observe(draft, report.allocation, report.rank, &report.state, report.ended_ms)
         {
             touched.insert(report.allocation);
         }

@@ -403,7 +403,10 @@ impl Story {
             labels: if number == 3 { [("tier".to_owned(), "gold".to_owned())].into() } else { BTreeMap::new() },
             boot_id,
         };
-        Command::JoinNode { spec, usage_incarnation: usage_incarnation.filter(|_| !self.chance.one_in(4)) }
+        let known_agent = known_id.and_then(|id| self.state.nodes.get(&id)).map(|node| node.notes.agent);
+        let other = self.chance.one_in(4);
+        let agent = known_agent.filter(|_| !other).unwrap_or_else(|| 1 + self.chance.below(1_000));
+        Command::JoinNode { spec, usage_incarnation: usage_incarnation.filter(|_| !self.chance.one_in(4)), agent }
     }
 
     fn node_command(&mut self) -> Command {
@@ -414,14 +417,15 @@ impl Story {
             0..=2 => Command::MarkSilent { node, epoch },
             3..=6 => Command::MarkReady { node, epoch },
             7 | 8 => {
-                // Only a silent node is fenced: mostly one of those, sometimes any.
+                // Most of what leaders find due is about nodes that are silent.
                 let silent = self.state.nodes.values().filter(|node| node.health == NodeHealth::Silent);
                 let silent: Vec<(NodeId, Epoch)> = silent.map(|node| (node.id, node.epoch)).collect();
-                let (node, epoch) = self.chance.pick(&silent).unwrap_or((node, epoch));
+                let found = self.chance.pick(&silent).filter(|_| !self.chance.one_in(4));
+                let (node, epoch) = found.unwrap_or((node, epoch));
                 Command::FenceNode { node, epoch }
             }
-            9 => Command::SetDrained { node, drained: true },
-            10 => Command::SetDrained { node, drained: false },
+            9 => Command::SetDrained { node, drained: true, reason: "new cables".to_owned() },
+            10 => Command::SetDrained { node, drained: false, reason: String::new() },
             _ => Command::RemoveNode { node },
         }
     }
@@ -447,16 +451,22 @@ impl Story {
         for (rank, place) in allocation.tasks.iter().enumerate() {
             if rank == task || (whole_node && place.node == node) || self.chance.one_in(10) {
                 let state = match self.chance.below(25) {
-                    0 => TaskState::StartFailed { reason: "no such file".to_owned() },
+                    0 => TaskState::StartFailed { reason: "no such file".to_owned(), by_node: self.chance.one_in(2) },
+                    3 => TaskState::Signaled { signal: 9 },
                     1 => TaskState::Pending,
                     2 => TaskState::Fenced,
                     _ => usual.clone(),
                 };
-                reports.push(TaskReport { allocation: id, rank: Rank(rank as u32), state });
+                reports.push(TaskReport { allocation: id, rank: Rank(rank as u32), state, ended_ms: None });
             }
         }
         if self.chance.one_in(10) {
-            reports.push(TaskReport { allocation: AllocationId(id.0 + 1), rank: Rank(77), state: usual });
+            reports.push(TaskReport {
+                allocation: AllocationId(id.0 + 1),
+                rank: Rank(77),
+                state: usual,
+                ended_ms: None,
+            });
         }
         let command = Command::ReportTasks { node, epoch, reports };
         self.sent.push(command.clone());

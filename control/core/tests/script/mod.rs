@@ -5,6 +5,7 @@
 
 use muster_control_core::{Binding, Command, Done, Entry, State, TaskReport, execute};
 use muster_model::Reservation;
+use muster_model::attempt::AttemptRecord;
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
 use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
 use muster_model::movable::Movable;
@@ -15,8 +16,8 @@ use muster_model::tenant::TenantSpec;
 use muster_model::usage::UsageInterval;
 use muster_model::{
     AllocationState, ApartFrom, Asked, Change, DeviceClass, DeviceHold, DeviceRequest, GpuModel, GpuUnits, HoldMode,
-    JobPhase, JobSpec, Limits, Object, Outcome, Pool, ResourceVec, Spread, TaskPlacement, TaskState, Topology, Trust,
-    WorkloadClass,
+    Job, JobPhase, JobSpec, Limits, Object, Outcome, Pool, ResourceVec, Spread, TaskPlacement, TaskState, Topology,
+    Trust, WorkloadClass,
 };
 use std::collections::BTreeMap;
 
@@ -28,6 +29,8 @@ pub(crate) struct World {
     state: State,
     now_ms: u64,
     requests: u64,
+    /// Jobs that are over, with their last value.
+    finished: BTreeMap<JobId, Job>,
 }
 
 /// The words of one command.
@@ -63,7 +66,7 @@ impl<'a> Words<'a> {
 
 impl World {
     pub(crate) fn new() -> Self {
-        World { state: State::new(1), now_ms: 1_000_000_000, requests: 0 }
+        World { state: State::new(1), now_ms: 1_000_000_000, requests: 0, finished: BTreeMap::new() }
     }
 
     /// Runs one line and says what came of it.
@@ -81,6 +84,11 @@ impl World {
                 let command = self.command(&words);
                 let executed = execute(&mut self.state, &Entry { now_ms: self.now_ms, commands: vec![command] });
                 self.state.check().expect("no law is broken");
+                for change in &executed.changes {
+                    if let Change::Retire(job) = change {
+                        self.finished.insert(job.id, Job::clone(job));
+                    }
+                }
                 let mut answers = vec![match &executed.decided[0] {
                     Ok(done) => self.told(done),
                     Err(reject) => format!("refused: {reject}"),
@@ -110,7 +118,28 @@ impl World {
             Done::ClockReset { ahead_ms, corrected, more } => {
                 format!("clock set back by {ahead_ms} ms, {corrected} objects corrected, more: {more}")
             }
+            Done::TurnedAway { why } => format!("turned away: {why}"),
         }
+    }
+
+    /// How an attempt ended, with its first failures.
+    fn told_attempt(&self, record: &AttemptRecord) -> Vec<String> {
+        let ends: Vec<String> = record.ends.iter().map(|count| format!("{} x {}", count.ranks, count.end)).collect();
+        let name = |node: NodeId| self.state.nodes.get(&node).map_or("gone", |node| node.spec.name.as_str());
+        let nodes: Vec<String> = record.nodes.iter().map(|run| format!("{}:{}", name(run.node), run.ranks)).collect();
+        let head = format!(
+            "  attempt {} as allocation {} on {}: {} ({})",
+            record.attempt,
+            record.allocation,
+            nodes.join(" "),
+            ends.join(", "),
+            if record.reason.is_empty() { "all well" } else { &record.reason },
+        );
+        let failures = record.failures.iter().map(|failure| {
+            let said = if failure.reason.is_empty() { String::new() } else { format!(": {}", failure.reason) };
+            format!("    rank {} on {}: {}{said}", failure.rank, name(failure.node), failure.end)
+        });
+        std::iter::once(head).chain(failures).collect()
     }
 
     /// What became of jobs; other changes are looked at with `show`.
@@ -155,6 +184,7 @@ impl World {
             "join" => Command::JoinNode {
                 spec: node(words),
                 usage_incarnation: words.get("usage").map(|n| n.parse().expect("a number")),
+                agent: words.number("agent", 1),
             },
             "submit" => self.submit(words),
             "cancel" => Command::Cancel { job: JobId(words.at(1).parse().expect("a job")) },
@@ -200,7 +230,10 @@ impl World {
             "ready" => Command::MarkReady { node, epoch },
             "fence" => Command::FenceNode { node, epoch },
             "remove" => Command::RemoveNode { node },
-            word => Command::SetDrained { node, drained: word == "drain" },
+            word => {
+                let reason = words.get("reason").unwrap_or_default().replace('_', " ");
+                Command::SetDrained { node, drained: word == "drain", reason }
+            }
         }
     }
 
@@ -261,6 +294,8 @@ impl World {
         let (node, epoch) = self.node(words.at(1));
         let allocation = AllocationId(words.at(2).parse().expect("an allocation"));
         let mut reports = Vec::new();
+        // `ago=3`: it was over three seconds ago, by the node's clock.
+        let ended_ms = words.get("ago").map(|ago| self.now_ms - 1_000 * ago.parse::<u64>().expect("seconds"));
         for word in &words.plain[3..] {
             let (ranks, state) = match word.split_once('=') {
                 Some((rank, state)) => (vec![Rank(rank.parse().expect("a rank"))], state),
@@ -269,7 +304,12 @@ impl World {
                     (held.map(|held| held.ranks_on(node).collect()).unwrap_or_default(), *word)
                 }
             };
-            reports.extend(ranks.into_iter().map(|rank| TaskReport { allocation, rank, state: task_state(state) }));
+            reports.extend(ranks.into_iter().map(|rank| TaskReport {
+                allocation,
+                rank,
+                state: task_state(state),
+                ended_ms,
+            }));
         }
         Command::ReportTasks { node, epoch: Epoch(words.number("epoch", epoch.0)), reports }
     }
@@ -304,6 +344,13 @@ impl World {
                 let stands = format!("  {} in {cell}, attempt {attempt}, {failures} failures", job.phase.word());
                 std::iter::once(stands).chain(reserved).collect()
             }
+            "attempts" => {
+                let id = JobId(words.at(2).parse().expect("a job"));
+                let job = self.state.jobs.get(&id).map(AsRef::as_ref).or_else(|| self.finished.get(&id));
+                job.map_or_else(Vec::new, |job| {
+                    job.attempts.iter().flat_map(|record| self.told_attempt(record)).collect()
+                })
+            }
             "request" => {
                 let id = JobId(words.at(2).parse().expect("a job"));
                 let Some(job) = self.state.jobs.get(&id) else { return vec!["  not live".to_owned()] };
@@ -319,9 +366,12 @@ impl World {
                 let Some(there) = self.state.capacity().nodes().get(&id) else { return vec!["  not there".to_owned()] };
                 let node = &there.node;
                 let health = format!("  {:?} at epoch {epoch}, drained {}", node.health, node.drained);
+                let reason = Some(node.reason()).filter(|reason| !reason.is_empty());
+                let closed = node.closed_by().map(|closed| format!("  takes no work: {closed}"));
+                let notes = closed.into_iter().chain(reason.map(|reason| format!("  {reason}")));
                 let cards =
                     there.cards.iter().enumerate().map(|(gpu, card)| format!("  GPU {gpu}: {}", card.describe()));
-                std::iter::once(health).chain(cards).collect()
+                std::iter::once(health).chain(notes).chain(cards).collect()
             }
             "allocation" => {
                 let id = AllocationId(words.at(2).parse().expect("an allocation"));
@@ -543,7 +593,9 @@ fn task_state(text: &str) -> TaskState {
         "stopped" => TaskState::Stopped,
         "timed-out" => TaskState::TimedOut,
         "fenced" => TaskState::Fenced,
-        "start-failed" => TaskState::StartFailed { reason: "no such file".to_owned() },
+        "start-failed" => TaskState::StartFailed { reason: "no such file".to_owned(), by_node: false },
+        "node-fault" => TaskState::StartFailed { reason: "the disk is read-only".to_owned(), by_node: true },
+        "killed" => TaskState::Signaled { signal: 9 },
         _ => TaskState::Exited { code: text.strip_prefix("exit").expect("exitN").parse().expect("a code") },
     }
 }

@@ -131,6 +131,7 @@ pub(crate) fn object_key(key: &Key) -> Vec<u8> {
         Key::AllocationUsage(id) => of(10, &id.0.to_be_bytes()),
         Key::DeviceClass(name) => of(11, name.as_bytes()),
         Key::RequestFloor(tenant) => of(12, tenant.as_bytes()),
+        Key::RemovedNode(name) => of(13, name.as_bytes()),
     }
 }
 

@@ -46,7 +46,11 @@ impl Fixture {
         let mut fixture =
             Fixture { state: State::new(1), start, config: LeaseConfig::default(), table: Table::new(1, start) };
         for index in 0..nodes {
-            fixture.run(Command::JoinNode { spec: node_spec(&format!("n{index}"), "c"), usage_incarnation: None });
+            fixture.run(Command::JoinNode {
+                spec: node_spec(&format!("n{index}"), "c"),
+                usage_incarnation: None,
+                agent: 1,
+            });
         }
         fixture
     }
@@ -179,7 +183,7 @@ fn joining_is_being_heard_of() {
     let mut f = Fixture::new(1);
     f.due(0);
     assert_eq!(f.due(6).len(), 1);
-    f.run(Command::JoinNode { spec: node_spec("n0", "c"), usage_incarnation: None });
+    f.run(Command::JoinNode { spec: node_spec("n0", "c"), usage_incarnation: None, agent: 1 });
     assert_eq!(f.due(100), [], "the join is newer than the last heartbeat");
     assert_eq!(f.health(1), NodeHealth::Ready);
 }

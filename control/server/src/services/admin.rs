@@ -71,8 +71,8 @@ impl v1::admin_server::Admin for AdminService {
         _request: Request<v1::RaftStatusRequest>,
     ) -> Result<Response<v1::RaftStatusReply>, Status> {
         let status = self.0.consensus.status();
-        let (incarnation, feature_level) =
-            self.0.consensus.read(|state, _| (state.meta.incarnation, state.meta.feature_level));
+        let (cluster, incarnation, feature_level) =
+            self.0.consensus.read(|state, _| (state.meta.cluster, state.meta.incarnation, state.meta.feature_level));
         Ok(Response::new(v1::RaftStatusReply {
             id: status.id,
             leader: status.leader,
@@ -86,6 +86,7 @@ impl v1::admin_server::Admin for AdminService {
             feature_level,
             state: status.role.to_owned(),
             time_ahead_ms: status.time_ahead_ms,
+            cluster,
         }))
     }
 

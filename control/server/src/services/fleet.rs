@@ -123,10 +123,10 @@ impl v1::fleet_server::Fleet for FleetService {
         &self,
         request: Request<v1::SetDrainedRequest>,
     ) -> Result<Response<v1::SetDrainedReply>, Status> {
-        let v1::SetDrainedRequest { node: name, drained } = request.into_inner();
+        let v1::SetDrainedRequest { node: name, drained, reason } = request.into_inner();
         let node = self.node_named(&name).await?;
-        let (_, revision) = self.0.decide(Command::SetDrained { node, drained }).await?;
-        tracing::info!(node = name, drained, %revision, "drain changed");
+        let (_, revision) = self.0.decide(Command::SetDrained { node, drained, reason: reason.clone() }).await?;
+        tracing::info!(node = name, drained, reason, %revision, "drain changed");
         Ok(Response::new(v1::SetDrainedReply { revision: revision.0 }))
     }
 

@@ -6,6 +6,7 @@
 //! - a heartbeat is acknowledged only after a leader that a quorum has confirmed has written it down;
 //! - reports and usage are acknowledged only after they are committed;
 //! - a session whose epoch is not the newest is refused loudly: its agent joins again;
+//! - an agent of another cluster is let in nowhere, and one agent at a time is a node;
 //! - a slow or stopped agent costs only itself: its queue fills, and its session ends.
 
 pub(crate) mod dispatch;
@@ -50,11 +51,13 @@ pub struct SessionConfig {
     pub idle_ms: u64,
     /// Wait before a proposal without an answer is tried again, and what a refused agent is told to wait.
     pub retry_ms: u64,
+    /// What an agent is told to wait that may not be its node yet, because another one is. Each time it asks is an entry of the log.
+    pub turned_away_ms: u64,
 }
 
 impl Default for SessionConfig {
     fn default() -> Self {
-        SessionConfig { hello_ms: 10_000, idle_ms: 15_000, retry_ms: 300 }
+        SessionConfig { hello_ms: 10_000, idle_ms: 15_000, retry_ms: 300, turned_away_ms: 2_000 }
     }
 }
 
@@ -102,6 +105,12 @@ impl Hub {
             room: Arc::new(Semaphore::new(SESSIONS_MAX)),
             stop,
         })
+    }
+
+    /// The identity of the cluster, once there is one and this node has heard of it.
+    fn cluster(&self) -> Option<u64> {
+        let cluster = self.consensus.read(|state, _| state.meta.cluster);
+        (cluster != 0).then_some(cluster)
     }
 
     /// Sessions now.
@@ -160,6 +169,15 @@ pub(crate) struct AgentsService(pub(crate) App);
 
 #[tonic::async_trait]
 impl v1::agents_server::Agents for AgentsService {
+    async fn identify(&self, _: Request<v1::IdentifyRequest>) -> Result<Response<v1::IdentifyReply>, Status> {
+        let hub = &self.0.hub;
+        let none =
+            || refusal::unavailable("this control node is part of no cluster yet; bootstrap it or add it to one");
+        let cluster = hub.cluster().ok_or_else(none)?;
+        let incarnation = hub.consensus.read(|state, _| state.meta.incarnation);
+        Ok(Response::new(v1::IdentifyReply { cluster, incarnation }))
+    }
+
     type SessionStream = BoxStream<'static, Result<v1::ControlMessage, Status>>;
 
     async fn session(

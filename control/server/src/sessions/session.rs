@@ -81,10 +81,8 @@ pub(super) async fn serve(hub: Arc<Hub>, id: u64, mut inbound: Inbound, out: Out
             let _ = out.try_send(Err(status));
             return;
         }
-        Err(NotJoined::Refused(reason)) => {
-            refuse(&hub, &out, reason);
-            return;
-        }
+        Err(NotJoined::Refused(reason)) => return refuse(&out, reason, hub.config.retry_ms),
+        Err(NotJoined::TurnedAway(why)) => return refuse(&out, why, hub.config.turned_away_ms),
     };
     let (dirty, replaced) = (Arc::new(Notify::new()), CancellationToken::new());
     let (taps, taps_opened) = mpsc::channel(TAPS_WAITING_MAX);
@@ -103,8 +101,10 @@ pub(super) async fn serve(hub: Arc<Hub>, id: u64, mut inbound: Inbound, out: Out
     hub.leave(session.joined.node, id);
     tracing::info!(session = id, node = %session.joined.node, ?over, "a session has ended");
     match over {
-        Over::Refused(reason) => refuse(&hub, &session.out, reason),
-        Over::Replaced => refuse(&hub, &session.out, "another session of this node has begun".to_owned()),
+        Over::Refused(reason) => refuse(&session.out, reason, hub.config.retry_ms),
+        Over::Replaced => {
+            refuse(&session.out, "another session of this node has begun".to_owned(), hub.config.retry_ms);
+        }
         Over::Bad(status) => {
             let _ = session.out.try_send(Err(status));
         }
@@ -112,9 +112,9 @@ pub(super) async fn serve(hub: Arc<Hub>, id: u64, mut inbound: Inbound, out: Out
     }
 }
 
-fn refuse(hub: &Hub, out: &Out, reason: String) {
+fn refuse(out: &Out, reason: String, retry_ms: u64) {
     metrics::counter!("muster_agent_refusals_total").increment(1);
-    let _ = send(out, ToAgent::Refused(v1::Refused { reason, retry_ms: hub.config.retry_ms }));
+    let _ = send(out, ToAgent::Refused(v1::Refused { reason, retry_ms }));
 }
 
 struct Session {
@@ -229,9 +229,9 @@ impl Session {
         check_count("reports", message.reports.len())?;
         let mut reports = Vec::with_capacity(message.reports.len());
         for (index, report) in message.reports.into_iter().enumerate() {
-            let (allocation, rank, state) = report_from_wire(report)
+            let (allocation, rank, state, ended_ms) = report_from_wire(report)
                 .map_err(|error| Over::Bad(refusal::fields(&[error.under(&format!("reports[{index}]"))])))?;
-            reports.push(TaskReport { allocation, rank, state });
+            reports.push(TaskReport { allocation, rank, state, ended_ms });
         }
         let command = Command::ReportTasks { node: self.joined.node, epoch: self.joined.epoch, reports };
         let (hub, seq) = (Arc::clone(&self.hub), message.seq);

@@ -1,4 +1,6 @@
 //! Lets an agent in: its Hello becomes a `JoinNode`, which is tried again while there is no leader.
+//!
+//! What must stay true: an agent of another cluster is refused before anything of it is proposed.
 
 use super::Hub;
 use super::session::{Inbound, Out, send};
@@ -27,13 +29,28 @@ pub(super) enum NotJoined {
     Bad(Status),
     /// It is told to try again.
     Refused(String),
+    /// Another agent is that node, or may have left something: it is told so, and to ask again after a while.
+    TurnedAway(String),
+}
+
+/// What an agent says of itself.
+struct Introduced {
+    spec: NodeSpec,
+    usage_incarnation: Option<u64>,
+    agent: u64,
+    cluster: Option<u64>,
 }
 
 /// Waits for the Hello, joins the node and welcomes the agent.
 pub(super) async fn admit(hub: &Hub, inbound: &mut Inbound, out: &Out) -> Result<Joined, NotJoined> {
-    let (spec, usage_incarnation) = hello(hub, inbound).await?;
+    let Introduced { spec, usage_incarnation, agent, cluster } = hello(hub, inbound).await?;
     let name = spec.name.clone();
-    let command = Command::JoinNode { spec, usage_incarnation };
+    let own =
+        hub.cluster().ok_or_else(|| NotJoined::Refused("this control node is part of no cluster yet".to_owned()))?;
+    if let Some(other) = cluster.filter(|other| *other != own) {
+        return Err(NotJoined::Refused(other_cluster(hub, &name, other, own)));
+    }
+    let command = Command::JoinNode { spec, usage_incarnation, agent };
     let (done, revision) = loop {
         let proposed = tokio::select! {
             biased;
@@ -55,8 +72,13 @@ pub(super) async fn admit(hub: &Hub, inbound: &mut Inbound, out: &Out) -> Result
             }
         }
     };
-    let Done::Joined { node, epoch, usage_incarnation, usage_mark } = done else {
-        return Err(NotJoined::Refused(format!("joining was answered {done:?}")));
+    let (node, epoch, usage_incarnation, usage_mark) = match done {
+        Done::Joined { node, epoch, usage_incarnation, usage_mark } => (node, epoch, usage_incarnation, usage_mark),
+        Done::TurnedAway { why } => {
+            tracing::warn!(node = name, agent, why, "an agent may not be that node");
+            return Err(NotJoined::TurnedAway(why));
+        }
+        other => return Err(NotJoined::Refused(format!("joining was answered {other:?}"))),
     };
     hub.consensus.wait_applied(revision).await.map_err(|_| NotJoined::Gone)?;
     let welcome = v1::Welcome {
@@ -66,9 +88,26 @@ pub(super) async fn admit(hub: &Hub, inbound: &mut Inbound, out: &Out) -> Result
         usage_incarnation,
         usage_mark,
         heartbeat_ms: hub.heartbeat_ms,
+        cluster: own,
     };
     send(out, Message::Welcome(welcome)).map_err(|_| NotJoined::Gone)?;
     Ok(Joined { node, name, epoch })
+}
+
+/// Loud on both sides: it runs what another control plane told it, under numbers that mean something else here.
+fn other_cluster(hub: &Hub, name: &str, other: u64, own: u64) -> String {
+    metrics::counter!("muster_agents_of_other_clusters_total").increment(1);
+    tracing::error!(
+        node = name,
+        agent_of = format!("{other:016x}"),
+        own = format!("{own:016x}"),
+        "an agent of another cluster"
+    );
+    let control = hub.consensus.id();
+    format!(
+        "node {name} belongs to cluster {other:016x}, and control node {control} is of cluster {own:016x}: correct the agent's \
+         --endpoints; or, to move the node here, stop the agent, delete its data folder and start it again"
+    )
 }
 
 fn refused(name: &str, reject: &Reject) -> NotJoined {
@@ -82,7 +121,7 @@ fn refused(name: &str, reject: &Reject) -> NotJoined {
     }
 }
 
-async fn hello(hub: &Hub, inbound: &mut Inbound) -> Result<(NodeSpec, Option<u64>), NotJoined> {
+async fn hello(hub: &Hub, inbound: &mut Inbound) -> Result<Introduced, NotJoined> {
     let first = tokio::time::timeout(Duration::from_millis(hub.config.hello_ms), inbound.message()).await;
     let message = match first {
         Ok(Ok(Some(first))) => first.message,
@@ -95,11 +134,12 @@ async fn hello(hub: &Hub, inbound: &mut Inbound) -> Result<(NodeSpec, Option<u64
         return Err(NotJoined::Bad(fault));
     };
     let absent = || NotJoined::Bad(refusal::field("spec", "is absent", "say what the node has"));
-    let wire = hello.spec.ok_or_else(absent)?;
+    let wire = hello.spec.clone().ok_or_else(absent)?;
     let spec = NodeSpec::try_from(wire).map_err(|error| vec![error]);
     let spec = spec.and_then(|spec| spec.validate().map(|()| spec)).map_err(|errors| {
         let errors: Vec<_> = errors.into_iter().map(|error| error.under("spec")).collect();
         NotJoined::Bad(refusal::fields(&errors))
     })?;
-    Ok((spec, hello.usage_incarnation))
+    let v1::Hello { usage_incarnation, agent, cluster, .. } = hello;
+    Ok(Introduced { spec, usage_incarnation, agent, cluster })
 }

@@ -41,7 +41,13 @@ async fn a_refusal_fits_whatever_it_has_to_repeat() {
         ("tenant", tenants.delete(v1::DeleteTenantRequest { path: long() }).await.expect_err("none")),
         ("tenant", usage.get(v1::GetUsageRequest { under: long(), ..Default::default() }).await.expect_err("none")),
         ("tenant", jobs.list(v1::ListJobsRequest { tenant: long(), ..Default::default() }).await.expect_err("none")),
-        ("node", fleet.set_drained(v1::SetDrainedRequest { node: long(), drained: true }).await.expect_err("none")),
+        (
+            "node",
+            fleet
+                .set_drained(v1::SetDrainedRequest { node: long(), drained: true, reason: String::new() })
+                .await
+                .expect_err("none"),
+        ),
         ("node", fleet.list_gpus(v1::ListGpusRequest { node: long(), ..Default::default() }).await.expect_err("none")),
         (
             "cell",

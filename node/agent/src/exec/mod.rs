@@ -4,6 +4,7 @@
 //! and for benches with thousands of nodes. What must stay true of both: tasks outlive the agent; a task is started at most once;
 //! a fence that passes ends its task whether or not the agent is there; the record of a task stays until it is forgotten.
 
+mod claim;
 pub mod folder;
 mod kept;
 mod orphans;
@@ -19,7 +20,7 @@ use muster_model::TaskState;
 use muster_model::ids::Epoch;
 use muster_node_core::{ObservedTask, TaskKey, TaskSpec};
 use muster_runtime::Host;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
@@ -77,6 +78,49 @@ pub enum ExecError {
         /// What the disk said.
         source: std::io::Error,
     },
+    /// Another agent uses the data folder.
+    #[error(
+        "data folder {} is in use by another agent (process {pid}): stop that one, or give this one a folder of its own (--data)",
+        folder.display()
+    )]
+    FolderInUse {
+        /// Which.
+        folder: std::path::PathBuf,
+        /// Who, as it wrote down.
+        pid: String,
+    },
+    /// Another agent on this host serves the node.
+    #[error("another agent on this host serves {owner}{}: stop that one, or give this node another name", who(*pid, folder.as_deref()))]
+    HostInUse {
+        /// Which node.
+        owner: Owner,
+        /// Its process, where that can be seen.
+        pid: Option<i32>,
+        /// Its data folder, where that is known.
+        folder: Option<std::path::PathBuf>,
+    },
+}
+
+fn who(pid: Option<i32>, folder: Option<&std::path::Path>) -> String {
+    let pid = pid.map(|pid| format!("process {pid}"));
+    let folder = folder.map(|folder| format!("data folder {}", folder.display()));
+    let known: Vec<String> = [pid, folder].into_iter().flatten().collect();
+    if known.is_empty() { String::new() } else { format!(" ({})", known.join(", ")) }
+}
+
+/// Whose tasks an executor runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The cluster, by its identity.
+    pub cluster: u64,
+    /// The node, by its name.
+    pub node: String,
+}
+
+impl std::fmt::Display for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "node {} of cluster {:016x}", self.node, self.cluster)
+    }
 }
 
 /// What runs the tasks of one node.
@@ -87,6 +131,14 @@ pub trait Executor: Send + Sync + 'static {
     /// # Errors
     /// When what is there cannot be read.
     fn attach(&self, host: &Host, changed: Arc<Notify>) -> BoxFuture<'_, Result<(), ExecError>>;
+
+    /// Takes the host for a node of a cluster: nobody else on it runs that node's tasks, and what still ran of them without a record
+    /// is ended. Gives the names of those: they are never started again. Called once by each agent, when it knows its cluster
+    /// and before anything is started or told to the control plane.
+    ///
+    /// # Errors
+    /// When another agent has the host.
+    fn claim(&self, owner: Owner) -> BoxFuture<'_, Result<BTreeSet<TaskKey>, ExecError>>;
 
     /// Starts a task; what becomes of it is observed. A task with a record is left as it is.
     fn start(&self, launch: Launch);

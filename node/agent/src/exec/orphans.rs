@@ -1,43 +1,155 @@
-//! What a shim that was killed leaves behind: descendants of the command that the kernel did not kill with it.
+//! Processes of tasks that no shim holds any more: found in /proc and killed.
+//!
+//! A shim is the sub-reaper of its task, so as long as it lives nothing leaves it. When it is killed itself, the kernel kills the command
+//! and nobody else. What must stay true: whoever is found here carries a mark of Muster's, belongs to the session or the group of a
+//! shim that is dead, or is a child of this agent that is no shim; nobody else is ever touched. A process that drops its
+//! environment, its session and its group escapes unless it became a child of the agent; cgroups will close that.
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Every command carries this in its environment, with the path of its task folder, which is unique on the host.
-pub(crate) const MARKER: &str = "MUSTER_TASK_DIR";
+pub(crate) const TASK: &str = "MUSTER_TASK_DIR";
+/// Every shim carries this, with the same path.
+pub(crate) const SHIM: &str = "MUSTER_SHIM_DIR";
+/// Commands and shims carry this: whose they are, as [`super::claim::mark`] says it.
+pub(crate) const OWNER: &str = "MUSTER_OWNER";
 
-/// Between two looks: a killed process needs a moment to go.
-const ROUND: Duration = Duration::from_millis(20);
+/// Between two looks: a killed process needs a moment to go. One that waits for a disk may need long.
+const ROUND_MIN: Duration = Duration::from_millis(20);
+const ROUND_MAX: Duration = Duration::from_secs(1);
 
-/// Kills every process that carries the folder in its environment, until none is left. Blocks.
-pub(super) fn kill_all(folder: &Path) {
-    let marker = format!("{MARKER}={}", folder.display());
+/// What is known of a task whose shim is dead.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Dead {
+    /// The shim: the leader of the session that everything below it began in.
+    pub(super) shim: Option<i32>,
+    /// The command: the leader of its group.
+    pub(super) command: Option<i32>,
+    /// This process is the sub-reaper of its shims, so what a dead one leaves becomes its child.
+    pub(super) adopts: bool,
+}
+
+/// Kills whatever is left of the task in `folder`, until nothing is. Blocks.
+pub(super) fn kill_all(folder: &Path, dead: Dead) {
+    let mut round = ROUND_MIN;
     loop {
-        let found = carriers(marker.as_bytes());
+        let found = remains(folder, dead);
         if found.is_empty() {
             return;
         }
-        tracing::warn!(folder = %folder.display(), processes = found.len(), "killing what a lost shim left behind");
-        for pid in found {
-            let _ = kill(pid, Signal::SIGKILL);
+        tracing::warn!(folder = %folder.display(), processes = ?found, "killing what a lost shim left behind");
+        for pid in &found {
+            let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
         }
-        std::thread::sleep(ROUND);
+        std::thread::sleep(round);
+        round = (round * 2).min(ROUND_MAX);
+        for pid in found {
+            // Those that became children of this process are reaped by it; for the others there is nothing to do.
+            let _ = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
+        }
     }
 }
 
-fn carriers(marker: &[u8]) -> Vec<Pid> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let carries = |pid: i32| {
-        // A zombie has no environment any more, so it is not found again.
-        let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environ.split(|byte| *byte == 0).any(|entry| entry == marker)
+fn remains(folder: &Path, dead: Dead) -> Vec<i32> {
+    let mark = format!("{TASK}={}", folder.display());
+    let own = std::process::id() as i32;
+    let own_command_line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let all = processes();
+    // A number that is a live process's again says nothing about sessions of the dead one.
+    let shim = dead.shim.filter(|shim| !all.iter().any(|process| process.pid == *shim));
+    let is_adopted = |process: &Process| {
+        dead.adopts
+            && process.parent == own
+            && process.value_of(SHIM).is_none()
+            // A shim that has not been executed yet still looks like this process.
+            && process.command_line() != own_command_line
     };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter(|pid| carries(*pid))
-        .map(Pid::from_raw)
-        .collect()
+    let is_left = |process: &&Process| {
+        process.has(mark.as_bytes())
+            || shim.is_some_and(|shim| process.session == shim)
+            || (shim.is_some() && dead.command.is_some_and(|command| process.group == command))
+            || is_adopted(process)
+    };
+    all.iter().filter(|process| process.pid != own).filter(is_left).map(|process| process.pid).collect()
+}
+
+/// The task folders that processes of `owner` run from, or that lie in `live`, as far as `is_known` does not know them.
+pub(super) fn strays(owner: &str, live: &Path, is_known: impl Fn(&Path) -> bool) -> BTreeSet<PathBuf> {
+    let mark = format!("{OWNER}={owner}");
+    let of = |process: &Process| {
+        let folder = process.folder()?;
+        (process.has(mark.as_bytes()) || folder.starts_with(live)).then_some(folder)
+    };
+    processes().iter().filter_map(of).filter(|folder| !is_known(folder)).collect()
+}
+
+/// The shims that run from `folder`.
+pub(super) fn shims_of(folder: &Path) -> Vec<i32> {
+    let is_shim = |process: &&Process| process.shim_folder().is_some_and(|of| of == folder);
+    processes().iter().filter(is_shim).map(|process| process.pid).collect()
+}
+
+/// A process that lives, as /proc shows it.
+struct Process {
+    pid: i32,
+    parent: i32,
+    group: i32,
+    session: i32,
+    environment: Vec<u8>,
+}
+
+impl Process {
+    /// Nothing when it is gone or a zombie, which has nothing to kill any more.
+    fn read(pid: i32) -> Option<Process> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name before it is in brackets and may itself hold anything.
+        let (_, after_name) = stat.rsplit_once(") ")?;
+        let mut fields = after_name.split(' ');
+        let state = fields.next()?;
+        let mut number = || fields.next()?.parse::<i32>().ok();
+        let (parent, group, session) = (number()?, number()?, number()?);
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        (!matches!(state, "Z" | "X")).then_some(Process { pid, parent, group, session, environment })
+    }
+
+    fn has(&self, entry: &[u8]) -> bool {
+        self.environment.split(|byte| *byte == 0).any(|held| held == entry)
+    }
+
+    fn value_of(&self, name: &str) -> Option<PathBuf> {
+        let value = |entry: &[u8]| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
+        let value = self.environment.split(|byte| *byte == 0).find_map(value)?;
+        Some(PathBuf::from(String::from_utf8(value).ok()?))
+    }
+
+    fn command_line(&self) -> Vec<u8> {
+        std::fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default()
+    }
+
+    /// The task folder that this process belongs to, if it is a command or a shim.
+    fn folder(&self) -> Option<PathBuf> {
+        self.value_of(TASK).or_else(|| self.shim_folder())
+    }
+
+    /// The task folder of a shim. One of an agent that did not mark its shims shows it as its last argument.
+    fn shim_folder(&self) -> Option<PathBuf> {
+        self.value_of(SHIM).or_else(|| {
+            let line = self.command_line();
+            let words: Vec<&[u8]> = line.split(|byte| *byte == 0).filter(|word| !word.is_empty()).collect();
+            let [program, .., folder] = words.as_slice() else { return None };
+            let is_shim = words.contains(&b"shim".as_slice()) || program.ends_with(b"muster-shim");
+            is_shim.then(|| PathBuf::from(String::from_utf8_lossy(folder).into_owned()))
+        })
+    }
+}
+
+fn processes() -> Vec<Process> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
+    entries.flatten().filter_map(number).filter_map(Process::read).collect()
 }

@@ -8,7 +8,7 @@ use super::folder::{DeadlineFile, Stream, TaskFolder, VOID};
 use super::kept::Kept;
 use super::pidfd::PidFd;
 use super::start::{self, Alive, Found};
-use super::{ExecError, Executor, Launch, LogError, LogSlice, orphans};
+use super::{ExecError, Executor, Launch, LogError, LogSlice, Owner, claim, orphans};
 use crate::shim::record::{End, ExitRecord, LaunchRecord};
 use futures::future::{BoxFuture, FutureExt};
 use muster_model::TaskState;
@@ -17,9 +17,11 @@ use muster_node_core::{ObservedTask, Phase, Stopping, TaskKey, TaskSpec};
 use muster_runtime::Host;
 use nix::sys::signal::Signal;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +59,9 @@ pub struct ProcessConfig {
     pub kept_tasks_max: usize,
     /// Bytes of them.
     pub kept_bytes_max: u64,
+    /// This process is an agent and nothing else: it becomes the sub-reaper of its shims, and what has a dead shim for its parent is
+    /// killed. Any other child of such a process would be taken for that.
+    pub reaps_orphans: bool,
 }
 
 impl ProcessConfig {
@@ -70,6 +75,7 @@ impl ProcessConfig {
             log_bytes_max: 16 << 20,
             kept_tasks_max: 2_000,
             kept_bytes_max: 4 << 30,
+            reaps_orphans: false,
         }
     }
 }
@@ -85,6 +91,10 @@ struct Inner {
     attached: Mutex<Option<(Host, Arc<Notify>)>>,
     kept: Mutex<Option<Kept>>,
     starts: Semaphore,
+    /// The lock of the data folder, once attached.
+    folder_lock: Mutex<Option<File>>,
+    /// Whose tasks these are, once claimed, with the lock of the host.
+    owner: Mutex<Option<(Owner, UnixListener)>>,
 }
 
 struct Entry {
@@ -114,6 +124,8 @@ impl ProcessExecutor {
             attached: Mutex::new(None),
             kept: Mutex::new(None),
             starts: Semaphore::new(STARTS_AT_ONCE),
+            folder_lock: Mutex::new(None),
+            owner: Mutex::new(None),
         }))
     }
 }
@@ -145,7 +157,9 @@ impl Inner {
             let _permit = self.starts.acquire().await;
             let (inner, record) = (self.clone(), record.clone());
             tokio::task::spawn_blocking(move || {
-                start::start(&inner.config.shim, &inner.folder(key), &record, deadline_ns, || inner.now_ns())
+                let config = &inner.config;
+                let now_ns = || inner.now_ns();
+                start::start(&config.shim, &inner.folder(key), &record, deadline_ns, now_ns, config.reaps_orphans)
             })
             .await
         };
@@ -174,7 +188,10 @@ impl Inner {
         // Only the agent that started it is its parent; for any other there is nothing to reap.
         let _ = nix::sys::wait::waitpid(pid, Some(nix::sys::wait::WaitPidFlag::WNOHANG));
         let inner = self.clone();
-        let ended = tokio::task::spawn_blocking(move || start::ended(&inner.folder(key), inner.now_ns()));
+        let number = shim.process.pid();
+        let ended = tokio::task::spawn_blocking(move || {
+            start::ended(&inner.folder(key), number, inner.now_ns(), inner.config.reaps_orphans)
+        });
         match ended.await {
             Ok(Ok(exit)) => self.over(key, &exit),
             Ok(Err(error)) => tracing::error!(task = %key, %error, "the end of a task cannot be read"),
@@ -227,13 +244,44 @@ impl Inner {
     fn start_failed(&self, record: &LaunchRecord, reason: String) {
         tracing::warn!(task = %record.spec.key, job = %record.spec.job, reason, "a task could not be started");
         let ended_ns = self.now_ns();
-        let exit = ExitRecord { end: End::StartFailed { reason }, started_ns: None, ended_ns, dropped_bytes: 0 };
+        let end = End::StartFailed { reason, by_node: true };
+        let exit = ExitRecord { end, started_ns: None, ended_ns, dropped_bytes: 0 };
         let folder = self.folder(record.spec.key);
         // Without the record a restarted agent would find nothing running and say so too, only less clearly.
         if let Err(error) = folder.write_json(&folder.exit(), &exit) {
             tracing::warn!(task = %record.spec.key, %error, "the end of a task cannot be recorded");
         }
         self.over(record.spec.key, &exit);
+    }
+
+    fn failed(&self, source: io::Error) -> ExecError {
+        ExecError::Io { doing: format!("reading the tasks in {}", self.live.display()), source }
+    }
+
+    /// Takes the data folder, and reads what an earlier agent has left there. Blocks.
+    fn take_over(&self) -> Result<(Kept, Vec<(LaunchRecord, Found)>), ExecError> {
+        let config = &self.config;
+        *self.folder_lock.lock() = Some(claim::lock_folder(&config.data_dir)?);
+        if config.reaps_orphans {
+            nix::sys::prctl::set_child_subreaper(true).map_err(|error| self.failed(error.into()))?;
+        }
+        let kept = Kept::open(config.data_dir.join("kept"), config.kept_tasks_max, config.kept_bytes_max);
+        let kept = kept.map_err(|source| self.failed(source))?;
+        Ok((kept, self.adopt_all().map_err(|source| self.failed(source))?))
+    }
+
+    /// Takes the host, and ends what runs there of this owner without a record. Blocks.
+    fn claim(&self, owner: Owner) -> Result<BTreeSet<TaskKey>, ExecError> {
+        let config = &self.config;
+        let listener = claim::lock_host(&owner, &config.boot_id)?;
+        let live: BTreeSet<PathBuf> = {
+            let tasks = self.tasks.lock();
+            let live = tasks.iter().filter(|(_, entry)| !matches!(entry.phase, Phase::Over { .. }));
+            live.map(|(key, _)| self.folder(*key).path().to_owned()).collect()
+        };
+        let lost = claim::end_strays(&owner, &config.boot_id, &config.data_dir, &live, config.reaps_orphans)?;
+        *self.owner.lock() = Some((owner, listener));
+        Ok(lost)
     }
 
     /// Reads every folder. Blocks.
@@ -249,7 +297,8 @@ impl Inner {
             if !named {
                 continue;
             }
-            match start::adopt(&TaskFolder::new(&path), &self.config.boot_id, self.now_ns()) {
+            let (boot_id, adopts) = (&self.config.boot_id, self.config.reaps_orphans);
+            match start::adopt(&TaskFolder::new(&path), boot_id, self.now_ns(), adopts) {
                 Ok(Some(found)) => adopted.push(found),
                 Ok(None) => tracing::debug!(folder = %path.display(), "nothing was started from it"),
                 // Its fence still holds; to go on without the others would be worse.
@@ -286,18 +335,9 @@ impl Executor for ProcessExecutor {
         *self.0.attached.lock() = Some((host.clone(), changed));
         let (inner, host) = (self.0.clone(), host.clone());
         async move {
-            let doing = format!("reading the tasks in {}", inner.live.display());
-            let failed = |source| ExecError::Io { doing, source };
             let reader = inner.clone();
-            let read = tokio::task::spawn_blocking(move || {
-                let config = &reader.config;
-                let kept = Kept::open(config.data_dir.join("kept"), config.kept_tasks_max, config.kept_bytes_max)?;
-                Ok((kept, reader.adopt_all()?))
-            });
-            let (kept, adopted) = match read.await.map_err(io::Error::other).flatten() {
-                Ok(read) => read,
-                Err(source) => return Err(failed(source)),
-            };
+            let read = tokio::task::spawn_blocking(move || reader.take_over());
+            let (kept, adopted) = read.await.map_err(|lost| inner.failed(io::Error::other(lost))).flatten()?;
             *inner.kept.lock() = Some(kept);
             for (record, found) in adopted {
                 let record = Arc::new(record);
@@ -322,6 +362,12 @@ impl Executor for ProcessExecutor {
         .boxed()
     }
 
+    fn claim(&self, owner: Owner) -> BoxFuture<'_, Result<BTreeSet<TaskKey>, ExecError>> {
+        let inner = self.0.clone();
+        let claimed = tokio::task::spawn_blocking(move || inner.claim(owner));
+        async move { claimed.await.map_err(|lost| self.0.failed(io::Error::other(lost))).flatten() }.boxed()
+    }
+
     fn start(&self, launch: Launch) {
         let Launch { spec, node_epoch, env, deadline_ns } = launch;
         let Some(host) = self.0.host() else { return };
@@ -331,7 +377,10 @@ impl Executor for ProcessExecutor {
         let mut whole_env: BTreeMap<String, String> =
             INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect();
         whole_env.extend(env);
-        whole_env.insert(orphans::MARKER.to_owned(), self.0.folder(spec.key).path().display().to_string());
+        whole_env.insert(orphans::TASK.to_owned(), self.0.folder(spec.key).path().display().to_string());
+        if let Some((owner, _)) = &*self.0.owner.lock() {
+            whole_env.insert(orphans::OWNER.to_owned(), claim::mark(owner, &self.0.config.boot_id));
+        }
         let record = Arc::new(LaunchRecord {
             spec: (*spec).clone(),
             node_epoch,

@@ -54,13 +54,15 @@ pub(super) fn start(
     record: &LaunchRecord,
     deadline_ns: u64,
     now_ns: impl Fn() -> u64,
+    adopts: bool,
 ) -> Result<Found, String> {
     let say = |what: &str, error: io::Error| format!("{what} {}: {error}", folder.path().display());
     std::fs::create_dir_all(folder.path()).map_err(|e| say("making", e))?;
     let log = File::create(folder.shim_log()).map_err(|e| say("making shim.log in", e))?;
     let deadline = folder.create_deadline(deadline_ns).map_err(|e| say("writing the fence in", e))?;
     folder.write_json(&folder.task(), record).map_err(|e| say("writing task.json in", e))?;
-    let reason = match launch(shim, folder, log) {
+    let owner = record.env.get(orphans::OWNER).map_or("", String::as_str);
+    let reason = match launch(shim, folder, log, owner) {
         Ok(shim) => {
             let started = read_json::<StartedRecord>(&folder.started()).map_err(|e| say("reading started in", e))?;
             return Ok(Found::Alive(Alive { shim, deadline, started_ns: started.map(|s| s.started_ns) }));
@@ -72,16 +74,19 @@ pub(super) fn start(
         // One that an earlier agent had started came late, and was faster than this one.
         Holder::Shim(alive) => Ok(Found::Alive(alive)),
         Holder::Nobody(lock) => {
-            close(folder, &lock, None, reason, now_ns()).map(Found::Over).map_err(|e| say("writing exit in", e))
+            let exit = close(folder, &lock, None, reason, now_ns(), adopts);
+            exit.map(Found::Over).map_err(|e| say("writing exit in", e))
         }
     }
 }
 
 /// Starts a shim and waits until it says that its command runs. After an error it is gone.
-fn launch(shim: &ShimCommand, folder: &TaskFolder, log: File) -> Result<PidFd, String> {
+fn launch(shim: &ShimCommand, folder: &TaskFolder, log: File, owner: &str) -> Result<PidFd, String> {
     let mut child = Command::new(&shim.program)
         .args(&shim.arguments)
         .arg(folder.path())
+        .env(orphans::SHIM, folder.path())
+        .env(orphans::OWNER, owner)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log)
@@ -119,7 +124,12 @@ fn is_ready(mut pipe: std::process::ChildStdout, within: Duration) -> bool {
 }
 
 /// Looks into a folder that an earlier agent has left. `None`: nothing was ever started from it, nothing will be, and it is gone.
-pub(super) fn adopt(folder: &TaskFolder, boot_id: &str, now_ns: u64) -> io::Result<Option<(LaunchRecord, Found)>> {
+pub(super) fn adopt(
+    folder: &TaskFolder,
+    boot_id: &str,
+    now_ns: u64,
+    adopts: bool,
+) -> io::Result<Option<(LaunchRecord, Found)>> {
     let Some(record) = read_json::<LaunchRecord>(&folder.task())? else {
         std::fs::remove_dir_all(folder.path())?;
         return Ok(None);
@@ -136,7 +146,7 @@ pub(super) fn adopt(folder: &TaskFolder, boot_id: &str, now_ns: u64) -> io::Resu
             folder.void(&lock)?;
             return Ok(None);
         }
-        Holder::Nobody(lock) => Found::Over(close_killed(folder, &lock, now_ns)?),
+        Holder::Nobody(lock) => Found::Over(close_killed(folder, &lock, now_ns, adopts)?),
     };
     Ok(Some((record, found)))
 }
@@ -174,20 +184,26 @@ fn holder(folder: &TaskFolder) -> io::Result<Holder> {
     }
 }
 
-/// How a task ended whose shim has ended: by its record, or without one because the shim was killed.
-pub(super) fn ended(folder: &TaskFolder, now_ns: u64) -> io::Result<ExitRecord> {
-    match holder(folder)? {
-        Holder::Over(exit) => Ok(exit),
-        Holder::Nobody(lock) => close_killed(folder, &lock, now_ns),
-        Holder::Shim(_) => Err(io::Error::other("another shim has its folder")),
+/// How a task ended whose shim, of this number, has ended: by its record, or without one because the shim was killed.
+pub(super) fn ended(folder: &TaskFolder, shim: u32, now_ns: u64, adopts: bool) -> io::Result<ExitRecord> {
+    match holder(folder) {
+        Ok(Holder::Over(exit)) => Ok(exit),
+        Ok(Holder::Nobody(lock)) => close_killed(folder, &lock, now_ns, adopts),
+        Ok(Holder::Shim(_)) => Err(io::Error::other("another shim has its folder")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !folder.path().exists() => {
+            // Somebody deleted it while the task ran: how it ended is not known, only that it has.
+            orphans::kill_all(folder.path(), orphans::Dead { shim: Some(shim as i32), command: None, adopts });
+            Ok(ExitRecord { end: End::Stopped, started_ns: None, ended_ns: now_ns, dropped_bytes: 0 })
+        }
+        Err(error) => Err(error),
     }
 }
 
 /// Ends a task whose shim is dead and left no record.
-fn close_killed(folder: &TaskFolder, lock: &File, now_ns: u64) -> io::Result<ExitRecord> {
+fn close_killed(folder: &TaskFolder, lock: &File, now_ns: u64, adopts: bool) -> io::Result<ExitRecord> {
     let started = read_json::<StartedRecord>(&folder.started())?;
     let reason = "its shim was killed before the command ran".to_owned();
-    close(folder, lock, started, reason, now_ns)
+    close(folder, lock, started, reason, now_ns, adopts)
 }
 
 /// Kills what may be left of a task whose shim is gone, and writes how it ended: with the shim, or before the command ran.
@@ -197,12 +213,14 @@ fn close(
     started: Option<StartedRecord>,
     reason: String,
     now_ns: u64,
+    adopts: bool,
 ) -> io::Result<ExitRecord> {
-    orphans::kill_all(folder.path());
+    let shim = read_json::<ShimRecord>(&folder.shim())?.map(|shim| shim.pid as i32);
+    orphans::kill_all(folder.path(), orphans::Dead { shim, command: started.map(|started| started.pid), adopts });
     let end = match started {
         // The command died with the shim, by the signal that the kernel sends then.
         Some(_) => End::Signaled { signal: libc::SIGKILL },
-        None => End::StartFailed { reason },
+        None => End::StartFailed { reason, by_node: true },
     };
     leave(folder, lock, end, started.map(|started| started.started_ns), now_ns)
 }

@@ -8,7 +8,7 @@
 //! and `false`, else one second. How it exits: `MUSTER_SIM_EXIT`, else 1 for `false`, else 0. `MUSTER_SIM_IGNORE_TERM=1`
 //! makes it ignore SIGTERM, so that only its grace ends it.
 
-use super::{ExecError, Executor, Launch, LogError, LogSlice, Stream};
+use super::{ExecError, Executor, Launch, LogError, LogSlice, Owner, Stream};
 use futures::future::{BoxFuture, FutureExt};
 use muster_model::TaskState;
 use muster_model::ids::{Attempt, Epoch, JobId};
@@ -16,7 +16,7 @@ use muster_node_core::fence::{self, NS_PER_S};
 use muster_node_core::{ObservedTask, Phase, Stopping, TaskKey, TaskSpec};
 use muster_runtime::{Clock, Host};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -52,8 +52,10 @@ struct Inner {
 #[derive(Default)]
 struct State {
     tasks: BTreeMap<TaskKey, Task>,
+    /// Tasks that run without a record, because the agent's folder was lost.
+    strays: Vec<(TaskKey, Task)>,
     /// Every run since the machine was made, or none when nobody checks: a bench of a day would only pile them up.
-    history: Option<BTreeMap<TaskKey, RunRecord>>,
+    history: Option<Vec<RunRecord>>,
     changed: Option<Arc<Notify>>,
     /// Wakes the task that wakes the agent.
     rescheduled: Option<Arc<Notify>>,
@@ -64,6 +66,8 @@ struct Task {
     node_epoch: Epoch,
     stopping: Stopping,
     run: Run,
+    /// Its place in the history, if it ran and there is one.
+    recorded: Option<usize>,
     /// Set once the end has been reached, and never changed again.
     over: Option<(TaskState, u64)>,
 }
@@ -136,7 +140,7 @@ impl VirtualMachine {
     /// A machine on which nothing runs. `remember`: keep every run for [`VirtualMachine::history`].
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, remember: bool) -> Self {
-        let history = remember.then(BTreeMap::new);
+        let history = remember.then(Vec::new);
         VirtualMachine(Arc::new(Inner { clock, state: Mutex::new(State { history, ..State::default() }) }))
     }
 
@@ -146,18 +150,29 @@ impl VirtualMachine {
         let now_ns = self.0.clock.boottime_ns();
         let mut state = self.0.state.lock();
         state.settle(now_ns);
-        state.history.iter().flat_map(|runs| runs.values().cloned()).collect()
+        state.history.iter().flatten().cloned().collect()
     }
 
     /// The host goes down and comes up again: whatever ran is gone, and so are the records.
     pub fn reboot(&self) {
         let now_ns = self.0.clock.boottime_ns();
         let mut state = self.0.state.lock();
-        for task in state.tasks.values_mut().filter(|task| task.over.is_none()) {
+        for task in state.all_mut().map(|(_, task)| task).filter(|task| task.over.is_none()) {
             task.run.deadline_ns = task.run.deadline_ns.min(now_ns);
         }
         state.settle(now_ns);
         state.tasks.clear();
+        state.strays.clear();
+        state.wake();
+    }
+
+    /// The agent's folder is deleted: what runs goes on to its end or its fence, and no record leads to it.
+    pub fn lose_records(&self) {
+        let now_ns = self.0.clock.boottime_ns();
+        let mut state = self.0.state.lock();
+        state.settle(now_ns);
+        let lost = std::mem::take(&mut state.tasks);
+        state.strays.extend(lost.into_iter().filter(|(_, task)| task.over.is_none()));
         state.wake();
     }
 
@@ -201,20 +216,27 @@ impl State {
     /// Writes down the ends that have been reached. Says whether there were any.
     fn settle(&mut self, now_ns: u64) -> bool {
         let mut any = false;
-        for (key, task) in self.tasks.iter_mut().filter(|(_, task)| task.over.is_none()) {
+        let history = &mut self.history;
+        let all = self.tasks.values_mut().chain(self.strays.iter_mut().map(|(_, task)| task));
+        for task in all.filter(|task| task.over.is_none()) {
             let (end_ns, state) = task.run.end();
             if end_ns > now_ns {
                 continue;
             }
             any = true;
             task.over = Some((state.clone(), end_ns));
-            if let Some(record) = self.history.as_mut().and_then(|history| history.get_mut(key)) {
+            if let (Some(history), Some(place)) = (history.as_mut(), task.recorded) {
                 let lasted = Duration::from_nanos(end_ns.saturating_sub(task.run.started_ns));
-                record.ended = Some(task.run.started + lasted);
-                record.state = Some(state);
+                history[place].ended = Some(task.run.started + lasted);
+                history[place].state = Some(state);
             }
         }
         any
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = (TaskKey, &mut Task)> {
+        let known = self.tasks.iter_mut().map(|(key, task)| (*key, task));
+        known.chain(self.strays.iter_mut().map(|(key, task)| (*key, task)))
     }
 
     fn wake(&self) {
@@ -236,6 +258,18 @@ impl Executor for VirtualMachine {
         std::future::ready(Ok(())).boxed()
     }
 
+    fn claim(&self, _: Owner) -> BoxFuture<'_, Result<BTreeSet<TaskKey>, ExecError>> {
+        let now_ns = self.0.clock.boottime_ns();
+        let mut state = self.0.state.lock();
+        state.settle(now_ns);
+        for (_, task) in &mut state.strays {
+            task.run.killed_ns.get_or_insert(now_ns);
+        }
+        state.settle(now_ns);
+        let lost = std::mem::take(&mut state.strays).into_iter();
+        std::future::ready(Ok(lost.map(|(key, _)| key).collect())).boxed()
+    }
+
     fn start(&self, launch: Launch) {
         let now_ns = self.0.clock.boottime_ns();
         let mut state = self.0.state.lock();
@@ -245,11 +279,12 @@ impl Executor for VirtualMachine {
         }
         let run = Run::new(&launch, now_ns);
         let Launch { spec, node_epoch, .. } = launch;
-        if let Some(history) = &mut state.history {
+        let recorded = state.history.as_mut().map(|history| {
             let (job, attempt, started) = (spec.job, spec.attempt, run.started);
-            history.insert(key, RunRecord { job, attempt, key, started, ended: None, state: None });
-        }
-        state.tasks.insert(key, Task { spec, node_epoch, stopping: Stopping::No, run, over: None });
+            history.push(RunRecord { job, attempt, key, started, ended: None, state: None });
+            history.len() - 1
+        });
+        state.tasks.insert(key, Task { spec, node_epoch, stopping: Stopping::No, run, recorded, over: None });
         state.wake();
         if let Some(rescheduled) = &state.rescheduled {
             rescheduled.notify_one();
@@ -261,7 +296,7 @@ impl Executor for VirtualMachine {
         let mut state = self.0.state.lock();
         let launch = Launch { spec: spec.clone(), node_epoch, env: BTreeMap::new(), deadline_ns: now_ns };
         let run = Run::new(&launch, now_ns);
-        let task = Task { spec, node_epoch, stopping: Stopping::No, run, over: Some((over, now_ns)) };
+        let task = Task { spec, node_epoch, stopping: Stopping::No, run, recorded: None, over: Some((over, now_ns)) };
         state.tasks.entry(launch.spec.key).or_insert(task);
         state.wake();
     }

@@ -16,11 +16,41 @@ pub(super) struct Child {
     pub(super) stderr: PipeReader,
 }
 
-/// Starts the command, or says for people why it cannot be started.
-pub(super) fn start(folder: &TaskFolder, task: &LaunchRecord) -> Result<Child, String> {
-    let (program, arguments) = task.spec.command.split_first().ok_or("the command is empty")?;
+/// Why a command does not run, for people, and whether the node is to blame.
+pub(super) struct NoStart {
+    pub(super) reason: String,
+    pub(super) by_node: bool,
+}
+
+/// What of executing a program depends on what was asked for: anything else is the node's doing.
+const OF_THE_JOB: [i32; 9] = [
+    libc::ENOENT,
+    libc::EACCES,
+    libc::EPERM,
+    libc::ENOEXEC,
+    libc::ENOTDIR,
+    libc::EISDIR,
+    libc::ELOOP,
+    libc::ENAMETOOLONG,
+    libc::E2BIG,
+];
+
+impl NoStart {
+    fn by_job(reason: impl Into<String>) -> Self {
+        NoStart { reason: reason.into(), by_node: false }
+    }
+
+    fn by_node(reason: String) -> Self {
+        NoStart { reason, by_node: true }
+    }
+}
+
+/// Starts the command, or says why it cannot be started.
+pub(super) fn start(folder: &TaskFolder, task: &LaunchRecord) -> Result<Child, NoStart> {
+    let command_line = task.spec.command.split_first();
+    let (program, arguments) = command_line.ok_or_else(|| NoStart::by_job("the command is empty"))?;
     let workdir = workdir(folder, task.spec.workdir.as_deref())?;
-    let pipe = || std::io::pipe().map_err(|error| format!("making a pipe: {error}"));
+    let pipe = || std::io::pipe().map_err(|error| NoStart::by_node(format!("making a pipe: {error}")));
     let (stdout, stdout_in) = pipe()?;
     let (stderr, stderr_in) = pipe()?;
     let shim = nix::unistd::getpid();
@@ -43,23 +73,26 @@ pub(super) fn start(folder: &TaskFolder, task: &LaunchRecord) -> Result<Child, S
     };
     // SAFETY: between fork and exec only system calls are made; nothing is allocated and no lock is taken.
     unsafe { command.pre_exec(die_with_shim) };
-    let child = command.spawn().map_err(|error| format!("cannot run {program:?}: {error}"))?;
+    let child = command.spawn().map_err(|error| NoStart {
+        reason: format!("cannot run {program:?}: {error}"),
+        by_node: !error.raw_os_error().is_some_and(|code| OF_THE_JOB.contains(&code)),
+    })?;
     // The handle is let go without waiting: the guard reaps every child by itself.
     Ok(Child { pid: Pid::from_raw(child.id() as i32), stdout, stderr })
 }
 
-fn workdir(folder: &TaskFolder, named: Option<&str>) -> Result<PathBuf, String> {
+fn workdir(folder: &TaskFolder, named: Option<&str>) -> Result<PathBuf, NoStart> {
     match named {
         None => {
             let scratch = folder.scratch();
             std::fs::create_dir_all(&scratch)
-                .map_err(|error| format!("scratch folder {}: {error}", scratch.display()))?;
+                .map_err(|error| NoStart::by_node(format!("scratch folder {}: {error}", scratch.display())))?;
             Ok(scratch)
         }
         Some(path) => match std::fs::metadata(path) {
             Ok(what) if what.is_dir() => Ok(Path::new(path).to_owned()),
-            Ok(_) => Err(format!("working directory {path:?} is not a folder on this node")),
-            Err(error) => Err(format!("working directory {path:?}: {error}")),
+            Ok(_) => Err(NoStart::by_job(format!("working directory {path:?} is not a folder on this node"))),
+            Err(error) => Err(NoStart::by_job(format!("working directory {path:?}: {error}"))),
         },
     }
 }

@@ -5,8 +5,10 @@
 //! - it is synchronous and starts before any runtime or logging; it knows only its task folder ([`crate::exec::folder`]);
 //! - it lives in its own session and holds the folder's lock for as long as it lives, so whoever finds the lock free knows that
 //!   nothing will be started from the folder any more;
-//! - it is the sub-reaper of everything below it, so no descendant can leave: when the command ends, is stopped, runs out of time or
-//!   passes its fence, every descendant is killed before the exit record is written;
+//! - it looks at its fence before it starts the command, and starts nothing when that has passed;
+//! - it is the sub-reaper of everything below it, so no descendant leaves while it lives: when the command ends, is stopped, runs out
+//!   of time or passes its fence, every descendant is killed before the exit record is written. A task that kills its own shim may
+//!   leave descendants; the agent looks for them ([`crate::exec`]);
 //! - the thread that guards the fence never writes to a disk while the task lives, so a stalled disk cannot keep a task alive.
 
 mod child;
@@ -92,7 +94,7 @@ fn run_task(folder: &TaskFolder, task: &record::LaunchRecord, signals: &SigSet) 
         tree::kill_all();
         Ok(ExitRecord { end, started_ns: None, ended_ns: clock()?, dropped_bytes: 0 })
     };
-    let failed = |reason: String| never_ran(End::StartFailed { reason });
+    let failed = |reason: String| never_ran(End::StartFailed { reason, by_node: true });
     // Opened before anything runs: a task without a fence must not start.
     let deadline = match folder.open_deadline() {
         Ok(deadline) => deadline,
@@ -106,7 +108,7 @@ fn run_task(folder: &TaskFolder, task: &record::LaunchRecord, signals: &SigSet) 
     }
     let child = match child::start(folder, task) {
         Ok(child) => child,
-        Err(reason) => return failed(reason),
+        Err(child::NoStart { reason, by_node }) => return never_ran(End::StartFailed { reason, by_node }),
     };
     let started = StartedRecord { pid: child.pid.as_raw(), started_ns };
     if let Err(error) = write_json(folder, folder.started(), &started) {
@@ -144,13 +146,14 @@ fn write_json<T: serde::Serialize>(folder: &TaskFolder, path: std::path::PathBuf
     folder.write_json(&path, value).map_err(io(format!("writing {}", path.display())))
 }
 
-/// The task is dead whatever happens here; but until the record is there nobody knows, so a full disk is waited for.
+/// The task is dead whatever happens here; but until the record is there nobody knows, so a full disk is waited for. A folder that was
+/// deleted does not come back.
 fn leave_record(folder: &TaskFolder, exit: &ExitRecord) -> Result<(), ShimError> {
     let mut tries = 0;
     loop {
         match write_json(folder, folder.exit(), exit) {
             Ok(()) => return Ok(()),
-            Err(error) if tries >= RECORD_TRIES => return Err(error),
+            Err(error) if tries >= RECORD_TRIES || !folder.path().exists() => return Err(error),
             Err(_) => {
                 tries += 1;
                 std::thread::sleep(Duration::from_secs(1));

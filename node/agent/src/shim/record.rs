@@ -61,6 +61,9 @@ pub enum End {
     StartFailed {
         /// Why.
         reason: String,
+        /// By the node's fault, whatever the command is.
+        #[serde(default)]
+        by_node: bool,
     },
 }
 
@@ -70,11 +73,13 @@ impl End {
     pub fn to_state(&self) -> TaskState {
         match self {
             End::Exited { code } => TaskState::Exited { code: *code },
-            End::Signaled { signal } => TaskState::Exited { code: 128 + signal },
+            End::Signaled { signal } => TaskState::Signaled { signal: *signal },
             End::Stopped => TaskState::Stopped,
             End::TimedOut => TaskState::TimedOut,
             End::Fenced => TaskState::Fenced,
-            End::StartFailed { reason } => TaskState::StartFailed { reason: reason.clone() },
+            End::StartFailed { reason, by_node } => {
+                TaskState::StartFailed { reason: reason.clone(), by_node: *by_node }
+            }
         }
     }
 }

@@ -67,12 +67,16 @@ impl Fleet {
 
     async fn agent(&self) -> (Agent, Host) {
         let host = real::host("node-0001", self.dir().join("node"));
+        (Agent::start(host.clone(), self.config()).await.expect("the agent starts"), host)
+    }
+
+    fn config(&self) -> AgentConfig {
         let executor = ProcessExecutor::new(ProcessConfig::new(shim(), self.dir().join("node"), "boot-1"));
         let endpoints = self.nodes.iter().map(|node| node.endpoint.clone()).collect();
         let mut config = AgentConfig::new(node_spec(), endpoints, Arc::new(executor), self.gpus.clone());
         config.usage_period = Duration::from_millis(200);
         config.silence_max = Duration::from_millis(500);
-        (Agent::start(host.clone(), config).await.expect("the agent starts"), host)
+        config
     }
 
     /// What a task wrote to its standard output, as the control plane reads it.
@@ -193,7 +197,7 @@ async fn a_card_that_fails_fails_the_task_with_its_words() {
     fleet.cluster.desire(&[(holding(spec(1, 0, "true"), 0, mig), false), (spec(2, 0, "exit 3"), false)]);
     fleet.cluster.until_reported(key(2, 0), TaskState::Exited { code: 3 }).await;
     let reason = "card 0: entering MIG mode failed: Xid 79".to_owned();
-    fleet.cluster.until_reported(key(1, 0), TaskState::StartFailed { reason }).await;
+    fleet.cluster.until_reported(key(1, 0), TaskState::StartFailed { reason, by_node: true }).await;
     fleet.cluster.desire(&[(holding(spec(3, 0, "true"), 0, mig), false)]);
     fleet.cluster.until_reported(key(3, 0), TaskState::Exited { code: 0 }).await;
 }
@@ -306,4 +310,68 @@ async fn what_is_unacknowledged_is_said_again() {
     while fleet.dir().join("node/tasks/1.0").exists() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+#[tokio::test]
+async fn an_agent_belongs_to_the_first_cluster_it_meets() {
+    let fleet = Fleet::new().await;
+    let (agent, host) = fleet.agent().await;
+    fleet.cluster.desire(&[(command(1, 0, &["true"]), false)]);
+    fleet.cluster.until_reported(key(1, 0), TaskState::Exited { code: 0 }).await;
+    let own = fleet.cluster.with(|state| state.cluster);
+    fleet.cluster.with(|heard| {
+        assert_eq!(heard.hellos[0].cluster, Some(own));
+        assert_ne!(heard.hellos[0].agent, 0);
+    });
+    agent.stop().await.expect("it had not failed");
+    host.tasks.abort_all();
+    // Another cluster is made in its place, whose first task has the same number: the old exit is none of its business.
+    fleet.cluster.with(|state| {
+        state.cluster = own + 1_000_000;
+        state.hellos.clear();
+        state.reports.clear();
+    });
+    let (agent, host) = fleet.agent().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    fleet.cluster.with(|heard| assert!(heard.hellos.is_empty() && heard.reports.is_empty(), "{:?}", heard.hellos));
+    assert_eq!(agent.status().session, None);
+    agent.stop().await.expect("it waits for its own cluster");
+    host.tasks.abort_all();
+    // With its own cluster it goes on.
+    fleet.cluster.with(|state| state.cluster = own);
+    let (_agent, _host) = fleet.agent().await;
+    fleet.cluster.until("a session", |heard| !heard.hellos.is_empty()).await;
+}
+
+#[tokio::test]
+async fn tasks_without_a_record_of_their_agent_are_not_taken_over() {
+    let fleet = Fleet::new().await;
+    let (agent, host) = fleet.agent().await;
+    fleet.cluster.desire(&[(spec(1, 0, "sleep 1000"), false)]);
+    fleet.cluster.until_reported(key(1, 0), TaskState::Running).await;
+    agent.stop().await.expect("it had not failed");
+    host.tasks.abort_all();
+    std::fs::remove_file(fleet.dir().join("node/files/agent.json")).expect("the record is there");
+    let host = real::host("node-0001", fleet.dir().join("node"));
+    let refused = Agent::start(host, fleet.config()).await.err().expect("whose tasks are they?");
+    assert!(refused.to_string().contains("agent.json"), "{refused}");
+}
+
+/// What an agent of an earlier version left: its highest stamp, whose incarnation was the identity of the cluster.
+#[tokio::test]
+async fn an_agent_of_an_earlier_version_keeps_its_cluster() {
+    let fleet = Fleet::new().await;
+    let own = fleet.cluster.with(|state| state.cluster);
+    let files = fleet.dir().join("node/files");
+    std::fs::create_dir_all(&files).expect("a folder");
+    let stamp = format!("{{\"highest\":{{\"incarnation\":{},\"revision\":9,\"node_epoch\":1}}}}", own + 1);
+    std::fs::write(files.join("stamp.json"), stamp).expect("a record");
+    let (agent, host) = fleet.agent().await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(agent.status().session, None, "this is not the cluster of that stamp");
+    agent.stop().await.expect("it had not failed");
+    host.tasks.abort_all();
+    fleet.cluster.with(|state| state.cluster = own + 1);
+    let (_agent, _host) = fleet.agent().await;
+    fleet.cluster.until("a session", |heard| !heard.hellos.is_empty()).await;
 }

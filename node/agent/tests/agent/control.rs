@@ -13,7 +13,7 @@ use muster_runtime::Host;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, broadcast, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
@@ -34,9 +34,17 @@ struct Inner {
     to_agent: broadcast::Sender<ToAgent>,
 }
 
+/// An identity that no other test of this machine has at the same time: agents claim their host by cluster and name.
+fn new_cluster() -> u64 {
+    static MADE: AtomicU64 = AtomicU64::new(1);
+    (u64::from(std::process::id()) << 16) + MADE.fetch_add(1, Ordering::Relaxed)
+}
+
 #[derive(Default)]
 pub(crate) struct ClusterState {
     pub(crate) desired: v1::Desired,
+    /// The cluster's identity.
+    pub(crate) cluster: u64,
     pub(crate) epoch: u64,
     pub(crate) heartbeat_ms: u64,
     /// Refuses sessions with these words.
@@ -68,7 +76,13 @@ pub(crate) struct ControlNode {
 
 impl Cluster {
     pub(crate) fn new() -> Self {
-        let state = ClusterState { epoch: 1, heartbeat_ms: 50, usage_incarnation: 1, ..ClusterState::default() };
+        let state = ClusterState {
+            cluster: new_cluster(),
+            epoch: 1,
+            heartbeat_ms: 50,
+            usage_incarnation: 1,
+            ..ClusterState::default()
+        };
         let (to_agent, _) = broadcast::channel(64);
         let cluster = Cluster(Arc::new(Inner { state: Mutex::new(state), heard: Notify::new(), to_agent }));
         cluster.desire(&[]);
@@ -146,7 +160,7 @@ impl ClusterState {
             }
             FromAgent::Reports(message) => {
                 for report in message.reports {
-                    let (allocation, rank, state) = report_from_wire(report).expect("a report");
+                    let (allocation, rank, state, _) = report_from_wire(report).expect("a report");
                     let heard = self.reports.entry(TaskKey { allocation, rank }).or_default();
                     if !heard.contains(&state) {
                         heard.push(state);
@@ -187,6 +201,11 @@ struct Node {
 
 #[tonic::async_trait]
 impl v1::agents_server::Agents for Node {
+    async fn identify(&self, _: Request<v1::IdentifyRequest>) -> Result<Response<v1::IdentifyReply>, Status> {
+        let cluster = self.cluster.with(|state| state.cluster);
+        Ok(Response::new(v1::IdentifyReply { cluster, incarnation: 1 }))
+    }
+
     type SessionStream = BoxStream<'static, Result<v1::ControlMessage, Status>>;
 
     async fn session(
@@ -216,6 +235,7 @@ impl v1::agents_server::Agents for Node {
                     usage_incarnation: state.usage_incarnation,
                     usage_mark: state.usage_mark,
                     heartbeat_ms: state.heartbeat_ms,
+                    cluster: state.cluster,
                 };
                 let refused = |reason| ToAgent::Refused(v1::Refused { reason, retry_ms: 100 });
                 (state.refusal.clone().map_or(ToAgent::Welcome(welcome), refused), state.desired.clone())

@@ -3,6 +3,7 @@
 mod agents;
 mod bench;
 mod cards;
+mod claims;
 mod control;
 mod shims;
 mod simulated;

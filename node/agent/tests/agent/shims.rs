@@ -24,13 +24,21 @@ fn dir() -> TempDir {
 async fn a_task_ends_as_its_command_does() {
     let dir = dir();
     let bench = Bench::open(dir.path()).await;
-    let cases = [("exit 0", 0), ("exit 7", 7), ("kill -KILL $$", 137), ("kill -SEGV $$", 139), ("kill -TERM $$", 143)];
+    let signaled = |signal| TaskState::Signaled { signal };
+    let cases = [
+        ("exit 0", TaskState::Exited { code: 0 }),
+        ("exit 7", TaskState::Exited { code: 7 }),
+        ("exit 137", TaskState::Exited { code: 137 }),
+        ("kill -KILL $$", signaled(9)),
+        ("kill -SEGV $$", signaled(11)),
+        ("kill -TERM $$", signaled(15)),
+    ];
     for (id, (script, _)) in cases.iter().enumerate() {
         bench.start(spec(id as u64 + 1, 0, script), FAR);
     }
-    for (id, (script, code)) in cases.into_iter().enumerate() {
+    for (id, (script, expected)) in cases.into_iter().enumerate() {
         let (state, started_ns, ended_ns) = bench.over(key(id as u64 + 1, 0)).await;
-        assert_eq!(state, TaskState::Exited { code }, "{script}");
+        assert_eq!(state, expected, "{script}");
         assert!(started_ns.is_some_and(|started_ns| started_ns <= ended_ns), "{script}");
     }
 }
@@ -50,15 +58,24 @@ async fn what_cannot_be_started_says_why() {
     ];
     for (spec, text) in cases {
         let (state, started_ns, _) = bench.over(bench.start(spec, FAR)).await;
-        let TaskState::StartFailed { reason } = state else { panic!("{state:?}, not {text}") };
-        assert!(reason.contains(text), "{reason}");
+        let TaskState::StartFailed { reason, by_node } = state else { panic!("{state:?}, not {text}") };
+        assert!(reason.contains(text) && !by_node, "{reason}: what the job asks for is not the node's fault");
         assert_eq!(started_ns, None);
     }
     let mut broken = shim();
     broken.program = "/no/such/shim".into();
     let bench = Bench::open_with(&dir.path().join("other"), |config| config.shim = broken).await;
     let (state, ..) = bench.over(bench.start(spec(1, 0, "true"), FAR)).await;
-    assert!(matches!(&state, TaskState::StartFailed { reason } if reason.contains("/no/such/shim")), "{state:?}");
+    assert!(
+        matches!(&state, TaskState::StartFailed { reason, by_node: true } if reason.contains("/no/such/shim")),
+        "{state:?}"
+    );
+    // A scratch folder that cannot be made is the node's fault, whatever the command is.
+    let folder = folder(dir.path(), spec(9, 0, "true"), u64::MAX);
+    std::fs::write(folder.scratch(), "in the way").expect("a file");
+    assert!(run_shim(&folder).wait().expect("the shim ends").success());
+    let exit: ExitRecord = read(&folder.exit());
+    assert!(matches!(&exit.end, End::StartFailed { by_node: true, .. }), "{exit:?}");
 }
 
 #[tokio::test]
@@ -330,7 +347,7 @@ async fn a_killed_shim_takes_everything_with_it() {
     lines(&pids, 3).await;
     let shim: ShimRecord = read(&dir.path().join("tasks/1.0/shim"));
     kill(Pid::from_raw(shim.pid as i32), Signal::SIGKILL).expect("the shim lives");
-    assert_eq!(bench.over(task).await.0, TaskState::Exited { code: 137 });
+    assert_eq!(bench.over(task).await.0, TaskState::Signaled { signal: 9 });
     assert_all_dead(&pids).await;
 }
 
@@ -443,6 +460,8 @@ async fn finished_tasks_are_kept_within_bounds() {
     assert_eq!(names(&dir.path().join("kept")), ["3.0", "4.0", "5.0"]);
     assert_eq!(names(&dir.path().join("tasks")), Vec::<String>::new());
     assert_eq!(bench.output(key(4, 0), Stream::Stdout).await.0, "4\n");
+    bench.host.tasks.abort_all();
+    drop(bench);
     let again = Bench::open_with(dir.path(), |config| config.kept_tasks_max = 1).await;
     assert_eq!(again.output(key(5, 0), Stream::Stdout).await.0, "5\n");
     assert_eq!(names(&dir.path().join("kept")), ["5.0"]);

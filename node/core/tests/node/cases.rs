@@ -5,7 +5,7 @@ use muster_model::allocation::{HoldMode, TaskState};
 use muster_model::ids::{Epoch, Revision};
 use muster_model::mig::{MigPlacement, MigShape};
 use muster_node_core::{
-    CardSetting, CardStep, DeviceNames, Gate, Meter, Reports, Stamp, Step, TaskKey, TaskSpec, env, plan,
+    CardSetting, CardStep, DeviceNames, Gate, Meter, Report, Reports, Stamp, Step, TaskKey, TaskSpec, env, plan,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -177,14 +177,14 @@ const S: u64 = 1_000_000_000;
 fn a_state_is_sent_until_it_is_acknowledged() {
     let mut reports = Reports::default();
     let task = key(10, 0);
-    assert!(reports.observe(task, TaskState::Running));
-    assert!(!reports.observe(task, TaskState::Running), "no news");
+    assert!(reports.observe(task, TaskState::Running, None));
+    assert!(!reports.observe(task, TaskState::Running, None), "no news");
     let (first, batch) = reports.next_batch(0).expect("news");
-    assert_eq!(batch, [(task, TaskState::Running)]);
+    assert_eq!(batch, [Report { key: task, state: TaskState::Running, ended_ns: None }]);
     assert_eq!(reports.next_batch(0), None, "it is under way");
 
     // A newer state goes out at once; the acknowledgement of the older one does not count for it.
-    reports.observe(task, TaskState::Exited { code: 0 });
+    reports.observe(task, TaskState::Exited { code: 0 }, Some(7));
     let (second, _) = reports.next_batch(0).expect("newer news");
     assert!(!reports.acknowledged(first) && !reports.is_acknowledged(task));
 

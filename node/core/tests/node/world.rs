@@ -76,6 +76,7 @@ pub(crate) fn observed(tasks: Vec<(TaskSpec, Phase)>) -> Observed {
         ],
         now_ns: NOW_NS,
         confirmed_ns: Some(NOW_NS),
+        lost: Default::default(),
     }
 }
 
@@ -98,9 +99,11 @@ pub(crate) fn take(step: &Step, wanted: &Desired, node: &mut Observed) {
             assert_may_start(*key, wanted, node);
             record(*key, Phase::Running { started_ns: NOW_NS }, wanted, node);
         }
-        Step::RecordNeverStarted(key) => record(*key, never_ran(TaskState::Stopped), wanted, node),
+        Step::RecordNeverStarted(key) | Step::RecordLost(key) => {
+            record(*key, never_ran(TaskState::Stopped), wanted, node);
+        }
         Step::RecordCannotStart { key, reason } => {
-            record(*key, never_ran(TaskState::StartFailed { reason: reason.clone() }), wanted, node);
+            record(*key, never_ran(TaskState::StartFailed { reason: reason.clone(), by_node: true }), wanted, node);
         }
         Step::Forget(key) => {
             let task = node.tasks.remove(key).expect("forgets what is there");
@@ -152,6 +155,7 @@ pub(crate) fn live_holds(node: &Observed, card: u16) -> Vec<HoldMode> {
 /// Law 6 on this node, and the devices are as the task needs them.
 fn assert_may_start(key: TaskKey, wanted: &Desired, node: &Observed) {
     let spec = &wanted.tasks[&key].spec;
+    assert!(!node.lost.contains(&key), "{key} ran here already");
     for other in node.tasks.values().filter(|task| task.is_live()) {
         assert!(
             other.spec.job != spec.job || other.spec.key.allocation == key.allocation,

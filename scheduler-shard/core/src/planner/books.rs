@@ -84,6 +84,7 @@ impl Trial {
             node_epochs: BTreeMap::new(),
             state: AllocationState::Active,
             bound_ms: 0,
+            failures: Vec::new(),
         };
         self.view.charge(&allocation);
         allocation

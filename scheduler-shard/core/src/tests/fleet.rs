@@ -172,7 +172,15 @@ impl Fleet {
             labels: BTreeMap::new(),
             boot_id: "b".into(),
         };
-        let node = Node { id, spec, cell: CELL, epoch: Epoch(1), health: NodeHealth::Ready, drained: false };
+        let node = Node {
+            id,
+            spec,
+            cell: CELL,
+            epoch: Epoch(1),
+            health: NodeHealth::Ready,
+            drained: false,
+            notes: Default::default(),
+        };
         self.put_node(node);
         self.deliver(usize::MAX);
         id
@@ -213,6 +221,8 @@ impl Fleet {
             requeue_reason: None,
             reserved: None,
             bypassed_cards: 0,
+            attempts: Vec::new(),
+            start_faults: 0,
         };
         self.jobs.insert(id, job.clone());
         self.commit(Change::put(Object::Job(job)));
@@ -334,6 +344,7 @@ impl Fleet {
             node_epochs: BTreeMap::new(),
             state: AllocationState::Active,
             bound_ms: self.now_ms,
+            failures: Vec::new(),
         })
     }
 

@@ -77,6 +77,7 @@ fn build_for(ground: &Ground, holder_of: impl Fn(usize) -> TenantId) -> Fleet {
             node_epochs: BTreeMap::new(),
             state: AllocationState::Active,
             bound_ms: 0,
+            failures: Vec::new(),
         })));
     }
     fleet

@@ -149,7 +149,8 @@ impl View {
             | Object::UsageTotal(_)
             | Object::AllocationUsage(_)
             | Object::DeviceClass(_)
-            | Object::RequestFloor(_) => {}
+            | Object::RequestFloor(_)
+            | Object::RemovedNode(_) => {}
         }
     }
 
@@ -182,7 +183,8 @@ impl View {
             | Key::UsageTotal(_)
             | Key::AllocationUsage(_)
             | Key::DeviceClass(_)
-            | Key::RequestFloor(_) => {}
+            | Key::RequestFloor(_)
+            | Key::RemovedNode(_) => {}
         }
     }
 

@@ -67,6 +67,7 @@ impl View {
             node_epochs: std::collections::BTreeMap::new(),
             state: AllocationState::Active,
             bound_ms: now_ms,
+            failures: Vec::new(),
         }
     }
 

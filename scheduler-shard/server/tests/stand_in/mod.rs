@@ -118,8 +118,11 @@ impl Cluster {
         };
         let mut commands = vec![Command::ApplyTenants { tenants: vec![tenant] }];
         for cell in cells {
-            commands
-                .extend((0..nodes).map(|n| Command::JoinNode { spec: node(cell, n, gpus), usage_incarnation: None }));
+            commands.extend((0..nodes).map(|n| Command::JoinNode {
+                spec: node(cell, n, gpus),
+                usage_incarnation: None,
+                agent: 1,
+            }));
         }
         assert!(self.decide(commands).iter().all(Result::is_ok));
     }

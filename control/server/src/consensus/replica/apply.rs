@@ -150,13 +150,13 @@ impl Memory {
             }
         }
         // The first entry after the one that names the members begins the cluster's history.
-        if self.state.meta.incarnation == 0
+        if self.state.meta.cluster == 0
             && log_id.index > 0
             && let Some((_, member)) = self.membership.nodes().next()
             && member.cluster != 0
         {
             let mut meta = self.state.meta.clone();
-            meta.incarnation = member.cluster;
+            meta.cluster = member.cluster;
             let change = Change::put(Object::Meta(meta));
             self.state.apply(&change);
             changes.push(change);

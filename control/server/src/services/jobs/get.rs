@@ -5,6 +5,7 @@ use crate::services::{App, refusal};
 use muster_control_core::State;
 use muster_model::{Job, JobId, NodeId};
 use muster_proto::v1;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tonic::Status;
 
@@ -21,9 +22,12 @@ pub(super) async fn get(app: &App, request: v1::GetJobRequest) -> Result<v1::Get
         .await?;
     let (live, allocation) = live.unzip();
     let job = find(app, live, id)?;
-    let (node_names, cell_name) = app.consensus.read(|state, _| {
+    let (node_names, failure_nodes, cell_name) = app.consensus.read(|state, _| {
+        let failed = job.attempts.iter().flat_map(|record| &record.failures).map(|failure| failure.node);
+        let failed: Vec<NodeId> = failed.collect::<BTreeSet<_>>().into_iter().collect();
+        let failure_nodes = failed.iter().map(|node| node.0).zip(names(state, &failed)).collect();
         let cell = job.cell.and_then(|cell| state.cells.get(&cell));
-        (names(state, &job.nodes), cell.map(|cell| cell.name.clone()).unwrap_or_default())
+        (names(state, &job.nodes), failure_nodes, cell.map(|cell| cell.name.clone()).unwrap_or_default())
     });
     Ok(v1::GetJobReply {
         job: Some(v1::Job::from(&*job)),
@@ -31,6 +35,7 @@ pub(super) async fn get(app: &App, request: v1::GetJobRequest) -> Result<v1::Get
         revision: revision.0,
         node_names,
         cell_name,
+        failure_nodes,
     })
 }
 

@@ -8,6 +8,7 @@ use crate::services::paging::{self, Page};
 use crate::services::{App, refusal};
 use muster_control_core::State;
 use muster_model::{CellId, Job, JobId, JobPhase};
+use muster_proto::convert::job::job_in_brief;
 use muster_proto::v1;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,7 +60,7 @@ pub(super) async fn list(app: &App, request: v1::ListJobsRequest) -> Result<v1::
         cells.map(|cell| (cell.id.0, cell.name.clone())).collect()
     };
     Ok(v1::ListJobsReply {
-        jobs: jobs.iter().map(|job| v1::Job::from(&**job)).collect(),
+        jobs: jobs.iter().map(|job| job_in_brief(job)).collect(),
         next_page_token,
         revision: revision.0,
         reasons,
@@ -201,7 +202,7 @@ impl Filter {
             if page.is_full() {
                 break;
             }
-            page.push_sized(Arc::clone(job), v1::Job::from(&**job).encoded_len());
+            page.push_sized(Arc::clone(job), job_in_brief(job).encoded_len());
         }
         let jobs: Vec<Arc<Job>> = page.items();
         let more = merged.len() > jobs.len();

@@ -11,6 +11,7 @@ use crate::services::{App, refusal};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use muster_model::{Change, Job, JobId, JobPhase, Object, Revision};
+use muster_proto::convert::job::job_in_brief;
 use muster_proto::v1;
 use std::sync::Arc;
 use tonic::Status;
@@ -146,7 +147,7 @@ impl Watch {
     }
 
     async fn send(&self, revision: Revision, job: &Job) -> Result<(), End> {
-        self.event(revision, v1::job_event::Event::Job(job.into())).await
+        self.event(revision, v1::job_event::Event::Job(job_in_brief(job))).await
     }
 
     async fn event(&self, revision: Revision, event: v1::job_event::Event) -> Result<(), End> {

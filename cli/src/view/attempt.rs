@@ -1,0 +1,150 @@
+//! How the attempts of a job ended, as they are shown: exit codes and signals, and which ranks failed first.
+
+use crate::output::{Block, Columns};
+use crate::units::{show_moment, show_seconds};
+use muster_model::attempt::signal_name;
+use muster_proto::v1;
+use muster_proto::v1::task_state::Kind;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// An attempt that is over.
+#[derive(Clone, Debug, Serialize)]
+pub struct AttemptView {
+    /// Which.
+    pub attempt: u32,
+    /// When every task had been seen running, if that came to pass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started: Option<String>,
+    /// When the last task was gone.
+    pub ended: String,
+    /// From the first to the second.
+    pub ran_s: u64,
+    /// Why it ended; empty when every task exited with 0.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// How its ranks ended, most of them first.
+    pub ends: Vec<EndView>,
+    /// The first ranks that failed, in the order of their times.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<FailureView>,
+}
+
+/// So many ranks ended in this way.
+#[derive(Clone, Debug, Serialize)]
+pub struct EndView {
+    /// exited, signaled, stopped, timeout, could-not-start, node-lost, other.
+    pub end: &'static str,
+    /// The exit code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<i32>,
+    /// The signal's number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// How many.
+    pub ranks: u32,
+}
+
+/// A rank that failed.
+#[derive(Clone, Debug, Serialize)]
+pub struct FailureView {
+    /// Which.
+    pub rank: u32,
+    /// Where.
+    pub node: String,
+    /// How.
+    #[serde(flatten)]
+    pub end: EndView,
+    /// What the node says of it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// When, by its node's clock.
+    pub at: String,
+}
+
+impl EndView {
+    fn new(state: Option<&v1::TaskState>, ranks: u32) -> Self {
+        let code = state.map_or(0, |state| state.code);
+        let end = |end| EndView { end, code: None, signal: None, ranks };
+        match state.map(v1::TaskState::kind) {
+            Some(Kind::Exited) => EndView { code: Some(code), ..end("exited") },
+            Some(Kind::Signaled) => EndView { signal: Some(code), ..end("signaled") },
+            Some(Kind::Stopped) => end("stopped"),
+            Some(Kind::TimedOut) => end("timeout"),
+            Some(Kind::StartFailed) => end("could-not-start"),
+            Some(Kind::Fenced) => end("node-lost"),
+            Some(Kind::Unspecified | Kind::Pending | Kind::Running) | None => end("other"),
+        }
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn words(&self) -> String {
+        match (self.code, self.signal) {
+            (Some(code), _) => format!("exit code {code}"),
+            (_, Some(signal)) => signal_words(signal),
+            _ => self.end.replace('-', " "),
+        }
+    }
+}
+
+/// `signal 9 (SIGKILL)`.
+#[must_use]
+pub fn signal_words(signal: i32) -> String {
+    signal_name(signal).map_or_else(|| format!("signal {signal}"), |name| format!("signal {signal} ({name})"))
+}
+
+impl AttemptView {
+    /// From the record; `names` of the nodes that it names.
+    #[must_use]
+    pub fn new(record: &v1::AttemptRecord, names: &BTreeMap<u32, String>) -> Self {
+        let failure = |failure: &v1::RankFailure| FailureView {
+            rank: failure.rank,
+            node: names.get(&failure.node).cloned().unwrap_or_else(|| format!("#{}", failure.node)),
+            end: EndView::new(failure.end.as_ref(), 1),
+            reason: failure.end.as_ref().map(|end| end.reason.clone()).unwrap_or_default(),
+            at: show_moment(failure.at_ms),
+        };
+        let others = (record.others > 0).then(|| EndView::new(None, record.others));
+        let ends = record.ends.iter().map(|count| EndView::new(count.end.as_ref(), count.ranks));
+        AttemptView {
+            attempt: record.attempt,
+            started: record.started_ms.map(show_moment),
+            ended: show_moment(record.ended_ms),
+            ran_s: record.started_ms.map_or(0, |started| record.ended_ms.saturating_sub(started) / 1_000),
+            reason: record.reason.clone(),
+            ends: ends.chain(others).collect(),
+            failures: record.failures.iter().map(failure).collect(),
+        }
+    }
+}
+
+/// The table of attempts, and of the ranks that failed first in the last one.
+#[must_use]
+pub fn attempts_table(attempts: &[AttemptView]) -> Vec<Block> {
+    let mut columns = Columns::new(&["ATTEMPT", "ENDED", "RAN", "RANKS", "REASON"]).right(&["ATTEMPT", "RAN"]);
+    for attempt in attempts {
+        let ends: Vec<String> = attempt.ends.iter().map(|end| format!("{} {}", end.ranks, end.words())).collect();
+        columns.row(vec![
+            attempt.attempt.to_string(),
+            attempt.ended.clone(),
+            show_seconds(attempt.ran_s),
+            ends.join(", "),
+            attempt.reason.clone(),
+        ]);
+    }
+    let mut blocks = vec![Block::Text(String::new()), columns.block()];
+    let Some(last) = attempts.last().filter(|last| !last.failures.is_empty()) else { return blocks };
+    let mut columns = Columns::new(&["FAILED RANK", "NODE", "HOW", "AT"]).right(&["FAILED RANK"]);
+    for failure in &last.failures {
+        let said = if failure.reason.is_empty() { String::new() } else { format!(": {}", failure.reason) };
+        columns.row(vec![
+            failure.rank.to_string(),
+            failure.node.clone(),
+            format!("{}{said}", failure.end.words()),
+            failure.at.clone(),
+        ]);
+    }
+    blocks.extend([Block::Text(String::new()), columns.block()]);
+    blocks
+}

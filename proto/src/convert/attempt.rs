@@ -1,0 +1,100 @@
+//! How attempts ended.
+
+use super::{each, need};
+use crate::v1;
+use muster_model::attempt::{AttemptRecord, EndCount, NodeRun, RankFailure, TaskEnd};
+use muster_model::{AllocationId, Attempt, FieldError, NodeId, Rank, TaskState};
+
+/// A way of ending as the state of a task that has ended so.
+fn state_of(end: TaskEnd, reason: &str) -> TaskState {
+    match end {
+        TaskEnd::Exited { code } => TaskState::Exited { code },
+        TaskEnd::Signaled { signal } => TaskState::Signaled { signal },
+        TaskEnd::Stopped => TaskState::Stopped,
+        TaskEnd::TimedOut => TaskState::TimedOut,
+        TaskEnd::StartFailed { by_node } => TaskState::StartFailed { reason: reason.to_owned(), by_node },
+        TaskEnd::Fenced => TaskState::Fenced,
+    }
+}
+
+/// The way in which a task in this state has ended, with what was said of it.
+fn end_of(state: Option<v1::TaskState>) -> Result<(TaskEnd, String), FieldError> {
+    let wire = need(state, "end")?;
+    let reason = wire.reason.clone();
+    let state = TaskState::try_from(wire).map_err(|error| error.under("end"))?;
+    let end =
+        TaskEnd::of(&state).ok_or_else(|| FieldError::new("end", "is a task that has not ended", "send an end"))?;
+    Ok((end, reason))
+}
+
+impl From<&RankFailure> for v1::RankFailure {
+    fn from(failure: &RankFailure) -> Self {
+        let RankFailure { rank, node, end, reason, at_ms } = failure;
+        v1::RankFailure {
+            rank: rank.0,
+            node: node.0,
+            end: Some(v1::TaskState { reason: reason.clone(), ..(&state_of(*end, reason)).into() }),
+            at_ms: *at_ms,
+        }
+    }
+}
+
+impl TryFrom<v1::RankFailure> for RankFailure {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::RankFailure) -> Result<Self, FieldError> {
+        let v1::RankFailure { rank, node, end, at_ms } = wire;
+        let (end, reason) = end_of(end)?;
+        Ok(RankFailure { rank: Rank(rank), node: NodeId(node), end, reason, at_ms })
+    }
+}
+
+impl From<&EndCount> for v1::EndCount {
+    fn from(count: &EndCount) -> Self {
+        v1::EndCount { end: Some((&state_of(count.end, "")).into()), ranks: count.ranks }
+    }
+}
+
+impl TryFrom<v1::EndCount> for EndCount {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::EndCount) -> Result<Self, FieldError> {
+        Ok(EndCount { end: end_of(wire.end)?.0, ranks: wire.ranks })
+    }
+}
+
+impl From<&AttemptRecord> for v1::AttemptRecord {
+    fn from(record: &AttemptRecord) -> Self {
+        v1::AttemptRecord {
+            attempt: record.attempt.0,
+            allocation: record.allocation.0,
+            bound_ms: record.bound_ms,
+            started_ms: record.started_ms,
+            ended_ms: record.ended_ms,
+            reason: record.reason.clone(),
+            ends: record.ends.iter().map(Into::into).collect(),
+            others: record.others,
+            failures: record.failures.iter().map(Into::into).collect(),
+            nodes: record.nodes.iter().map(|run| v1::NodeRun { node: run.node.0, ranks: run.ranks }).collect(),
+        }
+    }
+}
+
+impl TryFrom<v1::AttemptRecord> for AttemptRecord {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::AttemptRecord) -> Result<Self, FieldError> {
+        Ok(AttemptRecord {
+            attempt: Attempt(wire.attempt),
+            allocation: AllocationId(wire.allocation),
+            bound_ms: wire.bound_ms,
+            started_ms: wire.started_ms,
+            ended_ms: wire.ended_ms,
+            reason: wire.reason,
+            ends: each("ends", wire.ends)?,
+            others: wire.others,
+            failures: each("failures", wire.failures)?,
+            nodes: wire.nodes.iter().map(|run| NodeRun { node: NodeId(run.node), ranks: run.ranks }).collect(),
+        })
+    }
+}
