@@ -305,6 +305,9 @@ pub struct Logs {
     /// Which task of the gang
     #[arg(long, default_value_t = 0)]
     pub rank: u32,
+    /// All tasks of the gang, each line behind its rank: one after another, or as they write with --follow
+    #[arg(long, conflicts_with = "rank")]
+    pub all_ranks: bool,
     /// Standard error instead of standard output
     #[arg(long)]
     pub stderr: bool,

@@ -1,9 +1,13 @@
 //! `muster logs`: bytes as the task wrote them; a stream that was cut goes on where it stopped.
+//!
+//! What must stay true: what was dropped is said once, where it is missing; lines of several ranks never mix, and what waits of them is
+//! bounded.
 
 use crate::args::jobs::Logs;
 use crate::commands::Context;
 use crate::failure::Failure;
-use crate::output::note;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use muster_proto::v1;
 use muster_proto::v1::jobs_client::JobsClient;
 use std::time::Duration;
@@ -13,18 +17,135 @@ use tonic::{Code, Status};
 const EMPTY_STREAMS_MAX: u32 = 20;
 /// Between two of them.
 const PAUSE: Duration = Duration::from_millis(500);
+/// Ranks that are followed at the same time: as many readers as one node serves.
+const FOLLOWED_MAX: u32 = 64;
+/// A line that is longer is shown in parts.
+const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// Prints.
 ///
 /// # Errors
 /// When there is no such job or task, or the cluster stays away.
 pub async fn run(context: &Context, args: &Logs) -> Result<(), Failure> {
+    if args.all_ranks { all_ranks(context, args).await } else { one(context, args, args.rank, &mut Plain).await }
+}
+
+/// What is done with a rank's output.
+trait Sink {
+    /// Takes what came next.
+    fn data(&mut self, context: &Context, data: &[u8]) -> Result<(), Failure>;
+
+    /// So many bytes are missing before what comes next.
+    fn gap(&mut self, context: &Context, bytes: u64) -> Result<(), Failure>;
+}
+
+/// Bytes as they are.
+struct Plain;
+
+impl Sink for Plain {
+    fn data(&mut self, context: &Context, data: &[u8]) -> Result<(), Failure> {
+        Ok(context.out.bytes(data)?)
+    }
+
+    fn gap(&mut self, _: &Context, bytes: u64) -> Result<(), Failure> {
+        eprintln!("{}", gap_words(bytes));
+        Ok(())
+    }
+}
+
+fn gap_words(bytes: u64) -> String {
+    format!("[{bytes} bytes of output were dropped here: of a long output only the beginning and the end are kept]")
+}
+
+/// Whole lines, each behind the rank that wrote it.
+struct Labelled {
+    label: String,
+    line: Vec<u8>,
+}
+
+impl Labelled {
+    fn flush(&mut self, context: &Context) -> Result<(), Failure> {
+        if !self.line.is_empty() {
+            self.line.push(b'\n');
+            context.out.bytes(self.label.as_bytes())?;
+            context.out.bytes(&std::mem::take(&mut self.line))?;
+        }
+        Ok(())
+    }
+}
+
+impl Sink for Labelled {
+    fn data(&mut self, context: &Context, data: &[u8]) -> Result<(), Failure> {
+        for part in data.split_inclusive(|byte| *byte == b'\n') {
+            match part.strip_suffix(b"\n") {
+                Some(end) => {
+                    self.line.extend_from_slice(end);
+                    self.line.push(b'\n');
+                    context.out.bytes(self.label.as_bytes())?;
+                    context.out.bytes(&std::mem::take(&mut self.line))?;
+                }
+                None => self.line.extend_from_slice(part),
+            }
+            if self.line.len() > LINE_BYTES_MAX {
+                self.flush(context)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn gap(&mut self, context: &Context, bytes: u64) -> Result<(), Failure> {
+        self.flush(context)?;
+        eprintln!("{}{}", self.label, gap_words(bytes));
+        Ok(())
+    }
+}
+
+/// All ranks: in their order, or all at once when they are followed.
+async fn all_ranks(context: &Context, args: &Logs) -> Result<(), Failure> {
+    let job = super::job::get(&context.client, args.id, context.consistency).await?.job.unwrap_or_default();
+    let ranks = job.spec.map_or(1, |spec| spec.tasks);
+    if args.follow && ranks > FOLLOWED_MAX {
+        let problem = format!("would follow {ranks} tasks, and at most {FOLLOWED_MAX} are followed at the same time");
+        return Err(Failure::field("--all-ranks", problem, "follow one of them with --rank, or leave --follow out"));
+    }
+    let width = ranks.saturating_sub(1).to_string().len();
+    let rank_output = |rank: u32| async move {
+        let mut sink = Labelled { label: format!("{rank:>width$}: "), line: Vec::new() };
+        let ended = one(context, args, rank, &mut sink).await;
+        sink.flush(context)?;
+        // A rank that has no output, because it never started, hides nothing of the others.
+        if let Err(failure) = ended {
+            eprintln!("{}[{failure}]", sink.label);
+            return Ok(false);
+        }
+        Ok::<bool, Failure>(true)
+    };
+    let mut any = false;
+    if args.follow {
+        let mut followed: FuturesUnordered<_> = (0..ranks).map(rank_output).collect();
+        while let Some(had) = followed.next().await {
+            any |= had?;
+        }
+    } else {
+        for rank in 0..ranks {
+            any |= rank_output(rank).await?;
+        }
+    }
+    if any {
+        Ok(())
+    } else {
+        Err(Failure::field("job", "has no output of any task", "see `muster job` for how it ended"))
+    }
+}
+
+/// The output of one rank, to its end.
+async fn one(context: &Context, args: &Logs, rank: u32, sink: &mut dyn Sink) -> Result<(), Failure> {
     let mut offset = 0;
     let mut empty = 0;
     loop {
         let request = v1::LogsRequest {
             job_id: args.id,
-            rank: args.rank,
+            rank,
             attempt: args.attempt,
             stderr: args.stderr,
             follow: args.follow,
@@ -36,13 +157,10 @@ pub async fn run(context: &Context, args: &Logs) -> Result<(), Failure> {
         let end = loop {
             match stream.message().await {
                 Ok(Some(chunk)) => {
-                    if chunk.truncated {
-                        note(&format!(
-                            "[output before byte {} was dropped: the task wrote more than is kept]",
-                            chunk.offset
-                        ));
+                    if chunk.offset > offset {
+                        sink.gap(context, chunk.offset - offset)?;
                     }
-                    context.out.bytes(&chunk.data)?;
+                    sink.data(context, &chunk.data)?;
                     offset = chunk.offset + chunk.data.len() as u64;
                 }
                 Ok(None) => return Ok(()),

@@ -1,6 +1,7 @@
 //! Agents as real processes against a real control plane: how they are started, told apart, refused and given up.
 
 mod faults;
+mod logs;
 mod rivals;
 mod site;
 mod starts;

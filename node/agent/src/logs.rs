@@ -1,9 +1,10 @@
 //! Reading tasks' output to whoever asks through the control plane.
 //!
 //! What must stay true: each request is answered in pieces of bounded size until its end, or until it is cancelled or the session
-//! ends; a follower sees every byte once, in order, and the end when the task is over; the number of readers is bounded.
+//! ends; a follower sees every byte that is kept once, in order, and the end when the task is over; every
+//! piece tells its place, so what was dropped shows; the number of readers is bounded.
 
-use crate::exec::{LogError, Stream};
+use crate::exec::{LogError, LogSlice, Stream};
 use crate::shared::Shared;
 use crate::wire;
 use muster_model::ids::{AllocationId, Rank};
@@ -82,7 +83,9 @@ async fn read(shared: &Shared, lane: &mpsc::Sender<v1::AgentMessage>, request: &
         let slice = match shared.config.executor.read_log(key, stream, offset, PIECE_BYTES_MAX).await {
             Ok(slice) => slice,
             // It is about to start: a follower waits for it.
-            Err(LogError::Unknown { .. }) if request.follow && is_desired(shared, key) => Default::default(),
+            Err(LogError::Unknown { .. }) if request.follow && is_desired(shared, key) => {
+                LogSlice { offset, ..LogSlice::default() }
+            }
             Err(error) => {
                 let _ = lane.send(end(request.request, offset, error.to_string())).await;
                 return;
@@ -95,13 +98,13 @@ async fn read(shared: &Shared, lane: &mpsc::Sender<v1::AgentMessage>, request: &
         }
         let piece = v1::LogData {
             request: request.request,
-            offset,
+            offset: slice.offset,
             end: is_end,
             error: String::new(),
-            truncated: slice.truncated,
+            truncated: slice.offset > offset,
             data: slice.data,
         };
-        offset += piece.data.len() as u64;
+        offset = piece.offset + piece.data.len() as u64;
         if lane.send(wire::message(Message::Log(piece))).await.is_err() || is_end {
             return;
         }

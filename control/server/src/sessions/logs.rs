@@ -34,7 +34,7 @@ pub(crate) enum LogPiece {
         data: Vec<u8>,
         /// Place of the first.
         offset: u64,
-        /// Older output was dropped before it.
+        /// What is between the piece before and this one was dropped.
         truncated: bool,
     },
     /// The output is complete.

@@ -6,6 +6,7 @@ use muster_control_server::{LeaseConfig, SessionConfig};
 use muster_proto::v1;
 use std::time::Duration;
 use v1::JobPhase;
+use v1::agent_message::Message;
 use v1::task_state::Kind;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -250,4 +251,29 @@ fn log_request(said: Said) -> Option<v1::LogRequest> {
         Said::Log(request) => Some(request),
         _ => None,
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_of_another_cluster_is_refused_before_it_is_anything() {
+    let control = Control::with(LeaseConfig::short(), SessionConfig::default()).await;
+    let mut client = v1::agents_client::AgentsClient::new(control.channel());
+    let known = client.identify(v1::IdentifyRequest {}).await.expect("there is a cluster").into_inner();
+    assert_ne!(known.cluster, 0);
+    assert_eq!(known.incarnation, 1, "the first history of the cluster");
+    let hello = |cluster| {
+        let Message::Hello(hello) = Agent::hello(Some(node_spec("n1")), None) else { panic!("a hello") };
+        Message::Hello(v1::Hello { cluster: Some(cluster), ..hello })
+    };
+    let (_out, mut inbound) = Agent::dial(&control, hello(known.cluster + 1)).await.expect("a session");
+    let Said::Refused(refused) = next(&mut inbound).await else { panic!("it has to be refused") };
+    assert!(
+        refused.reason.contains("belongs to cluster") && refused.reason.contains("delete its data folder"),
+        "{refused:?}"
+    );
+    let mut fleet = v1::fleet_client::FleetClient::new(control.channel());
+    let nodes = fleet.list_nodes(v1::ListNodesRequest::default()).await.expect("nodes").into_inner().nodes;
+    assert_eq!(nodes, [], "nothing of it was taken over");
+    let (_out, mut inbound) = Agent::dial(&control, hello(known.cluster)).await.expect("a session");
+    let Said::Welcome(welcome) = next(&mut inbound).await else { panic!("its own cluster takes it") };
+    assert_eq!((welcome.cluster, welcome.cluster_incarnation), (known.cluster, 1));
 }

@@ -6,7 +6,7 @@
 //! | `deadline` | agent | the fence, nanoseconds of CLOCK_BOOTTIME, 8 bytes, little endian, rewritten in place |
 //! | `lock` | shim | locked while the shim lives |
 //! | `shim`, `started`, `exit` | shim | its process; when the command ran; how all ended |
-//! | `stdout`, `stderr` | shim | output up to the bound; beside them `.truncated` when there was more |
+//! | `stdout`, `stderr` | shim | the beginning of the output; its end in segments beside them ([`super::output`]) |
 //! | `work` | shim | the scratch folder in which a command without a working directory runs |
 //!
 //! What must stay true: records are replaced whole; the deadline only moves forward; whoever holds the lock and finds no `exit`
@@ -90,19 +90,17 @@ impl TaskFolder {
         })
     }
 
-    /// Is there when some of that output did not fit.
+    /// The file of a segment of that output, which begins at `place`.
     #[must_use]
-    pub fn truncated(&self, stream: Stream) -> PathBuf {
-        self.0.join(match stream {
-            Stream::Stdout => "stdout.truncated",
-            Stream::Stderr => "stderr.truncated",
-        })
+    pub fn segment(&self, stream: Stream, place: u64) -> PathBuf {
+        self.log(stream).with_extension(place.to_string())
     }
 
-    /// Whether some of that output did not fit.
+    /// Where a segment of that output begins, if the file is one.
     #[must_use]
-    pub fn is_truncated(&self, stream: Stream) -> bool {
-        self.truncated(stream).exists()
+    pub fn place_of(&self, stream: Stream, path: &Path) -> Option<u64> {
+        let place = path.extension()?.to_str()?.parse().ok()?;
+        (path == self.segment(stream, place)).then_some(place)
     }
 
     /// Whether the task is over.

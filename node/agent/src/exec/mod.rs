@@ -8,6 +8,7 @@ mod claim;
 pub mod folder;
 mod kept;
 mod orphans;
+pub(crate) mod output;
 mod pidfd;
 pub mod process;
 mod start;
@@ -40,10 +41,10 @@ pub struct Launch {
 /// A piece of a task's output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogSlice {
-    /// From the offset that was asked for; empty at the end of what there is.
+    /// From `offset`; empty at the end of what there is.
     pub data: Vec<u8>,
-    /// Some output did not fit its bound and is lost.
-    pub truncated: bool,
+    /// Where it begins: later than asked for when output between was dropped.
+    pub offset: u64,
     /// Nothing will be added any more.
     pub complete: bool,
 }
@@ -161,7 +162,7 @@ pub trait Executor: Send + Sync + 'static {
     /// Drops the record of a task that is over; its output is kept for a while.
     fn forget(&self, key: TaskKey);
 
-    /// At most `bytes_max` bytes of output from `offset`.
+    /// At most `bytes_max` bytes of output from `offset`, or from the first place behind it of which there is something.
     ///
     /// # Errors
     /// When there is none of that task, or it cannot be read.

@@ -8,7 +8,7 @@ use super::folder::{DeadlineFile, Stream, TaskFolder, VOID};
 use super::kept::Kept;
 use super::pidfd::PidFd;
 use super::start::{self, Alive, Found};
-use super::{ExecError, Executor, Launch, LogError, LogSlice, Owner, claim, orphans};
+use super::{ExecError, Executor, Launch, LogError, LogSlice, Owner, claim, orphans, output};
 use crate::shim::record::{End, ExitRecord, LaunchRecord};
 use futures::future::{BoxFuture, FutureExt};
 use muster_model::TaskState;
@@ -20,7 +20,6 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -53,7 +52,7 @@ pub struct ProcessConfig {
     pub data_dir: PathBuf,
     /// The host's present boot.
     pub boot_id: String,
-    /// Each of a task's two output files is cut off here.
+    /// Of each of a task's two outputs this much is kept: its beginning and its end.
     pub log_bytes_max: u64,
     /// Folders of finished tasks that are kept.
     pub kept_tasks_max: usize,
@@ -468,14 +467,12 @@ impl Executor for ProcessExecutor {
 }
 
 fn read_slice(folder: &TaskFolder, stream: Stream, offset: u64, bytes_max: usize) -> io::Result<LogSlice> {
-    // Asked before reading: what is complete now has all its bytes in the file.
+    // Asked before reading: what is complete now has all its bytes on disk.
     let complete = folder.has_exit();
-    let mut data = vec![0; bytes_max];
-    let read = match std::fs::File::open(folder.log(stream)) {
-        Ok(file) => file.read_at(&mut data, offset)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-        Err(error) => return Err(error),
+    let (offset, data) = match output::read(folder, stream, offset, bytes_max) {
+        // Its folder was just moved to those that are kept: the next look finds it there.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => (offset, Vec::new()),
+        read => read?,
     };
-    data.truncate(read);
-    Ok(LogSlice { data, truncated: folder.is_truncated(stream), complete })
+    Ok(LogSlice { data, offset, complete })
 }

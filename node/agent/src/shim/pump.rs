@@ -1,8 +1,8 @@
 //! The command's output, from pipes into files of bounded size. Runs in its own thread, so that a stalled disk stalls only it.
 
 use crate::exec::folder::{Stream, TaskFolder};
-use std::fs::File;
-use std::io::{PipeReader, Read, Write};
+use crate::exec::output::Writer;
+use std::io::{PipeReader, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -18,19 +18,20 @@ pub(super) struct Pump {
     dropped_bytes: Arc<AtomicU64>,
 }
 
-/// Starts to copy both streams, each into its file up to `bytes_max`.
+/// Starts to copy both streams, each into its files of `bytes_max` in all.
 pub(super) fn start(folder: &TaskFolder, bytes_max: u64, stdout: PipeReader, stderr: PipeReader) -> Pump {
     let (tell, ended) = channel();
     let dropped_bytes = Arc::new(AtomicU64::new(0));
     for (stream, pipe) in [(Stream::Stdout, stdout), (Stream::Stderr, stderr)] {
-        let (folder, tell, dropped) = (folder.clone(), tell.clone(), dropped_bytes.clone());
-        std::thread::spawn(move || copy(&folder, stream, pipe, bytes_max, &dropped, &tell));
+        let (tell, dropped) = (tell.clone(), dropped_bytes.clone());
+        let writer = Writer::new(folder, stream, bytes_max);
+        std::thread::spawn(move || copy(writer, pipe, &dropped, &tell));
     }
     Pump { ended, dropped_bytes }
 }
 
 impl Pump {
-    /// Waits for the rest of the output; gives how many bytes did not fit.
+    /// Waits for the rest of the output; gives how many bytes were not kept.
     pub(super) fn finish(self) -> u64 {
         for _ in [Stream::Stdout, Stream::Stderr] {
             // A thread that fails drops its sender, which ends the wait too.
@@ -40,32 +41,16 @@ impl Pump {
     }
 }
 
-fn copy(folder: &TaskFolder, stream: Stream, mut pipe: PipeReader, max: u64, dropped: &AtomicU64, tell: &Sender<()>) {
-    let mut file = File::options().create(true).append(true).open(folder.log(stream)).ok();
-    let mut room = max;
-    let mut marked = false;
+fn copy(mut writer: Writer, mut pipe: PipeReader, dropped: &AtomicU64, tell: &Sender<()>) {
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
-        let read = match pipe.read(&mut buffer) {
+        match pipe.read(&mut buffer) {
             Ok(0) => break,
-            Ok(read) => read,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Ok(read) => writer.write(&buffer[..read]),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(_) => break,
-        };
-        let keep = room.min(read as u64) as usize;
-        if let Some(open) = &mut file
-            && open.write_all(&buffer[..keep]).is_err()
-        {
-            // A full disk must not block the task: its output is lost and counted instead.
-            file = None;
-            room = 0;
         }
-        room = room.saturating_sub(keep as u64);
-        let lost = (read - keep) as u64;
-        if lost > 0 && !marked {
-            marked = File::create(folder.truncated(stream)).is_ok();
-        }
-        dropped.fetch_add(lost, Ordering::AcqRel);
     }
+    dropped.fetch_add(writer.dropped(), Ordering::AcqRel);
     let _ = tell.send(());
 }

@@ -17,7 +17,7 @@ pub struct LaunchRecord {
     pub boot_id: String,
     /// The whole environment of the command.
     pub env: BTreeMap<String, String>,
-    /// Each output file is cut off here.
+    /// Of each output this much is kept.
     pub log_bytes_max: u64,
 }
 
@@ -93,6 +93,6 @@ pub struct ExitRecord {
     pub started_ns: Option<u64>,
     /// When its last descendant was gone, on CLOCK_BOOTTIME.
     pub ended_ns: u64,
-    /// Output beyond the bound, of both streams.
+    /// Output that was not kept, of both streams.
     pub dropped_bytes: u64,
 }

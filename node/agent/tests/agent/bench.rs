@@ -126,9 +126,18 @@ impl Bench {
         }
     }
 
-    pub(crate) async fn output(&self, key: TaskKey, stream: Stream) -> (String, bool) {
-        let slice = self.exec.read_log(key, stream, 0, 1 << 20).await.expect("there is output");
-        (String::from_utf8_lossy(&slice.data).into_owned(), slice.truncated)
+    /// All that is kept of an output, and how many bytes are missing before its end.
+    pub(crate) async fn output(&self, key: TaskKey, stream: Stream) -> (String, u64) {
+        let (mut data, mut offset, mut missing) = (Vec::new(), 0, 0);
+        loop {
+            let slice = self.exec.read_log(key, stream, offset, 1 << 20).await.expect("there is output");
+            missing += slice.offset - offset;
+            offset = slice.offset + slice.data.len() as u64;
+            if slice.data.is_empty() {
+                return (String::from_utf8_lossy(&data).into_owned(), missing);
+            }
+            data.extend(slice.data);
+        }
     }
 }
 

@@ -79,21 +79,25 @@ async fn what_cannot_be_started_says_why() {
 }
 
 #[tokio::test]
-async fn output_is_kept_up_to_its_bound_and_never_blocks_the_task() {
+async fn the_beginning_and_the_end_of_an_output_are_kept_and_it_never_blocks_the_task() {
     let dir = dir();
     let bench = Bench::open_with(dir.path(), |config| config.log_bytes_max = 1_000).await;
-    let script = "echo said; echo wrong >&2; head -c 3000000 /dev/zero | tr '\\0' x";
+    let script = "echo said; echo wrong >&2; head -c 3000000 /dev/zero | tr '\\0' x; echo; echo the traceback";
     let task = bench.start(spec(1, 0, script), FAR);
     assert_eq!(bench.over(task).await.0, TaskState::Exited { code: 0 });
-    let (out, truncated) = bench.output(task, Stream::Stdout).await;
-    assert!(out.starts_with("said\nxxx") && out.len() == 1_000 && truncated, "{} bytes", out.len());
-    assert_eq!(bench.output(task, Stream::Stderr).await, ("wrong\n".to_owned(), false));
+    let (out, missing) = bench.output(task, Stream::Stdout).await;
+    assert!(out.starts_with("said\nxxx") && out.ends_with("x\nthe traceback\n"), "{out}");
+    assert!((625..=1_000).contains(&out.len()), "{} bytes are kept", out.len());
+    assert_eq!(bench.output(task, Stream::Stderr).await, ("wrong\n".to_owned(), 0));
     let exit: ExitRecord = read(&dir.path().join("tasks/1.0/exit"));
-    assert_eq!(exit.dropped_bytes, 3_000_000 + 5 - 1_000);
-    // What is forgotten can still be read, from anywhere in it.
+    let all = 3_000_000 + 5 + 15;
+    assert_eq!((exit.dropped_bytes, missing), (all - out.len() as u64, all - out.len() as u64));
+    // What is forgotten can still be read, from anywhere in it; a place that was dropped gives the next that was not.
     bench.exec.forget(task);
-    let slice = bench.exec.read_log(task, Stream::Stdout, 998, 1_000).await.expect("kept");
-    assert_eq!((slice.data.as_slice(), slice.complete), (b"xx".as_slice(), true));
+    let slice = bench.exec.read_log(task, Stream::Stdout, 248, 1_000).await.expect("kept");
+    assert_eq!((slice.data.as_slice(), slice.offset), (b"xx".as_slice(), 248));
+    let slice = bench.exec.read_log(task, Stream::Stdout, 250, 1_000).await.expect("kept");
+    assert!(slice.complete && slice.offset > 2_999_000, "{slice:?}");
     assert!(bench.exec.read_log(key(9, 9), Stream::Stdout, 0, 10).await.is_err());
 }
 

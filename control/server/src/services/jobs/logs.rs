@@ -7,7 +7,7 @@ use crate::services::{App, MESSAGE_BYTES_MAX, STREAM_EVENTS_MAX, refusal};
 use crate::sessions::logs::{LogAsk, LogPiece};
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
-use muster_model::{AllocationId, Attempt, JobId, NodeId, Rank};
+use muster_model::{AllocationId, Attempt, Job, JobId, NodeId, Rank};
 use muster_proto::v1;
 use muster_proto::v1::peer_client::PeerClient;
 use serde::{Deserialize, Serialize};
@@ -78,25 +78,44 @@ async fn target(app: &App, request: &v1::LogsRequest) -> Result<LogTarget, Statu
     let id = JobId(request.job_id);
     let live = app.look(v1::Consistency::Linearizable.into(), |state, _| state.jobs.get(&id).map(Arc::clone)).await?;
     let job = super::get::find(app, live, id)?;
-    let Some(allocation) = job.last_allocation else {
-        return Err(Status::failed_precondition(format!("job {id} has not started yet; ask again when it runs")));
-    };
-    if request.attempt != 0 && Attempt(request.attempt) != job.attempt {
-        let problem = format!("is {}, the job's last is {}", request.attempt, job.attempt);
-        return Err(refusal::field("attempt", problem, "leave it out: output is kept for the last attempt"));
-    }
-    let Some(node) = job.nodes.get(request.rank as usize) else {
-        let problem = format!("is {}, the job has {} tasks", request.rank, job.nodes.len());
-        return Err(refusal::field("rank", problem, "use a rank from 0 to one below the number of tasks"));
-    };
+    let (node, allocation) = place(&job, Attempt(request.attempt), Rank(request.rank))?;
     Ok(LogTarget {
-        node: *node,
+        node,
         allocation,
         rank: Rank(request.rank),
         stderr: request.stderr,
         follow: request.follow,
         offset: request.offset,
     })
+}
+
+/// Where a rank of an attempt ran, and under which allocation; attempt 0 is the last one.
+fn place(job: &Job, attempt: Attempt, rank: Rank) -> Result<(NodeId, AllocationId), Status> {
+    let id = job.id;
+    let Some(last) = job.last_allocation else {
+        return Err(Status::failed_precondition(format!("job {id} has not started yet; ask again when it runs")));
+    };
+    let ranks = |ranks: usize| {
+        let problem = format!("is {rank}, the job has {ranks} tasks");
+        refusal::field("rank", problem, "use a rank from 0 to one below the number of tasks")
+    };
+    if attempt == Attempt(0) || attempt == job.attempt {
+        let node = job.nodes.get(rank.0 as usize);
+        return Ok((*node.ok_or_else(|| ranks(job.nodes.len()))?, last));
+    }
+    let Some(record) = job.attempts.iter().find(|record| record.attempt == attempt) else {
+        let oldest = job.attempts.first().map_or(job.attempt, |record| record.attempt);
+        let problem = format!("is {attempt}, the job has attempts {oldest} to {}", job.attempt);
+        return Err(refusal::field("attempt", problem, "name one of those; of earlier ones nothing is kept"));
+    };
+    match record.node_of(rank) {
+        Some(node) => Ok((node, record.allocation)),
+        None if record.nodes.is_empty() => {
+            let problem = format!("is {attempt}, and where its ranks ran is not kept any more");
+            Err(refusal::field("attempt", problem, "name a later one: of large gangs only the last few are kept"))
+        }
+        None => Err(ranks(job.spec.tasks as usize)),
+    }
 }
 
 /// Passes pieces on to the reader until the output ends, opening the stream again where it broke.
