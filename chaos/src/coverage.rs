@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Coverage(pub BTreeMap<&'static str, u64>);
 
 /// Everything that is counted, and that enough runs of the whole system must come across.
-pub const ALL: [&str; 16] = [
+pub const ALL: [&str; 20] = [
+    "agents turned away",
     "allocations bound",
     "attempts after the first",
     "cells that changed hands",
@@ -19,9 +20,12 @@ pub const ALL: [&str; 16] = [
     "jobs completed",
     "jobs failed",
     "jobs timed out",
+    "nodes drained",
     "nodes down",
     "nodes rebooted",
+    "nodes removed",
     "nodes silent",
+    "nodes that changed their agent",
     "replicas that installed a snapshot",
     "stops for a lost node",
     "stops for a failed rank",
@@ -35,7 +39,7 @@ impl Coverage {
     pub fn of(history: &History) -> Self {
         let mut coverage = Coverage::default();
         let (mut seen, mut stopping, mut boots) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
-        let (mut fenced, mut visited) = (BTreeSet::new(), BTreeMap::new());
+        let (mut fenced, mut visited, mut agents) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
         for (_, change) in history.changes() {
             match change {
                 Change::Put(object) => match *object {
@@ -61,6 +65,13 @@ impl Coverage {
                     Object::Node(node) => {
                         coverage.count_if(node.health == NodeHealth::Silent, "nodes silent");
                         coverage.count_if(node.health == NodeHealth::Down, "nodes down");
+                        coverage.count_if(node.notes.rival.is_some(), "agents turned away");
+                        coverage.count_if(node.drained, "nodes drained");
+                        let agent = agents.insert(node.id, node.notes.agent);
+                        coverage.count_if(
+                            agent.is_some_and(|agent| agent != node.notes.agent),
+                            "nodes that changed their agent",
+                        );
                         let boot = boots.insert(node.id, node.spec.boot_id.clone());
                         coverage.count_if(boot.is_some_and(|boot| boot != node.spec.boot_id), "nodes rebooted");
                     }
@@ -68,6 +79,7 @@ impl Coverage {
                         let before = visited.insert(job.id, job.visited.len()).unwrap_or(0);
                         coverage.count_if(job.visited.len() > before, "hand-overs");
                     }
+                    Object::RemovedNode(_) => coverage.count("nodes removed"),
                     _ => {}
                 },
                 Change::Retire(job) => coverage.ended(&job.phase),

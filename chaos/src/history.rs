@@ -39,6 +39,8 @@ pub struct History {
     pub runs: Vec<Run>,
     /// Usage that agents had on disk under a number of their stream, and so reported or were about to.
     pub metered: BTreeMap<Interval, (AllocationId, u64)>,
+    /// Hosts of agents whose streams of usage ended before all was sent: their folder was deleted, or another agent was their node.
+    pub lost_usage: BTreeSet<String>,
     /// Intervals whose content changed after they had been numbered.
     pub remetered: Vec<Interval>,
 }

@@ -26,6 +26,19 @@ pub trait Fleet {
     /// Hosts that are never crashed, but may be cut off: clients.
     fn bystanders(&self) -> Vec<String>;
 
+    /// Hosts that are down unless a fault starts them: each says that it is another host of [`Fleet::others`].
+    fn doubles(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Hosts whose server keeps what it knows of its tasks in a folder, which may be deleted while the tasks run.
+    fn folders(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Deletes the folder of a host that is down.
+    fn lose_folder(&self, _host: &str) {}
+
     /// Takes a host down with everything it had not synced.
     fn crash<'a>(&'a self, host: &'a str) -> LocalBoxFuture<'a, ()>;
 
@@ -54,6 +67,10 @@ enum Fault {
     StallDisk(String, Duration),
     /// Every sync fails; then the host is started again, on a disk that works.
     FailDisk(String, Duration),
+    /// A host says for a while that it is another.
+    Double(String, Duration),
+    /// A host is killed, its folder deleted, and started again.
+    LoseFolder(String, Duration),
 }
 
 /// How hard a run is.
@@ -112,7 +129,10 @@ fn draw(fleet: &dyn Fleet, chance: &Chance, how: Rage, wrong_clock: &str) -> Fau
         _ => pick(chance, &voters),
     };
     let any = if others.is_empty() || chance.between(0, 3) == 0 { voter.clone() } else { pick(chance, &others) };
-    match chance.between(0, 19) {
+    let (doubles, folders) = (fleet.doubles(), fleet.folders());
+    match chance.between(0, 22) {
+        19..=20 if !doubles.is_empty() => Fault::Double(pick(chance, &doubles), isolated),
+        21 if !folders.is_empty() => Fault::LoseFolder(pick(chance, &folders), lasts),
         0..=4 => Fault::Crash(any, lasts),
         5 => Fault::CrashAllVoters(lasts),
         6..=8 => Fault::Isolate(any, isolated),
@@ -158,6 +178,22 @@ async fn inflict(world: &SimWorld, fleet: &dyn Fleet, fault: Fault) {
             world.set_links(LinkQuality::BAD);
             sleep(lasts).await;
             world.set_links(LinkQuality::GOOD);
+        }
+        Fault::Double(host, lasts) => {
+            // Two faults may want the same host.
+            if !world.is_up(&host) {
+                fleet.start(&host).await;
+                sleep(lasts).await;
+                fleet.crash(&host).await;
+            }
+        }
+        Fault::LoseFolder(host, lasts) => {
+            fleet.crash(&host).await;
+            fleet.lose_folder(&host);
+            sleep(lasts).await;
+            if !world.is_up(&host) {
+                fleet.start(&host).await;
+            }
         }
         Fault::Skew(host, skew_ms) => world.skew_wall(&host, skew_ms),
         Fault::StallDisk(host, lasts) => world.stall_disk(&host, lasts),

@@ -30,7 +30,7 @@ fn a_seed_of_the_fleet_runs_the_same_again() {
 
 /// A planted bug is found when a run breaks the law that forbids it, or panics over it.
 fn check_found(planted: Planted, law: &str) {
-    let found = (0..20).find(|seed| {
+    let found = (0..40).find(|seed| {
         let run = std::panic::catch_unwind(|| fleet::run_planted(*seed, planted));
         run.map_or(true, |outcome| outcome.violations.iter().any(|violation| violation.law == law))
     });
@@ -45,4 +45,14 @@ fn syncs_that_lie_are_found() {
 #[test]
 fn tasks_that_outlive_their_fence_are_found() {
     check_found(Planted::NoFences, "law 6");
+}
+
+#[test]
+fn two_agents_that_cannot_be_told_apart_are_found() {
+    check_found(Planted::ForgedAgents, "law 6");
+}
+
+#[test]
+fn what_a_deleted_folder_leaves_running_is_found() {
+    check_found(Planted::StraysLive, "law 6");
 }

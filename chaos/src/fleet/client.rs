@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tonic::{Code, Request, Status};
 
 /// How long a client waits for one answer before it asks elsewhere.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
+pub(super) const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// One client.
 pub(super) struct Client {
@@ -25,7 +25,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    fn channel(&self) -> Channel {
+    pub(super) fn channel(&self) -> Channel {
         self.channel_to().1
     }
 
@@ -35,7 +35,7 @@ impl Client {
         (endpoint, self.host.net.dial(endpoint).expect("an endpoint"))
     }
 
-    async fn pause(&self, ms_max: u64) {
+    pub(super) async fn pause(&self, ms_max: u64) {
         sleep(Duration::from_millis(self.chance.between(10, ms_max))).await;
     }
 

@@ -4,9 +4,10 @@
 //! holds over the whole record.
 
 mod client;
+mod flawed;
+mod operator;
 mod servers;
 mod tap;
-mod unfenced;
 
 use crate::history::History;
 use crate::nemesis::{Fleet, Rage, rage};
@@ -37,6 +38,10 @@ pub enum Planted {
     LyingDisks,
     /// Tasks run without a fence, so that they outlive their node's.
     NoFences,
+    /// A second host of a name has the first one's identity, as if its folder had been copied and its host were the same.
+    ForgedAgents,
+    /// An agent whose folder was deleted leaves alone what still runs on its host.
+    StraysLive,
 }
 
 /// Runs seed `seed`.
@@ -128,6 +133,7 @@ async fn act(
         biased;
         rested = working => rested?,
         _ = watching => {}
+        () = operator::operate(&clients[clients.len() - 1], servers, end) => {}
     }
     collect(servers, &clients[0], Instant::now() + Duration::from_secs(60)).await;
     Ok(())

@@ -1,8 +1,8 @@
 //! The servers of a run: control nodes, shards and agents, each on a host of its own; starting, crashing and observing them.
 
 use super::Planted;
+use super::flawed::{Flaw, Flawed};
 use super::tap::{Seen, Tap};
-use super::unfenced::Unfenced;
 use crate::history::{History, Run};
 use crate::nemesis::Fleet;
 use crate::observe::Observer;
@@ -15,7 +15,7 @@ use muster_agent::gpu::sim::SimGpus;
 use muster_agent::{Agent, AgentConfig};
 use muster_control_server::{ConsensusConfig, ControlConfig, ControlNode, LeaseConfig, SessionConfig};
 use muster_runtime::sim::SimWorld;
-use muster_runtime::{Chance, Host};
+use muster_runtime::{Chance, Files, Host};
 use muster_scheduler_server::{Shard, ShardConfig};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -29,6 +29,11 @@ pub(super) const VOTERS: [(u64, &str, &str); 3] =
 const SHARDS: [&str; 2] = ["shard-1", "shard-2"];
 /// Nodes: two in each of two cells, so that gangs span nodes and jobs are handed over between cells.
 pub(super) const NODES: usize = 4;
+/// Hosts that say they are a node, beside the one that is: of the first and of the second.
+const DOUBLES: usize = 2;
+const DOUBLE: &str = "double-";
+/// Where an agent keeps who it is.
+const IDENTITY: &str = "agent.json";
 pub(super) const CLIENTS: [&str; 3] = ["client-0", "client-1", "client-2"];
 
 /// Of what outlives an agent: the tasks of its host, and which boot of it this is.
@@ -52,6 +57,8 @@ pub(super) struct Servers {
     /// The record of the run; taps of agents write to it as well.
     pub(super) history: Seen,
     up: RefCell<BTreeMap<String, Server>>,
+    /// The small files of each agent's host.
+    files: RefCell<BTreeMap<String, Arc<dyn Files>>>,
     machines: RefCell<BTreeMap<String, Machine>>,
 }
 
@@ -72,6 +79,7 @@ impl Servers {
             planted,
             history,
             up: RefCell::default(),
+            files: RefCell::default(),
             machines: RefCell::default(),
         }
     }
@@ -153,15 +161,23 @@ impl Servers {
     async fn start_agent(&self, mut host: Host) -> Option<Server> {
         let name = host.name.clone();
         let number = name.rsplit('-').next().and_then(|number| number.parse().ok()).expect("nodes are numbered");
-        let (tasks, boot_id) = self.machine(&host);
+        let (tasks, mut boot_id) = self.machine(&host);
+        if self.planted == Some(Planted::ForgedAgents) && name.starts_with(DOUBLE) {
+            boot_id = self.boot_of(&format!("node-{number}"));
+        }
+        self.files.borrow_mut().insert(name.clone(), host.files.clone());
         host.files = Arc::new(Tap { node: name.clone(), files: host.files.clone(), seen: self.history.clone() });
         let spec = specs::node(number, &boot_id);
         let gpus = SimGpus::open(spec.gpus.clone(), &boot_id, Some(host.files.clone()));
         let gpus = Arc::new(gpus.expect("what the agent stored can be read"));
         let executor: Arc<dyn Executor> = match self.planted {
-            Some(Planted::NoFences) => Arc::new(Unfenced(tasks)),
+            Some(Planted::NoFences) => Arc::new(Flawed { machine: tasks, flaw: Flaw::NoFences }),
+            Some(Planted::StraysLive) => Arc::new(Flawed { machine: tasks, flaw: Flaw::StraysLive }),
             _ => Arc::new(tasks),
         };
+        if self.planted == Some(Planted::ForgedAgents) && name.starts_with(DOUBLE) {
+            self.forge(&host, &format!("node-{number}")).await;
+        }
         let config = AgentConfig {
             usage_period: Duration::from_secs(3),
             silence_max: Duration::from_secs(3),
@@ -178,6 +194,20 @@ impl Servers {
         }
     }
 
+    /// Gives the agent of `host` the identity of another's: the planted bug that two agents cannot be told apart.
+    async fn forge(&self, host: &Host, other: &str) {
+        let identity = self.files.borrow().get(other).and_then(|files| files.read(IDENTITY).ok().flatten());
+        if let Some(identity) = identity {
+            // On a disk that fails the agent does not start either.
+            let _ = host.files.write(IDENTITY, identity).await;
+        }
+    }
+
+    fn boot_of(&self, name: &str) -> String {
+        let boots = self.machines.borrow().get(name).map_or(1, |machine| machine.boots);
+        format!("{name}-boot-{boots}")
+    }
+
     /// The machine under an agent. One restart in four is a reboot of the whole host.
     fn machine(&self, host: &Host) -> (VirtualMachine, String) {
         let mut machines = self.machines.borrow_mut();
@@ -190,7 +220,9 @@ impl Servers {
             machine.tasks.reboot();
             machine.boots += 1;
         }
-        (machine.tasks.clone(), format!("{}-boot-{}", host.name, machine.boots))
+        let tasks = machine.tasks.clone();
+        drop(machines);
+        (tasks, self.boot_of(&host.name))
     }
 
     /// Takes down what was published, and the whole states when asked to.
@@ -299,6 +331,22 @@ impl Fleet for Servers {
         SHARDS.iter().map(|shard| (*shard).to_owned()).chain(nodes).collect()
     }
 
+    fn doubles(&self) -> Vec<String> {
+        (0..DOUBLES).map(|number| format!("{DOUBLE}{number}")).collect()
+    }
+
+    fn folders(&self) -> Vec<String> {
+        (0..NODES).map(|number| format!("node-{number}")).collect()
+    }
+
+    fn lose_folder(&self, name: &str) {
+        self.world.wipe(name);
+        if let Some(machine) = self.machines.borrow().get(name) {
+            machine.tasks.lose_records();
+        }
+        self.history().lost_usage.insert(name.to_owned());
+    }
+
     fn bystanders(&self) -> Vec<String> {
         CLIENTS.iter().map(|client| (*client).to_owned()).collect()
     }
@@ -317,6 +365,10 @@ impl Fleet for Servers {
     }
 
     fn start<'a>(&'a self, name: &'a str) -> LocalBoxFuture<'a, ()> {
+        if let Some(number) = name.strip_prefix(DOUBLE) {
+            // Whichever of the two is the node, the other's stream of usage ends with what it had not sent.
+            self.history().lost_usage.extend([name.to_owned(), format!("node-{number}")]);
+        }
         async move { self.start_on(self.world.boot(name)).await }.boxed_local()
     }
 

@@ -1,13 +1,14 @@
 //! Law 9: "Every interval an agent reports enters the usage ledger once."
 //!
 //! Judged at rest, allocation by allocation: what agents had on disk under a number of their stream, each number once, equals what was
-//! counted. And a number keeps its content.
+//! counted. And a number keeps its content. Of a host whose folder was deleted, or that shared its name with another, what was not sent
+//! is lost: there no more was counted than metered.
 
 use super::{Findings, Violation};
 use crate::history::History;
 use muster_model::ids::AllocationId;
 use muster_model::{Change, Object};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Reports usage that was lost or counted twice.
 pub(super) fn check(history: &History) -> Vec<Violation> {
@@ -27,9 +28,16 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
             counted.insert(usage.allocation, usage.gpu_unit_ms);
         }
     }
+    let lost: BTreeSet<AllocationId> = history
+        .metered
+        .iter()
+        .filter(|(interval, _)| history.lost_usage.contains(&interval.node))
+        .map(|(_, (allocation, _))| *allocation)
+        .collect();
     for (allocation, metered) in &metered {
         let counted = counted.get(allocation).copied().unwrap_or(0);
-        findings.add_if(counted != *metered, || {
+        let is_wrong = if lost.contains(allocation) { counted > *metered } else { counted != *metered };
+        findings.add_if(is_wrong, || {
             format!("allocation {allocation}: agents metered {metered} unit-ms, {counted} were counted")
         });
     }
