@@ -40,8 +40,9 @@ impl Writer {
     pub(crate) fn new(folder: &TaskFolder, stream: Stream, bytes_max: u64) -> Self {
         let head_max = bytes_max / 4;
         let segment_max = ((bytes_max - head_max) / SEGMENTS_MAX as u64).max(1);
-        let open = File::options().create(true).append(true).open(folder.log(stream)).ok().map(|file| (file, 0));
-        let past_head = open.is_none() || head_max == 0;
+        let head = || File::options().create(true).append(true).open(folder.log(stream)).ok();
+        let open = (head_max > 0).then(head).flatten().map(|file| (file, 0));
+        let past_head = open.is_none();
         Writer {
             folder: folder.clone(),
             stream,
