@@ -5,6 +5,8 @@
 
 mod script;
 
+use muster_control_core::State;
+use muster_model::Object;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -71,6 +73,47 @@ fn a_job_that_no_node_can_start_fails_in_the_end() {
     }
     // The records of its first attempts are gone.
     assert_eq!(world.run("show attempts 1").len(), 2 * muster_model::attempt::ATTEMPTS_MAX);
+}
+
+/// Every time in the state that is ahead of `now_ms`, with the object that has it. Fields that hold a time are named so.
+fn times_ahead(state: &State, now_ms: u64) -> Vec<String> {
+    let ahead = |object: &Object| {
+        let text = format!("{object:?}");
+        let later = text.split("_ms: ").skip(1).any(|rest| {
+            let digits = rest.trim_start_matches("Some(");
+            let end = digits.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(digits.len());
+            digits[..end].parse::<u64>().is_ok_and(|at| at > now_ms)
+        });
+        later.then_some(text)
+    };
+    state.objects().filter_map(|object| ahead(&object)).collect()
+}
+
+/// Attempts, failures of ranks, quarantines, agents turned away and removed nodes have times as well.
+#[test]
+fn a_reset_clock_leaves_no_time_ahead() {
+    let mut world = script::World::new();
+    for line in ["tenant red", "join n1", "join n2", "join n3", "acquire a s1", "submit red gpus=1", "later 2592000"] {
+        world.run(line);
+    }
+    for attempt in 1..=5 {
+        world.run("bind 1 n1:0");
+        world.run(&format!("report n1 {attempt} node-fault"));
+    }
+    for line in ["join n2 agent=8 boot=b", "drain n3", "remove n3", "submit red tasks=2 gpus=1", "bind 2 n2:0 n2:1"] {
+        world.run(line);
+    }
+    world.run("report n2 6 0=exit1");
+    let now_ms = world.state.meta.now_ms;
+    world.run("sooner 2592000");
+    let kinds = ["quarantine: Some", "rival: Some", "RemovedNode {", "AttemptRecord {", "failures: [RankFailure"];
+    let before = times_ahead(&world.state, now_ms - 1_000);
+    for kind in kinds {
+        assert!(before.iter().any(|text| text.contains(kind)), "no {kind} with a time that is ahead: {before:#?}");
+    }
+    let told = world.run("reset-clock");
+    assert!(told[0].starts_with("clock set back by"), "{told:?}");
+    assert_eq!(times_ahead(&world.state, world.state.meta.now_ms), Vec::<String>::new());
 }
 
 #[test]

@@ -12,10 +12,12 @@ use crate::bounds::{CLOCK_AHEAD_MS_MIN, CLOCK_RESET_MAX};
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
+use muster_model::attempt::{AttemptRecord, RankFailure};
 use muster_model::ids::JobId;
+use muster_model::node::RemovedNode;
 use muster_model::object::{RequestFloor, RequestRecord};
 use muster_model::usage::{AllocationUsage, UsageTotal};
-use muster_model::{Allocation, Job, Object};
+use muster_model::{Allocation, Job, Node, NodeNotes, Object};
 
 /// `draft` counts from the entry's own time, however far the state's is ahead.
 pub(super) fn reset(draft: &mut Draft<'_>) -> Result<Done, Reject> {
@@ -43,11 +45,19 @@ fn correct(draft: &mut Draft<'_>, now_ms: u64) -> u32 {
             set_back(job, now_ms);
         }
     }
-    let allocations = state.allocations.values().filter(|held| held.bound_ms > now_ms).map(|held| {
+    let allocations = state
+        .allocations
+        .values()
+        .filter(|held| held.bound_ms > now_ms || held.failures.iter().any(|failure| failure.at_ms > now_ms));
+    let allocations = allocations.map(|held| {
         let mut held = Allocation::clone(held);
-        held.bound_ms = now_ms;
+        held.bound_ms = held.bound_ms.min(now_ms);
+        failures_back(&mut held.failures, now_ms);
         Object::Allocation(held)
     });
+    let nodes = state.nodes.values().filter_map(|node| node_back(node, now_ms)).map(Object::Node);
+    let removed = state.removed_nodes.values().filter(|removed| removed.removed_ms > now_ms);
+    let removed = removed.map(|removed| Object::RemovedNode(RemovedNode { removed_ms: now_ms, ..removed.clone() }));
     let requests =
         state.requests.values().filter(|at| at.accepted_ms > now_ms || at.issued_ms > now_ms).map(|request| {
             let (accepted_ms, issued_ms) = (request.accepted_ms.min(now_ms), request.issued_ms.min(now_ms));
@@ -60,7 +70,7 @@ fn correct(draft: &mut Draft<'_>, now_ms: u64) -> u32 {
         released.map(|usage| Object::AllocationUsage(AllocationUsage { released_ms: Some(now_ms), ..usage.clone() }));
     let totals = state.usage_totals.values().filter(|total| total.as_of_ms > now_ms);
     let totals = totals.map(|total| Object::UsageTotal(UsageTotal { as_of_ms: now_ms, ..total.clone() }));
-    let others = allocations.chain(requests).chain(floors).chain(released).chain(totals);
+    let others = allocations.chain(requests).chain(floors).chain(released).chain(totals).chain(nodes).chain(removed);
     let others: Vec<Object> = others.take(CLOCK_RESET_MAX - count).collect();
     let corrected = count + others.len();
     others.into_iter().for_each(|object| draft.put(object));
@@ -70,6 +80,12 @@ fn correct(draft: &mut Draft<'_>, now_ms: u64) -> u32 {
 fn is_ahead(job: &Job, now_ms: u64) -> bool {
     let later = [job.bound_ms, job.started_ms, job.finished_ms].into_iter().flatten();
     [job.submitted_ms, job.routed_ms].into_iter().chain(later).any(|at| at > now_ms)
+        || job.attempts.iter().any(|record| record_is_ahead(record, now_ms))
+}
+
+fn record_is_ahead(record: &AttemptRecord, now_ms: u64) -> bool {
+    let failures = record.failures.iter().map(|failure| failure.at_ms);
+    [record.bound_ms, record.ended_ms].into_iter().chain(record.started_ms).chain(failures).any(|at| at > now_ms)
 }
 
 fn set_back(job: &mut Job, now_ms: u64) {
@@ -77,6 +93,29 @@ fn set_back(job: &mut Job, now_ms: u64) {
     for at in [&mut job.submitted_ms, &mut job.routed_ms].into_iter().chain(later) {
         *at = (*at).min(now_ms);
     }
+    for record in &mut job.attempts {
+        for at in [&mut record.bound_ms, &mut record.ended_ms].into_iter().chain(&mut record.started_ms) {
+            *at = (*at).min(now_ms);
+        }
+        failures_back(&mut record.failures, now_ms);
+    }
     // What was reserved by times that were wrong is reserved anew by the shard.
     job.reserved = None;
+}
+
+fn failures_back(failures: &mut [RankFailure], now_ms: u64) {
+    for failure in failures {
+        failure.at_ms = failure.at_ms.min(now_ms);
+    }
+}
+
+/// The node with its notes' times brought back, if one of them is ahead.
+fn node_back(node: &Node, now_ms: u64) -> Option<Node> {
+    let mut back = node.clone();
+    let NodeNotes { agent: _, drain_reason: _, start_failures: _, quarantine, rival } = &mut back.notes;
+    let since = quarantine.as_mut().map(|quarantine| &mut quarantine.since_ms);
+    for at in since.into_iter().chain(rival.as_mut().map(|rival| &mut rival.asked_ms)) {
+        *at = (*at).min(now_ms);
+    }
+    (back != *node).then_some(back)
 }

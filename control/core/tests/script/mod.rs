@@ -26,7 +26,7 @@ const JOBS_TOLD_MAX: usize = 4;
 
 /// A state with a clock.
 pub(crate) struct World {
-    state: State,
+    pub(crate) state: State,
     now_ms: u64,
     requests: u64,
     /// Jobs that are over, with their last value.
