@@ -197,14 +197,10 @@ fn node_view(state: &State, there: &NodeUse) -> v1::NodeView {
 
 /// Why nothing new may be given of a card; empty when it may.
 fn unavailable(there: &NodeUse, gpu: Option<&Gpu>) -> String {
-    let node = &there.node;
-    match (node.health, gpu.and_then(|gpu| gpu.withheld.as_deref())) {
-        (NodeHealth::Silent, _) => "the node is silent".to_owned(),
-        (NodeHealth::Down, _) => "the node is down".to_owned(),
-        (NodeHealth::Ready, _) if node.drained => "the node is drained".to_owned(),
-        (NodeHealth::Ready, _) if !node.accepts_work() => "the node takes no new work".to_owned(),
-        (NodeHealth::Ready, Some(why)) => format!("withheld: {why}"),
-        (NodeHealth::Ready, None) => String::new(),
+    match (there.node.closed_by(), gpu.and_then(|gpu| gpu.withheld.as_deref())) {
+        (Some(word), _) => format!("the node is {word}"),
+        (None, Some(why)) => format!("withheld: {why}"),
+        (None, None) => String::new(),
     }
 }
 
