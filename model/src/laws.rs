@@ -1,4 +1,6 @@
-//! The laws, numbered in one place. Each is a property test of the same name and an invariant that simulation checks.
+//! The laws, numbered in one place. Each that anything can break today has a property test named after it (`law_6_...`), and those that a
+//! history shows are checked in the simulation. Laws 4, 12 and 13 have neither: nothing is preempted or reclaimed yet, and no clean-up of a
+//! device is recorded. They bind whoever builds those.
 //!
 //! 1. A GPU, MIG placement or share is held by at most one allocation; memory is never oversubscribed.
 //! 2. An allocation of a gang is bound whole or not at all, and preempted whole or not at all.
@@ -13,7 +15,8 @@
 //! 11. A rejected command changes nothing.
 //! 12. Reclaim cannot cycle: each one strictly raises floor-covered use (or, inside one class of burst, strictly raises
 //!     priority).
-//! 13. No device passes to another tenant before its recorded clean-up.
+//! 13. No device passes to another tenant before its recorded clean-up. (Until clean-ups are recorded, a device is free when every task
+//!     of its allocation is over: the shim has killed every process below it, or its fence has passed.)
 
 use std::fmt;
 
