@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Coverage(pub BTreeMap<&'static str, u64>);
 
 /// Everything that is counted, and that enough runs of the whole system must come across.
-pub const ALL: [&str; 20] = [
+pub const ALL: [&str; 22] = [
     "agents turned away",
     "allocations bound",
     "attempts after the first",
@@ -26,11 +26,13 @@ pub const ALL: [&str; 20] = [
     "nodes removed",
     "nodes silent",
     "nodes that changed their agent",
+    "pools changed",
     "replicas that installed a snapshot",
     "stops for a lost node",
     "stops for a failed rank",
     "submissions answered more than once",
     "tasks fenced",
+    "tenants changed",
 ];
 
 impl Coverage {
@@ -40,6 +42,7 @@ impl Coverage {
         let mut coverage = Coverage::default();
         let (mut seen, mut stopping, mut boots) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
         let (mut fenced, mut visited, mut agents) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+        let (mut pools, mut tenants) = (BTreeMap::new(), BTreeMap::new());
         for (_, change) in history.changes() {
             match change {
                 Change::Put(object) => match *object {
@@ -78,6 +81,14 @@ impl Coverage {
                     Object::Job(job) => {
                         let before = visited.insert(job.id, job.visited.len()).unwrap_or(0);
                         coverage.count_if(job.visited.len() > before, "hand-overs");
+                    }
+                    Object::Pool(pool) => {
+                        let before = pools.insert(pool.name.clone(), pool.clone());
+                        coverage.count_if(before.is_some_and(|before| before != pool), "pools changed");
+                    }
+                    Object::Tenant(tenant) => {
+                        let before = tenants.insert(tenant.id, tenant.clone());
+                        coverage.count_if(before.is_some_and(|before| before != tenant), "tenants changed");
                     }
                     Object::RemovedNode(_) => coverage.count("nodes removed"),
                     _ => {}
