@@ -163,12 +163,15 @@ async fn a_newer_session_replaces_the_older_one() {
 /// A reboot is seen by its boot id: what ran before is gone, under a new epoch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rebooted_node_comes_back_under_a_new_epoch() {
-    let control = Control::start().await;
+    let control =
+        Control::with(LeaseConfig { cell_lease_ms: 600_000, ..LeaseConfig::short() }, SessionConfig::default()).await;
     control.tenant("research").await;
     let agent = Agent::join(&control, node_spec("n1"), None).await;
     let id = control.submit("a", vec![gpu_job(1)]).await[0];
     bind(&control, id, 1, &[0]).await;
     drop(agent);
+    // Until then it might be another host of that name.
+    until("the node to be silent", || async { (health(&control).await == v1::NodeHealth::Silent).then_some(()) }).await;
     let rebooted = v1::NodeSpec { boot_id: "boot-2".to_owned(), ..node_spec("n1") };
     let mut agent = Agent::join(&control, rebooted, None).await;
     assert_eq!(agent.welcome.node_epoch, 2);
