@@ -6,6 +6,7 @@
 use crate::args::jobs::Logs;
 use crate::commands::Context;
 use crate::failure::Failure;
+use crate::output::note;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use muster_proto::v1;
@@ -44,11 +45,11 @@ struct Plain;
 
 impl Sink for Plain {
     fn data(&mut self, context: &Context, data: &[u8]) -> Result<(), Failure> {
-        Ok(context.out.bytes(data)?)
+        context.out.bytes(data)
     }
 
     fn gap(&mut self, _: &Context, bytes: u64) -> Result<(), Failure> {
-        eprintln!("{}", gap_words(bytes));
+        note(&gap_words(bytes));
         Ok(())
     }
 }
@@ -95,7 +96,7 @@ impl Sink for Labelled {
 
     fn gap(&mut self, context: &Context, bytes: u64) -> Result<(), Failure> {
         self.flush(context)?;
-        eprintln!("{}{}", self.label, gap_words(bytes));
+        note(&format!("{}{}", self.label, gap_words(bytes)));
         Ok(())
     }
 }
@@ -115,7 +116,7 @@ async fn all_ranks(context: &Context, args: &Logs) -> Result<(), Failure> {
         sink.flush(context)?;
         // A rank that has no output, because it never started, hides nothing of the others.
         if let Err(failure) = ended {
-            eprintln!("{}[{failure}]", sink.label);
+            note(&format!("{}[{failure}]", sink.label));
             return Ok(false);
         }
         Ok::<bool, Failure>(true)
