@@ -2,6 +2,8 @@
 //! finds nothing.
 
 use crate::history::History;
+use muster_model::ids::{CellId, NodeId};
+use muster_model::object::Key;
 use muster_model::{AllocationState, Change, EndCause, JobPhase, NodeHealth, Object, Outcome, TaskState};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Coverage(pub BTreeMap<&'static str, u64>);
 
 /// Everything that is counted, and that enough runs of the whole system must come across.
-pub const ALL: [&str; 22] = [
+pub const ALL: [&str; 23] = [
     "agents turned away",
     "allocations bound",
     "attempts after the first",
     "cells that changed hands",
+    "cells that fell silent whole",
     "hand-overs",
     "jobs cancelled",
     "jobs completed",
@@ -43,6 +46,7 @@ impl Coverage {
         let (mut seen, mut stopping, mut boots) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
         let (mut fenced, mut visited, mut agents) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
         let (mut pools, mut tenants) = (BTreeMap::new(), BTreeMap::new());
+        let mut healths: BTreeMap<CellId, BTreeMap<NodeId, NodeHealth>> = BTreeMap::new();
         for (_, change) in history.changes() {
             match change {
                 Change::Put(object) => match *object {
@@ -67,6 +71,10 @@ impl Coverage {
                     }
                     Object::Node(node) => {
                         coverage.count_if(node.health == NodeHealth::Silent, "nodes silent");
+                        let cell = healths.entry(node.cell).or_default();
+                        let is_news = cell.insert(node.id, node.health) != Some(node.health);
+                        let whole = cell.len() > 1 && cell.values().all(|health| *health == NodeHealth::Silent);
+                        coverage.count_if(is_news && whole, "cells that fell silent whole");
                         coverage.count_if(node.health == NodeHealth::Down, "nodes down");
                         coverage.count_if(node.notes.rival.is_some(), "agents turned away");
                         coverage.count_if(node.drained, "nodes drained");
@@ -94,6 +102,11 @@ impl Coverage {
                     _ => {}
                 },
                 Change::Retire(job) => coverage.ended(&job.phase),
+                Change::Delete(Key::Node(id)) => {
+                    for cell in healths.values_mut() {
+                        cell.remove(&id);
+                    }
+                }
                 Change::Delete(_) => {}
             }
         }

@@ -134,6 +134,9 @@ impl Servers {
                 heartbeat_ms: 500,
                 node_silent_ms: 2_000,
                 fence_margin_ms: 2_500,
+                // A cell here has two nodes: both silent are a mass, whose fences are held back for a while.
+                mass_silence_nodes_min: 2,
+                mass_silence_hold_ms: 8_000,
                 ..LeaseConfig::default()
             },
             sessions: SessionConfig::default(),
