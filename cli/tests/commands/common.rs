@@ -1,6 +1,7 @@
 //! A development cluster and the command that talks to it.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -40,9 +41,22 @@ impl Said {
 impl Dev {
     /// Starts `muster dev` with these arguments and waits until it is ready.
     pub(crate) fn start(args: &[&str]) -> Self {
+        Dev::start_with_programs(args, &[])
+    }
+
+    /// The same with programs that its tasks and its users find, each a shell script; and `muster` itself.
+    pub(crate) fn start_with_programs(args: &[&str], programs: &[(&str, &str)]) -> Self {
         let temporary = tempfile::tempdir().expect("a folder");
+        let bin = temporary.path().join("bin");
+        std::fs::create_dir(&bin).expect("a folder");
+        std::os::unix::fs::symlink(MUSTER, bin.join("muster")).expect("a link");
+        for (name, text) in programs {
+            std::fs::write(bin.join(name), text).expect("a program");
+            std::fs::set_permissions(bin.join(name), Permissions::from_mode(0o755)).expect("a program");
+        }
         let log = File::create(temporary.path().join("dev.log")).expect("a log");
         let supervisor = Command::new(MUSTER)
+            .env("PATH", path_with(&bin))
             .arg("dev")
             .args(args)
             .arg("--data")
@@ -124,6 +138,11 @@ impl Drop for Dev {
         signal(&self.supervisor, nix::sys::signal::Signal::SIGTERM);
         let _ = self.supervisor.wait();
     }
+}
+
+/// The search path with a folder before it.
+pub(crate) fn path_with(folder: &Path) -> String {
+    format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default())
 }
 
 /// The command with nothing of this user's configuration, its home in `home`.

@@ -3,6 +3,7 @@
 mod common;
 mod endpoints;
 mod fleet;
+mod guides;
 mod jobs;
 mod pipes;
 mod refused;
