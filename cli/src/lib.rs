@@ -9,6 +9,7 @@
 pub mod args;
 pub mod client;
 pub mod commands;
+pub mod complete;
 pub mod config;
 pub mod demo;
 pub mod dev;
@@ -29,6 +30,14 @@ use std::process::ExitCode;
 /// Parses the command line, runs the command, and says by the exit status how it went.
 #[must_use]
 pub fn run() -> ExitCode {
+    match complete::answer() {
+        Ok(false) => {}
+        Ok(true) => return ExitCode::from(exit::OK),
+        Err(error) => {
+            note(&format!("error: {}: {error}", complete::VARIABLE));
+            return ExitCode::from(exit::INVALID);
+        }
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

@@ -1,6 +1,7 @@
 //! `muster device-classes`.
 
 use crate::args::admin::DeviceClasses;
+use crate::client::Client;
 use crate::commands::{Context, input};
 use crate::failure::Failure;
 use crate::output::by_number;
@@ -9,6 +10,19 @@ use crate::view::classes::{ClassView, table};
 use muster_proto::v1;
 use muster_proto::v1::fleet_client::FleetClient;
 
+/// Every device class.
+///
+/// # Errors
+/// That the cluster stays away.
+pub async fn all_classes(client: &Client, consistency: v1::Consistency) -> Result<Vec<ClassView>, Failure> {
+    let request = v1::ListDeviceClassesRequest { consistency: consistency.into() };
+    let list = |channel| async move { FleetClient::new(channel).list_device_classes(request).await };
+    let reply: v1::ListDeviceClassesReply = client.call("list device classes", list).await?;
+    let mut views: Vec<ClassView> = reply.classes.iter().map(ClassView::new).collect();
+    views.sort_by(|a, b| by_number(&a.name, &b.name));
+    Ok(views)
+}
+
 /// Runs one of them.
 ///
 /// # Errors
@@ -16,11 +30,7 @@ use muster_proto::v1::fleet_client::FleetClient;
 pub async fn run(context: &Context, command: &DeviceClasses) -> Result<(), Failure> {
     match command {
         DeviceClasses::List => {
-            let request = v1::ListDeviceClassesRequest { consistency: context.consistency.into() };
-            let list = |channel| async move { FleetClient::new(channel).list_device_classes(request).await };
-            let reply: v1::ListDeviceClassesReply = context.client.call("list device classes", list).await?;
-            let mut views: Vec<ClassView> = reply.classes.iter().map(ClassView::new).collect();
-            views.sort_by(|a, b| by_number(&a.name, &b.name));
+            let views = all_classes(&context.client, context.consistency).await?;
             context.out.show(&views, |_| table(&views))
         }
         DeviceClasses::Apply { file } => {

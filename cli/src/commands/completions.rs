@@ -1,16 +1,21 @@
 //! `muster completions`.
 
-use crate::args::Cli;
+use crate::complete::VARIABLE;
 use crate::failure::Failure;
 use crate::output::{Colour, Format, Out};
-use clap::CommandFactory;
+use clap_complete::env::Shells;
 
-/// Prints the script.
+/// Prints the script; it asks this binary whenever something is completed.
 ///
 /// # Errors
 /// When standard output is closed.
 pub fn run(shell: clap_complete::Shell) -> Result<(), Failure> {
+    let shells = Shells::builtins();
+    let shell =
+        shells.completer(&shell.to_string()).ok_or_else(|| Failure::Usage(format!("{shell} is not supported")))?;
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "muster", &mut script);
+    shell
+        .write_registration(VARIABLE, "muster", "muster", "muster", &mut script)
+        .map_err(|error| Failure::io("writing the script", error))?;
     Out::new(Format::Table, Colour::Never).bytes(&script)
 }

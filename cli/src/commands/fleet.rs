@@ -107,6 +107,19 @@ pub async fn all_cells(client: &Client, consistency: v1::Consistency) -> Result<
     Ok(views)
 }
 
+/// Every pool.
+///
+/// # Errors
+/// That the cluster stays away.
+pub async fn all_pools(client: &Client, consistency: v1::Consistency) -> Result<Vec<PoolView>, Failure> {
+    let request = v1::ListPoolsRequest { consistency: consistency.into() };
+    let list = |channel| async move { FleetClient::new(channel).list_pools(request).await };
+    let reply: v1::ListPoolsReply = client.call("list pools", list).await?;
+    let mut views: Vec<PoolView> = reply.pools.iter().map(PoolView::new).collect();
+    views.sort_by(|a, b| by_number(&a.name, &b.name));
+    Ok(views)
+}
+
 /// Runs one of `muster pools`.
 ///
 /// # Errors
@@ -114,11 +127,7 @@ pub async fn all_cells(client: &Client, consistency: v1::Consistency) -> Result<
 pub async fn pools(context: &Context, command: &Pools) -> Result<(), Failure> {
     match command {
         Pools::List => {
-            let request = v1::ListPoolsRequest { consistency: context.consistency.into() };
-            let list = |channel| async move { FleetClient::new(channel).list_pools(request).await };
-            let reply: v1::ListPoolsReply = context.client.call("list pools", list).await?;
-            let mut views: Vec<PoolView> = reply.pools.iter().map(PoolView::new).collect();
-            views.sort_by(|a, b| by_number(&a.name, &b.name));
+            let views = all_pools(&context.client, context.consistency).await?;
             context.out.show(&views, |_| pools_table(&views))
         }
         Pools::Apply { file } => {
