@@ -144,9 +144,9 @@ fn bad_jobs_are_named() {
         ),
         ("tenant: a\n", &["command: is missing"]),
         ("command: [x]\n", &["tenant: is missing"]),
-        ("tenant: a\ncommand: []\ngpus: 1\nmig: 1g.10gb\n", &["command: is missing", "mig: stands beside gpus"]),
+        ("tenant: a\ncommand: []\ngpus: 1\nmig: 1g.10gb\n", &["command: is missing", "mig: conflicts with gpus"]),
         ("tenant: a\ncommand: [x]\nmps: 30\n", &["gpu-memory: is missing"]),
-        ("tenant: a\ncommand: [x]\nneeds: {memory: 8Gi}\ngpu-memory: 8Gi\n", &["gpu-memory: stands beside needs"]),
+        ("tenant: a\ncommand: [x]\nneeds: {memory: 8Gi}\ngpu-memory: 8Gi\n", &["gpu-memory: conflicts with needs"]),
         (
             "tenant: a\ncommand: [x]\ntime: 4x\nmemory: 80\n",
             &["memory: \"80\" has no unit", "time: \"4x\" is not a duration"],
@@ -309,7 +309,7 @@ fn what_stands_apart() {
     assert_eq!(spread("spread: leaf\n"), expected(None, true));
     assert_eq!(spread("prefer-spread: leaf\nspread-most: 2\n"), expected(Some(2), false));
     assert_eq!(spread(""), None);
-    refused(one("spread: leaf\nprefer-spread: node\n"), &["prefer-spread: stands beside spread"]);
+    refused(one("spread: leaf\nprefer-spread: node\n"), &["prefer-spread: conflicts with spread"]);
     refused(one("spread-most: 2\n"), &["spread-most: is given without a level"]);
     let flags = JobText { prefer_spread: Some("node".to_owned()), ..JobText::default() };
     let file = JobText { spread: Some("leaf".to_owned()), spread_most: Some(3), ..JobText::default() };
@@ -366,7 +366,7 @@ fn how_cards_are_described() {
 
     let wrong = |text: &str, expected: &[&str]| refused(specs(&format!("tenant: t\ncommand: [x]\n{text}")), expected);
     wrong("gpus: 2\nmps: 30\ngpu-memory: 1Gi\n", &["one card"]);
-    wrong("gpus: 1\nneeds: {memory: 8Gi}\n", &["needs: stands beside gpus"]);
+    wrong("gpus: 1\nneeds: {memory: 8Gi}\n", &["needs: conflicts with gpus"]);
     wrong("needs: {compute: 15}\n", &["needs.memory: is missing"]);
     wrong("needs: {memory: 8Gi}\ngpu-memory: 8Gi\n", &["needs.memory"]);
     wrong("gpus: 1\ndriver-min: 570.10\n", &["in quotes"]);
@@ -380,7 +380,7 @@ fn what_may_be_moved() {
     assert_eq!(spec.movable, Some(v1::Movable { checkpoint_every_s: Some(1_800), restart_s: Some(90) }));
     assert_eq!(one("movable: true\n").movable, Some(v1::Movable::default()));
     let wrong = "tenant: t\ncommand: [x]\ngpus: 1\ncheckpoint-every: 30m\n";
-    refused(specs(wrong), &["checkpoint-every: stands without movable"]);
+    refused(specs(wrong), &["checkpoint-every: needs movable"]);
 }
 
 #[test]

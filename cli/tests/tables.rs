@@ -437,7 +437,7 @@ fn plans_of_moves() {
     check(
         &view.table(),
         "
-        cell cell-0: 5 jobs may be moved, holding 40 GPUs; 4 of them would be, of at most 20 %
+        cell-0: 5 movable jobs with 40 GPUs; the plan moves 4 GPUs of them (limit 20 %)
 
         MOVE  GPUS  FROM         TO           GPU TIME LOST  FOR
            3     4  n1[0,1,2,3]  n2[0,1,2,3]  44:00          job 7

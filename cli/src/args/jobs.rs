@@ -33,7 +33,7 @@ Each task finds RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and CUDA_
 #[command(after_help = SUBMIT_EXAMPLES)]
 #[command(group(ArgGroup::new("devices").args(["gpus", "mig", "mps", "time_slice", "needs"])))]
 pub struct Submit {
-    /// Who pays: names from the top, joined by '/'
+    /// The tenant whose quota is used: names from the root, joined by '/'
     #[arg(long, value_name = "PATH")]
     pub tenant: Option<String>,
     /// Who submits it, for people and for lists [default: your login name]
@@ -51,7 +51,7 @@ pub struct Submit {
     /// A share of a card under MPS, in percent of its compute
     #[arg(long, value_name = "PERCENT", help_heading = "Devices")]
     pub mps: Option<u32>,
-    /// Turns on a card
+    /// A time-sliced share of a card
     #[arg(long, help_heading = "Devices")]
     pub time_slice: bool,
     /// What each task needs, and the system chooses: memory=8Gi,compute=15,isolation=strict,bursty,latency-critical
@@ -81,22 +81,22 @@ pub struct Submit {
     /// The whole gang inside one of these: island, node, leaf, block, region
     #[arg(long, value_name = "LEVEL", help_heading = "Placement")]
     pub topology: Option<String>,
-    /// Inside one of these where possible
+    /// Prefer the whole gang inside one of these
     #[arg(long, value_name = "LEVEL", help_heading = "Placement")]
     pub prefer: Option<String>,
-    /// So many consecutive tasks stand on one island; divides --tasks
+    /// Put each group of this many consecutive tasks on one island; it must divide --tasks
     #[arg(long, value_name = "TASKS", help_heading = "Placement")]
     pub segment: Option<u32>,
-    /// The tasks on different nodes, leafs, blocks or regions, or they wait
+    /// Require the tasks on different nodes, leaves, blocks or regions: node, leaf, block, region
     #[arg(long, value_name = "LEVEL", conflicts_with = "prefer_spread", help_heading = "Placement")]
     pub spread: Option<String>,
-    /// On as many different ones as there is room
+    /// Prefer the tasks on different ones, as far as there is room
     #[arg(long, value_name = "LEVEL", help_heading = "Placement")]
     pub prefer_spread: Option<String>,
-    /// So many tasks on one of them at most [default: 1]
+    /// At most this many tasks on one of them [default: 1]
     #[arg(long, value_name = "TASKS", help_heading = "Placement")]
     pub spread_most: Option<u32>,
-    /// How each task's GPUs lie: none, best-effort, restricted, single-numa-node
+    /// How close each task's GPUs and CPUs must be: none, best-effort, restricted, single-numa-node
     #[arg(long, value_name = "POLICY", help_heading = "Placement")]
     pub numa: Option<String>,
     /// The oldest GPU driver it can run on, such as 550 or 550.54.15
@@ -108,7 +108,7 @@ pub struct Submit {
     /// training, inference, interactive or batch
     #[arg(long, value_name = "CLASS", help_heading = "Placement")]
     pub class: Option<String>,
-    /// Higher goes first inside a tenant
+    /// Jobs of a tenant with a higher priority start first
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Placement")]
     pub priority: Option<i32>,
     /// Stop it when it has run this long: 4h, 90m, 1d
@@ -120,13 +120,13 @@ pub struct Submit {
     /// How long tasks may outlive contact with the control plane; 10m when absent
     #[arg(long, value_name = "TIME", help_heading = "Life")]
     pub disconnect_grace: Option<String>,
-    /// Start it again so often when a task of its own fails
+    /// Restart the job at most this many times when one of its tasks fails
     #[arg(long, value_name = "N", help_heading = "Life")]
     pub retries: Option<u32>,
-    /// It may be stopped and started again elsewhere in its cell, to make room for others
+    /// The job may be stopped and started again elsewhere in its cell to make room for others
     #[arg(long, help_heading = "Life")]
     pub movable: bool,
-    /// A movable job saves its progress at least this often; without it a move loses all since the start
+    /// A movable job saves its progress at least this often; without this a move loses all work since the start
     #[arg(long, value_name = "TIME", help_heading = "Life")]
     pub checkpoint_every: Option<String>,
     /// How long a movable job takes from its start to useful work; 5m when absent
@@ -138,7 +138,7 @@ pub struct Submit {
     /// Working directory, an absolute path
     #[arg(long, value_name = "DIR")]
     pub workdir: Option<String>,
-    /// Submit so many equal jobs
+    /// Submit this many identical jobs
     #[arg(long, value_name = "N")]
     pub count: Option<u32>,
     /// Job files; - is standard input
@@ -147,7 +147,7 @@ pub struct Submit {
     /// The client's id of this submission: the same id and content never run twice
     #[arg(long, value_name = "ID")]
     pub request_id: Option<String>,
-    /// Wait until every job is over; the exit status says whether all completed
+    /// Wait until every job has ended; the exit status says whether all completed
     #[arg(long)]
     pub wait: bool,
     /// Program and arguments, after --
@@ -232,22 +232,22 @@ pub struct List {
     /// Of exactly this user
     #[arg(long)]
     pub user: Option<String>,
-    /// Finished ones too
+    /// Include finished jobs
     #[arg(long, short, conflicts_with = "state")]
     pub all: bool,
     /// Newest first
     #[arg(long)]
     pub newest: bool,
-    /// In this order: names from a to z, figures from the largest
+    /// Sort by this column: names ascending, figures descending
     #[arg(long, value_name = "KEY", conflicts_with = "newest")]
     pub sort: Option<SortKey>,
-    /// The other way round
+    /// Reverse the order of --sort
     #[arg(long, requires = "sort")]
     pub reverse: bool,
-    /// Show it again and again; every 2s, or as often as it says
+    /// Repeat the list every 2s, or at this interval
     #[arg(long, value_name = "EVERY", num_args = 0..=1, default_missing_value = "2s", value_parser = duration)]
     pub watch: Option<Seconds>,
-    /// At most so many; 0 is no limit
+    /// At most this many; 0 for no limit
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub limit: usize,
 }

@@ -81,11 +81,11 @@ pub struct Global {
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_default_value = true)]
     #[arg(help_heading = "Everywhere")]
     pub color: Colour,
-    /// Give a call up after this long
+    /// Give up a call after this long
     #[arg(long, global = true, value_name = "TIME", default_value = "20s", value_parser = duration)]
     #[arg(help_heading = "Everywhere")]
     pub timeout: Option<Seconds>,
-    /// Answer from the node that is asked, at once, even if it lags
+    /// Answer from the node that is asked, even if it is behind the leader
     #[arg(long, global = true, help_heading = "Everywhere")]
     pub stale: bool,
 }
@@ -116,9 +116,9 @@ pub enum Command {
     Logs(jobs::Logs),
     /// End jobs: a waiting one at once, a running one gracefully
     Cancel(jobs::Several),
-    /// Wait until jobs are over; the exit status says whether all completed
+    /// Wait until jobs have ended; the exit status says whether all completed
     Wait(jobs::Several),
-    /// Say why a job waits, and the smallest change that would start it
+    /// Say why a job is pending, and the smallest change that would start it
     Explain(jobs::One),
     /// The quota tree
     #[command(subcommand)]
@@ -137,7 +137,7 @@ pub enum Command {
     /// Named selectors of GPUs that jobs may use
     #[command(subcommand)]
     DeviceClasses(admin::DeviceClasses),
-    /// Say which moves and conversions would start what waits, and what they cost; nothing is moved
+    /// Say which moves and conversions would start pending jobs, and what they cost; nothing is moved
     Plan(admin::Plan),
     /// Stop new work on nodes; what runs there goes on
     Drain(admin::Drain),
@@ -162,7 +162,12 @@ pub enum Command {
     Replay(Box<replay::Replay>),
     /// Measure this machine: tables with the anchor beside each figure
     Bench(bench::Bench),
-    /// Print a completion script for a shell
+    /// Print a script that lets a shell complete commands, flags, ids and names
+    #[command(after_help = "\
+Put one of these into the file that your shell reads when it starts:
+  source <(muster completions bash)
+  source <(muster completions zsh)
+  muster completions fish | source")]
     Completions {
         /// Which shell
         shell: clap_complete::Shell,

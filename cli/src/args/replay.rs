@@ -67,11 +67,11 @@ pub struct Replay {
     /// Begin with an empty fleet, without the jobs that ran when the window began
     #[arg(long, help_heading = "What is replayed")]
     pub cold: bool,
-    /// Go on for so many days after the window, so that what was submitted can end
+    /// Continue for this many days after the window, so that submitted jobs can end
     #[arg(long, value_name = "N", default_value_t = 60, help_heading = "What is replayed")]
     pub drain_days: u32,
 
-    /// Ceilings to impose: none, equal:PERCENT of an equal share, quantile:PERMILLE:DAYS of the demand before the window
+    /// Limits to impose on tenants: none, equal:PERCENT of an equal share, quantile:PERMILLE:DAYS of the demand before the window
     #[arg(long, value_name = "QUOTA", default_value = "none", value_parser = quota, help_heading = "How")]
     pub quota: QuotaChoice,
     /// Any card serves, whatever model the trace names
@@ -80,13 +80,13 @@ pub struct Replay {
     /// Gangs of several tasks prefer one island, node, leaf, block, region
     #[arg(long, value_name = "LEVEL", value_parser = TopologyLevel::from_str, help_heading = "How")]
     pub prefer: Option<TopologyLevel>,
-    /// Gangs of several tasks insist on one
+    /// Gangs of several tasks require one
     #[arg(long, value_name = "LEVEL", value_parser = TopologyLevel::from_str, help_heading = "How")]
     pub require: Option<TopologyLevel>,
-    /// Jobs without a time limit say this many percent of what they will take; then gangs that wait are promised a time
+    /// Jobs without a time limit say this many percent of what they will take; with limits, pending gangs get reservations
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(101..=10_000), help_heading = "How")]
     pub time_limits: Option<u32>,
-    /// How places are chosen; the blind ones are there to compare with: topology, first-fit, best-fit
+    /// How places are chosen; first-fit and best-fit do not see the network, for comparison: topology, first-fit, best-fit
     #[arg(long, value_name = "POLICY", default_value = "topology", value_parser = policy, conflicts_with = "live", help_heading = "How")]
     pub policy: Policy,
     /// From binding until every task runs
@@ -106,13 +106,13 @@ pub struct Replay {
     /// Submit the trace to a running cluster instead, as processes that sleep
     #[arg(long, help_heading = "On a running cluster")]
     pub live: bool,
-    /// Time passes so many times faster than in the trace
+    /// Run this many times faster than the trace
     #[arg(long, value_name = "TIMES", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "On a running cluster")]
     pub speed_up: u32,
     /// Tenants are made under this one
     #[arg(long, value_name = "TENANT", default_value = "replay", help_heading = "On a running cluster")]
     pub under: String,
-    /// Wait until every job is over
+    /// Wait until every job has ended
     #[arg(long, requires = "live", help_heading = "On a running cluster")]
     pub wait: bool,
 }

@@ -64,13 +64,13 @@ pub struct Control {
 /// `muster shard`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Shard {
-    /// Beginning of its name; the rest makes it unique per start
+    /// Prefix of its name; a suffix makes it unique for each start
     #[arg(long)]
     pub name: Option<String>,
-    /// How many shards are meant to run: each takes its share of the cells at once, and more from those that stay away
+    /// How many shards should run: each takes its share of the cells at once, and more when others are gone
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub shards_expected: u32,
-    /// Plan moves in the background, of at most this share of the movable work, in percent; told in log and metrics, never made
+    /// Plan moves in the background, of at most this share of the movable work, in percent; reported in log and metrics, never carried out
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub plan_moves: Option<u8>,
     /// How often each cell is planned
@@ -88,7 +88,7 @@ Examples:
   muster node --data /var/lib/muster --spec node.yaml --endpoints 10.0.0.1:7400,10.0.0.2:7400
   muster node --data sim --simulate 16 --total 64 --cells 2      the first 16 of 64 simulated hosts
 
-A node file is YAML; what it does not say is as in a host with 8 h100, and its name is that of the host:
+A node file is YAML. The defaults are those of a host with 8 h100; the default name is the host's:
   name: gpu-host-1
   model: h100
   gpus: 8
@@ -108,7 +108,7 @@ pub struct Node {
     /// What the host is (YAML): name, place, cell, pool, and its GPUs where they are simulated
     #[arg(long, value_name = "FILE")]
     pub spec: Option<PathBuf>,
-    /// Be so many simulated hosts like that one, numbered and laid out over a network
+    /// Run this many simulated hosts like that one, numbered and laid out over a network
     #[arg(long, value_name = "N")]
     pub simulate: Option<u32>,
     /// Number of the first simulated host
@@ -176,7 +176,11 @@ impl Tiling {
             Some(domain) if !self.nodes_per_leaf().is_multiple_of(domain) => {
                 let problem =
                     format!("is {}, no multiple of the {domain} nodes of an NVLink domain", self.nodes_per_leaf());
-                Err(Failure::field("nodes-per-leaf", problem, "a domain lies inside one leaf: use a multiple of it"))
+                Err(Failure::field(
+                    "nodes-per-leaf",
+                    problem,
+                    "a domain is inside one leaf: use a multiple of the domain",
+                ))
             }
             _ => Ok(()),
         }

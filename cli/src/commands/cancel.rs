@@ -18,7 +18,7 @@ pub async fn run(context: &Context, ids: &[u64]) -> Result<(), Failure> {
             Ok(v1::CancelReply { .. }) => context.out.line(&format!("cancelling job {job_id}"))?,
             // What was asked for has happened: by an earlier command, or by an attempt of this one whose answer was lost.
             Err(Failure::JobEnded { state, .. }) if state == "cancelled" => {
-                context.out.line(&format!("job {job_id} was cancelled before"))?;
+                context.out.line(&format!("job {job_id} was cancelled already"))?;
             }
             Err(failure) if ids.len() == 1 => return Err(failure),
             Err(failure) => {

@@ -131,13 +131,13 @@ fn mixed_trace(args: &Replay, mix: &MixSpec) -> Result<Trace, Failure> {
 
 fn tell_unused(trace: &Trace) {
     if trace.bad.count > 0 {
-        note(&format!("{} bad rows are left out:", trace.bad.count));
+        note(&format!("{} bad rows are skipped:", trace.bad.count));
         for row in &trace.bad.kept {
             note(&format!("  {}, line {}: {}", row.source, row.line, row.why));
         }
     }
     for (why, count) in &trace.skipped {
-        note(&format!("passed over: {count} × {why}"));
+        note(&format!("skipped: {count} × {why}"));
     }
 }
 

@@ -171,7 +171,7 @@ async fn kill_shard(say: &Narrator, stage: &Stage, client: &Client, stream: &Str
         let found = cells.into_iter().find(|now| now.name == cell).and_then(|now| now.holder);
         match found {
             Some(found) if found != holder => break found,
-            _ if killed.elapsed() > CALL_MAX => return Err(Failure::Job(format!("nobody took {cell} over"))),
+            _ if killed.elapsed() > CALL_MAX => return Err(Failure::Job(format!("no shard took over {cell}"))),
             _ => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     };

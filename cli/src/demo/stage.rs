@@ -126,7 +126,7 @@ impl Stage {
             });
             match found {
                 Some(role) => return Ok(role),
-                None if Instant::now() > until => return Err(Failure::Job("nobody leads".to_owned())),
+                None if Instant::now() > until => return Err(Failure::Job("no control node leads".to_owned())),
                 None => tokio::time::sleep(PAUSE).await,
             }
         }

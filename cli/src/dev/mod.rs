@@ -97,7 +97,11 @@ async fn supervise(folder: &Folder, mut settings: Settings, ports: &Ports, rest:
         settings.save(folder)?;
     }
     registry.clear();
-    note(&format!("muster dev: stopped, {ended} tasks ended; the data stays in {}", folder.root().display()));
+    note(&format!(
+        "muster dev: stopped, {} ended; the data stays in {}",
+        crate::units::counted(ended, "task"),
+        folder.root().display()
+    ));
     end.map(|_| ())
 }
 

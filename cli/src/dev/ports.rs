@@ -57,7 +57,7 @@ impl Ports {
                 return Ok(ports);
             }
         }
-        Err(Failure::Refused("no hundred free ports in a row on this machine".to_owned()))
+        Err(Failure::Refused("this machine has no 100 free ports in a row; stop another `muster dev`".to_owned()))
     }
 
     fn hold(base: u16) -> Option<Self> {

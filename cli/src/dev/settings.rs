@@ -94,7 +94,7 @@ impl Settings {
             return Err(Failure::field(
                 "shards",
                 problem,
-                "a cell is whole leaves: use more nodes, or --nodes-per-leaf",
+                "a cell has whole leaves: use more nodes, or a smaller --nodes-per-leaf",
             ));
         }
         let Some(before) = before else { return Ok(()) };
@@ -115,7 +115,7 @@ impl Settings {
         let path = folder.settings();
         match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| {
-                Failure::Role(anyhow::anyhow!("{}: {error}; remove the folder to begin anew", path.display()))
+                Failure::Role(anyhow::anyhow!("{}: {error}; remove the folder to start a new cluster", path.display()))
             }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Failure::io(format!("reading {}", path.display()), error)),

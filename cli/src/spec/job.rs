@@ -232,7 +232,7 @@ impl JobText {
             faults.push(FieldError::new(
                 "tenant",
                 "is missing",
-                "say who pays: --tenant research/nlp, or set it in the configuration file",
+                "name the tenant: --tenant research/nlp, or set it in the configuration file",
             ));
             return Err(faults);
         };
@@ -278,7 +278,7 @@ impl JobText {
             (Some(_), Some(_)) => {
                 fault(
                     "prefer-spread",
-                    "stands beside spread",
+                    "conflicts with spread",
                     "choose one: spread waits for room, prefer-spread does not",
                 );
                 return None;
@@ -287,7 +287,7 @@ impl JobText {
             (None, Some(level)) => (level, false),
             (None, None) => {
                 if self.spread_most.is_some() {
-                    fault("spread-most", "is given without a level", "say over what as well: spread or prefer-spread");
+                    fault("spread-most", "is given without a level", "add the level: spread or prefer-spread");
                 }
                 return None;
             }
@@ -306,8 +306,8 @@ impl JobText {
             [("checkpoint-every", self.checkpoint_every.is_some()), ("restart-time", self.restart_time.is_some())]
         {
             if said {
-                let fix = "say movable too: only a movable job is ever moved";
-                faults.push(FieldError::new(field, "stands without movable", fix));
+                let fix = "add movable, or leave it out: only movable jobs are moved";
+                faults.push(FieldError::new(field, "needs movable", fix));
             }
         }
         None
@@ -349,7 +349,7 @@ impl JobText {
         if named.len() > 1 {
             let fix =
                 "choose one: whole cards, or one MIG instance, MPS share or time-slice of one card, or needs alone";
-            faults.push(FieldError::new(named[1], format!("stands beside {}", named[0]), fix));
+            faults.push(FieldError::new(named[1], format!("conflicts with {}", named[0]), fix));
         }
         let shares = self.mps.is_some() || time_slice;
         let memory = self.gpu_memory.as_ref().filter(|_| shares);
@@ -358,11 +358,11 @@ impl JobText {
             faults.push(FieldError::new(
                 "gpu-memory",
                 "is missing",
-                "say how much memory the share needs, such as 20Gi",
+                "give the memory that the share needs, such as 20Gi",
             ));
         }
         if self.needs.is_some() && self.gpu_memory.is_some() {
-            faults.push(FieldError::new("gpu-memory", "stands beside needs", "write it as needs.memory"));
+            faults.push(FieldError::new("gpu-memory", "conflicts with needs", "write it as needs.memory"));
         }
         let memory_mib = memory_mib.unwrap_or(0);
         let kind = match (self.gpus, &self.mig, self.mps) {

@@ -66,7 +66,7 @@ impl NeedsText {
                 faults.push(FieldError::new(
                     "needs.memory",
                     "is missing",
-                    "say how much memory a task needs, such as 8Gi",
+                    "give the memory that a task needs, such as 8Gi",
                 ));
                 0
             }

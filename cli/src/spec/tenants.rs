@@ -34,8 +34,7 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<v1::TenantEdit>, Failure> {
     let mut found = Vec::new();
     let mut faults = Vec::new();
     for document in serde_yaml_ng::Deserializer::from_str(text) {
-        let value = Value::deserialize(document)
-            .map_err(|error| Failure::field(name, format!("is not YAML: {error}"), "mend the line that is named"))?;
+        let value = Value::deserialize(document).map_err(|error| Failure::from(vec![yaml::not_yaml(name, &error)]))?;
         match value {
             Value::Null => {}
             Value::Mapping(tree) => walk(&tree, "", 1, &mut found, &mut faults),

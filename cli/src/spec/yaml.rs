@@ -23,8 +23,7 @@ pub fn documents<T: DeserializeOwned>(text: &str, name: &str, what: &str, keys: 
         if index >= DOCUMENTS_MAX {
             return Err(Failure::field(name, format!("has more than {DOCUMENTS_MAX} documents"), "split it"));
         }
-        let value = Value::deserialize(document)
-            .map_err(|error| Failure::field(place(), format!("is not YAML: {error}"), "mend the line that is named"))?;
+        let value = Value::deserialize(document).map_err(|error| Failure::from(vec![not_yaml(&place(), &error)]))?;
         if value.is_null() {
             continue;
         }
@@ -93,4 +92,13 @@ fn edits(a: &str, b: &str) -> usize {
         }
     }
     row[b.len()]
+}
+
+/// A text that is no YAML, with the line to fix.
+pub fn not_yaml(name: &str, error: &serde_yaml_ng::Error) -> FieldError {
+    let fix = match error.location() {
+        Some(location) => format!("fix line {}", location.line()),
+        None => "fix its syntax".to_owned(),
+    };
+    FieldError::new(name, format!("is not YAML: {error}"), fix)
 }

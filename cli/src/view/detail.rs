@@ -1,7 +1,7 @@
 //! One job with everything that was asked for it, where it runs or ran, and its tasks.
 
 use crate::output::{Block, Columns};
-use crate::units::{show_cpus, show_mebibytes, show_seconds};
+use crate::units::{counted, show_cpus, show_mebibytes, show_seconds};
 use crate::view::attempt::{AttemptView, attempts_table, signal_words};
 use crate::view::devices::{HoldView, holds_words};
 use crate::view::job::{JobView, MovableView, NeedsView, SpreadView};
@@ -168,7 +168,8 @@ impl JobDetail {
         let prefer = if_any(&job.prefer, format!("preferably inside one {}", job.prefer));
         let inside = if_any(&job.topology, format!("inside one {}", job.topology));
         let close = [inside, prefer].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
-        let segments = if job.segment == 0 { String::new() } else { format!("of {} tasks", job.segment) };
+        let segments =
+            if job.segment == 0 { String::new() } else { format!("of {}", counted(job.segment as usize, "task")) };
         let time = |seconds: Option<u64>| seconds.map(show_seconds).unwrap_or_default();
         let mut lines = vec![
             ("tasks", job.tasks.to_string()),

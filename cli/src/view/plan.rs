@@ -345,15 +345,15 @@ impl CellPlanView {
 
     fn table(&self) -> Vec<Block> {
         let mut head = format!(
-            "cell {}: {} may be moved, holding {} GPUs; {} of them would be, of at most {} %",
+            "{}: {} with {} GPUs; the plan moves {} GPUs of them (limit {} %)",
             self.cell,
-            counted(self.movable_jobs, "job"),
+            counted(self.movable_jobs, "movable job"),
             self.movable_gpus,
             self.moved_gpus,
             self.share_percent
         );
         if !self.complete {
-            head.push_str("; a bound was reached before everything was looked at");
+            head.push_str("; the search reached its limit, there may be more");
         }
         let mut blocks = vec![Block::Text(head)];
         self.moves_table(&mut blocks);

@@ -46,5 +46,5 @@ fn cancelling_what_has_ended_says_how_it_ended() {
     dev.refused(&["cancel", "999"], 3, &["job 999 does not exist"]);
     assert_eq!(dev.ok(&["cancel", &running]), format!("cancelling job {running}"));
     dev.until(&running, &["cancelled"]);
-    assert_eq!(dev.ok(&["cancel", &running]), format!("job {running} was cancelled before"));
+    assert_eq!(dev.ok(&["cancel", &running]), format!("job {running} was cancelled already"));
 }

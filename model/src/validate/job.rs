@@ -285,7 +285,7 @@ impl JobSpec {
         faults.when(
             self.topology.segment_tasks.is_some(),
             "topology.spread",
-            || "stands beside segments".into(),
+            || "conflicts with segments".into(),
             "choose one: segments keep tasks together, spread keeps them apart",
         );
         if let Some(required) = self.topology.required {

@@ -339,7 +339,7 @@ pub(super) fn bad_rows(page: &mut String, report: &Report) {
         let _ = write!(page, " The first {} are shown.", bad.kept.len());
     }
     for (why, n) in &report.skipped_rows {
-        let _ = write!(page, " Passed over: {} × {}.", count(*n), escape(why));
+        let _ = write!(page, " Skipped: {} × {}.", count(*n), escape(why));
     }
     page.push_str("</p>");
     if !bad.kept.is_empty() {

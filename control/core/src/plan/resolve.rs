@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// Faults of one submission that are worth naming: the first stands for the rest.
 fn first(faults: Vec<FieldError>) -> FieldError {
-    faults.into_iter().next().unwrap_or_else(|| FieldError::new("request", "is not valid", "mend it"))
+    faults.into_iter().next().unwrap_or_else(|| FieldError::new("request", "is not valid", "fix it"))
 }
 
 /// The submission as it is accepted; most need nothing done.

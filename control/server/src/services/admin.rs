@@ -156,7 +156,7 @@ impl v1::admin_server::Admin for AdminService {
             if let Err(fault) = check_member(&prefix, member.id, &member.address) {
                 faults.push(fault);
             } else if members.insert(member.id, member.address).is_some() {
-                faults.push(FieldError::new(format!("{prefix}.id"), "is there twice", "give each node its own id"));
+                faults.push(FieldError::new(format!("{prefix}.id"), "is given twice", "give each node its own id"));
             }
         }
         if !faults.is_empty() {
@@ -170,7 +170,11 @@ impl v1::admin_server::Admin for AdminService {
 fn check_member(prefix: &str, id: u64, address: &str) -> Result<(), FieldError> {
     let field = |name: &str| if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") };
     if id == 0 {
-        return Err(FieldError::new(field("id"), "is 0", "give a number from 1 that was never used in this cluster"));
+        return Err(FieldError::new(
+            field("id"),
+            "is 0",
+            "give a number of 1 or more that was never used in this cluster",
+        ));
     }
     let port = address.rsplit_once(':').and_then(|(host, port)| port.parse::<u16>().ok().filter(|_| !host.is_empty()));
     if port.is_none_or(|port| port == 0) {

@@ -68,7 +68,7 @@ impl v1::fleet_server::Fleet for FleetService {
 
     async fn put_pool(&self, request: Request<v1::PutPoolRequest>) -> Result<Response<v1::PutPoolReply>, Status> {
         let wire = request.into_inner().pool;
-        let wire = wire.ok_or_else(|| refusal::field("pool", "is absent", "describe the pool"))?;
+        let wire = wire.ok_or_else(|| refusal::field("pool", "is missing", "describe the pool"))?;
         let pool = Pool::try_from(wire).map_err(|error| refusal::fields(&[error.under("pool")]))?;
         let (_, revision) = self.0.decide(Command::PutPool(pool)).await?;
         Ok(Response::new(v1::PutPoolReply { revision: revision.0 }))
@@ -101,7 +101,7 @@ impl v1::fleet_server::Fleet for FleetService {
         request: Request<v1::PutDeviceClassRequest>,
     ) -> Result<Response<v1::PutDeviceClassReply>, Status> {
         let wire = request.into_inner().class;
-        let wire = wire.ok_or_else(|| refusal::field("class", "is absent", "describe the device class"))?;
+        let wire = wire.ok_or_else(|| refusal::field("class", "is missing", "describe the device class"))?;
         let class = DeviceClass::try_from(wire).map_err(|error| refusal::fields(&[error.under("class")]))?;
         let (_, revision) = self.0.decide(Command::PutDeviceClass(class)).await?;
         Ok(Response::new(v1::PutDeviceClassReply { revision: revision.0 }))

@@ -110,7 +110,9 @@ fn standing(job: &Job) -> v1::Reason {
     match &job.phase {
         JobPhase::Queued => reason("just_queued", "waits for its shard"),
         JobPhase::Starting(_) => reason("starting", "holds its devices; not every task has been seen running yet"),
-        JobPhase::Running(_) => reason("running", format!("runs on {nodes} nodes")),
+        JobPhase::Running(_) => {
+            reason("running", if nodes == 1 { "runs on 1 node".to_owned() } else { format!("runs on {nodes} nodes") })
+        }
         JobPhase::Stopping(_) => reason("completing", "its attempt ends; devices are held until the last task is gone"),
         JobPhase::Finished(Outcome::Failed { reason: why }) => {
             let fix = "see its output with `muster logs`".to_owned();

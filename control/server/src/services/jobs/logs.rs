@@ -162,7 +162,9 @@ async fn pump(
 }
 
 fn no_session(node: NodeId) -> Status {
-    refusal::unavailable(format!("node {node} has no session with the control plane now; its output is read from it"))
+    refusal::unavailable(format!(
+        "node {node} has no connection to the control plane now, and output is read from the node"
+    ))
 }
 
 type Pieces = BoxStream<'static, Result<LogPiece, Status>>;

@@ -20,7 +20,7 @@ pub(super) async fn submit(app: &App, request: v1::SubmitRequest) -> Result<v1::
     // A time that is filled in here would be a new one at every retry, and none would ever be too old to be known.
     let issued_ms = issued_ms.ok_or_else(|| {
         let fix = "send when the call was first issued, in ms since 1970, and the same with every retry";
-        refusal::field("issued_ms", "is absent", fix)
+        refusal::field("issued_ms", "is missing", fix)
     })?;
     let payload_hash = hash(&specs)?;
     let count = specs.len();

@@ -41,7 +41,7 @@ impl v1::shards_server::Shards for ShardsService {
             .map(|held| self.0.renewals.renew(Renewal::Cell(CellId(held.cell), Epoch(held.epoch), shard.clone())));
         let verdicts = futures::future::join_all(renewing).await;
         if verdicts.contains(&Verdict::Unknown) {
-            return Err(refusal::unavailable("no confirmed leader answered; leases run on until they expire"));
+            return Err(refusal::unavailable("no leader answered; leases stay valid until they expire"));
         }
         let lost = leases.iter().zip(&verdicts).filter(|(_, verdict)| **verdict == Verdict::Lost);
         let lost_cells = lost.map(|(held, _)| held.cell).collect();
@@ -51,7 +51,7 @@ impl v1::shards_server::Shards for ShardsService {
     async fn release(&self, request: Request<v1::ReleaseRequest>) -> Result<Response<v1::ReleaseReply>, Status> {
         let v1::ReleaseRequest { shard, lease } = request.into_inner();
         check_shard(&shard)?;
-        let lease = lease.ok_or_else(|| refusal::field("lease", "is absent", "say which cell and epoch"))?;
+        let lease = lease.ok_or_else(|| refusal::field("lease", "is missing", "say which cell and epoch"))?;
         let (cell, epoch) = (CellId(lease.cell), Epoch(lease.epoch));
         self.0.decide(Command::ExpireCell { cell, epoch }).await?;
         tracing::info!(%cell, shard, %epoch, "cell released");
