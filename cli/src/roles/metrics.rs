@@ -51,7 +51,6 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
     ("muster_raft_appends_awaited_total", Counter, "Appends that were still on their way when the next one was due"),
     ("muster_clock_offset_ms", Gauge, "Milliseconds that this node's clock is ahead of a majority's, while it leads"),
     ("muster_state_machine_panics_total", Counter, "Panics while applying the log, each of which stops the node"),
-    ("muster_searches_refused_total", Counter, "Plans and explanations refused because too many waited already"),
     (
         "muster_raft_proposals_refused_total",
         Counter,
@@ -77,8 +76,10 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
     ("muster_bindings_total", Counter, "Attempts of jobs bound to nodes through this control node"),
     ("muster_proposals_rejected_total", Counter, "Proposals of shards that were rejected, by kind"),
     ("muster_agent_sessions", Gauge, "Nodes whose agents have a session with this control node"),
+    ("muster_agents_of_other_clusters_total", Counter, "Agents of another cluster that this control node has refused"),
     ("muster_agent_refusals_total", Counter, "Sessions and messages of agents that this control node has refused"),
     // Agents.
+    ("muster_agent_other_clusters_total", Counter, "Times that this agent has met a control plane of another cluster"),
     ("muster_agent_sessions_total", Counter, "Sessions that this agent has opened"),
     ("muster_agent_tasks_started_total", Counter, "Tasks that this agent has started"),
     ("muster_agent_tasks_over_total", Counter, "Tasks of this agent that have ended, by state"),
