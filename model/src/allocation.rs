@@ -95,6 +95,7 @@ pub enum TaskState {
         /// Why, for people.
         reason: String,
         /// The node failed, whatever the command is: its disk, a card, the shim. Otherwise the job asked for what cannot be run.
+        #[serde(default)]
         by_node: bool,
     },
     /// Its node was fenced: the task is dead by its shim's deadline, whatever it had reached.
@@ -178,6 +179,7 @@ pub struct Allocation {
     /// When it was bound.
     pub bound_ms: u64,
     /// The first ranks that failed, in the order of their times; at most [`crate::attempt::FAILURES_MAX`].
+    #[serde(default)]
     pub failures: Vec<RankFailure>,
 }
 

@@ -193,6 +193,7 @@ pub struct JobSpec {
     pub movable: Option<Movable>,
     /// Who submitted it, as the client says; empty when it does not say. Nobody has checked it yet: it is for people and for lists,
     /// never for permission.
+    #[serde(default)]
     pub user: String,
 }
 
@@ -355,9 +356,12 @@ pub struct Job {
     pub reserved: Option<Reservation>,
     /// Cards that jobs behind it have started on while it waited for room, as far as its cell's shards have recorded it: what the
     /// starvation guard goes by. 0 from each binding on.
+    #[serde(default)]
     pub bypassed_cards: u64,
     /// How its attempts ended, oldest first; at most [`crate::attempt::ATTEMPTS_MAX`].
+    #[serde(default)]
     pub attempts: Vec<AttemptRecord>,
     /// Attempts that ended because a node failed to start a task.
+    #[serde(default)]
     pub start_faults: u32,
 }

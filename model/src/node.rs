@@ -149,6 +149,7 @@ pub struct Node {
     /// An operator wants no new work on it.
     pub drained: bool,
     /// What has been noted of its agent, and of why it takes no work.
+    #[serde(default)]
     pub notes: NodeNotes,
 }
 

@@ -28,8 +28,10 @@ pub struct RequestRecord {
     /// How many.
     pub jobs: u32,
     /// When the client issued it first; every retry says the same.
+    #[serde(default)]
     pub issued_ms: u64,
     /// Who pays for the first job: the tenant whose share of the table it takes.
+    #[serde(default)]
     pub tenant: TenantId,
 }
 
@@ -65,8 +67,10 @@ pub struct Meta {
     pub now_ms: u64,
     /// Nothing that was issued at or before this is accepted, unless its request id is still known: set when time was set back, because ids
     /// may have been forgotten too early before.
+    #[serde(default)]
     pub requests_floor_ms: u64,
     /// Identity of the cluster, drawn once when it is made; 0 before. It tells clusters apart and says nothing about order.
+    #[serde(default)]
     pub cluster: u64,
 }
 

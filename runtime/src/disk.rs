@@ -26,6 +26,14 @@ pub enum DiskError {
         /// How it shows.
         why: String,
     },
+    /// A newer version of muster has written it.
+    #[error("{what} is too new: {why}")]
+    Newer {
+        /// Which store or value.
+        what: String,
+        /// What is known here and what is there.
+        why: String,
+    },
 }
 
 /// One change of a batch.

@@ -29,6 +29,8 @@ pub struct PeerView {
     pub incarnation: u64,
     /// What its rules may do.
     pub feature_level: u32,
+    /// The newest feature level that it knows.
+    pub knows_level: u32,
     /// By how many milliseconds its wall clock is ahead of the leader's; absent when the leader does not know it.
     pub clock_offset_ms: Option<i64>,
     /// On the leader: by how many milliseconds the cluster's time is ahead of the clocks of a majority of the voters.
@@ -59,6 +61,7 @@ impl PeerView {
             purged: reply.purged,
             incarnation: reply.incarnation,
             feature_level: reply.feature_level,
+            knows_level: reply.knows_level,
             clock_offset_ms,
             time_ahead_ms: reply.time_ahead_ms,
             error: String::new(),
@@ -80,6 +83,7 @@ impl PeerView {
             purged: 0,
             incarnation: 0,
             feature_level: 0,
+            knows_level: 0,
             clock_offset_ms: None,
             time_ahead_ms: None,
             error,
@@ -90,7 +94,8 @@ impl PeerView {
 /// The table of voters.
 #[must_use]
 pub fn table(peers: &[PeerView]) -> Vec<Block> {
-    let heads = ["ID", "ADDRESS", "STATE", "ROLE", "TERM", "LAST", "APPLIED", "SNAPSHOT", "PURGED", "CLOCK", "ERROR"];
+    let heads =
+        ["ID", "ADDRESS", "STATE", "ROLE", "TERM", "LAST", "APPLIED", "SNAPSHOT", "PURGED", "LEVEL", "CLOCK", "ERROR"];
     let mut columns = Columns::new(&heads).right(&["ID", "TERM", "LAST", "APPLIED", "SNAPSHOT", "PURGED", "CLOCK"]);
     for peer in peers {
         columns.row(vec![
@@ -103,6 +108,7 @@ pub fn table(peers: &[PeerView]) -> Vec<Block> {
             peer.applied.to_string(),
             peer.snapshot.to_string(),
             peer.purged.to_string(),
+            level(peer),
             peer.clock_offset_ms.map_or_else(String::new, |ms| format!("{:+.3} s", ms as f64 / 1_000.0)),
             peer.error.clone(),
         ]);
@@ -117,6 +123,15 @@ pub fn table(peers: &[PeerView]) -> Vec<Block> {
         )));
     }
     blocks
+}
+
+/// The feature level, with what this node knows beyond it: that waits for the other voters.
+fn level(peer: &PeerView) -> String {
+    match (peer.feature_level, peer.knows_level) {
+        (0, _) => String::new(),
+        (level, knows) if knows == level => level.to_string(),
+        (level, knows) => format!("{level} (knows {knows})"),
+    }
 }
 
 /// The cluster's time is usually behind the clocks, by what has passed since the last entry.

@@ -59,6 +59,7 @@ pub enum Command {
         /// The usage stream it still has a record of.
         usage_incarnation: Option<u64>,
         /// The agent's own id, made with its data folder; 0: it has none.
+        #[serde(default)]
         agent: u64,
     },
     /// An operator stops or allows new work on a node. Allowing it lifts a quarantine too.
@@ -68,6 +69,7 @@ pub enum Command {
         /// Whether it takes no new work.
         drained: bool,
         /// Why, for people; may be empty.
+        #[serde(default)]
         reason: String,
     },
     /// Takes a node on which nothing runs out of the fleet.
@@ -211,5 +213,6 @@ pub struct TaskReport {
     /// What became of it.
     pub state: TaskState,
     /// When it was over by the node's clock (ms since the epoch), if it is.
+    #[serde(default)]
     pub ended_ms: Option<u64>,
 }

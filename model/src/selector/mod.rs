@@ -20,7 +20,6 @@ use serde::{Deserialize, Serialize};
 
 /// A selector that has passed the parser and its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
 pub struct Selector(Expr);
 
 /// One part of the tree.

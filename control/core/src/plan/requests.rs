@@ -71,6 +71,11 @@ fn is_over(request: &RequestRecord, now_ms: u64) -> bool {
 }
 
 fn raise_floor(draft: &mut Draft<'_>, tenant: TenantId, issued_ms: u64) {
+    if tenant == TenantId::default() {
+        // It was accepted before records named their tenant: the floor is everybody's.
+        draft.meta.requests_floor_ms = draft.meta.requests_floor_ms.max(issued_ms);
+        return;
+    }
     // Of a tenant that was deleted the floor is above all its ids already.
     let Some(path) = path_of(draft.state, tenant) else { return };
     let known = draft.state.request_floors.get(&path).map_or(0, |floor| floor.issued_ms);

@@ -1,6 +1,7 @@
 //! How a control node takes part in consensus: its settings and their usual values.
 
 use crate::consensus::error::OpenError;
+use crate::consensus::forms::FEATURE_LEVEL_NEWEST;
 use std::time::Duration;
 
 /// Settings of one node. Timeouts must be the same on all voters.
@@ -20,6 +21,8 @@ pub struct ConsensusConfig {
     pub snapshot_every_entries: u64,
     /// So many entries are kept behind a snapshot, for followers that lag a little.
     pub keep_entries: u64,
+    /// The newest feature level that this node says it knows: that of this version, but in tests of upgrades.
+    pub knows_level: u32,
     /// A bug, so that the checkers of the simulation can be seen to find it. Nothing else sets it.
     #[doc(hidden)]
     pub planted: Option<PlantedBug>,
@@ -49,6 +52,7 @@ impl ConsensusConfig {
             election_ms: (350, 450),
             snapshot_every_entries: 20_000,
             keep_entries: 2_000,
+            knows_level: FEATURE_LEVEL_NEWEST,
             planted: None,
         }
     }

@@ -33,6 +33,14 @@ pub enum OpenError {
         /// What is damaged.
         source: DiskError,
     },
+    /// A newer version of muster has written to the folder.
+    #[error(
+        "the data folder was written by a newer version of muster: {source}. Start that version or a later one; the folder is unchanged"
+    )]
+    Newer {
+        /// What is too new.
+        source: DiskError,
+    },
     /// The disk fails.
     #[error(transparent)]
     Disk(DiskError),
@@ -48,6 +56,7 @@ impl OpenError {
     pub(crate) fn disk(id: u64, error: DiskError) -> Self {
         match error {
             source @ DiskError::Corrupt { .. } => OpenError::Corrupt { id, source },
+            source @ DiskError::Newer { .. } => OpenError::Newer { source },
             other @ DiskError::Io { .. } => OpenError::Disk(other),
         }
     }
@@ -74,6 +83,19 @@ pub enum ProposeError {
         limit: usize,
         /// What came.
         got: usize,
+    },
+    /// Not every voter knows what is asked for. Nothing has happened.
+    #[error(
+        "{what} needs feature level {needed}, and the cluster is at {level}: it rises by itself once every voter runs a version that knows it; \
+         `muster raft status` shows which do not"
+    )]
+    Level {
+        /// What of it.
+        what: String,
+        /// The level it needs.
+        needed: u32,
+        /// The cluster's.
+        level: u32,
     },
     /// Sent, but the answer was lost.
     #[error("the outcome is not known: {why}")]

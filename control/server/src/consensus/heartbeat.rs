@@ -13,6 +13,7 @@ use crate::consensus::config::PlantedBug;
 use crate::consensus::core::Core;
 use crate::consensus::election::is_quorum;
 use crate::consensus::error::ProposeError;
+use crate::consensus::forms::Levels;
 use crate::consensus::peer::{Heartbeat, HeartbeatAnswer, Raftward};
 use crate::consensus::types::{Member, Vote};
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -46,6 +47,8 @@ type Configs = Vec<BTreeSet<u64>>;
 #[derive(Debug, Default)]
 pub(crate) struct Heartbeats {
     clocks: Mutex<Clocks>,
+    /// What feature levels the voters know.
+    pub(crate) levels: Levels,
     /// By voter, when the last heartbeat was sent that it accepted in this term.
     accepted: Mutex<BTreeMap<u64, Instant>>,
     /// Since when a quorum is known to have followed this leader.
@@ -69,6 +72,7 @@ impl Heartbeats {
     /// A new term of this node: what was known before does not count.
     fn begin(&self) {
         self.clocks.lock().clear();
+        self.levels.clear();
         self.accepted.lock().clear();
         // A quorum has just elected it.
         *self.quorum_heard.lock() = Some(Instant::now());
@@ -183,7 +187,7 @@ impl Core {
         let sent = Instant::now();
         let heartbeat = Heartbeat { vote: leading.vote };
         let called = self.peers.call(voter, &member, Raftward::Heartbeat, &heartbeat, within).await;
-        let HeartbeatAnswer { answer, wall_ms } = match called {
+        let HeartbeatAnswer { answer, wall_ms, knows_level } = match called {
             Ok(answer) => answer,
             Err(error) => {
                 tracing::debug!(voter, %error, "no answer to a heartbeat");
@@ -194,6 +198,7 @@ impl Core {
         let answered = Instant::now();
         metrics::histogram!("muster_raft_heartbeat_seconds").record((answered - sent).as_secs_f64());
         self.heartbeats.clocks.lock().note(voter, sent, answered, wall_ms);
+        self.heartbeats.levels.note(voter, knows_level);
         self.heartbeats.read.send_modify(|count| *count += 1);
         let follows = matches!(answer, AppendEntriesResponse::Success);
         if follows {

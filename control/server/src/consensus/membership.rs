@@ -44,10 +44,18 @@ impl Core {
         // Zero stands for "none yet".
         let cluster = self.host.chance.u64().max(1);
         let mut nodes = BTreeMap::new();
+        let mut level = self.config.knows_level;
         for (id, address) in members {
-            let disk = if id == me.id { me.disk } else { self.await_pristine(id, &address, began).await? };
-            nodes.insert(id, Member { address, disk, cluster });
+            let disk = if id == me.id {
+                me.disk
+            } else {
+                let found = self.await_pristine(id, &address, began).await?;
+                level = level.min(found.knows_level);
+                found.disk
+            };
+            nodes.insert(id, Member { address, disk, cluster, level: 0 });
         }
+        nodes.values_mut().for_each(|member| member.level = level);
         // From here on the log says what this folder belongs to; the identity follows for the sake of who reads it.
         self.peers.join(cluster);
         let initialized = self.raft.initialize(nodes).await;
@@ -64,11 +72,11 @@ impl Core {
         }
     }
 
-    /// The disk of a node that has never been part of a cluster.
-    async fn await_pristine(&self, id: u64, address: &str, began: Instant) -> Result<u64, AdminError> {
+    /// A node that has never been part of a cluster.
+    async fn await_pristine(&self, id: u64, address: &str, began: Instant) -> Result<Identified, AdminError> {
         loop {
             match self.identify(id, address).await {
-                Ok(Identified { cluster: None, pristine: true, disk, .. }) => return Ok(disk),
+                Ok(found @ Identified { cluster: None, pristine: true, .. }) => return Ok(found),
                 Ok(_) => return Err(peer(id, address, "it already belongs to a cluster")),
                 Err(error) if began.elapsed() >= BOOTSTRAP_WAIT => return Err(error),
                 Err(_not_yet) => tokio::time::sleep(RETRY_PAUSE).await,
@@ -78,7 +86,7 @@ impl Core {
 
     /// Asks who is at an address; it has to be that node.
     async fn identify(&self, id: u64, address: &str) -> Result<Identified, AdminError> {
-        let nobody_yet = Member { address: address.to_owned(), disk: 0, cluster: 0 };
+        let nobody_yet = Member { address: address.to_owned(), ..Member::default() };
         let asked: Result<Identified, CallError> =
             self.peers.call(id, &nobody_yet, Raftward::Identify, &(), IDENTIFY_DEADLINE).await;
         match asked {
@@ -96,11 +104,19 @@ impl Core {
         if identified.cluster.is_some_and(|other| other != cluster) {
             return Err(peer(id, &address, "it belongs to another cluster"));
         }
-        let member = Member { address: address.clone(), disk: identified.disk, cluster };
+        let level = self.feature_level();
+        if identified.knows_level < level {
+            let why = format!(
+                "its version knows feature levels up to {}, and the cluster is at {level}: start it in the version of the others",
+                identified.knows_level
+            );
+            return Err(peer(id, &address, &why));
+        }
+        let member = Member { address: address.clone(), disk: identified.disk, cluster, level: 0 };
         let (applied, used) = self.replica.membership();
         let present = self.member(id).or_else(|| applied.membership().get_node(&id).cloned());
         match (present, used.get(&id)) {
-            (Some(present), _) if present == member => {}
+            (Some(present), _) if Member { level: 0, ..present.clone() } == member => {}
             (None, None) => {
                 let used_disk = used.iter().find(|(_, disk)| **disk == identified.disk);
                 if let Some((other, _)) = used_disk {

@@ -12,6 +12,7 @@ pub mod config;
 mod core;
 mod election;
 pub mod error;
+mod forms;
 mod heartbeat;
 mod hub;
 mod log;
@@ -32,6 +33,7 @@ pub(crate) mod tests;
 
 pub use config::{ConsensusConfig, PlantedBug};
 pub use error::{AdminError, Lagged, OpenError, PeerRefusal, ProposeError, TooOld};
+pub use forms::FEATURE_LEVEL_NEWEST;
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -112,6 +114,8 @@ pub struct Status {
     pub purged: u64,
     /// Members by id.
     pub members: Vec<MemberStatus>,
+    /// The newest feature level that this node knows.
+    pub knows_level: u32,
     /// How far the state's time is ahead of a majority of the voters' clocks, in milliseconds; on the leader only.
     pub time_ahead_ms: Option<i64>,
 }

@@ -7,6 +7,7 @@
 use crate::consensus::Proposed;
 use crate::consensus::core::Core;
 use crate::consensus::error::ProposeError;
+use crate::consensus::forms::level_of;
 use crate::consensus::peer::{CallError, Raftward};
 use crate::consensus::stored;
 use crate::consensus::types::{Batch, Member};
@@ -74,6 +75,12 @@ impl Proposer {
         may_forward: bool,
     ) -> Result<Proposed, ProposeError> {
         self.core.stop.check()?;
+        let form = self.core.log.form().get();
+        stored::fits(form, &commands).map_err(|lacking| ProposeError::Level {
+            what: format!("{}.{}", lacking.of, lacking.name),
+            needed: level_of(lacking.form),
+            level: level_of(form),
+        })?;
         let bytes = stored::size(&commands);
         too_large("commands", ENTRY_COMMANDS, commands.len())?;
         too_large("bytes", ENTRY_BYTES, bytes)?;

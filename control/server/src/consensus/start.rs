@@ -3,6 +3,7 @@
 use super::core::{Core, snapshot_by_bytes, watch_raft};
 use super::election::{self, Contact};
 use super::error::OpenError;
+use super::forms;
 use super::heartbeat::{self, Heartbeats};
 use super::log::{self, Identity, Opened};
 use super::peer::{Links, Peers};
@@ -83,6 +84,7 @@ async fn open_until(host: Host, config: ConsensusConfig, stop: Stop) -> Result<C
     host.spawn(heartbeat::run(core.clone()));
     host.spawn(election::run(core.clone()));
     let proposer = Proposer::start(core.clone());
+    host.spawn(forms::raise(core.clone(), proposer.clone()));
     let reader = Reader::start(core.clone());
     tracing::info!(node = id, address, "consensus is open");
     Ok(Consensus { inner: Arc::new(Inner { core, proposer, reader, changing: tokio::sync::Mutex::default() }) })

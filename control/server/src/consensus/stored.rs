@@ -1,16 +1,13 @@
-//! The stored and sent form of everything: a version byte, postcard, and a checksum over both; and the order of keys.
+//! The stored and sent bytes of everything: the number of their form, the value in that form, and a checksum over both; and the order of keys.
 //!
 //! What must stay true: a value that is not what was written is never taken for one; keys order by bytes as their ids order by number.
 
+use super::forms::{self, Lacking, NEWEST, OLDEST};
 use muster_model::{Job, JobId, Key, Object};
 use muster_runtime::DiskError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A new form gets a new number; once a form has been released it stays readable. Forms 1 to 3 never were: they had
-/// jobs without NUMA policy, driver minimum, segments, spread, a word on moves and reservations, pools without pinned layouts, nodes
-/// without NVLink domain and tenants that nobody was kept apart from; they are refused by their number.
-pub(crate) const VERSION: u8 = 4;
 /// Checksum at the end.
 const CRC_BYTES: usize = 4;
 
@@ -43,43 +40,71 @@ pub(crate) enum Unreadable {
     Short { got: usize },
     #[error("checksum is {got:08x}, should be {expected:08x}")]
     Checksum { expected: u32, got: u32 },
-    #[error("version {got} is not known here (known: {VERSION})")]
+    #[error("it has form {got}; this version of muster reads forms {OLDEST} to {NEWEST}")]
     Version { got: u8 },
     #[error("{why}")]
     Form { why: String },
 }
 
-/// The stored form of `value`.
-pub(crate) fn encode<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
-    // Writing to memory has no way to fail; our types have no unserialisable values.
-    let mut bytes = postcard::to_extend(value, vec![VERSION]).expect("stored values can be serialised");
+/// The bytes of `value` in exactly this form.
+///
+/// # Panics
+/// When the form lacks something of the value: a bug, since nothing makes such values below their feature level.
+pub(crate) fn encode<T: Serialize + ?Sized>(form: u8, value: &T) -> Vec<u8> {
+    let written = forms::write(form, value, vec![form]);
+    checked(written.unwrap_or_else(|lacking| panic!("form {form} is written, but {lacking}")))
+}
+
+/// The bytes of `value` in this form, or in the newer one that it needs: an entry may come from a leader that has applied the raising of the
+/// feature level before this node has.
+pub(crate) fn encode_raised<T: Serialize + ?Sized>(form: u8, value: &T) -> Vec<u8> {
+    match forms::write(form, value, vec![form]) {
+        Ok(bytes) => checked(bytes),
+        Err(lacking) => encode_raised(lacking.form, value),
+    }
+}
+
+fn checked(mut bytes: Vec<u8>) -> Vec<u8> {
     let crc = crc32fast::hash(&bytes);
     bytes.extend_from_slice(&crc.to_le_bytes());
     bytes
 }
 
-/// The value whose stored form `bytes` is.
-pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unreadable> {
-    postcard::from_bytes(check(bytes)?).map_err(|error| Unreadable::Form { why: error.to_string() })
+/// Whether that form holds `value`.
+pub(crate) fn fits<T: Serialize + ?Sized>(form: u8, value: &T) -> Result<(), Lacking> {
+    if form == NEWEST { Ok(()) } else { forms::write(form, value, Vec::new()).map(drop) }
 }
 
-/// The first part of the value whose stored form `bytes` is, all of it checked.
+/// The value whose bytes these are.
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unreadable> {
+    decode_head(bytes)
+}
+
+/// The first part of the value whose bytes these are, all of them checked.
 pub(crate) fn decode_head<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unreadable> {
-    let (head, _rest) =
-        postcard::take_from_bytes(check(bytes)?).map_err(|error| Unreadable::Form { why: error.to_string() })?;
-    Ok(head)
+    let (form, value) = check(bytes)?;
+    forms::read(form, value).map_err(|error| Unreadable::Form { why: error.to_string() })
 }
 
 /// Like [`decode`], for what was read from a disk.
 pub(crate) fn decode_stored<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, DiskError> {
-    decode(bytes).map_err(|why| corrupt(what, &why))
+    decode(bytes).map_err(|why| match why {
+        Unreadable::Version { got } if got > NEWEST => newer(what, &why),
+        _ => corrupt(what, &why),
+    })
+}
+
+/// A newer version of muster was here.
+pub(crate) fn newer(what: &str, why: &impl ToString) -> DiskError {
+    DiskError::Newer { what: what.to_owned(), why: why.to_string() }
 }
 
 pub(crate) fn corrupt(what: &str, why: &impl ToString) -> DiskError {
     DiskError::Corrupt { what: what.to_owned(), why: why.to_string() }
 }
 
-fn check(bytes: &[u8]) -> Result<&[u8], Unreadable> {
+/// The form, and the value in it.
+fn check(bytes: &[u8]) -> Result<(u8, &[u8]), Unreadable> {
     let Some((body, tail)) = bytes.split_last_chunk::<CRC_BYTES>() else {
         return Err(Unreadable::Short { got: bytes.len() });
     };
@@ -88,7 +113,7 @@ fn check(bytes: &[u8]) -> Result<&[u8], Unreadable> {
         return Err(Unreadable::Checksum { expected, got });
     }
     match body.split_first() {
-        Some((&VERSION, value)) => Ok(value),
+        Some((&form @ OLDEST..=NEWEST, value)) => Ok((form, value)),
         Some((&got, _)) => Err(Unreadable::Version { got }),
         None => Err(Unreadable::Short { got: bytes.len() }),
     }
@@ -135,9 +160,19 @@ pub(crate) fn object_key(key: &Key) -> Vec<u8> {
     }
 }
 
-/// An object as it was stored.
+/// An object as it was stored; what an older form lacks is made up for where its default would mean something else.
 pub(crate) fn object(bytes: &[u8]) -> Result<Object, DiskError> {
-    decode_stored("a stored object", bytes)
+    let mut object = decode_stored("a stored object", bytes)?;
+    if bytes.first() == Some(&4) {
+        match &mut object {
+            // It was issued no later than it was accepted.
+            Object::Request(request) => request.issued_ms = request.accepted_ms,
+            // The identity of the cluster was called its incarnation; what is called so now began to count with form 5.
+            Object::Meta(meta) => meta.cluster = std::mem::replace(&mut meta.incarnation, 1),
+            _ => {}
+        }
+    }
+    Ok(object)
 }
 
 /// A finished job as it was stored.
@@ -152,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_changed_byte_is_noticed() {
-        let stored = encode(&(7_u64, "seven"));
+        let stored = encode(NEWEST, &(7_u64, "seven"));
         assert_eq!(decode::<(u64, String)>(&stored), Ok((7, "seven".to_owned())));
         assert_eq!(decode_head::<u64>(&stored), Ok(7));
         for place in 0..stored.len() {
@@ -169,12 +204,12 @@ mod tests {
 
     #[test]
     fn a_version_of_the_future_is_refused_by_name() {
-        let mut stored = encode(&7_u64);
-        stored[0] = VERSION + 1;
+        let mut stored = encode(NEWEST, &7_u64);
+        stored[0] = NEWEST + 1;
         let end = stored.len() - CRC_BYTES;
         let crc = crc32fast::hash(&stored[..end]).to_le_bytes();
         stored[end..].copy_from_slice(&crc);
-        assert_eq!(decode::<u64>(&stored), Err(Unreadable::Version { got: VERSION + 1 }));
+        assert_eq!(decode::<u64>(&stored), Err(Unreadable::Version { got: NEWEST + 1 }));
     }
 
     #[test]

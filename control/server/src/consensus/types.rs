@@ -39,6 +39,9 @@ pub(crate) struct Member {
     pub(crate) disk: u64,
     /// The cluster's history, the same on all members.
     pub(crate) cluster: u64,
+    /// Of a member that the cluster began with: the feature level at which it began, which all of them knew.
+    #[serde(default)]
+    pub(crate) level: u32,
 }
 
 pub(crate) type LogId = openraft::LogId<u64>;

@@ -87,6 +87,7 @@ impl v1::admin_server::Admin for AdminService {
             state: status.role.to_owned(),
             time_ahead_ms: status.time_ahead_ms,
             cluster,
+            knows_level: status.knows_level,
         }))
     }
 

@@ -155,6 +155,7 @@ pub(crate) fn propose(error: &ProposeError) -> Status {
         ProposeError::NoLeader => (Code::Unavailable, with_retry("NO_LEADER", RETRY_LEADER)),
         ProposeError::Busy { .. } => (Code::ResourceExhausted, with_retry("BUSY", RETRY_BUSY)),
         ProposeError::TooLarge { .. } => (Code::InvalidArgument, details("TOO_LARGE")),
+        ProposeError::Level { .. } => (Code::FailedPrecondition, details("FEATURE_LEVEL")),
         ProposeError::Unknown { .. } => (Code::Unavailable, with_retry("OUTCOME_UNKNOWN", RETRY_LEADER)),
         ProposeError::Stopped { .. } => (Code::Unavailable, with_retry("STOPPED", RETRY_LEADER)),
     };

@@ -4,7 +4,9 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use muster_control_core::{Command, Done};
-use muster_control_server::consensus::{Consensus, ConsensusConfig, OpenError, PeerServices, ProposeError, Proposed};
+use muster_control_server::consensus::{
+    Consensus, ConsensusConfig, FEATURE_LEVEL_NEWEST, OpenError, PeerServices, ProposeError, Proposed,
+};
 use muster_model::tenant::TenantSpec;
 use muster_runtime::Host;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +31,8 @@ pub(crate) struct Cluster {
     addresses: BTreeMap<u64, String>,
     pub(crate) snapshot_every_entries: u64,
     pub(crate) keep_entries: u64,
+    /// Nodes that know an older feature level, as a node of an older version would.
+    pub(crate) knows_level: BTreeMap<u64, u32>,
 }
 
 struct NoServices;
@@ -61,7 +65,8 @@ impl Cluster {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("folder");
         let (nodes, addresses) = (BTreeMap::new(), BTreeMap::new());
-        Cluster { folder, nodes, addresses, snapshot_every_entries: 10_000, keep_entries: 1_000 }
+        let knows_level = BTreeMap::new();
+        Cluster { folder, nodes, addresses, snapshot_every_entries: 10_000, keep_entries: 1_000, knows_level }
     }
 
     /// Three voters.
@@ -97,6 +102,7 @@ impl Cluster {
             election_ms: (900, 1_500),
             snapshot_every_entries: self.snapshot_every_entries,
             keep_entries: self.keep_entries,
+            knows_level: self.knows_level.get(&id).copied().unwrap_or(FEATURE_LEVEL_NEWEST),
             ..ConsensusConfig::new(id, &address)
         };
         let mut tries = 0;

@@ -2,4 +2,5 @@
 
 mod cluster;
 mod failures;
+mod levels;
 mod membership;

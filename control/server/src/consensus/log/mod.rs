@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 
 pub(crate) use open::{Opened, open};
 
+use crate::consensus::forms::WriteForm;
 use crate::consensus::stored::{encode, log_space};
 
 /// Keys of the meta space.
@@ -67,6 +68,7 @@ struct Shared {
     kv: Arc<dyn Kv>,
     marks: Mutex<Marks>,
     flush: mpsc::Sender<flush::Request>,
+    form: WriteForm,
     stop: Stop,
 }
 
@@ -142,6 +144,11 @@ impl Cache {
 }
 
 impl Log {
+    /// The form in which this node writes, here and everywhere.
+    pub(crate) fn form(&self) -> &WriteForm {
+        &self.shared.form
+    }
+
     /// Whether this log has ever had a vote or an entry.
     pub(crate) fn is_pristine(&self) -> bool {
         let marks = self.shared.marks.lock();
@@ -160,12 +167,12 @@ impl Log {
 
     /// Records whose folder this is, durably.
     pub(crate) async fn save_identity(&self, identity: &Identity) -> Result<(), DiskError> {
-        self.put_meta(key::IDENTITY, encode(identity)).await
+        self.put_meta(key::IDENTITY, encode(self.form().get(), identity)).await
     }
 
     /// Records which state store is in use, durably.
     pub(crate) async fn save_generation(&self, generation: u64) -> Result<(), DiskError> {
-        self.put_meta(key::GENERATION, encode(&generation)).await
+        self.put_meta(key::GENERATION, encode(self.form().get(), &generation)).await
     }
 
     async fn put_meta(&self, key: &'static [u8], value: Vec<u8>) -> Result<(), DiskError> {

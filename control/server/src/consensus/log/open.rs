@@ -2,6 +2,7 @@
 
 use super::{Cache, FLUSH_QUEUE, Identity, Log, Marks, PAGE_ENTRIES, Shared, flush, key};
 use crate::consensus::config::PlantedBug;
+use crate::consensus::forms::WriteForm;
 use crate::consensus::stop::Stop;
 use crate::consensus::stored::{self, corrupt, index_key, log_space};
 use crate::consensus::types::{LogId, Vote};
@@ -61,7 +62,7 @@ pub(crate) async fn open(host: &Host, stop: Stop, planted: Option<PlantedBug>) -
         return Err(flush::missing("the node's identity", "a log without one"));
     }
     let (flush, requests) = mpsc::channel(FLUSH_QUEUE);
-    let shared = Arc::new(Shared { kv, marks: Mutex::new(marks), flush, stop });
+    let shared = Arc::new(Shared { kv, marks: Mutex::new(marks), flush, form: WriteForm::default(), stop });
     host.spawn(flush::run(shared.clone(), requests));
     Ok(Opened { log: Log { shared }, identity, generation })
 }

@@ -1,7 +1,7 @@
 //! The log as openraft reads and writes it.
 
 use super::{APPEND_BYTES, Log, PAGE_ENTRIES, Shared, flush, key};
-use crate::consensus::stored::{self, corrupt, encode, index_key, log_space};
+use crate::consensus::stored::{self, corrupt, encode, encode_raised, index_key, log_space};
 use crate::consensus::types::{LogEntry, LogId, StorageError, Types, Vote};
 use muster_runtime::{Batch, DiskError};
 use openraft::storage::{LogFlushed, RaftLogStorage};
@@ -103,7 +103,7 @@ impl RaftLogStorage<Types> for Log {
 
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), StorageError> {
         let mut batch = Batch::default();
-        batch.put(log_space::META, key::VOTE, encode(vote));
+        batch.put(log_space::META, key::VOTE, encode(self.form().get(), vote));
         let saved = async {
             self.shared.kv.write(&batch)?;
             self.shared.sync().await
@@ -120,7 +120,7 @@ impl RaftLogStorage<Types> for Log {
     async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), StorageError> {
         let mut batch = Batch::default();
         match &committed {
-            Some(committed) => batch.put(log_space::META, key::COMMITTED, encode(committed)),
+            Some(committed) => batch.put(log_space::META, key::COMMITTED, encode(self.form().get(), committed)),
             None => batch.delete(log_space::META, key::COMMITTED),
         }
         self.shared.kv.write(&batch).map_err(|error| self.fatal(error, StorageIOError::write))?;
@@ -138,15 +138,16 @@ impl RaftLogStorage<Types> for Log {
         I::IntoIter: OptionalSend,
     {
         let mut batch = Batch::default();
+        let form = self.form().get();
         let mut appended = Vec::new();
         for entry in entries {
-            let stored = encode(&(&entry.log_id, &entry.payload));
+            let stored = encode_raised(form, &(&entry.log_id, &entry.payload));
             appended.push((entry.clone(), stored.len()));
             batch.put(log_space::ENTRIES, index_key(entry.log_id.index), stored);
         }
         let synced = self.shared.marks.lock().synced;
         if let Some(synced) = synced {
-            batch.put(log_space::META, key::SYNCED, encode(&synced));
+            batch.put(log_space::META, key::SYNCED, encode(self.form().get(), &synced));
         }
         self.shared.kv.write(&batch).map_err(|error| self.fatal(error, StorageIOError::write_logs))?;
         {
@@ -186,7 +187,7 @@ impl RaftLogStorage<Types> for Log {
             marks.synced
         };
         match synced {
-            Some(synced) => batch.put(log_space::META, key::SYNCED, encode(&synced)),
+            Some(synced) => batch.put(log_space::META, key::SYNCED, encode(self.form().get(), &synced)),
             None => batch.delete(log_space::META, key::SYNCED),
         }
         self.shared.kv.write(&batch).map_err(|error| self.fatal(error, StorageIOError::write_logs))
@@ -195,7 +196,7 @@ impl RaftLogStorage<Types> for Log {
     async fn purge(&mut self, log_id: LogId) -> Result<(), StorageError> {
         let mut batch = Batch::default();
         batch.delete_range(log_space::ENTRIES, index_key(0), index_key(log_id.index + 1));
-        batch.put(log_space::META, key::PURGED, encode(&log_id));
+        batch.put(log_space::META, key::PURGED, encode(self.form().get(), &log_id));
         self.shared.kv.write(&batch).map_err(|error| self.fatal(error, StorageIOError::write_logs))?;
         let mut marks = self.shared.marks.lock();
         marks.purged = marks.purged.max(Some(log_id));

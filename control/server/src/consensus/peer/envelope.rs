@@ -62,6 +62,8 @@ pub(crate) struct HeartbeatAnswer {
     pub(crate) answer: AppendEntriesResponse<u64>,
     /// The voter's wall clock, in milliseconds since the Unix epoch.
     pub(crate) wall_ms: u64,
+    /// The newest feature level that it knows.
+    pub(crate) knows_level: u32,
 }
 
 /// What a voter asks before it stands for election. Nobody's vote changes by it.
@@ -96,4 +98,6 @@ pub(crate) struct Identified {
     pub(crate) cluster: Option<u64>,
     /// It has never had a vote or an entry.
     pub(crate) pristine: bool,
+    /// The newest feature level that it knows.
+    pub(crate) knows_level: u32,
 }

@@ -156,7 +156,7 @@ impl Peers {
 
     /// A message to a member, as it is sent.
     fn message<T: Serialize>(&self, to: u64, member: &Member, body: &T) -> Vec<u8> {
-        stored::encode(&(self.envelope(to, member), body))
+        stored::encode_raised(self.log.form().get(), &(self.envelope(to, member), body))
     }
 
     /// [`Peers::call`] with a message made by [`Peers::message`].

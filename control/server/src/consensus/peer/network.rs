@@ -181,11 +181,12 @@ impl Link {
             Frozen::View(view) => view,
             Frozen::Received(incoming) => incoming.kv.checkpoint().map_err(|error| self.lost(error.to_string()))?,
         };
-        let head = stored::encode(&(self.peers.envelope(self.target, &self.member), vote, snapshot.meta));
+        let form = self.peers.log.form().get();
+        let head = stored::encode(form, &(self.peers.envelope(self.target, &self.member), vote, snapshot.meta));
         let channel =
             self.peers.channel(&self.member.address, Lane::Bulk).map_err(|error| self.lost(error.to_string()))?;
         let answer = client(channel)
-            .install_snapshot(payloads(head, Frames::new(view), self.peers.clone()))
+            .install_snapshot(payloads(form, head, Frames::new(view), self.peers.clone()))
             .await
             .map_err(|status| self.lost(status.to_string()))?;
         self.peers.answer(self.target, &answer.get_ref().data).map_err(|error: Result<PeerRefusal, String>| match error
@@ -197,12 +198,17 @@ impl Link {
 }
 
 /// The head, then the frames. A disk that cannot be read ends the stream early, which the receiver notices, and this node.
-fn payloads(head: Vec<u8>, frames: Frames, peers: Arc<Peers>) -> impl Stream<Item = Payload> + Send + 'static {
-    stream::unfold((Some(head), frames, peers), |(head, mut frames, peers)| async move {
+fn payloads(
+    form: u8,
+    head: Vec<u8>,
+    frames: Frames,
+    peers: Arc<Peers>,
+) -> impl Stream<Item = Payload> + Send + 'static {
+    stream::unfold((Some(head), frames, peers), move |(head, mut frames, peers)| async move {
         let data = match head {
             Some(head) => head,
             None => match frames.next() {
-                Ok(frame) => stored::encode(&frame?),
+                Ok(frame) => stored::encode(form, &frame?),
                 Err(error) => {
                     peers.stop.failed("reading a snapshot", &error);
                     return None;

@@ -62,6 +62,10 @@ impl PeerService {
         Ok(body)
     }
 
+    fn reply<T: Serialize>(&self, answer: &T) -> Result<Response<Payload>, Status> {
+        Ok(Response::new(Payload { data: stored::encode_raised(self.core.log.form().get(), answer) }))
+    }
+
     /// A core that has failed stops this node; the peer is told.
     fn stopped(&self, error: &dyn std::error::Error) -> PeerRefusal {
         PeerRefusal::Stopped { why: self.core.stop.reason().unwrap_or_else(|| error.to_string()) }
@@ -92,7 +96,13 @@ impl PeerService {
         let (_, ()): (Envelope, ()) =
             stored::decode(payload).map_err(|why| PeerRefusal::Malformed { why: why.to_string() })?;
         let me = self.peers().me();
-        Ok(Identified { id: me.id, disk: me.disk, cluster: me.cluster, pristine: self.core.log.is_pristine() })
+        Ok(Identified {
+            id: me.id,
+            disk: me.disk,
+            cluster: me.cluster,
+            pristine: self.core.log.is_pristine(),
+            knows_level: self.core.config.knows_level,
+        })
     }
 
     async fn receive(
@@ -151,10 +161,6 @@ async fn next(frames: &mut Streaming<Payload>) -> Result<Vec<u8>, Status> {
     }
 }
 
-fn reply<T: Serialize>(answer: &T) -> Result<Response<Payload>, Status> {
-    Ok(Response::new(Payload { data: stored::encode(answer) }))
-}
-
 #[tonic::async_trait]
 impl Peer for PeerService {
     async fn append_entries(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
@@ -162,7 +168,7 @@ impl Peer for PeerService {
             Ok(rpc) => self.append(rpc).await,
             Err(refusal) => Err(refusal),
         };
-        reply(&answer)
+        self.reply(&answer)
     }
 
     async fn heartbeat(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
@@ -171,11 +177,15 @@ impl Peer for PeerService {
                 // Without entries, and after nothing in particular: it says no more than who leads.
                 let word = AppendEntriesRequest { vote, prev_log_id: None, entries: Vec::new(), leader_commit: None };
                 let answer = self.append(word).await;
-                answer.map(|answer| HeartbeatAnswer { answer, wall_ms: self.core.host.clock.wall_ms() })
+                answer.map(|answer| HeartbeatAnswer {
+                    answer,
+                    wall_ms: self.core.host.clock.wall_ms(),
+                    knows_level: self.core.config.knows_level,
+                })
             }
             Err(refusal) => Err(refusal),
         };
-        reply(&answer)
+        self.reply(&answer)
     }
 
     async fn pre_vote(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
@@ -183,7 +193,7 @@ impl Peer for PeerService {
             Ok(asked) => Ok(self.core.pre_vote(asked)),
             Err(refusal) => Err(refusal),
         };
-        reply(&answer)
+        self.reply(&answer)
     }
 
     async fn vote(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
@@ -191,23 +201,23 @@ impl Peer for PeerService {
             Ok(rpc) => self.core.raft.vote(rpc).await.map_err(|fatal| self.stopped(&fatal)),
             Err(refusal) => Err(refusal),
         };
-        reply(&answer)
+        self.reply(&answer)
     }
 
     async fn install_snapshot(&self, request: Request<Streaming<Payload>>) -> Result<Response<Payload>, Status> {
-        reply(&self.receive(request.into_inner()).await?)
+        self.reply(&self.receive(request.into_inner()).await?)
     }
 
     async fn forward(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
-        reply(&self.forwarded(&request.get_ref().data).await)
+        self.reply(&self.forwarded(&request.get_ref().data).await)
     }
 
     async fn read_index(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
-        reply(&self.read_index_asked(&request.get_ref().data).await)
+        self.reply(&self.read_index_asked(&request.get_ref().data).await)
     }
 
     async fn identify(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
-        reply(&self.identify_asked(&request.get_ref().data).await)
+        self.reply(&self.identify_asked(&request.get_ref().data).await)
     }
 
     async fn renew_leases(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {

@@ -2,6 +2,7 @@
 
 use super::client;
 use super::envelope::Envelope;
+use crate::consensus::forms::NEWEST;
 use crate::consensus::snapshot::Frame;
 use crate::consensus::tests::NoServices;
 use crate::consensus::types::{Member, Vote};
@@ -52,9 +53,9 @@ async fn reset_after(pause: Duration) {
     let envelope =
         Envelope { cluster: me.cluster.expect("a member"), from: 2, from_disk: 9, to: me.id, to_disk: me.disk };
     let meta: SnapshotMeta<u64, Member> = SnapshotMeta::default();
-    let head = stored::encode(&(envelope, Vote::new_committed(99, 2), meta));
+    let head = stored::encode(NEWEST, &(envelope, Vote::new_committed(99, 2), meta));
     let pairs = vec![(b"key".to_vec(), b"value".to_vec())];
-    let frame = stored::encode(&Frame::Pairs { space: 0, pairs });
+    let frame = stored::encode(NEWEST, &Frame::Pairs { space: 0, pairs });
     let (sender, frames) = tokio::sync::mpsc::channel(4);
     for data in [head, frame] {
         sender.send(Payload { data }).await.expect("sends");

@@ -2,6 +2,7 @@
 
 use super::{Execute, Machine, Memory, Replica, key};
 use crate::consensus::Applied;
+use crate::consensus::forms::form_of;
 use crate::consensus::snapshot::{Builder, Frozen};
 use crate::consensus::stored::{encode, job_key, object_key, state_space};
 use crate::consensus::types::{Answer, LogEntry, LogId, Member, Membership, StorageError, Types};
@@ -110,12 +111,14 @@ impl Replica {
             for entry in entries {
                 let index = entry.log_id.index;
                 let (answer, changes) = memory.apply(entry, self.execute, &mut batch);
-                let bytes = write_changes(&mut batch, &changes);
+                let form = memory.form();
+                let bytes = write_changes(form, &mut batch, &changes);
                 let now_ms = memory.state.meta.now_ms;
                 published.push((Applied { revision: Revision(index), now_ms, changes: Arc::new(changes) }, bytes));
                 answers.push(answer);
             }
-            batch.put(state_space::META, key::APPLIED, encode(&memory.applied));
+            self.follow_level(memory.state.meta.feature_level)?;
+            batch.put(state_space::META, key::APPLIED, encode(memory.form(), &memory.applied));
             // Under the lock: whoever reads memory finds the same on disk.
             self.store.read().kv.write(&batch)?;
         }
@@ -127,6 +130,11 @@ impl Replica {
 }
 
 impl Memory {
+    /// The form of what is written now.
+    fn form(&self) -> u8 {
+        form_of(self.state.meta.feature_level)
+    }
+
     fn apply(&mut self, entry: LogEntry, execute: Execute, batch: &mut Batch) -> (Answer, Vec<Change>) {
         let log_id = entry.log_id;
         let (mut answer, mut changes) = (None, Vec::new());
@@ -135,7 +143,7 @@ impl Memory {
             EntryPayload::Membership(membership) => {
                 self.used.extend(membership.nodes().map(|(id, member)| (*id, member.disk)));
                 self.membership = Membership::new(Some(log_id), membership);
-                batch.put(state_space::META, key::MEMBERSHIP, encode(&(&self.membership, &self.used)));
+                batch.put(state_space::META, key::MEMBERSHIP, encode(self.form(), &(&self.membership, &self.used)));
             }
             EntryPayload::Normal(normal) => {
                 if normal.only_in_term.is_none_or(|term| term == log_id.leader_id.term) {
@@ -157,6 +165,7 @@ impl Memory {
         {
             let mut meta = self.state.meta.clone();
             meta.cluster = member.cluster;
+            meta.feature_level = meta.feature_level.max(member.level);
             let change = Change::put(Object::Meta(meta));
             self.state.apply(&change);
             changes.push(change);
@@ -177,12 +186,12 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
 }
 
 /// Writes the changes and says how many bytes they are.
-fn write_changes(batch: &mut Batch, changes: &[Change]) -> usize {
+fn write_changes(form: u8, batch: &mut Batch, changes: &[Change]) -> usize {
     let mut bytes = 0;
     for change in changes {
         match change {
             Change::Put(object) => {
-                let stored = encode(&**object);
+                let stored = encode(form, &**object);
                 bytes += stored.len();
                 batch.put(state_space::OBJECTS, object_key(&object.key()), stored);
             }
@@ -192,7 +201,7 @@ fn write_changes(batch: &mut Batch, changes: &[Change]) -> usize {
                 batch.delete(state_space::OBJECTS, key);
             }
             Change::Retire(job) => {
-                let stored = encode(&**job);
+                let stored = encode(form, &**job);
                 bytes += stored.len();
                 batch.put(state_space::HISTORY, job_key(job.id), stored);
                 batch.delete(state_space::OBJECTS, object_key(&Key::Job(job.id)));

@@ -93,6 +93,7 @@ impl Replica {
         let view = generation.kv.checkpoint()?;
         {
             let mut now = self.memory.write();
+            self.log.form().follow(memory.state.meta.feature_level);
             *now = memory;
             *self.store.write() = generation;
         }

@@ -1,6 +1,6 @@
 //! Loading the state from its store.
 
-use super::{Execute, Generation, Memory, Replica, UsedIds, key, store_name};
+use super::{Execute, Generation, Memory, Replica, UsedIds, check_level, key, store_name};
 use crate::consensus::hub::Hub;
 use crate::consensus::log::Log;
 use crate::consensus::stop::Stop;
@@ -39,6 +39,7 @@ impl Replica {
         let memory = load(kv.as_ref()).await?;
         // What is read here may not be durable after a mere restart of the process; entries up to it may be purged later.
         kv.sync().await?;
+        log.form().follow(memory.state.meta.feature_level);
         let applied = memory.applied.map_or(0, |applied| applied.index);
         let replica = Arc::new(Replica {
             host: host.clone(),
@@ -82,7 +83,9 @@ pub(super) async fn load(kv: &dyn KvRead) -> Result<Memory, DiskError> {
     if applied.is_none() && !objects.is_empty() {
         return Err(corrupt("the state", &"objects without a mark of what was applied"));
     }
-    Ok(Memory { state: State::from_objects(objects), timed: Instant::now(), applied, membership, used })
+    let state = State::from_objects(objects);
+    check_level("the state", state.meta.feature_level)?;
+    Ok(Memory { state, timed: Instant::now(), applied, membership, used })
 }
 
 /// What `kv` says it has applied, and the membership.

@@ -10,6 +10,7 @@ mod load;
 
 pub(crate) use install::RemoveUnused;
 
+use crate::consensus::forms::FEATURE_LEVEL_NEWEST;
 use crate::consensus::hub::Hub;
 use crate::consensus::log::Log;
 use crate::consensus::stop::Stop;
@@ -76,6 +77,15 @@ fn store_name(generation: u64) -> String {
     format!("state-{generation}")
 }
 
+/// Whether this version knows that feature level.
+fn check_level(what: &str, level: u32) -> Result<(), DiskError> {
+    if level <= FEATURE_LEVEL_NEWEST {
+        return Ok(());
+    }
+    let why = format!("it has feature level {level}; this version of muster knows levels up to {FEATURE_LEVEL_NEWEST}");
+    Err(stored::newer(what, &why))
+}
+
 impl Replica {
     /// Looks at the state and the revision it has reached.
     pub(crate) fn read<R>(&self, look: impl FnOnce(&State, Revision) -> R) -> R {
@@ -91,6 +101,16 @@ impl Replica {
             0 => self.host.clock.wall_ms(),
             now_ms => now_ms.saturating_add(memory.timed.elapsed().as_millis() as u64),
         }
+    }
+
+    /// From here on this node writes the form of that feature level.
+    ///
+    /// # Errors
+    /// [`DiskError::Newer`] when this version does not know it.
+    fn follow_level(&self, level: u32) -> Result<(), DiskError> {
+        check_level("the state", level)?;
+        self.log.form().follow(level);
+        Ok(())
     }
 
     /// The membership as applied, with the ids that were ever used.

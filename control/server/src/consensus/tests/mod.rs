@@ -4,7 +4,6 @@ mod damage;
 mod panics;
 mod proposals;
 mod races;
-mod status;
 mod stores;
 
 use super::log;

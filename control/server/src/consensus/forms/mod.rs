@@ -1,0 +1,118 @@
+//! Forms: the stored and sent layouts of everything, old and new, and the feature level that says which one a cluster writes.
+//!
+//! The types of `model` and `control/core` are written field by field, without names. A form is a number at the head of every stored
+//! value; [`SINCE`] says which fields and variants a form has not got yet. What must stay true:
+//! - whatever form a value was written in, from [`OLDEST`] on, it is read as what it was: a field that the form lacks has its default;
+//! - a node writes the form of the cluster's feature level, which every voter can read, and never drops anything by that: a value that the form
+//!   cannot hold is refused by name;
+//! - the level is raised only when every voter says that it knows it, and never goes back.
+
+mod level;
+mod read;
+#[cfg(test)]
+mod schema;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub(crate) use level::{Levels, raise};
+pub(crate) use read::read;
+pub(crate) use write::write;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// The oldest form that can be read. Forms 1 to 3 were never in use outside of development.
+pub(crate) const OLDEST: u8 = 4;
+/// The newest form: that of the newest feature level.
+pub(crate) const NEWEST: u8 = form_of(FEATURE_LEVEL_NEWEST);
+/// The feature levels that this version knows are those from 1 to this one. Level n writes form n + 4.
+pub const FEATURE_LEVEL_NEWEST: u32 = 2;
+
+/// The form in which a cluster of that level writes.
+pub(crate) const fn form_of(level: u32) -> u8 {
+    // Levels are small numbers, one for each version that added something; a level of the future is refused before it is looked up here.
+    (OLDEST as u32 + level) as u8
+}
+
+/// The level from which on a form is written.
+pub(crate) fn level_of(form: u8) -> u32 {
+    u32::from(form.saturating_sub(OLDEST))
+}
+
+/// What came with which form: type (for a variant with fields: `Type::Variant`), field or variant, and the first form that has it.
+/// A field that is named here carries `#[serde(default)]`, and nothing sets it below that form's level; variants stand at the end of
+/// their enum. A field is never removed and never changes its type: a new one takes its place.
+pub(crate) const SINCE: &[(&str, &str, u8)] = &[
+    ("Allocation", "failures", 5),
+    ("Command", "EditTenants", 6),
+    ("Command", "RecordBypass", 5),
+    ("Command", "ResetClock", 6),
+    ("Command::JoinNode", "agent", 5),
+    ("Command::SetDrained", "reason", 5),
+    ("Done", "ClockReset", 6),
+    ("Done", "Tenants", 5),
+    ("Done", "TurnedAway", 5),
+    ("Job", "attempts", 5),
+    ("Job", "bypassed_cards", 5),
+    ("Job", "start_faults", 5),
+    ("JobSpec", "user", 5),
+    ("Key", "RemovedNode", 5),
+    ("Key", "RequestFloor", 5),
+    ("Member", "level", 5),
+    ("Meta", "cluster", 5),
+    ("Meta", "requests_floor_ms", 5),
+    ("Node", "notes", 5),
+    ("Object", "RemovedNode", 5),
+    ("Object", "RequestFloor", 5),
+    ("RequestRecord", "issued_ms", 5),
+    ("RequestRecord", "tenant", 5),
+    ("TaskReport", "ended_ms", 5),
+    ("TaskState", "Signaled", 5),
+    ("TaskState::StartFailed", "by_node", 5),
+];
+
+/// The first form that has the field or variant.
+pub(crate) fn since(of: &str, name: &str) -> u8 {
+    SINCE.iter().find(|(at, item, _)| *at == of && *item == name).map_or(OLDEST, |(_, _, form)| *form)
+}
+
+/// The same for a field of an enum's variant.
+pub(crate) fn since_in(of: &str, variant: &str, field: &str) -> u8 {
+    let is_it = |at: &str| at.strip_prefix(of).and_then(|rest| rest.strip_prefix("::")) == Some(variant);
+    SINCE.iter().find(|(at, item, _)| is_it(at) && *item == field).map_or(OLDEST, |(_, _, form)| *form)
+}
+
+/// A value needs a newer form than the one it was to be written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{of}.{name} needs feature level {}", level_of(*form))]
+pub(crate) struct Lacking {
+    /// The type.
+    pub(crate) of: &'static str,
+    /// The field or variant.
+    pub(crate) name: &'static str,
+    /// The first form that has it.
+    pub(crate) form: u8,
+}
+
+/// The form that a node writes now. Cheap to clone; all clones change together.
+#[derive(Clone, Debug)]
+pub(crate) struct WriteForm(Arc<AtomicU8>);
+
+impl Default for WriteForm {
+    /// Until the state has been read, what every voter can read.
+    fn default() -> Self {
+        WriteForm(Arc::new(AtomicU8::new(form_of(1))))
+    }
+}
+
+impl WriteForm {
+    pub(crate) fn get(&self) -> u8 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// The cluster's feature level as the state has it.
+    pub(crate) fn follow(&self, level: u32) {
+        self.0.store(form_of(level.clamp(1, FEATURE_LEVEL_NEWEST)), Ordering::Release);
+    }
+}

@@ -1,0 +1,187 @@
+//! The layout of everything that is stored or sent between control nodes, form by form, as a text.
+//!
+//! A changed layout changes the text. What must stay true: the text of a form that a version of muster has written never changes. Whoever adds a
+//! field or a variant names it in [`super::SINCE`] with the next form, and gives that form a text of its own.
+
+use super::{NEWEST, OLDEST, since, since_in};
+use crate::consensus::log::Identity;
+use crate::consensus::peer::{Heartbeat, HeartbeatAnswer, Identified, PreVote, PreVoteAnswer};
+use crate::consensus::snapshot::Frame;
+use crate::consensus::types::{Batch, LogId, Member, Types, Vote};
+use crate::consensus::{PeerRefusal, ProposeError};
+use muster_control_core::{Command, Decided, Done, Reject};
+use muster_model::allocation::{AllocationState, EndCause, HoldMode, TaskState};
+use muster_model::job::{JobPhase, NumaPolicy, Outcome, TopologyLevel, WorkloadClass};
+use muster_model::mig::MigShape;
+use muster_model::needs::{Isolation, Rule};
+use muster_model::request::{DeviceRequest, SharingMode};
+use muster_model::tenant::{ApartLevel, Trust};
+use muster_model::{Change, GpuModel, Key, NodeHealth, Object, Selector};
+use serde_reflection::{ContainerFormat, Format, Named, Registry, Samples, Tracer, TracerConfig, VariantFormat};
+use std::fmt::Write as _;
+
+const STACK_BYTES: usize = 256 << 20;
+
+/// Layouts are followed by recursion, which in a build for tests takes more than a test's stack.
+fn on_a_large_stack(test: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(test).expect("a thread");
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Selectors that have every kind of part between them.
+const SELECTORS: [&str; 3] = [
+    "device.model == \"h100\" && device.memory_mib == 1 && device.memory_mib < 2 && device.memory_mib <= 3 && device.memory_mib > 4",
+    "device.driver >= version(\"550.54\") || !(node.name in [\"a\"]) || node.pool == \"b\" || node.region == \"c\" || node.zone == \"d\"",
+    "node.block == \"e\" && node.leaf == \"f\" && node.labels[\"g\"] == \"h\" && \"i\" in node.labels",
+];
+
+/// Every layout that there is now.
+fn registry() -> Registry {
+    // Texts that are read back as something are names of models.
+    let config = TracerConfig::default().default_string_value(GpuModel::H100.to_string());
+    let mut tracer = Tracer::new(config);
+    let mut samples = Samples::new();
+    // A selector is a tree, which cannot be followed to its end: these have every kind of part.
+    for selector in SELECTORS {
+        let selector: Selector = selector.parse().expect("a selector");
+        tracer.trace_value(&mut samples, &selector).expect("a selector is stored");
+    }
+    macro_rules! trace {
+        ($($type:ty),* $(,)?) => {
+            $(tracer.trace_type::<$type>(&samples).expect(stringify!($type));)*
+        };
+    }
+    trace!(
+        Object,
+        Change,
+        Command,
+        Batch,
+        Decided,
+        openraft::EntryPayload<Types>,
+        LogId,
+        Vote,
+        Member,
+        Identity,
+        Frame
+    );
+    trace!(Heartbeat, HeartbeatAnswer, PreVote, PreVoteAnswer, Identified, PeerRefusal, ProposeError);
+    // Not its request: it holds an `Entry` of openraft around one of ours, and layouts are known by their names.
+    trace!(openraft::raft::AppendEntriesResponse<u64>);
+    trace!(openraft::raft::VoteRequest<u64>, openraft::raft::VoteResponse<u64>);
+    trace!(openraft::SnapshotMeta<u64, Member>, openraft::StoredMembership<u64, Member>);
+    // An enum inside of others shows one variant only, unless it is asked for by itself.
+    trace!(
+        AllocationState,
+        ApartLevel, DeviceRequest, Done, HoldMode, Isolation, JobPhase, Key, MigShape, NodeHealth, NumaPolicy
+    );
+    trace!(EndCause, Outcome, Reject, Rule, SharingMode, TaskState, TopologyLevel, Trust, WorkloadClass, Result<Done, Reject>);
+    // Not `Edit`, which is one layout for each thing that can be edited.
+    let missing = tracer.registry_unchecked();
+    missing.into_iter().filter(|(name, _)| name != "Edit").collect()
+}
+
+/// The layouts in one form.
+fn text(registry: &Registry, form: u8) -> String {
+    let mut out = String::new();
+    for (name, container) in registry {
+        let _ = match container {
+            ContainerFormat::UnitStruct => writeln!(out, "{name}: nothing"),
+            ContainerFormat::NewTypeStruct(inner) => writeln!(out, "{name}: {}", show(inner)),
+            ContainerFormat::TupleStruct(all) => writeln!(out, "{name}: ({})", list(all)),
+            ContainerFormat::Struct(fields) => {
+                let _ = writeln!(out, "{name}:");
+                show_fields(&mut out, "  ", fields, |field| since(name, field) <= form);
+                Ok(())
+            }
+            ContainerFormat::Enum(variants) => {
+                let _ = writeln!(out, "{name}: one of");
+                for (index, variant) in variants {
+                    if since(name, &variant.name) <= form {
+                        show_variant(&mut out, name, *index, variant, form);
+                    }
+                }
+                Ok(())
+            }
+        };
+    }
+    out
+}
+
+fn show_variant(out: &mut String, of: &str, index: u32, variant: &Named<VariantFormat>, form: u8) {
+    let name = &variant.name;
+    let _ = match &variant.value {
+        VariantFormat::Unit => writeln!(out, "  {index} {name}"),
+        VariantFormat::NewType(inner) => writeln!(out, "  {index} {name}: {}", show(inner)),
+        VariantFormat::Tuple(all) => writeln!(out, "  {index} {name}: ({})", list(all)),
+        VariantFormat::Struct(fields) => {
+            let _ = writeln!(out, "  {index} {name}:");
+            show_fields(out, "    ", fields, |field| since_in(of, name, field) <= form);
+            Ok(())
+        }
+        VariantFormat::Variable(_) => writeln!(out, "  {index} {name}: ?"),
+    };
+}
+
+fn show_fields(out: &mut String, indent: &str, fields: &[Named<Format>], has: impl Fn(&str) -> bool) {
+    for field in fields.iter().filter(|field| has(&field.name)) {
+        let _ = writeln!(out, "{indent}{}: {}", field.name, show(&field.value));
+    }
+}
+
+fn list(all: &[Format]) -> String {
+    all.iter().map(show).collect::<Vec<_>>().join(", ")
+}
+
+fn show(format: &Format) -> String {
+    match format {
+        Format::TypeName(name) => name.clone(),
+        Format::Option(inner) => format!("{}?", show(inner)),
+        Format::Seq(inner) => format!("[{}]", show(inner)),
+        Format::Map { key, value } => format!("{{{}: {}}}", show(key), show(value)),
+        Format::Tuple(all) => format!("({})", list(all)),
+        Format::TupleArray { content, size } => format!("[{}; {size}]", show(content)),
+        plain => format!("{plain:?}").to_lowercase(),
+    }
+}
+
+#[test]
+fn the_layout_of_a_form_never_changes() {
+    on_a_large_stack(|| {
+        let registry = registry();
+        for form in OLDEST..=NEWEST {
+            insta::with_settings!({
+                description => "A form that has been written stays as it is: name what is new in forms::SINCE instead of accepting a change.",
+                omit_expression => true,
+            }, {
+                insta::assert_snapshot!(format!("form-{form}"), text(&registry, form));
+            });
+        }
+    });
+}
+
+#[test]
+fn what_is_named_exists() {
+    on_a_large_stack(|| {
+        let registry = registry();
+        for (of, name, form) in super::SINCE {
+            assert!(exists(&registry, of, name), "{of}.{name} of form {form} is not stored or sent at all");
+            assert!((OLDEST + 1..=NEWEST).contains(form), "{of}.{name}: there is no form {form}");
+        }
+    });
+}
+
+fn exists(registry: &Registry, of: &str, name: &str) -> bool {
+    let (container, variant) = of.split_once("::").map_or((of, None), |(of, variant)| (of, Some(variant)));
+    let has = |fields: &[Named<Format>]| fields.iter().any(|field| field.name == name);
+    match registry.get(container) {
+        Some(ContainerFormat::Struct(fields)) => has(fields),
+        Some(ContainerFormat::Enum(variants)) => variants.values().any(|known| match (&known.value, variant) {
+            (VariantFormat::Struct(fields), Some(variant)) => known.name == variant && has(fields),
+            (_, None) => known.name == name,
+            _ => false,
+        }),
+        _ => false,
+    }
+}
