@@ -168,7 +168,7 @@ async fn ask(channel: Channel, gang: u64, over: Arc<AtomicBool>, plans: Arc<Atom
     while !over.load(Ordering::Relaxed) {
         let request = v1::PlanMovesRequest { share_percent: Some(100), ..v1::PlanMovesRequest::default() };
         let planned = fleet.plan_moves(request).await.is_ok();
-        let explained = jobs.explain(v1::ExplainRequest { job_id: gang }).await.is_ok();
+        let explained = jobs.explain(v1::ExplainRequest { job_id: gang, consistency: 0 }).await.is_ok();
         for ok in [planned, explained] {
             if ok { &plans } else { &refused }.fetch_add(1, Ordering::Relaxed);
         }

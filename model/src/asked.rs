@@ -54,10 +54,7 @@ impl JobSpec {
     /// Whether cards of `model` could ever serve it, whatever stands on them.
     #[must_use]
     pub fn possible_on(&self, model: GpuModel) -> bool {
-        let devices = &self.request.devices;
-        devices.possible_on(model)
-            && self.asked.gpu_memory_mib.is_none_or(|mib| hold_memory_mib(devices, model).is_some_and(|has| has >= mib))
-            && self.asked.selector.as_ref().is_none_or(|selector| selector.on(&Known::of_model(model)) != Truth::No)
+        possible_on(&self.request.devices, self.asked.gpu_memory_mib, self.asked.selector.as_ref(), model)
     }
 
     /// The models that could ever serve it, the preferred first.
@@ -70,6 +67,19 @@ impl JobSpec {
     pub fn accepts_card(&self, gpu: &Gpu, node: &Node) -> bool {
         self.asked.selector.as_ref().is_none_or(|selector| selector.admits(gpu, node))
     }
+}
+
+/// Whether cards of `model` could ever serve such a request, with this memory and selector beside it, whatever stands on them.
+#[must_use]
+pub fn possible_on(
+    devices: &DeviceRequest,
+    gpu_memory_mib: Option<u64>,
+    selector: Option<&Selector>,
+    model: GpuModel,
+) -> bool {
+    devices.possible_on(model)
+        && gpu_memory_mib.is_none_or(|mib| hold_memory_mib(devices, model).is_some_and(|has| has >= mib))
+        && selector.is_none_or(|selector| selector.on(&Known::of_model(model)) != Truth::No)
 }
 
 /// Memory that one hold gives on `model`, by the data sheet: a card's, an instance's or the share's own, in MiB.

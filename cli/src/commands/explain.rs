@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::output::Block;
 use crate::view::plan::{OpeningView, WhyView};
 use muster_proto::v1;
+use muster_proto::v1::Consistency;
 use muster_proto::v1::jobs_client::JobsClient;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -45,15 +46,27 @@ pub struct ReasonView {
     /// What it names.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject: String,
-    /// The smallest change that would start it.
+    /// The smallest change that would start it: the first of the remedies.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub fix: String,
+    /// Each alone would start it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub remedies: Vec<RemedyView>,
     /// Its figures.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub figures: BTreeMap<String, String>,
     /// Who holds what it lacks, in the place where it lacks least.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blockers: Vec<BlockerView>,
+}
+
+/// What would start a waiting job.
+#[derive(Debug, Serialize)]
+pub struct RemedyView {
+    /// A stable word.
+    pub kind: String,
+    /// For people.
+    pub text: String,
 }
 
 /// A job in the way.
@@ -65,8 +78,12 @@ pub struct BlockerView {
     pub cards: u64,
     /// The first node of the place that it stands on.
     pub node: String,
+    /// Nodes of the place that it stands on.
+    pub nodes: u64,
     /// Whether it may be moved.
     pub movable: bool,
+    /// For people.
+    pub text: String,
 }
 
 /// A wider level.
@@ -95,12 +112,14 @@ impl Explanation {
     #[must_use]
     pub fn new(job: u64, reply: v1::ExplainReply) -> Self {
         let reason = |reason: v1::Reason| {
-            let v1::Reason { code, text, subject, fix, figures, blockers } = reason;
+            let v1::Reason { code, text, subject, fix, figures, blockers, remedies } = reason;
             let blockers = blockers.into_iter().map(|held| {
-                let v1::Blocker { job_id: job, cards, node, movable } = held;
-                BlockerView { job, cards, node, movable }
+                let v1::Blocker { job_id: job, cards, node, movable, nodes, text } = held;
+                BlockerView { job, cards, node, nodes, movable, text }
             });
-            ReasonView { code, text, subject, fix, figures, blockers: blockers.collect() }
+            let blockers = blockers.collect();
+            let remedies = remedies.into_iter().map(|v1::Remedy { kind, text }| RemedyView { kind, text }).collect();
+            ReasonView { code, text, subject, fix, figures, blockers, remedies }
         };
         let wider = |wider: v1::WiderLevel| {
             let v1::WiderLevel { model, required, level, required_mb_s, level_mb_s, starts, text } = wider;
@@ -129,13 +148,14 @@ impl Explanation {
         let mut lines = vec![format!("job {} is {}{before}", self.job, self.state)];
         for reason in &self.reasons {
             lines.push(format!("  {}: {}", reason.code, reason.text));
-            if !reason.fix.is_empty() {
+            if reason.remedies.is_empty() && !reason.fix.is_empty() {
                 lines.push(format!("    would start it: {}", reason.fix));
             }
-            for held in &reason.blockers {
-                let movable = if held.movable { ", movable" } else { "" };
-                lines.push(format!("    in its way: job {} with {} on {}{movable}", held.job, held.cards, held.node));
+            for (at, remedy) in reason.remedies.iter().enumerate() {
+                let word = if at == 0 { "would start it" } else { "or" };
+                lines.push(format!("    {word}: {}", remedy.text));
             }
+            lines.extend(reason.blockers.iter().map(|held| format!("    in its way: {}", held.text)));
         }
         lines.extend(self.wider.iter().map(|wider| format!("  wider level: {}", wider.text)));
         if let Some(moves) = &self.moves {
@@ -154,7 +174,7 @@ impl Explanation {
 /// # Errors
 /// When there is no such job, or the cluster stays away.
 pub async fn run(context: &Context, id: u64) -> Result<(), Failure> {
-    let explanation = explain(&context.client, id).await?;
+    let explanation = explain(&context.client, id, context.consistency).await?;
     context.out.show(&explanation, |_| vec![Block::Text(explanation.text())])
 }
 
@@ -162,7 +182,8 @@ pub async fn run(context: &Context, id: u64) -> Result<(), Failure> {
 ///
 /// # Errors
 /// As [`run`].
-pub async fn explain(client: &Client, job_id: u64) -> Result<Explanation, Failure> {
-    let ask = |channel| async move { JobsClient::new(channel).explain(v1::ExplainRequest { job_id }).await };
+pub async fn explain(client: &Client, job_id: u64, consistency: Consistency) -> Result<Explanation, Failure> {
+    let request = v1::ExplainRequest { job_id, consistency: consistency.into() };
+    let ask = |channel| async move { JobsClient::new(channel).explain(request).await };
     Ok(Explanation::new(job_id, client.call("explain", ask).await?))
 }

@@ -12,8 +12,11 @@ use muster_proto::v1::fleet_client::FleetClient;
 /// # Errors
 /// When there is no such cell, or the cluster stays away.
 pub async fn run(context: &Context, args: &Plan) -> Result<(), Failure> {
-    let request =
-        v1::PlanMovesRequest { cell: args.cell.clone().unwrap_or_default(), share_percent: args.share.map(u32::from) };
+    let request = v1::PlanMovesRequest {
+        cell: args.cell.clone().unwrap_or_default(),
+        share_percent: args.share.map(u32::from),
+        consistency: context.consistency.into(),
+    };
     let ask = |channel| {
         let request = request.clone();
         let limit = crate::client::reply_bytes_max();

@@ -118,7 +118,7 @@ async fn explained(say: &Narrator, client: &Client, record: &Path) -> Result<(Ex
     let until = Instant::now() + Duration::from_secs(10);
     loop {
         for &id in &ids {
-            let explanation = explain(client, id).await?;
+            let explanation = explain(client, id, v1::Consistency::Linearizable).await?;
             if explanation.reasons.iter().any(|reason| reason.code == "over_max") || Instant::now() > until {
                 say.quote(&format!("muster explain {id}"), &explanation.text())?;
                 return Ok((explanation, ids));

@@ -35,7 +35,7 @@ async fn until(fleet: &Fleet, id: u64, what: &str, seen: impl Fn(&v1::Job) -> bo
 
 async fn codes(fleet: &Fleet, job_id: u64) -> Vec<String> {
     let mut client = v1::jobs_client::JobsClient::new(fleet.channel_to_any().expect("an endpoint"));
-    let reply = client.explain(v1::ExplainRequest { job_id }).await.expect("explained").into_inner();
+    let reply = client.explain(v1::ExplainRequest { job_id, consistency: 0 }).await.expect("explained").into_inner();
     reply.reasons.into_iter().map(|reason| reason.code).collect()
 }
 

@@ -66,6 +66,13 @@ impl Capacity {
         );
     }
 
+    /// Gives a tenant another max and leaves the rest of it as it is.
+    pub fn set_max(&mut self, id: TenantId, max: Limits) {
+        if let Some(at) = self.tenants.get_mut(&id) {
+            at.max = max;
+        }
+    }
+
     /// Takes a tenant out; it must have nothing in use and no children.
     pub fn remove_tenant(&mut self, id: TenantId) {
         let had = self.tenants.remove(&id).is_some_and(|old| !old.apart_from.is_empty());

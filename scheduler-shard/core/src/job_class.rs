@@ -7,6 +7,7 @@
 
 use crate::fractions::{CARD_MILLI, Demand, Kinds};
 use crate::view::milli_of;
+use muster_model::asked::possible_on;
 use muster_model::mig::MigShape;
 use muster_model::needs::Needs;
 use muster_model::request::TaskRequest;
@@ -103,6 +104,11 @@ impl ClassKey {
         }
     }
 
+    /// A time limit of so many seconds from now on.
+    pub(crate) fn limit_time(&mut self, limit_s: u64) {
+        self.lasts_s = Some(rounded_up_s(limit_s).saturating_add(self.grace_s));
+    }
+
     /// A number that tells most keys apart without comparing them.
     fn fingerprint(&self) -> u64 {
         let (kind, one, two) = match &self.request.devices {
@@ -149,12 +155,27 @@ impl JobClass {
         JobClass { fingerprint: key.fingerprint(), key, unlimited: None, possible, slices, offers, demand }
     }
 
-    /// The same with what follows from the specification that it was made from.
-    fn complete(self, spec: &JobSpec) -> Self {
-        let possible: Vec<GpuModel> = spec.possible_models().collect();
-        let slice = |model: &GpuModel| Some((*model, spec.request.devices.mig_shape(*model)?));
+    /// The class of a key with all that follows from it.
+    fn of(key: ClassKey) -> Self {
+        JobClass::bare(key).complete()
+    }
+
+    /// The same with what follows from its key.
+    fn complete(self) -> Self {
+        let ClassKey { request, gpu_memory_mib, selector, .. } = &self.key;
+        let devices = &request.devices;
+        let serves = |model: &GpuModel| possible_on(devices, *gpu_memory_mib, selector.as_ref(), *model);
+        let possible: Vec<GpuModel> = devices.possible_models().filter(serves).collect();
+        let slice = |model: &GpuModel| Some((*model, devices.mig_shape(*model)?));
         let slices = possible.iter().filter_map(slice).collect();
         JobClass { possible, slices, ..self }
+    }
+
+    /// The class of jobs that would ask otherwise.
+    pub(crate) fn edited(&self, edit: impl FnOnce(&mut ClassKey)) -> Self {
+        let mut key = self.key.clone();
+        edit(&mut key);
+        JobClass::of(key)
     }
 
     /// The same with another key.
@@ -181,11 +202,6 @@ impl JobClass {
     /// The same inside one pool.
     pub(crate) fn in_pool(&self, pool: &str) -> Self {
         self.keyed(ClassKey { pool: Some(pool.to_owned()), ..self.key.clone() })
-    }
-
-    /// The same without a NUMA policy.
-    pub(crate) fn anyhow_in_numa(&self) -> Self {
-        self.keyed(ClassKey { numa: NumaPolicy::None, ..self.key.clone() })
     }
 
     /// The same with its tasks so far apart.
@@ -317,13 +333,22 @@ pub(crate) struct JobClasses {
 }
 
 impl JobClasses {
+    /// The one class of jobs that ask as `class` does.
+    pub(crate) fn known_as(&mut self, class: JobClass) -> Arc<JobClass> {
+        if class.lasts_s.is_none() {
+            return self.keep(JobClass { unlimited: None, ..class });
+        }
+        let unlimited = self.keep(class.keyed(ClassKey { lasts_s: None, ..class.key.clone() }));
+        self.keep(JobClass { unlimited: Some(unlimited), ..class })
+    }
+
     /// The one class of jobs with this specification.
     pub(crate) fn of(&mut self, spec: &JobSpec) -> Arc<JobClass> {
         let class = JobClass::bare(ClassKey::of(spec));
         if let Some(known) = self.known.get(&class) {
             return known.clone();
         }
-        let class = class.complete(spec);
+        let class = class.complete();
         if self.known.len() >= CLASSES_MAX {
             self.known.retain(|class| Arc::strong_count(class) > 1);
         }

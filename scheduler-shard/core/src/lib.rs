@@ -25,7 +25,7 @@ mod reserve;
 mod tests;
 mod view;
 
-pub use explain::{Explanation, Reason, explain};
+pub use explain::{Explanation, Reason, Why, explain};
 pub use plan::{Bounds, Plan, plan};
 pub use planner::{MovePlan, plan_moves};
 pub use proposal::{Binding, Proposal};

@@ -71,23 +71,7 @@ pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan
     view.look_ahead(cell);
     view.judge_scarcity(cell);
     let pass = Pass { cell, now_ms, guards: guard::guards(view, cell) };
-    start_promised(view, &pass, bounds, &mut steps, &mut plan);
-    let mut order = candidates(view, &pass);
-    while let Some(head) = order.next().cloned() {
-        if plan.proposals.len() >= bounds.proposals_max || steps.0 >= bounds.steps_max {
-            plan.more = true;
-            break;
-        }
-        plan.decisions += 1;
-        match try_start(view, &pass, (head.queue_key.job, &head.class), &mut steps) {
-            Ok(binding) => plan.proposals.push(Proposal::Bind(binding)),
-            Err(obstacles) => block(view, cell, &head, obstacles),
-        }
-        catch_up(view, cell, &mut order);
-    }
-    if let Some(queue) = view.queues.get_mut(&cell) {
-        queue.order = order;
-    }
+    start_waiting(view, &pass, bounds, &mut steps, &mut plan);
     if !plan.more {
         reserve(view, cell, bounds, now_ms, &mut steps, &mut plan);
     }
@@ -95,6 +79,27 @@ pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan
     guard::count(view, cell, bounds, now_ms, &mut plan);
     plan.steps = steps.0;
     plan
+}
+
+/// Starts what may start, in turn; what is found is charged to the view.
+pub(crate) fn start_waiting(view: &mut View, pass: &Pass, bounds: &Bounds, steps: &mut Steps, plan: &mut Plan) {
+    start_promised(view, pass, bounds, steps, plan);
+    let mut order = candidates(view, pass);
+    while let Some(head) = order.next().cloned() {
+        if plan.proposals.len() >= bounds.proposals_max || steps.0 >= bounds.steps_max {
+            plan.more = true;
+            break;
+        }
+        plan.decisions += 1;
+        match try_start(view, pass, (head.queue_key.job, &head.class), steps) {
+            Ok(binding) => plan.proposals.push(Proposal::Bind(binding)),
+            Err(obstacles) => block(view, pass.cell, &head, obstacles),
+        }
+        catch_up(view, pass.cell, &mut order);
+    }
+    if let Some(queue) = view.queues.get_mut(&pass.cell) {
+        queue.order = order;
+    }
 }
 
 /// Gangs whose nodes are all theirs now, whoever else of their tenant and class waits before them.

@@ -131,6 +131,11 @@ impl CellQueue {
         });
     }
 
+    /// The jobs in it, by id.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.jobs.keys().copied()
+    }
+
     /// Jobs in it.
     pub(crate) fn len(&self) -> usize {
         self.jobs.len()

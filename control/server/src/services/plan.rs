@@ -26,9 +26,8 @@ pub(super) async fn plan_moves(app: &App, request: &v1::PlanMovesRequest) -> Res
         }
         Ok(cells)
     };
-    let (cells, state_ms, revision) = app
-        .look(v1::Consistency::Linearizable.into(), |state, revision| (named(state), state.meta.now_ms, revision))
-        .await?;
+    let (cells, state_ms, revision) =
+        app.look(request.consistency, |state, revision| (named(state), state.meta.now_ms, revision)).await?;
     let cells = cells?;
     let now_ms = state_ms.max(app.consensus.now_ms());
     let settings = Settings { share_percent, ..Settings::at(now_ms) };

@@ -203,7 +203,7 @@ async fn a_list_says_why_its_pending_jobs_wait() {
     let reply = control.jobs().list(asked.clone()).await.expect("a list").into_inner();
     let explained = |job_id| {
         let mut jobs = control.jobs();
-        async move { jobs.explain(v1::ExplainRequest { job_id }).await.expect("explained").into_inner() }
+        async move { jobs.explain(v1::ExplainRequest { job_id, consistency: 0 }).await.expect("explained").into_inner() }
     };
     for id in [ids[0], ids[29]] {
         let listed = reply.reasons.iter().find(|reason| reason.job_id == id).expect("its reason");
@@ -243,7 +243,12 @@ async fn a_waiting_job_says_why() {
 }
 
 async fn check_reason(control: &Control, job_id: u64, code: &str) {
-    let reply = control.jobs().explain(v1::ExplainRequest { job_id }).await.expect("an explanation").into_inner();
+    let reply = control
+        .jobs()
+        .explain(v1::ExplainRequest { job_id, consistency: 0 })
+        .await
+        .expect("an explanation")
+        .into_inner();
     assert!(reply.revision > 0);
     assert!(reply.reasons.iter().any(|reason| reason.code == code), "expected {code} in {:?}", reply.reasons);
     assert!(reply.reasons.iter().all(|reason| !reason.text.is_empty()));

@@ -25,7 +25,7 @@ async fn scattered_on(control: Control) -> (Control, Vec<Agent>, Vec<u64>) {
 }
 
 fn asking(cell: &str, share_percent: u32) -> v1::PlanMovesRequest {
-    v1::PlanMovesRequest { cell: cell.to_owned(), share_percent: Some(share_percent) }
+    v1::PlanMovesRequest { cell: cell.to_owned(), share_percent: Some(share_percent), consistency: 0 }
 }
 
 fn nodes(tasks: &[v1::PlacedTask]) -> Vec<&str> {
@@ -65,10 +65,25 @@ async fn a_plan_names_moves_costs_and_what_they_bring() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_explanation_names_who_is_in_the_way_and_the_moves_that_help() {
     let (control, _agents, ids) = scattered().await;
-    let said = control.jobs().explain(v1::ExplainRequest { job_id: ids[1] }).await.expect("reasons").into_inner();
-    let reason = said.reasons.iter().find(|reason| reason.code == "topology").expect("closeness is in the way");
-    assert_eq!(reason.text, "8 h100 free in cell cell-1, largest free node 4; 8 needed");
-    let expected = v1::Blocker { job_id: ids[0], cards: 4, node: "n1".to_owned(), movable: true };
+    let said = control
+        .jobs()
+        .explain(v1::ExplainRequest { job_id: ids[1], consistency: 0 })
+        .await
+        .expect("reasons")
+        .into_inner();
+    let reason = said.reasons.iter().find(|reason| reason.code == "nodes_too_full").expect("closeness is in the way");
+    assert_eq!(
+        reason.text,
+        "8 h100 are free in cell cell-1, at most 4 on one node: room for 0 tasks of 8 h100 each, 1 task needed"
+    );
+    let expected = v1::Blocker {
+        job_id: ids[0],
+        cards: 4,
+        node: "n1".to_owned(),
+        movable: true,
+        nodes: 1,
+        text: format!("job {} holds 4 GPUs on n1, movable", ids[0]),
+    };
     assert_eq!(reason.blockers, [expected]);
     let moves = said.moves.expect("moves would start it");
     assert_eq!((moves.job_id, moves.moves[0].job_id, said.no_moves), (ids[1], ids[0], None));
@@ -105,7 +120,8 @@ async fn searches_hold_up_nothing_and_are_bounded() {
     let withheld = Arc::new(Withheld::default());
     let (control, _agents, ids) = scattered_on(Control::with_heavy(withheld.clone()).await).await;
     let (mut jobs, mut fleet) = (control.jobs(), control.fleet());
-    let explained = tokio::spawn(async move { jobs.explain(v1::ExplainRequest { job_id: ids[1] }).await });
+    let explained =
+        tokio::spawn(async move { jobs.explain(v1::ExplainRequest { job_id: ids[1], consistency: 0 }).await });
     let planned = tokio::spawn(async move { fleet.plan_moves(asking("", 100)).await });
     until("two searches", || async { (withheld.count() == 2).then_some(()) }).await;
     // Everything else is answered.

@@ -161,7 +161,7 @@ async fn a_panic_in_one_call_is_that_callers_alone() {
     control.tenant("research").await;
     let id = control.submit("one", vec![job()]).await[0];
     for _ in 0..3 {
-        let explain = v1::ExplainRequest { job_id: id };
+        let explain = v1::ExplainRequest { job_id: id, consistency: 0 };
         assert!(control.jobs().explain(explain).await.is_err(), "it panics");
     }
     control.submit("two", vec![job()]).await;

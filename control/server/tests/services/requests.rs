@@ -65,7 +65,8 @@ async fn needs_alone_are_given_a_way_and_told_why() {
     assert_eq!((devices.models, spec.needs), (vec!["h100".to_owned()], Some(needs)));
     let choice = spec.choice.expect("a choice");
     assert_eq!((choice.rule.as_str(), choice.compute_percent, choice.memory_mib), ("steady-and-small", 14, 10_240));
-    let said = control.jobs().explain(v1::ExplainRequest { job_id: id }).await.expect("a reason").into_inner();
+    let said =
+        control.jobs().explain(v1::ExplainRequest { job_id: id, consistency: 0 }).await.expect("a reason").into_inner();
     let chosen = said.reasons.iter().find(|reason| reason.code == "chosen").expect("the choice is explained");
     assert!(chosen.text.contains("MIG slice 1g.10gb") && chosen.figures["rule"] == "steady-and-small", "{chosen:?}");
     // The same call again is the same job, though what was accepted differs from what was sent.

@@ -2,9 +2,11 @@
 //!
 //! What must stay true: each is given only when the job would start without it, by the same placement.
 
-use super::Reason;
-use crate::place::{Ask, Steps, place};
-use crate::view::View;
+use super::cell_name;
+use super::trial::Trial;
+use super::words::{self, counted};
+use crate::gate::find_place;
+use crate::place::Ask;
 use muster_model::capacity::{CardUse, NodeUse};
 use muster_model::{ApartLevel, GpuModel, NodeId, Spread, TopologyLevel, closeness};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,18 +33,9 @@ pub struct TooSpread {
 impl TooSpread {
     pub(super) fn text(&self) -> String {
         let TooSpread { cell, model, level, most, tasks, open, .. } = self;
+        let (tasks, open) = (words::tasks(u64::from(*tasks)), counted(*open as u64, &level.to_string()));
         let on = model.map(|model| format!(" on {model}")).unwrap_or_default();
-        format!(
-            "{tasks} tasks{on} are spread over {level}s of cell {cell}, at most {most} on each; {open} {level}s have room for any"
-        )
-    }
-
-    pub(super) fn fix(&self) -> String {
-        let level = self.level;
-        match self.enough {
-            Some(enough) => format!("accept {enough} tasks on one {level}"),
-            None => format!("accept more tasks on one {level}, or prefer to be spread"),
-        }
+        format!("{tasks}{on} want at most {most} on one {level}, and {open} of cell {cell} have room for any")
     }
 
     pub(super) fn figures(&self) -> [(String, String); 3] {
@@ -74,27 +67,20 @@ pub struct KeptApart {
 impl KeptApart {
     pub(super) fn text(&self) -> String {
         let KeptApart { cell, tenant, other, level, node, nodes } = self;
+        let nodes = counted(*nodes as u64, "node");
         format!(
-            "{tenant} may not share one {level} with {other}, which is on {node}; {nodes} nodes of cell {cell} are out for that"
+            "{tenant} may not share the same {level} with {other}, which is on {node}: {nodes} of cell {cell} are out of reach"
         )
     }
-
-    pub(super) fn fix(&self) -> String {
-        format!("wait until {} has left, or have an admin change what keeps the two apart", self.other)
-    }
-}
-
-/// Which of the two it is, if it is one.
-pub(super) fn explain(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reason> {
-    let spread = spread_out(view, ask, cell).map(Reason::Spread);
-    spread.or_else(|| kept_apart(view, ask, cell).map(Reason::KeptApart))
 }
 
 /// It would fit, but not so far apart.
-fn spread_out(view: &View, ask: &Ask<'_>, cell: &str) -> Option<TooSpread> {
+pub(super) fn spread_out(trial: &mut Trial, ask: &Ask<'_>) -> Option<TooSpread> {
     let spread = ask.class.topology.required_spread()?;
     let closer = ask.class.spread(Some(Spread { required: false, ..spread }));
-    let placed = place(view, &Ask { class: &closer, ..*ask }, &mut Steps::default())?;
+    let closer = Ask { class: &closer, ..*ask };
+    let placed = trial.with_own_nodes(|view, steps| find_place(view, &closer, steps))?;
+    let view = &trial.view;
     let domain = |id: &NodeId| Some(closeness::spread_domain(&view.capacity.nodes().get(id)?.node, spread.level));
     let mut tasks: BTreeMap<String, u32> = BTreeMap::new();
     placed.iter().filter_map(|task| domain(&task.node)).for_each(|domain| *tasks.entry(domain).or_default() += 1);
@@ -111,7 +97,7 @@ fn spread_out(view: &View, ask: &Ask<'_>, cell: &str) -> Option<TooSpread> {
         view.capacity.nodes().values().filter(|there| ask.pool_allows(view, &there.node.spec.pool) && room(there));
     let open: BTreeSet<String> = open.map(|there| closeness::spread_domain(&there.node, spread.level)).collect();
     Some(TooSpread {
-        cell: cell.to_owned(),
+        cell: cell_name(view, ask.cell),
         model: ask.model,
         level: spread.level,
         most: spread.tasks_max,
@@ -122,13 +108,11 @@ fn spread_out(view: &View, ask: &Ask<'_>, cell: &str) -> Option<TooSpread> {
 }
 
 /// It would fit beside a tenant that it is kept apart from.
-fn kept_apart(view: &View, ask: &Ask<'_>, cell: &str) -> Option<KeptApart> {
-    let books = view.capacity();
-    if !books.keeps_apart() {
-        return None;
-    }
+pub(super) fn kept_apart(trial: &mut Trial, ask: &Ask<'_>) -> Option<KeptApart> {
     let anybody = ask.class.beside_anybody();
-    let placed = place(view, &Ask { class: &anybody, ..*ask }, &mut Steps::default())?;
+    let anybody = Ask { class: &anybody, ..*ask };
+    let placed = trial.with_own_nodes(|view, steps| find_place(view, &anybody, steps))?;
+    let (view, books) = (&trial.view, trial.view.capacity());
     let kept = placed.iter().find_map(|task| {
         let there = books.nodes().get(&task.node)?;
         let on_card = || task.devices.iter().find_map(|hold| books.kept_off_card(ask.tenant, there, hold.gpu));
@@ -137,7 +121,7 @@ fn kept_apart(view: &View, ask: &Ask<'_>, cell: &str) -> Option<KeptApart> {
     let path = |id| books.tenants().get(&id).map_or_else(String::new, |at| at.path.clone());
     let here = books.nodes().values().filter(|there| there.node.cell == ask.cell);
     Some(KeptApart {
-        cell: cell.to_owned(),
+        cell: cell_name(view, ask.cell),
         tenant: path(ask.tenant),
         other: path(kept.other),
         level: kept.level,

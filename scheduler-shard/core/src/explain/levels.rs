@@ -2,7 +2,7 @@
 //!
 //! What must stay true: whether it starts is asked of the search that places; the figures are the catalogue's, with their source there.
 
-use super::model_words;
+use super::words::word as model_words;
 use crate::place::{Ask, Steps, place};
 use crate::view::View;
 use muster_model::links::Link;

@@ -1,7 +1,7 @@
 //! A job that waits because every card it may use keeps a pinned layout.
 
-use super::reason::Reason;
-use super::{blockers, change, share_in_words};
+use super::reason::Why;
+use super::{cell_name, share_in_words};
 use crate::place::Ask;
 use crate::view::View;
 use muster_model::capacity::{CardUse, NodeUse};
@@ -31,17 +31,14 @@ impl PinnedPool {
         let PinnedPool { pool, layout, cards, slots, open } = self;
         let has = match (slots, open) {
             (0, _) => format!("no {what}"),
-            (slots, 0) => format!("{slots} slots of {what}, 0 open"),
-            (slots, open) => {
-                format!("{slots} slots of {what}, {open} open, on nodes without the CPU and memory it needs")
-            }
+            (slots, open) => format!("{slots} slots of {what}, {open} open"),
         };
         format!("pool {pool} pins {layout} on {cards} {model}: {has}")
     }
 }
 
 /// The layouts that stand in the way, with what they have; none when some card that it may use is not pinned.
-pub(super) fn all_pinned(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reason> {
+pub(super) fn all_pinned(view: &View, ask: &Ask<'_>) -> Option<Why> {
     let model = ask.model?;
     let family = model.facts().mig?;
     let shape = ask.class.request.devices.mig_shape(model);
@@ -70,16 +67,13 @@ pub(super) fn all_pinned(view: &View, ask: &Ask<'_>, cell: &str) -> Option<Reaso
     if pools.is_empty() {
         return None;
     }
-    let pools = pools.into_values().collect();
+    let pools: Vec<PinnedPool> = pools.into_values().collect();
+    // An open slot is no obstacle by itself.
+    if pools.iter().any(|pin| pin.open > 0) {
+        return None;
+    }
     let what = in_words(ask, model);
-    Some(Reason::PinnedLayout {
-        cell: cell.to_owned(),
-        model,
-        what,
-        pools,
-        blockers: blockers::of(view, ask),
-        fix: change(view, ask),
-    })
+    Some(Why::PinnedLayout { cell: cell_name(view, ask.cell), model, what, pools })
 }
 
 fn open_nodes<'a>(view: &'a View, ask: &'a Ask<'_>) -> impl Iterator<Item = (&'a NodeId, &'a NodeUse)> + 'a {
@@ -112,6 +106,6 @@ fn in_words(ask: &Ask<'_>, model: GpuModel) -> String {
             devices.mig_shape(model).and_then(|shape| mig::profile_name(model, shape)).unwrap_or_default()
         }
         Some(SharingMode::Whole) => "whole card".to_owned(),
-        _ => share_in_words(ask),
+        _ => share_in_words(ask).trim_start_matches("a ").to_owned(),
     }
 }

@@ -1,18 +1,46 @@
-//! The typed reasons, and their words.
+//! The typed reasons.
 
-use super::Blocker;
 use super::apart::{KeptApart, TooSpread};
+use super::diagnose::Lift;
+use super::holders::Blocker;
 use super::pinned::PinnedPool;
+use super::remedy::Remedy;
 use super::reserved::{KeptForGang, Promised};
+use super::supply::{ClosedNode, HostRoom};
+use crate::view::View;
+use muster_model::capacity::OverMax;
 use muster_model::request::SharingMode;
-use muster_model::resources::{GpuUnits, Resource};
-use muster_model::{DriverVersion, GpuModel, NumaPolicy, TopologyLevel, WorkloadClass};
-use std::collections::BTreeMap;
+use muster_model::resources::Resource;
+use muster_model::{DriverVersion, GpuModel, JobId, NumaPolicy, TopologyLevel, WorkloadClass};
+
+/// One thing that keeps a job waiting, who holds what it lacks, and what would start it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// What it is.
+    pub why: Why,
+    /// Who holds what it lacks, in the place where it lacks least.
+    pub holders: Vec<Blocker>,
+    /// Each alone would start the job; the smallest first.
+    pub remedies: Vec<Remedy>,
+}
+
+/// Why a pool does not take a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolRefusal {
+    /// The pool.
+    pub pool: String,
+    /// The job insists on this one instead.
+    pub wanted: Option<String>,
+    /// It does not allow this way of sharing.
+    pub mode: Option<SharingMode>,
+    /// It does not serve this kind of work.
+    pub class: Option<WorkloadClass>,
+}
 
 /// One thing that keeps a job waiting. Amounts are cards for GPU jobs and milli-CPUs for jobs without.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// A place is free: the next pass of its shard starts it.
+pub enum Why {
+    /// Nothing: the next pass of its shard starts it.
     JustQueued {
         /// On this model.
         model: Option<GpuModel>,
@@ -28,6 +56,8 @@ pub enum Reason {
         needed: u64,
         /// Cards of its models in the largest cell.
         largest: u64,
+        /// Of these, cards of nodes that take no work.
+        closed: u64,
         /// Those models; empty: any.
         models: Vec<GpuModel>,
     },
@@ -35,6 +65,20 @@ pub enum Reason {
     CellWithoutShard {
         /// Its name.
         cell: String,
+    },
+    /// Its cell has no card that it could use.
+    NoCards {
+        /// The cell.
+        cell: String,
+        /// The models it accepts; empty: any.
+        models: Vec<GpuModel>,
+    },
+    /// Another cell has a place.
+    OtherCell {
+        /// Its cell.
+        cell: String,
+        /// The other.
+        other: String,
     },
     /// A ceiling of its tenant or of an ancestor.
     OverMax {
@@ -51,20 +95,42 @@ pub enum Reason {
     },
     /// Its tenant may share cards through MIG only.
     Untrusted,
+    /// Free cards are held back for a gang that others have bypassed too often.
+    StarvationGuard {
+        /// The cell.
+        cell: String,
+        /// The model.
+        model: GpuModel,
+        /// The gang.
+        gang: JobId,
+        /// Its size.
+        cards: u64,
+        /// Free cards that are held back.
+        free: u64,
+    },
     /// No pool of the cell that has the model takes it.
     NoPool {
+        /// The cell.
+        cell: String,
         /// The model.
         model: Option<GpuModel>,
         /// The pools that have it.
-        pools: Vec<String>,
-        /// The pool it insists on.
-        wanted: Option<String>,
-        /// The sharing mode it needs.
-        mode: Option<SharingMode>,
-        /// Its workload class.
-        class: WorkloadClass,
+        refusals: Vec<PoolRefusal>,
     },
-    /// The driver of every node of the cell that could serve it is older than needed.
+    /// The only pool that it wants has no place; another has.
+    PoolFull {
+        /// The cell.
+        cell: String,
+        /// The model.
+        model: Option<GpuModel>,
+        /// The pool.
+        pool: String,
+        /// Free in it.
+        free: u64,
+        /// Needed.
+        needed: u64,
+    },
+    /// Drivers are older than needed.
     DriverTooOld {
         /// The cell.
         cell: String,
@@ -74,8 +140,10 @@ pub enum Reason {
         needed: DriverVersion,
         /// The newest there, when any can be read.
         newest: Option<DriverVersion>,
+        /// On every node that could serve it; otherwise on those that have a place.
+        everywhere: bool,
     },
-    /// Its selector accepts no card of the model in the cell.
+    /// Its selector accepts no card.
     NotSelected {
         /// The cell.
         cell: String,
@@ -83,6 +151,8 @@ pub enum Reason {
         model: GpuModel,
         /// The selector.
         selector: String,
+        /// On any node; otherwise on those that have a place.
+        everywhere: bool,
     },
     /// Enough cards are free, but no task's lie as its NUMA policy wants them.
     NumaSplit {
@@ -99,10 +169,23 @@ pub enum Reason {
     Spread(TooSpread),
     /// It would fit, if admins did not keep its tenant apart from another that is there.
     KeptApart(KeptApart),
-    /// A place is free, but kept for a gang that starts before it would be over.
+    /// A place is free, but reserved for a gang that starts before it would be over.
     KeptForGang(KeptForGang),
-    /// A place and a time are kept for it; told beside what it waits for.
+    /// A place and a time are reserved for it; told beside what it waits for.
     Promised(Promised),
+    /// Nodes that would hold it take no work.
+    NodesClosed {
+        /// The cell.
+        cell: String,
+        /// The model.
+        model: Option<GpuModel>,
+        /// Free on nodes that do.
+        free: u64,
+        /// Needed.
+        needed: u64,
+        /// The nodes.
+        closed: Vec<ClosedNode>,
+    },
     /// The cell as it stands could not hold it even if it were empty.
     LargerThanCell {
         /// The cell.
@@ -111,8 +194,12 @@ pub enum Reason {
         needed: u64,
         /// The model.
         model: Option<GpuModel>,
-        /// The smallest change that would start it.
-        fix: Option<String>,
+        /// What the nodes that take work have.
+        open: u64,
+        /// The level it requires.
+        level: Option<TopologyLevel>,
+        /// Nodes that take no work.
+        closed: Vec<ClosedNode>,
     },
     /// Too few are free.
     NoFreeGpus {
@@ -120,16 +207,18 @@ pub enum Reason {
         cell: String,
         /// The model.
         model: Option<GpuModel>,
+        /// What the nodes that take work have.
+        open: u64,
         /// Free in the cell.
         free: u64,
+        /// Of these, on nodes that are reserved for others.
+        reserved: u64,
         /// Most free on one node.
         largest_node: u64,
         /// Needed.
         needed: u64,
-        /// Who holds most.
-        blockers: Vec<Blocker>,
-        /// The smallest change that would start it.
-        fix: Option<String>,
+        /// Nodes that take no work.
+        closed: Vec<ClosedNode>,
     },
     /// Enough are free, but not close enough together.
     Topology {
@@ -138,19 +227,32 @@ pub enum Reason {
         /// The model.
         model: Option<GpuModel>,
         /// The level it requires.
-        level: TopologyLevel,
+        level: Option<TopologyLevel>,
+        /// Tasks of a segment, where it has segments.
+        segment_tasks: Option<u32>,
         /// Free in the cell.
         free: u64,
         /// Most free in one group of that level.
         largest: u64,
         /// Needed.
         needed: u64,
-        /// Who holds most.
-        blockers: Vec<Blocker>,
-        /// The smallest change that would start it.
-        fix: Option<String>,
     },
-    /// Enough cards are free, but not whole tasks' worth on nodes that have the CPU and memory beside them.
+    /// Cards are free, but not the CPU or memory beside them.
+    HostTooFull {
+        /// The cell.
+        cell: String,
+        /// The model.
+        model: GpuModel,
+        /// CPU is what lacks; otherwise memory.
+        cpu: bool,
+        /// Milli-CPUs of each task.
+        cpu_milli: u64,
+        /// MiB of each task.
+        memory_mib: u64,
+        /// The node with room for a task's cards that has most of it left.
+        host: Option<HostRoom>,
+    },
+    /// Enough cards are free, but not whole tasks' worth on single nodes.
     NodesTooFull {
         /// The cell.
         cell: String,
@@ -162,12 +264,25 @@ pub enum Reason {
         largest_node: u64,
         /// Needed by each task, on one node.
         each: u64,
+        /// Tasks.
+        tasks: u64,
+        /// Tasks for which there is room.
+        slots: u64,
         /// Needed.
         needed: u64,
-        /// Who holds most.
-        blockers: Vec<Blocker>,
-        /// The smallest change that would start it.
-        fix: Option<String>,
+    },
+    /// Enough cards are free, but not inside one pool, and a gang stays inside one.
+    PoolsApart {
+        /// The cell.
+        cell: String,
+        /// The model.
+        model: Option<GpuModel>,
+        /// Free in the cell.
+        free: u64,
+        /// Tasks.
+        tasks: u64,
+        /// Tasks for which there is room in the pool that has most.
+        slots: u64,
     },
     /// Every card that it could use keeps a pinned layout, which has no slot for it, or none that is open.
     PinnedLayout {
@@ -179,10 +294,6 @@ pub enum Reason {
         what: String,
         /// The pools that may serve it.
         pools: Vec<PinnedPool>,
-        /// Who holds most.
-        blockers: Vec<Blocker>,
-        /// The smallest change that would start it.
-        fix: Option<String>,
     },
     /// No card has room for the slice or share.
     NoShare {
@@ -196,295 +307,186 @@ pub enum Reason {
         what: String,
         /// Free whole cards.
         free: u64,
-        /// Who holds most.
-        blockers: Vec<Blocker>,
-        /// The smallest change that would start it.
-        fix: Option<String>,
+        /// Nodes that take no work.
+        closed: Vec<ClosedNode>,
     },
 }
 
 impl Reason {
+    pub(super) fn of(why: Why) -> Self {
+        Reason { why, holders: Vec::new(), remedies: Vec::new() }
+    }
+
     /// The stable word.
     #[must_use]
     pub const fn code(&self) -> &'static str {
-        match self {
-            Reason::JustQueued { .. } => "just_queued",
-            Reason::Requeued { .. } => "requeued",
-            Reason::NoCell { .. } => "larger_than_any_cell",
-            Reason::CellWithoutShard { .. } => "cell_without_shard",
-            Reason::OverMax { .. } => "over_max",
-            Reason::Untrusted => "untrusted",
-            Reason::NoPool { .. } => "no_pool",
-            Reason::DriverTooOld { .. } => "driver_too_old",
-            Reason::NotSelected { .. } => "not_selected",
-            Reason::NumaSplit { .. } => "numa",
-            Reason::Spread(_) => "spread",
-            Reason::KeptApart(_) => "kept_apart",
-            Reason::KeptForGang(_) => "kept_for_gang",
-            Reason::Promised(_) => "promised",
-            Reason::LargerThanCell { .. } => "larger_than_cell",
-            Reason::NoFreeGpus { .. } => "no_free_gpus",
-            Reason::Topology { .. } => "topology",
-            Reason::NodesTooFull { .. } => "nodes_too_full",
-            Reason::PinnedLayout { .. } => "pinned_layout",
-            Reason::NoShare { .. } => "no_free_share",
-        }
+        self.why.code()
     }
 
     /// For people, with the figures.
     #[must_use]
     pub fn text(&self) -> String {
-        match self {
-            Reason::JustQueued { model } => format!("a place on {} is free; its shard takes it up next", word(*model)),
-            Reason::Requeued { why } => format!("it went back to the queue: {why}"),
-            Reason::NoCell { needed, largest, models } => {
-                let names: Vec<String> = models.iter().map(ToString::to_string).collect();
-                let of = if names.is_empty() { "fitting".to_owned() } else { names.join(" or ") };
-                format!("no cell could hold it: {needed} needed, the largest has {largest} {of} GPUs")
-            }
-            Reason::CellWithoutShard { cell } => format!("no shard holds the lease of cell {cell}"),
-            Reason::OverMax { tenant, resource, used, asked, max } => format!(
-                "max of {tenant} is reached: {} of {resource} in use, {} asked, max {}",
-                amount(*resource, *used),
-                amount(*resource, *asked),
-                amount(*resource, *max)
-            ),
-            Reason::Untrusted => "its tenant is untrusted and may share cards only through MIG".to_owned(),
-            Reason::NoPool { model, pools, wanted, mode, class } => format!(
-                "no pool with {} takes it: {} {class} work{}; there are {}",
-                word(*model),
-                mode.map_or("cpu", SharingMode::word),
-                wanted.as_ref().map(|pool| format!(" in pool {pool}")).unwrap_or_default(),
-                pools.join(", ")
-            ),
-            Reason::DriverTooOld { cell, model, needed, newest } => {
-                let newest =
-                    newest.map_or_else(|| "none can be read".to_owned(), |newest| format!("the newest is {newest}"));
-                format!("driver older than needed on every {model} node of cell {cell}: {needed} asked, {newest}")
-            }
-            Reason::NotSelected { cell, model, selector } => {
-                format!("its selector accepts no {model} of cell {cell}: {selector}")
-            }
-            Reason::NumaSplit { cell, model, policy, each } => format!(
-                "enough {model} are free in cell {cell}, but the {each} of a task would lie across NUMA nodes, which {policy} refuses"
-            ),
-            Reason::Spread(spread) => spread.text(),
-            Reason::KeptApart(kept) => kept.text(),
-            Reason::KeptForGang(kept) => kept.text(),
-            Reason::Promised(promised) => promised.text(),
-            Reason::LargerThanCell { cell, needed, model, .. } => {
-                format!(
-                    "cell {cell} could not hold it even empty: {needed} {} needed as close as it asks",
-                    word(*model)
-                )
-            }
-            Reason::NoFreeGpus { cell, model, free, largest_node, needed, .. } => {
-                format!(
-                    "{free} {} free in cell {cell}, largest free node {largest_node}; {needed} needed",
-                    word(*model)
-                )
-            }
-            Reason::Topology { cell, model, level, free, largest, needed, .. } => {
-                format!("{free} {} free in cell {cell}, largest free {level} {largest}; {needed} needed", word(*model))
-            }
-            Reason::NodesTooFull { cell, model, free, largest_node, each, needed, .. } => format!(
-                "{free} {} free in cell {cell}, {needed} needed, but {each} for each task with its CPU and memory on one node; \
-                 largest free node {largest_node}",
-                word(*model)
-            ),
-            Reason::PinnedLayout { cell, model, what, pools, .. } => {
-                let pins: Vec<String> = pools.iter().map(|pin| pin.in_words(*model, what)).collect();
-                format!("every {model} of cell {cell} that it may use is pinned: {}", pins.join("; "))
-            }
-            Reason::NoShare { cell, model, mode, what, free, .. } => format!(
-                "no {} in cell {cell} has room for a {what}: no card under {mode} has it left, {free} cards free",
-                word(*model)
-            ),
-        }
+        self.why.text()
     }
 
-    /// The tenant, cell or job that it names, if any.
+    /// Each of these alone would start it, the smallest first.
     #[must_use]
-    pub fn subject(&self) -> String {
-        match self {
-            Reason::OverMax { tenant, .. } | Reason::KeptApart(KeptApart { other: tenant, .. }) => tenant.clone(),
-            Reason::CellWithoutShard { cell }
-            | Reason::LargerThanCell { cell, .. }
-            | Reason::Spread(TooSpread { cell, .. })
-            | Reason::DriverTooOld { cell, .. }
-            | Reason::NotSelected { cell, .. }
-            | Reason::PinnedLayout { cell, .. } => cell.clone(),
-            Reason::KeptForGang(kept) => kept.job.to_string(),
-            Reason::NoFreeGpus { blockers, .. }
-            | Reason::Topology { blockers, .. }
-            | Reason::NodesTooFull { blockers, .. }
-            | Reason::NoShare { blockers, .. } => blockers.first().map(|b| b.job.to_string()).unwrap_or_default(),
-            _ => String::new(),
-        }
+    pub fn fixes(&self) -> Vec<String> {
+        self.remedies.iter().map(Remedy::text).collect()
     }
 
     /// The smallest change that would start it.
     #[must_use]
     pub fn fix(&self) -> String {
-        match self {
-            Reason::JustQueued { .. } | Reason::Requeued { .. } | Reason::Promised(_) => String::new(),
-            Reason::NoCell { needed, .. } => format!("add nodes until one cell has {needed}, or ask for fewer"),
-            Reason::CellWithoutShard { .. } => "start a shard".to_owned(),
-            Reason::OverMax { tenant, resource, used, asked, max } => format!(
-                "raise the max of {tenant} to {}, or wait until {} are released",
-                amount(*resource, used + asked),
-                amount(*resource, (used + asked).saturating_sub(*max))
-            ),
-            Reason::Untrusted => "ask for a MIG slice or whole GPUs".to_owned(),
-            Reason::NoPool { .. } => "name another pool, mode or class, or change the pool's rules".to_owned(),
-            Reason::DriverTooOld { needed, .. } => format!("upgrade a node to {needed}, or ask for an older driver"),
-            Reason::NotSelected { .. } => "accept other cards, or label the nodes that are meant".to_owned(),
-            Reason::NumaSplit { .. } => {
-                "accept numa best-effort, or wait until cards of one NUMA node are free".to_owned()
-            }
-            Reason::Spread(spread) => spread.fix(),
-            Reason::KeptApart(kept) => kept.fix(),
-            Reason::KeptForGang(kept) => kept.fix(),
-            Reason::LargerThanCell { fix, .. } => {
-                fix.clone().unwrap_or_else(|| "add nodes or widen the topology, or ask for fewer".to_owned())
-            }
-            Reason::NoFreeGpus { free, needed, fix, .. } => {
-                fix.clone().unwrap_or_else(|| format!("{} more must become free", needed.saturating_sub(*free)))
-            }
-            Reason::Topology { level, largest, needed, fix, .. } => fix
-                .clone()
-                .unwrap_or_else(|| format!("{} more must become free in one {level}", needed.saturating_sub(*largest))),
-            Reason::NodesTooFull { largest_node, each, fix, .. } => fix.clone().unwrap_or_else(|| {
-                if largest_node < each {
-                    format!("{} more must become free on one node", each - largest_node)
-                } else {
-                    "ask for less CPU or memory".to_owned()
-                }
-            }),
-            Reason::PinnedLayout { fix, pools, .. } => fix.clone().unwrap_or_else(|| {
-                if pools.iter().any(|pin| pin.slots > 0) {
-                    "a slot must become free".to_owned()
-                } else {
-                    "ask for a slice that is pinned, or have the layout changed".to_owned()
-                }
-            }),
-            Reason::NoShare { fix, .. } => {
-                fix.clone().unwrap_or_else(|| "a share or a card must become free".to_owned())
-            }
-        }
+        self.remedies.first().map(Remedy::text).unwrap_or_default()
     }
 
-    /// The figures by name, and who holds what is wanted.
+    /// The tenant, cell or job that it names, if any.
     #[must_use]
-    pub fn figures(&self) -> BTreeMap<String, String> {
-        let mut out = BTreeMap::new();
-        let mut put = |name: &str, value: String| out.insert(name.to_owned(), value);
-        match self {
-            Reason::NoFreeGpus { free, largest_node, needed, .. } => {
-                put("free", free.to_string());
-                put("largest_node", largest_node.to_string());
-                put("needed", needed.to_string());
-            }
-            Reason::Topology { level, free, largest, needed, .. } => {
-                put("free", free.to_string());
-                put(&format!("largest_{level}"), largest.to_string());
-                put("needed", needed.to_string());
-            }
-            Reason::NodesTooFull { free, largest_node, each, needed, .. } => {
-                put("free", free.to_string());
-                put("largest_node", largest_node.to_string());
-                put("needed_on_one_node", each.to_string());
-                put("needed", needed.to_string());
-            }
-            Reason::NoShare { free, .. } => {
-                put("free_cards", free.to_string());
-            }
-            Reason::PinnedLayout { pools, .. } => {
-                put("pinned_cards", pools.iter().map(|pin| pin.cards).sum::<u64>().to_string());
-                put("slots", pools.iter().map(|pin| pin.slots).sum::<u64>().to_string());
-                put("slots_open", pools.iter().map(|pin| pin.open).sum::<u64>().to_string());
-            }
-            Reason::NoCell { needed, largest, .. } => {
-                put("largest_cell", largest.to_string());
-                put("needed", needed.to_string());
-            }
-            Reason::DriverTooOld { needed, newest, .. } => {
-                put("driver_min", needed.to_string());
-                put("newest_driver", newest.map(|newest| newest.to_string()).unwrap_or_default());
-            }
-            Reason::Spread(spread) => {
-                for (name, value) in spread.figures() {
-                    put(&name, value);
-                }
-            }
-            Reason::KeptForGang(kept) => {
-                kept.figures().into_iter().for_each(|(name, value)| {
-                    put(&name, value);
-                });
-            }
-            Reason::Promised(promised) => {
-                promised.figures().into_iter().for_each(|(name, value)| {
-                    put(name, value);
-                });
-            }
-            Reason::KeptApart(kept) => {
-                put("kept_off_nodes", kept.nodes.to_string());
-            }
-            Reason::LargerThanCell { needed, .. } => {
-                put("needed", needed.to_string());
-            }
-            Reason::OverMax { used, asked, max, .. } => {
-                put("used", used.to_string());
-                put("asked", asked.to_string());
-                put("max", max.to_string());
-            }
-            _ => {}
-        }
-        for (place, blocker) in self.blockers().iter().enumerate() {
-            put(
-                &format!("holder_{}", place + 1),
-                format!("job {}: {} cards on {}", blocker.job, blocker.cards, blocker.node),
-            );
-        }
-        out
+    pub fn subject(&self) -> String {
+        self.why.subject().or_else(|| self.holders.first().map(|held| held.job.to_string())).unwrap_or_default()
     }
 
     /// Whether enough is free, and only how it lies is in the way: what moves can change.
     #[must_use]
     pub const fn is_about_closeness(&self) -> bool {
-        matches!(self, Reason::Topology { .. } | Reason::NodesTooFull { .. })
+        matches!(self.why, Why::Topology { .. } | Why::NodesTooFull { .. })
+    }
+}
+
+impl Why {
+    pub(super) fn over_max(view: &View, over: OverMax) -> Self {
+        let used = view.capacity().tenants().get(&over.tenant).map_or(0, |at| at.used.get(over.resource));
+        let asked = over.would_use.saturating_sub(used);
+        Why::OverMax { tenant: over.path, resource: over.resource, used, asked, max: over.max }
     }
 
-    /// The model it is about, where closeness is what it is about.
-    pub(super) fn model(&self) -> Option<GpuModel> {
+    /// The stable word.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
         match self {
-            Reason::Topology { model, .. } | Reason::NodesTooFull { model, .. } => *model,
+            Why::JustQueued { .. } => "just_queued",
+            Why::Requeued { .. } => "requeued",
+            Why::NoCell { .. } => "larger_than_any_cell",
+            Why::CellWithoutShard { .. } => "cell_without_shard",
+            Why::NoCards { .. } => "no_gpus_in_cell",
+            Why::OtherCell { .. } => "other_cell",
+            Why::OverMax { .. } => "over_max",
+            Why::Untrusted => "untrusted",
+            Why::StarvationGuard { .. } => "starvation_guard",
+            Why::NoPool { .. } => "no_pool",
+            Why::PoolFull { .. } => "pool_full",
+            Why::DriverTooOld { .. } => "driver_too_old",
+            Why::NotSelected { .. } => "not_selected",
+            Why::NumaSplit { .. } => "numa",
+            Why::Spread(_) => "spread",
+            Why::KeptApart(_) => "kept_apart",
+            Why::KeptForGang(_) => "kept_for_gang",
+            Why::Promised(_) => "promised",
+            Why::NodesClosed { .. } => "nodes_closed",
+            Why::LargerThanCell { .. } => "larger_than_cell",
+            Why::NoFreeGpus { .. } => "no_free_gpus",
+            Why::Topology { .. } => "topology",
+            Why::HostTooFull { .. } => "host_too_full",
+            Why::NodesTooFull { .. } => "nodes_too_full",
+            Why::PoolsApart { .. } => "pools",
+            Why::PinnedLayout { .. } => "pinned_layout",
+            Why::NoShare { .. } => "no_free_share",
+        }
+    }
+
+    /// What it names, if anything.
+    fn subject(&self) -> Option<String> {
+        match self {
+            Why::OverMax { tenant, .. } | Why::KeptApart(KeptApart { other: tenant, .. }) => Some(tenant.clone()),
+            Why::CellWithoutShard { cell }
+            | Why::NoCards { cell, .. }
+            | Why::LargerThanCell { cell, .. }
+            | Why::Spread(TooSpread { cell, .. })
+            | Why::DriverTooOld { cell, .. }
+            | Why::NotSelected { cell, .. }
+            | Why::PinnedLayout { cell, .. } => Some(cell.clone()),
+            Why::OtherCell { other, .. } => Some(other.clone()),
+            Why::PoolFull { pool, .. } => Some(pool.clone()),
+            Why::KeptForGang(kept) => Some(kept.job.to_string()),
+            Why::StarvationGuard { gang, .. } => Some(gang.to_string()),
+            Why::NodesClosed { closed, .. } => closed.first().map(|node| node.name.clone()),
             _ => None,
         }
     }
 
-    /// Who holds what it lacks, in the place where it lacks least.
-    #[must_use]
-    pub fn blockers(&self) -> &[Blocker] {
+    /// What was lifted to find it.
+    pub(super) fn lift(&self) -> Option<Lift> {
+        Some(match self {
+            Why::PoolFull { .. } => Lift::Pool,
+            Why::DriverTooOld { .. } => Lift::Driver,
+            Why::NotSelected { .. } => Lift::Selector,
+            Why::KeptForGang(_) => Lift::Reservations,
+            Why::KeptApart(_) => Lift::Neighbours,
+            Why::NumaSplit { .. } => Lift::Numa,
+            Why::Spread(_) => Lift::Spread,
+            Why::HostTooFull { .. } => Lift::Host,
+            Why::Topology { .. } => Lift::Topology,
+            Why::NodesClosed { .. } => Lift::Closed,
+            _ => return None,
+        })
+    }
+
+    /// The gang whose reservation is in the way.
+    pub(super) fn reserving(&self) -> Option<JobId> {
         match self {
-            Reason::NoFreeGpus { blockers, .. }
-            | Reason::Topology { blockers, .. }
-            | Reason::NodesTooFull { blockers, .. }
-            | Reason::PinnedLayout { blockers, .. }
-            | Reason::NoShare { blockers, .. } => blockers,
+            Why::KeptForGang(kept) => Some(kept.job),
+            _ => None,
+        }
+    }
+
+    /// The nodes that take no work, where they are what it waits for.
+    pub(super) fn closed_nodes(&self) -> &[ClosedNode] {
+        match self {
+            Why::NodesClosed { closed, .. } => closed,
             _ => &[],
         }
     }
-}
 
-pub(super) fn word(model: Option<GpuModel>) -> String {
-    model.map_or_else(|| "milli-CPUs".to_owned(), |model| model.to_string())
-}
+    /// The time limit with which it could start before a reservation.
+    pub(super) fn time_limit_s(&self) -> Option<u64> {
+        match self {
+            Why::KeptForGang(kept) => kept.time_limit_s,
+            _ => None,
+        }
+    }
 
-/// GPU units as cards, the rest as it is.
-fn amount(resource: Resource, value: u64) -> String {
-    match resource {
-        Resource::Gpu(_) => GpuUnits(value).to_string(),
-        Resource::Cpu | Resource::Memory => value.to_string(),
+    /// The level over which it is spread, and how many tasks in one domain would do.
+    pub(super) fn enough_in_one(&self) -> Option<(TopologyLevel, u32)> {
+        match self {
+            Why::Spread(spread) => Some((spread.level, spread.enough?)),
+            _ => None,
+        }
+    }
+
+    /// Whether jobs that hold something are what it waits for.
+    pub(super) const fn is_about_holders(&self) -> bool {
+        matches!(
+            self,
+            Why::NoFreeGpus { .. }
+                | Why::NodesTooFull { .. }
+                | Why::PoolsApart { .. }
+                | Why::Topology { .. }
+                | Why::HostTooFull { .. }
+                | Why::NoShare { .. }
+                | Why::PinnedLayout { .. }
+                | Why::PoolFull { .. }
+                | Why::NumaSplit { .. }
+                | Why::Spread(_)
+                | Why::KeptApart(_)
+        )
+    }
+
+    /// The model it is about, where closeness is what it is about.
+    pub(super) fn close_model(&self) -> Option<GpuModel> {
+        match self {
+            Why::Topology { model, .. } | Why::NodesTooFull { model, .. } => *model,
+            _ => None,
+        }
     }
 }

@@ -1,9 +1,12 @@
 //! What reservations have to do with a job's waiting: its own, and those of others.
 
+use super::trial::Trial;
+use super::words::{counted, span, word};
+use crate::gate::find_place;
 use crate::job_class::rounded_down_s;
-use crate::place::{Ask, Steps, place};
+use crate::place::Ask;
 use crate::reserve::START_MS;
-use crate::view::{Known, View};
+use crate::view::Known;
 use muster_model::{GpuModel, JobId};
 use std::collections::BTreeMap;
 
@@ -18,7 +21,7 @@ pub struct Promised {
     pub nodes: u64,
 }
 
-/// A place is free, but kept for a gang that starts before the job would be over.
+/// A place is free, but reserved for a gang that starts before the job would be over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptForGang {
     /// Where.
@@ -42,17 +45,17 @@ pub(super) fn promised(job: &Known, now_ms: u64) -> Option<Promised> {
     Some(Promised { start_ms: kept.start_ms, in_ms, nodes: kept.nodes.len() as u64 })
 }
 
-/// The gang whose nodes would hold the job now; none when nothing is kept or it would not fit there either.
-pub(super) fn in_the_way(view: &View, ask: &Ask<'_>, now_ms: u64) -> Option<KeptForGang> {
-    view.index.shelves(ask.cell, ask.model).find(|(part, _)| part.hold.is_some())?;
+/// The gang whose nodes would hold the job now, beside free ones.
+pub(super) fn in_the_way(trial: &mut Trial, ask: &Ask<'_>) -> Option<KeptForGang> {
     // As if it were over at once.
-    let found = place(view, &Ask { over_ms: 0, ..*ask }, &mut Steps::default())?;
-    let hold = view.index.hold_of(found.first()?.node)?;
-    let in_ms = hold.until_ms.saturating_sub(now_ms);
-    let grace_s = ask.class.grace_s;
-    let left_s = (in_ms.saturating_sub(START_MS) / 1_000).saturating_sub(grace_s);
+    let at_once = Ask { over_ms: 0, ..*ask };
+    let found = trial.with_own_nodes(|view, steps| find_place(view, &at_once, steps))?;
+    let holds = found.iter().filter_map(|task| trial.view.index.hold_of(task.node));
+    let hold = holds.filter(|hold| hold.job != trial.id).min()?;
+    let in_ms = hold.until_ms.saturating_sub(trial.now_ms);
+    let left_s = (in_ms.saturating_sub(START_MS) / 1_000).saturating_sub(ask.class.grace_s);
     Some(KeptForGang {
-        cell: super::cell_name(view, ask.cell),
+        cell: super::cell_name(&trial.view, ask.cell),
         model: ask.model,
         job: hold.job,
         start_ms: hold.until_ms,
@@ -63,11 +66,9 @@ pub(super) fn in_the_way(view: &View, ask: &Ask<'_>, now_ms: u64) -> Option<Kept
 
 impl Promised {
     pub(super) fn text(&self) -> String {
-        let nodes = self.nodes;
-        let when = if self.in_ms == 0 { "by now".to_owned() } else { format!("within {}", words(self.in_ms)) };
-        format!(
-            "it starts {when} as far as what runs there keeps its time limits: {nodes} nodes take nothing that would outlast that"
-        )
+        let nodes = counted(self.nodes, "node");
+        let when = if self.in_ms == 0 { "by now".to_owned() } else { format!("within {}", span(self.in_ms)) };
+        format!("{nodes} are reserved for it: it starts {when} if what runs there keeps its time limits")
     }
 
     pub(super) fn figures(&self) -> [(&'static str, String); 2] {
@@ -78,49 +79,13 @@ impl Promised {
 impl KeptForGang {
     pub(super) fn text(&self) -> String {
         let KeptForGang { cell, job, in_ms, .. } = self;
-        let on = super::model_words(self.model);
-        format!(
-            "a place on {on} is free in cell {cell}, but kept for job {job}, which starts there within {}",
-            words(*in_ms)
-        )
-    }
-
-    pub(super) fn fix(&self) -> String {
-        match self.time_limit_s {
-            Some(limit_s) => format!("set a time limit of at most {}", words(1_000 * limit_s)),
-            None => format!("it is free again when job {} has started or gone", self.job),
-        }
+        let on = word(self.model);
+        format!("{on} are free in cell {cell}, but reserved for job {job}, which starts there within {}", span(*in_ms))
     }
 
     pub(super) fn figures(&self) -> BTreeMap<String, String> {
         let limit = self.time_limit_s.map(|limit_s| ("time_limit_s".to_owned(), limit_s.to_string()));
         let start = ("start_ms".to_owned(), self.start_ms.to_string());
         std::iter::once(start).chain(limit).collect()
-    }
-}
-
-/// A span of time in its two largest units: `3 d 4 h`, `2 h 5 min`, `40 s`. Rounded down.
-fn words(span_ms: u64) -> String {
-    let s = span_ms / 1_000;
-    let two = |large: u64, large_word: &str, small: u64, small_word: &str| match small {
-        0 => format!("{large} {large_word}"),
-        small => format!("{large} {large_word} {small} {small_word}"),
-    };
-    match s {
-        0..60 => format!("{s} s"),
-        60..3_600 => two(s / 60, "min", s % 60, "s"),
-        3_600..86_400 => two(s / 3_600, "h", s % 3_600 / 60, "min"),
-        _ => two(s / 86_400, "d", s % 86_400 / 3_600, "h"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::words;
-
-    #[test]
-    fn spans_are_told_in_two_units() {
-        let told = [0, 59_999, 60_000, 90_000, 3_600_000, 7_500_000, 86_400_000, 273_600_000].map(words);
-        assert_eq!(told, ["0 s", "59 s", "1 min", "1 min 30 s", "1 h", "2 h 5 min", "1 d", "3 d 4 h"]);
     }
 }

@@ -99,11 +99,6 @@ impl Shelf {
         self.all().map_or(0, |all| all.free)
     }
 
-    /// Most free units of any domain of `level`.
-    pub(crate) fn largest(&self, level: usize) -> u64 {
-        self.levels[level].by_free.last().map_or(0, |(free, _)| *free)
-    }
-
     /// The states of its nodes that have anything free, least first.
     pub(crate) fn rooms(&self) -> impl DoubleEndedIterator<Item = &Room> + '_ {
         self.states.keys()

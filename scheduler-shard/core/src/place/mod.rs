@@ -116,7 +116,7 @@ impl<'a> Ask<'a> {
 }
 
 /// Looked at so far; a pass stops at its bound, between two decisions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Steps(pub(crate) u64);
 
 /// A place for every rank, or none that this view knows of.

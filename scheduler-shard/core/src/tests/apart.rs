@@ -79,7 +79,7 @@ fn a_spread_that_finds_too_few_domains_says_so() {
     assert!(
         reason
             .text()
-            .contains("3 tasks on h100 are spread over leafs of cell cell-1, at most 1 on each; 2 leafs have room"),
+            .contains("3 tasks on h100 want at most 1 on one leaf, and 2 leaves of cell cell-1 have room for any"),
         "{}",
         reason.text()
     );
@@ -205,7 +205,11 @@ fn who_is_kept_apart_is_told_and_starts_when_the_other_has_left() {
     let said = crate::explain(&fleet.view, job, 0).expect("live");
     let reason = &said.reasons[0];
     assert_eq!((reason.code(), reason.subject().as_str()), ("kept_apart", "org/team"), "{}", reason.text());
-    assert!(reason.text().contains("other may not share one island with org/team, which is on a"), "{}", reason.text());
+    assert!(
+        reason.text().contains("other may not share the same island with org/team, which is on a"),
+        "{}",
+        reason.text()
+    );
     assert_eq!(reason.figures()["kept_off_nodes"], "2");
     let theirs = fleet.jobs.values().find(|job| job.spec.tenant == "org/team").expect("runs").id;
     fleet.end(theirs, false);

@@ -41,7 +41,11 @@ fn after_two_3g_no_1g_fits() {
     assert!(big.iter().all(|job| fleet.runs(*job)) && !fleet.runs(small));
     let said = crate::explain(&fleet.view, small, 0).expect("live");
     assert_eq!(said.reasons[0].code(), "no_free_share");
-    assert!(said.reasons[0].text().contains("has room for a MIG slice 1g.10gb"), "{}", said.reasons[0].text());
+    assert!(
+        said.reasons[0].text().contains("no h100 of cell cell-1 has room for a slice 1g.10gb under MIG; none is free"),
+        "{}",
+        said.reasons[0].text()
+    );
 }
 
 #[test]
@@ -61,7 +65,11 @@ fn four_replicas_on_one_card_run_and_the_fifth_waits_and_says_why() {
     assert_eq!(jobs.iter().filter(|job| fleet.runs(**job)).count(), 4);
     let said = crate::explain(&fleet.view, jobs[4], 0).expect("live");
     assert_eq!(said.reasons[0].code(), "no_free_share");
-    assert!(said.reasons[0].text().contains("time-slice"), "{}", said.reasons[0].text());
+    assert!(
+        said.reasons[0].text().contains("no h100 of cell cell-1 has room for a share of 9.76 GiB under time-slicing"),
+        "{}",
+        said.reasons[0].text()
+    );
 }
 
 #[test]

@@ -77,14 +77,14 @@ pub(super) fn job(tasks: u32, devices: DeviceRequest) -> JobSpec {
 }
 
 /// The fleet, what its control plane committed, and the shard's view of it.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Fleet {
     pub(super) view: View,
     pub(super) books: Capacity,
     pub(super) jobs: BTreeMap<JobId, Job>,
     pub(super) allocations: BTreeMap<AllocationId, Allocation>,
     pub(super) nodes: BTreeMap<NodeId, Node>,
-    tenants: BTreeMap<String, Tenant>,
+    pub(super) tenants: BTreeMap<String, Tenant>,
     cells: BTreeMap<CellId, Cell>,
     pub(super) pools: BTreeMap<String, Pool>,
     /// Committed, not yet seen by the view.
@@ -259,6 +259,62 @@ impl Fleet {
         plan(&mut self.view, CELL, &self.bounds, self.now_ms).proposals
     }
 
+    /// The same in every cell that a shard holds, `first` before the others; jobs that fit nowhere there go to the next.
+    pub(super) fn settle_all(&mut self, first: CellId) {
+        let others = self.cells.values().filter(|cell| cell.holder.is_some() && cell.id != first).map(|cell| cell.id);
+        let cells: Vec<CellId> = std::iter::once(first).chain(others).collect();
+        loop {
+            let mut idle = true;
+            for cell in &cells {
+                self.deliver(usize::MAX);
+                for proposal in plan(&mut self.view, *cell, &self.bounds, self.now_ms).proposals {
+                    idle = false;
+                    self.decide(proposal);
+                }
+            }
+            if idle {
+                return;
+            }
+        }
+    }
+
+    /// A job leaves its cell for one that it has not seen.
+    fn hand_over(&mut self, id: JobId) {
+        let until_ms = self.now_ms + 30_000;
+        let free = |cell: CellId| -> usize {
+            let here = self.books.nodes().values().filter(|there| there.node.cell == cell && there.node.accepts_work());
+            here.map(|there| there.free_cards()).sum()
+        };
+        let free: BTreeMap<CellId, usize> = self.cells.keys().map(|cell| (*cell, free(*cell))).collect();
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.phase == JobPhase::Queued) else { return };
+        let from = job.cell.unwrap_or_default();
+        // As the control plane does: where more is free than here.
+        let next = self.cells.keys().find(|cell| free[cell] > free[&from] && !job.visited.contains(cell));
+        match (next, job.cell) {
+            (Some(next), Some(from)) => {
+                job.visited.insert(from);
+                (job.cell, job.routed_ms, job.reserved) = (Some(*next), self.now_ms, None);
+                let job = job.clone();
+                self.commit(Change::put(Object::Job(job)));
+            }
+            _ => self.view.stays(id, until_ms),
+        }
+    }
+
+    /// A job as the state has it now.
+    pub(super) fn put_job(&mut self, job: Job) {
+        self.jobs.insert(job.id, job.clone());
+        self.commit(Change::put(Object::Job(job)));
+    }
+
+    /// A job that waits is cancelled.
+    pub(super) fn cancel(&mut self, id: JobId) {
+        if self.jobs.get(&id).is_some_and(|job| job.phase == JobPhase::Queued) {
+            self.jobs.remove(&id);
+            self.commit(Change::Delete(Key::Job(id)));
+        }
+    }
+
     /// The control plane's part: proves and commits, or refuses.
     pub(super) fn decide(&mut self, proposal: Proposal) -> Option<JobId> {
         let binding = match proposal {
@@ -271,7 +327,10 @@ impl Fleet {
                 self.record_bypass(job, cards);
                 return None;
             }
-            Proposal::HandOver(_) => return None,
+            Proposal::HandOver(job) => {
+                self.hand_over(job);
+                return None;
+            }
         };
         match self.prove(&binding) {
             Some(allocation) => {
@@ -333,7 +392,7 @@ impl Fleet {
             job: job.id,
             attempt: binding.attempt,
             tenant: job.tenant,
-            cell: CELL,
+            cell: job.cell?,
             cell_epoch: Epoch(1),
             model: binding.model,
             cpu_milli: cpu,

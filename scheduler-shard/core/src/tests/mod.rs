@@ -4,6 +4,8 @@ mod apart;
 mod balance;
 mod classes;
 mod examples;
+mod explaining;
+mod findings;
 mod fleet;
 mod laws;
 mod mig;

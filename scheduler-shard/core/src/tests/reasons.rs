@@ -37,7 +37,7 @@ fn too_few_are_free() {
         &mut scattered(),
         gang(4, 1),
         "no_free_gpus",
-        "3 h100 free in cell cell-1, largest free node 1; 4 needed",
+        "3 of 12 h100 are free in cell cell-1; 4 h100 needed",
         "model t4",
     );
 }
@@ -47,10 +47,22 @@ fn all_are_taken() {
     let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 4), Host::new("b", GpuModel::H100, 4)]);
     fleet.submit(gang(2, 4));
     fleet.settle();
-    check(&mut fleet, gang(1, 4), "no_free_gpus", "0 h100 free in cell cell-1, largest free node 0; 4 needed", "");
-    check(&mut fleet, leafy(gang(1, 4)), "no_free_gpus", "0 h100 free in cell cell-1", "");
-    check(&mut fleet, mig("1g.10gb"), "no_free_share", "no h100 in cell cell-1 has room for a MIG slice 1g.10gb", "");
-    check(&mut fleet, JobSpec { pool: Some("dev".into()), ..gang(1, 1) }, "no_pool", "there are default", "");
+    check(&mut fleet, gang(1, 4), "no_free_gpus", "0 of 8 h100 are free in cell cell-1; 4 h100 needed", "");
+    check(&mut fleet, leafy(gang(1, 4)), "no_free_gpus", "0 of 8 h100 are free in cell cell-1; 4 h100 needed", "");
+    check(
+        &mut fleet,
+        mig("1g.10gb"),
+        "no_free_share",
+        "no h100 of cell cell-1 has room for a slice 1g.10gb under MIG",
+        "",
+    );
+    check(
+        &mut fleet,
+        JobSpec { pool: Some("dev".into()), ..gang(1, 1) },
+        "no_pool",
+        "pool default (the only one with h100 in cell cell-1) is not dev",
+        "",
+    );
 }
 
 #[test]
@@ -59,15 +71,27 @@ fn enough_are_free_but_apart() {
         &mut scattered(),
         leafy(gang(3, 1)),
         "topology",
-        "3 h100 free in cell cell-1, largest free leaf 1; 3 needed",
+        "3 h100 are free in cell cell-1, at most 1 in one leaf; 3 h100 needed in one leaf",
         "block",
     );
-    check(&mut scattered(), gang(1, 2), "nodes_too_full", "3 h100 free", "model t4");
+    check(
+        &mut scattered(),
+        gang(1, 2),
+        "nodes_too_full",
+        "3 h100 are free in cell cell-1, at most 1 on one node: room for 0 tasks of 2 h100 each, 1 task needed",
+        "model t4",
+    );
 }
 
 #[test]
 fn larger_than_the_cell() {
-    check(&mut scattered(), gang(13, 1), "larger_than_cell", "13 h100 needed", "3 tasks instead of 13");
+    check(
+        &mut scattered(),
+        gang(13, 1),
+        "larger_than_cell",
+        "13 h100 needed, its nodes that take work have 12 h100",
+        "3 tasks instead of 13",
+    );
     check(&mut scattered(), leafy(gang(5, 1)), "larger_than_cell", "5 h100", "accept model t4 too");
 }
 
@@ -81,8 +105,8 @@ fn a_ceiling_at_any_level() {
         &mut fleet,
         spec,
         "over_max",
-        "max of lab is reached: 0 of gpu.h100 in use, 3 asked, max 2",
-        "raise the max of lab to 3",
+        "lab uses 0 of 2 h100; this job needs 3 more",
+        "raise the max of lab to 3 h100",
     );
 }
 
@@ -90,13 +114,13 @@ fn a_ceiling_at_any_level() {
 fn trust_and_pools() {
     let mut fleet = scattered();
     fleet.tenant("guest", |t| t.trust = Trust::Untrusted);
-    check(&mut fleet, JobSpec { tenant: "guest".into(), ..slice(100) }, "untrusted", "MIG", "MIG slice");
+    check(&mut fleet, JobSpec { tenant: "guest".into(), ..slice(100) }, "untrusted", "only through MIG", "");
     check(
         &mut fleet,
         JobSpec { pool: Some("dev".into()), ..gang(1, 1) },
         "no_pool",
-        "in pool dev; there are default",
-        "pool",
+        "pool default (the only one with h100 in cell cell-1) is not dev, the pool that the job names",
+        "",
     );
 }
 
@@ -121,7 +145,7 @@ fn holders_and_position_are_named() {
     assert_eq!(explain(&fleet.view, second, 0).expect("live").position, Some(0));
     let figures = said.reasons[0].figures();
     assert_eq!(figures["needed"], "4");
-    assert_eq!(figures["holder_1"], "job 1: 3 cards on a");
+    assert_eq!(figures["holder_1"], "job 1 holds 3 GPUs on a");
     let running = explain(&fleet.view, JobId(1), 0).expect("live");
     assert_eq!((running.phase, running.reasons.len()), ("starting", 0));
     assert_eq!(explain(&fleet.view, JobId(77), 0), None);
@@ -151,7 +175,7 @@ fn check_figures(fleet: &mut Fleet, spec: JobSpec, figures: &[(&str, &str)], hol
         assert_eq!(told.get(*name).map(String::as_str), Some(*value), "{name}: {told:?}");
     }
     let blockers: Vec<(u64, u64, &str)> =
-        reason.blockers().iter().map(|one| (one.job.0, one.cards, one.node.as_str())).collect();
+        reason.holders.iter().map(|one| (one.job.0, one.cards, one.node.as_str())).collect();
     assert_eq!(blockers, holders, "{}", reason.text());
 }
 
@@ -214,7 +238,10 @@ fn a_wider_level_is_told_with_its_bandwidth() {
     fleet.settle();
     let said = explain(&fleet.view, job, 0).expect("live");
     assert_eq!(said.reasons[0].code(), "topology");
-    assert_eq!(said.reasons[0].text(), "12 h100 free in cell cell-1, largest free island 3; 4 needed");
+    assert_eq!(
+        said.reasons[0].text(),
+        "12 h100 are free in cell cell-1, at most 3 in one island; 4 h100 needed in one island"
+    );
     let told: Vec<String> = said.wider.iter().map(|wider| wider.text()).collect();
     assert_eq!(
         told[0],

@@ -112,7 +112,11 @@ fn thirty_six_requests_wait_for_four_cards_of_thirty_two_or_need_twenty_when_pac
     assert_eq!((waiting.len(), cards_used(&before)), (4, 32));
     let said = crate::explain(&before.view, waiting[0], 0).expect("live");
     assert_eq!(said.reasons[0].code(), "no_free_gpus");
-    assert!(said.reasons[0].text().contains("0 h100 free"), "{}", said.reasons[0].text());
+    assert!(
+        said.reasons[0].text().contains("0 of 32 h100 are free in cell cell-1; 1 h100 needed"),
+        "{}",
+        said.reasons[0].text()
+    );
 
     let mut packed = fleet();
     let mut jobs: Vec<JobId> = (0..16).map(|_| packed.submit(gang(1, 1))).collect();
@@ -182,8 +186,8 @@ fn an_older_driver_is_passed_by_and_told() {
     assert!(!fleet.runs(newer));
     let said = crate::explain(&fleet.view, newer, 0).expect("live");
     assert_eq!(said.reasons[0].code(), "driver_too_old");
-    assert!(said.reasons[0].text().contains("driver older than needed"), "{}", said.reasons[0].text());
-    assert!(said.reasons[0].text().contains("570 asked, the newest is 550"), "{}", said.reasons[0].text());
+    let text = "every h100 of cell cell-1 that it may use has a driver older than 570: the newest is 550";
+    assert!(said.reasons[0].text().contains(text), "{}", said.reasons[0].text());
     // An upgraded node starts it.
     with_driver(&mut fleet, 1, "575.10");
     fleet.settle();
@@ -240,7 +244,7 @@ fn four_gpus_across_numa_nodes_are_refused_under_restricted() {
             let said = crate::explain(&fleet.view, id, 0).expect("live");
             let (code, text, fix) = (said.reasons[0].code(), said.reasons[0].text(), said.reasons[0].fix());
             assert_eq!(code, "numa", "{text}");
-            assert!(text.contains("the 4 of a task would lie across NUMA nodes"), "{text}");
+            assert!(text.contains("no node has 4 as NUMA policy"), "{text}");
             assert!(fix.contains("best-effort"), "{fix}");
         }
     };

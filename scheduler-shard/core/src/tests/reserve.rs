@@ -75,7 +75,7 @@ fn what_is_over_in_time_passes_and_the_rest_waits() {
     let said = explain(&fleet.view, long, fleet.now_ms).expect("live").reasons.remove(0);
     assert_eq!(
         said.text(),
-        format!("a place on h100 is free in cell cell-1, but kept for job {big}, which starts there within 2 h 1 min")
+        format!("h100 are free in cell cell-1, but reserved for job {big}, which starts there within 2 h 1 min")
     );
     assert_eq!(said.fix(), "set a time limit of at most 2 h");
 

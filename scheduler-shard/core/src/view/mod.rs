@@ -10,6 +10,7 @@ mod job;
 mod pending;
 mod reserved;
 mod shares;
+mod trial;
 
 use crate::by_id::ById;
 use crate::index::Index;
@@ -127,6 +128,11 @@ impl View {
     #[must_use]
     pub fn waiting(&self, cell: CellId) -> usize {
         self.queues.get(&cell).map_or(0, CellQueue::len)
+    }
+
+    /// The jobs that wait in `cell`, by id.
+    pub(crate) fn waiting_in(&self, cell: CellId) -> impl Iterator<Item = JobId> + '_ {
+        self.queues.get(&cell).into_iter().flat_map(CellQueue::ids)
     }
 
     fn put(&mut self, object: Object) {

@@ -7,7 +7,7 @@ use super::{Known, View, nodes_of};
 use crate::job_class::JobClass;
 use crate::proposal::Binding;
 use crate::reserve::RESERVATIONS_MAX;
-use muster_model::{Allocation, AllocationId, AllocationState, Attempt, CellId, Epoch, JobId, NodeId};
+use muster_model::{Allocation, AllocationId, AllocationState, Attempt, CellId, Epoch, GpuModel, JobId, NodeId};
 use std::sync::Arc;
 
 /// Stand-ins take ids from here on, which the replicated state's counter does not reach.
@@ -74,6 +74,11 @@ impl View {
     /// Whether a binding of `job` is proposed: it stands in the view as if it had started.
     pub(crate) fn is_assumed(&self, job: JobId) -> bool {
         self.pending.contains_key(&job)
+    }
+
+    /// The model on which `job` is assumed to have started.
+    pub(crate) fn assumed_model(&self, job: JobId) -> Option<GpuModel> {
+        self.pending.get(&job)?.stand_in.as_ref()?.model
     }
 
     /// Proposals under way.

@@ -62,6 +62,11 @@ impl Reserved {
 }
 
 impl View {
+    /// Waiting jobs of `cell` that have nodes reserved.
+    pub(crate) fn reserved_jobs(&self, cell: CellId) -> impl Iterator<Item = JobId> + '_ {
+        self.reserved.iter().filter(move |(_, kept)| kept.cell == cell).map(|(job, _)| *job)
+    }
+
     /// Waiting jobs of `cell` that something is kept for.
     pub(crate) fn reserved_in(&self, cell: CellId) -> usize {
         self.reserved.values().filter(|kept| kept.cell == cell).count()

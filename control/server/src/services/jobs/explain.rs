@@ -16,7 +16,7 @@ use tonic::Status;
 pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1::ExplainReply, Status> {
     let id = JobId(request.job_id);
     let (job, no_nodes, now_ms, revision) = app
-        .look(v1::Consistency::Linearizable.into(), |state, revision| {
+        .look(request.consistency, |state, revision| {
             (state.jobs.get(&id).map(Arc::clone), state.nodes.is_empty(), state.meta.now_ms, revision)
         })
         .await?;
@@ -66,12 +66,24 @@ fn told(reason: &muster_scheduler_core::Reason) -> v1::Reason {
         subject: reason.subject(),
         fix: reason.fix(),
         figures: reason.figures(),
-        blockers: reason.blockers().iter().map(blocker).collect(),
+        blockers: reason.holders.iter().map(blocker).collect(),
+        remedies: reason.remedies.iter().map(remedy).collect(),
     }
 }
 
 fn blocker(held: &muster_scheduler_core::explain::Blocker) -> v1::Blocker {
-    v1::Blocker { job_id: held.job.0, cards: held.cards, node: held.node.clone(), movable: held.movable }
+    v1::Blocker {
+        job_id: held.job.0,
+        cards: held.cards,
+        node: held.node.clone(),
+        movable: held.movable,
+        nodes: held.nodes,
+        text: held.text(),
+    }
+}
+
+fn remedy(remedy: &muster_scheduler_core::explain::Remedy) -> v1::Remedy {
+    v1::Remedy { kind: remedy.kind().to_owned(), text: remedy.text() }
 }
 
 fn wider(wider: &muster_scheduler_core::explain::Wider) -> v1::WiderLevel {

@@ -1,0 +1,266 @@
+//! Who holds what a job lacks, and which of them would have to end.
+//!
+//! Places are tried where the job lacks least. There the largest holders are taken out one by one until the job fits, and those that need not
+//! end after all are put back. What must stay true: the jobs that are named have ended on the copy and the job has a place there; the list is
+//! bounded; the same view names the same holders.
+
+use super::supply::{self, has_model};
+use super::trial::Trial;
+use crate::index::{GROUP_LEVELS, group_of};
+use crate::job_class::{JobClass, Offer};
+use crate::place::Ask;
+use crate::view::{Known, View};
+use muster_model::capacity::NodeUse;
+use muster_model::request::SharingMode;
+use muster_model::{Allocation, AllocationId, JobId, NodeId, Place, TopologyLevel};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Holders that an explanation names at most: what fits on a screen beside the reason.
+pub(super) const HOLDERS_MAX: usize = 5;
+/// Places in which it is tried who would have to end.
+const PLACES_MAX: usize = 4;
+/// Jobs that have to end at most, to be worth naming.
+const ENDS_MAX: usize = 64;
+
+/// A job that holds what is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocker {
+    /// The job.
+    pub job: JobId,
+    /// Cards, instances or shares it holds in the place; tasks, where the job wants no card.
+    pub cards: u64,
+    /// The first node of the place that it stands on.
+    pub node: String,
+    /// On how many nodes of the place it stands.
+    pub nodes: u64,
+    /// Whether it may be moved.
+    pub movable: bool,
+}
+
+impl Blocker {
+    /// For people: `job 12 holds 16 GPUs on 2 nodes (node-0003, ...)`.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let held = if self.cards == 1 { "1 GPU".to_owned() } else { format!("{} GPUs", self.cards) };
+        let movable = if self.movable { ", movable" } else { "" };
+        match self.nodes {
+            0 | 1 => format!("job {} holds {held} on {}{movable}", self.job, self.node),
+            nodes => format!("job {} holds {held} on {nodes} nodes ({}, ...){movable}", self.job, self.node),
+        }
+    }
+}
+
+/// What one allocation holds of a place.
+#[derive(Clone, Debug, Default)]
+struct Held {
+    cards: u64,
+    tasks: u64,
+    nodes: BTreeSet<NodeId>,
+}
+
+/// What a place has, and who holds how much.
+#[derive(Default)]
+struct Ground {
+    usable: u64,
+    free: u64,
+    holders: BTreeMap<AllocationId, Held>,
+}
+
+impl Ground {
+    /// The holders, those of most first.
+    fn largest_first(&self) -> Vec<(AllocationId, &Held)> {
+        let mut holders: Vec<(AllocationId, &Held)> = self.holders.iter().map(|(id, held)| (*id, held)).collect();
+        holders.sort_by_key(|(id, held)| (Reverse(held.cards), Reverse(held.tasks), *id));
+        holders
+    }
+}
+
+/// A place: a domain, a node, an island or a card.
+type Key = (Place, Option<NodeId>, Option<u16>);
+
+/// The places that could hold the job if nobody else did, those where it lacks least first.
+fn places(view: &View, ask: &Ask<'_>) -> Vec<Ground> {
+    let shares = !matches!(ask.class.request.devices.mode(), None | Some(SharingMode::Whole));
+    let needed = if shares { 1 } else { u64::from(ask.class.tasks) * supply::each(ask) };
+    let mut places: BTreeMap<Key, Ground> = BTreeMap::new();
+    let open = supply::in_cell(view, ask).filter(|there| there.node.accepts_work() && has_model(ask, &there.node));
+    for there in open {
+        for key in keys(ask, there, shares) {
+            let ground = places.entry(key.clone()).or_default();
+            let (usable, free) = in_place(ask, there, &key);
+            (ground.usable, ground.free) = (ground.usable + usable, ground.free + free);
+        }
+    }
+    for held in view.held().filter(|held| held.cell == ask.cell) {
+        for task in &held.tasks {
+            let Some(there) = view.capacity.nodes().get(&task.node) else { continue };
+            for key in keys(ask, there, shares) {
+                let Some(ground) = places.get_mut(&key) else { continue };
+                let inside = |gpu: u16| in_key(ask, there, &key, gpu);
+                let of = ground.holders.entry(held.id).or_default();
+                of.cards += task.devices.iter().filter(|hold| inside(hold.gpu)).count() as u64;
+                of.tasks += 1;
+                of.nodes.insert(task.node);
+            }
+        }
+    }
+    let mut could: Vec<(Key, Ground)> = places.into_iter().filter(|(_, ground)| ground.usable >= needed).collect();
+    could.sort_by(|(a, one), (b, other)| {
+        let key = |ground: &Ground| (Reverse(ground.free.min(needed)), ground.holders.len());
+        key(one).cmp(&key(other)).then_with(|| a.cmp(b))
+    });
+    could.into_iter().map(|(_, ground)| ground).collect()
+}
+
+/// The places that a node is part of.
+fn keys(ask: &Ask<'_>, there: &NodeUse, shares: bool) -> Vec<Key> {
+    let id = there.node.id;
+    let place = &there.node.spec.place;
+    let of_model = || (0_u16..).zip(&there.node.spec.gpus).filter(|(_, gpu)| Some(gpu.model) == ask.model);
+    if shares {
+        return of_model().map(|(at, _)| (Place::default(), Some(id), Some(at))).collect();
+    }
+    let on_node = || vec![(Place::default(), Some(id), None)];
+    match ask.widest() {
+        Some(TopologyLevel::Island) if !place.nvlink_domain.is_empty() => vec![(place.clone(), None, None)],
+        Some(TopologyLevel::Island) if ask.model.is_some() => {
+            let islands: BTreeSet<u8> = of_model().map(|(_, gpu)| gpu.island).collect();
+            islands.into_iter().map(|island| (Place::default(), Some(id), Some(u16::from(island)))).collect()
+        }
+        Some(TopologyLevel::Island | TopologyLevel::Node) => on_node(),
+        _ if ask.class.tasks == 1 => on_node(),
+        Some(level) if GROUP_LEVELS.contains(&level) => vec![(group_of(place, level), None, None)],
+        _ => vec![(Place::default(), None, None)],
+    }
+}
+
+/// Whether a card of the node is part of the place.
+fn in_key(ask: &Ask<'_>, there: &NodeUse, (_, node, part): &Key, gpu: u16) -> bool {
+    let shares = !matches!(ask.class.request.devices.mode(), None | Some(SharingMode::Whole));
+    let Some(card) = there.node.spec.gpus.get(usize::from(gpu)) else { return false };
+    match (node, part) {
+        (Some(_), Some(card_at)) if shares => *card_at == gpu,
+        (Some(_), Some(island)) => u16::from(card.island) == *island,
+        _ => true,
+    }
+}
+
+/// What of the place the node has for the job, and what of it is free.
+fn in_place(ask: &Ask<'_>, there: &NodeUse, key: &Key) -> (u64, u64) {
+    let Some(model) = ask.model else {
+        return (there.node.spec.cpu_milli, there.cpu_free_milli.max(0) as u64);
+    };
+    let shares = !matches!(ask.class.request.devices.mode(), Some(SharingMode::Whole));
+    let cards = (0_u16..).zip(&there.node.spec.gpus);
+    let cards =
+        cards.filter(|(at, gpu)| gpu.model == model && gpu.withheld.is_none() && (shares || !there.is_pinned(*at)));
+    cards
+        .filter(|(at, _)| in_key(ask, there, key, *at))
+        .fold((0, 0), |(usable, free), (at, _)| (usable + 1, free + u64::from(there.is_free(at))))
+}
+
+/// The largest holders of the place where the job lacks least.
+pub(super) fn largest(view: &View, ask: &Ask<'_>) -> Vec<Blocker> {
+    let places = places(view, ask);
+    let place = places.iter().find(|place| !place.holders.is_empty());
+    let holders = place.map(Ground::largest_first).unwrap_or_default();
+    holders.into_iter().take(HOLDERS_MAX).filter_map(|(id, held)| named(view, id, held)).collect()
+}
+
+/// Everybody who holds what the job lacks: place by place, those where it lacks least first, and in each the largest first.
+pub(super) fn in_order(view: &View, ask: &Ask<'_>) -> Vec<JobId> {
+    let mut jobs: Vec<JobId> = Vec::new();
+    for place in places(view, ask).iter().take(PLACES_MAX * PLACES_MAX) {
+        let held = place.largest_first().into_iter().filter_map(|(id, _)| Some(held(view, id)?.job));
+        for job in held.collect::<Vec<_>>() {
+            if !jobs.contains(&job) && jobs.len() < ENDS_MAX {
+                jobs.push(job);
+            }
+        }
+    }
+    jobs
+}
+
+/// What these jobs hold, those of most first.
+pub(super) fn of_jobs(view: &View, jobs: &[JobId]) -> Vec<Blocker> {
+    let mut holders: Vec<Blocker> = Vec::new();
+    for held in view.held().filter(|held| jobs.contains(&held.job)) {
+        let mut of = Held::default();
+        for task in &held.tasks {
+            of.cards += task.devices.len() as u64;
+            of.tasks += 1;
+            of.nodes.insert(task.node);
+        }
+        holders.extend(named(view, held.id, &of));
+    }
+    holders.sort_by_key(|held| (Reverse(held.cards), held.job));
+    holders.truncate(HOLDERS_MAX);
+    holders
+}
+
+fn named(view: &View, id: AllocationId, held: &Held) -> Option<Blocker> {
+    let job = view.held().find(|other| other.id == id)?.job;
+    let first = held.nodes.first().and_then(|node| view.capacity.nodes().get(node));
+    let node = first.map(|there| there.node.spec.name.clone()).unwrap_or_default();
+    let movable = view.jobs.get(job.0).is_some_and(|job| job.movable.is_some());
+    let cards = if held.cards > 0 { held.cards } else { held.tasks };
+    Some(Blocker { job, cards, node, nodes: held.nodes.len() as u64, movable })
+}
+
+/// The fewest jobs found whose end gives the job a place; the copy is left as it is.
+pub(super) fn who_must_end(trial: &Trial, job: &Known, class: &JobClass, offer: &Offer) -> Option<Vec<JobId>> {
+    let ask = trial.ask(job, class, offer.model);
+    let candidates: Vec<Vec<Arc<Allocation>>> = places(&trial.view, &ask)
+        .iter()
+        .take(PLACES_MAX)
+        .map(|place| place.largest_first().into_iter().filter_map(|(id, _)| held(&trial.view, id)).collect())
+        .collect();
+    let sets = candidates.into_iter().filter_map(|holders| fewest(trial, offer, holders));
+    sets.min_by_key(Vec::len)
+}
+
+/// Those of a tenant and below it that hold most of what its max bounds, the largest first.
+pub(super) fn of_tenant(trial: &Trial, over: &muster_model::capacity::OverMax) -> Vec<Arc<Allocation>> {
+    let books = trial.view.capacity();
+    let below = |held: &&Arc<Allocation>| books.line_of(held.tenant).any(|(id, _)| id == over.tenant);
+    let holds = |held: &&Arc<Allocation>| held.charge.get(over.resource) > 0;
+    let mut held: Vec<Arc<Allocation>> = trial.view.held().filter(below).filter(holds).cloned().collect();
+    held.sort_by_key(|held| (Reverse(held.charge.get(over.resource)), held.id));
+    held
+}
+
+fn held(view: &View, id: AllocationId) -> Option<Arc<Allocation>> {
+    view.held().find(|held| held.id == id).cloned()
+}
+
+/// Ends `holders` one after the other on a copy until the job gets through the gates, and puts back those that need not end.
+pub(super) fn fewest(trial: &Trial, offer: &Offer, holders: Vec<Arc<Allocation>>) -> Option<Vec<JobId>> {
+    let mut copy = trial.clone();
+    let mut ended: Vec<Arc<Allocation>> = Vec::new();
+    for holder in holders.into_iter().take(ENDS_MAX) {
+        copy.view.release(&holder);
+        ended.push(holder);
+        if copy.gate(offer).is_ok() {
+            break;
+        }
+    }
+    if copy.gate(offer).is_err() {
+        return None;
+    }
+    // The smallest first: they are the most likely not to be needed.
+    let mut at = ended.len();
+    while at > 0 {
+        at -= 1;
+        copy.view.charge(&ended[at]);
+        if copy.gate(offer).is_ok() {
+            ended.remove(at);
+        } else {
+            copy.view.release(&ended[at]);
+        }
+    }
+    let mut jobs: Vec<JobId> = ended.into_iter().map(|held| held.job).collect();
+    jobs.sort_unstable();
+    (!jobs.is_empty()).then_some(jobs)
+}

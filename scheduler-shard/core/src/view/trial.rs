@@ -1,0 +1,77 @@
+//! What an explanation changes on its copy of the view, to see whether a job would start then.
+//!
+//! What must stay true: each change does what the same change of the replicated state would do, and wakes whom it would wake.
+
+use super::{Known, View};
+use crate::job_class::JobClass;
+use crate::queue::CellQueue;
+use muster_model::{AllocationId, CellId, JobId, Key, Limits, Node, NodeHealth, NodeId, NodeNotes, TenantId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+impl View {
+    /// A copy in which of `cell`'s queue only these jobs wait, and none of other cells' queues.
+    pub(crate) fn copy_with_queue(&self, cell: CellId, waiting: &BTreeSet<JobId>) -> View {
+        let mut copy = View {
+            capacity: self.capacity.clone(),
+            index: self.index.clone(),
+            cells: self.cells.clone(),
+            jobs: self.jobs.clone(),
+            allocations: self.allocations.clone(),
+            queues: std::iter::once((cell, CellQueue::default())).collect(),
+            classes: self.classes.clone(),
+            shares: self.shares.clone(),
+            balance: self.balance.clone(),
+            totals: self.totals,
+            pending: self.pending.clone(),
+            reserved: self.reserved.clone(),
+            searches: self.searches.clone(),
+            proposals_made: self.proposals_made,
+            policy: self.policy,
+            resting: BTreeSet::new(),
+            rest_until: Default::default(),
+            refusals: self.refusals.clone(),
+            bypassed_enough: self.bypassed_enough.clone(),
+            stays_until: self.stays_until.clone(),
+        };
+        for id in waiting {
+            if let Some(job) = self.jobs.get(id.0) {
+                copy.enqueue(job);
+            }
+        }
+        copy
+    }
+
+    /// The waiting job asks like this from now on.
+    pub(crate) fn ask_otherwise(&mut self, id: JobId, class: JobClass) {
+        let Some(old) = self.jobs.get(id.0).cloned() else { return };
+        let class = self.classes.known_as(class);
+        let job = Arc::new(Known { class: Some(class), ..Known::clone(&old) });
+        self.unqueue(&old);
+        self.note_bypass(Some(&old), Some(&job));
+        self.jobs.insert(id.0, job.clone());
+        self.enqueue(&job);
+    }
+
+    /// The job ends, whether it runs or waits.
+    pub(crate) fn end_job(&mut self, id: JobId) {
+        let held: Vec<AllocationId> =
+            self.allocations.values().filter(|held| held.job == id).map(|held| held.id).collect();
+        held.into_iter().for_each(|held| self.delete(&Key::Allocation(held)));
+        self.delete(&Key::Job(id));
+    }
+
+    /// The tenant has this max from now on.
+    pub(crate) fn set_max(&mut self, id: TenantId, max: Limits) {
+        self.capacity.set_max(id, max);
+        self.forget_orders();
+        self.relieved(id);
+    }
+
+    /// The node takes new work from now on.
+    pub(crate) fn open_node(&mut self, id: NodeId) {
+        let Some(node) = self.capacity.nodes().get(&id).map(|there| Node::clone(&there.node)) else { return };
+        let notes = NodeNotes { quarantine: None, ..node.notes.clone() };
+        self.put_node(Node { health: NodeHealth::Ready, drained: false, notes, ..node });
+    }
+}
