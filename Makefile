@@ -6,11 +6,15 @@
 SHELL := /bin/bash
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/muster/target
 
-.PHONY: help demo test check bench setup build
+# What muster-chaos is told: names of experiments, --rounds N, --seconds N, --short, --minutes N.
+CHAOS ?=
+
+.PHONY: help demo test chaos check bench setup build
 
 help:
 	@echo 'make demo    three voters, two shards, 64 simulated nodes, real processes, real kills; ends by itself'
 	@echo 'make test    every test, with one closing line'
+	@echo 'make chaos   the real command under kills, power loss, bad links, clocks and disks; needs root, says what it skips'
 	@echo 'make check   format, lints, layers, tidiness'
 	@echo 'make bench   measurements of this machine'
 	@echo 'make build   the muster command, at $(CARGO_TARGET_DIR)/debug/muster'
@@ -29,6 +33,12 @@ demo: build
 test: setup
 	cargo build --locked -p muster
 	@cargo run --quiet --locked -p muster-xtask -- test --locked
+
+# Exit status 0 only if nothing is broken. Example: make chaos CHAOS='power --rounds 200'
+chaos: setup
+	@.ci/setup-chaos
+	cargo build --locked -p muster -p muster-chaos --bins
+	@"$(CARGO_TARGET_DIR)/debug/muster-chaos" --logs "$(CARGO_TARGET_DIR)/chaos" $(CHAOS)
 
 check: setup
 	cargo fmt --all -- --check

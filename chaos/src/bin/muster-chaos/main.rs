@@ -1,0 +1,90 @@
+//! `muster-chaos`: the real `muster` binary under real faults on one Linux machine.
+//!
+//! Hosts are network namespaces, disks are ext4 on loop devices, and faults are made with what the kernel and Debian's packages offer.
+//! What must stay true: nothing survives a run (all of it lives in namespaces of its own, which end with the run, however it ends); what
+//! the machine lacks is skipped and said; only what Muster did wrong is called broken, never that the machine is slow.
+
+mod client;
+mod cluster;
+mod disk;
+mod enclosure;
+mod etcd;
+mod experiments;
+mod judge;
+mod lab;
+mod large;
+mod network;
+mod planted;
+mod report;
+mod tools;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Runs the real muster binary under real faults, and says what it saw.
+#[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true)]
+struct Args {
+    /// Experiments, by name; all when none is named
+    names: Vec<String>,
+    /// List the experiments
+    #[arg(long)]
+    list: bool,
+    /// Rounds of those that have rounds
+    #[arg(long)]
+    rounds: Option<u32>,
+    /// Seconds of each measurement
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Fewer rounds and shorter measurements, as in CI
+    #[arg(long)]
+    short: bool,
+    /// Begin no experiment after so many minutes, and end one that is not done by then
+    #[arg(long)]
+    minutes: Option<u64>,
+    /// The muster binary [default: the one beside this]
+    #[arg(long, value_name = "FILE")]
+    muster: Option<PathBuf>,
+    /// Keep the logs of all processes here
+    #[arg(long, value_name = "DIR")]
+    logs: Option<PathBuf>,
+    /// Set by the command itself once it runs in namespaces of its own
+    #[arg(long, hide = true)]
+    enclosed: bool,
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// A voter with a bug that was fixed once, to see that the experiments find it
+    #[command(hide = true)]
+    Voter(planted::Voter),
+}
+
+fn main() -> Result<ExitCode> {
+    let args = Args::parse();
+    if let Some(Role::Voter(voter)) = &args.role {
+        return planted::run(voter).map(|()| ExitCode::SUCCESS);
+    }
+    if args.list {
+        for experiment in experiments::ALL {
+            println!("{:<12} {}", experiment.name, experiment.about);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let chosen = experiments::chosen(&args.names)?;
+    let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    if !args.enclosed {
+        return match enclosure::possible() {
+            Ok(()) => threads.block_on(enclosure::enter()),
+            Err(why) => Ok(report::all_skipped(&chosen, &why)),
+        };
+    }
+    enclosure::furnish()?;
+    let lab = lab::Lab::new(&args)?;
+    let reports = threads.block_on(experiments::run(&lab, &chosen));
+    report::show(&reports).context("writing the table")
+}
