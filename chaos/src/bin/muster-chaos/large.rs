@@ -30,10 +30,12 @@ pub(crate) async fn submit_large(cluster: &Cluster, number: u32) -> Result<()> {
         let mut jobs = JobsClient::new(channel(&cluster.endpoint(leader))?);
         match timeout(ANSWER_MAX, jobs.submit(call.clone())).await {
             Ok(Ok(reply)) => {
-                for job_id in reply.into_inner().job_ids {
-                    // One that is not cancelled only takes room.
-                    let _ = timeout(ANSWER_MAX, jobs.cancel(v1::CancelRequest { job_id })).await;
-                }
+                let cancel = |job_id| {
+                    let mut jobs = jobs.clone();
+                    async move { timeout(ANSWER_MAX, jobs.cancel(v1::CancelRequest { job_id })).await }
+                };
+                // One that is not cancelled only takes room.
+                let _ = futures::future::join_all(reply.into_inner().job_ids.into_iter().map(cancel)).await;
                 return Ok(());
             }
             Ok(Err(status)) if status.code() == tonic::Code::InvalidArgument => {

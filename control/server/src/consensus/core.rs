@@ -73,8 +73,9 @@ impl Core {
 
     /// Where this node stands.
     pub(crate) fn status(&self) -> Status {
-        let metrics = self.raft.metrics();
-        let metrics = metrics.borrow();
+        // A copy, because a borrow held here would stop the node for good: what is asked below borrows the metrics again, waits for a
+        // writer that came in between, and the writer waits for the first borrow.
+        let metrics = self.raft.metrics().borrow().clone();
         let index = |log_id: Option<openraft::LogId<u64>>| log_id.map_or(0, |log_id| log_id.index);
         let membership = metrics.membership_config.membership();
         let voters: std::collections::BTreeSet<u64> = membership.voter_ids().collect();

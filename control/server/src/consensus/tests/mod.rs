@@ -4,6 +4,7 @@ mod damage;
 mod panics;
 mod proposals;
 mod races;
+mod status;
 mod stores;
 
 use super::log;
