@@ -3,7 +3,7 @@
 //! Power is lost with ext4's own shutdown call: from then on nothing is written, and what was not synced is not there after the next
 //! mount. What must stay true: dropping a disk unmounts it, frozen or not.
 
-use crate::enclosure::FOLDER;
+use crate::enclosure::{FOLDER, disk_prefix};
 use crate::tools::run;
 use anyhow::{Context, Result, ensure};
 use std::io::Write;
@@ -35,8 +35,10 @@ impl Disk {
     pub(crate) fn new(mib: u64) -> Result<Disk> {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = Path::new(FOLDER);
-        let disk =
-            Disk { image: folder.join(format!("disk{number}.img")), mounted: folder.join(format!("disk{number}")) };
+        let disk = Disk {
+            image: folder.join(format!("{}disk{number}.img", disk_prefix())),
+            mounted: folder.join(format!("disk{number}")),
+        };
         std::fs::File::create(&disk.image)?.set_len(mib << 20)?;
         std::fs::create_dir(&disk.mounted)?;
         run("mkfs.ext4", &["-q", "-F", &disk.image.to_string_lossy()])?;

@@ -7,6 +7,7 @@
 use crate::tools;
 use anyhow::{Context, Result};
 use std::process::{ExitCode, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -15,6 +16,7 @@ pub(crate) const FOLDER: &str = "/run/muster-chaos";
 /// New namespaces, and death together with whoever started them.
 const UNSHARE: [&str; 9] =
     ["--pdeathsig", "KILL", "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
+static PREFIX: OnceLock<String> = OnceLock::new();
 /// How long the kernel may take to take loop devices back.
 const GONE_MAX: Duration = Duration::from_secs(10);
 
@@ -31,7 +33,7 @@ pub(crate) async fn enter() -> Result<ExitCode> {
     let mut inner = tokio::process::Command::new("setpriv")
         .args(UNSHARE)
         .arg(std::env::current_exe()?)
-        .arg("--enclosed")
+        .args(["--enclosed", &std::process::id().to_string()])
         .args(std::env::args_os().skip(1))
         .stdin(Stdio::null())
         // Ctrl-C in the terminal is for this process, which ends the other in order.
@@ -54,10 +56,13 @@ pub(crate) async fn enter() -> Result<ExitCode> {
 
 /// Waits until no loop device is left.
 async fn left_behind() -> Result<()> {
+    // Other runs on this machine have theirs.
+    let mark = mark(std::process::id());
     let until = tokio::time::Instant::now() + GONE_MAX;
     loop {
         let devices = tools::output("losetup", &["-a"]).unwrap_or_default();
-        if !devices.contains(FOLDER) {
+        let devices: String = devices.lines().filter(|line| line.contains(&mark)).collect();
+        if devices.is_empty() {
             return Ok(());
         }
         anyhow::ensure!(tokio::time::Instant::now() < until, "loop devices were left behind:\n{devices}");
@@ -65,8 +70,18 @@ async fn left_behind() -> Result<()> {
     }
 }
 
+fn mark(run: u32) -> String {
+    format!("run{run}-")
+}
+
+/// The beginning of the names of this run's disks.
+pub(crate) fn disk_prefix() -> &'static str {
+    PREFIX.get().map_or("", String::as_str)
+}
+
 /// Makes the inside ready: files in memory, names of network namespaces of its own.
-pub(crate) fn furnish() -> Result<()> {
+pub(crate) fn furnish(run: u32) -> Result<()> {
+    PREFIX.get_or_init(|| mark(run));
     tools::run("mount", &["-t", "tmpfs", "tmpfs", "/run"])?;
     for folder in ["/run/netns", FOLDER] {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make {folder}"))?;

@@ -50,9 +50,9 @@ struct Args {
     /// Keep the logs of all processes here
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
-    /// Set by the command itself once it runs in namespaces of its own
+    /// Set by the command itself once it runs in namespaces of its own, to what tells the run's disks from those of others
     #[arg(long, hide = true)]
-    enclosed: bool,
+    enclosed: Option<u32>,
     #[command(subcommand)]
     role: Option<Role>,
 }
@@ -77,13 +77,13 @@ fn main() -> Result<ExitCode> {
     }
     let chosen = experiments::chosen(&args.names)?;
     let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    if !args.enclosed {
+    let Some(run) = args.enclosed else {
         return match enclosure::possible() {
             Ok(()) => threads.block_on(enclosure::enter()),
             Err(why) => Ok(report::all_skipped(&chosen, &why)),
         };
-    }
-    enclosure::furnish()?;
+    };
+    enclosure::furnish(run)?;
     let lab = lab::Lab::new(&args)?;
     let reports = threads.block_on(experiments::run(&lab, &chosen));
     report::show(&reports).context("writing the table")

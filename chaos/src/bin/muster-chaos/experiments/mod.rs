@@ -3,6 +3,7 @@
 //! What must stay true: safety is judged strictly (nothing lost, stale or doubled); figures about time are told and judged only where the
 //! cluster stands still altogether, so a slow machine breaks nothing.
 
+mod agents;
 mod bandwidth;
 mod bugs;
 mod clocks;
@@ -114,6 +115,12 @@ pub(crate) const ALL: &[Experiment] = &[
         about: "thousands of idle sockets on the leader",
         needs: &[],
         run: |lab| Box::pin(sockets::run(lab)),
+    },
+    Experiment {
+        name: "agents",
+        about: "two agents of one node name; an agent's folder deleted while its task runs",
+        needs: &[],
+        run: |lab| Box::pin(agents::run(lab)),
     },
     Experiment {
         name: "planted",
