@@ -1,6 +1,6 @@
-//! The laws, numbered in one place. Each that anything can break today has a property test named after it (`law_6_...`), and those that a
-//! history shows are checked in the simulation. Laws 4, 12 and 13 have neither: nothing is preempted or reclaimed yet, and no clean-up of a
-//! device is recorded. They bind whoever builds those.
+//! The laws, numbered in one place. Each that anything can break today ([`IN_FORCE`]) has a property test named after it (`law_6_...`), and
+//! those that a history shows are checked in the simulation. Laws 4, 12 and 13 have neither: nothing is preempted or reclaimed yet, and
+//! no clean-up of a device is recorded. They bind whoever builds those.
 //!
 //! 1. A GPU, MIG placement or share is held by at most one allocation; memory is never oversubscribed.
 //! 2. An allocation of a gang is bound whole or not at all, and preempted whole or not at all.
@@ -19,6 +19,9 @@
 //!     of its allocation is over: the shim has killed every process below it, or its fence has passed.)
 
 use std::fmt;
+
+/// The laws that something could break today.
+pub const IN_FORCE: [u8; 10] = [1, 2, 3, 5, 6, 7, 8, 9, 10, 11];
 
 /// A law by its number, for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

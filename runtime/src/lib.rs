@@ -5,7 +5,8 @@
 //! which a simulation pauses; everything else is a field of [`Host`].
 //!
 //! Rules for servers and agents:
-//! - spawn through [`Host::spawn`], never `tokio::spawn` or threads: a simulated crash kills the tasks of its host;
+//! - spawn through [`Host::spawn`], never `tokio::spawn` or threads: a simulated crash kills the tasks of its host (what starts real
+//!   processes is not simulated and has threads of its own: the agent's process executor and the shim);
 //! - dial and serve through [`Host::net`]; wall time and boot time through [`Host::clock`]; randomness through [`Host::chance`];
 //! - nothing blocks: what must block (RocksDB's sync) is an `async` method of the seam, what takes long goes through [`Host::heavy`].
 

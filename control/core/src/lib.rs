@@ -1,7 +1,8 @@
 //! The replicated state machine, pure.
 //!
 //! [`plan()`] decides: it reads the state and one command and returns the changes that the command makes, or a typed refusal.
-//! [`State::apply`] cannot fail and is the only mutator. [`State::check`] looks for broken laws.
+//! [`State::apply`] refuses nothing and is the only mutator (it panics where `plan` let through what the books cannot hold: a bug).
+//! [`State::check`] looks for broken laws.
 //! What must stay true:
 //! - `plan` reads nothing but the state, the command and the time that the log entry carries: every replica decides alike;
 //! - a refused command changes nothing (law 11);

@@ -5,6 +5,7 @@ mod common;
 use common::{Step, Story, acknowledged, bytes_of, catches, holds, put, seeds};
 use muster_control_core::{Command, Done, Entry, Executed, Reject, State, execute, plan};
 use muster_model::ids::{AllocationId, CellId, Epoch, JobId, NodeId};
+use muster_model::laws::IN_FORCE;
 use muster_model::object::Key;
 use muster_model::{Allocation, Change, DeviceRequest, HoldMode, Job, Object, TaskState, Trust};
 use std::collections::{BTreeMap, BTreeSet};
@@ -826,5 +827,15 @@ fn planning_leaves_the_state_alone() {
         }
         assert_eq!(before, bytes_of(&story.state));
         story.execute(&entry);
+    }
+}
+
+/// Only a law of something that is not built has no test.
+#[test]
+fn every_law_in_force_has_a_test_of_its_name() {
+    let tests = include_str!("laws.rs");
+    for law in 1..=13 {
+        let tested = tests.contains(&format!("fn law_{law}_"));
+        assert_eq!(tested, IN_FORCE.contains(&law), "law {law}");
     }
 }

@@ -2,7 +2,8 @@
 //! a [`FieldError`] that names the path and the fix.
 //!
 //! What must stay true: every value of the model survives the way out and back; a word or number that the model does not know
-//! is refused, never guessed; defaults are filled in here and nowhere else.
+//! is refused, never guessed; what a message leaves out has its default from here on (a device class fills in more, when the job is
+//! accepted: `control/core/src/plan/resolve.rs`).
 
 pub mod agent;
 pub mod allocation;
