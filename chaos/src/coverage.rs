@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Coverage(pub BTreeMap<&'static str, u64>);
 
 /// Everything that is counted, and that enough runs of the whole system must come across.
-pub const ALL: [&str; 23] = [
+pub const ALL: [&str; 24] = [
     "agents turned away",
     "allocations bound",
     "attempts after the first",
@@ -22,6 +22,7 @@ pub const ALL: [&str; 23] = [
     "jobs cancelled",
     "jobs completed",
     "jobs failed",
+    "jobs forgotten",
     "jobs timed out",
     "nodes drained",
     "nodes down",
@@ -107,6 +108,7 @@ impl Coverage {
                         cell.remove(&id);
                     }
                 }
+                Change::Delete(Key::Finished(_)) => coverage.count("jobs forgotten"),
                 Change::Delete(_) => {}
             }
         }

@@ -1,8 +1,8 @@
 //! The objects of the replicated state and their changes.
 //!
-//! The same changes are applied to the state machine, written to disk and sent to watchers: there is no other way for
-//! anything to change, so the three cannot disagree. What must stay true: a change carries the whole new value, so applying
-//! it twice equals applying it once.
+//! The same changes are applied to the state machine, written to disk and sent to watchers; nothing else changes either of them but
+//! a received snapshot, which replaces all at once. What must stay true: a change carries the whole new value, so applying it twice
+//! equals applying it once. (A job that is over is on disk alone, and [`Key::Finished`] names it there.)
 
 use crate::allocation::Allocation;
 use crate::asked::DeviceClass;
@@ -72,6 +72,29 @@ pub struct Meta {
     /// Identity of the cluster, drawn once when it is made; 0 before. It tells clusters apart and says nothing about order.
     #[serde(default)]
     pub cluster: u64,
+    /// Finished jobs in the history on disk.
+    #[serde(default)]
+    pub finished_kept: u64,
+    /// Finished jobs that were in it and have been forgotten.
+    #[serde(default)]
+    pub finished_forgotten: u64,
+}
+
+/// A finished job as the history orders them: by when they ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FinishedJob {
+    /// When it ended.
+    pub finished_ms: u64,
+    /// Which.
+    pub id: JobId,
+}
+
+impl FinishedJob {
+    /// Of a job that is over.
+    #[must_use]
+    pub fn of(job: &Job) -> Self {
+        FinishedJob { finished_ms: job.finished_ms.unwrap_or_default(), id: job.id }
+    }
 }
 
 /// Anything that the replicated state holds.
@@ -142,6 +165,8 @@ pub enum Key {
     RequestFloor(String),
     /// By name.
     RemovedNode(String),
+    /// A finished job, which is in the history on disk and in no replica's memory.
+    Finished(FinishedJob),
 }
 
 impl Object {

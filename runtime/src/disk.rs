@@ -113,6 +113,9 @@ pub trait Kv: KvRead + 'static {
     /// # Errors
     /// When the disk fails.
     fn checkpoint(&self) -> Result<Arc<dyn KvRead>, DiskError>;
+
+    /// Gives the disk space of what was removed from `space` back, in the background: worth its cost after much was removed.
+    fn reclaim(&self, space: &'static str);
 }
 
 /// A host's stores, by name.

@@ -138,6 +138,9 @@ impl Kv for Tracked {
     fn checkpoint(&self) -> Result<Arc<dyn KvRead>, DiskError> {
         self.inner.checkpoint()
     }
+    fn reclaim(&self, space: &'static str) {
+        self.inner.reclaim(space);
+    }
 }
 
 #[tokio::test]
@@ -190,4 +193,46 @@ fn names_that_are_paths_are_refused() {
         assert!(machine.disk().open(name, &["a"]).is_err(), "{name:?}");
         assert!(machine.files().read(name).is_err(), "{name:?}");
     }
+}
+
+/// Bytes of everything in the stores.
+fn bytes_of(stores: &Path) -> u64 {
+    let files = fs::read_dir(stores)
+        .expect("stores")
+        .flat_map(|store| fs::read_dir(store.expect("entry").path()).expect("store"));
+    files.map(|file| len(&file.expect("entry").path())).sum()
+}
+
+/// What was removed takes no disk space for long, also where the store is not written to any more.
+#[tokio::test]
+async fn the_space_of_what_was_removed_is_given_back() {
+    const SPACE: &str = "a";
+    const PAIRS: u64 = 40_000;
+    let mut machine = Folder::new(4);
+    let store = machine.host.disk.open("s", &[SPACE, "b"]).expect("opens");
+    for first in (0..PAIRS).step_by(1_000) {
+        let mut batch = Batch::default();
+        for key in first..first + 1_000 {
+            // Nothing that a compression makes smaller.
+            let mut value = vec![0; 1_000];
+            machine.rng.fill(value.as_mut_slice());
+            batch.put(SPACE, key.to_be_bytes(), value);
+        }
+        store.write(&batch).expect("written");
+    }
+    let mut batch = Batch::default();
+    (0..PAIRS / 10 * 9).for_each(|key| batch.delete(SPACE, key.to_be_bytes()));
+    store.write(&batch).expect("written");
+    store.sync().await.expect("synced");
+    let stores = machine.folder.path().join("stores");
+    let before = bytes_of(&stores);
+    assert!(before > PAIRS * 1_000, "{before} bytes are still there");
+    store.reclaim(SPACE);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while bytes_of(&stores) > PAIRS * 1_000 / 4 {
+        assert!(std::time::Instant::now() < deadline, "{} of {before} bytes are left", bytes_of(&stores));
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let left = store.scan(SPACE, &[], None, usize::MAX, false).expect("reads");
+    assert_eq!(left.len() as u64, PAIRS / 10);
 }

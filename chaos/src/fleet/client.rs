@@ -140,7 +140,11 @@ impl Client {
                 let ended = job.is_some_and(|job| matches!(job.phase, JobPhase::Finished(_)));
                 (Some(Revision(reply.revision)), if ended { Answer::Ended } else { Answer::Live })
             }
-            Ok(Err(status)) if status.code() == Code::NotFound => (None, Answer::Absent),
+            Ok(Err(status)) if status.code() == Code::NotFound => {
+                // What is said of a job that is not kept any more.
+                let ended = status.message().contains("has ended");
+                (None, if ended { Answer::Ended } else { Answer::Absent })
+            }
             Ok(Err(_)) | Err(_) => return,
         };
         servers.history().answered(operation, revision, said);

@@ -13,7 +13,7 @@ use muster_agent::exec::Executor;
 use muster_agent::exec::virtual_::VirtualMachine;
 use muster_agent::gpu::sim::SimGpus;
 use muster_agent::{Agent, AgentConfig};
-use muster_control_server::{ConsensusConfig, ControlConfig, ControlNode, LeaseConfig, SessionConfig};
+use muster_control_server::{ConsensusConfig, ControlConfig, ControlNode, HistoryConfig, LeaseConfig, SessionConfig};
 use muster_runtime::sim::SimWorld;
 use muster_runtime::{Chance, Files, Host};
 use muster_scheduler_server::{Shard, ShardConfig};
@@ -26,6 +26,8 @@ use tokio::time::{Instant, sleep};
 /// Control nodes, by id.
 pub(super) const VOTERS: [(u64, &str, &str); 3] =
     [(1, "control-1", "control-1:7000"), (2, "control-2", "control-2:7000"), (3, "control-3", "control-3:7000")];
+/// Finished jobs that control nodes keep: fewer than a run has, so that jobs are forgotten in it.
+const KEPT_JOBS: u64 = 20;
 const SHARDS: [&str; 2] = ["shard-1", "shard-2"];
 /// Nodes: two in each of two cells, so that gangs span nodes and jobs are handed over between cells.
 pub(super) const NODES: usize = 4;
@@ -140,6 +142,8 @@ impl Servers {
                 ..LeaseConfig::default()
             },
             sessions: SessionConfig::default(),
+            // So few that jobs are forgotten in every run.
+            history: HistoryConfig { keep_max: KEPT_JOBS, ..HistoryConfig::default() },
         };
         let starting = host.spawn({
             let host = host.clone();

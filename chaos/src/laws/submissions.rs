@@ -85,6 +85,11 @@ fn ids(history: &History, findings: &mut Findings) {
             Change::Delete(Key::Allocation(id)) => {
                 released.insert(id);
             }
+            Change::Delete(Key::Finished(job)) => {
+                findings.add_if(!ended.contains(&job.id), || {
+                    format!("revision {revision}: job {} was forgotten before its end", job.id)
+                });
+            }
             Change::Delete(_) => {}
         }
     }
@@ -123,13 +128,23 @@ fn attempts(history: &History, findings: &mut Findings) {
     }
 }
 
-/// Reports acknowledged jobs that have not ended: once the faults are over everything has to come to its end.
+/// Reports acknowledged jobs that have not ended: once the faults are over everything has to come to its end. One that is not kept any
+/// more has.
 pub(super) fn check_ended(history: &History) -> Vec<Violation> {
     let mut findings = Findings::of(LAW);
+    let forgotten: BTreeSet<JobId> = history
+        .changes()
+        .filter_map(|(_, change)| match change {
+            Change::Delete(Key::Finished(job)) => Some(job.id),
+            _ => None,
+        })
+        .collect();
     for submission in &history.submissions {
         for job in submission.acknowledged.first().into_iter().flatten() {
             let ended = history.finished.get(job).is_some_and(|job| matches!(job.phase, JobPhase::Finished(_)));
-            findings.add_if(!ended, || format!("job {job} of request {:?} has not ended", submission.request_id));
+            findings.add_if(!ended && !forgotten.contains(job), || {
+                format!("job {job} of request {:?} has not ended", submission.request_id)
+            });
         }
     }
     findings.found

@@ -5,7 +5,7 @@ use crate::history::{Answer, Call, History, Interval, ReplicaRecord, Run, Sample
 use crate::specs;
 use muster_control_core::{Binding, Command, Done, Entry, State, TaskReport, execute};
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, Revision, TenantId};
-use muster_model::object::Key;
+use muster_model::object::{FinishedJob, Key};
 use muster_model::usage::AllocationUsage;
 use muster_model::{
     Change, DeviceHold, DeviceRequest, HoldMode, JobSpec, Object, TaskPlacement, TaskState, ValidJobSpec,
@@ -256,6 +256,14 @@ fn law_5_a_job_back_from_its_end_is_reported() {
     let back = Change::put(Object::Job(retired.expect("one job ended")));
     history.log.insert(Revision(1_000), Arc::new(vec![back]));
     reported(&history, "law 5", "back from its end");
+}
+
+#[test]
+fn law_5_a_job_forgotten_before_its_end_is_reported() {
+    let mut history = good();
+    let early = FinishedJob { finished_ms: 1, id: JobId(1) };
+    history.log.insert(Revision(1), Arc::new(vec![Change::Delete(Key::Finished(early))]));
+    reported(&history, "law 5", "was forgotten before its end");
 }
 
 #[test]

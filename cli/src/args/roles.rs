@@ -31,7 +31,7 @@ pub struct RoleCommon {
 }
 
 /// `muster control`.
-#[derive(Clone, Debug, Default, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
   muster control --id 1 --data /var/lib/muster --listen 0.0.0.0:7400 --advertise 10.0.0.1:7400 \\
@@ -56,6 +56,12 @@ pub struct Control {
     /// The voters of a new cluster, this node among them
     #[arg(long, value_name = "ID=HOST:PORT", value_parser = member)]
     pub bootstrap: Vec<(u64, String)>,
+    /// Keep finished jobs for this time; say the same on all control nodes
+    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = duration)]
+    pub keep_jobs: Seconds,
+    /// And at most this many of them: those that ended first are forgotten first
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
+    pub keep_jobs_max: u64,
     /// What every role takes.
     #[command(flatten)]
     pub common: RoleCommon,

@@ -5,10 +5,13 @@ use crate::failure::Failure;
 use crate::roles::{self, http, told_to_stop};
 use anyhow::{Context, bail};
 use muster_control_server::consensus::AdminError;
-use muster_control_server::{ControlConfig, ControlNode};
+use muster_control_server::{ControlConfig, ControlNode, HistoryConfig};
 use muster_runtime::real;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// Whoever waits for a job, or looks after a failure, asks how it ended within the hour.
+const KEEP_JOBS_S_MIN: u64 = 3_600;
 
 /// Runs until it is told to stop, or its disk fails.
 ///
@@ -20,6 +23,10 @@ pub fn run(args: &Control) -> Result<(), Failure> {
         let problem = format!("does not name this node, {}", args.id);
         return Err(Failure::field("bootstrap", problem, "name all voters of the new cluster, this one too"));
     }
+    if args.keep_jobs.0 < KEEP_JOBS_S_MIN {
+        let problem = format!("is {} s", args.keep_jobs.0);
+        return Err(Failure::field("keep-jobs", problem, "say 1h or more: whoever waits for a job asks how it ended"));
+    }
     roles::run(&args.common, || serve(args))
 }
 
@@ -27,7 +34,8 @@ async fn serve(args: &Control) -> anyhow::Result<()> {
     descriptors()?;
     let host = real::host(format!("control-{}", args.id), &args.data);
     let advertise = args.advertise.clone().unwrap_or_else(|| args.listen.clone());
-    let config = ControlConfig { listen: args.listen.clone(), ..ControlConfig::new(args.id, advertise) };
+    let history = HistoryConfig { keep_ms: args.keep_jobs.0.saturating_mul(1_000), keep_max: args.keep_jobs_max };
+    let config = ControlConfig { listen: args.listen.clone(), history, ..ControlConfig::new(args.id, advertise) };
     let node = Arc::new(ControlNode::start(host, config).await.context("starting the control node")?);
     let watched = node.clone();
     let health = move || if watched.is_healthy() { Ok(()) } else { Err("no leader is known".to_owned()) };

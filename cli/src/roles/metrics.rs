@@ -41,6 +41,17 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
         Counter,
         "Explanations and plans that were refused because too many were under way already",
     ),
+    ("muster_finished_jobs", Gauge, "Finished jobs that are kept on disk"),
+    (
+        "muster_finished_jobs_forgotten_total",
+        Counter,
+        "Finished jobs that have been forgotten, since the cluster was made",
+    ),
+    (
+        "muster_finished_jobs_oldest_seconds",
+        Gauge,
+        "When the first of the kept finished jobs ended, in seconds since 1970; known once some have been forgotten",
+    ),
     ("muster_raft_term", Gauge, "Raft term that this control node is in"),
     ("muster_raft_applied", Gauge, "Index of the last log entry that this control node has applied"),
     ("muster_raft_leads", Gauge, "1 while this control node is the leader, else 0"),

@@ -25,13 +25,11 @@ fn free_port() -> u16 {
     listener.local_addr().expect("its address").port()
 }
 
-fn start(binary: &Path, data: &Path, id: u64, port: u16, members: &[String]) -> Node {
+fn start(binary: &Path, data: &Path, id: u64, port: u16, more: &[&str]) -> Node {
     let log = std::fs::File::options().create(true).append(true).open(data.with_extension("log")).expect("a log");
     let mut command = Command::new(binary);
     command.args(["control", "--id", &id.to_string(), "--listen", &format!("127.0.0.1:{port}"), "--data"]).arg(data);
-    for member in members {
-        command.args(["--bootstrap", member]);
-    }
+    command.args(more);
     Node(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("a control node"))
 }
 
@@ -89,10 +87,24 @@ fn a_folder_of_each_form_is_read() {
         says(&at, &["tenants", "apply", "--file", &file(folder.path(), "speech: {weight: 2}")]);
         says(&at, &["submit", "--tenant", "speech", "--gpus", "1", "--user", "ada", "--", "true"]);
         drop(node);
-        let _node = start(Path::new(MUSTER), &data, 1, port, &[]);
+        let _node = start(Path::new(MUSTER), &data, 1, port, &["--keep-jobs-max", "1"]);
         let job = says(&at, &["job", "8", "-o", "json"]);
         assert!(job.contains("\"ada\"") && job.contains("speech"), "form {form}: {job}");
         assert!(says(&at, &["job", "4"]).contains("gang"), "form {form}");
+        // Finished jobs of before are counted, and those that ended first are forgotten when they are too many.
+        let deadline = Instant::now() + PATIENCE;
+        let forgotten = loop {
+            let asked = muster(&at, &["job", "1"]);
+            if !asked.status.success() {
+                break String::from_utf8_lossy(&asked.stderr).into_owned();
+            }
+            assert!(Instant::now() < deadline, "form {form}: job 1 is never forgotten");
+            std::thread::sleep(Duration::from_millis(200));
+        };
+        assert!(
+            forgotten.contains("finished jobs are kept for 30 days, at most 1 of them"),
+            "form {form}: {forgotten}"
+        );
     }
 }
 
@@ -134,7 +146,9 @@ async fn a_cluster_is_upgraded_one_voter_after_another() {
     let Some(previous) = previous() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let ports: Vec<u16> = (0..3).map(|_| free_port()).collect();
-    let members: Vec<String> = (1..).zip(&ports).map(|(id, port)| format!("{id}=127.0.0.1:{port}")).collect();
+    let members: Vec<String> =
+        (1..).zip(&ports).map(|(id, port)| format!("--bootstrap={id}=127.0.0.1:{port}")).collect();
+    let members: Vec<&str> = members.iter().map(String::as_str).collect();
     let at: String = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect::<Vec<_>>().join(",");
     let data = |id: u64| folder.path().join(id.to_string());
     let mut nodes: Vec<Node> =

@@ -55,6 +55,8 @@ pub const USAGE_HORIZON_MS: u64 = 24 * 3_600 * 1_000;
 pub const RELEASED_USAGE_MAX: usize = 1_000_000;
 /// Objects that one sweep forgets of each kind, so that no entry is large.
 pub const SWEEP_MAX: usize = 10_000;
+/// Finished jobs that one command forgets: some tens of kilobytes of log, some milliseconds of disk.
+pub const FORGET_MAX: usize = 2_000;
 /// Jobs without a cell that one command looks at, and so may route.
 pub const REROUTE_MAX: usize = 1_000;
 /// After this long in one cell, a job that every cell has handed on may begin a new round.

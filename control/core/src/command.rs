@@ -5,6 +5,7 @@
 
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
 use muster_model::node::{NodeSpec, Pool};
+use muster_model::object::FinishedJob;
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
@@ -183,6 +184,14 @@ pub enum Command {
         job: JobId,
         /// Cards in all, what was recorded before included. It only grows.
         cards: u64,
+    },
+    /// Forgets finished jobs, those that ended first. Which they are only the disk knows, so the leader names them; how long and how many
+    /// are kept is its setting.
+    ForgetFinished {
+        /// How many the state has forgotten before: the same jobs are never forgotten, and counted, twice.
+        forgotten: u64,
+        /// In order.
+        jobs: Vec<FinishedJob>,
     },
 }
 

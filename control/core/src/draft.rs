@@ -145,6 +145,7 @@ impl<'a> Draft<'a> {
         let Some(mut job) = self.job(id).cloned() else { return };
         job.phase = muster_model::JobPhase::Finished(outcome);
         job.finished_ms = Some(self.now_ms);
+        self.meta.finished_kept += 1;
         self.stage(Key::Job(id), Staged::Retired(Box::new(job)));
     }
 

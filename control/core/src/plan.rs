@@ -11,6 +11,7 @@ mod cells;
 mod classes;
 mod clock;
 mod hand_over;
+mod history;
 mod joining;
 mod nodes;
 mod nowhere;
@@ -73,6 +74,7 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::Reserve { cell, epoch, job, reserved } => reserve::reserve(d, *cell, *epoch, *job, reserved.as_ref()),
         Command::ResetClock => clock::reset(d),
         Command::RecordBypass { cell, epoch, job, cards } => bypass::record(d, *cell, *epoch, *job, *cards),
+        Command::ForgetFinished { forgotten, jobs } => history::forget(d, *forgotten, jobs),
         Command::RaiseFeatureLevel { level } => raise_feature_level(d, *level),
     }?;
     Ok(draft.finish(done))

@@ -1,7 +1,9 @@
 //! The state that is replicated, and the one way to change it.
 //!
-//! What must stay true: [`State::apply`] cannot fail and is the only mutator; the books ([`Capacity`]) and the [`Index`] are
-//! derived from the objects alone, so that a state loaded by [`State::from_objects`] equals one that applied every change.
+//! What must stay true: [`State::apply`] refuses nothing and is the only mutator. It panics on an allocation that does not fit the books,
+//! which `plan` has proved: that is a bug, every replica meets it at the same entry, and stops there before anything is stored. The
+//! books ([`Capacity`]) and the [`Index`] are derived from the objects alone, so that a state loaded by [`State::from_objects`] equals
+//! one that applied every change.
 
 use crate::index::Index;
 use muster_model::capacity::Capacity;
@@ -66,6 +68,8 @@ impl State {
                 now_ms: 0,
                 requests_floor_ms: 0,
                 cluster,
+                finished_kept: 0,
+                finished_forgotten: 0,
             },
             tenants: BTreeMap::new(),
             pools: BTreeMap::new(),
@@ -118,7 +122,10 @@ impl State {
         &self.index
     }
 
-    /// Makes one change. Cannot fail.
+    /// Makes one change.
+    ///
+    /// # Panics
+    /// When an allocation does not fit the books: `plan` has proved that it does.
     pub fn apply(&mut self, change: &Change) {
         match change {
             Change::Put(object) => self.put(Object::clone(object)),
@@ -251,6 +258,7 @@ impl State {
             Key::RemovedNode(name) => {
                 self.removed_nodes.remove(name);
             }
+            Key::Finished(_) => {}
         }
     }
 

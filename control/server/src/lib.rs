@@ -4,12 +4,14 @@
 //! durable on a quorum.
 
 pub mod consensus;
+pub mod history;
 pub mod leases;
 pub mod node;
 mod services;
 pub mod sessions;
 
 pub use consensus::{Consensus, ConsensusConfig, PlantedBug};
+pub use history::HistoryConfig;
 pub use leases::LeaseConfig;
 pub use node::{ControlConfig, ControlNode, StartError};
 pub use sessions::SessionConfig;

@@ -1,6 +1,7 @@
 //! A control node as a whole: consensus, the leader's loops and every service at one endpoint.
 
 use crate::consensus::{Consensus, ConsensusConfig, OpenError};
+use crate::history::HistoryConfig;
 use crate::leases::LeaseConfig;
 use crate::leases::keeper::Keeper;
 use crate::leases::renewals::{Carrier, Renewals};
@@ -26,6 +27,8 @@ pub struct ControlConfig {
     pub listen: String,
     /// Leases of nodes and cells; the same on all control nodes.
     pub leases: LeaseConfig,
+    /// How long finished jobs are kept.
+    pub history: HistoryConfig,
     /// Sessions of agents.
     pub sessions: SessionConfig,
 }
@@ -39,6 +42,7 @@ impl ControlConfig {
             consensus: ConsensusConfig::new(id, endpoint.clone()),
             listen: endpoint,
             leases: LeaseConfig::default(),
+            history: HistoryConfig::default(),
             sessions: SessionConfig::default(),
         }
     }
@@ -70,7 +74,7 @@ impl ControlNode {
     /// [`StartError`], above all when the stores cannot be trusted or the address is taken.
     pub async fn start(host: Host, config: ControlConfig) -> Result<ControlNode, StartError> {
         let consensus = Consensus::open(host.clone(), config.consensus.clone()).await?;
-        let keeper = Keeper::new(consensus.clone(), config.leases.clone());
+        let keeper = Keeper::new(consensus.clone(), config.leases.clone(), config.history);
         host.spawn(Arc::clone(&keeper).run());
         let carrier = Carrier { consensus: consensus.clone(), keeper: Arc::clone(&keeper) };
         let renewals = Renewals::start(&host, carrier, Duration::from_millis(config.leases.batch_ms));

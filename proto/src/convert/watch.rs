@@ -27,7 +27,8 @@ pub fn change_to_wire(change: &Change) -> Option<v1::WatchChange> {
             | Key::AllocationUsage(_)
             | Key::DeviceClass(_)
             | Key::RequestFloor(_)
-            | Key::RemovedNode(_) => {
+            | Key::RemovedNode(_)
+            | Key::Finished(_) => {
                 return None;
             }
         },

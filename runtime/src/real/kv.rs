@@ -202,4 +202,13 @@ impl Kv for Store {
     fn checkpoint(&self) -> Result<Arc<dyn KvRead>, DiskError> {
         Ok(Arc::new(view::Frozen::new(self.database.clone())))
     }
+
+    fn reclaim(&self, space: &'static str) {
+        let database = self.database.clone();
+        drop(tokio::task::spawn_blocking(move || match database.space(space) {
+            // What is read beside it is read from the old files until then.
+            Ok(family) => database.db.compact_range_cf(family, None::<&[u8]>, None::<&[u8]>),
+            Err(error) => tracing::warn!(%error, "disk space was not given back"),
+        }));
+    }
 }

@@ -38,6 +38,7 @@ pub use forms::FEATURE_LEVEL_NEWEST;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use muster_control_core::{Command, Decided, State};
+use muster_model::object::FinishedJob;
 use muster_model::{Change, Job, JobId, Revision};
 use muster_proto::v1;
 use muster_runtime::{Channel, DiskError, Host};
@@ -235,6 +236,11 @@ impl Consensus {
     /// When the disk fails.
     pub fn finished_job(&self, id: JobId) -> Result<Option<Job>, DiskError> {
         self.core().replica.finished_job(id)
+    }
+
+    /// Finished jobs as they ended, after `after`: at most `limit`.
+    pub(crate) fn first_to_end(&self, after: Option<FinishedJob>, limit: usize) -> Result<Vec<FinishedJob>, DiskError> {
+        self.core().replica.first_to_end(after, limit)
     }
 
     /// Finished jobs from disk, at most `limit`: after `from` ascending, or before it descending when `newest_first`.

@@ -3,6 +3,7 @@
 //! What must stay true: a value that is not what was written is never taken for one; keys order by bytes as their ids order by number.
 
 use super::forms::{self, Lacking, NEWEST, OLDEST};
+use muster_model::object::FinishedJob;
 use muster_model::{Job, JobId, Key, Object};
 use muster_runtime::DiskError;
 use serde::Serialize;
@@ -29,8 +30,10 @@ pub(crate) mod state_space {
     pub(crate) const HISTORY: &str = "history";
     /// What has been applied, and the membership.
     pub(crate) const META: &str = "meta";
+    /// Finished jobs by when they ended: the key says it all, there is no value.
+    pub(crate) const ENDED: &str = "ended";
     /// All, in the order in which snapshots number them.
-    pub(crate) const ALL: [&str; 3] = [OBJECTS, HISTORY, META];
+    pub(crate) const ALL: [&str; 4] = [OBJECTS, HISTORY, META, ENDED];
 }
 
 /// Why bytes are not a value.
@@ -157,7 +160,27 @@ pub(crate) fn object_key(key: &Key) -> Vec<u8> {
         Key::DeviceClass(name) => of(11, name.as_bytes()),
         Key::RequestFloor(tenant) => of(12, tenant.as_bytes()),
         Key::RemovedNode(name) => of(13, name.as_bytes()),
+        // It is in the history and no object; it has a number that no object has.
+        Key::Finished(job) => of(255, &ended_key(job)),
     }
+}
+
+/// The key of a finished job among all by when they ended.
+pub(crate) fn ended_key(job: &FinishedJob) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&job.finished_ms.to_be_bytes());
+    bytes[8..].copy_from_slice(&job.id.0.to_be_bytes());
+    bytes
+}
+
+/// The finished job whose key [`ended_key`] gave.
+pub(crate) fn ended(key: &[u8]) -> Result<FinishedJob, DiskError> {
+    let (Some((finished_ms, rest)), 16) = (key.split_first_chunk::<8>(), key.len()) else {
+        return Err(corrupt("the order of finished jobs", &format!("a key of {} bytes", key.len())));
+    };
+    let mut id = [0; 8];
+    id.copy_from_slice(rest);
+    Ok(FinishedJob { finished_ms: u64::from_be_bytes(*finished_ms), id: JobId(u64::from_be_bytes(id)) })
 }
 
 /// An object as it was stored; what an older form lacks is made up for where its default would mean something else.
@@ -167,8 +190,8 @@ pub(crate) fn object(bytes: &[u8]) -> Result<Object, DiskError> {
         match &mut object {
             // It was issued no later than it was accepted.
             Object::Request(request) => request.issued_ms = request.accepted_ms,
-            // The identity of the cluster was called its incarnation; what is called so now began to count with form 5.
-            Object::Meta(meta) => meta.cluster = std::mem::replace(&mut meta.incarnation, 1),
+            // The identity of the cluster was called its incarnation. It stays, too: agents know it, and take nothing from a lower one.
+            Object::Meta(meta) => meta.cluster = meta.incarnation,
             _ => {}
         }
     }
@@ -210,6 +233,17 @@ mod tests {
         let crc = crc32fast::hash(&stored[..end]).to_le_bytes();
         stored[end..].copy_from_slice(&crc);
         assert_eq!(decode::<u64>(&stored), Err(Unreadable::Version { got: NEWEST + 1 }));
+    }
+
+    #[test]
+    fn finished_jobs_order_by_their_end_and_then_by_id() {
+        let of = |finished_ms, id| FinishedJob { finished_ms, id: JobId(id) };
+        let jobs = [of(0, 9), of(255, 1), of(256, 1), of(256, 2), of(256, 256), of(u64::MAX, 0)];
+        assert!(jobs.is_sorted() && jobs.map(|job| ended_key(&job)).is_sorted());
+        for job in jobs {
+            assert_eq!(ended(&ended_key(&job)).expect("a key"), job);
+        }
+        assert!(ended(&[0; 15]).is_err() && ended(&[0; 17]).is_err());
     }
 
     #[test]

@@ -4,7 +4,9 @@ use super::LeaseConfig;
 use super::renewals::{Renewal, Verdict};
 use super::table::Table;
 use crate::consensus::Consensus;
+use crate::history::{Due, HistoryConfig};
 use muster_control_core::Command;
+use muster_model::object::FinishedJob;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +19,14 @@ const PROPOSE_WITHIN: Duration = Duration::from_secs(5);
 pub(crate) struct Keeper {
     consensus: Consensus,
     config: LeaseConfig,
+    /// How long finished jobs are kept.
+    pub(crate) history: HistoryConfig,
     table: Mutex<Option<Table>>,
 }
 
 impl Keeper {
-    pub(crate) fn new(consensus: Consensus, config: LeaseConfig) -> Arc<Self> {
-        Arc::new(Keeper { consensus, config, table: Mutex::new(None) })
+    pub(crate) fn new(consensus: Consensus, config: LeaseConfig, history: HistoryConfig) -> Arc<Self> {
+        Arc::new(Keeper { consensus, config, history, table: Mutex::new(None) })
     }
 
     /// Renews leases; `None` when this node is not a leader that a quorum confirms. The order matters: written down first,
@@ -84,6 +88,8 @@ impl Keeper {
         leadership: &mut tokio::sync::watch::Receiver<crate::consensus::Leadership>,
     ) -> Result<(), tokio::sync::watch::error::RecvError> {
         let mut swept = Instant::now();
+        // The last finished job that was forgotten, while more of them are due.
+        let mut forgetting: Option<FinishedJob> = None;
         loop {
             tokio::select! {
                 biased;
@@ -99,13 +105,23 @@ impl Keeper {
                     if sweep {
                         swept = Instant::now();
                     }
-                    self.tick(term, sweep).await;
+                    let forget = if sweep || forgetting.is_some() { self.finished(forgetting) } else { None };
+                    forgetting = forget.as_ref().filter(|due| due.more).map(|due| due.last);
+                    self.tick(term, sweep, forget).await;
                 }
             }
         }
     }
 
-    async fn tick(&self, term: u64, sweep: bool) {
+    /// Finished jobs that are due to be forgotten.
+    fn finished(&self, after: Option<FinishedJob>) -> Option<Due> {
+        self.history.due(&self.consensus, after).unwrap_or_else(|error| {
+            tracing::warn!(%error, "finished jobs could not be looked through; the next sweep tries again");
+            None
+        })
+    }
+
+    async fn tick(&self, term: u64, sweep: bool, forget: Option<Due>) {
         let now = Instant::now();
         let mut due = {
             let mut table = self.table.lock();
@@ -115,13 +131,12 @@ impl Keeper {
         for command in &due {
             tracing::info!(?command, term, "a lease is due");
         }
-        if sweep {
-            due.push(Command::Sweep);
-        }
+        metrics::counter!("muster_leases_due_total").increment(due.len() as u64);
+        due.extend(sweep.then_some(Command::Sweep));
+        due.extend(forget.map(|forget| forget.command));
         if due.is_empty() {
             return;
         }
-        metrics::counter!("muster_leases_due_total").increment(due.len() as u64 - u64::from(sweep));
         match tokio::time::timeout(PROPOSE_WITHIN, self.consensus.propose_here(term, due)).await {
             Ok(Ok(proposed)) => {
                 for reject in proposed.decided.iter().filter_map(|decided| decided.as_ref().err()) {
@@ -148,7 +163,7 @@ mod tests {
         let renewals = [Renewal::Node(NodeId(1), Epoch(1))];
         for (number, node) in nodes.iter().enumerate() {
             node.read_index().await.expect("somebody leads");
-            let keeper = Keeper::new(node.clone(), LeaseConfig::default());
+            let keeper = Keeper::new(node.clone(), LeaseConfig::default(), HistoryConfig::default());
             let term = node.status().term;
             *keeper.table.lock() = Some(Table::new(term, Instant::now()));
             let renewed = keeper.renew(&renewals).await;

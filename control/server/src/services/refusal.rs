@@ -55,6 +55,13 @@ pub(crate) fn not_found(what: &str, id: impl ToString) -> Status {
     reject(&Reject::not_found(what, id))
 }
 
+/// A job that ended so long ago that it is not kept any more.
+pub(crate) fn forgotten(job: JobId, kept: &str) -> Status {
+    let info = HashMap::from([("what".to_owned(), "job".to_owned()), ("id".to_owned(), job.to_string())]);
+    let details = ErrorDetails::with_error_info("FORGOTTEN", DOMAIN, info);
+    status(Code::NotFound, &format!("job {job} has ended and is not kept any more: {kept}"), details)
+}
+
 /// A job that cannot be cancelled any more.
 pub(crate) fn ended(job: JobId, outcome: &Outcome) -> Status {
     let why = match outcome {

@@ -1,6 +1,6 @@
 //! A control node in a temporary folder, clients of it, and an agent played by the test.
 
-use muster_control_server::{ControlConfig, ControlNode, LeaseConfig, SessionConfig};
+use muster_control_server::{ControlConfig, ControlNode, HistoryConfig, LeaseConfig, SessionConfig};
 use muster_model::{FieldError, Object};
 use muster_proto::v1;
 use muster_runtime::Clock;
@@ -25,6 +25,7 @@ pub(crate) struct Control {
     endpoint: String,
     leases: LeaseConfig,
     sessions: SessionConfig,
+    history: HistoryConfig,
     /// In the place of the host's own.
     heavy: Option<Arc<dyn Heavy>>,
     /// How far its wall clock is ahead, in milliseconds.
@@ -71,6 +72,15 @@ impl Control {
         control
     }
 
+    /// A single voter that keeps finished jobs as told, and sweeps often.
+    pub(crate) async fn keeping(history: HistoryConfig) -> Self {
+        let leases = LeaseConfig { sweep_ms: 200, tick_ms: 20, ..patient() };
+        let mut control = Self::with(leases, SessionConfig::default()).await;
+        control.history = history;
+        control.restart().await;
+        control
+    }
+
     /// Three voters.
     pub(crate) async fn three(leases: LeaseConfig) -> Vec<Self> {
         let mut controls = Vec::new();
@@ -97,6 +107,7 @@ impl Control {
             endpoint,
             leases,
             sessions,
+            history: HistoryConfig::default(),
             heavy: None,
             clock_ahead_ms: Arc::default(),
             running: None,
@@ -114,6 +125,7 @@ impl Control {
         let config = ControlConfig {
             leases: self.leases.clone(),
             sessions: self.sessions.clone(),
+            history: self.history,
             ..ControlConfig::new(self.id, self.endpoint.clone())
         };
         let mut host = muster_runtime::real::host(format!("control-{}", self.id), self.folder.path());

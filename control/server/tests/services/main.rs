@@ -6,6 +6,7 @@ mod bounds;
 mod clock;
 mod common;
 mod fleet;
+mod history;
 mod jobs;
 mod plans;
 mod port;

@@ -190,7 +190,8 @@ impl View {
             | Key::AllocationUsage(_)
             | Key::DeviceClass(_)
             | Key::RequestFloor(_)
-            | Key::RemovedNode(_) => {}
+            | Key::RemovedNode(_)
+            | Key::Finished(_) => {}
         }
     }
 

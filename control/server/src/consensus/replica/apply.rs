@@ -4,8 +4,9 @@ use super::{Execute, Machine, Memory, Replica, key};
 use crate::consensus::Applied;
 use crate::consensus::forms::form_of;
 use crate::consensus::snapshot::{Builder, Frozen};
-use crate::consensus::stored::{encode, job_key, object_key, state_space};
+use crate::consensus::stored::{encode, ended_key, job_key, object_key, state_space};
 use crate::consensus::types::{Answer, LogEntry, LogId, Member, Membership, StorageError, Types};
+use muster_model::object::FinishedJob;
 use muster_model::{Change, Key, Object, Revision};
 use muster_runtime::{Batch, DiskError};
 use openraft::storage::RaftStateMachine;
@@ -13,6 +14,7 @@ use openraft::{AnyError, EntryPayload, OptionalSend, Snapshot, SnapshotMeta, Sto
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 /// Commands applied under one lock and one write; other tasks run in between. Readers wait for this many at most.
@@ -106,8 +108,10 @@ impl Replica {
     fn apply_chunk(&self, entries: Vec<LogEntry>, answers: &mut Vec<Answer>) -> Result<(), DiskError> {
         let mut batch = Batch::default();
         let mut published = Vec::with_capacity(entries.len());
+        let (forgotten_before, forgotten);
         {
             let mut memory = self.memory.write();
+            forgotten_before = memory.state.meta.finished_forgotten;
             for entry in entries {
                 let index = entry.log_id.index;
                 let (answer, changes) = memory.apply(entry, self.execute, &mut batch);
@@ -121,9 +125,35 @@ impl Replica {
             batch.put(state_space::META, key::APPLIED, encode(memory.form(), &memory.applied));
             // Under the lock: whoever reads memory finds the same on disk.
             self.store.read().kv.write(&batch)?;
+            forgotten = memory.state.meta.finished_forgotten;
+            metrics::gauge!("muster_finished_jobs").set(memory.state.meta.finished_kept as f64);
+            metrics::counter!("muster_finished_jobs_forgotten_total").absolute(forgotten);
         }
+        self.reclaim(forgotten.saturating_sub(forgotten_before))?;
         for (applied, bytes) in published {
             self.hub.publish(applied, bytes);
+        }
+        Ok(())
+    }
+}
+
+/// Finished jobs that are forgotten before their disk space is given back: reading past so many costs a few milliseconds, and so many
+/// take about a hundred megabytes.
+const RECLAIM_JOBS: u64 = 100_000;
+
+impl Replica {
+    /// Gives back the disk space of finished jobs, when enough have been forgotten since the last time.
+    fn reclaim(&self, forgotten: u64) -> Result<(), DiskError> {
+        if forgotten == 0 {
+            return Ok(());
+        }
+        let oldest_ms = self.first_to_end(None, 1)?.first().map_or(0, |job| job.finished_ms);
+        metrics::gauge!("muster_finished_jobs_oldest_seconds").set((oldest_ms / 1_000) as f64);
+        if self.unreclaimed.fetch_add(forgotten, Ordering::Relaxed) + forgotten >= RECLAIM_JOBS {
+            self.unreclaimed.store(0, Ordering::Relaxed);
+            let kv = self.store.read().kv.clone();
+            kv.reclaim(state_space::ENDED);
+            kv.reclaim(state_space::HISTORY);
         }
         Ok(())
     }
@@ -195,6 +225,12 @@ fn write_changes(form: u8, batch: &mut Batch, changes: &[Change]) -> usize {
                 bytes += stored.len();
                 batch.put(state_space::OBJECTS, object_key(&object.key()), stored);
             }
+            Change::Delete(Key::Finished(job)) => {
+                let key = ended_key(job);
+                bytes += key.len();
+                batch.delete(state_space::ENDED, key);
+                batch.delete(state_space::HISTORY, job_key(job.id));
+            }
             Change::Delete(key) => {
                 let key = object_key(key);
                 bytes += key.len();
@@ -204,6 +240,7 @@ fn write_changes(form: u8, batch: &mut Batch, changes: &[Change]) -> usize {
                 let stored = encode(form, &**job);
                 bytes += stored.len();
                 batch.put(state_space::HISTORY, job_key(job.id), stored);
+                batch.put(state_space::ENDED, ended_key(&FinishedJob::of(job)), []);
                 batch.delete(state_space::OBJECTS, object_key(&Key::Job(job.id)));
             }
         }

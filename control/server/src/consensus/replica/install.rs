@@ -1,6 +1,7 @@
 //! Making snapshots and taking over those of others.
 
 use super::load::{load, marks};
+use super::upgrade::order_history;
 use super::{Generation, Replica, store_name};
 use crate::consensus::snapshot::{Frozen, Incoming, copy};
 use crate::consensus::stored::corrupt;
@@ -81,7 +82,8 @@ impl Replica {
                 generation
             }
         };
-        let memory = load(generation.kv.as_ref()).await?;
+        let mut memory = load(generation.kv.as_ref()).await?;
+        order_history(generation.kv.as_ref(), &mut memory).await?;
         if memory.applied != meta.last_log_id {
             let why =
                 format!("holds what was applied up to {:?}, was announced as {:?}", memory.applied, meta.last_log_id);

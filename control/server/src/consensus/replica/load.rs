@@ -1,5 +1,6 @@
 //! Loading the state from its store.
 
+use super::upgrade::order_history;
 use super::{Execute, Generation, Memory, Replica, UsedIds, check_level, key, store_name};
 use crate::consensus::hub::Hub;
 use crate::consensus::log::Log;
@@ -36,7 +37,8 @@ impl Replica {
         execute: Execute,
     ) -> Result<Arc<Replica>, DiskError> {
         let kv = host.disk.open(&store_name(generation), &state_space::ALL)?;
-        let memory = load(kv.as_ref()).await?;
+        let mut memory = load(kv.as_ref()).await?;
+        order_history(kv.as_ref(), &mut memory).await?;
         // What is read here may not be durable after a mere restart of the process; entries up to it may be purged later.
         kv.sync().await?;
         log.form().follow(memory.state.meta.feature_level);
@@ -50,6 +52,7 @@ impl Replica {
             store: RwLock::new(Generation { number: generation, kv }),
             current: Mutex::new(None),
             next_generation: AtomicU64::new(generation + 1),
+            unreclaimed: AtomicU64::new(0),
             execute,
         });
         replica.remove_old_stores()?;

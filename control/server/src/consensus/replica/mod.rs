@@ -7,6 +7,7 @@
 mod apply;
 mod install;
 mod load;
+mod upgrade;
 
 pub(crate) use install::RemoveUnused;
 
@@ -17,6 +18,7 @@ use crate::consensus::stop::Stop;
 use crate::consensus::stored::{self, job_key, state_space};
 use crate::consensus::types::{LogId, Membership, Types};
 use muster_control_core::{Entry, Executed, State};
+use muster_model::object::FinishedJob;
 use muster_model::{Job, JobId, Revision};
 use muster_runtime::{DiskError, Host, Kv};
 use openraft::Snapshot;
@@ -47,6 +49,8 @@ pub(crate) struct Replica {
     current: Mutex<Option<Snapshot<Types>>>,
     /// The number of the next state store.
     next_generation: AtomicU64,
+    /// Finished jobs that were forgotten and may still take disk space.
+    unreclaimed: AtomicU64,
     execute: Execute,
 }
 
@@ -147,6 +151,18 @@ impl Replica {
             kv.scan(state_space::HISTORY, &job_key(first), None, limit, false)?
         };
         pairs.iter().map(|(_, bytes)| stored::job(bytes)).collect()
+    }
+
+    /// Finished jobs as they ended, after `after`: at most `limit`.
+    pub(crate) fn first_to_end(&self, after: Option<FinishedJob>, limit: usize) -> Result<Vec<FinishedJob>, DiskError> {
+        let kv = self.store.read().kv.clone();
+        let mut from = after.map_or_else(Vec::new, |after| stored::ended_key(&after).to_vec());
+        if after.is_some() {
+            // Right after that key.
+            from.push(0);
+        }
+        let pairs = kv.scan(state_space::ENDED, &from, None, limit, false)?;
+        pairs.iter().map(|(key, _)| stored::ended(key)).collect()
     }
 
     /// An empty store under a number that was not used before.

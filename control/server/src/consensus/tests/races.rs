@@ -72,6 +72,10 @@ impl Kv for HookedKv {
     fn checkpoint(&self) -> Result<Arc<dyn KvRead>, DiskError> {
         self.kv.checkpoint()
     }
+
+    fn reclaim(&self, space: &'static str) {
+        self.kv.reclaim(space);
+    }
 }
 
 /// A whole sync of the log, from a thread of its own, awaited here.

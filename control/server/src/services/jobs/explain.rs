@@ -37,7 +37,7 @@ pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1
     };
     let found = app.searches.enter()?.look(app, revision, looked).await?;
     // Between the two looks it may have ended.
-    let (explained, moves, revision) = found.ok_or_else(|| unknown(id))?;
+    let (explained, moves, revision) = found.ok_or_else(|| unknown(app, id))?;
     let mut reasons: Vec<v1::Reason> = explained.reasons.iter().map(told).collect();
     if no_nodes {
         reasons = vec![v1::Reason {

@@ -55,7 +55,7 @@ pub(super) fn find(app: &App, live: Option<Arc<Job>>, id: JobId) -> Result<Arc<J
         Some(job) => Ok(job),
         None => {
             let finished = app.consensus.finished_job(id).map_err(|error| refusal::disk(&error))?;
-            finished.map(Arc::new).ok_or_else(|| unknown(id))
+            finished.map(Arc::new).ok_or_else(|| unknown(app, id))
         }
     }
 }

@@ -73,11 +73,12 @@ async fn cancel_refused(app: &App, job: JobId, refused: Status) -> Status {
             JobPhase::Finished(outcome) => refusal::ended(job, &outcome),
             _ => refused,
         },
-        (_, Ok(None)) => refused,
+        (_, Ok(None)) => unknown(app, job),
     }
 }
 
 /// A job that neither lives nor is remembered.
-fn unknown(job: JobId) -> Status {
-    refusal::not_found("job", job)
+fn unknown(app: &App, job: JobId) -> Status {
+    let was_there = app.consensus.read(|state, _| job.0 > 0 && job < state.meta.next_job);
+    if was_there { refusal::forgotten(job, &app.keeper.history.in_words()) } else { refusal::not_found("job", job) }
 }

@@ -97,7 +97,7 @@ impl Watch {
         });
         if let (Some(id), true) = (self.job, jobs.is_empty()) {
             let finished = self.app.consensus.finished_job(id).map_err(|error| End::Failed(refusal::disk(&error)))?;
-            let job = finished.ok_or_else(|| End::Failed(unknown(id)))?;
+            let job = finished.ok_or_else(|| End::Failed(unknown(&self.app, id)))?;
             return Err(match self.send(revision, &job).await {
                 Ok(()) => End::Done,
                 Err(end) => end,

@@ -1,0 +1,194 @@
+//! Finished jobs are forgotten as the leader names them: none that lives, none twice, and what is counted is what is there.
+
+use muster_control_core::bounds::FORGET_MAX;
+use muster_control_core::{Command, Done, Entry, Reject, State, execute};
+use muster_model::ids::JobId;
+use muster_model::object::FinishedJob;
+use muster_model::request::TaskRequest;
+use muster_model::tenant::TenantSpec;
+use muster_model::{
+    Asked, Change, DeviceRequest, JobSpec, Key, Limits, NumaPolicy, ResourceVec, Topology, Trust, ValidJobSpec,
+    WorkloadClass,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+fn spec() -> ValidJobSpec {
+    let spec = JobSpec {
+        tenant: "t".to_owned(),
+        name: "job".to_owned(),
+        tasks: 1,
+        request: TaskRequest { devices: DeviceRequest::None, cpu_milli: 1_000, memory_mib: 1 },
+        topology: Topology::default(),
+        numa: NumaPolicy::None,
+        driver_min: None,
+        asked: Asked::default(),
+        class: WorkloadClass::Batch,
+        pool: None,
+        priority: 0,
+        command: vec!["true".to_owned()],
+        env: BTreeMap::new(),
+        workdir: None,
+        time_limit_s: None,
+        grace_s: 30,
+        disconnect_grace_s: 600,
+        max_retries: 0,
+        movable: None,
+        user: String::new(),
+    };
+    spec.validate().expect("a good job")
+}
+
+/// A state beside the history that its changes make, as a disk keeps it.
+struct Replica {
+    state: State,
+    now_ms: u64,
+    history: BTreeSet<FinishedJob>,
+    forgotten: BTreeSet<JobId>,
+}
+
+impl Replica {
+    fn new() -> Self {
+        let mut replica =
+            Replica { state: State::new(7), now_ms: 1_000_000, history: BTreeSet::new(), forgotten: BTreeSet::new() };
+        let tenant = TenantSpec {
+            path: "t".to_owned(),
+            guarantee: ResourceVec::default(),
+            max: Limits::default(),
+            weight: 1,
+            trust: Trust::Trusted,
+            apart_from: Vec::new(),
+        };
+        replica.run(Command::ApplyTenants { tenants: vec![tenant] }).expect("a good tenant");
+        replica
+    }
+
+    fn run(&mut self, command: Command) -> Result<Done, Reject> {
+        let entry = Entry { now_ms: self.now_ms, commands: vec![command] };
+        let mut executed = execute(&mut self.state, &entry);
+        for change in &executed.changes {
+            match change {
+                Change::Retire(job) => assert!(self.history.insert(FinishedJob::of(job)), "job {} ended twice", job.id),
+                Change::Delete(Key::Finished(job)) => {
+                    assert!(self.history.remove(job), "{job:?} was forgotten and was not there");
+                    self.forgotten.insert(job.id);
+                }
+                _ => {}
+            }
+        }
+        let meta = &self.state.meta;
+        assert_eq!(meta.finished_kept, self.history.len() as u64);
+        assert_eq!(meta.finished_forgotten, self.forgotten.len() as u64);
+        // Law 5: every job that was ever accepted lives, is kept, or was forgotten.
+        let (live, all) = (self.state.jobs.len() as u64, meta.next_job.0 - 1);
+        assert_eq!(live + meta.finished_kept + meta.finished_forgotten, all);
+        executed.decided.remove(0)
+    }
+
+    fn submit(&mut self, number: usize) {
+        let submit = Command::Submit {
+            request_id: format!("r{number}"),
+            issued_ms: self.now_ms,
+            payload_hash: 1,
+            specs: vec![spec(); 5],
+        };
+        self.run(submit).expect("the queue has room");
+    }
+
+    fn first_to_end(&self, count: usize) -> Vec<FinishedJob> {
+        self.history.iter().take(count).copied().collect()
+    }
+}
+
+/// A small deterministic generator (SplitMix64).
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % bound.max(1)
+    }
+}
+
+#[test]
+fn law_5_no_live_job_is_forgotten_and_none_twice() {
+    let mut forgotten = 0;
+    for seed in 0..200 {
+        forgotten += play(&mut Chance(seed));
+    }
+    assert!(forgotten > 5_000, "only {forgotten} jobs were forgotten");
+}
+
+/// A random history; how many jobs were forgotten in it.
+fn play(chance: &mut Chance) -> usize {
+    let mut replica = Replica::new();
+    let mut last: Option<Command> = None;
+    for number in 0..150 {
+        // Several jobs end in one millisecond.
+        replica.now_ms += chance.below(3);
+        match chance.below(10) {
+            0 | 1 => replica.submit(number),
+            2..6 => {
+                let live: Vec<JobId> = replica.state.jobs.keys().copied().collect();
+                if let Some(job) = live.get(chance.below(live.len() as u64) as usize) {
+                    replica.run(Command::Cancel { job: *job }).expect("it lives");
+                }
+            }
+            6 | 7 => {
+                let jobs = replica.first_to_end(chance.below(6) as usize + 1);
+                let command = Command::ForgetFinished { forgotten: replica.state.meta.finished_forgotten, jobs };
+                replica.run(command.clone()).expect("finished jobs");
+                last = Some(command);
+            }
+            8 => again(&mut replica, last.clone()),
+            _ => not_ended(&mut replica, chance),
+        }
+    }
+    replica.forgotten.len()
+}
+
+/// What was forgotten last, once more, as from a leader whose first proposal was committed without its knowing.
+fn again(replica: &mut Replica, last: Option<Command>) {
+    let Some(command) = last else { return };
+    let Command::ForgetFinished { jobs, .. } = &command else { return };
+    if !jobs.is_empty() {
+        let before = replica.state.meta.clone();
+        replica.run(command).expect_err("they are forgotten already");
+        assert_eq!(before, replica.state.meta);
+    }
+}
+
+/// A job that lives, or that never was.
+fn not_ended(replica: &mut Replica, chance: &mut Chance) {
+    let id = JobId(chance.below(replica.state.meta.next_job.0 + 2));
+    if replica.state.jobs.contains_key(&id) || id >= replica.state.meta.next_job {
+        let jobs = vec![FinishedJob { finished_ms: replica.now_ms, id }];
+        let forgotten = replica.state.meta.finished_forgotten;
+        replica.run(Command::ForgetFinished { forgotten, jobs }).expect_err("it has not ended");
+    }
+}
+
+#[test]
+fn a_command_forgets_no_more_than_its_bound() {
+    let mut replica = Replica::new();
+    for number in 0..FORGET_MAX / 5 + 1 {
+        replica.now_ms += 1;
+        replica.submit(number);
+    }
+    let live: Vec<JobId> = replica.state.jobs.keys().copied().collect();
+    for job in live {
+        replica.run(Command::Cancel { job }).expect("it lives");
+    }
+    let forget = |jobs: Vec<FinishedJob>| Command::ForgetFinished { forgotten: 0, jobs };
+    replica.run(forget(replica.first_to_end(FORGET_MAX + 1))).expect_err("too many");
+    let mut twice = replica.first_to_end(2);
+    twice.push(twice[1]);
+    replica.run(forget(twice)).expect_err("one job twice");
+    let mut turned = replica.first_to_end(2);
+    turned.reverse();
+    replica.run(forget(turned)).expect_err("not in order");
+    replica.run(forget(replica.first_to_end(FORGET_MAX))).expect("as many as may be");
+    assert_eq!(replica.history.len(), 5);
+}
