@@ -30,11 +30,12 @@ impl HistoryConfig {
     pub fn in_words(&self) -> String {
         const MINUTE_MS: u64 = 60_000;
         let (count, unit) = match self.keep_ms {
-            ms if ms.is_multiple_of(24 * 60 * MINUTE_MS) => (ms / (24 * 60 * MINUTE_MS), "days"),
-            ms if ms.is_multiple_of(60 * MINUTE_MS) => (ms / (60 * MINUTE_MS), "hours"),
-            ms => (ms / MINUTE_MS, "minutes"),
+            ms if ms.is_multiple_of(24 * 60 * MINUTE_MS) => (ms / (24 * 60 * MINUTE_MS), "day"),
+            ms if ms.is_multiple_of(60 * MINUTE_MS) => (ms / (60 * MINUTE_MS), "hour"),
+            ms => (ms / MINUTE_MS, "minute"),
         };
-        format!("finished jobs are kept for {count} {unit}, at most {} of them", self.keep_max)
+        let plural = if count == 1 { "" } else { "s" };
+        format!("finished jobs are kept for {count} {unit}{plural}, at most {} of them", self.keep_max)
     }
 
     /// The jobs that are due, those that ended first and `after` that one; whether there may be more.
