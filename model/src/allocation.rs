@@ -44,6 +44,17 @@ impl HoldMode {
     }
 }
 
+impl HoldMode {
+    /// In words for a card of `model`, with NVIDIA's name of an instance.
+    #[must_use]
+    pub fn in_words(self, model: GpuModel) -> String {
+        match self {
+            HoldMode::Mig(place) => format!("instance {}", place.in_words(model)),
+            other => other.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for HoldMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,7 +1,7 @@
 //! Whether a placement stands as close together, and as far apart, as its job asks: level, segments, spread, NUMA.
 //!
-//! The scheduler asks this of what it found and the control plane of what it is told, so the two cannot disagree. What must stay
-//! true: it depends on the placement and on what the nodes *are*, never on what is free, so a proof cannot turn while it waits.
+//! The scheduler asks this of what it found by something else than levels, the control plane of everything it is told: what a shard's search by
+//! levels finds is proved here once, at the binding. What must stay true: it depends on the placement and on what the nodes *are*, never on what is free, so a proof cannot turn while it waits.
 
 use crate::gpu::GpuModel;
 use crate::ids::{NodeId, Rank};

@@ -226,6 +226,15 @@ pub struct MigPlacement {
     pub start: u8,
 }
 
+impl MigPlacement {
+    /// In NVIDIA's words for a card of `model`: `1g.10gb at slice 2`.
+    #[must_use]
+    pub fn in_words(&self, model: GpuModel) -> String {
+        let name = profile_name(model, self.shape).unwrap_or_else(|| format!("{:?}", self.shape));
+        format!("{name} at slice {}", self.start)
+    }
+}
+
 impl fmt::Display for MigPlacement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}@{}", self.shape, self.start)

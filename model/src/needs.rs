@@ -2,7 +2,8 @@
 //!
 //! [`choose`] is a pure function of the needs, of who asks and of what the fleet's pools offer; its answer is part of the accepted job
 //! and is never reconsidered, so a replay gives the same. What must stay true: what is chosen holds the memory asked, gives the
-//! compute asked (within the pool's tolerance, for steady work alone), keeps the isolation asked, and is allowed by a pool.
+//! compute asked (within the pool's tolerance, for steady work alone; on a time-slice, what is left when all places of the card are taken), keeps the
+//! isolation asked, and is allowed by a pool.
 //!
 //! | asked | tried, in this order |
 //! | --- | --- |
@@ -102,7 +103,7 @@ pub struct Choice {
     pub rule: Rule,
     /// The model it was sized on.
     pub model: GpuModel,
-    /// Compute that one task gets there, in percent of a card; 100 where turns are taken.
+    /// Compute that one task gets there at least, in percent of a card; under time-slicing, while every place of the card is taken.
     pub compute_percent: u32,
     /// Memory that one task gets there, in MiB.
     pub memory_mib: u64,
@@ -131,7 +132,7 @@ impl Choice {
             Rule::NothingSmaller => "no allowed part of a card is large enough",
         };
         let compute = match devices {
-            DeviceRequest::TimeSlice { .. } => "compute by turns".to_owned(),
+            DeviceRequest::TimeSlice { .. } => format!("at least {compute_percent} % of a card's compute, time-sliced"),
             _ => format!("{compute_percent} % of a card's compute"),
         };
         format!("{what}, because {why}: {memory_mib} MiB and {compute} on {model}")
@@ -160,9 +161,16 @@ pub fn choose(needs: &Needs, asker: &Asker, offers: &[Offer<'_>]) -> Result<(Dev
     if ranked.is_empty() {
         return Err(no_offer(needs, offers));
     }
-    let (rule, ways) = ways(needs, asker);
+    let (rule, mut ways) = ways(needs, asker);
+    // The job may land in any of these pools: each must give the compute when all its places are taken.
+    let sliced = ranked.iter().filter(|offer| offer.pool.modes.contains(&SharingMode::TimeSlice));
+    let least = sliced.map(|offer| least_time_sliced(offer.pool)).min().unwrap_or(0);
+    ways.retain(|way| *way != Way::TimeSlice || needs.compute_percent <= least);
     for way in ways {
         let Some((request, mut choice)) = ranked.iter().find_map(|offer| fit(way, needs, offer)) else { continue };
+        if way == Way::TimeSlice {
+            choice.compute_percent = least;
+        }
         choice.rule = match way {
             Way::Cards => Rule::LargerThanACard,
             Way::Whole if !matches!(rule, Rule::StrictIsolation | Rule::LatencyCritical) => Rule::NothingSmaller,
@@ -242,7 +250,7 @@ fn fit(way: Way, needs: &Needs, offer: &Offer<'_>) -> Option<(DeviceRequest, Cho
             let percent = if needs.compute_percent == 0 { by_memory } else { needs.compute_percent };
             (DeviceRequest::Mps { percent: percent as u8, memory_mib, models }, percent, memory_mib)
         }
-        Way::TimeSlice => (DeviceRequest::TimeSlice { memory_mib, models }, 100, memory_mib),
+        Way::TimeSlice => (DeviceRequest::TimeSlice { memory_mib, models }, least_time_sliced(pool), memory_mib),
         Way::Whole => (DeviceRequest::Whole { count: 1, models }, 100, card_mib),
         Way::Cards => {
             let count = u64::from(needs.compute_percent.div_ceil(100)).max(memory_mib.div_ceil(card_mib)) as u32;
@@ -253,6 +261,11 @@ fn fit(way: Way, needs: &Needs, offer: &Offer<'_>) -> Option<(DeviceRequest, Cho
         }
     };
     Some((request, Choice { rule: Rule::NothingSmaller, model, compute_percent, memory_mib }))
+}
+
+/// Compute of one place while all places of a card are taken, in percent of the card.
+fn least_time_sliced(pool: &Pool) -> u32 {
+    100 / u32::from(pool.time_slice_replicas.max(1))
 }
 
 /// The smallest profile of `model` that holds the memory, and the compute less `tolerance_percent` of it; with its compute in
@@ -327,7 +340,13 @@ fn nothing_fits(needs: &Needs, offers: &[&Offer<'_>]) -> FieldError {
             if let Some(pin) = offer.pool.pin_of_all(offer.model) {
                 return format!("pool {} pins {} on {}", offer.pool.name, pin.in_words(offer.model), offer.model);
             }
-            let modes: Vec<&str> = offer.pool.modes.iter().map(|mode| mode.word()).collect();
+            let mode = |mode: &SharingMode| match mode {
+                SharingMode::TimeSlice if needs.compute_percent > 0 => {
+                    format!("time-slice (at least {} % of a card's compute)", least_time_sliced(offer.pool))
+                }
+                mode => mode.word().to_owned(),
+            };
+            let modes: Vec<String> = offer.pool.modes.iter().map(mode).collect();
             format!("pool {} allows {}", offer.pool.name, modes.join(", "))
         })
         .collect();

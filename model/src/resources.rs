@@ -53,15 +53,47 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// An amount of it in words: `2.50 h100`, `8000 milli-CPU`, `512 MiB`.
+    /// An amount of it in words: `0.5 h100`, `18 CPUs`, `64 GiB`.
     #[must_use]
     pub fn in_words(self, amount: u64) -> String {
         match self {
-            Resource::Gpu(model) => format!("{} {model}", GpuUnits(amount)),
-            Resource::Cpu => format!("{amount} milli-CPU"),
-            Resource::Memory => format!("{amount} MiB"),
+            Resource::Gpu(model) => format!("{} {model}", cards_in_words(GpuUnits(amount))),
+            Resource::Cpu => cpus_in_words(amount),
+            Resource::Memory => memory_in_words(amount),
         }
     }
+}
+
+/// Cards with as many decimals as it takes, at most two: `8`, `0.5`, `0.14`.
+#[must_use]
+pub fn cards_in_words(units: GpuUnits) -> String {
+    trimmed(format!("{:.2}", units.as_cards()))
+}
+
+/// `1 CPU`, `2.5 CPUs`.
+#[must_use]
+pub fn cpus_in_words(milli: u64) -> String {
+    let number = thousandths_in_words(milli);
+    if milli == 1_000 { format!("{number} CPU") } else { format!("{number} CPUs") }
+}
+
+/// A number of thousandths as people write it: `2.5`.
+#[must_use]
+pub fn thousandths_in_words(milli: u64) -> String {
+    trimmed(format!("{}.{:03}", milli / 1_000, milli % 1_000))
+}
+
+/// `512 MiB`, `64 GiB`, `1.5 GiB`.
+#[must_use]
+pub fn memory_in_words(mib: u64) -> String {
+    if mib < 1_024 {
+        return format!("{mib} MiB");
+    }
+    format!("{} GiB", trimmed(format!("{}.{:02}", mib / 1_024, mib % 1_024 * 100 / 1_024)))
+}
+
+fn trimmed(decimal: String) -> String {
+    decimal.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 impl fmt::Display for Resource {

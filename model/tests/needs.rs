@@ -95,6 +95,30 @@ fn who_asks_and_where_narrows_the_ways() {
     assert_eq!(on(&steady, &ONE, GpuModel::H100, &pool(&[Whole])).1, Rule::NothingSmaller);
 }
 
+/// A time-slice gives at least the part of the card that is left when all of its places are taken.
+#[test]
+fn compute_on_a_time_slice_is_what_is_left_when_the_card_is_full() {
+    use SharingMode::{Mps, TimeSlice, Whole};
+    let on_places = |replicas, percent, modes: &[SharingMode]| {
+        let pool = Pool { time_slice_replicas: replicas, ..pool(modes) };
+        on(&bursty(needs(8_000, percent, Isolation::BestEffort)), &ONE, GpuModel::H100, &pool).0
+    };
+    let all = [Whole, Mps, TimeSlice];
+    assert_eq!(on_places(4, 25, &all), "slice 8000");
+    assert_eq!(on_places(4, 26, &all), "mps 26 % 8000");
+    assert_eq!(on_places(10, 15, &all), "mps 15 % 8000");
+    assert_eq!(on_places(10, 15, &[Whole, TimeSlice]), "1 whole");
+    assert_eq!(on_places(10, 0, &all), "slice 8000", "compute that does not matter");
+    // Where one of the pools gives less, it might be that one.
+    let [four, ten] = [4, 10].map(|replicas| Pool { time_slice_replicas: replicas, ..pool(&[Whole, TimeSlice]) });
+    let offers = [&four, &ten].map(|pool| Offer { model: GpuModel::H100, pool, island_cards: 8 });
+    let choice = |percent| choose(&bursty(needs(8_000, percent, Isolation::BestEffort)), &ONE, &offers).expect("a way");
+    assert!(matches!(choice(15).0, DeviceRequest::Whole { .. }));
+    let (request, choice) = choice(10);
+    assert!(matches!(request, DeviceRequest::TimeSlice { .. }));
+    assert!(choice.text(&request).contains("at least 10 % of a card"), "{}", choice.text(&request));
+}
+
 #[test]
 fn a_choice_is_told_with_its_figures() {
     let standard = Pool::standard();
@@ -179,7 +203,7 @@ proptest! {
                     (mig::instance_memory_mib(*model, shape).expect("MIG"), u64::from(shape.compute_slices()) * 100 / all)
                 }
                 DeviceRequest::Mps { percent, memory_mib, .. } => (*memory_mib, u64::from(*percent)),
-                DeviceRequest::TimeSlice { memory_mib, .. } => (*memory_mib, 100),
+                DeviceRequest::TimeSlice { memory_mib, .. } => (*memory_mib, u64::from(choice.compute_percent)),
                 DeviceRequest::None => (0, 0),
             };
             prop_assert!(memory >= needs.memory_mib, "{request:?}");

@@ -11,6 +11,19 @@ use muster_model::{
     ResourceVec, Spread, Topology, TopologyLevel, Trust, WorkloadClass,
 };
 
+/// The system's own would win over a job's, in silence.
+#[test]
+fn variables_of_the_system_are_refused_with_their_list() {
+    for name in ["RANK", "CUDA_VISIBLE_DEVICES", "MUSTER_TASK_DIR"] {
+        let spec = JobSpec { env: [(name.to_owned(), "0".to_owned())].into(), ..job() };
+        let faults = spec.validate().expect_err("it would be lost");
+        assert_eq!((faults.len(), faults[0].field.as_str()), (1, "env"));
+        assert!(faults[0].problem.starts_with(name) && faults[0].fix.contains("MASTER_PORT"), "{}", faults[0]);
+    }
+    let mine = JobSpec { env: [("MUSTER_SIM_EXIT".to_owned(), "1".to_owned())].into(), ..job() };
+    assert!(mine.validate().is_ok());
+}
+
 fn job() -> JobSpec {
     JobSpec {
         tenant: "research/nlp".to_owned(),

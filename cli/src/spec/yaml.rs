@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use muster_model::FieldError;
+use muster_model::validate::nearest;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_yaml_ng::Value;
@@ -63,35 +64,11 @@ pub fn unknown_key(key: &Value, what: &str, keys: &[&str]) -> Option<FieldError>
     if keys.contains(&text.as_str()) {
         return None;
     }
-    let fix = match nearest(&text, keys) {
+    let fix = match nearest(&text, keys.iter().copied()) {
         Some(meant) => format!("did you mean {meant}?"),
         None => format!("known keys: {}", keys.join(", ")),
     };
     Some(FieldError::new(text, format!("is not a key of {what}"), fix))
-}
-
-/// The key that is a slip away: two edits at most, and fewer than half the word.
-fn nearest<'a>(word: &str, keys: &[&'a str]) -> Option<&'a str> {
-    let plain = |text: &str| text.to_lowercase().replace('_', "-");
-    let word = plain(word);
-    let close = keys.iter().map(|key| (edits(&word, key), *key)).min()?;
-    (close.0 <= 2 && close.0 * 2 < close.1.len().max(word.len())).then_some(close.1)
-}
-
-/// Levenshtein's distance.
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// A text that is no YAML, with the line to fix.

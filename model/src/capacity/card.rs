@@ -2,6 +2,7 @@
 
 use crate::allocation::HoldMode;
 use crate::driver::DriverVersion;
+use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, TenantId};
 use crate::mig::{self, MigPlacement};
 use crate::node::{Gpu, Pool};
@@ -55,16 +56,16 @@ pub const MPS_CLIENTS_MORE_DRIVER: DriverVersion = DriverVersion::major(590);
 pub const TIME_SLICE_REPLICAS_MAX: u8 = 32;
 
 impl CardUse {
-    /// What holds it, in words, for refusals and tables.
+    /// What holds it, a card of `model`, in words, for refusals and tables.
     #[must_use]
-    pub fn describe(&self) -> String {
+    pub fn describe(&self, model: GpuModel) -> String {
         match self {
             CardUse::Free => "free".to_owned(),
             CardUse::Whole(AllocationId(0)) => "given to another rank of the same gang".to_owned(),
             CardUse::Whole(id) => format!("held whole by allocation {id}"),
             CardUse::Mig(instances) => {
-                let list: Vec<String> = instances.iter().map(|(place, _)| place.to_string()).collect();
-                format!("cut into {}", list.join(" "))
+                let list: Vec<String> = instances.iter().map(|(place, _)| place.in_words(model)).collect();
+                format!("partitioned into {}", list.join(", "))
             }
             CardUse::Mps { shares, .. } => format!(
                 "shared under MPS by {} ({} %, {} MiB)",
@@ -106,7 +107,7 @@ impl CardUse {
                     _ => &[],
                 };
                 let stands = mig::can_stand_beside(family, standing.iter().map(|(place, _)| *place), place);
-                if stands { Ok(()) } else { Err(self.describe()) }
+                if stands { Ok(()) } else { Err(self.describe(gpu.model)) }
             }
             (CardUse::Free | CardUse::Mps { .. }, HoldMode::Mps { percent, memory_mib }) => {
                 let clients = pool.map_or(MPS_CLIENTS_MAX, |p| p.mps_clients.min(MPS_CLIENTS_MAX));
@@ -122,7 +123,7 @@ impl CardUse {
                     pool.map_or(TIME_SLICE_REPLICAS_MAX, |p| p.time_slice_replicas.min(TIME_SLICE_REPLICAS_MAX));
                 self.share_fits(domain, memory_mib, gpu, replicas)
             }
-            _ => Err(self.describe()),
+            _ => Err(self.describe(gpu.model)),
         }
     }
 
@@ -159,7 +160,7 @@ impl CardUse {
         gpu: &Gpu,
         pool: Option<&Pool>,
     ) -> Result<(), (String, String)> {
-        self.can_take(domain, mode, gpu, pool).map_err(|held| (mode.to_string(), held))?;
+        self.can_take(domain, mode, gpu, pool).map_err(|held| (mode.in_words(gpu.model), held))?;
         match (&mut *self, mode) {
             (card, HoldMode::Whole) => *card = CardUse::Whole(allocation),
             (CardUse::Mig(instances), HoldMode::Mig(place)) => {

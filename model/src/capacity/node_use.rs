@@ -69,7 +69,7 @@ impl NodeUse {
             return Ok(());
         }
         let (pool, layout) = (pool.name.clone(), pin.in_words(model));
-        Err(Misfit::Pinned { node: self.node.id, gpu, pool, layout, asked: mode.to_string() })
+        Err(Misfit::Pinned { node: self.node.id, gpu, pool, layout, asked: mode.in_words(model) })
     }
 }
 

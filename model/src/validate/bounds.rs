@@ -20,6 +20,31 @@ pub const TEXT_OVERHEAD_BYTES: usize = 32;
 pub const COMMAND_ARGUMENTS_MAX: usize = COMMAND_BYTES_MAX / TEXT_OVERHEAD_BYTES;
 /// Variables of an environment: as many as fit if all names and values are empty.
 pub const ENV_MAX: usize = COMMAND_BYTES_MAX / (2 * TEXT_OVERHEAD_BYTES);
+/// Variables that the system sets for every task, or for those that share a card under MPS. A job may not give them: its value would be lost.
+pub const ENV_OF_SYSTEM: [&str; 22] = [
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "NODE_RANK",
+    "GROUP_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RESTART_COUNT",
+    "MUSTER_RESTART_COUNT",
+    "MUSTER_JOB_ID",
+    "MUSTER_JOB_NAME",
+    "MUSTER_ATTEMPT",
+    "MUSTER_ALLOCATION_ID",
+    "MUSTER_TENANT",
+    "MUSTER_TASK",
+    "MUSTER_TASK_DIR",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_MPS_PIPE_DIRECTORY",
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+];
 /// Seconds of grace: half a day.
 pub const GRACE_S_MAX: u64 = 43_200;
 /// Seconds of a disconnect grace, at least. A healthy cluster needs up to this long to confirm a node again after it lost one

@@ -99,6 +99,12 @@ impl JobSpec {
                 || format!("{:?} is not a variable name", short(key)),
                 "use NAME=value with a name that is not empty and has no '='",
             );
+            faults.when(
+                bounds::ENV_OF_SYSTEM.contains(&key.as_str()),
+                "env",
+                || format!("{key} is set by Muster for every task"),
+                &format!("leave it out; Muster sets {}", bounds::ENV_OF_SYSTEM.join(", ")),
+            );
         }
         if let Some(dir) = &self.workdir {
             faults.when(

@@ -6,9 +6,11 @@
 mod asked;
 pub mod bounds;
 mod job;
+mod nearest;
 pub mod table;
 
 pub use asked::warnings;
+pub use nearest::nearest;
 
 use crate::asked::DeviceClass;
 use crate::capacity::MPS_CLIENTS_MAX;

@@ -204,6 +204,15 @@ impl JobClass {
         self.keyed(ClassKey { pool: Some(pool.to_owned()), ..self.key.clone() })
     }
 
+    /// The same with the level that it prefers required, where that is closer than what it requires.
+    pub(crate) fn as_close_as_preferred(&self) -> Option<Self> {
+        let preferred =
+            self.topology.preferred.filter(|level| self.topology.required.is_none_or(|widest| *level < widest))?;
+        // A task without cards stands on no island, and whatever is on one node lies as close as it can.
+        let level = if self.needs_no_card() { preferred.max(TopologyLevel::Node) } else { preferred };
+        Some(self.with(self.tasks, Some(level)))
+    }
+
     /// The same with its tasks so far apart.
     pub(crate) fn spread(&self, spread: Option<Spread>) -> Self {
         let topology = Topology { spread, ..self.topology };

@@ -1,7 +1,7 @@
 //! Who is next, over the whole quota tree.
 //!
-//! At every level of the tree, children whose next job their guarantee covers go first, the one with the lowest share of its
-//! guarantee in use before the others; then the child with the smallest weighted dominant share of what it uses above its
+//! At every level of the tree, children whose next job their guarantee covers, in GPUs and in what CPU and memory is guaranteed, go first, the
+//! one with the lowest share of its guarantee in use before the others; then the child with the smallest weighted dominant share of what it uses above its
 //! guarantee. Inside one tenant: priority, then age. Each step down the tree is decided by the books of that level, so a
 //! team's guarantee serves its projects. The tournament is kept between passes; a change is carried up its line only. What must stay
 //! true: the same books and queue give the same order; ids come last; a kept tournament equals one played anew.
@@ -168,7 +168,9 @@ impl Order {
         let used = self.used(id, at);
         let demand = head.demand();
         if covered(&used, &demand, &at.guarantee) {
-            let share = asked(&demand).map(|resource| ratio(used.get(resource), at.guarantee.get(resource))).max();
+            let share = counted(&demand, &at.guarantee)
+                .map(|resource| ratio(used.get(resource), at.guarantee.get(resource)))
+                .max();
             return Standing { above_guarantee: false, share: share.unwrap_or(0), queue_key: head.queue_key };
         }
         let share = dominant_share(&used, &at.guarantee, books.totals) / u128::from(at.weight.max(1));
@@ -197,14 +199,18 @@ impl Order {
     }
 }
 
-/// The resources that decide whether a demand is covered: GPUs where any are asked for, otherwise CPU and memory.
-fn asked(demand: &ResourceVec) -> impl Iterator<Item = Resource> + '_ {
-    let gpus = demand.gpus().next().is_some();
-    demand.nonzero().map(|(resource, _)| resource).filter(move |resource| matches!(resource, Resource::Gpu(_)) == gpus)
+/// The resources that decide whether a demand is covered: GPUs always; CPU and memory where they are guaranteed. A demand without GPUs is
+/// decided by both, where neither is.
+fn counted<'a>(demand: &'a ResourceVec, guarantee: &'a ResourceVec) -> impl Iterator<Item = Resource> + 'a {
+    let is_host = |resource: Resource| !matches!(resource, Resource::Gpu(_));
+    let asked = move || demand.nonzero().map(|(resource, _)| resource);
+    let any = asked().any(|resource| !is_host(resource) || guarantee.get(resource) > 0);
+    asked().filter(move |resource| !any || !is_host(*resource) || guarantee.get(*resource) > 0)
 }
 
 fn covered(used: &ResourceVec, demand: &ResourceVec, guarantee: &ResourceVec) -> bool {
-    asked(demand).all(|resource| used.get(resource) + demand.get(resource) <= guarantee.get(resource))
+    counted(demand, guarantee)
+        .all(|resource| used.get(resource).saturating_add(demand.get(resource)) <= guarantee.get(resource))
 }
 
 /// The largest share of any one resource of the fleet that is used beyond `floor`.

@@ -3,7 +3,8 @@
 //! Four tasks, each with one duty, so that none can hold up another: [`leases`] renews on time whatever the planner does; `seek`
 //! takes cells that nobody holds; `follow` brings the state; `planner` owns the view, plans and hears what became of its
 //! proposals. What must stay true:
-//! - a shard holds no state that the replicated store does not: killed at any moment, another takes its cells over;
+//! - what a shard alone knows may be lost: its proposals under way, what it learned of demand, backoffs, and at most ten seconds of the count
+//!   that the starvation guard keeps; all else is in the replicated store, so that another takes its cells over at any moment;
 //! - nothing is proposed in a cell whose lease was not renewed in time (and the control plane refuses what slips through by its
 //!   epoch);
 //! - every decision is made by `muster-scheduler-core`; every call has a deadline and goes to another control node after a failure.

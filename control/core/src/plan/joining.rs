@@ -14,8 +14,9 @@ use crate::routing::could_hold;
 use muster_model::ids::{CellId, Epoch, JobId, NodeId};
 use muster_model::node::{NodeNotes, NodeSpec, Rival};
 use muster_model::object::Key;
+use muster_model::resources::memory_in_words;
 use muster_model::usage::UsageStream;
-use muster_model::{Cell, Node, NodeHealth, Object};
+use muster_model::{Cell, Gpu, Node, NodeHealth, Object};
 
 /// An agent says what its host has.
 pub(super) fn join(
@@ -35,6 +36,10 @@ pub(super) fn join(
     {
         note_rival(draft, known, spec, agent);
         return Ok(Done::TurnedAway { why });
+    }
+    // A node that was let in stays in.
+    if known.is_none_or(|known| known.spec.pool != spec.pool) {
+        pools::described(draft.state, &spec.pool)?;
     }
     let node = match known {
         Some(known) => come_back(draft, known, spec, agent)?,
@@ -151,13 +156,22 @@ fn still_held(draft: &Draft<'_>, known: &Node, spec: &NodeSpec) -> Result<(), Re
         for hold in held.tasks.iter().filter(|task| task.node == known.id).flat_map(|task| &task.devices) {
             let index = usize::from(hold.gpu);
             let (before, after) = (known.spec.gpus.get(index), spec.gpus.get(index));
-            let same = before.zip(after).is_some_and(|(a, b)| a.model == b.model && a.memory_mib == b.memory_mib);
-            if !same {
-                return in_use(format!("it holds GPU {index} of node {}, which is another card now", spec.name));
+            let same = |(a, b): (&Gpu, &Gpu)| a.model == b.model && a.memory_mib == b.memory_mib && a.uuid == b.uuid;
+            if !before.zip(after).is_some_and(same) {
+                let [before, after] = [before, after].map(|card| card.map_or_else(|| "none".to_owned(), card_in_words));
+                return in_use(format!(
+                    "it holds GPU {index} of node {} ({before}), where {after} is now; put the card back, or wait until it has ended",
+                    spec.name
+                ));
             }
         }
     }
     Ok(())
+}
+
+/// `h100 with 80 GiB, GPU-5f3e`: all that has to stay the same while somebody holds it.
+fn card_in_words(card: &Gpu) -> String {
+    format!("{} with {}, {}", card.model, memory_in_words(card.memory_mib), card.uuid)
 }
 
 fn cell_named(draft: &mut Draft<'_>, name: &str) -> Result<CellId, Reject> {

@@ -1,17 +1,18 @@
 //! Why a submission could run nowhere, even on an empty fleet, with the figures of what comes nearest.
 
-use super::submit::ERRORS_SHOWN_MAX;
+use super::submit::{ERRORS_SHOWN_MAX, over_max};
 use crate::index::{NodeShape, tasks_on};
-use crate::routing::{Models, refusal_of_pool, rules, tasks_held};
+use crate::routing::{Models, models_of, refusal_of_pool, rules, tasks_held};
 use crate::state::State;
 use muster_model::mig::{self, PinnedLayout};
 use muster_model::request::SharingMode;
-use muster_model::{DeviceRequest, FieldError, GpuModel, JobSpec, NumaPolicy, Pool};
+use muster_model::resources::Resource;
+use muster_model::{DeviceRequest, FieldError, GpuModel, JobSpec, NumaPolicy, Pool, Tenant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Why no cell could ever hold the gang, with the figures of the one that comes nearest.
-pub(super) fn why(state: &State, spec: &JobSpec, models: &Models) -> FieldError {
+pub(super) fn why(state: &State, tenant: &Tenant, spec: &JobSpec, models: &Models) -> FieldError {
     let mut largest = (0, None);
     for (id, cell) in &state.index().cells {
         for &model in models {
@@ -21,32 +22,28 @@ pub(super) fn why(state: &State, spec: &JobSpec, models: &Models) -> FieldError 
             }
         }
     }
-    let (held, Some((cell, model))) = largest else { return why_not_one(state, spec) };
+    let (held, Some((cell, model))) = largest else { return why_not_one(state, tenant, spec, models) };
     let name = state.cells.get(&cell).map_or("", |cell| cell.name.as_str());
     let on = model.map(|model| format!(" on {model}")).unwrap_or_default();
     let inside = spec.topology.required.map(|level| format!(" inside one {level}")).unwrap_or_default();
-    let problem = format!("{} tasks{inside}, the largest cell ({name}) could hold {held}{on}", spec.tasks);
+    let problem =
+        format!("{}{inside}, the largest cell ({name}) could hold {held}{on}", tasks_in_words(u64::from(spec.tasks)));
     let spread = spec.topology.required_spread();
     let apart = spread.map(|spread| format!(" with {} on each {}", spread.tasks_max, spread.level)).unwrap_or_default();
     let problem = format!("{problem}{apart}");
     let fix = if spread.is_some() {
-        format!("ask for at most {held} tasks, or let more of them share a domain")
+        format!("ask for at most {}, or let more of them share a domain", tasks_in_words(held))
     } else if spec.topology.required.is_some() {
-        format!("ask for at most {held} tasks, or a wider topology level")
+        format!("ask for at most {}, or a wider topology level", tasks_in_words(held))
     } else {
-        format!("ask for at most {held} tasks, or split the job")
+        format!("ask for at most {}, or split the job", tasks_in_words(held))
     };
     FieldError::new("tasks", problem, fix)
 }
 
 /// Why no node could run even one task.
-fn why_not_one(state: &State, spec: &JobSpec) -> FieldError {
+fn why_not_one(state: &State, tenant: &Tenant, spec: &JobSpec, models: &Models) -> FieldError {
     let index = state.index();
-    if let Some(pool) = spec.pool.as_ref().filter(|pool| !index.pool_nodes.contains_key(*pool)) {
-        let known: Vec<&str> = index.pool_nodes.keys().map(String::as_str).take(ERRORS_SHOWN_MAX).collect();
-        let fix = format!("use one of {}, or leave it out", known.join(", "));
-        return FieldError::new("pool", format!("{pool:?} has no node"), fix);
-    }
     let refusals: Vec<String> =
         index.pool_nodes.keys().filter_map(|name| refusal_of_pool(state, name, spec)).take(ERRORS_SHOWN_MAX).collect();
     if refusals.len() == index.pool_nodes.len() {
@@ -60,16 +57,104 @@ fn why_not_one(state: &State, spec: &JobSpec) -> FieldError {
     if let Some(fault) = fault {
         return fault;
     }
-    let shapes = shapes();
-    let kinds: BTreeSet<String> = shapes
+    let serving = || shapes().filter(|shape| refusal_of_pool(state, &shape.pool, spec).is_none());
+    let there = |model: &Option<GpuModel>| serving().any(|shape| model.is_none() || cards_of(shape, *model) > 0);
+    if models.iter().any(there) {
+        return too_large(state, spec, models, serving);
+    }
+    // Models that are there, and of which the tenant's max allows too few.
+    let too_many = models_of(spec).into_iter().filter(there).find_map(|model| over_max(state, tenant, spec, model));
+    too_many.unwrap_or_else(|| no_such_card(spec, serving()))
+}
+
+/// Cards of the model, or all of them.
+fn cards_of(shape: &NodeShape, model: Option<GpuModel>) -> usize {
+    shape.cards.iter().filter(|card| model.is_none_or(|model| card.model == model)).count()
+}
+
+/// What each task asks for that no node with such cards has, even empty: so many of them, the CPU, the memory, or all of it on one node.
+fn too_large<'a, S: Iterator<Item = &'a Arc<NodeShape>>>(
+    state: &State,
+    spec: &JobSpec,
+    models: &Models,
+    serving: impl Fn() -> S,
+) -> FieldError {
+    let there = || serving().filter(|shape| models.iter().any(|model| model.is_none() || cards_of(shape, *model) > 0));
+    let could = |edit: fn(&mut JobSpec)| {
+        let mut looser = spec.clone();
+        edit(&mut looser);
+        let on = |shape: &NodeShape, model| tasks_on(shape, rules(state, &shape.pool), &looser, model, false) > 0;
+        there().any(|shape| models.iter().any(|model| on(shape, *model)))
+    };
+    let request = &spec.request;
+    let with = match request.devices.models() {
+        [] => String::new(),
+        asked => format!(" with {}", in_words(asked)),
+    };
+    let lacks = |edit| !could(|_| ()) && could(edit);
+    if lacks(|spec| spec.request.cpu_milli = 0) {
+        let most = there().map(|shape| shape.cpu_milli).max().unwrap_or(0);
+        let most = Resource::Cpu.in_words(most);
+        let asked = Resource::Cpu.in_words(request.cpu_milli);
+        let problem = format!("each task asks for {asked}, nodes{with} have at most {most}");
+        return FieldError::new("request.cpu_milli", problem, format!("ask for at most {most} for each task"));
+    }
+    if lacks(|spec| spec.request.memory_mib = 0) {
+        let most = there().map(|shape| shape.memory_mib).max().unwrap_or(0);
+        let most = Resource::Memory.in_words(most);
+        let asked = Resource::Memory.in_words(request.memory_mib);
+        let problem = format!("each task asks for {asked} of memory, nodes{with} have at most {most}");
+        let fix = format!("ask for at most {most} of memory for each task");
+        return FieldError::new("request.memory_mib", problem, fix);
+    }
+    let most = there().flat_map(|shape| models.iter().map(move |model| (cards_of(shape, *model), *model))).max();
+    if let (DeviceRequest::Whole { count, .. }, Some((most, Some(model)))) = (&request.devices, most)
+        && (*count as usize) > most
+    {
+        let problem = format!("each task asks for {count} GPUs, no node has more than {most} {model}");
+        return FieldError::new(
+            "request",
+            problem,
+            format!("ask for at most {most} GPUs for each task, and more tasks"),
+        );
+    }
+    let kinds: BTreeSet<String> = there()
         .map(|shape| {
-            let card = shape.cards.first().map(|card| format!("{}x{} ", shape.cards.len(), card.model));
-            format!("{}{}m CPU {} MiB", card.unwrap_or_default(), shape.cpu_milli, shape.memory_mib)
+            let card = shape.cards.first().map(|card| format!("{} {}, ", shape.cards.len(), card.model));
+            let (cpu, memory) = (Resource::Cpu.in_words(shape.cpu_milli), Resource::Memory.in_words(shape.memory_mib));
+            format!("{}{cpu} and {memory}", card.unwrap_or_default())
         })
         .collect();
     let kinds: Vec<String> = kinds.into_iter().take(ERRORS_SHOWN_MAX).collect();
-    let problem = format!("no node could run one task of it, even empty; nodes are {}", kinds.join(", "));
+    let problem = format!("no node has all that one task asks for; nodes have {}", kinds.join("; or "));
     FieldError::new("request", problem, "ask for what one node has, or for another model")
+}
+
+/// No node that may serve the job has a card that it accepts.
+fn no_such_card<'a>(spec: &JobSpec, served: impl Iterator<Item = &'a Arc<NodeShape>>) -> FieldError {
+    let there: BTreeSet<GpuModel> = served.flat_map(|shape| shape.cards.iter().map(|card| card.model)).collect();
+    let devices = &spec.request.devices;
+    let what = match (devices, spec.asked.gpu_memory_mib) {
+        _ if !devices.models().is_empty() => in_words(devices.models()),
+        (DeviceRequest::Mig { profile, .. }, None) => format!("a GPU that can be partitioned into {profile}"),
+        (_, Some(mib)) => format!("a GPU with {} of memory", Resource::Memory.in_words(mib)),
+        _ => "a GPU that fits the request".to_owned(),
+    };
+    let fix = if there.is_empty() {
+        "add nodes with GPUs, or use a pool that has some".to_owned()
+    } else {
+        format!("the GPUs that it may use are {}", in_words(&there))
+    };
+    FieldError::new("request", format!("no node has {what}"), fix)
+}
+
+/// `h100 or h200`.
+fn in_words<'a>(models: impl IntoIterator<Item = &'a GpuModel>) -> String {
+    models.into_iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
+}
+
+fn tasks_in_words(count: u64) -> String {
+    if count == 1 { "1 task".to_owned() } else { format!("{count} tasks") }
 }
 
 /// Whether a node could run a task of it, if it did not insist on one NUMA node or on segments.

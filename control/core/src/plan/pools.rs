@@ -1,12 +1,15 @@
 //! Pools.
 
+use super::submit::ERRORS_SHOWN_MAX;
 use crate::bounds::POOLS_MAX;
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
+use crate::state::State;
 use muster_model::capacity::{MPS_CLIENTS_MORE_DRIVER, MPS_CLIENTS_OLD_MAX};
 use muster_model::node::NodeSpec;
 use muster_model::object::Key;
+use muster_model::validate::nearest;
 use muster_model::{DriverVersion, FieldError, Object, Pool};
 
 /// New rules hold for bindings from now on; what runs goes on under those it was bound by.
@@ -25,6 +28,29 @@ pub(super) fn put(draft: &mut Draft<'_>, pool: &Pool) -> Result<Done, Reject> {
         draft.put(Object::Pool(pool.clone()));
     }
     Ok(Done::Ok)
+}
+
+/// Whether somebody has described the pool, or it is the standard one: in a misspelt one, everything would be allowed.
+pub(super) fn described(state: &State, name: &str) -> Result<(), Reject> {
+    if name == Pool::standard_rules().name || state.pools.contains_key(name) {
+        return Ok(());
+    }
+    let fix = match nearest(name, known(state)) {
+        Some(meant) => format!("did you mean {meant}? Otherwise describe it first with `muster pools apply`"),
+        None => format!("describe it first with `muster pools apply`, or use one of {}", some_of(known(state))),
+    };
+    Err(Reject::field("pool", format!("nobody has described pool {name:?}"), fix))
+}
+
+/// The pools that a node can join, and so those that a job can name.
+pub(super) fn known(state: &State) -> impl Iterator<Item = &str> {
+    let standard = Some(Pool::standard_rules().name.as_str()).filter(|name| !state.pools.contains_key(*name));
+    state.pools.keys().map(String::as_str).chain(standard)
+}
+
+/// As many names as a refusal shows.
+pub(super) fn some_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.take(ERRORS_SHOWN_MAX).collect::<Vec<_>>().join(", ")
 }
 
 /// Whether the pool lets in more clients than a card of the node takes.

@@ -4,7 +4,7 @@
 //! if its tenant and some cell could ever run it (unless the fleet is empty); waiting jobs are bounded.
 
 use super::resolve::resolve;
-use super::{nowhere, requests};
+use super::{nowhere, pools, requests};
 use crate::bounds::{ISSUED_AHEAD_MS_MAX, REQUEST_ID_BYTES_MAX, WAITING_MAX, WAITING_PER_TENANT_MAX};
 use crate::draft::Draft;
 use crate::outcome::Done;
@@ -15,6 +15,7 @@ use muster_model::ids::{Attempt, CellId, TenantId};
 use muster_model::object::RequestRecord;
 use muster_model::request::SharingMode;
 use muster_model::validate::bounds::JOBS_PER_SUBMIT_MAX;
+use muster_model::validate::nearest;
 use muster_model::{FieldError, GpuModel, Job, JobPhase, JobSpec, Object, ResourceVec, Tenant, Trust, ValidJobSpec};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,14 +108,33 @@ fn admit<'a>(state: &State, router: &mut Router<'_>, spec: &'a ValidJobSpec) -> 
         let problem = format!("{:?} does not exist", spec.tenant);
         return Err(FieldError::new("tenant", problem, "see `muster tenants list`, or apply it first"));
     };
+    check_pool(state, spec)?;
     let spec = resolve(state, tenant, spec)?;
     check_trust(tenant, &spec)?;
     let models = affordable(state, tenant, &spec)?;
     let cell = router.route(&spec, &models);
     if cell.is_none() && !state.nodes.is_empty() {
-        return Err(nowhere::why(state, &spec, &models));
+        return Err(nowhere::why(state, tenant, &spec, &models));
     }
     Ok(Admitted { tenant: tenant.id, cell, spec })
+}
+
+/// A pool that has no node and that nobody has described is a slip, also while there is no node at all.
+fn check_pool(state: &State, spec: &JobSpec) -> Result<(), FieldError> {
+    let Some(name) = spec.pool.as_deref() else { return Ok(()) };
+    let nodes = &state.index().pool_nodes;
+    let known = || nodes.keys().map(String::as_str).chain(pools::known(state)).collect::<BTreeSet<_>>();
+    if nodes.contains_key(name) || (state.nodes.is_empty() && known().contains(name)) {
+        return Ok(());
+    }
+    let problem = if known().contains(name) { "has no node" } else { "does not exist" };
+    let others = || known().into_iter().filter(|other| *other != name && nodes.contains_key(*other));
+    let fix = match nearest(name, known().into_iter().filter(|other| *other != name)) {
+        Some(meant) => format!("did you mean {meant}? Or leave it out"),
+        None if nodes.is_empty() => "leave it out".to_owned(),
+        None => format!("use one of {}, or leave it out", pools::some_of(others())),
+    };
+    Err(FieldError::new("pool", format!("{name:?} {problem}"), fix))
 }
 
 fn check_trust(tenant: &Tenant, spec: &JobSpec) -> Result<(), FieldError> {
@@ -136,21 +156,25 @@ fn affordable(state: &State, tenant: &Tenant, spec: &JobSpec) -> Result<Models, 
     let mut passed = None;
     let mut models = models_of(spec);
     models.retain(|model| {
-        let charge = charge_of(spec, *model);
-        let mut line = state.capacity().line_of(tenant.id);
-        let over = line.find_map(|(_, at)| Some((at.path.clone(), charge, at.max.first_passed_by(&charge)?)));
+        let over = over_max(state, tenant, spec, *model);
         let fits = over.is_none();
         passed = over.or_else(|| passed.take());
         fits
     });
     match passed {
-        Some((path, charge, (resource, max))) if models.is_empty() => {
-            let (asked, max) = (resource.in_words(charge.get(resource)), resource.in_words(max));
-            let problem = format!("the gang needs {asked}, the max of tenant {path} is {max}");
-            Err(FieldError::new("tasks", problem, "ask for less, or have the max raised"))
-        }
+        Some(over) if models.is_empty() => Err(over),
         _ => Ok(models),
     }
+}
+
+/// The max that the gang alone would pass on `model`, if any.
+pub(super) fn over_max(state: &State, tenant: &Tenant, spec: &JobSpec, model: Option<GpuModel>) -> Option<FieldError> {
+    let charge = charge_of(spec, model);
+    let mut line = state.capacity().line_of(tenant.id);
+    let (path, (resource, max)) = line.find_map(|(_, at)| Some((&at.path, at.max.first_passed_by(&charge)?)))?;
+    let (asked, max) = (resource.in_words(charge.get(resource)), resource.in_words(max));
+    let problem = format!("the gang needs {asked}, the max of tenant {path} is {max}");
+    Some(FieldError::new("tasks", problem, "ask for less, or have the max raised"))
 }
 
 /// What the gang is charged on `model`.

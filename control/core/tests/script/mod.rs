@@ -369,8 +369,8 @@ impl World {
                 let reason = Some(node.reason()).filter(|reason| !reason.is_empty());
                 let closed = node.closed_by().map(|closed| format!("  takes no work: {closed}"));
                 let notes = closed.into_iter().chain(reason.map(|reason| format!("  {reason}")));
-                let cards =
-                    there.cards.iter().enumerate().map(|(gpu, card)| format!("  GPU {gpu}: {}", card.describe()));
+                let cards = there.cards.iter().zip(&node.spec.gpus).enumerate();
+                let cards = cards.map(|(at, (card, gpu))| format!("  GPU {at}: {}", card.describe(gpu.model)));
                 std::iter::once(health).chain(notes).chain(cards).collect()
             }
             "allocation" => {
@@ -465,7 +465,7 @@ fn node(words: &Words<'_>) -> NodeSpec {
     let per_island = words.number("island", 8);
     let per_numa = words.number("numa", 8);
     let gpu = |index: u64| Gpu {
-        uuid: format!("GPU-{name}-{index}"),
+        uuid: format!("{}-{name}-{index}", words.get("uuid").unwrap_or("GPU")),
         model,
         memory_mib: model.memory_mib(),
         numa: (index / per_numa) as u8,

@@ -244,7 +244,7 @@ fn gpu_view(state: &State, there: &NodeUse, index: usize, card: &CardUse) -> v1:
     let gpu = there.node.spec.gpus.get(index);
     let pin = gpu.filter(|_| there.is_pinned(index as u16)).and_then(|gpu| {
         let pin = state.capacity().pool_of(&there.node).pinned.get(&gpu.model)?;
-        Some(format!("{}, pinned to {}", card.describe(), pin.in_words(gpu.model)))
+        Some(format!("{}, pinned to {}", card.describe(gpu.model), pin.in_words(gpu.model)))
     });
     let unavailable = unavailable(there, gpu);
     let (mode, holders): (&str, Vec<_>) = match card {
@@ -263,7 +263,7 @@ fn gpu_view(state: &State, there: &NodeUse, index: usize, card: &CardUse) -> v1:
         index: index as u32,
         gpu: gpu.map(v1::Gpu::from),
         mode: mode.to_owned(),
-        held: pin.unwrap_or_else(|| card.describe()),
+        held: pin.unwrap_or_else(|| gpu.map(|gpu| card.describe(gpu.model)).unwrap_or_default()),
         jobs: jobs.into_iter().collect(),
         unavailable,
     }

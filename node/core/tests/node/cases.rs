@@ -4,6 +4,7 @@ use crate::world::{desired, hold, key, mig, observed, over, running, spec};
 use muster_model::allocation::{HoldMode, TaskState};
 use muster_model::ids::{Epoch, Revision};
 use muster_model::mig::{MigPlacement, MigShape};
+use muster_model::validate::bounds;
 use muster_node_core::{
     CardSetting, CardStep, DeviceNames, Gate, Meter, Report, Reports, Stamp, Step, TaskKey, TaskSpec, env, plan,
 };
@@ -151,6 +152,17 @@ fn a_rank_sees_its_gang_and_its_devices() {
         ("LR", "0.1"),
     ] {
         assert_eq!(env.get(name).map(String::as_str), Some(value), "{name}");
+    }
+}
+
+/// A variable that the system sets and a job may give would lose the job's value in silence.
+#[test]
+fn every_variable_of_the_system_is_refused_in_a_job() {
+    let share = HoldMode::Mps { percent: 25, memory_mib: 2_048 };
+    for hold in [hold(0, share), hold(0, WHOLE)] {
+        let env = env::task_env(&spec(10, 0, vec![hold]), &names()).expect("devices are there");
+        let open: Vec<&String> = env.keys().filter(|name| !bounds::ENV_OF_SYSTEM.contains(&name.as_str())).collect();
+        assert_eq!(open, Vec::<&String>::new());
     }
 }
 

@@ -1,22 +1,21 @@
 //! Figures as people read them.
 
 use muster_model::GpuModel;
-use muster_model::resources::{GpuUnits, Resource};
+use muster_model::resources::{GpuUnits, Resource, cards_in_words, thousandths_in_words};
+
+pub(super) use muster_model::resources::cpus_in_words as cpus;
+pub(super) use muster_model::resources::memory_in_words as memory;
 
 /// `8 h100`, `2.5 h100`, `18 CPUs`, `64 GiB`.
 pub(super) fn amount(resource: Resource, value: u64) -> String {
-    match resource {
-        Resource::Gpu(model) => format!("{} {model}", cards(GpuUnits(value))),
-        Resource::Cpu => cpus(value),
-        Resource::Memory => memory(value),
-    }
+    resource.in_words(value)
 }
 
 /// The same without its unit.
 pub(super) fn bare(resource: Resource, value: u64) -> String {
     match resource {
-        Resource::Gpu(_) => cards(GpuUnits(value)),
-        Resource::Cpu => thousandths(value),
+        Resource::Gpu(_) => cards_in_words(GpuUnits(value)),
+        Resource::Cpu => thousandths_in_words(value),
         Resource::Memory => memory(value),
     }
 }
@@ -28,31 +27,6 @@ pub(super) fn unit(resource: Resource) -> String {
         Resource::Cpu => "CPUs".to_owned(),
         Resource::Memory => "of memory".to_owned(),
     }
-}
-
-/// Cards with as many decimals as it takes, at most two: `8`, `0.5`, `0.14`.
-fn cards(units: GpuUnits) -> String {
-    let text = format!("{:.2}", units.as_cards());
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-fn thousandths(milli: u64) -> String {
-    let text = format!("{}.{:03}", milli / 1_000, milli % 1_000);
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// `1 CPU`, `2.5 CPUs`.
-pub(super) fn cpus(milli: u64) -> String {
-    if milli == 1_000 { "1 CPU".to_owned() } else { format!("{} CPUs", thousandths(milli)) }
-}
-
-/// `512 MiB`, `64 GiB`, `1.5 GiB`.
-pub(super) fn memory(mib: u64) -> String {
-    if mib < 1_024 {
-        return format!("{mib} MiB");
-    }
-    let text = format!("{}.{:02}", mib / 1_024, mib % 1_024 * 100 / 1_024);
-    format!("{} GiB", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// `1 task`, `8 tasks`.

@@ -119,8 +119,19 @@ impl<'a> Ask<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Steps(pub(crate) u64);
 
-/// A place for every rank, or none that this view knows of.
+/// A place for every rank, or none that this view knows of: inside one domain of the level that it prefers, if there is any.
 pub(crate) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
+    if let Some(class) = ask.class.as_close_as_preferred()
+        && let Some(found) = place_required(view, &Ask { class: &class, ..*ask }, steps)
+        // An island of several nodes is closer than a node, and yet does not lie inside one.
+        && within_bounds(view, ask, &found)
+    {
+        return Some(found);
+    }
+    place_required(view, ask, steps)
+}
+
+fn place_required(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
     match ask.class.topology.spread.filter(|spread| !spread.required) {
         Some(spread) => as_spread_as_there_is_room(view, ask, spread, steps),
         None => place_so(view, ask, steps),

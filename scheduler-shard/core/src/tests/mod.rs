@@ -13,6 +13,7 @@ mod modes;
 mod nvlink;
 mod pinned;
 mod planner;
+mod preferred;
 mod queueing;
 mod reasons;
 mod requests;

@@ -56,6 +56,28 @@ fn what_a_guarantee_covers_goes_first_and_the_emptiest_guarantee_before_others()
     assert_eq!(order(&mut fleet, &["org/burst", "org/half", "org/empty"]), [2, 1, 0]);
 }
 
+/// CPU and memory count where they are guaranteed, beside GPUs too.
+#[test]
+fn a_guarantee_of_cpu_counts_beside_gpus() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8)]);
+    let guaranteed = |cpu_milli| ResourceVec::of_host(cpu_milli, 0).plus(&cards(8));
+    fleet.tenant("org/short", |t| t.guarantee = guaranteed(1_000));
+    fleet.tenant("org/plain", |t| t.guarantee = cards(8));
+    fleet.tenant("org/rich", |t| t.guarantee = guaranteed(64_000));
+    let of_cpu = |tenant: &str| {
+        let request = request::TaskRequest { cpu_milli: 8_000, ..gang(1, 1).request };
+        of(tenant, JobSpec { request, ..gang(1, 1) })
+    };
+    let jobs: Vec<JobId> =
+        ["org/short", "org/rich", "org/plain"].iter().map(|tenant| fleet.submit(of_cpu(tenant))).collect();
+    let mut view = fleet.snapshot();
+    let plan =
+        crate::plan(&mut view, CELL, &crate::Bounds { proposals_max: 2, ..crate::Bounds::default() }, fleet.now_ms);
+    let first: Vec<JobId> = plan.proposals.iter().map(crate::Proposal::job).collect();
+    // The guarantee of 8 cards does not cover 8 CPUs where 1 is guaranteed.
+    assert_eq!(first, [jobs[1], jobs[2]]);
+}
+
 #[test]
 fn above_guarantees_weights_decide_at_each_level() {
     let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8)]);

@@ -5,7 +5,8 @@
 
 use super::unknown;
 use crate::services::{App, plan};
-use muster_model::{Job, JobId, JobPhase, Outcome, Revision};
+use muster_control_core::State;
+use muster_model::{Job, JobId, JobPhase, Node, NumaPolicy, Outcome, Revision, Topology, TopologyLevel, closeness};
 use muster_proto::v1;
 use muster_scheduler_core::View;
 use muster_scheduler_core::planner::{Settings, open_for};
@@ -15,15 +16,17 @@ use tonic::Status;
 
 pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1::ExplainReply, Status> {
     let id = JobId(request.job_id);
-    let (job, no_nodes, now_ms, revision) = app
+    let (job, spread_out, no_nodes, now_ms, revision) = app
         .look(request.consistency, |state, revision| {
-            (state.jobs.get(&id).map(Arc::clone), state.nodes.is_empty(), state.meta.now_ms, revision)
+            let job = state.jobs.get(&id).map(Arc::clone);
+            let spread_out = job.as_ref().and_then(|job| wider_than_preferred(state, job));
+            (job, spread_out, state.nodes.is_empty(), state.meta.now_ms, revision)
         })
         .await?;
     let job = super::get::find(app, job, id)?;
     if !matches!(job.phase, JobPhase::Queued) {
         let phase = job.phase.word().to_owned();
-        let reasons = std::iter::once(standing(&job)).chain(chosen(&job)).collect();
+        let reasons = std::iter::once(standing(&job)).chain(spread_out).chain(chosen(&job)).collect();
         return Ok(v1::ExplainReply { revision: revision.0, phase, reasons, ..v1::ExplainReply::default() });
     }
     let now_ms = now_ms.max(app.consensus.now_ms());
@@ -114,6 +117,25 @@ fn chosen(job: &Job) -> Option<v1::Reason> {
     let text = format!("for its needs the system chose {}", choice.text(&job.spec.request.devices));
     let figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
     Some(v1::Reason { figures, ..reason("chosen", text) })
+}
+
+/// That a job has not got the level that it prefers, when it holds devices that lie wider.
+fn wider_than_preferred(state: &State, job: &Job) -> Option<v1::Reason> {
+    let preferred = job.spec.topology.preferred?;
+    let held = state.allocations.get(&job.phase.allocation()?)?;
+    let ground: Option<Vec<&Node>> = held.tasks.iter().map(|task| Some(&**state.nodes.get(&task.node)?)).collect();
+    let ground = ground?;
+    let inside = |level| {
+        let required = Topology { required: Some(level), ..Topology::default() };
+        closeness::check(&required, NumaPolicy::None, &held.tasks, &ground).is_ok()
+    };
+    if inside(preferred) {
+        return None;
+    }
+    let level = TopologyLevel::ALL.into_iter().filter(|level| *level > preferred).find(|level| inside(*level));
+    let lies = level.map_or_else(|| "is spread over its cell".to_owned(), |level| format!("lies inside one {level}"));
+    let text = format!("it prefers topology {preferred}, where no place was free when it started: it {lies}");
+    Some(reason("preference_not_met", text))
 }
 
 /// Where a job stands that does not wait.

@@ -1,0 +1,185 @@
+//! Every field of a job, a tenant, a pool and a node is honoured, refused or warned about: here stands by what, and a field that is added to the
+//! API without a row fails.
+//!
+//! A row names a file of the workspace and words of it: the test that shows the field at work, or the one place that acts on it.
+
+use muster_proto::bounded::{Kind, schema};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+const REQUESTS: &str = "scheduler-shard/core/src/tests/requests.rs";
+const CASES: &str = "node/core/tests/node/cases.rs";
+const VALIDATION: &str = "model/tests/validation.rs";
+const NEEDS: &str = "model/tests/needs.rs";
+const QUEUEING: &str = "scheduler-shard/core/src/tests/queueing.rs";
+const CLASSES: &str = "scheduler-shard/core/src/tests/classes.rs";
+const BINDING: &str = "control/core/tests/transcripts/binding.txt";
+const NODES: &str = "control/core/tests/transcripts/nodes.txt";
+const TENANTS: &str = "control/core/tests/transcripts/tenants.txt";
+const PINNED: &str = "control/core/tests/transcripts/pinned.txt";
+
+/// Message, field, file, words.
+#[rustfmt::skip]
+const EVIDENCE: &[(&str, &str, &str, &str)] = &[
+    ("JobSpec", "tenant", "control/core/tests/transcripts/submitting.txt", "tenant: \"green\" does not exist"),
+    ("JobSpec", "name", CASES, "MUSTER_JOB_ID"),
+    ("JobSpec", "tasks", "scheduler-shard/core/src/tests/laws.rs", "tasks"),
+    ("JobSpec", "request", CLASSES, "fn "),
+    ("JobSpec", "topology", "scheduler-shard/core/src/tests/preferred.rs", "fn gangs_of_whole_cards_stand_as_close_as_they_prefer"),
+    ("JobSpec", "workload_class", BINDING, "pool fast does not serve batch"),
+    ("JobSpec", "pool", "control/core/tests/transcripts/submitting.txt", "pool=defualt"),
+    ("JobSpec", "priority", QUEUEING, "fn inside_a_tenant_priority_then_age"),
+    ("JobSpec", "command", "node/agent/tests/agent/shims.rs", "fn a_task_ends_as_its_command_does"),
+    ("JobSpec", "env", VALIDATION, "fn variables_of_the_system_are_refused_with_their_list"),
+    ("JobSpec", "workdir", "node/agent/src/shim/child.rs", "fn workdir("),
+    ("JobSpec", "time_limit_s", "node/agent/tests/agent/shims.rs", "fn the_time_limit_ends_a_task"),
+    ("JobSpec", "grace_s", "node/agent/tests/agent/shims.rs", "fn who_ignores_a_stop_is_killed_after_its_grace"),
+    ("JobSpec", "disconnect_grace_s", "cli/tests/nodes/starts.rs", "fn a_disconnect_grace_that_can_never_work_is_refused"),
+    ("JobSpec", "max_retries", "control/core/src/plan/attempts.rs", "max_retries"),
+    ("JobSpec", "numa", REQUESTS, "fn four_gpus_across_numa_nodes_are_refused_under_restricted"),
+    ("JobSpec", "driver_min", REQUESTS, "fn an_older_driver_is_passed_by_and_told"),
+    ("JobSpec", "selector", REQUESTS, "fn a_selector_picks_its_nodes_or_is_told"),
+    ("JobSpec", "device_class", "control/server/tests/services/requests.rs", "fn device_classes_come_are_used_and_go"),
+    ("JobSpec", "gpu_memory_mib", CLASSES, "gpu_memory"),
+    ("JobSpec", "needs", "scheduler-shard/core/src/tests/examples.rs", "fn five_jobs_of_fifteen_percent"),
+    ("JobSpec", "choice", "control/core/src/plan/resolve.rs", "\"choice\", \"is given\""),
+    ("JobSpec", "movable", "scheduler-shard/core/src/tests/planner.rs", "fn a"),
+    ("JobSpec", "user", VALIDATION, "fn a_user_stands_in_one_column"),
+    ("TaskRequest", "devices", CLASSES, "devices"),
+    ("TaskRequest", "cpu_milli", "scheduler-shard/core/src/tests/findings.rs", "fn cpu_that_is_short_is_told_with_its_figures"),
+    ("TaskRequest", "memory_mib", "control/core/tests/transcripts/submitting.txt", "memory=600000"),
+    ("DeviceRequest", "whole", BINDING, "gpus="),
+    ("DeviceRequest", "mig", BINDING, "mig="),
+    ("DeviceRequest", "mps", BINDING, "mps=50:10000"),
+    ("DeviceRequest", "time_slice", BINDING, "ts=1000"),
+    ("DeviceRequest", "models", "scheduler-shard/core/src/tests/examples.rs", "fn cpu_only_gangs_and_other_models_find_their_nodes"),
+    ("WholeGpus", "count", "control/core/tests/transcripts/submitting.txt", "submit red gpus=9"),
+    ("MigInstance", "profile", "control/server/tests/services/bounds.rs", "fn a_mig_profile_is_kept_in_one_form"),
+    ("MpsShare", "percent", BINDING, "mps=60:10000"),
+    ("MpsShare", "memory_mib", BINDING, "mps=10:80000"),
+    ("TimeSliceShare", "memory_mib", "model/tests/capacity.rs", "HoldMode::TimeSlice { memory_mib } => memory"),
+    ("Topology", "required", "scheduler-shard/core/src/tests/examples.rs", "fn segments_stand_on_one_island_each_inside_the_required_level"),
+    ("Topology", "preferred", "scheduler-shard/core/src/tests/preferred.rs", "fn shares_stand_as_close_as_they_prefer"),
+    ("Topology", "segment_tasks", "scheduler-shard/core/src/tests/examples.rs", "fn segments_stand_on_one_island_each_inside_the_required_level"),
+    ("Topology", "spread", "scheduler-shard/core/src/tests/apart.rs", "fn tasks_are_spread_over_nodes_leaves_and_blocks"),
+    ("Spread", "level", "scheduler-shard/core/src/tests/apart.rs", "fn tasks_are_spread_over_nodes_leaves_and_blocks"),
+    ("Spread", "tasks_max", "scheduler-shard/core/src/tests/apart.rs", "fn a_spread_that_finds_too_few_domains_says_so"),
+    ("Spread", "required", "scheduler-shard/core/src/tests/apart.rs", "fn a_preferred_spread_takes_what_there_is"),
+    ("Movable", "checkpoint_every_s", "scheduler-shard/core/src/tests/planner.rs", "fn the_cheapest_work_moves_and_its_loss_is_told"),
+    ("Movable", "restart_s", "scheduler-shard/core/src/tests/planner.rs", "fn the_cheapest_work_moves_and_its_loss_is_told"),
+    ("Needs", "memory_mib", NEEDS, "fn what_no_pool_offers_is_refused_with_the_fix"),
+    ("Needs", "compute_percent", NEEDS, "fn compute_on_a_time_slice_is_what_is_left_when_the_card_is_full"),
+    ("Needs", "isolation", NEEDS, "Rule::StrictIsolation"),
+    ("Needs", "bursty", NEEDS, "Rule::BorrowsIdleTime"),
+    ("Needs", "latency_critical", NEEDS, "Rule::LatencyCritical"),
+    ("Needs", "models", NEEDS, "fn models_are_taken_in_the_order_of_preference_and_all_that_hold_are_accepted"),
+    ("Choice", "rule", NEEDS, "fn a_choice_is_told_with_its_figures"),
+    ("Choice", "model", NEEDS, "fn a_choice_is_told_with_its_figures"),
+    ("Choice", "compute_percent", NEEDS, "fn a_choice_is_told_with_its_figures"),
+    ("Choice", "memory_mib", NEEDS, "fn a_choice_is_told_with_its_figures"),
+    ("Choice", "text", NEEDS, "fn a_choice_is_told_with_its_figures"),
+    ("TenantSpec", "path", TENANTS, "red"),
+    ("TenantSpec", "guarantee", QUEUEING, "fn what_a_guarantee_covers_goes_first"),
+    ("TenantSpec", "max", "scheduler-shard/core/src/tests/findings.rs", "fn ceilings_are_told_in_cards_and_cpus"),
+    ("TenantSpec", "weight", QUEUEING, "fn above_guarantees_weights_decide_at_each_level"),
+    ("TenantSpec", "trust", "control/core/tests/laws.rs", "fn law_8_untrusted_tenants_do_not_share"),
+    ("TenantSpec", "apart_from", "scheduler-shard/core/src/tests/apart.rs", "fn tenants_that_disturb_each_other_share_no_card_node_or_island"),
+    ("ResourceVec", "gpu_units", QUEUEING, "t.guarantee = cards(4)"),
+    ("ResourceVec", "cpu_milli", QUEUEING, "fn a_guarantee_of_cpu_counts_beside_gpus"),
+    ("ResourceVec", "memory_mib", "scheduler-shard/core/src/order.rs", "CPU and memory where they are guaranteed"),
+    ("Limits", "gpu_units", "scheduler-shard/core/src/tests/findings.rs", "fn ceilings_are_told_in_cards_and_cpus"),
+    ("Limits", "cpu_milli", "scheduler-shard/core/src/tests/findings.rs", "cpu_milli: Some(16_000)"),
+    ("Limits", "memory_mib", "model/src/resources.rs", "memory_mib"),
+    ("ApartFrom", "tenant", "scheduler-shard/core/src/tests/apart.rs", "fn who_is_kept_apart_is_told_and_starts_when_the_other_has_left"),
+    ("ApartFrom", "level", "scheduler-shard/core/src/tests/apart.rs", "fn tenants_that_disturb_each_other_share_no_card_node_or_island"),
+    ("Pool", "name", "control/core/tests/transcripts/submitting.txt", "pool=glod"),
+    ("Pool", "modes", BINDING, "modes=whole"),
+    ("Pool", "workload_classes", BINDING, "pool fast classes=training"),
+    ("Pool", "time_slice_replicas", "scheduler-shard/core/src/tests/examples.rs", "fn four_replicas_on_one_card_run_and_the_fifth_waits_and_says_why"),
+    ("Pool", "mps_clients", BINDING, "pool shared mps=2"),
+    ("Pool", "compute_tolerance_percent", "model/src/needs.rs", "pool.compute_tolerance_percent"),
+    ("Pool", "mig_layouts", PINNED, "pool serving pins"),
+    ("PinnedLayout", "model", PINNED, "pin=h100/"),
+    ("PinnedLayout", "slices", PINNED, "3g.40gb:1,2g.20gb:1"),
+    ("PinnedLayout", "cards_per_node", PINNED, "pin-cards=1"),
+    ("NodeSpec", "name", VALIDATION, "fn a_node_that_is_wrong_names_its_field"),
+    ("NodeSpec", "address", "control/server/src/services/wire.rs", "master_addr"),
+    ("NodeSpec", "place", "scheduler-shard/core/src/tests/nvlink.rs", "fn a_name_is_a_domain_of_its_leaf_alone"),
+    ("NodeSpec", "cell", NODES, "cannot change its cell"),
+    ("NodeSpec", "pool", "control/core/tests/transcripts/submitting.txt", "pool=glod"),
+    ("NodeSpec", "gpus", NODES, "join n1 gpus=9"),
+    ("NodeSpec", "cpu_milli", "control/core/tests/transcripts/submitting.txt", "cpu=100000"),
+    ("NodeSpec", "memory_mib", "control/core/tests/transcripts/submitting.txt", "memory=600000"),
+    ("NodeSpec", "driver", REQUESTS, "fn an_older_driver_is_passed_by_and_told"),
+    ("NodeSpec", "labels", "model/tests/selectors.rs", "labels"),
+    ("NodeSpec", "boot_id", NODES, "boot=3"),
+    ("Place", "region", "model/tests/selectors.rs", "region"),
+    ("Place", "zone", "model/tests/selectors.rs", "zone"),
+    ("Place", "block", "scheduler-shard/core/src/tests/preferred.rs", "TopologyLevel::Block"),
+    ("Place", "leaf", "scheduler-shard/core/src/tests/preferred.rs", "TopologyLevel::Leaf"),
+    ("Place", "nvlink_domain", "scheduler-shard/core/src/tests/nvlink.rs", "fn a_name_is_a_domain_of_its_leaf_alone"),
+    ("Gpu", "uuid", NODES, "join n1 uuid=NEW"),
+    ("Gpu", "model", NODES, "join n1 model=h200"),
+    ("Gpu", "memory_mib", "control/core/src/plan/joining.rs", "a.memory_mib == b.memory_mib"),
+    ("Gpu", "numa", REQUESTS, "fn four_gpus_across_numa_nodes_are_refused_under_restricted"),
+    ("Gpu", "island", "scheduler-shard/core/src/tests/examples.rs", "fn the_smallest_island_that_holds_a_gang_is_taken"),
+    ("Gpu", "withheld", "scheduler-shard/core/src/tests/nvlink.rs", "withheld"),
+];
+
+/// The messages in which people say what they want and what there is, with all that these hold.
+fn messages() -> BTreeMap<String, Vec<String>> {
+    let schema = schema();
+    let mut places: Vec<usize> = schema.roots().map(|(_, place, _)| place).collect();
+    let mut seen = BTreeSet::new();
+    let mut named = BTreeMap::new();
+    while let Some(place) = places.pop() {
+        if !seen.insert(place) {
+            continue;
+        }
+        let message = schema.message(place);
+        named.insert(message.name.clone(), place);
+        places.extend(message.fields.values().filter_map(|field| match field.kind {
+            Kind::Message(inner) => Some(inner),
+            _ => None,
+        }));
+    }
+    let mut places: Vec<usize> =
+        ["JobSpec", "TenantSpec", "Pool", "NodeSpec"].iter().map(|name| named[*name]).collect();
+    let mut found = BTreeMap::new();
+    while let Some(place) = places.pop() {
+        let message = schema.message(place);
+        if message.map_entry || found.contains_key(&message.name) {
+            continue;
+        }
+        found.insert(message.name.clone(), message.fields.values().map(|field| field.name.clone()).collect());
+        places.extend(message.fields.values().filter_map(|field| match field.kind {
+            Kind::Message(inner) => Some(inner),
+            _ => None,
+        }));
+    }
+    found
+}
+
+#[test]
+fn every_field_of_what_people_write_has_its_evidence() {
+    let rows: BTreeSet<(&str, &str)> = EVIDENCE.iter().map(|(message, field, ..)| (*message, *field)).collect();
+    let there = messages();
+    let fields: BTreeSet<(&str, &str)> = there
+        .iter()
+        .flat_map(|(message, fields)| fields.iter().map(move |field| (message.as_str(), field.as_str())))
+        .collect();
+    let missing: Vec<_> = fields.difference(&rows).collect();
+    assert!(missing.is_empty(), "fields of which nobody has said how they are honoured: {missing:?}");
+    let gone: Vec<_> = rows.difference(&fields).collect();
+    assert!(gone.is_empty(), "rows of fields that are not there: {gone:?}");
+}
+
+#[test]
+fn the_evidence_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    for (message, field, file, words) in EVIDENCE {
+        let text =
+            std::fs::read_to_string(root.join(file)).unwrap_or_else(|why| panic!("{message}.{field}: {file}: {why}"));
+        assert!(text.contains(words), "{message}.{field}: {file} has no {words:?}");
+    }
+}
