@@ -33,6 +33,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(4);
 const PAUSE: Duration = Duration::from_millis(10);
 /// A writer cancels its oldest job beyond so many: a tenant may have 10,000 waiting.
 const LIVE_MAX: usize = 8;
+/// The argument of the writers' jobs: with it an entry is larger than a vote or a heartbeat.
+const ARGUMENT_BYTES: usize = 1_024;
 /// Writers.
 const WRITERS: u64 = 4;
 
@@ -209,8 +211,9 @@ impl Client {
 
     /// Submits one job, again under the same id until it is answered.
     async fn submit(&self, request: &str) -> Option<JobId> {
-        let call =
-            v1::SubmitRequest { request_id: request.to_owned(), issued_ms: Some(now_ms()), jobs: vec![job(request)] };
+        let command = vec!["true".to_owned(), "-".repeat(ARGUMENT_BYTES)];
+        let jobs = vec![v1::JobSpec { command, ..job(request) }];
+        let call = v1::SubmitRequest { request_id: request.to_owned(), issued_ms: Some(now_ms()), jobs };
         let record = Submission { request_id: request.to_owned(), jobs: 1, ..Submission::default() };
         let index = self.book.history().submit(record);
         while !self.book.stopped() {

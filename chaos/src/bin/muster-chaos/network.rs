@@ -114,6 +114,18 @@ impl Network {
         Ok(())
     }
 
+    /// Packets of more than so many bytes between any two hosts are lost, as on a path whose largest packet is smaller than its ends believe.
+    pub(crate) fn lose_large(&self, bytes: u32) -> Result<()> {
+        let lengths = format!("{}:65535", bytes + 1);
+        for to in self.all() {
+            for from in self.all().filter(|from| *from != to) {
+                let from = self.address(from);
+                self.iptables(to, &["-A", "INPUT", "-s", &from, "-m", "length", "--length", &lengths, "-j", "DROP"])?;
+            }
+        }
+        Ok(())
+    }
+
     /// Every host sends at most this many Mbit/s, over a queue of 50 ms.
     pub(crate) fn slow_down(&self, mbit_s: u32) -> Result<()> {
         for host in self.all() {

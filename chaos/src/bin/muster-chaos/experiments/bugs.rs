@@ -5,9 +5,9 @@ use crate::lab::Lab;
 use crate::report::Findings;
 use anyhow::Result;
 
-/// Rounds of power loss in one try, and how many tries. One round in three or so finds the bug.
-const ROUNDS: u32 = 8;
-const TRIES: u32 = 4;
+/// Rounds of power loss in one try, and how many tries. Most tries find the bug.
+const ROUNDS: u32 = 4;
+const TRIES: u32 = 10;
 
 pub(super) async fn run(lab: &Lab) -> Result<Findings> {
     let mut findings =

@@ -47,7 +47,7 @@ pub(crate) const ALL: &[Experiment] = &[
     Experiment {
         name: "power",
         about: "power loss of all voters or of the leader at a random acknowledgement",
-        needs: &[Need::Loop],
+        needs: &[Need::Loop, Need::Iptables],
         run: |lab| Box::pin(power::run(lab)),
     },
     Experiment {
@@ -125,7 +125,7 @@ pub(crate) const ALL: &[Experiment] = &[
     Experiment {
         name: "planted",
         about: "bugs that were fixed once, brought back: the experiments must find them",
-        needs: &[Need::Loop, Need::Faketime],
+        needs: &[Need::Loop, Need::Iptables, Need::Faketime],
         run: |lab| Box::pin(bugs::run(lab)),
     },
 ];

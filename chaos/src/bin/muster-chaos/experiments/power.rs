@@ -1,4 +1,7 @@
 //! Power loss at a random acknowledgement: of all voters at once, or of the leader alone. Every byte that was not synced is gone.
+//!
+//! In half of the rounds the network carries only small packets at first: voters hear each other, but entries do not arrive. So a leader that
+//! may answer before it knows what its last term committed answers for longer than a moment, and the readers see it.
 
 use super::spread;
 use crate::client::Load;
@@ -13,6 +16,10 @@ use tokio::time::sleep;
 
 /// Room for what a run of hundreds of rounds writes; the image takes only what is written.
 const DISK_MIB: u64 = 2_048;
+/// What passes: heartbeats, votes and handshakes. An entry has more: a job of the clients is larger.
+const SMALL_BYTES: u32 = 700;
+/// For how long only that passes after the restart.
+const SMALL_ONLY: Duration = Duration::from_millis(1_200);
 
 pub(super) async fn run(lab: &Lab) -> Result<Findings> {
     run_with(lab, lab.rounds(14, 6), None).await
@@ -43,11 +50,21 @@ pub(super) async fn run_with(lab: &Lab, rounds: u32, planted: Option<&'static st
             cluster.disk(*id)?.restore_power()?;
         }
         sleep(Duration::from_millis(chance.between(0, 2) * 300)).await;
+        let small_only = round % 4 < 2;
+        if small_only {
+            cluster.network.lose_large(SMALL_BYTES)?;
+        }
         for id in &victims {
             cluster.start_voter(*id)?;
         }
+        if small_only {
+            sleep(SMALL_ONLY).await;
+            cluster.network.heal()?;
+        }
         load.book.more(1, STANDSTILL).await?;
-        outages.push(lost.elapsed());
+        if !small_only {
+            outages.push(lost.elapsed());
+        }
     }
     let book = load.stop().await;
     findings.see(format!("to the next acknowledgement, restart included: {}", spread(&mut outages)));
