@@ -147,8 +147,8 @@ pub(crate) struct Kind {
     pub(crate) room: Room,
     pub(crate) cpu_milli: u64,
     pub(crate) memory_mib: u64,
-    /// Cards of the largest NUMA node.
-    pub(crate) largest_numa: u8,
+    /// Usable cards per NUMA node, the largest first.
+    numa: [u8; ISLANDS_MAX],
     pub(crate) driver: Option<DriverVersion>,
 }
 
@@ -159,17 +159,25 @@ impl Kind {
         let whole = |(index, _): &(usize, &muster_model::Gpu)| pinned.checked_shr(*index as u32).unwrap_or(0) & 1 == 0;
         let whole = || spec.gpus.iter().enumerate().filter(whole).map(|(_, gpu)| gpu);
         let of_model = || whole().filter(|gpu| Some(gpu.model) == model);
-        let largest_numa = Room::of_cards(of_model().map(|gpu| gpu.numa), 0, false).islands[0];
+        let usable = || of_model().filter(|gpu| gpu.withheld.is_none());
+        let numa = Room::of_cards(usable().map(|gpu| gpu.numa), 0, false).islands;
         let room = match model {
             Some(_) => {
                 let largest = Room::of_cards(of_model().map(|gpu| gpu.island), 0, false).islands[0];
-                let usable = of_model().filter(|gpu| gpu.withheld.is_none());
-                Room::of_cards(usable.map(|gpu| gpu.island), largest, !spec.place.nvlink_domain.is_empty())
+                Room::of_cards(usable().map(|gpu| gpu.island), largest, !spec.place.nvlink_domain.is_empty())
             }
             None => Room::of_cpu(spec.cpu_milli as i64, spec.cpu_milli),
         };
         let driver = DriverVersion::reported(&spec.driver);
-        Kind { room, cpu_milli: spec.cpu_milli, memory_mib: spec.memory_mib, largest_numa, driver }
+        Kind { room, cpu_milli: spec.cpu_milli, memory_mib: spec.memory_mib, numa, driver }
+    }
+
+    /// How many tasks of `each` cards it holds, each on one NUMA node.
+    pub(crate) fn on_numa_nodes(&self, each: u64) -> u64 {
+        self.numa
+            .iter()
+            .map(|cards| u64::from(*cards).checked_div(each).unwrap_or(u64::MAX))
+            .fold(0, u64::saturating_add)
     }
 }
 

@@ -1,6 +1,6 @@
 //! One task on a node that has been chosen already. What must stay true: every rule that a search keeps is kept here too.
 
-use super::cards::{fill, free_by_island};
+use super::cards::{Within, fill, free_by_island};
 use super::units::Units;
 use super::{Ask, shares, within_bounds};
 use crate::view::View;
@@ -32,6 +32,6 @@ fn whole_on_node(view: &View, ask: &Ask<'_>, there: &NodeUse) -> Option<Vec<Task
             return None;
         }
     }
-    let holds = units.held(view, ask, there, units.count) == units.count;
+    let holds = units.held(view, ask, there, units.count, Within::OneIsland) == units.count;
     holds.then(|| fill(view, ask, units, vec![(there.node.id, units.count * units.tasks)]))
 }

@@ -1,4 +1,7 @@
 //! Which cards of a node a task takes: consecutive ranks fill an island before they open the next.
+//!
+//! What must stay true: what is counted here ([`most`]) is what is dealt here ([`take_whole`]); where a task's cards must share a NUMA node, tasks
+//! are dealt as long as any NUMA node has the cards for one, so cards that become held never make a place that was not there before.
 
 use super::units::Units;
 use super::{Ask, node};
@@ -21,9 +24,25 @@ pub(super) fn free_by_island(there: &NodeUse, model: GpuModel) -> BTreeMap<u8, V
     islands
 }
 
+/// What the cards of units on one node have to stay within.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Within {
+    /// All units in one island.
+    OneIsland,
+    /// Each unit in one island.
+    Islands,
+    Node,
+}
+
+impl Within {
+    pub(crate) fn crossing(cross: bool) -> Self {
+        if cross { Within::Node } else { Within::Islands }
+    }
+}
+
 /// Cards for `units` units of `tasks` tasks on one node: all in the tightest island that holds them, otherwise unit by unit in the
 /// tightest island that holds the unit, and across islands only where none does. Inside that, a task's cards share a NUMA node
-/// where its job cares.
+/// where its job cares; an island that has them on other NUMA nodes than the job insists on does not hold it.
 pub(super) fn take_whole(
     there: &NodeUse,
     model: GpuModel,
@@ -32,13 +51,13 @@ pub(super) fn take_whole(
     ask: &Ask<'_>,
 ) -> Vec<Vec<DeviceHold>> {
     let each = ask.class.request.devices.cards() as usize;
-    let unit = tasks as usize * each;
+    let holds = |free: &[u16], tasks: u64| tasks_on(&there.node, model, free, ask) >= tasks;
     let mut islands = free_by_island(there, model);
-    let mut current = tightest(&islands, units as usize * unit);
+    let mut current = tightest(&islands, |free| holds(free, units * tasks));
     let mut out: Vec<Vec<DeviceHold>> = Vec::with_capacity((units * tasks) as usize);
     for _ in 0..units {
-        let still = current.filter(|id| islands.get(id).is_some_and(|free| free.len() >= unit));
-        current = still.or_else(|| tightest(&islands, unit));
+        let still = current.filter(|id| islands.get(id).is_some_and(|free| holds(free, tasks)));
+        current = still.or_else(|| tightest(&islands, |free| holds(free, tasks)));
         let mut crossing;
         let free = match current.and_then(|id| islands.get_mut(&id)) {
             Some(free) => free,
@@ -60,9 +79,44 @@ pub(super) fn take_whole(
     out
 }
 
-/// The island with the fewest free cards that still has `count`.
-fn tightest(islands: &BTreeMap<u8, Vec<u16>>, count: usize) -> Option<u8> {
-    let holding = islands.iter().filter(|(_, free)| free.len() >= count);
+/// How many units of `tasks` tasks can be dealt on one node, of at most `wanted`.
+pub(super) fn most(
+    there: &NodeUse,
+    model: GpuModel,
+    (wanted, tasks): (u64, u64),
+    ask: &Ask<'_>,
+    within: Within,
+) -> u64 {
+    if within == Within::Node {
+        let dealt = take_whole(there, model, wanted, tasks, ask);
+        let lies_well = |cards: &&Vec<DeviceHold>| {
+            let cards: Vec<u16> = cards.iter().map(|hold| hold.gpu).collect();
+            numa_allows(&there.node, model, &cards, ask.class.numa)
+        };
+        return dealt.iter().take_while(lies_well).count() as u64 / tasks;
+    }
+    let islands = free_by_island(there, model);
+    let held = islands.values().map(|free| tasks_on(&there.node, model, free, ask) / tasks);
+    let held = if within == Within::OneIsland { held.max().unwrap_or(0) } else { held.sum() };
+    held.min(wanted)
+}
+
+/// How many tasks these cards of a node are enough for. With more NUMA nodes to a task than one, and fewer than all, it may be fewer than the best
+/// deal would come to.
+fn tasks_on(node: &Node, model: GpuModel, free: &[u16], ask: &Ask<'_>) -> u64 {
+    let (each, numa) = (ask.class.request.devices.cards() as usize, ask.class.numa);
+    let by_count = free.len().checked_div(each).unwrap_or(usize::MAX);
+    if numa <= NumaPolicy::BestEffort {
+        return by_count as u64;
+    }
+    let mut left = free.to_vec();
+    let lies_well = |_: &usize| numa_allows(node, model, &deal(node, &mut left, each, numa), numa);
+    (0..by_count).take_while(lies_well).count() as u64
+}
+
+/// The island, or NUMA node, with the fewest free cards that `holds` what is wanted.
+fn tightest(islands: &BTreeMap<u8, Vec<u16>>, holds: impl Fn(&[u16]) -> bool) -> Option<u8> {
+    let holding = islands.iter().filter(|(_, free)| holds(free));
     holding.min_by_key(|(id, free)| (free.len(), **id)).map(|(id, _)| *id)
 }
 
@@ -82,7 +136,7 @@ fn deal(node: &Node, free: &mut Vec<u16>, each: usize, numa: NumaPolicy) -> Vec<
     for gpu in free.iter() {
         by_numa.entry(node.spec.gpus[usize::from(*gpu)].numa).or_default().push(*gpu);
     }
-    let from = match tightest(&by_numa, each) {
+    let from = match tightest(&by_numa, |free| free.len() >= each) {
         Some(id) => by_numa.remove(&id).unwrap_or_default(),
         None => fullest_first(&by_numa),
     };
@@ -92,9 +146,9 @@ fn deal(node: &Node, free: &mut Vec<u16>, each: usize, numa: NumaPolicy) -> Vec<
 }
 
 /// Whether a task's cards lie on as few NUMA nodes as `policy` asks for.
-pub(super) fn numa_allows(node: &Node, model: GpuModel, cards: &[DeviceHold], policy: NumaPolicy) -> bool {
+fn numa_allows(node: &Node, model: GpuModel, cards: &[u16], policy: NumaPolicy) -> bool {
     let on: BTreeSet<u8> =
-        cards.iter().filter_map(|hold| node.spec.gpus.get(usize::from(hold.gpu))).map(|gpu| gpu.numa).collect();
+        cards.iter().filter_map(|gpu| node.spec.gpus.get(usize::from(*gpu))).map(|gpu| gpu.numa).collect();
     match policy {
         NumaPolicy::None | NumaPolicy::BestEffort => true,
         NumaPolicy::Restricted => on.len() <= closeness::numa_nodes_needed(node, model, cards.len()),

@@ -5,7 +5,7 @@
 
 pub(crate) mod alone;
 mod blind;
-mod cards;
+pub(crate) mod cards;
 mod empty;
 mod shares;
 pub(crate) mod units;

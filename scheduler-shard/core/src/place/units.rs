@@ -6,13 +6,13 @@
 //! there; where it is a plain sum over nodes it is taken so, since that is nearly always.
 
 use super::Ask;
-use super::cards::{numa_allows, take_whole};
+use super::cards::{Within, most};
 use crate::index::GROUP_LEVELS;
 use crate::index::shelf::{Counts, Domain, Shelf};
 use crate::index::state::{Kind, Room};
 use crate::view::View;
 use muster_model::capacity::NodeUse;
-use muster_model::{DeviceHold, NumaPolicy, TopologyLevel};
+use muster_model::{GpuModel, NumaPolicy, TopologyLevel};
 
 /// The most units that one domain of a level may have.
 #[derive(Clone, Copy, Debug)]
@@ -107,27 +107,34 @@ impl Units {
     /// How many an empty node holds.
     pub(crate) fn when_empty(&self, ask: &Ask<'_>, kind: &Kind) -> u64 {
         let request = &ask.class.request;
-        let one_numa = ask.class.numa == NumaPolicy::SingleNumaNode;
-        if ask.class.driver_min > kind.driver || one_numa && u32::from(kind.largest_numa) < request.devices.cards() {
+        if ask.class.driver_min > kind.driver {
             return 0;
         }
+        let one_numa = self.with_cards && ask.class.numa == NumaPolicy::SingleNumaNode;
+        let by_numa = if one_numa { kind.on_numa_nodes(request.devices.cards().into()) } else { u64::MAX };
         let by_host = |all: u64, one: u64| all.checked_div(one).unwrap_or(u64::MAX);
         let tasks = by_host(kind.cpu_milli, request.cpu_milli).min(by_host(kind.memory_mib, request.memory_mib));
-        self.promised(&kind.room, self.may_cross).min(tasks / self.tasks)
+        self.promised(&kind.room, self.may_cross).min(tasks.min(by_numa) / self.tasks)
     }
 
-    /// How many a node that promises `promised` really holds, of those that are wanted.
-    pub(crate) fn held(&self, view: &View, ask: &Ask<'_>, there: &NodeUse, promised: u64) -> u64 {
+    /// How many a node that promises `promised` really holds `within` what they have to stay in, of those that are wanted.
+    pub(crate) fn held(&self, view: &View, ask: &Ask<'_>, there: &NodeUse, promised: u64, within: Within) -> u64 {
         let held = promised.min(ask.host_slots(view, there) / self.tasks).min(self.count);
         match ask.model {
             // States do not tell NUMA nodes apart: where they matter, the cards are dealt out to see.
             Some(model) if ask.class.numa > NumaPolicy::BestEffort => {
-                let dealt = take_whole(there, model, held, self.tasks, ask);
-                let lies_well = |cards: &Vec<DeviceHold>| numa_allows(&there.node, model, cards, ask.class.numa);
-                dealt.iter().take_while(|cards| lies_well(cards)).count() as u64 / self.tasks
+                let within = if self.is_larger_than_islands(there, model) { Within::Node } else { within };
+                most(there, model, (held, self.tasks), ask, within)
             }
             _ => held,
         }
+    }
+
+    /// Whether it is a segment that no island of the node could ever hold.
+    fn is_larger_than_islands(&self, there: &NodeUse, model: GpuModel) -> bool {
+        let cards =
+            (0_u16..).zip(&there.node.spec.gpus).filter(|(at, gpu)| gpu.model == model && !there.is_pinned(*at));
+        !self.may_cross && u64::from(Room::of_cards(cards.map(|(_, gpu)| gpu.island), 0, false).islands[0]) < self.each
     }
 
     /// How many the nodes of a domain hold, each for itself; of a leaf only those outside of NVLink domains, if so asked.

@@ -8,7 +8,7 @@
 //! - nothing is changed before the whole gang stands: a try that comes to nothing is dropped;
 //! - the answer is of the tightest level there is, and on it of the tightest domain whose hosts suffice (a property test).
 
-use super::cards::{Chosen, fill};
+use super::cards::{Chosen, Within, fill};
 use super::units::{Sight, Units};
 use super::{Ask, Steps, node};
 use crate::index::GROUP_LEVELS;
@@ -151,10 +151,10 @@ impl Search<'_> {
         vec![(id, self.units.count * self.units.tasks)]
     }
 
-    fn holds_all(&mut self, id: NodeId) -> bool {
+    fn holds_all(&mut self, id: NodeId, within: Within) -> bool {
         self.steps.0 += 1;
         let (units, view) = (self.units, self.view);
-        node(view, id).is_some_and(|there| units.held(view, self.ask, there, units.count) == units.count)
+        node(view, id).is_some_and(|there| units.held(view, self.ask, there, units.count, within) == units.count)
     }
 
     /// For a gang that suffers from neighbours, one island of a node on which no other tenant is.
@@ -178,7 +178,7 @@ impl Search<'_> {
                     // Nodes of one state differ in what is free of the islands that span them.
                     let island = self.view.index.island_free(shelf, *id).filter(|_| room.spans).unwrap_or(island);
                     let fit = Fit { disturbed: false, ..self.fit(false, island - needed, left) };
-                    if best.is_none_or(|(other, _)| fit < other) && self.holds_all(*id) {
+                    if best.is_none_or(|(other, _)| fit < other) && self.holds_all(*id, Within::OneIsland) {
                         best = Some((fit, *id));
                     }
                     if !room.spans && best.is_some_and(|(best, _)| best <= fit) {
@@ -210,7 +210,7 @@ impl Search<'_> {
                 if best.is_some_and(|(best, _)| best <= fit) {
                     break;
                 }
-                if let Some(id) = of_room(island, room).find(|id| self.holds_all(*id)) {
+                if let Some(id) = of_room(island, room).find(|id| self.holds_all(*id, Within::Islands)) {
                     best = Some((fit, id));
                     break;
                 }
@@ -256,6 +256,7 @@ impl Search<'_> {
             }
             (units.promised(room, cross) >= units.count).then_some(as_fit(cross, 0, left))
         };
+        let within = if one_island { Within::OneIsland } else { Within::crossing(cross) };
         // States in order of how well they suit; nearly always a node of the first has the CPU and memory too.
         let mut last: Option<(Fit, Room)> = None;
         loop {
@@ -270,7 +271,7 @@ impl Search<'_> {
             let (fit, room) = best?;
             for (_, nodes) in shelf.states[&room].iter().filter(|(host, _)| host.may_hold(whole_host)) {
                 for id in nodes {
-                    if self.holds_all(*id) {
+                    if self.holds_all(*id, within) {
                         return Some((fit, self.all_on(*id)));
                     }
                 }
@@ -404,6 +405,7 @@ impl Search<'_> {
     /// Takes up to `wanted` units of the nodes of a leaf or NVLink domain: those with most room first, the remainder where it leaves least.
     fn take_nodes(&mut self, units: Units, leaf: &Domain, wanted: u64, cross: bool, into: &mut Chosen) -> u64 {
         let spanning = leaf.nodes.first().is_some_and(|(room, _)| room.spans);
+        let within = Within::crossing(cross);
         let mut rooms: Vec<(Reverse<u64>, u32, Room)> = Vec::with_capacity(leaf.rooms.len());
         for (room, _) in leaf.rooms.iter().filter(|(room, _)| room.spans == spanning) {
             let promised = units.promised(room, cross);
@@ -429,7 +431,7 @@ impl Search<'_> {
                 }
                 self.steps.0 += 1;
                 let there = node(self.view, id);
-                let held = there.map_or(0, |there| units.held(self.view, self.ask, there, promised)).min(left);
+                let held = there.map_or(0, |there| units.held(self.view, self.ask, there, promised, within)).min(left);
                 if held > 0 {
                     into.push((id, held * units.tasks));
                     left -= held;
@@ -456,7 +458,8 @@ impl Search<'_> {
             for id in of_room(leaf, room).filter(|id| taken.iter().all(|(other, _)| other != id)) {
                 self.steps.0 += 1;
                 let promised = units.promised(&room, cross);
-                if node(self.view, id).is_some_and(|there| units.held(self.view, self.ask, there, promised) >= left) {
+                let held = |there| units.held(self.view, self.ask, there, promised, Within::crossing(cross));
+                if node(self.view, id).is_some_and(|there| held(there) >= left) {
                     return Some(id);
                 }
             }

@@ -9,6 +9,7 @@ use super::timeline::{Departure, Timeline};
 use crate::index::GROUP_LEVELS;
 use crate::index::shelf::{ALL, Path, TOP};
 use crate::index::state::{Kind, Room};
+use crate::place::cards::Within;
 use crate::place::units::Units;
 use crate::place::{Ask, Steps};
 use crate::view::View;
@@ -152,7 +153,8 @@ impl Search<'_> {
         if one_island && room.tightest(units.all()).is_none() {
             return 0;
         }
-        units.held(self.view, self.ask, there, units.promised(&room, units.may_cross))
+        let within = if one_island { Within::OneIsland } else { Within::crossing(units.may_cross) };
+        units.held(self.view, self.ask, there, units.promised(&room, units.may_cross), within)
     }
 
     /// When these openings, of one domain and in order of time, hold all of it.

@@ -268,3 +268,32 @@ fn eight_gpus_need_both_numa_nodes_and_restricted_lets_them() {
     check(NumaPolicy::Restricted, true);
     check(NumaPolicy::SingleNumaNode, false);
 }
+
+/// Two tasks of two cards fit six cards on two NUMA nodes, three do not: nothing is held back for what would not fit an empty cell.
+#[test]
+fn no_cards_are_held_back_for_a_gang_that_the_numa_nodes_of_the_cell_could_never_hold() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 6)]);
+    let mut node = fleet.nodes[&NodeId(1)].clone();
+    node.spec.gpus.iter_mut().enumerate().for_each(|(index, gpu)| gpu.numa = (index / 3) as u8);
+    fleet.put_node(node);
+    let check = |fleet: &mut Fleet, tasks: u32, waits: bool| {
+        let first = fleet.submit(gang(1, 1));
+        fleet.settle();
+        let starved = fleet.submit(JobSpec { numa: NumaPolicy::SingleNumaNode, ..gang(tasks, 2) });
+        fleet.settle();
+        if waits {
+            fleet.put_job(Job { bypassed_cards: 1_000, ..fleet.jobs[&starved].clone() });
+            fleet.settle();
+        }
+        let small = fleet.submit(gang(1, 1));
+        fleet.settle();
+        let runs = [first, starved, small].map(|job| fleet.runs(job));
+        [first, small].into_iter().for_each(|job| fleet.end(job, false));
+        fleet.end(starved, false);
+        fleet.cancel(starved);
+        fleet.settle();
+        runs
+    };
+    assert_eq!(check(&mut fleet, 2, false), [true, true, true]);
+    assert_eq!(check(&mut fleet, 3, true), [true, false, true]);
+}
