@@ -26,8 +26,8 @@ pub struct LinkQuality {
     pub spike_us_max: u64,
     /// Of a million messages (calls, answers, frames of a stream), how many break their connection.
     pub breaks_ppm: u64,
-    /// Of a million unary calls, how many reach their handler a second time, up to `repeat_us_max` later, with nobody waiting for the
-    /// answer: what a middle box or a library that retries by itself does.
+    /// Of a million calls, how many reach their handler a second time, up to `repeat_us_max` later, with nobody waiting for the
+    /// answer: what a middle box or a library that retries by itself does. Of a stream every message arrives twice.
     pub repeats_ppm: u64,
     /// See `repeats_ppm`.
     pub repeat_us_max: u64,
@@ -155,7 +155,7 @@ impl Links {
         takes(bytes) + if bytes <= SMALL_BYTES { waits.min(takes(BURST_BYTES)) } else { waits }
     }
 
-    /// After how long a unary call reaches its handler again, if it does.
+    /// After how long a call reaches its handler again, if it does.
     pub(super) fn repeat(&self, from: &str, to: &str) -> Option<Duration> {
         let quality = self.state.lock().quality;
         let repeats = from != to && quality.repeats_ppm > 0 && self.chance.between(0, 1_000_000) < quality.repeats_ppm;

@@ -4,13 +4,14 @@
 //! What must stay true: a call to a host that is down, or that goes down, fails and never hangs for ever; a crash kills the
 //! handlers of the host; a caller that lets go makes the handler let go; `grpc-timeout` is kept as the real client keeps it.
 
-use super::links::Fate;
+use super::links::{DEAD_AFTER, Fate};
 use super::pipe::{Link, PipedBody, pipe, pump, reset, timed_out};
 use super::world::World;
 use crate::host::TaskGroup;
 use crate::net::{CallError, Channel, Net, NetError, Serving};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use http_body_util::BodyExt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -123,7 +124,7 @@ impl SimChannel {
         let Link { world, from, to } = &self.link;
         world.event(format_args!("call {from} > {to}:{} {}", self.port, request.uri().path()));
         let (head, body) = request.into_parts();
-        let (piped, rest) = pipe(body);
+        let (piped, mut rest) = pipe(body);
         let carried = self.link.carry(piped.bytes());
         match self.link.fate() {
             Fate::Arrives(delay) => pause(delay + carried).await,
@@ -140,14 +141,14 @@ impl SimChannel {
             world.event(format_args!("refused {from} > {to}:{}", self.port));
             return Err(CallError::new(Status::unavailable(format!("{to}:{}: connection refused", self.port))));
         };
-        if let Some(rest) = rest {
-            self.tasks.spawn(pump(rest, self.link.clone(), Instant::now()));
-        }
         if let Some(after) = world.links.repeat(from, to)
-            && let Some(copy) = piped.copy()
+            && let Some(copy) = piped.copy(rest.as_mut())
         {
             world.event(format_args!("repeat {from} > {to} {} after {after:?}", head.uri.path()));
             there.spawn(handle_again(routes.clone(), Request::from_parts(head.clone(), Body::new(copy)), after));
+        }
+        if let Some(rest) = rest {
+            self.tasks.spawn(pump(rest, self.link.clone(), Instant::now()));
         }
         let request = Request::from_parts(head, Body::new(piped));
         let (answer, answered) = oneshot::channel();
@@ -192,11 +193,16 @@ async fn handle(routes: tonic::service::Routes, request: Request, back: Link, mu
     }
 }
 
-/// A call that arrives again, when nobody waits for its answer.
+/// A call that arrives again, when nobody waits for its answer: what is answered is read for a while and thrown away.
 async fn handle_again(routes: tonic::service::Routes, request: Request, after: Duration) {
     tokio::time::sleep(after).await;
-    let Ok(response) = routes.oneshot(request).await;
-    drop(response);
+    let answered = async move {
+        let Ok(response) = routes.oneshot(request).await;
+        let mut body = response.into_body();
+        while let Some(Ok(_)) = body.frame().await {}
+    };
+    // Then keep-alive finds that nobody is there. Too late is as good as answered.
+    let _ = tokio::time::timeout(DEAD_AFTER, answered).await;
 }
 
 /// The caller's own limit, as the gRPC specification writes it: up to eight digits and a unit.

@@ -1,7 +1,8 @@
 //! One direction of one call: the frames of a body, carried over a link.
 //!
 //! What must stay true: frames arrive in order; several are under way at once; a receiver that does not read holds the sender
-//! back; when the sender's host crashes, the link dies or a frame is lost, the receiver gets an error and never a clean end.
+//! back; when the sender's host crashes, the link dies or a frame is lost, the receiver gets an error and never a clean end. A second
+//! receiver of the same body sees the same frames in the same order, or a part of them and then an error; it never holds the first back.
 
 use super::links::Fate;
 use super::world::World;
@@ -21,6 +22,8 @@ use tonic::body::Body;
 
 /// Frames under way or waiting to be read, each way: about what HTTP/2's standard window holds of small messages.
 const WINDOW_FRAMES: usize = 32;
+/// Frames that wait for a second receiver, which may begin seconds after the first.
+const COPIED_FRAMES: usize = 1_024;
 
 /// From one host to another.
 #[derive(Clone)]
@@ -58,6 +61,16 @@ pub(super) enum Item {
     Broken(Status),
 }
 
+impl Item {
+    fn copy(&self) -> Option<Item> {
+        Some(match self {
+            Item::Frame(frame) => Item::Frame(copy_of(frame)?),
+            Item::End => Item::End,
+            Item::Broken(status) => Item::Broken(status.clone()),
+        })
+    }
+}
+
 /// The receiving end.
 pub(super) struct PipedBody {
     /// Came with the head.
@@ -77,13 +90,19 @@ impl PipedBody {
         self.ready.iter().map(bytes_of).sum()
     }
 
-    /// The same again, of a body that is all there.
-    pub(super) fn copy(&self) -> Option<PipedBody> {
-        if self.items.is_some() {
-            return None;
-        }
-        let frames = self.ready.iter().map(|frame| frame.data_ref().cloned().map(Frame::data));
-        Some(PipedBody { ready: frames.collect::<Option<_>>()?, items: None, ended: false })
+    /// The same again, with what `rest` brings later; nothing of a body that broke before it was sent, or that has more than data.
+    pub(super) fn copy(&self, rest: Option<&mut Rest>) -> Option<PipedBody> {
+        let ready = self.ready.iter().map(copy_of).collect::<Option<_>>()?;
+        let items = match (&self.items, rest) {
+            (None, _) => None,
+            (Some(_), None) => return None,
+            (Some(_), Some(rest)) => {
+                let (copy, items) = mpsc::channel(COPIED_FRAMES);
+                rest.copy = Some(copy);
+                Some(items)
+            }
+        };
+        Some(PipedBody { ready, items, ended: false })
     }
 }
 
@@ -91,6 +110,23 @@ impl PipedBody {
 pub(super) struct Rest {
     body: Body,
     to: mpsc::Sender<Item>,
+    /// To a second receiver, if there is one.
+    copy: Option<mpsc::Sender<Item>>,
+}
+
+impl Rest {
+    /// Gives the second receiver what the first is about to get. One that reads too slowly gets no more.
+    fn tell_copy(&mut self, item: &Item) {
+        let Some(copy) = &self.copy else { return };
+        let told = item.copy().is_some_and(|item| copy.try_send(item).is_ok());
+        if !told {
+            self.copy = None;
+        }
+    }
+}
+
+fn copy_of(frame: &Frame<Bytes>) -> Option<Frame<Bytes>> {
+    frame.data_ref().cloned().map(Frame::data)
 }
 
 /// Makes the receiving end of `body`. What is there already travels with the head, so a unary call needs no task of its own.
@@ -110,7 +146,7 @@ pub(super) fn pipe(mut body: Body) -> (PipedBody, Option<Rest>) {
         }
     }
     let (to, items) = mpsc::channel(WINDOW_FRAMES);
-    (PipedBody { ready, items: Some(items), ended: false }, Some(Rest { body, to }))
+    (PipedBody { ready, items: Some(items), ended: false }, Some(Rest { body, to, copy: None }))
 }
 
 impl http_body::Body for PipedBody {
@@ -154,8 +190,7 @@ pub(super) fn timed_out() -> Status {
 }
 
 /// Carries the rest of a body over `link` until it ends, breaks, or the receiver lets go. Nothing arrives before `not_before`.
-pub(super) async fn pump(rest: Rest, link: Link, not_before: Instant) {
-    let Rest { mut body, to } = rest;
+pub(super) async fn pump(mut rest: Rest, link: Link, not_before: Instant) {
     let mut under_way: VecDeque<(Instant, Item)> = VecDeque::new();
     let mut last_arrival = not_before;
     let mut read_all = false;
@@ -164,21 +199,22 @@ pub(super) async fn pump(rest: Rest, link: Link, not_before: Instant) {
         let next_arrival = under_way.front().map(|(at, _)| *at);
         tokio::select! {
             biased;
-            () = to.closed() => return,
+            () = rest.to.closed() => return,
             () = &mut dead => {
                 // Both sides find out by themselves; the window may be full, and then dropping the sender says the same.
-                let _ = to.try_send(Item::Broken(timed_out()));
+                let _ = rest.to.try_send(Item::Broken(timed_out()));
                 return;
             }
             () = arrival(next_arrival), if next_arrival.is_some() => {
                 let Some((_, item)) = under_way.pop_front() else { continue };
                 let item = if link.passes().await { item } else { Item::Broken(timed_out()) };
                 let over = !matches!(item, Item::Frame(_));
-                if to.send(item).await.is_err() || over {
+                rest.tell_copy(&item);
+                if rest.to.send(item).await.is_err() || over {
                     return;
                 }
             }
-            frame = body.frame(), if !read_all && under_way.len() < WINDOW_FRAMES => {
+            frame = rest.body.frame(), if !read_all && under_way.len() < WINDOW_FRAMES => {
                 let item = match frame {
                     None => Item::End,
                     Some(Ok(frame)) => Item::Frame(frame),

@@ -30,6 +30,8 @@ struct Toy {
     asleep: Arc<AtomicUsize>,
     /// Calls that reached a handler.
     calls: Arc<AtomicUsize>,
+    /// Frames that handlers passed on.
+    frames: Arc<AtomicUsize>,
 }
 
 impl tonic::server::NamedService for Toy {
@@ -53,7 +55,12 @@ impl Service<Request> for Toy {
                 let _asleep = Asleep::count(&toy.asleep);
                 sleep(Duration::from_secs(60)).await;
             }
-            Ok(Response::new(request.into_body()))
+            let frames = toy.frames.clone();
+            let counted = request.into_body().map_frame(move |frame| {
+                frames.fetch_add(1, Ordering::Relaxed);
+                frame
+            });
+            Ok(Response::new(Body::new(counted)))
         }
         .boxed()
     }
@@ -250,6 +257,25 @@ fn a_call_may_arrive_twice() {
         assert_eq!(echo(&client, "once").await, Ok(Bytes::from("once")));
         sleep(Duration::from_secs(2)).await;
         assert_eq!(toy.calls.load(Ordering::Relaxed), 2);
+    });
+}
+
+#[test]
+fn a_stream_may_arrive_twice() {
+    run(15, |world| async move {
+        world.set_links(LinkQuality { repeats_ppm: 1_000_000, repeat_us_max: 1_000_000, ..LinkQuality::GOOD });
+        let (client, _server, toy) = pair(&world).await;
+        let (sender, body) = stream_body();
+        let mut answer = send(&client, "/toy/echo", body).await.expect("echo").into_body();
+        for text in ["a", "b", "c"] {
+            sender.send(text.into()).await.expect("the first receiver reads");
+            assert_eq!(next(&mut answer).await, Some(Ok(Bytes::from(text))));
+        }
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(toy.calls.load(Ordering::Relaxed), 2);
+        assert_eq!(toy.frames.load(Ordering::Relaxed), 6, "each frame of each of the two");
+        drop(sender);
+        assert_eq!(next(&mut answer).await, None);
     });
 }
 
