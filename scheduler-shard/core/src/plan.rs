@@ -100,6 +100,7 @@ pub(crate) fn start_waiting(view: &mut View, pass: &Pass, bounds: &Bounds, steps
     if let Some(queue) = view.queues.get_mut(&pass.cell) {
         queue.order = order;
     }
+    start_promised_behind(view, pass, bounds, steps, plan);
 }
 
 /// Gangs whose nodes are all theirs now, whoever else of their tenant and class waits before them.
@@ -113,6 +114,20 @@ fn start_promised(view: &mut View, pass: &Pass, bounds: &Bounds, steps: &mut Ste
         if let Ok(binding) = try_start(view, pass, (job, &class), steps) {
             plan.proposals.push(Proposal::Bind(binding));
         }
+    }
+}
+
+/// Gangs with a reservation that others of their tenant and class go before: where these found no place they may, with their own nodes beside
+/// what is free.
+fn start_promised_behind(view: &mut View, pass: &Pass, bounds: &Bounds, steps: &mut Steps, plan: &mut Plan) {
+    while !plan.more
+        && let Some((job, class)) = view.next_promised(pass.cell)
+    {
+        plan.decisions += 1;
+        if let Ok(binding) = try_start(view, pass, (job, &class), steps) {
+            plan.proposals.push(Proposal::Bind(binding));
+        }
+        plan.more = plan.proposals.len() >= bounds.proposals_max || steps.0 >= bounds.steps_max;
     }
 }
 

@@ -76,6 +76,12 @@ impl JobGroup {
         if self.blocked.is_none() { self.keys.len() as u64 } else { 0 }
     }
 
+    /// Whether free cards that are held back for a gang are in its way.
+    fn is_held_back(&self) -> bool {
+        let obstacles = self.blocked.iter().flat_map(|blocked| &blocked.obstacles);
+        obstacles.into_iter().any(|obstacle| matches!(obstacle, Obstacle::Guarded(..)))
+    }
+
     fn ready(&self) -> Option<QueueKey> {
         self.keys.first().copied().filter(|_| self.blocked.is_none())
     }
@@ -126,9 +132,15 @@ impl CellQueue {
 
     pub(crate) fn remove(&mut self, tenant: TenantId, job: JobId) {
         let Some((class, queue_key)) = self.jobs.remove(&job) else { return };
+        let mut first_left = false;
         self.edit(tenant, &class, |group| {
+            first_left = group.keys.first() == Some(&queue_key) && group.is_held_back();
             group.keys.remove(&queue_key);
         });
+        // What holds back the first does not hold back one that has a reservation.
+        if first_left {
+            self.wake_group(tenant, &class);
+        }
     }
 
     /// The jobs in it, by id.
@@ -239,6 +251,13 @@ impl CellQueue {
         let groups = &self.tenants.get(&tenant)?.all;
         let queue_key = |class: &&Arc<JobClass>| groups.get(*class).and_then(|group| group.keys.first().copied());
         classes.iter().filter(|class| queue_key(class).is_some()).min_by_key(queue_key).cloned()
+    }
+
+    /// Something has changed for a job of this group alone: it may be tried again.
+    pub(crate) fn wake_group(&mut self, tenant: TenantId, class: &Arc<JobClass>) {
+        if self.tenants.get(&tenant).is_some_and(|groups| groups.all.contains_key(class)) {
+            self.wake_lines(vec![(tenant, class.clone())]);
+        }
     }
 
     /// Anything may fit now.

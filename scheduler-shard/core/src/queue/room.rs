@@ -2,7 +2,8 @@
 //!
 //! A node that frees cards helps no group whose tasks each want more cards than are free on it, nor one that wants more in all than are
 //! free on the model. Families of one tenant that differ in their time limit alone are *siblings*: outside of what is kept for gangs they
-//! fit or do not fit together, so only the first of them is woken, and the next when that one has started or is gone.
+//! fit or do not fit together, so only the first of them is woken, and the next when that one has started or is gone. Where a kept node may
+//! be part of the place, their limits decide: all of them are woken.
 
 use super::GroupKey;
 use crate::job_class::JobClass;
@@ -20,6 +21,8 @@ pub(crate) struct Freed {
     pub(crate) in_all: u64,
     /// The node is kept for a gang: time limits decide who may use it.
     pub(crate) kept: bool,
+    /// Nodes of the cell are kept for gangs: time limits decide which gang may stand on them and on this one together.
+    pub(crate) lends: bool,
 }
 
 /// Siblings: their tenant, and what they ask for without a time limit.
@@ -78,7 +81,7 @@ impl WithoutRoom {
             if kind.whole_cards() > freed.in_all {
                 continue;
             }
-            if freed.kept {
+            if freed.kept || freed.lends && kind.tasks > 1 {
                 helped.extend(siblings.iter().map(|class| (*tenant, class.clone())));
             } else {
                 helped.extend(first(*tenant, siblings).map(|class| (*tenant, class)));

@@ -28,6 +28,26 @@ fn nodes_of(fleet: &Fleet, job: JobId) -> Vec<u32> {
     fleet.allocation_of(job).map(|held| held.tasks.iter().map(|task| task.node.0).collect()).unwrap_or_default()
 }
 
+/// Kept off a whole NVLink domain for what one of its nodes holds: when that node is described anew outside of it, the other is open.
+#[test]
+fn a_node_that_leaves_an_nvlink_domain_opens_it_for_whom_it_kept_off() {
+    let rack = |name| Host { nvlink: "nvl", ..Host::new(name, GpuModel::H100, 4) };
+    let mut fleet = Fleet::new([rack("a"), rack("b")]);
+    fleet.tenant("other", |_| {});
+    let rules = vec![ApartFrom { tenant: "other".into(), level: ApartLevel::Island }];
+    fleet.tenant("org", |tenant| tenant.apart_from = rules.clone());
+    let theirs = fleet.submit(JobSpec { tenant: "other".into(), ..gang(1, 4) });
+    fleet.settle();
+    let ours = fleet.submit(gang(1, 4));
+    fleet.settle();
+    assert!(fleet.runs(theirs) && !fleet.runs(ours));
+    let mut moved = fleet.nodes[&NodeId(nodes_of(&fleet, theirs)[0])].clone();
+    moved.spec.place.nvlink_domain = String::new();
+    fleet.put_node(moved);
+    fleet.settle();
+    assert!(fleet.runs(ours));
+}
+
 #[test]
 fn tasks_are_spread_over_nodes_leaves_and_blocks() {
     let check = |level: TopologyLevel, tasks: u32, most: u32, domains: Option<usize>| {

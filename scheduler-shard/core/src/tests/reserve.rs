@@ -112,6 +112,93 @@ fn a_short_gang_stands_on_reserved_and_free_nodes_together() {
     assert!(fleet.runs(big));
 }
 
+/// Two gangs that differ in their time limit alone, the longer one first: when a node becomes free that nothing is reserved on, the shorter one
+/// stands on it and on a reserved node, and the longer one cannot.
+#[test]
+fn a_short_gang_behind_a_long_one_starts_on_what_became_free_and_what_is_reserved() {
+    let mut fleet = Fleet::new(["a", "b", "c", "d"].map(|name| Host::new(name, GpuModel::H100, 8)));
+    fleet.now_ms = 1_000_000;
+    fleet.submit(limited(gang(2, 8), HOUR_S / 3));
+    fleet.settle();
+    let single = fleet.submit(gang(1, 8));
+    fleet.settle();
+    let big = fleet.submit(limited(gang(3, 8), HOUR_S));
+    fleet.settle();
+    let (_, kept) = reserved(&fleet, big).expect("two end in time and one is free");
+    let stands = fleet.allocation_of(single).expect("it runs").tasks[0].node;
+    assert!(!kept.contains(&stands.0), "{kept:?}");
+
+    let long = fleet.submit(limited(gang(2, 8), HOUR_S));
+    let short = fleet.submit(limited(gang(2, 8), 300));
+    fleet.settle();
+    assert!(!fleet.runs(long) && !fleet.runs(short));
+    fleet.end(single, false);
+    fleet.settle();
+    assert!(fleet.runs(short) && !fleet.runs(long), "{:?}", codes(&fleet, short));
+}
+
+/// Two of one kind wait: the first has a reservation, the second came later and goes before it. Half of what is reserved and a node beside it become
+/// free: only the first may stand on both.
+#[test]
+fn a_promised_gang_starts_wherever_it_fits_though_another_of_its_kind_goes_before_it() {
+    let (mut fleet, running) = four_nodes();
+    let endless = fleet.submit(gang(1, 8));
+    fleet.settle();
+    let promised = fleet.submit(gang(2, 8));
+    fleet.settle();
+    assert_eq!(reserved(&fleet, promised), Some((61, vec![1, 2])));
+    let before = fleet.submit(JobSpec { priority: 1, ..gang(2, 8) });
+    fleet.end(running[0], false);
+    fleet.settle();
+    assert!(!fleet.runs(promised) && !fleet.runs(before));
+    fleet.end(endless, false);
+    fleet.settle();
+    assert!(fleet.runs(promised) && !fleet.runs(before), "{:?}", codes(&fleet, promised));
+}
+
+/// The same where its nodes are free and its tenant's max is what it waits for.
+#[test]
+fn a_promised_gang_starts_when_its_max_is_raised_though_another_of_its_kind_goes_before_it() {
+    let mut fleet = Fleet::new(["a", "b"].map(|name| Host::new(name, GpuModel::H100, 8)));
+    let max = |cards| Limits { gpu: [(GpuModel::H100, GpuUnits::cards(cards))].into(), ..Limits::default() };
+    let running = fleet.submit(limited(gang(2, 8), HOUR_S));
+    fleet.settle();
+    let promised = fleet.submit(gang(2, 8));
+    fleet.settle();
+    assert_eq!(reserved(&fleet, promised), Some((61, vec![1, 2])));
+    let before = fleet.submit(JobSpec { priority: 1, ..gang(2, 8) });
+    fleet.tenant("org", |tenant| tenant.max = max(8));
+    fleet.end(running, false);
+    fleet.settle();
+    assert!(!fleet.runs(promised) && !fleet.runs(before));
+    fleet.tenant("org", |tenant| tenant.max = max(16));
+    fleet.settle();
+    assert!(fleet.runs(promised) && !fleet.runs(before), "{:?}", codes(&fleet, promised));
+}
+
+/// Free cards were held back from it for another gang; since it has a reservation they are not, and it takes what becomes free of them.
+#[test]
+fn a_gang_that_was_held_back_passes_the_starvation_guard_once_it_is_promised() {
+    let a100 = Host::new("b", GpuModel::A100_80, 8);
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8), a100]);
+    fleet.tenant("other", |_| {});
+    fleet.submit(gang(1, 5));
+    let small = fleet.submit(gang(1, 2));
+    let any = |count, models| job(1, DeviceRequest::Whole { count, models });
+    fleet.submit(limited(any(8, vec![GpuModel::A100_80]), HOUR_S));
+    fleet.settle();
+    let starved = fleet.submit(gang(1, 8));
+    fleet.put_job(Job { bypassed_cards: 1_000, ..fleet.jobs[&starved].clone() });
+    fleet.settle();
+    fleet.now_ms += MIN_MS;
+    let promised = fleet.submit(of_other(any(2, Vec::new())));
+    fleet.settle();
+    assert_eq!(reserved(&fleet, promised), Some((60, vec![2])), "nothing says when the cards of node 1 are free");
+    fleet.end(small, false);
+    fleet.settle();
+    assert!(fleet.runs(promised) && !fleet.runs(starved), "{:?}", codes(&fleet, promised));
+}
+
 #[test]
 fn a_lost_node_breaks_a_promise_and_another_is_made() {
     let (mut fleet, _) = four_nodes();

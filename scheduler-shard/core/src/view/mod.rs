@@ -238,10 +238,19 @@ impl View {
         let (old_amount, old_cell) = old.unwrap_or((ResourceVec::default(), cell));
         self.change_totals(&old_amount, &amount_of(&node));
         self.shake(id);
+        self.leaves_domain(id, node.spec.place.spanning_island());
         self.capacity.put_node(Arc::new(node));
         self.balance.refreshed(old_cell, id);
         self.refresh(id, cell);
         self.node_freed(id, cell);
+    }
+
+    /// A node is about to be in another NVLink domain, or none: who is kept off whole domains for what it holds may stand on the rest of it then.
+    fn leaves_domain(&mut self, id: NodeId, next: Option<String>) {
+        let domain = self.capacity.nodes().get(&id).and_then(|there| there.node.spec.place.spanning_island());
+        if self.capacity.keeps_apart() && domain.is_some() && domain != next {
+            self.everything_freed();
+        }
     }
 
     fn delete_node(&mut self, id: NodeId) {
@@ -250,6 +259,7 @@ impl View {
         let old = self.capacity.nodes().get(&id).map(|old| (amount_of(&old.node), old.node.cell));
         let Some((amount, cell)) = old else { return };
         self.change_totals(&amount, &ResourceVec::default());
+        self.leaves_domain(id, None);
         self.capacity.remove_node(id);
         self.refresh(id, cell);
     }
@@ -382,6 +392,7 @@ impl View {
 
     /// Quota of `tenant` has grown or is used less.
     fn relieved(&mut self, tenant: TenantId) {
+        self.freed_for_reserved(None);
         self.queues.values_mut().for_each(|queue| queue.wake(Obstacle::Tenant(tenant)));
     }
 
@@ -402,12 +413,13 @@ impl View {
 
     /// There is more room on a node than before.
     fn node_freed(&mut self, node: NodeId, cell: CellId) {
-        self.freed_for(node);
+        self.freed_for_reserved(Some(cell));
+        let lends = self.reserved_jobs(cell).next().is_some();
         let Some(queue) = self.queues.get_mut(&cell).filter(|queue| queue.has_blocked()) else { return };
         let kept = self.index.hold_of(node).is_some();
         for (model, on_node) in self.index.free_on(node) {
             let in_all = self.index.shelves(cell, model).map(|(_, shelf)| shelf.free()).sum();
-            queue.wake_for_room(Freed { model, on_node, in_all, kept });
+            queue.wake_for_room(Freed { model, on_node, in_all, kept, lends });
         }
     }
 
@@ -420,6 +432,7 @@ impl View {
 
     /// Who is kept apart has changed: anything may fit now.
     fn everything_freed(&mut self) {
+        self.freed_for_reserved(None);
         self.queues.values_mut().for_each(CellQueue::wake_all_without_room);
     }
 
@@ -429,7 +442,7 @@ impl View {
             self.index.refresh(*id, Some(there));
             self.balance.refreshed(there.node.cell, *id);
         }
-        self.queues.values_mut().for_each(CellQueue::wake_all_without_room);
+        self.everything_freed();
     }
 }
 

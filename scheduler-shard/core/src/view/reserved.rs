@@ -28,7 +28,8 @@ pub(crate) struct Reserved {
     unsure: bool,
     /// One of its nodes takes no more work, was described anew or is kept for an earlier one.
     shaken: bool,
-    /// More is free on its nodes than when it was last tried.
+    /// Something has become free since it was last tried, or its tenant may have more: it is tried wherever it stands in the queue, since no
+    /// other of its kind may use its nodes.
     freed: bool,
     looked_ms: u64,
 }
@@ -114,6 +115,25 @@ impl View {
         due.into_iter().map(|(_, id, class)| (id, class)).collect()
     }
 
+    /// The job of `cell` with the earliest promise that has not been tried since something became free: others of its kind that go before it
+    /// have been. It counts as tried.
+    pub(crate) fn next_promised(&mut self, cell: CellId) -> Option<(JobId, Arc<JobClass>)> {
+        loop {
+            let here = self.reserved.iter().filter(|(_, kept)| kept.cell == cell && kept.in_force && kept.freed);
+            let next = here.filter(|(id, _)| !self.rest_until.contains_key(*id));
+            let id = next.min_by_key(|(id, kept)| (kept.reservation.start_ms, **id)).map(|(id, _)| *id)?;
+            if let Some(kept) = self.reserved.get_mut(&id) {
+                kept.freed = false;
+            }
+            let Some((job, class)) = self.jobs.get(id.0).and_then(|job| Some((job, job.class.as_ref()?))) else {
+                continue;
+            };
+            if !self.is_far_from(job, class) {
+                return Some((id, class.clone()));
+            }
+        }
+    }
+
     /// A job with a reservation was tried and did not fit: it is not tried again before something changes on its nodes.
     pub(crate) fn tried_in_vain(&mut self, job: JobId) {
         self.stand_apart(job, true);
@@ -178,6 +198,12 @@ impl View {
         self.reserved.insert(job, Reserved { shaken, ..kept });
         if !self.pending.contains_key(&job) {
             self.stand_apart(job, true);
+        }
+        // The starvation guard holds it back no longer.
+        if let Some((known, queue)) = self.jobs.get(job.0).zip(self.queues.get_mut(&cell))
+            && let Some(class) = &known.class
+        {
+            queue.wake_group(known.tenant, class);
         }
         // What stands apart is for other lines than before: those that are over in time.
         for node in &reservation.nodes {
@@ -266,11 +292,9 @@ impl View {
         class.offers().iter().all(|offer| free(offer) < class.cards())
     }
 
-    /// More is free on a node: whom it is kept for may start.
-    pub(super) fn freed_for(&mut self, node: NodeId) {
-        if let Some(hold) = self.index.hold_of(node)
-            && let Some(kept) = self.reserved.get_mut(&hold.job)
-        {
+    /// More is free in a cell, or in any: who has a reservation there may start.
+    pub(super) fn freed_for_reserved(&mut self, cell: Option<CellId>) {
+        for kept in self.reserved.values_mut().filter(|kept| cell.is_none_or(|cell| kept.cell == cell)) {
             kept.freed = true;
         }
     }

@@ -39,6 +39,8 @@ impl View {
                 copy.enqueue(job);
             }
         }
+        // On the copy nobody has been tried yet.
+        copy.freed_for_reserved(None);
         copy
     }
 
