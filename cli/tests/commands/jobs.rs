@@ -110,6 +110,26 @@ fn one_job_says_what_was_asked_and_where_it_runs_and_ran() {
     assert_eq!(json["ran_on"].as_array().map(Vec::len), Some(2));
 }
 
+/// Sixteen cards are on two nodes, however much one node is preferred; eight are on one.
+#[test]
+fn a_job_that_lies_wider_than_it_prefers_says_so() {
+    let dev = Dev::start(&["--nodes", "2"]);
+    for (tasks, said) in [("2", true), ("1", false)] {
+        let id =
+            dev.ok(&["submit", "--gpus", "8", "--tasks", tasks, "--prefer", "node", "--", "sh", "-c", "sleep 600"]);
+        dev.until(&id, &["running"]);
+        let text = dev.ok(&["explain", &id]);
+        let words = "it prefers topology node, where no place was free when it started: it lies inside one ";
+        assert_eq!(text.contains(words), said, "{text}");
+        let json = dev.run(&["explain", &id, "-o", "json"]).json();
+        let codes: Vec<&str> =
+            json["reasons"].as_array().expect("reasons").iter().filter_map(|reason| reason["code"].as_str()).collect();
+        assert_eq!(codes.contains(&"preference_not_met"), said, "{json}");
+        dev.ok(&["cancel", &id]);
+        dev.until(&id, &["cancelled"]);
+    }
+}
+
 #[test]
 fn waiting_says_how_jobs_ended_and_ctrl_c_ends_the_waiting_alone() {
     let dev = Dev::start(&["--nodes", "1"]);

@@ -242,6 +242,36 @@ async fn a_waiting_job_says_why() {
     check_reason(&control, ids[1], "cancelled").await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_lies_wider_than_it_prefers_says_so() {
+    let control = Control::start().await;
+    control.tenant("research").await;
+    let mut agents = Vec::new();
+    for (name, leaf) in [("n1", "l1"), ("n2", "l2"), ("n3", "l2")] {
+        let mut spec = node_spec(name);
+        spec.place.as_mut().expect("it has one").leaf = leaf.to_owned();
+        agents.push(Agent::join(&control, spec, None).await);
+    }
+    let topology = Some(v1::Topology { preferred: "leaf".to_owned(), ..v1::Topology::default() });
+    let ids = control.submit("a", vec![v1::JobSpec { tasks: 2, topology, ..gpu_job(1) }; 2]).await;
+    for (gpu, nodes, expected) in [
+        (
+            0,
+            [1, 2],
+            Some("it prefers topology leaf, where no place was free when it started: it lies inside one block"),
+        ),
+        (1, [3, 2], None),
+    ] {
+        let id = ids[gpu as usize];
+        super::shards::bind_on(&control, id, &nodes, gpu).await;
+        let request = v1::ExplainRequest { job_id: id, consistency: 0 };
+        let said = control.jobs().explain(request).await.expect("explained").into_inner();
+        let wider = said.reasons.iter().find(|reason| reason.code == "preference_not_met");
+        assert_eq!(wider.map(|reason| reason.text.as_str()), expected, "{:?}", said.reasons);
+        assert_eq!(said.reasons[0].code, "starting", "what it does comes first");
+    }
+}
+
 async fn check_reason(control: &Control, job_id: u64, code: &str) {
     let reply = control
         .jobs()

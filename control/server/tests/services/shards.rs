@@ -12,7 +12,22 @@ use v1::watch_change::Change;
 pub(crate) async fn bind(control: &Control, job: u64, attempt: u32, cards: &[u32]) -> u64 {
     let request = v1::AcquireRequest { cell: 1, shard: "test".to_owned() };
     let epoch = control.shards().acquire(request).await.expect("the lease").into_inner().epoch;
-    match propose(control, epoch, vec![binding(job, attempt, cards)]).await.remove(0) {
+    bound(control, epoch, binding(job, attempt, cards)).await
+}
+
+/// Takes the cell's lease anew and binds a gang, each task to this card of one of these nodes.
+pub(crate) async fn bind_on(control: &Control, job: u64, nodes: &[u32], gpu: u32) -> u64 {
+    let request = v1::AcquireRequest { cell: 1, shard: "test".to_owned() };
+    let epoch = control.shards().acquire(request).await.expect("the lease").into_inner().epoch;
+    let mode = Some(v1::device_hold::Mode::Whole(v1::WholeGpus { count: 1 }));
+    let task =
+        |node: &u32| v1::TaskPlacement { node: *node, devices: vec![v1::DeviceHold { gpu, mode: mode.clone() }] };
+    let bind = v1::Bind { job, attempt: 1, model: "h100".to_owned(), tasks: nodes.iter().map(task).collect() };
+    bound(control, epoch, v1::Proposal { kind: Some(v1::proposal::Kind::Bind(bind)) }).await
+}
+
+async fn bound(control: &Control, epoch: u64, proposal: v1::Proposal) -> u64 {
+    match propose(control, epoch, vec![proposal]).await.remove(0) {
         Answer::Allocation(id) => id,
         other => panic!("not bound: {other:?}"),
     }
