@@ -6,6 +6,7 @@
 //! specification, so a new field does not compile before somebody has decided whether it matters.
 
 use crate::fractions::{CARD_MILLI, Demand, Kinds};
+use crate::reserve::START_MS;
 use crate::view::milli_of;
 use muster_model::asked::possible_on;
 use muster_model::mig::MigShape;
@@ -232,6 +233,11 @@ impl JobClass {
     /// What it asks for if nothing bounded its time.
     pub(crate) fn without_limit(self: &Arc<Self>) -> Arc<JobClass> {
         self.unlimited.clone().unwrap_or_else(|| self.clone())
+    }
+
+    /// How long it holds its devices at most from its start on, in ms; the greatest number when nothing bounds it.
+    pub(crate) fn stays_at_most_ms(&self) -> u64 {
+        self.lasts_s.map_or(u64::MAX, |lasts_s| START_MS.saturating_add(1_000 * lasts_s))
     }
 
     /// Whole cards that each task takes of its node; 0 where parts of cards or none will do.

@@ -67,6 +67,7 @@ pub struct Plan {
 pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan {
     let mut plan = Plan::default();
     let mut steps = Steps::default();
+    view.last_pass_ms = now_ms;
     view.wake_rested(now_ms);
     view.look_ahead(cell);
     view.judge_scarcity(cell);

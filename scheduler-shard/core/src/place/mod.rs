@@ -14,7 +14,6 @@ mod whole;
 use crate::index::shelf::Shelf;
 use crate::index::{Hold, Part};
 use crate::job_class::JobClass;
-use crate::reserve::START_MS;
 use crate::view::{Known, Policy, View};
 use muster_model::capacity::NodeUse;
 use muster_model::request::SharingMode;
@@ -38,8 +37,7 @@ pub(crate) struct Ask<'a> {
 impl<'a> Ask<'a> {
     /// For a waiting job that would start at `now_ms`.
     pub(crate) fn of(job: &Known, class: &'a JobClass, (cell, model): (CellId, Option<GpuModel>), now_ms: u64) -> Self {
-        let lasts_ms = class.lasts_s.map_or(u64::MAX, |lasts_s| START_MS.saturating_add(1_000 * lasts_s));
-        let over_ms = now_ms.saturating_add(lasts_ms);
+        let over_ms = now_ms.saturating_add(class.stays_at_most_ms());
         Ask { cell, tenant: job.tenant, class, model, over_ms, job: Some(job.id) }
     }
 

@@ -21,8 +21,15 @@ pub(crate) struct Freed {
     pub(crate) in_all: u64,
     /// The node is kept for a gang: time limits decide who may use it.
     pub(crate) kept: bool,
-    /// Nodes of the cell are kept for gangs: time limits decide which gang may stand on them and on this one together.
-    pub(crate) lends: bool,
+    /// For how long at most a gang may yet stand on nodes of the cell that are kept for others, and on this one together with them.
+    pub(crate) lent_ms: u64,
+}
+
+impl Freed {
+    /// Whether a gang of this class may find in it what it lacks.
+    pub(crate) fn may_help(&self, class: &JobClass) -> bool {
+        class.whole_cards_each() <= self.on_node && class.whole_cards() <= self.in_all
+    }
 }
 
 /// Siblings: their tenant, and what they ask for without a time limit.
@@ -78,14 +85,20 @@ impl WithoutRoom {
         let mut helped = Vec::new();
         let groups = self.0.range((freed.model, 0)..=(freed.model, freed.on_node)).flat_map(|(_, kin)| kin);
         for ((tenant, kind), siblings) in groups {
-            if kind.whole_cards() > freed.in_all {
+            if !freed.may_help(kind) {
                 continue;
             }
-            if freed.kept || freed.lends && kind.tasks > 1 {
+            if freed.kept {
                 helped.extend(siblings.iter().map(|class| (*tenant, class.clone())));
-            } else {
-                helped.extend(first(*tenant, siblings).map(|class| (*tenant, class)));
+                continue;
             }
+            let first = first(*tenant, siblings);
+            if kind.tasks > 1 && freed.lent_ms > 0 {
+                let short = siblings.iter().filter(|class| class.stays_at_most_ms() <= freed.lent_ms);
+                let others = short.filter(|class| Some(*class) != first.as_ref());
+                helped.extend(others.map(|class| (*tenant, class.clone())));
+            }
+            helped.extend(first.map(|class| (*tenant, class)));
         }
         helped
     }

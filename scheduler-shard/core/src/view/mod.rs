@@ -22,7 +22,7 @@ use balance::Balance;
 pub(crate) use job::Known;
 use muster_model::capacity::Capacity;
 use muster_model::{
-    Allocation, Cell, CellId, Change, Job, JobId, Key, Node, NodeId, Object, ResourceVec, Tenant, TenantId,
+    Allocation, Cell, CellId, Change, GpuModel, Job, JobId, Key, Node, NodeId, Object, ResourceVec, Tenant, TenantId,
 };
 use pending::Pending;
 use reserved::Reserved;
@@ -64,6 +64,8 @@ pub struct View {
     pub(crate) totals: ResourceVec,
     pending: BTreeMap<JobId, Pending>,
     reserved: BTreeMap<JobId, Reserved>,
+    /// When a pass was planned last.
+    pub(crate) last_pass_ms: u64,
     /// How far the search for gangs to promise a time has come.
     pub(crate) searches: BTreeMap<CellId, Search>,
     proposals_made: u64,
@@ -392,7 +394,7 @@ impl View {
 
     /// Quota of `tenant` has grown or is used less.
     fn relieved(&mut self, tenant: TenantId) {
-        self.freed_for_reserved(None);
+        self.reserved_may_start();
         self.queues.values_mut().for_each(|queue| queue.wake(Obstacle::Tenant(tenant)));
     }
 
@@ -413,13 +415,19 @@ impl View {
 
     /// There is more room on a node than before.
     fn node_freed(&mut self, node: NodeId, cell: CellId) {
-        self.freed_for_reserved(Some(cell));
-        let lends = self.reserved_jobs(cell).next().is_some();
-        let Some(queue) = self.queues.get_mut(&cell).filter(|queue| queue.has_blocked()) else { return };
-        let kept = self.index.hold_of(node).is_some();
-        for (model, on_node) in self.index.free_on(node) {
+        let blocked = self.queues.get(&cell).is_some_and(CellQueue::has_blocked);
+        if !blocked && self.reserved_jobs(cell).next().is_none() {
+            return;
+        }
+        let (kept, lent_ms) = (self.index.hold_of(node).is_some(), self.lent_ms(cell));
+        let free: Vec<(Option<GpuModel>, u32)> = self.index.free_on(node).collect();
+        for (model, on_node) in free {
             let in_all = self.index.shelves(cell, model).map(|(_, shelf)| shelf.free()).sum();
-            queue.wake_for_room(Freed { model, on_node, in_all, kept, lends });
+            let freed = Freed { model, on_node, in_all, kept, lent_ms };
+            self.helps_reserved(cell, &freed);
+            if let Some(queue) = self.queues.get_mut(&cell) {
+                queue.wake_for_room(freed);
+            }
         }
     }
 
@@ -432,7 +440,7 @@ impl View {
 
     /// Who is kept apart has changed: anything may fit now.
     fn everything_freed(&mut self) {
-        self.freed_for_reserved(None);
+        self.reserved_may_start();
         self.queues.values_mut().for_each(CellQueue::wake_all_without_room);
     }
 

@@ -9,6 +9,7 @@ use crate::index::{GROUP_LEVELS, Hold, Part};
 use crate::job_class::{JobClass, Offer};
 use crate::place::units::Units;
 use crate::place::{Ask, Steps};
+use crate::queue::Freed;
 use crate::reserve::{Search, is_due_again, is_late, is_soon_due};
 use muster_model::request::SharingMode;
 use muster_model::{CellId, JobId, NodeId, Reservation, TopologyLevel};
@@ -28,8 +29,8 @@ pub(crate) struct Reserved {
     unsure: bool,
     /// One of its nodes takes no more work, was described anew or is kept for an earlier one.
     shaken: bool,
-    /// Something has become free since it was last tried, or its tenant may have more: it is tried wherever it stands in the queue, since no
-    /// other of its kind may use its nodes.
+    /// Since it was last tried something has become free that could help it, or its tenant may have more: it is tried wherever it stands in the
+    /// queue, since no other of its kind may use its nodes.
     freed: bool,
     looked_ms: u64,
 }
@@ -292,11 +293,25 @@ impl View {
         class.offers().iter().all(|offer| free(offer) < class.cards())
     }
 
-    /// More is free in a cell, or in any: who has a reservation there may start.
-    pub(super) fn freed_for_reserved(&mut self, cell: Option<CellId>) {
-        for kept in self.reserved.values_mut().filter(|kept| cell.is_none_or(|cell| kept.cell == cell)) {
-            kept.freed = true;
+    /// More is free on a node: jobs of its cell that have a reservation may start, where that could be what they lack.
+    pub(super) fn helps_reserved(&mut self, cell: CellId, freed: &Freed) {
+        let waits_for = |class: &JobClass| class.offers().iter().any(|offer| offer.model == freed.model);
+        for (id, kept) in self.reserved.iter_mut().filter(|(_, kept)| kept.cell == cell && !kept.freed) {
+            let class = self.jobs.get(id.0).and_then(|job| job.class.as_ref());
+            kept.freed = class.is_some_and(|class| waits_for(class) && freed.may_help(class));
         }
+    }
+
+    /// Rules, tenants or pools have changed: whoever has a reservation may start.
+    pub(super) fn reserved_may_start(&mut self) {
+        self.reserved.values_mut().for_each(|kept| kept.freed = true);
+    }
+
+    /// For how long at most a job may stand on nodes of `cell` that are kept for others, from the last pass on; 0 when none are.
+    pub(super) fn lent_ms(&self, cell: CellId) -> u64 {
+        let here = self.reserved.values().filter(|kept| kept.cell == cell);
+        let until_ms = here.map(|kept| kept.reservation.start_ms).max().unwrap_or(0);
+        until_ms.saturating_sub(self.last_pass_ms)
     }
 
     /// A node has changed otherwise than by what runs on it: whoever counts on it looks again.

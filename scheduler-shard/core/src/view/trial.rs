@@ -25,6 +25,7 @@ impl View {
             totals: self.totals,
             pending: self.pending.clone(),
             reserved: self.reserved.clone(),
+            last_pass_ms: self.last_pass_ms,
             searches: self.searches.clone(),
             proposals_made: self.proposals_made,
             policy: self.policy,
@@ -40,7 +41,7 @@ impl View {
             }
         }
         // On the copy nobody has been tried yet.
-        copy.freed_for_reserved(None);
+        copy.reserved_may_start();
         copy
     }
 
