@@ -297,7 +297,7 @@ fn nodes_and_their_tiling() {
     };
     assert_eq!(named("gpus: 4\n", "gpu-host-7.site").expect("the host's"), "gpu-host-7.site");
     assert_eq!(named("name: gpu\n", "gpu-host-7").expect("its own"), "gpu");
-    refused(named("gpus: 4\n", "gpu host"), &["name: is absent, and the name of this host, \"gpu host\", cannot"]);
+    refused(named("gpus: 4\n", "gpu host"), &["name: is missing, and the name of this host, \"gpu host\", cannot"]);
     assert_eq!(tiling.node(&SimulatedNode::default(), 3, 8).name, "node-0003");
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
-/// Bytes of a refusal's text. A status travels as headers, of which clients take 16 KiB in all. The text is there twice: escaped,
+/// Bytes of a refusal's text. A status travels as headers, of which clients take 16 KiB in all. The text is sent twice: escaped,
 /// with up to three bytes for each, and in the details as base64 with four bytes for three.
 pub const MESSAGE_BYTES_MAX: usize = 1_024;
 /// Bytes of all named fields together, before base64.

@@ -169,7 +169,7 @@ impl SimulatedNode {
         }
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if host.is_empty() || host.len() > NAME_BYTES_MAX || !host.chars().all(plain) {
-            let problem = format!("is absent, and the name of this host, {host:?}, cannot be a node's");
+            let problem = format!("is missing, and the name of this host, {host:?}, cannot be a node's");
             return Err(Failure::field("name", problem, "give the node a name in its file (--spec)"));
         }
         Ok(SimulatedNode { name: host.to_owned(), ..self })

@@ -3,7 +3,7 @@
 use crate::consensus::{Consensus, ConsensusConfig, OpenError};
 use crate::history::HistoryConfig;
 use crate::leases::LeaseConfig;
-use crate::leases::keeper::Keeper;
+use crate::leases::leader::LeaderLeases;
 use crate::leases::renewals::{Carrier, Renewals};
 use crate::services::{self, App};
 use crate::sessions::{Hub, SessionConfig, dispatch};
@@ -74,9 +74,9 @@ impl ControlNode {
     /// [`StartError`], above all when the stores cannot be trusted or the address is taken.
     pub async fn start(host: Host, config: ControlConfig) -> Result<ControlNode, StartError> {
         let consensus = Consensus::open(host.clone(), config.consensus.clone()).await?;
-        let keeper = Keeper::new(consensus.clone(), config.leases.clone(), config.history);
-        host.spawn(Arc::clone(&keeper).run());
-        let carrier = Carrier { consensus: consensus.clone(), keeper: Arc::clone(&keeper) };
+        let leader_leases = LeaderLeases::new(consensus.clone(), config.leases.clone(), config.history);
+        host.spawn(Arc::clone(&leader_leases).run());
+        let carrier = Carrier { consensus: consensus.clone(), leader_leases: Arc::clone(&leader_leases) };
         let renewals = Renewals::start(&host, carrier, Duration::from_millis(config.leases.batch_ms));
         let stop = CancellationToken::new();
         let hub = Hub::new(
@@ -88,7 +88,15 @@ impl ControlNode {
             stop.clone(),
         );
         host.spawn(dispatch::run(Arc::clone(&hub)));
-        let app = App::new(host.clone(), consensus.clone(), keeper, renewals, hub, config.leases.clone(), stop.clone());
+        let app = App::new(
+            host.clone(),
+            consensus.clone(),
+            leader_leases,
+            renewals,
+            hub,
+            config.leases.clone(),
+            stop.clone(),
+        );
 
         let (routes, health) = services::routes(&app).await;
         let serving = match host.net.serve_with_peers(&config.listen, routes, PEERS_PATH, stop.clone()).await {

@@ -304,7 +304,7 @@ impl NodeSpec {
             faults.when(
                 !seen.insert(&gpu.uuid),
                 &field,
-                || format!("{:?} is there twice", short(&gpu.uuid)),
+                || format!("{:?} is given to two GPUs", short(&gpu.uuid)),
                 "give each card once",
             );
             let field = format!("gpus[{index}].memory_mib");

@@ -36,7 +36,7 @@ pub(crate) fn stamp_to_wire(stamp: Stamp) -> v1::Stamp {
 
 /// The whole of what the node should run.
 pub(crate) fn desired(wire: v1::Desired) -> Result<Desired, FieldError> {
-    let stamp = wire.stamp.ok_or_else(|| FieldError::new("stamp", "is absent", "send it"))?;
+    let stamp = wire.stamp.ok_or_else(|| FieldError::new("stamp", "is missing", "send it"))?;
     let stamp = Stamp {
         incarnation: stamp.incarnation,
         revision: Revision(stamp.revision),

@@ -133,7 +133,7 @@ impl Scan<'_> {
         }
         match field.repeated {
             true => Err(Fault::new(format!("has more than {most} entries"), format!("use at most {most}"))),
-            false => Err(Fault::broken("is there twice")),
+            false => Err(Fault::broken("is given twice")),
         }
     }
 

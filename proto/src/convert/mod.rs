@@ -27,7 +27,7 @@ use std::str::FromStr;
 
 /// A message that must be there.
 fn need<T>(value: Option<T>, field: &str) -> Result<T, FieldError> {
-    value.ok_or_else(|| FieldError::new(field, "is absent", "send it"))
+    value.ok_or_else(|| FieldError::new(field, "is missing", "send it"))
 }
 
 /// A word of the vocabulary. The vocabulary's own errors list what is known after `; known: `, which becomes the fix.

@@ -4,7 +4,7 @@
 //! if its tenant and some cell could ever run it (unless the fleet is empty); waiting jobs are bounded.
 
 use super::resolve::resolve;
-use super::{nowhere, pools, requests};
+use super::{infeasible, pools, requests};
 use crate::bounds::{ISSUED_AHEAD_MS_MAX, REQUEST_ID_BYTES_MAX, WAITING_MAX, WAITING_PER_TENANT_MAX};
 use crate::draft::Draft;
 use crate::outcome::Done;
@@ -114,7 +114,7 @@ fn admit<'a>(state: &State, router: &mut Router<'_>, spec: &'a ValidJobSpec) -> 
     let models = affordable(state, tenant, &spec)?;
     let cell = router.route(&spec, &models);
     if cell.is_none() && !state.nodes.is_empty() {
-        return Err(nowhere::why(state, tenant, &spec, &models));
+        return Err(infeasible::why(state, tenant, &spec, &models));
     }
     Ok(Admitted { tenant: tenant.id, cell, spec })
 }

@@ -115,7 +115,7 @@ pub enum ProposeError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
 pub enum AdminError {
     /// Ask the leader.
-    #[error("this node does not lead; {}", .leader.as_ref().map_or("nobody does now".to_owned(), |(id, at)| format!("node {id} at {at} does")))]
+    #[error("this control node is not the leader; {}", .leader.as_ref().map_or("no leader is known now, try again".to_owned(), |(id, at)| format!("the leader is node {id} at {at}")))]
     NotLeader {
         /// Who does, and where, if anybody.
         leader: Option<(u64, String)>,
@@ -159,7 +159,7 @@ pub enum AdminError {
         why: String,
     },
     /// Another change is under way, or it took too long; look at the status before trying again.
-    #[error("the membership did not change (yet): {why}")]
+    #[error("the membership has not changed so far: {why}; look at `muster raft status` before you try again")]
     Failed {
         /// Why.
         why: String,

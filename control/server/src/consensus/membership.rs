@@ -68,7 +68,12 @@ impl Core {
         match tokio::time::timeout(CHANGE_DEADLINE, leadership.wait_for(|now| now.leader.is_some())).await {
             Ok(Ok(_elected)) => Ok(()),
             Ok(Err(_ended)) => Err(AdminError::Stopped { why: self.stop.reason().unwrap_or_default() }),
-            Err(_late) => Err(AdminError::Failed { why: "nobody was elected yet; it goes on by itself".to_owned() }),
+            Err(_late) => Err(AdminError::Failed {
+                why: format!(
+                    "no leader was elected within {} s, and the nodes go on electing",
+                    CHANGE_DEADLINE.as_secs()
+                ),
+            }),
         }
     }
 
@@ -91,7 +96,7 @@ impl Core {
             self.peers.call(id, &nobody_yet, Raftward::Identify, &(), IDENTIFY_DEADLINE).await;
         match asked {
             Ok(identified) if identified.id == id => Ok(identified),
-            Ok(other) => Err(peer(id, address, &format!("that is node {}", other.id))),
+            Ok(other) => Err(peer(id, address, &format!("the node at this address is node {}", other.id))),
             Err(error) => Err(peer(id, address, &error.to_string())),
         }
     }

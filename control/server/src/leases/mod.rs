@@ -1,13 +1,13 @@
 //! Leases of nodes and of cells. They live on the leader alone, in memory, on tokio's monotonic clock.
 //!
-//! [`table`] decides (time is an argument), [`keeper`] asks it every tick and proposes what is due, [`renewals`] carries renewals
+//! [`table`] decides (time is an argument), [`leader`] asks it every tick and proposes what is due, [`renewals`] carries renewals
 //! from any control node to the leader, many in one call. What must stay true:
 //! - a table counts from its own leader's election and is thrown away with the leadership: nothing of an earlier leader is
 //!   believed, so a fence is never earlier than the last acknowledged renewal plus the grace;
 //! - a renewal is written down before a quorum confirms the leader, and acknowledged only after;
 //! - what a table finds due is proposed only in the term it was counted in, never passed on to another leader (law 6).
 
-pub(crate) mod keeper;
+pub(crate) mod leader;
 pub(crate) mod renewals;
 pub(crate) mod table;
 

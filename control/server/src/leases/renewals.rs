@@ -3,7 +3,7 @@
 //! What must stay true: a renewal is answered `Renewed` only when a leader that a quorum has just confirmed has written it down; a
 //! leader that cannot be reached delays nothing but the answers; the number of renewals that wait and of calls in flight is bounded.
 
-use super::keeper::Keeper;
+use super::leader::LeaderLeases;
 use crate::consensus::Consensus;
 use crate::services::MESSAGE_BYTES_MAX;
 use futures::FutureExt;
@@ -124,14 +124,14 @@ pub(crate) struct Carrier {
     /// To know the leader.
     pub(crate) consensus: Consensus,
     /// For when it is here.
-    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) leader_leases: Arc<LeaderLeases>,
 }
 
 impl Carrier {
     async fn carry(&self, renewals: Vec<Renewal>) -> Option<Vec<Verdict>> {
         let (leader, _) = self.consensus.leader()?;
         if leader == self.consensus.id() {
-            return self.keeper.renew(&renewals).await;
+            return self.leader_leases.renew(&renewals).await;
         }
         let data = postcard::to_stdvec(&RenewMessage::V1(renewals)).ok()?;
         let mut client =

@@ -27,7 +27,7 @@ pub(crate) mod wire;
 
 use crate::consensus::Consensus;
 use crate::leases::LeaseConfig;
-use crate::leases::keeper::Keeper;
+use crate::leases::leader::LeaderLeases;
 use crate::leases::renewals::Renewals;
 use crate::sessions::Hub;
 use muster_proto::v1;
@@ -55,7 +55,7 @@ const WATCH_BYTES_MAX: usize = 128 << 20;
 pub(crate) struct Shared {
     pub(crate) host: Host,
     pub(crate) consensus: Consensus,
-    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) leader_leases: Arc<LeaderLeases>,
     pub(crate) renewals: Renewals,
     pub(crate) hub: Arc<Hub>,
     pub(crate) leases: LeaseConfig,
@@ -83,7 +83,7 @@ impl App {
     pub(crate) fn new(
         host: Host,
         consensus: Consensus,
-        keeper: Arc<Keeper>,
+        leader_leases: Arc<LeaderLeases>,
         renewals: Renewals,
         hub: Arc<Hub>,
         leases: LeaseConfig,
@@ -92,7 +92,7 @@ impl App {
         App(Arc::new(Shared {
             host,
             consensus,
-            keeper,
+            leader_leases,
             renewals,
             hub,
             leases,

@@ -6,7 +6,7 @@
 //! - a heartbeat is acknowledged only after a leader that a quorum has confirmed has written it down;
 //! - reports and usage are acknowledged only after they are committed;
 //! - a session whose epoch is not the newest is refused loudly: its agent joins again;
-//! - an agent of another cluster is let in nowhere, and one agent at a time is a node;
+//! - an agent of another cluster is refused by every control node, and one agent at a time is a node;
 //! - a slow or stopped agent costs only itself: its queue fills, and its session ends.
 
 pub(crate) mod dispatch;

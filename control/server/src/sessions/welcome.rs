@@ -133,8 +133,8 @@ async fn hello(hub: &Hub, inbound: &mut Inbound) -> Result<Introduced, NotJoined
         let fault = refusal::field("hello", "is not the first message", "introduce the node first");
         return Err(NotJoined::Bad(fault));
     };
-    let absent = || NotJoined::Bad(refusal::field("spec", "is absent", "say what the node has"));
-    let wire = hello.spec.clone().ok_or_else(absent)?;
+    let missing = || NotJoined::Bad(refusal::field("spec", "is missing", "say what the node has"));
+    let wire = hello.spec.clone().ok_or_else(missing)?;
     let spec = NodeSpec::try_from(wire).map_err(|error| vec![error]);
     let spec = spec.and_then(|spec| spec.validate().map(|()| spec)).map_err(|errors| {
         let errors: Vec<_> = errors.into_iter().map(|error| error.under("spec")).collect();

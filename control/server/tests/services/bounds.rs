@@ -227,7 +227,7 @@ async fn what_is_no_message_is_refused_by_name() {
         (vec![0x0b], "message", "has a field of wire type 3, which this API never uses"),
         (vec![0x80], "message", "ends in the middle of a number"),
         (vec![0x02, 0x00], "message", "has a field without a number"),
-        (several(3, 1, &several(4, 2, &[])), "jobs[0].request", "is there twice"),
+        (several(3, 1, &several(4, 2, &[])), "jobs[0].request", "is given twice"),
     ] {
         let refusal = send(&channel, "Jobs/Submit", message).await.expect_err(problem);
         let faults = muster_proto::status::field_errors(&refusal);

@@ -80,5 +80,9 @@ async fn cancel_refused(app: &App, job: JobId, refused: Status) -> Status {
 /// A job that neither lives nor is remembered.
 fn unknown(app: &App, job: JobId) -> Status {
     let was_there = app.consensus.read(|state, _| job.0 > 0 && job < state.meta.next_job);
-    if was_there { refusal::forgotten(job, &app.keeper.history.in_words()) } else { refusal::not_found("job", job) }
+    if was_there {
+        refusal::forgotten(job, &app.leader_leases.history.in_words())
+    } else {
+        refusal::not_found("job", job)
+    }
 }

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 const PROPOSE_WITHIN: Duration = Duration::from_secs(5);
 
 /// The leader's leases; idle on a follower.
-pub(crate) struct Keeper {
+pub(crate) struct LeaderLeases {
     consensus: Consensus,
     config: LeaseConfig,
     /// How long finished jobs are kept.
@@ -24,9 +24,9 @@ pub(crate) struct Keeper {
     table: Mutex<Option<Table>>,
 }
 
-impl Keeper {
+impl LeaderLeases {
     pub(crate) fn new(consensus: Consensus, config: LeaseConfig, history: HistoryConfig) -> Arc<Self> {
-        Arc::new(Keeper { consensus, config, history, table: Mutex::new(None) })
+        Arc::new(LeaderLeases { consensus, config, history, table: Mutex::new(None) })
     }
 
     /// Renews leases; `None` when this node is not a leader that a quorum confirms. The order matters: written down first,
@@ -163,10 +163,10 @@ mod tests {
         let renewals = [Renewal::Node(NodeId(1), Epoch(1))];
         for (number, node) in nodes.iter().enumerate() {
             node.read_index().await.expect("somebody leads");
-            let keeper = Keeper::new(node.clone(), LeaseConfig::default(), HistoryConfig::default());
+            let leader_leases = LeaderLeases::new(node.clone(), LeaseConfig::default(), HistoryConfig::default());
             let term = node.status().term;
-            *keeper.table.lock() = Some(Table::new(term, Instant::now()));
-            let renewed = keeper.renew(&renewals).await;
+            *leader_leases.table.lock() = Some(Table::new(term, Instant::now()));
+            let renewed = leader_leases.renew(&renewals).await;
             assert_eq!(renewed.is_some(), number == leader, "node {number}, {leader} leads: {renewed:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! Why a submission could run nowhere, even on an empty fleet, with the figures of what comes nearest.
+//! Why no node or cell could ever run a submission, even an empty one, with the figures of what comes nearest.
 
 use super::submit::{ERRORS_SHOWN_MAX, over_max};
 use crate::index::{NodeShape, tasks_on};
