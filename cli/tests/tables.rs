@@ -194,6 +194,24 @@ fn one_job_with_its_tasks() {
     );
 }
 
+/// What was not asked for is not shown as 0.
+#[test]
+fn a_job_that_asks_for_no_cpu_and_memory_shows_none() {
+    let each = |devices: Option<Kind>, cpu_milli, memory_mib| {
+        let mut asks = job(8, v1::JobPhase::Pending, devices);
+        let request = asks.spec.as_mut().and_then(|spec| spec.request.as_mut()).expect("a request");
+        (request.cpu_milli, request.memory_mib) = (cpu_milli, memory_mib);
+        request.devices.as_mut().expect("devices").models.clear();
+        let detail = JobDetail::new(&v1::GetJobReply { job: Some(asks), ..Default::default() }, NOW_MS);
+        let shown = shown(&detail.table());
+        shown.lines().find_map(|line| line.strip_prefix("each")).expect("the line").trim().to_owned()
+    };
+    let one = || Some(Kind::Whole(v1::WholeGpus { count: 1 }));
+    assert_eq!(each(one(), 0, 0), "1 GPU");
+    assert_eq!(each(one(), 2_000, 0), "1 GPU, 2 CPUs");
+    assert_eq!(each(None, 0, 1_024), "no GPU, 1Gi of memory");
+}
+
 /// A job that asks for everything that can be asked for.
 fn asks_for_all() -> v1::Job {
     let mut all = job(9, v1::JobPhase::Completed, Some(Kind::Mig(v1::MigInstance { profile: "1g.10gb".into() })));

@@ -163,7 +163,11 @@ impl JobDetail {
         let job = &self.job;
         let if_any = |text: &str, said: String| if text.is_empty() { String::new() } else { said };
         let models = if_any(&job.models.join(""), format!(" ({})", job.models.join(" or ")));
-        let memory = job.gpu_memory_mib.map(|mib| format!(" with {} each at least", show_mebibytes(mib)));
+        let gpu_memory = job.gpu_memory_mib.map(|mib| format!(" with {} each at least", show_mebibytes(mib)));
+        let mut each = vec![format!("{}{models}{}", job.devices.words(), gpu_memory.unwrap_or_default())];
+        // What is not asked for is not guaranteed, and "0 CPUs" would read as if none could be used.
+        each.extend((job.cpu_milli > 0).then(|| cpus_words(job.cpu_milli)));
+        each.extend((job.memory_mib > 0).then(|| format!("{} of memory", show_mebibytes(job.memory_mib))));
         let class = if_any(&job.device_class, format!(" (device class {})", job.device_class));
         let prefer = if_any(&job.prefer, format!("preferably inside one {}", job.prefer));
         let inside = if_any(&job.topology, format!("inside one {}", job.topology));
@@ -173,16 +177,7 @@ impl JobDetail {
         let time = |seconds: Option<u64>| seconds.map(show_seconds).unwrap_or_default();
         let mut lines = vec![
             ("tasks", job.tasks.to_string()),
-            (
-                "each",
-                format!(
-                    "{}{models}{}, {}, {} of memory",
-                    job.devices.words(),
-                    memory.unwrap_or_default(),
-                    cpus_words(job.cpu_milli),
-                    show_mebibytes(job.memory_mib)
-                ),
-            ),
+            ("each", each.join(", ")),
             ("needs", job.needs.as_ref().map(NeedsView::words).unwrap_or_default()),
             ("chosen", job.chosen.clone()),
             ("selector", if_any(&job.selector, format!("{}{class}", job.selector))),
