@@ -9,9 +9,8 @@ use crate::view::job::{JobView, PHASES};
 use clap::{Arg, Command, CommandFactory, Parser};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::CompleteEnv;
-use muster_model::{GpuModel, NumaPolicy, Pool, TopologyLevel, WorkloadClass};
+use muster_model::{GpuModel, NumaPolicy, TopologyLevel, WorkloadClass};
 use muster_proto::v1;
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 
 /// The variable by which a shell asks.
@@ -142,10 +141,7 @@ impl Value {
             }
             Value::Pool => {
                 let pools = commands::fleet::all_pools(client, consistency).await.ok()?;
-                // The standard pool is there without being listed, until its rules are changed.
-                let names: BTreeSet<String> =
-                    pools.into_iter().map(|pool| pool.name).chain([Pool::standard().name]).collect();
-                names.into_iter().map(|name| (name, String::new())).collect()
+                pools.into_iter().map(|pool| (pool.name, String::new())).collect()
             }
             Value::DeviceClass => {
                 let classes = commands::classes::all_classes(client, consistency).await.ok()?;

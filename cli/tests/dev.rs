@@ -1,11 +1,14 @@
 //! A development cluster as a newcomer uses it: its settings are kept, Ctrl-C leaves nothing behind, and it goes on where it was.
 
+#[path = "support/waiting.rs"]
+mod waiting;
+
 use muster_cli::args::roles::Dev;
 use muster_cli::dev::file::DevFile;
 use muster_cli::dev::settings::Settings;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use waiting::wait_for;
 
 fn settings(change: impl FnOnce(&mut Dev), before: Option<&Settings>) -> Result<Settings, String> {
     let mut args = Dev::default();
@@ -72,14 +75,6 @@ fn muster(folder: &Path, args: &[&str]) -> String {
     let output = Command::new(MUSTER).args(args).env("MUSTER_CONFIG", config).output().expect("muster");
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
-}
-
-fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < until, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 fn ready(folder: &Path) {

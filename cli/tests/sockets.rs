@@ -1,21 +1,21 @@
 //! Control nodes with more sockets than they have use for: peers, clients and the health page get in all the same.
 
+#[path = "support/pages.rs"]
+mod pages;
+#[path = "support/waiting.rs"]
+mod waiting;
+
+use muster_bench::cluster::free_port;
 use muster_proto::v1;
-use std::io::{Read, Write};
+use pages::get;
+use std::io::Write;
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 use tonic::transport::{Channel, Endpoint};
+use waiting::{PATIENCE, wait_for};
 
 const MUSTER: &str = env!("CARGO_BIN_EXE_muster");
-/// How long anything may take before a test gives up; nothing is measured by it.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("its address").port()
-}
 
 /// A control node as a process, started by a shell that sets its limits.
 struct Node {
@@ -35,7 +35,8 @@ struct Three {
 impl Three {
     async fn start(limits: &'static str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let ports: Vec<(u16, u16)> = (0..3).map(|_| (free_port(), free_port())).collect();
+        let ports: Vec<(u16, u16)> =
+            (0..3).map(|_| (free_port().expect("a port"), free_port().expect("a port"))).collect();
         let members: Vec<String> =
             ports.iter().enumerate().map(|(index, (port, _))| format!("{}=127.0.0.1:{port}", index + 1)).collect();
         let start = |(index, (port, http)): (usize, &(u16, u16))| {
@@ -50,7 +51,7 @@ impl Three {
 
     fn all_healthy(&self) {
         for node in &self.nodes {
-            wait_for("a healthy node", || get(node.http, "/healthz").is_some_and(|page| page.contains("200 OK")));
+            wait_for("a healthy node", || get(&node.page(), "/healthz").is_some_and(|page| page.contains("200 OK")));
         }
     }
 
@@ -88,6 +89,11 @@ impl Drop for Three {
 }
 
 impl Node {
+    /// Where its pages are.
+    fn page(&self) -> String {
+        format!("127.0.0.1:{}", self.http)
+    }
+
     fn channel(&self) -> Channel {
         Endpoint::from_shared(format!("http://127.0.0.1:{}", self.port)).expect("an endpoint").connect_lazy()
     }
@@ -104,24 +110,6 @@ fn spawn(limits: &str, folder: &Path, id: u64, (port, http): (u16, u16), members
     let mut command = Command::new("/bin/sh");
     command.args(["-c", &script]).stdin(Stdio::null()).stderr(log.expect("a log"));
     command.spawn().expect("a shell")
-}
-
-fn wait_for(what: &str, mut look: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !look() {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-/// A page of a role, as it came.
-fn get(port: u16, page: &str) -> Option<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-    write!(stream, "GET {page} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    Some(answer)
 }
 
 /// What the limits of open files of a process are: soft and hard.
@@ -161,10 +149,11 @@ async fn idle_sockets_lock_nobody_out() {
     let mine = muster_runtime::real::raise_descriptors().expect("a limit");
     let many = (mine.saturating_sub(500) as usize).min(6_000);
     assert!(many > 3_000, "this test needs a limit of at least 4,000 open files, it has {mine}");
+    let page = format!("127.0.0.1:{leader_http}");
     let held = (idle(leader_port, many * 9 / 10), idle(leader_http, many / 10));
 
-    assert!(get(leader_http, "/healthz").is_some_and(|page| page.contains("200 OK")), "the health page answers");
-    assert!(get(leader_http, "/metrics").is_some_and(|page| page.contains("muster_connections_dropped_total")));
+    assert!(get(&page, "/healthz").is_some_and(|page| page.contains("200 OK")), "the health page answers");
+    assert!(get(&page, "/metrics").is_some_and(|page| page.contains("muster_connections_dropped_total")));
     let follower = three.nodes.iter().map(|node| node.id).find(|id| *id != leader).expect("another");
     three.restart(follower).await;
     three.all_healthy();

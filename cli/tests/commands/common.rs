@@ -1,15 +1,13 @@
 //! A development cluster and the command that talks to it.
 
+use crate::waiting::wait_for;
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 /// The binary under test.
 pub(crate) const MUSTER: &str = env!("CARGO_BIN_EXE_muster");
-/// How long anything may take before a test gives up; nothing is measured by it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A cluster in a temporary folder; it ends with the value.
 pub(crate) struct Dev {
@@ -159,14 +157,5 @@ pub(crate) fn alone(args: &[&str], home: &Path) -> Command {
 pub(crate) fn signal(child: &Child, signal: nix::sys::signal::Signal) {
     if let Ok(pid) = i32::try_from(child.id()) {
         let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal);
-    }
-}
-
-/// Looks again until it holds.
-pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < until, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -1,6 +1,7 @@
 //! Nodes, cards, cells and voters as an operator sees and changes them.
 
-use crate::common::{Dev, wait_for};
+use crate::common::Dev;
+use crate::waiting::wait_for;
 
 #[test]
 fn a_drained_node_has_nothing_free_and_is_counted_as_drained() {
@@ -17,6 +18,19 @@ fn a_drained_node_has_nothing_free_and_is_counted_as_drained() {
     assert_eq!((figure("nodes_ready"), figure("nodes_drained"), figure("gpus_free")), (Some(1), Some(1), Some(8)));
     dev.ok(&["undrain", "node-0000"]);
     assert_eq!(dev.run(&["nodes", "-o", "json"]).json()[0]["gpus_free"], 8);
+}
+
+#[test]
+fn the_standard_pool_is_listed_with_its_rules_before_and_after_a_change() {
+    let dev = Dev::start(&["--nodes", "1"]);
+    let pools = dev.run(&["pools", "list", "-o", "json"]).json();
+    assert_eq!(pools.as_array().map(Vec::len), Some(1), "{pools}");
+    assert_eq!((&pools[0]["name"], &pools[0]["time_slice_replicas"]), (&"default".into(), &4.into()), "{pools}");
+    std::fs::write(dev.path("pool.yaml"), "name: default\ntime-slice-replicas: 2\n").expect("a file");
+    dev.ok(&["pools", "apply", "-f", &dev.path("pool.yaml").display().to_string()]);
+    let pools = dev.run(&["pools", "list", "-o", "json"]).json();
+    assert_eq!(pools.as_array().map(Vec::len), Some(1), "{pools}");
+    assert_eq!(pools[0]["time_slice_replicas"], 2, "{pools}");
 }
 
 #[test]

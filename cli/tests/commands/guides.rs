@@ -5,7 +5,8 @@
 //! submission takes), `output`, or a language with `not-run: reason`. What is not run must still be
 //! a command line that the binary understands, and there is a bound on how much that is.
 
-use crate::common::{Dev, PATIENCE, path_with, signal};
+use crate::common::{Dev, path_with, signal};
+use crate::waiting::PATIENCE;
 use clap::Parser;
 use clap::error::ErrorKind;
 use muster_cli::args::Cli;

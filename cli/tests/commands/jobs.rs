@@ -1,6 +1,7 @@
 //! Lists of jobs, one job, and waiting for jobs.
 
-use crate::common::{Dev, signal, wait_for};
+use crate::common::{Dev, signal};
+use crate::waiting::wait_for;
 use nix::sys::signal::Signal;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;

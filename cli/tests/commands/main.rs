@@ -6,6 +6,10 @@ mod endpoints;
 mod fleet;
 mod guides;
 mod jobs;
+#[path = "../support/pages.rs"]
+mod pages;
 mod pipes;
 mod refused;
 mod tenants;
+#[path = "../support/waiting.rs"]
+mod waiting;

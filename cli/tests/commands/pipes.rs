@@ -1,6 +1,8 @@
 //! Readers that go away: a command ends quietly, and a server does not mind.
 
-use crate::common::{Dev, MUSTER, PATIENCE, alone, wait_for};
+use crate::common::{Dev, MUSTER, alone};
+use crate::pages::get;
+use crate::waiting::{PATIENCE, wait_for};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
@@ -76,7 +78,7 @@ fn every_metric_of_every_role_says_what_it_means() {
     let job = dev.ok(&["submit", "--gpus", "1", "--", "true"]);
     dev.until(&job, &["completed"]);
     for role in dev.roles() {
-        let page = get(role.http.as_deref().expect("a page"), "/metrics");
+        let page = get(role.http.as_deref().expect("a page"), "/metrics").expect("it is served");
         let named = |mark: &str| -> Vec<String> {
             let lines = page.lines().filter_map(|line| line.strip_prefix(mark));
             lines.filter_map(|line| line.split(' ').next().map(str::to_owned)).collect()
@@ -85,16 +87,6 @@ fn every_metric_of_every_role_says_what_it_means() {
         assert!(!types.is_empty(), "{} records something: {page}", role.name);
         assert_eq!(types, helps, "{}", role.name);
     }
-}
-
-/// The page at `path`, by the plainest HTTP.
-fn get(address: &str, path: &str) -> String {
-    use std::io::{Read, Write};
-    let mut socket = std::net::TcpStream::connect(address).expect("the page is served");
-    write!(socket, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("asked");
-    let mut text = String::new();
-    socket.read_to_string(&mut text).expect("text");
-    text
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Upgrades: folders of every form that was ever written, and the previous version beside this one.
 
+use muster_bench::cluster::free_port;
 use muster_proto::v1;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,11 +19,6 @@ impl Drop for Node {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("its address").port()
 }
 
 fn start(binary: &Path, data: &Path, id: u64, port: u16, more: &[&str]) -> Node {
@@ -68,8 +64,8 @@ fn a_folder_of_each_form_is_read() {
     for form in FORMS {
         let folder = tempfile::tempdir().expect("a folder");
         let data = unpack(form, folder.path());
-        let at = format!("127.0.0.1:{}", free_port());
-        let port = at.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+        let port = free_port().expect("a port");
+        let at = format!("127.0.0.1:{port}");
         // The jobs of a kept folder ended long ago.
         let node = start(Path::new(MUSTER), &data, 1, port, &["--keep-jobs", "3650d"]);
         let jobs = says(&at, &["jobs", "--all", "-o", "json"]);
@@ -143,7 +139,7 @@ async fn status(port: u16) -> Option<v1::RaftStatusReply> {
 async fn a_cluster_is_upgraded_one_voter_after_another() {
     let Some(previous) = previous() else { return };
     let folder = tempfile::tempdir().expect("a folder");
-    let ports: Vec<u16> = (0..3).map(|_| free_port()).collect();
+    let ports: Vec<u16> = (0..3).map(|_| free_port().expect("a port")).collect();
     let members: Vec<String> =
         (1..).zip(&ports).map(|(id, port)| format!("--bootstrap={id}=127.0.0.1:{port}")).collect();
     let members: Vec<&str> = members.iter().map(String::as_str).collect();

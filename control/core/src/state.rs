@@ -53,6 +53,12 @@ pub struct State {
 }
 
 impl State {
+    /// Pools as they are described, and last the standard one with its rules where nobody has described it.
+    pub fn all_pools(&self) -> impl Iterator<Item = &Pool> {
+        let standard = Some(Pool::standard_rules()).filter(|pool| !self.pools.contains_key(&pool.name));
+        self.pools.values().chain(standard)
+    }
+
     /// An empty cluster. Its identity is drawn by whoever bootstraps it; 0 as long as that has not happened. Ids count from 1.
     #[must_use]
     pub fn new(cluster: u64) -> Self {

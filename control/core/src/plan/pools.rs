@@ -44,8 +44,7 @@ pub(super) fn described(state: &State, name: &str) -> Result<(), Reject> {
 
 /// The pools that a node can join, and so those that a job can name.
 pub(super) fn known(state: &State) -> impl Iterator<Item = &str> {
-    let standard = Some(Pool::standard_rules().name.as_str()).filter(|name| !state.pools.contains_key(*name));
-    state.pools.keys().map(String::as_str).chain(standard)
+    state.all_pools().map(|pool| pool.name.as_str())
 }
 
 /// As many names as a refusal shows.
@@ -70,6 +69,10 @@ pub(super) fn fits_cards(pool: &Pool, node: &NodeSpec) -> Option<FieldError> {
 
 pub(super) fn delete(draft: &mut Draft<'_>, name: &str) -> Result<Done, Reject> {
     if !draft.state.pools.contains_key(name) {
+        if name == Pool::standard_rules().name {
+            let problem = format!("pool {name} is always there, and nobody has changed its rules");
+            return Err(Reject::field("name", problem, "change them with `muster pools apply`"));
+        }
         return Err(Reject::not_found("pool", name));
     }
     if let Some(nodes) = draft.state.index().pool_nodes.get(name) {

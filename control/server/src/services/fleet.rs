@@ -60,8 +60,9 @@ impl v1::fleet_server::Fleet for FleetService {
 
     async fn list_pools(&self, request: Request<v1::ListPoolsRequest>) -> Result<Response<v1::ListPoolsReply>, Status> {
         let consistency = request.into_inner().consistency;
-        let (pools, revision): (Vec<Pool>, Revision) =
-            self.0.look(consistency, |state, revision| (state.pools.values().cloned().collect(), revision)).await?;
+        let (mut pools, revision): (Vec<Pool>, Revision) =
+            self.0.look(consistency, |state, revision| (state.all_pools().cloned().collect(), revision)).await?;
+        pools.sort_by(|a, b| a.name.cmp(&b.name));
         let pools = pools.iter().map(v1::Pool::from).collect();
         Ok(Response::new(v1::ListPoolsReply { pools, revision: revision.0 }))
     }

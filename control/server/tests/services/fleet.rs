@@ -2,6 +2,7 @@
 
 use super::common::*;
 use super::shards::bind;
+use muster_model::Pool;
 use muster_proto::v1;
 use tonic::Code;
 
@@ -113,8 +114,20 @@ async fn nodes_are_listed_by_name_however_they_came() {
 async fn pools_come_and_go() {
     let control = Control::start().await;
     let mut fleet = control.fleet();
+    // The standard pool is there with its rules before anybody has described it.
+    let standard = v1::Pool::from(&Pool::standard());
+    let pools = fleet.list_pools(v1::ListPoolsRequest::default()).await.expect("pools").into_inner().pools;
+    assert_eq!(pools, std::slice::from_ref(&standard));
+    let status = fleet.delete_pool(v1::DeletePoolRequest { name: "default".to_owned() }).await.expect_err("standard");
+    assert!(status.message().contains("pool default is always there"), "{}", status.message());
+    let changed = v1::Pool { mps_clients: 3, ..standard.clone() };
+    fleet.put_pool(v1::PutPoolRequest { pool: Some(changed.clone()) }).await.expect("a good pool");
+    let pools = fleet.list_pools(v1::ListPoolsRequest::default()).await.expect("pools").into_inner().pools;
+    assert_eq!(pools, [changed]);
+    fleet.delete_pool(v1::DeletePoolRequest { name: "default".to_owned() }).await.expect("it has no nodes");
+
     let pool = v1::Pool {
-        name: "training".to_owned(),
+        name: "a-training".to_owned(),
         modes: vec!["whole".to_owned()],
         workload_classes: vec!["training".to_owned()],
         time_slice_replicas: 1,
@@ -124,7 +137,7 @@ async fn pools_come_and_go() {
     };
     fleet.put_pool(v1::PutPoolRequest { pool: Some(pool.clone()) }).await.expect("a good pool");
     let pools = fleet.list_pools(v1::ListPoolsRequest::default()).await.expect("pools").into_inner().pools;
-    assert!(pools.contains(&pool), "{pools:?}");
+    assert_eq!(pools, [pool.clone(), standard]);
     fleet.delete_pool(v1::DeletePoolRequest { name: pool.name.clone() }).await.expect("unused");
     let status = fleet.delete_pool(v1::DeletePoolRequest { name: pool.name }).await.expect_err("gone");
     assert_eq!(status.code(), Code::NotFound);
