@@ -41,6 +41,11 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
         Counter,
         "Explanations and plans that were refused because too many were under way already",
     ),
+    (
+        "muster_nodes_quarantined",
+        Gauge,
+        "Nodes that take no new work because they failed to start tasks, until an operator lifts it with `muster undrain`",
+    ),
     ("muster_finished_jobs", Gauge, "Finished jobs that are kept on disk"),
     (
         "muster_finished_jobs_forgotten_total",

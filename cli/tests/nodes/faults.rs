@@ -15,6 +15,7 @@ fn a_node_on_which_starts_keep_failing_is_quarantined_until_an_operator_lifts_it
     let jobs: Vec<String> = (0..4).map(|_| site.submit(&["--gpus", "1", "--", "true"])).collect();
     let node = site.until_node("node", "quarantined");
     let reason = node["reason"].as_str().expect("a reason");
+    site.until_metric("muster_nodes_quarantined 1");
     assert!(reason.contains("could not be started") && reason.contains("muster undrain node"), "{reason}");
     std::thread::sleep(Duration::from_secs(1));
     for id in &jobs {
@@ -23,6 +24,7 @@ fn a_node_on_which_starts_keep_failing_is_quarantined_until_an_operator_lifts_it
     }
     std::fs::remove_file(site.path("data/node/tasks")).expect("the file");
     site.said(&["undrain", "node"]);
+    site.until_metric("muster_nodes_quarantined 0");
     for id in &jobs {
         site.until_job(id, "completed");
     }

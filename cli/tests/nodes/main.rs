@@ -2,6 +2,10 @@
 
 mod faults;
 mod logs;
+#[path = "../support/pages.rs"]
+mod pages;
 mod rivals;
 mod site;
 mod starts;
+#[path = "../support/waiting.rs"]
+mod waiting;

@@ -1,19 +1,21 @@
 //! One control node and one shard as real processes, and the agents that a test starts beside them. All of it dies with its value,
 //! the tasks' shims among it.
 
+use crate::pages;
+use crate::waiting::{PATIENCE, wait_for};
+use muster_bench::cluster::free_port;
 use serde_json::Value;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// No test waits this long for anything that works.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
 /// A control plane with its folder.
 pub(crate) struct Site {
     dir: tempfile::TempDir,
     endpoint: String,
+    /// Where the control node's pages are.
+    http: String,
     roles: Vec<Agent>,
 }
 
@@ -27,8 +29,8 @@ impl Site {
     /// A control plane that takes submissions of the tenant `research`.
     pub(crate) fn start() -> Site {
         let dir = tempfile::tempdir().expect("a temporary folder");
-        let port = muster_bench::cluster::free_port().expect("a free port");
-        let mut site = Site { dir, endpoint: format!("127.0.0.1:{port}"), roles: Vec::new() };
+        let address = || format!("127.0.0.1:{}", free_port().expect("a free port"));
+        let mut site = Site { dir, endpoint: address(), http: address(), roles: Vec::new() };
         std::fs::write(site.path("tenants.yaml"), "research: {}\n").expect("a file");
         site.start_roles();
         site
@@ -46,9 +48,9 @@ impl Site {
 
     fn start_control(&mut self) {
         let (data, member) = (self.path("control").display().to_string(), format!("1={}", self.endpoint));
-        let endpoint = self.endpoint.clone();
-        let words = ["control", "--id", "1", "--data", &data, "--listen", &endpoint, "--bootstrap", &member];
-        let control = self.spawn("control", &words);
+        let words = ["control", "--id", "1", "--data", &data, "--bootstrap", &member];
+        let listen = ["--listen", &self.endpoint, "--http", &self.http];
+        let control = self.spawn("control", &[&words[..], &listen].concat());
         self.roles.push(control);
     }
 
@@ -57,6 +59,12 @@ impl Site {
         self.roles.clear();
         std::fs::remove_dir_all(self.path("control")).expect("the control plane's data");
         self.start_roles();
+    }
+
+    /// Waits until the control node's page of metrics has this line.
+    pub(crate) fn until_metric(&self, line: &str) {
+        let there = |page: String| page.lines().any(|there| there == line);
+        wait_for(line, || pages::get(&self.http, "/metrics").is_some_and(there));
     }
 
     /// Deletes what is at a path below the folder of this site.

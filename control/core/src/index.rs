@@ -83,6 +83,8 @@ pub struct Index {
     pub on_node: BTreeMap<NodeId, BTreeSet<AllocationId>>,
     /// Nodes that another agent asks to be.
     pub with_rival: BTreeSet<NodeId>,
+    /// Nodes that are quarantined.
+    pub quarantined: BTreeSet<NodeId>,
     /// Remembered requests, each tenant's and everybody's.
     pub requests: RequestIndex,
     /// Usage records of released allocations, the longest released first.
@@ -163,6 +165,7 @@ impl Index {
         if let Some(node) = old {
             self.node_ids.remove(&node.spec.name);
             self.with_rival.remove(&node.id);
+            self.quarantined.remove(&node.id);
             if let Some(count) = self.pool_nodes.get_mut(&node.spec.pool) {
                 *count -= 1;
                 if *count == 0 {
@@ -175,6 +178,9 @@ impl Index {
             self.node_ids.insert(node.spec.name.clone(), node.id);
             if node.notes.rival.is_some() {
                 self.with_rival.insert(node.id);
+            }
+            if node.notes.quarantine.is_some() {
+                self.quarantined.insert(node.id);
             }
             *self.pool_nodes.entry(node.spec.pool.clone()).or_default() += 1;
             self.cell_mut(node.cell, |cell| cell.add_node(node));

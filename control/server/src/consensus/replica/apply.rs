@@ -126,6 +126,7 @@ impl Replica {
             // Under the lock: whoever reads memory finds the same on disk.
             self.store.read().kv.write(&batch)?;
             forgotten = memory.state.meta.finished_forgotten;
+            metrics::gauge!("muster_nodes_quarantined").set(memory.state.index().quarantined.len() as f64);
             metrics::gauge!("muster_finished_jobs").set(memory.state.meta.finished_kept as f64);
             metrics::counter!("muster_finished_jobs_forgotten_total").absolute(forgotten);
         }
