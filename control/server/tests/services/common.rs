@@ -16,7 +16,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
 /// How long anything may take before the test gives up on it; nothing is measured by it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A control node whose folder outlives its restarts.
 pub(crate) struct Control {
@@ -57,7 +57,12 @@ pub(crate) fn patient() -> LeaseConfig {
 impl Control {
     /// A single voter with these leases.
     pub(crate) async fn with(leases: LeaseConfig, sessions: SessionConfig) -> Self {
-        let control = Self::empty(1, leases, sessions).await;
+        Self::single(Self::empty(1, leases, sessions)).await
+    }
+
+    /// Starts it, and makes a cluster of it alone.
+    async fn single(mut control: Self) -> Self {
+        control.open().await;
         let members = BTreeMap::from([(1, control.endpoint.clone())]);
         control.node().consensus().bootstrap(members).await.expect("an empty folder is bootstrapped");
         control.lead().await;
@@ -66,26 +71,24 @@ impl Control {
 
     /// A single voter whose long work is done here.
     pub(crate) async fn with_heavy(heavy: Arc<dyn Heavy>) -> Self {
-        let mut control = Self::with(patient(), SessionConfig::default()).await;
-        control.heavy = Some(heavy);
-        control.restart().await;
-        control
+        let control = Self::empty(1, patient(), SessionConfig::default());
+        Self::single(Control { heavy: Some(heavy), ..control }).await
     }
 
     /// A single voter that keeps finished jobs as told, and sweeps often.
     pub(crate) async fn keeping(history: HistoryConfig) -> Self {
         let leases = LeaseConfig { sweep_ms: 200, tick_ms: 20, ..patient() };
-        let mut control = Self::with(leases, SessionConfig::default()).await;
-        control.history = history;
-        control.restart().await;
-        control
+        let control = Self::empty(1, leases, SessionConfig::default());
+        Self::single(Control { history, ..control }).await
     }
 
     /// Three voters.
     pub(crate) async fn three(leases: LeaseConfig) -> Vec<Self> {
         let mut controls = Vec::new();
         for id in 1..=3 {
-            controls.push(Self::empty(id, leases.clone(), SessionConfig::default()).await);
+            let mut control = Self::empty(id, leases.clone(), SessionConfig::default());
+            control.open().await;
+            controls.push(control);
         }
         let members = controls.iter().map(|control| (control.id, control.endpoint.clone())).collect();
         controls[0].node().consensus().bootstrap(members).await.expect("empty folders are bootstrapped");
@@ -95,13 +98,13 @@ impl Control {
         controls
     }
 
-    /// A node that belongs to no cluster yet.
-    async fn empty(id: u64, leases: LeaseConfig, sessions: SessionConfig) -> Self {
+    /// A node that does not run yet and belongs to no cluster.
+    fn empty(id: u64, leases: LeaseConfig, sessions: SessionConfig) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let endpoint = listener.local_addr().expect("its address").to_string();
         drop(listener);
         let folder = tempfile::tempdir().expect("a folder");
-        let mut control = Control {
+        Control {
             id,
             folder,
             endpoint,
@@ -111,9 +114,7 @@ impl Control {
             heavy: None,
             clock_ahead_ms: Arc::default(),
             running: None,
-        };
-        control.open().await;
-        control
+        }
     }
 
     /// A single voter.
@@ -128,13 +129,26 @@ impl Control {
             history: self.history,
             ..ControlConfig::new(self.id, self.endpoint.clone())
         };
-        let mut host = muster_runtime::real::host(format!("control-{}", self.id), self.folder.path());
-        if let Some(heavy) = &self.heavy {
-            host.heavy = Arc::clone(heavy);
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let mut host = muster_runtime::real::host(format!("control-{}", self.id), self.folder.path());
+            if let Some(heavy) = &self.heavy {
+                host.heavy = Arc::clone(heavy);
+            }
+            host.clock = Arc::new(Ahead { clock: host.clock.clone(), by_ms: self.clock_ahead_ms.clone() });
+            match ControlNode::start(host.clone(), config.clone()).await {
+                Ok(node) => {
+                    self.running = Some((host, node));
+                    return;
+                }
+                // Until the last task of the host before has let go of the store and of the port.
+                Err(error) => {
+                    assert!(tokio::time::Instant::now() < deadline, "the node does not start: {error}");
+                    host.tasks.abort_all();
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
         }
-        host.clock = Arc::new(Ahead { clock: host.clock.clone(), by_ms: self.clock_ahead_ms.clone() });
-        let node = ControlNode::start(host.clone(), config).await.expect("the node starts");
-        self.running = Some((host, node));
     }
 
     async fn lead(&self) {
@@ -151,8 +165,6 @@ impl Control {
 
     pub(crate) async fn restart(&mut self) {
         self.stop().await;
-        // The store's lock is let go when the last task of the old host has been dropped.
-        tokio::time::sleep(Duration::from_millis(200)).await;
         self.open().await;
         self.lead().await;
     }

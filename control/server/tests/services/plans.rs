@@ -3,7 +3,8 @@
 use super::common::*;
 use muster_proto::v1;
 use muster_runtime::heavy::{Full, Heavy, Work};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use tokio::sync::mpsc;
 use tonic::Code;
 
 /// A host of eight with half of it held by a job that may move, one of four that is free, and a gang of eight that waits.
@@ -92,62 +93,56 @@ async fn an_explanation_names_who_is_in_the_way_and_the_moves_that_help() {
     assert!(said.wider.is_empty(), "{:?}", said.wider);
 }
 
-/// Long work that is done when the test says so.
-#[derive(Default)]
-struct Withheld(Mutex<Vec<Work>>);
+/// Long work is handed to the test, which does it when it likes.
+struct Withheld(mpsc::UnboundedSender<Work>);
 
 impl Heavy for Withheld {
     fn take(&self, work: Work) -> Result<(), Full> {
-        self.0.lock().expect("no panic").push(work);
+        self.0.send(work).expect("the test goes on");
         Ok(())
     }
 }
 
-impl Withheld {
-    fn count(&self) -> usize {
-        self.0.lock().expect("no panic").len()
-    }
-
-    fn let_go(&self) {
-        let works = std::mem::take(&mut *self.0.lock().expect("no panic"));
-        works.into_iter().for_each(|work| work());
-    }
+/// The next search that a call begins.
+async fn begun(works: &mut mpsc::UnboundedReceiver<Work>) -> Work {
+    tokio::time::timeout(PATIENCE, works.recv()).await.expect("a search begins").expect("the node runs")
 }
 
 /// Searches take longer than an election may: the node goes on with everything else meanwhile, and takes only so many.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn searches_hold_up_nothing_and_are_bounded() {
-    let withheld = Arc::new(Withheld::default());
-    let (control, _agents, ids) = scattered_on(Control::with_heavy(withheld.clone()).await).await;
+    let (withheld, mut works) = mpsc::unbounded_channel();
+    let (control, _agents, ids) = scattered_on(Control::with_heavy(Arc::new(Withheld(withheld))).await).await;
     let (mut jobs, mut fleet) = (control.jobs(), control.fleet());
     let explained =
         tokio::spawn(async move { jobs.explain(v1::ExplainRequest { job_id: ids[1], consistency: 0 }).await });
     let planned = tokio::spawn(async move { fleet.plan_moves(asking("", 100)).await });
-    until("two searches", || async { (withheld.count() == 2).then_some(()) }).await;
+    let mut searches = vec![begun(&mut works).await, begun(&mut works).await];
     // Everything else is answered.
     control.submit("meanwhile", vec![job()]).await;
     assert!(!explained.is_finished() && !planned.is_finished());
 
-    // Others come until as many are under way as may be.
+    // Others come one by one, until as many are under way as may be: each begins a search or is refused.
     let mut others = Vec::new();
     let refusal = loop {
         let mut fleet = control.fleet();
-        let before = withheld.count();
         let mut other = tokio::spawn(async move { fleet.plan_moves(asking("", 100)).await });
-        let taken = async { until("a search", || async { (withheld.count() > before).then_some(()) }).await };
         tokio::select! {
             answer = &mut other => break answer.expect("no panic").expect_err("it is refused"),
-            () = taken => others.push(other),
+            search = begun(&mut works) => searches.push(search),
         }
+        others.push(other);
         assert!(others.len() < 100, "searches are taken without end");
     };
     assert_eq!(refusal.code(), Code::ResourceExhausted, "{refusal}");
     let wait = muster_proto::status::retry_delay(&refusal).expect("a time to wait");
     assert!(wait >= std::time::Duration::from_millis(500), "{wait:?}");
 
-    withheld.let_go();
-    assert!(explained.await.expect("no panic").is_ok() && planned.await.expect("no panic").is_ok());
-    for other in others {
-        assert!(other.await.expect("no panic").is_ok());
+    for search in searches {
+        search();
+    }
+    explained.await.expect("no panic").expect("an explanation");
+    for plan in others.into_iter().chain([planned]) {
+        plan.await.expect("no panic").expect("a plan");
     }
 }
