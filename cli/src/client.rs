@@ -135,6 +135,32 @@ impl Client {
         }
     }
 
+    /// All items of a list: `call` asks for the page that a token names, and `parts` gives a reply's items and the token of the next page.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn all_pages<R, T, F, Fut>(
+        &self,
+        what: &str,
+        mut call: F,
+        parts: impl Fn(R) -> (Vec<T>, String),
+    ) -> Result<Vec<T>, Failure>
+    where
+        F: FnMut(Channel, String) -> Fut,
+        Fut: Future<Output = Result<tonic::Response<R>, Status>>,
+    {
+        let (mut found, mut token) = (Vec::new(), String::new());
+        loop {
+            let reply = self.call(what, |channel| call(channel, token.clone())).await?;
+            let (items, next) = parts(reply);
+            found.extend(items);
+            if next.is_empty() {
+                return Ok(found);
+            }
+            token = next;
+        }
+    }
+
     /// The endpoint to ask: the current one, unless nothing is known of it and another one is alive before it is.
     async fn choose(&self) -> usize {
         let (count, current) = (self.endpoints.len(), self.current_index());

@@ -36,26 +36,12 @@ pub async fn all_nodes(
     pool: &str,
     consistency: v1::Consistency,
 ) -> Result<Vec<v1::NodeView>, Failure> {
-    let mut request = v1::ListNodesRequest {
-        cell: cell.to_owned(),
-        pool: pool.to_owned(),
-        page_size: PAGE,
-        page_token: String::new(),
-        consistency: consistency.into(),
+    let list = |channel, page_token| {
+        let (cell, pool, consistency) = (cell.to_owned(), pool.to_owned(), consistency.into());
+        let request = v1::ListNodesRequest { cell, pool, page_size: PAGE, page_token, consistency };
+        async move { FleetClient::new(channel).max_decoding_message_size(reply_bytes_max()).list_nodes(request).await }
     };
-    let mut found = Vec::new();
-    loop {
-        let list = |channel| {
-            let request = request.clone();
-            async move { FleetClient::new(channel).max_decoding_message_size(reply_bytes_max()).list_nodes(request).await }
-        };
-        let reply: v1::ListNodesReply = client.call("list nodes", list).await?;
-        found.extend(reply.nodes);
-        if reply.next_page_token.is_empty() {
-            return Ok(found);
-        }
-        request.page_token = reply.next_page_token;
-    }
+    client.all_pages("list nodes", list, |reply: v1::ListNodesReply| (reply.nodes, reply.next_page_token)).await
 }
 
 /// Lists cards.
@@ -63,26 +49,16 @@ pub async fn all_nodes(
 /// # Errors
 /// What is refused, or that the cluster stays away.
 pub async fn gpus(context: &Context, args: &Gpus) -> Result<(), Failure> {
-    let mut request = v1::ListGpusRequest {
-        node: args.node.clone().unwrap_or_default(),
-        page_size: PAGE,
-        page_token: String::new(),
-        consistency: context.consistency.into(),
+    let list = |channel, page_token| {
+        let (node, consistency) = (args.node.clone().unwrap_or_default(), context.consistency.into());
+        let request = v1::ListGpusRequest { node, page_size: PAGE, page_token, consistency };
+        async move { FleetClient::new(channel).max_decoding_message_size(reply_bytes_max()).list_gpus(request).await }
     };
-    let mut views = Vec::new();
-    loop {
-        let list = |channel| {
-            let request = request.clone();
-            async move { FleetClient::new(channel).max_decoding_message_size(reply_bytes_max()).list_gpus(request).await }
-        };
-        let reply: v1::ListGpusReply = context.client.call("list gpus", list).await?;
-        views.extend(reply.gpus.iter().map(GpuView::new));
-        if reply.next_page_token.is_empty() {
-            views.sort_by(|a, b| by_number(&a.node, &b.node).then(a.index.cmp(&b.index)));
-            return context.out.show(&views, |wide| gpus_table(&views, wide));
-        }
-        request.page_token = reply.next_page_token;
-    }
+    let parts = |reply: v1::ListGpusReply| (reply.gpus, reply.next_page_token);
+    let found = context.client.all_pages("list gpus", list, parts).await?;
+    let mut views: Vec<GpuView> = found.iter().map(GpuView::new).collect();
+    views.sort_by(|a, b| by_number(&a.node, &b.node).then(a.index.cmp(&b.index)));
+    context.out.show(&views, |wide| gpus_table(&views, wide))
 }
 
 /// Lists cells.

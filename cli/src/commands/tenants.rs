@@ -99,25 +99,13 @@ pub async fn all_tenants(
     under: &str,
     consistency: v1::Consistency,
 ) -> Result<Vec<v1::Tenant>, Failure> {
-    let mut request = v1::ListTenantsRequest {
-        under: under.to_owned(),
-        consistency: consistency.into(),
-        page_size: PAGE,
-        page_token: String::new(),
+    let list = |channel, page_token| {
+        let (under, consistency) = (under.to_owned(), consistency.into());
+        let request = v1::ListTenantsRequest { under, consistency, page_size: PAGE, page_token };
+        async move { TenantsClient::new(channel).max_decoding_message_size(reply_bytes_max()).list(request).await }
     };
-    let mut found = Vec::new();
-    loop {
-        let list = |channel| {
-            let request = request.clone();
-            async move { TenantsClient::new(channel).max_decoding_message_size(reply_bytes_max()).list(request).await }
-        };
-        let reply: v1::ListTenantsReply = client.call("list tenants", list).await?;
-        found.extend(reply.tenants);
-        if reply.next_page_token.is_empty() {
-            return Ok(found);
-        }
-        request.page_token = reply.next_page_token;
-    }
+    let parts = |reply: v1::ListTenantsReply| (reply.tenants, reply.next_page_token);
+    client.all_pages("list tenants", list, parts).await
 }
 
 /// Shows usage.
@@ -134,24 +122,12 @@ pub async fn usage(context: &Context, under: &str) -> Result<(), Failure> {
 /// # Errors
 /// As [`usage`].
 pub async fn usage_of(client: &Client, under: &str, consistency: v1::Consistency) -> Result<Vec<UsageView>, Failure> {
-    let mut request = v1::GetUsageRequest {
-        under: under.to_owned(),
-        consistency: consistency.into(),
-        page_size: PAGE,
-        page_token: String::new(),
+    let get = |channel, page_token| {
+        let (under, consistency) = (under.to_owned(), consistency.into());
+        let request = v1::GetUsageRequest { under, consistency, page_size: PAGE, page_token };
+        async move { UsageClient::new(channel).get(request).await }
     };
-    let mut found = Vec::new();
-    loop {
-        let get = |channel| {
-            let request = request.clone();
-            async move { UsageClient::new(channel).get(request).await }
-        };
-        let reply: v1::GetUsageReply = client.call("usage", get).await?;
-        found.extend(reply.tenants);
-        if reply.next_page_token.is_empty() {
-            break;
-        }
-        request.page_token = reply.next_page_token;
-    }
+    let parts = |reply: v1::GetUsageReply| (reply.tenants, reply.next_page_token);
+    let found = client.all_pages("usage", get, parts).await?;
     Ok(found.iter().map(UsageView::new).collect())
 }
