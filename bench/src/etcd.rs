@@ -1,9 +1,12 @@
 //! Three etcd members on loopback, the peer that durable writes and failover are measured beside.
 //!
-//! The members run with their defaults but for the two timing flags, on the same file system as Muster's data. Only the `Put`
-//! call of etcd's KV service is spoken here, so its two messages are written out by hand.
+//! The members run with their defaults but for the two timing flags, on the same file system as Muster's data.
+
+pub mod api;
 
 use anyhow::{Context, Result};
+pub use api::put;
+use api::status;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -96,7 +99,7 @@ impl Etcd {
             }
             let channel = self.channel(member).ok()?;
             if let Ok(Ok(status)) = tokio::time::timeout(Duration::from_millis(500), status(channel)).await
-                && status.leader == status.header.map_or(0, |h| h.member_id)
+                && status.leads()
             {
                 return Some(member);
             }
@@ -119,56 +122,4 @@ impl Drop for Etcd {
             self.kill(member);
         }
     }
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct PutRequest {
-    #[prost(bytes = "vec", tag = "1")]
-    key: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    value: Vec<u8>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Header {
-    #[prost(uint64, tag = "2")]
-    member_id: u64,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct PutReply {
-    #[prost(message, optional, tag = "1")]
-    header: Option<Header>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct StatusRequest {}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct StatusReply {
-    #[prost(message, optional, tag = "1")]
-    header: Option<Header>,
-    #[prost(uint64, tag = "4")]
-    leader: u64,
-}
-
-async fn call<Q, A>(channel: Channel, path: &'static str, request: Q) -> Result<A, tonic::Status>
-where
-    Q: prost::Message + Send + Sync + 'static,
-    A: prost::Message + Default + Send + Sync + 'static,
-{
-    let mut grpc = tonic::client::Grpc::new(channel);
-    grpc.ready().await.map_err(|e| tonic::Status::unavailable(e.to_string()))?;
-    let codec = tonic_prost::ProstCodec::<Q, A>::default();
-    let path = http::uri::PathAndQuery::from_static(path);
-    grpc.unary(tonic::Request::new(request), path, codec).await.map(tonic::Response::into_inner)
-}
-
-/// One durable put.
-pub async fn put(channel: Channel, key: Vec<u8>, value: Vec<u8>) -> Result<(), tonic::Status> {
-    call::<_, PutReply>(channel, "/etcdserverpb.KV/Put", PutRequest { key, value }).await.map(|_| ())
-}
-
-async fn status(channel: Channel) -> Result<StatusReply, tonic::Status> {
-    call(channel, "/etcdserverpb.Maintenance/Status", StatusRequest {}).await
 }

@@ -1,17 +1,16 @@
 //! Three etcd members on hosts of their own, the peer that loss of packets is measured beside.
-//!
-//! Two calls of etcd's API are spoken here, so their messages are written out by hand.
 
 use crate::cluster::{STANDSTILL, channel};
 use crate::enclosure::FOLDER;
 use crate::lab::Lab;
 use crate::network::Network;
 use anyhow::{Context, Result, bail};
+pub(crate) use muster_bench::etcd::api::put;
+use muster_bench::etcd::api::{self, StatusReply};
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
-use tonic::transport::Channel;
 
 /// How its members are set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,25 +77,10 @@ impl Etcd {
         self.network.all().map(|host| format!("{}:2379", self.network.address(host))).collect()
     }
 
-    async fn statuses(&self) -> Vec<StatusReply> {
-        let ask = |endpoint: String| async move {
-            let asked =
-                call::<_, StatusReply>(channel(&endpoint).ok()?, "/etcdserverpb.Maintenance/Status", StatusRequest {});
-            timeout(Duration::from_millis(700), asked).await.ok()?.ok()
-        };
-        futures::future::join_all(self.endpoints().into_iter().map(ask)).await.into_iter().flatten().collect()
-    }
-
     /// The number of the host that leads.
     pub(crate) async fn leader(&self) -> Option<u8> {
-        for host in self.network.all() {
-            let endpoint = format!("{}:2379", self.network.address(host));
-            let asked =
-                call::<_, StatusReply>(channel(&endpoint).ok()?, "/etcdserverpb.Maintenance/Status", StatusRequest {});
-            if let Ok(Ok(status)) = timeout(Duration::from_millis(700), asked).await
-                && status.leader != 0
-                && status.header.is_some_and(|header| header.member_id == status.leader)
-            {
+        for (host, endpoint) in self.network.all().zip(self.endpoints()) {
+            if status(&endpoint).await.is_some_and(|status| status.leads()) {
                 return Some(host);
             }
         }
@@ -105,8 +89,15 @@ impl Etcd {
 
     /// The highest term that a member knows.
     pub(crate) async fn term(&self) -> u64 {
-        self.statuses().await.iter().map(|status| status.term).max().unwrap_or(0)
+        let endpoints = self.endpoints();
+        let statuses = futures::future::join_all(endpoints.iter().map(|endpoint| status(endpoint))).await;
+        statuses.iter().flatten().map(|status| status.term).max().unwrap_or(0)
     }
+}
+
+/// What the member at an endpoint says of itself, if it answers soon.
+async fn status(endpoint: &str) -> Option<StatusReply> {
+    timeout(Duration::from_millis(700), api::status(channel(endpoint).ok()?)).await.ok()?.ok()
 }
 
 impl Drop for Etcd {
@@ -118,57 +109,4 @@ impl Drop for Etcd {
             let _ = std::fs::remove_dir_all(format!("{FOLDER}/etcd-{}", self.network.address(host)));
         }
     }
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct PutRequest {
-    #[prost(bytes = "vec", tag = "1")]
-    key: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    value: Vec<u8>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Header {
-    #[prost(uint64, tag = "2")]
-    member_id: u64,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct PutReply {
-    #[prost(message, optional, tag = "1")]
-    header: Option<Header>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct StatusRequest {}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct StatusReply {
-    #[prost(message, optional, tag = "1")]
-    header: Option<Header>,
-    #[prost(uint64, tag = "4")]
-    leader: u64,
-    #[prost(uint64, tag = "6")]
-    term: u64,
-}
-
-async fn call<Q, A>(channel: Channel, path: &'static str, request: Q) -> Result<A, tonic::Status>
-where
-    Q: prost::Message + Send + Sync + 'static,
-    A: prost::Message + Default + Send + Sync + 'static,
-{
-    let mut grpc = tonic::client::Grpc::new(channel);
-    grpc.ready().await.map_err(|error| tonic::Status::unavailable(error.to_string()))?;
-    let codec = tonic_prost::ProstCodec::<Q, A>::default();
-    let path = http::uri::PathAndQuery::from_static(path);
-    grpc.unary(tonic::Request::new(request), path, codec).await.map(tonic::Response::into_inner)
-}
-
-/// One durable write.
-///
-/// # Errors
-/// What etcd answers.
-pub(crate) async fn put(channel: Channel, key: Vec<u8>, value: Vec<u8>) -> Result<(), tonic::Status> {
-    call::<_, PutReply>(channel, "/etcdserverpb.KV/Put", PutRequest { key, value }).await.map(|_| ())
 }
