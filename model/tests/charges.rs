@@ -96,9 +96,14 @@ proptest! {
     }
 
     #[test]
-    fn a_limit_is_passed_by_exactly_what_is_above_it(a in amounts(), cpu in 0_u64..1_000_000) {
-        let limits = Limits { cpu_milli: Some(cpu), ..Limits::default() };
+    fn a_limit_is_passed_by_exactly_what_is_above_it(
+        a in amounts(),
+        cpu in 0_u64..1_000_000,
+        memory in 0_u64..1_000_000,
+    ) {
+        let limits = Limits { cpu_milli: Some(cpu), memory_mib: Some(memory), ..Limits::default() };
         let passed = (a.cpu_milli > cpu).then_some((Resource::Cpu, cpu));
+        let passed = passed.or((a.memory_mib > memory).then_some((Resource::Memory, memory)));
         prop_assert_eq!(limits.first_passed_by(&a), passed);
     }
 }

@@ -93,6 +93,9 @@ fn who_asks_and_where_narrows_the_ways() {
     check(&steady, ONE, GpuModel::H100, &[Whole, TimeSlice], "slice 8000");
     check(&steady, ONE, GpuModel::H100, &[Whole], "1 whole");
     assert_eq!(on(&steady, &ONE, GpuModel::H100, &pool(&[Whole])).1, Rule::NothingSmaller);
+    // A seventh of a card is 14 %: a pool without tolerance gives the next larger slice for 15 %.
+    let strict = Pool { compute_tolerance_percent: 0, ..Pool::standard() };
+    assert_eq!(on(&steady, &ONE, GpuModel::H100, &strict).0, "2g.20gb");
 }
 
 /// A time-slice gives at least the part of the card that is left when all of its places are taken.

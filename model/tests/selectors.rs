@@ -74,6 +74,8 @@ fn a_selector_says_which_cards_will_do() {
     check(r#""tier" in node.labels && !("rack" in node.labels)"#, true, true);
     check(r#"node.labels["odd\"key"] == 'x'"#, true, true);
     check(r#"node.name == "n1" && node.pool == "default" && node.region == "north""#, true, true);
+    check(r#"node.region == "south" || node.zone == "y""#, false, false);
+    check(r#"node.zone == "z""#, true, true);
     // && binds more than ||, and ! more than both.
     check(r#"device.model == "t4" || device.model == "h100" && device.memory_mib < 1"#, false, true);
     check(r#"(device.model == "t4" || device.model == "h100") && device.memory_mib < 1"#, false, false);

@@ -318,6 +318,9 @@ fn a_tenant_that_is_wrong_names_its_field() {
     });
     check_tenant("weight beyond bounds", "weight", |s| s.weight = u32::MAX);
     check_tenant("floor above the ceiling", "guarantee", |s| s.guarantee.set_gpu(GpuModel::H100, GpuUnits::cards(17)));
+    check_tenant("a floor of memory above the ceiling", "guarantee", |s| {
+        (s.guarantee.memory_mib, s.max.memory_mib) = (2, Some(1));
+    });
     check_tenant("all the memory of the world", "guarantee", |s| s.guarantee.memory_mib = u64::MAX);
     check_tenant("ceiling beyond sums", "max", |s| s.max.cpu_milli = Some(u64::MAX));
 }

@@ -1,51 +1,54 @@
 //! Every field of a job, a tenant, a pool and a node is honoured, refused or warned about: here stands by what, and a field that is added to the
 //! API without a row fails.
 //!
-//! A row names a file of the workspace and words of it: the test that shows the field at work, or the one place that acts on it.
+//! A row names a test: a function of a file with tests, or words of a command, a refusal or an answer in a transcript, which is played
+//! by one. A row of anything else fails.
 
 use muster_proto::bounded::{Kind, schema};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 const REQUESTS: &str = "scheduler-shard/core/src/tests/requests.rs";
-const CASES: &str = "node/core/tests/node/cases.rs";
 const VALIDATION: &str = "model/tests/validation.rs";
 const NEEDS: &str = "model/tests/needs.rs";
 const QUEUEING: &str = "scheduler-shard/core/src/tests/queueing.rs";
+const LAWS: &str = "control/core/tests/laws.rs";
+const CAPACITY: &str = "model/tests/capacity.rs";
+const SELECTORS: &str = "model/tests/selectors.rs";
+const ENDS: &str = "control/core/tests/transcripts/ends.txt";
 const CLASSES: &str = "scheduler-shard/core/src/tests/classes.rs";
 const BINDING: &str = "control/core/tests/transcripts/binding.txt";
 const NODES: &str = "control/core/tests/transcripts/nodes.txt";
-const TENANTS: &str = "control/core/tests/transcripts/tenants.txt";
 const PINNED: &str = "control/core/tests/transcripts/pinned.txt";
 
-/// Message, field, file, words.
+/// Message, field, file, test.
 #[rustfmt::skip]
 const EVIDENCE: &[(&str, &str, &str, &str)] = &[
     ("JobSpec", "tenant", "control/core/tests/transcripts/submitting.txt", "tenant: \"green\" does not exist"),
-    ("JobSpec", "name", CASES, "MUSTER_JOB_ID"),
-    ("JobSpec", "tasks", "scheduler-shard/core/src/tests/laws.rs", "tasks"),
-    ("JobSpec", "request", CLASSES, "fn "),
+    ("JobSpec", "name", "control/server/tests/services/jobs.rs", "fn jobs_are_found_live_and_finished"),
+    ("JobSpec", "tasks", LAWS, "fn law_2_gangs_are_bound_whole"),
+    ("JobSpec", "request", CLASSES, "fn jobs_that_differ_in_a_field_that_matters_share_no_decision"),
     ("JobSpec", "topology", "scheduler-shard/core/src/tests/preferred.rs", "fn gangs_of_whole_cards_stand_as_close_as_they_prefer"),
     ("JobSpec", "workload_class", BINDING, "pool fast does not serve batch"),
     ("JobSpec", "pool", "control/core/tests/transcripts/submitting.txt", "pool=defualt"),
     ("JobSpec", "priority", QUEUEING, "fn inside_a_tenant_priority_then_age"),
     ("JobSpec", "command", "node/agent/tests/agent/shims.rs", "fn a_task_ends_as_its_command_does"),
     ("JobSpec", "env", VALIDATION, "fn variables_of_the_system_are_refused_with_their_list"),
-    ("JobSpec", "workdir", "node/agent/src/shim/child.rs", "fn workdir("),
+    ("JobSpec", "workdir", "node/agent/tests/agent/shims.rs", "fn what_cannot_be_started_says_why"),
     ("JobSpec", "time_limit_s", "node/agent/tests/agent/shims.rs", "fn the_time_limit_ends_a_task"),
-    ("JobSpec", "grace_s", "node/agent/tests/agent/shims.rs", "fn who_ignores_a_stop_is_killed_after_its_grace"),
-    ("JobSpec", "disconnect_grace_s", "cli/tests/nodes/starts.rs", "fn a_disconnect_grace_that_can_never_work_is_refused"),
-    ("JobSpec", "max_retries", "control/core/src/plan/attempts.rs", "max_retries"),
+    ("JobSpec", "grace_s", "node/agent/tests/agent/shims.rs", "fn who_ignores_a_stop_is_killed_after_its_grace_with_all_that_left_its_group"),
+    ("JobSpec", "disconnect_grace_s", "cli/tests/nodes/starts.rs", "fn a_disconnect_grace_that_can_never_work_is_refused_with_the_shortest_that_does"),
+    ("JobSpec", "max_retries", ENDS, "submit red tasks=4 gpus=1 retries=1"),
     ("JobSpec", "numa", REQUESTS, "fn four_gpus_across_numa_nodes_are_refused_under_restricted"),
     ("JobSpec", "driver_min", REQUESTS, "fn an_older_driver_is_passed_by_and_told"),
     ("JobSpec", "selector", REQUESTS, "fn a_selector_picks_its_nodes_or_is_told"),
     ("JobSpec", "device_class", "control/server/tests/services/requests.rs", "fn device_classes_come_are_used_and_go"),
-    ("JobSpec", "gpu_memory_mib", CLASSES, "gpu_memory"),
-    ("JobSpec", "needs", "scheduler-shard/core/src/tests/examples.rs", "fn five_jobs_of_fifteen_percent"),
-    ("JobSpec", "choice", "control/core/src/plan/resolve.rs", "\"choice\", \"is given\""),
-    ("JobSpec", "movable", "scheduler-shard/core/src/tests/planner.rs", "fn a"),
+    ("JobSpec", "gpu_memory_mib", VALIDATION, "fn memory_narrows_the_models"),
+    ("JobSpec", "needs", "scheduler-shard/core/src/tests/examples.rs", "fn five_jobs_of_fifteen_percent_run_on_one_h100_in_slices"),
+    ("JobSpec", "choice", "control/server/tests/services/refusals.rs", "fn malformed_submissions_are_refused_and_change_nothing"),
+    ("JobSpec", "movable", "scheduler-shard/core/src/tests/planner.rs", "fn the_cheapest_work_moves_and_its_loss_is_told"),
     ("JobSpec", "user", VALIDATION, "fn a_user_stands_in_one_column"),
-    ("TaskRequest", "devices", CLASSES, "devices"),
+    ("TaskRequest", "devices", CLASSES, "fn jobs_that_differ_in_a_field_that_matters_share_no_decision"),
     ("TaskRequest", "cpu_milli", "scheduler-shard/core/src/tests/findings.rs", "fn cpu_that_is_short_is_told_with_its_figures"),
     ("TaskRequest", "memory_mib", "control/core/tests/transcripts/submitting.txt", "memory=600000"),
     ("DeviceRequest", "whole", BINDING, "gpus="),
@@ -57,7 +60,7 @@ const EVIDENCE: &[(&str, &str, &str, &str)] = &[
     ("MigInstance", "profile", "control/server/tests/services/bounds.rs", "fn a_mig_profile_is_kept_in_one_form"),
     ("MpsShare", "percent", BINDING, "mps=60:10000"),
     ("MpsShare", "memory_mib", BINDING, "mps=10:80000"),
-    ("TimeSliceShare", "memory_mib", "model/tests/capacity.rs", "HoldMode::TimeSlice { memory_mib } => memory"),
+    ("TimeSliceShare", "memory_mib", CAPACITY, "fn the_books_agree_with_a_naive_model"),
     ("Topology", "required", "scheduler-shard/core/src/tests/examples.rs", "fn segments_stand_on_one_island_each_inside_the_required_level"),
     ("Topology", "preferred", "scheduler-shard/core/src/tests/preferred.rs", "fn shares_stand_as_close_as_they_prefer"),
     ("Topology", "segment_tasks", "scheduler-shard/core/src/tests/examples.rs", "fn segments_stand_on_one_island_each_inside_the_required_level"),
@@ -69,27 +72,27 @@ const EVIDENCE: &[(&str, &str, &str, &str)] = &[
     ("Movable", "restart_s", "scheduler-shard/core/src/tests/planner.rs", "fn the_cheapest_work_moves_and_its_loss_is_told"),
     ("Needs", "memory_mib", NEEDS, "fn what_no_pool_offers_is_refused_with_the_fix"),
     ("Needs", "compute_percent", NEEDS, "fn compute_on_a_time_slice_is_what_is_left_when_the_card_is_full"),
-    ("Needs", "isolation", NEEDS, "Rule::StrictIsolation"),
-    ("Needs", "bursty", NEEDS, "Rule::BorrowsIdleTime"),
-    ("Needs", "latency_critical", NEEDS, "Rule::LatencyCritical"),
+    ("Needs", "isolation", NEEDS, "fn each_kind_of_need_gets_its_way"),
+    ("Needs", "bursty", NEEDS, "fn each_kind_of_need_gets_its_way"),
+    ("Needs", "latency_critical", NEEDS, "fn each_kind_of_need_gets_its_way"),
     ("Needs", "models", NEEDS, "fn models_are_taken_in_the_order_of_preference_and_all_that_hold_are_accepted"),
     ("Choice", "rule", NEEDS, "fn a_choice_is_told_with_its_figures"),
     ("Choice", "model", NEEDS, "fn a_choice_is_told_with_its_figures"),
     ("Choice", "compute_percent", NEEDS, "fn a_choice_is_told_with_its_figures"),
     ("Choice", "memory_mib", NEEDS, "fn a_choice_is_told_with_its_figures"),
     ("Choice", "text", NEEDS, "fn a_choice_is_told_with_its_figures"),
-    ("TenantSpec", "path", TENANTS, "red"),
-    ("TenantSpec", "guarantee", QUEUEING, "fn what_a_guarantee_covers_goes_first"),
+    ("TenantSpec", "path", VALIDATION, "fn a_tenant_that_is_wrong_names_its_field"),
+    ("TenantSpec", "guarantee", QUEUEING, "fn what_a_guarantee_covers_goes_first_and_the_emptiest_guarantee_before_others"),
     ("TenantSpec", "max", "scheduler-shard/core/src/tests/findings.rs", "fn ceilings_are_told_in_cards_and_cpus"),
     ("TenantSpec", "weight", QUEUEING, "fn above_guarantees_weights_decide_at_each_level"),
-    ("TenantSpec", "trust", "control/core/tests/laws.rs", "fn law_8_untrusted_tenants_do_not_share"),
+    ("TenantSpec", "trust", LAWS, "fn law_8_untrusted_tenants_do_not_share"),
     ("TenantSpec", "apart_from", "scheduler-shard/core/src/tests/apart.rs", "fn tenants_that_disturb_each_other_share_no_card_node_or_island"),
-    ("ResourceVec", "gpu_units", QUEUEING, "t.guarantee = cards(4)"),
+    ("ResourceVec", "gpu_units", QUEUEING, "fn what_a_guarantee_covers_goes_first_and_the_emptiest_guarantee_before_others"),
     ("ResourceVec", "cpu_milli", QUEUEING, "fn a_guarantee_of_cpu_counts_beside_gpus"),
-    ("ResourceVec", "memory_mib", "scheduler-shard/core/src/order.rs", "CPU and memory where they are guaranteed"),
+    ("ResourceVec", "memory_mib", VALIDATION, "fn a_tenant_that_is_wrong_names_its_field"),
     ("Limits", "gpu_units", "scheduler-shard/core/src/tests/findings.rs", "fn ceilings_are_told_in_cards_and_cpus"),
-    ("Limits", "cpu_milli", "scheduler-shard/core/src/tests/findings.rs", "cpu_milli: Some(16_000)"),
-    ("Limits", "memory_mib", "model/src/resources.rs", "memory_mib"),
+    ("Limits", "cpu_milli", "scheduler-shard/core/src/tests/findings.rs", "fn ceilings_are_told_in_cards_and_cpus"),
+    ("Limits", "memory_mib", "model/tests/charges.rs", "fn a_limit_is_passed_by_exactly_what_is_above_it"),
     ("ApartFrom", "tenant", "scheduler-shard/core/src/tests/apart.rs", "fn who_is_kept_apart_is_told_and_starts_when_the_other_has_left"),
     ("ApartFrom", "level", "scheduler-shard/core/src/tests/apart.rs", "fn tenants_that_disturb_each_other_share_no_card_node_or_island"),
     ("Pool", "name", "control/core/tests/transcripts/submitting.txt", "pool=glod"),
@@ -97,13 +100,13 @@ const EVIDENCE: &[(&str, &str, &str, &str)] = &[
     ("Pool", "workload_classes", BINDING, "pool fast classes=training"),
     ("Pool", "time_slice_replicas", "scheduler-shard/core/src/tests/examples.rs", "fn four_replicas_on_one_card_run_and_the_fifth_waits_and_says_why"),
     ("Pool", "mps_clients", BINDING, "pool shared mps=2"),
-    ("Pool", "compute_tolerance_percent", "model/src/needs.rs", "pool.compute_tolerance_percent"),
+    ("Pool", "compute_tolerance_percent", NEEDS, "fn who_asks_and_where_narrows_the_ways"),
     ("Pool", "mig_layouts", PINNED, "pool serving pins"),
     ("PinnedLayout", "model", PINNED, "pin=h100/"),
     ("PinnedLayout", "slices", PINNED, "3g.40gb:1,2g.20gb:1"),
     ("PinnedLayout", "cards_per_node", PINNED, "pin-cards=1"),
     ("NodeSpec", "name", VALIDATION, "fn a_node_that_is_wrong_names_its_field"),
-    ("NodeSpec", "address", "control/server/src/services/wire.rs", "master_addr"),
+    ("NodeSpec", "address", "control/server/tests/services/agents.rs", "fn a_task_lives_from_desired_to_completed"),
     ("NodeSpec", "place", "scheduler-shard/core/src/tests/nvlink.rs", "fn a_name_is_a_domain_of_its_leaf_alone"),
     ("NodeSpec", "cell", NODES, "cannot change its cell"),
     ("NodeSpec", "pool", "control/core/tests/transcripts/submitting.txt", "pool=glod"),
@@ -111,19 +114,19 @@ const EVIDENCE: &[(&str, &str, &str, &str)] = &[
     ("NodeSpec", "cpu_milli", "control/core/tests/transcripts/submitting.txt", "cpu=100000"),
     ("NodeSpec", "memory_mib", "control/core/tests/transcripts/submitting.txt", "memory=600000"),
     ("NodeSpec", "driver", REQUESTS, "fn an_older_driver_is_passed_by_and_told"),
-    ("NodeSpec", "labels", "model/tests/selectors.rs", "labels"),
+    ("NodeSpec", "labels", SELECTORS, "fn a_selector_says_which_cards_will_do"),
     ("NodeSpec", "boot_id", NODES, "boot=3"),
-    ("Place", "region", "model/tests/selectors.rs", "region"),
-    ("Place", "zone", "model/tests/selectors.rs", "zone"),
-    ("Place", "block", "scheduler-shard/core/src/tests/preferred.rs", "TopologyLevel::Block"),
-    ("Place", "leaf", "scheduler-shard/core/src/tests/preferred.rs", "TopologyLevel::Leaf"),
+    ("Place", "region", SELECTORS, "fn a_selector_says_which_cards_will_do"),
+    ("Place", "zone", SELECTORS, "fn a_selector_says_which_cards_will_do"),
+    ("Place", "block", "scheduler-shard/core/src/tests/preferred.rs", "fn gangs_of_whole_cards_stand_as_close_as_they_prefer"),
+    ("Place", "leaf", "scheduler-shard/core/src/tests/preferred.rs", "fn gangs_of_whole_cards_stand_as_close_as_they_prefer"),
     ("Place", "nvlink_domain", "scheduler-shard/core/src/tests/nvlink.rs", "fn a_name_is_a_domain_of_its_leaf_alone"),
     ("Gpu", "uuid", NODES, "join n1 uuid=NEW"),
     ("Gpu", "model", NODES, "join n1 model=h200"),
-    ("Gpu", "memory_mib", "control/core/src/plan/joining.rs", "a.memory_mib == b.memory_mib"),
+    ("Gpu", "memory_mib", SELECTORS, "fn a_selector_says_which_cards_will_do"),
     ("Gpu", "numa", REQUESTS, "fn four_gpus_across_numa_nodes_are_refused_under_restricted"),
     ("Gpu", "island", "scheduler-shard/core/src/tests/examples.rs", "fn the_smallest_island_that_holds_a_gang_is_taken"),
-    ("Gpu", "withheld", "scheduler-shard/core/src/tests/nvlink.rs", "withheld"),
+    ("Gpu", "withheld", CAPACITY, "fn the_books_agree_with_a_naive_model"),
 ];
 
 /// The messages in which people say what they want and what there is, with all that these hold.
@@ -180,6 +183,27 @@ fn the_evidence_is_there() {
     for (message, field, file, words) in EVIDENCE {
         let text =
             std::fs::read_to_string(root.join(file)).unwrap_or_else(|why| panic!("{message}.{field}: {file}: {why}"));
-        assert!(text.contains(words), "{message}.{field}: {file} has no {words:?}");
+        let there = match words.strip_prefix("fn ") {
+            Some(name) => is_test(&text, name),
+            None => {
+                file.contains("/tests/transcripts/")
+                    && text.lines().any(|line| !line.starts_with('#') && line.contains(words))
+            }
+        };
+        assert!(there, "{message}.{field}: {file} has no test {words:?}");
     }
+}
+
+/// Whether the text has a test function of that very name.
+fn is_test(text: &str, name: &str) -> bool {
+    let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+    let declared = |line: &str| {
+        let line = line.strip_prefix("async ").unwrap_or(line);
+        line.strip_prefix("fn ").and_then(|line| line.strip_prefix(name)).is_some_and(|rest| rest.starts_with('('))
+    };
+    let marked = |at: usize| {
+        let above = lines[..at].iter().rev().take_while(|line| line.starts_with("#["));
+        above.into_iter().any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"))
+    };
+    (0..lines.len()).any(|at| declared(lines[at]) && marked(at))
 }

@@ -13,7 +13,8 @@ use v1::task_state::Kind;
 async fn a_task_lives_from_desired_to_completed() {
     let control = Control::start().await;
     control.tenant("research").await;
-    let mut agent = Agent::join(&control, node_spec("n1"), None).await;
+    let spec = v1::NodeSpec { address: "10.0.0.7".to_owned(), ..node_spec("n1") };
+    let mut agent = Agent::join(&control, spec, None).await;
     assert_eq!((agent.welcome.node, agent.welcome.node_epoch), (1, 1));
     let empty = agent.desired().await;
     assert_eq!(empty.tasks, []);
@@ -29,6 +30,7 @@ async fn a_task_lives_from_desired_to_completed() {
     let task = &desired.tasks[0];
     assert_eq!((task.job, task.allocation, task.rank, task.attempt), (id, allocation, 0, 1));
     assert_eq!((task.devices.len(), task.gpu_units, task.stop), (2, 14_000, false));
+    assert_eq!(task.master_addr, "10.0.0.7", "where the ranks of a gang find the first");
 
     agent.report(1, allocation, 0, Kind::Running, 0).await;
     agent.reports_ack(1).await;
