@@ -197,6 +197,40 @@ pub struct JobSpec {
     pub user: String,
 }
 
+/// Seconds from SIGTERM to SIGKILL when a job does not say: long enough to write a small checkpoint, short enough for a person.
+pub const GRACE_S_DEFAULT: u64 = 30;
+/// Seconds that tasks may outlive contact with the control plane when a job does not say: longer than any failover or upgrade.
+pub const DISCONNECT_GRACE_S_DEFAULT: u64 = 600;
+
+impl JobSpec {
+    /// A job of one task of which nothing else is said.
+    #[must_use]
+    pub fn usual(tenant: &str, request: TaskRequest, command: &[&str]) -> Self {
+        JobSpec {
+            tenant: tenant.to_owned(),
+            name: "job".to_owned(),
+            tasks: 1,
+            request,
+            topology: Topology::default(),
+            numa: NumaPolicy::default(),
+            driver_min: None,
+            asked: Asked::default(),
+            class: WorkloadClass::default(),
+            pool: None,
+            priority: 0,
+            command: command.iter().map(|&word| word.to_owned()).collect(),
+            env: BTreeMap::new(),
+            workdir: None,
+            time_limit_s: None,
+            grace_s: GRACE_S_DEFAULT,
+            disconnect_grace_s: DISCONNECT_GRACE_S_DEFAULT,
+            max_retries: 0,
+            movable: None,
+            user: String::new(),
+        }
+    }
+}
+
 /// A specification that has passed [`JobSpec::validate`]: carried instead of checked again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -5,7 +5,7 @@ use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Ten
 use muster_model::request::TaskRequest;
 use muster_model::{
     Allocation, AllocationState, Cell, Change, DeviceRequest, Gpu, GpuModel, Job, JobPhase, JobSpec, Limits, Node,
-    NodeHealth, Object, Place, ResourceVec, TaskState, Tenant, Topology, Trust, ValidJobSpec, WorkloadClass,
+    NodeHealth, Object, Place, ResourceVec, TaskState, Tenant, Trust, ValidJobSpec,
 };
 use muster_scheduler_core::{Binding, View};
 use std::collections::BTreeMap;
@@ -38,28 +38,7 @@ pub(crate) fn spec(tasks: u32, devices: DeviceRequest) -> Result<ValidJobSpec> {
 
 /// The same with its own host share.
 pub(crate) fn spec_of(tasks: u32, request: TaskRequest) -> Result<ValidJobSpec> {
-    let spec = JobSpec {
-        tenant: "bench".to_owned(),
-        name: "measured".to_owned(),
-        tasks,
-        request,
-        topology: Topology::default(),
-        numa: muster_model::NumaPolicy::None,
-        driver_min: None,
-        asked: muster_model::Asked::default(),
-        class: WorkloadClass::Batch,
-        pool: None,
-        priority: 0,
-        command: vec!["true".to_owned()],
-        env: BTreeMap::new(),
-        workdir: None,
-        time_limit_s: None,
-        grace_s: 30,
-        disconnect_grace_s: 600,
-        max_retries: 0,
-        movable: None,
-        user: String::new(),
-    };
+    let spec = JobSpec { name: "measured".to_owned(), tasks, ..JobSpec::usual("bench", request, &["true"]) };
     spec.validate().ok().context("the mix is valid")
 }
 

@@ -1,41 +1,21 @@
 //! Finished jobs are forgotten as the leader names them: none that lives, none twice, and what is counted is what is there.
 
+#[path = "common/chance.rs"]
+mod chance;
+
+use chance::Chance;
 use muster_control_core::bounds::FORGET_MAX;
 use muster_control_core::{Command, Done, Entry, Reject, State, execute};
 use muster_model::ids::JobId;
 use muster_model::object::FinishedJob;
 use muster_model::request::TaskRequest;
 use muster_model::tenant::TenantSpec;
-use muster_model::{
-    Asked, Change, DeviceRequest, JobSpec, Key, Limits, NumaPolicy, ResourceVec, Topology, Trust, ValidJobSpec,
-    WorkloadClass,
-};
-use std::collections::{BTreeMap, BTreeSet};
+use muster_model::{Change, DeviceRequest, JobSpec, Key, ValidJobSpec};
+use std::collections::BTreeSet;
 
 fn spec() -> ValidJobSpec {
-    let spec = JobSpec {
-        tenant: "t".to_owned(),
-        name: "job".to_owned(),
-        tasks: 1,
-        request: TaskRequest { devices: DeviceRequest::None, cpu_milli: 1_000, memory_mib: 1 },
-        topology: Topology::default(),
-        numa: NumaPolicy::None,
-        driver_min: None,
-        asked: Asked::default(),
-        class: WorkloadClass::Batch,
-        pool: None,
-        priority: 0,
-        command: vec!["true".to_owned()],
-        env: BTreeMap::new(),
-        workdir: None,
-        time_limit_s: None,
-        grace_s: 30,
-        disconnect_grace_s: 600,
-        max_retries: 0,
-        movable: None,
-        user: String::new(),
-    };
-    spec.validate().expect("a good job")
+    let request = TaskRequest { devices: DeviceRequest::None, cpu_milli: 1_000, memory_mib: 1 };
+    JobSpec::usual("t", request, &["true"]).validate().expect("a good job")
 }
 
 /// A state beside the history that its changes make, as a disk keeps it.
@@ -50,15 +30,7 @@ impl Replica {
     fn new() -> Self {
         let mut replica =
             Replica { state: State::new(7), now_ms: 1_000_000, history: BTreeSet::new(), forgotten: BTreeSet::new() };
-        let tenant = TenantSpec {
-            path: "t".to_owned(),
-            guarantee: ResourceVec::default(),
-            max: Limits::default(),
-            weight: 1,
-            trust: Trust::Trusted,
-            apart_from: Vec::new(),
-        };
-        replica.run(Command::ApplyTenants { tenants: vec![tenant] }).expect("a good tenant");
+        replica.run(Command::ApplyTenants { tenants: vec![TenantSpec::usual("t")] }).expect("a good tenant");
         replica
     }
 
@@ -99,24 +71,11 @@ impl Replica {
     }
 }
 
-/// A small deterministic generator (SplitMix64).
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % bound.max(1)
-    }
-}
-
 #[test]
 fn law_5_no_live_job_is_forgotten_and_none_twice() {
     let mut forgotten = 0;
     for seed in 0..200 {
-        forgotten += play(&mut Chance(seed));
+        forgotten += play(&mut Chance::new(seed));
     }
     assert!(forgotten > 5_000, "only {forgotten} jobs were forgotten");
 }

@@ -1,16 +1,16 @@
 //! The table of request ids under pressure: whoever floods it shortens its own memory, and nobody's submission is refused for it.
 
+#[path = "common/chance.rs"]
+mod chance;
+
+use chance::Chance;
 use muster_control_core::bounds::{REQUEST_HORIZON_MS, REQUESTS_MAX};
 use muster_control_core::{Command, Decided, Done, Entry, Reject, State, execute};
 use muster_model::ids::{JobId, TenantId};
 use muster_model::object::RequestRecord;
 use muster_model::request::TaskRequest;
 use muster_model::tenant::TenantSpec;
-use muster_model::{
-    Asked, DeviceRequest, JobSpec, Limits, NumaPolicy, Object, ResourceVec, Topology, Trust, ValidJobSpec,
-    WorkloadClass,
-};
-use std::collections::BTreeMap;
+use muster_model::{DeviceRequest, JobSpec, Object, ValidJobSpec};
 
 const NOW_MS: u64 = 200_000_000;
 /// Tenants that fill the table, each with its share.
@@ -22,40 +22,8 @@ fn path(tenant: u32) -> String {
 }
 
 fn spec(tenant: u32) -> ValidJobSpec {
-    let spec = JobSpec {
-        tenant: path(tenant),
-        name: "job".to_owned(),
-        tasks: 1,
-        request: TaskRequest { devices: DeviceRequest::None, cpu_milli: 1_000, memory_mib: 1 },
-        topology: Topology::default(),
-        numa: NumaPolicy::None,
-        driver_min: None,
-        asked: Asked::default(),
-        class: WorkloadClass::Batch,
-        pool: None,
-        priority: 0,
-        command: vec!["true".to_owned()],
-        env: BTreeMap::new(),
-        workdir: None,
-        time_limit_s: None,
-        grace_s: 30,
-        disconnect_grace_s: 600,
-        max_retries: 0,
-        movable: None,
-        user: String::new(),
-    };
-    spec.validate().expect("a good job")
-}
-
-fn tenant_spec(tenant: u32) -> TenantSpec {
-    TenantSpec {
-        path: path(tenant),
-        guarantee: ResourceVec::default(),
-        max: Limits::default(),
-        weight: 1,
-        trust: Trust::Trusted,
-        apart_from: Vec::new(),
-    }
+    let request = TaskRequest { devices: DeviceRequest::None, cpu_milli: 1_000, memory_mib: 1 };
+    JobSpec::usual(&path(tenant), request, &["true"]).validate().expect("a good job")
 }
 
 fn run(state: &mut State, now_ms: u64, command: Command) -> Result<Done, Reject> {
@@ -66,7 +34,7 @@ fn run(state: &mut State, now_ms: u64, command: Command) -> Result<Done, Reject>
 /// Every tenant has used its whole share within the last hours: the table is full.
 fn full() -> State {
     let mut state = State::new(7);
-    let tenants = (1..=TENANTS).map(tenant_spec).collect();
+    let tenants = (1..=TENANTS).map(|tenant| TenantSpec::usual(&path(tenant))).collect();
     run(&mut state, NOW_MS, Command::ApplyTenants { tenants }).expect("good tenants");
     let mut meta = state.meta.clone();
     meta.next_job = JobId(REQUESTS_MAX + 1);
@@ -90,19 +58,6 @@ fn submit(tenant: u32, id: &str, issued_ms: u64) -> Command {
     Command::Submit { request_id: id.to_owned(), issued_ms, payload_hash: 1, specs: vec![spec(tenant)] }
 }
 
-/// A small deterministic generator (SplitMix64).
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % bound.max(1)
-    }
-}
-
 /// A submission that was accepted.
 struct Sent {
     tenant: u32,
@@ -118,7 +73,7 @@ const OTHERS: u64 = 20;
 /// What a history promises: everybody's new submissions are taken; a retry makes no second job; and it is answered as the first time
 /// as long as the tenant has made fewer calls since than its share.
 fn history(seed: u64, mut state: State) {
-    let mut chance = Chance(seed);
+    let mut chance = Chance::new(seed);
     let (mut now_ms, mut sent): (u64, Vec<Sent>) = (NOW_MS, Vec::new());
     let (mut forgotten, mut recalled) = (0, 0);
     for step in 0..3_000 {
@@ -197,7 +152,8 @@ fn law_5_ids_of_a_deleted_tenant_do_not_run_again() {
     let mut state = full();
     let gone = 2;
     run(&mut state, NOW_MS, Command::DeleteTenant { path: path(gone) }).expect("nothing hangs on it");
-    run(&mut state, NOW_MS, Command::ApplyTenants { tenants: vec![tenant_spec(gone)] }).expect("a good tenant");
+    run(&mut state, NOW_MS, Command::ApplyTenants { tenants: vec![TenantSpec::usual(&path(gone))] })
+        .expect("a good tenant");
     let of_gone: Vec<String> =
         state.requests.values().filter(|request| request.tenant == TenantId(gone)).map(|r| r.id.to_string()).collect();
     assert_eq!(of_gone.len() as u64, SHARE);

@@ -4,16 +4,12 @@ use super::asked::{asked_from_wire, asked_to_wire};
 use super::{each, need, text_if, word_if};
 use crate::v1;
 use muster_model::driver::NotAVersion;
+use muster_model::job::{DISCONNECT_GRACE_S_DEFAULT, GRACE_S_DEFAULT};
 use muster_model::movable::{Movable, RESTART_S_DEFAULT};
 use muster_model::{
     AllocationId, Attempt, CellId, DriverVersion, FieldError, Job, JobId, JobPhase, JobSpec, NodeId, NumaPolicy,
     Outcome, Reservation, TenantId, ValidJobSpec, WorkloadClass,
 };
-
-/// Seconds from SIGTERM to SIGKILL when a job does not say: long enough to write a small checkpoint, short enough for a person.
-pub const GRACE_S_DEFAULT: u64 = 30;
-/// Seconds that tasks may outlive contact with the control plane when a job does not say: longer than any failover or upgrade.
-pub const DISCONNECT_GRACE_S_DEFAULT: u64 = 600;
 
 impl From<&JobSpec> for v1::JobSpec {
     fn from(spec: &JobSpec) -> Self {

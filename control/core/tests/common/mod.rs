@@ -4,42 +4,15 @@
 //! are of tasks that exist, and a good share is wrong on purpose. A failure names the seed; `MUSTER_SEED=<seed> cargo test -p
 //! muster-control-core <name of the test>` runs that history alone.
 
+mod chance;
 mod commands;
 mod placing;
 
+pub(crate) use chance::Chance;
 use muster_control_core::{Command, Decided, Entry, Executed, State, execute};
 use muster_model::ids::{JobId, NodeId};
 use muster_model::{Change, Object};
 use std::collections::BTreeMap;
-
-/// A small deterministic generator (SplitMix64).
-pub(crate) struct Chance(u64);
-
-impl Chance {
-    pub(crate) fn new(seed: u64) -> Self {
-        Chance(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
-    }
-
-    pub(crate) fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    pub(crate) fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {
-        (!from.is_empty()).then(|| from[self.below(from.len() as u64) as usize].clone())
-    }
-}
 
 /// What happened at one entry of a log.
 pub(crate) struct Step<'a> {
@@ -68,6 +41,16 @@ pub(crate) struct Story {
 
 /// A day after the epoch, so that requests may be issued "a day ago".
 pub(crate) const START_MS: u64 = 100_000_000;
+
+impl Chance {
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    pub(crate) fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {
+        (!from.is_empty()).then(|| from[self.below(from.len() as u64) as usize].clone())
+    }
+}
 
 impl Story {
     pub(crate) fn new(seed: u64) -> Self {

@@ -513,15 +513,10 @@ fn job(words: &Words<'_>) -> JobSpec {
         (.., Some(memory)) => DeviceRequest::TimeSlice { memory_mib: memory.parse().expect("MiB"), models },
         _ => DeviceRequest::None,
     };
+    let (cpu_milli, memory_mib) = (words.number("cpu", 1_000), words.number("memory", 1_000));
+    let request = TaskRequest { devices, cpu_milli, memory_mib };
     JobSpec {
-        tenant: words.at(1).to_owned(),
-        name: "job".to_owned(),
         tasks: words.number("tasks", 1) as u32,
-        request: TaskRequest {
-            devices,
-            cpu_milli: words.number("cpu", 1_000),
-            memory_mib: words.number("memory", 1_000),
-        },
         topology: Topology {
             required: words.get("within").map(|level| level.parse().expect("a level")),
             preferred: None,
@@ -543,16 +538,9 @@ fn job(words: &Words<'_>) -> JobSpec {
         },
         class: words.get("class").map_or(WorkloadClass::Batch, |class| class.parse().expect("a class")),
         pool: words.get("pool").map(str::to_owned),
-        priority: 0,
-        command: vec!["true".to_owned()],
-        env: BTreeMap::new(),
-        workdir: None,
-        time_limit_s: None,
-        grace_s: 30,
-        disconnect_grace_s: 600,
         max_retries: words.number("retries", 0) as u32,
         movable: words.get("movable").map(|_| Movable::default()),
-        user: String::new(),
+        ..JobSpec::usual(words.at(1), request, &["true"])
     }
 }
 

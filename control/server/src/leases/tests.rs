@@ -88,37 +88,9 @@ impl Fixture {
 
     /// A task with this disconnect grace on node 1.
     fn bind_on_first(&mut self, disconnect_grace_s: u64) {
-        let tenant = TenantSpec {
-            path: "t".to_owned(),
-            guarantee: ResourceVec::default(),
-            max: Limits::default(),
-            weight: 1,
-            trust: Trust::Trusted,
-            apart_from: Vec::new(),
-        };
-        self.run(Command::ApplyTenants { tenants: vec![tenant] });
-        let spec = JobSpec {
-            tenant: "t".to_owned(),
-            name: "j".to_owned(),
-            tasks: 1,
-            request: TaskRequest { devices: DeviceRequest::None, cpu_milli: 1_000, memory_mib: 16 },
-            topology: Topology::default(),
-            numa: muster_model::NumaPolicy::None,
-            driver_min: None,
-            asked: muster_model::Asked::default(),
-            class: WorkloadClass::Batch,
-            pool: None,
-            priority: 0,
-            command: vec!["true".to_owned()],
-            env: std::collections::BTreeMap::new(),
-            workdir: None,
-            time_limit_s: None,
-            grace_s: 1,
-            disconnect_grace_s,
-            max_retries: 0,
-            movable: None,
-            user: String::new(),
-        };
+        self.run(Command::ApplyTenants { tenants: vec![TenantSpec::usual("t")] });
+        let request = TaskRequest { devices: DeviceRequest::None, cpu_milli: 1_000, memory_mib: 16 };
+        let spec = JobSpec { grace_s: 1, disconnect_grace_s, ..JobSpec::usual("t", request, &["true"]) };
         let specs = vec![spec.validate().expect("a good job")];
         self.run(Command::Submit { request_id: "r".to_owned(), issued_ms: 1_000, payload_hash: 1, specs });
         self.run(Command::AcquireCell { cell: CellId(1), shard: "s".to_owned() });

@@ -50,15 +50,7 @@ impl PeerServices for NoServices {
 }
 
 pub(crate) fn tenant(path: &str) -> Command {
-    let tenants = vec![TenantSpec {
-        path: path.to_owned(),
-        guarantee: Default::default(),
-        max: Default::default(),
-        weight: 1,
-        trust: Default::default(),
-        apart_from: Vec::new(),
-    }];
-    Command::ApplyTenants { tenants }
+    Command::ApplyTenants { tenants: vec![TenantSpec::usual(path)] }
 }
 
 impl Cluster {

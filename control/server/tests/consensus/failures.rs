@@ -58,28 +58,8 @@ async fn everybody_killed_at_once_keeps_all_acknowledged() {
 }
 
 fn job() -> JobSpec {
-    JobSpec {
-        tenant: "research".into(),
-        name: "job".into(),
-        tasks: 1,
-        request: TaskRequest { devices: DeviceRequest::None, cpu_milli: 1_000, memory_mib: 100 },
-        topology: Default::default(),
-        numa: muster_model::NumaPolicy::None,
-        driver_min: None,
-        asked: muster_model::Asked::default(),
-        class: Default::default(),
-        pool: None,
-        priority: 0,
-        command: vec!["/bin/true".into()],
-        env: Default::default(),
-        workdir: None,
-        time_limit_s: None,
-        grace_s: 1,
-        disconnect_grace_s: 600,
-        max_retries: 0,
-        movable: None,
-        user: String::new(),
-    }
+    let request = TaskRequest { devices: DeviceRequest::None, cpu_milli: 1_000, memory_mib: 100 };
+    JobSpec::usual("research", request, &["/bin/true"])
 }
 
 /// Accepts a job and cancels it: it is finished then, and on disk only.

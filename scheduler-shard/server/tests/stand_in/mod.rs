@@ -108,15 +108,7 @@ impl Cluster {
 
     /// A tenant and `nodes` nodes of `gpus` H100 in each of the cells.
     pub(crate) fn fill(&self, cells: &[&str], nodes: u32, gpus: u16) {
-        let tenant = TenantSpec {
-            path: "org".into(),
-            guarantee: ResourceVec::default(),
-            max: Limits::default(),
-            weight: 1,
-            trust: Trust::Trusted,
-            apart_from: Vec::new(),
-        };
-        let mut commands = vec![Command::ApplyTenants { tenants: vec![tenant] }];
+        let mut commands = vec![Command::ApplyTenants { tenants: vec![TenantSpec::usual("org")] }];
         for cell in cells {
             commands.extend((0..nodes).map(|n| Command::JoinNode {
                 spec: node(cell, n, gpus),
@@ -138,32 +130,9 @@ impl Cluster {
     }
 
     pub(crate) fn spec(&self, gpus: u32) -> JobSpec {
-        JobSpec {
-            tenant: "org".into(),
-            name: "j".into(),
-            tasks: 1,
-            request: TaskRequest {
-                devices: DeviceRequest::Whole { count: gpus, models: vec![GpuModel::H100] },
-                cpu_milli: 100,
-                memory_mib: 10,
-            },
-            topology: Topology::default(),
-            numa: muster_model::NumaPolicy::None,
-            driver_min: None,
-            asked: muster_model::Asked::default(),
-            class: WorkloadClass::Batch,
-            pool: None,
-            priority: 0,
-            command: vec!["true".into()],
-            env: BTreeMap::new(),
-            workdir: None,
-            time_limit_s: None,
-            grace_s: 1,
-            disconnect_grace_s: 10,
-            max_retries: 0,
-            movable: None,
-            user: String::new(),
-        }
+        let devices = DeviceRequest::Whole { count: gpus, models: vec![GpuModel::H100] };
+        let request = TaskRequest { devices, cpu_milli: 100, memory_mib: 10 };
+        JobSpec { grace_s: 1, disconnect_grace_s: 10, ..JobSpec::usual("org", request, &["true"]) }
     }
 
     fn submit_all(&self, specs: Vec<ValidJobSpec>) -> Vec<JobId> {

@@ -29,15 +29,7 @@ fn log_id(term: u64, index: u64) -> LogId {
 }
 
 fn tenant(path: &str) -> Command {
-    let tenants = vec![TenantSpec {
-        path: path.to_owned(),
-        guarantee: Default::default(),
-        max: Default::default(),
-        weight: 1,
-        trust: Default::default(),
-        apart_from: Vec::new(),
-    }];
-    Command::ApplyTenants { tenants }
+    Command::ApplyTenants { tenants: vec![TenantSpec::usual(path)] }
 }
 
 /// An entry that adds a tenant named after its index.
