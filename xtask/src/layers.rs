@@ -1,6 +1,6 @@
 //! The layers of the workspace, checked from `cargo metadata`.
 //!
-//! `model <- {control, scheduler-shard, node}/core <- runtime, proto, twin <- servers, agent <- chaos, bench <- cli`.
+//! `model <- {control, scheduler-shard, node}/core <- runtime, proto, twin <- servers, agent <- bench <- chaos, cli`.
 //!
 //! What must stay true: a crate depends only on crates of lower layers, so cores never depend on each other; and nothing that is
 //! pure (the model, the cores, the twin) reaches an async runtime, a network stack, a store or a source of chance, by any path.
@@ -15,8 +15,8 @@ const LAYERS: &[&[&str]] = &[
     &["muster-control-core", "muster-scheduler-core", "muster-node-core"],
     &["muster-runtime", "muster-proto", "muster-twin"],
     &["muster-control-server", "muster-scheduler-server", "muster-agent"],
-    &["muster-chaos", "muster-bench"],
-    &["muster"],
+    &["muster-bench"],
+    &["muster-chaos", "muster"],
 ];
 
 /// Crates that make no use of the outside world: they take time, ids and chance as arguments.
