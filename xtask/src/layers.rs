@@ -1,6 +1,6 @@
 //! The layers of the workspace, checked from `cargo metadata`.
 //!
-//! `model <- {control, scheduler-shard, node}/core <- runtime, proto, twin <- servers, agent <- bench <- chaos, cli`.
+//! `model <- {control, scheduler-shard, node}/core <- runtime, proto, twin <- servers, agent <- bench <- chaos <- cli`.
 //!
 //! What must stay true: a crate depends only on crates of lower layers, so cores never depend on each other; and nothing that is
 //! pure (the model, the cores, the twin) reaches an async runtime, a network stack, a store or a source of chance, by any path.
@@ -16,7 +16,8 @@ const LAYERS: &[&[&str]] = &[
     &["muster-runtime", "muster-proto", "muster-twin"],
     &["muster-control-server", "muster-scheduler-server", "muster-agent"],
     &["muster-bench"],
-    &["muster-chaos", "muster"],
+    &["muster-chaos"],
+    &["muster"],
 ];
 
 /// Crates that make no use of the outside world: they take time, ids and chance as arguments.
