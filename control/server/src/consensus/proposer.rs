@@ -147,7 +147,15 @@ async fn run(core: Arc<Core>, mut queue: mpsc::Receiver<Pending>) {
         if core.is_leader() {
             let answers = write(&core, &mut batch).await;
             answer(batch, answers);
-        } else if let Some((leader, member)) = core.other_leader().filter(|_| batch.iter().all(|p| p.may_forward)) {
+            continue;
+        }
+        // What was passed on to this node already is not passed on again: its sender looks for the leader anew.
+        let here = batch.extract_if(.., |pending| !pending.may_forward).collect();
+        answer(here, Err(ProposeError::NoLeader));
+        if batch.is_empty() {
+            continue;
+        }
+        if let Some((leader, member)) = core.other_leader() {
             let Ok(place) = forwards.clone().acquire_owned().await else { return };
             let core = core.clone();
             core.host.clone().spawn(async move {
@@ -161,15 +169,16 @@ async fn run(core: Arc<Core>, mut queue: mpsc::Receiver<Pending>) {
     }
 }
 
-/// What fits into one entry with `first`, and the one that did not fit.
+/// What fits into one entry with `first`, and the one that did not fit. Proposals of this node's clients and those that other nodes pass on share
+/// entries: where they arrive in turns, as the steps of jobs do, an entry for each would make all of them wait for a sync each.
 fn gather(first: Pending, queue: &mut mpsc::Receiver<Pending>) -> (Vec<Pending>, Option<Pending>) {
     let (mut commands, mut bytes) = (first.count, first.bytes);
-    let kind = (first.only_in_term, first.may_forward);
+    let only_in_term = first.only_in_term;
     let mut batch = vec![first];
     while let Ok(next) = queue.try_recv() {
         commands += next.count;
         bytes += next.bytes;
-        if commands > ENTRY_COMMANDS || bytes > ENTRY_BYTES || (next.only_in_term, next.may_forward) != kind {
+        if commands > ENTRY_COMMANDS || bytes > ENTRY_BYTES || next.only_in_term != only_in_term {
             return (batch, Some(next));
         }
         batch.push(next);

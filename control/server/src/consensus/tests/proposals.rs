@@ -1,6 +1,6 @@
 //! One node alone: proposals, reads, followers, bounds.
 
-use super::tenant;
+use super::{tenant, three};
 use crate::consensus::proposer::ENTRY_COMMANDS;
 use crate::consensus::{AdminError, Consensus, ConsensusConfig, ProposeError};
 use muster_control_core::Done;
@@ -56,6 +56,37 @@ async fn each_caller_gets_its_own_answers() {
     assert!(matches!(consensus.read_index().await, Err(ProposeError::Stopped { .. })));
     assert!(matches!(consensus.confirm_leadership().await, Err(ProposeError::Stopped { .. })));
     assert!(follower.next().await.is_err());
+}
+
+/// Calls of this node's own clients and calls that other nodes pass on arrive in turns: they share entries all the same. On one thread, so
+/// that all wait when the first entry is gathered.
+#[tokio::test]
+async fn calls_from_here_and_from_other_nodes_share_entries() {
+    let folder = tempfile::tempdir().expect("folder");
+    let consensus = alone(folder.path()).await;
+    consensus.leadership().wait_for(|now| now.here).await.expect("leads");
+    let proposer = &consensus.inner.proposer;
+    let calls = (0..200).map(|call| proposer.propose(vec![tenant(&format!("tenant-{call}"))], None, call % 2 == 0));
+    let proposed = futures::future::join_all(calls).await;
+    let revisions: std::collections::BTreeSet<_> =
+        proposed.into_iter().map(|proposed| proposed.expect("proposes").revision).collect();
+    assert!(revisions.len() <= 2, "{} entries for 200 calls that waited together", revisions.len());
+    assert_eq!(consensus.read(|state, _| state.tenants.len()), 200);
+}
+
+/// A follower passes on what its own clients call, and not what another node has passed on already.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_passes_on_only_what_was_called_here() {
+    let folder = tempfile::tempdir().expect("folder");
+    let (nodes, leader) = three(folder.path()).await;
+    let proposer = &nodes[(leader + 1) % 3].inner.proposer;
+    let calls = (0..20).map(|call| proposer.propose(vec![tenant(&format!("tenant-{call}"))], None, call % 2 == 0));
+    for (call, proposed) in futures::future::join_all(calls).await.into_iter().enumerate() {
+        match call % 2 {
+            0 => assert!(proposed.expect("passed on").decided[0].is_ok()),
+            _ => assert_eq!(proposed.err(), Some(ProposeError::NoLeader)),
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
