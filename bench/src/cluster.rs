@@ -71,9 +71,18 @@ pub struct Cluster {
 impl Cluster {
     /// Starts the cluster with the binary `muster` and waits until a submission could be accepted.
     pub async fn start(muster: &Path, under: &Path, size: &Size) -> Result<Self> {
+        Self::start_process(muster, under, size, None).await
+    }
+
+    /// The same; every process writes its stamps of the timeline into `stamps`.
+    pub async fn start_with_timeline(muster: &Path, under: &Path, size: &Size, stamps: &Path) -> Result<Self> {
+        Self::start_process(muster, under, size, Some(stamps)).await
+    }
+
+    async fn start_process(muster: &Path, under: &Path, size: &Size, stamps: Option<&Path>) -> Result<Self> {
         let data = tempfile::tempdir_in(under)?;
         let folder = data.path().join("dev");
-        let supervisor = spawn_supervisor(muster, &folder, size)?;
+        let supervisor = spawn_supervisor(muster, &folder, size, stamps)?;
         let cluster = Cluster { muster: muster.to_owned(), size: size.clone(), supervisor, folder, _data: data };
         cluster.wait_ready().await?;
         Ok(cluster)
@@ -91,7 +100,7 @@ impl Cluster {
 
     /// Starts the supervisor again on the same folder.
     pub fn start_again(&mut self) -> Result<()> {
-        self.supervisor = spawn_supervisor(&self.muster, &self.folder, &self.size)?;
+        self.supervisor = spawn_supervisor(&self.muster, &self.folder, &self.size, None)?;
         Ok(())
     }
 
@@ -179,7 +188,7 @@ impl Drop for Cluster {
     }
 }
 
-fn spawn_supervisor(muster: &Path, folder: &Path, size: &Size) -> Result<Child> {
+fn spawn_supervisor(muster: &Path, folder: &Path, size: &Size, stamps: Option<&Path>) -> Result<Child> {
     let log = std::fs::File::options().create(true).append(true).open(folder.with_file_name("dev.log"))?;
     let mut command = Command::new(muster);
     command.arg("dev").arg("--data").arg(folder);
@@ -194,6 +203,9 @@ fn spawn_supervisor(muster: &Path, folder: &Path, size: &Size) -> Result<Child> 
     }
     if size.virtual_tasks {
         command.arg("--virtual-tasks");
+    }
+    if let Some(stamps) = stamps {
+        command.env(muster_runtime::timeline::FOLDER, stamps);
     }
     command
         .stdin(Stdio::null())

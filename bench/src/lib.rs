@@ -16,3 +16,4 @@ pub mod searches;
 pub mod stall;
 pub mod submissions;
 pub mod table;
+pub mod timeline;

@@ -35,6 +35,8 @@ impl Row {
 pub struct Table {
     /// What was measured, under which conditions.
     pub title: String,
+    /// What the four fields of a row are, in their order.
+    pub columns: [&'static str; 4],
     /// The figures.
     pub rows: Vec<Row>,
 }
@@ -42,7 +44,13 @@ pub struct Table {
 impl Table {
     /// A new one.
     pub fn new(title: impl Into<String>, rows: Vec<Row>) -> Self {
-        Table { title: title.into(), rows }
+        Table { title: title.into(), columns: ["what", "measured", "anchor", "target"], rows }
+    }
+
+    /// The same with other columns.
+    #[must_use]
+    pub fn with_columns(self, columns: [&'static str; 4]) -> Self {
+        Table { columns, ..self }
     }
 
     /// For people.
@@ -51,7 +59,7 @@ impl Table {
         let mut table = comfy_table::Table::new();
         table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
         table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic).set_width(WIDTH_COLUMNS);
-        table.set_header(["what", "measured", "anchor", "target"]);
+        table.set_header(self.columns);
         for row in &self.rows {
             table.add_row([&row.what, &row.measured, &row.anchor, &row.target]);
         }

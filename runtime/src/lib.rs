@@ -18,6 +18,7 @@ pub mod host;
 pub mod net;
 pub mod real;
 pub mod sim;
+pub mod timeline;
 
 pub use chance::Chance;
 pub use clock::Clock;

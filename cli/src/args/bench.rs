@@ -87,6 +87,18 @@ pub enum What {
         #[arg(long, default_value_t = 10)]
         seconds: u32,
     },
+    /// Where the time of one job goes from submit to running, and that of one submission, step by step (not part of `all`)
+    TraceOne {
+        /// Simulated nodes of eight cards
+        #[arg(long, default_value_t = 64)]
+        nodes: u32,
+        /// Submissions a second (repeat or separate by commas)
+        #[arg(long, value_delimiter = ',', default_value = "50,300", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        rate: Vec<u32>,
+        /// Seconds of each rate
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=600))]
+        seconds: u32,
+    },
     /// R2: kill -9 of the leader to the next acknowledged write, beside etcd in the same run
     Failover {
         /// Kills

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::output::{Colour, Format, Out};
 use anyhow::Context;
 use muster_bench::table::Table;
-use muster_bench::{decisions, failover, lifecycle, packing, passes, plans, searches, stall, submissions};
+use muster_bench::{decisions, failover, lifecycle, packing, passes, plans, searches, stall, submissions, timeline};
 use std::path::Path;
 
 /// Runs one benchmark, or all of them.
@@ -58,6 +58,10 @@ async fn one(muster: &Path, under: &Path, what: &What) -> anyhow::Result<Vec<Tab
         What::Lifecycle { nodes, jobs, rate, seconds } => {
             let options = lifecycle::Options { nodes: *nodes, jobs: *jobs, rate_per_s: *rate, seconds: *seconds };
             lifecycle::run(muster, under, &options).await
+        }
+        What::TraceOne { nodes, rate, seconds } => {
+            let options = timeline::Options { nodes: *nodes, rates_per_s: rate.clone(), seconds: *seconds };
+            timeline::run(muster, under, &options).await
         }
         What::Failover { rounds } => failover::run(muster, under, *rounds).await,
         What::Stall { jobs } => stall::run(muster, under, *jobs).await,

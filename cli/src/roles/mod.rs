@@ -9,6 +9,7 @@ pub mod metrics;
 pub mod node;
 pub mod shard;
 pub mod telemetry;
+mod timeline;
 
 use crate::args::roles::RoleCommon;
 use crate::failure::Failure;

@@ -1,11 +1,13 @@
 //! Logs to standard error, metrics to a recorder that the health page shows.
 
 use crate::args::roles::LogFormat;
-use crate::roles::metrics;
+use crate::roles::{metrics, timeline};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// What is logged unless `RUST_LOG` says otherwise: our own doings; of the libraries only what an operator must act on.
 const USUAL: &str = "info,openraft=error,h2=warn,hyper=warn,tonic=warn,tower=warn";
@@ -16,13 +18,18 @@ static METRICS: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
 pub fn init(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(USUAL));
     // Without `log_internal_errors(false)` a role whose log nobody reads any more would panic when it tries to say so.
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
-    // A subscriber that is there already (a test's) is as good.
-    let _ = match format {
-        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).log_internal_errors(false);
+    let lines = match format {
+        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
+    let stamps = timeline::layer();
+    let refused = stamps.as_ref().err().cloned();
+    // A subscriber that is there already (a test's) is as good.
+    let _ = tracing_subscriber::registry().with(stamps.unwrap_or_default()).with(lines.with_filter(filter)).try_init();
+    if let Some(why) = refused {
+        tracing::warn!("no stamps of the timeline are written: {why}");
+    }
 }
 
 /// Writes panics to the log, with where they were and how they came there.

@@ -12,6 +12,7 @@ use muster_node_core::fence;
 use muster_node_core::{
     CardStep, Desired, DeviceNames, Observed, ObservedTask, Phase, Step, TaskKey, TaskSpec, env, plan,
 };
+use muster_runtime::timeline;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -230,6 +231,7 @@ impl Reconciler {
         };
         tracing::info!(task = %key, job = %spec.job, attempt = %spec.attempt, "starting a task");
         metrics::counter!("muster_agent_tasks_started_total").increment(1);
+        tracing::trace!(target: timeline::TARGET, step = "started", allocation = key.allocation.0);
         self.shared.config.executor.start(Launch {
             deadline_ns: fence::deadline_ns(confirmed_ns, spec.disconnect_grace_s),
             node_epoch: desired.stamp.node_epoch,

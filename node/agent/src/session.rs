@@ -13,7 +13,7 @@ use futures::Stream;
 use muster_proto::v1;
 use muster_proto::v1::agents_client::AgentsClient;
 use muster_proto::v1::control_message::Message;
-use muster_runtime::NetError;
+use muster_runtime::{NetError, timeline};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -240,6 +240,9 @@ async fn take_desired(shared: &Arc<Shared>, wire: v1::Desired) -> Result<(), End
             return Ok(());
         }
     };
+    for key in desired.tasks.keys() {
+        tracing::trace!(target: timeline::TARGET, step = "desired_received", allocation = key.allocation.0);
+    }
     let mut identity = shared.state.lock().identity;
     match identity.gate.take(desired.stamp) {
         Ok(true) => {
@@ -257,8 +260,11 @@ async fn take_desired(shared: &Arc<Shared>, wire: v1::Desired) -> Result<(), End
     }
     let mut state = shared.state.lock();
     state.identity = identity;
-    state.desired = Some(desired);
+    state.desired = Some(Arc::clone(&desired));
     drop(state);
+    for key in desired.tasks.keys() {
+        tracing::trace!(target: timeline::TARGET, step = "desired_taken", allocation = key.allocation.0);
+    }
     shared.replan.notify_one();
     Ok(())
 }

@@ -12,7 +12,7 @@ use muster_node_core::fence::{self, NS_PER_S};
 use muster_node_core::{Desired, Leases, Meter, Reports, TaskKey};
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message;
-use muster_runtime::Host;
+use muster_runtime::{Host, timeline};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -269,6 +269,9 @@ impl Shared {
         let mut state = self.state.lock();
         let session = state.session?;
         if let Some((seq, batch)) = state.reports.next_batch(now_ns) {
+            for report in &batch {
+                tracing::trace!(target: timeline::TARGET, step = "report_sent", allocation = report.key.allocation.0);
+            }
             let wall_ms = self.host.clock.wall_ms();
             let at = |then_ns: u64| wall_ms.saturating_sub(now_ns.saturating_sub(then_ns) / 1_000_000);
             return Some(wire::reports(seq, &batch, at));

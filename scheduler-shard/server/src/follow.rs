@@ -7,6 +7,7 @@
 use crate::control::Control;
 use muster_model::{Change, Object};
 use muster_proto::v1;
+use muster_runtime::timeline;
 use muster_scheduler_core::View;
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,6 +111,7 @@ impl Follower {
             }
             let Some(seen) = parts.take(event) else { continue };
             *at_revision = seen.revision();
+            tracing::trace!(target: timeline::TARGET, step = "shard_received", revision = *at_revision);
             if self.seen.send(seen).await.is_err() {
                 return Left::Stop;
             }

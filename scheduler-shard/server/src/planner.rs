@@ -14,7 +14,7 @@ use muster_proto::convert::BindParts;
 use muster_proto::v1;
 use muster_proto::v1::proposal_result::Result as Answer;
 use muster_proto::v1::rejection::Kind;
-use muster_runtime::Host;
+use muster_runtime::{Host, timeline};
 use muster_scheduler_core::{Bounds, Proposal, View, plan};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -179,6 +179,7 @@ impl Planner {
             }
         };
         self.revision = revision;
+        tracing::trace!(target: timeline::TARGET, step = "seen_by_shard", revision);
         self.clock.told(now_ms);
         metrics::gauge!("muster_shard_view_revision").set(revision as f64);
     }
@@ -220,6 +221,9 @@ impl Planner {
 
     fn propose(&mut self, cell: CellId, epoch: Epoch, proposals: Vec<Proposal>) {
         *self.under_way.entry(cell).or_default() += 1;
+        for proposal in &proposals {
+            tracing::trace!(target: timeline::TARGET, step = "planned", job = proposal.job().0);
+        }
         let request =
             v1::ProposeRequest { cell: cell.0, epoch: epoch.0, proposals: proposals.iter().map(to_wire).collect() };
         let (control, heard) = (self.control.clone(), self.outcomes.0.clone());

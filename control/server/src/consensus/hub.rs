@@ -7,6 +7,7 @@ use crate::consensus::error::{Lagged, TooOld};
 use crate::consensus::stop::Stop;
 use crate::consensus::{Applied, Follower};
 use muster_model::Revision;
+use muster_runtime::timeline;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use tokio::sync::watch;
@@ -42,6 +43,7 @@ impl Hub {
     /// Adds the next revision, of about so many bytes.
     pub(crate) fn publish(&self, applied: Applied, bytes: usize) {
         let revision = applied.revision.0;
+        tracing::trace!(target: timeline::TARGET, step = "applied", revision);
         // The very first entry, a membership, has index 0: there is no revision before it to follow from, and it changes nothing.
         if revision > 0 {
             let mut ring = self.ring.lock();

@@ -13,6 +13,7 @@ use crate::consensus::stored;
 use crate::consensus::types::{Batch, Member};
 use muster_control_core::{Command, Decided, Entry};
 use muster_model::Revision;
+use muster_runtime::timeline;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -198,16 +199,21 @@ async fn write(core: &Core, batch: &mut [Pending]) -> Answers {
     if only_in_term.is_some_and(|term| core.leadership.borrow().term != term) {
         return Err(ProposeError::NoLeader);
     }
+    let gathered = timeline::Begun::now();
     let now_ms = core.entry_time().await?;
     let entry = Arc::new(Entry { now_ms, commands: take_commands(batch) });
     let written =
         core.raft.client_write_ff(Batch { only_in_term, entry }).await.map_err(|fatal| core.stopped(&fatal))?;
     match tokio::time::timeout(ANSWER_DEADLINE, written).await {
-        Ok(Ok(Ok(response))) => match response.data {
-            Some(decided) => Ok((response.log_id.index, decided)),
-            // Appended under another term than it was meant for: void.
-            None => Err(ProposeError::NoLeader),
-        },
+        Ok(Ok(Ok(response))) => {
+            let (revision, ago_ns) = (response.log_id.index, gathered.ns_ago());
+            tracing::trace!(target: timeline::TARGET, step = "gathered", revision, ago_ns);
+            match response.data {
+                Some(decided) => Ok((revision, decided)),
+                // Appended under another term than it was meant for: void.
+                None => Err(ProposeError::NoLeader),
+            }
+        }
         // It may have been appended before leadership was lost, and whoever leads next may still commit it.
         Ok(Ok(Err(error))) => Err(ProposeError::Unknown { why: error.to_string() }),
         Ok(Err(_dropped)) => Err(ProposeError::Unknown { why: "the core stopped before the answer came".to_owned() }),

@@ -8,6 +8,7 @@ use super::Hub;
 use crate::consensus::Lagged;
 use muster_control_core::State;
 use muster_model::{Allocation, AllocationId, AllocationState, Change, Key, NodeId, Object, Revision};
+use muster_runtime::timeline;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -91,6 +92,7 @@ pub(crate) async fn run(hub: Arc<Hub>) {
                     for change in applied.changes.iter() {
                         index.take(change, &mut touched);
                     }
+                    tracing::trace!(target: timeline::TARGET, step = "dispatched", revision = applied.revision.0);
                     hub.touch(touched);
                 }
                 Err(Lagged::Behind { after }) => {

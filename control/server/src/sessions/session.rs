@@ -16,6 +16,7 @@ use muster_model::NodeHealth;
 use muster_model::usage::UsageInterval;
 use muster_proto::convert::report_from_wire;
 use muster_proto::v1;
+use muster_runtime::timeline;
 use prost::Message as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -189,6 +190,10 @@ impl Session {
             return Ok(());
         }
         tracing::debug!(%node, revision = stamp.revision, tasks = tasks.len(), "desired state sent");
+        for task in &tasks {
+            let (job, allocation) = (task.job, task.allocation);
+            tracing::trace!(target: timeline::TARGET, step = "desired_sent", job, allocation);
+        }
         send(&self.out, ToAgent::Desired(v1::Desired { stamp: Some(stamp), tasks }))?;
         self.sent = Some(fingerprint);
         Ok(())
@@ -231,6 +236,7 @@ impl Session {
         for (index, report) in message.reports.into_iter().enumerate() {
             let (allocation, rank, state, ended_ms) = report_from_wire(report)
                 .map_err(|error| Over::Bad(refusal::fields(&[error.under(&format!("reports[{index}]"))])))?;
+            tracing::trace!(target: timeline::TARGET, step = "report_received", allocation = allocation.0);
             reports.push(TaskReport { allocation, rank, state, ended_ms });
         }
         let command = Command::ReportTasks { node: self.joined.node, epoch: self.joined.epoch, reports };

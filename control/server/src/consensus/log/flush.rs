@@ -3,7 +3,7 @@
 use super::Shared;
 use crate::consensus::stored::corrupt;
 use crate::consensus::types::Types;
-use muster_runtime::DiskError;
+use muster_runtime::{DiskError, timeline};
 use openraft::storage::LogFlushed;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
@@ -49,6 +49,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut requests: mpsc::Receiver<Reques
         metrics::histogram!("muster_raft_sync_seconds").record(began.elapsed().as_secs_f64());
         metrics::histogram!("muster_raft_sync_group_size").record(waiting.len() as f64);
         if synced.is_ok() {
+            tracing::trace!(target: timeline::TARGET, step = "synced", revision = written.unwrap_or(0));
             let mut marks = shared.marks.lock();
             if marks.truncations == truncations {
                 marks.synced = written.max(marks.synced);

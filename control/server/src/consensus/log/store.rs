@@ -3,7 +3,7 @@
 use super::{APPEND_BYTES, Log, PAGE_ENTRIES, Shared, flush, key};
 use crate::consensus::stored::{self, corrupt, encode, encode_raised, index_key, log_space};
 use crate::consensus::types::{LogEntry, LogId, StorageError, Types, Vote};
-use muster_runtime::{Batch, DiskError};
+use muster_runtime::{Batch, DiskError, timeline};
 use openraft::storage::{LogFlushed, RaftLogStorage};
 use openraft::{AnyError, LogState, OptionalSend, RaftLogReader, StorageIOError};
 use std::fmt::Debug;
@@ -153,6 +153,7 @@ impl RaftLogStorage<Types> for Log {
         {
             let mut marks = self.shared.marks.lock();
             for (entry, bytes) in appended {
+                tracing::trace!(target: timeline::TARGET, step = "appended", revision = entry.log_id.index);
                 marks.last = Some(entry.log_id);
                 marks.appended_bytes += bytes as u64;
                 marks.cache.push(entry, bytes);

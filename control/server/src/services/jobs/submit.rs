@@ -9,6 +9,7 @@ use muster_control_core::{Command, Done, Reject};
 use muster_model::validate::{bounds, warnings};
 use muster_model::{FieldError, JobSpec, ValidJobSpec};
 use muster_proto::v1;
+use muster_runtime::timeline;
 use tonic::Status;
 
 /// Warnings of one answer: a thousand jobs with the same one need not repeat it a thousand times.
@@ -16,6 +17,7 @@ const WARNINGS_MAX: usize = 50;
 
 pub(super) async fn submit(app: &App, request: v1::SubmitRequest) -> Result<v1::SubmitReply, Status> {
     let v1::SubmitRequest { request_id, issued_ms, jobs } = request;
+    tracing::trace!(target: timeline::TARGET, step = "submit_received", request = request_id);
     let specs = check(&request_id, jobs).map_err(|faults| refusal::fields(&faults))?;
     // A time that is filled in here would be a new one at every retry, and none would ever be too old to be known.
     let issued_ms = issued_ms.ok_or_else(|| {
@@ -38,6 +40,7 @@ pub(super) async fn submit(app: &App, request: v1::SubmitRequest) -> Result<v1::
         other => refusal::propose(&other),
     })?;
     let revision = proposed.revision;
+    tracing::trace!(target: timeline::TARGET, step = "submit_answered", request = request_id, revision = revision.0);
     let done = match proposed.decided.into_iter().next() {
         Some(Ok(done)) => done,
         Some(Err(reject)) => return Err(refused(reject)),

@@ -5,9 +5,10 @@
 use crate::services::{App, refusal};
 use muster_control_core::{Binding, Command, Done, Reject};
 use muster_model::validate::bounds::PROPOSALS_PER_CALL_MAX;
-use muster_model::{CellId, Epoch, JobId};
+use muster_model::{AllocationId, CellId, Epoch, JobId};
 use muster_proto::convert::BindParts;
 use muster_proto::v1;
+use muster_runtime::timeline;
 use tonic::Status;
 use v1::proposal_result::Result as Answer;
 use v1::rejection::Kind;
@@ -21,6 +22,7 @@ pub(super) async fn propose(app: &App, request: v1::ProposeRequest) -> Result<v1
     // A malformed proposal keeps its place in the answer without going into the log.
     let mut results: Vec<Option<Answer>> = Vec::with_capacity(request.proposals.len());
     let mut commands = Vec::new();
+    let received = timeline::Begun::now();
     for proposal in request.proposals {
         match command(cell, epoch, proposal) {
             Ok(command) => {
@@ -36,6 +38,12 @@ pub(super) async fn propose(app: &App, request: v1::ProposeRequest) -> Result<v1
         let proposed = app.consensus.propose(commands).await.map_err(|error| refusal::propose(&error))?;
         (proposed.decided, proposed.revision)
     };
+    let ago_ns = received.ns_ago();
+    for allocation in decided.iter().filter_map(bound) {
+        let (allocation, revision) = (allocation.0, revision.0);
+        tracing::trace!(target: timeline::TARGET, step = "bind_received", allocation, ago_ns);
+        tracing::trace!(target: timeline::TARGET, step = "bound", allocation, revision);
+    }
     let mut decided = decided.into_iter();
     let results = results
         .into_iter()
@@ -43,6 +51,13 @@ pub(super) async fn propose(app: &App, request: v1::ProposeRequest) -> Result<v1
         .map(|result| v1::ProposalResult { result })
         .collect();
     Ok(v1::ProposeReply { results, revision: revision.0 })
+}
+
+fn bound(decided: &Result<Done, Reject>) -> Option<AllocationId> {
+    match decided {
+        Ok(Done::Bound { allocation }) => Some(*allocation),
+        _ => None,
+    }
 }
 
 fn command(cell: CellId, epoch: Epoch, proposal: v1::Proposal) -> Result<Command, String> {
