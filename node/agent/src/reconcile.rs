@@ -63,13 +63,16 @@ impl Reconciler {
     async fn pass(&mut self) {
         let shared = self.shared.clone();
         let tasks = shared.config.executor.observe();
-        if self.note(&tasks) {
+        let is_due = self.note(&tasks);
+        // What is to be reported does not wait for the meter's disk.
+        shared.outgoing.notify_one();
+        if is_due {
             match shared.store_meter().await {
                 Ok(settled) => self.settled = settled,
                 Err(error) => return shared.fail(error),
             }
+            shared.outgoing.notify_one();
         }
-        shared.outgoing.notify_one();
         let cards = match shared.config.gpus.state().await {
             Ok(cards) => cards,
             Err(error) => {

@@ -7,7 +7,6 @@
 use crate::config::AgentError;
 use crate::logs::LogReaders;
 use crate::shared::Shared;
-use crate::stored;
 use crate::wire;
 use futures::Stream;
 use muster_proto::v1;
@@ -154,6 +153,10 @@ async fn try_session(
     if welcome.cluster != cluster {
         return Err(Ended::TwoClusters { said: cluster, welcomed: welcome.cluster });
     }
+    if let Err(error) = shared.enter_session(&welcome).await {
+        shared.fail(error);
+        return Err(Ended::Stopped);
+    }
     *was_up = true;
     metrics::counter!("muster_agent_sessions_total").increment(1);
     tracing::info!(node = %shared.spec.name, id = welcome.node, epoch = welcome.node_epoch, endpoint, "session up");
@@ -230,7 +233,8 @@ async fn take(shared: &Arc<Shared>, message: v1::ControlMessage, logs: &mut LogR
     Ok(())
 }
 
-/// Takes a desired state, unless it is older than one taken before; its stamp is on disk when anything acts on it.
+/// Takes a desired state, unless it is older than one taken before or than the session; what of its stamp must survive a crash is on disk when
+/// anything acts on it.
 async fn take_desired(shared: &Arc<Shared>, wire: v1::Desired) -> Result<(), Ended> {
     let desired = match wire::desired(wire) {
         Ok(desired) => Arc::new(desired),
@@ -243,23 +247,19 @@ async fn take_desired(shared: &Arc<Shared>, wire: v1::Desired) -> Result<(), End
     for key in desired.tasks.keys() {
         tracing::trace!(target: timeline::TARGET, step = "desired_received", allocation = key.allocation.0);
     }
-    let mut identity = shared.state.lock().identity;
-    match identity.gate.take(desired.stamp) {
-        Ok(true) => {
-            if let Err(error) = stored::write_identity(&shared.host, &identity).await {
-                shared.fail(error);
-                return Err(Ended::Stopped);
-            }
-        }
-        Ok(false) => {}
-        Err(stale) => {
+    match shared.take_stamp(desired.stamp).await {
+        Ok(Ok(())) => {}
+        Ok(Err(stale)) => {
             tracing::warn!(node = %shared.spec.name, %stale, "refused");
             metrics::counter!("muster_agent_desired_refused_total", "why" => "stale").increment(1);
             return Ok(());
         }
+        Err(error) => {
+            shared.fail(error);
+            return Err(Ended::Stopped);
+        }
     }
     let mut state = shared.state.lock();
-    state.identity = identity;
     state.desired = Some(Arc::clone(&desired));
     drop(state);
     for key in desired.tasks.keys() {

@@ -6,21 +6,27 @@ use crate::config::{AgentConfig, AgentError};
 use crate::exec::Owner;
 use crate::stored::{self, Identity};
 use crate::wire;
-use muster_model::ids::{Epoch, NodeId};
+use muster_model::ids::{Epoch, NodeId, Revision};
 use muster_model::node::NodeSpec;
 use muster_node_core::fence::{self, NS_PER_S};
-use muster_node_core::{Desired, Leases, Meter, Reports, TaskKey};
+use muster_node_core::{Desired, Gate, Leases, Meter, Reports, StaleStamp, Stamp, TaskKey};
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message;
 use muster_runtime::{Host, timeline};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Intervals that are not acknowledged for this long are sent again: longer than a leader change usually takes.
 const USAGE_AGAIN_NS: u64 = 10 * NS_PER_S;
+
+/// The stamp on disk is not older than this by much: a control plane that was put back to old disks is then found out after a
+/// crash of the agent too.
+const STAMP_AGE_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) struct Shared {
     pub(crate) host: Host,
@@ -38,8 +44,10 @@ pub(crate) struct Shared {
 }
 
 pub(crate) struct State {
-    /// As it is on disk.
+    /// As it is on disk, but for the revision of its highest stamp.
     pub(crate) identity: Identity,
+    /// The gate as it is on disk, and since when.
+    stored_gate: (Gate, Instant),
     /// The host is claimed for the node of its cluster.
     claimed: bool,
     /// Tasks that ran without a record when the host was claimed.
@@ -63,6 +71,8 @@ pub(crate) struct State {
 pub(crate) struct Session {
     pub(crate) node: NodeId,
     pub(crate) node_epoch: Epoch,
+    /// Its control node has said at which revision the node joined.
+    has_floor: bool,
     /// Intervals after this number are to be sent.
     usage_after: u64,
     /// Since when a message of intervals waits for its acknowledgement. There is one at a time, so that none overtakes another.
@@ -94,6 +104,7 @@ impl Shared {
             stop: CancellationToken::new(),
             state: Mutex::new(State {
                 identity,
+                stored_gate: (identity.gate, Instant::now()),
                 claimed: false,
                 lost: BTreeSet::new(),
                 desired: None,
@@ -128,10 +139,53 @@ impl Shared {
         }
         if identity.cluster.is_none() {
             identity.cluster = Some(cluster);
-            stored::write_identity(&self.host, &identity).await?;
-            self.state.lock().identity = identity;
+            self.store_identity(identity).await?;
         }
         Ok(())
+    }
+
+    /// Puts the identity on disk and takes it for the agent's own.
+    async fn store_identity(&self, identity: Identity) -> Result<(), AgentError> {
+        stored::write_identity(&self.host, &identity).await?;
+        let mut state = self.state.lock();
+        state.identity = identity;
+        state.stored_gate = (identity.gate, Instant::now());
+        Ok(())
+    }
+
+    /// A session begins: nothing that is older than its join is taken from now on, also after a crash. A control plane that has gone back
+    /// behind what was taken before lowers nothing: its desired states are refused one by one.
+    pub(crate) async fn enter_session(&self, welcome: &v1::Welcome) -> Result<(), AgentError> {
+        let floor = Stamp {
+            incarnation: welcome.cluster_incarnation,
+            revision: Revision(welcome.revision),
+            node_epoch: Epoch(welcome.node_epoch),
+        };
+        let mut identity = self.state.lock().identity;
+        // A control node of an earlier version says no revision.
+        if welcome.revision == 0 || !identity.gate.take(floor).unwrap_or(false) {
+            return Ok(());
+        }
+        self.store_identity(identity).await
+    }
+
+    /// Takes the stamp of a desired state; on disk, where it must be, when this returns. Says why it may not be taken.
+    pub(crate) async fn take_stamp(&self, stamp: Stamp) -> Result<Result<(), StaleStamp>, AgentError> {
+        let (mut identity, (stored, since), has_floor) = {
+            let state = self.state.lock();
+            (state.identity, state.stored_gate, state.session.is_some_and(|session| session.has_floor))
+        };
+        match identity.gate.take(stamp) {
+            Err(stale) => return Ok(Err(stale)),
+            Ok(false) => return Ok(Ok(())),
+            Ok(true) => {}
+        }
+        if !has_floor || identity.gate.must_store(&stored) || since.elapsed() >= STAMP_AGE_MAX {
+            self.store_identity(identity).await?;
+        } else {
+            self.state.lock().identity = identity;
+        }
+        Ok(Ok(()))
     }
 
     /// Takes the host for the node of this cluster.
@@ -193,6 +247,7 @@ impl Shared {
         state.session = Some(Session {
             node: NodeId(welcome.node),
             node_epoch: Epoch(welcome.node_epoch),
+            has_floor: welcome.revision > 0,
             usage_after: 0,
             usage_since_ns: None,
         });

@@ -2,7 +2,8 @@
 //!
 //! Any control node may serve an agent, so a lagging one may send what was true a while ago. What must stay true: a desired state
 //! with a lower stamp than the highest seen is refused, so that a lagging follower can neither kill nor revive anything; an equal
-//! one is taken again, which changes nothing.
+//! one is taken again, which changes nothing. Also after a crash: a session begins with the revision at which the node has joined, which is
+//! later than all that was sent before, so that within a session the disk need not know every stamp ([`Gate::must_store`]).
 
 use muster_model::ids::{Epoch, Revision};
 use serde::{Deserialize, Serialize};
@@ -59,7 +60,7 @@ impl Gate {
         }
     }
 
-    /// Takes `stamp`; says whether it is higher than before, which is when it must reach the disk before it is acted on.
+    /// Takes `stamp`; says whether it is higher than before.
     ///
     /// # Errors
     /// When a higher one was taken before; nothing changes then.
@@ -68,5 +69,14 @@ impl Gate {
         let higher = self.highest != Some(stamp);
         self.highest = Some(stamp);
         Ok(higher)
+    }
+
+    /// Whether this gate must reach the disk before its highest stamp is acted on, given the one on disk. Within one history of the cluster and
+    /// one epoch of the node only the revision grows, and the next session begins with a later one than any of this session: what is
+    /// lost of it in a crash lets nothing older in.
+    #[must_use]
+    pub fn must_store(&self, on_disk: &Gate) -> bool {
+        let history = |gate: &Gate| gate.highest.map(|stamp| (stamp.incarnation, stamp.node_epoch));
+        history(self) != history(on_disk)
     }
 }

@@ -89,6 +89,7 @@ pub(super) async fn admit(hub: &Hub, inbound: &mut Inbound, out: &Out) -> Result
         usage_mark,
         heartbeat_ms: hub.heartbeat_ms,
         cluster: own,
+        revision: revision.0,
     };
     send(out, Message::Welcome(welcome)).map_err(|_| NotJoined::Gone)?;
     Ok(Joined { node, name, epoch })

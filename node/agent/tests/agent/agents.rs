@@ -269,6 +269,40 @@ async fn a_lagging_control_node_neither_kills_nor_revives() {
     fleet.cluster.until_reported(key(1, 0), TaskState::Stopped).await;
 }
 
+/// A session begins later than all that was sent before. So its desired states wait for no disk, and after a crash nothing older is taken.
+#[tokio::test]
+async fn a_session_is_on_disk_once_and_nothing_older_is_taken_after_a_crash() {
+    let fleet = Fleet::new().await;
+    fleet.cluster.with(|state| state.joined_at = 1);
+    let (agent, host) = fleet.agent().await;
+    fleet.cluster.until("a session", |heard| heard.leases > 0).await;
+    let record = || std::fs::read_to_string(fleet.dir().join("node/files/agent.json")).expect("a record");
+    let (began, mut last, mut written) = (std::time::Instant::now(), record(), 0);
+    for id in 1..=5 {
+        fleet.cluster.desire(&[(spec(id, 0, "sleep 1000"), false)]);
+        fleet.cluster.until_reported(key(id, 0), TaskState::Running).await;
+        let now = record();
+        written += u64::from(now != last);
+        last = now;
+    }
+    assert!(written <= began.elapsed().as_secs() / 10, "five desired states were written down {written} times");
+    drop(agent);
+    host.tasks.abort_all();
+    // What the agent was sent before its fifth task, by a control node that forgets to wait for the join.
+    fleet.cluster.with(|state| {
+        state.joined_at = 10;
+        state.desired = v1::Desired {
+            stamp: Some(v1::Stamp { incarnation: 1, revision: 4, node_epoch: 1 }),
+            tasks: vec![crate::control::to_wire(&spec(4, 0, "sleep 1000"), false)],
+        };
+        state.reports.clear();
+    });
+    let (agent, _host) = fleet.agent().await;
+    fleet.cluster.until_reported(key(5, 0), TaskState::Running).await;
+    fleet.cluster.until("a few heartbeats", |heard| heard.leases > 10).await;
+    assert_eq!(agent.status().live_tasks, 1, "the fifth task goes on, and the fourth is not started again");
+}
+
 #[tokio::test]
 async fn an_agent_that_comes_back_takes_its_tasks_over() {
     let fleet = Fleet::new().await;

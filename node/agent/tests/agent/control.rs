@@ -57,6 +57,8 @@ pub(crate) struct ClusterState {
     pub(crate) stamp: Option<v1::Stamp>,
     /// States of each task, each once, in the order heard.
     pub(crate) reports: BTreeMap<TaskKey, Vec<TaskState>>,
+    /// The revision of a join; 0 as a control node of an earlier version.
+    pub(crate) joined_at: u64,
     pub(crate) usage_incarnation: u64,
     pub(crate) usage_mark: u64,
     /// GPU-unit milliseconds by allocation.
@@ -236,6 +238,7 @@ impl v1::agents_server::Agents for Node {
                     usage_mark: state.usage_mark,
                     heartbeat_ms: state.heartbeat_ms,
                     cluster: state.cluster,
+                    revision: state.joined_at,
                 };
                 let refused = |reason| ToAgent::Refused(v1::Refused { reason, retry_ms: 100 });
                 (state.refusal.clone().map_or(ToAgent::Welcome(welcome), refused), state.desired.clone())

@@ -94,6 +94,23 @@ fn a_lower_stamp_changes_nothing() {
     assert_eq!(gate.take(stamp(2, 1, 1)), Ok(true), "a restored cluster begins a higher history");
 }
 
+#[test]
+fn a_stamp_must_be_stored_when_history_or_epoch_is_another() {
+    let gate = |incarnation, revision, epoch| {
+        let mut gate = Gate::default();
+        let stamp = Stamp { incarnation, revision: Revision(revision), node_epoch: Epoch(epoch) };
+        gate.take(stamp).expect("the first");
+        gate
+    };
+    let on_disk = gate(1, 10, 2);
+    assert!(!gate(1, 10, 2).must_store(&on_disk));
+    assert!(!gate(1, 99, 2).must_store(&on_disk), "the next session begins later than that");
+    for other in [gate(2, 10, 2), gate(1, 10, 3), gate(2, 1, 1)] {
+        assert!(other.must_store(&on_disk), "{other:?}");
+    }
+    assert!(on_disk.must_store(&Gate::default()));
+}
+
 proptest! {
     #[test]
     fn the_gate_never_goes_back(stamps in prop::collection::vec((0_u64..3, 0_u64..5, 0_u64..3), 0..30)) {
