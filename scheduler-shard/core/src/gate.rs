@@ -42,7 +42,7 @@ impl Gate {
     }
 }
 
-/// What holds throughout a pass over one cell.
+/// What holds in a pass over one cell; the guards until one of their gangs starts.
 #[derive(Clone, Debug)]
 pub(crate) struct Pass {
     pub(crate) cell: CellId,

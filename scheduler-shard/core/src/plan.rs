@@ -71,8 +71,8 @@ pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan
     view.wake_rested(now_ms);
     view.look_ahead(cell);
     view.judge_scarcity(cell);
-    let pass = Pass { cell, now_ms, guards: guard::guards(view, cell) };
-    start_waiting(view, &pass, bounds, &mut steps, &mut plan);
+    let mut pass = Pass { cell, now_ms, guards: guard::guards(view, cell) };
+    start_waiting(view, &mut pass, bounds, &mut steps, &mut plan);
     if !plan.more {
         reserve(view, cell, bounds, now_ms, &mut steps, &mut plan);
     }
@@ -82,13 +82,36 @@ pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan
     plan
 }
 
-/// Starts what may start, in turn; what is found is charged to the view.
-pub(crate) fn start_waiting(view: &mut View, pass: &Pass, bounds: &Bounds, steps: &mut Steps, plan: &mut Plan) {
-    start_promised(view, pass, bounds, steps, plan);
+/// Starts what may start; what is found is charged to the view. Who is next is decided anew after each that starts, so several passes of
+/// one binding each start the same.
+pub(crate) fn start_waiting(view: &mut View, pass: &mut Pass, bounds: &Bounds, steps: &mut Steps, plan: &mut Plan) {
+    loop {
+        start_promised(view, pass, bounds, steps, plan);
+        start_in_turn(view, pass, bounds, steps, plan);
+        let started = start_promised_behind(view, pass, bounds, steps, plan);
+        // Who was held back for a gang that has started is not, and is not to be offered to another cell for it.
+        let started_guarded = pass.guards.values().any(|guard| view.is_assumed(guard.gang));
+        if started_guarded && !plan.more {
+            pass.guards = guard::guards(view, pass.cell);
+        } else if !started {
+            return;
+        }
+    }
+}
+
+impl Plan {
+    /// Whether no more may be looked for in this pass; there is more to plan then.
+    fn at_a_bound(&mut self, bounds: &Bounds, steps: Steps) -> bool {
+        self.more |= self.proposals.len() >= bounds.proposals_max || steps.0 >= bounds.steps_max;
+        self.more
+    }
+}
+
+/// Everybody in turn, as far as nothing holds their group back.
+fn start_in_turn(view: &mut View, pass: &Pass, bounds: &Bounds, steps: &mut Steps, plan: &mut Plan) {
     let mut order = candidates(view, pass);
     while let Some(head) = order.next().cloned() {
-        if plan.proposals.len() >= bounds.proposals_max || steps.0 >= bounds.steps_max {
-            plan.more = true;
+        if plan.at_a_bound(bounds, *steps) {
             break;
         }
         plan.decisions += 1;
@@ -101,16 +124,12 @@ pub(crate) fn start_waiting(view: &mut View, pass: &Pass, bounds: &Bounds, steps
     if let Some(queue) = view.queues.get_mut(&pass.cell) {
         queue.order = order;
     }
-    start_promised_behind(view, pass, bounds, steps, plan);
 }
 
 /// Gangs whose nodes are all theirs now, whoever else of their tenant and class waits before them.
 fn start_promised(view: &mut View, pass: &Pass, bounds: &Bounds, steps: &mut Steps, plan: &mut Plan) {
-    for (job, class) in view.promises_due(pass.cell) {
-        if plan.proposals.len() >= bounds.proposals_max || steps.0 >= bounds.steps_max {
-            plan.more = true;
-            return;
-        }
+    while view.has_untried_promises(pass.cell) && !plan.at_a_bound(bounds, *steps) {
+        let Some((job, class)) = view.next_on_own_nodes(pass.cell) else { return };
         plan.decisions += 1;
         if let Ok(binding) = try_start(view, pass, (job, &class), steps) {
             plan.proposals.push(Proposal::Bind(binding));
@@ -118,18 +137,18 @@ fn start_promised(view: &mut View, pass: &Pass, bounds: &Bounds, steps: &mut Ste
     }
 }
 
-/// Gangs with a reservation that others of their tenant and class go before: where these found no place they may, with their own nodes beside
-/// what is free.
-fn start_promised_behind(view: &mut View, pass: &Pass, bounds: &Bounds, steps: &mut Steps, plan: &mut Plan) {
-    while !plan.more
-        && let Some((job, class)) = view.next_promised(pass.cell)
-    {
+/// The next gang with a reservation that others of its tenant and class go before: where these found no place it may, with its own nodes beside
+/// what is free. Answers whether one started.
+fn start_promised_behind(view: &mut View, pass: &Pass, bounds: &Bounds, steps: &mut Steps, plan: &mut Plan) -> bool {
+    while view.has_untried_promises(pass.cell) && !plan.at_a_bound(bounds, *steps) {
+        let Some((job, class)) = view.next_promised(pass.cell) else { return false };
         plan.decisions += 1;
         if let Ok(binding) = try_start(view, pass, (job, &class), steps) {
             plan.proposals.push(Proposal::Bind(binding));
+            return true;
         }
-        plan.more = plan.proposals.len() >= bounds.proposals_max || steps.0 >= bounds.steps_max;
     }
+    false
 }
 
 /// Every tenant's next job whose class may fit: the tournament of the last pass, with what has changed since.

@@ -54,9 +54,9 @@ impl Trial {
     pub(super) fn play(&mut self) -> BTreeSet<JobId> {
         let bounds = Bounds { proposals_max: usize::MAX, steps_max: PLAYED_STEPS_MAX, ..Bounds::default() };
         loop {
-            let pass = self.pass();
+            let mut pass = self.pass();
             let mut plan = Plan::default();
-            start_waiting(&mut self.view, &pass, &bounds, &mut self.steps, &mut plan);
+            start_waiting(&mut self.view, &mut pass, &bounds, &mut self.steps, &mut plan);
             if plan.proposals.is_empty() || plan.more {
                 return pass.guards.values().map(|guard| guard.gang).collect();
             }
@@ -81,12 +81,12 @@ impl Trial {
                 return true;
             }
             let bounds = Bounds { proposals_max: 1, steps_max: u64::MAX, ..Bounds::default() };
-            let pass = self.pass();
+            let mut pass = self.pass();
             // One binding at a time: the copy is to be as it is when the job starts, not when others have started behind it.
             let mut found = 0;
             loop {
                 let mut plan = Plan::default();
-                start_waiting(&mut self.view, &pass, &bounds, &mut self.steps, &mut plan);
+                start_waiting(&mut self.view, &mut pass, &bounds, &mut self.steps, &mut plan);
                 found += plan.proposals.len();
                 if plan.proposals.is_empty()
                     || self.view.is_assumed(self.id)

@@ -446,9 +446,9 @@ fn the_random_states_reach_the_gates_and_the_remedies() {
     use proptest::strategy::ValueTree;
     use proptest::test_runner::TestRunner;
     let mut runner = TestRunner::deterministic();
-    let histories = prop::collection::vec(event(), 20..40);
+    let histories = prop_oneof![prop::collection::vec(event(), 20..40), few_kinds()];
     let (mut codes, mut kinds) = (BTreeSet::new(), BTreeSet::new());
-    for _ in 0..160 {
+    for _ in 0..320 {
         let fleet = settled(histories.new_tree(&mut runner).expect("a history").current());
         for job in fleet.jobs.values().filter(|job| job.phase == JobPhase::Queued) {
             for reason in explained(&fleet, job.id).reasons {

@@ -259,23 +259,33 @@ impl Fleet {
         plan(&mut self.view, CELL, &self.bounds, self.now_ms).proposals
     }
 
-    /// The same in every cell that a shard holds, `first` before the others; jobs that fit nowhere there go to the next.
+    /// The same in every cell that a shard holds; jobs that fit nowhere there go to the next. Nothing is left to start in `first` before the
+    /// others send it any.
     pub(super) fn settle_all(&mut self, first: CellId) {
         let others = self.cells.values().filter(|cell| cell.holder.is_some() && cell.id != first).map(|cell| cell.id);
         let cells: Vec<CellId> = std::iter::once(first).chain(others).collect();
         loop {
             let mut idle = true;
             for cell in &cells {
-                self.deliver(usize::MAX);
-                for proposal in plan(&mut self.view, *cell, &self.bounds, self.now_ms).proposals {
+                while self.settle_once(*cell) {
                     idle = false;
-                    self.decide(proposal);
                 }
             }
             if idle {
                 return;
             }
         }
+    }
+
+    /// One pass over a cell, each proposal decided at once; answers whether there was any.
+    fn settle_once(&mut self, cell: CellId) -> bool {
+        self.deliver(usize::MAX);
+        let proposals = plan(&mut self.view, cell, &self.bounds, self.now_ms).proposals;
+        let any = !proposals.is_empty();
+        for proposal in proposals {
+            self.decide(proposal);
+        }
+        any
     }
 
     /// A job leaves its cell for one that it has not seen.

@@ -207,6 +207,31 @@ fn a_gang_that_was_passed_over_too_often_starts_at_last() {
     assert!(!fleet.settle().is_empty(), "and go on when it is through");
 }
 
+/// Cards were held back for a gang; in the pass in which it starts, what was held back starts too and is not offered to another cell.
+#[test]
+fn what_was_held_back_for_a_gang_starts_in_the_same_pass_as_the_gang() {
+    let mut fleet = Fleet::new(["a", "b"].map(|name| Host::new(name, GpuModel::H100, 8)));
+    fleet.cell(CellId(2), Some("s2"));
+    let [running, _] = [8, 6].map(|cards| {
+        let job = fleet.submit(gang(1, cards));
+        fleet.settle();
+        job
+    });
+    let starved = fleet.submit(gang(1, 8));
+    fleet.put_job(Job { bypassed_cards: 1_000, ..fleet.jobs[&starved].clone() });
+    let small = fleet.submit(of("org", gang(1, 1)));
+    fleet.settle();
+    assert!(!fleet.runs(starved) && !fleet.runs(small));
+    fleet.end(running, false);
+    fleet.now_ms += 60_000;
+    fleet.deliver(usize::MAX);
+    let started = fleet.pass().into_iter().map(|proposal| match proposal {
+        Proposal::Bind(binding) => binding.job,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(started.collect::<Vec<_>>(), [starved, small]);
+}
+
 /// A node of eight one-card jobs of another tenant, and a gang of eight that waits; with how many single cards passed it so far.
 fn one_by_one() -> (Fleet, JobId, Vec<JobId>) {
     let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8)]);

@@ -7,6 +7,7 @@
 
 mod balance;
 mod job;
+mod lent;
 mod pending;
 mod reserved;
 mod shares;

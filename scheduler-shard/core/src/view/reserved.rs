@@ -3,19 +3,14 @@
 //! What must stay true: nodes stand apart exactly for the jobs that wait with a reservation and are not proposed or tried just now; what the
 //! control plane has committed wins over what this shard has proposed.
 
-use super::{Known, Policy, View};
-use crate::index::shelf::{Shelf, TOP};
-use crate::index::{GROUP_LEVELS, Hold, Part};
+use super::{Known, View};
+use crate::index::{Hold, Part};
 use crate::job_class::{JobClass, Offer};
-use crate::place::units::Units;
-use crate::place::{Ask, Steps};
 use crate::queue::Freed;
 use crate::reserve::{Search, is_due_again, is_late, is_soon_due};
-use muster_model::request::SharingMode;
-use muster_model::{CellId, JobId, NodeId, Reservation, TopologyLevel};
-use std::collections::BTreeMap;
+use muster_model::{CellId, JobId, NodeId, Reservation};
 #[cfg(test)]
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What is kept for one job.
@@ -95,52 +90,59 @@ impl View {
         here().filter(|(_, kept)| due(kept)).map(|(job, _)| *job).collect()
     }
 
-    /// Waiting jobs of `cell` on whose nodes as many cards are free as they want, the earliest promise first.
-    pub(crate) fn promises_due(&self, cell: CellId) -> Vec<(JobId, Arc<JobClass>)> {
-        let mut due = Vec::new();
-        for (id, kept) in self.reserved.iter().filter(|(_, kept)| kept.cell == cell && kept.in_force && kept.freed) {
-            if self.rest_until.contains_key(id) {
-                continue;
-            }
-            let Some(class) = self.jobs.get(id.0).and_then(|job| job.class.as_ref()) else { continue };
-            let free = |offer: &Offer| {
-                let own = |part: &Part| part.hold == Some(kept.hold(*id));
-                let shelves = self.index.shelves(cell, offer.model).filter(|(part, _)| own(part));
-                shelves.map(|(_, shelf)| shelf.free()).sum::<u64>()
-            };
-            if class.offers().iter().any(|offer| free(offer) >= class.cards()) {
-                due.push((kept.reservation.start_ms, *id, class.clone()));
-            }
-        }
-        due.sort_unstable();
-        due.into_iter().map(|(_, id, class)| (id, class)).collect()
+    /// Jobs of `cell` that have not been tried since something became free that could help them, with the time that they are promised.
+    fn promised_untried(&self, cell: CellId) -> impl Iterator<Item = (u64, JobId, &Reserved, &Arc<JobClass>)> + '_ {
+        let untried = self.reserved.iter().filter(move |(_, kept)| kept.cell == cell && kept.in_force && kept.freed);
+        untried.filter(|(id, _)| !self.rest_until.contains_key(*id)).filter_map(|(id, kept)| {
+            let class = self.jobs.get(id.0)?.class.as_ref()?;
+            Some((kept.reservation.start_ms, *id, kept, class))
+        })
     }
 
-    /// The job of `cell` with the earliest promise that has not been tried since something became free: others of its kind that go before it
-    /// have been. It counts as tried.
+    /// Whether there are any.
+    pub(crate) fn has_untried_promises(&self, cell: CellId) -> bool {
+        self.promised_untried(cell).next().is_some()
+    }
+
+    /// Of these the one with the earliest promise on whose own nodes as many cards are free as it wants. It counts as tried.
+    pub(crate) fn next_on_own_nodes(&mut self, cell: CellId) -> Option<(JobId, Arc<JobClass>)> {
+        let free = |id: JobId, kept: &Reserved, offer: &Offer| {
+            let own = |part: &Part| part.hold == Some(kept.hold(id));
+            let shelves = self.index.shelves(cell, offer.model).filter(|(part, _)| own(part));
+            shelves.map(|(_, shelf)| shelf.free()).sum::<u64>()
+        };
+        let enough = |id: JobId, kept: &Reserved, class: &JobClass| {
+            class.offers().iter().any(|offer| free(id, kept, offer) >= class.cards())
+        };
+        let due = self.promised_untried(cell).filter(|(_, id, kept, class)| enough(*id, kept, class));
+        let (_, id, class) = due.map(|(start_ms, id, _, class)| (start_ms, id, class.clone())).min()?;
+        self.counts_as_tried(id);
+        Some((id, class))
+    }
+
+    /// Of these the one with the earliest promise for which enough may be free anywhere: others of its kind that go before it have been
+    /// tried. It counts as tried.
     pub(crate) fn next_promised(&mut self, cell: CellId) -> Option<(JobId, Arc<JobClass>)> {
         loop {
-            let here = self.reserved.iter().filter(|(_, kept)| kept.cell == cell && kept.in_force && kept.freed);
-            let next = here.filter(|(id, _)| !self.rest_until.contains_key(*id));
-            let id = next.min_by_key(|(id, kept)| (kept.reservation.start_ms, **id)).map(|(id, _)| *id)?;
-            if let Some(kept) = self.reserved.get_mut(&id) {
-                kept.freed = false;
+            let untried = self.promised_untried(cell).map(|(start_ms, id, _, class)| (start_ms, id, class.clone()));
+            let (_, id, class) = untried.min()?;
+            self.counts_as_tried(id);
+            if self.jobs.get(id.0).is_some_and(|job| !self.is_far_from(job, &class)) {
+                return Some((id, class));
             }
-            let Some((job, class)) = self.jobs.get(id.0).and_then(|job| Some((job, job.class.as_ref()?))) else {
-                continue;
-            };
-            if !self.is_far_from(job, class) {
-                return Some((id, class.clone()));
-            }
+        }
+    }
+
+    fn counts_as_tried(&mut self, job: JobId) {
+        if let Some(kept) = self.reserved.get_mut(&job) {
+            kept.freed = false;
         }
     }
 
     /// A job with a reservation was tried and did not fit: it is not tried again before something changes on its nodes.
     pub(crate) fn tried_in_vain(&mut self, job: JobId) {
         self.stand_apart(job, true);
-        if let Some(kept) = self.reserved.get_mut(&job) {
-            kept.freed = false;
-        }
+        self.counts_as_tried(job);
     }
 
     pub(crate) fn looked_at(&mut self, job: JobId, now_ms: u64) {
@@ -245,43 +247,6 @@ impl View {
         }
     }
 
-    /// Nodes that are reserved for gangs which start only when `ask` would be over, where these nodes and free ones together promise the whole
-    /// gang and neither do alone: a gang may stand on both.
-    pub(crate) fn nodes_to_lend(&self, ask: &Ask<'_>, steps: &mut Steps) -> Vec<(NodeId, Hold)> {
-        if ask.class.tasks < 2 || self.policy != Policy::Topology {
-            return Vec::new();
-        }
-        let mut lent = Vec::new();
-        let mut of_pool: BTreeMap<&str, Vec<(&Part, &Shelf)>> = BTreeMap::new();
-        for (part, shelf) in ask.shelves(self) {
-            steps.0 += 1;
-            of_pool.entry(&part.pool).or_default().push((part, shelf));
-        }
-        for parts in of_pool.into_values().filter(|parts| parts.len() > 1 && together_enough(ask, parts)) {
-            for (part, shelf) in parts {
-                let Some(hold) = part.hold.filter(|hold| ask.job != Some(hold.job)) else { continue };
-                lent.extend(shelf.nodes_with_anything().map(|node| (node, hold)));
-            }
-        }
-        lent.sort_unstable();
-        lent.dedup();
-        lent
-    }
-
-    /// Puts reserved nodes beside the others for one search; [`View::take_back`] ends it.
-    pub(crate) fn lend(&mut self, nodes: &[(NodeId, Hold)]) {
-        for (node, hold) in nodes {
-            self.index.let_go(*node, *hold, self.capacity.nodes().get(node));
-        }
-    }
-
-    /// Sets them apart again.
-    pub(crate) fn take_back(&mut self, nodes: &[(NodeId, Hold)]) {
-        for (node, hold) in nodes {
-            self.index.hold(*node, *hold, self.capacity.nodes().get(node));
-        }
-    }
-
     /// Whether a job with a reservation need not be tried: fewer cards are free than it wants, its own and all.
     pub(crate) fn is_far_from(&self, job: &Known, class: &JobClass) -> bool {
         let Some(cell) = job.cell.filter(|_| self.reserved.contains_key(&job.id)) else { return false };
@@ -322,27 +287,6 @@ impl View {
             kept.shaken = true;
         }
     }
-}
-
-/// Whether one domain of the required level promises the whole gang on all of these parts together. A promise is never below what is there.
-fn together_enough(ask: &Ask<'_>, parts: &[(&Part, &Shelf)]) -> bool {
-    let shares = ask.class.request.devices.mode().is_some_and(|mode| mode != SharingMode::Whole);
-    let Some(units) = Units::of(ask).filter(|_| !shares) else { return shares };
-    let tasks = Units { cap: None, ..units.one_by_one() };
-    let level = match ask.widest() {
-        Some(TopologyLevel::Node) => return false,
-        Some(level) => GROUP_LEVELS.iter().position(|at| *at == level),
-        None => Some(TOP),
-    };
-    let mut promised: BTreeMap<u32, u64> = BTreeMap::new();
-    for (_, shelf) in parts {
-        let domains = level.map_or(&shelf.islands, |level| &shelf.levels[level]).domains.iter();
-        for (id, domain) in domains {
-            let sum = promised.entry(*id).or_default();
-            *sum = sum.saturating_add(tasks.on_domain(domain));
-        }
-    }
-    promised.into_values().any(|sum| sum >= tasks.count)
 }
 
 #[cfg(test)]
