@@ -4,9 +4,10 @@ use crate::cluster::{self, Cluster, Size};
 use crate::etcd::{self, Etcd};
 use crate::load::{self, Load};
 use crate::table::{self, Row, Table};
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use muster_proto::v1;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use tonic::transport::Channel;
 
 /// How to run it.
@@ -33,7 +34,8 @@ pub async fn run(muster: &Path, under: &Path, options: &Options) -> Result<Vec<T
     let endpoint = fleet.dev()?.endpoints[leader].clone();
     let channels: Vec<Channel> = (0..CHANNELS).map(|_| cluster::channel(&endpoint)).collect::<Result<_>>()?;
     cluster::apply_tenants(channels[0].clone(), &["bench"]).await?;
-    // Tenants bound their waiting jobs: each round has its own tenants, and the jobs wait for a card that is not there.
+    hold_all_cards(&channels[0]).await?;
+    // Tenants bound their waiting jobs: each round has its own tenants.
     let mut round = 0;
     for (at, &clients) in options.clients.iter().enumerate() {
         round += 1;
@@ -57,6 +59,36 @@ pub async fn run(muster: &Path, under: &Path, options: &Options) -> Result<Vec<T
         ">= 50,000 jobs/s",
     ));
     Ok(vec![Table::new(format!("Acknowledged durable submissions, 3 replicas, fsync ({})", etcd::version()), rows)])
+}
+
+/// A job on every card of the fleet.
+fn of_all_cards(tenant: &str, command: &[&str]) -> v1::JobSpec {
+    let mut job = cluster::small_job(tenant, "s5".to_owned(), command);
+    job.tasks = 2;
+    job.request.as_mut().and_then(|request| request.devices.as_mut()).expect("set").kind =
+        Some(v1::device_request::Kind::Whole(v1::WholeGpus { count: 8 }));
+    job
+}
+
+/// Starts a job on all cards that never ends: what is submitted waits, as keys that are put into etcd only lie there, and no entry is written
+/// but the submissions.
+async fn hold_all_cards(channel: &Channel) -> Result<()> {
+    let mut jobs = v1::jobs_client::JobsClient::new(channel.clone());
+    let request = v1::SubmitRequest {
+        request_id: "hold".to_owned(),
+        issued_ms: cluster::issued_now(),
+        jobs: vec![of_all_cards("bench", &["sleep", "infinity"])],
+    };
+    let job = jobs.submit(request).await?.into_inner().job_ids.first().copied().context("no job id")?;
+    let until = Instant::now() + Duration::from_secs(30);
+    while Instant::now() < until {
+        let got = jobs.get(v1::GetJobRequest { job_id: job, ..Default::default() }).await?.into_inner();
+        if got.job.is_some_and(|job| job.phase == v1::JobPhase::Running as i32) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    bail!("the job that is to hold all cards did not start within 30 s")
 }
 
 fn words(load: &Load) -> String {
@@ -88,10 +120,7 @@ async fn submit_load(channels: &[Channel], clients: u64, seconds: f64, batch: u3
         let channel = channels[client as usize % CHANNELS].clone();
         let tenant = format!("bench/r{round}-c{client}");
         async move {
-            let mut job = cluster::small_job(&tenant, "s5".to_owned(), &["true"]);
-            job.tasks = 2;
-            job.request.as_mut().and_then(|r| r.devices.as_mut()).expect("set").kind =
-                Some(v1::device_request::Kind::Whole(v1::WholeGpus { count: 8 }));
+            let job = of_all_cards(&tenant, &["true"]);
             let request = v1::SubmitRequest {
                 request_id: format!("{round}-{client}-{number}"),
                 issued_ms: cluster::issued_now(),
