@@ -16,7 +16,10 @@ use rocksdb::{
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 
 /// Stores below one folder.
 pub(super) struct RocksDisk {
@@ -73,7 +76,7 @@ impl Disk for RocksDisk {
         if fresh {
             folder::sync(&self.folder)?;
         }
-        let database = Arc::new(Database { name: path.display().to_string(), db });
+        let database = Arc::new(Database { name: path.display().to_string(), db, quick_syncs: AtomicU32::new(0) });
         self.open.lock().insert(name.to_owned(), Arc::downgrade(&database));
         Ok(Arc::new(Store { database }))
     }
@@ -124,7 +127,14 @@ impl Disk for RocksDisk {
 pub(super) struct Database {
     pub(super) name: String,
     pub(super) db: DB,
+    /// How many syncs in a row were quick, up to now.
+    quick_syncs: AtomicU32,
 }
+
+/// A sync that takes less is done where it is asked for: to hand it to a thread and back takes as long.
+const QUICK_SYNC: Duration = Duration::from_millis(1);
+/// After one that took longer, so many have to be quick before that is done again.
+const QUICK_SYNCS: u32 = 16;
 
 impl Database {
     pub(super) fn space(&self, space: &'static str) -> Result<&ColumnFamily, DiskError> {
@@ -132,6 +142,20 @@ impl Database {
             doing: format!("using space {space} of {}", self.name),
             why: "the store was opened without it".to_owned(),
         })
+    }
+
+    /// Whether a sync may hold up the thread that asks for it: this disk has been quick lately, and others run what waits meanwhile.
+    fn syncs_quickly(&self) -> bool {
+        self.quick_syncs.load(Ordering::Relaxed) >= QUICK_SYNCS && Handle::current().metrics().num_workers() > 1
+    }
+
+    fn sync(&self) -> Result<(), DiskError> {
+        let began = Instant::now();
+        let synced = self.db.flush_wal(true).map_err(|error| self.failed("syncing", &error));
+        let quick = began.elapsed() < QUICK_SYNC;
+        let counted = if quick { self.quick_syncs.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
+        self.quick_syncs.store(counted, Ordering::Relaxed);
+        synced
     }
 
     pub(super) fn failed(&self, doing: &str, error: &rocksdb::Error) -> DiskError {
@@ -185,10 +209,11 @@ impl Kv for Store {
 
     fn sync(&self) -> BoxFuture<'static, Result<(), DiskError>> {
         let database = self.database.clone();
-        let synced = tokio::task::spawn_blocking(move || {
-            database.db.flush_wal(true).map_err(|error| database.failed("syncing", &error))
-        });
         async move {
+            if database.syncs_quickly() {
+                return database.sync();
+            }
+            let synced = tokio::task::spawn_blocking(move || database.sync());
             synced.await.unwrap_or_else(|lost| {
                 Err(DiskError::Io {
                     doing: "syncing a store".to_owned(),
