@@ -27,6 +27,27 @@ fn a_seed_of_three_voters_runs_the_same_again() {
     }
 }
 
+/// Any voters lose power between any two events, whoever has the newest entry is away meanwhile: nothing that was answered is missed.
+#[test]
+fn power_may_go_at_any_moment() {
+    seeds::check("power_may_go_at_any_moment", 0, 60, |seed, trace| replicas::run_losing_power(seed, trace, None));
+}
+
+/// A planted bug: the leader counts its own disk before it has synced, and shows what it takes for committed at once.
+#[test]
+fn a_commit_that_is_shown_before_the_sync_is_found() {
+    let found = (0..200).find(|seed| {
+        let bug = Some(PlantedBug::ShownBeforeSync);
+        // openraft panics when what it took for committed is gone; it has found the bug as well.
+        let run = std::panic::catch_unwind(|| replicas::run_losing_power(*seed, false, bug));
+        run.map_or(true, |outcome| {
+            outcome.violations.iter().for_each(|violation| println!("seed {seed}: {violation}"));
+            !outcome.is_good()
+        })
+    });
+    assert!(found.is_some(), "a commit that is shown before the leader's own sync stays unseen");
+}
+
 /// A planted bug: acknowledged before it is durable. A run that panics has found it as well.
 #[test]
 fn syncs_that_lie_are_found() {

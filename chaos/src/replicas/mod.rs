@@ -4,6 +4,7 @@
 
 mod cluster;
 pub mod links;
+mod power;
 
 use crate::history::{Answer, Call, History, Submission};
 use crate::nemesis::{Fleet, Rage, rage};
@@ -54,12 +55,19 @@ pub fn run_planted(seed: u64, bug: PlantedBug) -> Outcome {
     run(seed, false, Kind::Planted(bug))
 }
 
+/// Runs seed `seed` while voters lose power again and again, any of them, between any two events; with a bug in the voters if one is named.
+#[must_use]
+pub fn run_losing_power(seed: u64, trace: bool, planted: Option<PlantedBug>) -> Outcome {
+    run(seed, trace, Kind::PowerLosses(planted))
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Plain,
     Replacements,
     LyingDisks,
     Planted(PlantedBug),
+    PowerLosses(Option<PlantedBug>),
 }
 
 fn run(seed: u64, trace: bool, kind: Kind) -> Outcome {
@@ -80,7 +88,11 @@ async fn play(world: &SimWorld, kind: Kind) -> (History, Result<(), String>) {
     let chance = world.chance().clone();
     // Half of the runs snapshot and purge so often that a follower that was away needs one.
     let snapshot_every = if chance.between(0, 2) == 0 { 30 } else { 10_000 };
-    let planted = if let Kind::Planted(bug) = kind { Some(bug) } else { None };
+    let planted = match kind {
+        Kind::Planted(bug) => Some(bug),
+        Kind::PowerLosses(bug) => bug,
+        Kind::Plain | Kind::Replacements | Kind::LyingDisks => None,
+    };
     let cluster = Cluster::new(world.clone(), snapshot_every, planted);
     for host in cluster.voters() {
         cluster.start(&host).await;
@@ -101,7 +113,12 @@ async fn play(world: &SimWorld, kind: Kind) -> (History, Result<(), String>) {
     let watched = async {
         let replacing = replace_until(&cluster, &chance, end, kind);
         let asking = futures::future::join_all((0..ASKERS).map(|_| ask_until(&cluster, &chance, end)));
-        let raging = rage(world, &cluster, &chance, how, end);
+        let raging = async {
+            match kind {
+                Kind::PowerLosses(_) => power::lose(world, &cluster, &chance, end).await,
+                _ => rage(world, &cluster, &chance, how, end).await,
+            }
+        };
         tokio::join!(raging, futures::future::join_all(clients), asking, replacing);
         cluster.settles(HEALING_MAX).await
     };

@@ -4,6 +4,7 @@
 
 use parking_lot::Mutex;
 use std::fmt::{Arguments, Write};
+use tokio::sync::oneshot;
 
 #[derive(Default)]
 pub(super) struct Trace(Mutex<Inner>);
@@ -16,6 +17,8 @@ struct Inner {
     lines: Option<Vec<String>>,
     /// Reused for each line.
     line: String,
+    /// Who waits for that many events.
+    awaited: Vec<(u64, oneshot::Sender<()>)>,
 }
 
 /// FNV-1a's offset and prime: any mixing hash would do, this one needs no state but a word.
@@ -29,7 +32,7 @@ impl Trace {
 
     pub(super) fn event(&self, at_us: u128, what: Arguments<'_>) {
         let mut inner = self.0.lock();
-        let Inner { hash, events, lines, line } = &mut *inner;
+        let Inner { hash, events, lines, line, awaited } = &mut *inner;
         line.clear();
         write!(line, "{at_us:>12} {what}").expect("writing to a string cannot fail");
         *hash = line.bytes().fold(*hash ^ FNV_OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME));
@@ -37,6 +40,19 @@ impl Trace {
         if let Some(lines) = lines {
             lines.push(line.clone());
         }
+        for due in awaited.extract_if(.., |(count, _)| *count <= *events) {
+            // Who does not wait any more need not know.
+            let _ = due.1.send(());
+        }
+    }
+
+    /// Resolves with the event that is so many after the last one.
+    pub(super) fn after(&self, events: u64) -> oneshot::Receiver<()> {
+        let (reached, awaited) = oneshot::channel();
+        let mut inner = self.0.lock();
+        let count = inner.events + events.max(1);
+        inner.awaited.push((count, reached));
+        awaited
     }
 
     pub(super) fn hash(&self) -> u64 {

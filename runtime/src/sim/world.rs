@@ -335,6 +335,13 @@ impl SimWorld {
         self.0.event(what);
     }
 
+    /// Waits until so many more things have happened: messages sent, syncs ended, notes. Virtual time moves in steps of a millisecond, in
+    /// which much happens; a fault may come between any two of these.
+    pub async fn after_events(&self, events: u64) {
+        // The run ends with the trace.
+        let _ = self.0.trace.after(events).await;
+    }
+
     /// Keeps the lines of the trace from now on.
     pub fn keep_trace(&self) {
         self.0.trace.keep_lines();

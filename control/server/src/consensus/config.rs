@@ -40,6 +40,8 @@ pub enum PlantedBug {
     AppendsGivenUp,
     /// Whoever hears no leader for a while takes a new term without asking.
     PreVoteSkipped,
+    /// A leader shows an entry as committed that a majority has synced but it has counted itself as synced before it was.
+    ShownBeforeSync,
 }
 
 impl ConsensusConfig {

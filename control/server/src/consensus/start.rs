@@ -34,7 +34,8 @@ async fn open_until(host: Host, config: ConsensusConfig, stop: Stop) -> Result<C
     let raft_config = Arc::new(config.raft()?);
     let (id, address) = (config.id, config.advertise.clone());
     let disk = |error: DiskError| OpenError::disk(id, error);
-    let Opened { log, identity, generation } = log::open(&host, stop.clone(), config.planted).await.map_err(disk)?;
+    let Opened { log, identity, generation } =
+        log::open(&host, id, stop.clone(), config.planted).await.map_err(disk)?;
     let me = match identity {
         Some(stored) if stored.id != id => return Err(OpenError::OtherNode { stored: stored.id, configured: id }),
         Some(stored) => stored,

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use crate::consensus::stored::corrupt;
-use crate::consensus::types::Types;
+use crate::consensus::types::{LogId, Types};
 use muster_runtime::{DiskError, timeline};
 use openraft::storage::LogFlushed;
 use std::sync::Arc;
@@ -11,13 +11,27 @@ use tokio::time::Instant;
 
 /// Who waits for a sync.
 pub(super) enum Request {
-    /// Appended entries.
+    /// Appended entries of a follower.
     Entries(LogFlushed<Types>),
+    /// Appended entries of the leader, reported already.
+    Reported,
     /// A vote or a mark.
     Mark(oneshot::Sender<Result<(), DiskError>>),
 }
 
 impl Shared {
+    /// A sync that began when `written` was the last entry has ended; unless entries were cut off meanwhile, it vouches for all up to there.
+    fn note_synced(&self, written: Option<LogId>, truncations: u64) {
+        let mut marks = self.marks.lock();
+        if marks.truncations == truncations {
+            marks.synced = written.max(marks.synced);
+            if marks.reported <= marks.synced.map(|synced| synced.index) {
+                marks.reported = None;
+            }
+            self.synced.send_replace(marks.synced.map(|synced| synced.index));
+        }
+    }
+
     /// Waits until everything written so far is durable.
     pub(super) async fn sync(&self) -> Result<(), DiskError> {
         let (answer, answered) = oneshot::channel();
@@ -42,27 +56,26 @@ pub(super) async fn run(shared: Arc<Shared>, mut requests: mpsc::Receiver<Reques
         }
         let (written, truncations) = {
             let marks = shared.marks.lock();
-            (marks.last.map(|last| last.index), marks.truncations)
+            (marks.last, marks.truncations)
         };
         let began = Instant::now();
         let synced = shared.kv.sync().await;
         metrics::histogram!("muster_raft_sync_seconds").record(began.elapsed().as_secs_f64());
         metrics::histogram!("muster_raft_sync_group_size").record(waiting.len() as f64);
-        if synced.is_ok() {
-            tracing::trace!(target: timeline::TARGET, step = "synced", revision = written.unwrap_or(0));
-            let mut marks = shared.marks.lock();
-            if marks.truncations == truncations {
-                marks.synced = written.max(marks.synced);
+        match &synced {
+            Ok(()) => {
+                let revision = written.map_or(0, |written| written.index);
+                tracing::trace!(target: timeline::TARGET, step = "synced", revision);
+                shared.note_synced(written, truncations);
             }
-        }
-        if let Err(error) = &synced {
-            shared.stop.failed("syncing the log", error);
+            Err(error) => shared.stop.failed("syncing the log", error),
         }
         for request in waiting.drain(..) {
             match request {
                 Request::Entries(callback) => {
                     callback.log_io_completed(synced.clone().map_err(std::io::Error::other));
                 }
+                Request::Reported => {}
                 Request::Mark(answer) => {
                     // Who does not wait any more does not need the answer.
                     let _ = answer.send(synced.clone());

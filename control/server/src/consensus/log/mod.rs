@@ -1,7 +1,12 @@
 //! The log: entries, vote and marks in one store, with one task that syncs.
 //!
-//! What must stay true:
-//! - entries can be read when `append` returns, and count only after the sync (their callback runs after it, in order);
+//! A leader's own entries are reported to openraft as appended before they are synced: openraft 0.9 sends entries to the followers only after
+//! that report, and so the leader's sync and theirs go on at the same time. openraft may then take an entry for committed that this disk does not
+//! have yet. What must stay true:
+//! - a follower reports entries only after the sync (their callback runs after it, in order);
+//! - nothing that depends on a commit becomes visible before this disk has the entry: it is not applied here ([`Log::shown`]) and no
+//!   other node is told that it is committed ([`Log::may_show`]);
+//! - entries can be read when `append` returns;
 //! - a vote is ordered with the entries and synced before it is given away;
 //! - what one sync makes durable shares it: the syncing task takes everything that waits, syncs once, answers all;
 //! - on opening, damage after the last group known to be synced is a torn tail and is cut; any other damage is an error.
@@ -10,6 +15,7 @@ mod flush;
 mod open;
 mod store;
 
+use crate::consensus::config::PlantedBug;
 use crate::consensus::stop::Stop;
 use crate::consensus::types::{LogEntry, LogId, Vote};
 use muster_runtime::{Batch, DiskError, Kv};
@@ -17,7 +23,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 pub(crate) use open::{Opened, open};
 
@@ -68,8 +74,13 @@ struct Shared {
     kv: Arc<dyn Kv>,
     marks: Mutex<Marks>,
     flush: mpsc::Sender<flush::Request>,
+    /// How far the log is synced; changes after [`Marks::synced`].
+    synced: watch::Sender<Option<u64>>,
     form: WriteForm,
     stop: Stop,
+    /// Whose log it is.
+    me: u64,
+    planted: Option<PlantedBug>,
 }
 
 /// What is known about the log without reading it.
@@ -80,8 +91,10 @@ struct Marks {
     purged: Option<LogId>,
     /// The last entry; the purged one when there is none.
     last: Option<LogId>,
-    /// The last index known to be synced.
-    synced: Option<u64>,
+    /// The last entry known to be synced.
+    synced: Option<LogId>,
+    /// The last entry that was reported as appended before it was synced, if there is one.
+    reported: Option<u64>,
     /// Counts truncations, so that a sync that began before one does not vouch for what came after it.
     truncations: u64,
     /// Bytes of all entries appended since the log was opened.
@@ -158,6 +171,36 @@ impl Log {
     /// The last entry, synced or not.
     pub(crate) fn last(&self) -> Option<LogId> {
         self.shared.marks.lock().last
+    }
+
+    /// Waits until an entry that openraft takes for committed may be applied: until this disk has it.
+    ///
+    /// # Errors
+    /// When this node has stopped, as it does when its disk fails.
+    pub(crate) async fn shown(&self, index: u64) -> Result<(), DiskError> {
+        let awaited = self.shared.marks.lock().reported.map(|reported| reported.min(index));
+        if self.shared.planted == Some(PlantedBug::ShownBeforeSync) {
+            return Ok(());
+        }
+        let mut synced = self.shared.synced.subscribe();
+        if *synced.borrow() >= awaited {
+            return Ok(());
+        }
+        tokio::select! {
+            biased;
+            // The sender lives as long as this log.
+            _ = synced.wait_for(|synced| *synced >= awaited) => Ok(()),
+            why = self.shared.stop.stopped() => Err(DiskError::Io { doing: "waiting for the log's sync".to_owned(), why }),
+        }
+    }
+
+    /// As much of `committed` as other nodes may be told.
+    pub(crate) fn may_show(&self, committed: Option<LogId>) -> Option<LogId> {
+        let marks = self.shared.marks.lock();
+        match marks.reported {
+            Some(_) if self.shared.planted != Some(PlantedBug::ShownBeforeSync) => committed.min(marks.synced),
+            _ => committed,
+        }
     }
 
     /// Bytes of all entries appended since it was opened.

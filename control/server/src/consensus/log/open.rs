@@ -11,7 +11,7 @@ use muster_runtime::{Batch, DiskError, Host, Kv};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// An open log and what it says about its node.
 pub(crate) struct Opened {
@@ -26,7 +26,7 @@ pub(crate) struct Opened {
 ///
 /// # Errors
 /// [`DiskError::Corrupt`] when something that had been synced is damaged or missing.
-pub(crate) async fn open(host: &Host, stop: Stop, planted: Option<PlantedBug>) -> Result<Opened, DiskError> {
+pub(crate) async fn open(host: &Host, me: u64, stop: Stop, planted: Option<PlantedBug>) -> Result<Opened, DiskError> {
     let kv = host.disk.open("log", &log_space::ALL)?;
     let purged: Option<LogId> = meta(kv.as_ref(), key::PURGED, "the log's purge mark")?;
     let synced: Option<u64> = meta(kv.as_ref(), key::SYNCED, "the log's sync mark")?;
@@ -52,7 +52,8 @@ pub(crate) async fn open(host: &Host, stop: Stop, planted: Option<PlantedBug>) -
         committed: committed.min(last),
         purged,
         last,
-        synced: last.map(|last| last.index),
+        synced: last,
+        reported: None,
         truncations: 0,
         appended_bytes: 0,
         cache: Cache::default(),
@@ -62,7 +63,9 @@ pub(crate) async fn open(host: &Host, stop: Stop, planted: Option<PlantedBug>) -
         return Err(flush::missing("the node's identity", "a log without one"));
     }
     let (flush, requests) = mpsc::channel(FLUSH_QUEUE);
-    let shared = Arc::new(Shared { kv, marks: Mutex::new(marks), flush, form: WriteForm::default(), stop });
+    let synced = watch::Sender::new(last.map(|last| last.index));
+    let (marks, form) = (Mutex::new(marks), WriteForm::default());
+    let shared = Arc::new(Shared { kv, marks, flush, synced, form, stop, me, planted });
     host.spawn(flush::run(shared.clone(), requests));
     Ok(Opened { log: Log { shared }, identity, generation })
 }

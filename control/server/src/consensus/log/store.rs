@@ -1,6 +1,6 @@
 //! The log as openraft reads and writes it.
 
-use super::{APPEND_BYTES, Log, PAGE_ENTRIES, Shared, flush, key};
+use super::{APPEND_BYTES, Log, Marks, PAGE_ENTRIES, Shared, flush, key};
 use crate::consensus::stored::{self, corrupt, encode, encode_raised, index_key, log_space};
 use crate::consensus::types::{LogEntry, LogId, StorageError, Types, Vote};
 use muster_runtime::{Batch, DiskError, timeline};
@@ -57,6 +57,18 @@ impl Shared {
             }
         }
         Ok(entries)
+    }
+}
+
+impl Marks {
+    /// Whether this node leads and these are its own entries. Entries that it proposed as an earlier leader and gets back from another come
+    /// under that one's vote.
+    fn are_own(&self, entries: &[(LogEntry, usize)], me: u64) -> bool {
+        let own = |vote: &Vote| {
+            vote.leader_id().voted_for() == Some(me)
+                && entries.iter().all(|(entry, _)| entry.log_id.leader_id == *vote.leader_id())
+        };
+        self.vote.as_ref().is_some_and(own)
     }
 }
 
@@ -118,12 +130,7 @@ impl RaftLogStorage<Types> for Log {
     }
 
     async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), StorageError> {
-        let mut batch = Batch::default();
-        match &committed {
-            Some(committed) => batch.put(log_space::META, key::COMMITTED, encode(self.form().get(), committed)),
-            None => batch.delete(log_space::META, key::COMMITTED),
-        }
-        self.shared.kv.write(&batch).map_err(|error| self.fatal(error, StorageIOError::write))?;
+        // It is written with the next entries: all that is lost when it is old is that a start applies less before it hears a leader.
         self.shared.marks.lock().committed = committed;
         Ok(())
     }
@@ -145,24 +152,44 @@ impl RaftLogStorage<Types> for Log {
             appended.push((entry.clone(), stored.len()));
             batch.put(log_space::ENTRIES, index_key(entry.log_id.index), stored);
         }
-        let synced = self.shared.marks.lock().synced;
+        let (synced, committed) = {
+            let marks = self.shared.marks.lock();
+            (marks.synced, marks.committed.min(marks.synced))
+        };
         if let Some(synced) = synced {
-            batch.put(log_space::META, key::SYNCED, encode(self.form().get(), &synced));
+            batch.put(log_space::META, key::SYNCED, encode(form, &synced.index));
+        }
+        if let Some(committed) = committed {
+            batch.put(log_space::META, key::COMMITTED, encode(form, &committed));
         }
         self.shared.kv.write(&batch).map_err(|error| self.fatal(error, StorageIOError::write_logs))?;
-        {
+        let leads = {
             let mut marks = self.shared.marks.lock();
+            let leads = marks.are_own(&appended, self.shared.me);
             for (entry, bytes) in appended {
                 tracing::trace!(target: timeline::TARGET, step = "appended", revision = entry.log_id.index);
                 marks.last = Some(entry.log_id);
                 marks.appended_bytes += bytes as u64;
                 marks.cache.push(entry, bytes);
             }
-        }
-        if let Err(lost) = self.shared.flush.send(flush::Request::Entries(callback)).await
-            && let flush::Request::Entries(callback) = lost.0
-        {
-            callback.log_io_completed(Err(std::io::Error::other("the syncing task has ended")));
+            if leads {
+                marks.reported = marks.last.map(|last| last.index);
+            }
+            leads
+        };
+        let (request, callback) =
+            if leads { (flush::Request::Reported, Some(callback)) } else { (flush::Request::Entries(callback), None) };
+        let queued = self.shared.flush.send(request).await;
+        let ended = || std::io::Error::other("the syncing task has ended");
+        match (queued, callback) {
+            (Ok(()), Some(callback)) => callback.log_io_completed(Ok(())),
+            (Ok(()), None) => {}
+            (Err(_), Some(callback)) => callback.log_io_completed(Err(ended())),
+            (Err(lost), None) => {
+                if let flush::Request::Entries(callback) = lost.0 {
+                    callback.log_io_completed(Err(ended()));
+                }
+            }
         }
         Ok(())
     }
@@ -182,13 +209,15 @@ impl RaftLogStorage<Types> for Log {
         let synced = {
             let mut marks = self.shared.marks.lock();
             marks.truncations += 1;
-            marks.synced = marks.synced.min(before);
             marks.last = last_kept.or(marks.purged);
+            marks.synced = marks.synced.min(marks.last);
+            marks.reported = marks.reported.min(marks.last.map(|last| last.index));
             marks.cache.truncate(first);
+            self.shared.synced.send_replace(marks.synced.map(|synced| synced.index));
             marks.synced
         };
         match synced {
-            Some(synced) => batch.put(log_space::META, key::SYNCED, encode(self.form().get(), &synced)),
+            Some(synced) => batch.put(log_space::META, key::SYNCED, encode(self.form().get(), &synced.index)),
             None => batch.delete(log_space::META, key::SYNCED),
         }
         self.shared.kv.write(&batch).map_err(|error| self.fatal(error, StorageIOError::write_logs))

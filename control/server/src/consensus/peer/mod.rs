@@ -3,6 +3,8 @@
 //! What must stay true: every message names its cluster, its sender and its receiver with their disks, and is refused where any of
 //! them does not fit; so a wiped node, a node of another cluster, or a removed one takes no part, and says so in the log.
 
+mod announce;
+mod appends;
 mod envelope;
 mod network;
 mod service;

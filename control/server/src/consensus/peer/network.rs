@@ -5,8 +5,12 @@
 //! - an append goes on until it is answered or its own deadline, which follows its size, has passed; an append of the same entries that
 //!   openraft asks for meanwhile joins it;
 //! - nothing is reported to openraft that the other node did not confirm: while an append is on its way, an empty one asks whether the
-//!   other node's log agrees up to where that one begins, and only this is reported.
+//!   other node's log agrees up to where that one begins, and only this is reported; an empty append that would say nothing new is not
+//!   sent, and what was confirmed before is reported again;
+//! - the commit index goes with the next entries; when none come for a moment, in an append of its own (`announce.rs`).
 
+use super::announce::Told;
+use super::appends::Appends;
 use super::{CallError, Lane, Peers, Raftward, client};
 use crate::consensus::config::PlantedBug;
 use crate::consensus::error::PeerRefusal;
@@ -44,6 +48,8 @@ pub(crate) struct Link {
     member: Member,
     /// The append that is on its way.
     sending: Option<Sending>,
+    told: Arc<Told>,
+    appends: Arc<Appends>,
 }
 
 /// An append on its way.
@@ -52,6 +58,8 @@ struct Sending {
     /// After which entry it begins, and with which it ends.
     prev: Option<LogId>,
     last: LogId,
+    /// The commit index that goes with it.
+    commit: Option<LogId>,
     /// In a lock only because openraft wants to share links between threads, which futures do not allow.
     answer: Mutex<BoxFuture<'static, Result<AppendEntriesResponse<u64>, CallError>>>,
 }
@@ -68,7 +76,8 @@ impl RaftNetworkFactory<Types> for Links {
     type Network = Link;
 
     async fn new_client(&mut self, target: u64, node: &Member) -> Link {
-        Link { peers: self.0.clone(), target, member: node.clone(), sending: None }
+        let (told, appends) = (Arc::default(), Arc::default());
+        Link { peers: self.0.clone(), target, member: node.clone(), sending: None, told, appends }
     }
 }
 
@@ -82,13 +91,19 @@ fn unreachable(error: &CallError) -> RpcError {
 impl RaftNetwork<Types> for Link {
     async fn append_entries(
         &mut self,
-        rpc: AppendEntriesRequest<Types>,
+        mut rpc: AppendEntriesRequest<Types>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<u64>, RpcError> {
         let limit = option.hard_ttl();
         let Some(asked_last) = rpc.entries.last().map(|entry| entry.log_id) else {
+            if self.told.confirms(&rpc) {
+                self.announce(rpc.leader_commit);
+                return Ok(AppendEntriesResponse::Success);
+            }
+            rpc.leader_commit = self.peers.log.may_show(rpc.leader_commit);
             return self.ask(rpc, limit).await;
         };
+        rpc.leader_commit = self.peers.log.may_show(rpc.leader_commit);
         if self.peers.planted == Some(PlantedBug::AppendsGivenUp) {
             let call = self.peers.call(self.target, &self.member, Raftward::Append, &rpc, limit);
             return call.await.map_err(|error| unreachable(&error));
@@ -100,8 +115,12 @@ impl RaftNetwork<Types> for Link {
         };
         // Half of the time for the answer itself; then there is time left to ask whether the other node is still there.
         match tokio::time::timeout(limit / 2, sending.answer.get_mut()).await {
-            Ok(Ok(AppendEntriesResponse::Success)) if sending.last < asked_last => {
-                Ok(AppendEntriesResponse::PartialSuccess(Some(sending.last)))
+            Ok(Ok(AppendEntriesResponse::Success)) => {
+                self.told.note(vote, sending.last, sending.commit);
+                if sending.last < asked_last {
+                    return Ok(AppendEntriesResponse::PartialSuccess(Some(sending.last)));
+                }
+                Ok(AppendEntriesResponse::Success)
             }
             Ok(answered) => answered.map_err(|error| unreachable(&error)),
             Err(_on_its_way) => {
@@ -151,15 +170,24 @@ impl RaftNetwork<Types> for Link {
 impl Link {
     /// Sends entries, in a future that does not end with openraft's patience.
     fn send(&self, rpc: AppendEntriesRequest<Types>, last: LogId) -> Sending {
-        let (vote, prev) = (rpc.vote, rpc.prev_log_id);
+        let (vote, prev, commit) = (rpc.vote, rpc.prev_log_id, rpc.leader_commit);
         let (peers, target, member) = (self.peers.clone(), self.target, self.member.clone());
+        let appends = self.appends.clone();
         let answer = async move {
             let payload = peers.message(target, &member, &rpc);
             drop(rpc);
             let within = APPEND_WITHIN + Duration::from_millis(payload.len() as u64 * 1_000 / LINK_BYTES_PER_S);
-            peers.call_encoded(target, &member, Raftward::Append, payload, within).await
+            appends.call(&peers, target, &member, payload, within).await
         };
-        Sending { vote, prev, last, answer: Mutex::new(answer.boxed()) }
+        Sending { vote, prev, last, commit, answer: Mutex::new(answer.boxed()) }
+    }
+
+    /// Sees to it that the other node learns this commit index.
+    fn announce(&self, commit: Option<LogId>) {
+        if self.told.wants(commit) {
+            let announcing = self.told.clone().announce(self.peers.clone(), self.target, self.member.clone());
+            self.peers.host.spawn(announcing);
+        }
     }
 
     /// Sends an append without entries: it asks whether the other node follows and its log agrees up to there.

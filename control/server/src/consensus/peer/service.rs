@@ -11,7 +11,7 @@ use crate::consensus::snapshot::{Frame, Frozen, Incoming, Unpacker};
 use crate::consensus::stored;
 use crate::consensus::types::{Member, Types, Vote};
 use futures::StreamExt;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
 use muster_control_core::{Command, Decided};
 use muster_proto::v1::Payload;
 use muster_proto::v1::peer_server::{Peer, PeerServer};
@@ -54,27 +54,16 @@ impl PeerService {
         &self.core.peers
     }
 
-    /// Reads a message and checks whether it may be taken.
     async fn open<T: DeserializeOwned>(&self, payload: &[u8], taken_from_removed: bool) -> Result<T, PeerRefusal> {
-        let (envelope, body): (Envelope, T) =
-            stored::decode(payload).map_err(|why| PeerRefusal::Malformed { why: why.to_string() })?;
-        self.peers().admit(&envelope, taken_from_removed).await?;
-        Ok(body)
+        open(&self.core, payload, taken_from_removed).await
     }
 
     fn reply<T: Serialize>(&self, answer: &T) -> Result<Response<Payload>, Status> {
-        Ok(Response::new(Payload { data: stored::encode_raised(self.core.log.form().get(), answer) }))
+        Ok(Response::new(reply(&self.core, answer)))
     }
 
-    /// A core that has failed stops this node; the peer is told.
     fn stopped(&self, error: &dyn std::error::Error) -> PeerRefusal {
-        PeerRefusal::Stopped { why: self.core.stop.reason().unwrap_or_else(|| error.to_string()) }
-    }
-
-    /// Takes entries, or a word that there are none. It counts as heard of at once, however long consensus is busy with what came before.
-    async fn append(&self, rpc: AppendEntriesRequest<Types>) -> Result<AppendEntriesResponse<u64>, PeerRefusal> {
-        self.core.contact.note(&rpc.vote, Instant::now());
-        self.core.raft.append_entries(rpc).await.map_err(|fatal| self.stopped(&fatal))
+        stopped(&self.core, error)
     }
 
     async fn forwarded(&self, payload: &[u8]) -> Result<Result<(u64, Decided), ProposeError>, PeerRefusal> {
@@ -152,6 +141,37 @@ impl PeerService {
     }
 }
 
+/// Reads a message and checks whether it may be taken.
+async fn open<T: DeserializeOwned>(core: &Core, payload: &[u8], taken_from_removed: bool) -> Result<T, PeerRefusal> {
+    let (envelope, body): (Envelope, T) =
+        stored::decode(payload).map_err(|why| PeerRefusal::Malformed { why: why.to_string() })?;
+    core.peers.admit(&envelope, taken_from_removed).await?;
+    Ok(body)
+}
+
+fn reply<T: Serialize>(core: &Core, answer: &T) -> Payload {
+    Payload { data: stored::encode_raised(core.log.form().get(), answer) }
+}
+
+/// A core that has failed stops this node; the peer is told.
+fn stopped(core: &Core, error: &dyn std::error::Error) -> PeerRefusal {
+    PeerRefusal::Stopped { why: core.stop.reason().unwrap_or_else(|| error.to_string()) }
+}
+
+/// Takes entries, or a word that there are none. It counts as heard of at once, however long consensus is busy with what came before.
+async fn append(core: &Core, rpc: AppendEntriesRequest<Types>) -> Result<AppendEntriesResponse<u64>, PeerRefusal> {
+    core.contact.note(&rpc.vote, Instant::now());
+    core.raft.append_entries(rpc).await.map_err(|fatal| stopped(core, &fatal))
+}
+
+async fn append_asked(core: &Core, payload: &[u8]) -> Payload {
+    let answer = match open::<AppendEntriesRequest<Types>>(core, payload, true).await {
+        Ok(rpc) => append(core, rpc).await,
+        Err(refusal) => Err(refusal),
+    };
+    reply(core, &answer)
+}
+
 async fn next(frames: &mut Streaming<Payload>) -> Result<Vec<u8>, Status> {
     match tokio::time::timeout(FRAME_TIMEOUT, frames.message()).await {
         Ok(Ok(Some(payload))) => Ok(payload.data),
@@ -164,11 +184,23 @@ async fn next(frames: &mut Streaming<Payload>) -> Result<Vec<u8>, Status> {
 #[tonic::async_trait]
 impl Peer for PeerService {
     async fn append_entries(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
-        let answer = match self.open::<AppendEntriesRequest<Types>>(&request.get_ref().data, true).await {
-            Ok(rpc) => self.append(rpc).await,
-            Err(refusal) => Err(refusal),
-        };
-        self.reply(&answer)
+        Ok(Response::new(append_asked(&self.core, &request.get_ref().data).await))
+    }
+
+    type AppendsStream = BoxStream<'static, Result<Payload, Status>>;
+
+    async fn appends(&self, request: Request<Streaming<Payload>>) -> Result<Response<Self::AppendsStream>, Status> {
+        let answers = stream::unfold((self.core.clone(), request.into_inner()), |(core, mut messages)| async move {
+            let message = tokio::select! {
+                biased;
+                _why = core.stop.stopped() => return None,
+                // However it ends, the other side knows and begins another.
+                message = messages.message() => message.ok()??,
+            };
+            let answer = append_asked(&core, &message.data).await;
+            Some((Ok(answer), (core, messages)))
+        });
+        Ok(Response::new(answers.boxed()))
     }
 
     async fn heartbeat(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
@@ -176,7 +208,7 @@ impl Peer for PeerService {
             Ok(Heartbeat { vote }) => {
                 // Without entries, and after nothing in particular: it says no more than who leads.
                 let word = AppendEntriesRequest { vote, prev_log_id: None, entries: Vec::new(), leader_commit: None };
-                let answer = self.append(word).await;
+                let answer = append(&self.core, word).await;
                 answer.map(|answer| HeartbeatAnswer {
                     answer,
                     wall_ms: self.core.host.clock.wall_ms(),

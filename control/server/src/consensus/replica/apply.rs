@@ -39,6 +39,7 @@ impl RaftStateMachine<Types> for Machine {
         let mut chunk = Vec::new();
         let mut commands = 0;
         for entry in entries {
+            self.0.log.shown(entry.log_id.index).await.map_err(|error| self.0.fatal(error))?;
             if let EntryPayload::Normal(batch) = &entry.payload {
                 commands += batch.entry.commands.len();
             }

@@ -39,17 +39,17 @@ fn entry(term: u64, index: u64, only_in_term: Option<u64>) -> LogEntry {
     LogEntry { log_id: log_id(term, index), payload: EntryPayload::Normal(batch) }
 }
 
-/// Opens the stores of a host, waiting until those who had them open before have let go.
+/// Opens the stores of a host as a follower has them, since its entries are those of leader 1: waiting until those who had them open before have let go.
 async fn open_stores(host: &Host, stop: &Stop) -> Result<(log::Log, Arc<Replica>), DiskError> {
-    let (log, generation) = open_log(host, stop).await?;
+    let (log, generation) = open_log(host, 2, stop).await?;
     let replica = Replica::open(host, log.clone(), generation, stop.clone()).await?;
     Ok((log, replica))
 }
 
-/// Opens the log of a host, and says which state store is in use, as soon as those who had it open before have let go.
-async fn open_log(host: &Host, stop: &Stop) -> Result<(log::Log, u64), DiskError> {
+/// Opens the log of a host as node `me` has it, and says which state store is in use, as soon as those who had it open before have let go.
+async fn open_log(host: &Host, me: u64, stop: &Stop) -> Result<(log::Log, u64), DiskError> {
     for _ in 0..500 {
-        match log::open(host, stop.clone(), None).await.map(|opened| (opened.log, opened.generation)) {
+        match log::open(host, me, stop.clone(), None).await.map(|opened| (opened.log, opened.generation)) {
             Err(DiskError::Io { why, .. }) if why.contains("lock") => {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }

@@ -18,7 +18,7 @@ async fn an_entry_that_panics_stops_the_node_and_leaves_no_trace() {
     let folder = tempfile::tempdir().expect("folder");
     let host = muster_runtime::real::host("panics", folder.path());
     let stop = Stop::new();
-    let (log, generation) = open_log(&host, &stop).await.expect("opens");
+    let (log, generation) = open_log(&host, 2, &stop).await.expect("opens");
     let replica = Replica::open_with(&host, log, generation, stop.clone(), panicking).await.expect("opens");
     let mut machine = Machine(replica.clone());
     machine.apply((0..3).map(|index| entry(1, index, None)).collect::<Vec<_>>()).await.expect("applies");
@@ -33,7 +33,7 @@ async fn an_entry_that_panics_stops_the_node_and_leaves_no_trace() {
 
     // Every start meets the same entry again, and stops again: the state on disk is the one before it.
     let stop = Stop::new();
-    let (log, generation) = open_log(&host, &stop).await.expect("opens");
+    let (log, generation) = open_log(&host, 2, &stop).await.expect("opens");
     let replica = Replica::open_with(&host, log, generation, stop.clone(), panicking).await.expect("opens");
     assert_eq!(replica.read(|state, revision| (state.tenants.len(), revision.0)), (3, 2));
     assert!(Machine(replica).apply(vec![entry(1, 3, None)]).await.is_err());

@@ -37,7 +37,9 @@ async fn what_was_synced_is_there_after_a_restart() {
         log.save_identity(&Identity { id: 1, disk: 7, cluster: None }).await.expect("saves");
         log.save_vote(&Vote::new(3, 1)).await.expect("saves");
         log.blocking_append((0..10).map(|index| entry(3, index, None))).await.expect("appends");
+        // It goes to the disk with the next entries.
         log.save_committed(Some(log_id(3, 6))).await.expect("saves");
+        log.blocking_append([entry(3, 10, None)]).await.expect("appends");
         let mut machine = Machine(replica);
         machine.apply((0..=4).map(|index| entry(3, index, None)).collect::<Vec<_>>()).await.expect("applies");
         stop.because("the test goes on");
@@ -46,7 +48,7 @@ async fn what_was_synced_is_there_after_a_restart() {
     let stop = Stop::new();
     let (mut log, replica) = open_stores(&host, &stop).await.expect("opens");
     assert_eq!(log.read_vote().await.expect("reads"), Some(Vote::new(3, 1)));
-    assert_eq!(log.get_log_state().await.expect("reads").last_log_id, Some(log_id(3, 9)));
+    assert_eq!(log.get_log_state().await.expect("reads").last_log_id, Some(log_id(3, 10)));
     assert_eq!(log.read_committed().await.expect("reads"), Some(log_id(3, 6)));
     let entries = log.try_get_log_entries(0..10).await.expect("reads");
     assert_eq!(entries, (0..10).map(|index| entry(3, index, None)).collect::<Vec<_>>());
