@@ -96,7 +96,7 @@ fn large_submissions_over_a_slow_link_hold_nobody_up() {
     assert!(planted.unanswered > planted.answered, "appends that are given up stay unseen: {planted:?}");
 }
 
-/// Every third message is late, as TCP makes it when packets are lost: leaders change rarely, and most are answered.
+/// Every second message is late, as TCP makes it when packets are lost: leaders change rarely, and most are answered.
 #[test]
 fn lost_packets_cost_no_terms() {
     let (mut terms, mut without) = (0, 0);

@@ -69,7 +69,7 @@ impl LinkQuality {
     pub const SLOW: LinkQuality = LinkQuality { bytes_per_s: 100_000_000 / 8, ..LinkQuality::GOOD };
 
     /// A network that loses many packets: what is lost is sent again by TCP, later and later.
-    pub const LOSSY: LinkQuality = LinkQuality { spikes_ppm: 300_000, spike_us_max: 700_000, ..LinkQuality::GOOD };
+    pub const LOSSY: LinkQuality = LinkQuality { spikes_ppm: 500_000, spike_us_max: 700_000, ..LinkQuality::GOOD };
 }
 
 /// What happens to one message.
