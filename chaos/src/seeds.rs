@@ -12,7 +12,12 @@ pub fn are_fewer_than(usual: u64) -> bool {
     from_env("MUSTER_SIM_SEED").is_some() || from_env("MUSTER_SIM_SEEDS").is_some_and(|seeds| seeds < usual)
 }
 
-fn from_env(name: &str) -> Option<u64> {
+/// A number from the environment.
+///
+/// # Panics
+/// When it is none.
+#[must_use]
+pub fn from_env(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }

@@ -58,6 +58,10 @@ pub trait Net: Send + Sync + 'static {
     /// [`NetError::BadEndpoint`].
     fn dial(&self, endpoint: &str) -> Result<Channel, NetError>;
 
+    /// Whether the host of `endpoint` answers that nobody listens there: the process that did has ended. False where somebody listens,
+    /// and where there is no answer; that may take seconds.
+    fn is_refused(&self, endpoint: &str) -> BoxFuture<'static, bool>;
+
     /// Serves `routes` at `endpoint` until `stop`; the outer future is ready once the endpoint listens, the inner one when
     /// serving has ended. The address listened on is given back (port 0 chooses one).
     fn serve(

@@ -20,8 +20,25 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-/// The ids that the cluster begins with.
-const FIRST: [u64; 3] = [1, 2, 3];
+/// How the voters of a run are made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    /// How many the cluster begins with; their ids begin with 1.
+    pub(super) voters: u64,
+    pub(super) snapshot_every: u64,
+    pub(super) planted: Option<PlantedBug>,
+    /// The round trip between voters that they are told of, in milliseconds; 0 where they share a machine room.
+    pub(super) round_trip_ms: u64,
+}
+
+impl Settings {
+    /// Three voters in one machine room.
+    pub(super) const USUAL: Settings = Settings { voters: 3, snapshot_every: 10_000, planted: None, round_trip_ms: 0 };
+
+    fn config(&self, id: u64, endpoint: &str) -> ConsensusConfig {
+        ConsensusConfig::new(id, endpoint).far(self.round_trip_ms)
+    }
+}
 
 fn name_of(id: u64) -> String {
     format!("control-{id}")
@@ -41,8 +58,7 @@ struct Voter {
 
 pub(super) struct Cluster {
     world: SimWorld,
-    snapshot_every: u64,
-    planted: Option<PlantedBug>,
+    settings: Settings,
     history: RefCell<History>,
     /// Who is meant to vote; a replaced node is not started any more.
     roster: RefCell<Vec<u64>>,
@@ -63,13 +79,12 @@ impl PeerServices for NoServices {
 }
 
 impl Cluster {
-    pub(super) fn new(world: SimWorld, snapshot_every: u64, planted: Option<PlantedBug>) -> Self {
+    pub(super) fn new(world: SimWorld, settings: Settings) -> Self {
         Cluster {
             world,
-            snapshot_every,
-            planted,
+            settings,
             history: RefCell::default(),
-            roster: RefCell::new(FIRST.to_vec()),
+            roster: RefCell::new((1..=settings.voters).collect()),
             up: RefCell::default(),
         }
     }
@@ -94,7 +109,7 @@ impl Cluster {
 
     /// Makes the empty voters a cluster, and waits for a leader.
     pub(super) async fn bootstrap(&self) -> Result<(), String> {
-        let members: BTreeMap<u64, String> = FIRST.iter().map(|id| (*id, endpoint_of(*id))).collect();
+        let members: BTreeMap<u64, String> = self.roster.borrow().iter().map(|id| (*id, endpoint_of(*id))).collect();
         let (_, first) = self.consensus(0).ok_or("the first voter did not start")?;
         first.bootstrap(members).await.map_err(|error| format!("bootstrap: {error}"))?;
         for _ in 0..100 {
@@ -166,6 +181,12 @@ impl Cluster {
 
     pub(super) fn applied(&self) -> Vec<Revision> {
         self.up.borrow().values().map(|voter| voter.observer.applied()).collect()
+    }
+
+    /// Whether all voters are up and have applied the same.
+    pub(super) fn keeps_up(&self) -> bool {
+        let applied = self.applied();
+        applied.len() == self.roster.borrow().len() && applied.iter().all(|revision| *revision == applied[0])
     }
 
     pub(super) fn wall_ms(&self) -> u64 {
@@ -261,10 +282,10 @@ impl Fleet for Cluster {
             let Some(id) = known else { return };
             let (host, endpoint) = (self.world.boot(name), endpoint_of(id));
             let config = ConsensusConfig {
-                snapshot_every_entries: self.snapshot_every,
+                snapshot_every_entries: self.settings.snapshot_every,
                 keep_entries: 10,
-                planted: self.planted,
-                ..ConsensusConfig::new(id, &endpoint)
+                planted: self.settings.planted,
+                ..self.settings.config(id, &endpoint)
             };
             // Opened in the host's own tasks: whatever consensus spawns belongs to the host, and dies with it.
             let opening = host.spawn({

@@ -1,7 +1,7 @@
 //! Three voters on links that carry little or lose much, and nothing else goes wrong: how many acknowledgements come, how late, and whether
 //! leaders change without need.
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Settings};
 use crate::specs;
 use muster_control_core::Command;
 use muster_control_server::PlantedBug;
@@ -36,7 +36,7 @@ pub struct Weathered {
 #[must_use]
 pub fn run(seed: u64, links: LinkQuality, large: bool, planted: Option<PlantedBug>) -> Weathered {
     muster_runtime::sim::run(seed, move |world| async move {
-        let cluster = Cluster::new(world.clone(), 10_000, planted);
+        let cluster = Cluster::new(world.clone(), Settings { planted, ..Settings::USUAL });
         for id in 0..3 {
             cluster.start_voter(id).await;
         }
@@ -81,7 +81,7 @@ async fn large_until(cluster: &Cluster, end: Instant, large: bool) -> usize {
     answered
 }
 
-fn submit(cluster: &Cluster, request_id: &str, jobs: u64, env_bytes: usize) -> Command {
+pub(super) fn submit(cluster: &Cluster, request_id: &str, jobs: u64, env_bytes: usize) -> Command {
     let chance = cluster.world().chance();
     let spec = |number| {
         let mut spec = specs::job(chance, number);

@@ -3,13 +3,15 @@
 //! The smallest simulation, and the one that finds what is wrong with consensus, log, snapshots and the state machine.
 
 mod cluster;
+pub mod failover;
 pub mod links;
 mod power;
+pub mod wan;
 
 use crate::history::{Answer, Call, History, Submission};
 use crate::nemesis::{Fleet, Rage, rage};
 use crate::{Outcome, laws, specs};
-use cluster::Cluster;
+use cluster::{Cluster, Settings};
 use muster_control_core::{Command, Done};
 use muster_control_server::PlantedBug;
 use muster_model::ids::{JobId, Revision};
@@ -93,7 +95,7 @@ async fn play(world: &SimWorld, kind: Kind) -> (History, Result<(), String>) {
         Kind::PowerLosses(bug) => bug,
         Kind::Plain | Kind::Replacements | Kind::LyingDisks => None,
     };
-    let cluster = Cluster::new(world.clone(), snapshot_every, planted);
+    let cluster = Cluster::new(world.clone(), Settings { snapshot_every, planted, ..Settings::USUAL });
     for host in cluster.voters() {
         cluster.start(&host).await;
     }

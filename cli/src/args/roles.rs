@@ -62,6 +62,10 @@ pub struct Control {
     /// And at most this many of them: those that ended first are forgotten first
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     pub keep_jobs_max: u64,
+    /// The longest round trip between two control nodes, in milliseconds: heartbeats, elections and deadlines follow it; say the same on all
+    /// control nodes
+    #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=500))]
+    pub wan_rtt: u64,
     /// What every role takes.
     #[command(flatten)]
     pub common: RoleCommon,

@@ -9,6 +9,7 @@ use muster_control_server::{ControlConfig, ControlNode, HistoryConfig};
 use muster_runtime::real;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Whoever waits for a job, or looks after a failure, asks how it ended within the hour.
 const KEEP_JOBS_S_MIN: u64 = 3_600;
@@ -32,10 +33,13 @@ pub fn run(args: &Control) -> Result<(), Failure> {
 
 async fn serve(args: &Control) -> anyhow::Result<()> {
     descriptors()?;
-    let host = real::host(format!("control-{}", args.id), &args.data);
+    let round_trip = Duration::from_millis(args.wan_rtt);
+    let host = real::far_host(format!("control-{}", args.id), &args.data, round_trip);
     let advertise = args.advertise.clone().unwrap_or_else(|| args.listen.clone());
     let history = HistoryConfig { keep_ms: args.keep_jobs.0.saturating_mul(1_000), keep_max: args.keep_jobs_max };
-    let config = ControlConfig { listen: args.listen.clone(), history, ..ControlConfig::new(args.id, advertise) };
+    let usual = ControlConfig::new(args.id, advertise);
+    let consensus = usual.consensus.clone().far(args.wan_rtt);
+    let config = ControlConfig { listen: args.listen.clone(), history, consensus, ..usual };
     let node = Arc::new(ControlNode::start(host, config).await.context("starting the control node")?);
     let watched = node.clone();
     let health = move || if watched.is_healthy() { Ok(()) } else { Err("no leader is known".to_owned()) };

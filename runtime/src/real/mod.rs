@@ -22,10 +22,17 @@ use crate::chance::Chance;
 use crate::host::{Host, TaskGroup};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A host on this machine that keeps everything below `data_dir`, which is made when something is first written.
 #[must_use]
 pub fn host(name: impl Into<String>, data_dir: impl Into<PathBuf>) -> Host {
+    far_host(name, data_dir, Duration::ZERO)
+}
+
+/// The same, where messages to other hosts may need so long there and back.
+#[must_use]
+pub fn far_host(name: impl Into<String>, data_dir: impl Into<PathBuf>, round_trip: Duration) -> Host {
     let data_dir = data_dir.into();
     let tasks = TaskGroup::default();
     let name = name.into();
@@ -33,7 +40,7 @@ pub fn host(name: impl Into<String>, data_dir: impl Into<PathBuf>) -> Host {
         heavy: Arc::new(heavy::HeavyThread::new(&name)),
         name,
         clock: Arc::new(clock::SystemClock),
-        net: Arc::new(net::TcpNet::new(tasks.clone())),
+        net: Arc::new(net::TcpNet::new(tasks.clone(), round_trip)),
         disk: Arc::new(kv::RocksDisk::new(data_dir.join("stores"))),
         files: Arc::new(files::SyncedFiles::new(data_dir.join("files"))),
         chance: Chance::from_entropy(),

@@ -31,8 +31,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Whoever dialled asks a quiet connection whether it still lives. A peer that is stopped, or whose host is away, is left within a
 /// second: what hangs on the connection starts elsewhere meanwhile. Measured by `muster bench stall`.
 const PING_INTERVAL: Duration = Duration::from_millis(400);
-/// And closes it when it does not say so.
+/// And closes it when it does not say so. The question waits behind what was sent before it, which takes about six round trips where that is
+/// 1 MB on a connection that was idle.
 const PING_TIMEOUT: Duration = Duration::from_millis(600);
+const PING_ROUND_TRIPS: u32 = 8;
 /// The side that was dialled only clears away what is dead, without hurry.
 const SERVER_PING_INTERVAL: Duration = Duration::from_secs(5);
 const SERVER_PING_TIMEOUT: Duration = Duration::from_secs(3);
@@ -51,11 +53,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// A host's TCP network.
 pub(super) struct TcpNet {
     tasks: TaskGroup,
+    /// How long messages to the farthest host need there and back.
+    round_trip: Duration,
 }
 
 impl TcpNet {
-    pub(super) fn new(tasks: TaskGroup) -> Self {
-        TcpNet { tasks }
+    pub(super) fn new(tasks: TaskGroup, round_trip: Duration) -> Self {
+        TcpNet { tasks, round_trip }
     }
 }
 
@@ -101,13 +105,22 @@ impl Net for TcpNet {
             .map_err(|_| bad(endpoint))?
             .connect_timeout(CONNECT_TIMEOUT)
             .http2_keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(PING_TIMEOUT)
+            .keep_alive_timeout(PING_TIMEOUT + self.round_trip * PING_ROUND_TRIPS)
             .keep_alive_while_idle(true)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .executor(Spawner(self.tasks.clone()))
             .connect_with_connector_lazy(tower::service_fn(connect));
         Ok(BoxCloneSyncService::new(channel.map_err(CallError::new)))
+    }
+
+    fn is_refused(&self, endpoint: &str) -> BoxFuture<'static, bool> {
+        let endpoint = endpoint.to_owned();
+        async move {
+            let connected = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(endpoint)).await;
+            matches!(connected, Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused)
+        }
+        .boxed()
     }
 
     fn serve_with_peers(

@@ -90,18 +90,29 @@ struct State {
     quality: LinkQuality,
     /// Since when each cut link is cut, from one host to another.
     cut: BTreeMap<(String, String), Instant>,
+    /// How much longer messages take from one host to another because of the distance.
+    latency: BTreeMap<(String, String), Duration>,
     /// Until when each link is busy with what was given to it.
     busy_until: BTreeMap<(String, String), Instant>,
 }
 
 impl Links {
     pub(super) fn new(chance: Chance) -> Self {
-        let state = State { quality: LinkQuality::GOOD, cut: BTreeMap::new(), busy_until: BTreeMap::new() };
+        let state = State {
+            quality: LinkQuality::GOOD,
+            cut: BTreeMap::new(),
+            latency: BTreeMap::new(),
+            busy_until: BTreeMap::new(),
+        };
         Links { chance, state: Mutex::new(state), changed: Notify::new() }
     }
 
     pub(super) fn set_quality(&self, quality: LinkQuality) {
         self.state.lock().quality = quality;
+    }
+
+    pub(super) fn set_latency(&self, from: &str, to: &str, one_way: Duration) {
+        self.state.lock().latency.insert((from.to_owned(), to.to_owned()), one_way);
     }
 
     pub(super) fn cut(&self, from: &str, to: &str) {
@@ -124,8 +135,13 @@ impl Links {
         if from == to {
             return Fate::Arrives(Duration::ZERO);
         }
-        let quality = self.state.lock().quality;
-        let delay = Duration::from_micros(self.chance.between(quality.delay_us_min, quality.delay_us_max + 1));
+        let (quality, latency) = {
+            let state = self.state.lock();
+            let distance = state.latency.get(&(from.to_owned(), to.to_owned()));
+            (state.quality, distance.copied().unwrap_or_default())
+        };
+        let delay =
+            latency + Duration::from_micros(self.chance.between(quality.delay_us_min, quality.delay_us_max + 1));
         let draw = self.chance.between(0, 1_000_000);
         if draw < quality.breaks_ppm {
             // Half of those who wait learn at once (a reset), the others when keep-alive gives up.
@@ -134,7 +150,7 @@ impl Links {
         }
         if draw < quality.breaks_ppm + quality.spikes_ppm {
             let spike = self.chance.between(quality.delay_us_max, quality.spike_us_max + 1);
-            return Fate::Arrives(Duration::from_micros(spike));
+            return Fate::Arrives(latency + Duration::from_micros(spike));
         }
         Fate::Arrives(delay)
     }

@@ -54,6 +54,24 @@ impl Net for SimNet {
         Ok(Channel::new(SimChannel { link, port, tasks: self.tasks.clone() }))
     }
 
+    fn is_refused(&self, endpoint: &str) -> BoxFuture<'static, bool> {
+        let Ok((name, port)) = parse(endpoint) else { return futures::future::ready(false).boxed() };
+        let to = if is_here(name) { self.host.clone() } else { name.to_owned() };
+        let link = Link { world: self.world.clone(), from: self.host.clone(), to };
+        async move {
+            let Fate::Arrives(there) = link.fate() else { return false };
+            pause(there).await;
+            if !link.passes().await || link.world.endpoint(&link.to, port).is_some() {
+                return false;
+            }
+            let back = link.back();
+            let Fate::Arrives(delay) = back.fate() else { return false };
+            pause(delay).await;
+            back.passes().await
+        }
+        .boxed()
+    }
+
     fn serve_with_peers(
         &self,
         endpoint: &str,

@@ -260,6 +260,13 @@ impl SimWorld {
         self.0.links.set_quality(quality);
     }
 
+    /// How far two hosts are apart: every message between them takes half of this round trip longer than the quality of the links says.
+    pub fn set_round_trip(&self, one: &str, other: &str, round_trip: Duration) {
+        self.0.event(format_args!("round trip {one} - {other} {round_trip:?}"));
+        self.0.links.set_latency(one, other, round_trip / 2);
+        self.0.links.set_latency(other, one, round_trip / 2);
+    }
+
     /// Cuts the link one way.
     pub fn cut(&self, from: &str, to: &str) {
         self.0.event(format_args!("cut {from} > {to}"));

@@ -1,7 +1,7 @@
 //! What the parts of a node share: the raft core, the replica, the peers, and who leads.
 
 use crate::consensus::ConsensusConfig;
-use crate::consensus::election::Contact;
+use crate::consensus::election::{Contact, Turns};
 use crate::consensus::error::ProposeError;
 use crate::consensus::heartbeat::Heartbeats;
 use crate::consensus::log::Log;
@@ -28,6 +28,8 @@ pub(crate) struct Core {
     pub(crate) config: ConsensusConfig,
     /// When a leader was last heard of.
     pub(crate) contact: Contact,
+    /// Whose turn it is to stand for election.
+    pub(crate) turns: Turns,
     /// What this node learns by its heartbeats while it leads.
     pub(crate) heartbeats: Heartbeats,
     pub(crate) stop: Stop,
@@ -37,7 +39,7 @@ pub(crate) struct Core {
 const SNAPSHOT_LOG_BYTES: u64 = 256 << 20;
 /// How often that is looked at.
 const SNAPSHOT_LOOK: Duration = Duration::from_secs(1);
-/// A leader that a quorum has not answered for so long may have been cut off.
+/// A leader that a quorum has not answered for so long may have been cut off, where voters share a machine room.
 const QUORUM_SILENCE_MAX: Duration = Duration::from_secs(1);
 
 impl Core {
@@ -52,7 +54,10 @@ impl Core {
         }
         // With itself as the only voter there is nobody to hear.
         let alone = self.raft.metrics().borrow().membership_config.membership().voter_ids().count() == 1;
-        alone || self.heartbeats.quorum_heard().is_some_and(|heard| heard.elapsed() < QUORUM_SILENCE_MAX)
+        // What was heard last was sent up to a heartbeat and a round trip ago.
+        let heartbeats = Duration::from_millis(self.config.heartbeat_ms) * 4;
+        let silence_max = self.config.and_round_trips(QUORUM_SILENCE_MAX.max(heartbeats), 1);
+        alone || self.heartbeats.quorum_heard().is_some_and(|heard| heard.elapsed() < silence_max)
     }
 
     /// The leader, when it is another node that this one can reach.

@@ -5,98 +5,53 @@
 //! module decides instead. What must stay true:
 //! - nobody takes a new term while a majority hears a leader (pre-vote, Ongaro's thesis 9.6); asking changes nobody's vote;
 //! - any word of the leader counts from the moment it arrives, also while the node is busy with something it was sent before;
+//! - of two that ask at the same time one gives way, so that votes are not split: see [`turn`];
+//! - a leader whose host says that its process has ended is not waited for;
 //! - a voter that was removed learns it by asking, and ends.
+
+mod contact;
+mod turn;
+
+pub(crate) use contact::Contact;
+pub(crate) use turn::Turns;
 
 use crate::consensus::config::PlantedBug;
 use crate::consensus::core::Core;
 use crate::consensus::error::PeerRefusal;
 use crate::consensus::peer::{CallError, PreVote, PreVoteAnswer, Raftward};
-use crate::consensus::types::{LogId, Member, Vote};
+use crate::consensus::types::{LogId, Member};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use openraft::{RaftMetrics, ServerState};
-use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
+use turn::Candidate;
 
-/// Between a word of the leader and its arrival in the books of consensus, which will refuse a vote for as long as its own lease runs.
+/// Between a word of the leader and its arrival in the books of consensus.
 const LEASE_MARGIN: Duration = Duration::from_millis(20);
 /// After a round that elected nobody, before the next; the longest of a random pause.
 const PAUSE_MS_MAX: u64 = 60;
-/// Whoever is behind leaves others time to stand.
-const BEHIND_PAUSE: Duration = Duration::from_millis(250);
 /// Why a removed node ends.
 const REMOVED: &str = "this node was removed from the cluster; stop it, and wipe its data folder before the host is used as a control node \
                        again, under a new id";
 
-/// When this node last heard of a leader.
-#[derive(Debug)]
-pub(crate) struct Contact(Mutex<Heard>);
-
-#[derive(Clone, Copy, Debug)]
-struct Heard {
-    /// Starting counts: whoever leads has a while to make itself heard.
-    at: Instant,
-    /// The highest committed vote that was heard.
-    vote: Option<Vote>,
-    /// A leader was heard since this node started.
-    leader: bool,
-}
-
-impl Contact {
-    pub(crate) fn new(now: Instant) -> Self {
-        Contact(Mutex::new(Heard { at: now, vote: None, leader: false }))
-    }
-
-    /// A leader with this vote was heard. A leader that has been replaced does not count.
-    pub(crate) fn note(&self, vote: &Vote, now: Instant) {
-        let mut heard = self.0.lock();
-        if vote.is_committed() && heard.vote.is_none_or(|known| *vote >= known) {
-            *heard = Heard { at: heard.at.max(now), vote: Some(*vote), leader: true };
-        }
-    }
-
-    fn last(&self) -> Instant {
-        self.0.lock().at
-    }
-
-    /// When a leader was heard, if one was since this node started.
-    fn leader_heard(&self) -> Option<Instant> {
-        let heard = self.0.lock();
-        heard.leader.then_some(heard.at)
-    }
-}
-
-/// Would this voter elect a candidate whose log ends at `asked`? `leader_heard` is when it last heard of a leader, or of the quorum that
-/// it leads itself.
-pub(crate) fn answer(
-    asked: PreVote,
-    own_last_log: Option<LogId>,
-    leader_heard: Option<Instant>,
-    lease: Duration,
-    now: Instant,
-) -> PreVoteAnswer {
-    let free_at = leader_heard.map(|heard| heard + lease + LEASE_MARGIN);
-    if let Some(free_at) = free_at.filter(|free_at| now < *free_at) {
-        return PreVoteAnswer::LeaderHeard { again_in_ms: (free_at - now).as_millis() as u64 + 1 };
-    }
-    if asked.last_log < own_last_log { PreVoteAnswer::LogBehind } else { PreVoteAnswer::Granted }
-}
-
 /// What came of asking.
 enum Canvass {
     Granted,
-    /// Not now; again after so long.
-    Refused(Duration),
+    /// Not now; again at this moment.
+    Refused(Instant),
     Removed,
 }
 
 /// Stands for election whenever it is due, for as long as the node runs.
 pub(crate) async fn run(core: Arc<Core>) {
     let mut metrics = core.raft.metrics();
-    let mut timeout = core.election_timeout();
+    let mut spread = core.host.chance.between(0, SPREAD_STEPS);
+    let mut not_before = Instant::now();
+    // When the leader's host is asked whether its process has ended.
+    let mut look = Instant::now();
     loop {
         let (waits, voters) = {
             let now = metrics.borrow_and_update();
@@ -111,40 +66,52 @@ pub(crate) async fn run(core: Arc<Core>) {
                 changed = metrics.changed() => if changed.is_err() { return },
                 _why = core.stop.stopped() => return,
             }
-            timeout = core.election_timeout();
             continue;
         }
-        let due = if voters.len() == 1 { Instant::now() } else { core.contact.last() + timeout };
-        if Instant::now() < due {
-            tokio::select! {
-                () = tokio::time::sleep_until(due) => {}
-                _why = core.stop.stopped() => return,
+        let now = Instant::now();
+        let due = core.due(&voters, spread).max(not_before);
+        if now < due {
+            look = look.max(core.contact.last() + core.silence_max());
+            if now >= look {
+                tokio::select! {
+                    _gone = core.leader_has_ended(due) => {}
+                    _why = core.stop.stopped() => return,
+                }
+                look = Instant::now() + core.silence_max();
+            } else {
+                tokio::select! {
+                    () = sleep_until(due.min(look)) => {}
+                    () = core.turns.changed() => {}
+                    _why = core.stop.stopped() => return,
+                }
             }
             continue;
         }
-        let pause = match core.canvass(&voters).await {
+        not_before = match core.canvass(&voters).await {
             Canvass::Granted => {
                 tracing::info!(
                     id = core.id,
                     "no leader is heard and a majority would elect this node: it stands for election"
                 );
                 metrics::counter!("muster_raft_elections_begun_total").increment(1);
+                let term = core.leadership.borrow().term;
                 if core.raft.trigger().elect().await.is_err() {
                     return;
                 }
-                core.elected_within(core.config.lease()).await
+                let again = core.elected_after(term, core.config.lease()).await;
+                core.turns.release(core.id);
+                again
             }
-            Canvass::Refused(pause) => pause,
+            Canvass::Refused(again) => {
+                core.turns.release(core.id);
+                again
+            }
             Canvass::Removed => {
                 core.end_as_removed();
                 return;
             }
         };
-        timeout = core.election_timeout();
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            _why = core.stop.stopped() => return,
-        }
+        spread = core.host.chance.between(0, SPREAD_STEPS);
     }
 }
 
@@ -155,11 +122,56 @@ fn may_stand(now: &RaftMetrics<u64, Member>) -> bool {
         && now.membership_config.membership().voter_ids().any(|id| id == now.id)
 }
 
+/// Into so many parts the time between two voters' turns is divided, of which each voter draws one.
+const SPREAD_STEPS: u64 = 16;
+
 impl Core {
-    /// How long this node waits for a word of the leader; random, so that rarely two stand at once.
-    fn election_timeout(&self) -> Duration {
-        let (min, max) = self.config.election_ms;
-        Duration::from_millis(self.host.chance.between(min, max + 1)) + LEASE_MARGIN
+    /// When this node is to ask the others. The shortest timeout is that of the voter with the lowest id beside the leader, then follows
+    /// the next, so that rarely two ask at once.
+    fn due(&self, voters: &BTreeSet<u64>, spread: u64) -> Instant {
+        let now = Instant::now();
+        if voters.len() == 1 {
+            return now;
+        }
+        let due = if self.contact.leader_has_ended() || self.turns.is_wanted_since(self.contact.last()) {
+            now
+        } else {
+            let (min, max) = self.config.election_ms;
+            let leader = self.contact.leader();
+            let others = voters.iter().filter(|voter| Some(**voter) != leader);
+            let before = others.clone().take_while(|voter| **voter < self.id).count() as u64;
+            // With three voters two are left, and the second may stand in the middle; with more they share the same time.
+            let step_ms = (max - min) / (others.count() as u64).max(2);
+            let own_ms = min + step_ms * before + step_ms * spread / SPREAD_STEPS;
+            self.contact.last() + Duration::from_millis(own_ms) + LEASE_MARGIN
+        };
+        due.max(self.turns.given_until(self.id).unwrap_or(now))
+    }
+
+    /// A leader is silent when it has missed one heartbeat and a half.
+    fn silence_max(&self) -> Duration {
+        Duration::from_millis(self.config.heartbeat_ms * 3 / 2)
+    }
+
+    /// Asks the host of the leader that was heard last whether anybody listens there, until `until` at the latest. A process that was
+    /// killed need not be waited for; a host that is gone, or a leader that is stopped, says nothing.
+    async fn leader_has_ended(&self, until: Instant) -> bool {
+        let Some((leader, heard)) = self.contact.leader().zip(self.contact.leader_heard()) else { return false };
+        let Some(member) = self.member(leader).filter(|_| leader != self.id) else { return false };
+        let refused = self.host.net.is_refused(&member.address);
+        let ended = tokio::time::timeout_at(until, refused).await == Ok(true);
+        ended && self.contact.note_end(leader, heard)
+    }
+
+    /// Until when this node elects nobody, since it heard of a leader lately, or of the quorum that it leads itself.
+    fn bound_until(&self) -> Option<Instant> {
+        let heard = if self.is_leader() { self.heartbeats.quorum_heard() } else { self.contact.leader_heard() };
+        heard.map(|heard| heard + self.config.lease() + LEASE_MARGIN)
+    }
+
+    /// Whether this node heard of a leader so lately that it gives nobody else its vote.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.bound_until().is_some_and(|until| Instant::now() + LEASE_MARGIN < until)
     }
 
     /// Whether the membership that is applied here was once with this node and is without it now.
@@ -175,15 +187,17 @@ impl Core {
         self.stop.because(REMOVED);
     }
 
-    /// Waits until somebody leads, but not longer than `limit`; then how long to pause.
-    async fn elected_within(&self, limit: Duration) -> Duration {
+    /// Waits until somebody leads in a later term, but not longer than `limit`; then says when to ask again.
+    async fn elected_after(&self, term: u64, limit: Duration) -> Instant {
         let mut leadership = self.leadership.clone();
-        let elected = tokio::time::timeout(limit, leadership.wait_for(|now| now.leader.is_some())).await;
-        if elected.is_ok() { Duration::ZERO } else { self.pause() }
+        let elected = leadership.wait_for(|now| now.term > term && now.leader.is_some());
+        let elected = tokio::time::timeout(limit, elected).await;
+        if elected.is_ok() { Instant::now() } else { self.pause() }
     }
 
-    fn pause(&self) -> Duration {
-        Duration::from_millis(self.host.chance.between(1, PAUSE_MS_MAX))
+    fn pause(&self) -> Instant {
+        let longest_ms = PAUSE_MS_MAX + self.config.round_trip_ms;
+        Instant::now() + Duration::from_millis(self.host.chance.between(1, longest_ms))
     }
 
     /// Asks the other voters whether they would elect this node.
@@ -192,29 +206,49 @@ impl Core {
             return Canvass::Granted;
         }
         let asked = PreVote { last_log: self.log.last() };
+        let me = Candidate::new(asked.last_log, self.id);
+        if let Err(until) = self.turns.take(me, Instant::now() + self.config.lease() / 2) {
+            return Canvass::Refused(until);
+        }
         let configs = self.raft.metrics().borrow().membership_config.membership().get_joint_config().clone();
         let mut granted = BTreeSet::from([self.id]);
         let mut asking: FuturesUnordered<_> =
             voters.iter().filter(|voter| **voter != self.id).map(|voter| self.ask(*voter, asked)).collect();
-        let mut pause = self.pause();
+        // Whoever is refused asks again as soon as that may have changed. It does not wait for those who do not answer.
+        let mut again: Option<Instant> = None;
         loop {
             if is_quorum(&configs, &granted) {
-                return Canvass::Granted;
+                return match self.turns.stand(me, Instant::now() + self.config.lease()) {
+                    Ok(()) => Canvass::Granted,
+                    Err(until) => Canvass::Refused(until),
+                };
             }
-            match asking.next().await {
-                None => return Canvass::Refused(pause),
+            let answered = tokio::select! {
+                biased;
+                answered = asking.next() => answered,
+                () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => None,
+            };
+            let refused_for = match answered {
+                None => return Canvass::Refused(again.unwrap_or_else(|| self.pause())),
                 Some((voter, Ok(PreVoteAnswer::Granted))) => {
                     granted.insert(voter);
+                    continue;
                 }
                 Some((_, Ok(PreVoteAnswer::LeaderHeard { again_in_ms }))) => {
-                    pause = pause.max(Duration::from_millis(again_in_ms).min(self.config.lease() * 2));
+                    Duration::from_millis(again_in_ms).min(self.config.lease() * 2)
                 }
-                Some((_, Ok(PreVoteAnswer::LogBehind))) => pause = pause.max(BEHIND_PAUSE),
+                // It stands itself, now that it has been asked.
+                Some((_, Ok(PreVoteAnswer::LogBehind))) => self.config.lease() / 2,
                 Some((_, Err(CallError::Refused(PeerRefusal::Removed { id })))) if id == self.id => {
                     return Canvass::Removed;
                 }
-                Some((voter, Err(error))) => tracing::debug!(voter, %error, "no answer to a pre-vote"),
-            }
+                Some((voter, Err(error))) => {
+                    tracing::debug!(voter, %error, "no answer to a pre-vote");
+                    continue;
+                }
+            };
+            let at = Instant::now() + refused_for;
+            again = Some(again.map_or(at, |sooner| sooner.min(at)));
         }
     }
 
@@ -225,11 +259,47 @@ impl Core {
         (voter, self.peers.call(voter, &member, Raftward::PreVote, &asked, self.config.lease()).await)
     }
 
-    /// Answers a pre-vote.
-    pub(crate) fn pre_vote(&self, asked: PreVote) -> PreVoteAnswer {
-        let leader_heard = if self.is_leader() { self.heartbeats.quorum_heard() } else { self.contact.leader_heard() };
-        answer(asked, self.log.last(), leader_heard, self.config.lease(), Instant::now())
+    /// Answers a pre-vote of `from`. Where a leader was heard lately that is silent now, its host is asked first.
+    pub(crate) async fn pre_vote(&self, from: u64, asked: PreVote) -> PreVoteAnswer {
+        if let Some(until) = self.bound_until()
+            && !self.is_leader()
+            && self.contact.last() + self.silence_max() <= Instant::now()
+        {
+            self.leader_has_ended(until).await;
+        }
+        let now = Instant::now();
+        let answer = answer(asked.last_log, self.log.last(), self.bound_until(), now);
+        match answer {
+            PreVoteAnswer::Granted => {
+                match self.turns.give(Candidate::new(asked.last_log, from), now + self.config.lease() / 2) {
+                    Ok(()) => PreVoteAnswer::Granted,
+                    Err(until) => PreVoteAnswer::LeaderHeard { again_in_ms: millis_until(until, now) },
+                }
+            }
+            PreVoteAnswer::LogBehind => {
+                self.turns.want();
+                answer
+            }
+            PreVoteAnswer::LeaderHeard { .. } => answer,
+        }
     }
+}
+
+fn millis_until(until: Instant, now: Instant) -> u64 {
+    until.saturating_duration_since(now).as_millis() as u64 + 1
+}
+
+/// Would this voter elect a candidate whose log ends at `asked`, if nobody else wants to lead? Until `bound_until` it follows a leader.
+fn answer(
+    asked: Option<LogId>,
+    own_last_log: Option<LogId>,
+    bound_until: Option<Instant>,
+    now: Instant,
+) -> PreVoteAnswer {
+    if let Some(until) = bound_until.filter(|until| now < *until) {
+        return PreVoteAnswer::LeaderHeard { again_in_ms: millis_until(until, now) };
+    }
+    if asked < own_last_log { PreVoteAnswer::LogBehind } else { PreVoteAnswer::Granted }
 }
 
 /// Whether these nodes are a majority of each of the configurations (two while the voters are being changed).
@@ -246,39 +316,26 @@ mod tests {
         Some(LogId::new(CommittedLeaderId::new(term, 1), index))
     }
 
-    const LEASE: Duration = Duration::from_millis(350);
-
     #[test]
-    fn nobody_is_elected_while_a_leader_is_heard() {
+    fn who_follows_a_leader_elects_nobody() {
         let heard = Instant::now();
-        let asked = PreVote { last_log: log(3, 7) };
-        let at = |after_ms| answer(asked, log(3, 7), Some(heard), LEASE, heard + Duration::from_millis(after_ms));
+        let until = Some(heard + Duration::from_millis(370));
+        let at = |after_ms| answer(log(3, 7), log(3, 7), until, heard + Duration::from_millis(after_ms));
         assert_eq!(at(0), PreVoteAnswer::LeaderHeard { again_in_ms: 371 });
         assert_eq!(at(369), PreVoteAnswer::LeaderHeard { again_in_ms: 2 });
         assert_eq!(at(370), PreVoteAnswer::Granted);
-        assert_eq!(answer(asked, log(3, 7), None, LEASE, heard), PreVoteAnswer::Granted, "after a start");
+        assert_eq!(answer(log(3, 7), log(3, 7), None, heard), PreVoteAnswer::Granted, "after a start");
     }
 
     #[test]
     fn a_log_that_lacks_entries_is_not_elected() {
         let now = Instant::now();
-        let ask = |last_log| answer(PreVote { last_log }, log(3, 7), None, LEASE, now);
+        let ask = |last_log| answer(last_log, log(3, 7), None, now);
         assert_eq!(ask(log(3, 6)), PreVoteAnswer::LogBehind);
         assert_eq!(ask(log(2, 9)), PreVoteAnswer::LogBehind);
         assert_eq!(ask(None), PreVoteAnswer::LogBehind);
         assert_eq!(ask(log(3, 7)), PreVoteAnswer::Granted);
         assert_eq!(ask(log(4, 1)), PreVoteAnswer::Granted);
-    }
-
-    #[test]
-    fn a_leader_that_was_replaced_is_not_heard() {
-        let start = Instant::now();
-        let contact = Contact::new(start);
-        assert_eq!(contact.leader_heard(), None);
-        contact.note(&Vote::new_committed(5, 2), start + Duration::from_millis(10));
-        contact.note(&Vote::new_committed(4, 1), start + Duration::from_millis(90));
-        contact.note(&Vote::new(6, 3), start + Duration::from_millis(95));
-        assert_eq!(contact.leader_heard(), Some(start + Duration::from_millis(10)));
     }
 
     #[test]

@@ -32,10 +32,12 @@ const IN_FLIGHT_MAX: usize = 4;
 /// A leader whose consensus has answered nothing for so long is as good as dead: longer than a sync should ever take, and short enough that
 /// nobody waits long for a disk that hangs.
 const CORE_SILENCE_MAX: Duration = Duration::from_secs(1);
-/// A confirmation without a quorum within this has none.
-const CONFIRM_WITHIN: Duration = Duration::from_secs(2);
-/// Within a confirmation, a voter that has not answered is asked again so often.
+/// A confirmation without a quorum within this, and some round trips, has none.
+pub(crate) const CONFIRM_WITHIN: Duration = Duration::from_secs(2);
+/// Within a confirmation, a voter that has not answered is asked again so often, and after a round trip at the soonest.
 const CONFIRM_AGAIN: Duration = Duration::from_millis(100);
+/// A new leader first commits an entry, which takes two; the heartbeats take one, and one that is lost another.
+pub(crate) const CONFIRM_ROUND_TRIPS: u32 = 4;
 /// How long an entry waits until the clocks of a majority are known: they are with the first heartbeat that is answered.
 const CLOCKS_WITHIN: Duration = Duration::from_secs(5);
 /// A clock that is wrong is named in the log so often.
@@ -131,6 +133,9 @@ async fn lead(core: &Core) {
         tokio::time::sleep(every).await;
         answered.is_ok()
     };
+    // And tells whoever missed it how far entries are committed.
+    let mut appends = tokio::time::interval(core.config.lease() / 2);
+    appends.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut asking, mut answered) = (Box::pin(ask()), Instant::now());
     let mut under_way = FuturesUnordered::new();
     let mut in_flight: BTreeMap<u64, usize> = BTreeMap::new();
@@ -145,6 +150,10 @@ async fn lead(core: &Core) {
                     answered = Instant::now();
                 }
                 asking = Box::pin(ask());
+            }
+            _ = appends.tick() => {
+                // A consensus that has ended is noticed elsewhere.
+                let _ = core.raft.trigger().heartbeat().await;
             }
             _ = ticks.tick() => {
                 let Some(leading) = core.leading_by_metrics().filter(|_| answered.elapsed() <= CORE_SILENCE_MAX) else {
@@ -209,9 +218,10 @@ impl Core {
 
     /// On the leader: a quorum has followed it after this call began. The index that a read has to wait for.
     pub(crate) async fn confirm(&self) -> Result<u64, ProposeError> {
-        let confirmed = tokio::time::timeout(CONFIRM_WITHIN, async {
+        let within = self.config.and_round_trips(CONFIRM_WITHIN, CONFIRM_ROUND_TRIPS);
+        let confirmed = tokio::time::timeout(within, async {
             let (index, leading) = self.read_index_here().await?;
-            self.confirm_quorum(&leading).await?;
+            self.confirm_quorum(&leading, within).await?;
             Ok(index)
         });
         confirmed.await.unwrap_or(Err(ProposeError::NoLeader))
@@ -245,10 +255,10 @@ impl Core {
         }
     }
 
-    async fn confirm_quorum(&self, leading: &Leading) -> Result<(), ProposeError> {
+    async fn confirm_quorum(&self, leading: &Leading, within: Duration) -> Result<(), ProposeError> {
         let mut follow = BTreeSet::from([self.id]);
         let mut asking = FuturesUnordered::new();
-        let mut again = tokio::time::interval(CONFIRM_AGAIN);
+        let mut again = tokio::time::interval(self.config.and_round_trips(CONFIRM_AGAIN, 1));
         loop {
             if is_quorum(&leading.configs, &follow) {
                 return Ok(());
@@ -264,7 +274,7 @@ impl Core {
                 },
                 _ = again.tick() => {
                     for voter in self.others(&leading.configs).into_iter().filter(|voter| !follow.contains(voter)) {
-                        asking.push(async move { (voter, self.beat(voter, leading, CONFIRM_WITHIN).await) });
+                        asking.push(async move { (voter, self.beat(voter, leading, within).await) });
                     }
                 }
             }

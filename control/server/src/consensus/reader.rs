@@ -5,6 +5,7 @@
 
 use crate::consensus::core::Core;
 use crate::consensus::error::ProposeError;
+use crate::consensus::heartbeat::{CONFIRM_ROUND_TRIPS, CONFIRM_WITHIN};
 use crate::consensus::peer::Raftward;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +13,8 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Requests waiting for a round; more wait at their sender.
 const QUEUE: usize = 4_096;
-/// A leader that does not answer within this is taken for none: longer than its own confirmation may take.
-const ASK_DEADLINE: Duration = Duration::from_secs(3);
+/// A leader that does not answer for so much longer than its own confirmation may take is taken for none.
+const ASK_LONGER: Duration = Duration::from_secs(1);
 
 /// Finds out which index a read has to wait for. Cheap to clone.
 #[derive(Clone)]
@@ -90,7 +91,8 @@ async fn run(core: Arc<Core>, mut queue: mpsc::Receiver<Asked>) {
 async fn ask_leader(core: &Core) -> Result<u64, ProposeError> {
     let Some((leader, member)) = core.other_leader() else { return Err(ProposeError::NoLeader) };
     let mut leadership = core.leadership.clone();
-    let call = core.peers.call::<_, Result<u64, ProposeError>>(leader, &member, Raftward::ReadIndex, &(), ASK_DEADLINE);
+    let within = core.config.and_round_trips(CONFIRM_WITHIN + ASK_LONGER, CONFIRM_ROUND_TRIPS + 1);
+    let call = core.peers.call::<_, Result<u64, ProposeError>>(leader, &member, Raftward::ReadIndex, &(), within);
     tokio::select! {
         biased;
         answered = call => match answered {

@@ -3,12 +3,18 @@
 //! What must stay true: whatever openraft spawns joins the task group of the host it runs on, and its random election timeouts come
 //! from the seeded generator of a simulated run.
 
+use crate::consensus::config::STRETCH;
 use muster_runtime::chance::ThreadChance;
 use muster_runtime::host::spawn_here;
 use openraft::async_runtime::TokioOneShotSender;
 use openraft::{AsyncRuntime, OptionalSend, TokioInstant};
 use std::future::Future;
 use std::time::Duration;
+
+/// How long openraft waits where its settings say `limit`: see [`STRETCH`].
+pub(crate) fn stretched(limit: Duration) -> Duration {
+    limit * STRETCH as u32
+}
 
 /// tokio, through the seams.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -43,7 +49,7 @@ impl AsyncRuntime for HostRuntime {
     }
 
     fn timeout<R, F: Future<Output = R> + OptionalSend>(duration: Duration, future: F) -> Self::Timeout<R, F> {
-        tokio::time::timeout(duration, future)
+        tokio::time::timeout(stretched(duration), future)
     }
 
     fn timeout_at<R, F: Future<Output = R> + OptionalSend>(deadline: Self::Instant, future: F) -> Self::Timeout<R, F> {

@@ -1,7 +1,7 @@
 //! Opening a node: storage first, then consensus on it.
 
 use super::core::{Core, snapshot_by_bytes, watch_raft};
-use super::election::{self, Contact};
+use super::election::{self, Contact, Turns};
 use super::error::OpenError;
 use super::forms;
 use super::heartbeat::{self, Heartbeats};
@@ -47,7 +47,7 @@ async fn open_until(host: Host, config: ConsensusConfig, stop: Stop) -> Result<C
         }
     };
     let replica = Replica::open(&host, log.clone(), generation, stop.clone()).await.map_err(disk)?;
-    let peers = Arc::new(Peers::new(host.clone(), me, log.clone(), replica.clone(), stop.clone(), config.planted));
+    let peers = Arc::new(Peers::new(host.clone(), me, log.clone(), replica.clone(), stop.clone(), &config));
 
     // On a task of the host, so that everything openraft spawns belongs to the host.
     let starting = {
@@ -78,6 +78,7 @@ async fn open_until(host: Host, config: ConsensusConfig, stop: Stop) -> Result<C
         leadership,
         config,
         contact: Contact::new(Instant::now()),
+        turns: Turns::default(),
         heartbeats: Heartbeats::default(),
         stop,
     });

@@ -10,12 +10,13 @@ mod network;
 mod service;
 #[cfg(test)]
 mod tests;
+mod timing;
 
 pub(crate) use envelope::{Heartbeat, HeartbeatAnswer, Identified, PreVote, PreVoteAnswer, Raftward};
 pub(crate) use network::Links;
 pub(crate) use service::PeerService;
 
-use crate::consensus::config::PlantedBug;
+use crate::consensus::config::{ConsensusConfig, PlantedBug};
 use crate::consensus::error::PeerRefusal;
 use crate::consensus::log::{Identity, Log};
 use crate::consensus::replica::Replica;
@@ -32,6 +33,7 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use timing::Timing;
 use tokio::time::Instant;
 
 /// Messages larger than this are not taken: the largest entry with room, and far above any frame of a snapshot.
@@ -78,6 +80,9 @@ pub(crate) struct Peers {
     pub(crate) replica: Arc<Replica>,
     pub(crate) stop: Stop,
     planted: Option<PlantedBug>,
+    /// The longest round trip between two voters.
+    round_trip: Duration,
+    timing: Timing,
     channels: Mutex<BTreeMap<String, [Channel; LANES]>>,
     warned: Mutex<BTreeMap<u64, Instant>>,
 }
@@ -89,10 +94,12 @@ impl Peers {
         log: Log,
         replica: Arc<Replica>,
         stop: Stop,
-        planted: Option<PlantedBug>,
+        config: &ConsensusConfig,
     ) -> Self {
+        let (planted, round_trip) = (config.planted, Duration::from_millis(config.round_trip_ms));
+        let timing = Timing::new(config);
         let (me, channels, warned) = (Mutex::new(me), Mutex::default(), Mutex::default());
-        Peers { host, me, log, replica, stop, planted, channels, warned }
+        Peers { host, me, log, replica, stop, planted, round_trip, timing, channels, warned }
     }
 
     /// This node.
@@ -177,7 +184,7 @@ impl Peers {
         let answered = async {
             match what {
                 Raftward::Append | Raftward::Probe => client.append_entries(payload).await,
-                Raftward::Heartbeat => client.heartbeat(payload).await,
+                Raftward::Heartbeat => client.heartbeat(self.timing.with(payload)).await,
                 Raftward::PreVote => client.pre_vote(payload).await,
                 Raftward::Vote => client.vote(payload).await,
                 Raftward::Forward => client.forward(payload).await,

@@ -15,6 +15,7 @@ use super::{CallError, Lane, Peers, Raftward, client};
 use crate::consensus::config::PlantedBug;
 use crate::consensus::error::PeerRefusal;
 use crate::consensus::snapshot::{Frames, Frozen};
+use crate::consensus::spawn::stretched;
 use crate::consensus::stored;
 use crate::consensus::types::{LogId, Member, Types, Vote};
 use futures::FutureExt;
@@ -32,8 +33,11 @@ use std::time::Duration;
 
 /// After a peer could not be reached, before it is tried again.
 const BACKOFF: Duration = Duration::from_millis(200);
-/// How long an append may take beside what its size needs: a slow sync at the other node, packets that are lost and sent again.
+/// How long an append may take beside what its size and the distance need: a slow sync at the other node, packets that are lost and sent
+/// again.
 const APPEND_WITHIN: Duration = Duration::from_secs(3);
+/// A connection that was idle sends ten packets first and twice as many after each round trip: 1 MB takes about six of them.
+const APPEND_ROUND_TRIPS: u32 = 8;
 /// The slowest link between voters, in bytes a second: 10 Mbit/s. Links should have 100 Mbit/s or more.
 const LINK_BYTES_PER_S: u64 = 10_000_000 / 8;
 
@@ -94,7 +98,7 @@ impl RaftNetwork<Types> for Link {
         mut rpc: AppendEntriesRequest<Types>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<u64>, RpcError> {
-        let limit = option.hard_ttl();
+        let limit = stretched(option.hard_ttl());
         let Some(asked_last) = rpc.entries.last().map(|entry| entry.log_id) else {
             if self.told.confirms(&rpc) {
                 self.announce(rpc.leader_commit);
@@ -141,7 +145,7 @@ impl RaftNetwork<Types> for Link {
     }
 
     async fn vote(&mut self, rpc: VoteRequest<u64>, option: RPCOption) -> Result<VoteResponse<u64>, RpcError> {
-        let call = self.peers.call(self.target, &self.member, Raftward::Vote, &rpc, option.hard_ttl());
+        let call = self.peers.call(self.target, &self.member, Raftward::Vote, &rpc, stretched(option.hard_ttl()));
         call.await.map_err(|error| unreachable(&error))
     }
 
@@ -176,7 +180,9 @@ impl Link {
         let answer = async move {
             let payload = peers.message(target, &member, &rpc);
             drop(rpc);
-            let within = APPEND_WITHIN + Duration::from_millis(payload.len() as u64 * 1_000 / LINK_BYTES_PER_S);
+            let distance = peers.round_trip * APPEND_ROUND_TRIPS;
+            let within =
+                APPEND_WITHIN + distance + Duration::from_millis(payload.len() as u64 * 1_000 / LINK_BYTES_PER_S);
             appends.call(&peers, target, &member, payload, within).await
         };
         Sending { vote, prev, last, commit, answer: Mutex::new(answer.boxed()) }

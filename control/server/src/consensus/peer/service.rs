@@ -15,7 +15,7 @@ use futures::stream::{self, BoxStream};
 use muster_control_core::{Command, Decided};
 use muster_proto::v1::Payload;
 use muster_proto::v1::peer_server::{Peer, PeerServer};
-use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest};
+use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse};
 use openraft::{Snapshot, SnapshotMeta};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -55,7 +55,7 @@ impl PeerService {
     }
 
     async fn open<T: DeserializeOwned>(&self, payload: &[u8], taken_from_removed: bool) -> Result<T, PeerRefusal> {
-        open(&self.core, payload, taken_from_removed).await
+        open(&self.core, payload, taken_from_removed).await.map(|(_, body)| body)
     }
 
     fn reply<T: Serialize>(&self, answer: &T) -> Result<Response<Payload>, Status> {
@@ -64,6 +64,16 @@ impl PeerService {
 
     fn stopped(&self, error: &dyn std::error::Error) -> PeerRefusal {
         stopped(&self.core, error)
+    }
+
+    /// Votes. openraft's own lease is shorter than that of a leader, which is kept here.
+    async fn voted(&self, rpc: VoteRequest<u64>) -> Result<VoteResponse<u64>, PeerRefusal> {
+        let raft = &self.core.raft;
+        if !self.core.is_bound() {
+            return raft.vote(rpc).await.map_err(|fatal| self.stopped(&fatal));
+        }
+        let own = raft.with_raft_state(|state| *state.vote_ref()).await.map_err(|fatal| self.stopped(&fatal))?;
+        Ok(VoteResponse { vote: own, vote_granted: false, last_log_id: self.core.log.last() })
     }
 
     async fn forwarded(&self, payload: &[u8]) -> Result<Result<(u64, Decided), ProposeError>, PeerRefusal> {
@@ -142,11 +152,15 @@ impl PeerService {
 }
 
 /// Reads a message and checks whether it may be taken.
-async fn open<T: DeserializeOwned>(core: &Core, payload: &[u8], taken_from_removed: bool) -> Result<T, PeerRefusal> {
+async fn open<T: DeserializeOwned>(
+    core: &Core,
+    payload: &[u8],
+    taken_from_removed: bool,
+) -> Result<(u64, T), PeerRefusal> {
     let (envelope, body): (Envelope, T) =
         stored::decode(payload).map_err(|why| PeerRefusal::Malformed { why: why.to_string() })?;
     core.peers.admit(&envelope, taken_from_removed).await?;
-    Ok(body)
+    Ok((envelope.from, body))
 }
 
 fn reply<T: Serialize>(core: &Core, answer: &T) -> Payload {
@@ -166,7 +180,7 @@ async fn append(core: &Core, rpc: AppendEntriesRequest<Types>) -> Result<AppendE
 
 async fn append_asked(core: &Core, payload: &[u8]) -> Payload {
     let answer = match open::<AppendEntriesRequest<Types>>(core, payload, true).await {
-        Ok(rpc) => append(core, rpc).await,
+        Ok((_, rpc)) => append(core, rpc).await,
         Err(refusal) => Err(refusal),
     };
     reply(core, &answer)
@@ -204,8 +218,9 @@ impl Peer for PeerService {
     }
 
     async fn heartbeat(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
-        let answer = match self.open::<Heartbeat>(&request.get_ref().data, true).await {
-            Ok(Heartbeat { vote }) => {
+        let answer = match open::<Heartbeat>(&self.core, &request.get_ref().data, true).await {
+            Ok((from, Heartbeat { vote })) => {
+                self.peers().timing.compare(from, request.metadata());
                 // Without entries, and after nothing in particular: it says no more than who leads.
                 let word = AppendEntriesRequest { vote, prev_log_id: None, entries: Vec::new(), leader_commit: None };
                 let answer = append(&self.core, word).await;
@@ -221,8 +236,8 @@ impl Peer for PeerService {
     }
 
     async fn pre_vote(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
-        let answer = match self.open::<PreVote>(&request.get_ref().data, false).await {
-            Ok(asked) => Ok(self.core.pre_vote(asked)),
+        let answer = match open::<PreVote>(&self.core, &request.get_ref().data, false).await {
+            Ok((from, asked)) => Ok(self.core.pre_vote(from, asked).await),
             Err(refusal) => Err(refusal),
         };
         self.reply(&answer)
@@ -230,7 +245,7 @@ impl Peer for PeerService {
 
     async fn vote(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
         let answer = match self.open::<VoteRequest<u64>>(&request.get_ref().data, false).await {
-            Ok(rpc) => self.core.raft.vote(rpc).await.map_err(|fatal| self.stopped(&fatal)),
+            Ok(rpc) => self.voted(rpc).await,
             Err(refusal) => Err(refusal),
         };
         self.reply(&answer)
