@@ -5,6 +5,7 @@
 
 pub mod cluster;
 pub mod decisions;
+pub mod distance;
 pub mod etcd;
 pub mod failover;
 pub mod lifecycle;
@@ -17,3 +18,4 @@ pub mod stall;
 pub mod submissions;
 pub mod table;
 pub mod timeline;
+pub mod wan;

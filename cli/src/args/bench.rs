@@ -123,6 +123,21 @@ pub enum What {
         #[arg(long, default_value_t = 30)]
         seconds: u32,
     },
+    /// Five voters in three regions, two, two and one: commits under load, needless elections, and the loss of a region (not part of `all`)
+    Wan {
+        /// Round trips between regions, in milliseconds
+        #[arg(long, value_delimiter = ',', default_value = "40,80,150", value_parser = clap::value_parser!(u64).range(0..=500))]
+        round_trips: Vec<u64>,
+        /// Small submissions a second
+        #[arg(long, default_value_t = 300)]
+        rate: u64,
+        /// Seconds of load at each round trip
+        #[arg(long, default_value_t = 30)]
+        seconds: u64,
+        /// Losses of the leader's region at each round trip
+        #[arg(long, default_value_t = 10)]
+        rounds: u32,
+    },
     /// Q1, Q2: fractions of cards on a public trace, beside the published policies (not part of `all`: it needs the trace)
     Packing(Packing),
 }

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::output::{Colour, Format, Out};
 use anyhow::Context;
 use muster_bench::table::Table;
-use muster_bench::{decisions, failover, lifecycle, packing, passes, plans, searches, stall, submissions, timeline};
+use muster_bench::{decisions, failover, lifecycle, packing, passes, plans, searches, stall, submissions, timeline, wan};
 use std::path::Path;
 
 /// Runs one benchmark, or all of them.
@@ -54,6 +54,11 @@ async fn one(muster: &Path, under: &Path, what: &What) -> anyhow::Result<Vec<Tab
         What::Submissions { clients, seconds, batch } => {
             let options = submissions::Options { clients: clients.clone(), seconds: *seconds, batch: *batch };
             submissions::run(muster, under, &options).await
+        }
+        What::Wan { round_trips, rate, seconds, rounds } => {
+            let (round_trips_ms, rate_per_s) = (round_trips.clone(), *rate);
+            wan::run(muster, under, &wan::Options { round_trips_ms, rate_per_s, seconds: *seconds, rounds: *rounds })
+                .await
         }
         What::Lifecycle { nodes, jobs, rate, seconds } => {
             let options = lifecycle::Options { nodes: *nodes, jobs: *jobs, rate_per_s: *rate, seconds: *seconds };
