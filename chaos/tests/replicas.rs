@@ -93,7 +93,8 @@ fn large_submissions_over_a_slow_link_hold_nobody_up() {
         assert_eq!((weathered.terms, weathered.unanswered), (0, 0), "seed {seed}: {weathered:?}");
         assert!(weathered.large >= 8, "seed {seed}: {weathered:?}");
     }
-    let planted = links::run(0, LinkQuality::SLOW, true, Some(PlantedBug::AppendsGivenUp));
+    let slower = LinkQuality { bytes_per_s: LinkQuality::SLOW.bytes_per_s / 2, ..LinkQuality::SLOW };
+    let planted = links::run(0, slower, true, Some(PlantedBug::AppendsGivenUp));
     println!("given up: {planted:?}");
     assert!(planted.unanswered > planted.answered, "appends that are given up stay unseen: {planted:?}");
 }
@@ -135,8 +136,8 @@ fn a_lost_leader_is_replaced_by_one_election() {
     }
 }
 
-/// Five voters in three regions, small and large submissions: everybody is answered, and nobody else begins to lead. A commit takes a round
-/// trip, behind one entry on its way before it and the word that that one is committed.
+/// Five voters in three regions, small and large submissions: everybody is answered, nobody else begins to lead, and a commit takes one round
+/// trip, however many entries are on their way before it.
 #[test]
 fn voters_far_from_each_other_commit_and_keep_their_leader() {
     let seconds = seeds::from_env("MUSTER_WAN_SECONDS").unwrap_or(8);
@@ -156,7 +157,7 @@ fn voters_far_from_each_other_commit_and_keep_their_leader() {
         );
         println!("{words}");
         assert_eq!((load.terms, load.unanswered), (0, 0), "{words}");
-        assert!(at(0.5) <= 3 * round_trip_ms + 40, "{words}");
+        assert!(at(0.5) <= round_trip_ms + 10, "{words}");
         assert!(load.large.0 > 0, "{words}");
     }
 }

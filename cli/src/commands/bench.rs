@@ -5,7 +5,9 @@ use crate::failure::Failure;
 use crate::output::{Colour, Format, Out};
 use anyhow::Context;
 use muster_bench::table::Table;
-use muster_bench::{decisions, failover, lifecycle, packing, passes, plans, searches, stall, submissions, timeline, wan};
+use muster_bench::{
+    decisions, failover, lifecycle, packing, passes, plans, searches, stall, submissions, timeline, wan,
+};
 use std::path::Path;
 
 /// Runs one benchmark, or all of them.

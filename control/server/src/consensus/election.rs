@@ -69,7 +69,7 @@ pub(crate) async fn run(core: Arc<Core>) {
             continue;
         }
         let now = Instant::now();
-        let due = core.due(&voters, spread).max(not_before);
+        let due = core.due(&voters, spread, now).max(not_before);
         if now < due {
             look = look.max(core.contact.last() + core.silence_max());
             if now >= look {
@@ -126,10 +126,9 @@ fn may_stand(now: &RaftMetrics<u64, Member>) -> bool {
 const SPREAD_STEPS: u64 = 16;
 
 impl Core {
-    /// When this node is to ask the others. The shortest timeout is that of the voter with the lowest id beside the leader, then follows
-    /// the next, so that rarely two ask at once.
-    fn due(&self, voters: &BTreeSet<u64>, spread: u64) -> Instant {
-        let now = Instant::now();
+    /// When this node is to ask the others; `now` if it should have by now. The shortest timeout is that of the voter with the lowest id
+    /// beside the leader, then follows the next, so that rarely two ask at once.
+    fn due(&self, voters: &BTreeSet<u64>, spread: u64, now: Instant) -> Instant {
         if voters.len() == 1 {
             return now;
         }

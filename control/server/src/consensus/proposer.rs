@@ -1,6 +1,7 @@
-//! Proposals: gathered into entries, one entry in flight while the next gathers, no delay added.
+//! Proposals: gathered into entries, a few entries in flight while the next gathers, no delay added.
 //!
-//! openraft appends and syncs once per write, so the entry is the unit that shares a sync. What must stay true: a proposal's
+//! openraft appends and syncs once per write, so the entry is the unit that shares a sync: where voters share a machine room one is in flight
+//! at a time, and at a distance as many as let a proposal wait for milliseconds and not for round trips. What must stay true: a proposal's
 //! commands stay together in one entry; waiting proposals are bounded in count and bytes, and beyond that refused at once; an answer
 //! that was lost is `Unknown`, never silence and never a second try.
 
@@ -10,10 +11,12 @@ use crate::consensus::error::ProposeError;
 use crate::consensus::forms::level_of;
 use crate::consensus::peer::{CallError, Raftward};
 use crate::consensus::stored;
-use crate::consensus::types::{Batch, Member};
+use crate::consensus::types::{Batch, Member, Types};
 use muster_control_core::{Command, Decided, Entry};
 use muster_model::Revision;
 use muster_runtime::timeline;
+use openraft::RaftTypeConfig;
+use openraft::raft::responder::Responder;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -28,6 +31,11 @@ const QUEUE_COMMANDS: usize = 32_768;
 /// And their size in units of [`BYTES_UNIT`]: 256 MiB.
 const QUEUE_UNITS: usize = 1 << 18;
 const BYTES_UNIT: usize = 1 << 10;
+/// At a distance one entry more may be in flight for each so many milliseconds of the longest round trip: so long a proposal waits at most for
+/// its entry, and much longer than a sync takes.
+const ENTRY_EVERY_MS: u64 = 4;
+/// Entries in flight at most, however far the voters are.
+const ENTRIES_MAX: u64 = 64;
 /// Batches that a follower has under way to the leader.
 const FORWARDS: usize = 16;
 /// An answer that takes longer is given up as unknown: many times a failover.
@@ -123,6 +131,9 @@ fn too_large(what: &str, limit: usize, got: usize) -> Result<(), ProposeError> {
 /// Gathers what waits, brings it to the leader, and gathers on meanwhile.
 async fn run(core: Arc<Core>, mut queue: mpsc::Receiver<Pending>) {
     let forwards = Arc::new(Semaphore::new(FORWARDS));
+    let entries = (1 + core.config.round_trip_ms / ENTRY_EVERY_MS).min(ENTRIES_MAX);
+    // No more than the bound, so the conversion holds.
+    let in_flight = Arc::new(Semaphore::new(entries as usize));
     let mut carried = None;
     loop {
         let first = match carried.take() {
@@ -141,13 +152,24 @@ async fn run(core: Arc<Core>, mut queue: mpsc::Receiver<Pending>) {
             answer(vec![first], Err(ProposeError::NoLeader));
             continue;
         }
+        // What comes while it waits for its turn shares its entry.
+        let Ok(turn) = in_flight.clone().acquire_owned().await else { return };
         let mut batch;
         (batch, carried) = gather(first, &mut queue);
         let commands: usize = batch.iter().map(|pending| pending.count).sum();
         metrics::histogram!("muster_raft_proposal_commands").record(commands as f64);
         if core.is_leader() {
-            let answers = write(&core, &mut batch).await;
-            answer(batch, answers);
+            let written = write(&core, &mut batch).await;
+            if entries == 1 {
+                let answers = decided(written).await;
+                answer(batch, answers);
+            } else {
+                core.host.spawn(async move {
+                    let answers = decided(written).await;
+                    answer(batch, answers);
+                    drop(turn);
+                });
+            }
             continue;
         }
         // What was passed on to this node already is not passed on again: its sender looks for the leader anew.
@@ -193,8 +215,14 @@ fn take_commands(batch: &mut [Pending]) -> Vec<Command> {
     batch.iter_mut().flat_map(|pending| std::mem::take(&mut pending.commands)).collect()
 }
 
-/// Writes the batch as one entry, on the leader.
-async fn write(core: &Core, batch: &mut [Pending]) -> Answers {
+/// An entry that openraft has been given.
+struct Written {
+    answer: <<Types as RaftTypeConfig>::Responder as Responder<Types>>::Receiver,
+    gathered: timeline::Begun,
+}
+
+/// Hands the batch to openraft as one entry, on the leader. Entries are appended in the order of these calls.
+async fn write(core: &Core, batch: &mut [Pending]) -> Result<Written, ProposeError> {
     let only_in_term = batch.first().and_then(|pending| pending.only_in_term);
     if only_in_term.is_some_and(|term| core.leadership.borrow().term != term) {
         return Err(ProposeError::NoLeader);
@@ -202,9 +230,15 @@ async fn write(core: &Core, batch: &mut [Pending]) -> Answers {
     let gathered = timeline::Begun::now();
     let now_ms = core.entry_time().await?;
     let entry = Arc::new(Entry { now_ms, commands: take_commands(batch) });
-    let written =
+    let answer =
         core.raft.client_write_ff(Batch { only_in_term, entry }).await.map_err(|fatal| core.stopped(&fatal))?;
-    match tokio::time::timeout(ANSWER_DEADLINE, written).await {
+    Ok(Written { answer, gathered })
+}
+
+/// Waits until the entry is applied, or is known not to be.
+async fn decided(written: Result<Written, ProposeError>) -> Answers {
+    let Written { answer, gathered } = written?;
+    match tokio::time::timeout(ANSWER_DEADLINE, answer).await {
         Ok(Ok(Ok(response))) => {
             let (revision, ago_ns) = (response.log_id.index, gathered.ns_ago());
             tracing::trace!(target: timeline::TARGET, step = "gathered", revision, ago_ns);

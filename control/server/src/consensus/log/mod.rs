@@ -76,6 +76,8 @@ struct Shared {
     flush: mpsc::Sender<flush::Request>,
     /// How far the log is synced; changes after [`Marks::synced`].
     synced: watch::Sender<Option<u64>>,
+    /// The index of the last entry that this node appended as a leader.
+    appended: watch::Sender<u64>,
     form: WriteForm,
     stop: Stop,
     /// Whose log it is.
@@ -201,6 +203,22 @@ impl Log {
             Some(_) if self.shared.planted != Some(PlantedBug::ShownBeforeSync) => committed.min(marks.synced),
             _ => committed,
         }
+    }
+
+    /// Changes when this node appends an entry as a leader.
+    pub(crate) fn appended(&self) -> watch::Receiver<u64> {
+        self.shared.appended.subscribe()
+    }
+
+    /// The entries after `after`, while this node leads under `vote`; at most so many bytes but at least one entry. None when it does not lead,
+    /// and none of those that are not in memory any more.
+    pub(crate) fn following(&self, vote: Vote, after: LogId, bytes_max: usize) -> Vec<LogEntry> {
+        let marks = self.shared.marks.lock();
+        // Nothing is cut off this log as long as the vote is its own.
+        if marks.vote != Some(vote) || marks.last <= Some(after) {
+            return Vec::new();
+        }
+        marks.cache.get(after.index + 1, u64::MAX, bytes_max).unwrap_or_default()
     }
 
     /// Bytes of all entries appended since it was opened.

@@ -64,8 +64,9 @@ pub(crate) async fn open(host: &Host, me: u64, stop: Stop, planted: Option<Plant
     }
     let (flush, requests) = mpsc::channel(FLUSH_QUEUE);
     let synced = watch::Sender::new(last.map(|last| last.index));
+    let appended = watch::Sender::new(last.map_or(0, |last| last.index));
     let (marks, form) = (Mutex::new(marks), WriteForm::default());
-    let shared = Arc::new(Shared { kv, marks, flush, synced, form, stop, me, planted });
+    let shared = Arc::new(Shared { kv, marks, flush, synced, appended, form, stop, me, planted });
     host.spawn(flush::run(shared.clone(), requests));
     Ok(Opened { log: Log { shared }, identity, generation })
 }

@@ -174,6 +174,7 @@ impl RaftLogStorage<Types> for Log {
             }
             if leads {
                 marks.reported = marks.last.map(|last| last.index);
+                self.shared.appended.send_replace(marks.last.map_or(0, |last| last.index));
             }
             leads
         };

@@ -2,7 +2,8 @@
 //!
 //! openraft sends an empty append with the new index after every commit. While entries follow each other the next of them says the same, so
 //! this one waits a moment. What must stay true: a member that is reached learns of every commit that may be shown, also when no entry follows;
-//! nothing counts as confirmed under a vote but what the member answered to that vote.
+//! nothing counts as confirmed under a vote but what the member answered to that vote; a leader that nobody writes to still learns that a
+//! member has gone on to a newer vote.
 
 use super::{Peers, Raftward};
 use crate::consensus::types::{LogId, Member, Types, Vote};
@@ -10,11 +11,14 @@ use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// How long a commit index waits for entries to go with.
 const PAUSE: Duration = Duration::from_millis(1);
 /// How long an announcement may take; the next empty append of openraft begins another.
 const WITHIN: Duration = Duration::from_millis(500);
+/// What a member said so long ago is asked for again: it may have voted for somebody else since, and the leader has to learn of it.
+const ANSWER_AGE_MAX: Duration = Duration::from_millis(100);
 
 /// What one member was told, and said, over one link.
 #[derive(Debug, Default)]
@@ -24,6 +28,8 @@ pub(super) struct Told(Mutex<Known>);
 struct Known {
     /// The vote under which it confirmed entries, and the last of these.
     confirmed: Option<(Vote, LogId)>,
+    /// When it did.
+    answered: Option<Instant>,
     /// The commit index that it has.
     commit: Option<LogId>,
     /// The commit index that it should have.
@@ -33,15 +39,22 @@ struct Known {
 }
 
 impl Told {
-    /// Whether the member has confirmed all that this empty append asks.
-    pub(super) fn confirms(&self, rpc: &AppendEntriesRequest<Types>) -> bool {
-        rpc.prev_log_id.is_some_and(|prev| self.0.lock().confirmed == Some((rpc.vote, prev)))
+    /// The last entry that the member has confirmed under this vote.
+    pub(super) fn confirmed(&self, vote: Vote) -> Option<LogId> {
+        self.0.lock().confirmed.filter(|(under, _)| *under == vote).map(|(_, last)| last)
+    }
+
+    /// Whether the member has just confirmed, under this vote, that its log agrees up to `prev`.
+    pub(super) fn confirms(&self, vote: Vote, prev: Option<LogId>) -> bool {
+        let lately = self.0.lock().answered.is_some_and(|at| at.elapsed() < ANSWER_AGE_MAX);
+        lately && prev.is_some() && self.confirmed(vote) >= prev
     }
 
     /// The member has confirmed entries up to `last`, and learned the commit index `commit` with them.
     pub(super) fn note(&self, vote: Vote, last: LogId, commit: Option<LogId>) {
         let mut known = self.0.lock();
         known.confirmed = Some((vote, last));
+        known.answered = Some(Instant::now());
         known.commit = known.commit.max(commit);
     }
 

@@ -1,9 +1,9 @@
 //! openraft's network: appends, votes and snapshots to other members.
 //!
-//! openraft gives up an append after a fixed time and sends it again from the start, so an append that takes longer than that to arrive
-//! would never arrive. What must stay true:
-//! - an append goes on until it is answered or its own deadline, which follows its size, has passed; an append of the same entries that
-//!   openraft asks for meanwhile joins it;
+//! openraft 0.9 waits for the answer to one append before it asks for the next, and gives up an append after a fixed time and sends it again
+//! from the start. Here entries are sent as soon as the log has them, while those before them are on their way, and go on until they are
+//! answered or their own deadline, which follows their size, has passed. What must stay true:
+//! - only what this node has in its log as the leader of a vote is sent under that vote;
 //! - nothing is reported to openraft that the other node did not confirm: while an append is on its way, an empty one asks whether the
 //!   other node's log agrees up to where that one begins, and only this is reported; an empty append that would say nothing new is not
 //!   sent, and what was confirmed before is reported again;
@@ -17,29 +17,22 @@ use crate::consensus::error::PeerRefusal;
 use crate::consensus::snapshot::{Frames, Frozen};
 use crate::consensus::spawn::stretched;
 use crate::consensus::stored;
-use crate::consensus::types::{LogId, Member, Types, Vote};
-use futures::FutureExt;
-use futures::future::BoxFuture;
+use crate::consensus::types::{LogEntry, LogId, Member, Types, Vote};
 use futures::stream::{self, Stream};
 use muster_proto::v1::Payload;
 use openraft::error::{Fatal, RPCError, RaftError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{Backoff, RPCOption, RaftNetwork, RaftNetworkFactory};
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse};
 use openraft::{OptionalSend, Snapshot};
-use parking_lot::Mutex;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// After a peer could not be reached, before it is tried again.
 const BACKOFF: Duration = Duration::from_millis(200);
-/// How long an append may take beside what its size and the distance need: a slow sync at the other node, packets that are lost and sent
-/// again.
-const APPEND_WITHIN: Duration = Duration::from_secs(3);
-/// A connection that was idle sends ten packets first and twice as many after each round trip: 1 MB takes about six of them.
-const APPEND_ROUND_TRIPS: u32 = 8;
-/// The slowest link between voters, in bytes a second: 10 Mbit/s. Links should have 100 Mbit/s or more.
-const LINK_BYTES_PER_S: u64 = 10_000_000 / 8;
+/// Bytes of entries that are sent at once while others are on their way: what a follower syncs together.
+const AHEAD_BYTES: usize = 1 << 20;
 
 /// Makes links to members.
 #[derive(Clone)]
@@ -50,38 +43,22 @@ pub(crate) struct Link {
     peers: Arc<Peers>,
     target: u64,
     member: Member,
-    /// The append that is on its way.
-    sending: Option<Sending>,
     told: Arc<Told>,
-    appends: Arc<Appends>,
-}
-
-/// An append on its way.
-struct Sending {
-    vote: Vote,
-    /// After which entry it begins, and with which it ends.
-    prev: Option<LogId>,
-    last: LogId,
-    /// The commit index that goes with it.
+    appends: Appends,
+    /// The index of the last entry in this node's log.
+    appended: watch::Receiver<u64>,
+    /// The commit index, as openraft said it last.
     commit: Option<LogId>,
-    /// In a lock only because openraft wants to share links between threads, which futures do not allow.
-    answer: Mutex<BoxFuture<'static, Result<AppendEntriesResponse<u64>, CallError>>>,
-}
-
-impl Sending {
-    /// Whether what openraft asks for begins like this one: then its answer counts for both.
-    fn begins(&self, rpc: &AppendEntriesRequest<Types>) -> bool {
-        let same_start = self.vote == rpc.vote && self.prev == rpc.prev_log_id;
-        same_start && rpc.entries.iter().any(|entry| entry.log_id == self.last)
-    }
 }
 
 impl RaftNetworkFactory<Types> for Links {
     type Network = Link;
 
     async fn new_client(&mut self, target: u64, node: &Member) -> Link {
-        let (told, appends) = (Arc::default(), Arc::default());
-        Link { peers: self.0.clone(), target, member: node.clone(), sending: None, told, appends }
+        let (peers, member) = (self.0.clone(), node.clone());
+        let appends = Appends::new(peers.clone(), target, member.clone());
+        let appended = peers.log.appended();
+        Link { peers, target, member, told: Arc::default(), appends, appended, commit: None }
     }
 }
 
@@ -99,8 +76,9 @@ impl RaftNetwork<Types> for Link {
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<u64>, RpcError> {
         let limit = stretched(option.hard_ttl());
+        self.commit = self.commit.max(rpc.leader_commit);
         let Some(asked_last) = rpc.entries.last().map(|entry| entry.log_id) else {
-            if self.told.confirms(&rpc) {
+            if self.told.confirms(rpc.vote, rpc.prev_log_id) {
                 self.announce(rpc.leader_commit);
                 return Ok(AppendEntriesResponse::Success);
             }
@@ -112,26 +90,19 @@ impl RaftNetwork<Types> for Link {
             let call = self.peers.call(self.target, &self.member, Raftward::Append, &rpc, limit);
             return call.await.map_err(|error| unreachable(&error));
         }
-        let (vote, prev_log_id, leader_commit) = (rpc.vote, rpc.prev_log_id, rpc.leader_commit);
-        let mut sending = match self.sending.take().filter(|sending| sending.begins(&rpc)) {
-            Some(under_way) => under_way,
-            None => self.send(rpc, asked_last),
-        };
         // Half of the time for the answer itself; then there is time left to ask whether the other node is still there.
-        match tokio::time::timeout(limit / 2, sending.answer.get_mut()).await {
+        match tokio::time::timeout(limit / 2, self.first_answer(&rpc)).await {
             Ok(Ok(AppendEntriesResponse::Success)) => {
-                self.told.note(vote, sending.last, sending.commit);
-                if sending.last < asked_last {
-                    return Ok(AppendEntriesResponse::PartialSuccess(Some(sending.last)));
-                }
-                Ok(AppendEntriesResponse::Success)
+                let confirmed = self.told.confirmed(rpc.vote).filter(|last| *last < asked_last);
+                Ok(confirmed
+                    .map_or(AppendEntriesResponse::Success, |last| AppendEntriesResponse::PartialSuccess(Some(last))))
             }
             Ok(answered) => answered.map_err(|error| unreachable(&error)),
             Err(_on_its_way) => {
                 metrics::counter!("muster_raft_appends_awaited_total").increment(1);
-                self.sending = Some(sending);
-                let probe = AppendEntriesRequest { vote, prev_log_id, entries: Vec::new(), leader_commit };
-                match self.ask(probe, limit / 3).await {
+                rpc.entries.clear();
+                let prev_log_id = rpc.prev_log_id;
+                match self.ask(rpc, limit / 3).await {
                     Ok(AppendEntriesResponse::Success) if prev_log_id.is_some() => {
                         Ok(AppendEntriesResponse::PartialSuccess(prev_log_id))
                     }
@@ -172,20 +143,63 @@ impl RaftNetwork<Types> for Link {
 }
 
 impl Link {
-    /// Sends entries, in a future that does not end with openraft's patience.
-    fn send(&self, rpc: AppendEntriesRequest<Types>, last: LogId) -> Sending {
-        let (vote, prev, commit) = (rpc.vote, rpc.prev_log_id, rpc.leader_commit);
-        let (peers, target, member) = (self.peers.clone(), self.target, self.member.clone());
-        let appends = self.appends.clone();
-        let answer = async move {
-            let payload = peers.message(target, &member, &rpc);
-            drop(rpc);
-            let distance = peers.round_trip * APPEND_ROUND_TRIPS;
-            let within =
-                APPEND_WITHIN + distance + Duration::from_millis(payload.len() as u64 * 1_000 / LINK_BYTES_PER_S);
-            appends.call(&peers, target, &member, payload, within).await
-        };
-        Sending { vote, prev, last, commit, answer: Mutex::new(answer.boxed()) }
+    /// Waits until the other node has confirmed an entry of `rpc`, or has refused one, and sends what the log gets meanwhile. Giving up loses
+    /// nothing: what is under way stays so.
+    async fn first_answer(
+        &mut self,
+        rpc: &AppendEntriesRequest<Types>,
+    ) -> Result<AppendEntriesResponse<u64>, CallError> {
+        if self.told.confirmed(rpc.vote) > rpc.prev_log_id {
+            return Ok(AppendEntriesResponse::Success);
+        }
+        self.appends.keep_for(rpc.vote, rpc.prev_log_id);
+        self.send_rest(rpc);
+        loop {
+            self.appended.mark_unchanged();
+            self.send_ahead(rpc.vote);
+            let answered = tokio::select! {
+                biased;
+                answered = self.appends.answer() => answered?,
+                // The sender lives as long as the log.
+                _ = self.appended.changed() => continue,
+            };
+            match answered {
+                None => self.send_rest(rpc),
+                Some((sent, AppendEntriesResponse::Success)) => {
+                    self.told.note(rpc.vote, sent.last, sent.commit);
+                    if Some(sent.last) > rpc.prev_log_id {
+                        return Ok(AppendEntriesResponse::Success);
+                    }
+                }
+                Some((_, refused)) => return Ok(refused),
+            }
+        }
+    }
+
+    /// Sends the entries of `rpc` that are not under way.
+    fn send_rest(&mut self, rpc: &AppendEntriesRequest<Types>) {
+        let Some(after) = self.appends.last() else { return self.appends.send(rpc) };
+        let entries: Vec<_> = rpc.entries.iter().filter(|entry| entry.log_id > after).cloned().collect();
+        if !entries.is_empty() && self.appends.has_room() {
+            self.send_entries(rpc.vote, after, entries);
+        }
+    }
+
+    /// Sends what this node's log has beyond what is under way, as long as it leads under `vote`.
+    fn send_ahead(&mut self, vote: Vote) {
+        while self.appends.has_room() {
+            let Some(after) = self.appends.last() else { return };
+            let entries = self.peers.log.following(vote, after, AHEAD_BYTES);
+            if entries.is_empty() {
+                return;
+            }
+            self.send_entries(vote, after, entries);
+        }
+    }
+
+    fn send_entries(&mut self, vote: Vote, after: LogId, entries: Vec<LogEntry>) {
+        let leader_commit = self.peers.log.may_show(self.commit);
+        self.appends.send(&AppendEntriesRequest { vote, prev_log_id: Some(after), entries, leader_commit });
     }
 
     /// Sees to it that the other node learns this commit index.
