@@ -30,6 +30,23 @@ pub struct Size {
     pub virtual_tasks: bool,
 }
 
+/// What a cluster is started with beside its size.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// Every process writes its stamps of the timeline into this folder.
+    pub stamps: Option<PathBuf>,
+    /// Further options of `muster dev`.
+    pub options: Vec<String>,
+    /// The cluster is ready within this time, or the start fails.
+    pub ready_within: Duration,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Setting { stamps: None, options: Vec::new(), ready_within: Duration::from_secs(60) }
+    }
+}
+
 /// One child of `muster dev`, as its `dev.json` tells.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Role {
@@ -63,6 +80,7 @@ pub struct Dev {
 pub struct Cluster {
     muster: PathBuf,
     size: Size,
+    setting: Setting,
     supervisor: Child,
     folder: PathBuf,
     _data: tempfile::TempDir,
@@ -71,19 +89,16 @@ pub struct Cluster {
 impl Cluster {
     /// Starts the cluster with the binary `muster` and waits until a submission could be accepted.
     pub async fn start(muster: &Path, under: &Path, size: &Size) -> Result<Self> {
-        Self::start_process(muster, under, size, None).await
+        Self::start_with(muster, under, size, &Setting::default()).await
     }
 
-    /// The same; every process writes its stamps of the timeline into `stamps`.
-    pub async fn start_with_timeline(muster: &Path, under: &Path, size: &Size, stamps: &Path) -> Result<Self> {
-        Self::start_process(muster, under, size, Some(stamps)).await
-    }
-
-    async fn start_process(muster: &Path, under: &Path, size: &Size, stamps: Option<&Path>) -> Result<Self> {
+    /// The same with more said about it.
+    pub async fn start_with(muster: &Path, under: &Path, size: &Size, setting: &Setting) -> Result<Self> {
         let data = tempfile::tempdir_in(under)?;
         let folder = data.path().join("dev");
-        let supervisor = spawn_supervisor(muster, &folder, size, stamps)?;
-        let cluster = Cluster { muster: muster.to_owned(), size: size.clone(), supervisor, folder, _data: data };
+        let supervisor = spawn_supervisor(muster, &folder, size, setting)?;
+        let (muster, size, setting) = (muster.to_owned(), size.clone(), setting.clone());
+        let cluster = Cluster { muster, size, setting, supervisor, folder, _data: data };
         cluster.wait_ready().await?;
         Ok(cluster)
     }
@@ -100,13 +115,16 @@ impl Cluster {
 
     /// Starts the supervisor again on the same folder.
     pub fn start_again(&mut self) -> Result<()> {
-        self.supervisor = spawn_supervisor(&self.muster, &self.folder, &self.size, None)?;
+        // What was measured is over: the new processes write no stamps.
+        let setting = Setting { stamps: None, ..self.setting.clone() };
+        self.supervisor = spawn_supervisor(&self.muster, &self.folder, &self.size, &setting)?;
         Ok(())
     }
 
     /// Waits until every cell has a shard and every node is ready.
     pub async fn wait_ready(&self) -> Result<()> {
-        let until = Instant::now() + Duration::from_secs(60);
+        let within = self.setting.ready_within;
+        let until = Instant::now() + within;
         while Instant::now() < until {
             if let Ok(dev) = self.dev()
                 && dev.endpoints.len() == self.size.voters as usize
@@ -117,7 +135,7 @@ impl Cluster {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        anyhow::bail!("the cluster was not ready in 60 s; last lines:\n{}", self.log_tail())
+        anyhow::bail!("the cluster was not ready in {} s; last lines:\n{}", within.as_secs(), self.log_tail())
     }
 
     /// The last lines that the supervisor and its children printed.
@@ -188,7 +206,7 @@ impl Drop for Cluster {
     }
 }
 
-fn spawn_supervisor(muster: &Path, folder: &Path, size: &Size, stamps: Option<&Path>) -> Result<Child> {
+fn spawn_supervisor(muster: &Path, folder: &Path, size: &Size, setting: &Setting) -> Result<Child> {
     let log = std::fs::File::options().create(true).append(true).open(folder.with_file_name("dev.log"))?;
     let mut command = Command::new(muster);
     command.arg("dev").arg("--data").arg(folder);
@@ -204,7 +222,8 @@ fn spawn_supervisor(muster: &Path, folder: &Path, size: &Size, stamps: Option<&P
     if size.virtual_tasks {
         command.arg("--virtual-tasks");
     }
-    if let Some(stamps) = stamps {
+    command.args(&setting.options);
+    if let Some(stamps) = &setting.stamps {
         command.env(muster_runtime::timeline::FOLDER, stamps);
     }
     command

@@ -62,7 +62,7 @@ pub async fn run(muster: &Path, under: &Path, options: &Options) -> Result<Vec<T
 }
 
 /// A job on every card of the fleet.
-fn of_all_cards(tenant: &str, command: &[&str]) -> v1::JobSpec {
+pub(crate) fn of_all_cards(tenant: &str, command: &[&str]) -> v1::JobSpec {
     let mut job = cluster::small_job(tenant, "s5".to_owned(), command);
     job.tasks = 2;
     job.request.as_mut().and_then(|request| request.devices.as_mut()).expect("set").kind =
@@ -72,7 +72,7 @@ fn of_all_cards(tenant: &str, command: &[&str]) -> v1::JobSpec {
 
 /// Starts a job on all cards that never ends: what is submitted waits, as keys that are put into etcd only lie there, and no entry is written
 /// but the submissions.
-async fn hold_all_cards(channel: &Channel) -> Result<()> {
+pub(crate) async fn hold_all_cards(channel: &Channel) -> Result<()> {
     let mut jobs = v1::jobs_client::JobsClient::new(channel.clone());
     let request = v1::SubmitRequest {
         request_id: "hold".to_owned(),

@@ -110,6 +110,12 @@ pub fn left_out(status: &Status) -> u64 {
     info.and_then(|info| info.metadata.get(INVALID.1)?.parse().ok()).unwrap_or(0)
 }
 
+/// The reason word of a refusal, such as `BUSY`.
+#[must_use]
+pub fn reason(status: &Status) -> Option<String> {
+    status.get_details_error_info().map(|info| info.reason)
+}
+
 /// How long the server asks to wait before the next try, if it says.
 #[must_use]
 pub fn retry_delay(status: &Status) -> Option<Duration> {

@@ -58,6 +58,15 @@ pub trait Net: Send + Sync + 'static {
     /// [`NetError::BadEndpoint`].
     fn dial(&self, endpoint: &str) -> Result<Channel, NetError>;
 
+    /// The same, for a stream on which both sides are heard of every second or so and that notices silence by itself: the connection is asked
+    /// whether it lives only when that is late, and is not given up over a pause of a second.
+    ///
+    /// # Errors
+    /// [`NetError::BadEndpoint`].
+    fn dial_session(&self, endpoint: &str) -> Result<Channel, NetError> {
+        self.dial(endpoint)
+    }
+
     /// Whether the host of `endpoint` answers that nobody listens there: the process that did has ended. False where somebody listens,
     /// and where there is no answer; that may take seconds.
     fn is_refused(&self, endpoint: &str) -> BoxFuture<'static, bool>;

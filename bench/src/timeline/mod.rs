@@ -6,7 +6,7 @@
 pub mod join;
 pub mod stamp;
 
-use crate::cluster::{self, Cluster, Size};
+use crate::cluster::{self, Cluster, Setting, Size};
 use crate::table::{self, Row, Table};
 use anyhow::Result;
 use join::{Asked, Steps};
@@ -41,7 +41,8 @@ pub async fn run(muster: &Path, under: &Path, options: &Options) -> Result<Vec<T
     let size = Size { voters: 3, shards: 2, nodes: options.nodes, gpus_per_node: 8, agents: 2, virtual_tasks: true };
     let folder = tempfile::tempdir_in(under)?;
     let stamps = folder.path().canonicalize()?;
-    let fleet = Cluster::start_with_timeline(muster, under, &size, &stamps).await?;
+    let setting = Setting { stamps: Some(stamps.clone()), ..Setting::default() };
+    let fleet = Cluster::start_with(muster, under, &size, &setting).await?;
     cluster::apply_tenants(fleet.channel_to_any()?, &["bench"]).await?;
     let mut tables = Vec::new();
     for rate in &options.rates_per_s {

@@ -138,6 +138,45 @@ pub enum What {
         #[arg(long, default_value_t = 10)]
         rounds: u32,
     },
+    /// S8, S9: a whole fleet against three voters: what its sessions cost, memory, log and disk an hour, restarts (not part of `all`)
+    Scale {
+        /// Simulated nodes of eight cards, a multiple of 5; jobs run on all of them, 24 on each five
+        #[arg(long, default_value_t = 6_250, value_parser = clap::value_parser!(u32).range(5..=8_190))]
+        nodes: u32,
+        /// Jobs that wait
+        #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(10..=900_000))]
+        waiting: u32,
+        /// Jobs that have ended before and are kept on disk
+        #[arg(long, default_value_t = 100_000)]
+        finished: u32,
+        /// Teams of the tenant tree
+        #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        teams: u32,
+        /// Users of all teams
+        #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        users: u32,
+        /// Seconds of the quiet measurement
+        #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+        seconds: u32,
+        /// Kills of a follower, and of all control nodes
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+        rounds: u32,
+        /// Spread the agents' sessions over the voters; without it one voter has all of them
+        #[arg(long)]
+        spread: bool,
+    },
+    /// Overload: submissions to three times the knee, slow watchers, a stopped follower, a tenant that floods (not part of `all`)
+    Overload {
+        /// Clients of the first step; they double until the rate does not grow any more
+        #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=4_096))]
+        clients: u64,
+        /// Seconds of each step
+        #[arg(long, default_value_t = 4.0)]
+        seconds: f64,
+        /// Seconds of each fault
+        #[arg(long, default_value_t = 20.0)]
+        fault_seconds: f64,
+    },
     /// Q1, Q2: fractions of cards on a public trace, beside the published policies (not part of `all`: it needs the trace)
     Packing(Packing),
 }

@@ -219,7 +219,7 @@ pub struct Dev {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20))]
     pub shards: Option<u32>,
     /// Simulated nodes [default: 4]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=8192))]
     pub nodes: Option<u32>,
     /// GPUs of each [default: 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=72))]
@@ -248,6 +248,12 @@ pub struct Dev {
     /// Pretend to run tasks instead of running them
     #[arg(long)]
     pub virtual_tasks: bool,
+    /// Agents report usage in intervals of this length [default: 2s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub usage_period: Option<Seconds>,
+    /// Agents dial this control node and no other, to measure what their sessions cost one
+    #[arg(long, value_name = "ID", hide = true)]
+    pub sessions_on: Option<u32>,
     /// Print the shell line that points at this cluster, and exit
     #[arg(long)]
     pub print_env: bool,

@@ -6,7 +6,8 @@ use crate::output::{Colour, Format, Out};
 use anyhow::Context;
 use muster_bench::table::Table;
 use muster_bench::{
-    decisions, failover, lifecycle, packing, passes, plans, searches, stall, submissions, timeline, wan,
+    decisions, failover, lifecycle, overload, packing, passes, plans, scale, searches, stall, submissions, timeline,
+    wan,
 };
 use std::path::Path;
 
@@ -75,6 +76,23 @@ async fn one(muster: &Path, under: &Path, what: &What) -> anyhow::Result<Vec<Tab
         What::Searches { nodes, callers, seconds } => {
             let options = searches::Options { nodes: *nodes, callers: *callers, seconds: *seconds };
             searches::run(muster, under, options).await
+        }
+        What::Scale { nodes, waiting, finished, teams, users, seconds, rounds, spread } => {
+            let options = scale::Options {
+                nodes: *nodes,
+                waiting: *waiting,
+                finished: *finished,
+                teams: *teams,
+                users: *users,
+                seconds: *seconds,
+                rounds: *rounds,
+                spread: *spread,
+            };
+            scale::run(muster, under, &options).await
+        }
+        What::Overload { clients, seconds, fault_seconds } => {
+            let options = overload::Options { clients: *clients, seconds: *seconds, fault_seconds: *fault_seconds };
+            overload::run(muster, under, &options).await
         }
         What::Packing(flags) => packing(flags),
     }

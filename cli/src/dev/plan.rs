@@ -6,9 +6,6 @@ use crate::dev::settings::Settings;
 use crate::failure::Failure;
 use std::path::PathBuf;
 
-/// Usage is shown soon after it was used.
-const USAGE_PERIOD: &str = "2s";
-
 /// One process.
 #[derive(Clone, Debug)]
 pub struct RolePlan {
@@ -101,6 +98,10 @@ fn agent(folder: &Folder, settings: &Settings, ports: &Ports, number: u32, all: 
     let bound = |number: u32| u64::from(settings.nodes) * u64::from(number) / u64::from(settings.agents);
     let (first, end) = (bound(number - 1), bound(number));
     let http = local(ports.agent_http(number));
+    let dialled = match settings.sessions_on {
+        Some(id) => &all[id as usize - 1..id as usize],
+        None => all,
+    };
     let pairs = [
         ("--data", folder.nodes().display().to_string()),
         ("--spec", folder.node_spec().display().to_string()),
@@ -111,8 +112,8 @@ fn agent(folder: &Folder, settings: &Settings, ports: &Ports, number: u32, all: 
         ("--nodes-per-leaf", settings.nodes_per_leaf.to_string()),
         ("--leaves-per-block", settings.leaves_per_block.to_string()),
         ("--boot", settings.boot.to_string()),
-        ("--usage-period", USAGE_PERIOD.to_owned()),
-        ("--endpoints", all.join(",")),
+        ("--usage-period", format!("{}s", settings.usage_period_s)),
+        ("--endpoints", dialled.join(",")),
         ("--http", http.clone()),
     ];
     let mut arguments_of = pairs.to_vec();

@@ -35,10 +35,21 @@ pub struct Settings {
     pub port: u16,
     /// Tasks are pretended.
     pub virtual_tasks: bool,
+    /// Length of the agents' usage intervals, in seconds.
+    #[serde(default = "usage_period_s")]
+    pub usage_period_s: u64,
+    /// The control node that all agents dial; any when absent.
+    #[serde(default)]
+    pub sessions_on: Option<u32>,
     /// Grows when the hosts' tasks were ended with the cluster.
     pub boot: u64,
     /// The voters are a cluster.
     pub bootstrapped: bool,
+}
+
+/// Usage is shown soon after it was used.
+fn usage_period_s() -> u64 {
+    2
 }
 
 impl Settings {
@@ -77,6 +88,12 @@ impl Settings {
             leaves_per_block: args.leaves_per_block.or(before.map(|b| b.leaves_per_block)).unwrap_or(4),
             port: before.map_or(0, |b| b.port),
             virtual_tasks: args.virtual_tasks || before.is_some_and(|b| b.virtual_tasks),
+            usage_period_s: args
+                .usage_period
+                .map(|period| period.0)
+                .or(before.map(|b| b.usage_period_s))
+                .unwrap_or_else(usage_period_s),
+            sessions_on: args.sessions_on.or(before.and_then(|b| b.sessions_on)),
             boot: before.map_or(0, |b| b.boot),
             bootstrapped: before.is_some_and(|b| b.bootstrapped),
         };
@@ -87,6 +104,10 @@ impl Settings {
     fn check(&self, before: Option<&Settings>) -> Result<(), Failure> {
         if ![1, 3, 5].contains(&self.voters) {
             return Err(Failure::field("voters", format!("is {}", self.voters), "use 1, 3 or 5"));
+        }
+        if let Some(id) = self.sessions_on.filter(|id| !(1..=self.voters).contains(id)) {
+            let remedy = "name one of the control nodes, from 1 on";
+            return Err(Failure::field("sessions-on", format!("is {id}, of {} voters", self.voters), remedy));
         }
         let leaves = self.nodes.div_ceil(self.nodes_per_leaf);
         if self.shards > leaves {

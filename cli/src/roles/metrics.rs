@@ -74,6 +74,7 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
     ),
     ("muster_raft_proposal_commands", Histogram, "Commands in one log entry"),
     ("muster_raft_reads_per_round", Histogram, "Linearizable reads that were answered by one round of the voters"),
+    ("muster_raft_log_bytes_total", Counter, "Bytes of the log entries that this control node has written"),
     ("muster_raft_sync_seconds", Histogram, "Time of one sync of the log to disk"),
     ("muster_raft_sync_group_size", Histogram, "Writes to the log that one sync made durable"),
     ("muster_raft_snapshots_built_total", Counter, "Snapshots that this control node has made"),

@@ -29,7 +29,8 @@ pub struct AgentConfig {
 }
 
 impl AgentConfig {
-    /// The usual times: usage every 10 s, a session given up after 3 s of silence, 100 ms to 3 s between failed sessions.
+    /// The usual times: usage every 10 s, a session given up after 3 s of silence, 100 ms to 10 s between failed sessions: a whole fleet that has lost one
+    /// control node asks it some hundred times a second, and no more.
     #[must_use]
     pub fn new(spec: NodeSpec, endpoints: Vec<String>, executor: Arc<dyn Executor>, gpus: Arc<dyn GpuBackend>) -> Self {
         AgentConfig {
@@ -40,7 +41,7 @@ impl AgentConfig {
             usage_period: Duration::from_secs(10),
             silence_max: Duration::from_secs(3),
             backoff_min: Duration::from_millis(100),
-            backoff_max: Duration::from_secs(3),
+            backoff_max: Duration::from_secs(10),
         }
     }
 }

@@ -70,14 +70,16 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     while !shared.stop.is_cancelled() {
         let endpoint = &endpoints[next % endpoints.len()];
         next += 1;
-        let mut was_up = false;
+        let mut up_since = None;
         let ended = tokio::select! {
             biased;
             () = shared.stop.cancelled() => return,
-            ended = session(&shared, endpoint, &mut was_up) => ended,
+            ended = session(&shared, endpoint, &mut up_since) => ended,
         };
         shared.session_down();
-        failures = if was_up { 0 } else { failures.saturating_add(1) };
+        // A session that breaks soon after it began is a failure too: a control node that cannot keep them is not asked without pauses.
+        let lasted = up_since.is_some_and(|since: Instant| since.elapsed() >= shared.config.backoff_max);
+        failures = if lasted { 0 } else { failures.saturating_add(1) };
         let wait = match &ended {
             Ended::Refused { reason, retry } => {
                 tracing::error!(node = %shared.spec.name, endpoint, reason, "the control plane refuses this node");
@@ -110,8 +112,8 @@ fn backoff(shared: &Shared, failures: u32) -> Duration {
 }
 
 /// One session from dialling to its end.
-async fn session(shared: &Arc<Shared>, endpoint: &str, was_up: &mut bool) -> Ended {
-    match try_session(shared, endpoint, was_up).await {
+async fn session(shared: &Arc<Shared>, endpoint: &str, up_since: &mut Option<Instant>) -> Ended {
+    match try_session(shared, endpoint, up_since).await {
         Ok(never) => match never {},
         Err(ended) => ended,
     }
@@ -120,9 +122,9 @@ async fn session(shared: &Arc<Shared>, endpoint: &str, was_up: &mut bool) -> End
 async fn try_session(
     shared: &Arc<Shared>,
     endpoint: &str,
-    was_up: &mut bool,
+    up_since: &mut Option<Instant>,
 ) -> Result<std::convert::Infallible, Ended> {
-    let channel = shared.host.net.dial(endpoint)?;
+    let channel = shared.host.net.dial_session(endpoint)?;
     let mut client = AgentsClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
     // Whose control plane this is comes first: to another cluster's this node has nothing to say.
     let asked = tokio::time::timeout(WELCOME_MAX, client.identify(v1::IdentifyRequest {})).await;
@@ -157,7 +159,7 @@ async fn try_session(
         shared.fail(error);
         return Err(Ended::Stopped);
     }
-    *was_up = true;
+    *up_since = Some(Instant::now());
     metrics::counter!("muster_agent_sessions_total").increment(1);
     tracing::info!(node = %shared.spec.name, id = welcome.node, epoch = welcome.node_epoch, endpoint, "session up");
     if shared.session_up(&welcome)

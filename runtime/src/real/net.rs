@@ -35,6 +35,10 @@ const PING_INTERVAL: Duration = Duration::from_millis(400);
 /// 1 MB on a connection that was idle.
 const PING_TIMEOUT: Duration = Duration::from_millis(600);
 const PING_ROUND_TRIPS: u32 = 8;
+/// A session with heartbeats each second: nothing is asked while they are answered, which for thousands of sessions is most of what they cost.
+const SESSION_PING_INTERVAL: Duration = Duration::from_millis(1_200);
+/// A control node that stands still for a second keeps its sessions: thousands that come back at once would hold it up for longer.
+const SESSION_PING_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// The side that was dialled only clears away what is dead, without hurry.
 const SERVER_PING_INTERVAL: Duration = Duration::from_secs(5);
 const SERVER_PING_TIMEOUT: Duration = Duration::from_secs(3);
@@ -60,6 +64,22 @@ pub(super) struct TcpNet {
 impl TcpNet {
     pub(super) fn new(tasks: TaskGroup, round_trip: Duration) -> Self {
         TcpNet { tasks, round_trip }
+    }
+
+    /// A channel whose connection is asked whether it lives after `interval` without a word, and given up after `timeout` without an answer.
+    fn dial_with(&self, endpoint: &str, interval: Duration, timeout: Duration) -> Result<Channel, NetError> {
+        check(endpoint)?;
+        let channel = Endpoint::from_shared(format!("http://{endpoint}"))
+            .map_err(|_| bad(endpoint))?
+            .connect_timeout(CONNECT_TIMEOUT)
+            .http2_keep_alive_interval(interval)
+            .keep_alive_timeout(timeout + self.round_trip * PING_ROUND_TRIPS)
+            .keep_alive_while_idle(true)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .executor(Spawner(self.tasks.clone()))
+            .connect_with_connector_lazy(tower::service_fn(connect));
+        Ok(BoxCloneSyncService::new(channel.map_err(CallError::new)))
     }
 }
 
@@ -100,18 +120,11 @@ async fn connect(to: http::Uri) -> std::io::Result<TokioIo<TcpStream>> {
 
 impl Net for TcpNet {
     fn dial(&self, endpoint: &str) -> Result<Channel, NetError> {
-        check(endpoint)?;
-        let channel = Endpoint::from_shared(format!("http://{endpoint}"))
-            .map_err(|_| bad(endpoint))?
-            .connect_timeout(CONNECT_TIMEOUT)
-            .http2_keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(PING_TIMEOUT + self.round_trip * PING_ROUND_TRIPS)
-            .keep_alive_while_idle(true)
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .executor(Spawner(self.tasks.clone()))
-            .connect_with_connector_lazy(tower::service_fn(connect));
-        Ok(BoxCloneSyncService::new(channel.map_err(CallError::new)))
+        self.dial_with(endpoint, PING_INTERVAL, PING_TIMEOUT)
+    }
+
+    fn dial_session(&self, endpoint: &str) -> Result<Channel, NetError> {
+        self.dial_with(endpoint, SESSION_PING_INTERVAL, SESSION_PING_TIMEOUT)
     }
 
     fn is_refused(&self, endpoint: &str) -> BoxFuture<'static, bool> {

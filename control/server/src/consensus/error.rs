@@ -69,7 +69,7 @@ pub enum ProposeError {
     #[error("no leader can be reached now")]
     NoLeader,
     /// Too much is waiting. Nothing has happened.
-    #[error("the proposal queue is full ({limit})")]
+    #[error("this control node is busy: {limit} commands wait for the log already, and this call was not taken")]
     Busy {
         /// Its bound.
         limit: usize,

@@ -6,7 +6,7 @@
 use crate::consensus::error::{Lagged, TooOld};
 use crate::consensus::stop::Stop;
 use crate::consensus::{Applied, Follower};
-use muster_model::Revision;
+use muster_model::{Change, Job, Object, Revision};
 use muster_runtime::timeline;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -14,8 +14,10 @@ use tokio::sync::watch;
 
 /// Revisions kept: at a thousand a second, a follower may stall for a minute.
 const MAX_REVISIONS: usize = 65_536;
-/// And their stored size: what bounds memory when entries are large.
+/// And their size in memory: some seconds of the highest rate, minutes of a usual one. Who falls behind further is sent a snapshot.
 const MAX_BYTES: usize = 128 << 20;
+/// What lies in texts, lists and maps of an object is stored more tightly than it is kept.
+const KEPT_BY_STORED: usize = 2;
 
 /// Publishes what was applied.
 #[derive(Debug)]
@@ -40,9 +42,10 @@ impl Hub {
         Hub { ring: Mutex::new(Ring { before: applied, ..Ring::default() }), last: watch::Sender::new(applied), stop }
     }
 
-    /// Adds the next revision, of about so many bytes.
-    pub(crate) fn publish(&self, applied: Applied, bytes: usize) {
+    /// Adds the next revision, whose changes take so many bytes when they are stored.
+    pub(crate) fn publish(&self, applied: Applied, stored: usize) {
         let revision = applied.revision.0;
+        let bytes = in_memory(&applied.changes, stored);
         tracing::trace!(target: timeline::TARGET, step = "applied", revision);
         // The very first entry, a membership, has index 0: there is no revision before it to follow from, and it changes nothing.
         if revision > 0 {
@@ -99,6 +102,18 @@ impl Hub {
     }
 }
 
+/// About what these changes take in memory. A changed object is kept in a box that would hold the largest kind of object, so small ones take ten
+/// times what is stored of them.
+fn in_memory(changes: &[Change], stored: usize) -> usize {
+    let kept = |change: &Change| match change {
+        Change::Put(_) => size_of::<Object>(),
+        Change::Retire(_) => size_of::<Job>(),
+        Change::Delete(_) => 0,
+    };
+    let boxes: usize = changes.iter().map(kept).sum();
+    size_of::<(Applied, usize)>() + size_of_val(changes) + boxes + stored * KEPT_BY_STORED
+}
+
 impl Follower {
     /// The changes of the next revision, as soon as they are applied. Safe to drop and call again.
     ///
@@ -146,6 +161,7 @@ impl Follower {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use muster_model::usage::AllocationUsage;
     use std::sync::Arc;
 
     fn applied(revision: u64) -> Applied {
@@ -174,13 +190,28 @@ mod tests {
         let hub = Arc::new(Hub::new(0, Stop::new()));
         let mut slow = hub.follow(Revision(0)).expect("follows");
         for revision in 1..=5 {
-            hub.publish(applied(revision), MAX_BYTES / 2);
+            hub.publish(applied(revision), MAX_BYTES / KEPT_BY_STORED / 2 - 1_024);
         }
         assert_eq!(slow.next().await.expect_err("lagged"), Lagged::Behind { after: Revision(0) });
         let mut kept = hub.follow(Revision(3)).expect("follows");
         assert_eq!(kept.next().await.expect("next").revision, Revision(4));
         hub.reset(100);
         assert_eq!(kept.next().await.expect_err("lagged"), Lagged::Behind { after: Revision(4) });
+    }
+
+    #[test]
+    fn many_small_changes_are_counted_as_they_lie_in_memory() {
+        let hub = Arc::new(Hub::new(0, Stop::new()));
+        let (changes, stored) = (1_000, 20);
+        for revision in 1..=1_000 {
+            let small = Object::AllocationUsage(AllocationUsage::default());
+            let changes: Vec<Change> = (0..changes).map(|_| Change::put(small.clone())).collect();
+            let applied = Applied { revision: Revision(revision), now_ms: revision, changes: Arc::new(changes) };
+            hub.publish(applied, 1_000 * stored);
+        }
+        let kept = hub.ring.lock().kept.len();
+        assert!(kept * changes * size_of::<Object>() <= MAX_BYTES, "{kept} revisions of {changes} changes are kept");
+        assert!(kept > 50, "{kept}");
     }
 
     #[tokio::test]

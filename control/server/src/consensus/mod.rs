@@ -172,6 +172,14 @@ impl Consensus {
         self.inner.proposer.propose(commands, None, true).await
     }
 
+    /// Whether this node takes another submission of a client now.
+    ///
+    /// # Errors
+    /// [`ProposeError::Busy`] when it does not.
+    pub fn room_for_clients(&self) -> Result<(), ProposeError> {
+        self.inner.proposer.room_for_clients()
+    }
+
     /// Like [`Consensus::propose`], but only while this node leads in exactly `term`, and never passed on: what a deposed leader found
     /// due (a fence) must not reach the next one, which may have acknowledged the node since (law 6).
     ///

@@ -26,8 +26,11 @@ use tokio::time::Instant;
 pub(crate) const ENTRY_COMMANDS: usize = 1_024;
 /// Bytes of one entry: what a follower receives and syncs well within a heartbeat.
 pub(crate) const ENTRY_BYTES: usize = 4 << 20;
-/// Commands waiting or in flight on one node: some tenths of a second of the highest rate.
+/// Commands waiting or in flight on one node: what two followers pass on at the most, and some of its own.
 const QUEUE_COMMANDS: usize = 32_768;
+/// Beyond so many of them clients' submissions are refused: some tenths of a second of the highest rate, so a client that is told to come later waits
+/// no longer than one that is served. The other places are for what the cluster itself has to say: bindings, reports of nodes, fences.
+pub(crate) const CLIENT_COMMANDS: usize = 4_096;
 /// And their size in units of [`BYTES_UNIT`]: 256 MiB.
 const QUEUE_UNITS: usize = 1 << 18;
 const BYTES_UNIT: usize = 1 << 10;
@@ -74,6 +77,16 @@ impl Proposer {
             commands: Arc::new(Semaphore::new(QUEUE_COMMANDS)),
             units: Arc::new(Semaphore::new(QUEUE_UNITS)),
         }
+    }
+
+    /// Whether a client's submission may join those that wait. Asked before the submission is looked at: under overload most calls end here, and what
+    /// that costs decides how much is left for the others.
+    pub(crate) fn room_for_clients(&self) -> Result<(), ProposeError> {
+        if QUEUE_COMMANDS - self.commands.available_permits() < CLIENT_COMMANDS {
+            return Ok(());
+        }
+        metrics::counter!("muster_raft_proposals_refused_total").increment(1);
+        Err(ProposeError::Busy { limit: CLIENT_COMMANDS })
     }
 
     /// Proposes commands as one part of an entry and waits for what becomes of them.

@@ -85,7 +85,10 @@ pub(crate) fn lower_tolerance(id: u64, voters: usize, before: usize, after: usiz
 
 /// A bound of this node is reached.
 pub(crate) fn busy(what: &str, limit: usize) -> Status {
-    let text = format!("{what} is full ({limit}); try again later");
+    let text = format!(
+        "{what} has reached its bound of {limit} on this control node; try again in {} ms",
+        RETRY_BUSY.as_millis()
+    );
     status(Code::ResourceExhausted, &text, with_retry("BUSY", RETRY_BUSY))
 }
 
@@ -157,7 +160,10 @@ pub(crate) fn reject(reject: &Reject) -> Status {
 
 /// A proposal or read without an answer.
 pub(crate) fn propose(error: &ProposeError) -> Status {
-    let text = error.to_string();
+    let text = match error {
+        ProposeError::Busy { .. } => format!("{error}; try again in {} ms", RETRY_BUSY.as_millis()),
+        other => other.to_string(),
+    };
     let (code, details) = match error {
         ProposeError::NoLeader => (Code::Unavailable, with_retry("NO_LEADER", RETRY_LEADER)),
         ProposeError::Busy { .. } => (Code::ResourceExhausted, with_retry("BUSY", RETRY_BUSY)),

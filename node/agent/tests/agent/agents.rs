@@ -232,6 +232,20 @@ async fn a_control_node_that_goes_or_falls_silent_is_replaced_by_another() {
     assert!(agent.status().session.is_some());
 }
 
+/// A fleet whose sessions all break as soon as they are up would otherwise come back ten times a second, and hold up what could keep them.
+#[tokio::test]
+async fn sessions_that_break_at_once_are_begun_again_with_growing_pauses() {
+    let fleet = Fleet::new().await;
+    fleet.cluster.with(|state| state.ends_sessions = true);
+    let begin = std::time::Instant::now();
+    let (_agent, _host) = fleet.agent().await;
+    fleet.cluster.until("five sessions", |heard| heard.hellos.len() >= 5).await;
+    // At least half of 200, 400, 800 and 1,600 ms.
+    assert!(begin.elapsed() >= Duration::from_millis(1_500), "{:?}", begin.elapsed());
+    fleet.cluster.with(|state| state.ends_sessions = false);
+    fleet.cluster.until("a lease", |heard| heard.leases > 0).await;
+}
+
 #[tokio::test]
 async fn a_refused_agent_comes_again() {
     let fleet = Fleet::new().await;

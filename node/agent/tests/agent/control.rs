@@ -51,6 +51,8 @@ pub(crate) struct ClusterState {
     pub(crate) refusal: Option<String>,
     /// Takes what it hears but does not say so.
     pub(crate) keeps_quiet: bool,
+    /// Every session ends right after its beginning.
+    pub(crate) ends_sessions: bool,
     pub(crate) hellos: Vec<v1::Hello>,
     pub(crate) heartbeats: u64,
     pub(crate) leases: u64,
@@ -244,7 +246,8 @@ impl v1::agents_server::Agents for Node {
                 (state.refusal.clone().map_or(ToAgent::Welcome(welcome), refused), state.desired.clone())
             });
             cluster.0.heard.notify_one();
-            if !send(first).await || !send(ToAgent::Desired(desired)).await {
+            if !send(first).await || !send(ToAgent::Desired(desired)).await || cluster.with(|state| state.ends_sessions)
+            {
                 return;
             }
             loop {

@@ -163,6 +163,8 @@ impl RaftLogStorage<Types> for Log {
             batch.put(log_space::META, key::COMMITTED, encode(form, &committed));
         }
         self.shared.kv.write(&batch).map_err(|error| self.fatal(error, StorageIOError::write_logs))?;
+        let bytes: usize = appended.iter().map(|(_, bytes)| *bytes).sum();
+        metrics::counter!("muster_raft_log_bytes_total").increment(bytes as u64);
         let leads = {
             let mut marks = self.shared.marks.lock();
             let leads = marks.are_own(&appended, self.shared.me);

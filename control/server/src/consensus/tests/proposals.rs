@@ -1,7 +1,7 @@
 //! One node alone: proposals, reads, followers, bounds.
 
 use super::{tenant, three};
-use crate::consensus::proposer::ENTRY_COMMANDS;
+use crate::consensus::proposer::{CLIENT_COMMANDS, ENTRY_COMMANDS};
 use crate::consensus::{AdminError, Consensus, ConsensusConfig, ProposeError};
 use muster_control_core::Done;
 use muster_model::Revision;
@@ -72,6 +72,25 @@ async fn calls_from_here_and_from_other_nodes_share_entries() {
         proposed.into_iter().map(|proposed| proposed.expect("proposes").revision).collect();
     assert!(revisions.len() <= 2, "{} entries for 200 calls that waited together", revisions.len());
     assert_eq!(consensus.read(|state, _| state.tenants.len()), 200);
+}
+
+/// While many submissions wait, further ones are refused at once, and what the cluster itself has to say is still taken. On one thread, so that
+/// all wait when the first entry is gathered.
+#[tokio::test]
+async fn clients_leave_room_for_the_cluster() {
+    let folder = tempfile::tempdir().expect("folder");
+    let consensus = alone(folder.path()).await;
+    consensus.leadership().wait_for(|now| now.here).await.expect("leads");
+    consensus.room_for_clients().expect("nothing waits");
+    let full = || vec![tenant("the same"); ENTRY_COMMANDS];
+    let calls = (0..CLIENT_COMMANDS / ENTRY_COMMANDS).map(|_| consensus.propose(full()));
+    let mut all = std::pin::pin!(futures::future::join_all(calls));
+    assert!(futures::poll!(&mut all).is_pending(), "they wait");
+    assert_eq!(consensus.room_for_clients(), Err(ProposeError::Busy { limit: CLIENT_COMMANDS }));
+    let (fence, all) = tokio::join!(consensus.propose(vec![tenant("a fence")]), all);
+    fence.expect("taken");
+    assert!(all.iter().all(Result::is_ok), "{all:?}");
+    consensus.room_for_clients().expect("nothing waits any more");
 }
 
 /// A follower passes on what its own clients call, and not what another node has passed on already.

@@ -16,6 +16,7 @@ use tonic::Status;
 const WARNINGS_MAX: usize = 50;
 
 pub(super) async fn submit(app: &App, request: v1::SubmitRequest) -> Result<v1::SubmitReply, Status> {
+    app.consensus.room_for_clients().map_err(|busy| refusal::propose(&busy))?;
     let v1::SubmitRequest { request_id, issued_ms, jobs } = request;
     tracing::trace!(target: timeline::TARGET, step = "submit_received", request = request_id);
     let specs = check(&request_id, jobs).map_err(|faults| refusal::fields(&faults))?;
