@@ -37,10 +37,7 @@ fn overload_is_answered_and_counted() {
     let tables = bench(&["overload", "--clients", "2", "--seconds", "0.3", "--fault-seconds", "1"]);
     assert_eq!(tables.len(), 2);
     let sweep = rows(&tables[0]);
-    assert!(
-        sweep.len() >= 8,
-        "two steps, twice and three times the knee, three offered rates, the knee again: {sweep:?}"
-    );
+    assert!(sweep.len() >= 8, "three steps, three times the knee, three offered rates, the knee again: {sweep:?}");
     assert!(sweep.iter().all(|row| !row["anchor"].as_str().expect("refusals").is_empty()), "{sweep:?}");
     let faults = rows(&tables[1]);
     let beyond = faults.last().and_then(|row| row["anchor"].as_str()).expect("the last row");

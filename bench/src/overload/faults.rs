@@ -10,7 +10,7 @@ use muster_proto::v1;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::time::{Duration, Instant};
-use tonic::transport::Channel;
+use tonic::transport::{Channel, Endpoint};
 
 /// Clients of the steady load.
 const STEADY: u64 = 32;
@@ -18,7 +18,9 @@ const STEADY: u64 = 32;
 const TENANTS: usize = 64;
 /// Watches of all jobs that nobody reads.
 const WATCHERS: usize = 64;
-/// Clients of the tenant that floods, and jobs of each of their submissions.
+/// Bytes that a watch's connection takes unread: the least that HTTP/2 begins with.
+const WINDOW_BYTES: u32 = 65_535;
+/// Clients of the tenant that floods.
 const FLOOD: u64 = 512;
 /// The slow tenant submits this often.
 const SLOW: Duration = Duration::from_millis(50);
@@ -78,7 +80,7 @@ async fn slow_watchers(target: &Target, over: Duration) -> Result<Row> {
     let mut watches = Vec::new();
     for _ in 0..WATCHERS {
         // A connection each: a reader that stands still holds up what shares its connection.
-        let mut jobs = v1::jobs_client::JobsClient::new(cluster::channel(&target.endpoint)?);
+        let mut jobs = v1::jobs_client::JobsClient::new(narrow_channel(&target.endpoint)?);
         watches.push(jobs.watch(v1::WatchJobsRequest::default()).await?.into_inner());
     }
     let running = steady(target, "watchers").await?;
@@ -114,6 +116,12 @@ async fn slow_watchers(target: &Target, over: Duration) -> Result<Row> {
     );
     let what = format!("{WATCHERS} watches of all jobs that nobody reads");
     Ok(Row::new(what, others(&found), cost, from_to(before, after)))
+}
+
+/// A channel that takes little beyond what is read of it: the usual one would take some ten thousand events before it holds the server up.
+fn narrow_channel(endpoint: &str) -> Result<Channel> {
+    let endpoint = Endpoint::from_shared(format!("http://{endpoint}"))?;
+    Ok(endpoint.initial_stream_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES).connect_lazy())
 }
 
 async fn slow_follower(fleet: &Cluster, target: &Target, over: Duration) -> Result<Row> {

@@ -15,55 +15,87 @@ const CLIENTS_MAX: u64 = 4_096;
 /// Tenants of each step: the bound of a tenant's waiting jobs is far away.
 const TENANTS: usize = 64;
 
+/// The sweep ends after so many steps in a row that brought less: one may be the machine's.
+const STEPS_WITHOUT_GROWTH: u32 = 2;
+
 pub(super) async fn run(target: &Target, options: &Options) -> Result<Table> {
-    let mut rows = Vec::new();
-    let mut step = 0;
-    let (mut clients, mut best) = (options.clients, 0.0_f64);
+    let mut sweep = Sweep { target, seconds: options.seconds, steps: 0, rows: Vec::new() };
+    let (mut clients, mut flat) = (options.clients, 0);
     let (mut knee, mut peak) = (options.clients, 0.0_f64);
-    loop {
-        step += 1;
-        let found = closed(target, clients, options.seconds, step).await?;
-        rows.push(row(format!("{clients} clients"), &found, target)?);
-        let rate = found.per_second();
-        let grows = rate > best * GROWS;
-        if grows {
-            (knee, peak) = (clients, rate);
-        }
-        best = best.max(rate);
-        if !grows || clients >= CLIENTS_MAX {
-            break;
+    while flat < STEPS_WITHOUT_GROWTH && clients <= CLIENTS_MAX {
+        let rate = sweep.closed(clients, format!("{clients} clients")).await?;
+        if rate > peak * GROWS {
+            (knee, peak, flat) = (clients, rate, 0);
+        } else {
+            flat += 1;
         }
         clients *= 2;
     }
-    for times in [2, 3] {
-        step += 1;
-        let found = closed(target, knee * times, options.seconds, step).await?;
-        rows.push(row(format!("{} clients: {times} times the knee", knee * times), &found, target)?);
+    sweep.closed(knee * 3, format!("{} clients: three times the knee", knee * 3)).await?;
+    let times_the_knee = [1_u32, 2, 3];
+    for times in times_the_knee {
+        sweep.open(peak * f64::from(times), times).await?;
     }
-    for times in [1, 2, 3] {
-        step += 1;
-        let rate = peak * f64::from(times);
-        let tenants = tenants(target, step).await?;
-        let channels = target.channels(u64::MAX)?;
-        let (found, unsent) = open_loop(&channels, &tenants, rate, options.seconds).await;
-        let what = format!("{rate:.0} calls/s offered, whatever is answered: {times} times the knee's rate");
-        let mut row = row(what, &found, target)?;
-        if unsent > 0 {
-            row.target = format!("{}; {unsent} not sent", row.target);
-        }
-        rows.push(row);
-    }
-    step += 1;
-    let found = closed(target, knee, options.seconds, step).await?;
-    rows.push(row(format!("{knee} clients again: the knee, on the queue that is there now"), &found, target)?);
+    sweep.closed(knee, format!("{knee} clients again: the knee, with the jobs that wait now")).await?;
     let title =
         "Overload by submissions of one job, 3 replicas with fsync; clients share the processor with the voters";
-    Ok(Table::new(title, rows).with_columns([
-        "load",
-        "accepted",
-        "refused, and what was said",
-        "leader's memory after",
-    ]))
+    let columns = ["load", "accepted", "refused, and what was said", "cores of the clients, of the leader; its memory"];
+    Ok(Table::new(title, sweep.rows).with_columns(columns))
+}
+
+struct Sweep<'a> {
+    target: &'a Target,
+    seconds: f64,
+    steps: u32,
+    rows: Vec<Row>,
+}
+
+impl Sweep<'_> {
+    /// Clients that call one after another; gives the rate that was accepted.
+    async fn closed(&mut self, clients: u64, what: String) -> Result<f64> {
+        let work = Work { tenants: self.tenants().await?, jobs: 1, pause: Duration::ZERO, obeys: true };
+        let before = self.used()?;
+        let running = Running::start(&self.target.channels(clients)?, clients, &work);
+        tokio::time::sleep(Duration::from_secs_f64(self.seconds)).await;
+        let found = running.finish().await;
+        self.row(what, &found, &before)?;
+        Ok(found.per_second())
+    }
+
+    /// Calls at a fixed rate, whatever is answered.
+    async fn open(&mut self, rate: f64, times: u32) -> Result<()> {
+        let tenants = self.tenants().await?;
+        let channels = self.target.channels(u64::MAX)?;
+        let before = self.used()?;
+        let (found, unsent) = open_loop(&channels, &tenants, rate, self.seconds).await;
+        let kept_back = if unsent > 0 { format!(", {unsent} not sent") } else { String::new() };
+        let what = format!("{rate:.0} calls/s whatever is answered: {times} times the knee's rate{kept_back}");
+        self.row(what, &found, &before)
+    }
+
+    /// New ones for each step.
+    async fn tenants(&mut self) -> Result<Vec<String>> {
+        self.steps += 1;
+        tenants(self.target, self.steps).await
+    }
+
+    /// By the clients, which are this process, and by the leader.
+    fn used(&self) -> Result<(Used, Used)> {
+        Ok((Used::of(std::process::id().cast_signed())?, Used::of(self.target.pid)?))
+    }
+
+    fn row(&mut self, what: String, found: &Found, before: &(Used, Used)) -> Result<()> {
+        let (clients, leader) = self.used()?;
+        let accepted = format!("{:.0}/s, {}", found.per_second(), found.latency());
+        let refused = match found.told() {
+            told if told.is_empty() => found.refusals(),
+            told => format!("{}: {told}", found.refusals()),
+        };
+        let (own, of_leader) = (clients.cores_since(&before.0), leader.cores_since(&before.1));
+        let used = format!("{own:.2}, {of_leader:.2}; {}", process::memory(leader.rss_kib));
+        self.rows.push(Row::new(what, accepted, refused, used));
+        Ok(())
+    }
 }
 
 async fn tenants(target: &Target, step: u32) -> Result<Vec<String>> {
@@ -71,20 +103,4 @@ async fn tenants(target: &Target, step: u32) -> Result<Vec<String>> {
     let names: Vec<&str> = paths.iter().map(String::as_str).collect();
     cluster::apply_tenants(cluster::channel(&target.endpoint)?, &names).await?;
     Ok(paths)
-}
-
-async fn closed(target: &Target, clients: u64, seconds: f64, step: u32) -> Result<Found> {
-    let work = Work { tenants: tenants(target, step).await?, jobs: 1, pause: Duration::ZERO, obeys: true };
-    let running = Running::start(&target.channels(clients)?, clients, &work);
-    tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
-    Ok(running.finish().await)
-}
-
-fn row(what: String, found: &Found, target: &Target) -> Result<Row> {
-    let accepted = format!("{:.0}/s, {}", found.per_second(), found.latency());
-    let refused = match found.told() {
-        told if told.is_empty() => found.refusals(),
-        told => format!("{}: {told}", found.refusals()),
-    };
-    Ok(Row::new(what, accepted, refused, process::memory(Used::of(target.pid)?.rss_kib)))
 }
