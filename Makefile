@@ -1,7 +1,7 @@
 # What a person runs, and CI runs the same: make demo, make test, make check, make bench.
 #
-# Build output goes to one folder outside the tree, so that a fresh clone finds RocksDB compiled already (it alone takes
-# fifteen CPU-minutes). The demo and the tests share one Cargo profile for the same reason.
+# Build output goes to one folder outside the tree, so that it outlives the checkout: dependencies are compiled once. The demo
+# and the tests share one Cargo profile for the same reason.
 
 SHELL := /bin/bash
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/muster/target

@@ -92,9 +92,10 @@ impl Appends {
         Appends { peers, target, member, way: Mutex::default(), under_way: VecDeque::new() }
     }
 
-    /// Forgets what is under way, unless entries after `prev` under `vote` follow from it or are among it.
+    /// Forgets what is under way, unless the entry after `prev` under `vote` is among it or comes next.
     pub(super) fn keep_for(&mut self, vote: Vote, prev: Option<LogId>) {
-        let keeps = self.under_way.front().is_some_and(|first| first.vote == vote && first.prev <= prev);
+        let begins = self.under_way.front().is_some_and(|first| first.vote == vote && first.prev <= prev);
+        let keeps = begins && self.last() >= prev;
         if !keeps && !self.under_way.is_empty() {
             self.end();
         }
