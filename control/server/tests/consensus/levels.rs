@@ -51,6 +51,8 @@ async fn a_new_cluster_begins_at_the_newest_level() {
     let mut cluster = Cluster::of_three().await;
     cluster.add(1, "first").await;
     assert_eq!(level(&cluster, 1), FEATURE_LEVEL_NEWEST);
+    // A follower learns a moment later what is committed.
+    cluster.until("the level on a follower", |cluster| level(cluster, 2) == FEATURE_LEVEL_NEWEST).await;
     cluster.node(2).propose(vec![new_command()]).await.expect("is taken");
 
     // An older version could not read what is written.
