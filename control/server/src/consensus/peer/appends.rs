@@ -92,10 +92,10 @@ impl Appends {
         Appends { peers, target, member, way: Mutex::default(), under_way: VecDeque::new() }
     }
 
-    /// Forgets what is under way, unless the entry after `prev` under `vote` is among it or comes next.
+    /// Forgets what is under way, unless it begins after `prev` under `vote`: when the member has got a snapshot meanwhile, a refusal of what was
+    /// sent before it would make openraft believe that the member has lost what it had.
     pub(super) fn keep_for(&mut self, vote: Vote, prev: Option<LogId>) {
-        let begins = self.under_way.front().is_some_and(|first| first.vote == vote && first.prev <= prev);
-        let keeps = begins && self.last() >= prev;
+        let keeps = self.under_way.front().is_some_and(|first| first.vote == vote && first.prev == prev);
         if !keeps && !self.under_way.is_empty() {
             self.end();
         }
