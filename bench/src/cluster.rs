@@ -8,6 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tonic::transport::{Channel, Endpoint};
 
+/// A control node that does not say how it is within this is asked again or passed over.
+const STATUS_WITHIN: Duration = Duration::from_millis(500);
+
 /// A port that was free a moment ago.
 pub fn free_port() -> Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
@@ -175,10 +178,7 @@ impl Cluster {
     pub async fn leader(&self) -> Result<Option<(usize, i32)>> {
         let dev = self.dev()?;
         for (at, endpoint) in dev.endpoints.iter().enumerate() {
-            let mut admin = v1::admin_client::AdminClient::new(channel(endpoint)?);
-            let asked = admin.raft_status(v1::RaftStatusRequest {});
-            let Ok(Ok(status)) = tokio::time::timeout(Duration::from_millis(500), asked).await else { continue };
-            let status = status.into_inner();
+            let Some(status) = raft_status(endpoint).await else { continue };
             if status.leader == Some(status.id)
                 && let Some(role) = dev.roles.iter().find(|role| role.endpoint.as_deref() == Some(endpoint))
             {
@@ -268,9 +268,39 @@ pub fn small_job(tenant: &str, name: String, command: &[&str]) -> v1::JobSpec {
     }
 }
 
+/// The same job with so many cards for each task.
+#[must_use]
+pub fn with_cards(mut job: v1::JobSpec, count: u32) -> v1::JobSpec {
+    if let Some(devices) = job.request.as_mut().and_then(|request| request.devices.as_mut()) {
+        devices.kind = Some(v1::device_request::Kind::Whole(v1::WholeGpus { count }));
+    }
+    job
+}
+
+/// The same job as a simulated agent pretends to run it: for so many milliseconds.
+#[must_use]
+pub fn for_ms(mut job: v1::JobSpec, run_ms: u64) -> v1::JobSpec {
+    job.env.insert("MUSTER_SIM_RUN_MS".to_owned(), run_ms.to_string());
+    job
+}
+
+/// A submission of these jobs, issued now.
+#[must_use]
+pub fn submission(request_id: String, jobs: Vec<v1::JobSpec>) -> v1::SubmitRequest {
+    v1::SubmitRequest { request_id, issued_ms: issued_now(), jobs }
+}
+
+/// What the control node at `endpoint` says of consensus; nothing when it does not answer in [`STATUS_WITHIN`].
+pub async fn raft_status(endpoint: &str) -> Option<v1::RaftStatusReply> {
+    let mut admin = v1::admin_client::AdminClient::new(channel(endpoint).ok()?);
+    let asked = tokio::time::timeout(STATUS_WITHIN, admin.raft_status(v1::RaftStatusRequest {})).await;
+    Some(asked.ok()?.ok()?.into_inner())
+}
+
 /// Makes the tenants that the benchmarks submit under.
-pub async fn apply_tenants(channel: Channel, paths: &[&str]) -> Result<()> {
-    let tenants = paths.iter().map(|&path| v1::TenantSpec { path: path.to_owned(), ..Default::default() }).collect();
+pub async fn apply_tenants(channel: Channel, paths: &[impl AsRef<str>]) -> Result<()> {
+    let tenant = |path: &str| v1::TenantSpec { path: path.to_owned(), ..Default::default() };
+    let tenants = paths.iter().map(|path| tenant(path.as_ref())).collect();
     v1::tenants_client::TenantsClient::new(channel)
         .apply(v1::ApplyTenantsRequest { tenants, ..Default::default() })
         .await?;

@@ -52,11 +52,8 @@ async fn muster_rounds(muster: &Path, under: &Path, rounds: u32) -> Result<Vec<u
             let endpoint = &endpoints[number % endpoints.len()];
             number += 1;
             let mut jobs = v1::jobs_client::JobsClient::new(cluster::channel(endpoint)?);
-            let request = v1::SubmitRequest {
-                request_id: format!("r2-{round}-{number}"),
-                issued_ms: cluster::issued_now(),
-                jobs: vec![cluster::small_job("bench", "r2".to_owned(), &["true"])],
-            };
+            let job = cluster::small_job("bench", "r2".to_owned(), &["true"]);
+            let request = cluster::submission(format!("r2-{round}-{number}"), vec![job]);
             match tokio::time::timeout(ATTEMPT, jobs.submit(request)).await {
                 Ok(Ok(_)) => break,
                 Ok(Err(_)) => tokio::time::sleep(Duration::from_millis(5)).await,

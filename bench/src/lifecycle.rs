@@ -80,13 +80,11 @@ async fn follow(fleet: &Cluster, book: Book) -> Result<tokio::task::JoinHandle<(
     }))
 }
 
-async fn submit(fleet: &Cluster, book: &Book, id: String, count: u32, run_ms: &str) -> Result<()> {
+async fn submit(fleet: &Cluster, book: &Book, id: String, count: u32, run_ms: u64) -> Result<()> {
     let mut jobs = v1::jobs_client::JobsClient::new(fleet.channel_to_any()?);
-    let mut job = cluster::small_job("bench", "s6".to_owned(), &["true"]);
-    job.env.insert("MUSTER_SIM_RUN_MS".to_owned(), run_ms.to_owned());
+    let job = cluster::for_ms(cluster::small_job("bench", "s6".to_owned(), &["true"]), run_ms);
     let sent = Instant::now();
-    let request =
-        v1::SubmitRequest { request_id: id, issued_ms: cluster::issued_now(), jobs: vec![job; count as usize] };
+    let request = cluster::submission(id, vec![job; count as usize]);
     let reply = jobs.submit(request).await?.into_inner();
     let mut book = book.lock().await;
     for id in reply.job_ids {
@@ -105,7 +103,7 @@ async fn throughput(fleet: &Cluster, jobs: u32) -> Result<(u32, f64)> {
     while left > 0 {
         let count = left.min(100);
         // A tenant's waiting jobs are bounded: the submitter holds back while the bound is near.
-        match submit(fleet, &book, format!("s6-{number}"), count, "1").await {
+        match submit(fleet, &book, format!("s6-{number}"), count, 1).await {
             Ok(()) => left -= count,
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
@@ -135,14 +133,9 @@ async fn latency(fleet: &Cluster, options: &Options) -> Result<Vec<u64>> {
         ticks.tick().await;
         let (channel, book) = (channel.clone(), book.clone());
         calls.spawn(async move {
-            let mut job = cluster::small_job("bench", "s6".to_owned(), &["true"]);
-            job.env.insert("MUSTER_SIM_RUN_MS".to_owned(), "200".to_owned());
+            let job = cluster::for_ms(cluster::small_job("bench", "s6".to_owned(), &["true"]), 200);
             let sent = Instant::now();
-            let request = v1::SubmitRequest {
-                request_id: format!("s6l-{number}"),
-                issued_ms: cluster::issued_now(),
-                jobs: vec![job],
-            };
+            let request = cluster::submission(format!("s6l-{number}"), vec![job]);
             let Ok(reply) = v1::jobs_client::JobsClient::new(channel).submit(request).await else { return };
             let mut book = book.lock().await;
             for id in reply.into_inner().job_ids {

@@ -79,10 +79,9 @@ fn row(what: String, phase: &Phase) -> Row {
 /// Fills the fleet with jobs that may move, five cards of eight on each node, and gives one of the gangs that wait then.
 async fn fill(fleet: &Cluster, nodes: u32) -> Result<u64> {
     let mut jobs = v1::jobs_client::JobsClient::new(fleet.channel_to_any()?);
-    let mut movable = cluster::small_job("bench", "movable".to_owned(), &["true"]);
-    movable.env.insert("MUSTER_SIM_RUN_MS".to_owned(), "36000000".to_owned());
+    let movable = cluster::with_cards(cluster::small_job("bench", "movable".to_owned(), &["true"]), 5);
+    let mut movable = cluster::for_ms(movable, 36_000_000);
     movable.movable = Some(v1::Movable { checkpoint_every_s: Some(600), restart_s: Some(60) });
-    cards(&mut movable, 5);
     for (number, batch) in vec![movable; nodes as usize].chunks(BATCH).enumerate() {
         submit(&mut jobs, format!("fill-{number}"), batch.to_vec()).await?;
     }
@@ -97,17 +96,10 @@ async fn fill(fleet: &Cluster, nodes: u32) -> Result<u64> {
         ensure!(Instant::now() < until, "{running} of {nodes} jobs run: the fleet does not fill");
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    let mut gang = cluster::small_job("bench", "gang".to_owned(), &["true"]);
+    let mut gang = cluster::with_cards(cluster::small_job("bench", "gang".to_owned(), &["true"]), 8);
     gang.topology = Some(v1::Topology { required: "island".to_owned(), ..v1::Topology::default() });
-    cards(&mut gang, 8);
     let gangs = submit(&mut jobs, "gangs".to_owned(), vec![gang; GANGS]).await?;
     gangs.first().copied().context("gangs were accepted")
-}
-
-fn cards(job: &mut v1::JobSpec, count: u32) {
-    if let Some(devices) = job.request.as_mut().and_then(|request| request.devices.as_mut()) {
-        devices.kind = Some(v1::device_request::Kind::Whole(v1::WholeGpus { count }));
-    }
 }
 
 async fn submit(
@@ -115,8 +107,7 @@ async fn submit(
     request_id: String,
     specs: Vec<v1::JobSpec>,
 ) -> Result<Vec<u64>> {
-    let request = v1::SubmitRequest { request_id, issued_ms: cluster::issued_now(), jobs: specs };
-    Ok(jobs.submit(request).await?.into_inner().job_ids)
+    Ok(jobs.submit(cluster::submission(request_id, specs)).await?.into_inner().job_ids)
 }
 
 async fn phase(fleet: &Cluster, name: &str, seconds: u32, callers: u32, gang: u64) -> Result<Phase> {

@@ -90,13 +90,9 @@ async fn phase(channel: &Channel, name: &str, jobs: u32) -> Result<Phase> {
 
 async fn one_job(channel: Channel, id: String) -> Result<(u64, Option<u64>)> {
     let mut jobs = v1::jobs_client::JobsClient::new(channel);
-    let mut job = cluster::small_job("bench", id.clone(), &["true"]);
-    job.env.insert("MUSTER_SIM_RUN_MS".to_owned(), "300".to_owned());
+    let job = cluster::for_ms(cluster::small_job("bench", id.clone(), &["true"]), 300);
     let sent = Instant::now();
-    let reply = jobs
-        .submit(v1::SubmitRequest { request_id: id, issued_ms: cluster::issued_now(), jobs: vec![job] })
-        .await?
-        .into_inner();
+    let reply = jobs.submit(cluster::submission(id, vec![job])).await?.into_inner();
     let acknowledged = sent.elapsed().as_micros() as u64;
     let request = v1::WatchJobsRequest { job_id: reply.job_ids[0], ..Default::default() };
     let mut events = jobs.watch(request).await?.into_inner();

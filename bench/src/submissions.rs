@@ -63,22 +63,15 @@ pub async fn run(muster: &Path, under: &Path, options: &Options) -> Result<Vec<T
 
 /// A job on every card of the fleet.
 pub(crate) fn of_all_cards(tenant: &str, command: &[&str]) -> v1::JobSpec {
-    let mut job = cluster::small_job(tenant, "s5".to_owned(), command);
-    job.tasks = 2;
-    job.request.as_mut().and_then(|request| request.devices.as_mut()).expect("set").kind =
-        Some(v1::device_request::Kind::Whole(v1::WholeGpus { count: 8 }));
-    job
+    let job = cluster::with_cards(cluster::small_job(tenant, "s5".to_owned(), command), 8);
+    v1::JobSpec { tasks: 2, ..job }
 }
 
 /// Starts a job on all cards that never ends: what is submitted waits, as keys that are put into etcd only lie there, and no entry is written
 /// but the submissions.
 pub(crate) async fn hold_all_cards(channel: &Channel) -> Result<()> {
     let mut jobs = v1::jobs_client::JobsClient::new(channel.clone());
-    let request = v1::SubmitRequest {
-        request_id: "hold".to_owned(),
-        issued_ms: cluster::issued_now(),
-        jobs: vec![of_all_cards("bench", &["sleep", "infinity"])],
-    };
+    let request = cluster::submission("hold".to_owned(), vec![of_all_cards("bench", &["sleep", "infinity"])]);
     let job = jobs.submit(request).await?.into_inner().job_ids.first().copied().context("no job id")?;
     let until = Instant::now() + Duration::from_secs(30);
     while Instant::now() < until {
@@ -114,18 +107,14 @@ async fn etcd_puts(under: &Path, options: &Options) -> Result<Vec<Load>> {
 
 async fn submit_load(channels: &[Channel], clients: u64, seconds: f64, batch: u32, round: u64) -> Result<Load> {
     let paths: Vec<String> = (0..clients).map(|client| format!("bench/r{round}-c{client}")).collect();
-    cluster::apply_tenants(channels[0].clone(), &paths.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+    cluster::apply_tenants(channels[0].clone(), &paths).await?;
     let channels = channels.to_vec();
     let call = move |client: u64, number: u64| {
         let channel = channels[client as usize % CHANNELS].clone();
         let tenant = format!("bench/r{round}-c{client}");
         async move {
             let job = of_all_cards(&tenant, &["true"]);
-            let request = v1::SubmitRequest {
-                request_id: format!("{round}-{client}-{number}"),
-                issued_ms: cluster::issued_now(),
-                jobs: vec![job; batch as usize],
-            };
+            let request = cluster::submission(format!("{round}-{client}-{number}"), vec![job; batch as usize]);
             v1::jobs_client::JobsClient::new(channel).submit(request).await.is_ok()
         }
     };

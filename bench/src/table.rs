@@ -67,11 +67,11 @@ impl Table {
     }
 }
 
-/// The value at `share` (0–1) of a sorted list, by the nearest rank; 0 for an empty one.
+/// The value at `share` (0–1) of a sorted list, by the nearest rank; zero for an empty one.
 #[must_use]
-pub fn percentile(sorted: &[u64], share: f64) -> u64 {
+pub fn percentile<T: Copy + Default>(sorted: &[T], share: f64) -> T {
     if sorted.is_empty() {
-        return 0;
+        return T::default();
     }
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn percentiles_take_the_nearest_rank() {
-        let check = |sorted: &[u64], share, expected| assert_eq!(percentile(sorted, share), expected);
+        let check = |sorted: &[u64], share, expected: u64| assert_eq!(percentile(sorted, share), expected);
         check(&[], 0.5, 0);
         check(&[7], 0.99, 7);
         check(&[1, 2, 3, 4], 0.5, 2);

@@ -96,7 +96,6 @@ impl Fleet {
         }
         let leader = fleet.leader().await?;
         let tenants: Vec<String> = (0..TENANTS).map(tenant).collect();
-        let tenants: Vec<&str> = tenants.iter().map(String::as_str).collect();
         cluster::apply_tenants(fleet.channel(leader)?, &tenants).await?;
         Ok(fleet)
     }
@@ -134,13 +133,8 @@ impl Fleet {
     /// What the voters that answer say of themselves.
     async fn statuses(&self) -> Vec<v1::RaftStatusReply> {
         let mut found = Vec::new();
-        for at in 0..REGIONS.len() {
-            let Ok(channel) = self.channel(at) else { continue };
-            let mut admin = v1::admin_client::AdminClient::new(channel);
-            let asked = timeout(Duration::from_millis(500), admin.raft_status(v1::RaftStatusRequest {})).await;
-            if let Ok(Ok(status)) = asked {
-                found.push(status.into_inner());
-            }
+        for voter in &self.voters {
+            found.extend(cluster::raft_status(&voter.listens.to_string()).await);
         }
         found
     }
@@ -179,7 +173,7 @@ fn request(id: String, number: u64, jobs: usize, env_bytes: usize) -> v1::Submit
     if env_bytes > 0 {
         job.env.insert("LARGE".to_owned(), "x".repeat(env_bytes));
     }
-    v1::SubmitRequest { request_id: id, issued_ms: cluster::issued_now(), jobs: vec![job; jobs] }
+    cluster::submission(id, vec![job; jobs])
 }
 
 async fn submit(channel: Channel, request: v1::SubmitRequest) -> Option<u64> {

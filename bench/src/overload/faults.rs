@@ -14,8 +14,6 @@ use tonic::transport::{Channel, Endpoint};
 
 /// Clients of the steady load.
 const STEADY: u64 = 32;
-/// Tenants of the steady load: the bound of a tenant's waiting jobs is far away.
-const TENANTS: usize = 64;
 /// Watches of all jobs that nobody reads.
 const WATCHERS: usize = 64;
 /// Bytes that a watch's connection takes unread: the least that HTTP/2 begins with.
@@ -60,10 +58,7 @@ fn others(found: &Found) -> String {
 }
 
 async fn steady(target: &Target, name: &str) -> Result<Running> {
-    let tenants: Vec<String> = (0..TENANTS).map(|tenant| format!("bench/{name}-{tenant}")).collect();
-    let names: Vec<&str> = tenants.iter().map(String::as_str).collect();
-    cluster::apply_tenants(cluster::channel(&target.endpoint)?, &names).await?;
-    let work = Work { tenants, jobs: 1, pause: Duration::ZERO, obeys: true };
+    let work = Work { tenants: target.tenants(name).await?, jobs: 1, pause: Duration::ZERO, obeys: true };
     Ok(Running::start(&target.channels(STEADY)?, STEADY, &work))
 }
 
@@ -157,9 +152,7 @@ async fn slow_follower(fleet: &Cluster, target: &Target, over: Duration) -> Resu
 
 /// What this node has applied; the leader is asked first, so a follower that has as much is not behind.
 async fn applied(endpoint: &str) -> Option<u64> {
-    let mut admin = v1::admin_client::AdminClient::new(cluster::channel(endpoint).ok()?);
-    let asked = tokio::time::timeout(Duration::from_secs(1), admin.raft_status(v1::RaftStatusRequest {})).await;
-    Some(asked.ok()?.ok()?.into_inner().applied)
+    cluster::raft_status(endpoint).await.map(|status| status.applied)
 }
 
 /// A tenant that floods, beside one that submits now and then: first while there is room for its jobs, then beyond its bound.

@@ -101,11 +101,8 @@ pub(super) fn words(status: &Status) -> String {
 /// One submission of `jobs` jobs, each for all cards, and its time.
 pub(super) async fn submit(channel: Channel, tenant: &str, jobs: usize) -> Result<u64, Status> {
     let number = CALL.fetch_add(1, Ordering::Relaxed);
-    let request = v1::SubmitRequest {
-        request_id: format!("overload-{number}"),
-        issued_ms: cluster::issued_now(),
-        jobs: vec![crate::submissions::of_all_cards(tenant, &["true"]); jobs],
-    };
+    let jobs = vec![crate::submissions::of_all_cards(tenant, &["true"]); jobs];
+    let request = cluster::submission(format!("overload-{number}"), jobs);
     let sent = Instant::now();
     v1::jobs_client::JobsClient::new(channel).submit(request).await?;
     Ok(sent.elapsed().as_micros() as u64)

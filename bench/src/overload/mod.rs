@@ -28,26 +28,31 @@ pub struct Options {
 const CLIENTS_A_CONNECTION: u64 = 32;
 /// Connections of one load, however many clients it has.
 const CONNECTIONS_MAX: u64 = 256;
+/// Tenants of one load: the bound of a tenant's waiting jobs is far away.
+const TENANTS: usize = 64;
 
 /// Runs the sweep, then the faults, and gives the tables.
 ///
 /// # Errors
 /// When the cluster does not start, or answers unexpectedly.
 pub async fn run(muster: &Path, under: &Path, options: &Options) -> Result<Vec<Table>> {
+    let (fleet, target) = start(muster, under).await?;
+    let swept = sweep::run(&target, options).await?;
+    // A cluster of its own: what the sweep has left to wait is not what the faults are about.
+    drop(fleet);
+    let (fleet, target) = start(muster, under).await?;
+    let faults = faults::run(&fleet, &target, options).await?;
+    Ok(vec![swept, faults])
+}
+
+/// A new cluster whose cards are all held, and its leader.
+async fn start(muster: &Path, under: &Path) -> Result<(Cluster, Target)> {
     let size = Size { voters: 3, shards: 1, nodes: 2, gpus_per_node: 8, agents: 1, virtual_tasks: true };
     let fleet = Cluster::start(muster, under, &size).await?;
     cluster::apply_tenants(fleet.channel_to_any()?, &["bench"]).await?;
     let target = Target::of(&fleet).await?;
     crate::submissions::hold_all_cards(&target.channels(1)?[0]).await?;
-    let swept = sweep::run(&target, options).await?;
-    // A cluster of its own: what the sweep has left to wait is not what the faults are about.
-    drop(fleet);
-    let fleet = Cluster::start(muster, under, &size).await?;
-    cluster::apply_tenants(fleet.channel_to_any()?, &["bench"]).await?;
-    let target = Target::of(&fleet).await?;
-    crate::submissions::hold_all_cards(&target.channels(1)?[0]).await?;
-    let faults = faults::run(&fleet, &target, options).await?;
-    Ok(vec![swept, faults])
+    Ok((fleet, target))
 }
 
 /// The leader, to which all calls go.
@@ -62,6 +67,13 @@ impl Target {
         let (at, pid) = fleet.leader().await?.context("no leader")?;
         let endpoint = fleet.dev()?.endpoints.get(at).cloned().context("the leader has no endpoint")?;
         Ok(Target { endpoint, pid })
+    }
+
+    /// New tenants, for one load alone.
+    async fn tenants(&self, load: &str) -> Result<Vec<String>> {
+        let paths: Vec<String> = (0..TENANTS).map(|tenant| format!("bench/{load}-{tenant}")).collect();
+        cluster::apply_tenants(cluster::channel(&self.endpoint)?, &paths).await?;
+        Ok(paths)
     }
 
     /// Connections for so many clients.

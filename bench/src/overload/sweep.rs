@@ -2,7 +2,6 @@
 
 use super::load::{Found, Running, Work, open_loop};
 use super::{Options, Target};
-use crate::cluster;
 use crate::process::{self, Used};
 use crate::table::{Row, Table};
 use anyhow::Result;
@@ -12,9 +11,6 @@ use std::time::Duration;
 const GROWS: f64 = 1.10;
 /// The sweep ends here even when the rate still grows.
 const CLIENTS_MAX: u64 = 4_096;
-/// Tenants of each step: the bound of a tenant's waiting jobs is far away.
-const TENANTS: usize = 64;
-
 /// The sweep ends after so many steps in a row that brought less: one may be the machine's.
 const STEPS_WITHOUT_GROWTH: u32 = 2;
 
@@ -76,7 +72,7 @@ impl Sweep<'_> {
     /// New ones for each step.
     async fn tenants(&mut self) -> Result<Vec<String>> {
         self.steps += 1;
-        tenants(self.target, self.steps).await
+        self.target.tenants(&format!("step{}", self.steps)).await
     }
 
     /// By the clients, which are this process, and by the leader.
@@ -96,11 +92,4 @@ impl Sweep<'_> {
         self.rows.push(Row::new(what, accepted, refused, used));
         Ok(())
     }
-}
-
-async fn tenants(target: &Target, step: u32) -> Result<Vec<String>> {
-    let paths: Vec<String> = (0..TENANTS).map(|tenant| format!("bench/s{step}-t{tenant}")).collect();
-    let names: Vec<&str> = paths.iter().map(String::as_str).collect();
-    cluster::apply_tenants(cluster::channel(&target.endpoint)?, &names).await?;
-    Ok(paths)
 }

@@ -15,7 +15,7 @@ const CALLS: usize = 8;
 /// While finished jobs are made, no more than this wait: the time of a job is that of its life, not of its place in a queue.
 const WAITING_MAX: u64 = 10_000;
 /// What runs stays until the end.
-const LONG_MS: &str = "36000000";
+const LONG_MS: u64 = 36_000_000;
 /// A fleet is filled, or a submission is taken again and again, for at most this time.
 const WITHIN: Duration = Duration::from_secs(900);
 
@@ -31,8 +31,7 @@ impl Tenants {
         paths.extend((0..teams).map(|team| format!("bench/team-{team:03}")));
         paths.extend(users.iter().cloned());
         for some in paths.chunks(TENANTS) {
-            let some: Vec<&str> = some.iter().map(String::as_str).collect();
-            cluster::apply_tenants(cluster.channel_to_any()?, &some).await.context("making the tenants")?;
+            cluster::apply_tenants(cluster.channel_to_any()?, some).await.context("making the tenants")?;
         }
         Ok(Tenants(users))
     }
@@ -52,20 +51,15 @@ pub(super) struct Numbers {
 
 impl Numbers {
     /// A job of so many tasks with so many cards each that runs for `run_ms`, under the next user.
-    fn job(&mut self, tenants: &Tenants, tasks: u32, cards: u32, run_ms: &str) -> v1::JobSpec {
-        let mut job = cluster::small_job(tenants.of(self.jobs), format!("scale-{}", self.jobs), &["true"]);
+    fn job(&mut self, tenants: &Tenants, tasks: u32, cards: u32, run_ms: u64) -> v1::JobSpec {
+        let job = cluster::small_job(tenants.of(self.jobs), format!("scale-{}", self.jobs), &["true"]);
         self.jobs += 1;
-        job.tasks = tasks;
-        job.env.insert("MUSTER_SIM_RUN_MS".to_owned(), run_ms.to_owned());
-        if let Some(devices) = job.request.as_mut().and_then(|request| request.devices.as_mut()) {
-            devices.kind = Some(v1::device_request::Kind::Whole(v1::WholeGpus { count: cards }));
-        }
-        job
+        v1::JobSpec { tasks, ..cluster::for_ms(cluster::with_cards(job, cards), run_ms) }
     }
 
     fn request(&mut self, jobs: Vec<v1::JobSpec>) -> v1::SubmitRequest {
         self.calls += 1;
-        v1::SubmitRequest { request_id: format!("scale-{}", self.calls), issued_ms: cluster::issued_now(), jobs }
+        cluster::submission(format!("scale-{}", self.calls), jobs)
     }
 
     /// A job of one card that runs, to end it; each is given once.
@@ -95,11 +89,19 @@ async fn submit(channel: Channel, request: v1::SubmitRequest) -> Result<Vec<u64>
     }
 }
 
-async fn submit_all(cluster: &Cluster, requests: Vec<v1::SubmitRequest>) -> Result<Vec<u64>> {
+/// Submits `count` jobs in batches, several at a time, and gives their ids.
+async fn submit_all(
+    cluster: &Cluster,
+    numbers: &mut Numbers,
+    count: usize,
+    mut job: impl FnMut(&mut Numbers, usize) -> v1::JobSpec,
+) -> Result<Vec<u64>> {
     let channel = cluster.channel_to_any()?;
     let mut calls = tokio::task::JoinSet::new();
     let mut ids = Vec::new();
-    for request in requests {
+    for first in (0..count).step_by(BATCH) {
+        let jobs = (first..count.min(first + BATCH)).map(|at| job(numbers, at)).collect();
+        let request = numbers.request(jobs);
         if calls.len() >= CALLS {
             ids.extend(calls.join_next().await.context("a call is under way")???);
         }
@@ -122,9 +124,7 @@ pub(super) async fn finished(
     let mut left = count as usize;
     while left > 0 {
         let some = left.min(BATCH * CALLS);
-        let jobs: Vec<v1::JobSpec> = (0..some).map(|_| numbers.job(tenants, 1, 1, "1")).collect();
-        let requests = jobs.chunks(BATCH).map(|jobs| numbers.request(jobs.to_vec())).collect();
-        submit_all(cluster, requests).await?;
+        submit_all(cluster, numbers, some, |numbers, _| numbers.job(tenants, 1, 1, 1)).await?;
         left -= some;
         wait_until(cluster, WITHIN, "jobs end", |fleet| fleet.waiting < WAITING_MAX).await?;
     }
@@ -143,9 +143,8 @@ pub(super) async fn running(
     let mut total = 0;
     for (on_five, cards) in [(3, 4), (7, 2), (14, 1)] {
         let count = nodes / 5 * on_five;
-        let jobs: Vec<v1::JobSpec> = (0..count).map(|_| numbers.job(tenants, 1, cards, LONG_MS)).collect();
-        let requests = jobs.chunks(BATCH).map(|jobs| numbers.request(jobs.to_vec())).collect();
-        numbers.running = submit_all(cluster, requests).await?;
+        let job = |numbers: &mut Numbers, _| numbers.job(tenants, 1, cards, LONG_MS);
+        numbers.running = submit_all(cluster, numbers, count as usize, job).await?;
         total += u64::from(count);
         wait_until(cluster, WITHIN, "the fleet fills", |fleet| fleet.running >= total).await?;
     }
@@ -161,13 +160,11 @@ pub(super) async fn waiting(
 ) -> Result<Duration> {
     let begin = Instant::now();
     let sizes = [(1, 1), (1, 8), (1, 1), (1, 8), (4, 8)];
-    let job = |at: usize, numbers: &mut Numbers| {
+    let job = |numbers: &mut Numbers, at: usize| {
         let (tasks, cards) = sizes[at % sizes.len()];
         numbers.job(tenants, tasks, cards, LONG_MS)
     };
-    let jobs: Vec<v1::JobSpec> = (0..count as usize).map(|at| job(at, numbers)).collect();
-    let requests = jobs.chunks(BATCH).map(|jobs| numbers.request(jobs.to_vec())).collect();
-    submit_all(cluster, requests).await?;
+    submit_all(cluster, numbers, count as usize, job).await?;
     let all_wait = |fleet: &Fleet| fleet.waiting >= u64::from(count);
     wait_until(cluster, WITHIN, "jobs wait", all_wait).await?;
     Ok(begin.elapsed())

@@ -93,10 +93,9 @@ async fn load(fleet: &Cluster, rate_per_s: u32, seconds: u32) -> Result<Vec<Aske
 }
 
 async fn submit(channel: tonic::transport::Channel, request: String) -> Option<Asked> {
-    let mut job = cluster::small_job("bench", "trace".to_owned(), &["true"]);
-    job.env.insert("MUSTER_SIM_RUN_MS".to_owned(), "200".to_owned());
+    let job = cluster::for_ms(cluster::small_job("bench", "trace".to_owned(), &["true"]), 200);
     let sent_ns = stamp::now_ns();
-    let call = v1::SubmitRequest { request_id: request.clone(), issued_ms: cluster::issued_now(), jobs: vec![job] };
+    let call = cluster::submission(request.clone(), vec![job]);
     let reply = v1::jobs_client::JobsClient::new(channel).submit(call).await.ok()?.into_inner();
     let answered_ns = stamp::now_ns();
     let job = *reply.job_ids.first()?;

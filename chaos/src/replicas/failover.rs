@@ -94,8 +94,7 @@ async fn lose_leader(cluster: &Cluster, loss: Loss) -> Failover {
 pub fn percentile(found: &[Failover], share: f64) -> Duration {
     let mut times: Vec<Duration> = found.iter().map(|one| one.took).collect();
     times.sort_unstable();
-    let at = ((times.len() as f64 * share).ceil() as usize).clamp(1, times.len().max(1)) - 1;
-    times.get(at).copied().unwrap_or_default()
+    muster_bench::table::percentile(&times, share)
 }
 
 /// A line for people.

@@ -43,8 +43,7 @@ impl Load {
     /// What is at most so large in this share of the times.
     #[must_use]
     pub fn percentile(&self, share: f64) -> Duration {
-        let at = ((self.took.len() as f64 * share).ceil() as usize).clamp(1, self.took.len().max(1)) - 1;
-        self.took.get(at).copied().unwrap_or_default()
+        muster_bench::table::percentile(&self.took, share)
     }
 }
 
