@@ -24,12 +24,18 @@ const ANSWER_AGE_MAX: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(super) struct Told(Mutex<Known>);
 
+/// An answer to entries.
+#[derive(Clone, Copy, Debug)]
+struct Confirmed {
+    vote: Vote,
+    last: LogId,
+    at: Instant,
+}
+
 #[derive(Debug, Default)]
 struct Known {
-    /// The vote under which it confirmed entries, and the last of these.
-    confirmed: Option<(Vote, LogId)>,
-    /// When it did.
-    answered: Option<Instant>,
+    /// What it confirmed last.
+    confirmed: Option<Confirmed>,
     /// The commit index that it has.
     commit: Option<LogId>,
     /// The commit index that it should have.
@@ -41,20 +47,23 @@ struct Known {
 impl Told {
     /// The last entry that the member has confirmed under this vote.
     pub(super) fn confirmed(&self, vote: Vote) -> Option<LogId> {
-        self.0.lock().confirmed.filter(|(under, _)| *under == vote).map(|(_, last)| last)
+        self.under(vote).map(|confirmed| confirmed.last)
     }
 
     /// Whether the member has just confirmed, under this vote, that its log agrees up to `prev`.
     pub(super) fn confirms(&self, vote: Vote, prev: Option<LogId>) -> bool {
-        let lately = self.0.lock().answered.is_some_and(|at| at.elapsed() < ANSWER_AGE_MAX);
-        lately && prev.is_some() && self.confirmed(vote) >= prev
+        let lately = self.under(vote).filter(|confirmed| confirmed.at.elapsed() < ANSWER_AGE_MAX);
+        lately.zip(prev).is_some_and(|(confirmed, prev)| confirmed.last >= prev)
+    }
+
+    fn under(&self, vote: Vote) -> Option<Confirmed> {
+        self.0.lock().confirmed.filter(|confirmed| confirmed.vote == vote)
     }
 
     /// The member has confirmed entries up to `last`, and learned the commit index `commit` with them.
     pub(super) fn note(&self, vote: Vote, last: LogId, commit: Option<LogId>) {
         let mut known = self.0.lock();
-        known.confirmed = Some((vote, last));
-        known.answered = Some(Instant::now());
+        known.confirmed = Some(Confirmed { vote, last, at: Instant::now() });
         known.commit = known.commit.max(commit);
     }
 
@@ -75,8 +84,8 @@ impl Told {
             let rpc = {
                 let mut known = self.0.lock();
                 let (wanted, commit) = (known.wanted, known.commit);
-                let Some((vote, last)) = known.confirmed.filter(|_| wanted > commit && peers.stop.reason().is_none())
-                else {
+                let outstanding = wanted > commit && peers.stop.reason().is_none();
+                let Some(Confirmed { vote, last, .. }) = known.confirmed.filter(|_| outstanding) else {
                     known.announcing = false;
                     return;
                 };

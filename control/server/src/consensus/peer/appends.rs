@@ -37,6 +37,9 @@ const MESSAGES_MAX: usize = 64;
 /// And their bytes, beside the one that is always sent: some of the largest appends.
 const BYTES_MAX: usize = 8 << 20;
 
+/// Why nothing more is read from a stream.
+const ENDED: &str = "the stream has ended";
+
 /// A message on its way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnderWay {
@@ -108,18 +111,23 @@ impl Appends {
 
     /// Whether another message may be sent while one is under way.
     pub(super) fn has_room(&mut self) -> bool {
-        let bytes: usize = self.under_way.iter().map(|sent| sent.bytes).sum();
-        self.under_way.len() < MESSAGES_MAX && bytes < BYTES_MAX && !matches!(self.way.get_mut(), Way::Single(_))
+        let room = self.under_way.len() < MESSAGES_MAX && self.bytes() < BYTES_MAX;
+        room && !matches!(self.way.get_mut(), Way::Single(_))
+    }
+
+    /// Bytes under way.
+    fn bytes(&self) -> usize {
+        self.under_way.iter().map(|sent| sent.bytes).sum()
     }
 
     /// Sends entries, which must follow those under way.
     pub(super) fn send(&mut self, rpc: &AppendEntriesRequest<Types>) {
         let Some(last) = rpc.entries.last().map(|entry| entry.log_id) else { return };
         let data = self.peers.message(self.target, &self.member, rpc);
-        let (bytes, ahead) = (data.len(), self.under_way.iter().map(|sent| sent.bytes).sum::<usize>());
+        let bytes = data.len();
         let within = WITHIN
             + self.peers.round_trip * ROUND_TRIPS
-            + Duration::from_millis((ahead + bytes) as u64 * 1_000 / LINK_BYTES_PER_S);
+            + Duration::from_millis((self.bytes() + bytes) as u64 * 1_000 / LINK_BYTES_PER_S);
         let message = Payload { data };
         let way = self.way.get_mut();
         if let Way::Single(call) = way {
@@ -139,11 +147,11 @@ impl Appends {
     /// Waits for the answer to the first message under way. `None`: what was under way must be sent again, as single calls.
     pub(super) async fn answer(&mut self) -> Result<Option<(UnderWay, AppendEntriesResponse<u64>)>, CallError> {
         let Some(first) = self.under_way.front().copied() else {
-            return Err(self.lost("nothing is under way".to_owned()));
+            return Err(CallError::lost(self.target, &self.member, "nothing is under way"));
         };
         let answered = match timeout_at(first.until, self.next()).await {
             Ok(answered) => answered,
-            Err(_late) => Err(Missing::Failed(self.lost("it came too late".to_owned()))),
+            Err(_late) => Err(Missing::Failed(CallError::lost(self.target, &self.member, "it came too late"))),
         };
         match answered {
             Ok(AppendEntriesResponse::Success) => {
@@ -167,26 +175,23 @@ impl Appends {
     }
 
     async fn next(&mut self) -> Result<AppendEntriesResponse<u64>, Missing> {
-        let lost = |why: String| CallError::Lost { to: self.target, address: self.member.address.clone(), why };
+        let lost = |why: &str| Missing::Failed(CallError::lost(self.target, &self.member, why));
         match self.way.get_mut() {
-            Way::None => Err(Missing::Failed(lost("the stream has ended".to_owned()))),
+            Way::None => Err(lost(ENDED)),
             Way::Single(call) => match call {
                 Some(calling) => {
                     let answered = calling.await;
                     *call = None;
                     answered.map_err(Missing::Failed)
                 }
-                None => Err(Missing::Failed(lost("nothing was called".to_owned()))),
+                None => Err(lost("nothing was called")),
             },
             Way::Stream(open) => {
                 let data = open.next().await.map_err(|status| match status.code() {
                     Code::Unimplemented => Missing::Unknown,
-                    _ => Missing::Failed(lost(status.to_string())),
+                    _ => lost(&status.to_string()),
                 })?;
-                self.peers.answer(self.target, &data).map_err(|error| match error {
-                    Err(why) => Missing::Failed(lost(why)),
-                    Ok(refusal) => Missing::Failed(CallError::Refused(refusal)),
-                })
+                self.peers.answer(self.target, &self.member, &data).map_err(Missing::Failed)
             }
         }
     }
@@ -196,10 +201,6 @@ impl Appends {
         self.under_way.clear();
         let way = self.way.get_mut();
         *way = if matches!(way, Way::Single(_)) { Way::Single(None) } else { Way::None };
-    }
-
-    fn lost(&self, why: String) -> CallError {
-        CallError::Lost { to: self.target, address: self.member.address.clone(), why }
     }
 }
 
@@ -228,7 +229,7 @@ impl Open {
             let coming = asking.await?;
             self.answers = Answers::Coming(Box::new(coming));
         }
-        let ended = || Status::unavailable("the stream has ended");
+        let ended = || Status::unavailable(ENDED);
         match &mut self.answers {
             Answers::Coming(answers) => Ok(answers.message().await?.ok_or_else(ended)?.data),
             Answers::Asked(_) => Err(ended()),

@@ -72,6 +72,12 @@ pub(crate) enum CallError {
     },
 }
 
+impl CallError {
+    fn lost(to: u64, member: &Member, why: impl ToString) -> Self {
+        CallError::Lost { to, address: member.address.clone(), why: why.to_string() }
+    }
+}
+
 /// What this node knows about itself and how it reaches others.
 pub(crate) struct Peers {
     host: Host,
@@ -178,8 +184,7 @@ impl Peers {
         deadline: Duration,
     ) -> Result<R, CallError> {
         let payload = Payload { data };
-        let lost = |why: String| CallError::Lost { to, address: member.address.clone(), why };
-        let channel = self.channel(&member.address, what.lane()).map_err(|error| lost(error.to_string()))?;
+        let channel = self.channel(&member.address, what.lane()).map_err(|error| CallError::lost(to, member, error))?;
         let mut client = client(channel);
         let answered = async {
             match what {
@@ -194,24 +199,25 @@ impl Peers {
         };
         let answer = match tokio::time::timeout(deadline, answered).await {
             Ok(Ok(answer)) => answer.into_inner(),
-            Ok(Err(status)) => return Err(lost(status.to_string())),
-            Err(_late) => return Err(lost(format!("none within {} ms", deadline.as_millis()))),
+            Ok(Err(status)) => return Err(CallError::lost(to, member, status)),
+            Err(_late) => {
+                return Err(CallError::lost(to, member, format_args!("none within {} ms", deadline.as_millis())));
+            }
         };
-        self.answer(to, &answer.data).map_err(|error| match error {
-            Err(why) => lost(why),
-            Ok(refusal) => CallError::Refused(refusal),
-        })
+        self.answer(to, member, &answer.data)
     }
 
     /// Reads an answer; a refusal is said in the log.
-    fn answer<R: DeserializeOwned>(&self, to: u64, data: &[u8]) -> Result<R, Result<PeerRefusal, String>> {
+    fn answer<R: DeserializeOwned>(&self, to: u64, member: &Member, data: &[u8]) -> Result<R, CallError> {
         match stored::decode::<Result<R, PeerRefusal>>(data) {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(refusal)) => {
                 self.warn(to, &refusal, "refuses this node's messages");
-                Err(Ok(refusal))
+                Err(CallError::Refused(refusal))
             }
-            Err(unreadable) => Err(Err(format!("its answer cannot be read: {unreadable}"))),
+            Err(unreadable) => {
+                Err(CallError::lost(to, member, format_args!("its answer cannot be read: {unreadable}")))
+            }
         }
     }
 

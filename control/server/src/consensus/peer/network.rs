@@ -13,7 +13,6 @@ use super::announce::Told;
 use super::appends::Appends;
 use super::{CallError, Lane, Peers, Raftward, client};
 use crate::consensus::config::PlantedBug;
-use crate::consensus::error::PeerRefusal;
 use crate::consensus::snapshot::{Frames, Frozen};
 use crate::consensus::spawn::stretched;
 use crate::consensus::stored;
@@ -107,7 +106,7 @@ impl RaftNetwork<Types> for Link {
                         Ok(AppendEntriesResponse::PartialSuccess(prev_log_id))
                     }
                     Ok(AppendEntriesResponse::Success) => {
-                        Err(unreachable(&self.lost("the append is still on its way".to_owned())))
+                        Err(unreachable(&self.lost("the append is still on its way")))
                     }
                     other => other,
                 }
@@ -133,7 +132,7 @@ impl RaftNetwork<Types> for Link {
             sent = sent => sent,
             closed = cancel => return Err(StreamingError::Closed(closed)),
         };
-        let sent = sent.unwrap_or_else(|_late| Err(self.lost("the snapshot took too long".to_owned())));
+        let sent = sent.unwrap_or_else(|_late| Err(self.lost("the snapshot took too long")));
         sent.map_err(|error| StreamingError::Unreachable(Unreachable::new(&error)))
     }
 
@@ -220,28 +219,23 @@ impl Link {
         call.await.map_err(|error| unreachable(&error))
     }
 
-    fn lost(&self, why: String) -> CallError {
-        CallError::Lost { to: self.target, address: self.member.address.clone(), why }
+    fn lost(&self, why: impl ToString) -> CallError {
+        CallError::lost(self.target, &self.member, why)
     }
 
     async fn send_snapshot(&self, vote: Vote, snapshot: Snapshot<Types>) -> Result<SnapshotResponse<u64>, CallError> {
         let view = match *snapshot.snapshot {
             Frozen::View(view) => view,
-            Frozen::Received(incoming) => incoming.kv.checkpoint().map_err(|error| self.lost(error.to_string()))?,
+            Frozen::Received(incoming) => incoming.kv.checkpoint().map_err(|error| self.lost(error))?,
         };
         let form = self.peers.log.form().get();
         let head = stored::encode(form, &(self.peers.envelope(self.target, &self.member), vote, snapshot.meta));
-        let channel =
-            self.peers.channel(&self.member.address, Lane::Bulk).map_err(|error| self.lost(error.to_string()))?;
+        let channel = self.peers.channel(&self.member.address, Lane::Bulk).map_err(|error| self.lost(error))?;
         let answer = client(channel)
             .install_snapshot(payloads(form, head, Frames::new(view), self.peers.clone()))
             .await
-            .map_err(|status| self.lost(status.to_string()))?;
-        self.peers.answer(self.target, &answer.get_ref().data).map_err(|error: Result<PeerRefusal, String>| match error
-        {
-            Ok(refusal) => CallError::Refused(refusal),
-            Err(why) => self.lost(why),
-        })
+            .map_err(|status| self.lost(status))?;
+        self.peers.answer(self.target, &self.member, &answer.get_ref().data)
     }
 }
 
