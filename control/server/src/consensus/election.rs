@@ -52,6 +52,7 @@ pub(crate) async fn run(core: Arc<Core>) {
     let mut not_before = Instant::now();
     // When the leader's host is asked whether its process has ended.
     let mut look = Instant::now();
+    let mut ask_about_removal = Instant::now();
     loop {
         let (waits, voters) = {
             let now = metrics.borrow_and_update();
@@ -62,8 +63,18 @@ pub(crate) async fn run(core: Arc<Core>) {
                 core.end_as_removed();
                 return;
             }
+            if core.is_listed(&voters) {
+                ask_about_removal = Instant::now() + core.config.lease() * 2;
+            } else if Instant::now() >= ask_about_removal {
+                if core.hears_of_removal(&voters).await {
+                    core.end_as_removed();
+                    return;
+                }
+                ask_about_removal = Instant::now() + core.config.lease() * 2;
+            }
             tokio::select! {
                 changed = metrics.changed() => if changed.is_err() { return },
+                () = sleep_until(ask_about_removal) => {}
                 _why = core.stop.stopped() => return,
             }
             continue;
@@ -98,19 +109,15 @@ pub(crate) async fn run(core: Arc<Core>) {
                 if core.raft.trigger().elect().await.is_err() {
                     return;
                 }
-                let again = core.elected_after(term, core.config.lease()).await;
-                core.turns.release(core.id);
-                again
+                core.elected_after(term, core.config.lease()).await
             }
-            Canvass::Refused(again) => {
-                core.turns.release(core.id);
-                again
-            }
+            Canvass::Refused(again) => again,
             Canvass::Removed => {
                 core.end_as_removed();
                 return;
             }
         };
+        core.turns.release(core.id);
         spread = core.host.chance.between(0, SPREAD_STEPS);
     }
 }
@@ -181,6 +188,28 @@ impl Core {
         })
     }
 
+    /// Whether the membership in this node's log, which may not be committed, names this node. It does as long as none is known.
+    fn is_listed(&self, voters: &BTreeSet<u64>) -> bool {
+        voters.is_empty() || self.member(self.id).is_some()
+    }
+
+    /// Asks the voters whether this node was removed. The leader stops writing to a node with the entry that removes it, so the node may
+    /// have that entry and never learn that it is committed.
+    async fn hears_of_removal(&self, voters: &BTreeSet<u64>) -> bool {
+        let mut asking: FuturesUnordered<_> =
+            voters.iter().map(|voter| self.ask(*voter, PreVote { last_log: None })).collect();
+        while let Some((_, answer)) = asking.next().await {
+            if self.says_removed(&answer) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn says_removed(&self, answer: &Result<PreVoteAnswer, CallError>) -> bool {
+        matches!(answer, Err(CallError::Refused(PeerRefusal::Removed { id })) if *id == self.id)
+    }
+
     fn end_as_removed(&self) {
         tracing::error!(id = self.id, "{REMOVED}");
         self.stop.because(REMOVED);
@@ -238,9 +267,7 @@ impl Core {
                 }
                 // It stands itself, now that it has been asked.
                 Some((_, Ok(PreVoteAnswer::LogBehind))) => self.config.lease() / 2,
-                Some((_, Err(CallError::Refused(PeerRefusal::Removed { id })))) if id == self.id => {
-                    return Canvass::Removed;
-                }
+                Some((_, refused)) if self.says_removed(&refused) => return Canvass::Removed,
                 Some((voter, Err(error))) => {
                     tracing::debug!(voter, %error, "no answer to a pre-vote");
                     continue;

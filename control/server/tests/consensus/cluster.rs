@@ -154,7 +154,8 @@ impl Cluster {
 
     /// Waits until a node has ended because it was removed.
     pub(crate) async fn ends_as_removed(&self, id: u64) {
-        let why = tokio::time::timeout(PATIENCE, self.node(id).stopped()).await.expect("it ends");
+        let ended = tokio::time::timeout(PATIENCE, self.node(id).stopped()).await;
+        let why = ended.unwrap_or_else(|_late| panic!("node {id} does not end: {:?}", self.node(id).status()));
         assert!(why.contains("was removed from the cluster"), "{why}");
     }
 
