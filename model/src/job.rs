@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Levels of the network, tightest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -231,17 +232,18 @@ impl JobSpec {
     }
 }
 
-/// A specification that has passed [`JobSpec::validate`]: carried instead of checked again.
+/// A specification that has passed [`JobSpec::validate`]: carried instead of checked again. It never changes, so what holds it shares it: the
+/// log entry, the job, and each later version of the job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct ValidJobSpec(pub(crate) JobSpec);
+pub struct ValidJobSpec(Arc<JobSpec>);
 
 impl ValidJobSpec {
     /// Of a job that the control plane has accepted. It was checked then, by the rules of then, and is never checked again: a rule that
     /// became stricter since must not make an accepted job disappear.
     #[must_use]
-    pub const fn accepted(spec: JobSpec) -> Self {
-        ValidJobSpec(spec)
+    pub fn accepted(spec: JobSpec) -> Self {
+        ValidJobSpec(Arc::new(spec))
     }
 }
 

@@ -98,10 +98,6 @@ impl FinishedJob {
 }
 
 /// Anything that the replicated state holds.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a job is the largest and the most frequent; changes carry objects boxed"
-)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Object {
     /// Counters and clock.

@@ -258,6 +258,12 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// Whether nothing is limited.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.gpu.is_empty() && self.cpu_milli.is_none() && self.memory_mib.is_none()
+    }
+
     /// The ceiling on one resource, if there is one.
     #[must_use]
     pub fn get(&self, resource: Resource) -> Option<u64> {

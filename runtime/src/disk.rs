@@ -54,7 +54,26 @@ pub struct Batch {
     pub ops: Vec<Op>,
 }
 
+impl Op {
+    fn place(&self) -> (&'static str, &[u8]) {
+        match self {
+            Op::Put(space, key, _) | Op::Delete(space, key) | Op::DeleteRange(space, key, _) => (space, key),
+        }
+    }
+}
+
 impl Batch {
+    /// The changes in the order of their keys where that comes to the same, else as they were given. A store that keeps keys in order finds
+    /// the place of a key at once when it is next to the one before.
+    pub fn sorted(&self) -> Vec<&Op> {
+        let mut ops: Vec<&Op> = self.ops.iter().collect();
+        if !ops.iter().any(|op| matches!(op, Op::DeleteRange(..))) {
+            // Stable: of several changes of a key the last stays the last.
+            ops.sort_by_key(|op| op.place());
+        }
+        ops
+    }
+
     /// Sets `key` of `space`.
     pub fn put(&mut self, space: &'static str, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) {
         self.ops.push(Op::Put(space, key.into(), value.into()));
@@ -149,4 +168,26 @@ pub trait Files: Send + Sync + 'static {
 
     /// Replaces the content; durable when it returns.
     fn write(&self, name: &str, content: Vec<u8>) -> BoxFuture<'static, Result<(), DiskError>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_sorted_where_that_comes_to_the_same() {
+        let mut batch = Batch::default();
+        batch.put("b", "key", "1");
+        batch.put("a", "second", "2");
+        batch.delete("a", "first");
+        batch.put("b", "key", "3");
+        let sorted: Vec<Op> = batch.sorted().into_iter().cloned().collect();
+        let places: Vec<_> = sorted.iter().map(Op::place).collect();
+        assert_eq!(places, [("a", &b"first"[..]), ("a", b"second"), ("b", b"key"), ("b", b"key")]);
+        assert_eq!(sorted[3], Op::Put("b", b"key".to_vec(), b"3".to_vec()), "the last change of a key stays the last");
+
+        // A range may hold keys that are put before it or after it.
+        batch.delete_range("a", "e", "t");
+        assert_eq!(batch.sorted(), batch.ops.iter().collect::<Vec<_>>());
+    }
 }

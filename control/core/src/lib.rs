@@ -20,6 +20,7 @@ pub mod index;
 pub mod outcome;
 pub mod plan;
 pub mod reject;
+pub mod request_table;
 mod routing;
 pub mod state;
 

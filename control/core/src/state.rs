@@ -6,6 +6,7 @@
 //! one that applied every change.
 
 use crate::index::Index;
+use crate::request_table::RequestTable;
 use muster_model::capacity::Capacity;
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use muster_model::node::RemovedNode;
@@ -33,7 +34,7 @@ pub struct State {
     /// Live allocations.
     pub allocations: BTreeMap<AllocationId, Arc<Allocation>>,
     /// Remembered submissions.
-    pub requests: BTreeMap<Arc<str>, Arc<RequestRecord>>,
+    pub requests: RequestTable,
     /// Usage streams.
     pub usage_streams: BTreeMap<NodeId, UsageStream>,
     /// Sums per tenant.
@@ -83,7 +84,7 @@ impl State {
             nodes: BTreeMap::new(),
             jobs: BTreeMap::new(),
             allocations: BTreeMap::new(),
-            requests: BTreeMap::new(),
+            requests: RequestTable::default(),
             usage_streams: BTreeMap::new(),
             usage_totals: BTreeMap::new(),
             allocation_usage: BTreeMap::new(),
@@ -173,7 +174,7 @@ impl State {
             Object::Allocation(allocation) => self.put_allocation(allocation),
             Object::Request(request) => {
                 let request = Arc::new(request);
-                let old = self.requests.insert(Arc::clone(&request.id), Arc::clone(&request));
+                let old = self.requests.insert(Arc::clone(&request));
                 self.index.change_request(old.as_ref(), Some(&request));
             }
             Object::UsageStream(stream) => {
@@ -242,7 +243,7 @@ impl State {
                 }
             }
             Key::Request(id) => {
-                let old = self.requests.remove(id.as_str());
+                let old = self.requests.remove(id);
                 self.index.change_request(old.as_ref(), None);
             }
             Key::UsageStream(node) => {
@@ -278,7 +279,7 @@ impl State {
             .chain(self.nodes.values().map(|node| Object::Node(Node::clone(node))))
             .chain(self.jobs.values().map(|job| Object::Job(Job::clone(job))))
             .chain(self.allocations.values().map(|held| Object::Allocation(Allocation::clone(held))))
-            .chain(self.requests.values().map(|request| Object::Request(RequestRecord::clone(request))))
+            .chain(self.requests.sorted().map(|request| Object::Request(RequestRecord::clone(request))))
             .chain(self.usage_streams.values().cloned().map(Object::UsageStream))
             .chain(self.usage_totals.values().cloned().map(Object::UsageTotal))
             .chain(self.allocation_usage.values().cloned().map(Object::AllocationUsage))

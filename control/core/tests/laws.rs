@@ -318,7 +318,7 @@ fn law_5_acknowledged_jobs_are_not_lost_and_ids_not_reused() {
     // A request id that is forgotten too early.
     catches("was answered", nothing_is_lost, || {
         |_, state: &mut State, _: &mut Executed| {
-            let ids: Vec<String> = state.requests.keys().map(ToString::to_string).collect();
+            let ids: Vec<String> = state.requests.sorted().map(|request| request.id.to_string()).collect();
             ids.into_iter().for_each(|id| state.apply(&Change::Delete(Key::Request(id))));
         }
     });

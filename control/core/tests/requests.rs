@@ -155,10 +155,10 @@ fn law_5_ids_of_a_deleted_tenant_do_not_run_again() {
     run(&mut state, NOW_MS, Command::ApplyTenants { tenants: vec![TenantSpec::usual(&path(gone))] })
         .expect("a good tenant");
     let of_gone: Vec<String> =
-        state.requests.values().filter(|request| request.tenant == TenantId(gone)).map(|r| r.id.to_string()).collect();
+        state.requests.sorted().filter(|request| request.tenant == TenantId(gone)).map(|r| r.id.to_string()).collect();
     assert_eq!(of_gone.len() as u64, SHARE);
     for id in of_gone {
-        let issued_ms = state.requests[id.as_str()].issued_ms;
+        let issued_ms = state.requests.get(&id).expect("is known").issued_ms;
         state.apply(&muster_model::Change::Delete(muster_model::Key::Request(id.clone())));
         let retry = run(&mut state, NOW_MS, submit(gone, &id, issued_ms));
         assert!(matches!(retry, Err(Reject::RequestTooOld { .. })), "{id}: {retry:?}");

@@ -195,7 +195,7 @@ impl KvRead for Store {
 impl Kv for Store {
     fn write(&self, batch: &Batch) -> Result<(), DiskError> {
         let mut changes = WriteBatch::default();
-        for op in &batch.ops {
+        for op in batch.sorted() {
             match op {
                 Op::Put(space, key, value) => changes.put_cf(self.database.space(space)?, key, value),
                 Op::Delete(space, key) => changes.delete_cf(self.database.space(space)?, key),

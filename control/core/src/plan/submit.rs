@@ -153,8 +153,11 @@ fn check_trust(tenant: &Tenant, spec: &JobSpec) -> Result<(), FieldError> {
 
 /// The models on which the gang's charge stays under every max of the tenant's line.
 fn affordable(state: &State, tenant: &Tenant, spec: &JobSpec) -> Result<Models, FieldError> {
-    let mut passed = None;
     let mut models = models_of(spec);
+    if state.capacity().line_of(tenant.id).all(|(_, at)| at.max.is_empty()) {
+        return Ok(models);
+    }
+    let mut passed = None;
     models.retain(|model| {
         let over = over_max(state, tenant, spec, *model);
         let fits = over.is_none();
