@@ -55,7 +55,7 @@ pub(super) async fn submit(app: &App, request: v1::SubmitRequest) -> Result<v1::
         warnings.push(muster_proto::status::and_more((warned.len() - WARNINGS_MAX) as u64));
     }
     metrics::counter!("muster_jobs_submitted_total").increment(count as u64);
-    tracing::info!(request_id, job = %first, count = accepted, %revision, "submitted");
+    tracing::debug!(request_id, job = %first, count = accepted, %revision, "submitted");
     let job_ids = (first.0..first.0 + u64::from(accepted)).collect();
     Ok(v1::SubmitReply { job_ids, revision: revision.0, warnings })
 }
