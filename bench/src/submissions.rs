@@ -24,6 +24,11 @@ pub struct Options {
 /// Channels that the clients share: HTTP/2 multiplexes, and a few connections keep one from being the limit.
 const CHANNELS: usize = 8;
 
+/// How long batches are submitted at most: all tenants together may have a million jobs waiting.
+const BATCH_SECONDS_MAX: f64 = 4.0;
+/// Jobs that a tenant may have waiting.
+const WAITING_PER_TENANT: u64 = 10_000;
+
 /// Runs all loads and gives the table.
 pub async fn run(muster: &Path, under: &Path, options: &Options) -> Result<Vec<Table>> {
     let mut rows = Vec::new();
@@ -50,7 +55,7 @@ pub async fn run(muster: &Path, under: &Path, options: &Options) -> Result<Vec<T
         };
         rows.push(Row::new(format!("S5 single submissions, {clients} clients"), words(&load), anchor, target));
     }
-    let load = submit_load(&channels, 32, options.seconds, options.batch, round + 1).await?;
+    let load = submit_load(&channels, 32, options.seconds.min(BATCH_SECONDS_MAX), options.batch, round + 1).await?;
     let jobs = load.per_second * f64::from(options.batch);
     rows.push(Row::new(
         format!("S5 submissions of {} jobs, 32 clients", options.batch),
@@ -106,12 +111,16 @@ async fn etcd_puts(under: &Path, options: &Options) -> Result<Vec<Load>> {
 }
 
 async fn submit_load(channels: &[Channel], clients: u64, seconds: f64, batch: u32, round: u64) -> Result<Load> {
-    let paths: Vec<String> = (0..clients).map(|client| format!("bench/r{round}-c{client}")).collect();
+    // A client of batches takes another tenant when one may be full.
+    let tenants = if batch > 1 { 8 } else { 1 };
+    let path = move |client, tenant| format!("bench/r{round}-c{client}-{tenant}");
+    let paths: Vec<String> =
+        (0..clients).flat_map(|client| (0..tenants).map(move |tenant| path(client, tenant))).collect();
     cluster::apply_tenants(channels[0].clone(), &paths).await?;
     let channels = channels.to_vec();
     let call = move |client: u64, number: u64| {
         let channel = channels[client as usize % CHANNELS].clone();
-        let tenant = format!("bench/r{round}-c{client}");
+        let tenant = path(client, number * u64::from(batch) / WAITING_PER_TENANT % tenants);
         async move {
             let job = of_all_cards(&tenant, &["true"]);
             let request = cluster::submission(format!("{round}-{client}-{number}"), vec![job; batch as usize]);

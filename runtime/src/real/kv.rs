@@ -38,8 +38,8 @@ impl RocksDisk {
 const WRITE_BUFFER_BYTES: usize = 32 << 20;
 /// Files kept open per store; a control node's state has some dozens.
 const MAX_OPEN_FILES: i32 = 256;
-/// The write-ahead logs of a store are kept below this by flushing the oldest space.
-const MAX_WAL_BYTES: u64 = 256 << 20;
+/// The write-ahead logs of a store are kept below this by flushing the oldest space: opening it again reads them.
+const MAX_WAL_BYTES: u64 = 64 << 20;
 /// RocksDB's own diagnostic files.
 const DIAGNOSTIC_FILES: usize = 2;
 
