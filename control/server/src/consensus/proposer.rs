@@ -16,6 +16,7 @@ use muster_control_core::{Command, Decided, Entry};
 use muster_model::Revision;
 use muster_runtime::timeline;
 use openraft::RaftTypeConfig;
+use openraft::error::ClientWriteError;
 use openraft::raft::responder::Responder;
 use std::sync::Arc;
 use std::time::Duration;
@@ -262,6 +263,10 @@ async fn decided(written: Result<Written, ProposeError>) -> Answers {
             }
         }
         // It may have been appended before leadership was lost, and whoever leads next may still commit it.
+        Ok(Ok(Err(ClientWriteError::ForwardToLeader(now)))) => {
+            let leader = now.leader_id.map_or("nobody leads now".to_owned(), |id| format!("node {id} leads now"));
+            Err(ProposeError::Unknown { why: format!("this node lost the leadership while it waited, and {leader}") })
+        }
         Ok(Ok(Err(error))) => Err(ProposeError::Unknown { why: error.to_string() }),
         Ok(Err(_dropped)) => Err(ProposeError::Unknown { why: "the core stopped before the answer came".to_owned() }),
         Err(_late) => Err(ProposeError::Unknown { why: format!("no quorum within {} s", ANSWER_DEADLINE.as_secs()) }),
