@@ -6,6 +6,7 @@
 // `println!` panics when its reader has gone away.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod allocator;
 pub mod args;
 pub mod client;
 pub mod commands;

@@ -4,9 +4,9 @@
 
 use std::process::ExitCode;
 
-/// Most of what a control node allocates is freed by another thread, which costs glibc's malloc a fifth of its throughput (bench/README.md).
+/// Most of what a control node allocates is freed by another thread, which costs the C library's allocator a fifth of the throughput.
 #[global_allocator]
-static ALLOCATOR: snmalloc_rs::SnMalloc = snmalloc_rs::SnMalloc;
+static ALLOCATOR: muster_cli::allocator::Allocator = muster_cli::allocator::Allocator;
 
 fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);

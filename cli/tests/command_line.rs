@@ -119,3 +119,12 @@ fn completions_for_every_shell() {
         assert!(String::from_utf8_lossy(&output.stdout).contains("muster"), "{shell}");
     }
 }
+
+/// As login nodes are set up: the allocator of control nodes wants more addresses than that.
+#[test]
+fn it_runs_where_addresses_are_limited() {
+    let limited = format!("ulimit -v 2000000 && exec {} --version", env!("CARGO_BIN_EXE_muster"));
+    let output = Command::new("sh").args(["-c", &limited]).output().expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("muster "));
+}
