@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tonic::transport::{Channel, Endpoint};
 
-/// A control node that does not say how it is within this is asked again or passed over.
+/// Time limit of one status call.
 const STATUS_WITHIN: Duration = Duration::from_millis(500);
 
 /// A port that was free a moment ago.

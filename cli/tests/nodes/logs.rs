@@ -30,8 +30,14 @@ fn the_end_of_a_long_output_is_kept_and_what_was_dropped_is_said_once() {
 fn earlier_attempts_and_all_ranks_can_be_read() {
     let site = Site::start();
     let _agent = site.agent("agent", &["--data", "data"]);
-    let script = "echo attempt $MUSTER_ATTEMPT rank $RANK; sleep 0.3; echo done; [ $MUSTER_ATTEMPT != 1 ]";
-    let job = ["--gpus", "1", "--tasks", "2", "--retries", "1", "--", "sh", "-c", script];
+    // A rank that fails ends the others: each waits until both have said everything.
+    let said = site.path("said").display().to_string();
+    let both = format!("[ -e {said}.$MUSTER_ATTEMPT.0 ] && [ -e {said}.$MUSTER_ATTEMPT.1 ]");
+    let script = format!(
+        "echo attempt $MUSTER_ATTEMPT rank $RANK; echo done; touch {said}.$MUSTER_ATTEMPT.$RANK; \
+         until {both}; do sleep 0.05; done; [ $MUSTER_ATTEMPT != 1 ]"
+    );
+    let job = ["--gpus", "1", "--tasks", "2", "--retries", "1", "--", "sh", "-c", &script];
     let id = site.submit(&job);
     let job = site.until_job(&id, "completed");
     assert_eq!(job["attempt"], 2);

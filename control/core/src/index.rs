@@ -101,7 +101,7 @@ impl Index {
         state.nodes.values().for_each(|node| index.change_node(None, Some(node)));
         state.jobs.values().for_each(|job| index.change_job(None, Some(job)));
         state.allocations.values().for_each(|held| index.add_allocation(held));
-        state.requests.values().for_each(|request| index.change_request(None, Some(request)));
+        state.requests.unordered().for_each(|request| index.change_request(None, Some(request)));
         state.allocation_usage.values().for_each(|usage| index.change_usage(None, Some(usage)));
         index
     }

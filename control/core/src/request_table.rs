@@ -1,8 +1,10 @@
 //! Remembered submissions by request id.
 //!
 //! Each submission looks for an id that is not there, among up to a million strings that mostly begin alike. They are therefore kept by a hash
-//! of the id: finding one compares numbers that lie side by side. What must stay true: the same on every replica, whatever the order in which
-//! they came; ids with the same hash are told apart; nobody can choose ids so that many have the same (SipHash).
+//! of the id: finding one compares numbers that lie side by side. What must stay true:
+//! - what a replica decides does not depend on this table's own order, which comes of the hashes and of the order of arrival: whoever takes
+//!   some of the requests takes them from [`RequestTable::sorted`];
+//! - ids with the same hash are told apart.
 
 use muster_model::object::RequestRecord;
 use std::collections::BTreeMap;
@@ -65,8 +67,8 @@ impl RequestTable {
         self.0.remove(&slot)
     }
 
-    /// All, in an order that is the same on every replica but not that of the ids.
-    pub fn values(&self) -> impl Iterator<Item = &Arc<RequestRecord>> {
+    /// All, in an order that may differ between replicas.
+    pub(crate) fn unordered(&self) -> impl Iterator<Item = &Arc<RequestRecord>> {
         self.0.values()
     }
 
@@ -121,7 +123,7 @@ mod tests {
         assert_eq!(table.get("request-017").map(|found| found.first_job.0), Some(17));
         assert_eq!(table.remove("request-017").map(|found| found.first_job.0), Some(17));
         assert!(table.get("request-017").is_none() && table.remove("request-017").is_none());
-        assert_eq!((table.len(), table.values().count()), (199, 199));
+        assert_eq!((table.len(), table.unordered().count()), (199, 199));
         assert!(table.sorted().map(|request| &request.id).is_sorted());
     }
 }

@@ -59,7 +59,7 @@ fn correct(draft: &mut Draft<'_>, now_ms: u64) -> u32 {
     let removed = state.removed_nodes.values().filter(|removed| removed.removed_ms > now_ms);
     let removed = removed.map(|removed| Object::RemovedNode(RemovedNode { removed_ms: now_ms, ..removed.clone() }));
     let requests =
-        state.requests.values().filter(|at| at.accepted_ms > now_ms || at.issued_ms > now_ms).map(|request| {
+        state.requests.sorted().filter(|at| at.accepted_ms > now_ms || at.issued_ms > now_ms).map(|request| {
             let (accepted_ms, issued_ms) = (request.accepted_ms.min(now_ms), request.issued_ms.min(now_ms));
             Object::Request(RequestRecord { accepted_ms, issued_ms, ..RequestRecord::clone(request) })
         });

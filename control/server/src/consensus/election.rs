@@ -59,17 +59,12 @@ pub(crate) async fn run(core: Arc<Core>) {
             (!may_stand(&now), now.membership_config.membership().voter_ids().collect::<BTreeSet<u64>>())
         };
         if waits {
-            if core.was_removed() {
+            let (listed, due) = (core.is_listed(&voters), Instant::now() >= ask_about_removal);
+            if core.was_removed() || (!listed && due && core.hears_of_removal(&voters).await) {
                 core.end_as_removed();
                 return;
             }
-            if core.is_listed(&voters) {
-                ask_about_removal = Instant::now() + core.config.lease() * 2;
-            } else if Instant::now() >= ask_about_removal {
-                if core.hears_of_removal(&voters).await {
-                    core.end_as_removed();
-                    return;
-                }
+            if listed || due {
                 ask_about_removal = Instant::now() + core.config.lease() * 2;
             }
             tokio::select! {
