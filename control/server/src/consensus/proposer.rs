@@ -99,10 +99,16 @@ impl Proposer {
     ) -> Result<Proposed, ProposeError> {
         self.core.stop.check()?;
         let form = self.core.log.form().get();
-        stored::fits(form, &commands).map_err(|lacking| ProposeError::Level {
-            what: format!("{}.{}", lacking.of, lacking.name),
-            needed: level_of(lacking.form),
-            level: level_of(form),
+        stored::fits(form, &commands).map_err(|lacking| {
+            // Before the first entries are applied here nobody knows at which level the cluster begins.
+            if self.core.replica.read(|state, _| state.meta.cluster == 0) {
+                return ProposeError::NoLeader;
+            }
+            ProposeError::Level {
+                what: format!("{}.{}", lacking.of, lacking.name),
+                needed: level_of(lacking.form),
+                level: level_of(form),
+            }
         })?;
         let bytes = stored::size(&commands);
         too_large("commands", ENTRY_COMMANDS, commands.len())?;

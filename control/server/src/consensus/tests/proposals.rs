@@ -3,7 +3,7 @@
 use super::{tenant, three};
 use crate::consensus::proposer::{CLIENT_COMMANDS, ENTRY_COMMANDS};
 use crate::consensus::{AdminError, Consensus, ConsensusConfig, ProposeError};
-use muster_control_core::Done;
+use muster_control_core::{Command, Done};
 use muster_model::Revision;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,6 +13,18 @@ async fn alone(folder: &Path) -> Consensus {
     let consensus = Consensus::open(host, ConsensusConfig::new(1, "127.0.0.1:1")).await.expect("opens");
     consensus.bootstrap(BTreeMap::from([(1, "127.0.0.1:1".to_owned())])).await.expect("bootstraps");
     consensus
+}
+
+/// A user who was faster than the first entries was told to wait for an upgrade.
+#[tokio::test]
+async fn before_a_cluster_has_begun_nobody_is_told_that_its_level_is_too_low() {
+    let folder = tempfile::tempdir().expect("folder");
+    let host = muster_runtime::real::host("alone", folder.path());
+    let consensus = Consensus::open(host, ConsensusConfig::new(1, "127.0.0.1:1")).await.expect("opens");
+    let edit = Command::EditTenants { edits: Vec::new() };
+    let refused = consensus.propose(vec![edit]).await;
+    assert!(matches!(refused, Err(ProposeError::NoLeader)), "{refused:?}");
+    consensus.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
