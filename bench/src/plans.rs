@@ -29,13 +29,13 @@ const WAITING: [u64; 4] = [20, 3, 1, 900];
 pub fn run(nodes: &[u32], share_percent: u8) -> Result<Vec<Table>> {
     let mut rows = Vec::new();
     for &nodes in nodes {
-        let (view, first) = fleet(nodes)?;
+        let (mut view, first) = fleet(nodes)?;
         let settings = Settings { share_percent, ..Settings::at(NOW_MS) };
         let begun = Instant::now();
-        let plan = plan_moves(&view, CELL, &settings);
+        let plan = plan_moves(&mut view, CELL, &settings);
         let planned_ms = begun.elapsed().as_millis();
         let begun = Instant::now();
-        let alone = open_for(&view, first, &Settings { share_percent: 100, ..settings });
+        let alone = open_for(&mut view, first, &Settings { share_percent: 100, ..settings });
         let explained_ms = begun.elapsed().as_millis();
         let moves: usize = plan.openings.iter().map(|one| one.moves.len()).sum();
         let lost: u64 = plan.openings.iter().flat_map(|one| &one.moves).map(|made| made.loss.card_seconds()).sum();

@@ -10,7 +10,7 @@ use crate::report::{
 use crate::run::{Options, ReplayInput};
 use crate::window::{DAY_S, Window};
 use muster_model::GpuUnits;
-use muster_scheduler_core::Policy;
+use muster_scheduler_core::PlacementPolicy;
 use std::collections::BTreeMap;
 
 /// Tenants drawn by name; the others are drawn together.
@@ -305,13 +305,13 @@ fn shape_line(account: &Account<'_>, options: &Options) -> String {
     )
 }
 
-fn policy_line(policy: Policy) -> &'static str {
+fn policy_line(policy: PlacementPolicy) -> &'static str {
     match policy {
-        Policy::Topology => "Places are chosen by the network and by what is left of cards, as a fleet does.",
-        Policy::FirstFit => {
+        PlacementPolicy::Topology => "Places are chosen by the network and by what is left of cards, as a fleet does.",
+        PlacementPolicy::FirstFit => {
             "To compare: nodes are taken in the order of their ids and cards by their index; the network is not looked at."
         }
-        Policy::BestFit => "To compare: the fullest node and card first; the network is not looked at.",
+        PlacementPolicy::BestFit => "To compare: the fullest node and card first; the network is not looked at.",
     }
 }
 

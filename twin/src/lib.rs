@@ -28,6 +28,6 @@ pub mod mix;
 mod nodes;
 mod shard;
 
-pub use muster_scheduler_core::Policy;
+pub use muster_scheduler_core::PlacementPolicy;
 pub use nodes::NodeModel;
 pub use run::{Options, ReplayError, ReplayInput, replay};

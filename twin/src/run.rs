@@ -13,7 +13,7 @@ use crate::shape::{ShapeOptions, Shaper};
 use crate::window::{Window, WindowChoice};
 use muster_control_core::Reject;
 use muster_model::laws::Broken;
-use muster_scheduler_core::Policy;
+use muster_scheduler_core::PlacementPolicy;
 use serde::{Deserialize, Serialize};
 
 /// How to replay.
@@ -32,7 +32,7 @@ pub struct Options {
     /// How long after the window the replay goes on so that what was submitted can end.
     pub drain_days_max: u32,
     /// How places are chosen.
-    pub policy: Policy,
+    pub policy: PlacementPolicy,
     /// How often every law is checked, in equal parts of the window.
     pub checks: u32,
 }
@@ -46,7 +46,7 @@ impl Default for Options {
             shape: ShapeOptions::default(),
             nodes: NodeModel::default(),
             drain_days_max: 60,
-            policy: Policy::default(),
+            policy: PlacementPolicy::default(),
             checks: 8,
         }
     }

@@ -2,8 +2,7 @@
 
 use muster_control_core::{Binding, Reject, State};
 use muster_model::{CellId, Change, Epoch, JobId, Reservation};
-use muster_scheduler_core::plan::HAND_OVER_ROUND_MS;
-use muster_scheduler_core::{Bounds, Policy, Proposal, View, plan};
+use muster_scheduler_core::{Bounds, HAND_OVER_ROUND_MS, PlacementPolicy, Proposal, View, plan};
 
 /// In a fleet of several cells a shard looks this often whether a job that waits should go elsewhere.
 const LOOK_MS: u64 = 5_000;
@@ -64,7 +63,7 @@ pub(crate) struct Shard {
 
 impl Shard {
     /// Holds every cell of `state`.
-    pub(crate) fn new(state: &State, policy: Policy) -> Self {
+    pub(crate) fn new(state: &State, policy: PlacementPolicy) -> Self {
         let mut view = View::from_objects(state.objects());
         view.choose_by(policy);
         Shard {

@@ -5,7 +5,7 @@ use muster_twin::import::{Format, ImportError, Trace, TraceDevices};
 use muster_twin::mix::{MixError, MixSpec, mixed};
 use muster_twin::report::Report;
 use muster_twin::window::WindowChoice;
-use muster_twin::{Options, Policy, ReplayInput, html, replay};
+use muster_twin::{Options, PlacementPolicy, ReplayInput, html, replay};
 
 const ITP: &str =
     "job_id,submission_time,duration,num_gpu\na,100,600,1\nb,100,7200,8\nc,90000,60,64\nd,90001,3600,16\n";
@@ -113,7 +113,7 @@ fn what_is_wrong_is_refused_by_its_field() {
     }
 }
 
-fn day(policy: Policy) -> Report {
+fn day(policy: PlacementPolicy) -> Report {
     let mix = spec(MIX);
     let options = Options { window: WindowChoice::Days { from: mix.warm_days, days: 1 }, policy, ..Options::default() };
     let trace = mixed(&mix, open).expect("a mix");
@@ -124,7 +124,8 @@ fn day(policy: Policy) -> Report {
 
 #[test]
 fn blind_policies_serve_the_same_day_and_scatter_its_gangs() {
-    let [topology, best, first] = [Policy::Topology, Policy::BestFit, Policy::FirstFit].map(day);
+    let [topology, best, first] =
+        [PlacementPolicy::Topology, PlacementPolicy::BestFit, PlacementPolicy::FirstFit].map(day);
     for report in [&topology, &best, &first] {
         assert_eq!((report.jobs.submitted, report.jobs.refused, report.jobs.waiting_at_stop), (95, 0, 0));
         let gangs: u64 = report.closeness.iter().map(|row| row.gangs).sum();

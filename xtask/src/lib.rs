@@ -4,6 +4,7 @@
 
 pub mod layers;
 pub mod ratchet;
+pub mod rooms;
 pub mod tests_total;
 pub mod tidy;
 

@@ -1,7 +1,7 @@
 //! The command line of the workspace's own checks.
 
 use anyhow::{Context, Result, bail};
-use muster_xtask::{Finding, layers, tests_total, tidy};
+use muster_xtask::{Finding, layers, rooms, tests_total, tidy};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
@@ -36,7 +36,9 @@ fn check_layers(root: &PathBuf) -> Result<Vec<Finding>> {
         bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     let metadata: layers::Metadata = serde_json::from_slice(&output.stdout).context("reading cargo metadata")?;
-    Ok(layers::check(&metadata))
+    let mut findings = layers::check(&metadata);
+    findings.extend(rooms::check(root)?);
+    Ok(findings)
 }
 
 fn report(what: &str, findings: &[Finding]) -> ExitCode {

@@ -4,7 +4,7 @@ use super::placement::Placement;
 use super::policy::{self, Left, Policy};
 use super::trace::{Node, Nodes, Pod};
 use anyhow::Result;
-use muster_scheduler_core::fractions::{Demand, Fleet, Room, Spot, make_room};
+use muster_scheduler_core::fractions::{Demand, NodeGroups, Room, Spot, make_room};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -107,7 +107,7 @@ pub fn play(
 
 /// Whoever decides, with the state it decides by.
 enum Decider {
-    Muster(Box<Fleet>),
+    Muster(Box<NodeGroups>),
     Placement(Box<Placement>),
     Published(Box<Published>),
 }
@@ -131,7 +131,7 @@ impl Decider {
             return Ok(Decider::Placement(Box::new(Placement::over(nodes)?)));
         }
         if policy == Policy::Muster {
-            let mut fleet = Fleet::default();
+            let mut fleet = NodeGroups::default();
             for node in nodes {
                 fleet.join(node.kind, vec![1_000; usize::from(node.cards)], node.cpu_milli, node.memory_mib);
             }

@@ -3,7 +3,7 @@
 use super::{Seconds, duration};
 use clap::Args;
 use muster_model::TopologyLevel;
-use muster_twin::Policy;
+use muster_twin::PlacementPolicy;
 use muster_twin::import::Format as TraceFormat;
 use muster_twin::quota::QuotaChoice;
 use std::path::PathBuf;
@@ -88,7 +88,7 @@ pub struct Replay {
     pub time_limits: Option<u32>,
     /// How places are chosen; first-fit and best-fit do not see the network, for comparison: topology, first-fit, best-fit
     #[arg(long, value_name = "POLICY", default_value = "topology", value_parser = policy, conflicts_with = "live", help_heading = "How")]
-    pub policy: Policy,
+    pub policy: PlacementPolicy,
     /// From binding until every task runs
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration, help_heading = "How")]
     pub start_delay: Seconds,
@@ -137,11 +137,11 @@ impl FromStr for FromDay {
     }
 }
 
-fn policy(text: &str) -> Result<Policy, String> {
+fn policy(text: &str) -> Result<PlacementPolicy, String> {
     match text {
-        "topology" => Ok(Policy::Topology),
-        "first-fit" => Ok(Policy::FirstFit),
-        "best-fit" => Ok(Policy::BestFit),
+        "topology" => Ok(PlacementPolicy::Topology),
+        "first-fit" => Ok(PlacementPolicy::FirstFit),
+        "best-fit" => Ok(PlacementPolicy::BestFit),
         _ => Err(format!("{text:?} is none of topology, first-fit, best-fit")),
     }
 }

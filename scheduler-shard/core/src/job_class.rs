@@ -5,9 +5,7 @@
 //! stay true: two jobs share a class exactly when no decision could tell them apart. [`ClassKey::of`] names every field of a
 //! specification, so a new field does not compile before somebody has decided whether it matters.
 
-use crate::fractions::{CARD_MILLI, Demand, Kinds};
-use crate::reserve::START_MS;
-use crate::view::milli_of;
+use crate::fractions::{CARD_MILLI, Demand, Kinds, milli_of};
 use muster_model::asked::possible_on;
 use muster_model::mig::MigShape;
 use muster_model::needs::Needs;
@@ -20,6 +18,13 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
+
+/// A task runs at most this long after it was bound. One that takes longer (a large image, a slow node) ends later than planned by as much.
+pub(crate) const START_MS: u64 = 60_000;
+
+/// Free cards are held back for a gang once jobs behind it have started on this many times its size: low enough that a large gang's wait is
+/// bounded by what runs when that happens, high enough that short jobs usually flow past.
+pub const BYPASSED_SIZES_MAX: u64 = 8;
 
 /// Classes kept at once; a fleet's tenants ask for some hundreds. Beyond, those that nobody waits with are forgotten.
 const CLASSES_MAX: usize = 4_096;
@@ -223,6 +228,11 @@ impl JobClass {
     /// The same beside anybody.
     pub(crate) fn beside_anybody(&self) -> Self {
         self.keyed(ClassKey { heeds_neighbours: false, ..self.key.clone() })
+    }
+
+    /// Cards that jobs behind a gang of this class may start on before the starvation guard protects it; none where it is no gang.
+    pub(crate) fn guarded_after_cards(&self) -> Option<u64> {
+        (self.cards() > 1).then(|| BYPASSED_SIZES_MAX * self.cards())
     }
 
     /// Cards that the whole gang touches.

@@ -9,25 +9,25 @@
 
 mod by_id;
 pub mod explain;
+mod fleet;
 pub mod fractions;
-mod gate;
-pub mod guard;
-mod index;
 mod job_class;
-mod order;
-mod place;
-pub mod plan;
+mod pass;
 pub mod planner;
+mod policy;
 mod proposal;
 mod queue;
-mod reserve;
+mod search;
 #[cfg(test)]
 mod tests;
 mod view;
 
 pub use explain::{Explanation, Reason, Why, explain};
-pub use plan::{Bounds, Plan, plan};
+pub use fleet::PlacementPolicy;
+pub use pass::plan;
 pub use planner::{MovePlan, plan_moves};
-pub use proposal::{Binding, Proposal};
-pub use reserve::{HORIZON_MS, KEPT_PART, RESERVATIONS_MAX};
-pub use view::{Policy, View};
+pub use policy::guard::{BYPASSED_SIZES_MAX, RECORD_AGAIN_MS};
+pub use policy::hand_over::{HAND_OVER_AFTER_MS, HAND_OVER_ROUND_MS};
+pub use policy::reserve::HORIZON_MS;
+pub use proposal::{Binding, Bounds, KEPT_PART, Plan, Proposal};
+pub use view::{RESERVATIONS_MAX, View};

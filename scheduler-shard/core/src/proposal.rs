@@ -1,5 +1,6 @@
-//! What a pass proposes.
+//! What a pass may look for, and what it proposes.
 
+use crate::search::Steps;
 use muster_model::{Attempt, GpuModel, JobId, Reservation, TaskPlacement};
 use std::sync::Arc;
 
@@ -47,5 +48,50 @@ impl Proposal {
             Proposal::Bind(binding) => binding.job,
             Proposal::HandOver(job) | Proposal::Reserve { job, .. } | Proposal::RecordBypass { job, .. } => *job,
         }
+    }
+}
+
+/// Beyond the first gang at most one in so many of a cell's nodes is kept, so that most of the cell takes anything at any time: jobs of one
+/// card get no promises, and would else wait for those who do.
+pub const KEPT_PART: usize = 8;
+
+/// Bounds of one pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Proposals of one pass; the caller's batch.
+    pub proposals_max: usize,
+    /// Nodes, groups and cards looked at; checked between two decisions.
+    pub steps_max: u64,
+    /// Beyond the first gang at most one in so many of the cell's nodes is kept for gangs that wait; [`KEPT_PART`] in production.
+    pub kept_part: usize,
+}
+
+impl Default for Bounds {
+    /// 64 proposals are one batch on the wire; 200,000 steps are some milliseconds, so that a pass never delays what waits for it.
+    fn default() -> Self {
+        Bounds { proposals_max: 64, steps_max: 200_000, kept_part: KEPT_PART }
+    }
+}
+
+/// What a pass came to.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// In order; bindings are charged to the view already.
+    pub proposals: Vec<Proposal>,
+    /// A bound was reached: there is more to plan at once.
+    pub more: bool,
+    /// Nodes, groups and cards looked at.
+    pub steps: u64,
+    /// Decisions taken, fruitless ones included.
+    pub decisions: u64,
+    /// Gangs that cannot be counted on to start when they were promised: nodes were lost, or something ran over its time.
+    pub promises_broken: u64,
+}
+
+impl Plan {
+    /// Whether no more may be looked for in this pass; there is more to plan then.
+    pub(crate) fn at_a_bound(&mut self, bounds: &Bounds, steps: Steps) -> bool {
+        self.more |= self.proposals.len() >= bounds.proposals_max || steps.0 >= bounds.steps_max;
+        self.more
     }
 }

@@ -20,7 +20,7 @@ impl Moves {
     }
 
     /// Plans the cell of those held that has waited longest, if it is due.
-    pub(crate) fn plan_one(&mut self, view: &View, held: impl Iterator<Item = CellId>, now_ms: u64) {
+    pub(crate) fn plan_one(&mut self, view: &mut View, held: impl Iterator<Item = CellId>, now_ms: u64) {
         let waited = |cell: &CellId| self.planned_ms.get(cell).copied().unwrap_or(0);
         let Some(cell) = held.min_by_key(|cell| (waited(cell), *cell)) else { return };
         if self.planned_ms.get(&cell).is_some_and(|last_ms| now_ms < last_ms + self.config.every_ms) {
@@ -56,9 +56,9 @@ mod tests {
     #[test]
     fn cells_take_turns_and_none_comes_before_its_time() {
         let mut moves = Moves::new(MovesConfig { share_percent: 2, every_ms: 100 });
-        let view = View::default();
+        let mut view = View::default();
         let mut planned = |now_ms: u64| {
-            moves.plan_one(&view, [CellId(1), CellId(2)].into_iter(), now_ms);
+            moves.plan_one(&mut view, [CellId(1), CellId(2)].into_iter(), now_ms);
             moves.planned_ms.clone().into_iter().map(|(cell, at_ms)| (cell.0, at_ms)).collect::<Vec<_>>()
         };
         assert_eq!(planned(1_000), [(1, 1_000)]);

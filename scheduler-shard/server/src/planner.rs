@@ -216,7 +216,7 @@ impl Planner {
     fn plan_moves(&mut self) {
         let Some(moves) = &mut self.moves else { return };
         let cells = self.leases.plannable(self.revision).into_iter().map(|(cell, _)| cell);
-        moves.plan_one(&self.view, cells, self.clock.now_ms());
+        moves.plan_one(&mut self.view, cells, self.clock.now_ms());
     }
 
     fn propose(&mut self, cell: CellId, epoch: Epoch, proposals: Vec<Proposal>) {

@@ -35,7 +35,10 @@ pub(super) async fn plan_moves(app: &App, request: &v1::PlanMovesRequest) -> Res
     let search = app.searches.enter()?;
     // Cell by cell, so that other searches get their turn; each says its own revision.
     for (id, name) in cells {
-        let made = move |view: &View, at| cell_plan(view, name, at, &plan_cell(view, id, &settings));
+        let made = move |view: &mut View, at| {
+            let plan = plan_cell(view, id, &settings);
+            cell_plan(view, name, at, &plan)
+        };
         reply.cells.push(search.look(app, revision, made).await?);
     }
     reply.revision = reply.cells.iter().map(|plan| plan.revision).min().unwrap_or(revision.0);

@@ -82,7 +82,7 @@ impl Searches {
 }
 
 impl Search {
-    /// Looks at a view that is at `revision`, which has been applied here, or later.
+    /// Looks at a view that is at `revision`, which has been applied here, or later; trials on it are undone before `look` ends.
     ///
     /// # Errors
     /// When changes come faster than they can be taken over, or the search broke off.
@@ -90,15 +90,16 @@ impl Search {
         &self,
         app: &App,
         revision: Revision,
-        look: impl FnOnce(&View, Revision) -> R + Send + 'static,
+        look: impl FnOnce(&mut View, Revision) -> R + Send + 'static,
     ) -> Result<R, Status> {
         let (kept, consensus) = (Arc::clone(&self.kept), app.consensus.clone());
         let search = move || {
             let mut kept = kept.lock();
             // It is taken out meanwhile: a search that panics leaves no half view behind.
             let caught_up = kept.take().and_then(|kept| kept.catch_up(revision));
-            let found = caught_up.or_else(|| Kept::build(&consensus)?.catch_up(revision))?;
-            let seen = look(&found.view, found.follower.after());
+            let mut found = caught_up.or_else(|| Kept::build(&consensus)?.catch_up(revision))?;
+            let at = found.follower.after();
+            let seen = look(&mut found.view, at);
             *kept = Some(found);
             Some(seen)
         };

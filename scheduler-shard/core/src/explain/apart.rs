@@ -5,8 +5,8 @@
 use super::cell_name;
 use super::trial::Trial;
 use super::words::{self, counted};
-use crate::gate::find_place;
-use crate::place::Ask;
+use crate::policy::gate::find_place;
+use crate::search::Ask;
 use muster_model::capacity::{CardUse, NodeUse};
 use muster_model::{ApartLevel, GpuModel, NodeId, Spread, TopologyLevel, closeness};
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,7 +81,7 @@ pub(super) fn spread_out(trial: &mut Trial, ask: &Ask<'_>) -> Option<TooSpread> 
     let closer = Ask { class: &closer, ..*ask };
     let placed = trial.with_own_nodes(|view, steps| find_place(view, &closer, steps))?;
     let view = &trial.view;
-    let domain = |id: &NodeId| Some(closeness::spread_domain(&view.capacity.nodes().get(id)?.node, spread.level));
+    let domain = |id: &NodeId| Some(closeness::spread_domain(&view.fleet.capacity.nodes().get(id)?.node, spread.level));
     let mut tasks: BTreeMap<String, u32> = BTreeMap::new();
     placed.iter().filter_map(|task| domain(&task.node)).for_each(|domain| *tasks.entry(domain).or_default() += 1);
     let alone = ask.class.with(1, None);
@@ -91,10 +91,14 @@ pub(super) fn spread_out(trial: &mut Trial, ask: &Ask<'_>) -> Option<TooSpread> 
             Some(gpu.model) == ask.model && gpu.withheld.is_none() && !matches!(card, CardUse::Whole(_))
         });
         let enough = ask.model.is_none() || free.count() as u64 >= alone.cards();
-        enough && there.node.cell == ask.cell && there.node.accepts_work() && ask.host_slots(view, there) > 0
+        enough && there.node.cell == ask.cell && there.node.accepts_work() && ask.host_slots(&view.fleet, there) > 0
     };
-    let open =
-        view.capacity.nodes().values().filter(|there| ask.pool_allows(view, &there.node.spec.pool) && room(there));
+    let open = view
+        .fleet
+        .capacity
+        .nodes()
+        .values()
+        .filter(|there| ask.pool_allows(&view.fleet, &there.node.spec.pool) && room(there));
     let open: BTreeSet<String> = open.map(|there| closeness::spread_domain(&there.node, spread.level)).collect();
     Some(TooSpread {
         cell: cell_name(view, ask.cell),

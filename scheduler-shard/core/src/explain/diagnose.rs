@@ -8,7 +8,7 @@ use super::supply::{self, Supply, has_model};
 use super::trial::Trial;
 use super::{apart, cell_name, pinned, reserved};
 use crate::job_class::{ClassKey, JobClass};
-use crate::place::{Ask, fits_when_empty};
+use crate::search::{Ask, fits_when_empty};
 use crate::view::{Known, View};
 use muster_model::request::SharingMode;
 use muster_model::{DriverVersion, GpuModel, NumaPolicy};
@@ -175,12 +175,12 @@ fn never(view: &View, ask: &Ask<'_>) -> Option<Why> {
     let nodes = || view.capacity().nodes().values().map(|there| &there.node);
     let all = || nodes().filter(|node| node.cell == ask.cell && has_model(ask, node));
     let pools: BTreeSet<&str> = all().map(|node| node.spec.pool.as_str()).collect();
-    if !pools.iter().any(|pool| ask.pool_allows(view, pool)) {
+    if !pools.iter().any(|pool| ask.pool_allows(&view.fleet, pool)) {
         let refusal = |pool: &&str| pool_refusal(view, ask, pool);
         let (cell, model) = (cell_name(view, ask.cell), ask.model);
         return Some(Why::NoPool { cell, model, refusals: pools.iter().map(refusal).collect() });
     }
-    let of_pools = || all().filter(|node| ask.pool_allows(view, &node.spec.pool));
+    let of_pools = || all().filter(|node| ask.pool_allows(&view.fleet, &node.spec.pool));
     if of_pools().any(|node| ask.admits(node)) {
         return pinned::all_pinned(view, ask);
     }
@@ -258,7 +258,7 @@ fn too_little(view: &View, ask: &Ask<'_>, supply: &Supply) -> Why {
     let tasks = u64::from(ask.class.tasks);
     let closed = supply.closed.clone();
     let mode = ask.class.request.devices.mode();
-    if matches!(mode, None | Some(SharingMode::Whole)) && !fits_when_empty(view, ask) {
+    if matches!(mode, None | Some(SharingMode::Whole)) && !fits_when_empty(&view.fleet, ask) {
         return Why::LargerThanCell { cell, needed, model, open, level: ask.widest(), closed };
     }
     match mode {

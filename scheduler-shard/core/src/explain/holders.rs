@@ -6,9 +6,9 @@
 
 use super::supply::{self, has_model};
 use super::trial::Trial;
-use crate::index::{GROUP_LEVELS, group_of};
+use crate::fleet::index::{GROUP_LEVELS, group_of};
 use crate::job_class::{JobClass, Offer};
-use crate::place::Ask;
+use crate::search::Ask;
 use crate::view::{Known, View};
 use muster_model::capacity::NodeUse;
 use muster_model::request::SharingMode;
@@ -95,7 +95,7 @@ fn places(view: &View, ask: &Ask<'_>) -> Vec<Ground> {
     }
     for held in view.held().filter(|held| held.cell == ask.cell) {
         for task in &held.tasks {
-            let Some(there) = view.capacity.nodes().get(&task.node) else { continue };
+            let Some(there) = view.fleet.capacity.nodes().get(&task.node) else { continue };
             for key in keys(ask, there, shares) {
                 let Some(ground) = places.get_mut(&key) else { continue };
                 let inside = |gpu: u16| in_key(ask, there, &key, gpu);
@@ -202,7 +202,7 @@ pub(super) fn of_jobs(view: &View, jobs: &[JobId]) -> Vec<Blocker> {
 
 fn named(view: &View, id: AllocationId, held: &Held) -> Option<Blocker> {
     let job = view.held().find(|other| other.id == id)?.job;
-    let first = held.nodes.first().and_then(|node| view.capacity.nodes().get(node));
+    let first = held.nodes.first().and_then(|node| view.fleet.capacity.nodes().get(node));
     let node = first.map(|there| there.node.spec.name.clone()).unwrap_or_default();
     let movable = view.jobs.get(job.0).is_some_and(|job| job.movable.is_some());
     let cards = if held.cards > 0 { held.cards } else { held.tasks };

@@ -3,7 +3,7 @@
 //! What must stay true: whether it starts is asked of the search that places; the figures are the catalogue's, with their source there.
 
 use super::words::word as model_words;
-use crate::place::{Ask, Steps, place};
+use crate::search::{Ask, Steps, place};
 use crate::view::View;
 use muster_model::links::Link;
 use muster_model::{GpuModel, TopologyLevel};
@@ -44,7 +44,7 @@ impl Wider {
 
 /// Whether some node of the cell has cards of the model in more than one island.
 fn islands_are_parts(view: &View, ask: &Ask<'_>, model: GpuModel) -> bool {
-    let nodes = view.capacity.nodes().values().map(|there| &there.node).filter(|node| node.cell == ask.cell);
+    let nodes = view.fleet.capacity.nodes().values().map(|there| &there.node).filter(|node| node.cell == ask.cell);
     let mut islands = nodes.map(|node| node.spec.gpus.iter().filter(|gpu| gpu.model == model).map(|gpu| gpu.island));
     islands.any(|mut islands| islands.next().is_some_and(|first| islands.any(|other| other != first)))
 }
@@ -62,7 +62,7 @@ pub(super) fn wider(view: &View, ask: &Ask<'_>) -> Vec<Wider> {
     let levels = levels.filter(|level| *level != TopologyLevel::Node || islands_are_parts(view, ask, model));
     let at = |level| {
         let class = ask.class.with(ask.class.tasks, Some(level));
-        let starts = place(view, &Ask { class: &class, ..*ask }, &mut Steps::default()).is_some();
+        let starts = place(&view.fleet, &Ask { class: &class, ..*ask }, &mut Steps::default()).is_some();
         Wider { model, required, level, now: model.link_at(required), then: model.link_at(level), starts }
     };
     levels.map(at).collect()

@@ -29,16 +29,15 @@ pub use holders::Blocker;
 pub use levels::Wider;
 pub use pinned::PinnedPool;
 pub use position::POSITION_MAX;
-pub(crate) use position::in_turn;
 pub use reason::{PoolRefusal, Reason, Why};
 pub use remedy::{Change, Remedy, ToOpen};
 pub use reserved::{KeptForGang, Promised};
 pub use supply::{ClosedNode, HostRoom};
 
-use crate::gate::{Gate, find_place};
-use crate::guard;
 use crate::job_class::{JobClass, Offer};
-use crate::place::{Ask, Steps};
+use crate::policy::gate::{Gate, find_place};
+use crate::policy::guard;
+use crate::search::{Ask, Steps};
 use crate::view::{Known, View};
 use muster_model::{CellId, GpuModel, JobId};
 use remedies::Question;
@@ -223,7 +222,7 @@ fn share_in_words(ask: &Ask<'_>) -> String {
 fn no_cell(view: &View, class: &JobClass) -> Why {
     let wanted: Vec<Option<GpuModel>> = class.offers().iter().map(|offer| offer.model).collect();
     let mut cells: BTreeMap<CellId, (u64, u64)> = BTreeMap::new();
-    for there in view.capacity.nodes().values() {
+    for there in view.fleet.capacity.nodes().values() {
         let fits = |gpu: &&muster_model::Gpu| wanted.contains(&Some(gpu.model)) && gpu.withheld.is_none();
         let has = there.node.spec.gpus.iter().filter(fits).count() as u64;
         let (all, closed) = cells.entry(there.node.cell).or_default();

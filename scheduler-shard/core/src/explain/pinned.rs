@@ -2,7 +2,7 @@
 
 use super::reason::Why;
 use super::{cell_name, share_in_words};
-use crate::place::Ask;
+use crate::search::Ask;
 use crate::view::View;
 use muster_model::capacity::{CardUse, NodeUse};
 use muster_model::gpu::MigFamily;
@@ -44,7 +44,7 @@ pub(super) fn all_pinned(view: &View, ask: &Ask<'_>) -> Option<Why> {
     let shape = ask.class.request.devices.mig_shape(model);
     let mut pools: BTreeMap<&str, PinnedPool> = BTreeMap::new();
     for (_, there) in open_nodes(view, ask) {
-        let pool = view.capacity.pool_of(&there.node);
+        let pool = view.fleet.capacity.pool_of(&there.node);
         for (index, gpu) in there.node.spec.gpus.iter().enumerate() {
             if gpu.model != model || gpu.withheld.is_some() {
                 continue;
@@ -77,9 +77,12 @@ pub(super) fn all_pinned(view: &View, ask: &Ask<'_>) -> Option<Why> {
 }
 
 fn open_nodes<'a>(view: &'a View, ask: &'a Ask<'_>) -> impl Iterator<Item = (&'a NodeId, &'a NodeUse)> + 'a {
-    view.capacity.nodes().iter().filter(|(_, there)| {
+    view.fleet.capacity.nodes().iter().filter(|(_, there)| {
         let node = &there.node;
-        node.cell == ask.cell && node.accepts_work() && ask.pool_allows(view, &node.spec.pool) && ask.admits(node)
+        node.cell == ask.cell
+            && node.accepts_work()
+            && ask.pool_allows(&view.fleet, &node.spec.pool)
+            && ask.admits(node)
     })
 }
 

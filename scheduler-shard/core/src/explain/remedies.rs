@@ -9,8 +9,8 @@ use super::reason::Why;
 use super::remedy::{Change, Remedy, ToOpen, add_model, raised};
 use super::supply::{ClosedNode, Supply};
 use super::trial::Trial;
-use crate::gate::Gate;
 use crate::job_class::{JobClass, Offer};
+use crate::policy::gate::Gate;
 use crate::view::Known;
 use muster_model::capacity::OverMax;
 use muster_model::request::SharingMode;
@@ -252,7 +252,7 @@ impl Question<'_> {
     /// Another model of the cell that has a place.
     fn other_model(&mut self) -> Option<Change> {
         let named = self.class.request.devices.models().to_vec();
-        let in_cell: Vec<GpuModel> = self.trial.view.index.models(self.trial.cell).flatten().collect();
+        let in_cell: Vec<GpuModel> = self.trial.view.fleet.index.models(self.trial.cell).flatten().collect();
         let other = |model: &GpuModel| !named.is_empty() && !named.contains(model);
         in_cell.into_iter().filter(other).map(Change::Model).find(|change| {
             let Change::Model(model) = change else { return false };

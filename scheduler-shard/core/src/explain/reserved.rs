@@ -2,10 +2,10 @@
 
 use super::trial::Trial;
 use super::words::{counted, span, word};
-use crate::gate::find_place;
+use crate::job_class::START_MS;
 use crate::job_class::rounded_down_s;
-use crate::place::Ask;
-use crate::reserve::START_MS;
+use crate::policy::gate::find_place;
+use crate::search::Ask;
 use crate::view::Known;
 use muster_model::{GpuModel, JobId};
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ pub(super) fn in_the_way(trial: &mut Trial, ask: &Ask<'_>) -> Option<KeptForGang
     // As if it were over at once.
     let at_once = Ask { over_ms: 0, ..*ask };
     let found = trial.with_own_nodes(|view, steps| find_place(view, &at_once, steps))?;
-    let holds = found.iter().filter_map(|task| trial.view.index.hold_of(task.node));
+    let holds = found.iter().filter_map(|task| trial.view.fleet.index.hold_of(task.node));
     let hold = holds.filter(|hold| hold.job != trial.id).min()?;
     let in_ms = hold.until_ms.saturating_sub(trial.now_ms);
     let left_s = (in_ms.saturating_sub(START_MS) / 1_000).saturating_sub(ask.class.grace_s);

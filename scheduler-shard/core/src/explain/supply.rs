@@ -3,7 +3,7 @@
 //! What must stay true: only nodes whose pool, driver and cards the job may use are counted; cards of nodes that take no work are counted as
 //! closed and never as free. Amounts are cards, or milli-CPUs for a job without cards.
 
-use crate::place::Ask;
+use crate::search::Ask;
 use crate::view::View;
 use muster_model::capacity::NodeUse;
 use muster_model::{Node, NodeHealth, NodeId, TopologyLevel};
@@ -81,7 +81,7 @@ impl Supply {
             }
             supply.open += has;
             supply.free += free;
-            if !ask.may_stay(view.index.hold_of(node.id)) {
+            if !ask.may_stay(view.fleet.index.hold_of(node.id)) {
                 supply.reserved += free;
                 continue;
             }
@@ -148,9 +148,9 @@ pub(super) fn each(ask: &Ask<'_>) -> u64 {
 
 /// Nodes of the cell, open or not, whose pool, driver and cards the job may use.
 pub(super) fn in_cell<'a>(view: &'a View, ask: &'a Ask<'_>) -> impl Iterator<Item = &'a NodeUse> + 'a {
-    view.capacity.nodes().values().filter(|there| {
+    view.fleet.capacity.nodes().values().filter(|there| {
         let node = &there.node;
-        node.cell == ask.cell && ask.pool_allows(view, &node.spec.pool) && ask.admits(node)
+        node.cell == ask.cell && ask.pool_allows(&view.fleet, &node.spec.pool) && ask.admits(node)
     })
 }
 

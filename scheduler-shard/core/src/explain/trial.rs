@@ -3,12 +3,13 @@
 //! What must stay true: it is the same code that starts jobs in a shard, with the jobs that wait beside this one, so a change that is said
 //! to start the job leaves nobody who would take the place first; the copy is never seen by anybody else; its work is bounded by steps.
 
-use crate::gate::{self, Gate, Pass};
-use crate::guard;
 use crate::job_class::{JobClass, Offer};
-use crate::place::{Ask, Steps};
-use crate::plan::{Bounds, Plan, start_waiting};
-use crate::view::{Known, View};
+use crate::policy::gate::{self, Gate, Pass};
+use crate::policy::guard;
+use crate::policy::start::start_waiting;
+use crate::proposal::{Bounds, Plan};
+use crate::search::{Ask, Steps};
+use crate::view::{Known, View, in_turn};
 use muster_model::{CellId, GpuModel, JobId, TaskPlacement};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -137,7 +138,7 @@ impl Trial {
 
     /// What the job asks of the view on one model.
     pub(super) fn ask<'a>(&self, job: &Known, class: &'a JobClass, model: Option<GpuModel>) -> Ask<'a> {
-        Ask::of(job, class, (self.cell, model), self.now_ms)
+        job.ask(class, (self.cell, model), self.now_ms)
     }
 
     /// Looks while what is reserved for the job is among what it may use, as a pass does.
@@ -155,7 +156,7 @@ fn beside(view: &View, cell: CellId, id: JobId) -> (BTreeSet<JobId>, bool) {
     let few = waiting.len() <= BESIDE_MAX;
     if !few {
         waiting.clear();
-        super::in_turn(view, cell, |job| {
+        in_turn(view, cell, |job| {
             waiting.insert(job);
             if job == id || waiting.len() == BESIDE_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });

@@ -8,14 +8,14 @@
 //!
 //! - [`Mix`] learns the demand; [`expected_waste_micro`] is the measure; [`Prices`] the scarcity of kinds of cards;
 //!   [`Fills`] what a remainder is good for;
-//! - [`Fleet`] groups nodes of equal state, so that a decision compares distinct states and not nodes;
+//! - [`NodeGroups`] groups nodes of equal state, so that a decision compares distinct states and not nodes;
 //! - [`make_room`] finds the one planned move after which a blocked demand fits.
 //!
 //! What must stay true: integers only, bounded memory, and the same history gives the same choice. Names and the order of nodes
 //! decide only between states that are equal in everything.
 
 mod fill;
-mod fleet;
+mod groups;
 mod mix;
 mod moves;
 mod scarcity;
@@ -25,9 +25,16 @@ mod tests;
 mod waste;
 
 pub use fill::{Fills, Outlook, STEPS};
-pub use fleet::{Fleet, Score, Spot};
+pub use groups::{NodeGroups, Score, Spot};
 pub use mix::{CLAIMS_MAX, CLASSES_MAX, Class, HALVED_AT, Mix};
 pub use moves::{Room, TRIALS_MAX, make_room};
 pub use scarcity::{Prices, Supply};
 pub use shape::{CARD_MILLI, Demand, Kinds, NodeState};
 pub use waste::{MICRO, expected_waste_micro};
+
+use muster_model::GpuUnits;
+
+/// Units of a card as milli-GPU, rounded up.
+pub(crate) fn milli_of(units: GpuUnits) -> u64 {
+    (units.0 * u64::from(CARD_MILLI)).div_ceil(GpuUnits::CARD.0)
+}

@@ -4,7 +4,7 @@
 //! that becomes free, both at once; nothing is touched here. The search looks at each held demand once and is bounded by
 //! [`TRIALS_MAX`] full evaluations.
 
-use super::fleet::{Fleet, Score, Spot};
+use super::groups::{NodeGroups, Score, Spot};
 use super::shape::{Demand, NodeState};
 use super::waste::expected_waste_micro;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub struct Room {
 }
 
 /// Finds the move that makes room for `demand` at the least cost: what is moved is light, and what remains is worth most.
-pub fn make_room(fleet: &mut Fleet, demand: &Demand) -> Option<Room> {
+pub fn make_room(fleet: &mut NodeGroups, demand: &Demand) -> Option<Room> {
     let mut trials = candidates(fleet, demand);
     trials.sort_by_key(|trial| (trial.moved_demand.gpu_milli(), trial.moved_demand.cpu_milli, trial.moved));
     trials.truncate(TRIALS_MAX);
@@ -52,7 +52,7 @@ pub fn make_room(fleet: &mut Fleet, demand: &Demand) -> Option<Room> {
 }
 
 /// Tries the move, sees where the demand would stand, and takes the move back.
-fn prove(fleet: &mut Fleet, demand: &Demand, moved: u64, to: &Spot, (node, left): (u32, u16)) -> Option<Room> {
+fn prove(fleet: &mut NodeGroups, demand: &Demand, moved: u64, to: &Spot, (node, left): (u32, u16)) -> Option<Room> {
     let held = fleet.held.get(&moved)?.clone();
     fleet.remove(moved);
     let moves = fleet.place(moved, &held.demand, to);
@@ -74,7 +74,7 @@ struct Trial {
 }
 
 /// Everything that stands where the demand would fit without it.
-fn candidates(fleet: &Fleet, demand: &Demand) -> Vec<Trial> {
+fn candidates(fleet: &NodeGroups, demand: &Demand) -> Vec<Trial> {
     let mut trials = Vec::new();
     for node in fleet.indices() {
         let state = fleet.state(node);

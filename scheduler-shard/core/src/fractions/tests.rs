@@ -15,7 +15,7 @@ fn only(kind: u8, demand: Demand) -> Demand {
     Demand { kinds: Kinds::of([kind]), ..demand }
 }
 
-fn put(fleet: &mut Fleet, id: u64, demand: Demand) -> Option<Spot> {
+fn put(fleet: &mut NodeGroups, id: u64, demand: Demand) -> Option<Spot> {
     fleet.arrived(&demand);
     let spot = fleet.choose(&demand)?;
     assert!(fleet.place(id, &demand, &spot), "what was chosen fits: {spot:?} for {demand:?}");
@@ -45,7 +45,7 @@ fn the_waste_is_what_the_next_demand_cannot_use() {
 
 #[test]
 fn a_share_goes_beside_the_share_it_completes() {
-    let mut fleet = Fleet::default();
+    let mut fleet = NodeGroups::default();
     for _ in 0..3 {
         fleet.join(0, vec![1_000, 1_000], 32_000, 1_000);
     }
@@ -57,7 +57,7 @@ fn a_share_goes_beside_the_share_it_completes() {
 
 #[test]
 fn what_few_may_use_is_kept_for_those_who_must() {
-    let mut fleet = Fleet::default();
+    let mut fleet = NodeGroups::default();
     let scarce = fleet.join(1, vec![1_000], 8_000, 1_000); // first by index, so no tie helps
     let plain = fleet.join(0, vec![1_000, 1_000, 1_000], 24_000, 1_000);
     fleet.arrived(&only(1, demand(1, 1_000, 4_000)));
@@ -67,7 +67,7 @@ fn what_few_may_use_is_kept_for_those_who_must() {
 
 #[test]
 fn a_host_job_takes_cpu_where_no_card_misses_it() {
-    let mut fleet = Fleet::default();
+    let mut fleet = NodeGroups::default();
     let lean = fleet.join(0, vec![1_000; 4], 16_000, 1_000);
     let rich = fleet.join(0, vec![1_000; 2], 64_000, 1_000);
     assert_ne!(lean, rich);
@@ -77,7 +77,7 @@ fn a_host_job_takes_cpu_where_no_card_misses_it() {
 
 #[test]
 fn a_move_is_planned_and_proved() {
-    let mut fleet = Fleet::default();
+    let mut fleet = NodeGroups::default();
     for _ in 0..2 {
         fleet.join(0, vec![1_000], 8_000, 1_000);
     }
@@ -123,7 +123,7 @@ proptest! {
     #[test]
     fn groups_equal_a_rebuild(steps in prop::collection::vec((demands(), any::<bool>(), any::<prop::sample::Index>()), 1..60)) {
         let shapes = [(0_u8, 4_usize, 16_000), (1, 2, 24_000), (0, 4, 16_000), (1, 1, 4_000)];
-        let mut fleet = Fleet::default();
+        let mut fleet = NodeGroups::default();
         for (kind, cards, cpu) in shapes {
             fleet.join(kind, vec![1_000; cards], cpu, 200);
         }
@@ -141,7 +141,7 @@ proptest! {
                 standing.insert(id, (*wanted, spot));
             }
         }
-        let mut anew = Fleet::default();
+        let mut anew = NodeGroups::default();
         for (kind, cards, cpu) in shapes {
             anew.join(kind, vec![1_000; cards], cpu, 200);
         }

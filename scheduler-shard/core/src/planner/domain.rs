@@ -5,11 +5,11 @@
 //! it is proved: the cheapest set over many nodes is a hard problem, and this is a bounded search for a good one.
 
 use super::Budget;
-use super::books::{Trial, Wanted};
 use super::one_place::Opened;
 use super::report::NoPlan;
+use super::trial::{Trial, Wanted};
 use super::victims::{Victim, Victims};
-use crate::index::{GROUP_LEVELS, group_of};
+use crate::fleet::index::{GROUP_LEVELS, group_of};
 use muster_model::capacity::{CardUse, NodeUse};
 use muster_model::{AllocationId, GpuUnits, NodeId, Place};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +40,7 @@ struct Way {
 
 /// Opens a domain for `wanted` by moving at most `budget`; the trial is then as after the plan.
 pub(super) fn open(
-    trial: &mut Trial,
+    trial: &mut Trial<'_>,
     wanted: &Wanted<'_>,
     victims: &Victims,
     budget: Budget,
@@ -65,15 +65,15 @@ pub(super) fn open(
 }
 
 /// The nodes that the gang may stand on, by domain of the level it requires; the cell is one domain.
-fn domains(trial: &mut Trial, wanted: &Wanted<'_>) -> BTreeMap<Place, Vec<NodeId>> {
+fn domains(trial: &mut Trial<'_>, wanted: &Wanted<'_>) -> BTreeMap<Place, Vec<NodeId>> {
     let ask = wanted.ask();
     let level = wanted.class.topology.required.filter(|level| GROUP_LEVELS.contains(level));
     let mut domains: BTreeMap<Place, Vec<NodeId>> = BTreeMap::new();
-    for (id, there) in trial.view.capacity.nodes() {
+    for (id, there) in trial.fleet.capacity.nodes() {
         let node = &there.node;
         trial.steps.0 += 1;
         let open = node.cell == wanted.cell && node.accepts_work();
-        if open && ask.pool_allows(&trial.view, &node.spec.pool) && ask.admits(node) {
+        if open && ask.pool_allows(&trial.fleet, &node.spec.pool) && ask.admits(node) {
             // A gang stays inside one pool; the pool stands in for the zone of the domain's name.
             let mut domain = level.map_or_else(Place::default, |level| group_of(&node.spec.place, level));
             domain.zone = format!("{}\n{}", domain.zone, node.spec.pool);
@@ -84,12 +84,18 @@ fn domains(trial: &mut Trial, wanted: &Wanted<'_>) -> BTreeMap<Place, Vec<NodeId
 }
 
 /// Takes the cheapest ways until the domain promises the gang.
-fn guess(trial: &mut Trial, wanted: &Wanted<'_>, victims: &Victims, domain: Place, nodes: &[NodeId]) -> Option<Guess> {
+fn guess(
+    trial: &mut Trial<'_>,
+    wanted: &Wanted<'_>,
+    victims: &Victims,
+    domain: Place,
+    nodes: &[NodeId],
+) -> Option<Guess> {
     let needed = u64::from(wanted.class.tasks);
     let mut held = 0;
     let mut ways: Vec<Way> = Vec::new();
     for id in nodes {
-        let there = trial.view.capacity.nodes().get(id)?;
+        let there = trial.fleet.capacity.nodes().get(id)?;
         let now = tasks_on(there, wanted, &BTreeSet::new());
         held += now;
         let (found, sets) = ways_on(there, wanted, victims, now);

@@ -1,4 +1,4 @@
-//! What could be moved and converted so that waiting work starts: a plan, proved on a copy of the books. Nothing is executed here.
+//! What could be moved and converted so that waiting work starts: a plan, proved on the fleet in a transaction that is undone. Nothing is executed here.
 //!
 //! A plan opens islands, nodes and wider domains for gangs that wait only because free cards are scattered ([`one_place`], [`domain`]), empties
 //! shared cards ([`packing`]), and says which empty cards demand would have driven otherwise and which slices nothing matches
@@ -9,26 +9,26 @@
 //!   real work;
 //! - the same view and settings give the same plan; its search is bounded by steps.
 
-mod books;
 mod domain;
 mod one_place;
 mod packing;
 mod repartition;
 mod report;
+mod trial;
 mod victims;
 
 pub use report::{Conversion, Move, MovePlan, NoPlan, Opening, Packing, Unhelped, Unmatched};
 
-use crate::explain::in_turn;
+use crate::fleet::Fleet;
 use crate::job_class::JobClass;
-use crate::place::Ask;
-use crate::view::{Known, View};
-use books::{Trial, Wanted};
+use crate::search::Ask;
+use crate::view::{Known, View, in_turn};
 use muster_model::request::SharingMode;
 use muster_model::{CellId, GpuModel, GpuUnits, JobId, TenantId, TopologyLevel};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use trial::{Trial, Wanted};
 use victims::Victims;
 
 /// The share of the movable work that a plan moves when nobody says another.
@@ -108,69 +108,69 @@ impl Budget {
     }
 }
 
-/// Plans for one cell.
+/// Plans for one cell. The view is used for trials, and is as before afterwards.
 #[must_use]
-pub fn plan_moves(view: &View, cell: CellId, settings: &Settings) -> MovePlan {
-    let mut planner = Planner::of(view, cell, settings);
-    let mut shares: Vec<Arc<Known>> = Vec::new();
-    let mut tried: Tried<NoPlan> = Tried::default();
+pub fn plan_moves(view: &mut View, cell: CellId, settings: &Settings) -> MovePlan {
     let mut waiting: Vec<JobId> = Vec::new();
     let more = in_turn(view, cell, |job| {
         waiting.push(job);
         if waiting.len() == JOBS_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
+    let jobs: Vec<Arc<Known>> = waiting.into_iter().filter_map(|id| view.jobs.get(id.0).cloned()).collect();
+    let mut planner = Planner::of(view, cell, settings);
     planner.plan.complete &= !more;
-    for id in waiting {
-        let Some(job) = view.jobs.get(id.0) else { continue };
+    let mut shares: Vec<Arc<Known>> = Vec::new();
+    let mut tried: Tried<NoPlan> = Tried::default();
+    for job in jobs {
         let Some(class) = &job.class else { continue };
         match class.request.devices.mode() {
             Some(SharingMode::Whole) => {
                 let known = tried.get(job.tenant, class).copied();
-                match known.map_or_else(|| planner.help(job, class), Err) {
+                match known.map_or_else(|| planner.help(&job, class), Err) {
                     Ok(()) => {}
                     Err(why) => {
                         tried.insert(job.tenant, class, why);
-                        planner.unhelped(id, why);
+                        planner.unhelped(job.id, why);
                     }
                 }
             }
-            Some(_) => shares.push(job.clone()),
+            Some(_) => shares.push(job),
             None => {}
         }
     }
     planner.plan.packings = packing::pack(&mut planner.trial, cell, &mut planner.victims, &mut planner.budget);
     planner.plan.conversions = repartition::conversions(&mut planner.trial, cell, &shares, &mut planner.plan.starting);
-    planner.plan.unmatched = repartition::unmatched(&planner.trial.view, cell);
+    planner.plan.unmatched = repartition::unmatched(&planner.trial.fleet, cell);
     planner.done()
 }
 
-/// The moves that alone would start one waiting gang; none when it does not wait in a cell for whole cards.
+/// The moves that alone would start one waiting gang; none when it does not wait in a cell for whole cards. The view is as before afterwards.
 #[must_use]
-pub fn open_for(view: &View, id: JobId, settings: &Settings) -> Option<Result<Opening, NoPlan>> {
-    let job = view.jobs.get(id.0)?;
+pub fn open_for(view: &mut View, id: JobId, settings: &Settings) -> Option<Result<Opening, NoPlan>> {
+    let job = view.jobs.get(id.0)?.clone();
     let (class, cell) = (job.class.as_ref()?, job.cell?);
     if class.request.devices.mode() != Some(SharingMode::Whole) {
         return None;
     }
     let mut planner = Planner::of(view, cell, settings);
-    match planner.help(job, class) {
+    match planner.help(&job, class) {
         Ok(()) => planner.plan.openings.pop().map(Ok),
         Err(why) => Some(Err(why)),
     }
 }
 
-struct Planner {
+struct Planner<'v> {
     cell: CellId,
     steps_max: u64,
-    trial: Trial,
+    trial: Trial<'v>,
     victims: Victims,
     budget: Budget,
     searches: usize,
     plan: MovePlan,
 }
 
-impl Planner {
-    fn of(view: &View, cell: CellId, settings: &Settings) -> Self {
+impl<'v> Planner<'v> {
+    fn of(view: &'v mut View, cell: CellId, settings: &Settings) -> Self {
         let victims = victims::of_cell(view, cell, settings.now_ms);
         let share_percent = settings.share_percent.min(100);
         let budget = Budget::of(&victims, share_percent);
@@ -181,14 +181,14 @@ impl Planner {
             complete: true,
             ..MovePlan::default()
         };
-        let trial = Trial::of(view);
+        let trial = Trial::on(&mut view.fleet, &view.queues);
         Planner { cell, steps_max: settings.steps_max, trial, victims, budget, searches: 0, plan }
     }
 
     /// Starts a waiting job on the trial, as things stand or after moves.
     fn help(&mut self, job: &Known, class: &JobClass) -> Result<(), NoPlan> {
-        let books = &self.trial.view.capacity;
-        let allowed = class.offers().iter().filter(|offer| books.max_allows(job.tenant, &offer.charge).is_ok());
+        let capacity = &self.trial.fleet.capacity;
+        let allowed = class.offers().iter().filter(|offer| capacity.max_allows(job.tenant, &offer.charge).is_ok());
         let models: Vec<GpuModel> = allowed.filter_map(|offer| offer.model).collect();
         let cell = self.cell;
         for &model in &models {
@@ -213,7 +213,7 @@ impl Planner {
 
     fn open(&mut self, wanted: &Wanted<'_>) -> Result<(), NoPlan> {
         let needed = wanted.class.cards();
-        let free = free(&self.trial.view, &wanted.ask());
+        let free = free(&self.trial.fleet, &wanted.ask());
         if free < needed {
             return Err(NoPlan::TooFewFree { free, needed });
         }
@@ -233,9 +233,9 @@ impl Planner {
             self.budget.moved.0 += made.units.0;
             self.victims.remove(&made.allocation);
         }
-        let view = &self.trial.view;
-        let stood: Vec<_> = moves.iter().map(|made| books::islands(view, &made.from)).collect();
-        let stands = books::islands(view, &opened.proof.tasks);
+        let fleet = &self.trial.fleet;
+        let stood: Vec<_> = moves.iter().map(|made| trial::islands(fleet, &made.from)).collect();
+        let stands = trial::islands(fleet, &opened.proof.tasks);
         let islands = stands.iter().filter(|island| stood.iter().any(|stood| stood.contains(island))).count() as u64;
         let level = wanted.class.topology.required.unwrap_or(if in_one {
             TopologyLevel::Node
@@ -270,7 +270,7 @@ impl Planner {
 }
 
 /// Free whole cards where the job may go.
-fn free(view: &View, ask: &Ask<'_>) -> u64 {
-    let shelves = ask.shelves(view);
+fn free(fleet: &Fleet, ask: &Ask<'_>) -> u64 {
+    let shelves = ask.shelves(fleet);
     shelves.map(|(_, shelf)| shelf.free()).sum()
 }

@@ -6,8 +6,8 @@
 //! so that another can take its room. Where a place has more than [`EXACT_MAX`] movable jobs, or a bound is reached, nothing is claimed.
 
 use super::Budget;
-use super::books::{Proof, Trial, Wanted};
 use super::report::NoPlan;
+use super::trial::{Proof, Trial, Wanted};
 use super::victims::{Victim, Victims};
 use muster_model::capacity::NodeUse;
 use muster_model::{AllocationId, GpuUnits, NodeId, TopologyLevel};
@@ -59,7 +59,7 @@ pub(super) fn is_for(wanted: &Wanted<'_>) -> bool {
 
 /// Opens a place for `wanted` by moving at most `budget`; the trial is then as after the plan.
 pub(super) fn open(
-    trial: &mut Trial,
+    trial: &mut Trial<'_>,
     wanted: &Wanted<'_>,
     victims: &Victims,
     budget: Budget,
@@ -100,8 +100,8 @@ pub(super) fn open(
 }
 
 /// Whether the gang may stand on an island of several nodes.
-fn may_span(trial: &Trial, wanted: &Wanted<'_>) -> bool {
-    let here = trial.view.capacity.nodes().values().filter(|there| there.node.cell == wanted.cell);
+fn may_span(trial: &Trial<'_>, wanted: &Wanted<'_>) -> bool {
+    let here = trial.fleet.capacity.nodes().values().filter(|there| there.node.cell == wanted.cell);
     let mut spanning = here.filter(|there| !there.node.spec.place.nvlink_domain.is_empty());
     wanted.class.topology.required == Some(TopologyLevel::Island) && spanning.next().is_some()
 }
@@ -129,17 +129,17 @@ fn sets<'a>(place: &'a Place, at: usize, needed: u64, victims: &'a Victims) -> i
 }
 
 /// The places that the gang may stand on and that moves alone could open.
-fn places(trial: &mut Trial, wanted: &Wanted<'_>, victims: &Victims, needed: u64) -> Vec<Place> {
+fn places(trial: &mut Trial<'_>, wanted: &Wanted<'_>, victims: &Victims, needed: u64) -> Vec<Place> {
     let ask = wanted.ask();
     let by_island = wanted.class.topology.required == Some(TopologyLevel::Island);
     let mut found = Vec::new();
-    for (id, there) in trial.view.capacity.nodes() {
+    for (id, there) in trial.fleet.capacity.nodes() {
         let node = &there.node;
         if node.cell != wanted.cell || !node.accepts_work() {
             continue;
         }
         trial.steps.0 += 1;
-        if !ask.pool_allows(&trial.view, &node.spec.pool) || !ask.admits(node) {
+        if !ask.pool_allows(&trial.fleet, &node.spec.pool) || !ask.admits(node) {
             continue;
         }
         let islands: BTreeSet<Option<u8>> = if by_island {

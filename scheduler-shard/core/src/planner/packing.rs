@@ -3,10 +3,10 @@
 //! What must stay true: a packing frees at least one whole card and opens none; what is moved stays inside the share.
 
 use super::Budget;
-use super::books::Trial;
 use super::report::{Move, Packing};
+use super::trial::Trial;
 use super::victims::{Victim, Victims};
-use crate::index::CardState;
+use crate::fleet::index::CardState;
 use muster_model::capacity::{CardUse, NodeUse};
 use muster_model::{AllocationId, CellId, GpuModel, GpuUnits, NodeId};
 use std::collections::BTreeSet;
@@ -25,9 +25,9 @@ struct Candidate {
 }
 
 /// Packs as much as `budget` allows; what was moved leaves `victims`.
-pub(super) fn pack(trial: &mut Trial, cell: CellId, victims: &mut Victims, budget: &mut Budget) -> Vec<Packing> {
+pub(super) fn pack(trial: &mut Trial<'_>, cell: CellId, victims: &mut Victims, budget: &mut Budget) -> Vec<Packing> {
     let mut candidates: Vec<Candidate> = Vec::new();
-    for (id, there) in trial.view.capacity.nodes() {
+    for (id, there) in trial.fleet.capacity.nodes() {
         trial.steps.0 += 1;
         if there.node.cell == cell && there.node.accepts_work() {
             candidates.extend(shared_cards(*id, there, victims));
@@ -69,11 +69,12 @@ fn shared_cards(id: NodeId, there: &NodeUse, victims: &Victims) -> Vec<Candidate
         .collect()
 }
 
-fn try_one(trial: &mut Trial, cell: CellId, model: GpuModel, chosen: &[&Victim]) -> Option<Packing> {
+fn try_one(trial: &mut Trial<'_>, cell: CellId, model: GpuModel, chosen: &[&Victim]) -> Option<Packing> {
     let before = trial.free_cards(cell, model);
+    let before_moves = trial.savepoint();
     let proof = trial.prove(None, chosen, false)?;
     if trial.free_cards(cell, model) <= before {
-        trial.take_back(&proof.moves, chosen);
+        trial.roll_back_to(before_moves);
         return None;
     }
     let cards = emptied(trial, &proof.moves);
@@ -81,12 +82,12 @@ fn try_one(trial: &mut Trial, cell: CellId, model: GpuModel, chosen: &[&Victim])
 }
 
 /// The cards that the moves left empty.
-fn emptied(trial: &Trial, moves: &[Move]) -> Vec<(NodeId, u16)> {
+fn emptied(trial: &Trial<'_>, moves: &[Move]) -> Vec<(NodeId, u16)> {
     let left = moves.iter().flat_map(|made| &made.from);
     let cards: BTreeSet<(NodeId, u16)> =
         left.flat_map(|task| task.devices.iter().map(|hold| (task.node, hold.gpu))).collect();
     let is_free = |(node, gpu): &(NodeId, u16)| {
-        let there = trial.view.capacity.nodes().get(node);
+        let there = trial.fleet.capacity.nodes().get(node);
         there.and_then(|there| there.cards.get(usize::from(*gpu))).is_some_and(|card| *card == CardUse::Free)
     };
     cards.into_iter().filter(is_free).collect()

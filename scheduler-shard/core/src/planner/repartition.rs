@@ -7,16 +7,17 @@
 //! converted; nothing stands in two places.
 
 use super::Tried;
-use super::books::{Trial, Wanted};
 use super::report::Conversion;
 use super::report::Unmatched;
+use super::trial::{Trial, Wanted};
+use crate::fleet::Fleet;
 use crate::job_class::JobClass;
-use crate::view::{Known, View};
+use crate::view::Known;
 use muster_model::capacity::CardUse;
 use muster_model::gpu::MigFamily;
 use muster_model::mig::{self, MigPlacement, MigShape, PinnedLayout};
 use muster_model::request::SharingMode;
-use muster_model::{CellId, Change, GpuModel, HoldMode, JobId, Key, NodeId, Object, Pool, TaskPlacement};
+use muster_model::{CellId, GpuModel, HoldMode, JobId, NodeId, Pool, TaskPlacement};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -46,7 +47,7 @@ struct Gathered {
 
 /// Starts what it can of `waiting` on the trial; jobs that open no card are put to `starting`.
 pub(super) fn conversions(
-    trial: &mut Trial,
+    trial: &mut Trial<'_>,
     cell: CellId,
     waiting: &[Arc<Known>],
     starting: &mut Vec<JobId>,
@@ -62,15 +63,15 @@ pub(super) fn conversions(
             left.push(job);
         }
     }
-    for (pool, rule) in rules(&trial.view, cell) {
+    for (pool, rule) in rules(&trial.fleet, cell) {
         let fits = |job: &&&Arc<Known>| job.class.as_ref().is_some_and(|class| rule.may_help(class, &pool));
         let trying: Vec<&Arc<Known>> = left.iter().filter(fits).copied().collect();
         if trying.is_empty() {
             continue;
         }
-        let before = trial.view.capacity.pools().get(&pool).cloned();
+        let before = trial.fleet.capacity.pools().get(&pool).cloned();
         let wider = before.clone().unwrap_or_else(|| Pool { name: pool.clone(), ..Pool::standard() });
-        trial.view.apply(&Change::put(Object::Pool(rule.applied_to(wider))));
+        trial.fleet.set_pool(&pool, Some(rule.applied_to(wider)));
         let mut hopeless: Tried<()> = Tried::default();
         for job in trying {
             let Some(class) = &job.class else { continue };
@@ -82,12 +83,9 @@ pub(super) fn conversions(
                 hopeless.insert(job.tenant, class, ());
             }
         }
-        trial.view.apply(&match before {
-            Some(before) => Change::put(Object::Pool(before)),
-            None => Change::Delete(Key::Pool(pool)),
-        });
+        trial.fleet.set_pool(&pool, before);
     }
-    gathered.into_iter().map(|(kind, gathered)| conversion(&trial.view, kind, gathered)).collect()
+    gathered.into_iter().map(|(kind, gathered)| conversion(&trial.fleet, kind, gathered)).collect()
 }
 
 /// A rule that keeps shares off empty cards of a pool.
@@ -119,8 +117,8 @@ impl Rule {
 }
 
 /// The rules of the cell's pools that keep shares off empty cards, modes first.
-fn rules(view: &View, cell: CellId) -> Vec<(String, Rule)> {
-    let pools: BTreeSet<&str> = view
+fn rules(fleet: &Fleet, cell: CellId) -> Vec<(String, Rule)> {
+    let pools: BTreeSet<&str> = fleet
         .capacity
         .nodes()
         .values()
@@ -130,7 +128,7 @@ fn rules(view: &View, cell: CellId) -> Vec<(String, Rule)> {
         .collect();
     let mut rules: Vec<(String, Rule)> = Vec::new();
     for name in pools {
-        let pool = view.capacity.pool_named(name);
+        let pool = fleet.capacity.pool_named(name);
         let shared = [SharingMode::Mig, SharingMode::Mps, SharingMode::TimeSlice];
         let missing = shared.into_iter().filter(|mode| !pool.modes.contains(mode)).map(Rule::Allow);
         let pinned = pool.pinned.iter().map(|(model, pin)| Rule::Unpin(*model, pin.in_words(*model)));
@@ -141,7 +139,7 @@ fn rules(view: &View, cell: CellId) -> Vec<(String, Rule)> {
 
 /// Starts one job on the first model that has room, and notes the empty cards that it opens.
 fn start(
-    trial: &mut Trial,
+    trial: &mut Trial<'_>,
     cell: CellId,
     job: &Known,
     class: &JobClass,
@@ -153,9 +151,9 @@ fn start(
         let Some(model) = offer.model else { continue };
         let wanted = Wanted { job, class, cell, model };
         let Some(tasks) = trial.place(&wanted.ask()) else { continue };
-        let opened = opened(&trial.view, &tasks);
+        let opened = opened(&trial.fleet, &tasks);
         // The pool of a gang is one; the mode is the request's.
-        let pool = tasks.first().and_then(|task| trial.view.capacity.nodes().get(&task.node));
+        let pool = tasks.first().and_then(|task| trial.fleet.capacity.nodes().get(&task.node));
         let pool = pool.map(|there| there.node.spec.pool.clone()).unwrap_or_default();
         let kind = (pool, model, class.request.devices.mode().unwrap_or(SharingMode::Whole), without.cloned());
         let converts = without.is_some() || !opened.is_empty() || on_converted(gathered.get(&kind), &tasks);
@@ -180,22 +178,22 @@ fn on_converted(gathered: Option<&Gathered>, tasks: &[TaskPlacement]) -> bool {
 }
 
 /// The empty cards among those of `tasks`; a pinned one is cut already.
-fn opened(view: &View, tasks: &[TaskPlacement]) -> BTreeSet<(NodeId, u16)> {
+fn opened(fleet: &Fleet, tasks: &[TaskPlacement]) -> BTreeSet<(NodeId, u16)> {
     let cards = tasks.iter().flat_map(|task| task.devices.iter().map(|hold| (task.node, hold.gpu)));
     let is_free = |(node, gpu): &(NodeId, u16)| {
-        let there = view.capacity.nodes().get(node);
+        let there = fleet.capacity.nodes().get(node);
         let Some(there) = there.filter(|there| !there.is_pinned(*gpu)) else { return false };
         there.cards.get(usize::from(*gpu)) == Some(&CardUse::Free)
     };
     cards.filter(is_free).collect()
 }
 
-fn conversion(view: &View, (pool, model, to, rule): Kind, gathered: Gathered) -> Conversion {
+fn conversion(fleet: &Fleet, (pool, model, to, rule): Kind, gathered: Gathered) -> Conversion {
     let cards: Vec<(NodeId, u16, String)> = gathered
         .cards
         .into_iter()
         .filter_map(|(node, gpu)| {
-            let there = view.capacity.nodes().get(&node)?;
+            let there = fleet.capacity.nodes().get(&node)?;
             Some((node, gpu, layout(model, there.cards.get(usize::from(gpu))?)))
         })
         .collect();
@@ -234,14 +232,14 @@ fn layout(model: GpuModel, card: &CardUse) -> String {
 }
 
 /// The free slices of cut cards and the open slots of pinned ones: what waits was placed before, so nothing that waits matches them.
-pub(super) fn unmatched(view: &View, cell: CellId) -> Vec<Unmatched> {
+pub(super) fn unmatched(fleet: &Fleet, cell: CellId) -> Vec<Unmatched> {
     let mut found = Left::new();
     let mut running: BTreeMap<(String, GpuModel, MigShape), u64> = BTreeMap::new();
-    for (id, there) in view.capacity.nodes().iter().filter(|(_, there)| there.node.cell == cell) {
+    for (id, there) in fleet.capacity.nodes().iter().filter(|(_, there)| there.node.cell == cell) {
         let pool = &there.node.spec.pool;
         for (at, (card, gpu)) in there.cards.iter().zip(&there.node.spec.gpus).enumerate() {
             let Some(family) = gpu.model.facts().mig else { continue };
-            let pin = view.capacity.pool_of(&there.node).pinned.get(&gpu.model).filter(|_| there.is_pinned(at as u16));
+            let pin = fleet.capacity.pool_of(&there.node).pinned.get(&gpu.model).filter(|_| there.is_pinned(at as u16));
             let standing: Vec<MigPlacement> = match card {
                 CardUse::Mig(instances) => instances.iter().map(|(place, _)| *place).collect(),
                 CardUse::Free if pin.is_some() => Vec::new(),

@@ -24,6 +24,11 @@ pub(super) struct Victim {
 pub(super) type Victims = BTreeMap<AllocationId, Victim>;
 
 impl Victim {
+    /// The same, standing at `tasks`.
+    pub(super) fn at(&self, tasks: Vec<TaskPlacement>) -> Arc<Allocation> {
+        Arc::new(Allocation { tasks, ..Allocation::clone(&self.allocation) })
+    }
+
     pub(super) fn moved(&self, to: Vec<TaskPlacement>) -> Move {
         let held = &self.allocation;
         Move {
@@ -41,7 +46,7 @@ impl Victim {
 /// The movable work of `cell`, at `now_ms` of the state's clock.
 pub(super) fn of_cell(view: &View, cell: CellId, now_ms: u64) -> Victims {
     let reachable = |held: &Allocation| {
-        let mut nodes = held.tasks.iter().filter_map(|task| view.capacity.nodes().get(&task.node));
+        let mut nodes = held.tasks.iter().filter_map(|task| view.fleet.capacity.nodes().get(&task.node));
         nodes.all(|there| there.node.health == NodeHealth::Ready)
     };
     let here = view.allocations.values().filter(|held| held.cell == cell);

@@ -4,7 +4,6 @@
 //! so that a pass looks at few; when a job of the same class, whatever its time limit, starts, the count begins anew.
 
 use super::{CellQueue, GroupKey, QueueKey};
-use crate::guard::patience;
 use crate::job_class::JobClass;
 use muster_model::{GpuModel, JobId, TenantId};
 use std::sync::Arc;
@@ -45,7 +44,7 @@ impl CellQueue {
 
     /// The group is looked at again once its gang's size more has been bound.
     pub(crate) fn count_again_after(&mut self, key: GroupKey) {
-        if patience(&key.1).is_none() {
+        if key.1.guarded_after_cards().is_none() {
             return;
         }
         let due = self.bound_in_all + key.1.cards();

@@ -110,7 +110,7 @@ fn what_was_learned_outlives_a_snapshot() {
 #[test]
 fn who_compares_with_a_blind_policy_gets_it() {
     let (mut fleet, a, _) = uneven();
-    fleet.view.choose_by(crate::Policy::FirstFit);
+    fleet.view.choose_by(crate::PlacementPolicy::FirstFit);
     come_and_go(&mut fleet, &whole(16_000, &[]), 40);
     let light = run(&mut fleet, whole(100, &[]));
     assert_eq!(node_of(&fleet, light), a, "the first node, whatever is scarce");

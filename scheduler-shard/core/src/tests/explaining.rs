@@ -3,7 +3,7 @@
 use super::fleet::*;
 use crate::explain;
 use crate::explain::{Change as Remedial, Explanation, Reason, Remedy, Why};
-use crate::guard::BYPASSED_SIZES_MAX;
+use crate::policy::guard::BYPASSED_SIZES_MAX;
 use muster_model::resources::Resource;
 use muster_model::*;
 use proptest::prelude::*;

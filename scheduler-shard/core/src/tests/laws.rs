@@ -1,15 +1,17 @@
 //! Laws 1, 2 and 8 over random histories, with a view that lags and a control plane that refuses; and the index against its rebuild.
 
 use super::fleet::*;
-use crate::index::Index;
-use crate::index::shelf::{ALL, Domain, TOP};
-use crate::order::Order;
+use crate::fleet::Transaction;
+use crate::fleet::index::Index;
+use crate::fleet::index::shelf::{ALL, Domain, TOP};
 use crate::queue::QueueKey;
+use crate::queue::order::Order;
 use crate::{Proposal, View};
 use muster_model::*;
 use proptest::prelude::*;
 use proptest::sample::Index as Pick;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// One thing that happens.
 #[derive(Clone, Debug)]
@@ -127,7 +129,7 @@ fn keep_apart(fleet: &mut Fleet, level: Option<ApartLevel>) {
 
 /// What the index would be if it were built from the books at once.
 fn rebuilt(view: &View) -> Index {
-    let mut index = view.index.emptied();
+    let mut index = view.fleet.index.emptied();
     for (id, there) in view.capacity().nodes() {
         index.refresh(*id, Some(there));
     }
@@ -238,15 +240,15 @@ fn play(events: Vec<Event>) -> Result<Fleet, TestCaseError> {
             }
         }
         fleet.check().map_err(|broken| TestCaseError::fail(broken.to_string()))?;
-        prop_assert_eq!(picture(&fleet.view.index), picture(&rebuilt(&fleet.view)));
+        prop_assert_eq!(picture(&fleet.view.fleet.index), picture(&rebuilt(&fleet.view)));
         prop_assert_eq!(next_kept(&fleet.view), next_anew(&fleet.view));
         prop_assert!(fleet.kept_apart().is_none(), "{:?}", fleet.kept_apart());
         prop_assert_eq!(fleet.view.nodes_apart(), fleet.view.nodes_that_should_stand_apart());
-        prop_assert!(fleet.view.kept_wrongly().values().all(|wrong| *wrong == 0));
+        prop_assert!(fleet.view.fleet.kept_wrongly().values().all(|wrong| *wrong == 0));
         let mut anew = fleet.view.clone();
-        anew.index = rebuilt(&fleet.view);
+        anew.fleet.index = rebuilt(&fleet.view);
         for mode in [request::SharingMode::Mps, request::SharingMode::TimeSlice] {
-            let outlook = |view: &View| view.outlook(CELL, GpuModel::H100, mode);
+            let outlook = |view: &View| view.fleet.outlook(CELL, GpuModel::H100, mode);
             prop_assert_eq!(outlook(&fleet.view), outlook(&anew));
         }
     }
@@ -297,7 +299,7 @@ proptest! {
         prop_assert_eq!(cards_of(&fleet.view), cards_of(&fresh));
         let used = |view: &View| view.capacity().tenants().values().map(|at| at.used).collect::<Vec<_>>();
         prop_assert_eq!(used(&fleet.view), used(&fresh));
-        prop_assert_eq!(fleet.view.totals, fresh.totals);
+        prop_assert_eq!(fleet.view.fleet.totals, fresh.fleet.totals);
     }
 
     /// The same history gives the same plan.
@@ -324,6 +326,63 @@ proptest! {
         // A gang that was passed over too often may hold smaller ones back; a fresh view does not know of it.
         let others_pass = fleet.view.queues.values().any(|queue| queue.bound_cards.values().sum::<u64>() >= 8 * 2);
         prop_assert!(others_pass || bindings(&again) == 0, "{:?}", again.proposals);
+    }
+}
+
+/// Everything that a fleet says of what is free.
+pub(super) fn said(view: &View) -> (Vec<String>, Vec<String>, String) {
+    let used: Vec<_> = view.capacity().tenants().values().map(|at| at.used).collect();
+    let pools = view.capacity().pools();
+    (picture(&view.fleet.index), cards_of(view), format!("{used:?} {pools:?} {:?}", view.fleet.totals))
+}
+
+/// The same tasks on the next cards of their nodes.
+fn on_next_cards(held: &Allocation, capacity: &capacity::Capacity) -> Allocation {
+    let mut moved = held.clone();
+    for task in &mut moved.tasks {
+        let cards = capacity.nodes().get(&task.node).map_or(1, |there| there.cards.len() as u16);
+        task.devices.iter_mut().for_each(|hold| hold.gpu = (hold.gpu + 1) % cards);
+    }
+    moved
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Whatever is released, charged elsewhere and pinned in a transaction, its end undoes.
+    #[test]
+    fn a_transaction_leaves_nothing_behind(
+        events in prop::collection::vec(event(), 1..100),
+        picks in prop::collection::vec((any::<Pick>(), any::<bool>()), 1..12),
+        pinned in any::<bool>(),
+    ) {
+        let mut fleet = play(events)?;
+        let before = said(&fleet.view);
+        let mut held: Vec<Arc<Allocation>> = fleet.view.held().cloned().collect();
+        let mut trial = Transaction::begin(&mut fleet.view.fleet);
+        for (pick, moves) in picks {
+            if held.is_empty() {
+                break;
+            }
+            let savepoint = trial.savepoint();
+            let one = held.swap_remove(pick.index(held.len()));
+            trial.release(one.clone());
+            let to = on_next_cards(&one, &trial.capacity);
+            let fits = trial.capacity.prove(to.tenant, &to.tasks, to.cpu_milli, to.memory_mib, &to.charge).is_ok();
+            match (fits, moves) {
+                (true, true) => trial.charge(Arc::new(to)),
+                (_, false) => trial.roll_back_to(savepoint),
+                _ => {}
+            }
+        }
+        if pinned {
+            let pin = layout(&[("1g.10gb", 7)], Some(1));
+            trial.set_pool("default", Some(Pool { pinned: [(GpuModel::H100, pin)].into(), ..Pool::standard() }));
+        }
+        drop(trial);
+        prop_assert_eq!(said(&fleet.view), before);
+        prop_assert_eq!(picture(&fleet.view.fleet.index), picture(&rebuilt(&fleet.view)));
+        prop_assert!(fleet.view.fleet.kept_wrongly().values().all(|wrong| *wrong == 0));
     }
 }
 
@@ -359,10 +418,10 @@ fn a_planted_stale_index_is_caught() {
     let job = fleet.submit(gang(1, 1));
     fleet.settle();
     fleet.deliver(usize::MAX);
-    assert_eq!(picture(&fleet.view.index), picture(&rebuilt(&fleet.view)));
+    assert_eq!(picture(&fleet.view.fleet.index), picture(&rebuilt(&fleet.view)));
     let held = fleet.allocation_of(job).expect("runs").clone();
-    fleet.view.capacity.release(&held);
-    assert_ne!(picture(&fleet.view.index), picture(&rebuilt(&fleet.view)));
+    fleet.view.fleet.capacity.release(&held);
+    assert_ne!(picture(&fleet.view.fleet.index), picture(&rebuilt(&fleet.view)));
 }
 
 /// The same of what is kept where CPU is scarce.
@@ -374,11 +433,11 @@ fn a_planted_stale_node_is_caught() {
     let job = fleet.submit(spec);
     fleet.settle();
     fleet.deliver(usize::MAX);
-    assert_eq!(fleet.view.kept_wrongly(), [(CELL, 0)].into());
+    assert_eq!(fleet.view.fleet.kept_wrongly(), [(CELL, 0)].into());
     let held = fleet.allocation_of(job).expect("runs").clone();
-    fleet.view.settle_balance(CELL);
-    fleet.view.capacity.release(&held);
-    assert_eq!(fleet.view.kept_wrongly(), [(CELL, 1)].into());
+    fleet.view.fleet.settle_balance(CELL);
+    fleet.view.fleet.capacity.release(&held);
+    assert_eq!(fleet.view.fleet.kept_wrongly(), [(CELL, 1)].into());
 }
 
 /// A view that wrongly believes a card free proposes it, and the same arithmetic on the other side refuses it.

@@ -50,7 +50,10 @@ fn waits(fleet: &mut Fleet, spec: JobSpec) -> JobId {
 }
 
 fn plan(fleet: &Fleet, share_percent: u8) -> MovePlan {
-    plan_moves(&fleet.view, CELL, &Settings { share_percent, ..Settings::at(NOW_MS) })
+    let mut view = fleet.view.clone();
+    let plan = plan_moves(&mut view, CELL, &Settings { share_percent, ..Settings::at(NOW_MS) });
+    assert_eq!(super::laws::said(&view), super::laws::said(&fleet.view), "a plan changes nothing");
+    plan
 }
 
 fn nodes_of(tasks: &[TaskPlacement]) -> Vec<u32> {

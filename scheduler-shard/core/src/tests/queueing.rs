@@ -1,8 +1,8 @@
 //! Who is next, what is left alone, what is kept for whom, and what is handed over.
 
 use super::fleet::*;
-use crate::guard::BYPASSED_SIZES_MAX;
-use crate::plan::HAND_OVER_AFTER_MS;
+use crate::policy::guard::BYPASSED_SIZES_MAX;
+use crate::policy::hand_over::HAND_OVER_AFTER_MS;
 use crate::{Bounds, Proposal, plan};
 use muster_model::*;
 

@@ -44,7 +44,7 @@ fn a_fresh_snapshot_forgets_nothing_that_was_learned() {
         fleet.end(job, false);
         fleet.settle();
     }
-    let known = |fleet: &Fleet| fleet.view.outlook(CELL, GpuModel::H100, request::SharingMode::Mps);
+    let known = |fleet: &Fleet| fleet.view.fleet.outlook(CELL, GpuModel::H100, request::SharingMode::Mps);
     let before = known(&fleet).expect("shares have come");
     assert_eq!(before.shares, [(400, 20)].into());
     let fresh = fleet.snapshot();

@@ -2,10 +2,10 @@
 //!
 //! What must stay true: a job that does not wait keeps nothing that only waiting jobs need; a fleet runs far more than wait.
 
-use crate::guard::patience;
 use crate::job_class::{JobClass, JobClasses};
 use crate::queue::QueueKey;
-use muster_model::{Attempt, CellId, Job, JobId, JobPhase, Movable, Reservation, TenantId};
+use crate::search::Ask;
+use muster_model::{Attempt, CellId, GpuModel, Job, JobId, JobPhase, Movable, Reservation, TenantId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -43,6 +43,17 @@ pub(crate) struct MayMove {
 }
 
 impl Known {
+    /// What it asks of the fleet when it would start at `now_ms`.
+    pub(crate) fn ask<'a>(
+        &self,
+        class: &'a JobClass,
+        (cell, model): (CellId, Option<GpuModel>),
+        now_ms: u64,
+    ) -> Ask<'a> {
+        let over_ms = now_ms.saturating_add(class.stays_at_most_ms());
+        Ask { over_ms, job: Some(self.id), ..Ask::lasting(cell, self.tenant, class, model) }
+    }
+
     /// What to keep of `job`.
     pub(super) fn of(job: Job, classes: &mut JobClasses) -> Self {
         let movable = job.spec.movable.filter(|_| !job.cancelled);
@@ -75,8 +86,8 @@ impl Known {
 
     /// Whether the starvation guard protects it, as far as its count goes.
     pub(super) fn was_bypassed_enough(&self) -> bool {
-        let patience = self.class.as_deref().and_then(patience);
-        patience.is_some_and(|patience| self.bypassed_cards >= patience)
+        let enough = self.class.as_deref().and_then(JobClass::guarded_after_cards);
+        enough.is_some_and(|enough| self.bypassed_cards >= enough)
     }
 
     /// Whether `new` waits in the same place of the same queue, whatever else was recorded of it.

@@ -5,51 +5,33 @@
 //! - a pending proposal is charged like an allocation until its allocation arrives, it is refused, or its job is gone;
 //! - what the control plane has committed always wins: a pending proposal in its way is given up.
 
-mod balance;
+mod in_turn;
 mod job;
-mod lent;
 mod pending;
+mod reservation_times;
 mod reserved;
-mod shares;
 mod trial;
 
 use crate::by_id::ById;
-use crate::index::Index;
+use crate::fleet::{Fleet, FreeOn, PlacementPolicy};
 use crate::job_class::JobClasses;
-use crate::order::Books;
+use crate::queue::order::Books;
 use crate::queue::{CellQueue, Freed, Obstacle};
-use crate::reserve::Search;
-use balance::Balance;
+pub(crate) use in_turn::in_turn;
 pub(crate) use job::Known;
 use muster_model::capacity::Capacity;
-use muster_model::{
-    Allocation, Cell, CellId, Change, GpuModel, Job, JobId, Key, Node, NodeId, Object, ResourceVec, Tenant, TenantId,
-};
+use muster_model::{Allocation, Cell, CellId, Change, Job, JobId, Key, Node, NodeId, Object, Tenant, TenantId};
 use pending::Pending;
+pub use reservation_times::RESERVATIONS_MAX;
+pub(crate) use reservation_times::{ReservationSearch, SLACK_MS};
 use reserved::Reserved;
-use serde::{Deserialize, Serialize};
-pub(crate) use shares::{Shares, left_milli, milli_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// How places are chosen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Policy {
-    /// The tightest place in the network; parts of cards where least is lost. What a fleet runs.
-    #[default]
-    Topology,
-    /// Nodes in the order of their ids, the network unseen: to compare with.
-    FirstFit,
-    /// The fullest node first, the network unseen: to compare with.
-    BestFit,
-}
 
 /// A shard's picture of the fleet.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    pub(crate) capacity: Capacity,
-    pub(crate) index: Index,
+    pub(crate) fleet: Fleet,
     pub(crate) cells: BTreeMap<CellId, Cell>,
     /// By [`JobId`].
     pub(crate) jobs: ById<Arc<Known>>,
@@ -57,20 +39,13 @@ pub struct View {
     pub(crate) allocations: ById<Arc<Allocation>>,
     pub(crate) queues: BTreeMap<CellId, CellQueue>,
     classes: JobClasses,
-    /// What has been learned of shares of cards.
-    pub(crate) shares: Shares,
-    /// What is scarce where, and what that says of single tasks.
-    balance: Balance,
-    /// Everything the fleet has, by resource: the denominators of dominant shares.
-    pub(crate) totals: ResourceVec,
     pending: BTreeMap<JobId, Pending>,
     reserved: BTreeMap<JobId, Reserved>,
     /// When a pass was planned last.
     pub(crate) last_pass_ms: u64,
     /// How far the search for gangs to promise a time has come.
-    pub(crate) searches: BTreeMap<CellId, Search>,
+    pub(crate) searches: BTreeMap<CellId, ReservationSearch>,
     proposals_made: u64,
-    pub(crate) policy: Policy,
     /// Jobs that are left alone until a time, in ms of the caller's clock.
     resting: BTreeSet<(u64, JobId)>,
     rest_until: BTreeMap<JobId, u64>,
@@ -110,15 +85,15 @@ impl View {
         }
     }
 
-    /// From now on places are chosen so. A fleet runs [`Policy::Topology`]; the others are for replays that compare.
-    pub fn choose_by(&mut self, policy: Policy) {
-        self.policy = policy;
+    /// From now on places are chosen so. A fleet runs [`PlacementPolicy::Topology`]; the others are for replays that compare.
+    pub fn choose_by(&mut self, policy: PlacementPolicy) {
+        self.fleet.placement = policy;
     }
 
     /// The books, pending proposals charged.
     #[must_use]
     pub fn capacity(&self) -> &Capacity {
-        &self.capacity
+        &self.fleet.capacity
     }
 
     /// The cells, by id.
@@ -142,9 +117,8 @@ impl View {
         match object {
             Object::Tenant(tenant) => self.put_tenant(&tenant),
             Object::Pool(pool) => {
-                let name = pool.name.clone();
-                self.capacity.put_pool(pool);
-                self.pool_changed(&name);
+                self.fleet.set_pool(&pool.name.clone(), Some(pool));
+                self.everything_freed();
             }
             Object::Cell(cell) => {
                 self.cells.insert(cell.id, cell);
@@ -166,18 +140,17 @@ impl View {
     fn delete(&mut self, key: &Key) {
         match key {
             Key::Tenant(id) => {
-                self.capacity.remove_tenant(*id);
+                self.fleet.capacity.remove_tenant(*id);
                 self.forget_orders();
                 self.everything_freed();
             }
             Key::Pool(name) => {
-                self.capacity.remove_pool(name);
-                self.pool_changed(name);
+                self.fleet.set_pool(name, None);
+                self.everything_freed();
             }
             Key::Cell(id) => {
                 self.cells.remove(id);
-                self.shares.forget(*id);
-                self.balance.forget(*id);
+                self.fleet.forget_cell(*id);
             }
             Key::Node(id) => self.delete_node(*id),
             Key::Job(id) => self.delete_job(*id),
@@ -200,25 +173,17 @@ impl View {
 
     /// What the order of tenants is decided by.
     pub(crate) fn books(&self) -> Books<'_> {
-        Books { capacity: &self.capacity, totals: &self.totals }
+        Books { capacity: &self.fleet.capacity, totals: &self.fleet.totals }
     }
 
     fn put_tenant(&mut self, tenant: &Tenant) {
-        let before = self.capacity.tenants().get(&tenant.id).map(|old| old.apart_from.clone()).unwrap_or_default();
-        self.capacity.put_tenant(tenant);
-        self.count_tenants();
+        let before =
+            self.fleet.capacity.tenants().get(&tenant.id).map(|old| old.apart_from.clone()).unwrap_or_default();
+        self.fleet.put_tenant(tenant, held(&self.allocations, &self.pending).map(AsRef::as_ref));
         self.forget_orders();
         self.relieved(tenant.id);
         if before != tenant.apart_from {
             self.everything_freed();
-        }
-    }
-
-    /// Begins to count who is where, once that is of interest: what is committed, and what is proposed.
-    fn count_tenants(&mut self) {
-        if self.capacity.wants_tenants_counted() {
-            let held = self.allocations.values().chain(self.pending.values().filter_map(Pending::charged));
-            self.capacity.count_tenants(held.map(AsRef::as_ref));
         }
     }
 
@@ -227,31 +192,20 @@ impl View {
         self.queues.values_mut().for_each(CellQueue::forget_order);
     }
 
-    fn change_totals(&mut self, old: &ResourceVec, new: &ResourceVec) {
-        if old != new {
-            self.totals.sub(old);
-            self.totals.add(new);
-            self.forget_orders();
-        }
-    }
-
     fn put_node(&mut self, node: Node) {
         let (id, cell) = (node.id, node.cell);
-        let old = self.capacity.nodes().get(&id).map(|old| (amount_of(&old.node), old.node.cell));
-        let (old_amount, old_cell) = old.unwrap_or((ResourceVec::default(), cell));
-        self.change_totals(&old_amount, &amount_of(&node));
         self.shake(id);
         self.leaves_domain(id, node.spec.place.spanning_island());
-        self.capacity.put_node(Arc::new(node));
-        self.balance.refreshed(old_cell, id);
-        self.refresh(id, cell);
+        if self.fleet.put_node(node) {
+            self.forget_orders();
+        }
         self.node_freed(id, cell);
     }
 
     /// A node is about to be in another NVLink domain, or none: who is kept off whole domains for what it holds may stand on the rest of it then.
     fn leaves_domain(&mut self, id: NodeId, next: Option<String>) {
-        let domain = self.capacity.nodes().get(&id).and_then(|there| there.node.spec.place.spanning_island());
-        if self.capacity.keeps_apart() && domain.is_some() && domain != next {
+        let domain = self.fleet.capacity.nodes().get(&id).and_then(|there| there.node.spec.place.spanning_island());
+        if self.fleet.capacity.keeps_apart() && domain.is_some() && domain != next {
             self.everything_freed();
         }
     }
@@ -259,23 +213,20 @@ impl View {
     fn delete_node(&mut self, id: NodeId) {
         self.shake(id);
         self.give_up_on_node(id);
-        let old = self.capacity.nodes().get(&id).map(|old| (amount_of(&old.node), old.node.cell));
-        let Some((amount, cell)) = old else { return };
-        self.change_totals(&amount, &ResourceVec::default());
         self.leaves_domain(id, None);
-        self.capacity.remove_node(id);
-        self.refresh(id, cell);
+        if self.fleet.remove_node(id) {
+            self.forget_orders();
+        }
     }
 
     fn put_job(&mut self, job: Job) {
         let job = Arc::new(Known::of(job, &mut self.classes));
         if job.class.as_ref().is_some_and(|class| class.latency_critical) {
-            self.capacity.watch_tenants();
-            self.count_tenants();
-            self.index.watch(job.tenant, self.capacity.nodes());
+            let held = held(&self.allocations, &self.pending).map(AsRef::as_ref);
+            self.fleet.watch_neighbours(job.tenant, held);
         }
         if job.needs_no_card() {
-            self.index.watch_hosts(self.capacity.nodes());
+            self.fleet.watch_hosts();
         }
         let old = self.jobs.insert(job.id.0, job.clone());
         let same_place = old.as_ref().is_some_and(|old| old.stands_as(&job));
@@ -289,8 +240,8 @@ impl View {
         if !same_wait {
             self.forget_efforts(job.id);
             if let (Some(cell), Some(class)) = (job.cell, &job.class) {
-                self.shares.came(cell, class);
-                self.balance.came(cell, class);
+                self.fleet.learned.came(cell, class);
+                self.fleet.balance.came(cell, class);
             }
         }
         if !same_place {
@@ -331,7 +282,7 @@ impl View {
 
     /// Everything that holds devices: what is committed, and what is proposed.
     pub(crate) fn held(&self) -> impl Iterator<Item = &Arc<Allocation>> + '_ {
-        self.allocations.values().chain(self.pending.values().filter_map(Pending::charged))
+        held(&self.allocations, &self.pending)
     }
 
     /// Puts a waiting job into its cell's queue, unless it rests or is proposed.
@@ -363,21 +314,19 @@ impl View {
         self.allocations.insert(allocation.id.0, allocation);
     }
 
-    /// Charges to the books and keeps the index in step.
+    /// Charges an allocation.
     pub(crate) fn charge(&mut self, allocation: &Allocation) {
-        self.capacity.charge(allocation);
-        self.touch(allocation);
+        self.fleet.charge(allocation);
         self.used_otherwise(allocation.tenant);
     }
 
-    /// Releases from the books, and wakes whom that may help.
+    /// Releases an allocation, and wakes whom that may help.
     pub(crate) fn release(&mut self, allocation: &Allocation) {
-        self.capacity.release(allocation);
-        self.touch(allocation);
+        self.fleet.release(allocation);
         for tasks in allocation.tasks.chunk_by(|one, next| one.node == next.node) {
             let id = tasks[0].node;
             self.node_freed(id, allocation.cell);
-            if self.capacity.keeps_apart() {
+            if self.fleet.capacity.keeps_apart() {
                 self.domain_freed(id, allocation.cell);
             }
         }
@@ -385,7 +334,7 @@ impl View {
         let mut next = Some(allocation.tenant);
         while let Some(tenant) = next {
             self.relieved(tenant);
-            next = self.capacity.tenants().get(&tenant).and_then(|at| at.parent);
+            next = self.fleet.capacity.tenants().get(&tenant).and_then(|at| at.parent);
         }
     }
 
@@ -399,31 +348,14 @@ impl View {
         self.queues.values_mut().for_each(|queue| queue.wake(Obstacle::Tenant(tenant)));
     }
 
-    /// Keeps the index in step with a charge or release: neighbours in rank share a node, and only their cards have changed.
-    fn touch(&mut self, allocation: &Allocation) {
-        for tasks in allocation.tasks.chunk_by(|one, next| one.node == next.node) {
-            let id = tasks[0].node;
-            let Some(there) = self.capacity.nodes().get(&id) else { continue };
-            self.index.touch(id, there, tasks.iter().flat_map(|task| task.devices.iter().map(|hold| hold.gpu)));
-            self.balance.touched(there.node.cell, id);
-        }
-    }
-
-    fn refresh(&mut self, node: NodeId, cell: CellId) {
-        self.index.refresh(node, self.capacity.nodes().get(&node));
-        self.balance.refreshed(cell, node);
-    }
-
     /// There is more room on a node than before.
     fn node_freed(&mut self, node: NodeId, cell: CellId) {
         let blocked = self.queues.get(&cell).is_some_and(CellQueue::has_blocked);
         if !blocked && self.reserved_jobs(cell).next().is_none() {
             return;
         }
-        let (kept, lent_ms) = (self.index.hold_of(node).is_some(), self.lent_ms(cell));
-        let free: Vec<(Option<GpuModel>, u32)> = self.index.free_on(node).collect();
-        for (model, on_node) in free {
-            let in_all = self.index.shelves(cell, model).map(|(_, shelf)| shelf.free()).sum();
+        let (kept, lent_ms) = (self.fleet.index.hold_of(node).is_some(), self.lent_ms(cell));
+        for FreeOn { model, on_node, in_all } in self.fleet.free_on(node, cell) {
             let freed = Freed { model, on_node, in_all, kept, lent_ms };
             self.helps_reserved(cell, &freed);
             if let Some(queue) = self.queues.get_mut(&cell) {
@@ -434,8 +366,8 @@ impl View {
 
     /// Who was kept off a whole NVLink domain may stand on any node of it now.
     fn domain_freed(&mut self, node: NodeId, cell: CellId) {
-        let there = self.capacity.nodes().get(&node);
-        let near: Vec<NodeId> = there.into_iter().flat_map(|there| self.capacity.near(&there.node)).collect();
+        let there = self.fleet.capacity.nodes().get(&node);
+        let near: Vec<NodeId> = there.into_iter().flat_map(|there| self.fleet.capacity.near(&there.node)).collect();
         near.into_iter().for_each(|id| self.node_freed(id, cell));
     }
 
@@ -444,15 +376,14 @@ impl View {
         self.reserved_may_start();
         self.queues.values_mut().for_each(CellQueue::wake_all_without_room);
     }
+}
 
-    /// Pool rules have changed: cards may be pinned or no longer, and anything may fit now.
-    fn pool_changed(&mut self, name: &str) {
-        for (id, there) in self.capacity.nodes().iter().filter(|(_, there)| there.node.spec.pool == name) {
-            self.index.refresh(*id, Some(there));
-            self.balance.refreshed(there.node.cell, *id);
-        }
-        self.everything_freed();
-    }
+/// Everything that holds devices: what is committed, and what is proposed.
+fn held<'v>(
+    allocations: &'v ById<Arc<Allocation>>,
+    pending: &'v BTreeMap<JobId, Pending>,
+) -> impl Iterator<Item = &'v Arc<Allocation>> {
+    allocations.values().chain(pending.values().filter_map(Pending::charged))
 }
 
 /// The nodes it stands on, each once.
@@ -461,12 +392,4 @@ fn nodes_of(allocation: &Allocation) -> Vec<NodeId> {
     nodes.sort_unstable();
     nodes.dedup();
     nodes
-}
-
-fn amount_of(node: &Node) -> ResourceVec {
-    let mut amount = ResourceVec::of_host(node.spec.cpu_milli, node.spec.memory_mib);
-    for gpu in &node.spec.gpus {
-        amount.add(&ResourceVec::of_gpu(gpu.model, muster_model::GpuUnits::CARD));
-    }
-    amount
 }

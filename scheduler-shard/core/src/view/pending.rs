@@ -3,10 +3,9 @@
 //! What must stay true: the stand-in for a proposal never outlives its outcome, and never makes a committed allocation's charge
 //! fail: where the two meet, the proposal gives way.
 
-use super::{Known, View, nodes_of};
+use super::{Known, RESERVATIONS_MAX, View, nodes_of};
 use crate::job_class::JobClass;
 use crate::proposal::Binding;
-use crate::reserve::RESERVATIONS_MAX;
 use muster_model::{Allocation, AllocationId, AllocationState, Attempt, CellId, Epoch, GpuModel, JobId, NodeId};
 use std::sync::Arc;
 
@@ -188,7 +187,7 @@ impl View {
         if let Some(own) = &own
             && holds_the_same(own, allocation)
         {
-            self.capacity.rename(own, allocation.id);
+            self.fleet.capacity.rename(own, allocation.id);
             return;
         }
         if let Some(own) = own {
@@ -222,16 +221,17 @@ impl View {
         let old = std::mem::replace(self, fresh);
         self.proposals_made = old.proposals_made;
         // A snapshot knows who waits, not who came.
-        self.shares = old.shares;
-        self.balance = old.balance;
-        self.balance.resume(self.capacity.nodes().values().map(|there| (there.node.cell, there.node.id)));
+        self.fleet.go_on_from(old.fleet);
         for (id, pending) in old.pending {
             let Some(job) = self.jobs.get(id.0).cloned() else { continue };
             if !job.waits() || job.attempt.next() != pending.attempt {
                 continue;
             }
             let fits = |held: &Arc<Allocation>| {
-                self.capacity.prove(held.tenant, &held.tasks, held.cpu_milli, held.memory_mib, &held.charge).is_ok()
+                self.fleet
+                    .capacity
+                    .prove(held.tenant, &held.tasks, held.cpu_milli, held.memory_mib, &held.charge)
+                    .is_ok()
             };
             let stand_in = pending.stand_in.filter(fits);
             if let Some(stand_in) = &stand_in {

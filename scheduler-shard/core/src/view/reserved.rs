@@ -3,11 +3,11 @@
 //! What must stay true: nodes stand apart exactly for the jobs that wait with a reservation and are not proposed or tried just now; what the
 //! control plane has committed wins over what this shard has proposed.
 
+use super::reservation_times::{ReservationSearch, is_due_again, is_late, is_soon_due};
 use super::{Known, View};
-use crate::index::{Hold, Part};
+use crate::fleet::index::{Hold, Part};
 use crate::job_class::{JobClass, Offer};
 use crate::queue::Freed;
-use crate::reserve::{Search, is_due_again, is_late, is_soon_due};
 use muster_model::{CellId, JobId, NodeId, Reservation};
 #[cfg(test)]
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,7 +72,7 @@ impl View {
     /// Whether so many nodes more may be kept in `cell`, of which beyond the first gang one in `part` may be.
     pub(crate) fn may_keep(&self, cell: CellId, nodes: usize, part: usize) -> bool {
         let kept: usize = self.reserved.values().filter(|kept| kept.cell == cell).map(|kept| kept.nodes()).sum();
-        let all = self.capacity.nodes().values().filter(|there| there.node.cell == cell).count();
+        let all = self.fleet.capacity.nodes().values().filter(|there| there.node.cell == cell).count();
         kept == 0 || part * (kept + nodes) <= all
     }
 
@@ -108,7 +108,7 @@ impl View {
     pub(crate) fn next_on_own_nodes(&mut self, cell: CellId) -> Option<(JobId, Arc<JobClass>)> {
         let free = |id: JobId, kept: &Reserved, offer: &Offer| {
             let own = |part: &Part| part.hold == Some(kept.hold(id));
-            let shelves = self.index.shelves(cell, offer.model).filter(|(part, _)| own(part));
+            let shelves = self.fleet.index.shelves(cell, offer.model).filter(|(part, _)| own(part));
             shelves.map(|(_, shelf)| shelf.free()).sum::<u64>()
         };
         let enough = |id: JobId, kept: &Reserved, class: &JobClass| {
@@ -172,7 +172,7 @@ impl View {
                 self.looked_at(job.id, now_ms);
                 if let Some(cell) = job.cell {
                     let gangs_found = self.queues.get(&cell).map_or(0, |queue| queue.gangs_found);
-                    self.searches.insert(cell, Search::rests(now_ms, gangs_found));
+                    self.searches.insert(cell, ReservationSearch::rests(now_ms, gangs_found));
                 }
             }
         }
@@ -195,7 +195,7 @@ impl View {
     }
 
     fn put_reservation(&mut self, job: JobId, kept: Reserved) {
-        let takes_work = |node: &NodeId| self.index.ground(*node, None).is_some();
+        let takes_work = |node: &NodeId| self.fleet.index.ground(*node, None).is_some();
         let shaken = !kept.reservation.nodes.iter().all(takes_work);
         let (cell, reservation) = (kept.cell, kept.reservation.clone());
         self.reserved.insert(job, Reserved { shaken, ..kept });
@@ -228,22 +228,20 @@ impl View {
     pub(crate) fn stand_apart(&mut self, job: JobId, apart: bool) {
         let Some(kept) = self.reserved.get_mut(&job).filter(|kept| kept.in_force != apart) else { return };
         kept.in_force = apart;
-        let (hold, cell, reservation) = (kept.hold(job), kept.cell, kept.reservation.clone());
+        let (hold, reservation) = (kept.hold(job), kept.reservation.clone());
         for node in &reservation.nodes {
-            let there = self.capacity.nodes().get(node);
             if apart {
-                let before = self.index.hold_of(*node);
-                self.index.hold(*node, hold, there);
+                let before = self.fleet.index.hold_of(*node);
+                self.fleet.hold(*node, hold);
                 // Of two the earlier has it; the other is to be told another place.
-                let after = self.index.hold_of(*node);
+                let after = self.fleet.index.hold_of(*node);
                 let loser = before.filter(|before| Some(*before) != after).or((after != Some(hold)).then_some(hold));
                 if let Some(kept) = loser.and_then(|loser| self.reserved.get_mut(&loser.job)) {
                     kept.shaken = true;
                 }
             } else {
-                self.index.let_go(*node, hold, there);
+                self.fleet.let_go(*node, hold);
             }
-            self.balance.touched(cell, *node);
         }
     }
 
@@ -252,7 +250,7 @@ impl View {
         let Some(cell) = job.cell.filter(|_| self.reserved.contains_key(&job.id)) else { return false };
         let free = |offer: &Offer| {
             let open = |part: &Part| part.hold.is_none_or(|hold| hold.job == job.id || class.lasts_s.is_some());
-            let shelves = self.index.shelves(cell, offer.model).filter(|(part, _)| open(part));
+            let shelves = self.fleet.index.shelves(cell, offer.model).filter(|(part, _)| open(part));
             shelves.map(|(_, shelf)| shelf.free()).sum::<u64>()
         };
         class.offers().iter().all(|offer| free(offer) < class.cards())
@@ -281,7 +279,7 @@ impl View {
 
     /// A node has changed otherwise than by what runs on it: whoever counts on it looks again.
     pub(super) fn shake(&mut self, node: NodeId) {
-        if let Some(hold) = self.index.hold_of(node)
+        if let Some(hold) = self.fleet.index.hold_of(node)
             && let Some(kept) = self.reserved.get_mut(&hold.job)
         {
             kept.shaken = true;
@@ -293,8 +291,8 @@ impl View {
 impl View {
     /// The nodes that stand apart in the index, and for whom.
     pub(crate) fn nodes_apart(&self) -> BTreeMap<NodeId, Hold> {
-        let nodes = self.capacity.nodes().keys();
-        nodes.filter_map(|id| Some((*id, self.index.ground(*id, None)?.0.hold?))).collect()
+        let nodes = self.fleet.capacity.nodes().keys();
+        nodes.filter_map(|id| Some((*id, self.fleet.index.ground(*id, None)?.0.hold?))).collect()
     }
 
     /// Those that should: of jobs that wait and neither are proposed nor hold anything, the earliest of each node that takes work.
@@ -305,7 +303,7 @@ impl View {
         let bound: BTreeSet<JobId> = bound.chain(self.pending.keys().copied()).collect();
         let waits = |id: &JobId| !bound.contains(id) && self.jobs.get(id.0).is_some_and(|job| job.waits());
         for (id, kept) in self.reserved.iter().filter(|(id, _)| waits(id)) {
-            for node in kept.reservation.nodes.iter().filter(|node| self.index.ground(**node, None).is_some()) {
+            for node in kept.reservation.nodes.iter().filter(|node| self.fleet.index.ground(**node, None).is_some()) {
                 let hold = kept.hold(*id);
                 apart.entry(*node).and_modify(|other| *other = hold.min(*other)).or_insert(hold);
             }

@@ -13,22 +13,17 @@ impl View {
     /// A copy in which of `cell`'s queue only these jobs wait, and none of other cells' queues.
     pub(crate) fn copy_with_queue(&self, cell: CellId, waiting: &BTreeSet<JobId>) -> View {
         let mut copy = View {
-            capacity: self.capacity.clone(),
-            index: self.index.clone(),
+            fleet: self.fleet.clone(),
             cells: self.cells.clone(),
             jobs: self.jobs.clone(),
             allocations: self.allocations.clone(),
             queues: std::iter::once((cell, CellQueue::default())).collect(),
             classes: self.classes.clone(),
-            shares: self.shares.clone(),
-            balance: self.balance.clone(),
-            totals: self.totals,
             pending: self.pending.clone(),
             reserved: self.reserved.clone(),
             last_pass_ms: self.last_pass_ms,
             searches: self.searches.clone(),
             proposals_made: self.proposals_made,
-            policy: self.policy,
             resting: BTreeSet::new(),
             rest_until: Default::default(),
             refusals: self.refusals.clone(),
@@ -66,14 +61,14 @@ impl View {
 
     /// The tenant has this max from now on.
     pub(crate) fn set_max(&mut self, id: TenantId, max: Limits) {
-        self.capacity.set_max(id, max);
+        self.fleet.capacity.set_max(id, max);
         self.forget_orders();
         self.relieved(id);
     }
 
     /// The node takes new work from now on.
     pub(crate) fn open_node(&mut self, id: NodeId) {
-        let Some(node) = self.capacity.nodes().get(&id).map(|there| Node::clone(&there.node)) else { return };
+        let Some(node) = self.fleet.capacity.nodes().get(&id).map(|there| Node::clone(&there.node)) else { return };
         let notes = NodeNotes { quarantine: None, ..node.notes.clone() };
         self.put_node(Node { health: NodeHealth::Ready, drained: false, notes, ..node });
     }

@@ -30,7 +30,7 @@ pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1
         return Ok(v1::ExplainReply { revision: revision.0, phase, reasons, ..v1::ExplainReply::default() });
     }
     let now_ms = now_ms.max(app.consensus.now_ms());
-    let looked = move |view: &View, at: Revision| {
+    let looked = move |view: &mut View, at: Revision| {
         let explained = muster_scheduler_core::explain(view, id, now_ms)?;
         let apart = explained.reasons.iter().any(muster_scheduler_core::Reason::is_about_closeness);
         let moves =

@@ -22,7 +22,7 @@ pub(super) async fn reasons(app: &App, jobs: &[Arc<Job>], revision: Revision, no
         return pending.into_iter().map(|id| said(id, "no_nodes", "there is no node in the fleet yet")).collect();
     }
     let now_ms = now_ms.max(app.consensus.now_ms());
-    let looked = move |view: &View, _: Revision| {
+    let looked = move |view: &mut View, _: Revision| {
         let told = brief(view, &pending, now_ms);
         told.into_iter().map(|(id, brief)| said(id, brief.code, &brief.text)).collect()
     };

@@ -8,18 +8,19 @@
 #![expect(clippy::mutable_key_type, reason = "what a class keeps for later follows from what it is ordered by")]
 
 mod bypass;
-mod room;
+pub(crate) mod order;
+mod wakeups;
 
 use crate::job_class::JobClass;
-use crate::order::{Head, Order};
 use bypass::Count;
 use muster_model::mig::{MigShape, ShapeCounts};
-use muster_model::{GpuModel, Job, JobId, TenantId};
-pub(crate) use room::Freed;
-use room::WithoutRoom;
+use muster_model::{CellId, GpuModel, Job, JobId, TenantId};
+use order::{Head, Order};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+pub(crate) use wakeups::Freed;
+use wakeups::WithoutRoom;
 
 /// The place of a job among those of its tenant: priority, then age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,6 +121,17 @@ pub(crate) struct CellQueue {
     /// MIG slices that may be tried, by the models they may land on.
     slices: BTreeMap<(GpuModel, MigShape), u64>,
     pub(crate) order: Order,
+}
+
+/// The MIG slices on a model that jobs of a cell wait for, beside one of this class.
+pub(crate) fn slices_waiting(
+    queues: &BTreeMap<CellId, CellQueue>,
+    (cell, model): (CellId, Option<GpuModel>),
+    class: &JobClass,
+) -> ShapeCounts {
+    let own = model.and_then(|model| Some((model, class.request.devices.mig_shape(model)?)));
+    let counts = own.zip(queues.get(&cell)).map(|((model, own), queue)| queue.slices_waiting(model, own));
+    counts.unwrap_or_default()
 }
 
 impl CellQueue {

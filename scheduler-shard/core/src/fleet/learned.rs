@@ -1,16 +1,16 @@
-//! What a shard learns of the shares of cards that are asked for, and what a begun card is good for by it ([`crate::fractions`]).
+//! What is learned of the shares of cards that are asked for, and what a begun card is good for by it ([`crate::fractions`]).
 //!
 //! Each job that comes to wait in a cell is counted on the model that it prefers. At the beginning of a pass, once a part more has
 //! come, the remainders of the cell's shared cards are weighed against what is to come. What must stay true: a function of the
-//! changes and passes that the view has seen; bounded: a hundred sizes for each cell, model and mode; looking ahead costs nothing per decision.
+//! changes and passes that the fleet has seen; bounded: a hundred sizes for each cell, model and mode; looking ahead costs nothing per decision.
 //! Cards of all pools and trust domains are weighed together: which of them a coming share may use is not foreseen, only proved.
 
-use super::View;
-use crate::fractions::{CARD_MILLI, Fills, HALVED_AT, Outlook, STEPS};
-use crate::index::CardState;
+use super::Fleet;
+use super::index::CardState;
+use crate::fractions::{CARD_MILLI, Fills, HALVED_AT, Outlook, STEPS, milli_of};
 use crate::job_class::JobClass;
 use muster_model::request::SharingMode;
-use muster_model::{CellId, GpuModel, GpuUnits, Pool};
+use muster_model::{CellId, GpuModel, Pool};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The remainders are weighed anew once this part more has come, and at least so many jobs.
@@ -21,15 +21,15 @@ const STEP_MILLI: u64 = CARD_MILLI as u64 / STEPS as u64;
 
 /// What is known of all cells.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Shares {
-    learned: BTreeMap<(CellId, GpuModel), Learned>,
+pub(crate) struct Learned {
+    by_model: BTreeMap<(CellId, GpuModel), OfModel>,
     /// Where enough has come to look ahead again.
     due: BTreeSet<(CellId, GpuModel)>,
 }
 
 /// What has come for one model in one cell.
 #[derive(Clone, Debug, Default)]
-struct Learned {
+struct OfModel {
     /// Jobs; those before the last halving count half.
     jobs: u64,
     look_at: u64,
@@ -45,7 +45,7 @@ struct Share {
     fills: Fills,
 }
 
-impl Learned {
+impl OfModel {
     /// What has come of a mode in which a share may be of any size.
     fn share(&self, mode: SharingMode) -> &Share {
         if mode == SharingMode::Mps { &self.mps } else { &self.time_slice }
@@ -61,12 +61,12 @@ impl Learned {
     }
 }
 
-impl Shares {
+impl Learned {
     /// A job has come to wait in `cell`.
-    pub(super) fn came(&mut self, cell: CellId, class: &JobClass) {
+    pub(crate) fn came(&mut self, cell: CellId, class: &JobClass) {
         let Some(offer) = class.offers().first() else { return };
         let Some(model) = offer.model else { return };
-        let learned = self.learned.entry((cell, model)).or_default();
+        let learned = self.by_model.entry((cell, model)).or_default();
         let all_milli = milli_of(offer.charge.gpu(model));
         learned.came_milli += all_milli;
         learned.jobs += 1;
@@ -91,7 +91,7 @@ impl Shares {
 
     /// A cell is no more.
     pub(super) fn forget(&mut self, cell: CellId) {
-        self.learned.retain(|(of, _), _| *of != cell);
+        self.by_model.retain(|(of, _), _| *of != cell);
         self.due.retain(|(of, _)| *of != cell);
     }
 
@@ -105,22 +105,22 @@ impl Shares {
         left: u64,
         milli: u64,
     ) -> i64 {
-        let Some(learned) = self.learned.get(&(cell, model)) else { return 0 };
+        let Some(learned) = self.by_model.get(&(cell, model)) else { return 0 };
         let whole = u64::from(CARD_MILLI);
         learned.share(mode).fills.added_milli(left.min(whole) as u16, milli.min(whole) as u16)
     }
 }
 
-impl View {
+impl Fleet {
     /// Weighs the remainders of the shared cards of `cell` where enough has come since the last time.
     pub(crate) fn look_ahead(&mut self, cell: CellId) {
-        while let Some((of, model)) = self.shares.due.range((cell, GpuModel::ALL[0])..).next().copied()
+        while let Some((of, model)) = self.learned.due.range((cell, GpuModel::ALL[0])..).next().copied()
             && of == cell
         {
-            self.shares.due.remove(&(cell, model));
+            self.learned.due.remove(&(cell, model));
             let [mps, time_slice] =
                 [SharingMode::Mps, SharingMode::TimeSlice].map(|mode| self.fills(cell, model, mode));
-            let Some(learned) = self.shares.learned.get_mut(&(cell, model)) else { continue };
+            let Some(learned) = self.learned.by_model.get_mut(&(cell, model)) else { continue };
             (learned.mps.fills, learned.time_slice.fills) = (mps, time_slice);
             learned.look_at = learned.jobs + (learned.jobs / LOOKS_PER_ARRIVALS).max(LOOK_AFTER_JOBS);
         }
@@ -132,7 +132,7 @@ impl View {
 
     /// What stands and what is to come, from the index; `None` when no share of the mode has come.
     pub(crate) fn outlook(&self, cell: CellId, model: GpuModel, mode: SharingMode) -> Option<Outlook> {
-        let learned = self.shares.learned.get(&(cell, model))?;
+        let learned = self.learned.by_model.get(&(cell, model))?;
         let share = learned.share(mode);
         if share.by_milli.is_empty() {
             return None;
@@ -174,9 +174,4 @@ pub(crate) fn left_milli(state: CardState, model: GpuModel, mode: SharingMode, p
         }
         _ => 0,
     }
-}
-
-/// Units of a card as milli-GPU, rounded up.
-pub(crate) fn milli_of(units: GpuUnits) -> u64 {
-    (units.0 * u64::from(CARD_MILLI)).div_ceil(GpuUnits::CARD.0)
 }

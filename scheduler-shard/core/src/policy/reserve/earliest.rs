@@ -3,15 +3,15 @@
 //! Each node says how much of the gang it holds now and after each end on it; the first moment at which the nodes of one domain of the
 //! required level hold all of it is the time. Of the nodes that are open by then those are taken that open last: they do not stand idle
 //! meanwhile. What must stay true: nothing but time limits is believed; what others have reserved is not touched; at that time the
-//! search of [`crate::place`] finds the gang a place on these nodes (a property test).
+//! search of [`crate::search`] finds the gang a place on these nodes (a property test).
 
 use super::timeline::{Departure, Timeline};
-use crate::index::GROUP_LEVELS;
-use crate::index::shelf::{ALL, Path, TOP};
-use crate::index::state::{Kind, Room};
-use crate::place::cards::Within;
-use crate::place::units::Units;
-use crate::place::{Ask, Steps};
+use crate::fleet::index::GROUP_LEVELS;
+use crate::fleet::index::shelf::{ALL, Path, TOP};
+use crate::fleet::index::state::{Kind, Room};
+use crate::search::cards::Within;
+use crate::search::units::Units;
+use crate::search::{Ask, Steps};
 use crate::view::View;
 use muster_model::capacity::NodeUse;
 use muster_model::{NodeId, Reservation, TopologyLevel};
@@ -68,9 +68,10 @@ impl Search<'_> {
     fn openings(&self, timeline: &Timeline, steps: &mut Steps) -> Vec<Opening> {
         let mut openings = Vec::new();
         let mut pools: Vec<&str> = Vec::new();
-        for (id, there) in self.view.capacity.nodes().iter().filter(|(_, there)| there.node.cell == self.ask.cell) {
-            let Some((part, path, kind)) = self.view.index.ground(*id, self.ask.model) else { continue };
-            let open = self.ask.may_stay(part.hold) && self.ask.pool_allows(self.view, &part.pool);
+        for (id, there) in self.view.fleet.capacity.nodes().iter().filter(|(_, there)| there.node.cell == self.ask.cell)
+        {
+            let Some((part, path, kind)) = self.view.fleet.index.ground(*id, self.ask.model) else { continue };
+            let open = self.ask.may_stay(part.hold) && self.ask.pool_allows(&self.view.fleet, &part.pool);
             if !open || !self.ask.admits(&there.node) || self.units.one_by_one().when_empty(self.ask, kind) == 0 {
                 continue;
             }
@@ -154,7 +155,7 @@ impl Search<'_> {
             return 0;
         }
         let within = if one_island { Within::OneIsland } else { Within::crossing(units.may_cross) };
-        units.held(self.view, self.ask, there, units.promised(&room, units.may_cross), within)
+        units.held(&self.view.fleet, self.ask, there, units.promised(&room, units.may_cross), within)
     }
 
     /// When these openings, of one domain and in order of time, hold all of it.

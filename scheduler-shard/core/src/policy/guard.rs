@@ -9,18 +9,15 @@
 //!   [`RECORD_AGAIN_MS`]: what a crash loses is bounded by that;
 //! - a gang that its tenant's max keeps waiting, or that the cell could not hold if it were empty, is not protected.
 
+pub use crate::job_class::BYPASSED_SIZES_MAX;
 use crate::job_class::JobClass;
-use crate::place::{Ask, fits_when_empty};
-use crate::plan::{Bounds, Plan};
-use crate::proposal::Proposal;
+use crate::proposal::{Bounds, Plan, Proposal};
 use crate::queue::{GroupKey, QueueKey};
+use crate::search::{Ask, fits_when_empty};
 use crate::view::View;
 use muster_model::{CellId, GpuModel, JobId};
 use std::collections::BTreeMap;
 
-/// Free cards are held back for a gang once jobs behind it have started on this many times its size: low enough that a large gang's wait is
-/// bounded by what runs when that happens, high enough that short jobs usually flow past.
-pub const BYPASSED_SIZES_MAX: u64 = 8;
 /// What has been counted is recorded this often at most, before it is enough: a gang waits through few of these, and a log entry each
 /// is cheap.
 pub const RECORD_AGAIN_MS: u64 = 10_000;
@@ -42,11 +39,6 @@ impl Guard {
 /// By model the gang that is protected.
 pub(crate) type Guards = BTreeMap<GpuModel, Guard>;
 
-/// Cards that jobs behind a gang of this class may start on before it is protected; none where it is no gang.
-pub(crate) fn patience(class: &JobClass) -> Option<u64> {
-    (class.cards() > 1).then(|| BYPASSED_SIZES_MAX * class.cards())
-}
-
 /// Who is protected in `cell`: of each model the first in the queue's order.
 pub(crate) fn guards(view: &View, cell: CellId) -> Guards {
     let mut first: BTreeMap<GpuModel, (QueueKey, Guard)> = BTreeMap::new();
@@ -59,8 +51,10 @@ pub(crate) fn guards(view: &View, cell: CellId) -> Guards {
         if view.queues.get(&cell).is_some_and(behind) {
             continue;
         }
-        let allowed = class.offers().iter().filter(|offer| view.capacity.max_allows(job.tenant, &offer.charge).is_ok());
-        let fits = |model: &GpuModel| fits_when_empty(view, &Ask::lasting(cell, job.tenant, class, Some(*model)));
+        let allowed =
+            class.offers().iter().filter(|offer| view.fleet.capacity.max_allows(job.tenant, &offer.charge).is_ok());
+        let fits =
+            |model: &GpuModel| fits_when_empty(&view.fleet, &Ask::lasting(cell, job.tenant, class, Some(*model)));
         let Some(model) = allowed.filter_map(|offer| offer.model).find(fits) else { continue };
         let guard = Guard { gang: id, cards: class.cards() };
         if first.get(&model).is_none_or(|(before, _)| job.queue_key < *before) {
@@ -101,7 +95,7 @@ fn to_record(view: &View, cell: CellId, key: &GroupKey, now_ms: u64) -> Option<(
     if !first || counted.more < class.cards() || view.reserved(job.id).is_some() {
         return None;
     }
-    let patience = patience(class)?;
+    let patience = class.guarded_after_cards()?;
     let in_all = job.bypassed_cards.saturating_add(counted.more).min(patience);
     let due = in_all == patience || now_ms >= counted.recorded_ms.saturating_add(RECORD_AGAIN_MS);
     (due && job.bypassed_cards < in_all).then_some((job.id, in_all))

@@ -12,80 +12,31 @@
 //! - what is looked for is bounded by steps, and goes on where it stopped.
 //!
 //! Where nothing has a time limit there is nothing to promise, and a time more than [`HORIZON_MS`] away would keep nodes idle for too
-//! long; then free cards are held back for a gang that was bypassed too often ([`crate::guard`]). The words: a *reservation* is what is
-//! replicated, a [`Hold`](crate::index::Hold) is its mark on a node of the index, and *kept* nodes *stand apart* as long as it is in force.
+//! long; then free cards are held back for a gang that was bypassed too often ([`crate::policy::guard`]). The words: a *reservation* is what is
+//! replicated, a [`Hold`](crate::fleet::index::Hold) is its mark on a node of the index, and *kept* nodes *stand apart* as long as it is in force.
 
 mod earliest;
 mod timeline;
 
 pub(crate) use earliest::earliest;
-pub(crate) use timeline::{START_MS, Timeline};
+use timeline::Timeline;
 
-use crate::explain::in_turn;
+use crate::fleet::PlacementPolicy;
 use crate::job_class::{JobClass, Offer};
-use crate::place::{Ask, Steps};
-use crate::plan::{Bounds, Plan};
-use crate::proposal::Proposal;
+use crate::proposal::{Bounds, Plan, Proposal};
 use crate::queue::Obstacle;
-use crate::view::{Known, Policy, View};
+use crate::search::{Ask, Steps};
+use crate::view::{Known, RESERVATIONS_MAX, ReservationSearch, SLACK_MS, View, in_turn};
 use muster_model::request::SharingMode;
-use muster_model::{CellId, JobId, Reservation, TenantId};
+use muster_model::{CellId, JobId, Reservation};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Gangs of one cell that nodes are kept for: enough that the head of the queue is safe.
-pub const RESERVATIONS_MAX: usize = 16;
-/// Beyond the first gang at most one in so many of a cell's nodes is kept, so that most of the cell takes anything at any time: jobs of one
-/// card get no promises, and would else wait for those who do.
-pub const KEPT_PART: usize = 8;
 /// A time further away is none.
 pub const HORIZON_MS: u64 = muster_model::job::RESERVATION_AHEAD_MS_MAX;
-/// How soon gangs without a time are looked at again when nothing speaks for it.
-const AGAIN_MS: u64 = 60_000;
-/// How soon they are when another gang has been found without room.
-pub(crate) const NEW_GANG_MS: u64 = 1_000;
-/// How soon a better time is sought for a gang that has one.
-const BETTER_MS: u64 = 300_000;
-/// A better time is better by this much; a gang that has not started this long after its time gets another.
-const SLACK_MS: u64 = 60_000;
 /// A gang is promised a time only when fewer other jobs than this go before it in the queue: they get no promises, and would else wait for
 /// whom they go before.
 const OTHERS_BEFORE_MAX: usize = 8;
-
-/// How far the search for gangs to promise a time has come in a cell.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Search {
-    began_ms: u64,
-    /// How many gangs had been found without room by then, ever.
-    gangs_found: u64,
-    /// Whom no time limit promises any.
-    in_vain: Vec<(TenantId, Arc<JobClass>)>,
-    /// It stopped at a bound.
-    unfinished: bool,
-    /// Nothing that runs in the cell has a time limit.
-    without_limits: bool,
-}
-
-impl Search {
-    /// When it is to begin again or go on, now that so many gangs have been found without room.
-    pub(crate) fn next_ms(&self, gangs_found: u64) -> u64 {
-        match self {
-            Search { unfinished: true, .. } => 0,
-            Search { without_limits: false, .. } if self.gangs_found != gangs_found => self.began_ms + NEW_GANG_MS,
-            _ => self.began_ms + AGAIN_MS,
-        }
-    }
-
-    /// Whether gangs have been found without room since it began.
-    pub(crate) fn began_for_fewer_than(&self, gangs_found: u64) -> bool {
-        self.unfinished || !self.without_limits && self.gangs_found < gangs_found
-    }
-
-    /// Nothing is sought before the usual time.
-    pub(crate) fn rests(now_ms: u64, gangs_found: u64) -> Self {
-        Search { began_ms: now_ms, gangs_found, ..Search::default() }
-    }
-}
 
 /// One pass's work on reservations.
 struct Reserving<'a> {
@@ -99,7 +50,7 @@ struct Reserving<'a> {
 
 /// Mends, betters and makes reservations; what changes is proposed, and holds in the view at once.
 pub(crate) fn reserve(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, steps: &mut Steps, plan: &mut Plan) {
-    if view.policy != Policy::Topology {
+    if view.fleet.placement != PlacementPolicy::Topology {
         return;
     }
     let mut reserving = Reserving { cell, now_ms, bounds, steps, plan, timeline: None };
@@ -110,9 +61,7 @@ pub(crate) fn reserve(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u6
 
 impl Reserving<'_> {
     fn at_a_bound(&mut self) -> bool {
-        let bound = self.plan.proposals.len() >= self.bounds.proposals_max || self.steps.0 >= self.bounds.steps_max;
-        self.plan.more |= bound;
-        bound
+        self.plan.at_a_bound(self.bounds, *self.steps)
     }
 
     /// Looks again at reservations that cannot be counted on, or that may have become better. Answers whether any changed: who waits for
@@ -130,7 +79,7 @@ impl Reserving<'_> {
             let found = self.earliest(view, &job, &class);
             let gained_ms = found.as_ref().map_or(0, |found| old.start_ms.saturating_sub(found.start_ms));
             // Its tenant has reached its max meanwhile: the nodes would stand idle for nothing.
-            let allowed = |offer: &Offer| view.capacity.max_allows(job.tenant, &offer.charge).is_ok();
+            let allowed = |offer: &Offer| view.fleet.capacity.max_allows(job.tenant, &offer.charge).is_ok();
             let given_up = !class.offers().iter().any(allowed);
             if found.as_ref() != Some(&*old) && (broken || given_up || gained_ms > SLACK_MS) {
                 let later = found.as_ref().is_none_or(|found| found.start_ms > old.start_ms);
@@ -151,14 +100,14 @@ impl Reserving<'_> {
             view.searches.extend(last.map(|last| (self.cell, last)));
             return;
         }
-        let fresh = || Search { began_ms: self.now_ms, gangs_found, ..Search::default() };
+        let fresh = || ReservationSearch { began_ms: self.now_ms, gangs_found, ..ReservationSearch::default() };
         let mut search = last.filter(|last| last.unfinished).unwrap_or_else(fresh);
         search.unfinished = self.go_on(view, &mut search);
         view.searches.insert(self.cell, search);
     }
 
     /// Answers whether it stopped at a bound.
-    fn go_on(&mut self, view: &mut View, search: &mut Search) -> bool {
+    fn go_on(&mut self, view: &mut View, search: &mut ReservationSearch) -> bool {
         for id in first_without_room(view, self.cell, self.now_ms) {
             if view.reserved_in(self.cell) >= RESERVATIONS_MAX {
                 return false;
@@ -196,7 +145,8 @@ impl Reserving<'_> {
     fn earliest(&mut self, view: &View, job: &Known, class: &Arc<JobClass>) -> Option<Reservation> {
         self.timeline(view);
         let (timeline, steps) = (self.timeline.as_ref()?, &mut *self.steps);
-        let allowed = class.offers().iter().filter(|offer| view.capacity.max_allows(job.tenant, &offer.charge).is_ok());
+        let allowed =
+            class.offers().iter().filter(|offer| view.fleet.capacity.max_allows(job.tenant, &offer.charge).is_ok());
         let on = |model| {
             let ask = Ask { job: Some(job.id), ..Ask::lasting(self.cell, job.tenant, class, model) };
             earliest(view, &ask, timeline, self.now_ms, steps)
@@ -210,21 +160,6 @@ impl Reserving<'_> {
         view.keep(job, reserved.clone(), self.now_ms);
         self.plan.proposals.push(Proposal::Reserve { job: job.id, reserved });
     }
-}
-
-/// Whether a gang that was to start at `start_ms` is late.
-pub(crate) fn is_late(start_ms: u64, now_ms: u64) -> bool {
-    now_ms > start_ms.saturating_add(SLACK_MS)
-}
-
-/// Whether it is time to seek something better for a gang that was looked at last at `at_ms`.
-pub(crate) fn is_due_again(at_ms: u64, now_ms: u64) -> bool {
-    now_ms >= at_ms.saturating_add(BETTER_MS)
-}
-
-/// Whether it would be time before long: what is due at about the same time is looked at together.
-pub(crate) fn is_soon_due(at_ms: u64, now_ms: u64) -> bool {
-    now_ms >= at_ms.saturating_add(BETTER_MS / 2)
 }
 
 /// The first gangs of the cell, in turn, that wait for room alone and have no time yet.

@@ -5,7 +5,7 @@
 
 use super::units::Units;
 use super::{Ask, node};
-use crate::view::View;
+use crate::fleet::Fleet;
 use muster_model::capacity::NodeUse;
 use muster_model::{DeviceHold, GpuModel, HoldMode, Node, NodeId, NumaPolicy, Place, TaskPlacement, closeness};
 use std::collections::{BTreeMap, BTreeSet};
@@ -157,9 +157,9 @@ fn numa_allows(node: &Node, model: GpuModel, cards: &[u16], policy: NumaPolicy) 
 }
 
 /// Cards for each rank. Ranks follow the network: neighbours in rank are neighbours in leaf.
-pub(super) fn fill(view: &View, ask: &Ask<'_>, units: Units, mut chosen: Chosen) -> Vec<TaskPlacement> {
+pub(super) fn fill(fleet: &Fleet, ask: &Ask<'_>, units: Units, mut chosen: Chosen) -> Vec<TaskPlacement> {
     if chosen.len() > 1 {
-        let place_of = |id: NodeId| node(view, id).map(|there| &there.node.spec.place);
+        let place_of = |id: NodeId| node(fleet, id).map(|there| &there.node.spec.place);
         let mut placed: Vec<(Option<&Place>, NodeId, u64)> =
             chosen.into_iter().map(|(id, count)| (place_of(id), id, count)).collect();
         placed.sort_unstable();
@@ -167,7 +167,7 @@ pub(super) fn fill(view: &View, ask: &Ask<'_>, units: Units, mut chosen: Chosen)
     }
     let mut tasks = Vec::with_capacity(ask.class.tasks as usize);
     for (id, count) in chosen {
-        let devices = match (ask.model, node(view, id)) {
+        let devices = match (ask.model, node(fleet, id)) {
             (Some(model), Some(there)) => {
                 // Where NVLink goes on to other nodes a segment does too; elsewhere a node has whole ones.
                 let spans = !there.node.spec.place.nvlink_domain.is_empty();

@@ -3,20 +3,19 @@
 //! Every job that comes to wait is counted. As long as what comes asks for far less CPU than stands beside the cards it asks for, and any
 //! card will do for all of it, the tightest place loses nothing. Where that is not so, the cell's nodes are kept in groups of one
 //! state, and a single task goes where least is lost to what comes next ([`crate::fractions`]). What must stay true: a
-//! function of the changes and passes that the view has seen; what is kept of a node is what the books say of it; whatever is
-//! chosen is a place by every rule of [`crate::place`], and where none is chosen the usual search has the last word.
+//! function of the changes and passes that the fleet has seen; what is kept of a node is what the books say of it; whatever is
+//! chosen is only a suggestion to [`crate::search`], which has the last word.
 
-use super::shares::left_milli;
-use super::{Policy, View};
+use super::index::CardState;
+use super::learned::left_milli;
+use super::{Fleet, PlacementPolicy};
 #[cfg(test)]
 use crate::fractions::NodeState;
-use crate::fractions::{CARD_MILLI, Class, Demand, Fleet, Kinds, MICRO};
-use crate::index::CardState;
-use crate::job_class::{JobClass, Offer};
-use crate::place::{Ask, Steps, alone};
+use crate::fractions::{CARD_MILLI, Class, Demand, Kinds, MICRO, NodeGroups};
+use crate::job_class::JobClass;
 use muster_model::capacity::NodeUse;
 use muster_model::request::SharingMode;
-use muster_model::{CellId, Gpu, GpuModel, NodeId, TaskPlacement};
+use muster_model::{CellId, Gpu, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// CPU is scarce once demand asks for more than this part of what stands beside the cards it asks for.
@@ -37,7 +36,7 @@ pub(crate) struct Balance {
 /// What is known of one cell.
 #[derive(Clone, Debug, Default)]
 struct Balanced {
-    fleet: Fleet,
+    groups: NodeGroups,
     /// The weights it was last judged by.
     judged: u64,
     /// Whether nodes are kept; and if so, which and under what number.
@@ -60,10 +59,10 @@ struct Stands {
 
 impl Balance {
     /// A job has come to wait in `cell`.
-    pub(super) fn came(&mut self, cell: CellId, class: &JobClass) {
+    pub(crate) fn came(&mut self, cell: CellId, class: &JobClass) {
         let cell = self.cells.entry(cell).or_default();
         let demand = class.demand();
-        if cell.scarce { cell.fleet.arrived(demand) } else { cell.fleet.count(demand) }
+        if cell.scarce { cell.groups.arrived(demand) } else { cell.groups.count(demand) }
     }
 
     /// A node of `cell` has come, gone, or is described anew.
@@ -96,11 +95,11 @@ impl Balance {
     }
 }
 
-impl View {
+impl Fleet {
     /// Judges anew whether anything of `cell` is scarce, once its demand is weighed anew.
     pub(crate) fn judge_scarcity(&mut self, cell: CellId) {
         let Some(known) = self.balance.cells.get(&cell) else { return };
-        let (mix, epoch) = (known.fleet.mix(), known.fleet.mix().epoch());
+        let (mix, epoch) = (known.groups.mix(), known.groups.mix().epoch());
         if known.judged == epoch {
             return;
         }
@@ -117,43 +116,37 @@ impl View {
             known.changed = changed;
             if !scarce {
                 (known.numbers, known.ids) = (BTreeMap::new(), Vec::new());
-                known.fleet.empty_out();
+                known.groups.empty_out();
             }
         }
     }
 
-    /// The node and card for a single task by which least is lost, on a model that `may` be used; `None` where nothing is scarce, and
-    /// where the usual search has to say.
-    pub(crate) fn best_alone<'a>(
+    /// Whether it matters which node a job of this class takes: something is scarce, and nothing but what is free decides its place.
+    pub(crate) fn weighs_places(&self, cell: CellId, class: &JobClass) -> bool {
+        let scarce = || self.balance.cells.get(&cell).is_some_and(|known| known.scarce);
+        self.placement == PlacementPolicy::Topology && stands_alone(class) && scarce()
+    }
+
+    /// The nodes of `cell` for a single task, those first by which least is lost, with what they would have left: until `take` accepts one,
+    /// or [`TRIES_MAX`] were refused.
+    pub(crate) fn least_lost<R>(
         &mut self,
-        ask: impl Fn(Option<GpuModel>) -> Ask<'a>,
-        may: impl Fn(&View, &Offer) -> bool,
-        steps: &mut Steps,
-    ) -> Option<(Offer, Vec<TaskPlacement>)> {
-        let Ask { cell, class, .. } = ask(None);
-        if self.policy != Policy::Topology
-            || !stands_alone(class)
-            || !self.balance.cells.get(&cell).is_some_and(|known| known.scarce)
-        {
-            return None;
-        }
+        cell: CellId,
+        demand: &Demand,
+        looked_at: &mut u64,
+        take: impl Fn(&Fleet, &NodeUse, u16) -> Option<R>,
+    ) -> Option<R> {
         let mut known = self.balance.cells.remove(&cell)?;
         known.catch_up(self, cell);
-        let offers: Vec<Offer> = class.offers().iter().filter(|offer| may(self, offer)).copied().collect();
-        let demand = class.demand();
-        steps.0 += known.fleet.states() as u64 / GROUPS_PER_STEP;
+        *looked_at += known.groups.states() as u64 / GROUPS_PER_STEP;
         let mut tries = 0;
-        let found = known.fleet.choose_among(demand, |number, left| {
+        let found = known.groups.choose_among(demand, |number, left| {
             tries += 1;
-            steps.0 += 1;
+            *looked_at += 1;
             if tries > TRIES_MAX {
                 return None;
             }
-            let there = self.capacity.nodes().get(&known.ids[number as usize])?;
-            let model = if demand.cards > 0 { Some(there.node.spec.gpus.first()?.model) } else { None };
-            let offer = offers.iter().find(|offer| offer.model == model)?;
-            let tasks = alone::on_node(self, &ask(model), there, left)?;
-            Some((*offer, tasks))
+            take(self, self.capacity.nodes().get(&known.ids[number as usize])?, left)
         });
         self.balance.cells.insert(cell, known);
         found
@@ -161,7 +154,7 @@ impl View {
 }
 
 #[cfg(test)]
-impl View {
+impl Fleet {
     /// Takes over what has changed so far.
     pub(crate) fn settle_balance(&mut self, cell: CellId) {
         let mut known = self.balance.cells.remove(&cell).expect("something has come");
@@ -179,7 +172,7 @@ impl View {
             let right = |there: &&NodeUse| {
                 let (kind, cards, cpu_milli, memory_mib) = state_of(self, there);
                 let state = NodeState::new(kind, cards, cpu_milli, memory_mib);
-                known.numbers.get(&there.node.id).is_some_and(|number| *known.fleet.state(*number) == state)
+                known.numbers.get(&there.node.id).is_some_and(|number| *known.groups.state(*number) == state)
             };
             (*cell, nodes.filter(|there| !right(there)).count())
         });
@@ -189,15 +182,15 @@ impl View {
 
 impl Balanced {
     /// Takes over the nodes that have changed.
-    fn catch_up(&mut self, view: &View, cell: CellId) {
+    fn catch_up(&mut self, fleet: &Fleet, cell: CellId) {
         for id in std::mem::take(&mut self.changed) {
-            let there = view.capacity.nodes().get(&id).filter(|there| there.node.cell == cell);
+            let there = fleet.capacity.nodes().get(&id).filter(|there| there.node.cell == cell);
             let (kind, cards, cpu_milli, memory_mib) =
-                there.map_or_else(|| (NO_CARDS, Vec::new(), 0, 0), |there| state_of(view, there));
+                there.map_or_else(|| (NO_CARDS, Vec::new(), 0, 0), |there| state_of(fleet, there));
             match self.numbers.get(&id) {
-                Some(number) => self.fleet.change(*number, kind, cards, cpu_milli, memory_mib),
+                Some(number) => self.groups.change(*number, kind, cards, cpu_milli, memory_mib),
                 None => {
-                    let number = self.fleet.join(kind, cards, cpu_milli, memory_mib);
+                    let number = self.groups.join(kind, cards, cpu_milli, memory_mib);
                     self.numbers.insert(id, number);
                     self.ids.push(id);
                 }
@@ -214,8 +207,8 @@ fn stands_alone(class: &JobClass) -> bool {
 }
 
 /// What a node has left, as placement of single tasks sees it: nothing where it takes no work, or is kept for a gang.
-fn state_of(view: &View, there: &NodeUse) -> (u8, Vec<u16>, u64, u64) {
-    let (pool, kept) = (view.capacity.pool_of(&there.node), view.index.hold_of(there.node.id).is_some());
+fn state_of(fleet: &Fleet, there: &NodeUse) -> (u8, Vec<u16>, u64, u64) {
+    let (pool, kept) = (fleet.capacity.pool_of(&there.node), fleet.index.hold_of(there.node.id).is_some());
     let gpus = &there.node.spec.gpus;
     let Some(model) = gpus.first().map(|gpu| gpu.model) else {
         return host_of(there, kept, NO_CARDS, Vec::new());

@@ -8,10 +8,10 @@
 //! What must stay true: [`pass`] is the only way from a waiting job to a placement. A shard's pass and an explanation both go through it,
 //! so an explanation names the gate that held the job back. Why there is no place is a question of its own ([`crate::explain`]).
 
-use crate::guard::{Guard, Guards};
+use super::guard::{Guard, Guards};
 use crate::job_class::{JobClass, Offer};
-use crate::place::{Ask, Steps, place};
-use crate::queue::Obstacle;
+use crate::queue::{Obstacle, slices_waiting};
+use crate::search::{Ask, Steps, nodes_to_lend, place};
 use crate::view::{Known, View};
 use muster_model::capacity::OverMax;
 use muster_model::request::SharingMode;
@@ -53,7 +53,7 @@ pub(crate) struct Pass {
 impl Pass {
     /// The question that a job puts to the view on one model.
     pub(crate) fn ask<'a>(&self, job: &Known, class: &'a JobClass, model: Option<GpuModel>) -> Ask<'a> {
-        Ask::of(job, class, (self.cell, model), self.now_ms)
+        job.ask(class, (self.cell, model), self.now_ms)
     }
 }
 
@@ -82,9 +82,9 @@ pub(crate) fn pass(
 /// # Errors
 /// The first that is closed.
 pub(crate) fn before_place(view: &View, on: &Pass, job: &Known, class: &JobClass, offer: &Offer) -> Result<(), Gate> {
-    view.capacity.max_allows(job.tenant, &offer.charge).map_err(Gate::Quota)?;
+    view.fleet.capacity.max_allows(job.tenant, &offer.charge).map_err(Gate::Quota)?;
     let shares_in_time = matches!(class.request.devices.mode(), Some(SharingMode::Mps | SharingMode::TimeSlice));
-    if shares_in_time && view.capacity.tenants().get(&job.tenant).is_some_and(|at| at.untrusted) {
+    if shares_in_time && view.fleet.capacity.tenants().get(&job.tenant).is_some_and(|at| at.untrusted) {
         return Err(Gate::Trust);
     }
     if let Some(model) = offer.model
@@ -109,23 +109,26 @@ pub(crate) fn prove(
     tasks: &[TaskPlacement],
 ) -> Result<(), Gate> {
     let request = &class.request;
-    view.capacity
+    view.fleet
+        .capacity
         .prove(job.tenant, tasks, request.cpu_milli, request.memory_mib, &offer.charge)
         .map_err(|_| Gate::NoPlace(offer.model))
 }
 
 /// A place for the gang. Nodes that are reserved for others, but not before it is over, may serve it beside free ones.
 pub(crate) fn find_place(view: &mut View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
-    if let Some(found) = place(view, ask, steps) {
+    let ask = &Ask { slices_waiting: slices_waiting(&view.queues, (ask.cell, ask.model), ask.class), ..*ask };
+    let fleet = &mut view.fleet;
+    if let Some(found) = place(fleet, ask, steps) {
         return Some(found);
     }
-    let lent = view.nodes_to_lend(ask, steps);
+    let lent = nodes_to_lend(fleet, ask, steps);
     if lent.is_empty() {
         return None;
     }
     steps.0 += 2 * lent.len() as u64;
-    view.lend(&lent);
-    let found = place(view, ask, steps);
-    view.take_back(&lent);
+    fleet.lend(&lent);
+    let found = place(fleet, ask, steps);
+    fleet.take_back(&lent);
     found
 }

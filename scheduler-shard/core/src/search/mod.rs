@@ -1,27 +1,32 @@
 //! Where a gang can stand: the tightest place that holds all of it, or none.
 //!
 //! A gang stays inside one pool and, where it has cards, on one model. What must stay true: a placement is for the whole gang or
-//! there is none (law 2); it passes [`muster_model::capacity::Capacity::prove`] on the same view; the same view gives the same placement.
+//! there is none (law 2); it passes [`muster_model::capacity::Capacity::prove`] on the same fleet; the same fleet gives the same placement. The fleet is read, never changed; who waits is not known
+//! here.
 
-pub(crate) mod alone;
-mod blind;
 pub(crate) mod cards;
-mod empty;
+mod infeasible;
+mod lent;
 mod shares;
+pub(crate) mod single_task;
+mod topology_unaware;
 pub(crate) mod units;
 mod whole;
 
-use crate::index::shelf::Shelf;
-use crate::index::{Hold, Part};
+pub(crate) use lent::nodes_to_lend;
+
+use crate::fleet::index::shelf::Shelf;
+use crate::fleet::index::{Hold, Part};
+use crate::fleet::{Fleet, PlacementPolicy};
 use crate::job_class::JobClass;
-use crate::view::{Known, Policy, View};
 use muster_model::capacity::NodeUse;
+use muster_model::mig::ShapeCounts;
 use muster_model::request::SharingMode;
 use muster_model::{
     CellId, GpuModel, JobId, Node, NodeId, NumaPolicy, Spread, TaskPlacement, TenantId, TopologyLevel, closeness,
 };
 
-/// One question to the view.
+/// One question to the fleet.
 #[derive(Clone, Copy)]
 pub(crate) struct Ask<'a> {
     pub(crate) cell: CellId,
@@ -32,30 +37,29 @@ pub(crate) struct Ask<'a> {
     pub(crate) over_ms: u64,
     /// Which job it is, if it is one: what is kept for it is its own.
     pub(crate) job: Option<JobId>,
+    /// The MIG slices of each shape that others wait for on this model.
+    pub(crate) slices_waiting: ShapeCounts,
 }
 
 impl<'a> Ask<'a> {
-    /// For a waiting job that would start at `now_ms`.
-    pub(crate) fn of(job: &Known, class: &'a JobClass, (cell, model): (CellId, Option<GpuModel>), now_ms: u64) -> Self {
-        let over_ms = now_ms.saturating_add(class.stays_at_most_ms());
-        Ask { cell, tenant: job.tenant, class, model, over_ms, job: Some(job.id) }
-    }
-
     /// For something that may run for ever.
     pub(crate) fn lasting(cell: CellId, tenant: TenantId, class: &'a JobClass, model: Option<GpuModel>) -> Self {
-        Ask { cell, tenant, class, model, over_ms: u64::MAX, job: None }
+        Ask { cell, tenant, class, model, over_ms: u64::MAX, job: None, slices_waiting: ShapeCounts::default() }
     }
 
     /// The shelves that it may use: of the pools that let it run, without what is kept for gangs that start before it is over.
-    pub(crate) fn shelves<'v>(&self, view: &'v View) -> impl Iterator<Item = (&'v Part, &'v Shelf)> + use<'v, '_, 'a> {
-        let may = |part: &Part| self.may_stay(part.hold) && self.pool_allows(view, &part.pool);
-        view.index.shelves(self.cell, self.model).filter(move |(part, _)| may(part))
+    pub(crate) fn shelves<'v>(
+        &self,
+        fleet: &'v Fleet,
+    ) -> impl Iterator<Item = (&'v Part, &'v Shelf)> + use<'v, '_, 'a> {
+        let may = |part: &Part| self.may_stay(part.hold) && self.pool_allows(fleet, &part.pool);
+        fleet.index.shelves(self.cell, self.model).filter(move |(part, _)| may(part))
     }
 
     /// Whether the node takes work of its cell and pool, and is not kept for a gang that would find it there.
-    pub(crate) fn may_stand_on(&self, view: &View, node: &Node) -> bool {
-        let open = node.cell == self.cell && node.accepts_work() && self.pool_allows(view, &node.spec.pool);
-        open && self.may_stay(view.index.hold_of(node.id))
+    pub(crate) fn may_stand_on(&self, fleet: &Fleet, node: &Node) -> bool {
+        let open = node.cell == self.cell && node.accepts_work() && self.pool_allows(fleet, &node.spec.pool);
+        open && self.may_stay(fleet.index.hold_of(node.id))
     }
 
     /// Whether it is over before a node that is kept so is wanted, or it is kept for itself.
@@ -64,11 +68,11 @@ impl<'a> Ask<'a> {
     }
 
     /// Whether a pool's rules let the gang run in it. A pool that has not been described has the standard rules.
-    pub(crate) fn pool_allows(&self, view: &View, name: &str) -> bool {
+    pub(crate) fn pool_allows(&self, fleet: &Fleet, name: &str) -> bool {
         if self.class.pool.as_deref().is_some_and(|wanted| wanted != name) {
             return false;
         }
-        let pool = view.capacity.pool_named(name);
+        let pool = fleet.capacity.pool_named(name);
         let mode = self.class.request.devices.mode();
         mode.is_none_or(|mode| pool.modes.contains(&mode)) && pool.classes.contains(&self.class.workload)
     }
@@ -88,8 +92,8 @@ impl<'a> Ask<'a> {
     }
 
     /// How many tasks a node's CPU and memory hold; none on a node that the job cannot run on, or that its tenant is kept off.
-    pub(crate) fn host_slots(&self, view: &View, there: &NodeUse) -> u64 {
-        if !self.admits(&there.node) || self.is_kept_off(view, there) {
+    pub(crate) fn host_slots(&self, fleet: &Fleet, there: &NodeUse) -> u64 {
+        if !self.admits(&there.node) || self.is_kept_off(fleet, there) {
             return 0;
         }
         let request = &self.class.request;
@@ -98,13 +102,13 @@ impl<'a> Ask<'a> {
     }
 
     /// Whether a tenant is there that admins keep apart from this one.
-    pub(crate) fn is_kept_off(&self, view: &View, there: &NodeUse) -> bool {
-        self.class.heeds_neighbours && view.capacity.kept_off_node(self.tenant, there).is_some()
+    pub(crate) fn is_kept_off(&self, fleet: &Fleet, there: &NodeUse) -> bool {
+        self.class.heeds_neighbours && fleet.capacity.kept_off_node(self.tenant, there).is_some()
     }
 
     /// Whether a tenant holds a part of the card that admins keep apart from this one.
-    pub(crate) fn is_kept_off_card(&self, view: &View, there: &NodeUse, gpu: u16) -> bool {
-        self.class.heeds_neighbours && view.capacity.kept_off_card(self.tenant, there, gpu).is_some()
+    pub(crate) fn is_kept_off_card(&self, fleet: &Fleet, there: &NodeUse, gpu: u16) -> bool {
+        self.class.heeds_neighbours && fleet.capacity.kept_off_card(self.tenant, there, gpu).is_some()
     }
 
     /// The widest level that the gang may spread over; `None` is the whole cell.
@@ -117,47 +121,47 @@ impl<'a> Ask<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Steps(pub(crate) u64);
 
-/// A place for every rank, or none that this view knows of: inside one domain of the level that it prefers, if there is any.
-pub(crate) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
+/// A place for every rank, or none that there is: inside one domain of the level that it prefers, if there is any.
+pub(crate) fn place(fleet: &Fleet, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
     if let Some(class) = ask.class.as_close_as_preferred()
-        && let Some(found) = place_required(view, &Ask { class: &class, ..*ask }, steps)
+        && let Some(found) = place_required(fleet, &Ask { class: &class, ..*ask }, steps)
         // An island of several nodes is closer than a node, and yet does not lie inside one.
-        && within_bounds(view, ask, &found)
+        && within_bounds(fleet, ask, &found)
     {
         return Some(found);
     }
-    place_required(view, ask, steps)
+    place_required(fleet, ask, steps)
 }
 
-fn place_required(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
+fn place_required(fleet: &Fleet, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
     match ask.class.topology.spread.filter(|spread| !spread.required) {
-        Some(spread) => as_spread_as_there_is_room(view, ask, spread, steps),
-        None => place_so(view, ask, steps),
+        Some(spread) => as_spread_as_there_is_room(fleet, ask, spread, steps),
+        None => place_so(fleet, ask, steps),
     }
 }
 
-fn place_so(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
-    if view.policy != Policy::Topology {
-        return blind::place(view, ask, steps).filter(|tasks| within_bounds(view, ask, tasks));
+fn place_so(fleet: &Fleet, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
+    if fleet.placement != PlacementPolicy::Topology {
+        return topology_unaware::place(fleet, ask, steps).filter(|tasks| within_bounds(fleet, ask, tasks));
     }
     let found = match ask.class.request.devices.mode() {
-        None | Some(SharingMode::Whole) => whole::place(view, ask, steps),
-        Some(SharingMode::Mig | SharingMode::Mps | SharingMode::TimeSlice) => shares::place(view, ask, steps),
+        None | Some(SharingMode::Whole) => whole::place(fleet, ask, steps),
+        Some(SharingMode::Mig | SharingMode::Mps | SharingMode::TimeSlice) => shares::place(fleet, ask, steps),
     };
-    found.filter(|tasks| close_enough(view, ask, tasks))
+    found.filter(|tasks| close_enough(fleet, ask, tasks))
 }
 
 /// With as few tasks in one domain of the preferred level as any place allows, but not fewer than it says: halving finds that number,
 /// since whatever fits with some fits with more.
 fn as_spread_as_there_is_room(
-    view: &View,
+    fleet: &Fleet,
     ask: &Ask<'_>,
     spread: Spread,
     steps: &mut Steps,
 ) -> Option<Vec<TaskPlacement>> {
     let mut with = |tasks_max: u32| {
         let class = ask.class.spread(Some(Spread { tasks_max, required: true, ..spread }));
-        place_so(view, &Ask { class: &class, ..*ask }, steps)
+        place_so(fleet, &Ask { class: &class, ..*ask }, steps)
     };
     let all = ask.class.tasks.max(spread.tasks_max);
     if let Some(found) = with(spread.tasks_max) {
@@ -176,28 +180,28 @@ fn as_spread_as_there_is_room(
 }
 
 /// Whether the control plane will find the placement as close as the job asks.
-fn close_enough(view: &View, ask: &Ask<'_>, tasks: &[TaskPlacement]) -> bool {
+fn close_enough(fleet: &Fleet, ask: &Ask<'_>, tasks: &[TaskPlacement]) -> bool {
     let (topology, numa) = (&ask.class.topology, ask.class.numa);
     let spread = topology.required_spread();
     if topology.segment_tasks.is_none() && spread.is_none() && numa <= NumaPolicy::BestEffort {
         // Levels are what the search itself goes by.
         return true;
     }
-    within_bounds(view, ask, tasks)
+    within_bounds(fleet, ask, tasks)
 }
 
 /// The same for a placement that was found by something else than levels.
-fn within_bounds(view: &View, ask: &Ask<'_>, tasks: &[TaskPlacement]) -> bool {
+fn within_bounds(fleet: &Fleet, ask: &Ask<'_>, tasks: &[TaskPlacement]) -> bool {
     let (topology, numa) = (&ask.class.topology, ask.class.numa);
-    let ground: Option<Vec<&Node>> = tasks.iter().map(|task| Some(&*node(view, task.node)?.node)).collect();
+    let ground: Option<Vec<&Node>> = tasks.iter().map(|task| Some(&*node(fleet, task.node)?.node)).collect();
     ground.is_some_and(|ground| closeness::check(topology, numa, tasks, &ground).is_ok())
 }
 
 /// Whether the gang would fit if nothing ran in the cell: keeping cards for one that never fits would waste them.
-pub(crate) fn fits_when_empty(view: &View, ask: &Ask<'_>) -> bool {
-    empty::fits_when_empty(view, ask)
+pub(crate) fn fits_when_empty(fleet: &Fleet, ask: &Ask<'_>) -> bool {
+    infeasible::fits_when_empty(fleet, ask)
 }
 
-fn node(view: &View, id: NodeId) -> Option<&NodeUse> {
-    view.capacity.nodes().get(&id)
+fn node(fleet: &Fleet, id: NodeId) -> Option<&NodeUse> {
+    fleet.capacity.nodes().get(&id)
 }

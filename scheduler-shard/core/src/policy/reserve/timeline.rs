@@ -2,14 +2,12 @@
 //!
 //! What must stay true: an end is never told earlier than the time limit allows, and never in the past; what has no limit never ends here.
 
-use crate::place::Steps;
+use crate::job_class::START_MS;
+use crate::search::Steps;
 use crate::view::View;
 use muster_model::{Allocation, CellId, NodeId, TaskPlacement};
 use std::ops::Range;
 use std::sync::Arc;
-
-/// A task runs at most this long after it was bound. One that takes longer (a large image, a slow node) ends later than planned by as much.
-pub(crate) const START_MS: u64 = 60_000;
 
 /// An allocation gives back what it holds of one node.
 #[derive(Clone, Debug)]

@@ -4,21 +4,21 @@
 
 use super::Ask;
 use super::units::{Sight, Units};
-use crate::index::shelf::{ALL, Shelf, TOP};
-use crate::index::state::Kind;
-use crate::view::View;
+use crate::fleet::Fleet;
+use crate::fleet::index::shelf::{ALL, Shelf, TOP};
+use crate::fleet::index::state::Kind;
 use muster_model::{TopologyLevel, closeness};
 use std::collections::BTreeMap;
 
 /// Whether the open nodes of the cell would hold the gang if nothing ran on them.
-pub(super) fn fits_when_empty(view: &View, ask: &Ask<'_>) -> bool {
+pub(super) fn fits_when_empty(fleet: &Fleet, ask: &Ask<'_>) -> bool {
     let Some(units) = Units::of(ask) else { return false };
     if ask.class.selector.is_some() {
-        return selected_fit(view, ask, units);
+        return selected_fit(fleet, ask, units);
     }
     // What is kept for others stands apart; together they may hold more.
-    let apart = || view.index.shelves(ask.cell, ask.model).any(|(part, _)| part.hold.is_some());
-    ask.shelves(view).any(|(_, shelf)| shelf_holds(shelf, ask, units)) || apart() && selected_fit(view, ask, units)
+    let apart = || fleet.index.shelves(ask.cell, ask.model).any(|(part, _)| part.hold.is_some());
+    ask.shelves(fleet).any(|(_, shelf)| shelf_holds(shelf, ask, units)) || apart() && selected_fit(fleet, ask, units)
 }
 
 fn shelf_holds(shelf: &Shelf, ask: &Ask<'_>, units: Units) -> bool {
@@ -60,12 +60,12 @@ struct Held {
 /// By the domain that tasks are spread over, and by NVLink domain.
 type Parts = BTreeMap<(String, String), Held>;
 
-fn selected_fit(view: &View, ask: &Ask<'_>, units: Units) -> bool {
+fn selected_fit(fleet: &Fleet, ask: &Ask<'_>, units: Units) -> bool {
     // By pool and domain of the required level; inside it by what the spread counts and by NVLink domain.
     let mut held: BTreeMap<(&str, String), Parts> = BTreeMap::new();
-    let nodes = view.capacity.nodes().values().map(|there| (&there.node, there.pinned));
+    let nodes = fleet.capacity.nodes().values().map(|there| (&there.node, there.pinned));
     let open = nodes.filter(|(node, _)| node.cell == ask.cell && node.accepts_work() && ask.admits(node));
-    for (node, pinned) in open.filter(|(node, _)| ask.pool_allows(view, &node.spec.pool)) {
+    for (node, pinned) in open.filter(|(node, _)| ask.pool_allows(fleet, &node.spec.pool)) {
         let kind = Kind::of(node, pinned, ask.model);
         let island = node.spec.place.spanning_island().filter(|_| units.with_cards);
         let domain = match (ask.widest(), &island) {

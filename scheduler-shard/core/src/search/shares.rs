@@ -9,11 +9,11 @@
 
 use super::cards::free_by_island;
 use super::{Ask, Steps, node};
-use crate::fractions::CARD_MILLI;
-use crate::index::shelf::Shelf;
-use crate::index::state::Host;
-use crate::index::{CardState, GROUP_LEVELS, group_of};
-use crate::view::{View, left_milli, milli_of};
+use crate::fleet::index::shelf::Shelf;
+use crate::fleet::index::state::Host;
+use crate::fleet::index::{CardState, GROUP_LEVELS, group_of};
+use crate::fleet::{Fleet, left_milli};
+use crate::fractions::{CARD_MILLI, milli_of};
 use muster_model::capacity::{CardUse, NodeUse};
 use muster_model::mig::{self, Occupied, ShapeCounts};
 use muster_model::{
@@ -60,14 +60,14 @@ struct Trial {
     spread: BTreeMap<String, u32>,
 }
 
-pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
+pub(super) fn place(fleet: &Fleet, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
     let model = ask.model?;
-    for (part, shelf) in ask.shelves(view) {
-        let pool = view.capacity.pool_named(&part.pool);
+    for (part, shelf) in ask.shelves(fleet) {
+        let pool = fleet.capacity.pool_named(&part.pool);
         // Every first card that could begin the gang is a try; without a required level there is only one.
-        for within in starts(view, ask, shelf) {
-            let domain = view.capacity.domain_of(ask.tenant);
-            let search = Search { view, ask, model, shelf, pool, domain, waiting: waiting(view, ask, model) };
+        for within in starts(fleet, ask, shelf) {
+            let domain = fleet.capacity.domain_of(ask.tenant);
+            let search = Search { fleet, ask, model, shelf, pool, domain, waiting: ask.slices_waiting };
             if let Some(tasks) = search.gang(&within, steps) {
                 return Some(tasks);
             }
@@ -77,13 +77,13 @@ pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec
 }
 
 /// One share on a card of this node that has `left` milli-GPU; `None` when none of them may take it.
-pub(super) fn on_node(view: &View, ask: &Ask<'_>, there: &NodeUse, left: u16) -> Option<Vec<TaskPlacement>> {
+pub(super) fn on_node(fleet: &Fleet, ask: &Ask<'_>, there: &NodeUse, left: u16) -> Option<Vec<TaskPlacement>> {
     let model = ask.model?;
-    let shelf = view.index.shelf_of(there.node.id, ask.model)?;
-    let pool = view.capacity.pool_of(&there.node);
-    let domain = view.capacity.domain_of(ask.tenant);
+    let shelf = fleet.index.shelf_of(there.node.id, ask.model)?;
+    let pool = fleet.capacity.pool_of(&there.node);
+    let domain = fleet.capacity.domain_of(ask.tenant);
     let mode = ask.class.request.devices.mode()?;
-    let search = Search { view, ask, model, shelf, pool, domain, waiting: ShapeCounts::default() };
+    let search = Search { fleet, ask, model, shelf, pool, domain, waiting: ShapeCounts::default() };
     (0..there.cards.len() as u16).find_map(|gpu| {
         let state = CardState::of(&there.cards[usize::from(gpu)], there.is_pinned(gpu));
         let has = state.map_or(u64::from(CARD_MILLI), |state| left_milli(state, model, mode, pool));
@@ -94,11 +94,11 @@ pub(super) fn on_node(view: &View, ask: &Ask<'_>, there: &NodeUse, left: u16) ->
 }
 
 /// The places that a gang with a required level may be confined to.
-fn starts(view: &View, ask: &Ask<'_>, shelf: &Shelf) -> Vec<Within> {
+fn starts(fleet: &Fleet, ask: &Ask<'_>, shelf: &Shelf) -> Vec<Within> {
     let Some(level) = ask.widest().filter(|_| ask.class.tasks > 1) else { return vec![Within::Anywhere] };
     let shared = shelf.shared.values().flatten().map(|(id, _)| *id);
     let ids: BTreeSet<NodeId> = shared.chain(shelf.open_nodes(Host::default())).collect();
-    let nodes = ids.into_iter().filter_map(|id| node(view, id));
+    let nodes = ids.into_iter().filter_map(|id| node(fleet, id));
     if GROUP_LEVELS.contains(&level) {
         let groups: BTreeSet<Place> = nodes.map(|there| group_of(&there.node.spec.place, level)).collect();
         return groups.into_iter().map(|group| Within::Group(level, group)).collect();
@@ -118,21 +118,14 @@ fn starts(view: &View, ask: &Ask<'_>, shelf: &Shelf) -> Vec<Within> {
 }
 
 struct Search<'a> {
-    view: &'a View,
+    fleet: &'a Fleet,
     ask: &'a Ask<'a>,
     model: GpuModel,
     shelf: &'a Shelf,
     pool: &'a Pool,
     domain: TenantId,
-    /// The MIG slices that wait on this model beside the one that is placed.
+    /// See [`Ask::slices_waiting`]; none for a task that is placed where least is lost.
     waiting: ShapeCounts,
-}
-
-/// The MIG slices of the cell's queue that may start on `model` now, without the one that asks.
-fn waiting(view: &View, ask: &Ask<'_>, model: GpuModel) -> ShapeCounts {
-    let own = ask.class.request.devices.mig_shape(model);
-    let (Some(own), Some(queue)) = (own, view.queues.get(&ask.cell)) else { return ShapeCounts::default() };
-    queue.slices_waiting(model, own)
 }
 
 impl Search<'_> {
@@ -156,12 +149,12 @@ impl Search<'_> {
             // Nobody comes after it to see what it has taken.
             return Some(placement);
         }
-        if let (Some(spread), Some(there)) = (self.ask.class.topology.required_spread(), node(self.view, id)) {
+        if let (Some(spread), Some(there)) = (self.ask.class.topology.required_spread(), node(self.fleet, id)) {
             *trial.spread.entry(closeness::spread_domain(&there.node, spread.level)).or_default() += 1;
         }
         let there = match trial.nodes.entry(id) {
             Entry::Occupied(touched) => touched.into_mut(),
-            Entry::Vacant(untouched) => untouched.insert(node(self.view, id)?.clone()),
+            Entry::Vacant(untouched) => untouched.insert(node(self.fleet, id)?.clone()),
         };
         there.cpu_free_milli -= self.ask.class.request.cpu_milli as i64;
         there.memory_free_mib -= self.ask.class.request.memory_mib as i64;
@@ -220,7 +213,7 @@ impl Search<'_> {
             cards.iter().find_map(|(id, gpu)| {
                 steps.0 += 1;
                 // Nodes that the gang has touched are judged by the trial, above.
-                let there = node(self.view, *id).filter(|_| !trial.nodes.contains_key(id))?;
+                let there = node(self.fleet, *id).filter(|_| !trial.nodes.contains_key(id))?;
                 if alone && there.tenants.others_on(*gpu, self.ask.tenant) {
                     return None;
                 }
@@ -251,7 +244,7 @@ impl Search<'_> {
         let asked = Host::of(request.cpu_milli as i64, request.memory_mib as i64);
         self.shelf.open_nodes(asked).find_map(|id| {
             steps.0 += 1;
-            let there = trial.nodes.get(&id).or_else(|| node(self.view, id))?;
+            let there = trial.nodes.get(&id).or_else(|| node(self.fleet, id))?;
             let islands = free_by_island(there, self.model);
             let mut order: Vec<&Vec<u16>> = islands.values().collect();
             order.sort_by_key(|cards| (cards.len(), cards.first().copied()));
@@ -267,13 +260,13 @@ impl Search<'_> {
             Within::Group(level, group) => group_of(&there.node.spec.place, *level) == *group,
             Within::Island(id, island) => there.node.id == *id && island.is_none_or(|island| card.island == island),
         };
-        let pool = self.view.capacity.pool_of(&there.node);
+        let pool = self.fleet.capacity.pool_of(&there.node);
         inside
             && card.model == self.model
             && card.withheld.is_none()
             && self.has_space(there, trial)
-            && self.ask.host_slots(self.view, there) >= 1
-            && !self.ask.is_kept_off_card(self.view, there, gpu)
+            && self.ask.host_slots(self.fleet, there) >= 1
+            && !self.ask.is_kept_off_card(self.fleet, there, gpu)
             && there.pin_allows(gpu, mode, pool).is_ok()
             && there.cards[usize::from(gpu)].can_take(self.domain, mode, card, Some(pool)).is_ok()
     }
@@ -327,7 +320,7 @@ impl Search<'_> {
         let (Some(mode), Some(state)) = (devices.mode(), state) else { return way };
         let left = left_milli(state, self.model, mode, self.pool);
         let milli = milli_of(devices.charge_on(self.model));
-        let unfilled_milli = self.view.shares.unfilled_milli(self.ask.cell, self.model, mode, left, milli);
+        let unfilled_milli = self.fleet.learned.unfilled_milli(self.ask.cell, self.model, mode, left, milli);
         Way { score: Score { unfilled_milli, ..way.score }, ..way }
     }
 }

@@ -7,10 +7,10 @@
 
 use super::Ask;
 use super::cards::{Within, most};
-use crate::index::GROUP_LEVELS;
-use crate::index::shelf::{Counts, Domain, Shelf};
-use crate::index::state::{Kind, Room};
-use crate::view::View;
+use crate::fleet::Fleet;
+use crate::fleet::index::GROUP_LEVELS;
+use crate::fleet::index::shelf::{Counts, Domain, Shelf};
+use crate::fleet::index::state::{Kind, Room};
 use muster_model::capacity::NodeUse;
 use muster_model::{GpuModel, NumaPolicy, TopologyLevel};
 
@@ -118,8 +118,8 @@ impl Units {
     }
 
     /// How many a node that promises `promised` really holds `within` what they have to stay in, of those that are wanted.
-    pub(crate) fn held(&self, view: &View, ask: &Ask<'_>, there: &NodeUse, promised: u64, within: Within) -> u64 {
-        let held = promised.min(ask.host_slots(view, there) / self.tasks).min(self.count);
+    pub(crate) fn held(&self, fleet: &Fleet, ask: &Ask<'_>, there: &NodeUse, promised: u64, within: Within) -> u64 {
+        let held = promised.min(ask.host_slots(fleet, there) / self.tasks).min(self.count);
         match ask.model {
             // States do not tell NUMA nodes apart: where they matter, the cards are dealt out to see.
             Some(model) if ask.class.numa > NumaPolicy::BestEffort => {

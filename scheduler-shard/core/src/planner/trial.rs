@@ -1,17 +1,20 @@
-//! The copy of the books that a plan is proved on.
+//! The trial that a plan is proved by: what would be moved and started is charged to the fleet, and undone with the trial.
 //!
-//! What must stay true: a proof begins and, when it fails, ends with the copy as it was; when it succeeds the copy is as after the plan;
+//! What must stay true: a proof begins and, when it fails, ends with the fleet as it was; when it succeeds the fleet is as after the plan;
 //! every placement on it is found by the search that places real work and proved by the model's arithmetic.
 
 use super::report::Move;
 use super::victims::Victim;
-use crate::index::{GROUP_LEVELS, group_of};
+use crate::fleet::index::{GROUP_LEVELS, group_of};
+use crate::fleet::{Fleet, Savepoint, Transaction};
 use crate::job_class::JobClass;
-use crate::place::{Ask, Steps, place};
-use crate::view::{Known, View};
+use crate::queue::{CellQueue, slices_waiting};
+use crate::search::{Ask, Steps, place};
+use crate::view::Known;
 use muster_model::{Allocation, AllocationId, AllocationState, CellId, Epoch, GpuModel, NodeId, TaskPlacement};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Beyond so many moves at once only one order of placing them is tried: four have twenty-four.
 const ORDERED_MAX: usize = 4;
@@ -33,9 +36,10 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// The copy.
-pub(super) struct Trial {
-    pub(super) view: View,
+/// See the module.
+pub(super) struct Trial<'v> {
+    pub(super) fleet: Transaction<'v>,
+    queues: &'v BTreeMap<CellId, CellQueue>,
     stand_ins: u64,
     pub(super) steps: Steps,
 }
@@ -48,24 +52,24 @@ pub(super) struct Proof {
     pub(super) tasks: Vec<TaskPlacement>,
 }
 
-impl Trial {
-    pub(super) fn of(view: &View) -> Self {
-        Trial { view: view.clone(), stand_ins: 0, steps: Steps::default() }
+impl<'v> Trial<'v> {
+    pub(super) fn on(fleet: &'v mut Fleet, queues: &'v BTreeMap<CellId, CellQueue>) -> Self {
+        Trial { fleet: Transaction::begin(fleet), queues, stand_ins: 0, steps: Steps::default() }
     }
 
-    /// A place that the search finds and the books hold.
+    /// A place that the search finds and the capacity ledger takes.
     pub(super) fn place(&mut self, ask: &Ask<'_>) -> Option<Vec<TaskPlacement>> {
         self.steps.0 += 1;
         let charge = ask.class.charge_on(ask.model);
-        let tasks = place(&self.view, ask, &mut self.steps)?;
+        let ask = Ask { slices_waiting: slices_waiting(self.queues, (ask.cell, ask.model), ask.class), ..*ask };
+        let tasks = place(&self.fleet, &ask, &mut self.steps)?;
         let request = &ask.class.request;
-        let books = &self.view.capacity;
-        books.prove(ask.tenant, &tasks, request.cpu_milli, request.memory_mib, &charge).ok()?;
+        self.fleet.capacity.prove(ask.tenant, &tasks, request.cpu_milli, request.memory_mib, &charge).ok()?;
         Some(tasks)
     }
 
-    /// Charges a job that would start at `tasks`; answers what stands for it.
-    pub(super) fn start(&mut self, wanted: &Wanted<'_>, tasks: Vec<TaskPlacement>) -> Allocation {
+    /// Charges a job that would start at `tasks`.
+    pub(super) fn start(&mut self, wanted: &Wanted<'_>, tasks: Vec<TaskPlacement>) {
         self.stand_ins += 1;
         let (job, class, model) = (wanted.job, wanted.class, Some(wanted.model));
         let allocation = Allocation {
@@ -86,80 +90,75 @@ impl Trial {
             bound_ms: 0,
             failures: Vec::new(),
         };
-        self.view.charge(&allocation);
-        allocation
+        self.fleet.charge(Arc::new(allocation));
     }
 
     /// Proves that `victims` can be moved one by one, after which `wanted` fits; without `wanted`, that they can be moved to other
     /// cards without opening a free one. Victims that need not move after all are left where they are, the dearest first, when
-    /// `spare` says so. The copy is then as after all of it.
+    /// `spare` says so. The fleet is then as after all of it, and as before where there is no proof.
     pub(super) fn prove(&mut self, wanted: Option<&Wanted<'_>>, victims: &[&Victim], spare: bool) -> Option<Proof> {
-        let mut moving: Vec<&Victim> = victims.to_vec();
-        for victim in &moving {
-            self.view.release(&victim.allocation);
+        let before = self.savepoint();
+        let proof = self.try_to_prove(wanted, victims, spare);
+        if proof.is_none() {
+            self.roll_back_to(before);
         }
-        let planned = self.new_places(wanted, &mut moving, spare);
-        for victim in &moving {
-            self.view.charge(&victim.allocation);
-        }
-        let moves = self.in_order(planned?)?;
-        let Some(wanted) = wanted else { return Some(Proof { moves, tasks: Vec::new() }) };
-        match self.place(&wanted.ask()) {
-            Some(tasks) => {
-                self.start(wanted, tasks.clone());
-                Some(Proof { moves, tasks })
-            }
-            None => {
-                self.take_back(&moves, victims);
-                None
-            }
-        }
+        proof
     }
 
-    /// Where each of `moving` would go, all released; the copy ends as it began, but for what is spared, which is charged again.
-    fn new_places<'v>(
+    fn try_to_prove(&mut self, wanted: Option<&Wanted<'_>>, victims: &[&Victim], spare: bool) -> Option<Proof> {
+        let before = self.savepoint();
+        for victim in victims {
+            self.fleet.release(victim.allocation.clone());
+        }
+        let planned = self.new_places(wanted, victims, spare);
+        self.roll_back_to(before);
+        let moves = self.in_order(planned?)?;
+        let Some(wanted) = wanted else { return Some(Proof { moves, tasks: Vec::new() }) };
+        let tasks = self.place(&wanted.ask())?;
+        self.start(wanted, tasks.clone());
+        Some(Proof { moves, tasks })
+    }
+
+    /// Where each of `victims` that has to move would go; all of them are released.
+    fn new_places<'m>(
         &mut self,
         wanted: Option<&Wanted<'_>>,
-        moving: &mut Vec<&'v Victim>,
+        victims: &[&'m Victim],
         spare: bool,
-    ) -> Option<Vec<(&'v Victim, Vec<TaskPlacement>)>> {
-        let Some(wanted) = wanted else { return self.places_for(moving) };
+    ) -> Option<Vec<(&'m Victim, Vec<TaskPlacement>)>> {
+        let Some(wanted) = wanted else { return self.places_for(victims) };
+        let mut moving: Vec<&Victim> = victims.to_vec();
         let mut tasks = self.place(&wanted.ask())?;
         if spare {
             let mut dearest: Vec<&Victim> = moving.clone();
             dearest.sort_by_key(|victim| (Reverse(victim.loss.unit_seconds), victim.allocation.id));
             for victim in dearest {
-                self.view.charge(&victim.allocation);
+                let before = self.savepoint();
+                self.fleet.charge(victim.allocation.clone());
                 match self.place(&wanted.ask()) {
                     Some(found) => {
                         moving.retain(|other| other.allocation.id != victim.allocation.id);
                         tasks = found;
                     }
-                    None => self.view.release(&victim.allocation),
+                    None => self.roll_back_to(before),
                 }
             }
         }
-        let stand_in = self.start(wanted, tasks);
-        let found = self.places_for(moving);
-        self.view.release(&stand_in);
-        found
+        self.start(wanted, tasks);
+        self.places_for(&moving)
     }
 
-    /// A new place for each, in some order in which all find one; the copy ends as it began.
-    fn places_for<'v>(&mut self, moving: &[&'v Victim]) -> Option<Vec<(&'v Victim, Vec<TaskPlacement>)>> {
+    /// A new place for each, in some order in which all find one; the fleet ends as it began.
+    fn places_for<'m>(&mut self, moving: &[&'m Victim]) -> Option<Vec<(&'m Victim, Vec<TaskPlacement>)>> {
+        let before = self.savepoint();
         orders(moving).into_iter().find_map(|order| {
             let mut found: Vec<(&Victim, Vec<TaskPlacement>)> = Vec::with_capacity(order.len());
-            let mut charged: Vec<Allocation> = Vec::with_capacity(order.len());
             for victim in &order {
                 let Some(tasks) = self.elsewhere(victim) else { break };
-                let moved = Allocation { tasks: tasks.clone(), ..Allocation::clone(&victim.allocation) };
-                self.view.charge(&moved);
-                charged.push(moved);
+                self.fleet.charge(victim.at(tasks.clone()));
                 found.push((victim, tasks));
             }
-            for moved in &charged {
-                self.view.release(moved);
-            }
+            self.roll_back_to(before);
             (found.len() == order.len()).then_some(found)
         })
     }
@@ -169,54 +168,44 @@ impl Trial {
         let held = &victim.allocation;
         let ask = Ask::lasting(held.cell, held.tenant, &victim.class, held.model);
         let tasks = self.place(&ask)?;
-        let as_close = spread(&self.view, &tasks) <= spread(&self.view, &held.tasks);
+        let as_close = spread(&self.fleet, &tasks) <= spread(&self.fleet, &held.tasks);
         (as_close && tasks != held.tasks).then_some(tasks)
     }
 
-    /// Makes the moves one by one, each where it is possible at its turn. When they cannot be ordered, the copy ends as it began.
+    /// Makes the moves one by one, each where it is possible at its turn.
     fn in_order(&mut self, planned: Vec<(&Victim, Vec<TaskPlacement>)>) -> Option<Vec<Move>> {
-        let victims: Vec<&Victim> = planned.iter().map(|(victim, _)| *victim).collect();
         let (mut left, mut moves) = (planned, Vec::new());
         while !left.is_empty() {
-            let Some(at) = left.iter().position(|(victim, to)| self.make(victim, to)) else {
-                self.take_back(&moves, &victims);
-                return None;
-            };
-            let (victim, to) = left.remove(at);
+            let (victim, to) = left.remove(left.iter().position(|(victim, to)| self.make(victim, to))?);
             moves.push(victim.moved(to));
         }
         Some(moves)
     }
 
-    /// Makes one move if the books allow it now.
+    /// Makes one move if the capacity ledger allows it now.
     fn make(&mut self, victim: &Victim, to: &[TaskPlacement]) -> bool {
-        let held = &victim.allocation;
-        self.view.release(held);
-        let books = &self.view.capacity;
-        let fits = books.prove(held.tenant, to, held.cpu_milli, held.memory_mib, &held.charge).is_ok();
+        let (held, before) = (&victim.allocation, self.savepoint());
+        self.fleet.release(held.clone());
+        let fits = self.fleet.capacity.prove(held.tenant, to, held.cpu_milli, held.memory_mib, &held.charge).is_ok();
         if fits {
-            self.view.charge(&Allocation { tasks: to.to_vec(), ..Allocation::clone(held) });
+            self.fleet.charge(victim.at(to.to_vec()));
         } else {
-            self.view.charge(held);
+            self.roll_back_to(before);
         }
         fits
     }
 
-    /// Undoes moves that were made.
-    pub(super) fn take_back(&mut self, moves: &[Move], victims: &[&Victim]) {
-        let of = |made: &Move| victims.iter().find(|victim| victim.allocation.id == made.allocation);
-        let made: Vec<(&Move, &&Victim)> = moves.iter().filter_map(|made| Some((made, of(made)?))).collect();
-        for (made, victim) in &made {
-            self.view.release(&Allocation { tasks: made.to.clone(), ..Allocation::clone(&victim.allocation) });
-        }
-        for (_, victim) in &made {
-            self.view.charge(&victim.allocation);
-        }
+    pub(super) fn savepoint(&self) -> Savepoint {
+        self.fleet.savepoint()
+    }
+
+    pub(super) fn roll_back_to(&mut self, savepoint: Savepoint) {
+        self.fleet.roll_back_to(savepoint);
     }
 
     /// Whole cards of `model` that are free in `cell`.
     pub(super) fn free_cards(&self, cell: CellId, model: GpuModel) -> u64 {
-        self.view.index.shelves(cell, Some(model)).map(|(_, shelf)| shelf.free()).sum()
+        self.fleet.index.shelves(cell, Some(model)).map(|(_, shelf)| shelf.free()).sum()
     }
 }
 
@@ -242,12 +231,12 @@ fn orders<'v>(moving: &[&'v Victim]) -> Vec<Vec<&'v Victim>> {
 }
 
 /// How far apart tasks stand: on one island 0, on one node 1, in one leaf, block or region 2 to 4, otherwise 5.
-pub(super) fn spread(view: &View, tasks: &[TaskPlacement]) -> usize {
+pub(super) fn spread(fleet: &Fleet, tasks: &[TaskPlacement]) -> usize {
     let on: BTreeSet<NodeId> = tasks.iter().map(|task| task.node).collect();
-    let nodes: Vec<_> = on.iter().filter_map(|id| view.capacity.nodes().get(id)).map(|there| &there.node).collect();
+    let nodes: Vec<_> = on.iter().filter_map(|id| fleet.capacity.nodes().get(id)).map(|there| &there.node).collect();
     let Some(first) = nodes.first() else { return 0 };
     if nodes.len() == 1 {
-        return usize::from(islands(view, tasks).len() > 1);
+        return usize::from(islands(fleet, tasks).len() > 1);
     }
     let together = |level| {
         let of_first = group_of(&first.spec.place, level);
@@ -257,11 +246,11 @@ pub(super) fn spread(view: &View, tasks: &[TaskPlacement]) -> usize {
 }
 
 /// The islands that tasks stand on.
-pub(super) fn islands(view: &View, tasks: &[TaskPlacement]) -> BTreeSet<(NodeId, u8)> {
+pub(super) fn islands(fleet: &Fleet, tasks: &[TaskPlacement]) -> BTreeSet<(NodeId, u8)> {
     let cards = tasks.iter().flat_map(|task| task.devices.iter().map(move |hold| (task.node, hold.gpu)));
     cards
         .filter_map(|(node, gpu)| {
-            let there = view.capacity.nodes().get(&node)?;
+            let there = fleet.capacity.nodes().get(&node)?;
             Some((node, there.node.spec.gpus.get(usize::from(gpu))?.island))
         })
         .collect()

@@ -11,10 +11,10 @@
 use super::cards::{Chosen, Within, fill};
 use super::units::{Sight, Units};
 use super::{Ask, Steps, node};
-use crate::index::GROUP_LEVELS;
-use crate::index::shelf::{Domain, LEVELS, Shelf};
-use crate::index::state::{Host, Room};
-use crate::view::View;
+use crate::fleet::Fleet;
+use crate::fleet::index::GROUP_LEVELS;
+use crate::fleet::index::shelf::{Domain, LEVELS, Shelf};
+use crate::fleet::index::state::{Host, Room};
 use muster_model::capacity::Sole;
 use muster_model::{NodeId, TaskPlacement, TopologyLevel};
 use std::cmp::Reverse;
@@ -79,17 +79,17 @@ enum Part {
 }
 
 struct Search<'a> {
-    view: &'a View,
+    fleet: &'a Fleet,
     ask: &'a Ask<'a>,
     units: Units,
     steps: &'a mut Steps,
 }
 
-pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
+pub(super) fn place(fleet: &Fleet, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
     let units = Units::of(ask)?;
-    let mut search = Search { view, ask, units, steps };
+    let mut search = Search { fleet, ask, units, steps };
     let shelves: Vec<&Shelf> =
-        ask.shelves(view).map(|(_, shelf)| shelf).filter(|shelf| shelf.free() >= units.all()).collect();
+        ask.shelves(fleet).map(|(_, shelf)| shelf).filter(|shelf| shelf.free() >= units.all()).collect();
     if shelves.is_empty() {
         return None;
     }
@@ -102,7 +102,7 @@ pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec
             }
         }
         if let Some((_, chosen)) = best {
-            return Some(fill(view, ask, units, chosen));
+            return Some(fill(fleet, ask, units, chosen));
         }
     }
     None
@@ -153,8 +153,8 @@ impl Search<'_> {
 
     fn holds_all(&mut self, id: NodeId, within: Within) -> bool {
         self.steps.0 += 1;
-        let (units, view) = (self.units, self.view);
-        node(view, id).is_some_and(|there| units.held(view, self.ask, there, units.count, within) == units.count)
+        let (units, fleet) = (self.units, self.fleet);
+        node(fleet, id).is_some_and(|there| units.held(fleet, self.ask, there, units.count, within) == units.count)
     }
 
     /// For a gang that suffers from neighbours, one island of a node on which no other tenant is.
@@ -176,7 +176,7 @@ impl Search<'_> {
                 let left = u64::from(room.free) - needed;
                 for (_, id) in nodes.range((room, NodeId(0))..=end).take(QUIET_TRIES_MAX) {
                     // Nodes of one state differ in what is free of the islands that span them.
-                    let island = self.view.index.island_free(shelf, *id).filter(|_| room.spans).unwrap_or(island);
+                    let island = self.fleet.index.island_free(shelf, *id).filter(|_| room.spans).unwrap_or(island);
                     let fit = Fit { disturbed: false, ..self.fit(false, island - needed, left) };
                     if best.is_none_or(|(other, _)| fit < other) && self.holds_all(*id, Within::OneIsland) {
                         best = Some((fit, *id));
@@ -430,8 +430,8 @@ impl Search<'_> {
                     tries -= 1;
                 }
                 self.steps.0 += 1;
-                let there = node(self.view, id);
-                let held = there.map_or(0, |there| units.held(self.view, self.ask, there, promised, within)).min(left);
+                let there = node(self.fleet, id);
+                let held = there.map_or(0, |there| units.held(self.fleet, self.ask, there, promised, within)).min(left);
                 if held > 0 {
                     into.push((id, held * units.tasks));
                     left -= held;
@@ -458,8 +458,8 @@ impl Search<'_> {
             for id in of_room(leaf, room).filter(|id| taken.iter().all(|(other, _)| other != id)) {
                 self.steps.0 += 1;
                 let promised = units.promised(&room, cross);
-                let held = |there| units.held(self.view, self.ask, there, promised, Within::crossing(cross));
-                if node(self.view, id).is_some_and(|there| held(there) >= left) {
+                let held = |there| units.held(self.fleet, self.ask, there, promised, Within::crossing(cross));
+                if node(self.fleet, id).is_some_and(|there| held(there) >= left) {
                     return Some(id);
                 }
             }

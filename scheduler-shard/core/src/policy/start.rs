@@ -1,86 +1,22 @@
-//! One pass over one cell: queue → candidates → place → proposals.
+//! Starting what waits: who is next by the queue's order is taken through the gates, and what is found is charged to the view.
 //!
 //! What must stay true:
 //! - every proposal passes [`Capacity::prove`](muster_model::capacity::Capacity::prove) on the view, and is charged to it before the
 //!   next is looked for;
-//! - a pass is bounded by steps, never by time, and the same view gives the same proposals;
 //! - what did not fit is not tried again until something changed that could help it;
-//! - a tenant that cannot start its next job keeps nobody else from starting theirs, except as [`crate::reserve`] and [`crate::guard`]
+//! - a tenant that cannot start its next job keeps nobody else from starting theirs, except as [`super::reserve`] and [`super::guard`]
 //!   say.
 
-use crate::gate::{self, Pass};
-use crate::guard;
+use super::gate::{self, Pass};
+use super::guard;
 use crate::job_class::{JobClass, Offer};
-use crate::order::{Books, Head, Order};
-use crate::place::Steps;
-use crate::proposal::{Binding, Proposal};
+use crate::proposal::{Binding, Bounds, Plan, Proposal};
+use crate::queue::order::{Books, Head, Order};
 use crate::queue::{Blocked, Obstacle};
-use crate::reserve::{KEPT_PART, reserve};
+use crate::search::{Steps, single_task};
 use crate::view::{Known, View};
 use muster_model::{CellId, JobId, TaskPlacement};
 use std::sync::Arc;
-
-/// Bounds of one pass.
-#[derive(Clone, Copy, Debug)]
-pub struct Bounds {
-    /// Proposals of one pass; the caller's batch.
-    pub proposals_max: usize,
-    /// Nodes, groups and cards looked at; checked between two decisions.
-    pub steps_max: u64,
-    /// Beyond the first gang at most one in so many of the cell's nodes is kept for gangs that wait; [`crate::KEPT_PART`] in production.
-    pub kept_part: usize,
-}
-
-impl Default for Bounds {
-    /// 64 proposals are one batch on the wire; 200,000 steps are some milliseconds, so that a pass never delays what waits for it.
-    fn default() -> Self {
-        Bounds { proposals_max: 64, steps_max: 200_000, kept_part: KEPT_PART }
-    }
-}
-
-/// A job is handed over when it has waited this long in its cell without finding room: about as long as the watch needs to show a
-/// shard what others have freed.
-pub const HAND_OVER_AFTER_MS: u64 = 2_000;
-/// A hand-over is not repeated before this: its answer takes one round trip.
-const HAND_OVER_AGAIN_MS: u64 = 5_000;
-/// Control starts a new round of hand-overs this long after the job was routed to its cell.
-pub const HAND_OVER_ROUND_MS: u64 = 30_000;
-/// Jobs of one group that one pass looks at for hand-over; the next pass goes on.
-const HAND_OVERS_PER_GROUP_MAX: usize = 16;
-
-/// What a pass came to.
-#[derive(Clone, Debug, Default)]
-pub struct Plan {
-    /// In order; bindings are charged to the view already.
-    pub proposals: Vec<Proposal>,
-    /// A bound was reached: there is more to plan at once.
-    pub more: bool,
-    /// Nodes, groups and cards looked at.
-    pub steps: u64,
-    /// Decisions taken, fruitless ones included.
-    pub decisions: u64,
-    /// Gangs that cannot be counted on to start when they were promised: nodes were lost, or something ran over its time.
-    pub promises_broken: u64,
-}
-
-/// Plans one pass over `cell`. `now_ms` is the clock that the state's times are of; time limits are counted from there.
-pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan {
-    let mut plan = Plan::default();
-    let mut steps = Steps::default();
-    view.last_pass_ms = now_ms;
-    view.wake_rested(now_ms);
-    view.look_ahead(cell);
-    view.judge_scarcity(cell);
-    let mut pass = Pass { cell, now_ms, guards: guard::guards(view, cell) };
-    start_waiting(view, &mut pass, bounds, &mut steps, &mut plan);
-    if !plan.more {
-        reserve(view, cell, bounds, now_ms, &mut steps, &mut plan);
-    }
-    hand_over(view, cell, bounds, now_ms, &mut plan);
-    guard::count(view, cell, bounds, now_ms, &mut plan);
-    plan.steps = steps.0;
-    plan
-}
 
 /// Starts what may start; what is found is charged to the view. Who is next is decided anew after each that starts, so several passes of
 /// one binding each start the same.
@@ -96,14 +32,6 @@ pub(crate) fn start_waiting(view: &mut View, pass: &mut Pass, bounds: &Bounds, s
         } else if !started {
             return;
         }
-    }
-}
-
-impl Plan {
-    /// Whether no more may be looked for in this pass; there is more to plan then.
-    fn at_a_bound(&mut self, bounds: &Bounds, steps: Steps) -> bool {
-        self.more |= self.proposals.len() >= bounds.proposals_max || steps.0 >= bounds.steps_max;
-        self.more
     }
 }
 
@@ -162,7 +90,7 @@ fn candidates(view: &mut View, pass: &Pass) -> Order {
 
 /// Takes into the tournament whose head or use has changed.
 fn catch_up(view: &mut View, cell: CellId, order: &mut Order) {
-    let books = Books { capacity: &view.capacity, totals: &view.totals };
+    let books = Books { capacity: &view.fleet.capacity, totals: &view.fleet.totals };
     let Some(queue) = view.queues.get_mut(&cell) else { return };
     while let Some(tenant) = queue.take_changed() {
         order.update(books, tenant, queue.head(tenant));
@@ -187,8 +115,7 @@ fn try_start(
     }
     // What is reserved for it is among what it may use.
     view.stand_apart(job.id, false);
-    let may = |view: &View, offer: &Offer| gate::before_place(view, pass, &job, class, offer).is_ok();
-    let alone = view.best_alone(|model| pass.ask(&job, class, model), may, steps);
+    let alone = where_least_is_lost(view, pass, &job, class, steps);
     let proved = |(offer, tasks): (Offer, Vec<TaskPlacement>)| {
         gate::prove(view, &job, class, &offer, &tasks).ok()?;
         Some(bind(&job, &offer, tasks))
@@ -202,6 +129,28 @@ fn try_start(
         Err(_) => view.tried_in_vain(job.id),
     }
     binding
+}
+
+/// The node and card for a single task by which least is lost, on a model that the gates before the search let it use; `None` where nothing is
+/// scarce, and where the usual search has to say.
+fn where_least_is_lost(
+    view: &mut View,
+    pass: &Pass,
+    job: &Known,
+    class: &JobClass,
+    steps: &mut Steps,
+) -> Option<(Offer, Vec<TaskPlacement>)> {
+    if !view.fleet.weighs_places(pass.cell, class) {
+        return None;
+    }
+    let may = |offer: &&Offer| gate::before_place(view, pass, job, class, offer).is_ok();
+    let offers: Vec<Offer> = class.offers().iter().filter(may).copied().collect();
+    let demand = class.demand();
+    view.fleet.least_lost(pass.cell, demand, &mut steps.0, |fleet, there, left| {
+        let model = if demand.cards > 0 { Some(there.node.spec.gpus.first()?.model) } else { None };
+        let offer = offers.iter().find(|offer| offer.model == model)?;
+        Some((*offer, single_task::on_node(fleet, &pass.ask(job, class, model), there, left)?))
+    })
 }
 
 fn bind(job: &Known, offer: &Offer, tasks: Vec<TaskPlacement>) -> Binding {
@@ -232,31 +181,4 @@ fn block(view: &mut View, cell: CellId, head: &Head, mut obstacles: Vec<Obstacle
     if let Some(queue) = view.queues.get_mut(&cell) {
         queue.block(head.tenant, &head.class, Blocked { obstacles });
     }
-}
-
-/// Offers jobs to other cells that have waited long enough for room here.
-fn hand_over(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, plan: &mut Plan) {
-    if view.cells.len() < 2 {
-        return;
-    }
-    let mut due: Vec<JobId> = Vec::new();
-    let Some(queue) = view.queues.get(&cell) else { return };
-    for group in queue.groups().filter(|group| group.blocked.as_ref().is_some_and(Blocked::wants_room)) {
-        let room = bounds.proposals_max.saturating_sub(plan.proposals.len() + due.len());
-        let jobs = group.keys.iter().take(HAND_OVERS_PER_GROUP_MAX).map(|queue_key| queue_key.job);
-        due.extend(jobs.filter(|job| may_leave(view, cell, *job, now_ms)).take(room));
-    }
-    for job in due {
-        view.stays(job, now_ms + HAND_OVER_AGAIN_MS);
-        plan.proposals.push(Proposal::HandOver(job));
-    }
-}
-
-fn may_leave(view: &View, cell: CellId, job: JobId, now_ms: u64) -> bool {
-    let Some(job) = view.jobs.get(job.0) else { return false };
-    let waited_ms = now_ms.saturating_sub(job.routed_ms);
-    let unvisited = view.cells.keys().any(|other| *other != cell && !job.visited.contains(other));
-    let elsewhere = unvisited || waited_ms >= HAND_OVER_ROUND_MS;
-    let stays = view.stays_until.get(&job.id).is_some_and(|until_ms| *until_ms > now_ms);
-    waited_ms >= HAND_OVER_AFTER_MS && elsewhere && !stays && view.reserved(job.id).is_none()
 }

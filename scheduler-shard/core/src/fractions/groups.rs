@@ -2,7 +2,7 @@
 //!
 //! What must stay true: a decision looks at each distinct state once, and what a state is worth to a demand is computed once per
 //! epoch of the mix; the same history gives the same choice, and a fleet made anew from what stands and what came chooses the same
-//! once both have looked ahead ([`Fleet::look_ahead`]); every node is in exactly the group of its state; a choice between states is by [`Score`], and only between
+//! once both have looked ahead ([`NodeGroups::look_ahead`]); every node is in exactly the group of its state; a choice between states is by [`Score`], and only between
 //! states equal in everything by the node's index.
 
 use super::fill::{Fills, Outlook};
@@ -86,7 +86,7 @@ struct Kept {
 
 /// Nodes, what stands on them, and the demand they expect.
 #[derive(Clone, Debug, Default)]
-pub struct Fleet {
+pub struct NodeGroups {
     /// What is expected.
     mix: Mix,
     nodes: Vec<Node>,
@@ -111,7 +111,7 @@ struct Scores {
     groups: Vec<Kept>,
 }
 
-impl Fleet {
+impl NodeGroups {
     /// A node joins; its index is returned. Ties go to the lower index.
     pub fn join(&mut self, kind: u8, cards: Vec<u16>, cpu_milli: u64, memory_mib: u64) -> u32 {
         let index = self.nodes.len() as u32;
@@ -143,7 +143,7 @@ impl Fleet {
 
     /// All nodes leave; what has come is remembered.
     pub fn empty_out(&mut self) {
-        *self = Fleet { mix: std::mem::take(&mut self.mix), ..Fleet::default() };
+        *self = NodeGroups { mix: std::mem::take(&mut self.mix), ..NodeGroups::default() };
     }
 
     /// A node has so much left now, whoever holds the rest.

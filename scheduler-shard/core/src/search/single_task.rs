@@ -3,27 +3,27 @@
 use super::cards::{Within, fill, free_by_island};
 use super::units::Units;
 use super::{Ask, shares, within_bounds};
-use crate::view::View;
+use crate::fleet::Fleet;
 use muster_model::TaskPlacement;
 use muster_model::capacity::NodeUse;
 use muster_model::request::SharingMode;
 
 /// The task on this node, a share on a card that has `left` milli-GPU; `None` when that may not be.
-pub(crate) fn on_node(view: &View, ask: &Ask<'_>, there: &NodeUse, left: u16) -> Option<Vec<TaskPlacement>> {
-    if !ask.may_stand_on(view, &there.node) {
+pub(crate) fn on_node(fleet: &Fleet, ask: &Ask<'_>, there: &NodeUse, left: u16) -> Option<Vec<TaskPlacement>> {
+    if !ask.may_stand_on(fleet, &there.node) {
         return None;
     }
     let found = match ask.class.request.devices.mode() {
-        None | Some(SharingMode::Whole) => whole_on_node(view, ask, there),
-        Some(SharingMode::Mps | SharingMode::TimeSlice) => shares::on_node(view, ask, there, left),
+        None | Some(SharingMode::Whole) => whole_on_node(fleet, ask, there),
+        Some(SharingMode::Mps | SharingMode::TimeSlice) => shares::on_node(fleet, ask, there, left),
         Some(SharingMode::Mig) => None,
     };
-    found.filter(|tasks| within_bounds(view, ask, tasks))
+    found.filter(|tasks| within_bounds(fleet, ask, tasks))
 }
 
 /// All of it on this node and, where it has cards, in one island; `None` when that may not be, or when an island of several nodes
 /// would have to be weighed.
-fn whole_on_node(view: &View, ask: &Ask<'_>, there: &NodeUse) -> Option<Vec<TaskPlacement>> {
+fn whole_on_node(fleet: &Fleet, ask: &Ask<'_>, there: &NodeUse) -> Option<Vec<TaskPlacement>> {
     let units = Units::of(ask)?;
     if let Some(model) = ask.model {
         let islands = free_by_island(there, model);
@@ -32,6 +32,6 @@ fn whole_on_node(view: &View, ask: &Ask<'_>, there: &NodeUse) -> Option<Vec<Task
             return None;
         }
     }
-    let holds = units.held(view, ask, there, units.count, Within::OneIsland) == units.count;
-    holds.then(|| fill(view, ask, units, vec![(there.node.id, units.count * units.tasks)]))
+    let holds = units.held(fleet, ask, there, units.count, Within::OneIsland) == units.count;
+    holds.then(|| fill(fleet, ask, units, vec![(there.node.id, units.count * units.tasks)]))
 }

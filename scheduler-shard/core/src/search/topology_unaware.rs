@@ -5,7 +5,7 @@
 //! the same proof as any other.
 
 use super::{Ask, Steps, node};
-use crate::view::{Policy, View};
+use crate::fleet::{Fleet, PlacementPolicy};
 use muster_model::capacity::{CardUse, NodeUse};
 use muster_model::mig::{MigPlacement, MigShape};
 use muster_model::node::Gpu;
@@ -14,19 +14,19 @@ use muster_model::{DeviceHold, DeviceRequest, GpuModel, HoldMode, NodeId, TaskPl
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-pub(super) fn place(view: &View, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
-    let all = view.capacity.nodes();
+pub(super) fn place(fleet: &Fleet, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
+    let all = fleet.capacity.nodes();
     steps.0 += all.len() as u64;
-    let useful = |there: &&NodeUse| has_room(ask, there) && ask.may_stand_on(view, &there.node);
+    let useful = |there: &&NodeUse| has_room(ask, there) && ask.may_stand_on(fleet, &there.node);
     let mut nodes: Vec<(usize, &NodeUse)> = all.values().filter(useful).map(|there| (0, there)).collect();
-    if view.policy == Policy::BestFit {
+    if fleet.placement == PlacementPolicy::BestFit {
         nodes.iter_mut().for_each(|(free, there)| *free = there.free_cards());
         nodes.sort_by_key(|(free, there)| (*free, there.node.id));
     }
     // A gang stays inside one pool.
     let pools: BTreeSet<&str> = nodes.iter().map(|(_, there)| there.node.spec.pool.as_str()).collect();
     let within = |pool: &str| {
-        gang(view, ask, nodes.iter().map(|(_, there)| *there).filter(|there| there.node.spec.pool == pool))
+        gang(fleet, ask, nodes.iter().map(|(_, there)| *there).filter(|there| there.node.spec.pool == pool))
     };
     pools.into_iter().find_map(within)
 }
@@ -41,18 +41,18 @@ fn has_room(ask: &Ask<'_>, there: &NodeUse) -> bool {
 }
 
 /// Fills one node after the other.
-fn gang<'a>(view: &View, ask: &Ask<'_>, nodes: impl Iterator<Item = &'a NodeUse>) -> Option<Vec<TaskPlacement>> {
+fn gang<'a>(fleet: &Fleet, ask: &Ask<'_>, nodes: impl Iterator<Item = &'a NodeUse>) -> Option<Vec<TaskPlacement>> {
     let wanted = ask.class.tasks as usize;
     let mut tasks: Vec<TaskPlacement> = Vec::new();
     for there in nodes {
-        let slots = ask.host_slots(view, there).min((wanted - tasks.len()) as u64);
+        let slots = ask.host_slots(fleet, there).min((wanted - tasks.len()) as u64);
         if slots == 0 {
             continue;
         }
         match ask.class.request.devices.mode() {
             None => tasks.extend((0..slots).map(|_| TaskPlacement { node: there.node.id, devices: Vec::new() })),
             Some(SharingMode::Whole) => whole(ask, there, slots, &mut tasks),
-            Some(_) => parts(view, ask, there.node.id, slots, &mut tasks),
+            Some(_) => parts(fleet, ask, there.node.id, slots, &mut tasks),
         }
         if tasks.len() == wanted {
             return Some(tasks);
@@ -72,16 +72,16 @@ fn whole(ask: &Ask<'_>, there: &NodeUse, slots: u64, tasks: &mut Vec<TaskPlaceme
 }
 
 /// Shares on the cards of one node: the first card, or the fullest, that takes it.
-fn parts(view: &View, ask: &Ask<'_>, id: NodeId, slots: u64, tasks: &mut Vec<TaskPlacement>) {
-    let Some(untouched) = node(view, id) else { return };
-    let domain = view.capacity.domain_of(ask.tenant);
-    let pool = view.capacity.pool_of(&untouched.node);
+fn parts(fleet: &Fleet, ask: &Ask<'_>, id: NodeId, slots: u64, tasks: &mut Vec<TaskPlacement>) {
+    let Some(untouched) = node(fleet, id) else { return };
+    let domain = fleet.capacity.domain_of(ask.tenant);
+    let pool = fleet.capacity.pool_of(&untouched.node);
     let ways = ask.model.map(|model| modes(ask, model)).unwrap_or_default();
     let fits = |at: usize, card: &CardUse, gpu: &Gpu| {
         // A card that is held whole is most of them.
         let open = !matches!(card, CardUse::Whole(_)) && gpu.withheld.is_none() && Some(gpu.model) == ask.model;
         let pin = |mode: HoldMode| untouched.pin_allows(at as u16, mode, pool).is_ok();
-        let open = open && !ask.is_kept_off_card(view, untouched, at as u16);
+        let open = open && !ask.is_kept_off_card(fleet, untouched, at as u16);
         ways.iter().copied().find(|mode| open && pin(*mode) && card.can_take(domain, *mode, gpu, Some(pool)).is_ok())
     };
     let mut cards = untouched.cards.iter().zip(&untouched.node.spec.gpus).enumerate();
@@ -100,8 +100,8 @@ fn parts(view: &View, ask: &Ask<'_>, id: NodeId, slots: u64, tasks: &mut Vec<Tas
             }
             CardUse::Whole(_) => u64::MAX,
         };
-        let found = match view.policy {
-            Policy::BestFit => cards.filter_map(takes).min_by_key(|(at, _)| (Reverse(fullness(*at)), *at)),
+        let found = match fleet.placement {
+            PlacementPolicy::BestFit => cards.filter_map(takes).min_by_key(|(at, _)| (Reverse(fullness(*at)), *at)),
             _ => cards.filter_map(takes).next(),
         };
         let Some((at, mode)) = found else { return };

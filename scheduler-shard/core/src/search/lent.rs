@@ -1,0 +1,57 @@
+//! Reserved nodes that serve a gang beside free ones, as long as it is over before they are wanted.
+//!
+//! What must stay true: nodes are lent for one search and then stand apart as before; they are lent only where they and the free ones could hold the
+//! whole gang together.
+
+use super::units::Units;
+use super::{Ask, Steps};
+use crate::fleet::index::shelf::{Shelf, TOP};
+use crate::fleet::index::{GROUP_LEVELS, Hold, Part};
+use crate::fleet::{Fleet, PlacementPolicy};
+use muster_model::request::SharingMode;
+use muster_model::{NodeId, TopologyLevel};
+use std::collections::BTreeMap;
+
+/// Nodes that are reserved for gangs which start only when `ask` would be over, where these nodes and free ones together promise the whole
+/// gang and neither do alone: a gang may stand on both.
+pub(crate) fn nodes_to_lend(fleet: &Fleet, ask: &Ask<'_>, steps: &mut Steps) -> Vec<(NodeId, Hold)> {
+    if ask.class.tasks < 2 || fleet.placement != PlacementPolicy::Topology {
+        return Vec::new();
+    }
+    let mut lent = Vec::new();
+    let mut of_pool: BTreeMap<&str, Vec<(&Part, &Shelf)>> = BTreeMap::new();
+    for (part, shelf) in ask.shelves(fleet) {
+        steps.0 += 1;
+        of_pool.entry(&part.pool).or_default().push((part, shelf));
+    }
+    for parts in of_pool.into_values().filter(|parts| parts.len() > 1 && together_enough(ask, parts)) {
+        for (part, shelf) in parts {
+            let Some(hold) = part.hold.filter(|hold| ask.job != Some(hold.job)) else { continue };
+            lent.extend(shelf.nodes_with_anything().map(|node| (node, hold)));
+        }
+    }
+    lent.sort_unstable();
+    lent.dedup();
+    lent
+}
+
+/// Whether one domain of the required level promises the whole gang on all of these parts together. A promise is never below what is there.
+fn together_enough(ask: &Ask<'_>, parts: &[(&Part, &Shelf)]) -> bool {
+    let shares = ask.class.request.devices.mode().is_some_and(|mode| mode != SharingMode::Whole);
+    let Some(units) = Units::of(ask).filter(|_| !shares) else { return shares };
+    let tasks = Units { cap: None, ..units.one_by_one() };
+    let level = match ask.widest() {
+        Some(TopologyLevel::Node) => return false,
+        Some(level) => GROUP_LEVELS.iter().position(|at| *at == level),
+        None => Some(TOP),
+    };
+    let mut promised: BTreeMap<u32, u64> = BTreeMap::new();
+    for (_, shelf) in parts {
+        let domains = level.map_or(&shelf.islands, |level| &shelf.levels[level]).domains.iter();
+        for (id, domain) in domains {
+            let sum = promised.entry(*id).or_default();
+            *sum = sum.saturating_add(tasks.on_domain(domain));
+        }
+    }
+    promised.into_values().any(|sum| sum >= tasks.count)
+}
