@@ -56,7 +56,7 @@ fn jobs_read_like_squeue() {
     let mut failed = job(113, v1::JobPhase::Failed, Some(Kind::Mps(v1::MpsShare { percent: 30, memory_mib: 20_480 })));
     failed.started_ms = Some(NOW_MS - 500_000);
     failed.finished_ms = Some(NOW_MS - 400_000);
-    failed.reason = "rank 3 exited with 1 on node-0007, which is a very long story to tell in a list".into();
+    failed.reason = "rank 3 exited with 1 on node-0007, which is a very long scenario to tell in a list".into();
     let mut homeless = job(114, v1::JobPhase::Pending, None);
     homeless.cell = None;
     homeless.spec.as_mut().expect("a specification").user = "alice".into();
@@ -67,7 +67,7 @@ fn jobs_read_like_squeue() {
         JOBID  TENANT        USER   NAME      STATE     TIME      GPUS  NODES  REASON
             7  research/nlp  -      pretrain  running   3:07        32      3
            12  research/nlp  -      pretrain  pending  10:00   1g.10gb      -  node node-0003 was lost
-          113  research/nlp  -      pretrain  failed    1:40  30%/20Gi      -  rank 3 exited with 1 on node-0007, which is a very long story to tell in a list
+          113  research/nlp  -      pretrain  failed    1:40  30%/20Gi      -  rank 3 exited with 1 on node-0007, which is a very long scenario to tell in a list
           114  research/nlp  alice  pretrain  pending  10:00         -      -  no cell could hold it yet
 ",
     );

@@ -1,7 +1,7 @@
-//! Tenants that are kept apart, in the books: what is refused, both ways, at each level, and that a rule that comes later finds who is where.
+//! Tenants that are kept apart, in the capacity ledger: what is refused, both ways, at each level, and that a rule that comes later finds who is where.
 
 use muster_model::allocation::{Allocation, AllocationState, DeviceHold, HoldMode, TaskPlacement, TaskState};
-use muster_model::capacity::{Capacity, Misfit, Sole};
+use muster_model::capacity::{Capacity, Misfit, SoleHolder};
 use muster_model::mig::MigPlacement;
 use muster_model::mig::parse_profile;
 use muster_model::node::{Gpu, Node, NodeHealth, NodeSpec, Place};
@@ -60,15 +60,15 @@ fn node(id: u32, nvlink: &str) -> Node {
 }
 
 /// Nodes 1 and 2 of one NVLink domain, node 3 alone.
-fn books() -> Capacity {
-    let mut books = Capacity::default();
+fn ledger() -> Capacity {
+    let mut ledger = Capacity::default();
     for (id, path) in [(1, "a"), (2, "a/team"), (3, "b")] {
-        books.put_tenant(&tenant(id, path, &[]));
+        ledger.put_tenant(&tenant(id, path, &[]));
     }
     for (id, nvlink) in [(1, "nvl"), (2, "nvl"), (3, "")] {
-        books.put_node(Arc::new(node(id, nvlink)));
+        ledger.put_node(Arc::new(node(id, nvlink)));
     }
-    books
+    ledger
 }
 
 /// One seventh of card `gpu`, at memory slice `start`.
@@ -104,22 +104,22 @@ fn a_rule_that_comes_later_finds_who_is_where_and_holds_both_ways() {
     // Which of card 0, card 1, the neighbour in the domain and the node alone are refused.
     let check = |level: ApartLevel, expected: [bool; 4]| {
         for (who, whom) in [((3, "b"), "a"), ((1, "a"), "b")] {
-            let mut books = books();
+            let mut ledger = ledger();
             let theirs = held(1, 2, slice(1, 0, 0));
-            books.charge(&theirs);
-            books.put_tenant(&tenant(who.0, who.1, &[(whom, level)]));
-            assert!(books.wants_tenants_counted());
-            books.count_tenants([&theirs].into_iter());
+            ledger.charge(&theirs);
+            ledger.put_tenant(&tenant(who.0, who.1, &[(whom, level)]));
+            assert!(ledger.wants_tenants_counted());
+            ledger.count_tenants([&theirs].into_iter());
             let refused = [slice(1, 0, 1), slice(1, 1, 0), slice(2, 0, 0), slice(3, 0, 0)].map(|task| {
-                let proved = books.prove(TenantId(3), &[task], 1, 1, &ResourceVec::default());
+                let proved = ledger.prove(TenantId(3), &[task], 1, 1, &ResourceVec::default());
                 assert!(matches!(proved, Ok(()) | Err(Misfit::KeptApart { .. })), "{proved:?}");
                 proved.is_err()
             });
             assert_eq!(refused, expected, "{level}, said by {who:?}");
             // Nobody else is concerned, and it is over when the other has left.
-            assert_eq!(books.prove(TenantId(1), &[slice(1, 0, 1)], 1, 1, &ResourceVec::default()), Ok(()));
-            books.release(&theirs);
-            assert_eq!(books.prove(TenantId(3), &[slice(1, 0, 1)], 1, 1, &ResourceVec::default()), Ok(()));
+            assert_eq!(ledger.prove(TenantId(1), &[slice(1, 0, 1)], 1, 1, &ResourceVec::default()), Ok(()));
+            ledger.release(&theirs);
+            assert_eq!(ledger.prove(TenantId(3), &[slice(1, 0, 1)], 1, 1, &ResourceVec::default()), Ok(()));
         }
     };
     check(ApartLevel::Card, [true, false, false, false]);
@@ -129,22 +129,22 @@ fn a_rule_that_comes_later_finds_who_is_where_and_holds_both_ways() {
 
 #[test]
 fn who_is_alone_on_a_node_is_counted_task_by_task() {
-    let mut books = books();
-    books.watch_tenants();
-    books.count_tenants(std::iter::empty());
-    let sole = |books: &Capacity| books.nodes()[&NodeId(1)].tenants.sole();
+    let mut ledger = ledger();
+    ledger.watch_tenants();
+    ledger.count_tenants(std::iter::empty());
+    let sole = |ledger: &Capacity| ledger.nodes()[&NodeId(1)].tenants.sole();
     let all = [held(1, 1, slice(1, 0, 0)), held(2, 1, slice(1, 0, 1)), held(3, 3, slice(1, 1, 0))];
-    assert_eq!(sole(&books), Some(Sole::Nobody));
-    books.charge(&all[0]);
-    books.charge(&all[1]);
-    assert_eq!(sole(&books), Some(Sole::One(TenantId(1))));
-    books.charge(&all[2]);
-    assert_eq!(sole(&books), None);
-    assert!(books.nodes()[&NodeId(1)].tenants.others_on(1, TenantId(1)));
-    assert!(!books.nodes()[&NodeId(1)].tenants.others_on(0, TenantId(1)));
-    books.release(&all[0]);
-    books.release(&all[2]);
-    assert_eq!(sole(&books), Some(Sole::One(TenantId(1))), "one of its two slices is left");
-    books.release(&all[1]);
-    assert_eq!(sole(&books), Some(Sole::Nobody));
+    assert_eq!(sole(&ledger), Some(SoleHolder::Nobody));
+    ledger.charge(&all[0]);
+    ledger.charge(&all[1]);
+    assert_eq!(sole(&ledger), Some(SoleHolder::One(TenantId(1))));
+    ledger.charge(&all[2]);
+    assert_eq!(sole(&ledger), None);
+    assert!(ledger.nodes()[&NodeId(1)].tenants.others_on(1, TenantId(1)));
+    assert!(!ledger.nodes()[&NodeId(1)].tenants.others_on(0, TenantId(1)));
+    ledger.release(&all[0]);
+    ledger.release(&all[2]);
+    assert_eq!(sole(&ledger), Some(SoleHolder::One(TenantId(1))), "one of its two slices is left");
+    ledger.release(&all[1]);
+    assert_eq!(sole(&ledger), Some(SoleHolder::Nobody));
 }

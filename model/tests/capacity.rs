@@ -1,4 +1,4 @@
-//! The books against a naive model: over random histories of charges and releases both must agree on what fits (laws 1, 3, 8).
+//! The capacity ledger against a naive model: over random histories of charges and releases both must agree on what fits (laws 1, 3, 8).
 //!
 //! The naive model keeps nothing but a list of who holds what and counts everything anew for each question.
 
@@ -202,39 +202,39 @@ fn allocation(id: u64, tenant: u32, tasks: &[TaskPlacement], cpu_milli: u64, car
     }
 }
 
-/// The books with `live` charged and nothing else, as text: what a history must come to.
+/// The capacity ledger with `live` charged and nothing else, as text: what a history must come to.
 fn books_of(live: &[Allocation]) -> Capacity {
-    let mut books = Capacity::default();
-    books.put_pool(pool());
-    tenants().iter().for_each(|tenant| books.put_tenant(tenant));
-    (1..=NODES).for_each(|id| books.put_node(Arc::new(node(id))));
-    live.iter().for_each(|held| books.charge(held));
-    books
+    let mut ledger = Capacity::default();
+    ledger.put_pool(pool());
+    tenants().iter().for_each(|tenant| ledger.put_tenant(tenant));
+    (1..=NODES).for_each(|id| ledger.put_node(Arc::new(node(id))));
+    live.iter().for_each(|held| ledger.charge(held));
+    ledger
 }
 
 fn check(steps: &[Step]) -> Result<(), TestCaseError> {
     let tenants = tenants();
-    let mut books = books_of(&[]);
+    let mut ledger = books_of(&[]);
     let mut live: Vec<Allocation> = Vec::new();
     for (number, step) in steps.iter().enumerate() {
         match step {
             Step::Bind { tenant, tasks, cpu_milli, charge_cards } => {
                 let new = allocation(number as u64 + 1, *tenant, tasks, *cpu_milli, *charge_cards);
-                let proved = books.prove(new.tenant, tasks, *cpu_milli, 1, &new.charge);
+                let proved = ledger.prove(new.tenant, tasks, *cpu_milli, 1, &new.charge);
                 live.push(new);
                 prop_assert_eq!(proved.is_ok(), naive_fits(&live, &tenants), "step {}: {:?}", number, proved);
                 match (proved, live.last()) {
-                    (Ok(()), Some(new)) => books.charge(new),
+                    (Ok(()), Some(new)) => ledger.charge(new),
                     _ => drop(live.pop()),
                 }
             }
             Step::Release(which) if !live.is_empty() => {
                 let gone = live.remove(which.index(live.len()));
-                books.release(&gone);
+                ledger.release(&gone);
             }
             Step::Release(_) => {}
         }
-        prop_assert_eq!(format!("{books:?}"), format!("{:?}", books_of(&live)), "step {}", number);
+        prop_assert_eq!(format!("{ledger:?}"), format!("{:?}", books_of(&live)), "step {}", number);
     }
     Ok(())
 }
@@ -252,15 +252,15 @@ fn enough_binds_are_accepted_for_the_comparison_to_mean_something() {
     use proptest::strategy::ValueTree;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let (mut proved, mut asked) = (0, 0);
-    let mut books = books_of(&[]);
+    let mut ledger = books_of(&[]);
     for number in 1..2_000 {
         let step = step().new_tree(&mut runner).expect("a step").current();
         if let Step::Bind { tenant, tasks, cpu_milli, charge_cards } = step {
             let new = allocation(number, tenant, &tasks, cpu_milli, charge_cards);
             asked += 1;
-            if books.prove(new.tenant, &tasks, cpu_milli, 1, &new.charge).is_ok() {
-                books.charge(&new);
-                books.release(&new);
+            if ledger.prove(new.tenant, &tasks, cpu_milli, 1, &new.charge).is_ok() {
+                ledger.charge(&new);
+                ledger.release(&new);
                 proved += 1;
             }
         }
@@ -273,17 +273,17 @@ fn enough_binds_are_accepted_for_the_comparison_to_mean_something() {
 fn a_charge_that_was_not_proved_panics_rather_than_corrupt_the_books() {
     let hold = DeviceHold { gpu: 0, mode: HoldMode::Whole };
     let tasks = [TaskPlacement { node: NodeId(1), devices: vec![hold] }];
-    let mut books = books_of(&[]);
-    books.charge(&allocation(1, 4, &tasks, 0, 1));
-    books.charge(&allocation(2, 4, &tasks, 0, 1));
+    let mut ledger = books_of(&[]);
+    ledger.charge(&allocation(1, 4, &tasks, 0, 1));
+    ledger.charge(&allocation(2, 4, &tasks, 0, 1));
 }
 
 #[test]
 fn a_node_that_takes_no_work_is_refused() {
     for (health, drained) in [(NodeHealth::Silent, false), (NodeHealth::Down, false), (NodeHealth::Ready, true)] {
-        let mut books = books_of(&[]);
-        books.put_node(Arc::new(Node { health, drained, ..node(1) }));
+        let mut ledger = books_of(&[]);
+        ledger.put_node(Arc::new(Node { health, drained, ..node(1) }));
         let tasks = [TaskPlacement { node: NodeId(1), devices: vec![] }];
-        assert!(books.prove(TenantId(4), &tasks, 1, 1, &ResourceVec::default()).is_err(), "{health:?} {drained}");
+        assert!(ledger.prove(TenantId(4), &tasks, 1, 1, &ResourceVec::default()).is_err(), "{health:?} {drained}");
     }
 }

@@ -7,7 +7,7 @@
 use crate::account::Account;
 use crate::events::{Event, Events};
 use crate::fleet::Fleet;
-use crate::follow::Books;
+use crate::follow::Records;
 use crate::gauge::Bins;
 use crate::import::EndState;
 use crate::ledger::Ledger;
@@ -43,7 +43,7 @@ pub(crate) struct Engine {
     state: State,
     shard: Shard,
     events: Events,
-    books: Books,
+    records: Records,
     work: Work,
     /// Leaves and blocks.
     places: (u64, u64),
@@ -87,7 +87,7 @@ impl Engine {
             shard: Shard::new(&state, options.policy),
             state,
             events: Events::default(),
-            books: Books::new(ledger, measure, options.nodes),
+            records: Records::new(ledger, measure, options.nodes),
             work: Work::default(),
             places: counts,
             window_ms,
@@ -107,13 +107,13 @@ impl Engine {
     }
 
     fn note_submissions(&mut self) {
-        for (index, job) in self.books.ledger.jobs.iter().enumerate() {
+        for (index, job) in self.records.ledger.jobs.iter().enumerate() {
             if job.spec.is_some() {
                 self.events.push(job.submit_ms, Event::Submit(index));
                 self.ahead += 1;
             }
         }
-        for errors in &self.books.ledger.malformed {
+        for errors in &self.records.ledger.malformed {
             count(&mut self.refused, Reject::Invalid(errors.clone()).to_string());
         }
     }
@@ -121,11 +121,11 @@ impl Engine {
     /// Runs to the end of the window, and on until every job is over or the time for that is up.
     pub(crate) fn run(&mut self, progress: &mut dyn FnMut(u64, u64)) -> Result<(), ReplayError> {
         while let Some(next_ms) = self.events.next_ms() {
-            let idle = self.books.live == 0 && self.ahead == 0;
+            let idle = self.records.live == 0 && self.ahead == 0;
             if next_ms > self.stop_ms || (idle && next_ms > self.window_ms) {
                 break;
             }
-            self.books.measure.advance(next_ms, self.state.capacity());
+            self.records.measure.advance(next_ms, self.state.capacity());
             self.now_ms = next_ms;
             self.work.moments += 1;
             if self.work.moments.is_multiple_of(PROGRESS_EVERY) {
@@ -144,8 +144,8 @@ impl Engine {
         }
         // A window that is longer than what happened in it is measured to its end.
         self.now_ms = self.now_ms.max(self.window_ms);
-        self.books.measure.advance(self.now_ms, self.state.capacity());
-        self.books.measure.settle(self.now_ms);
+        self.records.measure.advance(self.now_ms, self.state.capacity());
+        self.records.measure.settle(self.now_ms);
         self.check()
     }
 
@@ -178,7 +178,7 @@ impl Engine {
     }
 
     fn submit(&mut self, index: usize) {
-        let account = &mut self.books.ledger.jobs[index];
+        let account = &mut self.records.ledger.jobs[index];
         let Some(spec) = account.spec.take() else { return };
         account.tries += 1;
         // A submission that is repeated after a refusal is a new call: nothing of the first one was kept.
@@ -203,7 +203,7 @@ impl Engine {
         if held.state != AllocationState::Active {
             return;
         }
-        let job = self.books.ledger.job(held.job);
+        let job = self.records.ledger.job(held.job);
         let limit_ms = job.time_limit_ms.unwrap_or(u64::MAX);
         let cancelled = job.end == EndState::Cancelled && job.duration_ms <= limit_ms;
         let event = if cancelled { Event::Cancel(id) } else { Event::Worked(id) };
@@ -213,7 +213,7 @@ impl Engine {
 
     fn worked(&mut self, id: AllocationId) {
         let Some(held) = self.state.allocations.get(&id) else { return };
-        let job = self.books.ledger.job(held.job);
+        let job = self.records.ledger.job(held.job);
         let limited = job.time_limit_ms.is_some_and(|limit_ms| limit_ms < job.duration_ms);
         let end = if limited { EndState::TimedOut } else { job.end };
         self.tell(id, |rank| last_words(end, rank));
@@ -235,7 +235,7 @@ impl Engine {
             }
             for change in &executed.changes {
                 self.shard.apply(change);
-                self.books.follow(self.now_ms, change, &mut self.events);
+                self.records.follow(self.now_ms, change, &mut self.events);
             }
         }
     }
@@ -244,18 +244,18 @@ impl Engine {
         match (origin, decided) {
             (Origin::Submit(index), Ok(Done::Submitted { first, .. })) => {
                 self.ahead -= 1;
-                self.books.accepted(self.now_ms, *first, index);
+                self.records.accepted(self.now_ms, *first, index);
             }
             (Origin::Submit(index), Err(Reject::Full { .. })) => {
                 if let Command::Submit { specs, .. } = command {
-                    self.books.ledger.jobs[index].spec = specs.into_iter().next();
+                    self.records.ledger.jobs[index].spec = specs.into_iter().next();
                 }
                 self.work.repeated_submissions += 1;
                 self.events.push(self.now_ms + FULL_RETRY_MS, Event::Submit(index));
             }
             (Origin::Submit(index), Err(reject)) => {
                 self.ahead -= 1;
-                self.books.ledger.jobs[index].refused = true;
+                self.records.ledger.jobs[index].refused = true;
                 count(&mut self.refused, reject.to_string());
             }
             (Origin::Bind(_), Ok(_)) => self.work.bound += 1,
@@ -323,8 +323,8 @@ impl Engine {
             input,
             window,
             fleet: fleet_facts(&input.fleet, self.places, self.state.cells.len() as u64),
-            ledger: self.books.ledger,
-            measure: self.books.measure,
+            ledger: self.records.ledger,
+            measure: self.records.measure,
             work,
             refused: self.refused,
             stopped_ms: self.now_ms,

@@ -7,8 +7,8 @@ use crate::nodes::NodeModel;
 use muster_model::{Allocation, AllocationId, AllocationState, Change, Job, JobId, JobPhase, Key, Object};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The books of a replay.
-pub(crate) struct Books {
+/// The records of a replay.
+pub(crate) struct Records {
     pub(crate) ledger: Ledger,
     pub(crate) measure: Measure,
     pub(crate) nodes: NodeModel,
@@ -20,9 +20,9 @@ pub(crate) struct Books {
     running: BTreeMap<AllocationId, u64>,
 }
 
-impl Books {
+impl Records {
     pub(crate) fn new(ledger: Ledger, measure: Measure, nodes: NodeModel) -> Self {
-        Books { ledger, measure, nodes, live: 0, stopping: BTreeSet::new(), running: BTreeMap::new() }
+        Records { ledger, measure, nodes, live: 0, stopping: BTreeSet::new(), running: BTreeMap::new() }
     }
 
     /// A submission was accepted.

@@ -115,7 +115,7 @@ impl Shard {
     /// A proposal was refused.
     pub(crate) fn refused(&mut self, job: JobId, why: &Reject, now_ms: u64) {
         match why {
-            Reject::NowhereElse { .. } => self.view.stays(job, now_ms + HAND_OVER_ROUND_MS),
+            Reject::NowhereElse { .. } => self.view.not_offered_before(job, now_ms + HAND_OVER_ROUND_MS),
             _ => self.view.refused(job, now_ms),
         }
     }

@@ -7,6 +7,7 @@ pub mod ratchet;
 pub mod rooms;
 pub mod tests_total;
 pub mod tidy;
+pub mod words;
 
 /// One thing that is not as it should be: where, what, and how to mend it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,7 +3,7 @@
 //! What must stay true: the rules are about text and need no build; tests may do what tests must (clocks, files, threads), but no
 //! file escapes the rules about unfinished work.
 
-use crate::{Finding, ratchet};
+use crate::{Finding, ratchet, words};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::fs;
@@ -68,6 +68,7 @@ pub fn check(root: &Path) -> Result<Vec<Finding>> {
     for file in &files {
         let text = fs::read_to_string(root.join(file)).with_context(|| format!("reading {file}"))?;
         findings.extend(check_file(file, &text, &long));
+        findings.extend(words::check_file(file, &text));
     }
     for path in long.keys().filter(|path| !files.contains(path)) {
         findings.push(Finding::new(path, "is in xtask/ratchet.txt but not in the tree: remove the row"));

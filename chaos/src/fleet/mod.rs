@@ -6,8 +6,8 @@
 mod client;
 mod flawed;
 mod operator;
+mod recorder;
 mod servers;
-mod tap;
 
 use crate::history::History;
 use crate::nemesis::{Fleet, Rage, rage};

@@ -2,7 +2,7 @@
 
 use super::Planted;
 use super::flawed::{Flaw, Flawed};
-use super::tap::{Seen, Tap};
+use super::recorder::{Recorder, Seen};
 use crate::history::{History, Run};
 use crate::nemesis::Fleet;
 use crate::observe::Observer;
@@ -173,7 +173,7 @@ impl Servers {
             boot_id = self.boot_of(&format!("node-{number}"));
         }
         self.files.borrow_mut().insert(name.clone(), host.files.clone());
-        host.files = Arc::new(Tap { node: name.clone(), files: host.files.clone(), seen: self.history.clone() });
+        host.files = Arc::new(Recorder { node: name.clone(), files: host.files.clone(), seen: self.history.clone() });
         let spec = specs::node(number, &boot_id);
         let gpus = SimGpus::open(spec.gpus.clone(), &boot_id, Some(host.files.clone()));
         let gpus = Arc::new(gpus.expect("what the agent stored can be read"));

@@ -2,7 +2,7 @@
 //!
 //! Three ways to break it are looked for: two replicas publish different changes for one revision; a replica leaves out a revision that
 //! another published; a replica's whole state at some revision, also after a restart from its disk or from a snapshot, is not what the
-//! published changes add up to. The state's own check of its books is taken along.
+//! published changes add up to. The state's own check of its ledger is taken along.
 
 use super::{Findings, Violation};
 use crate::history::{History, ReplicaRecord, Sample, digest};
@@ -47,7 +47,7 @@ fn compare_samples(history: &History, findings: &mut Findings) {
     let mut log = history.log.iter().peekable();
     for (revision, samples) in samples {
         while let Some((at, changes)) = log.next_if(|(at, _)| **at <= revision) {
-            // Changes that break the books make the state panic; that is a finding, and ends the comparison.
+            // Changes that break the capacity ledger make the state panic; that is a finding, and ends the comparison.
             let applied = catch_unwind(AssertUnwindSafe(|| changes.iter().for_each(|change| state.apply(change))));
             if applied.is_err() {
                 findings.add(|| format!("the changes of revision {at} cannot be applied"));

@@ -366,8 +366,8 @@ fn law_10_a_state_that_differs_is_reported() {
     history.samples[0].digest ^= 1;
     reported(&history, "law 10", "is not what the changes so far add up to");
     let mut history = good();
-    history.samples[0].broken = Some("law 1 is broken: the books are wrong".to_owned());
-    reported(&history, "law 10", "the books are wrong");
+    history.samples[0].broken = Some("law 1 is broken: the capacity ledger is wrong".to_owned());
+    reported(&history, "law 10", "the capacity ledger is wrong");
 }
 
 /// A call, when it began, and when it was answered (`None`: never), at which revision, with what.

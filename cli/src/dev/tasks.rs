@@ -19,8 +19,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// When processes cannot be listed.
-pub async fn end_all(nodes: &Path, patience: Duration) -> Result<usize, Failure> {
-    let until = Instant::now() + patience;
+pub async fn end_all(nodes: &Path, wait_max: Duration) -> Result<usize, Failure> {
+    let until = Instant::now() + wait_max;
     let first = shims(nodes)?;
     loop {
         let left = shims(nodes)?;

@@ -1,6 +1,6 @@
 //! Looks for broken laws in a state.
 //!
-//! What must stay true: nothing here trusts the books or the indexes; what is held is counted again from the allocations, card by
+//! What must stay true: nothing here trusts the capacity ledger or the indexes; what is held is counted again from the allocations, card by
 //! card, with arithmetic of its own. Slow, for tests and simulation.
 
 use crate::index::Index;
@@ -19,7 +19,7 @@ fn ensure(holds: bool, law: u8, what: impl FnOnce() -> String) -> Result<(), Bro
 }
 
 impl State {
-    /// Looks for broken laws: 1, 2, 3 (the tree and the books), 5, 6, 7, 8, and 10 as far as what is derived must follow from the
+    /// Looks for broken laws: 1, 2, 3 (the tree and the capacity ledger), 5, 6, 7, 8, and 10 as far as what is derived must follow from the
     /// objects. Growth over a max shows only between two states: see [`State::check_growth`].
     ///
     /// # Errors
@@ -194,14 +194,14 @@ impl State {
         charged
     }
 
-    /// Law 3 again: the books say what the allocations say.
+    /// Law 3 again: the capacity ledger says what the allocations say.
     fn check_books(&self) -> Result<(), Broken> {
         let charged = self.charged();
         for (id, tenant) in &self.tenants {
             let counted = charged.get(id).copied().unwrap_or_default();
             let booked = self.capacity().tenants().get(id).map(|tenant| tenant.used);
             ensure(booked == Some(counted), 3, || {
-                format!("tenant {} uses {counted:?}, the books say {booked:?}", tenant.path)
+                format!("tenant {} uses {counted:?}, the capacity ledger says {booked:?}", tenant.path)
             })?;
         }
         for held in self.allocations.values() {

@@ -1,7 +1,7 @@
 //! The replicated state machine, pure.
 //!
 //! [`plan()`] decides: it reads the state and one command and returns the changes that the command makes, or a typed refusal.
-//! [`State::apply`] refuses nothing and is the only mutator (it panics where `plan` let through what the books cannot hold: a bug).
+//! [`State::apply`] refuses nothing and is the only mutator (it panics where `plan` let through what the capacity ledger cannot hold: a bug).
 //! [`State::check`] looks for broken laws.
 //! What must stay true:
 //! - `plan` reads nothing but the state, the command and the time that the log entry carries: every replica decides alike;

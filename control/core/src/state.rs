@@ -1,8 +1,8 @@
 //! The state that is replicated, and the one way to change it.
 //!
-//! What must stay true: [`State::apply`] refuses nothing and is the only mutator. It panics on an allocation that does not fit the books,
+//! What must stay true: [`State::apply`] refuses nothing and is the only mutator. It panics on an allocation that does not fit the capacity ledger,
 //! which `plan` has proved: that is a bug, every replica meets it at the same entry, and stops there before anything is stored. The
-//! books ([`Capacity`]) and the [`Index`] are derived from the objects alone, so that a state loaded by [`State::from_objects`] equals
+//! capacity ledger ([`Capacity`]) and the [`Index`] are derived from the objects alone, so that a state loaded by [`State::from_objects`] equals
 //! one that applied every change.
 
 use crate::index::Index;
@@ -47,7 +47,7 @@ pub struct State {
     pub request_floors: BTreeMap<String, RequestFloor>,
     /// Nodes that were taken out of the fleet, by name.
     pub removed_nodes: BTreeMap<String, RemovedNode>,
-    /// The books, derived from the above.
+    /// The capacity ledger, derived from the above.
     capacity: Capacity,
     /// Ways to find objects without scanning, derived from the above.
     index: Index,
@@ -117,7 +117,7 @@ impl State {
         state
     }
 
-    /// The books.
+    /// The capacity ledger.
     #[must_use]
     pub fn capacity(&self) -> &Capacity {
         &self.capacity
@@ -132,7 +132,7 @@ impl State {
     /// Makes one change.
     ///
     /// # Panics
-    /// When an allocation does not fit the books: `plan` has proved that it does.
+    /// When an allocation does not fit the capacity ledger: `plan` has proved that it does.
     pub fn apply(&mut self, change: &Change) {
         match change {
             Change::Put(object) => self.put(Object::clone(object)),

@@ -26,7 +26,7 @@ fn clone_of(state: &State, which: impl Fn(&Allocation) -> bool) -> Option<Alloca
 #[test]
 fn law_1_nothing_is_held_twice() {
     holds("law_1", || checked);
-    // A second allocation on the same devices. The books would refuse to charge it, so it enters behind their back.
+    // A second allocation on the same devices. The capacity ledger would refuse to charge it, so it enters behind its back.
     catches(
         "law 1 is broken",
         || checked,
@@ -226,9 +226,9 @@ fn law_3_no_tenant_exceeds_its_max() {
             }
         },
     );
-    // A charge that is not in the books.
+    // A charge that is not in the capacity ledger.
     catches(
-        "the books say",
+        "the capacity ledger says",
         || checked,
         || {
             |_, state: &mut State, _: &mut Executed| {
@@ -610,13 +610,13 @@ fn law_9_usage_is_counted_once() {
     });
 }
 
-fn story(seed: u64, entries: usize) -> Story {
-    let mut story = Story::new(seed);
+fn scenario(seed: u64, entries: usize) -> Story {
+    let mut scenario = Story::new(seed);
     for _ in 0..entries {
-        let entry = story.next_entry();
-        story.execute(&entry);
+        let entry = scenario.next_entry();
+        scenario.execute(&entry);
     }
-    story
+    scenario
 }
 
 fn replay(log: &[Entry]) -> State {
@@ -630,36 +630,36 @@ fn replay(log: &[Entry]) -> State {
 #[test]
 fn law_10_replaying_the_log_gives_the_same_bytes() {
     for seed in seeds(10) {
-        let story = story(seed, 400);
-        assert_eq!(bytes_of(&story.state), bytes_of(&replay(&story.log)), "seed {seed}");
+        let scenario = scenario(seed, 400);
+        assert_eq!(bytes_of(&scenario.state), bytes_of(&replay(&scenario.log)), "seed {seed}");
         // From a snapshot in the middle, the rest of the log leads to the same place.
-        let (head, tail) = story.log.split_at(story.log.len() / 2);
+        let (head, tail) = scenario.log.split_at(scenario.log.len() / 2);
         let mut restored = State::from_objects(replay(head).objects());
         tail.iter().for_each(|entry| drop(execute(&mut restored, entry)));
-        assert_eq!(bytes_of(&story.state), bytes_of(&restored), "seed {seed}, from a snapshot");
+        assert_eq!(bytes_of(&scenario.state), bytes_of(&restored), "seed {seed}, from a snapshot");
         // Planted: the last entry that changed something is lost.
-        let last = story.changed.iter().rposition(|changed| *changed).unwrap_or(0);
-        let mut shorter = story.log.clone();
+        let last = scenario.changed.iter().rposition(|changed| *changed).unwrap_or(0);
+        let mut shorter = scenario.log.clone();
         shorter.remove(last);
-        assert_ne!(bytes_of(&replay(&shorter)), bytes_of(&story.state), "seed {seed}: entry {last} was lost unseen");
+        assert_ne!(bytes_of(&replay(&shorter)), bytes_of(&scenario.state), "seed {seed}: entry {last} was lost unseen");
     }
 }
 
 #[test]
 fn law_10_changes_alone_give_the_same_bytes() {
     for seed in seeds(6) {
-        let mut story = Story::new(seed);
+        let mut scenario = Story::new(seed);
         let mut follower = State::new(7);
         for _ in 0..300 {
-            let entry = story.next_entry();
-            let executed = story.execute(&entry);
+            let entry = scenario.next_entry();
+            let executed = scenario.execute(&entry);
             // A change carries the whole new value: applied twice it is applied once.
             for change in &executed.changes {
                 follower.apply(change);
                 follower.apply(change);
             }
         }
-        assert_eq!(bytes_of(&story.state), bytes_of(&follower), "seed {seed}");
+        assert_eq!(bytes_of(&scenario.state), bytes_of(&follower), "seed {seed}");
         follower.check().unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
     }
 }
@@ -667,15 +667,15 @@ fn law_10_changes_alone_give_the_same_bytes() {
 #[test]
 fn from_objects_equals_incremental() {
     for seed in seeds(12) {
-        let story = story(seed, 250);
-        let mut objects: Vec<Object> = story.state.objects().collect();
+        let scenario = scenario(seed, 250);
+        let mut objects: Vec<Object> = scenario.state.objects().collect();
         let keys: Vec<Key> = objects.iter().map(Object::key).collect();
         assert!(keys.is_sorted(), "objects come in the order of their keys");
         objects.reverse();
         let loaded = State::from_objects(objects);
-        assert_eq!(bytes_of(&story.state), bytes_of(&loaded), "seed {seed}");
-        assert_eq!(story.state.index(), loaded.index(), "seed {seed}");
-        let books = |state: &State| {
+        assert_eq!(bytes_of(&scenario.state), bytes_of(&loaded), "seed {seed}");
+        assert_eq!(scenario.state.index(), loaded.index(), "seed {seed}");
+        let ledger = |state: &State| {
             let nodes = state.capacity().nodes().values();
             let held: Vec<String> = nodes
                 .map(|there| {
@@ -685,32 +685,32 @@ fn from_objects_equals_incremental() {
                 .collect();
             (held, format!("{:?}", state.capacity().tenants()))
         };
-        assert_eq!(books(&story.state), books(&loaded), "seed {seed}");
+        assert_eq!(ledger(&scenario.state), ledger(&loaded), "seed {seed}");
         // Planted: an object is lost.
         let without =
-            State::from_objects(story.state.objects().filter(|object| !matches!(object, Object::Allocation(_))));
-        assert!(story.state.allocations.is_empty() || without.check().is_err(), "seed {seed}");
+            State::from_objects(scenario.state.objects().filter(|object| !matches!(object, Object::Allocation(_))));
+        assert!(scenario.state.allocations.is_empty() || without.check().is_err(), "seed {seed}");
     }
 }
 
 /// A refused command alone in its entry leaves every byte as it was, and yields no change.
 fn refusals_change_nothing(execute: fn(&mut State, &Entry) -> Executed, seed: u64) -> Result<usize, String> {
-    let mut story = Story::new(seed);
+    let mut scenario = Story::new(seed);
     let mut refused = 0;
     for _ in 0..250 {
-        let entry = story.next_entry();
+        let entry = scenario.next_entry();
         for command in &entry.commands {
             let single = Entry { now_ms: entry.now_ms, commands: vec![command.clone()] };
-            let before = bytes_of(&story.state);
-            let executed = execute(&mut story.state, &single);
+            let before = bytes_of(&scenario.state);
+            let executed = execute(&mut scenario.state, &single);
             if executed.decided[0].is_err() {
                 refused += 1;
-                if before != bytes_of(&story.state) || !executed.changes.is_empty() {
+                if before != bytes_of(&scenario.state) || !executed.changes.is_empty() {
                     return Err(format!("law 11: {:?} changed something: {command:?}", executed.decided[0]));
                 }
             }
         }
-        story.log.push(entry);
+        scenario.log.push(entry);
     }
     Ok(refused)
 }
@@ -737,10 +737,10 @@ fn law_11_a_rejected_command_changes_nothing() {
 fn histories_reach_what_they_are_meant_to_test() {
     let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
     for seed in 1..=10 {
-        let mut story = Story::new(seed);
+        let mut scenario = Story::new(seed);
         for _ in 0..300 {
-            let entry = story.next_entry();
-            let executed = story.execute(&entry);
+            let entry = scenario.next_entry();
+            let executed = scenario.execute(&entry);
             for (command, decided) in entry.commands.iter().zip(&executed.decided) {
                 let word = match (command, decided) {
                     (Command::Submit { .. }, Ok(_)) => "submitted",
@@ -769,7 +769,7 @@ fn histories_reach_what_they_are_meant_to_test() {
                     Change::Put(object) => match &**object {
                         Object::Job(job) if job.requeue_reason.is_some() && job.phase.word() == "pending" => "requeued",
                         Object::Job(job) => job.phase.word(),
-                        Object::Allocation(held) => kind(held, &story.state),
+                        Object::Allocation(held) => kind(held, &scenario.state),
                         _ => continue,
                     },
                     Change::Delete(_) => "deleted",
@@ -818,15 +818,15 @@ fn kind(held: &Allocation, state: &State) -> &'static str {
 
 #[test]
 fn planning_leaves_the_state_alone() {
-    let mut story = story(3, 100);
+    let mut scenario = scenario(3, 100);
     for _ in 0..100 {
-        let entry = story.next_entry();
-        let before = bytes_of(&story.state);
+        let entry = scenario.next_entry();
+        let before = bytes_of(&scenario.state);
         for command in &entry.commands {
-            drop(plan(&story.state, entry.now_ms, command));
+            drop(plan(&scenario.state, entry.now_ms, command));
         }
-        assert_eq!(before, bytes_of(&story.state));
-        story.execute(&entry);
+        assert_eq!(before, bytes_of(&scenario.state));
+        scenario.execute(&entry);
     }
 }
 

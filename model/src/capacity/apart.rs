@@ -1,7 +1,7 @@
 //! Which tenants are on a node, and which of them admins keep apart.
 //!
 //! What must stay true: a rule holds both ways and for all tenants below the two; it refuses bindings from now on and touches nothing that
-//! runs; who is where is right whenever it is asked. It is counted only while somebody asks: the owner of the books begins with
+//! runs; who is where is right whenever it is asked. It is counted only while somebody asks: the owner of the capacity ledger begins with
 //! [`Capacity::count_tenants`] over all that is charged, and every charge and release goes on from there. Fleets that keep nobody apart
 //! and have no work that suffers from neighbours pay nothing: a charge would touch one more cold line for each node.
 
@@ -27,7 +27,7 @@ struct Held(Vec<(TenantId, u16, u32)>);
 
 /// How far a node is free of other tenants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sole {
+pub enum SoleHolder {
     /// Nobody is on it.
     Nobody,
     /// One tenant is.
@@ -66,11 +66,11 @@ impl Tenants {
 
     /// Whether nobody or one tenant alone is there; none when there are several.
     #[must_use]
-    pub fn sole(&self) -> Option<Sole> {
+    pub fn sole(&self) -> Option<SoleHolder> {
         match self.held() {
-            [] => Some(Sole::Nobody),
+            [] => Some(SoleHolder::Nobody),
             [(first, ..), .., (last, ..)] if first != last => None,
-            [(first, ..), ..] => Some(Sole::One(*first)),
+            [(first, ..), ..] => Some(SoleHolder::One(*first)),
         }
     }
 
@@ -99,14 +99,14 @@ pub struct Kept {
 
 /// Whether it is counted who is where, and why.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Census {
+pub(super) struct Occupancy {
     /// Tenants that are kept apart from others.
     rules: usize,
     watched: bool,
     pub(super) counting: bool,
 }
 
-impl Census {
+impl Occupancy {
     fn of_interest(self) -> bool {
         self.rules > 0 || self.watched
     }
@@ -119,24 +119,24 @@ impl Capacity {
     /// Whether any tenants are kept apart.
     #[must_use]
     pub fn keeps_apart(&self) -> bool {
-        self.census.rules > 0
+        self.occupancy.rules > 0
     }
 
     /// Somebody wants to know who is where, rules or not.
     pub fn watch_tenants(&mut self) {
-        self.census.watched = true;
+        self.occupancy.watched = true;
     }
 
     /// Whether it has become of interest who is where since it was last counted: [`Capacity::count_tenants`] is due.
     #[must_use]
     pub fn wants_tenants_counted(&self) -> bool {
-        self.census.of_interest() && !self.census.counting
+        self.occupancy.of_interest() && !self.occupancy.counting
     }
 
     /// Counts who is where; `held` is everything that is charged.
     pub fn count_tenants<'a>(&mut self, held: impl Iterator<Item = &'a Allocation>) {
         self.nodes.values_mut().for_each(|there| there.tenants = Tenants::default());
-        self.census.counting = true;
+        self.occupancy.counting = true;
         for allocation in held {
             for task in &allocation.tasks {
                 if let Some(there) = self.nodes.get_mut(&task.node) {
@@ -148,9 +148,9 @@ impl Capacity {
 
     /// A tenant has so many rules now and had so many before.
     pub(super) fn recount_rules(&mut self, had: bool, has: bool) {
-        self.census.rules = self.census.rules - usize::from(had) + usize::from(has);
-        if !self.census.of_interest() && self.census.counting {
-            self.census.counting = false;
+        self.occupancy.rules = self.occupancy.rules - usize::from(had) + usize::from(has);
+        if !self.occupancy.of_interest() && self.occupancy.counting {
+            self.occupancy.counting = false;
             self.nodes.values_mut().for_each(|there| there.tenants = Tenants::default());
         }
     }
@@ -171,7 +171,7 @@ impl Capacity {
         if !self.keeps_apart() {
             return None;
         }
-        debug_assert!(self.census.counting, "whoever adds a rule counts who is where");
+        debug_assert!(self.occupancy.counting, "whoever adds a rule counts who is where");
         let found = |at: &NodeUse, least: ApartLevel| {
             let kept = |other| self.apart_at(tenant, other).filter(|level| *level >= least).map(|level| (other, level));
             at.tenants.on(None).find_map(kept).map(|(other, level)| Kept { other, level, node: at.node.id })

@@ -4,14 +4,14 @@
 //! proves every binding again with the same [`Capacity::prove`]. What must stay true (laws 1, 3 and 8): after any sequence of
 //! proved charges and releases, no card, MIG placement or share is held twice, no memory is oversubscribed, no tenant at any level
 //! is over its max, and shares of one card belong to one trust domain. `charge` of something that was not proved panics rather
-//! than corrupt the books.
+//! than corrupt the capacity ledger.
 
 mod apart;
 mod card;
 mod node_use;
 mod tenants;
 
-pub use apart::{Kept, Sole, Tenants};
+pub use apart::{Kept, SoleHolder, Tenants};
 pub use card::{
     CardUse, MPS_CLIENTS_MAX, MPS_CLIENTS_MORE_DRIVER, MPS_CLIENTS_OLD_MAX, Share, TIME_SLICE_REPLICAS_MAX,
 };
@@ -136,7 +136,7 @@ pub enum Misfit {
     OverMax(#[from] OverMax),
 }
 
-/// The books of the fleet: what each node and each tenant has in use.
+/// The capacity ledger of the fleet: what each node and each tenant has in use.
 #[derive(Clone, Debug, Default)]
 pub struct Capacity {
     nodes: BTreeMap<NodeId, NodeUse>,
@@ -144,7 +144,7 @@ pub struct Capacity {
     pools: BTreeMap<String, Pool>,
     /// Nodes of NVLink domains that span several.
     spans: apart::Spans,
-    census: apart::Census,
+    occupancy: apart::Occupancy,
 }
 
 impl Capacity {
@@ -180,7 +180,7 @@ impl Capacity {
         old.pinned = pool.pinned_cards(&node.spec.gpus);
         old.cpu_free_milli += node.spec.cpu_milli as i64 - old.node.spec.cpu_milli as i64;
         old.memory_free_mib += node.spec.memory_mib as i64 - old.node.spec.memory_mib as i64;
-        // Cards that are gone leave the books once nobody holds them.
+        // Cards that are gone leave the capacity ledger once nobody holds them.
         while old.cards.len() > node.spec.gpus.len() && old.cards.last() == Some(&CardUse::Free) {
             old.cards.pop();
         }
@@ -291,10 +291,10 @@ impl Capacity {
         }
     }
 
-    /// Charges an allocation that was proved against exactly these books.
+    /// Charges an allocation that was proved against exactly this ledger.
     ///
     /// # Panics
-    /// When it does not fit: the books would be wrong from here on.
+    /// When it does not fit: the capacity ledger would be wrong from here on.
     pub fn charge(&mut self, allocation: &Allocation) {
         let domain = self.domain_of(allocation.tenant);
         for task in &allocation.tasks {
@@ -302,7 +302,7 @@ impl Capacity {
             there
                 .charge(allocation.id, domain, task, allocation.cpu_milli, allocation.memory_mib)
                 .expect("a charged allocation was proved");
-            if self.census.counting {
+            if self.occupancy.counting {
                 each_hold(task, |gpu| there.tenants.add(allocation.tenant, gpu));
             }
         }

@@ -1,4 +1,4 @@
-//! The tenants' side of the books: use of every level, and the max that bounds it (law 3).
+//! The tenants' side of the capacity ledger: use of every level, and the max that bounds it (law 3).
 
 use super::Capacity;
 use crate::ids::TenantId;

@@ -81,7 +81,7 @@ impl Holders {
         self.0.push((key, mode));
     }
 
-    /// Whether `mode` can be had beside the present holders, by what the card can do. The books allow nothing else to be asked
+    /// Whether `mode` can be had beside the present holders, by what the card can do. The capacity ledger allows nothing else to be asked
     /// for; this is the node's own check.
     pub(crate) fn admit(&self, model: GpuModel, mode: HoldMode) -> bool {
         match mode {

@@ -50,7 +50,7 @@ impl TryFrom<v1::ApartFrom> for ApartFrom {
     }
 }
 
-/// What is in use is known to the books, not to the tenant: whoever answers a client fills `used` in.
+/// What is in use is known to the capacity ledger, not to the tenant: whoever answers a client fills `used` in.
 impl From<&Tenant> for v1::Tenant {
     fn from(tenant: &Tenant) -> Self {
         let spec = v1::TenantSpec {

@@ -1,6 +1,6 @@
 //! The scheduler of a cell, pure: snapshot in, plan out.
 //!
-//! [`View`] is what a shard knows: the books of the fleet with its own pending proposals charged, and who waits where. [`plan()`] reads
+//! [`View`] is what a shard knows: the capacity ledger of the fleet with its own pending proposals charged, and who waits where. [`plan()`] reads
 //! it like a page: the queue gives the order, each candidate is placed, and what was found is proposed. [`explain()`] says of any
 //! waiting job why it waits and what would help. What must stay true:
 //! - nothing here decides alone: the control plane proves every proposal again with the same arithmetic of the model;

@@ -85,7 +85,7 @@ pub struct Plan {
     /// Decisions taken, fruitless ones included.
     pub decisions: u64,
     /// Gangs that cannot be counted on to start when they were promised: nodes were lost, or something ran over its time.
-    pub promises_broken: u64,
+    pub reservations_broken: u64,
 }
 
 impl Plan {

@@ -123,7 +123,7 @@ impl Renewal {
     }
 
     /// Asks at most one interval long, so that a quiet node costs one renewal and not the lease.
-    async fn renew(&self, patience: Duration) {
+    async fn renew(&self, wait_max: Duration) {
         self.leases.let_go();
         let asked = self.leases.all();
         if asked.is_empty() {
@@ -131,7 +131,7 @@ impl Renewal {
         }
         let (sent, through) = (Instant::now(), self.control.current());
         let wire = asked.iter().map(|(cell, epoch)| v1::HeldLease { cell: cell.0, epoch: epoch.0 }).collect();
-        match tokio::time::timeout(patience, self.control.renew(&self.name, wire)).await {
+        match tokio::time::timeout(wait_max, self.control.renew(&self.name, wire)).await {
             Ok(Ok(reply)) => {
                 for cell in reply.lost_cells.into_iter().map(CellId) {
                     if let Some(epoch) = asked.get(&cell) {

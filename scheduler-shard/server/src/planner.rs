@@ -200,7 +200,7 @@ impl Planner {
             metrics::histogram!("muster_shard_pass_seconds").record(now.elapsed().as_secs_f64());
             metrics::counter!("muster_shard_decisions_total").increment(plan.decisions);
             metrics::counter!("muster_shard_steps_total").increment(plan.steps);
-            metrics::counter!("muster_shard_promises_broken_total").increment(plan.promises_broken);
+            metrics::counter!("muster_shard_promises_broken_total").increment(plan.reservations_broken);
             self.more |= plan.more;
             if !plan.proposals.is_empty() {
                 self.propose(cell, epoch, plan.proposals);
@@ -290,7 +290,7 @@ impl Planner {
             }
             Kind::NowhereElse => {
                 let until_ms = self.clock.now_ms() + NOWHERE_ELSE_MS;
-                self.view.stays(job, until_ms);
+                self.view.not_offered_before(job, until_ms);
             }
             Kind::WrongShape => {
                 tracing::error!(%job, why = %rejection.text, "a placement was not what the job asked for");

@@ -20,14 +20,14 @@ use tokio_util::sync::CancellationToken;
 const LOOK_EVERY_MS: u64 = 100;
 /// Pause before each further cell, per cell held: others come first meanwhile.
 const PAUSE_PER_CELL_MS: u64 = 60;
-/// The longest such pause: shorter than the patience of the others, who would take it for the end of the spreading.
+/// The longest such pause: shorter than the wait_max of the others, who would take it for the end of the spreading.
 const PAUSE_MAX_MS: u64 = 240;
 
 pub(crate) struct Seeker {
     name: String,
     cells_max: usize,
     shards_expected: usize,
-    patience: Duration,
+    wait_max: Duration,
     chance: Chance,
     control: Arc<Control>,
     leases: Arc<Leases>,
@@ -51,7 +51,7 @@ impl Seeker {
             name: name.to_owned(),
             cells_max: config.cells_max,
             shards_expected: config.shards_expected,
-            patience: Duration::from_millis(config.patience_ms),
+            wait_max: Duration::from_millis(config.patience_ms),
             chance,
             control,
             leases,
@@ -93,7 +93,7 @@ impl Seeker {
         let in_share = held.len() < share(&self.name, &cells, self.shards_expected);
         let quiet_since = |since: &Instant| self.others_took.map_or(*since, |took| took.max(*since));
         let long_free =
-            |cell: &&CellId| self.free_since.get(*cell).is_some_and(|since| now - quiet_since(since) >= self.patience);
+            |cell: &&CellId| self.free_since.get(*cell).is_some_and(|since| now - quiet_since(since) >= self.wait_max);
         if let Some(cell) = free.iter().find(|cell| in_share || long_free(cell)) {
             self.take(*cell, held.len()).await;
         }

@@ -1,14 +1,14 @@
 //! Shards against the real state machine on a simulated network: leases, take-over, fail-over, and what a stuck call may not do.
 
-mod stand_in;
+mod test_plane;
 
 use muster_model::{CellId, Epoch, JobSpec, ValidJobSpec};
 use muster_runtime::sim::{SimWorld, run};
 use muster_scheduler_server::{Shard, ShardConfig};
-use stand_in::{Cluster, LEASE};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use test_plane::{Cluster, LEASE};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -28,7 +28,7 @@ async fn cluster(world: &SimWorld, cells: &[&str], nodes: u32, gpus: u16) -> Clu
     cluster
 }
 
-/// Laws 5 and 7 as far as shards could break them: nothing was bound twice, epochs of a cell only grow, and the books agree.
+/// Laws 5 and 7 as far as shards could break them: nothing was bound twice, epochs of a cell only grow, and the capacity ledgers agree.
 fn check(cluster: &Cluster) {
     let plane = cluster.plane.lock();
     plane.state.check().expect("the state keeps the laws");
@@ -56,7 +56,7 @@ fn a_shard_takes_a_cell_and_binds_what_waits_and_what_comes() {
         assert_eq!(cluster.running(), 32);
         let status = shard.status();
         assert_eq!((status.cells.len(), status.bound, status.pending, status.waiting), (1, 32, 0, 1));
-        assert_eq!(cluster.plane.lock().refused, [], "its view is as good as the books");
+        assert_eq!(cluster.plane.lock().refused, [], "its view is as good as the capacity ledger");
         shard.stop().await;
         assert!(cluster.holders().is_empty(), "leases are given back");
         check(&cluster);

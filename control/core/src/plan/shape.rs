@@ -1,4 +1,4 @@
-//! Whether a placement is what the job asked for: counts, kinds, pool, closeness. Whether it *fits* is the books' business.
+//! Whether a placement is what the job asked for: counts, kinds, pool, closeness. Whether it *fits* is the capacity ledger's business.
 
 use super::cells;
 use crate::command::Binding;

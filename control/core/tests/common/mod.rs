@@ -103,13 +103,13 @@ pub(crate) fn run(
     law: &mut dyn FnMut(&Step<'_>) -> Result<(), String>,
     tamper: Tamper<'_>,
 ) -> Result<(), String> {
-    let mut story = Story::new(seed);
+    let mut scenario = Story::new(seed);
     for number in 0..steps {
-        let before = story.state.clone();
-        let entry = story.next_entry();
-        let mut executed = story.execute(&entry);
-        tamper(number, &mut story.state, &mut executed);
-        let (decided, changes, after) = (&executed.decided, &executed.changes, &story.state);
+        let before = scenario.state.clone();
+        let entry = scenario.next_entry();
+        let mut executed = scenario.execute(&entry);
+        tamper(number, &mut scenario.state, &mut executed);
+        let (decided, changes, after) = (&executed.decided, &executed.changes, &scenario.state);
         law(&Step { before: &before, entry: &entry, decided, changes, after })
             .map_err(|broken| format!("step {number}: {broken}\nentry: {entry:?}"))?;
     }

@@ -29,7 +29,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use turn::Candidate;
 
-/// Between a word of the leader and its arrival in the books of consensus.
+/// Between a word of the leader and its arrival at consensus.
 const LEASE_MARGIN: Duration = Duration::from_millis(20);
 /// After a round that elected nobody, before the next; the longest of a random pause.
 const PAUSE_MS_MAX: u64 = 60;

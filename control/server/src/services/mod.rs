@@ -8,7 +8,7 @@
 //!   unread events of all pass their budget.
 
 mod admin;
-pub(crate) mod door;
+pub(crate) mod auth;
 mod fleet;
 mod jobs;
 mod outlet;
@@ -118,10 +118,10 @@ pub(crate) const NAMES: [&str; 8] = [
     "muster.v1.Peer",
 ];
 
-/// Puts every service behind the door and under the message bound.
+/// Puts every service behind the auth interceptor and under the message bound.
 macro_rules! served {
     ($server:path, $service:expr) => {
-        door::guard(
+        auth::guard(
             <$server>::new($service).max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(usize::MAX),
         )
     };
@@ -146,7 +146,7 @@ pub(crate) async fn routes(app: &App) -> (Routes, tonic_health::server::HealthRe
         .add_service(served!(v1::shards_server::ShardsServer<_>, shards::ShardsService(app.clone())))
         .add_service(served!(v1::agents_server::AgentsServer<_>, crate::sessions::AgentsService(app.clone())))
         .add_service(served!(v1::admin_server::AdminServer<_>, admin::AdminService(app.clone())))
-        .add_service(door::guard(peer))
+        .add_service(auth::guard(peer))
         .add_service(health_service)
         .add_service(reflection);
     let routes = routes.into_axum_router().layer(MapResponseLayer::new(oversized::with_remedy));

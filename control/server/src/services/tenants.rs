@@ -74,14 +74,14 @@ impl v1::tenants_server::Tenants for TenantsService {
 
 /// Tenants at `under` and below it, after the path `after`, and where to go on.
 fn page(state: &State, under: &str, after: Option<&str>, size: usize) -> (Vec<v1::Tenant>, Option<String>) {
-    let books = state.capacity().tenants();
+    let in_use = state.capacity().tenants();
     let mut page = Page::new(size);
     let mut last = None;
     for tenant in state.index().tenants_below(under, after).filter_map(|id| state.tenants.get(&id)) {
         if page.is_full() {
             return (page.items(), last);
         }
-        page.push(shown(tenant, &books.get(&tenant.id).map(|at| at.used).unwrap_or_default()));
+        page.push(shown(tenant, &in_use.get(&tenant.id).map(|at| at.used).unwrap_or_default()));
         last = Some(tenant.path.clone());
     }
     (page.items(), None)

@@ -62,15 +62,16 @@ pub(super) struct Taps {
 
 impl Taps {
     /// Opens one: what to ask of the agent, or nothing when there are too many.
-    pub(super) fn open(&mut self, tap: OpenTap) -> Option<v1::LogRequest> {
+    pub(super) fn open(&mut self, log_stream: OpenTap) -> Option<v1::LogRequest> {
         if self.open.len() >= TAPS_MAX {
-            let _ =
-                tap.pieces.try_send(LogPiece::Failed { why: format!("{TAPS_MAX} readers follow logs of this node") });
+            let _ = log_stream
+                .pieces
+                .try_send(LogPiece::Failed { why: format!("{TAPS_MAX} readers follow logs of this node") });
             return None;
         }
         self.last += 1;
-        self.open.insert(self.last, tap.pieces);
-        let LogAsk { allocation, rank, stderr, follow, offset } = tap.ask;
+        self.open.insert(self.last, log_stream.pieces);
+        let LogAsk { allocation, rank, stderr, follow, offset } = log_stream.ask;
         Some(v1::LogRequest {
             request: self.last,
             allocation: allocation.0,

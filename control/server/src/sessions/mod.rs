@@ -1,7 +1,7 @@
 //! Sessions of node agents: one stream per node, to any control node.
 //!
 //! [`welcome`] lets an agent in, [`session`] serves it until it goes, [`dispatch`] tells sessions that what their node is to run has
-//! changed, [`funnel`] carries what agents report to the log, many in one entry. What must stay true:
+//! changed, [`batcher`] carries what agents report to the log, many in one entry. What must stay true:
 //! - the desired state is sent whole, stamped (incarnation, revision, node epoch), whenever the node's tasks have changed;
 //! - a heartbeat is acknowledged only after a leader that a quorum has confirmed has written it down;
 //! - reports and usage are acknowledged only after they are committed;
@@ -9,8 +9,8 @@
 //! - an agent of another cluster is refused by every control node, and one agent at a time is a node;
 //! - a slow or stopped agent costs only itself: its queue fills, and its session ends.
 
+pub(crate) mod batcher;
 pub(crate) mod dispatch;
-pub(crate) mod funnel;
 pub(crate) mod logs;
 mod session;
 mod welcome;
@@ -18,7 +18,7 @@ mod welcome;
 use crate::consensus::Consensus;
 use crate::leases::renewals::Renewals;
 use crate::services::{App, refusal};
-use funnel::Funnel;
+use batcher::Batcher;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use logs::{LogAsk, LogPiece, OpenTap};
@@ -40,7 +40,7 @@ const OUT_MAX: usize = 64;
 /// Sessions of one control node: the largest fleet that is planned for, all on one node, twice over.
 const SESSIONS_MAX: usize = 16_384;
 /// Openings of log streams that wait for a session to look at them.
-const TAPS_WAITING_MAX: usize = 16;
+const LOG_STREAMS_WAITING_MAX: usize = 16;
 
 /// How patient sessions are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,10 +62,10 @@ impl Default for SessionConfig {
 }
 
 /// What a session's place in the registry is made of.
-struct Seat {
+struct Entry {
     session: u64,
     dirty: Arc<Notify>,
-    taps: mpsc::Sender<OpenTap>,
+    log_streams: mpsc::Sender<OpenTap>,
     replaced: CancellationToken,
 }
 
@@ -74,10 +74,10 @@ pub(crate) struct Hub {
     host: Host,
     consensus: Consensus,
     renewals: Renewals,
-    funnel: Funnel,
+    batcher: Batcher,
     config: SessionConfig,
     heartbeat_ms: u64,
-    seats: Mutex<BTreeMap<NodeId, Seat>>,
+    registry: Mutex<BTreeMap<NodeId, Entry>>,
     sessions: AtomicU64,
     room: Arc<Semaphore>,
     stop: CancellationToken,
@@ -92,15 +92,15 @@ impl Hub {
         heartbeat_ms: u64,
         stop: CancellationToken,
     ) -> Arc<Self> {
-        let funnel = Funnel::start(&host, consensus.clone());
+        let batcher = Batcher::start(&host, consensus.clone());
         Arc::new(Hub {
             host,
             consensus,
             renewals,
-            funnel,
+            batcher,
             config,
             heartbeat_ms,
-            seats: Mutex::new(BTreeMap::new()),
+            registry: Mutex::new(BTreeMap::new()),
             sessions: AtomicU64::new(1),
             room: Arc::new(Semaphore::new(SESSIONS_MAX)),
             stop,
@@ -115,51 +115,51 @@ impl Hub {
 
     /// Sessions now.
     pub(crate) fn count(&self) -> usize {
-        self.seats.lock().len()
+        self.registry.lock().len()
     }
 
     /// Takes the node's seat; whoever had it is told that it is replaced.
-    fn sit(&self, node: NodeId, seat: Seat) {
-        let mut seats = self.seats.lock();
-        if let Some(old) = seats.insert(node, seat) {
+    fn register(&self, node: NodeId, entry: Entry) {
+        let mut registry = self.registry.lock();
+        if let Some(old) = registry.insert(node, entry) {
             old.replaced.cancel();
         }
-        metrics::gauge!("muster_agent_sessions").set(seats.len() as f64);
+        metrics::gauge!("muster_agent_sessions").set(registry.len() as f64);
     }
 
     /// Leaves the seat, unless somebody else has taken it.
     fn leave(&self, node: NodeId, session: u64) {
-        let mut seats = self.seats.lock();
-        if seats.get(&node).is_some_and(|seat| seat.session == session) {
-            seats.remove(&node);
+        let mut registry = self.registry.lock();
+        if registry.get(&node).is_some_and(|entry| entry.session == session) {
+            registry.remove(&node);
         }
-        metrics::gauge!("muster_agent_sessions").set(seats.len() as f64);
+        metrics::gauge!("muster_agent_sessions").set(registry.len() as f64);
     }
 
     /// Tells the sessions of these nodes, if they are here, that what they are to run may have changed.
     pub(crate) fn touch(&self, nodes: impl IntoIterator<Item = NodeId>) {
-        let seats = self.seats.lock();
+        let registry = self.registry.lock();
         for node in nodes {
-            if let Some(seat) = seats.get(&node) {
-                seat.dirty.notify_one();
+            if let Some(entry) = registry.get(&node) {
+                entry.dirty.notify_one();
             }
         }
     }
 
     /// Tells all sessions.
     pub(crate) fn touch_all(&self) {
-        for seat in self.seats.lock().values() {
-            seat.dirty.notify_one();
+        for entry in self.registry.lock().values() {
+            entry.dirty.notify_one();
         }
     }
 
     /// Opens a task's output through the session of its node; NOT_FOUND when that is not here.
     pub(crate) async fn open_log(&self, node: NodeId, ask: LogAsk) -> Result<mpsc::Receiver<LogPiece>, Status> {
-        let taps = self.seats.lock().get(&node).map(|seat| seat.taps.clone());
-        let taps = taps.ok_or_else(|| Status::not_found(format!("node {node} has no session here")))?;
+        let log_streams = self.registry.lock().get(&node).map(|entry| entry.log_streams.clone());
+        let log_streams = log_streams.ok_or_else(|| Status::not_found(format!("node {node} has no session here")))?;
         let (pieces, answer) = mpsc::channel(logs::PIECES_MAX);
-        let opened = taps.try_send(OpenTap { ask, pieces });
-        opened.map_err(|_| refusal::busy("the node's queue of log streams", TAPS_WAITING_MAX))?;
+        let opened = log_streams.try_send(OpenTap { ask, pieces });
+        opened.map_err(|_| refusal::busy("the node's queue of log streams", LOG_STREAMS_WAITING_MAX))?;
         Ok(answer)
     }
 }

@@ -5,7 +5,7 @@
 
 use super::logs::{OpenTap, Taps};
 use super::welcome::{Joined, NotJoined, admit};
-use super::{Hub, Seat, TAPS_WAITING_MAX};
+use super::{Entry, Hub, LOG_STREAMS_WAITING_MAX};
 use crate::consensus::ProposeError;
 use crate::leases::renewals::{Renewal, Verdict};
 use crate::services::{refusal, wire};
@@ -86,15 +86,18 @@ pub(super) async fn serve(hub: Arc<Hub>, id: u64, mut inbound: Inbound, out: Out
         Err(NotJoined::TurnedAway(why)) => return refuse(&out, why, hub.config.turned_away_ms),
     };
     let (dirty, replaced) = (Arc::new(Notify::new()), CancellationToken::new());
-    let (taps, taps_opened) = mpsc::channel(TAPS_WAITING_MAX);
-    hub.sit(joined.node, Seat { session: id, dirty: Arc::clone(&dirty), taps, replaced: replaced.clone() });
+    let (log_streams, taps_opened) = mpsc::channel(LOG_STREAMS_WAITING_MAX);
+    hub.register(
+        joined.node,
+        Entry { session: id, dirty: Arc::clone(&dirty), log_streams, replaced: replaced.clone() },
+    );
     tracing::info!(session = id, node = %joined.node, name = joined.name, epoch = %joined.epoch, "an agent has joined");
     let mut session = Session {
         hub: Arc::clone(&hub),
         joined,
         out,
         sent: None,
-        taps: Taps::default(),
+        log_streams: Taps::default(),
         running: FuturesUnordered::new(),
         beats: 0,
     };
@@ -124,7 +127,7 @@ struct Session {
     out: Out,
     /// Fingerprint of the tasks that were sent last.
     sent: Option<u64>,
-    taps: Taps,
+    log_streams: Taps,
     running: FuturesUnordered<BoxFuture<'static, Finished>>,
     beats: usize,
 }
@@ -150,7 +153,7 @@ impl Session {
                 () = self.out.closed() => Err(Over::Gone),
                 () = dirty.notified() => self.refresh(),
                 Some(finished) = self.running.next(), if !self.running.is_empty() => self.finish(finished),
-                Some(tap) = taps_opened.recv() => self.open_tap(tap),
+                Some(log_stream) = taps_opened.recv() => self.open_tap(log_stream),
                 message = inbound.message(), if self.running.len() < IN_FLIGHT_MAX => {
                     heard = Instant::now();
                     match message {
@@ -205,7 +208,7 @@ impl Session {
             FromAgent::Reports(reports) => self.report(reports)?,
             FromAgent::Usage(usage) => self.usage(usage)?,
             FromAgent::Log(data) => {
-                if let Some(request) = self.taps.data(data) {
+                if let Some(request) = self.log_streams.data(data) {
                     send(&self.out, ToAgent::Log(request))?;
                 }
             }
@@ -295,15 +298,15 @@ impl Session {
         }
     }
 
-    fn open_tap(&mut self, tap: OpenTap) -> Result<(), Over> {
-        match self.taps.open(tap) {
+    fn open_tap(&mut self, log_stream: OpenTap) -> Result<(), Over> {
+        match self.log_streams.open(log_stream) {
             Some(request) => send(&self.out, ToAgent::Log(request)),
             None => Ok(()),
         }
     }
 
     fn tick(&mut self, heard: Instant, idle: Duration) -> Result<(), Over> {
-        for request in self.taps.prune() {
+        for request in self.log_streams.prune() {
             send(&self.out, ToAgent::Log(request))?;
         }
         // While nothing is read because the log does not answer, the agent is not to blame.
@@ -321,7 +324,7 @@ fn check_count(field: &str, count: usize) -> Result<(), Over> {
 /// Has a command decided, trying again while there is no answer: reports and usage may be decided twice and count once.
 async fn decide(hub: &Hub, command: Command) -> Result<Result<Done, Reject>, Over> {
     loop {
-        match hub.funnel.decide(command.clone()).await {
+        match hub.batcher.decide(command.clone()).await {
             Ok(decided) => return Ok(decided),
             Err(ProposeError::Stopped { .. }) => return Err(Over::Gone),
             Err(error @ ProposeError::TooLarge { .. }) => return Err(Over::Bad(refusal::propose(&error))),

@@ -21,6 +21,9 @@ async fn what_is_new_waits_until_every_voter_knows_it() {
     cluster.knows_level = BTreeMap::from([(3, 1)]);
     cluster.begin(&[1, 2, 3]).await;
     cluster.add(1, "first").await;
+    // Until then a follower does not know at which level the cluster begins, and asks to come again.
+    let has_begun = |cluster: &Cluster, id| cluster.node(id).read(|state, _| state.meta.cluster != 0);
+    cluster.until("the first entries on all voters", |cluster| (1..=3).all(|id| has_begun(cluster, id))).await;
     for through in [1, 2, 3] {
         assert_eq!(level(&cluster, through), 1, "a cluster begins at what all of its voters know");
         let refused = cluster.node(through).propose(vec![new_command()]).await;

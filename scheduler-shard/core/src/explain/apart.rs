@@ -116,20 +116,20 @@ pub(super) fn kept_apart(trial: &mut Trial, ask: &Ask<'_>) -> Option<KeptApart> 
     let anybody = ask.class.beside_anybody();
     let anybody = Ask { class: &anybody, ..*ask };
     let placed = trial.with_own_nodes(|view, steps| find_place(view, &anybody, steps))?;
-    let (view, books) = (&trial.view, trial.view.capacity());
+    let (view, ledger) = (&trial.view, trial.view.capacity());
     let kept = placed.iter().find_map(|task| {
-        let there = books.nodes().get(&task.node)?;
-        let on_card = || task.devices.iter().find_map(|hold| books.kept_off_card(ask.tenant, there, hold.gpu));
-        books.kept_off_node(ask.tenant, there).or_else(on_card)
+        let there = ledger.nodes().get(&task.node)?;
+        let on_card = || task.devices.iter().find_map(|hold| ledger.kept_off_card(ask.tenant, there, hold.gpu));
+        ledger.kept_off_node(ask.tenant, there).or_else(on_card)
     })?;
-    let path = |id| books.tenants().get(&id).map_or_else(String::new, |at| at.path.clone());
-    let here = books.nodes().values().filter(|there| there.node.cell == ask.cell);
+    let path = |id| ledger.tenants().get(&id).map_or_else(String::new, |at| at.path.clone());
+    let here = ledger.nodes().values().filter(|there| there.node.cell == ask.cell);
     Some(KeptApart {
         cell: cell_name(view, ask.cell),
         tenant: path(ask.tenant),
         other: path(kept.other),
         level: kept.level,
-        node: books.nodes().get(&kept.node).map_or_else(String::new, |there| there.node.spec.name.clone()),
-        nodes: here.filter(|there| books.kept_off_node(ask.tenant, there).is_some()).count(),
+        node: ledger.nodes().get(&kept.node).map_or_else(String::new, |there| there.node.spec.name.clone()),
+        nodes: here.filter(|there| ledger.kept_off_node(ask.tenant, there).is_some()).count(),
     })
 }

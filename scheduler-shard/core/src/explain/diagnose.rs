@@ -113,17 +113,17 @@ impl Search<'_> {
 
     /// Those that each alone stand in the way, in order, each with nothing else lifted; or, when none does, the fewest that do together, each
     /// with the others; or none.
-    fn in_the_way(&mut self, in_force: &[Lift]) -> Vec<(Lift, Vec<Lift>)> {
+    fn in_the_way(&mut self, active: &[Lift]) -> Vec<(Lift, Vec<Lift>)> {
         let alone: Vec<Lift> =
-            in_force.iter().copied().filter(|lift| self.fits_without(&[*lift])).take(ALONE_MAX).collect();
+            active.iter().copied().filter(|lift| self.fits_without(&[*lift])).take(ALONE_MAX).collect();
         if !alone.is_empty() {
             return alone.into_iter().map(|lift| (lift, Vec::new())).collect();
         }
-        let mut together = in_force.to_vec();
+        let mut together = active.to_vec();
         if together.len() < 2 || !self.fits_without(&together) {
             return Vec::new();
         }
-        for lift in in_force {
+        for lift in active {
             let without: Vec<Lift> = together.iter().copied().filter(|other| other != lift).collect();
             if self.fits_without(&without) {
                 together = without;
@@ -152,8 +152,8 @@ pub(super) fn no_place(trial: &mut Trial, job: &Known, class: &JobClass, model: 
     if let Some(why) = never(&trial.view, &ask) {
         return vec![why];
     }
-    let in_force: Vec<Lift> = Lift::ALL.into_iter().filter(|lift| lift.is_in_force(trial, &ask)).collect();
-    let lifts = Search { trial, opened: None, class, model }.in_the_way(&in_force);
+    let active: Vec<Lift> = Lift::ALL.into_iter().filter(|lift| lift.is_in_force(trial, &ask)).collect();
+    let lifts = Search { trial, opened: None, class, model }.in_the_way(&active);
     let mut whys: Vec<Why> = Vec::new();
     for (lift, others) in lifts {
         // What stands in the way together is told as if the rest of it did not.
@@ -239,7 +239,7 @@ fn told(trial: &mut Trial, ask: &Ask<'_>, lift: Lift, supply: &Supply) -> Option
             Some(Why::HostTooFull { cell, model: ask.model?, cpu, cpu_milli, memory_mib, host: supply.host.clone() })
         }
         Lift::Topology => {
-            let (level, segment_tasks) = (ask.widest(), ask.class.topology.segment_tasks);
+            let (level, segment_tasks) = (ask.required_level(), ask.class.topology.segment_tasks);
             Some(Why::Topology { cell, model: ask.model, level, segment_tasks, free, largest, needed })
         }
         Lift::Closed => Some(Why::NodesClosed { cell, model: ask.model, free, needed, closed: supply.closed.clone() }),
@@ -259,7 +259,7 @@ fn too_little(view: &View, ask: &Ask<'_>, supply: &Supply) -> Why {
     let closed = supply.closed.clone();
     let mode = ask.class.request.devices.mode();
     if matches!(mode, None | Some(SharingMode::Whole)) && !fits_when_empty(&view.fleet, ask) {
-        return Why::LargerThanCell { cell, needed, model, open, level: ask.widest(), closed };
+        return Why::LargerThanCell { cell, needed, model, open, level: ask.required_level(), closed };
     }
     match mode {
         Some(mode @ (SharingMode::Mig | SharingMode::Mps | SharingMode::TimeSlice)) => {

@@ -62,13 +62,13 @@ struct Held {
 
 /// What a place has, and who holds how much.
 #[derive(Default)]
-struct Ground {
+struct HeldPlace {
     usable: u64,
     free: u64,
     holders: BTreeMap<AllocationId, Held>,
 }
 
-impl Ground {
+impl HeldPlace {
     /// The holders, those of most first.
     fn largest_first(&self) -> Vec<(AllocationId, &Held)> {
         let mut holders: Vec<(AllocationId, &Held)> = self.holders.iter().map(|(id, held)| (*id, held)).collect();
@@ -81,10 +81,10 @@ impl Ground {
 type Key = (Place, Option<NodeId>, Option<u16>);
 
 /// The places that could hold the job if nobody else did, those where it lacks least first.
-fn places(view: &View, ask: &Ask<'_>) -> Vec<Ground> {
+fn places(view: &View, ask: &Ask<'_>) -> Vec<HeldPlace> {
     let shares = !matches!(ask.class.request.devices.mode(), None | Some(SharingMode::Whole));
     let needed = if shares { 1 } else { u64::from(ask.class.tasks) * supply::each(ask) };
-    let mut places: BTreeMap<Key, Ground> = BTreeMap::new();
+    let mut places: BTreeMap<Key, HeldPlace> = BTreeMap::new();
     let open = supply::in_cell(view, ask).filter(|there| there.node.accepts_work() && has_model(ask, &there.node));
     for there in open {
         for key in keys(ask, there, shares) {
@@ -106,9 +106,9 @@ fn places(view: &View, ask: &Ask<'_>) -> Vec<Ground> {
             }
         }
     }
-    let mut could: Vec<(Key, Ground)> = places.into_iter().filter(|(_, ground)| ground.usable >= needed).collect();
+    let mut could: Vec<(Key, HeldPlace)> = places.into_iter().filter(|(_, ground)| ground.usable >= needed).collect();
     could.sort_by(|(a, one), (b, other)| {
-        let key = |ground: &Ground| (Reverse(ground.free.min(needed)), ground.holders.len());
+        let key = |ground: &HeldPlace| (Reverse(ground.free.min(needed)), ground.holders.len());
         key(one).cmp(&key(other)).then_with(|| a.cmp(b))
     });
     could.into_iter().map(|(_, ground)| ground).collect()
@@ -123,7 +123,7 @@ fn keys(ask: &Ask<'_>, there: &NodeUse, shares: bool) -> Vec<Key> {
         return of_model().map(|(at, _)| (Place::default(), Some(id), Some(at))).collect();
     }
     let on_node = || vec![(Place::default(), Some(id), None)];
-    match ask.widest() {
+    match ask.required_level() {
         Some(TopologyLevel::Island) if !place.nvlink_domain.is_empty() => vec![(place.clone(), None, None)],
         Some(TopologyLevel::Island) if ask.model.is_some() => {
             let islands: BTreeSet<u8> = of_model().map(|(_, gpu)| gpu.island).collect();
@@ -165,7 +165,7 @@ fn in_place(ask: &Ask<'_>, there: &NodeUse, key: &Key) -> (u64, u64) {
 pub(super) fn largest(view: &View, ask: &Ask<'_>) -> Vec<Blocker> {
     let places = places(view, ask);
     let place = places.iter().find(|place| !place.holders.is_empty());
-    let holders = place.map(Ground::largest_first).unwrap_or_default();
+    let holders = place.map(HeldPlace::largest_first).unwrap_or_default();
     holders.into_iter().take(HOLDERS_MAX).filter_map(|(id, held)| named(view, id, held)).collect()
 }
 
@@ -223,8 +223,8 @@ pub(super) fn who_must_end(trial: &Trial, job: &Known, class: &JobClass, offer: 
 
 /// Those of a tenant and below it that hold most of what its max bounds, the largest first.
 pub(super) fn of_tenant(trial: &Trial, over: &muster_model::capacity::OverMax) -> Vec<Arc<Allocation>> {
-    let books = trial.view.capacity();
-    let below = |held: &&Arc<Allocation>| books.line_of(held.tenant).any(|(id, _)| id == over.tenant);
+    let ledger = trial.view.capacity();
+    let below = |held: &&Arc<Allocation>| ledger.line_of(held.tenant).any(|(id, _)| id == over.tenant);
     let holds = |held: &&Arc<Allocation>| held.charge.get(over.resource) > 0;
     let mut held: Vec<Arc<Allocation>> = trial.view.held().filter(below).filter(holds).cloned().collect();
     held.sort_by_key(|held| (Reverse(held.charge.get(over.resource)), held.id));

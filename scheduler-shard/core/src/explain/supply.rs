@@ -110,7 +110,7 @@ impl Supply {
     ) {
         let (place, pool) = (&there.node.spec.place, there.node.spec.pool.as_str());
         let mut add = |domain: String, free: u64| *domains.entry((pool, domain)).or_default() += free;
-        match ask.widest() {
+        match ask.required_level() {
             None => add(String::new(), free),
             Some(TopologyLevel::Island) if place.nvlink_domain.is_empty() => {
                 for (island, free) in free_by_island(ask, there) {

@@ -143,9 +143,9 @@ impl Trial {
 
     /// Looks while what is reserved for the job is among what it may use, as a pass does.
     pub(super) fn with_own_nodes<R>(&mut self, look: impl FnOnce(&mut View, &mut Steps) -> R) -> R {
-        self.view.stand_apart(self.id, false);
+        self.view.apply_reservation(self.id, false);
         let found = look(&mut self.view, &mut self.steps);
-        self.view.stand_apart(self.id, true);
+        self.view.apply_reservation(self.id, true);
         found
     }
 }

@@ -3,7 +3,7 @@
 //! Every job that comes to wait is counted. As long as what comes asks for far less CPU than stands beside the cards it asks for, and any
 //! card will do for all of it, the tightest place loses nothing. Where that is not so, the cell's nodes are kept in groups of one
 //! state, and a single task goes where least is lost to what comes next ([`crate::fractions`]). What must stay true: a
-//! function of the changes and passes that the fleet has seen; what is kept of a node is what the books say of it; whatever is
+//! function of the changes and passes that the fleet has seen; what is kept of a node is what the capacity ledger says of it; whatever is
 //! chosen is only a suggestion to [`crate::search`], which has the last word.
 
 use super::index::CardState;
@@ -162,7 +162,7 @@ impl Fleet {
         self.balance.cells.insert(cell, known);
     }
 
-    /// Cells whose nodes are kept, with how often what is kept of a node is not what the books say of it.
+    /// Cells whose nodes are kept, with how often what is kept of a node is not what the capacity ledger says of it.
     pub(crate) fn kept_wrongly(&self) -> BTreeMap<CellId, usize> {
         let scarce = self.balance.cells.iter().filter(|(_, known)| known.scarce);
         let wrong = scarce.map(|(cell, known)| {

@@ -139,10 +139,10 @@ impl Fleet {
         }
         let shares = share.by_milli.clone();
         let mut outlook = Outlook { shares, came_milli: learned.came_milli, ..Outlook::default() };
-        for (part, shelf) in self.index.shelves(cell, Some(model)) {
-            let pool = self.capacity.pool_named(&part.pool);
-            outlook.free_milli += shelf.free() * u64::from(CARD_MILLI);
-            for (state, cards) in &shelf.shared {
+        for (partition, bucket) in self.index.buckets(cell, Some(model)) {
+            let pool = self.capacity.pool_named(&partition.pool);
+            outlook.free_milli += bucket.free() * u64::from(CARD_MILLI);
+            for (state, cards) in &bucket.shared {
                 let left = left_milli(*state, model, mode, pool);
                 let (left, count) = (left.min(u64::from(CARD_MILLI)) as u16, cards.len() as u64);
                 if left > 0 {

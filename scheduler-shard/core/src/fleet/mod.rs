@@ -83,7 +83,7 @@ impl Fleet {
     /// What is free on a node that takes work, model by model.
     pub(crate) fn free_on(&self, node: NodeId, cell: CellId) -> Vec<FreeOn> {
         let of_model = |(model, on_node)| {
-            let in_all = self.index.shelves(cell, model).map(|(_, shelf)| shelf.free()).sum();
+            let in_all = self.index.buckets(cell, model).map(|(_, bucket)| bucket.free()).sum();
             FreeOn { model, on_node, in_all }
         };
         self.index.free_on(node).map(of_model).collect()

@@ -271,6 +271,6 @@ impl<'v> Planner<'v> {
 
 /// Free whole cards where the job may go.
 fn free(fleet: &Fleet, ask: &Ask<'_>) -> u64 {
-    let shelves = ask.shelves(fleet);
-    shelves.map(|(_, shelf)| shelf.free()).sum()
+    let buckets = ask.buckets(fleet);
+    buckets.map(|(_, bucket)| bucket.free()).sum()
 }

@@ -1,7 +1,7 @@
 //! Opening one island or node for a gang that must stand on one: the cheapest set of movable work of that place.
 //!
 //! Every set of the movable jobs that stand on the place is looked at, of every place, and the sets that free enough cards are proved in
-//! order of what they lose. What is claimed, and tested against a search that knows no books: no set of jobs of one place opens it for less
+//! order of what they lose. What is claimed, and tested against a search that knows no ledger: no set of jobs of one place opens it for less
 //! when each moved job goes, one after the other in any order, to room that is there already. Not looked for are chains, in which a job moves
 //! so that another can take its room. Where a place has more than [`EXACT_MAX`] movable jobs, or a bound is reached, nothing is claimed.
 

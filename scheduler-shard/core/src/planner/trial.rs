@@ -205,7 +205,7 @@ impl<'v> Trial<'v> {
 
     /// Whole cards of `model` that are free in `cell`.
     pub(super) fn free_cards(&self, cell: CellId, model: GpuModel) -> u64 {
-        self.fleet.index.shelves(cell, Some(model)).map(|(_, shelf)| shelf.free()).sum()
+        self.fleet.index.buckets(cell, Some(model)).map(|(_, bucket)| bucket.free()).sum()
     }
 }
 

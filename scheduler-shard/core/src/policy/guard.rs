@@ -47,7 +47,7 @@ pub(crate) fn guards(view: &View, cell: CellId) -> Guards {
         let Some(class) = job.class.as_ref().filter(|_| !view.is_assumed(id) && view.reserved(id).is_none()) else {
             continue;
         };
-        let behind = |queue: &crate::queue::CellQueue| !queue.is_first_of_siblings(job.tenant, class, job.queue_key);
+        let behind = |queue: &crate::queue::CellQueue| !queue.is_first_of_its_limits(job.tenant, class, job.queue_key);
         if view.queues.get(&cell).is_some_and(behind) {
             continue;
         }
@@ -91,12 +91,12 @@ fn to_record(view: &View, cell: CellId, key: &GroupKey, now_ms: u64) -> Option<(
     let (tenant, class) = key;
     let counted = view.queues.get(&cell)?.counted(key)?;
     let job = view.jobs.get(counted.job.0)?;
-    let first = view.queues.get(&cell)?.is_first_of_siblings(*tenant, class, job.queue_key);
+    let first = view.queues.get(&cell)?.is_first_of_its_limits(*tenant, class, job.queue_key);
     if !first || counted.more < class.cards() || view.reserved(job.id).is_some() {
         return None;
     }
-    let patience = class.guarded_after_cards()?;
-    let in_all = job.bypassed_cards.saturating_add(counted.more).min(patience);
-    let due = in_all == patience || now_ms >= counted.recorded_ms.saturating_add(RECORD_AGAIN_MS);
+    let enough = class.guarded_after_cards()?;
+    let in_all = job.bypassed_cards.saturating_add(counted.more).min(enough);
+    let due = in_all == enough || now_ms >= counted.recorded_ms.saturating_add(RECORD_AGAIN_MS);
     (due && job.bypassed_cards < in_all).then_some((job.id, in_all))
 }

@@ -30,7 +30,7 @@ pub(crate) fn hand_over(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: 
         due.extend(jobs.filter(|job| may_leave(view, cell, *job, now_ms)).take(room));
     }
     for job in due {
-        view.stays(job, now_ms + HAND_OVER_AGAIN_MS);
+        view.not_offered_before(job, now_ms + HAND_OVER_AGAIN_MS);
         plan.proposals.push(Proposal::HandOver(job));
     }
 }
@@ -40,6 +40,6 @@ fn may_leave(view: &View, cell: CellId, job: JobId, now_ms: u64) -> bool {
     let waited_ms = now_ms.saturating_sub(job.routed_ms);
     let unvisited = view.cells.keys().any(|other| *other != cell && !job.visited.contains(other));
     let elsewhere = unvisited || waited_ms >= HAND_OVER_ROUND_MS;
-    let stays = view.stays_until.get(&job.id).is_some_and(|until_ms| *until_ms > now_ms);
+    let stays = view.not_offered_until.get(&job.id).is_some_and(|until_ms| *until_ms > now_ms);
     waited_ms >= HAND_OVER_AFTER_MS && elsewhere && !stays && view.reserved(job.id).is_none()
 }

@@ -11,7 +11,7 @@ use super::gate::{self, Pass};
 use super::guard;
 use crate::job_class::{JobClass, Offer};
 use crate::proposal::{Binding, Bounds, Plan, Proposal};
-use crate::queue::order::{Books, Head, Order};
+use crate::queue::order::{Head, Ledger, Order};
 use crate::queue::{Blocked, Obstacle};
 use crate::search::{Steps, single_task};
 use crate::view::{Known, View};
@@ -22,9 +22,9 @@ use std::sync::Arc;
 /// one binding each start the same.
 pub(crate) fn start_waiting(view: &mut View, pass: &mut Pass, bounds: &Bounds, steps: &mut Steps, plan: &mut Plan) {
     loop {
-        start_promised(view, pass, bounds, steps, plan);
+        start_reserved(view, pass, bounds, steps, plan);
         start_in_turn(view, pass, bounds, steps, plan);
-        let started = start_promised_behind(view, pass, bounds, steps, plan);
+        let started = start_reserved_behind(view, pass, bounds, steps, plan);
         // Who was held back for a gang that has started is not, and is not to be offered to another cell for it.
         let started_guarded = pass.guards.values().any(|guard| view.is_assumed(guard.gang));
         if started_guarded && !plan.more {
@@ -55,8 +55,8 @@ fn start_in_turn(view: &mut View, pass: &Pass, bounds: &Bounds, steps: &mut Step
 }
 
 /// Gangs whose nodes are all theirs now, whoever else of their tenant and class waits before them.
-fn start_promised(view: &mut View, pass: &Pass, bounds: &Bounds, steps: &mut Steps, plan: &mut Plan) {
-    while view.has_untried_promises(pass.cell) && !plan.at_a_bound(bounds, *steps) {
+fn start_reserved(view: &mut View, pass: &Pass, bounds: &Bounds, steps: &mut Steps, plan: &mut Plan) {
+    while view.has_untried_reservations(pass.cell) && !plan.at_a_bound(bounds, *steps) {
         let Some((job, class)) = view.next_on_own_nodes(pass.cell) else { return };
         plan.decisions += 1;
         if let Ok(binding) = try_start(view, pass, (job, &class), steps) {
@@ -67,9 +67,9 @@ fn start_promised(view: &mut View, pass: &Pass, bounds: &Bounds, steps: &mut Ste
 
 /// The next gang with a reservation that others of its tenant and class go before: where these found no place it may, with its own nodes beside
 /// what is free. Answers whether one started.
-fn start_promised_behind(view: &mut View, pass: &Pass, bounds: &Bounds, steps: &mut Steps, plan: &mut Plan) -> bool {
-    while view.has_untried_promises(pass.cell) && !plan.at_a_bound(bounds, *steps) {
-        let Some((job, class)) = view.next_promised(pass.cell) else { return false };
+fn start_reserved_behind(view: &mut View, pass: &Pass, bounds: &Bounds, steps: &mut Steps, plan: &mut Plan) -> bool {
+    while view.has_untried_reservations(pass.cell) && !plan.at_a_bound(bounds, *steps) {
+        let Some((job, class)) = view.next_reserved(pass.cell) else { return false };
         plan.decisions += 1;
         if let Ok(binding) = try_start(view, pass, (job, &class), steps) {
             plan.proposals.push(Proposal::Bind(binding));
@@ -90,10 +90,10 @@ fn candidates(view: &mut View, pass: &Pass) -> Order {
 
 /// Takes into the tournament whose head or use has changed.
 fn catch_up(view: &mut View, cell: CellId, order: &mut Order) {
-    let books = Books { capacity: &view.fleet.capacity, totals: &view.fleet.totals };
+    let ledger = Ledger { capacity: &view.fleet.capacity, totals: &view.fleet.totals };
     let Some(queue) = view.queues.get_mut(&cell) else { return };
     while let Some(tenant) = queue.take_changed() {
-        order.update(books, tenant, queue.head(tenant));
+        order.update(ledger, tenant, queue.head(tenant));
     }
 }
 
@@ -114,7 +114,7 @@ fn try_start(
         return Err(class.offers().iter().map(why).collect());
     }
     // What is reserved for it is among what it may use.
-    view.stand_apart(job.id, false);
+    view.apply_reservation(job.id, false);
     let alone = where_least_is_lost(view, pass, &job, class, steps);
     let proved = |(offer, tasks): (Offer, Vec<TaskPlacement>)| {
         gate::prove(view, &job, class, &offer, &tasks).ok()?;
@@ -125,7 +125,7 @@ fn try_start(
         None => search(view, pass, &job, class, steps),
     };
     match &binding {
-        Ok(binding) => view.begin(&job, class, binding, pass.cell, pass.now_ms),
+        Ok(binding) => view.assume(&job, class, binding, pass.cell, pass.now_ms),
         Err(_) => view.tried_in_vain(job.id),
     }
     binding

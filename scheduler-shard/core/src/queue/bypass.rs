@@ -104,11 +104,11 @@ impl CellQueue {
     }
 
     /// Whether no group that differs from this in its time limit alone has a job that goes before `first`.
-    pub(crate) fn is_first_of_siblings(&self, tenant: TenantId, class: &Arc<JobClass>, first: QueueKey) -> bool {
+    pub(crate) fn is_first_of_its_limits(&self, tenant: TenantId, class: &Arc<JobClass>, first: QueueKey) -> bool {
         let family = class.without_limit();
         let groups = self.tenants.get(&tenant).into_iter().flat_map(|groups| &groups.all);
-        let mut siblings = groups.filter(|(other, _)| other.without_limit() == family);
-        siblings.all(|(_, group)| group.keys.first().is_none_or(|other| *other >= first))
+        let mut other_limits = groups.filter(|(other, _)| other.without_limit() == family);
+        other_limits.all(|(_, group)| group.keys.first().is_none_or(|other| *other >= first))
     }
 
     /// Cards bound on any model that `class` may land on.

@@ -222,7 +222,7 @@ impl CellQueue {
         if let Some(due) = group.due {
             self.counts_due.remove(&(due, key.clone()));
         }
-        self.wake_sibling(key.0, &key.1);
+        self.wake_other_limit(key.0, &key.1);
     }
 
     fn unblock_from(&mut self, key: &GroupKey, blocked: &Blocked) {
@@ -246,14 +246,14 @@ impl CellQueue {
 
     /// There is more room than before: the classes that it could help may be tried again.
     pub(crate) fn wake_for_room(&mut self, freed: Freed) {
-        let first = |tenant, siblings: &BTreeSet<Arc<JobClass>>| self.first_of(tenant, siblings);
+        let first = |tenant, other_limits: &BTreeSet<Arc<JobClass>>| self.first_of(tenant, other_limits);
         self.wake_lines(self.without_room.helped_by(freed, first));
     }
 
     /// A job of this group has started, or the group is gone: what differs from it in its time limit alone may be next.
-    pub(crate) fn wake_sibling(&mut self, tenant: TenantId, class: &Arc<JobClass>) {
+    pub(crate) fn wake_other_limit(&mut self, tenant: TenantId, class: &Arc<JobClass>) {
         let key = (tenant, class.clone());
-        let next = |model| self.first_of(tenant, self.without_room.siblings(model, &key)?);
+        let next = |model| self.first_of(tenant, self.without_room.other_limits(model, &key)?);
         let next: BTreeSet<Arc<JobClass>> = class.offers().iter().filter_map(|offer| next(offer.model)).collect();
         self.wake_lines(next.into_iter().map(|class| (tenant, class)).collect());
     }
@@ -327,7 +327,7 @@ impl CellQueue {
         counts
     }
 
-    /// What `tenant` uses has changed. Where nobody waits nobody stands either, and who comes is judged by the books of then.
+    /// What `tenant` uses has changed. Where nobody waits there is no order to change.
     pub(crate) fn touch(&mut self, tenant: TenantId) {
         if !self.jobs.is_empty() {
             self.changed.insert(tenant);

@@ -2,9 +2,9 @@
 //!
 //! At every level of the tree, children whose next job their guarantee covers, in GPUs and in what CPU and memory is guaranteed, go first, the
 //! one with the lowest share of its guarantee in use before the others; then the child with the smallest weighted dominant share of what it uses above its
-//! guarantee. Inside one tenant: priority, then age. Each step down the tree is decided by the books of that level, so a
+//! guarantee. Inside one tenant: priority, then age. Each step down the tree is decided by what each tenant of that level uses, so a
 //! team's guarantee serves its projects. The tournament is kept between passes; a change is carried up its line only. What must stay
-//! true: the same books and queue give the same order; ids come last; a kept tournament equals one played anew.
+//! true: the same ledger and queue give the same order; ids come last; a kept tournament equals one played anew.
 
 use crate::job_class::JobClass;
 use crate::queue::QueueKey;
@@ -58,7 +58,7 @@ struct Branch {
 
 /// What the tournament is played by.
 #[derive(Clone, Copy)]
-pub(crate) struct Books<'a> {
+pub(crate) struct Ledger<'a> {
     pub(crate) capacity: &'a Capacity,
     /// Everything the fleet has: the denominators of dominant shares.
     pub(crate) totals: &'a ResourceVec,
@@ -69,16 +69,16 @@ pub(crate) struct Books<'a> {
 pub(crate) struct Order {
     branches: BTreeMap<TenantId, Branch>,
     roots: BTreeSet<(Standing, TenantId)>,
-    /// Use that is not in the books, when an order is played through without binding: with descendants', and own alone.
+    /// Use that is not in the capacity ledger, when an order is played through without binding: with descendants', and own alone.
     supposed: BTreeMap<TenantId, (ResourceVec, ResourceVec)>,
 }
 
 impl Order {
     /// Of the given heads, at most one per tenant.
-    pub(crate) fn of(books: Books<'_>, heads: impl IntoIterator<Item = Head>) -> Self {
+    pub(crate) fn of(ledger: Ledger<'_>, heads: impl IntoIterator<Item = Head>) -> Self {
         let mut order = Order::default();
         for head in heads {
-            order.update(books, head.tenant, Some(head));
+            order.update(ledger, head.tenant, Some(head));
         }
         order
     }
@@ -90,11 +90,11 @@ impl Order {
     }
 
     /// Takes over that `tenant` has another head, or that its use has changed.
-    pub(crate) fn update(&mut self, books: Books<'_>, tenant: TenantId, own: Option<Head>) {
+    pub(crate) fn update(&mut self, ledger: Ledger<'_>, tenant: TenantId, own: Option<Head>) {
         match self.branches.get_mut(&tenant) {
             Some(branch) => branch.own = own,
             None if own.is_some() => {
-                let parent = books.capacity.tenants().get(&tenant).and_then(|at| at.parent);
+                let parent = ledger.capacity.tenants().get(&tenant).and_then(|at| at.parent);
                 self.branches.insert(tenant, Branch { parent, own, ..Branch::default() });
             }
             None => {}
@@ -102,18 +102,18 @@ impl Order {
         // What a tenant uses counts at each of its ancestors, whether or not it waits for anything itself.
         let mut next = Some(tenant);
         while let Some(id) = next {
-            next = match self.settle(books, id) {
+            next = match self.settle(ledger, id) {
                 Some(parent) => parent,
-                None => books.capacity.tenants().get(&id).and_then(|at| at.parent),
+                None => ledger.capacity.tenants().get(&id).and_then(|at| at.parent),
             };
         }
     }
 
     /// Chooses the best of one branch anew and places the branch among its siblings. Answers its parent; none when there is no such branch.
-    fn settle(&mut self, books: Books<'_>, id: TenantId) -> Option<Option<TenantId>> {
+    fn settle(&mut self, ledger: Ledger<'_>, id: TenantId) -> Option<Option<TenantId>> {
         let branch = self.branches.get(&id)?;
         let (parent, before) = (branch.parent, branch.stands);
-        let own = branch.own.as_ref().map(|head| self.standing_of_own(books, id, branch, head));
+        let own = branch.own.as_ref().map(|head| self.standing_of_own(ledger, id, branch, head));
         let best = match (own, branch.children.first()) {
             (Some(own), Some((below, child))) if *below < own => self.branches.get(child)?.best,
             (Some(_), _) => Some(id),
@@ -121,7 +121,7 @@ impl Order {
             (None, None) => None,
         };
         let head = best.and_then(|best| self.branches.get(&best)?.own.as_ref());
-        let stands = head.map(|head| self.standing(books, id, head));
+        let stands = head.map(|head| self.standing(ledger, id, head));
         if let Some(branch) = self.branches.get_mut(&id) {
             (branch.best, branch.stands) = (best, stands);
         }
@@ -132,27 +132,27 @@ impl Order {
             if let Some(parent) = parent.filter(|_| stands.is_some())
                 && !self.branches.contains_key(&parent)
             {
-                let above = books.capacity.tenants().get(&parent).and_then(|at| at.parent);
+                let above = ledger.capacity.tenants().get(&parent).and_then(|at| at.parent);
                 self.branches.insert(parent, Branch { parent: above, ..Branch::default() });
             }
-            let siblings = match parent {
+            let other_limits = match parent {
                 Some(parent) => &mut self.branches.get_mut(&parent)?.children,
                 None => &mut self.roots,
             };
             if let Some(before) = before {
-                siblings.remove(&(before, id));
+                other_limits.remove(&(before, id));
             }
             if let Some(stands) = stands {
-                siblings.insert((stands, id));
+                other_limits.insert((stands, id));
             }
         }
         Some(parent)
     }
 
     /// Plays on as if `head` had started.
-    pub(crate) fn suppose(&mut self, books: Books<'_>, head: &Head) {
+    pub(crate) fn suppose(&mut self, ledger: Ledger<'_>, head: &Head) {
         let demand = head.demand();
-        for (id, _) in books.capacity.line_of(head.tenant) {
+        for (id, _) in ledger.capacity.line_of(head.tenant) {
             let (used, own) = self.supposed.entry(id).or_default();
             used.add(&demand);
             if id == head.tenant {
@@ -161,8 +161,8 @@ impl Order {
         }
     }
 
-    fn standing(&self, books: Books<'_>, id: TenantId, head: &Head) -> Standing {
-        let Some(at) = books.capacity.tenants().get(&id) else {
+    fn standing(&self, ledger: Ledger<'_>, id: TenantId, head: &Head) -> Standing {
+        let Some(at) = ledger.capacity.tenants().get(&id) else {
             return Standing { above_guarantee: true, share: u128::MAX, queue_key: head.queue_key };
         };
         let used = self.used(id, at);
@@ -173,7 +173,7 @@ impl Order {
                 .max();
             return Standing { above_guarantee: false, share: share.unwrap_or(0), queue_key: head.queue_key };
         }
-        let share = dominant_share(&used, &at.guarantee, books.totals) / u128::from(at.weight.max(1));
+        let share = dominant_share(&used, &at.guarantee, ledger.totals) / u128::from(at.weight.max(1));
         Standing { above_guarantee: true, share, queue_key: head.queue_key }
     }
 
@@ -185,15 +185,15 @@ impl Order {
     }
 
     /// A tenant's own jobs stand beside its children, with what it uses itself, without a guarantee of their own, at weight 1.
-    fn standing_of_own(&self, books: Books<'_>, id: TenantId, branch: &Branch, head: &Head) -> Standing {
-        let Some(at) = books.capacity.tenants().get(&id) else {
+    fn standing_of_own(&self, ledger: Ledger<'_>, id: TenantId, branch: &Branch, head: &Head) -> Standing {
+        let Some(at) = ledger.capacity.tenants().get(&id) else {
             return Standing { above_guarantee: true, share: u128::MAX, queue_key: head.queue_key };
         };
         let share = if branch.children.is_empty() {
             0
         } else {
             let own = self.supposed.get(&id).map_or(at.own, |(_, more)| at.own.plus(more));
-            dominant_share(&own, &ResourceVec::default(), books.totals)
+            dominant_share(&own, &ResourceVec::default(), ledger.totals)
         };
         Standing { above_guarantee: true, share, queue_key: head.queue_key }
     }

@@ -47,30 +47,31 @@ impl WithoutRoom {
     }
 
     pub(super) fn insert(&mut self, model: Option<GpuModel>, (tenant, class): &GroupKey) {
-        let kin = self.0.entry((model, class.whole_cards_each())).or_default();
-        kin.entry((*tenant, class.without_limit())).or_default().insert(class.clone());
+        let families = self.0.entry((model, class.whole_cards_each())).or_default();
+        families.entry((*tenant, class.without_limit())).or_default().insert(class.clone());
     }
 
     pub(super) fn remove(&mut self, model: Option<GpuModel>, (tenant, class): &GroupKey) {
         let key = (model, class.whole_cards_each());
-        let Some(kin) = self.0.get_mut(&key) else { return };
+        let Some(families) = self.0.get_mut(&key) else { return };
         let of_tenant = (*tenant, class.without_limit());
-        if let Some(siblings) = kin.get_mut(&of_tenant) {
-            siblings.remove(class);
-            if siblings.is_empty() {
-                kin.remove(&of_tenant);
+        if let Some(other_limits) = families.get_mut(&of_tenant) {
+            other_limits.remove(class);
+            if other_limits.is_empty() {
+                families.remove(&of_tenant);
             }
         }
-        if kin.is_empty() {
+        if families.is_empty() {
             self.0.remove(&key);
         }
     }
 
     /// Every group in it.
     pub(super) fn all(&self) -> Vec<GroupKey> {
-        let kin = self.0.values().flatten();
-        let mut all: Vec<GroupKey> =
-            kin.flat_map(|((tenant, _), siblings)| siblings.iter().map(|class| (*tenant, class.clone()))).collect();
+        let families = self.0.values().flatten();
+        let mut all: Vec<GroupKey> = families
+            .flat_map(|((tenant, _), other_limits)| other_limits.iter().map(|class| (*tenant, class.clone())))
+            .collect();
         all.sort_unstable();
         all.dedup();
         all
@@ -83,18 +84,18 @@ impl WithoutRoom {
         first: impl Fn(TenantId, &BTreeSet<Arc<JobClass>>) -> Option<Arc<JobClass>>,
     ) -> Vec<GroupKey> {
         let mut helped = Vec::new();
-        let groups = self.0.range((freed.model, 0)..=(freed.model, freed.on_node)).flat_map(|(_, kin)| kin);
-        for ((tenant, kind), siblings) in groups {
+        let groups = self.0.range((freed.model, 0)..=(freed.model, freed.on_node)).flat_map(|(_, families)| families);
+        for ((tenant, kind), other_limits) in groups {
             if !freed.may_help(kind) {
                 continue;
             }
             if freed.kept {
-                helped.extend(siblings.iter().map(|class| (*tenant, class.clone())));
+                helped.extend(other_limits.iter().map(|class| (*tenant, class.clone())));
                 continue;
             }
-            let first = first(*tenant, siblings);
+            let first = first(*tenant, other_limits);
             if kind.tasks > 1 && freed.lent_ms > 0 {
-                let short = siblings.iter().filter(|class| class.stays_at_most_ms() <= freed.lent_ms);
+                let short = other_limits.iter().filter(|class| class.stays_at_most_ms() <= freed.lent_ms);
                 let others = short.filter(|class| Some(*class) != first.as_ref());
                 helped.extend(others.map(|class| (*tenant, class.clone())));
             }
@@ -104,7 +105,7 @@ impl WithoutRoom {
     }
 
     /// The siblings of a group on `model`.
-    pub(super) fn siblings(
+    pub(super) fn other_limits(
         &self,
         model: Option<GpuModel>,
         (tenant, class): &GroupKey,

@@ -5,8 +5,8 @@
 use super::Ask;
 use super::units::{Sight, Units};
 use crate::fleet::Fleet;
-use crate::fleet::index::shelf::{ALL, Shelf, TOP};
-use crate::fleet::index::state::Kind;
+use crate::fleet::index::bucket::{ALL, Bucket, TOP};
+use crate::fleet::index::state::EmptyState;
 use muster_model::{TopologyLevel, closeness};
 use std::collections::BTreeMap;
 
@@ -17,27 +17,27 @@ pub(super) fn fits_when_empty(fleet: &Fleet, ask: &Ask<'_>) -> bool {
         return selected_fit(fleet, ask, units);
     }
     // What is kept for others stands apart; together they may hold more.
-    let apart = || fleet.index.shelves(ask.cell, ask.model).any(|(part, _)| part.hold.is_some());
-    ask.shelves(fleet).any(|(_, shelf)| shelf_holds(shelf, ask, units)) || apart() && selected_fit(fleet, ask, units)
+    let apart = || fleet.index.buckets(ask.cell, ask.model).any(|(partition, _)| partition.hold.is_some());
+    ask.buckets(fleet).any(|(_, bucket)| bucket_holds(bucket, ask, units)) || apart() && selected_fit(fleet, ask, units)
 }
 
-fn shelf_holds(shelf: &Shelf, ask: &Ask<'_>, units: Units) -> bool {
-    let on_one = |kind: &Kind, one_island: bool| {
+fn bucket_holds(bucket: &Bucket, ask: &Ask<'_>, units: Units) -> bool {
+    let on_one = |kind: &EmptyState, one_island: bool| {
         let islands = !one_island || !units.with_cards || kind.room.tightest(units.all()).is_some();
         islands && units.when_empty(ask, kind) >= units.count
     };
     let one_of = |level: usize| {
-        let held = &shelf.levels[level];
-        if units.adds_up(shelf, level) {
+        let held = &bucket.levels[level];
+        if units.adds_up(bucket, level) {
             return held.alike.keys().any(|kinds| units.on_empty_domain(level, kinds, ask) >= units.count);
         }
         let mut domains = held.domains.values();
-        domains.any(|domain| units.promised_by(shelf, level, domain, Sight::Empty(ask)) >= units.count)
+        domains.any(|domain| units.promised_by(bucket, level, domain, Sight::Empty(ask)) >= units.count)
     };
-    let all = || shelf.levels[TOP].domains.get(&ALL).into_iter().flat_map(|all| &all.kinds);
-    match ask.widest() {
+    let all = || bucket.levels[TOP].domains.get(&ALL).into_iter().flat_map(|all| &all.kinds);
+    match ask.required_level() {
         Some(TopologyLevel::Island) => {
-            let spanning = || shelf.islands.alike.keys().any(|kinds| units.on_empty_island(kinds, ask) >= units.count);
+            let spanning = || bucket.islands.alike.keys().any(|kinds| units.on_empty_island(kinds, ask) >= units.count);
             all().any(|(kind, _)| on_one(kind, true)) || units.may_share(TopologyLevel::Island) && spanning()
         }
         Some(TopologyLevel::Node) => all().any(|(kind, _)| on_one(kind, false)),
@@ -66,9 +66,9 @@ fn selected_fit(fleet: &Fleet, ask: &Ask<'_>, units: Units) -> bool {
     let nodes = fleet.capacity.nodes().values().map(|there| (&there.node, there.pinned));
     let open = nodes.filter(|(node, _)| node.cell == ask.cell && node.accepts_work() && ask.admits(node));
     for (node, pinned) in open.filter(|(node, _)| ask.pool_allows(fleet, &node.spec.pool)) {
-        let kind = Kind::of(node, pinned, ask.model);
+        let kind = EmptyState::of(node, pinned, ask.model);
         let island = node.spec.place.spanning_island().filter(|_| units.with_cards);
-        let domain = match (ask.widest(), &island) {
+        let domain = match (ask.required_level(), &island) {
             (None, _) => String::new(),
             (Some(TopologyLevel::Island), Some(island)) => island.clone(),
             (Some(TopologyLevel::Island), None) if kind.room.tightest(units.all()).is_none() => continue,
@@ -78,7 +78,7 @@ fn selected_fit(fleet: &Fleet, ask: &Ask<'_>, units: Units) -> bool {
         let spread = units.cap.map(|cap| closeness::spread_domain(node, cap.level)).unwrap_or_default();
         let parts = held.entry((node.spec.pool.as_str(), domain)).or_default();
         let part = parts.entry((spread, island.clone().unwrap_or_default())).or_default();
-        let together = units.tasks > 1 && island.is_some() && ask.widest() != Some(TopologyLevel::Node);
+        let together = units.tasks > 1 && island.is_some() && ask.required_level() != Some(TopologyLevel::Node);
         if together {
             part.tasks = part.tasks.saturating_add(units.one_by_one().when_empty(ask, &kind));
         } else {

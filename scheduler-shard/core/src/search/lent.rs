@@ -5,8 +5,8 @@
 
 use super::units::Units;
 use super::{Ask, Steps};
-use crate::fleet::index::shelf::{Shelf, TOP};
-use crate::fleet::index::{GROUP_LEVELS, Hold, Part};
+use crate::fleet::index::bucket::{Bucket, TOP};
+use crate::fleet::index::{GROUP_LEVELS, Hold, Partition};
 use crate::fleet::{Fleet, PlacementPolicy};
 use muster_model::request::SharingMode;
 use muster_model::{NodeId, TopologyLevel};
@@ -19,15 +19,15 @@ pub(crate) fn nodes_to_lend(fleet: &Fleet, ask: &Ask<'_>, steps: &mut Steps) -> 
         return Vec::new();
     }
     let mut lent = Vec::new();
-    let mut of_pool: BTreeMap<&str, Vec<(&Part, &Shelf)>> = BTreeMap::new();
-    for (part, shelf) in ask.shelves(fleet) {
+    let mut of_pool: BTreeMap<&str, Vec<(&Partition, &Bucket)>> = BTreeMap::new();
+    for (partition, bucket) in ask.buckets(fleet) {
         steps.0 += 1;
-        of_pool.entry(&part.pool).or_default().push((part, shelf));
+        of_pool.entry(&partition.pool).or_default().push((partition, bucket));
     }
     for parts in of_pool.into_values().filter(|parts| parts.len() > 1 && together_enough(ask, parts)) {
-        for (part, shelf) in parts {
-            let Some(hold) = part.hold.filter(|hold| ask.job != Some(hold.job)) else { continue };
-            lent.extend(shelf.nodes_with_anything().map(|node| (node, hold)));
+        for (partition, bucket) in parts {
+            let Some(hold) = partition.hold.filter(|hold| ask.job != Some(hold.job)) else { continue };
+            lent.extend(bucket.nodes_with_anything().map(|node| (node, hold)));
         }
     }
     lent.sort_unstable();
@@ -36,18 +36,18 @@ pub(crate) fn nodes_to_lend(fleet: &Fleet, ask: &Ask<'_>, steps: &mut Steps) -> 
 }
 
 /// Whether one domain of the required level promises the whole gang on all of these parts together. A promise is never below what is there.
-fn together_enough(ask: &Ask<'_>, parts: &[(&Part, &Shelf)]) -> bool {
+fn together_enough(ask: &Ask<'_>, parts: &[(&Partition, &Bucket)]) -> bool {
     let shares = ask.class.request.devices.mode().is_some_and(|mode| mode != SharingMode::Whole);
     let Some(units) = Units::of(ask).filter(|_| !shares) else { return shares };
     let tasks = Units { cap: None, ..units.one_by_one() };
-    let level = match ask.widest() {
+    let level = match ask.required_level() {
         Some(TopologyLevel::Node) => return false,
         Some(level) => GROUP_LEVELS.iter().position(|at| *at == level),
         None => Some(TOP),
     };
     let mut promised: BTreeMap<u32, u64> = BTreeMap::new();
-    for (_, shelf) in parts {
-        let domains = level.map_or(&shelf.islands, |level| &shelf.levels[level]).domains.iter();
+    for (_, bucket) in parts {
+        let domains = level.map_or(&bucket.islands, |level| &bucket.levels[level]).domains.iter();
         for (id, domain) in domains {
             let sum = promised.entry(*id).or_default();
             *sum = sum.saturating_add(tasks.on_domain(domain));

@@ -15,8 +15,8 @@ mod whole;
 
 pub(crate) use lent::nodes_to_lend;
 
-use crate::fleet::index::shelf::Shelf;
-use crate::fleet::index::{Hold, Part};
+use crate::fleet::index::bucket::Bucket;
+use crate::fleet::index::{Hold, Partition};
 use crate::fleet::{Fleet, PlacementPolicy};
 use crate::job_class::JobClass;
 use muster_model::capacity::NodeUse;
@@ -47,13 +47,13 @@ impl<'a> Ask<'a> {
         Ask { cell, tenant, class, model, over_ms: u64::MAX, job: None, slices_waiting: ShapeCounts::default() }
     }
 
-    /// The shelves that it may use: of the pools that let it run, without what is kept for gangs that start before it is over.
-    pub(crate) fn shelves<'v>(
+    /// The buckets that it may use: of the pools that let it run, without what is kept for gangs that start before it is over.
+    pub(crate) fn buckets<'v>(
         &self,
         fleet: &'v Fleet,
-    ) -> impl Iterator<Item = (&'v Part, &'v Shelf)> + use<'v, '_, 'a> {
-        let may = |part: &Part| self.may_stay(part.hold) && self.pool_allows(fleet, &part.pool);
-        fleet.index.shelves(self.cell, self.model).filter(move |(part, _)| may(part))
+    ) -> impl Iterator<Item = (&'v Partition, &'v Bucket)> + use<'v, '_, 'a> {
+        let may = |partition: &Partition| self.may_stay(partition.hold) && self.pool_allows(fleet, &partition.pool);
+        fleet.index.buckets(self.cell, self.model).filter(move |(partition, _)| may(partition))
     }
 
     /// Whether the node takes work of its cell and pool, and is not kept for a gang that would find it there.
@@ -112,7 +112,7 @@ impl<'a> Ask<'a> {
     }
 
     /// The widest level that the gang may spread over; `None` is the whole cell.
-    pub(crate) fn widest(&self) -> Option<TopologyLevel> {
+    pub(crate) fn required_level(&self) -> Option<TopologyLevel> {
         self.class.topology.required
     }
 }

@@ -9,8 +9,8 @@
 
 use super::cards::free_by_island;
 use super::{Ask, Steps, node};
-use crate::fleet::index::shelf::Shelf;
-use crate::fleet::index::state::Host;
+use crate::fleet::index::bucket::Bucket;
+use crate::fleet::index::state::HostState;
 use crate::fleet::index::{CardState, GROUP_LEVELS, group_of};
 use crate::fleet::{Fleet, left_milli};
 use crate::fractions::{CARD_MILLI, milli_of};
@@ -62,12 +62,12 @@ struct Trial {
 
 pub(super) fn place(fleet: &Fleet, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
     let model = ask.model?;
-    for (part, shelf) in ask.shelves(fleet) {
-        let pool = fleet.capacity.pool_named(&part.pool);
+    for (partition, bucket) in ask.buckets(fleet) {
+        let pool = fleet.capacity.pool_named(&partition.pool);
         // Every first card that could begin the gang is a try; without a required level there is only one.
-        for within in starts(fleet, ask, shelf) {
+        for within in starts(fleet, ask, bucket) {
             let domain = fleet.capacity.domain_of(ask.tenant);
-            let search = Search { fleet, ask, model, shelf, pool, domain, waiting: ask.slices_waiting };
+            let search = Search { fleet, ask, model, bucket, pool, domain, waiting: ask.slices_waiting };
             if let Some(tasks) = search.gang(&within, steps) {
                 return Some(tasks);
             }
@@ -79,11 +79,11 @@ pub(super) fn place(fleet: &Fleet, ask: &Ask<'_>, steps: &mut Steps) -> Option<V
 /// One share on a card of this node that has `left` milli-GPU; `None` when none of them may take it.
 pub(super) fn on_node(fleet: &Fleet, ask: &Ask<'_>, there: &NodeUse, left: u16) -> Option<Vec<TaskPlacement>> {
     let model = ask.model?;
-    let shelf = fleet.index.shelf_of(there.node.id, ask.model)?;
+    let bucket = fleet.index.bucket_of(there.node.id, ask.model)?;
     let pool = fleet.capacity.pool_of(&there.node);
     let domain = fleet.capacity.domain_of(ask.tenant);
     let mode = ask.class.request.devices.mode()?;
-    let search = Search { fleet, ask, model, shelf, pool, domain, waiting: ShapeCounts::default() };
+    let search = Search { fleet, ask, model, bucket, pool, domain, waiting: ShapeCounts::default() };
     (0..there.cards.len() as u16).find_map(|gpu| {
         let state = CardState::of(&there.cards[usize::from(gpu)], there.is_pinned(gpu));
         let has = state.map_or(u64::from(CARD_MILLI), |state| left_milli(state, model, mode, pool));
@@ -94,10 +94,10 @@ pub(super) fn on_node(fleet: &Fleet, ask: &Ask<'_>, there: &NodeUse, left: u16) 
 }
 
 /// The places that a gang with a required level may be confined to.
-fn starts(fleet: &Fleet, ask: &Ask<'_>, shelf: &Shelf) -> Vec<Within> {
-    let Some(level) = ask.widest().filter(|_| ask.class.tasks > 1) else { return vec![Within::Anywhere] };
-    let shared = shelf.shared.values().flatten().map(|(id, _)| *id);
-    let ids: BTreeSet<NodeId> = shared.chain(shelf.open_nodes(Host::default())).collect();
+fn starts(fleet: &Fleet, ask: &Ask<'_>, bucket: &Bucket) -> Vec<Within> {
+    let Some(level) = ask.required_level().filter(|_| ask.class.tasks > 1) else { return vec![Within::Anywhere] };
+    let shared = bucket.shared.values().flatten().map(|(id, _)| *id);
+    let ids: BTreeSet<NodeId> = shared.chain(bucket.open_nodes(HostState::default())).collect();
     let nodes = ids.into_iter().filter_map(|id| node(fleet, id));
     if GROUP_LEVELS.contains(&level) {
         let groups: BTreeSet<Place> = nodes.map(|there| group_of(&there.node.spec.place, level)).collect();
@@ -121,7 +121,7 @@ struct Search<'a> {
     fleet: &'a Fleet,
     ask: &'a Ask<'a>,
     model: GpuModel,
-    shelf: &'a Shelf,
+    bucket: &'a Bucket,
     pool: &'a Pool,
     domain: TenantId,
     /// See [`Ask::slices_waiting`]; none for a task that is placed where least is lost.
@@ -203,13 +203,13 @@ impl Search<'_> {
         steps: &mut Steps,
     ) -> Option<(NodeId, DeviceHold)> {
         let mut ways: Vec<(Score, CardState, HoldMode)> = Vec::new();
-        for (state, _) in self.shelf.shared.range(self.states()) {
+        for (state, _) in self.bucket.shared.range(self.states()) {
             steps.0 += 1;
             ways.extend(self.way(Some(*state)).map(|way| (way.score, *state, way.mode)));
         }
         ways.sort_by_key(|(score, state, _)| (*score, *state));
         ways.into_iter().find_map(|(_, state, mode)| {
-            let cards = self.shelf.shared.get(&state)?;
+            let cards = self.bucket.shared.get(&state)?;
             cards.iter().find_map(|(id, gpu)| {
                 steps.0 += 1;
                 // Nodes that the gang has touched are judged by the trial, above.
@@ -241,8 +241,8 @@ impl Search<'_> {
     fn on_free(&self, within: &Within, trial: &Trial, steps: &mut Steps) -> Option<(NodeId, DeviceHold)> {
         let mode = self.way(None)?.mode;
         let request = &self.ask.class.request;
-        let asked = Host::of(request.cpu_milli as i64, request.memory_mib as i64);
-        self.shelf.open_nodes(asked).find_map(|id| {
+        let asked = HostState::of(request.cpu_milli as i64, request.memory_mib as i64);
+        self.bucket.open_nodes(asked).find_map(|id| {
             steps.0 += 1;
             let there = trial.nodes.get(&id).or_else(|| node(self.fleet, id))?;
             let islands = free_by_island(there, self.model);

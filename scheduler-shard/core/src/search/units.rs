@@ -9,8 +9,8 @@ use super::Ask;
 use super::cards::{Within, most};
 use crate::fleet::Fleet;
 use crate::fleet::index::GROUP_LEVELS;
-use crate::fleet::index::shelf::{Counts, Domain, Shelf};
-use crate::fleet::index::state::{Kind, Room};
+use crate::fleet::index::bucket::{Bucket, Counts, Domain};
+use crate::fleet::index::state::{EmptyState, FreeState};
 use muster_model::capacity::NodeUse;
 use muster_model::{GpuModel, NumaPolicy, TopologyLevel};
 
@@ -25,7 +25,7 @@ pub(crate) struct Cap {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Units {
     pub(crate) count: u64,
-    /// Free units of a shelf that each takes: cards, or milli-CPUs where there are none.
+    /// Free units of a bucket that each takes: cards, or milli-CPUs where there are none.
     pub(crate) each: u64,
     /// Tasks in each.
     pub(crate) tasks: u64,
@@ -66,7 +66,7 @@ impl Units {
         })
     }
 
-    /// Free units of a shelf that all of them take.
+    /// Free units of a bucket that all of them take.
     pub(crate) fn all(&self) -> u64 {
         self.count * self.each
     }
@@ -81,7 +81,7 @@ impl Units {
         self.cap.filter(|cap| cap.level == TopologyLevel::Node).map_or(u64::MAX, |cap| cap.units)
     }
 
-    /// The most that one domain of a shelf's `level` may have.
+    /// The most that one domain of a bucket's `level` may have.
     pub(crate) fn cap_at(&self, level: usize) -> u64 {
         self.cap.filter(|cap| GROUP_LEVELS.get(level) == Some(&cap.level)).map_or(u64::MAX, |cap| cap.units)
     }
@@ -97,7 +97,7 @@ impl Units {
     }
 
     /// How many of them a node of this state holds at most. A segment may cross where no island of the node could ever hold it.
-    pub(crate) fn promised(&self, room: &Room, cross: bool) -> u64 {
+    pub(crate) fn promised(&self, room: &FreeState, cross: bool) -> u64 {
         let too_large = !self.may_cross && u64::from(room.largest) < self.each;
         let held =
             if cross || !self.with_cards || too_large { room.anywhere(self.each) } else { room.in_islands(self.each) };
@@ -105,7 +105,7 @@ impl Units {
     }
 
     /// How many an empty node holds.
-    pub(crate) fn when_empty(&self, ask: &Ask<'_>, kind: &Kind) -> u64 {
+    pub(crate) fn when_empty(&self, ask: &Ask<'_>, kind: &EmptyState) -> u64 {
         let request = &ask.class.request;
         if ask.class.driver_min > kind.driver {
             return 0;
@@ -134,21 +134,22 @@ impl Units {
     fn is_larger_than_islands(&self, there: &NodeUse, model: GpuModel) -> bool {
         let cards =
             (0_u16..).zip(&there.node.spec.gpus).filter(|(at, gpu)| gpu.model == model && !there.is_pinned(*at));
-        !self.may_cross && u64::from(Room::of_cards(cards.map(|(_, gpu)| gpu.island), 0, false).islands[0]) < self.each
+        !self.may_cross
+            && u64::from(FreeState::of_cards(cards.map(|(_, gpu)| gpu.island), 0, false).islands[0]) < self.each
     }
 
     /// How many the nodes of a domain hold, each for itself; of a leaf only those outside of NVLink domains, if so asked.
     fn on_nodes(&self, domain: &Domain, sight: Sight<'_>, loose: bool) -> u64 {
         match sight {
             Sight::Now { cross } => {
-                let rooms = domain.rooms.iter().filter(|(room, _)| !(loose && room.spans));
-                sum(rooms.map(|(room, nodes)| (self.promised(room, cross), *nodes)))
+                let free_states = domain.free_states.iter().filter(|(room, _)| !(loose && room.spans));
+                sum(free_states.map(|(room, nodes)| (self.promised(room, cross), *nodes)))
             }
             Sight::Empty(ask) => self.on_empty_nodes(&domain.kinds, ask, loose),
         }
     }
 
-    fn on_empty_nodes(&self, kinds: &Counts<Kind>, ask: &Ask<'_>, loose: bool) -> u64 {
+    fn on_empty_nodes(&self, kinds: &Counts<EmptyState>, ask: &Ask<'_>, loose: bool) -> u64 {
         let kinds = kinds.iter().filter(|(kind, _)| !(loose && kind.room.spans));
         sum(kinds.map(|(kind, nodes)| (self.when_empty(ask, kind), *nodes)))
     }
@@ -169,31 +170,31 @@ impl Units {
     }
 
     /// The same of a domain of such kinds when it is empty.
-    pub(crate) fn on_empty_island(&self, kinds: &Counts<Kind>, ask: &Ask<'_>) -> u64 {
+    pub(crate) fn on_empty_island(&self, kinds: &Counts<EmptyState>, ask: &Ask<'_>) -> u64 {
         self.one_by_one().on_empty_nodes(kinds, ask, false) / self.tasks
     }
 
-    /// The same of a leaf, block, region or shelf whose nodes add up.
-    pub(crate) fn on_empty_domain(&self, level: usize, kinds: &Counts<Kind>, ask: &Ask<'_>) -> u64 {
+    /// The same of a leaf, block, region or bucket whose nodes add up.
+    pub(crate) fn on_empty_domain(&self, level: usize, kinds: &Counts<EmptyState>, ask: &Ask<'_>) -> u64 {
         self.on_empty_nodes(kinds, ask, false).min(self.cap_at(level))
     }
 
     /// Whether what a domain of `level` holds is what its nodes hold.
-    pub(crate) fn adds_up(&self, shelf: &Shelf, level: usize) -> bool {
-        let segments_span = self.tasks > 1 && !shelf.islands.domains.is_empty();
+    pub(crate) fn adds_up(&self, bucket: &Bucket, level: usize) -> bool {
+        let segments_span = self.tasks > 1 && !bucket.islands.domains.is_empty();
         let capped_below = (0..level).any(|below| self.cap_at(below) < u64::MAX);
         !segments_span && !capped_below
     }
 
     /// How many a domain of `level` holds at most.
-    pub(crate) fn promised_by(&self, shelf: &Shelf, level: usize, domain: &Domain, sight: Sight<'_>) -> u64 {
-        let held = if self.adds_up(shelf, level) {
+    pub(crate) fn promised_by(&self, bucket: &Bucket, level: usize, domain: &Domain, sight: Sight<'_>) -> u64 {
+        let held = if self.adds_up(bucket, level) {
             self.on_nodes(domain, sight, false)
         } else if level > 0 {
-            let below = domain.inside.iter().filter_map(|id| shelf.levels[level - 1].domains.get(id));
-            sum(below.map(|below| (self.promised_by(shelf, level - 1, below, sight), 1)))
+            let below = domain.inside.iter().filter_map(|id| bucket.levels[level - 1].domains.get(id));
+            sum(below.map(|below| (self.promised_by(bucket, level - 1, below, sight), 1)))
         } else {
-            let islands = domain.inside.iter().filter_map(|id| shelf.islands.domains.get(id));
+            let islands = domain.inside.iter().filter_map(|id| bucket.islands.domains.get(id));
             let on_islands = sum(islands.map(|island| (self.on_island(island, sight), 1)));
             on_islands.saturating_add(self.on_loose_nodes(domain, sight))
         };

@@ -13,9 +13,9 @@ use super::units::{Sight, Units};
 use super::{Ask, Steps, node};
 use crate::fleet::Fleet;
 use crate::fleet::index::GROUP_LEVELS;
-use crate::fleet::index::shelf::{Domain, LEVELS, Shelf};
-use crate::fleet::index::state::{Host, Room};
-use muster_model::capacity::Sole;
+use crate::fleet::index::bucket::{Bucket, Domain, LEVELS};
+use crate::fleet::index::state::{FreeState, HostState};
+use muster_model::capacity::SoleHolder;
 use muster_model::{NodeId, TaskPlacement, TopologyLevel};
 use std::cmp::Reverse;
 use std::ops::Bound;
@@ -25,7 +25,7 @@ const REMAINDER_TRIES_MAX: usize = 4;
 /// Nodes without other tenants that are tried of one state; nearly always the first has the CPU and memory too.
 const QUIET_TRIES_MAX: usize = 64;
 
-/// Where the search stands: how wide the gang is spread. The last level of a shelf is the cell, which no name requires.
+/// Where the search stands: how wide the gang is spread. The last level of a bucket is the cell, which no name requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reach {
     /// One island of one node.
@@ -88,15 +88,15 @@ struct Search<'a> {
 pub(super) fn place(fleet: &Fleet, ask: &Ask<'_>, steps: &mut Steps) -> Option<Vec<TaskPlacement>> {
     let units = Units::of(ask)?;
     let mut search = Search { fleet, ask, units, steps };
-    let shelves: Vec<&Shelf> =
-        ask.shelves(fleet).map(|(_, shelf)| shelf).filter(|shelf| shelf.free() >= units.all()).collect();
-    if shelves.is_empty() {
+    let buckets: Vec<&Bucket> =
+        ask.buckets(fleet).map(|(_, bucket)| bucket).filter(|bucket| bucket.free() >= units.all()).collect();
+    if buckets.is_empty() {
         return None;
     }
     for reach in reaches(ask) {
         let mut best: Option<(Fit, Chosen)> = None;
-        for shelf in &shelves {
-            let found = search.on_shelf(shelf, reach);
+        for bucket in &buckets {
+            let found = search.on_shelf(bucket, reach);
             if let Some(found) = found.filter(|(fit, _)| best.as_ref().is_none_or(|(other, _)| fit < other)) {
                 best = Some(found);
             }
@@ -109,7 +109,7 @@ pub(super) fn place(fleet: &Fleet, ask: &Ask<'_>, steps: &mut Steps) -> Option<V
 }
 
 impl Search<'_> {
-    fn on_shelf(&mut self, shelf: &Shelf, reach: Reach) -> Option<(Fit, Chosen)> {
+    fn on_shelf(&mut self, bucket: &Bucket, reach: Reach) -> Option<(Fit, Chosen)> {
         let inside = match reach {
             Reach::NodeIsland | Reach::Node => Some(TopologyLevel::Node),
             Reach::Island => Some(TopologyLevel::Island),
@@ -119,19 +119,20 @@ impl Search<'_> {
             return None;
         }
         match reach {
-            Reach::NodeIsland => self.undisturbed(shelf).or_else(|| {
-                let loose = self.on_one_node(shelf, false, true);
-                let spanning = self.on_node_of_island(shelf);
+            Reach::NodeIsland => self.undisturbed(bucket).or_else(|| {
+                let loose = self.on_one_node(bucket, false, true);
+                let spanning = self.on_node_of_island(bucket);
                 loose.into_iter().chain(spanning).min_by_key(|(fit, _)| *fit)
             }),
-            Reach::Island => self.on_one_island(shelf),
+            Reach::Island => self.on_one_island(bucket),
             Reach::Node => {
-                let inside = self.on_one_node(shelf, false, false);
-                inside.or_else(|| if self.crossing_helps(shelf) { self.on_one_node(shelf, true, false) } else { None })
+                let inside = self.on_one_node(bucket, false, false);
+                inside
+                    .or_else(|| if self.crossing_helps(bucket) { self.on_one_node(bucket, true, false) } else { None })
             }
             Reach::Domain(level) => {
-                let inside = self.in_domains(shelf, level, false);
-                inside.or_else(|| if self.crossing_helps(shelf) { self.in_domains(shelf, level, true) } else { None })
+                let inside = self.in_domains(bucket, level, false);
+                inside.or_else(|| if self.crossing_helps(bucket) { self.in_domains(bucket, level, true) } else { None })
             }
         }
     }
@@ -158,15 +159,15 @@ impl Search<'_> {
     }
 
     /// For a gang that suffers from neighbours, one island of a node on which no other tenant is.
-    fn undisturbed(&mut self, shelf: &Shelf) -> Option<(Fit, Chosen)> {
+    fn undisturbed(&mut self, bucket: &Bucket) -> Option<(Fit, Chosen)> {
         if !self.ask.class.latency_critical || !self.units.with_cards {
             return None;
         }
         let needed = self.units.all();
-        let least = Room { free: u32::try_from(needed).ok()?, ..Room::default() };
+        let least = FreeState { free: u32::try_from(needed).ok()?, ..FreeState::default() };
         let mut best: Option<(Fit, NodeId)> = None;
-        for who in [Sole::One(self.ask.tenant), Sole::Nobody] {
-            let Some(nodes) = shelf.sole.get(&who) else { continue };
+        for who in [SoleHolder::One(self.ask.tenant), SoleHolder::Nobody] {
+            let Some(nodes) = bucket.sole.get(&who) else { continue };
             let mut from = Bound::Included((least, NodeId(0)));
             while let Some((room, _)) = nodes.range((from, Bound::Unbounded)).next().copied() {
                 let end = (room, NodeId(u32::MAX));
@@ -176,7 +177,7 @@ impl Search<'_> {
                 let left = u64::from(room.free) - needed;
                 for (_, id) in nodes.range((room, NodeId(0))..=end).take(QUIET_TRIES_MAX) {
                     // Nodes of one state differ in what is free of the islands that span them.
-                    let island = self.fleet.index.island_free(shelf, *id).filter(|_| room.spans).unwrap_or(island);
+                    let island = self.fleet.index.island_free(bucket, *id).filter(|_| room.spans).unwrap_or(island);
                     let fit = Fit { disturbed: false, ..self.fit(false, island - needed, left) };
                     if best.is_none_or(|(other, _)| fit < other) && self.holds_all(*id, Within::OneIsland) {
                         best = Some((fit, *id));
@@ -191,21 +192,21 @@ impl Search<'_> {
     }
 
     /// One node of the NVLink domain with fewest free cards.
-    fn on_node_of_island(&mut self, shelf: &Shelf) -> Option<(Fit, Chosen)> {
+    fn on_node_of_island(&mut self, bucket: &Bucket) -> Option<(Fit, Chosen)> {
         let (units, needed) = (self.units, self.units.all());
         if !units.with_cards {
             return None;
         }
         let mut best: Option<(Fit, NodeId)> = None;
-        for (free, id) in shelf.islands.by_free.range((needed, 0)..) {
+        for (free, id) in bucket.islands.by_free.range((needed, 0)..) {
             self.steps.0 += 1;
             // Of domains with as many free, the one with the tightest node.
             if best.is_some_and(|(best, _)| best.island_left < free - needed) {
                 break;
             }
-            let Some(island) = shelf.islands.domains.get(id) else { continue };
-            let rooms = island.rooms.iter().map(|(room, _)| *room);
-            for room in rooms.filter(|room| units.promised(room, false) >= units.count) {
+            let Some(island) = bucket.islands.domains.get(id) else { continue };
+            let free_states = island.free_states.iter().map(|(room, _)| *room);
+            for room in free_states.filter(|room| units.promised(room, false) >= units.count) {
                 let fit = self.fit(false, free - needed, u64::from(room.free) - needed);
                 if best.is_some_and(|(best, _)| best <= fit) {
                     break;
@@ -220,11 +221,11 @@ impl Search<'_> {
     }
 
     /// The NVLink domain of several nodes with fewest free cards that holds the whole gang.
-    fn on_one_island(&mut self, shelf: &Shelf) -> Option<(Fit, Chosen)> {
+    fn on_one_island(&mut self, bucket: &Bucket) -> Option<(Fit, Chosen)> {
         let needed = self.units.all();
-        for (free, id) in shelf.islands.by_free.range((needed, 0)..) {
+        for (free, id) in bucket.islands.by_free.range((needed, 0)..) {
             self.steps.0 += 1;
-            let Some(island) = shelf.islands.domains.get(id) else { continue };
+            let Some(island) = bucket.islands.domains.get(id) else { continue };
             if self.units.on_island(island, Sight::Now { cross: false }) < self.units.count {
                 continue;
             }
@@ -236,18 +237,18 @@ impl Search<'_> {
         None
     }
 
-    fn crossing_helps(&self, shelf: &Shelf) -> bool {
-        self.units.may_cross && self.units.with_cards && shelf.rooms().any(|room| !room.is_one_island())
+    fn crossing_helps(&self, bucket: &Bucket) -> bool {
+        self.units.may_cross && self.units.with_cards && bucket.free_states().any(|room| !room.is_one_island())
     }
 
     /// The node that suits best of those that hold the whole gang, in one island if so asked.
-    fn on_one_node(&mut self, shelf: &Shelf, cross: bool, one_island: bool) -> Option<(Fit, Chosen)> {
+    fn on_one_node(&mut self, bucket: &Bucket, cross: bool, one_island: bool) -> Option<(Fit, Chosen)> {
         let needed = self.units.all();
-        let least = Room { free: u32::try_from(needed).ok()?, ..Room::default() };
+        let least = FreeState { free: u32::try_from(needed).ok()?, ..FreeState::default() };
         let whole_host =
-            Host::of(self.total(self.ask.class.request.cpu_milli), self.total(self.ask.class.request.memory_mib));
+            HostState::of(self.total(self.ask.class.request.cpu_milli), self.total(self.ask.class.request.memory_mib));
         let (units, as_fit) = (self.units, self.fitting());
-        let fit = |room: &Room| {
+        let fit = |room: &FreeState| {
             let left = u64::from(room.free) - needed;
             if one_island && units.with_cards {
                 // Of an island that spans nodes more is free than on the node.
@@ -258,10 +259,10 @@ impl Search<'_> {
         };
         let within = if one_island { Within::OneIsland } else { Within::crossing(cross) };
         // States in order of how well they suit; nearly always a node of the first has the CPU and memory too.
-        let mut last: Option<(Fit, Room)> = None;
+        let mut last: Option<(Fit, FreeState)> = None;
         loop {
-            let mut best: Option<(Fit, Room)> = None;
-            for room in shelf.states.range(least..).map(|(room, _)| room) {
+            let mut best: Option<(Fit, FreeState)> = None;
+            for room in bucket.states.range(least..).map(|(room, _)| room) {
                 self.steps.0 += 1;
                 let Some(found) = fit(room).map(|fit| (fit, *room)) else { continue };
                 if last.as_ref().is_none_or(|last| found > *last) && best.as_ref().is_none_or(|best| found < *best) {
@@ -269,7 +270,7 @@ impl Search<'_> {
                 }
             }
             let (fit, room) = best?;
-            for (_, nodes) in shelf.states[&room].iter().filter(|(host, _)| host.may_hold(whole_host)) {
+            for (_, nodes) in bucket.states[&room].iter().filter(|(host, _)| host.may_hold(whole_host)) {
                 for id in nodes {
                     if self.holds_all(*id, within) {
                         return Some((fit, self.all_on(*id)));
@@ -286,39 +287,39 @@ impl Search<'_> {
     }
 
     /// The domain of `level` with fewest free units left that holds the gang.
-    fn in_domains(&mut self, shelf: &Shelf, level: usize, cross: bool) -> Option<(Fit, Chosen)> {
+    fn in_domains(&mut self, bucket: &Bucket, level: usize, cross: bool) -> Option<(Fit, Chosen)> {
         let needed = self.units.all();
-        for (free, id) in shelf.levels[level].by_free.range((needed, 0)..) {
+        for (free, id) in bucket.levels[level].by_free.range((needed, 0)..) {
             self.steps.0 += 1;
-            let Some(domain) = shelf.levels[level].domains.get(id) else { continue };
-            if self.promised_by(shelf, level, domain, cross) < self.units.count {
+            let Some(domain) = bucket.levels[level].domains.get(id) else { continue };
+            if self.promised_by(bucket, level, domain, cross) < self.units.count {
                 continue;
             }
             let mut chosen = Chosen::new();
-            if self.take(shelf, level, *id, self.units.count, cross, &mut chosen) == self.units.count {
+            if self.take(bucket, level, *id, self.units.count, cross, &mut chosen) == self.units.count {
                 return Some((self.fit(cross, 0, free - needed), chosen));
             }
         }
         None
     }
 
-    fn promised_by(&mut self, shelf: &Shelf, level: usize, domain: &Domain, cross: bool) -> u64 {
-        if !self.units.adds_up(shelf, level) {
+    fn promised_by(&mut self, bucket: &Bucket, level: usize, domain: &Domain, cross: bool) -> u64 {
+        if !self.units.adds_up(bucket, level) {
             self.steps.0 += domain.inside.len() as u64;
         }
-        self.units.promised_by(shelf, level, domain, Sight::Now { cross })
+        self.units.promised_by(bucket, level, domain, Sight::Now { cross })
     }
 
     /// Takes up to `wanted` units of a domain, from as few domains below as will do; answers how many.
-    fn take(&mut self, shelf: &Shelf, level: usize, id: u32, wanted: u64, cross: bool, into: &mut Chosen) -> u64 {
-        let Some(domain) = shelf.levels[level].domains.get(&id) else { return 0 };
+    fn take(&mut self, bucket: &Bucket, level: usize, id: u32, wanted: u64, cross: bool, into: &mut Chosen) -> u64 {
+        let Some(domain) = bucket.levels[level].domains.get(&id) else { return 0 };
         let wanted = wanted.min(self.units.cap_at(level));
         let mut parts: Vec<(Reverse<u64>, u64, Part)> = Vec::with_capacity(domain.inside.len() + 1);
         if level > 0 {
             for part in &domain.inside {
                 self.steps.0 += 1;
-                let Some(there) = shelf.levels[level - 1].domains.get(part) else { continue };
-                let promised = self.promised_by(shelf, level - 1, there, cross);
+                let Some(there) = bucket.levels[level - 1].domains.get(part) else { continue };
+                let promised = self.promised_by(bucket, level - 1, there, cross);
                 parts.push((Reverse(promised), there.free, Part::Domain(level - 1, *part)));
             }
         } else if domain.inside.is_empty() {
@@ -327,7 +328,7 @@ impl Search<'_> {
             let mut loose = domain.free;
             for part in &domain.inside {
                 self.steps.0 += 1;
-                let Some(there) = shelf.islands.domains.get(part) else { continue };
+                let Some(there) = bucket.islands.domains.get(part) else { continue };
                 let promised = self.units.on_island(there, Sight::Now { cross });
                 parts.push((Reverse(promised), there.free, Part::Island(*part)));
                 loose -= there.free;
@@ -337,13 +338,13 @@ impl Search<'_> {
         }
         parts.retain(|(Reverse(promised), ..)| *promised > 0);
         parts.sort_unstable();
-        self.take_parts(shelf, &parts, wanted, cross, into)
+        self.take_parts(bucket, &parts, wanted, cross, into)
     }
 
     /// Takes up to `wanted` units of these parts, those with most first.
     fn take_parts(
         &mut self,
-        shelf: &Shelf,
+        bucket: &Bucket,
         parts: &[(Reverse<u64>, u64, Part)],
         wanted: u64,
         cross: bool,
@@ -361,24 +362,24 @@ impl Search<'_> {
             for (.., part) in tightest.into_iter().take(tries) {
                 tries -= 1;
                 let before = into.len();
-                if self.take_part(shelf, part, left, cross, into) == left {
+                if self.take_part(bucket, part, left, cross, into) == left {
                     return wanted;
                 }
                 into.truncate(before);
             }
-            left -= self.take_part(shelf, parts[next].2, left, cross, into);
+            left -= self.take_part(bucket, parts[next].2, left, cross, into);
         }
         wanted - left
     }
 
-    fn take_part(&mut self, shelf: &Shelf, part: Part, wanted: u64, cross: bool, into: &mut Chosen) -> u64 {
+    fn take_part(&mut self, bucket: &Bucket, part: Part, wanted: u64, cross: bool, into: &mut Chosen) -> u64 {
         match part {
-            Part::Domain(level, id) => self.take(shelf, level, id, wanted, cross, into),
-            Part::Island(id) => match shelf.islands.domains.get(&id) {
+            Part::Domain(level, id) => self.take(bucket, level, id, wanted, cross, into),
+            Part::Island(id) => match bucket.islands.domains.get(&id) {
                 Some(island) => self.take_island(island, wanted, into),
                 None => 0,
             },
-            Part::Loose(id) => match shelf.levels[0].domains.get(&id) {
+            Part::Loose(id) => match bucket.levels[0].domains.get(&id) {
                 Some(leaf) => self.take_nodes(self.units, leaf, wanted, cross, into),
                 None => 0,
             },
@@ -406,24 +407,24 @@ impl Search<'_> {
     fn take_nodes(&mut self, units: Units, leaf: &Domain, wanted: u64, cross: bool, into: &mut Chosen) -> u64 {
         let spanning = leaf.nodes.first().is_some_and(|(room, _)| room.spans);
         let within = Within::crossing(cross);
-        let mut rooms: Vec<(Reverse<u64>, u32, Room)> = Vec::with_capacity(leaf.rooms.len());
-        for (room, _) in leaf.rooms.iter().filter(|(room, _)| room.spans == spanning) {
+        let mut free_states: Vec<(Reverse<u64>, u32, FreeState)> = Vec::with_capacity(leaf.free_states.len());
+        for (room, _) in leaf.free_states.iter().filter(|(room, _)| room.spans == spanning) {
             let promised = units.promised(room, cross);
             if promised > 0 {
-                rooms.push((Reverse(promised), room.free, *room));
+                free_states.push((Reverse(promised), room.free, *room));
             }
         }
-        rooms.sort_unstable();
+        free_states.sort_unstable();
         let (mut left, mut tries) = (wanted, REMAINDER_TRIES_MAX);
         let first = into.len();
-        for next in 0..rooms.len() {
-            let (Reverse(promised), _, room) = rooms[next];
+        for next in 0..free_states.len() {
+            let (Reverse(promised), _, room) = free_states[next];
             for id in of_room(leaf, room) {
                 if left == 0 {
                     return wanted;
                 }
                 if promised >= left && tries > 0 {
-                    if let Some(last) = self.remainder(units, leaf, &rooms[next..], left, cross, &into[first..]) {
+                    if let Some(last) = self.remainder(units, leaf, &free_states[next..], left, cross, &into[first..]) {
                         into.push((last, left * units.tasks));
                         return wanted;
                     }
@@ -446,13 +447,16 @@ impl Search<'_> {
         &mut self,
         units: Units,
         leaf: &Domain,
-        rooms: &[(Reverse<u64>, u32, Room)],
+        free_states: &[(Reverse<u64>, u32, FreeState)],
         left: u64,
         cross: bool,
         taken: &[(NodeId, u64)],
     ) -> Option<NodeId> {
-        let mut holding: Vec<Room> =
-            rooms.iter().take_while(|(Reverse(promised), ..)| *promised >= left).map(|(.., room)| *room).collect();
+        let mut holding: Vec<FreeState> = free_states
+            .iter()
+            .take_while(|(Reverse(promised), ..)| *promised >= left)
+            .map(|(.., room)| *room)
+            .collect();
         holding.sort_unstable_by_key(|room| (units.promised(room, cross), *room));
         for room in holding {
             for id in of_room(leaf, room).filter(|id| taken.iter().all(|(other, _)| other != id)) {
@@ -469,6 +473,6 @@ impl Search<'_> {
 }
 
 /// The nodes of a leaf or NVLink domain that are in one state, by id.
-fn of_room(leaf: &Domain, room: Room) -> impl Iterator<Item = NodeId> + '_ {
+fn of_room(leaf: &Domain, room: FreeState) -> impl Iterator<Item = NodeId> + '_ {
     leaf.nodes.range((room, NodeId(0))..=(room, NodeId(u32::MAX))).map(|(_, id)| *id)
 }

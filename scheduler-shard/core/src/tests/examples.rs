@@ -196,7 +196,7 @@ fn cpu_only_gangs_and_other_models_find_their_nodes() {
 fn pools_keep_out_what_they_do_not_serve() {
     let mut fleet = h100(&["a"], 4);
     let rules = Pool { modes: [request::SharingMode::Whole].into(), ..Pool::standard() };
-    fleet.books.put_pool(rules.clone());
+    fleet.ledger.put_pool(rules.clone());
     fleet.view.apply(&Change::put(Object::Pool(rules)));
     let share = fleet.submit(mig("1g.10gb"));
     let elsewhere = fleet.submit(JobSpec { pool: Some("dev".into()), ..gang(1, 1) });

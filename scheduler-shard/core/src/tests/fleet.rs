@@ -80,7 +80,7 @@ pub(super) fn job(tasks: u32, devices: DeviceRequest) -> JobSpec {
 #[derive(Clone, Default)]
 pub(super) struct Fleet {
     pub(super) view: View,
-    pub(super) books: Capacity,
+    pub(super) ledger: Capacity,
     pub(super) jobs: BTreeMap<JobId, Job>,
     pub(super) allocations: BTreeMap<AllocationId, Allocation>,
     pub(super) nodes: BTreeMap<NodeId, Node>,
@@ -133,9 +133,9 @@ impl Fleet {
             self.found.extend(self.allocations.keys());
         }
         self.tenants.insert(path.into(), tenant.clone());
-        self.books.put_tenant(&tenant);
-        if self.books.wants_tenants_counted() {
-            self.books.count_tenants(self.allocations.values());
+        self.ledger.put_tenant(&tenant);
+        if self.ledger.wants_tenants_counted() {
+            self.ledger.count_tenants(self.allocations.values());
         }
         self.commit(Change::put(Object::Tenant(tenant)));
         self.deliver(usize::MAX);
@@ -188,13 +188,13 @@ impl Fleet {
 
     pub(super) fn put_pool(&mut self, pool: Pool) {
         self.pools.insert(pool.name.clone(), pool.clone());
-        self.books.put_pool(pool.clone());
+        self.ledger.put_pool(pool.clone());
         self.commit(Change::put(Object::Pool(pool)));
     }
 
     pub(super) fn put_node(&mut self, node: Node) {
         self.nodes.insert(node.id, node.clone());
-        self.books.put_node(Arc::new(node.clone()));
+        self.ledger.put_node(Arc::new(node.clone()));
         self.commit(Change::put(Object::Node(node)));
     }
 
@@ -292,7 +292,8 @@ impl Fleet {
     fn hand_over(&mut self, id: JobId) {
         let until_ms = self.now_ms + 30_000;
         let free = |cell: CellId| -> usize {
-            let here = self.books.nodes().values().filter(|there| there.node.cell == cell && there.node.accepts_work());
+            let here =
+                self.ledger.nodes().values().filter(|there| there.node.cell == cell && there.node.accepts_work());
             here.map(|there| there.free_cards()).sum()
         };
         let free: BTreeMap<CellId, usize> = self.cells.keys().map(|cell| (*cell, free(*cell))).collect();
@@ -307,7 +308,7 @@ impl Fleet {
                 let job = job.clone();
                 self.commit(Change::put(Object::Job(job)));
             }
-            _ => self.view.stays(id, until_ms),
+            _ => self.view.not_offered_before(id, until_ms),
         }
     }
 
@@ -351,7 +352,7 @@ impl Fleet {
                 job.reserved = None;
                 job.bypassed_cards = 0;
                 let job = job.clone();
-                self.books.charge(&allocation);
+                self.ledger.charge(&allocation);
                 self.allocations.insert(allocation.id, allocation.clone());
                 self.commit(Change::put(Object::Allocation(allocation)));
                 self.commit(Change::put(Object::Job(job)));
@@ -395,7 +396,7 @@ impl Fleet {
             None => ResourceVec::of_host(spec.request.cpu_milli, spec.request.memory_mib).times(u64::from(spec.tasks)),
         };
         let (cpu, memory) = (spec.request.cpu_milli, spec.request.memory_mib);
-        self.books.prove(job.tenant, &binding.tasks, cpu, memory, &charge).ok()?;
+        self.ledger.prove(job.tenant, &binding.tasks, cpu, memory, &charge).ok()?;
         self.last_id += 1;
         Some(Allocation {
             id: AllocationId(self.last_id),
@@ -446,7 +447,7 @@ impl Fleet {
     pub(super) fn end(&mut self, job: JobId, requeue: bool) {
         let Some(id) = self.allocation_of(job).map(|allocation| allocation.id) else { return };
         let allocation = self.allocations.remove(&id).expect("found");
-        self.books.release(&allocation);
+        self.ledger.release(&allocation);
         self.commit(Change::Delete(Key::Allocation(id)));
         if requeue {
             let job = self.jobs.get_mut(&job).expect("live");

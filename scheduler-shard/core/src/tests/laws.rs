@@ -3,7 +3,7 @@
 use super::fleet::*;
 use crate::fleet::Transaction;
 use crate::fleet::index::Index;
-use crate::fleet::index::shelf::{ALL, Domain, TOP};
+use crate::fleet::index::bucket::{ALL, Domain, TOP};
 use crate::queue::QueueKey;
 use crate::queue::order::Order;
 use crate::{Proposal, View};
@@ -127,7 +127,7 @@ fn keep_apart(fleet: &mut Fleet, level: Option<ApartLevel>) {
     });
 }
 
-/// What the index would be if it were built from the books at once.
+/// What the index would be if it were built from the capacity ledger at once.
 fn rebuilt(view: &View) -> Index {
     let mut index = view.fleet.index.emptied();
     for (id, there) in view.capacity().nodes() {
@@ -144,14 +144,14 @@ fn picture(index: &Index) -> Vec<String> {
         _ => format!("{:?}", places[id]),
     };
     let mut lines = Vec::new();
-    for (cell, model, pool, shelf) in index.all_shelves() {
-        lines.push(format!("{cell} {model:?} {pool:?} {:?} {:?} {:?}", shelf.states, shelf.shared, shelf.sole));
-        for (at, level) in shelf.levels.iter().chain([&shelf.islands]).enumerate() {
+    for (cell, model, pool, bucket) in index.all_buckets() {
+        lines.push(format!("{cell} {model:?} {pool:?} {:?} {:?} {:?}", bucket.states, bucket.shared, bucket.sole));
+        for (at, level) in bucket.levels.iter().chain([&bucket.islands]).enumerate() {
             let below = |id: &u32| name(at.saturating_sub(1), id);
             for (id, domain) in &level.domains {
-                let Domain { free, rooms, kinds, inside, nodes } = domain;
+                let Domain { free, free_states, kinds, inside, nodes } = domain;
                 let inside: BTreeSet<String> = inside.iter().map(below).collect();
-                lines.push(format!("{} {free} {rooms:?} {kinds:?} {inside:?} {nodes:?}", name(at, id)));
+                lines.push(format!("{} {free} {free_states:?} {kinds:?} {inside:?} {nodes:?}", name(at, id)));
             }
             let by_free: BTreeSet<_> = level.by_free.iter().map(|(free, id)| (*free, name(at, id))).collect();
             lines.push(format!("{at} {by_free:?} {:?}", level.alike));
@@ -166,7 +166,7 @@ fn next_kept(view: &View) -> Option<QueueKey> {
     let mut queue = view.queues.get(&CELL)?.clone();
     let mut order = queue.order.clone();
     while let Some(tenant) = queue.take_changed() {
-        order.update(view.books(), tenant, queue.head(tenant));
+        order.update(view.ledger(), tenant, queue.head(tenant));
     }
     order.next().map(|head| head.queue_key)
 }
@@ -175,7 +175,7 @@ fn next_kept(view: &View) -> Option<QueueKey> {
 fn next_anew(view: &View) -> Option<QueueKey> {
     let queue = view.queues.get(&CELL)?;
     let heads = queue.tenants.keys().filter_map(|tenant| queue.head(*tenant));
-    Order::of(view.books(), heads).next().map(|head| head.queue_key)
+    Order::of(view.ledger(), heads).next().map(|head| head.queue_key)
 }
 
 /// Plays a history and checks after each event.
@@ -243,7 +243,7 @@ fn play(events: Vec<Event>) -> Result<Fleet, TestCaseError> {
         prop_assert_eq!(picture(&fleet.view.fleet.index), picture(&rebuilt(&fleet.view)));
         prop_assert_eq!(next_kept(&fleet.view), next_anew(&fleet.view));
         prop_assert!(fleet.kept_apart().is_none(), "{:?}", fleet.kept_apart());
-        prop_assert_eq!(fleet.view.nodes_apart(), fleet.view.nodes_that_should_stand_apart());
+        prop_assert_eq!(fleet.view.reserved_nodes(), fleet.view.nodes_that_should_be_reserved());
         prop_assert!(fleet.view.fleet.kept_wrongly().values().all(|wrong| *wrong == 0));
         let mut anew = fleet.view.clone();
         anew.fleet.index = rebuilt(&fleet.view);

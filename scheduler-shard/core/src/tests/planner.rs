@@ -199,7 +199,7 @@ fn slices_that_nothing_matches_are_named() {
 
 /// A small fleet: nodes, and jobs on them.
 #[derive(Clone, Debug)]
-struct Ground {
+struct SmallFleet {
     /// Cards of each node, cards of an island, leaf.
     nodes: Vec<(u16, u16, usize)>,
     /// Where each job stands, its cards, whether it has a second task on the next node, and, if it may move, what it saves and needs to
@@ -209,19 +209,19 @@ struct Ground {
 
 type Stands = (prop::sample::Index, u16, bool, Option<(u64, u64)>);
 
-fn ground(islands: Vec<u16>, jobs_min: usize, pairs: f64) -> impl Strategy<Value = Ground> {
+fn ground(islands: Vec<u16>, jobs_min: usize, pairs: f64) -> impl Strategy<Value = SmallFleet> {
     let node = (prop::sample::select(vec![4_u16, 8]), prop::sample::select(islands), 0..2_usize);
     let how = prop::option::weighted(0.7, (1..2_000_u64, 0..100_u64));
     let job =
         (any::<prop::sample::Index>(), prop::sample::select(vec![1_u16, 1, 2, 3, 4]), prop::bool::weighted(pairs), how);
     (prop::collection::vec(node, 2..6), prop::collection::vec(job, jobs_min..jobs_min + 13))
-        .prop_map(|(nodes, jobs)| Ground { nodes, jobs })
+        .prop_map(|(nodes, jobs)| SmallFleet { nodes, jobs })
 }
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const LEAVES: [&str; 2] = ["l1", "l2"];
 
-fn build(ground: &Ground) -> Fleet {
+fn build(ground: &SmallFleet) -> Fleet {
     let host = |(at, (gpus, per_island, leaf)): (usize, &(u16, u16, usize))| Host {
         per_island: *per_island,
         ..Host::new(NAMES[at], GpuModel::H100, *gpus).at("b1", LEAVES[*leaf])
@@ -245,7 +245,7 @@ fn build(ground: &Ground) -> Fleet {
 
 /// Up to `count` free cards of a node; every other job takes them from the end, so that what is free lies anyhow.
 fn some(fleet: &Fleet, at: usize, count: u16) -> Vec<u16> {
-    let there = &fleet.books.nodes()[&NodeId(at as u32 + 1)];
+    let there = &fleet.ledger.nodes()[&NodeId(at as u32 + 1)];
     let is_free = |gpu: &u16| there.cards[usize::from(*gpu)] == capacity::CardUse::Free;
     let mut free: Vec<u16> = (0..there.cards.len() as u16).filter(is_free).collect();
     if count.is_multiple_of(2) {
@@ -274,11 +274,11 @@ fn make(fleet: &mut Fleet, made: &Move) -> Result<(), TestCaseError> {
     prop_assert_eq!(made.to.len(), old.tasks.len());
     prop_assert_ne!(&made.to, &made.from);
     prop_assert!(apart(fleet, &made.to) <= apart(fleet, &made.from), "a move tears its job apart");
-    fleet.books.release(&old);
-    let proved = fleet.books.prove(old.tenant, &made.to, old.cpu_milli, old.memory_mib, &old.charge);
+    fleet.ledger.release(&old);
+    let proved = fleet.ledger.prove(old.tenant, &made.to, old.cpu_milli, old.memory_mib, &old.charge);
     prop_assert!(proved.is_ok(), "a move does not fit at its queue_key: {proved:?}");
     let new = Allocation { tasks: made.to.clone(), ..old };
-    fleet.books.charge(&new);
+    fleet.ledger.charge(&new);
     fleet.allocations.insert(new.id, new);
     fleet.check().map_err(|broken| TestCaseError::fail(broken.to_string()))
 }
@@ -315,7 +315,7 @@ fn lawful(mut fleet: Fleet, plan: &MovePlan) -> Result<Fleet, TestCaseError> {
         fleet.check().map_err(|broken| TestCaseError::fail(broken.to_string()))?;
     }
     for packing in &plan.packings {
-        let free = |fleet: &Fleet| fleet.books.nodes().values().map(capacity::NodeUse::free_cards).sum::<usize>();
+        let free = |fleet: &Fleet| fleet.ledger.nodes().values().map(capacity::NodeUse::free_cards).sum::<usize>();
         let before = free(&fleet);
         for made in &packing.moves {
             make(&mut fleet, made)?;
@@ -349,7 +349,7 @@ fn packs(sizes: &[u64], room: &mut [u64]) -> bool {
 /// The least that opening any one node for `needed` cards can lose: every node, every set of its movable jobs, every way to pack them.
 fn cheapest(fleet: &Fleet, needed: u64) -> Option<u64> {
     let free: BTreeMap<NodeId, u64> =
-        fleet.books.nodes().iter().map(|(id, there)| (*id, there.free_cards() as u64)).collect();
+        fleet.ledger.nodes().iter().map(|(id, there)| (*id, there.free_cards() as u64)).collect();
     let mut best = None;
     for node in fleet.nodes.keys() {
         let here: Vec<&Allocation> = fleet
@@ -408,7 +408,7 @@ proptest! {
     fn no_search_opens_a_node_for_less(ground in ground(vec![8], 4, 0.0), needed in 2..9_u32) {
         let mut fleet = build(&ground);
         let free = |there: &capacity::NodeUse| there.free_cards() as u64;
-        let largest = fleet.books.nodes().values().map(free).max().unwrap_or(0);
+        let largest = fleet.ledger.nodes().values().map(free).max().unwrap_or(0);
         // One more than any node has free, at least: otherwise it just starts.
         let needed = needed.max(largest as u32 + 1);
         waits(&mut fleet, within(gang(1, needed), TopologyLevel::Node));
@@ -435,7 +435,7 @@ proptest! {
                 devices: vec![DeviceHold { gpu, mode: HoldMode::Mps { percent, memory_mib: 8_000 } }],
             };
             let charge = spec.charge_on(GpuModel::H100);
-            if fleet.books.prove(TenantId(1), &[hold], 100, 10, &charge).is_ok() {
+            if fleet.ledger.prove(TenantId(1), &[hold], 100, 10, &charge).is_ok() {
                 runs_at(&mut fleet, spec, &[(node + 1, &[gpu])]);
             }
         }

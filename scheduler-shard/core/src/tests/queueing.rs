@@ -217,11 +217,11 @@ fn what_was_held_back_for_a_gang_starts_in_the_same_pass_as_the_gang() {
         fleet.settle();
         job
     });
-    let starved = fleet.submit(gang(1, 8));
-    fleet.put_job(Job { bypassed_cards: 1_000, ..fleet.jobs[&starved].clone() });
+    let bypassed = fleet.submit(gang(1, 8));
+    fleet.put_job(Job { bypassed_cards: 1_000, ..fleet.jobs[&bypassed].clone() });
     let small = fleet.submit(of("org", gang(1, 1)));
     fleet.settle();
-    assert!(!fleet.runs(starved) && !fleet.runs(small));
+    assert!(!fleet.runs(bypassed) && !fleet.runs(small));
     fleet.end(running, false);
     fleet.now_ms += 60_000;
     fleet.deliver(usize::MAX);
@@ -229,7 +229,7 @@ fn what_was_held_back_for_a_gang_starts_in_the_same_pass_as_the_gang() {
         Proposal::Bind(binding) => binding.job,
         other => panic!("{other:?}"),
     });
-    assert_eq!(started.collect::<Vec<_>>(), [starved, small]);
+    assert_eq!(started.collect::<Vec<_>>(), [bypassed, small]);
 }
 
 /// A node of eight one-card jobs of another tenant, and a gang of eight that waits; with how many single cards passed it so far.
@@ -324,7 +324,7 @@ fn a_job_without_room_is_offered_to_other_cells_once() {
     assert_eq!(fleet.pass(), [Proposal::HandOver(job)]);
     assert_eq!(fleet.pass(), [], "the answer is awaited");
     let until_ms = fleet.now_ms + 30_000;
-    fleet.view.stays(job, until_ms);
+    fleet.view.not_offered_before(job, until_ms);
     fleet.now_ms = until_ms - 1;
     assert_eq!(fleet.pass(), []);
     fleet.now_ms = until_ms;

@@ -279,18 +279,18 @@ fn no_cards_are_held_back_for_a_gang_that_the_numa_nodes_of_the_cell_could_never
     let check = |fleet: &mut Fleet, tasks: u32, waits: bool| {
         let first = fleet.submit(gang(1, 1));
         fleet.settle();
-        let starved = fleet.submit(JobSpec { numa: NumaPolicy::SingleNumaNode, ..gang(tasks, 2) });
+        let bypassed = fleet.submit(JobSpec { numa: NumaPolicy::SingleNumaNode, ..gang(tasks, 2) });
         fleet.settle();
         if waits {
-            fleet.put_job(Job { bypassed_cards: 1_000, ..fleet.jobs[&starved].clone() });
+            fleet.put_job(Job { bypassed_cards: 1_000, ..fleet.jobs[&bypassed].clone() });
             fleet.settle();
         }
         let small = fleet.submit(gang(1, 1));
         fleet.settle();
-        let runs = [first, starved, small].map(|job| fleet.runs(job));
+        let runs = [first, bypassed, small].map(|job| fleet.runs(job));
         [first, small].into_iter().for_each(|job| fleet.end(job, false));
-        fleet.end(starved, false);
-        fleet.cancel(starved);
+        fleet.end(bypassed, false);
+        fleet.cancel(bypassed);
         fleet.settle();
         runs
     };

@@ -187,8 +187,8 @@ fn a_gang_that_was_held_back_passes_the_starvation_guard_once_it_is_promised() {
     let any = |count, models| job(1, DeviceRequest::Whole { count, models });
     fleet.submit(limited(any(8, vec![GpuModel::A100_80]), HOUR_S));
     fleet.settle();
-    let starved = fleet.submit(gang(1, 8));
-    fleet.put_job(Job { bypassed_cards: 1_000, ..fleet.jobs[&starved].clone() });
+    let bypassed = fleet.submit(gang(1, 8));
+    fleet.put_job(Job { bypassed_cards: 1_000, ..fleet.jobs[&bypassed].clone() });
     fleet.settle();
     fleet.now_ms += MIN_MS;
     let promised = fleet.submit(of_other(any(2, Vec::new())));
@@ -196,7 +196,7 @@ fn a_gang_that_was_held_back_passes_the_starvation_guard_once_it_is_promised() {
     assert_eq!(reserved(&fleet, promised), Some((60, vec![2])), "nothing says when the cards of node 1 are free");
     fleet.end(small, false);
     fleet.settle();
-    assert!(fleet.runs(promised) && !fleet.runs(starved), "{:?}", codes(&fleet, promised));
+    assert!(fleet.runs(promised) && !fleet.runs(bypassed), "{:?}", codes(&fleet, promised));
 }
 
 #[test]

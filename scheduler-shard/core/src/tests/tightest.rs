@@ -12,19 +12,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A small fleet: nodes in leaves and blocks, islands of several sizes, some cards held.
 #[derive(Clone, Debug)]
-struct Ground {
+struct SmallFleet {
     /// Per node: block, leaf, cards, cards per island, NVLink domain (0: none; then its NVLink ends at the host).
     nodes: Vec<(usize, usize, u16, u16, usize)>,
     /// Cards held by one-card jobs, as picks into all cards.
     held: Vec<(prop::sample::Index, prop::sample::Index)>,
 }
 
-fn ground() -> impl Strategy<Value = Ground> {
+fn ground() -> impl Strategy<Value = SmallFleet> {
     let cards = prop::sample::select(vec![2_u16, 4, 8]);
     let node = (0..2_usize, 0..3_usize, cards, prop::sample::select(vec![1_u16, 2, 4, 8]), 0..4_usize);
     let held = (any::<prop::sample::Index>(), any::<prop::sample::Index>());
     (prop::collection::vec(node, 1..9), prop::collection::vec(held, 0..30))
-        .prop_map(|(nodes, held)| Ground { nodes, held })
+        .prop_map(|(nodes, held)| SmallFleet { nodes, held })
 }
 
 const BLOCKS: [&str; 2] = ["b1", "b2"];
@@ -37,12 +37,12 @@ const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 const OTHER: TenantId = TenantId(2);
 
 /// Builds the fleet and holds the cards without asking the engine.
-fn build(ground: &Ground) -> Fleet {
+fn build(ground: &SmallFleet) -> Fleet {
     build_for(ground, |_| TenantId(1))
 }
 
 /// The same with the cards held by whom it says.
-fn build_for(ground: &Ground, holder_of: impl Fn(usize) -> TenantId) -> Fleet {
+fn build_for(ground: &SmallFleet, holder_of: impl Fn(usize) -> TenantId) -> Fleet {
     let host = |(name, (block, leaf, gpus, per_island, nvlink)): (usize, &(usize, usize, u16, u16, usize))| Host {
         per_island: *per_island,
         nvlink: DOMAINS[*nvlink],
@@ -468,16 +468,16 @@ proptest! {
         let mut fleet = build_for(&ground, |number| if theirs & 1 << (number % 32) == 0 { TenantId(1) } else { OTHER });
         let (who, whom) = if said_by_us { ("org", "other") } else { ("other", "org") };
         fleet.tenant(who, |tenant| tenant.apart_from = vec![ApartFrom { tenant: whom.into(), level }]);
-        let books = fleet.view.capacity();
+        let ledger = fleet.view.capacity();
         let taken = taken_by_others(&fleet);
         let there = |there: &NodeUse| taken.contains(&there.node.id);
         let barred = |at: &NodeUse| match level {
             ApartLevel::Card => false,
             ApartLevel::Node => there(at),
-            ApartLevel::Island => there(at) || books.near(&at.node).any(|id| there(&books.nodes()[&id])),
+            ApartLevel::Island => there(at) || ledger.near(&at.node).any(|id| there(&ledger.nodes()[&id])),
         };
-        let barred: BTreeSet<NodeId> = books.nodes().values().filter(|at| barred(at)).map(|at| at.node.id).collect();
-        let room: u64 = books.nodes().values().filter(|at| !barred.contains(&at.node.id)).map(free).sum();
+        let barred: BTreeSet<NodeId> = ledger.nodes().values().filter(|at| barred(at)).map(|at| at.node.id).collect();
+        let room: u64 = ledger.nodes().values().filter(|at| !barred.contains(&at.node.id)).map(free).sum();
         let got = bind(&mut fleet, gang(tasks, 1));
         prop_assert_eq!(got.is_some(), room >= u64::from(tasks));
         prop_assert!(got.is_none_or(|got| got.iter().all(|task| !barred.contains(&task.node))));

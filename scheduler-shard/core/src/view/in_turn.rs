@@ -23,14 +23,14 @@ pub(crate) fn in_turn(view: &View, cell: CellId, mut visit: impl FnMut(JobId) ->
         Some(Head::new(tenant, queue_key, class.clone()))
     };
     let heads: Vec<Head> = queue.tenants.keys().filter_map(|tenant| pop(*tenant)).collect();
-    let books = view.books();
-    let mut order = Order::of(books, heads);
+    let ledger = view.ledger();
+    let mut order = Order::of(ledger, heads);
     while let Some(head) = order.next().cloned() {
         if visit(head.queue_key.job).is_break() {
             return true;
         }
-        order.suppose(books, &head);
-        order.update(books, head.tenant, pop(head.tenant));
+        order.suppose(ledger, &head);
+        order.update(ledger, head.tenant, pop(head.tenant));
     }
     false
 }

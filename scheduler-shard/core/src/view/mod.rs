@@ -1,13 +1,13 @@
-//! What a shard knows: the books with its own pending proposals already charged, and who waits in which cell.
+//! What a shard knows: the capacity ledger with its own pending proposals already charged, and who waits in which cell.
 //!
 //! What must stay true:
 //! - the view is a function of the changes it was given and of its own proposals, whatever order unrelated ones came in;
 //! - a pending proposal is charged like an allocation until its allocation arrives, it is refused, or its job is gone;
 //! - what the control plane has committed always wins: a pending proposal in its way is given up.
 
+mod assumed;
 mod in_turn;
 mod job;
-mod pending;
 mod reservation_times;
 mod reserved;
 mod trial;
@@ -15,13 +15,13 @@ mod trial;
 use crate::by_id::ById;
 use crate::fleet::{Fleet, FreeOn, PlacementPolicy};
 use crate::job_class::JobClasses;
-use crate::queue::order::Books;
+use crate::queue::order::Ledger;
 use crate::queue::{CellQueue, Freed, Obstacle};
+use assumed::Assumed;
 pub(crate) use in_turn::in_turn;
 pub(crate) use job::Known;
 use muster_model::capacity::Capacity;
 use muster_model::{Allocation, Cell, CellId, Change, Job, JobId, Key, Node, NodeId, Object, Tenant, TenantId};
-use pending::Pending;
 pub use reservation_times::RESERVATIONS_MAX;
 pub(crate) use reservation_times::{ReservationSearch, SLACK_MS};
 use reserved::Reserved;
@@ -39,7 +39,7 @@ pub struct View {
     pub(crate) allocations: ById<Arc<Allocation>>,
     pub(crate) queues: BTreeMap<CellId, CellQueue>,
     classes: JobClasses,
-    pending: BTreeMap<JobId, Pending>,
+    pending: BTreeMap<JobId, Assumed>,
     reserved: BTreeMap<JobId, Reserved>,
     /// When a pass was planned last.
     pub(crate) last_pass_ms: u64,
@@ -47,13 +47,13 @@ pub struct View {
     pub(crate) searches: BTreeMap<CellId, ReservationSearch>,
     proposals_made: u64,
     /// Jobs that are left alone until a time, in ms of the caller's clock.
-    resting: BTreeSet<(u64, JobId)>,
-    rest_until: BTreeMap<JobId, u64>,
+    backing_off: BTreeSet<(u64, JobId)>,
+    backoff_until: BTreeMap<JobId, u64>,
     refusals: BTreeMap<JobId, u32>,
     /// Waiting gangs by cell that the starvation guard protects, as far as their counts go.
     bypassed_enough: BTreeMap<CellId, BTreeSet<JobId>>,
     /// Jobs that had nowhere else to go, and until when they are not handed over again.
-    pub(crate) stays_until: BTreeMap<JobId, u64>,
+    pub(crate) not_offered_until: BTreeMap<JobId, u64>,
 }
 
 impl View {
@@ -90,7 +90,7 @@ impl View {
         self.fleet.placement = policy;
     }
 
-    /// The books, pending proposals charged.
+    /// The capacity ledger, pending proposals charged.
     #[must_use]
     pub fn capacity(&self) -> &Capacity {
         &self.fleet.capacity
@@ -172,8 +172,8 @@ impl View {
     }
 
     /// What the order of tenants is decided by.
-    pub(crate) fn books(&self) -> Books<'_> {
-        Books { capacity: &self.fleet.capacity, totals: &self.fleet.totals }
+    pub(crate) fn ledger(&self) -> Ledger<'_> {
+        Ledger { capacity: &self.fleet.capacity, totals: &self.fleet.totals }
     }
 
     fn put_tenant(&mut self, tenant: &Tenant) {
@@ -194,7 +194,7 @@ impl View {
 
     fn put_node(&mut self, node: Node) {
         let (id, cell) = (node.id, node.cell);
-        self.shake(id);
+        self.invalidate(id);
         self.leaves_domain(id, node.spec.place.spanning_island());
         if self.fleet.put_node(node) {
             self.forget_orders();
@@ -211,7 +211,7 @@ impl View {
     }
 
     fn delete_node(&mut self, id: NodeId) {
-        self.shake(id);
+        self.invalidate(id);
         self.give_up_on_node(id);
         self.leaves_domain(id, None);
         if self.fleet.remove_node(id) {
@@ -287,7 +287,7 @@ impl View {
 
     /// Puts a waiting job into its cell's queue, unless it rests or is proposed.
     fn enqueue(&mut self, job: &Known) {
-        let free = !self.rest_until.contains_key(&job.id) && !self.pending.contains_key(&job.id);
+        let free = !self.backoff_until.contains_key(&job.id) && !self.pending.contains_key(&job.id);
         if let (Some(cell), Some(class)) = (job.cell, &job.class)
             && free
         {
@@ -310,7 +310,7 @@ impl View {
             *known = allocation;
             return;
         }
-        self.settle(&allocation);
+        self.confirm(&allocation);
         self.allocations.insert(allocation.id.0, allocation);
     }
 
@@ -381,9 +381,9 @@ impl View {
 /// Everything that holds devices: what is committed, and what is proposed.
 fn held<'v>(
     allocations: &'v ById<Arc<Allocation>>,
-    pending: &'v BTreeMap<JobId, Pending>,
+    pending: &'v BTreeMap<JobId, Assumed>,
 ) -> impl Iterator<Item = &'v Arc<Allocation>> {
-    allocations.values().chain(pending.values().filter_map(Pending::charged))
+    allocations.values().chain(pending.values().filter_map(Assumed::charged))
 }
 
 /// The nodes it stands on, each once.

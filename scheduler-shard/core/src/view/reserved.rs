@@ -5,7 +5,7 @@
 
 use super::reservation_times::{ReservationSearch, is_due_again, is_late, is_soon_due};
 use super::{Known, View};
-use crate::fleet::index::{Hold, Part};
+use crate::fleet::index::{Hold, Partition};
 use crate::job_class::{JobClass, Offer};
 use crate::queue::Freed;
 use muster_model::{CellId, JobId, NodeId, Reservation};
@@ -19,11 +19,11 @@ pub(crate) struct Reserved {
     cell: CellId,
     reservation: Arc<Reservation>,
     /// Its nodes stand apart in the index.
-    in_force: bool,
+    active: bool,
     /// Proposed, and not seen committed yet.
-    unsure: bool,
+    uncommitted: bool,
     /// One of its nodes takes no more work, was described anew or is kept for an earlier one.
-    shaken: bool,
+    invalidated: bool,
     /// Since it was last tried something has become free that could help it, or its tenant may have more: it is tried wherever it stands in the
     /// queue, since no other of its kind may use its nodes.
     freed: bool,
@@ -41,7 +41,7 @@ impl Reserved {
 
     /// Whether the gang cannot be counted on to start in time any more.
     pub(crate) fn is_broken(&self, now_ms: u64) -> bool {
-        self.shaken || is_late(self.reservation.start_ms, now_ms)
+        self.invalidated || is_late(self.reservation.start_ms, now_ms)
     }
 
     /// What was proposed came to nothing.
@@ -50,7 +50,7 @@ impl Reserved {
     }
 
     fn new(cell: CellId, reservation: Arc<Reservation>) -> Self {
-        Reserved { cell, reservation, in_force: false, unsure: false, shaken: false, freed: true, looked_ms: 0 }
+        Reserved { cell, reservation, active: false, uncommitted: false, invalidated: false, freed: true, looked_ms: 0 }
     }
 
     fn hold(&self, job: JobId) -> Hold {
@@ -84,37 +84,37 @@ impl View {
     /// Waiting jobs of `cell` whose reservations are to be looked at again: those that cannot be counted on at once, the others together when
     /// it is time for one.
     pub(crate) fn reservations_due(&self, cell: CellId, now_ms: u64) -> Vec<JobId> {
-        let here = || self.reserved.iter().filter(|(_, kept)| kept.cell == cell && kept.in_force);
+        let here = || self.reserved.iter().filter(|(_, kept)| kept.cell == cell && kept.active);
         let again = here().any(|(_, kept)| is_due_again(kept.looked_ms, now_ms));
         let due = |kept: &Reserved| kept.is_broken(now_ms) || again && is_soon_due(kept.looked_ms, now_ms);
         here().filter(|(_, kept)| due(kept)).map(|(job, _)| *job).collect()
     }
 
     /// Jobs of `cell` that have not been tried since something became free that could help them, with the time that they are promised.
-    fn promised_untried(&self, cell: CellId) -> impl Iterator<Item = (u64, JobId, &Reserved, &Arc<JobClass>)> + '_ {
-        let untried = self.reserved.iter().filter(move |(_, kept)| kept.cell == cell && kept.in_force && kept.freed);
-        untried.filter(|(id, _)| !self.rest_until.contains_key(*id)).filter_map(|(id, kept)| {
+    fn untried_reservations(&self, cell: CellId) -> impl Iterator<Item = (u64, JobId, &Reserved, &Arc<JobClass>)> + '_ {
+        let untried = self.reserved.iter().filter(move |(_, kept)| kept.cell == cell && kept.active && kept.freed);
+        untried.filter(|(id, _)| !self.backoff_until.contains_key(*id)).filter_map(|(id, kept)| {
             let class = self.jobs.get(id.0)?.class.as_ref()?;
             Some((kept.reservation.start_ms, *id, kept, class))
         })
     }
 
     /// Whether there are any.
-    pub(crate) fn has_untried_promises(&self, cell: CellId) -> bool {
-        self.promised_untried(cell).next().is_some()
+    pub(crate) fn has_untried_reservations(&self, cell: CellId) -> bool {
+        self.untried_reservations(cell).next().is_some()
     }
 
     /// Of these the one with the earliest promise on whose own nodes as many cards are free as it wants. It counts as tried.
     pub(crate) fn next_on_own_nodes(&mut self, cell: CellId) -> Option<(JobId, Arc<JobClass>)> {
         let free = |id: JobId, kept: &Reserved, offer: &Offer| {
-            let own = |part: &Part| part.hold == Some(kept.hold(id));
-            let shelves = self.fleet.index.shelves(cell, offer.model).filter(|(part, _)| own(part));
-            shelves.map(|(_, shelf)| shelf.free()).sum::<u64>()
+            let own = |partition: &Partition| partition.hold == Some(kept.hold(id));
+            let buckets = self.fleet.index.buckets(cell, offer.model).filter(|(partition, _)| own(partition));
+            buckets.map(|(_, bucket)| bucket.free()).sum::<u64>()
         };
         let enough = |id: JobId, kept: &Reserved, class: &JobClass| {
             class.offers().iter().any(|offer| free(id, kept, offer) >= class.cards())
         };
-        let due = self.promised_untried(cell).filter(|(_, id, kept, class)| enough(*id, kept, class));
+        let due = self.untried_reservations(cell).filter(|(_, id, kept, class)| enough(*id, kept, class));
         let (_, id, class) = due.map(|(start_ms, id, _, class)| (start_ms, id, class.clone())).min()?;
         self.counts_as_tried(id);
         Some((id, class))
@@ -122,9 +122,9 @@ impl View {
 
     /// Of these the one with the earliest promise for which enough may be free anywhere: others of its kind that go before it have been
     /// tried. It counts as tried.
-    pub(crate) fn next_promised(&mut self, cell: CellId) -> Option<(JobId, Arc<JobClass>)> {
+    pub(crate) fn next_reserved(&mut self, cell: CellId) -> Option<(JobId, Arc<JobClass>)> {
         loop {
-            let untried = self.promised_untried(cell).map(|(start_ms, id, _, class)| (start_ms, id, class.clone()));
+            let untried = self.untried_reservations(cell).map(|(start_ms, id, _, class)| (start_ms, id, class.clone()));
             let (_, id, class) = untried.min()?;
             self.counts_as_tried(id);
             if self.jobs.get(id.0).is_some_and(|job| !self.is_far_from(job, &class)) {
@@ -141,7 +141,7 @@ impl View {
 
     /// A job with a reservation was tried and did not fit: it is not tried again before something changes on its nodes.
     pub(crate) fn tried_in_vain(&mut self, job: JobId) {
-        self.stand_apart(job, true);
+        self.apply_reservation(job, true);
         self.counts_as_tried(job);
     }
 
@@ -157,14 +157,14 @@ impl View {
         if let (Some(cell), Some(reservation)) = (job.cell, reservation) {
             self.put_reservation(
                 job.id,
-                Reserved { unsure: true, looked_ms: now_ms, ..Reserved::new(cell, reservation) },
+                Reserved { uncommitted: true, looked_ms: now_ms, ..Reserved::new(cell, reservation) },
             );
         }
     }
 
     /// What was proposed to be kept for `job` is not, or nobody knows: what is known to be committed is kept.
     pub fn not_reserved(&mut self, job: JobId, now_ms: u64) {
-        if self.reserved.get(&job).is_none_or(|kept| kept.unsure) {
+        if self.reserved.get(&job).is_none_or(|kept| kept.uncommitted) {
             self.give_up_reservation(job);
             if let Some(job) = self.jobs.get(job.0).cloned() {
                 self.reserve_as_told(&job, false);
@@ -182,8 +182,10 @@ impl View {
     pub(super) fn reserve_as_told(&mut self, job: &Known, same_wait: bool) {
         let told = job.reserved.as_ref().zip(job.cell);
         match (self.reserved.get_mut(&job.id), told) {
-            (Some(kept), Some((told, cell))) if kept.reservation == *told && kept.cell == cell => kept.unsure = false,
-            (Some(kept), None) if kept.unsure && same_wait => {}
+            (Some(kept), Some((told, cell))) if kept.reservation == *told && kept.cell == cell => {
+                kept.uncommitted = false
+            }
+            (Some(kept), None) if kept.uncommitted && same_wait => {}
             (None, None) => {}
             (_, told) => {
                 self.give_up_reservation(job.id);
@@ -195,12 +197,12 @@ impl View {
     }
 
     fn put_reservation(&mut self, job: JobId, kept: Reserved) {
-        let takes_work = |node: &NodeId| self.fleet.index.ground(*node, None).is_some();
-        let shaken = !kept.reservation.nodes.iter().all(takes_work);
+        let takes_work = |node: &NodeId| self.fleet.index.position_of(*node, None).is_some();
+        let invalidated = !kept.reservation.nodes.iter().all(takes_work);
         let (cell, reservation) = (kept.cell, kept.reservation.clone());
-        self.reserved.insert(job, Reserved { shaken, ..kept });
+        self.reserved.insert(job, Reserved { invalidated, ..kept });
         if !self.pending.contains_key(&job) {
-            self.stand_apart(job, true);
+            self.apply_reservation(job, true);
         }
         // The starvation guard holds it back no longer.
         if let Some((known, queue)) = self.jobs.get(job.0).zip(self.queues.get_mut(&cell))
@@ -216,7 +218,7 @@ impl View {
 
     /// Nothing is kept for `job` any more: whoever waits for room may find some.
     pub(super) fn give_up_reservation(&mut self, job: JobId) {
-        self.stand_apart(job, false);
+        self.apply_reservation(job, false);
         let Some(kept) = self.reserved.remove(&job) else { return };
         self.searches.remove(&kept.cell);
         for node in &kept.reservation.nodes {
@@ -225,9 +227,9 @@ impl View {
     }
 
     /// Sets the nodes of a reservation apart, or puts them back among the others.
-    pub(crate) fn stand_apart(&mut self, job: JobId, apart: bool) {
-        let Some(kept) = self.reserved.get_mut(&job).filter(|kept| kept.in_force != apart) else { return };
-        kept.in_force = apart;
+    pub(crate) fn apply_reservation(&mut self, job: JobId, apart: bool) {
+        let Some(kept) = self.reserved.get_mut(&job).filter(|kept| kept.active != apart) else { return };
+        kept.active = apart;
         let (hold, reservation) = (kept.hold(job), kept.reservation.clone());
         for node in &reservation.nodes {
             if apart {
@@ -237,7 +239,7 @@ impl View {
                 let after = self.fleet.index.hold_of(*node);
                 let loser = before.filter(|before| Some(*before) != after).or((after != Some(hold)).then_some(hold));
                 if let Some(kept) = loser.and_then(|loser| self.reserved.get_mut(&loser.job)) {
-                    kept.shaken = true;
+                    kept.invalidated = true;
                 }
             } else {
                 self.fleet.let_go(*node, hold);
@@ -249,9 +251,10 @@ impl View {
     pub(crate) fn is_far_from(&self, job: &Known, class: &JobClass) -> bool {
         let Some(cell) = job.cell.filter(|_| self.reserved.contains_key(&job.id)) else { return false };
         let free = |offer: &Offer| {
-            let open = |part: &Part| part.hold.is_none_or(|hold| hold.job == job.id || class.lasts_s.is_some());
-            let shelves = self.fleet.index.shelves(cell, offer.model).filter(|(part, _)| open(part));
-            shelves.map(|(_, shelf)| shelf.free()).sum::<u64>()
+            let open =
+                |partition: &Partition| partition.hold.is_none_or(|hold| hold.job == job.id || class.lasts_s.is_some());
+            let buckets = self.fleet.index.buckets(cell, offer.model).filter(|(partition, _)| open(partition));
+            buckets.map(|(_, bucket)| bucket.free()).sum::<u64>()
         };
         class.offers().iter().all(|offer| free(offer) < class.cards())
     }
@@ -278,11 +281,11 @@ impl View {
     }
 
     /// A node has changed otherwise than by what runs on it: whoever counts on it looks again.
-    pub(super) fn shake(&mut self, node: NodeId) {
+    pub(super) fn invalidate(&mut self, node: NodeId) {
         if let Some(hold) = self.fleet.index.hold_of(node)
             && let Some(kept) = self.reserved.get_mut(&hold.job)
         {
-            kept.shaken = true;
+            kept.invalidated = true;
         }
     }
 }
@@ -290,20 +293,22 @@ impl View {
 #[cfg(test)]
 impl View {
     /// The nodes that stand apart in the index, and for whom.
-    pub(crate) fn nodes_apart(&self) -> BTreeMap<NodeId, Hold> {
+    pub(crate) fn reserved_nodes(&self) -> BTreeMap<NodeId, Hold> {
         let nodes = self.fleet.capacity.nodes().keys();
-        nodes.filter_map(|id| Some((*id, self.fleet.index.ground(*id, None)?.0.hold?))).collect()
+        nodes.filter_map(|id| Some((*id, self.fleet.index.position_of(*id, None)?.0.hold?))).collect()
     }
 
     /// Those that should: of jobs that wait and neither are proposed nor hold anything, the earliest of each node that takes work.
-    pub(crate) fn nodes_that_should_stand_apart(&self) -> BTreeMap<NodeId, Hold> {
+    pub(crate) fn nodes_that_should_be_reserved(&self) -> BTreeMap<NodeId, Hold> {
         let mut apart: BTreeMap<NodeId, Hold> = BTreeMap::new();
         // Between an allocation and its job's own change the job waits no longer.
         let bound = self.allocations.values().map(|held| held.job);
         let bound: BTreeSet<JobId> = bound.chain(self.pending.keys().copied()).collect();
         let waits = |id: &JobId| !bound.contains(id) && self.jobs.get(id.0).is_some_and(|job| job.waits());
         for (id, kept) in self.reserved.iter().filter(|(id, _)| waits(id)) {
-            for node in kept.reservation.nodes.iter().filter(|node| self.fleet.index.ground(**node, None).is_some()) {
+            for node in
+                kept.reservation.nodes.iter().filter(|node| self.fleet.index.position_of(**node, None).is_some())
+            {
                 let hold = kept.hold(*id);
                 apart.entry(*node).and_modify(|other| *other = hold.min(*other)).or_insert(hold);
             }

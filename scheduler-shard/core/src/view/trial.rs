@@ -24,11 +24,11 @@ impl View {
             last_pass_ms: self.last_pass_ms,
             searches: self.searches.clone(),
             proposals_made: self.proposals_made,
-            resting: BTreeSet::new(),
-            rest_until: Default::default(),
+            backing_off: BTreeSet::new(),
+            backoff_until: Default::default(),
             refusals: self.refusals.clone(),
             bypassed_enough: self.bypassed_enough.clone(),
-            stays_until: self.stays_until.clone(),
+            not_offered_until: self.not_offered_until.clone(),
         };
         for id in waiting {
             if let Some(job) = self.jobs.get(id.0) {

@@ -1,31 +1,31 @@
 //! Which nodes have room, found without looking at all of them.
 //!
-//! Nodes that accept work stand on *shelves*, one per cell, GPU model and part ([`part`]). A shelf groups nodes and shared cards by their state
-//! ([`state`]), in all and per domain of the network ([`shelf`]): a decision looks at groups and then at the few nodes it takes.
-//! What must stay true: the index is a function of the books alone, so refreshing the touched nodes gives what building
+//! Nodes that accept work stand on *buckets*, one per cell, GPU model and part ([`partition`]). A bucket groups nodes and shared cards by their state
+//! ([`state`]), in all and per domain of the network ([`bucket`]): a decision looks at groups and then at the few nodes it takes.
+//! What must stay true: the index is a function of the capacity ledger alone, so refreshing the touched nodes gives what building
 //! it anew would (a property test); a refresh costs what has changed on the node, not what the node is.
 
-mod part;
-pub(crate) mod shelf;
+pub(crate) mod bucket;
+mod partition;
 pub(crate) mod state;
 
 use crate::by_id::ById;
-use muster_model::capacity::{CardUse, NodeUse, Sole};
+use bucket::{ALL, Bucket, Path, Standing};
+use muster_model::capacity::{CardUse, NodeUse, SoleHolder};
 use muster_model::{CellId, GpuModel, Node, NodeId, Place, TenantId, TopologyLevel};
-use part::Holds;
-use shelf::{ALL, Path, Shelf, Standing};
-use state::{Host, Kind, Room};
+use partition::Holds;
+use state::{EmptyState, FreeState, HostState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub(crate) use part::{Hold, Part};
+pub(crate) use partition::{Hold, Partition};
 pub(crate) use state::CardState;
 
 /// Cards of one node that the index sees; an admitted node has at most 72.
 const CARDS_MAX: usize = u128::BITS as usize;
 
-/// Makes kept at once; beyond, those that no node is of any more are forgotten.
-const MAKES_MAX: usize = 1_024;
+/// Node classes kept at once; beyond, those that no node is of any more are forgotten.
+const NODE_CLASSES_MAX: usize = 1_024;
 
 /// The groups of the network that are wider than a node.
 pub(crate) const GROUP_LEVELS: [TopologyLevel; 3] = [TopologyLevel::Leaf, TopologyLevel::Block, TopologyLevel::Region];
@@ -57,48 +57,48 @@ struct CardFacts {
     pinned: bool,
 }
 
-/// What nodes of one make have in common; a fleet has a few makes, so they are always at hand.
+/// What nodes of one class have in common; a fleet has a few classes, so they are always at hand.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Make {
+struct NodeClass {
     cell: CellId,
-    part: Part,
+    partition: Partition,
     /// Its cards are part of an NVLink island that spans several nodes.
     spans: bool,
     cards: Vec<CardFacts>,
-    /// The shelves it stands on.
-    shelves: Vec<(Option<GpuModel>, Kind)>,
+    /// The buckets it stands on.
+    buckets: Vec<(Option<GpuModel>, EmptyState)>,
 }
 
-/// What one node has put on the shelves, so that it can be taken off again.
+/// What one node has put on the buckets, so that it can be taken off again.
 #[derive(Clone, Debug)]
 struct Entry {
     /// The description that this was read from; read anew only when it is another.
     node: Arc<Node>,
-    make: Arc<Make>,
+    class: Arc<NodeClass>,
     /// As it was taken over.
     pinned: u128,
     path: Path,
-    host: Host,
-    sole: Option<Sole>,
+    host: HostState,
+    sole: Option<SoleHolder>,
     /// Bit by bit the usable cards that nobody holds.
     free: u128,
-    /// As long as the shelves it stands on.
-    rooms: Vec<Room>,
+    /// As long as the buckets it stands on.
+    free_states: Vec<FreeState>,
     /// As long as its cards.
     shared: Vec<Option<CardState>>,
 }
 
-type Shelves = BTreeMap<(CellId, Option<GpuModel>), BTreeMap<Part, Shelf>>;
+type Buckets = BTreeMap<(CellId, Option<GpuModel>), BTreeMap<Partition, Bucket>>;
 
-/// All shelves.
+/// All buckets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
-    shelves: Shelves,
+    buckets: Buckets,
     /// By [`NodeId`].
     entries: ById<Entry>,
     /// Every domain that has been seen, by its place; 0 is none of them.
     domains: BTreeMap<Place, u32>,
-    makes: BTreeSet<Arc<Make>>,
+    classes: BTreeSet<Arc<NodeClass>>,
     holds: Holds,
     watched: Watched,
 }
@@ -108,39 +108,43 @@ pub(crate) struct Index {
 struct Watched {
     /// Tenants with work that suffers from neighbours: for them alone it is known which nodes have no other tenant.
     quiet: BTreeSet<TenantId>,
-    /// Some job wants no card: the shelves without a model say what CPU is free.
+    /// Some job wants no card: the buckets without a model say what CPU is free.
     hosts: bool,
 }
 
 impl Index {
-    /// The shelves of `cell` for `model`, part by part.
-    pub(crate) fn shelves(&self, cell: CellId, model: Option<GpuModel>) -> impl Iterator<Item = (&Part, &Shelf)> + '_ {
-        self.shelves.get(&(cell, model)).into_iter().flatten()
+    /// The buckets of `cell` for `model`, part by part.
+    pub(crate) fn buckets(
+        &self,
+        cell: CellId,
+        model: Option<GpuModel>,
+    ) -> impl Iterator<Item = (&Partition, &Bucket)> + '_ {
+        self.buckets.get(&(cell, model)).into_iter().flatten()
     }
 
     /// The models of which `cell` has cards on a node that accepts work.
     pub(crate) fn models(&self, cell: CellId) -> impl Iterator<Item = Option<GpuModel>> + '_ {
-        self.shelves.range((cell, None)..).take_while(move |((of, _), _)| *of == cell).map(|((_, model), _)| *model)
+        self.buckets.range((cell, None)..).take_while(move |((of, _), _)| *of == cell).map(|((_, model), _)| *model)
     }
 
-    /// The shelves that node `id` stands on, by model, with the whole cards that are free on it; none when it takes no new work.
+    /// The buckets that node `id` stands on, by model, with the whole cards that are free on it; none when it takes no new work.
     pub(crate) fn free_on(&self, id: NodeId) -> impl Iterator<Item = (Option<GpuModel>, u32)> + '_ {
         let entry = self.entries.get(u64::from(id.0));
-        let shelves = entry.map(|entry| entry.make.shelves.iter().zip(&entry.rooms));
-        shelves.into_iter().flatten().map(|((model, _), room)| (*model, room.free))
+        let buckets = entry.map(|entry| entry.class.buckets.iter().zip(&entry.free_states));
+        buckets.into_iter().flatten().map(|((model, _), room)| (*model, room.free))
     }
 
-    /// The shelf of `model` that node `id` stands on.
-    pub(crate) fn shelf_of(&self, id: NodeId, model: Option<GpuModel>) -> Option<&Shelf> {
-        let make = &self.entries.get(u64::from(id.0))?.make;
-        self.shelves.get(&(make.cell, model))?.get(&make.part)
+    /// The bucket of `model` that node `id` stands on.
+    pub(crate) fn bucket_of(&self, id: NodeId, model: Option<GpuModel>) -> Option<&Bucket> {
+        let class = &self.entries.get(u64::from(id.0))?.class;
+        self.buckets.get(&(class.cell, model))?.get(&class.partition)
     }
 
     /// Where node `id` lies, and what it is for `model` when nothing runs; none when it takes no work or has no such card.
-    pub(crate) fn ground(&self, id: NodeId, model: Option<GpuModel>) -> Option<(&Part, Path, &Kind)> {
-        let Entry { make, path, .. } = self.entries.get(u64::from(id.0))?;
-        let (_, kind) = make.shelves.iter().find(|(of, _)| *of == model)?;
-        Some((&make.part, path.on(model), kind))
+    pub(crate) fn position_of(&self, id: NodeId, model: Option<GpuModel>) -> Option<(&Partition, Path, &EmptyState)> {
+        let Entry { class, path, .. } = self.entries.get(u64::from(id.0))?;
+        let (_, kind) = class.buckets.iter().find(|(of, _)| *of == model)?;
+        Some((&class.partition, path.on(model), kind))
     }
 
     /// For whom node `id` is kept.
@@ -182,7 +186,7 @@ impl Index {
     pub(crate) fn touch(&mut self, id: NodeId, there: &NodeUse, cards: impl Iterator<Item = u16>) -> bool {
         match self.entries.get_mut(u64::from(id.0)) {
             Some(entry) if Arc::ptr_eq(&entry.node, &there.node) && entry.pinned == there.pinned => {
-                update(&mut self.shelves, &self.watched, id, entry, there, cards);
+                update(&mut self.buckets, &self.watched, id, entry, there, cards);
                 true
             }
             _ => false,
@@ -210,53 +214,54 @@ impl Index {
     }
 
     /// Free cards of the NVLink island of several nodes that node `id` is part of.
-    pub(crate) fn island_free(&self, shelf: &Shelf, id: NodeId) -> Option<u64> {
+    pub(crate) fn island_free(&self, bucket: &Bucket, id: NodeId) -> Option<u64> {
         let island = self.entries.get(u64::from(id.0))?.path.island?;
-        Some(shelf.islands.domains.get(&island)?.free)
+        Some(bucket.islands.domains.get(&island)?.free)
     }
 
     fn insert(&mut self, id: NodeId, there: &NodeUse) {
         let node = there.node.clone();
         let pinned = there.pinned;
-        let make = self.make(&node, pinned);
+        let class = self.class_of(&node, pinned);
         let [leaf, block, region] = GROUP_LEVELS.map(|level| self.domain(group_of(&node.spec.place, level)));
-        let island = make.spans.then(|| self.domain(node.spec.place.clone()));
+        let island = class.spans.then(|| self.domain(node.spec.place.clone()));
         let path = Path { island, levels: [leaf, block, region, ALL] };
-        for (model, kind) in &make.shelves {
-            let pools = self.shelves.entry((make.cell, *model)).or_default();
-            pools.entry(make.part.clone()).or_default().join(path.on(*model), *kind);
+        for (model, kind) in &class.buckets {
+            let pools = self.buckets.entry((class.cell, *model)).or_default();
+            pools.entry(class.partition.clone()).or_default().join(path.on(*model), *kind);
         }
-        let rooms = vec![Room::default(); make.shelves.len()];
-        let shared = vec![None; make.cards.len()];
-        let (host, sole) = (Host::default(), None);
-        self.entries.insert(u64::from(id.0), Entry { node, make, pinned, path, host, sole, free: 0, rooms, shared });
+        let free_states = vec![FreeState::default(); class.buckets.len()];
+        let shared = vec![None; class.cards.len()];
+        let (host, sole) = (HostState::default(), None);
+        self.entries
+            .insert(u64::from(id.0), Entry { node, class, pinned, path, host, sole, free: 0, free_states, shared });
     }
 
     fn remove(&mut self, id: NodeId) {
         let Some(entry) = self.entries.remove(u64::from(id.0)) else { return };
-        let make = &entry.make;
-        for ((model, kind), room) in make.shelves.iter().zip(&entry.rooms) {
-            let Some(pools) = self.shelves.get_mut(&(make.cell, *model)) else { continue };
-            let Some(shelf) = pools.get_mut(&make.part) else { continue };
-            for (gpu, (card, state)) in make.cards.iter().zip(&entry.shared).enumerate() {
+        let class = &entry.class;
+        for ((model, kind), room) in class.buckets.iter().zip(&entry.free_states) {
+            let Some(pools) = self.buckets.get_mut(&(class.cell, *model)) else { continue };
+            let Some(bucket) = pools.get_mut(&class.partition) else { continue };
+            for (gpu, (card, state)) in class.cards.iter().zip(&entry.shared).enumerate() {
                 if Some(card.model) == *model && state.is_some() {
-                    shelf.move_card((id, gpu as u16), *state, None);
+                    bucket.move_card((id, gpu as u16), *state, None);
                 }
             }
             let old = Standing { room: *room, host: entry.host, sole: entry.sole.filter(|_| model.is_some()) };
             let path = entry.path.on(*model);
-            shelf.move_node(id, path, old, Standing::default());
-            shelf.leave(path, *kind);
-            if shelf.is_empty() {
-                pools.remove(&make.part);
+            bucket.move_node(id, path, old, Standing::default());
+            bucket.leave(path, *kind);
+            if bucket.is_empty() {
+                pools.remove(&class.partition);
             }
             if pools.is_empty() {
-                self.shelves.remove(&(make.cell, *model));
+                self.buckets.remove(&(class.cell, *model));
             }
         }
     }
 
-    fn make(&mut self, node: &Node, pinned: u128) -> Arc<Make> {
+    fn class_of(&mut self, node: &Node, pinned: u128) -> Arc<NodeClass> {
         let facts = |(index, gpu): (usize, &muster_model::Gpu)| CardFacts {
             model: gpu.model,
             island: gpu.island,
@@ -269,19 +274,19 @@ impl Index {
         models.push(None);
         models.sort_unstable();
         models.dedup();
-        let shelves = models.into_iter().map(|model| (model, Kind::of(node, pinned, model))).collect();
+        let buckets = models.into_iter().map(|model| (model, EmptyState::of(node, pinned, model))).collect();
         let spans = !node.spec.place.nvlink_domain.is_empty();
-        let part = Part { pool: Arc::from(node.spec.pool.as_str()), hold: self.holds.of(node.id) };
-        let make = Make { cell: node.cell, part, spans, cards, shelves };
-        if let Some(known) = self.makes.get(&make) {
+        let partition = Partition { pool: Arc::from(node.spec.pool.as_str()), hold: self.holds.of(node.id) };
+        let class = NodeClass { cell: node.cell, partition, spans, cards, buckets };
+        if let Some(known) = self.classes.get(&class) {
             return known.clone();
         }
-        if self.makes.len() >= MAKES_MAX {
-            self.makes.retain(|make| Arc::strong_count(make) > 1);
+        if self.classes.len() >= NODE_CLASSES_MAX {
+            self.classes.retain(|class| Arc::strong_count(class) > 1);
         }
-        let make = Arc::new(make);
-        self.makes.insert(make.clone());
-        make
+        let class = Arc::new(class);
+        self.classes.insert(class.clone());
+        class
     }
 
     /// The number of a domain. Levels are kept apart, so one place may stand for a leaf and for a block.
@@ -302,26 +307,26 @@ impl Index {
         self.domains.iter().map(|(place, id)| (*id, place.clone())).collect()
     }
 
-    /// The shelves with their keys.
+    /// The buckets with their keys.
     #[cfg(test)]
-    pub(crate) fn all_shelves(&self) -> impl Iterator<Item = (CellId, Option<GpuModel>, &Part, &Shelf)> + '_ {
-        self.shelves.iter().flat_map(|((cell, model), pools)| pools.iter().map(|(p, s)| (*cell, *model, p, s)))
+    pub(crate) fn all_buckets(&self) -> impl Iterator<Item = (CellId, Option<GpuModel>, &Partition, &Bucket)> + '_ {
+        self.buckets.iter().flat_map(|((cell, model), pools)| pools.iter().map(|(p, s)| (*cell, *model, p, s)))
     }
 }
 
-/// Moves what has changed on a node that stands on its shelves already; only `touched` cards may have changed.
+/// Moves what has changed on a node that stands on its buckets already; only `touched` cards may have changed.
 fn update(
-    shelves: &mut Shelves,
+    buckets: &mut Buckets,
     watched: &Watched,
     id: NodeId,
     entry: &mut Entry,
     there: &NodeUse,
     touched: impl Iterator<Item = u16>,
 ) {
-    let make = &entry.make;
+    let class = &entry.class;
     for gpu in touched {
         let at = usize::from(gpu);
-        let (Some(facts), Some(card)) = (make.cards.get(at), there.cards.get(at)) else { continue };
+        let (Some(facts), Some(card)) = (class.cards.get(at), there.cards.get(at)) else { continue };
         if !facts.usable {
             continue;
         }
@@ -329,40 +334,42 @@ fn update(
         entry.free = entry.free & !(1 << gpu) | free;
         let (old, new) = (entry.shared[at], CardState::of(card, facts.pinned));
         if old != new
-            && let Some(shelf) = shelves.get_mut(&(make.cell, Some(facts.model))).and_then(|p| p.get_mut(&make.part))
+            && let Some(bucket) =
+                buckets.get_mut(&(class.cell, Some(facts.model))).and_then(|p| p.get_mut(&class.partition))
         {
-            shelf.move_card((id, gpu), old, new);
+            bucket.move_card((id, gpu), old, new);
             entry.shared[at] = new;
         }
     }
-    let host = Host::of(there.cpu_free_milli, there.memory_free_mib);
+    let host = HostState::of(there.cpu_free_milli, there.memory_free_mib);
     let quiet = &watched.quiet;
-    let of_interest =
-        |sole: &Sole| matches!(sole, Sole::Nobody) || matches!(sole, Sole::One(one) if quiet.contains(one));
+    let of_interest = |sole: &SoleHolder| {
+        matches!(sole, SoleHolder::Nobody) || matches!(sole, SoleHolder::One(one) if quiet.contains(one))
+    };
     let sole = if quiet.is_empty() { None } else { there.tenants.sole().filter(of_interest) };
     let (old_host, old_sole) = (std::mem::replace(&mut entry.host, host), std::mem::replace(&mut entry.sole, sole));
-    for ((model, kind), old) in make.shelves.iter().zip(&mut entry.rooms) {
+    for ((model, kind), old) in class.buckets.iter().zip(&mut entry.free_states) {
         if model.is_none() && !watched.hosts {
             continue;
         }
         let new = match model {
-            None => Room::of_cpu(there.cpu_free_milli, kind.cpu_milli),
+            None => FreeState::of_cpu(there.cpu_free_milli, kind.cpu_milli),
             Some(model) => {
                 let free =
-                    make.cards.iter().enumerate().filter(|(gpu, facts)| {
+                    class.cards.iter().enumerate().filter(|(gpu, facts)| {
                         facts.model == *model && *gpu < CARDS_MAX && entry.free & (1 << gpu) != 0
                     });
-                Room::of_cards(free.map(|(_, facts)| facts.island), kind.room.largest, make.spans)
+                FreeState::of_cards(free.map(|(_, facts)| facts.island), kind.room.largest, class.spans)
             }
         };
         // Hosts without cards are no islands.
-        let with_cards = |sole: Option<Sole>| sole.filter(|_| model.is_some());
+        let with_cards = |sole: Option<SoleHolder>| sole.filter(|_| model.is_some());
         let before = Standing { room: *old, host: old_host, sole: with_cards(old_sole) };
         let after = Standing { room: new, host, sole: with_cards(sole) };
         if before != after
-            && let Some(shelf) = shelves.get_mut(&(make.cell, *model)).and_then(|p| p.get_mut(&make.part))
+            && let Some(bucket) = buckets.get_mut(&(class.cell, *model)).and_then(|p| p.get_mut(&class.partition))
         {
-            shelf.move_node(id, entry.path.on(*model), before, after);
+            bucket.move_node(id, entry.path.on(*model), before, after);
             *old = new;
         }
     }

@@ -49,10 +49,10 @@ impl CardState {
     }
 }
 
-/// The free units of a node on one shelf: whole cards and how they lie in islands, or milli-CPUs where there are no cards.
+/// The free units of a node on one bucket: whole cards and how they lie in islands, or milli-CPUs where there are no cards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Room {
-    /// Free cards; on the shelf without a model, free milli-CPUs rounded up to a step of the node's total.
+pub(crate) struct FreeState {
+    /// Free cards; on the bucket without a model, free milli-CPUs rounded up to a step of the node's total.
     pub(crate) free: u32,
     /// Free cards per island, the largest first.
     pub(crate) islands: [u8; ISLANDS_MAX],
@@ -62,7 +62,7 @@ pub(crate) struct Room {
     pub(crate) spans: bool,
 }
 
-impl Room {
+impl FreeState {
     /// From the island of each free card.
     pub(crate) fn of_cards(islands: impl Iterator<Item = u8>, largest: u8, spans: bool) -> Self {
         let (mut counts, mut free, mut top) = ([0_u8; 256], 0, 0);
@@ -76,7 +76,7 @@ impl Room {
         if top > 0 {
             counts.sort_unstable_by(|a, b| b.cmp(a));
         }
-        let mut room = Room { free, islands: [0; ISLANDS_MAX], largest, spans: spans && free > 0 };
+        let mut room = FreeState { free, islands: [0; ISLANDS_MAX], largest, spans: spans && free > 0 };
         room.islands.iter_mut().zip(counts).for_each(|(kept, count)| *kept = *count);
         room
     }
@@ -85,7 +85,7 @@ impl Room {
     pub(crate) fn of_cpu(free_milli: i64, total_milli: u64) -> Self {
         let step = total_milli.div_ceil(CPU_STEPS).max(1);
         let free = (free_milli.max(0) as u64).div_ceil(step) * step;
-        Room { free: u32::try_from(free).unwrap_or(u32::MAX), ..Room::default() }
+        FreeState { free: u32::try_from(free).unwrap_or(u32::MAX), ..FreeState::default() }
     }
 
     /// How many units of `each` it holds, each inside one island.
@@ -115,19 +115,19 @@ impl Room {
 
 /// A node's free CPU and memory in half-octaves. Monotone: a lower step certainly has less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Host {
+pub(crate) struct HostState {
     cpu: u8,
     memory: u8,
 }
 
-impl Host {
+impl HostState {
     /// Of free (or asked) milli-CPUs and MiB.
     pub(crate) fn of(cpu_milli: i64, memory_mib: i64) -> Self {
-        Host { cpu: half_octave(cpu_milli), memory: half_octave(memory_mib) }
+        HostState { cpu: half_octave(cpu_milli), memory: half_octave(memory_mib) }
     }
 
     /// Whether a node of this step may hold what `asked` stands for; `false` is certain.
-    pub(crate) fn may_hold(self, asked: Host) -> bool {
+    pub(crate) fn may_hold(self, asked: HostState) -> bool {
         self.cpu >= asked.cpu && self.memory >= asked.memory
     }
 }
@@ -143,8 +143,8 @@ fn half_octave(amount: i64) -> u8 {
 
 /// What a node is when nothing runs on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Kind {
-    pub(crate) room: Room,
+pub(crate) struct EmptyState {
+    pub(crate) room: FreeState,
     pub(crate) cpu_milli: u64,
     pub(crate) memory_mib: u64,
     /// Usable cards per NUMA node, the largest first.
@@ -152,24 +152,24 @@ pub(crate) struct Kind {
     pub(crate) driver: Option<DriverVersion>,
 }
 
-impl Kind {
-    /// Of `node`, as the shelf of `model` sees it: `pinned` cards, bit by bit, are none that can be had whole.
+impl EmptyState {
+    /// Of `node`, as the bucket of `model` sees it: `pinned` cards, bit by bit, are none that can be had whole.
     pub(crate) fn of(node: &Node, pinned: u128, model: Option<GpuModel>) -> Self {
         let spec = &node.spec;
         let whole = |(index, _): &(usize, &muster_model::Gpu)| pinned.checked_shr(*index as u32).unwrap_or(0) & 1 == 0;
         let whole = || spec.gpus.iter().enumerate().filter(whole).map(|(_, gpu)| gpu);
         let of_model = || whole().filter(|gpu| Some(gpu.model) == model);
         let usable = || of_model().filter(|gpu| gpu.withheld.is_none());
-        let numa = Room::of_cards(usable().map(|gpu| gpu.numa), 0, false).islands;
+        let numa = FreeState::of_cards(usable().map(|gpu| gpu.numa), 0, false).islands;
         let room = match model {
             Some(_) => {
-                let largest = Room::of_cards(of_model().map(|gpu| gpu.island), 0, false).islands[0];
-                Room::of_cards(usable().map(|gpu| gpu.island), largest, !spec.place.nvlink_domain.is_empty())
+                let largest = FreeState::of_cards(of_model().map(|gpu| gpu.island), 0, false).islands[0];
+                FreeState::of_cards(usable().map(|gpu| gpu.island), largest, !spec.place.nvlink_domain.is_empty())
             }
-            None => Room::of_cpu(spec.cpu_milli as i64, spec.cpu_milli),
+            None => FreeState::of_cpu(spec.cpu_milli as i64, spec.cpu_milli),
         };
         let driver = DriverVersion::reported(&spec.driver);
-        Kind { room, cpu_milli: spec.cpu_milli, memory_mib: spec.memory_mib, numa, driver }
+        EmptyState { room, cpu_milli: spec.cpu_milli, memory_mib: spec.memory_mib, numa, driver }
     }
 
     /// How many tasks of `each` cards it holds, each on one NUMA node.
@@ -187,11 +187,11 @@ mod tests {
 
     #[test]
     fn rooms_count_by_island() {
-        let room = Room::of_cards([0, 0, 0, 2, 2, 1].into_iter(), 3, false);
+        let room = FreeState::of_cards([0, 0, 0, 2, 2, 1].into_iter(), 3, false);
         assert_eq!((room.free, &room.islands[..4]), (6, &[3, 2, 1, 0][..]));
         assert_eq!((room.in_islands(2), room.anywhere(2), room.in_islands(3), room.in_islands(4)), (2, 3, 1, 0));
         assert_eq!((room.tightest(1), room.tightest(2), room.tightest(4)), (Some(1), Some(2), None));
-        assert_eq!(Room::of_cards([].into_iter(), 0, true), Room::default());
+        assert_eq!(FreeState::of_cards([].into_iter(), 0, true), FreeState::default());
     }
 
     #[test]
@@ -202,14 +202,14 @@ mod tests {
             assert!(step >= last);
             last = step;
         }
-        assert!(!Host::of(5_000, 10).may_hold(Host::of(6_200, 1)));
-        assert!(Host::of(6_500, 10).may_hold(Host::of(6_400, 10)));
+        assert!(!HostState::of(5_000, 10).may_hold(HostState::of(6_200, 1)));
+        assert!(HostState::of(6_500, 10).may_hold(HostState::of(6_400, 10)));
     }
 
     #[test]
     fn free_cpu_is_never_understated() {
         for free in 0..=70_i64 {
-            let room = Room::of_cpu(free, 64);
+            let room = FreeState::of_cpu(free, 64);
             assert!(i64::from(room.free) >= free && i64::from(room.free) < free + 4);
         }
     }

@@ -5,10 +5,10 @@
 //! meanwhile. What must stay true: nothing but time limits is believed; what others have reserved is not touched; at that time the
 //! search of [`crate::search`] finds the gang a place on these nodes (a property test).
 
-use super::timeline::{Departure, Timeline};
+use super::timeline::{ReleaseEvent, Timeline};
 use crate::fleet::index::GROUP_LEVELS;
-use crate::fleet::index::shelf::{ALL, Path, TOP};
-use crate::fleet::index::state::{Kind, Room};
+use crate::fleet::index::bucket::{ALL, Path, TOP};
+use crate::fleet::index::state::{EmptyState, FreeState};
 use crate::search::cards::Within;
 use crate::search::units::Units;
 use crate::search::{Ask, Steps};
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 /// A domain of the required level inside one pool; nodes and NVLink domains have numbers of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Ground {
+struct PlacementDomain {
     pool: usize,
     is_node: bool,
     domain: u32,
@@ -28,8 +28,8 @@ struct Ground {
 
 /// A node can hold more of the gang from some time on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Opening {
-    ground: Ground,
+struct Availability {
+    placement_domain: PlacementDomain,
     at_ms: u64,
     leaf: u32,
     node: NodeId,
@@ -49,12 +49,13 @@ pub(crate) fn earliest(
     steps: &mut Steps,
 ) -> Option<Reservation> {
     let search = Search { view, ask, units: Units::of(ask)?, now_ms };
-    let mut openings = search.openings(timeline, steps);
-    openings.sort_unstable();
-    let of_ground = openings.chunk_by(|one, next| one.ground == next.ground);
-    let (start_ms, ground) =
-        of_ground.filter_map(|openings| Some((search.first_moment(openings)?, openings))).min_by_key(|(at, _)| *at)?;
-    Some(Reservation { start_ms, nodes: search.opening_last(ground, start_ms) })
+    let mut availabilities = search.availabilities(timeline, steps);
+    availabilities.sort_unstable();
+    let by_domain = availabilities.chunk_by(|one, next| one.placement_domain == next.placement_domain);
+    let (start_ms, placement_domain) = by_domain
+        .filter_map(|availabilities| Some((search.first_moment(availabilities)?, availabilities)))
+        .min_by_key(|(at, _)| *at)?;
+    Some(Reservation { start_ms, nodes: search.opening_last(placement_domain, start_ms) })
 }
 
 struct Search<'a> {
@@ -65,38 +66,40 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn openings(&self, timeline: &Timeline, steps: &mut Steps) -> Vec<Opening> {
-        let mut openings = Vec::new();
+    fn availabilities(&self, timeline: &Timeline, steps: &mut Steps) -> Vec<Availability> {
+        let mut availabilities = Vec::new();
         let mut pools: Vec<&str> = Vec::new();
         for (id, there) in self.view.fleet.capacity.nodes().iter().filter(|(_, there)| there.node.cell == self.ask.cell)
         {
-            let Some((part, path, kind)) = self.view.fleet.index.ground(*id, self.ask.model) else { continue };
-            let open = self.ask.may_stay(part.hold) && self.ask.pool_allows(&self.view.fleet, &part.pool);
+            let Some((partition, path, kind)) = self.view.fleet.index.position_of(*id, self.ask.model) else {
+                continue;
+            };
+            let open = self.ask.may_stay(partition.hold) && self.ask.pool_allows(&self.view.fleet, &partition.pool);
             if !open || !self.ask.admits(&there.node) || self.units.one_by_one().when_empty(self.ask, kind) == 0 {
                 continue;
             }
-            let pool = pools.iter().position(|name| **name == *part.pool).unwrap_or_else(|| {
-                pools.push(&part.pool);
+            let pool = pools.iter().position(|name| **name == *partition.pool).unwrap_or_else(|| {
+                pools.push(&partition.pool);
                 pools.len() - 1
             });
-            let departures = timeline.on(*id);
-            steps.0 += 1 + departures.len() as u64;
-            self.on_node(there, (pool, path, kind), departures, &mut openings);
+            let releases = timeline.on(*id);
+            steps.0 += 1 + releases.len() as u64;
+            self.on_node(there, (pool, path, kind), releases, &mut availabilities);
         }
-        openings
+        availabilities
     }
 
     fn on_node(
         &self,
         there: &NodeUse,
-        (pool, path, kind): (usize, Path, &Kind),
-        departures: &[Departure],
-        into: &mut Vec<Opening>,
+        (pool, path, kind): (usize, Path, &EmptyState),
+        releases: &[ReleaseEvent],
+        into: &mut Vec<Availability>,
     ) {
         let node = there.node.id;
         let together = self.units.tasks > 1 && path.island.is_some();
-        let opening = Opening {
-            ground: self.ground(pool, node, path),
+        let availability = Availability {
+            placement_domain: self.placement_domain(pool, node, path),
             at_ms: self.now_ms,
             leaf: path.levels[0],
             node,
@@ -105,30 +108,34 @@ impl Search<'_> {
             more: 0,
         };
         let mut held = self.held(there, path, kind, together);
-        into.extend((held > 0).then_some(Opening { more: held, ..opening }));
+        into.extend((held > 0).then_some(Availability { more: held, ..availability }));
         let mut later = None;
-        for (index, departure) in departures.iter().enumerate() {
+        for (index, release) in releases.iter().enumerate() {
             let later = later.get_or_insert_with(|| there.clone());
-            departure.tasks().iter().for_each(|task| later.release(departure.allocation(), task));
-            let at_ms = departure.end_ms;
-            if departures.get(index + 1).is_some_and(|next| next.end_ms == at_ms) {
+            release.tasks().iter().for_each(|task| later.release(release.allocation(), task));
+            let at_ms = release.end_ms;
+            if releases.get(index + 1).is_some_and(|next| next.end_ms == at_ms) {
                 continue;
             }
             let then = self.held(later, path, kind, together);
             if then > held {
-                into.push(Opening { at_ms, more: then - held, ..opening });
+                into.push(Availability { at_ms, more: then - held, ..availability });
                 held = then;
             }
         }
     }
 
-    fn ground(&self, pool: usize, node: NodeId, path: Path) -> Ground {
+    fn placement_domain(&self, pool: usize, node: NodeId, path: Path) -> PlacementDomain {
         let level = |level: TopologyLevel| GROUP_LEVELS.iter().position(|at| *at == level);
-        match (self.ask.widest(), path.island) {
-            (None, _) => Ground { pool, is_node: false, domain: ALL },
-            (Some(TopologyLevel::Island), Some(island)) => Ground { pool, is_node: false, domain: island },
-            (Some(TopologyLevel::Island | TopologyLevel::Node), _) => Ground { pool, is_node: true, domain: node.0 },
-            (Some(wide), _) => Ground { pool, is_node: false, domain: path.levels[level(wide).unwrap_or(TOP)] },
+        match (self.ask.required_level(), path.island) {
+            (None, _) => PlacementDomain { pool, is_node: false, domain: ALL },
+            (Some(TopologyLevel::Island), Some(island)) => PlacementDomain { pool, is_node: false, domain: island },
+            (Some(TopologyLevel::Island | TopologyLevel::Node), _) => {
+                PlacementDomain { pool, is_node: true, domain: node.0 }
+            }
+            (Some(wide), _) => {
+                PlacementDomain { pool, is_node: false, domain: path.levels[level(wide).unwrap_or(TOP)] }
+            }
         }
     }
 
@@ -140,17 +147,18 @@ impl Search<'_> {
     }
 
     /// How much of the gang a node in this state holds: units, or tasks where units may span nodes.
-    fn held(&self, there: &NodeUse, path: Path, kind: &Kind, together: bool) -> u64 {
+    fn held(&self, there: &NodeUse, path: Path, kind: &EmptyState, together: bool) -> u64 {
         let units = if together { self.units.one_by_one() } else { self.units };
         let room = match self.ask.model {
-            None => Room::of_cpu(there.cpu_free_milli, kind.cpu_milli),
+            None => FreeState::of_cpu(there.cpu_free_milli, kind.cpu_milli),
             Some(model) => {
                 let cards = (0..).zip(&there.node.spec.gpus);
                 let free = cards.filter(|(at, gpu)| gpu.model == model && there.is_free(*at));
-                Room::of_cards(free.map(|(_, gpu)| gpu.island), kind.room.largest, kind.room.spans)
+                FreeState::of_cards(free.map(|(_, gpu)| gpu.island), kind.room.largest, kind.room.spans)
             }
         };
-        let one_island = self.ask.widest() == Some(TopologyLevel::Island) && path.island.is_none() && units.with_cards;
+        let one_island =
+            self.ask.required_level() == Some(TopologyLevel::Island) && path.island.is_none() && units.with_cards;
         if one_island && room.tightest(units.all()).is_none() {
             return 0;
         }
@@ -159,23 +167,28 @@ impl Search<'_> {
     }
 
     /// When these openings, of one domain and in order of time, hold all of it.
-    fn first_moment(&self, openings: &[Opening]) -> Option<u64> {
+    fn first_moment(&self, availabilities: &[Availability]) -> Option<u64> {
         let mut tally = Tally::default();
-        let enough = |opening: &&Opening| tally.take(opening, self.units) >= self.units.count;
-        openings.iter().find(enough).map(|opening| opening.at_ms)
+        let enough = |availability: &&Availability| tally.take(availability, self.units) >= self.units.count;
+        availabilities.iter().find(enough).map(|availability| availability.at_ms)
     }
 
     /// The nodes that open last of those that are open by `start_ms`, as many as it takes.
-    fn opening_last(&self, openings: &[Opening], start_ms: u64) -> Vec<NodeId> {
-        let mut by_node: BTreeMap<NodeId, Vec<&Opening>> = BTreeMap::new();
-        for opening in openings.iter().filter(|opening| opening.at_ms <= start_ms) {
-            by_node.entry(opening.node).or_default().push(opening);
+    fn opening_last(&self, availabilities: &[Availability], start_ms: u64) -> Vec<NodeId> {
+        let mut by_node: BTreeMap<NodeId, Vec<&Availability>> = BTreeMap::new();
+        for availability in availabilities.iter().filter(|availability| availability.at_ms <= start_ms) {
+            by_node.entry(availability.node).or_default().push(availability);
         }
         let mut islands: BTreeMap<u32, u64> = BTreeMap::new();
-        for opening in openings.iter().filter(|opening| opening.island > 0 && opening.at_ms <= start_ms) {
-            islands.entry(opening.island).and_modify(|at| *at = opening.at_ms.max(*at)).or_insert(opening.at_ms);
+        for availability in
+            availabilities.iter().filter(|availability| availability.island > 0 && availability.at_ms <= start_ms)
+        {
+            islands
+                .entry(availability.island)
+                .and_modify(|at| *at = availability.at_ms.max(*at))
+                .or_insert(availability.at_ms);
         }
-        let mut nodes: Vec<Vec<&Opening>> = by_node.into_values().collect();
+        let mut nodes: Vec<Vec<&Availability>> = by_node.into_values().collect();
         nodes.sort_by_key(|of_node| {
             let last = of_node[of_node.len() - 1];
             let at_ms = islands.get(&last.island).copied().unwrap_or(last.at_ms);
@@ -184,7 +197,7 @@ impl Search<'_> {
         let (mut tally, mut chosen) = (Tally::default(), Vec::new());
         for of_node in nodes {
             let before = tally.total;
-            let total = of_node.iter().map(|opening| tally.take(opening, self.units)).max().unwrap_or(0);
+            let total = of_node.iter().map(|availability| tally.take(availability, self.units)).max().unwrap_or(0);
             if total > before || of_node[0].island > 0 {
                 chosen.push(of_node[0].node);
             }
@@ -206,16 +219,16 @@ struct Tally {
 }
 
 impl Tally {
-    fn take(&mut self, opening: &Opening, units: Units) -> u64 {
-        let mut more = opening.more;
-        if opening.island > 0 {
-            let tasks = self.islands.entry((opening.spread, opening.island)).or_default();
+    fn take(&mut self, availability: &Availability, units: Units) -> u64 {
+        let mut more = availability.more;
+        if availability.island > 0 {
+            let tasks = self.islands.entry((availability.spread, availability.island)).or_default();
             let before = *tasks / units.tasks;
-            *tasks += opening.more;
+            *tasks += availability.more;
             more = *tasks / units.tasks - before;
         }
         if let Some(cap) = units.cap {
-            let held = self.spread.entry(opening.spread).or_default();
+            let held = self.spread.entry(availability.spread).or_default();
             let before = (*held).min(cap.units);
             *held = held.saturating_add(more);
             more = (*held).min(cap.units) - before;

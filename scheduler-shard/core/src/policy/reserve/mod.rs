@@ -55,7 +55,7 @@ pub(crate) fn reserve(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u6
     }
     let mut reserving = Reserving { cell, now_ms, bounds, steps, plan, timeline: None };
     if !reserving.revise(view) {
-        reserving.promise_more(view);
+        reserving.reserve_more(view);
     }
 }
 
@@ -83,7 +83,7 @@ impl Reserving<'_> {
             let given_up = !class.offers().iter().any(allowed);
             if found.as_ref() != Some(&*old) && (broken || given_up || gained_ms > SLACK_MS) {
                 let later = found.as_ref().is_none_or(|found| found.start_ms > old.start_ms);
-                self.plan.promises_broken += u64::from(broken && later);
+                self.plan.reservations_broken += u64::from(broken && later);
                 self.keep(view, &job, found);
                 changed = true;
             }
@@ -92,7 +92,7 @@ impl Reserving<'_> {
     }
 
     /// Promises the first gangs without room a time, as long as there are fewer reservations than there may be.
-    fn promise_more(&mut self, view: &mut View) {
+    fn reserve_more(&mut self, view: &mut View) {
         let gangs_found = view.queues.get(&self.cell).map_or(0, |queue| queue.gangs_found);
         let last = view.searches.remove(&self.cell);
         let due = last.as_ref().is_none_or(|last| last.next_ms(gangs_found) <= self.now_ms);
@@ -187,7 +187,7 @@ fn waits_for_room(view: &View, cell: CellId, job: &Known, now_ms: u64) -> bool {
         return false;
     }
     let been_everywhere = view.cells.keys().all(|other| *other == cell || job.visited.contains(other));
-    let stays = || view.stays_until.get(&job.id).is_some_and(|until_ms| *until_ms > now_ms);
+    let stays = || view.not_offered_until.get(&job.id).is_some_and(|until_ms| *until_ms > now_ms);
     let line = || view.queues.get(&cell)?.tenants.get(&job.tenant)?.all.get(class)?.blocked.as_ref();
     let room = |obstacle: &Obstacle| matches!(obstacle, Obstacle::NoRoom(_));
     (been_everywhere || stays()) && line().is_some_and(|blocked| blocked.obstacles.iter().any(room))

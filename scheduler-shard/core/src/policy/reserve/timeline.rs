@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// An allocation gives back what it holds of one node.
 #[derive(Clone, Debug)]
-pub(crate) struct Departure {
+pub(crate) struct ReleaseEvent {
     node: NodeId,
     pub(crate) end_ms: u64,
     allocation: Arc<Allocation>,
@@ -19,7 +19,7 @@ pub(crate) struct Departure {
     ranks: Range<usize>,
 }
 
-impl Departure {
+impl ReleaseEvent {
     pub(crate) fn allocation(&self) -> &Allocation {
         &self.allocation
     }
@@ -31,11 +31,11 @@ impl Departure {
 
 /// Everything of a cell whose end is known, by node and time.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Timeline(Vec<Departure>);
+pub(crate) struct Timeline(Vec<ReleaseEvent>);
 
 impl Timeline {
     pub(crate) fn of(view: &View, cell: CellId, now_ms: u64, steps: &mut Steps) -> Self {
-        let mut departures = Vec::new();
+        let mut releases = Vec::new();
         for allocation in view.held().filter(|held| held.cell == cell) {
             steps.0 += 1;
             let Some(end_ms) = end_ms(view, allocation, now_ms) else { continue };
@@ -43,11 +43,11 @@ impl Timeline {
             for tasks in allocation.tasks.chunk_by(|one, next| one.node == next.node) {
                 let (node, ranks) = (tasks[0].node, first..first + tasks.len());
                 first = ranks.end;
-                departures.push(Departure { node, end_ms, allocation: allocation.clone(), ranks });
+                releases.push(ReleaseEvent { node, end_ms, allocation: allocation.clone(), ranks });
             }
         }
-        departures.sort_unstable_by_key(|one| (one.node, one.end_ms, one.allocation.id));
-        Timeline(departures)
+        releases.sort_unstable_by_key(|one| (one.node, one.end_ms, one.allocation.id));
+        Timeline(releases)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -55,7 +55,7 @@ impl Timeline {
     }
 
     /// Those on `node`, the earliest first.
-    pub(crate) fn on(&self, node: NodeId) -> &[Departure] {
+    pub(crate) fn on(&self, node: NodeId) -> &[ReleaseEvent] {
         let first = self.0.partition_point(|one| one.node < node);
         let rest = &self.0[first..];
         &rest[..rest.partition_point(|one| one.node == node)]

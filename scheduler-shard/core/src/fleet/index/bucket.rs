@@ -1,19 +1,19 @@
-//! A shelf: the nodes of one cell and pool that have cards of one model, grouped by state, in all and per domain of the network.
+//! A bucket: the nodes of one cell and pool that have cards of one model, grouped by state, in all and per domain of the network.
 //!
-//! Domains form a tree: leaf, block, region, and the whole shelf above them; below a leaf the NVLink domains that span several of its nodes.
+//! Domains form a tree: leaf, block, region, and the whole bucket above them; below a leaf the NVLink domains that span several of its nodes.
 //! Each knows how many of its nodes are in which state, so that what it could hold is a sum over a dozen states. What must stay true: every count is that of the nodes below, whatever the
 //! order in which nodes came, changed and went.
 
-use super::state::{CardState, Host, Kind, Room};
-use muster_model::capacity::Sole;
+use super::state::{CardState, EmptyState, FreeState, HostState};
+use muster_model::capacity::SoleHolder;
 use muster_model::{GpuModel, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Levels of domains on a shelf: leaf, block, region, all of it.
+/// Levels of domains on a bucket: leaf, block, region, all of it.
 pub(crate) const LEVELS: usize = 4;
-/// The level of the whole shelf; it has one domain, [`ALL`].
+/// The level of the whole bucket; it has one domain, [`ALL`].
 pub(crate) const TOP: usize = LEVELS - 1;
-/// The domain that is the whole shelf.
+/// The domain that is the whole bucket.
 pub(crate) const ALL: u32 = 0;
 
 /// How many there are of each, in order.
@@ -28,7 +28,7 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// On the shelf of `model`: NVLink joins cards, so without a model there are no such domains.
+    /// On the bucket of `model`: NVLink joins cards, so without a model there are no such domains.
     pub(super) fn on(self, model: Option<GpuModel>) -> Self {
         Path { island: self.island.filter(|_| model.is_some()), ..self }
     }
@@ -37,25 +37,25 @@ impl Path {
 /// What placement tells a node apart by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
-    pub(crate) room: Room,
-    pub(crate) host: Host,
+    pub(crate) room: FreeState,
+    pub(crate) host: HostState,
     /// Who is alone there, if it is nobody or a tenant that is watched.
-    pub(crate) sole: Option<Sole>,
+    pub(crate) sole: Option<SoleHolder>,
 }
 
-/// One NVLink domain, leaf, block or region, or the shelf.
+/// One NVLink domain, leaf, block or region, or the bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Domain {
     /// Free units of its nodes.
     pub(crate) free: u64,
     /// Its nodes with anything free, by state.
-    pub(crate) rooms: Counts<Room>,
+    pub(crate) free_states: Counts<FreeState>,
     /// All its nodes, by what they are when empty.
-    pub(crate) kinds: Counts<Kind>,
+    pub(crate) kinds: Counts<EmptyState>,
     /// The domains of the level below; of a leaf the NVLink domains in it.
     pub(crate) inside: BTreeSet<u32>,
     /// Of an NVLink domain, and of a leaf as far as they lie in none: the nodes with anything free.
-    pub(crate) nodes: BTreeSet<(Room, NodeId)>,
+    pub(crate) nodes: BTreeSet<(FreeState, NodeId)>,
 }
 
 /// The domains of one level.
@@ -65,27 +65,27 @@ pub(crate) struct Level {
     /// Those with anything free, in order of how much.
     pub(crate) by_free: BTreeSet<(u64, u32)>,
     /// How many domains are alike when empty.
-    pub(crate) alike: BTreeMap<Counts<Kind>, u32>,
+    pub(crate) alike: BTreeMap<Counts<EmptyState>, u32>,
 }
 
 /// Nodes of one state, by what CPU and memory they have left.
-pub(crate) type ByHost = BTreeMap<Host, BTreeSet<NodeId>>;
+pub(crate) type ByHost = BTreeMap<HostState, BTreeSet<NodeId>>;
 
 /// The nodes of one cell and pool that have cards of one model (or, without one, all of them).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Shelf {
+pub(crate) struct Bucket {
     /// Nodes with anything free.
-    pub(crate) states: BTreeMap<Room, ByHost>,
+    pub(crate) states: BTreeMap<FreeState, ByHost>,
     pub(crate) levels: [Level; LEVELS],
     /// NVLink domains that span several nodes.
     pub(crate) islands: Level,
     /// Nodes with anything free on which nobody, or a tenant that is watched, is alone.
-    pub(crate) sole: BTreeMap<Sole, BTreeSet<(Room, NodeId)>>,
+    pub(crate) sole: BTreeMap<SoleHolder, BTreeSet<(FreeState, NodeId)>>,
     /// Cards that are shared already.
     pub(crate) shared: BTreeMap<CardState, BTreeSet<(NodeId, u16)>>,
 }
 
-impl Shelf {
+impl Bucket {
     pub(crate) fn is_empty(&self) -> bool {
         self.levels[TOP].domains.is_empty()
     }
@@ -100,12 +100,12 @@ impl Shelf {
     }
 
     /// The states of its nodes that have anything free, least first.
-    pub(crate) fn rooms(&self) -> impl DoubleEndedIterator<Item = &Room> + '_ {
+    pub(crate) fn free_states(&self) -> impl DoubleEndedIterator<Item = &FreeState> + '_ {
         self.states.keys()
     }
 
     /// Nodes with a free unit whose host may hold `asked`, those with fewest free units first.
-    pub(crate) fn open_nodes(&self, asked: Host) -> impl Iterator<Item = NodeId> + '_ {
+    pub(crate) fn open_nodes(&self, asked: HostState) -> impl Iterator<Item = NodeId> + '_ {
         let hosts = self.states.values().flatten().filter(move |(host, _)| host.may_hold(asked));
         hosts.flat_map(|(_, nodes)| nodes.iter().copied())
     }
@@ -113,11 +113,11 @@ impl Shelf {
     /// The nodes on which a whole unit is free, or a card is shared.
     pub(crate) fn nodes_with_anything(&self) -> impl Iterator<Item = NodeId> + '_ {
         let shared = self.shared.values().flatten().map(|(id, _)| *id);
-        self.open_nodes(Host::default()).chain(shared)
+        self.open_nodes(HostState::default()).chain(shared)
     }
 
     /// A node joins, with nothing free yet.
-    pub(super) fn join(&mut self, path: Path, kind: Kind) {
+    pub(super) fn join(&mut self, path: Path, kind: EmptyState) {
         if let Some(island) = path.island {
             self.islands.recount_kinds(island, kind, true);
         }
@@ -131,7 +131,7 @@ impl Shelf {
     }
 
     /// A node leaves, with nothing free any more.
-    pub(super) fn leave(&mut self, path: Path, kind: Kind) {
+    pub(super) fn leave(&mut self, path: Path, kind: EmptyState) {
         if let Some(island) = path.island {
             self.islands.recount_kinds(island, kind, false);
         }
@@ -218,7 +218,7 @@ impl Shelf {
 }
 
 impl Level {
-    fn recount_kinds(&mut self, id: u32, kind: Kind, more: bool) {
+    fn recount_kinds(&mut self, id: u32, kind: EmptyState, more: bool) {
         let Level { domains, alike, .. } = self;
         let domain = domains.entry(id).or_default();
         if let Some(same) = alike.get_mut(&domain.kinds) {
@@ -235,14 +235,14 @@ impl Level {
         }
     }
 
-    fn move_node(&mut self, id: NodeId, at: u32, lists: bool, old: Room, new: Room) {
+    fn move_node(&mut self, id: NodeId, at: u32, lists: bool, old: FreeState, new: FreeState) {
         let Some(domain) = self.domains.get_mut(&at) else { return };
         let before = domain.free;
         if old.free > 0 {
-            recount(&mut domain.rooms, old, false);
+            recount(&mut domain.free_states, old, false);
         }
         if new.free > 0 {
-            recount(&mut domain.rooms, new, true);
+            recount(&mut domain.free_states, new, true);
         }
         if lists && old.free > 0 {
             domain.nodes.remove(&(old, id));

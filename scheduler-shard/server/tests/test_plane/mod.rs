@@ -159,13 +159,13 @@ impl Cluster {
         held.collect()
     }
 
-    /// Waits until `there` or panics after `patience`.
-    pub(crate) async fn until(&self, what: &str, patience: Duration, there: impl Fn(&Self) -> bool) {
-        let end = Instant::now() + patience;
+    /// Waits until `there` or panics after `wait_max`.
+    pub(crate) async fn until(&self, what: &str, wait_max: Duration, there: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + wait_max;
         while !there(self) {
             assert!(
                 Instant::now() < end,
-                "{what}: not within {patience:?}; holders {:?}, running {}",
+                "{what}: not within {wait_max:?}; holders {:?}, running {}",
                 self.holders(),
                 self.running()
             );

@@ -16,7 +16,7 @@ pub(crate) struct Hold {
 
 /// Nodes of one pool that are kept for the same job, or for none.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Part {
+pub(crate) struct Partition {
     pub(crate) pool: Arc<str>,
     pub(crate) hold: Option<Hold>,
 }

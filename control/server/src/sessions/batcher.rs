@@ -1,7 +1,7 @@
 //! Carries commands of many sessions to the log, many in one proposal.
 //!
 //! What must stay true: each command is answered with its own decision; what waits and what is in flight is bounded, and a full
-//! funnel makes sessions wait, which makes their agents wait.
+//! batcher makes sessions wait, which makes their agents wait.
 
 use crate::consensus::{Consensus, ProposeError, Proposed};
 use muster_control_core::{Command, Done, Reject};
@@ -25,16 +25,16 @@ struct Item {
 
 /// The entrance. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Funnel {
+pub(crate) struct Batcher {
     queue: mpsc::Sender<Item>,
 }
 
-impl Funnel {
-    /// Starts the funnel; it ends with the host.
+impl Batcher {
+    /// Starts the batcher; it ends with the host.
     pub(crate) fn start(host: &Host, consensus: Consensus) -> Self {
         let (queue, items) = mpsc::channel(WAITING_MAX);
         host.spawn(run(host.clone(), consensus, items));
-        Funnel { queue }
+        Batcher { queue }
     }
 
     /// Has one command decided.

@@ -1,6 +1,6 @@
 //! Proposals that are under way: charged like allocations, undone when they come to nothing.
 //!
-//! What must stay true: the stand-in for a proposal never outlives its outcome, and never makes a committed allocation's charge
+//! What must stay true: the assumed allocation for a proposal never outlives its outcome, and never makes a committed allocation's charge
 //! fail: where the two meet, the proposal gives way.
 
 use super::{Known, RESERVATIONS_MAX, View, nodes_of};
@@ -9,49 +9,49 @@ use crate::proposal::Binding;
 use muster_model::{Allocation, AllocationId, AllocationState, Attempt, CellId, Epoch, GpuModel, JobId, NodeId};
 use std::sync::Arc;
 
-/// Stand-ins take ids from here on, which the replicated state's counter does not reach.
-const STAND_IN_FIRST: u64 = 1 << 63;
+/// assumed allocations take ids from here on, which the replicated state's counter does not reach.
+const ASSUMED_FIRST: u64 = 1 << 63;
 
 /// First and longest rest of a job whose proposal was refused, doubling in between: long enough for the watch to bring what the
 /// view has missed, short enough not to be noticed in a queue.
-const REST_FIRST_MS: u64 = 100;
-const REST_MAX_MS: u64 = 10_000;
+const BACKOFF_FIRST_MS: u64 = 100;
+const BACKOFF_MAX_MS: u64 = 10_000;
 /// Rest of a job whose proposal nobody answered: a small part of a leader election.
-const UNANSWERED_REST_MS: u64 = 200;
+const UNANSWERED_BACKOFF_MS: u64 = 200;
 
 /// One proposal under way.
 #[derive(Clone, Debug)]
-pub(super) struct Pending {
+pub(super) struct Assumed {
     attempt: Attempt,
-    /// The charge in the books; none once a committed allocation has taken its place.
-    stand_in: Option<Arc<Allocation>>,
+    /// The charge in the capacity ledger; none once a committed allocation has taken its place.
+    assumed: Option<Arc<Allocation>>,
 }
 
-impl Pending {
+impl Assumed {
     /// What it has charged.
     pub(super) fn charged(&self) -> Option<&Arc<Allocation>> {
-        self.stand_in.as_ref()
+        self.assumed.as_ref()
     }
 }
 
 impl View {
     /// Charges a proved proposal to the view, so that the next one sees it. Its job leaves the queue.
-    pub(crate) fn begin(&mut self, job: &Known, class: &Arc<JobClass>, binding: &Binding, cell: CellId, now_ms: u64) {
-        let stand_in = Arc::new(self.stand_in(job, class, binding, cell, now_ms));
-        self.stand_apart(job.id, false);
+    pub(crate) fn assume(&mut self, job: &Known, class: &Arc<JobClass>, binding: &Binding, cell: CellId, now_ms: u64) {
+        let assumed = Arc::new(self.assumed(job, class, binding, cell, now_ms));
+        self.apply_reservation(job.id, false);
         self.unqueue(job);
-        self.charge(&stand_in);
+        self.charge(&assumed);
         let queue = self.queues.entry(cell).or_default();
         queue.count_bound(binding.model, class.cards());
         queue.restart_counts(job.tenant, class);
-        queue.wake_sibling(job.tenant, class);
-        self.pending.insert(job.id, Pending { attempt: binding.attempt, stand_in: Some(stand_in) });
+        queue.wake_other_limit(job.tenant, class);
+        self.pending.insert(job.id, Assumed { attempt: binding.attempt, assumed: Some(assumed) });
     }
 
-    fn stand_in(&mut self, job: &Known, class: &JobClass, binding: &Binding, cell: CellId, now_ms: u64) -> Allocation {
+    fn assumed(&mut self, job: &Known, class: &JobClass, binding: &Binding, cell: CellId, now_ms: u64) -> Allocation {
         self.proposals_made += 1;
         Allocation {
-            id: AllocationId(STAND_IN_FIRST + self.proposals_made),
+            id: AllocationId(ASSUMED_FIRST + self.proposals_made),
             job: job.id,
             attempt: binding.attempt,
             tenant: job.tenant,
@@ -77,7 +77,7 @@ impl View {
 
     /// The model on which `job` is assumed to have started.
     pub(crate) fn assumed_model(&self, job: JobId) -> Option<GpuModel> {
-        self.pending.get(&job)?.stand_in.as_ref()?.model
+        self.pending.get(&job)?.assumed.as_ref()?.model
     }
 
     /// Proposals under way.
@@ -89,47 +89,47 @@ impl View {
     /// The proposal for `job` came to nothing, or nobody knows what became of it: its charge is undone, and the job rests a
     /// little longer each time before it is planned again. A stale view mends itself by the watch meanwhile.
     pub fn refused(&mut self, job: JobId, now_ms: u64) {
-        self.undo(job);
+        self.forget_assumed(job);
         if let Some(there) = self.jobs.get(job.0).cloned() {
             let refusals = self.refusals.entry(job).or_default();
-            let rest_ms = (REST_FIRST_MS << (*refusals).min(16)).min(REST_MAX_MS);
+            let backoff_ms = (BACKOFF_FIRST_MS << (*refusals).min(16)).min(BACKOFF_MAX_MS);
             *refusals += 1;
             self.unqueue(&there);
-            self.rest(job, now_ms + rest_ms);
+            self.back_off(job, now_ms + backoff_ms);
         }
     }
 
     /// Nobody answered the proposal for `job`: its charge is undone and it rests for a moment, without growing impatient. Should it
     /// have been committed after all, its allocation comes by the watch.
     pub fn unanswered(&mut self, job: JobId, now_ms: u64) {
-        self.undo(job);
+        self.forget_assumed(job);
         if let Some(there) = self.jobs.get(job.0).cloned() {
             self.unqueue(&there);
-            self.rest(job, now_ms + UNANSWERED_REST_MS);
+            self.back_off(job, now_ms + UNANSWERED_BACKOFF_MS);
         }
     }
 
     /// No other cell can take `job` now: it is not offered again before `until_ms`.
-    pub fn stays(&mut self, job: JobId, until_ms: u64) {
+    pub fn not_offered_before(&mut self, job: JobId, until_ms: u64) {
         if self.jobs.get(job.0).is_some() {
-            self.stays_until.insert(job, until_ms);
+            self.not_offered_until.insert(job, until_ms);
         }
     }
 
-    fn rest(&mut self, job: JobId, until_ms: u64) {
-        if let Some(old) = self.rest_until.insert(job, until_ms) {
-            self.resting.remove(&(old, job));
+    fn back_off(&mut self, job: JobId, until_ms: u64) {
+        if let Some(old) = self.backoff_until.insert(job, until_ms) {
+            self.backing_off.remove(&(old, job));
         }
-        self.resting.insert((until_ms, job));
+        self.backing_off.insert((until_ms, job));
     }
 
     /// Lets the jobs be planned again whose rest is over.
-    pub(crate) fn wake_rested(&mut self, now_ms: u64) {
-        while let Some(&(until_ms, id)) = self.resting.first()
+    pub(crate) fn end_backoffs(&mut self, now_ms: u64) {
+        while let Some(&(until_ms, id)) = self.backing_off.first()
             && until_ms <= now_ms
         {
-            self.resting.pop_first();
-            self.rest_until.remove(&id);
+            self.backing_off.pop_first();
+            self.backoff_until.remove(&id);
             if let Some(job) = self.jobs.get(id.0).cloned() {
                 self.enqueue(&job);
             }
@@ -139,7 +139,7 @@ impl View {
     /// When a pass is due although nothing else happens: a rest ends, or a gang may be promised a time.
     #[must_use]
     pub fn next_wake_ms(&self) -> Option<u64> {
-        let rested = self.resting.first().map(|(until_ms, _)| *until_ms);
+        let rested = self.backing_off.first().map(|(until_ms, _)| *until_ms);
         let sought = self.searches.iter().filter_map(|(cell, search)| {
             let gangs_found = self.queues.get(cell).filter(|queue| queue.len() > 0)?.gangs_found;
             let open = search.began_for_fewer_than(gangs_found) && self.reserved_in(*cell) < RESERVATIONS_MAX;
@@ -149,12 +149,12 @@ impl View {
     }
 
     /// Undoes the charge of a proposal; its job goes back to the queue if it still waits.
-    pub(super) fn undo(&mut self, job: JobId) {
+    pub(super) fn forget_assumed(&mut self, job: JobId) {
         let Some(pending) = self.pending.remove(&job) else { return };
-        if let Some(stand_in) = pending.stand_in {
-            self.release(&stand_in);
+        if let Some(assumed) = pending.assumed {
+            self.release(&assumed);
         }
-        self.stand_apart(job, true);
+        self.apply_reservation(job, true);
         if let Some(kept) = self.reserved.get_mut(&job) {
             kept.may_be_tried();
         }
@@ -166,24 +166,24 @@ impl View {
     /// The job has changed hands, phase or attempt: whatever was tried with it before says nothing any more.
     pub(super) fn forget_efforts(&mut self, job: JobId) {
         let committed = self.pending.get(&job).is_some_and(|pending| {
-            // A binding's own change of the job may come before its allocation; the stand-in waits for that.
+            // A binding's own change of the job may come before its allocation; the assumed allocation waits for that.
             let bound =
                 |now: &Arc<Known>| !now.waits() && now.attempt == pending.attempt && now.phase.allocation().is_some();
             self.jobs.get(job.0).is_some_and(bound)
         });
         if !committed {
-            self.undo(job);
+            self.forget_assumed(job);
         }
-        if let Some(until_ms) = self.rest_until.remove(&job) {
-            self.resting.remove(&(until_ms, job));
+        if let Some(until_ms) = self.backoff_until.remove(&job) {
+            self.backing_off.remove(&(until_ms, job));
         }
         self.refusals.remove(&job);
-        self.stays_until.remove(&job);
+        self.not_offered_until.remove(&job);
     }
 
-    /// Charges what the control plane has committed. Its own stand-in is swapped for it; other stand-ins in its way give way.
-    pub(super) fn settle(&mut self, allocation: &Arc<Allocation>) {
-        let own = self.pending.remove(&allocation.job).and_then(|pending| pending.stand_in);
+    /// Charges what the control plane has committed. Its own assumed allocation is swapped for it; other assumed allocations in its way give way.
+    pub(super) fn confirm(&mut self, allocation: &Arc<Allocation>) {
+        let own = self.pending.remove(&allocation.job).and_then(|pending| pending.assumed);
         if let Some(own) = &own
             && holds_the_same(own, allocation)
         {
@@ -201,18 +201,18 @@ impl View {
 
     /// Undoes every proposal that touches `node`: something was committed there that this view had not foreseen.
     pub(super) fn give_up_on_node(&mut self, node: NodeId) {
-        let touches = |pending: &Pending| {
-            pending.stand_in.as_ref().is_some_and(|held| held.tasks.iter().any(|task| task.node == node))
+        let touches = |pending: &Assumed| {
+            pending.assumed.as_ref().is_some_and(|held| held.tasks.iter().any(|task| task.node == node))
         };
         // Their outcome is still to come: the jobs stay out of the queue until then.
         let given_up: Vec<Arc<Allocation>> = self
             .pending
             .values_mut()
             .filter(|pending| touches(pending))
-            .filter_map(|pending| pending.stand_in.take())
+            .filter_map(|pending| pending.assumed.take())
             .collect();
-        for stand_in in given_up {
-            self.release(&stand_in);
+        for assumed in given_up {
+            self.release(&assumed);
         }
     }
 
@@ -233,25 +233,26 @@ impl View {
                     .prove(held.tenant, &held.tasks, held.cpu_milli, held.memory_mib, &held.charge)
                     .is_ok()
             };
-            let stand_in = pending.stand_in.filter(fits);
-            if let Some(stand_in) = &stand_in {
-                self.charge(stand_in);
+            let assumed = pending.assumed.filter(fits);
+            if let Some(assumed) = &assumed {
+                self.charge(assumed);
             }
             self.unqueue(&job);
-            self.stand_apart(id, false);
-            self.pending.insert(id, Pending { attempt: pending.attempt, stand_in });
+            self.apply_reservation(id, false);
+            self.pending.insert(id, Assumed { attempt: pending.attempt, assumed });
         }
-        for (id, until_ms) in old.rest_until {
+        for (id, until_ms) in old.backoff_until {
             if let Some(job) = self.jobs.get(id.0).cloned().filter(|job| job.waits()) {
                 self.unqueue(&job);
-                self.rest(id, until_ms);
+                self.back_off(id, until_ms);
             }
         }
-        self.stays_until = old.stays_until.into_iter().filter(|(id, _)| self.jobs.get(id.0).is_some()).collect();
+        self.not_offered_until =
+            old.not_offered_until.into_iter().filter(|(id, _)| self.jobs.get(id.0).is_some()).collect();
     }
 }
 
-/// Whether what was proposed is what was committed, so that nothing in the books changes but the name.
+/// Whether what was proposed is what was committed, so that nothing in the capacity ledger changes but the name.
 fn holds_the_same(own: &Allocation, committed: &Allocation) -> bool {
     own.tasks == committed.tasks
         && own.tenant == committed.tenant

@@ -1,4 +1,4 @@
-//! The door: who calls. Every service is behind [`admit`].
+//! The auth interceptor: who calls. Every service is behind [`admit`].
 //!
 //! Today it admits everyone as `anonymous`. TLS identities and tokens are checked here when they come, and nowhere else: handlers
 //! read the [`Caller`] and never look at metadata themselves.
@@ -19,7 +19,7 @@ impl Caller {
     }
 }
 
-/// A service behind the door.
+/// A service behind the auth interceptor.
 pub(crate) type Guarded<S> = InterceptedService<S, fn(Request<()>) -> Result<Request<()>, Status>>;
 
 /// Lets a call in, or refuses it before any handler sees it.
@@ -28,7 +28,7 @@ fn admit(mut request: Request<()>) -> Result<Request<()>, Status> {
     Ok(request)
 }
 
-/// Puts `service` behind the door.
+/// Puts `service` behind the auth interceptor.
 pub(crate) fn guard<S>(service: S) -> Guarded<S> {
     InterceptedService::new(service, admit)
 }

@@ -16,13 +16,13 @@ const METER: &str = "usage.json";
 /// What taps have seen; shared with the tasks of the hosts.
 pub(super) type Seen = Arc<Mutex<History>>;
 
-pub(super) struct Tap {
+pub(super) struct Recorder {
     pub(super) node: String,
     pub(super) files: Arc<dyn Files>,
     pub(super) seen: Seen,
 }
 
-impl Files for Tap {
+impl Files for Recorder {
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
         let content = self.files.read(name)?;
         if let (METER, Some(content)) = (name, &content) {
