@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 const LOOK_EVERY_MS: u64 = 100;
 /// Pause before each further cell, per cell held: others come first meanwhile.
 const PAUSE_PER_CELL_MS: u64 = 60;
-/// The longest such pause: shorter than the wait_max of the others, who would take it for the end of the spreading.
+/// The longest such pause: shorter than the others wait, who would take it for the end of the spreading.
 const PAUSE_MAX_MS: u64 = 240;
 
 pub(crate) struct Seeker {

@@ -9,14 +9,14 @@ use crate::proposal::Binding;
 use muster_model::{Allocation, AllocationId, AllocationState, Attempt, CellId, Epoch, GpuModel, JobId, NodeId};
 use std::sync::Arc;
 
-/// assumed allocations take ids from here on, which the replicated state's counter does not reach.
+/// Assumed allocations take ids from here on, which the replicated state's counter does not reach.
 const ASSUMED_FIRST: u64 = 1 << 63;
 
-/// First and longest rest of a job whose proposal was refused, doubling in between: long enough for the watch to bring what the
+/// First and longest backoff of a job whose proposal was refused, doubling in between: long enough for the watch to bring what the
 /// view has missed, short enough not to be noticed in a queue.
 const BACKOFF_FIRST_MS: u64 = 100;
 const BACKOFF_MAX_MS: u64 = 10_000;
-/// Rest of a job whose proposal nobody answered: a small part of a leader election.
+/// Backoff of a job whose proposal nobody answered: a small part of a leader election.
 const UNANSWERED_BACKOFF_MS: u64 = 200;
 
 /// One proposal under way.
@@ -24,20 +24,20 @@ const UNANSWERED_BACKOFF_MS: u64 = 200;
 pub(super) struct Assumed {
     attempt: Attempt,
     /// The charge in the capacity ledger; none once a committed allocation has taken its place.
-    assumed: Option<Arc<Allocation>>,
+    allocation: Option<Arc<Allocation>>,
 }
 
 impl Assumed {
     /// What it has charged.
     pub(super) fn charged(&self) -> Option<&Arc<Allocation>> {
-        self.assumed.as_ref()
+        self.allocation.as_ref()
     }
 }
 
 impl View {
     /// Charges a proved proposal to the view, so that the next one sees it. Its job leaves the queue.
     pub(crate) fn assume(&mut self, job: &Known, class: &Arc<JobClass>, binding: &Binding, cell: CellId, now_ms: u64) {
-        let assumed = Arc::new(self.assumed(job, class, binding, cell, now_ms));
+        let assumed = Arc::new(self.assumed_allocation(job, class, binding, cell, now_ms));
         self.apply_reservation(job.id, false);
         self.unqueue(job);
         self.charge(&assumed);
@@ -45,10 +45,17 @@ impl View {
         queue.count_bound(binding.model, class.cards());
         queue.restart_counts(job.tenant, class);
         queue.wake_other_limit(job.tenant, class);
-        self.pending.insert(job.id, Assumed { attempt: binding.attempt, assumed: Some(assumed) });
+        self.assumed.insert(job.id, Assumed { attempt: binding.attempt, allocation: Some(assumed) });
     }
 
-    fn assumed(&mut self, job: &Known, class: &JobClass, binding: &Binding, cell: CellId, now_ms: u64) -> Allocation {
+    fn assumed_allocation(
+        &mut self,
+        job: &Known,
+        class: &JobClass,
+        binding: &Binding,
+        cell: CellId,
+        now_ms: u64,
+    ) -> Allocation {
         self.proposals_made += 1;
         Allocation {
             id: AllocationId(ASSUMED_FIRST + self.proposals_made),
@@ -72,18 +79,18 @@ impl View {
 
     /// Whether a binding of `job` is proposed: it stands in the view as if it had started.
     pub(crate) fn is_assumed(&self, job: JobId) -> bool {
-        self.pending.contains_key(&job)
+        self.assumed.contains_key(&job)
     }
 
     /// The model on which `job` is assumed to have started.
     pub(crate) fn assumed_model(&self, job: JobId) -> Option<GpuModel> {
-        self.pending.get(&job)?.assumed.as_ref()?.model
+        self.assumed.get(&job)?.allocation.as_ref()?.model
     }
 
     /// Proposals under way.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.pending.len()
+        self.assumed.len()
     }
 
     /// The proposal for `job` came to nothing, or nobody knows what became of it: its charge is undone, and the job rests a
@@ -123,7 +130,7 @@ impl View {
         self.backing_off.insert((until_ms, job));
     }
 
-    /// Lets the jobs be planned again whose rest is over.
+    /// Lets the jobs be planned again whose backoff is over.
     pub(crate) fn end_backoffs(&mut self, now_ms: u64) {
         while let Some(&(until_ms, id)) = self.backing_off.first()
             && until_ms <= now_ms
@@ -136,7 +143,7 @@ impl View {
         }
     }
 
-    /// When a pass is due although nothing else happens: a rest ends, or a gang may be promised a time.
+    /// When a pass is due although nothing else happens: a backoff ends, or a gang may get a reservation.
     #[must_use]
     pub fn next_wake_ms(&self) -> Option<u64> {
         let rested = self.backing_off.first().map(|(until_ms, _)| *until_ms);
@@ -150,8 +157,8 @@ impl View {
 
     /// Undoes the charge of a proposal; its job goes back to the queue if it still waits.
     pub(super) fn forget_assumed(&mut self, job: JobId) {
-        let Some(pending) = self.pending.remove(&job) else { return };
-        if let Some(assumed) = pending.assumed {
+        let Some(proposed) = self.assumed.remove(&job) else { return };
+        if let Some(assumed) = proposed.allocation {
             self.release(&assumed);
         }
         self.apply_reservation(job, true);
@@ -165,10 +172,10 @@ impl View {
 
     /// The job has changed hands, phase or attempt: whatever was tried with it before says nothing any more.
     pub(super) fn forget_efforts(&mut self, job: JobId) {
-        let committed = self.pending.get(&job).is_some_and(|pending| {
+        let committed = self.assumed.get(&job).is_some_and(|proposed| {
             // A binding's own change of the job may come before its allocation; the assumed allocation waits for that.
             let bound =
-                |now: &Arc<Known>| !now.waits() && now.attempt == pending.attempt && now.phase.allocation().is_some();
+                |now: &Arc<Known>| !now.waits() && now.attempt == proposed.attempt && now.phase.allocation().is_some();
             self.jobs.get(job.0).is_some_and(bound)
         });
         if !committed {
@@ -183,7 +190,7 @@ impl View {
 
     /// Charges what the control plane has committed. Its own assumed allocation is swapped for it; other assumed allocations in its way give way.
     pub(super) fn confirm(&mut self, allocation: &Arc<Allocation>) {
-        let own = self.pending.remove(&allocation.job).and_then(|pending| pending.assumed);
+        let own = self.assumed.remove(&allocation.job).and_then(|proposed| proposed.allocation);
         if let Some(own) = &own
             && holds_the_same(own, allocation)
         {
@@ -201,15 +208,15 @@ impl View {
 
     /// Undoes every proposal that touches `node`: something was committed there that this view had not foreseen.
     pub(super) fn give_up_on_node(&mut self, node: NodeId) {
-        let touches = |pending: &Assumed| {
-            pending.assumed.as_ref().is_some_and(|held| held.tasks.iter().any(|task| task.node == node))
+        let touches = |proposed: &Assumed| {
+            proposed.allocation.as_ref().is_some_and(|held| held.tasks.iter().any(|task| task.node == node))
         };
         // Their outcome is still to come: the jobs stay out of the queue until then.
         let given_up: Vec<Arc<Allocation>> = self
-            .pending
+            .assumed
             .values_mut()
-            .filter(|pending| touches(pending))
-            .filter_map(|pending| pending.assumed.take())
+            .filter(|proposed| touches(proposed))
+            .filter_map(|proposed| proposed.allocation.take())
             .collect();
         for assumed in given_up {
             self.release(&assumed);
@@ -222,9 +229,9 @@ impl View {
         self.proposals_made = old.proposals_made;
         // A snapshot knows who waits, not who came.
         self.fleet.go_on_from(old.fleet);
-        for (id, pending) in old.pending {
+        for (id, proposed) in old.assumed {
             let Some(job) = self.jobs.get(id.0).cloned() else { continue };
-            if !job.waits() || job.attempt.next() != pending.attempt {
+            if !job.waits() || job.attempt.next() != proposed.attempt {
                 continue;
             }
             let fits = |held: &Arc<Allocation>| {
@@ -233,13 +240,13 @@ impl View {
                     .prove(held.tenant, &held.tasks, held.cpu_milli, held.memory_mib, &held.charge)
                     .is_ok()
             };
-            let assumed = pending.assumed.filter(fits);
+            let assumed = proposed.allocation.filter(fits);
             if let Some(assumed) = &assumed {
                 self.charge(assumed);
             }
             self.unqueue(&job);
             self.apply_reservation(id, false);
-            self.pending.insert(id, Assumed { attempt: pending.attempt, assumed });
+            self.assumed.insert(id, Assumed { attempt: proposed.attempt, allocation: assumed });
         }
         for (id, until_ms) in old.backoff_until {
             if let Some(job) = self.jobs.get(id.0).cloned().filter(|job| job.waits()) {

@@ -1,9 +1,9 @@
-//! What a shard knows: the capacity ledger with its own pending proposals already charged, and who waits in which cell.
+//! What a shard knows: the capacity ledger with its own proposals assumed, and who waits in which cell.
 //!
 //! What must stay true:
 //! - the view is a function of the changes it was given and of its own proposals, whatever order unrelated ones came in;
-//! - a pending proposal is charged like an allocation until its allocation arrives, it is refused, or its job is gone;
-//! - what the control plane has committed always wins: a pending proposal in its way is given up.
+//! - a proposal under way is charged like an allocation until its allocation arrives, it is refused, or its job is gone;
+//! - what the control plane has committed always wins: a proposal in its way is given up.
 
 mod assumed;
 mod in_turn;
@@ -39,11 +39,12 @@ pub struct View {
     pub(crate) allocations: ById<Arc<Allocation>>,
     pub(crate) queues: BTreeMap<CellId, CellQueue>,
     classes: JobClasses,
-    pending: BTreeMap<JobId, Assumed>,
+    /// Proposals under way.
+    assumed: BTreeMap<JobId, Assumed>,
     reserved: BTreeMap<JobId, Reserved>,
     /// When a pass was planned last.
     pub(crate) last_pass_ms: u64,
-    /// How far the search for gangs to promise a time has come.
+    /// How far the search for gangs to reserve for has come.
     pub(crate) searches: BTreeMap<CellId, ReservationSearch>,
     proposals_made: u64,
     /// Jobs that are left alone until a time, in ms of the caller's clock.
@@ -90,7 +91,7 @@ impl View {
         self.fleet.placement = policy;
     }
 
-    /// The capacity ledger, pending proposals charged.
+    /// The capacity ledger, proposals under way charged.
     #[must_use]
     pub fn capacity(&self) -> &Capacity {
         &self.fleet.capacity
@@ -179,7 +180,7 @@ impl View {
     fn put_tenant(&mut self, tenant: &Tenant) {
         let before =
             self.fleet.capacity.tenants().get(&tenant.id).map(|old| old.apart_from.clone()).unwrap_or_default();
-        self.fleet.put_tenant(tenant, held(&self.allocations, &self.pending).map(AsRef::as_ref));
+        self.fleet.put_tenant(tenant, held(&self.allocations, &self.assumed).map(AsRef::as_ref));
         self.forget_orders();
         self.relieved(tenant.id);
         if before != tenant.apart_from {
@@ -222,7 +223,7 @@ impl View {
     fn put_job(&mut self, job: Job) {
         let job = Arc::new(Known::of(job, &mut self.classes));
         if job.class.as_ref().is_some_and(|class| class.latency_critical) {
-            let held = held(&self.allocations, &self.pending).map(AsRef::as_ref);
+            let held = held(&self.allocations, &self.assumed).map(AsRef::as_ref);
             self.fleet.watch_neighbours(job.tenant, held);
         }
         if job.needs_no_card() {
@@ -282,12 +283,12 @@ impl View {
 
     /// Everything that holds devices: what is committed, and what is proposed.
     pub(crate) fn held(&self) -> impl Iterator<Item = &Arc<Allocation>> + '_ {
-        held(&self.allocations, &self.pending)
+        held(&self.allocations, &self.assumed)
     }
 
     /// Puts a waiting job into its cell's queue, unless it rests or is proposed.
     fn enqueue(&mut self, job: &Known) {
-        let free = !self.backoff_until.contains_key(&job.id) && !self.pending.contains_key(&job.id);
+        let free = !self.backoff_until.contains_key(&job.id) && !self.assumed.contains_key(&job.id);
         if let (Some(cell), Some(class)) = (job.cell, &job.class)
             && free
         {

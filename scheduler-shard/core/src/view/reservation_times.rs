@@ -7,7 +7,7 @@ use crate::job_class::JobClass;
 use muster_model::TenantId;
 use std::sync::Arc;
 
-/// Gangs of one cell that nodes are kept for: enough that the head of the queue is safe.
+/// Gangs of one cell with a reservation: enough that the head of the queue is safe.
 pub const RESERVATIONS_MAX: usize = 16;
 /// How soon gangs without a time are looked at again when nothing speaks for it.
 const AGAIN_MS: u64 = 60_000;
@@ -18,13 +18,13 @@ const BETTER_MS: u64 = 300_000;
 /// A better time is better by this much; a gang that has not started this long after its time gets another.
 pub(crate) const SLACK_MS: u64 = 60_000;
 
-/// How far the search for gangs to promise a time has come in a cell.
+/// How far the search for gangs to reserve for has come in a cell.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReservationSearch {
     pub(crate) began_ms: u64,
     /// How many gangs had been found without room by then, ever.
     pub(crate) gangs_found: u64,
-    /// Whom no time limit promises any.
+    /// Classes for which no time limit gives a time.
     pub(crate) in_vain: Vec<(TenantId, Arc<JobClass>)>,
     /// It stopped at a bound.
     pub(crate) unfinished: bool,

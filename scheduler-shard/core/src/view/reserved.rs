@@ -1,6 +1,6 @@
-//! What is kept for waiting gangs, and the nodes that stand apart for it.
+//! Reservations of waiting gangs, and which of them are active: their nodes are marked in the index.
 //!
-//! What must stay true: nodes stand apart exactly for the jobs that wait with a reservation and are not proposed or tried just now; what the
+//! What must stay true: nodes are marked exactly for the jobs that wait with a reservation and are neither assumed nor tried at the moment; what the
 //! control plane has committed wins over what this shard has proposed.
 
 use super::reservation_times::{ReservationSearch, is_due_again, is_late, is_soon_due};
@@ -13,16 +13,16 @@ use muster_model::{CellId, JobId, NodeId, Reservation};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What is kept for one job.
+/// The reservation of one job.
 #[derive(Clone, Debug)]
 pub(crate) struct Reserved {
     cell: CellId,
     reservation: Arc<Reservation>,
-    /// Its nodes stand apart in the index.
+    /// Its nodes are marked in the index.
     active: bool,
     /// Proposed, and not seen committed yet.
     uncommitted: bool,
-    /// One of its nodes takes no more work, was described anew or is kept for an earlier one.
+    /// One of its nodes takes no more work, was described anew or is reserved for an earlier one.
     invalidated: bool,
     /// Since it was last tried something has become free that could help it, or its tenant may have more: it is tried wherever it stands in the
     /// queue, since no other of its kind may use its nodes.
@@ -64,7 +64,7 @@ impl View {
         self.reserved.iter().filter(move |(_, kept)| kept.cell == cell).map(|(job, _)| *job)
     }
 
-    /// Waiting jobs of `cell` that something is kept for.
+    /// How many waiting jobs of `cell` have a reservation.
     pub(crate) fn reserved_in(&self, cell: CellId) -> usize {
         self.reserved.values().filter(|kept| kept.cell == cell).count()
     }
@@ -76,7 +76,7 @@ impl View {
         kept == 0 || part * (kept + nodes) <= all
     }
 
-    /// What is kept for `job`.
+    /// The reservation of `job`.
     pub(crate) fn reserved(&self, job: JobId) -> Option<&Reserved> {
         self.reserved.get(&job)
     }
@@ -90,7 +90,7 @@ impl View {
         here().filter(|(_, kept)| due(kept)).map(|(job, _)| *job).collect()
     }
 
-    /// Jobs of `cell` that have not been tried since something became free that could help them, with the time that they are promised.
+    /// Jobs of `cell` that have not been tried since something became free that could help them, with the time of their reservation.
     fn untried_reservations(&self, cell: CellId) -> impl Iterator<Item = (u64, JobId, &Reserved, &Arc<JobClass>)> + '_ {
         let untried = self.reserved.iter().filter(move |(_, kept)| kept.cell == cell && kept.active && kept.freed);
         untried.filter(|(id, _)| !self.backoff_until.contains_key(*id)).filter_map(|(id, kept)| {
@@ -104,7 +104,7 @@ impl View {
         self.untried_reservations(cell).next().is_some()
     }
 
-    /// Of these the one with the earliest promise on whose own nodes as many cards are free as it wants. It counts as tried.
+    /// Of these the one with the earliest reservation on whose own nodes as many cards are free as it wants. It counts as tried.
     pub(crate) fn next_on_own_nodes(&mut self, cell: CellId) -> Option<(JobId, Arc<JobClass>)> {
         let free = |id: JobId, kept: &Reserved, offer: &Offer| {
             let own = |partition: &Partition| partition.hold == Some(kept.hold(id));
@@ -120,7 +120,7 @@ impl View {
         Some((id, class))
     }
 
-    /// Of these the one with the earliest promise for which enough may be free anywhere: others of its kind that go before it have been
+    /// Of these the one with the earliest reservation for which enough may be free anywhere: others of its kind that go before it have been
     /// tried. It counts as tried.
     pub(crate) fn next_reserved(&mut self, cell: CellId) -> Option<(JobId, Arc<JobClass>)> {
         loop {
@@ -162,7 +162,7 @@ impl View {
         }
     }
 
-    /// What was proposed to be kept for `job` is not, or nobody knows: what is known to be committed is kept.
+    /// A proposed reservation of `job` was refused, or its outcome is not known: the one that is known to be committed holds.
     pub fn not_reserved(&mut self, job: JobId, now_ms: u64) {
         if self.reserved.get(&job).is_none_or(|kept| kept.uncommitted) {
             self.give_up_reservation(job);
@@ -201,7 +201,7 @@ impl View {
         let invalidated = !kept.reservation.nodes.iter().all(takes_work);
         let (cell, reservation) = (kept.cell, kept.reservation.clone());
         self.reserved.insert(job, Reserved { invalidated, ..kept });
-        if !self.pending.contains_key(&job) {
+        if !self.assumed.contains_key(&job) {
             self.apply_reservation(job, true);
         }
         // The starvation guard holds it back no longer.
@@ -216,7 +216,7 @@ impl View {
         }
     }
 
-    /// Nothing is kept for `job` any more: whoever waits for room may find some.
+    /// `job` has no reservation any more: whoever waits for room may find some.
     pub(super) fn give_up_reservation(&mut self, job: JobId) {
         self.apply_reservation(job, false);
         let Some(kept) = self.reserved.remove(&job) else { return };
@@ -273,7 +273,7 @@ impl View {
         self.reserved.values_mut().for_each(|kept| kept.freed = true);
     }
 
-    /// For how long at most a job may stand on nodes of `cell` that are kept for others, from the last pass on; 0 when none are.
+    /// For how long at most a job may stand on nodes of `cell` that are reserved for others, from the last pass on; 0 when none are.
     pub(super) fn lent_ms(&self, cell: CellId) -> u64 {
         let here = self.reserved.values().filter(|kept| kept.cell == cell);
         let until_ms = here.map(|kept| kept.reservation.start_ms).max().unwrap_or(0);
@@ -292,7 +292,7 @@ impl View {
 
 #[cfg(test)]
 impl View {
-    /// The nodes that stand apart in the index, and for whom.
+    /// The nodes that are marked in the index, and for whom.
     pub(crate) fn reserved_nodes(&self) -> BTreeMap<NodeId, Hold> {
         let nodes = self.fleet.capacity.nodes().keys();
         nodes.filter_map(|id| Some((*id, self.fleet.index.position_of(*id, None)?.0.hold?))).collect()
@@ -303,7 +303,7 @@ impl View {
         let mut apart: BTreeMap<NodeId, Hold> = BTreeMap::new();
         // Between an allocation and its job's own change the job waits no longer.
         let bound = self.allocations.values().map(|held| held.job);
-        let bound: BTreeSet<JobId> = bound.chain(self.pending.keys().copied()).collect();
+        let bound: BTreeSet<JobId> = bound.chain(self.assumed.keys().copied()).collect();
         let waits = |id: &JobId| !bound.contains(id) && self.jobs.get(id.0).is_some_and(|job| job.waits());
         for (id, kept) in self.reserved.iter().filter(|(id, _)| waits(id)) {
             for node in

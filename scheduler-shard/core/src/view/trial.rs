@@ -19,7 +19,7 @@ impl View {
             allocations: self.allocations.clone(),
             queues: std::iter::once((cell, CellQueue::default())).collect(),
             classes: self.classes.clone(),
-            pending: self.pending.clone(),
+            assumed: self.assumed.clone(),
             reserved: self.reserved.clone(),
             last_pass_ms: self.last_pass_ms,
             searches: self.searches.clone(),

@@ -1,6 +1,6 @@
 //! Which nodes have room, found without looking at all of them.
 //!
-//! Nodes that accept work stand on *buckets*, one per cell, GPU model and part ([`partition`]). A bucket groups nodes and shared cards by their state
+//! Nodes that accept work are in *buckets*, one per cell, GPU model and partition ([`partition`]). A bucket groups nodes and shared cards by their state
 //! ([`state`]), in all and per domain of the network ([`bucket`]): a decision looks at groups and then at the few nodes it takes.
 //! What must stay true: the index is a function of the capacity ledger alone, so refreshing the touched nodes gives what building
 //! it anew would (a property test); a refresh costs what has changed on the node, not what the node is.
@@ -65,11 +65,11 @@ struct NodeClass {
     /// Its cards are part of an NVLink island that spans several nodes.
     spans: bool,
     cards: Vec<CardFacts>,
-    /// The buckets it stands on.
+    /// The buckets it is in.
     buckets: Vec<(Option<GpuModel>, EmptyState)>,
 }
 
-/// What one node has put on the buckets, so that it can be taken off again.
+/// What one node has put into the buckets, so that it can be taken out again.
 #[derive(Clone, Debug)]
 struct Entry {
     /// The description that this was read from; read anew only when it is another.
@@ -82,7 +82,7 @@ struct Entry {
     sole: Option<SoleHolder>,
     /// Bit by bit the usable cards that nobody holds.
     free: u128,
-    /// As long as the buckets it stands on.
+    /// As long as the buckets it is in.
     free_states: Vec<FreeState>,
     /// As long as its cards.
     shared: Vec<Option<CardState>>,
@@ -113,7 +113,7 @@ struct Watched {
 }
 
 impl Index {
-    /// The buckets of `cell` for `model`, part by part.
+    /// The buckets of `cell` for `model`, partition by partition.
     pub(crate) fn buckets(
         &self,
         cell: CellId,
@@ -127,14 +127,14 @@ impl Index {
         self.buckets.range((cell, None)..).take_while(move |((of, _), _)| *of == cell).map(|((_, model), _)| *model)
     }
 
-    /// The buckets that node `id` stands on, by model, with the whole cards that are free on it; none when it takes no new work.
+    /// The buckets that node `id` is in, by model, with the whole cards that are free on it; none when it takes no new work.
     pub(crate) fn free_on(&self, id: NodeId) -> impl Iterator<Item = (Option<GpuModel>, u32)> + '_ {
         let entry = self.entries.get(u64::from(id.0));
         let buckets = entry.map(|entry| entry.class.buckets.iter().zip(&entry.free_states));
         buckets.into_iter().flatten().map(|((model, _), room)| (*model, room.free))
     }
 
-    /// The bucket of `model` that node `id` stands on.
+    /// The bucket of `model` that node `id` is in.
     pub(crate) fn bucket_of(&self, id: NodeId, model: Option<GpuModel>) -> Option<&Bucket> {
         let class = &self.entries.get(u64::from(id.0))?.class;
         self.buckets.get(&(class.cell, model))?.get(&class.partition)
@@ -314,7 +314,7 @@ impl Index {
     }
 }
 
-/// Moves what has changed on a node that stands on its buckets already; only `touched` cards may have changed.
+/// Moves what has changed on a node that is in its buckets already; only `touched` cards may have changed.
 fn update(
     buckets: &mut Buckets,
     watched: &Watched,

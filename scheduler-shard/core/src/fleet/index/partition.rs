@@ -1,12 +1,12 @@
-//! Parts of a cell that a gang may not straddle: pools, and what is kept for waiting gangs.
+//! Partitions of a cell, which a gang does not cross: pools, and in each the nodes that are reserved for a waiting gang.
 //!
-//! What must stay true: a node stands in one part; where two gangs have the same node reserved, the one that starts first has it.
+//! What must stay true: a node is in one partition; where two gangs have the same node reserved, the one that starts first has it.
 
 use muster_model::{JobId, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A node is kept for a waiting job: who stands on it meanwhile must be over by then.
+/// A node is reserved for a waiting job: whatever runs on it meanwhile must be over by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Hold {
     /// When the job is to start, in ms of the state's clock.
@@ -14,14 +14,14 @@ pub(crate) struct Hold {
     pub(crate) job: JobId,
 }
 
-/// Nodes of one pool that are kept for the same job, or for none.
+/// Nodes of one pool that are reserved for the same job, or for none.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Partition {
     pub(crate) pool: Arc<str>,
     pub(crate) hold: Option<Hold>,
 }
 
-/// Which nodes are kept for whom.
+/// Which nodes are reserved for which job.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holds(BTreeMap<NodeId, BTreeSet<Hold>>);
 

@@ -40,7 +40,7 @@ struct Availability {
     more: u64,
 }
 
-/// The time and place for `ask`; what is kept for its own job counts as open. None when no time limit promises any.
+/// The time and place for `ask`; what is reserved for its own job counts as open. None when no time limit gives any.
 pub(crate) fn earliest(
     view: &View,
     ask: &Ask<'_>,

@@ -1,19 +1,19 @@
-//! Reservations: the first gangs that cannot start are promised a place and a time, and what can be over by then flows past them.
+//! Reservations: the first gangs that cannot start get a place and a time; jobs that end before that time may backfill.
 //!
-//! Time limits say when what runs has ended at the latest. From them a gang that waits for room is given the earliest time at which it fits, and
-//! the nodes for it ([`earliest`]). These nodes then stand apart: only what is over by that time may start on them. So a large gang
-//! does not starve however many small jobs come, and cards do not stand idle that a short job could use. What must stay true:
-//! - a gang starts no later than it was promised, as long as its nodes stay in the fleet, what runs there keeps its limits, its tenant
-//!   stays below its max and nobody comes near whom admins keep it apart from (a property test); it starts earlier whenever it fits
+//! Time limits say when what runs has ended at the latest. From them a waiting gang is given the earliest time at which it fits, and the nodes for
+//! it ([`earliest`]). These nodes are then reserved: only jobs that are over by that time may start on them. So a large gang does not starve however
+//! many small jobs come, and no card is idle that a short job could use. What must stay true:
+//! - a gang starts no later than its reservation says, as long as its nodes stay in the fleet, what runs there keeps its limits, its tenant
+//!   stays below its max and no tenant comes near from which admins keep it apart (a property test); it starts earlier whenever it fits
 //!   anywhere in its cell;
-//! - a node is kept for one gang at a time, a cell keeps nodes for at most [`RESERVATIONS_MAX`];
-//! - a promise is replicated with the job, so another shard that takes the cell over keeps it; another is made only when it is better, or
-//!   when the first cannot be counted on any more;
-//! - what is looked for is bounded by steps, and goes on where it stopped.
+//! - a node is reserved for one gang at a time, and a cell has at most [`RESERVATIONS_MAX`] reservations;
+//! - a reservation is replicated with the job, so another shard that takes the cell over keeps it; another is made only when it is better, or
+//!   when the first cannot be kept any more;
+//! - the search is bounded by steps, and goes on where it stopped.
 //!
-//! Where nothing has a time limit there is nothing to promise, and a time more than [`HORIZON_MS`] away would keep nodes idle for too
-//! long; then free cards are held back for a gang that was bypassed too often ([`crate::policy::guard`]). The words: a *reservation* is what is
-//! replicated, a [`Hold`](crate::fleet::index::Hold) is its mark on a node of the index, and *kept* nodes *stand apart* as long as it is in force.
+//! Where nothing has a time limit there is no time to give, and nodes that are reserved for more than [`HORIZON_MS`] would be idle for too long; free
+//! cards are then held back for a gang that was bypassed too often ([`crate::policy::guard`]). A *reservation* is what is replicated; a
+//! [`Hold`](crate::fleet::index::Hold) marks its nodes in the index as long as the reservation is active.
 
 mod earliest;
 mod timeline;
@@ -34,8 +34,8 @@ use std::sync::Arc;
 
 /// A time further away is none.
 pub const HORIZON_MS: u64 = muster_model::job::RESERVATION_AHEAD_MS_MAX;
-/// A gang is promised a time only when fewer other jobs than this go before it in the queue: they get no promises, and would else wait for
-/// whom they go before.
+/// A gang gets a reservation only when fewer other jobs than this go before it in the queue: these get none, and would wait for a gang behind
+/// them.
 const OTHERS_BEFORE_MAX: usize = 8;
 
 /// One pass's work on reservations.
@@ -65,7 +65,7 @@ impl Reserving<'_> {
     }
 
     /// Looks again at reservations that cannot be counted on, or that may have become better. Answers whether any changed: who waits for
-    /// room is to be tried again before more is promised.
+    /// room is to be tried again before more is reserved.
     fn revise(&mut self, view: &mut View) -> bool {
         let mut changed = false;
         for id in view.reservations_due(self.cell, self.now_ms) {
