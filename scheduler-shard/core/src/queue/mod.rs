@@ -7,6 +7,7 @@
 
 #![expect(clippy::mutable_key_type, reason = "what a class keeps for later follows from what it is ordered by")]
 
+pub(crate) mod backoff;
 mod bypass;
 pub(crate) mod order;
 mod wakeups;

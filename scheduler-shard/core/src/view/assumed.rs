@@ -12,13 +12,6 @@ use std::sync::Arc;
 /// Assumed allocations take ids from here on, which the replicated state's counter does not reach.
 const ASSUMED_FIRST: u64 = 1 << 63;
 
-/// First and longest backoff of a job whose proposal was refused, doubling in between: long enough for the watch to bring what the
-/// view has missed, short enough not to be noticed in a queue.
-const BACKOFF_FIRST_MS: u64 = 100;
-const BACKOFF_MAX_MS: u64 = 10_000;
-/// Backoff of a job whose proposal nobody answered: a small part of a leader election.
-const UNANSWERED_BACKOFF_MS: u64 = 200;
-
 /// One proposal under way.
 #[derive(Clone, Debug)]
 pub(super) struct Assumed {
@@ -93,26 +86,23 @@ impl View {
         self.assumed.len()
     }
 
-    /// The proposal for `job` came to nothing, or nobody knows what became of it: its charge is undone, and the job rests a
-    /// little longer each time before it is planned again. A stale view mends itself by the watch meanwhile.
+    /// The proposal for `job` came to nothing, or nobody knows what became of it: its charge is undone, and the job backs off, longer each
+    /// time. The watch brings meanwhile what the view has missed.
     pub fn refused(&mut self, job: JobId, now_ms: u64) {
         self.forget_assumed(job);
         if let Some(there) = self.jobs.get(job.0).cloned() {
-            let refusals = self.refusals.entry(job).or_default();
-            let backoff_ms = (BACKOFF_FIRST_MS << (*refusals).min(16)).min(BACKOFF_MAX_MS);
-            *refusals += 1;
             self.unqueue(&there);
-            self.back_off(job, now_ms + backoff_ms);
+            self.backoff.refused(job, now_ms);
         }
     }
 
-    /// Nobody answered the proposal for `job`: its charge is undone and it rests for a moment, without growing impatient. Should it
+    /// Nobody answered the proposal for `job`: its charge is undone and it backs off for a moment. Should it
     /// have been committed after all, its allocation comes by the watch.
     pub fn unanswered(&mut self, job: JobId, now_ms: u64) {
         self.forget_assumed(job);
         if let Some(there) = self.jobs.get(job.0).cloned() {
             self.unqueue(&there);
-            self.back_off(job, now_ms + UNANSWERED_BACKOFF_MS);
+            self.backoff.unanswered(job, now_ms);
         }
     }
 
@@ -123,20 +113,9 @@ impl View {
         }
     }
 
-    fn back_off(&mut self, job: JobId, until_ms: u64) {
-        if let Some(old) = self.backoff_until.insert(job, until_ms) {
-            self.backing_off.remove(&(old, job));
-        }
-        self.backing_off.insert((until_ms, job));
-    }
-
     /// Lets the jobs be planned again whose backoff is over.
     pub(crate) fn end_backoffs(&mut self, now_ms: u64) {
-        while let Some(&(until_ms, id)) = self.backing_off.first()
-            && until_ms <= now_ms
-        {
-            self.backing_off.pop_first();
-            self.backoff_until.remove(&id);
+        while let Some(id) = self.backoff.end_one(now_ms) {
             if let Some(job) = self.jobs.get(id.0).cloned() {
                 self.enqueue(&job);
             }
@@ -146,13 +125,12 @@ impl View {
     /// When a pass is due although nothing else happens: a backoff ends, or a gang may get a reservation.
     #[must_use]
     pub fn next_wake_ms(&self) -> Option<u64> {
-        let rested = self.backing_off.first().map(|(until_ms, _)| *until_ms);
         let sought = self.searches.iter().filter_map(|(cell, search)| {
             let gangs_found = self.queues.get(cell).filter(|queue| queue.len() > 0)?.gangs_found;
             let open = search.began_for_fewer_than(gangs_found) && self.reserved_in(*cell) < RESERVATIONS_MAX;
             open.then(|| search.next_ms(gangs_found))
         });
-        rested.into_iter().chain(sought).min()
+        self.backoff.next_end_ms().into_iter().chain(sought).min()
     }
 
     /// Undoes the charge of a proposal; its job goes back to the queue if it still waits.
@@ -181,10 +159,7 @@ impl View {
         if !committed {
             self.forget_assumed(job);
         }
-        if let Some(until_ms) = self.backoff_until.remove(&job) {
-            self.backing_off.remove(&(until_ms, job));
-        }
-        self.refusals.remove(&job);
+        self.backoff.forget(job);
         self.not_offered_until.remove(&job);
     }
 
@@ -248,10 +223,10 @@ impl View {
             self.apply_reservation(id, false);
             self.assumed.insert(id, Assumed { attempt: proposed.attempt, allocation: assumed });
         }
-        for (id, until_ms) in old.backoff_until {
+        for (id, until_ms) in old.backoff.all() {
             if let Some(job) = self.jobs.get(id.0).cloned().filter(|job| job.waits()) {
                 self.unqueue(&job);
-                self.back_off(id, until_ms);
+                self.backoff.begin(id, until_ms);
             }
         }
         self.not_offered_until =

@@ -15,6 +15,7 @@ mod trial;
 use crate::by_id::ById;
 use crate::fleet::{Fleet, FreeOn, PlacementPolicy};
 use crate::job_class::JobClasses;
+use crate::queue::backoff::Backoff;
 use crate::queue::order::Ledger;
 use crate::queue::{CellQueue, Freed, Obstacle};
 use assumed::Assumed;
@@ -47,10 +48,8 @@ pub struct View {
     /// How far the search for gangs to reserve for has come.
     pub(crate) searches: BTreeMap<CellId, ReservationSearch>,
     proposals_made: u64,
-    /// Jobs that are left alone until a time, in ms of the caller's clock.
-    backing_off: BTreeSet<(u64, JobId)>,
-    backoff_until: BTreeMap<JobId, u64>,
-    refusals: BTreeMap<JobId, u32>,
+    /// Jobs that are left alone after their proposals came to nothing.
+    backoff: Backoff,
     /// Waiting gangs by cell that the starvation guard protects, as far as their counts go.
     bypassed_enough: BTreeMap<CellId, BTreeSet<JobId>>,
     /// Jobs that had nowhere else to go, and until when they are not handed over again.
@@ -288,7 +287,7 @@ impl View {
 
     /// Puts a waiting job into its cell's queue, unless it rests or is proposed.
     fn enqueue(&mut self, job: &Known) {
-        let free = !self.backoff_until.contains_key(&job.id) && !self.assumed.contains_key(&job.id);
+        let free = !self.backoff.holds(job.id) && !self.assumed.contains_key(&job.id);
         if let (Some(cell), Some(class)) = (job.cell, &job.class)
             && free
         {

@@ -93,7 +93,7 @@ impl View {
     /// Jobs of `cell` that have not been tried since something became free that could help them, with the time of their reservation.
     fn untried_reservations(&self, cell: CellId) -> impl Iterator<Item = (u64, JobId, &Reserved, &Arc<JobClass>)> + '_ {
         let untried = self.reserved.iter().filter(move |(_, kept)| kept.cell == cell && kept.active && kept.freed);
-        untried.filter(|(id, _)| !self.backoff_until.contains_key(*id)).filter_map(|(id, kept)| {
+        untried.filter(|(id, _)| !self.backoff.holds(**id)).filter_map(|(id, kept)| {
             let class = self.jobs.get(id.0)?.class.as_ref()?;
             Some((kept.reservation.start_ms, *id, kept, class))
         })

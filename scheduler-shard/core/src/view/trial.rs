@@ -5,6 +5,7 @@
 use super::{Known, View};
 use crate::job_class::JobClass;
 use crate::queue::CellQueue;
+use crate::queue::backoff::Backoff;
 use muster_model::{AllocationId, CellId, JobId, Key, Limits, Node, NodeHealth, NodeId, NodeNotes, TenantId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,9 +25,7 @@ impl View {
             last_pass_ms: self.last_pass_ms,
             searches: self.searches.clone(),
             proposals_made: self.proposals_made,
-            backing_off: BTreeSet::new(),
-            backoff_until: Default::default(),
-            refusals: self.refusals.clone(),
+            backoff: Backoff::default(),
             bypassed_enough: self.bypassed_enough.clone(),
             not_offered_until: self.not_offered_until.clone(),
         };
