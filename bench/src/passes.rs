@@ -1,9 +1,9 @@
 //! S4: the first full pass over thousands of waiting jobs on a full fleet, with reservations and backfill, and the passes after it.
 //!
 //! The fleet is filled until nothing more fits, with jobs of one to sixty-four cards that have run for a part of their time limits; one in a
-//! hundred then ends. Jobs of all kinds come to wait, four in five with a time limit. The first pass tries all of them, promises the first
-//! gangs a time, and starts what fits or is over in time. Later passes follow one change each. Nothing that is bound on a kept node may
-//! outlast its promise; that is checked by hand.
+//! hundred then ends. Jobs of all kinds come to wait, four in five with a time limit. The first pass tries all of them, gives the first
+//! gangs reservations, and starts what fits or is over in time. Later passes follow one change each. Nothing that is bound on a reserved node may
+//! outlast the reservation; that is checked by hand.
 
 use crate::decisions::fleet::{self, CARDS, CELL, TENANTS};
 use crate::table::{self, Row, Table};
@@ -45,7 +45,7 @@ pub struct Options {
 /// Runs every size and gives the table.
 ///
 /// # Errors
-/// When the mix is refused, or something is bound on a kept node that outlasts the promise.
+/// When the mix is refused, or something is bound on a reserved node that outlasts the reservation.
 pub fn run(options: &Options) -> Result<Vec<Table>> {
     let mut rows = Vec::new();
     for &nodes in &options.nodes {
@@ -69,7 +69,7 @@ struct Sum {
     started: u32,
     /// On nodes that were kept for others.
     passed: u32,
-    promised: u32,
+    reserved: u32,
 }
 
 struct Bench {
@@ -79,7 +79,7 @@ struct Bench {
     next: u64,
     jobs: BTreeMap<JobId, Job>,
     running: Vec<(AllocationId, JobId)>,
-    /// The promise for which a node is kept.
+    /// The reservation of each reserved node.
     kept: BTreeMap<NodeId, (JobId, u64)>,
 }
 
@@ -194,11 +194,11 @@ impl Bench {
                 match proposal {
                     Proposal::Bind(binding) => {
                         sum.started += 1;
-                        sum.passed += u32::from(self.check_promises(&binding)?);
+                        sum.passed += u32::from(self.check_reservations(&binding)?);
                         self.commit(binding, self.now_ms)?;
                     }
                     Proposal::Reserve { job, reserved } => {
-                        sum.promised += u32::from(reserved.is_some());
+                        sum.reserved += u32::from(reserved.is_some());
                         self.keep(job, reserved);
                     }
                     Proposal::RecordBypass { job, cards } => self.record_bypass(job, cards),
@@ -243,7 +243,7 @@ impl Bench {
     }
 
     /// Whether it stands on nodes that are kept for others; it must be over in time.
-    fn check_promises(&self, binding: &Binding) -> Result<bool> {
+    fn check_reservations(&self, binding: &Binding) -> Result<bool> {
         let spec = &self.jobs[&binding.job].spec;
         let over_ms = spec.time_limit_s.map(|limit_s| self.now_ms + 1_000 * (limit_s + spec.grace_s));
         let mut passes = false;
@@ -252,7 +252,7 @@ impl Bench {
                 passes = true;
                 ensure!(
                     over_ms.is_some_and(|over_ms| over_ms <= *start_ms),
-                    "job {} would outlast the promise to job {owner}",
+                    "job {} would outlast the reservation of job {owner}",
                     binding.job
                 );
             }
@@ -275,12 +275,12 @@ impl Bench {
             format!("S4 first pass over {waiting} waiting jobs ({lines} kinds), {nodes} nodes × 8, {free} cards free"),
             format!(
                 "{:.0} ms in {} passes: {} decisions, {} started, {} of at most {RESERVATIONS_MAX} \
-                 gangs promised a start {range}",
+                 gangs with a reservation {range}",
                 sum.took.as_secs_f64() * 1e3,
                 sum.passes,
                 sum.decisions,
                 sum.started,
-                sum.promised,
+                sum.reserved,
             ),
             "Slurm backfill unfinished after 309 s; Kueue with topology about 40 workloads/s; Spur 24-45 s at 1,000 nodes",
             "<= 1 s",
@@ -296,7 +296,7 @@ impl Bench {
         let mut rows = Vec::new();
         for (name, change) in [("nothing changed", 0), ("one job came", 1), ("one job ended", 2)] {
             let mut took = Vec::with_capacity(LATER);
-            let (mut started, mut passed, mut promised) = (0, 0, 0);
+            let (mut started, mut passed, mut reserved) = (0, 0, 0);
             for _ in 0..LATER {
                 self.now_ms += 1_000;
                 match change {
@@ -308,14 +308,14 @@ impl Bench {
                 }
                 let sum = self.plan()?;
                 took.push(sum.took.as_nanos() as u64);
-                (started, passed, promised) = (started + sum.started, passed + sum.passed, promised + sum.promised);
+                (started, passed, reserved) = (started + sum.started, passed + sum.passed, reserved + sum.reserved);
             }
             took.sort_unstable();
             let us = |share| format!("{:.0}", table::percentile(&took, share) as f64 / 1e3);
             rows.push(Row::new(
                 format!("S4 later pass, {name}, {nodes} nodes × 8"),
                 format!(
-                    "p50 {}, p90 {}, p99 {}, max {} µs; {started} started ({passed} on kept nodes), {promised} promised in {LATER} seconds",
+                    "p50 {}, p90 {}, p99 {}, max {} µs; {started} started ({passed} on reserved nodes), {reserved} reserved in {LATER} seconds",
                     us(0.5),
                     us(0.9),
                     us(0.99),

@@ -112,7 +112,7 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
     ("muster_shard_decisions_total", Counter, "Decisions of this shard"),
     ("muster_shard_steps_total", Counter, "Search steps of this shard"),
     ("muster_shard_proposals_total", Counter, "Proposals of this shard, by result"),
-    ("muster_shard_promises_broken_total", Counter, "Reservations whose start time cannot be kept"),
+    ("muster_shard_reservations_broken_total", Counter, "Reservations whose start time cannot be kept"),
     ("muster_shard_snapshots_total", Counter, "Snapshots of the state that this shard has loaded"),
     ("muster_shard_watch_restarts_total", Counter, "Times that this shard has opened its watch again, by reason"),
     (

@@ -3,5 +3,5 @@
 
 mod common;
 mod kills;
-mod promises;
+mod reservations;
 mod survive;

@@ -29,5 +29,5 @@ pub use planner::{MovePlan, plan_moves};
 pub use policy::guard::{BYPASSED_SIZES_MAX, RECORD_AGAIN_MS};
 pub use policy::hand_over::{HAND_OVER_AFTER_MS, HAND_OVER_ROUND_MS};
 pub use policy::reserve::HORIZON_MS;
-pub use proposal::{Binding, Bounds, KEPT_PART, Plan, Proposal};
+pub use proposal::{Binding, Bounds, Plan, Proposal, RESERVED_PART};
 pub use view::{RESERVATIONS_MAX, View};

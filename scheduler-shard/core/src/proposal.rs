@@ -51,9 +51,9 @@ impl Proposal {
     }
 }
 
-/// Beyond the first gang at most one in so many of a cell's nodes is kept, so that most of the cell takes anything at any time: jobs of one
-/// card get no promises, and would else wait for those who do.
-pub const KEPT_PART: usize = 8;
+/// Beyond the first gang at most one in so many of a cell's nodes is reserved, so that most of the cell takes anything at any time: jobs of one
+/// card get no reservations, and would otherwise wait for those who do.
+pub const RESERVED_PART: usize = 8;
 
 /// Bounds of one pass.
 #[derive(Clone, Copy, Debug)]
@@ -62,14 +62,14 @@ pub struct Bounds {
     pub proposals_max: usize,
     /// Nodes, groups and cards looked at; checked between two decisions.
     pub steps_max: u64,
-    /// Beyond the first gang at most one in so many of the cell's nodes is kept for gangs that wait; [`KEPT_PART`] in production.
-    pub kept_part: usize,
+    /// Beyond the first gang at most one in so many of the cell's nodes is kept for gangs that wait; [`RESERVED_PART`] in production.
+    pub reserved_part: usize,
 }
 
 impl Default for Bounds {
     /// 64 proposals are one batch on the wire; 200,000 steps are some milliseconds, so that a pass never delays what waits for it.
     fn default() -> Self {
-        Bounds { proposals_max: 64, steps_max: 200_000, kept_part: KEPT_PART }
+        Bounds { proposals_max: 64, steps_max: 200_000, reserved_part: RESERVED_PART }
     }
 }
 
@@ -84,7 +84,7 @@ pub struct Plan {
     pub steps: u64,
     /// Decisions taken, fruitless ones included.
     pub decisions: u64,
-    /// Gangs that cannot be counted on to start when they were promised: nodes were lost, or something ran over its time.
+    /// Gangs that may start later than their reservation says: nodes were lost, or something ran over its time.
     pub reservations_broken: u64,
 }
 

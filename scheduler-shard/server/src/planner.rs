@@ -200,7 +200,7 @@ impl Planner {
             metrics::histogram!("muster_shard_pass_seconds").record(now.elapsed().as_secs_f64());
             metrics::counter!("muster_shard_decisions_total").increment(plan.decisions);
             metrics::counter!("muster_shard_steps_total").increment(plan.steps);
-            metrics::counter!("muster_shard_promises_broken_total").increment(plan.reservations_broken);
+            metrics::counter!("muster_shard_reservations_broken_total").increment(plan.reservations_broken);
             self.more |= plan.more;
             if !plan.proposals.is_empty() {
                 self.propose(cell, epoch, plan.proposals);

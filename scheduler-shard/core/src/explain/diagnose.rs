@@ -224,7 +224,7 @@ fn told(trial: &mut Trial, ask: &Ask<'_>, lift: Lift, supply: &Supply) -> Option
             let selector = ask.class.selector.as_ref()?.to_string();
             Some(Why::NotSelected { cell, model: ask.model?, selector, everywhere: false })
         }
-        Lift::Reservations => reserved::in_the_way(trial, ask).map(Why::KeptForGang),
+        Lift::Reservations => reserved::in_the_way(trial, ask).map(Why::ReservedForGang),
         Lift::Neighbours => apart::kept_apart(trial, ask).map(Why::KeptApart),
         Lift::Numa => {
             let each = ask.class.request.devices.cards();

@@ -31,7 +31,7 @@ pub use pinned::PinnedPool;
 pub use position::POSITION_MAX;
 pub use reason::{PoolRefusal, Reason, Why};
 pub use remedy::{Change, Remedy, ToOpen};
-pub use reserved::{KeptForGang, Promised};
+pub use reserved::{Reserved, ReservedForGang};
 pub use supply::{ClosedNode, HostRoom};
 
 use crate::job_class::{JobClass, Offer};
@@ -88,7 +88,7 @@ pub fn explain(view: &View, id: JobId, now_ms: u64) -> Option<Explanation> {
         wider = about_closeness(&trial, job, &class, &closed);
         reasons.extend(closed);
     }
-    reasons.extend(reserved::promised(job, now_ms).map(|promised| Reason::of(Why::Promised(promised))));
+    reasons.extend(reserved::reservation(job, now_ms).map(|reserved| Reason::of(Why::Reserved(reserved))));
     reasons.extend(requeued);
     Some(Explanation { phase, reasons, position: position::of(view, cell, id), wider })
 }

@@ -5,7 +5,7 @@ use super::diagnose::Lift;
 use super::holders::Blocker;
 use super::pinned::PinnedPool;
 use super::remedy::Remedy;
-use super::reserved::{KeptForGang, Promised};
+use super::reserved::{Reserved, ReservedForGang};
 use super::supply::{ClosedNode, HostRoom};
 use crate::view::View;
 use muster_model::capacity::OverMax;
@@ -170,9 +170,9 @@ pub enum Why {
     /// It would fit, if admins did not keep its tenant apart from another that is there.
     KeptApart(KeptApart),
     /// A place is free, but reserved for a gang that starts before it would be over.
-    KeptForGang(KeptForGang),
+    ReservedForGang(ReservedForGang),
     /// A place and a time are reserved for it; told beside what it waits for.
-    Promised(Promised),
+    Reserved(Reserved),
     /// Nodes that would hold it take no work.
     NodesClosed {
         /// The cell.
@@ -381,8 +381,8 @@ impl Why {
             Why::NumaSplit { .. } => "numa",
             Why::Spread(_) => "spread",
             Why::KeptApart(_) => "kept_apart",
-            Why::KeptForGang(_) => "kept_for_gang",
-            Why::Promised(_) => "promised",
+            Why::ReservedForGang(_) => "reserved_for_gang",
+            Why::Reserved(_) => "reserved",
             Why::NodesClosed { .. } => "nodes_closed",
             Why::LargerThanCell { .. } => "larger_than_cell",
             Why::NoFreeGpus { .. } => "no_free_gpus",
@@ -408,7 +408,7 @@ impl Why {
             | Why::PinnedLayout { cell, .. } => Some(cell.clone()),
             Why::OtherCell { other, .. } => Some(other.clone()),
             Why::PoolFull { pool, .. } => Some(pool.clone()),
-            Why::KeptForGang(kept) => Some(kept.job.to_string()),
+            Why::ReservedForGang(kept) => Some(kept.job.to_string()),
             Why::StarvationGuard { gang, .. } => Some(gang.to_string()),
             Why::NodesClosed { closed, .. } => closed.first().map(|node| node.name.clone()),
             _ => None,
@@ -421,7 +421,7 @@ impl Why {
             Why::PoolFull { .. } => Lift::Pool,
             Why::DriverTooOld { .. } => Lift::Driver,
             Why::NotSelected { .. } => Lift::Selector,
-            Why::KeptForGang(_) => Lift::Reservations,
+            Why::ReservedForGang(_) => Lift::Reservations,
             Why::KeptApart(_) => Lift::Neighbours,
             Why::NumaSplit { .. } => Lift::Numa,
             Why::Spread(_) => Lift::Spread,
@@ -435,7 +435,7 @@ impl Why {
     /// The gang whose reservation is in the way.
     pub(super) fn reserving(&self) -> Option<JobId> {
         match self {
-            Why::KeptForGang(kept) => Some(kept.job),
+            Why::ReservedForGang(kept) => Some(kept.job),
             _ => None,
         }
     }
@@ -451,7 +451,7 @@ impl Why {
     /// The time limit with which it could start before a reservation.
     pub(super) fn time_limit_s(&self) -> Option<u64> {
         match self {
-            Why::KeptForGang(kept) => kept.time_limit_s,
+            Why::ReservedForGang(kept) => kept.time_limit_s,
             _ => None,
         }
     }

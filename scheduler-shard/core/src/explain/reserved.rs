@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// A place and a time are kept for the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Promised {
+pub struct Reserved {
     /// When it starts at the latest, ms since the Unix epoch.
     pub start_ms: u64,
     /// How far away that is; 0 when it is late.
@@ -23,7 +23,7 @@ pub struct Promised {
 
 /// A place is free, but reserved for a gang that starts before the job would be over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptForGang {
+pub struct ReservedForGang {
     /// Where.
     pub cell: String,
     /// The model.
@@ -38,15 +38,15 @@ pub struct KeptForGang {
     pub time_limit_s: Option<u64>,
 }
 
-/// What is kept for `job`.
-pub(super) fn promised(job: &Known, now_ms: u64) -> Option<Promised> {
+/// The reservation of `job`, if it has one.
+pub(super) fn reservation(job: &Known, now_ms: u64) -> Option<Reserved> {
     let kept = job.reserved.as_ref()?;
     let in_ms = kept.start_ms.saturating_sub(now_ms);
-    Some(Promised { start_ms: kept.start_ms, in_ms, nodes: kept.nodes.len() as u64 })
+    Some(Reserved { start_ms: kept.start_ms, in_ms, nodes: kept.nodes.len() as u64 })
 }
 
 /// The gang whose nodes would hold the job now, beside free ones.
-pub(super) fn in_the_way(trial: &mut Trial, ask: &Ask<'_>) -> Option<KeptForGang> {
+pub(super) fn in_the_way(trial: &mut Trial, ask: &Ask<'_>) -> Option<ReservedForGang> {
     // As if it were over at once.
     let at_once = Ask { over_ms: 0, ..*ask };
     let found = trial.with_own_nodes(|view, steps| find_place(view, &at_once, steps))?;
@@ -54,7 +54,7 @@ pub(super) fn in_the_way(trial: &mut Trial, ask: &Ask<'_>) -> Option<KeptForGang
     let hold = holds.filter(|hold| hold.job != trial.id).min()?;
     let in_ms = hold.until_ms.saturating_sub(trial.now_ms);
     let left_s = (in_ms.saturating_sub(START_MS) / 1_000).saturating_sub(ask.class.grace_s);
-    Some(KeptForGang {
+    Some(ReservedForGang {
         cell: super::cell_name(&trial.view, ask.cell),
         model: ask.model,
         job: hold.job,
@@ -64,7 +64,7 @@ pub(super) fn in_the_way(trial: &mut Trial, ask: &Ask<'_>) -> Option<KeptForGang
     })
 }
 
-impl Promised {
+impl Reserved {
     pub(super) fn text(&self) -> String {
         let nodes = counted(self.nodes, "node");
         let when = if self.in_ms == 0 { "by now".to_owned() } else { format!("within {}", span(self.in_ms)) };
@@ -76,9 +76,9 @@ impl Promised {
     }
 }
 
-impl KeptForGang {
+impl ReservedForGang {
     pub(super) fn text(&self) -> String {
-        let KeptForGang { cell, job, in_ms, .. } = self;
+        let ReservedForGang { cell, job, in_ms, .. } = self;
         let on = word(self.model);
         format!("{on} are free in cell {cell}, but reserved for job {job}, which starts there within {}", span(*in_ms))
     }

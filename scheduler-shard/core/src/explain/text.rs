@@ -41,8 +41,8 @@ impl Why {
             ),
             Why::Spread(spread) => spread.text(),
             Why::KeptApart(kept) => kept.text(),
-            Why::KeptForGang(kept) => kept.text(),
-            Why::Promised(promised) => promised.text(),
+            Why::ReservedForGang(kept) => kept.text(),
+            Why::Reserved(reserved) => reserved.text(),
             Why::NoPool { cell, model, refusals } => no_pool(cell, *model, refusals),
             _ => self.about_cards(),
         }
@@ -309,8 +309,8 @@ impl Why {
                 put("free", free.to_string());
             }
             Why::Spread(spread) => spread.figures().into_iter().for_each(|(name, value)| put(&name, value)),
-            Why::KeptForGang(kept) => kept.figures().into_iter().for_each(|(name, value)| put(&name, value)),
-            Why::Promised(promised) => promised.figures().into_iter().for_each(|(name, value)| put(name, value)),
+            Why::ReservedForGang(kept) => kept.figures().into_iter().for_each(|(name, value)| put(&name, value)),
+            Why::Reserved(reserved) => reserved.figures().into_iter().for_each(|(name, value)| put(name, value)),
             Why::KeptApart(kept) => put("kept_off_nodes", kept.nodes.to_string()),
             Why::LargerThanCell { needed, open, .. } => {
                 put("needed", needed.to_string());

@@ -1,7 +1,7 @@
 //! Opening a leaf, a block, a region or the cell for a gang of several tasks.
 //!
 //! On each node of a domain the sets of movable jobs are weighed by what a further task costs; the cheapest are taken until the domain
-//! promises the whole gang, what turns out not to be needed is put back, and the rest is proved. Nothing is claimed of what is found but that
+//! may hold the whole gang, what turns out not to be needed is put back, and the rest is proved. Nothing is claimed of what is found but that
 //! it is proved: the cheapest set over many nodes is a hard problem, and this is a bounded search for a good one.
 
 use super::Budget;
@@ -83,7 +83,7 @@ fn domains(trial: &mut Trial<'_>, wanted: &Wanted<'_>) -> BTreeMap<Place, Vec<No
     domains
 }
 
-/// Takes the cheapest ways until the domain promises the gang.
+/// Takes the cheapest ways until the domain may hold the gang.
 fn guess(
     trial: &mut Trial<'_>,
     wanted: &Wanted<'_>,

@@ -32,7 +32,7 @@ fn bucket_holds(bucket: &Bucket, ask: &Ask<'_>, units: Units) -> bool {
             return held.alike.keys().any(|kinds| units.on_empty_domain(level, kinds, ask) >= units.count);
         }
         let mut domains = held.domains.values();
-        domains.any(|domain| units.promised_by(bucket, level, domain, Sight::Empty(ask)) >= units.count)
+        domains.any(|domain| units.bound_of(bucket, level, domain, Sight::Empty(ask)) >= units.count)
     };
     let all = || bucket.levels[TOP].domains.get(&ALL).into_iter().flat_map(|all| &all.kinds);
     match ask.required_level() {

@@ -12,7 +12,7 @@ use muster_model::request::SharingMode;
 use muster_model::{NodeId, TopologyLevel};
 use std::collections::BTreeMap;
 
-/// Nodes that are reserved for gangs which start only when `ask` would be over, where these nodes and free ones together promise the whole
+/// Nodes that are reserved for gangs which start only when `ask` would be over, where these nodes and free ones together may hold the whole
 /// gang and neither do alone: a gang may stand on both.
 pub(crate) fn nodes_to_lend(fleet: &Fleet, ask: &Ask<'_>, steps: &mut Steps) -> Vec<(NodeId, Hold)> {
     if ask.class.tasks < 2 || fleet.placement != PlacementPolicy::Topology {
@@ -35,7 +35,7 @@ pub(crate) fn nodes_to_lend(fleet: &Fleet, ask: &Ask<'_>, steps: &mut Steps) -> 
     lent
 }
 
-/// Whether one domain of the required level promises the whole gang on all of these parts together. A promise is never below what is there.
+/// Whether one domain of the required level may hold the whole gang on all of these parts together: an upper bound.
 fn together_enough(ask: &Ask<'_>, parts: &[(&Partition, &Bucket)]) -> bool {
     let shares = ask.class.request.devices.mode().is_some_and(|mode| mode != SharingMode::Whole);
     let Some(units) = Units::of(ask).filter(|_| !shares) else { return shares };
@@ -45,13 +45,13 @@ fn together_enough(ask: &Ask<'_>, parts: &[(&Partition, &Bucket)]) -> bool {
         Some(level) => GROUP_LEVELS.iter().position(|at| *at == level),
         None => Some(TOP),
     };
-    let mut promised: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut bounds: BTreeMap<u32, u64> = BTreeMap::new();
     for (_, bucket) in parts {
         let domains = level.map_or(&bucket.islands, |level| &bucket.levels[level]).domains.iter();
         for (id, domain) in domains {
-            let sum = promised.entry(*id).or_default();
+            let sum = bounds.entry(*id).or_default();
             *sum = sum.saturating_add(tasks.on_domain(domain));
         }
     }
-    promised.into_values().any(|sum| sum >= tasks.count)
+    bounds.into_values().any(|sum| sum >= tasks.count)
 }

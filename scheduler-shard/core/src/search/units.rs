@@ -2,7 +2,7 @@
 //!
 //! A gang is so many *units*: its tasks, or its segments where consecutive ranks must share an island. Tasks never leave a node; a segment
 //! may stand on several nodes of one NVLink domain, so a domain counts whole segments of the tasks that its nodes hold together. Where
-//! tasks are spread, no domain of that level counts for more than it may have. What must stay true: a promise is never below what is
+//! tasks are spread, no domain of that level counts for more than it may have. What must stay true: a bound is never below what is
 //! there; where it is a plain sum over nodes it is taken so, since that is nearly always.
 
 use super::Ask;
@@ -96,8 +96,8 @@ impl Units {
         self.cap.filter(inside).is_none_or(|cap| self.count <= cap.units)
     }
 
-    /// How many of them a node of this state holds at most. A segment may cross where no island of the node could ever hold it.
-    pub(crate) fn promised(&self, room: &FreeState, cross: bool) -> u64 {
+    /// An upper bound: how many of them a node of this state holds at most. A segment may cross where no island of the node could ever hold it.
+    pub(crate) fn bound(&self, room: &FreeState, cross: bool) -> u64 {
         let too_large = !self.may_cross && u64::from(room.largest) < self.each;
         let held =
             if cross || !self.with_cards || too_large { room.anywhere(self.each) } else { room.in_islands(self.each) };
@@ -114,12 +114,12 @@ impl Units {
         let by_numa = if one_numa { kind.on_numa_nodes(request.devices.cards().into()) } else { u64::MAX };
         let by_host = |all: u64, one: u64| all.checked_div(one).unwrap_or(u64::MAX);
         let tasks = by_host(kind.cpu_milli, request.cpu_milli).min(by_host(kind.memory_mib, request.memory_mib));
-        self.promised(&kind.room, self.may_cross).min(tasks.min(by_numa) / self.tasks)
+        self.bound(&kind.room, self.may_cross).min(tasks.min(by_numa) / self.tasks)
     }
 
-    /// How many a node that promises `promised` really holds `within` what they have to stay in, of those that are wanted.
-    pub(crate) fn held(&self, fleet: &Fleet, ask: &Ask<'_>, there: &NodeUse, promised: u64, within: Within) -> u64 {
-        let held = promised.min(ask.host_slots(fleet, there) / self.tasks).min(self.count);
+    /// How many a node whose state holds at most `bound` really holds `within` what they have to stay in, of those that are wanted.
+    pub(crate) fn held(&self, fleet: &Fleet, ask: &Ask<'_>, there: &NodeUse, bound: u64, within: Within) -> u64 {
+        let held = bound.min(ask.host_slots(fleet, there) / self.tasks).min(self.count);
         match ask.model {
             // States do not tell NUMA nodes apart: where they matter, the cards are dealt out to see.
             Some(model) if ask.class.numa > NumaPolicy::BestEffort => {
@@ -143,7 +143,7 @@ impl Units {
         match sight {
             Sight::Now { cross } => {
                 let free_states = domain.free_states.iter().filter(|(room, _)| !(loose && room.spans));
-                sum(free_states.map(|(room, nodes)| (self.promised(room, cross), *nodes)))
+                sum(free_states.map(|(room, nodes)| (self.bound(room, cross), *nodes)))
             }
             Sight::Empty(ask) => self.on_empty_nodes(&domain.kinds, ask, loose),
         }
@@ -187,12 +187,12 @@ impl Units {
     }
 
     /// How many a domain of `level` holds at most.
-    pub(crate) fn promised_by(&self, bucket: &Bucket, level: usize, domain: &Domain, sight: Sight<'_>) -> u64 {
+    pub(crate) fn bound_of(&self, bucket: &Bucket, level: usize, domain: &Domain, sight: Sight<'_>) -> u64 {
         let held = if self.adds_up(bucket, level) {
             self.on_nodes(domain, sight, false)
         } else if level > 0 {
             let below = domain.inside.iter().filter_map(|id| bucket.levels[level - 1].domains.get(id));
-            sum(below.map(|below| (self.promised_by(bucket, level - 1, below, sight), 1)))
+            sum(below.map(|below| (self.bound_of(bucket, level - 1, below, sight), 1)))
         } else {
             let islands = domain.inside.iter().filter_map(|id| bucket.islands.domains.get(id));
             let on_islands = sum(islands.map(|island| (self.on_island(island, sight), 1)));

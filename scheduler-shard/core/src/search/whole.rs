@@ -4,7 +4,7 @@
 //! the node with fewest free units; over several nodes, the domain that would have fewest free units left (of NVLink domains that span
 //! nodes too), inside it as few domains of each level below as will do, and the remainder where it leaves least. So large islands,
 //! nodes and leaves stay whole. Work that suffers from neighbours first tries the nodes where no other tenant is. What must stay true:
-//! - states promise at least what their nodes hold, so what is not promised is not there, and promises are checked node by node;
+//! - the bound of a state is never below what its nodes hold, and each node is checked before it is used;
 //! - nothing is changed before the whole gang stands: a try that comes to nothing is dropped;
 //! - the answer is of the tightest level there is, and on it of the tightest domain whose hosts suffice (a property test).
 
@@ -20,7 +20,7 @@ use muster_model::{NodeId, TaskPlacement, TopologyLevel};
 use std::cmp::Reverse;
 use std::ops::Bound;
 
-/// Places tried for the remainder of a gang that promise room and whose hosts then turn out too full; after that it goes where the most is.
+/// Places tried for the remainder of a gang whose bound is high enough and whose hosts then turn out too full; after that it goes where the most is.
 const REMAINDER_TRIES_MAX: usize = 4;
 /// Nodes without other tenants that are tried of one state; nearly always the first has the CPU and memory too.
 const QUIET_TRIES_MAX: usize = 64;
@@ -206,7 +206,7 @@ impl Search<'_> {
             }
             let Some(island) = bucket.islands.domains.get(id) else { continue };
             let free_states = island.free_states.iter().map(|(room, _)| *room);
-            for room in free_states.filter(|room| units.promised(room, false) >= units.count) {
+            for room in free_states.filter(|room| units.bound(room, false) >= units.count) {
                 let fit = self.fit(false, free - needed, u64::from(room.free) - needed);
                 if best.is_some_and(|(best, _)| best <= fit) {
                     break;
@@ -255,7 +255,7 @@ impl Search<'_> {
                 let island = room.tightest(needed).filter(|_| !room.spans)?;
                 return Some(as_fit(false, u64::from(island) - needed, left));
             }
-            (units.promised(room, cross) >= units.count).then_some(as_fit(cross, 0, left))
+            (units.bound(room, cross) >= units.count).then_some(as_fit(cross, 0, left))
         };
         let within = if one_island { Within::OneIsland } else { Within::crossing(cross) };
         // States in order of how well they suit; nearly always a node of the first has the CPU and memory too.
@@ -292,7 +292,7 @@ impl Search<'_> {
         for (free, id) in bucket.levels[level].by_free.range((needed, 0)..) {
             self.steps.0 += 1;
             let Some(domain) = bucket.levels[level].domains.get(id) else { continue };
-            if self.promised_by(bucket, level, domain, cross) < self.units.count {
+            if self.bound_of(bucket, level, domain, cross) < self.units.count {
                 continue;
             }
             let mut chosen = Chosen::new();
@@ -303,11 +303,11 @@ impl Search<'_> {
         None
     }
 
-    fn promised_by(&mut self, bucket: &Bucket, level: usize, domain: &Domain, cross: bool) -> u64 {
+    fn bound_of(&mut self, bucket: &Bucket, level: usize, domain: &Domain, cross: bool) -> u64 {
         if !self.units.adds_up(bucket, level) {
             self.steps.0 += domain.inside.len() as u64;
         }
-        self.units.promised_by(bucket, level, domain, Sight::Now { cross })
+        self.units.bound_of(bucket, level, domain, Sight::Now { cross })
     }
 
     /// Takes up to `wanted` units of a domain, from as few domains below as will do; answers how many.
@@ -319,8 +319,8 @@ impl Search<'_> {
             for part in &domain.inside {
                 self.steps.0 += 1;
                 let Some(there) = bucket.levels[level - 1].domains.get(part) else { continue };
-                let promised = self.promised_by(bucket, level - 1, there, cross);
-                parts.push((Reverse(promised), there.free, Part::Domain(level - 1, *part)));
+                let bound = self.bound_of(bucket, level - 1, there, cross);
+                parts.push((Reverse(bound), there.free, Part::Domain(level - 1, *part)));
             }
         } else if domain.inside.is_empty() {
             return self.take_nodes(self.units, domain, wanted, cross, into);
@@ -329,14 +329,14 @@ impl Search<'_> {
             for part in &domain.inside {
                 self.steps.0 += 1;
                 let Some(there) = bucket.islands.domains.get(part) else { continue };
-                let promised = self.units.on_island(there, Sight::Now { cross });
-                parts.push((Reverse(promised), there.free, Part::Island(*part)));
+                let bound = self.units.on_island(there, Sight::Now { cross });
+                parts.push((Reverse(bound), there.free, Part::Island(*part)));
                 loose -= there.free;
             }
-            let promised = self.units.on_loose_nodes(domain, Sight::Now { cross });
-            parts.push((Reverse(promised), loose, Part::Loose(id)));
+            let bound = self.units.on_loose_nodes(domain, Sight::Now { cross });
+            parts.push((Reverse(bound), loose, Part::Loose(id)));
         }
-        parts.retain(|(Reverse(promised), ..)| *promised > 0);
+        parts.retain(|(Reverse(bound), ..)| *bound > 0);
         parts.sort_unstable();
         self.take_parts(bucket, &parts, wanted, cross, into)
     }
@@ -355,10 +355,10 @@ impl Search<'_> {
             if left == 0 {
                 break;
             }
-            // The remainder goes into one part if any holds it: the one with least promised, then least free, first.
-            let holding = parts[next..].partition_point(|(Reverse(promised), ..)| *promised >= left);
+            // The remainder goes into one part if any holds it: the one with the lowest bound, then least free, first.
+            let holding = parts[next..].partition_point(|(Reverse(bound), ..)| *bound >= left);
             let mut tightest: Vec<_> = parts[next..next + holding].to_vec();
-            tightest.sort_unstable_by_key(|(Reverse(promised), free, part)| (*promised, *free, *part));
+            tightest.sort_unstable_by_key(|(Reverse(bound), free, part)| (*bound, *free, *part));
             for (.., part) in tightest.into_iter().take(tries) {
                 tries -= 1;
                 let before = into.len();
@@ -409,21 +409,21 @@ impl Search<'_> {
         let within = Within::crossing(cross);
         let mut free_states: Vec<(Reverse<u64>, u32, FreeState)> = Vec::with_capacity(leaf.free_states.len());
         for (room, _) in leaf.free_states.iter().filter(|(room, _)| room.spans == spanning) {
-            let promised = units.promised(room, cross);
-            if promised > 0 {
-                free_states.push((Reverse(promised), room.free, *room));
+            let bound = units.bound(room, cross);
+            if bound > 0 {
+                free_states.push((Reverse(bound), room.free, *room));
             }
         }
         free_states.sort_unstable();
         let (mut left, mut tries) = (wanted, REMAINDER_TRIES_MAX);
         let first = into.len();
         for next in 0..free_states.len() {
-            let (Reverse(promised), _, room) = free_states[next];
+            let (Reverse(bound), _, room) = free_states[next];
             for id in of_room(leaf, room) {
                 if left == 0 {
                     return wanted;
                 }
-                if promised >= left && tries > 0 {
+                if bound >= left && tries > 0 {
                     if let Some(last) = self.remainder(units, leaf, &free_states[next..], left, cross, &into[first..]) {
                         into.push((last, left * units.tasks));
                         return wanted;
@@ -432,7 +432,7 @@ impl Search<'_> {
                 }
                 self.steps.0 += 1;
                 let there = node(self.fleet, id);
-                let held = there.map_or(0, |there| units.held(self.fleet, self.ask, there, promised, within)).min(left);
+                let held = there.map_or(0, |there| units.held(self.fleet, self.ask, there, bound, within)).min(left);
                 if held > 0 {
                     into.push((id, held * units.tasks));
                     left -= held;
@@ -452,17 +452,14 @@ impl Search<'_> {
         cross: bool,
         taken: &[(NodeId, u64)],
     ) -> Option<NodeId> {
-        let mut holding: Vec<FreeState> = free_states
-            .iter()
-            .take_while(|(Reverse(promised), ..)| *promised >= left)
-            .map(|(.., room)| *room)
-            .collect();
-        holding.sort_unstable_by_key(|room| (units.promised(room, cross), *room));
+        let mut holding: Vec<FreeState> =
+            free_states.iter().take_while(|(Reverse(bound), ..)| *bound >= left).map(|(.., room)| *room).collect();
+        holding.sort_unstable_by_key(|room| (units.bound(room, cross), *room));
         for room in holding {
             for id in of_room(leaf, room).filter(|id| taken.iter().all(|(other, _)| other != id)) {
                 self.steps.0 += 1;
-                let promised = units.promised(&room, cross);
-                let held = |there| units.held(self.fleet, self.ask, there, promised, Within::crossing(cross));
+                let bound = units.bound(&room, cross);
+                let held = |there| units.held(self.fleet, self.ask, there, bound, Within::crossing(cross));
                 if node(self.fleet, id).is_some_and(|there| held(there) >= left) {
                     return Some(id);
                 }

@@ -211,7 +211,7 @@ fn happen(fleet: &mut Fleet, event: Event) {
 fn settled(events: Vec<Event>) -> Fleet {
     let mut fleet = world();
     // With the production's part a cell of six nodes keeps some for one gang alone.
-    fleet.bounds.kept_part = if events.len().is_multiple_of(2) { 1 } else { crate::KEPT_PART };
+    fleet.bounds.reserved_part = if events.len().is_multiple_of(2) { 1 } else { crate::RESERVED_PART };
     for event in events {
         happen(&mut fleet, event);
         fleet.settle_all(CELL);
@@ -220,7 +220,7 @@ fn settled(events: Vec<Event>) -> Fleet {
     fleet
 }
 
-/// Rests end, and gangs are promised times.
+/// Rests end, and gangs get reservations.
 fn rest(fleet: &mut Fleet) {
     for _ in 0..3 {
         fleet.now_ms += 120_000;
@@ -267,7 +267,7 @@ fn is_true(fleet: &Fleet, job: &Job, reason: &Reason) -> Result<(), String> {
             let protected = other.bypassed_cards >= BYPASSED_SIZES_MAX * size && other.phase == JobPhase::Queued;
             claim(protected && size == *cards && size > own && gang != &job.id, "a gang is protected")
         }
-        Why::KeptForGang(kept) => {
+        Why::ReservedForGang(kept) => {
             claim(fleet.jobs[&kept.job].reserved.is_some() && kept.job != job.id, "nodes are reserved for another")
         }
         Why::NodesClosed { closed, .. } => {
@@ -281,7 +281,7 @@ fn is_true(fleet: &Fleet, job: &Job, reason: &Reason) -> Result<(), String> {
         Why::NodesTooFull { model: Some(model), free, slots, tasks, .. } => {
             claim(free_cards(fleet, job, *model) == *free && slots < tasks, "too few lie together")
         }
-        Why::Promised(_) => claim(job.reserved.is_some(), "it has a reservation"),
+        Why::Reserved(_) => claim(job.reserved.is_some(), "it has a reservation"),
         Why::NoPool { refusals, .. } => claim(!refusals.is_empty(), "pools refuse it"),
         Why::KeptApart(kept) => {
             claim(!fleet.tenants["org/a"].apart_from.is_empty() && kept.tenant != kept.other, "tenants are kept apart")
@@ -461,14 +461,14 @@ fn the_random_states_reach_the_gates_and_the_remedies() {
         "driver_too_old",
         "host_too_full",
         "kept_apart",
-        "kept_for_gang",
+        "reserved_for_gang",
         "larger_than_cell",
         "no_free_gpus",
         "no_free_share",
         "nodes_closed",
         "nodes_too_full",
         "over_max",
-        "promised",
+        "reserved",
         "starvation_guard",
         "topology",
         "untrusted",

@@ -256,7 +256,7 @@ fn no_level_is_named_that_nobody_asked_for() {
         "ask for 1 task instead of 2".to_owned(),
         format!("wait until job {big} has ended, or cancel it"),
     ];
-    says(&first(&fleet, long), "kept_for_gang", &text, &fixes.each_ref().map(String::as_str));
+    says(&first(&fleet, long), "reserved_for_gang", &text, &fixes.each_ref().map(String::as_str));
 }
 
 #[test]

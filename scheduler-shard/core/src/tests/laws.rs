@@ -80,7 +80,7 @@ fn spec(kind: usize, tenant: usize) -> JobSpec {
         17 => job(1, DeviceRequest::None),
         _ => gang(2, 2),
     };
-    // Some say how long they run: gangs are promised times, and others pass them.
+    // Some say how long they run: gangs get reservations, and others pass them.
     spec.time_limit_s = [None, Some(60), None, Some(600), Some(3_600)][kind % 5];
     spec.tenant = ["org/a", "org/b", "other"][tenant].into();
     match kind {
@@ -182,7 +182,7 @@ fn next_anew(view: &View) -> Option<QueueKey> {
 fn play(events: Vec<Event>) -> Result<Fleet, TestCaseError> {
     let mut fleet = small_fleet();
     // With the production's part a cell of six nodes keeps some for one gang alone.
-    fleet.bounds.kept_part = if events.len().is_multiple_of(2) { 1 } else { crate::KEPT_PART };
+    fleet.bounds.reserved_part = if events.len().is_multiple_of(2) { 1 } else { crate::RESERVED_PART };
     let mut under_way: Vec<Proposal> = Vec::new();
     for event in events {
         fleet.now_ms += 50;

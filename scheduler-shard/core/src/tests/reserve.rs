@@ -1,4 +1,4 @@
-//! Reservations: what a gang is promised, what may pass it meanwhile, and that promises are kept.
+//! Reservations: what a gang is given, what may pass it meanwhile, and that a gang starts in time.
 
 use super::fleet::*;
 use crate::{Proposal, explain};
@@ -40,7 +40,7 @@ fn codes(fleet: &Fleet, job: JobId) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_gang_is_promised_the_end_of_what_runs_where_it_will_stand() {
+fn a_gang_reserves_from_the_end_of_what_runs_where_it_will_stand() {
     let (mut fleet, running) = four_nodes();
     let two = fleet.submit(gang(2, 8));
     fleet.settle();
@@ -48,9 +48,9 @@ fn a_gang_is_promised_the_end_of_what_runs_where_it_will_stand() {
     let four = fleet.submit(gang(4, 8));
     fleet.settle();
     assert_eq!(reserved(&fleet, four), None, "nothing says when the first gang ends");
-    assert_eq!(codes(&fleet, two), ["no_free_gpus", "promised"]);
+    assert_eq!(codes(&fleet, two), ["no_free_gpus", "reserved"]);
 
-    // It starts as soon as it fits, which is earlier than promised.
+    // It starts as soon as it fits, which is earlier than reserved.
     fleet.now_ms += 10 * MIN_MS;
     fleet.end(running[0], false);
     fleet.settle();
@@ -71,7 +71,7 @@ fn what_is_over_in_time_passes_and_the_rest_waits() {
     assert_eq!([endless, long, short].map(|job| fleet.runs(job)), [false, false, true]);
     fleet.end(short, false);
     fleet.settle();
-    assert_eq!(codes(&fleet, long), ["kept_for_gang"]);
+    assert_eq!(codes(&fleet, long), ["reserved_for_gang"]);
     let said = explain(&fleet.view, long, fleet.now_ms).expect("live").reasons.remove(0);
     assert_eq!(
         said.text(),
@@ -140,45 +140,45 @@ fn a_short_gang_behind_a_long_one_starts_on_what_became_free_and_what_is_reserve
 /// Two of one kind wait: the first has a reservation, the second came later and goes before it. Half of what is reserved and a node beside it become
 /// free: only the first may stand on both.
 #[test]
-fn a_promised_gang_starts_wherever_it_fits_though_another_of_its_kind_goes_before_it() {
+fn a_gang_with_a_reservation_starts_wherever_it_fits_though_another_of_its_kind_goes_before_it() {
     let (mut fleet, running) = four_nodes();
     let endless = fleet.submit(gang(1, 8));
     fleet.settle();
-    let promised = fleet.submit(gang(2, 8));
+    let first = fleet.submit(gang(2, 8));
     fleet.settle();
-    assert_eq!(reserved(&fleet, promised), Some((61, vec![1, 2])));
+    assert_eq!(reserved(&fleet, first), Some((61, vec![1, 2])));
     let before = fleet.submit(JobSpec { priority: 1, ..gang(2, 8) });
     fleet.end(running[0], false);
     fleet.settle();
-    assert!(!fleet.runs(promised) && !fleet.runs(before));
+    assert!(!fleet.runs(first) && !fleet.runs(before));
     fleet.end(endless, false);
     fleet.settle();
-    assert!(fleet.runs(promised) && !fleet.runs(before), "{:?}", codes(&fleet, promised));
+    assert!(fleet.runs(first) && !fleet.runs(before), "{:?}", codes(&fleet, first));
 }
 
 /// The same where its nodes are free and its tenant's max is what it waits for.
 #[test]
-fn a_promised_gang_starts_when_its_max_is_raised_though_another_of_its_kind_goes_before_it() {
+fn a_gang_with_a_reservation_starts_when_its_max_is_raised_though_another_of_its_kind_goes_before_it() {
     let mut fleet = Fleet::new(["a", "b"].map(|name| Host::new(name, GpuModel::H100, 8)));
     let max = |cards| Limits { gpu: [(GpuModel::H100, GpuUnits::cards(cards))].into(), ..Limits::default() };
     let running = fleet.submit(limited(gang(2, 8), HOUR_S));
     fleet.settle();
-    let promised = fleet.submit(gang(2, 8));
+    let first = fleet.submit(gang(2, 8));
     fleet.settle();
-    assert_eq!(reserved(&fleet, promised), Some((61, vec![1, 2])));
+    assert_eq!(reserved(&fleet, first), Some((61, vec![1, 2])));
     let before = fleet.submit(JobSpec { priority: 1, ..gang(2, 8) });
     fleet.tenant("org", |tenant| tenant.max = max(8));
     fleet.end(running, false);
     fleet.settle();
-    assert!(!fleet.runs(promised) && !fleet.runs(before));
+    assert!(!fleet.runs(first) && !fleet.runs(before));
     fleet.tenant("org", |tenant| tenant.max = max(16));
     fleet.settle();
-    assert!(fleet.runs(promised) && !fleet.runs(before), "{:?}", codes(&fleet, promised));
+    assert!(fleet.runs(first) && !fleet.runs(before), "{:?}", codes(&fleet, first));
 }
 
 /// Free cards were held back from it for another gang; since it has a reservation they are not, and it takes what becomes free of them.
 #[test]
-fn a_gang_that_was_held_back_passes_the_starvation_guard_once_it_is_promised() {
+fn a_gang_that_was_held_back_passes_the_starvation_guard_once_it_has_a_reservation() {
     let a100 = Host::new("b", GpuModel::A100_80, 8);
     let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8), a100]);
     fleet.tenant("other", |_| {});
@@ -191,16 +191,16 @@ fn a_gang_that_was_held_back_passes_the_starvation_guard_once_it_is_promised() {
     fleet.put_job(Job { bypassed_cards: 1_000, ..fleet.jobs[&bypassed].clone() });
     fleet.settle();
     fleet.now_ms += MIN_MS;
-    let promised = fleet.submit(of_other(any(2, Vec::new())));
+    let first = fleet.submit(of_other(any(2, Vec::new())));
     fleet.settle();
-    assert_eq!(reserved(&fleet, promised), Some((60, vec![2])), "nothing says when the cards of node 1 are free");
+    assert_eq!(reserved(&fleet, first), Some((60, vec![2])), "nothing says when the cards of node 1 are free");
     fleet.end(small, false);
     fleet.settle();
-    assert!(fleet.runs(promised) && !fleet.runs(bypassed), "{:?}", codes(&fleet, promised));
+    assert!(fleet.runs(first) && !fleet.runs(bypassed), "{:?}", codes(&fleet, first));
 }
 
 #[test]
-fn a_lost_node_breaks_a_promise_and_another_is_made() {
+fn a_lost_node_breaks_a_reservation_and_another_is_made() {
     let (mut fleet, _) = four_nodes();
     let three = fleet.submit(gang(3, 8));
     fleet.settle();
@@ -217,7 +217,7 @@ fn a_lost_node_breaks_a_promise_and_another_is_made() {
 }
 
 #[test]
-fn another_shard_keeps_what_was_promised() {
+fn another_shard_keeps_reservations() {
     let (mut fleet, _) = four_nodes();
     let big = fleet.submit(gang(4, 8));
     fleet.settle();
@@ -230,9 +230,9 @@ fn another_shard_keeps_what_was_promised() {
 }
 
 #[test]
-fn two_gangs_that_lose_their_nodes_are_both_promised_others() {
+fn two_gangs_that_lose_their_nodes_are_both_given_others() {
     let (mut fleet, gangs) = four_running_and_two_gangs();
-    fleet.bounds.kept_part = 1;
+    fleet.bounds.reserved_part = 1;
     fleet.settle();
     assert_eq!(gangs.map(|job| reserved(&fleet, job)), [Some((61, vec![1])), Some((61, vec![2]))]);
     for node in [NodeId(1), NodeId(2)] {
@@ -279,7 +279,7 @@ fn what_outlasts_its_limit_is_not_counted_as_gone() {
 }
 
 #[test]
-fn a_refused_binding_of_a_promised_gang_is_not_repeated_at_once() {
+fn a_refused_binding_of_a_gang_with_a_reservation_is_not_repeated_at_once() {
     let (mut fleet, running) = four_nodes();
     let big = fleet.submit(gang(4, 8));
     fleet.settle();
@@ -316,7 +316,7 @@ fn nodes_are_not_kept_for_a_gang_whose_tenant_has_reached_its_max() {
     assert_eq!(reserved(&fleet, big), None);
 }
 
-/// What happens in the world of [`promises_are_kept`].
+/// What happens in the world of [`reserved_gangs_start_in_time`].
 #[derive(Clone, Debug)]
 enum Event {
     Submit(usize, Option<u64>),
@@ -378,25 +378,25 @@ fn end_what_is_due(fleet: &mut Fleet) {
     due.into_iter().for_each(|job| fleet.end(job, false));
 }
 
-/// The first promise of each job, and when it started if it did.
-type Promises = BTreeMap<JobId, (u64, Option<u64>)>;
+/// The first reservation of each job, and when it started if it did.
+type Reservations = BTreeMap<JobId, (u64, Option<u64>)>;
 
-fn note(fleet: &Fleet, promises: &mut Promises) {
+fn note(fleet: &Fleet, reservations: &mut Reservations) {
     for (job, kept) in fleet.jobs.values().filter_map(|job| Some((job.id, job.reserved.as_ref()?))) {
-        promises.entry(job).or_insert((kept.start_ms, None));
+        reservations.entry(job).or_insert((kept.start_ms, None));
     }
     for held in fleet.allocations.values() {
-        if let Some((_, started)) = promises.get_mut(&held.job) {
+        if let Some((_, started)) = reservations.get_mut(&held.job) {
             started.get_or_insert(held.bound_ms);
         }
     }
 }
 
-fn play(events: Vec<Event>, kept_part: usize) -> Result<Promises, TestCaseError> {
+fn play(events: Vec<Event>, reserved_part: usize) -> Result<Reservations, TestCaseError> {
     let mut fleet = world();
-    fleet.bounds.kept_part = kept_part;
+    fleet.bounds.reserved_part = reserved_part;
     fleet.now_ms = 1_000_000;
-    let mut promises = Promises::new();
+    let mut reservations = Reservations::new();
     // In the end everything that has a limit comes to it.
     let rest = (0..200).map(|_| Event::Later(600));
     for event in events.into_iter().chain(rest) {
@@ -413,29 +413,29 @@ fn play(events: Vec<Event>, kept_part: usize) -> Result<Promises, TestCaseError>
                     fleet.now_ms += 30_000;
                     end_what_is_due(&mut fleet);
                     fleet.settle();
-                    note(&fleet, &mut promises);
+                    note(&fleet, &mut reservations);
                 }
             }
         }
         fleet.settle();
-        note(&fleet, &mut promises);
+        note(&fleet, &mut reservations);
         fleet.check().map_err(|broken| TestCaseError::fail(broken.to_string()))?;
     }
-    Ok(promises)
+    Ok(reservations)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
-    /// A gang that was promised a time starts by then, whatever was submitted and bound since, whoever ended early.
+    /// A gang that had a reservation starts by then, whatever was submitted and bound since, whoever ended early.
     #[test]
-    fn promises_are_kept(events in prop::collection::vec(event(), 1..60), part in prop::sample::select(vec![1, crate::KEPT_PART])) {
-        for (job, (promised_ms, started_ms)) in play(events, part)? {
+    fn reserved_gangs_start_in_time(events in prop::collection::vec(event(), 1..60), part in prop::sample::select(vec![1, crate::RESERVED_PART])) {
+        for (job, (reserved_ms, started_ms)) in play(events, part)? {
             let Some(started_ms) = started_ms else {
-                return Err(TestCaseError::fail(format!("job {job} was promised {promised_ms} and never started")));
+                return Err(TestCaseError::fail(format!("job {job} had a reservation at {reserved_ms} and never started")));
             };
             // The world looks twice a minute.
-            prop_assert!(started_ms <= promised_ms + 30_000, "job {} started at {} of {}", job, started_ms, promised_ms);
+            prop_assert!(started_ms <= reserved_ms + 30_000, "job {} started at {} of {}", job, started_ms, reserved_ms);
         }
     }
 }

@@ -61,19 +61,19 @@ impl Reserved {
 impl View {
     /// Waiting jobs of `cell` that have nodes reserved.
     pub(crate) fn reserved_jobs(&self, cell: CellId) -> impl Iterator<Item = JobId> + '_ {
-        self.reserved.iter().filter(move |(_, kept)| kept.cell == cell).map(|(job, _)| *job)
+        self.reserved.iter().filter(move |(_, held)| held.cell == cell).map(|(job, _)| *job)
     }
 
     /// How many waiting jobs of `cell` have a reservation.
     pub(crate) fn reserved_in(&self, cell: CellId) -> usize {
-        self.reserved.values().filter(|kept| kept.cell == cell).count()
+        self.reserved.values().filter(|held| held.cell == cell).count()
     }
 
-    /// Whether so many nodes more may be kept in `cell`, of which beyond the first gang one in `part` may be.
+    /// Whether so many nodes more may be held in `cell`, of which beyond the first gang one in `part` may be.
     pub(crate) fn may_keep(&self, cell: CellId, nodes: usize, part: usize) -> bool {
-        let kept: usize = self.reserved.values().filter(|kept| kept.cell == cell).map(|kept| kept.nodes()).sum();
+        let held: usize = self.reserved.values().filter(|held| held.cell == cell).map(|held| held.nodes()).sum();
         let all = self.fleet.capacity.nodes().values().filter(|there| there.node.cell == cell).count();
-        kept == 0 || part * (kept + nodes) <= all
+        held == 0 || part * (held + nodes) <= all
     }
 
     /// The reservation of `job`.
@@ -84,18 +84,18 @@ impl View {
     /// Waiting jobs of `cell` whose reservations are to be looked at again: those that cannot be counted on at once, the others together when
     /// it is time for one.
     pub(crate) fn reservations_due(&self, cell: CellId, now_ms: u64) -> Vec<JobId> {
-        let here = || self.reserved.iter().filter(|(_, kept)| kept.cell == cell && kept.active);
-        let again = here().any(|(_, kept)| is_due_again(kept.looked_ms, now_ms));
-        let due = |kept: &Reserved| kept.is_broken(now_ms) || again && is_soon_due(kept.looked_ms, now_ms);
-        here().filter(|(_, kept)| due(kept)).map(|(job, _)| *job).collect()
+        let here = || self.reserved.iter().filter(|(_, held)| held.cell == cell && held.active);
+        let again = here().any(|(_, held)| is_due_again(held.looked_ms, now_ms));
+        let due = |held: &Reserved| held.is_broken(now_ms) || again && is_soon_due(held.looked_ms, now_ms);
+        here().filter(|(_, held)| due(held)).map(|(job, _)| *job).collect()
     }
 
     /// Jobs of `cell` that have not been tried since something became free that could help them, with the time of their reservation.
     fn untried_reservations(&self, cell: CellId) -> impl Iterator<Item = (u64, JobId, &Reserved, &Arc<JobClass>)> + '_ {
-        let untried = self.reserved.iter().filter(move |(_, kept)| kept.cell == cell && kept.active && kept.freed);
-        untried.filter(|(id, _)| !self.backoff.holds(**id)).filter_map(|(id, kept)| {
+        let untried = self.reserved.iter().filter(move |(_, held)| held.cell == cell && held.active && held.freed);
+        untried.filter(|(id, _)| !self.backoff.holds(**id)).filter_map(|(id, held)| {
             let class = self.jobs.get(id.0)?.class.as_ref()?;
-            Some((kept.reservation.start_ms, *id, kept, class))
+            Some((held.reservation.start_ms, *id, held, class))
         })
     }
 
@@ -106,15 +106,15 @@ impl View {
 
     /// Of these the one with the earliest reservation on whose own nodes as many cards are free as it wants. It counts as tried.
     pub(crate) fn next_on_own_nodes(&mut self, cell: CellId) -> Option<(JobId, Arc<JobClass>)> {
-        let free = |id: JobId, kept: &Reserved, offer: &Offer| {
-            let own = |partition: &Partition| partition.hold == Some(kept.hold(id));
+        let free = |id: JobId, held: &Reserved, offer: &Offer| {
+            let own = |partition: &Partition| partition.hold == Some(held.hold(id));
             let buckets = self.fleet.index.buckets(cell, offer.model).filter(|(partition, _)| own(partition));
             buckets.map(|(_, bucket)| bucket.free()).sum::<u64>()
         };
-        let enough = |id: JobId, kept: &Reserved, class: &JobClass| {
-            class.offers().iter().any(|offer| free(id, kept, offer) >= class.cards())
+        let enough = |id: JobId, held: &Reserved, class: &JobClass| {
+            class.offers().iter().any(|offer| free(id, held, offer) >= class.cards())
         };
-        let due = self.untried_reservations(cell).filter(|(_, id, kept, class)| enough(*id, kept, class));
+        let due = self.untried_reservations(cell).filter(|(_, id, held, class)| enough(*id, held, class));
         let (_, id, class) = due.map(|(start_ms, id, _, class)| (start_ms, id, class.clone())).min()?;
         self.counts_as_tried(id);
         Some((id, class))
@@ -134,8 +134,8 @@ impl View {
     }
 
     fn counts_as_tried(&mut self, job: JobId) {
-        if let Some(kept) = self.reserved.get_mut(&job) {
-            kept.freed = false;
+        if let Some(held) = self.reserved.get_mut(&job) {
+            held.freed = false;
         }
     }
 
@@ -146,8 +146,8 @@ impl View {
     }
 
     pub(crate) fn looked_at(&mut self, job: JobId, now_ms: u64) {
-        if let Some(kept) = self.reserved.get_mut(&job) {
-            kept.looked_ms = now_ms;
+        if let Some(held) = self.reserved.get_mut(&job) {
+            held.looked_ms = now_ms;
         }
     }
 
@@ -164,7 +164,7 @@ impl View {
 
     /// A proposed reservation of `job` was refused, or its outcome is not known: the one that is known to be committed holds.
     pub fn not_reserved(&mut self, job: JobId, now_ms: u64) {
-        if self.reserved.get(&job).is_none_or(|kept| kept.uncommitted) {
+        if self.reserved.get(&job).is_none_or(|held| held.uncommitted) {
             self.give_up_reservation(job);
             if let Some(job) = self.jobs.get(job.0).cloned() {
                 self.reserve_as_told(&job, false);
@@ -182,10 +182,10 @@ impl View {
     pub(super) fn reserve_as_told(&mut self, job: &Known, same_wait: bool) {
         let told = job.reserved.as_ref().zip(job.cell);
         match (self.reserved.get_mut(&job.id), told) {
-            (Some(kept), Some((told, cell))) if kept.reservation == *told && kept.cell == cell => {
-                kept.uncommitted = false
+            (Some(held), Some((told, cell))) if held.reservation == *told && held.cell == cell => {
+                held.uncommitted = false
             }
-            (Some(kept), None) if kept.uncommitted && same_wait => {}
+            (Some(held), None) if held.uncommitted && same_wait => {}
             (None, None) => {}
             (_, told) => {
                 self.give_up_reservation(job.id);
@@ -196,11 +196,11 @@ impl View {
         }
     }
 
-    fn put_reservation(&mut self, job: JobId, kept: Reserved) {
+    fn put_reservation(&mut self, job: JobId, held: Reserved) {
         let takes_work = |node: &NodeId| self.fleet.index.position_of(*node, None).is_some();
-        let invalidated = !kept.reservation.nodes.iter().all(takes_work);
-        let (cell, reservation) = (kept.cell, kept.reservation.clone());
-        self.reserved.insert(job, Reserved { invalidated, ..kept });
+        let invalidated = !held.reservation.nodes.iter().all(takes_work);
+        let (cell, reservation) = (held.cell, held.reservation.clone());
+        self.reserved.insert(job, Reserved { invalidated, ..held });
         if !self.assumed.contains_key(&job) {
             self.apply_reservation(job, true);
         }
@@ -219,18 +219,18 @@ impl View {
     /// `job` has no reservation any more: whoever waits for room may find some.
     pub(super) fn give_up_reservation(&mut self, job: JobId) {
         self.apply_reservation(job, false);
-        let Some(kept) = self.reserved.remove(&job) else { return };
-        self.searches.remove(&kept.cell);
-        for node in &kept.reservation.nodes {
-            self.node_freed(*node, kept.cell);
+        let Some(held) = self.reserved.remove(&job) else { return };
+        self.searches.remove(&held.cell);
+        for node in &held.reservation.nodes {
+            self.node_freed(*node, held.cell);
         }
     }
 
     /// Sets the nodes of a reservation apart, or puts them back among the others.
     pub(crate) fn apply_reservation(&mut self, job: JobId, apart: bool) {
-        let Some(kept) = self.reserved.get_mut(&job).filter(|kept| kept.active != apart) else { return };
-        kept.active = apart;
-        let (hold, reservation) = (kept.hold(job), kept.reservation.clone());
+        let Some(held) = self.reserved.get_mut(&job).filter(|held| held.active != apart) else { return };
+        held.active = apart;
+        let (hold, reservation) = (held.hold(job), held.reservation.clone());
         for node in &reservation.nodes {
             if apart {
                 let before = self.fleet.index.hold_of(*node);
@@ -238,8 +238,8 @@ impl View {
                 // Of two the earlier has it; the other is to be told another place.
                 let after = self.fleet.index.hold_of(*node);
                 let loser = before.filter(|before| Some(*before) != after).or((after != Some(hold)).then_some(hold));
-                if let Some(kept) = loser.and_then(|loser| self.reserved.get_mut(&loser.job)) {
-                    kept.invalidated = true;
+                if let Some(held) = loser.and_then(|loser| self.reserved.get_mut(&loser.job)) {
+                    held.invalidated = true;
                 }
             } else {
                 self.fleet.let_go(*node, hold);
@@ -262,30 +262,30 @@ impl View {
     /// More is free on a node: jobs of its cell that have a reservation may start, where that could be what they lack.
     pub(super) fn helps_reserved(&mut self, cell: CellId, freed: &Freed) {
         let waits_for = |class: &JobClass| class.offers().iter().any(|offer| offer.model == freed.model);
-        for (id, kept) in self.reserved.iter_mut().filter(|(_, kept)| kept.cell == cell && !kept.freed) {
+        for (id, held) in self.reserved.iter_mut().filter(|(_, held)| held.cell == cell && !held.freed) {
             let class = self.jobs.get(id.0).and_then(|job| job.class.as_ref());
-            kept.freed = class.is_some_and(|class| waits_for(class) && freed.may_help(class));
+            held.freed = class.is_some_and(|class| waits_for(class) && freed.may_help(class));
         }
     }
 
     /// Rules, tenants or pools have changed: whoever has a reservation may start.
     pub(super) fn reserved_may_start(&mut self) {
-        self.reserved.values_mut().for_each(|kept| kept.freed = true);
+        self.reserved.values_mut().for_each(|held| held.freed = true);
     }
 
     /// For how long at most a job may stand on nodes of `cell` that are reserved for others, from the last pass on; 0 when none are.
     pub(super) fn lent_ms(&self, cell: CellId) -> u64 {
-        let here = self.reserved.values().filter(|kept| kept.cell == cell);
-        let until_ms = here.map(|kept| kept.reservation.start_ms).max().unwrap_or(0);
+        let here = self.reserved.values().filter(|held| held.cell == cell);
+        let until_ms = here.map(|held| held.reservation.start_ms).max().unwrap_or(0);
         until_ms.saturating_sub(self.last_pass_ms)
     }
 
     /// A node has changed otherwise than by what runs on it: whoever counts on it looks again.
     pub(super) fn invalidate(&mut self, node: NodeId) {
         if let Some(hold) = self.fleet.index.hold_of(node)
-            && let Some(kept) = self.reserved.get_mut(&hold.job)
+            && let Some(held) = self.reserved.get_mut(&hold.job)
         {
-            kept.invalidated = true;
+            held.invalidated = true;
         }
     }
 }
@@ -305,11 +305,11 @@ impl View {
         let bound = self.allocations.values().map(|held| held.job);
         let bound: BTreeSet<JobId> = bound.chain(self.assumed.keys().copied()).collect();
         let waits = |id: &JobId| !bound.contains(id) && self.jobs.get(id.0).is_some_and(|job| job.waits());
-        for (id, kept) in self.reserved.iter().filter(|(id, _)| waits(id)) {
+        for (id, held) in self.reserved.iter().filter(|(id, _)| waits(id)) {
             for node in
-                kept.reservation.nodes.iter().filter(|node| self.fleet.index.position_of(**node, None).is_some())
+                held.reservation.nodes.iter().filter(|node| self.fleet.index.position_of(**node, None).is_some())
             {
-                let hold = kept.hold(*id);
+                let hold = held.hold(*id);
                 apart.entry(*node).and_modify(|other| *other = hold.min(*other)).or_insert(hold);
             }
         }

@@ -163,7 +163,7 @@ impl Search<'_> {
             return 0;
         }
         let within = if one_island { Within::OneIsland } else { Within::crossing(units.may_cross) };
-        units.held(&self.view.fleet, self.ask, there, units.promised(&room, units.may_cross), within)
+        units.held(&self.view.fleet, self.ask, there, units.bound(&room, units.may_cross), within)
     }
 
     /// When these openings, of one domain and in order of time, hold all of it.

@@ -91,7 +91,7 @@ impl Reserving<'_> {
         changed
     }
 
-    /// Promises the first gangs without room a time, as long as there are fewer reservations than there may be.
+    /// Gives reservations to the first gangs without a place, as long as there are fewer reservations than there may be.
     fn reserve_more(&mut self, view: &mut View) {
         let gangs_found = view.queues.get(&self.cell).map_or(0, |queue| queue.gangs_found);
         let last = view.searches.remove(&self.cell);
@@ -125,7 +125,7 @@ impl Reserving<'_> {
                 return false;
             }
             match self.earliest(view, &job, &class) {
-                Some(found) if view.may_keep(self.cell, found.nodes.len(), self.bounds.kept_part) => {
+                Some(found) if view.may_keep(self.cell, found.nodes.len(), self.bounds.reserved_part) => {
                     self.keep(view, &job, Some(found))
                 }
                 // It is the first of those without; smaller ones behind it do not go before it.

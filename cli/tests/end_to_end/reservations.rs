@@ -1,5 +1,5 @@
 //! What users see of reservations: a gang is told when it starts at the latest, short jobs pass it, long ones wait and are told for whom,
-//! and another shard keeps the promise.
+//! and another shard keeps the reservation.
 
 use crate::common::{Fleet, all_jobs, fleet, submit_until_acknowledged};
 use muster_bench::cluster::{self, Size};
@@ -40,7 +40,7 @@ async fn codes(fleet: &Fleet, job_id: u64) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gang_is_promised_a_start_that_short_jobs_pass_and_a_new_shard_keeps() {
+async fn a_gang_is_given_a_start_that_short_jobs_pass_and_a_new_shard_keeps() {
     let size = Size { voters: 1, shards: 1, nodes: 2, gpus_per_node: 8, agents: 1, virtual_tasks: true };
     let fleet = fleet(&size).await;
     let endpoints = fleet.dev().expect("dev.json").endpoints;
@@ -52,17 +52,17 @@ async fn a_gang_is_promised_a_start_that_short_jobs_pass_and_a_new_shard_keeps()
     let first = submit("first", nodes("first", 1, 600, Some(900))).await;
     until(&fleet, first, "ran", running).await;
     let gang = submit("gang", nodes("gang", 2, 1, None)).await;
-    let promised = until(&fleet, gang, "was promised a start", |job| job.reserved.is_some()).await;
-    let reserved = promised.reserved.expect("just seen");
+    let gang_seen = until(&fleet, gang, "has a reservation", |job| job.reserved.is_some()).await;
+    let reserved = gang_seen.reserved.expect("just seen");
     let bound_ms = all_jobs(&fleet, "research").await.expect("jobs")[&first].bound_ms.expect("it runs");
     assert_eq!(reserved.nodes.len(), 2);
     assert_eq!(reserved.start_ms, bound_ms + 1_000 * (60 + 900 + 30), "start-up, limit and grace of what runs");
-    assert!(codes(&fleet, gang).await.contains(&"promised".to_owned()));
+    assert!(codes(&fleet, gang).await.contains(&"reserved".to_owned()));
 
     let long = submit("long", nodes("long", 1, 600, None)).await;
     let short = submit("short", nodes("short", 1, 1, Some(60))).await;
     until(&fleet, short, "passed the gang", |job| job.phase() == v1::JobPhase::Completed).await;
-    assert_eq!(codes(&fleet, long).await, ["kept_for_gang"]);
+    assert_eq!(codes(&fleet, long).await, ["reserved_for_gang"]);
 
     // Another shard takes over.
     let roles = fleet.dev().expect("dev.json").roles;
@@ -71,7 +71,7 @@ async fn a_gang_is_promised_a_start_that_short_jobs_pass_and_a_new_shard_keeps()
     let next = submit("next", nodes("next", 1, 1, Some(60))).await;
     until(&fleet, next, "passed the gang too", |job| job.phase() == v1::JobPhase::Completed).await;
     let jobs = all_jobs(&fleet, "research").await.expect("jobs");
-    assert_eq!(jobs[&long].phase(), v1::JobPhase::Pending, "the new shard keeps what was promised");
+    assert_eq!(jobs[&long].phase(), v1::JobPhase::Pending, "the new shard keeps the reservation");
     assert_eq!(jobs[&gang].reserved.as_ref(), Some(&reserved));
 
     // It ends early, so the gang starts early.
