@@ -4,19 +4,21 @@
 //! and of a block wait, and MIG slices that no pool lets in.
 
 use crate::decisions::fleet::{CARDS, CELL, TENANTS, job, spec, view};
-use crate::table::{Row, Table};
-use anyhow::Result;
+use crate::table::{self, Row, Table};
+use anyhow::{Result, ensure};
 use muster_model::movable::Movable;
 use muster_model::request::SharingMode;
 use muster_model::{
     Allocation, AllocationId, AllocationState, Attempt, Change, DeviceHold, DeviceRequest, Epoch, GpuModel, HoldMode,
     JobId, JobPhase, NodeId, Object, Pool, TaskPlacement, TenantId, TopologyLevel, ValidJobSpec,
 };
-use muster_scheduler_core::View;
 use muster_scheduler_core::planner::{Settings, open_for, plan_moves};
+use muster_scheduler_core::{View, starts_if_ended};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+/// Trials of which the percentiles are.
+const TRIALS: usize = 1_000;
 /// Jobs have run for two hours.
 const NOW_MS: u64 = 7_200_000;
 /// Islands wanted; then leaves and blocks; then slices.
@@ -29,7 +31,7 @@ const WAITING: [u64; 4] = [20, 3, 1, 900];
 pub fn run(nodes: &[u32], share_percent: u8) -> Result<Vec<Table>> {
     let mut rows = Vec::new();
     for &nodes in nodes {
-        let (mut view, first) = fleet(nodes)?;
+        let Fleet { mut view, first, on_four_nodes } = fleet(nodes)?;
         let settings = Settings { share_percent, ..Settings::at(NOW_MS) };
         let begun = Instant::now();
         let plan = plan_moves(&mut view, CELL, &settings);
@@ -61,12 +63,41 @@ pub fn run(nodes: &[u32], share_percent: u8) -> Result<Vec<Table>> {
             "none published",
             "a person waits for it",
         ));
+        rows.push(trial(&mut view, nodes, JobId(first.0 + WAITING[0]), &on_four_nodes)?);
     }
     Ok(vec![Table::new("Plans of moves on a full fleet", rows)])
 }
 
-/// The fleet, and the first gang that waits.
-fn fleet(nodes: u32) -> Result<(View, JobId)> {
+/// A trial for a gang that needs four whole nodes of a leaf: would it start if the jobs of the first four nodes ended?
+fn trial(view: &mut View, nodes: u32, gang: JobId, ended: &[AllocationId]) -> Result<Row> {
+    let mut took = Vec::with_capacity(TRIALS);
+    for _ in 0..TRIALS {
+        let begun = Instant::now();
+        let starts = starts_if_ended(view, gang, CELL, ended, NOW_MS);
+        took.push(begun.elapsed().as_nanos() as u64);
+        ensure!(starts, "four nodes of a leaf are empty, and the gang of four has no place");
+        ensure!(!starts_if_ended(view, gang, CELL, &[], NOW_MS), "the trial left something behind");
+    }
+    took.sort_unstable();
+    let us = |share| table::percentile(&took, share) as f64 / 1e3;
+    Ok(Row::new(
+        format!("trial of a gang of 4 × 8 if {} jobs ended, {nodes} nodes × 8", ended.len()),
+        format!("p50 {:.0} µs, p99 {:.0} µs", us(0.5), us(0.99)),
+        "a copy of the view took 45 ms",
+        "<= 1 ms",
+    ))
+}
+
+/// A full fleet on which gangs wait.
+struct Fleet {
+    view: View,
+    /// The first gang that waits: it wants an island. After [`WAITING`] of these come those that want four nodes of a leaf.
+    first: JobId,
+    /// What runs on the first four nodes.
+    on_four_nodes: Vec<AllocationId>,
+}
+
+fn fleet(nodes: u32) -> Result<Fleet> {
     let mut view = view(nodes);
     let no_slices = Pool { modes: [SharingMode::Whole].into(), ..Pool::standard() };
     view.absorb(Change::put(Object::Pool(no_slices)));
@@ -76,6 +107,7 @@ fn fleet(nodes: u32) -> Result<(View, JobId)> {
         TenantId(next)
     };
     let mut id = 0;
+    let mut on_four_nodes = Vec::new();
     for node in 1..=nodes {
         let held = CARDS - 1 - node % 2;
         let mut card = 0;
@@ -85,6 +117,9 @@ fn fleet(nodes: u32) -> Result<(View, JobId)> {
             let how = Movable { checkpoint_every_s: Some(600 + id * 37 % 3_000), restart_s: 60 + id * 13 % 240 };
             let running = whole(1, cards, None, (id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 & 3 > 0).then_some(how))?;
             start(&mut view, id, tenant(), running, NodeId(node), card..card + cards);
+            if node <= 4 {
+                on_four_nodes.push(AllocationId(id));
+            }
             card += cards;
         }
     }
@@ -101,7 +136,7 @@ fn fleet(nodes: u32) -> Result<(View, JobId)> {
     wait(&mut view, blocks, whole(16, 8, Some(TopologyLevel::Block), None)?);
     let slice = DeviceRequest::Mig { profile: "1g.10gb".to_owned(), models: vec![GpuModel::H100] };
     wait(&mut view, slices, spec(1, slice)?);
-    Ok((view, JobId(first)))
+    Ok(Fleet { view, first: JobId(first), on_four_nodes })
 }
 
 fn whole(tasks: u32, count: u32, required: Option<TopologyLevel>, movable: Option<Movable>) -> Result<ValidJobSpec> {

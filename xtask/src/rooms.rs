@@ -29,7 +29,7 @@ const ROOMS: &[(&str, &[&str])] = &[
 ];
 
 /// Of the policies, those that others may use.
-const SHARED_POLICIES: &[&str] = &["gate", "guard"];
+const SHARED_POLICIES: &[&str] = &["gate", "guard", "if_ended"];
 
 /// Every broken rule.
 ///

@@ -1,13 +1,14 @@
 //! Who holds what a job lacks, and which of them would have to end.
 //!
 //! Places are tried where the job lacks least. There the largest holders are taken out one by one until the job fits, and those that need not
-//! end after all are put back. What must stay true: the jobs that are named have ended on the copy and the job has a place there; the list is
+//! end after all are put back. What must stay true: the jobs that are named were ended in a trial, and the job had a place there; the list is
 //! bounded; the same view names the same holders.
 
 use super::supply::{self, has_model};
 use super::trial::Trial;
 use crate::fleet::index::{GROUP_LEVELS, group_of};
 use crate::job_class::{JobClass, Offer};
+use crate::policy::if_ended::IfEnded;
 use crate::search::Ask;
 use crate::view::{Known, View};
 use muster_model::capacity::NodeUse;
@@ -173,7 +174,7 @@ pub(super) fn largest(view: &View, ask: &Ask<'_>) -> Vec<Blocker> {
 pub(super) fn in_order(view: &View, ask: &Ask<'_>) -> Vec<JobId> {
     let mut jobs: Vec<JobId> = Vec::new();
     for place in places(view, ask).iter().take(PLACES_MAX * PLACES_MAX) {
-        let held = place.largest_first().into_iter().filter_map(|(id, _)| Some(held(view, id)?.job));
+        let held = place.largest_first().into_iter().filter_map(|(id, _)| Some(view.allocation(id)?.job));
         for job in held.collect::<Vec<_>>() {
             if !jobs.contains(&job) && jobs.len() < ENDS_MAX {
                 jobs.push(job);
@@ -201,7 +202,7 @@ pub(super) fn of_jobs(view: &View, jobs: &[JobId]) -> Vec<Blocker> {
 }
 
 fn named(view: &View, id: AllocationId, held: &Held) -> Option<Blocker> {
-    let job = view.held().find(|other| other.id == id)?.job;
+    let job = view.allocation(id)?.job;
     let first = held.nodes.first().and_then(|node| view.fleet.capacity.nodes().get(node));
     let node = first.map(|there| there.node.spec.name.clone()).unwrap_or_default();
     let movable = view.jobs.get(job.0).is_some_and(|job| job.movable.is_some());
@@ -209,13 +210,15 @@ fn named(view: &View, id: AllocationId, held: &Held) -> Option<Blocker> {
     Some(Blocker { job, cards, node, nodes: held.nodes.len() as u64, movable })
 }
 
-/// The fewest jobs found whose end gives the job a place; the copy is left as it is.
-pub(super) fn who_must_end(trial: &Trial, job: &Known, class: &JobClass, offer: &Offer) -> Option<Vec<JobId>> {
+/// The fewest jobs found whose end gives the job a place.
+pub(super) fn who_must_end(trial: &mut Trial, job: &Known, class: &JobClass, offer: &Offer) -> Option<Vec<JobId>> {
     let ask = trial.ask(job, class, offer.model);
     let candidates: Vec<Vec<Arc<Allocation>>> = places(&trial.view, &ask)
         .iter()
         .take(PLACES_MAX)
-        .map(|place| place.largest_first().into_iter().filter_map(|(id, _)| held(&trial.view, id)).collect())
+        .map(|place| {
+            place.largest_first().into_iter().filter_map(|(id, _)| trial.view.allocation(id).cloned()).collect()
+        })
         .collect();
     let sets = candidates.into_iter().filter_map(|holders| fewest(trial, offer, holders));
     sets.min_by_key(Vec::len)
@@ -231,33 +234,32 @@ pub(super) fn of_tenant(trial: &Trial, over: &muster_model::capacity::OverMax) -
     held
 }
 
-fn held(view: &View, id: AllocationId) -> Option<Arc<Allocation>> {
-    view.held().find(|held| held.id == id).cloned()
-}
-
-/// Ends `holders` one after the other on a copy until the job gets through the gates, and puts back those that need not end.
-pub(super) fn fewest(trial: &Trial, offer: &Offer, holders: Vec<Arc<Allocation>>) -> Option<Vec<JobId>> {
-    let mut copy = trial.clone();
+/// Ends `holders` one after the other until the job gets through the gates, and puts back those that need not end; all of it is undone.
+pub(super) fn fewest(trial: &mut Trial, offer: &Offer, holders: Vec<Arc<Allocation>>) -> Option<Vec<JobId>> {
+    let (id, cell, now_ms) = (trial.id, trial.cell, trial.now_ms);
+    let mut without = IfEnded::begin(&mut trial.view, id, cell, now_ms)?;
     let mut ended: Vec<Arc<Allocation>> = Vec::new();
+    let mut fits = false;
     for holder in holders.into_iter().take(ENDS_MAX) {
-        copy.view.release(&holder);
+        without.end(&holder);
         ended.push(holder);
-        if copy.gate(offer).is_ok() {
+        fits = without.place(offer).is_ok();
+        if fits {
             break;
         }
     }
-    if copy.gate(offer).is_err() {
+    if !fits {
         return None;
     }
     // The smallest first: they are the most likely not to be needed.
     let mut at = ended.len();
     while at > 0 {
         at -= 1;
-        copy.view.charge(&ended[at]);
-        if copy.gate(offer).is_ok() {
+        without.restore(&ended[at]);
+        if without.place(offer).is_ok() {
             ended.remove(at);
         } else {
-            copy.view.release(&ended[at]);
+            without.end(&ended[at]);
         }
     }
     let mut jobs: Vec<JobId> = ended.into_iter().map(|held| held.job).collect();

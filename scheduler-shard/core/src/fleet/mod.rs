@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 pub(crate) use learned::{Learned, left_milli};
-pub(crate) use transaction::{Savepoint, Transaction};
+pub(crate) use transaction::{Savepoint, Transaction, UndoLog};
 
 /// How places are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

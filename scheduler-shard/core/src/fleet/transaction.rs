@@ -12,8 +12,12 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Transaction<'f> {
     fleet: &'f mut Fleet,
-    done: Vec<Done>,
+    log: UndoLog,
 }
+
+/// What was done to a fleet, the last at the end. Whoever keeps one undoes it, with [`UndoLog::roll_back_to`], on the same fleet.
+#[derive(Debug, Default)]
+pub(crate) struct UndoLog(Vec<Done>);
 
 /// What was done, to be undone.
 #[derive(Debug)]
@@ -25,46 +29,65 @@ enum Done {
 }
 
 /// How much had been done at some moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Savepoint(usize);
+
+impl UndoLog {
+    pub(crate) fn charge(&mut self, fleet: &mut Fleet, allocation: Arc<Allocation>) {
+        fleet.charge(&allocation);
+        self.0.push(Done::Charged(allocation));
+    }
+
+    pub(crate) fn release(&mut self, fleet: &mut Fleet, allocation: Arc<Allocation>) {
+        fleet.release(&allocation);
+        self.0.push(Done::Released(allocation));
+    }
+
+    fn set_pool(&mut self, fleet: &mut Fleet, name: &str, rules: Option<Pool>) {
+        self.0.push(Done::Pool(name.to_owned(), fleet.capacity.pools().get(name).cloned()));
+        fleet.set_pool(name, rules);
+    }
+
+    /// Undoes what was done since, the last first.
+    pub(crate) fn roll_back_to(&mut self, savepoint: Savepoint, fleet: &mut Fleet) {
+        while self.0.len() > savepoint.0
+            && let Some(last) = self.0.pop()
+        {
+            match last {
+                Done::Charged(allocation) => fleet.release(&allocation),
+                Done::Released(allocation) => fleet.charge(&allocation),
+                Done::Pool(name, before) => fleet.set_pool(&name, before),
+            }
+        }
+    }
+}
 
 impl<'f> Transaction<'f> {
     pub(crate) fn begin(fleet: &'f mut Fleet) -> Self {
-        Transaction { fleet, done: Vec::new() }
+        Transaction { fleet, log: UndoLog::default() }
     }
 
     pub(crate) fn charge(&mut self, allocation: Arc<Allocation>) {
-        self.fleet.charge(&allocation);
-        self.done.push(Done::Charged(allocation));
+        self.log.charge(self.fleet, allocation);
     }
 
     pub(crate) fn release(&mut self, allocation: Arc<Allocation>) {
-        self.fleet.release(&allocation);
-        self.done.push(Done::Released(allocation));
+        self.log.release(self.fleet, allocation);
     }
 
     /// Gives a pool these rules, or the standard ones.
     pub(crate) fn set_pool(&mut self, name: &str, rules: Option<Pool>) {
-        self.done.push(Done::Pool(name.to_owned(), self.fleet.capacity.pools().get(name).cloned()));
-        self.fleet.set_pool(name, rules);
+        self.log.set_pool(self.fleet, name, rules);
     }
 
     /// What is done from here on can be undone alone.
     pub(crate) fn savepoint(&self) -> Savepoint {
-        Savepoint(self.done.len())
+        Savepoint(self.log.0.len())
     }
 
     /// Undoes what was done since, the last first.
     pub(crate) fn roll_back_to(&mut self, savepoint: Savepoint) {
-        while self.done.len() > savepoint.0
-            && let Some(last) = self.done.pop()
-        {
-            match last {
-                Done::Charged(allocation) => self.fleet.release(&allocation),
-                Done::Released(allocation) => self.fleet.charge(&allocation),
-                Done::Pool(name, before) => self.fleet.set_pool(&name, before),
-            }
-        }
+        self.log.roll_back_to(savepoint, self.fleet);
     }
 }
 
@@ -78,6 +101,6 @@ impl Deref for Transaction<'_> {
 
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
-        self.roll_back_to(Savepoint(0));
+        self.roll_back_to(Savepoint::default());
     }
 }

@@ -22,7 +22,9 @@ use assumed::Assumed;
 pub(crate) use in_turn::in_turn;
 pub(crate) use job::Known;
 use muster_model::capacity::Capacity;
-use muster_model::{Allocation, Cell, CellId, Change, Job, JobId, Key, Node, NodeId, Object, Tenant, TenantId};
+use muster_model::{
+    Allocation, AllocationId, Cell, CellId, Change, Job, JobId, Key, Node, NodeId, Object, Tenant, TenantId,
+};
 pub use reservation_times::RESERVATIONS_MAX;
 pub(crate) use reservation_times::{ReservationSearch, SLACK_MS};
 use reserved::Reserved;
@@ -283,6 +285,12 @@ impl View {
     /// Everything that holds devices: what is committed, and what is proposed.
     pub(crate) fn held(&self) -> impl Iterator<Item = &Arc<Allocation>> + '_ {
         held(&self.allocations, &self.assumed)
+    }
+
+    /// One that holds devices.
+    pub(crate) fn allocation(&self, id: AllocationId) -> Option<&Arc<Allocation>> {
+        let assumed = || self.assumed.values().filter_map(Assumed::charged).find(|assumed| assumed.id == id);
+        self.allocations.get(id.0).or_else(assumed)
     }
 
     /// Puts a waiting job into its cell's queue, unless it rests or is proposed.
