@@ -3,11 +3,12 @@
 //! Each is lifted in turn while all else stands, and the search is asked again. What must stay true: a reason is given only when the job would
 //! find a place without it, or, where several stand in the way together, without all that are given; otherwise too little is free.
 
+use super::lift::Lift;
 use super::reason::{PoolRefusal, Why};
 use super::supply::{self, Supply, has_model};
 use super::trial::Trial;
 use super::{apart, cell_name, pinned, reserved};
-use crate::job_class::{ClassKey, JobClass};
+use crate::job_class::JobClass;
 use crate::search::{Ask, fits_when_empty};
 use crate::view::{Known, View};
 use muster_model::request::SharingMode;
@@ -16,77 +17,6 @@ use std::collections::BTreeSet;
 
 /// Reasons that are given of those that each alone stand in the way.
 const ALONE_MAX: usize = 2;
-
-/// Something that may stand in the way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Lift {
-    /// The only pool that it wants.
-    Pool,
-    Driver,
-    Selector,
-    /// Nodes that are reserved for others.
-    Reservations,
-    /// Tenants that are kept apart from its own.
-    Neighbours,
-    Numa,
-    Spread,
-    /// Its tasks' CPU and memory.
-    Host,
-    /// The level that it requires, and its segments.
-    Topology,
-    /// Nodes that take no work.
-    Closed,
-}
-
-impl Lift {
-    const ALL: [Lift; 10] = [
-        Lift::Pool,
-        Lift::Driver,
-        Lift::Selector,
-        Lift::Reservations,
-        Lift::Neighbours,
-        Lift::Numa,
-        Lift::Spread,
-        Lift::Host,
-        Lift::Topology,
-        Lift::Closed,
-    ];
-
-    /// Whether there is anything of it to lift.
-    fn is_in_force(self, trial: &Trial, ask: &Ask<'_>) -> bool {
-        let class = ask.class;
-        match self {
-            Lift::Pool => class.pool.is_some(),
-            Lift::Driver => class.driver_min.is_some(),
-            Lift::Selector => class.selector.is_some(),
-            Lift::Reservations => trial.view.reserved_jobs(trial.cell).any(|job| job != trial.id),
-            Lift::Neighbours => trial.view.capacity().keeps_apart(),
-            Lift::Numa => class.numa > NumaPolicy::BestEffort && ask.model.is_some(),
-            Lift::Spread => class.topology.required_spread().is_some(),
-            Lift::Host => ask.model.is_some() && (class.request.cpu_milli > 0 || class.request.memory_mib > 0),
-            Lift::Topology => class.topology.required.is_some() || class.topology.segment_tasks.is_some(),
-            Lift::Closed => {
-                let closed =
-                    |node: &muster_model::Node| node.cell == trial.cell && !node.accepts_work() && has_model(ask, node);
-                trial.view.capacity().nodes().values().any(|there| closed(&there.node))
-            }
-        }
-    }
-
-    fn lift(self, key: &mut ClassKey) {
-        match self {
-            Lift::Pool => key.pool = None,
-            Lift::Driver => key.driver_min = None,
-            Lift::Selector => key.selector = None,
-            Lift::Neighbours => key.heeds_neighbours = false,
-            Lift::Numa => key.numa = NumaPolicy::None,
-            Lift::Spread => key.topology.spread = None,
-            Lift::Host => (key.request.cpu_milli, key.request.memory_mib) = (0, 0),
-            Lift::Topology => (key.topology.required, key.topology.segment_tasks) = (None, None),
-            Lift::Reservations | Lift::Closed => {}
-        }
-    }
-}
 
 /// Looks for places while some things are lifted.
 struct Search<'a> {
@@ -134,6 +64,27 @@ impl Search<'_> {
     }
 }
 
+/// Whether there is anything of it to lift.
+fn is_active(lift: Lift, trial: &Trial, ask: &Ask<'_>) -> bool {
+    let class = ask.class;
+    match lift {
+        Lift::Pool => class.pool.is_some(),
+        Lift::Driver => class.driver_min.is_some(),
+        Lift::Selector => class.selector.is_some(),
+        Lift::Reservations => trial.view.reserved_jobs(trial.cell).any(|job| job != trial.id),
+        Lift::Neighbours => trial.view.capacity().keeps_apart(),
+        Lift::Numa => class.numa > NumaPolicy::BestEffort && ask.model.is_some(),
+        Lift::Spread => class.topology.required_spread().is_some(),
+        Lift::Host => ask.model.is_some() && (class.request.cpu_milli > 0 || class.request.memory_mib > 0),
+        Lift::Topology => class.topology.required.is_some() || class.topology.segment_tasks.is_some(),
+        Lift::Closed => {
+            let closed =
+                |node: &muster_model::Node| node.cell == trial.cell && !node.accepts_work() && has_model(ask, node);
+            trial.view.capacity().nodes().values().any(|there| closed(&there.node))
+        }
+    }
+}
+
 fn opened(trial: &Trial) -> Trial {
     let mut opened = trial.clone();
     let closed = trial.view.capacity().nodes().values().filter(|there| there.node.cell == trial.cell);
@@ -152,7 +103,7 @@ pub(super) fn no_place(trial: &mut Trial, job: &Known, class: &JobClass, model: 
     if let Some(why) = never(&trial.view, &ask) {
         return vec![why];
     }
-    let active: Vec<Lift> = Lift::ALL.into_iter().filter(|lift| lift.is_in_force(trial, &ask)).collect();
+    let active: Vec<Lift> = Lift::ALL.into_iter().filter(|lift| is_active(*lift, trial, &ask)).collect();
     let lifts = Search { trial, opened: None, class, model }.in_the_way(&active);
     let mut whys: Vec<Why> = Vec::new();
     for (lift, others) in lifts {
@@ -182,7 +133,9 @@ fn never(view: &View, ask: &Ask<'_>) -> Option<Why> {
     }
     let of_pools = || all().filter(|node| ask.pool_allows(&view.fleet, &node.spec.pool));
     if of_pools().any(|node| ask.admits(node)) {
-        return pinned::all_pinned(view, ask);
+        let cell = cell_name(view, ask.cell);
+        let why = |(model, what, pools)| Why::PinnedLayout { cell, model, what, pools };
+        return pinned::all_pinned(view, ask).map(why);
     }
     let (model, cell) = (ask.model?, cell_name(view, ask.cell));
     match ask.class.driver_min {

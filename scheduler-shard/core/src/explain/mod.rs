@@ -12,6 +12,7 @@ mod brief;
 mod diagnose;
 mod holders;
 mod levels;
+mod lift;
 mod pinned;
 mod position;
 mod reason;

@@ -1,7 +1,6 @@
 //! A job that waits because every card it may use keeps a pinned layout.
 
-use super::reason::Why;
-use super::{cell_name, share_in_words};
+use super::share_in_words;
 use crate::search::Ask;
 use crate::view::View;
 use muster_model::capacity::{CardUse, NodeUse};
@@ -37,8 +36,9 @@ impl PinnedPool {
     }
 }
 
-/// The layouts that stand in the way, with what they have; none when some card that it may use is not pinned.
-pub(super) fn all_pinned(view: &View, ask: &Ask<'_>) -> Option<Why> {
+/// The model, what is asked for, and the layouts that stand in the way with what they have; none when some card that it may use is not
+/// pinned.
+pub(super) fn all_pinned(view: &View, ask: &Ask<'_>) -> Option<(GpuModel, String, Vec<PinnedPool>)> {
     let model = ask.model?;
     let family = model.facts().mig?;
     let shape = ask.class.request.devices.mig_shape(model);
@@ -72,8 +72,7 @@ pub(super) fn all_pinned(view: &View, ask: &Ask<'_>) -> Option<Why> {
     if pools.iter().any(|pin| pin.open > 0) {
         return None;
     }
-    let what = in_words(ask, model);
-    Some(Why::PinnedLayout { cell: cell_name(view, ask.cell), model, what, pools })
+    Some((model, in_words(ask, model), pools))
 }
 
 fn open_nodes<'a>(view: &'a View, ask: &'a Ask<'_>) -> impl Iterator<Item = (&'a NodeId, &'a NodeUse)> + 'a {

@@ -1,8 +1,8 @@
 //! The typed reasons.
 
 use super::apart::{KeptApart, TooSpread};
-use super::diagnose::Lift;
 use super::holders::Blocker;
+use super::lift::Lift;
 use super::pinned::PinnedPool;
 use super::remedy::Remedy;
 use super::reserved::{Reserved, ReservedForGang};

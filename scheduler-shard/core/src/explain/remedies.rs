@@ -3,8 +3,8 @@
 //! What must stay true: nothing is told that was not played through: each remedy is made on a copy of the trial and the job starts there, with
 //! all who wait beside it. Its work is bounded by the models and levels there are, by the steps of the trial, and by a few copies.
 
-use super::diagnose::Lift;
 use super::holders;
+use super::lift::Lift;
 use super::reason::Why;
 use super::remedy::{Change, Remedy, ToOpen, add_model, raised};
 use super::supply::{ClosedNode, Supply};

@@ -6,10 +6,11 @@
 //! states equal in everything by the node's index.
 
 use super::fill::{Fills, Outlook};
+use super::mix::MICRO;
 use super::mix::{Class, Mix};
 use super::scarcity::{Prices, Supply};
 use super::shape::{Demand, NodeState};
-use super::waste::{MICRO, expected_waste_micro};
+use super::waste::expected_waste_micro;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a displaced milli-GPU of restricted demand weighs beside a wasted one: a refused pod loses the card and its work has to

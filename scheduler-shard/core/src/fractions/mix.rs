@@ -9,9 +9,10 @@
 //! they were made of (an *epoch*), so that what was computed under them holds for a while.
 
 use super::shape::{CARD_MILLI, Demand, Kinds};
-use super::waste::MICRO;
 use std::collections::BTreeMap;
 
+/// One, in the fixed point of weights and wastes.
+pub const MICRO: i64 = 1_000_000;
 /// Distinct classes kept: the public traces have 150 to 460, of which the commonest 100 make 95 % of the pods.
 pub const CLASSES_MAX: usize = 512;
 /// Distinct sets of kinds kept for scarcity; arrivals with others count as content with any kind.

@@ -26,11 +26,11 @@ mod waste;
 
 pub use fill::{Fills, Outlook, STEPS};
 pub use groups::{NodeGroups, Score, Spot};
-pub use mix::{CLAIMS_MAX, CLASSES_MAX, Class, HALVED_AT, Mix};
+pub use mix::{CLAIMS_MAX, CLASSES_MAX, Class, HALVED_AT, MICRO, Mix};
 pub use moves::{Room, TRIALS_MAX, make_room};
 pub use scarcity::{Prices, Supply};
 pub use shape::{CARD_MILLI, Demand, Kinds, NodeState};
-pub use waste::{MICRO, expected_waste_micro};
+pub use waste::expected_waste_micro;
 
 use muster_model::GpuUnits;
 

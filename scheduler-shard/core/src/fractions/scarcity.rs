@@ -11,9 +11,9 @@
 //! A milli-GPU of a kind that is taken displaces `price(kind)` milli-GPU of later demand. Demand that any kind will do for claims
 //! nothing, so where nothing is restricted the term vanishes.
 
+use super::mix::MICRO;
 use super::mix::Mix;
 use super::shape::{Kinds, NodeState};
-use super::waste::MICRO;
 use std::collections::BTreeMap;
 
 /// Kinds there can be.

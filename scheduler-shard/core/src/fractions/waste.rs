@@ -16,9 +16,6 @@
 use super::mix::Class;
 use super::shape::{Demand, NodeState};
 
-/// One, in the fixed point of weights and wastes.
-pub const MICRO: i64 = 1_000_000;
-
 /// The waste of a node in milli-GPU, in millionths.
 #[must_use]
 pub fn expected_waste_micro(node: &NodeState, classes: &[Class]) -> i64 {

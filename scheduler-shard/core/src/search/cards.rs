@@ -3,15 +3,10 @@
 //! What must stay true: what is counted here ([`most`]) is what is dealt here ([`take_whole`]); where a task's cards must share a NUMA node, tasks
 //! are dealt as long as any NUMA node has the cards for one, so cards that become held never make a place that was not there before.
 
-use super::units::Units;
-use super::{Ask, node};
-use crate::fleet::Fleet;
+use super::Ask;
 use muster_model::capacity::NodeUse;
-use muster_model::{DeviceHold, GpuModel, HoldMode, Node, NodeId, NumaPolicy, Place, TaskPlacement, closeness};
+use muster_model::{DeviceHold, GpuModel, HoldMode, Node, NumaPolicy, closeness};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Nodes and how many tasks each takes.
-pub(super) type Chosen = Vec<(NodeId, u64)>;
 
 /// The free cards of `model` by island, in order of their index.
 pub(super) fn free_by_island(there: &NodeUse, model: GpuModel) -> BTreeMap<u8, Vec<u16>> {
@@ -154,29 +149,4 @@ fn numa_allows(node: &Node, model: GpuModel, cards: &[u16], policy: NumaPolicy) 
         NumaPolicy::Restricted => on.len() <= closeness::numa_nodes_needed(node, model, cards.len()),
         NumaPolicy::SingleNumaNode => on.len() <= 1,
     }
-}
-
-/// Cards for each rank. Ranks follow the network: neighbours in rank are neighbours in leaf.
-pub(super) fn fill(fleet: &Fleet, ask: &Ask<'_>, units: Units, mut chosen: Chosen) -> Vec<TaskPlacement> {
-    if chosen.len() > 1 {
-        let place_of = |id: NodeId| node(fleet, id).map(|there| &there.node.spec.place);
-        let mut placed: Vec<(Option<&Place>, NodeId, u64)> =
-            chosen.into_iter().map(|(id, count)| (place_of(id), id, count)).collect();
-        placed.sort_unstable();
-        chosen = placed.into_iter().map(|(_, id, count)| (id, count)).collect();
-    }
-    let mut tasks = Vec::with_capacity(ask.class.tasks as usize);
-    for (id, count) in chosen {
-        let devices = match (ask.model, node(fleet, id)) {
-            (Some(model), Some(there)) => {
-                // Where NVLink goes on to other nodes a segment does too; elsewhere a node has whole ones.
-                let spans = !there.node.spec.place.nvlink_domain.is_empty();
-                let each = if spans { 1 } else { units.tasks };
-                take_whole(there, model, count / each, each, ask)
-            }
-            _ => vec![Vec::new(); count as usize],
-        };
-        tasks.extend(devices.into_iter().map(|devices| TaskPlacement { node: id, devices }));
-    }
-    tasks
 }

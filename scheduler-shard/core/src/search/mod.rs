@@ -5,6 +5,7 @@
 //! here.
 
 pub(crate) mod cards;
+mod fill;
 mod infeasible;
 mod lent;
 mod shares;

@@ -1,6 +1,7 @@
 //! One task on a node that has been chosen already. What must stay true: every rule that a search keeps is kept here too.
 
-use super::cards::{Within, fill, free_by_island};
+use super::cards::{Within, free_by_island};
+use super::fill::fill;
 use super::units::Units;
 use super::{Ask, shares, within_bounds};
 use crate::fleet::Fleet;

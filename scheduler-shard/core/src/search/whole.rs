@@ -8,7 +8,8 @@
 //! - nothing is changed before the whole gang stands: a try that comes to nothing is dropped;
 //! - the answer is of the tightest level there is, and on it of the tightest domain whose hosts suffice (a property test).
 
-use super::cards::{Chosen, Within, fill};
+use super::cards::Within;
+use super::fill::{Chosen, fill};
 use super::units::{Sight, Units};
 use super::{Ask, Steps, node};
 use crate::fleet::Fleet;
