@@ -149,23 +149,15 @@ fn whole(tasks: u32, count: u32, required: Option<TopologyLevel>, movable: Optio
 
 fn start(view: &mut View, id: u64, tenant: TenantId, spec: ValidJobSpec, node: NodeId, cards: std::ops::Range<u32>) {
     let devices = cards.map(|gpu| DeviceHold { gpu: gpu as u16, mode: HoldMode::Whole }).collect();
+    let task = TaskPlacement { node, devices };
     let held = Allocation {
-        id: AllocationId(id),
-        job: JobId(id),
-        attempt: Attempt(1),
-        tenant,
         cell: CELL,
-        cell_epoch: Epoch(1),
         model: Some(GpuModel::H100),
         cpu_milli: spec.request.cpu_milli,
         memory_mib: spec.request.memory_mib,
         charge: spec.charge_on(GpuModel::H100),
-        tasks: vec![TaskPlacement { node, devices }],
         task_states: Vec::new(),
-        node_epochs: BTreeMap::new(),
-        state: AllocationState::Active,
-        bound_ms: 0,
-        failures: Vec::new(),
+        ..Allocation::usual(AllocationId(id), JobId(id), tenant, vec![task])
     };
     let running =
         muster_model::Job { phase: JobPhase::Running(held.id), attempt: Attempt(1), ..job(JobId(id), tenant, spec) };

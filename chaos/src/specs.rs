@@ -45,33 +45,13 @@ pub const PAYERS: [&str; 3] = ["research", "research/nlp", "guests"];
 /// Node number `number`, in one of two cells.
 #[must_use]
 pub fn node(number: usize, boot_id: &str) -> NodeSpec {
-    let gpu = |index: usize| Gpu {
-        uuid: format!("GPU-{number}-{index}"),
-        model: MODEL,
-        memory_mib: MODEL.memory_mib(),
-        numa: (index / 2) as u8,
-        island: 0,
-        withheld: None,
-    };
-    NodeSpec {
-        name: format!("node-{number}"),
-        address: format!("node-{number}"),
-        place: Place {
-            region: "r".to_owned(),
-            zone: "z".to_owned(),
-            block: "b".to_owned(),
-            leaf: format!("leaf-{}", number % 2),
-            nvlink_domain: String::new(),
-        },
-        cell: format!("cell-{}", number % 2),
-        pool: "default".to_owned(),
-        gpus: (0..GPUS_PER_NODE).map(gpu).collect(),
-        cpu_milli: 64_000,
-        memory_mib: 512 * 1024,
-        driver: "570.0".to_owned(),
-        labels: BTreeMap::new(),
-        boot_id: boot_id.to_owned(),
-    }
+    let name = format!("node-{number}");
+    let gpu = |index: u32| Gpu { numa: (index / 2) as u8, ..Gpu::usual(&name, index, MODEL) };
+    let mut spec = NodeSpec::usual(&name, (0..GPUS_PER_NODE as u32).map(gpu).collect());
+    spec.place.leaf = format!("leaf-{}", number % 2);
+    spec.cell = format!("cell-{}", number % 2);
+    spec.boot_id = boot_id.to_owned();
+    spec
 }
 
 /// Any job: a gang, a few cards, a slice, a share, or CPU alone; most succeed, some fail or run into their limit.

@@ -28,6 +28,7 @@ pub mod selector;
 pub mod tenant;
 pub mod tenant_edit;
 pub mod usage;
+mod usual;
 pub mod validate;
 
 pub use allocation::{Allocation, AllocationState, DeviceHold, EndCause, HoldMode, TaskPlacement, TaskState};

@@ -1,13 +1,12 @@
 //! Tenants that are kept apart, in the capacity ledger: what is refused, both ways, at each level, and that a rule that comes later finds who is where.
 
-use muster_model::allocation::{Allocation, AllocationState, DeviceHold, HoldMode, TaskPlacement, TaskState};
+use muster_model::allocation::{Allocation, DeviceHold, HoldMode, TaskPlacement};
 use muster_model::capacity::{Capacity, Misfit, SoleHolder};
 use muster_model::mig::MigPlacement;
 use muster_model::mig::parse_profile;
-use muster_model::node::{Gpu, Node, NodeHealth, NodeSpec, Place};
+use muster_model::node::{Gpu, Node, NodeSpec, Place};
 use muster_model::{
-    AllocationId, ApartFrom, ApartLevel, Attempt, CellId, Epoch, GpuModel, JobId, Limits, NodeId, ResourceVec, Tenant,
-    TenantId, Trust,
+    AllocationId, ApartFrom, ApartLevel, CellId, GpuModel, JobId, NodeId, ResourceVec, Tenant, TenantId,
 };
 use std::sync::Arc;
 
@@ -15,48 +14,17 @@ use std::sync::Arc;
 fn tenant(id: u32, path: &str, apart_from: &[(&str, ApartLevel)]) -> Tenant {
     let apart = |(tenant, level): &(&str, ApartLevel)| ApartFrom { tenant: (*tenant).to_owned(), level: *level };
     Tenant {
-        id: TenantId(id),
-        path: path.to_owned(),
         parent: path.contains('/').then_some(TenantId(1)),
-        guarantee: ResourceVec::default(),
-        max: Limits::default(),
-        weight: 1,
-        trust: Trust::Trusted,
         apart_from: apart_from.iter().map(apart).collect(),
+        ..Tenant::usual(TenantId(id), path)
     }
 }
 
 fn node(id: u32, nvlink: &str) -> Node {
-    let gpu = |index: u32| Gpu {
-        uuid: format!("GPU-{id}-{index}"),
-        model: GpuModel::H100,
-        memory_mib: GpuModel::H100.memory_mib(),
-        numa: 0,
-        island: 0,
-        withheld: None,
-    };
-    let spec = NodeSpec {
-        name: format!("n{id}"),
-        address: "a".to_owned(),
-        place: Place { leaf: "l".to_owned(), nvlink_domain: nvlink.to_owned(), ..Place::default() },
-        cell: "c".to_owned(),
-        pool: "default".to_owned(),
-        gpus: (0..2).map(gpu).collect(),
-        cpu_milli: 10_000,
-        memory_mib: 10_000,
-        driver: "550".to_owned(),
-        labels: Default::default(),
-        boot_id: "b".to_owned(),
-    };
-    Node {
-        id: NodeId(id),
-        spec,
-        cell: CellId(1),
-        epoch: Epoch(1),
-        health: NodeHealth::Ready,
-        drained: false,
-        notes: Default::default(),
-    }
+    let name = format!("n{id}");
+    let mut spec = NodeSpec::usual(&name, Gpu::usual_cards(&name, 2, GpuModel::H100));
+    spec.place = Place { leaf: "l".to_owned(), nvlink_domain: nvlink.to_owned(), ..Place::default() };
+    Node::usual(NodeId(id), CellId(1), spec)
 }
 
 /// Nodes 1 and 2 of one NVLink domain, node 3 alone.
@@ -79,24 +47,8 @@ fn slice(node: u32, gpu: u16, start: u8) -> TaskPlacement {
 }
 
 fn held(id: u64, tenant: u32, task: TaskPlacement) -> Allocation {
-    Allocation {
-        id: AllocationId(id),
-        job: JobId(id),
-        attempt: Attempt(1),
-        tenant: TenantId(tenant),
-        cell: CellId(1),
-        cell_epoch: Epoch(1),
-        model: Some(GpuModel::H100),
-        cpu_milli: 1,
-        memory_mib: 1,
-        charge: ResourceVec::default(),
-        tasks: vec![task],
-        task_states: vec![TaskState::Running],
-        node_epochs: Default::default(),
-        state: AllocationState::Active,
-        bound_ms: 0,
-        failures: Vec::new(),
-    }
+    let usual = Allocation::usual(AllocationId(id), JobId(id), TenantId(tenant), vec![task]);
+    Allocation { model: Some(GpuModel::H100), ..usual }
 }
 
 #[test]

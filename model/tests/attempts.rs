@@ -4,32 +4,17 @@ use muster_model::attempt::{
     ATTEMPTS_MAX, AttemptRecord, EndCount, FAILURES_MAX, NODE_RUNS_MAX, RankFailure, TaskEnd, WAYS_MAX, note_attempt,
     note_failure,
 };
-use muster_model::{
-    Allocation, AllocationId, AllocationState, Attempt, CellId, Epoch, JobId, NodeId, Rank, ResourceVec, TaskPlacement,
-    TaskState, TenantId,
-};
-use std::collections::BTreeMap;
+use muster_model::{Allocation, AllocationId, Attempt, JobId, NodeId, Rank, TaskPlacement, TaskState, TenantId};
 
 /// An attempt whose rank `r` ran on `node(r)` and ended as `state(r)`.
 fn held(ranks: u32, node: impl Fn(u32) -> u32, state: impl Fn(u32) -> TaskState) -> Allocation {
     let task = |rank| TaskPlacement { node: NodeId(node(rank)), devices: Vec::new() };
+    let tasks = (0..ranks).map(task).collect();
     Allocation {
-        id: AllocationId(7),
-        job: JobId(1),
         attempt: Attempt(3),
-        tenant: TenantId(1),
-        cell: CellId(1),
-        cell_epoch: Epoch(1),
-        model: None,
-        cpu_milli: 1,
-        memory_mib: 1,
-        charge: ResourceVec::default(),
-        tasks: (0..ranks).map(task).collect(),
         task_states: (0..ranks).map(state).collect(),
-        node_epochs: BTreeMap::new(),
-        state: AllocationState::Active,
         bound_ms: 5,
-        failures: Vec::new(),
+        ..Allocation::usual(AllocationId(7), JobId(1), TenantId(1), tasks)
     }
 }
 

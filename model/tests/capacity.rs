@@ -2,13 +2,12 @@
 //!
 //! The naive model keeps nothing but a list of who holds what and counts everything anew for each question.
 
-use muster_model::allocation::{Allocation, AllocationState, DeviceHold, HoldMode, TaskPlacement, TaskState};
+use muster_model::allocation::{Allocation, DeviceHold, HoldMode, TaskPlacement};
 use muster_model::capacity::Capacity;
 use muster_model::mig::{MigPlacement, MigShape};
-use muster_model::node::{Gpu, Node, NodeHealth, NodeSpec, Place};
+use muster_model::node::{Gpu, Node, NodeHealth, NodeSpec};
 use muster_model::{
-    AllocationId, Attempt, CellId, Epoch, GpuModel, GpuUnits, JobId, Limits, NodeId, Pool, ResourceVec, Tenant,
-    TenantId, Trust,
+    AllocationId, CellId, GpuModel, GpuUnits, JobId, Limits, NodeId, Pool, ResourceVec, Tenant, TenantId, Trust,
 };
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -21,17 +20,13 @@ const MEMORY_MIB: u64 = 81_920;
 /// `org` (max 4 cards) with `org/a` (max 2 cards) and `org/b` (untrusted); `other` without limits.
 fn tenants() -> Vec<Tenant> {
     let tenant = |id, path: &str, parent: Option<u32>, cards: Option<u64>, trust| Tenant {
-        id: TenantId(id),
-        path: path.to_owned(),
         parent: parent.map(TenantId),
-        guarantee: ResourceVec::default(),
         max: Limits {
             gpu: cards.map(|c| (GpuModel::H100, GpuUnits::cards(c))).into_iter().collect(),
             ..Limits::default()
         },
-        weight: 1,
         trust,
-        apart_from: Vec::new(),
+        ..Tenant::usual(TenantId(id), path)
     };
     vec![
         tenant(1, "org", None, Some(4), Trust::Trusted),
@@ -42,37 +37,16 @@ fn tenants() -> Vec<Tenant> {
 }
 
 fn node(id: u32) -> Node {
-    let gpu = |index: u16| Gpu {
-        uuid: format!("GPU-{id}-{index}"),
-        model: GpuModel::H100,
+    let name = format!("n{id}");
+    let gpu = |index: u32| Gpu {
         memory_mib: MEMORY_MIB,
-        numa: 0,
-        island: 0,
         // One card of the fleet is withheld.
         withheld: (id == NODES && index == 1).then(|| "a process that is not ours".to_owned()),
+        ..Gpu::usual(&name, index, GpuModel::H100)
     };
-    let spec = NodeSpec {
-        name: format!("n{id}"),
-        address: format!("10.0.0.{id}"),
-        place: Place::default(),
-        cell: "c".to_owned(),
-        pool: "p".to_owned(),
-        gpus: (0..CARDS).map(gpu).collect(),
-        cpu_milli: 4_000,
-        memory_mib: 1_000,
-        driver: String::new(),
-        labels: Default::default(),
-        boot_id: "b".to_owned(),
-    };
-    Node {
-        id: NodeId(id),
-        spec,
-        cell: CellId(1),
-        epoch: Epoch(1),
-        health: NodeHealth::Ready,
-        drained: false,
-        notes: Default::default(),
-    }
+    let usual = NodeSpec::usual(&name, (0..u32::from(CARDS)).map(gpu).collect());
+    let spec = NodeSpec { pool: "p".to_owned(), cpu_milli: 4_000, memory_mib: 1_000, ..usual };
+    Node::usual(NodeId(id), CellId(1), spec)
 }
 
 fn pool() -> Pool {
@@ -183,22 +157,10 @@ fn naive_card(holds: &[(TenantId, HoldMode)], tenants: &[Tenant]) -> bool {
 
 fn allocation(id: u64, tenant: u32, tasks: &[TaskPlacement], cpu_milli: u64, cards: u64) -> Allocation {
     Allocation {
-        id: AllocationId(id),
-        job: JobId(id),
-        attempt: Attempt(1),
-        tenant: TenantId(tenant),
-        cell: CellId(1),
-        cell_epoch: Epoch(1),
         model: Some(GpuModel::H100),
         cpu_milli,
-        memory_mib: 1,
         charge: ResourceVec::of_gpu(GpuModel::H100, GpuUnits::cards(cards)),
-        tasks: tasks.to_vec(),
-        task_states: vec![TaskState::Pending; tasks.len()],
-        node_epochs: Default::default(),
-        state: AllocationState::Active,
-        bound_ms: 0,
-        failures: Vec::new(),
+        ..Allocation::usual(AllocationId(id), JobId(id), TenantId(tenant), tasks.to_vec())
     }
 }
 

@@ -2,46 +2,16 @@
 
 use muster_model::node::NodeSpec;
 use muster_model::selector::{Known, Selector, Truth, bounds};
-use muster_model::{CellId, Epoch, Gpu, GpuModel, Node, NodeHealth, NodeId, Place};
+use muster_model::{CellId, Gpu, GpuModel, Node, NodeId};
 use proptest::prelude::*;
 
 fn node(driver: &str, labels: &[(&str, &str)]) -> Node {
-    let gpu = |index: usize, model, memory_mib| Gpu {
-        uuid: format!("GPU-{index}"),
-        model,
-        memory_mib,
-        numa: 0,
-        island: 0,
-        withheld: None,
-    };
-    let spec = NodeSpec {
-        name: "n1".into(),
-        address: "n1.fleet".into(),
-        place: Place {
-            region: "north".into(),
-            zone: "z".into(),
-            block: "b".into(),
-            leaf: "l".into(),
-            nvlink_domain: String::new(),
-        },
-        cell: "a".into(),
-        pool: "default".into(),
-        gpus: vec![gpu(0, GpuModel::H100, 81_559), gpu(1, GpuModel::T4, 15_360)],
-        cpu_milli: 1_000,
-        memory_mib: 1_000,
-        driver: driver.into(),
-        labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
-        boot_id: "1".into(),
-    };
-    Node {
-        id: NodeId(1),
-        spec,
-        cell: CellId(1),
-        epoch: Epoch(1),
-        health: NodeHealth::Ready,
-        drained: false,
-        notes: Default::default(),
-    }
+    let gpu = |index, model, memory_mib| Gpu { memory_mib, ..Gpu::usual("n1", index, model) };
+    let mut spec = NodeSpec::usual("n1", vec![gpu(0, GpuModel::H100, 81_559), gpu(1, GpuModel::T4, 15_360)]);
+    spec.place.region = "north".to_owned();
+    spec.driver = driver.to_owned();
+    spec.labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    Node::usual(NodeId(1), CellId(1), spec)
 }
 
 fn read(text: &str) -> Selector {

@@ -2,7 +2,7 @@
 
 use muster_model::movable::Movable;
 use muster_model::needs::{Choice, Isolation, Needs, Rule};
-use muster_model::node::{Gpu, NodeSpec, Place};
+use muster_model::node::{Gpu, NodeSpec};
 use muster_model::request::TaskRequest;
 use muster_model::tenant::TenantSpec;
 use muster_model::validate::warnings;
@@ -25,31 +25,14 @@ fn variables_of_the_system_are_refused_with_their_list() {
 }
 
 fn job() -> JobSpec {
+    let devices = DeviceRequest::Whole { count: 8, models: vec![GpuModel::H100] };
+    let request = TaskRequest { devices, cpu_milli: 1_000, memory_mib: 1_024 };
     JobSpec {
-        tenant: "research/nlp".to_owned(),
         name: "train".to_owned(),
         tasks: 2,
-        request: TaskRequest {
-            devices: DeviceRequest::Whole { count: 8, models: vec![GpuModel::H100] },
-            cpu_milli: 1_000,
-            memory_mib: 1_024,
-        },
-        topology: Topology::default(),
-        numa: muster_model::NumaPolicy::None,
-        driver_min: None,
-        asked: muster_model::Asked::default(),
-        class: WorkloadClass::Batch,
-        pool: None,
-        priority: 0,
-        command: vec!["true".to_owned()],
         env: [("A".to_owned(), "b".to_owned())].into(),
-        workdir: None,
         time_limit_s: Some(60),
-        grace_s: 30,
-        disconnect_grace_s: 600,
-        max_retries: 0,
-        movable: None,
-        user: String::new(),
+        ..JobSpec::usual("research/nlp", request, &["true"])
     }
 }
 
@@ -222,28 +205,8 @@ fn everything_wrong_is_said_at_once() {
 }
 
 fn node() -> NodeSpec {
-    let gpu = |index: u8| Gpu {
-        uuid: format!("GPU-{index}"),
-        model: GpuModel::H100,
-        memory_mib: 81_920,
-        numa: index / 4,
-        island: 0,
-        withheld: None,
-    };
-    let [region, zone, block, leaf] = ["eu", "eu-1", "b0", "l0"].map(str::to_owned);
-    NodeSpec {
-        name: "node-0001".to_owned(),
-        address: "10.0.0.1".to_owned(),
-        place: Place { region, zone, block, leaf, nvlink_domain: String::new() },
-        cell: "cell-a".to_owned(),
-        pool: "default".to_owned(),
-        gpus: (0..8).map(gpu).collect(),
-        cpu_milli: 192_000,
-        memory_mib: 2_097_152,
-        driver: "550.90.07".to_owned(),
-        labels: [("rack".to_owned(), "r1".to_owned())].into(),
-        boot_id: "boot-1".to_owned(),
-    }
+    let labels = [("rack".to_owned(), "r1".to_owned())].into();
+    NodeSpec { labels, ..NodeSpec::usual("node-0001", Gpu::usual_cards("node-0001", 8, GpuModel::H100)) }
 }
 
 fn check_node(title: &str, field: &str, spoil: impl FnOnce(&mut NodeSpec)) {

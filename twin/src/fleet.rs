@@ -275,15 +275,11 @@ impl NodeGroup {
         let name = format!("g{group}-n{:04}", number + 1);
         let island = self.gpus_per_island.unwrap_or(self.gpus);
         let card = |index: u32| Gpu {
-            uuid: format!("GPU-{name}-{index}"),
-            model: self.model,
-            memory_mib: self.model.memory_mib(),
             numa: u8::from(index >= self.gpus.div_ceil(2)),
             island: (index / island) as u8,
-            withheld: None,
+            ..Gpu::usual(&name, index, self.model)
         };
         NodeSpec {
-            address: name.clone(),
             place: Place {
                 region: "replay".to_owned(),
                 zone: "replay".to_owned(),
@@ -295,14 +291,10 @@ impl NodeGroup {
                 },
             },
             cell: format!("cell-{}", cell + 1),
-            pool: "default".to_owned(),
-            gpus: (0..self.gpus).map(card).collect(),
             cpu_milli: self.cpu_milli.unwrap_or(u64::from(self.gpus) * 16_000),
             memory_mib: self.memory_mib.unwrap_or(u64::from(self.gpus) * 262_144),
             driver: "replay".to_owned(),
-            labels: BTreeMap::new(),
-            boot_id: "replay".to_owned(),
-            name,
+            ..NodeSpec::usual(&name, (0..self.gpus).map(card).collect())
         }
     }
 }

@@ -81,32 +81,19 @@ impl Shaper {
         // CPU and memory follow the cards when a gang is split.
         let per = |whole: u64| (whole * u64::from(job.tasks)).div_ceil(u64::from(tasks));
         let gang = tasks > 1;
+        let devices = TaskRequest { devices, cpu_milli: per(job.cpu_milli), memory_mib: per(job.memory_mib) };
         let spec = JobSpec {
-            tenant: job.tenant.clone(),
             name: job.name.clone(),
             tasks,
-            request: TaskRequest { devices, cpu_milli: per(job.cpu_milli), memory_mib: per(job.memory_mib) },
             topology: Topology {
                 required: self.options.required.filter(|_| gang),
                 preferred: self.options.preferred.filter(|_| gang),
-                segment_tasks: None,
-                spread: None,
+                ..Topology::default()
             },
-            numa: muster_model::NumaPolicy::None,
-            driver_min: None,
-            asked: muster_model::Asked::default(),
             class: REPLAY_CLASS,
-            pool: None,
-            priority: 0,
             command,
-            env: BTreeMap::new(),
-            workdir: None,
             time_limit_s: job.time_limit_s.or_else(|| self.limit_s(job)),
-            grace_s: 30,
-            disconnect_grace_s: 600,
-            max_retries: 0,
-            movable: None,
-            user: String::new(),
+            ..JobSpec::usual(&job.tenant, devices, &[])
         };
         Ok(Shaped { spec: spec.validate()?, added_gpus, split: tasks != job.tasks })
     }

@@ -84,16 +84,9 @@ fn spec(demand: &Demand) -> Result<ValidJobSpec> {
 
 fn node(id: u32, given: &Given) -> Result<Node> {
     let model = model(given.kind)?;
-    let gpus = (0..u32::from(given.cards)).map(|index| Gpu {
-        uuid: format!("GPU-{id}-{index}"),
-        model,
-        memory_mib: model.memory_mib(),
-        numa: 0,
-        island: 0,
-        withheld: None,
-    });
+    let gpus = Gpu::usual_cards(&format!("n{id}"), given.cards.into(), model);
     let mut node = fleet::node(id);
-    node.spec.gpus = gpus.collect();
+    node.spec.gpus = gpus;
     node.spec.cpu_milli = given.cpu_milli;
     node.spec.memory_mib = given.memory_mib;
     Ok(node)

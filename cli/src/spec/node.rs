@@ -178,14 +178,9 @@ impl SimulatedNode {
     /// The cards, two NUMA nodes, one island.
     #[must_use]
     pub fn cards(&self) -> Vec<Gpu> {
-        let card = |index: u32| Gpu {
-            uuid: format!("GPU-sim-{}-{index}", self.name),
-            model: self.model,
-            memory_mib: self.model.memory_mib(),
-            numa: u8::from(index >= self.gpus.div_ceil(2)),
-            island: 0,
-            withheld: None,
-        };
+        let numa = |index| u8::from(index >= self.gpus.div_ceil(2));
+        let of = format!("sim-{}", self.name);
+        let card = |index| Gpu { numa: numa(index), ..Gpu::usual(&of, index, self.model) };
         (0..self.gpus).map(card).collect()
     }
 }

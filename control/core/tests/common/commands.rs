@@ -368,13 +368,12 @@ impl Story {
         // The nodes of two leaves share an NVLink domain each, where all their cards are one island.
         let spans = number >= 4;
         let nvlink_domain = if spans { "nvl".to_owned() } else { String::new() };
+        let of = number.to_string();
         let gpu = |index: u8| Gpu {
-            uuid: format!("GPU-{number}-{index}"),
-            model,
-            memory_mib: model.memory_mib(),
             numa: index / 3,
             island: if spans { 0 } else { index / 2 },
             withheld: (withheld && index == 0).then(|| "xid 79".to_owned()),
+            ..Gpu::usual(&of, index.into(), model)
         };
         let name = |what: &str, which: u64| format!("{what}{which}");
         let place = Place {

@@ -464,13 +464,13 @@ fn node(words: &Words<'_>) -> NodeSpec {
     let model: GpuModel = words.get("model").unwrap_or("h100").parse().expect("a model");
     let per_island = words.number("island", 8);
     let per_numa = words.number("numa", 8);
+    let of = format!("{}-{name}", words.get("uuid").unwrap_or("GPU"));
     let gpu = |index: u64| Gpu {
-        uuid: format!("{}-{name}-{index}", words.get("uuid").unwrap_or("GPU")),
-        model,
-        memory_mib: model.memory_mib(),
+        uuid: format!("{of}-{index}"),
         numa: (index / per_numa) as u8,
         island: (index / per_island) as u8,
         withheld: (words.get("withheld") == Some(index.to_string().as_str())).then(|| "xid 79".to_owned()),
+        ..Gpu::usual(name, index as u32, model)
     };
     let place = |key: &str| words.get(key).unwrap_or(key).to_owned();
     NodeSpec {

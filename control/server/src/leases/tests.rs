@@ -11,25 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 fn node_spec(name: &str, cell: &str) -> NodeSpec {
-    NodeSpec {
-        name: name.to_owned(),
-        address: name.to_owned(),
-        place: Place {
-            region: "r".into(),
-            zone: "z".into(),
-            block: "b".into(),
-            leaf: "l".into(),
-            nvlink_domain: String::new(),
-        },
-        cell: cell.to_owned(),
-        pool: "default".to_owned(),
-        gpus: Vec::new(),
-        cpu_milli: 8_000,
-        memory_mib: 8_192,
-        driver: "570.1".to_owned(),
-        labels: std::collections::BTreeMap::new(),
-        boot_id: "boot-1".to_owned(),
-    }
+    NodeSpec { cell: cell.to_owned(), ..NodeSpec::usual(name, Vec::new()) }
 }
 
 struct Fixture {

@@ -23,19 +23,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 pub(crate) fn node_spec() -> NodeSpec {
-    NodeSpec {
-        name: "node-0001".to_owned(),
-        address: "127.0.0.1".to_owned(),
-        place: Place::default(),
-        cell: "a".to_owned(),
-        pool: "default".to_owned(),
-        gpus: Vec::new(),
-        cpu_milli: 8_000,
-        memory_mib: 65_536,
-        driver: "simulated".to_owned(),
-        labels: Default::default(),
-        boot_id: "boot-1".to_owned(),
-    }
+    NodeSpec { address: "127.0.0.1".to_owned(), cell: "a".to_owned(), ..NodeSpec::usual("node-0001", Vec::new()) }
 }
 
 /// A control plane with two nodes, and a host whose agent a test starts.

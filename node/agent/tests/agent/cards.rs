@@ -9,15 +9,7 @@ use muster_model::request::SharingMode;
 use muster_runtime::real;
 
 pub(crate) fn gpus(models: &[GpuModel]) -> Vec<Gpu> {
-    let gpu = |(index, model): (usize, &GpuModel)| Gpu {
-        uuid: format!("GPU-{index:04}"),
-        model: *model,
-        memory_mib: model.memory_mib(),
-        numa: 0,
-        island: 0,
-        withheld: None,
-    };
-    models.iter().enumerate().map(gpu).collect()
+    (0..).zip(models).map(|(index, model)| Gpu::usual("node", index, *model)).collect()
 }
 
 fn place(shape: MigShape, start: u8) -> MigPlacement {

@@ -52,28 +52,8 @@ pub(super) fn slice(memory_mib: u64) -> JobSpec {
 }
 
 pub(super) fn job(tasks: u32, devices: DeviceRequest) -> JobSpec {
-    JobSpec {
-        tenant: "org".into(),
-        name: "j".into(),
-        tasks,
-        request: TaskRequest { devices, cpu_milli: 100, memory_mib: 10 },
-        topology: Topology::default(),
-        numa: muster_model::NumaPolicy::None,
-        driver_min: None,
-        asked: muster_model::Asked::default(),
-        class: WorkloadClass::Batch,
-        pool: None,
-        priority: 0,
-        command: vec!["true".into()],
-        env: BTreeMap::new(),
-        workdir: None,
-        time_limit_s: None,
-        grace_s: 1,
-        disconnect_grace_s: 10,
-        max_retries: 0,
-        movable: None,
-        user: String::new(),
-    }
+    let request = TaskRequest { devices, cpu_milli: 100, memory_mib: 10 };
+    JobSpec { tasks, grace_s: 1, ..JobSpec::usual("org", request, &["true"]) }
 }
 
 /// The fleet, what its control plane committed, and the shard's view of it.
@@ -118,16 +98,7 @@ impl Fleet {
     pub(super) fn tenant(&mut self, path: &str, change: impl Fn(&mut Tenant)) -> TenantId {
         let parent = Tenant::parent_path(path).map(|parent| self.tenants[parent].id);
         let id = self.tenants.get(path).map_or(TenantId(self.tenants.len() as u32 + 1), |tenant| tenant.id);
-        let mut tenant = Tenant {
-            id,
-            path: path.into(),
-            parent,
-            guarantee: ResourceVec::default(),
-            max: Limits::default(),
-            weight: 1,
-            trust: Trust::Trusted,
-            apart_from: Vec::new(),
-        };
+        let mut tenant = Tenant { parent, ..Tenant::usual(id, path) };
         change(&mut tenant);
         if self.tenants.get(path).is_none_or(|old| old.apart_from != tenant.apart_from) {
             self.found.extend(self.allocations.keys());
@@ -144,44 +115,12 @@ impl Fleet {
 
     pub(super) fn host(&mut self, host: &Host) -> NodeId {
         let id = NodeId(self.nodes.len() as u32 + 1);
-        let gpu = |index: u16| Gpu {
-            uuid: format!("{}-{index}", host.name),
-            model: host.model,
-            memory_mib: host.model.memory_mib(),
-            numa: 0,
-            island: if host.nvlink.is_empty() { (index / host.per_island) as u8 } else { 0 },
-            withheld: None,
-        };
-        let place = Place {
-            region: "r".into(),
-            zone: "z".into(),
-            block: host.block.into(),
-            leaf: host.leaf.into(),
-            nvlink_domain: host.nvlink.into(),
-        };
-        let spec = NodeSpec {
-            name: host.name.into(),
-            address: "a".into(),
-            place,
-            cell: "cell-1".into(),
-            pool: "default".into(),
-            gpus: (0..host.gpus).map(gpu).collect(),
-            cpu_milli: 64_000,
-            memory_mib: 512_000,
-            driver: "550".into(),
-            labels: BTreeMap::new(),
-            boot_id: "b".into(),
-        };
-        let node = Node {
-            id,
-            spec,
-            cell: CELL,
-            epoch: Epoch(1),
-            health: NodeHealth::Ready,
-            drained: false,
-            notes: Default::default(),
-        };
-        self.put_node(node);
+        let island = |index| if host.nvlink.is_empty() { (index / u32::from(host.per_island)) as u8 } else { 0 };
+        let gpu = |index| Gpu { island: island(index), ..Gpu::usual(host.name, index, host.model) };
+        let mut spec = NodeSpec::usual(host.name, (0..host.gpus.into()).map(gpu).collect());
+        let [block, leaf, nvlink_domain] = [host.block, host.leaf, host.nvlink].map(str::to_owned);
+        spec.place = Place { block, leaf, nvlink_domain, ..spec.place };
+        self.put_node(Node::usual(id, CELL, spec));
         self.deliver(usize::MAX);
         id
     }
@@ -201,29 +140,10 @@ impl Fleet {
     pub(super) fn submit(&mut self, spec: JobSpec) -> JobId {
         self.last_id += 1;
         let id = JobId(self.last_id);
-        let job = Job {
-            id,
-            tenant: self.tenants[&spec.tenant].id,
-            spec: spec.validate().expect("test jobs are valid"),
-            phase: JobPhase::Queued,
-            attempt: Attempt(0),
-            failures: 0,
-            cancelled: false,
-            cell: Some(CELL),
-            visited: Default::default(),
-            routed_ms: self.now_ms,
-            submitted_ms: self.now_ms,
-            bound_ms: None,
-            started_ms: None,
-            finished_ms: None,
-            nodes: Vec::new(),
-            last_allocation: None,
-            requeue_reason: None,
-            reserved: None,
-            bypassed_cards: 0,
-            attempts: Vec::new(),
-            start_faults: 0,
-        };
+        let tenant = self.tenants[&spec.tenant].id;
+        let spec = spec.validate().expect("test jobs are valid");
+        let (routed_ms, submitted_ms) = (self.now_ms, self.now_ms);
+        let job = Job { cell: Some(CELL), routed_ms, submitted_ms, ..Job::usual(id, tenant, spec) };
         self.jobs.insert(id, job.clone());
         self.commit(Change::put(Object::Job(job)));
         id
@@ -399,22 +319,15 @@ impl Fleet {
         self.ledger.prove(job.tenant, &binding.tasks, cpu, memory, &charge).ok()?;
         self.last_id += 1;
         Some(Allocation {
-            id: AllocationId(self.last_id),
-            job: job.id,
             attempt: binding.attempt,
-            tenant: job.tenant,
             cell: job.cell?,
-            cell_epoch: Epoch(1),
             model: binding.model,
             cpu_milli: cpu,
             memory_mib: memory,
             charge,
-            tasks: binding.tasks.clone(),
             task_states: vec![TaskState::Pending; binding.tasks.len()],
-            node_epochs: BTreeMap::new(),
-            state: AllocationState::Active,
             bound_ms: self.now_ms,
-            failures: Vec::new(),
+            ..Allocation::usual(AllocationId(self.last_id), job.id, job.tenant, binding.tasks.clone())
         })
     }
 

@@ -58,26 +58,14 @@ fn build_for(ground: &SmallFleet, holder_of: impl Fn(usize) -> TenantId) -> Flee
             continue;
         }
         let holder = AllocationId(10_000 + number as u64);
+        let devices = vec![DeviceHold { gpu, mode: HoldMode::Whole }];
+        let task = TaskPlacement { node: NodeId(at as u32 + 1), devices };
         fleet.view.apply(&Change::put(Object::Allocation(Allocation {
-            id: holder,
-            job: JobId(holder.0),
-            attempt: Attempt(1),
-            tenant: holder_of(number),
-            cell: CELL,
-            cell_epoch: Epoch(1),
             model: Some(GpuModel::H100),
             cpu_milli: 0,
             memory_mib: 0,
             charge: ResourceVec::of_gpu(GpuModel::H100, GpuUnits::CARD),
-            tasks: vec![TaskPlacement {
-                node: NodeId(at as u32 + 1),
-                devices: vec![DeviceHold { gpu, mode: HoldMode::Whole }],
-            }],
-            task_states: vec![TaskState::Running],
-            node_epochs: BTreeMap::new(),
-            state: AllocationState::Active,
-            bound_ms: 0,
-            failures: Vec::new(),
+            ..Allocation::usual(holder, JobId(holder.0), holder_of(number), vec![task])
         })));
     }
     fleet

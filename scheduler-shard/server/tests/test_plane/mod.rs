@@ -176,33 +176,8 @@ impl Cluster {
 
 fn node(cell: &str, number: u32, gpus: u16) -> NodeSpec {
     let name = format!("{cell}-{number}");
-    let gpu = |index: u16| Gpu {
-        uuid: format!("{name}-{index}"),
-        model: GpuModel::H100,
-        memory_mib: GpuModel::H100.memory_mib(),
-        numa: 0,
-        island: 0,
-        withheld: None,
-    };
-    NodeSpec {
-        gpus: (0..gpus).map(gpu).collect(),
-        address: "a".into(),
-        place: Place {
-            region: "r".into(),
-            zone: "z".into(),
-            block: "b".into(),
-            leaf: "l".into(),
-            nvlink_domain: String::new(),
-        },
-        cell: cell.into(),
-        pool: "default".into(),
-        cpu_milli: 64_000,
-        memory_mib: 512_000,
-        driver: "550".into(),
-        labels: BTreeMap::new(),
-        boot_id: "b".into(),
-        name,
-    }
+    let gpus = Gpu::usual_cards(&name, gpus.into(), GpuModel::H100);
+    NodeSpec { cell: cell.to_owned(), ..NodeSpec::usual(&name, gpus) }
 }
 
 struct Server {
