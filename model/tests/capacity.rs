@@ -2,10 +2,11 @@
 //!
 //! The naive model keeps nothing but a list of who holds what and counts everything anew for each question.
 
-use muster_model::allocation::{Allocation, AllocationState, DeviceHold, HoldMode, TaskPlacement, TaskState};
+use muster_model::allocation::{Allocation, AllocationState};
 use muster_model::capacity::Capacity;
 use muster_model::mig::{MigPlacement, MigShape};
 use muster_model::node::{Gpu, Node, NodeHealth, NodeSpec, Place};
+use muster_model::task::{DeviceHold, HoldMode, TaskPlacement, TaskState};
 use muster_model::{
     AllocationId, Attempt, CellId, Epoch, GpuModel, GpuUnits, JobId, Limits, NodeId, Pool, ResourceVec, Tenant,
     TenantId, Trust,

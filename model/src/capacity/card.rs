@@ -1,11 +1,11 @@
 //! One card: who holds it, and what else can still stand on it.
 
-use crate::allocation::HoldMode;
 use crate::driver::DriverVersion;
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, TenantId};
 use crate::mig::{self, MigPlacement};
 use crate::node::{Gpu, Pool};
+use crate::task::HoldMode;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 

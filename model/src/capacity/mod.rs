@@ -9,22 +9,25 @@
 mod apart;
 mod card;
 mod node_use;
+mod occupancy;
 mod tenants;
 
-pub use apart::{Kept, SoleHolder, Tenants};
+pub use apart::Kept;
 pub use card::{
     CardUse, MPS_CLIENTS_MAX, MPS_CLIENTS_MORE_DRIVER, MPS_CLIENTS_OLD_MAX, Share, TIME_SLICE_REPLICAS_MAX,
 };
 pub use node_use::NodeUse;
+pub use occupancy::{SoleHolder, Tenants};
 pub use tenants::{OverMax, TenantUse};
 
 use node_use::each_hold;
 
-use crate::allocation::{Allocation, TaskPlacement};
+use crate::allocation::Allocation;
 use crate::ids::{AllocationId, NodeId, TenantId};
 use crate::node::{Node, Pool};
 use crate::request::SharingMode;
 use crate::resources::ResourceVec;
+use crate::task::TaskPlacement;
 use crate::tenant::ApartLevel;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -144,7 +147,7 @@ pub struct Capacity {
     pools: BTreeMap<String, Pool>,
     /// Nodes of NVLink domains that span several.
     spans: apart::Spans,
-    occupancy: apart::Occupancy,
+    occupancy: occupancy::Occupancy,
 }
 
 impl Capacity {

@@ -3,9 +3,10 @@
 //! What must stay true: what is released is what was charged; a copy of it can be asked how the node will stand later.
 
 use super::{CardUse, Misfit, Tenants};
-use crate::allocation::{Allocation, HoldMode, TaskPlacement};
+use crate::allocation::Allocation;
 use crate::ids::{AllocationId, TenantId};
 use crate::node::{Node, Pool};
+use crate::task::{HoldMode, TaskPlacement};
 use std::sync::Arc;
 
 /// A node and what is held of it.

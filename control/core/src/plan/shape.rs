@@ -28,7 +28,7 @@ pub(super) fn check(state: &State, job: &Job, binding: &Binding) -> Result<(), R
         if ground.last().is_none_or(|last: &&Node| last.id != node.id)
             && let Some(refusal) = refusal_of_pool(state, &node.spec.pool, spec)
         {
-            return Err(at(refusal));
+            return Err(at(refusal.of(&node.spec.pool).to_string()));
         }
         check_driver(spec, node).map_err(at)?;
         check_devices(spec, binding.model, task, node).map_err(at)?;
@@ -39,7 +39,7 @@ pub(super) fn check(state: &State, job: &Job, binding: &Binding) -> Result<(), R
 
 fn check_driver(spec: &JobSpec, node: &Node) -> Result<(), String> {
     match spec.driver_min {
-        Some(min) if !node.driver_is_at_least(min) => {
+        Some(min) if !spec.eligibility().has_driver_on(node) => {
             Err(format!("driver older than needed: {min} asked, {:?} there", node.spec.driver))
         }
         _ => Ok(()),
@@ -72,7 +72,7 @@ fn check_devices(spec: &JobSpec, model: Option<GpuModel>, task: &TaskPlacement, 
         if Some(gpu.model) != model {
             return Err(format!("GPU {} is a {}", hold.gpu, gpu.model));
         }
-        if !spec.accepts_card(gpu, node) {
+        if !spec.eligibility().accepts_card(gpu, node) {
             return Err(format!("GPU {} is not one that the selector accepts", hold.gpu));
         }
         check_hold(devices, gpu.model, hold)?;
