@@ -3,11 +3,11 @@
 //! What must stay true: the size of a record is bounded whatever the size of the gang (a gang may have 32,768 ranks): ways of ending
 //! are counted, only the first failures are kept rank by rank, and neighbouring ranks of one node are one entry.
 
-use crate::allocation::{Allocation, TaskState};
+use crate::allocation::Allocation;
 use crate::ids::{AllocationId, Attempt, NodeId, Rank};
+use crate::task::{RankFailure, TaskEnd};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// Attempts of one job of which records are kept, the newest ones.
 pub const ATTEMPTS_MAX: usize = 16;
@@ -20,96 +20,6 @@ pub const NODE_RUNS_MAX: usize = 8_192;
 /// Bytes of a failed rank's reason.
 pub const FAILURE_REASON_BYTES_MAX: usize = 256;
 
-/// How a rank ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum TaskEnd {
-    /// By itself.
-    Exited {
-        /// Its exit code.
-        code: i32,
-    },
-    /// By a signal that Muster did not send.
-    Signaled {
-        /// Its number.
-        signal: i32,
-    },
-    /// Stopped because the attempt ended.
-    Stopped,
-    /// By its time limit.
-    TimedOut,
-    /// It could not be started.
-    StartFailed {
-        /// By the node's fault.
-        by_node: bool,
-    },
-    /// Its node was lost.
-    Fenced,
-}
-
-impl TaskEnd {
-    /// How a task in this state ended; `None` while it has not.
-    #[must_use]
-    pub const fn of(state: &TaskState) -> Option<TaskEnd> {
-        Some(match state {
-            TaskState::Pending | TaskState::Running => return None,
-            TaskState::Exited { code } => TaskEnd::Exited { code: *code },
-            TaskState::Signaled { signal } => TaskEnd::Signaled { signal: *signal },
-            TaskState::Stopped => TaskEnd::Stopped,
-            TaskState::TimedOut => TaskEnd::TimedOut,
-            TaskState::StartFailed { by_node, .. } => TaskEnd::StartFailed { by_node: *by_node },
-            TaskState::Fenced => TaskEnd::Fenced,
-        })
-    }
-
-    /// Whether the rank itself failed: not one that was stopped or lost for another's sake.
-    #[must_use]
-    pub const fn is_failure(self) -> bool {
-        !matches!(self, TaskEnd::Exited { code: 0 } | TaskEnd::Stopped | TaskEnd::TimedOut | TaskEnd::Fenced)
-    }
-}
-
-impl fmt::Display for TaskEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TaskEnd::Exited { code } => write!(f, "exit code {code}"),
-            TaskEnd::Signaled { signal } => match signal_name(*signal) {
-                Some(name) => write!(f, "signal {signal} ({name})"),
-                None => write!(f, "signal {signal}"),
-            },
-            TaskEnd::Stopped => f.write_str("stopped"),
-            TaskEnd::TimedOut => f.write_str("time limit"),
-            TaskEnd::StartFailed { .. } => f.write_str("could not start"),
-            TaskEnd::Fenced => f.write_str("node lost"),
-        }
-    }
-}
-
-/// The name of a signal on Linux.
-#[must_use]
-pub const fn signal_name(signal: i32) -> Option<&'static str> {
-    Some(match signal {
-        1 => "SIGHUP",
-        2 => "SIGINT",
-        3 => "SIGQUIT",
-        4 => "SIGILL",
-        5 => "SIGTRAP",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        10 => "SIGUSR1",
-        11 => "SIGSEGV",
-        12 => "SIGUSR2",
-        13 => "SIGPIPE",
-        14 => "SIGALRM",
-        15 => "SIGTERM",
-        24 => "SIGXCPU",
-        25 => "SIGXFSZ",
-        31 => "SIGSYS",
-        _ => return None,
-    })
-}
-
 /// So many ranks ended in this way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndCount {
@@ -117,21 +27,6 @@ pub struct EndCount {
     pub end: TaskEnd,
     /// How many.
     pub ranks: u32,
-}
-
-/// A rank that failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RankFailure {
-    /// Which.
-    pub rank: Rank,
-    /// Where.
-    pub node: NodeId,
-    /// How.
-    pub end: TaskEnd,
-    /// What the node says of it; empty for an exit code or a signal.
-    pub reason: String,
-    /// When it was over by its node's clock, or when the control plane heard of it.
-    pub at_ms: u64,
 }
 
 /// So many consecutive ranks ran on this node.

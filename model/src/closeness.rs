@@ -5,9 +5,9 @@
 
 use crate::gpu::GpuModel;
 use crate::ids::{NodeId, Rank};
-use crate::job::{NumaPolicy, Spread, Topology, TopologyLevel};
 use crate::node::Node;
-use crate::{DeviceHold, TaskPlacement};
+use crate::task::{DeviceHold, TaskPlacement};
+use crate::topology::{NumaPolicy, Spread, Topology, TopologyLevel};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What stands too far apart, or too close.

@@ -2,6 +2,7 @@
 //!
 //! A real node asks NVML; these figures serve simulation, validation and charges. Memory is the data sheet's, in MiB.
 
+use crate::words::UnknownWord;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -125,16 +126,19 @@ impl fmt::Display for GpuModel {
     }
 }
 
-/// A model name that is not in the catalogue.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown GPU model {got:?}; known: {}", GpuModel::ALL.map(|m| m.facts().name).join(", "))]
-pub struct UnknownModel {
-    /// What was written.
-    pub got: String,
-}
+/// The names, in catalogue order.
+static NAMES: [&str; GpuModel::COUNT] = {
+    let mut names = [""; GpuModel::COUNT];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = GpuModel::ALL[at].facts().name;
+        at += 1;
+    }
+    names
+};
 
 impl FromStr for GpuModel {
-    type Err = UnknownModel;
+    type Err = UnknownWord;
 
     /// Case does not matter, `_` is `-`, and the usual long names (`a100-40gb`, `h100-80`, `h100-80gb`) are understood.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -150,7 +154,11 @@ impl FromStr for GpuModel {
             "a100" => "a100-80",
             other => other,
         };
-        GpuModel::ALL.into_iter().find(|m| m.facts().name == plain).ok_or_else(|| UnknownModel { got: text.to_owned() })
+        GpuModel::ALL.into_iter().find(|m| m.facts().name == plain).ok_or_else(|| UnknownWord {
+            what: "GPU model",
+            got: text.to_owned(),
+            known: &NAMES,
+        })
     }
 }
 

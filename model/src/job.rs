@@ -4,152 +4,15 @@ use crate::asked::Asked;
 use crate::attempt::AttemptRecord;
 use crate::driver::DriverVersion;
 use crate::gpu::GpuModel;
-use crate::ids::{AllocationId, Attempt, CellId, JobId, TenantId};
+use crate::ids::{AllocationId, Attempt, CellId, JobId, NodeId, TenantId};
 use crate::movable::Movable;
 use crate::request::TaskRequest;
 use crate::resources::ResourceVec;
+use crate::topology::{NumaPolicy, Topology};
+use crate::workload::WorkloadClass;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
-
-/// Levels of the network, tightest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum TopologyLevel {
-    /// GPUs joined by NVLink: of one host, or of the hosts of one NVLink domain.
-    Island,
-    /// One host.
-    Node,
-    /// One leaf switch.
-    Leaf,
-    /// One spine group.
-    Block,
-    /// One region.
-    Region,
-}
-
-impl TopologyLevel {
-    /// All levels, tightest first.
-    pub const ALL: [TopologyLevel; 5] =
-        [TopologyLevel::Island, TopologyLevel::Node, TopologyLevel::Leaf, TopologyLevel::Block, TopologyLevel::Region];
-}
-
-/// What kind of work it is; pools say which they serve.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum WorkloadClass {
-    /// Training.
-    Training,
-    /// Inference.
-    Inference,
-    /// Notebooks and shells.
-    Interactive,
-    /// Anything else that may wait.
-    #[default]
-    Batch,
-}
-
-impl WorkloadClass {
-    /// All classes.
-    pub const ALL: [WorkloadClass; 4] =
-        [WorkloadClass::Training, WorkloadClass::Inference, WorkloadClass::Interactive, WorkloadClass::Batch];
-}
-
-/// How the cards of one task must lie with regard to the host's NUMA nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum NumaPolicy {
-    /// Anyhow.
-    #[default]
-    None,
-    /// On as few NUMA nodes as possible where possible.
-    BestEffort,
-    /// On as few NUMA nodes as an empty host of that make would need, or the task waits.
-    Restricted,
-    /// On one NUMA node, or the task waits.
-    SingleNumaNode,
-}
-
-impl NumaPolicy {
-    /// All policies, the loosest first.
-    pub const ALL: [NumaPolicy; 4] =
-        [NumaPolicy::None, NumaPolicy::BestEffort, NumaPolicy::Restricted, NumaPolicy::SingleNumaNode];
-}
-
-macro_rules! words {
-    ($type:ty, $what:literal, $($variant:path => $word:literal),+ $(,)?) => {
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $($variant => $word),+ })
-            }
-        }
-        impl FromStr for $type {
-            type Err = String;
-            fn from_str(text: &str) -> Result<Self, String> {
-                match text.trim().to_ascii_lowercase().as_str() {
-                    $($word => Ok($variant),)+
-                    other => Err(format!(concat!("unknown ", $what, " {:?}; known: {}"), other, [$($word),+].join(", "))),
-                }
-            }
-        }
-    };
-}
-words!(TopologyLevel, "topology level",
-    TopologyLevel::Island => "island", TopologyLevel::Node => "node", TopologyLevel::Leaf => "leaf",
-    TopologyLevel::Block => "block", TopologyLevel::Region => "region");
-words!(WorkloadClass, "workload class",
-    WorkloadClass::Training => "training", WorkloadClass::Inference => "inference",
-    WorkloadClass::Interactive => "interactive", WorkloadClass::Batch => "batch");
-words!(NumaPolicy, "NUMA policy",
-    NumaPolicy::None => "none", NumaPolicy::BestEffort => "best-effort",
-    NumaPolicy::Restricted => "restricted", NumaPolicy::SingleNumaNode => "single-numa-node");
-words!(crate::needs::Isolation, "isolation",
-    crate::needs::Isolation::Strict => "strict", crate::needs::Isolation::Trusted => "trusted",
-    crate::needs::Isolation::BestEffort => "best-effort");
-words!(crate::needs::Rule, "rule",
-    crate::needs::Rule::LargerThanACard => "larger-than-a-card", crate::needs::Rule::StrictIsolation => "strict-isolation",
-    crate::needs::Rule::LatencyCritical => "latency-critical", crate::needs::Rule::BorrowsIdleTime => "borrows-idle-time",
-    crate::needs::Rule::SizedForPeak => "sized-for-peak", crate::needs::Rule::SteadyAndSmall => "steady-and-small", crate::needs::Rule::NothingSmaller => "nothing-smaller");
-words!(crate::request::SharingMode, "sharing mode",
-    crate::request::SharingMode::Whole => "whole", crate::request::SharingMode::Mig => "mig",
-    crate::request::SharingMode::Mps => "mps", crate::request::SharingMode::TimeSlice => "time-slice");
-words!(crate::tenant::ApartLevel, "level",
-    crate::tenant::ApartLevel::Card => "card", crate::tenant::ApartLevel::Node => "node",
-    crate::tenant::ApartLevel::Island => "island");
-words!(crate::tenant::Trust, "trust level",
-    crate::tenant::Trust::Trusted => "trusted", crate::tenant::Trust::Untrusted => "untrusted");
-
-/// How far apart the tasks of a gang stand: no domain of a level has more than so many of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Spread {
-    /// Over the domains of which level: node, leaf, block or region.
-    pub level: TopologyLevel,
-    /// Tasks in one such domain at most.
-    pub tasks_max: u32,
-    /// Or the gang waits. Otherwise as few in one domain as any place allows now, but not fewer than `tasks_max`.
-    pub required: bool,
-}
-
-/// How close together the tasks of a gang must and should stand.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Topology {
-    /// The whole gang inside one of these, or it waits.
-    pub required: Option<TopologyLevel>,
-    /// The whole gang inside one of these where possible.
-    pub preferred: Option<TopologyLevel>,
-    /// So many consecutive ranks form a segment, which stands on one island (on one node, where no island of it is large enough);
-    /// it divides the number of tasks.
-    pub segment_tasks: Option<u32>,
-    /// How far apart its tasks stand inside that.
-    pub spread: Option<Spread>,
-}
-
-impl Topology {
-    /// The spread that a placement must keep, or it is none.
-    #[must_use]
-    pub fn required_spread(&self) -> Option<Spread> {
-        self.spread.filter(|spread| spread.required)
-    }
-}
 
 /// What a tenant submits: one gang of identical tasks, all or nothing. Checked by [`crate::validate`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -347,7 +210,7 @@ pub struct Reservation {
     /// When it starts at the latest, as far as what runs there keeps its time limits; milliseconds since the Unix epoch.
     pub start_ms: u64,
     /// The nodes, each once, in order.
-    pub nodes: Vec<crate::ids::NodeId>,
+    pub nodes: Vec<NodeId>,
 }
 
 /// A job and its life so far. Times are milliseconds since the Unix epoch, from the commands that made the change.
@@ -382,7 +245,7 @@ pub struct Job {
     /// When it was over.
     pub finished_ms: Option<u64>,
     /// Nodes of its present or last attempt, by rank, for people and for logs.
-    pub nodes: Vec<crate::ids::NodeId>,
+    pub nodes: Vec<NodeId>,
     /// The allocation of its present or last attempt: set at each binding and kept when the job is over, so that the logs of a
     /// finished job are still found.
     pub last_allocation: Option<AllocationId>,

@@ -9,9 +9,12 @@
 pub mod allocation;
 pub mod asked;
 pub mod attempt;
+pub mod bounds;
 pub mod capacity;
 pub mod closeness;
 pub mod driver;
+pub mod eligibility;
+pub mod field_error;
 pub mod gpu;
 pub mod ids;
 pub mod job;
@@ -25,26 +28,31 @@ pub mod object;
 pub mod request;
 pub mod resources;
 pub mod selector;
+pub mod task;
 pub mod tenant;
 pub mod tenant_edit;
+pub mod topology;
 pub mod usage;
 mod usual;
 pub mod validate;
+pub mod words;
+pub mod workload;
 
-pub use allocation::{Allocation, AllocationState, DeviceHold, EndCause, HoldMode, TaskPlacement, TaskState};
+pub use allocation::{Allocation, AllocationState, EndCause};
 pub use asked::{Asked, DeviceClass};
 pub use driver::DriverVersion;
+pub use field_error::FieldError;
 pub use gpu::GpuModel;
 pub use ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, Revision, TenantId};
-pub use job::{
-    Job, JobPhase, JobSpec, NumaPolicy, Outcome, Reservation, Spread, Topology, TopologyLevel, ValidJobSpec,
-    WorkloadClass,
-};
+pub use job::{Job, JobPhase, JobSpec, Outcome, Reservation, ValidJobSpec};
 pub use movable::{Loss, Movable};
 pub use node::{Cell, Gpu, Node, NodeHealth, NodeNotes, Place, Pool};
 pub use object::{Change, Key, Object};
 pub use request::DeviceRequest;
 pub use resources::{GpuUnits, Limits, ResourceVec};
 pub use selector::Selector;
+pub use task::{DeviceHold, HoldMode, TaskPlacement, TaskState};
 pub use tenant::{ApartFrom, ApartLevel, Tenant, Trust};
-pub use validate::FieldError;
+pub use topology::{NumaPolicy, Spread, Topology, TopologyLevel};
+pub use words::UnknownWord;
+pub use workload::WorkloadClass;

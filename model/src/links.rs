@@ -6,7 +6,7 @@
 //! stay true is only the order: NVLink before PCIe before network.
 
 use crate::gpu::GpuModel;
-use crate::job::TopologyLevel;
+use crate::topology::TopologyLevel;
 use std::fmt;
 
 /// The slowest way between two cards of a gang.

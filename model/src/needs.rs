@@ -16,13 +16,14 @@
 //! MIG has no peer access, so gangs of several tasks are given none; training is given no time-slice; untrusted tenants share a card
 //! through MIG alone.
 
+use crate::bounds::CARDS_PER_TASK_MAX;
+use crate::field_error::FieldError;
 use crate::gpu::{GpuModel, MigFamily};
-use crate::job::WorkloadClass;
 use crate::mig::{self, MigShape, PinnedLayout};
 use crate::node::Pool;
 use crate::request::{DeviceRequest, SharingMode};
-use crate::validate::FieldError;
-use crate::validate::bounds::CARDS_PER_TASK_MAX;
+use crate::words::words;
+use crate::workload::WorkloadClass;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -37,6 +38,9 @@ pub enum Isolation {
     #[default]
     BestEffort,
 }
+
+words!(Isolation, "isolation",
+    Isolation::Strict => "strict", Isolation::Trusted => "trusted", Isolation::BestEffort => "best-effort");
 
 /// What one task needs of a card. For bursty work the figures are those of its peak.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -95,6 +99,12 @@ pub enum Rule {
     /// No part of a card that is allowed is large enough.
     NothingSmaller,
 }
+
+words!(Rule, "rule",
+    Rule::LargerThanACard => "larger-than-a-card", Rule::StrictIsolation => "strict-isolation",
+    Rule::LatencyCritical => "latency-critical", Rule::BorrowsIdleTime => "borrows-idle-time",
+    Rule::SizedForPeak => "sized-for-peak", Rule::SteadyAndSmall => "steady-and-small",
+    Rule::NothingSmaller => "nothing-smaller");
 
 /// What was chosen and why; the request itself stands beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

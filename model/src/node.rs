@@ -1,11 +1,11 @@
 //! Nodes, their GPUs and where they stand; pools and cells.
 
-use crate::driver::DriverVersion;
 use crate::gpu::GpuModel;
 use crate::ids::{CellId, Epoch, JobId, NodeId};
-use crate::job::{TopologyLevel, WorkloadClass};
 use crate::mig::PinnedLayout;
 use crate::request::SharingMode;
+use crate::topology::TopologyLevel;
+use crate::workload::WorkloadClass;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -233,12 +233,6 @@ impl Node {
             )
         });
         [drained, quarantine, rival].into_iter().flatten().collect::<Vec<_>>().join("; ")
-    }
-
-    /// Whether its driver is at least `min`. One that cannot be read as a version satisfies no minimum.
-    #[must_use]
-    pub fn driver_is_at_least(&self, min: DriverVersion) -> bool {
-        DriverVersion::reported(&self.spec.driver).is_some_and(|driver| driver >= min)
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::gpu::GpuModel;
 use crate::mig::{self, MigShape};
 use crate::resources::{GpuUnits, ResourceVec};
+use crate::words::words;
 use serde::{Deserialize, Serialize};
 
 /// The devices of one task. `models` are the acceptable ones in order of preference; empty means any model that can serve it.
@@ -54,6 +55,10 @@ pub enum SharingMode {
     /// Shared by turns.
     TimeSlice,
 }
+
+words!(SharingMode, "sharing mode",
+    SharingMode::Whole => "whole", SharingMode::Mig => "mig",
+    SharingMode::Mps => "mps", SharingMode::TimeSlice => "time-slice");
 
 impl SharingMode {
     /// The word in files and tables.
@@ -132,6 +137,17 @@ impl DeviceRequest {
         let named = self.models();
         let all = if named.is_empty() { &GpuModel::ALL[..] } else { named };
         all.iter().copied().filter(|model| self.possible_on(*model))
+    }
+
+    /// Memory that one hold gives on `model`, by the data sheet: a card's, an instance's or the share's own, in MiB.
+    #[must_use]
+    pub fn hold_memory_mib(&self, model: GpuModel) -> Option<u64> {
+        match self {
+            DeviceRequest::None => None,
+            DeviceRequest::Whole { .. } => Some(model.memory_mib()),
+            DeviceRequest::Mig { .. } => mig::instance_memory_mib(model, self.mig_shape(model)?),
+            DeviceRequest::Mps { memory_mib, .. } | DeviceRequest::TimeSlice { memory_mib, .. } => Some(*memory_mib),
+        }
     }
 
     /// GPU units that one task is charged on `model`: whole cards as such, a MIG instance by the larger of its compute and

@@ -5,6 +5,7 @@
 
 use crate::ids::TenantId;
 use crate::resources::{Limits, ResourceVec};
+use crate::words::words;
 use serde::{Deserialize, Serialize};
 
 /// Whether a tenant's code may share a card with others of its trust domain.
@@ -17,6 +18,8 @@ pub enum Trust {
     Untrusted,
 }
 
+words!(Trust, "trust level", Trust::Trusted => "trusted", Trust::Untrusted => "untrusted");
+
 /// What two tenants that are kept apart may not share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ApartLevel {
@@ -27,6 +30,9 @@ pub enum ApartLevel {
     /// An NVLink domain of several hosts; a host that is in none counts as one.
     Island,
 }
+
+words!(ApartLevel, "level",
+    ApartLevel::Card => "card", ApartLevel::Node => "node", ApartLevel::Island => "island");
 
 /// A tenant that another is kept apart from, because they were measured to disturb each other. It holds both ways, and for all tenants
 /// below the two.

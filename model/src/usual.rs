@@ -2,12 +2,13 @@
 //!
 //! What must stay true: what is made here is valid; a field that is added to an object gets its usual value here, once.
 
-use crate::allocation::{Allocation, AllocationState, TaskPlacement, TaskState};
+use crate::allocation::{Allocation, AllocationState};
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, TenantId};
 use crate::job::{Job, JobPhase, ValidJobSpec};
 use crate::node::{Gpu, Node, NodeHealth, NodeSpec, Place};
 use crate::resources::{Limits, ResourceVec};
+use crate::task::{TaskPlacement, TaskState};
 use crate::tenant::{Tenant, Trust};
 use std::collections::BTreeMap;
 

@@ -1,10 +1,11 @@
 //! Tenants that are kept apart, in the capacity ledger: what is refused, both ways, at each level, and that a rule that comes later finds who is where.
 
-use muster_model::allocation::{Allocation, DeviceHold, HoldMode, TaskPlacement};
+use muster_model::allocation::Allocation;
 use muster_model::capacity::{Capacity, Misfit, SoleHolder};
 use muster_model::mig::MigPlacement;
 use muster_model::mig::parse_profile;
 use muster_model::node::{Gpu, Node, NodeSpec, Place};
+use muster_model::task::{DeviceHold, HoldMode, TaskPlacement};
 use muster_model::{
     AllocationId, ApartFrom, ApartLevel, CellId, GpuModel, JobId, NodeId, ResourceVec, Tenant, TenantId,
 };

@@ -1,9 +1,9 @@
 //! Records of attempts stay small whatever the size of the gang, and say what matters.
 
 use muster_model::attempt::{
-    ATTEMPTS_MAX, AttemptRecord, EndCount, FAILURES_MAX, NODE_RUNS_MAX, RankFailure, TaskEnd, WAYS_MAX, note_attempt,
-    note_failure,
+    ATTEMPTS_MAX, AttemptRecord, EndCount, FAILURES_MAX, NODE_RUNS_MAX, WAYS_MAX, note_attempt, note_failure,
 };
+use muster_model::task::{RankFailure, TaskEnd};
 use muster_model::{Allocation, AllocationId, Attempt, JobId, NodeId, Rank, TaskPlacement, TaskState, TenantId};
 
 /// An attempt whose rank `r` ran on `node(r)` and ended as `state(r)`.

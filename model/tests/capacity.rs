@@ -2,10 +2,11 @@
 //!
 //! The naive model keeps nothing but a list of who holds what and counts everything anew for each question.
 
-use muster_model::allocation::{Allocation, DeviceHold, HoldMode, TaskPlacement};
+use muster_model::allocation::Allocation;
 use muster_model::capacity::Capacity;
 use muster_model::mig::{MigPlacement, MigShape};
 use muster_model::node::{Gpu, Node, NodeHealth, NodeSpec};
+use muster_model::task::{DeviceHold, HoldMode, TaskPlacement};
 use muster_model::{
     AllocationId, CellId, GpuModel, GpuUnits, JobId, Limits, NodeId, Pool, ResourceVec, Tenant, TenantId, Trust,
 };

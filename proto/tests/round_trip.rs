@@ -1,12 +1,13 @@
 //! What goes out and comes back is the same, and what cannot be converted names its field.
 
-use muster_model::attempt::{AttemptRecord, EndCount, NodeRun, RankFailure, TaskEnd};
+use muster_model::attempt::{AttemptRecord, EndCount, NodeRun};
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, TenantId};
 use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
 use muster_model::movable::Movable;
 use muster_model::needs::{Choice, Isolation, Needs, Rule};
 use muster_model::node::{NodeNotes, NodeSpec, Quarantine, Rival};
 use muster_model::request::{SharingMode, TaskRequest};
+use muster_model::task::{RankFailure, TaskEnd};
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::{AmountsEdit, ApartEdit, Edit, TenantEdit};
 use muster_model::usage::UsageInterval;

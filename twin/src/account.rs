@@ -1,5 +1,6 @@
 //! Draws up the report from what a finished replay has gathered.
 
+use crate::input::{Options, ReplayInput};
 use crate::ledger::{Ended, JobAccount, Ledger, cards, models_in_words};
 use crate::measure::Measure;
 use crate::quota::QuotaChoice;
@@ -7,7 +8,6 @@ use crate::report::{
     FleetFacts, JobCounts, Percentiles, REPORT_VERSION, Report, Series, TenantRow, TenantSeries, Usage, WaitRow,
     WindowFacts, Work,
 };
-use crate::run::{Options, ReplayInput};
 use crate::window::{DAY_S, Window};
 use muster_model::GpuUnits;
 use muster_scheduler_core::PlacementPolicy;

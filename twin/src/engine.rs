@@ -5,16 +5,17 @@
 //! fleet's cores would make; what the state machine says is followed, never foreseen.
 
 use crate::account::Account;
+use crate::error::ReplayError;
 use crate::events::{Event, Events};
 use crate::fleet::Fleet;
 use crate::follow::Records;
 use crate::gauge::Bins;
 use crate::import::EndState;
+use crate::input::{Options, ReplayInput};
 use crate::ledger::Ledger;
 use crate::measure::{Measure, Places, fleet_facts};
 use crate::nodes::{last_words, reports};
 use crate::report::Work;
-use crate::run::{Options, ReplayError, ReplayInput};
 use crate::shard::{Shard, Step};
 use crate::window::{DAY_S, Window};
 use muster_control_core::bounds::TENANTS_PER_COMMAND_MAX;

@@ -7,10 +7,12 @@
 //! What must stay true: nothing here knows a clock, chance, an async runtime or a file (readers are handed in); the same input
 //! gives the same report, byte for byte; whatever is assumed is written into the report.
 
+pub mod error;
 pub mod fleet;
 pub mod gauge;
 pub mod html;
 pub mod import;
+pub mod input;
 pub mod quota;
 pub mod report;
 pub mod run;
@@ -28,6 +30,8 @@ pub mod mix;
 mod nodes;
 mod shard;
 
+pub use error::ReplayError;
+pub use input::{Options, ReplayInput};
 pub use muster_scheduler_core::PlacementPolicy;
 pub use nodes::NodeModel;
-pub use run::{Options, ReplayError, ReplayInput, replay};
+pub use run::replay;

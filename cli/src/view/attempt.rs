@@ -2,7 +2,7 @@
 
 use crate::output::{Block, Columns};
 use crate::units::{show_moment, show_seconds};
-use muster_model::attempt::signal_name;
+use muster_model::task::signal_name;
 use muster_proto::v1;
 use muster_proto::v1::task_state::Kind;
 use serde::Serialize;

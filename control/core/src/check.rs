@@ -231,8 +231,22 @@ impl State {
 
     /// Law 10: what is derived follows from the objects.
     fn check_index(&self) -> Result<(), Broken> {
-        let fresh = Index::of(self);
-        ensure(*self.index() == fresh, 10, || "the indexes are not what the objects give".to_owned())
+        ensure(*self.index() == self.index_anew(), 10, || "the indexes are not what the objects give".to_owned())
+    }
+}
+
+impl State {
+    /// The indexes, built from the objects at once.
+    fn index_anew(&self) -> Index {
+        let mut index = Index::default();
+        self.tenants.values().for_each(|tenant| index.put_tenant(tenant));
+        self.cells.values().for_each(|cell| index.put_cell(cell));
+        self.nodes.values().for_each(|node| index.change_node(None, Some(node)));
+        self.jobs.values().for_each(|job| index.change_job(None, Some(job)));
+        self.allocations.values().for_each(|held| index.add_allocation(held));
+        self.requests.unordered().for_each(|request| index.change_request(None, Some(request)));
+        self.allocation_usage.values().for_each(|usage| index.change_usage(None, Some(usage)));
+        index
     }
 }
 

@@ -92,20 +92,6 @@ pub struct Index {
 }
 
 impl Index {
-    /// Built from the objects at once.
-    #[must_use]
-    pub fn of(state: &crate::State) -> Self {
-        let mut index = Index::default();
-        state.tenants.values().for_each(|tenant| index.put_tenant(tenant));
-        state.cells.values().for_each(|cell| index.put_cell(cell));
-        state.nodes.values().for_each(|node| index.change_node(None, Some(node)));
-        state.jobs.values().for_each(|job| index.change_job(None, Some(job)));
-        state.allocations.values().for_each(|held| index.add_allocation(held));
-        state.requests.unordered().for_each(|request| index.change_request(None, Some(request)));
-        state.allocation_usage.values().for_each(|usage| index.change_usage(None, Some(usage)));
-        index
-    }
-
     /// Queued jobs of one cell, oldest first; `None` for those that no cell could hold so far.
     pub fn queued_in(&self, cell: Option<CellId>) -> impl Iterator<Item = JobId> + '_ {
         self.queued.get(&cell).into_iter().flatten().copied()

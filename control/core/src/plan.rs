@@ -8,6 +8,7 @@ mod bind;
 mod bypass;
 mod cancel;
 mod cells;
+mod charge;
 mod classes;
 mod clock;
 mod hand_over;
@@ -34,7 +35,7 @@ use crate::reject::Reject;
 use crate::state::State;
 use muster_model::Change;
 
-pub(crate) use submit::charge_of;
+pub(crate) use charge::charge_of;
 
 /// Decides `command` at the entry's time `now_ms`: the changes it makes, in order, with its answer; or why it is refused.
 ///

@@ -1,11 +1,13 @@
 //! Why a command was refused. Every variant carries what was expected and what was there.
 
+use crate::reason::Reason;
+use crate::shape_fault::ShapeFault;
 use muster_model::FieldError;
 use muster_model::capacity::Misfit;
 use muster_model::ids::{Attempt, Epoch, JobId};
 use serde::{Deserialize, Serialize};
 
-/// A refusal. It crosses the wire and the log's answers, so it holds words where a nested error would not serialise.
+/// A refusal. It is sent between control nodes, where nested reasons are their words ([`Reason`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Reject {
     /// Fields are wrong.
@@ -61,7 +63,7 @@ pub enum Reject {
     #[error("does not fit: {why}")]
     DoesNotFit {
         /// What is in the way, with figures.
-        why: String,
+        why: Reason<Misfit>,
         /// The tenant's max was in the way, not a node.
         over_max: bool,
     },
@@ -71,7 +73,7 @@ pub enum Reject {
         /// Which.
         job: JobId,
         /// What differs.
-        why: String,
+        why: Reason<ShapeFault>,
     },
     /// No other cell can take the job now.
     #[error("job {job} has nowhere else to go")]
@@ -129,6 +131,11 @@ impl Reject {
         Reject::Invalid(vec![FieldError::new(field, problem, fix)])
     }
 
+    /// Shorthand for a proposal that is not what the job asked for.
+    pub fn shape(job: JobId, fault: impl Into<ShapeFault>) -> Self {
+        Reject::WrongShape { job, why: Reason::Decided(fault.into()) }
+    }
+
     /// Shorthand.
     pub fn not_found(what: &str, id: impl ToString) -> Self {
         Reject::NotFound { what: what.to_owned(), id: id.to_string() }
@@ -137,6 +144,7 @@ impl Reject {
 
 impl From<Misfit> for Reject {
     fn from(misfit: Misfit) -> Self {
-        Reject::DoesNotFit { why: misfit.to_string(), over_max: matches!(misfit, Misfit::OverMax(_)) }
+        let over_max = matches!(misfit, Misfit::OverMax(_));
+        Reject::DoesNotFit { why: misfit.into(), over_max }
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::index::{CellIndex, NodeShape, Shapes, tasks_on, wanted};
 use crate::state::State;
+use muster_model::eligibility::PoolRefusal;
 use muster_model::ids::CellId;
 use muster_model::{GpuModel, JobSpec, Pool, ResourceVec, TopologyLevel};
 use std::cmp::Reverse;
@@ -28,16 +29,8 @@ pub(crate) fn rules<'a>(state: &'a State, name: &str) -> &'a Pool {
 }
 
 /// Why nodes of the pool named `name` do not serve `spec`, if they do not.
-pub(crate) fn refusal_of_pool(state: &State, name: &str, spec: &JobSpec) -> Option<String> {
-    let pool = rules(state, name);
-    if spec.pool.as_ref().is_some_and(|asked| asked != name) {
-        return Some(format!("pool {name} is not the one asked for"));
-    }
-    if !pool.classes.contains(&spec.class) {
-        return Some(format!("pool {name} does not serve {}", spec.class));
-    }
-    let mode = spec.request.devices.mode()?;
-    (!pool.modes.contains(&mode)).then(|| format!("pool {name} does not allow {mode}"))
+pub(crate) fn refusal_of_pool(state: &State, name: &str, spec: &JobSpec) -> Option<PoolRefusal> {
+    spec.eligibility().check_pool(name, rules(state, name)).err()
 }
 
 /// Chooses cells for the jobs of one command, each seeing those chosen before it.

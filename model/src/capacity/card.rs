@@ -1,13 +1,14 @@
 //! One card: who holds it, and what else can still stand on it.
 
-use crate::allocation::HoldMode;
 use crate::driver::DriverVersion;
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, TenantId};
 use crate::mig::{self, MigPlacement};
 use crate::node::{Gpu, Pool};
+use crate::task::HoldMode;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::fmt;
 
 /// A share of a card under MPS or time-slicing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +45,52 @@ pub enum CardUse {
         /// The shares.
         shares: Vec<Share>,
     },
+}
+
+/// What keeps a card from being held in some way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CardConflict {
+    /// Its model cannot be partitioned.
+    NoMig,
+    /// It is held so.
+    Held(CardUse),
+    /// It is shared inside another trust domain.
+    Domain {
+        /// The organisation of that domain.
+        tenant: TenantId,
+    },
+    /// As many share it as may.
+    Clients {
+        /// How many may.
+        most: u8,
+    },
+    /// Too much of its threads is held.
+    Threads {
+        /// In percent.
+        held: u32,
+    },
+    /// Too much of its memory is held.
+    Memory {
+        /// In MiB.
+        held: u64,
+        /// MiB that it has.
+        of: u64,
+    },
+}
+
+impl CardConflict {
+    /// For people, of a card of `model`.
+    #[must_use]
+    pub fn on(&self, model: GpuModel) -> impl fmt::Display {
+        fmt::from_fn(move |f| match self {
+            CardConflict::NoMig => write!(f, "{model} has no MIG"),
+            CardConflict::Held(held) => f.write_str(&held.describe(model)),
+            CardConflict::Domain { tenant } => write!(f, "shared inside the trust domain of tenant {tenant}"),
+            CardConflict::Clients { most } => write!(f, "{most} clients are on it already"),
+            CardConflict::Threads { held } => write!(f, "{held} % of its threads are held"),
+            CardConflict::Memory { held, of } => write!(f, "{held} of its {of} MiB are held"),
+        })
+    }
 }
 
 /// MPS takes at most this many clients per card, whatever a pool says (NVIDIA's limit from CUDA 13.1).
@@ -95,26 +142,32 @@ impl CardUse {
     /// Whether `mode` can be taken beside what is held.
     ///
     /// # Errors
-    /// What stands in the way, in words.
-    pub fn can_take(&self, domain: TenantId, mode: HoldMode, gpu: &Gpu, pool: Option<&Pool>) -> Result<(), String> {
+    /// What stands in the way.
+    pub fn can_take(
+        &self,
+        domain: TenantId,
+        mode: HoldMode,
+        gpu: &Gpu,
+        pool: Option<&Pool>,
+    ) -> Result<(), CardConflict> {
         let family = gpu.model.facts().mig;
         match (self, mode) {
             (CardUse::Free, HoldMode::Whole) => Ok(()),
             (CardUse::Free | CardUse::Mig(_), HoldMode::Mig(place)) => {
-                let family = family.ok_or_else(|| format!("{} has no MIG", gpu.model))?;
+                let family = family.ok_or(CardConflict::NoMig)?;
                 let standing = match self {
                     CardUse::Mig(instances) => &instances[..],
                     _ => &[],
                 };
                 let stands = mig::can_stand_beside(family, standing.iter().map(|(place, _)| *place), place);
-                if stands { Ok(()) } else { Err(self.describe(gpu.model)) }
+                if stands { Ok(()) } else { Err(CardConflict::Held(self.clone())) }
             }
             (CardUse::Free | CardUse::Mps { .. }, HoldMode::Mps { percent, memory_mib }) => {
                 let clients = pool.map_or(MPS_CLIENTS_MAX, |p| p.mps_clients.min(MPS_CLIENTS_MAX));
                 self.share_fits(domain, memory_mib, gpu, clients)?;
-                let used: u32 = self.shares().iter().map(|s| u32::from(s.percent)).sum();
-                if used + u32::from(percent) > 100 {
-                    return Err(format!("{used} % of its threads are held"));
+                let held: u32 = self.shares().iter().map(|s| u32::from(s.percent)).sum();
+                if held + u32::from(percent) > 100 {
+                    return Err(CardConflict::Threads { held });
                 }
                 Ok(())
             }
@@ -123,7 +176,7 @@ impl CardUse {
                     pool.map_or(TIME_SLICE_REPLICAS_MAX, |p| p.time_slice_replicas.min(TIME_SLICE_REPLICAS_MAX));
                 self.share_fits(domain, memory_mib, gpu, replicas)
             }
-            _ => Err(self.describe(gpu.model)),
+            _ => Err(CardConflict::Held(self.clone())),
         }
     }
 
@@ -134,24 +187,24 @@ impl CardUse {
         }
     }
 
-    fn share_fits(&self, domain: TenantId, memory_mib: u64, gpu: &Gpu, clients_max: u8) -> Result<(), String> {
+    fn share_fits(&self, domain: TenantId, memory_mib: u64, gpu: &Gpu, most: u8) -> Result<(), CardConflict> {
         if let CardUse::Mps { domain: theirs, .. } | CardUse::TimeSlice { domain: theirs, .. } = self
             && *theirs != domain
         {
-            return Err(format!("shared inside the trust domain of tenant {theirs}"));
+            return Err(CardConflict::Domain { tenant: *theirs });
         }
         let shares = self.shares();
-        if shares.len() >= usize::from(clients_max) {
-            return Err(format!("{clients_max} clients are on it already"));
+        if shares.len() >= usize::from(most) {
+            return Err(CardConflict::Clients { most });
         }
-        let used: u64 = shares.iter().map(|s| s.memory_mib).sum();
-        if used.saturating_add(memory_mib) > gpu.memory_mib {
-            return Err(format!("{used} of its {} MiB are held", gpu.memory_mib));
+        let held: u64 = shares.iter().map(|s| s.memory_mib).sum();
+        if held.saturating_add(memory_mib) > gpu.memory_mib {
+            return Err(CardConflict::Memory { held, of: gpu.memory_mib });
         }
         Ok(())
     }
 
-    /// Takes `mode` for `allocation`, or says what was asked and what stands in the way.
+    /// Takes `mode` for `allocation`, or says what stands in the way.
     pub(super) fn take(
         &mut self,
         allocation: AllocationId,
@@ -159,8 +212,8 @@ impl CardUse {
         mode: HoldMode,
         gpu: &Gpu,
         pool: Option<&Pool>,
-    ) -> Result<(), (String, String)> {
-        self.can_take(domain, mode, gpu, pool).map_err(|held| (mode.in_words(gpu.model), held))?;
+    ) -> Result<(), CardConflict> {
+        self.can_take(domain, mode, gpu, pool)?;
         match (&mut *self, mode) {
             (card, HoldMode::Whole) => *card = CardUse::Whole(allocation),
             (CardUse::Mig(instances), HoldMode::Mig(place)) => {

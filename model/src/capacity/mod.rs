@@ -9,22 +9,28 @@
 mod apart;
 mod card;
 mod node_use;
+mod occupancy;
 mod tenants;
 
-pub use apart::{Kept, SoleHolder, Tenants};
+pub use apart::Kept;
 pub use card::{
-    CardUse, MPS_CLIENTS_MAX, MPS_CLIENTS_MORE_DRIVER, MPS_CLIENTS_OLD_MAX, Share, TIME_SLICE_REPLICAS_MAX,
+    CardConflict, CardUse, MPS_CLIENTS_MAX, MPS_CLIENTS_MORE_DRIVER, MPS_CLIENTS_OLD_MAX, Share,
+    TIME_SLICE_REPLICAS_MAX,
 };
 pub use node_use::NodeUse;
+pub use occupancy::{SoleHolder, Tenants};
 pub use tenants::{OverMax, TenantUse};
 
 use node_use::each_hold;
 
-use crate::allocation::{Allocation, TaskPlacement};
+use crate::allocation::Allocation;
+use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, NodeId, TenantId};
+use crate::mig::PinnedLayout;
 use crate::node::{Node, Pool};
 use crate::request::SharingMode;
 use crate::resources::ResourceVec;
+use crate::task::{HoldMode, TaskPlacement};
 use crate::tenant::ApartLevel;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,16 +69,18 @@ pub enum Misfit {
         reason: String,
     },
     /// The card, instance or share is not free.
-    #[error("GPU {gpu} of node {node} cannot take {asked}: {held}")]
+    #[error("GPU {gpu} of node {node} cannot take {}: {}", asked.in_words(*model), conflict.on(*model))]
     Taken {
         /// Which node.
         node: NodeId,
         /// Which card.
         gpu: u16,
-        /// What was asked, in words.
-        asked: String,
-        /// What stands in the way, in words.
-        held: String,
+        /// Its model.
+        model: GpuModel,
+        /// What was asked.
+        asked: HoldMode,
+        /// What stands in the way.
+        conflict: CardConflict,
     },
     /// The node's pool does not let its cards take this mode.
     #[error("pool {pool:?} of node {node} does not allow {mode}")]
@@ -85,7 +93,10 @@ pub enum Misfit {
         mode: SharingMode,
     },
     /// The card holds a fixed layout, and this is none of its slots.
-    #[error("GPU {gpu} of node {node} is pinned by pool {pool:?} to {layout}: {asked} is none of its slots")]
+    #[error(
+        "GPU {gpu} of node {node} is pinned by pool {pool:?} to {}: {} is none of its slots",
+        layout.in_words(*model), asked.in_words(*model)
+    )]
     Pinned {
         /// Which node.
         node: NodeId,
@@ -93,10 +104,12 @@ pub enum Misfit {
         gpu: u16,
         /// Which pool.
         pool: String,
-        /// Its layout, in words.
-        layout: String,
-        /// What was asked, in words.
-        asked: String,
+        /// The card's model.
+        model: GpuModel,
+        /// Its layout.
+        layout: PinnedLayout,
+        /// What was asked.
+        asked: HoldMode,
     },
     /// CPU or memory of the node does not suffice.
     #[error("node {node} has {free} {what} free, {asked} asked")]
@@ -144,7 +157,7 @@ pub struct Capacity {
     pools: BTreeMap<String, Pool>,
     /// Nodes of NVLink domains that span several.
     spans: apart::Spans,
-    occupancy: apart::Occupancy,
+    occupancy: occupancy::Occupancy,
 }
 
 impl Capacity {
@@ -392,7 +405,7 @@ impl Touched {
             self.cards[at]
                 .1
                 .take(AllocationId(0), domain, hold.mode, card, Some(pool))
-                .map_err(|(asked, held)| Misfit::Taken { node, gpu, asked, held })?;
+                .map_err(|conflict| Misfit::Taken { node, gpu, model: card.model, asked: hold.mode, conflict })?;
         }
         self.cpu_free_milli -= cpu_milli as i64;
         self.memory_free_mib -= memory_mib as i64;

@@ -3,9 +3,10 @@
 //! What must stay true: what is released is what was charged; a copy of it can be asked how the node will stand later.
 
 use super::{CardUse, Misfit, Tenants};
-use crate::allocation::{Allocation, HoldMode, TaskPlacement};
+use crate::allocation::Allocation;
 use crate::ids::{AllocationId, TenantId};
 use crate::node::{Node, Pool};
+use crate::task::{HoldMode, TaskPlacement};
 use std::sync::Arc;
 
 /// A node and what is held of it.
@@ -68,8 +69,8 @@ impl NodeUse {
         if matches!(mode, HoldMode::Mig(place) if pin.slots().contains(&place)) {
             return Ok(());
         }
-        let (pool, layout) = (pool.name.clone(), pin.in_words(model));
-        Err(Misfit::Pinned { node: self.node.id, gpu, pool, layout, asked: mode.in_words(model) })
+        let (pool, layout) = (pool.name.clone(), pin.clone());
+        Err(Misfit::Pinned { node: self.node.id, gpu, pool, model, layout, asked: mode })
     }
 }
 
@@ -109,7 +110,7 @@ impl NodeUse {
             let card = self.node.spec.gpus.get(usize::from(gpu)).ok_or(Misfit::NoGpu { node, gpu })?;
             self.cards[usize::from(gpu)]
                 .take(allocation, domain, hold.mode, card, None)
-                .map_err(|(asked, held)| Misfit::Taken { node, gpu, asked, held })?;
+                .map_err(|conflict| Misfit::Taken { node, gpu, model: card.model, asked: hold.mode, conflict })?;
         }
         self.cpu_free_milli -= cpu_milli as i64;
         self.memory_free_mib -= memory_mib as i64;

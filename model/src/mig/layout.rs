@@ -5,8 +5,8 @@
 
 use super::worth::{ShapeCounts, fits, fullest_sets};
 use super::{MigPlacement, MigShape, Occupied, can_stand_on, parse_profile, profile_name};
+use crate::field_error::FieldError;
 use crate::gpu::{GpuModel, MigFamily};
-use crate::validate::FieldError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -6,6 +6,7 @@
 use super::{Expr, Order, Selector, Word};
 use crate::driver::DriverVersion;
 use crate::gpu::GpuModel;
+use crate::words::UnknownWord;
 use std::str::FromStr;
 
 /// Bounds of one selector: a person writes less, and evaluation stays far below a microsecond.
@@ -17,7 +18,7 @@ pub mod bounds {
     /// Brackets and negations inside each other.
     pub const DEPTH_MAX: usize = 16;
     /// Bytes of one word: as much as a label may have.
-    pub const WORD_BYTES_MAX: usize = crate::validate::bounds::TEXT_BYTES_MAX;
+    pub const WORD_BYTES_MAX: usize = crate::bounds::TEXT_BYTES_MAX;
     /// Words of one list.
     pub const LIST_MAX: usize = 64;
 }
@@ -346,11 +347,8 @@ impl Parser<'_> {
 
 fn models(start: usize, names: &[String]) -> Result<Expr, BadSelector> {
     let known = |name: &String| {
-        name.parse::<GpuModel>().map_err(|error| {
-            let said = error.to_string();
-            let (problem, fix) = said.split_once("; known: ").unwrap_or((&said, "a known model"));
-            BadSelector { at: start + 1, problem: problem.to_owned(), fix: format!("use one of: {fix}") }
-        })
+        let unknown = |word: UnknownWord| BadSelector { at: start + 1, problem: word.problem(), fix: word.fix() };
+        name.parse::<GpuModel>().map_err(unknown)
     };
     names.iter().map(known).collect::<Result<_, _>>().map(Expr::Model)
 }

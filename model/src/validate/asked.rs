@@ -1,14 +1,17 @@
 //! What stands beside a request: selector, memory, needs; and what is accepted with a warning.
 
-use super::{Faults, FieldError, bounds, models_in_words, short};
-use crate::asked::{Asked, hold_memory_mib};
+use super::{Faults, models_in_words, short};
+use crate::asked::Asked;
+use crate::bounds;
+use crate::field_error::FieldError;
 use crate::gpu::GpuModel;
-use crate::job::{JobSpec, WorkloadClass};
+use crate::job::JobSpec;
 use crate::mig::{self, MigShape};
 use crate::needs::Needs;
 use crate::request::DeviceRequest;
 use crate::resources::GpuUnits;
 use crate::selector::{Known, Truth};
+use crate::workload::WorkloadClass;
 
 impl JobSpec {
     /// Whether it asks for cards, or leaves to the system how it gets them.
@@ -61,7 +64,7 @@ impl JobSpec {
         let devices = &self.request.devices;
         let models: Vec<GpuModel> = devices.possible_models().collect();
         if let Some(asked) = self.asked.gpu_memory_mib {
-            let most = models.iter().filter_map(|model| hold_memory_mib(devices, *model)).max();
+            let most = models.iter().filter_map(|model| devices.hold_memory_mib(*model)).max();
             if let Some(most) = most.filter(|most| *most < asked) {
                 let fix = self.enough_memory(asked);
                 let problem = format!("{asked} MiB needed, {} has {most}", what_in_words(devices));

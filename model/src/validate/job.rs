@@ -1,9 +1,13 @@
 //! A job's own fields: names, times, command, devices, closeness.
 
-use super::{Faults, FieldError, bounds, models_in_words, short};
-use crate::job::{JobSpec, NumaPolicy, Spread, TopologyLevel, ValidJobSpec, WorkloadClass};
+use super::{Faults, models_in_words, short};
+use crate::bounds;
+use crate::field_error::FieldError;
+use crate::job::{JobSpec, ValidJobSpec};
 use crate::mig;
 use crate::request::DeviceRequest;
+use crate::topology::{NumaPolicy, Spread, TopologyLevel};
+use crate::workload::WorkloadClass;
 
 impl JobSpec {
     /// Checks all that can be checked without knowing the fleet.

@@ -4,47 +4,21 @@
 //! fleet (the control plane adds what only it can know: unknown tenants, gangs larger than any cell, requests over a max).
 
 mod asked;
-pub mod bounds;
 mod job;
 mod nearest;
 pub mod table;
 
+pub use crate::bounds;
 pub use asked::warnings;
 pub use nearest::nearest;
 
 use crate::asked::DeviceClass;
 use crate::capacity::MPS_CLIENTS_MAX;
+use crate::field_error::FieldError;
 use crate::gpu::GpuModel;
 use crate::node::{NodeSpec, Pool};
 use crate::request::{DeviceRequest, SharingMode};
 use crate::tenant::{TenantSpec, lies_under};
-use serde::{Deserialize, Serialize};
-
-/// One thing wrong with one field.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("{field}: {problem}; {fix}")]
-pub struct FieldError {
-    /// Path of the field, in the words of the API: `tasks`, `request.mig.profile`.
-    pub field: String,
-    /// What is wrong, with what was given.
-    pub problem: String,
-    /// What to write instead.
-    pub fix: String,
-}
-
-impl FieldError {
-    /// A new one.
-    pub fn new(field: impl Into<String>, problem: impl Into<String>, fix: impl Into<String>) -> Self {
-        FieldError { field: field.into(), problem: problem.into(), fix: fix.into() }
-    }
-
-    /// The same with `prefix` before the field's path.
-    #[must_use]
-    pub fn under(mut self, prefix: &str) -> Self {
-        self.field = format!("{prefix}.{}", self.field);
-        self
-    }
-}
 
 /// Collects what is wrong, so that a caller sees all of it at once.
 #[derive(Default)]

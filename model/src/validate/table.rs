@@ -5,7 +5,7 @@
 //! lists and maps; a test walks the descriptors and fails for one that is missing. Beside it stand the checks of `validate`, which
 //! look at meaning and at several fields together.
 
-use super::bounds::{
+use crate::bounds::{
     APART_FROM_MAX, BOOTSTRAP_MEMBERS_MAX, CARDS_PER_TASK_MAX, CLASS_TENANTS_MAX, COMMAND_ARGUMENTS_MAX,
     COMMAND_BYTES_MAX, ENV_MAX, GPUS_PER_NODE_MAX, INTERVALS_PER_MESSAGE_MAX, JOBS_PER_SUBMIT_MAX, LABELS_MAX,
     LEASES_PER_RENEW_MAX, LOG_PIECE_BYTES_MAX, NAME_BYTES_MAX, PAGE_TOKEN_BYTES_MAX, PATH_BYTES_MAX,

@@ -1,8 +1,8 @@
 //! Between the wire and the node core; only what the shared conversions do not cover.
 
 use muster_model::FieldError;
-use muster_model::allocation::DeviceHold;
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision};
+use muster_model::task::DeviceHold;
 use muster_model::validate::bounds::REASON_BYTES_MAX;
 use muster_model::validate::clipped;
 use muster_node_core::{Desired, DesiredTask, Report, Stamp, TaskKey, TaskSpec};

@@ -5,9 +5,9 @@
 
 use crate::task::TaskKey;
 use muster_model::GpuModel;
-use muster_model::allocation::HoldMode;
 use muster_model::mig::{self, MigPlacement};
 use muster_model::request::SharingMode;
+use muster_model::task::HoldMode;
 use std::collections::BTreeSet;
 use std::fmt;
 

@@ -4,8 +4,8 @@
 //! stay true: what Muster sets wins over the job's own environment, because a job that could set its devices could leave them.
 
 use crate::task::TaskSpec;
-use muster_model::allocation::HoldMode;
 use muster_model::mig::MigPlacement;
+use muster_model::task::HoldMode;
 use std::collections::BTreeMap;
 
 /// How the devices of this node are called at the moment the task starts.

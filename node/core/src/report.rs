@@ -6,7 +6,7 @@
 
 use crate::fence::NS_PER_S;
 use crate::task::TaskKey;
-use muster_model::allocation::TaskState;
+use muster_model::task::TaskState;
 use std::collections::BTreeMap;
 
 /// States per message: a node has tens of tasks, a message of this many stays small.

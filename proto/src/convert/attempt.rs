@@ -2,7 +2,8 @@
 
 use super::{each, need};
 use crate::v1;
-use muster_model::attempt::{AttemptRecord, EndCount, NodeRun, RankFailure, TaskEnd};
+use muster_model::attempt::{AttemptRecord, EndCount, NodeRun};
+use muster_model::task::{RankFailure, TaskEnd};
 use muster_model::{AllocationId, Attempt, FieldError, NodeId, Rank, TaskState};
 
 /// A way of ending as the state of a task that has ended so.

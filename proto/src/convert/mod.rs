@@ -21,7 +21,7 @@ pub use agent::{report_from_wire, report_to_wire};
 pub use proposal::BindParts;
 pub use watch::{change_to_wire, object_to_wire};
 
-use muster_model::FieldError;
+use muster_model::{FieldError, UnknownWord};
 use std::fmt::Display;
 use std::str::FromStr;
 
@@ -30,27 +30,13 @@ fn need<T>(value: Option<T>, field: &str) -> Result<T, FieldError> {
     value.ok_or_else(|| FieldError::new(field, "is missing", "send it"))
 }
 
-/// A word of the vocabulary. The vocabulary's own errors list what is known after `; known: `, which becomes the fix.
-fn word<T>(field: &str, text: &str) -> Result<T, FieldError>
-where
-    T: FromStr,
-    T::Err: Display,
-{
-    text.parse().map_err(|error: T::Err| {
-        let said = error.to_string();
-        match said.split_once("; known: ") {
-            Some((problem, known)) => FieldError::new(field, problem, format!("use one of: {known}")),
-            None => FieldError::new(field, said, "use a known word"),
-        }
-    })
+/// A word of a vocabulary.
+fn word<T: FromStr<Err = UnknownWord>>(field: &str, text: &str) -> Result<T, FieldError> {
+    text.parse().map_err(|word: UnknownWord| FieldError::new(field, word.problem(), word.fix()))
 }
 
 /// A word, or none when it is empty.
-fn word_if<T>(field: &str, text: &str) -> Result<Option<T>, FieldError>
-where
-    T: FromStr,
-    T::Err: Display,
-{
+fn word_if<T: FromStr<Err = UnknownWord>>(field: &str, text: &str) -> Result<Option<T>, FieldError> {
     if text.is_empty() { Ok(None) } else { word(field, text).map(Some) }
 }
 

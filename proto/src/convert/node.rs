@@ -4,9 +4,10 @@ use super::{each, narrow, need, word};
 use crate::v1;
 use muster_model::mig::PinnedLayout;
 use muster_model::node::{NodeNotes, NodeSpec, Quarantine, Rival};
-use muster_model::{Cell, CellId, Epoch, FieldError, Gpu, GpuModel, JobId, Node, NodeHealth, NodeId, Place, Pool};
+use muster_model::{
+    Cell, CellId, Epoch, FieldError, Gpu, GpuModel, JobId, Node, NodeHealth, NodeId, Place, Pool, UnknownWord,
+};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
 use std::str::FromStr;
 
 impl From<&Place> for v1::Place {
@@ -249,11 +250,7 @@ impl TryFrom<v1::Pool> for Pool {
     }
 }
 
-fn words<T>(field: &str, list: &[String]) -> Result<BTreeSet<T>, FieldError>
-where
-    T: FromStr + Ord,
-    T::Err: Display,
-{
+fn words<T: FromStr<Err = UnknownWord> + Ord>(field: &str, list: &[String]) -> Result<BTreeSet<T>, FieldError> {
     list.iter().enumerate().map(|(index, text)| word(&format!("{field}[{index}]"), text)).collect()
 }
 

@@ -6,7 +6,7 @@
 //! specification, so a new field does not compile before somebody has decided whether it matters.
 
 use crate::fractions::{CARD_MILLI, Demand, Kinds, milli_of};
-use muster_model::asked::possible_on;
+use muster_model::eligibility::{Eligibility, possible_on};
 use muster_model::mig::MigShape;
 use muster_model::needs::Needs;
 use muster_model::request::TaskRequest;
@@ -113,6 +113,17 @@ impl ClassKey {
     /// A time limit of so many seconds from now on.
     pub(crate) fn limit_time(&mut self, limit_s: u64) {
         self.lasts_s = Some(rounded_up_s(limit_s).saturating_add(self.grace_s));
+    }
+
+    /// What it asks of the pools and nodes that it runs on.
+    pub(crate) fn eligibility(&self) -> Eligibility<'_> {
+        Eligibility {
+            pool: self.pool.as_deref(),
+            class: self.workload,
+            mode: self.request.devices.mode(),
+            driver_min: self.driver_min,
+            selector: self.selector.as_ref(),
+        }
     }
 
     /// A number that tells most keys apart without comparing them.

@@ -6,7 +6,7 @@
 
 use muster_model::ids::NodeId;
 use muster_model::mig::{self, MigPlacement, PinnedLayout};
-use muster_model::selector::{Known, Truth};
+use muster_model::selector::Known;
 use muster_model::{
     DeviceRequest, DriverVersion, GpuModel, Job, JobSpec, Node, NumaPolicy, Pool, ResourceVec, TopologyLevel,
 };
@@ -65,13 +65,14 @@ impl NodeShape {
     /// that asks for those may still find none.
     #[must_use]
     pub fn may_serve(&self, spec: &JobSpec, model: Option<GpuModel>) -> bool {
-        let new_enough = spec.driver_min.is_none_or(|min| self.driver.is_some_and(|driver| driver >= min));
-        let (Some(selector), Some(model)) = (&spec.asked.selector, model) else { return new_enough };
+        let eligibility = spec.eligibility();
+        let new_enough = eligibility.has_driver(self.driver);
+        let (Some(_), Some(model)) = (eligibility.selector, model) else { return new_enough };
         let memories = || self.cards.iter().filter(|card| card.model == model).map(|card| card.memory_mib);
         let (Some(least), Some(most)) = (memories().min(), memories().max()) else { return false };
         let known =
             Known { model, memory_mib: (least, most), driver: Some(self.driver), pool: Some(&self.pool), node: None };
-        new_enough && selector.on(&known) != Truth::No
+        new_enough && eligibility.may_accept(&known)
     }
 }
 

@@ -3,7 +3,7 @@
 //! A shard planned this against its own view; everything is proved again here (laws 1, 2, 3, 5, 7 and 8): the lease, the job's
 //! turn, the shape of the placement, and then the capacity ledger.
 
-use super::submit::charge_of;
+use super::charge::charge_of;
 use super::{cells, shape};
 use crate::command::Binding;
 use crate::draft::Draft;

@@ -12,10 +12,11 @@ use crate::bounds::{CLOCK_AHEAD_MS_MIN, CLOCK_RESET_MAX};
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
-use muster_model::attempt::{AttemptRecord, RankFailure};
+use muster_model::attempt::AttemptRecord;
 use muster_model::ids::JobId;
 use muster_model::node::RemovedNode;
 use muster_model::object::{RequestFloor, RequestRecord};
+use muster_model::task::RankFailure;
 use muster_model::usage::{AllocationUsage, UsageTotal};
 use muster_model::{Allocation, Job, Node, NodeNotes, Object};
 

@@ -1,6 +1,7 @@
 //! Why no node or cell could ever run a submission, even an empty one, with the figures of what comes nearest.
 
-use super::submit::{ERRORS_SHOWN_MAX, over_max};
+use super::charge::over_max;
+use crate::bounds::ERRORS_SHOWN_MAX;
 use crate::index::{NodeShape, tasks_on};
 use crate::routing::{Models, models_of, refusal_of_pool, rules, tasks_held};
 use crate::state::State;
@@ -44,8 +45,8 @@ pub(super) fn why(state: &State, tenant: &Tenant, spec: &JobSpec, models: &Model
 /// Why no node could run even one task.
 fn why_not_one(state: &State, tenant: &Tenant, spec: &JobSpec, models: &Models) -> FieldError {
     let index = state.index();
-    let refusals: Vec<String> =
-        index.pool_nodes.keys().filter_map(|name| refusal_of_pool(state, name, spec)).take(ERRORS_SHOWN_MAX).collect();
+    let refusal = |name: &String| Some(refusal_of_pool(state, name, spec)?.of(name).to_string());
+    let refusals: Vec<String> = index.pool_nodes.keys().filter_map(refusal).take(ERRORS_SHOWN_MAX).collect();
     if refusals.len() == index.pool_nodes.len() {
         let problem = format!("fits no pool: {}", refusals.join("; "));
         return FieldError::new("request", problem, "change class, sharing mode or pool");

@@ -1,7 +1,6 @@
 //! Pools.
 
-use super::submit::ERRORS_SHOWN_MAX;
-use crate::bounds::POOLS_MAX;
+use crate::bounds::{ERRORS_SHOWN_MAX, POOLS_MAX};
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;

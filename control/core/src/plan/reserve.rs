@@ -8,6 +8,7 @@ use super::{bind, cells};
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
+use crate::shape_fault::ReservationFault;
 use muster_model::Reservation;
 use muster_model::ids::{CellId, Epoch, JobId};
 use muster_model::job::{RESERVATION_AHEAD_MS_MAX, RESERVATION_PAST_MS_MAX};
@@ -33,25 +34,25 @@ pub(super) fn reserve(
 }
 
 fn check(draft: &Draft<'_>, cell: CellId, id: JobId, reserved: &Reservation) -> Result<(), Reject> {
-    let wrong = |why: String| Reject::WrongShape { job: id, why };
+    let wrong = |fault: ReservationFault| Reject::shape(id, fault);
     let now_ms = draft.now_ms;
-    let (first, last) =
+    let (first_ms, last_ms) =
         (now_ms.saturating_sub(RESERVATION_PAST_MS_MAX), now_ms.saturating_add(RESERVATION_AHEAD_MS_MAX));
-    if !(first..=last).contains(&reserved.start_ms) {
+    if !(first_ms..=last_ms).contains(&reserved.start_ms) {
         let start_ms = reserved.start_ms;
-        return Err(wrong(format!("the reservation starts at {start_ms} ms, outside of {first} to {last} ms")));
+        return Err(wrong(ReservationFault::Start { start_ms, first_ms, last_ms }));
     }
     if reserved.nodes.is_empty() {
-        return Err(wrong("a reservation without nodes".to_owned()));
+        return Err(wrong(ReservationFault::NoNodes));
     }
     if !reserved.nodes.is_sorted_by(|one, next| one < next) {
-        return Err(wrong("the reserved nodes are not each once and in order".to_owned()));
+        return Err(wrong(ReservationFault::Unordered));
     }
     let here = |node| draft.state.nodes.get(node).is_some_and(|node| node.cell == cell);
     match reserved.nodes.iter().find(|node| !here(node)) {
         Some(node) => {
-            let named = draft.state.nodes.get(node).map_or_else(|| format!("#{node}"), |node| node.spec.name.clone());
-            Err(wrong(format!("node {named} is not in {}", cells::name(draft.state, cell))))
+            let node = draft.state.nodes.get(node).map_or_else(|| format!("#{node}"), |node| node.spec.name.clone());
+            Err(wrong(ReservationFault::OtherCell { node, cell: cells::name(draft.state, cell) }))
         }
         None => Ok(()),
     }

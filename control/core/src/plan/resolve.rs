@@ -3,6 +3,7 @@
 //! What must stay true: the result depends on the state and the submission alone, and is complete in itself: nothing that an admin
 //! changes later changes what was accepted.
 
+use crate::bounds::ERRORS_SHOWN_MAX;
 use crate::routing::{refusal_of_pool, rules};
 use crate::state::State;
 use muster_model::needs::{self, Asker, Offer};
@@ -50,7 +51,7 @@ fn selector_of(state: &State, tenant: &Tenant, spec: &JobSpec, name: &str) -> Re
     let class = mine().find(|class| class.name == *name).ok_or_else(|| {
         let exists = state.device_classes.contains_key(name);
         let problem = if exists { "is not for this tenant" } else { "does not exist" };
-        let known: Vec<&str> = mine().map(|class| class.name.as_str()).take(super::submit::ERRORS_SHOWN_MAX).collect();
+        let known: Vec<&str> = mine().map(|class| class.name.as_str()).take(ERRORS_SHOWN_MAX).collect();
         let fix = if known.is_empty() {
             "leave it out, or have an admin apply it with `muster device-classes apply`".to_owned()
         } else {

@@ -3,9 +3,10 @@
 //! What must stay true: the same request id with the same content never makes a second set of jobs (law 5); a job is queued only
 //! if its tenant and some cell could ever run it (unless the fleet is empty); waiting jobs are bounded.
 
+use super::charge::over_max;
 use super::resolve::resolve;
 use super::{infeasible, pools, requests};
-use crate::bounds::{ISSUED_AHEAD_MS_MAX, REQUEST_ID_BYTES_MAX, WAITING_MAX, WAITING_PER_TENANT_MAX};
+use crate::bounds::{ERRORS_SHOWN_MAX, ISSUED_AHEAD_MS_MAX, REQUEST_ID_BYTES_MAX, WAITING_MAX, WAITING_PER_TENANT_MAX};
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
@@ -16,13 +17,10 @@ use muster_model::object::RequestRecord;
 use muster_model::request::SharingMode;
 use muster_model::validate::bounds::JOBS_PER_SUBMIT_MAX;
 use muster_model::validate::nearest;
-use muster_model::{FieldError, GpuModel, Job, JobPhase, JobSpec, Object, ResourceVec, Tenant, Trust, ValidJobSpec};
+use muster_model::{FieldError, Job, JobPhase, JobSpec, Object, Tenant, Trust, ValidJobSpec};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// Wrong fields that one answer lists; a thousand jobs may all be wrong in the same way.
-pub(super) const ERRORS_SHOWN_MAX: usize = 20;
 
 pub(super) fn submit(
     draft: &mut Draft<'_>,
@@ -168,22 +166,6 @@ fn affordable(state: &State, tenant: &Tenant, spec: &JobSpec) -> Result<Models, 
         Some(over) if models.is_empty() => Err(over),
         _ => Ok(models),
     }
-}
-
-/// The max that the gang alone would pass on `model`, if any.
-pub(super) fn over_max(state: &State, tenant: &Tenant, spec: &JobSpec, model: Option<GpuModel>) -> Option<FieldError> {
-    let charge = charge_of(spec, model);
-    let mut line = state.capacity().line_of(tenant.id);
-    let (path, (resource, max)) = line.find_map(|(_, at)| Some((&at.path, at.max.first_passed_by(&charge)?)))?;
-    let (asked, max) = (resource.in_words(charge.get(resource)), resource.in_words(max));
-    let problem = format!("the gang needs {asked}, the max of tenant {path} is {max}");
-    Some(FieldError::new("tasks", problem, "ask for less, or have the max raised"))
-}
-
-/// What the gang is charged on `model`.
-pub(crate) fn charge_of(spec: &JobSpec, model: Option<GpuModel>) -> ResourceVec {
-    // A gang without GPUs is charged no units, whatever the model.
-    spec.charge_on(model.unwrap_or(GpuModel::ALL[0]))
 }
 
 fn check_room(state: &State, admitted: &[Admitted<'_>]) -> Result<(), Reject> {

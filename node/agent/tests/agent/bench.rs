@@ -2,8 +2,8 @@
 
 use muster_agent::exec::process::{ProcessConfig, ProcessExecutor, ShimCommand};
 use muster_agent::exec::{Executor, Launch, Stream};
-use muster_model::allocation::{DeviceHold, TaskState};
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank};
+use muster_model::task::{DeviceHold, TaskState};
 use muster_node_core::{ObservedTask, Phase, TaskKey, TaskSpec};
 use muster_runtime::{Host, real};
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use muster_model::TaskState;
-use muster_model::allocation::DeviceHold;
+use muster_model::task::DeviceHold;
 use muster_node_core::{TaskKey, TaskSpec};
 use muster_proto::convert::report_from_wire;
 use muster_proto::v1;

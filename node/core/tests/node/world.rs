@@ -1,10 +1,10 @@
 //! A node that takes the steps of a plan at its word, and refuses every one that must not be taken.
 
 use muster_model::GpuModel;
-use muster_model::allocation::{DeviceHold, HoldMode, TaskState};
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision};
 use muster_model::mig::{self, MigPlacement, MigShape};
 use muster_model::request::SharingMode;
+use muster_model::task::{DeviceHold, HoldMode, TaskState};
 use muster_node_core::{
     CardObserved, CardSetting, CardStep, Desired, DesiredTask, Observed, ObservedTask, Phase, Stamp, Step, Stopping,
     TaskKey, TaskSpec,

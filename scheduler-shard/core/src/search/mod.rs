@@ -70,26 +70,17 @@ impl<'a> Ask<'a> {
 
     /// Whether a pool's rules let the gang run in it. A pool that has not been described has the standard rules.
     pub(crate) fn pool_allows(&self, fleet: &Fleet, name: &str) -> bool {
-        if self.class.pool.as_deref().is_some_and(|wanted| wanted != name) {
-            return false;
-        }
-        let pool = fleet.capacity.pool_named(name);
-        let mode = self.class.request.devices.mode();
-        mode.is_none_or(|mode| pool.modes.contains(&mode)) && pool.classes.contains(&self.class.workload)
+        self.class.eligibility().check_pool(name, fleet.capacity.pool_named(name)).is_ok()
     }
 
     /// Whether the node is of a kind that the job can run on at all, whatever runs there.
     pub(crate) fn admits(&self, node: &Node) -> bool {
-        self.has_driver(node)
-            && match (&self.class.selector, self.model) {
-                (Some(selector), Some(model)) => selector.admits_all(model, node),
-                _ => true,
-            }
+        self.class.eligibility().admits(node, self.model)
     }
 
     /// Whether the node's driver is new enough.
     pub(crate) fn has_driver(&self, node: &Node) -> bool {
-        self.class.driver_min.is_none_or(|min| node.driver_is_at_least(min))
+        self.class.eligibility().has_driver_on(node)
     }
 
     /// How many tasks a node's CPU and memory hold; none on a node that the job cannot run on, or that its tenant is kept off.

@@ -236,7 +236,7 @@ fn free_cards(fleet: &Fleet, job: &Job, model: GpuModel) -> u64 {
         .collect();
     let open = fleet.nodes.values().filter(|node| Some(node.cell) == job.cell && node.accepts_work());
     let pool = |node: &Node| job.spec.pool.as_ref().is_none_or(|pool| *pool == node.spec.pool);
-    let driver = |node: &Node| job.spec.driver_min.is_none_or(|min| node.driver_is_at_least(min));
+    let driver = |node: &Node| job.spec.eligibility().has_driver_on(node);
     let cards = open.filter(|node| pool(node) && driver(node)).flat_map(|node| {
         let usable =
             (0_u16..).zip(&node.spec.gpus).filter(move |(_, gpu)| gpu.model == model && gpu.withheld.is_none());

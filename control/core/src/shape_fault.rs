@@ -1,0 +1,152 @@
+//! What is wrong with a placement or a reservation that a shard proposes, whatever is free.
+//!
+//! What must stay true: each says what was asked and what was proposed; whether a placement *fits* is
+//! [`Misfit`](muster_model::capacity::Misfit)'s business.
+
+use muster_model::closeness::TooFar;
+use muster_model::eligibility::PoolRefusal;
+use muster_model::{DriverVersion, GpuModel, HoldMode, Rank};
+
+/// How a placement differs from what the job asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ShapeFault {
+    /// Another number of tasks.
+    #[error("{asked} tasks were asked, {placed} are placed")]
+    Tasks {
+        /// Asked.
+        asked: u32,
+        /// Placed.
+        placed: usize,
+    },
+    /// Cards for a job that asked for none.
+    #[error("no GPU was asked, cards of {model} are placed")]
+    NoGpuAsked {
+        /// The model of the cards.
+        model: GpuModel,
+    },
+    /// No model for a job that asked for cards.
+    #[error("GPUs were asked, no model is given")]
+    NoModel,
+    /// A model that does not serve the job.
+    #[error("cards of {model} do not serve the request")]
+    Model {
+        /// Which.
+        model: GpuModel,
+    },
+    /// One rank.
+    #[error("rank {rank} on {node}: {fault}")]
+    Rank {
+        /// Which.
+        rank: Rank,
+        /// The name of its node.
+        node: String,
+        /// What is wrong with it.
+        fault: RankFault,
+    },
+    /// The gang stands too far apart, or too close.
+    #[error(transparent)]
+    TooFar(#[from] TooFar),
+    /// A reservation.
+    #[error(transparent)]
+    Reservation(#[from] ReservationFault),
+}
+
+/// How the place of one rank differs from what the job asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RankFault {
+    /// A node of another cell.
+    #[error("the node is in {there}, not in {asked}")]
+    OtherCell {
+        /// The node's cell.
+        there: String,
+        /// The cell that the gang is bound in.
+        asked: String,
+    },
+    /// A pool that does not serve the job.
+    #[error("{}", refusal.of(pool))]
+    Pool {
+        /// Which.
+        pool: String,
+        /// Why not.
+        refusal: PoolRefusal,
+    },
+    /// A driver that is too old.
+    #[error("driver older than needed: {asked} asked, {there:?} there")]
+    Driver {
+        /// The oldest that the job can run on.
+        asked: DriverVersion,
+        /// The node's, as it reports it.
+        there: String,
+    },
+    /// Another number of devices.
+    #[error("{asked} devices were asked, {placed} are placed")]
+    Devices {
+        /// Asked for each task.
+        asked: usize,
+        /// Placed.
+        placed: usize,
+    },
+    /// One card more than once.
+    #[error("GPU {gpu} is placed twice")]
+    Twice {
+        /// Which.
+        gpu: u16,
+    },
+    /// No such card.
+    #[error("there is no GPU {gpu}")]
+    NoGpu {
+        /// Which.
+        gpu: u16,
+    },
+    /// A card of another model than the gang's.
+    #[error("GPU {gpu} is a {model}")]
+    OtherModel {
+        /// Which.
+        gpu: u16,
+        /// Its model.
+        model: GpuModel,
+    },
+    /// A card that the job's selector does not accept.
+    #[error("GPU {gpu} is not one that the selector accepts")]
+    Selector {
+        /// Which.
+        gpu: u16,
+    },
+    /// A card that is held in another way than was asked.
+    #[error("{mode} of GPU {gpu} is not what was asked")]
+    Hold {
+        /// Which.
+        gpu: u16,
+        /// How it would be held.
+        mode: HoldMode,
+    },
+}
+
+/// What is wrong with a reservation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReservationFault {
+    /// It starts too early or too late.
+    #[error("the reservation starts at {start_ms} ms, outside of {first_ms} to {last_ms} ms")]
+    Start {
+        /// When it starts.
+        start_ms: u64,
+        /// The earliest that is accepted now.
+        first_ms: u64,
+        /// The latest.
+        last_ms: u64,
+    },
+    /// It has no nodes.
+    #[error("a reservation without nodes")]
+    NoNodes,
+    /// Its nodes are not each once and in order.
+    #[error("the reserved nodes are not each once and in order")]
+    Unordered,
+    /// A node of another cell, or none.
+    #[error("node {node} is not in {cell}")]
+    OtherCell {
+        /// Its name, or its number where there is no such node.
+        node: String,
+        /// The cell.
+        cell: String,
+    },
+}

@@ -1,0 +1,59 @@
+//! What is replayed, on what and how. What must stay true: a report says all of it, so that anybody can replay the same.
+
+use crate::fleet::Fleet;
+use crate::import::Trace;
+use crate::nodes::NodeModel;
+use crate::quota::QuotaChoice;
+use crate::shape::ShapeOptions;
+use crate::window::WindowChoice;
+use muster_scheduler_core::PlacementPolicy;
+use serde::{Deserialize, Serialize};
+
+/// How to replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Options {
+    /// Which part of the trace.
+    pub window: WindowChoice,
+    /// Jobs that still ran at the window's beginning hold devices first.
+    pub warm_start: bool,
+    /// Ceilings to impose.
+    pub quota: QuotaChoice,
+    /// How jobs are asked for.
+    pub shape: ShapeOptions,
+    /// How nodes behave.
+    pub nodes: NodeModel,
+    /// How long after the window the replay goes on so that what was submitted can end.
+    pub drain_days_max: u32,
+    /// How places are chosen.
+    pub policy: PlacementPolicy,
+    /// How often every law is checked, in equal parts of the window.
+    pub checks: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            window: WindowChoice::Whole,
+            warm_start: true,
+            quota: QuotaChoice::None,
+            shape: ShapeOptions::default(),
+            nodes: NodeModel::default(),
+            drain_days_max: 60,
+            policy: PlacementPolicy::default(),
+            checks: 8,
+        }
+    }
+}
+
+/// What is replayed on what.
+#[derive(Clone, Debug)]
+pub struct ReplayInput {
+    /// Heading of the report.
+    pub title: String,
+    /// The trace.
+    pub trace: Trace,
+    /// The fleet.
+    pub fleet: Fleet,
+    /// How.
+    pub options: Options,
+}
