@@ -15,6 +15,7 @@ pub mod closeness;
 pub mod driver;
 pub mod eligibility;
 pub mod field_error;
+pub mod gang;
 pub mod gpu;
 pub mod ids;
 pub mod job;

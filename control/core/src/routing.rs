@@ -7,6 +7,7 @@
 use crate::index::{CellIndex, NodeShape, Shapes, tasks_on, wanted};
 use crate::state::State;
 use muster_model::eligibility::PoolRefusal;
+use muster_model::gang::{Gang, Held, Tally};
 use muster_model::ids::CellId;
 use muster_model::{GpuModel, JobSpec, Pool, ResourceVec, TopologyLevel};
 use std::cmp::Reverse;
@@ -90,7 +91,8 @@ pub(crate) fn could_hold(state: &State, cell: &CellIndex, spec: &JobSpec) -> boo
 /// How many tasks of the gang `cell` would hold on cards of `model` if it were empty, inside one domain of the level that the
 /// gang requires; counting stops once `enough` is reached.
 pub(crate) fn tasks_held(state: &State, cell: &CellIndex, spec: &JobSpec, model: Option<GpuModel>, enough: u64) -> u64 {
-    let count = Count { state, cell, spec, model, enough };
+    let Some(gang) = Gang::of(spec.tasks, &spec.topology, &spec.request, model.is_some()) else { return 0 };
+    let count = Count { state, cell, spec, gang, model, enough };
     match spec.topology.required {
         None => count.within(None, &cell.shapes),
         Some(level @ (TopologyLevel::Island | TopologyLevel::Node)) => {
@@ -117,6 +119,7 @@ struct Count<'a> {
     state: &'a State,
     cell: &'a CellIndex,
     spec: &'a JobSpec,
+    gang: Gang,
     model: Option<GpuModel>,
     enough: u64,
 }
@@ -125,7 +128,7 @@ impl Count<'_> {
     /// Tasks that the best node holds.
     fn on_one_node(&self, one_island: bool) -> u64 {
         let served = self.cell.shapes.keys().filter(|shape| self.serves(&shape.pool));
-        served.map(|shape| self.whole_segments(self.on_node(shape, one_island))).max().unwrap_or(0)
+        served.map(|shape| self.gang.whole(self.on_node(shape, one_island))).max().unwrap_or(0)
     }
 
     fn serves(&self, pool: &str) -> bool {
@@ -136,35 +139,38 @@ impl Count<'_> {
         tasks_on(shape, rules(self.state, &shape.pool), self.spec, self.model, one_island)
     }
 
-    fn whole_segments(&self, tasks: u64) -> u64 {
-        tasks - tasks % u64::from(self.spec.topology.segment_tasks.unwrap_or(1).max(1))
-    }
-
     /// Tasks that the nodes of an NVLink domain hold together.
     fn on_island(&self, shapes: &Shapes) -> u64 {
-        self.whole_segments(self.on_nodes(shapes, |_| true))
+        self.gang.whole(self.on_nodes(shapes, |_| true))
     }
 
-    /// Tasks inside one domain; none is the whole cell. Where tasks are spread, each domain of that level counts for so many; segments
-    /// are counted whole, by node or, where NVLink spans nodes, by its domain.
+    /// Tasks inside one domain; none is the whole cell. Segments are counted whole, by node or, where NVLink spans nodes, by its domain.
     fn within(&self, domain: Option<(TopologyLevel, &str)>, shapes: &Shapes) -> u64 {
-        let topology = &self.spec.topology;
         let path = domain.map(|(_, path)| path);
-        let spread = topology.required_spread().filter(|spread| spread.level > TopologyLevel::Node);
-        if let Some(spread) = spread.filter(|spread| domain.is_none_or(|(level, _)| spread.level < level)) {
-            let most = u64::from(spread.tasks_max);
-            let each = self.cell.domains_at(spread.level, path);
-            return self.sum(each.map(|(_, shapes)| self.on_nodes(shapes, |_| true).min(most)));
+        // What the spread allows on one node is counted there.
+        let cap = self.gang.cap.filter(|cap| cap.level > TopologyLevel::Node);
+        let gang = Gang { cap, ..self.gang };
+        let mut tally: Tally<&str, &str> = Tally::default();
+        if let Some(cap) = cap.filter(|cap| domain.is_none_or(|(level, _)| cap.level < level)) {
+            for (spread, shapes) in self.cell.domains_at(cap.level, path) {
+                let units = self.on_nodes(shapes, |_| true);
+                if tally.add(&gang, spread, Held::Units(units)) >= self.enough {
+                    break;
+                }
+            }
+            return tally.total();
         }
-        let all = if topology.segment_tasks.is_some() && self.model.is_some() {
-            let spanning = self.cell.domains_at(TopologyLevel::Island, path);
-            let spanning = self.sum(spanning.map(|(_, shapes)| self.on_island(shapes)));
-            spanning.saturating_add(self.on_nodes(shapes, |shape| !shape.spans))
-        } else {
-            self.on_nodes(shapes, |_| true)
-        };
         // A domain of the spread's own level, or inside one, counts as one of them.
-        spread.map_or(all, |spread| all.min(u64::from(spread.tasks_max)))
+        let here = "";
+        if gang.tasks > 1 && gang.with_cards {
+            for (island, shapes) in self.cell.domains_at(TopologyLevel::Island, path) {
+                tally.add(&gang, here, Held::Tasks(island, self.on_nodes(shapes, |_| true)));
+            }
+            tally.add(&gang, here, Held::Units(self.on_nodes(shapes, |shape| !shape.spans) / gang.tasks));
+        } else {
+            tally.add(&gang, here, Held::Units(self.on_nodes(shapes, |_| true) / gang.tasks));
+        }
+        tally.total().saturating_mul(gang.tasks)
     }
 
     /// Tasks that these nodes hold, each for itself.

@@ -4,6 +4,7 @@
 //! answer is a sum over shapes, per network domain where the gang requires one. What must stay true: derived from the objects
 //! alone; nothing here knows what is free right now beyond the sums that rank cells.
 
+use muster_model::gang::Gang;
 use muster_model::ids::NodeId;
 use muster_model::mig::{self, MigPlacement, PinnedLayout};
 use muster_model::selector::Known;
@@ -175,13 +176,10 @@ pub fn tasks_on(shape: &NodeShape, pool: &Pool, spec: &JobSpec, model: Option<Gp
         tasks_of(cards(), pool, spec)
     };
     let tasks = by_cards.min(by_host);
-    let most = spec.topology.required_spread().filter(|spread| spread.level == TopologyLevel::Node);
-    let tasks = most.map_or(tasks, |spread| tasks.min(u64::from(spread.tasks_max)));
-    match spec.topology.segment_tasks {
-        // Where NVLink goes on to other nodes so does a segment: they are counted by the domain.
-        Some(each) if !shape.spans => tasks - tasks % u64::from(each.max(1)),
-        _ => tasks,
-    }
+    let Some(gang) = Gang::of(spec.tasks, &spec.topology, request, true) else { return 0 };
+    let tasks = tasks.min(gang.cap_at(TopologyLevel::Node));
+    // Where NVLink goes on to other nodes so does a segment: they are counted by the domain.
+    if shape.spans { tasks } else { gang.whole(tasks) }
 }
 
 /// How many tasks these cards, each with the layout that it is pinned to, could run, each task's on one NUMA node where the job insists on it.

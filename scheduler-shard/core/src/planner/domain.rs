@@ -11,6 +11,7 @@ use super::trial::{Trial, Wanted};
 use super::victims::{Victim, Victims};
 use crate::fleet::index::{GROUP_LEVELS, group_of};
 use muster_model::capacity::{CardUse, NodeUse};
+use muster_model::gang::Gang;
 use muster_model::{AllocationId, GpuUnits, NodeId, Place};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -148,8 +149,8 @@ fn ways_on(there: &NodeUse, wanted: &Wanted<'_>, victims: &Victims, now: u64) ->
 
 /// How many tasks of the gang the node's cards would hold without `moving`; whole segments where it has any.
 fn tasks_on(there: &NodeUse, wanted: &Wanted<'_>, moving: &BTreeSet<AllocationId>) -> u64 {
-    let segment = u64::from(wanted.class.topology.segment_tasks.unwrap_or(1).max(1));
-    let each = u64::from(wanted.class.request.devices.cards()).max(1) * segment;
+    let class = wanted.class;
+    let Some(gang) = Gang::of(class.tasks, &class.topology, &class.request, true) else { return 0 };
     let mut free: BTreeMap<u8, u64> = BTreeMap::new();
     for (at, (card, gpu)) in there.cards.iter().zip(&there.node.spec.gpus).enumerate() {
         let usable = gpu.model == wanted.model && gpu.withheld.is_none() && !there.is_pinned(at as u16);
@@ -157,9 +158,9 @@ fn tasks_on(there: &NodeUse, wanted: &Wanted<'_>, moving: &BTreeSet<AllocationId
             *free.entry(gpu.island).or_default() += 1;
         }
     }
-    let inside: u64 = free.values().map(|free| free / each).sum();
+    let inside: u64 = free.values().map(|free| free / gang.each).sum();
     // A task may cross islands; a segment only where no island could hold it, which the proof finds out.
-    let crossing: u64 = free.values().sum::<u64>() / each;
-    let units = if segment > 1 && inside > 0 { inside } else { crossing };
-    units * segment
+    let crossing: u64 = free.values().sum::<u64>() / gang.each;
+    let units = if !gang.may_cross && inside > 0 { inside } else { crossing };
+    units * gang.tasks
 }

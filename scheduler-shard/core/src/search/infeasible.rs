@@ -7,6 +7,7 @@ use super::units::{Sight, Units};
 use crate::fleet::Fleet;
 use crate::fleet::index::bucket::{ALL, Bucket, TOP};
 use crate::fleet::index::state::EmptyState;
+use muster_model::gang::{Held, Tally};
 use muster_model::{TopologyLevel, closeness};
 use std::collections::BTreeMap;
 
@@ -48,21 +49,9 @@ fn bucket_holds(bucket: &Bucket, ask: &Ask<'_>, units: Units) -> bool {
     }
 }
 
-/// What the nodes of one part of a domain hold.
-#[derive(Clone, Copy, Default)]
-struct Held {
-    /// Units on nodes each for itself.
-    units: u64,
-    /// Tasks on nodes that share NVLink.
-    tasks: u64,
-}
-
-/// By the domain that tasks are spread over, and by NVLink domain.
-type Parts = BTreeMap<(String, String), Held>;
-
 fn selected_fit(fleet: &Fleet, ask: &Ask<'_>, units: Units) -> bool {
-    // By pool and domain of the required level; inside it by what the spread counts and by NVLink domain.
-    let mut held: BTreeMap<(&str, String), Parts> = BTreeMap::new();
+    // By pool and domain of the required level.
+    let mut held: BTreeMap<(&str, String), Tally<String, String>> = BTreeMap::new();
     let nodes = fleet.capacity.nodes().values().map(|there| (&there.node, there.pinned));
     let open = nodes.filter(|(node, _)| node.cell == ask.cell && node.accepts_work() && ask.admits(node));
     for (node, pinned) in open.filter(|(node, _)| ask.pool_allows(fleet, &node.spec.pool)) {
@@ -76,23 +65,14 @@ fn selected_fit(fleet: &Fleet, ask: &Ask<'_>, units: Units) -> bool {
             (Some(level), _) => node.spec.place.domain(level),
         };
         let spread = units.cap.map(|cap| closeness::spread_domain(node, cap.level)).unwrap_or_default();
-        let parts = held.entry((node.spec.pool.as_str(), domain)).or_default();
-        let part = parts.entry((spread, island.clone().unwrap_or_default())).or_default();
-        let together = units.tasks > 1 && island.is_some() && ask.required_level() != Some(TopologyLevel::Node);
-        if together {
-            part.tasks = part.tasks.saturating_add(units.one_by_one().when_empty(ask, &kind));
-        } else {
-            part.units = part.units.saturating_add(units.when_empty(ask, &kind));
+        let together = units.tasks > 1 && ask.required_level() != Some(TopologyLevel::Node);
+        let here = match island.filter(|_| together) {
+            Some(island) => Held::Tasks(island, units.one_by_one().when_empty(ask, &kind)),
+            None => Held::Units(units.when_empty(ask, &kind)),
+        };
+        if held.entry((node.spec.pool.as_str(), domain)).or_default().add(&units, spread, here) >= units.count {
+            return true;
         }
     }
-    let holds = |parts: Parts| {
-        let mut spread: BTreeMap<String, u64> = BTreeMap::new();
-        for ((domain, _), Held { units: alone, tasks }) in parts {
-            let sum = spread.entry(domain).or_default();
-            *sum = sum.saturating_add(alone.saturating_add(tasks / units.tasks));
-        }
-        let cap = units.cap.map_or(u64::MAX, |cap| cap.units);
-        spread.into_values().fold(0_u64, |sum, held| sum.saturating_add(held.min(cap))) >= units.count
-    };
-    held.into_values().any(holds)
+    false
 }

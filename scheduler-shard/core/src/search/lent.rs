@@ -39,7 +39,7 @@ pub(crate) fn nodes_to_lend(fleet: &Fleet, ask: &Ask<'_>, steps: &mut Steps) -> 
 fn together_enough(ask: &Ask<'_>, parts: &[(&Partition, &Bucket)]) -> bool {
     let shares = ask.class.request.devices.mode().is_some_and(|mode| mode != SharingMode::Whole);
     let Some(units) = Units::of(ask).filter(|_| !shares) else { return shares };
-    let tasks = Units { cap: None, ..units.one_by_one() };
+    let tasks = units.one_by_one().without_cap();
     let level = match ask.required_level() {
         Some(TopologyLevel::Node) => return false,
         Some(level) => GROUP_LEVELS.iter().position(|at| *at == level),

@@ -1,8 +1,7 @@
 //! What a gang is made of, and how much of it nodes and domains hold.
 //!
-//! A gang is so many *units*: its tasks, or its segments where consecutive ranks must share an island. Tasks never leave a node; a segment
-//! may stand on several nodes of one NVLink domain, so a domain counts whole segments of the tasks that its nodes hold together. Where
-//! tasks are spread, no domain of that level counts for more than it may have. What must stay true: a bound is never below what is
+//! A gang is so many units ([`Gang`]). Tasks never leave a node; a segment may stand on several nodes of one NVLink domain, so a domain counts
+//! whole segments of the tasks that its nodes hold together. What must stay true: a bound is never below what is
 //! there; where it is a plain sum over nodes it is taken so, since that is nearly always.
 
 use super::Ask;
@@ -12,27 +11,20 @@ use crate::fleet::index::GROUP_LEVELS;
 use crate::fleet::index::bucket::{Bucket, Counts, Domain};
 use crate::fleet::index::state::{EmptyState, FreeState};
 use muster_model::capacity::NodeUse;
+use muster_model::gang::Gang;
 use muster_model::{GpuModel, NumaPolicy, TopologyLevel};
+use std::ops::Deref;
 
-/// The most units that one domain of a level may have.
+/// A gang, and what the fleet holds of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cap {
-    pub(crate) level: TopologyLevel,
-    pub(crate) units: u64,
-}
+pub(crate) struct Units(Gang);
 
-/// See the module.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Units {
-    pub(crate) count: u64,
-    /// Free units of a bucket that each takes: cards, or milli-CPUs where there are none.
-    pub(crate) each: u64,
-    /// Tasks in each.
-    pub(crate) tasks: u64,
-    /// A task may cross islands where none holds it; a segment only where none could.
-    pub(crate) may_cross: bool,
-    pub(crate) with_cards: bool,
-    pub(crate) cap: Option<Cap>,
+impl Deref for Units {
+    type Target = Gang;
+
+    fn deref(&self) -> &Gang {
+        &self.0
+    }
 }
 
 /// What is looked at: what is free now, or what there would be if nothing ran.
@@ -46,54 +38,22 @@ impl Units {
     /// None when the gang does not divide into segments, which no admitted request does.
     pub(crate) fn of(ask: &Ask<'_>) -> Option<Self> {
         let class = ask.class;
-        let segment = class.topology.segment_tasks.filter(|tasks| *tasks > 1);
-        let tasks = segment.unwrap_or(1);
-        if !class.tasks.is_multiple_of(tasks) {
-            return None;
-        }
-        let one = match ask.model {
-            Some(_) => u64::from(class.request.devices.cards()),
-            None => class.request.cpu_milli,
-        };
-        let spread = class.topology.required_spread().filter(|_| segment.is_none());
-        Some(Units {
-            count: u64::from(class.tasks / tasks),
-            each: one.max(1) * u64::from(tasks),
-            tasks: u64::from(tasks),
-            may_cross: segment.is_none(),
-            with_cards: ask.model.is_some(),
-            cap: spread.map(|spread| Cap { level: spread.level, units: u64::from(spread.tasks_max) }),
-        })
-    }
-
-    /// Free units of a bucket that all of them take.
-    pub(crate) fn all(&self) -> u64 {
-        self.count * self.each
+        Gang::of(class.tasks, &class.topology, &class.request, ask.model.is_some()).map(Units)
     }
 
     /// The same gang task by task.
     pub(crate) fn one_by_one(self) -> Self {
-        Units { count: self.count * self.tasks, each: self.each / self.tasks, tasks: 1, may_cross: true, ..self }
+        Units(self.0.one_by_one())
     }
 
-    /// The most that one node may have.
-    fn node_cap(&self) -> u64 {
-        self.cap.filter(|cap| cap.level == TopologyLevel::Node).map_or(u64::MAX, |cap| cap.units)
+    /// The same gang wherever its tasks stand.
+    pub(crate) fn without_cap(self) -> Self {
+        Units(self.0.without_cap())
     }
 
     /// The most that one domain of a bucket's `level` may have.
-    pub(crate) fn cap_at(&self, level: usize) -> u64 {
-        self.cap.filter(|cap| GROUP_LEVELS.get(level) == Some(&cap.level)).map_or(u64::MAX, |cap| cap.units)
-    }
-
-    /// Whether all of them may stand inside one domain of `level`, as far as their spread goes.
-    pub(crate) fn may_share(&self, level: TopologyLevel) -> bool {
-        // An NVLink domain of several nodes lies between the node and the leaf.
-        let inside = |cap: &Cap| match level {
-            TopologyLevel::Island => cap.level > TopologyLevel::Node,
-            _ => cap.level >= level,
-        };
-        self.cap.filter(inside).is_none_or(|cap| self.count <= cap.units)
+    pub(crate) fn cap_of(&self, level: usize) -> u64 {
+        GROUP_LEVELS.get(level).map_or(u64::MAX, |level| self.cap_at(*level))
     }
 
     /// An upper bound: how many of them a node of this state holds at most. A segment may cross where no island of the node could ever hold it.
@@ -101,7 +61,7 @@ impl Units {
         let too_large = !self.may_cross && u64::from(room.largest) < self.each;
         let held =
             if cross || !self.with_cards || too_large { room.anywhere(self.each) } else { room.in_islands(self.each) };
-        held.min(self.node_cap())
+        held.min(self.cap_at(TopologyLevel::Node))
     }
 
     /// How many an empty node holds.
@@ -176,13 +136,13 @@ impl Units {
 
     /// The same of a leaf, block, region or bucket whose nodes add up.
     pub(crate) fn on_empty_domain(&self, level: usize, kinds: &Counts<EmptyState>, ask: &Ask<'_>) -> u64 {
-        self.on_empty_nodes(kinds, ask, false).min(self.cap_at(level))
+        self.on_empty_nodes(kinds, ask, false).min(self.cap_of(level))
     }
 
     /// Whether what a domain of `level` holds is what its nodes hold.
     pub(crate) fn adds_up(&self, bucket: &Bucket, level: usize) -> bool {
         let segments_span = self.tasks > 1 && !bucket.islands.domains.is_empty();
-        let capped_below = (0..level).any(|below| self.cap_at(below) < u64::MAX);
+        let capped_below = (0..level).any(|below| self.cap_of(below) < u64::MAX);
         !segments_span && !capped_below
     }
 
@@ -198,7 +158,7 @@ impl Units {
             let on_islands = sum(islands.map(|island| (self.on_island(island, sight), 1)));
             on_islands.saturating_add(self.on_loose_nodes(domain, sight))
         };
-        held.min(self.cap_at(level))
+        held.min(self.cap_of(level))
     }
 }
 

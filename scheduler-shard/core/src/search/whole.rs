@@ -314,7 +314,7 @@ impl Search<'_> {
     /// Takes up to `wanted` units of a domain, from as few domains below as will do; answers how many.
     fn take(&mut self, bucket: &Bucket, level: usize, id: u32, wanted: u64, cross: bool, into: &mut Chosen) -> u64 {
         let Some(domain) = bucket.levels[level].domains.get(&id) else { return 0 };
-        let wanted = wanted.min(self.units.cap_at(level));
+        let wanted = wanted.min(self.units.cap_of(level));
         let mut parts: Vec<(Reverse<u64>, u64, Part)> = Vec::with_capacity(domain.inside.len() + 1);
         if level > 0 {
             for part in &domain.inside {

@@ -14,6 +14,7 @@ use crate::search::units::Units;
 use crate::search::{Ask, Steps};
 use crate::view::View;
 use muster_model::capacity::NodeUse;
+use muster_model::gang::{Held, Tally};
 use muster_model::{NodeId, Reservation, TopologyLevel};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -166,10 +167,16 @@ impl Search<'_> {
         units.held(&self.view.fleet, self.ask, there, units.bound(&room, units.may_cross), within)
     }
 
+    /// Counts a node that opens with those before it; answers the units of all of them.
+    fn add(&self, tally: &mut Tally<u32, u32>, opens: &Availability) -> u64 {
+        let held = if opens.island > 0 { Held::Tasks(opens.island, opens.more) } else { Held::Units(opens.more) };
+        tally.add(&self.units, opens.spread, held)
+    }
+
     /// When these openings, of one domain and in order of time, hold all of it.
     fn first_moment(&self, availabilities: &[Availability]) -> Option<u64> {
         let mut tally = Tally::default();
-        let enough = |availability: &&Availability| tally.take(availability, self.units) >= self.units.count;
+        let enough = |availability: &&Availability| self.add(&mut tally, availability) >= self.units.count;
         availabilities.iter().find(enough).map(|availability| availability.at_ms)
     }
 
@@ -196,8 +203,8 @@ impl Search<'_> {
         });
         let (mut tally, mut chosen) = (Tally::default(), Vec::new());
         for of_node in nodes {
-            let before = tally.total;
-            let total = of_node.iter().map(|availability| tally.take(availability, self.units)).max().unwrap_or(0);
+            let before = tally.total();
+            let total = of_node.iter().map(|availability| self.add(&mut tally, availability)).max().unwrap_or(0);
             if total > before || of_node[0].island > 0 {
                 chosen.push(of_node[0].node);
             }
@@ -207,33 +214,5 @@ impl Search<'_> {
         }
         chosen.sort_unstable();
         chosen
-    }
-}
-
-/// Units that what was taken so far holds, whole ones and within the spread.
-#[derive(Default)]
-struct Tally {
-    total: u64,
-    spread: BTreeMap<u32, u64>,
-    islands: BTreeMap<(u32, u32), u64>,
-}
-
-impl Tally {
-    fn take(&mut self, availability: &Availability, units: Units) -> u64 {
-        let mut more = availability.more;
-        if availability.island > 0 {
-            let tasks = self.islands.entry((availability.spread, availability.island)).or_default();
-            let before = *tasks / units.tasks;
-            *tasks += availability.more;
-            more = *tasks / units.tasks - before;
-        }
-        if let Some(cap) = units.cap {
-            let held = self.spread.entry(availability.spread).or_default();
-            let before = (*held).min(cap.units);
-            *held = held.saturating_add(more);
-            more = (*held).min(cap.units) - before;
-        }
-        self.total = self.total.saturating_add(more);
-        self.total
     }
 }
