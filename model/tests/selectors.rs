@@ -2,13 +2,13 @@
 
 use muster_model::node::NodeSpec;
 use muster_model::selector::{Known, Selector, Truth, bounds};
-use muster_model::{CellId, Gpu, GpuModel, Node, NodeId};
+use muster_model::{CellId, Gpu, GpuModel, Node, NodeId, Place};
 use proptest::prelude::*;
 
 fn node(driver: &str, labels: &[(&str, &str)]) -> Node {
     let gpu = |index, model, memory_mib| Gpu { memory_mib, ..Gpu::usual("n1", index, model) };
     let mut spec = NodeSpec::usual("n1", vec![gpu(0, GpuModel::H100, 81_559), gpu(1, GpuModel::T4, 15_360)]);
-    spec.place.region = "north".to_owned();
+    spec.place = Place { region: "north".into(), zone: "z".into(), block: "b".into(), leaf: "l".into(), ..spec.place };
     spec.driver = driver.to_owned();
     spec.labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     Node::usual(NodeId(1), CellId(1), spec)
