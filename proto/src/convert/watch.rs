@@ -2,6 +2,7 @@
 //!
 //! Counters, remembered submissions, usage and device classes (jobs carry what they meant) are nobody's business outside the control plane and are not sent.
 
+use super::job::job_from_control_plane;
 use super::need;
 use crate::v1;
 use muster_model::{AllocationId, CellId, Change, FieldError, JobId, Key, NodeId, Object, TenantId};
@@ -58,26 +59,27 @@ pub fn object_to_wire(object: &Object) -> Option<v1::WatchChange> {
     Some(v1::WatchChange { change: Some(wire) })
 }
 
-impl TryFrom<v1::WatchChange> for Change {
-    type Error = FieldError;
-
-    fn try_from(wire: v1::WatchChange) -> Result<Self, FieldError> {
-        let under = |field: &'static str| move |error: FieldError| error.under(field);
-        Ok(match need(wire.change, "change")? {
-            Wire::Tenant(tenant) => Change::put(Object::Tenant(tenant.try_into().map_err(under("tenant"))?)),
-            Wire::Pool(pool) => Change::put(Object::Pool(pool.try_into().map_err(under("pool"))?)),
-            Wire::Cell(cell) => Change::put(Object::Cell(cell.into())),
-            Wire::Node(node) => Change::put(Object::Node(node.try_into().map_err(under("node"))?)),
-            Wire::Job(job) => Change::put(Object::Job(job.try_into().map_err(under("job"))?)),
-            Wire::Allocation(allocation) => {
-                Change::put(Object::Allocation(allocation.try_into().map_err(under("allocation"))?))
-            }
-            Wire::TenantGone(id) => Change::Delete(Key::Tenant(TenantId(id))),
-            Wire::PoolGone(name) => Change::Delete(Key::Pool(name)),
-            Wire::CellGone(id) => Change::Delete(Key::Cell(CellId(id))),
-            Wire::NodeGone(id) => Change::Delete(Key::Node(NodeId(id))),
-            Wire::JobGone(id) => Change::Delete(Key::Job(JobId(id))),
-            Wire::AllocationGone(id) => Change::Delete(Key::Allocation(AllocationId(id))),
-        })
-    }
+/// A change as the control plane told of it, to a shard that follows the state. What a job's specification says was checked when the control
+/// plane accepted it.
+///
+/// # Errors
+/// A message that is no change.
+pub fn change_from_control_plane(wire: v1::WatchChange) -> Result<Change, FieldError> {
+    let under = |field: &'static str| move |error: FieldError| error.under(field);
+    Ok(match need(wire.change, "change")? {
+        Wire::Tenant(tenant) => Change::put(Object::Tenant(tenant.try_into().map_err(under("tenant"))?)),
+        Wire::Pool(pool) => Change::put(Object::Pool(pool.try_into().map_err(under("pool"))?)),
+        Wire::Cell(cell) => Change::put(Object::Cell(cell.into())),
+        Wire::Node(node) => Change::put(Object::Node(node.try_into().map_err(under("node"))?)),
+        Wire::Job(job) => Change::put(Object::Job(job_from_control_plane(job).map_err(under("job"))?)),
+        Wire::Allocation(allocation) => {
+            Change::put(Object::Allocation(allocation.try_into().map_err(under("allocation"))?))
+        }
+        Wire::TenantGone(id) => Change::Delete(Key::Tenant(TenantId(id))),
+        Wire::PoolGone(name) => Change::Delete(Key::Pool(name)),
+        Wire::CellGone(id) => Change::Delete(Key::Cell(CellId(id))),
+        Wire::NodeGone(id) => Change::Delete(Key::Node(NodeId(id))),
+        Wire::JobGone(id) => Change::Delete(Key::Job(JobId(id))),
+        Wire::AllocationGone(id) => Change::Delete(Key::Allocation(AllocationId(id))),
+    })
 }
