@@ -1,6 +1,7 @@
 //! Changes of the state as shards are sent them.
 //!
-//! Counters, remembered submissions, usage and device classes (jobs carry what they meant) are nobody's business outside the control plane and are not sent.
+//! Counters, remembered submissions, usage and device classes (jobs carry what they meant) are nobody's business outside the control plane and
+//! are not sent, and nor is any other kind of object that is not named here.
 
 use super::job::job_from_control_plane;
 use super::need;
@@ -21,17 +22,7 @@ pub fn change_to_wire(change: &Change) -> Option<v1::WatchChange> {
             Key::Node(id) => Wire::NodeGone(id.0),
             Key::Job(id) => Wire::JobGone(id.0),
             Key::Allocation(id) => Wire::AllocationGone(id.0),
-            Key::Meta
-            | Key::Request(_)
-            | Key::UsageStream(_)
-            | Key::UsageTotal(_)
-            | Key::AllocationUsage(_)
-            | Key::DeviceClass(_)
-            | Key::RequestFloor(_)
-            | Key::RemovedNode(_)
-            | Key::Finished(_) => {
-                return None;
-            }
+            _ => return None,
         },
     };
     Some(v1::WatchChange { change: Some(wire) })
@@ -47,14 +38,7 @@ pub fn object_to_wire(object: &Object) -> Option<v1::WatchChange> {
         Object::Node(node) => Wire::Node(node.into()),
         Object::Job(job) => Wire::Job(job.into()),
         Object::Allocation(allocation) => Wire::Allocation(allocation.into()),
-        Object::Meta(_)
-        | Object::Request(_)
-        | Object::UsageStream(_)
-        | Object::UsageTotal(_)
-        | Object::AllocationUsage(_)
-        | Object::DeviceClass(_)
-        | Object::RequestFloor(_)
-        | Object::RemovedNode(_) => return None,
+        _ => return None,
     };
     Some(v1::WatchChange { change: Some(wire) })
 }
