@@ -147,3 +147,43 @@ impl KeyBytes for FinishedJob {
         self.to_bytes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    macro_rules! numbers_of {
+        ($($number:literal $kind:ident by $id:ty $(: $value:ty, |$it:ident| $name:expr, in $table:ident)?, $doc:literal;)*) => {
+            [$(($number as u8, stringify!($kind))),*]
+        };
+    }
+
+    #[test]
+    fn every_kind_has_a_number_of_its_own() {
+        let mut numbers = replicated_kinds!(numbers_of).map(|(number, _)| number).to_vec();
+        assert!(!numbers.contains(&0), "0 is that of `Meta`");
+        numbers.sort_unstable();
+        assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
+    }
+
+    #[test]
+    fn keys_on_disk_are_what_they_were() {
+        let check = |key: Key, bytes: &[u8]| assert_eq!(key.to_bytes(), bytes, "{key:?}");
+        check(Key::Meta, &[0]);
+        check(Key::Tenant(TenantId(258)), &[1, 0, 0, 1, 2]);
+        check(Key::Pool("ab".to_owned()), b"\x02ab");
+        check(Key::Cell(CellId(1)), &[3, 0, 0, 0, 1]);
+        check(Key::Node(NodeId(1)), &[4, 0, 0, 0, 1]);
+        check(Key::Job(JobId(258)), &[5, 0, 0, 0, 0, 0, 0, 1, 2]);
+        check(Key::Allocation(AllocationId(1)), &[6, 0, 0, 0, 0, 0, 0, 0, 1]);
+        check(Key::Request("ab".to_owned()), b"\x07ab");
+        check(Key::UsageStream(NodeId(1)), &[8, 0, 0, 0, 1]);
+        check(Key::UsageTotal(TenantId(1)), &[9, 0, 0, 0, 1]);
+        check(Key::AllocationUsage(AllocationId(1)), &[10, 0, 0, 0, 0, 0, 0, 0, 1]);
+        check(Key::DeviceClass("ab".to_owned()), b"\x0bab");
+        check(Key::RequestFloor("a/b".to_owned()), b"\x0ca/b");
+        check(Key::RemovedNode("ab".to_owned()), b"\x0dab");
+        let finished = Key::Finished(FinishedJob { finished_ms: 3, id: JobId(4) });
+        check(finished, &[255, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4]);
+    }
+}
