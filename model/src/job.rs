@@ -1,5 +1,9 @@
 //! Jobs: what a tenant submits, and what has become of it.
 
+mod valid;
+
+pub use valid::{ValidJobSpec, trusted};
+
 use crate::asked::Asked;
 use crate::attempt::AttemptRecord;
 use crate::driver::DriverVersion;
@@ -12,7 +16,6 @@ use crate::topology::{NumaPolicy, Topology};
 use crate::workload::WorkloadClass;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// What a tenant submits: one gang of identical tasks, all or nothing. Checked by [`crate::validate`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,28 +95,6 @@ impl JobSpec {
             movable: None,
             user: String::new(),
         }
-    }
-}
-
-/// A specification that has passed [`JobSpec::validate`]: carried instead of checked again. It never changes, so what holds it shares it: the
-/// log entry, the job, and each later version of the job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ValidJobSpec(Arc<JobSpec>);
-
-impl ValidJobSpec {
-    /// Of a job that the control plane has accepted. It was checked then, by the rules of then, and is never checked again: a rule that
-    /// became stricter since must not make an accepted job disappear.
-    #[must_use]
-    pub fn accepted(spec: JobSpec) -> Self {
-        ValidJobSpec(Arc::new(spec))
-    }
-}
-
-impl std::ops::Deref for ValidJobSpec {
-    type Target = JobSpec;
-    fn deref(&self) -> &JobSpec {
-        &self.0
     }
 }
 
@@ -220,7 +201,8 @@ pub struct Job {
     pub id: JobId,
     /// Who pays.
     pub tenant: TenantId,
-    /// What was submitted.
+    /// What was submitted. A job is read from nothing but the log, the store and the leader.
+    #[serde(deserialize_with = "trusted::spec")]
     pub spec: ValidJobSpec,
     /// Where it stands.
     pub phase: JobPhase,

@@ -1,16 +1,15 @@
-//! The objects of the replicated state and their changes.
+//! The objects of the replicated state and their changes. Which kinds there are says the table in `object/kinds.rs`.
 //!
 //! The same changes are applied to the state machine, written to disk and sent to watchers; nothing else changes either of them but
 //! a received snapshot, which replaces all at once. What must stay true: a change carries the whole new value, so applying it twice
 //! equals applying it once. (A job that is over is on disk alone, and [`Key::Finished`] names it there.)
 
-use crate::allocation::Allocation;
-use crate::asked::DeviceClass;
+mod kinds;
+
+pub use kinds::{Key, KeyBytes, Object, Replicated};
+
 use crate::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use crate::job::Job;
-use crate::node::{Cell, Node, Pool, RemovedNode};
-use crate::tenant::Tenant;
-use crate::usage::{AllocationUsage, UsageStream, UsageTotal};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -95,96 +94,14 @@ impl FinishedJob {
     pub fn of(job: &Job) -> Self {
         FinishedJob { finished_ms: job.finished_ms.unwrap_or_default(), id: job.id }
     }
-}
 
-/// Anything that the replicated state holds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Object {
-    /// Counters and clock.
-    Meta(Meta),
-    /// A tenant.
-    Tenant(Tenant),
-    /// A pool.
-    Pool(Pool),
-    /// A cell and its lease.
-    Cell(Cell),
-    /// A node.
-    Node(Node),
-    /// A live job.
-    Job(Job),
-    /// A live allocation.
-    Allocation(Allocation),
-    /// A remembered submission.
-    Request(RequestRecord),
-    /// A usage stream's mark.
-    UsageStream(UsageStream),
-    /// A tenant's sum.
-    UsageTotal(UsageTotal),
-    /// An allocation's sum.
-    AllocationUsage(AllocationUsage),
-    /// A device class.
-    DeviceClass(DeviceClass),
-    /// Up to when a tenant's request ids have been forgotten.
-    RequestFloor(RequestFloor),
-    /// A node that was taken out of the fleet.
-    RemovedNode(RemovedNode),
-}
-
-/// What names an object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Key {
-    /// There is one.
-    Meta,
-    /// By id.
-    Tenant(TenantId),
-    /// By name.
-    Pool(String),
-    /// By id.
-    Cell(CellId),
-    /// By id.
-    Node(NodeId),
-    /// By id.
-    Job(JobId),
-    /// By id.
-    Allocation(AllocationId),
-    /// By request id.
-    Request(String),
-    /// By node.
-    UsageStream(NodeId),
-    /// By tenant.
-    UsageTotal(TenantId),
-    /// By allocation.
-    AllocationUsage(AllocationId),
-    /// By name.
-    DeviceClass(String),
-    /// By the tenant's path.
-    RequestFloor(String),
-    /// By name.
-    RemovedNode(String),
-    /// A finished job, which is in the history on disk and in no replica's memory.
-    Finished(FinishedJob),
-}
-
-impl Object {
-    /// What names it.
+    /// Its key among all finished jobs, as bytes in their order.
     #[must_use]
-    pub fn key(&self) -> Key {
-        match self {
-            Object::Meta(_) => Key::Meta,
-            Object::Tenant(tenant) => Key::Tenant(tenant.id),
-            Object::Pool(pool) => Key::Pool(pool.name.clone()),
-            Object::Cell(cell) => Key::Cell(cell.id),
-            Object::Node(node) => Key::Node(node.id),
-            Object::Job(job) => Key::Job(job.id),
-            Object::Allocation(allocation) => Key::Allocation(allocation.id),
-            Object::Request(request) => Key::Request(request.id.to_string()),
-            Object::UsageStream(stream) => Key::UsageStream(stream.node),
-            Object::UsageTotal(total) => Key::UsageTotal(total.tenant),
-            Object::AllocationUsage(usage) => Key::AllocationUsage(usage.allocation),
-            Object::DeviceClass(class) => Key::DeviceClass(class.name.clone()),
-            Object::RequestFloor(floor) => Key::RequestFloor(floor.tenant.clone()),
-            Object::RemovedNode(removed) => Key::RemovedNode(removed.name.clone()),
-        }
+    pub fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.finished_ms.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.id.0.to_be_bytes());
+        bytes
     }
 }
 

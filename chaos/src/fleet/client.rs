@@ -5,6 +5,7 @@ use crate::history::{Answer, Call, Submission, WatchRecord};
 use crate::specs;
 use muster_model::ids::{JobId, Revision};
 use muster_model::{Job, JobPhase};
+use muster_proto::convert::job_from_control_plane;
 use muster_proto::status::may_retry;
 use muster_proto::v1::jobs_client::JobsClient;
 use muster_proto::v1::tenants_client::TenantsClient;
@@ -136,7 +137,7 @@ impl Client {
         let (revision, said) = match timeout(ANSWER_MAX, JobsClient::new(channel).get(call)).await {
             Ok(Ok(reply)) => {
                 let reply = reply.into_inner();
-                let job = reply.job.map(|job| Job::try_from(job).expect("what the API shows can be read"));
+                let job = reply.job.map(|job| job_from_control_plane(job).expect("what the API shows can be read"));
                 let ended = job.is_some_and(|job| matches!(job.phase, JobPhase::Finished(_)));
                 (Some(Revision(reply.revision)), if ended { Answer::Ended } else { Answer::Live })
             }
@@ -229,7 +230,7 @@ impl Client {
             let call = v1::GetJobRequest { job_id: id.0, ..v1::GetJobRequest::default() };
             match timeout(ANSWER_MAX, JobsClient::new(self.channel()).get(call)).await {
                 Ok(Ok(reply)) => {
-                    let job = Job::try_from(reply.into_inner().job?).expect("what the API shows can be read");
+                    let job = job_from_control_plane(reply.into_inner().job?).expect("what the API shows can be read");
                     return matches!(job.phase, JobPhase::Finished(_)).then_some(job);
                 }
                 Ok(Err(status)) if status.code() == Code::NotFound => return None,

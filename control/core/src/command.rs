@@ -28,6 +28,7 @@ pub enum Command {
         /// Hash of the specifications.
         payload_hash: u64,
         /// The jobs.
+        #[serde(deserialize_with = "muster_model::job::trusted::specs")]
         specs: Vec<ValidJobSpec>,
     },
     /// Ends a job: a waiting one at once, a running one gracefully. Cancelling an ended job is refused as not found.

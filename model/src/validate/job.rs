@@ -44,7 +44,7 @@ impl JobSpec {
             "use -1,000,000 to 1,000,000",
         );
         self.check_user(&mut faults);
-        faults.done(()).map(|()| ValidJobSpec::accepted(self))
+        faults.done(()).map(|()| ValidJobSpec::checked(self))
     }
 
     /// Names of people come from many directories: any of them, as long as it stands in one column of a table.

@@ -162,37 +162,36 @@ pub fn job_in_brief(job: &Job) -> v1::Job {
     v1::Job { attempts: Vec::new(), ..job.into() }
 }
 
-impl TryFrom<v1::Job> for Job {
-    type Error = FieldError;
-
-    fn try_from(wire: v1::Job) -> Result<Self, FieldError> {
-        let phase = wire.phase();
-        let spec = JobSpec::try_from(need(wire.spec, "spec")?).map_err(|e| e.under("spec"))?;
-        let spec = ValidJobSpec::accepted(spec);
-        Ok(Job {
-            id: JobId(wire.id),
-            tenant: TenantId(wire.tenant_id),
-            spec,
-            phase: phase_from_wire(phase, wire.allocation, wire.reason)?,
-            attempt: Attempt(wire.attempt),
-            failures: wire.failures,
-            cancelled: wire.cancelled,
-            cell: wire.cell.map(CellId),
-            visited: wire.visited_cells.into_iter().map(CellId).collect(),
-            routed_ms: wire.routed_ms,
-            submitted_ms: wire.submitted_ms,
-            bound_ms: wire.bound_ms,
-            started_ms: wire.started_ms,
-            finished_ms: wire.finished_ms,
-            nodes: wire.nodes.into_iter().map(NodeId).collect(),
-            last_allocation: wire.last_allocation.map(AllocationId),
-            requeue_reason: text_if(wire.requeue_reason),
-            reserved: wire.reserved.map(Into::into),
-            bypassed_cards: wire.bypassed_cards,
-            attempts: each("attempts", wire.attempts)?,
-            start_faults: wire.start_faults,
-        })
-    }
+/// A job as the control plane told of it, which has accepted its specification: it is not checked again.
+///
+/// # Errors
+/// A message that is no job.
+pub fn job_from_control_plane(wire: v1::Job) -> Result<Job, FieldError> {
+    let phase = wire.phase();
+    let spec = JobSpec::try_from(need(wire.spec, "spec")?).map_err(|e| e.under("spec"))?;
+    Ok(Job {
+        id: JobId(wire.id),
+        tenant: TenantId(wire.tenant_id),
+        spec: ValidJobSpec::from_control_plane(spec),
+        phase: phase_from_wire(phase, wire.allocation, wire.reason)?,
+        attempt: Attempt(wire.attempt),
+        failures: wire.failures,
+        cancelled: wire.cancelled,
+        cell: wire.cell.map(CellId),
+        visited: wire.visited_cells.into_iter().map(CellId).collect(),
+        routed_ms: wire.routed_ms,
+        submitted_ms: wire.submitted_ms,
+        bound_ms: wire.bound_ms,
+        started_ms: wire.started_ms,
+        finished_ms: wire.finished_ms,
+        nodes: wire.nodes.into_iter().map(NodeId).collect(),
+        last_allocation: wire.last_allocation.map(AllocationId),
+        requeue_reason: text_if(wire.requeue_reason),
+        reserved: wire.reserved.map(Into::into),
+        bypassed_cards: wire.bypassed_cards,
+        attempts: each("attempts", wire.attempts)?,
+        start_faults: wire.start_faults,
+    })
 }
 
 impl From<&Reservation> for v1::Reservation {

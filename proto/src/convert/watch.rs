@@ -1,7 +1,9 @@
 //! Changes of the state as shards are sent them.
 //!
-//! Counters, remembered submissions, usage and device classes (jobs carry what they meant) are nobody's business outside the control plane and are not sent.
+//! Counters, remembered submissions, usage and device classes (jobs carry what they meant) are nobody's business outside the control plane and
+//! are not sent, and nor is any other kind of object that is not named here.
 
+use super::job::job_from_control_plane;
 use super::need;
 use crate::v1;
 use muster_model::{AllocationId, CellId, Change, FieldError, JobId, Key, NodeId, Object, TenantId};
@@ -20,17 +22,7 @@ pub fn change_to_wire(change: &Change) -> Option<v1::WatchChange> {
             Key::Node(id) => Wire::NodeGone(id.0),
             Key::Job(id) => Wire::JobGone(id.0),
             Key::Allocation(id) => Wire::AllocationGone(id.0),
-            Key::Meta
-            | Key::Request(_)
-            | Key::UsageStream(_)
-            | Key::UsageTotal(_)
-            | Key::AllocationUsage(_)
-            | Key::DeviceClass(_)
-            | Key::RequestFloor(_)
-            | Key::RemovedNode(_)
-            | Key::Finished(_) => {
-                return None;
-            }
+            _ => return None,
         },
     };
     Some(v1::WatchChange { change: Some(wire) })
@@ -46,38 +38,32 @@ pub fn object_to_wire(object: &Object) -> Option<v1::WatchChange> {
         Object::Node(node) => Wire::Node(node.into()),
         Object::Job(job) => Wire::Job(job.into()),
         Object::Allocation(allocation) => Wire::Allocation(allocation.into()),
-        Object::Meta(_)
-        | Object::Request(_)
-        | Object::UsageStream(_)
-        | Object::UsageTotal(_)
-        | Object::AllocationUsage(_)
-        | Object::DeviceClass(_)
-        | Object::RequestFloor(_)
-        | Object::RemovedNode(_) => return None,
+        _ => return None,
     };
     Some(v1::WatchChange { change: Some(wire) })
 }
 
-impl TryFrom<v1::WatchChange> for Change {
-    type Error = FieldError;
-
-    fn try_from(wire: v1::WatchChange) -> Result<Self, FieldError> {
-        let under = |field: &'static str| move |error: FieldError| error.under(field);
-        Ok(match need(wire.change, "change")? {
-            Wire::Tenant(tenant) => Change::put(Object::Tenant(tenant.try_into().map_err(under("tenant"))?)),
-            Wire::Pool(pool) => Change::put(Object::Pool(pool.try_into().map_err(under("pool"))?)),
-            Wire::Cell(cell) => Change::put(Object::Cell(cell.into())),
-            Wire::Node(node) => Change::put(Object::Node(node.try_into().map_err(under("node"))?)),
-            Wire::Job(job) => Change::put(Object::Job(job.try_into().map_err(under("job"))?)),
-            Wire::Allocation(allocation) => {
-                Change::put(Object::Allocation(allocation.try_into().map_err(under("allocation"))?))
-            }
-            Wire::TenantGone(id) => Change::Delete(Key::Tenant(TenantId(id))),
-            Wire::PoolGone(name) => Change::Delete(Key::Pool(name)),
-            Wire::CellGone(id) => Change::Delete(Key::Cell(CellId(id))),
-            Wire::NodeGone(id) => Change::Delete(Key::Node(NodeId(id))),
-            Wire::JobGone(id) => Change::Delete(Key::Job(JobId(id))),
-            Wire::AllocationGone(id) => Change::Delete(Key::Allocation(AllocationId(id))),
-        })
-    }
+/// A change as the control plane told of it, to a shard that follows the state. What a job's specification says was checked when the control
+/// plane accepted it.
+///
+/// # Errors
+/// A message that is no change.
+pub fn change_from_control_plane(wire: v1::WatchChange) -> Result<Change, FieldError> {
+    let under = |field: &'static str| move |error: FieldError| error.under(field);
+    Ok(match need(wire.change, "change")? {
+        Wire::Tenant(tenant) => Change::put(Object::Tenant(tenant.try_into().map_err(under("tenant"))?)),
+        Wire::Pool(pool) => Change::put(Object::Pool(pool.try_into().map_err(under("pool"))?)),
+        Wire::Cell(cell) => Change::put(Object::Cell(cell.into())),
+        Wire::Node(node) => Change::put(Object::Node(node.try_into().map_err(under("node"))?)),
+        Wire::Job(job) => Change::put(Object::Job(job_from_control_plane(job).map_err(under("job"))?)),
+        Wire::Allocation(allocation) => {
+            Change::put(Object::Allocation(allocation.try_into().map_err(under("allocation"))?))
+        }
+        Wire::TenantGone(id) => Change::Delete(Key::Tenant(TenantId(id))),
+        Wire::PoolGone(name) => Change::Delete(Key::Pool(name)),
+        Wire::CellGone(id) => Change::Delete(Key::Cell(CellId(id))),
+        Wire::NodeGone(id) => Change::Delete(Key::Node(NodeId(id))),
+        Wire::JobGone(id) => Change::Delete(Key::Job(JobId(id))),
+        Wire::AllocationGone(id) => Change::Delete(Key::Allocation(AllocationId(id))),
+    })
 }

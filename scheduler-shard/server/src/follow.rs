@@ -6,6 +6,7 @@
 
 use crate::control::Control;
 use muster_model::{Change, Object};
+use muster_proto::convert::change_from_control_plane;
 use muster_proto::v1;
 use muster_runtime::timeline;
 use muster_scheduler_core::View;
@@ -171,7 +172,7 @@ fn put(change: Change) -> Option<Object> {
 /// the object's name, since jobs and nodes that a shard does not see do not take part.
 fn understood(wire: v1::WatchChange) -> Option<Change> {
     let what = name_of(&wire);
-    match Change::try_from(wire) {
+    match change_from_control_plane(wire) {
         Ok(change) => Some(change),
         Err(error) => {
             metrics::counter!("muster_shard_changes_not_understood_total").increment(1);

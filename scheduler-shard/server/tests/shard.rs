@@ -71,7 +71,7 @@ fn a_job_that_todays_rules_would_refuse_is_planned() {
         let spec = JobSpec { priority: 2_000_000, ..cluster.spec(1) };
         assert!(spec.clone().validate().is_err(), "today's rules refuse it");
         let shard = start(&world, "s1", |_| {});
-        cluster.submit_accepted(ValidJobSpec::accepted(spec));
+        cluster.submit_accepted(ValidJobSpec::from_control_plane(spec));
         cluster.until("it runs", SECOND, |c| c.running() == 1).await;
         shard.stop().await;
         check(&cluster);

@@ -9,6 +9,7 @@ use muster_chaos::history::Call;
 use muster_chaos::laws;
 use muster_model::ids::{JobId, Revision};
 use muster_model::{Job, Object};
+use muster_proto::convert::job_from_control_plane;
 use muster_proto::v1;
 use muster_proto::v1::jobs_client::JobsClient;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,7 +59,7 @@ async fn all_jobs(cluster: &Cluster) -> Result<BTreeMap<JobId, Job>> {
     loop {
         let page = page(cluster, token).await?;
         for job in page.jobs {
-            let job = Job::try_from(job).map_err(|error| anyhow::anyhow!("a job cannot be read: {error}"))?;
+            let job = job_from_control_plane(job).map_err(|error| anyhow::anyhow!("a job cannot be read: {error}"))?;
             jobs.insert(job.id, job);
         }
         token = page.next_page_token;
@@ -101,7 +102,9 @@ async fn one_job(cluster: &Cluster, job: JobId) -> Result<Option<Job>> {
         match timeout(PAGE_MAX, JobsClient::new(channel(endpoint)?).get(call)).await {
             Ok(Ok(reply)) => {
                 let job = reply.into_inner().job.context("a reply without its job")?;
-                return Job::try_from(job).map(Some).map_err(|error| anyhow::anyhow!("a job cannot be read: {error}"));
+                return job_from_control_plane(job)
+                    .map(Some)
+                    .map_err(|error| anyhow::anyhow!("a job cannot be read: {error}"));
             }
             Ok(Err(status)) if status.code() == Code::NotFound => return Ok(None),
             Ok(Err(_)) | Err(_) if Instant::now() >= until => break,

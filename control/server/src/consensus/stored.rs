@@ -139,38 +139,12 @@ pub(crate) fn job_key(id: JobId) -> [u8; 8] {
 
 /// The key of an object: its kind, then its id in the order of numbers or its name.
 pub(crate) fn object_key(key: &Key) -> Vec<u8> {
-    fn of(kind: u8, id: &[u8]) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(1 + id.len());
-        bytes.push(kind);
-        bytes.extend_from_slice(id);
-        bytes
-    }
-    match key {
-        Key::Meta => of(0, &[]),
-        Key::Tenant(id) => of(1, &id.0.to_be_bytes()),
-        Key::Pool(name) => of(2, name.as_bytes()),
-        Key::Cell(id) => of(3, &id.0.to_be_bytes()),
-        Key::Node(id) => of(4, &id.0.to_be_bytes()),
-        Key::Job(id) => of(5, &id.0.to_be_bytes()),
-        Key::Allocation(id) => of(6, &id.0.to_be_bytes()),
-        Key::Request(id) => of(7, id.as_bytes()),
-        Key::UsageStream(id) => of(8, &id.0.to_be_bytes()),
-        Key::UsageTotal(id) => of(9, &id.0.to_be_bytes()),
-        Key::AllocationUsage(id) => of(10, &id.0.to_be_bytes()),
-        Key::DeviceClass(name) => of(11, name.as_bytes()),
-        Key::RequestFloor(tenant) => of(12, tenant.as_bytes()),
-        Key::RemovedNode(name) => of(13, name.as_bytes()),
-        // It is in the history and no object; it has a number that no object has.
-        Key::Finished(job) => of(255, &ended_key(job)),
-    }
+    key.to_bytes()
 }
 
 /// The key of a finished job among all by when they ended.
 pub(crate) fn ended_key(job: &FinishedJob) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&job.finished_ms.to_be_bytes());
-    bytes[8..].copy_from_slice(&job.id.0.to_be_bytes());
-    bytes
+    job.to_bytes()
 }
 
 /// The finished job whose key [`ended_key`] gave.

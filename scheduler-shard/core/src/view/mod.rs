@@ -128,14 +128,8 @@ impl View {
             Object::Node(node) => self.put_node(node),
             Object::Job(job) => self.put_job(job),
             Object::Allocation(allocation) => self.put_allocation(allocation),
-            Object::Meta(_)
-            | Object::Request(_)
-            | Object::UsageStream(_)
-            | Object::UsageTotal(_)
-            | Object::AllocationUsage(_)
-            | Object::DeviceClass(_)
-            | Object::RequestFloor(_)
-            | Object::RemovedNode(_) => {}
+            // Of other kinds a shard is told nothing, and no placement depends on them.
+            _ => {}
         }
     }
 
@@ -161,15 +155,7 @@ impl View {
                     self.release(&allocation);
                 }
             }
-            Key::Meta
-            | Key::Request(_)
-            | Key::UsageStream(_)
-            | Key::UsageTotal(_)
-            | Key::AllocationUsage(_)
-            | Key::DeviceClass(_)
-            | Key::RequestFloor(_)
-            | Key::RemovedNode(_)
-            | Key::Finished(_) => {}
+            _ => {}
         }
     }
 

@@ -1,0 +1,150 @@
+//! How each kind of object is kept, and how it changes the capacity ledger and the index.
+//!
+//! What must stay true: a state that was loaded at once has the same as one that applied every change ([`State::check`](crate::State::check)
+//! compares them).
+
+use super::kept::{Derived, Kept, Table};
+use crate::request_table::RequestTable;
+use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
+use muster_model::node::RemovedNode;
+use muster_model::object::{Replicated, RequestFloor, RequestRecord};
+use muster_model::usage::{AllocationUsage, UsageStream, UsageTotal};
+use muster_model::{Allocation, Cell, DeviceClass, Job, Node, Pool, Tenant};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl Kept for Tenant {
+    type Held = Tenant;
+    type Table = BTreeMap<TenantId, Tenant>;
+
+    fn changed(derived: &mut Derived, old: Option<&Tenant>, new: Option<&Tenant>) {
+        match (old, new) {
+            (_, Some(tenant)) => {
+                derived.index.put_tenant(tenant);
+                derived.capacity.put_tenant(tenant);
+            }
+            (Some(tenant), None) => {
+                derived.index.remove_tenant(tenant);
+                derived.capacity.remove_tenant(tenant.id);
+            }
+            (None, None) => {}
+        }
+    }
+}
+
+impl Kept for Pool {
+    type Held = Pool;
+    type Table = BTreeMap<String, Pool>;
+
+    fn changed(derived: &mut Derived, old: Option<&Pool>, new: Option<&Pool>) {
+        match (old, new) {
+            (_, Some(pool)) => derived.capacity.put_pool(pool.clone()),
+            (Some(pool), None) => derived.capacity.remove_pool(&pool.name),
+            (None, None) => {}
+        }
+    }
+}
+
+impl Kept for Cell {
+    type Held = Cell;
+    type Table = BTreeMap<CellId, Cell>;
+
+    fn changed(derived: &mut Derived, old: Option<&Cell>, new: Option<&Cell>) {
+        match (old, new) {
+            (_, Some(cell)) => derived.index.put_cell(cell),
+            (Some(cell), None) => derived.index.remove_cell(cell),
+            (None, None) => {}
+        }
+    }
+}
+
+impl Kept for Node {
+    type Held = Arc<Node>;
+    type Table = BTreeMap<NodeId, Arc<Node>>;
+
+    fn changed(derived: &mut Derived, old: Option<&Arc<Node>>, new: Option<&Arc<Node>>) {
+        derived.index.change_node(old.map(AsRef::as_ref), new.map(AsRef::as_ref));
+        match (old, new) {
+            (_, Some(node)) => derived.capacity.put_node(Arc::clone(node)),
+            (Some(node), None) => derived.capacity.remove_node(node.id),
+            (None, None) => {}
+        }
+    }
+}
+
+impl Kept for Job {
+    type Held = Arc<Job>;
+    type Table = BTreeMap<JobId, Arc<Job>>;
+
+    fn changed(derived: &mut Derived, old: Option<&Arc<Job>>, new: Option<&Arc<Job>>) {
+        derived.index.change_job(old.map(AsRef::as_ref), new.map(AsRef::as_ref));
+    }
+}
+
+impl Kept for Allocation {
+    type Held = Arc<Allocation>;
+    type Table = BTreeMap<AllocationId, Arc<Allocation>>;
+
+    /// An allocation keeps its places and its charge for life, so only a new one is charged.
+    fn changed(derived: &mut Derived, old: Option<&Arc<Allocation>>, new: Option<&Arc<Allocation>>) {
+        match (old, new) {
+            (None, Some(held)) => {
+                derived.capacity.charge(held);
+                derived.index.add_allocation(held);
+            }
+            (Some(held), None) => {
+                derived.capacity.release(held);
+                derived.index.remove_allocation(held);
+            }
+            (Some(_), Some(_)) | (None, None) => {}
+        }
+    }
+}
+
+impl Kept for RequestRecord {
+    type Held = Arc<RequestRecord>;
+    type Table = RequestTable;
+
+    fn changed(derived: &mut Derived, old: Option<&Arc<RequestRecord>>, new: Option<&Arc<RequestRecord>>) {
+        derived.index.change_request(old, new);
+    }
+}
+
+impl Table<RequestRecord> for RequestTable {
+    fn put(&mut self, request: RequestRecord, derived: &mut Derived) {
+        let request = Arc::new(request);
+        let old = self.insert(Arc::clone(&request));
+        RequestRecord::changed(derived, old.as_ref(), Some(&request));
+    }
+
+    fn delete(&mut self, id: &String, derived: &mut Derived) {
+        let old = self.remove(id);
+        RequestRecord::changed(derived, old.as_ref(), None);
+    }
+
+    fn all(&self) -> impl Iterator<Item = RequestRecord> + '_ {
+        self.sorted().map(|request| RequestRecord::clone(request))
+    }
+}
+
+impl Kept for AllocationUsage {
+    type Held = AllocationUsage;
+    type Table = BTreeMap<AllocationId, AllocationUsage>;
+
+    fn changed(derived: &mut Derived, old: Option<&AllocationUsage>, new: Option<&AllocationUsage>) {
+        derived.index.change_usage(old, new);
+    }
+}
+
+/// Kinds from which nothing is derived.
+macro_rules! nothing_derived {
+    ($($kind:ty),* $(,)?) => {
+        $(impl Kept for $kind {
+            type Held = $kind;
+            type Table = BTreeMap<<$kind as Replicated>::Id, $kind>;
+
+            fn changed(_: &mut Derived, _: Option<&$kind>, _: Option<&$kind>) {}
+        })*
+    };
+}
+nothing_derived!(UsageStream, UsageTotal, DeviceClass, RequestFloor, RemovedNode);
