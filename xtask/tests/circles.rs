@@ -1,12 +1,16 @@
 //! Planted circles are found with their places, what is no circle is let be, and the workspace has none.
 
-use muster_xtask::circles::{check, check_crate};
+use muster_xtask::circles::{Exception, check, check_crate};
 use std::path::Path;
 
 fn found(files: &[(&str, &str)]) -> Vec<String> {
+    found_except(files, &[])
+}
+
+fn found_except(files: &[(&str, &str)], exceptions: &[Exception<'_>]) -> Vec<String> {
     let files: Vec<(String, String)> =
         files.iter().map(|(file, text)| ((*file).to_owned(), (*text).to_owned())).collect();
-    check_crate("a/src", &files).iter().map(ToString::to_string).collect()
+    check_crate("a/src", &files, exceptions).iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -74,4 +78,14 @@ fn what_is_no_circle_is_let_be() {
     for files in right {
         assert_eq!(found(files), Vec::<String>::new(), "{files:?}");
     }
+}
+
+#[test]
+fn an_exception_opens_its_circle_and_one_that_is_not_needed_is_found() {
+    let files =
+        [("p/one.rs", "use super::two::A;"), ("p/two.rs", "use super::one::B;"), ("p/mod.rs", "mod one; mod two;")];
+    let needed = ("a/src/p/two", "a/src/p/one", "a reason");
+    assert_eq!(found_except(&files, &[needed]), Vec::<String>::new());
+    let found = found_except(&files, &[needed, ("a/src/p/one", "a/src/p/three", "a reason")]);
+    assert_eq!(found, ["a/src/p/one: does not refer to a/src/p/three: take the exception out of xtask/src/circles.rs"]);
 }

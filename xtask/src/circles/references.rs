@@ -48,7 +48,7 @@ pub(super) fn read(text: &str) -> Source {
                 braces = braces.saturating_sub(1);
                 around.pop_if(|(_, before)| *before == braces);
             }
-            "pub" if next == "(" => at = closed(&code, at + 1),
+            "pub" if next == "(" && is_visibility(&code, at + 2) => at = closed(&code, at + 1),
             "mod" if code.get(at + 2).is_some_and(|token| token.text == "{") => {
                 around.push((next.to_owned(), braces));
                 source.inline.push(around.iter().map(|(name, _)| name.clone()).collect());
@@ -93,6 +93,12 @@ fn path(code: &[Token<'_>], mut at: usize) -> (Vec<String>, usize) {
 /// The place of the bracket that closes the one at `at`.
 fn closed(code: &[Token<'_>], at: usize) -> usize {
     code[at..].iter().position(|token| token.text == ")").map_or(code.len(), |found| at + found)
+}
+
+/// Whether the bracket before `at` belongs to a `pub`, and is no type of a field in brackets.
+fn is_visibility(code: &[Token<'_>], at: usize) -> bool {
+    let text = |at: usize| code.get(at).map(|token| token.text);
+    text(at) == Some("in") || (matches!(text(at), Some("crate" | "super" | "self")) && text(at + 1) == Some(")"))
 }
 
 fn is_name(text: &str) -> bool {
@@ -164,7 +170,7 @@ mod tests {
 
     #[test]
     fn imports_and_paths_are_read_with_their_lines() {
-        let text = "pub(in crate::z) use crate::a::{self, B as C,\n d::*};\nmod m { fn f() { super::g::<u8>(); } }\nfn h(i: self::J) {}";
+        let text = "pub(in crate::z) use crate::a::{self, B as C,\n d::*};\nmod m { fn f() { super::g::<u8>(); } }\nfn h(i: self::J) {}\nstruct K(pub (crate::L, u8));";
         let found: Vec<(String, usize, Option<String>)> = read(text)
             .references
             .into_iter()
@@ -177,6 +183,7 @@ mod tests {
             import("crate/a/d", 2, "*"),
             ("m/super/g".to_owned(), 3, None),
             ("self/J".to_owned(), 4, None),
+            ("crate/L".to_owned(), 5, None),
         ];
         assert_eq!(found, expected);
     }
