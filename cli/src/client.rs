@@ -78,12 +78,6 @@ impl Client {
         self.endpoints.iter().map(|(text, _)| text.as_str())
     }
 
-    /// The endpoint that answered last, or the first to be asked.
-    #[must_use]
-    pub fn current_endpoint(&self) -> &str {
-        &self.endpoints[self.current_index()].0
-    }
-
     fn current_index(&self) -> usize {
         self.current.load(Ordering::Relaxed) % self.endpoints.len()
     }

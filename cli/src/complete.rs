@@ -4,6 +4,7 @@
 //! What must stay true: a shell waits a second at most; when nobody answers, it gets nothing, and nothing is printed.
 
 use crate::args::{Cli, Global, Seconds};
+use crate::commands::completions::VARIABLE;
 use crate::commands::{self, Context, now_ms};
 use crate::view::job::{JobView, PHASES};
 use clap::{Arg, Command, CommandFactory, Parser};
@@ -13,8 +14,6 @@ use muster_model::{GpuModel, NumaPolicy, TopologyLevel, WorkloadClass};
 use muster_proto::v1;
 use std::ffi::OsStr;
 
-/// The variable by which a shell asks.
-pub const VARIABLE: &str = "MUSTER_COMPLETE";
 /// A shell that waits longer seems to hang.
 const ASKED_S_MAX: u64 = 1;
 /// The newest jobs; nobody reads more in a shell.

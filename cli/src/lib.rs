@@ -35,7 +35,7 @@ pub fn run() -> ExitCode {
         Ok(false) => {}
         Ok(true) => return ExitCode::from(exit::OK),
         Err(error) => {
-            note(&format!("error: {}: {error}", complete::VARIABLE));
+            note(&format!("error: {}: {error}", commands::completions::VARIABLE));
             return ExitCode::from(exit::INVALID);
         }
     }

@@ -73,23 +73,6 @@ pub fn invalid_field(error: FieldError) -> Status {
     invalid(std::slice::from_ref(&error))
 }
 
-/// RESOURCE_EXHAUSTED: a bound is reached; worth another try after `delay_ms`.
-#[must_use]
-pub fn retry_later(message: impl Into<String>, delay_ms: u64) -> Status {
-    with_retry(Code::ResourceExhausted, message, delay_ms)
-}
-
-/// UNAVAILABLE: nobody leads, or the leader cannot be reached; worth another try, also elsewhere, after `delay_ms`.
-#[must_use]
-pub fn unavailable(message: impl Into<String>, delay_ms: u64) -> Status {
-    with_retry(Code::Unavailable, message, delay_ms)
-}
-
-fn with_retry(code: Code, message: impl Into<String>, delay_ms: u64) -> Status {
-    let details = ErrorDetails::with_retry_info(Some(Duration::from_millis(delay_ms)));
-    Status::with_error_details(code, message, details)
-}
-
 /// The refused fields that a status names.
 #[must_use]
 pub fn field_errors(status: &Status) -> Vec<FieldError> {

@@ -23,6 +23,9 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
+use std::time::Duration;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
 
 fn models() -> impl Strategy<Value = Vec<GpuModel>> {
     subsequence(GpuModel::ALL.to_vec(), 0..3).prop_shuffle()
@@ -498,11 +501,14 @@ fn statuses_carry_what_clients_read_back() {
     let errors =
         vec![FieldError::new("tasks", "is 0", "ask for one; or more"), FieldError::new("name", "is empty", "give one")];
     let bad = status::invalid(&errors);
-    assert_eq!(bad.code(), tonic::Code::InvalidArgument);
+    assert_eq!(bad.code(), Code::InvalidArgument);
     assert_eq!(status::field_errors(&bad), errors);
-    let busy = status::retry_later("queue is full", 250);
-    assert_eq!(busy.code(), tonic::Code::ResourceExhausted);
-    assert_eq!(status::retry_delay(&busy), Some(std::time::Duration::from_millis(250)));
-    assert!(status::may_retry(&status::unavailable("no leader", 100)) && !status::may_retry(&bad));
+    let again = |code, delay_ms| {
+        let details = ErrorDetails::with_retry_info(Some(Duration::from_millis(delay_ms)));
+        Status::with_error_details(code, "not now", details)
+    };
+    let busy = again(Code::ResourceExhausted, 250);
+    assert_eq!(status::retry_delay(&busy), Some(Duration::from_millis(250)));
+    assert!(status::may_retry(&again(Code::Unavailable, 100)) && !status::may_retry(&bad));
     assert!(status::field_errors(&busy).is_empty() && status::retry_delay(&bad).is_none());
 }

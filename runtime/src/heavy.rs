@@ -4,7 +4,6 @@
 //! once, in place, so that a run still follows from its seed. What must stay true: what waits is bounded, and more is refused; work
 //! whose caller has gone is not begun.
 
-use crate::host::Host;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
@@ -34,23 +33,17 @@ pub struct Full {
 #[error("long work broke off")]
 pub struct BrokeOff;
 
-impl Host {
-    /// Does `work` away from the tasks; the future gives what comes of it. When the future is dropped before the work has begun, it is
-    /// not begun.
-    ///
-    /// # Errors
-    /// [`Full`] when too much waits already.
-    pub fn heavy<R: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> R + Send + 'static,
-    ) -> Result<BoxFuture<'static, Result<R, BrokeOff>>, Full> {
-        let (answer, answered) = oneshot::channel();
-        self.heavy.take(Box::new(move || {
-            if !answer.is_closed() {
-                // Whoever asked may have gone meanwhile.
-                let _ = answer.send(work());
-            }
-        }))?;
-        Ok(async move { answered.await.map_err(|_| BrokeOff) }.boxed())
-    }
+/// Has `heavy` do `work`; the future gives what comes of it. When the future is dropped before the work has begun, it is not begun.
+pub(crate) fn ask<R: Send + 'static>(
+    heavy: &dyn Heavy,
+    work: impl FnOnce() -> R + Send + 'static,
+) -> Result<BoxFuture<'static, Result<R, BrokeOff>>, Full> {
+    let (answer, answered) = oneshot::channel();
+    heavy.take(Box::new(move || {
+        if !answer.is_closed() {
+            // Whoever asked may have gone meanwhile.
+            let _ = answer.send(work());
+        }
+    }))?;
+    Ok(async move { answered.await.map_err(|_| BrokeOff) }.boxed())
 }

@@ -3,9 +3,10 @@
 use crate::chance::Chance;
 use crate::clock::Clock;
 use crate::disk::{Disk, Files};
-use crate::heavy::Heavy;
+use crate::heavy::{self, BrokeOff, Full, Heavy};
 use crate::net::Net;
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::any::Any;
 use std::future::Future;
@@ -202,5 +203,17 @@ impl Host {
         F::Output: Send + 'static,
     {
         self.tasks.spawn_for_one(future)
+    }
+
+    /// Does `work` away from the tasks; the future gives what comes of it. When the future is dropped before the work has begun, it is
+    /// not begun.
+    ///
+    /// # Errors
+    /// [`Full`] when too much waits already.
+    pub fn heavy<R: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> Result<BoxFuture<'static, Result<R, BrokeOff>>, Full> {
+        heavy::ask(&*self.heavy, work)
     }
 }

@@ -5,7 +5,6 @@
 //! is `host:port`.
 
 use futures::future::BoxFuture;
-use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// What a client speaks over. Cheap to clone; connects when first used and again after a failure.
@@ -100,6 +99,3 @@ pub struct Serving {
     /// Ready when serving has ended.
     pub ended: BoxFuture<'static, ()>,
 }
-
-/// Shared by all parts of a host.
-pub type SharedNet = Arc<dyn Net>;

@@ -2,6 +2,7 @@
 //!
 //! What must stay true: a check reads and reports, it changes nothing; every finding names the file or crate and the mend.
 
+pub mod circles;
 pub mod layers;
 pub mod ratchet;
 pub mod rooms;

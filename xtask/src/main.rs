@@ -1,7 +1,7 @@
 //! The command line of the workspace's own checks.
 
 use anyhow::{Context, Result, bail};
-use muster_xtask::{Finding, layers, rooms, tests_total, tidy};
+use muster_xtask::{Finding, circles, layers, rooms, tests_total, tidy};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
@@ -38,6 +38,7 @@ fn check_layers(root: &PathBuf) -> Result<Vec<Finding>> {
     let metadata: layers::Metadata = serde_json::from_slice(&output.stdout).context("reading cargo metadata")?;
     let mut findings = layers::check(&metadata);
     findings.extend(rooms::check(root)?);
+    findings.extend(circles::check(root)?);
     Ok(findings)
 }
 

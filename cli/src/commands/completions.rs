@@ -1,9 +1,11 @@
 //! `muster completions`.
 
-use crate::complete::VARIABLE;
 use crate::failure::Failure;
 use crate::output::{Colour, Format, Out};
 use clap_complete::env::Shells;
+
+/// The variable by which a shell asks.
+pub(crate) const VARIABLE: &str = "MUSTER_COMPLETE";
 
 /// Prints the script; it asks this binary whenever something is completed.
 ///

@@ -3,6 +3,7 @@
 //! What must stay true: all decisions are made in `control/core`; the state is changed by the log alone; an acknowledged command is
 //! durable on a quorum.
 
+mod api;
 pub mod consensus;
 pub mod history;
 pub mod leases;

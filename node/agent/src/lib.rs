@@ -21,6 +21,7 @@ mod session;
 mod shared;
 pub mod shim;
 mod stored;
+pub mod task_folder;
 mod wire;
 
 pub use agent::{Agent, AgentStatus};

@@ -4,22 +4,19 @@
 //! an incomplete record at the very end of the log is cut, and anything damaged before it is an error, never dropped in silence
 //! (RocksDB's own default stops at the first damage and forgets the rest).
 
+use super::database::{Database, failed};
 use super::{folder, view};
 use crate::disk::{Batch, Disk, DiskError, Kv, KvRead, Op, Pair};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use rocksdb::{
-    ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, DBRecoveryMode, LogLevel, Options, ReadOptions,
-    WriteBatch,
+    ColumnFamilyDescriptor, DB, DBCompressionType, DBRecoveryMode, LogLevel, Options, ReadOptions, WriteBatch,
 };
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
-use tokio::runtime::Handle;
 
 /// Stores below one folder.
 pub(super) struct RocksDisk {
@@ -76,7 +73,7 @@ impl Disk for RocksDisk {
         if fresh {
             folder::sync(&self.folder)?;
         }
-        let database = Arc::new(Database { name: path.display().to_string(), db, quick_syncs: AtomicU32::new(0) });
+        let database = Arc::new(Database::new(path.display().to_string(), db));
         self.open.lock().insert(name.to_owned(), Arc::downgrade(&database));
         Ok(Arc::new(Store { database }))
     }
@@ -120,53 +117,6 @@ impl Disk for RocksDisk {
         }
         names.sort_unstable();
         Ok(names)
-    }
-}
-
-/// An open database; closed when the store and all its frozen views are gone.
-pub(super) struct Database {
-    pub(super) name: String,
-    pub(super) db: DB,
-    /// How many syncs in a row were quick, up to now.
-    quick_syncs: AtomicU32,
-}
-
-/// A sync that takes less is done where it is asked for: to hand it to a thread and back takes as long.
-const QUICK_SYNC: Duration = Duration::from_millis(1);
-/// After one that took longer, so many have to be quick before that is done again.
-const QUICK_SYNCS: u32 = 16;
-
-impl Database {
-    pub(super) fn space(&self, space: &'static str) -> Result<&ColumnFamily, DiskError> {
-        self.db.cf_handle(space).ok_or_else(|| DiskError::Io {
-            doing: format!("using space {space} of {}", self.name),
-            why: "the store was opened without it".to_owned(),
-        })
-    }
-
-    /// Whether a sync may hold up the thread that asks for it: this disk has been quick lately, and others run what waits meanwhile.
-    fn syncs_quickly(&self) -> bool {
-        self.quick_syncs.load(Ordering::Relaxed) >= QUICK_SYNCS && Handle::current().metrics().num_workers() > 1
-    }
-
-    fn sync(&self) -> Result<(), DiskError> {
-        let began = Instant::now();
-        let synced = self.db.flush_wal(true).map_err(|error| self.failed("syncing", &error));
-        let quick = began.elapsed() < QUICK_SYNC;
-        let counted = if quick { self.quick_syncs.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
-        self.quick_syncs.store(counted, Ordering::Relaxed);
-        synced
-    }
-
-    pub(super) fn failed(&self, doing: &str, error: &rocksdb::Error) -> DiskError {
-        failed(&format!("{doing} {}", self.name), &self.name, error)
-    }
-}
-
-fn failed(doing: &str, what: &str, error: &rocksdb::Error) -> DiskError {
-    match error.kind() {
-        rocksdb::ErrorKind::Corruption => DiskError::Corrupt { what: what.to_owned(), why: error.to_string() },
-        _ => DiskError::Io { doing: doing.to_owned(), why: error.to_string() },
     }
 }
 

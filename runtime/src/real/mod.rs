@@ -5,6 +5,7 @@
 
 mod clock;
 mod connection;
+mod database;
 mod descriptors;
 mod files;
 mod folder;

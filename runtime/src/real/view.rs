@@ -3,7 +3,7 @@
 //! A frozen view is a RocksDB snapshot, not a copy on disk: taking it costs nothing, and while it lives RocksDB keeps one older
 //! value of each key that was changed since, which is bounded by the state's own size.
 
-use super::kv::Database;
+use super::database::Database;
 use crate::disk::{DiskError, KvRead, Pair};
 use rocksdb::{DB, Direction, IteratorMode, ReadOptions, Snapshot};
 use std::sync::Arc;

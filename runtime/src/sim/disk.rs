@@ -4,7 +4,7 @@
 //! batch and never a later batch without an earlier one; a handle from before a crash can do nothing any more; a checkpoint is frozen.
 //! A scenario may stall the syncs of a disk or make them fail.
 
-use super::world::World;
+use super::trace::Trace;
 use crate::chance::Chance;
 use crate::disk::{Batch, Disk, DiskError, Kv, KvRead, Op, Pair};
 use futures::FutureExt;
@@ -205,7 +205,7 @@ impl DiskState {
 
 /// The disk as one life of its host sees it.
 pub(super) struct SimDisk {
-    pub(super) world: Arc<World>,
+    pub(super) trace: Arc<Trace>,
     pub(super) state: Arc<DiskState>,
     pub(super) life: u64,
 }
@@ -223,7 +223,7 @@ impl Disk for SimDisk {
             store.durable.writable(space);
         }
         let kv = Arc::new(SimKv {
-            world: self.world.clone(),
+            trace: self.trace.clone(),
             state: self.state.clone(),
             life: self.life,
             name: name.to_owned(),
@@ -250,7 +250,7 @@ impl Disk for SimDisk {
 }
 
 struct SimKv {
-    world: Arc<World>,
+    trace: Arc<Trace>,
     state: Arc<DiskState>,
     life: u64,
     name: String,
@@ -299,7 +299,7 @@ impl Kv for SimKv {
 
     fn sync(&self) -> BoxFuture<'static, Result<(), DiskError>> {
         let target = self.with("syncing", |store| Ok(store.synced + store.unsynced.len() as u64));
-        let (world, state, life, name) = (self.world.clone(), self.state.clone(), self.life, self.name.clone());
+        let (trace, state, life, name) = (self.trace.clone(), self.state.clone(), self.life, self.name.clone());
         async move {
             let target = target?;
             state.wait_for_sync(life, "syncing").await?;
@@ -309,7 +309,7 @@ impl Kv for SimKv {
                 store.sync_to(target);
             }
             drop(inner);
-            world.event(format_args!("synced {}/{name} to {target}", state.host));
+            trace.event(format_args!("synced {}/{name} to {target}", state.host));
             Ok(())
         }
         .boxed()

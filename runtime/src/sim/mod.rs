@@ -14,6 +14,7 @@ mod files;
 mod heavy;
 mod links;
 mod net;
+mod network;
 mod pipe;
 mod trace;
 mod world;

@@ -5,8 +5,8 @@
 //! handlers of the host; a caller that lets go makes the handler let go; `grpc-timeout` is kept as the real client keeps it.
 
 use super::links::{DEAD_AFTER, Fate};
+use super::network::Network;
 use super::pipe::{Link, PipedBody, pipe, pump, reset, timed_out};
-use super::world::World;
 use crate::host::TaskGroup;
 use crate::net::{CallError, Channel, Net, NetError, Serving};
 use futures::FutureExt;
@@ -27,7 +27,7 @@ type Response = http::Response<Body>;
 
 /// The network as one life of one host sees it.
 pub(super) struct SimNet {
-    pub(super) world: Arc<World>,
+    pub(super) network: Arc<Network>,
     pub(super) host: String,
     pub(super) tasks: TaskGroup,
 }
@@ -50,18 +50,18 @@ impl Net for SimNet {
     fn dial(&self, endpoint: &str) -> Result<Channel, NetError> {
         let (name, port) = parse(endpoint)?;
         let to = if is_here(name) { self.host.clone() } else { name.to_owned() };
-        let link = Link { world: self.world.clone(), from: self.host.clone(), to };
+        let link = Link { network: self.network.clone(), from: self.host.clone(), to };
         Ok(Channel::new(SimChannel { link, port, tasks: self.tasks.clone() }))
     }
 
     fn is_refused(&self, endpoint: &str) -> BoxFuture<'static, bool> {
         let Ok((name, port)) = parse(endpoint) else { return futures::future::ready(false).boxed() };
         let to = if is_here(name) { self.host.clone() } else { name.to_owned() };
-        let link = Link { world: self.world.clone(), from: self.host.clone(), to };
+        let link = Link { network: self.network.clone(), from: self.host.clone(), to };
         async move {
             let Fate::Arrives(there) = link.fate() else { return false };
             pause(there).await;
-            if !link.passes().await || link.world.endpoint(&link.to, port).is_some() {
+            if !link.passes().await || link.network.endpoint(&link.to, port).is_some() {
                 return false;
             }
             let back = link.back();
@@ -80,16 +80,16 @@ impl Net for SimNet {
         stop: CancellationToken,
     ) -> BoxFuture<'static, Result<Serving, NetError>> {
         let served = parse(endpoint)
-            .and_then(|(_, port)| self.world.listen(&self.host, port, routes.prepare(), self.tasks.clone()));
+            .and_then(|(_, port)| self.network.listen(&self.host, port, routes.prepare(), self.tasks.clone()));
         let port = match served {
             Ok(port) => port,
             Err(error) => return futures::future::ready(Err(error)).boxed(),
         };
-        let (world, host) = (self.world.clone(), self.host.clone());
+        let (network, host) = (self.network.clone(), self.host.clone());
         let endpoint = format!("{host}:{port}");
         let serving = self.tasks.spawn(async move {
             stop.cancelled().await;
-            world.unlisten(&host, port);
+            network.unlisten(&host, port);
         });
         let ended = serving.map(|_| ()).boxed();
         futures::future::ready(Ok(Serving { endpoint, ended })).boxed()
@@ -139,8 +139,8 @@ struct Answer {
 
 impl SimChannel {
     async fn call_over_link(self, request: Request) -> Result<Response, CallError> {
-        let Link { world, from, to } = &self.link;
-        world.event(format_args!("call {from} > {to}:{} {}", self.port, request.uri().path()));
+        let Link { network, from, to } = &self.link;
+        network.event(format_args!("call {from} > {to}:{} {}", self.port, request.uri().path()));
         let (head, body) = request.into_parts();
         let (piped, mut rest) = pipe(body);
         let carried = self.link.carry(piped.bytes());
@@ -148,21 +148,21 @@ impl SimChannel {
             Fate::Arrives(delay) => pause(delay + carried).await,
             Fate::Breaks(delay) => {
                 pause(delay).await;
-                world.event(format_args!("lost {from} > {to}"));
+                network.event(format_args!("lost {from} > {to}"));
                 return Err(CallError::new(reset()));
             }
         }
         if !self.link.passes().await {
             return Err(CallError::new(timed_out()));
         }
-        let Some((routes, there)) = world.endpoint(to, self.port) else {
-            world.event(format_args!("refused {from} > {to}:{}", self.port));
+        let Some((routes, there)) = network.endpoint(to, self.port) else {
+            network.event(format_args!("refused {from} > {to}:{}", self.port));
             return Err(CallError::new(Status::unavailable(format!("{to}:{}: connection refused", self.port))));
         };
-        if let Some(after) = world.links.repeat(from, to)
+        if let Some(after) = network.links.repeat(from, to)
             && let Some(copy) = piped.copy(rest.as_mut())
         {
-            world.event(format_args!("repeat {from} > {to} {} after {after:?}", head.uri.path()));
+            network.event(format_args!("repeat {from} > {to} {} after {after:?}", head.uri.path()));
             there.spawn(handle_again(routes.clone(), Request::from_parts(head.clone(), Body::new(copy)), after));
         }
         if let Some(rest) = rest {
@@ -178,7 +178,7 @@ impl SimChannel {
         };
         pause(answer.arrives - Instant::now()).await;
         if answer.lost {
-            world.event(format_args!("lost answer {to} > {from}"));
+            network.event(format_args!("lost answer {to} > {from}"));
             return Err(CallError::new(reset()));
         }
         if !self.link.back().passes().await {

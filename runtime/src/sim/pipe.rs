@@ -5,7 +5,7 @@
 //! receiver of the same body sees the same frames in the same order, or a part of them and then an error; it never holds the first back.
 
 use super::links::Fate;
-use super::world::World;
+use super::network::Network;
 use bytes::Bytes;
 use futures::FutureExt;
 use http_body::Frame;
@@ -28,30 +28,30 @@ const COPIED_FRAMES: usize = 1_024;
 /// From one host to another.
 #[derive(Clone)]
 pub(super) struct Link {
-    pub(super) world: Arc<World>,
+    pub(super) network: Arc<Network>,
     pub(super) from: String,
     pub(super) to: String,
 }
 
 impl Link {
     pub(super) fn back(&self) -> Link {
-        Link { world: self.world.clone(), from: self.to.clone(), to: self.from.clone() }
+        Link { network: self.network.clone(), from: self.to.clone(), to: self.from.clone() }
     }
 
     pub(super) fn fate(&self) -> Fate {
-        self.world.links.fate(&self.from, &self.to)
+        self.network.links.fate(&self.from, &self.to)
     }
 
     pub(super) fn carry(&self, bytes: u64) -> Duration {
-        self.world.links.carry(&self.from, &self.to, bytes)
+        self.network.links.carry(&self.from, &self.to, bytes)
     }
 
     pub(super) async fn passes(&self) -> bool {
-        self.world.links.passes(&self.from, &self.to).await
+        self.network.links.passes(&self.from, &self.to).await
     }
 
     pub(super) async fn dead(&self) {
-        self.world.links.dead(&self.from, &self.to).await;
+        self.network.links.dead(&self.from, &self.to).await;
     }
 }
 

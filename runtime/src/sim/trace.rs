@@ -5,9 +5,14 @@
 use parking_lot::Mutex;
 use std::fmt::{Arguments, Write};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
-#[derive(Default)]
-pub(super) struct Trace(Mutex<Inner>);
+/// See the module.
+pub(super) struct Trace {
+    /// Events are noted with the virtual time since then.
+    start: Instant,
+    inner: Mutex<Inner>,
+}
 
 #[derive(Default)]
 struct Inner {
@@ -26,12 +31,17 @@ const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
 
 impl Trace {
-    pub(super) fn keep_lines(&self) {
-        self.0.lock().lines = Some(Vec::new());
+    pub(super) fn new(start: Instant) -> Self {
+        Trace { start, inner: Mutex::default() }
     }
 
-    pub(super) fn event(&self, at_us: u128, what: Arguments<'_>) {
-        let mut inner = self.0.lock();
+    pub(super) fn keep_lines(&self) {
+        self.inner.lock().lines = Some(Vec::new());
+    }
+
+    pub(super) fn event(&self, what: Arguments<'_>) {
+        let at_us = self.start.elapsed().as_micros();
+        let mut inner = self.inner.lock();
         let Inner { hash, events, lines, line, awaited } = &mut *inner;
         line.clear();
         write!(line, "{at_us:>12} {what}").expect("writing to a string cannot fail");
@@ -49,21 +59,21 @@ impl Trace {
     /// Resolves with the event that is so many after the last one.
     pub(super) fn after(&self, events: u64) -> oneshot::Receiver<()> {
         let (reached, awaited) = oneshot::channel();
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         let count = inner.events + events.max(1);
         inner.awaited.push((count, reached));
         awaited
     }
 
     pub(super) fn hash(&self) -> u64 {
-        self.0.lock().hash
+        self.inner.lock().hash
     }
 
     pub(super) fn events(&self) -> u64 {
-        self.0.lock().events
+        self.inner.lock().events
     }
 
     pub(super) fn take_lines(&self) -> Vec<String> {
-        self.0.lock().lines.take().unwrap_or_default()
+        self.inner.lock().lines.take().unwrap_or_default()
     }
 }

@@ -6,10 +6,10 @@ use super::files::{FilesState, SimFiles};
 use super::heavy::InPlace;
 use super::links::{LinkQuality, Links};
 use super::net::SimNet;
+use super::network::Network;
 use super::trace::Trace;
 use crate::chance::{Chance, set_thread_seed};
 use crate::host::{FirstPanic, Host, TaskGroup};
-use crate::net::NetError;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Arguments;
@@ -18,24 +18,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
-use tonic::service::Routes;
 
-/// The first port given to whoever asks for port 0.
-const FIRST_FREE_PORT: u16 = 40_000;
 /// Turns of the scheduler in which the tasks of a crashed host have to be gone: dropping one may wake others, a few times over.
 const TURNS_TO_DIE: usize = 1_000;
 /// The stack of a run's thread. Futures of a whole fleet nest deeper than an ordinary thread's 2 MiB in unoptimised builds.
 const STACK_BYTES: usize = 64 << 20;
 
-pub(super) struct World {
+struct World {
     start: Instant,
     seed: u64,
     chance: Chance,
-    pub(super) links: Links,
-    trace: Trace,
+    network: Arc<Network>,
+    trace: Arc<Trace>,
     panics: Arc<FirstPanic>,
     hosts: Mutex<BTreeMap<String, Slot>>,
-    listening: Mutex<BTreeMap<(String, u16), (Routes, TaskGroup)>>,
 }
 
 /// What of a host outlives its crashes, and its present life.
@@ -46,32 +42,6 @@ struct Slot {
     files: Arc<FilesState>,
     skew_ms: Arc<AtomicI64>,
     booted_before_ns: u64,
-}
-
-impl World {
-    pub(super) fn event(&self, what: Arguments<'_>) {
-        self.trace.event(self.start.elapsed().as_micros(), what);
-    }
-
-    /// Makes `routes` reachable; port 0 chooses one.
-    pub(super) fn listen(&self, host: &str, port: u16, routes: Routes, tasks: TaskGroup) -> Result<u16, NetError> {
-        let mut listening = self.listening.lock();
-        let taken = |port: u16| listening.contains_key(&(host.to_owned(), port));
-        let port = if port == 0 { (FIRST_FREE_PORT..).find(|port| !taken(*port)).unwrap_or(port) } else { port };
-        if taken(port) {
-            return Err(NetError::Listen { endpoint: format!("{host}:{port}"), why: "address in use".to_owned() });
-        }
-        listening.insert((host.to_owned(), port), (routes, tasks));
-        Ok(port)
-    }
-
-    pub(super) fn unlisten(&self, host: &str, port: u16) {
-        self.listening.lock().remove(&(host.to_owned(), port));
-    }
-
-    pub(super) fn endpoint(&self, host: &str, port: u16) -> Option<(Routes, TaskGroup)> {
-        self.listening.lock().get(&(host.to_owned(), port)).cloned()
-    }
 }
 
 /// A handle on one run. Cheap to clone.
@@ -124,15 +94,16 @@ impl SimWorld {
     fn new(seed: u64) -> Self {
         let chance = Chance::seeded(seed);
         let links = Links::new(Chance::seeded(chance.u64()));
+        let start = Instant::now();
+        let trace = Arc::new(Trace::new(start));
         SimWorld(Arc::new(World {
-            start: Instant::now(),
+            start,
             seed,
             chance,
-            links,
-            trace: Trace::default(),
+            network: Arc::new(Network::new(links, trace.clone())),
+            trace,
             panics: Arc::default(),
             hosts: Mutex::default(),
-            listening: Mutex::default(),
         }))
     }
 
@@ -184,7 +155,7 @@ impl SimWorld {
         let (life, tasks, world) = (slot.lives, TaskGroup::noting(self.0.panics.clone()), self.0.clone());
         slot.up = Some(tasks.clone());
         slot.disk.begin_life(life);
-        world.event(format_args!("boot {name} life {life}"));
+        world.trace.event(format_args!("boot {name} life {life}"));
         Host {
             name: name.to_owned(),
             clock: Arc::new(SimClock {
@@ -192,8 +163,8 @@ impl SimWorld {
                 skew_ms: slot.skew_ms.clone(),
                 booted_before_ns: slot.booted_before_ns,
             }),
-            net: Arc::new(SimNet { world: world.clone(), host: name.to_owned(), tasks: tasks.clone() }),
-            disk: Arc::new(SimDisk { world: world.clone(), state: slot.disk.clone(), life }),
+            net: Arc::new(SimNet { network: world.network.clone(), host: name.to_owned(), tasks: tasks.clone() }),
+            disk: Arc::new(SimDisk { trace: world.trace.clone(), state: slot.disk.clone(), life }),
             files: Arc::new(SimFiles { state: slot.files.clone(), disk: slot.disk.clone(), life }),
             chance: Chance::seeded(world.chance.u64()),
             heavy: Arc::new(InPlace),
@@ -227,8 +198,8 @@ impl SimWorld {
     #[must_use]
     pub fn cut_power(&self, name: &str) -> Option<TaskGroup> {
         let (tasks, disk, files) = self.take_down(name)?;
-        self.0.event(format_args!("crash {name}"));
-        self.0.listening.lock().retain(|(host, _), _| host != name);
+        self.0.trace.event(format_args!("crash {name}"));
+        self.0.network.unlisten_all(name);
         tasks.abort_all();
         disk.crash();
         files.crash(&self.0.chance);
@@ -249,34 +220,34 @@ impl SimWorld {
         let hosts = self.0.hosts.lock();
         let Some(slot) = hosts.get(name) else { return };
         assert!(slot.up.is_none(), "{name} is up");
-        self.0.event(format_args!("wipe {name}"));
+        self.0.trace.event(format_args!("wipe {name}"));
         slot.disk.wipe();
         slot.files.wipe();
     }
 
     /// Sets the quality of all links.
     pub fn set_links(&self, quality: LinkQuality) {
-        self.0.event(format_args!("links {quality:?}"));
-        self.0.links.set_quality(quality);
+        self.0.trace.event(format_args!("links {quality:?}"));
+        self.0.network.links.set_quality(quality);
     }
 
     /// How far two hosts are apart: every message between them takes half of this round trip longer than the quality of the links says.
     pub fn set_round_trip(&self, one: &str, other: &str, round_trip: Duration) {
-        self.0.event(format_args!("round trip {one} - {other} {round_trip:?}"));
-        self.0.links.set_latency(one, other, round_trip / 2);
-        self.0.links.set_latency(other, one, round_trip / 2);
+        self.0.trace.event(format_args!("round trip {one} - {other} {round_trip:?}"));
+        self.0.network.links.set_latency(one, other, round_trip / 2);
+        self.0.network.links.set_latency(other, one, round_trip / 2);
     }
 
     /// Cuts the link one way.
     pub fn cut(&self, from: &str, to: &str) {
-        self.0.event(format_args!("cut {from} > {to}"));
-        self.0.links.cut(from, to);
+        self.0.trace.event(format_args!("cut {from} > {to}"));
+        self.0.network.links.cut(from, to);
     }
 
     /// Mends the link one way.
     pub fn mend(&self, from: &str, to: &str) {
-        self.0.event(format_args!("mend {from} > {to}"));
-        self.0.links.mend(from, to);
+        self.0.trace.event(format_args!("mend {from} > {to}"));
+        self.0.network.links.mend(from, to);
     }
 
     /// Cuts every link between the two groups, both ways.
@@ -295,13 +266,13 @@ impl SimWorld {
 
     /// Mends every link.
     pub fn mend_all(&self) {
-        self.0.event(format_args!("mend all"));
-        self.0.links.mend_all();
+        self.0.trace.event(format_args!("mend all"));
+        self.0.network.links.mend_all();
     }
 
     /// Shifts the wall clock of the host: it jumps.
     pub fn skew_wall(&self, name: &str, skew_ms: i64) {
-        self.0.event(format_args!("skew {name} {skew_ms}"));
+        self.0.trace.event(format_args!("skew {name} {skew_ms}"));
         if let Some(slot) = self.0.hosts.lock().get(name) {
             slot.skew_ms.store(skew_ms, Ordering::Relaxed);
         }
@@ -309,7 +280,7 @@ impl SimWorld {
 
     /// Holds back every sync of the host's disk for so long.
     pub fn stall_disk(&self, name: &str, for_: Duration) {
-        self.0.event(format_args!("stall {name} {for_:?}"));
+        self.0.trace.event(format_args!("stall {name} {for_:?}"));
         if let Some(slot) = self.0.hosts.lock().get(name) {
             slot.disk.stall_until(Instant::now() + for_);
         }
@@ -317,7 +288,7 @@ impl SimWorld {
 
     /// Makes every sync of the host's disk fail, or no longer.
     pub fn fail_disk(&self, name: &str, failing: bool) {
-        self.0.event(format_args!("fail disk {name} {failing}"));
+        self.0.trace.event(format_args!("fail disk {name} {failing}"));
         if let Some(slot) = self.0.hosts.lock().get(name) {
             slot.disk.set_failing(failing);
         }
@@ -331,7 +302,7 @@ impl SimWorld {
 
     /// Makes every sync of the host's disk answer without having made anything durable: a planted bug, which checkers must find.
     pub fn plant_lying_disk(&self, name: &str) {
-        self.0.event(format_args!("lying disk {name}"));
+        self.0.trace.event(format_args!("lying disk {name}"));
         if let Some(slot) = self.0.hosts.lock().get(name) {
             slot.disk.set_lying(true);
         }
@@ -339,7 +310,7 @@ impl SimWorld {
 
     /// Notes something in the trace: what a scenario or a checker saw is part of what must be the same in a replay.
     pub fn note(&self, what: Arguments<'_>) {
-        self.0.event(what);
+        self.0.trace.event(what);
     }
 
     /// Waits until so many more things have happened: messages sent, syncs ended, notes. Virtual time moves in steps of a millisecond, in
@@ -372,9 +343,9 @@ impl SimWorld {
         self.0.trace.events()
     }
 
-    /// Lets go of everything: services hold hosts, and hosts the world.
+    /// Lets go of everything: services hold hosts, and hosts the network that holds the services.
     fn end(&self) {
-        self.0.listening.lock().clear();
+        self.0.network.end();
         for slot in self.0.hosts.lock().values_mut() {
             if let Some(tasks) = slot.up.take() {
                 tasks.abort_all();

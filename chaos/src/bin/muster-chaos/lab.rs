@@ -2,7 +2,7 @@
 
 use crate::Args;
 use crate::enclosure::FOLDER;
-use crate::tools::Need;
+use crate::needs::Need;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

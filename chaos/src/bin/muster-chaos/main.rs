@@ -13,6 +13,7 @@ mod experiments;
 mod judge;
 mod lab;
 mod large;
+mod needs;
 mod network;
 mod planted;
 mod report;
@@ -80,7 +81,10 @@ fn main() -> Result<ExitCode> {
     let Some(run) = args.enclosed else {
         return match enclosure::possible() {
             Ok(()) => threads.block_on(enclosure::enter()),
-            Err(why) => Ok(report::all_skipped(&chosen, &why)),
+            Err(why) => {
+                let names: Vec<&str> = chosen.iter().map(|experiment| experiment.name).collect();
+                Ok(report::all_skipped(&names, &why))
+            }
         };
     };
     enclosure::furnish(run)?;

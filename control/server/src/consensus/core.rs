@@ -1,13 +1,15 @@
 //! What the parts of a node share: the raft core, the replica, the peers, and who leads.
 
-use crate::consensus::ConsensusConfig;
-use crate::consensus::election::{Contact, Turns};
+use crate::consensus::clock::Stamp;
+use crate::consensus::config::{ConsensusConfig, PlantedBug};
+use crate::consensus::contact::Contact;
 use crate::consensus::error::ProposeError;
-use crate::consensus::heartbeat::Heartbeats;
 use crate::consensus::log::Log;
 use crate::consensus::peer::Peers;
+use crate::consensus::quorum::Heartbeats;
 use crate::consensus::replica::Replica;
 use crate::consensus::stop::Stop;
+use crate::consensus::turn::Turns;
 use crate::consensus::types::{Member, Raft};
 use crate::consensus::{Leadership, MemberStatus, Status};
 use muster_runtime::Host;
@@ -15,6 +17,7 @@ use openraft::{RaftMetrics, ServerState};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Shared by all parts of one node.
 pub(crate) struct Core {
@@ -74,6 +77,26 @@ impl Core {
     /// The error of a core that has stopped.
     pub(crate) fn stopped(&self, why: &dyn std::error::Error) -> ProposeError {
         ProposeError::Stopped { why: self.stop.reason().unwrap_or_else(|| why.to_string()) }
+    }
+
+    /// The level that the state has.
+    pub(crate) fn feature_level(&self) -> u32 {
+        self.replica.read(|state, _| state.meta.feature_level)
+    }
+
+    /// What an entry would be stamped with now; nothing before the clocks of a majority are known.
+    pub(crate) fn stamp(&self) -> Option<Stamp> {
+        let own_wall_ms = self.host.clock.wall_ms();
+        if self.config.planted == Some(PlantedBug::ClockBelieved) {
+            return Some(Stamp { now_ms: own_wall_ms, own_offset_ms: 0, believed: true });
+        }
+        let voters = self.raft.metrics().borrow().membership_config.membership().voter_ids().collect();
+        self.heartbeats.clocks.lock().stamp(self.id, &voters, own_wall_ms, Instant::now())
+    }
+
+    /// How far the state's time is ahead.
+    pub(crate) fn time_ahead_ms(&self, stamp: Stamp) -> i64 {
+        self.replica.read(|state, _| state.meta.now_ms as i64 - stamp.now_ms as i64)
     }
 
     /// Where this node stands.

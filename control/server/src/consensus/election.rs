@@ -5,20 +5,16 @@
 //! module decides instead. What must stay true:
 //! - nobody takes a new term while a majority hears a leader (pre-vote, Ongaro's thesis 9.6); asking changes nobody's vote;
 //! - any word of the leader counts from the moment it arrives, also while the node is busy with something it was sent before;
-//! - of two that ask at the same time one gives way, so that votes are not split: see [`turn`];
+//! - of two that ask at the same time one gives way, so that votes are not split: see [`crate::consensus::turn`];
 //! - a leader whose host says that its process has ended is not waited for;
 //! - a voter that was removed learns it by asking, and ends.
-
-mod contact;
-mod turn;
-
-pub(crate) use contact::Contact;
-pub(crate) use turn::Turns;
 
 use crate::consensus::config::PlantedBug;
 use crate::consensus::core::Core;
 use crate::consensus::error::PeerRefusal;
 use crate::consensus::peer::{CallError, PreVote, PreVoteAnswer, Raftward};
+use crate::consensus::quorum::is_quorum;
+use crate::consensus::turn::Candidate;
 use crate::consensus::types::{LogId, Member};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -27,7 +23,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
-use turn::Candidate;
 
 /// Between a word of the leader and its arrival at consensus.
 const LEASE_MARGIN: Duration = Duration::from_millis(20);
@@ -323,11 +318,6 @@ fn answer(
     if asked < own_last_log { PreVoteAnswer::LogBehind } else { PreVoteAnswer::Granted }
 }
 
-/// Whether these nodes are a majority of each of the configurations (two while the voters are being changed).
-pub(crate) fn is_quorum(configs: &[BTreeSet<u64>], nodes: &BTreeSet<u64>) -> bool {
-    configs.iter().all(|voters| voters.intersection(nodes).count() > voters.len() / 2)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -357,15 +347,5 @@ mod tests {
         assert_eq!(ask(None), PreVoteAnswer::LogBehind);
         assert_eq!(ask(log(3, 7)), PreVoteAnswer::Granted);
         assert_eq!(ask(log(4, 1)), PreVoteAnswer::Granted);
-    }
-
-    #[test]
-    fn a_quorum_is_a_majority_of_both_configurations() {
-        let config = |voters: &[u64]| voters.iter().copied().collect::<BTreeSet<u64>>();
-        let joint = [config(&[1, 2, 3]), config(&[3, 4, 5])];
-        assert!(!is_quorum(&joint, &config(&[1, 2, 3])));
-        assert!(is_quorum(&joint, &config(&[2, 3, 4])));
-        assert!(is_quorum(&[config(&[1])], &config(&[1])));
-        assert!(!is_quorum(&[config(&[1, 2])], &config(&[1])));
     }
 }

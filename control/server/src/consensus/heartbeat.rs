@@ -8,23 +8,19 @@
 //! - a confirmation counts only heartbeats that were sent after it was asked for;
 //! - a leader whose own consensus does not move any more falls silent, so that another takes its place.
 
-use crate::consensus::clock::{Clocks, Stamp};
-use crate::consensus::config::PlantedBug;
+use crate::consensus::clock::Stamp;
 use crate::consensus::core::Core;
-use crate::consensus::election::is_quorum;
 use crate::consensus::error::ProposeError;
-use crate::consensus::forms::Levels;
 use crate::consensus::peer::{Heartbeat, HeartbeatAnswer, Raftward};
+use crate::consensus::quorum::{Configs, is_quorum};
 use crate::consensus::types::{Member, Vote};
 use futures::stream::{FuturesUnordered, StreamExt};
 use muster_control_core::bounds::CLOCK_AHEAD_MS_MIN;
 use openraft::RaftMetrics;
 use openraft::raft::AppendEntriesResponse;
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
 /// Heartbeats to one voter that wait for their answers; later ones say the same.
@@ -42,59 +38,6 @@ pub(crate) const CONFIRM_ROUND_TRIPS: u32 = 4;
 const CLOCKS_WITHIN: Duration = Duration::from_secs(5);
 /// A clock that is wrong is named in the log so often.
 const REPEAT_WARNING: Duration = Duration::from_secs(60);
-
-type Configs = Vec<BTreeSet<u64>>;
-
-/// What the leader knows from its heartbeats.
-#[derive(Debug, Default)]
-pub(crate) struct Heartbeats {
-    clocks: Mutex<Clocks>,
-    /// What feature levels the voters know.
-    pub(crate) levels: Levels,
-    /// By voter, when the last heartbeat was sent that it accepted in this term.
-    accepted: Mutex<BTreeMap<u64, Instant>>,
-    /// Since when a quorum is known to have followed this leader.
-    quorum_heard: Mutex<Option<Instant>>,
-    /// Counts the readings of clocks, for those who wait for some.
-    read: watch::Sender<u64>,
-    warned: Mutex<Option<Instant>>,
-}
-
-impl Heartbeats {
-    /// On the leader: when the last heartbeat was sent that a quorum, itself among them, accepted.
-    pub(crate) fn quorum_heard(&self) -> Option<Instant> {
-        *self.quorum_heard.lock()
-    }
-
-    /// By how much a voter's clock is ahead of this node's.
-    pub(crate) fn clock_offset_ms(&self, voter: u64, own_wall_ms: u64) -> Option<i64> {
-        self.clocks.lock().offset_ms(voter, own_wall_ms, Instant::now())
-    }
-
-    /// A new term of this node: what was known before does not count.
-    fn begin(&self) {
-        self.clocks.lock().clear();
-        self.levels.clear();
-        self.accepted.lock().clear();
-        // A quorum has just elected it.
-        *self.quorum_heard.lock() = Some(Instant::now());
-    }
-
-    fn note_accepted(&self, me: u64, voter: u64, sent: Instant, configs: &Configs) {
-        let mut accepted = self.accepted.lock();
-        let last = accepted.entry(voter).or_insert(sent);
-        *last = sent.max(*last);
-        // The latest moment from which on a quorum has accepted something.
-        let mut moments: Vec<Instant> = accepted.values().copied().collect();
-        moments.sort_unstable_by(|a, b| b.cmp(a));
-        let reached = moments.into_iter().find(|moment| {
-            let since = accepted.iter().filter(|(_, at)| *at >= moment).map(|(voter, _)| *voter);
-            is_quorum(configs, &since.chain([me]).collect())
-        });
-        let mut heard = self.quorum_heard.lock();
-        *heard = (*heard).max(reached);
-    }
-}
 
 /// The leadership of this node as of one moment.
 struct Leading {
@@ -301,21 +244,6 @@ impl Core {
         Ok(stamp.now_ms)
     }
 
-    /// What an entry would be stamped with now; nothing before the clocks of a majority are known.
-    pub(crate) fn stamp(&self) -> Option<Stamp> {
-        let own_wall_ms = self.host.clock.wall_ms();
-        if self.config.planted == Some(PlantedBug::ClockBelieved) {
-            return Some(Stamp { now_ms: own_wall_ms, own_offset_ms: 0, believed: true });
-        }
-        let voters = self.raft.metrics().borrow().membership_config.membership().voter_ids().collect();
-        self.heartbeats.clocks.lock().stamp(self.id, &voters, own_wall_ms, Instant::now())
-    }
-
-    /// How far the state's time is ahead.
-    pub(crate) fn time_ahead_ms(&self, stamp: Stamp) -> i64 {
-        self.replica.read(|state, _| state.meta.now_ms as i64 - stamp.now_ms as i64)
-    }
-
     fn warn_of_clocks(&self, stamp: Stamp) {
         let ahead_ms = self.time_ahead_ms(stamp);
         let is_ahead = ahead_ms >= CLOCK_AHEAD_MS_MIN as i64;
@@ -341,27 +269,5 @@ impl Core {
                  clocks, then run `muster raft reset-clock`"
             );
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_quorum_is_heard_as_of_the_latest_moment_that_a_majority_accepted() {
-        let heartbeats = Heartbeats::default();
-        let configs = vec![BTreeSet::from([1, 2, 3, 4, 5])];
-        let start = Instant::now();
-        let at = |ms| start + Duration::from_millis(ms);
-        let heard = |voter, ms| {
-            heartbeats.note_accepted(1, voter, at(ms), &configs);
-            heartbeats.quorum_heard()
-        };
-        assert_eq!(heard(2, 10), None, "two of five");
-        assert_eq!(heard(3, 20), Some(at(10)));
-        assert_eq!(heard(2, 30), Some(at(20)));
-        assert_eq!(heard(4, 25), Some(at(25)));
-        assert_eq!(heard(3, 5), Some(at(25)), "an answer that comes late takes nothing back");
     }
 }

@@ -9,16 +9,21 @@
 
 mod clock;
 pub mod config;
+mod contact;
 mod core;
 mod election;
 pub mod error;
+mod feature_level;
 mod forms;
+mod frozen;
 mod heartbeat;
 mod hub;
 mod log;
 mod membership;
 mod peer;
+mod peer_service;
 mod proposer;
+mod quorum;
 mod reader;
 mod replica;
 mod snapshot;
@@ -26,6 +31,7 @@ mod spawn;
 mod start;
 mod stop;
 mod stored;
+mod turn;
 mod types;
 
 #[cfg(test)]
@@ -304,7 +310,7 @@ impl Consensus {
         services: Arc<dyn PeerServices>,
     ) -> v1::peer_server::PeerServer<impl v1::peer_server::Peer + use<>> {
         let Inner { core, proposer, reader, .. } = &*self.inner;
-        peer::PeerService::server(core.clone(), proposer.clone(), reader.clone(), services)
+        peer_service::PeerService::server(core.clone(), proposer.clone(), reader.clone(), services)
     }
 
     /// Makes this empty node, and the other empty nodes that are named, a new cluster of voters.

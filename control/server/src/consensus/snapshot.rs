@@ -1,57 +1,19 @@
-//! Snapshots: a frozen view of the state store, sent frame by frame, received into a fresh store. Never a copy in memory.
+//! Snapshots on their way: a frozen view of the state store, read as frames and written from frames into a fresh store. Never a copy in
+//! memory.
 //!
 //! What must stay true: what is received is what was frozen, pair by pair, history included; the last frame says how many pairs there
 //! were, so a stream that ends early is not a snapshot.
 
-use crate::consensus::replica::{RemoveUnused, Replica};
 use crate::consensus::stored::state_space;
-use crate::consensus::types::{StorageError, Types};
 use muster_runtime::disk::{KvRead, Pair};
 use muster_runtime::{Batch, DiskError, Kv};
-use openraft::{RaftSnapshotBuilder, Snapshot};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::sync::Arc;
 
 /// Bytes of a frame: some hundred microseconds of a fast network, small beside what a connection may have in flight.
 const FRAME_BYTES: usize = 512 << 10;
 /// Pairs read at once; a value may be some tens of kilobytes.
 const PAGE_PAIRS: usize = 64;
-
-/// What openraft hands around as a snapshot. Cheap to clone.
-#[derive(Clone)]
-pub(crate) enum Frozen {
-    /// A view of this node's store.
-    View(Arc<dyn KvRead>),
-    /// A store of its own, received from the leader and not yet in use.
-    Received(Arc<Incoming>),
-}
-
-/// A store that a snapshot is received into. It is removed with the last of those who hold this, unless it has become the state.
-pub(crate) struct Incoming {
-    pub(crate) number: u64,
-    pub(crate) kv: Arc<dyn Kv>,
-    /// Last, because fields are dropped in order and a store must be closed before it is removed.
-    pub(crate) _unused: RemoveUnused,
-}
-
-impl fmt::Debug for Frozen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Frozen::View(_) => f.write_str("View"),
-            Frozen::Received(incoming) => write!(f, "Received({})", incoming.number),
-        }
-    }
-}
-
-/// Makes snapshots for openraft.
-pub(crate) struct Builder(pub(crate) Arc<Replica>);
-
-impl RaftSnapshotBuilder<Types> for Builder {
-    async fn build_snapshot(&mut self) -> Result<Snapshot<Types>, StorageError> {
-        self.0.build_snapshot().await.map_err(|error| self.0.fatal(error))
-    }
-}
 
 /// Part of a snapshot on its way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

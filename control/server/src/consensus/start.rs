@@ -1,16 +1,19 @@
 //! Opening a node: storage first, then consensus on it.
 
+use super::contact::Contact;
 use super::core::{Core, snapshot_by_bytes, watch_raft};
-use super::election::{self, Contact, Turns};
+use super::election;
 use super::error::OpenError;
-use super::forms;
-use super::heartbeat::{self, Heartbeats};
+use super::feature_level;
+use super::heartbeat;
 use super::log::{self, Identity, Opened};
 use super::peer::{Links, Peers};
 use super::proposer::Proposer;
+use super::quorum::Heartbeats;
 use super::reader::Reader;
 use super::replica::{Machine, Replica};
 use super::stop::Stop;
+use super::turn::Turns;
 use super::types::Raft;
 use super::{Consensus, ConsensusConfig, Inner, Leadership};
 use muster_runtime::{DiskError, Host};
@@ -86,7 +89,7 @@ async fn open_until(host: Host, config: ConsensusConfig, stop: Stop) -> Result<C
     host.spawn(heartbeat::run(core.clone()));
     host.spawn(election::run(core.clone()));
     let proposer = Proposer::start(core.clone());
-    host.spawn(forms::raise(core.clone(), proposer.clone()));
+    host.spawn(feature_level::raise(core.clone(), proposer.clone()));
     let reader = Reader::start(core.clone());
     tracing::info!(node = id, address, "consensus is open");
     Ok(Consensus { inner: Arc::new(Inner { core, proposer, reader, changing: tokio::sync::Mutex::default() }) })

@@ -1,6 +1,6 @@
 //! The types that openraft is used with.
 
-use crate::consensus::snapshot::Frozen;
+use crate::consensus::frozen::Frozen;
 use crate::consensus::spawn::HostRuntime;
 use muster_control_core::{Decided, Entry};
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! Keeps the lease table while this node leads, and proposes what it finds due.
 
 use super::LeaseConfig;
-use super::renewals::{Renewal, Verdict};
+use super::renewal::{Renewal, Verdict};
 use super::table::Table;
 use crate::consensus::Consensus;
 use crate::history::{Due, HistoryConfig};

@@ -8,6 +8,7 @@
 //! - what a table finds due is proposed only in the term it was counted in, never passed on to another leader (law 6).
 
 pub(crate) mod leader;
+pub(crate) mod renewal;
 pub(crate) mod renewals;
 pub(crate) mod table;
 

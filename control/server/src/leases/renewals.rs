@@ -4,14 +4,13 @@
 //! leader that cannot be reached delays nothing but the answers; the number of renewals that wait and of calls in flight is bounded.
 
 use super::leader::LeaderLeases;
+use super::renewal::{RenewAnswer, RenewMessage, Renewal, Verdict};
+use crate::api::MESSAGE_BYTES_MAX;
 use crate::consensus::Consensus;
-use crate::services::MESSAGE_BYTES_MAX;
 use futures::FutureExt;
-use muster_model::{CellId, Epoch, NodeId};
 use muster_proto::v1;
 use muster_proto::v1::peer_client::PeerClient;
 use muster_runtime::Host;
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -24,40 +23,6 @@ const BATCH_MAX: usize = 8_192;
 const IN_FLIGHT_MAX: usize = 8;
 /// A confirmation takes one round trip; after this long the leader is gone or has lost its quorum.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-
-/// One lease to renew.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Renewal {
-    /// A node was heard of.
-    Node(NodeId, Epoch),
-    /// A shard goes on with a cell.
-    Cell(CellId, Epoch, String),
-}
-
-/// What became of a renewal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Verdict {
-    /// Written down by a confirmed leader.
-    Renewed,
-    /// The lease is not the sender's any more.
-    Lost,
-    /// No confirmed leader answered: nothing is known.
-    Unknown,
-}
-
-/// Renewals as they travel. The variants' order is the stored form: new versions are added at the end.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum RenewMessage {
-    /// The first form.
-    V1(Vec<Renewal>),
-}
-
-/// Their verdicts as they travel, in order.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum RenewAnswer {
-    /// The first form.
-    V1(Vec<Verdict>),
-}
 
 struct Waiting {
     renewal: Renewal,

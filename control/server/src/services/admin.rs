@@ -1,6 +1,7 @@
 //! `muster.v1.Admin`: for operators. Membership changes go to the leader; any node passes them on.
 
-use super::{App, refusal};
+use super::App;
+use crate::api::refusal;
 use crate::consensus::AdminError;
 use futures::FutureExt;
 use muster_control_core::{Command, Done};

@@ -1,6 +1,7 @@
 //! `muster.v1.Fleet`: nodes, cards, cells, pools and device classes.
 
-use super::{App, paging, plan, refusal};
+use super::{App, paging, plan};
+use crate::api::refusal;
 use muster_control_core::{Command, State};
 use muster_model::capacity::{CardUse, NodeUse};
 use muster_model::{CellId, DeviceClass, Gpu, JobPhase, NodeHealth, NodeId, Pool, Revision};

@@ -8,7 +8,6 @@
 //!   unread events of all pass their budget.
 
 mod admin;
-pub(crate) mod auth;
 mod fleet;
 mod jobs;
 mod outlet;
@@ -17,19 +16,18 @@ pub(crate) mod paging;
 mod peer;
 mod plan;
 pub(crate) mod read;
-pub(crate) mod refusal;
 pub(crate) mod search;
 mod shards;
 pub(crate) mod snapshot;
 mod tenants;
 mod usage;
-pub(crate) mod wire;
 
+use crate::api::{MESSAGE_BYTES_MAX, auth};
 use crate::consensus::Consensus;
 use crate::leases::LeaseConfig;
 use crate::leases::leader::LeaderLeases;
 use crate::leases::renewals::Renewals;
-use crate::sessions::Hub;
+use crate::sessions::{AgentsService, Hub};
 use muster_proto::v1;
 use muster_runtime::Host;
 use outlet::Outlets;
@@ -39,8 +37,6 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tower::util::MapResponseLayer;
 
-/// The largest message that is taken: twice what fits into one entry of the log.
-pub(crate) const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Watches served at a time: some hundreds of shards, consoles and waiting command lines, with room.
 const WATCHES_MAX: usize = 4_096;
 /// Log streams served at a time.
@@ -144,7 +140,7 @@ pub(crate) async fn routes(app: &App) -> (Routes, tonic_health::server::HealthRe
         .add_service(served!(v1::usage_server::UsageServer<_>, usage::UsageService(app.clone())))
         .add_service(served!(v1::fleet_server::FleetServer<_>, fleet::FleetService(app.clone())))
         .add_service(served!(v1::shards_server::ShardsServer<_>, shards::ShardsService(app.clone())))
-        .add_service(served!(v1::agents_server::AgentsServer<_>, crate::sessions::AgentsService(app.clone())))
+        .add_service(served!(v1::agents_server::AgentsServer<_>, AgentsService(app.hub.clone())))
         .add_service(served!(v1::admin_server::AdminServer<_>, admin::AdminService(app.clone())))
         .add_service(auth::guard(peer))
         .add_service(health_service)

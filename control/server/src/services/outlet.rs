@@ -4,7 +4,7 @@
 //! bytes is ended, and told to go on from what it has seen: it is the one that reads too slowly or asked for too much. What must stay
 //! true: what is counted is what is kept, whoever goes first, writer or reader; a writer that waits for room counts with what it holds.
 
-use super::refusal;
+use crate::api::refusal;
 use futures::Stream;
 use parking_lot::Mutex;
 use prost::Message;

@@ -3,7 +3,7 @@
 //! Tonic refuses it before any handler sees the call, with its size and the limit alone. What must stay true: every other answer passes
 //! as it is.
 
-use super::MESSAGE_BYTES_MAX;
+use crate::api::MESSAGE_BYTES_MAX;
 use axum::body::Body;
 use muster_model::FieldError;
 use tonic::codegen::http;

@@ -4,7 +4,7 @@
 //! item that was looked at and the question it belongs to: pages stay right while items come and go, and a token used with another
 //! question is refused instead of answering nonsense.
 
-use super::refusal;
+use crate::api::refusal;
 use prost::Message;
 use tonic::Status;
 

@@ -2,9 +2,10 @@
 //! agents have their sessions here.
 
 use super::jobs::{LogAnswer, LogQuestion, open_here};
-use super::{App, LOG_STREAMS_MAX, refusal};
+use super::{App, LOG_STREAMS_MAX};
+use crate::api::refusal;
 use crate::consensus::PeerServices;
-use crate::leases::renewals::{RenewAnswer, RenewMessage};
+use crate::leases::renewal::{RenewAnswer, RenewMessage};
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::BoxStream;

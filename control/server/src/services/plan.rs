@@ -3,7 +3,8 @@
 //! They are made by the scheduler's own core, as searches ([`super::search`]), and change nothing. What must stay true: the answer holds
 //! at the revision it names; a question is bounded by the planner's own steps for each cell.
 
-use super::{App, refusal};
+use super::App;
+use crate::api::refusal;
 use muster_model::{CellId, NodeId, Revision, TaskPlacement};
 use muster_proto::v1;
 use muster_scheduler_core::View;

@@ -1,6 +1,7 @@
 //! Reads: linearizable by default, stale when asked for.
 
-use super::{App, refusal};
+use super::App;
+use crate::api::refusal;
 use muster_control_core::State;
 use muster_model::Revision;
 use muster_proto::v1::Consistency;

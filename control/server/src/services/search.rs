@@ -7,8 +7,9 @@
 //!
 //! [`Host::heavy`]: muster_runtime::Host::heavy
 
+use super::App;
 use super::snapshot::Snapshot;
-use super::{App, refusal};
+use crate::api::refusal;
 use crate::consensus::{Consensus, Follower};
 use muster_model::{Change, Revision};
 use muster_scheduler_core::View;

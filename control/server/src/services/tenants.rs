@@ -1,7 +1,8 @@
 //! `muster.v1.Tenants`: the quota tree.
 
+use super::App;
 use super::paging::{self, Page};
-use super::{App, refusal};
+use crate::api::refusal;
 use muster_control_core::{Command, Done, State, plan};
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::TenantEdit;

@@ -1,7 +1,8 @@
 //! `muster.v1.Usage`: what tenants have used so far, exact to the millisecond, as of when each last interval was counted.
 
+use super::App;
 use super::paging::{self, Page};
-use super::{App, refusal};
+use crate::api::refusal;
 use muster_control_core::State;
 use muster_model::usage::UsageTotal;
 use muster_model::{GpuUnits, TenantId};

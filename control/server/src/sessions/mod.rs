@@ -13,11 +13,13 @@ pub(crate) mod batcher;
 pub(crate) mod dispatch;
 pub(crate) mod logs;
 mod session;
+mod stream;
 mod welcome;
+mod wire;
 
+use crate::api::refusal;
 use crate::consensus::Consensus;
 use crate::leases::renewals::Renewals;
-use crate::services::{App, refusal};
 use batcher::Batcher;
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -165,12 +167,12 @@ impl Hub {
 }
 
 /// `muster.v1.Agents`.
-pub(crate) struct AgentsService(pub(crate) App);
+pub(crate) struct AgentsService(pub(crate) Arc<Hub>);
 
 #[tonic::async_trait]
 impl v1::agents_server::Agents for AgentsService {
     async fn identify(&self, _: Request<v1::IdentifyRequest>) -> Result<Response<v1::IdentifyReply>, Status> {
-        let hub = &self.0.hub;
+        let hub = &self.0;
         let none =
             || refusal::unavailable("this control node is part of no cluster yet; bootstrap it or add it to one");
         let cluster = hub.cluster().ok_or_else(none)?;
@@ -184,7 +186,7 @@ impl v1::agents_server::Agents for AgentsService {
         &self,
         request: Request<tonic::Streaming<v1::AgentMessage>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        let hub = Arc::clone(&self.0.hub);
+        let hub = Arc::clone(&self.0);
         let permit = Arc::clone(&hub.room).try_acquire_owned();
         let permit = permit.map_err(|_| refusal::busy("the number of sessions", SESSIONS_MAX))?;
         let (out, messages) = mpsc::channel(OUT_MAX);

@@ -4,11 +4,12 @@
 //! the session; what is proposed runs beside, bounded, and while too much of it is unanswered nothing more is read.
 
 use super::logs::{OpenTap, Taps};
+use super::stream::{Inbound, Out, Over, send};
 use super::welcome::{Joined, NotJoined, admit};
-use super::{Entry, Hub, LOG_STREAMS_WAITING_MAX};
+use super::{Entry, Hub, LOG_STREAMS_WAITING_MAX, wire};
+use crate::api::refusal;
 use crate::consensus::ProposeError;
-use crate::leases::renewals::{Renewal, Verdict};
-use crate::services::{refusal, wire};
+use crate::leases::renewal::{Renewal, Verdict};
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 use muster_control_core::{Command, Done, Reject, TaskReport};
@@ -23,14 +24,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tonic::Status;
 use v1::agent_message::Message as FromAgent;
 use v1::control_message::Message as ToAgent;
-
-/// What an agent sends.
-pub(super) type Inbound = tonic::Streaming<v1::AgentMessage>;
-/// What it is sent.
-pub(super) type Out = mpsc::Sender<Result<v1::ControlMessage, Status>>;
 
 /// Reports and usage of one session that wait for their commit.
 const IN_FLIGHT_MAX: usize = 32;
@@ -39,37 +34,11 @@ const BEATS_MAX: usize = 4;
 /// Task reports, or usage intervals, of one message: as many as one command takes.
 const ITEMS_MAX: usize = 4_096;
 
-/// Why a session ends.
-#[derive(Debug)]
-pub(super) enum Over {
-    /// The agent has closed the stream, or it broke.
-    Gone,
-    /// It does not read what it is sent.
-    Slow,
-    /// Nothing was heard of it for too long.
-    Idle,
-    /// Another session of the same node has begun.
-    Replaced,
-    /// It is told why, and joins again.
-    Refused(String),
-    /// It sent what no agent sends.
-    Bad(Status),
-}
-
 /// What came of something that ran beside.
 enum Finished {
     Beat { seq: u64, verdict: Verdict },
     Reports { seq: u64, result: Result<(), Over> },
     Usage { incarnation: u64, result: Result<u64, Over> },
-}
-
-/// Sends if there is room.
-pub(super) fn send(out: &Out, message: ToAgent) -> Result<(), Over> {
-    let message = v1::ControlMessage { message: Some(message) };
-    out.try_send(Ok(message)).map_err(|error| match error {
-        mpsc::error::TrySendError::Full(_) => Over::Slow,
-        mpsc::error::TrySendError::Closed(_) => Over::Gone,
-    })
 }
 
 /// Serves a session until its end.

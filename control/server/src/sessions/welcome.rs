@@ -3,9 +3,9 @@
 //! What must stay true: an agent of another cluster is refused before anything of it is proposed.
 
 use super::Hub;
-use super::session::{Inbound, Out, send};
+use super::stream::{Inbound, Out, send};
+use crate::api::refusal;
 use crate::consensus::ProposeError;
-use crate::services::refusal;
 use muster_control_core::{Command, Done, Reject};
 use muster_model::node::NodeSpec;
 use muster_model::{Epoch, NodeId};

@@ -1,6 +1,6 @@
 //! Folders of tasks that are over and forgotten: kept for their output, newest first, within bounds.
 
-use super::folder::TaskFolder;
+use crate::task_folder::TaskFolder;
 use muster_node_core::TaskKey;
 use std::collections::VecDeque;
 use std::io;

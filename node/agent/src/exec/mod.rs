@@ -5,16 +5,14 @@
 //! a fence that passes ends its task whether or not the agent is there; the record of a task stays until it is forgotten.
 
 mod claim;
-pub mod folder;
 mod kept;
 mod orphans;
-pub(crate) mod output;
 mod pidfd;
 pub mod process;
 mod start;
 pub mod virtual_;
 
-pub use folder::Stream;
+pub use crate::task_folder::Stream;
 
 use futures::future::BoxFuture;
 use muster_model::TaskState;

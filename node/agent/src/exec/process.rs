@@ -4,12 +4,12 @@
 //! the map is never held across anything that blocks; the end of a shim is seen through its descriptor, without polling; a stop or
 //! a fence that comes while a shim is being started reaches it as soon as it is there.
 
-use super::folder::{DeadlineFile, Stream, TaskFolder, VOID};
 use super::kept::Kept;
 use super::pidfd::PidFd;
 use super::start::{self, Alive, Found};
-use super::{ExecError, Executor, Launch, LogError, LogSlice, Owner, claim, orphans, output};
-use crate::shim::record::{End, ExitRecord, LaunchRecord};
+use super::{ExecError, Executor, Launch, LogError, LogSlice, Owner, claim, orphans};
+use crate::task_folder::record::{End, ExitRecord, LaunchRecord, StartedRecord};
+use crate::task_folder::{DeadlineFile, Stream, TaskFolder, VOID, output, read_json};
 use futures::future::{BoxFuture, FutureExt};
 use muster_model::TaskState;
 use muster_model::ids::Epoch;
@@ -26,6 +26,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 
+pub use super::start::ShimCommand;
+
 /// Shims being started at the same time: starting is mostly exec, which a few cores do not do faster in parallel.
 const STARTS_AT_ONCE: usize = 16;
 /// Between two looks at a shim that an earlier agent was just starting.
@@ -33,15 +35,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// What a command takes over from the agent's own environment, where it is set: enough to find programs and speak its language.
 const INHERITED: [&str; 10] =
     ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH"];
-
-/// How the shim is run: the task folder is added as the last argument.
-#[derive(Clone, Debug)]
-pub struct ShimCommand {
-    /// The program.
-    pub program: PathBuf,
-    /// Its arguments, for example `shim`.
-    pub arguments: Vec<String>,
-}
 
 /// Where tasks are kept and within what bounds.
 #[derive(Clone, Debug)]
@@ -222,7 +215,7 @@ impl Inner {
     async fn wait_for_start(&self, key: TaskKey, shim: &Arc<Shim>) {
         let folder = self.folder(key);
         loop {
-            if let Ok(Some(started)) = start::read_json::<crate::shim::record::StartedRecord>(&folder.started()) {
+            if let Ok(Some(started)) = read_json::<StartedRecord>(&folder.started()) {
                 return self.connect(key, shim, Some(started.started_ns));
             }
             if tokio::time::timeout(LOOK_AGAIN, shim.process.ended()).await.is_ok() {

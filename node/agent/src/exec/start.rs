@@ -1,15 +1,13 @@
 //! Starting a shim, and taking over those that an earlier agent has started. Everything here blocks: run it where that is allowed.
 
-use super::folder::{DeadlineFile, TaskFolder};
 use super::orphans;
 use super::pidfd::PidFd;
-use super::process::ShimCommand;
-use crate::shim::record::{End, ExitRecord, LaunchRecord, ShimRecord, StartedRecord};
-use serde::de::DeserializeOwned;
+use crate::task_folder::record::{End, ExitRecord, LaunchRecord, ShimRecord, StartedRecord};
+use crate::task_folder::{DeadlineFile, TaskFolder, read_json};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,6 +17,15 @@ const READY_MAX: Duration = Duration::from_secs(20);
 const NUMBER_MAX: Duration = Duration::from_secs(5);
 /// Between two looks at a shim that is just starting.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// How the shim is run: the task folder is added as the last argument.
+#[derive(Clone, Debug)]
+pub struct ShimCommand {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments, for example `shim`.
+    pub arguments: Vec<String>,
+}
 
 /// A shim that lives.
 #[derive(Debug)]
@@ -229,12 +236,4 @@ fn leave(folder: &TaskFolder, _lock: &File, end: End, started_ns: Option<u64>, n
     let exit = ExitRecord { end, started_ns, ended_ns: now_ns, dropped_bytes: 0 };
     folder.write_json(&folder.exit(), &exit)?;
     Ok(exit)
-}
-
-pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
 }

@@ -56,15 +56,6 @@ impl CardState {
     }
 }
 
-/// A process that holds memory of a card.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GpuProcess {
-    /// Its number on the host.
-    pub pid: u32,
-    /// MiB of the card's memory.
-    pub memory_mib: u64,
-}
-
 /// Why a card did not do what it was told.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GpuError {
@@ -130,7 +121,4 @@ pub trait GpuBackend: Send + Sync + 'static {
 
     /// Lets tasks take turns on a card, or ends that.
     fn set_time_slice(&self, card: u16, on: bool) -> GpuAnswer<'_, ()>;
-
-    /// The processes that hold memory of a card.
-    fn processes(&self, card: u16) -> GpuAnswer<'_, Vec<GpuProcess>>;
 }

@@ -4,7 +4,7 @@
 //! plan that breaks them fails in every test; the state survives an agent's restart in a small file, and a reboot of the host
 //! clears it, as it clears that of real cards.
 
-use super::{CardState, GpuAnswer, GpuBackend, GpuError, GpuProcess, MigInstance};
+use super::{CardState, GpuAnswer, GpuBackend, GpuError, MigInstance};
 use futures::future::FutureExt;
 use muster_model::mig::{self, MigPlacement};
 use muster_model::node::Gpu;
@@ -12,7 +12,7 @@ use muster_model::request::SharingMode;
 use muster_runtime::Files;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The file in which the state is kept.
@@ -28,10 +28,10 @@ pub struct SimGpus {
 #[derive(Default)]
 struct Inner {
     kept: Kept,
-    processes: BTreeMap<u16, Vec<GpuProcess>>,
+    /// Cards on which processes run.
+    busy: BTreeSet<u16>,
     /// The next call on a card fails with this.
     faults: BTreeMap<u16, String>,
-    withheld: BTreeMap<u16, String>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -59,28 +59,19 @@ impl SimGpus {
         Ok(SimGpus { gpus, files, inner: Mutex::new(Inner { kept, ..Inner::default() }) })
     }
 
-    /// The host goes down and comes up again: no instance and no server survives that.
-    pub fn reboot(&self, boot_id: &str) {
-        self.inner.lock().kept = fresh(&self.gpus, boot_id);
-    }
-
     /// The next change of `card` fails with these words.
     pub fn fail_next(&self, card: u16, why: &str) {
         self.inner.lock().faults.insert(card, why.to_owned());
     }
 
-    /// A card falls ill, or recovers.
-    pub fn withhold(&self, card: u16, why: Option<&str>) {
+    /// Whether processes run on a card: it is not empty then.
+    pub fn set_busy(&self, card: u16, is_busy: bool) {
         let mut inner = self.inner.lock();
-        match why {
-            Some(why) => inner.withheld.insert(card, why.to_owned()),
-            None => inner.withheld.remove(&card),
-        };
-    }
-
-    /// What runs on a card: it is not empty then.
-    pub fn set_processes(&self, card: u16, processes: Vec<GpuProcess>) {
-        self.inner.lock().processes.insert(card, processes);
+        if is_busy {
+            inner.busy.insert(card);
+        } else {
+            inner.busy.remove(&card);
+        }
     }
 
     /// Changes a card under the rules and keeps the result.
@@ -96,7 +87,7 @@ impl SimGpus {
             if let Some(why) = inner.faults.remove(&card) {
                 Err(GpuError::Driver { card, doing, why })
             } else if let Some(state) = inner.kept.cards.get_mut(usize::from(card)) {
-                let is_empty = inner.processes.get(&card).is_none_or(Vec::is_empty);
+                let is_empty = !inner.busy.contains(&card);
                 change(state, &mut inner.kept.next_handle, is_empty)
                     .map_err(|why| GpuError::Refused { card, why })
                     .map(|answer| (answer, inner.kept.clone()))
@@ -152,22 +143,14 @@ fn fresh(gpus: &[Gpu], boot_id: &str) -> Kept {
 
 impl GpuBackend for SimGpus {
     fn cards(&self) -> GpuAnswer<'_, Vec<Gpu>> {
-        let inner = self.inner.lock();
-        let health = |(index, gpu): (usize, &Gpu)| {
-            let withheld = inner.withheld.get(&(index as u16)).cloned().or_else(|| gpu.withheld.clone());
-            Gpu { withheld, ..gpu.clone() }
-        };
-        let cards = self.gpus.iter().enumerate().map(health).collect();
-        std::future::ready(Ok(cards)).boxed()
+        std::future::ready(Ok(self.gpus.clone())).boxed()
     }
 
     fn state(&self) -> GpuAnswer<'_, Vec<CardState>> {
         let inner = self.inner.lock();
-        let with_health = |(index, card): (usize, &CardState)| {
-            let configured = self.gpus.get(index).and_then(|gpu| gpu.withheld.clone());
-            CardState { withheld: inner.withheld.get(&(index as u16)).cloned().or(configured), ..card.clone() }
-        };
-        let cards = inner.kept.cards.iter().enumerate().map(with_health).collect();
+        let with_health =
+            |(card, gpu): (&CardState, &Gpu)| CardState { withheld: gpu.withheld.clone(), ..card.clone() };
+        let cards = inner.kept.cards.iter().zip(&self.gpus).map(with_health).collect();
         std::future::ready(Ok(cards)).boxed()
     }
 
@@ -243,10 +226,5 @@ impl GpuBackend for SimGpus {
         } else {
             self.set_mode(card, "ending time-slicing", SharingMode::TimeSlice, SharingMode::Whole)
         }
-    }
-
-    fn processes(&self, card: u16) -> GpuAnswer<'_, Vec<GpuProcess>> {
-        let processes = self.inner.lock().processes.get(&card).cloned().unwrap_or_default();
-        std::future::ready(Ok(processes)).boxed()
     }
 }

@@ -1,7 +1,7 @@
 //! Starting the command: its own process group, its output on pipes, dead when the shim dies.
 
-use super::record::LaunchRecord;
-use crate::exec::folder::TaskFolder;
+use crate::task_folder::TaskFolder;
+use crate::task_folder::record::LaunchRecord;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;

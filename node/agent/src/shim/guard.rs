@@ -1,9 +1,9 @@
 //! The guard: waits for the command's end, a stop, the time limit or the fence, whichever is first. It reads one number from a
 //! file, which is in memory, and writes nothing.
 
-use super::record::End;
 use super::{ShimError, os};
-use crate::exec::folder::DeadlineFile;
+use crate::task_folder::DeadlineFile;
+use crate::task_folder::record::End;
 use muster_node_core::TaskSpec;
 use muster_node_core::fence::{self, NS_PER_S};
 use nix::sys::signal::{SigSet, Signal, killpg};

@@ -2,7 +2,7 @@
 //!
 //! It starts the command, keeps its output, and makes sure that the whole of it is dead when it has to be, with an agent or
 //! without one. What must stay true:
-//! - it is synchronous and starts before any runtime or logging; it knows only its task folder ([`crate::exec::folder`]);
+//! - it is synchronous and starts before any runtime or logging; it knows only its task folder ([`crate::task_folder`]);
 //! - it lives in its own session and holds the folder's lock for as long as it lives, so whoever finds the lock free knows that
 //!   nothing will be started from the folder any more;
 //! - it looks at its fence before it starts the command, and starts nothing when that has passed;
@@ -14,13 +14,12 @@
 mod child;
 mod guard;
 mod pump;
-pub mod record;
 mod tree;
 
-use crate::exec::folder::TaskFolder;
+use crate::task_folder::TaskFolder;
+use crate::task_folder::record::{End, ExitRecord, LaunchRecord, ShimRecord, StartedRecord};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
-use record::{End, ExitRecord, StartedRecord};
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -74,9 +73,9 @@ fn run(folder: &TaskFolder) -> Result<(), ShimError> {
         return Ok(());
     }
     let bytes = std::fs::read(folder.task()).map_err(io("reading task.json"))?;
-    let task: record::LaunchRecord =
+    let task: LaunchRecord =
         serde_json::from_slice(&bytes).map_err(|source| ShimError::Record { what: "task.json", source })?;
-    write_json(folder, folder.shim(), &record::ShimRecord { pid: std::process::id() })?;
+    write_json(folder, folder.shim(), &ShimRecord { pid: std::process::id() })?;
 
     let exit = run_task(folder, &task, &signals);
     // Whatever happened above, nothing may outlive it.
@@ -88,7 +87,7 @@ fn run(folder: &TaskFolder) -> Result<(), ShimError> {
 }
 
 /// Starts the command and waits until all of it is over.
-fn run_task(folder: &TaskFolder, task: &record::LaunchRecord, signals: &SigSet) -> Result<ExitRecord, ShimError> {
+fn run_task(folder: &TaskFolder, task: &LaunchRecord, signals: &SigSet) -> Result<ExitRecord, ShimError> {
     let clock = || guard::boottime_ns().map_err(os("reading the clock"));
     let never_ran = |end: End| -> Result<ExitRecord, ShimError> {
         tree::kill_all();

@@ -1,7 +1,7 @@
 //! The command's output, from pipes into files of bounded size. Runs in its own thread, so that a stalled disk stalls only it.
 
-use crate::exec::folder::{Stream, TaskFolder};
-use crate::exec::output::Writer;
+use crate::task_folder::output::Writer;
+use crate::task_folder::{Stream, TaskFolder};
 use std::io::{PipeReader, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! Simulated cards keep the rules of real ones.
 
 use muster_agent::gpu::sim::SimGpus;
-use muster_agent::gpu::{GpuBackend, GpuError, GpuProcess};
+use muster_agent::gpu::{GpuBackend, GpuError};
 use muster_model::GpuModel;
 use muster_model::mig::{MigPlacement, MigShape};
 use muster_model::node::Gpu;
@@ -43,11 +43,11 @@ async fn instances_stand_only_where_the_geometry_lets_them() {
 #[tokio::test]
 async fn a_card_changes_its_mode_only_when_empty() {
     let gpus = SimGpus::open(gpus(&[GpuModel::H100]), "b", None).expect("new cards");
-    gpus.set_processes(0, vec![GpuProcess { pid: 1, memory_mib: 1 }]);
+    gpus.set_busy(0, true);
     refused(gpus.set_mig(0, true).await);
     refused(gpus.start_mps(0).await);
     refused(gpus.set_time_slice(0, true).await);
-    gpus.set_processes(0, Vec::new());
+    gpus.set_busy(0, false);
     gpus.start_mps(0).await.expect("an empty card");
     refused(gpus.set_mig(0, true).await);
     refused(gpus.set_time_slice(0, true).await);

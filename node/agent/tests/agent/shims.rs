@@ -1,10 +1,10 @@
 //! Real tasks under real shims: how they end, what they leave, and who outlives whom.
 
 use crate::bench::{Bench, PATIENCE, S, command, is_alive, key, lines, shim, spec};
-use muster_agent::exec::folder::TaskFolder;
 use muster_agent::exec::process::{ProcessConfig, ShimCommand};
 use muster_agent::exec::{Executor, Stream};
-use muster_agent::shim::record::{End, ExitRecord, LaunchRecord, ShimRecord};
+use muster_agent::task_folder::TaskFolder;
+use muster_agent::task_folder::record::{End, ExitRecord, LaunchRecord, ShimRecord};
 use muster_model::TaskState;
 use muster_model::ids::Epoch;
 use muster_node_core::TaskSpec;

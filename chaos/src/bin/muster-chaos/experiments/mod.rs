@@ -17,8 +17,8 @@ mod searches;
 mod sockets;
 
 use crate::lab::Lab;
+use crate::needs::Need;
 use crate::report::{Findings, Report, Verdict};
-use crate::tools::Need;
 use anyhow::{Result, bail};
 use futures::future::BoxFuture;
 use std::time::Duration;

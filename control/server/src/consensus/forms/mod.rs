@@ -15,7 +15,7 @@ mod schema;
 mod tests;
 mod write;
 
-pub(crate) use level::{Levels, raise};
+pub(crate) use level::Levels;
 pub(crate) use read::read;
 pub(crate) use write::write;
 

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 /// Of which cluster, from whom, for whom. Disks tell a wiped node from the member it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Envelope {
-    pub(super) cluster: u64,
-    pub(super) from: u64,
-    pub(super) from_disk: u64,
-    pub(super) to: u64,
-    pub(super) to_disk: u64,
+pub(crate) struct Envelope {
+    pub(crate) cluster: u64,
+    pub(crate) from: u64,
+    pub(crate) from_disk: u64,
+    pub(crate) to: u64,
+    pub(crate) to_disk: u64,
 }
 
 /// Calls with one message each way.

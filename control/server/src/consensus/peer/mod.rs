@@ -7,14 +7,12 @@ mod announce;
 mod appends;
 mod envelope;
 mod network;
-mod service;
 #[cfg(test)]
 mod tests;
 mod timing;
 
-pub(crate) use envelope::{Heartbeat, HeartbeatAnswer, Identified, PreVote, PreVoteAnswer, Raftward};
+pub(crate) use envelope::{Envelope, Heartbeat, HeartbeatAnswer, Identified, PreVote, PreVoteAnswer, Raftward};
 pub(crate) use network::Links;
-pub(crate) use service::PeerService;
 
 use crate::consensus::config::{ConsensusConfig, PlantedBug};
 use crate::consensus::error::PeerRefusal;
@@ -23,7 +21,6 @@ use crate::consensus::replica::Replica;
 use crate::consensus::stop::Stop;
 use crate::consensus::stored;
 use crate::consensus::types::Member;
-use envelope::Envelope;
 use muster_proto::v1::Payload;
 use muster_proto::v1::peer_client::PeerClient;
 use muster_runtime::{Channel, DiskError, Host, NetError};
@@ -35,6 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use timing::Timing;
 use tokio::time::Instant;
+use tonic::metadata::MetadataMap;
 
 /// Messages larger than this are not taken: the largest entry with room, and far above any frame of a snapshot.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 64 << 20;
@@ -122,6 +120,11 @@ impl Peers {
     pub(crate) async fn save(&self) -> Result<(), DiskError> {
         let me = self.me();
         self.log.save_identity(&me).await
+    }
+
+    /// A heartbeat of node `leader` came with these headers: they say whether it measures time as this node does.
+    pub(crate) fn compare_timing(&self, leader: u64, headers: &MetadataMap) {
+        self.timing.compare(leader, headers);
     }
 
     /// The channel to an address.
@@ -234,7 +237,7 @@ impl Peers {
     /// Whether a message may be taken: it is for this node on this disk, of this cluster, and from who it says it is.
     ///
     /// A node that belongs to no cluster yet joins that of the first message that names its disk.
-    async fn admit(&self, envelope: &Envelope, taken_from_removed: bool) -> Result<(), PeerRefusal> {
+    pub(crate) async fn admit(&self, envelope: &Envelope, taken_from_removed: bool) -> Result<(), PeerRefusal> {
         let checked = self.check(envelope, taken_from_removed);
         if let Err(refusal) = &checked {
             self.warn(envelope.from, refusal, "a message is refused");

@@ -1,9 +1,10 @@
 //! Applying entries: executed, written with `last_applied` in one batch, then published.
 
+use super::install::Builder;
 use super::{Execute, Machine, Memory, Replica, key};
 use crate::consensus::Applied;
 use crate::consensus::forms::form_of;
-use crate::consensus::snapshot::{Builder, Frozen};
+use crate::consensus::frozen::Frozen;
 use crate::consensus::stored::{encode, ended_key, job_key, object_key, state_space};
 use crate::consensus::types::{Answer, LogEntry, LogId, Member, Membership, StorageError, Types};
 use muster_model::object::FinishedJob;

@@ -3,24 +3,20 @@
 use super::load::{load, marks};
 use super::upgrade::order_history;
 use super::{Generation, Replica, store_name};
-use crate::consensus::snapshot::{Frozen, Incoming, copy};
+use crate::consensus::frozen::{Frozen, Incoming, RemoveUnused};
+use crate::consensus::snapshot::copy;
 use crate::consensus::stored::corrupt;
-use crate::consensus::types::{Member, Types};
+use crate::consensus::types::{Member, StorageError, Types};
 use muster_runtime::DiskError;
-use openraft::{Snapshot, SnapshotMeta};
-use std::sync::{Arc, Weak};
+use openraft::{RaftSnapshotBuilder, Snapshot, SnapshotMeta};
+use std::sync::Arc;
 
-/// Removes the store that it is named after when nobody needs it any more: whoever was to receive into it may be gone at any moment.
-pub(crate) struct RemoveUnused {
-    replica: Weak<Replica>,
-    number: u64,
-}
+/// Makes snapshots for openraft.
+pub(crate) struct Builder(pub(crate) Arc<Replica>);
 
-impl Drop for RemoveUnused {
-    fn drop(&mut self) {
-        if let Some(replica) = self.replica.upgrade() {
-            replica.remove_unused(self.number);
-        }
+impl RaftSnapshotBuilder<Types> for Builder {
+    async fn build_snapshot(&mut self) -> Result<Snapshot<Types>, StorageError> {
+        self.0.build_snapshot().await.map_err(|error| self.0.fatal(error))
     }
 }
 
@@ -58,7 +54,12 @@ impl Replica {
     /// An empty store to receive a snapshot into.
     pub(crate) fn begin_receiving(self: &Arc<Self>) -> Result<Frozen, DiskError> {
         let Generation { number, kv } = self.fresh_generation()?;
-        let unused = RemoveUnused { replica: Arc::downgrade(self), number };
+        let replica = Arc::downgrade(self);
+        let unused = RemoveUnused::new(move || {
+            if let Some(replica) = replica.upgrade() {
+                replica.remove_unused(number);
+            }
+        });
         Ok(Frozen::Received(Arc::new(Incoming { number, kv, _unused: unused })))
     }
 

@@ -9,8 +9,6 @@ mod install;
 mod load;
 mod upgrade;
 
-pub(crate) use install::RemoveUnused;
-
 use crate::consensus::forms::FEATURE_LEVEL_NEWEST;
 use crate::consensus::hub::Hub;
 use crate::consensus::log::Log;

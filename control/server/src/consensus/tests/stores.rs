@@ -1,9 +1,10 @@
 //! openraft's own suite for log stores and state machines, and what it leaves out.
 
 use super::{entry, log_id, open_stores};
+use crate::consensus::frozen::Frozen;
 use crate::consensus::log::{Identity, Log};
 use crate::consensus::replica::Machine;
-use crate::consensus::snapshot::{Frames, Frozen, Unpacker};
+use crate::consensus::snapshot::{Frames, Unpacker};
 use crate::consensus::stop::Stop;
 use crate::consensus::types::{StorageError, Types};
 use openraft::storage::{RaftLogStorage, RaftLogStorageExt, RaftStateMachine};

@@ -1,7 +1,8 @@
 //! One job, live or over, with what it holds.
 
 use super::unknown;
-use crate::services::{App, refusal};
+use crate::api::refusal;
+use crate::services::App;
 use muster_control_core::State;
 use muster_model::{Job, JobId, NodeId};
 use muster_proto::v1;

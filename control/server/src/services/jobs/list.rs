@@ -4,8 +4,9 @@
 //! next one); following the tokens shows every job that matched throughout once, whatever is submitted or ends meanwhile.
 
 use super::reasons;
+use crate::api::refusal;
+use crate::services::App;
 use crate::services::paging::{self, Page};
-use crate::services::{App, refusal};
 use muster_control_core::State;
 use muster_model::{CellId, Job, JobId, JobPhase};
 use muster_proto::convert::job::job_in_brief;

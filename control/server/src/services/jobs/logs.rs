@@ -3,7 +3,8 @@
 //! What must stay true: a slow reader holds up neither the agent nor its session. When it falls behind, the session drops the
 //! stream and it is opened again from the offset that the reader has reached.
 
-use crate::services::{App, MESSAGE_BYTES_MAX, STREAM_EVENTS_MAX, refusal};
+use crate::api::{MESSAGE_BYTES_MAX, refusal};
+use crate::services::{App, STREAM_EVENTS_MAX};
 use crate::sessions::logs::{LogAsk, LogPiece};
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};

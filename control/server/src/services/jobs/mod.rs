@@ -8,7 +8,8 @@ mod reasons;
 mod submit;
 mod watch;
 
-use super::{App, refusal};
+use super::App;
+use crate::api::refusal;
 use futures::stream::BoxStream;
 use muster_control_core::Command;
 use muster_model::{JobId, JobPhase};

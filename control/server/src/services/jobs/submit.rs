@@ -3,8 +3,9 @@
 //! What must stay true: all or none; every wrong field of every job is named at once, as `jobs[3].request.mig.profile`; the hash of
 //! a submission depends on its content alone, so that a retry through any node, before or after a restart, is recognised.
 
+use crate::api::refusal;
 use crate::consensus::ProposeError;
-use crate::services::{App, refusal};
+use crate::services::App;
 use muster_control_core::{Command, Done, Reject};
 use muster_model::validate::{bounds, warnings};
 use muster_model::{FieldError, JobSpec, ValidJobSpec};

@@ -5,9 +5,10 @@
 
 use super::list::below;
 use super::unknown;
+use crate::api::refusal;
 use crate::consensus::{Follower, Lagged};
+use crate::services::App;
 use crate::services::outlet::{Gone, Outlet};
-use crate::services::{App, refusal};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use muster_model::{Change, Job, JobId, JobPhase, Object, Revision};

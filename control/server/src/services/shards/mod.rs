@@ -3,8 +3,9 @@
 mod propose;
 mod watch;
 
-use super::{App, refusal};
-use crate::leases::renewals::{Renewal, Verdict};
+use super::App;
+use crate::api::refusal;
+use crate::leases::renewal::{Renewal, Verdict};
 use futures::stream::BoxStream;
 use muster_control_core::{Command, Done};
 use muster_model::validate::bounds::{LEASES_PER_RENEW_MAX, SHARD_NAME_BYTES_MAX};

@@ -2,7 +2,8 @@
 //!
 //! What must stay true: one bad proposal fails itself alone; whatever is refused comes back with a kind that the shard can act on.
 
-use crate::services::{App, refusal};
+use crate::api::refusal;
+use crate::services::App;
 use muster_control_core::{Binding, Command, Done, Reject};
 use muster_model::validate::bounds::PROPOSALS_PER_CALL_MAX;
 use muster_model::{AllocationId, CellId, Epoch, JobId};

@@ -5,10 +5,11 @@
 //! that changed nothing a shard sees, so that a shard knows how far its view has come. A node that is part of the cluster is never
 //! quiet for longer than a beat: silence tells a shard to look elsewhere.
 
+use crate::api::refusal;
 use crate::consensus::{Follower, Lagged};
+use crate::services::App;
 use crate::services::outlet::Outlet;
 use crate::services::snapshot::Snapshot;
-use crate::services::{App, refusal};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use muster_model::Revision;

@@ -1,13 +1,13 @@
 //! The Peer service: what other control nodes ask of this one.
 
-use super::envelope::{Envelope, Heartbeat, HeartbeatAnswer, Identified, PreVote};
-use super::{MAX_MESSAGE_BYTES, Peers};
 use crate::consensus::PeerServices;
 use crate::consensus::core::Core;
 use crate::consensus::error::{PeerRefusal, ProposeError};
+use crate::consensus::frozen::{Frozen, Incoming};
+use crate::consensus::peer::{Envelope, Heartbeat, HeartbeatAnswer, Identified, MAX_MESSAGE_BYTES, Peers, PreVote};
 use crate::consensus::proposer::Proposer;
 use crate::consensus::reader::Reader;
-use crate::consensus::snapshot::{Frame, Frozen, Incoming, Unpacker};
+use crate::consensus::snapshot::{Frame, Unpacker};
 use crate::consensus::stored;
 use crate::consensus::types::{Member, Types, Vote};
 use futures::StreamExt;
@@ -220,7 +220,7 @@ impl Peer for PeerService {
     async fn heartbeat(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
         let answer = match open::<Heartbeat>(&self.core, &request.get_ref().data, true).await {
             Ok((from, Heartbeat { vote })) => {
-                self.peers().timing.compare(from, request.metadata());
+                self.peers().compare_timing(from, request.metadata());
                 // Without entries, and after nothing in particular: it says no more than who leads.
                 let word = AppendEntriesRequest { vote, prev_log_id: None, entries: Vec::new(), leader_commit: None };
                 let answer = append(&self.core, word).await;

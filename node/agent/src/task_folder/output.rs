@@ -5,7 +5,7 @@
 //! told by its place in the whole stream, so a reader sees what was dropped, and how much; the files of a stream are never larger
 //! than the bound and one piece; a disk that refuses loses output and stops nothing.
 
-use super::folder::{Stream, TaskFolder};
+use super::{Stream, TaskFolder};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
@@ -120,7 +120,7 @@ impl Writer {
 }
 
 /// At most `bytes_max` bytes from `offset`, or from the first place behind it of which there is something; and that place.
-pub(super) fn read(folder: &TaskFolder, stream: Stream, offset: u64, bytes_max: usize) -> io::Result<(u64, Vec<u8>)> {
+pub(crate) fn read(folder: &TaskFolder, stream: Stream, offset: u64, bytes_max: usize) -> io::Result<(u64, Vec<u8>)> {
     let mut tries = 0;
     loop {
         let Some((place, start, path)) = find(folder, stream, offset)? else { return Ok((offset, Vec::new())) };

@@ -6,14 +6,18 @@
 //! | `deadline` | agent | the fence, nanoseconds of CLOCK_BOOTTIME, 8 bytes, little endian, rewritten in place |
 //! | `lock` | shim | locked while the shim lives |
 //! | `shim`, `started`, `exit` | shim | its process; when the command ran; how all ended |
-//! | `stdout`, `stderr` | shim | the beginning of the output; its end in segments beside them ([`super::output`]) |
+//! | `stdout`, `stderr` | shim | the beginning of the output; its end in segments beside them ([`output`]) |
 //! | `work` | shim | the scratch folder in which a command without a working directory runs |
 //!
 //! What must stay true: records are replaced whole; the deadline only moves forward; whoever holds the lock and finds no `exit`
 //! may close the folder by writing one, or void it where no `shim` is in it either, and a shim that comes later starts nothing
 //! from it. Nothing here is synced: tasks do not outlive the host, so their records need not.
 
+pub(crate) mod output;
+pub mod record;
+
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::fs::{File, TryLockError};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -171,8 +175,17 @@ impl TaskFolder {
     }
 }
 
+/// Reads a record; `None` where there is none yet.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> std::io::Result<Option<T>> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// What a voided folder is called before it is gone, behind its name.
-pub(super) const VOID: &str = "void";
+pub(crate) const VOID: &str = "void";
 
 /// Whether the open file is still the one at `path`.
 fn is_at(file: &File, path: &Path) -> std::io::Result<bool> {
