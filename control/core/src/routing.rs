@@ -31,10 +31,10 @@ pub(crate) fn rules<'a>(state: &'a State, name: &str) -> &'a Pool {
 pub(crate) fn refusal_of_pool(state: &State, name: &str, spec: &JobSpec) -> Option<String> {
     let pool = rules(state, name);
     if spec.pool.as_ref().is_some_and(|asked| asked != name) {
-        return Some(format!("pool {name} is not the one asked for"));
+        return Some(format!("pool {name} is not the required pool"));
     }
     if !pool.classes.contains(&spec.class) {
-        return Some(format!("pool {name} does not serve {}", spec.class));
+        return Some(format!("pool {name} does not allow {}", spec.class));
     }
     let mode = spec.request.devices.mode()?;
     (!pool.modes.contains(&mode)).then(|| format!("pool {name} does not allow {mode}"))

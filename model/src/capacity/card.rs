@@ -61,8 +61,8 @@ impl CardUse {
     pub fn describe(&self, model: GpuModel) -> String {
         match self {
             CardUse::Free => "free".to_owned(),
-            CardUse::Whole(AllocationId(0)) => "given to another rank of the same gang".to_owned(),
-            CardUse::Whole(id) => format!("held whole by allocation {id}"),
+            CardUse::Whole(AllocationId(0)) => "assigned to another rank of the same job".to_owned(),
+            CardUse::Whole(id) => format!("held as a whole by allocation {id}"),
             CardUse::Mig(instances) => {
                 let list: Vec<String> = instances.iter().map(|(place, _)| place.in_words(model)).collect();
                 format!("partitioned into {}", list.join(", "))
@@ -114,7 +114,7 @@ impl CardUse {
                 self.share_fits(domain, memory_mib, gpu, clients)?;
                 let used: u32 = self.shares().iter().map(|s| u32::from(s.percent)).sum();
                 if used + u32::from(percent) > 100 {
-                    return Err(format!("{used} % of its threads are held"));
+                    return Err(format!("{used} % of its compute is in use"));
                 }
                 Ok(())
             }
@@ -138,15 +138,15 @@ impl CardUse {
         if let CardUse::Mps { domain: theirs, .. } | CardUse::TimeSlice { domain: theirs, .. } = self
             && *theirs != domain
         {
-            return Err(format!("shared inside the trust domain of tenant {theirs}"));
+            return Err(format!("it is shared in the trust domain of tenant {theirs}"));
         }
         let shares = self.shares();
         if shares.len() >= usize::from(clients_max) {
-            return Err(format!("{clients_max} clients are on it already"));
+            return Err(format!("it already has {clients_max} clients, its limit"));
         }
         let used: u64 = shares.iter().map(|s| s.memory_mib).sum();
         if used.saturating_add(memory_mib) > gpu.memory_mib {
-            return Err(format!("{used} of its {} MiB are held", gpu.memory_mib));
+            return Err(format!("{used} of its {} MiB are in use", gpu.memory_mib));
         }
         Ok(())
     }

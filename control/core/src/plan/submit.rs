@@ -87,7 +87,7 @@ fn check_request(draft: &Draft<'_>, id: &str, issued_ms: u64) -> Result<(), Reje
     }
     if issued_ms > draft.now_ms.saturating_add(ISSUED_AHEAD_MS_MAX) {
         let problem = format!("is {} ms ahead of the cluster's time", issued_ms - draft.now_ms);
-        return Err(Reject::field("issued_ms", problem, "set the client's clock"));
+        return Err(Reject::field("issued_ms", problem, "correct the clock of the client"));
     }
     Ok(())
 }
@@ -106,7 +106,11 @@ fn admit<'a>(state: &State, router: &mut Router<'_>, spec: &'a ValidJobSpec) -> 
     let tenant = state.index().tenant_ids.get(&spec.tenant).and_then(|id| state.tenants.get(id));
     let Some(tenant) = tenant else {
         let problem = format!("{:?} does not exist", spec.tenant);
-        return Err(FieldError::new("tenant", problem, "see `muster tenants list`, or apply it first"));
+        return Err(FieldError::new(
+            "tenant",
+            problem,
+            "use a tenant of `muster tenants list`, or create it with `muster tenants apply`",
+        ));
     };
     check_pool(state, spec)?;
     let spec = resolve(state, tenant, spec)?;
@@ -127,7 +131,7 @@ fn check_pool(state: &State, spec: &JobSpec) -> Result<(), FieldError> {
     if nodes.contains_key(name) || (state.nodes.is_empty() && known().contains(name)) {
         return Ok(());
     }
-    let problem = if known().contains(name) { "has no node" } else { "does not exist" };
+    let problem = if known().contains(name) { "has no nodes" } else { "does not exist" };
     let others = || known().into_iter().filter(|other| *other != name && nodes.contains_key(*other));
     let fix = match nearest(name, known().into_iter().filter(|other| *other != name)) {
         Some(meant) => format!("did you mean {meant}? Or leave it out"),
@@ -147,8 +151,8 @@ fn check_trust(tenant: &Tenant, spec: &JobSpec) -> Result<(), FieldError> {
     if tenant.trust == Trust::Trusted {
         return Ok(());
     }
-    let problem = format!("tenant {} is untrusted and shares a card only through MIG", tenant.path);
-    Err(FieldError::new(field, problem, "ask for a MIG profile or whole GPUs"))
+    let problem = format!("tenant {} is untrusted and may share a GPU only through MIG", tenant.path);
+    Err(FieldError::new(field, problem, "request a MIG profile or whole GPUs"))
 }
 
 /// The models on which the gang's charge stays under every max of the tenant's line.
@@ -176,8 +180,8 @@ pub(super) fn over_max(state: &State, tenant: &Tenant, spec: &JobSpec, model: Op
     let mut line = state.capacity().line_of(tenant.id);
     let (path, (resource, max)) = line.find_map(|(_, at)| Some((&at.path, at.max.first_passed_by(&charge)?)))?;
     let (asked, max) = (resource.in_words(charge.get(resource)), resource.in_words(max));
-    let problem = format!("the gang needs {asked}, the max of tenant {path} is {max}");
-    Some(FieldError::new("tasks", problem, "ask for less, or have the max raised"))
+    let problem = format!("all tasks together need {asked}, but the max of tenant {path} is {max}");
+    Some(FieldError::new("tasks", problem, "request less, or ask an operator to raise the max"))
 }
 
 /// What the gang is charged on `model`.

@@ -105,7 +105,7 @@ fn a_ceiling_at_any_level() {
         &mut fleet,
         spec,
         "over_max",
-        "lab uses 0 of 2 h100; this job needs 3 more",
+        "quota of lab: 0 of 2 h100 in use; this job needs 3 more",
         "raise the max of lab to 3 h100",
     );
 }
