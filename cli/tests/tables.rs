@@ -68,7 +68,7 @@ fn jobs_read_like_squeue() {
             7  research/nlp  -      pretrain  running   3:07        32      3
            12  research/nlp  -      pretrain  pending  10:00   1g.10gb      -  node node-0003 was lost
           113  research/nlp  -      pretrain  failed    1:40  30%/20Gi      -  rank 3 exited with 1 on node-0007, which is a very long scenario to tell in a list
-          114  research/nlp  alice  pretrain  pending  10:00         -      -  no cell could hold it yet
+          114  research/nlp  alice  pretrain  pending  10:00         -      -  no cell is large enough
 ",
     );
     assert_eq!(views[0].waited_s, 100);
@@ -275,7 +275,7 @@ fn a_job_says_all_that_was_asked_and_where_it_ran() {
         started    2025-11-20T23:01:40Z
         ran        1:40
         finished   2025-11-20T23:03:20Z
-        attempt    3 (2 failed of 4 that may)
+        attempt    3 (2 failed of 4 allowed)
         cell       1
         ran on     n5 (0-1,3), n6 (2)
         tasks      4

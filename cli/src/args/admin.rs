@@ -28,7 +28,7 @@ Fields in the file are changed. Fields that are not in the file keep their value
     },
     /// List tenants: guarantee, max and present use
     List(Under),
-    /// Show the same as a tree
+    /// Show tenants as a tree, with the same columns
     Tree(Under),
     /// Delete a tenant; it must have no children and no pending or running jobs
     Delete {

@@ -77,7 +77,7 @@ pub struct Submit {
     /// CPUs for each task: 4, 0.5 or 500m [default: 1 without GPUs or with --needs, otherwise 0]
     #[arg(long, value_name = "CPUS")]
     pub cpus: Option<String>,
-    /// Host memory for each task, such as 64Gi [default: 0: none is set aside]
+    /// Host memory for each task, such as 64Gi [default: 0]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
     /// Require all tasks inside one island (NVLink domain), node, leaf, block or region

@@ -77,7 +77,7 @@ pub struct Global {
     /// Output format [default: table]
     #[arg(short, long, global = true, value_name = "FORMAT", help_heading = "Global options")]
     pub output: Option<Format>,
-    /// When to use colour [default: auto: on a terminal without NO_COLOR]
+    /// When to use colour [default: auto]
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_default_value = true)]
     #[arg(help_heading = "Global options")]
     pub color: Colour,

@@ -106,7 +106,8 @@ async fn all_ranks(context: &Context, args: &Logs) -> Result<(), Failure> {
     let job = super::job::get(&context.client, args.id, context.consistency).await?.job.unwrap_or_default();
     let ranks = job.spec.map_or(1, |spec| spec.tasks);
     if args.follow && ranks > FOLLOWED_MAX {
-        let problem = format!("would follow {ranks} tasks, but at most {FOLLOWED_MAX} can be followed at the same time");
+        let problem =
+            format!("would follow {ranks} tasks, but at most {FOLLOWED_MAX} can be followed at the same time");
         return Err(Failure::field("--all-ranks", problem, "follow one task with --rank, or leave out --follow"));
     }
     let width = ranks.saturating_sub(1).to_string().len();

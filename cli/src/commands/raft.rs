@@ -50,7 +50,8 @@ pub async fn run(context: &Context, command: &Raft) -> Result<(), Failure> {
             context.out.show(&view, |_| view.blocks())
         }
         Raft::Bootstrap { members: named } => {
-            let (_, first) = named.first().ok_or_else(|| Failure::Usage("give the voters as ID=HOST:PORT".to_owned()))?;
+            let (_, first) =
+                named.first().ok_or_else(|| Failure::Usage("give the voters as ID=HOST:PORT".to_owned()))?;
             let only_first = Client::new(std::slice::from_ref(first), CATCH_UP_MAX)?;
             members(context, bootstrap(&only_first, &named).await?)
         }

@@ -35,7 +35,11 @@ pub fn run(out: &Out, args: &Replay) -> Result<(), Failure> {
     let report = replay(&input, &mut |done_ms, window_ms| {
         progress.set_length(window_ms / 1000);
         progress.set_position((done_ms / 1000).min(window_ms / 1000));
-        progress.set_message(if done_ms > window_ms { "after the last day: waiting for jobs to end" } else { "of the days" });
+        progress.set_message(if done_ms > window_ms {
+            "after the last day: waiting for jobs to end"
+        } else {
+            "of the days"
+        });
     })
     .map_err(failed)?;
     progress.finish_and_clear();

@@ -185,7 +185,10 @@ async fn kill_agents(say: &Narrator, stage: &Stage, client: &Client) -> Result<(
     tokio::time::sleep(Duration::from_secs(2)).await;
     let running = count(client, &[v1::JobPhase::Running, v1::JobPhase::Starting]).await?;
     let agents = stage.roles("agent")?;
-    say.line(&format!("kill -9 of all {} agents, with {running} jobs on their nodes; the tasks continue", agents.len()))?;
+    say.line(&format!(
+        "kill -9 of all {} agents, with {running} jobs on their nodes; the tasks continue",
+        agents.len()
+    ))?;
     for agent in &agents {
         stage::kill(agent, Signal::SIGKILL)?;
     }

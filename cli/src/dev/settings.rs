@@ -60,8 +60,7 @@ impl Settings {
     pub fn of(args: &Dev, before: Option<&Settings>) -> Result<Self, Failure> {
         let model = match &args.model {
             Some(name) => Some(
-                name.parse()
-                    .map_err(|error| Failure::field("model", format!("{error}"), "use a known GPU model"))?,
+                name.parse().map_err(|error| Failure::field("model", format!("{error}"), "use a known GPU model"))?,
             ),
             None => None,
         };

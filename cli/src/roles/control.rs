@@ -42,7 +42,8 @@ async fn serve(args: &Control) -> anyhow::Result<()> {
     let config = ControlConfig { listen: args.listen.clone(), history, consensus, ..usual };
     let node = Arc::new(ControlNode::start(host, config).await.context("starting the control node")?);
     let watched = node.clone();
-    let health = move || if watched.is_healthy() { Ok(()) } else { Err("this control node knows no leader".to_owned()) };
+    let health =
+        move || if watched.is_healthy() { Ok(()) } else { Err("this control node knows no leader".to_owned()) };
     http::serve(args.common.http.as_deref(), Arc::new(health)).await?;
     // The first of the named voters asks the others; they wait to be asked.
     if args.bootstrap.iter().map(|(id, _)| *id).min() == Some(args.id) {

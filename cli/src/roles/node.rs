@@ -72,7 +72,11 @@ async fn serve(args: &Args, hosts: Vec<SimulatedNode>, endpoints: Vec<String>) -
     let watched = agents.clone();
     let health = move || {
         let away = watched.iter().filter(|agent| agent.status().session.is_none()).count();
-        if away == 0 { Ok(()) } else { Err(format!("{away} of {} nodes have no session with the control plane", watched.len())) }
+        if away == 0 {
+            Ok(())
+        } else {
+            Err(format!("{away} of {} nodes have no session with the control plane", watched.len()))
+        }
     };
     http::serve(args.common.http.as_deref(), Arc::new(health)).await?;
     tokio::select! {

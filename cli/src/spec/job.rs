@@ -287,7 +287,11 @@ impl JobText {
             (None, Some(level)) => (level, false),
             (None, None) => {
                 if self.spread_most.is_some() {
-                    fault("spread-most", "is given without spread or prefer-spread", "add spread or prefer-spread with a level");
+                    fault(
+                        "spread-most",
+                        "is given without spread or prefer-spread",
+                        "add spread or prefer-spread with a level",
+                    );
                 }
                 return None;
             }
@@ -347,8 +351,7 @@ impl JobText {
         ];
         let named: Vec<&str> = ways.iter().filter(|(_, said)| *said).map(|(word, _)| *word).collect();
         if named.len() > 1 {
-            let fix =
-                "use only one of gpus, mig, mps, time-slice and needs";
+            let fix = "use only one of gpus, mig, mps, time-slice and needs";
             faults.push(FieldError::new(named[1], format!("conflicts with {}", named[0]), fix));
         }
         let shares = self.mps.is_some() || time_slice;

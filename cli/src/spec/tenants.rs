@@ -53,7 +53,11 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<v1::TenantEdit>, Failure> {
 fn walk(tree: &Mapping, above: &str, level: usize, found: &mut Vec<v1::TenantEdit>, faults: &mut Vec<FieldError>) {
     for (key, value) in tree {
         let Some(name) = Scalar::deserialize(key.clone()).ok().map(|scalar| scalar.0) else {
-            faults.push(FieldError::new(above.to_owned(), "has a tenant whose name is not text", "use letters, digits, '-', '_' and '.'"));
+            faults.push(FieldError::new(
+                above.to_owned(),
+                "has a tenant whose name is not text",
+                "use letters, digits, '-', '_' and '.'",
+            ));
             continue;
         };
         let path = if above.is_empty() { name } else { format!("{above}/{name}") };

@@ -314,7 +314,9 @@ impl MovableView {
     pub(crate) fn words(&self) -> String {
         let restart = show_seconds(self.restart_s);
         match self.checkpoint_every_s {
-            Some(every) => format!("a move loses at most {} of work, and {restart} to start again", show_seconds(every)),
+            Some(every) => {
+                format!("a move loses at most {} of work, and {restart} to start again", show_seconds(every))
+            }
             None => format!("a move loses all work since the start, and {restart} to start again"),
         }
     }

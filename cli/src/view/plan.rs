@@ -389,7 +389,7 @@ impl CellPlanView {
     fn moves_table(&self, blocks: &mut Vec<Block>) {
         let of_openings =
             self.openings.iter().flat_map(|one| one.moves.iter().map(move |made| (made, format!("job {}", one.job))));
-        let packed = |one: &PackingView| counted(one.cards.len() as u64, "free card");
+        let packed = |one: &PackingView| counted(one.cards.len() as u64, "free GPU");
         let of_packings = self.packings.iter().flat_map(|one| one.moves.iter().map(move |made| (made, packed(one))));
         let mut columns =
             Columns::new(&["MOVE", "GPUS", "FROM", "TO", "GPU TIME LOST", "FOR"]).right(&["MOVE", "GPUS"]);

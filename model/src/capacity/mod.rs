@@ -114,7 +114,7 @@ pub enum Misfit {
     #[error("untrusted tenants may share a GPU only through MIG")]
     Untrusted,
     /// Tenants that admins keep apart.
-    #[error("tenants {tenant} and {other} may not share a {level} (anti-affinity), and {other} is on node {node}")]
+    #[error("tenants {tenant} and {other} may not share one {level} (anti-affinity), and {other} is on node {node}")]
     KeptApart {
         /// Whose gang it is.
         tenant: String,

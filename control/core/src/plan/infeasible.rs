@@ -205,7 +205,7 @@ fn why_not_pinned<'a, S: Iterator<Item = &'a Arc<NodeShape>>>(
     };
     let pinned = pins.iter().filter_map(|(name, model)| Some((name, *model, rules(state, name).pinned.get(model)?)));
     let on = |pin: &PinnedLayout| {
-        pin.cards_per_node().map_or_else(String::new, |cards| format!(" on the first {cards} GPUs of each node"))
+        pin.cards_per_node().map_or_else(String::new, |cards| format!(" on the GPUs below index {cards} of each node"))
     };
     let reasons: Vec<String> = pinned
         .clone()

@@ -256,7 +256,7 @@ pub(super) fn delete(draft: &mut Draft<'_>, path: &str) -> Result<Done, Reject> 
     }
     let jobs = state.index().jobs_of(id).live;
     if jobs > 0 {
-        return in_use(format!("it has {jobs} jobs that have not ended; cancel them first"));
+        return in_use(format!("some of its jobs have not ended ({jobs}); cancel them first"));
     }
     let named = |tenant: &&Tenant| tenant.apart_from.iter().any(|other| other.tenant == path);
     if let Some(other) = state.tenants.values().find(named) {

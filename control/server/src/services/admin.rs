@@ -179,7 +179,7 @@ fn check_member(prefix: &str, id: u64, address: &str) -> Result<(), FieldError> 
     }
     let port = address.rsplit_once(':').and_then(|(host, port)| port.parse::<u16>().ok().filter(|_| !host.is_empty()));
     if port.is_none_or(|port| port == 0) {
-        let problem = format!("{:?} is not host:port", address.chars().take(60).collect::<String>());
+        let problem = format!("{:?} is not HOST:PORT", address.chars().take(60).collect::<String>());
         return Err(FieldError::new(
             field("address"),
             problem,

@@ -69,7 +69,7 @@ pub struct GpuProcess {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GpuError {
     /// There is no such card.
-    #[error("there is no card {card}: this node has {cards}")]
+    #[error("there is no GPU {card}: this node has {cards} GPUs")]
     NoCard {
         /// Which.
         card: u16,
@@ -77,7 +77,7 @@ pub enum GpuError {
         cards: usize,
     },
     /// It cannot, as it stands.
-    #[error("card {card}: {why}")]
+    #[error("GPU {card}: {why}")]
     Refused {
         /// Which.
         card: u16,
@@ -85,7 +85,7 @@ pub enum GpuError {
         why: String,
     },
     /// The driver failed.
-    #[error("card {card}: {doing} failed: {why}")]
+    #[error("GPU {card}: {doing} failed: {why}")]
     Driver {
         /// Which.
         card: u16,
@@ -95,7 +95,7 @@ pub enum GpuError {
         why: String,
     },
     /// What the backend keeps of its own cannot be kept.
-    #[error("state of the cards: {why}")]
+    #[error("state of the GPUs: {why}")]
     Storage {
         /// The disk's words.
         why: String,

@@ -69,7 +69,7 @@ impl KeptApart {
         let KeptApart { cell, tenant, other, level, node, nodes } = self;
         let nodes = counted(*nodes as u64, "node");
         format!(
-            "{tenant} may not share a {level} with {other} (anti-affinity), which is on {node}: {nodes} of cell {cell} cannot be used"
+            "{tenant} may not share one {level} with {other} (anti-affinity), which is on {node}: {nodes} of cell {cell} cannot be used"
         )
     }
 }

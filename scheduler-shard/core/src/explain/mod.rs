@@ -210,7 +210,7 @@ fn cell_name(view: &View, cell: CellId) -> String {
 fn share_in_words(ask: &Ask<'_>) -> String {
     use muster_model::DeviceRequest;
     match &ask.class.request.devices {
-        DeviceRequest::Mig { profile, .. } => format!("a MIG slice {profile}"),
+        DeviceRequest::Mig { profile, .. } => format!("a slice {profile}"),
         DeviceRequest::Mps { percent, memory_mib, .. } => {
             format!("a share of {percent} % and {}", words::memory(*memory_mib))
         }

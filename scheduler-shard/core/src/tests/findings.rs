@@ -78,7 +78,7 @@ fn drained_and_silent_nodes_are_named_and_their_cards_are_not_free() {
         &first(&fleet, job),
         "nodes_closed",
         text,
-        &["bring b (silent) back", "wait until job 1 has ended, or cancel it"],
+        &["make b (silent) available again", "wait until job 1 has ended, or cancel it"],
     );
 }
 
