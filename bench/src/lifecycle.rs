@@ -42,7 +42,7 @@ pub async fn run(muster: &Path, under: &Path, options: &Options) -> Result<Vec<T
 
     let (finished, elapsed) = throughput(&fleet, options.jobs).await?;
     rows.push(Row::new(
-        format!("S6 whole life, {} jobs at once on {} nodes", options.jobs, options.nodes),
+        format!("S6 from submission to end, {} jobs at once on {} nodes", options.jobs, options.nodes),
         format!("{:.0} jobs/s ({finished} finished in {:.1} s)", f64::from(finished) / elapsed, elapsed),
         "HyperQueue 400 tasks/s; Spur 167-215/s at 1,000 nodes; Slurm 22-28/s",
         ">= 3,000 jobs/s sustained",

@@ -57,7 +57,7 @@ pub fn run(options: &Options) -> Result<Vec<Table>> {
         rows.push(bench.first_pass(nodes, options.waiting, lines)?);
         rows.extend(bench.later_passes(nodes)?);
     }
-    Ok(vec![Table::new("A pass over what waits on a full fleet, with reservations and backfill", rows)])
+    Ok(vec![Table::new("Scheduling passes over pending jobs on a full fleet, with reservations and backfill", rows)])
 }
 
 /// What passes came to.
@@ -272,7 +272,7 @@ impl Bench {
             _ => "at no time".to_owned(),
         };
         Ok(Row::new(
-            format!("S4 first pass over {waiting} waiting jobs ({lines} kinds), {nodes} nodes × 8, {free} cards free"),
+            format!("S4 first pass over {waiting} pending jobs ({lines} kinds), {nodes} nodes × 8, {free} GPUs free"),
             format!(
                 "{:.0} ms in {} passes: {} decisions, {} started, {} of at most {RESERVATIONS_MAX} \
                  gangs with a reservation {range}",

@@ -45,23 +45,23 @@ pub fn run(nodes: &[u32], share_percent: u8) -> Result<Vec<Table>> {
         rows.push(Row::new(
             format!("plan, {nodes} nodes × 8, {} movable jobs, share {share_percent} %", plan.movable_jobs),
             format!(
-                "{planned_ms} ms, {} steps{}; {} openings of {opened} cards by {moves} moves that lose {:.0} GPU-hours at most; {} gangs \
-                 unhelped, {} conversions",
+                "{planned_ms} ms, {} steps{}; {} gangs of {opened} GPUs would start by {moves} moves that lose {:.0} GPU-hours at most; {} gangs \
+                 without a plan, {} conversions",
                 plan.steps,
-                if plan.complete { "" } else { ", stopped at a bound" },
+                if plan.complete { "" } else { ", stopped at its limit" },
                 plan.openings.len(),
                 lost as f64 / 3_600.0,
                 plan.unhelped.len(),
                 plan.conversions.len()
             ),
             "none published",
-            "a person waits for it",
+            "short enough for a person who waits",
         ));
         rows.push(Row::new(
             format!("moves for one gang, {nodes} nodes × 8"),
             format!("{explained_ms} ms; {}", if matches!(alone, Some(Ok(_))) { "found" } else { "none" }),
             "none published",
-            "a person waits for it",
+            "short enough for a person who waits",
         ));
         rows.push(trial(&mut view, nodes, JobId(first.0 + WAITING[0]), &on_four_nodes)?);
     }

@@ -57,10 +57,10 @@ pub async fn run(muster: &Path, under: &Path, options: Options) -> Result<Vec<Ta
     let quiet = phase(&fleet, "quiet", seconds, 0, waiting).await?;
     let beside = phase(&fleet, "beside", seconds, callers, waiting).await?;
     let rows = vec![
-        row(format!("{nodes} nodes, nobody searches"), &quiet),
+        row(format!("{nodes} nodes, no searches"), &quiet),
         row(format!("{nodes} nodes, {callers} callers plan and explain in a loop"), &beside),
     ];
-    Ok(vec![Table::new("What searches cost everybody else", rows)])
+    Ok(vec![Table::new("Delay of submissions and heartbeats by searches", rows)])
 }
 
 fn row(what: String, phase: &Phase) -> Row {

@@ -47,7 +47,7 @@ pub async fn run(muster: &Path, under: &Path, jobs_each: u32) -> Result<Vec<Tabl
         rows.push(row(&format!("SIGSTOP of one {what}"), &found?, "Spur: one stopped agent froze all scheduling"));
         tokio::time::sleep(Duration::from_secs(4)).await;
     }
-    Ok(vec![Table::new("What a stopped process costs the others", rows)])
+    Ok(vec![Table::new("Delay of jobs while one process is stopped", rows)])
 }
 
 fn row(what: &str, phase: &Phase, anchor: &str) -> Row {
@@ -62,7 +62,7 @@ fn row(what: &str, phase: &Phase, anchor: &str) -> Row {
         phase.running.len(),
         phase.not_started
     );
-    Row::new(what, measured, anchor, "as with nothing stopped, but for jobs on what is stopped")
+    Row::new(what, measured, anchor, "as without a stop, except for jobs on the stopped process")
 }
 
 async fn phase(channel: &Channel, name: &str, jobs: u32) -> Result<Phase> {

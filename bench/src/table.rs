@@ -44,7 +44,7 @@ pub struct Table {
 impl Table {
     /// A new one.
     pub fn new(title: impl Into<String>, rows: Vec<Row>) -> Self {
-        Table { title: title.into(), columns: ["what", "measured", "anchor", "target"], rows }
+        Table { title: title.into(), columns: ["what", "measured", "compared with", "target"], rows }
     }
 
     /// The same with other columns.

@@ -45,7 +45,7 @@ impl Client {
     /// When an endpoint is not `host:port`, or there is none.
     pub fn new(endpoints: &[String], deadline: Duration) -> Result<Self, Failure> {
         if endpoints.is_empty() {
-            return Err(Failure::field("endpoints", "is empty", "give at least one host:port"));
+            return Err(Failure::field("endpoints", "is empty", "give at least one HOST:PORT"));
         }
         let channels =
             endpoints.iter().map(|text| Ok((text.clone(), channel_to(text)?))).collect::<Result<_, Failure>>()?;
@@ -107,7 +107,7 @@ impl Client {
                 }
                 Ok(Err(status)) if !may_get_better(&status) => return Err(Failure::from_status(what, &status)),
                 Ok(Err(status)) => status,
-                Err(_) => Status::deadline_exceeded(format!("no answer within {} s", limit.as_secs())),
+                Err(_) => Status::deadline_exceeded(format!("no control node answered within {} s", limit.as_secs())),
             };
             // Several calls may share this client: only the first to fail moves it on.
             let next = (index + 1) % self.endpoints.len();
@@ -189,7 +189,7 @@ impl Client {
 /// # Errors
 /// When it is neither.
 pub fn channel_to(text: &str) -> Result<Channel, Failure> {
-    let bad = || Failure::field("endpoints", format!("{text:?} is not host:port"), "write 10.0.0.1:7400");
+    let bad = || Failure::field("endpoints", format!("{text:?} is not HOST:PORT"), "write it as 10.0.0.1:7400");
     let plain = text.trim().strip_prefix("http://").unwrap_or(text.trim());
     let port = plain.rsplit_once(':').map(|(host, port)| (!host.is_empty(), port.parse::<u16>()));
     if !matches!(port, Some((true, Ok(_)))) {

@@ -53,7 +53,7 @@ impl Config {
     pub fn parse(text: &str, name: &str) -> Result<Self, Failure> {
         let mut documents = yaml::documents::<Config>(text, name, "a configuration", KEYS)?;
         if documents.len() > 1 {
-            return Err(Failure::field(name, "has more than one document", "keep one"));
+            return Err(Failure::field(name, "has more than one document", "keep one document"));
         }
         Ok(documents.pop().unwrap_or_default())
     }

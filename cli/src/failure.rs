@@ -40,7 +40,7 @@ pub enum Failure {
     NotFound(String),
     /// Nobody answered in time.
     #[error(
-        "{what}: {why}\n  endpoints tried: {endpoints}; set MUSTER_ENDPOINTS, --endpoints or the configuration file"
+        "{what}: {why}\n  tried: {endpoints}. Check that a control node runs there, or set --endpoints, MUSTER_ENDPOINTS or the configuration file"
     )]
     Unavailable {
         /// What was asked.

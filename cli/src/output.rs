@@ -16,10 +16,10 @@ use std::io::{IsTerminal, Write};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// Columns for people.
+    /// Table.
     #[default]
     Table,
-    /// The same with more columns.
+    /// Table with more columns.
     Wide,
     /// JSON.
     Json,

@@ -123,8 +123,8 @@ pub fn gpu_units(text: &str) -> Result<GpuUnits, UnitError> {
     let card = GpuUnits::CARD.0;
     let bad = || {
         UnitError::new(
-            format!("{text:?} is no whole number of units (a card has 7,000)"),
-            "write cards as 8, 0.5 or 3/7, or 2333 units",
+            format!("{text:?} is not a whole number of GPU units (1 GPU has 7,000)"),
+            "write GPUs as 8, 0.5 or 3/7, or 2333 units",
         )
     };
     let trimmed = text.trim();

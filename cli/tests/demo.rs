@@ -72,27 +72,29 @@ fn a_good_run_passes() {
 
 #[test]
 fn every_claim_can_fail() {
-    caught("lost", |evidence| {
+    caught("lost jobs", |evidence| {
         evidence.jobs.pop();
     });
-    caught("finished", |evidence| evidence.jobs[0].phase = v1::JobPhase::Failed.into());
-    caught("finished", |evidence| evidence.jobs[0].phase = v1::JobPhase::Pending.into());
+    caught("jobs completed", |evidence| evidence.jobs[0].phase = v1::JobPhase::Failed.into());
+    caught("jobs completed", |evidence| evidence.jobs[0].phase = v1::JobPhase::Pending.into());
     let lines =
         |evidence: &mut Evidence, more: &str| evidence.record = parse(&format!("{LINES}{more}")).expect("lines");
-    caught("run twice", |evidence| lines(evidence, "start 2 0 2 13.00\nend 2 0 2 14.00\n"));
-    caught("run twice", |evidence| lines(evidence, "start 2 0 1 13.00\n"));
-    caught("not run", |evidence| {
+    caught("tasks that ran twice", |evidence| lines(evidence, "start 2 0 2 13.00\nend 2 0 2 14.00\n"));
+    caught("tasks that ran twice", |evidence| lines(evidence, "start 2 0 1 13.00\n"));
+    caught("did not run to the end", |evidence| {
         evidence.record.remove(&2);
     });
-    caught("not run", |evidence| evidence.record = parse(&LINES.replace("end 2 0 1 12.00\n", "")).expect("lines"));
-    caught("gangs not together", |evidence| {
+    caught("did not run to the end", |evidence| {
+        evidence.record = parse(&LINES.replace("end 2 0 1 12.00\n", "")).expect("lines")
+    });
+    caught("gangs that did not start together", |evidence| {
         evidence.record = parse(&LINES.replace("start 1 1 1 10.10", "start 1 1 1 12.05")).expect("lines");
     });
-    caught("there without an acknowledgement", |evidence| evidence.jobs.push(job(3, "x", 0, v1::JobPhase::Completed)));
-    caught("ids given twice", |evidence| evidence.acknowledged.push(2));
+    caught("jobs without an acknowledgement", |evidence| evidence.jobs.push(job(3, "x", 0, v1::JobPhase::Completed)));
+    caught("job ids given twice", |evidence| evidence.acknowledged.push(2));
     caught("repeated request", |evidence| evidence.again = vec![3]);
     caught("repeated request", |evidence| evidence.again.clear());
-    caught("why a job waited", |evidence| evidence.reason = None);
+    caught("reason of the pending job", |evidence| evidence.reason = None);
     caught("leader killed", |evidence| evidence.leader_back = Some(Duration::from_secs(60)));
     caught("shard killed", |evidence| evidence.shard_back = None);
     caught("usage covers", |evidence| evidence.usage[0].1 = 9.0);

@@ -28,7 +28,7 @@ fn settings_are_kept_and_what_the_data_cannot_follow_is_refused() {
         let refusal = settings(change, before).expect_err(expected);
         assert!(refusal.contains(expected), "{refusal}");
     };
-    let of_three = "voters: is 1, but the data folder is of a cluster with 3";
+    let of_three = "voters: is 1, but the cluster in the data folder has 3";
     refused(Some(&first), of_three, &|args| args.voters = Some(1));
     refused(Some(&first), "shards: is 4, but", &|args| args.shards = Some(4));
     refused(None, "voters: is 2; use 1, 3 or 5", &|args| args.voters = Some(2));

@@ -140,7 +140,7 @@ fn bad_jobs_are_named() {
         ("tenant: a\nenv: [A]\ncommand: [x]\n", &["job.yaml: env: invalid type"]),
         (
             "tenant: a\ncommand: torchrun train.py\n",
-            &["command: is one string \"torchrun train.py\", and no shell splits it"],
+            &["command: is one string, \"torchrun train.py\", which no shell splits into words"],
         ),
         ("tenant: a\n", &["command: is missing"]),
         ("command: [x]\n", &["tenant: is missing"]),
@@ -297,7 +297,10 @@ fn nodes_and_their_tiling() {
     };
     assert_eq!(named("gpus: 4\n", "gpu-host-7.site").expect("the host's"), "gpu-host-7.site");
     assert_eq!(named("name: gpu\n", "gpu-host-7").expect("its own"), "gpu");
-    refused(named("gpus: 4\n", "gpu host"), &["name: is missing, and the name of this host, \"gpu host\", cannot"]);
+    refused(
+        named("gpus: 4\n", "gpu host"),
+        &["name: is missing, and the host name \"gpu host\" is not a valid node name"],
+    );
     assert_eq!(tiling.node(&SimulatedNode::default(), 3, 8).name, "node-0003");
 }
 
@@ -310,7 +313,7 @@ fn what_stands_apart() {
     assert_eq!(spread("prefer-spread: leaf\nspread-most: 2\n"), expected(Some(2), false));
     assert_eq!(spread(""), None);
     refused(one("spread: leaf\nprefer-spread: node\n"), &["prefer-spread: conflicts with spread"]);
-    refused(one("spread-most: 2\n"), &["spread-most: is given without a level"]);
+    refused(one("spread-most: 2\n"), &["spread-most: is given without spread or prefer-spread"]);
     let flags = JobText { prefer_spread: Some("node".to_owned()), ..JobText::default() };
     let file = JobText { spread: Some("leaf".to_owned()), spread_most: Some(3), ..JobText::default() };
     let both = file.overlaid(&flags);

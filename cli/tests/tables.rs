@@ -68,7 +68,7 @@ fn jobs_read_like_squeue() {
             7  research/nlp  -      pretrain  running   3:07        32      3
            12  research/nlp  -      pretrain  pending  10:00   1g.10gb      -  node node-0003 was lost
           113  research/nlp  -      pretrain  failed    1:40  30%/20Gi      -  rank 3 exited with 1 on node-0007, which is a very long scenario to tell in a list
-          114  research/nlp  alice  pretrain  pending  10:00         -      -  no cell could hold it yet
+          114  research/nlp  alice  pretrain  pending  10:00         -      -  no cell is large enough
 ",
     );
     assert_eq!(views[0].waited_s, 100);
@@ -275,7 +275,7 @@ fn a_job_says_all_that_was_asked_and_where_it_ran() {
         started    2025-11-20T23:01:40Z
         ran        1:40
         finished   2025-11-20T23:03:20Z
-        attempt    3 (2 failed of 4 that may)
+        attempt    3 (2 failed of 4 allowed)
         cell       1
         ran on     n5 (0-1,3), n6 (2)
         tasks      4
@@ -436,7 +436,7 @@ fn plans_of_moves() {
         cards: 2,
         running: 5,
     };
-    let why = v1::NoPlan { code: "beyond_share".into(), text: "it would take a share of at least 40 %".into() };
+    let why = v1::NoPlan { code: "beyond_share".into(), text: "needs moves of at least 40 %".into() };
     let plan = v1::CellPlan {
         cell: "cell-0".into(),
         movable_jobs: 5,
@@ -455,22 +455,22 @@ fn plans_of_moves() {
     check(
         &view.table(),
         "
-        cell-0: 5 movable jobs with 40 GPUs; the plan moves 4 GPUs of them (limit 20 %)
+        cell-0: 5 movable jobs with 40 GPUs; the plan moves 4 of these GPUs (limit 20 %)
 
         MOVE  GPUS  FROM         TO           GPU TIME LOST  FOR
            3     4  n1[0,1,2,3]  n2[0,1,2,3]  44:00          job 7
 
-        OPENS FOR  GPUS  MODEL  LEVEL  ON                   ISLANDS  MOVES  GPU TIME LOST  CHEAPEST
-                7     8  h100   node   n1[0,1,2,3,4,5,6,7]        1      1  44:00          yes
+        STARTS JOB  GPUS  MODEL  LEVEL  ON                   ISLANDS  MOVES  GPU TIME LOST  CHEAPEST
+                 7     8  h100   node   n1[0,1,2,3,4,5,6,7]        1      1  44:00          yes
 
         CONVERT  POOL   MODEL  TO   LAYOUTS              STARTS  GPU TIME LOST  RULES
-              2  train  h100   mig  2 of [7 x 1g.10gb]  14 jobs  0:10           let train allow mig
+              2  train  h100   mig  2 of [7 x 1g.10gb]  14 jobs  0:10           allow mig in pool train
 
-        UNMATCHED  POOL     MODEL  FREE  CARDS  RUNNING
-        3g.40gb    default  h100      2      2        5
+        UNMATCHED  POOL     MODEL  FREE  GPUS  RUNNING
+        3g.40gb    default  h100      2     2        5
 
-        WAITS  NO PLAN BECAUSE
-            9  it would take a share of at least 40 %
+        PENDING  WHY NO MOVES HELP
+              9  needs moves of at least 40 %
 ",
     );
     let json = serde_json::to_value(&view).expect("json");

@@ -14,13 +14,13 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooFar {
     /// The gang.
-    #[error("it must lie inside one {level}")]
+    #[error("all tasks must be inside one {level}")]
     Gang {
         /// The level it requires.
         level: TopologyLevel,
     },
     /// A segment.
-    #[error("ranks {first} to {last} are one segment and must stand on one {level}")]
+    #[error("ranks {first} to {last} are one segment and must be on one {level}")]
     Segment {
         /// Its first rank.
         first: Rank,
@@ -30,7 +30,7 @@ pub enum TooFar {
         level: TopologyLevel,
     },
     /// Too many tasks in one domain.
-    #[error("{got} tasks stand on one {level}, spread allows {most}")]
+    #[error("{got} tasks are on one {level}, but spread allows {most}")]
     Crowded {
         /// The level that they are spread over.
         level: TopologyLevel,
@@ -40,7 +40,7 @@ pub enum TooFar {
         most: u32,
     },
     /// The cards of one task.
-    #[error("cards of rank {rank} lie on {got} NUMA nodes, {policy} allows {most}")]
+    #[error("GPUs of rank {rank} are on {got} NUMA nodes, but {policy} allows {most}")]
     Numa {
         /// Which task.
         rank: Rank,

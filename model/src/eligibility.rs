@@ -44,8 +44,8 @@ impl PoolRefusal {
     #[must_use]
     pub fn of(self, pool: &str) -> impl fmt::Display {
         fmt::from_fn(move |f| match self {
-            PoolRefusal::NotAskedFor => write!(f, "pool {pool} is not the one asked for"),
-            PoolRefusal::Class(class) => write!(f, "pool {pool} does not serve {class}"),
+            PoolRefusal::NotAskedFor => write!(f, "pool {pool} is not the required pool"),
+            PoolRefusal::Class(class) => write!(f, "pool {pool} does not allow {class}"),
             PoolRefusal::Mode(mode) => write!(f, "pool {pool} does not allow {mode}"),
         })
     }

@@ -126,24 +126,26 @@ impl Choice {
         let Choice { rule, model, compute_percent, memory_mib } = self;
         let what = match devices {
             DeviceRequest::None => "no GPU".to_owned(),
-            DeviceRequest::Whole { count: 1, .. } => "a whole card".to_owned(),
-            DeviceRequest::Whole { count, .. } => format!("{count} whole cards on one island"),
+            DeviceRequest::Whole { count: 1, .. } => "a whole GPU".to_owned(),
+            DeviceRequest::Whole { count, .. } => format!("{count} whole GPUs on one island"),
             DeviceRequest::Mig { profile, .. } => format!("MIG slice {profile}"),
             DeviceRequest::Mps { .. } => "an MPS share".to_owned(),
             DeviceRequest::TimeSlice { .. } => "a time-slice".to_owned(),
         };
         let why = match rule {
-            Rule::LargerThanACard => "it needs more than one card",
-            Rule::StrictIsolation => "strict isolation takes whole cards or MIG",
-            Rule::LatencyCritical => "latency-critical work is sized for its peak and waits for no neighbour",
-            Rule::BorrowsIdleTime => "bursts borrow a neighbour's idle time",
-            Rule::SizedForPeak => "no way to borrow idle time is allowed, so it is sized for its peak",
-            Rule::SteadyAndSmall => "it is the smallest that holds steady work",
-            Rule::NothingSmaller => "no allowed part of a card is large enough",
+            Rule::LargerThanACard => "it needs more than one GPU",
+            Rule::StrictIsolation => "strict isolation needs whole GPUs or MIG",
+            Rule::LatencyCritical => "latency-critical work gets its peak compute, without sharing in time",
+            Rule::BorrowsIdleTime => "bursts can use the idle time of other tasks on the GPU",
+            Rule::SizedForPeak => "no sharing of idle time is allowed, so it gets its peak compute",
+            Rule::SteadyAndSmall => "it is the smallest part of a GPU that is enough for steady work",
+            Rule::NothingSmaller => "no allowed part of a GPU is large enough",
         };
         let compute = match devices {
-            DeviceRequest::TimeSlice { .. } => format!("at least {compute_percent} % of a card's compute, time-sliced"),
-            _ => format!("{compute_percent} % of a card's compute"),
+            DeviceRequest::TimeSlice { .. } => {
+                format!("at least {compute_percent} % of the compute of a GPU, by time-slicing")
+            }
+            _ => format!("{compute_percent} % of the compute of a GPU"),
         };
         format!("{what}, because {why}: {memory_mib} MiB and {compute} on {model}")
     }
@@ -322,8 +324,8 @@ fn with_models(request: DeviceRequest, models: Vec<GpuModel>) -> DeviceRequest {
 fn no_offer(needs: &Needs, offers: &[Offer<'_>]) -> FieldError {
     let there: BTreeSet<String> = offers.iter().map(|offer| offer.model.to_string()).collect();
     if there.is_empty() {
-        let problem = "no pool that serves the job has a GPU it accepts";
-        return FieldError::new("needs", problem, "change class, pool, selector or driver minimum");
+        let problem = "no pool that allows the job has a GPU that it accepts";
+        return FieldError::new("needs", problem, "change the class, the pool, the selector or the driver minimum");
     }
     let asked: Vec<String> = needs.models.iter().map(ToString::to_string).collect();
     let there = there.into_iter().collect::<Vec<_>>().join(", ");
@@ -339,7 +341,7 @@ fn nothing_fits(needs: &Needs, offers: &[&Offer<'_>]) -> FieldError {
         && (needs.memory_mib > most_mib || needs.compute_percent > offer.island_cards * 100)
     {
         let problem = format!(
-            "{} MiB and {} % of a card are more than the largest island ({} {}) has",
+            "{} MiB and {} % of a GPU are more than the largest island ({} {}) has",
             needs.memory_mib, needs.compute_percent, offer.island_cards, offer.model
         );
         return FieldError::new("needs", problem, "split the work into tasks, each within one island");
@@ -348,11 +350,16 @@ fn nothing_fits(needs: &Needs, offers: &[&Offer<'_>]) -> FieldError {
         .iter()
         .map(|offer| {
             if let Some(pin) = offer.pool.pin_of_all(offer.model) {
-                return format!("pool {} pins {} on {}", offer.pool.name, pin.in_words(offer.model), offer.model);
+                return format!(
+                    "pool {} keeps the MIG layout {} on {}",
+                    offer.pool.name,
+                    pin.in_words(offer.model),
+                    offer.model
+                );
             }
             let mode = |mode: &SharingMode| match mode {
                 SharingMode::TimeSlice if needs.compute_percent > 0 => {
-                    format!("time-slice (at least {} % of a card's compute)", least_time_sliced(offer.pool))
+                    format!("time-slice (at least {} % of the compute of a GPU)", least_time_sliced(offer.pool))
                 }
                 mode => mode.word().to_owned(),
             };
@@ -361,5 +368,5 @@ fn nothing_fits(needs: &Needs, offers: &[&Offer<'_>]) -> FieldError {
         })
         .collect();
     let problem = format!("fits no pool: {}", pools.into_iter().collect::<Vec<_>>().join("; "));
-    FieldError::new("needs", problem, "ask for looser isolation, for less, or for another pool")
+    FieldError::new("needs", problem, "request weaker isolation, less memory or compute, or another pool")
 }

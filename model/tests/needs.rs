@@ -119,7 +119,7 @@ fn compute_on_a_time_slice_is_what_is_left_when_the_card_is_full() {
     assert!(matches!(choice(15).0, DeviceRequest::Whole { .. }));
     let (request, choice) = choice(10);
     assert!(matches!(request, DeviceRequest::TimeSlice { .. }));
-    assert!(choice.text(&request).contains("at least 10 % of a card"), "{}", choice.text(&request));
+    assert!(choice.text(&request).contains("at least 10 % of the compute"), "{}", choice.text(&request));
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn what_no_pool_offers_is_refused_with_the_fix() {
     let everything = [SharingMode::Whole, SharingMode::Mig, SharingMode::Mps];
     check(needs(400_000, 0, Isolation::Strict), &everything, "largest island (4 h100)", "split");
     check(needs(1_000, 500, Isolation::Strict), &everything, "largest island (4 h100)", "split");
-    check(needs(8_000, 15, Isolation::Strict), &[SharingMode::Mps], "pool default allows mps", "looser isolation");
+    check(needs(8_000, 15, Isolation::Strict), &[SharingMode::Mps], "pool default allows mps", "weaker isolation");
     let error = choose(&needs(1, 1, Isolation::Strict), &ONE, &[]).expect_err("no offers");
     assert_eq!(error.field, "needs");
 }

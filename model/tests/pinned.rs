@@ -59,7 +59,7 @@ fn what_is_not_legal_names_field_fix_and_nearest() {
         None,
         field,
         "1g.10gb x8 do not fit on one h100",
-        "nearest layout that does is 1g.10gb x7",
+        "use a layout that fits, such as 1g.10gb x7",
     );
     refused(
         h100,
@@ -67,7 +67,7 @@ fn what_is_not_legal_names_field_fix_and_nearest() {
         None,
         field,
         "3g.40gb x2, 1g.10gb x1 do not fit on one h100",
-        "nearest layout that does is 3g.40gb x2",
+        "use a layout that fits, such as 3g.40gb x2",
     );
     refused(h100, &[("4g.40gb", 2)], None, field, "4g.40gb x2 do not fit on one h100", "4g.40gb x1");
     refused(h100, &[("1g.10gb", u32::MAX)], None, field, "1g.10gb x4294967295 do not fit on one h100", "1g.10gb x7");

@@ -69,7 +69,7 @@ fn what_is_small_on_the_wire_and_large_in_memory_is_refused() {
     };
     check("ProposeRequest", &proposals(1).encode_to_vec()).expect("the largest gang fits");
     let refusal = refused("ProposeRequest", &proposals(5));
-    assert!(refusal.ends_with("takes the whole message beyond 64 MiB of memory; send it in parts"), "{refusal}");
+    assert!(refusal.ends_with("makes the message larger than 64 MiB in memory; send it in several calls"), "{refusal}");
 }
 
 #[test]

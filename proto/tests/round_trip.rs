@@ -480,7 +480,7 @@ fn unknown_words_name_their_field_and_the_fix() {
         change(wire.request.as_mut().and_then(|r| r.devices.as_mut()).expect("has devices"));
     };
     check(&|w| devices(w, &|d| d.models.push("h900".into())), "request.models[1]", "h100");
-    check(&|w| devices(w, &|d| d.kind = None), "request.models", "how many");
+    check(&|w| devices(w, &|d| d.kind = None), "request.models", "request GPUs");
     let mps = v1::device_request::Kind::Mps(v1::MpsShare { percent: 300, memory_mib: 1 });
     check(&|w| devices(w, &|d| d.kind = Some(mps.clone())), "request.mps.percent", "100");
     check(&|w| w.workload_class = "trainign".into(), "workload_class", "training");

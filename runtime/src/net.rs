@@ -34,7 +34,7 @@ impl CallError {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum NetError {
     /// Not `host:port`.
-    #[error("{endpoint:?} is not host:port")]
+    #[error("{endpoint:?} is not HOST:PORT")]
     BadEndpoint {
         /// What was given.
         endpoint: String,

@@ -8,7 +8,7 @@ use muster_model::laws::Broken;
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// Nothing to replay.
-    #[error("the trace has no job in the window ({jobs} jobs in all, {bad} bad rows)")]
+    #[error("the trace has no job in these days ({jobs} jobs in all, {bad} invalid rows)")]
     Empty {
         /// Jobs of the whole trace.
         jobs: usize,

@@ -94,7 +94,7 @@ impl std::str::FromStr for Mix {
             "mig" => Ok(Mix::Mig),
             "shares" => Ok(Mix::Shares),
             "tight" => Ok(Mix::Tight),
-            other => Err(format!("unknown mix {other:?}; known: all, whole, mig, shares, tight")),
+            other => Err(format!("unknown mix {other:?}; use all, whole, mig, shares or tight")),
         }
     }
 }

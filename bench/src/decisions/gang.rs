@@ -56,7 +56,7 @@ fn one(bench: &mut Bench, nodes: u32, each: u32) -> Result<Row> {
         (got, best) => anyhow::bail!("placed: {}, a look at every domain: {best:?}", got.is_some()),
     };
     Ok(Row::new(
-        format!("S2 {} × {each} cards, {nodes} nodes × 8", CARDS / each),
+        format!("S2 {} × {each} GPUs, {nodes} nodes × 8", CARDS / each),
         measured,
         "Slurm 29 such gangs/s on an empty fleet",
         "<= 1 ms, tightest level",

@@ -49,9 +49,10 @@ pub fn run(options: &Options) -> Result<Vec<Table>> {
             }
         }
     }
-    let mut tables = vec![Table::new("Scheduling decisions of one shard core at 90 % held, departures mixed in", rows)];
+    let mut tables =
+        vec![Table::new("Scheduling decisions of one shard at 90 % of the GPUs allocated, while jobs end", rows)];
     if !gangs.is_empty() {
-        tables.push(Table::new("A gang of 512 cards on the fleet that the mix leaves behind", gangs));
+        tables.push(Table::new("Placement of a gang of 512 GPUs on the same fleet", gangs));
     }
     Ok(tables)
 }
@@ -64,7 +65,7 @@ fn s1(nodes: u32, mix: Mix, found: &Found, ratio: f64, asked: u32) -> Row {
     // Only the first mix fills fresh memory; later ones are given what it has left.
     let memory = if mix == Mix::All { format!("; view {} MiB", found.memory_mib) } else { String::new() };
     Row::new(
-        format!("S1 {}, {nodes} nodes × 8, {:.0} % held", mix.name(), found.held_share * 100.0),
+        format!("S1 {}, {nodes} nodes × 8, {:.0} % allocated", mix.name(), found.held_share * 100.0),
         format!(
             "{:.0}/s ({ratio:.2}x the cost of the first size); p50/p99/max µs: pass {}, arrival to commit {}{memory}{refused}",
             found.per_second,

@@ -182,7 +182,7 @@ async fn flood(target: &Target, over: Duration) -> Result<Vec<Row>> {
         let (slow, flooding) = (slow.finish().await, flooding.finish().await);
         let cost =
             format!("{:.0}/s accepted, refused: {}: {}", flooding.per_second(), flooding.refusals(), flooding.told());
-        let what = format!("the same beside {FLOOD} clients of one other tenant; refused, it {what}");
+        let what = format!("the same with {FLOOD} clients of one other tenant; when refused, it {what}");
         rows.push(Row::new(what, others(&slow), cost, from_to(before, memory(target)?)));
     }
     Ok(rows)

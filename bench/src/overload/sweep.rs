@@ -27,15 +27,20 @@ pub(super) async fn run(target: &Target, options: &Options) -> Result<Table> {
         }
         clients *= 2;
     }
-    sweep.closed(knee * 3, format!("{} clients: three times the knee", knee * 3)).await?;
+    sweep.closed(knee * 3, format!("{} clients: three times the number at the highest rate", knee * 3)).await?;
     let times_the_knee = [1_u32, 2, 3];
     for times in times_the_knee {
         sweep.open(peak * f64::from(times), times).await?;
     }
-    sweep.closed(knee, format!("{knee} clients again: the knee, with the jobs that wait now")).await?;
+    sweep
+        .closed(
+            knee,
+            format!("{knee} clients again: the number at the highest rate, with the jobs that are pending now"),
+        )
+        .await?;
     let title =
         "Overload by submissions of one job, 3 replicas with fsync; clients share the processor with the voters";
-    let columns = ["load", "accepted", "refused, and what was said", "cores of the clients, of the leader; its memory"];
+    let columns = ["load", "accepted", "refused, with the message", "cores of the clients, of the leader; its memory"];
     Ok(Table::new(title, sweep.rows).with_columns(columns))
 }
 

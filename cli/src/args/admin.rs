@@ -6,10 +6,11 @@ use std::path::PathBuf;
 /// `muster tenants`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Tenants {
-    /// Add tenants and change those that exist, all or none, and say what changed
+    /// Create and change tenants, all or none, and print what changed
     #[command(after_help = "\
-What the file names changes; what it leaves out stays as it is. null removes a value: `max: null`, `max: {h100: null}`.
-The file is the tree as it is; GPUs are in cards, parts of a card as 0.5, 3/7 or `2333 units`:
+Fields in the file are changed. Fields that are not in the file keep their values. null removes a value: `max: null`,
+`max: {h100: null}`. The file has the form of the tenant tree. Amounts of GPUs are numbers of GPUs; a part of a GPU is
+0.5, 3/7 or `2333 units` (1 GPU has 7000 units):
   research:
     guarantee: {h100: 8}
     max: {h100: 16, cpus: 512, memory: 4Ti}
@@ -18,20 +19,20 @@ The file is the tree as it is; GPUs are in cards, parts of a card as 0.5, 3/7 or
       nlp: {guarantee: {h100: 4}}
       vision: {max: {h100: 8}, trust: untrusted}")]
     Apply {
-        /// YAML file; - is standard input
+        /// YAML file; - reads standard input
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
-        /// Say what would change, and change nothing
+        /// Print what would change, without changing it
         #[arg(long)]
         dry_run: bool,
     },
-    /// List tenants with what they are guaranteed, may use and use
+    /// List tenants: guarantee, max and present use
     List(Under),
-    /// The same as a tree
+    /// Show tenants as a tree, with the same columns
     Tree(Under),
-    /// Remove a tenant that has no children and no live job
+    /// Delete a tenant; it must have no children and no pending or running jobs
     Delete {
-        /// Its path
+        /// Path of the tenant, such as research/nlp
         path: String,
     },
 }
@@ -39,7 +40,7 @@ The file is the tree as it is; GPUs are in cards, parts of a card as 0.5, 3/7 or
 /// A part of the quota tree.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Under {
-    /// This tenant and those below it
+    /// Only this tenant and the tenants below it
     #[arg(value_name = "TENANT", default_value = "", hide_default_value = true)]
     pub under: String,
 }
@@ -47,10 +48,10 @@ pub struct Under {
 /// `muster nodes`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Nodes {
-    /// Of this cell
+    /// Only nodes of this cell
     #[arg(long)]
     pub cell: Option<String>,
-    /// Of this pool
+    /// Only nodes of this pool
     #[arg(long)]
     pub pool: Option<String>,
 }
@@ -58,14 +59,14 @@ pub struct Nodes {
 /// `muster gpus`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Gpus {
-    /// Of this node
+    /// Only GPUs of this node
     pub node: Option<String>,
 }
 
 /// Names of nodes.
 #[derive(Clone, Debug, Args)]
 pub struct NodeNames {
-    /// Names of nodes
+    /// Node names, as `muster nodes` shows them
     #[arg(value_name = "NODE", required = true)]
     pub nodes: Vec<String>,
 }
@@ -73,10 +74,10 @@ pub struct NodeNames {
 /// `muster drain`.
 #[derive(Clone, Debug, Args)]
 pub struct Drain {
-    /// Names of nodes
+    /// Node names, as `muster nodes` shows them
     #[arg(value_name = "NODE", required = true)]
     pub nodes: Vec<String>,
-    /// Why, for whoever looks at `muster nodes`
+    /// Reason, shown by `muster nodes`; at most 256 bytes
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub reason: String,
 }
@@ -86,27 +87,27 @@ pub struct Drain {
 pub enum Pools {
     /// List pools
     List,
-    /// Add pools and change those that exist
+    /// Create and change pools
     #[command(after_help = "\
 One document for each pool:
   name: notebooks
   modes: [mig, mps, time-slice]
   classes: [interactive]
-  time-slice-replicas: 4
-  mps-clients: 8
-  compute-tolerance: 20                  # percent of compute that a MIG slice chosen for needs may lack
-  mig-layouts:                           # cards that keep these slices and serve nothing else
+  time-slice-replicas: 4                 # tasks that share one GPU by time-slicing, 1 to 32
+  mps-clients: 8                         # tasks that share one GPU under MPS, 1 to 48 (60 from CUDA 13.1)
+  compute-tolerance: 20                  # a MIG slice chosen for `needs` may have 20 % less compute than asked
+  mig-layouts:                           # these GPUs always keep these MIG slices, and serve nothing else
     - model: h100
-      cards-per-node: 4                  # the first four of each host; all when left out
+      cards-per-node: 4                  # the first 4 GPUs of each node; default: all
       slices: {3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2}")]
     Apply {
-        /// YAML file; - is standard input
+        /// YAML file; - reads standard input
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
     },
-    /// Remove a pool that no node belongs to
+    /// Delete a pool; no node may belong to it
     Delete {
-        /// Its name
+        /// Name of the pool
         name: String,
     },
 }
@@ -116,21 +117,22 @@ One document for each pool:
 pub enum DeviceClasses {
     /// List device classes
     List,
-    /// Add device classes and change those that exist; jobs that were accepted keep what they meant
+    /// Create and change device classes; jobs that are already accepted keep the selector they were submitted with
     #[command(after_help = "\
-One document for each class; a selector compares device.model, device.memory_mib, device.driver, node.name, node.pool,
-node.region, node.zone, node.block, node.leaf and node.labels[...] with ==, !=, <, <=, >, >=, in, joined by && || ! ( ):
+One document for each device class. A selector compares device.model, device.memory_mib, device.driver, node.name,
+node.pool, node.region, node.zone, node.block, node.leaf and node.labels[...] by ==, !=, <, <=, >, >= or in. Comparisons
+are joined by && || ! ( ):
   name: large-memory
   selector: device.memory_mib >= 80000 && device.driver >= version(\"550\")
-  tenants: [research, ads/ranking]        # leave it out for all")]
+  tenants: [research, ads/ranking]        # default: all tenants")]
     Apply {
-        /// YAML file; - is standard input
+        /// YAML file; - reads standard input
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
     },
-    /// Remove a device class
+    /// Delete a device class
     Delete {
-        /// Its name
+        /// Name of the device class
         name: String,
     },
 }
@@ -139,14 +141,14 @@ node.region, node.zone, node.block, node.leaf and node.labels[...] with ==, !=, 
 #[derive(Clone, Debug, Default, Args)]
 #[command(after_help = "\
 Examples:
-  muster plan                        all cells, moving at most 2 % of the movable work
+  muster plan                        all cells, moves of at most 2 % of the GPUs of movable jobs
   muster plan --cell cell-0 --share 10
   muster plan -o json | jq '.cells[].openings[] | .job'")]
 pub struct Plan {
-    /// Of this cell
+    /// Only this cell
     #[arg(long)]
     pub cell: Option<String>,
-    /// At most this share of what movable jobs hold is moved
+    /// Move at most this share of the GPUs that movable jobs hold, 0 to 100 [default: 2]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub share: Option<u8>,
 }
@@ -154,42 +156,42 @@ pub struct Plan {
 /// `muster raft`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Raft {
-    /// What every endpoint says of itself
+    /// Show the state of every control node
     Status,
-    /// Add a node as a learner, and wait until it has caught up
+    /// Add a control node as a learner, and wait until it has the whole log
     Add {
-        /// An id that was never used
+        /// Id of the new control node; an id that this cluster has never used
         id: u64,
-        /// host:port
+        /// HOST:PORT at which the other control nodes reach it
         address: String,
     },
     /// Make a learner a voter
     Promote {
-        /// Its id
+        /// Id of the learner
         id: u64,
     },
-    /// Take a node out, voter or learner
+    /// Remove a control node, voter or learner, from the cluster
     Remove {
-        /// Its id
+        /// Id of the control node to remove
         id: u64,
-        /// Promote this learner in the same change
+        /// Promote this learner to a voter in the same change
         #[arg(long, value_name = "ID")]
         replace_with: Option<u64>,
-        /// Even if the cluster then goes on with fewer voters lost, as from 3 voters to 2
+        /// Remove it even if the cluster then survives the loss of fewer voters, for example 3 voters become 2
         #[arg(long)]
         yes: bool,
     },
-    /// Set the cluster's time back to the voters' clocks, when a wrong clock had moved it ahead
+    /// Set the cluster's time back to the voters' clocks, after a wrong clock has moved it ahead
     #[command(
-        after_help = "Check the clocks first: `muster raft status` shows how far each is ahead of the leader's, and how far\n\
-the cluster's time is ahead of a majority of them. Clients must send again, as new submissions, what\n\
-they issued before the reset and had no answer to."
+        after_help = "Check the clocks first. `muster raft status` shows how far each clock is ahead of the leader's clock, and how far\n\
+the cluster's time is ahead of a majority of the clocks. A client that has no answer to a submission from before the\n\
+reset must submit it again under a new request id."
     )]
     ResetClock,
-    /// Make empty nodes a new cluster; refused when one of them was ever part of one
+    /// Create a new cluster of empty control nodes; refused if one of them was ever part of a cluster
     #[command(after_help = "Example:\n  muster raft bootstrap 1=10.0.0.1:7400 2=10.0.0.2:7400 3=10.0.0.3:7400")]
     Bootstrap {
-        /// The voters
+        /// Id and address of each voter: 1, 3 or 5 voters
         #[arg(value_name = "ID=HOST:PORT", required = true, value_parser = member)]
         members: Vec<(u64, String)>,
     },
@@ -203,6 +205,6 @@ pub fn member(text: &str) -> Result<(u64, String), String> {
     let parts = text.split_once('=').and_then(|(id, address)| Some((id.parse::<u64>().ok()?, address)));
     match parts {
         Some((id, address)) if id > 0 && address.contains(':') => Ok((id, address.to_owned())),
-        _ => Err("is not ID=HOST:PORT, such as 1=10.0.0.1:7400".to_owned()),
+        _ => Err("is not ID=HOST:PORT; write it as 1=10.0.0.1:7400".to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-//! Flags of `muster bench`: each benchmark prints a table with the anchor beside each figure.
+//! Flags of `muster bench`: each benchmark prints a table of measured figures, each with a published one for comparison.
 
 use clap::{Args, Subcommand, ValueEnum};
 use muster_bench::decisions::Mix;
@@ -8,13 +8,13 @@ use std::path::PathBuf;
 /// Which benchmark.
 #[derive(Debug, Args)]
 pub struct Bench {
-    /// Print one JSON document, a list of tables, instead of tables
+    /// Print a JSON list of tables instead of tables
     #[arg(long, global = true)]
     pub json: bool,
-    /// Where clusters keep their data while they run (a real disk, not a tmpfs)
+    /// Folder for the data of the clusters while they run; use a real disk, not a tmpfs
     #[arg(long, global = true, value_name = "DIR", default_value = ".")]
     pub under: PathBuf,
-    /// The benchmark
+    /// Benchmark
     #[command(subcommand)]
     pub what: What,
 }
@@ -22,199 +22,201 @@ pub struct Bench {
 /// The benchmarks.
 #[derive(Debug, Subcommand)]
 pub enum What {
-    /// All of them, one after the other, with their defaults
+    /// Run these with their defaults: decisions, passes, submissions, lifecycle, failover, stall
     All,
-    /// S1 and S2: decisions of one shard core over fleets of several sizes, and a gang of 512 cards
+    /// Scheduling decisions per second of one shard, for several fleet sizes; placement of a gang of 512 GPUs (S1, S2)
     Decisions {
-        /// Fleet sizes in nodes of eight cards
+        /// Fleet sizes, as numbers of nodes with 8 GPUs, separated by commas
         #[arg(long, value_delimiter = ',', default_value = "625,6250,62500")]
         nodes: Vec<u32>,
-        /// Decisions measured at each size
+        /// Decisions to measure at each fleet size
         #[arg(long, default_value_t = 200_000)]
         decisions: u32,
-        /// Seed of the mix
+        /// Seed of the random jobs
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// What jobs ask for: all, whole, mig, shares, tight (repeat or separate by commas)
+        /// Kinds of jobs: all, whole, mig, shares, tight; separated by commas
         #[arg(long, value_delimiter = ',', default_value = "all,whole,mig,shares,tight")]
         mix: Vec<Mix>,
     },
-    /// S4: a pass over thousands of waiting jobs on a full fleet, with reservations and backfill, and the passes after it
+    /// Time of a scheduling pass over thousands of pending jobs on a full fleet, with reservations and backfill (S4)
     Passes {
-        /// Fleet sizes in nodes of eight cards
+        /// Fleet sizes, as numbers of nodes with 8 GPUs, separated by commas
         #[arg(long, value_delimiter = ',', default_value = "625,6250")]
         nodes: Vec<u32>,
-        /// Jobs that wait
+        /// Number of pending jobs
         #[arg(long, default_value_t = 10_000)]
         waiting: u32,
-        /// Seed of the mix
+        /// Seed of the random jobs
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Plans of moves on a full fleet whose free cards are scattered (not part of `all`)
+    /// Time of `muster plan` on a full fleet whose free GPUs are scattered (not part of `all`)
     Plans {
-        /// Fleet sizes in nodes of eight cards
+        /// Fleet sizes, as numbers of nodes with 8 GPUs, separated by commas
         #[arg(long, value_delimiter = ',', default_value = "625,6250")]
         nodes: Vec<u32>,
-        /// Share of the movable work that may be moved, in percent
+        /// Move at most this percentage of the GPUs of movable jobs, 0 to 100
         #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=100))]
         share: u8,
     },
-    /// S5: acknowledged durable submissions, beside etcd in the same run
+    /// Durable job submissions per second, compared with etcd in the same run (S5)
     Submissions {
-        /// Client counts
+        /// Numbers of clients, separated by commas
         #[arg(long, value_delimiter = ',', default_value = "1,64,256,1000")]
         clients: Vec<u64>,
-        /// Seconds of each load
+        /// Seconds of load for each number of clients
         #[arg(long, default_value_t = 8.0)]
         seconds: f64,
-        /// Jobs in a batch
+        /// Jobs in one batch submission
         #[arg(long, default_value_t = 100)]
         batch: u32,
     },
-    /// S6: the whole life of a job, with simulated agents
+    /// Time from submission to running, and jobs per second, with simulated agents (S6)
     Lifecycle {
-        /// Simulated nodes of eight cards
+        /// Number of simulated nodes with 8 GPUs
         #[arg(long, default_value_t = 64)]
         nodes: u32,
-        /// Jobs of the throughput run
+        /// Number of jobs in the throughput run
         #[arg(long, default_value_t = 10_000)]
         jobs: u32,
-        /// Submissions a second of the latency run
+        /// Submissions per second in the latency run
         #[arg(long, default_value_t = 300)]
         rate: u32,
-        /// Seconds of the latency run
+        /// Duration of the latency run, in seconds
         #[arg(long, default_value_t = 10)]
         seconds: u32,
     },
-    /// Where the time of one job goes from submit to running, and that of one submission, step by step (not part of `all`)
+    /// Time of each step of one job, from submission to running (not part of `all`)
     TraceOne {
-        /// Simulated nodes of eight cards
+        /// Number of simulated nodes with 8 GPUs
         #[arg(long, default_value_t = 64)]
         nodes: u32,
-        /// Submissions a second (repeat or separate by commas)
+        /// Submissions per second, 1 to 10000, separated by commas
         #[arg(long, value_delimiter = ',', default_value = "50,300", value_parser = clap::value_parser!(u32).range(1..=10_000))]
         rate: Vec<u32>,
-        /// Seconds of each rate
+        /// Duration for each rate, in seconds, 1 to 600
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=600))]
         seconds: u32,
     },
-    /// R2: kill -9 of the leader to the next acknowledged write, beside etcd in the same run
+    /// Time from kill -9 of the leader to the next acknowledged write, compared with etcd in the same run (R2)
     Failover {
-        /// Kills
+        /// Number of kills
         #[arg(long, default_value_t = 30)]
         rounds: u32,
     },
-    /// What a stopped agent, shard or follower costs the others
+    /// Delay of jobs while one agent, shard or follower is stopped (SIGSTOP)
     Stall {
-        /// Jobs of each phase, 50 a second
+        /// Number of jobs in each phase, submitted at 50 per second
         #[arg(long, default_value_t = 500)]
         jobs: u32,
     },
-    /// What `muster plan` and `muster explain` in a loop cost heartbeats, elections and submissions (not part of `all`)
+    /// Delay of heartbeats and submissions, and elections, while clients call `muster plan` and `muster explain` in a loop (not part of
+    /// `all`)
     Searches {
-        /// Simulated nodes of eight cards
+        /// Number of simulated nodes with 8 GPUs
         #[arg(long, default_value_t = 1_000)]
         nodes: u32,
-        /// Callers that plan and explain without a pause
+        /// Number of clients that call plan and explain without a pause
         #[arg(long, default_value_t = 8)]
         callers: u32,
-        /// Seconds of each phase
+        /// Duration of each phase, in seconds
         #[arg(long, default_value_t = 30)]
         seconds: u32,
     },
-    /// Five voters in three regions, two, two and one: commits under load, needless elections, and the loss of a region (not part of `all`)
+    /// Five voters in three regions (2, 2, 1): commit latency under load, needless elections, loss of a region (not part of `all`)
     Wan {
-        /// Round trips between regions, in milliseconds
+        /// Round-trip times between regions, in milliseconds, 0 to 500, separated by commas
         #[arg(long, value_delimiter = ',', default_value = "40,80,150", value_parser = clap::value_parser!(u64).range(0..=500))]
         round_trips: Vec<u64>,
-        /// Small submissions a second
+        /// Submissions of one job per second
         #[arg(long, default_value_t = 300)]
         rate: u64,
-        /// Seconds of load at each round trip
+        /// Duration of the load at each round-trip time, in seconds
         #[arg(long, default_value_t = 30)]
         seconds: u64,
-        /// Losses of the leader's region at each round trip
+        /// Number of losses of the leader's region at each round-trip time
         #[arg(long, default_value_t = 10)]
         rounds: u32,
     },
-    /// S8, S9: a whole fleet against three voters: what its sessions cost, memory, log and disk an hour, restarts (not part of `all`)
+    /// Three voters with a large fleet: CPU time for agent sessions, memory, log and disk per hour, restart times (S8, S9; not part of `all`)
     Scale {
-        /// Simulated nodes of eight cards, a multiple of 5; jobs run on all of them, 24 on each five
+        /// Number of simulated nodes with 8 GPUs, a multiple of 5, at most 8190; 24 jobs run on each 5 nodes
         #[arg(long, default_value_t = 6_250, value_parser = clap::value_parser!(u32).range(5..=8_190))]
         nodes: u32,
-        /// Jobs that wait
+        /// Number of pending jobs
         #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(10..=900_000))]
         waiting: u32,
-        /// Jobs that have ended before and are kept on disk
+        /// Number of finished jobs that are kept on disk
         #[arg(long, default_value_t = 100_000)]
         finished: u32,
-        /// Teams of the tenant tree
+        /// Number of teams in the tenant tree
         #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         teams: u32,
-        /// Users of all teams
+        /// Number of users in all teams together
         #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         users: u32,
-        /// Seconds of the quiet measurement
+        /// Duration of the measurement without submissions, in seconds
         #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
         seconds: u32,
-        /// Kills of a follower, and of all control nodes
+        /// Number of kills of a follower, and of all control nodes
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
         rounds: u32,
-        /// Spread the agents' sessions over the voters; without it one voter has all of them
+        /// Spread the agent sessions over the voters [default: one voter has all of them]
         #[arg(long)]
         spread: bool,
     },
-    /// Overload: submissions to three times the knee, slow watchers, a stopped follower, a tenant that floods (not part of `all`)
+    /// Overload: three times the highest rate of submissions, slow watchers, a stopped follower, one tenant that submits too much (not part
+    /// of `all`)
     Overload {
-        /// Clients of the first step; they double until the rate does not grow any more
+        /// Number of clients in the first step; each step doubles it, until the rate does not rise any more
         #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=4_096))]
         clients: u64,
-        /// Seconds of each step
+        /// Duration of each step, in seconds
         #[arg(long, default_value_t = 4.0)]
         seconds: f64,
-        /// Seconds of each fault
+        /// Duration of each fault, in seconds
         #[arg(long, default_value_t = 20.0)]
         fault_seconds: f64,
     },
-    /// Q1, Q2: fractions of cards on a public trace, beside the published policies (not part of `all`: it needs the trace)
+    /// Packing of GPU fractions on a public trace, compared with published policies (Q1, Q2; not part of `all`: it needs the trace)
     Packing(Packing),
 }
 
 /// One run on given files, or all runs of a folder.
 #[derive(Clone, Debug, Args)]
 pub struct Packing {
-    /// Nodes: sn,cpu_milli,memory_mib,gpu,model
+    /// CSV file of nodes: sn,cpu_milli,memory_mib,gpu,model
     #[arg(long, value_name = "FILE", required_unless_present = "all")]
     pub nodes: Option<PathBuf>,
-    /// Pods: name,cpu_milli,memory_mib,num_gpu,gpu_milli and optionally gpu_spec
+    /// CSV file of pods: name,cpu_milli,memory_mib,num_gpu,gpu_milli and, optionally, gpu_spec
     #[arg(long, value_name = "FILE", required_unless_present = "all")]
     pub pods: Option<PathBuf>,
-    /// Arrivals: seed,pod; plain or gzip
+    /// CSV file of arrivals: seed,pod; plain or gzip
     #[arg(long, value_name = "FILE", required_unless_present = "all")]
     pub arrivals: Option<PathBuf>,
-    /// Which arrivals
+    /// Use the arrivals of this seed
     #[arg(long, required_unless_present = "all")]
     pub seed: Option<u64>,
-    /// Shuffle the nodes by this seed first
+    /// Shuffle the nodes with this seed [default: the order of the file]
     #[arg(long, value_name = "SEED")]
     pub node_order: Option<u64>,
-    /// Planned moves allowed, in percent of the pods placed so far (policy muster)
+    /// With --policy muster: allow moves of this percentage of the pods placed so far
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
     pub moves: f64,
-    /// Who decides
+    /// Placement policy
     #[arg(long, value_enum, default_value_t = PackingPolicy::Muster)]
     pub policy: PackingPolicy,
-    /// Where the log goes that the referee reads; with --all a folder, a log for each run
+    /// File for the log of placements; with --all, a folder for the logs of all runs
     #[arg(long, value_name = "PATH")]
     pub out: Option<PathBuf>,
-    /// The published table, when it is not beside the pods
+    /// File of published results [default: in the folder of the pods]
     #[arg(long, value_name = "FILE")]
     pub published: Option<PathBuf>,
-    /// Run every trace of this folder with every seed of its arrivals
+    /// Run all traces of this folder with all seeds
     #[arg(long, value_name = "DIR", conflicts_with_all = ["nodes", "pods", "arrivals", "seed", "node_order"])]
     pub all: Option<PathBuf>,
-    /// Shuffled node orders with --all; 0 for the order of the file
+    /// With --all: number of shuffled node orders; 0: the order of the file
     #[arg(long, default_value_t = 3, requires = "all")]
     pub orders: u64,
 }
@@ -222,17 +224,17 @@ pub struct Packing {
 /// Who decides where a pod goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PackingPolicy {
-    /// Our engine: demand learned online, no help from node names
+    /// Muster's packing: learns the demand while it runs, and does not use the order of nodes
     Muster,
-    /// The whole of a shard's placement, with fractions as MPS shares
+    /// The complete placement of a shard, with fractions as MPS shares
     Placement,
-    /// The published FGD: knows the whole trace's mix, breaks ties by the order of the nodes
+    /// The published FGD: knows the demand of the whole trace; the order of nodes decides ties
     Fgd,
-    /// FGD without its rounding, so that names break no ties
+    /// FGD without its rounding, so that the order of nodes decides no ties
     FgdPlain,
-    /// The published best fit
+    /// The published best-fit policy
     Bestfit,
-    /// Any node that fits
+    /// A random node that fits
     Random,
 }
 

@@ -15,9 +15,10 @@ Examples:
   muster submit --tenant research/nlp --needs memory=8Gi,compute=15 -- ./serve
   muster submit --tenant research/nlp --gpus 1 --count 100 -- ./sweep.sh
   muster submit -f job.yaml --wait
-  muster submit -f job.yaml --time 8h                 a flag goes before the file
+  muster submit -f job.yaml --time 8h                 options override the fields of the file
 
-A job file is YAML with the same words; several documents are several jobs, accepted all or none:
+A job file is YAML. Its keys are the names of the options. A file with several documents submits several jobs: all of
+them are accepted, or none:
   tenant: research/nlp
   gpus: 8
   tasks: 4
@@ -26,131 +27,132 @@ A job file is YAML with the same words; several documents are several jobs, acce
   time: 4h
   command: [torchrun, train.py]
 
-Each task finds RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and CUDA_VISIBLE_DEVICES in its environment.";
+Muster sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and CUDA_VISIBLE_DEVICES in the environment of each task.";
 
 /// `muster submit`.
 #[derive(Clone, Debug, Default, Args)]
 #[command(after_help = SUBMIT_EXAMPLES)]
 #[command(group(ArgGroup::new("devices").args(["gpus", "mig", "mps", "time_slice", "needs"])))]
 pub struct Submit {
-    /// The tenant whose quota is used: names from the root, joined by '/'
+    /// Tenant whose quota the job uses: a path such as research/nlp
     #[arg(long, value_name = "PATH")]
     pub tenant: Option<String>,
-    /// Who submits it, for people and for lists [default: your login name]
+    /// User name for lists of jobs; it is not verified [default: your login name]
     #[arg(long, env = "MUSTER_USER", hide_env_values = true)]
     pub user: Option<String>,
-    /// A name for people; the program's when absent
+    /// Name of the job [default: name of the program]
     #[arg(long)]
     pub name: Option<String>,
-    /// Whole GPUs for each task
+    /// Whole GPUs for each task, 1 to 16
     #[arg(long, value_name = "N", help_heading = "Devices")]
     pub gpus: Option<u32>,
-    /// One MIG instance, such as 1g.10gb
+    /// One MIG instance of this profile, such as 1g.10gb
     #[arg(long, value_name = "PROFILE", help_heading = "Devices")]
     pub mig: Option<String>,
-    /// A share of a card under MPS, in percent of its compute
+    /// A share of one GPU under MPS, in percent of its compute, 1 to 100
     #[arg(long, value_name = "PERCENT", help_heading = "Devices")]
     pub mps: Option<u32>,
-    /// A time-sliced share of a card
+    /// A share of one GPU by time-slicing; needs --gpu-memory
     #[arg(long, help_heading = "Devices")]
     pub time_slice: bool,
-    /// What each task needs, and the system chooses: memory=8Gi,compute=15,isolation=strict,bursty,latency-critical
+    /// Needs of each task; Muster chooses the GPU or share. memory=SIZE (required), compute=PERCENT of a GPU, isolation=strict, trusted
+    /// or best-effort, bursty, latency-critical; for example memory=8Gi,compute=15,isolation=strict
     #[arg(long, value_name = "NEEDS", help_heading = "Devices")]
     pub needs: Option<NeedsText>,
-    /// Memory of the share, such as 20Gi; of whole GPUs or a MIG slice, what it must have at least
+    /// With --mps or --time-slice: GPU memory of the share, such as 20Gi. Otherwise: the least memory of each GPU or MIG instance
     #[arg(long, value_name = "SIZE", help_heading = "Devices")]
     pub gpu_memory: Option<String>,
-    /// Acceptable models, the preferred first
+    /// Acceptable GPU models, the preferred one first [default: any]
     #[arg(long, value_name = "MODEL", value_delimiter = ',', help_heading = "Devices")]
     pub model: Vec<String>,
-    /// Which GPUs will do, in CEL's syntax: device.memory_mib >= 40000 && node.labels["tier"] == "gold"
+    /// Acceptable GPUs, as an expression in CEL syntax: device.memory_mib >= 40000 && node.labels["tier"] == "gold"
     #[arg(long, value_name = "SELECTOR", help_heading = "Devices")]
     pub selector: Option<String>,
-    /// A selector that an admin has named
+    /// Acceptable GPUs, as a device class: see `muster device-classes list`
     #[arg(long, value_name = "CLASS", help_heading = "Devices")]
     pub device_class: Option<String>,
-    /// Tasks of the gang: all start together or none does
+    /// Number of tasks, 1 to 32768; they start together or not at all (a gang) [default: 1]
     #[arg(long, value_name = "N")]
     pub tasks: Option<u32>,
-    /// CPUs for each task: 4, 0.5, 500m
+    /// CPUs for each task: 4, 0.5 or 500m [default: 1 without GPUs or with --needs, otherwise 0]
     #[arg(long, value_name = "CPUS")]
     pub cpus: Option<String>,
-    /// Host memory for each task, such as 64Gi
+    /// Host memory for each task, such as 64Gi [default: 0]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
-    /// The whole gang inside one of these: island, node, leaf, block, region
+    /// Require all tasks inside one island (NVLink domain), node, leaf, block or region
     #[arg(long, value_name = "LEVEL", help_heading = "Placement")]
     pub topology: Option<String>,
-    /// Prefer the whole gang inside one of these
+    /// Prefer all tasks inside one island, node, leaf, block or region
     #[arg(long, value_name = "LEVEL", help_heading = "Placement")]
     pub prefer: Option<String>,
-    /// Put each group of this many consecutive tasks on one island; it must divide --tasks
+    /// Put each group of this many consecutive tasks on one island; --tasks must be a multiple of it
     #[arg(long, value_name = "TASKS", help_heading = "Placement")]
     pub segment: Option<u32>,
-    /// Require the tasks on different nodes, leaves, blocks or regions: node, leaf, block, region
+    /// Require at most --spread-most tasks on each node, leaf, block or region; the job waits until there is room
     #[arg(long, value_name = "LEVEL", conflicts_with = "prefer_spread", help_heading = "Placement")]
     pub spread: Option<String>,
-    /// Prefer the tasks on different ones, as far as there is room
+    /// Prefer at most --spread-most tasks on each node, leaf, block or region; the job does not wait for it
     #[arg(long, value_name = "LEVEL", help_heading = "Placement")]
     pub prefer_spread: Option<String>,
-    /// At most this many tasks on one of them [default: 1]
+    /// Tasks on each domain of --spread or --prefer-spread [default: 1]
     #[arg(long, value_name = "TASKS", help_heading = "Placement")]
     pub spread_most: Option<u32>,
-    /// How close each task's GPUs and CPUs must be: none, best-effort, restricted, single-numa-node
+    /// NUMA policy for the GPUs of each task: none, best-effort, restricted or single-numa-node [default: none]
     #[arg(long, value_name = "POLICY", help_heading = "Placement")]
     pub numa: Option<String>,
-    /// The oldest GPU driver it can run on, such as 550 or 550.54.15
+    /// Oldest acceptable GPU driver, such as 550 or 550.54.15 [default: any]
     #[arg(long, value_name = "VERSION", help_heading = "Placement")]
     pub driver_min: Option<String>,
-    /// The only pool it may run in
+    /// Run only on nodes of this pool [default: any]
     #[arg(long, value_name = "POOL", help_heading = "Placement")]
     pub pool: Option<String>,
-    /// training, inference, interactive or batch
+    /// Workload class: training, inference, interactive or batch [default: batch]
     #[arg(long, value_name = "CLASS", help_heading = "Placement")]
     pub class: Option<String>,
-    /// Jobs of a tenant with a higher priority start first
+    /// Priority among the jobs of the same tenant, -1000000 to 1000000; higher starts first [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Placement")]
     pub priority: Option<i32>,
-    /// Stop it when it has run this long: 4h, 90m, 1d
-    #[arg(long, value_name = "TIME", help_heading = "Life")]
+    /// Time limit: the job is stopped after it has run this long, such as 90m, 4h or 1d [default: none; at most 366d]
+    #[arg(long, value_name = "TIME", help_heading = "Time and restarts")]
     pub time: Option<String>,
-    /// From SIGTERM to SIGKILL; 30s when absent
-    #[arg(long, value_name = "TIME", help_heading = "Life")]
+    /// Time between SIGTERM and SIGKILL when the job is stopped [default: 30s; at most 12h]
+    #[arg(long, value_name = "TIME", help_heading = "Time and restarts")]
     pub grace: Option<String>,
-    /// How long tasks may outlive contact with the control plane; 10m when absent
-    #[arg(long, value_name = "TIME", help_heading = "Life")]
+    /// How long tasks run on after their node has lost the control plane [default: 10m; 10s to 12h]
+    #[arg(long, value_name = "TIME", help_heading = "Time and restarts")]
     pub disconnect_grace: Option<String>,
-    /// Restart the job at most this many times when one of its tasks fails
-    #[arg(long, value_name = "N", help_heading = "Life")]
+    /// Restart the job at most this many times after a task has failed [default: 0; at most 1000]
+    #[arg(long, value_name = "N", help_heading = "Time and restarts")]
     pub retries: Option<u32>,
-    /// The job may be stopped and started again elsewhere in its cell to make room for others
-    #[arg(long, help_heading = "Life")]
+    /// Allow Muster to stop the job and start it on other nodes of its cell, to make room for other jobs
+    #[arg(long, help_heading = "Time and restarts")]
     pub movable: bool,
-    /// A movable job saves its progress at least this often; without this a move loses all work since the start
-    #[arg(long, value_name = "TIME", help_heading = "Life")]
+    /// With --movable: the job saves its progress at least this often [default: never: a move loses all its work]
+    #[arg(long, value_name = "TIME", help_heading = "Time and restarts")]
     pub checkpoint_every: Option<String>,
-    /// How long a movable job takes from its start to useful work; 5m when absent
-    #[arg(long, value_name = "TIME", help_heading = "Life")]
+    /// With --movable: time from a start of the job to useful work [default: 5m; at most 12h]
+    #[arg(long, value_name = "TIME", help_heading = "Time and restarts")]
     pub restart_time: Option<String>,
-    /// A variable for the tasks
+    /// Environment variable of the tasks; NAME alone takes the value from your environment
     #[arg(long, value_name = "NAME=VALUE")]
     pub env: Vec<String>,
-    /// Working directory, an absolute path
+    /// Working directory on the node, an absolute path [default: a scratch folder of the task]
     #[arg(long, value_name = "DIR")]
     pub workdir: Option<String>,
-    /// Submit this many identical jobs
+    /// Submit this many identical jobs, 1 to 1000 [default: 1]
     #[arg(long, value_name = "N")]
     pub count: Option<u32>,
-    /// Job files; - is standard input
+    /// Job file; - reads standard input; repeat it for several files
     #[arg(short, long = "file", value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// The client's id of this submission: the same id and content never run twice
+    /// Id of this submission, at most 128 bytes: the same jobs submitted again under the same id are not run twice
     #[arg(long, value_name = "ID")]
     pub request_id: Option<String>,
-    /// Wait until every job has ended; the exit status says whether all completed
+    /// Wait until all submitted jobs have ended; exit status 0 if all of them completed
     #[arg(long)]
     pub wait: bool,
-    /// Program and arguments, after --
+    /// Program and its arguments, after --
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }
@@ -210,26 +212,26 @@ impl Submit {
 #[derive(Clone, Debug, Default, Args)]
 #[command(after_help = "\
 Examples:
-  muster jobs                                   what waits and runs
-  muster jobs --tenant research --state pending  what waits in research and below
-  muster jobs --all --newest --limit 20         the last twenty, finished ones too
-  muster jobs --user alice --sort waited        alice's, those that have waited longest first
-  muster jobs --watch                           every two seconds, until Ctrl-C
-  muster jobs -o wide                           with attempt, cell, times, and nothing cut
+  muster jobs                                   pending and running jobs
+  muster jobs --tenant research --state pending  pending jobs of research and the tenants below it
+  muster jobs --all --newest --limit 20         the 20 newest jobs, finished jobs included
+  muster jobs --user alice --sort waited        jobs of alice, those that have waited longest first
+  muster jobs --watch                           list again every 2 seconds, until Ctrl-C
+  muster jobs -o wide                           more columns: attempt, cell, times; nothing is cut
 
-TIME is how long a pending job has waited and how long others have run. On a terminal, columns are cut to its width; `muster
-explain` says more than REASON.")]
+TIME is how long a pending job has waited, and how long any other job has run. On a terminal, columns are cut to its
+width. `muster explain JOB` says more than the column REASON.")]
 pub struct List {
-    /// Of this tenant and those below it
+    /// Only jobs of this tenant and the tenants below it
     #[arg(long, value_name = "PATH")]
     pub tenant: Option<String>,
-    /// In any of these states: pending, starting, running, completing, completed, failed, cancelled, timeout
+    /// Only jobs in these states: pending, starting, running, completing, completed, failed, cancelled, timeout
     #[arg(long, value_name = "STATE", value_delimiter = ',')]
     pub state: Vec<String>,
-    /// With exactly this name
+    /// Only jobs with exactly this name
     #[arg(long)]
     pub name: Option<String>,
-    /// Of exactly this user
+    /// Only jobs of exactly this user
     #[arg(long)]
     pub user: Option<String>,
     /// Include finished jobs
@@ -238,16 +240,16 @@ pub struct List {
     /// Newest first
     #[arg(long)]
     pub newest: bool,
-    /// Sort by this column: names ascending, figures descending
+    /// Sort by this column: names ascending, numbers descending [default: by id]
     #[arg(long, value_name = "KEY", conflicts_with = "newest")]
     pub sort: Option<SortKey>,
     /// Reverse the order of --sort
     #[arg(long, requires = "sort")]
     pub reverse: bool,
-    /// Repeat the list every 2s, or at this interval
+    /// List again at this interval until Ctrl-C [default interval: 2s]
     #[arg(long, value_name = "EVERY", num_args = 0..=1, default_missing_value = "2s", value_parser = duration)]
     pub watch: Option<Seconds>,
-    /// At most this many; 0 for no limit
+    /// List at most this many jobs; 0: no limit
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub limit: usize,
 }
@@ -255,23 +257,23 @@ pub struct List {
 /// What jobs are put in order by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SortKey {
-    /// The oldest first.
+    /// Job id, oldest first.
     Id,
-    /// Tenants, as in the tree.
+    /// Path of the tenant.
     Tenant,
-    /// Users.
+    /// User.
     User,
-    /// Names.
+    /// Name of the job.
     Name,
-    /// States, in the order of a job's life.
+    /// State: pending first, ended last.
     State,
-    /// GPUs of the gang.
+    /// GPUs of all tasks.
     Gpus,
-    /// Nodes.
+    /// Number of nodes.
     Nodes,
-    /// How long it has run, or ran.
+    /// Time that the job has run.
     Time,
-    /// How long it has waited, or waited.
+    /// Time that the job has waited.
     Waited,
     /// Priority.
     Priority,
@@ -299,19 +301,19 @@ pub struct Logs {
     /// Job id
     #[arg(value_name = "JOB")]
     pub id: u64,
-    /// Go on as it writes, until it is over
+    /// Print new output as it comes, until the task has ended
     #[arg(long, short)]
     pub follow: bool,
-    /// Which task of the gang
+    /// Rank of the task
     #[arg(long, default_value_t = 0)]
     pub rank: u32,
-    /// All tasks of the gang, each line behind its rank: one after another, or as they write with --follow
+    /// Print the output of all tasks, with the rank before each line: one task after another, or mixed with --follow
     #[arg(long, conflicts_with = "rank")]
     pub all_ranks: bool,
-    /// Standard error instead of standard output
+    /// Print standard error instead of standard output
     #[arg(long)]
     pub stderr: bool,
-    /// Which attempt; the last when absent
+    /// Attempt of the job [default: the last]
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     pub attempt: u32,
 }

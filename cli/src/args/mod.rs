@@ -14,30 +14,30 @@ use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
-  muster dev                                           a whole cluster on this machine
+  muster dev                                           run a whole cluster on this machine
   muster submit --tenant research/nlp --gpus 8 --tasks 4 --model h100 --topology leaf --time 4h -- torchrun train.py
-  muster jobs                                          what waits and runs
-  muster explain 42                                    why it waits, and what would start it
-  muster logs 42 -f                                    its output as it comes
-  muster tenants apply -f tree.yaml                    the quota tree
-  muster jobs --all -o json | jq '.[] | .id'           for scripts
+  muster jobs                                          list pending and running jobs
+  muster explain 42                                    why job 42 is pending, and what would start it
+  muster logs 42 -f                                    follow the output of job 42
+  muster tenants apply -f tree.yaml                    create and change tenants and their quotas
+  muster jobs --all -o json | jq '.[] | .id'           JSON output, for scripts
 
 Exit status:
-  0  done
-  1  the job that was waited for did not complete, or the operation failed
-  2  wrong usage, or input that was refused (each field is named)
-  3  there is no such job, tenant, node or file
-  4  no control node answered in time, or none leads
-  5  refused as things stand: in use, full, already there
-  130  Ctrl-C while waiting; the jobs go on
+  0  success
+  1  a job that you waited for did not complete, or the operation failed
+  2  wrong usage or invalid input (the message names each wrong field)
+  3  the job, tenant, node or file does not exist
+  4  no control node answered in time, or the cluster has no leader
+  5  refused in the present state: in use, full, or it exists already
+  130  Ctrl-C during a wait; the jobs continue
 
 Environment:
-  MUSTER_ENDPOINTS  host:port of control nodes, joined by commas
-  MUSTER_CONFIG     configuration file (otherwise ~/.config/muster/config.yaml)
-  NO_COLOR          no colour
-  RUST_LOG          what the roles log, for example info,muster=debug";
+  MUSTER_ENDPOINTS  HOST:PORT of control nodes, separated by commas
+  MUSTER_CONFIG     configuration file (default: ~/.config/muster/config.yaml)
+  NO_COLOR          when set, output has no colour
+  RUST_LOG          what control, shard and node log, for example info,muster=debug";
 
-/// The control plane of one GPU fleet that a whole organisation shares.
+/// Control plane of a GPU fleet that the teams of one organisation share.
 #[derive(Debug, Parser)]
 #[command(name = "muster", version, about, after_help = EXAMPLES, propagate_version = true, max_term_width = 120)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
@@ -53,7 +53,7 @@ pub struct Cli {
 /// Options of every command.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Global {
-    /// Control nodes to ask, in this order
+    /// Control nodes to call, separated by commas [default: 127.0.0.1:7400]
     #[arg(
         long,
         global = true,
@@ -62,31 +62,31 @@ pub struct Global {
         value_name = "HOST:PORT",
         hide_env_values = true
     )]
-    #[arg(help_heading = "Everywhere")]
+    #[arg(help_heading = "Global options")]
     pub endpoints: Vec<String>,
-    /// Configuration file
+    /// Configuration file [default: ~/.config/muster/config.yaml]
     #[arg(
         long,
         global = true,
         env = "MUSTER_CONFIG",
         value_name = "FILE",
         hide_env_values = true,
-        help_heading = "Everywhere"
+        help_heading = "Global options"
     )]
     pub config: Option<PathBuf>,
-    /// How results are printed
-    #[arg(short, long, global = true, value_name = "FORMAT", help_heading = "Everywhere")]
+    /// Output format [default: table]
+    #[arg(short, long, global = true, value_name = "FORMAT", help_heading = "Global options")]
     pub output: Option<Format>,
-    /// When to use colour
+    /// When to use colour [default: auto]
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_default_value = true)]
-    #[arg(help_heading = "Everywhere")]
+    #[arg(help_heading = "Global options")]
     pub color: Colour,
-    /// Give up a call after this long
+    /// Time limit of each call to the control plane, retries included
     #[arg(long, global = true, value_name = "TIME", default_value = "20s", value_parser = duration)]
-    #[arg(help_heading = "Everywhere")]
+    #[arg(help_heading = "Global options")]
     pub timeout: Option<Seconds>,
-    /// Answer from the node that is asked, even if it is behind the leader
-    #[arg(long, global = true, help_heading = "Everywhere")]
+    /// Read from the control node that is called, without the leader; the answer may be out of date
+    #[arg(long, global = true, help_heading = "Global options")]
     pub stale: bool,
 }
 
@@ -105,71 +105,71 @@ pub fn duration(text: &str) -> Result<Seconds, crate::units::UnitError> {
 /// What can be done.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Submit a job, or a file of jobs
+    /// Submit a job, or all jobs of a file
     Submit(Box<jobs::Submit>),
-    /// List jobs: what waits and runs, or all
+    /// List jobs: those that have not ended, or all
     #[command(visible_alias = "queue")]
     Jobs(jobs::List),
     /// Show one job
     Job(jobs::One),
-    /// Print what a task writes
+    /// Print the output of a task
     Logs(jobs::Logs),
-    /// End jobs: a waiting one at once, a running one gracefully
+    /// Cancel jobs: a pending job ends at once, a running job gets SIGTERM and its grace period
     Cancel(jobs::Several),
-    /// Wait until jobs have ended; the exit status says whether all completed
+    /// Wait until jobs have ended; exit status 0 if all of them completed
     Wait(jobs::Several),
-    /// Say why a job is pending, and the smallest change that would start it
+    /// Show why a job is pending, and the smallest change that would start it
     Explain(jobs::One),
-    /// The quota tree
+    /// Manage tenants and their quotas
     #[command(subcommand)]
     Tenants(admin::Tenants),
-    /// GPU-seconds by tenant
+    /// Show used GPU-seconds by tenant
     Usage(admin::Under),
     /// List nodes
     Nodes(admin::Nodes),
-    /// List GPUs and what holds them
+    /// List GPUs and the jobs that hold them
     Gpus(admin::Gpus),
-    /// List cells and the shards that hold them
+    /// List cells, and the scheduler shard of each
     Cells,
-    /// Sets of nodes with rules
+    /// Manage pools: sets of nodes that allow certain sharing modes and job classes
     #[command(subcommand)]
     Pools(admin::Pools),
-    /// Named selectors of GPUs that jobs may use
+    /// Manage device classes: named GPU selectors that jobs may use
     #[command(subcommand)]
     DeviceClasses(admin::DeviceClasses),
-    /// Say which moves and conversions would start pending jobs, and what they cost; nothing is moved
+    /// Show which moves and conversions would start pending jobs, and their cost; nothing is moved
     Plan(admin::Plan),
-    /// Stop new work on nodes; what runs there goes on
+    /// Stop new work on nodes; running jobs continue
     Drain(admin::Drain),
-    /// Allow new work on nodes again, and lift their quarantine
+    /// Allow new work on nodes again, and end their quarantine
     Undrain(admin::NodeNames),
-    /// Take a node on which nothing runs out of the fleet
+    /// Remove nodes from the fleet; no job may run on them
     RemoveNode(admin::NodeNames),
-    /// The voters: state, and changes of membership
+    /// Show the state of the control nodes, and change the membership
     #[command(subcommand)]
     Raft(admin::Raft),
     /// Run a control node
     Control(Box<roles::Control>),
     /// Run a scheduler shard
     Shard(roles::Shard),
-    /// Run the agent of a GPU host, or of several simulated ones
+    /// Run the agent of a GPU node, or of several simulated nodes
     Node(roles::Node),
     /// Run a whole cluster on this machine, with simulated GPUs and real processes
     Dev(roles::Dev),
-    /// Show the product's main job on this machine, with kills, and check it
+    /// Run a demonstration on this machine: jobs while processes are killed, then checks of the result
     Demo(roles::Demo),
-    /// Replay a trace: on a described fleet in virtual time, or on a running cluster
+    /// Replay a trace: on a simulated fleet in virtual time, or on a running cluster
     Replay(Box<replay::Replay>),
-    /// Measure this machine: tables with the anchor beside each figure
+    /// Run benchmarks on this machine; each table shows a published figure for comparison
     Bench(bench::Bench),
-    /// Print a script that lets a shell complete commands, flags, ids and names
+    /// Print a completion script for a shell: commands, options, job ids and names
     #[command(after_help = "\
-Put one of these into the file that your shell reads when it starts:
+Add one of these lines to the start-up file of your shell:
   source <(muster completions bash)
   source <(muster completions zsh)
   muster completions fish | source")]
     Completions {
-        /// Which shell
+        /// Shell
         shell: clap_complete::Shell,
     },
 }

@@ -35,84 +35,86 @@ A fleet file:
     - {nodes: 40, gpus: 4, model: a100-80, cpu_milli: 96000, memory_mib: 786432}
     - {nodes: 36, gpus: 4, model: b200, nodes_per_leaf: 18, nodes_per_nvlink_domain: 18}";
 
-/// Replay a trace on a described fleet: the same state machine and scheduler, on virtual time.
+/// Replay a trace on a simulated fleet, with the state machine and the scheduler of a real cluster, in virtual time.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Replay {
-    /// Files of the trace, gzip or plain; - is standard input
+    /// Files of the trace, plain or gzip; - reads standard input
     #[arg(value_name = "FILE", required_unless_present = "mix", requires = "format")]
     pub files: Vec<PathBuf>,
-    /// What they are: openb, itp, philly, sacct
+    /// Format of the trace: openb, itp, philly or sacct
     #[arg(long, value_name = "FORMAT", value_parser = TraceFormat::from_str)]
     pub format: Option<TraceFormat>,
-    /// A mixed day put together from traces instead, as this YAML file describes
+    /// Instead of files: a mix of traces, described by this YAML file (see below)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["files", "format", "days"])]
     pub mix: Option<PathBuf>,
-    /// Folder of the traces that the mix names; its own when absent
+    /// Folder of the traces that the mix names [default: the folder of the mix file]
     #[arg(long, value_name = "DIR", requires = "mix")]
     pub traces: Option<PathBuf>,
-    /// NODESxGPUS:MODEL (more joined by commas; :cells=N, :leaf=N, :block=N, :nvlink=N), a YAML file, or openb's list of nodes
+    /// Fleet: NODESxGPUS:MODEL (optionally :cells=N, :leaf=N, :block=N, :nvlink=N; several groups separated by commas), a YAML file (see
+    /// below), or the CSV list of nodes of an openb trace
     #[arg(long, value_name = "FLEET", required_unless_present = "live", conflicts_with = "live")]
     pub fleet: Option<String>,
-    /// Heading of the report
+    /// Title of the report [default: name of the trace and of the fleet]
     #[arg(long)]
     pub title: Option<String>,
 
-    /// Replay this many days; all when absent
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = "What is replayed")]
+    /// Replay this many days, 1 to 100000 [default: the whole trace]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = "Part of the trace")]
     pub days: Option<u32>,
-    /// The first of them, from 0, or `busiest`: the run of days that brings most GPU time
-    #[arg(long, value_name = "DAY", default_value = "0", requires = "days", help_heading = "What is replayed")]
+    /// First day of --days, counted from 0; or `busiest`: the days in which most GPU time is submitted
+    #[arg(long, value_name = "DAY", default_value = "0", requires = "days", help_heading = "Part of the trace")]
     pub from_day: FromDay,
-    /// Begin with an empty fleet, without the jobs that ran when the window began
-    #[arg(long, help_heading = "What is replayed")]
+    /// Begin with an empty fleet, without the jobs that ran before the first day
+    #[arg(long, help_heading = "Part of the trace")]
     pub cold: bool,
-    /// Continue for this many days after the window, so that submitted jobs can end
-    #[arg(long, value_name = "N", default_value_t = 60, help_heading = "What is replayed")]
+    /// Continue for at most this many days after the last day, so that submitted jobs can end
+    #[arg(long, value_name = "N", default_value_t = 60, help_heading = "Part of the trace")]
     pub drain_days: u32,
 
-    /// Limits to impose on tenants: none, equal:PERCENT of an equal share, quantile:PERMILLE:DAYS of the demand before the window
-    #[arg(long, value_name = "QUOTA", default_value = "none", value_parser = quota, help_heading = "How")]
+    /// Quota of each tenant: none; equal:PERCENT of an equal share of the fleet; quantile:PERMILLE:DAYS: this quantile of its demand in
+    /// the DAYS before the first day
+    #[arg(long, value_name = "QUOTA", default_value = "none", value_parser = quota, help_heading = "Replay options")]
     pub quota: QuotaChoice,
-    /// Any card serves, whatever model the trace names
-    #[arg(long, help_heading = "How")]
+    /// Let jobs run on any GPU model, whatever model the trace names
+    #[arg(long, help_heading = "Replay options")]
     pub any_model: bool,
-    /// Gangs of several tasks prefer one island, node, leaf, block, region
-    #[arg(long, value_name = "LEVEL", value_parser = TopologyLevel::from_str, help_heading = "How")]
+    /// Jobs of several tasks prefer one island, node, leaf, block or region
+    #[arg(long, value_name = "LEVEL", value_parser = TopologyLevel::from_str, help_heading = "Replay options")]
     pub prefer: Option<TopologyLevel>,
-    /// Gangs of several tasks require one
-    #[arg(long, value_name = "LEVEL", value_parser = TopologyLevel::from_str, help_heading = "How")]
+    /// Jobs of several tasks require one island, node, leaf, block or region
+    #[arg(long, value_name = "LEVEL", value_parser = TopologyLevel::from_str, help_heading = "Replay options")]
     pub require: Option<TopologyLevel>,
-    /// Jobs without a time limit say this many percent of what they will take; with limits, pending gangs get reservations
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(101..=10_000), help_heading = "How")]
+    /// Give jobs without a time limit one of this percentage of their run time, 101 to 10000; pending gangs then get reservations
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(101..=10_000), help_heading = "Replay options")]
     pub time_limits: Option<u32>,
-    /// How places are chosen; first-fit and best-fit do not see the network, for comparison: topology, first-fit, best-fit
-    #[arg(long, value_name = "POLICY", default_value = "topology", value_parser = policy, conflicts_with = "live", help_heading = "How")]
+    /// Placement policy: topology, first-fit or best-fit; the last two ignore the network and are for comparison
+    #[arg(long, value_name = "POLICY", default_value = "topology", value_parser = policy, conflicts_with = "live", help_heading = "Replay options")]
     pub policy: PlacementPolicy,
-    /// From binding until every task runs
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration, help_heading = "How")]
+    /// Time from placement of a job until all its tasks run
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration, help_heading = "Replay options")]
     pub start_delay: Seconds,
-    /// From the order to stop until every task is gone
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration, help_heading = "How")]
+    /// Time from the order to stop a job until all its tasks have ended
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration, help_heading = "Replay options")]
     pub stop_delay: Seconds,
 
-    /// Write the report as JSON
+    /// Write the report to this file as JSON
     #[arg(long, value_name = "FILE", conflicts_with = "live", help_heading = "Results")]
     pub json: Option<PathBuf>,
-    /// Write the report as a page with plots
+    /// Write the report to this file as an HTML page with plots
     #[arg(long, value_name = "FILE", conflicts_with = "live", help_heading = "Results")]
     pub html: Option<PathBuf>,
 
-    /// Submit the trace to a running cluster instead, as processes that sleep
+    /// Submit the jobs of the trace to a running cluster, as processes that sleep
     #[arg(long, help_heading = "On a running cluster")]
     pub live: bool,
-    /// Run this many times faster than the trace
+    /// Replay this many times faster than the trace, 1 to 1000000
     #[arg(long, value_name = "TIMES", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "On a running cluster")]
     pub speed_up: u32,
-    /// Tenants are made under this one
+    /// Create the tenants of the trace under this tenant
     #[arg(long, value_name = "TENANT", default_value = "replay", help_heading = "On a running cluster")]
     pub under: String,
-    /// Wait until every job has ended
+    /// Wait until all submitted jobs have ended
     #[arg(long, requires = "live", help_heading = "On a running cluster")]
     pub wait: bool,
 }
@@ -133,7 +135,7 @@ impl FromStr for FromDay {
         if text.eq_ignore_ascii_case("busiest") {
             return Ok(FromDay::Busiest);
         }
-        text.parse().map(FromDay::Day).map_err(|_| format!("{text:?} is neither a day, from 0, nor `busiest`"))
+        text.parse().map(FromDay::Day).map_err(|_| format!("{text:?} is not a day; use a number from 0, or `busiest`"))
     }
 }
 
@@ -142,12 +144,12 @@ fn policy(text: &str) -> Result<PlacementPolicy, String> {
         "topology" => Ok(PlacementPolicy::Topology),
         "first-fit" => Ok(PlacementPolicy::FirstFit),
         "best-fit" => Ok(PlacementPolicy::BestFit),
-        _ => Err(format!("{text:?} is none of topology, first-fit, best-fit")),
+        _ => Err(format!("{text:?} is not a policy; use topology, first-fit or best-fit")),
     }
 }
 
 fn quota(text: &str) -> Result<QuotaChoice, String> {
-    let wrong = || format!("{text:?} is none of none, equal:PERCENT, quantile:PERMILLE:DAYS");
+    let wrong = || format!("{text:?} is not a quota; use none, equal:PERCENT or quantile:PERMILLE:DAYS");
     let number =
         |word: Option<&str>| word.and_then(|word| word.parse::<u32>().ok()).filter(|n| *n > 0).ok_or_else(wrong);
     let mut words = text.split(':');

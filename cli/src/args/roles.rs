@@ -9,20 +9,20 @@ use std::path::PathBuf;
 /// How a role writes its log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// Lines for people.
+    /// Lines of text.
     #[default]
     Text,
-    /// JSON objects, one on a line.
+    /// One JSON object on each line.
     Json,
 }
 
 /// What every role takes.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RoleCommon {
-    /// Serve /metrics and /healthz here; port 0 chooses one
+    /// Address of the pages /metrics and /healthz; port 0: any free port [default: no pages]
     #[arg(long, value_name = "HOST:PORT")]
     pub http: Option<String>,
-    /// How the log is written, to standard error
+    /// Format of the log, which goes to standard error
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,
     /// Stop when this process, which started this one, is gone
@@ -37,33 +37,33 @@ Examples:
   muster control --id 1 --data /var/lib/muster --listen 0.0.0.0:7400 --advertise 10.0.0.1:7400 \\
       --bootstrap 1=10.0.0.1:7400 --bootstrap 2=10.0.0.2:7400 --bootstrap 3=10.0.0.3:7400
   muster control --id 4 --data /var/lib/muster --listen 0.0.0.0:7400 --advertise 10.0.0.4:7400
-      then, anywhere: muster raft add 4 10.0.0.4:7400 && muster raft promote 4
+      then, on any machine: muster raft add 4 10.0.0.4:7400 && muster raft promote 4
 
---bootstrap is safe to leave in place: a node that has ever been part of a cluster ignores it.")]
+You can leave --bootstrap in the command line: a control node that was ever part of a cluster ignores it.")]
 pub struct Control {
-    /// This node's id, never used again after the node was removed or its data lost
+    /// Id of this control node, 1 or more; do not use it again after the node was removed or has lost its data
     #[arg(long, value_name = "ID")]
     pub id: u64,
-    /// Data folder
+    /// Data folder: the log and the state
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
-    /// Serve here
+    /// Address to listen on
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7400")]
     pub listen: String,
-    /// How others reach this node; --listen when absent
+    /// Address at which others reach this node [default: the address of --listen]
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Option<String>,
-    /// The voters of a new cluster, this node among them
+    /// Voter of a new cluster; repeat it for each voter, this node included
     #[arg(long, value_name = "ID=HOST:PORT", value_parser = member)]
     pub bootstrap: Vec<(u64, String)>,
-    /// Keep finished jobs for this time; say the same on all control nodes
+    /// Keep finished jobs for this time, at least 1h; use the same value on all control nodes
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = duration)]
     pub keep_jobs: Seconds,
-    /// And at most this many of them: those that ended first are forgotten first
+    /// Keep at most this many finished jobs, at least 1000; those that ended first are deleted first
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     pub keep_jobs_max: u64,
-    /// The longest round trip between two control nodes, in milliseconds: heartbeats, elections and deadlines follow it; say the same on all
-    /// control nodes
+    /// Longest round-trip time between two control nodes, in milliseconds, 0 to 500; election timeouts and deadlines grow with it. Use the
+    /// same value on all control nodes
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=500))]
     pub wan_rtt: u64,
     /// What every role takes.
@@ -74,16 +74,17 @@ pub struct Control {
 /// `muster shard`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Shard {
-    /// Prefix of its name; a suffix makes it unique for each start
+    /// Prefix of the name of this shard; each start adds a new suffix [default: shard]
     #[arg(long)]
     pub name: Option<String>,
-    /// How many shards should run: each takes its share of the cells at once, and more when others are gone
+    /// Number of shards that should run, at least 1; each takes its part of the cells at once, and further cells when a shard is down
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub shards_expected: u32,
-    /// Plan moves in the background, of at most this share of the movable work, in percent; reported in log and metrics, never carried out
+    /// Plan moves of jobs in the background, of at most this percentage of the GPUs of movable jobs, 0 to 100. Plans go to the log and the
+    /// metrics; no job is moved [default: no plans]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub plan_moves: Option<u8>,
-    /// How often each cell is planned
+    /// With --plan-moves: time between two plans of a cell
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration, requires = "plan_moves")]
     pub plan_every: Option<Seconds>,
     /// What every role takes.
@@ -96,9 +97,9 @@ pub struct Shard {
 #[command(after_help = "\
 Examples:
   muster node --data /var/lib/muster --spec node.yaml --endpoints 10.0.0.1:7400,10.0.0.2:7400
-  muster node --data sim --simulate 16 --total 64 --cells 2      the first 16 of 64 simulated hosts
+  muster node --data sim --simulate 16 --total 64 --cells 2      the first 16 of 64 simulated nodes
 
-A node file is YAML. The defaults are those of a host with 8 h100; the default name is the host's:
+A node file is YAML. Every key has a default; the default name is the host name of the machine:
   name: gpu-host-1
   model: h100
   gpus: 8
@@ -108,29 +109,29 @@ A node file is YAML. The defaults are those of a host with 8 h100; the default n
   zone: eu-north-a
   block: block-0
   leaf: leaf-0
-  nvlink-domain: nvl-0      of its leaf, when NVLink joins it to other nodes
+  nvlink-domain: nvl-0      # only if NVLink connects it to other nodes of its leaf
   cell: cell-0
   pool: default")]
 pub struct Node {
-    /// Data folder: the tasks' folders, and what must outlive the agent
+    /// Data folder: the folders and output of tasks, and the records of the agent
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
-    /// What the host is (YAML): name, place, cell, pool, and its GPUs where they are simulated
+    /// Node file (YAML, see below): name, location, cell, pool and simulated GPUs
     #[arg(long, value_name = "FILE")]
     pub spec: Option<PathBuf>,
-    /// Run this many simulated hosts like that one, numbered and laid out over a network
+    /// Run this many simulated nodes as in the node file; their names get numbers
     #[arg(long, value_name = "N")]
     pub simulate: Option<u32>,
-    /// Number of the first simulated host
+    /// Number of the first simulated node of this process
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub first: u32,
-    /// Simulated hosts of the whole fleet, over which cells are laid out
+    /// Number of simulated nodes of the whole fleet, in all processes [default: --first plus --simulate]
     #[arg(long, value_name = "N")]
     pub total: Option<u32>,
-    /// Usage is cut into intervals of this length
+    /// Report GPU usage in intervals of this length
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub usage_period: Seconds,
-    /// Pretend to run tasks instead of running them
+    /// Simulate tasks instead of starting processes
     #[arg(long, hide = true)]
     pub virtual_tasks: bool,
     /// Counts the boots of simulated hosts beyond those of this machine
@@ -147,16 +148,16 @@ pub struct Node {
 /// How simulated hosts are laid out.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Tiling {
-    /// Nodes under one leaf switch [default: 8, or those of one NVLink domain]
+    /// Nodes under one leaf switch [default: 8, or the size of --nvlink-domain]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub nodes_per_leaf: Option<u32>,
-    /// Nodes of one NVLink domain, such as 18 of 4 GPUs; without it NVLink ends at the host
+    /// Nodes in one NVLink domain, 2 to 256, such as 18 nodes of 4 GPUs [default: NVLink only inside each node]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=256))]
     pub nvlink_domain: Option<u32>,
-    /// Leaves under one spine group
+    /// Leaf switches in one block
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     pub leaves_per_block: u32,
-    /// Cells
+    /// Number of cells
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub cells: u32,
 }
@@ -185,11 +186,11 @@ impl Tiling {
         match self.nvlink_domain {
             Some(domain) if !self.nodes_per_leaf().is_multiple_of(domain) => {
                 let problem =
-                    format!("is {}, no multiple of the {domain} nodes of an NVLink domain", self.nodes_per_leaf());
+                    format!("is {}, not a multiple of the {domain} nodes of an NVLink domain", self.nodes_per_leaf());
                 Err(Failure::field(
                     "nodes-per-leaf",
                     problem,
-                    "a domain is inside one leaf: use a multiple of the domain",
+                    "use a multiple of --nvlink-domain: an NVLink domain lies inside one leaf",
                 ))
             }
             _ => Ok(()),
@@ -203,58 +204,59 @@ impl Tiling {
 Examples:
   muster dev                                       one voter, one shard, 4 nodes of 8 h100
   muster dev --voters 3 --shards 2 --nodes 64      a small fleet
-  muster dev --nodes 36 --gpus-per-node 4 --nvlink-domain 18 --model b200    two racks of 72 on one NVLink each
-  eval \"$(muster dev --print-env)\"                  point this shell at it
+  muster dev --nodes 36 --gpus-per-node 4 --nvlink-domain 18 --model b200    two NVLink domains of 72 GPUs
+  eval \"$(muster dev --print-env)\"                  use this cluster in this shell
 
-Every role is a process of its own: kill any of them, or all, and see. Running it again on the same --data goes on
-where it stopped, with its jobs and its size. Ctrl-C stops it and its tasks; jobs that ran then start again with it.")]
+Each control node, shard and agent is a process of its own; you can kill any of them, and it is started again. The same
+command with the same --data continues the cluster with its jobs and its size. Ctrl-C stops the cluster and its tasks;
+jobs that ran at that time start again at the next start.")]
 pub struct Dev {
-    /// Data folder
+    /// Data folder of all processes
     #[arg(long, value_name = "DIR", default_value = DEV_FOLDER)]
     pub data: PathBuf,
-    /// Control nodes: 1, 3 or 5 [default: 1]
+    /// Number of control nodes: 1, 3 or 5 [default: 1]
     #[arg(long, value_name = "N")]
     pub voters: Option<u32>,
-    /// Scheduler shards, each with a cell [default: 1]
+    /// Number of scheduler shards and of cells, 1 to 20 [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20))]
     pub shards: Option<u32>,
-    /// Simulated nodes [default: 4]
+    /// Number of simulated nodes, 1 to 8192 [default: 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=8192))]
     pub nodes: Option<u32>,
-    /// GPUs of each [default: 8]
+    /// GPUs of each node, 1 to 72 [default: 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=72))]
     pub gpus_per_node: Option<u32>,
-    /// Their model [default: h100]
+    /// GPU model [default: h100]
     #[arg(long)]
     pub model: Option<String>,
-    /// Agent processes that share the nodes; one for 16 nodes when absent, up to 4
+    /// Number of agent processes, 1 to 40 [default: one for each 16 nodes, at most 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=40))]
     pub agents: Option<u32>,
-    /// Nodes under one leaf switch [default: 8, or those of one NVLink domain]
+    /// Nodes under one leaf switch [default: 8, or the size of --nvlink-domain]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub nodes_per_leaf: Option<u32>,
-    /// Nodes of one NVLink domain, such as 18 of 4 GPUs; without it NVLink ends at the host
+    /// Nodes in one NVLink domain, 2 to 256, such as 18 nodes of 4 GPUs [default: NVLink only inside each node]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=256))]
     pub nvlink_domain: Option<u32>,
-    /// Leaves under one spine group [default: 4]
+    /// Leaf switches in one block [default: 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub leaves_per_block: Option<u32>,
-    /// First of a hundred ports; 7400 in the usual folder, otherwise chosen and kept
+    /// First of 100 ports, 1024 to 64999 [default: 7400 in the default data folder, otherwise 100 free ports, kept in the folder]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1024..65000))]
     pub port: Option<u16>,
-    /// Leave a process that died dead for this long before it is started again [default: at once]
+    /// Time before a process that died is started again [default: 0s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub restart_after: Option<Seconds>,
-    /// Pretend to run tasks instead of running them
+    /// Simulate tasks instead of starting processes
     #[arg(long)]
     pub virtual_tasks: bool,
-    /// Agents report usage in intervals of this length [default: 2s]
+    /// Report GPU usage in intervals of this length [default: 2s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub usage_period: Option<Seconds>,
-    /// Agents dial this control node and no other, to measure what their sessions cost one
+    /// Agents connect to this control node only; for measurements
     #[arg(long, value_name = "ID", hide = true)]
     pub sessions_on: Option<u32>,
-    /// Print the shell line that points at this cluster, and exit
+    /// Print the shell command that makes `muster` use this cluster, and exit
     #[arg(long)]
     pub print_env: bool,
 }
@@ -265,10 +267,10 @@ pub const DEV_FOLDER: &str = ".muster-dev";
 /// `muster demo`.
 #[derive(Clone, Debug, Args)]
 pub struct Demo {
-    /// Data folder, kept; a temporary one when absent
+    /// Data folder; it is kept [default: a temporary folder, deleted if all checks pass]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Single-GPU, MIG and shared jobs beside the gangs
+    /// Number of single-GPU, MIG, MPS and time-slice jobs, in addition to the gangs
     #[arg(long, value_name = "N", default_value_t = 320, value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: u32,
 }

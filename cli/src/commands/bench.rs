@@ -105,7 +105,7 @@ fn packing(flags: &Packing) -> anyhow::Result<Vec<Table>> {
         let Packing { orders, out: logs, published, .. } = flags;
         return packing::sweep::run(&packing::sweep::Sweep { folder, orders, moves_percent, policy, logs, published });
     }
-    let given = "the command line asks for it without --all";
+    let given = "clap requires it without --all";
     let options = packing::Options {
         nodes: flags.nodes.context(given)?,
         pods: flags.pods.context(given)?,

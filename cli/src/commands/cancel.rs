@@ -15,10 +15,10 @@ pub async fn run(context: &Context, ids: &[u64]) -> Result<(), Failure> {
     for job_id in ids.iter().copied() {
         let cancel = |channel| async move { JobsClient::new(channel).cancel(v1::CancelRequest { job_id }).await };
         match context.client.call("cancel", cancel).await {
-            Ok(v1::CancelReply { .. }) => context.out.line(&format!("cancelling job {job_id}"))?,
+            Ok(v1::CancelReply { .. }) => context.out.line(&format!("job {job_id} is being cancelled"))?,
             // What was asked for has happened: by an earlier command, or by an attempt of this one whose answer was lost.
             Err(Failure::JobEnded { state, .. }) if state == "cancelled" => {
-                context.out.line(&format!("job {job_id} was cancelled already"))?;
+                context.out.line(&format!("job {job_id} is already cancelled"))?;
             }
             Err(failure) if ids.len() == 1 => return Err(failure),
             Err(failure) => {

@@ -141,8 +141,7 @@ impl Explanation {
     #[must_use]
     pub fn text(&self) -> String {
         let before = match self.before_it {
-            Some(0) => ", first in its cell".to_owned(),
-            Some(count) => format!(", {count} before it in its cell"),
+            Some(before) => format!(" (position {} in its cell)", before + 1),
             None => String::new(),
         };
         let mut lines = vec![format!("job {} is {}{before}", self.job, self.state)];
@@ -155,7 +154,7 @@ impl Explanation {
                 let word = if at == 0 { "would start it" } else { "or" };
                 lines.push(format!("    {word}: {}", remedy.text));
             }
-            lines.extend(reason.blockers.iter().map(|held| format!("    in its way: {}", held.text)));
+            lines.extend(reason.blockers.iter().map(|held| format!("    blocked by: {}", held.text)));
         }
         lines.extend(self.wider.iter().map(|wider| format!("  wider level: {}", wider.text)));
         if let Some(moves) = &self.moves {

@@ -141,7 +141,7 @@ pub async fn set_drained(context: &Context, nodes: &[String], drained: bool, rea
             async move { FleetClient::new(channel).set_drained(request).await }
         };
         context.client.call("drain", set).await?;
-        let what = if drained { "takes no new work" } else { "takes work again" };
+        let what = if drained { "is drained: it takes no new work" } else { "takes new work again" };
         context.out.line(&format!("node {name} {what}"))?;
     }
     Ok(())
@@ -158,7 +158,7 @@ pub async fn remove(context: &Context, nodes: &[String]) -> Result<(), Failure> 
             async move { FleetClient::new(channel).remove_node(v1::RemoveNodeRequest { node }).await }
         };
         context.client.call("remove node", remove).await?;
-        context.out.line(&format!("node {name} removed; should its agent still run, it joins again, drained"))?;
+        context.out.line(&format!("node {name} removed; if its agent still runs, the node joins again as drained"))?;
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ pub fn read(path: &Path) -> Result<(String, String), Failure> {
             Err(Failure::field(name, error.to_string(), "save the file as UTF-8"))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(Failure::NotFound(format!("{name}: there is no such file")))
+            Err(Failure::NotFound(format!("file {name} does not exist")))
         }
         Err(error) => Err(Failure::io(format!("reading {name}"), error)),
     }

@@ -33,7 +33,7 @@ pub async fn run(context: &Context, args: &List) -> Result<(), Failure> {
         once(context, args).await?;
         if matches!(context.out.format, Format::Table | Format::Wide) {
             let now = show_moment(now_ms());
-            context.out.line(&format!("\n{now}, again every {} s; Ctrl-C ends it", every.as_secs()))?;
+            context.out.line(&format!("\n{now}, repeated every {} s; Ctrl-C stops", every.as_secs()))?;
         }
         tokio::time::sleep(every).await;
     }
@@ -48,8 +48,8 @@ async fn once(context: &Context, args: &List) -> Result<(), Failure> {
     }
     context.out.show(&views, |wide| view::jobs::table(&views, wide))?;
     if found.more {
-        let among = if args.sort.is_some() { "sorted among them alone; " } else { "" };
-        note(&format!("only the first {} are shown, {among}--limit 0 shows all", views.len()));
+        let among = if args.sort.is_some() { "sorted among themselves only; " } else { "" };
+        note(&format!("only the first {} jobs are shown, {among}use --limit 0 to show all", views.len()));
     }
     Ok(())
 }
@@ -71,7 +71,7 @@ fn request(args: &List, consistency: v1::Consistency) -> Result<v1::ListJobsRequ
     let named = |word: &String| {
         job::phase_of(word).ok_or_else(|| {
             let known: Vec<&str> = PHASES.iter().map(|(_, word)| *word).collect();
-            Failure::field("state", format!("{word:?} is not a state"), format!("known: {}", known.join(", ")))
+            Failure::field("state", format!("{word:?} is not a state"), format!("use one of: {}", known.join(", ")))
         })
     };
     let phases = if args.all { all() } else { args.state.iter().map(named).collect::<Result<Vec<_>, _>>()? };

@@ -55,7 +55,7 @@ impl Sink for Plain {
 }
 
 fn gap_words(bytes: u64) -> String {
-    format!("[{bytes} bytes of output were dropped here: of a long output only the beginning and the end are kept]")
+    format!("[{bytes} bytes of output were dropped here: only the beginning and the end of a long output are kept]")
 }
 
 /// Whole lines, each behind the rank that wrote it.
@@ -106,8 +106,9 @@ async fn all_ranks(context: &Context, args: &Logs) -> Result<(), Failure> {
     let job = super::job::get(&context.client, args.id, context.consistency).await?.job.unwrap_or_default();
     let ranks = job.spec.map_or(1, |spec| spec.tasks);
     if args.follow && ranks > FOLLOWED_MAX {
-        let problem = format!("would follow {ranks} tasks, and at most {FOLLOWED_MAX} are followed at the same time");
-        return Err(Failure::field("--all-ranks", problem, "follow one of them with --rank, or leave --follow out"));
+        let problem =
+            format!("would follow {ranks} tasks, but at most {FOLLOWED_MAX} can be followed at the same time");
+        return Err(Failure::field("--all-ranks", problem, "follow one task with --rank, or leave out --follow"));
     }
     let width = ranks.saturating_sub(1).to_string().len();
     let rank_output = |rank: u32| async move {
@@ -135,7 +136,7 @@ async fn all_ranks(context: &Context, args: &Logs) -> Result<(), Failure> {
     if any {
         Ok(())
     } else {
-        Err(Failure::field("job", "has no output of any task", "see `muster job` for how it ended"))
+        Err(Failure::field("job", "has no output of any task", "see `muster job` for the reason"))
     }
 }
 

@@ -50,7 +50,8 @@ pub async fn run(context: &Context, command: &Raft) -> Result<(), Failure> {
             context.out.show(&view, |_| view.blocks())
         }
         Raft::Bootstrap { members: named } => {
-            let (_, first) = named.first().ok_or_else(|| Failure::Usage("name the voters".to_owned()))?;
+            let (_, first) =
+                named.first().ok_or_else(|| Failure::Usage("give the voters as ID=HOST:PORT".to_owned()))?;
             let only_first = Client::new(std::slice::from_ref(first), CATCH_UP_MAX)?;
             members(context, bootstrap(&only_first, &named).await?)
         }
@@ -60,7 +61,7 @@ pub async fn run(context: &Context, command: &Raft) -> Result<(), Failure> {
 /// What is refused until it is confirmed, with the flags that do so.
 fn with_flags(failure: Failure) -> Failure {
     match failure {
-        Failure::Unconfirmed(text) => Failure::Refused(format!("{text}: --replace-with ID, or --yes")),
+        Failure::Unconfirmed(text) => Failure::Refused(format!("{text} (--replace-with ID, or --yes)")),
         other => other,
     }
 }

@@ -35,7 +35,11 @@ pub fn run(out: &Out, args: &Replay) -> Result<(), Failure> {
     let report = replay(&input, &mut |done_ms, window_ms| {
         progress.set_length(window_ms / 1000);
         progress.set_position((done_ms / 1000).min(window_ms / 1000));
-        progress.set_message(if done_ms > window_ms { "letting the rest end" } else { "of the window" });
+        progress.set_message(if done_ms > window_ms {
+            "after the last day: waiting for jobs to end"
+        } else {
+            "of the days"
+        });
     })
     .map_err(failed)?;
     progress.finish_and_clear();
@@ -131,7 +135,7 @@ fn mixed_trace(args: &Replay, mix: &MixSpec) -> Result<Trace, Failure> {
 
 fn tell_unused(trace: &Trace) {
     if trace.bad.count > 0 {
-        note(&format!("{} bad rows are skipped:", trace.bad.count));
+        note(&format!("skipped {} invalid rows:", trace.bad.count));
         for row in &trace.bad.kept {
             note(&format!("  {}, line {}: {}", row.source, row.line, row.why));
         }
@@ -176,7 +180,7 @@ fn options(args: &Replay, window: WindowChoice) -> Options {
 
 fn open(path: &Path) -> Result<File, Failure> {
     File::open(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Failure::NotFound(format!("{}: there is no such file", path.display())),
+        std::io::ErrorKind::NotFound => Failure::NotFound(format!("file {} does not exist", path.display())),
         _ => Failure::io(format!("reading {}", path.display()), error),
     })
 }
@@ -188,7 +192,7 @@ fn fleet(text: &str) -> Result<Fleet, Failure> {
     if !path.is_file() {
         return Fleet::parse_shorthand(text).map_err(|error| match error {
             FleetError::Shorthand { .. } if text.contains(['/', '.']) => {
-                Failure::NotFound(format!("--fleet {text}: there is no such file"))
+                Failure::NotFound(format!("--fleet: file {text} does not exist"))
             }
             error => wrong(error),
         });
@@ -239,7 +243,7 @@ fn closeness(report: &Report) -> String {
     let sum = |of: fn(&ClosenessRow) -> u64| report.closeness.iter().map(of).sum::<u64>();
     let beyond = |there: u64, fewest: u64| format!("{:.2}", there as f64 / fewest.max(1) as f64);
     format!(
-        "{} gangs of two cards or more stood on {} times the fewest nodes, {} times the fewest leaves, {} times the fewest blocks",
+        "{} jobs of 2 GPUs or more used {} times the least possible number of nodes, {} times the leaves, {} times the blocks",
         sum(|row| row.gangs),
         beyond(sum(|row| row.nodes), sum(|row| row.nodes_fewest)),
         beyond(sum(|row| row.leaves), sum(|row| row.leaves_fewest)),
@@ -255,11 +259,11 @@ fn summary(report: &Report) -> Vec<Block> {
     let lines = [
         report.title.clone(),
         format!(
-            "{} jobs submitted, {} carried over: {} completed, {} failed, {} cancelled, {} timed out, {} refused, {left} left",
+            "{} jobs submitted, {} running at the start: {} completed, {} failed, {} cancelled, {} timeout, {} refused, {left} not ended",
             jobs.submitted, jobs.warm, jobs.completed, jobs.failed, jobs.cancelled, jobs.timed_out, jobs.refused
         ),
         format!(
-            "{} GPUs: {} of their time held, {} running, at most {:.0} at once; {} of the free ones useless to a gang of {}",
+            "{} GPUs: {} of their time allocated, {} running, at most {:.0} at once; {} of the free GPUs useless for a gang of {}",
             report.fleet.gpus,
             share(usage.allocated_share),
             share(usage.running_share),
@@ -268,10 +272,10 @@ fn summary(report: &Report) -> Vec<Block> {
             report.fragmentation.gang_gpus
         ),
         closeness(report),
-        format!("{} bad rows; {} assumptions are in the report", report.bad_rows.count, report.assumptions.len()),
+        format!("{} invalid rows; the report lists {} assumptions", report.bad_rows.count, report.assumptions.len()),
         String::new(),
     ];
-    let heads = ["GANG", "JOBS", "AT ONCE", "P50", "P90", "P99", "LONGEST", "NEVER BOUND"];
+    let heads = ["GANG", "JOBS", "AT ONCE", "P50", "P90", "P99", "LONGEST", "NOT STARTED"];
     let mut table = Columns::new(&heads).right(&heads[1..]);
     let wait = |seconds: f64| show_seconds(seconds.ceil() as u64);
     for row in &report.waits {

@@ -75,10 +75,10 @@ struct Answer {
 /// When the trace or the cluster cannot be read, or the cluster stays away. Refused jobs are counted.
 pub async fn run(context: &Context, args: &Replay) -> Result<(), Failure> {
     if args.days.is_none() && args.mix.is_none() {
-        return Err(Failure::Usage("--live needs --days or --mix, so that it ends".to_owned()));
+        return Err(Failure::Usage("--live needs --days or --mix, to know when to end".to_owned()));
     }
     let Loaded { trace, window: choice, .. } = replay::load(args)?;
-    let empty = || Failure::Usage("the trace has no job in the window".to_owned());
+    let empty = || Failure::Usage("the trace has no job in these days; change --days or --from-day".to_owned());
     let window = Window::choose(&trace.jobs, choice).ok_or_else(empty)?;
     let (_, jobs) = window.cut(&trace.jobs);
     if jobs.is_empty() {
@@ -112,7 +112,7 @@ async fn cluster_fleet(client: &Client) -> Result<Fleet, Failure> {
         }
     }
     if groups.is_empty() {
-        return Err(Failure::Refused("the cluster has no node with GPUs".to_owned()));
+        return Err(Failure::Refused("the cluster has no node with GPUs; start one with `muster node`".to_owned()));
     }
     Ok(Fleet { name: "the cluster".to_owned(), groups })
 }
@@ -252,8 +252,8 @@ fn summary(live: &Live) -> String {
         _ => String::new(),
     };
     let mut text = format!(
-        "{} jobs submitted{range}, {} refused, in {:.1} s at {} times the trace's speed\n\
-         acknowledged after {:.0} ms (median), {:.0} ms (99th percentile); behind the trace by at most {:.1} s",
+        "{} jobs submitted{range}, {} refused, in {:.1} s at {} times the speed of the trace\n\
+         acknowledged after {:.0} ms (median), {:.0} ms (99th percentile); at most {:.1} s later than in the trace",
         live.submitted,
         live.refused,
         live.took_s,

@@ -158,8 +158,8 @@ fn written(args: &Submit, usual_tenant: Option<&str>) -> Result<Written, Failure
         written.places.push(place);
     }
     if written.specs.len() > JOBS_PER_SUBMIT_MAX {
-        let problem = format!("{} jobs in one submission", written.specs.len());
-        faults.push(FieldError::new("count", problem, "submit at most 1,000 at once"));
+        let problem = format!("makes {} jobs in one submission", written.specs.len());
+        faults.push(FieldError::new("count", problem, "submit at most 1,000 jobs at once"));
     }
     if faults.is_empty() { Ok(written) } else { Err(Failure::from(faults)) }
 }

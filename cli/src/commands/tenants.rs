@@ -26,7 +26,9 @@ pub async fn run(context: &Context, command: &Tenants) -> Result<(), Failure> {
             let applied = apply(&context.client, edits, *dry_run).await?;
             let view = AppliedView::new(&applied.reply, *dry_run);
             if applied.tries > 1 && !dry_run && view.changes.is_empty() {
-                note("warning: the answer to an earlier attempt was lost; it may have made the changes");
+                note(
+                    "warning: an earlier attempt of this call had no answer; it may have made changes that are not listed",
+                );
             }
             context.out.show(&view, |_| vec![Block::Text(view.text())])
         }

@@ -46,7 +46,7 @@ impl Waiting {
         }
         self.progress.set_position(self.over.len() as u64);
         let waiting = self.open.len() - self.running.len();
-        self.progress.set_message(format!("{} running, {waiting} waiting", self.running.len()));
+        self.progress.set_message(format!("{} running, {waiting} pending", self.running.len()));
     }
 }
 
@@ -96,13 +96,13 @@ fn go_on(open: &BTreeSet<u64>) -> String {
     let named: Vec<String> = open.iter().take(NAMED_MAX).map(ToString::to_string).collect();
     let more = if open.len() > NAMED_MAX { format!(" and {} more", open.len() - NAMED_MAX) } else { String::new() };
     let (ids, list) = (named.join(" "), named.join(", "));
-    let go = if open.len() == 1 { format!("job {list} goes on") } else { format!("jobs {list}{more} go on") };
-    format!("{go}\n  wait again:  muster wait {ids}\n  look:        muster jobs\n  end:         muster cancel {ids}")
+    let go = if open.len() == 1 { format!("job {list} continues") } else { format!("jobs {list}{more} continue") };
+    format!("{go}\n  wait again:  muster wait {ids}\n  list:        muster jobs\n  cancel:      muster cancel {ids}")
 }
 
 fn style() -> ProgressStyle {
     let usual = ProgressStyle::default_bar();
-    ProgressStyle::with_template("{spinner} {elapsed} [{bar:30}] {pos}/{len} over, {msg}").unwrap_or(usual)
+    ProgressStyle::with_template("{spinner} {elapsed} [{bar:30}] {pos}/{len} ended, {msg}").unwrap_or(usual)
 }
 
 async fn watch(context: &Context, ids: &[u64], from_revision: u64) -> Result<Streaming<v1::JobEvent>, Failure> {

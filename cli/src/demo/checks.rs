@@ -90,24 +90,24 @@ impl Evidence {
         let in_time = |took: Option<Duration>| took.is_some_and(|took| took <= BACK_MAX);
         vec![
             ("jobs acknowledged", self.acknowledged.len().to_string(), !self.acknowledged.is_empty()),
-            ("finished", format!("{completed} of {}", ids.len()), completed == ids.len() && completed > 0),
-            ("lost", lost.to_string(), lost == 0),
-            ("there without an acknowledgement", unknown.to_string(), unknown == 0),
-            ("processes", ranks().count().to_string(), ranks().count() > 0),
-            ("run twice", twice.to_string(), twice == 0),
-            ("not run, or cut off", never.to_string(), never == 0),
-            ("gangs not together", torn.to_string(), torn == 0),
-            ("ids given twice", twice_given.to_string(), twice_given == 0),
+            ("jobs completed", format!("{completed} of {}", ids.len()), completed == ids.len() && completed > 0),
+            ("lost jobs", lost.to_string(), lost == 0),
+            ("jobs without an acknowledgement", unknown.to_string(), unknown == 0),
+            ("task processes", ranks().count().to_string(), ranks().count() > 0),
+            ("tasks that ran twice", twice.to_string(), twice == 0),
+            ("tasks that did not run to the end", never.to_string(), never == 0),
+            ("gangs that did not start together", torn.to_string(), torn == 0),
+            ("job ids given twice", twice_given.to_string(), twice_given == 0),
             (
-                "new jobs by a repeated request",
+                "new jobs from a repeated request id",
                 self.new_by_repeat(&ids).to_string(),
                 self.new_by_repeat(&ids) == 0 && !self.again.is_empty(),
             ),
-            ("why a job waited", codes.join(", "), codes.contains(&"over_max") && fixed),
+            ("reason of the pending job", codes.join(", "), codes.contains(&"over_max") && fixed),
             ("leader killed: next acknowledgement after", back(self.leader_back), in_time(self.leader_back)),
-            ("shard killed: its cell held again after", back(self.shard_back), in_time(self.shard_back)),
+            ("shard killed: another shard has its cell after", back(self.shard_back), in_time(self.shard_back)),
             (
-                "usage covers the tasks' own clocks",
+                "usage covers the run times of the tasks",
                 if self.usage_covers_record(&self.usage) { "yes" } else { "no" }.to_owned(),
                 self.usage_covers_record(&self.usage),
             ),
@@ -130,12 +130,12 @@ impl Evidence {
     /// What people read at the end.
     #[must_use]
     pub fn table(&self) -> String {
-        let mut claims = Columns::new(&["WHAT", "SEEN", "HOLDS"]).right(&["SEEN"]);
+        let mut claims = Columns::new(&["CHECK", "FOUND", "PASSED"]).right(&["FOUND"]);
         for (what, seen, holds) in self.claims() {
             claims.row(vec![what.to_owned(), seen, if holds { "yes" } else { "NO" }.to_owned()]);
         }
         let own = self.by_own_clocks();
-        let heads = ["TENANT", "GPU-SECONDS METERED", "BY THE TASKS' OWN CLOCKS"];
+        let heads = ["TENANT", "GPU-SECONDS METERED", "RUN TIME OF THE TASKS"];
         let mut usage = Columns::new(&heads).right(&heads[1..]);
         for (path, seconds) in &self.usage {
             let by_own = own.get(path).map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1}"));
@@ -158,7 +158,7 @@ impl Evidence {
             let spec = Self::spec(job);
             note(&format!("job {} {} of {}: {:?} {}", job.id, spec.name, spec.tenant, job.phase(), job.reason));
         }
-        Err(Failure::Job(format!("did not hold: {}", broken.join("; "))))
+        Err(Failure::Job(format!("these checks failed: {}", broken.join("; "))))
     }
 }
 

@@ -58,7 +58,7 @@ pub fn run(args: &Demo) -> Result<(), Failure> {
             // What is left of a demonstration that went well is of no use to anybody.
             let _ = std::fs::remove_dir_all(&folder);
         }
-        _ => note(&format!("the data stays in {}", folder.display())),
+        _ => note(&format!("the data is kept in {}", folder.display())),
     }
     result
 }
@@ -87,7 +87,7 @@ async fn act(args: &Demo, folder: &Path, say: &Narrator, stage: &Stage, client: 
     say.line(&format!("submitting {}", workload.words()))?;
     let stream = Stream::start(client, workload.waves);
 
-    say.line("research/vision may use 16 GPUs; it asks for 16, then for 16 more:")?;
+    say.line("research/vision may use 16 GPUs; it requests 16, then 16 more:")?;
     let (reason, pair) = explained(say, client, &record).await?;
 
     let mut evidence = Evidence { reason: Some(reason), acknowledged: pair, ..Evidence::default() };
@@ -97,7 +97,7 @@ async fn act(args: &Demo, folder: &Path, say: &Narrator, stage: &Stage, client: 
     evidence.shard_back = Some(kill_shard(say, stage, client, &stream).await?);
     kill_agents(say, stage, client).await?;
 
-    say.line("the last submissions, then everything runs to its end")?;
+    say.line("the last submissions; then all jobs run to their end")?;
     evidence.acknowledged.extend(stream.finish().await?);
     say.line(&format!("{} jobs acknowledged in all", evidence.acknowledged.len()))?;
     evidence.again = repeat_first(client, &workload.first).await?;
@@ -107,7 +107,7 @@ async fn act(args: &Demo, folder: &Path, say: &Narrator, stage: &Stage, client: 
     say.line(&format!("done in {:.0} s", say.elapsed().as_secs_f64()))?;
     say.text(&format!("\n{}", evidence.table()))?;
     evidence.verdict()?;
-    say.text("\nevery check held")
+    say.text("\nall checks passed")
 }
 
 /// Two jobs of which one has to wait for its tenant's max; asks why.
@@ -160,7 +160,7 @@ async fn kill_shard(say: &Narrator, stage: &Stage, client: &Client, stream: &Str
     let (cell, holder) = held.ok_or_else(|| Failure::Job("no cell has a shard".to_owned()))?;
     let shard = stage.shard(&holder)?;
     say.line(&format!(
-        "kill -9 {}, which holds {cell}, with {} jobs acknowledged so far",
+        "kill -9 {}, which has the lease of {cell}, with {} jobs acknowledged so far",
         shard.name,
         stream.acknowledged()
     ))?;
@@ -176,7 +176,7 @@ async fn kill_shard(say: &Narrator, stage: &Stage, client: &Client, stream: &Str
         }
     };
     let back = killed.elapsed();
-    say.line(&format!("{new} holds {cell} {} ms after the kill", back.as_millis()))?;
+    say.line(&format!("{new} has the lease of {cell} {} ms after the kill", back.as_millis()))?;
     Ok(back)
 }
 
@@ -185,7 +185,10 @@ async fn kill_agents(say: &Narrator, stage: &Stage, client: &Client) -> Result<(
     tokio::time::sleep(Duration::from_secs(2)).await;
     let running = count(client, &[v1::JobPhase::Running, v1::JobPhase::Starting]).await?;
     let agents = stage.roles("agent")?;
-    say.line(&format!("kill -9 of all {} agents, with {running} jobs on their nodes; the tasks go on", agents.len()))?;
+    say.line(&format!(
+        "kill -9 of all {} agents, with {running} jobs on their nodes; the tasks continue",
+        agents.len()
+    ))?;
     for agent in &agents {
         stage::kill(agent, Signal::SIGKILL)?;
     }

@@ -53,7 +53,7 @@ impl Narrator {
     #[must_use]
     pub fn progress(&self, length: u64) -> ProgressBar {
         let usual = ProgressStyle::default_bar();
-        let style = ProgressStyle::with_template("{elapsed} [{bar:40}] {pos}/{len} jobs over").unwrap_or(usual);
+        let style = ProgressStyle::with_template("{elapsed} [{bar:40}] {pos}/{len} jobs ended").unwrap_or(usual);
         ProgressBar::new(length).with_style(style)
     }
 }

@@ -59,7 +59,7 @@ pub fn parse(text: &str) -> Result<Record, Failure> {
             Some((what, job.parse().ok()?, rank.parse().ok()?, at))
         })();
         let Some((what, job, rank, at)) = parsed else {
-            return Err(Failure::Job(format!("a task left a line that is none of ours: {line:?}")));
+            return Err(Failure::Job(format!("a task wrote an unexpected line: {line:?}")));
         };
         let rank: &mut Rank = record.entry(job).or_default().entry(rank).or_default();
         match what {

@@ -97,7 +97,7 @@ impl Stage {
         let gpus: u32 = cells.iter().map(|cell| cell.gpus).sum();
         let holders: Vec<String> = cells
             .iter()
-            .map(|cell| format!("{} is {}'s", cell.name, cell.holder.as_deref().unwrap_or("nobody")))
+            .map(|cell| format!("{} has {}", cell.name, cell.holder.as_deref().unwrap_or("no shard")))
             .collect();
         Ok(format!("{} leads, {}, {gpus} GPUs", self.leader(client).await?.name, holders.join(", ")))
     }
@@ -126,7 +126,7 @@ impl Stage {
             });
             match found {
                 Some(role) => return Ok(role),
-                None if Instant::now() > until => return Err(Failure::Job("no control node leads".to_owned())),
+                None if Instant::now() > until => return Err(Failure::Job("the cluster has no leader".to_owned())),
                 None => tokio::time::sleep(PAUSE).await,
             }
         }

@@ -114,7 +114,7 @@ impl Supervised {
 
     fn mourn(&self, status: Option<ExitStatus>) {
         let status = status.map_or_else(|| "ended".to_owned(), |status| status.to_string());
-        note(&format!("muster dev: {} died ({status}), starting it again", self.plan.name));
+        note(&format!("muster dev: {} died ({status}); it is started again", self.plan.name));
         let by_itself = !status.contains("signal: 9");
         if by_itself && let Ok(log) = std::fs::read_to_string(self.folder.log(&self.plan.name)) {
             let last: Vec<&str> = log.lines().rev().take(LAST_WORDS).collect();

@@ -80,8 +80,12 @@ impl Folder {
         let path = self.0.join("lock");
         let file = File::options().create(true).append(true).open(&path);
         let file = file.map_err(|error| Failure::io(format!("opening {}", path.display()), error))?;
-        Flock::lock(file, FlockArg::LockExclusiveNonblock)
-            .map_err(|_| Failure::Refused(format!("{}: another `muster dev` runs on this folder", self.0.display())))
+        Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
+            Failure::Refused(format!(
+                "another `muster dev` uses the folder {}; stop it, or give another --data",
+                self.0.display()
+            ))
+        })
     }
 
     /// Writes the clients' configuration.

@@ -83,7 +83,7 @@ async fn supervise(folder: &Folder, mut settings: Settings, ports: &Ports, rest:
         },
     };
     if let Ok(signal) = &end {
-        note(&format!("muster dev: {signal}, stopping"));
+        note(&format!("muster dev: received {signal}, stopping"));
     }
     // Agents and shards go while there is somebody to say goodbye to.
     for step in [Phase::StopWorkers, Phase::StopAll] {
@@ -98,7 +98,7 @@ async fn supervise(folder: &Folder, mut settings: Settings, ports: &Ports, rest:
     }
     registry.clear();
     note(&format!(
-        "muster dev: stopped, {} ended; the data stays in {}",
+        "muster dev: stopped, {} ended; the data is kept in {}",
         crate::units::counted(ended, "task"),
         folder.root().display()
     ));

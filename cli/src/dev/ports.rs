@@ -32,7 +32,7 @@ impl Ports {
     pub fn claim(settings: &mut Settings, args: &Dev, known: bool, folder: &Folder) -> Result<Self, Failure> {
         if known && settings.port > 0 {
             if args.port.is_some_and(|port| port != settings.port) {
-                let problem = format!("is not {}, which the voters of this folder know each other by", settings.port);
+                let problem = format!("is not {}, the port that the cluster in this folder uses", settings.port);
                 return Err(Failure::field("port", problem, "leave it out, or give another --data"));
             }
             return Self::hold(settings.port).ok_or_else(|| taken(settings.port));
@@ -101,7 +101,7 @@ impl Ports {
 
 fn taken(port: u16) -> Failure {
     Failure::Refused(format!(
-        "ports {port} to {} are taken on this machine; stop what has them, or give --port",
+        "ports {port} to {} are in use on this machine; stop the programs that use them, or give another --port",
         port + BLOCK - 1
     ))
 }

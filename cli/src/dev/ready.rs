@@ -27,7 +27,7 @@ pub async fn wait(client: &Client, settings: &Settings, began: Instant) {
             let held = cells.iter().filter(|cell| cell.holder.is_some()).count();
             let ready: u32 = cells.iter().map(|cell| cell.nodes_ready + cell.nodes_drained).sum();
             progress.set_message(format!(
-                "{ready} of {} nodes ready, {held} of {} cells held",
+                "{ready} of {} nodes ready, {held} of {} cells have a shard",
                 settings.nodes, settings.shards
             ));
             if ready >= settings.nodes && held >= settings.shards as usize {
@@ -36,7 +36,7 @@ pub async fn wait(client: &Client, settings: &Settings, began: Instant) {
         }
         if !told && began.elapsed() > SLOW {
             told = true;
-            note(&format!("muster dev: not ready after {} s; the roles' logs may say why", SLOW.as_secs()));
+            note(&format!("muster dev: not ready after {} s; see the logs in the data folder", SLOW.as_secs()));
         }
         tokio::time::sleep(PAUSE).await;
     }

@@ -60,8 +60,7 @@ impl Settings {
     pub fn of(args: &Dev, before: Option<&Settings>) -> Result<Self, Failure> {
         let model = match &args.model {
             Some(name) => Some(
-                name.parse()
-                    .map_err(|error| Failure::field("model", format!("{error}"), "use one of the known models"))?,
+                name.parse().map_err(|error| Failure::field("model", format!("{error}"), "use a known GPU model"))?,
             ),
             None => None,
         };
@@ -106,7 +105,7 @@ impl Settings {
             return Err(Failure::field("voters", format!("is {}", self.voters), "use 1, 3 or 5"));
         }
         if let Some(id) = self.sessions_on.filter(|id| !(1..=self.voters).contains(id)) {
-            let remedy = "name one of the control nodes, from 1 on";
+            let remedy = "use the id of a control node, from 1";
             return Err(Failure::field("sessions-on", format!("is {id}, of {} voters", self.voters), remedy));
         }
         let leaves = self.nodes.div_ceil(self.nodes_per_leaf);
@@ -115,13 +114,13 @@ impl Settings {
             return Err(Failure::field(
                 "shards",
                 problem,
-                "a cell has whole leaves: use more nodes, or a smaller --nodes-per-leaf",
+                "use more nodes or a smaller --nodes-per-leaf: each shard has a cell of whole leaves",
             ));
         }
         let Some(before) = before else { return Ok(()) };
         for (field, was, is) in [("voters", before.voters, self.voters), ("shards", before.shards, self.shards)] {
             if was != is {
-                let problem = format!("is {is}, but the data folder is of a cluster with {was}");
+                let problem = format!("is {is}, but the cluster in the data folder has {was}");
                 return Err(Failure::field(field, problem, "leave it out, or give another --data"));
             }
         }

@@ -21,12 +21,12 @@ const KEEP_JOBS_S_MIN: u64 = 3_600;
 pub fn run(args: &Control) -> Result<(), Failure> {
     let me = |(id, _): &(u64, String)| *id == args.id;
     if !args.bootstrap.is_empty() && !args.bootstrap.iter().any(me) {
-        let problem = format!("does not name this node, {}", args.id);
-        return Err(Failure::field("bootstrap", problem, "name all voters of the new cluster, this one too"));
+        let problem = format!("does not contain this node, {}", args.id);
+        return Err(Failure::field("bootstrap", problem, "give all voters of the new cluster, this node included"));
     }
     if args.keep_jobs.0 < KEEP_JOBS_S_MIN {
         let problem = format!("is {} s", args.keep_jobs.0);
-        return Err(Failure::field("keep-jobs", problem, "say 1h or more: whoever waits for a job asks how it ended"));
+        return Err(Failure::field("keep-jobs", problem, "use 1h or more: clients read how a job ended after its end"));
     }
     roles::run(&args.common, || serve(args))
 }
@@ -42,7 +42,8 @@ async fn serve(args: &Control) -> anyhow::Result<()> {
     let config = ControlConfig { listen: args.listen.clone(), history, consensus, ..usual };
     let node = Arc::new(ControlNode::start(host, config).await.context("starting the control node")?);
     let watched = node.clone();
-    let health = move || if watched.is_healthy() { Ok(()) } else { Err("no leader is known".to_owned()) };
+    let health =
+        move || if watched.is_healthy() { Ok(()) } else { Err("this control node knows no leader".to_owned()) };
     http::serve(args.common.http.as_deref(), Arc::new(health)).await?;
     // The first of the named voters asks the others; they wait to be asked.
     if args.bootstrap.iter().map(|(id, _)| *id).min() == Some(args.id) {
@@ -50,7 +51,7 @@ async fn serve(args: &Control) -> anyhow::Result<()> {
     }
     tokio::select! {
         signal = told_to_stop() => {
-            tracing::info!(signal = signal?, "control node stops");
+            tracing::info!(signal = signal?, "control node is stopping");
             node.shutdown().await;
             Ok(())
         }
@@ -60,11 +61,11 @@ async fn serve(args: &Control) -> anyhow::Result<()> {
 
 async fn bootstrap(node: &ControlNode, members: BTreeMap<u64, String>) {
     match node.consensus().bootstrap(members).await {
-        Ok(()) => tracing::info!("a new cluster"),
+        Ok(()) => tracing::info!("created a new cluster"),
         // The usual case after the first start: the option stays in place and says nothing any more.
-        Err(AdminError::AlreadyMember { .. }) => tracing::debug!("part of a cluster already"),
+        Err(AdminError::AlreadyMember { .. }) => tracing::debug!("already part of a cluster; --bootstrap is ignored"),
         // It goes on serving: an operator may bootstrap it, or add it to a cluster.
-        Err(error) => tracing::error!(%error, "no new cluster was made"),
+        Err(error) => tracing::error!(%error, "could not create a new cluster"),
     }
 }
 
@@ -77,7 +78,7 @@ fn descriptors() -> anyhow::Result<()> {
     );
     if limit < real::DESCRIPTORS_MIN {
         bail!(
-            "the system allows {limit} open files, a control node needs {} to work at all: {remedy}",
+            "the system allows {limit} open files, but a control node needs at least {}: {remedy}",
             real::DESCRIPTORS_MIN
         );
     }
@@ -85,10 +86,10 @@ fn descriptors() -> anyhow::Result<()> {
         tracing::warn!(
             limit,
             wanted = real::DESCRIPTORS_WANTED,
-            "few open files are allowed: fewer clients and agents are served; {remedy}"
+            "the limit of open files is low, so fewer clients and agents can connect: {remedy}"
         );
     } else {
-        tracing::info!(limit, "open files allowed");
+        tracing::info!(limit, "limit of open files");
     }
     Ok(())
 }

@@ -57,7 +57,7 @@ pub async fn serve(address: Option<&str>, health: Health) -> anyhow::Result<()> 
     let pages = Router::new().route("/metrics", get(page)).route("/healthz", get(healthz));
     tokio::spawn(async move {
         if let Err(error) = axum::serve(Bounded::new(listener), pages).await {
-            tracing::error!(%error, "metrics and health page ended");
+            tracing::error!(%error, "metrics and health page stopped");
         }
     });
     Ok(())

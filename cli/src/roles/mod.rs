@@ -45,7 +45,7 @@ where
         tokio::select! {
             result = role() => result,
             // Without the task the role would go on half dead; whoever supervises it starts it again.
-            what = panicked() => Err(anyhow::anyhow!("a bug: a task panicked: {what}")),
+            what = panicked() => Err(anyhow::anyhow!("internal error (a bug): a task panicked: {what}")),
         }
     });
     let result = result.map_err(Failure::Role);
@@ -71,7 +71,7 @@ fn die_with(parent: i32) -> Result<(), Failure> {
     if getppid() == Pid::from_raw(parent) {
         Ok(())
     } else {
-        Err(Failure::Role(anyhow::anyhow!("the parent process {parent} is gone")))
+        Err(Failure::Role(anyhow::anyhow!("the parent process {parent} has ended")))
     }
 }
 

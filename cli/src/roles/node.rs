@@ -68,19 +68,23 @@ async fn serve(args: &Args, hosts: Vec<SimulatedNode>, endpoints: Vec<String>) -
         agents.push(agent.with_context(|| format!("starting the agent of {}", host.name))?);
     }
     let agents: Arc<Vec<Agent>> = Arc::new(agents);
-    tracing::info!(hosts = hosts.len(), first = hosts.first().map(|host| host.name.as_str()), "agents run");
+    tracing::info!(hosts = hosts.len(), first = hosts.first().map(|host| host.name.as_str()), "agents started");
     let watched = agents.clone();
     let health = move || {
         let away = watched.iter().filter(|agent| agent.status().session.is_none()).count();
-        if away == 0 { Ok(()) } else { Err(format!("{away} of {} hosts have no session", watched.len())) }
+        if away == 0 {
+            Ok(())
+        } else {
+            Err(format!("{away} of {} nodes have no session with the control plane", watched.len()))
+        }
     };
     http::serve(args.common.http.as_deref(), Arc::new(health)).await?;
     tokio::select! {
         signal = told_to_stop() => {
-            tracing::info!(signal = signal?, "agents stop; tasks go on under their shims");
+            tracing::info!(signal = signal?, "agents are stopping; tasks continue under their shims");
             Ok(())
         }
-        name = first_to_give_up(&agents, &hosts) => bail!("the agent of {name} gave up"),
+        name = first_to_give_up(&agents, &hosts) => bail!("the agent of node {name} stopped; the log says why"),
     }
 }
 

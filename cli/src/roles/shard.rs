@@ -27,12 +27,12 @@ async fn serve(args: &Args, endpoints: Vec<String>) -> anyhow::Result<()> {
     let watched = shard.clone();
     let health = move || match running(&watched).as_ref().map(|shard| shard.status().revision) {
         None => Err("stopping".to_owned()),
-        Some(0) => Err("no snapshot yet".to_owned()),
+        Some(0) => Err("this shard has no snapshot of the state yet".to_owned()),
         Some(_) => Ok(()),
     };
     http::serve(args.common.http.as_deref(), Arc::new(health)).await?;
     let signal = told_to_stop().await?;
-    tracing::info!(signal, "shard stops");
+    tracing::info!(signal, "shard is stopping");
     let last = running(&shard).take();
     if let Some(shard) = last {
         shard.stop().await;

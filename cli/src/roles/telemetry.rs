@@ -28,7 +28,7 @@ pub fn init(format: LogFormat) {
     // A subscriber that is there already (a test's) is as good.
     let _ = tracing_subscriber::registry().with(stamps.unwrap_or_default()).with(lines.with_filter(filter)).try_init();
     if let Some(why) = refused {
-        tracing::warn!("no stamps of the timeline are written: {why}");
+        tracing::warn!("no timeline is written: {why}");
     }
 }
 

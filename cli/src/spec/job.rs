@@ -232,7 +232,7 @@ impl JobText {
             faults.push(FieldError::new(
                 "tenant",
                 "is missing",
-                "name the tenant: --tenant research/nlp, or set it in the configuration file",
+                "give --tenant, such as research/nlp, or set it in the configuration file",
             ));
             return Err(faults);
         };
@@ -279,7 +279,7 @@ impl JobText {
                 fault(
                     "prefer-spread",
                     "conflicts with spread",
-                    "choose one: spread waits for room, prefer-spread does not",
+                    "use spread (the job waits for it) or prefer-spread (it does not wait)",
                 );
                 return None;
             }
@@ -287,7 +287,11 @@ impl JobText {
             (None, Some(level)) => (level, false),
             (None, None) => {
                 if self.spread_most.is_some() {
-                    fault("spread-most", "is given without a level", "add the level: spread or prefer-spread");
+                    fault(
+                        "spread-most",
+                        "is given without spread or prefer-spread",
+                        "add spread or prefer-spread with a level",
+                    );
                 }
                 return None;
             }
@@ -306,7 +310,7 @@ impl JobText {
             [("checkpoint-every", self.checkpoint_every.is_some()), ("restart-time", self.restart_time.is_some())]
         {
             if said {
-                let fix = "add movable, or leave it out: only movable jobs are moved";
+                let fix = "add movable, or leave it out";
                 faults.push(FieldError::new(field, "needs movable", fix));
             }
         }
@@ -319,7 +323,7 @@ impl JobText {
             Some(OneOrMany::One(line)) => {
                 faults.push(FieldError::new(
                     "command",
-                    format!("is one string {line:?}, and no shell splits it"),
+                    format!("is one string, {line:?}, which no shell splits into words"),
                     "write a list: [torchrun, train.py], or [sh, -c, \"...\"]",
                 ));
                 Vec::new()
@@ -347,8 +351,7 @@ impl JobText {
         ];
         let named: Vec<&str> = ways.iter().filter(|(_, said)| *said).map(|(word, _)| *word).collect();
         if named.len() > 1 {
-            let fix =
-                "choose one: whole cards, or one MIG instance, MPS share or time-slice of one card, or needs alone";
+            let fix = "use only one of gpus, mig, mps, time-slice and needs";
             faults.push(FieldError::new(named[1], format!("conflicts with {}", named[0]), fix));
         }
         let shares = self.mps.is_some() || time_slice;
@@ -362,7 +365,7 @@ impl JobText {
             ));
         }
         if self.needs.is_some() && self.gpu_memory.is_some() {
-            faults.push(FieldError::new("gpu-memory", "conflicts with needs", "write it as needs.memory"));
+            faults.push(FieldError::new("gpu-memory", "conflicts with needs", "use needs.memory instead"));
         }
         let memory_mib = memory_mib.unwrap_or(0);
         let kind = match (self.gpus, &self.mig, self.mps) {

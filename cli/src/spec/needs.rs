@@ -37,12 +37,17 @@ impl std::str::FromStr for NeedsText {
                 "memory" => needs.memory = Some(Scalar(value.to_owned())),
                 "compute" => {
                     let number = value.strip_suffix('%').unwrap_or(value);
-                    needs.compute = Some(number.parse().map_err(|_| format!("compute={value} is not a percentage"))?);
+                    needs.compute =
+                        Some(number.parse().map_err(|_| format!("compute={value} is not a number of percent"))?);
                 }
                 "isolation" => needs.isolation = Some(value.to_owned()),
                 "bursty" => needs.bursty = flag(part, value)?,
                 "latency-critical" => needs.latency_critical = flag(part, value)?,
-                _ => return Err(format!("{key:?} is none of memory, compute, isolation, bursty, latency-critical")),
+                _ => {
+                    return Err(format!(
+                        "{key:?} is not a need; use memory, compute, isolation, bursty or latency-critical"
+                    ));
+                }
             }
         }
         Ok(needs)

@@ -123,7 +123,7 @@ impl SimulatedNode {
     pub fn parse(text: &str, file: &str) -> Result<Self, Failure> {
         let mut documents: Vec<NodeText> = yaml::documents(text, file, "a node", KEYS)?;
         if documents.len() > 1 {
-            return Err(Failure::field(file, "has more than one document", "keep one node"));
+            return Err(Failure::field(file, "has more than one document", "keep one document with one node"));
         }
         let text = documents.pop().unwrap_or_default();
         let mut node = SimulatedNode::default();
@@ -146,12 +146,12 @@ impl SimulatedNode {
         if let Some(model) = text.model {
             match model.parse() {
                 Ok(model) => node.model = model,
-                Err(error) => faults.push(FieldError::new("model", format!("{error}"), "use one of the known models")),
+                Err(error) => faults.push(FieldError::new("model", format!("{error}"), "use a known GPU model")),
             }
         }
         node.gpus = text.gpus.unwrap_or(node.gpus);
         if node.gpus as usize > GPUS_PER_NODE_MAX {
-            faults.push(FieldError::new("gpus", format!("is {}", node.gpus), "a node has at most 72"));
+            faults.push(FieldError::new("gpus", format!("is {}", node.gpus), "use at most 72"));
         }
         set("cpus", &mut node.cpu_milli, text.cpus, units::milli_cpus, &mut faults);
         set("memory", &mut node.memory_mib, text.memory, units::mebibytes, &mut faults);
@@ -169,7 +169,7 @@ impl SimulatedNode {
         }
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if host.is_empty() || host.len() > NAME_BYTES_MAX || !host.chars().all(plain) {
-            let problem = format!("is missing, and the name of this host, {host:?}, cannot be a node's");
+            let problem = format!("is missing, and the host name {host:?} is not a valid node name");
             return Err(Failure::field("name", problem, "give the node a name in its file (--spec)"));
         }
         Ok(SimulatedNode { name: host.to_owned(), ..self })

@@ -13,7 +13,7 @@ impl<'de> Deserialize<'de> for Scalar {
         impl de::Visitor<'_> for Visitor {
             type Value = Scalar;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a word or a number")
+                f.write_str("text or a number")
             }
             fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
                 Ok(Scalar(text.to_owned()))
@@ -60,7 +60,7 @@ impl<'de> Deserialize<'de> for Version {
 
 /// One word, or a list of words.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged, expecting = "a word or a list of words")]
+#[serde(untagged, expecting = "text or a list of texts")]
 pub enum OneOrMany {
     /// One.
     One(String),

@@ -53,7 +53,11 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<v1::TenantEdit>, Failure> {
 fn walk(tree: &Mapping, above: &str, level: usize, found: &mut Vec<v1::TenantEdit>, faults: &mut Vec<FieldError>) {
     for (key, value) in tree {
         let Some(name) = Scalar::deserialize(key.clone()).ok().map(|scalar| scalar.0) else {
-            faults.push(FieldError::new(above.to_owned(), "has a tenant whose name is not a word", "use a plain name"));
+            faults.push(FieldError::new(
+                above.to_owned(),
+                "has a tenant whose name is not text",
+                "use letters, digits, '-', '_' and '.'",
+            ));
             continue;
         };
         let path = if above.is_empty() { name } else { format!("{above}/{name}") };
@@ -129,7 +133,7 @@ fn weight(path: &str, written: Option<&Value>, faults: &mut Vec<FieldError>) -> 
         value => {
             let number = value.as_u64().and_then(|weight| u32::try_from(weight).ok());
             if number.is_none() {
-                let fix = "write `weight: 2`, or null for the usual 1";
+                let fix = "write `weight: 2`, or null for the default 1";
                 faults.push(FieldError::new(format!("{path}.weight"), "is not a number from 1 to 1,000,000", fix));
                 return None;
             }
@@ -145,7 +149,7 @@ fn trust(path: &str, written: Option<&Value>, faults: &mut Vec<FieldError>) -> O
         Value::String(word) => Some(v1::TrustEdit { trust: Some(word.clone()) }),
         _ => {
             let fix = "write trusted or untrusted";
-            faults.push(FieldError::new(format!("{path}.trust"), "is not a word", fix));
+            faults.push(FieldError::new(format!("{path}.trust"), "is not trusted or untrusted", fix));
             None
         }
     }
@@ -161,7 +165,7 @@ fn apart_from(path: &str, written: &Mapping, faults: &mut Vec<FieldError>) -> v1
             _ => faults.push(FieldError::new(
                 format!("{path}.apart-from"),
                 "has an entry that is not a tenant and a level",
-                "write {ads: node}: card, node or island is what the two may not share; null removes it",
+                "write {ads: node}: the two tenants may not share a card, node or island; null removes the rule",
             )),
         }
     }
@@ -175,7 +179,7 @@ fn amounts(path: &str, key: &str, written: &Mapping, faults: &mut Vec<FieldError
         let text = if amount.is_null() { Ok(None) } else { Scalar::deserialize(amount.clone()).map(Some) };
         let words = Scalar::deserialize(resource.clone()).and_then(|name| Ok((name.0, text?)));
         let Ok((name, text)) = words else {
-            let fix = "write a number of cards by model: {h100: 8}, or null to remove it";
+            let fix = "write a number of GPUs by model: {h100: 8}, or null to remove it";
             faults.push(FieldError::new(format!("{path}.{key}"), "has an amount that is not a number", fix));
             continue;
         };

@@ -22,7 +22,7 @@ pub fn documents<T: DeserializeOwned>(text: &str, name: &str, what: &str, keys: 
         let Some(same) = again.next() else { break };
         let place = || if index == 0 { name.to_owned() } else { format!("{name}, document {}", index + 1) };
         if index >= DOCUMENTS_MAX {
-            return Err(Failure::field(name, format!("has more than {DOCUMENTS_MAX} documents"), "split it"));
+            return Err(Failure::field(name, format!("has more than {DOCUMENTS_MAX} documents"), "split the file"));
         }
         let value = Value::deserialize(document).map_err(|error| Failure::from(vec![not_yaml(&place(), &error)]))?;
         if value.is_null() {

@@ -133,7 +133,7 @@ impl JobDetail {
     /// Where it stands, and where it ran.
     fn stands(&self) -> Vec<(&'static str, String)> {
         let job = &self.job;
-        let retries = if job.retries_max > 0 { format!(" of {} that may", job.retries_max) } else { String::new() };
+        let retries = if job.retries_max > 0 { format!(" of {} allowed", job.retries_max) } else { String::new() };
         let mut on: Vec<String> = self.ran_on.iter().take(NODES_SHOWN_MAX).map(NodeRanks::words).collect();
         if self.ran_on.len() > NODES_SHOWN_MAX {
             on.push(format!("and {} more nodes", self.ran_on.len() - NODES_SHOWN_MAX));

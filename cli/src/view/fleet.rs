@@ -319,7 +319,7 @@ impl LayoutView {
     fn in_words(&self) -> String {
         // Largest first: names begin with their compute slices.
         let slices: Vec<String> = self.slices.iter().rev().map(|(name, count)| format!("{name} x{count}")).collect();
-        let cards = self.cards_per_node.map(|cards| format!(" ({cards} a node)")).unwrap_or_default();
+        let cards = self.cards_per_node.map(|cards| format!(" ({cards} on each node)")).unwrap_or_default();
         format!("{}{cards}: {}", self.model, slices.join(", "))
     }
 }

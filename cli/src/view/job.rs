@@ -314,8 +314,10 @@ impl MovableView {
     pub(crate) fn words(&self) -> String {
         let restart = show_seconds(self.restart_s);
         match self.checkpoint_every_s {
-            Some(every) => format!("a move loses at most {} of work and {restart} to start again", show_seconds(every)),
-            None => format!("a move loses all work since its start and {restart} to start again"),
+            Some(every) => {
+                format!("a move loses at most {} of work, and {restart} to start again", show_seconds(every))
+            }
+            None => format!("a move loses all work since the start, and {restart} to start again"),
         }
     }
 }
@@ -323,7 +325,7 @@ impl MovableView {
 fn reason(job: &v1::Job) -> String {
     match job.phase() {
         JobPhase::Pending if job.cell.is_none() && job.requeue_reason.is_empty() => {
-            "no cell could hold it yet".to_owned()
+            "no cell is large enough".to_owned()
         }
         JobPhase::Pending if job.reason.is_empty() => job.requeue_reason.clone(),
         JobPhase::Completing if job.cancelled && job.reason.is_empty() => "cancelled".to_owned(),

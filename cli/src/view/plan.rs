@@ -221,7 +221,7 @@ impl MoveView {
     pub fn text(&self) -> String {
         let (from, to) = (places(&self.from), places(&self.to));
         format!(
-            "job {} from {from} to {to}, loses at most {} of GPU time",
+            "job {} from {from} to {to}; it loses at most {} of GPU time",
             self.job,
             show_seconds(self.lost_gpu_seconds)
         )
@@ -248,9 +248,9 @@ impl OpeningView {
     /// For people.
     #[must_use]
     pub fn text(&self) -> String {
-        let claim = if self.cheapest { ", none cheaper" } else { "" };
+        let claim = if self.cheapest { " (no cheaper moves exist)" } else { "" };
         format!(
-            "{} for its {} {} on {}, at most {} of GPU time lost{claim}",
+            "{} to make room for its {} {} on {}; at most {} of GPU time is lost{claim}",
             counted(self.moves.len() as u64, "move"),
             self.cards,
             self.model,
@@ -290,7 +290,7 @@ impl PlanView {
             blocks.extend(cell.table());
         }
         if blocks.is_empty() {
-            blocks.push(Block::Text("there is no cell yet".to_owned()));
+            blocks.push(Block::Text("the cluster has no cells yet".to_owned()));
         }
         blocks
     }
@@ -345,7 +345,7 @@ impl CellPlanView {
 
     fn table(&self) -> Vec<Block> {
         let mut head = format!(
-            "{}: {} with {} GPUs; the plan moves {} GPUs of them (limit {} %)",
+            "{}: {} with {} GPUs; the plan moves {} of these GPUs (limit {} %)",
             self.cell,
             counted(self.movable_jobs, "movable job"),
             self.movable_gpus,
@@ -353,24 +353,24 @@ impl CellPlanView {
             self.share_percent
         );
         if !self.complete {
-            head.push_str("; the search reached its limit, there may be more");
+            head.push_str("; the search reached its limit: there may be more moves");
         }
         let mut blocks = vec![Block::Text(head)];
         self.moves_table(&mut blocks);
         self.brings_table(&mut blocks);
         self.conversions_table(&mut blocks);
         if !self.unmatched.is_empty() {
-            let heads = ["UNMATCHED", "POOL", "MODEL", "FREE", "CARDS", "RUNNING"];
-            let mut columns = Columns::new(&heads).right(&["FREE", "CARDS", "RUNNING"]);
+            let heads = ["UNMATCHED", "POOL", "MODEL", "FREE", "GPUS", "RUNNING"];
+            let mut columns = Columns::new(&heads).right(&["FREE", "GPUS", "RUNNING"]);
             for one in &self.unmatched {
-                let profile = if one.profile.is_empty() { "lost slices".to_owned() } else { one.profile.clone() };
+                let profile = if one.profile.is_empty() { "unusable slices".to_owned() } else { one.profile.clone() };
                 let numbers = [one.count, one.cards, one.running].map(|number| number.to_string());
                 columns.row([profile, one.pool.clone(), one.model.clone()].into_iter().chain(numbers).collect());
             }
             put(&mut blocks, columns);
         }
         if !self.unhelped.is_empty() {
-            let mut columns = Columns::new(&["WAITS", "NO PLAN BECAUSE"]).right(&["WAITS"]);
+            let mut columns = Columns::new(&["PENDING", "WHY NO MOVES HELP"]).right(&["PENDING"]);
             for one in &self.unhelped {
                 columns.row(vec![one.job.to_string(), one.why.text.clone()]);
             }
@@ -378,7 +378,7 @@ impl CellPlanView {
         }
         if !self.starting.is_empty() {
             blocks.push(Block::Text(format!(
-                "{} would start as things stand",
+                "{} will start without any moves",
                 counted(self.starting.len() as u64, "job")
             )));
         }
@@ -389,7 +389,7 @@ impl CellPlanView {
     fn moves_table(&self, blocks: &mut Vec<Block>) {
         let of_openings =
             self.openings.iter().flat_map(|one| one.moves.iter().map(move |made| (made, format!("job {}", one.job))));
-        let packed = |one: &PackingView| counted(one.cards.len() as u64, "free card");
+        let packed = |one: &PackingView| counted(one.cards.len() as u64, "free GPU");
         let of_packings = self.packings.iter().flat_map(|one| one.moves.iter().map(move |made| (made, packed(one))));
         let mut columns =
             Columns::new(&["MOVE", "GPUS", "FROM", "TO", "GPU TIME LOST", "FOR"]).right(&["MOVE", "GPUS"]);
@@ -415,8 +415,8 @@ impl CellPlanView {
         if self.openings.is_empty() {
             return;
         }
-        let heads = ["OPENS FOR", "GPUS", "MODEL", "LEVEL", "ON", "ISLANDS", "MOVES", "GPU TIME LOST", "CHEAPEST"];
-        let mut columns = Columns::new(&heads).right(&["OPENS FOR", "GPUS", "ISLANDS", "MOVES"]);
+        let heads = ["STARTS JOB", "GPUS", "MODEL", "LEVEL", "ON", "ISLANDS", "MOVES", "GPU TIME LOST", "CHEAPEST"];
+        let mut columns = Columns::new(&heads).right(&["STARTS JOB", "GPUS", "ISLANDS", "MOVES"]);
         for one in &self.openings {
             columns.row(vec![
                 one.job.to_string(),
@@ -445,9 +445,9 @@ impl CellPlanView {
             let layouts: Vec<String> =
                 layouts.into_iter().map(|(layout, count)| format!("{count} of [{layout}]")).collect();
             let rules = match (one.needs_rule, one.pinned.as_str()) {
-                (false, _) => "allow it".to_owned(),
-                (true, "") => format!("let {} allow {}", one.pool, one.to),
-                (true, pinned) => format!("let {} drop {pinned}", one.pool),
+                (false, _) => "allowed".to_owned(),
+                (true, "") => format!("allow {} in pool {}", one.to, one.pool),
+                (true, pinned) => format!("remove {pinned} from pool {}", one.pool),
             };
             columns.row(vec![
                 one.cards.len().to_string(),

@@ -118,7 +118,7 @@ pub fn table(peers: &[PeerView]) -> Vec<Block> {
     if ahead_ms >= AHEAD_SHOWN_MS {
         let ahead = crate::units::show_seconds(ahead_ms as u64 / 1_000);
         blocks.push(Block::Text(format!(
-            "the cluster's time is {ahead} ahead of the voters' clocks: submissions are refused as too old; check the clocks, then run \
+            "the cluster's time is {ahead} ahead of the voters' clocks, so submissions are refused as too old; check the clocks, then run \
              `muster raft reset-clock`"
         )));
     }

@@ -182,7 +182,7 @@ impl AppliedView {
     fn summary(&self) -> String {
         let new = self.changes.iter().filter(|change| change.new).count();
         let changed = self.changes.len() - new;
-        let as_before = if self.unchanged > 0 { format!(" ({} as before)", self.unchanged) } else { String::new() };
+        let as_before = if self.unchanged > 0 { format!(" ({} unchanged)", self.unchanged) } else { String::new() };
         let tenants = |count| counted(count, "tenant");
         match (self.dry_run, new, changed) {
             (_, 0, 0) => format!("no tenant {}{as_before}", if self.dry_run { "would change" } else { "changed" }),

@@ -49,7 +49,7 @@ fn a_voter_that_others_depend_on_is_removed_only_when_told_twice() {
         5,
         &[
             &format!(
-                "removing node {id} leaves 2 voters, which survive the loss of 0; now 3 voters survive the loss of 1"
+                "without node {id} the cluster has 2 voters and survives the loss of 0; now it has 3 voters and survives the loss of 1"
             ),
             "--replace-with ID, or --yes",
         ],

@@ -99,7 +99,7 @@ fn one_job_says_what_was_asked_and_where_it_runs_and_ran() {
         "topology   preferably inside one leaf",
         "pool       default",
         "limit      1:00:00",
-        "attempt    1 (0 failed of 3 that may)",
+        "attempt    1 (0 failed of 3 allowed)",
         "cell       cell-0",
         "command    sh -c 'sleep 1'",
     ] {
@@ -120,7 +120,7 @@ fn a_job_that_lies_wider_than_it_prefers_says_so() {
             dev.ok(&["submit", "--gpus", "8", "--tasks", tasks, "--prefer", "node", "--", "sh", "-c", "sleep 600"]);
         dev.until(&id, &["running"]);
         let text = dev.ok(&["explain", &id]);
-        let words = "it prefers topology node, where no place was free when it started: it lies inside one ";
+        let words = "it prefers topology node, but no node had room for it when it started; it runs inside one ";
         assert_eq!(text.contains(words), said, "{text}");
         let json = dev.run(&["explain", &id, "-o", "json"]).json();
         let codes: Vec<&str> =

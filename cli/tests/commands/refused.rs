@@ -44,7 +44,7 @@ fn cancelling_what_has_ended_says_how_it_ended() {
     dev.refused(&["cancel", &completed], 5, &[&format!("job {completed} has ended: completed")]);
     dev.refused(&["cancel", &failed], 5, &[&format!("job {failed} has ended: failed (rank 0 exited with 1")]);
     dev.refused(&["cancel", "999"], 3, &["job 999 does not exist"]);
-    assert_eq!(dev.ok(&["cancel", &running]), format!("cancelling job {running}"));
+    assert_eq!(dev.ok(&["cancel", &running]), format!("job {running} is being cancelled"));
     dev.until(&running, &["cancelled"]);
-    assert_eq!(dev.ok(&["cancel", &running]), format!("job {running} was cancelled already"));
+    assert_eq!(dev.ok(&["cancel", &running]), format!("job {running} is already cancelled"));
 }

@@ -31,22 +31,22 @@ fn a_file_changes_what_it_names_and_nothing_else() {
     let before = tenant(&dev, "research/vision");
     let weight = "research: {teams: {vision: {weight: 3}}}\n";
     let planned = apply(weight, &["--dry-run"]);
-    assert_eq!(planned, "research/vision:\n  weight: 1 -> 3\nwould change 1 tenant (1 as before); nothing was changed");
+    assert_eq!(planned, "research/vision:\n  weight: 1 -> 3\nwould change 1 tenant (1 unchanged); nothing was changed");
     assert_eq!(tenant(&dev, "research/vision"), before);
-    assert_eq!(apply(weight, &[]), "research/vision:\n  weight: 1 -> 3\n1 tenant changed (1 as before)");
+    assert_eq!(apply(weight, &[]), "research/vision:\n  weight: 1 -> 3\n1 tenant changed (1 unchanged)");
     let after = tenant(&dev, "research/vision");
     assert_eq!(after["weight"], 3);
     for key in ["max", "guarantee", "trust", "apart_from"] {
         assert_eq!(after[key], before[key], "{key}");
     }
-    assert_eq!(apply(weight, &[]), "no tenant changed (2 as before)");
+    assert_eq!(apply(weight, &[]), "no tenant changed (2 unchanged)");
 
     // One amount of several; then one removed, and all.
     let said = apply("research: {teams: {vision: {max: {h100: 12}}}}\n", &[]);
-    assert_eq!(said, "research/vision:\n  max.h100: 8 -> 12\n1 tenant changed (1 as before)");
+    assert_eq!(said, "research/vision:\n  max.h100: 8 -> 12\n1 tenant changed (1 unchanged)");
     let said = apply("research: {teams: {vision: {max: {memory: null}, apart-from: {research/nlp: null}}}}\n", &[]);
     let expected = "research/vision:\n  max.memory: 1Ti -> none\n  apart-from.research/nlp: node -> none\n";
-    assert_eq!(said, format!("{expected}1 tenant changed (1 as before)"));
+    assert_eq!(said, format!("{expected}1 tenant changed (1 unchanged)"));
     let said = apply("research: {max: null, teams: {nlp: {weight: null}}}\n", &[]);
     assert!(said.contains("research:\n  max.h100: 16 -> none\n  max.cpus: 512 -> none\n"), "{said}");
     assert!(said.contains("research/nlp:\n  weight: 2 -> 1\n"), "{said}");
@@ -73,7 +73,7 @@ fn wrong_trees_are_refused_with_the_tenant_and_change_nothing() {
     for (text, words) in [
         (
             "research: {teams: {nlp: {guarantee: {h100: 9}}}}",
-            "research/nlp.guarantee: the children of research are guaranteed 9",
+            "research/nlp.guarantee: the children of research have guarantees of 9",
         ),
         (
             "research: {teams: {vision: {guarantee: {h100: 9}}}}",

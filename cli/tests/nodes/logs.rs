@@ -48,7 +48,11 @@ fn earlier_attempts_and_all_ranks_can_be_read() {
         "0: attempt 2 rank 0\n0: done\n1: attempt 2 rank 1\n1: done\n"
     );
     let refused = site.muster(&["logs", &id, "--attempt", "3"]);
-    assert!(text(&refused.stderr).contains("attempt: is 3, the job has attempts 1 to 2"), "{}", text(&refused.stderr));
+    assert!(
+        text(&refused.stderr).contains("attempt: is 3, but only attempts 1 to 2 are kept"),
+        "{}",
+        text(&refused.stderr)
+    );
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn a_second_agent_on_the_same_host_does_not_start() {
     beating(&site, &[]);
     until_beats(&site, 1);
     let (succeeded, said) = agent(&site, "second", &["--data", "two"]).ended();
-    assert!(!succeeded && said.contains("another agent on this host serves node node"), "{said}");
+    assert!(!succeeded && said.contains("another agent on this machine serves node node"), "{said}");
     let (succeeded, said) = agent(&site, "third", &["--data", "one"]).ended();
     assert!(!succeeded && said.contains("is in use by another agent"), "{said}");
     assert_eq!(copies(&site).len(), 1);

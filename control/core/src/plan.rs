@@ -84,7 +84,7 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
 fn raise_feature_level(draft: &mut Draft<'_>, level: u32) -> Result<Done, Reject> {
     let now = draft.meta.feature_level;
     if level < now {
-        return Err(Reject::field("level", format!("{level} is below the present {now}"), "it can only be raised"));
+        return Err(Reject::field("level", format!("is {level}, below the present level {now}"), "raise it only"));
     }
     draft.meta.feature_level = level;
     Ok(Done::Ok)

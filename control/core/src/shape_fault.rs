@@ -71,7 +71,7 @@ pub enum RankFault {
         refusal: PoolRefusal,
     },
     /// A driver that is too old.
-    #[error("driver older than needed: {asked} asked, {there:?} there")]
+    #[error("the driver {there:?} is older than the required {asked}")]
     Driver {
         /// The oldest that the job can run on.
         asked: DriverVersion,
@@ -79,7 +79,7 @@ pub enum RankFault {
         there: String,
     },
     /// Another number of devices.
-    #[error("{asked} devices were asked, {placed} are placed")]
+    #[error("{asked} devices are requested, {placed} are placed")]
     Devices {
         /// Asked for each task.
         asked: usize,
@@ -107,13 +107,13 @@ pub enum RankFault {
         model: GpuModel,
     },
     /// A card that the job's selector does not accept.
-    #[error("GPU {gpu} is not one that the selector accepts")]
+    #[error("the selector does not accept GPU {gpu}")]
     Selector {
         /// Which.
         gpu: u16,
     },
     /// A card that is held in another way than was asked.
-    #[error("{mode} of GPU {gpu} is not what was asked")]
+    #[error("{mode} of GPU {gpu} is not what the job requests")]
     Hold {
         /// Which.
         gpu: u16,

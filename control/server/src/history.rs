@@ -35,7 +35,7 @@ impl HistoryConfig {
             ms => (ms / MINUTE_MS, "minute"),
         };
         let plural = if count == 1 { "" } else { "s" };
-        format!("finished jobs are kept for {count} {unit}{plural}, at most {} of them", self.keep_max)
+        format!("finished jobs are kept for {count} {unit}{plural}, at most {} jobs", self.keep_max)
     }
 
     /// The jobs that are due, those that ended first and `after` that one; whether there may be more.

@@ -107,15 +107,15 @@ impl ControlNode {
             }
         };
         let endpoint = serving.endpoint.clone();
-        tracing::info!(id = consensus.id(), endpoint, "control node serves");
+        tracing::info!(id = consensus.id(), endpoint, "control node is ready");
         let (tell, ended) = watch::channel(None);
         let tasks = host.tasks.clone();
         host.spawn(async move {
             let why = tokio::select! {
                 why = consensus.stopped() => why,
                 what = tasks.panicked() => {
-                    let why = format!("a bug: one of its tasks panicked: {what}");
-                    tracing::error!(why, "this control node stops; start it again");
+                    let why = format!("internal error (a bug): a task panicked: {what}");
+                    tracing::error!(why, "this control node is stopping; start it again");
                     consensus.fail(&why).await;
                     why
                 }
@@ -126,7 +126,7 @@ impl ControlNode {
             // Whoever still has a stream here is to go elsewhere.
             stop.cancel();
             if tokio::time::timeout(GOING_DOWN, serving.ended).await.is_err() {
-                tracing::warn!("calls were still in flight when the node went down");
+                tracing::warn!("some calls were still running when the node stopped");
             }
             tracing::info!(why, "control node has ended");
             let _ = tell.send(Some(why));

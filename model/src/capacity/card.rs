@@ -85,10 +85,10 @@ impl CardConflict {
         fmt::from_fn(move |f| match self {
             CardConflict::NoMig => write!(f, "{model} has no MIG"),
             CardConflict::Held(held) => f.write_str(&held.describe(model)),
-            CardConflict::Domain { tenant } => write!(f, "shared inside the trust domain of tenant {tenant}"),
-            CardConflict::Clients { most } => write!(f, "{most} clients are on it already"),
-            CardConflict::Threads { held } => write!(f, "{held} % of its threads are held"),
-            CardConflict::Memory { held, of } => write!(f, "{held} of its {of} MiB are held"),
+            CardConflict::Domain { tenant } => write!(f, "it is shared in the trust domain of tenant {tenant}"),
+            CardConflict::Clients { most } => write!(f, "it already has {most} clients, its limit"),
+            CardConflict::Threads { held } => write!(f, "{held} % of its compute is in use"),
+            CardConflict::Memory { held, of } => write!(f, "{held} of its {of} MiB are in use"),
         })
     }
 }
@@ -108,8 +108,8 @@ impl CardUse {
     pub fn describe(&self, model: GpuModel) -> String {
         match self {
             CardUse::Free => "free".to_owned(),
-            CardUse::Whole(AllocationId(0)) => "given to another rank of the same gang".to_owned(),
-            CardUse::Whole(id) => format!("held whole by allocation {id}"),
+            CardUse::Whole(AllocationId(0)) => "assigned to another rank of the same job".to_owned(),
+            CardUse::Whole(id) => format!("held as a whole by allocation {id}"),
             CardUse::Mig(instances) => {
                 let list: Vec<String> = instances.iter().map(|(place, _)| place.in_words(model)).collect();
                 format!("partitioned into {}", list.join(", "))

@@ -94,7 +94,7 @@ pub enum Misfit {
     },
     /// The card holds a fixed layout, and this is none of its slots.
     #[error(
-        "GPU {gpu} of node {node} is pinned by pool {pool:?} to {}: {} is none of its slots",
+        "GPU {gpu} of node {node} keeps the MIG layout {} of pool {pool:?}, which has no slot for {}",
         layout.in_words(*model), asked.in_words(*model)
     )]
     Pinned {
@@ -112,7 +112,7 @@ pub enum Misfit {
         asked: HoldMode,
     },
     /// CPU or memory of the node does not suffice.
-    #[error("node {node} has {free} {what} free, {asked} asked")]
+    #[error("node {node} has {free} {what} free, {asked} needed")]
     Host {
         /// Which node.
         node: NodeId,
@@ -124,10 +124,10 @@ pub enum Misfit {
         asked: u64,
     },
     /// The tenant is not trusted enough to share a card.
-    #[error("untrusted tenants share a card only through MIG")]
+    #[error("untrusted tenants may share a GPU only through MIG")]
     Untrusted,
     /// Tenants that admins keep apart.
-    #[error("{tenant} and {other} may not share one {level}, and {other} is on node {node}")]
+    #[error("tenants {tenant} and {other} may not share one {level} (anti-affinity), and {other} is on node {node}")]
     KeptApart {
         /// Whose gang it is.
         tenant: String,

@@ -30,10 +30,10 @@ impl PinnedLayout {
     ) -> Result<Self, FieldError> {
         let field = |what: &str| format!("mig_layouts[{model}].{what}");
         let Some(family) = model.facts().mig else {
-            return Err(FieldError::new(field("model"), "has no MIG", "pin layouts on models with MIG only"));
+            return Err(FieldError::new(field("model"), "has no MIG", "give layouts only for models with MIG"));
         };
         if cards_per_node == Some(0) {
-            let fix = "use 1 or more, or leave it out for all cards of the model";
+            let fix = "use 1 or more, or leave it out for all GPUs of the model";
             return Err(FieldError::new(field("cards_per_node"), "is 0", fix));
         }
         let mut counts = [0_u32; MigShape::ALL.len()];
@@ -48,12 +48,12 @@ impl PinnedLayout {
         }
         if counts.iter().all(|count| *count == 0) {
             let all = in_words(model, &nearest(family, &[7, 0, 0, 0, 0, 0, 0, 0]));
-            return Err(FieldError::new(field("slices"), "is empty", format!("name the slices, such as {all}")));
+            return Err(FieldError::new(field("slices"), "is empty", format!("give the slices, such as {all}")));
         }
         let legal = counts.map(|count| u8::try_from(count).unwrap_or(u8::MAX));
         if !fits(family, Occupied::default(), &legal) {
             let problem = format!("{} do not fit on one {model}", in_words(model, &counts));
-            let fix = format!("the nearest layout that does is {}", in_words(model, &nearest(family, &counts)));
+            let fix = format!("use a layout that fits, such as {}", in_words(model, &nearest(family, &counts)));
             return Err(FieldError::new(field("slices"), problem, fix));
         }
         let mut slots = Vec::new();

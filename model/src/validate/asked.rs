@@ -31,7 +31,7 @@ impl JobSpec {
                 said && !self.wants_gpus(),
                 field,
                 || "is given for tasks without GPUs".into(),
-                "leave it out, or say how many GPUs, which MIG profile or which share",
+                "leave it out, or request GPUs, a MIG profile or a share",
             );
         }
         if let Some(name) = device_class {
@@ -41,14 +41,14 @@ impl JobSpec {
         faults.when(
             needs.is_some() && chosen != choice.is_some(),
             "needs",
-            || "stand beside a request for devices".into(),
-            "say the needs alone, or say how many GPUs, which MIG profile or which share",
+            || "conflicts with the request for GPUs".into(),
+            "give needs alone, or GPUs, a MIG profile or a share without needs",
         );
         faults.when(
             needs.is_none() && choice.is_some(),
             "choice",
             || "is given without needs".into(),
-            "leave it out: the system makes it",
+            "leave it out: Muster sets it",
         );
         if let Some(needs) = needs {
             check_needs(needs, faults);
@@ -67,7 +67,7 @@ impl JobSpec {
             let most = models.iter().filter_map(|model| devices.hold_memory_mib(*model)).max();
             if let Some(most) = most.filter(|most| *most < asked) {
                 let fix = self.enough_memory(asked);
-                let problem = format!("{asked} MiB needed, {} has {most}", what_in_words(devices));
+                let problem = format!("is {asked} MiB, but {} has {most} MiB", what_in_words(devices));
                 faults.0.push(FieldError::new("gpu_memory_mib", problem, fix));
             }
         }
@@ -77,7 +77,7 @@ impl JobSpec {
             !models.is_empty() && !accepted,
             "selector",
             || format!("accepts no {}", models_in_words(devices)),
-            "leave the models out, or let the selector accept one of them",
+            "leave out the models, or change the selector so that it accepts one of them",
         );
     }
 
@@ -102,18 +102,18 @@ impl JobSpec {
         // A model on which the profile exists is meant before others.
         let meant = self.request.devices.possible_models().chain(models.iter().copied());
         if let Some(profile) = meant.filter(|_| asks_for_mig).find_map(|model| smallest(&model)) {
-            return format!("ask for {profile}");
+            return format!("request {profile}");
         }
         match models.iter().map(|model| (model.memory_mib(), model)).filter(|(has, _)| *has >= mib).min() {
-            Some((has, model)) => format!("ask for a whole {model}, which has {has} MiB"),
-            None => "ask for several whole GPUs, and split the work".to_owned(),
+            Some((has, model)) => format!("request a whole {model}, which has {has} MiB"),
+            None => "request several whole GPUs, and split the work".to_owned(),
         }
     }
 }
 
 fn check_needs(needs: &Needs, faults: &mut Faults) {
     faults.models("needs.models", &needs.models);
-    faults.when(needs.memory_mib == 0, "needs.memory_mib", || "is 0".into(), "say how much memory a task needs");
+    faults.when(needs.memory_mib == 0, "needs.memory_mib", || "is 0".into(), "give the memory that a task needs");
     faults.when(
         needs.memory_mib > bounds::MEMORY_MIB_MAX,
         "needs.memory_mib",
@@ -124,7 +124,7 @@ fn check_needs(needs: &Needs, faults: &mut Faults) {
         needs.compute_percent > 100 * bounds::CARDS_PER_TASK_MAX,
         "needs.compute_percent",
         || format!("is {}", needs.compute_percent),
-        "use at most 1,600 (16 cards) for each task",
+        "use at most 1,600 (16 GPUs) for each task",
     );
 }
 
@@ -143,8 +143,8 @@ pub fn warnings(spec: &JobSpec) -> Vec<FieldError> {
     faults.when(
         spec.class == WorkloadClass::Training && matches!(spec.request.devices, DeviceRequest::Mig { .. }),
         "request.mig",
-        || "trains on one MIG slice, which no other task can join: slices have no peer access".into(),
-        "ask for whole GPUs when the training is to grow",
+        || "is used for training, which then cannot grow beyond one task: MIG slices have no peer access".into(),
+        "request whole GPUs if the training must grow",
     );
     faults.0
 }

@@ -22,12 +22,12 @@ impl JobSpec {
         let mut faults = Faults::default();
         faults.path("tenant", &self.tenant);
         faults.name("name", &self.name);
-        faults.when(self.tasks == 0, "tasks", || "is 0".into(), "ask for at least one task");
+        faults.when(self.tasks == 0, "tasks", || "is 0".into(), "request at least 1 task");
         faults.when(
             self.tasks > bounds::TASKS_MAX,
             "tasks",
             || format!("is {}", self.tasks),
-            "ask for at most 32,768 tasks",
+            "request at most 32,768 tasks",
         );
         self.check_command(&mut faults);
         self.check_times(&mut faults);
@@ -60,7 +60,7 @@ impl JobSpec {
             self.user.chars().any(odd),
             "user",
             || format!("{:?} has spaces or control characters", short(&self.user)),
-            "write it without them, such as alice or alice@example.org",
+            "use a name without them, such as alice or alice@example.org",
         );
     }
 
@@ -81,7 +81,11 @@ impl JobSpec {
         faults.when(
             bytes > bounds::COMMAND_BYTES_MAX,
             "command",
-            || format!("has {bytes} bytes together with env and workdir, 32 added for each argument, name and value"),
+            || {
+                format!(
+                    "has {bytes} bytes together with env and workdir (each argument, name and value counts 32 more)"
+                )
+            },
             "keep them under 32 KiB together; put long input in a file",
         );
         for (what, has, most) in [
@@ -107,7 +111,7 @@ impl JobSpec {
                 bounds::ENV_OF_SYSTEM.contains(&key.as_str()),
                 "env",
                 || format!("{key} is set by Muster for every task"),
-                &format!("leave it out; Muster sets {}", bounds::ENV_OF_SYSTEM.join(", ")),
+                &format!("leave it out: Muster sets {}", bounds::ENV_OF_SYSTEM.join(", ")),
             );
         }
         if let Some(dir) = &self.workdir {
@@ -135,7 +139,7 @@ impl JobSpec {
             self.disconnect_grace_s < bounds::DISCONNECT_GRACE_S_MIN,
             "disconnect_grace_s",
             || format!("is {} s", self.disconnect_grace_s),
-            "use at least 10 seconds: so long may a healthy cluster need to confirm a node after it lost one control node",
+            "use at least 10 seconds: after a control node fails, a healthy cluster may need that long to confirm a node",
         );
         faults.when(
             self.max_retries > bounds::RETRIES_MAX,
@@ -152,7 +156,7 @@ impl JobSpec {
             every.is_some_and(|s| s == 0 || s > bounds::TIME_LIMIT_S_MAX),
             "movable.checkpoint_every_s",
             || format!("is {}", every.unwrap_or(0)),
-            "use 1 second to 366 days, or leave it out where it saves nothing",
+            "use 1 second to 366 days, or leave it out if the job saves nothing",
         );
         faults.when(
             restart > bounds::GRACE_S_MAX,
@@ -181,15 +185,15 @@ impl JobSpec {
         match &request.devices {
             DeviceRequest::None if self.asked.needs.is_some() => {}
             DeviceRequest::None => {
-                faults.when(request.cpu_milli == 0, "request", || "asks for nothing".into(), "ask for GPUs or for CPU")
+                faults.when(request.cpu_milli == 0, "request", || "requests nothing".into(), "request GPUs or CPUs")
             }
             DeviceRequest::Whole { count, .. } => {
-                faults.when(*count == 0, "request.whole.count", || "is 0".into(), "ask for at least one GPU");
+                faults.when(*count == 0, "request.whole.count", || "is 0".into(), "request at least 1 GPU");
                 faults.when(
                     *count > bounds::CARDS_PER_TASK_MAX,
                     "request.whole.count",
                     || format!("is {count} for each task"),
-                    "ask for at most 16 GPUs per task and more tasks",
+                    "request at most 16 GPUs for each task, and more tasks",
                 );
             }
             DeviceRequest::Mig { profile, .. } => self.check_mig(profile, faults),
@@ -198,7 +202,7 @@ impl JobSpec {
                     !(1..=100).contains(percent),
                     "request.mps.percent",
                     || format!("is {percent}"),
-                    "use 1 to 100: a task holds one share of one card; for more, ask for whole GPUs",
+                    "use 1 to 100, or request whole GPUs: a share is a part of one GPU",
                 );
                 self.check_share("request.mps.memory_mib", *memory_mib, faults);
             }
@@ -207,8 +211,8 @@ impl JobSpec {
                 faults.when(
                     self.class == WorkloadClass::Training,
                     "request.time_slice",
-                    || "training on a time-slice".into(),
-                    "ask for whole GPUs, or give class batch or interactive",
+                    || "is not allowed for class training".into(),
+                    "request whole GPUs, or use class batch or interactive",
                 );
             }
         }
@@ -225,19 +229,19 @@ impl JobSpec {
         faults.when(
             self.tasks > 1,
             "tasks",
-            || format!("{} tasks on MIG slices, which have no peer access", self.tasks),
-            "submit separate jobs of one task, or ask for whole GPUs",
+            || format!("is {}, but MIG slices have no peer access: each job on MIG slices has 1 task", self.tasks),
+            "submit separate jobs of 1 task, or request whole GPUs",
         );
     }
 
     fn check_share(&self, field: &str, memory_mib: u64, faults: &mut Faults) {
-        faults.when(memory_mib == 0, field, || "is 0".into(), "say how much memory the share needs");
+        faults.when(memory_mib == 0, field, || "is 0".into(), "give the memory that the share needs");
         let possible = self.request.devices.possible_models().next().is_some();
         faults.when(
             memory_mib > 0 && !possible,
             field,
-            || format!("{memory_mib} MiB fit on no {}", models_in_words(&self.request.devices)),
-            "ask for less, for another model, or for whole GPUs",
+            || format!("is {memory_mib} MiB, more than any {} has", models_in_words(&self.request.devices)),
+            "request less memory, another model, or whole GPUs",
         );
     }
 
@@ -248,7 +252,7 @@ impl JobSpec {
                 preferred > required,
                 "topology.preferred",
                 || format!("{preferred} is wider than the required {required}"),
-                "prefer a level inside the required one",
+                "prefer a level inside the required level",
             );
         }
         let cards = u64::from(self.request.devices.cards()) * u64::from(self.tasks);
@@ -260,7 +264,7 @@ impl JobSpec {
         faults.when(
             cards > most,
             "topology.required",
-            || format!("{cards} GPUs on one {}", topology.required.map(|l| l.to_string()).unwrap_or_default()),
+            || format!("no {} has {cards} GPUs", topology.required.map(|l| l.to_string()).unwrap_or_default()),
             "require leaf or block",
         );
         if let Some(spread) = topology.spread {
@@ -273,13 +277,13 @@ impl JobSpec {
             self.numa != NumaPolicy::None && !self.wants_gpus(),
             "numa",
             || format!("is {} for tasks without GPUs", self.numa),
-            "leave it out: it says how a task's cards lie",
+            "leave it out: it applies only to GPUs",
         );
         faults.when(
             self.driver_min.is_some() && !self.wants_gpus(),
             "driver_min",
             || "is given for tasks without GPUs".into(),
-            "leave it out: it is the GPU driver's",
+            "leave it out: it applies only to the GPU driver",
         );
     }
 
@@ -290,13 +294,13 @@ impl JobSpec {
             level == TopologyLevel::Island,
             "topology.spread.level",
             || "is island".into(),
-            "spread over node, leaf, block or region: what fails together is at least a node",
+            "use node, leaf, block or region",
         );
         faults.when(
             self.topology.segment_tasks.is_some(),
             "topology.spread",
             || "conflicts with segments".into(),
-            "choose one: segments keep tasks together, spread keeps them apart",
+            "use segments or spread, not both",
         );
         if let Some(required) = self.topology.required {
             // An island may have several nodes: tasks of one can be spread over those.
@@ -305,7 +309,7 @@ impl JobSpec {
                 !inside && self.tasks > tasks_max,
                 "topology.spread.level",
                 || format!("spreads {} tasks over several {level}s, but one {required} is required", self.tasks),
-                "spread over a level inside the required one, or require a wider one",
+                "spread over a level inside the required level, or require a wider level",
             );
         }
     }
@@ -315,14 +319,14 @@ impl JobSpec {
             each == 0 || !self.tasks.is_multiple_of(each),
             "topology.segment_tasks",
             || format!("is {each}, which does not divide {} tasks", self.tasks),
-            "use a number of tasks of which the gang is a multiple",
+            "use a number that divides the number of tasks",
         );
         let cards = u64::from(self.request.devices.cards()) * u64::from(each);
         faults.when(
             cards > bounds::GPUS_PER_ISLAND_MAX as u64,
             "topology.segment_tasks",
             || format!("makes segments of {cards} GPUs, more than an NVLink island has"),
-            "use smaller segments: each stands on one island",
+            "use smaller segments: each segment is on one island",
         );
     }
 }

@@ -151,7 +151,7 @@ impl TenantSpec {
             self.apart_from.len() > bounds::APART_FROM_MAX,
             "apart_from",
             || format!("names {} tenants", self.apart_from.len()),
-            "name at most 64, or a tenant above several of them",
+            "name at most 64 tenants, or a tenant above several of them",
         );
         let mut seen = std::collections::BTreeSet::new();
         for other in &self.apart_from {
@@ -167,7 +167,7 @@ impl TenantSpec {
             faults.when(
                 related,
                 "apart_from",
-                || format!("names {}, which is the tenant itself, above it or below it", short(path)),
+                || format!("names {}, which is the tenant itself, or is above or below it", short(path)),
                 "name a tenant of another branch",
             );
         }
@@ -183,27 +183,27 @@ impl Pool {
         let mut faults = Faults::default();
         faults.name("name", &self.name);
         faults.when(self.modes.is_empty(), "modes", || "is empty".into(), "allow at least one, such as whole");
-        faults.when(self.classes.is_empty(), "classes", || "is empty".into(), "serve at least one, such as batch");
+        faults.when(self.classes.is_empty(), "classes", || "is empty".into(), "allow at least one, such as batch");
         faults.when(
             !(1..=32).contains(&self.time_slice_replicas),
             "time_slice_replicas",
             || format!("is {}", self.time_slice_replicas),
-            "use 1 to 32: each context takes 300-500 MB",
+            "use 1 to 32: each CUDA context takes 300-500 MB of GPU memory",
         );
         faults.when(
             !(1..=MPS_CLIENTS_MAX).contains(&self.mps_clients),
             "mps_clients",
             || format!("is {}", self.mps_clients),
-            "use 1 to 48, or to 60 where every node has CUDA 13.1: MPS takes no more clients on a card",
+            "use 1 to 48, or up to 60 if every node has CUDA 13.1: MPS allows no more clients on one GPU",
         );
         let no_mig = !self.pinned.is_empty() && !self.modes.contains(&SharingMode::Mig);
-        let problem = || "leaves mig out, and mig_layouts pins cards to MIG slices".into();
-        faults.when(no_mig, "modes", problem, "add mig, or leave mig_layouts out");
+        let problem = || "has no mig, but mig_layouts needs it".into();
+        faults.when(no_mig, "modes", problem, "add mig, or leave out mig_layouts");
         faults.when(
             self.compute_tolerance_percent > 50,
             "compute_tolerance_percent",
             || format!("is {}", self.compute_tolerance_percent),
-            "use 0 to 50: a slice with less than half of what was asked is another request",
+            "use 0 to 50",
         );
         faults.done(())
     }
@@ -220,8 +220,8 @@ impl DeviceClass {
         faults.when(
             self.tenants.len() > bounds::CLASS_TENANTS_MAX,
             "tenants",
-            || format!("has {} of them", self.tenants.len()),
-            "name the teams above them, or leave it out for all",
+            || format!("has {} tenants", self.tenants.len()),
+            "name tenants above them, or leave it out to allow all tenants",
         );
         for path in &self.tenants {
             faults.path("tenants", path);
@@ -254,22 +254,22 @@ impl NodeSpec {
             faults.when(
                 self.gpus.windows(2).any(|two| two[0].island != two[1].island),
                 "place.nvlink_domain",
-                || "is given for a node whose cards lie on several islands".into(),
-                "leave it out, or give all cards one island: an NVLink domain joins every card of its nodes",
+                || "is given for a node whose GPUs are on several islands".into(),
+                "leave it out, or put all GPUs on one island: an NVLink domain connects all GPUs of its nodes",
             );
         }
         faults.when(
             self.address.is_empty(),
             "address",
             || "is empty".into(),
-            "give the host or IP that ranks can reach",
+            "give a host name or IP that tasks on other nodes can reach",
         );
-        faults.when(self.boot_id.is_empty(), "boot_id", || "is empty".into(), "give the kernel's boot id");
+        faults.when(self.boot_id.is_empty(), "boot_id", || "is empty".into(), "give the boot id of the kernel");
         faults.when(
             self.gpus.len() > bounds::GPUS_PER_NODE_MAX,
             "gpus",
-            || format!("has {} cards", self.gpus.len()),
-            "a node has at most 72",
+            || format!("has {} GPUs", self.gpus.len()),
+            "a node has at most 72 GPUs",
         );
         let mut seen = std::collections::BTreeSet::new();
         for (index, gpu) in self.gpus.iter().enumerate() {
@@ -279,13 +279,13 @@ impl NodeSpec {
                 !seen.insert(&gpu.uuid),
                 &field,
                 || format!("{:?} is given to two GPUs", short(&gpu.uuid)),
-                "give each card once",
+                "list each GPU once",
             );
             let field = format!("gpus[{index}].memory_mib");
-            faults.when(gpu.memory_mib == 0, &field, || "is 0".into(), "give the card's memory");
+            faults.when(gpu.memory_mib == 0, &field, || "is 0".into(), "give the memory of the GPU in MiB");
         }
-        faults.when(self.cpu_milli == 0, "cpu_milli", || "is 0".into(), "give the host's milli-CPUs");
-        faults.when(self.memory_mib == 0, "memory_mib", || "is 0".into(), "give the host's memory");
+        faults.when(self.cpu_milli == 0, "cpu_milli", || "is 0".into(), "give the milli-CPUs of the node");
+        faults.when(self.memory_mib == 0, "memory_mib", || "is 0".into(), "give the memory of the node in MiB");
         self.check_sizes(&mut faults);
         faults.done(())
     }
@@ -298,7 +298,7 @@ impl NodeSpec {
             ("gpus.memory_mib", self.gpus.iter().map(|gpu| gpu.memory_mib).max().unwrap_or(0), bounds::MEMORY_MIB_MAX),
         ];
         for (field, amount, most) in amounts {
-            faults.when(amount > most, field, || format!("is {amount}"), "give what the host really has");
+            faults.when(amount > most, field, || format!("is {amount}"), "give the real amount of the node");
         }
         let longest = |texts: &mut dyn Iterator<Item = &String>| texts.map(String::len).max().unwrap_or(0);
         let texts = [
@@ -320,7 +320,7 @@ impl NodeSpec {
         faults.when(
             self.labels.len() > bounds::LABELS_MAX,
             "labels",
-            || format!("has {} of them", self.labels.len()),
+            || format!("has {} labels", self.labels.len()),
             "use at most 64",
         );
     }

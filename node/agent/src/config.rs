@@ -50,13 +50,13 @@ impl AgentConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// There is nobody to talk to.
-    #[error("no control endpoint is given")]
+    #[error("no control endpoint is given; give at least one HOST:PORT (--endpoints)")]
     NoEndpoint,
     /// Its own record cannot be read or written.
-    #[error("the agent's own record")]
+    #[error("the record of the agent cannot be read or written")]
     Disk(#[from] DiskError),
     /// Its own record is not what was written.
-    #[error("the agent's own record {file} cannot be understood")]
+    #[error("the record of the agent, {file}, cannot be parsed")]
     Corrupt {
         /// Which.
         file: &'static str,
@@ -65,13 +65,13 @@ pub enum AgentError {
     },
     /// Tasks are on record, but not whose they are.
     #[error(
-        "there are tasks in the data folder but no record of the agent and its cluster (files/agent.json): if the folder was \
-         restored in part, restore all of it; otherwise delete the whole folder, which loses the tasks' output"
+        "the data folder has tasks but no record of the agent and its cluster (files/agent.json): if the folder was \
+         restored in part, restore all of it; otherwise delete the whole folder, which also deletes the output of its tasks"
     )]
     NoIdentity,
     /// The control plane is that of another cluster.
     #[error(
-        "this node belongs to cluster {own:016x}, and {endpoint} is of cluster {got:016x}: correct --endpoints; or, to move the node \
+        "this node belongs to cluster {own:016x}, but {endpoint} belongs to cluster {got:016x}: correct --endpoints; or, to move the node \
          to that cluster, stop the agent, delete its data folder and start it again"
     )]
     OtherCluster {
@@ -86,6 +86,6 @@ pub enum AgentError {
     #[error(transparent)]
     Tasks(#[from] ExecError),
     /// Its cards cannot be read.
-    #[error("the cards of the node")]
+    #[error("the GPUs of the node cannot be read")]
     Cards(#[from] GpuError),
 }

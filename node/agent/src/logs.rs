@@ -48,7 +48,7 @@ impl LogReaders {
             return;
         }
         if self.running.len() >= READERS_MAX {
-            let error = format!("{READERS_MAX} readers are at work on this node already; try again later");
+            let error = format!("this node already serves {READERS_MAX} readers of output; try again later");
             // A lane that is full too leaves the request unanswered; whoever asked gives it up after a while.
             let _ = self.lane.try_send(end(request.request, request.offset, error));
             return;

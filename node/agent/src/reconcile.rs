@@ -76,7 +76,7 @@ impl Reconciler {
         let cards = match shared.config.gpus.state().await {
             Ok(cards) => cards,
             Err(error) => {
-                tracing::error!(node = %shared.spec.name, %error, "the cards cannot be read");
+                tracing::error!(node = %shared.spec.name, %error, "cannot read the GPUs");
                 return self.try_again();
             }
         };
@@ -118,7 +118,7 @@ impl Reconciler {
                 && state.reports.observe(*key, seen.clone(), over_ns)
                 && seen.is_over()
             {
-                tracing::info!(task = %key, job = %task.spec.job, attempt = %task.spec.attempt, state = ?seen, "a task is over");
+                tracing::info!(task = %key, job = %task.spec.job, attempt = %task.spec.attempt, state = ?seen, "a task has ended");
                 metrics::counter!("muster_agent_tasks_over_total", "state" => word(&seen)).increment(1);
             }
             let (started_ns, ended_ns) = match &task.phase {
@@ -169,7 +169,7 @@ impl Reconciler {
                         continue;
                     }
                     if let Err(error) = take_card_step(&shared, card, step).await {
-                        tracing::error!(node = %shared.spec.name, card, %step, %error, "a card did not do what it was told");
+                        tracing::error!(node = %shared.spec.name, card, %step, %error, "cannot set the mode of a GPU");
                         metrics::counter!("muster_agent_card_failures_total").increment(1);
                         failed.insert(card, error.to_string());
                     }
@@ -189,7 +189,7 @@ impl Reconciler {
                     recorded.insert(key);
                 }
                 Step::RecordLost(key) => {
-                    tracing::warn!(task = %key, "a task ran here without a record and was ended: it is not started again");
+                    tracing::warn!(task = %key, "a task ran here without a record and was killed: it is not started again");
                     record_over(&shared, desired, key, TaskState::Stopped);
                     recorded.insert(key);
                 }
@@ -222,7 +222,7 @@ impl Reconciler {
         let (Some(task), Some(confirmed_ns)) = (desired.tasks.get(&key), observed.confirmed_ns) else { return };
         let spec: Arc<TaskSpec> = task.spec.clone();
         let cannot = |reason: String| {
-            tracing::warn!(task = %key, job = %spec.job, reason, "a task cannot be started");
+            tracing::warn!(task = %key, job = %spec.job, reason, "cannot start a task");
             record_over(&self.shared, desired, key, TaskState::StartFailed { reason, by_node: true });
         };
         if let Some(why) = spec.devices.iter().find_map(|hold| failed.get(&hold.gpu)) {

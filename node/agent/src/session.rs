@@ -39,19 +39,19 @@ enum Ended {
     Rpc(#[from] Box<Status>),
     #[error("refused: {reason}")]
     Refused { reason: String, retry: Duration },
-    #[error("closed by the control node")]
+    #[error("the control node closed the session")]
     Closed,
     #[error("no welcome within {WELCOME_MAX:?}")]
     NoWelcome,
-    #[error("no heartbeat acknowledged for {0:?}")]
+    #[error("no heartbeat was acknowledged for {0:?}")]
     Silent(Duration),
     #[error("the first message is not a welcome")]
     NotWelcome,
     #[error("{0}")]
     OtherCluster(AgentError),
-    #[error("the control node says that it is of cluster {said:016x}, and welcomes as cluster {welcomed:016x}")]
+    #[error("the control node reported cluster {said:016x} first and cluster {welcomed:016x} then")]
     TwoClusters { said: u64, welcomed: u64 },
-    #[error("the agent stops")]
+    #[error("the agent is stopping")]
     Stopped,
 }
 
@@ -86,7 +86,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 *retry
             }
             Ended::OtherCluster(reason) => {
-                tracing::error!(node = %shared.spec.name, endpoint, %reason, "this is another cluster");
+                tracing::error!(node = %shared.spec.name, endpoint, %reason, "this endpoint belongs to another cluster");
                 metrics::counter!("muster_agent_other_clusters_total").increment(1);
                 OTHER_CLUSTER_AGAIN
             }
@@ -161,7 +161,7 @@ async fn try_session(
     }
     *up_since = Some(Instant::now());
     metrics::counter!("muster_agent_sessions_total").increment(1);
-    tracing::info!(node = %shared.spec.name, id = welcome.node, epoch = welcome.node_epoch, endpoint, "session up");
+    tracing::info!(node = %shared.spec.name, id = welcome.node, epoch = welcome.node_epoch, endpoint, "session opened");
     if shared.session_up(&welcome)
         && let Err(error) = shared.store_meter().await
     {
@@ -241,7 +241,7 @@ async fn take_desired(shared: &Arc<Shared>, wire: v1::Desired) -> Result<(), End
     let desired = match wire::desired(wire) {
         Ok(desired) => Arc::new(desired),
         Err(error) => {
-            tracing::error!(node = %shared.spec.name, %error, "a desired state cannot be understood and is not taken");
+            tracing::error!(node = %shared.spec.name, %error, "cannot read a desired state; it is ignored");
             metrics::counter!("muster_agent_desired_refused_total", "why" => "malformed").increment(1);
             return Ok(());
         }
@@ -252,7 +252,7 @@ async fn take_desired(shared: &Arc<Shared>, wire: v1::Desired) -> Result<(), End
     match shared.take_stamp(desired.stamp).await {
         Ok(Ok(())) => {}
         Ok(Err(stale)) => {
-            tracing::warn!(node = %shared.spec.name, %stale, "refused");
+            tracing::warn!(node = %shared.spec.name, %stale, "a desired state is refused");
             metrics::counter!("muster_agent_desired_refused_total", "why" => "stale").increment(1);
             return Ok(());
         }

@@ -204,7 +204,7 @@ impl Shared {
 
     /// The agent cannot go on: without its disk it could obey an old desired state or number an interval twice. Its tasks stay.
     pub(crate) fn fail(&self, error: AgentError) {
-        tracing::error!(node = %self.spec.name, error = &error as &dyn std::error::Error, "the agent stops");
+        tracing::error!(node = %self.spec.name, error = &error as &dyn std::error::Error, "the agent is stopping");
         self.state.lock().failure.get_or_insert(error);
         self.stop.cancel();
     }
@@ -241,7 +241,7 @@ impl Shared {
         state.reports.new_session();
         let dropped = state.meter.adopt(welcome.usage_incarnation, welcome.usage_mark);
         if dropped > 0 {
-            tracing::warn!(node = %self.spec.name, dropped, "usage of an earlier stream is left to be estimated");
+            tracing::warn!(node = %self.spec.name, dropped, "usage intervals of an earlier stream are dropped and will be estimated");
             metrics::counter!("muster_agent_usage_dropped_total").increment(dropped as u64);
         }
         state.session = Some(Session {

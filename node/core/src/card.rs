@@ -123,7 +123,11 @@ impl Holders {
 pub(crate) fn possible(model: GpuModel, mode: HoldMode) -> Result<(), String> {
     let HoldMode::Mig(place) = mode else { return Ok(()) };
     let family = model.facts().mig.ok_or_else(|| format!("{model} has no MIG"))?;
-    if mig::can_stand(family, &[], place) { Ok(()) } else { Err(format!("{place} is no place on {model}")) }
+    if mig::can_stand(family, &[], place) {
+        Ok(())
+    } else {
+        Err(format!("{place} is not a valid MIG placement on {model}"))
+    }
 }
 
 /// The steps that take a card to what its holders need: first what takes apart, then what sets up.

@@ -21,7 +21,7 @@ pub struct DeviceNames {
 
 /// A device that has no name: it was not prepared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("card {card} has no {what}")]
+#[error("GPU {card} has no {what}")]
 pub struct NotPrepared {
     /// Which card.
     pub card: u16,

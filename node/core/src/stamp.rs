@@ -28,7 +28,7 @@ impl fmt::Display for Stamp {
 
 /// A desired state that is older than one already taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("desired state {got} is older than {highest}, which was taken before")]
+#[error("desired state {got} is older than {highest}, which was already accepted")]
 pub struct StaleStamp {
     /// The highest taken.
     pub highest: Stamp,

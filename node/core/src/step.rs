@@ -156,10 +156,10 @@ fn could_ever_start(task: &DesiredTask, cards: &[CardObserved]) -> Result<(), St
     for hold in &task.spec.devices {
         let card = cards
             .get(usize::from(hold.gpu))
-            .ok_or_else(|| format!("card {} is not there: this node has {}", hold.gpu, cards.len()))?;
-        card::possible(card.model, hold.mode).map_err(|why| format!("card {}: {why}", hold.gpu))?;
+            .ok_or_else(|| format!("GPU {} does not exist: this node has {} GPUs", hold.gpu, cards.len()))?;
+        card::possible(card.model, hold.mode).map_err(|why| format!("GPU {}: {why}", hold.gpu))?;
         if let Some(why) = &card.withheld {
-            return Err(format!("card {} is withheld: {why}", hold.gpu));
+            return Err(format!("GPU {} is withheld: {why}", hold.gpu));
         }
     }
     Ok(())

@@ -76,8 +76,8 @@ impl<U: Message + Name + Default> Decoder for BoundedDecoder<U> {
             check(U::NAME, &bytes).map_err(crate::status::invalid_field)?;
         }
         U::decode(bytes).map(Some).map_err(|error| match sent_to_a_server {
-            true => Status::invalid_argument(format!("the message is no {}: {error}", U::NAME)),
-            false => Status::internal(format!("the answer is no {}: {error}", U::NAME)),
+            true => Status::invalid_argument(format!("the message is not a {}: {error}", U::NAME)),
+            false => Status::internal(format!("the answer is not a {}: {error}", U::NAME)),
         })
     }
 }

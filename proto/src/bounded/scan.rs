@@ -38,7 +38,7 @@ impl Fault {
     }
 
     fn broken(problem: &str) -> Self {
-        Fault::new(problem, "send protobuf, by the API's own descriptors")
+        Fault::new(problem, "send protobuf messages of the API muster.v1")
     }
 
     fn within(mut self, step: String) -> Self {
@@ -65,7 +65,7 @@ impl Scan<'_> {
     fn message(&mut self, place: usize, mut bytes: &[u8], depth: usize) -> Result<(), Fault> {
         let schema = self.schema;
         let Some(depth) = depth.checked_sub(1) else {
-            return Err(Fault::broken("has too many messages inside each other"));
+            return Err(Fault::broken("has too many levels of nested messages"));
         };
         let message = schema.message(place);
         // How often each field has come so far.
@@ -182,8 +182,8 @@ impl Scan<'_> {
         if self.memory_bytes <= MEMORY_BYTES_MAX {
             return Ok(());
         }
-        let problem = format!("takes the whole message beyond {} MiB of memory", MEMORY_BYTES_MAX >> 20);
-        Err(Fault::new(problem, "send it in parts"))
+        let problem = format!("makes the message larger than {} MiB in memory", MEMORY_BYTES_MAX >> 20);
+        Err(Fault::new(problem, "send it in several calls"))
     }
 }
 
@@ -217,7 +217,7 @@ fn next(bytes: &[u8]) -> Result<(u32, Value<'_>, &[u8]), Fault> {
             let (inside, rest) = rest.split_at_checked(length).ok_or_else(cut)?;
             (number, Value::Bytes(inside), rest)
         }
-        kind => return Err(Fault::broken(&format!("has a field of wire type {kind}, which this API never uses"))),
+        kind => return Err(Fault::broken(&format!("has a field of wire type {kind}, which this API does not use"))),
     })
 }
 

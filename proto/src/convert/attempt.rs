@@ -23,8 +23,8 @@ fn end_of(state: Option<v1::TaskState>) -> Result<(TaskEnd, String), FieldError>
     let wire = need(state, "end")?;
     let reason = wire.reason.clone();
     let state = TaskState::try_from(wire).map_err(|error| error.under("end"))?;
-    let end =
-        TaskEnd::of(&state).ok_or_else(|| FieldError::new("end", "is a task that has not ended", "send an end"))?;
+    let end = TaskEnd::of(&state)
+        .ok_or_else(|| FieldError::new("end", "is a task that has not ended", "send an end state"))?;
     Ok((end, reason))
 }
 

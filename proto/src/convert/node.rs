@@ -225,7 +225,7 @@ fn layouts(wire: Vec<v1::PinnedLayout>) -> Result<BTreeMap<GpuModel, PinnedLayou
         let slices: BTreeMap<String, u32> = layout.slices.into_iter().collect();
         let pin = PinnedLayout::new(model, &slices, cards_per_node)?;
         if layouts.insert(model, pin).is_some() {
-            return Err(FieldError::new(field, "is pinned twice", "pin each model once"));
+            return Err(FieldError::new(field, "has two layouts", "give each model one layout"));
         }
     }
     Ok(layouts)

@@ -39,8 +39,8 @@ impl TryFrom<v1::DeviceRequest> for DeviceRequest {
         Ok(match wire.kind {
             None if models.is_empty() => DeviceRequest::None,
             None => {
-                let problem = "names GPU models but asks for no device";
-                return Err(FieldError::new("models", problem, "say how many GPUs, which MIG profile or which share"));
+                let problem = "names GPU models but requests no GPU";
+                return Err(FieldError::new("models", problem, "request GPUs, a MIG profile or a share"));
             }
             Some(Kind::Whole(whole)) => DeviceRequest::Whole { count: whole.count, models },
             Some(Kind::Mig(mig)) => DeviceRequest::Mig { profile: mig.profile, models },

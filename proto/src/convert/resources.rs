@@ -51,8 +51,8 @@ fn models_of(named: &BTreeMap<String, u64>) -> Result<BTreeMap<GpuModel, GpuUnit
     for (name, units) in named {
         let model: GpuModel = word(&format!("gpu_units.{name}"), name)?;
         if out.insert(model, GpuUnits(*units)).is_some() {
-            let problem = format!("names {model} a second time");
-            return Err(FieldError::new(format!("gpu_units.{name}"), problem, "give each model once"));
+            let problem = format!("names {model} twice");
+            return Err(FieldError::new(format!("gpu_units.{name}"), problem, "name each model once"));
         }
     }
     Ok(out)

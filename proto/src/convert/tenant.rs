@@ -123,7 +123,7 @@ impl TryFrom<v1::AmountsEdit> for AmountsEdit {
             let model: GpuModel = word(&field, &edit.model)?;
             // Of two edits of one model one would be without effect.
             if gpu.insert(model, edit.units.map(GpuUnits)).is_some() {
-                return Err(FieldError::new(field, format!("names {model} a second time"), "give each model once"));
+                return Err(FieldError::new(field, format!("names {model} twice"), "name each model once"));
             }
         }
         let amount = |wire: Option<v1::AmountEdit>| wire.map_or(Edit::Keep, |wire| edit(wire.amount));

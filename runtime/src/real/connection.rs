@@ -123,7 +123,9 @@ impl Connection {
                 *standing = Standing::Refused;
                 // After this answer.
                 self.close.cancel();
-                let text = format!("this control node has connections of {most} {kind} already; ask another one");
+                let text = format!(
+                    "this control node already has {most} connections of {kind}; connect to another control node"
+                );
                 Err(Status::unavailable(text))
             }
         }

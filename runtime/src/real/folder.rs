@@ -34,7 +34,7 @@ pub(super) fn make(folder: &Path) -> Result<(), DiskError> {
 pub(super) fn check_name(name: &str) -> Result<(), DiskError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > MAX_NAME_BYTES || name.starts_with('.') || !name.chars().all(plain) {
-        return Err(DiskError::Io { doing: format!("naming {name:?}"), why: "not a plain file name".to_owned() });
+        return Err(DiskError::Io { doing: format!("naming {name:?}"), why: "it is not a plain file name".to_owned() });
     }
     Ok(())
 }

@@ -27,7 +27,7 @@ impl HeavyThread {
         match started {
             Ok(_) => Some(queue),
             Err(error) => {
-                tracing::error!(%error, "no thread for long work can be started");
+                tracing::error!(%error, "cannot start a thread for long work");
                 None
             }
         }

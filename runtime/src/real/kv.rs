@@ -183,7 +183,7 @@ impl Kv for Store {
         drop(tokio::task::spawn_blocking(move || match database.space(space) {
             // What is read beside it is read from the old files until then.
             Ok(family) => database.db.compact_range_cf(family, None::<&[u8]>, None::<&[u8]>),
-            Err(error) => tracing::warn!(%error, "disk space was not given back"),
+            Err(error) => tracing::warn!(%error, "cannot free disk space"),
         }));
     }
 }

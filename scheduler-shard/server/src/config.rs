@@ -73,16 +73,16 @@ impl ShardConfig {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StartError {
     /// Nothing to talk to.
-    #[error("no control endpoint is given; give at least one host:port")]
+    #[error("no control endpoint is given; give at least one HOST:PORT (--endpoints)")]
     NoEndpoints,
     /// A setting makes no sense.
-    #[error("{setting} is 0; it must be at least 1")]
+    #[error("{setting} is 0; use at least 1")]
     Zero {
         /// Which.
         setting: &'static str,
     },
     /// A share that is none.
-    #[error("the share of movable work is {percent} %; it must be at most 100")]
+    #[error("the share of movable work is {percent} %; use at most 100")]
     Share {
         /// What was given.
         percent: u8,

@@ -60,7 +60,7 @@ impl Follower {
             match left {
                 Left::Stop => return,
                 Left::Again(why) => {
-                    tracing::debug!(why, revision = at_revision, "watch is taken up again");
+                    tracing::debug!(why, revision = at_revision, "the watch is opened again");
                     metrics::counter!("muster_shard_watch_restarts_total", "why" => why).increment(1);
                     self.control.turn_from(from);
                     tokio::time::sleep(RETRY).await;

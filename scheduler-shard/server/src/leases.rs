@@ -135,7 +135,7 @@ impl Renewal {
             Ok(Ok(reply)) => {
                 for cell in reply.lost_cells.into_iter().map(CellId) {
                     if let Some(epoch) = asked.get(&cell) {
-                        self.leases.lose(cell, *epoch, "the control plane says so");
+                        self.leases.lose(cell, *epoch, "the control plane reports it as lost");
                     }
                 }
                 self.leases.renewed(&asked, sent + Duration::from_millis(reply.lease_ms));
@@ -143,7 +143,7 @@ impl Renewal {
             Ok(Err(status)) => tracing::debug!(error = %status, "leases not renewed"),
             Err(_) => {
                 self.control.turn_from(through);
-                tracing::debug!("no answer to a renewal in time");
+                tracing::debug!("no answer in time to a lease renewal");
             }
         }
         self.leases.let_go();

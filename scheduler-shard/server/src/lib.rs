@@ -110,7 +110,7 @@ impl Shard {
         self.stop.cancel();
         for (cell, epoch) in self.leases.drain() {
             if let Err(status) = self.control.release(&self.name, cell, epoch).await {
-                tracing::warn!(shard = %self.name, %cell, error = %status, "lease not given back; it runs out by itself");
+                tracing::warn!(shard = %self.name, %cell, error = %status, "cannot release a lease; it will expire");
             }
         }
         tracing::info!(shard = %self.name, "shard stopped");

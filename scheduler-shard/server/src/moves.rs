@@ -45,7 +45,7 @@ fn tell(cell: CellId, plan: &MovePlan) {
     gauge("muster_shard_planned_conversions", plan.conversions.len());
     gauge("muster_shard_planned_gpus_opened", gpus as usize);
     if moves > 0 {
-        tracing::info!(%cell, openings, gpus, packings, moves, "moves would open places; see `muster plan`");
+        tracing::info!(%cell, openings, gpus, packings, moves, "moves would start pending gangs; see `muster plan`");
     }
 }
 

@@ -167,7 +167,7 @@ impl Planner {
         let (revision, now_ms) = match seen {
             Seen::Snapshot { view, revision, now_ms } => {
                 metrics::counter!("muster_shard_snapshots_total").increment(1);
-                tracing::info!(revision, "snapshot taken over");
+                tracing::info!(revision, "snapshot loaded");
                 self.view.replace(*view);
                 (revision, now_ms)
             }
@@ -285,7 +285,7 @@ impl Planner {
         tracing::debug!(%job, %cell, kind = kind_word(kind), why = %rejection.text, "proposal refused");
         match kind {
             Kind::StaleEpoch => {
-                self.leases.lose(cell, epoch, "a proposal's epoch was stale");
+                self.leases.lose(cell, epoch, "a proposal had an old epoch");
                 self.give_back(proposal, View::unanswered);
             }
             Kind::NowhereElse => {
@@ -293,7 +293,7 @@ impl Planner {
                 self.view.not_offered_before(job, until_ms);
             }
             Kind::WrongShape => {
-                tracing::error!(%job, why = %rejection.text, "a placement was not what the job asked for");
+                tracing::error!(%job, why = %rejection.text, "a proposed placement does not match the request of the job (a bug)");
                 self.give_back(proposal, View::refused);
             }
             Kind::NotWaiting | Kind::DoesNotFit | Kind::OverMax | Kind::Other | Kind::Unspecified => {

@@ -82,7 +82,8 @@ impl Book {
         let mut counted = self.count.subscribe();
         let wanted = *counted.borrow_and_update() + count;
         let came = timeout(limit, counted.wait_for(|count| *count >= wanted)).await;
-        let stands = || format!("no {count} acknowledgements within {} s: the cluster stands still", limit.as_secs());
+        let stands =
+            || format!("no {count} acknowledgements within {} s: the cluster makes no progress", limit.as_secs());
         came.with_context(stands)?.context("the clients have stopped")?;
         Ok(())
     }
@@ -313,7 +314,7 @@ pub(crate) async fn make_tenant(endpoints: &[String]) -> Result<()> {
         if let Ok(Ok(_)) = timeout(ANSWER_MAX, TenantsClient::new(channel(endpoint)?).apply(call)).await {
             break;
         }
-        anyhow::ensure!(Instant::now() < until, "no tenant could be made: the cluster stands still");
+        anyhow::ensure!(Instant::now() < until, "no tenant could be created: the cluster makes no progress");
         sleep(PAUSE).await;
     }
     Ok(())

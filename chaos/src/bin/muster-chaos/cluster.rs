@@ -146,7 +146,7 @@ impl Cluster {
     /// The process of a voter that runs.
     pub(crate) fn pid(&self, id: u8) -> Result<Pid> {
         let child = self.voters[usize::from(id) - 1].child.as_ref();
-        let pid = child.and_then(Child::id).with_context(|| format!("voter {id} does not run"))?;
+        let pid = child.and_then(Child::id).with_context(|| format!("voter {id} is not running"))?;
         Ok(Pid::from_raw(pid as i32))
     }
 
@@ -185,7 +185,7 @@ impl Cluster {
     /// # Errors
     /// When the voters of this cluster have none.
     pub(crate) fn disk(&self, id: u8) -> Result<&Disk> {
-        self.voters[usize::from(id) - 1].disk.as_ref().context("the voters have no disks of their own")
+        self.voters[usize::from(id) - 1].disk.as_ref().context("the voters have no separate disks")
     }
 
     /// Sets a voter's clock, also while it runs.
@@ -279,7 +279,7 @@ impl Cluster {
 
 impl Voter {
     fn set_clock(&self, ahead_s: i64) -> Result<()> {
-        let clock = self.clock.as_ref().context("the voters have no clocks of their own")?;
+        let clock = self.clock.as_ref().context("the voters have no separate clocks")?;
         // Replaced as a whole: the voter reads it at any time.
         let new = clock.with_extension("new");
         std::fs::write(&new, format!("{ahead_s:+}\n"))?;

@@ -25,7 +25,7 @@ pub(crate) fn possible() -> Result<(), String> {
     let mut arguments = UNSHARE.to_vec();
     arguments.extend(["sh", "-c", "mount -t tmpfs tmpfs /run && ip link add chaos0 type bridge"]);
     tools::run("setpriv", &arguments)
-        .map_err(|error| format!("no namespaces of its own (needs root, util-linux and iproute2): {error:#}"))
+        .map_err(|error| format!("cannot create namespaces (needs root, util-linux and iproute2): {error:#}"))
 }
 
 /// Runs this command again inside, waits for it, and gives its status.
@@ -39,7 +39,7 @@ pub(crate) async fn enter() -> Result<ExitCode> {
         // Ctrl-C in the terminal is for this process, which ends the other in order.
         .process_group(0)
         .spawn()
-        .context("cannot start in namespaces of its own")?;
+        .context("cannot start in new namespaces")?;
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let status = tokio::select! {
         status = inner.wait() => Some(status?),

@@ -31,7 +31,7 @@ pub(crate) struct Etcd {
 /// Its version, or that it is not installed.
 pub(crate) fn version() -> Result<String, String> {
     let said = crate::tools::output("etcd", &["--version"]);
-    let said = said.map_err(|_| "no etcd to compare with (package etcd-server)".to_owned())?;
+    let said = said.map_err(|_| "etcd is not installed (package etcd-server)".to_owned())?;
     Ok(said.lines().next().unwrap_or("etcd").replace("Version: ", ""))
 }
 

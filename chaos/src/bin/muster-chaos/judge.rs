@@ -90,7 +90,7 @@ async fn page(cluster: &Cluster, page_token: String) -> Result<v1::ListJobsReply
         }
         sleep(Duration::from_millis(50)).await;
     }
-    bail!("nobody lists jobs after the faults: the cluster stands still")
+    bail!("no control node lists jobs after the faults: the cluster makes no progress")
 }
 
 /// One job, by a linearizable read.
@@ -111,5 +111,5 @@ async fn one_job(cluster: &Cluster, job: JobId) -> Result<Option<Job>> {
             Ok(Err(_)) | Err(_) => sleep(Duration::from_millis(50)).await,
         }
     }
-    bail!("nobody answers for job {job} after the faults: the cluster stands still")
+    bail!("no control node answers for job {job} after the faults: the cluster makes no progress")
 }

@@ -30,7 +30,7 @@ impl Lab {
         let muster = args.muster.clone().unwrap_or_else(|| chaos.with_file_name("muster"));
         ensure!(
             muster.exists(),
-            "{} is not there: build it with `cargo build -p muster`, or name it with --muster",
+            "{} does not exist: build it with `cargo build -p muster`, or give its path with --muster",
             muster.display()
         );
         let logs = args.logs.clone().unwrap_or_else(|| Path::new(FOLDER).join("logs"));

@@ -24,31 +24,31 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Runs the real muster binary under real faults, and says what it saw.
+/// Run the muster binary under real faults, and print what was found.
 #[derive(Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 struct Args {
-    /// Experiments, by name; all when none is named
+    /// Names of experiments [default: all]
     names: Vec<String>,
-    /// List the experiments
+    /// List the experiments and exit
     #[arg(long)]
     list: bool,
-    /// Rounds of those that have rounds
+    /// Number of rounds, for experiments that have rounds [default: set by each experiment]
     #[arg(long)]
     rounds: Option<u32>,
-    /// Seconds of each measurement
+    /// Duration of each measurement, in seconds [default: set by each experiment]
     #[arg(long)]
     seconds: Option<u64>,
-    /// Fewer rounds and shorter measurements, as in CI
+    /// Run fewer rounds and shorter measurements, as in CI
     #[arg(long)]
     short: bool,
-    /// Begin no experiment after so many minutes, and end one that is not done by then
+    /// Time limit of all experiments together, in minutes; experiments that are not complete then are skipped [default: none]
     #[arg(long)]
     minutes: Option<u64>,
-    /// The muster binary [default: the one beside this]
+    /// The muster binary [default: in the folder of this binary]
     #[arg(long, value_name = "FILE")]
     muster: Option<PathBuf>,
-    /// Keep the logs of all processes here
+    /// Folder for the logs of all processes [default: a temporary folder]
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
     /// Set by the command itself once it runs in namespaces of its own, to what tells the run's disks from those of others

@@ -53,11 +53,11 @@ impl Need {
 
     fn what(self) -> &'static str {
         match self {
-            Need::Iptables => "no packet loss or partitions (package iptables)",
-            Need::Shaping => "no slow links (package iproute2, kernel with sch_tbf)",
-            Need::Loop => "no disks of their own (package e2fsprogs, loop devices)",
-            Need::Strace => "no injected disk errors (package strace, permission to trace)",
-            Need::Faketime => "no wrong clocks (package faketime)",
+            Need::Iptables => "cannot make packet loss or partitions (package iptables)",
+            Need::Shaping => "cannot make slow links (package iproute2, kernel with sch_tbf)",
+            Need::Loop => "cannot make separate disks (package e2fsprogs, loop devices)",
+            Need::Strace => "cannot inject disk errors (package strace, permission to trace)",
+            Need::Faketime => "cannot set wrong clocks (package faketime)",
         }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct Voter {
 
 fn member(text: &str) -> Result<(u64, String), String> {
     let parts = text.split_once('=').and_then(|(id, address)| Some((id.parse().ok()?, address.to_owned())));
-    parts.ok_or_else(|| "is not ID=HOST:PORT".to_owned())
+    parts.ok_or_else(|| "is not ID=HOST:PORT; write it as 1=10.0.0.1:7400".to_owned())
 }
 
 /// Runs until it is killed.

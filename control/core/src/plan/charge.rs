@@ -11,8 +11,8 @@ pub(super) fn over_max(state: &State, tenant: &Tenant, spec: &JobSpec, model: Op
     let mut line = state.capacity().line_of(tenant.id);
     let (path, (resource, max)) = line.find_map(|(_, at)| Some((&at.path, at.max.first_passed_by(&charge)?)))?;
     let (asked, max) = (resource.in_words(charge.get(resource)), resource.in_words(max));
-    let problem = format!("the gang needs {asked}, the max of tenant {path} is {max}");
-    Some(FieldError::new("tasks", problem, "ask for less, or have the max raised"))
+    let problem = format!("all tasks together need {asked}, but the max of tenant {path} is {max}");
+    Some(FieldError::new("tasks", problem, "request less, or ask an operator to raise the max"))
 }
 
 /// What the gang is charged on `model`.

@@ -27,7 +27,7 @@ pub(super) fn reset(draft: &mut Draft<'_>) -> Result<Done, Reject> {
     let corrected = correct(draft, now_ms);
     if ahead_ms < CLOCK_AHEAD_MS_MIN && corrected == 0 {
         let problem = format!("is {ahead_ms} ms ahead of the clocks of a majority of the voters");
-        return Err(Reject::field("clock", problem, "nothing has to be reset: less than a minute is usual"));
+        return Err(Reject::field("clock", problem, "do nothing: less than a minute is normal"));
     }
     if ahead_ms >= CLOCK_AHEAD_MS_MIN {
         draft.meta.requests_floor_ms = now_ms;

@@ -11,12 +11,12 @@ use muster_model::object::{FinishedJob, Key};
 
 pub(super) fn forget(draft: &mut Draft<'_>, forgotten: u64, jobs: &[FinishedJob]) -> Result<Done, Reject> {
     if forgotten != draft.meta.finished_forgotten {
-        let problem = format!("is {forgotten}, the state has forgotten {}", draft.meta.finished_forgotten);
-        return Err(Reject::field("forgotten", problem, "look again which jobs are the oldest"));
+        let problem = format!("is {forgotten}, but {} finished jobs were deleted", draft.meta.finished_forgotten);
+        return Err(Reject::field("forgotten", problem, "read again which finished jobs are the oldest"));
     }
     let count = jobs.len() as u64;
     if jobs.len() > FORGET_MAX || count > draft.meta.finished_kept || !jobs.is_sorted_by(|a, b| a < b) {
-        let problem = format!("names {count} jobs, {} are kept", draft.meta.finished_kept);
+        let problem = format!("names {count} jobs, but only {} are kept", draft.meta.finished_kept);
         return Err(Reject::field("jobs", problem, format!("name at most {FORGET_MAX}, in order, each once")));
     }
     let never_ended = |job: &&FinishedJob| draft.job(job.id).is_some() || job.id >= draft.meta.next_job;

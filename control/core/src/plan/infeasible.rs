@@ -27,17 +27,16 @@ pub(super) fn why(state: &State, tenant: &Tenant, spec: &JobSpec, models: &Model
     let name = state.cells.get(&cell).map_or("", |cell| cell.name.as_str());
     let on = model.map(|model| format!(" on {model}")).unwrap_or_default();
     let inside = spec.topology.required.map(|level| format!(" inside one {level}")).unwrap_or_default();
-    let problem =
-        format!("{}{inside}, the largest cell ({name}) could hold {held}{on}", tasks_in_words(u64::from(spec.tasks)));
+    let problem = format!("is {}{inside}, but the largest cell ({name}) has room for only {held}{on}", spec.tasks);
     let spread = spec.topology.required_spread();
     let apart = spread.map(|spread| format!(" with {} on each {}", spread.tasks_max, spread.level)).unwrap_or_default();
     let problem = format!("{problem}{apart}");
     let fix = if spread.is_some() {
-        format!("ask for at most {}, or let more of them share a domain", tasks_in_words(held))
+        format!("request at most {}, or allow more tasks in each domain", tasks_in_words(held))
     } else if spec.topology.required.is_some() {
-        format!("ask for at most {}, or a wider topology level", tasks_in_words(held))
+        format!("request at most {}, or a wider topology level", tasks_in_words(held))
     } else {
-        format!("ask for at most {}, or split the job", tasks_in_words(held))
+        format!("request at most {}, or split the job", tasks_in_words(held))
     };
     FieldError::new("tasks", problem, fix)
 }
@@ -49,7 +48,7 @@ fn why_not_one(state: &State, tenant: &Tenant, spec: &JobSpec, models: &Models) 
     let refusals: Vec<String> = index.pool_nodes.keys().filter_map(refusal).take(ERRORS_SHOWN_MAX).collect();
     if refusals.len() == index.pool_nodes.len() {
         let problem = format!("fits no pool: {}", refusals.join("; "));
-        return FieldError::new("request", problem, "change class, sharing mode or pool");
+        return FieldError::new("request", problem, "change the class, the sharing mode or the pool");
     }
     let shapes = || index.cells.values().flat_map(|cell| cell.shapes.keys());
     let fault = why_not_admitted(spec, shapes)
@@ -97,26 +96,26 @@ fn too_large<'a, S: Iterator<Item = &'a Arc<NodeShape>>>(
         let most = there().map(|shape| shape.cpu_milli).max().unwrap_or(0);
         let most = Resource::Cpu.in_words(most);
         let asked = Resource::Cpu.in_words(request.cpu_milli);
-        let problem = format!("each task asks for {asked}, nodes{with} have at most {most}");
-        return FieldError::new("request.cpu_milli", problem, format!("ask for at most {most} for each task"));
+        let problem = format!("is {asked} for each task, but nodes{with} have at most {most}");
+        return FieldError::new("request.cpu_milli", problem, format!("request at most {most} for each task"));
     }
     if lacks(|spec| spec.request.memory_mib = 0) {
         let most = there().map(|shape| shape.memory_mib).max().unwrap_or(0);
         let most = Resource::Memory.in_words(most);
         let asked = Resource::Memory.in_words(request.memory_mib);
-        let problem = format!("each task asks for {asked} of memory, nodes{with} have at most {most}");
-        let fix = format!("ask for at most {most} of memory for each task");
+        let problem = format!("is {asked} for each task, but nodes{with} have at most {most}");
+        let fix = format!("request at most {most} of memory for each task");
         return FieldError::new("request.memory_mib", problem, fix);
     }
     let most = there().flat_map(|shape| models.iter().map(move |model| (cards_of(shape, *model), *model))).max();
     if let (DeviceRequest::Whole { count, .. }, Some((most, Some(model)))) = (&request.devices, most)
         && (*count as usize) > most
     {
-        let problem = format!("each task asks for {count} GPUs, no node has more than {most} {model}");
+        let problem = format!("has {count} GPUs for each task, but no node has more than {most} {model}");
         return FieldError::new(
             "request",
             problem,
-            format!("ask for at most {most} GPUs for each task, and more tasks"),
+            format!("request at most {most} GPUs for each task, and more tasks"),
         );
     }
     let kinds: BTreeSet<String> = there()
@@ -127,8 +126,8 @@ fn too_large<'a, S: Iterator<Item = &'a Arc<NodeShape>>>(
         })
         .collect();
     let kinds: Vec<String> = kinds.into_iter().take(ERRORS_SHOWN_MAX).collect();
-    let problem = format!("no node has all that one task asks for; nodes have {}", kinds.join("; or "));
-    FieldError::new("request", problem, "ask for what one node has, or for another model")
+    let problem = format!("no node has all resources of one task (nodes have {})", kinds.join(", or "));
+    FieldError::new("request", problem, "request at most what one node has, or another model")
 }
 
 /// No node that may serve the job has a card that it accepts.
@@ -142,9 +141,9 @@ fn no_such_card<'a>(spec: &JobSpec, served: impl Iterator<Item = &'a Arc<NodeSha
         _ => "a GPU that fits the request".to_owned(),
     };
     let fix = if there.is_empty() {
-        "add nodes with GPUs, or use a pool that has some".to_owned()
+        "add nodes with GPUs, or use a pool that has GPUs".to_owned()
     } else {
-        format!("the GPUs that it may use are {}", in_words(&there))
+        format!("use one of the GPUs that the job may use: {}", in_words(&there))
     };
     FieldError::new("request", format!("no node has {what}"), fix)
 }
@@ -171,13 +170,13 @@ fn why_not_so_close<'a, S: Iterator<Item = &'a Arc<NodeShape>>>(
     };
     let cards = spec.request.devices.cards();
     if spec.numa == NumaPolicy::SingleNumaNode && could(&JobSpec { numa: NumaPolicy::None, ..spec.clone() }) {
-        let problem = format!("no node has {cards} fitting GPUs on one NUMA node");
-        return Some(FieldError::new("numa", problem, "use restricted, or ask for fewer GPUs for each task"));
+        let problem = format!("no node has {cards} suitable GPUs on one NUMA node");
+        return Some(FieldError::new("numa", problem, "use restricted, or request fewer GPUs for each task"));
     }
     let mut looser = spec.clone();
     let each = looser.topology.segment_tasks.take()?;
     could(&looser).then(|| {
-        let problem = format!("no island or node could hold one segment of {each} tasks, even empty");
+        let problem = format!("no island or node is large enough for one segment of {each} tasks");
         FieldError::new("topology.segment_tasks", problem, "use smaller segments")
     })
 }
@@ -200,18 +199,20 @@ fn why_not_pinned<'a, S: Iterator<Item = &'a Arc<NodeShape>>>(
         DeviceRequest::Mig { .. } => {
             spec.request.devices.mig_shape(model).and_then(|shape| mig::profile_name(model, shape)).unwrap_or_default()
         }
-        DeviceRequest::Whole { count: 0 | 1, .. } => "whole card".to_owned(),
-        DeviceRequest::Whole { count, .. } => format!("node with {count} whole cards"),
+        DeviceRequest::Whole { count: 0 | 1, .. } => "whole GPU".to_owned(),
+        DeviceRequest::Whole { count, .. } => format!("node with {count} whole GPUs"),
         DeviceRequest::Mps { .. } => "MPS share".to_owned(),
         DeviceRequest::TimeSlice { .. } | DeviceRequest::None => "time-slice".to_owned(),
     };
     let pinned = pins.iter().filter_map(|(name, model)| Some((name, *model, rules(state, name).pinned.get(model)?)));
     let on = |pin: &PinnedLayout| {
-        pin.cards_per_node().map_or_else(String::new, |cards| format!(" on the first {cards} of each node"))
+        pin.cards_per_node().map_or_else(String::new, |cards| format!(" on the GPUs below index {cards} of each node"))
     };
     let reasons: Vec<String> = pinned
         .clone()
-        .map(|(name, model, pin)| format!("pool {name} pins {}{}: no {}", pin.in_words(model), on(pin), asked(model)))
+        .map(|(name, model, pin)| {
+            format!("pool {name} keeps the MIG layout {}{}: no {}", pin.in_words(model), on(pin), asked(model))
+        })
         .take(ERRORS_SHOWN_MAX)
         .collect();
     if reasons.is_empty() {
@@ -220,8 +221,8 @@ fn why_not_pinned<'a, S: Iterator<Item = &'a Arc<NodeShape>>>(
     let slices: BTreeSet<String> = pinned.flat_map(|(_, model, pin)| pin.slices(model).into_keys()).collect();
     let slices = slices.into_iter().collect::<Vec<_>>().join(" or ");
     let field = if spec.request.devices.mode() == Some(SharingMode::Mig) { "request.mig.profile" } else { "request" };
-    let fix = format!("ask for a slice of {slices}, or for cards that are not pinned");
-    Some(FieldError::new(field, format!("fits no card: {}", reasons.join("; ")), fix))
+    let fix = format!("request a MIG slice of {slices}, or GPUs without a fixed MIG layout");
+    Some(FieldError::new(field, format!("fits no GPU: {}", reasons.join("; ")), fix))
 }
 
 /// Whether the driver minimum or the selector is what keeps every node with a possible model out.
@@ -236,18 +237,15 @@ fn why_not_admitted<'a, S: Iterator<Item = &'a Arc<NodeShape>>>(
         && shapes().filter(has).all(|shape| shape.driver.is_none_or(|driver| driver < min))
     {
         let newest = shapes().filter(has).filter_map(|shape| shape.driver).max();
-        let newest = newest.map_or_else(|| "none can be read".to_owned(), |newest| format!("the newest is {newest}"));
-        let problem = format!("driver older than needed on every node that could serve it: {min} asked, {newest}");
-        return Some(FieldError::new("driver_min", problem, "ask for an older driver, or have nodes upgraded"));
+        let newest =
+            newest.map_or_else(|| "no version is known".to_owned(), |newest| format!("the newest is {newest}"));
+        let problem = format!("is {min}, but every node that could serve the job has an older driver ({newest})");
+        return Some(FieldError::new("driver_min", problem, "use an older version, or upgrade the drivers of nodes"));
     }
     let served = |shape: &Arc<NodeShape>| models.iter().any(|model| shape.may_serve(spec, Some(*model)));
     if spec.asked.selector.is_some() && shapes().filter(has).all(|shape| !served(shape)) {
-        let problem = "accepts no card of any node";
-        return Some(FieldError::new(
-            "selector",
-            problem,
-            "see what there is with `muster gpus` and `muster nodes -o wide`",
-        ));
+        let problem = "accepts no GPU of any node";
+        return Some(FieldError::new("selector", problem, "compare it with `muster gpus` and `muster nodes -o wide`"));
     }
     None
 }

@@ -28,7 +28,7 @@ pub(super) fn join(
     spec.validate().map_err(Reject::Invalid)?;
     if let Some(fault) = draft.state.pools.get(&spec.pool).and_then(|pool| pools::fits_cards(pool, spec)) {
         let problem = format!("pool {}: {}: {}", spec.pool, fault.field, fault.problem);
-        return Err(Reject::field("pool", problem, format!("join another pool, or for that one {}", fault.fix)));
+        return Err(Reject::field("pool", problem, format!("use another pool, or in that pool {}", fault.fix)));
     }
     let known = draft.state.index().node_ids.get(&spec.name).and_then(|id| draft.state.nodes.get(id));
     if let Some(known) = known
@@ -73,13 +73,13 @@ fn not_yet(draft: &Draft<'_>, known: &Node, spec: &NodeSpec, agent: u64) -> Opti
     let (name, address, boot_id) = (&known.spec.name, &known.spec.address, &known.spec.boot_id);
     match known.health {
         NodeHealth::Ready => Some(format!(
-            "node {name} is served by another agent, which was heard of just now (address {address}, boot {boot_id}). If this is \
-             the same host after a restart, it is let in once that agent is silent, within seconds. Otherwise two hosts have one \
-             name: give one of them another (`name` in its node file)"
+            "node {name} has another agent, which is connected (address {address}, boot {boot_id}). If this is the same machine \
+             after a restart, wait some seconds: this agent can join when the other one is silent. Otherwise two machines have the \
+             same node name: give one of them another name (`name` in its node file)"
         )),
         NodeHealth::Silent if !tasks_are_gone(known, spec, agent) && is_held(draft, known) => Some(format!(
-            "tasks that another agent started may still run on node {name} (address {address}, boot {boot_id}). This agent is \
-             let in when their disconnect grace is over and the node is down"
+            "tasks of another agent may still run on node {name} (address {address}, boot {boot_id}). This agent can join when their \
+             disconnect grace has ended and the node is down"
         )),
         NodeHealth::Silent | NodeHealth::Down => None,
     }
@@ -151,7 +151,10 @@ fn still_held(draft: &Draft<'_>, known: &Node, spec: &NodeSpec) -> Result<(), Re
         let Some(held) = draft.allocation(id) else { continue };
         let in_use = |why: String| Err(Reject::InUse { what: "allocation".to_owned(), id: id.to_string(), why });
         if known.spec.cell != spec.cell {
-            return in_use(format!("node {} cannot change its cell while it runs there; drain it first", spec.name));
+            return in_use(format!(
+                "node {} cannot change its cell while this allocation runs on it; drain the node first",
+                spec.name
+            ));
         }
         for hold in held.tasks.iter().filter(|task| task.node == known.id).flat_map(|task| &task.devices) {
             let index = usize::from(hold.gpu);
@@ -160,7 +163,7 @@ fn still_held(draft: &Draft<'_>, known: &Node, spec: &NodeSpec) -> Result<(), Re
             if !before.zip(after).is_some_and(same) {
                 let [before, after] = [before, after].map(|card| card.map_or_else(|| "none".to_owned(), card_in_words));
                 return in_use(format!(
-                    "it holds GPU {index} of node {} ({before}), where {after} is now; put the card back, or wait until it has ended",
+                    "it holds GPU {index} of node {} ({before}), but the node now has {after} there; put the GPU back, or wait until the job has ended",
                     spec.name
                 ));
             }

@@ -36,7 +36,10 @@ pub(super) fn set_drained(draft: &mut Draft<'_>, id: NodeId, drained: bool, reas
 pub(super) fn remove(draft: &mut Draft<'_>, id: NodeId) -> Result<Done, Reject> {
     let node = find(draft.state, id)?;
     if let Some(held) = draft.state.index().allocations_on(id).next() {
-        let why = format!("it runs on node {}; drain the node and wait, or cancel the job", node.spec.name);
+        let why = format!(
+            "it runs on node {}; drain the node and wait until the job ends, or cancel the job",
+            node.spec.name
+        );
         return Err(Reject::InUse { what: "allocation".to_owned(), id: held.to_string(), why });
     }
     draft.delete(Key::Node(id));

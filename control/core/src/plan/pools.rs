@@ -35,10 +35,10 @@ pub(super) fn described(state: &State, name: &str) -> Result<(), Reject> {
         return Ok(());
     }
     let fix = match nearest(name, known(state)) {
-        Some(meant) => format!("did you mean {meant}? Otherwise describe it first with `muster pools apply`"),
-        None => format!("describe it first with `muster pools apply`, or use one of {}", some_of(known(state))),
+        Some(meant) => format!("did you mean {meant}? Otherwise create the pool with `muster pools apply`"),
+        None => format!("create it with `muster pools apply`, or use one of {}", some_of(known(state))),
     };
-    Err(Reject::field("pool", format!("nobody has described pool {name:?}"), fix))
+    Err(Reject::field("pool", format!("pool {name:?} does not exist"), fix))
 }
 
 /// The pools that a node can join, and so those that a job can name.
@@ -56,10 +56,12 @@ pub(super) fn fits_cards(pool: &Pool, node: &NodeSpec) -> Option<FieldError> {
     let driver = DriverVersion::reported(&node.driver);
     let old = driver.is_none_or(|driver| driver < MPS_CLIENTS_MORE_DRIVER);
     if pool.mps_clients > MPS_CLIENTS_OLD_MAX && old && !node.gpus.is_empty() {
-        let problem =
-            format!("{} are more than MPS takes on node {} with driver {:?}", pool.mps_clients, node.name, node.driver);
+        let problem = format!(
+            "is {}, more than MPS allows on node {} with driver {:?}",
+            pool.mps_clients, node.name, node.driver
+        );
         let fix = format!(
-            "use 1 to {MPS_CLIENTS_OLD_MAX}, or drivers from {MPS_CLIENTS_MORE_DRIVER} (CUDA 13.1) on all its nodes"
+            "use 1 to {MPS_CLIENTS_OLD_MAX}, or driver {MPS_CLIENTS_MORE_DRIVER} (CUDA 13.1) or newer on all nodes of the pool"
         );
         return Some(FieldError::new("mps_clients", problem, fix));
     }
@@ -69,8 +71,9 @@ pub(super) fn fits_cards(pool: &Pool, node: &NodeSpec) -> Option<FieldError> {
 pub(super) fn delete(draft: &mut Draft<'_>, name: &str) -> Result<Done, Reject> {
     if !draft.state.pools.contains_key(name) {
         if name == Pool::standard_rules().name {
-            let problem = format!("pool {name} is always there, and nobody has changed its rules");
-            return Err(Reject::field("name", problem, "change them with `muster pools apply`"));
+            let problem =
+                format!("pool {name} is built in, and its rules were not changed: there is nothing to delete");
+            return Err(Reject::field("name", problem, "change its rules with `muster pools apply`"));
         }
         return Err(Reject::not_found("pool", name));
     }

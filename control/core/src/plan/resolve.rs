@@ -23,7 +23,7 @@ pub(super) fn resolve<'a>(
     spec: &'a ValidJobSpec,
 ) -> Result<Cow<'a, ValidJobSpec>, FieldError> {
     if spec.asked.choice.is_some() {
-        return Err(FieldError::new("choice", "is given", "leave it out: the system makes it"));
+        return Err(FieldError::new("choice", "is given", "leave it out: Muster sets it"));
     }
     if spec.asked.device_class.is_none() && spec.asked.needs.is_none() {
         return Ok(Cow::Borrowed(spec));

@@ -85,7 +85,7 @@ fn check_request(draft: &Draft<'_>, id: &str, issued_ms: u64) -> Result<(), Reje
     }
     if issued_ms > draft.now_ms.saturating_add(ISSUED_AHEAD_MS_MAX) {
         let problem = format!("is {} ms ahead of the cluster's time", issued_ms - draft.now_ms);
-        return Err(Reject::field("issued_ms", problem, "set the client's clock"));
+        return Err(Reject::field("issued_ms", problem, "correct the clock of the client"));
     }
     Ok(())
 }
@@ -104,7 +104,11 @@ fn admit<'a>(state: &State, router: &mut Router<'_>, spec: &'a ValidJobSpec) -> 
     let tenant = state.index().tenant_ids.get(&spec.tenant).and_then(|id| state.tenants.get(id));
     let Some(tenant) = tenant else {
         let problem = format!("{:?} does not exist", spec.tenant);
-        return Err(FieldError::new("tenant", problem, "see `muster tenants list`, or apply it first"));
+        return Err(FieldError::new(
+            "tenant",
+            problem,
+            "use a tenant of `muster tenants list`, or create it with `muster tenants apply`",
+        ));
     };
     check_pool(state, spec)?;
     let spec = resolve(state, tenant, spec)?;
@@ -125,7 +129,7 @@ fn check_pool(state: &State, spec: &JobSpec) -> Result<(), FieldError> {
     if nodes.contains_key(name) || (state.nodes.is_empty() && known().contains(name)) {
         return Ok(());
     }
-    let problem = if known().contains(name) { "has no node" } else { "does not exist" };
+    let problem = if known().contains(name) { "has no nodes" } else { "does not exist" };
     let others = || known().into_iter().filter(|other| *other != name && nodes.contains_key(*other));
     let fix = match nearest(name, known().into_iter().filter(|other| *other != name)) {
         Some(meant) => format!("did you mean {meant}? Or leave it out"),
@@ -145,8 +149,8 @@ fn check_trust(tenant: &Tenant, spec: &JobSpec) -> Result<(), FieldError> {
     if tenant.trust == Trust::Trusted {
         return Ok(());
     }
-    let problem = format!("tenant {} is untrusted and shares a card only through MIG", tenant.path);
-    Err(FieldError::new(field, problem, "ask for a MIG profile or whole GPUs"))
+    let problem = format!("tenant {} is untrusted and may share a GPU only through MIG", tenant.path);
+    Err(FieldError::new(field, problem, "request a MIG profile or whole GPUs"))
 }
 
 /// The models on which the gang's charge stays under every max of the tenant's line.

@@ -83,8 +83,8 @@ fn check_each(list: &str, specs: &[TenantSpec]) -> Result<(), Reject> {
             wrong.extend(errors.into_iter().map(|error| error.under(&prefix)));
         }
         if !seen.insert(spec.path.as_str()) {
-            let problem = format!("{:?} is described twice", spec.path);
-            wrong.push(FieldError::new("path", problem, "describe each tenant once").under(&prefix));
+            let problem = format!("{:?} is listed twice", spec.path);
+            wrong.push(FieldError::new("path", problem, "list each tenant once").under(&prefix));
         }
     }
     if wrong.is_empty() { Ok(()) } else { Err(Reject::Invalid(wrong)) }
@@ -94,8 +94,12 @@ fn describe(draft: &mut Draft<'_>, tree: &mut Tree<'_>, index: usize, spec: &Ten
     let parent = match Tenant::parent_path(&spec.path) {
         None => None,
         Some(path) => Some(tree.id_of(path).ok_or_else(|| {
-            let problem = format!("its parent {path:?} does not exist");
-            Reject::field(format!("{}[{index}].path", tree.list), problem, "apply the parent first or together with it")
+            let problem = format!("parent {path:?} does not exist");
+            Reject::field(
+                format!("{}[{index}].path", tree.list),
+                problem,
+                "create the parent first or in the same call",
+            )
         })?),
     };
     let id = match tree.id_of(&spec.path) {
@@ -173,7 +177,7 @@ impl<'a> Tree<'a> {
                 let path = &parent.path;
                 let (sum, own) = (sum.get(resource), parent.guarantee.get(resource));
                 let (sum, own) = (resource.in_words(sum), resource.in_words(own));
-                let problem = format!("the children of {path} are guaranteed {sum} together, it has {own} itself");
+                let problem = format!("the children of {path} have guarantees of {sum} together, but {path} has {own}");
                 let fix = "raise the parent's guarantee or lower the children's";
                 return Err(Reject::field(self.field(id, &children, "guarantee"), problem, fix));
             }
@@ -187,7 +191,7 @@ impl<'a> Tree<'a> {
             if let Some(other) = tenant.apart_from.iter().find(|other| self.id_of(&other.tenant).is_none()) {
                 let problem = format!("names {}, which does not exist", other.tenant);
                 let field = self.field(tenant.id, &BTreeSet::new(), "apart_from");
-                return Err(Reject::field(field, problem, "apply it first or together with this one"));
+                return Err(Reject::field(field, problem, "create it first or in the same call"));
             }
         }
         Ok(())
@@ -198,7 +202,7 @@ impl<'a> Tree<'a> {
         for tenant in self.new.values() {
             let parent = tenant.parent.and_then(|parent| self.get(parent));
             if tenant.trust == Trust::Trusted && parent.is_some_and(|parent| parent.trust == Trust::Untrusted) {
-                let problem = format!("{} is trusted, its parent is not", tenant.path);
+                let problem = format!("{} is trusted, but its parent is not", tenant.path);
                 let field = self.field(tenant.id, &BTreeSet::new(), "trust");
                 return Err(Reject::field(field, problem, "make it untrusted, or trust the parent"));
             }
@@ -224,7 +228,7 @@ impl<'a> Tree<'a> {
         let children = self.children(tenant.id);
         let trusted = children.iter().filter_map(|child| self.get(*child)).find(|child| child.trust == Trust::Trusted);
         if let Some(child) = trusted {
-            let problem = format!("{} would be untrusted, its child {} is trusted", tenant.path, child.path);
+            let problem = format!("{} would be untrusted, but its child {} is trusted", tenant.path, child.path);
             let fix = "make its children untrusted in the same call";
             return Err(Reject::field(self.field(tenant.id, &children, "trust"), problem, fix));
         }
@@ -235,7 +239,7 @@ impl<'a> Tree<'a> {
         match sharing.get(&tenant.id) {
             None => Ok(()),
             Some(held) => {
-                let why = format!("it shares a card for tenant {}; cancel job {} first", tenant.path, held.job);
+                let why = format!("it shares a GPU for tenant {}; cancel job {} first", tenant.path, held.job);
                 Err(Reject::InUse { what: "allocation".to_owned(), id: held.id.to_string(), why })
             }
         }
@@ -252,11 +256,11 @@ pub(super) fn delete(draft: &mut Draft<'_>, path: &str) -> Result<Done, Reject> 
     }
     let jobs = state.index().jobs_of(id).live;
     if jobs > 0 {
-        return in_use(format!("it has {jobs} live jobs; cancel them first"));
+        return in_use(format!("some of its jobs have not ended ({jobs}); cancel them first"));
     }
     let named = |tenant: &&Tenant| tenant.apart_from.iter().any(|other| other.tenant == path);
     if let Some(other) = state.tenants.values().find(named) {
-        return in_use(format!("tenant {} is kept apart from it; apply that one without the rule first", other.path));
+        return in_use(format!("apart_from of tenant {} names it; remove that rule first", other.path));
     }
     requests::tenant_goes(draft, id);
     draft.delete(Key::Tenant(id));

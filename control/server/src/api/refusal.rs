@@ -59,7 +59,7 @@ pub(crate) fn not_found(what: &str, id: impl ToString) -> Status {
 pub(crate) fn forgotten(job: JobId, kept: &str) -> Status {
     let info = HashMap::from([("what".to_owned(), "job".to_owned()), ("id".to_owned(), job.to_string())]);
     let details = ErrorDetails::with_error_info("FORGOTTEN", DOMAIN, info);
-    status(Code::NotFound, &format!("job {job} has ended and is not kept any more: {kept}"), details)
+    status(Code::NotFound, &format!("job {job} has ended and its record was deleted: {kept}"), details)
 }
 
 /// A job that cannot be cancelled any more.
@@ -76,8 +76,8 @@ pub(crate) fn ended(job: JobId, outcome: &Outcome) -> Status {
 /// A removal of voter `id` of `voters` after which the cluster goes on with `after` of them lost instead of `before`.
 pub(crate) fn lower_tolerance(id: u64, voters: usize, before: usize, after: usize) -> Status {
     let text = format!(
-        "removing node {id} leaves {} voters, which survive the loss of {after}; now {voters} voters survive the loss of {before}. \
-         Promote another in its place in the same change, or confirm",
+        "without node {id} the cluster has {} voters and survives the loss of {after}; now it has {voters} voters and survives the \
+         loss of {before}. Promote another node in the same change, or confirm the removal",
         voters - 1
     );
     status(Code::FailedPrecondition, &text, details("LOWER_TOLERANCE"))
@@ -86,7 +86,7 @@ pub(crate) fn lower_tolerance(id: u64, voters: usize, before: usize, after: usiz
 /// A bound of this node is reached.
 pub(crate) fn busy(what: &str, limit: usize) -> Status {
     let text = format!(
-        "{what} has reached its bound of {limit} on this control node; try again in {} ms",
+        "{what} has reached its limit of {limit} on this control node; try again in {} ms",
         RETRY_BUSY.as_millis()
     );
     status(Code::ResourceExhausted, &text, with_retry("BUSY", RETRY_BUSY))
@@ -95,7 +95,7 @@ pub(crate) fn busy(what: &str, limit: usize) -> Status {
 /// Too many searches are under way on this node: others are done in seconds.
 pub(crate) fn searching(limit: usize) -> Status {
     let text = format!(
-        "{limit} explanations and plans are under way on this control node; try again later, or ask another node"
+        "this control node already computes {limit} explanations and plans; try again later, or call another control node"
     );
     Status::with_error_details(Code::ResourceExhausted, text, with_retry("BUSY", RETRY_SEARCH))
 }
@@ -104,8 +104,8 @@ pub(crate) fn searching(limit: usize) -> Status {
 pub(crate) fn fell_behind(bytes: usize, all_max: usize) -> Status {
     let (kib, mib) = (bytes / 1_024, all_max / (1_024 * 1_024));
     let text = format!(
-        "this watch fell behind: {kib} KiB of its events were unread, and all watches of this control node together may keep {mib} MiB; \
-         go on from the last revision you have seen, or watch less"
+        "this watch was ended because it was too slow: {kib} KiB of its events were unread, and all watches of this control node together \
+         may have {mib} MiB; watch again from the last revision you have seen, or watch fewer jobs"
     );
     Status::with_error_details(Code::ResourceExhausted, text, with_retry("FELL_BEHIND", RETRY_SEARCH))
 }
@@ -121,12 +121,12 @@ pub(crate) fn reject(reject: &Reject) -> Status {
     let (code, details) = match reject {
         Reject::Invalid(errors) => return fields(errors),
         Reject::RequestReused { id } => {
-            let problem = format!("{id:?} was used for another submission");
-            return field("request_id", problem, "use a new id for new content");
+            let problem = format!("{id:?} was already used for other jobs");
+            return field("request_id", problem, "use a new id for new jobs");
         }
         Reject::RequestTooOld { age_ms, horizon_ms, .. } => {
             let (age_s, horizon_s) = (age_ms / 1_000, horizon_ms / 1_000);
-            let problem = format!("is {age_s} s old, ids of this tenant are remembered for {horizon_s} s now");
+            let problem = format!("is {age_s} s old, but request ids of this tenant are kept for {horizon_s} s only");
             return field(
                 "issued_ms",
                 problem,

@@ -222,7 +222,7 @@ fn publish(leadership: &watch::Sender<Leadership>, now: &RaftMetrics<u64, Member
         let changed = *old != new;
         if changed {
             if (old.leader, old.term) != (new.leader, new.term) {
-                tracing::info!(leader = new.leader, term = new.term, here = new.here, "who leads has changed");
+                tracing::info!(leader = new.leader, term = new.term, here = new.here, "the leader has changed");
             }
             if new.leader.is_some() && old.leader != new.leader {
                 metrics::counter!("muster_raft_leader_changes_total").increment(1);

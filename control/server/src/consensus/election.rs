@@ -29,7 +29,7 @@ const LEASE_MARGIN: Duration = Duration::from_millis(20);
 /// After a round that elected nobody, before the next; the longest of a random pause.
 const PAUSE_MS_MAX: u64 = 60;
 /// Why a removed node ends.
-const REMOVED: &str = "this node was removed from the cluster; stop it, and wipe its data folder before the host is used as a control node \
+const REMOVED: &str = "this node was removed from the cluster; stop it, and delete its data folder before you use the machine as a control node \
                        again, under a new id";
 
 /// What came of asking.
@@ -92,7 +92,7 @@ pub(crate) async fn run(core: Arc<Core>) {
             Canvass::Granted => {
                 tracing::info!(
                     id = core.id,
-                    "no leader is heard and a majority would elect this node: it stands for election"
+                    "there is no leader and a majority would elect this node: it starts an election"
                 );
                 metrics::counter!("muster_raft_elections_begun_total").increment(1);
                 let term = core.leadership.borrow().term;

@@ -14,7 +14,7 @@ pub enum OpenError {
     },
     /// The folder belongs to another node.
     #[error(
-        "the data folder belongs to control node {stored}, not {configured}; start it under its own id or give an empty folder"
+        "the data folder belongs to control node {stored}, not {configured}; use --id {stored}, or an empty folder"
     )]
     OtherNode {
         /// Whose folder it is.
@@ -24,7 +24,7 @@ pub enum OpenError {
     },
     /// What is stored is damaged before its end, so this node may have forgotten what it promised: it must not vote any more.
     #[error(
-        "node {id} cannot trust its storage: {source}. Remove node {id} from the cluster, wipe its data folder, and add it again \
+        "the storage of node {id} is damaged: {source}. Remove node {id} from the cluster, delete its data folder, and add it again \
          under an id that was never used"
     )]
     Corrupt {
@@ -66,16 +66,16 @@ impl OpenError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
 pub enum ProposeError {
     /// Nobody leads now, or the leader cannot be reached. Nothing has happened.
-    #[error("no leader can be reached now")]
+    #[error("the cluster has no leader that can be reached")]
     NoLeader,
     /// Too much is waiting. Nothing has happened.
-    #[error("this control node is busy: {limit} commands wait for the log already, and this call was not taken")]
+    #[error("this control node is busy: {limit} commands already wait for the log, so this call was refused")]
     Busy {
         /// Its bound.
         limit: usize,
     },
     /// One call asks for more than an entry holds. Nothing has happened.
-    #[error("{what} of one proposal: at most {limit}, got {got}; send it in parts")]
+    #[error("one proposal has {got} {what}, but at most {limit} are allowed; send it in several calls")]
     TooLarge {
         /// `commands` or `bytes`.
         what: String,
@@ -86,8 +86,8 @@ pub enum ProposeError {
     },
     /// Not every voter knows what is asked for. Nothing has happened.
     #[error(
-        "{what} needs feature level {needed}, and the cluster is at {level}: it rises by itself once every voter runs a version that knows it; \
-         `muster raft status` shows which do not"
+        "{what} needs feature level {needed}, but the cluster is at {level}: upgrade all voters, and the level rises by itself; \
+         `muster raft status` shows the level of each"
     )]
     Level {
         /// What of it.
@@ -98,7 +98,7 @@ pub enum ProposeError {
         level: u32,
     },
     /// Sent, but the answer was lost.
-    #[error("the outcome is not known: {why}")]
+    #[error("the result is not known: {why}")]
     Unknown {
         /// What happened.
         why: String,
@@ -115,7 +115,7 @@ pub enum ProposeError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
 pub enum AdminError {
     /// Ask the leader.
-    #[error("this control node is not the leader; {}", .leader.as_ref().map_or("no leader is known now, try again".to_owned(), |(id, at)| format!("the leader is node {id} at {at}")))]
+    #[error("this control node is not the leader; {}", .leader.as_ref().map_or("no leader is known, try again".to_owned(), |(id, at)| format!("the leader is node {id} at {at}")))]
     NotLeader {
         /// Who does, and where, if anybody.
         leader: Option<(u64, String)>,
@@ -129,7 +129,7 @@ pub enum AdminError {
         why: String,
     },
     /// The id was a member before, on another disk or address.
-    #[error("node id {id} was used before; a removed or wiped node comes back under an id that was never used")]
+    #[error("node id {id} was used before; use an id that this cluster has never used")]
     IdUsed {
         /// Which.
         id: u64,
@@ -159,7 +159,7 @@ pub enum AdminError {
         why: String,
     },
     /// Another change is under way, or it took too long; look at the status before trying again.
-    #[error("the membership has not changed so far: {why}; look at `muster raft status` before you try again")]
+    #[error("the membership has not changed yet: {why}; check `muster raft status` before you try again")]
     Failed {
         /// Why.
         why: String,
@@ -174,7 +174,7 @@ pub enum AdminError {
 
 /// The changes since then are not kept any more: read the whole state, then follow from its revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("changes after revision {after} are not kept; the oldest that can be followed from is {oldest}")]
+#[error("changes after revision {after} are no longer kept; the oldest revision to watch from is {oldest}")]
 pub struct TooOld {
     /// What was asked for.
     pub after: Revision,
@@ -186,7 +186,7 @@ pub struct TooOld {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lagged {
     /// It was too slow, or a snapshot took the place of the changes: read the whole state, then follow from its revision.
-    #[error("changes after revision {after} are not kept any more")]
+    #[error("changes after revision {after} are no longer kept")]
     Behind {
         /// The last it has had.
         after: Revision,
@@ -209,7 +209,7 @@ pub enum PeerRefusal {
         why: String,
     },
     /// It belongs to another cluster.
-    #[error("message of cluster {got:016x} at a node of cluster {expected:016x}")]
+    #[error("the message is from cluster {got:016x}, but this node belongs to cluster {expected:016x}")]
     OtherCluster {
         /// Ours.
         expected: u64,
@@ -218,7 +218,7 @@ pub enum PeerRefusal {
     },
     /// It was meant for another node, or for an earlier disk of this one.
     #[error(
-        "message for node {to} on disk {got:016x}, but this is node {id} on disk {expected:016x}: a wiped or replaced node must be \
+        "the message is for node {to} on disk {got:016x}, but this is node {id} on disk {expected:016x}: an emptied or replaced node must be \
          removed and added again under a new id"
     )]
     NotMe {
@@ -232,9 +232,7 @@ pub enum PeerRefusal {
         got: u64,
     },
     /// The sender's id belongs to another disk: it was wiped or replaced.
-    #[error(
-        "sender calls itself node {id} but runs on disk {got:016x}; the member of that id has disk {expected:016x}"
-    )]
+    #[error("the sender has id {id} and disk {got:016x}, but the member with that id has disk {expected:016x}")]
     Impostor {
         /// What it calls itself.
         id: u64,

@@ -26,8 +26,8 @@ pub(crate) async fn raise(core: Arc<Core>, proposer: Proposer) {
             let (from, propose) = (core.feature_level(), Command::RaiseFeatureLevel { level });
             let term = core.leadership.borrow().term;
             match proposer.propose(vec![propose], Some(term), false).await {
-                Ok(_raised) => tracing::info!(from, level, "every voter knows the feature level: it is raised"),
-                Err(error) => tracing::debug!(%error, "the feature level was not raised; it is tried again"),
+                Ok(_raised) => tracing::info!(from, level, "all voters know the feature level: it was raised"),
+                Err(error) => tracing::debug!(%error, "the feature level was not raised; the leader tries again"),
             }
         }
     }

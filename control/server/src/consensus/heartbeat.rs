@@ -258,14 +258,14 @@ impl Core {
         if !stamp.believed {
             tracing::error!(
                 offset_ms = stamp.own_offset_ms,
-                "this node leads and its wall clock differs from those of a majority of the voters: entries get the majority's time; set this \
-                 host's clock (is NTP running?)"
+                "the clock of this node, the leader, differs from the clocks of a majority of the voters: entries get the time of the majority; \
+                 correct the clock of this machine (is NTP running?)"
             );
         }
         if is_ahead {
             tracing::error!(
                 ahead_ms,
-                "the cluster's time is ahead of the clocks of a majority of the voters: submissions are refused as too old; check the voters' \
+                "the cluster's time is ahead of the clocks of a majority of the voters, so submissions are refused as too old; check the voters' \
                  clocks, then run `muster raft reset-clock`"
             );
         }

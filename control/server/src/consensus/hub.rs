@@ -86,7 +86,7 @@ impl Hub {
         tokio::select! {
             biased;
             reached = last.wait_for(|last| *last >= revision) => {
-                reached.map(|_| ()).map_err(|_| "the node is gone".to_owned())
+                reached.map(|_| ()).map_err(|_| "the control node has stopped".to_owned())
             }
             why = self.stop.stopped() => Err(why),
         }
@@ -132,7 +132,7 @@ impl Follower {
                 why = self.hub.stop.stopped() => return Err(Lagged::Stopped { why }),
                 changed = self.wake.changed() => {
                     if changed.is_err() {
-                        return Err(Lagged::Stopped { why: "the node is gone".to_owned() });
+                        return Err(Lagged::Stopped { why: "the control node has stopped".to_owned() });
                     }
                 }
             }

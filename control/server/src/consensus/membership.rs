@@ -69,10 +69,7 @@ impl Core {
             Ok(Ok(_elected)) => Ok(()),
             Ok(Err(_ended)) => Err(AdminError::Stopped { why: self.stop.reason().unwrap_or_default() }),
             Err(_late) => Err(AdminError::Failed {
-                why: format!(
-                    "no leader was elected within {} s, and the nodes go on electing",
-                    CHANGE_DEADLINE.as_secs()
-                ),
+                why: format!("no leader was elected within {} s; the nodes continue to try", CHANGE_DEADLINE.as_secs()),
             }),
         }
     }
@@ -112,7 +109,7 @@ impl Core {
         let level = self.feature_level();
         if identified.knows_level < level {
             let why = format!(
-                "its version knows feature levels up to {}, and the cluster is at {level}: start it in the version of the others",
+                "its version knows feature levels up to {}, but the cluster is at {level}: start it with the version of the other nodes",
                 identified.knows_level
             );
             return Err(peer(id, &address, &why));
@@ -125,7 +122,7 @@ impl Core {
             (None, None) => {
                 let used_disk = used.iter().find(|(_, disk)| **disk == identified.disk);
                 if let Some((other, _)) = used_disk {
-                    return Err(peer(id, &address, &format!("its disk was that of node {other}")));
+                    return Err(peer(id, &address, &format!("its disk belongs to node {other}")));
                 }
                 self.change(ChangeMembers::AddNodes(BTreeMap::from([(id, member)]))).await?;
             }

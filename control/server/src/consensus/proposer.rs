@@ -270,8 +270,9 @@ async fn decided(written: Result<Written, ProposeError>) -> Answers {
         }
         // It may have been appended before leadership was lost, and whoever leads next may still commit it.
         Ok(Ok(Err(ClientWriteError::ForwardToLeader(now)))) => {
-            let leader = now.leader_id.map_or("nobody leads now".to_owned(), |id| format!("node {id} leads now"));
-            Err(ProposeError::Unknown { why: format!("this node lost the leadership while it waited, and {leader}") })
+            let leader =
+                now.leader_id.map_or("there is no leader now".to_owned(), |id| format!("node {id} is the leader now"));
+            Err(ProposeError::Unknown { why: format!("this node lost the leadership during the call; {leader}") })
         }
         Ok(Ok(Err(error))) => Err(ProposeError::Unknown { why: error.to_string() }),
         Ok(Err(_dropped)) => Err(ProposeError::Unknown { why: "the core stopped before the answer came".to_owned() }),
@@ -289,7 +290,7 @@ async fn forward(core: &Core, leader: u64, member: &Member, batch: &mut [Pending
         biased;
         answered = call => answered,
         _ = leadership.wait_for(|now| now.leader.is_some_and(|other| other != leader)) => {
-            return Err(ProposeError::Unknown { why: format!("node {leader} does not lead any more") });
+            return Err(ProposeError::Unknown { why: format!("node {leader} is no longer the leader") });
         }
     };
     match answered {

@@ -91,7 +91,7 @@ async fn open_until(host: Host, config: ConsensusConfig, stop: Stop) -> Result<C
     let proposer = Proposer::start(core.clone());
     host.spawn(feature_level::raise(core.clone(), proposer.clone()));
     let reader = Reader::start(core.clone());
-    tracing::info!(node = id, address, "consensus is open");
+    tracing::info!(node = id, address, "consensus started");
     Ok(Consensus { inner: Arc::new(Inner { core, proposer, reader, changing: tokio::sync::Mutex::default() }) })
 }
 

@@ -29,7 +29,7 @@ impl Stop {
     /// Stops the node because its disk fails: nobody knows any more what is durable.
     pub(crate) fn failed(&self, doing: &str, error: &DiskError) {
         if self.reason().is_none() {
-            tracing::error!(%error, "{doing} fails; this node stops");
+            tracing::error!(%error, "{doing} failed; this node stops");
         }
         self.stop(Reason { why: format!("{doing} fails: {error}"), disk: Some(error.clone()) });
     }

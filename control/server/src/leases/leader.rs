@@ -68,7 +68,7 @@ impl LeaderLeases {
         loop {
             let now = leadership.borrow_and_update().clone();
             if now.here {
-                tracing::info!(term = now.term, "this node leads: leases count from now");
+                tracing::info!(term = now.term, "this node is the leader: leases count from now");
                 *self.table.lock() = Some(Table::new(now.term, Instant::now()));
                 let left = self.lead(now.term, &mut leadership).await;
                 *self.table.lock() = None;
@@ -116,7 +116,7 @@ impl LeaderLeases {
     /// Finished jobs that are due to be forgotten.
     fn finished(&self, after: Option<FinishedJob>) -> Option<Due> {
         self.history.due(&self.consensus, after).unwrap_or_else(|error| {
-            tracing::warn!(%error, "finished jobs could not be looked through; the next sweep tries again");
+            tracing::warn!(%error, "cannot read the finished jobs; the next sweep tries again");
             None
         })
     }
@@ -129,7 +129,7 @@ impl LeaderLeases {
             self.consensus.read(|state, _| table.due(state, now, &self.config))
         };
         for command in &due {
-            tracing::info!(?command, term, "a lease is due");
+            tracing::info!(?command, term, "a lease has expired");
         }
         metrics::counter!("muster_leases_due_total").increment(due.len() as u64);
         due.extend(sweep.then_some(Command::Sweep));
@@ -140,11 +140,11 @@ impl LeaderLeases {
         match tokio::time::timeout(PROPOSE_WITHIN, self.consensus.propose_here(term, due)).await {
             Ok(Ok(proposed)) => {
                 for reject in proposed.decided.iter().filter_map(|decided| decided.as_ref().err()) {
-                    tracing::debug!(%reject, "a due lease had changed meanwhile");
+                    tracing::debug!(%reject, "an expired lease was renewed in the meantime");
                 }
             }
-            Ok(Err(error)) => tracing::warn!(%error, term, "what is due could not be proposed"),
-            Err(_) => tracing::warn!(term, "what is due was not decided in time"),
+            Ok(Err(error)) => tracing::warn!(%error, term, "cannot propose the end of an expired lease"),
+            Err(_) => tracing::warn!(term, "no decision in time about an expired lease"),
         }
     }
 }

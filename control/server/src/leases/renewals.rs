@@ -104,7 +104,7 @@ impl Carrier {
         let reply = match client.renew_leases(v1::Payload { data }).boxed().await {
             Ok(reply) => reply.into_inner(),
             Err(status) => {
-                tracing::debug!(leader, %status, "the leader did not take renewals");
+                tracing::debug!(leader, %status, "the leader refused lease renewals");
                 return None;
             }
         };

@@ -154,7 +154,7 @@ impl Table {
         self.held_back.retain(|cell, _| counts.get(cell).copied().is_some_and(many));
         for (cell, (all, silent)) in counts {
             if many((all, silent)) && !self.held_back.contains_key(&cell) {
-                tracing::warn!(%cell, silent, all, "too many nodes of the cell are silent at once: fencing is held back");
+                tracing::warn!(%cell, silent, all, "too many nodes of the cell are silent at the same time: no node is fenced for now");
                 self.held_back.insert(cell, now);
             }
         }

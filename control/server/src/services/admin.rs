@@ -139,7 +139,7 @@ impl v1::admin_server::Admin for AdminService {
             reply.ahead_ms = reply.ahead_ms.max(ahead_ms);
             reply.corrected += u64::from(corrected);
             if !more {
-                tracing::warn!(reply.ahead_ms, reply.corrected, "an operator has set the cluster's time back");
+                tracing::warn!(reply.ahead_ms, reply.corrected, "an operator set the time of the cluster back");
                 return Ok(Response::new(reply));
             }
         }
@@ -180,8 +180,12 @@ fn check_member(prefix: &str, id: u64, address: &str) -> Result<(), FieldError> 
     }
     let port = address.rsplit_once(':').and_then(|(host, port)| port.parse::<u16>().ok().filter(|_| !host.is_empty()));
     if port.is_none_or(|port| port == 0) {
-        let problem = format!("{:?} is not host:port", address.chars().take(60).collect::<String>());
-        return Err(FieldError::new(field("address"), problem, "give the host and port at which the node is reached"));
+        let problem = format!("{:?} is not HOST:PORT", address.chars().take(60).collect::<String>());
+        return Err(FieldError::new(
+            field("address"),
+            problem,
+            "give the host and port at which the other control nodes reach it",
+        ));
     }
     Ok(())
 }

@@ -70,7 +70,7 @@ impl v1::fleet_server::Fleet for FleetService {
 
     async fn put_pool(&self, request: Request<v1::PutPoolRequest>) -> Result<Response<v1::PutPoolReply>, Status> {
         let wire = request.into_inner().pool;
-        let wire = wire.ok_or_else(|| refusal::field("pool", "is missing", "describe the pool"))?;
+        let wire = wire.ok_or_else(|| refusal::field("pool", "is missing", "send the pool"))?;
         let pool = Pool::try_from(wire).map_err(|error| refusal::fields(&[error.under("pool")]))?;
         let (_, revision) = self.0.decide(Command::PutPool(pool)).await?;
         Ok(Response::new(v1::PutPoolReply { revision: revision.0 }))
@@ -103,7 +103,7 @@ impl v1::fleet_server::Fleet for FleetService {
         request: Request<v1::PutDeviceClassRequest>,
     ) -> Result<Response<v1::PutDeviceClassReply>, Status> {
         let wire = request.into_inner().class;
-        let wire = wire.ok_or_else(|| refusal::field("class", "is missing", "describe the device class"))?;
+        let wire = wire.ok_or_else(|| refusal::field("class", "is missing", "send the device class"))?;
         let class = DeviceClass::try_from(wire).map_err(|error| refusal::fields(&[error.under("class")]))?;
         let (_, revision) = self.0.decide(Command::PutDeviceClass(class)).await?;
         Ok(Response::new(v1::PutDeviceClassReply { revision: revision.0 }))
@@ -151,7 +151,7 @@ impl v1::fleet_server::Fleet for FleetService {
 type Page<T> = Result<(Vec<T>, Option<String>), Status>;
 
 fn bad_token() -> Status {
-    refusal::field("page_token", "is not a token", "use next_page_token of the last reply")
+    refusal::field("page_token", "is not a token", "use next_page_token of the last reply, or leave it empty")
 }
 
 fn nodes(state: &State, request: &v1::ListNodesRequest, after: Option<String>, size: usize) -> Page<v1::NodeView> {

@@ -126,7 +126,7 @@ impl<T> All<T> {
         let Some(greediest) = greediest else { return };
         let bytes = greediest.bytes.load(Ordering::Relaxed);
         metrics::counter!("muster_watches_ended_total").increment(1);
-        tracing::info!(bytes, "a watch that fell behind was ended");
+        tracing::info!(bytes, "a watch was ended because its reader is too slow");
         greediest.end(refusal::fell_behind(bytes, self.bytes_max));
     }
 }
@@ -345,7 +345,7 @@ mod tests {
         assert!(ended >= 7, "{ended}");
         let refusal = greedy_events.next().await.expect("a last word").expect_err("it was ended");
         assert_eq!(refusal.code(), Code::ResourceExhausted);
-        assert!(refusal.message().contains("go on from the last revision you have seen"), "{refusal}");
+        assert!(refusal.message().contains("watch again from the last revision you have seen"), "{refusal}");
         assert!(muster_proto::status::retry_delay(&refusal).is_some());
         assert!(greedy_events.next().await.is_none());
         // The small one is still served.

@@ -18,6 +18,6 @@ pub(super) fn with_remedy(answer: http::Response<Body>) -> http::Response<Body> 
     if status.code() != Code::OutOfRange || !status.message().starts_with(TOO_LARGE) {
         return answer;
     }
-    let problem = format!("is too large: at most {MESSAGE_BYTES_MAX} bytes are taken");
-    muster_proto::status::invalid(&[FieldError::new("message", problem, "send it in parts")]).into_http()
+    let problem = format!("is larger than {MESSAGE_BYTES_MAX} bytes");
+    muster_proto::status::invalid(&[FieldError::new("message", problem, "send it in several calls")]).into_http()
 }

@@ -61,7 +61,11 @@ pub(crate) fn size(asked: u32) -> Result<usize, Status> {
     match asked {
         0 => Ok(PAGE_DEFAULT as usize),
         1..=PAGE_MAX => Ok(asked as usize),
-        _ => Err(refusal::field("page_size", format!("is {asked}"), "use at most 1,000 and page on with page_token")),
+        _ => Err(refusal::field(
+            "page_size",
+            format!("is {asked}"),
+            "use at most 1,000, and page_token for the next page",
+        )),
     }
 }
 
@@ -84,7 +88,7 @@ pub(crate) fn after(question: &str, token: &str) -> Result<Option<String>, Statu
     let (mark, last) = token.split_once('.').ok_or_else(|| bad("is not a token"))?;
     let expected = format!("{:08x}", crc32fast::hash(question.as_bytes()));
     if mark != expected {
-        return Err(bad("belongs to another question"));
+        return Err(bad("belongs to a call with other filters"));
     }
     Ok(Some(last.to_owned()))
 }

@@ -29,8 +29,9 @@ impl PeerServices for Answers {
         async move {
             let RenewMessage::V1(renewals) = postcard::from_bytes(&payload).map_err(|error| malformed(&error))?;
             let verdicts = app.leader_leases.renew(&renewals).await;
-            let verdicts = verdicts
-                .ok_or_else(|| refusal::unavailable("this node is not the leader, or cannot confirm that it is"))?;
+            let verdicts = verdicts.ok_or_else(|| {
+                refusal::unavailable("this control node is not the leader, or cannot confirm that it is")
+            })?;
             postcard::to_stdvec(&RenewAnswer::V1(verdicts)).map_err(|error| Status::internal(error.to_string()))
         }
         .boxed()

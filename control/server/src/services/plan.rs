@@ -17,7 +17,7 @@ pub(super) async fn plan_moves(app: &App, request: &v1::PlanMovesRequest) -> Res
     let share = request.share_percent.unwrap_or(u32::from(SHARE_PERCENT_DEFAULT));
     let share_percent = u8::try_from(share).ok().filter(|share| *share <= 100);
     let share_percent = share_percent.ok_or_else(|| {
-        refusal::field("share_percent", format!("is {share}"), "use 0 to 100: percent of what movable jobs hold")
+        refusal::field("share_percent", format!("is {share}"), "use 0 to 100 (percent of the GPUs of movable jobs)")
     })?;
     let named = |state: &muster_control_core::State| -> Result<Vec<(CellId, String)>, Status> {
         let cells = state.cells.values().map(|cell| (cell.id, cell.name.clone()));

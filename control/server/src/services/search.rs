@@ -106,6 +106,6 @@ impl Search {
         };
         let searched = app.host.heavy(search).map_err(|full| refusal::searching(full.limit))?.await;
         let seen = searched.map_err(|broken| Status::internal(broken.to_string()))?;
-        seen.ok_or_else(|| refusal::unavailable("the state changes faster than it can be copied for a search"))
+        seen.ok_or_else(|| refusal::unavailable("the state changes too fast for this search; try again"))
     }
 }

@@ -95,8 +95,8 @@ fn shown(tenant: &Tenant, used: &muster_model::ResourceVec) -> v1::Tenant {
 /// The command that a call asks for: whole descriptions, or edits.
 fn command(tenants: Vec<v1::TenantSpec>, edits: Vec<v1::TenantEdit>) -> Result<Command, Vec<FieldError>> {
     if !tenants.is_empty() && !edits.is_empty() {
-        let fix = "send whole descriptions, or edits that change what they name";
-        return Err(vec![FieldError::new("tenants", "are sent together with edits", fix)]);
+        let fix = "send either tenants or edits";
+        return Err(vec![FieldError::new("tenants", "is sent together with edits", fix)]);
     }
     if edits.is_empty() {
         return Ok(Command::ApplyTenants { tenants: check(tenants)? });
@@ -115,7 +115,7 @@ fn command(tenants: Vec<v1::TenantSpec>, edits: Vec<v1::TenantEdit>) -> Result<C
 fn check(wire: Vec<v1::TenantSpec>) -> Result<Vec<TenantSpec>, Vec<FieldError>> {
     if wire.is_empty() || wire.len() > TENANTS_PER_APPLY_MAX {
         let problem = format!("has {} tenants", wire.len());
-        return Err(vec![FieldError::new("tenants", problem, "apply 1 to 10,000 tenants at a time")]);
+        return Err(vec![FieldError::new("tenants", problem, "send 1 to 10,000 tenants in one call")]);
     }
     let (mut specs, mut faults) = (Vec::with_capacity(wire.len()), Vec::new());
     for (index, tenant) in wire.into_iter().enumerate() {

@@ -39,7 +39,7 @@ impl Batcher {
 
     /// Has one command decided.
     pub(crate) async fn decide(&self, command: Command) -> Answer {
-        let stopped = || ProposeError::Stopped { why: "the node is going down".to_owned() };
+        let stopped = || ProposeError::Stopped { why: "the node is stopping".to_owned() };
         let (answer, answered) = oneshot::channel();
         self.queue.send(Item { command, answer }).await.map_err(|_| stopped())?;
         answered.await.map_err(|_| stopped())?

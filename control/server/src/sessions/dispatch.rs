@@ -96,7 +96,7 @@ pub(crate) async fn run(hub: Arc<Hub>) {
                     hub.touch(touched);
                 }
                 Err(Lagged::Behind { after }) => {
-                    tracing::info!(revision = %after, "changes were missed: every session looks again");
+                    tracing::info!(revision = %after, "changes were missed: every session reads the state again");
                     break;
                 }
                 Err(Lagged::Stopped { .. }) => return,

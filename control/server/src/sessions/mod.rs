@@ -158,7 +158,8 @@ impl Hub {
     /// Opens a task's output through the session of its node; NOT_FOUND when that is not here.
     pub(crate) async fn open_log(&self, node: NodeId, ask: LogAsk) -> Result<mpsc::Receiver<LogPiece>, Status> {
         let log_streams = self.registry.lock().get(&node).map(|entry| entry.log_streams.clone());
-        let log_streams = log_streams.ok_or_else(|| Status::not_found(format!("node {node} has no session here")))?;
+        let log_streams = log_streams
+            .ok_or_else(|| Status::not_found(format!("node {node} has no session with this control node")))?;
         let (pieces, answer) = mpsc::channel(logs::PIECES_MAX);
         let opened = log_streams.try_send(OpenTap { ask, pieces });
         opened.map_err(|_| refusal::busy("the node's queue of log streams", LOG_STREAMS_WAITING_MAX))?;
@@ -173,8 +174,9 @@ pub(crate) struct AgentsService(pub(crate) Arc<Hub>);
 impl v1::agents_server::Agents for AgentsService {
     async fn identify(&self, _: Request<v1::IdentifyRequest>) -> Result<Response<v1::IdentifyReply>, Status> {
         let hub = &self.0;
-        let none =
-            || refusal::unavailable("this control node is part of no cluster yet; bootstrap it or add it to one");
+        let none = || {
+            refusal::unavailable("this control node is not part of a cluster yet; bootstrap it, or add it to a cluster")
+        };
         let cluster = hub.cluster().ok_or_else(none)?;
         let incarnation = hub.consensus.read(|state, _| state.meta.incarnation);
         Ok(Response::new(v1::IdentifyReply { cluster, incarnation }))

@@ -47,7 +47,7 @@ pub(super) async fn serve(hub: Arc<Hub>, id: u64, mut inbound: Inbound, out: Out
         Ok(joined) => joined,
         Err(NotJoined::Gone) => return,
         Err(NotJoined::Bad(status)) => {
-            tracing::warn!(session = id, %status, "an agent was turned away");
+            tracing::warn!(session = id, %status, "an agent was refused");
             let _ = out.try_send(Err(status));
             return;
         }
@@ -76,7 +76,7 @@ pub(super) async fn serve(hub: Arc<Hub>, id: u64, mut inbound: Inbound, out: Out
     match over {
         Over::Refused(reason) => refuse(&session.out, reason, hub.config.retry_ms),
         Over::Replaced => {
-            refuse(&session.out, "another session of this node has begun".to_owned(), hub.config.retry_ms);
+            refuse(&session.out, "another session of this node has started".to_owned(), hub.config.retry_ms);
         }
         Over::Bad(status) => {
             let _ = session.out.try_send(Err(status));
@@ -150,7 +150,7 @@ impl Session {
             .read(|state, revision| {
                 let there = state.nodes.get(&node).ok_or("the node was removed from the fleet")?;
                 if there.epoch != epoch || there.health == NodeHealth::Down {
-                    return Err("the node was fenced, or has joined anew elsewhere");
+                    return Err("the node was fenced, or has joined again with another session");
                 }
                 let (incarnation, revision, node_epoch) = (state.meta.incarnation, revision.0, epoch.0);
                 Ok((v1::Stamp { incarnation, revision, node_epoch }, state.desired_for(node)))
@@ -182,11 +182,7 @@ impl Session {
                 }
             }
             FromAgent::Hello(_) => {
-                return Err(Over::Bad(refusal::field(
-                    "hello",
-                    "came a second time",
-                    "begin a new session to join again",
-                )));
+                return Err(Over::Bad(refusal::field("hello", "is sent twice", "open a new session to join again")));
             }
         }
         Ok(())
@@ -287,7 +283,7 @@ fn check_count(field: &str, count: usize) -> Result<(), Over> {
     if count <= ITEMS_MAX {
         return Ok(());
     }
-    Err(Over::Bad(refusal::field(field, format!("has {count}"), "send at most 4,096 in a message")))
+    Err(Over::Bad(refusal::field(field, format!("has {count}"), "send at most 4,096 in one message")))
 }
 
 /// Has a command decided, trying again while there is no answer: reports and usage may be decided twice and count once.

@@ -46,7 +46,7 @@ pub(super) async fn admit(hub: &Hub, inbound: &mut Inbound, out: &Out) -> Result
     let Introduced { spec, usage_incarnation, agent, cluster } = hello(hub, inbound).await?;
     let name = spec.name.clone();
     let own =
-        hub.cluster().ok_or_else(|| NotJoined::Refused("this control node is part of no cluster yet".to_owned()))?;
+        hub.cluster().ok_or_else(|| NotJoined::Refused("this control node is not part of a cluster yet".to_owned()))?;
     if let Some(other) = cluster.filter(|other| *other != own) {
         return Err(NotJoined::Refused(other_cluster(hub, &name, other, own)));
     }
@@ -75,7 +75,7 @@ pub(super) async fn admit(hub: &Hub, inbound: &mut Inbound, out: &Out) -> Result
     let (node, epoch, usage_incarnation, usage_mark) = match done {
         Done::Joined { node, epoch, usage_incarnation, usage_mark } => (node, epoch, usage_incarnation, usage_mark),
         Done::TurnedAway { why } => {
-            tracing::warn!(node = name, agent, why, "an agent may not be that node");
+            tracing::warn!(node = name, agent, why, "an agent may not serve this node");
             return Err(NotJoined::TurnedAway(why));
         }
         other => return Err(NotJoined::Refused(format!("joining was answered {other:?}"))),
@@ -102,11 +102,11 @@ fn other_cluster(hub: &Hub, name: &str, other: u64, own: u64) -> String {
         node = name,
         agent_of = format!("{other:016x}"),
         own = format!("{own:016x}"),
-        "an agent of another cluster"
+        "an agent belongs to another cluster"
     );
     let control = hub.consensus.id();
     format!(
-        "node {name} belongs to cluster {other:016x}, and control node {control} is of cluster {own:016x}: correct the agent's \
+        "node {name} belongs to cluster {other:016x}, but control node {control} belongs to cluster {own:016x}: correct the agent's \
          --endpoints; or, to move the node here, stop the agent, delete its data folder and start it again"
     )
 }
@@ -128,13 +128,13 @@ async fn hello(hub: &Hub, inbound: &mut Inbound) -> Result<Introduced, NotJoined
         Ok(Ok(Some(first))) => first.message,
         Ok(Err(status)) if status.code() == tonic::Code::InvalidArgument => return Err(NotJoined::Bad(status)),
         Ok(Ok(None) | Err(_)) => return Err(NotJoined::Gone),
-        Err(_) => return Err(NotJoined::Bad(Status::deadline_exceeded("no Hello came"))),
+        Err(_) => return Err(NotJoined::Bad(Status::deadline_exceeded("no Hello message was received"))),
     };
     let Some(v1::agent_message::Message::Hello(hello)) = message else {
-        let fault = refusal::field("hello", "is not the first message", "introduce the node first");
+        let fault = refusal::field("hello", "is not the first message", "send Hello first");
         return Err(NotJoined::Bad(fault));
     };
-    let missing = || NotJoined::Bad(refusal::field("spec", "is missing", "say what the node has"));
+    let missing = || NotJoined::Bad(refusal::field("spec", "is missing", "send the description of the node"));
     let wire = hello.spec.clone().ok_or_else(missing)?;
     let spec = NodeSpec::try_from(wire).map_err(|error| vec![error]);
     let spec = spec.and_then(|spec| spec.validate().map(|()| spec)).map_err(|errors| {

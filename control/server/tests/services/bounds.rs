@@ -224,7 +224,7 @@ async fn what_is_no_message_is_refused_by_name() {
     for (message, path, problem) in [
         (name, "jobs[0].name", "is not UTF-8 at byte 1"),
         (vec![0x0a, 0x05, b'a'], "message", "ends in the middle of a field"),
-        (vec![0x0b], "message", "has a field of wire type 3, which this API never uses"),
+        (vec![0x0b], "message", "has a field of wire type 3, which this API does not use"),
         (vec![0x80], "message", "ends in the middle of a number"),
         (vec![0x02, 0x00], "message", "has a field without a number"),
         (several(3, 1, &several(4, 2, &[])), "jobs[0].request", "is given twice"),

@@ -169,7 +169,7 @@ async fn pinned_layouts_are_kept_shown_and_refused_when_not_legal() {
     let status = fleet.put_pool(v1::PutPoolRequest { pool: Some(refused) }).await.expect_err("not legal");
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.message().contains("mig_layouts[h100].slices"), "{}", status.message());
-    assert!(status.message().contains("the nearest layout that does is 3g.40gb x2"), "{}", status.message());
+    assert!(status.message().contains("use a layout that fits, such as 3g.40gb x2"), "{}", status.message());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -258,7 +258,7 @@ async fn a_job_that_lies_wider_than_it_prefers_says_so() {
         (
             0,
             [1, 2],
-            Some("it prefers topology leaf, where no place was free when it started: it lies inside one block"),
+            Some("it prefers topology leaf, but no leaf had room for it when it started; it runs inside one block"),
         ),
         (1, [3, 2], None),
     ] {

@@ -71,7 +71,7 @@ pub(super) fn mark(owner: &Owner, boot_id: &str) -> String {
 /// Takes the host for `owner`: a name that the kernel gives to one process at a time, and to nobody when that is gone.
 pub(super) fn lock_host(owner: &Owner, boot_id: &str) -> Result<UnixListener, ExecError> {
     let name = format!("muster/agent/{:016x}/{:016x}", owner.cluster, hash(&mark(owner, boot_id)));
-    let failed = |source| ExecError::Io { doing: format!("claiming this host for node {}", owner.node), source };
+    let failed = |source| ExecError::Io { doing: format!("reserving this machine for node {}", owner.node), source };
     let address = SocketAddr::from_abstract_name(&name).map_err(failed)?;
     match UnixListener::bind_addr(&address) {
         Ok(listener) => Ok(listener),
@@ -115,7 +115,7 @@ pub(super) fn end_strays(
         tracing::warn!(
             node = owner.node,
             folder = %folder.display(),
-            "a task runs that the agent has no record of, perhaps because its folder was deleted: it is stopped"
+            "a running task has no record (its folder may have been deleted): it is killed"
         );
     }
     for (signal, within) in [(Signal::SIGTERM, STOP_WITHIN), (Signal::SIGUSR1, KILL_WITHIN)] {
@@ -148,7 +148,7 @@ fn not_in_use(owner: &Owner, data: &Path, folder: &Path) -> Result<(), ExecError
         }
         Ok(Some(_)) => Ok(()),
         Err(error) => {
-            tracing::warn!(folder = %other.display(), %error, "whether an agent uses this data folder cannot be seen");
+            tracing::warn!(folder = %other.display(), %error, "cannot find out whether an agent uses this data folder");
             Ok(())
         }
     }

@@ -59,7 +59,7 @@ impl Kept {
             let Some((key, bytes)) = self.folders.pop_front() else { return };
             self.bytes -= bytes;
             if let Err(error) = std::fs::remove_dir_all(self.root.join(key.to_string())) {
-                tracing::warn!(task = %key, %error, "an old task folder cannot be removed");
+                tracing::warn!(task = %key, %error, "cannot remove an old task folder");
             }
         }
     }

@@ -51,7 +51,7 @@ pub struct LogSlice {
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The node has no record of the task, or not any more.
-    #[error("this node has no output of task {key}: it never ran here or is too long ago")]
+    #[error("this node has no output of task {key}: the task never ran here, or its output was deleted")]
     Unknown {
         /// Which.
         key: TaskKey,
@@ -79,7 +79,7 @@ pub enum ExecError {
     },
     /// Another agent uses the data folder.
     #[error(
-        "data folder {} is in use by another agent (process {pid}): stop that one, or give this one a folder of its own (--data)",
+        "data folder {} is in use by another agent (process {pid}): stop that agent, or give this one another folder (--data)",
         folder.display()
     )]
     FolderInUse {
@@ -89,7 +89,7 @@ pub enum ExecError {
         pid: String,
     },
     /// Another agent on this host serves the node.
-    #[error("another agent on this host serves {owner}{}: stop that one, or give this node another name", who(*pid, folder.as_deref()))]
+    #[error("another agent on this machine serves {owner}{}: stop that agent, or give this node another name", who(*pid, folder.as_deref()))]
     HostInUse {
         /// Which node.
         owner: Owner,

@@ -42,7 +42,7 @@ pub(super) fn kill_all(folder: &Path, dead: Dead) {
         if found.is_empty() {
             return;
         }
-        tracing::warn!(folder = %folder.display(), processes = ?found, "killing what a lost shim left behind");
+        tracing::warn!(folder = %folder.display(), processes = ?found, "killing processes of a task whose shim was killed");
         for pid in &found {
             let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
         }

@@ -173,7 +173,7 @@ impl Inner {
             self.wait_for_start(key, &shim).await;
         }
         if let Err(error) = shim.process.ended().await {
-            tracing::error!(task = %key, %error, "a shim cannot be watched");
+            tracing::error!(task = %key, %error, "cannot watch a shim");
             return;
         }
         let pid = nix::unistd::Pid::from_raw(shim.process.pid() as i32);
@@ -186,8 +186,8 @@ impl Inner {
         });
         match ended.await {
             Ok(Ok(exit)) => self.over(key, &exit),
-            Ok(Err(error)) => tracing::error!(task = %key, %error, "the end of a task cannot be read"),
-            Err(error) => tracing::debug!(task = %key, %error, "stopped while reading the end of a task"),
+            Ok(Err(error)) => tracing::error!(task = %key, %error, "cannot read how a task ended"),
+            Err(error) => tracing::debug!(task = %key, %error, "stopped while reading how a task ended"),
         }
     }
 
@@ -200,7 +200,7 @@ impl Inner {
             entry.phase = Phase::Running { started_ns };
         }
         if let Err(error) = shim.deadline.push(entry.deadline_ns) {
-            tracing::error!(task = %key, %error, "a fence cannot be moved");
+            tracing::error!(task = %key, %error, "cannot extend the disconnect deadline of a task");
         }
         match entry.stopping {
             Stopping::No => {}
@@ -234,14 +234,14 @@ impl Inner {
     }
 
     fn start_failed(&self, record: &LaunchRecord, reason: String) {
-        tracing::warn!(task = %record.spec.key, job = %record.spec.job, reason, "a task could not be started");
+        tracing::warn!(task = %record.spec.key, job = %record.spec.job, reason, "cannot start a task");
         let ended_ns = self.now_ns();
         let end = End::StartFailed { reason, by_node: true };
         let exit = ExitRecord { end, started_ns: None, ended_ns, dropped_bytes: 0 };
         let folder = self.folder(record.spec.key);
         // Without the record a restarted agent would find nothing running and say so too, only less clearly.
         if let Err(error) = folder.write_json(&folder.exit(), &exit) {
-            tracing::warn!(task = %record.spec.key, %error, "the end of a task cannot be recorded");
+            tracing::warn!(task = %record.spec.key, %error, "cannot record how a task ended");
         }
         self.over(record.spec.key, &exit);
     }
@@ -292,9 +292,9 @@ impl Inner {
             let (boot_id, adopts) = (&self.config.boot_id, self.config.reaps_orphans);
             match start::adopt(&TaskFolder::new(&path), boot_id, self.now_ns(), adopts) {
                 Ok(Some(found)) => adopted.push(found),
-                Ok(None) => tracing::debug!(folder = %path.display(), "nothing was started from it"),
+                Ok(None) => tracing::debug!(folder = %path.display(), "this task folder has no started task"),
                 // Its fence still holds; to go on without the others would be worse.
-                Err(error) => tracing::error!(folder = %path.display(), %error, "a task folder cannot be taken over"),
+                Err(error) => tracing::error!(folder = %path.display(), %error, "cannot take over a task folder"),
             }
         }
         Ok(adopted)
@@ -407,7 +407,7 @@ impl Executor for ProcessExecutor {
         if let Some(shim) = &entry.shim
             && let Err(error) = shim.deadline.push(deadline_ns)
         {
-            tracing::error!(task = %key, %error, "a fence cannot be moved");
+            tracing::error!(task = %key, %error, "cannot extend the disconnect deadline of a task");
         }
     }
 
@@ -434,7 +434,7 @@ impl Executor for ProcessExecutor {
         });
         host.spawn(async move {
             if let Ok(Err(error)) = moved.await {
-                tracing::warn!(task = %key, %error, "the folder of a finished task cannot be put away");
+                tracing::warn!(task = %key, %error, "cannot move the folder of a finished task");
             }
         });
     }

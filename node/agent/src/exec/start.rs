@@ -66,7 +66,7 @@ pub(super) fn start(
     let say = |what: &str, error: io::Error| format!("{what} {}: {error}", folder.path().display());
     std::fs::create_dir_all(folder.path()).map_err(|e| say("making", e))?;
     let log = File::create(folder.shim_log()).map_err(|e| say("making shim.log in", e))?;
-    let deadline = folder.create_deadline(deadline_ns).map_err(|e| say("writing the fence in", e))?;
+    let deadline = folder.create_deadline(deadline_ns).map_err(|e| say("writing the deadline in", e))?;
     folder.write_json(&folder.task(), record).map_err(|e| say("writing task.json in", e))?;
     let owner = record.env.get(orphans::OWNER).map_or("", String::as_str);
     let reason = match launch(shim, folder, log, owner) {
@@ -111,7 +111,7 @@ fn launch(shim: &ShimCommand, folder: &TaskFolder, log: File, owner: &str) -> Re
     }
     let status = child.wait().map_err(|error| format!("waiting for the shim: {error}"))?;
     let said = std::fs::read_to_string(folder.shim_log()).unwrap_or_default();
-    Err(format!("the shim did not get ready ({status}): {}", said.trim()))
+    Err(format!("the shim did not start ({status}): {}", said.trim()))
 }
 
 /// Whether the shim says that its command runs, before it closes its output and before the time is up.
@@ -184,7 +184,7 @@ fn holder(folder: &TaskFolder) -> io::Result<Holder> {
         if Instant::now() > until {
             return Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                "its lock is held, but not by a shim that can be found",
+                "its lock is held by a process that is not a known shim",
             ));
         }
         std::thread::sleep(LOOK_AGAIN);
@@ -196,7 +196,7 @@ pub(super) fn ended(folder: &TaskFolder, shim: u32, now_ns: u64, adopts: bool) -
     match holder(folder) {
         Ok(Holder::Over(exit)) => Ok(exit),
         Ok(Holder::Nobody(lock)) => close_killed(folder, &lock, now_ns, adopts),
-        Ok(Holder::Shim(_)) => Err(io::Error::other("another shim has its folder")),
+        Ok(Holder::Shim(_)) => Err(io::Error::other("another shim uses its folder")),
         Err(error) if error.kind() == io::ErrorKind::NotFound && !folder.path().exists() => {
             // Somebody deleted it while the task ran: how it ended is not known, only that it has.
             orphans::kill_all(folder.path(), orphans::Dead { shim: Some(shim as i32), command: None, adopts });

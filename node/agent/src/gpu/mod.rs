@@ -60,7 +60,7 @@ impl CardState {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GpuError {
     /// There is no such card.
-    #[error("there is no card {card}: this node has {cards}")]
+    #[error("there is no GPU {card}: this node has {cards} GPUs")]
     NoCard {
         /// Which.
         card: u16,
@@ -68,7 +68,7 @@ pub enum GpuError {
         cards: usize,
     },
     /// It cannot, as it stands.
-    #[error("card {card}: {why}")]
+    #[error("GPU {card}: {why}")]
     Refused {
         /// Which.
         card: u16,
@@ -76,7 +76,7 @@ pub enum GpuError {
         why: String,
     },
     /// The driver failed.
-    #[error("card {card}: {doing} failed: {why}")]
+    #[error("GPU {card}: {doing} failed: {why}")]
     Driver {
         /// Which.
         card: u16,
@@ -86,7 +86,7 @@ pub enum GpuError {
         why: String,
     },
     /// What the backend keeps of its own cannot be kept.
-    #[error("state of the cards: {why}")]
+    #[error("state of the GPUs: {why}")]
     Storage {
         /// The disk's words.
         why: String,

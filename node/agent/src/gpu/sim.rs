@@ -118,7 +118,7 @@ impl SimGpus {
             if state.mode != from || !state.instances.is_empty() || !is_empty {
                 let (mode, instances) = (state.mode.word(), state.instances.len());
                 return Err(format!(
-                    "{doing} needs an empty card in mode {}; it is in mode {mode}, has {instances} instances{}",
+                    "{doing} needs an empty GPU in mode {}; this GPU is in mode {mode} and has {instances} instances{}",
                     from.word(),
                     if is_empty { "" } else { ", and processes run on it" }
                 ));
@@ -173,7 +173,7 @@ impl GpuBackend for SimGpus {
             }
             let standing: Vec<MigPlacement> = state.instances.iter().map(|instance| instance.place).collect();
             if !mig::can_stand(family, &standing, place) {
-                return Err(format!("{place} cannot stand beside {standing:?}"));
+                return Err(format!("{place} conflicts with {standing:?}"));
             }
             let handle = *next_handle;
             *next_handle += 1;
@@ -198,7 +198,7 @@ impl GpuBackend for SimGpus {
                 return Ok(pipe.clone());
             }
             if state.mode != SharingMode::Whole || !is_empty {
-                return Err(format!("MPS needs an empty card; it is in mode {}", state.mode.word()));
+                return Err(format!("MPS needs an empty GPU; this GPU is in mode {}", state.mode.word()));
             }
             let pipe = format!("/run/muster/mps/{}", state.uuid);
             state.mode = SharingMode::Mps;
@@ -210,7 +210,7 @@ impl GpuBackend for SimGpus {
     fn stop_mps(&self, card: u16) -> GpuAnswer<'_, ()> {
         self.change(card, "stopping MPS", |state, _, is_empty| {
             if state.mode == SharingMode::Mps && !is_empty {
-                return Err("the MPS server has clients".to_owned());
+                return Err("the MPS server still has clients".to_owned());
             }
             if state.mode == SharingMode::Mps {
                 state.mode = SharingMode::Whole;

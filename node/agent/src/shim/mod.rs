@@ -36,7 +36,7 @@ enum ShimError {
     Os { doing: &'static str, source: nix::Error },
     #[error("{what} cannot be read: {source}")]
     Record { what: &'static str, source: serde_json::Error },
-    #[error("another shim holds this folder")]
+    #[error("another shim uses this folder")]
     Taken,
 }
 
@@ -97,7 +97,7 @@ fn run_task(folder: &TaskFolder, task: &LaunchRecord, signals: &SigSet) -> Resul
     // Opened before anything runs: a task without a fence must not start.
     let deadline = match folder.open_deadline() {
         Ok(deadline) => deadline,
-        Err(error) => return failed(format!("its fence cannot be read: {error}")),
+        Err(error) => return failed(format!("its deadline cannot be read: {error}")),
     };
     // Taken before the command can do anything: a record that begins too late could hide that two runs overlapped.
     let started_ns = clock()?;

@@ -69,8 +69,8 @@ fn what_can_never_start_is_said_with_its_reason() {
         vec![],
         vec![],
         &[
-            refused(key(10, 0), "card 7 is not there: this node has 3"),
-            refused(key(20, 0), "card 0: G3@1 is no place on h100"),
+            refused(key(10, 0), "GPU 7 does not exist: this node has 3 GPUs"),
+            refused(key(20, 0), "GPU 0: G3@1 is not a valid MIG placement on h100"),
         ],
     );
 }

@@ -35,7 +35,7 @@ impl TooSpread {
         let TooSpread { cell, model, level, most, tasks, open, .. } = self;
         let (tasks, open) = (words::tasks(u64::from(*tasks)), counted(*open as u64, &level.to_string()));
         let on = model.map(|model| format!(" on {model}")).unwrap_or_default();
-        format!("{tasks}{on} want at most {most} on one {level}, and {open} of cell {cell} have room for any")
+        format!("{tasks}{on} must be spread, at most {most} on one {level}; only {open} of cell {cell} have room")
     }
 
     pub(super) fn figures(&self) -> [(String, String); 3] {
@@ -69,7 +69,7 @@ impl KeptApart {
         let KeptApart { cell, tenant, other, level, node, nodes } = self;
         let nodes = counted(*nodes as u64, "node");
         format!(
-            "{tenant} may not share the same {level} with {other}, which is on {node}: {nodes} of cell {cell} are out of reach"
+            "{tenant} may not share one {level} with {other} (anti-affinity), which is on {node}: {nodes} of cell {cell} cannot be used"
         )
     }
 }

@@ -26,18 +26,18 @@ pub struct Wider {
 }
 
 impl Wider {
-    /// For people: `node instead of island: 64 GB/s (PCIe) instead of 450 GB/s (NVLink) for each card, a seventh; starts at once`.
+    /// In words: `node instead of island: 64 GB/s (PCIe) instead of 450 GB/s (NVLink) for each GPU (14 %); it would start at once`.
     #[must_use]
     pub fn text(&self) -> String {
         let cost = match (self.now, self.then) {
-            (Some(now), Some(then)) if now == then => format!("{now} for each card as before"),
+            (Some(now), Some(then)) if now == then => format!("{now} for each GPU, as before"),
             (Some(now), Some(then)) => {
                 let percent = then.mb_s * 100 / now.mb_s.max(1);
-                format!("{then} instead of {now} for each card, {percent} %")
+                format!("{then} instead of {now} for each GPU ({percent} %)")
             }
-            _ => format!("the bandwidth between hosts of {} is not in the catalogue", model_words(Some(self.model))),
+            _ => format!("the bandwidth between nodes with {} is not known", model_words(Some(self.model))),
         };
-        let starts = if self.starts { "it would start at once" } else { "it would wait there too" };
+        let starts = if self.starts { "it would start at once" } else { "it would still be pending" };
         format!("{} instead of {}: {cost}; {starts}", self.level, self.required)
     }
 }

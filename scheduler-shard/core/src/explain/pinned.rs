@@ -30,9 +30,9 @@ impl PinnedPool {
         let PinnedPool { pool, layout, cards, slots, open } = self;
         let has = match (slots, open) {
             (0, _) => format!("no {what}"),
-            (slots, open) => format!("{slots} slots of {what}, {open} open"),
+            (slots, open) => format!("{slots} slots of {what}, {open} free"),
         };
-        format!("pool {pool} pins {layout} on {cards} {model}: {has}")
+        format!("pool {pool} keeps {layout} on {cards} {model}: {has}")
     }
 }
 
@@ -107,7 +107,7 @@ fn in_words(ask: &Ask<'_>, model: GpuModel) -> String {
         Some(SharingMode::Mig) => {
             devices.mig_shape(model).and_then(|shape| mig::profile_name(model, shape)).unwrap_or_default()
         }
-        Some(SharingMode::Whole) => "whole card".to_owned(),
+        Some(SharingMode::Whole) => "whole GPU".to_owned(),
         _ => share_in_words(ask).trim_start_matches("a ").to_owned(),
     }
 }

@@ -139,14 +139,14 @@ impl Change {
             Change::AnyDriver => "leave out the driver minimum".to_owned(),
             Change::AnyCard => "leave out the selector".to_owned(),
             Change::Model(model) => format!("accept model {model} too"),
-            Change::Tasks { from, to } => format!("ask for {} instead of {from}", tasks(u64::from(*to))),
+            Change::Tasks { from, to } => format!("request {} instead of {from}", tasks(u64::from(*to))),
             Change::Numa(policy) => format!("accept NUMA policy {policy}"),
             Change::TasksMax { level, tasks: most } => {
                 format!("accept {} on one {level}", tasks(u64::from(*most)))
             }
             Change::TimeLimit(seconds) => format!("set a time limit of at most {}", span(1_000 * seconds)),
-            Change::Cpu(milli) => format!("ask for at most {} for each task", cpus(*milli)),
-            Change::Memory(mib) => format!("ask for at most {} of memory for each task", memory(*mib)),
+            Change::Cpu(milli) => format!("request at most {} for each task", cpus(*milli)),
+            Change::Memory(mib) => format!("request at most {} of memory for each task", memory(*mib)),
             Change::Open(nodes) => joined(open_words(nodes).into_iter(), " and "),
             Change::End(jobs) if jobs.len() == 1 => format!("wait until job {} has ended, or cancel it", jobs[0]),
             Change::End(jobs) => {
@@ -178,7 +178,7 @@ impl Change {
     }
 }
 
-/// `undrain node-1, node-2` and `bring node-3 back (silent)`.
+/// `undrain node-1, node-2` and `make node-3 (silent) available again`.
 fn open_words(nodes: &[ToOpen]) -> Vec<String> {
     let drained: Vec<&ToOpen> = nodes.iter().filter(|node| node.drained).collect();
     let away: Vec<&ToOpen> = nodes.iter().filter(|node| node.health != NodeHealth::Ready).collect();
@@ -188,10 +188,10 @@ fn open_words(nodes: &[ToOpen]) -> Vec<String> {
     }
     if !away.is_empty() {
         let named = away.iter().map(|node| format!("{} ({})", node.name, health_word(node.health)));
-        words.push(format!("bring {} back", listed(named, NAMED_MAX)));
+        words.push(format!("make {} available again", listed(named, NAMED_MAX)));
     }
     if words.is_empty() {
-        words.push(format!("let {} take work again", listed(nodes.iter().map(|node| node.name.clone()), NAMED_MAX)));
+        words.push(format!("allow new work on {}", listed(nodes.iter().map(|node| node.name.clone()), NAMED_MAX)));
     }
     words
 }

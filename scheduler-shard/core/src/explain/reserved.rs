@@ -67,8 +67,8 @@ pub(super) fn in_the_way(trial: &mut Trial, ask: &Ask<'_>) -> Option<ReservedFor
 impl Reserved {
     pub(super) fn text(&self) -> String {
         let nodes = counted(self.nodes, "node");
-        let when = if self.in_ms == 0 { "by now".to_owned() } else { format!("within {}", span(self.in_ms)) };
-        format!("{nodes} are reserved for it: it starts {when} if what runs there keeps its time limits")
+        let when = if self.in_ms == 0 { "at once".to_owned() } else { format!("within {}", span(self.in_ms)) };
+        format!("{nodes} are reserved for it: it starts {when}, if the jobs on them end within their time limits")
     }
 
     pub(super) fn figures(&self) -> [(&'static str, String); 2] {

@@ -19,25 +19,25 @@ impl Why {
         match self {
             Why::JustQueued { model } => {
                 let on = model.map(|model| format!(" on {model}")).unwrap_or_default();
-                format!("nothing holds it back: the next pass of its shard starts it{on}")
+                format!("it can start: the next scheduling pass starts it{on}")
             }
             Why::Requeued { why } => format!("it ran before and is pending again: {why}"),
-            Why::CellWithoutShard { cell } => format!("no shard plans cell {cell}: start one with `muster shard`"),
+            Why::CellWithoutShard { cell } => {
+                format!("cell {cell} has no scheduler shard: start one with `muster shard`")
+            }
             Why::OtherCell { cell, other } => {
-                format!(
-                    "cell {other} has a place: the shard of cell {cell} offers the job there when it has waited a few seconds"
-                )
+                format!("cell {other} has room: the shard of cell {cell} hands the job over to it after a few seconds")
             }
             Why::OverMax { tenant, resource, used, asked, max } => {
                 let more = bare(*resource, *asked);
                 let used = bare(*resource, *used);
                 let (max, unit) = (bare(*resource, *max), unit(*resource));
-                format!("{tenant} uses {used} of {max} {unit}; this job needs {more} more")
+                format!("quota of {tenant}: {used} of {max} {unit} in use; this job needs {more} more")
             }
-            Why::Untrusted => "its tenant is untrusted and may share cards only through MIG".to_owned(),
+            Why::Untrusted => "its tenant is untrusted and may share GPUs only through MIG".to_owned(),
             Why::StarvationGuard { cell, model, gang, cards, free } => format!(
-                "{free} {model} are free in cell {cell}, but held back for job {gang} ({cards} GPUs), which smaller jobs have bypassed \
-                 too often"
+                "{free} {model} are free in cell {cell}, but the starvation guard keeps them for job {gang} ({cards} GPUs): too many jobs \
+                 behind it have started before it"
             ),
             Why::Spread(spread) => spread.text(),
             Why::KeptApart(kept) => kept.text(),
@@ -52,21 +52,24 @@ impl Why {
         match self {
             Why::NoCell { needed, largest, closed, models } => {
                 let of = of_models(models);
-                let closed =
-                    if *closed > 0 { format!(", {closed} of them on nodes that take no work") } else { String::new() };
-                format!("no cell could hold it: {needed} {of} needed, the largest cell has {largest}{closed}")
+                let closed = if *closed > 0 {
+                    format!(", {closed} of them on nodes that take no new work")
+                } else {
+                    String::new()
+                };
+                format!("no cell is large enough: {needed} {of} needed, the largest cell has {largest}{closed}")
             }
             Why::NoCards { cell, models } => format!("cell {cell} has no {}", of_models(models)),
             Why::PoolFull { cell, model, pool, free, needed } => {
                 let free = of(*model, *free);
                 format!(
-                    "{free} are free in pool {pool} of cell {cell}, {} needed; another pool has a place",
+                    "{free} are free in pool {pool} of cell {cell}, {} needed; another pool has room",
                     of(*model, *needed)
                 )
             }
             Why::DriverTooOld { cell, model, needed, newest, everywhere: true } => {
                 let newest =
-                    newest.map_or_else(|| "none can be read".to_owned(), |newest| format!("the newest is {newest}"));
+                    newest.map_or_else(|| "no version is known".to_owned(), |newest| format!("the newest is {newest}"));
                 format!("every {model} of cell {cell} that it may use has a driver older than {needed}: {newest}")
             }
             Why::DriverTooOld { cell, model, needed, .. } => {
@@ -77,13 +80,13 @@ impl Why {
                 format!("its selector accepts no {which}{model} of cell {cell}: {selector}")
             }
             Why::NumaSplit { cell, model, policy, each } => {
-                format!("{model} are free in cell {cell}, but no node has {each} as NUMA policy {policy} wants them")
+                format!("{model} are free in cell {cell}, but no node has {each} free as NUMA policy {policy} requires")
             }
             Why::HostTooFull { .. } | Why::NodesClosed { .. } | Why::LargerThanCell { .. } => self.about_nodes(),
             Why::NoFreeGpus { cell, model, open, free, reserved, needed, closed, .. } => {
                 let of_all = of_all(*model, *free, *open);
                 let reserved = if *reserved > 0 {
-                    format!(", {} of them reserved for others", of(*model, *reserved))
+                    format!(", {} of them reserved for other jobs", of(*model, *reserved))
                 } else {
                     String::new()
                 };
@@ -97,7 +100,7 @@ impl Why {
                         "{free} are free in cell {cell}, at most {largest} in one {level}; {needed} needed in one {level}"
                     ),
                     (None, Some(each)) => format!(
-                        "{free} are free in cell {cell}; {needed} needed, each {each} consecutive tasks on one island"
+                        "{free} are free in cell {cell}; {needed} needed, with each {each} consecutive tasks on one island"
                     ),
                     (None, None) => format!("{free} are free in cell {cell}; {needed} needed"),
                 }
@@ -110,17 +113,18 @@ impl Why {
                 tasks(*count)
             ),
             Why::PoolsApart { cell, model, free, tasks: count, slots } => format!(
-                "{} are free in cell {cell}, but a gang stays inside one pool: room for {} in one, {} needed",
+                "{} are free in cell {cell}, but all tasks must be in one pool: one pool has room for {}, {} needed",
                 of(*model, *free),
                 tasks(*slots),
                 tasks(*count)
             ),
             Why::PinnedLayout { cell, model, what, pools } => {
                 let pins: Vec<String> = pools.iter().map(|pin| pin.in_words(*model, what)).collect();
-                format!("every {model} of cell {cell} that it may use is pinned: {}", pins.join("; "))
+                format!("every {model} of cell {cell} that it may use has a fixed MIG layout: {}", pins.join("; "))
             }
             Why::NoShare { cell, model, mode, what, free, closed } => {
-                let free = if *free == 0 { "none is free".to_owned() } else { format!("{free} are free as a whole") };
+                let free =
+                    if *free == 0 { "no whole GPU is free".to_owned() } else { format!("{free} whole GPUs are free") };
                 let closed = closed_words(*model, closed);
                 format!(
                     "no {} of cell {cell} has room for {what} under {}; {free}{closed}",
@@ -147,7 +151,7 @@ impl Why {
                     format!("{} of {} of memory", memory(host.memory_mib.0), memory(host.memory_mib.1))
                 };
                 format!(
-                    "{model} are free in cell {cell}, but too little beside them: {} has {} {model} and {left} free; each task needs {each}",
+                    "{model} are free in cell {cell}, but their nodes lack CPUs or memory: {} has {} {model} and {left} free; each task needs {each}",
                     host.node, host.free
                 )
             }
@@ -158,12 +162,12 @@ impl Why {
             Why::LargerThanCell { cell, needed, model, open, level, closed } => {
                 let inside = match level {
                     Some(level) => format!(" in one {level}"),
-                    None if open >= needed => " on whole nodes of one pool".to_owned(),
+                    None if open >= needed => " on nodes of one pool that fit each task".to_owned(),
                     None => String::new(),
                 };
                 let (needed, open) = (of(*model, *needed), of(*model, *open));
                 format!(
-                    "cell {cell} could not hold it even if it were empty: {needed} needed{inside}, its nodes that take work have {open}{}",
+                    "cell {cell} is too small even when empty: {needed} needed{inside}, its nodes that take new work have {open}{}",
                     closed_words(*model, closed)
                 )
             }
@@ -185,7 +189,7 @@ fn of_models(models: &[GpuModel]) -> String {
     if names.is_empty() { "GPU that fits".to_owned() } else { names.join(" or ") }
 }
 
-/// `; 8 h100 more are on nodes that take no work: node-1 (drained)`.
+/// `; 8 h100 more are on nodes that take no new work: node-1 (drained)`.
 fn closed_words(model: Option<GpuModel>, closed: &[ClosedNode]) -> String {
     if closed.is_empty() {
         return String::new();
@@ -195,11 +199,11 @@ fn closed_words(model: Option<GpuModel>, closed: &[ClosedNode]) -> String {
         (true, NodeHealth::Ready) if node.quarantined => "quarantined".to_owned(),
         (true, NodeHealth::Ready) => "drained".to_owned(),
         (true, health) => format!("drained, {}", health_word(health)),
-        (false, NodeHealth::Ready) => "takes no work".to_owned(),
+        (false, NodeHealth::Ready) => "takes no new work".to_owned(),
         (false, health) => health_word(health).to_owned(),
     };
     let named = closed.iter().map(|node| format!("{} ({})", node.name, state(node)));
-    format!("; {all} more are on nodes that take no work: {}", listed(named, NODES_NAMED_MAX))
+    format!("; {all} more are on nodes that take no new work: {}", listed(named, NODES_NAMED_MAX))
 }
 
 pub(super) fn mode_word(mode: SharingMode) -> &'static str {
@@ -211,21 +215,21 @@ pub(super) fn mode_word(mode: SharingMode) -> &'static str {
     }
 }
 
-/// `pool gold (the only one with h200) forbids MIG inference`.
+/// `pool gold (the only one with h200) does not allow MIG inference`.
 fn no_pool(cell: &str, model: Option<GpuModel>, refusals: &[PoolRefusal]) -> String {
     let says = |refusal: &PoolRefusal| match (&refusal.wanted, refusal.mode, refusal.class) {
-        (Some(wanted), ..) => format!("is not {wanted}, the pool that the job names"),
-        (None, Some(mode), Some(class)) => format!("forbids {} {class}", mode_word(mode)),
-        (None, Some(mode), None) => format!("forbids {}", mode_word(mode)),
-        (None, None, Some(class)) => format!("forbids {class}"),
-        (None, None, None) => "does not take it".to_owned(),
+        (Some(wanted), ..) => format!("is not {wanted}, the pool that the job requires"),
+        (None, Some(mode), Some(class)) => format!("does not allow {} {class}", mode_word(mode)),
+        (None, Some(mode), None) => format!("does not allow {}", mode_word(mode)),
+        (None, None, Some(class)) => format!("does not allow {class}"),
+        (None, None, None) => "does not allow it".to_owned(),
     };
     let with = model.map_or_else(|| "nodes".to_owned(), |model| model.to_string());
     match refusals {
         [only] => format!("pool {} (the only one with {with} in cell {cell}) {}", only.pool, says(only)),
         several => {
             let each = several.iter().map(|refusal| format!("pool {} {}", refusal.pool, says(refusal)));
-            format!("no pool with {with} in cell {cell} takes it: {}", each.collect::<Vec<_>>().join("; "))
+            format!("no pool with {with} in cell {cell} allows it: {}", each.collect::<Vec<_>>().join("; "))
         }
     }
 }

@@ -173,14 +173,14 @@ impl NoPlan {
     pub fn text(self) -> String {
         match self {
             NoPlan::TooFewFree { free, needed } => {
-                format!("{free} cards are left for it, {needed} needed: moves free none")
+                format!("{free} GPUs are free for it, {needed} needed: moves do not add free GPUs")
             }
             NoPlan::BeyondShare { percent } => {
-                format!("it would take a share of at least {percent} % of the movable work")
+                format!("needs moves of at least {percent} % of the GPUs of movable jobs, more than the limit")
             }
-            NoPlan::NoPlaceForMoved => "what would have to move has no other place as close".to_owned(),
-            NoPlan::TooLittleMovable => "too much stands in every place that may not be moved".to_owned(),
-            NoPlan::NotLookedAt => "a bound was reached before it was looked at".to_owned(),
+            NoPlan::NoPlaceForMoved => "the jobs to move have no other place with the same topology".to_owned(),
+            NoPlan::TooLittleMovable => "jobs that are not movable are in every possible place".to_owned(),
+            NoPlan::NotLookedAt => "the search reached its limit before it came to this job".to_owned(),
         }
     }
 }

@@ -99,7 +99,7 @@ fn a_spread_that_finds_too_few_domains_says_so() {
     assert!(
         reason
             .text()
-            .contains("3 tasks on h100 want at most 1 on one leaf, and 2 leaves of cell cell-1 have room for any"),
+            .contains("3 tasks on h100 must be spread, at most 1 on one leaf; only 2 leaves of cell cell-1 have room"),
         "{}",
         reason.text()
     );
@@ -226,7 +226,7 @@ fn who_is_kept_apart_is_told_and_starts_when_the_other_has_left() {
     let reason = &said.reasons[0];
     assert_eq!((reason.code(), reason.subject().as_str()), ("kept_apart", "org/team"), "{}", reason.text());
     assert!(
-        reason.text().contains("other may not share the same island with org/team, which is on a"),
+        reason.text().contains("other may not share one island with org/team (anti-affinity), which is on a"),
         "{}",
         reason.text()
     );

@@ -42,7 +42,9 @@ fn after_two_3g_no_1g_fits() {
     let said = crate::explain(&fleet.view, small, 0).expect("live");
     assert_eq!(said.reasons[0].code(), "no_free_share");
     assert!(
-        said.reasons[0].text().contains("no h100 of cell cell-1 has room for a slice 1g.10gb under MIG; none is free"),
+        said.reasons[0]
+            .text()
+            .contains("no h100 of cell cell-1 has room for a slice 1g.10gb under MIG; no whole GPU is free"),
         "{}",
         said.reasons[0].text()
     );

@@ -47,7 +47,8 @@ fn a_job_that_is_held_back_for_a_starving_gang_is_told_for_whom() {
     fleet.settle();
     assert!(!fleet.runs(small));
     let text = format!(
-        "16 h100 are free in cell cell-1, but held back for job {gang_of_three} (24 GPUs), which smaller jobs have bypassed too often"
+        "16 h100 are free in cell cell-1, but the starvation guard keeps them for job {gang_of_three} (24 GPUs): too many jobs behind it have \
+         started before it"
     );
     let fix = format!("wait until job {gang_of_three} has ended, or cancel it");
     says(&first(&fleet, small), "starvation_guard", &text, &[&fix]);
@@ -66,16 +67,18 @@ fn drained_and_silent_nodes_are_named_and_their_cards_are_not_free() {
     fleet.put_node(Node { drained: true, ..node(&fleet, 2) });
     let job = fleet.submit(gang(1, 1));
     fleet.settle();
-    let text = "0 h100 are free in cell cell-1; 1 h100 needed; 8 h100 more are on nodes that take no work: b (drained)";
+    let text =
+        "0 h100 are free in cell cell-1; 1 h100 needed; 8 h100 more are on nodes that take no new work: b (drained)";
     says(&first(&fleet, job), "nodes_closed", text, &["undrain b", "wait until job 1 has ended, or cancel it"]);
     fleet.put_node(Node { drained: false, health: NodeHealth::Silent, ..node(&fleet, 2) });
     fleet.settle();
-    let text = "0 h100 are free in cell cell-1; 1 h100 needed; 8 h100 more are on nodes that take no work: b (silent)";
+    let text =
+        "0 h100 are free in cell cell-1; 1 h100 needed; 8 h100 more are on nodes that take no new work: b (silent)";
     says(
         &first(&fleet, job),
         "nodes_closed",
         text,
-        &["bring b (silent) back", "wait until job 1 has ended, or cancel it"],
+        &["make b (silent) available again", "wait until job 1 has ended, or cancel it"],
     );
 }
 
@@ -101,7 +104,8 @@ fn a_job_that_no_cell_could_hold_counts_closed_nodes_apart() {
     let job = fleet.submit(gang(1, 9));
     fleet.put_job(Job { cell: None, ..fleet.jobs[&job].clone() });
     fleet.settle();
-    let text = "no cell could hold it: 9 h100 needed, the largest cell has 8, 8 of them on nodes that take no work";
+    let text =
+        "no cell is large enough: 9 h100 needed, the largest cell has 8, 8 of them on nodes that take no new work";
     says(&first(&fleet, job), "larger_than_any_cell", text, &[]);
 }
 
@@ -115,7 +119,7 @@ fn a_gang_of_two_nodes_is_told_who_must_end() {
     fleet.settle();
     let fix = format!("wait until job {small} has ended, or cancel it");
     let text = "15 of 16 h100 are free in cell cell-1; 16 h100 needed";
-    says(&first(&fleet, job), "no_free_gpus", text, &["ask for 1 task instead of 2", &fix]);
+    says(&first(&fleet, job), "no_free_gpus", text, &["request 1 task instead of 2", &fix]);
 }
 
 /// "ask for less CPU" was told to a job that had asked for none.
@@ -144,8 +148,8 @@ fn cpu_that_is_short_is_told_with_its_figures() {
     let job = fleet
         .submit(JobSpec { request: request::TaskRequest { cpu_milli: 16_000, ..gang(1, 1).request }, ..gang(1, 1) });
     fleet.settle();
-    let text = "h100 are free in cell cell-1, but too little beside them: a has 7 h100 and 4 of 64 CPUs free; each task needs 16 CPUs";
-    let fixes = ["ask for at most 4 CPUs for each task", "wait until job 1 has ended, or cancel it"];
+    let text = "h100 are free in cell cell-1, but their nodes lack CPUs or memory: a has 7 h100 and 4 of 64 CPUs free; each task needs 16 CPUs";
+    let fixes = ["request at most 4 CPUs for each task", "wait until job 1 has ended, or cancel it"];
     says(&first(&fleet, job), "host_too_full", text, &fixes);
 }
 
@@ -162,7 +166,7 @@ fn the_largest_smaller_gang_is_told() {
         let job = fleet.submit(gang(tasks, 1));
         fleet.settle();
         let fixes = first(&fleet, job).fixes();
-        assert_eq!(fixes[0], format!("ask for 6 tasks instead of {tasks}"));
+        assert_eq!(fixes[0], format!("request 6 tasks instead of {tasks}"));
         fleet.cancel(job);
     }
 }
@@ -192,7 +196,7 @@ fn ceilings_are_told_in_cards_and_cpus() {
     let job = fleet.submit(of(mps(50, 1_000)));
     fleet.settle();
     let fixes = ["raise the max of research to 8.5 h100", "wait until job 1 has ended, or cancel it"];
-    says(&first(&fleet, job), "over_max", "research uses 8 of 8 h100; this job needs 0.5 more", &fixes);
+    says(&first(&fleet, job), "over_max", "quota of research: 8 of 8 h100 in use; this job needs 0.5 more", &fixes);
 
     let cpu =
         |cpu_milli| of(JobSpec { request: request::TaskRequest { cpu_milli, ..job_of_cpu().request }, ..job_of_cpu() });
@@ -201,7 +205,7 @@ fn ceilings_are_told_in_cards_and_cpus() {
     let job = fleet.submit(cpu(8_000));
     fleet.settle();
     let reason = first(&fleet, job);
-    assert_eq!(reason.text(), "research uses 10 of 16 CPUs; this job needs 8 more");
+    assert_eq!(reason.text(), "quota of research: 10 of 16 CPUs in use; this job needs 8 more");
     assert_eq!(reason.fix(), "raise the max of research to 18 CPUs");
 }
 
@@ -234,7 +238,7 @@ fn the_only_pool_with_a_model_says_what_it_forbids() {
     fleet.put_node(node);
     let job = fleet.submit(JobSpec { class: WorkloadClass::Inference, ..mig("1g.10gb") });
     fleet.settle();
-    let text = "pool gold (the only one with h100 in cell cell-1) forbids MIG inference";
+    let text = "pool gold (the only one with h100 in cell cell-1) does not allow MIG inference";
     says(&first(&fleet, job), "no_pool", text, &[]);
 }
 
@@ -253,7 +257,7 @@ fn no_level_is_named_that_nobody_asked_for() {
     let text = format!("h100 are free in cell cell-1, but reserved for job {big}, which starts there within 21 min");
     let fixes = [
         "set a time limit of at most 15 min".to_owned(),
-        "ask for 1 task instead of 2".to_owned(),
+        "request 1 task instead of 2".to_owned(),
         format!("wait until job {big} has ended, or cancel it"),
     ];
     says(&first(&fleet, long), "reserved_for_gang", &text, &fixes.each_ref().map(String::as_str));
@@ -287,7 +291,7 @@ fn a_list_is_told_the_gate_of_each_job() {
     let told = crate::explain::brief(&fleet.view, &[capped, full, JobId(1)], fleet.now_ms);
     let told: Vec<(JobId, &str, &str)> =
         told.iter().map(|(id, brief)| (*id, brief.code, brief.text.as_str())).collect();
-    let over = "capped uses 0 of 0 h100; this job needs 1 more";
+    let over = "quota of capped: 0 of 0 h100 in use; this job needs 1 more";
     assert_eq!(
         told,
         [(capped, "over_max", over), (full, "no_free_gpus", "0 of 8 h100 are free in cell cell-1; 1 h100 needed")]

@@ -50,11 +50,12 @@ fn sevenths_alone_are_served_by_cards_pinned_to_sevenths() {
     starts.sort_unstable();
     let all: Vec<(u16, u8)> = (0..2).flat_map(|gpu| (0..7).map(move |start| (gpu, start))).collect();
     assert_eq!(starts, all);
-    let text = "every h100 of cell cell-1 that it may use is pinned: pool default pins 1g.10gb x7 on 2 h100: ";
+    let text =
+        "every h100 of cell cell-1 that it may use has a fixed MIG layout: pool default keeps 1g.10gb x7 on 2 h100: ";
     told(&mut fleet, mig("3g.40gb"), &format!("{text}no 3g.40gb"), "");
-    told(&mut fleet, gang(1, 1), &format!("{text}no whole card"), "");
+    told(&mut fleet, gang(1, 1), &format!("{text}no whole GPU"), "");
     told(&mut fleet, mps(10, 100), &format!("{text}no share of 10 % and 100 MiB"), "");
-    told(&mut fleet, mig("1g.10gb"), &format!("{text}14 slots of 1g.10gb, 0 open"), "wait until job 1 has ended");
+    told(&mut fleet, mig("1g.10gb"), &format!("{text}14 slots of 1g.10gb, 0 free"), "wait until job 1 has ended");
     let waits = fleet.submit(mig("1g.10gb"));
     fleet.settle();
     let figures = explain(&fleet.view, waits, 0).expect("live").reasons[0].figures();

@@ -89,7 +89,7 @@ fn larger_than_the_cell() {
         &mut scattered(),
         gang(13, 1),
         "larger_than_cell",
-        "13 h100 needed, its nodes that take work have 12 h100",
+        "13 h100 needed, its nodes that take new work have 12 h100",
         "3 tasks instead of 13",
     );
     check(&mut scattered(), leafy(gang(5, 1)), "larger_than_cell", "5 h100", "accept model t4 too");
@@ -105,7 +105,7 @@ fn a_ceiling_at_any_level() {
         &mut fleet,
         spec,
         "over_max",
-        "lab uses 0 of 2 h100; this job needs 3 more",
+        "quota of lab: 0 of 2 h100 in use; this job needs 3 more",
         "raise the max of lab to 3 h100",
     );
 }
@@ -119,7 +119,7 @@ fn trust_and_pools() {
         &mut fleet,
         JobSpec { pool: Some("dev".into()), ..gang(1, 1) },
         "no_pool",
-        "pool default (the only one with h100 in cell cell-1) is not dev, the pool that the job names",
+        "pool default (the only one with h100 in cell cell-1) is not dev, the pool that the job requires",
         "",
     );
 }
@@ -245,11 +245,11 @@ fn a_wider_level_is_told_with_its_bandwidth() {
     let told: Vec<String> = said.wider.iter().map(|wider| wider.text()).collect();
     assert_eq!(
         told[0],
-        "node instead of island: 64 GB/s (PCIe) instead of 450 GB/s (NVLink) for each card, 14 %; it would start at once"
+        "node instead of island: 64 GB/s (PCIe) instead of 450 GB/s (NVLink) for each GPU (14 %); it would start at once"
     );
     assert_eq!(
         told[1],
-        "leaf instead of island: 50 GB/s (network) instead of 450 GB/s (NVLink) for each card, 11 %; it would start at once"
+        "leaf instead of island: 50 GB/s (network) instead of 450 GB/s (NVLink) for each GPU (11 %); it would start at once"
     );
     assert_eq!(told.len(), 4, "block and region too");
 }

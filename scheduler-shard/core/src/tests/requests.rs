@@ -244,7 +244,7 @@ fn four_gpus_across_numa_nodes_are_refused_under_restricted() {
             let said = crate::explain(&fleet.view, id, 0).expect("live");
             let (code, text, fix) = (said.reasons[0].code(), said.reasons[0].text(), said.reasons[0].fix());
             assert_eq!(code, "numa", "{text}");
-            assert!(text.contains("no node has 4 as NUMA policy"), "{text}");
+            assert!(text.contains("no node has 4 free as NUMA policy"), "{text}");
             assert!(fix.contains("best-effort"), "{fix}");
         }
     };

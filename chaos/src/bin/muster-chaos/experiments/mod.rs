@@ -52,19 +52,19 @@ pub(crate) const ALL: &[Experiment] = &[
     },
     Experiment {
         name: "pauses",
-        about: "SIGSTOP of the leader past its lease, and SIGCONT",
+        about: "SIGSTOP of the leader for longer than its lease, then SIGCONT",
         needs: &[],
         run: |lab| Box::pin(pauses::run(lab)),
     },
     Experiment {
         name: "partitions",
-        about: "voters parted: leader alone, deaf, mute, ring of majorities",
+        about: "network partitions: leader isolated, leader receives nothing, leader sends nothing, ring of majorities",
         needs: &[Need::Iptables],
         run: |lab| Box::pin(partitions::run(lab)),
     },
     Experiment {
         name: "loss",
-        about: "packets lost between voters, beside etcd",
+        about: "packet loss between voters, compared with etcd",
         needs: &[Need::Iptables],
         run: |lab| Box::pin(loss::run(lab)),
     },
@@ -76,7 +76,7 @@ pub(crate) const ALL: &[Experiment] = &[
     },
     Experiment {
         name: "clocks",
-        about: "wall clocks 30 days off, and the operator's remedy",
+        about: "clocks wrong by 30 days, and `muster raft reset-clock`",
         needs: &[Need::Faketime],
         run: |lab| Box::pin(clocks::run(lab)),
     },
@@ -100,13 +100,13 @@ pub(crate) const ALL: &[Experiment] = &[
     },
     Experiment {
         name: "disk-frozen",
-        about: "the leader's disk answers nothing for 5 s",
+        about: "the disk of the leader does not answer for 5 s",
         needs: &[Need::Loop],
         run: |lab| Box::pin(disks::frozen(lab)),
     },
     Experiment {
         name: "searches",
-        about: "muster plan and explain in a loop beside elections",
+        about: "muster plan and explain in a loop",
         needs: &[],
         run: |lab| Box::pin(searches::run(lab)),
     },
@@ -118,13 +118,13 @@ pub(crate) const ALL: &[Experiment] = &[
     },
     Experiment {
         name: "agents",
-        about: "two agents of one node name; an agent's folder deleted while its task runs",
+        about: "two agents with the same node name; the folder of an agent is deleted while its task runs",
         needs: &[],
         run: |lab| Box::pin(agents::run(lab)),
     },
     Experiment {
         name: "planted",
-        about: "bugs that were fixed once, brought back: the experiments must find them",
+        about: "known bugs built in again: the experiments must find them",
         needs: &[Need::Loop, Need::Iptables, Need::Faketime],
         run: |lab| Box::pin(bugs::run(lab)),
     },
@@ -138,7 +138,7 @@ pub(crate) fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>> {
     for name in names {
         if !ALL.iter().any(|experiment| experiment.name == name) {
             let known: Vec<&str> = ALL.iter().map(|experiment| experiment.name).collect();
-            bail!("there is no experiment {name:?}; there are {}", known.join(", "));
+            bail!("experiment {name:?} does not exist; use one of: {}", known.join(", "));
         }
     }
     Ok(ALL.iter().filter(|one| names.is_empty() || names.iter().any(|name| name == one.name)).collect())
@@ -171,7 +171,7 @@ async fn run_one(lab: &Lab, experiment: &'static Experiment) -> Report {
     let ends = lab.ends.unwrap_or_else(|| std::time::Instant::now() + FOREVER);
     match tokio::time::timeout_at(ends.into(), (experiment.run)(lab)).await {
         Err(_) => {
-            let why = "the time given with --minutes is over".to_owned();
+            let why = "the time limit of --minutes was reached".to_owned();
             Report { name, done, seen: String::new(), verdict: Verdict::Skipped(why) }
         }
         Ok(Ok(findings)) => findings.report(name),

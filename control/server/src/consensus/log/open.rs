@@ -34,7 +34,7 @@ pub(crate) async fn open(host: &Host, me: u64, stop: Stop, planted: Option<Plant
     let committed: Option<LogId> = meta(kv.as_ref(), key::COMMITTED, "the commit mark")?;
     let tail = check_entries(kv.as_ref(), purged, synced)?;
     if let Some(damage) = &tail.damage {
-        tracing::warn!(last = ?tail.last, synced, %damage, "the end of the log is torn and is cut; it was never acknowledged");
+        tracing::warn!(last = ?tail.last, synced, %damage, "the last entry of the log is incomplete and was removed; it was never acknowledged");
         let mut batch = Batch::default();
         batch.delete_range(log_space::ENTRIES, index_key(tail.next), index_key(u64::MAX));
         kv.write(&batch)?;

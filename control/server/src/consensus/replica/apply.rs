@@ -95,7 +95,7 @@ impl Replica {
             Ok(applied) => applied.map_err(|error| Box::new(self.fatal(error))),
             Err(panic) => {
                 let why = format!(
-                    "a bug: the state machine panicked at a log entry {first} to {last}: {}. No control node can go on past it; keep \
+                    "internal error (a bug): the state machine panicked at a log entry {first} to {last}: {}. No control node can apply it; keep \
                      the data folders, and start a version of muster in which the bug is fixed",
                     message_of(&*panic)
                 );

@@ -39,7 +39,7 @@ impl Replica {
         metrics::counter!("muster_raft_snapshots_built_total").increment(1);
         tracing::info!(revision = applied.map_or(0, |applied| applied.index), "snapshot made");
         if let Err(error) = self.remove_old_stores() {
-            tracing::warn!(%error, "old state stores were not looked for");
+            tracing::warn!(%error, "cannot look for old state stores");
         }
         Ok(snapshot)
     }
@@ -69,7 +69,7 @@ impl Replica {
             return;
         }
         if let Err(error) = self.host.disk.remove(&store_name(number)) {
-            tracing::info!(store = store_name(number), %error, "a store that was not received to its end stays for now");
+            tracing::info!(store = store_name(number), %error, "cannot remove an incompletely received store yet");
         }
     }
 

@@ -180,7 +180,7 @@ impl Replica {
                 && name != newest
                 && let Err(error) = self.host.disk.remove(&name)
             {
-                tracing::info!(store = name, %error, "an old state store stays for now");
+                tracing::info!(store = name, %error, "cannot remove an old state store yet");
             }
         }
         Ok(())

@@ -35,10 +35,7 @@ pub(super) async fn order_history(kv: &dyn Kv, memory: &mut Memory) -> Result<()
         tokio::task::yield_now().await;
     }
     if meta.finished_kept > 0 {
-        tracing::info!(
-            jobs = meta.finished_kept,
-            "the finished jobs of an older folder are put in the order of their ends"
-        );
+        tracing::info!(jobs = meta.finished_kept, "upgrading the data folder: sorting finished jobs by end time");
         let object = Object::Meta(meta);
         let mut batch = Batch::default();
         let stored = encode(form_of(memory.state.meta.feature_level), &object);

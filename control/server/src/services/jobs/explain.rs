@@ -44,8 +44,8 @@ pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1
     let mut reasons: Vec<v1::Reason> = explained.reasons.iter().map(told).collect();
     if no_nodes {
         reasons = vec![v1::Reason {
-            fix: "start an agent with `muster node` on a GPU host".to_owned(),
-            ..reason("no_nodes", "there is no node in the fleet yet")
+            fix: "start an agent with `muster node` on a GPU node".to_owned(),
+            ..reason("no_nodes", "the fleet has no nodes yet")
         }];
     } else if reasons.is_empty() {
         reasons.push(reason(explained.phase, format!("is {}", explained.phase)));
@@ -114,7 +114,7 @@ fn chosen(job: &Job) -> Option<v1::Reason> {
         ("compute_percent", choice.compute_percent.to_string()),
         ("memory_mib", choice.memory_mib.to_string()),
     ];
-    let text = format!("for its needs the system chose {}", choice.text(&job.spec.request.devices));
+    let text = format!("for its needs, Muster chose {}", choice.text(&job.spec.request.devices));
     let figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
     Some(v1::Reason { figures, ..reason("chosen", text) })
 }
@@ -133,8 +133,9 @@ fn wider_than_preferred(state: &State, job: &Job) -> Option<v1::Reason> {
         return None;
     }
     let level = TopologyLevel::ALL.into_iter().filter(|level| *level > preferred).find(|level| inside(*level));
-    let lies = level.map_or_else(|| "is spread over its cell".to_owned(), |level| format!("lies inside one {level}"));
-    let text = format!("it prefers topology {preferred}, where no place was free when it started: it {lies}");
+    let lies = level.map_or_else(|| "uses its whole cell".to_owned(), |level| format!("runs inside one {level}"));
+    let text =
+        format!("it prefers topology {preferred}, but no {preferred} had room for it when it started; it {lies}");
     Some(reason("preference_not_met", text))
 }
 
@@ -142,19 +143,23 @@ fn wider_than_preferred(state: &State, job: &Job) -> Option<v1::Reason> {
 fn standing(job: &Job) -> v1::Reason {
     let nodes = job.nodes.iter().collect::<BTreeSet<_>>().len();
     match &job.phase {
-        JobPhase::Queued => reason("just_queued", "waits for its shard"),
-        JobPhase::Starting(_) => reason("starting", "holds its devices; not every task has been seen running yet"),
+        JobPhase::Queued => reason("just_queued", "is pending: the scheduler shard of its cell has not planned it yet"),
+        JobPhase::Starting(_) => {
+            reason("starting", "is starting: its GPUs are allocated, and some tasks do not run yet")
+        }
         JobPhase::Running(_) => {
             reason("running", if nodes == 1 { "runs on 1 node".to_owned() } else { format!("runs on {nodes} nodes") })
         }
-        JobPhase::Stopping(_) => reason("completing", "its attempt ends; devices are held until the last task is gone"),
+        JobPhase::Stopping(_) => {
+            reason("completing", "is completing: its GPUs are allocated until the last task has ended")
+        }
         JobPhase::Finished(Outcome::Failed { reason: why }) => {
             let fix = "see its output with `muster logs`".to_owned();
             v1::Reason { fix, ..reason("failed", why.clone()) }
         }
         JobPhase::Finished(Outcome::TimedOut) => {
-            let text = format!("ran into its limit of {} s", job.spec.time_limit_s.unwrap_or(0));
-            v1::Reason { fix: "give a longer time limit".to_owned(), ..reason("timeout", text) }
+            let text = format!("reached its time limit of {} s", job.spec.time_limit_s.unwrap_or(0));
+            v1::Reason { fix: "submit it again with a longer time limit".to_owned(), ..reason("timeout", text) }
         }
         JobPhase::Finished(outcome) => reason(outcome.word(), format!("is {}", outcome.word())),
     }

@@ -70,7 +70,9 @@ pub(super) async fn list(app: &App, request: v1::ListJobsRequest) -> Result<v1::
 }
 
 fn parse_job(text: &str) -> Result<JobId, Status> {
-    text.parse().map_err(|_| refusal::field("page_token", "is not a token", "use next_page_token of the last reply"))
+    text.parse().map_err(|_| {
+        refusal::field("page_token", "is not a token", "use next_page_token of the last reply, or leave it empty")
+    })
 }
 
 impl Found {

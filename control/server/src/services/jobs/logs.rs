@@ -94,11 +94,11 @@ async fn target(app: &App, request: &v1::LogsRequest) -> Result<LogTarget, Statu
 fn place(job: &Job, attempt: Attempt, rank: Rank) -> Result<(NodeId, AllocationId), Status> {
     let id = job.id;
     let Some(last) = job.last_allocation else {
-        return Err(Status::failed_precondition(format!("job {id} has not started yet; ask again when it runs")));
+        return Err(Status::failed_precondition(format!("job {id} has not started yet; try again when it runs")));
     };
     let ranks = |ranks: usize| {
-        let problem = format!("is {rank}, the job has {ranks} tasks");
-        refusal::field("rank", problem, "use a rank from 0 to one below the number of tasks")
+        let problem = format!("is {rank}, but the job has {ranks} tasks");
+        refusal::field("rank", problem, "use 0 to the number of tasks minus 1")
     };
     if attempt == Attempt(0) || attempt == job.attempt {
         let node = job.nodes.get(rank.0 as usize);
@@ -106,14 +106,18 @@ fn place(job: &Job, attempt: Attempt, rank: Rank) -> Result<(NodeId, AllocationI
     }
     let Some(record) = job.attempts.iter().find(|record| record.attempt == attempt) else {
         let oldest = job.attempts.first().map_or(job.attempt, |record| record.attempt);
-        let problem = format!("is {attempt}, the job has attempts {oldest} to {}", job.attempt);
-        return Err(refusal::field("attempt", problem, "name one of those; of earlier ones nothing is kept"));
+        let problem = format!("is {attempt}, but only attempts {oldest} to {} are kept", job.attempt);
+        return Err(refusal::field("attempt", problem, "use one of these attempts"));
     };
     match record.node_of(rank) {
         Some(node) => Ok((node, record.allocation)),
         None if record.nodes.is_empty() => {
-            let problem = format!("is {attempt}, and where its ranks ran is not kept any more");
-            Err(refusal::field("attempt", problem, "name a later one: of large gangs only the last few are kept"))
+            let problem = format!("is {attempt}, and its nodes are no longer recorded");
+            Err(refusal::field(
+                "attempt",
+                problem,
+                "use a later attempt: for large jobs only the last few are recorded",
+            ))
         }
         None => Err(ranks(job.spec.tasks as usize)),
     }
@@ -164,7 +168,7 @@ async fn pump(
 
 fn no_session(node: NodeId) -> Status {
     refusal::unavailable(format!(
-        "node {node} has no connection to the control plane now, and output is read from the node"
+        "node {node} is not connected to the control plane, and its output can be read only there; try again when it is connected"
     ))
 }
 
@@ -189,7 +193,7 @@ async fn open(app: &App, target: &LogTarget) -> Result<Pieces, Status> {
                 let payload = payload?;
                 match postcard::from_bytes(&payload.data) {
                     Ok(LogAnswer::V1(piece)) => Ok(piece),
-                    Err(error) => Err(Status::internal(format!("a piece of a log: {error}"))),
+                    Err(error) => Err(Status::internal(format!("part of a log cannot be read: {error}"))),
                 }
             });
             return Ok(pieces.boxed());

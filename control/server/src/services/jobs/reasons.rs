@@ -19,7 +19,7 @@ pub(super) async fn reasons(app: &App, jobs: &[Arc<Job>], revision: Revision, no
     }
     let no_nodes = app.consensus.read(|state, _| state.nodes.is_empty());
     if no_nodes {
-        return pending.into_iter().map(|id| said(id, "no_nodes", "there is no node in the fleet yet")).collect();
+        return pending.into_iter().map(|id| said(id, "no_nodes", "the fleet has no nodes yet")).collect();
     }
     let now_ms = now_ms.max(app.consensus.now_ms());
     let looked = move |view: &mut View, _: Revision| {

@@ -23,7 +23,7 @@ pub(super) async fn submit(app: &App, request: v1::SubmitRequest) -> Result<v1::
     let specs = check(&request_id, jobs).map_err(|faults| refusal::fields(&faults))?;
     // A time that is filled in here would be a new one at every retry, and none would ever be too old to be known.
     let issued_ms = issued_ms.ok_or_else(|| {
-        let fix = "send when the call was first issued, in ms since 1970, and the same with every retry";
+        let fix = "send the time of the first call in ms since 1970, and the same time with every retry";
         refusal::field("issued_ms", "is missing", fix)
     })?;
     let payload_hash = hash(&specs)?;
@@ -36,8 +36,8 @@ pub(super) async fn submit(app: &App, request: v1::SubmitRequest) -> Result<v1::
     let command = Command::Submit { request_id: request_id.clone(), issued_ms, payload_hash, specs };
     let proposed = app.consensus.propose(vec![command]).await.map_err(|error| match error {
         ProposeError::TooLarge { limit, got, .. } => {
-            let problem = format!("have {got} bytes, a submission has at most {limit}");
-            refusal::field("jobs", problem, "submit them in parts, each under its own request id")
+            let problem = format!("have {got} bytes, but a submission may have at most {limit}");
+            refusal::field("jobs", problem, "submit them in several calls, each with its own request id")
         }
         other => refusal::propose(&other),
     })?;
@@ -67,13 +67,13 @@ fn check(request_id: &str, jobs: Vec<v1::JobSpec>) -> Result<Vec<ValidJobSpec>, 
         || request_id.len() > bounds::REQUEST_ID_BYTES_MAX
         || request_id.chars().any(char::is_control)
     {
-        let problem = format!("has {} bytes or control characters", request_id.len());
-        let fix = "give 1 to 128 printable bytes, a new id for each new submission";
+        let problem = format!("has {} bytes, or control characters", request_id.len());
+        let fix = "use 1 to 128 printable bytes, and a new id for each submission";
         faults.push(FieldError::new("request_id", problem, fix));
     }
     if jobs.is_empty() || jobs.len() > bounds::JOBS_PER_SUBMIT_MAX {
         let problem = format!("has {} jobs", jobs.len());
-        faults.push(FieldError::new("jobs", problem, "submit 1 to 1,000 jobs at a time"));
+        faults.push(FieldError::new("jobs", problem, "submit 1 to 1,000 jobs in one call"));
         return Err(faults);
     }
     let mut specs = Vec::with_capacity(jobs.len());

@@ -43,8 +43,8 @@ pub(super) async fn watch(
     app.consensus.read_index().await.map_err(|error| refusal::propose(&error))?;
     let present = app.consensus.read(|_, revision| revision);
     if request.from_revision > present.0 {
-        let problem = format!("is {}, and the cluster is at revision {present}", request.from_revision);
-        return Err(refusal::field("from_revision", problem, "use a revision that this cluster gave you, or 0"));
+        let problem = format!("is {}, but the cluster is at revision {present}", request.from_revision);
+        return Err(refusal::field("from_revision", problem, "use a revision from a reply of this cluster, or 0"));
     }
     let mut from = (request.from_revision != 0).then_some(Revision(request.from_revision));
     if let Some(id) = job {

@@ -35,14 +35,14 @@ impl v1::shards_server::Shards for ShardsService {
         check_shard(&shard)?;
         if leases.len() > LEASES_PER_RENEW_MAX {
             let problem = format!("has {} leases", leases.len());
-            return Err(refusal::field("leases", problem, "renew at most 4,096 cells in a call"));
+            return Err(refusal::field("leases", problem, "renew at most 4,096 cells in one call"));
         }
         let renewing = leases
             .iter()
             .map(|held| self.0.renewals.renew(Renewal::Cell(CellId(held.cell), Epoch(held.epoch), shard.clone())));
         let verdicts = futures::future::join_all(renewing).await;
         if verdicts.contains(&Verdict::Unknown) {
-            return Err(refusal::unavailable("no leader answered; leases stay valid until they expire"));
+            return Err(refusal::unavailable("the leader did not answer; leases are valid until they expire"));
         }
         let lost = leases.iter().zip(&verdicts).filter(|(_, verdict)| **verdict == Verdict::Lost);
         let lost_cells = lost.map(|(held, _)| held.cell).collect();
@@ -52,7 +52,7 @@ impl v1::shards_server::Shards for ShardsService {
     async fn release(&self, request: Request<v1::ReleaseRequest>) -> Result<Response<v1::ReleaseReply>, Status> {
         let v1::ReleaseRequest { shard, lease } = request.into_inner();
         check_shard(&shard)?;
-        let lease = lease.ok_or_else(|| refusal::field("lease", "is missing", "say which cell and epoch"))?;
+        let lease = lease.ok_or_else(|| refusal::field("lease", "is missing", "give the cell and the epoch"))?;
         let (cell, epoch) = (CellId(lease.cell), Epoch(lease.epoch));
         self.0.decide(Command::ExpireCell { cell, epoch }).await?;
         tracing::info!(%cell, shard, %epoch, "cell released");
@@ -73,7 +73,7 @@ impl v1::shards_server::Shards for ShardsService {
 fn check_shard(shard: &str) -> Result<(), Status> {
     if shard.is_empty() || shard.len() > SHARD_NAME_BYTES_MAX {
         let problem = format!("has {} bytes", shard.len());
-        return Err(refusal::field("shard", problem, "give 1 to 128 bytes, unique for each start of the process"));
+        return Err(refusal::field("shard", problem, "use 1 to 128 bytes, a new name for each start of the process"));
     }
     Ok(())
 }

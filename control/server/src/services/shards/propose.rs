@@ -18,7 +18,7 @@ pub(super) async fn propose(app: &App, request: v1::ProposeRequest) -> Result<v1
     let (cell, epoch) = (CellId(request.cell), Epoch(request.epoch));
     if request.proposals.len() > PROPOSALS_PER_CALL_MAX {
         let problem = format!("has {} proposals", request.proposals.len());
-        return Err(refusal::field("proposals", problem, "send at most 1,024 in a call"));
+        return Err(refusal::field("proposals", problem, "send at most 1,024 in one call"));
     }
     // A malformed proposal keeps its place in the answer without going into the log.
     let mut results: Vec<Option<Answer>> = Vec::with_capacity(request.proposals.len());
@@ -76,7 +76,8 @@ fn command(cell: CellId, epoch: Epoch, proposal: v1::Proposal) -> Result<Command
             Ok(Command::RecordBypass { cell, epoch, job: JobId(bypass.job), cards: bypass.cards })
         }
         None => {
-            Err("the proposal is of no kind that this control node knows; upgrade it to the shard's version".to_owned())
+            Err("this control node does not know this kind of proposal; upgrade it to the version of the shard"
+                .to_owned())
         }
     }
 }
