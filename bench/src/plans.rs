@@ -9,12 +9,11 @@ use anyhow::{Result, ensure};
 use muster_model::movable::Movable;
 use muster_model::request::SharingMode;
 use muster_model::{
-    Allocation, AllocationId, AllocationState, Attempt, Change, DeviceHold, DeviceRequest, Epoch, GpuModel, HoldMode,
-    JobId, JobPhase, NodeId, Object, Pool, TaskPlacement, TenantId, TopologyLevel, ValidJobSpec,
+    Allocation, AllocationId, Attempt, Change, DeviceHold, DeviceRequest, GpuModel, HoldMode, JobId, JobPhase, NodeId,
+    Object, Pool, TaskPlacement, TenantId, TopologyLevel, ValidJobSpec,
 };
 use muster_scheduler_core::planner::{Settings, open_for, plan_moves};
 use muster_scheduler_core::{View, starts_if_ended};
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// Trials of which the percentiles are.

@@ -30,7 +30,7 @@ pub fn tenants() -> Vec<TenantSpec> {
         },
         weight: 1,
         trust,
-        apart_from: Vec::new(),
+        anti_affinity: Vec::new(),
     };
     vec![
         tenant("research", None, Trust::Trusted),

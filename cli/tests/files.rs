@@ -190,11 +190,10 @@ ops:
 
 #[test]
 fn null_removes_and_leaving_out_does_not() {
-    let text =
-        "a: {max: null, weight: null, trust: null, apart-from: null, guarantee: {h100: null, cpus: 4}}\nb: {max: {}}\n";
+    let text = "a: {max: null, weight: null, trust: null, anti-affinity: null, guarantee: {h100: null, cpus: 4}}\nb: {max: {}}\n";
     let tenants = tenants::parse(text, "tree.yaml").expect("tenants");
     let (a, b) = (&tenants[0], &tenants[1]);
-    assert!(a.max.as_ref().is_some_and(|max| max.clear) && a.apart_from.as_ref().is_some_and(|apart| apart.clear));
+    assert!(a.max.as_ref().is_some_and(|max| max.clear) && a.anti_affinity.as_ref().is_some_and(|apart| apart.clear));
     assert_eq!(
         (a.weight, a.trust.clone()),
         (Some(v1::WeightEdit { weight: None }), Some(v1::TrustEdit { trust: None }))
@@ -319,11 +318,14 @@ fn what_stands_apart() {
     let both = file.overlaid(&flags);
     assert_eq!((both.spread, both.prefer_spread.as_deref(), both.spread_most), (None, Some("node"), Some(3)));
 
-    let found = tenants::parse("ads: {}\nnlp: {apart-from: {ads: node}}\n", "tenants.yaml").expect("tenants");
-    let levels = found[1].apart_from.clone().expect("apart").levels;
+    let found = tenants::parse("ads: {}\nnlp: {anti-affinity: {ads: node}}\n", "tenants.yaml").expect("tenants");
+    let levels = found[1].anti_affinity.clone().expect("apart").levels;
     assert_eq!(levels.get("ads").map(String::as_str), Some("node"));
-    refused(tenants::parse("nlp: {apart-from: {ads: 3}}\n", "tenants.yaml"), &["nlp.apart-from: has an entry"]);
-    refused(tenants::parse("nlp: {apart-from: ads}\n", "tenants.yaml"), &["nlp.apart-from: is not a list of tenants"]);
+    refused(tenants::parse("nlp: {anti-affinity: {ads: 3}}\n", "tenants.yaml"), &["nlp.anti-affinity: has an entry"]);
+    refused(
+        tenants::parse("nlp: {anti-affinity: ads}\n", "tenants.yaml"),
+        &["nlp.anti-affinity: is not a list of tenants"],
+    );
 }
 
 #[test]

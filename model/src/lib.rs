@@ -53,7 +53,7 @@ pub use request::DeviceRequest;
 pub use resources::{GpuUnits, Limits, ResourceVec};
 pub use selector::Selector;
 pub use task::{DeviceHold, HoldMode, TaskPlacement, TaskState};
-pub use tenant::{ApartFrom, ApartLevel, Tenant, Trust};
+pub use tenant::{AntiAffinity, AntiAffinityLevel, Tenant, Trust};
 pub use topology::{NumaPolicy, Spread, Topology, TopologyLevel};
 pub use words::UnknownWord;
 pub use workload::WorkloadClass;

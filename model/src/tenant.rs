@@ -22,7 +22,7 @@ words!(Trust, "trust level", Trust::Trusted => "trusted", Trust::Untrusted => "u
 
 /// What two tenants that are kept apart may not share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum ApartLevel {
+pub enum AntiAffinityLevel {
     /// A card.
     Card,
     /// A host.
@@ -31,17 +31,17 @@ pub enum ApartLevel {
     Island,
 }
 
-words!(ApartLevel, "level",
-    ApartLevel::Card => "card", ApartLevel::Node => "node", ApartLevel::Island => "island");
+words!(AntiAffinityLevel, "level",
+    AntiAffinityLevel::Card => "card", AntiAffinityLevel::Node => "node", AntiAffinityLevel::Island => "island");
 
 /// A tenant that another is kept apart from, because they were measured to disturb each other. It holds both ways, and for all tenants
 /// below the two.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct ApartFrom {
+pub struct AntiAffinity {
     /// Path of the other.
     pub tenant: String,
     /// What they may not share.
-    pub level: ApartLevel,
+    pub level: AntiAffinityLevel,
 }
 
 /// Whether the tenant at `path` is the one at `top` or below it.
@@ -68,7 +68,7 @@ pub struct Tenant {
     /// Trust.
     pub trust: Trust,
     /// Whom its work is kept apart from, in order of path.
-    pub apart_from: Vec<ApartFrom>,
+    pub anti_affinity: Vec<AntiAffinity>,
 }
 
 impl Tenant {
@@ -99,5 +99,5 @@ pub struct TenantSpec {
     /// Trust.
     pub trust: Trust,
     /// Whom its work is kept apart from.
-    pub apart_from: Vec<ApartFrom>,
+    pub anti_affinity: Vec<AntiAffinity>,
 }

@@ -5,7 +5,7 @@
 
 use crate::gpu::GpuModel;
 use crate::resources::{GpuUnits, Limits, ResourceVec};
-use crate::tenant::{ApartFrom, ApartLevel, Tenant, TenantSpec, Trust};
+use crate::tenant::{AntiAffinity, AntiAffinityLevel, Tenant, TenantSpec, Trust};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -86,22 +86,22 @@ impl AmountsEdit {
 
 /// What becomes of whom a tenant is kept apart from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ApartEdit {
+pub struct AntiAffinityEdit {
     /// Whoever there is is removed first.
     pub clear: bool,
     /// What may not be shared, by the path of the other; none: removed.
-    pub levels: BTreeMap<String, Option<ApartLevel>>,
+    pub levels: BTreeMap<String, Option<AntiAffinityLevel>>,
 }
 
-impl ApartEdit {
-    fn on(&self, before: Vec<ApartFrom>) -> Vec<ApartFrom> {
+impl AntiAffinityEdit {
+    fn on(&self, before: Vec<AntiAffinity>) -> Vec<AntiAffinity> {
         let before = if self.clear { Vec::new() } else { before };
         let kept = before.into_iter().filter(|apart| !self.levels.contains_key(&apart.tenant));
         let set = self.levels.iter().filter_map(|(tenant, level)| {
             let level = (*level)?;
-            Some(ApartFrom { tenant: tenant.clone(), level })
+            Some(AntiAffinity { tenant: tenant.clone(), level })
         });
-        let mut after: Vec<ApartFrom> = kept.chain(set).collect();
+        let mut after: Vec<AntiAffinity> = kept.chain(set).collect();
         after.sort_unstable();
         after
     }
@@ -121,7 +121,7 @@ pub struct TenantEdit {
     /// Trust.
     pub trust: Edit<Trust>,
     /// Whom its work is kept apart from.
-    pub apart_from: ApartEdit,
+    pub anti_affinity: AntiAffinityEdit,
 }
 
 impl TenantEdit {
@@ -135,7 +135,7 @@ impl TenantEdit {
             max: self.max.on_max(before.max),
             weight: self.weight.on(before.weight, WEIGHT_DEFAULT),
             trust: self.trust.on(before.trust, Trust::default()),
-            apart_from: self.apart_from.on(before.apart_from),
+            anti_affinity: self.anti_affinity.on(before.anti_affinity),
         }
     }
 }
@@ -150,7 +150,7 @@ impl TenantSpec {
             max: Limits::default(),
             weight: WEIGHT_DEFAULT,
             trust: Trust::default(),
-            apart_from: Vec::new(),
+            anti_affinity: Vec::new(),
         }
     }
 }
@@ -163,7 +163,7 @@ impl From<&Tenant> for TenantSpec {
             max: tenant.max.clone(),
             weight: tenant.weight,
             trust: tenant.trust,
-            apart_from: tenant.apart_from.clone(),
+            anti_affinity: tenant.anti_affinity.clone(),
         }
     }
 }

@@ -74,7 +74,7 @@ impl Tenant {
             max: Limits::default(),
             weight: 1,
             trust: Trust::Trusted,
-            apart_from: Vec::new(),
+            anti_affinity: Vec::new(),
         }
     }
 }

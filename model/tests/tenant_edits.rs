@@ -1,8 +1,8 @@
 //! Edits of tenants: what is named changes, what is not named stays, and removing is said.
 
 use muster_model::tenant::TenantSpec;
-use muster_model::tenant_edit::{AmountsEdit, ApartEdit, Edit, TenantEdit};
-use muster_model::{ApartFrom, ApartLevel, GpuModel, GpuUnits, Limits, ResourceVec, Tenant, TenantId, Trust};
+use muster_model::tenant_edit::{AmountsEdit, AntiAffinityEdit, Edit, TenantEdit};
+use muster_model::{AntiAffinity, AntiAffinityLevel, GpuModel, GpuUnits, Limits, ResourceVec, Tenant, TenantId, Trust};
 use proptest::collection::btree_map;
 use proptest::option;
 use proptest::prelude::*;
@@ -16,8 +16,8 @@ fn amounts() -> impl Strategy<Value = BTreeMap<GpuModel, u64>> {
     btree_map(select(MODELS.to_vec()), 1..9_u64, 0..3)
 }
 
-fn level() -> impl Strategy<Value = ApartLevel> {
-    select(vec![ApartLevel::Card, ApartLevel::Node, ApartLevel::Island])
+fn level() -> impl Strategy<Value = AntiAffinityLevel> {
+    select(vec![AntiAffinityLevel::Card, AntiAffinityLevel::Node, AntiAffinityLevel::Island])
 }
 
 prop_compose! {
@@ -35,7 +35,7 @@ prop_compose! {
             id: TenantId(1), path: "research".into(), parent: None, guarantee,
             max: Limits { gpu, cpu_milli: ceiling_cpu, memory_mib: memory }, weight,
             trust: if untrusted { Trust::Untrusted } else { Trust::Trusted },
-            apart_from: apart.into_iter().map(|(tenant, level)| ApartFrom { tenant: tenant.into(), level }).collect(),
+            anti_affinity: apart.into_iter().map(|(tenant, level)| AntiAffinity { tenant: tenant.into(), level }).collect(),
         }
     }
 }
@@ -60,7 +60,7 @@ prop_compose! {
         levels in btree_map(select(OTHERS.to_vec()), option::of(level()), 0..3),
     ) -> TenantEdit {
         let levels = levels.into_iter().map(|(tenant, level)| (tenant.to_owned(), level)).collect();
-        TenantEdit { path: "research".into(), guarantee, max, weight, trust, apart_from: ApartEdit { clear, levels } }
+        TenantEdit { path: "research".into(), guarantee, max, weight, trust, anti_affinity: AntiAffinityEdit { clear, levels } }
     }
 }
 
@@ -98,19 +98,19 @@ proptest! {
         prop_assert_eq!(after.weight, expected(edit.weight, false, Some(before.weight)).unwrap_or(1));
         prop_assert_eq!(after.trust, expected(edit.trust, false, Some(before.trust)).unwrap_or_default());
         for other in OTHERS {
-            let level = |list: &[ApartFrom]| list.iter().find(|apart| apart.tenant == other).map(|apart| apart.level);
-            let of = match edit.apart_from.levels.get(other) {
+            let level = |list: &[AntiAffinity]| list.iter().find(|apart| apart.tenant == other).map(|apart| apart.level);
+            let of = match edit.anti_affinity.levels.get(other) {
                 None => Edit::Keep,
                 Some(None) => Edit::Remove,
                 Some(Some(level)) => Edit::Set(*level),
             };
-            prop_assert_eq!(level(&after.apart_from), expected(of, edit.apart_from.clear, level(&before.apart_from)));
+            prop_assert_eq!(level(&after.anti_affinity), expected(of, edit.anti_affinity.clear, level(&before.anti_affinity)));
         }
-        prop_assert!(after.apart_from.is_sorted());
+        prop_assert!(after.anti_affinity.is_sorted());
         // The same again changes nothing.
         let as_tenant = |spec: TenantSpec| Tenant {
             guarantee: spec.guarantee, max: spec.max, weight: spec.weight, trust: spec.trust,
-            apart_from: spec.apart_from, ..before.clone()
+            anti_affinity: spec.anti_affinity, ..before.clone()
         };
         prop_assert_eq!(edit.on(Some(&as_tenant(after.clone()))), after);
     }

@@ -7,7 +7,7 @@ use muster_model::request::TaskRequest;
 use muster_model::tenant::TenantSpec;
 use muster_model::validate::warnings;
 use muster_model::{
-    ApartFrom, ApartLevel, DeviceRequest, FieldError, GpuModel, GpuUnits, JobSpec, Limits, NumaPolicy, Pool,
+    AntiAffinity, AntiAffinityLevel, DeviceRequest, FieldError, GpuModel, GpuUnits, JobSpec, Limits, NumaPolicy, Pool,
     ResourceVec, Spread, Topology, TopologyLevel, Trust, WorkloadClass,
 };
 
@@ -254,7 +254,7 @@ fn tenant() -> TenantSpec {
         max,
         weight: 1,
         trust: Trust::Trusted,
-        apart_from: Vec::new(),
+        anti_affinity: Vec::new(),
     }
 }
 
@@ -270,14 +270,14 @@ fn a_tenant_that_is_wrong_names_its_field() {
     check_tenant("no path", "path", |s| s.path.clear());
     check_tenant("a slash too many", "path", |s| s.path = "a/".to_owned());
     check_tenant("no weight", "weight", |s| s.weight = 0);
-    let apart = |path: &str| ApartFrom { tenant: path.to_owned(), level: ApartLevel::Node };
-    check_tenant("apart from itself", "apart_from", |s| s.apart_from = vec![apart("research/nlp")]);
-    check_tenant("apart from its parent", "apart_from", |s| s.apart_from = vec![apart("research")]);
-    check_tenant("apart from its child", "apart_from", |s| s.apart_from = vec![apart("research/nlp/a")]);
-    check_tenant("apart twice", "apart_from", |s| s.apart_from = vec![apart("ads"), apart("ads")]);
-    check_tenant("apart from no path", "apart_from", |s| s.apart_from = vec![apart("ads//x")]);
-    check_tenant("apart from everybody", "apart_from", |s| {
-        s.apart_from = (0..65).map(|n| apart(&format!("t{n}"))).collect()
+    let apart = |path: &str| AntiAffinity { tenant: path.to_owned(), level: AntiAffinityLevel::Node };
+    check_tenant("apart from itself", "anti_affinity", |s| s.anti_affinity = vec![apart("research/nlp")]);
+    check_tenant("apart from its parent", "anti_affinity", |s| s.anti_affinity = vec![apart("research")]);
+    check_tenant("apart from its child", "anti_affinity", |s| s.anti_affinity = vec![apart("research/nlp/a")]);
+    check_tenant("apart twice", "anti_affinity", |s| s.anti_affinity = vec![apart("ads"), apart("ads")]);
+    check_tenant("apart from no path", "anti_affinity", |s| s.anti_affinity = vec![apart("ads//x")]);
+    check_tenant("apart from everybody", "anti_affinity", |s| {
+        s.anti_affinity = (0..65).map(|n| apart(&format!("t{n}"))).collect()
     });
     check_tenant("weight beyond bounds", "weight", |s| s.weight = u32::MAX);
     check_tenant("floor above the ceiling", "guarantee", |s| s.guarantee.set_gpu(GpuModel::H100, GpuUnits::cards(17)));

@@ -9,13 +9,13 @@ use muster_model::node::{NodeNotes, NodeSpec, Quarantine, Rival};
 use muster_model::request::{SharingMode, TaskRequest};
 use muster_model::task::{RankFailure, TaskEnd};
 use muster_model::tenant::TenantSpec;
-use muster_model::tenant_edit::{AmountsEdit, ApartEdit, Edit, TenantEdit};
+use muster_model::tenant_edit::{AmountsEdit, AntiAffinityEdit, Edit, TenantEdit};
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    Allocation, AllocationState, ApartFrom, ApartLevel, Asked, Cell, Change, DeviceHold, DeviceRequest, EndCause,
-    FieldError, Gpu, GpuModel, GpuUnits, HoldMode, Job, JobPhase, JobSpec, Key, Limits, Node, NodeHealth, NumaPolicy,
-    Object, Outcome, Place, Pool, Reservation, ResourceVec, Spread, TaskPlacement, TaskState, Tenant, Topology,
-    TopologyLevel, Trust, WorkloadClass,
+    Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, Asked, Cell, Change, DeviceHold, DeviceRequest,
+    EndCause, FieldError, Gpu, GpuModel, GpuUnits, HoldMode, Job, JobPhase, JobSpec, Key, Limits, Node, NodeHealth,
+    NumaPolicy, Object, Outcome, Place, Pool, Reservation, ResourceVec, Spread, TaskPlacement, TaskState, Tenant,
+    Topology, TopologyLevel, Trust, WorkloadClass,
 };
 use muster_proto::convert::{BindParts, change_from_control_plane, change_to_wire, report_from_wire, report_to_wire};
 use muster_proto::{status, v1};
@@ -351,11 +351,11 @@ prop_compose! {
     fn tenant()(
         id in any::<u32>(), parent in option::of(any::<u32>().prop_map(TenantId)), path in "[a-z]{1,5}(/[a-z]{1,5}){0,2}",
         guarantee in amounts(), max in limits(), weight in any::<u32>(), untrusted in any::<bool>(),
-        apart in btree_map("[A-Z]{1,4}", select(vec![ApartLevel::Card, ApartLevel::Node, ApartLevel::Island]), 0..3),
+        apart in btree_map("[A-Z]{1,4}", select(vec![AntiAffinityLevel::Card, AntiAffinityLevel::Node, AntiAffinityLevel::Island]), 0..3),
     ) -> Tenant {
         let trust = if untrusted { Trust::Untrusted } else { Trust::Trusted };
-        let apart_from = apart.into_iter().map(|(tenant, level)| ApartFrom { tenant, level }).collect();
-        Tenant { id: TenantId(id), path, parent, guarantee, max, weight, trust, apart_from }
+        let anti_affinity = apart.into_iter().map(|(tenant, level)| AntiAffinity { tenant, level }).collect();
+        Tenant { id: TenantId(id), path, parent, guarantee, max, weight, trust, anti_affinity }
     }
 }
 
@@ -405,7 +405,7 @@ proptest! {
         gpu in btree_map(select(GpuModel::ALL.to_vec()), option::of(any::<u64>().prop_map(GpuUnits)), 0..3),
         numbers in (edit(any::<u64>()), edit(any::<u64>()), edit(any::<u64>()), edit(any::<u32>())),
         trust in edit(select(vec![Trust::Trusted, Trust::Untrusted])),
-        levels in btree_map("[a-z]{1,3}", option::of(select(vec![ApartLevel::Card, ApartLevel::Island])), 0..3),
+        levels in btree_map("[a-z]{1,3}", option::of(select(vec![AntiAffinityLevel::Card, AntiAffinityLevel::Island])), 0..3),
     ) {
         let edit = TenantEdit {
             path: "a/b".into(),
@@ -413,7 +413,7 @@ proptest! {
             max: AmountsEdit { clear: clear.1, gpu, cpu_milli: numbers.1, memory_mib: numbers.2 },
             weight: numbers.3,
             trust,
-            apart_from: ApartEdit { clear: clear.2, levels },
+            anti_affinity: AntiAffinityEdit { clear: clear.2, levels },
         };
         prop_assert_eq!(TenantEdit::try_from(sent(&v1::TenantEdit::from(&edit))), Ok(edit));
     }
@@ -423,7 +423,7 @@ proptest! {
         prop_assert_eq!(JobSpec::try_from(sent(&v1::JobSpec::from(&spec))), Ok(spec));
         let spec = TenantSpec {
             path: tenant.path, guarantee: tenant.guarantee, max: tenant.max, weight: tenant.weight, trust: tenant.trust,
-            apart_from: tenant.apart_from,
+            anti_affinity: tenant.anti_affinity,
         };
         prop_assert_eq!(TenantSpec::try_from(sent(&v1::TenantSpec::from(&spec))), Ok(spec));
     }

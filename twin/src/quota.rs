@@ -60,7 +60,7 @@ pub fn tenants(
         max: max.get(path.as_str()).cloned().unwrap_or_default(),
         weight: 1,
         trust: Trust::Trusted,
-        apart_from: Vec::new(),
+        anti_affinity: Vec::new(),
     };
     paths.iter().map(spec).collect()
 }

@@ -4,8 +4,8 @@
 
 pub mod circles;
 pub mod layers;
+pub mod modules;
 pub mod ratchet;
-pub mod rooms;
 pub mod tests_total;
 pub mod tidy;
 pub mod words;

@@ -1,7 +1,7 @@
 //! The command line of the workspace's own checks.
 
 use anyhow::{Context, Result, bail};
-use muster_xtask::{Finding, circles, layers, rooms, tests_total, tidy};
+use muster_xtask::{Finding, circles, layers, modules, tests_total, tidy};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
@@ -16,7 +16,7 @@ fn main() -> Result<ExitCode> {
         Some("check") => {
             let mut findings = check_layers(&root)?;
             findings.extend(tidy::check(&root)?);
-            Ok(report("layers and tidy", &findings))
+            Ok(report("layers, modules, words and tidy", &findings))
         }
         Some("layers") => Ok(report("layers", &check_layers(&root)?)),
         Some("tidy") => Ok(report("tidy", &tidy::check(&root)?)),
@@ -37,7 +37,7 @@ fn check_layers(root: &PathBuf) -> Result<Vec<Finding>> {
     }
     let metadata: layers::Metadata = serde_json::from_slice(&output.stdout).context("reading cargo metadata")?;
     let mut findings = layers::check(&metadata);
-    findings.extend(rooms::check(root)?);
+    findings.extend(modules::check(root)?);
     findings.extend(circles::check(root)?);
     Ok(findings)
 }

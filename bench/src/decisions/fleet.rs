@@ -1,14 +1,13 @@
 //! The fleet, the tenants and the jobs that decisions are measured on.
 
 use anyhow::{Context, Result};
-use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, TenantId};
+use muster_model::ids::{AllocationId, CellId, Epoch, JobId, NodeId, TenantId};
+use muster_model::node::NodeSpec;
 use muster_model::request::TaskRequest;
 use muster_model::{
-    Allocation, AllocationState, Cell, Change, DeviceRequest, Gpu, GpuModel, Job, JobPhase, JobSpec, Limits, Node,
-    NodeHealth, Object, Place, ResourceVec, TaskState, Tenant, Trust, ValidJobSpec,
+    Allocation, Cell, Change, DeviceRequest, Gpu, GpuModel, Job, JobPhase, JobSpec, Node, Object, Tenant, ValidJobSpec,
 };
 use muster_scheduler_core::{Binding, View};
-use std::collections::BTreeMap;
 
 /// The one cell.
 pub(crate) const CELL: CellId = CellId(1);

@@ -79,7 +79,7 @@ fn in_words_of_tree(failure: Failure, paths: &[String]) -> Failure {
         let place = fault.field.strip_prefix("edits[").and_then(|rest| rest.split_once("]."));
         let path = place.and_then(|(index, _)| paths.get(index.parse::<usize>().ok()?));
         if let (Some((_, field)), Some(path)) = (place, path) {
-            let field = field.replace(".gpus.", ".").replace("apart_from", "apart-from");
+            let field = field.replace(".gpus.", ".").replace("anti_affinity", "anti-affinity");
             fault.field = format!("{path}.{field}");
         }
     }

@@ -8,7 +8,7 @@
 //!   teams:
 //!     nlp: {guarantee: {h100: 4}}
 //!     vision: {max: {h100: 8}, trust: untrusted}
-//!   apart-from: {ads: node, search/ranking: card}    # or island; measured to disturb each other
+//!   anti-affinity: {ads: node, search/ranking: card}    # or island; measured to disturb each other
 //! ```
 //!
 //! What must stay true: a file changes what it names; `null` removes, and leaving out never does.
@@ -24,7 +24,7 @@ use serde::Deserialize;
 use serde_yaml_ng::{Mapping, Value};
 
 /// The keys of one tenant.
-pub const KEYS: &[&str] = &["guarantee", "max", "weight", "trust", "apart-from", "teams", "children"];
+pub const KEYS: &[&str] = &["guarantee", "max", "weight", "trust", "anti-affinity", "teams", "children"];
 
 /// Every tenant of a file with what changes of it, parents before their children.
 ///
@@ -103,13 +103,13 @@ fn one(path: &str, mut body: Mapping, level: usize, found: &mut Vec<v1::TenantEd
             }
         };
     }
-    edit.apart_from = match body.get("apart-from") {
+    edit.anti_affinity = match body.get("anti-affinity") {
         None => None,
-        Some(Value::Null) => Some(v1::ApartEdit { clear: true, ..v1::ApartEdit::default() }),
-        Some(Value::Mapping(written)) => Some(apart_from(path, written, faults)),
+        Some(Value::Null) => Some(v1::AntiAffinityEdit { clear: true, ..v1::AntiAffinityEdit::default() }),
+        Some(Value::Mapping(written)) => Some(anti_affinity(path, written, faults)),
         Some(_) => {
             let fix = "write `{ads: node}`, or null to remove it";
-            faults.push(FieldError::new(format!("{path}.apart-from"), "is not a list of tenants", fix));
+            faults.push(FieldError::new(format!("{path}.anti-affinity"), "is not a list of tenants", fix));
             None
         }
     };
@@ -156,14 +156,14 @@ fn trust(path: &str, written: Option<&Value>, faults: &mut Vec<FieldError>) -> O
 }
 
 /// `{ads: node, search/ranking: card, old: null}`.
-fn apart_from(path: &str, written: &Mapping, faults: &mut Vec<FieldError>) -> v1::ApartEdit {
-    let mut edit = v1::ApartEdit::default();
+fn anti_affinity(path: &str, written: &Mapping, faults: &mut Vec<FieldError>) -> v1::AntiAffinityEdit {
+    let mut edit = v1::AntiAffinityEdit::default();
     for (tenant, level) in written {
         let level = if level.is_null() { Some("") } else { level.as_str() };
         match (tenant.as_str(), level) {
             (Some(tenant), Some(level)) => drop(edit.levels.insert(tenant.to_owned(), level.to_owned())),
             _ => faults.push(FieldError::new(
-                format!("{path}.apart-from"),
+                format!("{path}.anti-affinity"),
                 "has an entry that is not a tenant and a level",
                 "write {ads: node}: the two tenants may not share a card, node or island; null removes the rule",
             )),

@@ -66,7 +66,7 @@ pub struct TenantView {
     pub trust: String,
     /// Whom it is kept apart from, and what they may not share.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub apart_from: BTreeMap<String, String>,
+    pub anti_affinity: BTreeMap<String, String>,
 }
 
 impl TenantView {
@@ -75,7 +75,7 @@ impl TenantView {
     pub fn new(tenant: &v1::Tenant) -> Self {
         let spec = tenant.spec.clone().unwrap_or_default();
         TenantView {
-            apart_from: spec.apart_from.into_iter().map(|apart| (apart.tenant, apart.level)).collect(),
+            anti_affinity: spec.anti_affinity.into_iter().map(|apart| (apart.tenant, apart.level)).collect(),
             path: spec.path,
             guarantee: Amounts::vec(spec.guarantee.as_ref()),
             max: Amounts::limits(spec.max.as_ref()),
@@ -90,7 +90,7 @@ impl TenantView {
 #[must_use]
 pub fn table(tenants: &[TenantView], tree: bool) -> Vec<Block> {
     // Few fleets keep anybody apart: the column is there where one does.
-    let apart = tenants.iter().any(|tenant| !tenant.apart_from.is_empty());
+    let apart = tenants.iter().any(|tenant| !tenant.anti_affinity.is_empty());
     let heads = ["TENANT", "GUARANTEE", "MAX", "USED", "WEIGHT", "TRUST", "APART FROM"];
     let mut columns = Columns::new(&heads[..heads.len() - usize::from(!apart)]).right(&["WEIGHT"]);
     let mut sorted: Vec<&TenantView> = tenants.iter().collect();
@@ -110,7 +110,7 @@ pub fn table(tenants: &[TenantView], tree: bool) -> Vec<Block> {
         ];
         if apart {
             let words: Vec<String> =
-                tenant.apart_from.iter().map(|(path, level)| format!("{path} ({level})")).collect();
+                tenant.anti_affinity.iter().map(|(path, level)| format!("{path} ({level})")).collect();
             row.push(if words.is_empty() { "-".to_owned() } else { words.join(", ") });
         }
         columns.row(row);
@@ -145,7 +145,7 @@ pub struct ChangeView {
 /// What differs of one value.
 #[derive(Clone, Debug, Serialize)]
 pub struct FieldView {
-    /// In the words of the file: `max.h100`, `weight`, `apart-from.ads`.
+    /// In the words of the file: `max.h100`, `weight`, `anti-affinity.ads`.
     pub field: String,
     /// As it was, if there was any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -248,8 +248,8 @@ fn values(spec: &v1::TenantSpec) -> Vec<(String, String)> {
     }
     values.push(("weight".to_owned(), spec.weight.unwrap_or(1).to_string()));
     values.push(("trust".to_owned(), if spec.trust.is_empty() { "trusted".to_owned() } else { spec.trust.clone() }));
-    let apart = spec.apart_from.iter();
-    values.extend(apart.map(|apart| (format!("apart-from.{}", apart.tenant), apart.level.clone())));
+    let apart = spec.anti_affinity.iter();
+    values.extend(apart.map(|apart| (format!("anti-affinity.{}", apart.tenant), apart.level.clone())));
     values
 }
 

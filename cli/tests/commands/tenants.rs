@@ -8,7 +8,7 @@ research:
   max: {h100: 16, cpus: 512}
   teams:
     nlp: {guarantee: {h100: 4}, weight: 2}
-    vision: {max: {h100: 8, memory: 1Ti}, trust: untrusted, apart-from: {research/nlp: node}}
+    vision: {max: {h100: 8, memory: 1Ti}, trust: untrusted, anti-affinity: {research/nlp: node}}
 ";
 
 fn tenant(dev: &Dev, path: &str) -> serde_json::Value {
@@ -36,7 +36,7 @@ fn a_file_changes_what_it_names_and_nothing_else() {
     assert_eq!(apply(weight, &[]), "research/vision:\n  weight: 1 -> 3\n1 tenant changed (1 unchanged)");
     let after = tenant(&dev, "research/vision");
     assert_eq!(after["weight"], 3);
-    for key in ["max", "guarantee", "trust", "apart_from"] {
+    for key in ["max", "guarantee", "trust", "anti_affinity"] {
         assert_eq!(after[key], before[key], "{key}");
     }
     assert_eq!(apply(weight, &[]), "no tenant changed (2 unchanged)");
@@ -44,8 +44,8 @@ fn a_file_changes_what_it_names_and_nothing_else() {
     // One amount of several; then one removed, and all.
     let said = apply("research: {teams: {vision: {max: {h100: 12}}}}\n", &[]);
     assert_eq!(said, "research/vision:\n  max.h100: 8 -> 12\n1 tenant changed (1 unchanged)");
-    let said = apply("research: {teams: {vision: {max: {memory: null}, apart-from: {research/nlp: null}}}}\n", &[]);
-    let expected = "research/vision:\n  max.memory: 1Ti -> none\n  apart-from.research/nlp: node -> none\n";
+    let said = apply("research: {teams: {vision: {max: {memory: null}, anti-affinity: {research/nlp: null}}}}\n", &[]);
+    let expected = "research/vision:\n  max.memory: 1Ti -> none\n  anti-affinity.research/nlp: node -> none\n";
     assert_eq!(said, format!("{expected}1 tenant changed (1 unchanged)"));
     let said = apply("research: {max: null, teams: {nlp: {weight: null}}}\n", &[]);
     assert!(said.contains("research:\n  max.h100: 16 -> none\n  max.cpus: 512 -> none\n"), "{said}");
@@ -79,7 +79,7 @@ fn wrong_trees_are_refused_with_the_tenant_and_change_nothing() {
             "research: {teams: {vision: {guarantee: {h100: 9}}}}",
             "research/vision.guarantee: guarantees 9 h100 but its max is 8 h100",
         ),
-        ("research: {apart-from: {nobody: node}}", "research.apart-from: names nobody, which does not exist"),
+        ("research: {anti-affinity: {nobody: node}}", "research.anti-affinity: names nobody, which does not exist"),
         ("research: {teams: {vision: {trust: maybe}}}", "research/vision.trust: unknown trust level"),
         ("research: {max: {h1000: 1}}", "research.max.h1000: unknown GPU model"),
     ] {

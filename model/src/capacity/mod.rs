@@ -6,13 +6,13 @@
 //! is over its max, and shares of one card belong to one trust domain. `charge` of something that was not proved panics rather
 //! than corrupt the capacity ledger.
 
-mod apart;
+mod anti_affinity;
 mod card;
 mod node_use;
 mod occupancy;
 mod tenants;
 
-pub use apart::Kept;
+pub use anti_affinity::Kept;
 pub use card::{
     CardConflict, CardUse, MPS_CLIENTS_MAX, MPS_CLIENTS_MORE_DRIVER, MPS_CLIENTS_OLD_MAX, Share,
     TIME_SLICE_REPLICAS_MAX,
@@ -31,7 +31,7 @@ use crate::node::{Node, Pool};
 use crate::request::SharingMode;
 use crate::resources::ResourceVec;
 use crate::task::{HoldMode, TaskPlacement};
-use crate::tenant::ApartLevel;
+use crate::tenant::AntiAffinityLevel;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -128,13 +128,13 @@ pub enum Misfit {
     Untrusted,
     /// Tenants that admins keep apart.
     #[error("tenants {tenant} and {other} may not share one {level} (anti-affinity), and {other} is on node {node}")]
-    KeptApart {
+    AntiAffinityConflict {
         /// Whose gang it is.
         tenant: String,
         /// Who is there.
         other: String,
         /// What they may not share.
-        level: ApartLevel,
+        level: AntiAffinityLevel,
         /// Where the other is.
         node: NodeId,
     },
@@ -156,7 +156,7 @@ pub struct Capacity {
     tenants: BTreeMap<TenantId, TenantUse>,
     pools: BTreeMap<String, Pool>,
     /// Nodes of NVLink domains that span several.
-    spans: apart::Spans,
+    spans: anti_affinity::Spans,
     occupancy: occupancy::Occupancy,
 }
 
@@ -291,14 +291,14 @@ impl Capacity {
     }
 
     fn check_neighbours(&self, tenant: TenantId, there: &NodeUse, task: &TaskPlacement) -> Result<(), Misfit> {
-        if !self.keeps_apart() {
+        if !self.has_anti_affinity() {
             return Ok(());
         }
         let path = |id| self.tenants.get(&id).map_or_else(String::new, |at: &TenantUse| at.path.clone());
         let on_card = || task.devices.iter().find_map(|hold| self.kept_off_card(tenant, there, hold.gpu));
         match self.kept_off_node(tenant, there).or_else(on_card) {
             Some(Kept { other, level, node }) => {
-                Err(Misfit::KeptApart { tenant: path(tenant), other: path(other), level, node })
+                Err(Misfit::AntiAffinityConflict { tenant: path(tenant), other: path(other), level, node })
             }
             None => Ok(()),
         }

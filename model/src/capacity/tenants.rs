@@ -3,7 +3,7 @@
 use super::Capacity;
 use crate::ids::TenantId;
 use crate::resources::{Limits, Resource, ResourceVec};
-use crate::tenant::{ApartFrom, Tenant, Trust};
+use crate::tenant::{AntiAffinity, Tenant, Trust};
 
 /// A ceiling that a charge would pass.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,7 +37,7 @@ pub struct TenantUse {
     /// Shares cards only through MIG.
     pub untrusted: bool,
     /// Whom it is kept apart from.
-    pub apart_from: Vec<ApartFrom>,
+    pub anti_affinity: Vec<AntiAffinity>,
     /// In use, descendants included.
     pub used: ResourceVec,
     /// In use by its own jobs alone.
@@ -48,8 +48,8 @@ impl Capacity {
     /// Adds a tenant or takes over its new limits; what it uses stays charged.
     pub fn put_tenant(&mut self, tenant: &Tenant) {
         let (used, own) = self.tenants.get(&tenant.id).map(|old| (old.used, old.own)).unwrap_or_default();
-        let had = self.tenants.get(&tenant.id).is_some_and(|old| !old.apart_from.is_empty());
-        self.recount_rules(had, !tenant.apart_from.is_empty());
+        let had = self.tenants.get(&tenant.id).is_some_and(|old| !old.anti_affinity.is_empty());
+        self.recount_rules(had, !tenant.anti_affinity.is_empty());
         self.tenants.insert(
             tenant.id,
             TenantUse {
@@ -59,7 +59,7 @@ impl Capacity {
                 max: tenant.max.clone(),
                 weight: tenant.weight,
                 untrusted: tenant.trust == Trust::Untrusted,
-                apart_from: tenant.apart_from.clone(),
+                anti_affinity: tenant.anti_affinity.clone(),
                 used,
                 own,
             },
@@ -75,7 +75,7 @@ impl Capacity {
 
     /// Takes a tenant out; it must have nothing in use and no children.
     pub fn remove_tenant(&mut self, id: TenantId) {
-        let had = self.tenants.remove(&id).is_some_and(|old| !old.apart_from.is_empty());
+        let had = self.tenants.remove(&id).is_some_and(|old| !old.anti_affinity.is_empty());
         self.recount_rules(had, false);
     }
 

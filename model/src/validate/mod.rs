@@ -130,7 +130,7 @@ impl TenantSpec {
             let problem = format!("guarantees {guaranteed} but its max is {}", resource.in_words(max));
             faults.0.push(FieldError::new("guarantee", problem, "lower the guarantee or raise the max"));
         }
-        self.check_apart(&mut faults);
+        self.check_anti_affinity(&mut faults);
         let ceilings = self.max.gpu.values().map(|units| units.0).chain(self.max.cpu_milli).chain(self.max.memory_mib);
         let floors = self.guarantee.nonzero().map(|(_, amount)| amount);
         for (field, most) in [("guarantee", floors.max()), ("max", ceilings.max())] {
@@ -146,27 +146,27 @@ impl TenantSpec {
 }
 
 impl TenantSpec {
-    fn check_apart(&self, faults: &mut Faults) {
+    fn check_anti_affinity(&self, faults: &mut Faults) {
         faults.when(
-            self.apart_from.len() > bounds::APART_FROM_MAX,
-            "apart_from",
-            || format!("names {} tenants", self.apart_from.len()),
+            self.anti_affinity.len() > bounds::APART_FROM_MAX,
+            "anti_affinity",
+            || format!("names {} tenants", self.anti_affinity.len()),
             "name at most 64 tenants, or a tenant above several of them",
         );
         let mut seen = std::collections::BTreeSet::new();
-        for other in &self.apart_from {
+        for other in &self.anti_affinity {
             let path = &other.tenant;
-            faults.path("apart_from", path);
+            faults.path("anti_affinity", path);
             faults.when(
                 !seen.insert(path),
-                "apart_from",
+                "anti_affinity",
                 || format!("names {} twice", short(path)),
                 "name each tenant once, with the widest level that they may not share",
             );
             let related = lies_under(path, &self.path) || lies_under(&self.path, path);
             faults.when(
                 related,
-                "apart_from",
+                "anti_affinity",
                 || format!("names {}, which is the tenant itself, or is above or below it", short(path)),
                 "name a tenant of another branch",
             );

@@ -3,8 +3,8 @@
 use super::{each, need, word, word_if};
 use crate::v1;
 use muster_model::tenant::TenantSpec;
-use muster_model::tenant_edit::{AmountsEdit, ApartEdit, Edit, TenantChange, TenantEdit, WEIGHT_DEFAULT};
-use muster_model::{ApartFrom, FieldError, GpuModel, GpuUnits, Tenant, TenantId, Trust};
+use muster_model::tenant_edit::{AmountsEdit, AntiAffinityEdit, Edit, TenantChange, TenantEdit, WEIGHT_DEFAULT};
+use muster_model::{AntiAffinity, FieldError, GpuModel, GpuUnits, Tenant, TenantId, Trust};
 use std::collections::BTreeMap;
 
 impl From<&TenantSpec> for v1::TenantSpec {
@@ -15,7 +15,7 @@ impl From<&TenantSpec> for v1::TenantSpec {
             max: Some((&spec.max).into()),
             weight: Some(spec.weight),
             trust: spec.trust.to_string(),
-            apart_from: apart_to_wire(&spec.apart_from),
+            anti_affinity: anti_affinity_to_wire(&spec.anti_affinity),
         }
     }
 }
@@ -30,23 +30,23 @@ impl TryFrom<v1::TenantSpec> for TenantSpec {
             max: wire.max.unwrap_or_default().try_into().map_err(|e: FieldError| e.under("max"))?,
             weight: wire.weight.unwrap_or(WEIGHT_DEFAULT),
             trust: word_if::<Trust>("trust", &wire.trust)?.unwrap_or_default(),
-            apart_from: each("apart_from", wire.apart_from)?,
+            anti_affinity: each("anti_affinity", wire.anti_affinity)?,
         })
     }
 }
 
-fn apart_to_wire(apart_from: &[ApartFrom]) -> Vec<v1::ApartFrom> {
-    apart_from
+fn anti_affinity_to_wire(anti_affinity: &[AntiAffinity]) -> Vec<v1::AntiAffinity> {
+    anti_affinity
         .iter()
-        .map(|apart| v1::ApartFrom { tenant: apart.tenant.clone(), level: apart.level.to_string() })
+        .map(|apart| v1::AntiAffinity { tenant: apart.tenant.clone(), level: apart.level.to_string() })
         .collect()
 }
 
-impl TryFrom<v1::ApartFrom> for ApartFrom {
+impl TryFrom<v1::AntiAffinity> for AntiAffinity {
     type Error = FieldError;
 
-    fn try_from(wire: v1::ApartFrom) -> Result<Self, FieldError> {
-        Ok(ApartFrom { tenant: wire.tenant, level: word("level", &wire.level)? })
+    fn try_from(wire: v1::AntiAffinity) -> Result<Self, FieldError> {
+        Ok(AntiAffinity { tenant: wire.tenant, level: word("level", &wire.level)? })
     }
 }
 
@@ -59,7 +59,7 @@ impl From<&Tenant> for v1::Tenant {
             max: Some((&tenant.max).into()),
             weight: Some(tenant.weight),
             trust: tenant.trust.to_string(),
-            apart_from: apart_to_wire(&tenant.apart_from),
+            anti_affinity: anti_affinity_to_wire(&tenant.anti_affinity),
         };
         v1::Tenant { id: tenant.id.0, parent: tenant.parent.map(|parent| parent.0), spec: Some(spec), used: None }
     }
@@ -78,7 +78,7 @@ impl TryFrom<v1::Tenant> for Tenant {
             max: spec.max,
             weight: spec.weight,
             trust: spec.trust,
-            apart_from: spec.apart_from,
+            anti_affinity: spec.anti_affinity,
         })
     }
 }
@@ -138,7 +138,7 @@ impl TryFrom<v1::AmountsEdit> for AmountsEdit {
 
 impl From<&TenantEdit> for v1::TenantEdit {
     fn from(edit: &TenantEdit) -> Self {
-        let level = |(tenant, level): (&String, &Option<muster_model::ApartLevel>)| {
+        let level = |(tenant, level): (&String, &Option<muster_model::AntiAffinityLevel>)| {
             (tenant.clone(), level.map(|level| level.to_string()).unwrap_or_default())
         };
         let trust = |trust: Option<Trust>| v1::TrustEdit { trust: trust.map(|trust| trust.to_string()) };
@@ -148,9 +148,9 @@ impl From<&TenantEdit> for v1::TenantEdit {
             max: Some((&edit.max).into()),
             weight: edited(edit.weight).map(|weight| v1::WeightEdit { weight }),
             trust: edited(edit.trust).map(trust),
-            apart_from: Some(v1::ApartEdit {
-                clear: edit.apart_from.clear,
-                levels: edit.apart_from.levels.iter().map(level).collect(),
+            anti_affinity: Some(v1::AntiAffinityEdit {
+                clear: edit.anti_affinity.clear,
+                levels: edit.anti_affinity.levels.iter().map(level).collect(),
             }),
         }
     }
@@ -167,10 +167,10 @@ impl TryFrom<v1::TenantEdit> for TenantEdit {
             None => Edit::Keep,
             Some(wire) => edit(wire.trust.map(|text| word::<Trust>("trust", &text)).transpose()?),
         };
-        let apart = wire.apart_from.unwrap_or_default();
+        let apart = wire.anti_affinity.unwrap_or_default();
         let mut levels = BTreeMap::new();
         for (tenant, level) in apart.levels {
-            let field = format!("apart_from.{tenant}");
+            let field = format!("anti_affinity.{tenant}");
             levels.insert(tenant, word_if(&field, &level)?);
         }
         Ok(TenantEdit {
@@ -179,7 +179,7 @@ impl TryFrom<v1::TenantEdit> for TenantEdit {
             max: amounts(wire.max, "max")?,
             weight: wire.weight.map_or(Edit::Keep, |wire| edit(wire.weight)),
             trust,
-            apart_from: ApartEdit { clear: apart.clear, levels },
+            anti_affinity: AntiAffinityEdit { clear: apart.clear, levels },
         })
     }
 }

@@ -15,7 +15,7 @@ use muster_model::object::Key;
 use muster_model::request::SharingMode;
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::{TenantChange, TenantEdit};
-use muster_model::{Allocation, ApartFrom, FieldError, Object, ResourceVec, Tenant, Trust};
+use muster_model::{Allocation, AntiAffinity, FieldError, Object, ResourceVec, Tenant, Trust};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The tree as it would be: the described tenants over the present ones.
@@ -61,7 +61,7 @@ fn put(draft: &mut Draft<'_>, list: &'static str, specs: &[TenantSpec]) -> Resul
     }
     tree.check_guarantees()?;
     tree.check_trust()?;
-    tree.check_apart()?;
+    tree.check_anti_affinity()?;
     let mut changes = Vec::new();
     for (id, tenant) in tree.new {
         let before = draft.state.tenants.get(&id);
@@ -118,7 +118,7 @@ fn describe(draft: &mut Draft<'_>, tree: &mut Tree<'_>, index: usize, spec: &Ten
         max: spec.max.clone(),
         weight: spec.weight,
         trust: spec.trust,
-        apart_from: in_order(&spec.apart_from),
+        anti_affinity: in_order(&spec.anti_affinity),
     };
     if draft.state.tenants.get(&id) != Some(&tenant) {
         tree.place.insert(id, index);
@@ -128,10 +128,10 @@ fn describe(draft: &mut Draft<'_>, tree: &mut Tree<'_>, index: usize, spec: &Ten
 }
 
 /// One order for what means the same.
-fn in_order(apart_from: &[ApartFrom]) -> Vec<ApartFrom> {
-    let mut apart_from = apart_from.to_vec();
-    apart_from.sort_unstable();
-    apart_from
+fn in_order(anti_affinity: &[AntiAffinity]) -> Vec<AntiAffinity> {
+    let mut anti_affinity = anti_affinity.to_vec();
+    anti_affinity.sort_unstable();
+    anti_affinity
 }
 
 impl<'a> Tree<'a> {
@@ -186,11 +186,11 @@ impl<'a> Tree<'a> {
     }
 
     /// Whoever a tenant is kept apart from exists: a rule about nobody would be a slip of the pen.
-    fn check_apart(&self) -> Result<(), Reject> {
+    fn check_anti_affinity(&self) -> Result<(), Reject> {
         for tenant in self.new.values() {
-            if let Some(other) = tenant.apart_from.iter().find(|other| self.id_of(&other.tenant).is_none()) {
+            if let Some(other) = tenant.anti_affinity.iter().find(|other| self.id_of(&other.tenant).is_none()) {
                 let problem = format!("names {}, which does not exist", other.tenant);
-                let field = self.field(tenant.id, &BTreeSet::new(), "apart_from");
+                let field = self.field(tenant.id, &BTreeSet::new(), "anti_affinity");
                 return Err(Reject::field(field, problem, "create it first or in the same call"));
             }
         }
@@ -258,9 +258,9 @@ pub(super) fn delete(draft: &mut Draft<'_>, path: &str) -> Result<Done, Reject> 
     if jobs > 0 {
         return in_use(format!("some of its jobs have not ended ({jobs}); cancel them first"));
     }
-    let named = |tenant: &&Tenant| tenant.apart_from.iter().any(|other| other.tenant == path);
+    let named = |tenant: &&Tenant| tenant.anti_affinity.iter().any(|other| other.tenant == path);
     if let Some(other) = state.tenants.values().find(named) {
-        return in_use(format!("apart_from of tenant {} names it; remove that rule first", other.path));
+        return in_use(format!("anti_affinity of tenant {} names it; remove that rule first", other.path));
     }
     requests::tenant_goes(draft, id);
     draft.delete(Key::Tenant(id));

@@ -13,8 +13,9 @@ use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::{Edit, TenantEdit};
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    ApartFrom, ApartLevel, Asked, DeviceClass, DeviceRequest, GpuModel, GpuUnits, Job, JobPhase, JobSpec, Limits,
-    NodeHealth, NumaPolicy, Pool, ResourceVec, Spread, TaskState, Topology, TopologyLevel, Trust, WorkloadClass,
+    AntiAffinity, AntiAffinityLevel, Asked, DeviceClass, DeviceRequest, GpuModel, GpuUnits, Job, JobPhase, JobSpec,
+    Limits, NodeHealth, NumaPolicy, Pool, ResourceVec, Spread, TaskState, Topology, TopologyLevel, Trust,
+    WorkloadClass,
 };
 use std::collections::BTreeMap;
 
@@ -82,11 +83,12 @@ impl Story {
         }
         let untrusted = path == "blue/one" || (path == "blue" && self.chance.one_in(4));
         let trust = if untrusted { Trust::Untrusted } else { Trust::Trusted };
-        let levels = [ApartLevel::Card, ApartLevel::Node, ApartLevel::Island];
+        let levels = [AntiAffinityLevel::Card, AntiAffinityLevel::Node, AntiAffinityLevel::Island];
         let others = PATHS.iter().filter(|_| self.chance.one_in(30)).collect::<Vec<_>>();
-        let apart = |other: &&str| Some(ApartFrom { tenant: (*other).to_owned(), level: self.chance.pick(&levels)? });
-        let apart_from = others.into_iter().filter_map(apart).collect();
-        TenantSpec { path: path.to_owned(), guarantee, max, weight: 1, trust, apart_from }
+        let apart =
+            |other: &&str| Some(AntiAffinity { tenant: (*other).to_owned(), level: self.chance.pick(&levels)? });
+        let anti_affinity = others.into_iter().filter_map(apart).collect();
+        TenantSpec { path: path.to_owned(), guarantee, max, weight: 1, trust, anti_affinity }
     }
 
     /// Part of a description as an edit; now and then what it leaves out is removed.
@@ -105,8 +107,9 @@ impl Story {
         if self.chance.one_in(3) {
             edit.trust = Edit::Set(spec.trust);
         }
-        edit.apart_from.clear = self.chance.one_in(4);
-        edit.apart_from.levels = spec.apart_from.into_iter().map(|apart| (apart.tenant, Some(apart.level))).collect();
+        edit.anti_affinity.clear = self.chance.one_in(4);
+        edit.anti_affinity.levels =
+            spec.anti_affinity.into_iter().map(|apart| (apart.tenant, Some(apart.level))).collect();
         edit
     }
 

@@ -15,7 +15,7 @@ use muster_model::request::TaskRequest;
 use muster_model::tenant::TenantSpec;
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    AllocationState, ApartFrom, Asked, Change, DeviceClass, DeviceHold, DeviceRequest, GpuModel, GpuUnits, HoldMode,
+    AllocationState, AntiAffinity, Asked, Change, DeviceClass, DeviceHold, DeviceRequest, GpuModel, GpuUnits, HoldMode,
     Job, JobPhase, JobSpec, Limits, Object, Outcome, Pool, ResourceVec, Spread, TaskPlacement, TaskState, Topology,
     Trust, WorkloadClass,
 };
@@ -421,9 +421,9 @@ fn cards(words: &Words<'_>, key: &str) -> ResourceVec {
 }
 
 /// `other:node`.
-fn apart(text: &str) -> ApartFrom {
+fn apart(text: &str) -> AntiAffinity {
     let (tenant, level) = text.split_once(':').expect("tenant:level");
-    ApartFrom { tenant: tenant.to_owned(), level: level.parse().expect("a level") }
+    AntiAffinity { tenant: tenant.to_owned(), level: level.parse().expect("a level") }
 }
 
 fn tenant(path: &str, words: &Words<'_>) -> TenantSpec {
@@ -434,7 +434,7 @@ fn tenant(path: &str, words: &Words<'_>) -> TenantSpec {
         max: Limits { gpu: max.into_iter().collect(), ..Limits::default() },
         weight: words.number("weight", 1) as u32,
         trust: if words.get("trust") == Some("no") { Trust::Untrusted } else { Trust::Trusted },
-        apart_from: words.get("apart").into_iter().flat_map(|list| list.split(',')).map(apart).collect(),
+        anti_affinity: words.get("apart").into_iter().flat_map(|list| list.split(',')).map(apart).collect(),
     }
 }
 

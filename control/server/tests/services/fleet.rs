@@ -255,11 +255,11 @@ async fn large_tenants_come_in_pages_that_every_client_takes() {
     let mut others = vec![v1::TenantSpec { path: "o".repeat(120), ..v1::TenantSpec::default() }];
     others.extend((0..64).map(|number| v1::TenantSpec { path: long(number), ..v1::TenantSpec::default() }));
     control.tenants().apply(v1::ApplyTenantsRequest { tenants: others, ..Default::default() }).await.expect("tenants");
-    let apart = |number| v1::ApartFrom { tenant: long(number), level: "card".to_owned() };
-    let apart_from: Vec<v1::ApartFrom> = (0..64).map(apart).collect();
+    let apart = |number| v1::AntiAffinity { tenant: long(number), level: "card".to_owned() };
+    let anti_affinity: Vec<v1::AntiAffinity> = (0..64).map(apart).collect();
     let large = |number| v1::TenantSpec {
         path: format!("team-{number:03}"),
-        apart_from: apart_from.clone(),
+        anti_affinity: anti_affinity.clone(),
         ..v1::TenantSpec::default()
     };
     for part in 0..4 {

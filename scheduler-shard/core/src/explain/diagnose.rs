@@ -7,7 +7,7 @@ use super::lift::Lift;
 use super::reason::{PoolRefusal, Why};
 use super::supply::{self, Supply, has_model};
 use super::trial::Trial;
-use super::{apart, cell_name, pinned, reserved};
+use super::{anti_affinity, cell_name, pinned, reserved};
 use crate::job_class::JobClass;
 use crate::search::{Ask, fits_when_empty};
 use crate::view::{Known, View};
@@ -72,7 +72,7 @@ fn is_active(lift: Lift, trial: &Trial, ask: &Ask<'_>) -> bool {
         Lift::Driver => class.driver_min.is_some(),
         Lift::Selector => class.selector.is_some(),
         Lift::Reservations => trial.view.reserved_jobs(trial.cell).any(|job| job != trial.id),
-        Lift::Neighbours => trial.view.capacity().keeps_apart(),
+        Lift::Neighbours => trial.view.capacity().has_anti_affinity(),
         Lift::Numa => class.numa > NumaPolicy::BestEffort && ask.model.is_some(),
         Lift::Spread => class.topology.required_spread().is_some(),
         Lift::Host => ask.model.is_some() && (class.request.cpu_milli > 0 || class.request.memory_mib > 0),
@@ -178,12 +178,12 @@ fn told(trial: &mut Trial, ask: &Ask<'_>, lift: Lift, supply: &Supply) -> Option
             Some(Why::NotSelected { cell, model: ask.model?, selector, everywhere: false })
         }
         Lift::Reservations => reserved::in_the_way(trial, ask).map(Why::ReservedForGang),
-        Lift::Neighbours => apart::kept_apart(trial, ask).map(Why::KeptApart),
+        Lift::Neighbours => anti_affinity::anti_affinity_conflict(trial, ask).map(Why::AntiAffinityConflict),
         Lift::Numa => {
             let each = ask.class.request.devices.cards();
             Some(Why::NumaSplit { cell, model: ask.model?, policy: ask.class.numa, each })
         }
-        Lift::Spread => apart::spread_out(trial, ask).map(Why::Spread),
+        Lift::Spread => anti_affinity::spread_out(trial, ask).map(Why::Spread),
         Lift::Host => {
             let without_cpu = ask.class.edited(|key| key.request.cpu_milli = 0);
             let cpu = trial.fits(&without_cpu, ask.model);
@@ -219,7 +219,7 @@ fn too_little(view: &View, ask: &Ask<'_>, supply: &Supply) -> Why {
             Why::NoShare { cell, model, mode, what: super::share_in_words(ask), free, closed }
         }
         _ if slots >= tasks && slots_in_pool < tasks => {
-            Why::PoolsApart { cell, model, free, tasks, slots: slots_in_pool }
+            Why::SplitOverPools { cell, model, free, tasks, slots: slots_in_pool }
         }
         _ if free.saturating_sub(reserved) >= needed => {
             let each = supply::each(ask);

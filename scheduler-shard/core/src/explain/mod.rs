@@ -7,7 +7,7 @@
 //! - a change that is told has been made on a copy, and the job has started there, with all who wait beside it;
 //! - it changes nothing; its search is bounded by the models and levels there are and by steps.
 
-mod apart;
+mod anti_affinity;
 mod brief;
 mod diagnose;
 mod holders;
@@ -24,7 +24,7 @@ mod text;
 mod trial;
 mod words;
 
-pub use apart::{KeptApart, TooSpread};
+pub use anti_affinity::{AntiAffinityConflict, TooSpread};
 pub use brief::{Brief, brief};
 pub use holders::Blocker;
 pub use levels::Wider;

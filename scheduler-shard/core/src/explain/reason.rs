@@ -1,6 +1,6 @@
 //! The typed reasons.
 
-use super::apart::{KeptApart, TooSpread};
+use super::anti_affinity::{AntiAffinityConflict, TooSpread};
 use super::holders::Blocker;
 use super::lift::Lift;
 use super::pinned::PinnedPool;
@@ -168,7 +168,7 @@ pub enum Why {
     /// It would fit, if its tasks did not have to stand so far apart.
     Spread(TooSpread),
     /// It would fit, if admins did not keep its tenant apart from another that is there.
-    KeptApart(KeptApart),
+    AntiAffinityConflict(AntiAffinityConflict),
     /// A place is free, but reserved for a gang that starts before it would be over.
     ReservedForGang(ReservedForGang),
     /// A place and a time are reserved for it; told beside what it waits for.
@@ -272,7 +272,7 @@ pub enum Why {
         needed: u64,
     },
     /// Enough cards are free, but not inside one pool, and a gang stays inside one.
-    PoolsApart {
+    SplitOverPools {
         /// The cell.
         cell: String,
         /// The model.
@@ -380,7 +380,7 @@ impl Why {
             Why::NotSelected { .. } => "not_selected",
             Why::NumaSplit { .. } => "numa",
             Why::Spread(_) => "spread",
-            Why::KeptApart(_) => "kept_apart",
+            Why::AntiAffinityConflict(_) => "anti_affinity",
             Why::ReservedForGang(_) => "reserved_for_gang",
             Why::Reserved(_) => "reserved",
             Why::NodesClosed { .. } => "nodes_closed",
@@ -389,7 +389,7 @@ impl Why {
             Why::Topology { .. } => "topology",
             Why::HostTooFull { .. } => "host_too_full",
             Why::NodesTooFull { .. } => "nodes_too_full",
-            Why::PoolsApart { .. } => "pools",
+            Why::SplitOverPools { .. } => "pools",
             Why::PinnedLayout { .. } => "pinned_layout",
             Why::NoShare { .. } => "no_free_share",
         }
@@ -398,7 +398,9 @@ impl Why {
     /// What it names, if anything.
     fn subject(&self) -> Option<String> {
         match self {
-            Why::OverMax { tenant, .. } | Why::KeptApart(KeptApart { other: tenant, .. }) => Some(tenant.clone()),
+            Why::OverMax { tenant, .. } | Why::AntiAffinityConflict(AntiAffinityConflict { other: tenant, .. }) => {
+                Some(tenant.clone())
+            }
             Why::CellWithoutShard { cell }
             | Why::NoCards { cell, .. }
             | Why::LargerThanCell { cell, .. }
@@ -422,7 +424,7 @@ impl Why {
             Why::DriverTooOld { .. } => Lift::Driver,
             Why::NotSelected { .. } => Lift::Selector,
             Why::ReservedForGang(_) => Lift::Reservations,
-            Why::KeptApart(_) => Lift::Neighbours,
+            Why::AntiAffinityConflict(_) => Lift::Neighbours,
             Why::NumaSplit { .. } => Lift::Numa,
             Why::Spread(_) => Lift::Spread,
             Why::HostTooFull { .. } => Lift::Host,
@@ -470,7 +472,7 @@ impl Why {
             self,
             Why::NoFreeGpus { .. }
                 | Why::NodesTooFull { .. }
-                | Why::PoolsApart { .. }
+                | Why::SplitOverPools { .. }
                 | Why::Topology { .. }
                 | Why::HostTooFull { .. }
                 | Why::NoShare { .. }
@@ -478,7 +480,7 @@ impl Why {
                 | Why::PoolFull { .. }
                 | Why::NumaSplit { .. }
                 | Why::Spread(_)
-                | Why::KeptApart(_)
+                | Why::AntiAffinityConflict(_)
         )
     }
 

@@ -40,7 +40,7 @@ impl Why {
                  behind it have started before it"
             ),
             Why::Spread(spread) => spread.text(),
-            Why::KeptApart(kept) => kept.text(),
+            Why::AntiAffinityConflict(kept) => kept.text(),
             Why::ReservedForGang(kept) => kept.text(),
             Why::Reserved(reserved) => reserved.text(),
             Why::NoPool { cell, model, refusals } => no_pool(cell, *model, refusals),
@@ -112,7 +112,7 @@ impl Why {
                 of(*model, *each),
                 tasks(*count)
             ),
-            Why::PoolsApart { cell, model, free, tasks: count, slots } => format!(
+            Why::SplitOverPools { cell, model, free, tasks: count, slots } => format!(
                 "{} are free in cell {cell}, but all tasks must be in one pool: one pool has room for {}, {} needed",
                 of(*model, *free),
                 tasks(*slots),
@@ -315,7 +315,7 @@ impl Why {
             Why::Spread(spread) => spread.figures().into_iter().for_each(|(name, value)| put(&name, value)),
             Why::ReservedForGang(kept) => kept.figures().into_iter().for_each(|(name, value)| put(&name, value)),
             Why::Reserved(reserved) => reserved.figures().into_iter().for_each(|(name, value)| put(name, value)),
-            Why::KeptApart(kept) => put("kept_off_nodes", kept.nodes.to_string()),
+            Why::AntiAffinityConflict(kept) => put("kept_off_nodes", kept.nodes.to_string()),
             Why::LargerThanCell { needed, open, .. } => {
                 put("needed", needed.to_string());
                 put("open", open.to_string());

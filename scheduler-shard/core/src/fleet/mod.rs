@@ -173,7 +173,7 @@ impl Fleet {
 
     /// Keeps a node for a job from now on.
     pub(crate) fn hold(&mut self, node: NodeId, hold: Hold) {
-        self.set_apart(node, hold);
+        self.set_anti_affinity(node, hold);
         self.hold_changed(node);
     }
 
@@ -196,10 +196,10 @@ impl Fleet {
 
     /// Sets them apart again.
     pub(crate) fn take_back(&mut self, nodes: &[(NodeId, Hold)]) {
-        nodes.iter().for_each(|(node, hold)| self.set_apart(*node, *hold));
+        nodes.iter().for_each(|(node, hold)| self.set_anti_affinity(*node, *hold));
     }
 
-    fn set_apart(&mut self, node: NodeId, hold: Hold) {
+    fn set_anti_affinity(&mut self, node: NodeId, hold: Hold) {
         self.index.hold(node, hold, self.capacity.nodes().get(&node));
     }
 

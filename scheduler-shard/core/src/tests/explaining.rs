@@ -24,7 +24,7 @@ enum Event {
     Max(usize, bool, Option<u64>),
     /// So much has started past a waiting gang.
     Bypassed(Pick, u64),
-    Apart(Option<ApartLevel>),
+    Apart(Option<AntiAffinityLevel>),
     Later(u64),
     Snapshot,
 }
@@ -44,7 +44,8 @@ fn event_of(kinds: Vec<usize>, tenants: usize) -> impl Strategy<Value = Event> {
     let submit = (prop::sample::select(kinds), 0..tenants);
     let limit = prop::option::weighted(0.8, prop::sample::select(vec![60, 600, 3_600, 7_200]));
     let healths = vec![NodeHealth::Ready, NodeHealth::Ready, NodeHealth::Silent, NodeHealth::Down];
-    let levels = vec![None, Some(ApartLevel::Card), Some(ApartLevel::Node), Some(ApartLevel::Node)];
+    let levels =
+        vec![None, Some(AntiAffinityLevel::Card), Some(AntiAffinityLevel::Node), Some(AntiAffinityLevel::Node)];
     prop_oneof![
         14 => (submit, limit).prop_map(|((kind, tenant), limit)| Event::Submit(kind, tenant, limit)),
         3 => any::<Pick>().prop_map(Event::End),
@@ -195,9 +196,9 @@ fn happen(fleet: &mut Fleet, event: Event) {
         }
         Event::Apart(level) => {
             let old = fleet.tenants["org/a"].clone();
-            let rules = level.map(|level| ApartFrom { tenant: "other".into(), level });
-            let rules: Vec<ApartFrom> = rules.into_iter().collect();
-            fleet.tenant("org/a", |now| *now = Tenant { apart_from: rules.clone(), ..old.clone() });
+            let rules = level.map(|level| AntiAffinity { tenant: "other".into(), level });
+            let rules: Vec<AntiAffinity> = rules.into_iter().collect();
+            fleet.tenant("org/a", |now| *now = Tenant { anti_affinity: rules.clone(), ..old.clone() });
         }
         Event::Later(seconds) => fleet.now_ms += 1_000 * seconds,
         Event::Snapshot => {
@@ -283,9 +284,10 @@ fn is_true(fleet: &Fleet, job: &Job, reason: &Reason) -> Result<(), String> {
         }
         Why::Reserved(_) => claim(job.reserved.is_some(), "it has a reservation"),
         Why::NoPool { refusals, .. } => claim(!refusals.is_empty(), "pools refuse it"),
-        Why::KeptApart(kept) => {
-            claim(!fleet.tenants["org/a"].apart_from.is_empty() && kept.tenant != kept.other, "tenants are kept apart")
-        }
+        Why::AntiAffinityConflict(kept) => claim(
+            !fleet.tenants["org/a"].anti_affinity.is_empty() && kept.tenant != kept.other,
+            "tenants are kept apart",
+        ),
         _ => Ok(()),
     }
 }
@@ -460,7 +462,7 @@ fn the_random_states_reach_the_gates_and_the_remedies() {
     let expected = [
         "driver_too_old",
         "host_too_full",
-        "kept_apart",
+        "anti_affinity",
         "reserved_for_gang",
         "larger_than_cell",
         "no_free_gpus",

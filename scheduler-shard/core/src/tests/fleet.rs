@@ -100,7 +100,7 @@ impl Fleet {
         let id = self.tenants.get(path).map_or(TenantId(self.tenants.len() as u32 + 1), |tenant| tenant.id);
         let mut tenant = Tenant { parent, ..Tenant::usual(id, path) };
         change(&mut tenant);
-        if self.tenants.get(path).is_none_or(|old| old.apart_from != tenant.apart_from) {
+        if self.tenants.get(path).is_none_or(|old| old.anti_affinity != tenant.anti_affinity) {
             self.found.extend(self.allocations.keys());
         }
         self.tenants.insert(path.into(), tenant.clone());
@@ -397,25 +397,25 @@ impl Fleet {
     }
 
     /// Two allocations that stand where their tenants may not stand together, by hand: none but those that a rule found there.
-    pub(super) fn kept_apart(&self) -> Option<(AllocationId, AllocationId)> {
+    pub(super) fn anti_affinity_conflict(&self) -> Option<(AllocationId, AllocationId)> {
         let tenant = |held: &Allocation| self.tenants.values().find(|tenant| tenant.id == held.tenant).expect("known");
         let under = |path: &str, top: &str| path == top || path.starts_with(&format!("{top}/"));
         let said = |one: &Allocation, other: &Allocation| {
             let path = &tenant(other).path;
             let line = self.tenants.values().filter(|above| under(&tenant(one).path, &above.path));
-            line.flat_map(|above| &above.apart_from)
+            line.flat_map(|above| &above.anti_affinity)
                 .filter(|rule| under(path, &rule.tenant))
                 .map(|rule| rule.level)
                 .max()
         };
         let place = |id: NodeId| &self.nodes[&id].spec.place;
-        let meets = |level: ApartLevel, one: &Allocation, other: &Allocation| {
+        let meets = |level: AntiAffinityLevel, one: &Allocation, other: &Allocation| {
             let near = |a: &TaskPlacement, b: &TaskPlacement| match level {
-                ApartLevel::Card => {
+                AntiAffinityLevel::Card => {
                     a.node == b.node && a.devices.iter().any(|x| b.devices.iter().any(|y| x.gpu == y.gpu))
                 }
-                ApartLevel::Node => a.node == b.node,
-                ApartLevel::Island => {
+                AntiAffinityLevel::Node => a.node == b.node,
+                AntiAffinityLevel::Island => {
                     a.node == b.node || !place(a.node).nvlink_domain.is_empty() && place(a.node) == place(b.node)
                 }
             };

@@ -33,7 +33,7 @@ enum Event {
     Pin(Option<Pick>, u16),
     Resnapshot,
     /// Admins change what two tenants may not share.
-    Apart(Option<ApartLevel>),
+    Apart(Option<AntiAffinityLevel>),
 }
 
 /// A layout of an H100.
@@ -56,7 +56,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (any::<Pick>(), any::<Pick>()).prop_map(|(node, gpu)| Event::Withhold(node, gpu)),
         1 => (prop::option::of(any::<Pick>()), 0..4_u16).prop_map(|(pick, cards)| Event::Pin(pick, cards)),
         1 => Just(Event::Resnapshot),
-        1 => prop::sample::select(vec![None, Some(ApartLevel::Card), Some(ApartLevel::Node), Some(ApartLevel::Island)])
+        1 => prop::sample::select(vec![None, Some(AntiAffinityLevel::Card), Some(AntiAffinityLevel::Node), Some(AntiAffinityLevel::Island)])
             .prop_map(Event::Apart),
     ]
 }
@@ -114,16 +114,16 @@ fn small_fleet() -> Fleet {
     fleet.tenant("org/a", |tenant| tenant.max = cards(9));
     fleet.tenant("org/b", |tenant| tenant.guarantee = ResourceVec::of_gpu(GpuModel::H100, GpuUnits::cards(4)));
     fleet.tenant("other", |tenant| tenant.weight = 3);
-    keep_apart(&mut fleet, Some(ApartLevel::Node));
+    declare_anti_affinity(&mut fleet, Some(AntiAffinityLevel::Node));
     fleet
 }
 
 /// `org/a` and `other` may not share this; none: they may share all.
-fn keep_apart(fleet: &mut Fleet, level: Option<ApartLevel>) {
+fn declare_anti_affinity(fleet: &mut Fleet, level: Option<AntiAffinityLevel>) {
     let limit = Limits { gpu: [(GpuModel::H100, GpuUnits::cards(9))].into(), ..Limits::default() };
     fleet.tenant("org/a", |tenant| {
         tenant.max = limit.clone();
-        tenant.apart_from = level.map(|level| ApartFrom { tenant: "other".into(), level }).into_iter().collect();
+        tenant.anti_affinity = level.map(|level| AntiAffinity { tenant: "other".into(), level }).into_iter().collect();
     });
 }
 
@@ -225,7 +225,7 @@ fn play(events: Vec<Event>) -> Result<Fleet, TestCaseError> {
                 card.withheld = if card.withheld.is_none() { Some("fault".into()) } else { None };
                 fleet.put_node(node);
             }
-            Event::Apart(level) => keep_apart(&mut fleet, level),
+            Event::Apart(level) => declare_anti_affinity(&mut fleet, level),
             Event::Pin(pick, cards) => {
                 let choices: [&[(&str, u32)]; 3] =
                     [&[("1g.10gb", 7)], &[("3g.40gb", 1), ("2g.20gb", 1), ("1g.10gb", 2)], &[("3g.40gb", 2)]];
@@ -242,7 +242,7 @@ fn play(events: Vec<Event>) -> Result<Fleet, TestCaseError> {
         fleet.check().map_err(|broken| TestCaseError::fail(broken.to_string()))?;
         prop_assert_eq!(picture(&fleet.view.fleet.index), picture(&rebuilt(&fleet.view)));
         prop_assert_eq!(next_kept(&fleet.view), next_anew(&fleet.view));
-        prop_assert!(fleet.kept_apart().is_none(), "{:?}", fleet.kept_apart());
+        prop_assert!(fleet.anti_affinity_conflict().is_none(), "{:?}", fleet.anti_affinity_conflict());
         prop_assert_eq!(fleet.view.reserved_nodes(), fleet.view.nodes_that_should_be_reserved());
         prop_assert!(fleet.view.fleet.kept_wrongly().values().all(|wrong| *wrong == 0));
         let mut anew = fleet.view.clone();

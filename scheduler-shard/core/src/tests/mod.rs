@@ -1,6 +1,6 @@
 //! Tests of the scheduler's core: the laws it can break over random histories, and placement by example.
 
-mod apart;
+mod anti_affinity;
 mod balance;
 mod classes;
 mod examples;

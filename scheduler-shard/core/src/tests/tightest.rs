@@ -451,18 +451,18 @@ proptest! {
     #[test]
     fn who_is_kept_apart_shares_nothing(
         ground in ground(), theirs in any::<u32>(), tasks in 1..9_u32,
-        level in prop::sample::select(vec![ApartLevel::Card, ApartLevel::Node, ApartLevel::Island]), said_by_us in any::<bool>(),
+        level in prop::sample::select(vec![AntiAffinityLevel::Card, AntiAffinityLevel::Node, AntiAffinityLevel::Island]), said_by_us in any::<bool>(),
     ) {
         let mut fleet = build_for(&ground, |number| if theirs & 1 << (number % 32) == 0 { TenantId(1) } else { OTHER });
         let (who, whom) = if said_by_us { ("org", "other") } else { ("other", "org") };
-        fleet.tenant(who, |tenant| tenant.apart_from = vec![ApartFrom { tenant: whom.into(), level }]);
+        fleet.tenant(who, |tenant| tenant.anti_affinity = vec![AntiAffinity { tenant: whom.into(), level }]);
         let ledger = fleet.view.capacity();
         let taken = taken_by_others(&fleet);
         let there = |there: &NodeUse| taken.contains(&there.node.id);
         let barred = |at: &NodeUse| match level {
-            ApartLevel::Card => false,
-            ApartLevel::Node => there(at),
-            ApartLevel::Island => there(at) || ledger.near(&at.node).any(|id| there(&ledger.nodes()[&id])),
+            AntiAffinityLevel::Card => false,
+            AntiAffinityLevel::Node => there(at),
+            AntiAffinityLevel::Island => there(at) || ledger.near(&at.node).any(|id| there(&ledger.nodes()[&id])),
         };
         let barred: BTreeSet<NodeId> = ledger.nodes().values().filter(|at| barred(at)).map(|at| at.node.id).collect();
         let room: u64 = ledger.nodes().values().filter(|at| !barred.contains(&at.node.id)).map(free).sum();

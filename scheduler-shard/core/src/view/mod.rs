@@ -166,11 +166,11 @@ impl View {
 
     fn put_tenant(&mut self, tenant: &Tenant) {
         let before =
-            self.fleet.capacity.tenants().get(&tenant.id).map(|old| old.apart_from.clone()).unwrap_or_default();
+            self.fleet.capacity.tenants().get(&tenant.id).map(|old| old.anti_affinity.clone()).unwrap_or_default();
         self.fleet.put_tenant(tenant, held(&self.allocations, &self.assumed).map(AsRef::as_ref));
         self.forget_orders();
         self.relieved(tenant.id);
-        if before != tenant.apart_from {
+        if before != tenant.anti_affinity {
             self.everything_freed();
         }
     }
@@ -193,7 +193,7 @@ impl View {
     /// A node is about to be in another NVLink domain, or none: who is kept off whole domains for what it holds may stand on the rest of it then.
     fn leaves_domain(&mut self, id: NodeId, next: Option<String>) {
         let domain = self.fleet.capacity.nodes().get(&id).and_then(|there| there.node.spec.place.spanning_island());
-        if self.fleet.capacity.keeps_apart() && domain.is_some() && domain != next {
+        if self.fleet.capacity.has_anti_affinity() && domain.is_some() && domain != next {
             self.everything_freed();
         }
     }
@@ -320,7 +320,7 @@ impl View {
         for tasks in allocation.tasks.chunk_by(|one, next| one.node == next.node) {
             let id = tasks[0].node;
             self.node_freed(id, allocation.cell);
-            if self.fleet.capacity.keeps_apart() {
+            if self.fleet.capacity.has_anti_affinity() {
                 self.domain_freed(id, allocation.cell);
             }
         }

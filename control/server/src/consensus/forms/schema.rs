@@ -16,7 +16,7 @@ use muster_model::mig::MigShape;
 use muster_model::needs::{Isolation, Rule};
 use muster_model::request::{DeviceRequest, SharingMode};
 use muster_model::task::{HoldMode, TaskState};
-use muster_model::tenant::{ApartLevel, Trust};
+use muster_model::tenant::{AntiAffinityLevel, Trust};
 use muster_model::topology::{NumaPolicy, TopologyLevel};
 use muster_model::workload::WorkloadClass;
 use muster_model::{Change, GpuModel, Key, NodeHealth, Object, Selector};
@@ -77,7 +77,7 @@ fn registry() -> Registry {
     // An enum inside of others shows one variant only, unless it is asked for by itself.
     trace!(
         AllocationState,
-        ApartLevel, DeviceRequest, Done, HoldMode, Isolation, JobPhase, Key, MigShape, NodeHealth, NumaPolicy
+        AntiAffinityLevel, DeviceRequest, Done, HoldMode, Isolation, JobPhase, Key, MigShape, NodeHealth, NumaPolicy
     );
     trace!(EndCause, Outcome, Reject, Rule, SharingMode, TaskState, TopologyLevel, Trust, WorkloadClass, Result<Done, Reject>);
     // Not `Edit`, which is one layout for each thing that can be edited.

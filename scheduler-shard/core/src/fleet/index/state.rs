@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rooms_count_by_island() {
+    fn free_cards_count_by_island() {
         let room = FreeState::of_cards([0, 0, 0, 2, 2, 1].into_iter(), 3, false);
         assert_eq!((room.free, &room.islands[..4]), (6, &[3, 2, 1, 0][..]));
         assert_eq!((room.in_islands(2), room.anywhere(2), room.in_islands(3), room.in_islands(4)), (2, 3, 1, 0));

@@ -1,6 +1,6 @@
 //! The rules of the scheduler core's modules find what they are for, and the core keeps them.
 
-use muster_xtask::rooms::{check, check_file};
+use muster_xtask::modules::{check, check_file};
 use std::path::Path;
 
 #[test]
@@ -17,7 +17,7 @@ fn what_is_not_allowed_is_found() {
         ("queue/order.rs", "use crate::view::View;", "queue refers to view"),
         ("policy/start.rs", "use crate::policy::reserve::earliest;", "this one uses reserve"),
         ("policy/start.rs", "use crate::explain::in_turn;", "policy refers to explain"),
-        ("new.rs", "", "stands in no room"),
+        ("new.rs", "", "is not in the list"),
     ];
     for (file, text, told) in wrong {
         let found = check_file(file, text);

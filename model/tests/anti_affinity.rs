@@ -7,16 +7,17 @@ use muster_model::mig::parse_profile;
 use muster_model::node::{Gpu, Node, NodeSpec, Place};
 use muster_model::task::{DeviceHold, HoldMode, TaskPlacement};
 use muster_model::{
-    AllocationId, ApartFrom, ApartLevel, CellId, GpuModel, JobId, NodeId, ResourceVec, Tenant, TenantId,
+    AllocationId, AntiAffinity, AntiAffinityLevel, CellId, GpuModel, JobId, NodeId, ResourceVec, Tenant, TenantId,
 };
 use std::sync::Arc;
 
 /// `a`, `a/team` and `b`.
-fn tenant(id: u32, path: &str, apart_from: &[(&str, ApartLevel)]) -> Tenant {
-    let apart = |(tenant, level): &(&str, ApartLevel)| ApartFrom { tenant: (*tenant).to_owned(), level: *level };
+fn tenant(id: u32, path: &str, anti_affinity: &[(&str, AntiAffinityLevel)]) -> Tenant {
+    let apart =
+        |(tenant, level): &(&str, AntiAffinityLevel)| AntiAffinity { tenant: (*tenant).to_owned(), level: *level };
     Tenant {
         parent: path.contains('/').then_some(TenantId(1)),
-        apart_from: apart_from.iter().map(apart).collect(),
+        anti_affinity: anti_affinity.iter().map(apart).collect(),
         ..Tenant::usual(TenantId(id), path)
     }
 }
@@ -55,7 +56,7 @@ fn held(id: u64, tenant: u32, task: TaskPlacement) -> Allocation {
 #[test]
 fn a_rule_that_comes_later_finds_who_is_where_and_holds_both_ways() {
     // Which of card 0, card 1, the neighbour in the domain and the node alone are refused.
-    let check = |level: ApartLevel, expected: [bool; 4]| {
+    let check = |level: AntiAffinityLevel, expected: [bool; 4]| {
         for (who, whom) in [((3, "b"), "a"), ((1, "a"), "b")] {
             let mut ledger = ledger();
             let theirs = held(1, 2, slice(1, 0, 0));
@@ -65,7 +66,7 @@ fn a_rule_that_comes_later_finds_who_is_where_and_holds_both_ways() {
             ledger.count_tenants([&theirs].into_iter());
             let refused = [slice(1, 0, 1), slice(1, 1, 0), slice(2, 0, 0), slice(3, 0, 0)].map(|task| {
                 let proved = ledger.prove(TenantId(3), &[task], 1, 1, &ResourceVec::default());
-                assert!(matches!(proved, Ok(()) | Err(Misfit::KeptApart { .. })), "{proved:?}");
+                assert!(matches!(proved, Ok(()) | Err(Misfit::AntiAffinityConflict { .. })), "{proved:?}");
                 proved.is_err()
             });
             assert_eq!(refused, expected, "{level}, said by {who:?}");
@@ -75,9 +76,9 @@ fn a_rule_that_comes_later_finds_who_is_where_and_holds_both_ways() {
             assert_eq!(ledger.prove(TenantId(3), &[slice(1, 0, 1)], 1, 1, &ResourceVec::default()), Ok(()));
         }
     };
-    check(ApartLevel::Card, [true, false, false, false]);
-    check(ApartLevel::Node, [true, true, false, false]);
-    check(ApartLevel::Island, [true, true, true, false]);
+    check(AntiAffinityLevel::Card, [true, false, false, false]);
+    check(AntiAffinityLevel::Node, [true, true, false, false]);
+    check(AntiAffinityLevel::Island, [true, true, true, false]);
 }
 
 #[test]

@@ -34,8 +34,8 @@ fn a_node_that_leaves_an_nvlink_domain_opens_it_for_whom_it_kept_off() {
     let rack = |name| Host { nvlink: "nvl", ..Host::new(name, GpuModel::H100, 4) };
     let mut fleet = Fleet::new([rack("a"), rack("b")]);
     fleet.tenant("other", |_| {});
-    let rules = vec![ApartFrom { tenant: "other".into(), level: ApartLevel::Island }];
-    fleet.tenant("org", |tenant| tenant.apart_from = rules.clone());
+    let rules = vec![AntiAffinity { tenant: "other".into(), level: AntiAffinityLevel::Island }];
+    fleet.tenant("org", |tenant| tenant.anti_affinity = rules.clone());
     let theirs = fleet.submit(JobSpec { tenant: "other".into(), ..gang(1, 4) });
     fleet.settle();
     let ours = fleet.submit(gang(1, 4));
@@ -183,11 +183,11 @@ fn latency_critical_shares_take_a_card_of_their_own_first() {
 }
 
 /// Two nodes of four; `org` runs on the first, and `other` may not share `level` with it.
-fn kept_apart(level: ApartLevel, nvlink: &'static str) -> Fleet {
+fn anti_affinity_conflict(level: AntiAffinityLevel, nvlink: &'static str) -> Fleet {
     let host = |name| Host { nvlink, ..Host::new(name, GpuModel::H100, 4) };
     let mut fleet = Fleet::new([host("a"), host("b")]);
     fleet.tenant("org/team", |_| {});
-    fleet.tenant("other", |tenant| tenant.apart_from = vec![ApartFrom { tenant: "org".into(), level }]);
+    fleet.tenant("other", |tenant| tenant.anti_affinity = vec![AntiAffinity { tenant: "org".into(), level }]);
     let ours = fleet.submit(of("org/team", mig("3g.40gb")));
     fleet.settle();
     assert_eq!(nodes_of(&fleet, ours), [1]);
@@ -197,34 +197,34 @@ fn kept_apart(level: ApartLevel, nvlink: &'static str) -> Fleet {
 #[test]
 fn tenants_that_disturb_each_other_share_no_card_node_or_island() {
     let check = |level, nvlink, expected: &[u32]| {
-        let mut fleet = kept_apart(level, nvlink);
+        let mut fleet = anti_affinity_conflict(level, nvlink);
         let share = fleet.submit(of("other", mig("1g.10gb")));
         let jobs: Vec<JobId> = (0..4).map(|_| fleet.submit(of("other", gang(1, 2)))).collect();
         fleet.settle();
         let mut nodes: Vec<u32> = jobs.iter().flat_map(|job| nodes_of(&fleet, *job)).collect();
         nodes.sort_unstable();
         assert_eq!(nodes, expected, "{level}");
-        assert!(fleet.kept_apart().is_none());
+        assert!(fleet.anti_affinity_conflict().is_none());
         let apart = fleet
             .allocation_of(share)
             .is_none_or(|held| held.tasks[0].devices[0].gpu != 0 || held.tasks[0].node.0 == 2);
         assert!(apart, "{level}");
     };
     // One card of the first node is org's, one is opened for the share.
-    check(ApartLevel::Card, "", &[1, 2, 2]);
-    check(ApartLevel::Node, "", &[2]);
-    check(ApartLevel::Island, "", &[2]);
-    check(ApartLevel::Island, "nvl", &[]);
+    check(AntiAffinityLevel::Card, "", &[1, 2, 2]);
+    check(AntiAffinityLevel::Node, "", &[2]);
+    check(AntiAffinityLevel::Island, "", &[2]);
+    check(AntiAffinityLevel::Island, "nvl", &[]);
 }
 
 #[test]
 fn who_is_kept_apart_is_told_and_starts_when_the_other_has_left() {
-    let mut fleet = kept_apart(ApartLevel::Island, "nvl");
+    let mut fleet = anti_affinity_conflict(AntiAffinityLevel::Island, "nvl");
     let job = fleet.submit(of("other", gang(1, 4)));
     fleet.settle();
     let said = crate::explain(&fleet.view, job, 0).expect("live");
     let reason = &said.reasons[0];
-    assert_eq!((reason.code(), reason.subject().as_str()), ("kept_apart", "org/team"), "{}", reason.text());
+    assert_eq!((reason.code(), reason.subject().as_str()), ("anti_affinity", "org/team"), "{}", reason.text());
     assert!(
         reason.text().contains("other may not share one island with org/team (anti-affinity), which is on a"),
         "{}",
@@ -239,7 +239,7 @@ fn who_is_kept_apart_is_told_and_starts_when_the_other_has_left() {
 
 #[test]
 fn a_rule_that_is_lifted_starts_who_waited_for_it() {
-    let mut fleet = kept_apart(ApartLevel::Island, "nvl");
+    let mut fleet = anti_affinity_conflict(AntiAffinityLevel::Island, "nvl");
     let job = fleet.submit(of("other", gang(1, 4)));
     fleet.settle();
     assert!(!fleet.runs(job));

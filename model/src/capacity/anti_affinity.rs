@@ -9,7 +9,7 @@ use super::{Capacity, NodeUse, Tenants};
 use crate::allocation::Allocation;
 use crate::ids::{NodeId, TenantId};
 use crate::node::Node;
-use crate::tenant::{ApartLevel, lies_under};
+use crate::tenant::{AntiAffinityLevel, lies_under};
 use std::collections::BTreeMap;
 
 /// Tenants that are kept apart, and where one of them is.
@@ -18,7 +18,7 @@ pub struct Kept {
     /// The tenant that is there.
     pub other: TenantId,
     /// What the two may not share.
-    pub level: ApartLevel,
+    pub level: AntiAffinityLevel,
     /// Where the other is.
     pub node: NodeId,
 }
@@ -29,7 +29,7 @@ pub(super) type Spans = BTreeMap<String, Vec<NodeId>>;
 impl Capacity {
     /// Whether any tenants are kept apart.
     #[must_use]
-    pub fn keeps_apart(&self) -> bool {
+    pub fn has_anti_affinity(&self) -> bool {
         self.occupancy.rules > 0
     }
 
@@ -67,10 +67,10 @@ impl Capacity {
     }
 
     /// What `one` and `other` may not share, the widest of what is said of them.
-    fn apart_at(&self, one: TenantId, other: TenantId) -> Option<ApartLevel> {
+    fn anti_affinity_at(&self, one: TenantId, other: TenantId) -> Option<AntiAffinityLevel> {
         let path = |id: TenantId| self.tenants.get(&id).map_or("", |at| at.path.as_str());
         let said = |of: TenantId, about: TenantId| {
-            let rules = self.line_of(of).flat_map(|(_, at)| &at.apart_from);
+            let rules = self.line_of(of).flat_map(|(_, at)| &at.anti_affinity);
             rules.filter(|rule| lies_under(path(about), &rule.tenant)).map(|rule| rule.level).max()
         };
         said(one, other).max(said(other, one))
@@ -79,27 +79,29 @@ impl Capacity {
     /// Who on `there`, or in its NVLink domain, may not share that with `tenant`.
     #[must_use]
     pub fn kept_off_node(&self, tenant: TenantId, there: &NodeUse) -> Option<Kept> {
-        if !self.keeps_apart() {
+        if !self.has_anti_affinity() {
             return None;
         }
         debug_assert!(self.occupancy.counting, "whoever adds a rule counts who is where");
-        let found = |at: &NodeUse, least: ApartLevel| {
-            let kept = |other| self.apart_at(tenant, other).filter(|level| *level >= least).map(|level| (other, level));
+        let found = |at: &NodeUse, least: AntiAffinityLevel| {
+            let kept = |other| {
+                self.anti_affinity_at(tenant, other).filter(|level| *level >= least).map(|level| (other, level))
+            };
             at.tenants.on(None).find_map(kept).map(|(other, level)| Kept { other, level, node: at.node.id })
         };
-        found(there, ApartLevel::Node).or_else(|| {
+        found(there, AntiAffinityLevel::Node).or_else(|| {
             let near = self.near(&there.node).filter(|id| *id != there.node.id);
-            near.filter_map(|id| self.nodes.get(&id)).find_map(|at| found(at, ApartLevel::Island))
+            near.filter_map(|id| self.nodes.get(&id)).find_map(|at| found(at, AntiAffinityLevel::Island))
         })
     }
 
     /// Who on card `gpu` of `there` may not share it with `tenant`.
     #[must_use]
     pub fn kept_off_card(&self, tenant: TenantId, there: &NodeUse, gpu: u16) -> Option<Kept> {
-        if !self.keeps_apart() {
+        if !self.has_anti_affinity() {
             return None;
         }
-        let kept = |other| self.apart_at(tenant, other).map(|level| Kept { other, level, node: there.node.id });
+        let kept = |other| self.anti_affinity_at(tenant, other).map(|level| Kept { other, level, node: there.node.id });
         there.tenants.on(Some(gpu)).find_map(kept)
     }
 

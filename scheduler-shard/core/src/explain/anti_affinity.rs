@@ -8,7 +8,7 @@ use super::words::{self, counted};
 use crate::policy::gate::find_place;
 use crate::search::Ask;
 use muster_model::capacity::{CardUse, NodeUse};
-use muster_model::{ApartLevel, GpuModel, NodeId, Spread, TopologyLevel, closeness};
+use muster_model::{AntiAffinityLevel, GpuModel, NodeId, Spread, TopologyLevel, closeness};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Its tasks must stand further apart than there is room.
@@ -49,7 +49,7 @@ impl TooSpread {
 
 /// Its tenant is kept apart from another that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptApart {
+pub struct AntiAffinityConflict {
     /// The cell.
     pub cell: String,
     /// Its tenant.
@@ -57,16 +57,16 @@ pub struct KeptApart {
     /// The other.
     pub other: String,
     /// What they may not share.
-    pub level: ApartLevel,
+    pub level: AntiAffinityLevel,
     /// A node with room where the other is.
     pub node: String,
     /// Nodes of the cell that the tenant is kept off.
     pub nodes: usize,
 }
 
-impl KeptApart {
+impl AntiAffinityConflict {
     pub(super) fn text(&self) -> String {
-        let KeptApart { cell, tenant, other, level, node, nodes } = self;
+        let AntiAffinityConflict { cell, tenant, other, level, node, nodes } = self;
         let nodes = counted(*nodes as u64, "node");
         format!(
             "{tenant} may not share one {level} with {other} (anti-affinity), which is on {node}: {nodes} of cell {cell} cannot be used"
@@ -112,7 +112,7 @@ pub(super) fn spread_out(trial: &mut Trial, ask: &Ask<'_>) -> Option<TooSpread> 
 }
 
 /// It would fit beside a tenant that it is kept apart from.
-pub(super) fn kept_apart(trial: &mut Trial, ask: &Ask<'_>) -> Option<KeptApart> {
+pub(super) fn anti_affinity_conflict(trial: &mut Trial, ask: &Ask<'_>) -> Option<AntiAffinityConflict> {
     let anybody = ask.class.beside_anybody();
     let anybody = Ask { class: &anybody, ..*ask };
     let placed = trial.with_own_nodes(|view, steps| find_place(view, &anybody, steps))?;
@@ -124,7 +124,7 @@ pub(super) fn kept_apart(trial: &mut Trial, ask: &Ask<'_>) -> Option<KeptApart> 
     })?;
     let path = |id| ledger.tenants().get(&id).map_or_else(String::new, |at| at.path.clone());
     let here = ledger.nodes().values().filter(|there| there.node.cell == ask.cell);
-    Some(KeptApart {
+    Some(AntiAffinityConflict {
         cell: cell_name(view, ask.cell),
         tenant: path(ask.tenant),
         other: path(kept.other),

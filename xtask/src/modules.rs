@@ -13,7 +13,7 @@ use std::path::Path;
 const CORE: &str = "scheduler-shard/core/src";
 
 /// Each module below [`CORE`], from the bottom, with those that it may refer to.
-const ROOMS: &[(&str, &[&str])] = &[
+const MODULES: &[(&str, &[&str])] = &[
     ("by_id", &[]),
     ("fractions", &[]),
     ("job_class", &["fractions"]),
@@ -53,21 +53,25 @@ pub fn check(root: &Path) -> Result<Vec<Finding>> {
 pub fn check_file(file: &str, text: &str) -> Vec<Finding> {
     let place = format!("{CORE}/{file}");
     let mut parts = file.split('/').map(|part| part.trim_end_matches(".rs"));
-    let room = parts.next().unwrap_or_default();
-    let Some((_, allowed)) = ROOMS.iter().find(|(name, _)| *name == room) else {
-        return vec![Finding::new(place, format!("module {room} stands in no room: name it in xtask/src/rooms.rs"))];
+    let module = parts.next().unwrap_or_default();
+    let Some((_, allowed)) = MODULES.iter().find(|(name, _)| *name == module) else {
+        return vec![Finding::new(
+            place,
+            format!("module {module} is not in the list: name it in xtask/src/modules.rs"),
+        )];
     };
     let mut findings = Vec::new();
     let code: Vec<&str> = text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
     let code = code.join("\n");
     for other in referred(&code, "crate::") {
-        if other != room && !allowed.contains(&other.as_str()) {
-            let text =
-                format!("{room} refers to {other}, which it may not: move the code, or the rule in xtask/src/rooms.rs");
+        if other != module && !allowed.contains(&other.as_str()) {
+            let text = format!(
+                "{module} refers to {other}, which it may not: move the code, or the rule in xtask/src/modules.rs"
+            );
             findings.push(Finding::new(place.clone(), text));
         }
     }
-    let policy = parts.next().filter(|_| room == "policy");
+    let policy = parts.next().filter(|_| module == "policy");
     for other in policy.into_iter().flat_map(|_| referred(&code, "crate::policy::")) {
         if Some(other.as_str()) != policy && !SHARED_POLICIES.contains(&other.as_str()) {
             findings
