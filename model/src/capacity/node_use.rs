@@ -20,7 +20,7 @@ pub struct NodeUse {
     pub cpu_free_milli: i64,
     /// MiB not held. Negative when the node came back smaller than what runs on it.
     pub memory_free_mib: i64,
-    /// Who holds anything of it, while that is of interest ([`Capacity::count_tenants`]).
+    /// Who holds anything of it, while that is of interest ([`count_tenants`](super::Capacity::count_tenants)).
     pub tenants: Tenants,
     /// The cards that its pool pins to a MIG layout, bit by bit.
     pub pinned: u128,
