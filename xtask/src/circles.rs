@@ -16,11 +16,12 @@ use std::fs;
 use std::path::Path;
 
 /// Crates whose circles are being taken apart. Nothing is to be added.
-const NOT_YET: &[&str] = &["model/src", "control/core/src", "scheduler-shard/core/src", "twin/src", "bench/src"];
+const NOT_YET: &[&str] = &["model/src", "control/core/src", "scheduler-shard/core/src", "twin/src"];
 
 /// A reference that may close a circle: from, to, why. Modules are named by their path from the workspace's root.
 pub type Exception<'a> = (&'a str, &'a str, &'a str);
 
+/// None so far; an exception that is not needed any more is a finding.
 const EXCEPTIONS: &[Exception<'_>] = &[];
 
 /// Who refers to whom among the modules of one folder, with the places.
