@@ -18,6 +18,7 @@ use std::path::Path;
 /// A reference that may close a circle: from, to, why. Modules are named by their path from the workspace's root.
 pub type Exception<'a> = (&'a str, &'a str, &'a str);
 
+/// None so far; an exception that is not needed any more is a finding.
 const EXCEPTIONS: &[Exception<'_>] = &[];
 
 /// Who refers to whom among the modules of one folder, with the places.

@@ -3,7 +3,7 @@
 //! A handler converts, checks, proposes or reads, and converts back; it decides nothing. What must stay true:
 //! - a reply to a change is given after a quorum has it; a read is linearizable unless the caller asked for a stale one, and both
 //!   say their revision;
-//! - whatever a caller sends, nothing grows without bound here: messages, pages, streams and queues have their limits below;
+//! - whatever a caller sends, nothing grows without bound here: messages, pages, streams and queues have their limits;
 //! - a slow reader of a stream waits for itself: it is sent a new snapshot when it has missed changes, never a gap, and ended when the
 //!   unread events of all pass their budget.
 
