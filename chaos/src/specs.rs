@@ -1,6 +1,6 @@
 //! The tenants, nodes and jobs of a simulated fleet: small, so that they collide often.
 
-use muster_model::node::{Gpu, NodeSpec, Place};
+use muster_model::node::{Gpu, NodeSpec};
 use muster_model::request::TaskRequest;
 use muster_model::resources::Limits;
 use muster_model::tenant::{TenantSpec, Trust};
@@ -9,7 +9,6 @@ use muster_model::{
     WorkloadClass,
 };
 use muster_runtime::Chance;
-use std::collections::BTreeMap;
 
 /// The cards of each simulated node.
 pub const GPUS_PER_NODE: usize = 4;

@@ -74,7 +74,7 @@ fn every_command_has_help() {
 #[test]
 fn wrong_usage_is_2() {
     check(&muster(&["frobnicate"]), 2, "unrecognized subcommand");
-    check(&muster(&["jobs", "--state", "asleep"]), 2, "state: \"asleep\" is not a state; known: pending");
+    check(&muster(&["jobs", "--state", "asleep"]), 2, "state: \"asleep\" is not a state; use one of: pending");
     check(
         &muster(&["submit", "--tenant", "a", "--gpus", "1", "--mig", "1g.10gb", "--", "x"]),
         2,

@@ -213,8 +213,8 @@ fn bad_tenants_are_named() {
         ),
         ("research:\n  teams:\n    nlp: {maxx: 1}\n", &["research/nlp.maxx: is not a key"]),
         ("research: 8\n", &["research: is not a tenant"]),
-        ("research: {guarantee: {h100: lots}}\n", &["research.guarantee.h100: \"lots\" is no whole number"]),
-        ("research: {guarantee: {h100: 0.3333}}\n", &["research.guarantee.h100: \"0.3333\" is no whole number"]),
+        ("research: {guarantee: {h100: lots}}\n", &["research.guarantee.h100: \"lots\" is not a whole number"]),
+        ("research: {guarantee: {h100: 0.3333}}\n", &["research.guarantee.h100: \"0.3333\" is not a whole number"]),
         ("research: {max: {memory: 4}}\n", &["research.max.memory: \"4\" has no unit"]),
         ("research: {max: {h100: [1]}}\n", &["research.max: has an amount that is not a number"]),
         ("research: {weight: heavy}\n", &["research.weight: is not a number"]),
@@ -370,7 +370,7 @@ fn how_cards_are_described() {
     );
 
     let wrong = |text: &str, expected: &[&str]| refused(specs(&format!("tenant: t\ncommand: [x]\n{text}")), expected);
-    wrong("gpus: 2\nmps: 30\ngpu-memory: 1Gi\n", &["one card"]);
+    wrong("gpus: 2\nmps: 30\ngpu-memory: 1Gi\n", &["use only one of"]);
     wrong("gpus: 1\nneeds: {memory: 8Gi}\n", &["needs: conflicts with gpus"]);
     wrong("needs: {compute: 15}\n", &["needs.memory: is missing"]);
     wrong("needs: {memory: 8Gi}\ngpu-memory: 8Gi\n", &["needs.memory"]);

@@ -191,5 +191,5 @@ async fn clients_take_no_places_of_peers() {
     // It is healthy when it knows a leader, which has to reach it; what it then has is what the leader has.
     three.all_healthy();
     let log = std::fs::read_to_string(three.folder.path().join(format!("{leader}.log"))).expect("a log");
-    assert!(log.contains("few open files are allowed"), "{log}");
+    assert!(log.contains("the limit of open files is low"), "{log}");
 }

@@ -291,7 +291,7 @@ fn a_job_says_all_that_was_asked_and_where_it_ran() {
         pool       gold
         class      inference
         priority   -7
-        movable    a move loses at most 30:00 of work and 1:30 to start again
+        movable    a move loses at most 30:00 of work, and 1:30 to start again
         limit      4:00:00
         grace      1:01
         disconnect 11:00

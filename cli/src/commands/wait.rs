@@ -231,7 +231,9 @@ mod tests {
     #[test]
     fn an_interrupted_wait_says_how_to_go_on() {
         let one = go_on(&BTreeSet::from([7]));
-        assert!(one.starts_with("job 7 goes on\n") && one.contains("muster wait 7") && one.contains("muster cancel 7"));
-        assert!(go_on(&(1..=9).collect()).starts_with("jobs 1, 2, 3, 4, 5 and 4 more go on\n"));
+        assert!(
+            one.starts_with("job 7 continues\n") && one.contains("muster wait 7") && one.contains("muster cancel 7")
+        );
+        assert!(go_on(&(1..=9).collect()).starts_with("jobs 1, 2, 3, 4, 5 and 4 more continue\n"));
     }
 }

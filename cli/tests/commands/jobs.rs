@@ -160,7 +160,7 @@ fn waiting_says_how_jobs_ended_and_ctrl_c_ends_the_waiting_alone() {
     let output = child.into_inner().wait_with_output().expect("its output");
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{text}");
-    for words in [format!("job {id} goes on"), format!("muster wait {id}"), format!("muster cancel {id}")] {
+    for words in [format!("job {id} continues"), format!("muster wait {id}"), format!("muster cancel {id}")] {
         assert!(text.contains(&words), "{words}: {text}");
     }
     assert_eq!(dev.state(&id), "running");

@@ -51,7 +51,7 @@ fn a_second_host_of_one_name_is_refused_and_both_sides_say_so() {
     until_beats(&site, 1);
     // As if it were another machine: of another boot, with a folder of its own.
     let second = agent(&site, "second", &["--data", "two", "--boot", "1"]);
-    site.until("the refusal in its log", || second.log().contains("is served by another agent").then_some(()));
+    site.until("the refusal in its log", || second.log().contains("has another agent").then_some(()));
     std::thread::sleep(Duration::from_secs(8));
     let copies = copies(&site);
     assert_eq!(copies.len(), 1, "one copy of one attempt: {copies:?}");
@@ -126,7 +126,7 @@ fn a_node_that_was_removed_comes_back_drained() {
     site.said(&["drain", "node", "--reason", "new cables"]);
     assert_eq!(site.until_node("node", "drained")["reason"], "new cables");
     let said = site.said(&["remove-node", "node"]);
-    assert!(said.contains("it joins again, drained"), "{said}");
+    assert!(said.contains("the node joins again as drained"), "{said}");
     let node = site.until_node("node", "drained");
     let reason = node["reason"].as_str().expect("a reason");
     assert!(reason.contains("was removed from the fleet") && reason.contains("muster undrain node"), "{reason}");

@@ -88,7 +88,7 @@ async fn text_that_is_not_utf_8_is_the_callers_error_and_named() {
     }
     let huge = v1::ListTenantsRequest { under: "x".repeat(9 << 20), ..Default::default() };
     let refused = refused_fields(&control.tenants().list(huge).await.expect_err("far too large"));
-    assert!(refused[0].problem.contains("at most 8388608 bytes"), "{refused:?}");
+    assert!(refused[0].problem.contains("larger than 8388608 bytes"), "{refused:?}");
     // Bytes where a message belongs: wrong in its form, and as much the caller's error.
     let refused = send_bytes(&control, "/muster.v1.Fleet/PutPool").await;
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");

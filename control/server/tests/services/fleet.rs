@@ -119,7 +119,7 @@ async fn pools_come_and_go() {
     let pools = fleet.list_pools(v1::ListPoolsRequest::default()).await.expect("pools").into_inner().pools;
     assert_eq!(pools, std::slice::from_ref(&standard));
     let status = fleet.delete_pool(v1::DeletePoolRequest { name: "default".to_owned() }).await.expect_err("standard");
-    assert!(status.message().contains("pool default is always there"), "{}", status.message());
+    assert!(status.message().contains("pool default is built in"), "{}", status.message());
     let changed = v1::Pool { mps_clients: 3, ..standard.clone() };
     fleet.put_pool(v1::PutPoolRequest { pool: Some(changed.clone()) }).await.expect("a good pool");
     let pools = fleet.list_pools(v1::ListPoolsRequest::default()).await.expect("pools").into_inner().pools;

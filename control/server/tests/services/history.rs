@@ -44,8 +44,8 @@ async fn the_jobs_that_ended_first_are_forgotten_when_there_are_too_many() {
     let ask = v1::GetJobRequest { job_id: ids[0], ..v1::GetJobRequest::default() };
     let gone = control.jobs().get(ask).await.expect_err("it is forgotten");
     assert_eq!(gone.code(), Code::NotFound);
-    let kept = "finished jobs are kept for 30 days, at most 20 of them";
-    assert!(gone.message().contains("is not kept any more") && gone.message().contains(kept), "{gone}");
+    let kept = "finished jobs are kept for 30 days, at most 20 jobs";
+    assert!(gone.message().contains("its record was deleted") && gone.message().contains(kept), "{gone}");
     let gone = control.jobs().cancel(v1::CancelRequest { job_id: ids[0] }).await.expect_err("it is forgotten");
     assert!(gone.message().contains(kept), "{gone}");
     let gone = control

@@ -184,7 +184,7 @@ async fn a_card_that_fails_fails_the_task_with_its_words() {
     let mig = HoldMode::Mig(MigPlacement { shape: MigShape::G1, start: 0 });
     fleet.cluster.desire(&[(holding(spec(1, 0, "true"), 0, mig), false), (spec(2, 0, "exit 3"), false)]);
     fleet.cluster.until_reported(key(2, 0), TaskState::Exited { code: 3 }).await;
-    let reason = "card 0: entering MIG mode failed: Xid 79".to_owned();
+    let reason = "GPU 0: entering MIG mode failed: Xid 79".to_owned();
     fleet.cluster.until_reported(key(1, 0), TaskState::StartFailed { reason, by_node: true }).await;
     fleet.cluster.desire(&[(holding(spec(3, 0, "true"), 0, mig), false)]);
     fleet.cluster.until_reported(key(3, 0), TaskState::Exited { code: 0 }).await;

@@ -78,7 +78,7 @@ async fn a_fault_is_told_once_and_changes_nothing() {
     let gpus = SimGpus::open(gpus(&[GpuModel::H100]), "b", None).expect("new cards");
     gpus.fail_next(0, "Xid 79");
     let failed = gpus.set_mig(0, true).await;
-    assert!(failed.is_err_and(|error| error.to_string() == "card 0: entering MIG mode failed: Xid 79"));
+    assert!(failed.is_err_and(|error| error.to_string() == "GPU 0: entering MIG mode failed: Xid 79"));
     assert_eq!(gpus.state().await.expect("readable")[0].mode, SharingMode::Whole);
     gpus.set_mig(0, true).await.expect("it has recovered");
 }

@@ -60,7 +60,7 @@ async fn two_agents_do_not_use_one_folder() {
     let refused = second.attach(&host, Arc::new(Notify::new())).await.expect_err("the folder is in use");
     let said = refused.to_string();
     assert!(matches!(refused, ExecError::FolderInUse { .. }), "{said}");
-    assert!(said.contains(&first.id().to_string()) && said.contains("stop that one"), "{said}");
+    assert!(said.contains(&first.id().to_string()) && said.contains("stop that agent"), "{said}");
     first.kill().expect("SIGKILL");
     first.wait().expect("it is dead");
     // Its lock has gone with it: the next agent takes its tasks over.
