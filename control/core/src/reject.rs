@@ -22,7 +22,7 @@ pub enum Reject {
         id: String,
     },
     /// It would break something that others hold.
-    #[error("{what} {id} is in the way: {why}")]
+    #[error("{what} {id} is in use: {why}")]
     InUse {
         /// What is in the way.
         what: String,
@@ -32,7 +32,7 @@ pub enum Reject {
         why: String,
     },
     /// The sender's fencing token is not the newest.
-    #[error("stale epoch of {what}: newest is {newest}, got {got}")]
+    #[error("the epoch of {what} is old: the newest is {newest}, got {got}; acquire it again")]
     StaleEpoch {
         /// Of what.
         what: String,
@@ -42,13 +42,13 @@ pub enum Reject {
         got: Epoch,
     },
     /// Another shard holds the cell.
-    #[error("cell is held by shard {holder}")]
+    #[error("the cell already has shard {holder}")]
     Held {
         /// Who holds it.
         holder: String,
     },
     /// The job is not waiting in that cell for that attempt.
-    #[error("job {job} is {phase}, attempt {next} is next, {got} was proposed")]
+    #[error("job {job} is {phase}: the next attempt is {next}, but {got} was proposed")]
     NotWaiting {
         /// Which.
         job: JobId,
@@ -68,7 +68,7 @@ pub enum Reject {
         over_max: bool,
     },
     /// The placement is not what the job asked for.
-    #[error("not what job {job} asked for: {why}")]
+    #[error("the placement does not match the request of job {job}: {why}")]
     WrongShape {
         /// Which.
         job: JobId,
@@ -76,19 +76,19 @@ pub enum Reject {
         why: Reason<ShapeFault>,
     },
     /// No other cell can take the job now.
-    #[error("job {job} has nowhere else to go")]
+    #[error("no other cell can take job {job} now")]
     NowhereElse {
         /// Which.
         job: JobId,
     },
     /// The request id was used for something else.
-    #[error("request id {id:?} was used for another submission")]
+    #[error("request id {id:?} was already used for other jobs; use a new id")]
     RequestReused {
         /// Which.
         id: String,
     },
     /// The request id is too old to be sure that it is not a repetition.
-    #[error("request {id:?} was issued {} s ago; ids of this tenant are remembered for {} s now", age_ms / 1_000, horizon_ms / 1_000)]
+    #[error("request {id:?} was issued {} s ago; request ids of this tenant are kept for {} s only; list your jobs, then submit under a new id", age_ms / 1_000, horizon_ms / 1_000)]
     RequestTooOld {
         /// Which.
         id: String,
@@ -98,7 +98,7 @@ pub enum Reject {
         horizon_ms: u64,
     },
     /// A bound of the system is reached; try again later.
-    #[error("{what} is full: {limit}; try again later or cancel what waits")]
+    #[error("{what} is full (limit {limit}); try again later, or cancel pending jobs")]
     Full {
         /// What, at which tenant.
         what: String,
@@ -106,7 +106,7 @@ pub enum Reject {
         limit: u64,
     },
     /// Usage that does not follow the mark.
-    #[error("usage of incarnation {incarnation} stands at {mark}; got {got}")]
+    #[error("usage of incarnation {incarnation} is at {mark}, but got {got}")]
     UsageGap {
         /// The stream's incarnation.
         incarnation: u64,
@@ -116,7 +116,7 @@ pub enum Reject {
         got: u64,
     },
     /// Only a node that has turned silent is given up.
-    #[error("node {node} is {health}: only a silent node is given up")]
+    #[error("node {node} is {health}: only a silent node can be fenced")]
     NotSilent {
         /// Its name.
         node: String,

@@ -11,7 +11,7 @@ use muster_model::{DriverVersion, GpuModel, HoldMode, Rank};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeFault {
     /// Another number of tasks.
-    #[error("{asked} tasks were asked, {placed} are placed")]
+    #[error("{asked} tasks requested, but {placed} placed")]
     Tasks {
         /// Asked.
         asked: u32,
@@ -19,16 +19,16 @@ pub enum ShapeFault {
         placed: usize,
     },
     /// Cards for a job that asked for none.
-    #[error("no GPU was asked, cards of {model} are placed")]
+    #[error("no GPU requested, but {model} placed")]
     NoGpuAsked {
         /// The model of the cards.
         model: GpuModel,
     },
     /// No model for a job that asked for cards.
-    #[error("GPUs were asked, no model is given")]
+    #[error("GPUs requested, but no model given")]
     NoModel,
     /// A model that does not serve the job.
-    #[error("cards of {model} do not serve the request")]
+    #[error("{model} cannot serve the request")]
     Model {
         /// Which.
         model: GpuModel,
@@ -55,7 +55,7 @@ pub enum ShapeFault {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RankFault {
     /// A node of another cell.
-    #[error("the node is in {there}, not in {asked}")]
+    #[error("the node is in {there}, but {asked} is required")]
     OtherCell {
         /// The node's cell.
         there: String,
@@ -79,7 +79,7 @@ pub enum RankFault {
         there: String,
     },
     /// Another number of devices.
-    #[error("{asked} devices are requested, {placed} are placed")]
+    #[error("{asked} devices requested, but {placed} placed")]
     Devices {
         /// Asked for each task.
         asked: usize,
@@ -93,7 +93,7 @@ pub enum RankFault {
         gpu: u16,
     },
     /// No such card.
-    #[error("there is no GPU {gpu}")]
+    #[error("GPU {gpu} does not exist")]
     NoGpu {
         /// Which.
         gpu: u16,
@@ -113,7 +113,7 @@ pub enum RankFault {
         gpu: u16,
     },
     /// A card that is held in another way than was asked.
-    #[error("{mode} of GPU {gpu} is not what the job requests")]
+    #[error("{mode} on GPU {gpu} does not match the request")]
     Hold {
         /// Which.
         gpu: u16,

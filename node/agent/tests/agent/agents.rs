@@ -8,7 +8,7 @@ use muster_agent::gpu::GpuBackend;
 use muster_agent::gpu::sim::SimGpus;
 use muster_agent::{Agent, AgentConfig};
 use muster_model::mig::{MigPlacement, MigShape};
-use muster_model::node::{NodeSpec, Place};
+use muster_model::node::NodeSpec;
 use muster_model::request::SharingMode;
 use muster_model::task::{DeviceHold, HoldMode};
 use muster_model::{GpuModel, TaskState};
