@@ -99,12 +99,6 @@ impl JobSpec {
 }
 
 impl JobSpec {
-    /// Whether it suffers from neighbours: inference, or needs that say so. Such work goes, where it can, where no other tenant is.
-    #[must_use]
-    pub fn is_latency_critical(&self) -> bool {
-        self.class == WorkloadClass::Inference || self.asked.needs.as_ref().is_some_and(|needs| needs.latency_critical)
-    }
-
     /// What the whole gang is charged when it lands on `model`.
     #[must_use]
     pub fn charge_on(&self, model: GpuModel) -> ResourceVec {

@@ -76,7 +76,7 @@ mod tests {
     fn it_is_written_and_read_as_its_words() {
         let typed = Reject::from(Misfit::Untrusted);
         let bytes = postcard::to_stdvec(&typed).expect("serialises");
-        let words = Words("untrusted tenants share a card only through MIG", false);
+        let words = Words("untrusted tenants may share a GPU only through MIG", false);
         assert_eq!(bytes[1..], postcard::to_stdvec(&words).expect("serialises"), "after the number of the variant");
         let read: Reject = postcard::from_bytes(&bytes).expect("is read");
         assert_eq!(read, typed);
@@ -89,6 +89,9 @@ mod tests {
         let reject = Reject::shape(JobId(3), ShapeFault::NoModel);
         let Reject::WrongShape { why, .. } = &reject else { panic!("{reject}") };
         assert!(matches!(why.decided(), Some(ShapeFault::NoModel)));
-        assert_eq!(reject.to_string(), "not what job 3 asked for: GPUs were asked, no model is given");
+        assert_eq!(
+            reject.to_string(),
+            "the placement does not match the request of job 3: GPUs requested, but no model given"
+        );
     }
 }

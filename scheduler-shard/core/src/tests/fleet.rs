@@ -120,6 +120,7 @@ impl Fleet {
         let mut spec = NodeSpec::usual(host.name, (0..host.gpus.into()).map(gpu).collect());
         let [block, leaf, nvlink_domain] = [host.block, host.leaf, host.nvlink].map(str::to_owned);
         spec.place = Place { block, leaf, nvlink_domain, ..spec.place };
+        spec.driver = "550".to_owned();
         self.put_node(Node::usual(id, CELL, spec));
         self.deliver(usize::MAX);
         id
