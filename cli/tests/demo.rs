@@ -91,7 +91,7 @@ fn every_claim_can_fail() {
         evidence.record = parse(&LINES.replace("start 1 1 1 10.10", "start 1 1 1 12.05")).expect("lines");
     });
     caught("jobs without an acknowledgement", |evidence| evidence.jobs.push(job(3, "x", 0, v1::JobPhase::Completed)));
-    caught("job ids given twice", |evidence| evidence.acknowledged.push(2));
+    caught("duplicate job ids", |evidence| evidence.acknowledged.push(2));
     caught("repeated request", |evidence| evidence.again = vec![3]);
     caught("repeated request", |evidence| evidence.again.clear());
     caught("reason of the pending job", |evidence| evidence.reason = None);

@@ -39,6 +39,18 @@ const WORDS: &[(&str, &str)] = &[
     ("Books", "Ledger"),
     ("story", "scenario"),
     ("Ground", "PlacementDomain"),
+    ("promised", "reserved, or bound"),
+    ("promises", "reservations"),
+    ("Promised", "Reserved"),
+    ("kept_for", "reserved_for"),
+    ("kept_apart", "anti_affinity"),
+    ("KeptApart", "AntiAffinityConflict"),
+    ("apart_from", "anti_affinity"),
+    ("ApartFrom", "AntiAffinity"),
+    ("ApartLevel", "AntiAffinityLevel"),
+    ("rooms", "modules, or free states"),
+    ("nowhere", "infeasible"),
+    ("blind", "topology_unaware"),
 ];
 
 /// Where a word is right, with the reason.

@@ -97,7 +97,7 @@ impl Evidence {
             ("tasks that ran twice", twice.to_string(), twice == 0),
             ("tasks that did not run to the end", never.to_string(), never == 0),
             ("gangs that did not start together", torn.to_string(), torn == 0),
-            ("job ids given twice", twice_given.to_string(), twice_given == 0),
+            ("duplicate job ids", twice_given.to_string(), twice_given == 0),
             (
                 "new jobs from a repeated request id",
                 self.new_by_repeat(&ids).to_string(),

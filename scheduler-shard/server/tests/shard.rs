@@ -253,7 +253,7 @@ fn settings_that_make_no_sense_are_refused() {
             assert!(error.contains(words), "{error}");
         };
         check(ShardConfig::new("s", vec![]), "no control endpoint");
-        check(ShardConfig::new("s", vec!["nonsense".to_owned()]), "host:port");
+        check(ShardConfig::new("s", vec!["nonsense".to_owned()]), "HOST:PORT");
         check(ShardConfig { renew_every_ms: 0, ..plain.clone() }, "renew_every_ms");
         check(ShardConfig { cells_max: 0, ..plain }, "cells_max");
     });
