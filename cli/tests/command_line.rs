@@ -85,7 +85,7 @@ fn wrong_usage_is_2() {
     check(&muster(&["submit", "--tenant", "a"]), 2, "command: is missing");
     check(&muster(&["job", "seven"]), 2, "invalid value");
     check(&muster(&["raft", "bootstrap", "10.0.0.1:7400"]), 2, "ID=HOST:PORT");
-    check(&muster(&["--endpoints", "nowhere", "jobs"]), 2, "endpoints: \"nowhere\" is not HOST:PORT");
+    check(&muster(&["--endpoints", "unreachable", "jobs"]), 2, "endpoints: \"unreachable\" is not HOST:PORT");
 }
 
 #[test]
