@@ -45,8 +45,13 @@ pub(super) fn why(state: &State, tenant: &Tenant, spec: &JobSpec, models: &Model
 fn why_not_one(state: &State, tenant: &Tenant, spec: &JobSpec, models: &Models) -> FieldError {
     let index = state.index();
     let refusal = |name: &String| Some(refusal_of_pool(state, name, spec)?.of(name).to_string());
-    let refusals: Vec<String> = index.pool_nodes.keys().filter_map(refusal).take(ERRORS_SHOWN_MAX).collect();
+    let mut refusals: Vec<String> = index.pool_nodes.keys().filter_map(refusal).collect();
     if refusals.len() == index.pool_nodes.len() {
+        let more = refusals.len().saturating_sub(ERRORS_SHOWN_MAX);
+        refusals.truncate(ERRORS_SHOWN_MAX);
+        if more > 0 {
+            refusals.push(format!("and {more} more pools"));
+        }
         let problem = format!("fits no pool: {}", refusals.join("; "));
         return FieldError::new("request", problem, "change the class, the sharing mode or the pool");
     }
