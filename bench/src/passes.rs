@@ -8,11 +8,12 @@
 use crate::decisions::fleet::{self, CARDS, CELL, TENANTS};
 use crate::table::{self, Row, Table};
 use anyhow::{Context, Result, ensure};
+use muster_model::Binding;
 use muster_model::{
     AllocationId, Change, DeviceRequest, Job, JobId, JobSpec, Key, NodeId, Object, Reservation, TenantId,
     TopologyLevel, ValidJobSpec,
 };
-use muster_scheduler_core::{Binding, Bounds, Plan, Proposal, RESERVATIONS_MAX, View, plan};
+use muster_scheduler_core::{Bounds, Plan, Proposal, RESERVATIONS_MAX, View, plan};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;

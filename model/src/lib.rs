@@ -52,7 +52,7 @@ pub use object::{Change, Key, Object};
 pub use request::DeviceRequest;
 pub use resources::{GpuUnits, Limits, ResourceVec};
 pub use selector::Selector;
-pub use task::{DeviceHold, HoldMode, TaskPlacement, TaskState};
+pub use task::{Binding, DeviceHold, HoldMode, TaskPlacement, TaskState};
 pub use tenant::{AntiAffinity, AntiAffinityLevel, Tenant, Trust};
 pub use topology::{NumaPolicy, Spread, Topology, TopologyLevel};
 pub use words::UnknownWord;

@@ -3,7 +3,7 @@
 //! What must stay true: control plane, shards and agents mean the same by these; a state that is over stays over.
 
 use crate::gpu::GpuModel;
-use crate::ids::{NodeId, Rank};
+use crate::ids::{Attempt, JobId, NodeId, Rank};
 use crate::mig::MigPlacement;
 use crate::request::SharingMode;
 use serde::{Deserialize, Serialize};
@@ -81,6 +81,19 @@ pub struct TaskPlacement {
     pub node: NodeId,
     /// Its cards.
     pub devices: Vec<DeviceHold>,
+}
+
+/// A gang and the places that a shard found for it: what it proposes, and what the control plane commits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// The job.
+    pub job: JobId,
+    /// The attempt it would be: the job's last one plus one.
+    pub attempt: Attempt,
+    /// Model of all its cards; `None` for a gang without GPUs.
+    pub model: Option<GpuModel>,
+    /// Rank by rank.
+    pub tasks: Vec<TaskPlacement>,
 }
 
 /// What is known of one task.

@@ -17,7 +17,7 @@ use muster_model::{
     NumaPolicy, Object, Outcome, Place, Pool, Reservation, ResourceVec, Spread, TaskPlacement, TaskState, Tenant,
     Topology, TopologyLevel, Trust, WorkloadClass,
 };
-use muster_proto::convert::{BindParts, change_from_control_plane, change_to_wire, report_from_wire, report_to_wire};
+use muster_proto::convert::{change_from_control_plane, change_to_wire, report_from_wire, report_to_wire};
 use muster_proto::{status, v1};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
@@ -433,8 +433,8 @@ proptest! {
         tasks in tasks(), model in option::of(select(GpuModel::ALL.to_vec())), state in task_state(),
         numbers in (any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>()),
     ) {
-        let bind = BindParts { job: JobId(numbers.0), attempt: Attempt(numbers.3), model, tasks };
-        prop_assert_eq!(BindParts::try_from(sent(&v1::Bind::from(&bind))), Ok(bind));
+        let bind = muster_model::Binding { job: JobId(numbers.0), attempt: Attempt(numbers.3), model, tasks };
+        prop_assert_eq!(muster_model::Binding::try_from(sent(&v1::Bind::from(&bind))), Ok(bind));
         let report = (AllocationId(numbers.0), Rank(numbers.3), state, numbers.2.checked_sub(9));
         let wire = report_to_wire(report.0, report.1, &report.2, report.3);
         prop_assert_eq!(report_from_wire(sent(&wire)), Ok(report));

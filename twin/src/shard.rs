@@ -1,6 +1,6 @@
 //! The shard of a replay: one, holding every cell, with the scheduler's own view and plan.
 
-use muster_control_core::{Binding, Reject, State};
+use muster_control_core::{LeasedBinding, Reject, State};
 use muster_model::{CellId, Change, Epoch, JobId, Reservation};
 use muster_scheduler_core::{Bounds, HAND_OVER_ROUND_MS, PlacementPolicy, Proposal, View, plan};
 
@@ -11,7 +11,7 @@ const LOOK_MS: u64 = 5_000;
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// To bind a gang.
-    Bind(Binding),
+    Bind(LeasedBinding),
     /// To hand a job to another cell.
     HandOver {
         /// From this cell.
@@ -94,14 +94,7 @@ impl Shard {
             more |= plan.more;
             let epoch = self.view.cells().get(&cell).map(|cell| cell.epoch).unwrap_or_default();
             steps.extend(plan.proposals.into_iter().map(|proposal| match proposal {
-                Proposal::Bind(found) => Step::Bind(Binding {
-                    cell,
-                    epoch,
-                    job: found.job,
-                    attempt: found.attempt,
-                    model: found.model,
-                    tasks: found.tasks,
-                }),
+                Proposal::Bind(found) => Step::Bind(LeasedBinding::under(cell, epoch, found)),
                 Proposal::HandOver(job) => Step::HandOver { cell, epoch, job },
                 Proposal::Reserve { job, reserved } => {
                     Step::Reserve { cell, epoch, job, reserved: reserved.as_deref().cloned() }

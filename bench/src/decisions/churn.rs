@@ -2,10 +2,11 @@
 
 use super::fleet::{self, CELL, TENANTS};
 use anyhow::Result;
+use muster_model::Binding;
 use muster_model::ids::{AllocationId, JobId, TenantId};
 use muster_model::request::TaskRequest;
 use muster_model::{Change, DeviceRequest, Job, Key, Object, ValidJobSpec};
-use muster_scheduler_core::{Binding, Bounds, Proposal, View, plan};
+use muster_scheduler_core::{Bounds, Proposal, View, plan};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -1,13 +1,14 @@
 //! The fleet, the tenants and the jobs that decisions are measured on.
 
 use anyhow::{Context, Result};
+use muster_model::Binding;
 use muster_model::ids::{AllocationId, CellId, Epoch, JobId, NodeId, TenantId};
 use muster_model::node::NodeSpec;
 use muster_model::request::TaskRequest;
 use muster_model::{
     Allocation, Cell, Change, DeviceRequest, Gpu, GpuModel, Job, JobPhase, JobSpec, Node, Object, Tenant, ValidJobSpec,
 };
-use muster_scheduler_core::{Binding, View};
+use muster_scheduler_core::View;
 
 /// The one cell.
 pub(crate) const CELL: CellId = CellId(1);

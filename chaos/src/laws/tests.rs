@@ -3,7 +3,7 @@
 use super::{check, check_rest};
 use crate::history::{Answer, Call, History, Interval, ReplicaRecord, Run, Sample, Submission, WatchRecord, digest};
 use crate::specs;
-use muster_control_core::{Binding, Command, Done, Entry, State, TaskReport, execute};
+use muster_control_core::{Command, Done, Entry, LeasedBinding, State, TaskReport, execute};
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, Revision, TenantId};
 use muster_model::object::{FinishedJob, Key};
 use muster_model::usage::AllocationUsage;
@@ -65,7 +65,7 @@ fn good() -> History {
             node: NodeId(1),
             devices: [first, first + 1].map(|gpu| DeviceHold { gpu, mode: HoldMode::Whole }).to_vec(),
         });
-        let binding = Binding {
+        let binding = LeasedBinding {
             cell: CellId(1),
             epoch: Epoch(1),
             job: JobId(job),

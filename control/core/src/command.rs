@@ -9,7 +9,7 @@ use muster_model::object::FinishedJob;
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
-use muster_model::{DeviceClass, GpuModel, Reservation, TaskPlacement, TaskState, ValidJobSpec};
+use muster_model::{Binding, DeviceClass, GpuModel, Reservation, TaskPlacement, TaskState, ValidJobSpec};
 use serde::{Deserialize, Serialize};
 
 /// One thing to decide.
@@ -115,7 +115,7 @@ pub enum Command {
         epoch: Epoch,
     },
     /// A shard binds a gang, whole.
-    Bind(Binding),
+    Bind(LeasedBinding),
     /// A shard that cannot place a job passes it to another cell.
     HandOver {
         /// The cell that gives it away.
@@ -196,9 +196,10 @@ pub enum Command {
     },
 }
 
-/// A gang and the places a shard found for it.
+/// A binding with the lease under which a shard proposes it. Its layout in the log is that of these fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Binding {
+#[serde(rename = "Binding")]
+pub struct LeasedBinding {
     /// The cell it is bound in.
     pub cell: CellId,
     /// The lease under which.
@@ -211,6 +212,15 @@ pub struct Binding {
     pub model: Option<GpuModel>,
     /// Rank by rank.
     pub tasks: Vec<TaskPlacement>,
+}
+
+impl LeasedBinding {
+    /// What the shard that holds `cell` under `epoch` found.
+    #[must_use]
+    pub fn under(cell: CellId, epoch: Epoch, found: Binding) -> Self {
+        let Binding { job, attempt, model, tasks } = found;
+        LeasedBinding { cell, epoch, job, attempt, model, tasks }
+    }
 }
 
 /// What an agent saw of one task.

@@ -26,7 +26,7 @@ mod routing;
 pub mod shape_fault;
 pub mod state;
 
-pub use command::{Binding, Command, TaskReport};
+pub use command::{Command, LeasedBinding, TaskReport};
 pub use desired::DesiredTask;
 pub use entry::{Decided, Entry};
 pub use execute::{Executed, execute};

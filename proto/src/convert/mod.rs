@@ -19,7 +19,6 @@ pub mod watch;
 
 pub use agent::{report_from_wire, report_to_wire};
 pub use job::job_from_control_plane;
-pub use proposal::BindParts;
 pub use watch::{change_from_control_plane, change_to_wire, object_to_wire};
 
 use muster_model::{FieldError, UnknownWord};

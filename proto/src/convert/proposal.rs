@@ -1,24 +1,11 @@
-//! What shards propose. The cell and its epoch stand in the request; a binding's own part is [`BindParts`].
+//! What shards propose. The cell and its epoch stand in the request; a [`Binding`] does not have them.
 
 use super::{each, word_if};
 use crate::v1;
-use muster_model::{Attempt, FieldError, GpuModel, JobId, TaskPlacement};
+use muster_model::{Attempt, Binding, FieldError, JobId};
 
-/// A gang and the places found for it, without the lease it is proposed under.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BindParts {
-    /// The job.
-    pub job: JobId,
-    /// The attempt it would be.
-    pub attempt: Attempt,
-    /// Model of all its cards; `None` for a gang without GPUs.
-    pub model: Option<GpuModel>,
-    /// Rank by rank.
-    pub tasks: Vec<TaskPlacement>,
-}
-
-impl From<&BindParts> for v1::Bind {
-    fn from(bind: &BindParts) -> Self {
+impl From<&Binding> for v1::Bind {
+    fn from(bind: &Binding) -> Self {
         v1::Bind {
             job: bind.job.0,
             attempt: bind.attempt.0,
@@ -28,11 +15,11 @@ impl From<&BindParts> for v1::Bind {
     }
 }
 
-impl TryFrom<v1::Bind> for BindParts {
+impl TryFrom<v1::Bind> for Binding {
     type Error = FieldError;
 
     fn try_from(wire: v1::Bind) -> Result<Self, FieldError> {
-        Ok(BindParts {
+        Ok(Binding {
             job: JobId(wire.job),
             attempt: Attempt(wire.attempt),
             model: word_if("model", &wire.model)?,

@@ -30,5 +30,5 @@ pub use policy::guard::{BYPASSED_SIZES_MAX, RECORD_AGAIN_MS};
 pub use policy::hand_over::{HAND_OVER_AFTER_MS, HAND_OVER_ROUND_MS};
 pub use policy::if_ended::starts_if_ended;
 pub use policy::reserve::HORIZON_MS;
-pub use proposal::{Binding, Bounds, Plan, Proposal, RESERVED_PART};
+pub use proposal::{Bounds, Plan, Proposal, RESERVED_PART};
 pub use view::{RESERVATIONS_MAX, View};

@@ -1,21 +1,8 @@
 //! What a pass may look for, and what it proposes.
 
 use crate::search::Steps;
-use muster_model::{Attempt, GpuModel, JobId, Reservation, TaskPlacement};
+use muster_model::{Binding, JobId, Reservation};
 use std::sync::Arc;
-
-/// A gang and the places found for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Binding {
-    /// The job.
-    pub job: JobId,
-    /// The attempt it would be.
-    pub attempt: Attempt,
-    /// Model of all its cards; `None` for a gang without GPUs.
-    pub model: Option<GpuModel>,
-    /// Rank by rank.
-    pub tasks: Vec<TaskPlacement>,
-}
 
 /// What to ask of the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,6 @@ use crate::follow::Seen;
 use crate::leases::Leases;
 use crate::moves::Moves;
 use muster_model::{Cell, CellId, Epoch, JobId};
-use muster_proto::convert::BindParts;
 use muster_proto::v1;
 use muster_proto::v1::proposal_result::Result as Answer;
 use muster_proto::v1::rejection::Kind;
@@ -315,12 +314,7 @@ impl Planner {
 
 fn to_wire(proposal: &Proposal) -> v1::Proposal {
     let kind = match proposal {
-        Proposal::Bind(binding) => v1::proposal::Kind::Bind(v1::Bind::from(&BindParts {
-            job: binding.job,
-            attempt: binding.attempt,
-            model: binding.model,
-            tasks: binding.tasks.clone(),
-        })),
+        Proposal::Bind(binding) => v1::proposal::Kind::Bind(v1::Bind::from(binding)),
         Proposal::HandOver(job) => v1::proposal::Kind::HandOver(v1::HandOver { job: job.0 }),
         Proposal::RecordBypass { job, cards } => {
             v1::proposal::Kind::RecordBypass(v1::RecordBypass { job: job.0, cards: *cards })

@@ -5,14 +5,14 @@
 
 use super::charge::charge_of;
 use super::{cells, shape};
-use crate::command::Binding;
+use crate::command::LeasedBinding;
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
 use muster_model::ids::{Attempt, CellId, JobId};
 use muster_model::{Allocation, AllocationState, Job, JobPhase, Object, TaskState};
 
-pub(super) fn bind(draft: &mut Draft<'_>, binding: &Binding) -> Result<Done, Reject> {
+pub(super) fn bind(draft: &mut Draft<'_>, binding: &LeasedBinding) -> Result<Done, Reject> {
     let state = draft.state;
     cells::held_at(state, binding.cell, binding.epoch)?;
     let job = waiting_in(draft, binding.cell, binding.job, Some(binding.attempt))?;

@@ -1,7 +1,7 @@
 //! Whether a placement is what the job asked for: counts, kinds, pool, closeness. Whether it *fits* is the capacity ledger's business.
 
 use super::cells;
-use crate::command::Binding;
+use crate::command::LeasedBinding;
 use crate::reject::Reject;
 use crate::routing::refusal_of_pool;
 use crate::shape_fault::{RankFault, ShapeFault};
@@ -11,7 +11,7 @@ use muster_model::ids::Rank;
 use muster_model::{DeviceRequest, GpuModel, HoldMode, Job, JobSpec, Node, TaskPlacement, closeness};
 
 /// Checks the shape of every task and of the gang as a whole.
-pub(super) fn check(state: &State, job: &Job, binding: &Binding) -> Result<(), Reject> {
+pub(super) fn check(state: &State, job: &Job, binding: &LeasedBinding) -> Result<(), Reject> {
     let wrong = |fault: ShapeFault| Reject::shape(job.id, fault);
     let spec = &job.spec;
     if binding.tasks.len() != spec.tasks as usize {
@@ -44,7 +44,7 @@ fn check_model(spec: &JobSpec, model: Option<GpuModel>) -> Result<(), ShapeFault
 fn check_rank(
     state: &State,
     spec: &JobSpec,
-    binding: &Binding,
+    binding: &LeasedBinding,
     task: &TaskPlacement,
     node: &Node,
     first_there: bool,

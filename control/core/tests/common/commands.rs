@@ -1,7 +1,7 @@
 //! How a story makes its commands.
 
 use super::{Story, placing};
-use muster_control_core::{Binding, Command, TaskReport};
+use muster_control_core::{Command, LeasedBinding, TaskReport};
 use muster_model::Reservation;
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
 use muster_model::mig::PinnedLayout;
@@ -297,7 +297,7 @@ impl Story {
         if let Some(cell) = lapsed {
             return Command::AcquireCell { cell: cell.id, shard: "s2".to_owned() };
         }
-        let mut binding: Option<Binding> = None;
+        let mut binding: Option<LeasedBinding> = None;
         for _ in 0..6 {
             let Some(tried) = placing::place(&self.state, &mut self.chance, &job) else { continue };
             let probe = muster_control_core::plan(&self.state, self.now_ms, &Command::Bind(tried.clone()));
@@ -313,7 +313,7 @@ impl Story {
         Command::Bind(binding)
     }
 
-    fn spoil(&mut self, binding: &mut Binding) {
+    fn spoil(&mut self, binding: &mut LeasedBinding) {
         match self.chance.below(8) {
             0 => binding.epoch = Epoch(binding.epoch.0.saturating_sub(1)),
             1 => binding.attempt = Attempt(binding.attempt.0 + 1),

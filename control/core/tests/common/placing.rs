@@ -1,7 +1,7 @@
 //! A naive placer: puts a queued job where it happens to fit, without any wish for a good place.
 
 use super::Chance;
-use muster_control_core::{Binding, State};
+use muster_control_core::{LeasedBinding, State};
 use muster_model::capacity::CardUse;
 use muster_model::ids::NodeId;
 use muster_model::mig::{self, MigPlacement};
@@ -9,7 +9,7 @@ use muster_model::{DeviceHold, DeviceRequest, GpuModel, HoldMode, Job, Node, Tas
 use std::collections::BTreeSet;
 
 /// A binding for `job` under its cell's present lease, right in shape if enough cards were found; it may still not fit.
-pub(crate) fn place(state: &State, chance: &mut Chance, job: &Job) -> Option<Binding> {
+pub(crate) fn place(state: &State, chance: &mut Chance, job: &Job) -> Option<LeasedBinding> {
     let cell = state.cells.get(&job.cell?)?;
     let models: Vec<GpuModel> = job.spec.request.devices.possible_models().collect();
     let model = chance.pick(&models);
@@ -23,7 +23,7 @@ pub(crate) fn place(state: &State, chance: &mut Chance, job: &Job) -> Option<Bin
         let node = chance.pick(&nodes)?;
         tasks.push(TaskPlacement { node: node.id, devices: holds(state, chance, job, node, model, &mut taken)? });
     }
-    Some(Binding { cell: cell.id, epoch: cell.epoch, job: job.id, attempt: job.attempt.next(), model, tasks })
+    Some(LeasedBinding { cell: cell.id, epoch: cell.epoch, job: job.id, attempt: job.attempt.next(), model, tasks })
 }
 
 fn holds(

@@ -3,7 +3,7 @@
 //! Words after the first two are `key=value`. Ids are numbers; nodes, cells and tenants go by name. Epochs and attempts are the
 //! right ones unless given.
 
-use muster_control_core::{Binding, Command, Done, Entry, State, TaskReport, execute};
+use muster_control_core::{Command, Done, Entry, LeasedBinding, State, TaskReport, execute};
 use muster_model::Reservation;
 use muster_model::attempt::AttemptRecord;
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
@@ -260,7 +260,7 @@ impl World {
     }
 
     /// `bind JOB NODE:HOLD,HOLD ...`, one word per rank; a hold is `3`, `3/G1@2`, `3/mps30:1000` or `3/ts1000`.
-    fn binding(&self, words: &Words<'_>) -> Binding {
+    fn binding(&self, words: &Words<'_>) -> LeasedBinding {
         let id = JobId(words.at(1).parse().expect("a job"));
         let job = self.state.jobs.get(&id);
         let (cell, epoch) = match words.get("cell") {
@@ -273,7 +273,7 @@ impl World {
         let tasks: Vec<TaskPlacement> = words.plain[2..].iter().map(|task| self.task(task)).collect();
         let first = tasks.first().and_then(|task| Some((self.state.nodes.get(&task.node)?, task.devices.first()?)));
         let found = first.and_then(|(node, hold)| node.spec.gpus.get(usize::from(hold.gpu)).map(|gpu| gpu.model));
-        Binding {
+        LeasedBinding {
             cell,
             epoch: Epoch(words.number("epoch", epoch.0)),
             job: id,

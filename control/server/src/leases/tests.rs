@@ -2,7 +2,7 @@
 
 use super::LeaseConfig;
 use super::table::Table;
-use muster_control_core::{Binding, Command, Decided, Entry, State, execute};
+use muster_control_core::{Command, Decided, Entry, LeasedBinding, State, execute};
 use muster_model::node::NodeSpec;
 use muster_model::request::TaskRequest;
 use muster_model::tenant::TenantSpec;
@@ -78,7 +78,7 @@ impl Fixture {
         self.run(Command::AcquireCell { cell: CellId(1), shard: "s".to_owned() });
         let tasks = vec![TaskPlacement { node: NodeId(1), devices: Vec::new() }];
         let (cell, epoch) = (CellId(1), self.state.cells[&CellId(1)].epoch);
-        self.run(Command::Bind(Binding { cell, epoch, job: JobId(1), attempt: Attempt(1), model: None, tasks }));
+        self.run(Command::Bind(LeasedBinding { cell, epoch, job: JobId(1), attempt: Attempt(1), model: None, tasks }));
     }
 }
 

@@ -10,11 +10,12 @@
 use super::gate::{self, Pass};
 use super::guard;
 use crate::job_class::{JobClass, Offer};
-use crate::proposal::{Binding, Bounds, Plan, Proposal};
+use crate::proposal::{Bounds, Plan, Proposal};
 use crate::queue::order::{Head, Ledger, Order};
 use crate::queue::{Blocked, Obstacle};
 use crate::search::{Steps, single_task};
 use crate::view::{Known, View};
+use muster_model::Binding;
 use muster_model::{CellId, JobId, TaskPlacement};
 use std::sync::Arc;
 

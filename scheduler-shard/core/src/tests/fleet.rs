@@ -1,7 +1,7 @@
 //! A small fleet with a stand-in for the control plane: it proves each proposal against its own books, and sends its changes to
 //! the view as late as a test wants. Laws are checked on what it committed, without the arithmetic under test.
 
-use crate::{Binding, Bounds, Proposal, View, plan};
+use crate::{Bounds, Proposal, View, plan};
 use muster_model::capacity::Capacity;
 use muster_model::mig::MigPlacement;
 use muster_model::node::NodeSpec;

@@ -1,7 +1,7 @@
 //! Cards change mode only when empty, and trust: what the shard proposes is judged by arithmetic of its own, before anybody proves it.
 
 use super::fleet::*;
-use crate::{Binding, Proposal};
+use crate::Proposal;
 use muster_model::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,8 @@
 //! Plans of moves and conversions: by example, and their laws on random fleets.
 
 use super::fleet::*;
+use crate::Proposal;
 use crate::planner::{Move, MovePlan, NoPlan, Settings, plan_moves};
-use crate::{Binding, Proposal};
 use muster_model::movable::Movable;
 use muster_model::request::SharingMode;
 use muster_model::*;

@@ -226,7 +226,7 @@ fn a_wider_level_is_told_with_its_bandwidth() {
         let job = fleet.submit(gang(1, 1));
         let tasks =
             vec![TaskPlacement { node: NodeId(node), devices: vec![DeviceHold { gpu, mode: HoldMode::Whole }] }];
-        let binding = crate::Binding { job, attempt: Attempt(1), model: Some(GpuModel::H100), tasks };
+        let binding = muster_model::Binding { job, attempt: Attempt(1), model: Some(GpuModel::H100), tasks };
         assert_eq!(fleet.decide(crate::Proposal::Bind(binding)), Some(job));
         fleet.deliver(usize::MAX);
     };

@@ -5,7 +5,7 @@
 
 use super::{Known, RESERVATIONS_MAX, View, nodes_of};
 use crate::job_class::JobClass;
-use crate::proposal::Binding;
+use muster_model::Binding;
 use muster_model::{Allocation, AllocationId, AllocationState, Attempt, CellId, Epoch, GpuModel, JobId, NodeId};
 use std::sync::Arc;
 

@@ -4,12 +4,12 @@
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use muster_control_core::{Binding, Command, Done, Entry, Reject, State, execute};
+use muster_control_core::{Command, Done, Entry, LeasedBinding, Reject, State, execute};
 use muster_model::node::NodeSpec;
 use muster_model::request::TaskRequest;
 use muster_model::tenant::TenantSpec;
 use muster_model::*;
-use muster_proto::convert::{BindParts, change_to_wire, object_to_wire};
+use muster_proto::convert::{change_to_wire, object_to_wire};
 use muster_proto::v1;
 use muster_proto::v1::shards_server::{Shards, ShardsServer};
 use muster_runtime::Host;
@@ -266,8 +266,7 @@ impl Shards for Server {
 fn command(cell: CellId, epoch: Epoch, proposal: v1::Proposal) -> Command {
     match proposal.kind.expect("a proposal has a kind") {
         v1::proposal::Kind::Bind(bind) => {
-            let BindParts { job, attempt, model, tasks } = bind.try_into().expect("understood");
-            Command::Bind(Binding { cell, epoch, job, attempt, model, tasks })
+            Command::Bind(LeasedBinding::under(cell, epoch, bind.try_into().expect("understood")))
         }
         v1::proposal::Kind::RecordBypass(bypass) => {
             Command::RecordBypass { cell, epoch, job: JobId(bypass.job), cards: bypass.cards }

@@ -4,10 +4,9 @@
 
 use crate::api::refusal;
 use crate::services::App;
-use muster_control_core::{Binding, Command, Done, Reject};
+use muster_control_core::{Command, Done, LeasedBinding, Reject};
 use muster_model::validate::bounds::PROPOSALS_PER_CALL_MAX;
 use muster_model::{AllocationId, CellId, Epoch, JobId};
-use muster_proto::convert::BindParts;
 use muster_proto::v1;
 use muster_runtime::timeline;
 use tonic::Status;
@@ -64,8 +63,8 @@ fn bound(decided: &Result<Done, Reject>) -> Option<AllocationId> {
 fn command(cell: CellId, epoch: Epoch, proposal: v1::Proposal) -> Result<Command, String> {
     match proposal.kind {
         Some(v1::proposal::Kind::Bind(bind)) => {
-            let BindParts { job, attempt, model, tasks } = bind.try_into().map_err(|error| format!("{error}"))?;
-            Ok(Command::Bind(Binding { cell, epoch, job, attempt, model, tasks }))
+            let found = bind.try_into().map_err(|error| format!("{error}"))?;
+            Ok(Command::Bind(LeasedBinding::under(cell, epoch, found)))
         }
         Some(v1::proposal::Kind::HandOver(hand)) => Ok(Command::HandOver { cell, epoch, job: JobId(hand.job) }),
         Some(v1::proposal::Kind::Reserve(reserve)) => {
