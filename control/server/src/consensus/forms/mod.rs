@@ -27,7 +27,7 @@ pub(crate) const OLDEST: u8 = 4;
 /// The newest form: that of the newest feature level.
 pub(crate) const NEWEST: u8 = form_of(FEATURE_LEVEL_NEWEST);
 /// The feature levels that this version knows are those from 1 to this one. Level n writes form n + 4.
-pub const FEATURE_LEVEL_NEWEST: u32 = 2;
+pub const FEATURE_LEVEL_NEWEST: u32 = 3;
 
 /// The form in which a cluster of that level writes.
 pub(crate) const fn form_of(level: u32) -> u8 {
