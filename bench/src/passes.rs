@@ -104,7 +104,7 @@ impl Bench {
             let found = plan(&mut bench.view, CELL, &Bounds { proposals_max: 1, ..Bounds::default() }, bench.now_ms);
             let bound = found.proposals.into_iter().find_map(|proposal| match proposal {
                 Proposal::Bind(binding) => Some(binding),
-                Proposal::HandOver(_) | Proposal::Reserve { .. } | Proposal::RecordBypass { .. } => None,
+                _ => None,
             });
             match bound {
                 Some(binding) => {
@@ -203,7 +203,8 @@ impl Bench {
                         self.keep(job, reserved);
                     }
                     Proposal::RecordBypass { job, cards } => self.record_bypass(job, cards),
-                    Proposal::HandOver(_) => {}
+                    // One tenant without a floor preempts nobody.
+                    Proposal::HandOver(_) | Proposal::Preempt { .. } => {}
                 }
             }
             if idle && !more {

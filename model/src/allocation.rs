@@ -2,6 +2,7 @@
 
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, TenantId};
+use crate::preemption::PreemptReason;
 use crate::resources::ResourceVec;
 use crate::task::{RankFailure, TaskPlacement, TaskState};
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,27 @@ pub enum EndCause {
         /// Which.
         node: NodeId,
     },
+    /// Another job gets its devices.
+    Preempted {
+        /// Which.
+        by: Option<JobId>,
+        /// By which rule.
+        reason: PreemptReason,
+    },
+    /// Somebody asked for it to be queued again.
+    Requeued,
+}
+
+/// How often the class of one allocation may change with a record of when: once or twice is usual, and each is 13 bytes.
+pub const CLASS_SEGMENTS_MAX: usize = 64;
+
+/// From when on an allocation was guaranteed or burst, until the next segment or its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassSegment {
+    /// Milliseconds since the Unix epoch.
+    pub from_ms: u64,
+    /// Guaranteed: the tenant whose floor account pays. None: burst.
+    pub account: Option<TenantId>,
 }
 
 /// Where an allocation stands.
@@ -73,9 +95,39 @@ pub struct Allocation {
     /// The first ranks that failed, in the order of their times; at most [`crate::attempt::FAILURES_MAX`].
     #[serde(default)]
     pub failures: Vec<RankFailure>,
+    /// Who pays since when, oldest first; at most [`CLASS_SEGMENTS_MAX`]. Empty: burst from the binding on, as before classes were recorded.
+    #[serde(default)]
+    pub classes: Vec<ClassSegment>,
+    /// The job's priority at the binding: the order of promotions and of victims.
+    #[serde(default)]
+    pub priority: i32,
+    /// When the job was submitted: the order of promotions.
+    #[serde(default)]
+    pub submitted_ms: u64,
 }
 
 impl Allocation {
+    /// The tenant whose floor account pays now; none: it is burst.
+    #[must_use]
+    pub fn account(&self) -> Option<TenantId> {
+        self.classes.last()?.account
+    }
+
+    /// From `now_ms` on `account` pays, or nobody's floor. When there are too many segments, the last one changes as a whole.
+    pub fn set_account(&mut self, account: Option<TenantId>, now_ms: u64) {
+        let full = self.classes.len() >= CLASS_SEGMENTS_MAX;
+        match self.classes.last_mut() {
+            Some(last) if full || last.from_ms >= now_ms => last.account = account,
+            _ => self.classes.push(ClassSegment { from_ms: now_ms, account }),
+        }
+    }
+
+    /// Whether its tenants are charged for it: a preempted one holds its devices until its tasks are gone, but no quota.
+    #[must_use]
+    pub const fn pays(&self) -> bool {
+        !matches!(self.state, AllocationState::Stopping(EndCause::Preempted { .. }))
+    }
+
     /// Whether no task of it is left anywhere.
     #[must_use]
     pub fn is_over(&self) -> bool {

@@ -97,6 +97,8 @@ pub const PAGE_TOKEN_BYTES_MAX: usize = 1_024;
 pub const TENANTS_PER_APPLY_MAX: usize = 10_000;
 /// Proposals of one call: more than a shard plans between two round trips.
 pub const PROPOSALS_PER_CALL_MAX: usize = 1_024;
+/// Attempts that one job preempts: a gang of 512 nodes that each run eight small jobs.
+pub const VICTIMS_PER_PREEMPT_MAX: usize = 4_096;
 /// Cells that one shard renews in a call: as many as there can be.
 pub const LEASES_PER_RENEW_MAX: usize = 4_096;
 /// Task reports of one message: more than one node can have tasks (72 cards of 48 clients).

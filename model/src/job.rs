@@ -6,6 +6,7 @@ pub use valid::{ValidJobSpec, trusted};
 
 use crate::asked::Asked;
 use crate::attempt::AttemptRecord;
+use crate::claim::Claim;
 use crate::driver::DriverVersion;
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, JobId, NodeId, TenantId};
@@ -239,4 +240,7 @@ pub struct Job {
     /// Attempts that ended because a node failed to start a task.
     #[serde(default)]
     pub start_faults: u32,
+    /// What it gets when those that it preempts have ended, while it waits for that.
+    #[serde(default)]
+    pub claim: Option<Box<Claim>>,
 }

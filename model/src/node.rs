@@ -254,6 +254,9 @@ pub struct Pool {
     pub compute_tolerance_percent: u8,
     /// Cards that hold a fixed MIG layout, by model. They serve its slots and nothing else.
     pub pinned: BTreeMap<GpuModel, PinnedLayout>,
+    /// How long burst work runs at least before it may be preempted, in seconds; 0: it may be at once.
+    #[serde(default)]
+    pub cool_down_s: u64,
 }
 
 impl Pool {
@@ -268,6 +271,7 @@ impl Pool {
             mps_clients: 8,
             compute_tolerance_percent: 20,
             pinned: BTreeMap::new(),
+            cool_down_s: 0,
         }
     }
 

@@ -107,7 +107,7 @@ impl fmt::Display for Resource {
 }
 
 /// How much of each resource: a demand, a charge, a use or a guarantee.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "Wire", into = "Wire")]
 pub struct ResourceVec {
     gpu: [u64; GpuModel::COUNT],
@@ -219,6 +219,23 @@ impl ResourceVec {
         }
         self.cpu_milli = self.cpu_milli.checked_sub(other.cpu_milli).expect("released more CPU than was charged");
         self.memory_mib = self.memory_mib.checked_sub(other.memory_mib).expect("released more memory than was charged");
+    }
+
+    /// What is left of each resource when `other` is taken away; nothing where there is less.
+    #[must_use]
+    pub fn less(mut self, other: &ResourceVec) -> Self {
+        for (mine, theirs) in self.gpu.iter_mut().zip(other.gpu) {
+            *mine = mine.saturating_sub(theirs);
+        }
+        self.cpu_milli = self.cpu_milli.saturating_sub(other.cpu_milli);
+        self.memory_mib = self.memory_mib.saturating_sub(other.memory_mib);
+        self
+    }
+
+    /// Whether there is nothing of anything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
     }
 
     /// `self` and `other` together.

@@ -105,6 +105,7 @@ impl Job {
             bypassed_cards: 0,
             attempts: Vec::new(),
             start_faults: 0,
+            claim: None,
         }
     }
 }
@@ -130,6 +131,9 @@ impl Allocation {
             state: AllocationState::Active,
             bound_ms: 0,
             failures: Vec::new(),
+            classes: Vec::new(),
+            priority: 0,
+            submitted_ms: 0,
         }
     }
 }

@@ -65,6 +65,7 @@ pub(crate) struct Engine {
 enum Origin {
     Submit(usize),
     Bind(JobId),
+    Preempt(JobId),
     HandOver(JobId),
     Reserve(JobId),
     Count,
@@ -260,12 +261,13 @@ impl Engine {
                 count(&mut self.refused, reject.to_string());
             }
             (Origin::Bind(_), Ok(_)) => self.work.bound += 1,
+            (Origin::Preempt(_), Ok(_)) => self.work.preemptions += 1,
             (Origin::HandOver(_), Ok(_)) => self.work.handed_over += 1,
             (Origin::Reserve(job), Err(reject)) => {
                 count(&mut self.work.rejected, kind(reject).to_owned());
                 self.shard.not_reserved(job, BEGIN_MS + self.now_ms);
             }
-            (Origin::Bind(job) | Origin::HandOver(job), Err(reject)) => {
+            (Origin::Bind(job) | Origin::Preempt(job) | Origin::HandOver(job), Err(reject)) => {
                 count(&mut self.work.rejected, kind(reject).to_owned());
                 self.shard.refused(job, reject, BEGIN_MS + self.now_ms);
             }
@@ -287,6 +289,10 @@ impl Engine {
                     Step::Bind(binding) => {
                         let job = binding.job;
                         (Command::Bind(binding), Origin::Bind(job))
+                    }
+                    Step::Preempt { binding, victims } => {
+                        let job = binding.job;
+                        (Command::Preempt { binding, victims }, Origin::Preempt(job))
                     }
                     Step::HandOver { cell, epoch, job } => {
                         (Command::HandOver { cell, epoch, job }, Origin::HandOver(job))
@@ -383,5 +389,6 @@ fn kind(reject: &Reject) -> &'static str {
         Reject::Full { .. } => "full",
         Reject::UsageGap { .. } => "usage gap",
         Reject::NotSilent { .. } => "not silent",
+        Reject::NotPreemptible { .. } => "not preemptible",
     }
 }

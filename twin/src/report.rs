@@ -313,6 +313,9 @@ pub struct Work {
     pub bound: u64,
     /// Jobs handed from one cell to another.
     pub handed_over: u64,
+    /// Preemptions: each ends one job's attempt or several.
+    #[serde(default)]
+    pub preemptions: u64,
     /// Submissions repeated because the queue was full.
     pub repeated_submissions: u64,
     /// Refused proposals, by kind.

@@ -1,7 +1,7 @@
 //! The shard of a replay: one, holding every cell, with the scheduler's own view and plan.
 
 use muster_control_core::{LeasedBinding, Reject, State};
-use muster_model::{CellId, Change, Epoch, JobId, Reservation};
+use muster_model::{AllocationId, CellId, Change, Epoch, JobId, Reservation};
 use muster_scheduler_core::{Bounds, HAND_OVER_ROUND_MS, PlacementPolicy, Proposal, View, plan};
 
 /// In a fleet of several cells a shard looks this often whether a job that waits should go elsewhere.
@@ -12,6 +12,13 @@ const LOOK_MS: u64 = 5_000;
 pub(crate) enum Step {
     /// To bind a gang.
     Bind(LeasedBinding),
+    /// To end attempts for a gang.
+    Preempt {
+        /// Where the gang will run.
+        binding: LeasedBinding,
+        /// Whose attempts end.
+        victims: Vec<AllocationId>,
+    },
     /// To hand a job to another cell.
     HandOver {
         /// From this cell.
@@ -95,6 +102,9 @@ impl Shard {
             let epoch = self.view.cells().get(&cell).map(|cell| cell.epoch).unwrap_or_default();
             steps.extend(plan.proposals.into_iter().map(|proposal| match proposal {
                 Proposal::Bind(found) => Step::Bind(LeasedBinding::under(cell, epoch, found)),
+                Proposal::Preempt { binding, victims } => {
+                    Step::Preempt { binding: LeasedBinding::under(cell, epoch, binding), victims }
+                }
                 Proposal::HandOver(job) => Step::HandOver { cell, epoch, job },
                 Proposal::Reserve { job, reserved } => {
                     Step::Reserve { cell, epoch, job, reserved: reserved.as_deref().cloned() }

@@ -7,6 +7,7 @@
 //! time-slice-replicas: 4
 //! mps-clients: 8
 //! compute-tolerance: 20
+//! cool-down: 600
 //! mig-layouts:
 //!   - {model: h100, cards-per-node: 4, slices: {3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2}}
 //! ```
@@ -19,8 +20,16 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// The keys of a pool.
-pub const KEYS: &[&str] =
-    &["name", "modes", "classes", "time-slice-replicas", "mps-clients", "compute-tolerance", "mig-layouts"];
+pub const KEYS: &[&str] = &[
+    "name",
+    "modes",
+    "classes",
+    "time-slice-replicas",
+    "mps-clients",
+    "compute-tolerance",
+    "cool-down",
+    "mig-layouts",
+];
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -31,6 +40,8 @@ struct PoolText {
     time_slice_replicas: Option<u32>,
     mps_clients: Option<u32>,
     compute_tolerance: Option<u32>,
+    /// Seconds.
+    cool_down: Option<u64>,
     mig_layouts: Option<Vec<LayoutText>>,
 }
 
@@ -71,6 +82,7 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<v1::Pool>, Failure> {
         mps_clients: text.mps_clients.unwrap_or_else(|| standard.mps_clients.into()),
         compute_tolerance_percent: text.compute_tolerance,
         mig_layouts: text.mig_layouts.unwrap_or_default().into_iter().map(Into::into).collect(),
+        cool_down_s: text.cool_down.unwrap_or(standard.cool_down_s),
     };
     Ok(texts.into_iter().map(pool).collect())
 }

@@ -194,6 +194,13 @@ pub enum Command {
         /// In order.
         jobs: Vec<FinishedJob>,
     },
+    /// A shard gives a waiting gang devices that others hold: these attempts end gracefully, and the gang is bound when they have ended.
+    Preempt {
+        /// Where the gang will run.
+        binding: LeasedBinding,
+        /// The attempts that end, in the order in which they are judged.
+        victims: Vec<AllocationId>,
+    },
 }
 
 /// A binding with the lease under which a shard proposes it. Its layout in the log is that of these fields.

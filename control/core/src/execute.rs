@@ -3,6 +3,8 @@
 //! What must stay true: commands are decided in order, each seeing what those before it changed; a refused one leaves no trace
 //! (law 11); the changes that are returned are exactly those that were applied.
 
+use crate::classes;
+use crate::command::Command;
 use crate::entry::{Decided, Entry};
 use crate::plan::plan;
 use crate::state::State;
@@ -32,6 +34,8 @@ pub fn execute(state: &mut State, entry: &Entry) -> Executed {
                     executed.changes.push(change);
                 }
             }
+            let raised = matches!(command, Command::RaiseFeatureLevel { .. });
+            executed.changes.extend(classes::settle(state, entry.now_ms.max(state.meta.now_ms), raised));
             done
         });
         executed.decided.push(decided);

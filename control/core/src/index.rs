@@ -4,10 +4,12 @@
 //! kept up change by change equals one that was built from the objects at once (a test and [`crate::State::check`] compare them).
 
 mod cells;
+mod classes;
 mod requests;
 
 pub(crate) use cells::wanted;
 pub use cells::{CardShape, CellIndex, NodeShape, Shapes, tasks_on};
+pub use classes::ClassIndex;
 pub use requests::RequestIndex;
 
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
@@ -87,6 +89,10 @@ pub struct Index {
     pub quarantined: BTreeSet<NodeId>,
     /// Remembered requests, each tenant's and everybody's.
     pub requests: RequestIndex,
+    /// Allocations by who pays for them.
+    pub classes: ClassIndex,
+    /// Jobs that have claimed what others are leaving.
+    pub claims: BTreeSet<JobId>,
     /// Usage records of released allocations, the longest released first.
     pub released_usage: BTreeSet<(u64, AllocationId)>,
 }
@@ -190,6 +196,13 @@ impl Index {
                 remove_from(&mut self.queued, &job.cell, &job.id);
                 self.cell_mut_if(job.cell, |cell| cell.remove_waiting(job));
             }
+        }
+        let claims = |job: &&Job| job.claim.is_some();
+        if let Some(job) = old.filter(claims) {
+            self.claims.remove(&job.id);
+        }
+        if let Some(job) = new.filter(claims) {
+            self.claims.insert(job.id);
         }
         if let Some(job) = new {
             if let Some(count) = self.phases.of(&job.phase) {

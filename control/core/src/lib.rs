@@ -11,6 +11,7 @@
 
 pub mod bounds;
 mod check;
+mod classes;
 pub mod command;
 pub mod desired;
 mod draft;
@@ -25,6 +26,7 @@ pub mod request_table;
 mod routing;
 pub mod shape_fault;
 pub mod state;
+pub mod victim_fault;
 
 pub use command::{Command, LeasedBinding, TaskReport};
 pub use desired::DesiredTask;
@@ -37,3 +39,4 @@ pub use reason::Reason;
 pub use reject::Reject;
 pub use shape_fault::{RankFault, ReservationFault, ShapeFault};
 pub use state::State;
+pub use victim_fault::VictimFault;

@@ -9,6 +9,7 @@ mod bypass;
 mod cancel;
 mod cells;
 mod charge;
+mod claims;
 mod classes;
 mod clock;
 mod hand_over;
@@ -17,6 +18,7 @@ mod infeasible;
 mod joining;
 mod nodes;
 mod pools;
+mod preempt;
 mod requests;
 mod reserve;
 mod resolve;
@@ -77,6 +79,7 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::RecordBypass { cell, epoch, job, cards } => bypass::record(d, *cell, *epoch, *job, *cards),
         Command::ForgetFinished { forgotten, jobs } => history::forget(d, *forgotten, jobs),
         Command::RaiseFeatureLevel { level } => raise_feature_level(d, *level),
+        Command::Preempt { binding, victims } => preempt::preempt(d, binding, victims),
     }?;
     Ok(draft.finish(done))
 }

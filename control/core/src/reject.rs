@@ -2,9 +2,10 @@
 
 use crate::reason::Reason;
 use crate::shape_fault::ShapeFault;
+use crate::victim_fault::VictimFault;
 use muster_model::FieldError;
 use muster_model::capacity::Misfit;
-use muster_model::ids::{Attempt, Epoch, JobId};
+use muster_model::ids::{AllocationId, Attempt, Epoch, JobId};
 use serde::{Deserialize, Serialize};
 
 /// A refusal. It is sent between control nodes, where nested reasons are their words ([`Reason`]).
@@ -122,6 +123,14 @@ pub enum Reject {
         node: String,
         /// Where it stands.
         health: String,
+    },
+    /// An allocation that may not be preempted for that job.
+    #[error("allocation {allocation} cannot be preempted: {why}")]
+    NotPreemptible {
+        /// Which.
+        allocation: AllocationId,
+        /// Why not.
+        why: VictimFault,
     },
 }
 

@@ -129,6 +129,11 @@ impl State {
         &self.derived.index
     }
 
+    /// Floor accounts that have got something back, or whose size has changed, since this was asked last.
+    pub(crate) fn take_freed(&mut self) -> std::collections::BTreeSet<TenantId> {
+        self.derived.capacity.take_freed()
+    }
+
     /// Makes one change.
     ///
     /// # Panics

@@ -6,12 +6,14 @@
 //! is over its max, and shares of one card belong to one trust domain. `charge` of something that was not proved panics rather
 //! than corrupt the capacity ledger.
 
+mod accounts;
 mod anti_affinity;
 mod card;
 mod node_use;
 mod occupancy;
 mod tenants;
 
+pub use accounts::{Ended, Rank as PromotionRank};
 pub use anti_affinity::Kept;
 pub use card::{
     CardConflict, CardUse, MPS_CLIENTS_MAX, MPS_CLIENTS_MORE_DRIVER, MPS_CLIENTS_OLD_MAX, Share,
@@ -25,7 +27,7 @@ use node_use::each_hold;
 
 use crate::allocation::Allocation;
 use crate::gpu::GpuModel;
-use crate::ids::{AllocationId, NodeId, TenantId};
+use crate::ids::{AllocationId, JobId, NodeId, TenantId};
 use crate::mig::PinnedLayout;
 use crate::node::{Node, Pool};
 use crate::request::SharingMode;
@@ -123,6 +125,14 @@ pub enum Misfit {
         /// What was asked.
         asked: u64,
     },
+    /// Another job has claimed the node, and gets it when those that it preempts have ended.
+    #[error("node {node} is claimed by job {job}, which preempts what runs there")]
+    Claimed {
+        /// Which node.
+        node: NodeId,
+        /// By whom.
+        job: JobId,
+    },
     /// The tenant is not trusted enough to share a card.
     #[error("untrusted tenants may share a GPU only through MIG")]
     Untrusted,
@@ -155,6 +165,7 @@ pub struct Capacity {
     nodes: BTreeMap<NodeId, NodeUse>,
     tenants: BTreeMap<TenantId, TenantUse>,
     pools: BTreeMap<String, Pool>,
+    accounts: accounts::Accounts,
     /// Nodes of NVLink domains that span several.
     spans: anti_affinity::Spans,
     occupancy: occupancy::Occupancy,
@@ -258,14 +269,49 @@ impl Capacity {
         memory_mib: u64,
         charge: &ResourceVec,
     ) -> Result<(), Misfit> {
-        let payer = self.tenants.get(&tenant).ok_or(Misfit::NoTenant { tenant })?;
         self.max_allows(tenant, charge)?;
+        self.prove_devices(tenant, tasks, cpu_milli, memory_mib, &BTreeMap::new())
+    }
+
+    /// The same for devices alone, as nodes would be once `victims` have ended.
+    ///
+    /// # Errors
+    /// The first thing in the way.
+    pub fn prove_without(
+        &self,
+        victims: &[&Allocation],
+        tenant: TenantId,
+        tasks: &[TaskPlacement],
+        cpu_milli: u64,
+        memory_mib: u64,
+    ) -> Result<(), Misfit> {
+        let mut freed: BTreeMap<NodeId, NodeUse> = BTreeMap::new();
+        for (victim, task) in victims.iter().flat_map(|victim| victim.tasks.iter().map(move |task| (victim, task))) {
+            let Some(there) = self.nodes.get(&task.node) else { continue };
+            freed.entry(task.node).or_insert_with(|| there.clone()).release(victim, task);
+        }
+        self.prove_devices(tenant, tasks, cpu_milli, memory_mib, &freed)
+    }
+
+    fn prove_devices(
+        &self,
+        tenant: TenantId,
+        tasks: &[TaskPlacement],
+        cpu_milli: u64,
+        memory_mib: u64,
+        freed: &BTreeMap<NodeId, NodeUse>,
+    ) -> Result<(), Misfit> {
+        let payer = self.tenants.get(&tenant).ok_or(Misfit::NoTenant { tenant })?;
         let domain = self.domain_of(tenant);
         let mut taken = Taken::default();
         for task in tasks {
-            let there = self.nodes.get(&task.node).ok_or(Misfit::NoNode { node: task.node })?;
+            let there = freed.get(&task.node).or_else(|| self.nodes.get(&task.node));
+            let there = there.ok_or(Misfit::NoNode { node: task.node })?;
             if !there.node.accepts_work() {
                 return Err(Misfit::NodeClosed { node: task.node });
+            }
+            if let Some(job) = self.claimed_by(task.node) {
+                return Err(Misfit::Claimed { node: task.node, job });
             }
             self.check_modes(payer, there, task)?;
             self.check_neighbours(tenant, there, task)?;
@@ -319,7 +365,9 @@ impl Capacity {
                 each_hold(task, |gpu| there.tenants.add(allocation.tenant, gpu));
             }
         }
-        self.charge_tenants(allocation.tenant, &allocation.charge);
+        if allocation.pays() {
+            self.charge_tenants(allocation.tenant, &allocation.charge, allocation.account());
+        }
     }
 
     /// Puts `new` in the place of `old`, which holds exactly the same for the same tenant: only the name of the holder changes.
@@ -339,7 +387,9 @@ impl Capacity {
                 there.release(allocation, task);
             }
         }
-        self.release_tenants(allocation.tenant, &allocation.charge);
+        if allocation.pays() {
+            self.release_tenants(allocation.tenant, &allocation.charge, allocation.account());
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The tenants' side of the capacity ledger: use of every level, and the max that bounds it (law 3).
 
-use super::Capacity;
+use super::{Capacity, Ended};
 use crate::ids::TenantId;
 use crate::resources::{Limits, Resource, ResourceVec};
 use crate::tenant::{AntiAffinity, Tenant, Trust};
@@ -42,13 +42,21 @@ pub struct TenantUse {
     pub used: ResourceVec,
     /// In use by its own jobs alone.
     pub own: ResourceVec,
+    /// Charged to its own floor account.
+    pub floor_charged: ResourceVec,
+    /// Charged to its floor account and those of its descendants.
+    pub floor_use: ResourceVec,
 }
 
 impl Capacity {
     /// Adds a tenant or takes over its new limits; what it uses stays charged.
     pub fn put_tenant(&mut self, tenant: &Tenant) {
-        let (used, own) = self.tenants.get(&tenant.id).map(|old| (old.used, old.own)).unwrap_or_default();
-        let had = self.tenants.get(&tenant.id).is_some_and(|old| !old.anti_affinity.is_empty());
+        let old = self.tenants.get(&tenant.id);
+        let (used, own) = old.map(|old| (old.used, old.own)).unwrap_or_default();
+        let (floor_charged, floor_use) = old.map(|old| (old.floor_charged, old.floor_use)).unwrap_or_default();
+        let had = old.is_some_and(|old| !old.anti_affinity.is_empty());
+        let before = old.map(|old| (old.parent, old.guarantee));
+        self.accounts.tenant_changed(tenant.id, before, Some(tenant));
         self.recount_rules(had, !tenant.anti_affinity.is_empty());
         self.tenants.insert(
             tenant.id,
@@ -62,6 +70,8 @@ impl Capacity {
                 anti_affinity: tenant.anti_affinity.clone(),
                 used,
                 own,
+                floor_charged,
+                floor_use,
             },
         );
     }
@@ -75,7 +85,9 @@ impl Capacity {
 
     /// Takes a tenant out; it must have nothing in use and no children.
     pub fn remove_tenant(&mut self, id: TenantId) {
-        let had = self.tenants.remove(&id).is_some_and(|old| !old.anti_affinity.is_empty());
+        let old = self.tenants.remove(&id);
+        self.accounts.tenant_changed(id, old.as_ref().map(|old| (old.parent, old.guarantee)), None);
+        let had = old.is_some_and(|old| !old.anti_affinity.is_empty());
         self.recount_rules(had, false);
     }
 
@@ -98,11 +110,19 @@ impl Capacity {
     /// # Errors
     /// The lowest ceiling that it would pass.
     pub fn max_allows(&self, tenant: TenantId, charge: &ResourceVec) -> Result<(), OverMax> {
+        self.max_allows_without(&Ended::default(), tenant, charge)
+    }
+
+    /// The same once `ended` pay no more.
+    ///
+    /// # Errors
+    /// The lowest ceiling that it would pass.
+    pub fn max_allows_without(&self, ended: &Ended, tenant: TenantId, charge: &ResourceVec) -> Result<(), OverMax> {
         for (id, at) in self.line_of(tenant) {
             // Only what this charge adds to can be refused: a max that was lowered below present use stops growth alone.
             let passed = charge.nonzero().find_map(|(resource, more)| {
                 let max = at.max.get(resource)?;
-                let would_use = at.used.get(resource) + more;
+                let would_use = at.used.get(resource) + more - ended.of(&ended.used, id, resource);
                 (would_use > max).then_some((resource, max, would_use))
             });
             if let Some((resource, max, would_use)) = passed {
@@ -112,21 +132,27 @@ impl Capacity {
         Ok(())
     }
 
-    pub(super) fn charge_tenants(&mut self, tenant: TenantId, charge: &ResourceVec) {
+    pub(super) fn charge_tenants(&mut self, tenant: TenantId, charge: &ResourceVec, account: Option<TenantId>) {
         if let Some(at) = self.tenants.get_mut(&tenant) {
             at.own.add(charge);
         }
         self.each_of_line(tenant, |at| at.used.add(charge));
+        if let Some(account) = account {
+            self.charge_account(account, charge);
+        }
     }
 
-    pub(super) fn release_tenants(&mut self, tenant: TenantId, charge: &ResourceVec) {
+    pub(super) fn release_tenants(&mut self, tenant: TenantId, charge: &ResourceVec, account: Option<TenantId>) {
         if let Some(at) = self.tenants.get_mut(&tenant) {
             at.own.sub(charge);
         }
         self.each_of_line(tenant, |at| at.used.sub(charge));
+        if let Some(account) = account {
+            self.release_account(account, charge);
+        }
     }
 
-    fn each_of_line(&mut self, tenant: TenantId, mut touch: impl FnMut(&mut TenantUse)) {
+    pub(super) fn each_of_line(&mut self, tenant: TenantId, mut touch: impl FnMut(&mut TenantUse)) {
         let mut next = Some(tenant);
         while let Some(at) = next.and_then(|id| self.tenants.get_mut(&id)) {
             touch(at);

@@ -1,11 +1,11 @@
 //! Allocations: holds, placements, task states and why an attempt ends.
 
-use super::{each, narrow, need, word_if};
+use super::{each, narrow, need, word, word_if};
 use crate::v1;
 use muster_model::mig::{MigPlacement, MigShape};
 use muster_model::{
-    Allocation, AllocationId, AllocationState, Attempt, CellId, DeviceHold, EndCause, Epoch, FieldError, HoldMode,
-    JobId, NodeId, Rank, TaskPlacement, TaskState, TenantId,
+    Allocation, AllocationId, AllocationState, Attempt, CellId, Claim, ClassSegment, DeviceHold, EndCause, Epoch,
+    FieldError, HoldMode, JobId, NodeId, Rank, TaskPlacement, TaskState, TenantId,
 };
 use v1::device_hold::Mode;
 use v1::end_cause::Cause;
@@ -110,6 +110,10 @@ impl From<&EndCause> for v1::EndCause {
             EndCause::RankFailed { rank, code } => Cause::RankFailed(v1::RankFailed { rank: rank.0, code: *code }),
             EndCause::TimeLimit => Cause::TimeLimit(true),
             EndCause::NodeLost { node } => Cause::NodeLost(node.0),
+            EndCause::Preempted { by, reason } => {
+                Cause::Preempted(v1::Preempted { by: by.map(|job| job.0), reason: reason.to_string() })
+            }
+            EndCause::Requeued => Cause::Requeued(true),
         };
         v1::EndCause { cause: Some(cause) }
     }
@@ -124,6 +128,10 @@ impl TryFrom<v1::EndCause> for EndCause {
             Cause::RankFailed(failed) => EndCause::RankFailed { rank: Rank(failed.rank), code: failed.code },
             Cause::TimeLimit(_) => EndCause::TimeLimit,
             Cause::NodeLost(node) => EndCause::NodeLost { node: NodeId(node) },
+            Cause::Preempted(preempted) => {
+                EndCause::Preempted { by: preempted.by.map(JobId), reason: word("reason", &preempted.reason)? }
+            }
+            Cause::Requeued(_) => EndCause::Requeued,
         })
     }
 }
@@ -151,7 +159,58 @@ impl From<&Allocation> for v1::Allocation {
             stopping,
             bound_ms: allocation.bound_ms,
             failures: allocation.failures.iter().map(Into::into).collect(),
+            classes: allocation.classes.iter().map(Into::into).collect(),
+            priority: allocation.priority,
+            submitted_ms: allocation.submitted_ms,
         }
+    }
+}
+
+impl From<&ClassSegment> for v1::ClassSegment {
+    fn from(segment: &ClassSegment) -> Self {
+        v1::ClassSegment { from_ms: segment.from_ms, account: segment.account.map(|account| account.0) }
+    }
+}
+
+impl From<v1::ClassSegment> for ClassSegment {
+    fn from(wire: v1::ClassSegment) -> Self {
+        ClassSegment { from_ms: wire.from_ms, account: wire.account.map(TenantId) }
+    }
+}
+
+impl From<&Claim> for v1::Claim {
+    fn from(claim: &Claim) -> Self {
+        v1::Claim {
+            allocation: claim.allocation.0,
+            cell: claim.cell.0,
+            cell_epoch: claim.cell_epoch.0,
+            model: claim.model.map(|model| model.to_string()).unwrap_or_default(),
+            charge: Some((&claim.charge).into()),
+            account: claim.account.map(|account| account.0),
+            tasks: claim.tasks.iter().map(Into::into).collect(),
+            node_epochs: claim.node_epochs.iter().map(|(node, epoch)| (node.0, epoch.0)).collect(),
+            victims: claim.victims.iter().map(|victim| victim.0).collect(),
+            made_ms: claim.made_ms,
+        }
+    }
+}
+
+impl TryFrom<v1::Claim> for Claim {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::Claim) -> Result<Self, FieldError> {
+        Ok(Claim {
+            allocation: AllocationId(wire.allocation),
+            cell: CellId(wire.cell),
+            cell_epoch: Epoch(wire.cell_epoch),
+            model: word_if("model", &wire.model)?,
+            charge: wire.charge.unwrap_or_default().try_into().map_err(|e: FieldError| e.under("charge"))?,
+            account: wire.account.map(TenantId),
+            tasks: each("tasks", wire.tasks)?,
+            node_epochs: wire.node_epochs.into_iter().map(|(node, epoch)| (NodeId(node), Epoch(epoch))).collect(),
+            victims: wire.victims.into_iter().map(AllocationId).collect(),
+            made_ms: wire.made_ms,
+        })
     }
 }
 
@@ -181,6 +240,9 @@ impl TryFrom<v1::Allocation> for Allocation {
             state,
             bound_ms: wire.bound_ms,
             failures: each("failures", wire.failures)?,
+            classes: wire.classes.into_iter().map(Into::into).collect(),
+            priority: wire.priority,
+            submitted_ms: wire.submitted_ms,
         })
     }
 }

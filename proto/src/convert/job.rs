@@ -7,7 +7,7 @@ use muster_model::driver::NotAVersion;
 use muster_model::job::{DISCONNECT_GRACE_S_DEFAULT, GRACE_S_DEFAULT};
 use muster_model::movable::{Movable, RESTART_S_DEFAULT};
 use muster_model::{
-    AllocationId, Attempt, CellId, DriverVersion, FieldError, Job, JobId, JobPhase, JobSpec, NodeId, NumaPolicy,
+    AllocationId, Attempt, CellId, Claim, DriverVersion, FieldError, Job, JobId, JobPhase, JobSpec, NodeId, NumaPolicy,
     Outcome, Reservation, TenantId, ValidJobSpec, WorkloadClass,
 };
 
@@ -152,6 +152,7 @@ impl From<&Job> for v1::Job {
             bypassed_cards: job.bypassed_cards,
             attempts: job.attempts.iter().map(Into::into).collect(),
             start_faults: job.start_faults,
+            claim: job.claim.as_deref().map(Into::into),
         }
     }
 }
@@ -191,6 +192,7 @@ pub fn job_from_control_plane(wire: v1::Job) -> Result<Job, FieldError> {
         bypassed_cards: wire.bypassed_cards,
         attempts: each("attempts", wire.attempts)?,
         start_faults: wire.start_faults,
+        claim: wire.claim.map(|claim| Claim::try_from(claim).map(Box::new)).transpose()?,
     })
 }
 

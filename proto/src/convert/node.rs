@@ -203,6 +203,7 @@ impl From<&Pool> for v1::Pool {
             mps_clients: u32::from(pool.mps_clients),
             compute_tolerance_percent: Some(u32::from(pool.compute_tolerance_percent)),
             mig_layouts: pool.pinned.iter().map(layout_to_wire).collect(),
+            cool_down_s: pool.cool_down_s,
         }
     }
 }
@@ -246,6 +247,7 @@ impl TryFrom<v1::Pool> for Pool {
                 None => Pool::standard_rules().compute_tolerance_percent,
             },
             pinned: layouts(wire.mig_layouts)?,
+            cool_down_s: wire.cool_down_s,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! What a pass may look for, and what it proposes.
 
 use crate::search::Steps;
-use muster_model::{Binding, JobId, Reservation};
+use muster_model::{AllocationId, Binding, JobId, Reservation};
 use std::sync::Arc;
 
 /// What to ask of the control plane.
@@ -9,6 +9,13 @@ use std::sync::Arc;
 pub enum Proposal {
     /// Start this gang there; already charged to the view.
     Bind(Binding),
+    /// End these attempts for this gang, which gets their devices; assumed in the view already.
+    Preempt {
+        /// Where the gang will run.
+        binding: Binding,
+        /// The attempts that end, in the order in which they are judged.
+        victims: Vec<AllocationId>,
+    },
     /// Let another cell try.
     HandOver(JobId),
     /// Keep these nodes for a waiting gang, or none any more; they stand apart in the view already.
@@ -32,7 +39,7 @@ impl Proposal {
     #[must_use]
     pub fn job(&self) -> JobId {
         match self {
-            Proposal::Bind(binding) => binding.job,
+            Proposal::Bind(binding) | Proposal::Preempt { binding, .. } => binding.job,
             Proposal::HandOver(job) | Proposal::Reserve { job, .. } | Proposal::RecordBypass { job, .. } => *job,
         }
     }

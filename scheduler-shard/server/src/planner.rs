@@ -304,7 +304,9 @@ impl Planner {
     /// Undoes a binding's charge, or what stands apart for a reservation; a hand-over has neither.
     fn give_back(&mut self, proposal: &Proposal, how: fn(&mut View, JobId, u64)) {
         match proposal {
-            Proposal::Bind(binding) => how(&mut self.view, binding.job, self.clock.now_ms()),
+            Proposal::Bind(binding) | Proposal::Preempt { binding, .. } => {
+                how(&mut self.view, binding.job, self.clock.now_ms())
+            }
             Proposal::Reserve { job, .. } => self.view.not_reserved(*job, self.clock.now_ms()),
             // Nothing hangs on a hand-over, and a count is told again when more has started.
             Proposal::HandOver(_) | Proposal::RecordBypass { .. } => {}
@@ -315,6 +317,10 @@ impl Planner {
 fn to_wire(proposal: &Proposal) -> v1::Proposal {
     let kind = match proposal {
         Proposal::Bind(binding) => v1::proposal::Kind::Bind(v1::Bind::from(binding)),
+        Proposal::Preempt { binding, victims } => {
+            let victims = victims.iter().map(|victim| victim.0).collect();
+            v1::proposal::Kind::Preempt(v1::Preempt { bind: Some(v1::Bind::from(binding)), victims })
+        }
         Proposal::HandOver(job) => v1::proposal::Kind::HandOver(v1::HandOver { job: job.0 }),
         Proposal::RecordBypass { job, cards } => {
             v1::proposal::Kind::RecordBypass(v1::RecordBypass { job: job.0, cards: *cards })

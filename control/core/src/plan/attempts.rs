@@ -4,7 +4,7 @@
 //! overlap it (laws 5 and 6); what is over stays over, so a report that comes twice or late decides nothing; the gang ends whole
 //! (law 2).
 
-use super::starts;
+use super::{claims, starts};
 use crate::bounds::START_FAULTS_PER_JOB_MAX;
 use crate::draft::Draft;
 use crate::routing::{Router, models_of};
@@ -102,6 +102,7 @@ pub(super) fn settle(draft: &mut Draft<'_>, id: AllocationId) {
 fn close(draft: &mut Draft<'_>, id: AllocationId) {
     let Some(held) = draft.allocation(id).cloned() else { return };
     draft.delete(Key::Allocation(id));
+    claims::victim_ended(draft, &held);
     let reported = draft.state.allocation_usage.get(&id).map_or(0, |usage| usage.gpu_unit_ms);
     draft.put(Object::AllocationUsage(AllocationUsage {
         allocation: id,
@@ -164,6 +165,11 @@ fn verdict(draft: &Draft<'_>, held: &Allocation) -> Verdict {
     }
     match cause {
         EndCause::Cancelled => over(Outcome::Cancelled),
+        EndCause::Preempted { by, reason } => {
+            let by = by.map(|job| format!(" for job {job}")).unwrap_or_default();
+            again(format!("preempted{by} ({reason})"), Blame::Nobody)
+        }
+        EndCause::Requeued => again("requeued on request".to_owned(), Blame::Nobody),
         EndCause::TimeLimit => over(Outcome::TimedOut),
         EndCause::NodeLost { node } => again(format!("lost node {}", node_name(draft, *node)), Blame::Nobody),
         EndCause::RankFailed { rank, .. } => {

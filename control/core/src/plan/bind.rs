@@ -4,13 +4,15 @@
 //! turn, the shape of the placement, and then the capacity ledger.
 
 use super::charge::charge_of;
-use super::{cells, shape};
+use super::{cells, claims, shape};
+use crate::classes::CLASSES_LEVEL;
 use crate::command::LeasedBinding;
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
 use muster_model::ids::{Attempt, CellId, JobId};
-use muster_model::{Allocation, AllocationState, Job, JobPhase, Object, TaskState};
+use muster_model::{Claim, Job, JobPhase, Object};
+use std::collections::BTreeSet;
 
 pub(super) fn bind(draft: &mut Draft<'_>, binding: &LeasedBinding) -> Result<Done, Reject> {
     let state = draft.state;
@@ -20,37 +22,28 @@ pub(super) fn bind(draft: &mut Draft<'_>, binding: &LeasedBinding) -> Result<Don
     let (cpu_milli, memory_mib) = (job.spec.request.cpu_milli, job.spec.request.memory_mib);
     let charge = charge_of(&job.spec, binding.model);
     state.capacity().prove(job.tenant, &binding.tasks, cpu_milli, memory_mib, &charge)?;
-    let tenant = job.tenant;
+    let account = state.capacity().account_for(job.tenant, &charge);
     let id = draft.next_allocation();
     let node_epochs = binding.tasks.iter().filter_map(|task| Some((task.node, state.nodes.get(&task.node)?.epoch)));
-    draft.put(Object::Allocation(Allocation {
-        id,
-        job: binding.job,
-        attempt: binding.attempt,
-        tenant,
+    let found = Claim {
+        allocation: id,
         cell: binding.cell,
         cell_epoch: binding.epoch,
         model: binding.model,
-        cpu_milli,
-        memory_mib,
         charge,
+        account,
         tasks: binding.tasks.clone(),
-        task_states: vec![TaskState::Pending; binding.tasks.len()],
         node_epochs: node_epochs.collect(),
-        state: AllocationState::Active,
-        bound_ms: draft.now_ms,
-        failures: Vec::new(),
-    }));
-    let now_ms = draft.now_ms;
+        victims: BTreeSet::new(),
+        made_ms: draft.now_ms,
+    };
+    let (now_ms, classes) = (draft.now_ms, draft.meta.feature_level >= CLASSES_LEVEL);
     if let Some(job) = draft.job_mut(binding.job) {
-        job.phase = JobPhase::Starting(id);
-        job.attempt = binding.attempt;
-        job.last_allocation = Some(id);
-        job.bound_ms = Some(now_ms);
-        job.started_ms = None;
-        job.reserved = None;
-        job.bypassed_cards = 0;
-        job.nodes = binding.tasks.iter().map(|task| task.node).collect();
+        let mut held = claims::begin_attempt(job, &found, now_ms);
+        if !classes {
+            (held.classes, held.priority, held.submitted_ms) = Default::default();
+        }
+        draft.put(Object::Allocation(held));
     }
     Ok(Done::Bound { allocation: id })
 }
@@ -65,7 +58,7 @@ pub(super) fn waiting_in<'a>(
     let Some(job) = draft.state.jobs.get(&id) else { return Err(Reject::not_found("job", id)) };
     let next = job.attempt.next();
     let got = attempt.unwrap_or(next);
-    if job.phase == JobPhase::Queued && job.cell == Some(cell) && got == next {
+    if job.phase == JobPhase::Queued && job.claim.is_none() && job.cell == Some(cell) && got == next {
         return Ok(job);
     }
     let place = job.cell.map(|cell| format!(" in {}", cells::name(draft.state, cell))).unwrap_or_default();

@@ -78,6 +78,17 @@ impl Kept for Job {
 
     fn changed(derived: &mut Derived, old: Option<&Arc<Job>>, new: Option<&Arc<Job>>) {
         derived.index.change_job(old.map(AsRef::as_ref), new.map(AsRef::as_ref));
+        let claim = |job: &Job| job.claim.clone().map(|claim| (job.id, job.tenant, claim));
+        let (old, new) = (old.and_then(|job| claim(job)), new.and_then(|job| claim(job)));
+        if old == new {
+            return;
+        }
+        if let Some((job, tenant, claim)) = old {
+            derived.capacity.remove_claim(job, tenant, &claim);
+        }
+        if let Some((job, tenant, claim)) = new {
+            derived.capacity.put_claim(job, tenant, &claim);
+        }
     }
 }
 
@@ -85,8 +96,9 @@ impl Kept for Allocation {
     type Held = Arc<Allocation>;
     type Table = BTreeMap<AllocationId, Arc<Allocation>>;
 
-    /// An allocation keeps its places and its charge for life, so only a new one is charged.
+    /// An allocation keeps its places and its charge for life, so devices are charged once; who pays may change.
     fn changed(derived: &mut Derived, old: Option<&Arc<Allocation>>, new: Option<&Arc<Allocation>>) {
+        derived.index.classes.changed(&derived.capacity, old.map(AsRef::as_ref), new.map(AsRef::as_ref));
         match (old, new) {
             (None, Some(held)) => {
                 derived.capacity.charge(held);
@@ -96,7 +108,8 @@ impl Kept for Allocation {
                 derived.capacity.release(held);
                 derived.index.remove_allocation(held);
             }
-            (Some(_), Some(_)) | (None, None) => {}
+            (Some(old), Some(new)) => derived.capacity.recharge(old, new),
+            (None, None) => {}
         }
     }
 }

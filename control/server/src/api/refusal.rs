@@ -153,6 +153,7 @@ pub(crate) fn reject(reject: &Reject) -> Status {
         Reject::NowhereElse { .. } => (Code::FailedPrecondition, details("NOWHERE_ELSE")),
         Reject::Full { .. } => (Code::ResourceExhausted, with_retry("FULL", RETRY_FULL)),
         Reject::UsageGap { .. } => (Code::FailedPrecondition, details("USAGE_GAP")),
+        Reject::NotPreemptible { .. } => (Code::FailedPrecondition, details("NOT_PREEMPTIBLE")),
         Reject::NotSilent { .. } => (Code::FailedPrecondition, details("NOT_SILENT")),
     };
     status(code, &text, details)

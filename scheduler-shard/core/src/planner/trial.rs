@@ -11,7 +11,7 @@ use crate::job_class::JobClass;
 use crate::queue::{CellQueue, slices_waiting};
 use crate::search::{Ask, Steps, place};
 use crate::view::Known;
-use muster_model::{Allocation, AllocationId, AllocationState, CellId, Epoch, GpuModel, NodeId, TaskPlacement};
+use muster_model::{Allocation, AllocationId, CellId, Epoch, GpuModel, NodeId, TaskPlacement};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -72,23 +72,17 @@ impl<'v> Trial<'v> {
     pub(super) fn start(&mut self, wanted: &Wanted<'_>, tasks: Vec<TaskPlacement>) {
         self.stand_ins += 1;
         let (job, class, model) = (wanted.job, wanted.class, Some(wanted.model));
+        let id = AllocationId(STAND_IN_LAST - self.stand_ins);
         let allocation = Allocation {
-            id: AllocationId(STAND_IN_LAST - self.stand_ins),
-            job: job.id,
             attempt: job.attempt.next(),
-            tenant: job.tenant,
             cell: wanted.cell,
             cell_epoch: Epoch(0),
             model,
             cpu_milli: class.request.cpu_milli,
             memory_mib: class.request.memory_mib,
             charge: class.charge_on(model),
-            tasks,
             task_states: Vec::new(),
-            node_epochs: BTreeMap::new(),
-            state: AllocationState::Active,
-            bound_ms: 0,
-            failures: Vec::new(),
+            ..Allocation::usual(id, job.id, job.tenant, tasks)
         };
         self.fleet.charge(Arc::new(allocation));
     }

@@ -40,6 +40,8 @@ fn may_leave(view: &View, cell: CellId, job: JobId, now_ms: u64) -> bool {
     let waited_ms = now_ms.saturating_sub(job.routed_ms);
     let unvisited = view.cells.keys().any(|other| *other != cell && !job.visited.contains(other));
     let elsewhere = unvisited || waited_ms >= HAND_OVER_ROUND_MS;
-    let stays = view.not_offered_until.get(&job.id).is_some_and(|until_ms| *until_ms > now_ms);
-    waited_ms >= HAND_OVER_AFTER_MS && elsewhere && !stays && view.reserved(job.id).is_none()
+    waited_ms >= HAND_OVER_AFTER_MS
+        && elsewhere
+        && !view.is_not_offered(job.id, now_ms)
+        && view.reserved(job.id).is_none()
 }

@@ -9,7 +9,8 @@ use crate::fleet::{Savepoint, UndoLog};
 use crate::job_class::{JobClass, Offer};
 use crate::search::Steps;
 use crate::view::{Known, View};
-use muster_model::{Allocation, AllocationId, CellId, JobId, TaskPlacement};
+use muster_model::capacity::Ended;
+use muster_model::{Allocation, AllocationId, CellId, GpuModel, GpuUnits, JobId, ResourceVec, TaskPlacement, TenantId};
 use std::sync::Arc;
 
 /// See the module.
@@ -41,6 +42,27 @@ impl<'v> IfEnded<'v> {
     /// An allocation that had ended runs after all.
     pub(crate) fn restore(&mut self, allocation: &Arc<Allocation>) {
         self.log.charge(&mut self.view.fleet, allocation.clone());
+    }
+
+    /// Whether the job may reclaim from this allocation, those that have ended gone.
+    pub(crate) fn may_reclaim(&self, asked: &ResourceVec, held: &Allocation) -> bool {
+        self.view.fleet.capacity.may_reclaim(&Ended::default(), (self.job.tenant, asked), held)
+    }
+
+    /// The floor account that would pay for the job.
+    pub(crate) fn account_for(&self, charge: &ResourceVec) -> Option<TenantId> {
+        self.view.fleet.capacity.account_for(self.job.tenant, charge)
+    }
+
+    /// Units of whole cards of a model that are free in the cell.
+    pub(crate) fn free_units(&self, model: Option<GpuModel>) -> u64 {
+        let buckets = self.view.fleet.index.buckets(self.cell, model);
+        buckets.map(|(_, bucket)| bucket.free()).sum::<u64>() * GpuUnits::CARD.0
+    }
+
+    /// Whether the capacity ledger takes the job at this place.
+    pub(crate) fn takes(&self, offer: &Offer, tasks: &[TaskPlacement]) -> bool {
+        gate::prove(self.view, &self.job, &self.class, offer, tasks).is_ok()
     }
 
     /// Where the job would stand on the model of `offer`.

@@ -7,5 +7,6 @@ pub(crate) mod gate;
 pub(crate) mod guard;
 pub(crate) mod hand_over;
 pub(crate) mod if_ended;
+pub(crate) mod reclaim;
 pub(crate) mod reserve;
 pub(crate) mod start;

@@ -32,6 +32,10 @@ pub(crate) struct QueueKey {
 }
 
 impl QueueKey {
+    pub(crate) fn priority(&self) -> i32 {
+        self.priority.0
+    }
+
     pub(crate) fn of(job: &Job) -> Self {
         QueueKey { priority: Reverse(job.spec.priority), submitted_ms: job.submitted_ms, job: job.id }
     }

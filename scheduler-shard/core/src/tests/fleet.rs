@@ -263,6 +263,11 @@ impl Fleet {
                 self.hand_over(job);
                 return None;
             }
+            // Preemptions are tested where the real control plane decides them.
+            Proposal::Preempt { binding, .. } => {
+                self.view.refused(binding.job, self.now_ms);
+                return None;
+            }
         };
         match self.prove(&binding) {
             Some(allocation) => {

@@ -5,8 +5,9 @@
 
 use super::{Known, RESERVATIONS_MAX, View, nodes_of};
 use crate::job_class::JobClass;
+use crate::policy::reclaim;
 use muster_model::Binding;
-use muster_model::{Allocation, AllocationId, AllocationState, Attempt, CellId, Epoch, GpuModel, JobId, NodeId};
+use muster_model::{Allocation, AllocationId, Attempt, CellId, Epoch, GpuModel, JobId, NodeId};
 use std::sync::Arc;
 
 /// Assumed allocations take ids from here on, which the replicated state's counter does not reach.
@@ -50,24 +51,27 @@ impl View {
         now_ms: u64,
     ) -> Allocation {
         self.proposals_made += 1;
-        Allocation {
-            id: AllocationId(ASSUMED_FIRST + self.proposals_made),
-            job: job.id,
+        let charge = class.charge_on(binding.model);
+        let mut assumed = Allocation {
             attempt: binding.attempt,
-            tenant: job.tenant,
             cell,
             cell_epoch: Epoch(0),
             model: binding.model,
             cpu_milli: class.request.cpu_milli,
             memory_mib: class.request.memory_mib,
-            charge: class.charge_on(binding.model),
-            tasks: binding.tasks.clone(),
+            charge,
             task_states: Vec::new(),
-            node_epochs: std::collections::BTreeMap::new(),
-            state: AllocationState::Active,
             bound_ms: now_ms,
-            failures: Vec::new(),
-        }
+            priority: job.queue_key.priority(),
+            ..Allocation::usual(
+                AllocationId(ASSUMED_FIRST + self.proposals_made),
+                job.id,
+                job.tenant,
+                binding.tasks.clone(),
+            )
+        };
+        assumed.set_account(self.fleet.capacity.account_for(job.tenant, &charge), now_ms);
+        assumed
     }
 
     /// Whether a binding of `job` is proposed: it stands in the view as if it had started.
@@ -90,6 +94,7 @@ impl View {
     /// time. The watch brings meanwhile what the view has missed.
     pub fn refused(&mut self, job: JobId, now_ms: u64) {
         self.forget_assumed(job);
+        self.forget_preemption(job);
         if let Some(there) = self.jobs.get(job.0).cloned() {
             self.unqueue(&there);
             self.backoff.refused(job, now_ms);
@@ -100,6 +105,7 @@ impl View {
     /// have been committed after all, its allocation comes by the watch.
     pub fn unanswered(&mut self, job: JobId, now_ms: u64) {
         self.forget_assumed(job);
+        self.forget_preemption(job);
         if let Some(there) = self.jobs.get(job.0).cloned() {
             self.unqueue(&there);
             self.backoff.unanswered(job, now_ms);
@@ -130,7 +136,7 @@ impl View {
             let open = search.began_for_fewer_than(gangs_found) && self.reserved_in(*cell) < RESERVATIONS_MAX;
             open.then(|| search.next_ms(gangs_found))
         });
-        self.backoff.next_end_ms().into_iter().chain(sought).min()
+        self.backoff.next_end_ms().into_iter().chain(sought).chain(reclaim::next_ms(self)).min()
     }
 
     /// Undoes the charge of a proposal; its job goes back to the queue if it still waits.
@@ -159,6 +165,7 @@ impl View {
         if !committed {
             self.forget_assumed(job);
         }
+        self.forget_preemption(job);
         self.backoff.forget(job);
         self.not_offered_until.remove(&job);
     }
@@ -170,6 +177,7 @@ impl View {
             && holds_the_same(own, allocation)
         {
             self.fleet.capacity.rename(own, allocation.id);
+            self.fleet.capacity.recharge(own, allocation);
             return;
         }
         if let Some(own) = own {

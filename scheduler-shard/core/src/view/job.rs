@@ -5,7 +5,7 @@
 use crate::job_class::{JobClass, JobClasses};
 use crate::queue::QueueKey;
 use crate::search::Ask;
-use muster_model::{Attempt, CellId, GpuModel, Job, JobId, JobPhase, Movable, Reservation, TenantId};
+use muster_model::{Attempt, CellId, Claim, GpuModel, Job, JobId, JobPhase, Movable, Reservation, TenantId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -33,6 +33,8 @@ pub(crate) struct Known {
     pub(crate) reserved: Option<Arc<Reservation>>,
     /// Cards that jobs behind it have started on, as far as that is recorded.
     pub(crate) bypassed_cards: u64,
+    /// What it gets when those that it preempts have ended.
+    pub(crate) claim: Option<Arc<Claim>>,
 }
 
 /// What moving a job needs to know of it.
@@ -59,7 +61,7 @@ impl Known {
         let movable = job.spec.movable.filter(|_| !job.cancelled);
         let movable = movable.map(|how| Arc::new(MayMove { how, class: classes.of(&job.spec) }));
         let lasts_ms = job.spec.time_limit_s.map(|limit_s| 1_000 * limit_s.saturating_add(job.spec.grace_s));
-        let waits = job.phase == JobPhase::Queued && !job.cancelled;
+        let waits = job.phase == JobPhase::Queued && !job.cancelled && job.claim.is_none();
         Known {
             id: job.id,
             tenant: job.tenant,
@@ -75,6 +77,7 @@ impl Known {
             requeue_reason: job.requeue_reason.filter(|_| waits),
             reserved: job.reserved.filter(|_| waits).map(Arc::new),
             bypassed_cards: job.bypassed_cards,
+            claim: job.claim.map(|claim| Arc::new(*claim)),
         }
     }
 

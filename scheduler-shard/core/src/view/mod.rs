@@ -8,6 +8,7 @@
 mod assumed;
 mod in_turn;
 mod job;
+mod preempting;
 mod reservation_times;
 mod reserved;
 mod trial;
@@ -15,9 +16,10 @@ mod trial;
 use crate::by_id::ById;
 use crate::fleet::{Fleet, FreeOn, PlacementPolicy};
 use crate::job_class::JobClasses;
+use crate::policy::reclaim::Tried;
 use crate::queue::backoff::Backoff;
 use crate::queue::order::Ledger;
-use crate::queue::{CellQueue, Freed, Obstacle};
+use crate::queue::{CellQueue, Freed, GroupKey, Obstacle};
 use assumed::Assumed;
 pub(crate) use in_turn::in_turn;
 pub(crate) use job::Known;
@@ -25,6 +27,7 @@ use muster_model::capacity::Capacity;
 use muster_model::{
     Allocation, AllocationId, Cell, CellId, Change, Job, JobId, Key, Node, NodeId, Object, Tenant, TenantId,
 };
+use preempting::Preempting;
 pub use reservation_times::RESERVATIONS_MAX;
 pub(crate) use reservation_times::{ReservationSearch, SLACK_MS};
 use reserved::Reserved;
@@ -54,6 +57,10 @@ pub struct View {
     backoff: Backoff,
     /// Waiting gangs by cell that the starvation guard protects, as far as their counts go.
     bypassed_enough: BTreeMap<CellId, BTreeSet<JobId>>,
+    /// Preemptions that are proposed.
+    preempting: BTreeMap<JobId, Preempting>,
+    /// Groups for which no victims were found.
+    pub(crate) reclaims_tried: BTreeMap<GroupKey, Tried>,
     /// Jobs that had nowhere else to go, and until when they are not handed over again.
     pub(crate) not_offered_until: BTreeMap<JobId, u64>,
 }
@@ -232,6 +239,7 @@ impl View {
                 self.fleet.balance.came(cell, class);
             }
         }
+        self.claim_changed(old.as_deref(), Some(&job));
         if !same_place {
             self.enqueue(&job);
         }
@@ -263,6 +271,7 @@ impl View {
         if let Some(job) = self.jobs.remove(id.0) {
             self.unqueue(&job);
             self.note_bypass(Some(&job), None);
+            self.claim_changed(Some(&job), None);
         }
         self.give_up_reservation(id);
         self.forget_efforts(id);
@@ -281,7 +290,8 @@ impl View {
 
     /// Puts a waiting job into its cell's queue, unless it rests or is proposed.
     fn enqueue(&mut self, job: &Known) {
-        let free = !self.backoff.holds(job.id) && !self.assumed.contains_key(&job.id);
+        let proposed = self.assumed.contains_key(&job.id) || self.preempting.contains_key(&job.id);
+        let free = !self.backoff.holds(job.id) && !proposed;
         if let (Some(cell), Some(class)) = (job.cell, &job.class)
             && free
         {
@@ -296,12 +306,12 @@ impl View {
     }
 
     fn put_allocation(&mut self, mut allocation: Allocation) {
-        // Only its states change once it is bound; what it holds does not. What its tasks are at decides nothing here.
+        // Once it is bound its states change, and who pays for it; what it holds does not. What its tasks are at decides nothing here.
         allocation.task_states = Vec::new();
         allocation.node_epochs = BTreeMap::new();
         let allocation = Arc::new(allocation);
-        if let Some(known) = self.allocations.get_mut(allocation.id.0) {
-            *known = allocation;
+        if let Some(known) = self.allocations.get(allocation.id.0).cloned() {
+            self.replace_allocation(&known, allocation);
             return;
         }
         self.confirm(&allocation);
@@ -324,12 +334,33 @@ impl View {
                 self.domain_freed(id, allocation.cell);
             }
         }
-        self.used_otherwise(allocation.tenant);
-        let mut next = Some(allocation.tenant);
+        self.quota_changed(allocation.tenant);
+    }
+
+    /// Something of `tenant` is charged otherwise than before: its place in the order changes, and its line may have more quota left.
+    fn quota_changed(&mut self, tenant: TenantId) {
+        self.used_otherwise(tenant);
+        let mut next = Some(tenant);
         while let Some(tenant) = next {
             self.relieved(tenant);
             next = self.fleet.capacity.tenants().get(&tenant).and_then(|at| at.parent);
         }
+    }
+
+    /// Up to when the work of an attempt is not lost if it ends: its binding.
+    pub(crate) fn saved_ms(&self, held: &Allocation) -> u64 {
+        held.bound_ms
+    }
+
+    /// Whether a job will not be offered to another cell: it has been in each, or has nowhere else to go for now.
+    pub(crate) fn stays_in(&self, cell: CellId, job: &Known, now_ms: u64) -> bool {
+        let been_everywhere = self.cells.keys().all(|other| *other == cell || job.visited.contains(other));
+        been_everywhere || self.is_not_offered(job.id, now_ms)
+    }
+
+    /// Whether a job is not offered to another cell for now.
+    pub(crate) fn is_not_offered(&self, job: JobId, now_ms: u64) -> bool {
+        self.not_offered_until.get(&job).is_some_and(|until_ms| *until_ms > now_ms)
     }
 
     fn used_otherwise(&mut self, tenant: TenantId) {

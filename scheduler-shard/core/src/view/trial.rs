@@ -27,6 +27,8 @@ impl View {
             proposals_made: self.proposals_made,
             backoff: Backoff::default(),
             bypassed_enough: self.bypassed_enough.clone(),
+            preempting: self.preempting.clone(),
+            reclaims_tried: self.reclaims_tried.clone(),
             not_offered_until: self.not_offered_until.clone(),
         };
         for id in waiting {

@@ -186,9 +186,7 @@ fn waits_for_room(view: &View, cell: CellId, job: &Known, now_ms: u64) -> bool {
     if class.cards() < 2 || class.request.devices.mode() != Some(SharingMode::Whole) {
         return false;
     }
-    let been_everywhere = view.cells.keys().all(|other| *other == cell || job.visited.contains(other));
-    let stays = || view.not_offered_until.get(&job.id).is_some_and(|until_ms| *until_ms > now_ms);
     let line = || view.queues.get(&cell)?.tenants.get(&job.tenant)?.all.get(class)?.blocked.as_ref();
     let room = |obstacle: &Obstacle| matches!(obstacle, Obstacle::NoRoom(_));
-    (been_everywhere || stays()) && line().is_some_and(|blocked| blocked.obstacles.iter().any(room))
+    view.stays_in(cell, job, now_ms) && line().is_some_and(|blocked| blocked.obstacles.iter().any(room))
 }

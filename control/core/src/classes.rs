@@ -1,0 +1,81 @@
+//! Promotion and demotion: what follows, in the same log entry, when a floor account gets something back or shrinks.
+//!
+//! What must stay true: after each command no burst allocation is left that a floor account on its path covers, and no account is charged more
+//! than it holds. Promotions go by priority, then age; an allocation that is being preempted is never promoted; nothing is demoted unless its
+//! account has shrunk.
+
+use crate::state::State;
+use muster_model::ids::{AllocationId, JobId, TenantId};
+use muster_model::{Allocation, Change, Job, Object};
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+/// Since this feature level allocations record who pays for them, and attempts can be preempted.
+pub(crate) const CLASSES_LEVEL: u32 = 3;
+
+/// Makes what is due; answers the changes, which are applied already. `raised`: the feature level has been raised, so every account is looked at.
+pub(crate) fn settle(state: &mut State, now_ms: u64, raised: bool) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let mut freed = state.take_freed();
+    // Levels are raised once in a while: from then on whatever a floor covers is guaranteed.
+    if raised {
+        freed = state.tenants.keys().copied().collect();
+    }
+    if freed.is_empty() || state.meta.feature_level < CLASSES_LEVEL {
+        return changes;
+    }
+    for account in freed.clone() {
+        while state.capacity().is_overcharged(account) {
+            if !demote_one(state, account, now_ms, &mut changes) {
+                break;
+            }
+        }
+    }
+    // What was demoted may be covered by another account.
+    freed.append(&mut state.take_freed());
+    for account in deepest_first(state, freed) {
+        while let Some(id) = state.index().classes.first_covered(state.capacity(), account) {
+            set_account(state, id, Some(account), now_ms, &mut changes);
+        }
+    }
+    state.take_freed();
+    changes
+}
+
+/// An account closer to the tenant pays before one further up, which more tenants may need.
+fn deepest_first(state: &State, accounts: BTreeSet<TenantId>) -> Vec<TenantId> {
+    let depth = |id: &TenantId| state.capacity().line_of(*id).count();
+    let mut accounts: Vec<TenantId> = accounts.into_iter().collect();
+    accounts.sort_by_key(|id| (Reverse(depth(id)), *id));
+    accounts
+}
+
+/// Takes one allocation, or when there is none one claim, off an account that has shrunk.
+fn demote_one(state: &mut State, account: TenantId, now_ms: u64, changes: &mut Vec<Change>) -> bool {
+    if let Some(id) = state.index().classes.last_of(account) {
+        set_account(state, id, None, now_ms, changes);
+        return true;
+    }
+    let charged = |id: &JobId| state.jobs.get(id)?.claim.as_ref()?.account;
+    let Some(id) = state.index().claims.iter().copied().rev().find(|id| charged(id) == Some(account)) else {
+        return false;
+    };
+    let Some(mut job) = state.jobs.get(&id).map(|job| Job::clone(job)) else { return false };
+    if let Some(claim) = &mut job.claim {
+        claim.account = None;
+    }
+    apply(state, Object::Job(job), changes);
+    true
+}
+
+fn set_account(state: &mut State, id: AllocationId, account: Option<TenantId>, now_ms: u64, changes: &mut Vec<Change>) {
+    let Some(mut held) = state.allocations.get(&id).map(|held| Allocation::clone(held)) else { return };
+    held.set_account(account, now_ms);
+    apply(state, Object::Allocation(held), changes);
+}
+
+fn apply(state: &mut State, object: Object, changes: &mut Vec<Change>) {
+    let change = Change::put(object);
+    state.apply(&change);
+    changes.push(change);
+}

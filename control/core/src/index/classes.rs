@@ -1,0 +1,74 @@
+//! Allocations in the order in which they are promoted, and those of each floor account.
+//!
+//! What must stay true: an allocation that pays is in exactly one of the two; one that is being preempted is in neither, so it is never
+//! promoted.
+
+use muster_model::capacity::{Capacity, PromotionRank};
+use muster_model::ids::{AllocationId, TenantId};
+use muster_model::{Allocation, ResourceVec};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassIndex {
+    /// Burst allocations of each tenant and its descendants, by what they are charged.
+    burst: BTreeMap<TenantId, BTreeMap<ResourceVec, BTreeSet<PromotionRank>>>,
+    /// Allocations that each floor account pays for.
+    guaranteed: BTreeMap<TenantId, BTreeSet<PromotionRank>>,
+}
+
+impl ClassIndex {
+    /// An allocation has come, pays otherwise, or has gone.
+    pub(crate) fn changed(&mut self, capacity: &Capacity, old: Option<&Allocation>, new: Option<&Allocation>) {
+        let filed = |held: &Allocation| held.pays().then(|| (held.tenant, held.account()));
+        if old.and_then(filed) == new.and_then(filed) {
+            return;
+        }
+        if let Some(held) = old.filter(|held| held.pays()) {
+            self.file(capacity, held, false);
+        }
+        if let Some(held) = new.filter(|held| held.pays()) {
+            self.file(capacity, held, true);
+        }
+    }
+
+    fn file(&mut self, capacity: &Capacity, held: &Allocation, comes: bool) {
+        let rank = held.promotion_rank();
+        if let Some(account) = held.account() {
+            change(&mut self.guaranteed, account, rank, comes);
+            return;
+        }
+        for (id, _) in capacity.line_of(held.tenant) {
+            let by_charge = self.burst.entry(id).or_default();
+            change(by_charge, held.charge, rank, comes);
+            if by_charge.is_empty() {
+                self.burst.remove(&id);
+            }
+        }
+    }
+
+    /// The burst allocation that the account of `id` covers and that is promoted first.
+    pub(crate) fn first_covered(&self, capacity: &Capacity, id: TenantId) -> Option<AllocationId> {
+        let by_charge = self.burst.get(&id)?;
+        let covered = by_charge.iter().filter(|(charge, _)| capacity.covers(id, charge));
+        covered.filter_map(|(_, ranks)| ranks.first()).min().map(|rank| rank.2)
+    }
+
+    /// The allocation of an account that is demoted first.
+    pub(crate) fn last_of(&self, account: TenantId) -> Option<AllocationId> {
+        self.guaranteed.get(&account)?.last().map(|rank| rank.2)
+    }
+}
+
+fn change<K: Ord>(sets: &mut BTreeMap<K, BTreeSet<PromotionRank>>, key: K, rank: PromotionRank, comes: bool) {
+    if comes {
+        sets.entry(key).or_default().insert(rank);
+        return;
+    }
+    if let Some(set) = sets.get_mut(&key) {
+        set.remove(&rank);
+        if set.is_empty() {
+            sets.remove(&key);
+        }
+    }
+}

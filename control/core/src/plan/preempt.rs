@@ -1,0 +1,134 @@
+//! Preemption: a waiting gang gets devices that others hold, as soon as these have ended.
+//!
+//! A shard planned this against its own view; everything is proved again here: the lease, the job's turn, the shape, that each victim may be taken,
+//! in the order of the plan, and that the gang fits once all of them are gone. What must stay true:
+//! - law 2: a victim is a whole attempt, and the claim is bound whole or not at all;
+//! - law 4: what is charged to a floor is taken for a higher priority of the same tenant only;
+//! - law 12: a reclaim raises the use that floors cover; a priority preempts strictly lower ones;
+//! - from this entry on the claim is charged to the beneficiary, and the victims pay no quota.
+
+use super::bind::waiting_in;
+use super::charge::charge_of;
+use super::{attempts, cells, shape};
+use crate::classes::CLASSES_LEVEL;
+use crate::command::LeasedBinding;
+use crate::draft::Draft;
+use crate::outcome::Done;
+use crate::reject::Reject;
+use crate::victim_fault::VictimFault;
+use muster_model::capacity::{Ended, Misfit};
+use muster_model::ids::{AllocationId, TenantId};
+use muster_model::{Allocation, AllocationState, Claim, EndCause, Job, PreemptReason, ResourceVec};
+use std::collections::BTreeSet;
+
+/// Who asks, and what it is charged.
+struct Beneficiary<'a> {
+    job: &'a Job,
+    charge: &'a ResourceVec,
+    /// The account that covers it once the victims have ended.
+    account: Option<TenantId>,
+}
+
+pub(super) fn preempt(
+    draft: &mut Draft<'_>,
+    binding: &LeasedBinding,
+    victims: &[AllocationId],
+) -> Result<Done, Reject> {
+    let state = draft.state;
+    cells::held_at(state, binding.cell, binding.epoch)?;
+    let job = waiting_in(draft, binding.cell, binding.job, Some(binding.attempt))?;
+    if draft.meta.feature_level < CLASSES_LEVEL {
+        let problem = format!("the feature level is {}", draft.meta.feature_level);
+        return Err(Reject::field("preempt", problem, "upgrade every control node first"));
+    }
+    shape::check(state, job, binding)?;
+    let charge = charge_of(&job.spec, binding.model);
+    let held = live(draft, binding, victims)?;
+    let mut all_ended = Ended::default();
+    held.iter().for_each(|victim| state.capacity().note_ended(&mut all_ended, victim));
+    let account = state.capacity().account_for_without(&all_ended, job.tenant, &charge);
+    let asks = Beneficiary { job, charge: &charge, account };
+    let reasons = judge(draft, &asks, &held)?;
+    state.capacity().max_allows_without(&all_ended, job.tenant, &charge).map_err(Misfit::from)?;
+    let (cpu_milli, memory_mib) = (job.spec.request.cpu_milli, job.spec.request.memory_mib);
+    state.capacity().prove_without(&held, job.tenant, &binding.tasks, cpu_milli, memory_mib)?;
+
+    let node_epochs = binding.tasks.iter().filter_map(|task| Some((task.node, state.nodes.get(&task.node)?.epoch)));
+    let claim = Claim {
+        allocation: draft.next_allocation(),
+        cell: binding.cell,
+        cell_epoch: binding.epoch,
+        model: binding.model,
+        charge,
+        account,
+        tasks: binding.tasks.clone(),
+        node_epochs: node_epochs.collect(),
+        victims: victims.iter().copied().collect(),
+        made_ms: draft.now_ms,
+    };
+    let id = claim.allocation;
+    for (victim, reason) in victims.iter().zip(reasons) {
+        attempts::stop(draft, *victim, EndCause::Preempted { by: Some(binding.job), reason });
+    }
+    if let Some(job) = draft.job_mut(binding.job) {
+        job.claim = Some(Box::new(claim));
+        job.reserved = None;
+    }
+    Ok(Done::Bound { allocation: id })
+}
+
+/// The victims, each of which still runs for another job in the cell.
+fn live<'a>(
+    draft: &Draft<'a>,
+    binding: &LeasedBinding,
+    victims: &[AllocationId],
+) -> Result<Vec<&'a Allocation>, Reject> {
+    let mut seen = BTreeSet::new();
+    if victims.is_empty() {
+        return Err(Reject::field("victims", "is empty", "bind the job instead"));
+    }
+    let of = |id: &AllocationId| {
+        let fault = |fault| Reject::NotPreemptible { allocation: *id, why: fault };
+        let held = draft.state.allocations.get(id).ok_or_else(|| fault(VictimFault::Ended))?;
+        let fits = |held: &Allocation| held.cell == binding.cell && held.job != binding.job;
+        match held.state {
+            AllocationState::Active if fits(held) && seen.insert(*id) => Ok(&**held),
+            _ => Err(fault(VictimFault::Ended)),
+        }
+    };
+    victims.iter().map(of).collect()
+}
+
+/// By which rule each victim may be taken, each after those before it are gone.
+fn judge(draft: &Draft<'_>, asks: &Beneficiary<'_>, victims: &[&Allocation]) -> Result<Vec<PreemptReason>, Reject> {
+    let capacity = draft.state.capacity();
+    let (mut ended, mut lost_floor, mut reasons) = (Ended::default(), 0, Vec::new());
+    for victim in victims {
+        let fault = |fault| Reject::NotPreemptible { allocation: victim.id, why: fault };
+        let reason = if victim.tenant == asks.job.tenant && victim.priority < asks.job.spec.priority {
+            PreemptReason::Priority
+        } else if victim.account().is_some() {
+            return Err(fault(VictimFault::Guaranteed));
+        } else if asks.account.is_none() {
+            return Err(fault(VictimFault::NotCovered));
+        } else if capacity.may_reclaim(&ended, (asks.job.tenant, asks.charge), victim) {
+            PreemptReason::Reclaim
+        } else {
+            return Err(fault(VictimFault::WithinGuarantee));
+        };
+        let until_ms = victim.bound_ms.saturating_add(capacity.cool_down_ms(victim));
+        if victim.account().is_none() && draft.now_ms < until_ms {
+            return Err(fault(VictimFault::CoolDown { until_ms }));
+        }
+        if victim.account().is_some() {
+            lost_floor += victim.charge.gpu_total().0;
+        }
+        capacity.note_ended(&mut ended, victim);
+        reasons.push(reason);
+    }
+    if reasons.contains(&PreemptReason::Reclaim) && asks.charge.gpu_total().0 <= lost_floor {
+        let allocation = victims.first().map(|victim| victim.id).unwrap_or_default();
+        return Err(Reject::NotPreemptible { allocation, why: VictimFault::NothingGained });
+    }
+    Ok(reasons)
+}

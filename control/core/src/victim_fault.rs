@@ -1,0 +1,29 @@
+//! Why an allocation may not be preempted for a job.
+
+use serde::{Deserialize, Serialize};
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum VictimFault {
+    /// It is over, it is ending, or it is not another job's in that cell.
+    #[error("it does not run for another job in that cell any more")]
+    Ended,
+    /// A floor account pays for it.
+    #[error("it is guaranteed: only a job of the same tenant with a higher priority may preempt it")]
+    Guaranteed,
+    /// No floor account covers the job.
+    #[error("no floor account covers the job, and the priority of its tenant's running job is not lower")]
+    NotCovered,
+    /// Its tenant, or the ancestor below the common one, uses no more than its guarantee.
+    #[error("its side of the quota tree is within its guarantee")]
+    WithinGuarantee,
+    /// It has not run long enough.
+    #[error("it may not be preempted before {until_ms} ms since the Unix epoch (cool-down of its pool)")]
+    CoolDown {
+        /// Until when.
+        until_ms: u64,
+    },
+    /// As much floor-covered use would end as begin.
+    #[error("the preemption would not raise the use that floors cover")]
+    NothingGained,
+}

@@ -1,0 +1,93 @@
+//! Claims: what waiting jobs get when those that they preempt have ended, committed or proposed by this shard.
+//!
+//! What must stay true: the nodes of a claim are marked for its job alone, and its charge is in the capacity ledger; the victims of a proposed claim
+//! hold their devices and pay no quota; when the proposal comes to nothing everything is as before.
+
+use super::{Known, View};
+use crate::fleet::index::Hold;
+use muster_model::{Allocation, AllocationId, AllocationState, Claim, EndCause, JobId, PreemptReason, TenantId};
+use std::sync::Arc;
+
+/// A preemption that is proposed.
+#[derive(Clone, Debug)]
+pub(super) struct Preempting {
+    tenant: TenantId,
+    claim: Arc<Claim>,
+    /// The victims as they were, and as they are assumed to be.
+    victims: Vec<(Arc<Allocation>, Arc<Allocation>)>,
+}
+
+impl View {
+    /// Shows a proposed preemption in the view, so that the next decision sees it. The beneficiary leaves the queue.
+    pub(crate) fn assume_preemption(&mut self, job: &Known, claim: Claim, victims: &[AllocationId]) {
+        self.unqueue(job);
+        self.apply_reservation(job.id, false);
+        let mut changed = Vec::new();
+        for id in victims {
+            let Some(before) = self.allocations.get(id.0).cloned() else { continue };
+            let cause = EndCause::Preempted { by: Some(job.id), reason: PreemptReason::Reclaim };
+            let after = Allocation { state: AllocationState::Stopping(cause), ..Allocation::clone(&before) };
+            let after = Arc::new(after);
+            self.replace_allocation(&before, after.clone());
+            changed.push((before, after));
+        }
+        let claim = Arc::new(claim);
+        self.put_claim(job.id, job.tenant, &claim);
+        self.preempting.insert(job.id, Preempting { tenant: job.tenant, claim, victims: changed });
+    }
+
+    /// The proposal is committed, has come to nothing, or its job is gone: what was assumed is undone, except what has been committed since.
+    pub(super) fn forget_preemption(&mut self, job: JobId) {
+        let Some(Preempting { tenant, claim, victims }) = self.preempting.remove(&job) else { return };
+        self.remove_claim(job, tenant, &claim);
+        for (before, after) in victims {
+            if self.allocations.get(before.id.0).is_some_and(|now| Arc::ptr_eq(now, &after)) {
+                self.replace_allocation(&after, before);
+            }
+        }
+    }
+
+    /// The committed claim of a job has changed.
+    pub(super) fn claim_changed(&mut self, old: Option<&Known>, new: Option<&Known>) {
+        let claim = |job: Option<&Known>| job.and_then(|job| Some((job.id, job.tenant, job.claim.clone()?)));
+        let (old, new) = (claim(old), claim(new));
+        if old == new {
+            return;
+        }
+        if let Some((job, tenant, claim)) = old {
+            self.remove_claim(job, tenant, &claim);
+        }
+        if let Some((job, tenant, claim)) = new {
+            self.forget_preemption(job);
+            self.put_claim(job, tenant, &claim);
+        }
+    }
+
+    /// The same allocation in another state, or paid for otherwise.
+    pub(super) fn replace_allocation(&mut self, old: &Arc<Allocation>, new: Arc<Allocation>) {
+        self.fleet.capacity.recharge(old, &new);
+        let (paid, pays, tenant) = (old.pays(), new.pays(), new.tenant);
+        let reclassed = old.account() != new.account();
+        self.allocations.insert(new.id.0, new);
+        if paid != pays || reclassed {
+            self.quota_changed(tenant);
+        }
+    }
+
+    fn put_claim(&mut self, job: JobId, tenant: TenantId, claim: &Claim) {
+        self.fleet.capacity.put_claim(job, tenant, claim);
+        for node in claim.nodes() {
+            self.fleet.hold(node, Hold { until_ms: 0, job });
+        }
+        self.quota_changed(tenant);
+    }
+
+    fn remove_claim(&mut self, job: JobId, tenant: TenantId, claim: &Claim) {
+        self.fleet.capacity.remove_claim(job, tenant, claim);
+        for node in claim.nodes() {
+            self.fleet.let_go(node, Hold { until_ms: 0, job });
+            self.node_freed(node, claim.cell);
+        }
+        self.quota_changed(tenant);
+    }
+}
