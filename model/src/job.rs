@@ -10,6 +10,7 @@ use crate::driver::DriverVersion;
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, JobId, NodeId, TenantId};
 use crate::movable::Movable;
+use crate::preemption::Preemption;
 use crate::request::TaskRequest;
 use crate::resources::ResourceVec;
 use crate::topology::{NumaPolicy, Topology};
@@ -62,6 +63,9 @@ pub struct JobSpec {
     /// never for permission.
     #[serde(default)]
     pub user: String,
+    /// How it is stopped when its devices are needed elsewhere, and what that costs it.
+    #[serde(default)]
+    pub preemption: Preemption,
 }
 
 /// Seconds from SIGTERM to SIGKILL when a job does not say: long enough to write a small checkpoint, short enough for a person.
@@ -94,6 +98,7 @@ impl JobSpec {
             max_retries: 0,
             movable: None,
             user: String::new(),
+            preemption: Preemption::default(),
         }
     }
 }

@@ -14,7 +14,7 @@ use muster_model::usage::UsageInterval;
 use muster_model::{
     Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, Asked, Cell, Change, DeviceHold, DeviceRequest,
     EndCause, FieldError, Gpu, GpuModel, GpuUnits, HoldMode, Job, JobPhase, JobSpec, Key, Limits, Node, NodeHealth,
-    NumaPolicy, Object, Outcome, Place, Pool, Reservation, ResourceVec, Spread, TaskPlacement, TaskState, Tenant,
+    NumaPolicy, Object, Outcome, Place, Pool, Preemption, Reservation, ResourceVec, Spread, StopSignal, TaskPlacement, TaskState, Tenant,
     Topology, TopologyLevel, Trust, WorkloadClass,
 };
 use muster_proto::convert::{change_from_control_plane, change_to_wire, report_from_wire, report_to_wire};
@@ -112,6 +112,7 @@ prop_compose! {
         times in (option::of(1..1000_u64), 0..100_u64, 10..100_u64, 0..9_u32),
         movable in option::of((option::of(1..9_u64), 0..9_u64)),
         user in "[a-z@.]{0,9}",
+        preemption in (select(StopSignal::ALL.to_vec()), option::of(0..3_600_u64), any::<u32>(), 0..9_u64),
     ) -> JobSpec {
         let cards = devices.cards() > 0;
         let asked = if cards { asked } else { Asked { choice: None, needs: asked.needs, ..Asked::default() } };
@@ -124,6 +125,9 @@ prop_compose! {
             time_limit_s: times.0, grace_s: times.1, disconnect_grace_s: times.2, max_retries: times.3,
             movable: movable.map(|(checkpoint_every_s, restart_s)| Movable { checkpoint_every_s, restart_s }),
             user,
+            preemption: Preemption {
+                signal: preemption.0, grace_s: preemption.1, checkpoint_bytes: preemption.2.into(), restart_cost_s: preemption.3,
+            },
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::output::{Block, Columns};
 use crate::units::{counted, show_cpus, show_mebibytes, show_seconds};
 use crate::view::attempt::{AttemptView, attempts_table, signal_words};
 use crate::view::devices::{HoldView, holds_words};
-use crate::view::job::{JobView, MovableView, NeedsView, SpreadView};
+use crate::view::job::{JobView, MovableView, NeedsView, PreemptionView, SpreadView};
 use muster_proto::v1;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -190,6 +190,7 @@ impl JobDetail {
             ("class", job.class.clone()),
             ("priority", job.priority.to_string()),
             ("movable", job.movable.as_ref().map(MovableView::words).unwrap_or_default()),
+            ("preemption", job.preemption.as_ref().map(PreemptionView::words).unwrap_or_default()),
             ("limit", time(job.time_limit_s)),
             ("grace", time(job.grace_s)),
             ("disconnect", time(job.disconnect_grace_s)),

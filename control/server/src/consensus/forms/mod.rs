@@ -57,6 +57,7 @@ pub(crate) const SINCE: &[(&str, &str, u8)] = &[
     ("Job", "attempts", 5),
     ("Job", "bypassed_cards", 5),
     ("Job", "start_faults", 5),
+    ("JobSpec", "preemption", 7),
     ("JobSpec", "user", 5),
     ("Key", "Finished", 5),
     ("Key", "RemovedNode", 5),
