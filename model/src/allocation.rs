@@ -2,6 +2,7 @@
 
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, TenantId};
+use crate::preemption::PreemptReason;
 use crate::resources::ResourceVec;
 use crate::task::{RankFailure, TaskPlacement, TaskState};
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,15 @@ pub enum EndCause {
         /// Which.
         node: NodeId,
     },
+    /// It was preempted: its devices are needed elsewhere. The job goes back to the queue.
+    Preempted {
+        /// The job that its devices are for, if it is one.
+        by: Option<JobId>,
+        /// Why.
+        reason: PreemptReason,
+    },
+    /// Somebody, perhaps the job itself, asked that it be queued again.
+    Requeued,
 }
 
 /// Where an allocation stands.

@@ -244,4 +244,7 @@ pub struct Job {
     /// Attempts that ended because a node failed to start a task.
     #[serde(default)]
     pub start_faults: u32,
+    /// Attempts that were preempted.
+    #[serde(default)]
+    pub preemptions: u32,
 }

@@ -14,8 +14,8 @@ use muster_model::usage::UsageInterval;
 use muster_model::{
     Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, Asked, Cell, Change, DeviceHold, DeviceRequest,
     EndCause, FieldError, Gpu, GpuModel, GpuUnits, HoldMode, Job, JobPhase, JobSpec, Key, Limits, Node, NodeHealth,
-    NumaPolicy, Object, Outcome, Place, Pool, Preemption, Reservation, ResourceVec, Spread, StopSignal, TaskPlacement, TaskState, Tenant,
-    Topology, TopologyLevel, Trust, WorkloadClass,
+    NumaPolicy, Object, Outcome, Place, Pool, PreemptReason, Preemption, Reservation, ResourceVec, Spread, StopSignal,
+    TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, WorkloadClass,
 };
 use muster_proto::convert::{change_from_control_plane, change_to_wire, report_from_wire, report_to_wire};
 use muster_proto::{status, v1};
@@ -95,6 +95,9 @@ const RULES: [Rule; 7] = [
     Rule::NothingSmaller,
 ];
 
+const PREEMPT_REASONS: [PreemptReason; 4] =
+    [PreemptReason::Reclaim, PreemptReason::Priority, PreemptReason::Class, PreemptReason::Move];
+
 prop_compose! {
     fn spec()(
         name in "[a-z][a-z0-9-]{0,12}",
@@ -165,7 +168,7 @@ prop_compose! {
             routed_ms: numbers.3, submitted_ms: numbers.4,
             bound_ms: times.0, started_ms: times.1, finished_ms: times.2, nodes, last_allocation, requeue_reason, reserved,
             bypassed_cards: numbers.5,
-            attempts, start_faults: numbers.1,
+            attempts, start_faults: numbers.1, preemptions: numbers.0,
         }
     }
 }
@@ -275,6 +278,9 @@ fn end_cause() -> impl Strategy<Value = EndCause> {
             .prop_map(|(rank, code)| EndCause::RankFailed { rank: Rank(rank), code }),
         Just(EndCause::TimeLimit),
         any::<u32>().prop_map(|node| EndCause::NodeLost { node: NodeId(node) }),
+        (option::of(any::<u64>().prop_map(JobId)), select(PREEMPT_REASONS.to_vec()))
+            .prop_map(|(by, reason)| EndCause::Preempted { by, reason }),
+        Just(EndCause::Requeued),
     ]
 }
 

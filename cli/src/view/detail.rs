@@ -134,6 +134,7 @@ impl JobDetail {
     fn stands(&self) -> Vec<(&'static str, String)> {
         let job = &self.job;
         let retries = if job.retries_max > 0 { format!(" of {} allowed", job.retries_max) } else { String::new() };
+        let preempted = if job.preemptions > 0 { format!(", {} preempted", job.preemptions) } else { String::new() };
         let mut on: Vec<String> = self.ran_on.iter().take(NODES_SHOWN_MAX).map(NodeRanks::words).collect();
         if self.ran_on.len() > NODES_SHOWN_MAX {
             on.push(format!("and {} more nodes", self.ran_on.len() - NODES_SHOWN_MAX));
@@ -152,7 +153,7 @@ impl JobDetail {
             ("started", job.started.clone().unwrap_or_default()),
             ("ran", job.started.as_ref().map(|_| show_seconds(job.ran_s)).unwrap_or_default()),
             ("finished", job.finished.clone().unwrap_or_default()),
-            ("attempt", format!("{} ({} failed{retries})", job.attempt, job.failures)),
+            ("attempt", format!("{} ({} failed{retries}{preempted})", job.attempt, job.failures)),
             ("cell", job.cell.clone()),
             (if runs { "runs on" } else { "ran on" }, on.join(", ")),
         ]

@@ -120,6 +120,8 @@ pub struct JobView {
     pub attempt: u32,
     /// Attempts that a task of its own ended.
     pub failures: u32,
+    /// Attempts that were preempted.
+    pub preemptions: u32,
     /// How often it is started again after such a failure.
     pub retries_max: u32,
     /// Its cell.
@@ -266,6 +268,7 @@ impl JobView {
             nodes: job.nodes.iter().collect::<BTreeSet<_>>().len(),
             attempt: job.attempt,
             failures: job.failures,
+            preemptions: job.preemptions,
             retries_max: spec.max_retries,
             cell: job.cell.map(|cell| cell.to_string()).unwrap_or_default(),
             submitted: show_moment(job.submitted_ms),

@@ -5,8 +5,8 @@ use crate::bounds;
 use crate::field_error::FieldError;
 use crate::job::{JobSpec, ValidJobSpec};
 use crate::mig;
-use crate::request::DeviceRequest;
 use crate::preemption::{CHECKPOINT_BYTES_MAX, PREEMPT_GRACE_S_MAX, RESTART_COST_S_MAX};
+use crate::request::DeviceRequest;
 use crate::topology::{NumaPolicy, Spread, TopologyLevel};
 use crate::workload::WorkloadClass;
 

@@ -1,6 +1,6 @@
 //! Allocations: holds, placements, task states and why an attempt ends.
 
-use super::{each, narrow, need, word_if};
+use super::{each, narrow, need, word, word_if};
 use crate::v1;
 use muster_model::mig::{MigPlacement, MigShape};
 use muster_model::{
@@ -110,6 +110,10 @@ impl From<&EndCause> for v1::EndCause {
             EndCause::RankFailed { rank, code } => Cause::RankFailed(v1::RankFailed { rank: rank.0, code: *code }),
             EndCause::TimeLimit => Cause::TimeLimit(true),
             EndCause::NodeLost { node } => Cause::NodeLost(node.0),
+            EndCause::Preempted { by, reason } => {
+                Cause::Preempted(v1::Preempted { by: by.map(|job| job.0), reason: reason.to_string() })
+            }
+            EndCause::Requeued => Cause::Requeued(true),
         };
         v1::EndCause { cause: Some(cause) }
     }
@@ -124,6 +128,10 @@ impl TryFrom<v1::EndCause> for EndCause {
             Cause::RankFailed(failed) => EndCause::RankFailed { rank: Rank(failed.rank), code: failed.code },
             Cause::TimeLimit(_) => EndCause::TimeLimit,
             Cause::NodeLost(node) => EndCause::NodeLost { node: NodeId(node) },
+            Cause::Preempted(said) => {
+                EndCause::Preempted { by: said.by.map(JobId), reason: word("preempted.reason", &said.reason)? }
+            }
+            Cause::Requeued(_) => EndCause::Requeued,
         })
     }
 }

@@ -173,6 +173,7 @@ impl From<&Job> for v1::Job {
             bypassed_cards: job.bypassed_cards,
             attempts: job.attempts.iter().map(Into::into).collect(),
             start_faults: job.start_faults,
+            preemptions: job.preemptions,
         }
     }
 }
@@ -212,6 +213,7 @@ pub fn job_from_control_plane(wire: v1::Job) -> Result<Job, FieldError> {
         bypassed_cards: wire.bypassed_cards,
         attempts: each("attempts", wire.attempts)?,
         start_faults: wire.start_faults,
+        preemptions: wire.preemptions,
     })
 }
 

@@ -213,5 +213,6 @@ fn queued(draft: &mut Draft<'_>, one: Admitted<'_>) -> Job {
         bypassed_cards: 0,
         attempts: Vec::new(),
         start_faults: 0,
+        preemptions: 0,
     }
 }
