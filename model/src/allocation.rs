@@ -27,14 +27,14 @@ pub enum EndCause {
         /// Which.
         node: NodeId,
     },
-    /// Another job gets its devices.
+    /// It was preempted: its devices are needed elsewhere. The job goes back to the queue.
     Preempted {
-        /// Which.
+        /// The job that its devices are for, if it is one.
         by: Option<JobId>,
-        /// By which rule.
+        /// Why.
         reason: PreemptReason,
     },
-    /// Somebody asked for it to be queued again.
+    /// Somebody, perhaps the job itself, asked that it be queued again.
     Requeued,
 }
 

@@ -11,6 +11,7 @@ use crate::driver::DriverVersion;
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, JobId, NodeId, TenantId};
 use crate::movable::Movable;
+use crate::preemption::Preemption;
 use crate::request::TaskRequest;
 use crate::resources::ResourceVec;
 use crate::topology::{NumaPolicy, Topology};
@@ -63,6 +64,9 @@ pub struct JobSpec {
     /// never for permission.
     #[serde(default)]
     pub user: String,
+    /// How it is stopped when its devices are needed elsewhere, and what that costs it.
+    #[serde(default)]
+    pub preemption: Preemption,
 }
 
 /// Seconds from SIGTERM to SIGKILL when a job does not say: long enough to write a small checkpoint, short enough for a person.
@@ -95,6 +99,7 @@ impl JobSpec {
             max_retries: 0,
             movable: None,
             user: String::new(),
+            preemption: Preemption::default(),
         }
     }
 }
@@ -243,4 +248,7 @@ pub struct Job {
     /// What it gets when those that it preempts have ended, while it waits for that.
     #[serde(default)]
     pub claim: Option<Box<Claim>>,
+    /// Attempts that were preempted.
+    #[serde(default)]
+    pub preemptions: u32,
 }

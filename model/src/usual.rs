@@ -106,6 +106,7 @@ impl Job {
             attempts: Vec::new(),
             start_faults: 0,
             claim: None,
+            preemptions: 0,
         }
     }
 }

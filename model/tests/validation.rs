@@ -8,7 +8,7 @@ use muster_model::tenant::TenantSpec;
 use muster_model::validate::warnings;
 use muster_model::{
     AntiAffinity, AntiAffinityLevel, DeviceRequest, FieldError, GpuModel, GpuUnits, JobSpec, Limits, NumaPolicy, Pool,
-    ResourceVec, Spread, Topology, TopologyLevel, Trust, WorkloadClass,
+    Preemption, ResourceVec, Spread, Topology, TopologyLevel, Trust, WorkloadClass,
 };
 
 /// The system's own would win over a job's, in silence.
@@ -60,6 +60,22 @@ fn a_user_stands_in_one_column() {
     check("two words", "user", |spec| spec.user = "Alice Liddell".to_owned());
     check("a line", "user", |spec| spec.user = "alice\nbob".to_owned());
     check("long", "user", |spec| spec.user = "a".repeat(129));
+}
+
+#[test]
+fn a_preemption_has_bounds_and_a_checkpoint_that_takes_too_long_is_warned_about() {
+    check("an hour and more", "preemption.grace_s", |s| s.preemption.grace_s = Some(3_601));
+    check("huge", "preemption.checkpoint_bytes", |s| s.preemption.checkpoint_bytes = (1 << 50) + 1);
+    check("long", "preemption.restart_cost_s", |s| s.preemption.restart_cost_s = 43_201);
+    // Two tasks write 4 GB/s together, in the 30 s of the job's own grace.
+    let warned = |checkpoint_bytes, grace_s| {
+        let preemption = Preemption { checkpoint_bytes, grace_s, ..Preemption::default() };
+        fields(Err(warnings(&JobSpec { preemption, ..job() })))
+    };
+    assert_eq!(warned(120_000_000_000, None), [""; 0]);
+    assert_eq!(warned(120_000_000_001, None), ["preemption.checkpoint_bytes"]);
+    assert_eq!(warned(120_000_000_001, Some(31)), [""; 0]);
+    assert_eq!(warned(0, Some(0)), [""; 0], "nothing is said of a size");
 }
 
 #[test]

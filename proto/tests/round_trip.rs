@@ -14,8 +14,8 @@ use muster_model::usage::UsageInterval;
 use muster_model::{
     Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, Asked, Cell, Change, DeviceHold, DeviceRequest,
     EndCause, FieldError, Gpu, GpuModel, GpuUnits, HoldMode, Job, JobPhase, JobSpec, Key, Limits, Node, NodeHealth,
-    NumaPolicy, Object, Outcome, Place, Pool, Reservation, ResourceVec, Spread, TaskPlacement, TaskState, Tenant,
-    Topology, TopologyLevel, Trust, WorkloadClass,
+    NumaPolicy, Object, Outcome, Place, Pool, PreemptReason, Preemption, Reservation, ResourceVec, Spread, StopSignal,
+    TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, WorkloadClass,
 };
 use muster_proto::convert::{change_from_control_plane, change_to_wire, report_from_wire, report_to_wire};
 use muster_proto::{status, v1};
@@ -95,6 +95,9 @@ const RULES: [Rule; 7] = [
     Rule::NothingSmaller,
 ];
 
+const PREEMPT_REASONS: [PreemptReason; 4] =
+    [PreemptReason::Reclaim, PreemptReason::Priority, PreemptReason::Class, PreemptReason::Move];
+
 prop_compose! {
     fn spec()(
         name in "[a-z][a-z0-9-]{0,12}",
@@ -112,6 +115,7 @@ prop_compose! {
         times in (option::of(1..1000_u64), 0..100_u64, 10..100_u64, 0..9_u32),
         movable in option::of((option::of(1..9_u64), 0..9_u64)),
         user in "[a-z@.]{0,9}",
+        preemption in (select(StopSignal::ALL.to_vec()), option::of(0..3_600_u64), any::<u32>(), 0..9_u64),
     ) -> JobSpec {
         let cards = devices.cards() > 0;
         let asked = if cards { asked } else { Asked { choice: None, needs: asked.needs, ..Asked::default() } };
@@ -124,6 +128,9 @@ prop_compose! {
             time_limit_s: times.0, grace_s: times.1, disconnect_grace_s: times.2, max_retries: times.3,
             movable: movable.map(|(checkpoint_every_s, restart_s)| Movable { checkpoint_every_s, restart_s }),
             user,
+            preemption: Preemption {
+                signal: preemption.0, grace_s: preemption.1, checkpoint_bytes: preemption.2.into(), restart_cost_s: preemption.3,
+            },
         }
     }
 }
@@ -161,7 +168,7 @@ prop_compose! {
             routed_ms: numbers.3, submitted_ms: numbers.4,
             bound_ms: times.0, started_ms: times.1, finished_ms: times.2, nodes, last_allocation, requeue_reason, reserved,
             bypassed_cards: numbers.5,
-            attempts, start_faults: numbers.1,
+            attempts, start_faults: numbers.1, preemptions: numbers.0,
         }
     }
 }
@@ -271,6 +278,9 @@ fn end_cause() -> impl Strategy<Value = EndCause> {
             .prop_map(|(rank, code)| EndCause::RankFailed { rank: Rank(rank), code }),
         Just(EndCause::TimeLimit),
         any::<u32>().prop_map(|node| EndCause::NodeLost { node: NodeId(node) }),
+        (option::of(any::<u64>().prop_map(JobId)), select(PREEMPT_REASONS.to_vec()))
+            .prop_map(|(by, reason)| EndCause::Preempted { by, reason }),
+        Just(EndCause::Requeued),
     ]
 }
 

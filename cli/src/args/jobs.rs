@@ -134,6 +134,18 @@ pub struct Submit {
     /// With --movable: time from a start of the job to useful work [default: 5m; at most 12h]
     #[arg(long, value_name = "TIME", help_heading = "Time and restarts")]
     pub restart_time: Option<String>,
+    /// First signal to the tasks when the job is preempted: TERM, USR1, USR2, INT, HUP, CONT, ... [default: TERM]
+    #[arg(long, value_name = "SIGNAL", help_heading = "Time and restarts")]
+    pub preempt_signal: Option<String>,
+    /// Time from that signal to SIGKILL [default: that of --grace; at most 1h]
+    #[arg(long, value_name = "TIME", help_heading = "Time and restarts")]
+    pub preempt_grace: Option<String>,
+    /// Size of a checkpoint of the whole job, such as 80Gi: Muster warns if the grace is too short to write one
+    #[arg(long, value_name = "SIZE", help_heading = "Time and restarts")]
+    pub checkpoint_size: Option<String>,
+    /// Cost of a restart as a time of the whole job: jobs with lower costs are preempted first [default: 0s; at most 12h]
+    #[arg(long, value_name = "TIME", help_heading = "Time and restarts")]
+    pub restart_cost: Option<String>,
     /// Environment variable of the tasks; NAME alone takes the value from your environment
     #[arg(long, value_name = "NAME=VALUE")]
     pub env: Vec<String>,
@@ -197,6 +209,10 @@ impl Submit {
             movable: self.movable.then_some(true),
             checkpoint_every: scalar(&self.checkpoint_every),
             restart_time: scalar(&self.restart_time),
+            preempt_signal: scalar(&self.preempt_signal),
+            preempt_grace: scalar(&self.preempt_grace),
+            checkpoint_size: scalar(&self.checkpoint_size),
+            restart_cost: scalar(&self.restart_cost),
             priority: self.priority,
             class: self.class.clone(),
             pool: self.pool.clone(),

@@ -15,8 +15,8 @@ use crate::spec::needs::NeedsText;
 use crate::spec::scalar::{OneOrMany, Scalar, Version};
 use crate::spec::yaml;
 use crate::units::{self, UnitError};
-use muster_model::FieldError;
 use muster_model::validate::bounds;
+use muster_model::{FieldError, StopSignal};
 use muster_proto::v1;
 use muster_proto::v1::device_request::Kind;
 use serde::Deserialize;
@@ -54,6 +54,10 @@ pub const KEYS: &[&str] = &[
     "movable",
     "checkpoint-every",
     "restart-time",
+    "preempt-signal",
+    "preempt-grace",
+    "checkpoint-size",
+    "restart-cost",
     "priority",
     "class",
     "pool",
@@ -127,6 +131,14 @@ pub struct JobText {
     pub checkpoint_every: Option<Scalar>,
     /// How long a movable job takes from its start to useful work.
     pub restart_time: Option<Scalar>,
+    /// What its tasks are sent first when it is preempted.
+    pub preempt_signal: Option<Scalar>,
+    /// From that signal to SIGKILL.
+    pub preempt_grace: Option<Scalar>,
+    /// Size of a checkpoint of the whole gang.
+    pub checkpoint_size: Option<Scalar>,
+    /// What a restart costs, as a time of the whole gang.
+    pub restart_cost: Option<Scalar>,
     /// Higher goes first inside a tenant.
     pub priority: Option<i32>,
     /// Kind of work.
@@ -192,7 +204,7 @@ impl JobText {
         }
         over!(spread, prefer_spread, spread_most);
         over!(segment, numa, driver_min, disconnect_grace, retries, priority, class, pool, workdir, command, count);
-        over!(movable, checkpoint_every, restart_time);
+        over!(movable, checkpoint_every, restart_time, preempt_signal, preempt_grace, checkpoint_size, restart_cost);
         self.env.extend(flags.env.clone());
         self
     }
@@ -228,6 +240,7 @@ impl JobText {
             amount("disconnect-grace", self.disconnect_grace.as_ref(), units::seconds, &mut faults);
         let spread = self.spread(&mut faults);
         let movable = self.movable(&mut faults);
+        let preemption = self.preemption(&mut faults);
         let Some(tenant) = self.tenant.clone() else {
             faults.push(FieldError::new(
                 "tenant",
@@ -269,6 +282,7 @@ impl JobText {
             max_retries: self.retries.unwrap_or(0),
             movable,
             user: self.user.unwrap_or_default(),
+            preemption,
         })
     }
 
@@ -315,6 +329,24 @@ impl JobText {
             }
         }
         None
+    }
+
+    /// How it is stopped when its devices are needed elsewhere; none where nothing is said.
+    fn preemption(&self, faults: &mut Vec<FieldError>) -> Option<v1::Preemption> {
+        let signal = self.preempt_signal.as_ref().map(|text| text.0.parse::<StopSignal>());
+        if let Some(Err(unknown)) = &signal {
+            faults.push(FieldError::new("preempt-signal", unknown.problem(), unknown.fix()));
+        }
+        let grace_s = amount("preempt-grace", self.preempt_grace.as_ref(), units::seconds, faults);
+        let checkpoint_mib = amount("checkpoint-size", self.checkpoint_size.as_ref(), units::mebibytes, faults);
+        let restart_cost_s = amount("restart-cost", self.restart_cost.as_ref(), units::seconds, faults);
+        let said = signal.is_some() || grace_s.is_some() || checkpoint_mib.is_some() || restart_cost_s.is_some();
+        said.then(|| v1::Preemption {
+            signal: signal.and_then(Result::ok).map(|signal| signal.to_string()).unwrap_or_default(),
+            grace_s,
+            checkpoint_bytes: checkpoint_mib.unwrap_or(0).saturating_mul(1 << 20),
+            restart_cost_s: restart_cost_s.unwrap_or(0),
+        })
     }
 
     fn command(&self, faults: &mut Vec<FieldError>) -> Vec<String> {

@@ -4,7 +4,7 @@ use crate::output::{Block, Columns};
 use crate::units::{counted, show_cpus, show_mebibytes, show_seconds};
 use crate::view::attempt::{AttemptView, attempts_table, signal_words};
 use crate::view::devices::{HoldView, holds_words};
-use crate::view::job::{JobView, MovableView, NeedsView, SpreadView};
+use crate::view::job::{JobView, MovableView, NeedsView, PreemptionView, SpreadView};
 use muster_proto::v1;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -134,6 +134,7 @@ impl JobDetail {
     fn stands(&self) -> Vec<(&'static str, String)> {
         let job = &self.job;
         let retries = if job.retries_max > 0 { format!(" of {} allowed", job.retries_max) } else { String::new() };
+        let preempted = if job.preemptions > 0 { format!(", {} preempted", job.preemptions) } else { String::new() };
         let mut on: Vec<String> = self.ran_on.iter().take(NODES_SHOWN_MAX).map(NodeRanks::words).collect();
         if self.ran_on.len() > NODES_SHOWN_MAX {
             on.push(format!("and {} more nodes", self.ran_on.len() - NODES_SHOWN_MAX));
@@ -152,7 +153,7 @@ impl JobDetail {
             ("started", job.started.clone().unwrap_or_default()),
             ("ran", job.started.as_ref().map(|_| show_seconds(job.ran_s)).unwrap_or_default()),
             ("finished", job.finished.clone().unwrap_or_default()),
-            ("attempt", format!("{} ({} failed{retries})", job.attempt, job.failures)),
+            ("attempt", format!("{} ({} failed{retries}{preempted})", job.attempt, job.failures)),
             ("cell", job.cell.clone()),
             (if runs { "runs on" } else { "ran on" }, on.join(", ")),
         ]
@@ -190,6 +191,7 @@ impl JobDetail {
             ("class", job.class.clone()),
             ("priority", job.priority.to_string()),
             ("movable", job.movable.as_ref().map(MovableView::words).unwrap_or_default()),
+            ("preemption", job.preemption.as_ref().map(PreemptionView::words).unwrap_or_default()),
             ("limit", time(job.time_limit_s)),
             ("grace", time(job.grace_s)),
             ("disconnect", time(job.disconnect_grace_s)),

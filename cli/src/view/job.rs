@@ -111,12 +111,17 @@ pub struct JobView {
     /// What a move loses; absent: it is never moved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub movable: Option<MovableView>,
+    /// How it is stopped when it is preempted; absent: SIGTERM and its grace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preemption: Option<PreemptionView>,
     /// Number of hosts of the present or last attempt.
     pub nodes: usize,
     /// The last attempt that was bound.
     pub attempt: u32,
     /// Attempts that a task of its own ended.
     pub failures: u32,
+    /// Attempts that were preempted.
+    pub preemptions: u32,
     /// How often it is started again after such a failure.
     pub retries_max: u32,
     /// Its cell.
@@ -175,6 +180,20 @@ pub struct MovableView {
     pub checkpoint_every_s: Option<u64>,
     /// From a start to useful work.
     pub restart_s: u64,
+}
+
+/// How a job is stopped when it is preempted, and what that costs it.
+#[derive(Clone, Debug, Serialize)]
+pub struct PreemptionView {
+    /// TERM, USR1, ...
+    pub signal: String,
+    /// From that signal to SIGKILL; absent: its own grace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grace_s: Option<u64>,
+    /// Size of a checkpoint of the whole gang; 0: not known.
+    pub checkpoint_bytes: u64,
+    /// Of the whole gang.
+    pub restart_cost_s: u64,
 }
 
 /// What a task needs.
@@ -240,9 +259,16 @@ impl JobView {
                 checkpoint_every_s: movable.checkpoint_every_s,
                 restart_s: movable.restart_s.unwrap_or_default(),
             }),
+            preemption: spec.preemption.map(|said| PreemptionView {
+                signal: if said.signal.is_empty() { "TERM".to_owned() } else { said.signal },
+                grace_s: said.grace_s,
+                checkpoint_bytes: said.checkpoint_bytes,
+                restart_cost_s: said.restart_cost_s,
+            }),
             nodes: job.nodes.iter().collect::<BTreeSet<_>>().len(),
             attempt: job.attempt,
             failures: job.failures,
+            preemptions: job.preemptions,
             retries_max: spec.max_retries,
             cell: job.cell.map(|cell| cell.to_string()).unwrap_or_default(),
             submitted: show_moment(job.submitted_ms),
@@ -319,6 +345,21 @@ impl MovableView {
             }
             None => format!("a move loses all work since the start, and {restart} to start again"),
         }
+    }
+}
+
+impl PreemptionView {
+    /// In a line.
+    pub(crate) fn words(&self) -> String {
+        let mut words = vec![match self.grace_s {
+            Some(grace_s) => format!("SIG{}, then {} to stop", self.signal, show_seconds(grace_s)),
+            None => format!("SIG{}, then its grace to stop", self.signal),
+        }];
+        let size = show_mebibytes(self.checkpoint_bytes.div_ceil(1 << 20));
+        words.extend((self.checkpoint_bytes > 0).then(|| format!("a checkpoint has {size}")));
+        let cost = show_seconds(self.restart_cost_s);
+        words.extend((self.restart_cost_s > 0).then(|| format!("a restart costs {cost}")));
+        words.join("; ")
     }
 }
 

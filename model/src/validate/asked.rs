@@ -8,6 +8,7 @@ use crate::gpu::GpuModel;
 use crate::job::JobSpec;
 use crate::mig::{self, MigShape};
 use crate::needs::Needs;
+use crate::preemption::CHECKPOINT_BYTES_PER_S;
 use crate::request::DeviceRequest;
 use crate::resources::GpuUnits;
 use crate::selector::{Known, Truth};
@@ -145,6 +146,17 @@ pub fn warnings(spec: &JobSpec) -> Vec<FieldError> {
         "request.mig",
         || "is used for training, which then cannot grow beyond one task: MIG slices have no peer access".into(),
         "request whole GPUs if the training must grow",
+    );
+    let grace_s = spec.preemption.grace_s(spec.grace_s);
+    let writes_s = spec.preemption.checkpoint_s(spec.tasks).unwrap_or(0);
+    faults.when(
+        writes_s > grace_s,
+        "preemption.checkpoint_bytes",
+        || {
+            let gb_s = CHECKPOINT_BYTES_PER_S / 1_000_000_000;
+            format!("takes {writes_s} s to write at {gb_s} GB/s for each task, but the preemption grace is {grace_s} s")
+        },
+        "request a longer preemption grace, or write checkpoints regularly so that none is needed at the end",
     );
     faults.0
 }

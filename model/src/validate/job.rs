@@ -5,6 +5,7 @@ use crate::bounds;
 use crate::field_error::FieldError;
 use crate::job::{JobSpec, ValidJobSpec};
 use crate::mig;
+use crate::preemption::{CHECKPOINT_BYTES_MAX, PREEMPT_GRACE_S_MAX, RESTART_COST_S_MAX};
 use crate::request::DeviceRequest;
 use crate::topology::{NumaPolicy, Spread, TopologyLevel};
 use crate::workload::WorkloadClass;
@@ -32,6 +33,7 @@ impl JobSpec {
         self.check_command(&mut faults);
         self.check_times(&mut faults);
         self.check_movable(&mut faults);
+        self.check_preemption(&mut faults);
         self.check_devices(&mut faults);
         self.check_topology(&mut faults);
         if let Some(pool) = &self.pool {
@@ -162,6 +164,29 @@ impl JobSpec {
             restart > bounds::GRACE_S_MAX,
             "movable.restart_s",
             || format!("is {restart}"),
+            "use at most 43,200 seconds",
+        );
+    }
+
+    fn check_preemption(&self, faults: &mut Faults) {
+        let said = &self.preemption;
+        let grace_s = said.grace_s.unwrap_or(0);
+        faults.when(
+            grace_s > PREEMPT_GRACE_S_MAX,
+            "preemption.grace_s",
+            || format!("is {grace_s}"),
+            "use at most 3,600 seconds (1 hour): other jobs wait for these devices",
+        );
+        faults.when(
+            said.checkpoint_bytes > CHECKPOINT_BYTES_MAX,
+            "preemption.checkpoint_bytes",
+            || format!("is {}", said.checkpoint_bytes),
+            "use at most 1,125,899,906,842,624 (1 PiB)",
+        );
+        faults.when(
+            said.restart_cost_s > RESTART_COST_S_MAX,
+            "preemption.restart_cost_s",
+            || format!("is {}", said.restart_cost_s),
             "use at most 43,200 seconds",
         );
     }

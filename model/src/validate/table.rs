@@ -83,6 +83,7 @@ const JOBS: &[Row] = &[
     ("JobSpec", "workdir", text(PATH_BYTES_MAX)),
     ("JobSpec", "numa", WORD),
     ("JobSpec", "driver_min", WORD),
+    ("Preemption", "signal", WORD),
     ("JobSpec", "selector", text(SELECTOR_BYTES_MAX)),
     ("JobSpec", "device_class", NAME),
     ("DeviceRequest", "models", WORDS),

@@ -128,8 +128,8 @@ impl TryFrom<v1::EndCause> for EndCause {
             Cause::RankFailed(failed) => EndCause::RankFailed { rank: Rank(failed.rank), code: failed.code },
             Cause::TimeLimit(_) => EndCause::TimeLimit,
             Cause::NodeLost(node) => EndCause::NodeLost { node: NodeId(node) },
-            Cause::Preempted(preempted) => {
-                EndCause::Preempted { by: preempted.by.map(JobId), reason: word("reason", &preempted.reason)? }
+            Cause::Preempted(said) => {
+                EndCause::Preempted { by: said.by.map(JobId), reason: word("preempted.reason", &said.reason)? }
             }
             Cause::Requeued(_) => EndCause::Requeued,
         })

@@ -8,7 +8,7 @@ use muster_model::job::{DISCONNECT_GRACE_S_DEFAULT, GRACE_S_DEFAULT};
 use muster_model::movable::{Movable, RESTART_S_DEFAULT};
 use muster_model::{
     AllocationId, Attempt, CellId, Claim, DriverVersion, FieldError, Job, JobId, JobPhase, JobSpec, NodeId, NumaPolicy,
-    Outcome, Reservation, TenantId, ValidJobSpec, WorkloadClass,
+    Outcome, Preemption, Reservation, StopSignal, TenantId, ValidJobSpec, WorkloadClass,
 };
 
 impl From<&JobSpec> for v1::JobSpec {
@@ -36,6 +36,7 @@ impl From<&JobSpec> for v1::JobSpec {
                 restart_s: Some(movable.restart_s),
             }),
             user: spec.user.clone(),
+            preemption: preemption_to_wire(&spec.preemption),
             ..v1::JobSpec::default()
         };
         asked_to_wire(&spec.asked, &spec.request.devices, &mut wire);
@@ -73,8 +74,28 @@ impl TryFrom<v1::JobSpec> for JobSpec {
             }),
             asked,
             user: wire.user,
+            preemption: preemption_from_wire(wire.preemption)?,
         })
     }
+}
+
+/// The default is not sent.
+fn preemption_to_wire(said: &Preemption) -> Option<v1::Preemption> {
+    let Preemption { signal, grace_s, checkpoint_bytes, restart_cost_s } = *said;
+    (*said != Preemption::default()).then(|| v1::Preemption {
+        signal: signal.to_string(),
+        grace_s,
+        checkpoint_bytes,
+        restart_cost_s,
+    })
+}
+
+fn preemption_from_wire(wire: Option<v1::Preemption>) -> Result<Preemption, FieldError> {
+    let Some(v1::Preemption { signal, grace_s, checkpoint_bytes, restart_cost_s }) = wire else {
+        return Ok(Preemption::default());
+    };
+    let signal = word_if::<StopSignal>("preemption.signal", &signal)?.unwrap_or_default();
+    Ok(Preemption { signal, grace_s, checkpoint_bytes, restart_cost_s })
 }
 
 fn driver_min(text: &str) -> Result<Option<DriverVersion>, FieldError> {
@@ -153,6 +174,7 @@ impl From<&Job> for v1::Job {
             attempts: job.attempts.iter().map(Into::into).collect(),
             start_faults: job.start_faults,
             claim: job.claim.as_deref().map(Into::into),
+            preemptions: job.preemptions,
         }
     }
 }
@@ -193,6 +215,7 @@ pub fn job_from_control_plane(wire: v1::Job) -> Result<Job, FieldError> {
         attempts: each("attempts", wire.attempts)?,
         start_faults: wire.start_faults,
         claim: wire.claim.map(|claim| Claim::try_from(claim).map(Box::new)).transpose()?,
+        preemptions: wire.preemptions,
     })
 }
 

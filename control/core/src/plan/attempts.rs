@@ -2,7 +2,8 @@
 //!
 //! What must stay true: devices are released only when no task of the attempt is left anywhere, so the next attempt cannot
 //! overlap it (laws 5 and 6); what is over stays over, so a report that comes twice or late decides nothing; the gang ends whole
-//! (law 2).
+//! (law 2). A preempted attempt, and one that somebody wants queued again, leads back to the queue with its place there, whatever its
+//! tasks exit with, and uses up no retry; only what ended by itself before the stop reached it is over.
 
 use super::{claims, starts};
 use crate::bounds::START_FAULTS_PER_JOB_MAX;
@@ -14,7 +15,7 @@ use muster_model::object::Key;
 use muster_model::task::{RankFailure, TaskEnd};
 use muster_model::usage::AllocationUsage;
 use muster_model::validate::clipped;
-use muster_model::{Allocation, AllocationState, EndCause, JobPhase, Object, Outcome, TaskState};
+use muster_model::{Allocation, AllocationState, EndCause, JobPhase, Object, Outcome, PreemptReason, TaskState};
 
 /// Takes over what was seen of one task, which was over at `ended_ms` by its node's clock if it is. Says whether that changed
 /// anything; [`settle`] is due then.
@@ -115,6 +116,7 @@ fn close(draft: &mut Draft<'_>, id: AllocationId) {
     if let Some(job) = draft.job_mut(held.job) {
         job.failures += u32::from(verdict.blame == Blame::Job);
         job.start_faults += u32::from(verdict.blame == Blame::Start);
+        job.preemptions += u32::from(verdict.blame == Blame::Preemption);
         attempt::note_attempt(&mut job.attempts, AttemptRecord::of(&held, job.started_ms, now_ms, reason));
     }
     match verdict.then {
@@ -142,6 +144,8 @@ enum Blame {
     Job,
     /// A node that could not start a task.
     Start,
+    /// Whoever needed its devices.
+    Preemption,
 }
 
 impl Verdict {
@@ -165,12 +169,12 @@ fn verdict(draft: &Draft<'_>, held: &Allocation) -> Verdict {
     }
     match cause {
         EndCause::Cancelled => over(Outcome::Cancelled),
-        EndCause::Preempted { by, reason } => {
-            let by = by.map(|job| format!(" for job {job}")).unwrap_or_default();
-            again(format!("preempted{by} ({reason})"), Blame::Nobody)
-        }
-        EndCause::Requeued => again("requeued on request".to_owned(), Blame::Nobody),
         EndCause::TimeLimit => over(Outcome::TimedOut),
+        EndCause::Requeued => again("requeued on request".to_owned(), Blame::Nobody),
+        EndCause::Preempted { by, reason } => match ended_before_the_stop(held) {
+            Some(outcome) => over(outcome),
+            None => again(why_preempted(*by, *reason), Blame::Preemption),
+        },
         EndCause::NodeLost { node } => again(format!("lost node {}", node_name(draft, *node)), Blame::Nobody),
         EndCause::RankFailed { rank, .. } => {
             // Ranks fail when a neighbour's node dies, long before its fence has passed: the loss is the cause then.
@@ -193,6 +197,24 @@ fn verdict(draft: &Draft<'_>, held: &Allocation) -> Verdict {
                 false => Verdict { then: Then::Over(Outcome::Failed { reason }), blame },
             }
         }
+    }
+}
+
+/// What a preempted attempt came to by itself before any signal had reached it. A task that ends after the signal counts as stopped
+/// whatever its exit code is ([`TaskState::Stopped`]), so that a job which saves its work and exits with 0 is not taken for one that
+/// has completed.
+fn ended_before_the_stop(held: &Allocation) -> Option<Outcome> {
+    if held.task_states.contains(&TaskState::TimedOut) {
+        return Some(Outcome::TimedOut);
+    }
+    let completed = held.task_states.iter().all(|state| *state == TaskState::Exited { code: 0 });
+    completed.then_some(Outcome::Completed)
+}
+
+fn why_preempted(by: Option<JobId>, reason: PreemptReason) -> String {
+    match by {
+        Some(by) => format!("preempted by job {by} ({reason})"),
+        None => format!("preempted ({reason})"),
     }
 }
 
@@ -243,3 +265,6 @@ pub(super) fn fence_tasks(draft: &mut Draft<'_>, node: NodeId) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -214,5 +214,6 @@ fn queued(draft: &mut Draft<'_>, one: Admitted<'_>) -> Job {
         attempts: Vec::new(),
         start_faults: 0,
         claim: None,
+        preemptions: 0,
     }
 }

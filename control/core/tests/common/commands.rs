@@ -14,7 +14,7 @@ use muster_model::tenant_edit::{Edit, TenantEdit};
 use muster_model::usage::UsageInterval;
 use muster_model::{
     AntiAffinity, AntiAffinityLevel, Asked, DeviceClass, DeviceRequest, GpuModel, GpuUnits, Job, JobPhase, JobSpec,
-    Limits, NodeHealth, NumaPolicy, Pool, ResourceVec, Spread, TaskState, Topology, TopologyLevel, Trust,
+    Limits, NodeHealth, NumaPolicy, Pool, Preemption, ResourceVec, Spread, TaskState, Topology, TopologyLevel, Trust,
     WorkloadClass,
 };
 use std::collections::BTreeMap;
@@ -245,6 +245,7 @@ impl Story {
             max_retries: self.chance.below(3) as u32,
             movable: self.chance.one_in(3).then(Movable::default),
             user: String::new(),
+            preemption: Preemption::default(),
         }
     }
 

@@ -134,6 +134,7 @@ async fn pools_come_and_go() {
         mps_clients: 1,
         compute_tolerance_percent: Some(10),
         mig_layouts: vec![],
+        cool_down_s: 0,
     };
     fleet.put_pool(v1::PutPoolRequest { pool: Some(pool.clone()) }).await.expect("a good pool");
     let pools = fleet.list_pools(v1::ListPoolsRequest::default()).await.expect("pools").into_inner().pools;

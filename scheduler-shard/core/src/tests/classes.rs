@@ -50,6 +50,7 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         max_retries,
         movable,
         user,
+        preemption,
     } = spec;
     let request::TaskRequest { devices, cpu_milli, memory_mib } = request;
     let Topology { required, preferred, segment_tasks, spread } = topology;
@@ -85,6 +86,7 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         ("max_retries", text(max_retries)),
         ("movable", text(movable)),
         ("user", text(user)),
+        ("preemption", text(preemption)),
     ])
 }
 
@@ -246,6 +248,7 @@ fn other_cases() -> Vec<Case> {
         differing("disconnect_grace_s", Nothing, gang(1, 1), |spec| spec.disconnect_grace_s += 1),
         differing("max_retries", Nothing, gang(1, 1), |spec| spec.max_retries = 1),
         differing("user", Nothing, gang(1, 1), |spec| spec.user = "ann".into()),
+        differing("preemption", Nothing, gang(1, 1), |spec| spec.preemption.restart_cost_s = 9),
         differing("movable", Nothing, gang(1, 1), |spec| spec.movable = Some(Movable::default())),
     ]
 }

@@ -268,6 +268,14 @@ fn command(cell: CellId, epoch: Epoch, proposal: v1::Proposal) -> Command {
         v1::proposal::Kind::Bind(bind) => {
             Command::Bind(LeasedBinding::under(cell, epoch, bind.try_into().expect("understood")))
         }
+        v1::proposal::Kind::Preempt(preempt) => Command::Preempt {
+            binding: LeasedBinding::under(
+                cell,
+                epoch,
+                preempt.bind.expect("a binding").try_into().expect("understood"),
+            ),
+            victims: preempt.victims.into_iter().map(AllocationId).collect(),
+        },
         v1::proposal::Kind::RecordBypass(bypass) => {
             Command::RecordBypass { cell, epoch, job: JobId(bypass.job), cards: bypass.cards }
         }
