@@ -13,9 +13,9 @@ use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::{Edit, TenantEdit};
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    AntiAffinity, AntiAffinityLevel, Asked, DeviceClass, DeviceRequest, GpuModel, GpuUnits, Job, JobPhase, JobSpec,
-    Limits, NodeHealth, NumaPolicy, Pool, Preemption, ResourceVec, Spread, TaskState, Topology, TopologyLevel, Trust,
-    WorkloadClass,
+    AllocationState, AntiAffinity, AntiAffinityLevel, Asked, Change, DeviceClass, DeviceRequest, GpuModel, GpuUnits,
+    Job, JobPhase, JobSpec, Key, Limits, NodeHealth, NumaPolicy, Pool, Preemption, ResourceVec, Spread, TaskState,
+    Topology, TopologyLevel, Trust, WorkloadClass,
 };
 use std::collections::BTreeMap;
 
@@ -32,7 +32,8 @@ impl Story {
     pub(super) fn next_command(&mut self) -> Command {
         match self.chance.below(100) {
             0..=19 => self.submit(),
-            20..=47 => self.bind(),
+            20..=39 => self.bind(),
+            40..=47 => self.preempt(),
             48..=69 => self.report(),
             70..=76 => self.usage(),
             77..=79 => self.cancel(),
@@ -55,7 +56,7 @@ impl Story {
             let tenants = PATHS.iter().map(|path| self.tenant(path)).collect();
             let command = Command::ApplyTenants { tenants };
             if muster_control_core::plan(&self.state, self.now_ms, &command).is_ok() {
-                return vec![command];
+                return vec![Command::RaiseFeatureLevel { level: 3 }, command];
             }
         }
     }
@@ -235,7 +236,7 @@ impl Story {
             asked,
             class: self.chance.pick(&[WorkloadClass::Batch, WorkloadClass::Interactive]).unwrap_or_default(),
             pool: if self.chance.one_in(20) { Some("small".to_owned()) } else { None },
-            priority: 0,
+            priority: self.chance.below(3) as i32,
             command: vec!["true".to_owned()],
             env: BTreeMap::new(),
             workdir: None,
@@ -312,6 +313,40 @@ impl Story {
             self.spoil(&mut binding);
         }
         Command::Bind(binding)
+    }
+
+    /// A waiting job gets what some attempts of its cell hold, whoever they are.
+    fn preempt(&mut self) -> Command {
+        let Some(job) = self.some_job(|job| job.cell.is_some() && job.phase == JobPhase::Queued) else {
+            return self.submit();
+        };
+        let held: Vec<AllocationId> = self
+            .state
+            .allocations
+            .values()
+            .filter(|held| Some(held.cell) == job.cell && held.state == AllocationState::Active)
+            .map(|held| held.id)
+            .collect();
+        let mut proposed = None;
+        for _ in 0..6 {
+            let many = 1 + self.chance.below(3);
+            let victims: Vec<AllocationId> = (0..many).filter_map(|_| self.chance.pick(&held)).collect();
+            let mut without = self.state.clone();
+            for victim in &victims {
+                without.apply(&Change::Delete(Key::Allocation(*victim)));
+            }
+            let Some(binding) = placing::place(&without, &mut self.chance, &job) else { continue };
+            let command = Command::Preempt { binding, victims };
+            let legal = muster_control_core::plan(&self.state, self.now_ms, &command).is_ok();
+            proposed = Some(command);
+            if legal {
+                break;
+            }
+        }
+        match proposed {
+            Some(command) => command,
+            None => self.lease(),
+        }
     }
 
     fn spoil(&mut self, binding: &mut LeasedBinding) {
