@@ -50,7 +50,7 @@ pub use job::{Job, JobPhase, JobSpec, Outcome, Reservation, ValidJobSpec};
 pub use movable::{Loss, Movable};
 pub use node::{Cell, Gpu, Node, NodeHealth, NodeNotes, Place, Pool};
 pub use object::{Change, Key, Object};
-pub use preemption::{LimitSignal, PreemptReason, Preemption, StopSignal};
+pub use preemption::{LimitSignal, PreemptReason, Preemption, Stop, StopSignal};
 pub use request::DeviceRequest;
 pub use resources::{GpuUnits, Limits, ResourceVec};
 pub use selector::Selector;

@@ -3,7 +3,7 @@
 use crate::bounds::{MASTER_PORT_BASE, MASTER_PORT_RANGE};
 use crate::state::State;
 use muster_model::ids::{AllocationId, Attempt, JobId, NodeId, Rank};
-use muster_model::{Allocation, AllocationState, DeviceHold, GpuUnits, Job};
+use muster_model::{Allocation, AllocationState, DeviceHold, GpuUnits, Job, Stop};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One task that a node is to run, or to stop, with all that its process needs to know.
@@ -17,8 +17,8 @@ pub struct DesiredTask {
     pub job: JobId,
     /// Which run of the job.
     pub attempt: Attempt,
-    /// It is to be stopped gracefully rather than run.
-    pub stop: bool,
+    /// It is to be stopped in this way rather than run.
+    pub stop: Option<Stop>,
     /// The cards it holds.
     pub devices: Vec<DeviceHold>,
     /// Program and arguments.
@@ -97,7 +97,10 @@ impl State {
             rank,
             job: job.id,
             attempt: held.attempt,
-            stop: matches!(held.state, AllocationState::Stopping(_)),
+            stop: match &held.state {
+                AllocationState::Active => None,
+                AllocationState::Stopping(cause) => Some(cause.stop(spec)),
+            },
             devices: place.devices.clone(),
             command: spec.command.clone(),
             env: spec.env.clone(),

@@ -161,7 +161,7 @@ impl Reconciler {
         let mut recorded: BTreeSet<TaskKey> = observed.tasks.keys().copied().collect();
         for step in steps {
             match step {
-                Step::Stop(key) => executor.stop(key),
+                Step::Stop(key, how) => executor.stop(key, how),
                 Step::Kill(key) => executor.kill(key),
                 Step::Card { card, step } => {
                     cards_are_old = true;

@@ -1,10 +1,10 @@
 //! Between the wire and the node core; only what the shared conversions do not cover.
 
-use muster_model::FieldError;
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision};
 use muster_model::task::DeviceHold;
 use muster_model::validate::bounds::REASON_BYTES_MAX;
 use muster_model::validate::clipped;
+use muster_model::{FieldError, Stop, StopSignal};
 use muster_node_core::{Desired, DesiredTask, Report, Stamp, TaskKey, TaskSpec};
 use muster_proto::convert::report_to_wire;
 use muster_proto::v1;
@@ -78,5 +78,7 @@ fn desired_task(wire: v1::DesiredTask) -> Result<DesiredTask, FieldError> {
         disconnect_grace_s: wire.disconnect_grace_s,
         gpu_units: wire.gpu_units,
     };
-    Ok(DesiredTask { spec: Arc::new(spec), stop: wire.stop })
+    let signal = i32::try_from(wire.stop_signal).ok().and_then(StopSignal::of_number).unwrap_or_default();
+    let stop = wire.stop.then(|| Stop { signal, grace_s: wire.stop_grace_s.unwrap_or(spec.grace_s) });
+    Ok(DesiredTask { spec: Arc::new(spec), stop })
 }

@@ -11,6 +11,7 @@
 use crate::card::{self, CardObserved, CardStep, Holders};
 use crate::fence;
 use crate::task::{Desired, DesiredTask, ObservedTask, Stopping, TaskKey};
+use muster_model::Stop;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// All that the node knows of itself.
@@ -33,8 +34,9 @@ pub struct Observed {
 /// One thing to do. Doing it twice is the same as doing it once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// SIGTERM, the task's grace, SIGKILL.
-    Stop(TaskKey),
+    /// A signal, a grace, SIGKILL. The grace counts from the first such step that reached the task: taking it again, after a restart of
+    /// the agent too, does not begin it anew.
+    Stop(TaskKey, Stop),
     /// SIGKILL: the control plane holds the task for dead already.
     Kill(TaskKey),
     /// Changes a card.
@@ -78,14 +80,14 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Vec<Step> {
 fn ends(desired: &Desired, observed: &Observed) -> Vec<Step> {
     let mut steps = Vec::new();
     for (key, task) in observed.tasks.iter().filter(|(_, task)| task.is_live()) {
-        let how = match desired.tasks.get(key) {
-            Some(DesiredTask { stop: false, .. }) => continue,
-            Some(DesiredTask { stop: true, .. }) => Stopping::Gracefully,
-            None if is_held_for_dead(task, desired) => Stopping::AtOnce,
-            None => Stopping::Gracefully,
+        let (how, step) = match desired.tasks.get(key) {
+            Some(DesiredTask { stop: None, .. }) => continue,
+            Some(DesiredTask { stop: Some(stop), .. }) => (Stopping::Gracefully, Step::Stop(*key, *stop)),
+            None if is_held_for_dead(task, desired) => (Stopping::AtOnce, Step::Kill(*key)),
+            None => (Stopping::Gracefully, Step::Stop(*key, Stop::term(task.spec.grace_s))),
         };
         if how > task.stopping {
-            steps.push(if how == Stopping::AtOnce { Step::Kill(*key) } else { Step::Stop(*key) });
+            steps.push(step);
         }
     }
     steps
@@ -94,7 +96,7 @@ fn ends(desired: &Desired, observed: &Observed) -> Vec<Step> {
 /// Whether the control plane has given up on this task: its node was fenced since, or another attempt of its job is here.
 fn is_held_for_dead(task: &ObservedTask, desired: &Desired) -> bool {
     let fenced_since = task.node_epoch < desired.stamp.node_epoch;
-    fenced_since || desired.tasks.values().any(|other| other.spec.job == task.spec.job && !other.stop)
+    fenced_since || desired.tasks.values().any(|other| other.spec.job == task.spec.job && other.stop.is_none())
 }
 
 /// Which desired tasks start now, in the order of their keys, and who holds which card once they have.
@@ -113,7 +115,7 @@ fn admit(desired: &Desired, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<
         if observed.tasks.contains_key(key) {
             continue;
         }
-        if task.stop {
+        if task.stop.is_some() {
             steps.push(Step::RecordNeverStarted(*key));
             continue;
         }

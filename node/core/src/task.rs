@@ -1,6 +1,7 @@
 //! Tasks as the node sees them: what is wanted of each, and what has become of it.
 
 use crate::stamp::Stamp;
+use muster_model::Stop;
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank};
 use muster_model::task::{DeviceHold, TaskState};
 use serde::{Deserialize, Serialize};
@@ -99,8 +100,8 @@ pub struct TaskSpec {
 pub struct DesiredTask {
     /// What to run.
     pub spec: Arc<TaskSpec>,
-    /// It is to be stopped gracefully instead, and never started.
-    pub stop: bool,
+    /// It is to be stopped in this way instead, and never started.
+    pub stop: Option<Stop>,
 }
 
 /// The whole of what the node should run. A task that is not in it is to be stopped.
@@ -139,7 +140,7 @@ pub enum Stopping {
     /// No.
     #[default]
     No,
-    /// SIGTERM, its grace, SIGKILL.
+    /// A signal, a grace, SIGKILL.
     Gracefully,
     /// SIGKILL.
     AtOnce,

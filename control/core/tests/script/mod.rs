@@ -397,7 +397,7 @@ impl World {
                         task.master_port,
                         task.restart_count,
                         task.gpu_units.0,
-                        task.stop
+                        task.stop.is_some()
                     )
                 };
                 tasks.into_iter().map(line).collect()

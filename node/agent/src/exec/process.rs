@@ -11,8 +11,8 @@ use super::{ExecError, Executor, Launch, LogError, LogSlice, Owner, claim, orpha
 use crate::task_folder::record::{End, ExitRecord, LaunchRecord, StartedRecord};
 use crate::task_folder::{DeadlineFile, Stream, TaskFolder, VOID, output, read_json};
 use futures::future::{BoxFuture, FutureExt};
-use muster_model::TaskState;
 use muster_model::ids::Epoch;
+use muster_model::{Stop, TaskState};
 use muster_node_core::{ObservedTask, Phase, Stopping, TaskKey, TaskSpec};
 use muster_runtime::Host;
 use nix::sys::signal::Signal;
@@ -94,6 +94,8 @@ struct Entry {
     node_epoch: Epoch,
     phase: Phase,
     stopping: Stopping,
+    /// How it was first told to stop.
+    stop: Option<Stop>,
     deadline_ns: u64,
     /// Once the shim is there and until it has ended.
     shim: Option<Arc<Shim>>,
@@ -204,7 +206,7 @@ impl Inner {
         }
         match entry.stopping {
             Stopping::No => {}
-            Stopping::Gracefully => shim.process.send(Signal::SIGTERM),
+            Stopping::Gracefully => shim.process.send_stop(entry.stop.unwrap_or(Stop::term(entry.spec.grace_s))),
             Stopping::AtOnce => shim.process.send(Signal::SIGUSR1),
         }
         drop(tasks);
@@ -305,19 +307,16 @@ impl Inner {
         let vacant = !tasks.contains_key(&spec.key);
         if vacant {
             let stopping = Stopping::No;
-            tasks.insert(spec.key, Entry { spec, node_epoch, phase, stopping, deadline_ns, shim: None });
+            tasks.insert(spec.key, Entry { spec, node_epoch, phase, stopping, stop: None, deadline_ns, shim: None });
         }
         vacant
     }
 
-    fn end(&self, key: TaskKey, how: Stopping, signal: Signal) {
+    fn end(&self, key: TaskKey, how: Stopping, send: impl FnOnce(&mut Entry)) {
         let mut tasks = self.tasks.lock();
-        let Some(entry) = tasks.get_mut(&key) else { return };
-        if entry.stopping < how {
+        if let Some(entry) = tasks.get_mut(&key).filter(|entry| entry.stopping < how) {
             entry.stopping = how;
-            if let Some(shim) = &entry.shim {
-                shim.process.send(signal);
-            }
+            send(entry);
         }
     }
 }
@@ -389,12 +388,21 @@ impl Executor for ProcessExecutor {
         self.0.changed();
     }
 
-    fn stop(&self, key: TaskKey) {
-        self.0.end(key, Stopping::Gracefully, Signal::SIGTERM);
+    fn stop(&self, key: TaskKey, how: Stop) {
+        self.0.end(key, Stopping::Gracefully, |entry| {
+            entry.stop = Some(how);
+            if let Some(shim) = &entry.shim {
+                shim.process.send_stop(how);
+            }
+        });
     }
 
     fn kill(&self, key: TaskKey) {
-        self.0.end(key, Stopping::AtOnce, Signal::SIGUSR1);
+        self.0.end(key, Stopping::AtOnce, |entry| {
+            if let Some(shim) = &entry.shim {
+                shim.process.send(Signal::SIGUSR1);
+            }
+        });
     }
 
     fn push_deadline(&self, key: TaskKey, deadline_ns: u64) {

@@ -10,8 +10,8 @@
 
 use super::{ExecError, Executor, Launch, LogError, LogSlice, Owner, Stream};
 use futures::future::{BoxFuture, FutureExt};
-use muster_model::TaskState;
 use muster_model::ids::{Attempt, Epoch, JobId};
+use muster_model::{Stop, TaskState};
 use muster_node_core::fence::{self, NS_PER_S};
 use muster_node_core::{ObservedTask, Phase, Stopping, TaskKey, TaskSpec};
 use muster_runtime::{Clock, Host};
@@ -83,7 +83,8 @@ struct Run {
     deadline_ns: u64,
     limit_ns: Option<u64>,
     grace_ns: u64,
-    stopped_ns: Option<u64>,
+    /// When it was told to stop, and the grace from then on.
+    stopped: Option<(u64, u64)>,
     killed_ns: Option<u64>,
 }
 
@@ -100,19 +101,19 @@ impl Run {
             deadline_ns: launch.deadline_ns,
             limit_ns: fence::time_limit_ns(now_ns, spec.time_limit_s),
             grace_ns: spec.grace_s.saturating_mul(NS_PER_S),
-            stopped_ns: None,
+            stopped: None,
             killed_ns: None,
         }
     }
 
     /// When it ends by what is known now, and how. Of what falls on the same moment, the first named here wins.
     fn end(&self) -> (u64, TaskState) {
-        let after_term = |at_ns: u64| if self.ignores_term { at_ns.saturating_add(self.grace_ns) } else { at_ns };
+        let after = |at_ns: u64, grace_ns: u64| if self.ignores_term { at_ns.saturating_add(grace_ns) } else { at_ns };
         let exited = (self.natural_ns, TaskState::Exited { code: self.exit_code });
         let fenced = (self.deadline_ns, TaskState::Fenced);
         let killed = self.killed_ns.map(|at_ns| (at_ns, TaskState::Stopped));
-        let stopped = self.stopped_ns.map(|at_ns| (after_term(at_ns), TaskState::Stopped));
-        let limited = self.limit_ns.map(|at_ns| (after_term(at_ns), TaskState::TimedOut));
+        let stopped = self.stopped.map(|(at_ns, grace_ns)| (after(at_ns, grace_ns), TaskState::Stopped));
+        let limited = self.limit_ns.map(|at_ns| (after(at_ns, self.grace_ns), TaskState::TimedOut));
         let all = [Some(exited), Some(fenced), killed, stopped, limited].into_iter().flatten();
         all.min_by_key(|(at_ns, _)| *at_ns).unwrap_or((u64::MAX, TaskState::Fenced))
     }
@@ -301,10 +302,10 @@ impl Executor for VirtualMachine {
         state.wake();
     }
 
-    fn stop(&self, key: TaskKey) {
+    fn stop(&self, key: TaskKey, how: Stop) {
         self.change(key, |task, now_ns| {
             task.stopping = task.stopping.max(Stopping::Gracefully);
-            task.run.stopped_ns.get_or_insert(now_ns);
+            task.run.stopped.get_or_insert((now_ns, how.grace_s.saturating_mul(NS_PER_S)));
         });
     }
 

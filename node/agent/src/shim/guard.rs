@@ -2,8 +2,10 @@
 //! file, which is in memory, and writes nothing.
 
 use super::{ShimError, os};
+use crate::stop_order::StopOrder;
 use crate::task_folder::DeadlineFile;
 use crate::task_folder::record::End;
+use muster_model::{Stop, StopSignal};
 use muster_node_core::TaskSpec;
 use muster_node_core::fence::{self, NS_PER_S};
 use nix::sys::signal::{SigSet, Signal, killpg};
@@ -21,7 +23,7 @@ pub(super) fn boottime_ns() -> Result<u64, nix::Error> {
     Ok(now.tv_sec() as u64 * NS_PER_S + now.tv_nsec() as u64)
 }
 
-/// A stop that is under way: SIGTERM was sent, SIGKILL follows.
+/// A stop that is under way: its signal was sent, SIGKILL follows.
 #[derive(Clone, Debug)]
 struct Ending {
     why: End,
@@ -67,11 +69,11 @@ pub(super) fn guard(
     let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)
         .map_err(os("making the timer"))?;
     let limit_ns = fence::time_limit_ns(started_ns, spec.time_limit_s);
-    let terminate = |why: End, now_ns: u64| {
-        // It fails only when the group is gone, which the next turn sees.
-        let _ = killpg(child, Signal::SIGTERM);
-        Ending { why, kill_ns: now_ns.saturating_add(spec.grace_s.saturating_mul(NS_PER_S)) }
+    let terminate = |why: End, how: Stop, now_ns: u64| {
+        send(child, how.signal);
+        Ending { why, kill_ns: now_ns.saturating_add(how.grace_s.saturating_mul(NS_PER_S)) }
     };
+    let usual = Stop::term(spec.grace_s);
     let mut ending: Option<Ending> = None;
     loop {
         if let Some(end) = reap(child)? {
@@ -82,7 +84,12 @@ pub(super) fn guard(
         while let Some(signal) = signal_fd.read_signal().map_err(os("reading signals"))? {
             heard = true;
             match Signal::try_from(signal.ssi_signo as i32) {
-                Ok(Signal::SIGTERM) if ending.is_none() => ending = Some(terminate(End::Stopped, now_ns)),
+                Ok(Signal::SIGTERM) if ending.is_none() => {
+                    // A person who signals the shim says nothing of how.
+                    let queued = signal.ssi_code == libc::SI_QUEUE;
+                    let how = if queued { StopOrder(signal.ssi_int).how() } else { None };
+                    ending = Some(terminate(End::Stopped, how.unwrap_or(usual), now_ns));
+                }
                 Ok(Signal::SIGUSR1) => return Ok(End::Stopped),
                 _ => {}
             }
@@ -94,12 +101,19 @@ pub(super) fn guard(
         match due(now_ns, deadline.get(), limit_ns, ending.as_ref()) {
             Due::Fence => return Ok(End::Fenced),
             Due::Kill => return Ok(ending.map_or(End::Stopped, |ending| ending.why)),
-            Due::TimeLimit => ending = Some(terminate(End::TimedOut, now_ns)),
+            Due::TimeLimit => ending = Some(terminate(End::TimedOut, usual, now_ns)),
             Due::At(next_ns) => {
                 arm(&timer, next_ns)?;
                 wait_for_input(&[signal_fd.as_fd().as_raw_fd(), timer.as_fd().as_raw_fd()])?;
             }
         }
+    }
+}
+
+/// Signals the command's process group. It fails only when the group is gone, which the next turn sees.
+fn send(child: Pid, signal: StopSignal) {
+    if let Ok(signal) = Signal::try_from(signal.number()) {
+        let _ = killpg(child, signal);
     }
 }
 

@@ -5,8 +5,8 @@ use muster_agent::exec::process::{ProcessConfig, ShimCommand};
 use muster_agent::exec::{Executor, Stream};
 use muster_agent::task_folder::TaskFolder;
 use muster_agent::task_folder::record::{End, ExitRecord, LaunchRecord, ShimRecord};
-use muster_model::TaskState;
 use muster_model::ids::Epoch;
+use muster_model::{Stop, StopSignal, TaskState};
 use muster_node_core::TaskSpec;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -112,9 +112,50 @@ async fn a_stop_is_asked_for_politely_first() {
     let script = "trap 'echo tidied; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
     let task = bench.start(spec(1, 0, script), FAR);
     lines(&dir.path().join("tasks/1.0/stdout"), 1).await;
-    bench.exec.stop(task);
+    bench.stop(task);
     assert_eq!(bench.over(task).await.0, TaskState::Stopped);
     assert_eq!(bench.output(task, Stream::Stdout).await.0, "ready\ntidied\n");
+}
+
+/// A task that catches SIGUSR1, saves its work and goes on until it is killed.
+const SAVES: &str = "trap 'echo saved' USR1; trap 'echo term' TERM; echo ready; while :; do sleep 0.05; done";
+
+#[tokio::test]
+async fn a_preempted_task_gets_its_own_signal_and_grace_in_all_its_processes() {
+    let dir = dir();
+    let bench = Bench::open(dir.path()).await;
+    // A child in the group hears it too; the grace of the job itself is another.
+    let script = format!("(trap 'echo child' USR1; echo ready; while :; do sleep 0.05; done) & {SAVES}");
+    let task = bench.start(TaskSpec { grace_s: 3_600, ..spec(1, 0, &script) }, FAR);
+    lines(&dir.path().join("tasks/1.0/stdout"), 2).await;
+    let asked_ns = bench.now_ns();
+    bench.exec.stop(task, Stop { signal: StopSignal::Usr1, grace_s: 1 });
+    let (state, _, ended_ns) = bench.over(task).await;
+    assert_eq!(state, TaskState::Stopped);
+    assert!((asked_ns + S..asked_ns + 10 * S).contains(&ended_ns), "it had its grace, and no more");
+    let mut said: Vec<String> = bench.output(task, Stream::Stdout).await.0.lines().map(str::to_owned).collect();
+    said.sort();
+    assert_eq!(said, ["child", "ready", "ready", "saved"], "one signal each, and no SIGTERM");
+}
+
+#[tokio::test]
+async fn an_agent_that_comes_back_in_the_middle_of_a_grace_does_not_begin_it_anew() {
+    let dir = dir();
+    let first = Bench::open(dir.path()).await;
+    let task = first.start(TaskSpec { grace_s: 3_600, ..spec(1, 0, SAVES) }, FAR);
+    lines(&dir.path().join("tasks/1.0/stdout"), 1).await;
+    let asked_ns = first.now_ns();
+    first.exec.stop(task, Stop { signal: StopSignal::Usr1, grace_s: 3 });
+    tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
+    drop(first);
+    let second = Bench::open(dir.path()).await;
+    // It does not know that the stop was asked for, and asks again; for longer, too.
+    second.exec.stop(task, Stop { signal: StopSignal::Usr1, grace_s: 3_600 });
+    let (state, _, ended_ns) = second.over(task).await;
+    assert_eq!(state, TaskState::Stopped);
+    let took_ms = (ended_ns - asked_ns) / 1_000_000;
+    assert!((3_000..4_400).contains(&took_ms), "it was killed {took_ms} ms after the first stop");
+    assert_eq!(second.output(task, Stream::Stdout).await.0, "ready\nsaved\n", "one signal");
 }
 
 /// A script that ignores SIGTERM and starts itself twice more, each in a session of its own, with orphans beside; the three write
@@ -145,7 +186,7 @@ async fn who_ignores_a_stop_is_killed_after_its_grace_with_all_that_left_its_gro
     let alive = lines(&pids, 3).await;
     assert!(alive.iter().all(|pid| is_alive(pid)));
     let asked_ns = bench.now_ns();
-    bench.exec.stop(task);
+    bench.stop(task);
     let (state, _, ended_ns) = bench.over(task).await;
     assert_eq!(state, TaskState::Stopped);
     assert!(ended_ns >= asked_ns + S, "it had its grace");
@@ -159,7 +200,7 @@ async fn a_kill_waits_for_nothing() {
     let (script, pids) = stubborn_script(dir.path());
     let task = bench.start(TaskSpec { grace_s: 3_600, ..spec(1, 0, &script) }, FAR);
     lines(&pids, 3).await;
-    bench.exec.stop(task);
+    bench.stop(task);
     bench.exec.kill(task);
     assert_eq!(bench.over(task).await.0, TaskState::Stopped);
     assert_all_dead(&pids).await;
@@ -171,7 +212,7 @@ async fn a_stop_that_comes_while_a_task_is_being_started_reaches_it() {
     let bench = Bench::open(dir.path()).await;
     // Not through a shell, which would undo a signal mask that a command must not inherit.
     let task = bench.start(TaskSpec { grace_s: 3_600, ..command(1, 0, &["sleep", "1000"]) }, FAR);
-    bench.exec.stop(task);
+    bench.stop(task);
     assert_eq!(bench.over(task).await.0, TaskState::Stopped);
 }
 
@@ -183,7 +224,7 @@ async fn a_stop_never_waits_for_a_grace_that_nobody_needs() {
     let tasks: Vec<_> = (1..=40).map(|id| bench.start(quick(id), FAR)).collect();
     for task in &tasks {
         bench.running(*task).await;
-        bench.exec.stop(*task);
+        bench.stop(*task);
     }
     for task in tasks {
         assert_eq!(bench.over(task).await.0, TaskState::Stopped);

@@ -1,6 +1,7 @@
 //! Plans, stamps, environments, reports and the meter, case by case.
 
-use crate::world::{desired, hold, key, mig, observed, over, running, spec};
+use crate::world::{PREEMPTED, desired, hold, key, mig, observed, over, running, spec};
+use muster_model::Stop;
 use muster_model::ids::{Epoch, Revision};
 use muster_model::mig::{MigPlacement, MigShape};
 use muster_model::task::{HoldMode, TaskState};
@@ -40,11 +41,26 @@ fn a_new_task_prepares_its_card_and_starts() {
     );
 }
 
+/// A task that is not desired any more is stopped as its record says.
+fn not_desired() -> Step {
+    Step::Stop(key(10, 0), Stop::term(spec(10, 0, vec![]).grace_s))
+}
+
+#[test]
+fn a_task_is_stopped_as_the_cause_asks_for_and_told_so_once() {
+    let mut node = observed(vec![(spec(10, 0, vec![]), running())]);
+    let wanted = desired(vec![(spec(10, 0, vec![]), true)], 1);
+    assert_eq!(plan(&wanted, &node), [Step::Stop(key(10, 0), PREEMPTED)]);
+    crate::world::take(&Step::Stop(key(10, 0), PREEMPTED), &wanted, &mut node);
+    assert_eq!(plan(&wanted, &node), [], "its grace has begun");
+    check(vec![], vec![(spec(10, 0, vec![]), running())], vec![], &[not_desired()]);
+}
+
 #[test]
 fn a_card_changes_mode_only_when_its_last_task_is_gone() {
     let wanted = || vec![(spec(20, 0, vec![hold(0, WHOLE)]), false)];
     let share = || spec(10, 0, vec![hold(0, HoldMode::Mps { percent: 30, memory_mib: 1 })]);
-    check(wanted(), vec![(share(), running())], vec![CardSetting::Mps], &[Step::Stop(key(10, 0))]);
+    check(wanted(), vec![(share(), running())], vec![CardSetting::Mps], &[not_desired()]);
     check(
         wanted(),
         vec![(share(), over(TaskState::Stopped))],

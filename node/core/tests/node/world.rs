@@ -1,10 +1,10 @@
 //! A node that takes the steps of a plan at its word, and refuses every one that must not be taken.
 
-use muster_model::GpuModel;
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision};
 use muster_model::mig::{self, MigPlacement, MigShape};
 use muster_model::request::SharingMode;
 use muster_model::task::{DeviceHold, HoldMode, TaskState};
+use muster_model::{GpuModel, Stop, StopSignal};
 use muster_node_core::{
     CardObserved, CardSetting, CardStep, Desired, DesiredTask, Observed, ObservedTask, Phase, Stamp, Step, Stopping,
     TaskKey, TaskSpec,
@@ -56,10 +56,16 @@ pub(crate) fn mig(shape: MigShape, start: u8) -> HoldMode {
     HoldMode::Mig(MigPlacement { shape, start })
 }
 
+/// How desired tasks are stopped, where they are: not as a task that is not desired any more.
+pub(crate) const PREEMPTED: Stop = Stop { signal: StopSignal::Usr1, grace_s: 7 };
+
 pub(crate) fn desired(tasks: Vec<(TaskSpec, bool)>, epoch: u64) -> Desired {
     Desired {
         stamp: Stamp { incarnation: 1, revision: Revision(9), node_epoch: Epoch(epoch) },
-        tasks: tasks.into_iter().map(|(spec, stop)| (spec.key, DesiredTask { spec: Arc::new(spec), stop })).collect(),
+        tasks: tasks
+            .into_iter()
+            .map(|(spec, stop)| (spec.key, DesiredTask { spec: Arc::new(spec), stop: stop.then_some(PREEMPTED) }))
+            .collect(),
     }
 }
 
@@ -92,7 +98,7 @@ pub(crate) fn over(state: TaskState) -> Phase {
 pub(crate) fn take(step: &Step, wanted: &Desired, node: &mut Observed) {
     let never_ran = |state| Phase::Over { state, started_ns: None, ended_ns: NOW_NS };
     match step {
-        Step::Stop(key) => node.tasks.get_mut(key).expect("stops what is there").stopping = Stopping::Gracefully,
+        Step::Stop(key, _) => node.tasks.get_mut(key).expect("stops what is there").stopping = Stopping::Gracefully,
         Step::Kill(key) => node.tasks.get_mut(key).expect("kills what is there").stopping = Stopping::AtOnce,
         Step::Card { card, step } => take_card_step(*card, *step, node),
         Step::Start(key) => {
