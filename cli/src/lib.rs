@@ -67,6 +67,7 @@ fn report(failure: &Failure) {
 fn dispatch(cli: &Cli) -> Result<(), Failure> {
     match &cli.command {
         Command::Completions { shell } => return commands::completions::run(*shell),
+        Command::Checkpoint(args) => return commands::checkpoint::run(args.text.as_deref()),
         Command::Control(args) => return roles::control::run(args),
         Command::Shard(args) => return roles::shard::run(args, endpoints(&cli.global)?),
         Command::Node(args) => return roles::node::run(args, endpoints(&cli.global)?),

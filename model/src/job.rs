@@ -247,4 +247,13 @@ pub struct Job {
     /// Attempts that were preempted.
     #[serde(default)]
     pub preemptions: u32,
+    /// When its newest checkpoint was made, in this attempt or before.
+    #[serde(default)]
+    pub checkpoint_ms: Option<u64>,
+    /// What the task wrote about it.
+    #[serde(default)]
+    pub checkpoint_note: String,
+    /// Somebody wants it queued again when its present attempt has ended, whatever that ends with.
+    #[serde(default)]
+    pub requeue_asked: bool,
 }

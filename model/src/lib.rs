@@ -11,6 +11,7 @@ pub mod asked;
 pub mod attempt;
 pub mod bounds;
 pub mod capacity;
+pub mod checkpoint;
 pub mod closeness;
 pub mod driver;
 pub mod eligibility;
@@ -42,6 +43,7 @@ pub mod workload;
 
 pub use allocation::{Allocation, AllocationState, EndCause};
 pub use asked::{Asked, DeviceClass};
+pub use checkpoint::Checkpoint;
 pub use driver::DriverVersion;
 pub use field_error::FieldError;
 pub use gpu::GpuModel;

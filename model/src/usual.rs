@@ -106,6 +106,9 @@ impl Job {
             attempts: Vec::new(),
             start_faults: 0,
             preemptions: 0,
+            checkpoint_ms: None,
+            checkpoint_note: String::new(),
+            requeue_asked: false,
         }
     }
 }

@@ -169,6 +169,7 @@ prop_compose! {
             bound_ms: times.0, started_ms: times.1, finished_ms: times.2, nodes, last_allocation, requeue_reason, reserved,
             bypassed_cards: numbers.5,
             attempts, start_faults: numbers.1, preemptions: numbers.0,
+            checkpoint_ms: times.0, checkpoint_note: format!("step {}", numbers.1), requeue_asked: numbers.2,
         }
     }
 }

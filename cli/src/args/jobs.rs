@@ -311,6 +311,21 @@ pub struct Several {
     pub ids: Vec<u64>,
 }
 
+/// `muster checkpoint`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Example, in the script of a job, in one of its tasks:
+  ./save progress.pt && muster checkpoint \"step $STEP\"
+
+Muster shows the time of the newest checkpoint and TEXT in `muster job JOB`, gives TEXT to the next attempt of the job as
+MUSTER_CHECKPOINT_NOTE, and prefers to preempt jobs that lose little work. It needs no access to the control plane: it
+replaces the file that MUSTER_CHECKPOINT_FILE names, as any program may do (write beside it, then rename).")]
+pub struct Checkpoint {
+    /// A note of one line, such as a step number or a path; at most 256 bytes are kept
+    #[arg(value_name = "TEXT")]
+    pub text: Option<String>,
+}
+
 /// `muster logs`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Logs {

@@ -4,6 +4,7 @@
 
 pub mod bench;
 pub mod cancel;
+pub mod checkpoint;
 pub mod classes;
 pub mod completions;
 pub mod explain;

@@ -122,6 +122,12 @@ pub struct JobView {
     pub failures: u32,
     /// Attempts that were preempted.
     pub preemptions: u32,
+    /// When its newest checkpoint was made; RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<String>,
+    /// What it wrote about that.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub checkpoint_note: String,
     /// How often it is started again after such a failure.
     pub retries_max: u32,
     /// Its cell.
@@ -269,6 +275,8 @@ impl JobView {
             attempt: job.attempt,
             failures: job.failures,
             preemptions: job.preemptions,
+            checkpoint: job.checkpoint_ms.map(show_moment),
+            checkpoint_note: job.checkpoint_note.clone(),
             retries_max: spec.max_retries,
             cell: job.cell.map(|cell| cell.to_string()).unwrap_or_default(),
             submitted: show_moment(job.submitted_ms),

@@ -9,7 +9,7 @@ use muster_model::object::FinishedJob;
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
-use muster_model::{Binding, DeviceClass, GpuModel, Reservation, TaskPlacement, TaskState, ValidJobSpec};
+use muster_model::{Binding, Checkpoint, DeviceClass, GpuModel, Reservation, TaskPlacement, TaskState, ValidJobSpec};
 use serde::{Deserialize, Serialize};
 
 /// One thing to decide.
@@ -235,4 +235,7 @@ pub struct TaskReport {
     /// When it was over by the node's clock (ms since the epoch), if it is.
     #[serde(default)]
     pub ended_ms: Option<u64>,
+    /// The newest checkpoint that it says it has made.
+    #[serde(default)]
+    pub checkpoint: Option<Checkpoint>,
 }

@@ -9,6 +9,7 @@ mod bypass;
 mod cancel;
 mod cells;
 mod charge;
+mod checkpoints;
 mod classes;
 mod clock;
 mod hand_over;

@@ -195,6 +195,7 @@ const AGENTS: &[Row] = &[
     ("Gpu", "model", WORD),
     ("Gpu", "withheld", TEXT),
     ("TaskReports", "reports", list(REPORTS_PER_MESSAGE_MAX)),
+    ("TaskReport", "checkpoint_note", TEXT),
     ("TaskState", "reason", text(REASON_BYTES_MAX)),
     ("UsageReport", "intervals", list(INTERVALS_PER_MESSAGE_MAX)),
     ("LogData", "data", text(LOG_PIECE_BYTES_MAX)),

@@ -19,8 +19,10 @@ pub(crate) fn message(message: Message) -> v1::AgentMessage {
 
 /// Task states under a number. `wall_ms` tells by the wall clock when something was on CLOCK_BOOTTIME.
 pub(crate) fn reports(seq: u64, batch: &[Report], wall_ms: impl Fn(u64) -> u64) -> v1::AgentMessage {
-    let report = |Report { key, state, ended_ns }: &Report| {
+    let report = |Report { key, state, ended_ns, checkpoint }: &Report| {
         let mut report = report_to_wire(key.allocation, key.rank, state, ended_ns.map(&wall_ms));
+        report.checkpoint_ms = checkpoint.as_ref().map(|made| made.at_ms);
+        report.checkpoint_note = checkpoint.as_ref().map(|made| made.note.clone()).unwrap_or_default();
         // A longer reason would be refused, and with it the session.
         if let Some(state) = &mut report.state {
             state.reason = clipped(std::mem::take(&mut state.reason), REASON_BYTES_MAX);
@@ -68,6 +70,7 @@ fn desired_task(wire: v1::DesiredTask) -> Result<DesiredTask, FieldError> {
         local_rank: wire.local_rank,
         local_world_size: wire.local_world_size,
         node_rank: wire.node_rank,
+        checkpoint_note: wire.checkpoint_note,
         master_addr: wire.master_addr,
         master_port,
         restart_count: wire.restart_count,

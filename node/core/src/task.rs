@@ -1,7 +1,7 @@
 //! Tasks as the node sees them: what is wanted of each, and what has become of it.
 
 use crate::stamp::Stamp;
-use muster_model::Stop;
+use muster_model::{Checkpoint, Stop};
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank};
 use muster_model::task::{DeviceHold, TaskState};
 use serde::{Deserialize, Serialize};
@@ -93,6 +93,9 @@ pub struct TaskSpec {
     pub disconnect_grace_s: u64,
     /// GPU units it holds, for metering.
     pub gpu_units: u64,
+    /// What an earlier attempt wrote about its newest checkpoint.
+    #[serde(default)]
+    pub checkpoint_note: String,
 }
 
 /// A task that the node should have.
@@ -157,6 +160,8 @@ pub struct ObservedTask {
     pub phase: Phase,
     /// Whether its end has been asked for.
     pub stopping: Stopping,
+    /// The newest checkpoint that it says it has made.
+    pub checkpoint: Option<Checkpoint>,
 }
 
 impl ObservedTask {

@@ -174,6 +174,9 @@ impl From<&Job> for v1::Job {
             attempts: job.attempts.iter().map(Into::into).collect(),
             start_faults: job.start_faults,
             preemptions: job.preemptions,
+            checkpoint_ms: job.checkpoint_ms,
+            checkpoint_note: job.checkpoint_note.clone(),
+            requeue_asked: job.requeue_asked,
         }
     }
 }
@@ -214,6 +217,9 @@ pub fn job_from_control_plane(wire: v1::Job) -> Result<Job, FieldError> {
         attempts: each("attempts", wire.attempts)?,
         start_faults: wire.start_faults,
         preemptions: wire.preemptions,
+        checkpoint_ms: wire.checkpoint_ms,
+        checkpoint_note: wire.checkpoint_note,
+        requeue_asked: wire.requeue_asked,
     })
 }
 

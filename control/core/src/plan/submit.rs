@@ -214,5 +214,8 @@ fn queued(draft: &mut Draft<'_>, one: Admitted<'_>) -> Job {
         attempts: Vec::new(),
         start_faults: 0,
         preemptions: 0,
+        checkpoint_ms: None,
+        checkpoint_note: String::new(),
+        requeue_asked: false,
     }
 }

@@ -32,5 +32,6 @@ pub(crate) fn desired_task(task: DesiredTask) -> v1::DesiredTask {
         gpu_units: task.gpu_units.0,
         job_name: task.job_name,
         node_rank: task.node_rank,
+        checkpoint_note: task.checkpoint_note,
     }
 }

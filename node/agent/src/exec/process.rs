@@ -9,10 +9,11 @@ use super::pidfd::PidFd;
 use super::start::{self, Alive, Found};
 use super::{ExecError, Executor, Launch, LogError, LogSlice, Owner, claim, orphans};
 use crate::task_folder::record::{End, ExitRecord, LaunchRecord, StartedRecord};
-use crate::task_folder::{DeadlineFile, Stream, TaskFolder, VOID, output, read_json};
+use crate::task_folder::{DeadlineFile, Stream, TaskFolder, VOID, checkpoint, output, read_json};
 use futures::future::{BoxFuture, FutureExt};
 use muster_model::ids::Epoch;
-use muster_model::{Stop, TaskState};
+use muster_model::checkpoint::FILE_VARIABLE;
+use muster_model::{Checkpoint, Stop, TaskState};
 use muster_node_core::{ObservedTask, Phase, Stopping, TaskKey, TaskSpec};
 use muster_runtime::Host;
 use nix::sys::signal::Signal;
@@ -32,6 +33,8 @@ pub use super::start::ShimCommand;
 const STARTS_AT_ONCE: usize = 16;
 /// Between two looks at a shim that an earlier agent was just starting.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Between two looks at the checkpoint files of running tasks: one `open` each, a fifth as often as checkpoints are recorded.
+const CHECKPOINT_LOOK: Duration = Duration::from_secs(2);
 /// What a command takes over from the agent's own environment, where it is set: enough to find programs and speak its language.
 const INHERITED: [&str; 10] =
     ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH"];
@@ -97,9 +100,14 @@ struct Entry {
     /// How it was first told to stop.
     stop: Option<Stop>,
     deadline_ns: u64,
+    /// The newest checkpoint that it says it has made.
+    checkpoint: Option<Checkpoint>,
     /// Once the shim is there and until it has ended.
     shim: Option<Arc<Shim>>,
 }
+
+/// A task of an earlier agent: what it was started with, what is there, and its newest checkpoint.
+type Adopted = (LaunchRecord, Found, Option<Checkpoint>);
 
 struct Shim {
     process: PidFd,
@@ -184,7 +192,10 @@ impl Inner {
         let inner = self.clone();
         let number = shim.process.pid();
         let ended = tokio::task::spawn_blocking(move || {
-            start::ended(&inner.folder(key), number, inner.now_ns(), inner.config.reaps_orphans)
+            let exit = start::ended(&inner.folder(key), number, inner.now_ns(), inner.config.reaps_orphans);
+            // What it saved last is known before its end is.
+            inner.look_at_checkpoint(key);
+            exit
         });
         match ended.await {
             Ok(Ok(exit)) => self.over(key, &exit),
@@ -226,6 +237,44 @@ impl Inner {
         }
     }
 
+    /// Reads what the task says of its checkpoints. Says whether that is news. Blocks.
+    fn look_at_checkpoint(&self, key: TaskKey) -> bool {
+        let seen = match checkpoint::read(&self.folder(key)) {
+            Ok(Some(seen)) => seen,
+            Ok(None) => return false,
+            Err(error) => {
+                tracing::debug!(task = %key, %error, "cannot read the checkpoint file of a task");
+                return false;
+            }
+        };
+        let mut tasks = self.tasks.lock();
+        let Some(entry) = tasks.get_mut(&key).filter(|entry| entry.checkpoint.as_ref() != Some(&seen)) else { return false };
+        entry.checkpoint = Some(seen);
+        true
+    }
+
+    /// Looks at the checkpoint files of what runs, for as long as the agent lives.
+    async fn look_at_checkpoints(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(CHECKPOINT_LOOK).await;
+            let is_running = |entry: &Entry| matches!(entry.phase, Phase::Running { .. });
+            let running: Vec<TaskKey> = {
+                let tasks = self.tasks.lock();
+                tasks.iter().filter(|(_, entry)| is_running(entry)).map(|(key, _)| *key).collect()
+            };
+            if running.is_empty() {
+                continue;
+            }
+            let inner = self.clone();
+            let look = move || running.into_iter().fold(false, |any, key| inner.look_at_checkpoint(key) || any);
+            match tokio::task::spawn_blocking(look).await {
+                Ok(true) => self.changed(),
+                Ok(false) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
     fn over(&self, key: TaskKey, exit: &ExitRecord) {
         if let Some(entry) = self.tasks.lock().get_mut(&key) {
             entry.shim = None;
@@ -253,7 +302,7 @@ impl Inner {
     }
 
     /// Takes the data folder, and reads what an earlier agent has left there. Blocks.
-    fn take_over(&self) -> Result<(Kept, Vec<(LaunchRecord, Found)>), ExecError> {
+    fn take_over(&self) -> Result<(Kept, Vec<Adopted>), ExecError> {
         let config = &self.config;
         *self.folder_lock.lock() = Some(claim::lock_folder(&config.data_dir)?);
         if config.reaps_orphans {
@@ -279,7 +328,7 @@ impl Inner {
     }
 
     /// Reads every folder. Blocks.
-    fn adopt_all(&self) -> io::Result<Vec<(LaunchRecord, Found)>> {
+    fn adopt_all(&self) -> io::Result<Vec<Adopted>> {
         std::fs::create_dir_all(&self.live)?;
         let mut adopted = Vec::new();
         for entry in std::fs::read_dir(&self.live)? {
@@ -293,7 +342,10 @@ impl Inner {
             }
             let (boot_id, adopts) = (&self.config.boot_id, self.config.reaps_orphans);
             match start::adopt(&TaskFolder::new(&path), boot_id, self.now_ns(), adopts) {
-                Ok(Some(found)) => adopted.push(found),
+                Ok(Some((record, found))) => {
+                    let made = checkpoint::read(&TaskFolder::new(&path)).unwrap_or_default();
+                    adopted.push((record, found, made));
+                }
                 Ok(None) => tracing::debug!(folder = %path.display(), "this task folder has no started task"),
                 // Its fence still holds; to go on without the others would be worse.
                 Err(error) => tracing::error!(folder = %path.display(), %error, "cannot take over a task folder"),
@@ -307,7 +359,8 @@ impl Inner {
         let vacant = !tasks.contains_key(&spec.key);
         if vacant {
             let stopping = Stopping::No;
-            tasks.insert(spec.key, Entry { spec, node_epoch, phase, stopping, stop: None, deadline_ns, shim: None });
+            let entry = Entry { spec, node_epoch, phase, stopping, stop: None, deadline_ns, checkpoint: None, shim: None };
+            tasks.insert(entry.spec.key, entry);
         }
         vacant
     }
@@ -330,10 +383,13 @@ impl Executor for ProcessExecutor {
             let read = tokio::task::spawn_blocking(move || reader.take_over());
             let (kept, adopted) = read.await.map_err(|lost| inner.failed(io::Error::other(lost))).flatten()?;
             *inner.kept.lock() = Some(kept);
-            for (record, found) in adopted {
+            for (record, found, made) in adopted {
                 let record = Arc::new(record);
                 let spec = Arc::new(record.spec.clone());
                 inner.enter(spec, record.node_epoch, Phase::Starting, 0);
+                if let Some(entry) = inner.tasks.lock().get_mut(&record.spec.key) {
+                    entry.checkpoint = made;
+                }
                 match found {
                     Found::Over(exit) => inner.over(record.spec.key, &exit),
                     Found::Alive(alive) => {
@@ -348,6 +404,7 @@ impl Executor for ProcessExecutor {
                     }
                 }
             }
+            host.spawn(inner.look_at_checkpoints());
             Ok(())
         }
         .boxed()
@@ -368,7 +425,9 @@ impl Executor for ProcessExecutor {
         let mut whole_env: BTreeMap<String, String> =
             INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect();
         whole_env.extend(env);
-        whole_env.insert(orphans::TASK.to_owned(), self.0.folder(spec.key).path().display().to_string());
+        let folder = self.0.folder(spec.key);
+        whole_env.insert(orphans::TASK.to_owned(), folder.path().display().to_string());
+        whole_env.insert(FILE_VARIABLE.to_owned(), folder.checkpoint().display().to_string());
         if let Some((owner, _)) = &*self.0.owner.lock() {
             whole_env.insert(orphans::OWNER.to_owned(), claim::mark(owner, &self.0.config.boot_id));
         }
@@ -425,6 +484,7 @@ impl Executor for ProcessExecutor {
             node_epoch: entry.node_epoch,
             phase: entry.phase.clone(),
             stopping: entry.stopping,
+            checkpoint: entry.checkpoint.clone(),
         };
         self.0.tasks.lock().iter().map(|(key, entry)| (*key, observed(entry))).collect()
     }

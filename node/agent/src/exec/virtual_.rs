@@ -339,7 +339,9 @@ impl Executor for VirtualMachine {
                     Phase::Over { state: over.clone(), started_ns: ran.then_some(started_ns), ended_ns: *ended_ns }
                 }
             };
-            ObservedTask { spec: task.spec.clone(), node_epoch: task.node_epoch, phase, stopping: task.stopping }
+            let (spec, node_epoch, stopping) = (task.spec.clone(), task.node_epoch, task.stopping);
+            // Nothing runs, so nothing is saved.
+            ObservedTask { spec, node_epoch, phase, stopping, checkpoint: None }
         };
         state.tasks.iter().map(|(key, task)| (*key, observed(task))).collect()
     }

@@ -7,12 +7,14 @@
 //! | `lock` | shim | locked while the shim lives |
 //! | `shim`, `started`, `exit` | shim | its process; when the command ran; how all ended |
 //! | `stdout`, `stderr` | shim | the beginning of the output; its end in segments beside them ([`output`]) |
+//! | `checkpoint` | task | when it has saved its progress, and its note about that ([`checkpoint`]) |
 //! | `work` | shim | the scratch folder in which a command without a working directory runs |
 //!
 //! What must stay true: records are replaced whole; the deadline only moves forward; whoever holds the lock and finds no `exit`
 //! may close the folder by writing one, or void it where no `shim` is in it either, and a shim that comes later starts nothing
 //! from it. Nothing here is synced: tasks do not outlive the host, so their records need not.
 
+pub(crate) mod checkpoint;
 pub(crate) mod output;
 pub mod record;
 
@@ -83,6 +85,12 @@ impl TaskFolder {
     #[must_use]
     pub fn scratch(&self) -> PathBuf {
         self.0.join("work")
+    }
+
+    /// What the task replaces after each checkpoint.
+    #[must_use]
+    pub fn checkpoint(&self) -> PathBuf {
+        self.0.join("checkpoint")
     }
 
     /// The file of one output.

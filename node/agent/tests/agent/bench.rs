@@ -53,6 +53,7 @@ pub(crate) fn command(id: u64, rank: u32, words: &[&str]) -> TaskSpec {
         grace_s: 20,
         disconnect_grace_s: 600,
         gpu_units: 7_000,
+        checkpoint_note: String::new(),
     }
 }
 

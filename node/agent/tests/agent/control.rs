@@ -301,5 +301,6 @@ pub(crate) fn to_wire(spec: &TaskSpec, stop: bool) -> v1::DesiredTask {
         node_rank: spec.node_rank,
         stop_signal: 0,
         stop_grace_s: None,
+        checkpoint_note: String::new(),
     }
 }

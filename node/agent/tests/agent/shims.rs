@@ -158,6 +158,27 @@ async fn an_agent_that_comes_back_in_the_middle_of_a_grace_does_not_begin_it_ane
     assert_eq!(second.output(task, Stream::Stdout).await.0, "ready\nsaved\n", "one signal");
 }
 
+/// Also by an agent that comes later, and of a task that was over before anybody looked.
+#[tokio::test]
+async fn what_a_task_writes_after_a_checkpoint_is_seen_while_it_runs_and_at_its_end() {
+    let dir = dir();
+    let first = Bench::open(dir.path()).await;
+    let write = |note: &str| format!("echo '{note}' > \"$MUSTER_CHECKPOINT_FILE.new\"; mv \"$MUSTER_CHECKPOINT_FILE.new\" \"$MUSTER_CHECKPOINT_FILE\"");
+    let script = format!("{}; trap '{}; exit 0' USR1; while :; do sleep 0.05; done", write("step 1"), write("step 2").replace('\'', ""));
+    let task = first.start(spec(1, 0, &script), FAR);
+    let seen = first.wait(task, |task| task.checkpoint.is_some()).await.checkpoint.expect("it made one");
+    assert_eq!(seen.note, "step 1");
+    let quick = first.start(spec(2, 0, &write("done")), FAR);
+    let seen = first.wait(quick, |task| !task.is_live()).await;
+    assert_eq!(seen.checkpoint.expect("it made one").note, "done", "its end is not known without it");
+    drop(first);
+    let second = Bench::open(dir.path()).await;
+    assert_eq!(second.exec.observe()[&quick].checkpoint.as_ref().expect("it made one").note, "done");
+    second.exec.stop(task, Stop { signal: StopSignal::Usr1, grace_s: 20 });
+    let seen = second.wait(task, |task| !task.is_live()).await;
+    assert_eq!(seen.checkpoint.expect("it made one").note, "step 2");
+}
+
 /// A script that ignores SIGTERM and starts itself twice more, each in a session of its own, with orphans beside; the three write
 /// their numbers into a file.
 fn stubborn_script(dir: &Path) -> (String, std::path::PathBuf) {

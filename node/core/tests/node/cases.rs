@@ -1,7 +1,7 @@
 //! Plans, stamps, environments, reports and the meter, case by case.
 
 use crate::world::{PREEMPTED, desired, hold, key, mig, observed, over, running, spec};
-use muster_model::Stop;
+use muster_model::{Checkpoint, Stop};
 use muster_model::ids::{Epoch, Revision};
 use muster_model::mig::{MigPlacement, MigShape};
 use muster_model::task::{HoldMode, TaskState};
@@ -225,7 +225,7 @@ fn a_state_is_sent_until_it_is_acknowledged() {
     assert!(reports.observe(task, TaskState::Running, None));
     assert!(!reports.observe(task, TaskState::Running, None), "no news");
     let (first, batch) = reports.next_batch(0).expect("news");
-    assert_eq!(batch, [Report { key: task, state: TaskState::Running, ended_ns: None }]);
+    assert_eq!(batch, [Report { key: task, state: TaskState::Running, ended_ns: None, checkpoint: None }]);
     assert_eq!(reports.next_batch(0), None, "it is under way");
 
     // A newer state goes out at once; the acknowledgement of the older one does not count for it.
@@ -327,4 +327,32 @@ proptest! {
         let waiting: u128 = meter.batch(mark, u64::MAX).map_or(0, |(_, all)| all.iter().map(|i| u128::from(i.gpu_unit_ms)).sum());
         prop_assert_eq!(counted + waiting, held);
     }
+}
+
+#[test]
+fn checkpoints_are_told_every_ten_seconds_and_the_last_one_with_the_end() {
+    const S: u64 = 1_000_000_000;
+    let made = |at_ms| Checkpoint { at_ms, note: format!("at {at_ms}") };
+    let (task, mut reports) = (key(1, 0), Reports::default());
+    assert!(!reports.checkpoint(task, &made(1), false, 0), "a task that nobody has seen");
+    reports.observe(task, TaskState::Running, None);
+    let told = |reports: &mut Reports, now_ns| {
+        let (seq, batch) = reports.next_batch(now_ns)?;
+        reports.acknowledged(seq);
+        batch.into_iter().map(|report| report.checkpoint).next()
+    };
+    assert_eq!(told(&mut reports, 0), Some(None));
+    assert!(reports.checkpoint(task, &made(1), false, S));
+    assert!(!reports.checkpoint(task, &made(1), false, 90 * S), "no news");
+    assert_eq!(told(&mut reports, 90 * S), Some(Some(made(1))));
+    assert!(reports.checkpoint(task, &made(2), false, 100 * S));
+    assert_eq!(told(&mut reports, 100 * S), Some(Some(made(2))));
+    assert!(!reports.checkpoint(task, &made(3), false, 109 * S), "too soon");
+    assert_eq!(told(&mut reports, 109 * S), None);
+    assert!(reports.checkpoint(task, &made(3), false, 110 * S));
+    assert!(reports.checkpoint(task, &made(4), true, 111 * S), "it is being stopped");
+    reports.observe(task, TaskState::Stopped, Some(112 * S));
+    assert!(reports.checkpoint(task, &made(5), true, 112 * S));
+    assert_eq!(told(&mut reports, 112 * S), Some(Some(made(5))), "with the end");
+    assert!(reports.is_acknowledged(task));
 }

@@ -45,6 +45,7 @@ pub(crate) fn spec(allocation: u64, rank: u32, devices: Vec<DeviceHold>) -> Task
         time_limit_s: None,
         grace_s: 30,
         disconnect_grace_s: 600,
+        checkpoint_note: String::new(),
     }
 }
 
@@ -71,7 +72,7 @@ pub(crate) fn desired(tasks: Vec<(TaskSpec, bool)>, epoch: u64) -> Desired {
 
 pub(crate) fn observed(tasks: Vec<(TaskSpec, Phase)>) -> Observed {
     let task = |(spec, phase): (TaskSpec, Phase)| {
-        (spec.key, ObservedTask { spec: Arc::new(spec), node_epoch: Epoch(1), phase, stopping: Stopping::No })
+        (spec.key, ObservedTask { spec: Arc::new(spec), node_epoch: Epoch(1), phase, stopping: Stopping::No, checkpoint: None })
     };
     Observed {
         tasks: tasks.into_iter().map(task).collect(),
@@ -120,7 +121,7 @@ pub(crate) fn take(step: &Step, wanted: &Desired, node: &mut Observed) {
 
 fn record(key: TaskKey, phase: Phase, wanted: &Desired, node: &mut Observed) {
     let spec = wanted.tasks[&key].spec.clone();
-    let task = ObservedTask { spec, node_epoch: wanted.stamp.node_epoch, phase, stopping: Stopping::No };
+    let task = ObservedTask { spec, node_epoch: wanted.stamp.node_epoch, phase, stopping: Stopping::No, checkpoint: None };
     assert!(node.tasks.insert(key, task).is_none(), "{key} has a record already");
 }
 
@@ -280,7 +281,7 @@ pub(crate) fn any_observed(from: &Desired) -> impl Strategy<Value = Observed> + 
 
 fn add_if_consistent(node: &mut Observed, spec: TaskSpec, phase: Phase, stopping: u8, acknowledged: bool) {
     let stopping = [Stopping::No, Stopping::Gracefully, Stopping::AtOnce][usize::from(stopping)];
-    let task = ObservedTask { spec: Arc::new(spec), node_epoch: Epoch(1), phase, stopping };
+    let task = ObservedTask { spec: Arc::new(spec), node_epoch: Epoch(1), phase, stopping, checkpoint: None };
     let key = task.spec.key;
     let live = |other: &ObservedTask| other.is_live() && other.spec.job == task.spec.job;
     let doubled = node.tasks.values().any(|other| live(other) && other.spec.key.allocation != key.allocation);
