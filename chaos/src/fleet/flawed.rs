@@ -57,6 +57,10 @@ impl Executor for Flawed {
         self.machine.kill(key);
     }
 
+    fn set_time_limit(&self, key: TaskKey, limit_s: Option<u64>) {
+        self.machine.set_time_limit(key, limit_s);
+    }
+
     fn push_deadline(&self, key: TaskKey, deadline_ns: u64) {
         self.machine.push_deadline(key, deadline_ns);
     }

@@ -311,6 +311,35 @@ pub struct Several {
     pub ids: Vec<u64>,
 }
 
+/// `muster update`.
+#[derive(Clone, Debug, Args)]
+#[command(group(ArgGroup::new("changes").required(true).multiple(true).args(["time", "no_time_limit", "priority", "tenant", "name"])))]
+#[command(after_help = "\
+Examples:
+  muster update 12 --time 8h                    the time limit, counted from the start; of a running job too
+  muster update 12 --priority 10 --name retry
+  muster update 12 --tenant research/vision     of a pending job only")]
+pub struct Update {
+    /// Job id
+    #[arg(value_name = "JOB")]
+    pub id: u64,
+    /// Time limit; a running job that has run longer is stopped
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "no_time_limit")]
+    pub time: Option<Seconds>,
+    /// Remove the time limit
+    #[arg(long)]
+    pub no_time_limit: bool,
+    /// Higher goes first inside a tenant, -1000000 to 1000000
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub priority: Option<i32>,
+    /// Tenant whose quota the job uses
+    #[arg(long, value_name = "PATH")]
+    pub tenant: Option<String>,
+    /// Name of the job
+    #[arg(long)]
+    pub name: Option<String>,
+}
+
 /// `muster checkpoint`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\

@@ -15,6 +15,7 @@ pub mod jobs;
 pub mod logs;
 pub mod plan;
 pub mod raft;
+pub mod requeue;
 pub mod replay;
 pub mod replay_live;
 pub mod submit;

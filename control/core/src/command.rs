@@ -9,7 +9,7 @@ use muster_model::object::FinishedJob;
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
-use muster_model::{Binding, Checkpoint, DeviceClass, GpuModel, Reservation, TaskPlacement, TaskState, ValidJobSpec};
+use muster_model::{Binding, Checkpoint, DeviceClass, GpuModel, JobUpdate, Reservation, TaskPlacement, TaskState, ValidJobSpec};
 use serde::{Deserialize, Serialize};
 
 /// One thing to decide.
@@ -193,6 +193,19 @@ pub enum Command {
         forgotten: u64,
         /// In order.
         jobs: Vec<FinishedJob>,
+    },
+    /// Queues a job again: a running one is stopped first, gracefully, and whatever its tasks then exit with does not end it. A pending one
+    /// stays where it is.
+    Requeue {
+        /// Which.
+        job: JobId,
+    },
+    /// Changes a job that is pending, or what may be changed of one that runs.
+    UpdateJob {
+        /// Which.
+        job: JobId,
+        /// What changes.
+        update: JobUpdate,
     },
 }
 

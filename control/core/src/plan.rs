@@ -19,6 +19,7 @@ mod joining;
 mod nodes;
 mod pools;
 mod requests;
+mod requeue;
 mod reserve;
 mod resolve;
 mod shape;
@@ -27,6 +28,7 @@ mod submit;
 mod sweep;
 mod tasks;
 mod tenants;
+mod update;
 mod usage;
 
 use crate::command::Command;
@@ -76,6 +78,8 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::Reserve { cell, epoch, job, reserved } => reserve::reserve(d, *cell, *epoch, *job, reserved.as_ref()),
         Command::ResetClock => clock::reset(d),
         Command::RecordBypass { cell, epoch, job, cards } => bypass::record(d, *cell, *epoch, *job, *cards),
+        Command::Requeue { job } => requeue::requeue(d, *job),
+        Command::UpdateJob { job, update } => update::update(d, *job, update),
         Command::ForgetFinished { forgotten, jobs } => history::forget(d, *forgotten, jobs),
         Command::RaiseFeatureLevel { level } => raise_feature_level(d, *level),
     }?;

@@ -101,6 +101,8 @@ const JOBS: &[Row] = &[
     ("ListJobsRequest", "user", NAME),
     ("ListJobsRequest", "page_token", TOKEN),
     ("WatchJobsRequest", "tenant", PATH),
+    ("UpdateJobRequest", "tenant", PATH),
+    ("UpdateJobRequest", "name", NAME),
 ];
 
 /// Tenants and their usage.

@@ -169,6 +169,7 @@ impl Reconciler {
             match step {
                 Step::Stop(key, how) => executor.stop(key, how),
                 Step::Kill(key) => executor.kill(key),
+                Step::SetTimeLimit(key, limit_s) => executor.set_time_limit(key, limit_s),
                 Step::Card { card, step } => {
                     cards_are_old = true;
                     if failed.contains_key(&card) {

@@ -1,6 +1,6 @@
 //! From the desired and the observed state to ordered steps.
 //!
-//! [`plan`] is one screen: end what is not wanted, see who may start, take cards apart, set cards up, start, forget. It is called
+//! [`plan`] is one screen: end what is not wanted, change time limits, see who may start, take cards apart, set cards up, start, forget. It is called
 //! again whenever anything has changed, so a step that failed or was cut off is simply planned again. What must stay true:
 //! - a task with a record, live or over, is never started again, nor one that ran here and was lost;
 //! - a task starts only when no task of another allocation of its job is live here (law 6), when every device it needs can be
@@ -48,6 +48,8 @@ pub enum Step {
     },
     /// Starts a task; its devices are as it needs them once the steps before this are done.
     Start(TaskKey),
+    /// Gives a live task another time limit, in seconds from its start; none: it has no limit any more.
+    SetTimeLimit(TaskKey, Option<u64>),
     /// Records that a task was stopped before it ever started.
     RecordNeverStarted(TaskKey),
     /// Records that a task ran here, was lost, and is over.
@@ -67,6 +69,7 @@ pub enum Step {
 #[must_use]
 pub fn plan(desired: &Desired, observed: &Observed) -> Vec<Step> {
     let mut steps = ends(desired, observed);
+    steps.extend(limits(desired, observed));
     let (admitted, holders) = admit(desired, observed, &mut steps);
     let (apart, up) = card_steps(observed, &holders);
     steps.extend(apart);
@@ -91,6 +94,15 @@ fn ends(desired: &Desired, observed: &Observed) -> Vec<Step> {
         }
     }
     steps
+}
+
+/// Live tasks that have another time limit now.
+fn limits<'a>(desired: &'a Desired, observed: &'a Observed) -> impl Iterator<Item = Step> + 'a {
+    let live = observed.tasks.iter().filter(|(_, task)| task.is_live() && task.stopping == Stopping::No);
+    live.filter_map(|(key, task)| {
+        let wanted = desired.tasks.get(key).filter(|wanted| wanted.stop.is_none())?.spec.time_limit_s;
+        (wanted != task.time_limit_s).then_some(Step::SetTimeLimit(*key, wanted))
+    })
 }
 
 /// Whether the control plane has given up on this task: its node was fenced since, or another attempt of its job is here.

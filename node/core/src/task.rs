@@ -46,7 +46,7 @@ impl FromStr for TaskKey {
     }
 }
 
-/// Everything needed to run one task. It does not change while the task lives.
+/// Everything needed to run one task. Nothing of it changes while the task lives, but for its time limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskSpec {
     /// Its name.
@@ -162,6 +162,8 @@ pub struct ObservedTask {
     pub stopping: Stopping,
     /// The newest checkpoint that it says it has made.
     pub checkpoint: Option<Checkpoint>,
+    /// The time limit that holds for it now, in seconds; it may have been changed since it was started.
+    pub time_limit_s: Option<u64>,
 }
 
 impl ObservedTask {

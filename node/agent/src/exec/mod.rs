@@ -151,6 +151,9 @@ pub trait Executor: Send + Sync + 'static {
     /// SIGKILL for all of it.
     fn kill(&self, key: TaskKey);
 
+    /// Gives a task another time limit, in seconds from its start; one that has passed ends it like any that passes.
+    fn set_time_limit(&self, key: TaskKey, limit_s: Option<u64>);
+
     /// Moves a fence forward; a lower one changes nothing.
     fn push_deadline(&self, key: TaskKey, deadline_ns: u64);
 

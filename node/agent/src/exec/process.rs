@@ -100,6 +100,8 @@ struct Entry {
     /// How it was first told to stop.
     stop: Option<Stop>,
     deadline_ns: u64,
+    /// The time limit that holds now.
+    time_limit_s: Option<u64>,
     /// The newest checkpoint that it says it has made.
     checkpoint: Option<Checkpoint>,
     /// Once the shim is there and until it has ended.
@@ -112,6 +114,16 @@ type Adopted = (LaunchRecord, Found, Option<Checkpoint>);
 struct Shim {
     process: PidFd,
     deadline: DeadlineFile,
+}
+
+impl Shim {
+    /// Writes the limit down and has the shim look at it: a signal that it reads and that means nothing else.
+    fn limit(&self, key: TaskKey, limit_s: Option<u64>) {
+        match self.deadline.set_limit(limit_s) {
+            Ok(()) => self.process.send(Signal::SIGHUP),
+            Err(error) => tracing::error!(task = %key, %error, "cannot change the time limit of a task"),
+        }
+    }
 }
 
 impl ProcessExecutor {
@@ -214,6 +226,9 @@ impl Inner {
         }
         if let Err(error) = shim.deadline.push(entry.deadline_ns) {
             tracing::error!(task = %key, %error, "cannot extend the disconnect deadline of a task");
+        }
+        if shim.deadline.limit_s().is_some_and(|limit_s| limit_s != entry.time_limit_s) {
+            shim.limit(key, entry.time_limit_s);
         }
         match entry.stopping {
             Stopping::No => {}
@@ -359,8 +374,19 @@ impl Inner {
         let vacant = !tasks.contains_key(&spec.key);
         if vacant {
             let stopping = Stopping::No;
-            let entry = Entry { spec, node_epoch, phase, stopping, stop: None, deadline_ns, checkpoint: None, shim: None };
-            tasks.insert(entry.spec.key, entry);
+            let (key, time_limit_s) = (spec.key, spec.time_limit_s);
+            let entry = Entry {
+                spec,
+                node_epoch,
+                phase,
+                stopping,
+                stop: None,
+                deadline_ns,
+                time_limit_s,
+                checkpoint: None,
+                shim: None,
+            };
+            tasks.insert(key, entry);
         }
         vacant
     }
@@ -398,6 +424,7 @@ impl Executor for ProcessExecutor {
                             && let Some(entry) = inner.tasks.lock().get_mut(&record.spec.key)
                         {
                             entry.phase = Phase::Running { started_ns };
+                            entry.time_limit_s = alive.deadline.limit_s().unwrap_or(entry.time_limit_s);
                         }
                         let inner = inner.clone();
                         host.spawn(async move { inner.watch(&record, alive).await });
@@ -464,6 +491,15 @@ impl Executor for ProcessExecutor {
         });
     }
 
+    fn set_time_limit(&self, key: TaskKey, limit_s: Option<u64>) {
+        let mut tasks = self.0.tasks.lock();
+        let Some(entry) = tasks.get_mut(&key) else { return };
+        entry.time_limit_s = limit_s;
+        if let Some(shim) = &entry.shim {
+            shim.limit(key, limit_s);
+        }
+    }
+
     fn push_deadline(&self, key: TaskKey, deadline_ns: u64) {
         let mut tasks = self.0.tasks.lock();
         let Some(entry) = tasks.get_mut(&key) else { return };
@@ -485,6 +521,7 @@ impl Executor for ProcessExecutor {
             phase: entry.phase.clone(),
             stopping: entry.stopping,
             checkpoint: entry.checkpoint.clone(),
+            time_limit_s: entry.time_limit_s,
         };
         self.0.tasks.lock().iter().map(|(key, entry)| (*key, observed(entry))).collect()
     }

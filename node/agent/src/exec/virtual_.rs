@@ -65,6 +65,7 @@ struct Task {
     spec: Arc<TaskSpec>,
     node_epoch: Epoch,
     stopping: Stopping,
+    limit_s: Option<u64>,
     run: Run,
     /// Its place in the history, if it ran and there is one.
     recorded: Option<usize>,
@@ -285,7 +286,8 @@ impl Executor for VirtualMachine {
             history.push(RunRecord { job, attempt, key, started, ended: None, state: None });
             history.len() - 1
         });
-        state.tasks.insert(key, Task { spec, node_epoch, stopping: Stopping::No, run, recorded, over: None });
+        let limit_s = spec.time_limit_s;
+        state.tasks.insert(key, Task { spec, node_epoch, stopping: Stopping::No, limit_s, run, recorded, over: None });
         state.wake();
         if let Some(rescheduled) = &state.rescheduled {
             rescheduled.notify_one();
@@ -297,7 +299,8 @@ impl Executor for VirtualMachine {
         let mut state = self.0.state.lock();
         let launch = Launch { spec: spec.clone(), node_epoch, env: BTreeMap::new(), deadline_ns: now_ns };
         let run = Run::new(&launch, now_ns);
-        let task = Task { spec, node_epoch, stopping: Stopping::No, run, recorded: None, over: Some((over, now_ns)) };
+        let (limit_s, over) = (spec.time_limit_s, Some((over, now_ns)));
+        let task = Task { spec, node_epoch, stopping: Stopping::No, limit_s, run, recorded: None, over };
         state.tasks.entry(launch.spec.key).or_insert(task);
         state.wake();
     }
@@ -313,6 +316,14 @@ impl Executor for VirtualMachine {
         self.change(key, |task, now_ns| {
             task.stopping = Stopping::AtOnce;
             task.run.killed_ns.get_or_insert(now_ns);
+        });
+    }
+
+    fn set_time_limit(&self, key: TaskKey, limit_s: Option<u64>) {
+        self.change(key, |task, now_ns| {
+            task.limit_s = limit_s;
+            // One that has passed already passes now: what is over stays as it was.
+            task.run.limit_ns = fence::time_limit_ns(task.run.started_ns, limit_s).map(|at_ns| at_ns.max(now_ns));
         });
     }
 
@@ -341,7 +352,7 @@ impl Executor for VirtualMachine {
             };
             let (spec, node_epoch, stopping) = (task.spec.clone(), task.node_epoch, task.stopping);
             // Nothing runs, so nothing is saved.
-            ObservedTask { spec, node_epoch, phase, stopping, checkpoint: None }
+            ObservedTask { spec, node_epoch, phase, stopping, checkpoint: None, time_limit_s: task.limit_s }
         };
         state.tasks.iter().map(|(key, task)| (*key, observed(task))).collect()
     }

@@ -1,5 +1,5 @@
-//! The guard: waits for the command's end, a stop, the time limit or the fence, whichever is first. It reads one number from a
-//! file, which is in memory, and writes nothing.
+//! The guard: waits for the command's end, a stop, the time limit or the fence, whichever is first. It reads two numbers
+//! from a file, which is in memory, and writes nothing.
 
 use super::{ShimError, os};
 use crate::stop_order::StopOrder;
@@ -68,7 +68,6 @@ pub(super) fn guard(
         .map_err(os("making the signal descriptor"))?;
     let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)
         .map_err(os("making the timer"))?;
-    let limit_ns = fence::time_limit_ns(started_ns, spec.time_limit_s);
     let terminate = |why: End, how: Stop, now_ns: u64| {
         send(child, how.signal);
         Ending { why, kill_ns: now_ns.saturating_add(how.grace_s.saturating_mul(NS_PER_S)) }
@@ -98,6 +97,9 @@ pub(super) fn guard(
             // A child's end may have been among them, and will not be told again.
             continue;
         }
+        // It may be changed while the task runs; an agent of an earlier version has left none here.
+        let limit_s = deadline.limit_s().unwrap_or(spec.time_limit_s);
+        let limit_ns = fence::time_limit_ns(started_ns, limit_s);
         match due(now_ns, deadline.get(), limit_ns, ending.as_ref()) {
             Due::Fence => return Ok(End::Fenced),
             Due::Kill => return Ok(ending.map_or(End::Stopped, |ending| ending.why)),

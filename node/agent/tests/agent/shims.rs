@@ -179,6 +179,29 @@ async fn what_a_task_writes_after_a_checkpoint_is_seen_while_it_runs_and_at_its_
     assert_eq!(seen.checkpoint.expect("it made one").note, "step 2");
 }
 
+/// The shim sleeps until the limit it knows, so it has to be told of a nearer one.
+#[tokio::test]
+async fn a_time_limit_may_be_raised_and_lowered_while_the_task_runs_and_outlives_the_agent() {
+    let dir = dir();
+    let first = Bench::open(dir.path()).await;
+    let limited = |id, limit| TaskSpec { time_limit_s: Some(limit), ..command(id, 0, &["sleep", "1000"]) };
+    let lowered = first.start(limited(1, 3_600), FAR);
+    let raised = first.start(limited(2, 2), FAR);
+    let (began_ns, _) = (first.running(lowered).await, first.running(raised).await);
+    first.exec.set_time_limit(raised, Some(3_600));
+    first.exec.set_time_limit(lowered, Some(1));
+    let (state, _, ended_ns) = first.over(lowered).await;
+    assert_eq!(state, TaskState::TimedOut);
+    assert!(ended_ns >= began_ns + S && ended_ns < began_ns + 20 * S, "{} ms", (ended_ns - began_ns) / 1_000_000);
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert!(first.exec.observe()[&raised].is_live(), "its first limit has passed");
+    drop(first);
+    let second = Bench::open(dir.path()).await;
+    assert_eq!(second.exec.observe()[&raised].time_limit_s, Some(3_600), "not the one it was started with");
+    second.exec.set_time_limit(raised, Some(1));
+    assert_eq!(second.over(raised).await.0, TaskState::TimedOut);
+}
+
 /// A script that ignores SIGTERM and starts itself twice more, each in a session of its own, with orphans beside; the three write
 /// their numbers into a file.
 fn stubborn_script(dir: &Path) -> (String, std::path::PathBuf) {
@@ -302,7 +325,7 @@ async fn a_fence_that_moves_on_holds_and_one_that_passes_kills() {
 fn folder(dir: &Path, spec: TaskSpec, deadline_ns: u64) -> TaskFolder {
     let folder = TaskFolder::new(&dir.join("tasks").join(spec.key.to_string()));
     std::fs::create_dir_all(folder.path()).expect("a folder");
-    folder.create_deadline(deadline_ns).expect("a fence");
+    folder.create_deadline(deadline_ns, None).expect("a fence");
     let env = [("PATH".to_owned(), std::env::var("PATH").expect("a path"))].into();
     let record = LaunchRecord { spec, node_epoch: Epoch(1), boot_id: "boot-1".to_owned(), env, log_bytes_max: 1 << 20 };
     folder.write_json(&folder.task(), &record).expect("a record");

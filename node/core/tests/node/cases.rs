@@ -356,3 +356,20 @@ fn checkpoints_are_told_every_ten_seconds_and_the_last_one_with_the_end() {
     assert_eq!(told(&mut reports, 112 * S), Some(Some(made(5))), "with the end");
     assert!(reports.is_acknowledged(task));
 }
+
+#[test]
+fn a_time_limit_that_has_changed_reaches_a_live_task_once() {
+    let limited = |limit| TaskSpec { time_limit_s: limit, ..spec(10, 0, vec![]) };
+    let wanted = |limit| desired(vec![(limited(limit), false)], 1);
+    let mut node = observed(vec![(limited(None), running())]);
+    for limit in [Some(60), Some(30), None] {
+        let step = Step::SetTimeLimit(key(10, 0), limit);
+        assert_eq!(plan(&wanted(limit), &node), [step.clone()]);
+        crate::world::take(&step, &wanted(limit), &mut node);
+        assert_eq!(plan(&wanted(limit), &node), []);
+    }
+    let stopping = desired(vec![(limited(Some(9)), true)], 1);
+    assert_eq!(plan(&stopping, &node), [Step::Stop(key(10, 0), PREEMPTED)], "its end is settled");
+    let over = observed(vec![(limited(None), over(TaskState::Stopped))]);
+    assert_eq!(plan(&wanted(Some(9)), &over), []);
+}

@@ -72,7 +72,7 @@ pub(crate) fn desired(tasks: Vec<(TaskSpec, bool)>, epoch: u64) -> Desired {
 
 pub(crate) fn observed(tasks: Vec<(TaskSpec, Phase)>) -> Observed {
     let task = |(spec, phase): (TaskSpec, Phase)| {
-        (spec.key, ObservedTask { spec: Arc::new(spec), node_epoch: Epoch(1), phase, stopping: Stopping::No, checkpoint: None })
+        (spec.key, ObservedTask { spec: Arc::new(spec), node_epoch: Epoch(1), phase, stopping: Stopping::No, checkpoint: None, time_limit_s: None })
     };
     Observed {
         tasks: tasks.into_iter().map(task).collect(),
@@ -101,6 +101,9 @@ pub(crate) fn take(step: &Step, wanted: &Desired, node: &mut Observed) {
     match step {
         Step::Stop(key, _) => node.tasks.get_mut(key).expect("stops what is there").stopping = Stopping::Gracefully,
         Step::Kill(key) => node.tasks.get_mut(key).expect("kills what is there").stopping = Stopping::AtOnce,
+        Step::SetTimeLimit(key, limit_s) => {
+            node.tasks.get_mut(key).expect("limits what is there").time_limit_s = *limit_s;
+        }
         Step::Card { card, step } => take_card_step(*card, *step, node),
         Step::Start(key) => {
             assert_may_start(*key, wanted, node);
@@ -121,7 +124,9 @@ pub(crate) fn take(step: &Step, wanted: &Desired, node: &mut Observed) {
 
 fn record(key: TaskKey, phase: Phase, wanted: &Desired, node: &mut Observed) {
     let spec = wanted.tasks[&key].spec.clone();
-    let task = ObservedTask { spec, node_epoch: wanted.stamp.node_epoch, phase, stopping: Stopping::No, checkpoint: None };
+    let time_limit_s = spec.time_limit_s;
+    let node_epoch = wanted.stamp.node_epoch;
+    let task = ObservedTask { spec, node_epoch, phase, stopping: Stopping::No, checkpoint: None, time_limit_s };
     assert!(node.tasks.insert(key, task).is_none(), "{key} has a record already");
 }
 
@@ -281,7 +286,7 @@ pub(crate) fn any_observed(from: &Desired) -> impl Strategy<Value = Observed> + 
 
 fn add_if_consistent(node: &mut Observed, spec: TaskSpec, phase: Phase, stopping: u8, acknowledged: bool) {
     let stopping = [Stopping::No, Stopping::Gracefully, Stopping::AtOnce][usize::from(stopping)];
-    let task = ObservedTask { spec: Arc::new(spec), node_epoch: Epoch(1), phase, stopping, checkpoint: None };
+    let task = ObservedTask { spec: Arc::new(spec), node_epoch: Epoch(1), phase, stopping, checkpoint: None, time_limit_s: None };
     let key = task.spec.key;
     let live = |other: &ObservedTask| other.is_live() && other.spec.job == task.spec.job;
     let doubled = node.tasks.values().any(|other| live(other) && other.spec.key.allocation != key.allocation);
