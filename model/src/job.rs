@@ -10,7 +10,7 @@ use crate::driver::DriverVersion;
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, JobId, NodeId, TenantId};
 use crate::movable::Movable;
-use crate::preemption::Preemption;
+use crate::preemption::{LimitSignal, Preemption};
 use crate::request::TaskRequest;
 use crate::resources::ResourceVec;
 use crate::topology::{NumaPolicy, Topology};
@@ -66,6 +66,9 @@ pub struct JobSpec {
     /// How it is stopped when its devices are needed elsewhere, and what that costs it.
     #[serde(default)]
     pub preemption: Preemption,
+    /// A signal to its tasks before its time limit.
+    #[serde(default)]
+    pub limit_signal: Option<LimitSignal>,
 }
 
 /// Seconds from SIGTERM to SIGKILL when a job does not say: long enough to write a small checkpoint, short enough for a person.
@@ -99,6 +102,7 @@ impl JobSpec {
             movable: None,
             user: String::new(),
             preemption: Preemption::default(),
+            limit_signal: None,
         }
     }
 }

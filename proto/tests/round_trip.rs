@@ -13,7 +13,7 @@ use muster_model::tenant_edit::{AmountsEdit, AntiAffinityEdit, Edit, TenantEdit}
 use muster_model::usage::UsageInterval;
 use muster_model::{
     Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, Asked, Cell, Change, DeviceHold, DeviceRequest,
-    EndCause, FieldError, Gpu, GpuModel, GpuUnits, HoldMode, Job, JobPhase, JobSpec, Key, Limits, Node, NodeHealth,
+    EndCause, FieldError, Gpu, GpuModel, GpuUnits, HoldMode, Job, JobPhase, JobSpec, Key, LimitSignal, Limits, Node, NodeHealth,
     NumaPolicy, Object, Outcome, Place, Pool, PreemptReason, Preemption, Reservation, ResourceVec, Spread, StopSignal,
     TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, WorkloadClass,
 };
@@ -128,6 +128,7 @@ prop_compose! {
             time_limit_s: times.0, grace_s: times.1, disconnect_grace_s: times.2, max_retries: times.3,
             movable: movable.map(|(checkpoint_every_s, restart_s)| Movable { checkpoint_every_s, restart_s }),
             user,
+            limit_signal: times.0.filter(|limit_s| *limit_s > 9).map(|_| LimitSignal { signal: preemption.0, before_s: preemption.3 }),
             preemption: Preemption {
                 signal: preemption.0, grace_s: preemption.1, checkpoint_bytes: preemption.2.into(), restart_cost_s: preemption.3,
             },

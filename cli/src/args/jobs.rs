@@ -134,6 +134,9 @@ pub struct Submit {
     /// With --movable: time from a start of the job to useful work [default: 5m; at most 12h]
     #[arg(long, value_name = "TIME", help_heading = "Time and restarts")]
     pub restart_time: Option<String>,
+    /// Signal to the tasks so many seconds before the time limit, such as USR1@120 [default: 60 seconds before]
+    #[arg(long, value_name = "SIGNAL[@SECONDS]", help_heading = "Time and restarts")]
+    pub signal: Option<String>,
     /// First signal to the tasks when the job is preempted: TERM, USR1, USR2, INT, HUP, CONT, ... [default: TERM]
     #[arg(long, value_name = "SIGNAL", help_heading = "Time and restarts")]
     pub preempt_signal: Option<String>,
@@ -209,6 +212,7 @@ impl Submit {
             movable: self.movable.then_some(true),
             checkpoint_every: scalar(&self.checkpoint_every),
             restart_time: scalar(&self.restart_time),
+            signal: scalar(&self.signal),
             preempt_signal: scalar(&self.preempt_signal),
             preempt_grace: scalar(&self.preempt_grace),
             checkpoint_size: scalar(&self.checkpoint_size),

@@ -196,6 +196,7 @@ impl JobDetail {
             ("movable", job.movable.as_ref().map(MovableView::words).unwrap_or_default()),
             ("preemption", job.preemption.as_ref().map(PreemptionView::words).unwrap_or_default()),
             ("limit", time(job.time_limit_s)),
+            ("signal", job.limit_signal.clone().unwrap_or_default()),
             ("grace", time(job.grace_s)),
             ("disconnect", time(job.disconnect_grace_s)),
             ("command", command_words(&job.command)),

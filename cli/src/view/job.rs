@@ -151,6 +151,9 @@ pub struct JobView {
     /// Time limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_limit_s: Option<u64>,
+    /// The signal before it: USR1@120.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_signal: Option<String>,
     /// From SIGTERM to SIGKILL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_s: Option<u64>,
@@ -286,6 +289,7 @@ impl JobView {
             waited_s: waited_until.saturating_sub(job.submitted_ms) / 1_000,
             starts_by: job.reserved.as_ref().map(|kept| show_moment(kept.start_ms)),
             time_limit_s: spec.time_limit_s,
+            limit_signal: spec.limit_signal.map(|said| format!("{}@{}", said.signal, said.before_s)),
             grace_s: spec.grace_s,
             disconnect_grace_s: spec.disconnect_grace_s,
             command: spec.command,

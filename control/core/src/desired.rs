@@ -3,7 +3,7 @@
 use crate::bounds::{MASTER_PORT_BASE, MASTER_PORT_RANGE};
 use crate::state::State;
 use muster_model::ids::{AllocationId, Attempt, JobId, NodeId, Rank};
-use muster_model::{Allocation, AllocationState, DeviceHold, GpuUnits, Job, Stop, TaskState};
+use muster_model::{Allocation, AllocationState, DeviceHold, GpuUnits, Job, LimitSignal, Stop, TaskState};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One task that a node is to run, or to stop, with all that its process needs to know.
@@ -57,6 +57,8 @@ pub struct DesiredTask {
     pub gpu_units: GpuUnits,
     /// The job's name, for people.
     pub job_name: String,
+    /// A signal before its time limit.
+    pub limit_signal: Option<LimitSignal>,
     /// What an earlier attempt wrote about its newest checkpoint; empty once the task has been seen.
     pub checkpoint_note: String,
 }
@@ -122,6 +124,7 @@ impl State {
             tenant: spec.tenant.clone(),
             gpu_units: held.model.map(|model| spec.request.devices.charge_on(model)).unwrap_or_default(),
             job_name: spec.name.clone(),
+            limit_signal: spec.limit_signal,
             // Only a task that is yet to start needs it, and what this attempt saves must not change what the others are told.
             checkpoint_note: match held.task_states[rank.0 as usize] {
                 TaskState::Pending => job.checkpoint_note.clone(),

@@ -83,6 +83,7 @@ const JOBS: &[Row] = &[
     ("JobSpec", "numa", WORD),
     ("JobSpec", "driver_min", WORD),
     ("Preemption", "signal", WORD),
+    ("LimitSignal", "signal", WORD),
     ("JobSpec", "selector", text(SELECTOR_BYTES_MAX)),
     ("JobSpec", "device_class", NAME),
     ("DeviceRequest", "models", WORDS),

@@ -4,7 +4,7 @@ use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision};
 use muster_model::task::DeviceHold;
 use muster_model::validate::bounds::REASON_BYTES_MAX;
 use muster_model::validate::clipped;
-use muster_model::{FieldError, Stop, StopSignal};
+use muster_model::{FieldError, LimitSignal, Stop, StopSignal};
 use muster_node_core::{Desired, DesiredTask, Report, Stamp, TaskKey, TaskSpec};
 use muster_proto::convert::report_to_wire;
 use muster_proto::v1;
@@ -52,6 +52,11 @@ pub(crate) fn desired(wire: v1::Desired) -> Result<Desired, FieldError> {
     Ok(Desired { stamp, tasks })
 }
 
+/// The signal of this number, if there is one that this version knows.
+fn signal_of(number: u32) -> Option<StopSignal> {
+    StopSignal::of_number(i32::try_from(number).ok()?)
+}
+
 fn desired_task(wire: v1::DesiredTask) -> Result<DesiredTask, FieldError> {
     let master_port = u16::try_from(wire.master_port)
         .map_err(|_| FieldError::new("master_port", format!("is {}", wire.master_port), "use a port"))?;
@@ -71,6 +76,8 @@ fn desired_task(wire: v1::DesiredTask) -> Result<DesiredTask, FieldError> {
         local_world_size: wire.local_world_size,
         node_rank: wire.node_rank,
         checkpoint_note: wire.checkpoint_note,
+        limit_signal: signal_of(wire.limit_signal)
+            .map(|signal| LimitSignal { signal, before_s: wire.limit_signal_s }),
         master_addr: wire.master_addr,
         master_port,
         restart_count: wire.restart_count,
@@ -81,7 +88,7 @@ fn desired_task(wire: v1::DesiredTask) -> Result<DesiredTask, FieldError> {
         disconnect_grace_s: wire.disconnect_grace_s,
         gpu_units: wire.gpu_units,
     };
-    let signal = i32::try_from(wire.stop_signal).ok().and_then(StopSignal::of_number).unwrap_or_default();
+    let signal = signal_of(wire.stop_signal).unwrap_or_default();
     let stop = wire.stop.then(|| Stop { signal, grace_s: wire.stop_grace_s.unwrap_or(spec.grace_s) });
     Ok(DesiredTask { spec: Arc::new(spec), stop })
 }

@@ -1,7 +1,7 @@
 //! Tasks as the node sees them: what is wanted of each, and what has become of it.
 
 use crate::stamp::Stamp;
-use muster_model::{Checkpoint, Stop};
+use muster_model::{Checkpoint, LimitSignal, Stop};
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank};
 use muster_model::task::{DeviceHold, TaskState};
 use serde::{Deserialize, Serialize};
@@ -96,6 +96,9 @@ pub struct TaskSpec {
     /// What an earlier attempt wrote about its newest checkpoint.
     #[serde(default)]
     pub checkpoint_note: String,
+    /// A signal before its time limit.
+    #[serde(default)]
+    pub limit_signal: Option<LimitSignal>,
 }
 
 /// A task that the node should have.

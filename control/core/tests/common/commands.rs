@@ -246,6 +246,7 @@ impl Story {
             movable: self.chance.one_in(3).then(Movable::default),
             user: String::new(),
             preemption: Preemption::default(),
+            limit_signal: None,
         }
     }
 

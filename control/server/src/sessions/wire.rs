@@ -33,5 +33,7 @@ pub(crate) fn desired_task(task: DesiredTask) -> v1::DesiredTask {
         job_name: task.job_name,
         node_rank: task.node_rank,
         checkpoint_note: task.checkpoint_note,
+        limit_signal: task.limit_signal.map(|said| said.signal.number() as u32).unwrap_or_default(),
+        limit_signal_s: task.limit_signal.map(|said| said.before_s).unwrap_or_default(),
     }
 }

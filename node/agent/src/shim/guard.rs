@@ -39,18 +39,23 @@ enum Due {
     Kill,
     /// The time limit has passed.
     TimeLimit,
+    /// The time before the limit has come at which the task wants to be told.
+    Warn,
     /// Nothing before this time.
     At(u64),
 }
 
-fn due(now_ns: u64, deadline_ns: u64, limit_ns: Option<u64>, ending: Option<&Ending>) -> Due {
+/// `warn_ns`: when the signal before the limit is due, if it has not been sent for this limit.
+fn due(now_ns: u64, deadline_ns: u64, limit_ns: Option<u64>, warn_ns: Option<u64>, ending: Option<&Ending>) -> Due {
     let next_ns = match ending {
         Some(ending) if ending.kill_ns <= now_ns => return Due::Kill,
         Some(ending) => ending.kill_ns,
         None => match limit_ns {
             Some(limit_ns) if limit_ns <= now_ns => return Due::TimeLimit,
-            Some(limit_ns) => limit_ns,
-            None => u64::MAX,
+            limit_ns => match warn_ns {
+                Some(warn_ns) if warn_ns <= now_ns && deadline_ns > now_ns => return Due::Warn,
+                _ => limit_ns.into_iter().chain(warn_ns).min().unwrap_or(u64::MAX),
+            },
         },
     };
     if deadline_ns <= now_ns { Due::Fence } else { Due::At(next_ns.min(deadline_ns)) }
@@ -74,6 +79,8 @@ pub(super) fn guard(
     };
     let usual = Stop::term(spec.grace_s);
     let mut ending: Option<Ending> = None;
+    // The limit before which the task has been told.
+    let mut warned_of: Option<u64> = None;
     loop {
         if let Some(end) = reap(child)? {
             return Ok(ending.map_or(end, |ending| ending.why));
@@ -100,9 +107,18 @@ pub(super) fn guard(
         // It may be changed while the task runs; an agent of an earlier version has left none here.
         let limit_s = deadline.limit_s().unwrap_or(spec.time_limit_s);
         let limit_ns = fence::time_limit_ns(started_ns, limit_s);
-        match due(now_ns, deadline.get(), limit_ns, ending.as_ref()) {
+        // Of another limit the task is told anew.
+        let warn_ns = limit_ns.filter(|limit_ns| warned_of != Some(*limit_ns)).zip(spec.limit_signal);
+        let warn_ns = warn_ns.map(|(limit_ns, said)| limit_ns.saturating_sub(said.before_s.saturating_mul(NS_PER_S)));
+        match due(now_ns, deadline.get(), limit_ns, warn_ns, ending.as_ref()) {
             Due::Fence => return Ok(End::Fenced),
             Due::Kill => return Ok(ending.map_or(End::Stopped, |ending| ending.why)),
+            Due::Warn => {
+                warned_of = limit_ns;
+                if let Some(said) = spec.limit_signal {
+                    send(child, said.signal);
+                }
+            }
             Due::TimeLimit => ending = Some(terminate(End::TimedOut, usual, now_ns)),
             Due::At(next_ns) => {
                 arm(&timer, next_ns)?;
@@ -162,7 +178,18 @@ mod tests {
     #[track_caller]
     fn check(now: u64, deadline: u64, limit: Option<u64>, kill: Option<u64>, expected: Due) {
         let ending = kill.map(|kill_ns| Ending { why: End::Stopped, kill_ns });
-        assert_eq!(due(now, deadline, limit, ending.as_ref()), expected);
+        assert_eq!(due(now, deadline, limit, None, ending.as_ref()), expected);
+    }
+
+    #[test]
+    fn the_signal_before_the_limit_gives_way_to_every_end() {
+        let ending = Ending { why: End::Stopped, kill_ns: 80 };
+        assert_eq!(due(10, 100, Some(50), Some(40), None), Due::At(40));
+        assert_eq!(due(40, 100, Some(50), Some(40), None), Due::Warn);
+        assert_eq!(due(41, 100, Some(50), None, None), Due::At(50), "it has been told");
+        assert_eq!(due(50, 100, Some(50), Some(40), None), Due::TimeLimit);
+        assert_eq!(due(40, 40, Some(50), Some(40), None), Due::Fence);
+        assert_eq!(due(40, 100, Some(50), Some(40), Some(&ending)), Due::At(80), "it is being stopped");
     }
 
     #[test]

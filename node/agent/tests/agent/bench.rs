@@ -54,6 +54,7 @@ pub(crate) fn command(id: u64, rank: u32, words: &[&str]) -> TaskSpec {
         disconnect_grace_s: 600,
         gpu_units: 7_000,
         checkpoint_note: String::new(),
+        limit_signal: None,
     }
 }
 

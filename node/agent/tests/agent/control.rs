@@ -302,5 +302,7 @@ pub(crate) fn to_wire(spec: &TaskSpec, stop: bool) -> v1::DesiredTask {
         stop_signal: 0,
         stop_grace_s: None,
         checkpoint_note: String::new(),
+        limit_signal: 0,
+        limit_signal_s: 0,
     }
 }

@@ -6,7 +6,7 @@ use muster_agent::exec::{Executor, Stream};
 use muster_agent::task_folder::TaskFolder;
 use muster_agent::task_folder::record::{End, ExitRecord, LaunchRecord, ShimRecord};
 use muster_model::ids::Epoch;
-use muster_model::{Stop, StopSignal, TaskState};
+use muster_model::{LimitSignal, Stop, StopSignal, TaskState};
 use muster_node_core::TaskSpec;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -200,6 +200,21 @@ async fn a_time_limit_may_be_raised_and_lowered_while_the_task_runs_and_outlives
     assert_eq!(second.exec.observe()[&raised].time_limit_s, Some(3_600), "not the one it was started with");
     second.exec.set_time_limit(raised, Some(1));
     assert_eq!(second.over(raised).await.0, TaskState::TimedOut);
+}
+
+#[tokio::test]
+async fn a_signal_comes_before_the_time_limit_once() {
+    let dir = dir();
+    let bench = Bench::open(dir.path()).await;
+    let limit_signal = Some(LimitSignal { signal: StopSignal::Usr1, before_s: 2 });
+    let spec = TaskSpec { time_limit_s: Some(4), limit_signal, grace_s: 1, ..spec(1, 0, SAVES) };
+    let task = bench.start(spec, FAR);
+    let began_ns = bench.running(task).await;
+    lines(&dir.path().join("tasks/1.0/stdout"), 2).await;
+    let told_ms = (bench.now_ns() - began_ns) / 1_000_000;
+    assert!((1_900..3_900).contains(&told_ms), "told {told_ms} ms after its start");
+    assert_eq!(bench.over(task).await.0, TaskState::TimedOut);
+    assert_eq!(bench.output(task, Stream::Stdout).await.0, "ready\nsaved\nterm\n", "then it is stopped as ever");
 }
 
 /// A script that ignores SIGTERM and starts itself twice more, each in a session of its own, with orphans beside; the three write

@@ -46,6 +46,7 @@ pub(crate) fn spec(allocation: u64, rank: u32, devices: Vec<DeviceHold>) -> Task
         grace_s: 30,
         disconnect_grace_s: 600,
         checkpoint_note: String::new(),
+        limit_signal: None,
     }
 }
 

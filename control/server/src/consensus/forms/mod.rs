@@ -65,6 +65,7 @@ pub(crate) const SINCE: &[(&str, &str, u8)] = &[
     ("Job", "preemptions", 7),
     ("Job", "requeue_asked", 7),
     ("Job", "start_faults", 5),
+    ("JobSpec", "limit_signal", 7),
     ("JobSpec", "preemption", 7),
     ("JobSpec", "user", 5),
     ("Key", "Finished", 5),
