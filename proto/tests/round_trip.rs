@@ -13,9 +13,9 @@ use muster_model::tenant_edit::{AmountsEdit, AntiAffinityEdit, Edit, TenantEdit}
 use muster_model::usage::UsageInterval;
 use muster_model::{
     Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, Asked, Cell, Change, DeviceHold, DeviceRequest,
-    EndCause, FieldError, Gpu, GpuModel, GpuUnits, HoldMode, Job, JobPhase, JobSpec, Key, LimitSignal, Limits, Node, NodeHealth,
-    NumaPolicy, Object, Outcome, Place, Pool, PreemptReason, Preemption, Reservation, ResourceVec, Spread, StopSignal,
-    TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, WorkloadClass,
+    EndCause, FieldError, Gpu, GpuModel, GpuUnits, HoldMode, Job, JobPhase, JobSpec, Key, LimitSignal, Limits, Node,
+    NodeHealth, NumaPolicy, Object, Outcome, Place, Pool, PreemptReason, Preemption, Reservation, ResourceVec, Spread,
+    StopSignal, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, WorkloadClass,
 };
 use muster_proto::convert::{change_from_control_plane, change_to_wire, report_from_wire, report_to_wire};
 use muster_proto::{status, v1};

@@ -134,7 +134,9 @@ impl JobDetail {
     fn stands(&self) -> Vec<(&'static str, String)> {
         let job = &self.job;
         let retries = if job.retries_max > 0 { format!(" of {} allowed", job.retries_max) } else { String::new() };
-        let made = |at: &String| if job.checkpoint_note.is_empty() { at.clone() } else { format!("{at} ({})", job.checkpoint_note) };
+        let made = |at: &String| {
+            if job.checkpoint_note.is_empty() { at.clone() } else { format!("{at} ({})", job.checkpoint_note) }
+        };
         let checkpoint = job.checkpoint.as_ref().map(made).unwrap_or_default();
         let preempted = if job.preemptions > 0 { format!(", {} preempted", job.preemptions) } else { String::new() };
         let mut on: Vec<String> = self.ran_on.iter().take(NODES_SHOWN_MAX).map(NodeRanks::words).collect();

@@ -9,7 +9,9 @@ use muster_model::object::FinishedJob;
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
-use muster_model::{Binding, Checkpoint, DeviceClass, GpuModel, JobUpdate, Reservation, TaskPlacement, TaskState, ValidJobSpec};
+use muster_model::{
+    Binding, Checkpoint, DeviceClass, GpuModel, JobUpdate, Reservation, TaskPlacement, TaskState, ValidJobSpec,
+};
 use serde::{Deserialize, Serialize};
 
 /// One thing to decide.

@@ -76,8 +76,7 @@ fn desired_task(wire: v1::DesiredTask) -> Result<DesiredTask, FieldError> {
         local_world_size: wire.local_world_size,
         node_rank: wire.node_rank,
         checkpoint_note: wire.checkpoint_note,
-        limit_signal: signal_of(wire.limit_signal)
-            .map(|signal| LimitSignal { signal, before_s: wire.limit_signal_s }),
+        limit_signal: signal_of(wire.limit_signal).map(|signal| LimitSignal { signal, before_s: wire.limit_signal_s }),
         master_addr: wire.master_addr,
         master_port,
         restart_count: wire.restart_count,

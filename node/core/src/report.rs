@@ -65,7 +65,8 @@ impl Reports {
             return false;
         }
         let before = self.tasks.remove(&key);
-        let (checkpoint, checkpoint_ns) = before.map(|known| (known.checkpoint, known.checkpoint_ns)).unwrap_or_default();
+        let (checkpoint, checkpoint_ns) =
+            before.map(|known| (known.checkpoint, known.checkpoint_ns)).unwrap_or_default();
         let known = Known { state, ended_ns, checkpoint, checkpoint_ns, acknowledged: false, carried_by: None };
         self.tasks.insert(key, known);
         true

@@ -1,9 +1,9 @@
 //! Tasks as the node sees them: what is wanted of each, and what has become of it.
 
 use crate::stamp::Stamp;
-use muster_model::{Checkpoint, LimitSignal, Stop};
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank};
 use muster_model::task::{DeviceHold, TaskState};
+use muster_model::{Checkpoint, LimitSignal, Stop};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -7,8 +7,8 @@ use muster_model::driver::NotAVersion;
 use muster_model::job::{DISCONNECT_GRACE_S_DEFAULT, GRACE_S_DEFAULT};
 use muster_model::movable::{Movable, RESTART_S_DEFAULT};
 use muster_model::{
-    AllocationId, Attempt, CellId, DriverVersion, FieldError, Job, JobId, JobPhase, JobSpec, LimitSignal, NodeId, NumaPolicy,
-    Outcome, Preemption, Reservation, StopSignal, TenantId, ValidJobSpec, WorkloadClass,
+    AllocationId, Attempt, CellId, DriverVersion, FieldError, Job, JobId, JobPhase, JobSpec, LimitSignal, NodeId,
+    NumaPolicy, Outcome, Preemption, Reservation, StopSignal, TenantId, ValidJobSpec, WorkloadClass,
 };
 
 impl From<&JobSpec> for v1::JobSpec {
@@ -37,7 +37,9 @@ impl From<&JobSpec> for v1::JobSpec {
             }),
             user: spec.user.clone(),
             preemption: preemption_to_wire(&spec.preemption),
-            limit_signal: spec.limit_signal.map(|said| v1::LimitSignal { signal: said.signal.to_string(), before_s: said.before_s }),
+            limit_signal: spec
+                .limit_signal
+                .map(|said| v1::LimitSignal { signal: said.signal.to_string(), before_s: said.before_s }),
             ..v1::JobSpec::default()
         };
         asked_to_wire(&spec.asked, &spec.request.devices, &mut wire);

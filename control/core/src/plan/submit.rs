@@ -123,7 +123,7 @@ pub(super) fn readmit(
 
 fn tenant_of<'a>(state: &'a State, path: &str) -> Result<&'a Tenant, FieldError> {
     let tenant = state.index().tenant_ids.get(path).and_then(|id| state.tenants.get(id));
-    tenant.map(AsRef::as_ref).ok_or_else(|| {
+    tenant.ok_or_else(|| {
         let fix = "use a tenant of `muster tenants list`, or create it with `muster tenants apply`";
         FieldError::new("tenant", format!("{path:?} does not exist"), fix)
     })

@@ -13,9 +13,9 @@ use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::{Edit, TenantEdit};
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    AntiAffinity, AntiAffinityLevel, Asked, DeviceClass, DeviceRequest, GpuModel, GpuUnits, Job, JobPhase, JobSpec,
-    Limits, NodeHealth, NumaPolicy, Pool, Preemption, ResourceVec, Spread, TaskState, Topology, TopologyLevel, Trust,
-    WorkloadClass,
+    AntiAffinity, AntiAffinityLevel, Asked, Checkpoint, DeviceClass, DeviceRequest, GpuModel, GpuUnits, Job, JobPhase,
+    JobSpec, JobUpdate, Limits, NodeHealth, NumaPolicy, Pool, Preemption, ResourceVec, Spread, TaskState, Topology,
+    TopologyLevel, Trust, WorkloadClass,
 };
 use std::collections::BTreeMap;
 
@@ -286,7 +286,32 @@ impl Story {
 
     fn cancel(&mut self) -> Command {
         let job = self.some_job(|_| true).map_or(JobId(999_999), |job| job.id);
-        Command::Cancel { job }
+        match self.chance.below(5) {
+            0 => Command::Requeue { job },
+            1 => Command::UpdateJob { job, update: self.job_update() },
+            _ => Command::Cancel { job },
+        }
+    }
+
+    /// Mostly something; sometimes nothing, or what must be refused.
+    fn job_update(&mut self) -> JobUpdate {
+        let mut update = JobUpdate::default();
+        if self.chance.one_in(2) {
+            update.time_limit_s = [Edit::Set(60), Edit::Set(0), Edit::Remove][self.chance.below(3) as usize];
+        }
+        if self.chance.one_in(2) {
+            update.priority = Some(self.chance.below(9) as i32);
+        }
+        if self.chance.one_in(2) {
+            update.tenant = self.chance.pick(&PATHS).map(str::to_owned);
+        }
+        update
+    }
+
+    /// Now and then one that a clock ahead or behind has stamped.
+    fn checkpoint(&mut self) -> Option<Checkpoint> {
+        let at_ms = (self.now_ms + self.chance.below(60_000)).saturating_sub(40_000);
+        self.chance.one_in(5).then(|| Checkpoint { at_ms, note: "step\n1".to_owned() })
     }
 
     fn bind(&mut self) -> Command {
@@ -461,7 +486,8 @@ impl Story {
                     2 => TaskState::Fenced,
                     _ => usual.clone(),
                 };
-                reports.push(TaskReport { allocation: id, rank: Rank(rank as u32), state, ended_ms: None });
+                let checkpoint = self.checkpoint();
+                reports.push(TaskReport { allocation: id, rank: Rank(rank as u32), state, ended_ms: None, checkpoint });
             }
         }
         if self.chance.one_in(10) {
@@ -470,6 +496,7 @@ impl Story {
                 rank: Rank(77),
                 state: usual,
                 ended_ms: None,
+                checkpoint: None,
             });
         }
         let command = Command::ReportTasks { node, epoch, reports };

@@ -309,6 +309,7 @@ impl World {
                 rank,
                 state: task_state(state),
                 ended_ms,
+                checkpoint: None,
             }));
         }
         Command::ReportTasks { node, epoch: Epoch(words.number("epoch", epoch.0)), reports }

@@ -11,8 +11,8 @@ use super::{ExecError, Executor, Launch, LogError, LogSlice, Owner, claim, orpha
 use crate::task_folder::record::{End, ExitRecord, LaunchRecord, StartedRecord};
 use crate::task_folder::{DeadlineFile, Stream, TaskFolder, VOID, checkpoint, output, read_json};
 use futures::future::{BoxFuture, FutureExt};
-use muster_model::ids::Epoch;
 use muster_model::checkpoint::FILE_VARIABLE;
+use muster_model::ids::Epoch;
 use muster_model::{Checkpoint, Stop, TaskState};
 use muster_node_core::{ObservedTask, Phase, Stopping, TaskKey, TaskSpec};
 use muster_runtime::Host;
@@ -263,7 +263,9 @@ impl Inner {
             }
         };
         let mut tasks = self.tasks.lock();
-        let Some(entry) = tasks.get_mut(&key).filter(|entry| entry.checkpoint.as_ref() != Some(&seen)) else { return false };
+        let Some(entry) = tasks.get_mut(&key).filter(|entry| entry.checkpoint.as_ref() != Some(&seen)) else {
+            return false;
+        };
         entry.checkpoint = Some(seen);
         true
     }

@@ -163,8 +163,16 @@ async fn an_agent_that_comes_back_in_the_middle_of_a_grace_does_not_begin_it_ane
 async fn what_a_task_writes_after_a_checkpoint_is_seen_while_it_runs_and_at_its_end() {
     let dir = dir();
     let first = Bench::open(dir.path()).await;
-    let write = |note: &str| format!("echo '{note}' > \"$MUSTER_CHECKPOINT_FILE.new\"; mv \"$MUSTER_CHECKPOINT_FILE.new\" \"$MUSTER_CHECKPOINT_FILE\"");
-    let script = format!("{}; trap '{}; exit 0' USR1; while :; do sleep 0.05; done", write("step 1"), write("step 2").replace('\'', ""));
+    let write = |note: &str| {
+        format!(
+            "echo '{note}' > \"$MUSTER_CHECKPOINT_FILE.new\"; mv \"$MUSTER_CHECKPOINT_FILE.new\" \"$MUSTER_CHECKPOINT_FILE\""
+        )
+    };
+    let script = format!(
+        "{}; trap '{}; exit 0' USR1; while :; do sleep 0.05; done",
+        write("step 1"),
+        write("step 2").replace('\'', "")
+    );
     let task = first.start(spec(1, 0, &script), FAR);
     let seen = first.wait(task, |task| task.checkpoint.is_some()).await.checkpoint.expect("it made one");
     assert_eq!(seen.note, "step 1");

@@ -1,11 +1,11 @@
 //! Plans, stamps, environments, reports and the meter, case by case.
 
 use crate::world::{PREEMPTED, desired, hold, key, mig, observed, over, running, spec};
-use muster_model::{Checkpoint, Stop};
 use muster_model::ids::{Epoch, Revision};
 use muster_model::mig::{MigPlacement, MigShape};
 use muster_model::task::{HoldMode, TaskState};
 use muster_model::validate::bounds;
+use muster_model::{Checkpoint, Stop};
 use muster_node_core::{
     CardSetting, CardStep, DeviceNames, Gate, Meter, Report, Reports, Stamp, Step, TaskKey, TaskSpec, env, plan,
 };

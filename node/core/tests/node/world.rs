@@ -73,7 +73,17 @@ pub(crate) fn desired(tasks: Vec<(TaskSpec, bool)>, epoch: u64) -> Desired {
 
 pub(crate) fn observed(tasks: Vec<(TaskSpec, Phase)>) -> Observed {
     let task = |(spec, phase): (TaskSpec, Phase)| {
-        (spec.key, ObservedTask { spec: Arc::new(spec), node_epoch: Epoch(1), phase, stopping: Stopping::No, checkpoint: None, time_limit_s: None })
+        (
+            spec.key,
+            ObservedTask {
+                spec: Arc::new(spec),
+                node_epoch: Epoch(1),
+                phase,
+                stopping: Stopping::No,
+                checkpoint: None,
+                time_limit_s: None,
+            },
+        )
     };
     Observed {
         tasks: tasks.into_iter().map(task).collect(),
@@ -287,7 +297,14 @@ pub(crate) fn any_observed(from: &Desired) -> impl Strategy<Value = Observed> + 
 
 fn add_if_consistent(node: &mut Observed, spec: TaskSpec, phase: Phase, stopping: u8, acknowledged: bool) {
     let stopping = [Stopping::No, Stopping::Gracefully, Stopping::AtOnce][usize::from(stopping)];
-    let task = ObservedTask { spec: Arc::new(spec), node_epoch: Epoch(1), phase, stopping, checkpoint: None, time_limit_s: None };
+    let task = ObservedTask {
+        spec: Arc::new(spec),
+        node_epoch: Epoch(1),
+        phase,
+        stopping,
+        checkpoint: None,
+        time_limit_s: None,
+    };
     let key = task.spec.key;
     let live = |other: &ObservedTask| other.is_live() && other.spec.job == task.spec.job;
     let doubled = node.tasks.values().any(|other| live(other) && other.spec.key.allocation != key.allocation);
