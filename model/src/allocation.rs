@@ -2,8 +2,7 @@
 
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, TenantId};
-use crate::job::JobSpec;
-use crate::preemption::{PreemptReason, Stop};
+use crate::preemption::PreemptReason;
 use crate::resources::ResourceVec;
 use crate::task::{RankFailure, TaskPlacement, TaskState};
 use serde::{Deserialize, Serialize};
@@ -37,20 +36,6 @@ pub enum EndCause {
     },
     /// Somebody, perhaps the job itself, asked that it be queued again.
     Requeued,
-}
-
-impl EndCause {
-    /// How the tasks of a job of this specification are stopped for it. An attempt that will be followed by another is told by the signal
-    /// that the job has chosen for that, so that it can save its work.
-    #[must_use]
-    pub fn stop(&self, spec: &JobSpec) -> Stop {
-        match self {
-            EndCause::Preempted { .. } | EndCause::Requeued => spec.preemption.stop(spec.grace_s),
-            EndCause::Cancelled | EndCause::RankFailed { .. } | EndCause::TimeLimit | EndCause::NodeLost { .. } => {
-                Stop::term(spec.grace_s)
-            }
-        }
-    }
 }
 
 /// Where an allocation stands.

@@ -3,7 +3,9 @@
 use crate::bounds::{MASTER_PORT_BASE, MASTER_PORT_RANGE};
 use crate::state::State;
 use muster_model::ids::{AllocationId, Attempt, JobId, NodeId, Rank};
-use muster_model::{Allocation, AllocationState, DeviceHold, GpuUnits, Job, LimitSignal, Stop, TaskState};
+use muster_model::{
+    Allocation, AllocationState, DeviceHold, EndCause, GpuUnits, Job, JobSpec, LimitSignal, Stop, TaskState,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One task that a node is to run, or to stop, with all that its process needs to know.
@@ -103,7 +105,7 @@ impl State {
             attempt: held.attempt,
             stop: match &held.state {
                 AllocationState::Active => None,
-                AllocationState::Stopping(cause) => Some(cause.stop(spec)),
+                AllocationState::Stopping(cause) => Some(stop_for(cause, spec)),
             },
             devices: place.devices.clone(),
             command: spec.command.clone(),
@@ -130,6 +132,17 @@ impl State {
                 TaskState::Pending => job.checkpoint_note.clone(),
                 _ => String::new(),
             },
+        }
+    }
+}
+
+/// How the tasks of a job are stopped for this. An attempt that will be followed by another is told by the signal that the job has chosen for
+/// that, so that it can save its work.
+fn stop_for(cause: &EndCause, spec: &JobSpec) -> Stop {
+    match cause {
+        EndCause::Preempted { .. } | EndCause::Requeued => spec.preemption.stop(spec.grace_s),
+        EndCause::Cancelled | EndCause::RankFailed { .. } | EndCause::TimeLimit | EndCause::NodeLost { .. } => {
+            Stop::term(spec.grace_s)
         }
     }
 }

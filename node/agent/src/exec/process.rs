@@ -4,12 +4,15 @@
 //! the map is never held across anything that blocks; the end of a shim is seen through its descriptor, without polling; a stop or
 //! a fence that comes while a shim is being started reaches it as soon as it is there.
 
+mod checkpoints;
+mod take_over;
+
 use super::kept::Kept;
 use super::pidfd::PidFd;
 use super::start::{self, Alive, Found};
 use super::{ExecError, Executor, Launch, LogError, LogSlice, Owner, claim, orphans};
 use crate::task_folder::record::{End, ExitRecord, LaunchRecord, StartedRecord};
-use crate::task_folder::{DeadlineFile, Stream, TaskFolder, VOID, checkpoint, output, read_json};
+use crate::task_folder::{DeadlineFile, Stream, TaskFolder, output, read_json};
 use futures::future::{BoxFuture, FutureExt};
 use muster_model::checkpoint::FILE_VARIABLE;
 use muster_model::ids::Epoch;
@@ -33,8 +36,6 @@ pub use super::start::ShimCommand;
 const STARTS_AT_ONCE: usize = 16;
 /// Between two looks at a shim that an earlier agent was just starting.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// Between two looks at the checkpoint files of running tasks: one `open` each, a fifth as often as checkpoints are recorded.
-const CHECKPOINT_LOOK: Duration = Duration::from_secs(2);
 /// What a command takes over from the agent's own environment, where it is set: enough to find programs and speak its language.
 const INHERITED: [&str; 10] =
     ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH"];
@@ -252,46 +253,6 @@ impl Inner {
         }
     }
 
-    /// Reads what the task says of its checkpoints. Says whether that is news. Blocks.
-    fn look_at_checkpoint(&self, key: TaskKey) -> bool {
-        let seen = match checkpoint::read(&self.folder(key)) {
-            Ok(Some(seen)) => seen,
-            Ok(None) => return false,
-            Err(error) => {
-                tracing::debug!(task = %key, %error, "cannot read the checkpoint file of a task");
-                return false;
-            }
-        };
-        let mut tasks = self.tasks.lock();
-        let Some(entry) = tasks.get_mut(&key).filter(|entry| entry.checkpoint.as_ref() != Some(&seen)) else {
-            return false;
-        };
-        entry.checkpoint = Some(seen);
-        true
-    }
-
-    /// Looks at the checkpoint files of what runs, for as long as the agent lives.
-    async fn look_at_checkpoints(self: Arc<Self>) {
-        loop {
-            tokio::time::sleep(CHECKPOINT_LOOK).await;
-            let is_running = |entry: &Entry| matches!(entry.phase, Phase::Running { .. });
-            let running: Vec<TaskKey> = {
-                let tasks = self.tasks.lock();
-                tasks.iter().filter(|(_, entry)| is_running(entry)).map(|(key, _)| *key).collect()
-            };
-            if running.is_empty() {
-                continue;
-            }
-            let inner = self.clone();
-            let look = move || running.into_iter().fold(false, |any, key| inner.look_at_checkpoint(key) || any);
-            match tokio::task::spawn_blocking(look).await {
-                Ok(true) => self.changed(),
-                Ok(false) => {}
-                Err(_) => return,
-            }
-        }
-    }
-
     fn over(&self, key: TaskKey, exit: &ExitRecord) {
         if let Some(entry) = self.tasks.lock().get_mut(&key) {
             entry.shim = None;
@@ -316,59 +277,6 @@ impl Inner {
 
     fn failed(&self, source: io::Error) -> ExecError {
         ExecError::Io { doing: format!("reading the tasks in {}", self.live.display()), source }
-    }
-
-    /// Takes the data folder, and reads what an earlier agent has left there. Blocks.
-    fn take_over(&self) -> Result<(Kept, Vec<Adopted>), ExecError> {
-        let config = &self.config;
-        *self.folder_lock.lock() = Some(claim::lock_folder(&config.data_dir)?);
-        if config.reaps_orphans {
-            nix::sys::prctl::set_child_subreaper(true).map_err(|error| self.failed(error.into()))?;
-        }
-        let kept = Kept::open(config.data_dir.join("kept"), config.kept_tasks_max, config.kept_bytes_max);
-        let kept = kept.map_err(|source| self.failed(source))?;
-        Ok((kept, self.adopt_all().map_err(|source| self.failed(source))?))
-    }
-
-    /// Takes the host, and ends what runs there of this owner without a record. Blocks.
-    fn claim(&self, owner: Owner) -> Result<BTreeSet<TaskKey>, ExecError> {
-        let config = &self.config;
-        let listener = claim::lock_host(&owner, &config.boot_id)?;
-        let live: BTreeSet<PathBuf> = {
-            let tasks = self.tasks.lock();
-            let live = tasks.iter().filter(|(_, entry)| !matches!(entry.phase, Phase::Over { .. }));
-            live.map(|(key, _)| self.folder(*key).path().to_owned()).collect()
-        };
-        let lost = claim::end_strays(&owner, &config.boot_id, &config.data_dir, &live, config.reaps_orphans)?;
-        *self.owner.lock() = Some((owner, listener));
-        Ok(lost)
-    }
-
-    /// Reads every folder. Blocks.
-    fn adopt_all(&self) -> io::Result<Vec<Adopted>> {
-        std::fs::create_dir_all(&self.live)?;
-        let mut adopted = Vec::new();
-        for entry in std::fs::read_dir(&self.live)? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == VOID) {
-                std::fs::remove_dir_all(&path)?;
-            }
-            let named = path.file_name().and_then(|name| name.to_str()).is_some_and(|n| n.parse::<TaskKey>().is_ok());
-            if !named {
-                continue;
-            }
-            let (boot_id, adopts) = (&self.config.boot_id, self.config.reaps_orphans);
-            match start::adopt(&TaskFolder::new(&path), boot_id, self.now_ns(), adopts) {
-                Ok(Some((record, found))) => {
-                    let made = checkpoint::read(&TaskFolder::new(&path)).unwrap_or_default();
-                    adopted.push((record, found, made));
-                }
-                Ok(None) => tracing::debug!(folder = %path.display(), "this task folder has no started task"),
-                // Its fence still holds; to go on without the others would be worse.
-                Err(error) => tracing::error!(folder = %path.display(), %error, "cannot take over a task folder"),
-            }
-        }
-        Ok(adopted)
     }
 
     fn enter(&self, spec: Arc<TaskSpec>, node_epoch: Epoch, phase: Phase, deadline_ns: u64) -> bool {
@@ -433,7 +341,7 @@ impl Executor for ProcessExecutor {
                     }
                 }
             }
-            host.spawn(inner.look_at_checkpoints());
+            host.spawn(checkpoints::look(Arc::downgrade(&inner)));
             Ok(())
         }
         .boxed()
