@@ -13,9 +13,9 @@ use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::{Edit, TenantEdit};
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    AllocationState, AntiAffinity, AntiAffinityLevel, Asked, Change, DeviceClass, DeviceRequest, GpuModel, GpuUnits,
-    Job, JobPhase, JobSpec, Key, Limits, NodeHealth, NumaPolicy, Pool, Preemption, ResourceVec, Spread, TaskState,
-    Topology, TopologyLevel, Trust, WorkloadClass,
+    AllocationState, AntiAffinity, AntiAffinityLevel, Asked, Change, Checkpoint, DeviceClass, DeviceRequest, GpuModel,
+    GpuUnits, Job, JobPhase, JobSpec, JobUpdate, Key, Limits, NodeHealth, NumaPolicy, Pool, Preemption, ResourceVec,
+    Spread, TaskState, Topology, TopologyLevel, Trust, WorkloadClass,
 };
 use std::collections::BTreeMap;
 
@@ -247,6 +247,7 @@ impl Story {
             movable: self.chance.one_in(3).then(Movable::default),
             user: String::new(),
             preemption: Preemption::default(),
+            limit_signal: None,
         }
     }
 
@@ -286,7 +287,32 @@ impl Story {
 
     fn cancel(&mut self) -> Command {
         let job = self.some_job(|_| true).map_or(JobId(999_999), |job| job.id);
-        Command::Cancel { job }
+        match self.chance.below(5) {
+            0 => Command::Requeue { job },
+            1 => Command::UpdateJob { job, update: self.job_update() },
+            _ => Command::Cancel { job },
+        }
+    }
+
+    /// Mostly something; sometimes nothing, or what must be refused.
+    fn job_update(&mut self) -> JobUpdate {
+        let mut update = JobUpdate::default();
+        if self.chance.one_in(2) {
+            update.time_limit_s = [Edit::Set(60), Edit::Set(0), Edit::Remove][self.chance.below(3) as usize];
+        }
+        if self.chance.one_in(2) {
+            update.priority = Some(self.chance.below(9) as i32);
+        }
+        if self.chance.one_in(2) {
+            update.tenant = self.chance.pick(&PATHS).map(str::to_owned);
+        }
+        update
+    }
+
+    /// Now and then one that a clock ahead or behind has stamped.
+    fn checkpoint(&mut self) -> Option<Checkpoint> {
+        let at_ms = (self.now_ms + self.chance.below(60_000)).saturating_sub(40_000);
+        self.chance.one_in(5).then(|| Checkpoint { at_ms, note: "step\n1".to_owned() })
     }
 
     fn bind(&mut self) -> Command {
@@ -495,7 +521,8 @@ impl Story {
                     2 => TaskState::Fenced,
                     _ => usual.clone(),
                 };
-                reports.push(TaskReport { allocation: id, rank: Rank(rank as u32), state, ended_ms: None });
+                let checkpoint = self.checkpoint();
+                reports.push(TaskReport { allocation: id, rank: Rank(rank as u32), state, ended_ms: None, checkpoint });
             }
         }
         if self.chance.one_in(10) {
@@ -504,6 +531,7 @@ impl Story {
                 rank: Rank(77),
                 state: usual,
                 ended_ms: None,
+                checkpoint: None,
             });
         }
         let command = Command::ReportTasks { node, epoch, reports };
