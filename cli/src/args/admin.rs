@@ -17,7 +17,7 @@ Fields in the file are changed. Fields that are not in the file keep their value
     weight: 2
     teams:
       nlp: {guarantee: {h100: 4}}
-      vision: {max: {h100: 8}, trust: untrusted}")]
+      vision: {max: {h100: 8}, trust: untrusted, lend: no}")]
     Apply {
         /// YAML file; - reads standard input
         #[arg(short, long, value_name = "FILE")]

@@ -67,6 +67,8 @@ pub struct TenantView {
     /// Whom it is kept apart from, and what they may not share.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub anti_affinity: BTreeMap<String, String>,
+    /// Whether burst of other tenants may use its idle guarantee.
+    pub lend: bool,
 }
 
 impl TenantView {
@@ -82,6 +84,7 @@ impl TenantView {
             used: Amounts::vec(tenant.used.as_ref()),
             weight: spec.weight.unwrap_or(1),
             trust: if spec.trust.is_empty() { "trusted".to_owned() } else { spec.trust },
+            lend: spec.lend.unwrap_or(true),
         }
     }
 }
@@ -91,8 +94,12 @@ impl TenantView {
 pub fn table(tenants: &[TenantView], tree: bool) -> Vec<Block> {
     // Few fleets keep anybody apart: the column is there where one does.
     let apart = tenants.iter().any(|tenant| !tenant.anti_affinity.is_empty());
-    let heads = ["TENANT", "GUARANTEE", "MAX", "USED", "WEIGHT", "TRUST", "APART FROM"];
-    let mut columns = Columns::new(&heads[..heads.len() - usize::from(!apart)]).right(&["WEIGHT"]);
+    // And nearly all lend.
+    let lend = tenants.iter().any(|tenant| !tenant.lend);
+    let mut heads = vec!["TENANT", "GUARANTEE", "MAX", "USED", "WEIGHT", "TRUST"];
+    heads.extend(lend.then_some("LEND"));
+    heads.extend(apart.then_some("APART FROM"));
+    let mut columns = Columns::new(&heads).right(&["WEIGHT"]);
     let mut sorted: Vec<&TenantView> = tenants.iter().collect();
     sorted.sort_by_key(|tenant| tenant.path.split('/').map(str::to_owned).collect::<Vec<_>>());
     for tenant in sorted {
@@ -108,6 +115,9 @@ pub fn table(tenants: &[TenantView], tree: bool) -> Vec<Block> {
             tenant.weight.to_string(),
             tenant.trust.clone(),
         ];
+        if lend {
+            row.push(show_lend(tenant.lend).to_owned());
+        }
         if apart {
             let words: Vec<String> =
                 tenant.anti_affinity.iter().map(|(path, level)| format!("{path} ({level})")).collect();
@@ -116,6 +126,10 @@ pub fn table(tenants: &[TenantView], tree: bool) -> Vec<Block> {
         columns.row(row);
     }
     vec![columns.block()]
+}
+
+fn show_lend(lend: bool) -> &'static str {
+    if lend { "yes" } else { "no" }
 }
 
 /// What `muster tenants apply` did, or would do.
@@ -224,7 +238,10 @@ impl ChangeView {
         // What a new tenant has as usual is no news.
         let usual = |field: &FieldView| {
             let after = field.after.as_deref();
-            new && matches!((field.field.as_str(), after), ("weight", Some("1")) | ("trust", Some("trusted")))
+            new && matches!(
+                (field.field.as_str(), after),
+                ("weight", Some("1")) | ("trust", Some("trusted")) | ("lend", Some("yes"))
+            )
         };
         let fields = names.into_iter().map(field).filter(|field| field.before != field.after && !usual(field));
         ChangeView {
@@ -248,6 +265,7 @@ fn values(spec: &v1::TenantSpec) -> Vec<(String, String)> {
     }
     values.push(("weight".to_owned(), spec.weight.unwrap_or(1).to_string()));
     values.push(("trust".to_owned(), if spec.trust.is_empty() { "trusted".to_owned() } else { spec.trust.clone() }));
+    values.push(("lend".to_owned(), show_lend(spec.lend.unwrap_or(true)).to_owned()));
     let apart = spec.anti_affinity.iter();
     values.extend(apart.map(|apart| (format!("anti-affinity.{}", apart.tenant), apart.level.clone())));
     values

@@ -38,6 +38,8 @@ pub struct TenantUse {
     pub untrusted: bool,
     /// Whom it is kept apart from.
     pub anti_affinity: Vec<AntiAffinity>,
+    /// Whether burst of other tenants may use its idle guarantee.
+    pub lend: bool,
     /// In use, descendants included.
     pub used: ResourceVec,
     /// In use by its own jobs alone.
@@ -60,6 +62,7 @@ impl Capacity {
                 weight: tenant.weight,
                 untrusted: tenant.trust == Trust::Untrusted,
                 anti_affinity: tenant.anti_affinity.clone(),
+                lend: tenant.lend,
                 used,
                 own,
             },

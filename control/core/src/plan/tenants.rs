@@ -119,6 +119,7 @@ fn describe(draft: &mut Draft<'_>, tree: &mut Tree<'_>, index: usize, spec: &Ten
         weight: spec.weight,
         trust: spec.trust,
         anti_affinity: in_order(&spec.anti_affinity),
+        lend: spec.lend,
     };
     if draft.state.tenants.get(&id) != Some(&tenant) {
         tree.place.insert(id, index);

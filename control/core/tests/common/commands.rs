@@ -88,7 +88,15 @@ impl Story {
         let apart =
             |other: &&str| Some(AntiAffinity { tenant: (*other).to_owned(), level: self.chance.pick(&levels)? });
         let anti_affinity = others.into_iter().filter_map(apart).collect();
-        TenantSpec { path: path.to_owned(), guarantee, max, weight: 1, trust, anti_affinity }
+        TenantSpec {
+            path: path.to_owned(),
+            guarantee,
+            max,
+            weight: 1,
+            trust,
+            anti_affinity,
+            lend: !self.chance.one_in(4),
+        }
     }
 
     /// Part of a description as an edit; now and then what it leaves out is removed.
@@ -106,6 +114,9 @@ impl Story {
         }
         if self.chance.one_in(3) {
             edit.trust = Edit::Set(spec.trust);
+        }
+        if self.chance.one_in(4) {
+            edit.lend = Edit::Set(spec.lend);
         }
         edit.anti_affinity.clear = self.chance.one_in(4);
         edit.anti_affinity.levels =

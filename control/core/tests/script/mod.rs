@@ -435,6 +435,7 @@ fn tenant(path: &str, words: &Words<'_>) -> TenantSpec {
         weight: words.number("weight", 1) as u32,
         trust: if words.get("trust") == Some("no") { Trust::Untrusted } else { Trust::Trusted },
         anti_affinity: words.get("apart").into_iter().flat_map(|list| list.split(',')).map(apart).collect(),
+        lend: words.get("lend") != Some("no"),
     }
 }
 

@@ -74,6 +74,9 @@ pub(crate) const SINCE: &[(&str, &str, u8)] = &[
     ("TaskReport", "ended_ms", 5),
     ("TaskState", "Signaled", 5),
     ("TaskState::StartFailed", "by_node", 5),
+    ("Tenant", "lend", 7),
+    ("TenantEdit", "lend", 7),
+    ("TenantSpec", "lend", 7),
 ];
 
 /// The first form that has the field or variant.
