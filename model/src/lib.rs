@@ -26,6 +26,7 @@ pub mod movable;
 pub mod needs;
 pub mod node;
 pub mod object;
+pub mod quota_tree;
 pub mod request;
 pub mod resources;
 pub mod selector;

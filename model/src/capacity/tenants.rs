@@ -47,10 +47,17 @@ pub struct TenantUse {
 }
 
 impl Capacity {
-    /// Adds a tenant or takes over its new limits; what it uses stays charged.
+    /// Adds a tenant or takes over its new limits and place; what it uses stays charged, to the ancestors that it has now.
     pub fn put_tenant(&mut self, tenant: &Tenant) {
-        let (used, own) = self.tenants.get(&tenant.id).map(|old| (old.used, old.own)).unwrap_or_default();
-        let had = self.tenants.get(&tenant.id).is_some_and(|old| !old.anti_affinity.is_empty());
+        let old = self.tenants.get(&tenant.id);
+        let (used, own) = old.map(|old| (old.used, old.own)).unwrap_or_default();
+        let had = old.is_some_and(|old| !old.anti_affinity.is_empty());
+        let counted = old.map(|old| (old.parent, old.guarantee));
+        self.floors.change_tenant(counted, Some((tenant.parent, tenant.guarantee)));
+        if let Some((parent, _)) = counted.filter(|(parent, _)| *parent != tenant.parent) {
+            self.each_of_line(parent, |at| at.used.sub(&used));
+            self.each_of_line(tenant.parent, |at| at.used.add(&used));
+        }
         self.recount_rules(had, !tenant.anti_affinity.is_empty());
         self.tenants.insert(
             tenant.id,
@@ -78,8 +85,9 @@ impl Capacity {
 
     /// Takes a tenant out; it must have nothing in use and no children.
     pub fn remove_tenant(&mut self, id: TenantId) {
-        let had = self.tenants.remove(&id).is_some_and(|old| !old.anti_affinity.is_empty());
-        self.recount_rules(had, false);
+        let Some(old) = self.tenants.remove(&id) else { return };
+        self.floors.change_tenant(Some((old.parent, old.guarantee)), None);
+        self.recount_rules(!old.anti_affinity.is_empty(), false);
     }
 
     /// `tenant` and its ancestors, from the bottom.
@@ -102,7 +110,7 @@ impl Capacity {
     /// The lowest ceiling that it would pass.
     pub fn max_allows(&self, tenant: TenantId, charge: &ResourceVec) -> Result<(), OverMax> {
         for (id, at) in self.line_of(tenant) {
-            // Only what this charge adds to can be refused: a max that was lowered below present use stops growth alone.
+            // Only what this charge adds to can be refused: a max that was below present use before that was refused stops growth alone.
             let passed = charge.nonzero().find_map(|(resource, more)| {
                 let max = at.max.get(resource)?;
                 let would_use = at.used.get(resource) + more;
@@ -119,18 +127,17 @@ impl Capacity {
         if let Some(at) = self.tenants.get_mut(&tenant) {
             at.own.add(charge);
         }
-        self.each_of_line(tenant, |at| at.used.add(charge));
+        self.each_of_line(Some(tenant), |at| at.used.add(charge));
     }
 
     pub(super) fn release_tenants(&mut self, tenant: TenantId, charge: &ResourceVec) {
         if let Some(at) = self.tenants.get_mut(&tenant) {
             at.own.sub(charge);
         }
-        self.each_of_line(tenant, |at| at.used.sub(charge));
+        self.each_of_line(Some(tenant), |at| at.used.sub(charge));
     }
 
-    fn each_of_line(&mut self, tenant: TenantId, mut touch: impl FnMut(&mut TenantUse)) {
-        let mut next = Some(tenant);
+    fn each_of_line(&mut self, mut next: Option<TenantId>, mut touch: impl FnMut(&mut TenantUse)) {
         while let Some(at) = next.and_then(|id| self.tenants.get_mut(&id)) {
             touch(at);
             next = at.parent;
