@@ -27,6 +27,9 @@ const SELECTORS: [&str; 4] = [
     "device.memory_mib > 100000",
 ];
 const PATHS: [&str; 6] = ["red", "red/one", "red/one/deep", "red/two", "blue", "blue/one"];
+/// Where tenants are moved to, and from there again.
+const PLACES: [&str; 9] =
+    ["red", "red/one", "red/one/deep", "red/two", "blue", "blue/one", "green", "blue/two", "red/two/far"];
 
 impl Story {
     pub(super) fn next_command(&mut self) -> Command {
@@ -55,7 +58,9 @@ impl Story {
             let tenants = PATHS.iter().map(|path| self.tenant(path)).collect();
             let command = Command::ApplyTenants { tenants };
             if muster_control_core::plan(&self.state, self.now_ms, &command).is_ok() {
-                return vec![command];
+                // Half of the histories are of a cluster that was just upgraded.
+                let level = if self.chance.one_in(2) { 3 } else { 1 };
+                return vec![Command::RaiseFeatureLevel { level }, command];
             }
         }
     }
@@ -125,9 +130,16 @@ impl Story {
     }
 
     fn change_tenants(&mut self) -> Command {
+        if self.chance.one_in(3) {
+            // Mostly a tenant that is there.
+            let there: Vec<String> = self.state.tenants.values().map(|tenant| tenant.path.clone()).collect();
+            let path = self.chance.pick(&there).unwrap_or_else(|| "red".to_owned());
+            return Command::MoveTenant { path, to: self.chance.pick(&PLACES).unwrap_or_default().to_owned() };
+        }
         if self.chance.one_in(2) {
             let paths = (0..2).filter_map(|_| self.chance.pick(&PATHS)).collect::<std::collections::BTreeSet<_>>();
-            return Command::EditTenants { edits: paths.into_iter().map(|path| self.tenant_edit(path)).collect() };
+            let edits = paths.into_iter().map(|path| self.tenant_edit(path)).collect();
+            return Command::EditTenants { edits, prune: self.chance.one_in(6) };
         }
         let count = self.chance.below(3) + 1;
         let tenants = (0..count).filter_map(|_| self.chance.pick(&PATHS)).collect::<Vec<_>>();
