@@ -64,7 +64,13 @@ impl From<&Tenant> for v1::Tenant {
             anti_affinity: anti_affinity_to_wire(&tenant.anti_affinity),
             lend: Some(tenant.lend),
         };
-        v1::Tenant { id: tenant.id.0, parent: tenant.parent.map(|parent| parent.0), spec: Some(spec), used: None }
+        v1::Tenant {
+            id: tenant.id.0,
+            parent: tenant.parent.map(|parent| parent.0),
+            spec: Some(spec),
+            used: None,
+            quota: None,
+        }
     }
 }
 
