@@ -58,8 +58,8 @@ impl Story {
             let tenants = PATHS.iter().map(|path| self.tenant(path)).collect();
             let command = Command::ApplyTenants { tenants };
             if muster_control_core::plan(&self.state, self.now_ms, &command).is_ok() {
-                // Half of the histories are of a cluster that was just upgraded.
-                let level = if self.chance.one_in(2) { 3 } else { 1 };
+                // Some histories are of a cluster before its upgrade.
+                let level = if self.chance.one_in(4) { 1 } else { 3 };
                 return vec![Command::RaiseFeatureLevel { level }, command];
             }
         }
@@ -129,12 +129,20 @@ impl Story {
         edit
     }
 
+    /// Mostly a tenant that is there to a place that is free.
+    fn move_tenant(&mut self) -> Command {
+        let there: Vec<String> = self.state.tenants.values().map(|tenant| tenant.path.clone()).collect();
+        let is_there = |path: &str| there.iter().any(|other| other == path);
+        let free = |to: &&str| !is_there(to) && to.rsplit_once('/').is_none_or(|(parent, _)| is_there(parent));
+        let places: Vec<&str> = PLACES.iter().copied().filter(free).collect();
+        let places = if self.chance.one_in(4) { PLACES.to_vec() } else { places };
+        let path = self.chance.pick(&there).unwrap_or_else(|| "red".to_owned());
+        Command::MoveTenant { path, to: self.chance.pick(&places).unwrap_or_default().to_owned() }
+    }
+
     fn change_tenants(&mut self) -> Command {
-        if self.chance.one_in(3) {
-            // Mostly a tenant that is there.
-            let there: Vec<String> = self.state.tenants.values().map(|tenant| tenant.path.clone()).collect();
-            let path = self.chance.pick(&there).unwrap_or_else(|| "red".to_owned());
-            return Command::MoveTenant { path, to: self.chance.pick(&PLACES).unwrap_or_default().to_owned() };
+        if self.chance.one_in(2) {
+            return self.move_tenant();
         }
         if self.chance.one_in(2) {
             let paths = (0..2).filter_map(|_| self.chance.pick(&PATHS)).collect::<std::collections::BTreeSet<_>>();

@@ -375,6 +375,10 @@ impl World {
                     job.attempts.iter().flat_map(|record| self.told_attempt(record)).collect()
                 })
             }
+            "class" => {
+                let class = &self.state.device_classes[words.at(2)];
+                vec![format!("  for {}", class.tenants.iter().cloned().collect::<Vec<_>>().join(","))]
+            }
             "tenants" => {
                 let index = self.state.index();
                 let all = index.tenants_below("", None).filter_map(|id| self.state.tenants.get(&id));

@@ -105,8 +105,7 @@ fn with_move<'a>(
         }
         if let Err(wrong) = TenantSpec::from(&after).validate() {
             let at = |error: FieldError| {
-                let problem =
-                    format!("tenant {} would be {}: {} {}", tenant.path, after.path, error.field, error.problem);
+                let problem = format!("after the move {} of tenant {} {}", error.field, after.path, error.problem);
                 FieldError::new(TO, problem, error.fix)
             };
             return Err(Reject::Invalid(wrong.into_iter().map(at).collect()));
