@@ -30,6 +30,7 @@ pub fn tenants() -> Vec<TenantSpec> {
         weight: 1,
         trust,
         anti_affinity: Vec::new(),
+        lend: true,
     };
     vec![
         tenant("research", None, Trust::Trusted),

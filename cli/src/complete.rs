@@ -67,10 +67,10 @@ impl Value {
         match (above, command, arg.get_id().as_str()) {
             (_, "job" | "logs" | "explain", "id") => Some(Value::Job),
             (_, "cancel" | "wait", "ids") => Some(Value::LiveJob),
-            (_, "submit" | "jobs", "tenant") | ("tenants", "delete", "path") | (_, "usage", "under") => {
-                Some(Value::Tenant)
-            }
-            ("tenants", "list" | "tree", "under") => Some(Value::Tenant),
+            (_, "submit" | "jobs", "tenant")
+            | ("tenants", "delete" | "move", "path")
+            | (_, "usage" | "tree", "under") => Some(Value::Tenant),
+            ("tenants", "list", "under") => Some(Value::Tenant),
             (_, "gpus", "node") | (_, "drain" | "undrain" | "remove-node", "nodes") => Some(Value::Node),
             (_, "nodes" | "plan", "cell") => Some(Value::Cell),
             (_, "nodes" | "submit", "pool") | ("pools", "delete", "name") => Some(Value::Pool),
@@ -126,7 +126,7 @@ impl Value {
         let found = match self {
             Value::Job | Value::LiveJob => return jobs(context, self == Value::LiveJob).await,
             Value::Tenant => {
-                let tenants = commands::tenants::all_tenants(client, "", consistency).await.ok()?;
+                let tenants = commands::tenants::all_tenants(client, "", consistency, false).await.ok()?;
                 tenants.into_iter().filter_map(|tenant| Some((tenant.spec?.path, String::new()))).collect()
             }
             Value::Node => {

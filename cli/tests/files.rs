@@ -171,7 +171,7 @@ research:
   weight: 2
   teams:
     nlp: {guarantee: {h100: 0.5}}
-    vision: {trust: untrusted, children: {lab: {}}}
+    vision: {trust: untrusted, lend: no, children: {lab: {}}}
 ops:
 ";
     let tenants = tenants::parse(text, "tree.yaml").expect("tenants");
@@ -185,18 +185,19 @@ ops:
     assert_eq!(tenants[1].guarantee.clone().expect("guarantee").gpus, gpu(Some(3_500)));
     assert_eq!((tenants[0].weight, tenants[1].weight), (Some(v1::WeightEdit { weight: Some(2) }), None));
     assert_eq!(tenants[2].trust, Some(v1::TrustEdit { trust: Some("untrusted".to_owned()) }));
+    assert_eq!((tenants[1].lend, tenants[2].lend), (None, Some(v1::LendEdit { lend: Some(false) })));
     assert_eq!(tenants[4], v1::TenantEdit { path: "ops".to_owned(), ..Default::default() }, "what is not named stays");
 }
 
 #[test]
 fn null_removes_and_leaving_out_does_not() {
-    let text = "a: {max: null, weight: null, trust: null, anti-affinity: null, guarantee: {h100: null, cpus: 4}}\nb: {max: {}}\n";
+    let text = "a: {max: null, weight: null, trust: null, lend: null, anti-affinity: null, guarantee: {h100: null, cpus: 4}}\nb: {max: {}}\n";
     let tenants = tenants::parse(text, "tree.yaml").expect("tenants");
     let (a, b) = (&tenants[0], &tenants[1]);
     assert!(a.max.as_ref().is_some_and(|max| max.clear) && a.anti_affinity.as_ref().is_some_and(|apart| apart.clear));
     assert_eq!(
-        (a.weight, a.trust.clone()),
-        (Some(v1::WeightEdit { weight: None }), Some(v1::TrustEdit { trust: None }))
+        (a.weight, a.trust.clone(), a.lend),
+        (Some(v1::WeightEdit { weight: None }), Some(v1::TrustEdit { trust: None }), Some(v1::LendEdit { lend: None }))
     );
     let guarantee = a.guarantee.clone().expect("guarantee");
     assert_eq!((guarantee.clear, guarantee.gpus), (false, vec![v1::GpuEdit { model: "h100".to_owned(), units: None }]));
@@ -218,6 +219,7 @@ fn bad_tenants_are_named() {
         ("research: {max: {memory: 4}}\n", &["research.max.memory: \"4\" has no unit"]),
         ("research: {max: {h100: [1]}}\n", &["research.max: has an amount that is not a number"]),
         ("research: {weight: heavy}\n", &["research.weight: is not a number"]),
+        ("research: {lend: 3}\n", &["research.lend: is not yes or no"]),
         ("research: {teams: [nlp]}\n", &["research.teams: is not a tree"]),
         ("[1]\n", &["tree.yaml: is not a tree of tenants"]),
         ("", &["tree.yaml: has no tenant"]),

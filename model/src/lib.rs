@@ -30,6 +30,7 @@ pub mod needs;
 pub mod node;
 pub mod object;
 pub mod preemption;
+pub mod quota_tree;
 pub mod request;
 pub mod resources;
 pub mod selector;

@@ -192,6 +192,15 @@ impl ResourceVec {
         }
     }
 
+    /// Sets the amount of one resource.
+    pub fn set(&mut self, resource: Resource, amount: u64) {
+        match resource {
+            Resource::Gpu(model) => self.gpu[model as usize] = amount,
+            Resource::Cpu => self.cpu_milli = amount,
+            Resource::Memory => self.memory_mib = amount,
+        }
+    }
+
     /// Every resource of which there is more than nothing.
     pub fn nonzero(&self) -> impl Iterator<Item = (Resource, u64)> + '_ {
         self.gpus()
@@ -221,7 +230,7 @@ impl ResourceVec {
         self.memory_mib = self.memory_mib.checked_sub(other.memory_mib).expect("released more memory than was charged");
     }
 
-    /// What is left of each resource when `other` is taken away; nothing where there is less.
+    /// What is left without `other`; of what `other` has more, nothing.
     #[must_use]
     pub fn less(mut self, other: &ResourceVec) -> Self {
         for (mine, theirs) in self.gpu.iter_mut().zip(other.gpu) {

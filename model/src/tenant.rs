@@ -50,6 +50,25 @@ pub fn lies_under(path: &str, top: &str) -> bool {
     path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// A tenant of which nothing is said lends its idle guarantee.
+fn lends() -> bool {
+    true
+}
+
+/// Stores a flag that is usually set as its opposite: in a stored form every default is zeros, so that older forms can leave it out.
+mod negated {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+    pub(super) fn serialize<S: Serializer>(flag: &bool, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bool(!flag)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+        bool::deserialize(deserializer).map(|stored| !stored)
+    }
+}
+
 /// A node of the quota tree: organisation, team, project or user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tenant {
@@ -69,6 +88,9 @@ pub struct Tenant {
     pub trust: Trust,
     /// Whom its work is kept apart from, in order of path.
     pub anti_affinity: Vec<AntiAffinity>,
+    /// Whether burst of other tenants may use the part of its guarantee that is idle.
+    #[serde(default = "lends", with = "negated")]
+    pub lend: bool,
 }
 
 impl Tenant {
@@ -100,4 +122,7 @@ pub struct TenantSpec {
     pub trust: Trust,
     /// Whom its work is kept apart from.
     pub anti_affinity: Vec<AntiAffinity>,
+    /// Whether burst of other tenants may use the part of its guarantee that is idle.
+    #[serde(default = "lends", with = "negated")]
+    pub lend: bool,
 }

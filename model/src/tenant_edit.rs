@@ -122,6 +122,9 @@ pub struct TenantEdit {
     pub trust: Edit<Trust>,
     /// Whom its work is kept apart from.
     pub anti_affinity: AntiAffinityEdit,
+    /// Whether its idle guarantee may be lent.
+    #[serde(default)]
+    pub lend: Edit<bool>,
 }
 
 impl TenantEdit {
@@ -136,6 +139,7 @@ impl TenantEdit {
             weight: self.weight.on(before.weight, WEIGHT_DEFAULT),
             trust: self.trust.on(before.trust, Trust::default()),
             anti_affinity: self.anti_affinity.on(before.anti_affinity),
+            lend: self.lend.on(before.lend, true),
         }
     }
 }
@@ -151,6 +155,7 @@ impl TenantSpec {
             weight: WEIGHT_DEFAULT,
             trust: Trust::default(),
             anti_affinity: Vec::new(),
+            lend: true,
         }
     }
 }
@@ -164,6 +169,7 @@ impl From<&Tenant> for TenantSpec {
             weight: tenant.weight,
             trust: tenant.trust,
             anti_affinity: tenant.anti_affinity.clone(),
+            lend: tenant.lend,
         }
     }
 }

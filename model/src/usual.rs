@@ -75,6 +75,7 @@ impl Tenant {
             weight: 1,
             trust: Trust::Trusted,
             anti_affinity: Vec::new(),
+            lend: true,
         }
     }
 }

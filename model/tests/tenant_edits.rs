@@ -24,7 +24,7 @@ prop_compose! {
     fn tenant()(
         floor in amounts(), floor_cpu in 0..9_u64, ceiling in amounts(), ceiling_cpu in option::of(0..9_u64),
         memory in option::of(0..9_u64), weight in 1..9_u32, untrusted in any::<bool>(),
-        apart in btree_map(select(OTHERS.to_vec()), level(), 0..3),
+        apart in btree_map(select(OTHERS.to_vec()), level(), 0..3), lend in any::<bool>(),
     ) -> Tenant {
         let mut guarantee = ResourceVec::of_host(floor_cpu, 0);
         for (model, units) in floor {
@@ -36,6 +36,7 @@ prop_compose! {
             max: Limits { gpu, cpu_milli: ceiling_cpu, memory_mib: memory }, weight,
             trust: if untrusted { Trust::Untrusted } else { Trust::Trusted },
             anti_affinity: apart.into_iter().map(|(tenant, level)| AntiAffinity { tenant: tenant.into(), level }).collect(),
+            lend,
         }
     }
 }
@@ -57,10 +58,10 @@ prop_compose! {
     fn tenant_edit()(
         guarantee in amounts_edit(), max in amounts_edit(), weight in edit(1..9_u32),
         trust in edit(select(vec![Trust::Trusted, Trust::Untrusted])), clear in any::<bool>(),
-        levels in btree_map(select(OTHERS.to_vec()), option::of(level()), 0..3),
+        levels in btree_map(select(OTHERS.to_vec()), option::of(level()), 0..3), lend in edit(any::<bool>()),
     ) -> TenantEdit {
         let levels = levels.into_iter().map(|(tenant, level)| (tenant.to_owned(), level)).collect();
-        TenantEdit { path: "research".into(), guarantee, max, weight, trust, anti_affinity: AntiAffinityEdit { clear, levels } }
+        TenantEdit { path: "research".into(), guarantee, max, weight, trust, anti_affinity: AntiAffinityEdit { clear, levels }, lend }
     }
 }
 
@@ -108,9 +109,10 @@ proptest! {
         }
         prop_assert!(after.anti_affinity.is_sorted());
         // The same again changes nothing.
+        prop_assert_eq!(after.lend, expected(edit.lend, false, Some(before.lend)).unwrap_or(true));
         let as_tenant = |spec: TenantSpec| Tenant {
             guarantee: spec.guarantee, max: spec.max, weight: spec.weight, trust: spec.trust,
-            anti_affinity: spec.anti_affinity, ..before.clone()
+            anti_affinity: spec.anti_affinity, lend: spec.lend, ..before.clone()
         };
         prop_assert_eq!(edit.on(Some(&as_tenant(after.clone()))), after);
     }
@@ -126,4 +128,28 @@ proptest! {
 fn a_new_tenant_begins_with_what_is_usual() {
     let edit = TenantEdit { path: "new".into(), weight: Edit::Set(3), ..TenantEdit::default() };
     assert_eq!(edit.on(None), TenantSpec { weight: 3, ..TenantSpec::usual("new") });
+}
+
+#[test]
+fn a_tenant_lends_unless_it_says_otherwise() {
+    let usual = TenantSpec::usual("new");
+    assert!(usual.lend);
+    let keeps = TenantEdit { path: "new".into(), lend: Edit::Set(false), ..TenantEdit::default() }.on(None);
+    let back = TenantEdit { path: "new".into(), lend: Edit::Remove, ..TenantEdit::default() };
+    let tenant = |spec: TenantSpec| Tenant {
+        id: TenantId(1),
+        path: spec.path,
+        parent: None,
+        guarantee: spec.guarantee,
+        max: spec.max,
+        weight: spec.weight,
+        trust: spec.trust,
+        anti_affinity: spec.anti_affinity,
+        lend: spec.lend,
+    };
+    let keeping = tenant(keeps);
+    let mut capacity = muster_model::capacity::Capacity::default();
+    capacity.put_tenant(&keeping);
+    assert!(!keeping.lend && !capacity.tenants()[&TenantId(1)].lend);
+    assert_eq!(back.on(Some(&keeping)), usual);
 }

@@ -281,6 +281,7 @@ fn tenant() -> TenantSpec {
         weight: 1,
         trust: Trust::Trusted,
         anti_affinity: Vec::new(),
+        lend: true,
     }
 }
 

@@ -364,10 +364,11 @@ prop_compose! {
         id in any::<u32>(), parent in option::of(any::<u32>().prop_map(TenantId)), path in "[a-z]{1,5}(/[a-z]{1,5}){0,2}",
         guarantee in amounts(), max in limits(), weight in any::<u32>(), untrusted in any::<bool>(),
         apart in btree_map("[A-Z]{1,4}", select(vec![AntiAffinityLevel::Card, AntiAffinityLevel::Node, AntiAffinityLevel::Island]), 0..3),
+        lend in any::<bool>(),
     ) -> Tenant {
         let trust = if untrusted { Trust::Untrusted } else { Trust::Trusted };
         let anti_affinity = apart.into_iter().map(|(tenant, level)| AntiAffinity { tenant, level }).collect();
-        Tenant { id: TenantId(id), path, parent, guarantee, max, weight, trust, anti_affinity }
+        Tenant { id: TenantId(id), path, parent, guarantee, max, weight, trust, anti_affinity, lend }
     }
 }
 
@@ -418,6 +419,7 @@ proptest! {
         numbers in (edit(any::<u64>()), edit(any::<u64>()), edit(any::<u64>()), edit(any::<u32>())),
         trust in edit(select(vec![Trust::Trusted, Trust::Untrusted])),
         levels in btree_map("[a-z]{1,3}", option::of(select(vec![AntiAffinityLevel::Card, AntiAffinityLevel::Island])), 0..3),
+        lend in edit(any::<bool>()),
     ) {
         let edit = TenantEdit {
             path: "a/b".into(),
@@ -426,6 +428,7 @@ proptest! {
             weight: numbers.3,
             trust,
             anti_affinity: AntiAffinityEdit { clear: clear.2, levels },
+            lend,
         };
         prop_assert_eq!(TenantEdit::try_from(sent(&v1::TenantEdit::from(&edit))), Ok(edit));
     }
@@ -435,7 +438,7 @@ proptest! {
         prop_assert_eq!(JobSpec::try_from(sent(&v1::JobSpec::from(&spec))), Ok(spec));
         let spec = TenantSpec {
             path: tenant.path, guarantee: tenant.guarantee, max: tenant.max, weight: tenant.weight, trust: tenant.trust,
-            anti_affinity: tenant.anti_affinity,
+            anti_affinity: tenant.anti_affinity, lend: tenant.lend,
         };
         prop_assert_eq!(TenantSpec::try_from(sent(&v1::TenantSpec::from(&spec))), Ok(spec));
     }

@@ -61,6 +61,7 @@ pub fn tenants(
         weight: 1,
         trust: Trust::Trusted,
         anti_affinity: Vec::new(),
+        lend: true,
     };
     paths.iter().map(spec).collect()
 }

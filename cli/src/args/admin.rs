@@ -17,7 +17,7 @@ Fields in the file are changed. Fields that are not in the file keep their value
     weight: 2
     teams:
       nlp: {guarantee: {h100: 4}}
-      vision: {max: {h100: 8}, trust: untrusted}")]
+      vision: {max: {h100: 8}, trust: untrusted, lend: no}")]
     Apply {
         /// YAML file; - reads standard input
         #[arg(short, long, value_name = "FILE")]
@@ -25,11 +25,27 @@ Fields in the file are changed. Fields that are not in the file keep their value
         /// Print what would change, without changing it
         #[arg(long)]
         dry_run: bool,
+        /// Remove tenants that the file does not name, below the ones at its top; their jobs must have ended
+        #[arg(long)]
+        prune: bool,
     },
     /// List tenants: guarantee, max and present use
     List(Under),
     /// Show tenants as a tree, with the same columns
     Tree(Under),
+    /// Move a tenant with everything below it, or rename it; its jobs go on running
+    #[command(after_help = "\
+  muster tenants move research/nlp applied/nlp        # another parent
+  muster tenants move research/nlp research/language  # another name")]
+    Move {
+        /// Its present path, such as research/nlp
+        path: String,
+        /// Its new path; the parent must exist
+        to: String,
+        /// Print what would change, without changing it
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Delete a tenant; it must have no children and no pending or running jobs
     Delete {
         /// Path of the tenant, such as research/nlp

@@ -126,6 +126,8 @@ pub enum Command {
     Wait(jobs::Several),
     /// Show why a job is pending, and the smallest change that would start it
     Explain(jobs::One),
+    /// Show the quota tree: what each tenant is guaranteed, borrows, lends and waits for
+    Tree(admin::Under),
     /// Manage tenants and their quotas
     #[command(subcommand)]
     Tenants(admin::Tenants),

@@ -132,7 +132,7 @@ async fn make_tenants(client: &Client, under: &str, jobs: &[TraceJob]) -> Result
     let edit = |path: &String| v1::TenantEdit { path: path.clone(), ..v1::TenantEdit::default() };
     let edits: Vec<v1::TenantEdit> = paths.iter().map(edit).collect();
     for chunk in edits.chunks(TENANTS_PER_CALL_MAX) {
-        tenants::apply(client, chunk.to_vec(), false).await?;
+        tenants::apply(client, chunk.to_vec(), false, false).await?;
     }
     Ok(())
 }

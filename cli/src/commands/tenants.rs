@@ -6,7 +6,8 @@ use crate::commands::{Context, input};
 use crate::failure::Failure;
 use crate::output::{Block, note};
 use crate::spec;
-use crate::view::tenants::{AppliedView, TenantView, UsageView, table, usage_table};
+use crate::view::quota::{self, QuotaView};
+use crate::view::tenants::{AppliedView, MovedView, TenantView, UsageView, table, usage_table};
 use muster_proto::v1;
 use muster_proto::v1::tenants_client::TenantsClient;
 use muster_proto::v1::usage_client::UsageClient;
@@ -20,12 +21,12 @@ const PAGE: u32 = 1_000;
 /// What is refused, or that the cluster stays away.
 pub async fn run(context: &Context, command: &Tenants) -> Result<(), Failure> {
     match command {
-        Tenants::Apply { file, dry_run } => {
+        Tenants::Apply { file, dry_run, prune } => {
             let (text, name) = input::read(file)?;
             let edits = spec::tenants::parse(&text, &name)?;
-            let applied = apply(&context.client, edits, *dry_run).await?;
+            let applied = apply(&context.client, edits, *dry_run, *prune).await?;
             let view = AppliedView::new(&applied.reply, *dry_run);
-            if applied.tries > 1 && !dry_run && view.changes.is_empty() {
+            if applied.tries > 1 && !dry_run && view.is_empty() {
                 note(
                     "warning: an earlier attempt of this call had no answer; it may have made changes that are not listed",
                 );
@@ -34,6 +35,16 @@ pub async fn run(context: &Context, command: &Tenants) -> Result<(), Failure> {
         }
         Tenants::List(under) => show(context, &under.under, false).await,
         Tenants::Tree(under) => show(context, &under.under, true).await,
+        Tenants::Move { path, to, dry_run } => {
+            let request = v1::MoveTenantRequest { path: path.clone(), to: to.clone(), dry_run: *dry_run };
+            let change = |channel| {
+                let request = request.clone();
+                async move { TenantsClient::new(channel).max_decoding_message_size(reply_bytes_max()).r#move(request).await }
+            };
+            let reply = context.client.call("move tenant", change).await?;
+            let view = MovedView::new(&reply, *dry_run);
+            context.out.show(&view, |_| vec![Block::Text(view.text())])
+        }
         Tenants::Delete { path } => {
             let request = v1::DeleteTenantRequest { path: path.clone() };
             let delete = |channel| {
@@ -58,9 +69,14 @@ pub struct Applied {
 ///
 /// # Errors
 /// What is refused, by the path of the tenant, or that the cluster stays away.
-pub async fn apply(client: &Client, edits: Vec<v1::TenantEdit>, dry_run: bool) -> Result<Applied, Failure> {
+pub async fn apply(
+    client: &Client,
+    edits: Vec<v1::TenantEdit>,
+    dry_run: bool,
+    prune: bool,
+) -> Result<Applied, Failure> {
     let paths: Vec<String> = edits.iter().map(|edit| edit.path.clone()).collect();
-    let request = v1::ApplyTenantsRequest { tenants: Vec::new(), edits, dry_run };
+    let request = v1::ApplyTenantsRequest { tenants: Vec::new(), edits, dry_run, prune };
     let mut tries = 0;
     let apply = |channel| {
         let request = request.clone();
@@ -87,12 +103,22 @@ fn in_words_of_tree(failure: Failure, paths: &[String]) -> Failure {
 }
 
 async fn show(context: &Context, under: &str, tree: bool) -> Result<(), Failure> {
-    let found = all_tenants(&context.client, under, context.consistency).await?;
+    let found = all_tenants(&context.client, under, context.consistency, false).await?;
     let views: Vec<TenantView> = found.iter().map(TenantView::new).collect();
     context.out.show(&views, |_| table(&views, tree))
 }
 
-/// Every tenant at `under` and below it.
+/// Shows who is guaranteed, borrows, lends and waits for what.
+///
+/// # Errors
+/// When the tenant is unknown, or the cluster stays away.
+pub async fn tree(context: &Context, under: &str) -> Result<(), Failure> {
+    let found = all_tenants(&context.client, under, context.consistency, true).await?;
+    let views: Vec<QuotaView> = found.iter().map(QuotaView::new).collect();
+    context.out.show(&views, |_| quota::tree(&views))
+}
+
+/// Every tenant at `under` and below it; with `quota`, how each stands.
 ///
 /// # Errors
 /// When the tenant is unknown, or the cluster stays away.
@@ -100,10 +126,11 @@ pub async fn all_tenants(
     client: &Client,
     under: &str,
     consistency: v1::Consistency,
+    quota: bool,
 ) -> Result<Vec<v1::Tenant>, Failure> {
     let list = |channel, page_token| {
         let (under, consistency) = (under.to_owned(), consistency.into());
-        let request = v1::ListTenantsRequest { under, consistency, page_size: PAGE, page_token };
+        let request = v1::ListTenantsRequest { under, consistency, page_size: PAGE, page_token, quota };
         async move { TenantsClient::new(channel).max_decoding_message_size(reply_bytes_max()).list(request).await }
     };
     let parts = |reply: v1::ListTenantsReply| (reply.tenants, reply.next_page_token);

@@ -81,7 +81,7 @@ async fn act(args: &Demo, folder: &Path, say: &Narrator, stage: &Stage, client: 
     let record: PathBuf = folder.join("record");
     let tenants = spec::tenants::parse(workload::TENANTS, "the demo's tenants")?;
     say.line(&format!("tenants: {}", tenants.iter().map(|t| t.path.as_str()).collect::<Vec<_>>().join(", ")))?;
-    apply(client, tenants, false).await?;
+    apply(client, tenants, false, false).await?;
 
     let workload = Workload::new(&record, args.jobs);
     say.line(&format!("submitting {}", workload.words()))?;

@@ -115,7 +115,7 @@ async fn attend(
     ready::wait(client, settings, began).await;
     if !settings.bootstrapped {
         let tenant = v1::TenantEdit { path: FIRST_TENANT.to_owned(), ..Default::default() };
-        tenants::apply(client, vec![tenant], false).await?;
+        tenants::apply(client, vec![tenant], false, false).await?;
         settings.bootstrapped = true;
         settings.save(folder)?;
     }

@@ -7,7 +7,7 @@
 //!   weight: 2
 //!   teams:
 //!     nlp: {guarantee: {h100: 4}}
-//!     vision: {max: {h100: 8}, trust: untrusted}
+//!     vision: {max: {h100: 8}, trust: untrusted, lend: no}
 //!   anti-affinity: {ads: node, search/ranking: card}    # or island; measured to disturb each other
 //! ```
 //!
@@ -24,7 +24,7 @@ use serde::Deserialize;
 use serde_yaml_ng::{Mapping, Value};
 
 /// The keys of one tenant.
-pub const KEYS: &[&str] = &["guarantee", "max", "weight", "trust", "anti-affinity", "teams", "children"];
+pub const KEYS: &[&str] = &["guarantee", "max", "weight", "trust", "lend", "anti-affinity", "teams", "children"];
 
 /// Every tenant of a file with what changes of it, parents before their children.
 ///
@@ -90,7 +90,8 @@ fn one(path: &str, mut body: Mapping, level: usize, found: &mut Vec<v1::TenantEd
     let children: Vec<Value> = ["teams", "children"].iter().filter_map(|key| body.remove(*key)).collect();
     let weight = weight(path, body.get("weight"), faults);
     let trust = trust(path, body.get("trust"), faults);
-    let mut edit = v1::TenantEdit { path: path.to_owned(), weight, trust, ..v1::TenantEdit::default() };
+    let lend = lend(path, body.get("lend"), faults);
+    let mut edit = v1::TenantEdit { path: path.to_owned(), weight, trust, lend, ..v1::TenantEdit::default() };
     for (key, place) in [("guarantee", &mut edit.guarantee), ("max", &mut edit.max)] {
         *place = match body.get(key) {
             None => None,
@@ -153,6 +154,22 @@ fn trust(path: &str, written: Option<&Value>, faults: &mut Vec<FieldError>) -> O
             None
         }
     }
+}
+
+/// `yes` and `no` too, which are text in YAML 1.2.
+fn lend(path: &str, written: Option<&Value>, faults: &mut Vec<FieldError>) -> Option<v1::LendEdit> {
+    let lend = match written? {
+        Value::Null => None,
+        Value::Bool(lend) => Some(*lend),
+        Value::String(word) if word == "yes" => Some(true),
+        Value::String(word) if word == "no" => Some(false),
+        _ => {
+            let fix = "write `lend: no`, or null for the default yes";
+            faults.push(FieldError::new(format!("{path}.lend"), "is not yes or no", fix));
+            return None;
+        }
+    };
+    Some(v1::LendEdit { lend })
 }
 
 /// `{ads: node, search/ranking: card, old: null}`.

@@ -11,5 +11,6 @@ pub mod fleet;
 pub mod job;
 pub mod jobs;
 pub mod plan;
+pub mod quota;
 pub mod raft;
 pub mod tenants;

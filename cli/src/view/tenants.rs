@@ -19,7 +19,7 @@ pub struct Amounts {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u64>,
     #[serde(skip)]
-    units: BTreeMap<String, u64>,
+    pub(super) units: BTreeMap<String, u64>,
 }
 
 impl Amounts {
@@ -28,7 +28,7 @@ impl Amounts {
         Amounts { gpus: units.iter().map(cards).collect(), cpu_milli, memory_mib, units: units.clone() }
     }
 
-    fn vec(amounts: Option<&v1::ResourceVec>) -> Self {
+    pub(super) fn vec(amounts: Option<&v1::ResourceVec>) -> Self {
         let some = |amount: u64| Some(amount).filter(|amount| *amount > 0);
         let Some(amounts) = amounts else { return Self::default() };
         let units = amounts.gpu_units.iter().filter(|(_, units)| **units > 0);
@@ -36,7 +36,7 @@ impl Amounts {
         Self::new(&units, some(amounts.cpu_milli), some(amounts.memory_mib))
     }
 
-    fn limits(limits: Option<&v1::Limits>) -> Self {
+    pub(super) fn limits(limits: Option<&v1::Limits>) -> Self {
         limits.map_or_else(Self::default, |a| Self::new(&a.gpu_units, a.cpu_milli, a.memory_mib))
     }
 
@@ -67,6 +67,8 @@ pub struct TenantView {
     /// Whom it is kept apart from, and what they may not share.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub anti_affinity: BTreeMap<String, String>,
+    /// Whether burst of other tenants may use its idle guarantee.
+    pub lend: bool,
 }
 
 impl TenantView {
@@ -82,6 +84,7 @@ impl TenantView {
             used: Amounts::vec(tenant.used.as_ref()),
             weight: spec.weight.unwrap_or(1),
             trust: if spec.trust.is_empty() { "trusted".to_owned() } else { spec.trust },
+            lend: spec.lend.unwrap_or(true),
         }
     }
 }
@@ -91,8 +94,12 @@ impl TenantView {
 pub fn table(tenants: &[TenantView], tree: bool) -> Vec<Block> {
     // Few fleets keep anybody apart: the column is there where one does.
     let apart = tenants.iter().any(|tenant| !tenant.anti_affinity.is_empty());
-    let heads = ["TENANT", "GUARANTEE", "MAX", "USED", "WEIGHT", "TRUST", "APART FROM"];
-    let mut columns = Columns::new(&heads[..heads.len() - usize::from(!apart)]).right(&["WEIGHT"]);
+    // And nearly all lend.
+    let lend = tenants.iter().any(|tenant| !tenant.lend);
+    let mut heads = vec!["TENANT", "GUARANTEE", "MAX", "USED", "WEIGHT", "TRUST"];
+    heads.extend(lend.then_some("LEND"));
+    heads.extend(apart.then_some("APART FROM"));
+    let mut columns = Columns::new(&heads).right(&["WEIGHT"]);
     let mut sorted: Vec<&TenantView> = tenants.iter().collect();
     sorted.sort_by_key(|tenant| tenant.path.split('/').map(str::to_owned).collect::<Vec<_>>());
     for tenant in sorted {
@@ -108,6 +115,9 @@ pub fn table(tenants: &[TenantView], tree: bool) -> Vec<Block> {
             tenant.weight.to_string(),
             tenant.trust.clone(),
         ];
+        if lend {
+            row.push(show_lend(tenant.lend).to_owned());
+        }
         if apart {
             let words: Vec<String> =
                 tenant.anti_affinity.iter().map(|(path, level)| format!("{path} ({level})")).collect();
@@ -118,6 +128,10 @@ pub fn table(tenants: &[TenantView], tree: bool) -> Vec<Block> {
     vec![columns.block()]
 }
 
+fn show_lend(lend: bool) -> &'static str {
+    if lend { "yes" } else { "no" }
+}
+
 /// What `muster tenants apply` did, or would do.
 #[derive(Clone, Debug, Serialize)]
 pub struct AppliedView {
@@ -125,6 +139,9 @@ pub struct AppliedView {
     pub dry_run: bool,
     /// What differs, by tenant.
     pub changes: Vec<ChangeView>,
+    /// What is removed, as it was.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub removed: Vec<ChangeView>,
     /// Tenants that were named and are as they were.
     pub unchanged: u32,
     /// The state of the cluster it holds for.
@@ -162,6 +179,7 @@ impl AppliedView {
         AppliedView {
             dry_run,
             changes: reply.changes.iter().map(ChangeView::new).collect(),
+            removed: reply.removed.iter().map(ChangeView::removed).collect(),
             unchanged: reply.unchanged,
             revision: reply.revision,
         }
@@ -175,26 +193,90 @@ impl AppliedView {
             lines.push(if change.new { format!("{}: new", change.path) } else { format!("{}:", change.path) });
             lines.extend(change.fields.iter().map(|field| format!("  {}", field.words(change.new))));
         }
+        for change in &self.removed {
+            lines.push(format!("{}: removed", change.path));
+            lines.extend(change.fields.iter().map(|field| format!("  {}", field.words(false))));
+        }
         lines.push(self.summary());
         lines.join("\n")
     }
 
+    /// Whether nothing differs.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.removed.is_empty()
+    }
+
     fn summary(&self) -> String {
         let new = self.changes.iter().filter(|change| change.new).count();
-        let changed = self.changes.len() - new;
+        let (changed, removed) = (self.changes.len() - new, self.removed.len());
         let as_before = if self.unchanged > 0 { format!(" ({} unchanged)", self.unchanged) } else { String::new() };
-        let tenants = |count| counted(count, "tenant");
-        match (self.dry_run, new, changed) {
-            (_, 0, 0) => format!("no tenant {}{as_before}", if self.dry_run { "would change" } else { "changed" }),
-            (true, new, 0) => format!("would add {}{as_before}; nothing was changed", tenants(new)),
-            (true, 0, changed) => format!("would change {}{as_before}; nothing was changed", tenants(changed)),
-            (true, new, changed) => {
-                format!("would add {} and change {changed}{as_before}; nothing was changed", tenants(new))
-            }
-            (false, new, 0) => format!("{} added{as_before}", tenants(new)),
-            (false, 0, changed) => format!("{} changed{as_before}", tenants(changed)),
-            (false, new, changed) => format!("{} added and {changed} changed{as_before}", tenants(new)),
+        if self.is_empty() {
+            return format!("no tenant {}{as_before}", if self.dry_run { "would change" } else { "changed" });
         }
+        let kinds = [("add", "added", new), ("change", "changed", changed), ("remove", "removed", removed)];
+        let mut parts = Vec::new();
+        for (would, done, count) in kinds.into_iter().filter(|(_, _, count)| *count > 0) {
+            // The noun stands once: `2 tenants added and 1 changed`.
+            let counted = if parts.is_empty() { counted(count, "tenant") } else { count.to_string() };
+            parts.push(if self.dry_run { format!("{would} {counted}") } else { format!("{counted} {done}") });
+        }
+        let last = parts.pop().unwrap_or_default();
+        let words = if parts.is_empty() { last } else { format!("{} and {last}", parts.join(", ")) };
+        if self.dry_run {
+            format!("would {words}{as_before}; nothing was changed")
+        } else {
+            format!("{words}{as_before}")
+        }
+    }
+}
+
+/// What `muster tenants move` did, or would do.
+#[derive(Clone, Debug, Serialize)]
+pub struct MovedView {
+    /// Nothing was changed: it was only asked what would.
+    pub dry_run: bool,
+    /// Tenants with another path.
+    pub moved: Vec<FieldView>,
+    /// What else differs, by tenant: rules that name the moved ones.
+    pub changes: Vec<ChangeView>,
+    /// The state of the cluster it holds for.
+    pub revision: u64,
+}
+
+impl MovedView {
+    /// From the reply.
+    #[must_use]
+    pub fn new(reply: &v1::MoveTenantReply, dry_run: bool) -> Self {
+        let path = |spec: &Option<v1::TenantSpec>| spec.as_ref().map(|spec| spec.path.clone());
+        let paths = reply.changes.iter().map(|change| (path(&change.before), path(&change.after)));
+        let moved = paths.filter(|(before, after)| before != after);
+        let changes = reply.changes.iter().map(ChangeView::new).filter(|change| !change.fields.is_empty());
+        MovedView {
+            dry_run,
+            moved: moved.map(|(before, after)| FieldView { field: "path".to_owned(), before, after }).collect(),
+            changes: changes.collect(),
+            revision: reply.revision,
+        }
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let word = |path: &Option<String>| path.clone().unwrap_or_default();
+        let mut lines: Vec<String> =
+            self.moved.iter().map(|moved| format!("{} -> {}", word(&moved.before), word(&moved.after))).collect();
+        for change in &self.changes {
+            lines.push(format!("{}:", change.path));
+            lines.extend(change.fields.iter().map(|field| format!("  {}", field.words(false))));
+        }
+        let tenants = counted(self.moved.len(), "tenant");
+        lines.push(if self.dry_run {
+            format!("would move {tenants}; nothing was changed")
+        } else {
+            format!("{tenants} moved")
+        });
+        lines.join("\n")
     }
 }
 
@@ -209,6 +291,13 @@ impl FieldView {
 }
 
 impl ChangeView {
+    /// A tenant that is gone, with what is usual left out.
+    fn removed(spec: &v1::TenantSpec) -> Self {
+        let told = values(spec).into_iter().filter(|(field, value)| !is_usual(field, value));
+        let fields = told.map(|(field, value)| FieldView { field, before: Some(value), after: None });
+        ChangeView { path: spec.path.clone(), new: false, fields: fields.collect() }
+    }
+
     fn new(change: &v1::TenantChange) -> Self {
         let before = change.before.as_ref().map(values).unwrap_or_default();
         let after = change.after.as_ref().map(values).unwrap_or_default();
@@ -222,10 +311,8 @@ impl ChangeView {
         let field =
             |name: &String| FieldView { field: name.clone(), before: value(&before, name), after: value(&after, name) };
         // What a new tenant has as usual is no news.
-        let usual = |field: &FieldView| {
-            let after = field.after.as_deref();
-            new && matches!((field.field.as_str(), after), ("weight", Some("1")) | ("trust", Some("trusted")))
-        };
+        let usual =
+            |field: &FieldView| new && field.after.as_deref().is_some_and(|value| is_usual(&field.field, value));
         let fields = names.into_iter().map(field).filter(|field| field.before != field.after && !usual(field));
         ChangeView {
             path: change.after.as_ref().map(|spec| spec.path.clone()).unwrap_or_default(),
@@ -233,6 +320,11 @@ impl ChangeView {
             fields: fields.collect(),
         }
     }
+}
+
+/// Whether a value is what a tenant has of which nothing is said.
+fn is_usual(field: &str, value: &str) -> bool {
+    matches!((field, value), ("weight", "1") | ("trust", "trusted") | ("lend", "yes"))
 }
 
 /// Every value of a tenant in the words of its file, in their order there.
@@ -248,6 +340,7 @@ fn values(spec: &v1::TenantSpec) -> Vec<(String, String)> {
     }
     values.push(("weight".to_owned(), spec.weight.unwrap_or(1).to_string()));
     values.push(("trust".to_owned(), if spec.trust.is_empty() { "trusted".to_owned() } else { spec.trust.clone() }));
+    values.push(("lend".to_owned(), show_lend(spec.lend.unwrap_or(true)).to_owned()));
     let apart = spec.anti_affinity.iter();
     values.extend(apart.map(|apart| (format!("anti-affinity.{}", apart.tenant), apart.level.clone())));
     values

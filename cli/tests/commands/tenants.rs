@@ -52,6 +52,15 @@ fn a_file_changes_what_it_names_and_nothing_else() {
     assert!(said.contains("research/nlp:\n  weight: 2 -> 1\n"), "{said}");
     assert_eq!(tenant(&dev, "research/vision")["max"]["gpus"]["h100"], 12.0);
 
+    // A tree that names all there is to be: the rest goes, and is shown as it was.
+    let pruned = "research: {teams: {nlp: {}}}\n";
+    let removed = "research/vision: removed\n  max.h100: 12 -> none\n  weight: 3 -> none\n  trust: untrusted -> none\n";
+    let said = apply(pruned, &["--prune", "--dry-run"]);
+    assert_eq!(said, format!("{removed}would remove 1 tenant (2 unchanged); nothing was changed"));
+    assert_eq!(tenant(&dev, "research/vision")["max"]["gpus"]["h100"], 12.0);
+    assert_eq!(apply(pruned, &["--prune"]), format!("{removed}1 tenant removed (2 unchanged)"));
+    dev.refused(&["tenants", "list", "research/vision"], 3, &["research/vision does not exist"]);
+
     // For scripts.
     let file = dev.file("tree.yaml", "research: {max: {h100: 24}}\n");
     let json = dev.run(&["tenants", "apply", "-f", &file, "-o", "json"]).json();
@@ -89,4 +98,61 @@ fn wrong_trees_are_refused_with_the_tenant_and_change_nothing() {
         }
     }
     assert_eq!(dev.ok(&["tenants", "list", "-o", "json"]), before);
+}
+
+#[test]
+fn edits_that_would_break_a_law_say_what_would_have_to_give_and_a_tenant_moves_with_its_running_job() {
+    let dev = Dev::start(&["--nodes", "1"]);
+    let apply = |text: &str| dev.file("tree.yaml", text);
+    dev.ok(&[
+        "tenants",
+        "apply",
+        "-f",
+        &apply("research: {guarantee: {h100: 4}, teams: {nlp: {}}}\napplied: {}\nads: {max: {h100: 2}}\n"),
+    ]);
+    let submit = |tenant, gpus| dev.ok(&["submit", "--tenant", tenant, "--gpus", gpus, "--", "sleep", "600"]);
+    let running = submit("research/nlp", "6");
+    dev.until(&running, &["running"]);
+    let waiting = submit("research/nlp", "3");
+
+    // Beyond the fleet's eight cards; and below what is in use, named with the job that uses it.
+    let file = apply("research: {guarantee: {h100: 9}}");
+    let words = "research.guarantee: all organisations together would be guaranteed 9 h100 (research 9 h100), but healthy nodes have 8 h100";
+    dev.refused(
+        &["tenants", "apply", "-f", &file],
+        2,
+        &[words, "lower guarantees of organisations by 1 h100, or add nodes first"],
+    );
+    let file = apply("research: {max: {h100: 5}}");
+    let words =
+        format!("research.max: would be 5 h100, but research uses 6 h100 now: job {running} of research/nlp 6 h100");
+    dev.refused(&["tenants", "apply", "-f", &file], 2, &[&words, "allow at least 6 h100"]);
+
+    let tree = dev.ok(&["tree", "research"]);
+    let rows: Vec<Vec<&str>> = tree.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        rows[0],
+        ["TENANT", "RESOURCE", "GUARANTEE", "MAX", "USED", "GUARANTEED", "BORROWED", "LENT", "WAITING"]
+    );
+    assert_eq!(rows[1], ["research", "h100", "4", "-", "6", "4", "2", "-", "3"]);
+    assert_eq!(rows[2], ["nlp", "h100", "-", "-", "6", "-", "6", "-", "3"]);
+
+    // The move: first what it would do, then where it may not go, then it is done.
+    let moved = "research/nlp -> applied/language";
+    let said = dev.ok(&["tenants", "move", "research/nlp", "applied/language", "--dry-run"]);
+    assert_eq!(said, format!("{moved}\nwould move 1 tenant; nothing was changed"));
+    let words =
+        format!("tenant ads would use 6 h100, 6 h100 of it by research/nlp, and its max is 2 h100: job {running}");
+    dev.refused(&["tenants", "move", "research/nlp", "ads/nlp"], 2, &[&words, "raise the max of ads to 6 h100"]);
+    let said = dev.ok(&["tenants", "move", "research/nlp", "applied/language"]);
+    assert_eq!(said, format!("{moved}\n1 tenant moved"));
+    assert_eq!((dev.state(&running).as_str(), dev.state(&waiting).as_str()), ("running", "pending"));
+    assert_eq!(dev.run(&["job", &running, "-o", "json"]).json()["tenant"], "applied/language");
+    let used = |path: &str| dev.run(&["tenants", "list", path, "-o", "json"]).json()[0]["used"]["gpus"]["h100"].clone();
+    assert_eq!((used("research"), used("applied")), (serde_json::Value::Null, serde_json::json!(6.0)));
+    dev.refused(&["submit", "--tenant", "research/nlp", "--gpus", "1", "--", "true"], 2, &["research/nlp"]);
+
+    // The waiting job starts under the new name when the running one goes.
+    dev.ok(&["cancel", &running]);
+    dev.until(&waiting, &["running"]);
 }

@@ -50,6 +50,8 @@ pub const POOLS_MAX: usize = 4_096;
 pub const DEVICE_CLASSES_MAX: usize = 1_024;
 /// Tenants: every user of a large organisation, several times over.
 pub const TENANTS_MAX: usize = 200_000;
+/// Live jobs of a tenant that moves, with those below it: each is written again, and one entry stays within some tens of megabytes.
+pub const MOVED_JOBS_MAX: u64 = 20_000;
 /// How long a released allocation's usage record waits for late intervals: longer than the longest disconnect grace.
 pub const USAGE_HORIZON_MS: u64 = 24 * 3_600 * 1_000;
 /// Usage records of released allocations: the oldest go first when there are more. Thirty days of a usual fleet, and a few

@@ -174,6 +174,9 @@ pub enum Command {
     EditTenants {
         /// What changes.
         edits: Vec<TenantEdit>,
+        /// Tenants below the edited ones that no edit names are removed.
+        #[serde(default)]
+        prune: bool,
     },
     /// An operator sets the state's time back to the entry's, which a wrong clock had moved ahead. Repeated until nothing is left.
     ResetClock,
@@ -215,6 +218,13 @@ pub enum Command {
         job: JobId,
         /// What changes.
         update: JobUpdate,
+    },
+    /// Moves a tenant with everything below it; a new last name renames it.
+    MoveTenant {
+        /// Its present path.
+        path: String,
+        /// Its path from now on.
+        to: String,
     },
 }
 

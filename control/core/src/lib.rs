@@ -21,6 +21,7 @@ pub mod execute;
 pub mod index;
 pub mod outcome;
 pub mod plan;
+pub mod quota;
 pub mod reason;
 pub mod reject;
 pub mod request_table;

@@ -1,6 +1,7 @@
 //! What an accepted command answers.
 
 use muster_model::ids::{AllocationId, CellId, Epoch, JobId, NodeId};
+use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::TenantChange;
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +54,9 @@ pub enum Done {
     Tenants {
         /// What differs now, in the order of paths.
         changes: Vec<TenantChange>,
+        /// What is gone now, as it was, in the order of paths.
+        #[serde(default)]
+        removed: Vec<TenantSpec>,
     },
     /// The state's time is the right one again.
     ClockReset {

@@ -17,6 +17,7 @@ mod hand_over;
 mod history;
 mod infeasible;
 mod joining;
+mod level;
 mod nodes;
 mod pools;
 mod preempt;
@@ -58,7 +59,8 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         }
         Command::Cancel { job } => cancel::cancel(d, *job),
         Command::ApplyTenants { tenants } => tenants::apply(d, tenants),
-        Command::EditTenants { edits } => tenants::edit(d, edits),
+        Command::EditTenants { edits, prune } => tenants::edit(d, edits, *prune),
+        Command::MoveTenant { path, to } => tenants::relocate(d, path, to),
         Command::DeleteTenant { path } => tenants::delete(d, path),
         Command::PutPool(pool) => pools::put(d, pool),
         Command::DeletePool { name } => pools::delete(d, name),

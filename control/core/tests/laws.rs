@@ -19,6 +19,66 @@ fn checked(step: &Step<'_>) -> Watched {
     step.after.check_growth(step.before).map_err(|broken| broken.to_string())
 }
 
+/// No edit, no move and no binding puts use above a max, from feature level 3 on; and a live job names the path of its tenant.
+fn under_max(step: &Step<'_>) -> Watched {
+    if step.before.meta.feature_level < 3 {
+        return Ok(());
+    }
+    let within = |state: &State, id, resource| {
+        let (tenant, at) = (state.tenants.get(&id), state.capacity().tenants().get(&id));
+        tenant
+            .zip(at)
+            .is_none_or(|(tenant, at)| tenant.max.get(resource).is_none_or(|max| at.used.get(resource) <= max))
+    };
+    for (id, at) in step.after.capacity().tenants() {
+        for (resource, used) in at.used.nonzero() {
+            if within(step.before, *id, resource) && !within(step.after, *id, resource) {
+                return Err(format!("tenant {} uses {used} of {resource}, above its max", at.path));
+            }
+        }
+    }
+    let named =
+        |job: &&Arc<Job>| step.after.tenants.get(&job.tenant).is_some_and(|tenant| tenant.path == job.spec.tenant);
+    match step.after.jobs.values().find(|job| !named(job)) {
+        Some(job) => Err(format!("job {} names {}, which is not its tenant", job.id, job.spec.tenant)),
+        None => Ok(()),
+    }
+}
+
+/// Guarantees of all organisations that an entry raised fit into what the fleet has at its end or had before: hardware may go in the same entry.
+fn promises_fit(step: &Step<'_>) -> Watched {
+    let (before, after) = (step.before.capacity(), step.after.capacity());
+    if step.before.meta.feature_level < 3 || before.nodes().is_empty() {
+        return Ok(());
+    }
+    for (resource, promised) in after.promised().nonzero() {
+        let there = before.healthy().get(resource).max(after.healthy().get(resource));
+        if promised > before.promised().get(resource) && promised > there {
+            return Err(format!("{promised} of {resource} are guaranteed now, {there} are there"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn law_3_no_edit_puts_use_above_a_max_or_guarantees_above_the_fleet() {
+    holds("law_3_no_edit", || under_max);
+    holds("law_3_no_edit", || promises_fit);
+    catches(
+        "above its max",
+        || under_max,
+        || {
+            |_, state: &mut State, _: &mut Executed| {
+                let used = state.capacity().tenants().iter().find(|(_, at)| at.used.nonzero().next().is_some());
+                let Some(id) = used.map(|(id, _)| *id) else { return };
+                let Some(mut tenant) = state.tenants.get(&id).cloned() else { return };
+                tenant.max.gpu.insert(muster_model::GpuModel::H100, muster_model::GpuUnits(1));
+                put(state, Object::Tenant(tenant));
+            }
+        },
+    );
+}
+
 fn clone_of(state: &State, which: impl Fn(&Allocation) -> bool) -> Option<Allocation> {
     state.allocations.values().find(|held| which(held)).map(|held| Allocation::clone(held))
 }
@@ -752,6 +812,7 @@ fn histories_reach_what_they_are_meant_to_test() {
                     (Command::RemoveNode { .. }, Ok(_)) => "removed",
                     (Command::ApplyTenants { .. }, Ok(_)) => "tenants changed",
                     (Command::EditTenants { .. }, Ok(_)) => "tenants edited",
+                    (Command::MoveTenant { .. }, Ok(_)) => "tenant moved",
                     (_, Err(Reject::DoesNotFit { over_max: true, .. })) => "over max",
                     (_, Err(Reject::DoesNotFit { .. })) => "does not fit",
                     (_, Err(Reject::WrongShape { .. })) => "wrong shape",
@@ -792,6 +853,7 @@ fn histories_reach_what_they_are_meant_to_test() {
         "wrong shape",
         "stale",
         "tenants edited",
+        "tenant moved",
         "usage gap",
         "request reused",
         "request too old",

@@ -6,10 +6,12 @@
 //! guarantee was lowered, until the caller has demoted the excess.
 
 use super::Capacity;
+use super::floors::Guarantee;
+use crate::Allocation;
 use crate::claim::Claim;
 use crate::ids::{AllocationId, JobId, NodeId, TenantId};
+use crate::node::Node;
 use crate::resources::{Resource, ResourceVec};
-use crate::{Allocation, Tenant};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Allocations that are taken to pay no more, on top of a ledger that still has them: what their tenants used, and what was charged to accounts.
@@ -28,8 +30,6 @@ impl Ended {
 /// What accounts need beside the tenants themselves.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Accounts {
-    /// Sum of the guarantees of each tenant's children.
-    handed_down: BTreeMap<TenantId, ResourceVec>,
     /// Organisations that guarantee CPU, and memory.
     guaranteeing: (u32, u32),
     /// Accounts that have got something back since [`Capacity::take_freed`].
@@ -39,34 +39,6 @@ pub(super) struct Accounts {
 }
 
 impl Accounts {
-    /// A tenant has come, changed or gone.
-    pub(super) fn tenant_changed(
-        &mut self,
-        id: TenantId,
-        old: Option<(Option<TenantId>, ResourceVec)>,
-        new: Option<&Tenant>,
-    ) {
-        let new = new.map(|new| (new.parent, new.guarantee));
-        if old == new {
-            return;
-        }
-        if let Some((parent, guarantee)) = old {
-            match parent {
-                Some(parent) => self.handed_down.entry(parent).or_default().sub(&guarantee),
-                None => self.count_organisation(&guarantee, false),
-            }
-            self.freed.extend(parent);
-        }
-        if let Some((parent, guarantee)) = new {
-            match parent {
-                Some(parent) => self.handed_down.entry(parent).or_default().add(&guarantee),
-                None => self.count_organisation(&guarantee, true),
-            }
-            self.freed.extend(parent);
-            self.freed.insert(id);
-        }
-    }
-
     fn count_organisation(&mut self, guarantee: &ResourceVec, comes: bool) {
         let step = |count: &mut u32, has: bool| match comes {
             true => *count += u32::from(has),
@@ -91,11 +63,38 @@ impl Capacity {
         charge.nonzero().filter(|(resource, _)| self.accounts.is_floored(*resource))
     }
 
-    /// What a tenant's floor account holds of one resource, charged or not.
-    fn account_size(&self, id: TenantId, resource: Resource) -> u64 {
-        let Some(at) = self.tenants.get(&id) else { return 0 };
-        let handed_down = self.accounts.handed_down.get(&id).map_or(0, |sum| sum.get(resource));
-        at.guarantee.get(resource).saturating_sub(handed_down)
+    /// A tenant came, went, moved, or has another guarantee.
+    pub(super) fn change_floors(&mut self, id: TenantId, old: Option<Guarantee>, new: Option<Guarantee>) {
+        if old == new {
+            return;
+        }
+        let short = self.floors.is_short();
+        self.floors.change_tenant(old, new);
+        for (guarantee, comes) in [(old, false), (new, true)] {
+            let Some((parent, guarantee)) = guarantee else { continue };
+            if parent.is_none() {
+                self.accounts.count_organisation(&guarantee, comes);
+            }
+            self.accounts.freed.extend(parent);
+        }
+        self.accounts.freed.insert(id);
+        self.marks_may_change(short);
+    }
+
+    /// A node came, went, or has other hardware or health.
+    pub(super) fn change_healthy(&mut self, old: Option<&Node>, new: Option<&Node>) {
+        let (before, short) = (*self.healthy(), self.floors.is_short());
+        self.floors.change_node(old, new);
+        if *self.healthy() != before {
+            self.marks_may_change(short);
+        }
+    }
+
+    /// What is marked as unmet follows from all tenants and nodes: where it may be otherwise than before, every account may have more.
+    pub(super) fn marks_may_change(&mut self, was_short: bool) {
+        if was_short || self.floors.is_short() {
+            self.accounts.freed.extend(self.tenants.keys().copied());
+        }
     }
 
     /// What is left of one resource in a tenant's floor account.
@@ -104,9 +103,21 @@ impl Capacity {
         self.account_free_without(&Ended::default(), id, resource)
     }
 
+    /// What a tenant's floor account holds of one resource, without what lost hardware leaves unmet.
+    fn met(&self, id: TenantId, resource: Resource) -> u64 {
+        let unmet = self.unmet_floors().get(&id).map_or(0, |unmet| unmet.get(resource));
+        self.by_tree(id, resource).saturating_sub(unmet)
+    }
+
+    /// What it holds by the tree.
+    fn by_tree(&self, id: TenantId, resource: Resource) -> u64 {
+        let guarantee = self.tenants.get(&id).map_or(0, |at| at.guarantee.get(resource));
+        guarantee.saturating_sub(self.floors.handed_down_of(id, resource))
+    }
+
     fn account_free_without(&self, ended: &Ended, id: TenantId, resource: Resource) -> u64 {
         let charged = self.tenants.get(&id).map_or(0, |at| at.floor_charged.get(resource));
-        (self.account_size(id, resource) + ended.of(&ended.floor_charged, id, resource)).saturating_sub(charged)
+        (self.met(id, resource) + ended.of(&ended.floor_charged, id, resource)).saturating_sub(charged)
     }
 
     /// Whether the account of `id` covers the charge beside what is charged to it.
@@ -150,7 +161,7 @@ impl Capacity {
     #[must_use]
     pub fn is_overcharged(&self, id: TenantId) -> bool {
         let Some(at) = self.tenants.get(&id) else { return false };
-        self.floored(&at.floor_charged).any(|(resource, charged)| charged > self.account_size(id, resource))
+        self.floored(&at.floor_charged).any(|(resource, charged)| charged > self.by_tree(id, resource))
     }
 
     /// Accounts that have got something back since this was asked last, or whose size has changed.
@@ -198,14 +209,14 @@ impl Capacity {
         if let Some(at) = self.tenants.get_mut(&account) {
             at.floor_charged.add(charge);
         }
-        self.each_of_line(account, |at| at.floor_use.add(charge));
+        self.each_of_line(Some(account), |at| at.floor_use.add(charge));
     }
 
     pub(super) fn release_account(&mut self, account: TenantId, charge: &ResourceVec) {
         if let Some(at) = self.tenants.get_mut(&account) {
             at.floor_charged.sub(charge);
         }
-        self.each_of_line(account, |at| at.floor_use.sub(charge));
+        self.each_of_line(Some(account), |at| at.floor_use.sub(charge));
         self.accounts.freed.insert(account);
     }
 

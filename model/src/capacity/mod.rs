@@ -9,6 +9,7 @@
 mod accounts;
 mod anti_affinity;
 mod card;
+mod floors;
 mod node_use;
 mod occupancy;
 mod tenants;
@@ -19,6 +20,7 @@ pub use card::{
     CardConflict, CardUse, MPS_CLIENTS_MAX, MPS_CLIENTS_MORE_DRIVER, MPS_CLIENTS_OLD_MAX, Share,
     TIME_SLICE_REPLICAS_MAX,
 };
+pub use floors::{healthy_of, unmet};
 pub use node_use::NodeUse;
 pub use occupancy::{SoleHolder, Tenants};
 pub use tenants::{OverMax, TenantUse};
@@ -169,6 +171,7 @@ pub struct Capacity {
     /// Nodes of NVLink domains that span several.
     spans: anti_affinity::Spans,
     occupancy: occupancy::Occupancy,
+    floors: floors::Floors,
 }
 
 impl Capacity {
@@ -192,7 +195,9 @@ impl Capacity {
 
     /// Adds a node or takes over its new description; what is held of it stays held.
     pub fn put_node(&mut self, node: Arc<Node>) {
-        if let Some(old) = self.nodes.get(&node.id).map(|old| old.node.clone()) {
+        let before = self.nodes.get(&node.id).map(|old| old.node.clone());
+        self.change_healthy(before.as_deref(), Some(&node));
+        if let Some(old) = before {
             self.leave_span(&old);
         }
         self.join_span(&node);
@@ -217,6 +222,7 @@ impl Capacity {
     /// Takes a node out; nothing may be held of it.
     pub fn remove_node(&mut self, id: NodeId) {
         if let Some(old) = self.nodes.remove(&id) {
+            self.change_healthy(Some(&old.node), None);
             self.leave_span(&old.node);
         }
     }

@@ -38,6 +38,8 @@ pub struct TenantUse {
     pub untrusted: bool,
     /// Whom it is kept apart from.
     pub anti_affinity: Vec<AntiAffinity>,
+    /// Whether burst of other tenants may use its idle guarantee.
+    pub lend: bool,
     /// In use, descendants included.
     pub used: ResourceVec,
     /// In use by its own jobs alone.
@@ -49,14 +51,24 @@ pub struct TenantUse {
 }
 
 impl Capacity {
-    /// Adds a tenant or takes over its new limits; what it uses stays charged.
+    /// Adds a tenant or takes over its new limits and place; what it uses stays charged, to the ancestors that it has now.
     pub fn put_tenant(&mut self, tenant: &Tenant) {
         let old = self.tenants.get(&tenant.id);
         let (used, own) = old.map(|old| (old.used, old.own)).unwrap_or_default();
         let (floor_charged, floor_use) = old.map(|old| (old.floor_charged, old.floor_use)).unwrap_or_default();
         let had = old.is_some_and(|old| !old.anti_affinity.is_empty());
-        let before = old.map(|old| (old.parent, old.guarantee));
-        self.accounts.tenant_changed(tenant.id, before, Some(tenant));
+        let counted = old.map(|old| (old.parent, old.guarantee));
+        self.change_floors(tenant.id, counted, Some((tenant.parent, tenant.guarantee)));
+        if let Some((parent, _)) = counted.filter(|(parent, _)| *parent != tenant.parent) {
+            self.each_of_line(parent, |at| {
+                at.used.sub(&used);
+                at.floor_use.sub(&floor_use);
+            });
+            self.each_of_line(tenant.parent, |at| {
+                at.used.add(&used);
+                at.floor_use.add(&floor_use);
+            });
+        }
         self.recount_rules(had, !tenant.anti_affinity.is_empty());
         self.tenants.insert(
             tenant.id,
@@ -68,6 +80,7 @@ impl Capacity {
                 weight: tenant.weight,
                 untrusted: tenant.trust == Trust::Untrusted,
                 anti_affinity: tenant.anti_affinity.clone(),
+                lend: tenant.lend,
                 used,
                 own,
                 floor_charged,
@@ -85,10 +98,9 @@ impl Capacity {
 
     /// Takes a tenant out; it must have nothing in use and no children.
     pub fn remove_tenant(&mut self, id: TenantId) {
-        let old = self.tenants.remove(&id);
-        self.accounts.tenant_changed(id, old.as_ref().map(|old| (old.parent, old.guarantee)), None);
-        let had = old.is_some_and(|old| !old.anti_affinity.is_empty());
-        self.recount_rules(had, false);
+        let Some(old) = self.tenants.remove(&id) else { return };
+        self.change_floors(id, Some((old.parent, old.guarantee)), None);
+        self.recount_rules(!old.anti_affinity.is_empty(), false);
     }
 
     /// `tenant` and its ancestors, from the bottom.
@@ -119,7 +131,7 @@ impl Capacity {
     /// The lowest ceiling that it would pass.
     pub fn max_allows_without(&self, ended: &Ended, tenant: TenantId, charge: &ResourceVec) -> Result<(), OverMax> {
         for (id, at) in self.line_of(tenant) {
-            // Only what this charge adds to can be refused: a max that was lowered below present use stops growth alone.
+            // Only what this charge adds to can be refused: a max that was below present use before that was refused stops growth alone.
             let passed = charge.nonzero().find_map(|(resource, more)| {
                 let max = at.max.get(resource)?;
                 let would_use = at.used.get(resource) + more - ended.of(&ended.used, id, resource);
@@ -136,7 +148,7 @@ impl Capacity {
         if let Some(at) = self.tenants.get_mut(&tenant) {
             at.own.add(charge);
         }
-        self.each_of_line(tenant, |at| at.used.add(charge));
+        self.each_of_line(Some(tenant), |at| at.used.add(charge));
         if let Some(account) = account {
             self.charge_account(account, charge);
         }
@@ -146,14 +158,13 @@ impl Capacity {
         if let Some(at) = self.tenants.get_mut(&tenant) {
             at.own.sub(charge);
         }
-        self.each_of_line(tenant, |at| at.used.sub(charge));
+        self.each_of_line(Some(tenant), |at| at.used.sub(charge));
         if let Some(account) = account {
             self.release_account(account, charge);
         }
     }
 
-    pub(super) fn each_of_line(&mut self, tenant: TenantId, mut touch: impl FnMut(&mut TenantUse)) {
-        let mut next = Some(tenant);
+    pub(super) fn each_of_line(&mut self, mut next: Option<TenantId>, mut touch: impl FnMut(&mut TenantUse)) {
         while let Some(at) = next.and_then(|id| self.tenants.get_mut(&id)) {
             touch(at);
             next = at.parent;

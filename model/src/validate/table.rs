@@ -129,6 +129,8 @@ const TENANTS: &[Row] = &[
     ("Limits", "gpu_units", AMOUNTS),
     ("ListTenantsRequest", "under", PATH),
     ("ListTenantsRequest", "page_token", TOKEN),
+    ("MoveTenantRequest", "path", PATH),
+    ("MoveTenantRequest", "to", PATH),
     ("DeleteTenantRequest", "path", PATH),
     ("GetUsageRequest", "under", PATH),
     ("GetUsageRequest", "page_token", TOKEN),

@@ -16,6 +16,7 @@ impl From<&TenantSpec> for v1::TenantSpec {
             weight: Some(spec.weight),
             trust: spec.trust.to_string(),
             anti_affinity: anti_affinity_to_wire(&spec.anti_affinity),
+            lend: Some(spec.lend),
         }
     }
 }
@@ -31,6 +32,7 @@ impl TryFrom<v1::TenantSpec> for TenantSpec {
             weight: wire.weight.unwrap_or(WEIGHT_DEFAULT),
             trust: word_if::<Trust>("trust", &wire.trust)?.unwrap_or_default(),
             anti_affinity: each("anti_affinity", wire.anti_affinity)?,
+            lend: wire.lend.unwrap_or(true),
         })
     }
 }
@@ -60,8 +62,15 @@ impl From<&Tenant> for v1::Tenant {
             weight: Some(tenant.weight),
             trust: tenant.trust.to_string(),
             anti_affinity: anti_affinity_to_wire(&tenant.anti_affinity),
+            lend: Some(tenant.lend),
         };
-        v1::Tenant { id: tenant.id.0, parent: tenant.parent.map(|parent| parent.0), spec: Some(spec), used: None }
+        v1::Tenant {
+            id: tenant.id.0,
+            parent: tenant.parent.map(|parent| parent.0),
+            spec: Some(spec),
+            used: None,
+            quota: None,
+        }
     }
 }
 
@@ -79,6 +88,7 @@ impl TryFrom<v1::Tenant> for Tenant {
             weight: spec.weight,
             trust: spec.trust,
             anti_affinity: spec.anti_affinity,
+            lend: spec.lend,
         })
     }
 }
@@ -152,6 +162,7 @@ impl From<&TenantEdit> for v1::TenantEdit {
                 clear: edit.anti_affinity.clear,
                 levels: edit.anti_affinity.levels.iter().map(level).collect(),
             }),
+            lend: edited(edit.lend).map(|lend| v1::LendEdit { lend }),
         }
     }
 }
@@ -180,6 +191,7 @@ impl TryFrom<v1::TenantEdit> for TenantEdit {
             weight: wire.weight.map_or(Edit::Keep, |wire| edit(wire.weight)),
             trust,
             anti_affinity: AntiAffinityEdit { clear: apart.clear, levels },
+            lend: wire.lend.map_or(Edit::Keep, |wire| edit(wire.lend)),
         })
     }
 }

@@ -19,7 +19,10 @@ impl Kept for Tenant {
 
     fn changed(derived: &mut Derived, old: Option<&Tenant>, new: Option<&Tenant>) {
         match (old, new) {
-            (_, Some(tenant)) => {
+            (old, Some(tenant)) => {
+                if let Some(old) = old.filter(|old| (old.parent, &old.path) != (tenant.parent, &tenant.path)) {
+                    derived.index.remove_tenant(old);
+                }
                 derived.index.put_tenant(tenant);
                 derived.capacity.put_tenant(tenant);
             }

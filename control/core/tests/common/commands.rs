@@ -27,6 +27,9 @@ const SELECTORS: [&str; 4] = [
     "device.memory_mib > 100000",
 ];
 const PATHS: [&str; 6] = ["red", "red/one", "red/one/deep", "red/two", "blue", "blue/one"];
+/// Where tenants are moved to, and from there again.
+const PLACES: [&str; 9] =
+    ["red", "red/one", "red/one/deep", "red/two", "blue", "blue/one", "green", "blue/two", "red/two/far"];
 
 impl Story {
     pub(super) fn next_command(&mut self) -> Command {
@@ -56,7 +59,9 @@ impl Story {
             let tenants = PATHS.iter().map(|path| self.tenant(path)).collect();
             let command = Command::ApplyTenants { tenants };
             if muster_control_core::plan(&self.state, self.now_ms, &command).is_ok() {
-                return vec![Command::RaiseFeatureLevel { level: 3 }, command];
+                // Some histories are of a cluster before its upgrade.
+                let level = if self.chance.one_in(4) { 1 } else { 3 };
+                return vec![Command::RaiseFeatureLevel { level }, command];
             }
         }
     }
@@ -89,7 +94,15 @@ impl Story {
         let apart =
             |other: &&str| Some(AntiAffinity { tenant: (*other).to_owned(), level: self.chance.pick(&levels)? });
         let anti_affinity = others.into_iter().filter_map(apart).collect();
-        TenantSpec { path: path.to_owned(), guarantee, max, weight: 1, trust, anti_affinity }
+        TenantSpec {
+            path: path.to_owned(),
+            guarantee,
+            max,
+            weight: 1,
+            trust,
+            anti_affinity,
+            lend: !self.chance.one_in(4),
+        }
     }
 
     /// Part of a description as an edit; now and then what it leaves out is removed.
@@ -108,16 +121,34 @@ impl Story {
         if self.chance.one_in(3) {
             edit.trust = Edit::Set(spec.trust);
         }
+        if self.chance.one_in(4) {
+            edit.lend = Edit::Set(spec.lend);
+        }
         edit.anti_affinity.clear = self.chance.one_in(4);
         edit.anti_affinity.levels =
             spec.anti_affinity.into_iter().map(|apart| (apart.tenant, Some(apart.level))).collect();
         edit
     }
 
+    /// Mostly a tenant that is there to a place that is free.
+    fn move_tenant(&mut self) -> Command {
+        let there: Vec<String> = self.state.tenants.values().map(|tenant| tenant.path.clone()).collect();
+        let is_there = |path: &str| there.iter().any(|other| other == path);
+        let free = |to: &&str| !is_there(to) && to.rsplit_once('/').is_none_or(|(parent, _)| is_there(parent));
+        let places: Vec<&str> = PLACES.iter().copied().filter(free).collect();
+        let places = if self.chance.one_in(4) { PLACES.to_vec() } else { places };
+        let path = self.chance.pick(&there).unwrap_or_else(|| "red".to_owned());
+        Command::MoveTenant { path, to: self.chance.pick(&places).unwrap_or_default().to_owned() }
+    }
+
     fn change_tenants(&mut self) -> Command {
         if self.chance.one_in(2) {
+            return self.move_tenant();
+        }
+        if self.chance.one_in(2) {
             let paths = (0..2).filter_map(|_| self.chance.pick(&PATHS)).collect::<std::collections::BTreeSet<_>>();
-            return Command::EditTenants { edits: paths.into_iter().map(|path| self.tenant_edit(path)).collect() };
+            let edits = paths.into_iter().map(|path| self.tenant_edit(path)).collect();
+            return Command::EditTenants { edits, prune: self.chance.one_in(6) };
         }
         let count = self.chance.below(3) + 1;
         let tenants = (0..count).filter_map(|_| self.chance.pick(&PATHS)).collect::<Vec<_>>();

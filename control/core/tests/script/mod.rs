@@ -13,13 +13,15 @@ use muster_model::needs::Needs;
 use muster_model::node::{Gpu, NodeSpec, Place};
 use muster_model::request::TaskRequest;
 use muster_model::tenant::TenantSpec;
+use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
 use muster_model::{
     AllocationState, AntiAffinity, Asked, Change, DeviceClass, DeviceHold, DeviceRequest, GpuModel, GpuUnits, HoldMode,
-    Job, JobPhase, JobSpec, Limits, Object, Outcome, Pool, ResourceVec, Spread, TaskPlacement, TaskState, Topology,
-    Trust, WorkloadClass,
+    Job, JobPhase, JobSpec, Limits, Object, Outcome, Pool, ResourceVec, Spread, TaskPlacement, TaskState, Tenant,
+    Topology, Trust, WorkloadClass,
 };
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 /// Jobs that the answer to one command names.
 const JOBS_TOLD_MAX: usize = 4;
@@ -142,6 +144,22 @@ impl World {
         std::iter::once(head).chain(failures).collect()
     }
 
+    /// A tenant in H100 cards, with whatever is not usual.
+    fn told_tenant(&self, tenant: &Tenant) -> String {
+        let capacity = self.state.capacity();
+        let cards = |amounts: &ResourceVec| amounts.gpu(GpuModel::H100).to_string();
+        let used = capacity.tenants().get(&tenant.id).map(|at| at.used).unwrap_or_default();
+        let mut told = format!("  {} guaranteed {} used {}", tenant.path, cards(&tenant.guarantee), cards(&used));
+        if let Some(unmet) = capacity.unmet_floors().get(&tenant.id) {
+            let _ = write!(told, " unmet {} of {}", cards(unmet), cards(&capacity.account_of(tenant.id)));
+        }
+        let apart: Vec<&str> = tenant.anti_affinity.iter().map(|rule| rule.tenant.as_str()).collect();
+        if !apart.is_empty() {
+            let _ = write!(told, " apart from {}", apart.join(","));
+        }
+        told
+    }
+
     /// What became of jobs; other changes are looked at with `show`.
     fn told_change(&self, change: &Change) -> Option<String> {
         let job = match change {
@@ -168,6 +186,12 @@ impl World {
         match words.at(0) {
             "tenant" => {
                 Command::ApplyTenants { tenants: words.plain[1..].iter().map(|path| tenant(path, words)).collect() }
+            }
+            "move" => Command::MoveTenant { path: words.at(1).to_owned(), to: words.at(2).to_owned() },
+            // The tree below these consists of these.
+            "only" => {
+                let edit = |path: &&str| TenantEdit { path: (*path).to_owned(), ..TenantEdit::default() };
+                Command::EditTenants { edits: words.plain[1..].iter().map(edit).collect(), prune: true }
             }
             "untenant" => Command::DeleteTenant { path: words.at(1).to_owned() },
             "pool" => Command::PutPool(pool(words)),
@@ -352,6 +376,15 @@ impl World {
                     job.attempts.iter().flat_map(|record| self.told_attempt(record)).collect()
                 })
             }
+            "class" => {
+                let class = &self.state.device_classes[words.at(2)];
+                vec![format!("  for {}", class.tenants.iter().cloned().collect::<Vec<_>>().join(","))]
+            }
+            "tenants" => {
+                let index = self.state.index();
+                let all = index.tenants_below("", None).filter_map(|id| self.state.tenants.get(&id));
+                all.map(|tenant| self.told_tenant(tenant)).collect()
+            }
             "request" => {
                 let id = JobId(words.at(2).parse().expect("a job"));
                 let Some(job) = self.state.jobs.get(&id) else { return vec!["  not live".to_owned()] };
@@ -436,6 +469,7 @@ fn tenant(path: &str, words: &Words<'_>) -> TenantSpec {
         weight: words.number("weight", 1) as u32,
         trust: if words.get("trust") == Some("no") { Trust::Untrusted } else { Trust::Trusted },
         anti_affinity: words.get("apart").into_iter().flat_map(|list| list.split(',')).map(apart).collect(),
+        lend: words.get("lend") != Some("no"),
     }
 }
 

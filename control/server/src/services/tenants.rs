@@ -3,11 +3,13 @@
 use super::App;
 use super::paging::{self, Page};
 use crate::api::refusal;
+use muster_control_core::quota::waiting;
 use muster_control_core::{Command, Done, State, plan};
+use muster_model::quota_tree::{QuotaUse, quota_tree};
 use muster_model::tenant::TenantSpec;
-use muster_model::tenant_edit::TenantEdit;
+use muster_model::tenant_edit::{TenantChange, TenantEdit};
 use muster_model::validate::bounds::TENANTS_PER_APPLY_MAX;
-use muster_model::{FieldError, Revision, Tenant};
+use muster_model::{FieldError, ResourceVec, Revision};
 use muster_proto::v1;
 use tonic::{Request, Response, Status};
 
@@ -30,27 +32,43 @@ impl v1::tenants_server::Tenants for TenantsService {
         &self,
         request: Request<v1::ApplyTenantsRequest>,
     ) -> Result<Response<v1::ApplyTenantsReply>, Status> {
-        let v1::ApplyTenantsRequest { tenants, edits, dry_run } = request.into_inner();
+        let v1::ApplyTenantsRequest { tenants, edits, dry_run, prune } = request.into_inner();
         let named = tenants.len() + edits.len();
-        let command = command(tenants, edits).map_err(|faults| refusal::fields(&faults))?;
+        let command = command(tenants, edits, prune).map_err(|faults| refusal::fields(&faults))?;
         let (done, revision) = if dry_run { self.would(&command).await? } else { self.0.decide(command).await? };
-        let Done::Tenants { changes } = done else {
-            return Err(Status::internal(format!("an edit of tenants was answered {done:?}")));
-        };
+        let (changes, removed) = changed(done)?;
         if !dry_run {
-            tracing::info!(named, changed = changes.len(), %revision, "tenants applied");
+            tracing::info!(named, changed = changes.len(), removed = removed.len(), %revision, "tenants applied");
         }
         let unchanged = u32::try_from(named.saturating_sub(changes.len())).unwrap_or(u32::MAX);
         let changes = changes.iter().map(Into::into).collect();
-        Ok(Response::new(v1::ApplyTenantsReply { revision: revision.0, changes, unchanged }))
+        let removed = removed.iter().map(Into::into).collect();
+        Ok(Response::new(v1::ApplyTenantsReply { revision: revision.0, changes, unchanged, removed }))
+    }
+
+    async fn r#move(&self, request: Request<v1::MoveTenantRequest>) -> Result<Response<v1::MoveTenantReply>, Status> {
+        let v1::MoveTenantRequest { path, to, dry_run } = request.into_inner();
+        for (field, value) in [("path", &path), ("to", &to)] {
+            if value.is_empty() {
+                return Err(refusal::field(field, "is empty", "name the tenant, such as research/nlp"));
+            }
+        }
+        let command = Command::MoveTenant { path: path.clone(), to: to.clone() };
+        let (done, revision) = if dry_run { self.would(&command).await? } else { self.0.decide(command).await? };
+        let (changes, _) = changed(done)?;
+        if !dry_run {
+            tracing::info!(tenant = path, to, changed = changes.len(), %revision, "tenant moved");
+        }
+        let changes = changes.iter().map(Into::into).collect();
+        Ok(Response::new(v1::MoveTenantReply { revision: revision.0, changes }))
     }
 
     async fn list(&self, request: Request<v1::ListTenantsRequest>) -> Result<Response<v1::ListTenantsReply>, Status> {
-        let v1::ListTenantsRequest { under, consistency, page_size, page_token } = request.into_inner();
+        let v1::ListTenantsRequest { under, consistency, page_size, page_token, quota } = request.into_inner();
         let size = paging::size(page_size)?;
         let question = format!("tenants|{under}");
         let after = paging::after(&question, &page_token)?;
-        let look = |state: &State, revision| (page(state, &under, after.as_deref(), size), revision);
+        let look = |state: &State, revision| (page(state, &under, after.as_deref(), size, quota), revision);
         let ((tenants, last), revision) = self.0.look(consistency, look).await?;
         if tenants.is_empty() && after.is_none() && !under.is_empty() {
             return Err(refusal::not_found("tenant", under));
@@ -73,8 +91,23 @@ impl v1::tenants_server::Tenants for TenantsService {
     }
 }
 
+/// What an edit or a move changed and removed.
+fn changed(done: Done) -> Result<(Vec<TenantChange>, Vec<TenantSpec>), Status> {
+    match done {
+        Done::Tenants { changes, removed } => Ok((changes, removed)),
+        done => Err(Status::internal(format!("a change of tenants was answered {done:?}"))),
+    }
+}
+
 /// Tenants at `under` and below it, after the path `after`, and where to go on.
-fn page(state: &State, under: &str, after: Option<&str>, size: usize) -> (Vec<v1::Tenant>, Option<String>) {
+fn page(
+    state: &State,
+    under: &str,
+    after: Option<&str>,
+    size: usize,
+    quota: bool,
+) -> (Vec<v1::Tenant>, Option<String>) {
+    let quotas = quota.then(|| (quota_tree(state.capacity()), waiting(state)));
     let in_use = state.capacity().tenants();
     let mut page = Page::new(size);
     let mut last = None;
@@ -82,23 +115,38 @@ fn page(state: &State, under: &str, after: Option<&str>, size: usize) -> (Vec<v1
         if page.is_full() {
             return (page.items(), last);
         }
-        page.push(shown(tenant, &in_use.get(&tenant.id).map(|at| at.used).unwrap_or_default()));
+        let used = in_use.get(&tenant.id).map(|at| at.used).unwrap_or_default();
+        let quota = quotas.as_ref().map(|(quotas, waiting)| {
+            let of = quotas.get(&tenant.id).copied().unwrap_or_default();
+            quota_to_wire(&of, &waiting.get(&tenant.id).copied().unwrap_or_default())
+        });
+        page.push(v1::Tenant { used: Some((&used).into()), quota, ..v1::Tenant::from(tenant) });
         last = Some(tenant.path.clone());
     }
     (page.items(), None)
 }
 
-fn shown(tenant: &Tenant, used: &muster_model::ResourceVec) -> v1::Tenant {
-    v1::Tenant { used: Some(used.into()), ..v1::Tenant::from(tenant) }
+fn quota_to_wire(of: &QuotaUse, waiting: &ResourceVec) -> v1::QuotaUse {
+    v1::QuotaUse {
+        guaranteed: Some((&of.guaranteed).into()),
+        borrowed: Some((&of.borrowed).into()),
+        lent: Some((&of.lent).into()),
+        waiting: Some(waiting.into()),
+        unmet: Some((&of.unmet).into()),
+    }
 }
 
 /// The command that a call asks for: whole descriptions, or edits.
-fn command(tenants: Vec<v1::TenantSpec>, edits: Vec<v1::TenantEdit>) -> Result<Command, Vec<FieldError>> {
+fn command(tenants: Vec<v1::TenantSpec>, edits: Vec<v1::TenantEdit>, prune: bool) -> Result<Command, Vec<FieldError>> {
     if !tenants.is_empty() && !edits.is_empty() {
         let fix = "send either tenants or edits";
         return Err(vec![FieldError::new("tenants", "is sent together with edits", fix)]);
     }
     if edits.is_empty() {
+        if prune {
+            let fix = "send edits, which are a tree";
+            return Err(vec![FieldError::new("prune", "needs edits", fix)]);
+        }
         return Ok(Command::ApplyTenants { tenants: check(tenants)? });
     }
     let (mut good, mut faults) = (Vec::with_capacity(edits.len()), Vec::new());
@@ -109,7 +157,7 @@ fn command(tenants: Vec<v1::TenantSpec>, edits: Vec<v1::TenantEdit>) -> Result<C
         }
     }
     // What comes of an edit is judged by the state machine, which knows what it changes.
-    if faults.is_empty() { Ok(Command::EditTenants { edits: good }) } else { Err(faults) }
+    if faults.is_empty() { Ok(Command::EditTenants { edits: good, prune }) } else { Err(faults) }
 }
 
 fn check(wire: Vec<v1::TenantSpec>) -> Result<Vec<TenantSpec>, Vec<FieldError>> {

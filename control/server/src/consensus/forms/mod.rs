@@ -51,10 +51,12 @@ pub(crate) const SINCE: &[(&str, &str, u8)] = &[
     ("Command", "EditTenants", 6),
     ("Command", "ForgetFinished", 5),
     ("Command", "Preempt", 7),
+    ("Command", "MoveTenant", 7),
     ("Command", "RecordBypass", 5),
     ("Command", "Requeue", 7),
     ("Command", "ResetClock", 6),
     ("Command", "UpdateJob", 7),
+    ("Command::EditTenants", "prune", 7),
     ("Command::JoinNode", "agent", 5),
     ("Command::SetDrained", "reason", 5),
     ("Done", "ClockReset", 6),
@@ -62,6 +64,7 @@ pub(crate) const SINCE: &[(&str, &str, u8)] = &[
     ("Done", "TurnedAway", 5),
     ("EndCause", "Preempted", 7),
     ("EndCause", "Requeued", 7),
+    ("Done::Tenants", "removed", 7),
     ("Job", "attempts", 5),
     ("Job", "bypassed_cards", 5),
     ("Job", "claim", 7),
@@ -92,6 +95,9 @@ pub(crate) const SINCE: &[(&str, &str, u8)] = &[
     ("TaskReport", "ended_ms", 5),
     ("TaskState", "Signaled", 5),
     ("TaskState::StartFailed", "by_node", 5),
+    ("Tenant", "lend", 7),
+    ("TenantEdit", "lend", 7),
+    ("TenantSpec", "lend", 7),
 ];
 
 /// The first form that has the field or variant.

@@ -1,0 +1,116 @@
+//! What an edit may not do to what is in use and to what the fleet has, from feature level 3 on.
+//!
+//! What must stay true: no edit sets a max below present use (law 3), and none guarantees more than the fleet's healthy capacity. A state
+//! that is already beyond either, by an edit of an older version or by lost hardware, may be edited in every way that does not make it worse.
+
+use super::tree::Tree;
+use crate::plan::level;
+use crate::reject::Reject;
+use muster_model::capacity::Capacity;
+use muster_model::ids::{JobId, TenantId};
+use muster_model::resources::Resource;
+use muster_model::{ResourceVec, Tenant};
+use std::collections::BTreeSet;
+
+/// Jobs and tenants that a refusal names: those with most.
+const NAMED_MAX: usize = 3;
+
+impl Tree<'_> {
+    pub(super) fn check_limits(&self) -> Result<(), Reject> {
+        if !level::has(self.state, level::QUOTAS) {
+            return Ok(());
+        }
+        self.check_max()?;
+        self.check_promises()
+    }
+
+    /// A max that gets lower stays above what is in use.
+    fn check_max(&self) -> Result<(), Reject> {
+        for tenant in self.differing() {
+            let Some(before) = self.state.tenants.get(&tenant.id) else { continue };
+            let used = self.state.capacity().tenants().get(&tenant.id).map(|at| at.used).unwrap_or_default();
+            let below = used.nonzero().find_map(|(resource, used)| {
+                let max = tenant.max.get(resource).filter(|max| *max < used)?;
+                before.max.get(resource).is_none_or(|before| max < before).then_some((resource, used, max))
+            });
+            if let Some((resource, used, max)) = below {
+                let (max, in_use) = (resource.in_words(max), resource.in_words(used));
+                let who = self.users_of(tenant.id, resource);
+                let problem = format!("would be {max}, but {} uses {in_use} now: {who}", tenant.path);
+                let fix = format!("allow at least {in_use}, or end some of these jobs first");
+                return Err(Reject::field(self.field(tenant.id, &BTreeSet::new(), "max"), problem, fix));
+            }
+        }
+        Ok(())
+    }
+
+    /// The jobs at and below a tenant that use most of a resource.
+    pub(super) fn users_of(&self, top: TenantId, resource: Resource) -> String {
+        let capacity = self.state.capacity();
+        let below = |id| capacity.line_of(id).any(|(above, _)| above == top);
+        let charged =
+            self.state.allocations.values().filter(|held| held.charge.get(resource) > 0 && below(held.tenant));
+        let mut users: Vec<(u64, JobId, TenantId)> =
+            charged.map(|held| (held.charge.get(resource), held.job, held.tenant)).collect();
+        users.sort_unstable_by_key(|(amount, job, _)| (std::cmp::Reverse(*amount), *job));
+        let path = |id| self.state.tenants.get(&id).map_or("", |tenant: &Tenant| tenant.path.as_str());
+        let named = users
+            .iter()
+            .take(NAMED_MAX)
+            .map(|(amount, job, tenant)| format!("job {job} of {} {}", path(*tenant), resource.in_words(*amount)));
+        let mut named: Vec<String> = named.collect();
+        if users.len() > NAMED_MAX {
+            named.push(format!("and {} more", users.len() - NAMED_MAX));
+        }
+        named.join(", ")
+    }
+
+    /// The guarantees of all organisations together stay within healthy capacity. A fleet without nodes is one that is still to come.
+    pub(super) fn check_promises(&self) -> Result<(), Reject> {
+        let capacity: &Capacity = self.state.capacity();
+        if capacity.nodes().is_empty() {
+            return Ok(());
+        }
+        let (before, after, healthy) = (capacity.promised(), self.promised(), capacity.healthy());
+        let mut grown = after.nonzero().filter(|(resource, amount)| *amount > before.get(*resource));
+        let Some((resource, amount)) = grown.find(|(resource, amount)| *amount > healthy.get(*resource)) else {
+            return Ok(());
+        };
+        let mut guaranteed: Vec<(u64, &str)> =
+            self.organisations().map(|top| (top.guarantee.get(resource), &*top.path)).collect();
+        guaranteed.retain(|(amount, _)| *amount > 0);
+        guaranteed.sort_unstable_by_key(|(amount, path)| (std::cmp::Reverse(*amount), *path));
+        let named =
+            guaranteed.iter().take(NAMED_MAX).map(|(amount, path)| format!("{path} {}", resource.in_words(*amount)));
+        let mut named: Vec<String> = named.collect();
+        if guaranteed.len() > NAMED_MAX {
+            named.push(format!("and {} more", guaranteed.len() - NAMED_MAX));
+        }
+        let (all, there) = (resource.in_words(amount), resource.in_words(healthy.get(resource)));
+        let problem = format!(
+            "all organisations together would be guaranteed {all} ({}), but healthy nodes have {there}",
+            named.join(", ")
+        );
+        let over = resource.in_words(amount - healthy.get(resource));
+        let fix = format!("lower guarantees of organisations by {over}, or add nodes first");
+        Err(Reject::field(self.promise_field(resource), problem, fix))
+    }
+
+    /// The first organisation whose guarantee grows.
+    fn promise_field(&self, resource: Resource) -> String {
+        let was = |id: &TenantId| self.state.tenants.get(id).filter(|old| old.parent.is_none());
+        let grows =
+            |top: &&Tenant| top.guarantee.get(resource) > was(&top.id).map_or(0, |old| old.guarantee.get(resource));
+        let first = self.organisations().filter(|top| self.place.contains_key(&top.id)).find(grows);
+        first.map_or_else(|| self.list.to_owned(), |top| self.field(top.id, &BTreeSet::new(), "guarantee"))
+    }
+
+    fn organisations(&self) -> impl Iterator<Item = &Tenant> {
+        let ids: BTreeSet<TenantId> = self.state.tenants.keys().chain(self.new.keys()).copied().collect();
+        ids.into_iter().filter_map(|id| self.get(id)).filter(|tenant| tenant.parent.is_none())
+    }
+
+    fn promised(&self) -> ResourceVec {
+        self.organisations().fold(ResourceVec::default(), |sum, top| sum.plus(&top.guarantee))
+    }
+}
