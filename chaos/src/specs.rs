@@ -96,6 +96,7 @@ pub fn job(chance: &Chance, number: u64) -> JobSpec {
         max_retries: chance.between(0, 3) as u32,
         movable: (chance.between(0, 4) == 0).then(Movable::default),
         user: String::new(),
+        start: muster_model::StartConditions::default(),
     }
 }
 

@@ -89,6 +89,8 @@ async fn client_command(global: &Global, command: &Command) -> Result<(), Failur
         Command::Jobs(args) => commands::jobs::run(context, args).await,
         Command::Job(args) => commands::job::run(context, args.id).await,
         Command::Logs(args) => commands::logs::run(context, args).await,
+        Command::Hold(args) => commands::hold::hold(context, args).await,
+        Command::Release(args) => commands::hold::release(context, args).await,
         Command::Cancel(args) => commands::cancel::run(context, &args.ids).await,
         Command::Wait(args) => commands::wait::run(context, &args.ids).await,
         Command::Explain(args) => commands::explain::run(context, args.id).await,

@@ -26,6 +26,8 @@ pub enum EndCause {
         /// Which.
         node: NodeId,
     },
+    /// The job's deadline came.
+    Deadline,
 }
 
 /// Where an allocation stands.

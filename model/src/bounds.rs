@@ -53,6 +53,10 @@ pub const GRACE_S_MAX: u64 = 43_200;
 pub const DISCONNECT_GRACE_S_MIN: u64 = 10;
 /// Seconds of a time limit: a year.
 pub const TIME_LIMIT_S_MAX: u64 = 366 * 86_400;
+/// Jobs that one job depends on: launchers name a stage's few jobs; what depends on more depends on one job that waits for them.
+pub const DEPENDENCIES_MAX: usize = 64;
+/// The latest begin time or deadline, in milliseconds since the Unix epoch: the year 2200. It keeps sums of times far from overflow.
+pub const MOMENT_MS_MAX: u64 = 7_258_118_400_000;
 /// Retries.
 pub const RETRIES_MAX: u32 = 1_000;
 /// Milli-CPUs of one task.

@@ -12,6 +12,7 @@ use crate::ids::{AllocationId, Attempt, CellId, JobId, NodeId, TenantId};
 use crate::movable::Movable;
 use crate::request::TaskRequest;
 use crate::resources::ResourceVec;
+use crate::start::{StartConditions, Unmet};
 use crate::topology::{NumaPolicy, Topology};
 use crate::workload::WorkloadClass;
 use serde::{Deserialize, Serialize};
@@ -62,6 +63,9 @@ pub struct JobSpec {
     /// never for permission.
     #[serde(default)]
     pub user: String,
+    /// What must be so before it may start.
+    #[serde(default)]
+    pub start: StartConditions,
 }
 
 /// Seconds from SIGTERM to SIGKILL when a job does not say: long enough to write a small checkpoint, short enough for a person.
@@ -94,6 +98,7 @@ impl JobSpec {
             max_retries: 0,
             movable: None,
             user: String::new(),
+            start: StartConditions::default(),
         }
     }
 }
@@ -120,6 +125,8 @@ pub enum Outcome {
     Cancelled,
     /// It ran into its time limit.
     TimedOut,
+    /// It could not end by its deadline, or was stopped at it.
+    DeadlineMissed,
 }
 
 impl Outcome {
@@ -131,6 +138,7 @@ impl Outcome {
             Outcome::Failed { .. } => "failed",
             Outcome::Cancelled => "cancelled",
             Outcome::TimedOut => "timeout",
+            Outcome::DeadlineMissed => "deadline",
         }
     }
 }
@@ -239,4 +247,7 @@ pub struct Job {
     /// Attempts that ended because a node failed to start a task.
     #[serde(default)]
     pub start_faults: u32,
+    /// What keeps it from being eligible while it is pending.
+    #[serde(default)]
+    pub unmet: Unmet,
 }

@@ -105,6 +105,7 @@ impl Job {
             bypassed_cards: 0,
             attempts: Vec::new(),
             start_faults: 0,
+            unmet: Default::default(),
         }
     }
 }

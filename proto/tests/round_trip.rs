@@ -12,10 +12,10 @@ use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::{AmountsEdit, AntiAffinityEdit, Edit, TenantEdit};
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, Asked, Cell, Change, DeviceHold, DeviceRequest,
-    EndCause, FieldError, Gpu, GpuModel, GpuUnits, HoldMode, Job, JobPhase, JobSpec, Key, Limits, Node, NodeHealth,
-    NumaPolicy, Object, Outcome, Place, Pool, Reservation, ResourceVec, Spread, TaskPlacement, TaskState, Tenant,
-    Topology, TopologyLevel, Trust, WorkloadClass,
+    Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, Asked, Cell, Change, Dependency, DependencyKind,
+    DeviceHold, DeviceRequest, EndCause, FieldError, Gpu, GpuModel, GpuUnits, HoldMode, Holder, Job, JobPhase, JobSpec,
+    Key, Limits, Node, NodeHealth, NumaPolicy, Object, Outcome, Place, Pool, Reservation, ResourceVec, Spread,
+    StartConditions, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, Unmet, WorkloadClass,
 };
 use muster_proto::convert::{change_from_control_plane, change_to_wire, report_from_wire, report_to_wire};
 use muster_proto::{status, v1};
@@ -112,6 +112,7 @@ prop_compose! {
         times in (option::of(1..1000_u64), 0..100_u64, 10..100_u64, 0..9_u32),
         movable in option::of((option::of(1..9_u64), 0..9_u64)),
         user in "[a-z@.]{0,9}",
+        start in start_conditions(),
     ) -> JobSpec {
         let cards = devices.cards() > 0;
         let asked = if cards { asked } else { Asked { choice: None, needs: asked.needs, ..Asked::default() } };
@@ -123,7 +124,7 @@ prop_compose! {
             driver_min: driver.filter(|_| cards).map(|text| text.parse().expect("generated versions are versions")), asked, class, pool, priority, command, env, workdir,
             time_limit_s: times.0, grace_s: times.1, disconnect_grace_s: times.2, max_retries: times.3,
             movable: movable.map(|(checkpoint_every_s, restart_s)| Movable { checkpoint_every_s, restart_s }),
-            user,
+            user, start,
         }
     }
 }
@@ -138,7 +139,38 @@ fn phase() -> impl Strategy<Value = JobPhase> {
         "[ -~]{0,9}".prop_map(|reason| JobPhase::Finished(Outcome::Failed { reason })),
         Just(JobPhase::Finished(Outcome::Cancelled)),
         Just(JobPhase::Finished(Outcome::TimedOut)),
+        Just(JobPhase::Finished(Outcome::DeadlineMissed)),
     ]
+}
+
+prop_compose! {
+    fn dependency()(
+        kind in select(vec![DependencyKind::AfterOk, DependencyKind::AfterAny, DependencyKind::AfterNotOk, DependencyKind::AfterCorr]),
+        job in 1..99_u64, after in option::of(0..99_u64),
+    ) -> Dependency {
+        let kind = if after.is_some() { DependencyKind::After } else { kind };
+        Dependency { kind, job: JobId(job), delay_s: after.unwrap_or(0) }
+    }
+}
+
+prop_compose! {
+    fn start_conditions()(
+        flags in any::<[bool; 3]>(), begin_ms in option::of(1..9_u64), deadline_ms in option::of(2_000_000..3_000_000_u64),
+        dependencies in vec(dependency(), 0..3),
+    ) -> StartConditions {
+        StartConditions {
+            held: flags[0], begin_ms, deadline_ms, dependencies, singleton: flags[1], kill_on_invalid_dependency: flags[2],
+        }
+    }
+}
+
+prop_compose! {
+    fn unmet()(
+        held in option::of(select(vec![Holder::User, Holder::Admin])), begin_ms in option::of(any::<u64>()),
+        dependencies in vec(dependency(), 0..3), never in option::of(dependency()), singleton in any::<bool>(),
+    ) -> Unmet {
+        Unmet { held, begin_ms, dependencies, never, singleton }
+    }
 }
 
 prop_compose! {
@@ -153,6 +185,7 @@ prop_compose! {
         requeue_reason in option::of("[ -~]{1,9}"),
         reserved in option::of((any::<u64>(), vec(any::<u32>().prop_map(NodeId), 0..3))),
         attempts in vec(attempt_record(), 0..3),
+        unmet in unmet(),
     ) -> Job {
         let reserved = reserved.map(|(start_ms, nodes)| Reservation { start_ms, nodes });
         Job {
@@ -161,7 +194,7 @@ prop_compose! {
             routed_ms: numbers.3, submitted_ms: numbers.4,
             bound_ms: times.0, started_ms: times.1, finished_ms: times.2, nodes, last_allocation, requeue_reason, reserved,
             bypassed_cards: numbers.5,
-            attempts, start_faults: numbers.1,
+            attempts, start_faults: numbers.1, unmet,
         }
     }
 }
@@ -270,6 +303,7 @@ fn end_cause() -> impl Strategy<Value = EndCause> {
         (any::<u32>(), option::of(any::<i32>()))
             .prop_map(|(rank, code)| EndCause::RankFailed { rank: Rank(rank), code }),
         Just(EndCause::TimeLimit),
+        Just(EndCause::Deadline),
         any::<u32>().prop_map(|node| EndCause::NodeLost { node: NodeId(node) }),
     ]
 }

@@ -188,6 +188,7 @@ impl Engine {
             issued_ms: BEGIN_MS + self.now_ms,
             payload_hash: index as u64,
             specs: vec![spec],
+            ended: Vec::new(),
         };
         self.batch.push((command, Origin::Submit(index)));
     }
@@ -383,5 +384,6 @@ fn kind(reject: &Reject) -> &'static str {
         Reject::Full { .. } => "full",
         Reject::UsageGap { .. } => "usage gap",
         Reject::NotSilent { .. } => "not silent",
+        Reject::EndUnknown { .. } => "end unknown",
     }
 }

@@ -116,6 +116,21 @@ pub struct Submit {
     /// Time limit: the job is stopped after it has run this long, such as 90m, 4h or 1d [default: none; at most 366d]
     #[arg(long, value_name = "TIME", help_heading = "Time and restarts")]
     pub time: Option<String>,
+    /// Hold the job until `muster release`
+    #[arg(long, help_heading = "When it may start")]
+    pub hold: bool,
+    /// Start no earlier than this: now+1h, 16:00, 2026-11-23T16:00, or with a time zone as in RFC 3339
+    #[arg(long, value_name = "WHEN", help_heading = "When it may start")]
+    pub begin: Option<String>,
+    /// The job must have ended by then: it ends when it can no longer keep it, and is stopped at it
+    #[arg(long, value_name = "WHEN", help_heading = "When it may start")]
+    pub deadline: Option<String>,
+    /// Wait for other jobs: afterok:JOB[:JOB...], afterany, afternotok, aftercorr, after:JOB[+MINUTES], singleton; all of them must be met
+    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "When it may start")]
+    pub dependency: Vec<String>,
+    /// Cancel the job when a dependency can never be met [default: it stays pending]
+    #[arg(long, help_heading = "When it may start")]
+    pub kill_on_invalid_dep: bool,
     /// Time between SIGTERM and SIGKILL when the job is stopped [default: 30s; at most 12h]
     #[arg(long, value_name = "TIME", help_heading = "Time and restarts")]
     pub grace: Option<String>,
@@ -191,6 +206,11 @@ impl Submit {
             numa: self.numa.clone(),
             driver_min: self.driver_min.clone().map(Version),
             time: scalar(&self.time),
+            hold: self.hold.then_some(true),
+            begin: scalar(&self.begin),
+            deadline: scalar(&self.deadline),
+            dependency: (!self.dependency.is_empty()).then(|| OneOrMany::Many(self.dependency.clone())),
+            kill_on_invalid_dep: self.kill_on_invalid_dep.then_some(true),
             grace: scalar(&self.grace),
             disconnect_grace: scalar(&self.disconnect_grace),
             retries: self.retries,
@@ -225,7 +245,7 @@ pub struct List {
     /// Only jobs of this tenant and the tenants below it
     #[arg(long, value_name = "PATH")]
     pub tenant: Option<String>,
-    /// Only jobs in these states: pending, starting, running, completing, completed, failed, cancelled, timeout
+    /// Only jobs in these states: pending, starting, running, completing, completed, failed, cancelled, timeout, deadline
     #[arg(long, value_name = "STATE", value_delimiter = ',')]
     pub state: Vec<String>,
     /// Only jobs with exactly this name
@@ -293,6 +313,17 @@ pub struct Several {
     /// Job ids
     #[arg(value_name = "JOB", required = true)]
     pub ids: Vec<u64>,
+}
+
+/// `muster hold` and `muster release`.
+#[derive(Clone, Debug, Args)]
+pub struct Hold {
+    /// Job ids
+    #[arg(value_name = "JOB", required = true)]
+    pub ids: Vec<u64>,
+    /// As an administrator: only an administrator releases what an administrator holds
+    #[arg(long)]
+    pub admin: bool,
 }
 
 /// `muster logs`.

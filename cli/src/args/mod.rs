@@ -114,6 +114,10 @@ pub enum Command {
     Job(jobs::One),
     /// Print the output of a task
     Logs(jobs::Logs),
+    /// Keep pending jobs from starting, until they are released
+    Hold(jobs::Hold),
+    /// Let held jobs start
+    Release(jobs::Hold),
     /// Cancel jobs: a pending job ends at once, a running job gets SIGTERM and its grace period
     Cancel(jobs::Several),
     /// Wait until jobs have ended; exit status 0 if all of them completed

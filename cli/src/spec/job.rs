@@ -13,6 +13,7 @@
 use crate::failure::Failure;
 use crate::spec::needs::NeedsText;
 use crate::spec::scalar::{OneOrMany, Scalar, Version};
+use crate::spec::start::StartText;
 use crate::spec::yaml;
 use crate::units::{self, UnitError};
 use muster_model::FieldError;
@@ -48,6 +49,11 @@ pub const KEYS: &[&str] = &[
     "numa",
     "driver-min",
     "time",
+    "hold",
+    "begin",
+    "deadline",
+    "dependency",
+    "kill-on-invalid-dep",
     "grace",
     "disconnect-grace",
     "retries",
@@ -115,6 +121,16 @@ pub struct JobText {
     pub driver_min: Option<Version>,
     /// Time limit.
     pub time: Option<Scalar>,
+    /// It is held until it is released.
+    pub hold: Option<bool>,
+    /// It starts no earlier.
+    pub begin: Option<Scalar>,
+    /// It must have ended by then.
+    pub deadline: Option<Scalar>,
+    /// Jobs that it waits for: `afterok:12`, `singleton`.
+    pub dependency: Option<OneOrMany>,
+    /// It is cancelled when a dependency can never be met.
+    pub kill_on_invalid_dep: Option<bool>,
     /// From SIGTERM to SIGKILL.
     pub grace: Option<Scalar>,
     /// How long tasks may outlive contact with the control plane.
@@ -193,6 +209,7 @@ impl JobText {
         over!(spread, prefer_spread, spread_most);
         over!(segment, numa, driver_min, disconnect_grace, retries, priority, class, pool, workdir, command, count);
         over!(movable, checkpoint_every, restart_time);
+        over!(hold, begin, deadline, dependency, kill_on_invalid_dep);
         self.env.extend(flags.env.clone());
         self
     }
@@ -227,6 +244,7 @@ impl JobText {
         let disconnect_grace_s =
             amount("disconnect-grace", self.disconnect_grace.as_ref(), units::seconds, &mut faults);
         let spread = self.spread(&mut faults);
+        let start = self.start(&mut faults);
         let movable = self.movable(&mut faults);
         let Some(tenant) = self.tenant.clone() else {
             faults.push(FieldError::new(
@@ -269,7 +287,21 @@ impl JobText {
             max_retries: self.retries.unwrap_or(0),
             movable,
             user: self.user.unwrap_or_default(),
+            start,
         })
+    }
+
+    /// What must be so before it may start.
+    fn start(&self, faults: &mut Vec<FieldError>) -> Option<v1::StartConditions> {
+        let dependency = self.dependency.clone().map(OneOrMany::into_vec).unwrap_or_default();
+        let text = StartText {
+            hold: self.hold == Some(true),
+            begin: self.begin.as_ref().map(|text| text.0.as_str()),
+            deadline: self.deadline.as_ref().map(|text| text.0.as_str()),
+            dependency: &dependency,
+            kill_on_invalid_dependency: self.kill_on_invalid_dep == Some(true),
+        };
+        text.into_wire(faults)
     }
 
     fn spread(&self, faults: &mut Vec<FieldError>) -> Option<v1::Spread> {

@@ -17,6 +17,7 @@ pub const PHASES: &[(JobPhase, &str)] = &[
     (JobPhase::Failed, "failed"),
     (JobPhase::Cancelled, "cancelled"),
     (JobPhase::Timeout, "timeout"),
+    (JobPhase::Deadline, "deadline"),
 ];
 
 /// The word for a state.
@@ -34,7 +35,10 @@ pub fn phase_of(word: &str) -> Option<JobPhase> {
 /// Whether a job in this state is over.
 #[must_use]
 pub fn is_over(phase: JobPhase) -> bool {
-    matches!(phase, JobPhase::Completed | JobPhase::Failed | JobPhase::Cancelled | JobPhase::Timeout)
+    matches!(
+        phase,
+        JobPhase::Completed | JobPhase::Failed | JobPhase::Cancelled | JobPhase::Timeout | JobPhase::Deadline
+    )
 }
 
 /// A job.
@@ -137,6 +141,15 @@ pub struct JobView {
     /// When it starts at the latest, as far as what runs keeps its time limits; RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub starts_by: Option<String>,
+    /// It starts no earlier; RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begin: Option<String>,
+    /// It must have ended by then; RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<String>,
+    /// What it was submitted to wait for: `afterok:12`, `singleton`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dependencies: Vec<String>,
     /// Time limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_limit_s: Option<u64>,
@@ -200,6 +213,7 @@ impl JobView {
         let request = spec.request.clone().unwrap_or_default();
         let devices = request.devices.clone().unwrap_or_default();
         let topology = spec.topology.unwrap_or_default();
+        let start = spec.start.clone().unwrap_or_default();
         let end_ms = job.finished_ms.unwrap_or(now_ms);
         let live = job.phase() != JobPhase::Pending;
         let since = |start: Option<u64>| start.map_or(0, |start| end_ms.saturating_sub(start) / 1_000);
@@ -251,6 +265,9 @@ impl JobView {
             ran_s: since(started_ms),
             waited_s: waited_until.saturating_sub(job.submitted_ms) / 1_000,
             starts_by: job.reserved.as_ref().map(|kept| show_moment(kept.start_ms)),
+            begin: start.begin_ms.map(show_moment),
+            deadline: start.deadline_ms.map(show_moment),
+            dependencies: dependencies(&start),
             time_limit_s: spec.time_limit_s,
             grace_s: spec.grace_s,
             disconnect_grace_s: spec.disconnect_grace_s,
@@ -322,8 +339,24 @@ impl MovableView {
     }
 }
 
+/// What a job was submitted to wait for, as it is written.
+fn dependencies(start: &v1::StartConditions) -> Vec<String> {
+    let written = |on: &v1::Dependency| match on.delay_s {
+        0 => format!("{}:{}", on.kind, on.job_id),
+        delay_s => format!("{}:{}+{}", on.kind, on.job_id, delay_s / 60),
+    };
+    start.dependencies.iter().map(written).chain(start.singleton.then(|| "singleton".to_owned())).collect()
+}
+
+/// Why a pending job is not eligible to start, in the words of the control plane.
+fn not_eligible(job: &v1::Job) -> Vec<String> {
+    let unmet = job.unmet.clone().and_then(|unmet| muster_model::Unmet::try_from(unmet).ok());
+    unmet.iter().flat_map(muster_model::NotEligible::all).map(|why| why.text()).collect()
+}
+
 fn reason(job: &v1::Job) -> String {
     match job.phase() {
+        JobPhase::Pending if job.unmet.is_some() => not_eligible(job).join("; "),
         JobPhase::Pending if job.cell.is_none() && job.requeue_reason.is_empty() => {
             "no cell is large enough".to_owned()
         }

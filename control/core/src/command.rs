@@ -9,7 +9,9 @@ use muster_model::object::FinishedJob;
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
-use muster_model::{Binding, DeviceClass, GpuModel, Reservation, TaskPlacement, TaskState, ValidJobSpec};
+use muster_model::{
+    Binding, DeviceClass, EndedJob, GpuModel, Holder, Reservation, TaskPlacement, TaskState, ValidJobSpec,
+};
 use serde::{Deserialize, Serialize};
 
 /// One thing to decide.
@@ -30,6 +32,9 @@ pub enum Command {
         /// The jobs.
         #[serde(deserialize_with = "muster_model::job::trusted::specs")]
         specs: Vec<ValidJobSpec>,
+        /// How the finished jobs ended on which they depend: only the disk knows.
+        #[serde(default)]
+        ended: Vec<EndedJob>,
     },
     /// Ends a job: a waiting one at once, a running one gracefully. Cancelling an ended job is refused as not found.
     Cancel {
@@ -194,6 +199,22 @@ pub enum Command {
         /// In order.
         jobs: Vec<FinishedJob>,
     },
+    /// Keeps a pending job from starting until it is released.
+    Hold {
+        /// Which.
+        job: JobId,
+        /// For whom.
+        by: Holder,
+    },
+    /// Lets a held job start again.
+    Release {
+        /// Which.
+        job: JobId,
+        /// For whom.
+        by: Holder,
+    },
+    /// Decides what the entry's time decides about jobs: begin times, deadlines, and those that are cancelled because they can never start.
+    DecideDue,
 }
 
 /// A binding with the lease under which a shard proposes it. Its layout in the log is that of these fields.

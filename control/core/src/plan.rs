@@ -11,10 +11,15 @@ mod cells;
 mod charge;
 mod classes;
 mod clock;
+mod conditions;
+mod consequences;
+mod due;
 mod hand_over;
 mod history;
+mod hold;
 mod infeasible;
 mod joining;
+mod level;
 mod nodes;
 mod pools;
 mod requests;
@@ -48,8 +53,8 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
     };
     let d = &mut draft;
     let done = match command {
-        Command::Submit { request_id, issued_ms, payload_hash, specs } => {
-            submit::submit(d, request_id, *issued_ms, *payload_hash, specs)
+        Command::Submit { request_id, issued_ms, payload_hash, specs, ended } => {
+            submit::submit(d, request_id, *issued_ms, *payload_hash, specs, ended)
         }
         Command::Cancel { job } => cancel::cancel(d, *job),
         Command::ApplyTenants { tenants } => tenants::apply(d, tenants),
@@ -77,7 +82,11 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::RecordBypass { cell, epoch, job, cards } => bypass::record(d, *cell, *epoch, *job, *cards),
         Command::ForgetFinished { forgotten, jobs } => history::forget(d, *forgotten, jobs),
         Command::RaiseFeatureLevel { level } => raise_feature_level(d, *level),
+        Command::Hold { job, by } => hold::hold(d, *job, *by),
+        Command::Release { job, by } => hold::release(d, *job, *by),
+        Command::DecideDue => due::decide(d),
     }?;
+    consequences::draw(d);
     Ok(draft.finish(done))
 }
 

@@ -123,6 +123,12 @@ pub enum Reject {
         /// Where it stands.
         health: String,
     },
+    /// The submission depends on finished jobs, and does not say how they ended: whoever proposes it reads that from disk.
+    #[error("jobs {jobs:?}, on which the submission depends, are over; say how they ended")]
+    EndUnknown {
+        /// Which.
+        jobs: Vec<JobId>,
+    },
 }
 
 impl Reject {

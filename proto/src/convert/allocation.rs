@@ -110,6 +110,7 @@ impl From<&EndCause> for v1::EndCause {
             EndCause::RankFailed { rank, code } => Cause::RankFailed(v1::RankFailed { rank: rank.0, code: *code }),
             EndCause::TimeLimit => Cause::TimeLimit(true),
             EndCause::NodeLost { node } => Cause::NodeLost(node.0),
+            EndCause::Deadline => Cause::Deadline(true),
         };
         v1::EndCause { cause: Some(cause) }
     }
@@ -124,6 +125,7 @@ impl TryFrom<v1::EndCause> for EndCause {
             Cause::RankFailed(failed) => EndCause::RankFailed { rank: Rank(failed.rank), code: failed.code },
             Cause::TimeLimit(_) => EndCause::TimeLimit,
             Cause::NodeLost(node) => EndCause::NodeLost { node: NodeId(node) },
+            Cause::Deadline(_) => EndCause::Deadline,
         })
     }
 }

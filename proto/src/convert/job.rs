@@ -1,6 +1,7 @@
 //! Jobs: what is submitted, and where it stands.
 
 use super::asked::{asked_from_wire, asked_to_wire};
+use super::start::{conditions_from_wire, conditions_to_wire, unmet_from_wire, unmet_to_wire};
 use super::{each, need, text_if, word_if};
 use crate::v1;
 use muster_model::driver::NotAVersion;
@@ -36,6 +37,7 @@ impl From<&JobSpec> for v1::JobSpec {
                 restart_s: Some(movable.restart_s),
             }),
             user: spec.user.clone(),
+            start: conditions_to_wire(&spec.start),
             ..v1::JobSpec::default()
         };
         asked_to_wire(&spec.asked, &spec.request.devices, &mut wire);
@@ -73,6 +75,7 @@ impl TryFrom<v1::JobSpec> for JobSpec {
             }),
             asked,
             user: wire.user,
+            start: conditions_from_wire(wire.start).map_err(|error| error.under("start"))?,
         })
     }
 }
@@ -103,6 +106,7 @@ impl From<&JobPhase> for v1::JobPhase {
             JobPhase::Finished(Outcome::Failed { .. }) => v1::JobPhase::Failed,
             JobPhase::Finished(Outcome::Cancelled) => v1::JobPhase::Cancelled,
             JobPhase::Finished(Outcome::TimedOut) => v1::JobPhase::Timeout,
+            JobPhase::Finished(Outcome::DeadlineMissed) => v1::JobPhase::Deadline,
         }
     }
 }
@@ -118,6 +122,7 @@ fn phase_from_wire(phase: v1::JobPhase, allocation: Option<u64>, reason: String)
         v1::JobPhase::Failed => JobPhase::Finished(Outcome::Failed { reason }),
         v1::JobPhase::Cancelled => JobPhase::Finished(Outcome::Cancelled),
         v1::JobPhase::Timeout => JobPhase::Finished(Outcome::TimedOut),
+        v1::JobPhase::Deadline => JobPhase::Finished(Outcome::DeadlineMissed),
         v1::JobPhase::Unspecified => return Err(FieldError::new("phase", "is unspecified", "send a phase")),
     })
 }
@@ -152,6 +157,7 @@ impl From<&Job> for v1::Job {
             bypassed_cards: job.bypassed_cards,
             attempts: job.attempts.iter().map(Into::into).collect(),
             start_faults: job.start_faults,
+            unmet: unmet_to_wire(&job.unmet),
         }
     }
 }
@@ -191,6 +197,7 @@ pub fn job_from_control_plane(wire: v1::Job) -> Result<Job, FieldError> {
         bypassed_cards: wire.bypassed_cards,
         attempts: each("attempts", wire.attempts)?,
         start_faults: wire.start_faults,
+        unmet: unmet_from_wire(wire.unmet).map_err(|error| error.under("unmet"))?,
     })
 }
 

@@ -14,6 +14,7 @@ pub mod node;
 pub mod proposal;
 pub mod request;
 pub mod resources;
+mod start;
 pub mod tenant;
 pub mod watch;
 

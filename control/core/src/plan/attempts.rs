@@ -165,6 +165,7 @@ fn verdict(draft: &Draft<'_>, held: &Allocation) -> Verdict {
     match cause {
         EndCause::Cancelled => over(Outcome::Cancelled),
         EndCause::TimeLimit => over(Outcome::TimedOut),
+        EndCause::Deadline => over(Outcome::DeadlineMissed),
         EndCause::NodeLost { node } => again(format!("lost node {}", node_name(draft, *node)), Blame::Nobody),
         EndCause::RankFailed { rank, .. } => {
             // Ranks fail when a neighbour's node dies, long before its fence has passed: the loss is the cause then.

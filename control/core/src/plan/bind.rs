@@ -65,7 +65,7 @@ pub(super) fn waiting_in<'a>(
     let Some(job) = draft.state.jobs.get(&id) else { return Err(Reject::not_found("job", id)) };
     let next = job.attempt.next();
     let got = attempt.unwrap_or(next);
-    if job.phase == JobPhase::Queued && job.cell == Some(cell) && got == next {
+    if job.is_eligible() && job.cell == Some(cell) && got == next {
         return Ok(job);
     }
     let place = job.cell.map(|cell| format!(" in {}", cells::name(draft.state, cell))).unwrap_or_default();

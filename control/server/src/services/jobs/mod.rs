@@ -1,7 +1,9 @@
 //! `muster.v1.Jobs`: what tenants use. One family of calls per file.
 
+mod dependencies;
 mod explain;
 mod get;
+mod hold;
 mod list;
 mod logs;
 mod reasons;
@@ -50,6 +52,14 @@ impl v1::jobs_server::Jobs for JobsService {
         };
         tracing::info!(%job, %revision, "cancelled");
         Ok(Response::new(v1::CancelReply { revision: revision.0 }))
+    }
+
+    async fn hold(&self, request: Request<v1::HoldRequest>) -> Result<Response<v1::HoldReply>, Status> {
+        hold::hold(&self.0, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn release(&self, request: Request<v1::ReleaseJobRequest>) -> Result<Response<v1::ReleaseJobReply>, Status> {
+        hold::release(&self.0, request.into_inner()).await.map(Response::new)
     }
 
     type LogsStream = BoxStream<'static, Result<v1::LogChunk, Status>>;

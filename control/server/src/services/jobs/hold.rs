@@ -1,0 +1,34 @@
+//! Hold and release of pending jobs. Who calls says whether it is an administrator; nobody checks that yet.
+
+use super::cancel_refused;
+use crate::services::App;
+use muster_control_core::Command;
+use muster_model::{Holder, JobId, Revision};
+use muster_proto::v1;
+use tonic::{Code, Status};
+
+pub(super) async fn hold(app: &App, request: v1::HoldRequest) -> Result<v1::HoldReply, Status> {
+    let (job, by) = (JobId(request.job_id), holder(request.by_admin));
+    let revision = decide(app, job, Command::Hold { job, by }).await?;
+    tracing::info!(%job, %by, %revision, "held");
+    Ok(v1::HoldReply { revision: revision.0 })
+}
+
+pub(super) async fn release(app: &App, request: v1::ReleaseJobRequest) -> Result<v1::ReleaseJobReply, Status> {
+    let (job, by) = (JobId(request.job_id), holder(request.by_admin));
+    let revision = decide(app, job, Command::Release { job, by }).await?;
+    tracing::info!(%job, %by, %revision, "released");
+    Ok(v1::ReleaseJobReply { revision: revision.0 })
+}
+
+const fn holder(by_admin: bool) -> Holder {
+    if by_admin { Holder::Admin } else { Holder::User }
+}
+
+async fn decide(app: &App, job: JobId, command: Command) -> Result<Revision, Status> {
+    match app.decide(command).await {
+        Ok((_, revision)) => Ok(revision),
+        Err(refused) if refused.code() == Code::NotFound => Err(cancel_refused(app, job, refused).await),
+        Err(refused) => Err(refused),
+    }
+}
