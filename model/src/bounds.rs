@@ -21,7 +21,7 @@ pub const COMMAND_ARGUMENTS_MAX: usize = COMMAND_BYTES_MAX / TEXT_OVERHEAD_BYTES
 /// Variables of an environment: as many as fit if all names and values are empty.
 pub const ENV_MAX: usize = COMMAND_BYTES_MAX / (2 * TEXT_OVERHEAD_BYTES);
 /// Variables that the system sets for every task, or for those that share a card under MPS. A job may not give them: its value would be lost.
-pub const ENV_OF_SYSTEM: [&str; 22] = [
+pub const ENV_OF_SYSTEM: [&str; 24] = [
     "RANK",
     "LOCAL_RANK",
     "WORLD_SIZE",
@@ -35,6 +35,8 @@ pub const ENV_OF_SYSTEM: [&str; 22] = [
     "MUSTER_JOB_ID",
     "MUSTER_JOB_NAME",
     "MUSTER_ATTEMPT",
+    "MUSTER_ARRAY_JOB_ID",
+    "MUSTER_ARRAY_TASK_ID",
     "MUSTER_ALLOCATION_ID",
     "MUSTER_TENANT",
     "MUSTER_TASK",

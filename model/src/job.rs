@@ -4,6 +4,7 @@ mod valid;
 
 pub use valid::{ValidJobSpec, trusted};
 
+use crate::array::{ArraySpec, ArrayState, ArrayTask};
 use crate::asked::Asked;
 use crate::attempt::AttemptRecord;
 use crate::driver::DriverVersion;
@@ -66,6 +67,9 @@ pub struct JobSpec {
     /// What must be so before it may start.
     #[serde(default)]
     pub start: StartConditions,
+    /// It is an array of jobs, one for each index.
+    #[serde(default)]
+    pub array: Option<ArraySpec>,
 }
 
 /// Seconds from SIGTERM to SIGKILL when a job does not say: long enough to write a small checkpoint, short enough for a person.
@@ -99,6 +103,7 @@ impl JobSpec {
             movable: None,
             user: String::new(),
             start: StartConditions::default(),
+            array: None,
         }
     }
 }
@@ -250,4 +255,10 @@ pub struct Job {
     /// What keeps it from being eligible while it is pending.
     #[serde(default)]
     pub unmet: Unmet,
+    /// It is the record of an array: it never starts itself.
+    #[serde(default)]
+    pub array: Option<Box<ArrayState>>,
+    /// It is a task of an array.
+    #[serde(default)]
+    pub array_task: Option<ArrayTask>,
 }

@@ -7,6 +7,7 @@
 //!   shards plan with it and the control plane proves with it again.
 
 pub mod allocation;
+pub mod array;
 pub mod asked;
 pub mod attempt;
 pub mod bounds;
@@ -42,6 +43,7 @@ pub mod words;
 pub mod workload;
 
 pub use allocation::{Allocation, AllocationState, EndCause};
+pub use array::{ArraySpec, ArrayState, ArrayTask, IndexSet};
 pub use asked::{Asked, DeviceClass};
 pub use driver::DriverVersion;
 pub use field_error::FieldError;

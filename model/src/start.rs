@@ -9,6 +9,7 @@ mod reason;
 
 pub use reason::NotEligible;
 
+use crate::array::IndexSet;
 use crate::ids::JobId;
 use crate::job::{Job, JobPhase, JobSpec};
 use crate::words::words;
@@ -73,6 +74,8 @@ pub struct EndedJob {
     pub started_ms: Option<u64>,
     /// When it ended.
     pub ended_ms: u64,
+    /// Of an array, the tasks that completed.
+    pub array_completed: Option<IndexSet>,
 }
 
 impl EndedJob {
@@ -84,6 +87,7 @@ impl EndedJob {
             completed: matches!(job.phase, JobPhase::Finished(crate::job::Outcome::Completed)),
             started_ms: job.started_ms,
             ended_ms: job.finished_ms.unwrap_or_default(),
+            array_completed: job.array.as_ref().map(|array| array.completed.clone()),
         }
     }
 }
@@ -186,7 +190,22 @@ impl Job {
     /// Whether it is pending and may start: only such a job is in a queue, has reservations or is handed over.
     #[must_use]
     pub fn is_eligible(&self) -> bool {
-        self.phase == JobPhase::Queued && !self.cancelled && self.unmet.is_empty()
+        self.phase == JobPhase::Queued && !self.cancelled && self.unmet.is_empty() && self.array.is_none()
+    }
+
+    /// Whether tasks of this array may get jobs. That some of them can never start keeps the others from nothing.
+    #[must_use]
+    pub fn array_may_start(&self) -> bool {
+        let corr = self.unmet.never.is_none() || self.never_is_of_some_tasks();
+        let rest = Unmet { never: None, ..self.unmet.clone() };
+        self.array.is_some() && !self.cancelled && corr && rest.is_empty()
+    }
+
+    /// Whether what can never be met concerns some tasks of this array and not all.
+    #[must_use]
+    pub fn never_is_of_some_tasks(&self) -> bool {
+        let same = |job: JobId| self.array.iter().flat_map(|array| &array.with_same_index).any(|on| on.array == job);
+        self.unmet.never.is_some_and(|never| same(never.job))
     }
 
     /// Whether its user asked that it be cancelled now that it can never start.
@@ -199,6 +218,7 @@ impl Job {
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         match self.phase {
+            JobPhase::Queued if self.array.as_ref().is_some_and(|array| array.left.is_empty()) => None,
             JobPhase::Queued if self.is_to_be_killed() => Some(0),
             JobPhase::Queued => {
                 let late_ms = self.spec.latest_start_ms().map(|latest_ms| latest_ms.saturating_add(1));
@@ -212,6 +232,11 @@ impl Job {
     /// Why it is not eligible, the first reason first; empty when it is, or when it is not pending.
     #[must_use]
     pub fn not_eligible(&self) -> Vec<NotEligible> {
-        if self.phase == JobPhase::Queued { NotEligible::all(&self.unmet) } else { Vec::new() }
+        if self.phase != JobPhase::Queued {
+            return Vec::new();
+        }
+        let mut reasons = NotEligible::all(&self.unmet);
+        reasons.extend(self.array.as_deref().map(NotEligible::of_array));
+        reasons
     }
 }

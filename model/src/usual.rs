@@ -106,6 +106,8 @@ impl Job {
             attempts: Vec::new(),
             start_faults: 0,
             unmet: Default::default(),
+            array: None,
+            array_task: None,
         }
     }
 }

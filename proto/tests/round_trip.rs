@@ -1,5 +1,6 @@
 //! What goes out and comes back is the same, and what cannot be converted names its field.
 
+use muster_model::array::SameIndex;
 use muster_model::attempt::{AttemptRecord, EndCount, NodeRun};
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, TenantId};
 use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
@@ -12,10 +13,11 @@ use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::{AmountsEdit, AntiAffinityEdit, Edit, TenantEdit};
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, Asked, Cell, Change, Dependency, DependencyKind,
-    DeviceHold, DeviceRequest, EndCause, FieldError, Gpu, GpuModel, GpuUnits, HoldMode, Holder, Job, JobPhase, JobSpec,
-    Key, Limits, Node, NodeHealth, NumaPolicy, Object, Outcome, Place, Pool, Reservation, ResourceVec, Spread,
-    StartConditions, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, Unmet, WorkloadClass,
+    Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, ArraySpec, ArrayState, ArrayTask, Asked, Cell,
+    Change, Dependency, DependencyKind, DeviceHold, DeviceRequest, EndCause, FieldError, Gpu, GpuModel, GpuUnits,
+    HoldMode, Holder, IndexSet, Job, JobPhase, JobSpec, Key, Limits, Node, NodeHealth, NumaPolicy, Object, Outcome,
+    Place, Pool, Reservation, ResourceVec, Spread, StartConditions, TaskPlacement, TaskState, Tenant, Topology,
+    TopologyLevel, Trust, Unmet, WorkloadClass,
 };
 use muster_proto::convert::{change_from_control_plane, change_to_wire, report_from_wire, report_to_wire};
 use muster_proto::{status, v1};
@@ -113,6 +115,7 @@ prop_compose! {
         movable in option::of((option::of(1..9_u64), 0..9_u64)),
         user in "[a-z@.]{0,9}",
         start in start_conditions(),
+        array in option::of((index_set(), option::of(1..9_u32))),
     ) -> JobSpec {
         let cards = devices.cards() > 0;
         let asked = if cards { asked } else { Asked { choice: None, needs: asked.needs, ..Asked::default() } };
@@ -124,7 +127,7 @@ prop_compose! {
             driver_min: driver.filter(|_| cards).map(|text| text.parse().expect("generated versions are versions")), asked, class, pool, priority, command, env, workdir,
             time_limit_s: times.0, grace_s: times.1, disconnect_grace_s: times.2, max_retries: times.3,
             movable: movable.map(|(checkpoint_every_s, restart_s)| Movable { checkpoint_every_s, restart_s }),
-            user, start,
+            user, start, array: array.map(|(indices, max_running)| ArraySpec { indices, max_running }),
         }
     }
 }
@@ -165,6 +168,22 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn index_set()(indices in btree_set(0..99_u32, 1..9)) -> IndexSet {
+        indices.into_iter().collect()
+    }
+}
+
+prop_compose! {
+    fn array_state()(
+        sets in (index_set(), index_set(), index_set()), max_running in option::of(any::<u32>()),
+        same in vec((any::<u64>(), index_set(), any::<bool>()), 0..2),
+    ) -> ArrayState {
+        let same = same.into_iter().map(|(array, completed, over)| SameIndex { array: JobId(array), completed, over });
+        ArrayState { left: sets.0, completed: sets.1, failed: sets.2, max_running, with_same_index: same.collect() }
+    }
+}
+
+prop_compose! {
     fn unmet()(
         held in option::of(select(vec![Holder::User, Holder::Admin])), begin_ms in option::of(any::<u64>()),
         dependencies in vec(dependency(), 0..3), never in option::of(dependency()), singleton in any::<bool>(),
@@ -185,7 +204,7 @@ prop_compose! {
         requeue_reason in option::of("[ -~]{1,9}"),
         reserved in option::of((any::<u64>(), vec(any::<u32>().prop_map(NodeId), 0..3))),
         attempts in vec(attempt_record(), 0..3),
-        unmet in unmet(),
+        unmet in unmet(), array in option::of(array_state()), task in option::of((any::<u64>(), any::<u32>())),
     ) -> Job {
         let reserved = reserved.map(|(start_ms, nodes)| Reservation { start_ms, nodes });
         Job {
@@ -195,6 +214,8 @@ prop_compose! {
             bound_ms: times.0, started_ms: times.1, finished_ms: times.2, nodes, last_allocation, requeue_reason, reserved,
             bypassed_cards: numbers.5,
             attempts, start_faults: numbers.1, unmet,
+            array: array.map(Box::new),
+            array_task: task.map(|(array, index)| ArrayTask { array: JobId(array), index }),
         }
     }
 }

@@ -116,6 +116,9 @@ pub struct Submit {
     /// Time limit: the job is stopped after it has run this long, such as 90m, 4h or 1d [default: none; at most 366d]
     #[arg(long, value_name = "TIME", help_heading = "Time and restarts")]
     pub time: Option<String>,
+    /// Submit an array: one job for each index, such as 0-99, 1,3,7-9 or 0-20:4; %N after it: at most N of them at once
+    #[arg(long, value_name = "INDICES", conflicts_with = "count")]
+    pub array: Option<String>,
     /// Hold the job until `muster release`
     #[arg(long, help_heading = "When it may start")]
     pub hold: bool,
@@ -206,6 +209,7 @@ impl Submit {
             numa: self.numa.clone(),
             driver_min: self.driver_min.clone().map(Version),
             time: scalar(&self.time),
+            array: scalar(&self.array),
             hold: self.hold.then_some(true),
             begin: scalar(&self.begin),
             deadline: scalar(&self.deadline),
@@ -313,6 +317,28 @@ pub struct Several {
     /// Job ids
     #[arg(value_name = "JOB", required = true)]
     pub ids: Vec<u64>,
+}
+
+/// `muster cancel`.
+#[derive(Clone, Debug, Args)]
+pub struct Cancel {
+    /// Job ids
+    #[arg(value_name = "JOB", required = true)]
+    pub ids: Vec<u64>,
+    /// Only these tasks of the array, such as 3-5,9
+    #[arg(long, value_name = "INDICES")]
+    pub tasks: Option<String>,
+}
+
+/// `muster array-limit`.
+#[derive(Clone, Debug, Args)]
+pub struct ArrayLimit {
+    /// Id of the array
+    #[arg(value_name = "JOB")]
+    pub id: u64,
+    /// At most so many tasks at once; 0: no limit
+    #[arg(value_name = "N")]
+    pub limit: u32,
 }
 
 /// `muster hold` and `muster release`.

@@ -119,7 +119,9 @@ pub enum Command {
     /// Let held jobs start
     Release(jobs::Hold),
     /// Cancel jobs: a pending job ends at once, a running job gets SIGTERM and its grace period
-    Cancel(jobs::Several),
+    Cancel(jobs::Cancel),
+    /// Change how many tasks of an array run at once
+    ArrayLimit(jobs::ArrayLimit),
     /// Wait until jobs have ended; exit status 0 if all of them completed
     Wait(jobs::Several),
     /// Show why a job is pending, and the smallest change that would start it

@@ -1,6 +1,6 @@
-//! `muster hold` and `muster release`.
+//! `muster hold`, `muster release` and `muster array-limit`.
 
-use crate::args::jobs::Hold;
+use crate::args::jobs::{ArrayLimit, Hold};
 use crate::commands::Context;
 use crate::failure::Failure;
 use crate::output::note;
@@ -35,6 +35,19 @@ pub async fn release(context: &Context, args: &Hold) -> Result<(), Failure> {
         first = first.and(told(context, args, released.map(|_| format!("job {job_id} is released")))?);
     }
     first
+}
+
+/// Changes how many tasks of an array are live at once.
+///
+/// # Errors
+/// When it is no array, or nobody answers.
+pub async fn array_limit(context: &Context, args: &ArrayLimit) -> Result<(), Failure> {
+    let request =
+        v1::SetArrayLimitRequest { job_id: args.id, max_running: Some(args.limit).filter(|limit| *limit > 0) };
+    let set = |channel| async move { JobsClient::new(channel).set_array_limit(request).await };
+    context.client.call("change the limit of an array", set).await?;
+    let said = if args.limit == 0 { "no limit".to_owned() } else { format!("limit {}", args.limit) };
+    context.out.line(&format!("array {} has {said} now", args.id))
 }
 
 /// Prints what has happened; of several jobs, a refusal is noted and kept for the end.

@@ -13,7 +13,7 @@
 use crate::failure::Failure;
 use crate::spec::needs::NeedsText;
 use crate::spec::scalar::{OneOrMany, Scalar, Version};
-use crate::spec::start::StartText;
+use crate::spec::start::{self, StartText};
 use crate::spec::yaml;
 use crate::units::{self, UnitError};
 use muster_model::FieldError;
@@ -49,6 +49,7 @@ pub const KEYS: &[&str] = &[
     "numa",
     "driver-min",
     "time",
+    "array",
     "hold",
     "begin",
     "deadline",
@@ -121,6 +122,8 @@ pub struct JobText {
     pub driver_min: Option<Version>,
     /// Time limit.
     pub time: Option<Scalar>,
+    /// An array, such as `0-99%10`.
+    pub array: Option<Scalar>,
     /// It is held until it is released.
     pub hold: Option<bool>,
     /// It starts no earlier.
@@ -209,7 +212,7 @@ impl JobText {
         over!(spread, prefer_spread, spread_most);
         over!(segment, numa, driver_min, disconnect_grace, retries, priority, class, pool, workdir, command, count);
         over!(movable, checkpoint_every, restart_time);
-        over!(hold, begin, deadline, dependency, kill_on_invalid_dep);
+        over!(array, hold, begin, deadline, dependency, kill_on_invalid_dep);
         self.env.extend(flags.env.clone());
         self
     }
@@ -245,6 +248,7 @@ impl JobText {
             amount("disconnect-grace", self.disconnect_grace.as_ref(), units::seconds, &mut faults);
         let spread = self.spread(&mut faults);
         let start = self.start(&mut faults);
+        let array = amount("array", self.array.as_ref(), start::array, &mut faults);
         let movable = self.movable(&mut faults);
         let Some(tenant) = self.tenant.clone() else {
             faults.push(FieldError::new(
@@ -288,6 +292,7 @@ impl JobText {
             movable,
             user: self.user.unwrap_or_default(),
             start,
+            array,
         })
     }
 

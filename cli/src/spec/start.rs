@@ -3,7 +3,7 @@
 //! Times are written as people and Slurm write them: `now+1h`, `16:00`, `2026-11-23`, `2026-11-23T16:00`, or with a zone as RFC 3339 has
 //! it. A time without a zone is this machine's.
 
-use crate::units;
+use crate::units::{self, UnitError};
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
@@ -83,6 +83,16 @@ fn depend(text: &str, wire: &mut v1::StartConditions) -> Result<(), FieldError> 
     Ok(())
 }
 
+/// `0-99`, `1,3,7-9`, `0-20:4`, and `%10` after it for at most so many at once.
+pub(super) fn array(text: &str) -> Result<v1::ArraySpec, UnitError> {
+    let fix = "write indices such as 0-99, 1,3,7-9 or 0-20:4, and %10 after them for at most 10 at once";
+    let wrong = || UnitError { problem: format!("{text:?} is no array"), fix };
+    let (indices, limit) = text.split_once('%').map_or((text, None), |(indices, limit)| (indices, Some(limit)));
+    indices.parse::<muster_model::IndexSet>().map_err(|_| wrong())?;
+    let max_running = limit.map(|limit| limit.trim().parse().map_err(|_| wrong())).transpose()?;
+    Ok(v1::ArraySpec { indices: indices.to_owned(), max_running })
+}
+
 /// A moment, in milliseconds since the Unix epoch. A time of day is the next one of that kind.
 fn moment(text: &str, now: &Zoned) -> Option<u64> {
     let text = text.trim();
@@ -131,6 +141,15 @@ mod tests {
         check("2026-12-01T08:15:00+02:00", "2026-12-01T06:15:00Z");
         for wrong in ["", "soon", "now+", "25:00", "12"] {
             assert_eq!(at(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn arrays_are_read_as_slurm_has_them() {
+        let read = array("0-20:4%3").expect("an array");
+        assert_eq!((read.indices.as_str(), read.max_running), ("0-20:4", Some(3)));
+        for wrong in ["", "%3", "1-", "0-9%x"] {
+            assert!(array(wrong).is_err(), "{wrong}");
         }
     }
 

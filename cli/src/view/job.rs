@@ -141,6 +141,15 @@ pub struct JobView {
     /// When it starts at the latest, as far as what runs keeps its time limits; RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub starts_by: Option<String>,
+    /// Of an array: how its tasks stand, as sets of indices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub array: Option<ArrayView>,
+    /// Of a task of an array: the array.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub array_id: Option<u64>,
+    /// Of a task of an array: its index.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub array_index: Option<u32>,
     /// It starts no earlier; RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub begin: Option<String>,
@@ -167,6 +176,35 @@ pub struct JobView {
     /// Its variables.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+}
+
+/// An array.
+#[derive(Clone, Debug, Serialize)]
+pub struct ArrayView {
+    /// Tasks that have no job yet.
+    pub left: String,
+    /// Tasks that completed.
+    pub completed: String,
+    /// Tasks that ended otherwise.
+    pub failed: String,
+    /// At most so many at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_running: Option<u32>,
+}
+
+impl ArrayView {
+    fn new(array: &v1::ArrayState) -> Self {
+        let v1::ArrayState { left, completed, failed, max_running, .. } = array.clone();
+        ArrayView { left, completed, failed, max_running }
+    }
+
+    /// In a line.
+    pub(crate) fn words(&self) -> String {
+        let limit = self.max_running.map(|limit| format!("at most {limit} at once"));
+        let part = |name: &str, tasks: &str| (!tasks.is_empty()).then(|| format!("{name} {tasks}"));
+        let parts = [part("not started", &self.left), part("completed", &self.completed), part("failed", &self.failed)];
+        parts.into_iter().flatten().chain(limit).collect::<Vec<_>>().join("; ")
+    }
 }
 
 /// How far apart the tasks of a gang stand.
@@ -265,6 +303,9 @@ impl JobView {
             ran_s: since(started_ms),
             waited_s: waited_until.saturating_sub(job.submitted_ms) / 1_000,
             starts_by: job.reserved.as_ref().map(|kept| show_moment(kept.start_ms)),
+            array: job.array.as_ref().map(ArrayView::new),
+            array_id: job.array_task.map(|task| task.array),
+            array_index: job.array_task.map(|task| task.index),
             begin: start.begin_ms.map(show_moment),
             deadline: start.deadline_ms.map(show_moment),
             dependencies: dependencies(&start),
@@ -357,6 +398,7 @@ fn not_eligible(job: &v1::Job) -> Vec<String> {
 fn reason(job: &v1::Job) -> String {
     match job.phase() {
         JobPhase::Pending if job.unmet.is_some() => not_eligible(job).join("; "),
+        JobPhase::Pending if job.array.is_some() => String::new(),
         JobPhase::Pending if job.cell.is_none() && job.requeue_reason.is_empty() => {
             "no cell is large enough".to_owned()
         }

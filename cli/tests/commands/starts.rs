@@ -81,3 +81,34 @@ fn jobs_start_when_they_are_eligible_and_say_why_they_are_not() {
     dev.ok(&["release", &held, "--admin"]);
     dev.until(&held, &["completed"]);
 }
+
+#[test]
+fn an_array_is_one_line_for_what_has_not_started() {
+    let dev = Dev::start(&["--nodes", "1"]);
+    wait_for("the feature level", || refused(&dev, &["--begin", "now"]).code == 0);
+    let script = "test \"$MUSTER_ARRAY_JOB_ID\" -gt 0 && test \"$MUSTER_ARRAY_TASK_ID\" != 7 && sleep 0.2";
+    let array = submit(&dev, &["--array", "0-9%3"], script);
+    let after = submit(&dev, &["--dependency", &format!("afternotok:{array}")], "true");
+    let held = submit(&dev, &["--array", "0-99", "--hold", "--name", "held"], "sleep 600");
+    let jobs = dev.run(&["jobs", "--name", "held", "-o", "json"]).json();
+    assert_eq!(jobs.as_array().map(Vec::len), Some(1), "one line: {jobs}");
+    assert_eq!(jobs[0]["array"]["left"], "0-99");
+    assert_eq!(listed(&dev, &held).0, "held_by_user");
+    dev.ok(&["array-limit", &held, "2"]);
+    dev.ok(&["cancel", &held, "--tasks", "0-89"]);
+    dev.ok(&["release", &held]);
+    let live = || dev.run(&["jobs", "--name", "held", "--state", "running", "-o", "json"]).json();
+    wait_for("two tasks", || live().as_array().map(Vec::len) == Some(2));
+    let indices: Vec<u64> =
+        live().as_array().expect("a list").iter().filter_map(|job| job["array_index"].as_u64()).collect();
+    assert_eq!(indices, [90, 91]);
+    dev.ok(&["cancel", &held]);
+    dev.until(&held, &["cancelled"]);
+
+    // Task 7 fails, and so does the array; what waits for that starts.
+    dev.until(&array, &["failed"]);
+    let ended = dev.run(&["job", &array, "-o", "json"]).json();
+    assert_eq!((&ended["array"]["completed"], &ended["array"]["failed"]), (&"0-6,8-9".into(), &"7".into()));
+    assert!(ended["reason"].as_str().is_some_and(|why| why.contains("1 of 10 tasks")), "{ended}");
+    dev.until(&after, &["completed"]);
+}

@@ -123,6 +123,7 @@ impl State {
             ensure(self.tenants.contains_key(&job.tenant), 3, || format!("job {} has no tenant", job.id))?;
             self.check_attempt(job)?;
             self.check_eligibility(job)?;
+            self.check_array(job)?;
         }
         Ok(())
     }
@@ -140,6 +141,19 @@ impl State {
         let forgotten = unmet.dependencies.iter().find(gone).filter(|_| unmet.never.is_none());
         ensure(forgotten.is_none(), 5, || format!("job {id} waits for {forgotten:?}, which is over"))?;
         ensure(unmet.dependencies.iter().all(|on| on.job < id), 5, || format!("job {id} waits for a later job"))
+    }
+
+    /// Each index of an array is left, or has one live job, or has ended.
+    fn check_array(&self, job: &Job) -> Result<(), Broken> {
+        let Some(array) = job.array.as_deref() else { return Ok(()) };
+        let tasks = self.jobs.values().filter_map(|task| task.array_task).filter(|task| task.array == job.id);
+        let live = tasks.map(|task| task.index);
+        let mut all: Vec<u32> =
+            array.left.iter().chain(array.completed.iter()).chain(array.failed.iter()).chain(live).collect();
+        all.sort_unstable();
+        let indices = job.spec.array.as_ref().map(|spec| spec.indices.iter().collect::<Vec<_>>());
+        ensure(indices.as_ref() == Some(&all), 5, || format!("tasks of array {} are {all:?}", job.id))?;
+        ensure(job.phase == JobPhase::Queued, 5, || format!("array {} is {:?}", job.id, job.phase))
     }
 
     fn check_attempt(&self, job: &Job) -> Result<(), Broken> {

@@ -10,7 +10,7 @@ use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    Binding, DeviceClass, EndedJob, GpuModel, Holder, Reservation, TaskPlacement, TaskState, ValidJobSpec,
+    Binding, DeviceClass, EndedJob, GpuModel, Holder, IndexSet, Reservation, TaskPlacement, TaskState, ValidJobSpec,
 };
 use serde::{Deserialize, Serialize};
 
@@ -215,6 +215,20 @@ pub enum Command {
     },
     /// Decides what the entry's time decides about jobs: begin times, deadlines, and those that are cancelled because they can never start.
     DecideDue,
+    /// Cancels some tasks of an array.
+    CancelTasks {
+        /// The array.
+        job: JobId,
+        /// Their indices.
+        indices: IndexSet,
+    },
+    /// Changes how many tasks of an array are live at once.
+    SetArrayLimit {
+        /// The array.
+        job: JobId,
+        /// At most so many; none: no limit.
+        max_running: Option<u32>,
+    },
 }
 
 /// A binding with the lease under which a shard proposes it. Its layout in the log is that of these fields.

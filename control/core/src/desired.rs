@@ -100,7 +100,7 @@ impl State {
             stop: matches!(held.state, AllocationState::Stopping(_)),
             devices: place.devices.clone(),
             command: spec.command.clone(),
-            env: spec.env.clone(),
+            env: env_of(job),
             workdir: spec.workdir.clone(),
             world_size: held.tasks.len() as u32,
             local_rank,
@@ -125,4 +125,14 @@ impl State {
 fn node_rank(held: &Allocation, node: NodeId) -> u32 {
     let before: BTreeSet<NodeId> = held.tasks.iter().map(|task| task.node).take_while(|other| *other != node).collect();
     before.len() as u32
+}
+
+/// What the job gives its tasks, and what they are told of their array.
+fn env_of(job: &Job) -> BTreeMap<String, String> {
+    let mut env = job.spec.env.clone();
+    if let Some(task) = job.array_task {
+        env.insert("MUSTER_ARRAY_JOB_ID".to_owned(), task.array.to_string());
+        env.insert("MUSTER_ARRAY_TASK_ID".to_owned(), task.index.to_string());
+    }
+    env
 }

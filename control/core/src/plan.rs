@@ -3,6 +3,8 @@
 //! One family of operations per file; this one only routes. What must stay true: nothing but the state, the command and the
 //! entry's time is read, and a refusal leaves nothing behind.
 
+mod array_edits;
+mod arrays;
 mod attempts;
 mod bind;
 mod bypass;
@@ -13,6 +15,7 @@ mod classes;
 mod clock;
 mod conditions;
 mod consequences;
+mod dependents;
 mod due;
 mod hand_over;
 mod history;
@@ -85,6 +88,8 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::Hold { job, by } => hold::hold(d, *job, *by),
         Command::Release { job, by } => hold::release(d, *job, *by),
         Command::DecideDue => due::decide(d),
+        Command::CancelTasks { job, indices } => array_edits::cancel_tasks(d, *job, indices),
+        Command::SetArrayLimit { job, max_running } => array_edits::set_limit(d, *job, *max_running),
     }?;
     consequences::draw(d);
     Ok(draft.finish(done))

@@ -3,6 +3,7 @@
 //! What must stay true: each condition that is not met gives one reason; the one that only a person can lift comes first.
 
 use super::{Dependency, Holder, Unmet};
+use crate::array::ArrayState;
 use crate::utc;
 
 /// One reason why a pending job is not eligible.
@@ -18,6 +19,13 @@ pub enum NotEligible {
     Singleton,
     /// It waits for its begin time, in milliseconds since the Unix epoch.
     BeginsAt(u64),
+    /// It is an array, of which tasks have not started yet.
+    ArrayTasks {
+        /// So many have no job yet.
+        left: u64,
+        /// So many of its tasks are live at once, at most.
+        max_running: Option<u32>,
+    },
 }
 
 impl NotEligible {
@@ -33,6 +41,11 @@ impl NotEligible {
         held.into_iter().chain(never).chain(open).chain(singleton).chain(begins).collect()
     }
 
+    /// Of an array, whose tasks get their jobs as others end.
+    pub(super) fn of_array(array: &ArrayState) -> Self {
+        NotEligible::ArrayTasks { left: array.left.len(), max_running: array.max_running }
+    }
+
     /// A stable word.
     #[must_use]
     pub const fn code(&self) -> &'static str {
@@ -43,6 +56,7 @@ impl NotEligible {
             NotEligible::Dependency(_) => "dependency",
             NotEligible::Singleton => "singleton",
             NotEligible::BeginsAt(_) => "begin_time",
+            NotEligible::ArrayTasks { .. } => "array_tasks",
         }
     }
 
@@ -56,6 +70,13 @@ impl NotEligible {
             }
             NotEligible::Dependency(on) => format!("waits for job {} ({})", on.job, on.kind),
             NotEligible::Singleton => "waits for an earlier job of the same name and user (singleton)".to_owned(),
+            NotEligible::ArrayTasks { left: 0, .. } => "all tasks of the array have started".to_owned(),
+            NotEligible::ArrayTasks { left, max_running: Some(limit) } => {
+                format!("{left} tasks of the array have not started (limit {limit} at once)")
+            }
+            NotEligible::ArrayTasks { left, max_running: None } => {
+                format!("{left} tasks of the array have not started")
+            }
             NotEligible::BeginsAt(begin_ms) => format!("begins at {}", utc::show(*begin_ms)),
         }
     }
@@ -76,7 +97,10 @@ impl NotEligible {
             NotEligible::Held(Holder::User) => "release it with `muster release`",
             NotEligible::Held(Holder::Admin) => "ask an administrator to release it",
             NotEligible::Never(_) => "cancel it with `muster cancel`, and submit it again without that dependency",
-            NotEligible::Dependency(_) | NotEligible::Singleton | NotEligible::BeginsAt(_) => "",
+            NotEligible::Dependency(_)
+            | NotEligible::Singleton
+            | NotEligible::BeginsAt(_)
+            | NotEligible::ArrayTasks { .. } => "",
         }
     }
 }

@@ -1,12 +1,28 @@
 //! The conditions under which a job may start, as far as they can be checked without the fleet and without a clock.
 
 use super::Faults;
+use crate::array::ARRAY_TASKS_MAX;
 use crate::bounds;
 use crate::job::JobSpec;
 use crate::start::DependencyKind;
 
 impl JobSpec {
     pub(super) fn check_start(&self, faults: &mut Faults) {
+        if let Some(array) = &self.array {
+            let tasks = array.indices.len();
+            faults.when(
+                tasks == 0 || tasks > ARRAY_TASKS_MAX || !array.indices.is_sound(),
+                "array.indices",
+                || format!("has {tasks} tasks"),
+                "use 1 to 10,000 indices, each at most 999,999",
+            );
+            faults.when(
+                array.max_running == Some(0),
+                "array.max_running",
+                || "is 0".into(),
+                "use at least 1, or leave it out for no limit",
+            );
+        }
         let start = &self.start;
         for (field, moment) in [("start.begin_ms", start.begin_ms), ("start.deadline_ms", start.deadline_ms)] {
             faults.when(

@@ -5,6 +5,7 @@
 //! lists and maps; a test walks the descriptors and fails for one that is missing. Beside it stand the checks of `validate`, which
 //! look at meaning and at several fields together.
 
+use crate::array::ARRAY_TEXT_BYTES_MAX;
 use crate::bounds::{
     APART_FROM_MAX, BOOTSTRAP_MEMBERS_MAX, CARDS_PER_TASK_MAX, CLASS_TENANTS_MAX, COMMAND_ARGUMENTS_MAX,
     COMMAND_BYTES_MAX, DEPENDENCIES_MAX, ENV_MAX, GPUS_PER_NODE_MAX, INTERVALS_PER_MESSAGE_MAX, JOBS_PER_SUBMIT_MAX,
@@ -86,6 +87,8 @@ const JOBS: &[Row] = &[
     ("JobSpec", "device_class", NAME),
     ("StartConditions", "dependencies", list(DEPENDENCIES_MAX)),
     ("Dependency", "kind", WORD),
+    ("ArraySpec", "indices", text(ARRAY_TEXT_BYTES_MAX)),
+    ("CancelRequest", "array_tasks", text(ARRAY_TEXT_BYTES_MAX)),
     ("DeviceRequest", "models", WORDS),
     ("MigInstance", "profile", WORD),
     ("Topology", "required", WORD),

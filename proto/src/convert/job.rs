@@ -38,6 +38,7 @@ impl From<&JobSpec> for v1::JobSpec {
             }),
             user: spec.user.clone(),
             start: conditions_to_wire(&spec.start),
+            array: spec.array.as_ref().map(Into::into),
             ..v1::JobSpec::default()
         };
         asked_to_wire(&spec.asked, &spec.request.devices, &mut wire);
@@ -76,6 +77,7 @@ impl TryFrom<v1::JobSpec> for JobSpec {
             asked,
             user: wire.user,
             start: conditions_from_wire(wire.start).map_err(|error| error.under("start"))?,
+            array: wire.array.map(TryInto::try_into).transpose().map_err(|e: FieldError| e.under("array"))?,
         })
     }
 }
@@ -158,6 +160,8 @@ impl From<&Job> for v1::Job {
             attempts: job.attempts.iter().map(Into::into).collect(),
             start_faults: job.start_faults,
             unmet: unmet_to_wire(&job.unmet),
+            array: job.array.as_deref().map(Into::into),
+            array_task: job.array_task.map(Into::into),
         }
     }
 }
@@ -198,6 +202,12 @@ pub fn job_from_control_plane(wire: v1::Job) -> Result<Job, FieldError> {
         attempts: each("attempts", wire.attempts)?,
         start_faults: wire.start_faults,
         unmet: unmet_from_wire(wire.unmet).map_err(|error| error.under("unmet"))?,
+        array: wire
+            .array
+            .map(|array| array.try_into().map(Box::new))
+            .transpose()
+            .map_err(|e: FieldError| e.under("array"))?,
+        array_task: wire.array_task.map(Into::into),
     })
 }
 

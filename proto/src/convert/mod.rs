@@ -7,6 +7,7 @@
 
 pub mod agent;
 pub mod allocation;
+pub mod array;
 pub mod asked;
 mod attempt;
 pub mod job;

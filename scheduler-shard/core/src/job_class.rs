@@ -85,6 +85,7 @@ impl ClassKey {
             movable: _, // It counts once the job runs.
             user: _,
             start: _,
+            array: _,
         } = spec;
         // On an accepted job the device class is part of the selector, and what the needs came to is the request.
         let Asked { selector, device_class: _, gpu_memory_mib, needs, choice: _ } = asked;

@@ -3,7 +3,7 @@
 //! What must stay true: whoever ends, starts or is looked for by time finds the jobs concerned without a scan.
 
 use muster_model::ids::{JobId, TenantId};
-use muster_model::{Job, ValidJobSpec};
+use muster_model::{Job, JobPhase, ValidJobSpec};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -17,6 +17,10 @@ pub struct StartIndex {
     dependents: BTreeMap<JobId, BTreeSet<JobId>>,
     /// Live jobs by tenant, user and name, the oldest of each first.
     named: BTreeSet<Named>,
+    /// Live tasks of each array that has some.
+    tasks: BTreeMap<JobId, BTreeSet<JobId>>,
+    /// How many of those are pending.
+    pending: BTreeMap<JobId, usize>,
 }
 
 /// A job by its tenant, user and name. It shares the specification, whose texts it orders by.
@@ -60,6 +64,17 @@ pub fn same_name(one: &Job, other: &Job) -> bool {
     one.tenant == other.tenant && one.spec.user == other.spec.user && one.spec.name == other.spec.name
 }
 
+/// Whether it waits for other jobs.
+fn depends(job: &Job) -> bool {
+    !job.unmet.dependencies.is_empty() || job.array.as_ref().is_some_and(|array| !array.with_same_index.is_empty())
+}
+
+/// The jobs that it waits for, itself or task by task.
+fn jobs_waited_for(job: &Job) -> impl Iterator<Item = JobId> + '_ {
+    let arrays = job.array.iter().flat_map(|array| &array.with_same_index).filter(|on| !on.over).map(|on| on.array);
+    job.unmet.dependencies.iter().map(|on| on.job).chain(arrays)
+}
+
 impl StartIndex {
     /// Jobs about which time has decided something by `now_ms`, the earliest first.
     pub fn due(&self, now_ms: u64) -> impl Iterator<Item = JobId> + '_ {
@@ -90,7 +105,49 @@ impl StartIndex {
         self.named.range(within).map(|named| named.job)
     }
 
+    /// Live jobs of an array's tasks.
+    pub fn tasks_of(&self, array: JobId) -> impl Iterator<Item = JobId> + '_ {
+        self.tasks.get(&array).into_iter().flatten().copied()
+    }
+
+    /// How many those are.
+    #[must_use]
+    pub fn live_tasks(&self, array: JobId) -> usize {
+        self.tasks.get(&array).map_or(0, BTreeSet::len)
+    }
+
+    /// How many of them are pending.
+    #[must_use]
+    pub fn pending_tasks(&self, array: JobId) -> usize {
+        self.pending.get(&array).copied().unwrap_or(0)
+    }
+
+    fn change_task(&mut self, old: Option<&Job>, new: Option<&Job>) {
+        let place = |job: Option<&Job>| job.and_then(|job| Some((job.array_task?.array, job.id)));
+        let waits = |job: Option<&Job>| job.is_some_and(|job| job.phase == JobPhase::Queued);
+        if let Some((array, job)) = place(old) {
+            if new.is_none() {
+                super::remove_from(&mut self.tasks, &array, &job);
+            }
+            if waits(old)
+                && let Some(count) = self.pending.get_mut(&array)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    self.pending.remove(&array);
+                }
+            }
+        }
+        if let Some((array, job)) = place(new) {
+            self.tasks.entry(array).or_default().insert(job);
+            if waits(new) {
+                *self.pending.entry(array).or_default() += 1;
+            }
+        }
+    }
+
     pub(super) fn change(&mut self, old: Option<&Job>, new: Option<&Job>) {
+        self.change_task(old, new);
         let (due_before, due_now) = (old.and_then(Job::due_ms), new.and_then(Job::due_ms));
         if due_before != due_now {
             if let (Some(due_ms), Some(job)) = (due_before, old) {
@@ -100,16 +157,15 @@ impl StartIndex {
                 self.due.insert((due_ms, job.id));
             }
         }
-        let depends = |job: Option<&Job>| job.is_some_and(|job| !job.unmet.dependencies.is_empty());
-        if depends(old) || depends(new) {
+        if old.is_some_and(depends) || new.is_some_and(depends) {
             if let Some(job) = old {
-                for on in &job.unmet.dependencies {
-                    super::remove_from(&mut self.dependents, &on.job, &job.id);
+                for on in jobs_waited_for(job) {
+                    super::remove_from(&mut self.dependents, &on, &job.id);
                 }
             }
             if let Some(job) = new {
-                for on in &job.unmet.dependencies {
-                    self.dependents.entry(on.job).or_default().insert(job.id);
+                for on in jobs_waited_for(job) {
+                    self.dependents.entry(on).or_default().insert(job.id);
                 }
             }
         }

@@ -7,9 +7,10 @@ use super::level;
 use crate::bounds::DEPENDENTS_MAX;
 use crate::draft::Draft;
 use crate::reject::Reject;
+use muster_model::array::{ArrayState, SameIndex};
 use muster_model::ids::{JobId, TenantId};
 use muster_model::start::Verdict;
-use muster_model::{Dependency, EndedJob, FieldError, Holder, StartConditions, Unmet, ValidJobSpec};
+use muster_model::{Dependency, DependencyKind, EndedJob, FieldError, Holder, StartConditions, Unmet, ValidJobSpec};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a submission knows beside the state.
@@ -41,11 +42,15 @@ impl<'a> Known<'a> {
         draft: &Draft<'_>,
         tenant: TenantId,
         spec: &'a ValidJobSpec,
-    ) -> Result<Unmet, FieldError> {
+    ) -> Result<(Unmet, Option<Box<ArrayState>>), FieldError> {
         let start = &spec.start;
         let first_of_name = self.names.insert((tenant, &spec.user, &spec.name));
+        if spec.array.is_some() {
+            level::field(draft, "array")?;
+        }
+        let mut array = spec.array.as_ref().map(|array| Box::new(ArrayState::of(array)));
         if *start == StartConditions::default() {
-            return Ok(Unmet::default());
+            return Ok((Unmet::default(), array));
         }
         level::field(draft, "start")?;
         check_deadline(draft, spec)?;
@@ -62,10 +67,31 @@ impl<'a> Known<'a> {
                 let field = format!("start.dependencies[{index}].job_id");
                 FieldError { field, ..error }
             })?;
-            unmet.decide(*on, verdict);
+            match (array.as_mut(), self.tasks_of(draft, on)) {
+                (Some(array), Some(same)) => {
+                    unmet.dependencies.retain(|one| one != on);
+                    array.with_same_index.push(same);
+                }
+                _ => {
+                    unmet.decide(*on, verdict);
+                }
+            }
         }
         unmet.begin_ms = unmet.begin_ms.filter(|begin_ms| *begin_ms > draft.now_ms);
-        Ok(unmet)
+        Ok((unmet, array))
+    }
+
+    /// The tasks of the array that an array depends on index by index, as they stand.
+    fn tasks_of(&self, draft: &Draft<'_>, on: &Dependency) -> Option<SameIndex> {
+        if on.kind != DependencyKind::AfterCorr {
+            return None;
+        }
+        let live = draft.state.jobs.get(&on.job);
+        let completed = match live {
+            Some(job) => job.array.as_ref().map(|array| array.completed.clone()),
+            None => self.ended.get(&on.job).and_then(|ended| ended.array_completed.clone()),
+        };
+        Some(SameIndex { array: on.job, completed: completed?, over: live.is_none() })
     }
 
     fn verdict(&mut self, draft: &Draft<'_>, on: &Dependency) -> Result<Verdict, FieldError> {

@@ -18,7 +18,9 @@ use muster_model::object::RequestRecord;
 use muster_model::request::SharingMode;
 use muster_model::validate::bounds::JOBS_PER_SUBMIT_MAX;
 use muster_model::validate::nearest;
-use muster_model::{EndedJob, FieldError, Job, JobPhase, JobSpec, Object, Tenant, Trust, Unmet, ValidJobSpec};
+use muster_model::{
+    ArrayState, EndedJob, FieldError, Job, JobPhase, JobSpec, Object, Tenant, Trust, Unmet, ValidJobSpec,
+};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -47,8 +49,8 @@ pub(super) fn submit(
     let mut wrong = Vec::new();
     for (index, spec) in specs.iter().enumerate() {
         let admit = admit(state, &mut router, spec).and_then(|one| {
-            let unmet = known.unmet(draft, one.tenant, spec)?;
-            Ok(Admitted { unmet, ..one })
+            let (unmet, array) = known.unmet(draft, one.tenant, spec)?;
+            Ok(Admitted { unmet, array, ..one })
         });
         match admit {
             Ok(place) => admitted.push(place),
@@ -108,6 +110,8 @@ struct Admitted<'a> {
     spec: Cow<'a, ValidJobSpec>,
     /// What keeps it from being eligible.
     unmet: Unmet,
+    /// The record of an array.
+    array: Option<Box<ArrayState>>,
 }
 
 fn admit<'a>(state: &State, router: &mut Router<'_>, spec: &'a ValidJobSpec) -> Result<Admitted<'a>, FieldError> {
@@ -128,7 +132,7 @@ fn admit<'a>(state: &State, router: &mut Router<'_>, spec: &'a ValidJobSpec) -> 
     if cell.is_none() && !state.nodes.is_empty() {
         return Err(infeasible::why(state, tenant, &spec, &models));
     }
-    Ok(Admitted { tenant: tenant.id, cell, spec, unmet: Unmet::default() })
+    Ok(Admitted { tenant: tenant.id, cell, spec, unmet: Unmet::default(), array: None })
 }
 
 /// A pool that has no node and that nobody has described is a slip, also while there is no node at all.
@@ -200,7 +204,7 @@ fn check_room(state: &State, admitted: &[Admitted<'_>]) -> Result<(), Reject> {
 }
 
 fn queued(draft: &mut Draft<'_>, one: Admitted<'_>) -> Job {
-    let Admitted { tenant, cell, spec, unmet } = one;
+    let Admitted { tenant, cell, spec, unmet, array } = one;
     Job {
         id: draft.next_job(),
         tenant,
@@ -224,5 +228,7 @@ fn queued(draft: &mut Draft<'_>, one: Admitted<'_>) -> Job {
         attempts: Vec::new(),
         start_faults: 0,
         unmet,
+        array,
+        array_task: None,
     }
 }

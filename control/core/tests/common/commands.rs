@@ -246,6 +246,7 @@ impl Story {
             movable: self.chance.one_in(3).then(Movable::default),
             user: self.chance.pick(&["ann", "bob"]).unwrap_or_default().to_owned(),
             start: self.start(),
+            array: self.array(),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::Story;
 use muster_control_core::Command;
 use muster_model::ids::JobId;
-use muster_model::{Dependency, DependencyKind, EndedJob, Holder, JobPhase, StartConditions, ValidJobSpec};
+use muster_model::{ArraySpec, Dependency, DependencyKind, EndedJob, Holder, JobPhase, StartConditions, ValidJobSpec};
 
 const KINDS: [DependencyKind; 5] = [
     DependencyKind::AfterOk,
@@ -42,6 +42,16 @@ impl Story {
         start
     }
 
+    /// Mostly none, and small.
+    pub(super) fn array(&mut self) -> Option<ArraySpec> {
+        if self.state.meta.feature_level < 3 || !self.chance.one_in(12) {
+            return None;
+        }
+        let first = self.chance.below(4) as u32;
+        let indices = (first..first + self.chance.below(5) as u32 + 1).collect();
+        Some(ArraySpec { indices, max_running: self.chance.one_in(2).then(|| self.chance.below(3) as u32 + 1) })
+    }
+
     /// On one of the last jobs; now and then on one that does not exist yet.
     fn dependency(&mut self, next: u64) -> Option<Dependency> {
         let back = self.chance.below(12);
@@ -62,8 +72,14 @@ impl Story {
     pub(super) fn start_command(&mut self) -> Command {
         let by = if self.chance.one_in(2) { Holder::User } else { Holder::Admin };
         let held = self.some_job(|job| job.unmet.held.is_some()).map_or(JobId(1), |job| job.id);
-        match self.chance.below(8) {
+        let array = self.some_job(|job| job.array.is_some()).map_or(JobId(1), |job| job.id);
+        match self.chance.below(10) {
             0 => Command::Sweep,
+            8 => Command::CancelTasks { job: array, indices: (0..=self.chance.below(4) as u32).collect() },
+            9 => Command::SetArrayLimit {
+                job: array,
+                max_running: self.chance.one_in(2).then(|| self.chance.below(4) as u32),
+            },
             1 => Command::Hold { job: self.some_job(|_| true).map_or(JobId(1), |job| job.id), by },
             2 => {
                 let pending = self.some_job(|job| job.phase == JobPhase::Queued);

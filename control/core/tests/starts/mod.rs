@@ -1,14 +1,17 @@
 //! When jobs may start: the laws of eligibility over random histories, reckoned here from the answers and the changes alone; and each
 //! condition by itself.
 
+mod arrays;
+
 use crate::common::{START_MS, Step, acknowledged, catches, holds};
-use muster_control_core::{Command, Done, Executed, Reject, State, plan};
-use muster_model::ids::JobId;
+use muster_control_core::{Command, Done, Executed, LeasedBinding, Reject, State, TaskReport, plan};
+use muster_model::ids::{Attempt, JobId, NodeId, Rank};
+use muster_model::node::NodeSpec;
 use muster_model::request::{DeviceRequest, TaskRequest};
 use muster_model::tenant::TenantSpec;
 use muster_model::{
-    Change, Dependency, DependencyKind, EndedJob, Holder, Job, JobPhase, JobSpec, NotEligible, Object, Outcome,
-    StartConditions, Trust,
+    ArraySpec, Change, Dependency, DependencyKind, EndedJob, Holder, Job, JobPhase, JobSpec, NotEligible, Object,
+    Outcome, StartConditions, TaskPlacement, TaskState, Trust,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -211,8 +214,38 @@ impl Small {
     }
 
     fn submit(&mut self, start: StartConditions, ended: &[EndedJob]) -> Result<JobId, Reject> {
+        self.submit_spec(start, None, ended)
+    }
+
+    fn submit_array(&mut self, array: Option<ArraySpec>, start: StartConditions) -> Result<JobId, Reject> {
+        self.submit_spec(start, array, &[])
+    }
+
+    /// Without a node nothing runs, so the end of a job is put there as the last report of its tasks would.
+    fn complete(&mut self, id: JobId) {
+        let node = NodeSpec { cpu_milli: 64_000, memory_mib: 64_000, ..NodeSpec::usual("node-1", Vec::new()) };
+        self.run(&Command::JoinNode { spec: node, usage_incarnation: None, agent: 1 }).expect("a node");
+        let cell = self.state.jobs[&id].cell.expect("the node's cell holds it");
+        self.run(&Command::AcquireCell { cell, shard: "shard".to_owned() }).expect("a free cell");
+        let (epoch, node) = (self.state.cells[&cell].epoch, NodeId(1));
+        let tasks = vec![TaskPlacement { node, devices: Vec::new() }];
+        let attempt = Attempt(1);
+        self.run(&Command::Bind(LeasedBinding { cell, epoch, job: id, attempt, model: None, tasks })).expect("it fits");
+        let allocation = self.state.jobs[&id].phase.allocation().expect("it is bound");
+        let reports =
+            vec![TaskReport { allocation, rank: Rank(0), state: TaskState::Exited { code: 0 }, ended_ms: None }];
+        let epoch = self.state.nodes[&node].epoch;
+        self.run(&Command::ReportTasks { node, epoch, reports }).expect("a report");
+    }
+
+    fn submit_spec(
+        &mut self,
+        start: StartConditions,
+        array: Option<ArraySpec>,
+        ended: &[EndedJob],
+    ) -> Result<JobId, Reject> {
         let request = TaskRequest { devices: DeviceRequest::None, cpu_milli: 1_000, memory_mib: 0 };
-        let mut spec = JobSpec { start, ..JobSpec::usual("red", request, &["true"]) };
+        let mut spec = JobSpec { start, array, ..JobSpec::usual("red", request, &["true"]) };
         spec.time_limit_s = Some(60);
         self.requests += 1;
         let id = self.state.meta.next_job;
@@ -310,7 +343,7 @@ fn the_end_of_a_finished_job_travels_in_the_command() {
     small.run(&Command::Cancel { job: first }).expect("it is pending");
     let refused = small.submit(Small::on(DependencyKind::AfterOk, first), &[]).expect_err("its end is not known");
     assert_eq!(refused, Reject::EndUnknown { jobs: vec![first] });
-    let ended = EndedJob { job: first, completed: true, started_ms: None, ended_ms: 1 };
+    let ended = EndedJob { job: first, completed: true, started_ms: None, ended_ms: 1, array_completed: None };
     let met = small.submit(Small::on(DependencyKind::AfterOk, first), &[ended]).expect("it completed");
     assert!(small.why(met).is_empty());
 }

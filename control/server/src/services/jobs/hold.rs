@@ -1,9 +1,11 @@
-//! Hold and release of pending jobs. Who calls says whether it is an administrator; nobody checks that yet.
+//! Hold and release of pending jobs, and what is changed about arrays. Who calls says whether it is an administrator; nobody checks that yet.
 
 use super::cancel_refused;
+use crate::api::refusal;
 use crate::services::App;
 use muster_control_core::Command;
-use muster_model::{Holder, JobId, Revision};
+use muster_model::{Holder, IndexSet, JobId, Revision};
+use muster_proto::convert::array::tasks_from_wire;
 use muster_proto::v1;
 use tonic::{Code, Status};
 
@@ -19,6 +21,21 @@ pub(super) async fn release(app: &App, request: v1::ReleaseJobRequest) -> Result
     let revision = decide(app, job, Command::Release { job, by }).await?;
     tracing::info!(%job, %by, %revision, "released");
     Ok(v1::ReleaseJobReply { revision: revision.0 })
+}
+
+pub(super) async fn set_array_limit(
+    app: &App,
+    request: v1::SetArrayLimitRequest,
+) -> Result<v1::SetArrayLimitReply, Status> {
+    let (job, max_running) = (JobId(request.job_id), request.max_running);
+    let revision = decide(app, job, Command::SetArrayLimit { job, max_running }).await?;
+    tracing::info!(%job, ?max_running, %revision, "the limit of the array has changed");
+    Ok(v1::SetArrayLimitReply { revision: revision.0 })
+}
+
+/// Tasks of an array that a call names.
+pub(super) fn tasks(text: &str) -> Result<IndexSet, Status> {
+    tasks_from_wire("array_tasks", text).map_err(|error| refusal::fields(&[error]))
 }
 
 const fn holder(by_admin: bool) -> Holder {
