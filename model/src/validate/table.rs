@@ -88,7 +88,7 @@ const JOBS: &[Row] = &[
     ("StartConditions", "dependencies", list(DEPENDENCIES_MAX)),
     ("Dependency", "kind", WORD),
     ("ArraySpec", "indices", text(ARRAY_TEXT_BYTES_MAX)),
-    ("CancelRequest", "array_tasks", text(ARRAY_TEXT_BYTES_MAX)),
+    ("CancelArrayTasksRequest", "tasks", text(ARRAY_TEXT_BYTES_MAX)),
     ("DeviceRequest", "models", WORDS),
     ("MigInstance", "profile", WORD),
     ("Topology", "required", WORD),

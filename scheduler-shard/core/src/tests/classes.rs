@@ -50,6 +50,8 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         max_retries,
         movable,
         user,
+        start,
+        array,
     } = spec;
     let request::TaskRequest { devices, cpu_milli, memory_mib } = request;
     let Topology { required, preferred, segment_tasks, spread } = topology;
@@ -85,6 +87,8 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         ("max_retries", text(max_retries)),
         ("movable", text(movable)),
         ("user", text(user)),
+        ("start", text(start)),
+        ("array", text(array)),
     ])
 }
 
@@ -246,6 +250,11 @@ fn other_cases() -> Vec<Case> {
         differing("disconnect_grace_s", Nothing, gang(1, 1), |spec| spec.disconnect_grace_s += 1),
         differing("max_retries", Nothing, gang(1, 1), |spec| spec.max_retries = 1),
         differing("user", Nothing, gang(1, 1), |spec| spec.user = "ann".into()),
+        // Shards see a job only once it is eligible.
+        differing("start", Nothing, gang(1, 1), |spec| spec.start.begin_ms = Some(1)),
+        differing("array", Nothing, gang(1, 1), |spec| {
+            spec.array = Some(muster_model::ArraySpec { indices: [1].into_iter().collect(), max_running: None });
+        }),
         differing("movable", Nothing, gang(1, 1), |spec| spec.movable = Some(Movable::default())),
     ]
 }

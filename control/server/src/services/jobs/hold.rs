@@ -4,7 +4,7 @@ use super::cancel_refused;
 use crate::api::refusal;
 use crate::services::App;
 use muster_control_core::Command;
-use muster_model::{Holder, IndexSet, JobId, Revision};
+use muster_model::{Holder, JobId, Revision};
 use muster_proto::convert::array::tasks_from_wire;
 use muster_proto::v1;
 use tonic::{Code, Status};
@@ -33,9 +33,15 @@ pub(super) async fn set_array_limit(
     Ok(v1::SetArrayLimitReply { revision: revision.0 })
 }
 
-/// Tasks of an array that a call names.
-pub(super) fn tasks(text: &str) -> Result<IndexSet, Status> {
-    tasks_from_wire("array_tasks", text).map_err(|error| refusal::fields(&[error]))
+pub(super) async fn cancel_tasks(
+    app: &App,
+    request: v1::CancelArrayTasksRequest,
+) -> Result<v1::CancelArrayTasksReply, Status> {
+    let job = JobId(request.job_id);
+    let indices = tasks_from_wire("tasks", &request.tasks).map_err(|error| refusal::fields(&[error]))?;
+    let revision = decide(app, job, Command::CancelTasks { job, indices }).await?;
+    tracing::info!(%job, tasks = request.tasks, %revision, "tasks of the array were cancelled");
+    Ok(v1::CancelArrayTasksReply { revision: revision.0 })
 }
 
 const fn holder(by_admin: bool) -> Holder {

@@ -44,13 +44,8 @@ impl v1::jobs_server::Jobs for JobsService {
     }
 
     async fn cancel(&self, request: Request<v1::CancelRequest>) -> Result<Response<v1::CancelReply>, Status> {
-        let v1::CancelRequest { job_id, array_tasks } = request.into_inner();
-        let job = JobId(job_id);
-        let command = match array_tasks.as_str() {
-            "" => Command::Cancel { job },
-            tasks => Command::CancelTasks { job, indices: hold::tasks(tasks)? },
-        };
-        let decided = self.0.decide(command).await;
+        let job = JobId(request.into_inner().job_id);
+        let decided = self.0.decide(Command::Cancel { job }).await;
         let (_, revision) = match decided {
             Err(refused) if refused.code() == Code::NotFound => return Err(cancel_refused(&self.0, job, refused).await),
             other => other?,
@@ -61,6 +56,13 @@ impl v1::jobs_server::Jobs for JobsService {
 
     async fn hold(&self, request: Request<v1::HoldRequest>) -> Result<Response<v1::HoldReply>, Status> {
         hold::hold(&self.0, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn cancel_array_tasks(
+        &self,
+        request: Request<v1::CancelArrayTasksRequest>,
+    ) -> Result<Response<v1::CancelArrayTasksReply>, Status> {
+        hold::cancel_tasks(&self.0, request.into_inner()).await.map(Response::new)
     }
 
     async fn set_array_limit(
