@@ -128,6 +128,7 @@ impl Coverage {
             Outcome::Failed { .. } => "jobs failed",
             Outcome::Cancelled => "jobs cancelled",
             Outcome::TimedOut => "jobs timed out",
+            Outcome::DeadlineMissed => "jobs missed their deadline",
         });
     }
 

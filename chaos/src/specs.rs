@@ -99,6 +99,8 @@ pub fn job(chance: &Chance, number: u64) -> JobSpec {
         user: String::new(),
         preemption: muster_model::Preemption::default(),
         limit_signal: None,
+        start: muster_model::StartConditions::default(),
+        array: None,
     }
 }
 

@@ -36,6 +36,8 @@ pub enum EndCause {
     },
     /// Somebody, perhaps the job itself, asked that it be queued again.
     Requeued,
+    /// The job's deadline came.
+    Deadline,
 }
 
 /// How often the class of one allocation may change with a record of when: once or twice is usual, and each is 13 bytes.

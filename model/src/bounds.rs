@@ -21,7 +21,7 @@ pub const COMMAND_ARGUMENTS_MAX: usize = COMMAND_BYTES_MAX / TEXT_OVERHEAD_BYTES
 /// Variables of an environment: as many as fit if all names and values are empty.
 pub const ENV_MAX: usize = COMMAND_BYTES_MAX / (2 * TEXT_OVERHEAD_BYTES);
 /// Variables that the system sets for every task, or for those that share a card under MPS. A job may not give them: its value would be lost.
-pub const ENV_OF_SYSTEM: [&str; 24] = [
+pub const ENV_OF_SYSTEM: [&str; 26] = [
     "RANK",
     "LOCAL_RANK",
     "WORLD_SIZE",
@@ -35,6 +35,8 @@ pub const ENV_OF_SYSTEM: [&str; 24] = [
     "MUSTER_JOB_ID",
     "MUSTER_JOB_NAME",
     "MUSTER_ATTEMPT",
+    "MUSTER_ARRAY_JOB_ID",
+    "MUSTER_ARRAY_TASK_ID",
     "MUSTER_ALLOCATION_ID",
     "MUSTER_TENANT",
     "MUSTER_TASK",
@@ -55,6 +57,10 @@ pub const GRACE_S_MAX: u64 = 43_200;
 pub const DISCONNECT_GRACE_S_MIN: u64 = 10;
 /// Seconds of a time limit: a year.
 pub const TIME_LIMIT_S_MAX: u64 = 366 * 86_400;
+/// Jobs that one job depends on: launchers name a stage's few jobs; what depends on more depends on one job that waits for them.
+pub const DEPENDENCIES_MAX: usize = 64;
+/// The latest begin time or deadline, in milliseconds since the Unix epoch: the year 2200. It keeps sums of times far from overflow.
+pub const MOMENT_MS_MAX: u64 = 7_258_118_400_000;
 /// Retries.
 pub const RETRIES_MAX: u32 = 1_000;
 /// Milli-CPUs of one task.

@@ -4,6 +4,7 @@ mod valid;
 
 pub use valid::{ValidJobSpec, trusted};
 
+use crate::array::{ArraySpec, ArrayState, ArrayTask};
 use crate::asked::Asked;
 use crate::attempt::AttemptRecord;
 use crate::claim::Claim;
@@ -14,6 +15,7 @@ use crate::movable::Movable;
 use crate::preemption::{LimitSignal, Preemption};
 use crate::request::TaskRequest;
 use crate::resources::ResourceVec;
+use crate::start::{StartConditions, Unmet};
 use crate::topology::{NumaPolicy, Topology};
 use crate::workload::WorkloadClass;
 use serde::{Deserialize, Serialize};
@@ -70,6 +72,12 @@ pub struct JobSpec {
     /// A signal to its tasks before its time limit.
     #[serde(default)]
     pub limit_signal: Option<LimitSignal>,
+    /// What must be so before it may start.
+    #[serde(default)]
+    pub start: StartConditions,
+    /// It is an array of jobs, one for each index.
+    #[serde(default)]
+    pub array: Option<ArraySpec>,
 }
 
 /// Seconds from SIGTERM to SIGKILL when a job does not say: long enough to write a small checkpoint, short enough for a person.
@@ -104,6 +112,8 @@ impl JobSpec {
             user: String::new(),
             preemption: Preemption::default(),
             limit_signal: None,
+            start: StartConditions::default(),
+            array: None,
         }
     }
 }
@@ -130,6 +140,8 @@ pub enum Outcome {
     Cancelled,
     /// It ran into its time limit.
     TimedOut,
+    /// It could not end by its deadline, or was stopped at it.
+    DeadlineMissed,
 }
 
 impl Outcome {
@@ -141,6 +153,7 @@ impl Outcome {
             Outcome::Failed { .. } => "failed",
             Outcome::Cancelled => "cancelled",
             Outcome::TimedOut => "timeout",
+            Outcome::DeadlineMissed => "deadline",
         }
     }
 }
@@ -264,4 +277,13 @@ pub struct Job {
     /// Somebody wants it queued again when its present attempt has ended, whatever that ends with.
     #[serde(default)]
     pub requeue_asked: bool,
+    /// What keeps it from being eligible while it is pending.
+    #[serde(default)]
+    pub unmet: Unmet,
+    /// It is the record of an array: it never starts itself.
+    #[serde(default)]
+    pub array: Option<Box<ArrayState>>,
+    /// It is a task of an array.
+    #[serde(default)]
+    pub array_task: Option<ArrayTask>,
 }

@@ -7,6 +7,7 @@
 //!   shards plan with it and the control plane proves with it again.
 
 pub mod allocation;
+pub mod array;
 pub mod asked;
 pub mod attempt;
 pub mod bounds;
@@ -34,17 +35,20 @@ pub mod quota_tree;
 pub mod request;
 pub mod resources;
 pub mod selector;
+pub mod start;
 pub mod task;
 pub mod tenant;
 pub mod tenant_edit;
 pub mod topology;
 pub mod usage;
 mod usual;
+pub mod utc;
 pub mod validate;
 pub mod words;
 pub mod workload;
 
 pub use allocation::{Allocation, AllocationState, ClassSegment, EndCause};
+pub use array::{ArraySpec, ArrayState, ArrayTask, IndexSet};
 pub use asked::{Asked, DeviceClass};
 pub use checkpoint::Checkpoint;
 pub use claim::Claim;
@@ -61,6 +65,7 @@ pub use preemption::{LimitSignal, PreemptReason, Preemption, Stop, StopSignal};
 pub use request::DeviceRequest;
 pub use resources::{GpuUnits, Limits, ResourceVec};
 pub use selector::Selector;
+pub use start::{Dependency, DependencyKind, EndedJob, Holder, NotEligible, StartConditions, Unmet};
 pub use task::{Binding, DeviceHold, HoldMode, TaskPlacement, TaskState};
 pub use tenant::{AntiAffinity, AntiAffinityLevel, Tenant, Trust};
 pub use topology::{NumaPolicy, Spread, Topology, TopologyLevel};

@@ -111,6 +111,9 @@ impl Job {
             checkpoint_ms: None,
             checkpoint_note: String::new(),
             requeue_asked: false,
+            unmet: Default::default(),
+            array: None,
+            array_task: None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What goes out and comes back is the same, and what cannot be converted names its field.
 
+use muster_model::array::SameIndex;
 use muster_model::attempt::{AttemptRecord, EndCount, NodeRun};
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, TenantId};
 use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
@@ -12,10 +13,12 @@ use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::{AmountsEdit, AntiAffinityEdit, Edit, TenantEdit};
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, Asked, Cell, Change, DeviceHold, DeviceRequest,
-    EndCause, FieldError, Gpu, GpuModel, GpuUnits, HoldMode, Job, JobPhase, JobSpec, Key, LimitSignal, Limits, Node,
-    NodeHealth, NumaPolicy, Object, Outcome, Place, Pool, PreemptReason, Preemption, Reservation, ResourceVec, Spread,
-    StopSignal, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, WorkloadClass,
+    Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, ArraySpec, ArrayState, ArrayTask, Asked, Cell,
+    Change, Claim, ClassSegment, Dependency, DependencyKind, DeviceHold, DeviceRequest, EndCause, FieldError, Gpu,
+    GpuModel, GpuUnits, HoldMode, Holder, IndexSet, Job, JobPhase, JobSpec, Key, LimitSignal, Limits, Node, NodeHealth,
+    NumaPolicy, Object, Outcome, Place, Pool, PreemptReason, Preemption, Reservation, ResourceVec, Spread,
+    StartConditions, StopSignal, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, Unmet,
+    WorkloadClass,
 };
 use muster_proto::convert::{change_from_control_plane, change_to_wire, report_from_wire, report_to_wire};
 use muster_proto::{status, v1};
@@ -116,6 +119,8 @@ prop_compose! {
         movable in option::of((option::of(1..9_u64), 0..9_u64)),
         user in "[a-z@.]{0,9}",
         preemption in (select(StopSignal::ALL.to_vec()), option::of(0..3_600_u64), any::<u32>(), 0..9_u64),
+        start in start_conditions(),
+        array in option::of((index_set(), option::of(1..9_u32))),
     ) -> JobSpec {
         let cards = devices.cards() > 0;
         let asked = if cards { asked } else { Asked { choice: None, needs: asked.needs, ..Asked::default() } };
@@ -132,6 +137,7 @@ prop_compose! {
             preemption: Preemption {
                 signal: preemption.0, grace_s: preemption.1, checkpoint_bytes: preemption.2.into(), restart_cost_s: preemption.3,
             },
+            start, array: array.map(|(indices, max_running)| ArraySpec { indices, max_running }),
         }
     }
 }
@@ -146,7 +152,54 @@ fn phase() -> impl Strategy<Value = JobPhase> {
         "[ -~]{0,9}".prop_map(|reason| JobPhase::Finished(Outcome::Failed { reason })),
         Just(JobPhase::Finished(Outcome::Cancelled)),
         Just(JobPhase::Finished(Outcome::TimedOut)),
+        Just(JobPhase::Finished(Outcome::DeadlineMissed)),
     ]
+}
+
+prop_compose! {
+    fn dependency()(
+        kind in select(vec![DependencyKind::AfterOk, DependencyKind::AfterAny, DependencyKind::AfterNotOk, DependencyKind::AfterCorr]),
+        job in 1..99_u64, after in option::of(0..99_u64),
+    ) -> Dependency {
+        let kind = if after.is_some() { DependencyKind::After } else { kind };
+        Dependency { kind, job: JobId(job), delay_s: after.unwrap_or(0) }
+    }
+}
+
+prop_compose! {
+    fn start_conditions()(
+        flags in any::<[bool; 3]>(), begin_ms in option::of(1..9_u64), deadline_ms in option::of(2_000_000..3_000_000_u64),
+        dependencies in vec(dependency(), 0..3),
+    ) -> StartConditions {
+        StartConditions {
+            held: flags[0], begin_ms, deadline_ms, dependencies, singleton: flags[1], kill_on_invalid_dependency: flags[2],
+        }
+    }
+}
+
+prop_compose! {
+    fn index_set()(indices in btree_set(0..99_u32, 1..9)) -> IndexSet {
+        indices.into_iter().collect()
+    }
+}
+
+prop_compose! {
+    fn array_state()(
+        sets in (index_set(), index_set(), index_set()), max_running in option::of(any::<u32>()),
+        same in vec((any::<u64>(), index_set(), any::<bool>()), 0..2),
+    ) -> ArrayState {
+        let same = same.into_iter().map(|(array, completed, over)| SameIndex { array: JobId(array), completed, over });
+        ArrayState { left: sets.0, completed: sets.1, failed: sets.2, max_running, with_same_index: same.collect() }
+    }
+}
+
+prop_compose! {
+    fn unmet()(
+        held in option::of(select(vec![Holder::User, Holder::Admin])), begin_ms in option::of(any::<u64>()),
+        dependencies in vec(dependency(), 0..3), never in option::of(dependency()), singleton in any::<bool>(),
+    ) -> Unmet {
+        Unmet { held, begin_ms, dependencies, never, singleton }
+    }
 }
 
 prop_compose! {
@@ -161,6 +214,7 @@ prop_compose! {
         requeue_reason in option::of("[ -~]{1,9}"),
         reserved in option::of((any::<u64>(), vec(any::<u32>().prop_map(NodeId), 0..3))),
         attempts in vec(attempt_record(), 0..3),
+        claim in option::of(claim()), unmet in unmet(), array in option::of(array_state()), task in option::of((any::<u64>(), any::<u32>())),
     ) -> Job {
         let reserved = reserved.map(|(start_ms, nodes)| Reservation { start_ms, nodes });
         Job {
@@ -171,6 +225,10 @@ prop_compose! {
             bypassed_cards: numbers.5,
             attempts, start_faults: numbers.1, preemptions: numbers.0,
             checkpoint_ms: times.0, checkpoint_note: format!("step {}", numbers.1), requeue_asked: numbers.2,
+            unmet,
+            array: array.map(Box::new),
+            array_task: task.map(|(array, index)| ArrayTask { array: JobId(array), index }),
+            claim: claim.map(Box::new),
         }
     }
 }
@@ -279,11 +337,34 @@ fn end_cause() -> impl Strategy<Value = EndCause> {
         (any::<u32>(), option::of(any::<i32>()))
             .prop_map(|(rank, code)| EndCause::RankFailed { rank: Rank(rank), code }),
         Just(EndCause::TimeLimit),
+        Just(EndCause::Deadline),
         any::<u32>().prop_map(|node| EndCause::NodeLost { node: NodeId(node) }),
         (option::of(any::<u64>().prop_map(JobId)), select(PREEMPT_REASONS.to_vec()))
             .prop_map(|(by, reason)| EndCause::Preempted { by, reason }),
         Just(EndCause::Requeued),
     ]
+}
+
+fn account() -> impl Strategy<Value = Option<TenantId>> {
+    option::of(any::<u32>().prop_map(TenantId))
+}
+
+fn segment() -> impl Strategy<Value = ClassSegment> {
+    (any::<u64>(), account()).prop_map(|(from_ms, account)| ClassSegment { from_ms, account })
+}
+
+prop_compose! {
+    fn claim()(
+        ids in (any::<u64>(), any::<u32>(), any::<u64>(), any::<u64>()), model in option::of(select(GpuModel::ALL.to_vec())),
+        charge in amounts(), account in account(), tasks in tasks(),
+        epochs in btree_map(any::<u32>().prop_map(NodeId), any::<u64>().prop_map(Epoch), 0..3),
+        victims in btree_set(any::<u64>().prop_map(AllocationId), 0..3),
+    ) -> Claim {
+        Claim {
+            allocation: AllocationId(ids.0), cell: CellId(ids.1), cell_epoch: Epoch(ids.2), model, charge, account, tasks,
+            node_epochs: epochs, victims, made_ms: ids.3,
+        }
+    }
 }
 
 prop_compose! {
@@ -294,12 +375,13 @@ prop_compose! {
         charge in amounts(), tasks in tasks(), task_states in vec(task_state(), 0..3),
         epochs in btree_map(any::<u32>().prop_map(NodeId), any::<u64>().prop_map(Epoch), 0..3),
         state in prop_oneof![Just(AllocationState::Active), end_cause().prop_map(AllocationState::Stopping)],
-        failures in vec(failure(), 0..3),
+        failures in vec(failure(), 0..3), classes in vec(segment(), 0..3), priority in any::<i32>(),
     ) -> Allocation {
         Allocation {
             id: AllocationId(ids.0), job: JobId(ids.1), attempt: Attempt(ids.2), tenant: TenantId(ids.3),
             cell: CellId(ids.4), cell_epoch: Epoch(ids.5), model, cpu_milli: host.0, memory_mib: host.1, charge, tasks,
-            task_states, node_epochs: epochs, state, bound_ms: host.2, failures,
+            task_states, node_epochs: epochs, state, bound_ms: host.2, failures, classes,
+            priority, submitted_ms: ids.0,
         }
     }
 }
@@ -341,6 +423,7 @@ fn pool() -> impl Strategy<Value = Pool> {
             mps_clients,
             compute_tolerance_percent: mps_clients,
             pinned: pins.into_keys().map(pin).collect(),
+            cool_down_s: u64::from(mps_clients),
         })
 }
 

@@ -189,6 +189,7 @@ impl Engine {
             issued_ms: BEGIN_MS + self.now_ms,
             payload_hash: index as u64,
             specs: vec![spec],
+            ended: Vec::new(),
         };
         self.batch.push((command, Origin::Submit(index)));
     }
@@ -390,5 +391,6 @@ fn kind(reject: &Reject) -> &'static str {
         Reject::UsageGap { .. } => "usage gap",
         Reject::NotSilent { .. } => "not silent",
         Reject::NotPreemptible { .. } => "not preemptible",
+        Reject::EndUnknown { .. } => "end unknown",
     }
 }

@@ -149,7 +149,8 @@ impl Ledger {
             Outcome::Completed => Ended::Completed,
             Outcome::Failed { .. } => Ended::Failed,
             Outcome::Cancelled => Ended::Cancelled,
-            Outcome::TimedOut => Ended::TimedOut,
+            // A deadline is a limit on time too.
+            Outcome::TimedOut | Outcome::DeadlineMissed => Ended::TimedOut,
         };
         if let Some(index) = self.by_id.remove(&id) {
             self.jobs[index].ended = Some((now_ms, ended));

@@ -57,6 +57,7 @@ fn good() -> History {
         issued_ms: 2_000,
         payload_hash: 1,
         specs: vec![spec(1), spec(2)],
+        ended: Vec::new(),
     };
     stage.play(submit);
     stage.play(Command::AcquireCell { cell: CellId(1), shard: "shard-1".to_owned() });

@@ -91,5 +91,11 @@ pub(super) fn submit(cluster: &Cluster, request_id: &str, jobs: u64, env_bytes: 
         spec.validate().expect("simulated jobs are well formed")
     };
     let (request_id, issued_ms) = (request_id.to_owned(), cluster.wall_ms());
-    Command::Submit { request_id, issued_ms, payload_hash: jobs, specs: (0..jobs).map(spec).collect() }
+    Command::Submit {
+        request_id,
+        issued_ms,
+        payload_hash: jobs,
+        specs: (0..jobs).map(spec).collect(),
+        ended: Vec::new(),
+    }
 }

@@ -176,7 +176,13 @@ async fn submit_until(cluster: &Cluster, chance: &Chance, client: usize, end: In
             .collect();
         let request_id = format!("client-{client}-{number}");
         let issued_ms = cluster.wall_ms();
-        let command = Command::Submit { request_id: request_id.clone(), issued_ms, payload_hash: number, specs };
+        let command = Command::Submit {
+            request_id: request_id.clone(),
+            issued_ms,
+            payload_hash: number,
+            specs,
+            ended: Vec::new(),
+        };
         let submission = Submission { request_id: request_id.clone(), jobs: jobs as usize, ..Submission::default() };
         let index = cluster.history().submit(submission);
         // After the end of the faults an answer must come soon: the submission is then judged with all others.

@@ -116,6 +116,24 @@ pub struct Submit {
     /// Time limit: the job is stopped after it has run this long, such as 90m, 4h or 1d [default: none; at most 366d]
     #[arg(long, value_name = "TIME", help_heading = "Time and restarts")]
     pub time: Option<String>,
+    /// Submit an array: one job for each index, such as 0-99, 1,3,7-9 or 0-20:4; %N after it: at most N of them at once
+    #[arg(long, value_name = "INDICES", conflicts_with = "count")]
+    pub array: Option<String>,
+    /// Hold the job until `muster release`
+    #[arg(long, help_heading = "When it may start")]
+    pub hold: bool,
+    /// Start no earlier than this: now+1h, 16:00, 2026-11-23T16:00, or with a time zone as in RFC 3339
+    #[arg(long, value_name = "WHEN", help_heading = "When it may start")]
+    pub begin: Option<String>,
+    /// The job must have ended by then: it ends when it can no longer keep it, and is stopped at it
+    #[arg(long, value_name = "WHEN", help_heading = "When it may start")]
+    pub deadline: Option<String>,
+    /// Wait for other jobs: afterok:JOB[:JOB...], afterany, afternotok, aftercorr, after:JOB[+MINUTES], singleton; all of them must be met
+    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "When it may start")]
+    pub dependency: Vec<String>,
+    /// Cancel the job when a dependency can never be met [default: it stays pending]
+    #[arg(long, help_heading = "When it may start")]
+    pub kill_on_invalid_dep: bool,
     /// Time between SIGTERM and SIGKILL when the job is stopped [default: 30s; at most 12h]
     #[arg(long, value_name = "TIME", help_heading = "Time and restarts")]
     pub grace: Option<String>,
@@ -206,6 +224,12 @@ impl Submit {
             numa: self.numa.clone(),
             driver_min: self.driver_min.clone().map(Version),
             time: scalar(&self.time),
+            array: scalar(&self.array),
+            hold: self.hold.then_some(true),
+            begin: scalar(&self.begin),
+            deadline: scalar(&self.deadline),
+            dependency: (!self.dependency.is_empty()).then(|| OneOrMany::Many(self.dependency.clone())),
+            kill_on_invalid_dep: self.kill_on_invalid_dep.then_some(true),
             grace: scalar(&self.grace),
             disconnect_grace: scalar(&self.disconnect_grace),
             retries: self.retries,
@@ -245,7 +269,7 @@ pub struct List {
     /// Only jobs of this tenant and the tenants below it
     #[arg(long, value_name = "PATH")]
     pub tenant: Option<String>,
-    /// Only jobs in these states: pending, starting, running, completing, completed, failed, cancelled, timeout
+    /// Only jobs in these states: pending, starting, running, completing, completed, failed, cancelled, timeout, deadline
     #[arg(long, value_name = "STATE", value_delimiter = ',')]
     pub state: Vec<String>,
     /// Only jobs with exactly this name
@@ -357,6 +381,39 @@ pub struct Checkpoint {
     /// A note of one line, such as a step number or a path; at most 256 bytes are kept
     #[arg(value_name = "TEXT")]
     pub text: Option<String>,
+}
+
+/// `muster cancel`.
+#[derive(Clone, Debug, Args)]
+pub struct Cancel {
+    /// Job ids
+    #[arg(value_name = "JOB", required = true)]
+    pub ids: Vec<u64>,
+    /// Only these tasks of the array, such as 3-5,9
+    #[arg(long, value_name = "INDICES")]
+    pub tasks: Option<String>,
+}
+
+/// `muster array-limit`.
+#[derive(Clone, Debug, Args)]
+pub struct ArrayLimit {
+    /// Id of the array
+    #[arg(value_name = "JOB")]
+    pub id: u64,
+    /// At most so many tasks at once; 0: no limit
+    #[arg(value_name = "N")]
+    pub limit: u32,
+}
+
+/// `muster hold` and `muster release`.
+#[derive(Clone, Debug, Args)]
+pub struct Hold {
+    /// Job ids
+    #[arg(value_name = "JOB", required = true)]
+    pub ids: Vec<u64>,
+    /// As an administrator: only an administrator releases what an administrator holds
+    #[arg(long)]
+    pub admin: bool,
 }
 
 /// `muster logs`.

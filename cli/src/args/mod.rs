@@ -114,14 +114,20 @@ pub enum Command {
     Job(jobs::One),
     /// Print the output of a task
     Logs(jobs::Logs),
+    /// Keep pending jobs from starting, until they are released
+    Hold(jobs::Hold),
+    /// Let held jobs start
+    Release(jobs::Hold),
     /// Cancel jobs: a pending job ends at once, a running job gets SIGTERM and its grace period
-    Cancel(jobs::Several),
+    Cancel(jobs::Cancel),
     /// Queue jobs again: a running job is stopped first, with its preemption signal and grace, and keeps its id and its age
     Requeue(jobs::Several),
     /// Change a pending job, or the time limit, priority and name of a running one
     Update(jobs::Update),
     /// Inside a task: say that the job has saved its progress
     Checkpoint(jobs::Checkpoint),
+    /// Change how many tasks of an array run at once
+    ArrayLimit(jobs::ArrayLimit),
     /// Wait until jobs have ended; exit status 0 if all of them completed
     Wait(jobs::Several),
     /// Show why a job is pending, and the smallest change that would start it

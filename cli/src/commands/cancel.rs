@@ -1,5 +1,6 @@
 //! `muster cancel`.
 
+use crate::args::jobs::Cancel;
 use crate::commands::Context;
 use crate::failure::Failure;
 use crate::output::note;
@@ -10,8 +11,15 @@ use muster_proto::v1::jobs_client::JobsClient;
 ///
 /// # Errors
 /// The first refusal.
-pub async fn run(context: &Context, ids: &[u64]) -> Result<(), Failure> {
+pub async fn run(context: &Context, args: &Cancel) -> Result<(), Failure> {
     let mut first = Ok(());
+    let ids = &args.ids;
+    if let Some(tasks) = &args.tasks {
+        for job_id in ids.iter().copied() {
+            array_tasks(context, job_id, tasks).await?;
+        }
+        return Ok(());
+    }
     for job_id in ids.iter().copied() {
         let cancel = |channel| async move { JobsClient::new(channel).cancel(v1::CancelRequest { job_id }).await };
         match context.client.call("cancel", cancel).await {
@@ -28,4 +36,14 @@ pub async fn run(context: &Context, ids: &[u64]) -> Result<(), Failure> {
         }
     }
     first
+}
+
+/// Some tasks of an array.
+async fn array_tasks(context: &Context, job_id: u64, tasks: &str) -> Result<(), Failure> {
+    let cancel = |channel| {
+        let request = v1::CancelArrayTasksRequest { job_id, tasks: tasks.to_owned() };
+        async move { JobsClient::new(channel).cancel_array_tasks(request).await }
+    };
+    context.client.call("cancel tasks of an array", cancel).await?;
+    context.out.line(&format!("tasks {tasks} of array {job_id} are being cancelled"))
 }

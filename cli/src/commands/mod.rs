@@ -9,6 +9,7 @@ pub mod classes;
 pub mod completions;
 pub mod explain;
 pub mod fleet;
+pub mod hold;
 pub mod input;
 pub mod job;
 pub mod jobs;

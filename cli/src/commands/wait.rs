@@ -190,6 +190,7 @@ fn unfinished(jobs: &[JobView]) -> Option<String> {
         let became = match *state {
             "cancelled" => "were cancelled",
             "timeout" => "reached their time limit",
+            "deadline" => "missed their deadline",
             other => other,
         };
         format!("{} of {} jobs {became}: {}{more}", ids.len(), jobs.len(), named.join(", "))
@@ -199,7 +200,11 @@ fn unfinished(jobs: &[JobView]) -> Option<String> {
 
 fn one_line(job: &JobView) -> String {
     let why = if job.reason.is_empty() { String::new() } else { format!(": {}", job.reason) };
-    let became = if job.state == "timeout" { "reached its time limit" } else { job.state };
+    let became = match job.state {
+        "timeout" => "reached its time limit",
+        "deadline" => "missed its deadline",
+        other => other,
+    };
     format!("job {} {became} after {}{why}", job.id, crate::units::show_seconds(job.ran_s))
 }
 

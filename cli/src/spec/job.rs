@@ -13,6 +13,7 @@
 use crate::failure::Failure;
 use crate::spec::needs::NeedsText;
 use crate::spec::scalar::{OneOrMany, Scalar, Version};
+use crate::spec::start::{self, StartText};
 use crate::spec::yaml;
 use crate::units::{self, UnitError};
 use muster_model::validate::bounds;
@@ -48,6 +49,12 @@ pub const KEYS: &[&str] = &[
     "numa",
     "driver-min",
     "time",
+    "array",
+    "hold",
+    "begin",
+    "deadline",
+    "dependency",
+    "kill-on-invalid-dep",
     "grace",
     "disconnect-grace",
     "retries",
@@ -120,6 +127,18 @@ pub struct JobText {
     pub driver_min: Option<Version>,
     /// Time limit.
     pub time: Option<Scalar>,
+    /// An array, such as `0-99%10`.
+    pub array: Option<Scalar>,
+    /// It is held until it is released.
+    pub hold: Option<bool>,
+    /// It starts no earlier.
+    pub begin: Option<Scalar>,
+    /// It must have ended by then.
+    pub deadline: Option<Scalar>,
+    /// Jobs that it waits for: `afterok:12`, `singleton`.
+    pub dependency: Option<OneOrMany>,
+    /// It is cancelled when a dependency can never be met.
+    pub kill_on_invalid_dep: Option<bool>,
     /// From SIGTERM to SIGKILL.
     pub grace: Option<Scalar>,
     /// How long tasks may outlive contact with the control plane.
@@ -212,6 +231,8 @@ impl JobText {
         over!(segment, numa, driver_min, disconnect_grace, retries, priority, class, pool, workdir, command, count);
         over!(movable, checkpoint_every, restart_time, preempt_signal, preempt_grace, checkpoint_size, restart_cost);
         over!(signal);
+        over!(movable, checkpoint_every, restart_time);
+        over!(array, hold, begin, deadline, dependency, kill_on_invalid_dep);
         self.env.extend(flags.env.clone());
         self
     }
@@ -246,6 +267,8 @@ impl JobText {
         let disconnect_grace_s =
             amount("disconnect-grace", self.disconnect_grace.as_ref(), units::seconds, &mut faults);
         let spread = self.spread(&mut faults);
+        let start = self.start(&mut faults);
+        let array = amount("array", self.array.as_ref(), start::array, &mut faults);
         let movable = self.movable(&mut faults);
         let preemption = self.preemption(&mut faults);
         let limit_signal = self.limit_signal(&mut faults);
@@ -292,7 +315,22 @@ impl JobText {
             user: self.user.unwrap_or_default(),
             preemption,
             limit_signal,
+            start,
+            array,
         })
+    }
+
+    /// What must be so before it may start.
+    fn start(&self, faults: &mut Vec<FieldError>) -> Option<v1::StartConditions> {
+        let dependency = self.dependency.clone().map(OneOrMany::into_vec).unwrap_or_default();
+        let text = StartText {
+            hold: self.hold == Some(true),
+            begin: self.begin.as_ref().map(|text| text.0.as_str()),
+            deadline: self.deadline.as_ref().map(|text| text.0.as_str()),
+            dependency: &dependency,
+            kill_on_invalid_dependency: self.kill_on_invalid_dep == Some(true),
+        };
+        text.into_wire(faults)
     }
 
     fn spread(&self, faults: &mut Vec<FieldError>) -> Option<v1::Spread> {

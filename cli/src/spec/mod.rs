@@ -9,5 +9,6 @@ pub mod needs;
 pub mod node;
 pub mod pools;
 pub mod scalar;
+mod start;
 pub mod tenants;
 pub mod yaml;

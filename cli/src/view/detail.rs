@@ -4,7 +4,7 @@ use crate::output::{Block, Columns};
 use crate::units::{counted, show_cpus, show_mebibytes, show_seconds};
 use crate::view::attempt::{AttemptView, attempts_table, signal_words};
 use crate::view::devices::{HoldView, holds_words};
-use crate::view::job::{JobView, MovableView, NeedsView, PreemptionView, SpreadView};
+use crate::view::job::{ArrayView, JobView, MovableView, NeedsView, PreemptionView, SpreadView};
 use muster_proto::v1;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -197,6 +197,17 @@ impl JobDetail {
             ("priority", job.priority.to_string()),
             ("movable", job.movable.as_ref().map(MovableView::words).unwrap_or_default()),
             ("preemption", job.preemption.as_ref().map(PreemptionView::words).unwrap_or_default()),
+            ("array", job.array.as_ref().map(ArrayView::words).unwrap_or_default()),
+            (
+                "task",
+                match (job.array_id, job.array_index) {
+                    (Some(array), Some(index)) => format!("{index} of array {array}"),
+                    _ => String::new(),
+                },
+            ),
+            ("begin", job.begin.clone().unwrap_or_default()),
+            ("deadline", job.deadline.clone().unwrap_or_default()),
+            ("depends on", job.dependencies.join(", ")),
             ("limit", time(job.time_limit_s)),
             ("signal", job.limit_signal.clone().unwrap_or_default()),
             ("grace", time(job.grace_s)),

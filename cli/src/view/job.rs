@@ -17,6 +17,7 @@ pub const PHASES: &[(JobPhase, &str)] = &[
     (JobPhase::Failed, "failed"),
     (JobPhase::Cancelled, "cancelled"),
     (JobPhase::Timeout, "timeout"),
+    (JobPhase::Deadline, "deadline"),
 ];
 
 /// The word for a state.
@@ -34,7 +35,10 @@ pub fn phase_of(word: &str) -> Option<JobPhase> {
 /// Whether a job in this state is over.
 #[must_use]
 pub fn is_over(phase: JobPhase) -> bool {
-    matches!(phase, JobPhase::Completed | JobPhase::Failed | JobPhase::Cancelled | JobPhase::Timeout)
+    matches!(
+        phase,
+        JobPhase::Completed | JobPhase::Failed | JobPhase::Cancelled | JobPhase::Timeout | JobPhase::Deadline
+    )
 }
 
 /// A job.
@@ -148,6 +152,24 @@ pub struct JobView {
     /// When it starts at the latest, as far as what runs keeps its time limits; RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub starts_by: Option<String>,
+    /// Of an array: how its tasks stand, as sets of indices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub array: Option<ArrayView>,
+    /// Of a task of an array: the array.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub array_id: Option<u64>,
+    /// Of a task of an array: its index.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub array_index: Option<u32>,
+    /// It starts no earlier; RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begin: Option<String>,
+    /// It must have ended by then; RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<String>,
+    /// What it was submitted to wait for: `afterok:12`, `singleton`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dependencies: Vec<String>,
     /// Time limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_limit_s: Option<u64>,
@@ -168,6 +190,35 @@ pub struct JobView {
     /// Its variables.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+}
+
+/// An array.
+#[derive(Clone, Debug, Serialize)]
+pub struct ArrayView {
+    /// Tasks that have no job yet.
+    pub left: String,
+    /// Tasks that completed.
+    pub completed: String,
+    /// Tasks that ended otherwise.
+    pub failed: String,
+    /// At most so many at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_running: Option<u32>,
+}
+
+impl ArrayView {
+    fn new(array: &v1::ArrayState) -> Self {
+        let v1::ArrayState { left, completed, failed, max_running, .. } = array.clone();
+        ArrayView { left, completed, failed, max_running }
+    }
+
+    /// In a line.
+    pub(crate) fn words(&self) -> String {
+        let limit = self.max_running.map(|limit| format!("at most {limit} at once"));
+        let part = |name: &str, tasks: &str| (!tasks.is_empty()).then(|| format!("{name} {tasks}"));
+        let parts = [part("not started", &self.left), part("completed", &self.completed), part("failed", &self.failed)];
+        parts.into_iter().flatten().chain(limit).collect::<Vec<_>>().join("; ")
+    }
 }
 
 /// How far apart the tasks of a gang stand.
@@ -228,6 +279,7 @@ impl JobView {
         let request = spec.request.clone().unwrap_or_default();
         let devices = request.devices.clone().unwrap_or_default();
         let topology = spec.topology.unwrap_or_default();
+        let start = spec.start.clone().unwrap_or_default();
         let end_ms = job.finished_ms.unwrap_or(now_ms);
         let live = job.phase() != JobPhase::Pending;
         let since = |start: Option<u64>| start.map_or(0, |start| end_ms.saturating_sub(start) / 1_000);
@@ -288,6 +340,12 @@ impl JobView {
             ran_s: since(started_ms),
             waited_s: waited_until.saturating_sub(job.submitted_ms) / 1_000,
             starts_by: job.reserved.as_ref().map(|kept| show_moment(kept.start_ms)),
+            array: job.array.as_ref().map(ArrayView::new),
+            array_id: job.array_task.map(|task| task.array),
+            array_index: job.array_task.map(|task| task.index),
+            begin: start.begin_ms.map(show_moment),
+            deadline: start.deadline_ms.map(show_moment),
+            dependencies: dependencies(&start),
             time_limit_s: spec.time_limit_s,
             limit_signal: spec.limit_signal.map(|said| format!("{}@{}", said.signal, said.before_s)),
             grace_s: spec.grace_s,
@@ -375,8 +433,25 @@ impl PreemptionView {
     }
 }
 
+/// What a job was submitted to wait for, as it is written.
+fn dependencies(start: &v1::StartConditions) -> Vec<String> {
+    let written = |on: &v1::Dependency| match on.delay_s {
+        0 => format!("{}:{}", on.kind, on.job_id),
+        delay_s => format!("{}:{}+{}", on.kind, on.job_id, delay_s / 60),
+    };
+    start.dependencies.iter().map(written).chain(start.singleton.then(|| "singleton".to_owned())).collect()
+}
+
+/// Why a pending job is not eligible to start, in the words of the control plane.
+fn not_eligible(job: &v1::Job) -> Vec<String> {
+    let unmet = job.unmet.clone().and_then(|unmet| muster_model::Unmet::try_from(unmet).ok());
+    unmet.iter().flat_map(muster_model::NotEligible::all).map(|why| why.text()).collect()
+}
+
 fn reason(job: &v1::Job) -> String {
     match job.phase() {
+        JobPhase::Pending if job.unmet.is_some() => not_eligible(job).join("; "),
+        JobPhase::Pending if job.array.is_some() => String::new(),
         JobPhase::Pending if job.cell.is_none() && job.requeue_reason.is_empty() => {
             "no cell is large enough".to_owned()
         }

@@ -10,6 +10,7 @@ mod jobs;
 mod pages;
 mod pipes;
 mod refused;
+mod starts;
 mod tenants;
 #[path = "../support/waiting.rs"]
 mod waiting;

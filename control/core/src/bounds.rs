@@ -61,6 +61,12 @@ pub const RELEASED_USAGE_MAX: usize = 1_000_000;
 pub const SWEEP_MAX: usize = 10_000;
 /// Finished jobs that one command forgets: some tens of kilobytes of log, some milliseconds of disk.
 pub const FORGET_MAX: usize = 2_000;
+/// Jobs that one command ends or wakes because their time has come.
+pub const DUE_MAX: usize = 1_000;
+/// Jobs of one array that are pending at once: enough that a cell that is freed finds the next tasks, whatever the size of the array.
+pub const ARRAY_PENDING_MAX: u64 = 64;
+/// Jobs that depend on one job: all of them are decided in the entry that ends it.
+pub const DEPENDENTS_MAX: usize = 10_000;
 /// Jobs without a cell that one command looks at, and so may route.
 pub const REROUTE_MAX: usize = 1_000;
 /// After this long in one cell, a job that every cell has handed on may begin a new round.

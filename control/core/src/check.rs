@@ -7,7 +7,9 @@ use crate::index::Index;
 use crate::state::State;
 use muster_model::ids::{AllocationId, JobId, NodeId, TenantId};
 use muster_model::laws::{Broken, Law};
-use muster_model::{Allocation, AllocationState, DeviceHold, HoldMode, Job, JobPhase, ResourceVec, Tenant, Trust};
+use muster_model::{
+    Allocation, AllocationState, Dependency, DeviceHold, HoldMode, Job, JobPhase, ResourceVec, Tenant, Trust,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 fn broken<T>(law: u8, what: String) -> Result<T, Broken> {
@@ -121,8 +123,38 @@ impl State {
             ensure(!matches!(job.phase, JobPhase::Finished(_)), 5, || format!("finished job {} is in memory", job.id))?;
             ensure(self.tenants.contains_key(&job.tenant), 3, || format!("job {} has no tenant", job.id))?;
             self.check_attempt(job)?;
+            self.check_eligibility(job)?;
+            self.check_array(job)?;
         }
         Ok(())
+    }
+
+    /// A job starts only when it is eligible, is in a queue only then, and waits only for jobs that are live (or for ever, and says so).
+    fn check_eligibility(&self, job: &Job) -> Result<(), Broken> {
+        let (id, unmet) = (job.id, &job.unmet);
+        let placed = job.cell.is_some() || job.reserved.is_some();
+        ensure(job.phase != JobPhase::Queued || job.is_eligible() || !placed, 5, || {
+            format!("job {id} is not eligible and yet in cell {:?}", job.cell)
+        })?;
+        let started = matches!(job.phase, JobPhase::Starting(_) | JobPhase::Running(_));
+        ensure(!started || unmet.is_empty(), 5, || format!("job {id} has started, and {unmet:?} is not met"))?;
+        let gone = |on: &&Dependency| !self.jobs.contains_key(&on.job) && unmet.never != Some(**on);
+        let forgotten = unmet.dependencies.iter().find(gone).filter(|_| unmet.never.is_none());
+        ensure(forgotten.is_none(), 5, || format!("job {id} waits for {forgotten:?}, which is over"))?;
+        ensure(unmet.dependencies.iter().all(|on| on.job < id), 5, || format!("job {id} waits for a later job"))
+    }
+
+    /// Each index of an array is left, or has one live job, or has ended.
+    fn check_array(&self, job: &Job) -> Result<(), Broken> {
+        let Some(array) = job.array.as_deref() else { return Ok(()) };
+        let tasks = self.jobs.values().filter_map(|task| task.array_task).filter(|task| task.array == job.id);
+        let live = tasks.map(|task| task.index);
+        let mut all: Vec<u32> =
+            array.left.iter().chain(array.completed.iter()).chain(array.failed.iter()).chain(live).collect();
+        all.sort_unstable();
+        let indices = job.spec.array.as_ref().map(|spec| spec.indices.iter().collect::<Vec<_>>());
+        ensure(indices.as_ref() == Some(&all), 5, || format!("tasks of array {} are {all:?}", job.id))?;
+        ensure(job.phase == JobPhase::Queued, 5, || format!("array {} is {:?}", job.id, job.phase))
     }
 
     fn check_attempt(&self, job: &Job) -> Result<(), Broken> {

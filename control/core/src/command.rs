@@ -10,7 +10,8 @@ use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    Binding, Checkpoint, DeviceClass, GpuModel, JobUpdate, Reservation, TaskPlacement, TaskState, ValidJobSpec,
+    Binding, Checkpoint, DeviceClass, EndedJob, GpuModel, Holder, IndexSet, JobUpdate, Reservation, TaskPlacement,
+    TaskState, ValidJobSpec,
 };
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +33,9 @@ pub enum Command {
         /// The jobs.
         #[serde(deserialize_with = "muster_model::job::trusted::specs")]
         specs: Vec<ValidJobSpec>,
+        /// How the finished jobs ended on which they depend: only the disk knows.
+        #[serde(default)]
+        ended: Vec<EndedJob>,
     },
     /// Ends a job: a waiting one at once, a running one gracefully. Cancelling an ended job is refused as not found.
     Cancel {
@@ -225,6 +229,36 @@ pub enum Command {
         path: String,
         /// Its path from now on.
         to: String,
+    },
+    /// Keeps a pending job from starting until it is released.
+    Hold {
+        /// Which.
+        job: JobId,
+        /// For whom.
+        by: Holder,
+    },
+    /// Lets a held job start again.
+    Release {
+        /// Which.
+        job: JobId,
+        /// For whom.
+        by: Holder,
+    },
+    /// Decides what the entry's time decides about jobs: begin times, deadlines, and those that are cancelled because they can never start.
+    DecideDue,
+    /// Cancels some tasks of an array.
+    CancelTasks {
+        /// The array.
+        job: JobId,
+        /// Their indices.
+        indices: IndexSet,
+    },
+    /// Changes how many tasks of an array are live at once.
+    SetArrayLimit {
+        /// The array.
+        job: JobId,
+        /// At most so many; none: no limit.
+        max_running: Option<u32>,
     },
 }
 

@@ -109,7 +109,7 @@ impl State {
             },
             devices: place.devices.clone(),
             command: spec.command.clone(),
-            env: spec.env.clone(),
+            env: env_of(job),
             workdir: spec.workdir.clone(),
             world_size: held.tasks.len() as u32,
             local_rank,
@@ -141,9 +141,11 @@ impl State {
 fn stop_for(cause: &EndCause, spec: &JobSpec) -> Stop {
     match cause {
         EndCause::Preempted { .. } | EndCause::Requeued => spec.preemption.stop(spec.grace_s),
-        EndCause::Cancelled | EndCause::RankFailed { .. } | EndCause::TimeLimit | EndCause::NodeLost { .. } => {
-            Stop::term(spec.grace_s)
-        }
+        EndCause::Cancelled
+        | EndCause::RankFailed { .. }
+        | EndCause::TimeLimit
+        | EndCause::NodeLost { .. }
+        | EndCause::Deadline => Stop::term(spec.grace_s),
     }
 }
 
@@ -151,4 +153,14 @@ fn stop_for(cause: &EndCause, spec: &JobSpec) -> Stop {
 fn node_rank(held: &Allocation, node: NodeId) -> u32 {
     let before: BTreeSet<NodeId> = held.tasks.iter().map(|task| task.node).take_while(|other| *other != node).collect();
     before.len() as u32
+}
+
+/// What the job gives its tasks, and what they are told of their array.
+fn env_of(job: &Job) -> BTreeMap<String, String> {
+    let mut env = job.spec.env.clone();
+    if let Some(task) = job.array_task {
+        env.insert("MUSTER_ARRAY_JOB_ID".to_owned(), task.array.to_string());
+        env.insert("MUSTER_ARRAY_TASK_ID".to_owned(), task.index.to_string());
+    }
+    env
 }

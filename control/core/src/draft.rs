@@ -80,6 +80,20 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Jobs that have been changed or have ended in this draft, in the order in which they were first touched.
+    pub(crate) fn touched_jobs(&self) -> Vec<JobId> {
+        let job = |key: &Key| if let Key::Job(id) = key { Some(*id) } else { None };
+        self.order.iter().filter_map(job).collect()
+    }
+
+    /// A job that ends in this draft.
+    pub(crate) fn ended(&self, id: JobId) -> Option<&Job> {
+        match self.staged.get(&Key::Job(id)) {
+            Some(Staged::Retired(job)) => Some(job),
+            _ => None,
+        }
+    }
+
     /// A live allocation as it stands in this draft.
     pub(crate) fn allocation(&self, id: AllocationId) -> Option<&Allocation> {
         match self.staged.get(&Key::Allocation(id)) {

@@ -6,11 +6,13 @@
 mod cells;
 mod classes;
 mod requests;
+mod starts;
 
 pub(crate) use cells::wanted;
 pub use cells::{CardShape, CellIndex, NodeShape, Shapes, tasks_on};
 pub use classes::ClassIndex;
 pub use requests::RequestIndex;
+pub use starts::{StartIndex, same_name};
 
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use muster_model::object::RequestRecord;
@@ -77,7 +79,7 @@ pub struct Index {
     pub cell_ids: BTreeMap<String, CellId>,
     /// What each cell consists of and what waits and runs in it.
     pub cells: BTreeMap<CellId, CellIndex>,
-    /// Queued jobs by the cell that tries to place them.
+    /// Eligible jobs by the cell that tries to place them.
     pub queued: BTreeMap<Option<CellId>, BTreeSet<JobId>>,
     /// Live jobs by phase.
     pub phases: PhaseCounts,
@@ -95,10 +97,12 @@ pub struct Index {
     pub claims: BTreeSet<JobId>,
     /// Usage records of released allocations, the longest released first.
     pub released_usage: BTreeSet<(u64, AllocationId)>,
+    /// Live jobs by what decides when they may start.
+    pub starts: StartIndex,
 }
 
 impl Index {
-    /// Queued jobs of one cell, oldest first; `None` for those that no cell could hold so far.
+    /// Eligible jobs of one cell, oldest first; `None` for those that no cell could hold so far.
     pub fn queued_in(&self, cell: Option<CellId>) -> impl Iterator<Item = JobId> + '_ {
         self.queued.get(&cell).into_iter().flatten().copied()
     }
@@ -180,6 +184,7 @@ impl Index {
     }
 
     pub(crate) fn change_job(&mut self, old: Option<&Job>, new: Option<&Job>) {
+        self.starts.change(old, new);
         if let Some(job) = old {
             if let Some(count) = self.phases.of(&job.phase) {
                 *count -= 1;
@@ -192,7 +197,7 @@ impl Index {
                     self.tenant_jobs.remove(&job.tenant);
                 }
             }
-            if waiting {
+            if job.is_eligible() {
                 remove_from(&mut self.queued, &job.cell, &job.id);
                 self.cell_mut_if(job.cell, |cell| cell.remove_waiting(job));
             }
@@ -212,7 +217,7 @@ impl Index {
             let jobs = self.tenant_jobs.entry(job.tenant).or_default();
             jobs.live += 1;
             jobs.waiting += u64::from(waiting);
-            if waiting {
+            if job.is_eligible() {
                 self.queued.entry(job.cell).or_default().insert(job.id);
                 self.cell_mut_if(job.cell, |cell| cell.add_waiting(job));
             }

@@ -3,6 +3,8 @@
 //! One family of operations per file; this one only routes. What must stay true: nothing but the state, the command and the
 //! entry's time is read, and a refusal leaves nothing behind.
 
+mod array_edits;
+mod arrays;
 mod attempts;
 mod bind;
 mod bypass;
@@ -13,8 +15,13 @@ mod checkpoints;
 mod claims;
 mod classes;
 mod clock;
+mod conditions;
+mod consequences;
+mod dependents;
+mod due;
 mod hand_over;
 mod history;
+mod hold;
 mod infeasible;
 mod joining;
 mod level;
@@ -54,8 +61,8 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
     };
     let d = &mut draft;
     let done = match command {
-        Command::Submit { request_id, issued_ms, payload_hash, specs } => {
-            submit::submit(d, request_id, *issued_ms, *payload_hash, specs)
+        Command::Submit { request_id, issued_ms, payload_hash, specs, ended } => {
+            submit::submit(d, request_id, *issued_ms, *payload_hash, specs, ended)
         }
         Command::Cancel { job } => cancel::cancel(d, *job),
         Command::ApplyTenants { tenants } => tenants::apply(d, tenants),
@@ -87,7 +94,13 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::ForgetFinished { forgotten, jobs } => history::forget(d, *forgotten, jobs),
         Command::RaiseFeatureLevel { level } => raise_feature_level(d, *level),
         Command::Preempt { binding, victims } => preempt::preempt(d, binding, victims),
+        Command::Hold { job, by } => hold::hold(d, *job, *by),
+        Command::Release { job, by } => hold::release(d, *job, *by),
+        Command::DecideDue => due::decide(d),
+        Command::CancelTasks { job, indices } => array_edits::cancel_tasks(d, *job, indices),
+        Command::SetArrayLimit { job, max_running } => array_edits::set_limit(d, *job, *max_running),
     }?;
+    consequences::draw(d);
     Ok(draft.finish(done))
 }
 

@@ -132,6 +132,12 @@ pub enum Reject {
         /// Why not.
         why: VictimFault,
     },
+    /// The submission depends on finished jobs, and does not say how they ended: whoever proposes it reads that from disk.
+    #[error("jobs {jobs:?}, on which the submission depends, are over; say how they ended")]
+    EndUnknown {
+        /// Which.
+        jobs: Vec<JobId>,
+    },
 }
 
 impl Reject {

@@ -62,6 +62,7 @@ impl Replica {
             issued_ms: self.now_ms,
             payload_hash: 1,
             specs: vec![spec(); 5],
+            ended: Vec::new(),
         };
         self.run(submit).expect("the queue has room");
     }

@@ -1,6 +1,7 @@
 //! The laws, each watched over many random histories, and each shown to be caught when it is broken on purpose.
 
 mod common;
+mod starts;
 
 use common::{Step, Story, acknowledged, bytes_of, catches, holds, put, seeds};
 use muster_control_core::{Command, Done, Entry, Executed, Reject, State, execute, plan};

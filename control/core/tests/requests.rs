@@ -55,7 +55,13 @@ fn full() -> State {
 }
 
 fn submit(tenant: u32, id: &str, issued_ms: u64) -> Command {
-    Command::Submit { request_id: id.to_owned(), issued_ms, payload_hash: 1, specs: vec![spec(tenant)] }
+    Command::Submit {
+        request_id: id.to_owned(),
+        issued_ms,
+        payload_hash: 1,
+        specs: vec![spec(tenant)],
+        ended: Vec::new(),
+    }
 }
 
 /// A submission that was accepted.

@@ -49,6 +49,7 @@ impl JobSpec {
             "use -1,000,000 to 1,000,000",
         );
         self.check_user(&mut faults);
+        self.check_start(&mut faults);
         faults.done(()).map(|()| ValidJobSpec::checked(self))
     }
 

@@ -6,6 +6,7 @@
 mod asked;
 mod job;
 mod nearest;
+mod start;
 pub mod table;
 
 pub use crate::bounds;

@@ -5,10 +5,11 @@
 //! lists and maps; a test walks the descriptors and fails for one that is missing. Beside it stand the checks of `validate`, which
 //! look at meaning and at several fields together.
 
+use crate::array::ARRAY_TEXT_BYTES_MAX;
 use crate::bounds::{
     APART_FROM_MAX, BOOTSTRAP_MEMBERS_MAX, CARDS_PER_TASK_MAX, CLASS_TENANTS_MAX, COMMAND_ARGUMENTS_MAX,
-    COMMAND_BYTES_MAX, ENV_MAX, GPUS_PER_NODE_MAX, INTERVALS_PER_MESSAGE_MAX, JOBS_PER_SUBMIT_MAX, LABELS_MAX,
-    LEASES_PER_RENEW_MAX, LOG_PIECE_BYTES_MAX, NAME_BYTES_MAX, PAGE_TOKEN_BYTES_MAX, PATH_BYTES_MAX,
+    COMMAND_BYTES_MAX, DEPENDENCIES_MAX, ENV_MAX, GPUS_PER_NODE_MAX, INTERVALS_PER_MESSAGE_MAX, JOBS_PER_SUBMIT_MAX,
+    LABELS_MAX, LEASES_PER_RENEW_MAX, LOG_PIECE_BYTES_MAX, NAME_BYTES_MAX, PAGE_TOKEN_BYTES_MAX, PATH_BYTES_MAX,
     PROPOSALS_PER_CALL_MAX, REASON_BYTES_MAX, REPORTS_PER_MESSAGE_MAX, REQUEST_ID_BYTES_MAX, SHARD_NAME_BYTES_MAX,
     TASKS_MAX, TENANT_PATH_BYTES_MAX, TENANTS_PER_APPLY_MAX, TEXT_BYTES_MAX, VICTIMS_PER_PREEMPT_MAX, WORD_BYTES_MAX,
     WORDS_MAX,
@@ -87,6 +88,10 @@ const JOBS: &[Row] = &[
     ("LimitSignal", "signal", WORD),
     ("JobSpec", "selector", text(SELECTOR_BYTES_MAX)),
     ("JobSpec", "device_class", NAME),
+    ("StartConditions", "dependencies", list(DEPENDENCIES_MAX)),
+    ("Dependency", "kind", WORD),
+    ("ArraySpec", "indices", text(ARRAY_TEXT_BYTES_MAX)),
+    ("CancelArrayTasksRequest", "tasks", text(ARRAY_TEXT_BYTES_MAX)),
     ("DeviceRequest", "models", WORDS),
     ("MigInstance", "profile", WORD),
     ("Topology", "required", WORD),

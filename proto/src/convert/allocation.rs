@@ -114,6 +114,7 @@ impl From<&EndCause> for v1::EndCause {
                 Cause::Preempted(v1::Preempted { by: by.map(|job| job.0), reason: reason.to_string() })
             }
             EndCause::Requeued => Cause::Requeued(true),
+            EndCause::Deadline => Cause::Deadline(true),
         };
         v1::EndCause { cause: Some(cause) }
     }
@@ -132,6 +133,7 @@ impl TryFrom<v1::EndCause> for EndCause {
                 EndCause::Preempted { by: said.by.map(JobId), reason: word("preempted.reason", &said.reason)? }
             }
             Cause::Requeued(_) => EndCause::Requeued,
+            Cause::Deadline(_) => EndCause::Deadline,
         })
     }
 }

@@ -1,6 +1,7 @@
 //! Jobs: what is submitted, and where it stands.
 
 use super::asked::{asked_from_wire, asked_to_wire};
+use super::start::{conditions_from_wire, conditions_to_wire, unmet_from_wire, unmet_to_wire};
 use super::{each, need, text_if, word, word_if};
 use crate::v1;
 use muster_model::driver::NotAVersion;
@@ -40,6 +41,8 @@ impl From<&JobSpec> for v1::JobSpec {
             limit_signal: spec
                 .limit_signal
                 .map(|said| v1::LimitSignal { signal: said.signal.to_string(), before_s: said.before_s }),
+            start: conditions_to_wire(&spec.start),
+            array: spec.array.as_ref().map(Into::into),
             ..v1::JobSpec::default()
         };
         asked_to_wire(&spec.asked, &spec.request.devices, &mut wire);
@@ -79,6 +82,8 @@ impl TryFrom<v1::JobSpec> for JobSpec {
             user: wire.user,
             preemption: preemption_from_wire(wire.preemption)?,
             limit_signal: wire.limit_signal.map(limit_signal_from_wire).transpose()?,
+            start: conditions_from_wire(wire.start).map_err(|error| error.under("start"))?,
+            array: wire.array.map(TryInto::try_into).transpose().map_err(|e: FieldError| e.under("array"))?,
         })
     }
 }
@@ -133,6 +138,7 @@ impl From<&JobPhase> for v1::JobPhase {
             JobPhase::Finished(Outcome::Failed { .. }) => v1::JobPhase::Failed,
             JobPhase::Finished(Outcome::Cancelled) => v1::JobPhase::Cancelled,
             JobPhase::Finished(Outcome::TimedOut) => v1::JobPhase::Timeout,
+            JobPhase::Finished(Outcome::DeadlineMissed) => v1::JobPhase::Deadline,
         }
     }
 }
@@ -148,6 +154,7 @@ fn phase_from_wire(phase: v1::JobPhase, allocation: Option<u64>, reason: String)
         v1::JobPhase::Failed => JobPhase::Finished(Outcome::Failed { reason }),
         v1::JobPhase::Cancelled => JobPhase::Finished(Outcome::Cancelled),
         v1::JobPhase::Timeout => JobPhase::Finished(Outcome::TimedOut),
+        v1::JobPhase::Deadline => JobPhase::Finished(Outcome::DeadlineMissed),
         v1::JobPhase::Unspecified => return Err(FieldError::new("phase", "is unspecified", "send a phase")),
     })
 }
@@ -187,6 +194,9 @@ impl From<&Job> for v1::Job {
             checkpoint_ms: job.checkpoint_ms,
             checkpoint_note: job.checkpoint_note.clone(),
             requeue_asked: job.requeue_asked,
+            unmet: unmet_to_wire(&job.unmet),
+            array: job.array.as_deref().map(Into::into),
+            array_task: job.array_task.map(Into::into),
         }
     }
 }
@@ -231,6 +241,13 @@ pub fn job_from_control_plane(wire: v1::Job) -> Result<Job, FieldError> {
         checkpoint_ms: wire.checkpoint_ms,
         checkpoint_note: wire.checkpoint_note,
         requeue_asked: wire.requeue_asked,
+        unmet: unmet_from_wire(wire.unmet).map_err(|error| error.under("unmet"))?,
+        array: wire
+            .array
+            .map(|array| array.try_into().map(Box::new))
+            .transpose()
+            .map_err(|e: FieldError| e.under("array"))?,
+        array_task: wire.array_task.map(Into::into),
     })
 }
 

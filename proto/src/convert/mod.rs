@@ -7,6 +7,7 @@
 
 pub mod agent;
 pub mod allocation;
+pub mod array;
 pub mod asked;
 mod attempt;
 pub mod job;
@@ -14,6 +15,7 @@ pub mod node;
 pub mod proposal;
 pub mod request;
 pub mod resources;
+mod start;
 pub mod tenant;
 pub mod watch;
 

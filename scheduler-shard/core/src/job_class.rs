@@ -86,6 +86,8 @@ impl ClassKey {
             user: _,
             preemption: _,   // It counts once the job runs.
             limit_signal: _, // It counts once the job runs.
+            start: _,
+            array: _,
         } = spec;
         // On an accepted job the device class is part of the selector, and what the needs came to is the request.
         let Asked { selector, device_class: _, gpu_memory_mib, needs, choice: _ } = asked;

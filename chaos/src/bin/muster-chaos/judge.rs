@@ -70,7 +70,8 @@ async fn all_jobs(cluster: &Cluster) -> Result<BTreeMap<JobId, Job>> {
 }
 
 async fn page(cluster: &Cluster, page_token: String) -> Result<v1::ListJobsReply> {
-    let phases = (v1::JobPhase::Pending as i32..=v1::JobPhase::Timeout as i32).collect();
+    let phases =
+        (v1::JobPhase::Pending as i32..=v1::JobPhase::Timeout as i32).chain([v1::JobPhase::Deadline as i32]).collect();
     let call = v1::ListJobsRequest {
         tenant: TENANT.to_owned(),
         phases,

@@ -182,6 +182,7 @@ fn verdict(draft: &Draft<'_>, held: &Allocation) -> Verdict {
             Some(outcome) => over(outcome),
             None => again(why_preempted(*by, *reason), Blame::Preemption),
         },
+        EndCause::Deadline => over(Outcome::DeadlineMissed),
         EndCause::NodeLost { node } => again(format!("lost node {}", node_name(draft, *node)), Blame::Nobody),
         EndCause::RankFailed { rank, .. } => {
             // Ranks fail when a neighbour's node dies, long before its fence has passed: the loss is the cause then.

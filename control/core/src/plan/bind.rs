@@ -61,6 +61,9 @@ pub(super) fn waiting_in<'a>(
     if job.phase == JobPhase::Queued && job.claim.is_none() && job.cell == Some(cell) && got == next {
         return Ok(job);
     }
+    if job.is_eligible() && job.cell == Some(cell) && got == next {
+        return Ok(job);
+    }
     let place = job.cell.map(|cell| format!(" in {}", cells::name(draft.state, cell))).unwrap_or_default();
     Err(Reject::NotWaiting { job: id, phase: format!("{}{place}", job.phase.word()), next, got })
 }

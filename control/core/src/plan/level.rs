@@ -1,21 +1,27 @@
-//! What only clusters of a feature level may do: below it some voter would decide otherwise (law 10).
+//! What only clusters of a feature level may do: below it some voter would decide otherwise (law 10), or could not read it.
 
 use crate::reject::Reject;
 use crate::state::State;
+use muster_model::FieldError;
 
-/// Quotas that hold: edits that refuse to break a law, and moves of tenants.
-pub(super) const QUOTAS: u32 = 3;
+/// Quotas that hold, classes and preemption; conditions of a job's start; arrays; requeue and updates.
+pub(crate) const QUOTAS: u32 = 3;
 
 pub(super) fn has(state: &State, level: u32) -> bool {
     state.meta.feature_level >= level
 }
 
 /// # Errors
-/// When the cluster is below that level; `what` is the field that asked for more.
+/// When the cluster is below that level; `what` is the field or the command that asked for more.
 pub(super) fn need(state: &State, level: u32, what: &str) -> Result<(), Reject> {
+    field(state, level, what).map_err(|error| Reject::Invalid(vec![error]))
+}
+
+/// The same for a field of a job.
+pub(super) fn field(state: &State, level: u32, what: &str) -> Result<(), FieldError> {
     if has(state, level) {
         return Ok(());
     }
     let problem = format!("needs feature level {level}, and the cluster is at {}", state.meta.feature_level);
-    Err(Reject::field(what, problem, "upgrade every control node first"))
+    Err(FieldError::new(what, problem, "upgrade every control node first; the level is raised by itself then"))
 }

@@ -4,6 +4,7 @@
 //! if its tenant and some cell could ever run it (unless the fleet is empty); waiting jobs are bounded.
 
 use super::charge::over_max;
+use super::conditions::Known;
 use super::resolve::resolve;
 use super::{infeasible, pools, requests};
 use crate::bounds::{ERRORS_SHOWN_MAX, ISSUED_AHEAD_MS_MAX, REQUEST_ID_BYTES_MAX, WAITING_MAX, WAITING_PER_TENANT_MAX};
@@ -17,7 +18,9 @@ use muster_model::object::RequestRecord;
 use muster_model::request::SharingMode;
 use muster_model::validate::bounds::JOBS_PER_SUBMIT_MAX;
 use muster_model::validate::nearest;
-use muster_model::{FieldError, Job, JobPhase, JobSpec, Object, Tenant, Trust, ValidJobSpec};
+use muster_model::{
+    ArrayState, EndedJob, FieldError, Job, JobPhase, JobSpec, Object, Tenant, Trust, Unmet, ValidJobSpec,
+};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,6 +31,7 @@ pub(super) fn submit(
     issued_ms: u64,
     payload_hash: u64,
     specs: &[ValidJobSpec],
+    ended: &[EndedJob],
 ) -> Result<Done, Reject> {
     let state = draft.state;
     if let Some(known) = state.requests.get(request_id) {
@@ -41,9 +45,14 @@ pub(super) fn submit(
     }
     let mut router = Router::new(state);
     let mut admitted: Vec<Admitted<'_>> = Vec::with_capacity(specs.len());
+    let mut known = Known::of(ended);
     let mut wrong = Vec::new();
     for (index, spec) in specs.iter().enumerate() {
-        match admit(state, &mut router, spec) {
+        let admit = admit(state, &mut router, spec).and_then(|one| {
+            let (unmet, array) = known.unmet(draft, one.tenant, spec)?;
+            Ok(Admitted { unmet, array, ..one })
+        });
+        match admit {
             Ok(place) => admitted.push(place),
             Err(error) if specs.len() == 1 => wrong.push(error),
             Err(error) => wrong.push(error.under(&format!("jobs[{index}]"))),
@@ -55,6 +64,7 @@ pub(super) fn submit(
     if !wrong.is_empty() {
         return Err(Reject::Invalid(wrong));
     }
+    known.complete()?;
     check_room(state, &admitted)?;
     let first = draft.meta.next_job;
     let tenant = admitted.first().map(|one| one.tenant).unwrap_or_default();
@@ -98,6 +108,10 @@ struct Admitted<'a> {
     cell: Option<CellId>,
     /// What is accepted: class and needs resolved.
     spec: Cow<'a, ValidJobSpec>,
+    /// What keeps it from being eligible.
+    unmet: Unmet,
+    /// The record of an array.
+    array: Option<Box<ArrayState>>,
 }
 
 /// The tenant and the cell of a pending job whose specification has changed. What it was resolved to stays; a tenant that may not use that
@@ -139,7 +153,7 @@ fn admit<'a>(state: &State, router: &mut Router<'_>, spec: &'a ValidJobSpec) -> 
     if cell.is_none() && !state.nodes.is_empty() {
         return Err(infeasible::why(state, tenant, &spec, &models));
     }
-    Ok(Admitted { tenant: tenant.id, cell, spec })
+    Ok(Admitted { tenant: tenant.id, cell, spec, unmet: Unmet::default(), array: None })
 }
 
 /// A pool that has no node and that nobody has described is a slip, also while there is no node at all.
@@ -221,7 +235,7 @@ fn room_of(state: &State, tenant: TenantId, count: u64) -> Result<(), Reject> {
 }
 
 fn queued(draft: &mut Draft<'_>, one: Admitted<'_>) -> Job {
-    let Admitted { tenant, cell, spec } = one;
+    let Admitted { tenant, cell, spec, unmet, array } = one;
     Job {
         id: draft.next_job(),
         tenant,
@@ -249,5 +263,8 @@ fn queued(draft: &mut Draft<'_>, one: Admitted<'_>) -> Job {
         checkpoint_ms: None,
         checkpoint_note: String::new(),
         requeue_asked: false,
+        unmet,
+        array,
+        array_task: None,
     }
 }

@@ -47,7 +47,7 @@ impl Story {
             94 => self.reserve(),
             95 => self.change_tenants(),
             96 => self.pool(),
-            97 => Command::Sweep,
+            97 => self.start_command(),
             98 => self.repeat(),
             _ => self.rare(),
         }
@@ -279,6 +279,9 @@ impl Story {
             user: String::new(),
             preemption: Preemption::default(),
             limit_signal: None,
+            user: self.chance.pick(&["ann", "bob"]).unwrap_or_default().to_owned(),
+            start: self.start(),
+            array: self.array(),
         }
     }
 
@@ -294,23 +297,25 @@ impl Story {
             return again;
         }
         let count = if self.chance.one_in(5) { self.chance.below(6) } else { 1 };
-        let specs = (0..count).filter_map(|_| self.spec().validate().ok()).collect();
+        let specs: Vec<_> = (0..count).filter_map(|_| self.spec().validate().ok()).collect();
         let issued_ms = match self.chance.below(30) {
             0 => self.now_ms - 90_000_000,
             1 => self.now_ms + 1_000_000,
             _ => self.now_ms,
         };
+        let ended = self.ends_of(&specs);
         let command = Command::Submit {
             request_id: format!("r{}", self.chance.below(1_000_000)),
             issued_ms,
             payload_hash: self.chance.next(),
             specs,
+            ended,
         };
         self.submitted.push(command.clone());
         command
     }
 
-    fn some_job(&mut self, keep: impl Fn(&Job) -> bool) -> Option<Job> {
+    pub(super) fn some_job(&mut self, keep: impl Fn(&Job) -> bool) -> Option<Job> {
         let jobs: Vec<JobId> = self.state.jobs.values().filter(|job| keep(job)).map(|job| job.id).collect();
         let id = self.chance.pick(&jobs)?;
         self.state.jobs.get(&id).map(|job| Job::clone(job))

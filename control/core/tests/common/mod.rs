@@ -7,11 +7,12 @@
 mod chance;
 mod commands;
 mod placing;
+mod starting;
 
 pub(crate) use chance::Chance;
 use muster_control_core::{Command, Decided, Entry, Executed, State, execute};
 use muster_model::ids::{JobId, NodeId};
-use muster_model::{Change, Object};
+use muster_model::{Change, EndedJob, Object};
 use std::collections::BTreeMap;
 
 /// What happened at one entry of a log.
@@ -35,6 +36,8 @@ pub(crate) struct Story {
     submitted: Vec<Command>,
     /// Reports and usage sent so far, to be repeated late.
     sent: Vec<Command>,
+    /// How finished jobs ended, as the history on disk has it.
+    pub(crate) ended: BTreeMap<JobId, EndedJob>,
     /// The agents' own numbering of usage: stream incarnation and last interval.
     pub(crate) streams: BTreeMap<NodeId, (u64, u64)>,
 }
@@ -62,6 +65,7 @@ impl Story {
             changed: Vec::new(),
             submitted: Vec::new(),
             sent: Vec::new(),
+            ended: BTreeMap::new(),
             streams: BTreeMap::new(),
         }
     }
@@ -76,7 +80,7 @@ impl Story {
         // A new leader's clock may be behind.
         let now_ms = if self.chance.one_in(20) { self.now_ms - 5_000 } else { self.now_ms };
         let commands = match self.log.len() {
-            0 => self.found_tenants(),
+            0 => self.found_cluster(),
             1 => (0..6).map(|_| self.join_node()).collect(),
             2 => self.acquire_all(),
             _ => (0..=self.chance.below(3)).map(|_| self.next_command()).collect(),
@@ -89,6 +93,10 @@ impl Story {
         let executed = execute(&mut self.state, entry);
         self.log.push(entry.clone());
         self.changed.push(!executed.changes.is_empty());
+        self.ended.extend(executed.changes.iter().filter_map(|change| match change {
+            Change::Retire(job) => Some((job.id, EndedJob::of(job))),
+            _ => None,
+        }));
         executed
     }
 }

@@ -280,6 +280,7 @@ impl World {
             issued_ms: self.now_ms + words.number("ahead", 0) * 1_000 - age_ms,
             payload_hash: words.number("hash", 1),
             specs: vec![spec; words.number("copies", 1) as usize],
+            ended: Vec::new(),
         }
     }
 

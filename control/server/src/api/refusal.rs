@@ -155,6 +155,7 @@ pub(crate) fn reject(reject: &Reject) -> Status {
         Reject::UsageGap { .. } => (Code::FailedPrecondition, details("USAGE_GAP")),
         Reject::NotPreemptible { .. } => (Code::FailedPrecondition, details("NOT_PREEMPTIBLE")),
         Reject::NotSilent { .. } => (Code::FailedPrecondition, details("NOT_SILENT")),
+        Reject::EndUnknown { .. } => (Code::FailedPrecondition, details("END_UNKNOWN")),
     };
     status(code, &text, details)
 }

@@ -113,6 +113,12 @@ impl LeaderLeases {
         }
     }
 
+    /// Whether time has decided something about a job: the state knows when it next does, so this costs one look.
+    fn jobs_are_due(&self) -> bool {
+        let next_ms = self.consensus.read(|state, _| state.index().starts.next_due_ms());
+        next_ms.is_some_and(|next_ms| next_ms <= self.consensus.now_ms())
+    }
+
     /// Finished jobs that are due to be forgotten.
     fn finished(&self, after: Option<FinishedJob>) -> Option<Due> {
         self.history.due(&self.consensus, after).unwrap_or_else(|error| {
@@ -133,6 +139,7 @@ impl LeaderLeases {
         }
         metrics::counter!("muster_leases_due_total").increment(due.len() as u64);
         due.extend(sweep.then_some(Command::Sweep));
+        due.extend(self.jobs_are_due().then_some(Command::DecideDue));
         due.extend(forget.map(|forget| forget.command));
         if due.is_empty() {
             return;

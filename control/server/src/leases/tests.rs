@@ -74,7 +74,13 @@ impl Fixture {
         let request = TaskRequest { devices: DeviceRequest::None, cpu_milli: 1_000, memory_mib: 16 };
         let spec = JobSpec { grace_s: 1, disconnect_grace_s, ..JobSpec::usual("t", request, &["true"]) };
         let specs = vec![spec.validate().expect("a good job")];
-        self.run(Command::Submit { request_id: "r".to_owned(), issued_ms: 1_000, payload_hash: 1, specs });
+        self.run(Command::Submit {
+            request_id: "r".to_owned(),
+            issued_ms: 1_000,
+            payload_hash: 1,
+            specs,
+            ended: Vec::new(),
+        });
         self.run(Command::AcquireCell { cell: CellId(1), shard: "s".to_owned() });
         let tasks = vec![TaskPlacement { node: NodeId(1), devices: Vec::new() }];
         let (cell, epoch) = (CellId(1), self.state.cells[&CellId(1)].epoch);

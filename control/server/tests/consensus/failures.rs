@@ -66,7 +66,13 @@ fn job() -> JobSpec {
 async fn finish_a_job(cluster: &Cluster, through: u64, number: u64) -> JobId {
     let issued_ms = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_millis() as u64;
     let specs = vec![job().validate().expect("valid")];
-    let submit = Command::Submit { request_id: format!("request-{number}"), issued_ms, payload_hash: number, specs };
+    let submit = Command::Submit {
+        request_id: format!("request-{number}"),
+        issued_ms,
+        payload_hash: number,
+        specs,
+        ended: Vec::new(),
+    };
     let node = cluster.node(through);
     let proposed = node.propose(vec![submit]).await.expect("proposes");
     let Ok(Done::Submitted { first, .. }) = proposed.decided[0] else { panic!("{:?}", proposed.decided) };

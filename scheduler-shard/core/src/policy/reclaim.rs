@@ -5,7 +5,7 @@
 //! - nothing is proposed without a place for the whole gang, topology included;
 //! - a victim is legal by the rules that the control plane proves again: burst whose side is above its guarantee, out of its cool-down, or a lower
 //!   priority of the same tenant;
-//! - victims go by priority, then by what is lost (GPU time since the binding), then the youngest first;
+//! - victims go by priority, then by what is lost (GPU time since the last checkpoint, and the cost of a restart), then the youngest first;
 //! - a job that was tried in vain is left alone for a while that grows, so that a pass costs little while nothing can be taken.
 
 use super::if_ended::IfEnded;
@@ -151,7 +151,8 @@ fn in_cell(view: &View, cell: CellId, now_ms: u64, steps: &mut Steps) -> Vec<Vic
     let active = view.allocations.values().filter(|held| held.cell == cell && held.state == AllocationState::Active);
     let victims: Vec<Victim> = active
         .map(|held| {
-            let since_ms = now_ms.saturating_sub(view.saved_ms(held));
+            let restart_ms = view.jobs.get(held.job.0).map_or(0, |job| 1_000 * job.restart_cost_s);
+            let since_ms = now_ms.saturating_sub(view.saved_ms(held)) + restart_ms;
             let lost = held.charge.gpu_total().0.saturating_mul(since_ms);
             let missed = Missed { priority: held.priority, lost, youngest: Reverse(held.bound_ms), id: held.id };
             Victim { held: held.clone(), missed }

@@ -52,6 +52,8 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         user,
         preemption,
         limit_signal,
+        start,
+        array,
     } = spec;
     let request::TaskRequest { devices, cpu_milli, memory_mib } = request;
     let Topology { required, preferred, segment_tasks, spread } = topology;
@@ -89,6 +91,8 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         ("user", text(user)),
         ("preemption", text(preemption)),
         ("limit_signal", text(limit_signal)),
+        ("start", text(start)),
+        ("array", text(array)),
     ])
 }
 
@@ -253,6 +257,11 @@ fn other_cases() -> Vec<Case> {
         differing("preemption", Nothing, gang(1, 1), |spec| spec.preemption.restart_cost_s = 9),
         differing("limit_signal", Nothing, gang(1, 1), |spec| {
             spec.limit_signal = Some(LimitSignal { signal: StopSignal::Usr1, before_s: 9 });
+        }),
+        // Shards see a job only once it is eligible.
+        differing("start", Nothing, gang(1, 1), |spec| spec.start.begin_ms = Some(1)),
+        differing("array", Nothing, gang(1, 1), |spec| {
+            spec.array = Some(muster_model::ArraySpec { indices: [1].into_iter().collect(), max_running: None });
         }),
         differing("movable", Nothing, gang(1, 1), |spec| spec.movable = Some(Movable::default())),
     ]

@@ -33,6 +33,9 @@ pub(crate) struct Known {
     pub(crate) reserved: Option<Arc<Reservation>>,
     /// Cards that jobs behind it have started on, as far as that is recorded.
     pub(crate) bypassed_cards: u64,
+    /// When it made its newest checkpoint, and what a restart costs it, in seconds of the whole gang.
+    pub(crate) checkpoint_ms: Option<u64>,
+    pub(crate) restart_cost_s: u64,
     /// What it gets when those that it preempts have ended.
     pub(crate) claim: Option<Arc<Claim>>,
 }
@@ -61,7 +64,7 @@ impl Known {
         let movable = job.spec.movable.filter(|_| !job.cancelled);
         let movable = movable.map(|how| Arc::new(MayMove { how, class: classes.of(&job.spec) }));
         let lasts_ms = job.spec.time_limit_s.map(|limit_s| 1_000 * limit_s.saturating_add(job.spec.grace_s));
-        let waits = job.phase == JobPhase::Queued && !job.cancelled && job.claim.is_none();
+        let waits = job.is_eligible();
         Known {
             id: job.id,
             tenant: job.tenant,
@@ -77,6 +80,8 @@ impl Known {
             requeue_reason: job.requeue_reason.filter(|_| waits),
             reserved: job.reserved.filter(|_| waits).map(Arc::new),
             bypassed_cards: job.bypassed_cards,
+            checkpoint_ms: job.checkpoint_ms,
+            restart_cost_s: job.spec.preemption.restart_cost_s,
             claim: job.claim.map(|claim| Arc::new(*claim)),
         }
     }

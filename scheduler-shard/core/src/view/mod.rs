@@ -347,9 +347,10 @@ impl View {
         }
     }
 
-    /// Up to when the work of an attempt is not lost if it ends: its binding.
+    /// Up to when the work of an attempt is not lost if it ends: its newest checkpoint, or its binding.
     pub(crate) fn saved_ms(&self, held: &Allocation) -> u64 {
-        held.bound_ms
+        let checkpoint = self.jobs.get(held.job.0).and_then(|job| job.checkpoint_ms);
+        checkpoint.map_or(held.bound_ms, |at_ms| at_ms.max(held.bound_ms))
     }
 
     /// Whether a job will not be offered to another cell: it has been in each, or has nowhere else to go for now.

@@ -142,7 +142,13 @@ impl Cluster {
             plane.next_request
         };
         let issued_ms = self.plane.lock().state.meta.now_ms;
-        let command = Command::Submit { request_id: format!("r{request}"), issued_ms, payload_hash: request, specs };
+        let command = Command::Submit {
+            request_id: format!("r{request}"),
+            issued_ms,
+            payload_hash: request,
+            specs,
+            ended: Vec::new(),
+        };
         match &self.decide(vec![command])[0] {
             Ok(Done::Submitted { first, count }) => (0..u64::from(*count)).map(|n| JobId(first.0 + n)).collect(),
             other => panic!("not accepted: {other:?}"),

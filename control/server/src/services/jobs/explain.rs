@@ -6,7 +6,9 @@
 use super::unknown;
 use crate::services::{App, plan};
 use muster_control_core::State;
-use muster_model::{Job, JobId, JobPhase, Node, NumaPolicy, Outcome, Revision, Topology, TopologyLevel, closeness};
+use muster_model::{
+    Job, JobId, JobPhase, Node, NotEligible, NumaPolicy, Outcome, Revision, Topology, TopologyLevel, closeness, utc,
+};
 use muster_proto::v1;
 use muster_scheduler_core::View;
 use muster_scheduler_core::planner::{Settings, open_for};
@@ -27,6 +29,12 @@ pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1
     if !matches!(job.phase, JobPhase::Queued) {
         let phase = job.phase.word().to_owned();
         let reasons = std::iter::once(standing(&job)).chain(spread_out).chain(chosen(&job)).collect();
+        return Ok(v1::ExplainReply { revision: revision.0, phase, reasons, ..v1::ExplainReply::default() });
+    }
+    let not_eligible = job.not_eligible();
+    if !not_eligible.is_empty() {
+        let phase = job.phase.word().to_owned();
+        let reasons = not_eligible.iter().map(not_started).chain(chosen(&job)).collect();
         return Ok(v1::ExplainReply { revision: revision.0, phase, reasons, ..v1::ExplainReply::default() });
     }
     let now_ms = now_ms.max(app.consensus.now_ms());
@@ -60,6 +68,15 @@ pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1
         no_moves: moves.as_ref().and_then(|found| found.as_ref().err()).map(|why| plan::no_plan(*why)),
         moves: moves.and_then(Result::ok),
     })
+}
+
+/// Why a job may not start yet, whatever is free.
+fn not_started(why: &NotEligible) -> v1::Reason {
+    v1::Reason {
+        subject: why.job().map(|job| job.to_string()).unwrap_or_default(),
+        fix: why.fix().to_owned(),
+        ..reason(why.code(), why.text())
+    }
 }
 
 fn told(reason: &muster_scheduler_core::Reason) -> v1::Reason {
@@ -160,6 +177,19 @@ fn standing(job: &Job) -> v1::Reason {
         JobPhase::Finished(Outcome::TimedOut) => {
             let text = format!("reached its time limit of {} s", job.spec.time_limit_s.unwrap_or(0));
             v1::Reason { fix: "submit it again with a longer time limit".to_owned(), ..reason("timeout", text) }
+        }
+        JobPhase::Finished(Outcome::DeadlineMissed) => {
+            let text = match (job.started_ms, job.spec.start.deadline_ms) {
+                (Some(_), Some(deadline_ms)) => format!("was stopped at its deadline, {}", utc::show(deadline_ms)),
+                (_, deadline_ms) => {
+                    format!("could not end by its deadline, {}", utc::show(deadline_ms.unwrap_or_default()))
+                }
+            };
+            v1::Reason { fix: "submit it again with a later deadline".to_owned(), ..reason("deadline", text) }
+        }
+        JobPhase::Finished(Outcome::Cancelled) if job.is_to_be_killed() => {
+            let never = job.unmet.never.map(|on| NotEligible::Never(on).text()).unwrap_or_default();
+            reason("cancelled", format!("was cancelled: {never}"))
         }
         JobPhase::Finished(outcome) => reason(outcome.word(), format!("is {}", outcome.word())),
     }

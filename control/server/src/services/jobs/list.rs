@@ -127,7 +127,10 @@ impl Filter {
             live => self.phases.is_empty() || self.phases.contains(&v1::JobPhase::from(live)),
         };
         let exactly = |wanted: &str, given: &str| wanted.is_empty() || wanted == given;
+        // An array is one line for the tasks that have no job yet; its other tasks are jobs themselves.
+        let all_started = job.array.as_ref().is_some_and(|array| array.left.is_empty());
         phase
+            && !(all_started && job.phase == JobPhase::Queued)
             && exactly(&self.name, &job.spec.name)
             && exactly(&self.user, &job.spec.user)
             && below(&self.tenant, &job.spec.tenant)

@@ -1,7 +1,9 @@
 //! `muster.v1.Jobs`: what tenants use. One family of calls per file.
 
+mod dependencies;
 mod explain;
 mod get;
+mod hold;
 mod list;
 mod logs;
 mod reasons;
@@ -63,6 +65,27 @@ impl v1::jobs_server::Jobs for JobsService {
         let revision = self.of_live_job(job, Command::UpdateJob { job, update }).await?;
         tracing::info!(%job, %revision, "changed");
         Ok(Response::new(v1::UpdateJobReply { revision: revision.0 }))
+    }
+    async fn hold(&self, request: Request<v1::HoldRequest>) -> Result<Response<v1::HoldReply>, Status> {
+        hold::hold(&self.0, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn cancel_array_tasks(
+        &self,
+        request: Request<v1::CancelArrayTasksRequest>,
+    ) -> Result<Response<v1::CancelArrayTasksReply>, Status> {
+        hold::cancel_tasks(&self.0, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn set_array_limit(
+        &self,
+        request: Request<v1::SetArrayLimitRequest>,
+    ) -> Result<Response<v1::SetArrayLimitReply>, Status> {
+        hold::set_array_limit(&self.0, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn release(&self, request: Request<v1::ReleaseJobRequest>) -> Result<Response<v1::ReleaseJobReply>, Status> {
+        hold::release(&self.0, request.into_inner()).await.map(Response::new)
     }
 
     type LogsStream = BoxStream<'static, Result<v1::LogChunk, Status>>;

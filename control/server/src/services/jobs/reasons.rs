@@ -13,10 +13,18 @@ use std::sync::Arc;
 /// The reasons of those of `jobs` that wait; none where there are too many different ones or the searches are full.
 pub(super) async fn reasons(app: &App, jobs: &[Arc<Job>], revision: Revision, now_ms: u64) -> Vec<v1::PendingReason> {
     let pending = jobs.iter().filter(|job| matches!(job.phase, JobPhase::Queued));
-    let pending: Vec<JobId> = pending.map(|job| job.id).collect();
-    if pending.is_empty() {
-        return Vec::new();
+    let (pending, waiting): (Vec<_>, Vec<_>) = pending.partition(|job| job.is_eligible());
+    let waiting = waiting.iter().filter_map(|job| Some((job.id, job.not_eligible().into_iter().next()?)));
+    let mut reasons: Vec<v1::PendingReason> = waiting.map(|(id, why)| said(id, why.code(), &why.text())).collect();
+    let pending: Vec<JobId> = pending.iter().map(|job| job.id).collect();
+    if !pending.is_empty() {
+        reasons.extend(of_eligible(app, pending, revision, now_ms).await);
     }
+    reasons
+}
+
+/// Of jobs that wait for devices alone.
+async fn of_eligible(app: &App, pending: Vec<JobId>, revision: Revision, now_ms: u64) -> Vec<v1::PendingReason> {
     let no_nodes = app.consensus.read(|state, _| state.nodes.is_empty());
     if no_nodes {
         return pending.into_iter().map(|id| said(id, "no_nodes", "the fleet has no nodes yet")).collect();

@@ -3,8 +3,8 @@
 //! What must stay true: all or none; every wrong field of every job is named at once, as `jobs[3].request.mig.profile`; the hash of
 //! a submission depends on its content alone, so that a retry through any node, before or after a restart, is recognised.
 
+use super::dependencies;
 use crate::api::refusal;
-use crate::consensus::ProposeError;
 use crate::services::App;
 use muster_control_core::{Command, Done, Reject};
 use muster_model::validate::{bounds, warnings};
@@ -33,21 +33,11 @@ pub(super) async fn submit(app: &App, request: v1::SubmitRequest) -> Result<v1::
         .enumerate()
         .flat_map(|(index, spec)| warnings(spec).into_iter().map(move |one| one.under(&format!("jobs[{index}]"))))
         .collect();
-    let command = Command::Submit { request_id: request_id.clone(), issued_ms, payload_hash, specs };
-    let proposed = app.consensus.propose(vec![command]).await.map_err(|error| match error {
-        ProposeError::TooLarge { limit, got, .. } => {
-            let problem = format!("have {got} bytes, but a submission may have at most {limit}");
-            refusal::field("jobs", problem, "submit them in several calls, each with its own request id")
-        }
-        other => refusal::propose(&other),
-    })?;
-    let revision = proposed.revision;
+    let submit =
+        |specs, ended| Command::Submit { request_id: request_id.clone(), issued_ms, payload_hash, specs, ended };
+    let (decided, revision) = dependencies::proposed(app, specs, submit).await?;
     tracing::trace!(target: timeline::TARGET, step = "submit_answered", request = request_id, revision = revision.0);
-    let done = match proposed.decided.into_iter().next() {
-        Some(Ok(done)) => done,
-        Some(Err(reject)) => return Err(refused(reject)),
-        None => return Err(Status::internal("the log gave no answer")),
-    };
+    let done = decided.map_err(refused)?;
     let Done::Submitted { first, count: accepted } = done else {
         return Err(Status::internal(format!("a submission was answered {done:?}")));
     };

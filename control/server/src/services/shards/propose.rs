@@ -115,7 +115,8 @@ fn answer(decided: Result<Done, Reject>) -> Answer {
         | Reject::RequestTooOld { .. }
         | Reject::Full { .. }
         | Reject::UsageGap { .. }
-        | Reject::NotSilent { .. } => Kind::Other,
+        | Reject::NotSilent { .. }
+        | Reject::EndUnknown { .. } => Kind::Other,
     };
     metrics::counter!("muster_proposals_rejected_total", "kind" => kind.as_str_name()).increment(1);
     rejected(kind, reject.to_string())

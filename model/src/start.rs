@@ -1,0 +1,243 @@
+//! When a pending job may start: what its submission says, what of that is not met yet, and why it is not eligible meanwhile.
+//!
+//! What must stay true:
+//! - a condition that was met stays met, whatever happens to the jobs that it named;
+//! - a job may depend only on jobs that were submitted before it, so no two jobs ever wait for each other;
+//! - time decides nothing here: whoever asks says what time it is.
+
+mod reason;
+
+pub use reason::NotEligible;
+
+use crate::array::IndexSet;
+use crate::ids::JobId;
+use crate::job::{Job, JobPhase, JobSpec};
+use crate::words::words;
+use serde::{Deserialize, Serialize};
+
+/// What must be so before a job may start, as its submission says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartConditions {
+    /// It is held by its user from the beginning.
+    pub held: bool,
+    /// It starts no earlier; milliseconds since the Unix epoch.
+    pub begin_ms: Option<u64>,
+    /// It must have ended by then; milliseconds since the Unix epoch.
+    pub deadline_ms: Option<u64>,
+    /// All of these must be met.
+    pub dependencies: Vec<Dependency>,
+    /// No earlier job of the same tenant, user and name may be live.
+    pub singleton: bool,
+    /// It is cancelled when a dependency can never be met; otherwise it stays pending.
+    pub kill_on_invalid_dependency: bool,
+}
+
+/// What a dependency asks of the other job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum DependencyKind {
+    /// It has completed.
+    AfterOk,
+    /// It is over.
+    AfterAny,
+    /// It is over and has not completed.
+    AfterNotOk,
+    /// It has started, or is over.
+    After,
+    /// The task of the same index of that array has completed; of a job without an array, the job.
+    AfterCorr,
+}
+
+words!(DependencyKind, "dependency",
+    DependencyKind::AfterOk => "afterok", DependencyKind::AfterAny => "afterany",
+    DependencyKind::AfterNotOk => "afternotok", DependencyKind::After => "after",
+    DependencyKind::AfterCorr => "aftercorr");
+
+/// One job that another waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Dependency {
+    /// What is asked of it.
+    pub kind: DependencyKind,
+    /// The other job, submitted earlier.
+    pub job: JobId,
+    /// The job may start this long after the dependency is met, in seconds.
+    pub delay_s: u64,
+}
+
+/// How a job ended, as far as other jobs depend on it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedJob {
+    /// Which.
+    pub job: JobId,
+    /// It completed: every task exited with 0.
+    pub completed: bool,
+    /// When it started for the last time, if it did.
+    pub started_ms: Option<u64>,
+    /// When it ended.
+    pub ended_ms: u64,
+    /// Of an array, the tasks that completed.
+    pub array_completed: Option<IndexSet>,
+}
+
+impl EndedJob {
+    /// Of a job that is over.
+    #[must_use]
+    pub fn of(job: &Job) -> Self {
+        EndedJob {
+            job: job.id,
+            completed: matches!(job.phase, JobPhase::Finished(crate::job::Outcome::Completed)),
+            started_ms: job.started_ms,
+            ended_ms: job.finished_ms.unwrap_or_default(),
+            array_completed: job.array.as_ref().map(|array| array.completed.clone()),
+        }
+    }
+}
+
+/// Whether a dependency is met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Since this time, in milliseconds since the Unix epoch.
+    Met(u64),
+    /// Not yet.
+    Waits,
+    /// It never will be.
+    Never,
+}
+
+impl Dependency {
+    /// Decides it for a job that is over.
+    #[must_use]
+    pub fn on_ended(&self, ended: &EndedJob) -> Verdict {
+        let met = match self.kind {
+            DependencyKind::AfterOk | DependencyKind::AfterCorr => ended.completed,
+            DependencyKind::AfterNotOk => !ended.completed,
+            DependencyKind::AfterAny => true,
+            DependencyKind::After => return Verdict::Met(ended.started_ms.unwrap_or(ended.ended_ms)),
+        };
+        if met { Verdict::Met(ended.ended_ms) } else { Verdict::Never }
+    }
+
+    /// Decides it for a job that is live.
+    #[must_use]
+    pub fn on_live(&self, job: &Job) -> Verdict {
+        match (self.kind, job.started_ms) {
+            (DependencyKind::After, Some(started_ms)) => Verdict::Met(started_ms),
+            _ => Verdict::Waits,
+        }
+    }
+}
+
+/// Who holds a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Holder {
+    /// Its user, who may release it.
+    User,
+    /// An administrator, who alone may release it.
+    Admin,
+}
+
+words!(Holder, "holder", Holder::User => "user", Holder::Admin => "admin");
+
+/// What keeps a job from being eligible: the conditions that are not met yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unmet {
+    /// Somebody holds it.
+    pub held: Option<Holder>,
+    /// Its begin time has not come.
+    pub begin_ms: Option<u64>,
+    /// Dependencies that are not met yet.
+    pub dependencies: Vec<Dependency>,
+    /// The dependency that can never be met, if there is one.
+    pub never: Option<Dependency>,
+    /// An earlier job of the same tenant, user and name is live.
+    pub singleton: bool,
+}
+
+impl Unmet {
+    /// Whether nothing keeps the job from being eligible.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Unmet::default()
+    }
+
+    /// Takes a verdict about one of its dependencies over. Says whether anything changed.
+    pub fn decide(&mut self, dependency: Dependency, verdict: Verdict) -> bool {
+        match verdict {
+            Verdict::Waits => false,
+            Verdict::Never => self.never.replace(dependency).is_none(),
+            Verdict::Met(since_ms) => {
+                let before = self.dependencies.len();
+                self.dependencies.retain(|one| *one != dependency);
+                if dependency.delay_s > 0 {
+                    let begin_ms = since_ms.saturating_add(dependency.delay_s.saturating_mul(1_000));
+                    self.begin_ms = Some(self.begin_ms.unwrap_or(0).max(begin_ms));
+                }
+                self.dependencies.len() != before
+            }
+        }
+    }
+}
+
+impl JobSpec {
+    /// The last moment at which it may start and still end by its deadline; none without a deadline.
+    #[must_use]
+    pub fn latest_start_ms(&self) -> Option<u64> {
+        let limit_ms = self.time_limit_s.unwrap_or(0).saturating_mul(1_000);
+        self.start.deadline_ms.map(|deadline_ms| deadline_ms.saturating_sub(limit_ms))
+    }
+}
+
+impl Job {
+    /// Whether it is pending and may start: only such a job is in a queue, has reservations or is handed over.
+    #[must_use]
+    pub fn is_eligible(&self) -> bool {
+        let waits = self.phase == JobPhase::Queued && !self.cancelled && self.claim.is_none();
+        waits && self.unmet.is_empty() && self.array.is_none()
+    }
+
+    /// Whether tasks of this array may get jobs. That some of them can never start keeps the others from nothing.
+    #[must_use]
+    pub fn array_may_start(&self) -> bool {
+        let corr = self.unmet.never.is_none() || self.never_is_of_some_tasks();
+        let rest = Unmet { never: None, ..self.unmet.clone() };
+        self.array.is_some() && !self.cancelled && corr && rest.is_empty()
+    }
+
+    /// Whether what can never be met concerns some tasks of this array and not all.
+    #[must_use]
+    pub fn never_is_of_some_tasks(&self) -> bool {
+        let same = |job: JobId| self.array.iter().flat_map(|array| &array.with_same_index).any(|on| on.array == job);
+        self.unmet.never.is_some_and(|never| same(never.job))
+    }
+
+    /// Whether its user asked that it be cancelled now that it can never start.
+    #[must_use]
+    pub fn is_to_be_killed(&self) -> bool {
+        self.unmet.never.is_some() && self.spec.start.kill_on_invalid_dependency
+    }
+
+    /// When time next decides something about it: its begin time, or the moment from which on its deadline cannot be kept.
+    #[must_use]
+    pub fn due_ms(&self) -> Option<u64> {
+        match self.phase {
+            JobPhase::Queued if self.array.as_ref().is_some_and(|array| array.left.is_empty()) => None,
+            JobPhase::Queued if self.is_to_be_killed() => Some(0),
+            JobPhase::Queued => {
+                let late_ms = self.spec.latest_start_ms().map(|latest_ms| latest_ms.saturating_add(1));
+                self.unmet.begin_ms.into_iter().chain(late_ms).min()
+            }
+            JobPhase::Starting(_) | JobPhase::Running(_) => self.spec.start.deadline_ms,
+            JobPhase::Stopping(_) | JobPhase::Finished(_) => None,
+        }
+    }
+
+    /// Why it is not eligible, the first reason first; empty when it is, or when it is not pending.
+    #[must_use]
+    pub fn not_eligible(&self) -> Vec<NotEligible> {
+        if self.phase != JobPhase::Queued {
+            return Vec::new();
+        }
+        let mut reasons = NotEligible::all(&self.unmet);
+        reasons.extend(self.array.as_deref().map(NotEligible::of_array));
+        reasons
+    }
+}
