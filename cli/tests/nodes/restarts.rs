@@ -38,7 +38,7 @@ fn a_requeued_job_saves_its_work_on_its_signal_and_ends_with_the_right_result() 
     assert_eq!(job["attempts"][0]["reason"], "requeued on request");
     assert_eq!(site.said(&["logs", &id]).trim(), "restart 1 at step 30, note 'step 30'");
     let said = site.said(&["job", &id]);
-    assert!(said.contains("(step 30)") && said.contains("SIGUSR1, then 1 min to stop"), "{said}");
+    assert!(said.contains("(step 30)") && said.contains("SIGUSR1, then 1:00 to stop"), "{said}");
 }
 
 #[test]

@@ -45,7 +45,8 @@ pub(super) async fn look(inner: Weak<Inner>) {
             continue;
         }
         let reader = here.clone();
-        let read = move || running.into_iter().fold(false, |any, key| reader.look_at_checkpoint(key) || any);
+        // Each is read, whatever the others say.
+        let read = move || running.into_iter().filter(|key| reader.look_at_checkpoint(*key)).count() > 0;
         match tokio::task::spawn_blocking(read).await {
             Ok(true) => here.changed(),
             Ok(false) => {}
