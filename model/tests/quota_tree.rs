@@ -196,7 +196,7 @@ fn a_move_takes_what_is_used_from_the_old_ancestors_to_the_new() {
 #[test]
 fn a_tenant_that_does_not_lend_is_shown_as_lending_last() {
     let mut capacity = Capacity::default();
-    let mut tenants = vec![tenant(1, None, 4), tenant(2, None, 4), tenant(3, None, 0)];
+    let mut tenants = [tenant(1, None, 4), tenant(2, None, 4), tenant(3, None, 0)];
     tenants[0].lend = false;
     tenants.iter().for_each(|tenant| capacity.put_tenant(tenant));
     capacity.put_node(node(1, 8, 0, false));
