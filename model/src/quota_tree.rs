@@ -39,7 +39,7 @@ pub fn quota_tree(capacity: &Capacity) -> BTreeMap<TenantId, QuotaUse> {
             stands.entry(above).or_default().unmet.add(unmet);
         }
     }
-    let resources: Vec<Resource> = capacity.promised().nonzero().map(|(resource, _)| resource).collect();
+    let resources: Vec<Resource> = capacity.guaranteed_total().nonzero().map(|(resource, _)| resource).collect();
     // From the top: what a tenant lends is known before it is asked of its children.
     let mut level = vec![None];
     while let Some(parent) = level.pop() {
@@ -64,7 +64,7 @@ fn lend(
     let borrowed: u64 = children.iter().map(|child| stands[child].borrowed.get(resource)).sum();
     let due = match parent {
         None => {
-            let spare = capacity.healthy().less(capacity.promised());
+            let spare = capacity.healthy().less(capacity.guaranteed_total());
             borrowed.saturating_sub(spare.get(resource))
         }
         Some(parent) => {

@@ -109,7 +109,7 @@ proptest! {
             tenants.values().rev().for_each(|tenant| anew.put_tenant(tenant));
             nodes.values().for_each(|node| anew.put_node(Arc::clone(node)));
             prop_assert_eq!(kept.healthy(), anew.healthy());
-            prop_assert_eq!(kept.promised(), anew.promised());
+            prop_assert_eq!(kept.guaranteed_total(), anew.guaranteed_total());
             prop_assert_eq!(kept.unmet_floors(), anew.unmet_floors());
             for id in tenants.keys() {
                 prop_assert_eq!(kept.account_of(TenantId(*id)), anew.account_of(TenantId(*id)));
@@ -128,7 +128,7 @@ proptest! {
         let ids: Vec<TenantId> = capacity.tenants().keys().copied().collect();
         let met: u64 = ids.iter().map(|id| capacity.met_account_of(*id).get(H100)).sum();
         let healthy = capacity.healthy().get(H100);
-        prop_assert_eq!(met, capacity.promised().get(H100).min(healthy));
+        prop_assert_eq!(met, capacity.guaranteed_total().get(H100).min(healthy));
         // Behind the first that is short nobody has anything.
         let short = ids.iter().position(|id| capacity.unmet_floors().contains_key(id));
         for id in short.into_iter().flat_map(|at| &ids[at + 1..]) {
@@ -143,7 +143,7 @@ proptest! {
         let mut capacity = Capacity::default();
         let tenants = tree(&guarantees);
         tenants.iter().for_each(|tenant| capacity.put_tenant(tenant));
-        let total = capacity.promised().get(H100) / GpuUnits::CARD.0 + spare;
+        let total = capacity.guaranteed_total().get(H100) / GpuUnits::CARD.0 + spare;
         capacity.put_node(node(1, total as u32, 0, false));
         let mut left = total;
         for (tenant, used) in tenants.iter().zip(used) {
@@ -196,7 +196,7 @@ fn a_move_takes_what_is_used_from_the_old_ancestors_to_the_new() {
 #[test]
 fn a_tenant_that_does_not_lend_is_shown_as_lending_last() {
     let mut capacity = Capacity::default();
-    let mut tenants = vec![tenant(1, None, 4), tenant(2, None, 4), tenant(3, None, 0)];
+    let mut tenants = [tenant(1, None, 4), tenant(2, None, 4), tenant(3, None, 0)];
     tenants[0].lend = false;
     tenants.iter().for_each(|tenant| capacity.put_tenant(tenant));
     capacity.put_node(node(1, 8, 0, false));

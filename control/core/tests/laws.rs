@@ -52,10 +52,10 @@ fn promises_fit(step: &Step<'_>) -> Watched {
     if step.before.meta.feature_level < 3 || before.nodes().is_empty() {
         return Ok(());
     }
-    for (resource, promised) in after.promised().nonzero() {
+    for (resource, guaranteed_total) in after.guaranteed_total().nonzero() {
         let there = before.healthy().get(resource).max(after.healthy().get(resource));
-        if promised > before.promised().get(resource) && promised > there {
-            return Err(format!("{promised} of {resource} are guaranteed now, {there} are there"));
+        if guaranteed_total > before.guaranteed_total().get(resource) && guaranteed_total > there {
+            return Err(format!("{guaranteed_total} of {resource} are guaranteed now, {there} are there"));
         }
     }
     Ok(())

@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 pub(super) struct Floors {
     healthy: ResourceVec,
     /// Guarantees of the organisations together.
-    promised: ResourceVec,
+    guaranteed_total: ResourceVec,
     /// Guarantees of the children together, of each tenant that has handed down some. Apart from the tenants, since on loading a child
     /// may come before its parent.
     handed_down: BTreeMap<TenantId, ResourceVec>,
@@ -47,7 +47,7 @@ impl Floors {
         self.unmet.take();
         if let Some((parent, guarantee)) = old {
             match parent.map(|parent| (parent, self.handed_down.get_mut(&parent))) {
-                None => self.promised.sub(&guarantee),
+                None => self.guaranteed_total.sub(&guarantee),
                 Some((parent, Some(sum))) => {
                     sum.sub(&guarantee);
                     if *sum == ResourceVec::default() {
@@ -59,7 +59,7 @@ impl Floors {
         }
         if let Some((parent, guarantee)) = new.filter(|(_, guarantee)| *guarantee != ResourceVec::default()) {
             match parent {
-                None => self.promised.add(&guarantee),
+                None => self.guaranteed_total.add(&guarantee),
                 Some(parent) => self.handed_down.entry(parent).or_default().add(&guarantee),
             }
         }
@@ -116,8 +116,8 @@ impl Capacity {
 
     /// The guarantees of all organisations together, which is what all floor accounts hold.
     #[must_use]
-    pub fn promised(&self) -> &ResourceVec {
-        &self.floors.promised
+    pub fn guaranteed_total(&self) -> &ResourceVec {
+        &self.floors.guaranteed_total
     }
 
     /// The guarantees of the tenant's children together.
@@ -145,7 +145,7 @@ impl Capacity {
     #[must_use]
     pub fn unmet_floors(&self) -> &BTreeMap<TenantId, ResourceVec> {
         self.floors.unmet.get_or_init(|| {
-            if self.nodes.is_empty() || self.floors.promised.first_excess_over(&self.floors.healthy).is_none() {
+            if self.nodes.is_empty() || self.floors.guaranteed_total.first_excess_over(&self.floors.healthy).is_none() {
                 return BTreeMap::new();
             }
             unmet(&self.floors.healthy, self.tenants.keys().map(|id| (*id, self.account_of(*id))))

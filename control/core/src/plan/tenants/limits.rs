@@ -71,7 +71,7 @@ impl Tree<'_> {
         if capacity.nodes().is_empty() {
             return Ok(());
         }
-        let (before, after, healthy) = (capacity.promised(), self.promised(), capacity.healthy());
+        let (before, after, healthy) = (capacity.guaranteed_total(), self.guaranteed_total(), capacity.healthy());
         let mut grown = after.nonzero().filter(|(resource, amount)| *amount > before.get(*resource));
         let Some((resource, amount)) = grown.find(|(resource, amount)| *amount > healthy.get(*resource)) else {
             return Ok(());
@@ -110,7 +110,7 @@ impl Tree<'_> {
         ids.into_iter().filter_map(|id| self.get(id)).filter(|tenant| tenant.parent.is_none())
     }
 
-    fn promised(&self) -> ResourceVec {
+    fn guaranteed_total(&self) -> ResourceVec {
         self.organisations().fold(ResourceVec::default(), |sum, top| sum.plus(&top.guarantee))
     }
 }
