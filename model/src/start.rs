@@ -190,8 +190,7 @@ impl Job {
     /// Whether it is pending and may start: only such a job is in a queue, has reservations or is handed over.
     #[must_use]
     pub fn is_eligible(&self) -> bool {
-        let waits = self.phase == JobPhase::Queued && !self.cancelled && self.claim.is_none();
-        waits && self.unmet.is_empty() && self.array.is_none()
+        self.phase == JobPhase::Queued && !self.cancelled && self.unmet.is_empty() && self.array.is_none()
     }
 
     /// Whether tasks of this array may get jobs. That some of them can never start keeps the others from nothing.

@@ -159,7 +159,7 @@ impl Reject {
 
 impl From<Misfit> for Reject {
     fn from(misfit: Misfit) -> Self {
-        let over_max = matches!(misfit, Misfit::OverMax(_));
+        let over_max = matches!(misfit, Misfit::OverMax(_) | Misfit::NotLent(_));
         Reject::DoesNotFit { why: misfit.into(), over_max }
     }
 }

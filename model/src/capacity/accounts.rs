@@ -5,14 +5,28 @@
 //! organisation guarantees them (the *floored* resources). What must stay true: no more is charged to an account than it holds, except after a
 //! guarantee was lowered, until the caller has demoted the excess.
 
-use super::Capacity;
 use super::floors::Guarantee;
+use super::{Capacity, TenantUse};
 use crate::Allocation;
 use crate::claim::Claim;
 use crate::ids::{AllocationId, JobId, NodeId, TenantId};
 use crate::node::Node;
 use crate::resources::{Resource, ResourceVec};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Burst work that would use what others are guaranteed and do not lend.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} is not covered by a floor, {} is free, and tenants that do not lend are guaranteed {} of it", .resource.in_words(*.asked), .resource.in_words(*.free), .resource.in_words(*.kept))]
+pub struct NotLent {
+    /// Of which resource.
+    pub resource: Resource,
+    /// What was asked.
+    pub asked: u64,
+    /// What nobody uses.
+    pub free: u64,
+    /// What is kept of that.
+    pub kept: u64,
+}
 
 /// Allocations that are taken to pay no more, on top of a ledger that still has them: what their tenants used, and what was charged to accounts.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +46,8 @@ impl Ended {
 pub(super) struct Accounts {
     /// Organisations that guarantee CPU, and memory.
     guaranteeing: (u32, u32),
+    /// Tenants that do not lend.
+    not_lending: u32,
     /// Accounts that have got something back since [`Capacity::take_freed`].
     freed: BTreeSet<TenantId>,
     /// The job that has claimed a node.
@@ -39,6 +55,11 @@ pub(super) struct Accounts {
 }
 
 impl Accounts {
+    /// A tenant lends from now on, or no longer.
+    pub(super) fn count_lender(&mut self, kept: bool, keeps: bool) {
+        self.not_lending = self.not_lending - u32::from(kept) + u32::from(keeps);
+    }
+
     fn count_organisation(&mut self, guarantee: &ResourceVec, comes: bool) {
         let step = |count: &mut u32, has: bool| match comes {
             true => *count += u32::from(has),
@@ -218,6 +239,35 @@ impl Capacity {
         }
         self.each_of_line(Some(account), |at| at.floor_use.sub(charge));
         self.accounts.freed.insert(account);
+    }
+
+    /// Whether burst work of `tenant` leaves free what others are guaranteed and do not lend.
+    ///
+    /// # Errors
+    /// The first resource of which it would use what is kept, and how much of it is kept.
+    pub fn lending_allows(&self, ended: &Ended, tenant: TenantId, charge: &ResourceVec) -> Result<(), NotLent> {
+        if self.accounts.not_lending == 0 {
+            return Ok(());
+        }
+        let mine: BTreeSet<TenantId> = self.line_of(tenant).map(|(id, _)| id).collect();
+        let keeps = |id: &TenantId, at: &TenantUse| {
+            !at.lend && !mine.contains(id) && self.line_of(*id).skip(1).all(|(_, above)| above.lend)
+        };
+        for (resource, asked) in self.floored(charge) {
+            let idle = |(id, at): (&TenantId, &TenantUse)| {
+                let used = at.used.get(resource) - ended.of(&ended.used, *id, resource);
+                at.guarantee.get(resource).saturating_sub(used)
+            };
+            let kept: u64 = self.tenants.iter().filter(|(id, at)| keeps(id, at)).map(idle).sum();
+            let organisations = self.tenants.iter().filter(|(_, at)| at.parent.is_none());
+            let used: u64 =
+                organisations.map(|(id, at)| at.used.get(resource) - ended.of(&ended.used, *id, resource)).sum();
+            let free = self.healthy().get(resource).saturating_sub(used);
+            if kept > 0 && free < kept + asked {
+                return Err(NotLent { resource, asked, free, kept });
+            }
+        }
+        Ok(())
     }
 
     /// How long a burst allocation runs at least before it may be preempted: the longest cool-down of the pools that it stands in.

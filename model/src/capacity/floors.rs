@@ -31,7 +31,7 @@ pub(super) type Guarantee = (Option<TenantId>, ResourceVec);
 impl Floors {
     /// Whether more is guaranteed than there is.
     pub(super) fn is_short(&self) -> bool {
-        self.promised.first_excess_over(&self.healthy).is_some()
+        self.guaranteed_total.first_excess_over(&self.healthy).is_some()
     }
 
     /// What a tenant's children are guaranteed of one resource.

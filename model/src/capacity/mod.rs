@@ -14,7 +14,7 @@ mod node_use;
 mod occupancy;
 mod tenants;
 
-pub use accounts::{Ended, Rank as PromotionRank};
+pub use accounts::{Ended, NotLent, Rank as PromotionRank};
 pub use anti_affinity::Kept;
 pub use card::{
     CardConflict, CardUse, MPS_CLIENTS_MAX, MPS_CLIENTS_MORE_DRIVER, MPS_CLIENTS_OLD_MAX, Share,
@@ -159,6 +159,9 @@ pub enum Misfit {
     /// A ceiling would be passed.
     #[error(transparent)]
     OverMax(#[from] OverMax),
+    /// It would use what others do not lend.
+    #[error(transparent)]
+    NotLent(#[from] NotLent),
 }
 
 /// The capacity ledger of the fleet: what each node and each tenant has in use.

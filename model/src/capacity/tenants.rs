@@ -69,6 +69,8 @@ impl Capacity {
                 at.floor_use.add(&floor_use);
             });
         }
+        let kept = self.tenants.get(&tenant.id).is_some_and(|old| !old.lend);
+        self.accounts.count_lender(kept, !tenant.lend);
         self.recount_rules(had, !tenant.anti_affinity.is_empty());
         self.tenants.insert(
             tenant.id,
@@ -100,6 +102,7 @@ impl Capacity {
     pub fn remove_tenant(&mut self, id: TenantId) {
         let Some(old) = self.tenants.remove(&id) else { return };
         self.change_floors(id, Some((old.parent, old.guarantee)), None);
+        self.accounts.count_lender(!old.lend, false);
         self.recount_rules(!old.anti_affinity.is_empty(), false);
     }
 

@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassIndex {
+    /// Every burst allocation, with its tenant and its charge.
+    all_burst: BTreeMap<PromotionRank, (TenantId, ResourceVec)>,
     /// Burst allocations of each tenant and its descendants, by what they are charged.
     burst: BTreeMap<TenantId, BTreeMap<ResourceVec, BTreeSet<PromotionRank>>>,
     /// Allocations that each floor account pays for.
@@ -38,12 +40,36 @@ impl ClassIndex {
             change(&mut self.guaranteed, account, rank, comes);
             return;
         }
-        for (id, _) in capacity.line_of(held.tenant) {
+        if comes {
+            self.all_burst.insert(rank, (held.tenant, held.charge));
+        } else {
+            self.all_burst.remove(&rank);
+        }
+        self.file_burst(capacity, (held.tenant, held.charge), rank, comes);
+    }
+
+    fn file_burst(
+        &mut self,
+        capacity: &Capacity,
+        (tenant, charge): (TenantId, ResourceVec),
+        rank: PromotionRank,
+        comes: bool,
+    ) {
+        for (id, _) in capacity.line_of(tenant) {
             let by_charge = self.burst.entry(id).or_default();
-            change(by_charge, held.charge, rank, comes);
+            change(by_charge, charge, rank, comes);
             if by_charge.is_empty() {
                 self.burst.remove(&id);
             }
+        }
+    }
+
+    /// A tenant has another parent: whoever is below it has other ancestors.
+    pub(crate) fn tenant_moved(&mut self, capacity: &Capacity) {
+        self.burst.clear();
+        for (rank, of) in std::mem::take(&mut self.all_burst) {
+            self.file_burst(capacity, of, rank, true);
+            self.all_burst.insert(rank, of);
         }
     }
 

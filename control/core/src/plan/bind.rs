@@ -4,12 +4,13 @@
 //! turn, the shape of the placement, and then the capacity ledger.
 
 use super::charge::charge_of;
-use super::{cells, claims, shape};
+use super::{cells, claims, level, shape};
 use crate::classes::CLASSES_LEVEL;
 use crate::command::LeasedBinding;
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
+use muster_model::capacity::{Ended, Misfit};
 use muster_model::ids::{Attempt, CellId, JobId};
 use muster_model::{Claim, Job, JobPhase, Object};
 use std::collections::BTreeSet;
@@ -23,6 +24,9 @@ pub(super) fn bind(draft: &mut Draft<'_>, binding: &LeasedBinding) -> Result<Don
     let charge = charge_of(&job.spec, binding.model);
     state.capacity().prove(job.tenant, &binding.tasks, cpu_milli, memory_mib, &charge)?;
     let account = state.capacity().account_for(job.tenant, &charge);
+    if account.is_none() && level::has(state, level::QUOTAS) {
+        state.capacity().lending_allows(&Ended::default(), job.tenant, &charge).map_err(Misfit::from)?;
+    }
     let id = draft.next_allocation();
     let node_epochs = binding.tasks.iter().filter_map(|task| Some((task.node, state.nodes.get(&task.node)?.epoch)));
     let found = Claim {

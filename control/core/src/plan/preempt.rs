@@ -50,6 +50,9 @@ pub(super) fn preempt(
     let asks = Beneficiary { job, charge: &charge, account };
     let reasons = judge(draft, &asks, &held)?;
     state.capacity().max_allows_without(&all_ended, job.tenant, &charge).map_err(Misfit::from)?;
+    if account.is_none() {
+        state.capacity().lending_allows(&all_ended, job.tenant, &charge).map_err(Misfit::from)?;
+    }
     let (cpu_milli, memory_mib) = (job.spec.request.cpu_milli, job.spec.request.memory_mib);
     state.capacity().prove_without(&held, job.tenant, &binding.tasks, cpu_milli, memory_mib)?;
 

@@ -25,6 +25,9 @@ impl Kept for Tenant {
                 }
                 derived.index.put_tenant(tenant);
                 derived.capacity.put_tenant(tenant);
+                if old.is_some_and(|old| old.parent != tenant.parent) {
+                    derived.index.classes.tenant_moved(&derived.capacity);
+                }
             }
             (Some(tenant), None) => {
                 derived.index.remove_tenant(tenant);

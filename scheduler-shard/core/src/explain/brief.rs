@@ -38,12 +38,15 @@ type Alike = (TenantId, Arc<JobClass>, Option<JobId>);
 #[must_use]
 pub fn brief(view: &View, jobs: &[JobId], now_ms: u64) -> BTreeMap<JobId, Brief> {
     let mut by_cell: BTreeMap<Option<CellId>, Vec<JobId>> = BTreeMap::new();
+    let mut told = BTreeMap::new();
     for id in jobs {
+        if let Some(why) = view.jobs.get(id.0).and_then(|job| Why::preempting(job)) {
+            told.insert(*id, Brief::of(&why));
+        }
         if let Some(job) = view.jobs.get(id.0).filter(|job| job.waits()) {
             by_cell.entry(job.cell).or_default().push(*id);
         }
     }
-    let mut told = BTreeMap::new();
     let mut answers = 0;
     for (cell, jobs) in by_cell {
         let unheld = cell.and_then(|cell| view.cells.get(&cell)).filter(|there| there.holder.is_none());
@@ -92,6 +95,7 @@ fn why(trial: &mut Trial, job: &Known, class: &JobClass) -> Why {
         let why = match trial.gate(offer) {
             Ok(_) => return Why::JustQueued { model: offer.model },
             Err(Gate::Quota(over)) => Some(Why::over_max(&trial.view, over)),
+            Err(Gate::NotLent(why, _)) => Some(Why::NotLent(why)),
             Err(Gate::Trust) => Some(Why::Untrusted),
             Err(Gate::StarvationGuard(model, guard)) => {
                 let free = Supply::of(&trial.view, &ask).free;

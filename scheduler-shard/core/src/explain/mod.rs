@@ -69,7 +69,8 @@ pub fn explain(view: &View, id: JobId, now_ms: u64) -> Option<Explanation> {
     let job = view.jobs.get(id.0)?;
     let phase = job.phase.word();
     let Some(class) = job.class.clone() else {
-        return Some(Explanation { phase, reasons: Vec::new(), position: None, wider: Vec::new() });
+        let reasons = Why::preempting(job).map(Reason::of).into_iter().collect();
+        return Some(Explanation { phase, reasons, position: None, wider: Vec::new() });
     };
     let requeued = job.requeue_reason.clone().map(|why| Reason::of(Why::Requeued { why }));
     let Some(cell) = job.cell else {
@@ -134,6 +135,7 @@ fn on_model(trial: &mut Trial, job: &Known, class: &JobClass, offer: &Offer, gat
             }
             vec![Reason { remedies, ..Reason::of(why) }]
         }
+        Gate::NotLent(why, _) => vec![Reason::of(Why::NotLent(why))],
         Gate::Trust => vec![Reason::of(Why::Untrusted)],
         Gate::StarvationGuard(model, guard) => {
             let ask = trial.ask(job, class, offer.model);

@@ -7,11 +7,11 @@ use super::pinned::PinnedPool;
 use super::remedy::Remedy;
 use super::reserved::{Reserved, ReservedForGang};
 use super::supply::{ClosedNode, HostRoom};
-use crate::view::View;
-use muster_model::capacity::OverMax;
+use crate::view::{Known, View};
+use muster_model::capacity::{NotLent, OverMax};
 use muster_model::request::SharingMode;
 use muster_model::resources::Resource;
-use muster_model::{DriverVersion, GpuModel, JobId, NumaPolicy, TopologyLevel, WorkloadClass};
+use muster_model::{DriverVersion, GpuModel, JobId, NumaPolicy, TenantId, TopologyLevel, WorkloadClass};
 
 /// One thing that keeps a job waiting, who holds what it lacks, and what would start it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +92,15 @@ pub enum Why {
         asked: u64,
         /// The ceiling.
         max: u64,
+    },
+    /// What is free is guaranteed to tenants that do not lend.
+    NotLent(NotLent),
+    /// It gets the devices of jobs that are being preempted.
+    Preempting {
+        /// Allocations that have not ended yet.
+        left: usize,
+        /// The tenant whose floor account pays; none: burst.
+        account: Option<TenantId>,
     },
     /// Its tenant may share cards through MIG only.
     Untrusted,
@@ -317,6 +326,12 @@ impl Reason {
         Reason { why, holders: Vec::new(), remedies: Vec::new() }
     }
 
+    /// The job has claimed what others are leaving.
+    pub(super) fn preempting(job: &Known) -> Option<Self> {
+        let claim = job.claim.as_ref()?;
+        Some(Why::Preempting { left: claim.victims.len(), account: claim.account })
+    }
+
     /// The stable word.
     #[must_use]
     pub const fn code(&self) -> &'static str {
@@ -372,6 +387,8 @@ impl Why {
             Why::NoCards { .. } => "no_gpus_in_cell",
             Why::OtherCell { .. } => "other_cell",
             Why::OverMax { .. } => "over_max",
+            Why::NotLent(_) => "not_lent",
+            Why::Preempting { .. } => "preempting",
             Why::Untrusted => "untrusted",
             Why::StarvationGuard { .. } => "starvation_guard",
             Why::NoPool { .. } => "no_pool",

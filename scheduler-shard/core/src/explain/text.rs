@@ -34,6 +34,13 @@ impl Why {
                 let (max, unit) = (bare(*resource, *max), unit(*resource));
                 format!("quota of {tenant}: {used} of {max} {unit} in use; this job needs {more} more")
             }
+            Why::NotLent(why) => why.to_string(),
+            Why::Preempting { left, account } => {
+                let by =
+                    if account.is_some() { "a floor account of its tenant pays" } else { "it has a higher priority" };
+                let jobs = if *left == 1 { "1 job" } else { &format!("{left} jobs") };
+                format!("it starts when {jobs} that are being preempted for it have ended ({by})")
+            }
             Why::Untrusted => "its tenant is untrusted and may share GPUs only through MIG".to_owned(),
             Why::StarvationGuard { cell, model, gang, cards, free } => format!(
                 "{free} {model} are free in cell {cell}, but the starvation guard keeps them for job {gang} ({cards} GPUs): too many jobs \

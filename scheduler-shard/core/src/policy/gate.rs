@@ -1,6 +1,6 @@
 //! The gates between a waiting job and its devices, in the one order in which they are tried.
 //!
-//! 1. [`Gate::Quota`]: the max of its tenant, or of a tenant above.
+//! 1. [`Gate::Quota`]: the max of its tenant, or of a tenant above; [`Gate::NotLent`]: burst leaves what others do not lend.
 //! 2. [`Gate::Trust`]: an untrusted tenant shares a card through MIG alone.
 //! 3. [`Gate::StarvationGuard`]: free cards of the model are held back for a gang that others have bypassed too often.
 //! 4. [`Gate::NoPlace`]: the search finds no place that the capacity ledger would hold.
@@ -13,7 +13,7 @@ use crate::job_class::{JobClass, Offer};
 use crate::queue::{Obstacle, slices_waiting};
 use crate::search::{Ask, Steps, nodes_to_lend, place};
 use crate::view::{Known, View};
-use muster_model::capacity::OverMax;
+use muster_model::capacity::{Ended, NotLent, OverMax};
 use muster_model::request::SharingMode;
 use muster_model::{CellId, GpuModel, TaskPlacement};
 
@@ -22,6 +22,8 @@ use muster_model::{CellId, GpuModel, TaskPlacement};
 pub(crate) enum Gate {
     /// A ceiling would be passed.
     Quota(OverMax),
+    /// It would use what other tenants are guaranteed and do not lend.
+    NotLent(NotLent, Option<GpuModel>),
     /// The tenant may not share a card in the way it asks for.
     Trust,
     /// Free cards of this model are held back.
@@ -37,7 +39,8 @@ impl Gate {
             Gate::Quota(over) => Obstacle::Tenant(over.tenant),
             Gate::Trust => Obstacle::Tenant(job.tenant),
             Gate::StarvationGuard(model, guard) => Obstacle::Guarded(*model, guard.gang),
-            Gate::NoPlace(model) => Obstacle::NoRoom(*model),
+            // What others release helps both.
+            Gate::NoPlace(model) | Gate::NotLent(_, model) => Obstacle::NoRoom(*model),
         }
     }
 }
@@ -82,7 +85,12 @@ pub(crate) fn pass(
 /// # Errors
 /// The first that is closed.
 pub(crate) fn before_place(view: &View, on: &Pass, job: &Known, class: &JobClass, offer: &Offer) -> Result<(), Gate> {
-    view.fleet.capacity.max_allows(job.tenant, &offer.charge).map_err(Gate::Quota)?;
+    let capacity = &view.fleet.capacity;
+    capacity.max_allows(job.tenant, &offer.charge).map_err(Gate::Quota)?;
+    if capacity.account_for(job.tenant, &offer.charge).is_none() {
+        let lent = capacity.lending_allows(&Ended::default(), job.tenant, &offer.charge);
+        lent.map_err(|why| Gate::NotLent(why, offer.model))?;
+    }
     let shares_in_time = matches!(class.request.devices.mode(), Some(SharingMode::Mps | SharingMode::TimeSlice));
     if shares_in_time && view.fleet.capacity.tenants().get(&job.tenant).is_some_and(|at| at.untrusted) {
         return Err(Gate::Trust);

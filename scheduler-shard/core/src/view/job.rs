@@ -64,7 +64,7 @@ impl Known {
         let movable = job.spec.movable.filter(|_| !job.cancelled);
         let movable = movable.map(|how| Arc::new(MayMove { how, class: classes.of(&job.spec) }));
         let lasts_ms = job.spec.time_limit_s.map(|limit_s| 1_000 * limit_s.saturating_add(job.spec.grace_s));
-        let waits = job.is_eligible();
+        let waits = job.is_eligible() && job.claim.is_none();
         Known {
             id: job.id,
             tenant: job.tenant,

@@ -42,6 +42,7 @@ pub(crate) fn relocate(draft: &mut Draft<'_>, path: &str, to: &str) -> Result<Do
     check_max(&tree, id, parent)?;
     check_sharing(&tree, &moved, id, parent)?;
     rename_elsewhere(draft, &moved, (path, to));
+    leave_accounts(draft, &moved, parent);
     // Ids of requests that are still remembered name the old path: should another tenant get it, none of them may run again.
     for tenant in &moved {
         requests::tenant_goes(draft, *tenant);
@@ -164,6 +165,28 @@ fn check_sharing(
                 held.job
             );
             Err(Reject::InUse { what: "allocation".to_owned(), id: held.id.to_string(), why })
+        }
+    }
+}
+
+/// Floor accounts that are not above the new place pay no longer for what the moved tenants hold and claim.
+fn leave_accounts(draft: &mut Draft<'_>, moved: &BTreeSet<TenantId>, parent: Option<TenantId>) {
+    let state = draft.state;
+    let above: BTreeSet<TenantId> =
+        parent.into_iter().flat_map(|parent| state.capacity().line_of(parent)).map(|(id, _)| id).collect();
+    let leaves = |account: Option<TenantId>| account.is_some_and(|id| !moved.contains(&id) && !above.contains(&id));
+    let now_ms = draft.now_ms;
+    for held in state.allocations.values().filter(|held| moved.contains(&held.tenant) && leaves(held.account())) {
+        if let Some(held) = draft.allocation_mut(held.id) {
+            held.set_account(None, now_ms);
+        }
+    }
+    for id in &state.index().claims {
+        let charged = state.jobs.get(id).filter(|job| moved.contains(&job.tenant)).and_then(|job| job.claim.as_ref());
+        if charged.is_some_and(|claim| leaves(claim.account))
+            && let Some(claim) = draft.job_mut(*id).and_then(|job| job.claim.as_mut())
+        {
+            claim.account = None;
         }
     }
 }
