@@ -1,5 +1,6 @@
 //! Jobs: what a tenant submits, and what has become of it.
 
+mod eligible;
 mod valid;
 
 pub use valid::{ValidJobSpec, trusted};

@@ -16,7 +16,8 @@ fn refused(dev: &Dev, args: &[&str]) -> Said {
 fn listed(dev: &Dev, id: &str) -> (String, String) {
     let jobs = dev.run(&["jobs", "-o", "json"]).json();
     let jobs = jobs.as_array().expect("a list").clone();
-    let job = jobs.iter().find(|job| job["id"].to_string() == id).unwrap_or_else(|| panic!("{id}: {jobs:?}"));
+    let number: Option<u64> = id.parse().ok();
+    let job = jobs.iter().find(|job| job["id"].as_u64() == number).unwrap_or_else(|| panic!("{id}: {jobs:?}"));
     let text = |key: &str| job[key].as_str().unwrap_or_default().to_owned();
     (text("reason_code"), text("reason"))
 }

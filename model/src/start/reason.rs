@@ -42,7 +42,7 @@ impl NotEligible {
     }
 
     /// Of an array, whose tasks get their jobs as others end.
-    pub(super) fn of_array(array: &ArrayState) -> Self {
+    pub(crate) fn of_array(array: &ArrayState) -> Self {
         NotEligible::ArrayTasks { left: array.left.len(), max_running: array.max_running }
     }
 
