@@ -63,6 +63,12 @@ impl State {
             }
             *account_left = account_left.less(charge);
         }
+        // What lost hardware leaves unmet may be charged already, and covers nothing more.
+        for (id, unmet) in self.capacity().unmet_floors() {
+            if let Some(account_left) = left.get_mut(id) {
+                *account_left = account_left.less(unmet);
+            }
+        }
         for held in self.allocations.values().filter(|held| held.pays() && held.account().is_none()) {
             let asked = || held.charge.nonzero().filter(|(resource, _)| self.counts(*resource));
             let covers = |id: &TenantId| {

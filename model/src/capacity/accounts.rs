@@ -60,13 +60,16 @@ impl Accounts {
         self.not_lending = self.not_lending - u32::from(kept) + u32::from(keeps);
     }
 
-    fn count_organisation(&mut self, guarantee: &ResourceVec, comes: bool) {
+    /// Answers whether CPU or memory counts from now on, or no longer.
+    fn count_organisation(&mut self, guarantee: &ResourceVec, comes: bool) -> bool {
+        let before = (self.guaranteeing.0 > 0, self.guaranteeing.1 > 0);
         let step = |count: &mut u32, has: bool| match comes {
             true => *count += u32::from(has),
             false => *count -= u32::from(has),
         };
         step(&mut self.guaranteeing.0, guarantee.cpu_milli > 0);
         step(&mut self.guaranteeing.1, guarantee.memory_mib > 0);
+        before != (self.guaranteeing.0 > 0, self.guaranteeing.1 > 0)
     }
 
     fn is_floored(&self, resource: Resource) -> bool {
@@ -93,8 +96,9 @@ impl Capacity {
         self.floors.change_tenant(old, new);
         for (guarantee, comes) in [(old, false), (new, true)] {
             let Some((parent, guarantee)) = guarantee else { continue };
-            if parent.is_none() {
-                self.accounts.count_organisation(&guarantee, comes);
+            // Other resources count from now on: what is covered may change everywhere.
+            if parent.is_none() && self.accounts.count_organisation(&guarantee, comes) {
+                self.accounts.freed.extend(self.tenants.keys().copied());
             }
             self.accounts.freed.extend(parent);
         }
@@ -210,6 +214,11 @@ impl Capacity {
             }
         }
         self.release_tenants(tenant, &claim.charge, claim.account);
+        // What was not covered when it was claimed may be by now.
+        if claim.account.is_none() {
+            let line: Vec<TenantId> = self.line_of(tenant).map(|(id, _)| id).collect();
+            self.accounts.freed.extend(line);
+        }
     }
 
     /// The same allocation pays otherwise than before: from another account, or not at all any more.

@@ -12,7 +12,7 @@ use crate::outcome::Done;
 use crate::reject::Reject;
 use muster_model::capacity::{Ended, Misfit};
 use muster_model::ids::{Attempt, CellId, JobId};
-use muster_model::{Claim, Job, JobPhase, Object};
+use muster_model::{Claim, Job, Object};
 use std::collections::BTreeSet;
 
 pub(super) fn bind(draft: &mut Draft<'_>, binding: &LeasedBinding) -> Result<Done, Reject> {
@@ -62,10 +62,7 @@ pub(super) fn waiting_in<'a>(
     let Some(job) = draft.state.jobs.get(&id) else { return Err(Reject::not_found("job", id)) };
     let next = job.attempt.next();
     let got = attempt.unwrap_or(next);
-    if job.phase == JobPhase::Queued && job.claim.is_none() && job.cell == Some(cell) && got == next {
-        return Ok(job);
-    }
-    if job.is_eligible() && job.cell == Some(cell) && got == next {
+    if job.is_eligible() && job.claim.is_none() && job.cell == Some(cell) && got == next {
         return Ok(job);
     }
     let place = job.cell.map(|cell| format!(" in {}", cells::name(draft.state, cell))).unwrap_or_default();

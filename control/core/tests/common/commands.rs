@@ -276,7 +276,6 @@ impl Story {
             disconnect_grace_s: 10,
             max_retries: self.chance.below(3) as u32,
             movable: self.chance.one_in(3).then(Movable::default),
-            user: String::new(),
             preemption: Preemption::default(),
             limit_signal: None,
             user: self.chance.pick(&["ann", "bob"]).unwrap_or_default().to_owned(),

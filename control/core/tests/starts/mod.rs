@@ -200,6 +200,7 @@ impl Small {
             max: Default::default(),
             weight: 1,
             trust: Trust::Trusted,
+            lend: true,
             anti_affinity: Vec::new(),
         };
         small.run(&Command::ApplyTenants { tenants: vec![tenant] }).expect("a tenant");
@@ -232,8 +233,13 @@ impl Small {
         let attempt = Attempt(1);
         self.run(&Command::Bind(LeasedBinding { cell, epoch, job: id, attempt, model: None, tasks })).expect("it fits");
         let allocation = self.state.jobs[&id].phase.allocation().expect("it is bound");
-        let reports =
-            vec![TaskReport { allocation, rank: Rank(0), state: TaskState::Exited { code: 0 }, ended_ms: None }];
+        let reports = vec![TaskReport {
+            allocation,
+            rank: Rank(0),
+            state: TaskState::Exited { code: 0 },
+            ended_ms: None,
+            checkpoint: None,
+        }];
         let epoch = self.state.nodes[&node].epoch;
         self.run(&Command::ReportTasks { node, epoch, reports }).expect("a report");
     }

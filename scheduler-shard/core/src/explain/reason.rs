@@ -326,12 +326,6 @@ impl Reason {
         Reason { why, holders: Vec::new(), remedies: Vec::new() }
     }
 
-    /// The job has claimed what others are leaving.
-    pub(super) fn preempting(job: &Known) -> Option<Self> {
-        let claim = job.claim.as_ref()?;
-        Some(Why::Preempting { left: claim.victims.len(), account: claim.account })
-    }
-
     /// The stable word.
     #[must_use]
     pub const fn code(&self) -> &'static str {
@@ -370,6 +364,12 @@ impl Reason {
 }
 
 impl Why {
+    /// The job has claimed what others are leaving.
+    pub(super) fn preempting(job: &Known) -> Option<Self> {
+        let claim = job.claim.as_ref()?;
+        Some(Why::Preempting { left: claim.victims.len(), account: claim.account })
+    }
+
     pub(super) fn over_max(view: &View, over: OverMax) -> Self {
         let used = view.capacity().tenants().get(&over.tenant).map_or(0, |at| at.used.get(over.resource));
         let asked = over.would_use.saturating_sub(used);

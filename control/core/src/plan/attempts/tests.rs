@@ -30,6 +30,7 @@ fn bound() -> (State, AllocationId, Job) {
         issued_ms: SUBMITTED_MS,
         payload_hash: 1,
         specs: vec![spec.validate().expect("a good job")],
+        ended: Vec::new(),
     };
     let join = Command::JoinNode { spec: NodeSpec::usual("n1", Vec::new()), usage_incarnation: None, agent: 0 };
     let acquire = Command::AcquireCell { cell: CellId(1), shard: "s".to_owned() };
