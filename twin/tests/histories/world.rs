@@ -91,11 +91,12 @@ impl World {
         let two = chance.in_hundred(40);
         let cells = if chance.in_hundred(20) { 2 } else { 1 };
         let (nodes, others) = (chance.within(2, 9).max(cells), chance.within(1, 3).max(cells));
-        let mut shape = format!("{nodes}x8:h100:leaf=2:cells={cells}");
+        let places = if cells > 1 { "leaf=1:block=1" } else { "leaf=2" };
+        let mut shape = format!("{nodes}x8:h100:{places}:cells={cells}");
         let mut models = vec![(GpuModel::H100, 8)];
         let mut cards = vec![(GpuModel::H100, 8 * (nodes - nodes.div_ceil(4)))];
         if two {
-            shape.push_str(&format!(",{others}x4:a100-80:cells={cells}"));
+            shape.push_str(&format!(",{others}x4:a100-80:{places}:cells={cells}"));
             models.push((GpuModel::A100_80, 4));
             cards.push((GpuModel::A100_80, 4 * (others - others.div_ceil(4))));
         }
