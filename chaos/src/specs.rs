@@ -97,6 +97,7 @@ pub fn job(chance: &Chance, number: u64) -> JobSpec {
         movable: (chance.between(0, 4) == 0).then(Movable::default),
         user: String::new(),
         preemption: muster_model::Preemption::default(),
+        limit_signal: None,
     }
 }
 

@@ -67,6 +67,7 @@ fn report(failure: &Failure) {
 fn dispatch(cli: &Cli) -> Result<(), Failure> {
     match &cli.command {
         Command::Completions { shell } => return commands::completions::run(*shell),
+        Command::Checkpoint(args) => return commands::checkpoint::run(args.text.as_deref()),
         Command::Control(args) => return roles::control::run(args),
         Command::Shard(args) => return roles::shard::run(args, endpoints(&cli.global)?),
         Command::Node(args) => return roles::node::run(args, endpoints(&cli.global)?),
@@ -90,6 +91,8 @@ async fn client_command(global: &Global, command: &Command) -> Result<(), Failur
         Command::Job(args) => commands::job::run(context, args.id).await,
         Command::Logs(args) => commands::logs::run(context, args).await,
         Command::Cancel(args) => commands::cancel::run(context, &args.ids).await,
+        Command::Requeue(args) => commands::requeue::requeue(context, &args.ids).await,
+        Command::Update(args) => commands::requeue::update(context, args).await,
         Command::Wait(args) => commands::wait::run(context, &args.ids).await,
         Command::Explain(args) => commands::explain::run(context, args.id).await,
         Command::Tenants(command) => commands::tenants::run(context, command).await,
@@ -107,6 +110,7 @@ async fn client_command(global: &Global, command: &Command) -> Result<(), Failur
         Command::Replay(args) if args.live => commands::replay_live::run(context, args).await,
         Command::Replay(args) => commands::replay::run(&context.out, args),
         Command::Completions { .. }
+        | Command::Checkpoint(_)
         | Command::Control(_)
         | Command::Shard(_)
         | Command::Node(_)

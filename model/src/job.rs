@@ -11,7 +11,7 @@ use crate::driver::DriverVersion;
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, JobId, NodeId, TenantId};
 use crate::movable::Movable;
-use crate::preemption::Preemption;
+use crate::preemption::{LimitSignal, Preemption};
 use crate::request::TaskRequest;
 use crate::resources::ResourceVec;
 use crate::topology::{NumaPolicy, Topology};
@@ -67,6 +67,9 @@ pub struct JobSpec {
     /// How it is stopped when its devices are needed elsewhere, and what that costs it.
     #[serde(default)]
     pub preemption: Preemption,
+    /// A signal to its tasks before its time limit.
+    #[serde(default)]
+    pub limit_signal: Option<LimitSignal>,
 }
 
 /// Seconds from SIGTERM to SIGKILL when a job does not say: long enough to write a small checkpoint, short enough for a person.
@@ -100,6 +103,7 @@ impl JobSpec {
             movable: None,
             user: String::new(),
             preemption: Preemption::default(),
+            limit_signal: None,
         }
     }
 }
@@ -251,4 +255,13 @@ pub struct Job {
     /// Attempts that were preempted.
     #[serde(default)]
     pub preemptions: u32,
+    /// When its newest checkpoint was made, in this attempt or before.
+    #[serde(default)]
+    pub checkpoint_ms: Option<u64>,
+    /// What the task wrote about it.
+    #[serde(default)]
+    pub checkpoint_note: String,
+    /// Somebody wants it queued again when its present attempt has ended, whatever that ends with.
+    #[serde(default)]
+    pub requeue_asked: bool,
 }

@@ -1,6 +1,5 @@
 //! The laws, numbered in one place. Each that anything can break today ([`IN_FORCE`]) has a property test named after it (`law_6_...`), and
-//! those that a history shows are checked in the simulation. Laws 4, 12 and 13 have neither: nothing is preempted or reclaimed yet, and
-//! no clean-up of a device is recorded. They bind whoever builds those.
+//! those that a history shows are checked in the simulation. Law 13 has neither: no clean-up of a device is recorded yet.
 //!
 //! 1. A GPU, MIG placement or share is held by at most one allocation; memory is never oversubscribed.
 //! 2. An allocation of a gang is bound whole or not at all, and preempted whole or not at all.
@@ -21,7 +20,7 @@
 use std::fmt;
 
 /// The laws that something could break today.
-pub const IN_FORCE: [u8; 10] = [1, 2, 3, 5, 6, 7, 8, 9, 10, 11];
+pub const IN_FORCE: [u8; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
 
 /// A law by its number, for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

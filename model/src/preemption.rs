@@ -107,6 +107,23 @@ impl FromStr for StopSignal {
     }
 }
 
+/// How tasks are stopped: a signal to all their processes, and SIGKILL when the grace has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Stop {
+    /// The first signal.
+    pub signal: StopSignal,
+    /// From that signal to SIGKILL, in seconds.
+    pub grace_s: u64,
+}
+
+impl Stop {
+    /// SIGTERM, as for a job that is cancelled.
+    #[must_use]
+    pub const fn term(grace_s: u64) -> Self {
+        Stop { signal: StopSignal::Term, grace_s }
+    }
+}
+
 /// How a job is stopped when its devices are needed elsewhere, and what a restart costs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Preemption {
@@ -125,6 +142,12 @@ impl Preemption {
     #[must_use]
     pub fn grace_s(&self, job_grace_s: u64) -> u64 {
         self.grace_s.unwrap_or(job_grace_s).min(PREEMPT_GRACE_S_MAX)
+    }
+
+    /// How the tasks of a job whose own grace is `job_grace_s` are stopped, to be started again later.
+    #[must_use]
+    pub fn stop(&self, job_grace_s: u64) -> Stop {
+        Stop { signal: self.signal, grace_s: self.grace_s(job_grace_s) }
     }
 
     /// How long a gang of so many tasks writes a checkpoint, as far as its size is known; rounded up.

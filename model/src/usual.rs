@@ -107,6 +107,9 @@ impl Job {
             start_faults: 0,
             claim: None,
             preemptions: 0,
+            checkpoint_ms: None,
+            checkpoint_note: String::new(),
+            requeue_asked: false,
         }
     }
 }

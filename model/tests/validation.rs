@@ -7,8 +7,8 @@ use muster_model::request::TaskRequest;
 use muster_model::tenant::TenantSpec;
 use muster_model::validate::warnings;
 use muster_model::{
-    AntiAffinity, AntiAffinityLevel, DeviceRequest, FieldError, GpuModel, GpuUnits, JobSpec, Limits, NumaPolicy, Pool,
-    Preemption, ResourceVec, Spread, Topology, TopologyLevel, Trust, WorkloadClass,
+    AntiAffinity, AntiAffinityLevel, DeviceRequest, FieldError, GpuModel, GpuUnits, JobSpec, LimitSignal, Limits,
+    NumaPolicy, Pool, Preemption, ResourceVec, Spread, StopSignal, Topology, TopologyLevel, Trust, WorkloadClass,
 };
 
 /// The system's own would win over a job's, in silence.
@@ -60,6 +60,16 @@ fn a_user_stands_in_one_column() {
     check("two words", "user", |spec| spec.user = "Alice Liddell".to_owned());
     check("a line", "user", |spec| spec.user = "alice\nbob".to_owned());
     check("long", "user", |spec| spec.user = "a".repeat(129));
+}
+
+#[test]
+fn a_signal_before_the_limit_needs_a_limit_that_is_longer() {
+    let before = |before_s| Some(LimitSignal { signal: StopSignal::Usr1, before_s });
+    check("no limit", "limit_signal", |s| (s.time_limit_s, s.limit_signal) = (None, before(10)));
+    check("at the start", "limit_signal.before_s", |s| s.limit_signal = before(60));
+    check("long", "limit_signal.before_s", |s| (s.time_limit_s, s.limit_signal) = (Some(100_000), before(65_536)));
+    let spec = JobSpec { limit_signal: before(59), ..job() };
+    assert_eq!(fields(spec.validate().map(drop)), [""; 0]);
 }
 
 #[test]

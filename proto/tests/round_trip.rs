@@ -13,9 +13,9 @@ use muster_model::tenant_edit::{AmountsEdit, AntiAffinityEdit, Edit, TenantEdit}
 use muster_model::usage::UsageInterval;
 use muster_model::{
     Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, Asked, Cell, Change, DeviceHold, DeviceRequest,
-    EndCause, FieldError, Gpu, GpuModel, GpuUnits, HoldMode, Job, JobPhase, JobSpec, Key, Limits, Node, NodeHealth,
-    NumaPolicy, Object, Outcome, Place, Pool, PreemptReason, Preemption, Reservation, ResourceVec, Spread, StopSignal,
-    TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, WorkloadClass,
+    EndCause, FieldError, Gpu, GpuModel, GpuUnits, HoldMode, Job, JobPhase, JobSpec, Key, LimitSignal, Limits, Node,
+    NodeHealth, NumaPolicy, Object, Outcome, Place, Pool, PreemptReason, Preemption, Reservation, ResourceVec, Spread,
+    StopSignal, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, WorkloadClass,
 };
 use muster_proto::convert::{change_from_control_plane, change_to_wire, report_from_wire, report_to_wire};
 use muster_proto::{status, v1};
@@ -128,6 +128,7 @@ prop_compose! {
             time_limit_s: times.0, grace_s: times.1, disconnect_grace_s: times.2, max_retries: times.3,
             movable: movable.map(|(checkpoint_every_s, restart_s)| Movable { checkpoint_every_s, restart_s }),
             user,
+            limit_signal: times.0.filter(|limit_s| *limit_s > 9).map(|_| LimitSignal { signal: preemption.0, before_s: preemption.3 }),
             preemption: Preemption {
                 signal: preemption.0, grace_s: preemption.1, checkpoint_bytes: preemption.2.into(), restart_cost_s: preemption.3,
             },
@@ -169,6 +170,7 @@ prop_compose! {
             bound_ms: times.0, started_ms: times.1, finished_ms: times.2, nodes, last_allocation, requeue_reason, reserved,
             bypassed_cards: numbers.5,
             attempts, start_faults: numbers.1, preemptions: numbers.0,
+            checkpoint_ms: times.0, checkpoint_note: format!("step {}", numbers.1), requeue_asked: numbers.2,
         }
     }
 }

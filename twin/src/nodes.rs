@@ -38,6 +38,7 @@ pub(crate) fn reports(allocation: &Allocation, seen: impl Fn(Rank) -> Option<Tas
                 rank,
                 state,
                 ended_ms: None,
+                checkpoint: None,
             });
         }
     }

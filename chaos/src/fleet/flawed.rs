@@ -5,8 +5,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use muster_agent::exec::virtual_::VirtualMachine;
 use muster_agent::exec::{ExecError, Executor, Launch, LogError, LogSlice, Owner, Stream};
-use muster_model::TaskState;
 use muster_model::ids::Epoch;
+use muster_model::{Stop, TaskState};
 use muster_node_core::{ObservedTask, TaskKey, TaskSpec};
 use muster_runtime::Host;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,12 +49,16 @@ impl Executor for Flawed {
         self.machine.record_over(spec, node_epoch, state);
     }
 
-    fn stop(&self, key: TaskKey) {
-        self.machine.stop(key);
+    fn stop(&self, key: TaskKey, how: Stop) {
+        self.machine.stop(key, how);
     }
 
     fn kill(&self, key: TaskKey) {
         self.machine.kill(key);
+    }
+
+    fn set_time_limit(&self, key: TaskKey, limit_s: Option<u64>) {
+        self.machine.set_time_limit(key, limit_s);
     }
 
     fn push_deadline(&self, key: TaskKey, deadline_ns: u64) {

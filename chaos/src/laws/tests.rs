@@ -75,8 +75,13 @@ fn good() -> History {
         };
         let Done::Bound { allocation } = stage.play(Command::Bind(binding)) else { panic!("bound") };
         let report = |state: TaskState| {
-            let reports =
-                [0, 1].map(|rank| TaskReport { allocation, rank: Rank(rank), state: state.clone(), ended_ms: None });
+            let reports = [0, 1].map(|rank| TaskReport {
+                allocation,
+                rank: Rank(rank),
+                state: state.clone(),
+                ended_ms: None,
+                checkpoint: None,
+            });
             Command::ReportTasks { node: NodeId(1), epoch: Epoch(1), reports: reports.to_vec() }
         };
         stage.play(report(TaskState::Running));

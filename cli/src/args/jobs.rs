@@ -134,6 +134,9 @@ pub struct Submit {
     /// With --movable: time from a start of the job to useful work [default: 5m; at most 12h]
     #[arg(long, value_name = "TIME", help_heading = "Time and restarts")]
     pub restart_time: Option<String>,
+    /// Signal to the tasks so many seconds before the time limit, such as USR1@120 [default: 60 seconds before]
+    #[arg(long, value_name = "SIGNAL[@SECONDS]", help_heading = "Time and restarts")]
+    pub signal: Option<String>,
     /// First signal to the tasks when the job is preempted: TERM, USR1, USR2, INT, HUP, CONT, ... [default: TERM]
     #[arg(long, value_name = "SIGNAL", help_heading = "Time and restarts")]
     pub preempt_signal: Option<String>,
@@ -209,6 +212,7 @@ impl Submit {
             movable: self.movable.then_some(true),
             checkpoint_every: scalar(&self.checkpoint_every),
             restart_time: scalar(&self.restart_time),
+            signal: scalar(&self.signal),
             preempt_signal: scalar(&self.preempt_signal),
             preempt_grace: scalar(&self.preempt_grace),
             checkpoint_size: scalar(&self.checkpoint_size),
@@ -309,6 +313,50 @@ pub struct Several {
     /// Job ids
     #[arg(value_name = "JOB", required = true)]
     pub ids: Vec<u64>,
+}
+
+/// `muster update`.
+#[derive(Clone, Debug, Args)]
+#[command(group(ArgGroup::new("changes").required(true).multiple(true).args(["time", "no_time_limit", "priority", "tenant", "name"])))]
+#[command(after_help = "\
+Examples:
+  muster update 12 --time 8h                    the time limit, counted from the start; of a running job too
+  muster update 12 --priority 10 --name retry
+  muster update 12 --tenant research/vision     of a pending job only")]
+pub struct Update {
+    /// Job id
+    #[arg(value_name = "JOB")]
+    pub id: u64,
+    /// Time limit; a running job that has run longer is stopped
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "no_time_limit")]
+    pub time: Option<Seconds>,
+    /// Remove the time limit
+    #[arg(long)]
+    pub no_time_limit: bool,
+    /// Higher goes first inside a tenant, -1000000 to 1000000
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub priority: Option<i32>,
+    /// Tenant whose quota the job uses
+    #[arg(long, value_name = "PATH")]
+    pub tenant: Option<String>,
+    /// Name of the job
+    #[arg(long)]
+    pub name: Option<String>,
+}
+
+/// `muster checkpoint`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Example, in the script of a job, in one of its tasks:
+  ./save progress.pt && muster checkpoint \"step $STEP\"
+
+Muster shows the time of the newest checkpoint and TEXT in `muster job JOB`, gives TEXT to the next attempt of the job as
+MUSTER_CHECKPOINT_NOTE, and prefers to preempt jobs that lose little work. It needs no access to the control plane: it
+replaces the file that MUSTER_CHECKPOINT_FILE names, as any program may do (write beside it, then rename).")]
+pub struct Checkpoint {
+    /// A note of one line, such as a step number or a path; at most 256 bytes are kept
+    #[arg(value_name = "TEXT")]
+    pub text: Option<String>,
 }
 
 /// `muster logs`.

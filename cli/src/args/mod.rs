@@ -116,6 +116,12 @@ pub enum Command {
     Logs(jobs::Logs),
     /// Cancel jobs: a pending job ends at once, a running job gets SIGTERM and its grace period
     Cancel(jobs::Several),
+    /// Queue jobs again: a running job is stopped first, with its preemption signal and grace, and keeps its id and its age
+    Requeue(jobs::Several),
+    /// Change a pending job, or the time limit, priority and name of a running one
+    Update(jobs::Update),
+    /// Inside a task: say that the job has saved its progress
+    Checkpoint(jobs::Checkpoint),
     /// Wait until jobs have ended; exit status 0 if all of them completed
     Wait(jobs::Several),
     /// Show why a job is pending, and the smallest change that would start it

@@ -4,6 +4,7 @@
 
 pub mod bench;
 pub mod cancel;
+pub mod checkpoint;
 pub mod classes;
 pub mod completions;
 pub mod explain;
@@ -16,6 +17,7 @@ pub mod plan;
 pub mod raft;
 pub mod replay;
 pub mod replay_live;
+pub mod requeue;
 pub mod submit;
 pub mod tenants;
 pub mod wait;

@@ -54,6 +54,7 @@ pub const KEYS: &[&str] = &[
     "movable",
     "checkpoint-every",
     "restart-time",
+    "signal",
     "preempt-signal",
     "preempt-grace",
     "checkpoint-size",
@@ -131,6 +132,8 @@ pub struct JobText {
     pub checkpoint_every: Option<Scalar>,
     /// How long a movable job takes from its start to useful work.
     pub restart_time: Option<Scalar>,
+    /// A signal before its time limit: USR1@120.
+    pub signal: Option<Scalar>,
     /// What its tasks are sent first when it is preempted.
     pub preempt_signal: Option<Scalar>,
     /// From that signal to SIGKILL.
@@ -154,6 +157,9 @@ pub struct JobText {
     /// How many equal jobs.
     pub count: Option<u32>,
 }
+
+/// Seconds before the time limit where a signal says none: Slurm's.
+const SIGNAL_BEFORE_S: &str = "60";
 
 impl JobText {
     /// Every job of a file.
@@ -205,6 +211,7 @@ impl JobText {
         over!(spread, prefer_spread, spread_most);
         over!(segment, numa, driver_min, disconnect_grace, retries, priority, class, pool, workdir, command, count);
         over!(movable, checkpoint_every, restart_time, preempt_signal, preempt_grace, checkpoint_size, restart_cost);
+        over!(signal);
         self.env.extend(flags.env.clone());
         self
     }
@@ -241,6 +248,7 @@ impl JobText {
         let spread = self.spread(&mut faults);
         let movable = self.movable(&mut faults);
         let preemption = self.preemption(&mut faults);
+        let limit_signal = self.limit_signal(&mut faults);
         let Some(tenant) = self.tenant.clone() else {
             faults.push(FieldError::new(
                 "tenant",
@@ -283,6 +291,7 @@ impl JobText {
             movable,
             user: self.user.unwrap_or_default(),
             preemption,
+            limit_signal,
         })
     }
 
@@ -347,6 +356,21 @@ impl JobText {
             checkpoint_bytes: checkpoint_mib.unwrap_or(0).saturating_mul(1 << 20),
             restart_cost_s: restart_cost_s.unwrap_or(0),
         })
+    }
+
+    /// A signal before the time limit, as Slurm writes it.
+    fn limit_signal(&self, faults: &mut Vec<FieldError>) -> Option<v1::LimitSignal> {
+        let text = self.signal.as_ref()?.0.as_str();
+        let (name, before) = text.split_once('@').unwrap_or((text, SIGNAL_BEFORE_S));
+        match (name.parse::<StopSignal>(), before.parse()) {
+            (Ok(signal), Ok(before_s)) => return Some(v1::LimitSignal { signal: signal.to_string(), before_s }),
+            (Err(unknown), _) => faults.push(FieldError::new("signal", unknown.problem(), unknown.fix())),
+            (Ok(_), Err(_)) => {
+                let problem = format!("{before:?} is not a number of seconds");
+                faults.push(FieldError::new("signal", problem, "write SIGNAL@SECONDS, such as USR1@120"));
+            }
+        }
+        None
     }
 
     fn command(&self, faults: &mut Vec<FieldError>) -> Vec<String> {

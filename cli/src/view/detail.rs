@@ -134,6 +134,10 @@ impl JobDetail {
     fn stands(&self) -> Vec<(&'static str, String)> {
         let job = &self.job;
         let retries = if job.retries_max > 0 { format!(" of {} allowed", job.retries_max) } else { String::new() };
+        let made = |at: &String| {
+            if job.checkpoint_note.is_empty() { at.clone() } else { format!("{at} ({})", job.checkpoint_note) }
+        };
+        let checkpoint = job.checkpoint.as_ref().map(made).unwrap_or_default();
         let preempted = if job.preemptions > 0 { format!(", {} preempted", job.preemptions) } else { String::new() };
         let mut on: Vec<String> = self.ran_on.iter().take(NODES_SHOWN_MAX).map(NodeRanks::words).collect();
         if self.ran_on.len() > NODES_SHOWN_MAX {
@@ -154,6 +158,7 @@ impl JobDetail {
             ("ran", job.started.as_ref().map(|_| show_seconds(job.ran_s)).unwrap_or_default()),
             ("finished", job.finished.clone().unwrap_or_default()),
             ("attempt", format!("{} ({} failed{retries}{preempted})", job.attempt, job.failures)),
+            ("checkpoint", checkpoint),
             ("cell", job.cell.clone()),
             (if runs { "runs on" } else { "ran on" }, on.join(", ")),
         ]
@@ -193,6 +198,7 @@ impl JobDetail {
             ("movable", job.movable.as_ref().map(MovableView::words).unwrap_or_default()),
             ("preemption", job.preemption.as_ref().map(PreemptionView::words).unwrap_or_default()),
             ("limit", time(job.time_limit_s)),
+            ("signal", job.limit_signal.clone().unwrap_or_default()),
             ("grace", time(job.grace_s)),
             ("disconnect", time(job.disconnect_grace_s)),
             ("command", command_words(&job.command)),

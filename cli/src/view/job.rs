@@ -122,6 +122,12 @@ pub struct JobView {
     pub failures: u32,
     /// Attempts that were preempted.
     pub preemptions: u32,
+    /// When its newest checkpoint was made; RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<String>,
+    /// What it wrote about that.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub checkpoint_note: String,
     /// How often it is started again after such a failure.
     pub retries_max: u32,
     /// Its cell.
@@ -145,6 +151,9 @@ pub struct JobView {
     /// Time limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_limit_s: Option<u64>,
+    /// The signal before it: USR1@120.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_signal: Option<String>,
     /// From SIGTERM to SIGKILL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_s: Option<u64>,
@@ -269,6 +278,8 @@ impl JobView {
             attempt: job.attempt,
             failures: job.failures,
             preemptions: job.preemptions,
+            checkpoint: job.checkpoint_ms.map(show_moment),
+            checkpoint_note: job.checkpoint_note.clone(),
             retries_max: spec.max_retries,
             cell: job.cell.map(|cell| cell.to_string()).unwrap_or_default(),
             submitted: show_moment(job.submitted_ms),
@@ -278,6 +289,7 @@ impl JobView {
             waited_s: waited_until.saturating_sub(job.submitted_ms) / 1_000,
             starts_by: job.reserved.as_ref().map(|kept| show_moment(kept.start_ms)),
             time_limit_s: spec.time_limit_s,
+            limit_signal: spec.limit_signal.map(|said| format!("{}@{}", said.signal, said.before_s)),
             grace_s: spec.grace_s,
             disconnect_grace_s: spec.disconnect_grace_s,
             command: spec.command,

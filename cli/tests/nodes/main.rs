@@ -4,6 +4,7 @@ mod faults;
 mod logs;
 #[path = "../support/pages.rs"]
 mod pages;
+mod restarts;
 mod rivals;
 mod site;
 mod starts;

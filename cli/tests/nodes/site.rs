@@ -61,6 +61,11 @@ impl Site {
         self.start_roles();
     }
 
+    /// Where the control node serves.
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
     /// Waits until the control node's page of metrics has this line.
     pub(crate) fn until_metric(&self, line: &str) {
         let there = |page: String| page.lines().any(|there| there == line);

@@ -30,6 +30,7 @@ impl State {
         self.check_allocations()?;
         self.check_tree()?;
         self.check_books()?;
+        self.check_floors()?;
         self.check_counters()?;
         self.check_index()
     }
@@ -184,10 +185,10 @@ impl State {
     /// What each tenant is charged, ancestors included, counted from the allocations.
     fn charged(&self) -> BTreeMap<TenantId, ResourceVec> {
         let mut charged: BTreeMap<TenantId, ResourceVec> = BTreeMap::new();
-        for held in self.allocations.values() {
-            let mut next = Some(held.tenant);
+        for (tenant, charge, _) in self.payers() {
+            let mut next = Some(tenant);
             while let Some(id) = next {
-                charged.entry(id).or_default().add(&held.charge);
+                charged.entry(id).or_default().add(charge);
                 next = self.tenants.get(&id).and_then(|tenant| tenant.parent);
             }
         }
@@ -243,7 +244,10 @@ impl State {
         self.cells.values().for_each(|cell| index.put_cell(cell));
         self.nodes.values().for_each(|node| index.change_node(None, Some(node)));
         self.jobs.values().for_each(|job| index.change_job(None, Some(job)));
-        self.allocations.values().for_each(|held| index.add_allocation(held));
+        for held in self.allocations.values() {
+            index.add_allocation(held);
+            index.classes.changed(self.capacity(), None, Some(held));
+        }
         self.requests.unordered().for_each(|request| index.change_request(None, Some(request)));
         self.allocation_usage.values().for_each(|usage| index.change_usage(None, Some(usage)));
         index

@@ -9,7 +9,9 @@ use muster_model::object::FinishedJob;
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
-use muster_model::{Binding, DeviceClass, GpuModel, Reservation, TaskPlacement, TaskState, ValidJobSpec};
+use muster_model::{
+    Binding, Checkpoint, DeviceClass, GpuModel, JobUpdate, Reservation, TaskPlacement, TaskState, ValidJobSpec,
+};
 use serde::{Deserialize, Serialize};
 
 /// One thing to decide.
@@ -201,6 +203,19 @@ pub enum Command {
         /// The attempts that end, in the order in which they are judged.
         victims: Vec<AllocationId>,
     },
+    /// Queues a job again: a running one is stopped first, gracefully, and whatever its tasks then exit with does not end it. A pending one
+    /// stays where it is.
+    Requeue {
+        /// Which.
+        job: JobId,
+    },
+    /// Changes a job that is pending, or what may be changed of one that runs.
+    UpdateJob {
+        /// Which.
+        job: JobId,
+        /// What changes.
+        update: JobUpdate,
+    },
 }
 
 /// A binding with the lease under which a shard proposes it. Its layout in the log is that of these fields.
@@ -242,4 +257,7 @@ pub struct TaskReport {
     /// When it was over by the node's clock (ms since the epoch), if it is.
     #[serde(default)]
     pub ended_ms: Option<u64>,
+    /// The newest checkpoint that it says it has made.
+    #[serde(default)]
+    pub checkpoint: Option<Checkpoint>,
 }

@@ -3,7 +3,9 @@
 use crate::bounds::{MASTER_PORT_BASE, MASTER_PORT_RANGE};
 use crate::state::State;
 use muster_model::ids::{AllocationId, Attempt, JobId, NodeId, Rank};
-use muster_model::{Allocation, AllocationState, DeviceHold, GpuUnits, Job};
+use muster_model::{
+    Allocation, AllocationState, DeviceHold, EndCause, GpuUnits, Job, JobSpec, LimitSignal, Stop, TaskState,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One task that a node is to run, or to stop, with all that its process needs to know.
@@ -17,8 +19,8 @@ pub struct DesiredTask {
     pub job: JobId,
     /// Which run of the job.
     pub attempt: Attempt,
-    /// It is to be stopped gracefully rather than run.
-    pub stop: bool,
+    /// It is to be stopped in this way rather than run.
+    pub stop: Option<Stop>,
     /// The cards it holds.
     pub devices: Vec<DeviceHold>,
     /// Program and arguments.
@@ -57,6 +59,10 @@ pub struct DesiredTask {
     pub gpu_units: GpuUnits,
     /// The job's name, for people.
     pub job_name: String,
+    /// A signal before its time limit.
+    pub limit_signal: Option<LimitSignal>,
+    /// What an earlier attempt wrote about its newest checkpoint; empty once the task has been seen.
+    pub checkpoint_note: String,
 }
 
 impl State {
@@ -97,7 +103,10 @@ impl State {
             rank,
             job: job.id,
             attempt: held.attempt,
-            stop: matches!(held.state, AllocationState::Stopping(_)),
+            stop: match &held.state {
+                AllocationState::Active => None,
+                AllocationState::Stopping(cause) => Some(stop_for(cause, spec)),
+            },
             devices: place.devices.clone(),
             command: spec.command.clone(),
             env: spec.env.clone(),
@@ -117,6 +126,23 @@ impl State {
             tenant: spec.tenant.clone(),
             gpu_units: held.model.map(|model| spec.request.devices.charge_on(model)).unwrap_or_default(),
             job_name: spec.name.clone(),
+            limit_signal: spec.limit_signal,
+            // Only a task that is yet to start needs it, and what this attempt saves must not change what the others are told.
+            checkpoint_note: match held.task_states[rank.0 as usize] {
+                TaskState::Pending => job.checkpoint_note.clone(),
+                _ => String::new(),
+            },
+        }
+    }
+}
+
+/// How the tasks of a job are stopped for this. An attempt that will be followed by another is told by the signal that the job has chosen for
+/// that, so that it can save its work.
+fn stop_for(cause: &EndCause, spec: &JobSpec) -> Stop {
+    match cause {
+        EndCause::Preempted { .. } | EndCause::Requeued => spec.preemption.stop(spec.grace_s),
+        EndCause::Cancelled | EndCause::RankFailed { .. } | EndCause::TimeLimit | EndCause::NodeLost { .. } => {
+            Stop::term(spec.grace_s)
         }
     }
 }

@@ -11,6 +11,7 @@
 
 pub mod bounds;
 mod check;
+mod check_quota;
 mod classes;
 pub mod command;
 pub mod desired;

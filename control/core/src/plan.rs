@@ -9,6 +9,7 @@ mod bypass;
 mod cancel;
 mod cells;
 mod charge;
+mod checkpoints;
 mod claims;
 mod classes;
 mod clock;
@@ -20,6 +21,7 @@ mod nodes;
 mod pools;
 mod preempt;
 mod requests;
+mod requeue;
 mod reserve;
 mod resolve;
 mod shape;
@@ -28,6 +30,7 @@ mod submit;
 mod sweep;
 mod tasks;
 mod tenants;
+mod update;
 mod usage;
 
 use crate::command::Command;
@@ -77,6 +80,8 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::Reserve { cell, epoch, job, reserved } => reserve::reserve(d, *cell, *epoch, *job, reserved.as_ref()),
         Command::ResetClock => clock::reset(d),
         Command::RecordBypass { cell, epoch, job, cards } => bypass::record(d, *cell, *epoch, *job, *cards),
+        Command::Requeue { job } => requeue::requeue(d, *job),
+        Command::UpdateJob { job, update } => update::update(d, *job, update),
         Command::ForgetFinished { forgotten, jobs } => history::forget(d, *forgotten, jobs),
         Command::RaiseFeatureLevel { level } => raise_feature_level(d, *level),
         Command::Preempt { binding, victims } => preempt::preempt(d, binding, victims),

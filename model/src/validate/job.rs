@@ -5,7 +5,9 @@ use crate::bounds;
 use crate::field_error::FieldError;
 use crate::job::{JobSpec, ValidJobSpec};
 use crate::mig;
-use crate::preemption::{CHECKPOINT_BYTES_MAX, PREEMPT_GRACE_S_MAX, RESTART_COST_S_MAX};
+use crate::preemption::{
+    CHECKPOINT_BYTES_MAX, LimitSignal, PREEMPT_GRACE_S_MAX, RESTART_COST_S_MAX, SIGNAL_BEFORE_S_MAX,
+};
 use crate::request::DeviceRequest;
 use crate::topology::{NumaPolicy, Spread, TopologyLevel};
 use crate::workload::WorkloadClass;
@@ -34,6 +36,7 @@ impl JobSpec {
         self.check_times(&mut faults);
         self.check_movable(&mut faults);
         self.check_preemption(&mut faults);
+        self.check_limit_signal(&mut faults);
         self.check_devices(&mut faults);
         self.check_topology(&mut faults);
         if let Some(pool) = &self.pool {
@@ -188,6 +191,29 @@ impl JobSpec {
             "preemption.restart_cost_s",
             || format!("is {}", said.restart_cost_s),
             "use at most 43,200 seconds",
+        );
+    }
+
+    fn check_limit_signal(&self, faults: &mut Faults) {
+        let Some(LimitSignal { signal: _, before_s }) = self.limit_signal else { return };
+        faults.when(
+            self.time_limit_s.is_none(),
+            "limit_signal",
+            || "is given without a time limit".into(),
+            "give a time limit, or leave the signal out",
+        );
+        faults.when(
+            before_s > SIGNAL_BEFORE_S_MAX,
+            "limit_signal.before_s",
+            || format!("is {before_s}"),
+            "use at most 65,535 seconds before the time limit",
+        );
+        let limit_s = self.time_limit_s.unwrap_or(u64::MAX);
+        faults.when(
+            before_s >= limit_s,
+            "limit_signal.before_s",
+            || format!("is {before_s} s, but the time limit is {limit_s} s"),
+            "use a time shorter than the time limit",
         );
     }
 

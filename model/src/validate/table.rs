@@ -84,6 +84,7 @@ const JOBS: &[Row] = &[
     ("JobSpec", "numa", WORD),
     ("JobSpec", "driver_min", WORD),
     ("Preemption", "signal", WORD),
+    ("LimitSignal", "signal", WORD),
     ("JobSpec", "selector", text(SELECTOR_BYTES_MAX)),
     ("JobSpec", "device_class", NAME),
     ("DeviceRequest", "models", WORDS),
@@ -102,6 +103,8 @@ const JOBS: &[Row] = &[
     ("ListJobsRequest", "user", NAME),
     ("ListJobsRequest", "page_token", TOKEN),
     ("WatchJobsRequest", "tenant", PATH),
+    ("UpdateJobRequest", "tenant", PATH),
+    ("UpdateJobRequest", "name", NAME),
 ];
 
 /// Tenants and their usage.
@@ -197,6 +200,7 @@ const AGENTS: &[Row] = &[
     ("Gpu", "model", WORD),
     ("Gpu", "withheld", TEXT),
     ("TaskReports", "reports", list(REPORTS_PER_MESSAGE_MAX)),
+    ("TaskReport", "checkpoint_note", TEXT),
     ("TaskState", "reason", text(REASON_BYTES_MAX)),
     ("UsageReport", "intervals", list(INTERVALS_PER_MESSAGE_MAX)),
     ("LogData", "data", text(LOG_PIECE_BYTES_MAX)),

@@ -20,6 +20,7 @@ mod reconcile;
 mod session;
 mod shared;
 pub mod shim;
+mod stop_order;
 mod stored;
 pub mod task_folder;
 mod wire;

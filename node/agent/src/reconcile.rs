@@ -10,7 +10,7 @@ use crate::shared::Shared;
 use muster_model::TaskState;
 use muster_node_core::fence;
 use muster_node_core::{
-    CardStep, Desired, DeviceNames, Observed, ObservedTask, Phase, Step, TaskKey, TaskSpec, env, plan,
+    CardStep, Desired, DeviceNames, Observed, ObservedTask, Phase, Step, Stopping, TaskKey, TaskSpec, env, plan,
 };
 use muster_runtime::timeline;
 use std::collections::{BTreeMap, BTreeSet};
@@ -121,6 +121,12 @@ impl Reconciler {
                 tracing::info!(task = %key, job = %task.spec.job, attempt = %task.spec.attempt, state = ?seen, "a task has ended");
                 metrics::counter!("muster_agent_tasks_over_total", "state" => word(&seen)).increment(1);
             }
+            let is_last = over_ns.is_some() || task.stopping != Stopping::No;
+            if let Some(made) = &task.checkpoint
+                && state.reports.checkpoint(*key, made, is_last, self.shared.now_ns())
+            {
+                tracing::debug!(task = %key, job = %task.spec.job, note = made.note, "a task has made a checkpoint");
+            }
             let (started_ns, ended_ns) = match &task.phase {
                 Phase::Starting => continue,
                 Phase::Running { started_ns } => (Some(*started_ns), None),
@@ -161,8 +167,9 @@ impl Reconciler {
         let mut recorded: BTreeSet<TaskKey> = observed.tasks.keys().copied().collect();
         for step in steps {
             match step {
-                Step::Stop(key) => executor.stop(key),
+                Step::Stop(key, how) => executor.stop(key, how),
                 Step::Kill(key) => executor.kill(key),
+                Step::SetTimeLimit(key, limit_s) => executor.set_time_limit(key, limit_s),
                 Step::Card { card, step } => {
                     cards_are_old = true;
                     if failed.contains_key(&card) {

@@ -1,10 +1,10 @@
 //! Between the wire and the node core; only what the shared conversions do not cover.
 
-use muster_model::FieldError;
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision};
 use muster_model::task::DeviceHold;
 use muster_model::validate::bounds::REASON_BYTES_MAX;
 use muster_model::validate::clipped;
+use muster_model::{FieldError, LimitSignal, Stop, StopSignal};
 use muster_node_core::{Desired, DesiredTask, Report, Stamp, TaskKey, TaskSpec};
 use muster_proto::convert::report_to_wire;
 use muster_proto::v1;
@@ -19,8 +19,10 @@ pub(crate) fn message(message: Message) -> v1::AgentMessage {
 
 /// Task states under a number. `wall_ms` tells by the wall clock when something was on CLOCK_BOOTTIME.
 pub(crate) fn reports(seq: u64, batch: &[Report], wall_ms: impl Fn(u64) -> u64) -> v1::AgentMessage {
-    let report = |Report { key, state, ended_ns }: &Report| {
+    let report = |Report { key, state, ended_ns, checkpoint }: &Report| {
         let mut report = report_to_wire(key.allocation, key.rank, state, ended_ns.map(&wall_ms));
+        report.checkpoint_ms = checkpoint.as_ref().map(|made| made.at_ms);
+        report.checkpoint_note = checkpoint.as_ref().map(|made| made.note.clone()).unwrap_or_default();
         // A longer reason would be refused, and with it the session.
         if let Some(state) = &mut report.state {
             state.reason = clipped(std::mem::take(&mut state.reason), REASON_BYTES_MAX);
@@ -50,6 +52,11 @@ pub(crate) fn desired(wire: v1::Desired) -> Result<Desired, FieldError> {
     Ok(Desired { stamp, tasks })
 }
 
+/// The signal of this number, if there is one that this version knows.
+fn signal_of(number: u32) -> Option<StopSignal> {
+    StopSignal::of_number(i32::try_from(number).ok()?)
+}
+
 fn desired_task(wire: v1::DesiredTask) -> Result<DesiredTask, FieldError> {
     let master_port = u16::try_from(wire.master_port)
         .map_err(|_| FieldError::new("master_port", format!("is {}", wire.master_port), "use a port"))?;
@@ -68,6 +75,8 @@ fn desired_task(wire: v1::DesiredTask) -> Result<DesiredTask, FieldError> {
         local_rank: wire.local_rank,
         local_world_size: wire.local_world_size,
         node_rank: wire.node_rank,
+        checkpoint_note: wire.checkpoint_note,
+        limit_signal: signal_of(wire.limit_signal).map(|signal| LimitSignal { signal, before_s: wire.limit_signal_s }),
         master_addr: wire.master_addr,
         master_port,
         restart_count: wire.restart_count,
@@ -78,5 +87,7 @@ fn desired_task(wire: v1::DesiredTask) -> Result<DesiredTask, FieldError> {
         disconnect_grace_s: wire.disconnect_grace_s,
         gpu_units: wire.gpu_units,
     };
-    Ok(DesiredTask { spec: Arc::new(spec), stop: wire.stop })
+    let signal = signal_of(wire.stop_signal).unwrap_or_default();
+    let stop = wire.stop.then(|| Stop { signal, grace_s: wire.stop_grace_s.unwrap_or(spec.grace_s) });
+    Ok(DesiredTask { spec: Arc::new(spec), stop })
 }

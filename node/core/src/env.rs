@@ -4,6 +4,7 @@
 //! stay true: what Muster sets wins over the job's own environment, because a job that could set its devices could leave them.
 
 use crate::task::TaskSpec;
+use muster_model::checkpoint::NOTE_VARIABLE;
 use muster_model::mig::MigPlacement;
 use muster_model::task::HoldMode;
 use std::collections::BTreeMap;
@@ -54,6 +55,7 @@ pub fn task_env(spec: &TaskSpec, names: &DeviceNames) -> Result<BTreeMap<String,
     set("MUSTER_ALLOCATION_ID", spec.key.allocation.to_string());
     set("MUSTER_TENANT", spec.tenant.clone());
     set("MUSTER_TASK", spec.key.to_string());
+    set(NOTE_VARIABLE, spec.checkpoint_note.clone());
     // CUDA orders cards by speed unless told otherwise; our indexes are NVML's, which are those of the PCI bus.
     set("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned());
     set("CUDA_VISIBLE_DEVICES", visible_devices(spec, names)?);

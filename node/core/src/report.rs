@@ -6,6 +6,8 @@
 
 use crate::fence::NS_PER_S;
 use crate::task::TaskKey;
+use muster_model::Checkpoint;
+use muster_model::checkpoint::CHECKPOINT_EVERY_MS;
 use muster_model::task::TaskState;
 use std::collections::BTreeMap;
 
@@ -21,6 +23,9 @@ struct Known {
     state: TaskState,
     /// When it was over, on CLOCK_BOOTTIME.
     ended_ns: Option<u64>,
+    checkpoint: Option<Checkpoint>,
+    /// When that was last taken over.
+    checkpoint_ns: Option<u64>,
     acknowledged: bool,
     /// The message that carries this state, if one is under way.
     carried_by: Option<u64>,
@@ -41,6 +46,8 @@ pub struct Report {
     pub state: TaskState,
     /// When it was over, on CLOCK_BOOTTIME, if it is.
     pub ended_ns: Option<u64>,
+    /// The newest checkpoint that it says it has made.
+    pub checkpoint: Option<Checkpoint>,
 }
 
 /// The states to report and what is known of their arrival.
@@ -57,7 +64,25 @@ impl Reports {
         if self.tasks.get(&key).is_some_and(|known| known.state == state) {
             return false;
         }
-        self.tasks.insert(key, Known { state, ended_ns, acknowledged: false, carried_by: None });
+        let before = self.tasks.remove(&key);
+        let (checkpoint, checkpoint_ns) =
+            before.map(|known| (known.checkpoint, known.checkpoint_ns)).unwrap_or_default();
+        let known = Known { state, ended_ns, checkpoint, checkpoint_ns, acknowledged: false, carried_by: None };
+        self.tasks.insert(key, known);
+        true
+    }
+
+    /// A task whose state was observed says that it has made a checkpoint. One is told at most every ten seconds, the newest at the next
+    /// look after that; and at once when the task is being stopped or is over: nothing comes after it. Says whether that is news.
+    pub fn checkpoint(&mut self, key: TaskKey, made: &Checkpoint, is_last: bool, now_ns: u64) -> bool {
+        let Some(known) = self.tasks.get_mut(&key) else { return false };
+        let told = |at_ns: u64| now_ns.saturating_sub(at_ns) < CHECKPOINT_EVERY_MS * 1_000_000;
+        if known.checkpoint.as_ref() == Some(made) || !is_last && known.checkpoint_ns.is_some_and(told) {
+            return false;
+        }
+        known.checkpoint = Some(made.clone());
+        known.checkpoint_ns = Some(now_ns);
+        (known.acknowledged, known.carried_by) = (false, None);
         true
     }
 
@@ -82,7 +107,12 @@ impl Reports {
             }
             if !known.acknowledged && known.carried_by.is_none() {
                 known.carried_by = Some(seq);
-                batch.push(Report { key: *key, state: known.state.clone(), ended_ns: known.ended_ns });
+                batch.push(Report {
+                    key: *key,
+                    state: known.state.clone(),
+                    ended_ns: known.ended_ns,
+                    checkpoint: known.checkpoint.clone(),
+                });
             }
         }
         if batch.is_empty() {

@@ -1,6 +1,6 @@
 //! From the desired and the observed state to ordered steps.
 //!
-//! [`plan`] is one screen: end what is not wanted, see who may start, take cards apart, set cards up, start, forget. It is called
+//! [`plan`] is one screen: end what is not wanted, change time limits, see who may start, take cards apart, set cards up, start, forget. It is called
 //! again whenever anything has changed, so a step that failed or was cut off is simply planned again. What must stay true:
 //! - a task with a record, live or over, is never started again, nor one that ran here and was lost;
 //! - a task starts only when no task of another allocation of its job is live here (law 6), when every device it needs can be
@@ -11,6 +11,7 @@
 use crate::card::{self, CardObserved, CardStep, Holders};
 use crate::fence;
 use crate::task::{Desired, DesiredTask, ObservedTask, Stopping, TaskKey};
+use muster_model::Stop;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// All that the node knows of itself.
@@ -33,8 +34,9 @@ pub struct Observed {
 /// One thing to do. Doing it twice is the same as doing it once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// SIGTERM, the task's grace, SIGKILL.
-    Stop(TaskKey),
+    /// A signal, a grace, SIGKILL. The grace counts from the first such step that reached the task: taking it again, after a restart of
+    /// the agent too, does not begin it anew.
+    Stop(TaskKey, Stop),
     /// SIGKILL: the control plane holds the task for dead already.
     Kill(TaskKey),
     /// Changes a card.
@@ -46,6 +48,8 @@ pub enum Step {
     },
     /// Starts a task; its devices are as it needs them once the steps before this are done.
     Start(TaskKey),
+    /// Gives a live task another time limit, in seconds from its start; none: it has no limit any more.
+    SetTimeLimit(TaskKey, Option<u64>),
     /// Records that a task was stopped before it ever started.
     RecordNeverStarted(TaskKey),
     /// Records that a task ran here, was lost, and is over.
@@ -65,6 +69,7 @@ pub enum Step {
 #[must_use]
 pub fn plan(desired: &Desired, observed: &Observed) -> Vec<Step> {
     let mut steps = ends(desired, observed);
+    steps.extend(limits(desired, observed));
     let (admitted, holders) = admit(desired, observed, &mut steps);
     let (apart, up) = card_steps(observed, &holders);
     steps.extend(apart);
@@ -78,23 +83,32 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Vec<Step> {
 fn ends(desired: &Desired, observed: &Observed) -> Vec<Step> {
     let mut steps = Vec::new();
     for (key, task) in observed.tasks.iter().filter(|(_, task)| task.is_live()) {
-        let how = match desired.tasks.get(key) {
-            Some(DesiredTask { stop: false, .. }) => continue,
-            Some(DesiredTask { stop: true, .. }) => Stopping::Gracefully,
-            None if is_held_for_dead(task, desired) => Stopping::AtOnce,
-            None => Stopping::Gracefully,
+        let (how, step) = match desired.tasks.get(key) {
+            Some(DesiredTask { stop: None, .. }) => continue,
+            Some(DesiredTask { stop: Some(stop), .. }) => (Stopping::Gracefully, Step::Stop(*key, *stop)),
+            None if is_held_for_dead(task, desired) => (Stopping::AtOnce, Step::Kill(*key)),
+            None => (Stopping::Gracefully, Step::Stop(*key, Stop::term(task.spec.grace_s))),
         };
         if how > task.stopping {
-            steps.push(if how == Stopping::AtOnce { Step::Kill(*key) } else { Step::Stop(*key) });
+            steps.push(step);
         }
     }
     steps
 }
 
+/// Live tasks that have another time limit now.
+fn limits<'a>(desired: &'a Desired, observed: &'a Observed) -> impl Iterator<Item = Step> + 'a {
+    let live = observed.tasks.iter().filter(|(_, task)| task.is_live() && task.stopping == Stopping::No);
+    live.filter_map(|(key, task)| {
+        let wanted = desired.tasks.get(key).filter(|wanted| wanted.stop.is_none())?.spec.time_limit_s;
+        (wanted != task.time_limit_s).then_some(Step::SetTimeLimit(*key, wanted))
+    })
+}
+
 /// Whether the control plane has given up on this task: its node was fenced since, or another attempt of its job is here.
 fn is_held_for_dead(task: &ObservedTask, desired: &Desired) -> bool {
     let fenced_since = task.node_epoch < desired.stamp.node_epoch;
-    fenced_since || desired.tasks.values().any(|other| other.spec.job == task.spec.job && !other.stop)
+    fenced_since || desired.tasks.values().any(|other| other.spec.job == task.spec.job && other.stop.is_none())
 }
 
 /// Which desired tasks start now, in the order of their keys, and who holds which card once they have.
@@ -113,7 +127,7 @@ fn admit(desired: &Desired, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<
         if observed.tasks.contains_key(key) {
             continue;
         }
-        if task.stop {
+        if task.stop.is_some() {
             steps.push(Step::RecordNeverStarted(*key));
             continue;
         }

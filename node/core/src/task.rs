@@ -3,6 +3,7 @@
 use crate::stamp::Stamp;
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank};
 use muster_model::task::{DeviceHold, TaskState};
+use muster_model::{Checkpoint, LimitSignal, Stop};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -45,7 +46,7 @@ impl FromStr for TaskKey {
     }
 }
 
-/// Everything needed to run one task. It does not change while the task lives.
+/// Everything needed to run one task. Nothing of it changes while the task lives, but for its time limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskSpec {
     /// Its name.
@@ -92,6 +93,12 @@ pub struct TaskSpec {
     pub disconnect_grace_s: u64,
     /// GPU units it holds, for metering.
     pub gpu_units: u64,
+    /// What an earlier attempt wrote about its newest checkpoint.
+    #[serde(default)]
+    pub checkpoint_note: String,
+    /// A signal before its time limit.
+    #[serde(default)]
+    pub limit_signal: Option<LimitSignal>,
 }
 
 /// A task that the node should have.
@@ -99,8 +106,8 @@ pub struct TaskSpec {
 pub struct DesiredTask {
     /// What to run.
     pub spec: Arc<TaskSpec>,
-    /// It is to be stopped gracefully instead, and never started.
-    pub stop: bool,
+    /// It is to be stopped in this way instead, and never started.
+    pub stop: Option<Stop>,
 }
 
 /// The whole of what the node should run. A task that is not in it is to be stopped.
@@ -139,7 +146,7 @@ pub enum Stopping {
     /// No.
     #[default]
     No,
-    /// SIGTERM, its grace, SIGKILL.
+    /// A signal, a grace, SIGKILL.
     Gracefully,
     /// SIGKILL.
     AtOnce,
@@ -156,6 +163,10 @@ pub struct ObservedTask {
     pub phase: Phase,
     /// Whether its end has been asked for.
     pub stopping: Stopping,
+    /// The newest checkpoint that it says it has made.
+    pub checkpoint: Option<Checkpoint>,
+    /// The time limit that holds for it now, in seconds; it may have been changed since it was started.
+    pub time_limit_s: Option<u64>,
 }
 
 impl ObservedTask {

@@ -3,7 +3,7 @@
 use super::need;
 use crate::v1;
 use muster_model::usage::UsageInterval;
-use muster_model::{AllocationId, FieldError, Rank, TaskState};
+use muster_model::{AllocationId, Checkpoint, FieldError, Rank, TaskState};
 
 /// What an agent saw of one task, and when it was over by the node's clock, for the wire.
 #[must_use]
@@ -13,7 +13,13 @@ pub fn report_to_wire(
     state: &TaskState,
     ended_ms: Option<u64>,
 ) -> v1::TaskReport {
-    v1::TaskReport { allocation: allocation.0, rank: rank.0, state: Some(state.into()), ended_ms }
+    v1::TaskReport {
+        allocation: allocation.0,
+        rank: rank.0,
+        state: Some(state.into()),
+        ended_ms,
+        ..v1::TaskReport::default()
+    }
 }
 
 /// The same, from the wire.
@@ -23,6 +29,12 @@ pub fn report_to_wire(
 pub fn report_from_wire(wire: v1::TaskReport) -> Result<(AllocationId, Rank, TaskState, Option<u64>), FieldError> {
     let state = need(wire.state, "state")?.try_into().map_err(|e: FieldError| e.under("state"))?;
     Ok((AllocationId(wire.allocation), Rank(wire.rank), state, wire.ended_ms))
+}
+
+/// What a report tells of a checkpoint.
+#[must_use]
+pub fn checkpoint_from_wire(wire: &v1::TaskReport) -> Option<Checkpoint> {
+    wire.checkpoint_ms.map(|at_ms| Checkpoint { at_ms, note: wire.checkpoint_note.clone() })
 }
 
 impl From<&UsageInterval> for v1::UsageInterval {

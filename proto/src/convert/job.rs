@@ -1,14 +1,14 @@
 //! Jobs: what is submitted, and where it stands.
 
 use super::asked::{asked_from_wire, asked_to_wire};
-use super::{each, need, text_if, word_if};
+use super::{each, need, text_if, word, word_if};
 use crate::v1;
 use muster_model::driver::NotAVersion;
 use muster_model::job::{DISCONNECT_GRACE_S_DEFAULT, GRACE_S_DEFAULT};
 use muster_model::movable::{Movable, RESTART_S_DEFAULT};
 use muster_model::{
-    AllocationId, Attempt, CellId, Claim, DriverVersion, FieldError, Job, JobId, JobPhase, JobSpec, NodeId, NumaPolicy,
-    Outcome, Preemption, Reservation, StopSignal, TenantId, ValidJobSpec, WorkloadClass,
+    AllocationId, Attempt, CellId, Claim, DriverVersion, FieldError, Job, JobId, JobPhase, JobSpec, LimitSignal,
+    NodeId, NumaPolicy, Outcome, Preemption, Reservation, StopSignal, TenantId, ValidJobSpec, WorkloadClass,
 };
 
 impl From<&JobSpec> for v1::JobSpec {
@@ -37,6 +37,9 @@ impl From<&JobSpec> for v1::JobSpec {
             }),
             user: spec.user.clone(),
             preemption: preemption_to_wire(&spec.preemption),
+            limit_signal: spec
+                .limit_signal
+                .map(|said| v1::LimitSignal { signal: said.signal.to_string(), before_s: said.before_s }),
             ..v1::JobSpec::default()
         };
         asked_to_wire(&spec.asked, &spec.request.devices, &mut wire);
@@ -75,6 +78,7 @@ impl TryFrom<v1::JobSpec> for JobSpec {
             asked,
             user: wire.user,
             preemption: preemption_from_wire(wire.preemption)?,
+            limit_signal: wire.limit_signal.map(limit_signal_from_wire).transpose()?,
         })
     }
 }
@@ -88,6 +92,11 @@ fn preemption_to_wire(said: &Preemption) -> Option<v1::Preemption> {
         checkpoint_bytes,
         restart_cost_s,
     })
+}
+
+fn limit_signal_from_wire(wire: v1::LimitSignal) -> Result<LimitSignal, FieldError> {
+    let signal = word("limit_signal.signal", &wire.signal)?;
+    Ok(LimitSignal { signal, before_s: wire.before_s })
 }
 
 fn preemption_from_wire(wire: Option<v1::Preemption>) -> Result<Preemption, FieldError> {
@@ -175,6 +184,9 @@ impl From<&Job> for v1::Job {
             start_faults: job.start_faults,
             claim: job.claim.as_deref().map(Into::into),
             preemptions: job.preemptions,
+            checkpoint_ms: job.checkpoint_ms,
+            checkpoint_note: job.checkpoint_note.clone(),
+            requeue_asked: job.requeue_asked,
         }
     }
 }
@@ -216,6 +228,9 @@ pub fn job_from_control_plane(wire: v1::Job) -> Result<Job, FieldError> {
         start_faults: wire.start_faults,
         claim: wire.claim.map(|claim| Claim::try_from(claim).map(Box::new)).transpose()?,
         preemptions: wire.preemptions,
+        checkpoint_ms: wire.checkpoint_ms,
+        checkpoint_note: wire.checkpoint_note,
+        requeue_asked: wire.requeue_asked,
     })
 }
 

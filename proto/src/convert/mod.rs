@@ -17,7 +17,7 @@ pub mod resources;
 pub mod tenant;
 pub mod watch;
 
-pub use agent::{report_from_wire, report_to_wire};
+pub use agent::{checkpoint_from_wire, report_from_wire, report_to_wire};
 pub use job::job_from_control_plane;
 pub use watch::{change_from_control_plane, change_to_wire, object_to_wire};
 

@@ -84,7 +84,8 @@ impl ClassKey {
             max_retries: _,
             movable: _, // It counts once the job runs.
             user: _,
-            preemption: _, // It counts once the job runs.
+            preemption: _,   // It counts once the job runs.
+            limit_signal: _, // It counts once the job runs.
         } = spec;
         // On an accepted job the device class is part of the selector, and what the needs came to is the request.
         let Asked { selector, device_class: _, gpu_memory_mib, needs, choice: _ } = asked;

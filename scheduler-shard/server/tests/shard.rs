@@ -213,6 +213,7 @@ fn a_job_without_room_goes_to_another_cell() {
                 rank: muster_model::Rank(0),
                 state: muster_model::TaskState::Stopped,
                 ended_ms: None,
+                checkpoint: None,
             }];
             let node = held.tasks[0].node;
             let epoch = held.node_epochs[&node];

@@ -125,6 +125,9 @@ fn close(draft: &mut Draft<'_>, id: AllocationId) {
     }
 }
 
+/// Why an attempt ended that somebody wanted queued again.
+const ON_REQUEST: &str = "requeued on request";
+
 /// What becomes of a job after an attempt, and who is to blame for the attempt's end.
 struct Verdict {
     then: Then,
@@ -167,10 +170,14 @@ fn verdict(draft: &Draft<'_>, held: &Allocation) -> Verdict {
     if job.cancelled {
         return over(Outcome::Cancelled);
     }
+    if job.requeue_asked {
+        let preempted = matches!(cause, EndCause::Preempted { .. });
+        return again(ON_REQUEST.to_owned(), if preempted { Blame::Preemption } else { Blame::Nobody });
+    }
     match cause {
         EndCause::Cancelled => over(Outcome::Cancelled),
         EndCause::TimeLimit => over(Outcome::TimedOut),
-        EndCause::Requeued => again("requeued on request".to_owned(), Blame::Nobody),
+        EndCause::Requeued => again(ON_REQUEST.to_owned(), Blame::Nobody),
         EndCause::Preempted { by, reason } => match ended_before_the_stop(held) {
             Some(outcome) => over(outcome),
             None => again(why_preempted(*by, *reason), Blame::Preemption),
@@ -248,6 +255,7 @@ fn requeue(draft: &mut Draft<'_>, id: JobId, reason: String) {
         job.cell = cell;
         job.routed_ms = now_ms;
         job.requeue_reason = Some(reason);
+        job.requeue_asked = false;
     }
 }
 

@@ -79,7 +79,7 @@ fn correct(draft: &mut Draft<'_>, now_ms: u64) -> u32 {
 }
 
 fn is_ahead(job: &Job, now_ms: u64) -> bool {
-    let later = [job.bound_ms, job.started_ms, job.finished_ms].into_iter().flatten();
+    let later = [job.bound_ms, job.started_ms, job.finished_ms, job.checkpoint_ms].into_iter().flatten();
     [job.submitted_ms, job.routed_ms].into_iter().chain(later).any(|at| at > now_ms)
         || job.attempts.iter().any(|record| record_is_ahead(record, now_ms))
 }
@@ -90,7 +90,8 @@ fn record_is_ahead(record: &AttemptRecord, now_ms: u64) -> bool {
 }
 
 fn set_back(job: &mut Job, now_ms: u64) {
-    let later = [&mut job.bound_ms, &mut job.started_ms, &mut job.finished_ms].into_iter().flatten();
+    let later = [&mut job.bound_ms, &mut job.started_ms, &mut job.finished_ms, &mut job.checkpoint_ms];
+    let later = later.into_iter().flatten();
     for at in [&mut job.submitted_ms, &mut job.routed_ms].into_iter().chain(later) {
         *at = (*at).min(now_ms);
     }

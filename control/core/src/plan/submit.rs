@@ -100,16 +100,37 @@ struct Admitted<'a> {
     spec: Cow<'a, ValidJobSpec>,
 }
 
+/// The tenant and the cell of a pending job whose specification has changed. What it was resolved to stays; a tenant that may not use that
+/// is refused.
+pub(super) fn readmit(
+    state: &State,
+    spec: &ValidJobSpec,
+    moves: bool,
+) -> Result<(TenantId, Option<CellId>), FieldError> {
+    let tenant = tenant_of(state, &spec.tenant)?;
+    if moves && (spec.asked.device_class.is_some() || spec.asked.needs.is_some()) {
+        let problem = "cannot change: what its device class or its needs came to depends on the tenant";
+        return Err(FieldError::new("tenant", problem, "cancel the job, and submit it for the other tenant"));
+    }
+    check_trust(tenant, spec)?;
+    let models = affordable(state, tenant, spec)?;
+    let cell = Router::new(state).route(spec, &models);
+    if cell.is_none() && !state.nodes.is_empty() {
+        return Err(infeasible::why(state, tenant, spec, &models));
+    }
+    Ok((tenant.id, cell))
+}
+
+fn tenant_of<'a>(state: &'a State, path: &str) -> Result<&'a Tenant, FieldError> {
+    let tenant = state.index().tenant_ids.get(path).and_then(|id| state.tenants.get(id));
+    tenant.ok_or_else(|| {
+        let fix = "use a tenant of `muster tenants list`, or create it with `muster tenants apply`";
+        FieldError::new("tenant", format!("{path:?} does not exist"), fix)
+    })
+}
+
 fn admit<'a>(state: &State, router: &mut Router<'_>, spec: &'a ValidJobSpec) -> Result<Admitted<'a>, FieldError> {
-    let tenant = state.index().tenant_ids.get(&spec.tenant).and_then(|id| state.tenants.get(id));
-    let Some(tenant) = tenant else {
-        let problem = format!("{:?} does not exist", spec.tenant);
-        return Err(FieldError::new(
-            "tenant",
-            problem,
-            "use a tenant of `muster tenants list`, or create it with `muster tenants apply`",
-        ));
-    };
+    let tenant = tenant_of(state, &spec.tenant)?;
     check_pool(state, spec)?;
     let spec = resolve(state, tenant, spec)?;
     check_trust(tenant, &spec)?;
@@ -178,15 +199,25 @@ fn check_room(state: &State, admitted: &[Admitted<'_>]) -> Result<(), Reject> {
         *more.entry(one.tenant).or_default() += 1;
     }
     for (tenant, count) in more {
-        if state.index().jobs_of(tenant).waiting + count > WAITING_PER_TENANT_MAX {
-            let path = state.tenants.get(&tenant).map_or("", |tenant| tenant.path.as_str());
-            return Err(Reject::Full { what: format!("the queue of tenant {path}"), limit: WAITING_PER_TENANT_MAX });
-        }
+        room_of(state, tenant, count)?;
     }
     if state.index().phases.queued + admitted.len() as u64 > WAITING_MAX {
         return Err(Reject::Full { what: "the queue of all tenants".to_owned(), limit: WAITING_MAX });
     }
     Ok(())
+}
+
+/// Whether a tenant may have one more job waiting.
+pub(super) fn waiting_room(state: &State, tenant: TenantId) -> Result<(), Reject> {
+    room_of(state, tenant, 1)
+}
+
+fn room_of(state: &State, tenant: TenantId, count: u64) -> Result<(), Reject> {
+    if state.index().jobs_of(tenant).waiting + count <= WAITING_PER_TENANT_MAX {
+        return Ok(());
+    }
+    let path = state.tenants.get(&tenant).map_or("", |tenant| tenant.path.as_str());
+    Err(Reject::Full { what: format!("the queue of tenant {path}"), limit: WAITING_PER_TENANT_MAX })
 }
 
 fn queued(draft: &mut Draft<'_>, one: Admitted<'_>) -> Job {
@@ -215,5 +246,8 @@ fn queued(draft: &mut Draft<'_>, one: Admitted<'_>) -> Job {
         start_faults: 0,
         claim: None,
         preemptions: 0,
+        checkpoint_ms: None,
+        checkpoint_note: String::new(),
+        requeue_asked: false,
     }
 }

@@ -1,6 +1,6 @@
 //! What agents saw of tasks.
 
-use super::{attempts, nodes};
+use super::{attempts, checkpoints, nodes};
 use crate::bounds::REPORTS_PER_COMMAND_MAX;
 use crate::command::TaskReport;
 use crate::draft::Draft;
@@ -24,9 +24,11 @@ pub(super) fn report(
     let mut touched: BTreeSet<AllocationId> = BTreeSet::new();
     for report in reports {
         let here = draft.allocation(report.allocation).and_then(|held| held.tasks.get(report.rank.0 as usize));
-        if here.is_some_and(|task| task.node == node)
-            && attempts::observe(draft, report.allocation, report.rank, &report.state, report.ended_ms)
-        {
+        if here.is_none_or(|task| task.node != node) {
+            continue;
+        }
+        checkpoints::note(draft, report);
+        if attempts::observe(draft, report.allocation, report.rank, &report.state, report.ended_ms) {
             touched.insert(report.allocation);
         }
     }

@@ -13,9 +13,9 @@ use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::{Edit, TenantEdit};
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    AntiAffinity, AntiAffinityLevel, Asked, DeviceClass, DeviceRequest, GpuModel, GpuUnits, Job, JobPhase, JobSpec,
-    Limits, NodeHealth, NumaPolicy, Pool, Preemption, ResourceVec, Spread, TaskState, Topology, TopologyLevel, Trust,
-    WorkloadClass,
+    AllocationState, AntiAffinity, AntiAffinityLevel, Asked, Change, Checkpoint, DeviceClass, DeviceRequest, GpuModel,
+    GpuUnits, Job, JobPhase, JobSpec, JobUpdate, Key, Limits, NodeHealth, NumaPolicy, Pool, Preemption, ResourceVec,
+    Spread, TaskState, Topology, TopologyLevel, Trust, WorkloadClass,
 };
 use std::collections::BTreeMap;
 
@@ -32,7 +32,8 @@ impl Story {
     pub(super) fn next_command(&mut self) -> Command {
         match self.chance.below(100) {
             0..=19 => self.submit(),
-            20..=47 => self.bind(),
+            20..=39 => self.bind(),
+            40..=47 => self.preempt(),
             48..=69 => self.report(),
             70..=76 => self.usage(),
             77..=79 => self.cancel(),
@@ -55,7 +56,7 @@ impl Story {
             let tenants = PATHS.iter().map(|path| self.tenant(path)).collect();
             let command = Command::ApplyTenants { tenants };
             if muster_control_core::plan(&self.state, self.now_ms, &command).is_ok() {
-                return vec![command];
+                return vec![Command::RaiseFeatureLevel { level: 3 }, command];
             }
         }
     }
@@ -235,7 +236,7 @@ impl Story {
             asked,
             class: self.chance.pick(&[WorkloadClass::Batch, WorkloadClass::Interactive]).unwrap_or_default(),
             pool: if self.chance.one_in(20) { Some("small".to_owned()) } else { None },
-            priority: 0,
+            priority: self.chance.below(3) as i32,
             command: vec!["true".to_owned()],
             env: BTreeMap::new(),
             workdir: None,
@@ -246,6 +247,7 @@ impl Story {
             movable: self.chance.one_in(3).then(Movable::default),
             user: String::new(),
             preemption: Preemption::default(),
+            limit_signal: None,
         }
     }
 
@@ -285,7 +287,32 @@ impl Story {
 
     fn cancel(&mut self) -> Command {
         let job = self.some_job(|_| true).map_or(JobId(999_999), |job| job.id);
-        Command::Cancel { job }
+        match self.chance.below(5) {
+            0 => Command::Requeue { job },
+            1 => Command::UpdateJob { job, update: self.job_update() },
+            _ => Command::Cancel { job },
+        }
+    }
+
+    /// Mostly something; sometimes nothing, or what must be refused.
+    fn job_update(&mut self) -> JobUpdate {
+        let mut update = JobUpdate::default();
+        if self.chance.one_in(2) {
+            update.time_limit_s = [Edit::Set(60), Edit::Set(0), Edit::Remove][self.chance.below(3) as usize];
+        }
+        if self.chance.one_in(2) {
+            update.priority = Some(self.chance.below(9) as i32);
+        }
+        if self.chance.one_in(2) {
+            update.tenant = self.chance.pick(&PATHS).map(str::to_owned);
+        }
+        update
+    }
+
+    /// Now and then one that a clock ahead or behind has stamped.
+    fn checkpoint(&mut self) -> Option<Checkpoint> {
+        let at_ms = (self.now_ms + self.chance.below(60_000)).saturating_sub(40_000);
+        self.chance.one_in(5).then(|| Checkpoint { at_ms, note: "step\n1".to_owned() })
     }
 
     fn bind(&mut self) -> Command {
@@ -312,6 +339,40 @@ impl Story {
             self.spoil(&mut binding);
         }
         Command::Bind(binding)
+    }
+
+    /// A waiting job gets what some attempts of its cell hold, whoever they are.
+    fn preempt(&mut self) -> Command {
+        let Some(job) = self.some_job(|job| job.cell.is_some() && job.phase == JobPhase::Queued) else {
+            return self.submit();
+        };
+        let held: Vec<AllocationId> = self
+            .state
+            .allocations
+            .values()
+            .filter(|held| Some(held.cell) == job.cell && held.state == AllocationState::Active)
+            .map(|held| held.id)
+            .collect();
+        let mut proposed = None;
+        for _ in 0..6 {
+            let many = 1 + self.chance.below(3);
+            let victims: Vec<AllocationId> = (0..many).filter_map(|_| self.chance.pick(&held)).collect();
+            let mut without = self.state.clone();
+            for victim in &victims {
+                without.apply(&Change::Delete(Key::Allocation(*victim)));
+            }
+            let Some(binding) = placing::place(&without, &mut self.chance, &job) else { continue };
+            let command = Command::Preempt { binding, victims };
+            let legal = muster_control_core::plan(&self.state, self.now_ms, &command).is_ok();
+            proposed = Some(command);
+            if legal {
+                break;
+            }
+        }
+        match proposed {
+            Some(command) => command,
+            None => self.lease(),
+        }
     }
 
     fn spoil(&mut self, binding: &mut LeasedBinding) {
@@ -460,7 +521,8 @@ impl Story {
                     2 => TaskState::Fenced,
                     _ => usual.clone(),
                 };
-                reports.push(TaskReport { allocation: id, rank: Rank(rank as u32), state, ended_ms: None });
+                let checkpoint = self.checkpoint();
+                reports.push(TaskReport { allocation: id, rank: Rank(rank as u32), state, ended_ms: None, checkpoint });
             }
         }
         if self.chance.one_in(10) {
@@ -469,6 +531,7 @@ impl Story {
                 rank: Rank(77),
                 state: usual,
                 ended_ms: None,
+                checkpoint: None,
             });
         }
         let command = Command::ReportTasks { node, epoch, reports };

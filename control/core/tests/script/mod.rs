@@ -309,6 +309,7 @@ impl World {
                 rank,
                 state: task_state(state),
                 ended_ms,
+                checkpoint: None,
             }));
         }
         Command::ReportTasks { node, epoch: Epoch(words.number("epoch", epoch.0)), reports }
@@ -397,7 +398,7 @@ impl World {
                         task.master_port,
                         task.restart_count,
                         task.gpu_units.0,
-                        task.stop
+                        task.stop.is_some()
                     )
                 };
                 tasks.into_iter().map(line).collect()

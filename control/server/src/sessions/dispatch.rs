@@ -1,13 +1,13 @@
 //! Tells sessions that what their node is to run has changed.
 //!
 //! One task follows the applied changes. What must stay true: the work for a change is proportional to the change, whatever the number of
-//! nodes and sessions; a node is touched when a task of it appears, ends, or is to stop, and when the node itself changes, and not
+//! nodes and sessions; a node is touched when a task of it appears, ends, is to stop or gets another time limit, and when the node itself changes, and not
 //! when other nodes of its gangs report something.
 
 use super::Hub;
 use crate::consensus::Lagged;
 use muster_control_core::State;
-use muster_model::{Allocation, AllocationId, AllocationState, Change, Key, NodeId, Object, Revision};
+use muster_model::{Allocation, AllocationId, AllocationState, Change, Job, Key, NodeId, Object, Revision};
 use muster_runtime::timeline;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,13 +30,20 @@ impl Held {
     }
 }
 
-/// The allocations as last seen.
+/// The allocations as last seen, and the time limits of their jobs.
 #[derive(Debug, Default)]
-pub(super) struct Index(BTreeMap<AllocationId, Held>);
+pub(super) struct Index {
+    held: BTreeMap<AllocationId, Held>,
+    limits: BTreeMap<AllocationId, Option<u64>>,
+}
 
 impl Index {
     pub(super) fn of(state: &State) -> Self {
-        Index(state.allocations.values().map(|allocation| (allocation.id, Held::of(allocation))).collect())
+        let limit = |job: &Job| Some((job.phase.allocation()?, job.spec.time_limit_s));
+        Index {
+            held: state.allocations.values().map(|allocation| (allocation.id, Held::of(allocation))).collect(),
+            limits: state.jobs.values().filter_map(|job| limit(job)).collect(),
+        }
     }
 
     /// Takes a change over and collects the nodes it touches.
@@ -47,13 +54,15 @@ impl Index {
                     touched.insert(node.id);
                 }
                 Object::Allocation(allocation) => self.put(allocation, touched),
+                Object::Job(job) => self.limit(job, touched),
                 _ => {}
             },
             Change::Delete(Key::Node(node)) => {
                 touched.insert(*node);
             }
             Change::Delete(Key::Allocation(id)) => {
-                if let Some(held) = self.0.remove(id) {
+                self.limits.remove(id);
+                if let Some(held) = self.held.remove(id) {
                     touched.extend(held.live.into_keys());
                 }
             }
@@ -63,14 +72,26 @@ impl Index {
 
     fn put(&mut self, allocation: &Allocation, touched: &mut BTreeSet<NodeId>) {
         let new = Held::of(allocation);
-        match self.0.get(&allocation.id) {
+        match self.held.get(&allocation.id) {
             Some(old) if old.stopping == new.stopping => {
                 let changed = new.live.iter().filter(|(node, live)| old.live.get(node) != Some(live));
                 touched.extend(changed.map(|(node, _)| *node));
             }
             _ => touched.extend(new.live.keys()),
         }
-        self.0.insert(allocation.id, new);
+        self.held.insert(allocation.id, new);
+    }
+
+    /// A time limit may change while the job runs.
+    fn limit(&mut self, job: &Job, touched: &mut BTreeSet<NodeId>) {
+        let Some(id) = job.phase.allocation() else { return };
+        let limit_s = job.spec.time_limit_s;
+        let before = self.limits.insert(id, limit_s);
+        if before.is_some_and(|before| before != limit_s)
+            && let Some(held) = self.held.get(&id)
+        {
+            touched.extend(held.live.keys());
+        }
     }
 }
 

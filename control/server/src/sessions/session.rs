@@ -15,7 +15,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use muster_control_core::{Command, Done, Reject, TaskReport};
 use muster_model::NodeHealth;
 use muster_model::usage::UsageInterval;
-use muster_proto::convert::report_from_wire;
+use muster_proto::convert::{checkpoint_from_wire, report_from_wire};
 use muster_proto::v1;
 use muster_runtime::timeline;
 use prost::Message as _;
@@ -33,6 +33,9 @@ const IN_FLIGHT_MAX: usize = 32;
 const BEATS_MAX: usize = 4;
 /// Task reports, or usage intervals, of one message: as many as one command takes.
 const ITEMS_MAX: usize = 4_096;
+
+/// The feature level from which on checkpoints are recorded.
+const CHECKPOINTS_LEVEL: u32 = 3;
 
 /// What came of something that ran beside.
 enum Finished {
@@ -201,11 +204,14 @@ impl Session {
     fn report(&mut self, message: v1::TaskReports) -> Result<(), Over> {
         check_count("reports", message.reports.len())?;
         let mut reports = Vec::with_capacity(message.reports.len());
+        // Below that level the log has no place for checkpoints; the tasks' states must not wait for it.
+        let keeps = self.hub.consensus.read(|state, _| state.meta.feature_level >= CHECKPOINTS_LEVEL);
         for (index, report) in message.reports.into_iter().enumerate() {
+            let checkpoint = checkpoint_from_wire(&report).filter(|_| keeps);
             let (allocation, rank, state, ended_ms) = report_from_wire(report)
                 .map_err(|error| Over::Bad(refusal::fields(&[error.under(&format!("reports[{index}]"))])))?;
             tracing::trace!(target: timeline::TARGET, step = "report_received", allocation = allocation.0);
-            reports.push(TaskReport { allocation, rank, state, ended_ms });
+            reports.push(TaskReport { allocation, rank, state, ended_ms, checkpoint });
         }
         let command = Command::ReportTasks { node: self.joined.node, epoch: self.joined.epoch, reports };
         let (hub, seq) = (Arc::clone(&self.hub), message.seq);

@@ -10,7 +10,9 @@ pub(crate) fn desired_task(task: DesiredTask) -> v1::DesiredTask {
         rank: task.rank.0,
         job: task.job.0,
         attempt: task.attempt.0,
-        stop: task.stop,
+        stop: task.stop.is_some(),
+        stop_signal: task.stop.map(|stop| stop.signal.number() as u32).unwrap_or_default(),
+        stop_grace_s: task.stop.map(|stop| stop.grace_s),
         devices: task.devices.iter().map(Into::into).collect(),
         command: task.command,
         env: task.env,
@@ -30,5 +32,8 @@ pub(crate) fn desired_task(task: DesiredTask) -> v1::DesiredTask {
         gpu_units: task.gpu_units.0,
         job_name: task.job_name,
         node_rank: task.node_rank,
+        checkpoint_note: task.checkpoint_note,
+        limit_signal: task.limit_signal.map(|said| said.signal.number() as u32).unwrap_or_default(),
+        limit_signal_s: task.limit_signal.map(|said| said.before_s).unwrap_or_default(),
     }
 }

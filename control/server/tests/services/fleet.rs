@@ -160,6 +160,7 @@ async fn pinned_layouts_are_kept_shown_and_refused_when_not_legal() {
         time_slice_replicas: 1,
         mps_clients: 1,
         compute_tolerance_percent: Some(10),
+        cool_down_s: 0,
         mig_layouts: vec![layout(slices)],
     };
     let legal = pool(&[("3g.40gb", 1), ("2g.20gb", 1), ("1g.10gb", 2)]);

@@ -15,8 +15,8 @@ pub mod virtual_;
 pub use crate::task_folder::Stream;
 
 use futures::future::BoxFuture;
-use muster_model::TaskState;
 use muster_model::ids::Epoch;
+use muster_model::{Stop, TaskState};
 use muster_node_core::{ObservedTask, TaskKey, TaskSpec};
 use muster_runtime::Host;
 use std::collections::{BTreeMap, BTreeSet};
@@ -145,11 +145,14 @@ pub trait Executor: Send + Sync + 'static {
     /// Records a task that ended before it ever started.
     fn record_over(&self, spec: Arc<TaskSpec>, node_epoch: Epoch, state: TaskState);
 
-    /// SIGTERM, its grace, SIGKILL. Asking twice is asking once.
-    fn stop(&self, key: TaskKey);
+    /// A signal, a grace, SIGKILL. Asking twice is asking once: the first counts.
+    fn stop(&self, key: TaskKey, how: Stop);
 
     /// SIGKILL for all of it.
     fn kill(&self, key: TaskKey);
+
+    /// Gives a task another time limit, in seconds from its start; one that has passed ends it like any that passes.
+    fn set_time_limit(&self, key: TaskKey, limit_s: Option<u64>);
 
     /// Moves a fence forward; a lower one changes nothing.
     fn push_deadline(&self, key: TaskKey, deadline_ns: u64);

@@ -1,10 +1,23 @@
 //! A handle on a process that cannot come to mean another one, and that can be waited for without polling.
 
+use crate::stop_order::StopOrder;
+use muster_model::Stop;
 use nix::sys::signal::Signal;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+
+/// Where the union in `siginfo_t` begins on 64-bit Linux: behind three numbers, aligned for a pointer.
+const QUEUED_AT: usize = 16;
+
+/// What the union holds for a queued signal.
+#[repr(C)]
+struct Queued {
+    pid: i32,
+    uid: u32,
+    value: i32,
+}
 
 /// A process, by a descriptor of the kernel.
 #[derive(Debug)]
@@ -34,6 +47,23 @@ impl PidFd {
         let null = std::ptr::null::<libc::siginfo_t>();
         // SAFETY: the descriptor is open, and no signal information is passed.
         unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.fd.as_raw_fd(), signal as i32, null, 0) };
+    }
+
+    /// Tells a shim to stop its task: SIGTERM, with the signal and the grace for the task in its value ([`StopOrder`]).
+    pub(super) fn send_stop(&self, how: Stop) {
+        // SAFETY: the structure is plain numbers, for which zeros are a value.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        info.si_signo = libc::SIGTERM;
+        info.si_code = libc::SI_QUEUE;
+        let queued =
+            Queued { pid: std::process::id() as i32, uid: nix::unistd::getuid().as_raw(), value: StopOrder::of(how).0 };
+        // SAFETY: behind its three numbers and the padding to eight bytes, the structure is a union, which for a queued signal begins with
+        // the sender and the value (sigaction(2)); both structures are larger than what is written, and writing them needs no alignment.
+        unsafe {
+            let union = (&raw mut info).cast::<u8>().add(QUEUED_AT).cast::<Queued>();
+            union.write_unaligned(queued);
+            libc::syscall(libc::SYS_pidfd_send_signal, self.fd.as_raw_fd(), libc::SIGTERM, &raw const info, 0);
+        }
     }
 
     /// Ready when the process has ended.

@@ -4,15 +4,19 @@
 //! the map is never held across anything that blocks; the end of a shim is seen through its descriptor, without polling; a stop or
 //! a fence that comes while a shim is being started reaches it as soon as it is there.
 
+mod checkpoints;
+mod take_over;
+
 use super::kept::Kept;
 use super::pidfd::PidFd;
 use super::start::{self, Alive, Found};
 use super::{ExecError, Executor, Launch, LogError, LogSlice, Owner, claim, orphans};
 use crate::task_folder::record::{End, ExitRecord, LaunchRecord, StartedRecord};
-use crate::task_folder::{DeadlineFile, Stream, TaskFolder, VOID, output, read_json};
+use crate::task_folder::{DeadlineFile, Stream, TaskFolder, output, read_json};
 use futures::future::{BoxFuture, FutureExt};
-use muster_model::TaskState;
+use muster_model::checkpoint::FILE_VARIABLE;
 use muster_model::ids::Epoch;
+use muster_model::{Checkpoint, Stop, TaskState};
 use muster_node_core::{ObservedTask, Phase, Stopping, TaskKey, TaskSpec};
 use muster_runtime::Host;
 use nix::sys::signal::Signal;
@@ -94,14 +98,33 @@ struct Entry {
     node_epoch: Epoch,
     phase: Phase,
     stopping: Stopping,
+    /// How it was first told to stop.
+    stop: Option<Stop>,
     deadline_ns: u64,
+    /// The time limit that holds now.
+    time_limit_s: Option<u64>,
+    /// The newest checkpoint that it says it has made.
+    checkpoint: Option<Checkpoint>,
     /// Once the shim is there and until it has ended.
     shim: Option<Arc<Shim>>,
 }
 
+/// A task of an earlier agent: what it was started with, what is there, and its newest checkpoint.
+type Adopted = (LaunchRecord, Found, Option<Checkpoint>);
+
 struct Shim {
     process: PidFd,
     deadline: DeadlineFile,
+}
+
+impl Shim {
+    /// Writes the limit down and has the shim look at it: a signal that it reads and that means nothing else.
+    fn limit(&self, key: TaskKey, limit_s: Option<u64>) {
+        match self.deadline.set_limit(limit_s) {
+            Ok(()) => self.process.send(Signal::SIGHUP),
+            Err(error) => tracing::error!(task = %key, %error, "cannot change the time limit of a task"),
+        }
+    }
 }
 
 impl ProcessExecutor {
@@ -182,7 +205,10 @@ impl Inner {
         let inner = self.clone();
         let number = shim.process.pid();
         let ended = tokio::task::spawn_blocking(move || {
-            start::ended(&inner.folder(key), number, inner.now_ns(), inner.config.reaps_orphans)
+            let exit = start::ended(&inner.folder(key), number, inner.now_ns(), inner.config.reaps_orphans);
+            // What it saved last is known before its end is.
+            inner.look_at_checkpoint(key);
+            exit
         });
         match ended.await {
             Ok(Ok(exit)) => self.over(key, &exit),
@@ -202,9 +228,12 @@ impl Inner {
         if let Err(error) = shim.deadline.push(entry.deadline_ns) {
             tracing::error!(task = %key, %error, "cannot extend the disconnect deadline of a task");
         }
+        if shim.deadline.limit_s().is_some_and(|limit_s| limit_s != entry.time_limit_s) {
+            shim.limit(key, entry.time_limit_s);
+        }
         match entry.stopping {
             Stopping::No => {}
-            Stopping::Gracefully => shim.process.send(Signal::SIGTERM),
+            Stopping::Gracefully => shim.process.send_stop(entry.stop.unwrap_or(Stop::term(entry.spec.grace_s))),
             Stopping::AtOnce => shim.process.send(Signal::SIGUSR1),
         }
         drop(tasks);
@@ -250,74 +279,33 @@ impl Inner {
         ExecError::Io { doing: format!("reading the tasks in {}", self.live.display()), source }
     }
 
-    /// Takes the data folder, and reads what an earlier agent has left there. Blocks.
-    fn take_over(&self) -> Result<(Kept, Vec<(LaunchRecord, Found)>), ExecError> {
-        let config = &self.config;
-        *self.folder_lock.lock() = Some(claim::lock_folder(&config.data_dir)?);
-        if config.reaps_orphans {
-            nix::sys::prctl::set_child_subreaper(true).map_err(|error| self.failed(error.into()))?;
-        }
-        let kept = Kept::open(config.data_dir.join("kept"), config.kept_tasks_max, config.kept_bytes_max);
-        let kept = kept.map_err(|source| self.failed(source))?;
-        Ok((kept, self.adopt_all().map_err(|source| self.failed(source))?))
-    }
-
-    /// Takes the host, and ends what runs there of this owner without a record. Blocks.
-    fn claim(&self, owner: Owner) -> Result<BTreeSet<TaskKey>, ExecError> {
-        let config = &self.config;
-        let listener = claim::lock_host(&owner, &config.boot_id)?;
-        let live: BTreeSet<PathBuf> = {
-            let tasks = self.tasks.lock();
-            let live = tasks.iter().filter(|(_, entry)| !matches!(entry.phase, Phase::Over { .. }));
-            live.map(|(key, _)| self.folder(*key).path().to_owned()).collect()
-        };
-        let lost = claim::end_strays(&owner, &config.boot_id, &config.data_dir, &live, config.reaps_orphans)?;
-        *self.owner.lock() = Some((owner, listener));
-        Ok(lost)
-    }
-
-    /// Reads every folder. Blocks.
-    fn adopt_all(&self) -> io::Result<Vec<(LaunchRecord, Found)>> {
-        std::fs::create_dir_all(&self.live)?;
-        let mut adopted = Vec::new();
-        for entry in std::fs::read_dir(&self.live)? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == VOID) {
-                std::fs::remove_dir_all(&path)?;
-            }
-            let named = path.file_name().and_then(|name| name.to_str()).is_some_and(|n| n.parse::<TaskKey>().is_ok());
-            if !named {
-                continue;
-            }
-            let (boot_id, adopts) = (&self.config.boot_id, self.config.reaps_orphans);
-            match start::adopt(&TaskFolder::new(&path), boot_id, self.now_ns(), adopts) {
-                Ok(Some(found)) => adopted.push(found),
-                Ok(None) => tracing::debug!(folder = %path.display(), "this task folder has no started task"),
-                // Its fence still holds; to go on without the others would be worse.
-                Err(error) => tracing::error!(folder = %path.display(), %error, "cannot take over a task folder"),
-            }
-        }
-        Ok(adopted)
-    }
-
     fn enter(&self, spec: Arc<TaskSpec>, node_epoch: Epoch, phase: Phase, deadline_ns: u64) -> bool {
         let mut tasks = self.tasks.lock();
         let vacant = !tasks.contains_key(&spec.key);
         if vacant {
             let stopping = Stopping::No;
-            tasks.insert(spec.key, Entry { spec, node_epoch, phase, stopping, deadline_ns, shim: None });
+            let (key, time_limit_s) = (spec.key, spec.time_limit_s);
+            let entry = Entry {
+                spec,
+                node_epoch,
+                phase,
+                stopping,
+                stop: None,
+                deadline_ns,
+                time_limit_s,
+                checkpoint: None,
+                shim: None,
+            };
+            tasks.insert(key, entry);
         }
         vacant
     }
 
-    fn end(&self, key: TaskKey, how: Stopping, signal: Signal) {
+    fn end(&self, key: TaskKey, how: Stopping, send: impl FnOnce(&mut Entry)) {
         let mut tasks = self.tasks.lock();
-        let Some(entry) = tasks.get_mut(&key) else { return };
-        if entry.stopping < how {
+        if let Some(entry) = tasks.get_mut(&key).filter(|entry| entry.stopping < how) {
             entry.stopping = how;
-            if let Some(shim) = &entry.shim {
-                shim.process.send(signal);
-            }
+            send(entry);
         }
     }
 }
@@ -331,10 +319,13 @@ impl Executor for ProcessExecutor {
             let read = tokio::task::spawn_blocking(move || reader.take_over());
             let (kept, adopted) = read.await.map_err(|lost| inner.failed(io::Error::other(lost))).flatten()?;
             *inner.kept.lock() = Some(kept);
-            for (record, found) in adopted {
+            for (record, found, made) in adopted {
                 let record = Arc::new(record);
                 let spec = Arc::new(record.spec.clone());
                 inner.enter(spec, record.node_epoch, Phase::Starting, 0);
+                if let Some(entry) = inner.tasks.lock().get_mut(&record.spec.key) {
+                    entry.checkpoint = made;
+                }
                 match found {
                     Found::Over(exit) => inner.over(record.spec.key, &exit),
                     Found::Alive(alive) => {
@@ -343,12 +334,14 @@ impl Executor for ProcessExecutor {
                             && let Some(entry) = inner.tasks.lock().get_mut(&record.spec.key)
                         {
                             entry.phase = Phase::Running { started_ns };
+                            entry.time_limit_s = alive.deadline.limit_s().unwrap_or(entry.time_limit_s);
                         }
                         let inner = inner.clone();
                         host.spawn(async move { inner.watch(&record, alive).await });
                     }
                 }
             }
+            host.spawn(checkpoints::look(Arc::downgrade(&inner)));
             Ok(())
         }
         .boxed()
@@ -369,7 +362,9 @@ impl Executor for ProcessExecutor {
         let mut whole_env: BTreeMap<String, String> =
             INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect();
         whole_env.extend(env);
-        whole_env.insert(orphans::TASK.to_owned(), self.0.folder(spec.key).path().display().to_string());
+        let folder = self.0.folder(spec.key);
+        whole_env.insert(orphans::TASK.to_owned(), folder.path().display().to_string());
+        whole_env.insert(FILE_VARIABLE.to_owned(), folder.checkpoint().display().to_string());
         if let Some((owner, _)) = &*self.0.owner.lock() {
             whole_env.insert(orphans::OWNER.to_owned(), claim::mark(owner, &self.0.config.boot_id));
         }
@@ -389,12 +384,30 @@ impl Executor for ProcessExecutor {
         self.0.changed();
     }
 
-    fn stop(&self, key: TaskKey) {
-        self.0.end(key, Stopping::Gracefully, Signal::SIGTERM);
+    fn stop(&self, key: TaskKey, how: Stop) {
+        self.0.end(key, Stopping::Gracefully, |entry| {
+            entry.stop = Some(how);
+            if let Some(shim) = &entry.shim {
+                shim.process.send_stop(how);
+            }
+        });
     }
 
     fn kill(&self, key: TaskKey) {
-        self.0.end(key, Stopping::AtOnce, Signal::SIGUSR1);
+        self.0.end(key, Stopping::AtOnce, |entry| {
+            if let Some(shim) = &entry.shim {
+                shim.process.send(Signal::SIGUSR1);
+            }
+        });
+    }
+
+    fn set_time_limit(&self, key: TaskKey, limit_s: Option<u64>) {
+        let mut tasks = self.0.tasks.lock();
+        let Some(entry) = tasks.get_mut(&key) else { return };
+        entry.time_limit_s = limit_s;
+        if let Some(shim) = &entry.shim {
+            shim.limit(key, limit_s);
+        }
     }
 
     fn push_deadline(&self, key: TaskKey, deadline_ns: u64) {
@@ -417,6 +430,8 @@ impl Executor for ProcessExecutor {
             node_epoch: entry.node_epoch,
             phase: entry.phase.clone(),
             stopping: entry.stopping,
+            checkpoint: entry.checkpoint.clone(),
+            time_limit_s: entry.time_limit_s,
         };
         self.0.tasks.lock().iter().map(|(key, entry)| (*key, observed(entry))).collect()
     }

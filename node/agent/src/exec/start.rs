@@ -66,7 +66,8 @@ pub(super) fn start(
     let say = |what: &str, error: io::Error| format!("{what} {}: {error}", folder.path().display());
     std::fs::create_dir_all(folder.path()).map_err(|e| say("making", e))?;
     let log = File::create(folder.shim_log()).map_err(|e| say("making shim.log in", e))?;
-    let deadline = folder.create_deadline(deadline_ns).map_err(|e| say("writing the deadline in", e))?;
+    let limit_s = record.spec.time_limit_s;
+    let deadline = folder.create_deadline(deadline_ns, limit_s).map_err(|e| say("writing the deadline in", e))?;
     folder.write_json(&folder.task(), record).map_err(|e| say("writing task.json in", e))?;
     let owner = record.env.get(orphans::OWNER).map_or("", String::as_str);
     let reason = match launch(shim, folder, log, owner) {

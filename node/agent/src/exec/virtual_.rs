@@ -10,8 +10,8 @@
 
 use super::{ExecError, Executor, Launch, LogError, LogSlice, Owner, Stream};
 use futures::future::{BoxFuture, FutureExt};
-use muster_model::TaskState;
 use muster_model::ids::{Attempt, Epoch, JobId};
+use muster_model::{Stop, TaskState};
 use muster_node_core::fence::{self, NS_PER_S};
 use muster_node_core::{ObservedTask, Phase, Stopping, TaskKey, TaskSpec};
 use muster_runtime::{Clock, Host};
@@ -65,6 +65,7 @@ struct Task {
     spec: Arc<TaskSpec>,
     node_epoch: Epoch,
     stopping: Stopping,
+    limit_s: Option<u64>,
     run: Run,
     /// Its place in the history, if it ran and there is one.
     recorded: Option<usize>,
@@ -83,7 +84,8 @@ struct Run {
     deadline_ns: u64,
     limit_ns: Option<u64>,
     grace_ns: u64,
-    stopped_ns: Option<u64>,
+    /// When it was told to stop, and the grace from then on.
+    stopped: Option<(u64, u64)>,
     killed_ns: Option<u64>,
 }
 
@@ -100,19 +102,19 @@ impl Run {
             deadline_ns: launch.deadline_ns,
             limit_ns: fence::time_limit_ns(now_ns, spec.time_limit_s),
             grace_ns: spec.grace_s.saturating_mul(NS_PER_S),
-            stopped_ns: None,
+            stopped: None,
             killed_ns: None,
         }
     }
 
     /// When it ends by what is known now, and how. Of what falls on the same moment, the first named here wins.
     fn end(&self) -> (u64, TaskState) {
-        let after_term = |at_ns: u64| if self.ignores_term { at_ns.saturating_add(self.grace_ns) } else { at_ns };
+        let after = |at_ns: u64, grace_ns: u64| if self.ignores_term { at_ns.saturating_add(grace_ns) } else { at_ns };
         let exited = (self.natural_ns, TaskState::Exited { code: self.exit_code });
         let fenced = (self.deadline_ns, TaskState::Fenced);
         let killed = self.killed_ns.map(|at_ns| (at_ns, TaskState::Stopped));
-        let stopped = self.stopped_ns.map(|at_ns| (after_term(at_ns), TaskState::Stopped));
-        let limited = self.limit_ns.map(|at_ns| (after_term(at_ns), TaskState::TimedOut));
+        let stopped = self.stopped.map(|(at_ns, grace_ns)| (after(at_ns, grace_ns), TaskState::Stopped));
+        let limited = self.limit_ns.map(|at_ns| (after(at_ns, self.grace_ns), TaskState::TimedOut));
         let all = [Some(exited), Some(fenced), killed, stopped, limited].into_iter().flatten();
         all.min_by_key(|(at_ns, _)| *at_ns).unwrap_or((u64::MAX, TaskState::Fenced))
     }
@@ -284,7 +286,8 @@ impl Executor for VirtualMachine {
             history.push(RunRecord { job, attempt, key, started, ended: None, state: None });
             history.len() - 1
         });
-        state.tasks.insert(key, Task { spec, node_epoch, stopping: Stopping::No, run, recorded, over: None });
+        let limit_s = spec.time_limit_s;
+        state.tasks.insert(key, Task { spec, node_epoch, stopping: Stopping::No, limit_s, run, recorded, over: None });
         state.wake();
         if let Some(rescheduled) = &state.rescheduled {
             rescheduled.notify_one();
@@ -296,15 +299,16 @@ impl Executor for VirtualMachine {
         let mut state = self.0.state.lock();
         let launch = Launch { spec: spec.clone(), node_epoch, env: BTreeMap::new(), deadline_ns: now_ns };
         let run = Run::new(&launch, now_ns);
-        let task = Task { spec, node_epoch, stopping: Stopping::No, run, recorded: None, over: Some((over, now_ns)) };
+        let (limit_s, over) = (spec.time_limit_s, Some((over, now_ns)));
+        let task = Task { spec, node_epoch, stopping: Stopping::No, limit_s, run, recorded: None, over };
         state.tasks.entry(launch.spec.key).or_insert(task);
         state.wake();
     }
 
-    fn stop(&self, key: TaskKey) {
+    fn stop(&self, key: TaskKey, how: Stop) {
         self.change(key, |task, now_ns| {
             task.stopping = task.stopping.max(Stopping::Gracefully);
-            task.run.stopped_ns.get_or_insert(now_ns);
+            task.run.stopped.get_or_insert((now_ns, how.grace_s.saturating_mul(NS_PER_S)));
         });
     }
 
@@ -312,6 +316,14 @@ impl Executor for VirtualMachine {
         self.change(key, |task, now_ns| {
             task.stopping = Stopping::AtOnce;
             task.run.killed_ns.get_or_insert(now_ns);
+        });
+    }
+
+    fn set_time_limit(&self, key: TaskKey, limit_s: Option<u64>) {
+        self.change(key, |task, now_ns| {
+            task.limit_s = limit_s;
+            // One that has passed already passes now: what is over stays as it was.
+            task.run.limit_ns = fence::time_limit_ns(task.run.started_ns, limit_s).map(|at_ns| at_ns.max(now_ns));
         });
     }
 
@@ -338,7 +350,9 @@ impl Executor for VirtualMachine {
                     Phase::Over { state: over.clone(), started_ns: ran.then_some(started_ns), ended_ns: *ended_ns }
                 }
             };
-            ObservedTask { spec: task.spec.clone(), node_epoch: task.node_epoch, phase, stopping: task.stopping }
+            let (spec, node_epoch, stopping) = (task.spec.clone(), task.node_epoch, task.stopping);
+            // Nothing runs, so nothing is saved.
+            ObservedTask { spec, node_epoch, phase, stopping, checkpoint: None, time_limit_s: task.limit_s }
         };
         state.tasks.iter().map(|(key, task)| (*key, observed(task))).collect()
     }

@@ -1,9 +1,11 @@
-//! The guard: waits for the command's end, a stop, the time limit or the fence, whichever is first. It reads one number from a
-//! file, which is in memory, and writes nothing.
+//! The guard: waits for the command's end, a stop, the time limit or the fence, whichever is first. It reads two numbers
+//! from a file, which is in memory, and writes nothing.
 
 use super::{ShimError, os};
+use crate::stop_order::StopOrder;
 use crate::task_folder::DeadlineFile;
 use crate::task_folder::record::End;
+use muster_model::{Stop, StopSignal};
 use muster_node_core::TaskSpec;
 use muster_node_core::fence::{self, NS_PER_S};
 use nix::sys::signal::{SigSet, Signal, killpg};
@@ -21,7 +23,7 @@ pub(super) fn boottime_ns() -> Result<u64, nix::Error> {
     Ok(now.tv_sec() as u64 * NS_PER_S + now.tv_nsec() as u64)
 }
 
-/// A stop that is under way: SIGTERM was sent, SIGKILL follows.
+/// A stop that is under way: its signal was sent, SIGKILL follows.
 #[derive(Clone, Debug)]
 struct Ending {
     why: End,
@@ -37,18 +39,23 @@ enum Due {
     Kill,
     /// The time limit has passed.
     TimeLimit,
+    /// The time before the limit has come at which the task wants to be told.
+    Warn,
     /// Nothing before this time.
     At(u64),
 }
 
-fn due(now_ns: u64, deadline_ns: u64, limit_ns: Option<u64>, ending: Option<&Ending>) -> Due {
+/// `warn_ns`: when the signal before the limit is due, if it has not been sent for this limit.
+fn due(now_ns: u64, deadline_ns: u64, limit_ns: Option<u64>, warn_ns: Option<u64>, ending: Option<&Ending>) -> Due {
     let next_ns = match ending {
         Some(ending) if ending.kill_ns <= now_ns => return Due::Kill,
         Some(ending) => ending.kill_ns,
         None => match limit_ns {
             Some(limit_ns) if limit_ns <= now_ns => return Due::TimeLimit,
-            Some(limit_ns) => limit_ns,
-            None => u64::MAX,
+            limit_ns => match warn_ns {
+                Some(warn_ns) if warn_ns <= now_ns && deadline_ns > now_ns => return Due::Warn,
+                _ => limit_ns.into_iter().chain(warn_ns).min().unwrap_or(u64::MAX),
+            },
         },
     };
     if deadline_ns <= now_ns { Due::Fence } else { Due::At(next_ns.min(deadline_ns)) }
@@ -66,13 +73,14 @@ pub(super) fn guard(
         .map_err(os("making the signal descriptor"))?;
     let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)
         .map_err(os("making the timer"))?;
-    let limit_ns = fence::time_limit_ns(started_ns, spec.time_limit_s);
-    let terminate = |why: End, now_ns: u64| {
-        // It fails only when the group is gone, which the next turn sees.
-        let _ = killpg(child, Signal::SIGTERM);
-        Ending { why, kill_ns: now_ns.saturating_add(spec.grace_s.saturating_mul(NS_PER_S)) }
+    let terminate = |why: End, how: Stop, now_ns: u64| {
+        send(child, how.signal);
+        Ending { why, kill_ns: now_ns.saturating_add(how.grace_s.saturating_mul(NS_PER_S)) }
     };
+    let usual = Stop::term(spec.grace_s);
     let mut ending: Option<Ending> = None;
+    // The limit before which the task has been told.
+    let mut warned_of: Option<u64> = None;
     loop {
         if let Some(end) = reap(child)? {
             return Ok(ending.map_or(end, |ending| ending.why));
@@ -82,7 +90,12 @@ pub(super) fn guard(
         while let Some(signal) = signal_fd.read_signal().map_err(os("reading signals"))? {
             heard = true;
             match Signal::try_from(signal.ssi_signo as i32) {
-                Ok(Signal::SIGTERM) if ending.is_none() => ending = Some(terminate(End::Stopped, now_ns)),
+                Ok(Signal::SIGTERM) if ending.is_none() => {
+                    // A person who signals the shim says nothing of how.
+                    let queued = signal.ssi_code == libc::SI_QUEUE;
+                    let how = if queued { StopOrder(signal.ssi_int).how() } else { None };
+                    ending = Some(terminate(End::Stopped, how.unwrap_or(usual), now_ns));
+                }
                 Ok(Signal::SIGUSR1) => return Ok(End::Stopped),
                 _ => {}
             }
@@ -91,15 +104,34 @@ pub(super) fn guard(
             // A child's end may have been among them, and will not be told again.
             continue;
         }
-        match due(now_ns, deadline.get(), limit_ns, ending.as_ref()) {
+        // It may be changed while the task runs; an agent of an earlier version has left none here.
+        let limit_s = deadline.limit_s().unwrap_or(spec.time_limit_s);
+        let limit_ns = fence::time_limit_ns(started_ns, limit_s);
+        // Of another limit the task is told anew.
+        let warn_ns = limit_ns.filter(|limit_ns| warned_of != Some(*limit_ns)).zip(spec.limit_signal);
+        let warn_ns = warn_ns.map(|(limit_ns, said)| limit_ns.saturating_sub(said.before_s.saturating_mul(NS_PER_S)));
+        match due(now_ns, deadline.get(), limit_ns, warn_ns, ending.as_ref()) {
             Due::Fence => return Ok(End::Fenced),
             Due::Kill => return Ok(ending.map_or(End::Stopped, |ending| ending.why)),
-            Due::TimeLimit => ending = Some(terminate(End::TimedOut, now_ns)),
+            Due::Warn => {
+                warned_of = limit_ns;
+                if let Some(said) = spec.limit_signal {
+                    send(child, said.signal);
+                }
+            }
+            Due::TimeLimit => ending = Some(terminate(End::TimedOut, usual, now_ns)),
             Due::At(next_ns) => {
                 arm(&timer, next_ns)?;
                 wait_for_input(&[signal_fd.as_fd().as_raw_fd(), timer.as_fd().as_raw_fd()])?;
             }
         }
+    }
+}
+
+/// Signals the command's process group. It fails only when the group is gone, which the next turn sees.
+fn send(child: Pid, signal: StopSignal) {
+    if let Ok(signal) = Signal::try_from(signal.number()) {
+        let _ = killpg(child, signal);
     }
 }
 
@@ -146,7 +178,18 @@ mod tests {
     #[track_caller]
     fn check(now: u64, deadline: u64, limit: Option<u64>, kill: Option<u64>, expected: Due) {
         let ending = kill.map(|kill_ns| Ending { why: End::Stopped, kill_ns });
-        assert_eq!(due(now, deadline, limit, ending.as_ref()), expected);
+        assert_eq!(due(now, deadline, limit, None, ending.as_ref()), expected);
+    }
+
+    #[test]
+    fn the_signal_before_the_limit_gives_way_to_every_end() {
+        let ending = Ending { why: End::Stopped, kill_ns: 80 };
+        assert_eq!(due(10, 100, Some(50), Some(40), None), Due::At(40));
+        assert_eq!(due(40, 100, Some(50), Some(40), None), Due::Warn);
+        assert_eq!(due(41, 100, Some(50), None, None), Due::At(50), "it has been told");
+        assert_eq!(due(50, 100, Some(50), Some(40), None), Due::TimeLimit);
+        assert_eq!(due(40, 40, Some(50), Some(40), None), Due::Fence);
+        assert_eq!(due(40, 100, Some(50), Some(40), Some(&ending)), Due::At(80), "it is being stopped");
     }
 
     #[test]

@@ -3,16 +3,18 @@
 //! | file | written by | what |
 //! | --- | --- | --- |
 //! | `task.json` | agent | what to run; whole before the shim starts |
-//! | `deadline` | agent | the fence, nanoseconds of CLOCK_BOOTTIME, 8 bytes, little endian, rewritten in place |
+//! | `deadline` | agent | the fence, nanoseconds of CLOCK_BOOTTIME, and the time limit in seconds; 8 bytes each, little endian, rewritten in place |
 //! | `lock` | shim | locked while the shim lives |
 //! | `shim`, `started`, `exit` | shim | its process; when the command ran; how all ended |
 //! | `stdout`, `stderr` | shim | the beginning of the output; its end in segments beside them ([`output`]) |
+//! | `checkpoint` | task | when it has saved its progress, and its note about that ([`checkpoint`]) |
 //! | `work` | shim | the scratch folder in which a command without a working directory runs |
 //!
-//! What must stay true: records are replaced whole; the deadline only moves forward; whoever holds the lock and finds no `exit`
+//! What must stay true: records are replaced whole; the fence only moves forward; whoever holds the lock and finds no `exit`
 //! may close the folder by writing one, or void it where no `shim` is in it either, and a shim that comes later starts nothing
 //! from it. Nothing here is synced: tasks do not outlive the host, so their records need not.
 
+pub(crate) mod checkpoint;
 pub(crate) mod output;
 pub mod record;
 
@@ -85,6 +87,12 @@ impl TaskFolder {
         self.0.join("work")
     }
 
+    /// What the task replaces after each checkpoint.
+    #[must_use]
+    pub fn checkpoint(&self) -> PathBuf {
+        self.0.join("checkpoint")
+    }
+
     /// The file of one output.
     #[must_use]
     pub fn log(&self, stream: Stream) -> PathBuf {
@@ -154,12 +162,13 @@ impl TaskFolder {
         std::fs::rename(&beside, path)
     }
 
-    /// Makes the fence file with its first deadline.
+    /// Makes the fence file with its first deadline and the time limit.
     ///
     /// # Errors
     /// When the disk refuses.
-    pub fn create_deadline(&self, deadline_ns: u64) -> std::io::Result<DeadlineFile> {
-        std::fs::write(self.0.join("deadline"), deadline_ns.to_le_bytes())?;
+    pub fn create_deadline(&self, deadline_ns: u64, limit_s: Option<u64>) -> std::io::Result<DeadlineFile> {
+        let bytes = [deadline_ns.to_le_bytes(), limit_s.unwrap_or(NO_LIMIT).to_le_bytes()].concat();
+        std::fs::write(self.0.join("deadline"), bytes)?;
         self.open_deadline()
     }
 
@@ -174,6 +183,11 @@ impl TaskFolder {
         Ok(deadline)
     }
 }
+
+/// Where the time limit stands in the fence file.
+const LIMIT_AT: u64 = 8;
+/// A time limit that is none.
+const NO_LIMIT: u64 = u64::MAX;
 
 /// Reads a record; `None` where there is none yet.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> std::io::Result<Option<T>> {
@@ -223,6 +237,23 @@ impl DeadlineFile {
     #[must_use]
     pub fn get(&self) -> u64 {
         self.read().unwrap_or(0)
+    }
+
+    /// The time limit in seconds, which may be none; `None` where an agent of an earlier version has written none here.
+    #[must_use]
+    pub fn limit_s(&self) -> Option<Option<u64>> {
+        let mut bytes = [0; 8];
+        self.file.read_exact_at(&mut bytes, LIMIT_AT).ok()?;
+        let limit_s = u64::from_le_bytes(bytes);
+        Some((limit_s != NO_LIMIT).then_some(limit_s))
+    }
+
+    /// Changes the time limit.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn set_limit(&self, limit_s: Option<u64>) -> std::io::Result<()> {
+        self.file.write_all_at(&limit_s.unwrap_or(NO_LIMIT).to_le_bytes(), LIMIT_AT)
     }
 
     /// Moves the fence forward; a lower one changes nothing.

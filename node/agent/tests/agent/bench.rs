@@ -2,6 +2,7 @@
 
 use muster_agent::exec::process::{ProcessConfig, ProcessExecutor, ShimCommand};
 use muster_agent::exec::{Executor, Launch, Stream};
+use muster_model::Stop;
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank};
 use muster_model::task::{DeviceHold, TaskState};
 use muster_node_core::{ObservedTask, Phase, TaskKey, TaskSpec};
@@ -52,6 +53,8 @@ pub(crate) fn command(id: u64, rank: u32, words: &[&str]) -> TaskSpec {
         grace_s: 20,
         disconnect_grace_s: 600,
         gpu_units: 7_000,
+        checkpoint_note: String::new(),
+        limit_signal: None,
     }
 }
 
@@ -93,6 +96,12 @@ impl Bench {
             deadline_ns: self.now_ns().saturating_add(fence_ns),
         });
         key
+    }
+
+    /// As a job that is cancelled is stopped.
+    pub(crate) fn stop(&self, key: TaskKey) {
+        let grace_s = self.exec.observe()[&key].spec.grace_s;
+        self.exec.stop(key, Stop::term(grace_s));
     }
 
     pub(crate) async fn wait(&self, key: TaskKey, until: impl Fn(&ObservedTask) -> bool) -> ObservedTask {

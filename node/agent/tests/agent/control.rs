@@ -299,5 +299,10 @@ pub(crate) fn to_wire(spec: &TaskSpec, stop: bool) -> v1::DesiredTask {
         gpu_units: spec.gpu_units,
         job_name: spec.job_name.clone(),
         node_rank: spec.node_rank,
+        stop_signal: 0,
+        stop_grace_s: None,
+        checkpoint_note: String::new(),
+        limit_signal: 0,
+        limit_signal_s: 0,
     }
 }

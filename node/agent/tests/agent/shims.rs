@@ -5,8 +5,8 @@ use muster_agent::exec::process::{ProcessConfig, ShimCommand};
 use muster_agent::exec::{Executor, Stream};
 use muster_agent::task_folder::TaskFolder;
 use muster_agent::task_folder::record::{End, ExitRecord, LaunchRecord, ShimRecord};
-use muster_model::TaskState;
 use muster_model::ids::Epoch;
+use muster_model::{LimitSignal, Stop, StopSignal, TaskState};
 use muster_node_core::TaskSpec;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -112,9 +112,120 @@ async fn a_stop_is_asked_for_politely_first() {
     let script = "trap 'echo tidied; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
     let task = bench.start(spec(1, 0, script), FAR);
     lines(&dir.path().join("tasks/1.0/stdout"), 1).await;
-    bench.exec.stop(task);
+    bench.stop(task);
     assert_eq!(bench.over(task).await.0, TaskState::Stopped);
     assert_eq!(bench.output(task, Stream::Stdout).await.0, "ready\ntidied\n");
+}
+
+/// A task that catches SIGUSR1, saves its work and goes on until it is killed.
+const SAVES: &str = "trap 'echo saved' USR1; trap 'echo term' TERM; echo ready; while :; do sleep 0.05; done";
+
+#[tokio::test]
+async fn a_preempted_task_gets_its_own_signal_and_grace_in_all_its_processes() {
+    let dir = dir();
+    let bench = Bench::open(dir.path()).await;
+    // A child in the group hears it too; the grace of the job itself is another.
+    let script = format!("(trap 'echo child' USR1; echo ready; while :; do sleep 0.05; done) & {SAVES}");
+    let task = bench.start(TaskSpec { grace_s: 3_600, ..spec(1, 0, &script) }, FAR);
+    lines(&dir.path().join("tasks/1.0/stdout"), 2).await;
+    let asked_ns = bench.now_ns();
+    bench.exec.stop(task, Stop { signal: StopSignal::Usr1, grace_s: 1 });
+    let (state, _, ended_ns) = bench.over(task).await;
+    assert_eq!(state, TaskState::Stopped);
+    assert!((asked_ns + S..asked_ns + 10 * S).contains(&ended_ns), "it had its grace, and no more");
+    let mut said: Vec<String> = bench.output(task, Stream::Stdout).await.0.lines().map(str::to_owned).collect();
+    said.sort();
+    assert_eq!(said, ["child", "ready", "ready", "saved"], "one signal each, and no SIGTERM");
+}
+
+#[tokio::test]
+async fn an_agent_that_comes_back_in_the_middle_of_a_grace_does_not_begin_it_anew() {
+    let dir = dir();
+    let first = Bench::open(dir.path()).await;
+    let task = first.start(TaskSpec { grace_s: 3_600, ..spec(1, 0, SAVES) }, FAR);
+    lines(&dir.path().join("tasks/1.0/stdout"), 1).await;
+    let asked_ns = first.now_ns();
+    first.exec.stop(task, Stop { signal: StopSignal::Usr1, grace_s: 3 });
+    tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
+    first.host.tasks.abort_all();
+    drop(first);
+    let second = Bench::open(dir.path()).await;
+    // It does not know that the stop was asked for, and asks again; for longer, too.
+    second.exec.stop(task, Stop { signal: StopSignal::Usr1, grace_s: 3_600 });
+    let (state, _, ended_ns) = second.over(task).await;
+    assert_eq!(state, TaskState::Stopped);
+    let took_ms = (ended_ns - asked_ns) / 1_000_000;
+    assert!((3_000..4_400).contains(&took_ms), "it was killed {took_ms} ms after the first stop");
+    assert_eq!(second.output(task, Stream::Stdout).await.0, "ready\nsaved\n", "one signal");
+}
+
+/// Also by an agent that comes later, and of a task that was over before anybody looked.
+#[tokio::test]
+async fn what_a_task_writes_after_a_checkpoint_is_seen_while_it_runs_and_at_its_end() {
+    let dir = dir();
+    let first = Bench::open(dir.path()).await;
+    let write = |note: &str| {
+        format!(
+            "echo '{note}' > \"$MUSTER_CHECKPOINT_FILE.new\"; mv \"$MUSTER_CHECKPOINT_FILE.new\" \"$MUSTER_CHECKPOINT_FILE\""
+        )
+    };
+    let script = format!(
+        "{}; trap '{}; exit 0' USR1; while :; do sleep 0.05; done",
+        write("step 1"),
+        write("step 2").replace('\'', "")
+    );
+    let task = first.start(spec(1, 0, &script), FAR);
+    let seen = first.wait(task, |task| task.checkpoint.is_some()).await.checkpoint.expect("it made one");
+    assert_eq!(seen.note, "step 1");
+    let quick = first.start(spec(2, 0, &write("done")), FAR);
+    let seen = first.wait(quick, |task| !task.is_live()).await;
+    assert_eq!(seen.checkpoint.expect("it made one").note, "done", "its end is not known without it");
+    first.host.tasks.abort_all();
+    drop(first);
+    let second = Bench::open(dir.path()).await;
+    assert_eq!(second.exec.observe()[&quick].checkpoint.as_ref().expect("it made one").note, "done");
+    second.exec.stop(task, Stop { signal: StopSignal::Usr1, grace_s: 20 });
+    let seen = second.wait(task, |task| !task.is_live()).await;
+    assert_eq!(seen.checkpoint.expect("it made one").note, "step 2");
+}
+
+/// The shim sleeps until the limit it knows, so it has to be told of a nearer one.
+#[tokio::test]
+async fn a_time_limit_may_be_raised_and_lowered_while_the_task_runs_and_outlives_the_agent() {
+    let dir = dir();
+    let first = Bench::open(dir.path()).await;
+    let limited = |id, limit| TaskSpec { time_limit_s: Some(limit), ..command(id, 0, &["sleep", "1000"]) };
+    let lowered = first.start(limited(1, 3_600), FAR);
+    let raised = first.start(limited(2, 2), FAR);
+    let (began_ns, _) = (first.running(lowered).await, first.running(raised).await);
+    first.exec.set_time_limit(raised, Some(3_600));
+    first.exec.set_time_limit(lowered, Some(1));
+    let (state, _, ended_ns) = first.over(lowered).await;
+    assert_eq!(state, TaskState::TimedOut);
+    assert!(ended_ns >= began_ns + S && ended_ns < began_ns + 20 * S, "{} ms", (ended_ns - began_ns) / 1_000_000);
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert!(first.exec.observe()[&raised].is_live(), "its first limit has passed");
+    first.host.tasks.abort_all();
+    drop(first);
+    let second = Bench::open(dir.path()).await;
+    assert_eq!(second.exec.observe()[&raised].time_limit_s, Some(3_600), "not the one it was started with");
+    second.exec.set_time_limit(raised, Some(1));
+    assert_eq!(second.over(raised).await.0, TaskState::TimedOut);
+}
+
+#[tokio::test]
+async fn a_signal_comes_before_the_time_limit_once() {
+    let dir = dir();
+    let bench = Bench::open(dir.path()).await;
+    let limit_signal = Some(LimitSignal { signal: StopSignal::Usr1, before_s: 2 });
+    let spec = TaskSpec { time_limit_s: Some(4), limit_signal, grace_s: 1, ..spec(1, 0, SAVES) };
+    let task = bench.start(spec, FAR);
+    let began_ns = bench.running(task).await;
+    lines(&dir.path().join("tasks/1.0/stdout"), 2).await;
+    let told_ms = (bench.now_ns() - began_ns) / 1_000_000;
+    assert!((1_900..3_900).contains(&told_ms), "told {told_ms} ms after its start");
+    assert_eq!(bench.over(task).await.0, TaskState::TimedOut);
+    assert_eq!(bench.output(task, Stream::Stdout).await.0, "ready\nsaved\nterm\n", "then it is stopped as ever");
 }
 
 /// A script that ignores SIGTERM and starts itself twice more, each in a session of its own, with orphans beside; the three write
@@ -145,7 +256,7 @@ async fn who_ignores_a_stop_is_killed_after_its_grace_with_all_that_left_its_gro
     let alive = lines(&pids, 3).await;
     assert!(alive.iter().all(|pid| is_alive(pid)));
     let asked_ns = bench.now_ns();
-    bench.exec.stop(task);
+    bench.stop(task);
     let (state, _, ended_ns) = bench.over(task).await;
     assert_eq!(state, TaskState::Stopped);
     assert!(ended_ns >= asked_ns + S, "it had its grace");
@@ -159,7 +270,7 @@ async fn a_kill_waits_for_nothing() {
     let (script, pids) = stubborn_script(dir.path());
     let task = bench.start(TaskSpec { grace_s: 3_600, ..spec(1, 0, &script) }, FAR);
     lines(&pids, 3).await;
-    bench.exec.stop(task);
+    bench.stop(task);
     bench.exec.kill(task);
     assert_eq!(bench.over(task).await.0, TaskState::Stopped);
     assert_all_dead(&pids).await;
@@ -171,7 +282,7 @@ async fn a_stop_that_comes_while_a_task_is_being_started_reaches_it() {
     let bench = Bench::open(dir.path()).await;
     // Not through a shell, which would undo a signal mask that a command must not inherit.
     let task = bench.start(TaskSpec { grace_s: 3_600, ..command(1, 0, &["sleep", "1000"]) }, FAR);
-    bench.exec.stop(task);
+    bench.stop(task);
     assert_eq!(bench.over(task).await.0, TaskState::Stopped);
 }
 
@@ -183,7 +294,7 @@ async fn a_stop_never_waits_for_a_grace_that_nobody_needs() {
     let tasks: Vec<_> = (1..=40).map(|id| bench.start(quick(id), FAR)).collect();
     for task in &tasks {
         bench.running(*task).await;
-        bench.exec.stop(*task);
+        bench.stop(*task);
     }
     for task in tasks {
         assert_eq!(bench.over(task).await.0, TaskState::Stopped);
@@ -240,7 +351,7 @@ async fn a_fence_that_moves_on_holds_and_one_that_passes_kills() {
 fn folder(dir: &Path, spec: TaskSpec, deadline_ns: u64) -> TaskFolder {
     let folder = TaskFolder::new(&dir.join("tasks").join(spec.key.to_string()));
     std::fs::create_dir_all(folder.path()).expect("a folder");
-    folder.create_deadline(deadline_ns).expect("a fence");
+    folder.create_deadline(deadline_ns, None).expect("a fence");
     let env = [("PATH".to_owned(), std::env::var("PATH").expect("a path"))].into();
     let record = LaunchRecord { spec, node_epoch: Epoch(1), boot_id: "boot-1".to_owned(), env, log_bytes_max: 1 << 20 };
     folder.write_json(&folder.task(), &record).expect("a record");

@@ -1,10 +1,11 @@
 //! Plans, stamps, environments, reports and the meter, case by case.
 
-use crate::world::{desired, hold, key, mig, observed, over, running, spec};
+use crate::world::{PREEMPTED, desired, hold, key, mig, observed, over, running, spec};
 use muster_model::ids::{Epoch, Revision};
 use muster_model::mig::{MigPlacement, MigShape};
 use muster_model::task::{HoldMode, TaskState};
 use muster_model::validate::bounds;
+use muster_model::{Checkpoint, Stop};
 use muster_node_core::{
     CardSetting, CardStep, DeviceNames, Gate, Meter, Report, Reports, Stamp, Step, TaskKey, TaskSpec, env, plan,
 };
@@ -40,11 +41,26 @@ fn a_new_task_prepares_its_card_and_starts() {
     );
 }
 
+/// A task that is not desired any more is stopped as its record says.
+fn not_desired() -> Step {
+    Step::Stop(key(10, 0), Stop::term(spec(10, 0, vec![]).grace_s))
+}
+
+#[test]
+fn a_task_is_stopped_as_the_cause_asks_for_and_told_so_once() {
+    let mut node = observed(vec![(spec(10, 0, vec![]), running())]);
+    let wanted = desired(vec![(spec(10, 0, vec![]), true)], 1);
+    assert_eq!(plan(&wanted, &node), [Step::Stop(key(10, 0), PREEMPTED)]);
+    crate::world::take(&Step::Stop(key(10, 0), PREEMPTED), &wanted, &mut node);
+    assert_eq!(plan(&wanted, &node), [], "its grace has begun");
+    check(vec![], vec![(spec(10, 0, vec![]), running())], vec![], &[not_desired()]);
+}
+
 #[test]
 fn a_card_changes_mode_only_when_its_last_task_is_gone() {
     let wanted = || vec![(spec(20, 0, vec![hold(0, WHOLE)]), false)];
     let share = || spec(10, 0, vec![hold(0, HoldMode::Mps { percent: 30, memory_mib: 1 })]);
-    check(wanted(), vec![(share(), running())], vec![CardSetting::Mps], &[Step::Stop(key(10, 0))]);
+    check(wanted(), vec![(share(), running())], vec![CardSetting::Mps], &[not_desired()]);
     check(
         wanted(),
         vec![(share(), over(TaskState::Stopped))],
@@ -209,7 +225,7 @@ fn a_state_is_sent_until_it_is_acknowledged() {
     assert!(reports.observe(task, TaskState::Running, None));
     assert!(!reports.observe(task, TaskState::Running, None), "no news");
     let (first, batch) = reports.next_batch(0).expect("news");
-    assert_eq!(batch, [Report { key: task, state: TaskState::Running, ended_ns: None }]);
+    assert_eq!(batch, [Report { key: task, state: TaskState::Running, ended_ns: None, checkpoint: None }]);
     assert_eq!(reports.next_batch(0), None, "it is under way");
 
     // A newer state goes out at once; the acknowledgement of the older one does not count for it.
@@ -311,4 +327,49 @@ proptest! {
         let waiting: u128 = meter.batch(mark, u64::MAX).map_or(0, |(_, all)| all.iter().map(|i| u128::from(i.gpu_unit_ms)).sum());
         prop_assert_eq!(counted + waiting, held);
     }
+}
+
+#[test]
+fn checkpoints_are_told_every_ten_seconds_and_the_last_one_with_the_end() {
+    const S: u64 = 1_000_000_000;
+    let made = |at_ms| Checkpoint { at_ms, note: format!("at {at_ms}") };
+    let (task, mut reports) = (key(1, 0), Reports::default());
+    assert!(!reports.checkpoint(task, &made(1), false, 0), "a task that nobody has seen");
+    reports.observe(task, TaskState::Running, None);
+    let told = |reports: &mut Reports, now_ns| {
+        let (seq, batch) = reports.next_batch(now_ns)?;
+        reports.acknowledged(seq);
+        batch.into_iter().map(|report| report.checkpoint).next()
+    };
+    assert_eq!(told(&mut reports, 0), Some(None));
+    assert!(reports.checkpoint(task, &made(1), false, S));
+    assert!(!reports.checkpoint(task, &made(1), false, 90 * S), "no news");
+    assert_eq!(told(&mut reports, 90 * S), Some(Some(made(1))));
+    assert!(reports.checkpoint(task, &made(2), false, 100 * S));
+    assert_eq!(told(&mut reports, 100 * S), Some(Some(made(2))));
+    assert!(!reports.checkpoint(task, &made(3), false, 109 * S), "too soon");
+    assert_eq!(told(&mut reports, 109 * S), None);
+    assert!(reports.checkpoint(task, &made(3), false, 110 * S));
+    assert!(reports.checkpoint(task, &made(4), true, 111 * S), "it is being stopped");
+    reports.observe(task, TaskState::Stopped, Some(112 * S));
+    assert!(reports.checkpoint(task, &made(5), true, 112 * S));
+    assert_eq!(told(&mut reports, 112 * S), Some(Some(made(5))), "with the end");
+    assert!(reports.is_acknowledged(task));
+}
+
+#[test]
+fn a_time_limit_that_has_changed_reaches_a_live_task_once() {
+    let limited = |limit| TaskSpec { time_limit_s: limit, ..spec(10, 0, vec![]) };
+    let wanted = |limit| desired(vec![(limited(limit), false)], 1);
+    let mut node = observed(vec![(limited(None), running())]);
+    for limit in [Some(60), Some(30), None] {
+        let step = Step::SetTimeLimit(key(10, 0), limit);
+        assert_eq!(plan(&wanted(limit), &node), [step.clone()]);
+        crate::world::take(&step, &wanted(limit), &mut node);
+        assert_eq!(plan(&wanted(limit), &node), []);
+    }
+    let stopping = desired(vec![(limited(Some(9)), true)], 1);
+    assert_eq!(plan(&stopping, &node), [Step::Stop(key(10, 0), PREEMPTED)], "its end is settled");
+    let over = observed(vec![(limited(None), over(TaskState::Stopped))]);
+    assert_eq!(plan(&wanted(Some(9)), &over), []);
 }

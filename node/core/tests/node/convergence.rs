@@ -42,7 +42,7 @@ proptest! {
         for (key, task) in &node.tasks {
             let wanted = desired.tasks.get(key);
             prop_assert!(wanted.is_some(), "{key} is not desired and still on record");
-            let stop = wanted.is_some_and(|wanted| wanted.stop);
+            let stop = wanted.is_some_and(|wanted| wanted.stop.is_some());
             prop_assert!(!(stop && task.is_live()), "{key} should have stopped");
         }
         // What did not start has a reason: another task has the device, or another attempt of its job is here.
@@ -77,7 +77,7 @@ proptest! {
     #[test]
     fn what_gives_back_comes_before_what_takes((desired, node) in any_case()) {
         let order = |step: &Step| match step {
-            Step::Stop(_) | Step::Kill(_) | Step::RecordNeverStarted(_) | Step::RecordLost(_) | Step::RecordCannotStart { .. } => 0,
+            Step::Stop(..) | Step::Kill(_) | Step::SetTimeLimit(..) | Step::RecordNeverStarted(_) | Step::RecordLost(_) | Step::RecordCannotStart { .. } => 0,
             Step::Card { step, .. } => match step {
                 muster_node_core::CardStep::DestroyInstance(_)
                 | muster_node_core::CardStep::DisableMig

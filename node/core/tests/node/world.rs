@@ -1,10 +1,10 @@
 //! A node that takes the steps of a plan at its word, and refuses every one that must not be taken.
 
-use muster_model::GpuModel;
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision};
 use muster_model::mig::{self, MigPlacement, MigShape};
 use muster_model::request::SharingMode;
 use muster_model::task::{DeviceHold, HoldMode, TaskState};
+use muster_model::{GpuModel, Stop, StopSignal};
 use muster_node_core::{
     CardObserved, CardSetting, CardStep, Desired, DesiredTask, Observed, ObservedTask, Phase, Stamp, Step, Stopping,
     TaskKey, TaskSpec,
@@ -45,6 +45,8 @@ pub(crate) fn spec(allocation: u64, rank: u32, devices: Vec<DeviceHold>) -> Task
         time_limit_s: None,
         grace_s: 30,
         disconnect_grace_s: 600,
+        checkpoint_note: String::new(),
+        limit_signal: None,
     }
 }
 
@@ -56,16 +58,32 @@ pub(crate) fn mig(shape: MigShape, start: u8) -> HoldMode {
     HoldMode::Mig(MigPlacement { shape, start })
 }
 
+/// How desired tasks are stopped, where they are: not as a task that is not desired any more.
+pub(crate) const PREEMPTED: Stop = Stop { signal: StopSignal::Usr1, grace_s: 7 };
+
 pub(crate) fn desired(tasks: Vec<(TaskSpec, bool)>, epoch: u64) -> Desired {
     Desired {
         stamp: Stamp { incarnation: 1, revision: Revision(9), node_epoch: Epoch(epoch) },
-        tasks: tasks.into_iter().map(|(spec, stop)| (spec.key, DesiredTask { spec: Arc::new(spec), stop })).collect(),
+        tasks: tasks
+            .into_iter()
+            .map(|(spec, stop)| (spec.key, DesiredTask { spec: Arc::new(spec), stop: stop.then_some(PREEMPTED) }))
+            .collect(),
     }
 }
 
 pub(crate) fn observed(tasks: Vec<(TaskSpec, Phase)>) -> Observed {
     let task = |(spec, phase): (TaskSpec, Phase)| {
-        (spec.key, ObservedTask { spec: Arc::new(spec), node_epoch: Epoch(1), phase, stopping: Stopping::No })
+        (
+            spec.key,
+            ObservedTask {
+                spec: Arc::new(spec),
+                node_epoch: Epoch(1),
+                phase,
+                stopping: Stopping::No,
+                checkpoint: None,
+                time_limit_s: None,
+            },
+        )
     };
     Observed {
         tasks: tasks.into_iter().map(task).collect(),
@@ -92,8 +110,11 @@ pub(crate) fn over(state: TaskState) -> Phase {
 pub(crate) fn take(step: &Step, wanted: &Desired, node: &mut Observed) {
     let never_ran = |state| Phase::Over { state, started_ns: None, ended_ns: NOW_NS };
     match step {
-        Step::Stop(key) => node.tasks.get_mut(key).expect("stops what is there").stopping = Stopping::Gracefully,
+        Step::Stop(key, _) => node.tasks.get_mut(key).expect("stops what is there").stopping = Stopping::Gracefully,
         Step::Kill(key) => node.tasks.get_mut(key).expect("kills what is there").stopping = Stopping::AtOnce,
+        Step::SetTimeLimit(key, limit_s) => {
+            node.tasks.get_mut(key).expect("limits what is there").time_limit_s = *limit_s;
+        }
         Step::Card { card, step } => take_card_step(*card, *step, node),
         Step::Start(key) => {
             assert_may_start(*key, wanted, node);
@@ -114,7 +135,9 @@ pub(crate) fn take(step: &Step, wanted: &Desired, node: &mut Observed) {
 
 fn record(key: TaskKey, phase: Phase, wanted: &Desired, node: &mut Observed) {
     let spec = wanted.tasks[&key].spec.clone();
-    let task = ObservedTask { spec, node_epoch: wanted.stamp.node_epoch, phase, stopping: Stopping::No };
+    let time_limit_s = spec.time_limit_s;
+    let node_epoch = wanted.stamp.node_epoch;
+    let task = ObservedTask { spec, node_epoch, phase, stopping: Stopping::No, checkpoint: None, time_limit_s };
     assert!(node.tasks.insert(key, task).is_none(), "{key} has a record already");
 }
 
@@ -274,7 +297,14 @@ pub(crate) fn any_observed(from: &Desired) -> impl Strategy<Value = Observed> + 
 
 fn add_if_consistent(node: &mut Observed, spec: TaskSpec, phase: Phase, stopping: u8, acknowledged: bool) {
     let stopping = [Stopping::No, Stopping::Gracefully, Stopping::AtOnce][usize::from(stopping)];
-    let task = ObservedTask { spec: Arc::new(spec), node_epoch: Epoch(1), phase, stopping };
+    let task = ObservedTask {
+        spec: Arc::new(spec),
+        node_epoch: Epoch(1),
+        phase,
+        stopping,
+        checkpoint: None,
+        time_limit_s: None,
+    };
     let key = task.spec.key;
     let live = |other: &ObservedTask| other.is_live() && other.spec.job == task.spec.job;
     let doubled = node.tasks.values().any(|other| live(other) && other.spec.key.allocation != key.allocation);

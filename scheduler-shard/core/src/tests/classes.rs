@@ -51,6 +51,7 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         movable,
         user,
         preemption,
+        limit_signal,
     } = spec;
     let request::TaskRequest { devices, cpu_milli, memory_mib } = request;
     let Topology { required, preferred, segment_tasks, spread } = topology;
@@ -87,6 +88,7 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         ("movable", text(movable)),
         ("user", text(user)),
         ("preemption", text(preemption)),
+        ("limit_signal", text(limit_signal)),
     ])
 }
 
@@ -249,6 +251,9 @@ fn other_cases() -> Vec<Case> {
         differing("max_retries", Nothing, gang(1, 1), |spec| spec.max_retries = 1),
         differing("user", Nothing, gang(1, 1), |spec| spec.user = "ann".into()),
         differing("preemption", Nothing, gang(1, 1), |spec| spec.preemption.restart_cost_s = 9),
+        differing("limit_signal", Nothing, gang(1, 1), |spec| {
+            spec.limit_signal = Some(LimitSignal { signal: StopSignal::Usr1, before_s: 9 });
+        }),
         differing("movable", Nothing, gang(1, 1), |spec| spec.movable = Some(Movable::default())),
     ]
 }

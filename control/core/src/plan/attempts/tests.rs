@@ -1,7 +1,7 @@
 //! What stopped attempts lead to, for every way in which the ranks of a gang may end.
 
 use super::{observe, settle, stop};
-use crate::command::{Command, LeasedBinding};
+use crate::command::{Command, LeasedBinding, TaskReport};
 use crate::draft::Draft;
 use crate::entry::Entry;
 use crate::execute::execute;
@@ -12,7 +12,8 @@ use muster_model::node::NodeSpec;
 use muster_model::request::TaskRequest;
 use muster_model::tenant::TenantSpec;
 use muster_model::{
-    DeviceRequest, EndCause, Job, JobPhase, JobSpec, Object, Outcome, PreemptReason, TaskPlacement, TaskState,
+    Checkpoint, DeviceRequest, EndCause, Job, JobPhase, JobSpec, Object, Outcome, PreemptReason, TaskPlacement,
+    TaskState,
 };
 
 const RANKS: u32 = 3;
@@ -73,6 +74,10 @@ fn ends(cause: &EndCause, ends: &[TaskState], cancelled: bool) -> (State, Option
     (state, outcome, before)
 }
 
+fn apply(state: &mut State, changes: &[muster_model::Change]) {
+    changes.iter().for_each(|change| state.apply(change));
+}
+
 /// Every way in which three ranks may end.
 fn all_ends() -> impl Iterator<Item = Vec<TaskState>> {
     let ways = [
@@ -127,6 +132,77 @@ fn a_stopped_attempt_goes_back_to_its_place_whatever_its_ranks_exit_with() {
         }
     }
     assert!(back > 1_000 && over > 100, "{back} went back, {over} were over");
+}
+
+/// Also where the attempt was already being stopped for another reason, and where every task had already succeeded.
+#[test]
+fn a_requeue_wins_over_the_exit_that_follows() {
+    let lost = EndCause::NodeLost { node: NodeId(1) };
+    let failed = EndCause::RankFailed { rank: Rank(0), code: Some(1) };
+    for cause in causes().into_iter().map(Some).chain([None, Some(failed), Some(lost), Some(EndCause::TimeLimit)]) {
+        for ends_with in all_ends() {
+            let (mut state, held, before) = bound();
+            if let Some(cause) = &cause {
+                let mut draft = Draft::new(&state, 3_000);
+                stop(&mut draft, held, cause.clone());
+                let changes = draft.finish(Done::Ok).0;
+                apply(&mut state, &changes);
+            }
+            assert_eq!(run(&mut state, 3_500, Command::Requeue { job: JOB }), Done::Ok);
+            assert!(matches!(state.jobs[&JOB].phase, JobPhase::Stopping(_)), "its devices are still held");
+            let mut draft = Draft::new(&state, 4_000);
+            for (rank, end) in ends_with.iter().enumerate() {
+                observe(&mut draft, held, Rank(rank as u32), end, None);
+            }
+            settle(&mut draft, held);
+            let changes = draft.finish(Done::Ok).0;
+            apply(&mut state, &changes);
+            let job = state.jobs.get(&JOB).unwrap_or_else(|| panic!("over after {cause:?} and {ends_with:?}"));
+            assert_eq!((&job.phase, job.requeue_asked), (&JobPhase::Queued, false));
+            assert_eq!((job.submitted_ms, job.failures), (before.submitted_ms, 0));
+            assert_eq!(job.preemptions, u32::from(matches!(cause, Some(EndCause::Preempted { .. }))));
+        }
+    }
+}
+
+/// Of a job that waits, a requeue changes nothing, and a cancellation is not taken back.
+#[test]
+fn a_requeue_needs_something_to_stop() {
+    let (mut state, _, _) = bound();
+    run(&mut state, 3_000, Command::Cancel { job: JOB });
+    let entry =
+        Entry { now_ms: 3_000, commands: vec![Command::Requeue { job: JOB }, Command::Requeue { job: JobId(7) }] };
+    let refused: Vec<String> = execute(&mut state, &entry)
+        .decided
+        .into_iter()
+        .map(|decided| decided.expect_err("refused").to_string())
+        .collect();
+    assert!(refused[0].contains("being cancelled") && refused[1].contains("does not exist"), "{refused:?}");
+}
+
+/// Each checkpoint that counts is newer than the last, by ten seconds while the job runs.
+#[test]
+fn checkpoints_move_forward_and_the_last_one_counts() {
+    let (mut state, held, _) = bound();
+    let report = |state, at_ms| TaskReport {
+        allocation: held,
+        rank: Rank(0),
+        state,
+        ended_ms: None,
+        checkpoint: Some(Checkpoint { at_ms, note: format!("at\n{at_ms}") }),
+    };
+    let mut told = |now_ms, seen, at_ms| {
+        let reports = vec![report(seen, at_ms)];
+        run(&mut state, now_ms, Command::ReportTasks { node: NodeId(1), epoch: Epoch(1), reports });
+        let job = &state.jobs[&JOB];
+        (job.checkpoint_ms, job.checkpoint_note.clone())
+    };
+    let at = |at_ms: u64, note: u64| (Some(at_ms), format!("at {note}"));
+    assert_eq!(told(3_000, TaskState::Running, 500), at(2_000, 500), "not before the binding");
+    assert_eq!(told(11_000, TaskState::Running, 11_000), at(2_000, 500), "too soon");
+    assert_eq!(told(12_000, TaskState::Running, 99_000), at(12_000, 99_000), "not ahead of the state");
+    assert_eq!(told(50_000, TaskState::Running, 11_000), at(12_000, 99_000), "an older one");
+    assert_eq!(told(50_000, TaskState::Stopped, 13_000), at(13_000, 13_000), "the last one");
 }
 
 #[test]

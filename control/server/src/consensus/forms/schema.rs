@@ -19,7 +19,7 @@ use muster_model::task::{HoldMode, TaskState};
 use muster_model::tenant::{AntiAffinityLevel, Trust};
 use muster_model::topology::{NumaPolicy, TopologyLevel};
 use muster_model::workload::WorkloadClass;
-use muster_model::{Change, GpuModel, Key, NodeHealth, Object, PreemptReason, Selector};
+use muster_model::{Change, GpuModel, Key, NodeHealth, Object, PreemptReason, Selector, StopSignal};
 use serde_reflection::{ContainerFormat, Format, Named, Registry, Samples, Tracer, TracerConfig, VariantFormat};
 use std::fmt::Write as _;
 
@@ -79,7 +79,7 @@ fn registry() -> Registry {
         AllocationState,
         AntiAffinityLevel, DeviceRequest, Done, HoldMode, Isolation, JobPhase, Key, MigShape, NodeHealth, NumaPolicy
     );
-    trace!(EndCause, Outcome, PreemptReason, Reject, Rule, SharingMode, TaskState, TopologyLevel, Trust, VictimFault, WorkloadClass, Result<Done, Reject>);
+    trace!(EndCause, Outcome, PreemptReason, Reject, Result<Done, Reject>, Rule, SharingMode, StopSignal, TaskState, TopologyLevel, Trust, VictimFault, WorkloadClass);
     // Not `Edit`, which is one layout for each thing that can be edited.
     let missing = tracer.registry_unchecked();
     missing.into_iter().filter(|(name, _)| name != "Edit").collect()

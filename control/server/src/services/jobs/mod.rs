@@ -12,7 +12,8 @@ use super::App;
 use crate::api::refusal;
 use futures::stream::BoxStream;
 use muster_control_core::Command;
-use muster_model::{JobId, JobPhase};
+use muster_model::tenant_edit::Edit;
+use muster_model::{FieldError, JobId, JobPhase, JobUpdate, Revision};
 use muster_proto::v1;
 use tonic::{Code, Request, Response, Status};
 
@@ -43,13 +44,25 @@ impl v1::jobs_server::Jobs for JobsService {
 
     async fn cancel(&self, request: Request<v1::CancelRequest>) -> Result<Response<v1::CancelReply>, Status> {
         let job = JobId(request.into_inner().job_id);
-        let decided = self.0.decide(Command::Cancel { job }).await;
-        let (_, revision) = match decided {
-            Err(refused) if refused.code() == Code::NotFound => return Err(cancel_refused(&self.0, job, refused).await),
-            other => other?,
-        };
+        let revision = self.of_live_job(job, Command::Cancel { job }).await?;
         tracing::info!(%job, %revision, "cancelled");
         Ok(Response::new(v1::CancelReply { revision: revision.0 }))
+    }
+
+    async fn requeue(&self, request: Request<v1::RequeueRequest>) -> Result<Response<v1::RequeueReply>, Status> {
+        let job = JobId(request.into_inner().job_id);
+        let revision = self.of_live_job(job, Command::Requeue { job }).await?;
+        tracing::info!(%job, %revision, "requeued");
+        Ok(Response::new(v1::RequeueReply { revision: revision.0 }))
+    }
+
+    async fn update(&self, request: Request<v1::UpdateJobRequest>) -> Result<Response<v1::UpdateJobReply>, Status> {
+        let request = request.into_inner();
+        let job = JobId(request.job_id);
+        let update = update(request).map_err(|fault| refusal::fields(&[fault]))?;
+        let revision = self.of_live_job(job, Command::UpdateJob { job, update }).await?;
+        tracing::info!(%job, %revision, "changed");
+        Ok(Response::new(v1::UpdateJobReply { revision: revision.0 }))
     }
 
     type LogsStream = BoxStream<'static, Result<v1::LogChunk, Status>>;
@@ -63,8 +76,32 @@ impl v1::jobs_server::Jobs for JobsService {
     }
 }
 
+impl JobsService {
+    /// Has a command about a live job decided; says of one that has ended how it ended.
+    async fn of_live_job(&self, job: JobId, command: Command) -> Result<Revision, Status> {
+        match self.0.decide(command).await {
+            Err(refused) if refused.code() == Code::NotFound => Err(not_live(&self.0, job, refused).await),
+            decided => decided.map(|(_, revision)| revision),
+        }
+    }
+}
+
+/// The change that a request asks for.
+fn update(request: v1::UpdateJobRequest) -> Result<JobUpdate, FieldError> {
+    let v1::UpdateJobRequest { job_id: _, time_limit_s, no_time_limit, priority, tenant, name } = request;
+    let time_limit_s = match (time_limit_s, no_time_limit) {
+        (Some(_), true) => {
+            return Err(FieldError::new("no_time_limit", "conflicts with time_limit_s", "send one of them"));
+        }
+        (Some(limit_s), false) => Edit::Set(limit_s),
+        (None, true) => Edit::Remove,
+        (None, false) => Edit::Keep,
+    };
+    Ok(JobUpdate { time_limit_s, priority, tenant, name })
+}
+
 /// The state machine knows live jobs alone: one that has ended is in the history.
-async fn cancel_refused(app: &App, job: JobId, refused: Status) -> Status {
+async fn not_live(app: &App, job: JobId, refused: Status) -> Status {
     // The history here is as new as the answer of the state machine only after a linearizable look.
     let live = app.look(v1::Consistency::Linearizable.into(), |state, _| state.jobs.contains_key(&job)).await;
     match (live, app.consensus.finished_job(job)) {

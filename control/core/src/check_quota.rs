@@ -1,0 +1,100 @@
+//! Looks for broken laws of quota in a state: who pays for what, counted again from allocations and claims.
+//!
+//! What must stay true: nothing here trusts the capacity ledger; sizes of accounts and what is charged to them are counted from the objects.
+
+use crate::classes::CLASSES_LEVEL;
+use crate::state::State;
+use muster_model::ids::TenantId;
+use muster_model::laws::{Broken, Law};
+use muster_model::resources::Resource;
+use muster_model::{Claim, ResourceVec};
+use std::collections::BTreeMap;
+
+fn ensure(holds: bool, law: u8, what: impl FnOnce() -> String) -> Result<(), Broken> {
+    if holds { Ok(()) } else { Err(Broken { law: Law(law), what: what() }) }
+}
+
+impl State {
+    /// Everything that pays: its tenant, its charge, the account.
+    pub(crate) fn payers(&self) -> impl Iterator<Item = (TenantId, &ResourceVec, Option<TenantId>)> + '_ {
+        let held = self.allocations.values().filter(|held| held.pays());
+        let claims = self.jobs.values().filter_map(|job| Some((job.tenant, job.claim.as_deref()?)));
+        let held = held.map(|held| (held.tenant, &held.charge, held.account()));
+        held.chain(claims.map(|(tenant, claim): (TenantId, &Claim)| (tenant, &claim.charge, claim.account)))
+    }
+
+    fn line(&self, tenant: TenantId) -> impl Iterator<Item = TenantId> + '_ {
+        std::iter::successors(Some(tenant), |id| self.tenants.get(id)?.parent)
+    }
+
+    /// Whether a resource counts for floors: GPUs always, CPU and memory where an organisation guarantees them.
+    fn counts(&self, resource: Resource) -> bool {
+        let organisations = || self.tenants.values().filter(|tenant| tenant.parent.is_none());
+        matches!(resource, Resource::Gpu(_)) || organisations().any(|tenant| tenant.guarantee.get(resource) > 0)
+    }
+
+    /// Floor accounts: none is charged more than it holds, each payer's account is on its path, and no burst allocation is left that an account
+    /// covers (promotion is complete). A claim stands for victims that are ending, of a waiting job.
+    ///
+    /// # Errors
+    /// The first law found broken.
+    pub(crate) fn check_floors(&self) -> Result<(), Broken> {
+        if self.meta.feature_level < CLASSES_LEVEL {
+            return Ok(());
+        }
+        let mut left: BTreeMap<TenantId, ResourceVec> =
+            self.tenants.values().map(|tenant| (tenant.id, tenant.guarantee)).collect();
+        for tenant in self.tenants.values() {
+            if let Some(account) = tenant.parent.and_then(|parent| left.get_mut(&parent)) {
+                account.sub(&tenant.guarantee);
+            }
+        }
+        for (tenant, charge, account) in self.payers() {
+            let Some(account) = account else { continue };
+            ensure(self.line(tenant).any(|id| id == account), 4, || {
+                format!("tenant {tenant} charges the account of {account}, which is not above it")
+            })?;
+            let Some(account_left) = left.get_mut(&account) else { continue };
+            for (resource, amount) in charge.nonzero().filter(|(resource, _)| self.counts(*resource)) {
+                let there = account_left.get(resource);
+                ensure(amount <= there, 4, || {
+                    format!("the account of tenant {account} lacks {resource}: {there} left, {amount} charged")
+                })?;
+            }
+            *account_left = account_left.less(charge);
+        }
+        for held in self.allocations.values().filter(|held| held.pays() && held.account().is_none()) {
+            let asked = || held.charge.nonzero().filter(|(resource, _)| self.counts(*resource));
+            let covers = |id: &TenantId| {
+                let fits = |(resource, amount)| left.get(id).is_some_and(|left| amount <= left.get(resource));
+                asked().next().is_some() && asked().all(fits)
+            };
+            let account = self.line(held.tenant).find(covers);
+            ensure(account.is_none(), 4, || {
+                format!("allocation {} is burst, but the account of tenant {account:?} covers it", held.id)
+            })?;
+        }
+        self.check_claims()
+    }
+
+    fn check_claims(&self) -> Result<(), Broken> {
+        let mut claimed = BTreeMap::new();
+        for job in self.jobs.values() {
+            let Some(claim) = &job.claim else { continue };
+            ensure(job.phase == muster_model::JobPhase::Queued && !claim.victims.is_empty(), 2, || {
+                format!("job {} is {:?} and claims what {:?} leave", job.id, job.phase, claim.victims)
+            })?;
+            for node in claim.nodes() {
+                let other = claimed.insert(node, job.id);
+                ensure(other.is_none(), 1, || format!("jobs {other:?} and {} claim node {node}", job.id))?;
+            }
+            for victim in &claim.victims {
+                let held = self.allocations.get(victim);
+                ensure(held.is_some_and(|held| !held.pays()), 2, || {
+                    format!("job {} waits for allocation {victim}, which is not being preempted", job.id)
+                })?;
+            }
+        }
+        Ok(())
+    }
+}

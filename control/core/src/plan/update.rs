@@ -1,0 +1,50 @@
+//! Changing an accepted job.
+//!
+//! What must stay true: a pending job is held to what a submission is held to, so that no change leads around a rule; a running job
+//! keeps its tenant, because its devices are charged there; its place in the queue goes by when it was submitted, as before.
+
+use super::submit::{readmit, waiting_room};
+use crate::draft::Draft;
+use crate::outcome::Done;
+use crate::reject::Reject;
+use muster_model::ids::JobId;
+use muster_model::{JobPhase, JobUpdate};
+
+pub(super) fn update(draft: &mut Draft<'_>, id: JobId, update: &JobUpdate) -> Result<Done, Reject> {
+    let Some(job) = draft.job(id) else { return Err(Reject::not_found("job", id)) };
+    if update.is_empty() {
+        return Err(Reject::field("update", "changes nothing", "name at least one field to change"));
+    }
+    let moves = update.tenant.as_ref().is_some_and(|tenant| *tenant != job.spec.tenant);
+    let is_over = job.cancelled || matches!(job.phase, JobPhase::Stopping(_));
+    if is_over && !job.requeue_asked {
+        let problem = format!("is {id}, which is {}", job.phase.word());
+        return Err(Reject::field("job_id", problem, "wait until it is pending or running again"));
+    }
+    if moves && job.phase != JobPhase::Queued {
+        let problem = format!("cannot change: job {id} is {} and charged to {}", job.phase.word(), job.spec.tenant);
+        return Err(Reject::field("tenant", problem, "requeue the job first, or leave the tenant out"));
+    }
+    let spec = update.on(&job.spec).validate().map_err(Reject::Invalid)?;
+    if job.phase != JobPhase::Queued {
+        if let Some(job) = draft.job_mut(id) {
+            job.spec = spec;
+        }
+        return Ok(Done::Ok);
+    }
+    let (state, now_ms) = (draft.state, draft.now_ms);
+    let (tenant, cell) = readmit(state, &spec, moves).map_err(|fault| Reject::Invalid(vec![fault]))?;
+    if moves {
+        waiting_room(state, tenant)?;
+    }
+    if let Some(job) = draft.job_mut(id) {
+        if cell != job.cell {
+            job.visited.clear();
+            job.routed_ms = now_ms;
+        }
+        (job.tenant, job.cell, job.spec) = (tenant, cell, spec);
+        // What was kept for it was planned for another length.
+        job.reserved = None;
+    }
+    Ok(Done::Ok)
+}
