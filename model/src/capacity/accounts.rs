@@ -178,6 +178,11 @@ impl Capacity {
             }
         }
         self.release_tenants(tenant, &claim.charge, claim.account);
+        // What a burst claim becomes may be covered by now.
+        if claim.account.is_none() {
+            let line: Vec<TenantId> = self.line_of(tenant).map(|(id, _)| id).collect();
+            self.accounts.freed.extend(line);
+        }
     }
 
     /// The same allocation pays otherwise than before: from another account, or not at all any more.

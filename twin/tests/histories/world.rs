@@ -254,8 +254,12 @@ impl World {
             Next::Fence(id) => self.fence(id, batch),
             Next::Return(id) => self.rejoin(id, batch),
             Next::Drain => {
+                // The guarantees must stay within what is left.
                 let nodes: Vec<NodeId> = self.state.nodes.keys().copied().collect();
                 let node = *self.chance.pick(&nodes);
+                if self.state.nodes.values().any(|node| !node.accepts_work()) {
+                    return;
+                }
                 batch.push(Command::SetDrained { node, drained: true, reason: String::new() });
                 let back_ms = self.chance.within(10_000, 300_000);
                 self.at(back_ms, Next::Undrain(node));
@@ -341,6 +345,7 @@ impl World {
                     rank,
                     state,
                     ended_ms: None,
+                    checkpoint: None,
                 }),
                 _ => later = true,
             }
@@ -355,7 +360,7 @@ impl World {
     }
 
     fn lose(&mut self, batch: &mut Vec<Command>) {
-        let lost = self.state.nodes.values().filter(|node| node.health != NodeHealth::Ready).count();
+        let lost = self.state.nodes.values().filter(|node| !node.accepts_work()).count();
         // The guarantees must stay within what is left.
         let few = self.state.nodes.values().filter(|node| !node.spec.gpus.is_empty());
         let of_model = |model| few.clone().filter(|node| node.spec.gpus.iter().all(|card| card.model == model)).count();

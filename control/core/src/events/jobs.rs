@@ -58,6 +58,9 @@ impl Follower {
         if asks != before.asks && waits {
             self.tell_update(job.id, asks, told);
         }
+        if job.checkpoint_ms > before.checkpoint_ms {
+            told.say(Event::Checkpoint { job: job.id });
+        }
         if cancelled {
             told.say(Event::Cancel { job: job.id });
         }
@@ -188,6 +191,7 @@ impl Follower {
             preemptions: job.preemptions,
             failures: job.failures + job.start_faults,
             grace_ms: 1_000 * spec.preemption.grace_s(spec.grace_s),
+            checkpoint_ms: job.checkpoint_ms,
         }
     }
 

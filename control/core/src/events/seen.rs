@@ -20,6 +20,7 @@ pub(super) struct JobSeen {
     /// Failures of its own and of nodes that could not start it.
     pub(super) failures: u32,
     pub(super) grace_ms: u64,
+    pub(super) checkpoint_ms: Option<u64>,
 }
 
 /// What may change of a pending job.
