@@ -241,6 +241,15 @@ impl ResourceVec {
         self
     }
 
+    /// What it counts in the floor-covered use that each reclaim raises (law 12): GPU units, or the rest where there is no GPU.
+    #[must_use]
+    pub fn potential(&self) -> u64 {
+        match self.gpu_total().0 {
+            0 => self.cpu_milli.saturating_add(self.memory_mib),
+            units => units,
+        }
+    }
+
     /// Whether there is nothing of anything.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -1,5 +1,6 @@
 //! Draws up the report from what a finished replay has gathered.
 
+use crate::follow::Kept;
 use crate::input::{Options, ReplayInput};
 use crate::ledger::{Ended, JobAccount, Ledger, cards, models_in_words};
 use crate::measure::Measure;
@@ -25,6 +26,7 @@ pub(crate) struct Account<'a> {
     pub(crate) fleet: FleetFacts,
     pub(crate) ledger: Ledger,
     pub(crate) measure: Measure,
+    pub(crate) kept: Kept,
     pub(crate) work: Work,
     pub(crate) refused: BTreeMap<String, u64>,
     /// When the replay stopped.
@@ -126,6 +128,9 @@ impl Account<'_> {
             peak_gpus: GpuUnits(self.measure.allocated.most()).as_cards(),
             peak_waiting_jobs: self.measure.waiting_jobs.most(),
             allocated_gpu_h_to_stop: gpu_h(self.measure.unit_ms_to_stop),
+            preempted_attempts: self.kept.victims,
+            lost_to_preemption_gpu_h: gpu_h(self.kept.lost),
+            goodput_share: gpu_h(self.kept.finished) / capacity_gpu_h,
             makespan_h: (!left).then(|| (last_ms - first_ms) as f64 / HOUR_MS),
         }
     }

@@ -6,6 +6,7 @@
 
 use crate::account::Account;
 use crate::error::ReplayError;
+use crate::event_log::EventLog;
 use crate::events::{Event, Events};
 use crate::fleet::Fleet;
 use crate::follow::Records;
@@ -24,9 +25,12 @@ use muster_model::node::NodeSpec;
 use muster_model::tenant::TenantSpec;
 use muster_model::{AllocationId, AllocationState, CellId, JobId, Pool, Rank, TaskState};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
 
 /// Where virtual time begins, in ms since 1970: far enough from zero that yesterday exists.
 const BEGIN_MS: u64 = 1_000_000_000_000;
+/// The level of a cluster whose control nodes are all of this version.
+const FEATURE_LEVEL: u32 = 3;
 /// Commands of one log entry: what a proposer merges at most.
 const ENTRY_COMMANDS_MAX: usize = 1_024;
 /// Housekeeping is hourly.
@@ -40,7 +44,8 @@ const ROUNDS_MAX: usize = 1_000_000;
 const PROGRESS_EVERY: u64 = 1_024;
 
 /// A replay under way.
-pub(crate) struct Engine {
+pub(crate) struct Engine<'w> {
+    log: Option<EventLog<'w>>,
     state: State,
     shard: Shard,
     events: Events,
@@ -72,7 +77,7 @@ enum Origin {
     Node,
 }
 
-impl Engine {
+impl<'w> Engine<'w> {
     /// Makes the fleet and its tenants, and notes every submission.
     pub(crate) fn set_up(
         fleet: &Fleet,
@@ -80,16 +85,21 @@ impl Engine {
         ledger: Ledger,
         options: &Options,
         window_ms: u64,
+        log: Option<&'w mut dyn Write>,
     ) -> Result<Self, ReplayError> {
         let mut state = State::new(1);
         let places = build(&mut state, fleet, tenants)?;
         let counts = places.counts();
         let measure = Measure::new(Bins::over(window_ms), ledger.tenants.len(), places, fleet);
+        // A victim stops when its grace and the usual delay are over.
+        let times = (options.nodes.stop_delay_ms, 1_000 * options.checkpoint_s);
+        let log = log.map(|to| EventLog::begin(to, &state, times, BEGIN_MS));
         let mut engine = Engine {
+            log,
             shard: Shard::new(&state, options.policy),
             state,
             events: Events::default(),
-            records: Records::new(ledger, measure, options.nodes),
+            records: Records::new(ledger, measure, options, window_ms),
             work: Work::default(),
             places: counts,
             window_ms,
@@ -148,7 +158,11 @@ impl Engine {
         self.now_ms = self.now_ms.max(self.window_ms);
         self.records.measure.advance(self.now_ms, self.state.capacity());
         self.records.measure.settle(self.now_ms);
-        self.check()
+        self.check()?;
+        match self.log.take() {
+            Some(log) => Ok(log.end(BEGIN_MS + self.now_ms)?),
+            None => Ok(()),
+        }
     }
 
     fn check(&mut self) -> Result<(), ReplayError> {
@@ -208,16 +222,21 @@ impl Engine {
         }
         let job = self.records.ledger.job(held.job);
         let limit_ms = job.time_limit_ms.unwrap_or(u64::MAX);
-        let cancelled = job.end == EndState::Cancelled && job.duration_ms <= limit_ms;
+        let left_ms = job.left_ms();
+        let cancelled = job.end == EndState::Cancelled && left_ms <= limit_ms;
         let event = if cancelled { Event::Cancel(id) } else { Event::Worked(id) };
-        self.events.push(self.now_ms + job.duration_ms.min(limit_ms), event);
+        self.events.push(self.now_ms + left_ms.min(limit_ms), event);
+        if let Some(log) = &mut self.log {
+            log.started(BEGIN_MS + self.now_ms, id, held.job);
+        }
         self.tell(id, |_| Some(TaskState::Running));
     }
 
     fn worked(&mut self, id: AllocationId) {
-        let Some(held) = self.state.allocations.get(&id) else { return };
+        // A preempted attempt saves nothing more in its grace.
+        let Some(held) = self.state.allocations.get(&id).filter(|held| held.pays()) else { return };
         let job = self.records.ledger.job(held.job);
-        let limited = job.time_limit_ms.is_some_and(|limit_ms| limit_ms < job.duration_ms);
+        let limited = job.time_limit_ms.is_some_and(|limit_ms| limit_ms < job.left_ms());
         let end = if limited { EndState::TimedOut } else { job.end };
         self.tell(id, |rank| last_words(end, rank));
     }
@@ -235,6 +254,9 @@ impl Engine {
             let answers = executed.decided.iter().zip(origins).zip(entry.commands);
             for ((decided, origin), command) in answers {
                 self.answered(decided, origin, command);
+            }
+            if let Some(log) = &mut self.log {
+                log.entry(&self.state, BEGIN_MS + self.now_ms, &executed.changes);
             }
             for change in &executed.changes {
                 self.shard.apply(change);
@@ -333,6 +355,7 @@ impl Engine {
             fleet: fleet_facts(&input.fleet, self.places, self.state.cells.len() as u64),
             ledger: self.records.ledger,
             measure: self.records.measure,
+            kept: self.records.kept,
             work,
             refused: self.refused,
             stopped_ms: self.now_ms,
@@ -346,6 +369,7 @@ fn build(state: &mut State, fleet: &Fleet, tenants: &[TenantSpec]) -> Result<Pla
         let executed = execute(state, &Entry { now_ms: BEGIN_MS, commands });
         executed.decided.into_iter().collect::<Result<_, _>>().map_err(ReplayError::SetUp)
     }
+    must(state, vec![Command::RaiseFeatureLevel { level: FEATURE_LEVEL }])?;
     must(state, vec![Command::PutPool(Pool::standard())])?;
     let mut places = Places::default();
     let specs: Vec<NodeSpec> = fleet.node_specs().collect();

@@ -7,6 +7,9 @@ use muster_model::laws::Broken;
 /// Why a replay gave no report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
+    /// The event log could not be written.
+    #[error("writing the event log: {0}")]
+    Log(#[from] std::io::Error),
     /// Nothing to replay.
     #[error("the trace has no job in these days ({jobs} jobs in all, {bad} invalid rows)")]
     Empty {

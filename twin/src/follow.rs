@@ -1,17 +1,32 @@
 //! Follows what the state machine does: keeps the ledger and the gauges in step with its changes, and has the nodes react.
 
 use crate::events::{Event, Events};
+use crate::input::Options;
 use crate::ledger::Ledger;
 use crate::measure::Measure;
 use crate::nodes::NodeModel;
-use muster_model::{Allocation, AllocationId, AllocationState, Change, Job, JobId, JobPhase, Key, Object};
+use muster_model::{Allocation, AllocationId, AllocationState, Change, Job, JobId, JobPhase, Key, Object, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What work came to: GPU units × milliseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Kept {
+    /// Held by attempts that completed, within the window.
+    pub(crate) finished: u128,
+    /// Held by preempted attempts from their last checkpoint on.
+    pub(crate) lost: u128,
+    /// Attempts that were preempted.
+    pub(crate) victims: u64,
+}
 
 /// The records of a replay.
 pub(crate) struct Records {
     pub(crate) ledger: Ledger,
     pub(crate) measure: Measure,
     pub(crate) nodes: NodeModel,
+    checkpoint_ms: u64,
+    window_ms: u64,
+    pub(crate) kept: Kept,
     /// Jobs that the state machine holds.
     pub(crate) live: u64,
     /// Allocations that were told to stop.
@@ -21,8 +36,18 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    pub(crate) fn new(ledger: Ledger, measure: Measure, nodes: NodeModel) -> Self {
-        Records { ledger, measure, nodes, live: 0, stopping: BTreeSet::new(), running: BTreeMap::new() }
+    pub(crate) fn new(ledger: Ledger, measure: Measure, options: &Options, window_ms: u64) -> Self {
+        Records {
+            ledger,
+            measure,
+            nodes: options.nodes,
+            checkpoint_ms: 1_000 * options.checkpoint_s,
+            window_ms,
+            kept: Kept::default(),
+            live: 0,
+            stopping: BTreeSet::new(),
+            running: BTreeMap::new(),
+        }
     }
 
     /// A submission was accepted.
@@ -72,6 +97,7 @@ impl Records {
             let first = account.bound_ms.is_none();
             account.bound_ms.get_or_insert(now_ms);
             account.held_units = held.charge.gpu_total();
+            (account.attempt_ms, account.started_ms, account.kept_ms) = (now_ms, None, None);
             let (tenant, units, counts) = (account.tenant, account.held_units, first && !account.warm);
             self.measure.take(now_ms, tenant, units);
             if counts {
@@ -81,7 +107,14 @@ impl Records {
         }
         if matches!(held.state, AllocationState::Stopping(_)) && self.stopping.insert(held.id) {
             self.runs_no_more(now_ms, held.id);
-            events.push(now_ms + self.nodes.stop_delay_ms, Event::Stopped(held.id));
+            let mut grace_ms = 0;
+            if !held.pays() {
+                let account = &mut self.ledger.jobs[index];
+                account.preempted(now_ms, self.checkpoint_ms);
+                grace_ms = account.grace_ms;
+                self.kept.victims += 1;
+            }
+            events.push(now_ms + grace_ms + self.nodes.stop_delay_ms, Event::Stopped(held.id));
         }
     }
 
@@ -90,6 +123,8 @@ impl Records {
             JobPhase::Running(id) if !self.running.contains_key(&id) => {
                 let units = self.ledger.job(job.id).held_units.0;
                 self.running.insert(id, units);
+                let index = self.ledger.index_of(job.id);
+                self.ledger.jobs[index].started_ms = Some(now_ms);
                 self.measure.running.add(now_ms, units);
             }
             JobPhase::Queued => self.waits(now_ms, self.ledger.index_of(job.id)),
@@ -109,6 +144,9 @@ impl Records {
         if let Some(index) = self.ledger.holds.remove(&id) {
             let account = &self.ledger.jobs[index];
             self.measure.give(now_ms, account.tenant, account.held_units);
+            if let Some(kept_ms) = account.kept_ms {
+                self.kept.lost += u128::from(account.held_units.0) * u128::from(now_ms - kept_ms);
+            }
         }
     }
 
@@ -117,6 +155,11 @@ impl Records {
         self.waits_no_more(now_ms, index);
         self.live -= 1;
         if let JobPhase::Finished(outcome) = &job.phase {
+            if *outcome == Outcome::Completed {
+                let account = &self.ledger.jobs[index];
+                let held_ms = now_ms.min(self.window_ms).saturating_sub(account.attempt_ms);
+                self.kept.finished += u128::from(account.held_units.0) * u128::from(held_ms);
+            }
             self.ledger.ended(job.id, outcome, now_ms);
         }
     }

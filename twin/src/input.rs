@@ -28,6 +28,9 @@ pub struct Options {
     pub policy: PlacementPolicy,
     /// How often every law is checked, in equal parts of the window.
     pub checks: u32,
+    /// Running jobs save their work this often, in seconds: what a preempted one keeps. 0: never.
+    #[serde(default)]
+    pub checkpoint_s: u64,
 }
 
 impl Default for Options {
@@ -41,6 +44,7 @@ impl Default for Options {
             drain_days_max: 60,
             policy: PlacementPolicy::default(),
             checks: 8,
+            checkpoint_s: 3_600,
         }
     }
 }

@@ -31,6 +31,40 @@ pub(crate) struct JobAccount {
     pub(crate) held_units: GpuUnits,
     pub(crate) bound_ms: Option<u64>,
     pub(crate) ended: Option<(u64, Ended)>,
+    /// Work that an earlier attempt did and saved.
+    pub(crate) done_ms: u64,
+    /// From the order to stop, when it is preempted, until its tasks stop.
+    pub(crate) grace_ms: u64,
+    /// What a restart costs.
+    pub(crate) restart_ms: u64,
+    /// When its present attempt was bound.
+    pub(crate) attempt_ms: u64,
+    /// When all tasks of that ran.
+    pub(crate) started_ms: Option<u64>,
+    /// Up to when the work of its preempted attempt is kept; none while it is not preempted.
+    pub(crate) kept_ms: Option<u64>,
+    pub(crate) preemptions: u32,
+}
+
+impl JobAccount {
+    /// What its present attempt has to do.
+    pub(crate) fn left_ms(&self) -> u64 {
+        let restart_ms = if self.preemptions > 0 { self.restart_ms } else { 0 };
+        self.duration_ms.saturating_sub(self.done_ms) + restart_ms
+    }
+
+    /// Its attempt is preempted: what was saved every `checkpoint_ms` is kept.
+    pub(crate) fn preempted(&mut self, now_ms: u64, checkpoint_ms: u64) {
+        let ran_ms = self.started_ms.map_or(0, |started_ms| now_ms - started_ms);
+        let saved_ms = ran_ms.checked_div(checkpoint_ms).map_or(0, |times| times * checkpoint_ms);
+        let restart_ms = if self.preemptions > 0 { self.restart_ms } else { 0 };
+        self.kept_ms = Some(match self.started_ms {
+            Some(started_ms) if saved_ms > 0 => started_ms + saved_ms,
+            _ => self.attempt_ms,
+        });
+        self.done_ms = (self.done_ms + saved_ms.saturating_sub(restart_ms)).min(self.duration_ms);
+        self.preemptions += 1;
+    }
 }
 
 /// How a job ended in the replay.
@@ -93,8 +127,11 @@ impl Ledger {
     }
 
     fn enter(&mut self, job: &TraceJob, warm: bool, shaper: &Shaper, from_s: u64) {
+        let mut stop = (0, 0);
         let (spec, units) = match shaper.shape(job, vec![COMMAND.to_owned()]) {
             Ok(shaped) => {
+                let how = &shaped.spec.preemption;
+                stop = (1_000 * how.grace_s(shaped.spec.grace_s), 1_000 * how.restart_cost_s);
                 self.gangs_split += u64::from(shaped.split);
                 self.gpus_added += u64::from(shaped.added_gpus);
                 (Some(shaped.spec), GpuUnits::CARD.0 * (job.gpu_milli() + u64::from(shaped.added_gpus) * 1000) / 1000)
@@ -122,6 +159,13 @@ impl Ledger {
             held_units: GpuUnits(0),
             bound_ms: None,
             ended: None,
+            done_ms: 0,
+            grace_ms: stop.0,
+            restart_ms: stop.1,
+            attempt_ms: 0,
+            started_ms: None,
+            kept_ms: None,
+            preemptions: 0,
         });
     }
 

@@ -146,6 +146,15 @@ pub struct Usage {
     pub peak_waiting_jobs: u64,
     /// Cards × hours held over the whole replay, the time after the window included.
     pub allocated_gpu_h_to_stop: f64,
+    /// Attempts that were preempted.
+    #[serde(default)]
+    pub preempted_attempts: u64,
+    /// Cards × hours that preempted attempts held since their last checkpoint, over the whole replay.
+    #[serde(default)]
+    pub lost_to_preemption_gpu_h: f64,
+    /// Of the capacity, what attempts that completed held within the window.
+    #[serde(default)]
+    pub goodput_share: f64,
     /// From the first submission to the end of the last job; absent when jobs were left when the replay stopped.
     pub makespan_h: Option<f64>,
 }

@@ -10,12 +10,29 @@ use crate::quota::tenants;
 use crate::report::Report;
 use crate::shape::Shaper;
 use crate::window::Window;
+use muster_model::tenant::TenantSpec;
+use muster_model::tenant_edit::TenantEdit;
+use std::collections::BTreeMap;
+use std::io::Write;
 
 /// Replays. `progress` is told now and then how many milliseconds of virtual time have passed, and how many the window has.
 ///
 /// # Errors
 /// When there is nothing to replay, the fleet is refused, or the cores are found at fault.
 pub fn replay(input: &ReplayInput, progress: &mut dyn FnMut(u64, u64)) -> Result<Report, ReplayError> {
+    replay_logged(input, &[], None, progress)
+}
+
+/// The same under a quota tree, which goes before the quota that is imposed, with the event log written to `log`.
+///
+/// # Errors
+/// As [`replay`], and when the log cannot be written.
+pub fn replay_logged(
+    input: &ReplayInput,
+    tree: &[TenantEdit],
+    log: Option<&mut dyn Write>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Report, ReplayError> {
     let (trace, fleet, options) = (&input.trace, &input.fleet, &input.options);
     fleet.validate()?;
     let empty = || ReplayError::Empty { jobs: trace.jobs.len(), bad: trace.bad.count };
@@ -29,10 +46,11 @@ pub fn replay(input: &ReplayInput, progress: &mut dyn FnMut(u64, u64)) -> Result
     }
     let replayed: Vec<_> = running.iter().chain(&submitted).collect();
     let tenant_specs = tenants(options.quota, fleet, &window, &trace.jobs, &replayed);
+    let tenant_specs = under_tree(tenant_specs, tree);
     let shaper = Shaper::new(fleet, options.shape);
     let ledger = Ledger::new(&tenant_specs, &running, &submitted, &shaper, window.from_s);
 
-    let mut engine = Engine::set_up(fleet, &tenant_specs, ledger, options, window.length_s() * 1000)?;
+    let mut engine = Engine::set_up(fleet, &tenant_specs, ledger, options, window.length_s() * 1000, log)?;
     engine.run(progress)?;
     let report = engine.account(input, &window).report();
     if report.jobs.balances() {
@@ -40,4 +58,13 @@ pub fn replay(input: &ReplayInput, progress: &mut dyn FnMut(u64, u64)) -> Result
     } else {
         Err(ReplayError::Unbalanced { counts: format!("{:?}", report.jobs) })
     }
+}
+
+/// The tenants of the trace and of the tree, in the order of their paths: parents before children.
+fn under_tree(specs: Vec<TenantSpec>, tree: &[TenantEdit]) -> Vec<TenantSpec> {
+    let mut by_path: BTreeMap<String, TenantSpec> = specs.into_iter().map(|spec| (spec.path.clone(), spec)).collect();
+    for edit in tree {
+        by_path.insert(edit.path.clone(), edit.on(None));
+    }
+    by_path.into_values().collect()
 }

@@ -24,6 +24,9 @@ pub struct ShapeOptions {
     /// Jobs without a time limit say this many percent of what they will take, as users who know their work roughly do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_percent: Option<u32>,
+    /// Seconds that a job may take to stop; what is usual where none are given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_s: Option<u64>,
 }
 
 /// Turns jobs into requests for one fleet.
@@ -91,6 +94,7 @@ impl Shaper {
                 ..Topology::default()
             },
             class: REPLAY_CLASS,
+            grace_s: self.options.grace_s.unwrap_or(muster_model::job::GRACE_S_DEFAULT),
             command,
             time_limit_s: job.time_limit_s.or_else(|| self.limit_s(job)),
             ..JobSpec::usual(&job.tenant, devices, &[])

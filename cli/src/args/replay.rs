@@ -98,6 +98,19 @@ pub struct Replay {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration, help_heading = "Replay options")]
     pub stop_delay: Seconds,
 
+    /// Quota tree: a file as `muster tenants apply` reads it; tenants of the trace that it does not name are added without a guarantee
+    #[arg(long, value_name = "FILE", conflicts_with = "live", help_heading = "Replay options")]
+    pub tenants: Option<PathBuf>,
+    /// Time that a preempted job may take to stop
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=3_600), help_heading = "Replay options")]
+    pub grace_s: Option<u64>,
+    /// Time between two checkpoints of a running job: a preempted one goes on from its last; 0: it begins anew
+    #[arg(long, value_name = "SECONDS", default_value_t = 3_600, help_heading = "Replay options")]
+    pub checkpoint_s: u64,
+
+    /// Write the event log to this file, for the fairness referee; compressed when the name ends in .gz
+    #[arg(long, value_name = "FILE", conflicts_with = "live", help_heading = "Results")]
+    pub events: Option<PathBuf>,
     /// Write the report to this file as JSON
     #[arg(long, value_name = "FILE", conflicts_with = "live", help_heading = "Results")]
     pub json: Option<PathBuf>,

@@ -3,17 +3,21 @@
 use crate::args::replay::{FromDay, Replay};
 use crate::failure::Failure;
 use crate::output::{Block, Columns, Out, note};
+use crate::spec::tenants;
 use crate::units::show_seconds;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use indicatif::{ProgressBar, ProgressStyle};
+use muster_model::tenant_edit::TenantEdit;
 use muster_twin::fleet::{Fleet, FleetError};
 use muster_twin::import::{ImportError, Trace};
 use muster_twin::mix::{MixError, MixSpec, TraceSpec, mixed};
 use muster_twin::report::{ClosenessRow, Report};
 use muster_twin::shape::ShapeOptions;
 use muster_twin::window::WindowChoice;
-use muster_twin::{NodeModel, Options, ReplayError, ReplayInput, html, replay};
+use muster_twin::{NodeModel, Options, ReplayError, ReplayInput, html, replay_logged};
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufWriter, Read, Write};
 use std::path::Path;
 use std::time::Instant;
 
@@ -32,7 +36,10 @@ pub fn run(out: &Out, args: &Replay) -> Result<(), Failure> {
     let input = ReplayInput { title, trace, fleet, options: options(args, window) };
     let read_s = began.elapsed().as_secs_f64();
     let progress = progress();
-    let report = replay(&input, &mut |done_ms, window_ms| {
+    let tree = tree(args)?;
+    let mut events = args.events.as_deref().map(event_file).transpose()?;
+    let log = events.as_mut().map(|file| &mut **file as &mut dyn Write);
+    let report = replay_logged(&input, &tree, log, &mut |done_ms, window_ms| {
         progress.set_length(window_ms / 1000);
         progress.set_position((done_ms / 1000).min(window_ms / 1000));
         progress.set_message(if done_ms > window_ms {
@@ -47,6 +54,29 @@ pub fn run(out: &Out, args: &Replay) -> Result<(), Failure> {
     write(args, &report)?;
     note(&format!("read in {read_s:.2} s, replayed in {replayed_s:.2} s ({} commands decided)", report.work.commands));
     out.show(&report, |_| summary(&report))
+}
+
+/// The tree that the flags name.
+fn tree(args: &Replay) -> Result<Vec<TenantEdit>, Failure> {
+    let Some(path) = &args.tenants else { return Ok(Vec::new()) };
+    let name = path.display().to_string();
+    let mut yaml = String::new();
+    open(path)?
+        .take(FLEET_BYTES_MAX)
+        .read_to_string(&mut yaml)
+        .map_err(|error| Failure::io(format!("reading {name}"), error))?;
+    let edits = tenants::parse(&yaml, &name)?.into_iter().map(TenantEdit::try_from);
+    edits.collect::<Result<_, _>>().map_err(|error| Failure::Usage(format!("--tenants {name}: {error}")))
+}
+
+/// Where the event log goes.
+fn event_file(path: &Path) -> Result<Box<dyn Write>, Failure> {
+    let file = File::create(path).map_err(|error| Failure::io(format!("writing {}", path.display()), error))?;
+    let plain = BufWriter::new(file);
+    match path.extension().is_some_and(|ending| ending == "gz") {
+        true => Ok(Box::new(GzEncoder::new(plain, Compression::default()))),
+        false => Ok(Box::new(plain)),
+    }
 }
 
 /// What is replayed.
@@ -162,6 +192,7 @@ pub fn shape(args: &Replay) -> ShapeOptions {
         preferred: args.prefer,
         required: args.require,
         limit_percent: args.time_limits,
+        grace_s: args.grace_s,
     }
 }
 
@@ -174,6 +205,7 @@ fn options(args: &Replay, window: WindowChoice) -> Options {
         shape: shape(args),
         nodes: NodeModel { start_delay_ms: args.start_delay.0 * 1000, stop_delay_ms: args.stop_delay.0 * 1000 },
         drain_days_max: args.drain_days,
+        checkpoint_s: args.checkpoint_s,
         ..Options::default()
     }
 }

@@ -23,8 +23,13 @@ pub struct Executed {
 /// Decides and applies every command of `entry`.
 pub fn execute(state: &mut State, entry: &Entry) -> Executed {
     let mut executed = Executed { decided: Vec::with_capacity(entry.commands.len()), changes: Vec::new() };
-    let mut meta_moved = false;
+    let (mut meta_moved, mut raised) = (false, false);
     for command in &entry.commands {
+        // What was freed is given to what runs before new work is charged; else once, at the end, so that the first in order come first
+        // whatever the entry's commands freed one after the other.
+        if matches!(command, Command::Bind(_) | Command::Preempt { .. }) {
+            settle(state, entry, &mut raised, &mut executed);
+        }
         let decided = plan(state, entry.now_ms, command).map(|(changes, done)| {
             for change in changes {
                 state.apply(&change);
@@ -34,16 +39,21 @@ pub fn execute(state: &mut State, entry: &Entry) -> Executed {
                     executed.changes.push(change);
                 }
             }
-            let raised = matches!(command, Command::RaiseFeatureLevel { .. });
-            executed.changes.extend(classes::settle(state, entry.now_ms.max(state.meta.now_ms), raised));
+            raised |= matches!(command, Command::RaiseFeatureLevel { .. });
             done
         });
         executed.decided.push(decided);
     }
+    settle(state, entry, &mut raised, &mut executed);
     if meta_moved {
         executed.changes.push(Change::put(Object::Meta(state.meta.clone())));
     }
     executed
+}
+
+fn settle(state: &mut State, entry: &Entry, raised: &mut bool, executed: &mut Executed) {
+    let now_ms = entry.now_ms.max(state.meta.now_ms);
+    executed.changes.extend(classes::settle(state, now_ms, std::mem::take(raised)));
 }
 
 fn is_meta(change: &Change) -> bool {

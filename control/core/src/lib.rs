@@ -17,6 +17,7 @@ pub mod command;
 pub mod desired;
 mod draft;
 pub mod entry;
+pub mod events;
 pub mod execute;
 pub mod index;
 pub mod outcome;

@@ -214,7 +214,7 @@ impl Capacity {
             }
         }
         self.release_tenants(tenant, &claim.charge, claim.account);
-        // What was not covered when it was claimed may be by now.
+        // What a burst claim becomes may be covered by now.
         if claim.account.is_none() {
             let line: Vec<TenantId> = self.line_of(tenant).map(|(id, _)| id).collect();
             self.accounts.freed.extend(line);

@@ -124,12 +124,12 @@ fn judge(draft: &Draft<'_>, asks: &Beneficiary<'_>, victims: &[&Allocation]) -> 
             return Err(fault(VictimFault::CoolDown { until_ms }));
         }
         if victim.account().is_some() {
-            lost_floor += victim.charge.gpu_total().0;
+            lost_floor += victim.charge.potential();
         }
         capacity.note_ended(&mut ended, victim);
         reasons.push(reason);
     }
-    if reasons.contains(&PreemptReason::Reclaim) && asks.charge.gpu_total().0 <= lost_floor {
+    if reasons.contains(&PreemptReason::Reclaim) && asks.charge.potential() <= lost_floor {
         let allocation = victims.first().map(|victim| victim.id).unwrap_or_default();
         return Err(Reject::NotPreemptible { allocation, why: VictimFault::NothingGained });
     }

@@ -16,6 +16,7 @@ use crate::view::{Known, View, in_turn};
 use muster_model::capacity::Ended;
 use muster_model::{
     Allocation, AllocationId, AllocationState, Binding, CellId, Claim, Epoch, GpuModel, JobId, NodeId, TaskPlacement,
+    TenantId,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +41,9 @@ pub(crate) struct Tried {
     pub(crate) again_ms: u64,
 }
 
+/// Jobs of one tenant and class that wait in one cell.
+pub(crate) type Group = (CellId, TenantId, Arc<JobClass>);
+
 /// What can be taken, and how much it would be missed: the least goes first.
 #[derive(Clone, Debug)]
 struct Victim {
@@ -58,6 +62,11 @@ struct Missed {
 
 /// Plans preemptions for the first jobs that wait for devices that others hold.
 pub(crate) fn reclaim(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, steps: &mut Steps, plan: &mut Plan) {
+    try_candidates(view, cell, bounds, now_ms, steps, plan);
+    put_off(view, cell, now_ms);
+}
+
+fn try_candidates(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, steps: &mut Steps, plan: &mut Plan) {
     let due = candidates(view, cell, now_ms);
     if due.is_empty() {
         return;
@@ -76,11 +85,11 @@ pub(crate) fn reclaim(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u6
             .find_map(|offer| search(view, (&job, &class), offer, cell, &held, now_ms, steps));
         match found {
             Some((binding, victims, claim)) => {
-                view.reclaims_tried.remove(&(job.tenant, class.clone()));
+                view.reclaims_tried.remove(&(cell, job.tenant, class.clone()));
                 view.assume_preemption(&job, claim, &victims);
                 plan.proposals.push(Proposal::Preempt { binding, victims });
             }
-            None => tried_in_vain(view, &job, &class, now_ms),
+            None => tried_in_vain(view, (cell, job.tenant, class), now_ms),
         }
     }
 }
@@ -90,18 +99,26 @@ pub(crate) fn next_ms(view: &View) -> Option<u64> {
     view.reclaims_tried.values().map(|tried| tried.again_ms).min()
 }
 
-fn tried_in_vain(view: &mut View, job: &Known, class: &Arc<JobClass>, now_ms: u64) {
-    let before = view.reclaims_tried.get(&(job.tenant, class.clone())).map_or(0, |tried| tried.wait_ms);
+fn tried_in_vain(view: &mut View, group: Group, now_ms: u64) {
+    let before = view.reclaims_tried.get(&group).map_or(0, |tried| tried.wait_ms);
     let wait_ms = (2 * before).clamp(AGAIN_MS, AGAIN_MS_MAX);
-    view.reclaims_tried
-        .insert((job.tenant, class.clone()), Tried { wait_ms, again_ms: now_ms.saturating_add(wait_ms) });
+    view.reclaims_tried.insert(group, Tried { wait_ms, again_ms: now_ms.saturating_add(wait_ms) });
+}
+
+/// Groups that are due and were not tried in this pass are tried later: a time that has passed would wake the shard again at once, for ever.
+fn put_off(view: &mut View, cell: CellId, now_ms: u64) {
+    let due = view.reclaims_tried.iter_mut().filter(|(group, tried)| group.0 == cell && tried.again_ms <= now_ms);
+    for (_, tried) in due {
+        tried.again_ms = now_ms.saturating_add(tried.wait_ms);
+    }
 }
 
 /// The first waiting jobs of the cell that found no place, one of each group, and that may take devices from others.
 fn candidates(view: &mut View, cell: CellId, now_ms: u64) -> Vec<JobId> {
     let queues = &view.queues;
-    let waits = |key: &(muster_model::TenantId, Arc<JobClass>)| {
-        queues.values().any(|queue| queue.tenants.get(&key.0).is_some_and(|groups| groups.all.contains_key(&key.1)))
+    let waits = |(cell, tenant, class): &Group| {
+        let groups = queues.get(cell).and_then(|queue| queue.tenants.get(tenant));
+        groups.is_some_and(|groups| groups.all.contains_key(class))
     };
     view.reclaims_tried.retain(|key, _| waits(key));
     let view = &*view;
@@ -118,8 +135,10 @@ fn candidates(view: &mut View, cell: CellId, now_ms: u64) -> Vec<JobId> {
             && !seen.contains(&(job.tenant, class.clone()))
         {
             seen.insert((job.tenant, class.clone()));
-            let rests =
-                view.reclaims_tried.get(&(job.tenant, class.clone())).is_some_and(|tried| tried.again_ms > now_ms);
+            let rests = view
+                .reclaims_tried
+                .get(&(cell, job.tenant, class.clone()))
+                .is_some_and(|tried| tried.again_ms > now_ms);
             if !rests
                 && is_blocked(view, cell, job, class)
                 && may_preempt(view, job, class)
@@ -291,8 +310,8 @@ fn end_until_it_fits(
     let account = trial.account_for(&offer.charge);
     let reclaims = needed.iter().any(|held| held.tenant != job.tenant || held.priority >= priority);
     let lost_floor: u64 =
-        needed.iter().filter(|held| held.account().is_some()).map(|held| held.charge.gpu_total().0).sum();
-    if needed.is_empty() || reclaims && (account.is_none() || offer.charge.gpu_total().0 <= lost_floor) {
+        needed.iter().filter(|held| held.account().is_some()).map(|held| held.charge.potential()).sum();
+    if needed.is_empty() || reclaims && (account.is_none() || offer.charge.potential() <= lost_floor) {
         return None;
     }
     let victims: Vec<AllocationId> = needed.iter().map(|held| held.id).collect();

@@ -16,10 +16,10 @@ mod trial;
 use crate::by_id::ById;
 use crate::fleet::{Fleet, FreeOn, PlacementPolicy};
 use crate::job_class::JobClasses;
-use crate::policy::reclaim::Tried;
+use crate::policy::reclaim::{self, Tried};
 use crate::queue::backoff::Backoff;
 use crate::queue::order::Ledger;
-use crate::queue::{CellQueue, Freed, GroupKey, Obstacle};
+use crate::queue::{CellQueue, Freed, Obstacle};
 use assumed::Assumed;
 pub(crate) use in_turn::in_turn;
 pub(crate) use job::Known;
@@ -60,7 +60,7 @@ pub struct View {
     /// Preemptions that are proposed.
     preempting: BTreeMap<JobId, Preempting>,
     /// Groups for which no victims were found.
-    pub(crate) reclaims_tried: BTreeMap<GroupKey, Tried>,
+    pub(crate) reclaims_tried: BTreeMap<reclaim::Group, Tried>,
     /// Jobs that had nowhere else to go, and until when they are not handed over again.
     pub(crate) not_offered_until: BTreeMap<JobId, u64>,
 }

@@ -1,0 +1,49 @@
+//! Random quota trees and random histories over the real cores, judged by the laws here and by an independent referee.
+
+mod chance;
+mod laws;
+mod referee;
+mod tree;
+mod world;
+
+use std::collections::BTreeMap;
+
+/// How many histories one run of the test has; `MUSTER_HISTORIES` says otherwise, and `MUSTER_SEED` where they begin.
+const HISTORIES: u64 = 1_000;
+
+fn number(name: &str, usual: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+#[test]
+fn random_histories_keep_the_laws_and_satisfy_the_referee() {
+    let first = number("MUSTER_SEED", 1);
+    let (mut logs, mut preemptions, mut promotions) = (Vec::new(), 0, 0);
+    let mut refusals: BTreeMap<String, u64> = BTreeMap::new();
+    let mut broken: Vec<String> = Vec::new();
+    for seed in first..first + number("MUSTER_HISTORIES", HISTORIES) {
+        let history = world::run(seed);
+        broken.extend(history.broken.iter().take(3).map(|what| format!("seed {seed}: {what}")));
+        preemptions += history.preemptions;
+        promotions += history.promotions;
+        for (what, count) in history.refusals {
+            *refusals.entry(what).or_default() += count;
+        }
+        logs.push(referee::text(&history.header, &history.lines));
+        if broken.len() > 30 {
+            break;
+        }
+    }
+    println!("{preemptions} preemptions, {promotions} promotions; refusals: {refusals:#?}");
+    for (at, found) in referee::judge(&logs).into_iter().flatten().enumerate() {
+        let seed = first + at as u64;
+        if let Ok(folder) = std::env::var("MUSTER_LOGS")
+            && !found.is_empty()
+        {
+            std::fs::write(format!("{folder}/{seed}.jsonl"), &logs[at]).expect("the folder is there");
+        }
+        broken.extend(found.iter().take(3).map(|what| format!("seed {seed}: referee: {what}")));
+    }
+    assert!(broken.is_empty(), "MUSTER_SEED={first}\n{}", broken.join("\n"));
+    assert!(preemptions > 0 && promotions > 0, "the histories reach what they are for");
+}
