@@ -152,9 +152,13 @@ impl Capacity {
     }
 
     fn covers_without(&self, ended: &Ended, id: TenantId, charge: &ResourceVec) -> bool {
+        let Some(at) = self.tenants.get(&id) else { return false };
         let mut floored = self.floored(charge).peekable();
+        // Most tenants have no guarantee: nothing else is looked up for them.
         floored.peek().is_some()
-            && floored.all(|(resource, amount)| amount <= self.account_free_without(ended, id, resource))
+            && floored.all(|(resource, amount)| {
+                amount <= at.guarantee.get(resource) && amount <= self.account_free_without(ended, id, resource)
+            })
     }
 
     /// The account that would pay for the charge: that of the tenant or of the nearest ancestor that covers it. None: it would be burst.

@@ -1,15 +1,15 @@
 //! Who is next, over the whole quota tree.
 //!
-//! At every level of the tree, children whose next job their guarantee covers, in GPUs and in what CPU and memory is guaranteed, go first, the
-//! one with the lowest share of its guarantee in use before the others; then the child with the smallest weighted dominant share of what it uses above its
-//! guarantee. Inside one tenant: priority, then age. Each step down the tree is decided by what each tenant of that level uses, so a
+//! At every level of the tree, children go first whose next job a floor account at or below them covers, the one with the lowest share of its
+//! guarantee charged before the others; then the child with the smallest weighted dominant share of its burst use. That share counts
+//! only resources that the next job asks for, so that a child whose other jobs use up one resource is not kept from another (the
+//! starvation of complementary demands for which the published H-DRF gives examples). Inside one tenant: priority, then age. Each step down the tree is decided by what each tenant of that level uses, so a
 //! team's guarantee serves its projects. The tournament is kept between passes; a change is carried up its line only. What must stay
 //! true: the same ledger and queue give the same order; ids come last; a kept tournament equals one played anew.
 
 use crate::job_class::JobClass;
 use crate::queue::QueueKey;
-use muster_model::capacity::{Capacity, TenantUse};
-use muster_model::resources::Resource;
+use muster_model::capacity::Capacity;
 use muster_model::{ResourceVec, TenantId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -69,8 +69,20 @@ pub(crate) struct Ledger<'a> {
 pub(crate) struct Order {
     branches: BTreeMap<TenantId, Branch>,
     roots: BTreeSet<(Standing, TenantId)>,
-    /// Use that is not in the capacity ledger, when an order is played through without binding: with descendants', and own alone.
-    supposed: BTreeMap<TenantId, (ResourceVec, ResourceVec)>,
+    /// Use that is not in the capacity ledger, when an order is played through without binding.
+    supposed: BTreeMap<TenantId, Supposed>,
+}
+
+/// Use of one tenant on top of the ledger's.
+#[derive(Clone, Debug, Default)]
+struct Supposed {
+    /// With its descendants'.
+    used: ResourceVec,
+    own: ResourceVec,
+    /// Charged to its floor account.
+    charged: ResourceVec,
+    /// Charged to its account and those of its descendants.
+    floor_use: ResourceVec,
 }
 
 impl Order {
@@ -152,36 +164,56 @@ impl Order {
     /// Plays on as if `head` had started.
     pub(crate) fn suppose(&mut self, ledger: Ledger<'_>, head: &Head) {
         let demand = head.demand();
+        let account = self.account_of(ledger, head);
+        let mut at_or_above_account = false;
         for (id, _) in ledger.capacity.line_of(head.tenant) {
-            let (used, own) = self.supposed.entry(id).or_default();
-            used.add(&demand);
+            at_or_above_account |= account == Some(id);
+            let supposed = self.supposed.entry(id).or_default();
+            supposed.used.add(&demand);
             if id == head.tenant {
-                own.add(&demand);
+                supposed.own.add(&demand);
+            }
+            if account == Some(id) {
+                supposed.charged.add(&demand);
+            }
+            if at_or_above_account {
+                supposed.floor_use.add(&demand);
             }
         }
+    }
+
+    /// The floor account that would pay for the job: its tenant's or the nearest above that covers it.
+    fn account_of(&self, ledger: Ledger<'_>, head: &Head) -> Option<TenantId> {
+        let (capacity, demand) = (ledger.capacity, head.demand());
+        if self.supposed.is_empty() {
+            return capacity.account_for(head.tenant, &demand);
+        }
+        capacity.line_of(head.tenant).map(|(id, _)| id).find(|id| {
+            let more = self.supposed.get(id).map(|supposed| supposed.charged).unwrap_or_default();
+            capacity.covers(*id, &demand.plus(&more))
+        })
     }
 
     fn standing(&self, ledger: Ledger<'_>, id: TenantId, head: &Head) -> Standing {
         let Some(at) = ledger.capacity.tenants().get(&id) else {
             return Standing { above_guarantee: true, share: u128::MAX, queue_key: head.queue_key };
         };
-        let used = self.used(id, at);
         let demand = head.demand();
-        if covered(&used, &demand, &at.guarantee) {
-            let share = counted(&demand, &at.guarantee)
-                .map(|resource| ratio(used.get(resource), at.guarantee.get(resource)))
-                .max();
+        let supposed = self.supposed.get(&id).cloned().unwrap_or_default();
+        let floor_use = at.floor_use.plus(&supposed.floor_use);
+        // An account further up covers it as any other job below that account: here its share of burst decides.
+        let here_or_below = |account: TenantId| {
+            let mut line = ledger.capacity.line_of(head.tenant).map(|(above, _)| above);
+            line.find(|above| *above == account || *above == id) == Some(account)
+        };
+        if self.account_of(ledger, head).is_some_and(here_or_below) {
+            let floored = ledger.capacity.floored(&demand).map(|(resource, _)| resource);
+            let share = floored.map(|resource| ratio(floor_use.get(resource), at.guarantee.get(resource))).max();
             return Standing { above_guarantee: false, share: share.unwrap_or(0), queue_key: head.queue_key };
         }
-        let share = dominant_share(&used, &at.guarantee, ledger.totals) / u128::from(at.weight.max(1));
+        let burst = at.used.plus(&supposed.used).less(&floor_use);
+        let share = dominant_share(&burst, &demand, ledger.totals) / u128::from(at.weight.max(1));
         Standing { above_guarantee: true, share, queue_key: head.queue_key }
-    }
-
-    fn used(&self, id: TenantId, at: &TenantUse) -> ResourceVec {
-        match self.supposed.get(&id) {
-            Some((more, _)) => at.used.plus(more),
-            None => at.used,
-        }
     }
 
     /// A tenant's own jobs stand beside its children, with what it uses itself, without a guarantee of their own, at weight 1.
@@ -192,33 +224,17 @@ impl Order {
         let share = if branch.children.is_empty() {
             0
         } else {
-            let own = self.supposed.get(&id).map_or(at.own, |(_, more)| at.own.plus(more));
-            dominant_share(&own, &ResourceVec::default(), ledger.totals)
+            let own = self.supposed.get(&id).map_or(at.own, |supposed| at.own.plus(&supposed.own));
+            dominant_share(&own, &head.demand(), ledger.totals)
         };
         Standing { above_guarantee: true, share, queue_key: head.queue_key }
     }
 }
 
-/// The resources that decide whether a demand is covered: GPUs always; CPU and memory where they are guaranteed. A demand without GPUs is
-/// decided by both, where neither is.
-fn counted<'a>(demand: &'a ResourceVec, guarantee: &'a ResourceVec) -> impl Iterator<Item = Resource> + 'a {
-    let is_host = |resource: Resource| !matches!(resource, Resource::Gpu(_));
-    let asked = move || demand.nonzero().map(|(resource, _)| resource);
-    let any = asked().any(|resource| !is_host(resource) || guarantee.get(resource) > 0);
-    asked().filter(move |resource| !any || !is_host(*resource) || guarantee.get(*resource) > 0)
-}
-
-fn covered(used: &ResourceVec, demand: &ResourceVec, guarantee: &ResourceVec) -> bool {
-    counted(demand, guarantee)
-        .all(|resource| used.get(resource).saturating_add(demand.get(resource)) <= guarantee.get(resource))
-}
-
-/// The largest share of any one resource of the fleet that is used beyond `floor`.
-fn dominant_share(used: &ResourceVec, floor: &ResourceVec, totals: &ResourceVec) -> u128 {
-    used.nonzero()
-        .map(|(resource, amount)| ratio(amount.saturating_sub(floor.get(resource)), totals.get(resource)))
-        .max()
-        .unwrap_or(0)
+/// The largest share of the fleet that is used of any one resource that is asked for.
+fn dominant_share(used: &ResourceVec, asked: &ResourceVec, totals: &ResourceVec) -> u128 {
+    let shares = asked.nonzero().map(|(resource, _)| ratio(used.get(resource), totals.get(resource)));
+    shares.max().unwrap_or(0)
 }
 
 fn ratio(part: u64, whole: u64) -> u128 {
