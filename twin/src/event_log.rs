@@ -22,7 +22,12 @@ pub(crate) struct EventLog<'w> {
 
 impl<'w> EventLog<'w> {
     /// Begins with the header.
-    pub(crate) fn begin(to: &'w mut dyn Write, state: &State, (stop_ms_max, checkpoint_ms): (u64, u64), now_ms: u64) -> Self {
+    pub(crate) fn begin(
+        to: &'w mut dyn Write,
+        state: &State,
+        (stop_ms_max, checkpoint_ms): (u64, u64),
+        now_ms: u64,
+    ) -> Self {
         let about = About { stop_ms_max, card_units_max: CARD_UNITS_OF_SHARES_MAX };
         let (follower, header, lines) = Follower::begin(state.objects(), (0, now_ms), about);
         let mut log = EventLog { follower, to, revision: 0, checkpoint_ms, due: BTreeSet::new(), failed: None };

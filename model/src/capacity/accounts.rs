@@ -34,6 +34,8 @@ pub(super) struct Accounts {
     guaranteeing: (u32, u32),
     /// Accounts that have got something back since [`Capacity::take_freed`].
     freed: BTreeSet<TenantId>,
+    /// Which resources are floored has changed since then: any account may cover more, or less.
+    floored_changed: bool,
     /// The job that has claimed a node.
     claimed: BTreeMap<NodeId, JobId>,
 }
@@ -72,8 +74,10 @@ impl Accounts {
             true => *count += u32::from(has),
             false => *count -= u32::from(has),
         };
+        let before = (self.guaranteeing.0 > 0, self.guaranteeing.1 > 0);
         step(&mut self.guaranteeing.0, guarantee.cpu_milli > 0);
         step(&mut self.guaranteeing.1, guarantee.memory_mib > 0);
+        self.floored_changed |= before != (self.guaranteeing.0 > 0, self.guaranteeing.1 > 0);
     }
 
     fn is_floored(&self, resource: Resource) -> bool {
@@ -149,12 +153,22 @@ impl Capacity {
     /// Whether more is charged to an account than it holds: a guarantee was lowered.
     #[must_use]
     pub fn is_overcharged(&self, id: TenantId) -> bool {
-        let Some(at) = self.tenants.get(&id) else { return false };
-        self.floored(&at.floor_charged).any(|(resource, charged)| charged > self.account_size(id, resource))
+        self.overcharged(id).next().is_some()
+    }
+
+    /// The resources of which more is charged to an account than it holds.
+    pub fn overcharged(&self, id: TenantId) -> impl Iterator<Item = Resource> + '_ {
+        let charged = self.tenants.get(&id).into_iter().flat_map(|at| self.floored(&at.floor_charged));
+        charged
+            .filter(move |(resource, charged)| *charged > self.account_size(id, *resource))
+            .map(|(resource, _)| resource)
     }
 
     /// Accounts that have got something back since this was asked last, or whose size has changed.
     pub fn take_freed(&mut self) -> BTreeSet<TenantId> {
+        if std::mem::take(&mut self.accounts.floored_changed) {
+            self.accounts.freed.extend(self.tenants.keys());
+        }
         std::mem::take(&mut self.accounts.freed)
     }
 

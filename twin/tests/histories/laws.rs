@@ -6,8 +6,8 @@
 use muster_model::object::Key;
 use muster_model::resources::Resource;
 use muster_model::{
-    Allocation, AllocationId, AllocationState, Change, EndCause, Job, JobId, Object, PreemptReason,
-    ResourceVec, Tenant, TenantId,
+    Allocation, AllocationId, AllocationState, Change, EndCause, Job, JobId, Object, PreemptReason, ResourceVec,
+    Tenant, TenantId,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -105,7 +105,8 @@ impl Judge {
         }
         broken.extend(live.iter().filter(|(_, count)| **count > 1).map(|(job, _)| format!("law 5: job {job} twice")));
         for (victim, _, _) in taken {
-            let rest = before.held.values().filter(|held| held.job == victim.job && held.id != victim.id && held.pays());
+            let rest =
+                before.held.values().filter(|held| held.job == victim.job && held.id != victim.id && held.pays());
             let now = self.held.get(&victim.id).map_or(victim.tasks.len(), |held| held.tasks.len());
             if rest.count() > 0 || now != victim.tasks.len() {
                 broken.push(format!("law 2: job {} is preempted in part", victim.job));
@@ -194,7 +195,9 @@ impl Judge {
             // What was freed may have promoted others in the same entry: that raises the potential further.
             let rise = claim.account.map_or(0, |_| Self::weight(&claim.charge));
             if rise <= lost {
-                broken.push(format!("law 12: reclaim for job {job} raises floor-covered use by {rise}, lowers it by {lost}"));
+                broken.push(format!(
+                    "law 12: reclaim for job {job} raises floor-covered use by {rise}, lowers it by {lost}"
+                ));
             }
         }
     }
@@ -252,7 +255,10 @@ impl Judge {
             match claims.get(&held.id) {
                 Some((job, claim)) => {
                     if job.id != held.job || claim.charge != held.charge || claim.tasks != held.tasks {
-                        broken.push(format!("law 2: the hold of job {} became something else for job {}", job.id, held.job));
+                        broken.push(format!(
+                            "law 2: the hold of job {} became something else for job {}",
+                            job.id, held.job
+                        ));
                     }
                 }
                 None => {
@@ -318,11 +324,7 @@ impl Judge {
     }
 
     /// Of reclaims alone: what a priority took, a reclaim may take back.
-    fn no_two_jobs_evict_each_other(
-        &mut self,
-        taken: &[(Allocation, JobId, PreemptReason)],
-        broken: &mut Vec<String>,
-    ) {
+    fn no_two_jobs_evict_each_other(&mut self, taken: &[(Allocation, JobId, PreemptReason)], broken: &mut Vec<String>) {
         for (victim, by, reason) in taken {
             if *reason != PreemptReason::Reclaim {
                 continue;

@@ -90,7 +90,9 @@ pub(crate) fn edit(chance: &mut Chance, state: &State, budget: &Budget) -> Optio
     }
     if chance.in_hundred(10) && tenant.path.matches('/').count() < 3 {
         let path = format!("{}/n{}", tenant.path, chance.within(0, 3));
-        return Some(Command::ApplyTenants { tenants: vec![spec(&path, ResourceVec::default(), Limits::default(), 1)] });
+        return Some(Command::ApplyTenants {
+            tenants: vec![spec(&path, ResourceVec::default(), Limits::default(), 1)],
+        });
     }
     let of = |parent| state.tenants.values().filter(move |other| other.parent == parent);
     let children = of(Some(tenant.id)).fold(ResourceVec::default(), |sum, child| sum.plus(&child.guarantee));

@@ -11,15 +11,16 @@ use muster_control_core::{Command, Entry, LeasedBinding, Reject, State, TaskRepo
 use muster_model::node::NodeHealth;
 use muster_model::request::TaskRequest;
 use muster_model::{
-    AllocationId, AllocationState, CellId, Change, DeviceRequest, EndCause, Epoch, GpuModel, JobId, JobSpec, NodeId, Object,
-    Pool, Preemption, Rank, TaskState,
+    AllocationId, AllocationState, CellId, Change, DeviceRequest, EndCause, Epoch, GpuModel, JobId, JobSpec, NodeId,
+    Object, Pool, Preemption, Rank, TaskState,
 };
 use muster_scheduler_core::{Bounds, HAND_OVER_ROUND_MS, Proposal, View, plan};
 use muster_twin::fleet::Fleet;
 use std::collections::{BTreeMap, BTreeSet};
 
 const BEGIN_MS: u64 = 1_000_000_000_000;
-pub(crate) const STOP_MS_MAX: u64 = 3_000;
+const STOP_MS_MAX: u64 = 3_000;
+const SILENT_MS_MAX: u64 = 70_000;
 /// After the last submission everything must have ended within this.
 const DRAIN_MS: u64 = 40 * 3_600_000;
 
@@ -50,7 +51,6 @@ pub(crate) struct History {
     pub(crate) lines: Vec<Line>,
     pub(crate) broken: Vec<String>,
     pub(crate) entries: Vec<Vec<Change>>,
-    pub(crate) begin: Vec<Object>,
     pub(crate) refusals: BTreeMap<String, u64>,
     pub(crate) preemptions: u64,
     pub(crate) promotions: u64,
@@ -122,7 +122,8 @@ impl World {
         let acquire = |cell: &CellId| Command::AcquireCell { cell: *cell, shard: "s".to_owned() };
         must(&mut state, cells.iter().map(acquire).collect());
         let card_units_max = if shares { muster_control_core::events::CARD_UNITS_OF_SHARES_MAX } else { 7_000 };
-        let about = About { stop_ms_max: STOP_MS_MAX, card_units_max };
+        // What stops on a silent node is heard of when the node is.
+        let about = About { stop_ms_max: STOP_MS_MAX + SILENT_MS_MAX, card_units_max };
         let begin: Vec<Object> = state.objects().collect();
         let (follower, header, lines) = Follower::begin(begin.clone(), (0, BEGIN_MS), about);
         let submissions = chance.within(5, 60);
@@ -144,7 +145,6 @@ impl World {
                 lines,
                 broken: Vec::new(),
                 entries: Vec::new(),
-                begin,
                 refusals: BTreeMap::new(),
                 preemptions: 0,
                 promotions: 0,
@@ -210,7 +210,8 @@ impl World {
             let fits = job.spec.possible_models().any(|model| {
                 let charge = job.spec.charge_on(model);
                 let line = self.state.capacity().line_of(job.tenant);
-                let there = self.state.nodes.values().flat_map(|node| &node.spec.gpus).filter(|card| card.model == model);
+                let there =
+                    self.state.nodes.values().flat_map(|node| &node.spec.gpus).filter(|card| card.model == model);
                 let under_max = line.into_iter().all(|(_, at)| at.max.first_passed_by(&charge).is_none());
                 under_max && charge.gpu(model).0 <= 7_000 * there.count() as u64
             });
@@ -220,7 +221,12 @@ impl World {
             if fits || no_gpu && line.all(|(_, at)| at.max.first_passed_by(&charge).is_none()) {
                 let what = format!(
                     "starved: job {} ({:?}, {} tasks, priority {}, claim {}) after {} s",
-                    job.id, job.phase, job.spec.tasks, job.spec.priority, job.claim.is_some(), self.now_ms / 1000
+                    job.id,
+                    job.phase,
+                    job.spec.tasks,
+                    job.spec.priority,
+                    job.claim.is_some(),
+                    self.now_ms / 1000
                 );
                 self.history.broken.push(what);
             }
@@ -406,7 +412,8 @@ impl World {
             let Err(reject) = decided else { continue };
             let name = format!("{command:?}");
             let name = name.split([' ', '{', '(']).next().unwrap_or_default();
-            let what = format!("{name}: {}", reject.to_string().chars().filter(|c| !c.is_ascii_digit()).collect::<String>());
+            let what =
+                format!("{name}: {}", reject.to_string().chars().filter(|c| !c.is_ascii_digit()).collect::<String>());
             *self.history.refusals.entry(what).or_default() += 1;
             let now_ms = BEGIN_MS + self.now_ms;
             match (job, reject, command) {

@@ -47,12 +47,7 @@ impl Follower {
         self.taken.entry(by).or_default().push(victim);
     }
 
-    fn tell_account(
-        &self,
-        held: &Allocation,
-        before: Option<muster_model::ids::TenantId>,
-        told: &mut Told,
-    ) {
+    fn tell_account(&self, held: &Allocation, before: Option<muster_model::ids::TenantId>, told: &mut Told) {
         if before.is_some() {
             let reason = self.why_demoted(held.tenant, before);
             told.say(Event::Demote { alloc: Some(held.id), preempt: None, reason });
@@ -64,12 +59,7 @@ impl Follower {
 
     fn tell_bind(&mut self, held: &Allocation, began: bool, told: &mut Told) {
         let hold = self.jobs.get(&held.job).and_then(|seen| seen.hold.clone()).filter(|hold| hold.id == held.id);
-        let seen = HeldSeen {
-            job: held.job,
-            account: held.account(),
-            pays: true,
-            cause: None,
-        };
+        let seen = HeldSeen { job: held.job, account: held.account(), pays: true, cause: None };
         self.held.insert(held.id, seen);
         if let Some(job) = self.jobs.get_mut(&held.job) {
             (job.held, job.hold, job.waits) = (Some(held.id), None, false);
