@@ -6,7 +6,8 @@
 
 use crate::state::State;
 use muster_model::ids::{AllocationId, JobId, TenantId};
-use muster_model::{Allocation, Change, Job, Object};
+use muster_model::resources::Resource;
+use muster_model::{Allocation, Change, Job, Object, ResourceVec};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
@@ -52,11 +53,19 @@ fn deepest_first(state: &State, accounts: BTreeSet<TenantId>) -> Vec<TenantId> {
 
 /// Takes one allocation, or when there is none one claim, off an account that has shrunk.
 fn demote_one(state: &mut State, account: TenantId, now_ms: u64, changes: &mut Vec<Change>) -> bool {
-    if let Some(id) = state.index().classes.last_of(account) {
+    // Only what gives back something of what is charged too much.
+    let too_much: Vec<Resource> = state.capacity().overcharged(account).collect();
+    let helps = |charge: &ResourceVec| too_much.iter().any(|resource| charge.get(*resource) > 0);
+    let held = |id: &AllocationId| state.allocations.get(id).is_some_and(|held| helps(&held.charge));
+    let last = state.index().classes.last_of(account).find(held);
+    if let Some(id) = last {
         set_account(state, id, None, now_ms, changes);
         return true;
     }
-    let charged = |id: &JobId| state.jobs.get(id)?.claim.as_ref()?.account;
+    let charged = |id: &JobId| {
+        let claim = state.jobs.get(id)?.claim.as_ref()?;
+        claim.account.filter(|_| helps(&claim.charge))
+    };
     let Some(id) = state.index().claims.iter().copied().rev().find(|id| charged(id) == Some(account)) else {
         return false;
     };

@@ -50,6 +50,8 @@ pub(super) struct Accounts {
     not_lending: u32,
     /// Accounts that have got something back since [`Capacity::take_freed`].
     freed: BTreeSet<TenantId>,
+    /// Which resources are floored has changed since then: any account may cover more, or less.
+    floored_changed: bool,
     /// The job that has claimed a node.
     claimed: BTreeMap<NodeId, JobId>,
 }
@@ -60,16 +62,15 @@ impl Accounts {
         self.not_lending = self.not_lending - u32::from(kept) + u32::from(keeps);
     }
 
-    /// Answers whether CPU or memory counts from now on, or no longer.
-    fn count_organisation(&mut self, guarantee: &ResourceVec, comes: bool) -> bool {
-        let before = (self.guaranteeing.0 > 0, self.guaranteeing.1 > 0);
+    fn count_organisation(&mut self, guarantee: &ResourceVec, comes: bool) {
         let step = |count: &mut u32, has: bool| match comes {
             true => *count += u32::from(has),
             false => *count -= u32::from(has),
         };
+        let before = (self.guaranteeing.0 > 0, self.guaranteeing.1 > 0);
         step(&mut self.guaranteeing.0, guarantee.cpu_milli > 0);
         step(&mut self.guaranteeing.1, guarantee.memory_mib > 0);
-        before != (self.guaranteeing.0 > 0, self.guaranteeing.1 > 0)
+        self.floored_changed |= before != (self.guaranteeing.0 > 0, self.guaranteeing.1 > 0);
     }
 
     fn is_floored(&self, resource: Resource) -> bool {
@@ -96,9 +97,8 @@ impl Capacity {
         self.floors.change_tenant(old, new);
         for (guarantee, comes) in [(old, false), (new, true)] {
             let Some((parent, guarantee)) = guarantee else { continue };
-            // Other resources count from now on: what is covered may change everywhere.
-            if parent.is_none() && self.accounts.count_organisation(&guarantee, comes) {
-                self.accounts.freed.extend(self.tenants.keys().copied());
+            if parent.is_none() {
+                self.accounts.count_organisation(&guarantee, comes);
             }
             self.accounts.freed.extend(parent);
         }
@@ -189,12 +189,20 @@ impl Capacity {
     /// Whether more is charged to an account than it holds: a guarantee was lowered.
     #[must_use]
     pub fn is_overcharged(&self, id: TenantId) -> bool {
-        let Some(at) = self.tenants.get(&id) else { return false };
-        self.floored(&at.floor_charged).any(|(resource, charged)| charged > self.by_tree(id, resource))
+        self.overcharged(id).next().is_some()
+    }
+
+    /// The resources of which more is charged to an account than it holds.
+    pub fn overcharged(&self, id: TenantId) -> impl Iterator<Item = Resource> + '_ {
+        let charged = self.tenants.get(&id).into_iter().flat_map(|at| self.floored(&at.floor_charged));
+        charged.filter(move |(resource, charged)| *charged > self.by_tree(id, *resource)).map(|(resource, _)| resource)
     }
 
     /// Accounts that have got something back since this was asked last, or whose size has changed.
     pub fn take_freed(&mut self) -> BTreeSet<TenantId> {
+        if std::mem::take(&mut self.accounts.floored_changed) {
+            self.accounts.freed.extend(self.tenants.keys());
+        }
         std::mem::take(&mut self.accounts.freed)
     }
 

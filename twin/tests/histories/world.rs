@@ -19,7 +19,8 @@ use muster_twin::fleet::Fleet;
 use std::collections::{BTreeMap, BTreeSet};
 
 const BEGIN_MS: u64 = 1_000_000_000_000;
-pub(crate) const STOP_MS_MAX: u64 = 3_000;
+const STOP_MS_MAX: u64 = 3_000;
+const SILENT_MS_MAX: u64 = 70_000;
 /// After the last submission everything must have ended within this.
 const DRAIN_MS: u64 = 40 * 3_600_000;
 
@@ -50,7 +51,6 @@ pub(crate) struct History {
     pub(crate) lines: Vec<Line>,
     pub(crate) broken: Vec<String>,
     pub(crate) entries: Vec<Vec<Change>>,
-    pub(crate) begin: Vec<Object>,
     pub(crate) refusals: BTreeMap<String, u64>,
     pub(crate) preemptions: u64,
     pub(crate) promotions: u64,
@@ -122,7 +122,8 @@ impl World {
         let acquire = |cell: &CellId| Command::AcquireCell { cell: *cell, shard: "s".to_owned() };
         must(&mut state, cells.iter().map(acquire).collect());
         let card_units_max = if shares { muster_control_core::events::CARD_UNITS_OF_SHARES_MAX } else { 7_000 };
-        let about = About { stop_ms_max: STOP_MS_MAX, card_units_max };
+        // What stops on a silent node is heard of when the node is.
+        let about = About { stop_ms_max: STOP_MS_MAX + SILENT_MS_MAX, card_units_max };
         let begin: Vec<Object> = state.objects().collect();
         let (follower, header, lines) = Follower::begin(begin.clone(), (0, BEGIN_MS), about);
         let submissions = chance.within(5, 60);
@@ -144,7 +145,6 @@ impl World {
                 lines,
                 broken: Vec::new(),
                 entries: Vec::new(),
-                begin,
                 refusals: BTreeMap::new(),
                 preemptions: 0,
                 promotions: 0,

@@ -80,9 +80,9 @@ impl ClassIndex {
         covered.filter_map(|(_, ranks)| ranks.first()).min().map(|rank| rank.2)
     }
 
-    /// The allocation of an account that is demoted first.
-    pub(crate) fn last_of(&self, account: TenantId) -> Option<AllocationId> {
-        self.guaranteed.get(&account)?.last().map(|rank| rank.2)
+    /// The allocations of an account, those that are demoted first before others.
+    pub(crate) fn last_of(&self, account: TenantId) -> impl Iterator<Item = AllocationId> + '_ {
+        self.guaranteed.get(&account).into_iter().flatten().rev().map(|rank| rank.2)
     }
 }
 

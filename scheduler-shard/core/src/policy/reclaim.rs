@@ -71,7 +71,7 @@ fn try_candidates(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, s
     if due.is_empty() {
         return;
     }
-    let held = in_cell(view, cell, now_ms, steps);
+    let mut held = in_cell(view, cell, now_ms, steps);
     for id in due {
         if plan.at_a_bound(bounds, *steps) {
             return;
@@ -87,6 +87,8 @@ fn try_candidates(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, s
             Some((binding, victims, claim)) => {
                 view.reclaims_tried.remove(&(cell, job.tenant, class.clone()));
                 view.assume_preemption(&job, claim, &victims);
+                // They are taken: nobody else ends them.
+                held.retain(|victim| !victims.contains(&victim.held.id));
                 plan.proposals.push(Proposal::Preempt { binding, victims });
             }
             None => tried_in_vain(view, (cell, job.tenant, class), now_ms),
