@@ -58,12 +58,14 @@ pub struct Bounds {
     pub steps_max: u64,
     /// Beyond the first gang at most one in so many of the cell's nodes is kept for gangs that wait; [`RESERVED_PART`] in production.
     pub reserved_part: usize,
+    /// Waiting jobs for which one pass looks for attempts to preempt; 0: it preempts nothing.
+    pub preemptions_max: usize,
 }
 
 impl Default for Bounds {
     /// 64 proposals are one batch on the wire; 200,000 steps are some milliseconds, so that a pass never delays what waits for it.
     fn default() -> Self {
-        Bounds { proposals_max: 64, steps_max: 200_000, reserved_part: RESERVED_PART }
+        Bounds { proposals_max: 64, steps_max: 200_000, reserved_part: RESERVED_PART, preemptions_max: 8 }
     }
 }
 

@@ -25,8 +25,6 @@ use std::sync::Arc;
 
 /// Waiting jobs that one pass looks at: covered demand stands at the head of the queue.
 const LOOKED_AT_MAX: usize = 64;
-/// Jobs for which one pass tries to find victims.
-const TRIED_MAX: usize = 8;
 /// A job that was tried in vain is tried again after this, then after twice as long, up to [`AGAIN_MS_MAX`].
 const AGAIN_MS: u64 = 1_000;
 /// Cool-downs end and sides grow in minutes.
@@ -67,7 +65,10 @@ pub(crate) fn reclaim(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u6
 }
 
 fn try_candidates(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, steps: &mut Steps, plan: &mut Plan) {
-    let due = candidates(view, cell, now_ms);
+    if bounds.preemptions_max == 0 {
+        return;
+    }
+    let due = candidates(view, cell, bounds.preemptions_max, now_ms);
     if due.is_empty() {
         return;
     }
@@ -116,7 +117,7 @@ fn put_off(view: &mut View, cell: CellId, now_ms: u64) {
 }
 
 /// The first waiting jobs of the cell that found no place, one of each group, and that may take devices from others.
-fn candidates(view: &mut View, cell: CellId, now_ms: u64) -> Vec<JobId> {
+fn candidates(view: &mut View, cell: CellId, tried_max: usize, now_ms: u64) -> Vec<JobId> {
     let queues = &view.queues;
     let waits = |(cell, tenant, class): &Group| {
         let groups = queues.get(cell).and_then(|queue| queue.tenants.get(tenant));
@@ -149,7 +150,7 @@ fn candidates(view: &mut View, cell: CellId, now_ms: u64) -> Vec<JobId> {
                 found.push(id);
             }
         }
-        let enough = looked >= LOOKED_AT_MAX || found.len() >= TRIED_MAX;
+        let enough = looked >= LOOKED_AT_MAX || found.len() >= tried_max;
         if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     found

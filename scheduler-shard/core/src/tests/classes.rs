@@ -255,7 +255,7 @@ fn other_cases() -> Vec<Case> {
         differing("max_retries", Nothing, gang(1, 1), |spec| spec.max_retries = 1),
         differing("user", Nothing, gang(1, 1), |spec| spec.user = "ann".into()),
         differing("preemption", Nothing, gang(1, 1), |spec| spec.preemption.restart_cost_s = 9),
-        differing("limit_signal", Nothing, gang(1, 1), |spec| {
+        differing("limit_signal", Nothing, JobSpec { time_limit_s: Some(60), ..gang(1, 1) }, |spec| {
             spec.limit_signal = Some(LimitSignal { signal: StopSignal::Usr1, before_s: 9 });
         }),
         // Shards see a job only once it is eligible.

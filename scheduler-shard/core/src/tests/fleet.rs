@@ -79,7 +79,9 @@ pub(super) struct Fleet {
 
 impl Fleet {
     pub(super) fn new(hosts: impl IntoIterator<Item = Host>) -> Self {
-        let mut fleet = Fleet::default();
+        // Preemptions are tested where the real control plane decides them: with the simulator.
+        let bounds = Bounds { preemptions_max: 0, ..Bounds::default() };
+        let mut fleet = Fleet { bounds, ..Fleet::default() };
         fleet.cell(CELL, Some("s1"));
         fleet.tenant("org", |_| {});
         for host in hosts {
@@ -263,7 +265,6 @@ impl Fleet {
                 self.hand_over(job);
                 return None;
             }
-            // Preemptions are tested where the real control plane decides them.
             Proposal::Preempt { binding, .. } => {
                 self.view.refused(binding.job, self.now_ms);
                 return None;
@@ -324,7 +325,7 @@ impl Fleet {
         let (cpu, memory) = (spec.request.cpu_milli, spec.request.memory_mib);
         self.ledger.prove(job.tenant, &binding.tasks, cpu, memory, &charge).ok()?;
         self.last_id += 1;
-        Some(Allocation {
+        let mut held = Allocation {
             attempt: binding.attempt,
             cell: job.cell?,
             model: binding.model,
@@ -333,8 +334,12 @@ impl Fleet {
             charge,
             task_states: vec![TaskState::Pending; binding.tasks.len()],
             bound_ms: self.now_ms,
+            priority: spec.priority,
+            submitted_ms: job.submitted_ms,
             ..Allocation::usual(AllocationId(self.last_id), job.id, job.tenant, binding.tasks.clone())
-        })
+        };
+        held.set_account(self.ledger.account_for(held.tenant, &charge), self.now_ms);
+        Some(held)
     }
 
     /// What is bound on a pinned card is one of its slots, counted by hand.

@@ -59,8 +59,9 @@ fn what_a_guarantee_covers_goes_first_and_the_emptiest_guarantee_before_others()
 /// CPU and memory count where they are guaranteed, beside GPUs too.
 #[test]
 fn a_guarantee_of_cpu_counts_beside_gpus() {
-    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8)]);
+    let mut fleet = Fleet::new(["a", "b", "c"].map(|name| Host::new(name, GpuModel::H100, 8)));
     let guaranteed = |cpu_milli| ResourceVec::of_host(cpu_milli, 0).plus(&cards(8));
+    fleet.tenant("org", |t| t.guarantee = guaranteed(65_000).plus(&cards(16)));
     fleet.tenant("org/short", |t| t.guarantee = guaranteed(1_000));
     fleet.tenant("org/plain", |t| t.guarantee = cards(8));
     fleet.tenant("org/rich", |t| t.guarantee = guaranteed(64_000));
@@ -71,11 +72,10 @@ fn a_guarantee_of_cpu_counts_beside_gpus() {
     let jobs: Vec<JobId> =
         ["org/short", "org/rich", "org/plain"].iter().map(|tenant| fleet.submit(of_cpu(tenant))).collect();
     let mut view = fleet.snapshot();
-    let plan =
-        crate::plan(&mut view, CELL, &crate::Bounds { proposals_max: 2, ..crate::Bounds::default() }, fleet.now_ms);
+    let plan = crate::plan(&mut view, CELL, &crate::Bounds { proposals_max: 2, ..fleet.bounds }, fleet.now_ms);
     let first: Vec<JobId> = plan.proposals.iter().map(crate::Proposal::job).collect();
-    // The guarantee of 8 cards does not cover 8 CPUs where 1 is guaranteed.
-    assert_eq!(first, [jobs[1], jobs[2]]);
+    // CPU counts for all, since the organisation guarantees some: neither 1 CPU nor none covers 8. The older of these two goes first.
+    assert_eq!(first, [jobs[1], jobs[0]]);
 }
 
 #[test]

@@ -45,6 +45,10 @@ impl View {
                 self.replace_allocation(&after, before);
             }
         }
+        self.apply_reservation(job, true);
+        if let Some(job) = self.jobs.get(job.0).cloned() {
+            self.enqueue(&job);
+        }
     }
 
     /// The committed claim of a job has changed.
@@ -72,6 +76,17 @@ impl View {
         if paid != pays || reclassed {
             self.quota_changed(tenant);
         }
+    }
+
+    /// The nodes of every claim, committed or proposed.
+    #[cfg(test)]
+    pub(super) fn claimed_nodes(&self) -> impl Iterator<Item = (muster_model::NodeId, Hold)> + '_ {
+        let committed = self.jobs.values().filter_map(|job| Some((job.id, job.claim.as_deref()?)));
+        let proposed = self.preempting.iter().map(|(job, proposed)| (*job, &*proposed.claim));
+        let held = |(job, claim): (JobId, &Claim)| {
+            claim.nodes().into_iter().map(move |node| (node, Hold { until_ms: 0, job }))
+        };
+        committed.chain(proposed).flat_map(held)
     }
 
     fn put_claim(&mut self, job: JobId, tenant: TenantId, claim: &Claim) {

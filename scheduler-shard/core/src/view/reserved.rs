@@ -303,7 +303,7 @@ impl View {
         let mut apart: BTreeMap<NodeId, Hold> = BTreeMap::new();
         // Between an allocation and its job's own change the job waits no longer.
         let bound = self.allocations.values().map(|held| held.job);
-        let bound: BTreeSet<JobId> = bound.chain(self.assumed.keys().copied()).collect();
+        let bound: BTreeSet<JobId> = bound.chain(self.assumed.keys().chain(self.preempting.keys()).copied()).collect();
         let waits = |id: &JobId| !bound.contains(id) && self.jobs.get(id.0).is_some_and(|job| job.waits());
         for (id, held) in self.reserved.iter().filter(|(id, _)| waits(id)) {
             for node in
@@ -311,6 +311,11 @@ impl View {
             {
                 let hold = held.hold(*id);
                 apart.entry(*node).and_modify(|other| *other = hold.min(*other)).or_insert(hold);
+            }
+        }
+        for (node, hold) in self.claimed_nodes() {
+            if self.fleet.index.position_of(node, None).is_some() {
+                apart.entry(node).and_modify(|other| *other = hold.min(*other)).or_insert(hold);
             }
         }
         apart
