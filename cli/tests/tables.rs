@@ -136,6 +136,10 @@ fn one_job_with_its_tasks() {
     let allocation = v1::Allocation {
         tasks: vec![placement(1, &[0, 1]), placement(2, &[3, 4])],
         task_states: vec![state(v1::task_state::Kind::Running, 0), state(v1::task_state::Kind::Exited, 3)],
+        classes: vec![
+            v1::ClassSegment { from_ms: NOW_MS - 300_000, account: None },
+            v1::ClassSegment { from_ms: NOW_MS - 100_000, account: Some(4) },
+        ],
         ..Default::default()
     };
     let end = |kind, code, ranks| v1::EndCount { end: Some(state(kind, code)), ranks };
@@ -160,6 +164,7 @@ fn one_job_with_its_tasks() {
         revision: 9,
         node_names: vec!["node-0001".into(), "node-0002".into()],
         cell_name: "cell-a".into(),
+        account_paths: [(4, "research".to_owned())].into(),
     };
     check(
         &JobDetail::new(&reply, NOW_MS).table(),
@@ -174,6 +179,7 @@ fn one_job_with_its_tasks() {
         ran        3:07
         attempt    2 (1 failed)
         cell       cell-a
+        quota      guaranteed by research since 2025-11-20T23:05:00Z; before: burst since 2025-11-20T23:01:40Z
         runs on    node-0001 (0), node-0002 (1)
         tasks      4
         each       2 GPUs (h100), 0.5 CPUs, 64Gi of memory

@@ -60,6 +60,10 @@ fn shown(job: &v1::Job, found: &Found, now_ms: u64) -> JobView {
         Some(name) => view.in_cell(name),
         None => view,
     };
+    let view = match found.accounts.get(&job.id) {
+        Some(account) => view.paid_by(account),
+        None => view,
+    };
     match found.reasons.get(&job.id) {
         Some(reason) => view.with_reason(reason),
         None => view,
@@ -99,6 +103,8 @@ pub struct Found {
     pub reasons: BTreeMap<u64, v1::PendingReason>,
     /// Names of the jobs' cells.
     pub cell_names: BTreeMap<u32, String>,
+    /// Whose floor account pays, by job; empty: burst.
+    pub accounts: BTreeMap<u64, String>,
 }
 
 /// Every job that matches, up to `limit` (0: no limit).
@@ -122,6 +128,7 @@ pub async fn list(client: &Client, mut request: v1::ListJobsRequest, limit: usiz
         found.jobs.extend(reply.jobs);
         found.reasons.extend(reply.reasons.into_iter().map(|reason| (reason.job_id, reason)));
         found.cell_names.extend(reply.cell_names);
+        found.accounts.extend(reply.accounts);
         if reply.next_page_token.is_empty() {
             return Ok(found);
         }

@@ -1,7 +1,7 @@
 //! One job with everything that was asked for it, where it runs or ran, and its tasks.
 
 use crate::output::{Block, Columns};
-use crate::units::{counted, show_cpus, show_mebibytes, show_seconds};
+use crate::units::{counted, show_cpus, show_mebibytes, show_moment, show_seconds};
 use crate::view::attempt::{AttemptView, attempts_table, signal_words};
 use crate::view::devices::{HoldView, holds_words};
 use crate::view::job::{ArrayView, JobView, MovableView, NeedsView, PreemptionView, SpreadView};
@@ -40,8 +40,47 @@ pub struct JobDetail {
     /// How its attempts ended, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<AttemptView>,
+    /// Who pays for what it holds, since when, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub quota_history: Vec<QuotaSegment>,
+    /// The allocation that it holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<u64>,
     /// The state of the cluster it was read at.
     pub revision: u64,
+}
+
+/// From when on an attempt was guaranteed or burst.
+#[derive(Clone, Debug, Serialize)]
+pub struct QuotaSegment {
+    /// The tenant whose floor account pays; absent: burst.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    /// RFC 3339.
+    pub since: String,
+}
+
+impl QuotaSegment {
+    /// An allocation without segments is burst since its binding.
+    fn of(allocation: &v1::Allocation, paths: &BTreeMap<u32, String>) -> Vec<QuotaSegment> {
+        let path = |id: u32| paths.get(&id).cloned().unwrap_or_else(|| format!("#{id}"));
+        let segment = |from: &v1::ClassSegment| QuotaSegment {
+            account: from.account.map(path),
+            since: show_moment(from.from_ms),
+        };
+        if allocation.classes.is_empty() {
+            return vec![QuotaSegment { account: None, since: show_moment(allocation.bound_ms) }];
+        }
+        allocation.classes.iter().map(segment).collect()
+    }
+
+    /// `guaranteed by research/nlp since 2026-11-23T02:41:16Z`.
+    fn words(&self) -> String {
+        match &self.account {
+            Some(account) => format!("guaranteed by {account} since {}", self.since),
+            None => format!("burst since {}", self.since),
+        }
+    }
 }
 
 /// A node and the ranks that run or ran there.
@@ -85,7 +124,15 @@ impl JobDetail {
     #[must_use]
     pub fn new(reply: &v1::GetJobReply, now_ms: u64) -> Self {
         let job = reply.job.clone().unwrap_or_default();
-        let view = JobView::new(&job, now_ms).in_cell(&reply.cell_name);
+        let mut view = JobView::new(&job, now_ms).in_cell(&reply.cell_name);
+        let quota_history: Vec<QuotaSegment> =
+            reply.allocation.iter().flat_map(|held| QuotaSegment::of(held, &reply.account_paths)).collect();
+        if let Some(now) = quota_history.last() {
+            view = view.paid_by(now.account.as_deref().unwrap_or_default());
+        }
+        if let Some(why) = reply.allocation.as_ref().and_then(why_stopping).filter(|_| view.reason.is_empty()) {
+            view.reason = why;
+        }
         let names: BTreeMap<u32, &String> = job.nodes.iter().copied().zip(&reply.node_names).collect();
         let placed = reply.allocation.as_ref();
         let task = |(rank, placement): (usize, &v1::TaskPlacement)| TaskView {
@@ -103,6 +150,8 @@ impl JobDetail {
             attempts: job.attempts.iter().map(|record| AttemptView::new(record, &reply.failure_nodes)).collect(),
             job: view,
             placement: placement.unwrap_or_default(),
+            quota_history,
+            allocation: placed.map(|allocation| allocation.id),
             revision: reply.revision,
         }
     }
@@ -160,6 +209,7 @@ impl JobDetail {
             ("attempt", format!("{} ({} failed{retries}{preempted})", job.attempt, job.failures)),
             ("checkpoint", checkpoint),
             ("cell", job.cell.clone()),
+            ("quota", self.quota_history.iter().rev().map(QuotaSegment::words).collect::<Vec<_>>().join("; before: ")),
             (if runs { "runs on" } else { "ran on" }, on.join(", ")),
         ]
     }
@@ -218,6 +268,15 @@ impl JobDetail {
         lines.extend(job.env.iter().map(|(name, value)| ("env", format!("{name}={value}"))));
         lines
     }
+}
+
+/// For whom the attempt is being stopped, if it is preempted.
+fn why_stopping(held: &v1::Allocation) -> Option<String> {
+    let Some(v1::end_cause::Cause::Preempted(preempted)) = held.stopping.as_ref()?.cause.as_ref() else { return None };
+    Some(match preempted.by {
+        Some(by) => format!("preempted by job {by} ({})", preempted.reason),
+        None => format!("preempted ({})", preempted.reason),
+    })
 }
 
 fn cpus_words(milli: u64) -> String {

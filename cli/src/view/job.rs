@@ -118,6 +118,9 @@ pub struct JobView {
     /// How it is stopped when it is preempted; absent: SIGTERM and its grace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preemption: Option<PreemptionView>,
+    /// While it holds devices: burst, or the tenant whose guarantee pays for them.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub quota: String,
     /// Number of hosts of the present or last attempt.
     pub nodes: usize,
     /// The last attempt that was bound.
@@ -326,6 +329,7 @@ impl JobView {
                 checkpoint_bytes: said.checkpoint_bytes,
                 restart_cost_s: said.restart_cost_s,
             }),
+            quota: String::new(),
             nodes: job.nodes.iter().collect::<BTreeSet<_>>().len(),
             attempt: job.attempt,
             failures: job.failures,
@@ -367,6 +371,13 @@ impl JobView {
     pub fn with_reason(mut self, reason: &v1::PendingReason) -> Self {
         self.reason.clone_from(&reason.text);
         self.reason_code.clone_from(&reason.code);
+        self
+    }
+
+    /// With the tenant whose floor account pays for its devices; an empty path: they are burst.
+    #[must_use]
+    pub fn paid_by(mut self, account: &str) -> Self {
+        self.quota = if account.is_empty() { "burst".to_owned() } else { format!("guaranteed by {account}") };
         self
     }
 

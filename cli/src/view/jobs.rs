@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 #[must_use]
 pub fn table(jobs: &[JobView], wide: bool) -> Vec<Block> {
     let narrow = ["JOBID", "TENANT", "USER", "NAME", "STATE", "TIME", "GPUS", "NODES", "REASON"];
-    let more = ["MODEL", "TASKS", "PRIORITY", "ATTEMPT", "CELL", "SUBMITTED", "WAITED"];
+    let more = ["MODEL", "TASKS", "PRIORITY", "ATTEMPT", "CELL", "QUOTA", "SUBMITTED", "WAITED"];
     let heads: Vec<&'static str> = if wide { narrow.iter().chain(&more).copied().collect() } else { narrow.to_vec() };
     let mut columns = Columns::new(&heads)
         .right(&["JOBID", "TIME", "GPUS", "NODES", "TASKS", "PRIORITY", "ATTEMPT", "WAITED"])
@@ -37,6 +37,7 @@ pub fn table(jobs: &[JobView], wide: bool) -> Vec<Block> {
                 job.priority.to_string(),
                 job.attempt.to_string(),
                 dash(&job.cell),
+                dash(&job.quota),
                 job.submitted.clone(),
                 show_seconds(job.waited_s),
             ]);

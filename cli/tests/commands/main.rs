@@ -9,6 +9,7 @@ mod jobs;
 #[path = "../support/pages.rs"]
 mod pages;
 mod pipes;
+mod quotas;
 mod refused;
 mod starts;
 mod tenants;

@@ -163,7 +163,9 @@ impl From<&Job> for v1::Job {
     fn from(job: &Job) -> Self {
         let reason = match &job.phase {
             JobPhase::Finished(Outcome::Failed { reason }) => reason.clone(),
-            _ => job.requeue_reason.clone().unwrap_or_default(),
+            JobPhase::Queued => job.requeue_reason.clone().unwrap_or_default(),
+            // Why an earlier attempt ended stands with the attempts.
+            _ => String::new(),
         };
         v1::Job {
             id: job.id.0,

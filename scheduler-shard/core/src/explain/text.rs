@@ -38,8 +38,11 @@ impl Why {
             Why::Preempting { left, account } => {
                 let by =
                     if account.is_some() { "a floor account of its tenant pays" } else { "it has a higher priority" };
-                let jobs = if *left == 1 { "1 job" } else { &format!("{left} jobs") };
-                format!("it starts when {jobs} that are being preempted for it have ended ({by})")
+                let ended = match left {
+                    1 => "1 job that is being preempted for it has ended".to_owned(),
+                    _ => format!("{left} jobs that are being preempted for it have ended"),
+                };
+                format!("it starts when {ended} ({by})")
             }
             Why::Untrusted => "its tenant is untrusted and may share GPUs only through MIG".to_owned(),
             Why::StarvationGuard { cell, model, gang, cards, free } => format!(

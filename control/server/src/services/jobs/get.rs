@@ -4,7 +4,7 @@ use super::unknown;
 use crate::api::refusal;
 use crate::services::App;
 use muster_control_core::State;
-use muster_model::{Job, JobId, NodeId};
+use muster_model::{Job, JobId, NodeId, TenantId};
 use muster_proto::v1;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,21 +23,32 @@ pub(super) async fn get(app: &App, request: v1::GetJobRequest) -> Result<v1::Get
         .await?;
     let (live, allocation) = live.unzip();
     let job = find(app, live, id)?;
-    let (node_names, failure_nodes, cell_name) = app.consensus.read(|state, _| {
+    let allocation = allocation.flatten();
+    let (node_names, failure_nodes, cell_name, account_paths) = app.consensus.read(|state, _| {
         let failed = job.attempts.iter().flat_map(|record| &record.failures).map(|failure| failure.node);
         let failed: Vec<NodeId> = failed.collect::<BTreeSet<_>>().into_iter().collect();
         let failure_nodes = failed.iter().map(|node| node.0).zip(names(state, &failed)).collect();
         let cell = job.cell.and_then(|cell| state.cells.get(&cell));
-        (names(state, &job.nodes), failure_nodes, cell.map(|cell| cell.name.clone()).unwrap_or_default())
+        let paid = allocation.iter().flat_map(|held| &held.classes).filter_map(|segment| segment.account);
+        let account_paths =
+            paid.collect::<BTreeSet<_>>().into_iter().map(|id| (id.0, account_path(state, id))).collect();
+        let cell_name = cell.map(|cell| cell.name.clone()).unwrap_or_default();
+        (names(state, &job.nodes), failure_nodes, cell_name, account_paths)
     });
     Ok(v1::GetJobReply {
         job: Some(v1::Job::from(&*job)),
-        allocation: allocation.flatten().map(|allocation| v1::Allocation::from(&*allocation)),
+        allocation: allocation.map(|allocation| v1::Allocation::from(&*allocation)),
         revision: revision.0,
         node_names,
         cell_name,
         failure_nodes,
+        account_paths,
     })
+}
+
+/// The path of the tenant whose floor account pays; a tenant that is gone keeps its number.
+pub(super) fn account_path(state: &State, id: TenantId) -> String {
+    state.tenants.get(&id).map_or_else(|| format!("#{}", id.0), |tenant| tenant.spec.path.clone())
 }
 
 /// Names of nodes, in the given order; one that has left the fleet keeps its number.

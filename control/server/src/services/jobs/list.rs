@@ -3,6 +3,7 @@
 //! What must stay true: pages are bounded, in items and in what is looked through for them (a page may be short and still have a
 //! next one); following the tokens shows every job that matched throughout once, whatever is submitted or ends meanwhile.
 
+use super::get::account_path;
 use super::reasons;
 use crate::api::refusal;
 use crate::services::App;
@@ -60,12 +61,19 @@ pub(super) async fn list(app: &App, request: v1::ListJobsRequest) -> Result<v1::
         let cells = cells.iter().filter_map(|id| state.cells.get(id));
         cells.map(|cell| (cell.id.0, cell.name.clone())).collect()
     };
+    let account = |state: &State, job: &Job| {
+        let held = job.phase.allocation().and_then(|held| state.allocations.get(&held))?;
+        Some(held.account().map(|id| account_path(state, id)).unwrap_or_default())
+    };
+    let paid = |state: &State| jobs.iter().filter_map(|job| Some((job.id.0, account(state, job)?))).collect();
+    let (cell_names, accounts) = app.consensus.read(|state, _| (named(state), paid(state)));
     Ok(v1::ListJobsReply {
         jobs: jobs.iter().map(|job| job_in_brief(job)).collect(),
         next_page_token,
         revision: revision.0,
         reasons,
-        cell_names: app.consensus.read(|state, _| named(state)),
+        cell_names,
+        accounts,
     })
 }
 

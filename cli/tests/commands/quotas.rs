@@ -1,0 +1,203 @@
+//! The example tree at a thousandth of its size, 50 GPUs for 50,000, with real processes: teams lend and borrow, a team takes back what it is
+//! guaranteed, the gang that had borrowed it saves its work and goes on later, and a burst gang is promoted. What each step prints for the
+//! tree is compared as a whole.
+
+use crate::common::Dev;
+use crate::waiting::wait_for;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+const TREE: &str = "\
+research:
+  guarantee: {h100: 20}
+  teams:
+    nlp: {guarantee: {h100: 8}, max: {h100: 15}}
+    vision: {guarantee: {h100: 12}, max: {h100: 18}}
+products:
+  guarantee: {h100: 25}
+  teams:
+    ads: {guarantee: {h100: 15}, max: {h100: 22}}
+    search: {guarantee: {h100: 10}, max: {h100: 16}}
+";
+
+/// NLP has borrowed what Vision and the root leave idle, Ads too.
+const LENT: &str = "\
+TENANT    RESOURCE  GUARANTEE  MAX  USED  GUARANTEED  BORROWED  LENT  WAITING
+products  h100             25    -    32          25         7     -        -
+  ads     h100             15   22    22          15         7     -        -
+  search  h100             10   16    10          10         -     -        -
+research  h100             20    -    18          18         -     2        -
+  nlp     h100              8   15    15           8         7     -        -
+  vision  h100             12   18     3           3         -     9        -
+";
+
+/// Vision has more of what it is guaranteed, and four GPUs of NLP wait.
+const TAKEN_BACK: &str = "\
+TENANT    RESOURCE  GUARANTEE  MAX  USED  GUARANTEED  BORROWED  LENT  WAITING
+products  h100             25    -    32          25         7     -        -
+  ads     h100             15   22    22          15         7     -        -
+  search  h100             10   16    10          10         -     -        -
+research  h100             20    -    18          18         -     2        4
+  nlp     h100              8   15    11           8         3     -        4
+  vision  h100             12   18     7           7         -     5        -
+";
+
+/// The four ranks together add the numbers from 1 to 100. The first attempt waits after 30; on SIGUSR1 each rank waits for `save` and
+/// saves its work, rank 0 says so, and all exit with an error. The second attempt waits for `finish` before its end.
+const ADDS: &str = r#"
+state=$SHARED/state-$RANK; next=$((RANK + 1)); sum=0
+[ -f "$state" ] && read -r next sum < "$state"
+echo "restart $MUSTER_RESTART_COUNT from $next, note '$MUSTER_CHECKPOINT_NOTE'"
+save() { while [ ! -f "$SHARED/save" ]; do sleep 0.2; done; echo "$next $sum" > "$state.new"; mv "$state.new" "$state"; [ "$RANK" = 0 ] && muster checkpoint "from $next"; }
+trap 'save; exit 9' USR1
+while [ "$next" -le 100 ]; do
+  sum=$((sum + next)); next=$((next + WORLD_SIZE))
+  while [ "$next" -gt 30 ] && [ "$MUSTER_RESTART_COUNT" = 0 ]; do touch "$SHARED/at-30-$RANK"; sleep 0.2; done
+done
+while [ ! -f "$SHARED/finish" ]; do sleep 0.2; done
+echo "$sum" > "$SHARED/sum-$RANK"
+"#;
+
+/// What a victim may take from its signal to its end.
+const GRACE: Duration = Duration::from_secs(60);
+/// What the other steps of a reclaim may take: the decision, the signal's way to the node, the end and the start.
+const STOP_AND_START: Duration = Duration::from_secs(10);
+
+/// Submits a gang; its id.
+fn submit(dev: &Dev, tenant: &str, [tasks, gpus]: [&str; 2], more: &[&str], script: &str) -> String {
+    let size = ["submit", "--tenant", tenant, "--tasks", tasks, "--gpus", gpus];
+    dev.ok(&[&size[..], more, &["--", "sh", "-c", script]].concat())
+}
+
+fn job(dev: &Dev, id: &str) -> Value {
+    dev.run(&["job", id, "-o", "json"]).json()
+}
+
+/// The tree as it is printed, once it is so: a job's end is seen a moment before its devices are free.
+fn until_tree(dev: &Dev, expected: &str) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let rows = |text: &str| -> Vec<String> {
+        text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    };
+    loop {
+        let printed = dev.ok(&["tree"]);
+        // The tenant that `muster dev` makes has no part in this.
+        let told: Vec<&str> = printed.lines().filter(|line| !line.starts_with("dev ")).collect();
+        if rows(&told.join("\n")) == rows(expected) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "the tree is\n{printed}\nand should be\n{expected}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn the_example_tree_lends_takes_back_and_promotes_and_the_borrowed_gang_ends_with_the_right_result() {
+    let dev = Dev::start(&["--nodes", "10", "--gpus-per-node", "5"]);
+    let file = dev.file("tree.yaml", TREE);
+    // A new cluster reaches the feature level of its voters, and its nodes join, within seconds.
+    wait_for("the tree", || dev.run(&["tenants", "apply", "-f", &file]).code == 0);
+    std::fs::create_dir(dev.path("shared")).expect("a folder");
+    let shared = format!("SHARED={}", dev.path("shared").display());
+
+    // What the guarantees cover: whole nodes first, so that the rest of the fleet is five nodes of single GPUs.
+    let sleep = "exec sleep 600";
+    let ads = submit(&dev, "products/ads", ["3", "5"], &[], sleep);
+    let search = submit(&dev, "products/search", ["2", "5"], &[], sleep);
+    let ends = "while [ ! -f \"$SHARED/end-nlp\" ]; do sleep 0.2; done";
+    let ending = submit(&dev, "research/nlp", ["4", "1"], &["--env", &shared], ends);
+    let staying = submit(&dev, "research/nlp", ["4", "1"], &[], sleep);
+    let vision = submit(&dev, "research/vision", ["3", "1"], &[], sleep);
+    let covered = [(&ads, "products/ads"), (&search, "products/search"), (&ending, "research/nlp")];
+    let covered = [&covered[..], &[(&staying, "research/nlp"), (&vision, "research/vision")]].concat();
+    for (id, tenant) in &covered {
+        dev.until(id, &["running"]);
+        assert_eq!(job(&dev, id)["quota"], format!("guaranteed by {tenant}"));
+    }
+
+    // What is idle is lent. The gang that is the cheapest to stop is the one that adds.
+    let signal = ["--preempt-signal", "usr1", "--preempt-grace", "60s", "--env", &shared];
+    let adds = submit(&dev, "research/nlp", ["4", "1"], &signal, ADDS);
+    let small = submit(&dev, "research/nlp", ["3", "1"], &["--restart-cost", "1h"], sleep);
+    let large = submit(&dev, "products/ads", ["7", "1"], &["--restart-cost", "1h"], sleep);
+    for id in [&adds, &small, &large] {
+        dev.until(id, &["running"]);
+        assert_eq!(job(&dev, id)["quota"], "burst");
+    }
+    wait_for("all ranks at 30", || (0..4).all(|rank| dev.path(&format!("shared/at-30-{rank}")).exists()));
+    until_tree(&dev, LENT);
+    // Everything that is not to change, before a team takes back what is its own.
+    let others: Vec<&String> = covered.iter().map(|(id, _)| *id).chain([&small, &large]).collect();
+    let held = |id: &str| {
+        let job = job(&dev, id);
+        [job["allocation"].clone(), job["attempt"].clone(), job["preemptions"].clone(), job["state"].clone()]
+    };
+    let before: Vec<_> = others.iter().map(|id| held(id)).collect();
+    let adds_before = job(&dev, &adds);
+
+    // Vision wants what it is guaranteed: the borrowed gang gets its signal. During its grace it keeps the devices and Vision has the quota.
+    let asked = Instant::now();
+    let claims = submit(&dev, "research/vision", ["4", "1"], &[], sleep);
+    dev.until(&adds, &["completing"]);
+    let why = format!("preempted by job {claims} (reclaim)");
+    assert_eq!(job(&dev, &adds)["reason"], why);
+    let said = "preempting: it starts when 1 job that is being preempted for it has ended (a floor account of its tenant pays)";
+    assert!(dev.ok(&["explain", &claims]).contains(said));
+    until_tree(&dev, &TAKEN_BACK.replace("        4\n", "        -\n"));
+
+    // It saves, stops and waits; Vision starts.
+    std::fs::write(dev.path("shared/save"), "").expect("a file");
+    dev.until(&claims, &["running"]);
+    assert!(asked.elapsed() < GRACE + STOP_AND_START, "it started after {:?}", asked.elapsed());
+    let claimed = job(&dev, &claims);
+    assert_eq!((&claimed["quota"], &claimed["attempt"]), (&json!("guaranteed by research/vision"), &json!(1)));
+    let preempted = job(&dev, &adds);
+    assert_eq!((&preempted["state"], &preempted["preemptions"]), (&json!("pending"), &json!(1)), "{preempted:#}");
+    assert_eq!((&preempted["attempts"][0]["reason"], &preempted["failures"]), (&json!(why), &json!(0)));
+    assert_eq!(
+        (&preempted["checkpoint_note"], &preempted["submitted"]),
+        (&json!("from 33"), &adds_before["submitted"])
+    );
+    assert!(dev.ok(&["explain", &adds]).contains(&format!("requeued: it ran before and is pending again: {why}")));
+    assert_eq!(others.iter().map(|id| held(id)).collect::<Vec<_>>(), before, "nobody else is touched");
+    until_tree(&dev, TAKEN_BACK);
+
+    // A guaranteed gang ends: the burst gang is promoted, and the preempted one goes before what came after it.
+    let later = submit(&dev, "research/nlp", ["4", "1"], &[], sleep);
+    std::fs::write(dev.path("shared/end-nlp"), "").expect("a file");
+    dev.until(&ending, &["completed"]);
+    dev.until(&adds, &["running"]);
+    assert_eq!(dev.state(&later), "pending");
+    let (resumed, promoted) = (job(&dev, &adds), job(&dev, &small));
+    assert_eq!((&resumed["quota"], &resumed["attempt"]), (&json!("burst"), &json!(2)));
+    assert_eq!(promoted["quota"], "guaranteed by research/nlp");
+    let history = promoted["quota_history"].as_array().expect("a list");
+    let accounts: Vec<_> = history.iter().map(|segment| segment["account"].as_str()).collect();
+    assert_eq!(accounts, [None, Some("research/nlp")], "burst first, then promoted: {history:?}");
+    let printed = dev.ok(&["job", &small]);
+    assert!(
+        printed.contains("quota      guaranteed by research/nlp since ") && printed.contains("; before: burst since ")
+    );
+    let list = dev.ok(&["jobs", "-o", "wide"]);
+    let quota = |id: &str| list.lines().find(|line| line.split_whitespace().next() == Some(id)).map(str::to_owned);
+    assert!(quota(&small).is_some_and(|line| line.contains("  guaranteed by research/nlp  ")), "{list}");
+    assert!(quota(&adds).is_some_and(|line| line.contains("  burst  ")), "{list}");
+    until_tree(&dev, TAKEN_BACK);
+
+    // It goes on from its checkpoint and ends with the right result; then the later one starts.
+    std::fs::write(dev.path("shared/finish"), "").expect("a file");
+    dev.until(&adds, &["completed"]);
+    let sum = |rank: u32| -> u64 {
+        let text = std::fs::read_to_string(dev.path(&format!("shared/sum-{rank}"))).expect("a sum");
+        text.trim().parse().expect("a number")
+    };
+    assert_eq!((0..4).map(sum).sum::<u64>(), 5_050);
+    assert_eq!(dev.ok(&["logs", &adds, "--rank", "0"]), "restart 1 from 33, note 'from 33'");
+    assert_eq!(job(&dev, &adds)["reason"], Value::Null, "what completed has no reason");
+    dev.until(&later, &["running"]);
+    let still = [&ads, &search, &staying, &vision, &small, &large, &claims];
+    assert!(
+        still.iter().all(|id| held(id)[1..] == [json!(1), json!(0), json!("running")]),
+        "none of them ever stopped"
+    );
+}
