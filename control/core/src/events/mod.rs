@@ -82,7 +82,7 @@ impl Follower {
             match object {
                 Object::Tenant(tenant) => drop(follower.tenants.insert(tenant.id, tenant)),
                 Object::Pool(pool) => follower.put_pool(&pool),
-                Object::Node(node) => drop(follower.put_node(&node)),
+                Object::Node(node) => follower.put_node(&node),
                 Object::Job(job) => jobs.push(job),
                 Object::Allocation(allocation) => held.push(allocation),
                 _ => {}
