@@ -5,6 +5,7 @@
 //! organisation guarantees them (the *floored* resources). What must stay true: no more is charged to an account than it holds, except after a
 //! guarantee was lowered, until the caller has demoted the excess.
 
+use super::ended::Ended;
 use super::floors::Guarantee;
 use super::{Capacity, TenantUse};
 use crate::Allocation;
@@ -26,19 +27,6 @@ pub struct NotLent {
     pub free: u64,
     /// What is kept of that.
     pub kept: u64,
-}
-
-/// Allocations that are taken to pay no more, on top of a ledger that still has them: what their tenants used, and what was charged to accounts.
-#[derive(Clone, Debug, Default)]
-pub struct Ended {
-    pub(super) used: BTreeMap<TenantId, ResourceVec>,
-    floor_charged: BTreeMap<TenantId, ResourceVec>,
-}
-
-impl Ended {
-    pub(super) fn of(&self, amounts: &BTreeMap<TenantId, ResourceVec>, id: TenantId, resource: Resource) -> u64 {
-        amounts.get(&id).map_or(0, |amount| amount.get(resource))
-    }
 }
 
 /// What accounts need beside the tenants themselves.

@@ -9,17 +9,19 @@
 mod accounts;
 mod anti_affinity;
 mod card;
+mod ended;
 mod floors;
 mod node_use;
 mod occupancy;
 mod tenants;
 
-pub use accounts::{Ended, NotLent, Rank as PromotionRank};
+pub use accounts::{NotLent, Rank as PromotionRank};
 pub use anti_affinity::Kept;
 pub use card::{
     CardConflict, CardUse, MPS_CLIENTS_MAX, MPS_CLIENTS_MORE_DRIVER, MPS_CLIENTS_OLD_MAX, Share,
     TIME_SLICE_REPLICAS_MAX,
 };
+pub use ended::Ended;
 pub use floors::{healthy_of, unmet};
 pub use node_use::NodeUse;
 pub use occupancy::{SoleHolder, Tenants};

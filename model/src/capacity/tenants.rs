@@ -1,6 +1,7 @@
 //! The tenants' side of the capacity ledger: use of every level, and the max that bounds it (law 3).
 
-use super::{Capacity, Ended};
+use super::Capacity;
+use super::ended::Ended;
 use crate::ids::TenantId;
 use crate::resources::{Limits, Resource, ResourceVec};
 use crate::tenant::{AntiAffinity, Tenant, Trust};

@@ -96,13 +96,13 @@ pub(crate) fn edit(chance: &mut Chance, state: &State, budget: &Budget) -> Optio
     }
     let of = |parent| state.tenants.values().filter(move |other| other.parent == parent);
     let children = of(Some(tenant.id)).fold(ResourceVec::default(), |sum, child| sum.plus(&child.guarantee));
-    let siblings = of(tenant.parent).filter(|other| other.id != tenant.id);
-    let siblings = siblings.fold(ResourceVec::default(), |sum, other| sum.plus(&other.guarantee));
+    let beside_it = of(tenant.parent).filter(|other| other.id != tenant.id);
+    let beside_it = beside_it.fold(ResourceVec::default(), |sum, other| sum.plus(&other.guarantee));
     let whole = match tenant.parent {
         Some(parent) => state.tenants.get(&parent)?.guarantee,
         None => of_budget(budget),
     };
-    let more = whole.less(&siblings).less(&children);
+    let more = whole.less(&beside_it).less(&children);
     let guarantee = children.plus(&part_of(chance, &more));
     let used = state.capacity().tenants().get(&tenant.id)?.used;
     let mut least = guarantee;

@@ -15,6 +15,7 @@ mod levels;
 mod lift;
 mod pinned;
 mod position;
+mod quota;
 mod reason;
 mod remedies;
 mod remedy;

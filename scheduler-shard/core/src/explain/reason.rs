@@ -7,8 +7,7 @@ use super::pinned::PinnedPool;
 use super::remedy::Remedy;
 use super::reserved::{Reserved, ReservedForGang};
 use super::supply::{ClosedNode, HostRoom};
-use crate::view::{Known, View};
-use muster_model::capacity::{NotLent, OverMax};
+use muster_model::capacity::NotLent;
 use muster_model::request::SharingMode;
 use muster_model::resources::Resource;
 use muster_model::{DriverVersion, GpuModel, JobId, NumaPolicy, TenantId, TopologyLevel, WorkloadClass};
@@ -364,18 +363,6 @@ impl Reason {
 }
 
 impl Why {
-    /// The job has claimed what others are leaving.
-    pub(super) fn preempting(job: &Known) -> Option<Self> {
-        let claim = job.claim.as_ref()?;
-        Some(Why::Preempting { left: claim.victims.len(), account: claim.account })
-    }
-
-    pub(super) fn over_max(view: &View, over: OverMax) -> Self {
-        let used = view.capacity().tenants().get(&over.tenant).map_or(0, |at| at.used.get(over.resource));
-        let asked = over.would_use.saturating_sub(used);
-        Why::OverMax { tenant: over.path, resource: over.resource, used, asked, max: over.max }
-    }
-
     /// The stable word.
     #[must_use]
     pub const fn code(&self) -> &'static str {

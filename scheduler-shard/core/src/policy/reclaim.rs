@@ -12,11 +12,10 @@ use super::if_ended::IfEnded;
 use crate::job_class::{JobClass, Offer};
 use crate::proposal::{Bounds, Plan, Proposal};
 use crate::search::Steps;
-use crate::view::{Known, View, in_turn};
+use crate::view::{Known, ReclaimGroup, ReclaimTried, View, in_turn};
 use muster_model::capacity::Ended;
 use muster_model::{
     Allocation, AllocationId, AllocationState, Binding, CellId, Claim, Epoch, GpuModel, JobId, NodeId, TaskPlacement,
-    TenantId,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,16 +30,6 @@ const AGAIN_MS: u64 = 1_000;
 const AGAIN_MS_MAX: u64 = 60_000;
 /// Victims of one preemption.
 const VICTIMS_MAX: usize = muster_model::bounds::VICTIMS_PER_PREEMPT_MAX;
-
-/// When a group was last tried in vain, and when it is tried again.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Tried {
-    wait_ms: u64,
-    pub(crate) again_ms: u64,
-}
-
-/// Jobs of one tenant and class that wait in one cell.
-pub(crate) type Group = (CellId, TenantId, Arc<JobClass>);
 
 /// What can be taken, and how much it would be missed: the least goes first.
 #[derive(Clone, Debug)]
@@ -97,15 +86,10 @@ fn try_candidates(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, s
     }
 }
 
-/// When a group that was tried in vain is due again.
-pub(crate) fn next_ms(view: &View) -> Option<u64> {
-    view.reclaims_tried.values().map(|tried| tried.again_ms).min()
-}
-
-fn tried_in_vain(view: &mut View, group: Group, now_ms: u64) {
+fn tried_in_vain(view: &mut View, group: ReclaimGroup, now_ms: u64) {
     let before = view.reclaims_tried.get(&group).map_or(0, |tried| tried.wait_ms);
     let wait_ms = (2 * before).clamp(AGAIN_MS, AGAIN_MS_MAX);
-    view.reclaims_tried.insert(group, Tried { wait_ms, again_ms: now_ms.saturating_add(wait_ms) });
+    view.reclaims_tried.insert(group, ReclaimTried { wait_ms, again_ms: now_ms.saturating_add(wait_ms) });
 }
 
 /// Groups that are due and were not tried in this pass are tried later: a time that has passed would wake the shard again at once, for ever.
@@ -119,7 +103,7 @@ fn put_off(view: &mut View, cell: CellId, now_ms: u64) {
 /// The first waiting jobs of the cell that found no place, one of each group, and that may take devices from others.
 fn candidates(view: &mut View, cell: CellId, tried_max: usize, now_ms: u64) -> Vec<JobId> {
     let queues = &view.queues;
-    let waits = |(cell, tenant, class): &Group| {
+    let waits = |(cell, tenant, class): &ReclaimGroup| {
         let groups = queues.get(cell).and_then(|queue| queue.tenants.get(tenant));
         groups.is_some_and(|groups| groups.all.contains_key(class))
     };

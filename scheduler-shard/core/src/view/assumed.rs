@@ -5,7 +5,6 @@
 
 use super::{Known, RESERVATIONS_MAX, View, nodes_of};
 use crate::job_class::JobClass;
-use crate::policy::reclaim;
 use muster_model::Binding;
 use muster_model::{Allocation, AllocationId, Attempt, CellId, Epoch, GpuModel, JobId, NodeId};
 use std::sync::Arc;
@@ -136,7 +135,7 @@ impl View {
             let open = search.began_for_fewer_than(gangs_found) && self.reserved_in(*cell) < RESERVATIONS_MAX;
             open.then(|| search.next_ms(gangs_found))
         });
-        self.backoff.next_end_ms().into_iter().chain(sought).chain(reclaim::next_ms(self)).min()
+        self.backoff.next_end_ms().into_iter().chain(sought).chain(self.next_reclaim_ms()).min()
     }
 
     /// Undoes the charge of a proposal; its job goes back to the queue if it still waits.

@@ -16,7 +16,6 @@ mod trial;
 use crate::by_id::ById;
 use crate::fleet::{Fleet, FreeOn, PlacementPolicy};
 use crate::job_class::JobClasses;
-use crate::policy::reclaim::{self, Tried};
 use crate::queue::backoff::Backoff;
 use crate::queue::order::Ledger;
 use crate::queue::{CellQueue, Freed, Obstacle};
@@ -28,6 +27,7 @@ use muster_model::{
     Allocation, AllocationId, Cell, CellId, Change, Job, JobId, Key, Node, NodeId, Object, Tenant, TenantId,
 };
 use preempting::Preempting;
+pub(crate) use preempting::{ReclaimGroup, ReclaimTried};
 pub use reservation_times::RESERVATIONS_MAX;
 pub(crate) use reservation_times::{ReservationSearch, SLACK_MS};
 use reserved::Reserved;
@@ -60,7 +60,7 @@ pub struct View {
     /// Preemptions that are proposed.
     preempting: BTreeMap<JobId, Preempting>,
     /// Groups for which no victims were found.
-    pub(crate) reclaims_tried: BTreeMap<reclaim::Group, Tried>,
+    pub(crate) reclaims_tried: BTreeMap<ReclaimGroup, ReclaimTried>,
     /// Jobs that had nowhere else to go, and until when they are not handed over again.
     pub(crate) not_offered_until: BTreeMap<JobId, u64>,
 }

@@ -5,8 +5,21 @@
 
 use super::{Known, View};
 use crate::fleet::index::Hold;
-use muster_model::{Allocation, AllocationId, AllocationState, Claim, EndCause, JobId, PreemptReason, TenantId};
+use crate::job_class::JobClass;
+use muster_model::{
+    Allocation, AllocationId, AllocationState, CellId, Claim, EndCause, JobId, PreemptReason, TenantId,
+};
 use std::sync::Arc;
+
+/// Jobs of one tenant and class that wait in one cell.
+pub(crate) type ReclaimGroup = (CellId, TenantId, Arc<JobClass>);
+
+/// When a group was last tried in vain, and when it is tried again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReclaimTried {
+    pub(crate) wait_ms: u64,
+    pub(crate) again_ms: u64,
+}
 
 /// A preemption that is proposed.
 #[derive(Clone, Debug)]
@@ -18,6 +31,11 @@ pub(super) struct Preempting {
 }
 
 impl View {
+    /// When a group for which no victims were found is due again.
+    pub(super) fn next_reclaim_ms(&self) -> Option<u64> {
+        self.reclaims_tried.values().map(|tried| tried.again_ms).min()
+    }
+
     /// Shows a proposed preemption in the view, so that the next decision sees it. The beneficiary leaves the queue.
     pub(crate) fn assume_preemption(&mut self, job: &Known, claim: Claim, victims: &[AllocationId]) {
         self.unqueue(job);
