@@ -48,7 +48,7 @@ pub(super) async fn get(app: &App, request: v1::GetJobRequest) -> Result<v1::Get
 
 /// The path of the tenant whose floor account pays; a tenant that is gone keeps its number.
 pub(super) fn account_path(state: &State, id: TenantId) -> String {
-    state.tenants.get(&id).map_or_else(|| format!("#{}", id.0), |tenant| tenant.spec.path.clone())
+    state.tenants.get(&id).map_or_else(|| format!("#{}", id.0), |tenant| tenant.path.clone())
 }
 
 /// Names of nodes, in the given order; one that has left the fleet keeps its number.
