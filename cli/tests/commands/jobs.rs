@@ -9,14 +9,15 @@ use std::process::Stdio;
 /// A cluster of one node of eight cards: two jobs of alice's hold it, and others wait.
 fn busy() -> (Dev, Vec<String>) {
     let dev = Dev::start(&["--nodes", "1"]);
-    let tree = dev.file("tree.yaml", "dev: {teams: {small: {max: {h100: 1}}}}\n");
+    let tree = dev.file("tree.yaml", "dev: {teams: {small: {max: {h100: 1}}, other: {}}}\n");
     dev.ok(&["tenants", "apply", "-f", &tree]);
     let submit = |args: &[&str]| dev.ok(&[&["submit"], args, &["--", "sleep", "600"]].concat());
     let ids = vec![
         submit(&["--gpus", "7", "--user", "alice", "--name", "big"]),
         submit(&["--gpus", "1", "--user", "alice", "--tenant", "dev/small"]),
         submit(&["--gpus", "1", "--user", "bob", "--tenant", "dev/small", "--name", "capped"]),
-        submit(&["--gpus", "2", "--user", "bob", "--priority", "5"]),
+        // Of a tenant of its own: inside one tenant a higher priority preempts.
+        submit(&["--gpus", "2", "--user", "bob", "--tenant", "dev/other", "--priority", "5"]),
     ];
     dev.until(&ids[0], &["running"]);
     dev.until(&ids[1], &["running"]);
