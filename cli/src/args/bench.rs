@@ -51,6 +51,21 @@ pub enum What {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Time to find the victims for a large gang that a floor account covers, on a fleet full of burst jobs (S3; not part of `all`)
+    Reclaim {
+        /// Fleet sizes, as numbers of nodes with 8 GPUs, separated by commas
+        #[arg(long, value_delimiter = ',', default_value = "625,6250")]
+        nodes: Vec<u32>,
+        /// Tasks of the gang, of 8 GPUs each
+        #[arg(long, default_value_t = 64)]
+        tasks: u32,
+        /// Gangs measured on each fleet
+        #[arg(long, default_value_t = 20)]
+        rounds: u32,
+        /// Seed of the jobs that run
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Time of `muster plan` on a full fleet whose free GPUs are scattered (not part of `all`)
     Plans {
         /// Fleet sizes, as numbers of nodes with 8 GPUs, separated by commas

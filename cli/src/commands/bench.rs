@@ -6,8 +6,8 @@ use crate::output::{Colour, Format, Out};
 use anyhow::Context;
 use muster_bench::table::Table;
 use muster_bench::{
-    decisions, failover, lifecycle, overload, packing, passes, plans, scale, searches, stall, submissions, timeline,
-    wan,
+    decisions, failover, lifecycle, overload, packing, passes, plans, reclaim, scale, searches, stall, submissions,
+    timeline, wan,
 };
 use std::path::Path;
 
@@ -52,6 +52,9 @@ async fn one(muster: &Path, under: &Path, what: &What) -> anyhow::Result<Vec<Tab
         }
         What::Passes { nodes, waiting, seed } => {
             passes::run(&passes::Options { nodes: nodes.clone(), waiting: *waiting, seed: *seed })
+        }
+        What::Reclaim { nodes, tasks, rounds, seed } => {
+            reclaim::run(&reclaim::Options { nodes: nodes.clone(), tasks: *tasks, rounds: *rounds, seed: *seed })
         }
         What::Plans { nodes, share } => plans::run(nodes, *share),
         What::Submissions { clients, seconds, batch } => {

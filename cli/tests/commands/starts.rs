@@ -33,7 +33,7 @@ fn jobs_start_when_they_are_eligible_and_say_why_they_are_not() {
     assert_eq!(listed(&dev, &held), ("held_by_user".to_owned(), "held by user".to_owned()));
     assert!(dev.ok(&["explain", &held]).contains("release it with `muster release`"));
     assert_eq!(dev.ok(&["hold", &held, "--admin"]), format!("job {held} is held"));
-    dev.refused(&["release", &held], 1, &["an administrator holds it"]);
+    dev.refused(&["release", &held], 5, &["an administrator holds it"]);
 
     // A chain, and what can never start.
     let first = submit(&dev, &[], "sleep 3");

@@ -1,7 +1,8 @@
 //! Claims: what becomes of them when their victims end.
 //!
 //! What must stay true: a claim is bound in the entry in which the last of its victims has ended, or given up when a node of it is not what it was;
-//! the job then waits as before. Law 7: the shard that held the cell's newest epoch decided the place.
+//! the job then waits as before. Law 7: the shard that held the cell's newest epoch decided the place, at the preemption; the binding is
+//! recorded under the epoch at its own time.
 
 use crate::draft::Draft;
 use muster_model::ids::JobId;
@@ -26,8 +27,10 @@ fn bind(draft: &mut Draft<'_>, id: JobId) {
         return;
     }
     let now_ms = draft.now_ms;
+    // The lease of that moment: the cell may have another shard since the preemption.
+    let epoch = draft.state.cells.get(&claim.cell).map_or(claim.cell_epoch, |cell| cell.epoch);
     let Some(job) = draft.job_mut(id) else { return };
-    let held = begin_attempt(job, &claim, now_ms);
+    let held = Allocation { cell_epoch: epoch, ..begin_attempt(job, &claim, now_ms) };
     draft.put(Object::Allocation(held));
 }
 
