@@ -112,8 +112,8 @@ fn moment(text: &str, now: &Zoned) -> Option<u64> {
     if let Ok(moment) = text.parse::<Timestamp>() {
         return ms(moment);
     }
-    // A date with a time can be read as a time alone.
-    if let Some(time) = text.parse::<Time>().ok().filter(|_| !text.contains('-')) {
+    // A date with a time, or a bare number, can be read as a time.
+    if let Some(time) = text.parse::<Time>().ok().filter(|_| text.contains(':') && !text.contains('-')) {
         let today = now.date().to_datetime(time);
         let next = if today > now.datetime() { today } else { now.date().tomorrow().ok()?.to_datetime(time) };
         return here(next);

@@ -6,7 +6,7 @@
 //! environment, its session and its group escapes unless it became a child of the agent; cgroups will close that.
 
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -37,21 +37,23 @@ pub(super) struct Dead {
 /// Kills whatever is left of the task in `folder`, until nothing is. Blocks.
 pub(super) fn kill_all(folder: &Path, dead: Dead) {
     let mut round = ROUND_MIN;
+    let mut killed = BTreeSet::new();
     loop {
         let found = remains(folder, dead);
+        // Those that became children of this process are reaped by it; for the others there is nothing to do.
+        killed.retain(|pid| {
+            !matches!(waitpid(Pid::from_raw(*pid), Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::Signaled(..)))
+        });
         if found.is_empty() {
             return;
         }
         tracing::warn!(folder = %folder.display(), processes = ?found, "killing processes of a task whose shim was killed");
-        for pid in &found {
-            let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+        for pid in found {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            killed.insert(pid);
         }
         std::thread::sleep(round);
         round = (round * 2).min(ROUND_MAX);
-        for pid in found {
-            // Those that became children of this process are reaped by it; for the others there is nothing to do.
-            let _ = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
-        }
     }
 }
 
