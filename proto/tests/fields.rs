@@ -20,6 +20,7 @@ const CLASSES: &str = "scheduler-shard/core/src/tests/classes.rs";
 const BINDING: &str = "control/core/tests/transcripts/binding.txt";
 const NODES: &str = "control/core/tests/transcripts/nodes.txt";
 const PINNED: &str = "control/core/tests/transcripts/pinned.txt";
+const STARTS: &str = "control/core/tests/starts/mod.rs";
 
 /// Message, field, file, test.
 #[rustfmt::skip]
@@ -105,6 +106,20 @@ const EVIDENCE: &[(&str, &str, &str, &str)] = &[
     ("AntiAffinity", "tenant", "scheduler-shard/core/src/tests/anti_affinity.rs", "fn who_is_kept_apart_is_told_and_starts_when_the_other_has_left"),
     ("AntiAffinity", "level", "scheduler-shard/core/src/tests/anti_affinity.rs", "fn tenants_that_disturb_each_other_share_no_card_node_or_island"),
     ("TenantSpec", "lend", "model/tests/tenant_edits.rs", "fn a_tenant_lends_unless_it_says_otherwise"),
+    ("ArraySpec", "indices", "control/core/tests/starts/arrays.rs", "fn tasks_follow_each_other_under_the_limit_and_the_array_ends_with_the_last"),
+    ("ArraySpec", "max_running", "control/core/tests/starts/arrays.rs", "fn an_array_never_gets_more_live_tasks_than_its_limit"),
+    ("Dependency", "delay_s", STARTS, "fn a_job_starts_only_when_eligible"),
+    ("Dependency", "job_id", STARTS, "fn jobs_depend_on_earlier_jobs_alone"),
+    ("Dependency", "kind", STARTS, "fn a_job_starts_only_when_eligible"),
+    ("JobSpec", "array", "control/core/tests/starts/arrays.rs", "fn a_held_array_starts_no_task_and_a_cancelled_one_ends_whole"),
+    ("JobSpec", "start", STARTS, "fn a_job_that_waits_for_nothing_but_devices_is_in_a_queue"),
+    ("Pool", "cool_down_s", "twin/tests/histories/main.rs", "fn random_histories_keep_the_laws_and_satisfy_the_referee"),
+    ("StartConditions", "begin_ms", STARTS, "fn a_job_starts_only_when_eligible"),
+    ("StartConditions", "deadline_ms", STARTS, "fn time_decides_by_the_command_alone"),
+    ("StartConditions", "dependencies", STARTS, "fn dependents_are_decided_in_the_entry_that_ends_the_job"),
+    ("StartConditions", "held", STARTS, "fn what_an_administrator_holds_an_administrator_releases"),
+    ("StartConditions", "kill_on_invalid_dependency", STARTS, "fn a_dependency_that_can_never_be_met_stays_pending_or_ends_the_job"),
+    ("StartConditions", "singleton", STARTS, "fn singletons_of_a_name_follow_each_other"),
     ("Pool", "name", "control/core/tests/transcripts/submitting.txt", "pool=glod"),
     ("Pool", "modes", BINDING, "modes=whole"),
     ("Pool", "workload_classes", BINDING, "pool fast classes=training"),

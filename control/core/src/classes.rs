@@ -1,6 +1,6 @@
 //! Promotion and demotion: what follows, in the same log entry, when a floor account gets something back or shrinks.
 //!
-//! What must stay true: after each command no burst allocation is left that a floor account on its path covers, and no account is charged more
+//! What must stay true: at the end of an entry, and before anything is bound in it, no burst allocation is left that a floor account on its path covers, and no account is charged more
 //! than it holds. Promotions go by priority, then age; an allocation that is being preempted is never promoted; nothing is demoted unless its
 //! account has shrunk.
 
@@ -27,12 +27,11 @@ pub(crate) fn settle(state: &mut State, now_ms: u64, raised: bool) -> Vec<Change
     }
     for account in freed.clone() {
         while state.capacity().is_overcharged(account) {
-            if !demote_one(state, account, now_ms, &mut changes) {
-                break;
-            }
+            let Some(tenant) = demote_one(state, account, now_ms, &mut changes) else { break };
+            // Another account on its path may cover it.
+            freed.extend(state.capacity().line_of(tenant).map(|(id, _)| id));
         }
     }
-    // What was demoted may be covered by another account.
     freed.append(&mut state.take_freed());
     for account in deepest_first(state, freed) {
         while let Some(id) = state.index().classes.first_covered(state.capacity(), account) {
@@ -51,8 +50,8 @@ fn deepest_first(state: &State, accounts: BTreeSet<TenantId>) -> Vec<TenantId> {
     accounts
 }
 
-/// Takes one allocation, or when there is none one claim, off an account that has shrunk.
-fn demote_one(state: &mut State, account: TenantId, now_ms: u64, changes: &mut Vec<Change>) -> bool {
+/// Takes one allocation, or when there is none one claim, off an account that has shrunk; answers whose it is.
+fn demote_one(state: &mut State, account: TenantId, now_ms: u64, changes: &mut Vec<Change>) -> Option<TenantId> {
     // Only what gives back something of what is charged too much.
     let too_much: Vec<Resource> = state.capacity().overcharged(account).collect();
     let helps = |charge: &ResourceVec| too_much.iter().any(|resource| charge.get(*resource) > 0);
@@ -60,21 +59,20 @@ fn demote_one(state: &mut State, account: TenantId, now_ms: u64, changes: &mut V
     let last = state.index().classes.last_of(account).find(held);
     if let Some(id) = last {
         set_account(state, id, None, now_ms, changes);
-        return true;
+        return state.allocations.get(&id).map(|held| held.tenant);
     }
     let charged = |id: &JobId| {
         let claim = state.jobs.get(id)?.claim.as_ref()?;
         claim.account.filter(|_| helps(&claim.charge))
     };
-    let Some(id) = state.index().claims.iter().copied().rev().find(|id| charged(id) == Some(account)) else {
-        return false;
-    };
-    let Some(mut job) = state.jobs.get(&id).map(|job| Job::clone(job)) else { return false };
+    let id = state.index().claims.iter().copied().rev().find(|id| charged(id) == Some(account))?;
+    let mut job = state.jobs.get(&id).map(|job| Job::clone(job))?;
+    let tenant = job.tenant;
     if let Some(claim) = &mut job.claim {
         claim.account = None;
     }
     apply(state, Object::Job(job), changes);
-    true
+    Some(tenant)
 }
 
 fn set_account(state: &mut State, id: AllocationId, account: Option<TenantId>, now_ms: u64, changes: &mut Vec<Change>) {

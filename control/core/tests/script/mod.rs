@@ -463,9 +463,11 @@ fn apart(text: &str) -> AntiAffinity {
 
 fn tenant(path: &str, words: &Words<'_>) -> TenantSpec {
     let max = words.get("max").map(|count| (GpuModel::H100, GpuUnits::cards(count.parse().expect("cards"))));
+    let mut guarantee = cards(words, "floor");
+    guarantee.cpu_milli = 1_000 * words.number("floor-cpu", 0);
     TenantSpec {
         path: path.to_owned(),
-        guarantee: cards(words, "floor"),
+        guarantee,
         max: Limits { gpu: max.into_iter().collect(), ..Limits::default() },
         weight: words.number("weight", 1) as u32,
         trust: if words.get("trust") == Some("no") { Trust::Untrusted } else { Trust::Trusted },

@@ -10,7 +10,7 @@ use muster_model::capacity::Capacity;
 use muster_model::ids::{JobId, TenantId};
 use muster_model::resources::Resource;
 use muster_model::{ResourceVec, Tenant};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Jobs and tenants that a refusal names: those with most.
 const NAMED_MAX: usize = 3;
@@ -21,7 +21,44 @@ impl Tree<'_> {
             return Ok(());
         }
         self.check_max()?;
+        self.check_first_floors()?;
         self.check_promises()
+    }
+
+    /// CPU and memory count in every floor account as soon as one organisation has a guarantee of them. What floors pay for by then must not become
+    /// burst because somebody else is given something.
+    fn check_first_floors(&self) -> Result<(), Reject> {
+        let organisations = |tenants: &BTreeMap<TenantId, Tenant>, resource| {
+            tenants.values().any(|tenant| tenant.parent.is_none() && tenant.guarantee.get(resource) > 0)
+        };
+        for (resource, what) in [(Resource::Cpu, "CPU"), (Resource::Memory, "memory")] {
+            if organisations(&self.state.tenants, resource) || !organisations(&self.new, resource) {
+                continue;
+            }
+            for (id, at) in self.state.capacity().tenants() {
+                let Some(tenant) = self.get(*id) else { continue };
+                let children = self.children(*id);
+                let down = children.iter().filter_map(|child| self.get(*child));
+                let down: u64 = down.map(|child| child.guarantee.get(resource)).sum();
+                let own = tenant.guarantee.get(resource).saturating_sub(down);
+                let charged = at.floor_charged.get(resource);
+                if charged > own {
+                    let (path, in_use, holds) = (&tenant.path, resource.in_words(charged), resource.in_words(own));
+                    let problem = format!(
+                        "would be the first of {what}, which then counts for every guarantee: jobs guaranteed by {path} use {in_use}, but {path} \
+                         would be guaranteed {holds} of its own"
+                    );
+                    let fix = format!(
+                        "guarantee {path} at least {in_use} of its own in the same call, or wait until these jobs have ended"
+                    );
+                    let first =
+                        self.new.values().find(|tenant| tenant.parent.is_none() && tenant.guarantee.get(resource) > 0);
+                    let field = self.field(first.map_or(*id, |first| first.id), &children, "guarantee");
+                    return Err(Reject::field(field, problem, fix));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A max that gets lower stays above what is in use.

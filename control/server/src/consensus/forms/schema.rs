@@ -15,12 +15,14 @@ use muster_model::job::{JobPhase, Outcome};
 use muster_model::mig::MigShape;
 use muster_model::needs::{Isolation, Rule};
 use muster_model::request::{DeviceRequest, SharingMode};
+use muster_model::start::{DependencyKind, Holder};
 use muster_model::task::{HoldMode, TaskState};
 use muster_model::tenant::{AntiAffinityLevel, Trust};
 use muster_model::topology::{NumaPolicy, TopologyLevel};
 use muster_model::workload::WorkloadClass;
 use muster_model::{Change, GpuModel, Key, NodeHealth, Object, PreemptReason, Selector, StopSignal};
 use serde_reflection::{ContainerFormat, Format, Named, Registry, Samples, Tracer, TracerConfig, VariantFormat};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 const STACK_BYTES: usize = 256 << 20;
@@ -40,8 +42,8 @@ const SELECTORS: [&str; 3] = [
     "node.block == \"e\" && node.leaf == \"f\" && node.labels[\"g\"] == \"h\" && \"i\" in node.labels",
 ];
 
-/// Every layout that there is now.
-fn registry() -> Registry {
+/// Every layout that there is now, and the names of those that are stored or sent by themselves.
+fn registry() -> (Registry, Vec<String>) {
     // Texts that are read back as something are names of models.
     let config = TracerConfig::default().default_string_value(GpuModel::H100.to_string());
     let mut tracer = Tracer::new(config);
@@ -51,9 +53,13 @@ fn registry() -> Registry {
         let selector: Selector = selector.parse().expect("a selector");
         tracer.trace_value(&mut samples, &selector).expect("a selector is stored");
     }
+    let mut whole = Vec::new();
     macro_rules! trace {
         ($($type:ty),* $(,)?) => {
-            $(tracer.trace_type::<$type>(&samples).expect(stringify!($type));)*
+            $(
+                let (format, _) = tracer.trace_type::<$type>(&samples).expect(stringify!($type));
+                named(&format, &mut whole);
+            )*
         };
     }
     trace!(
@@ -74,21 +80,78 @@ fn registry() -> Registry {
     trace!(openraft::raft::AppendEntriesResponse<u64>);
     trace!(openraft::raft::VoteRequest<u64>, openraft::raft::VoteResponse<u64>);
     trace!(openraft::SnapshotMeta<u64, Member>, openraft::StoredMembership<u64, Member>);
+    let roots = std::mem::take(&mut whole);
     // An enum inside of others shows one variant only, unless it is asked for by itself.
     trace!(
         AllocationState,
-        AntiAffinityLevel, DeviceRequest, Done, HoldMode, Isolation, JobPhase, Key, MigShape, NodeHealth, NumaPolicy
+        AntiAffinityLevel,
+        DependencyKind,
+        DeviceRequest,
+        Done,
+        Holder,
+        HoldMode,
+        Isolation,
+        JobPhase,
+        Key,
+        MigShape,
+        NodeHealth,
+        NumaPolicy
     );
     trace!(EndCause, Outcome, PreemptReason, Reject, Result<Done, Reject>, Rule, SharingMode, StopSignal, TaskState, TopologyLevel, Trust, VictimFault, WorkloadClass);
     // Not `Edit`, which is one layout for each thing that can be edited.
     let missing = tracer.registry_unchecked();
-    missing.into_iter().filter(|(name, _)| name != "Edit").collect()
+    (missing.into_iter().filter(|(name, _)| name != "Edit").collect(), roots)
+}
+
+/// Adds the names of the layouts that a format is made of.
+fn named(format: &Format, names: &mut Vec<String>) {
+    match format {
+        Format::TypeName(name) => names.push(name.clone()),
+        Format::Option(inner) | Format::Seq(inner) | Format::TupleArray { content: inner, .. } => named(inner, names),
+        Format::Map { key, value } => [key, value].into_iter().for_each(|one| named(one, names)),
+        Format::Tuple(all) => all.iter().for_each(|one| named(one, names)),
+        _ => {}
+    }
+}
+
+/// The layouts that can occur in a form: what came later is not among them, so that it does not change the form's text.
+fn reached(registry: &Registry, roots: &[String], form: u8) -> BTreeSet<String> {
+    let (mut found, mut next) = (BTreeSet::new(), roots.to_vec());
+    while let Some(name) = next.pop() {
+        let Some(container) = registry.get(&name).filter(|_| found.insert(name.clone())) else { continue };
+        match container {
+            ContainerFormat::UnitStruct => {}
+            ContainerFormat::NewTypeStruct(inner) => named(inner, &mut next),
+            ContainerFormat::TupleStruct(all) => all.iter().for_each(|one| named(one, &mut next)),
+            ContainerFormat::Struct(fields) => {
+                fields
+                    .iter()
+                    .filter(|field| since(&name, &field.name) <= form)
+                    .for_each(|field| named(&field.value, &mut next));
+            }
+            ContainerFormat::Enum(variants) => {
+                for variant in variants.values().filter(|variant| since(&name, &variant.name) <= form) {
+                    match &variant.value {
+                        VariantFormat::NewType(inner) => named(inner, &mut next),
+                        VariantFormat::Tuple(all) => all.iter().for_each(|one| named(one, &mut next)),
+                        VariantFormat::Struct(fields) => fields
+                            .iter()
+                            .filter(|field| since_in(&name, &variant.name, &field.name) <= form)
+                            .for_each(|field| named(&field.value, &mut next)),
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+    found
 }
 
 /// The layouts in one form.
-fn text(registry: &Registry, form: u8) -> String {
+fn text((registry, roots): &(Registry, Vec<String>), form: u8) -> String {
     let mut out = String::new();
-    for (name, container) in registry {
+    let reached = reached(registry, roots, form);
+    for (name, container) in registry.iter().filter(|(name, _)| reached.contains(*name)) {
         let _ = match container {
             ContainerFormat::UnitStruct => writeln!(out, "{name}: nothing"),
             ContainerFormat::NewTypeStruct(inner) => writeln!(out, "{name}: {}", show(inner)),
@@ -167,7 +230,7 @@ fn the_layout_of_a_form_never_changes() {
 #[test]
 fn what_is_named_exists() {
     on_a_large_stack(|| {
-        let registry = registry();
+        let (registry, _) = registry();
         for (of, name, form) in super::SINCE {
             assert!(exists(&registry, of, name), "{of}.{name} of form {form} is not stored or sent at all");
             assert!((OLDEST + 1..=NEWEST).contains(form), "{of}.{name}: there is no form {form}");
