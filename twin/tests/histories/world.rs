@@ -11,12 +11,13 @@ use muster_control_core::{Command, Entry, LeasedBinding, Reject, State, TaskRepo
 use muster_model::node::NodeHealth;
 use muster_model::request::TaskRequest;
 use muster_model::{
-    AllocationId, AllocationState, CellId, Change, DeviceRequest, EndCause, Epoch, GpuModel, JobId, JobSpec, NodeId,
-    Object, Pool, Preemption, Rank, TaskState,
+    AllocationId, AllocationState, CellId, Change, DeviceRequest, EndCause, Epoch, GpuModel, JobId, JobSpec, Node,
+    NodeId, Object, Pool, Preemption, Rank, TaskState,
 };
 use muster_scheduler_core::{Bounds, HAND_OVER_ROUND_MS, Proposal, View, plan};
 use muster_twin::fleet::Fleet;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 const BEGIN_MS: u64 = 1_000_000_000_000;
 const STOP_MS_MAX: u64 = 3_000;
@@ -210,10 +211,11 @@ impl World {
             let fits = job.spec.possible_models().any(|model| {
                 let charge = job.spec.charge_on(model);
                 let line = self.state.capacity().line_of(job.tenant);
-                let there =
-                    self.state.nodes.values().flat_map(|node| &node.spec.gpus).filter(|card| card.model == model);
+                let each = job.spec.request.devices.cards() as usize;
+                let of = |node: &Arc<Node>| node.spec.gpus.iter().filter(|card| card.model == model).count();
+                let there: usize = self.state.nodes.values().map(of).filter(|cards| *cards >= each).sum();
                 let under_max = line.into_iter().all(|(_, at)| at.max.first_passed_by(&charge).is_none());
-                under_max && charge.gpu(model).0 <= 7_000 * there.count() as u64
+                under_max && charge.gpu(model).0 <= 7_000 * there as u64
             });
             let no_gpu = job.spec.request.devices.mode().is_none();
             let charge = job.spec.charge_on(GpuModel::H100);
