@@ -101,6 +101,7 @@ pub fn job(chance: &Chance, number: u64) -> JobSpec {
         limit_signal: None,
         start: muster_model::StartConditions::default(),
         array: None,
+        priority_class: None,
     }
 }
 

@@ -52,6 +52,7 @@ enum Value {
     Cell,
     Pool,
     DeviceClass,
+    PriorityClass,
     Model,
     Level,
     /// Of tasks that are kept apart.
@@ -75,6 +76,7 @@ impl Value {
             (_, "nodes" | "plan", "cell") => Some(Value::Cell),
             (_, "nodes" | "submit", "pool") | ("pools", "delete", "name") => Some(Value::Pool),
             (_, "submit", "device_class") | ("device-classes", "delete", "name") => Some(Value::DeviceClass),
+            (_, "submit", "priority_class") | ("priority-classes", "delete", "name") => Some(Value::PriorityClass),
             (_, "submit" | "dev", "model") => Some(Value::Model),
             (_, "submit", "topology" | "prefer") => Some(Value::Level),
             (_, "submit", "spread" | "prefer_spread") => Some(Value::SpreadLevel),
@@ -141,6 +143,10 @@ impl Value {
             Value::Pool => {
                 let pools = commands::fleet::all_pools(client, consistency).await.ok()?;
                 pools.into_iter().map(|pool| (pool.name, String::new())).collect()
+            }
+            Value::PriorityClass => {
+                let classes = commands::priority_classes::all_classes(client, consistency).await.ok()?;
+                classes.into_iter().map(|class| (class.name, format!("priority {}", class.priority))).collect()
             }
             Value::DeviceClass => {
                 let classes = commands::classes::all_classes(client, consistency).await.ok()?;

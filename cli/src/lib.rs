@@ -106,6 +106,7 @@ async fn client_command(global: &Global, command: &Command) -> Result<(), Failur
         Command::Cells => commands::fleet::cells(context).await,
         Command::Pools(command) => commands::fleet::pools(context, command).await,
         Command::DeviceClasses(command) => commands::classes::run(context, command).await,
+        Command::PriorityClasses(command) => commands::priority_classes::run(context, command).await,
         Command::Plan(args) => commands::plan::run(context, args).await,
         Command::Drain(args) => commands::fleet::set_drained(context, &args.nodes, true, &args.reason).await,
         Command::Undrain(args) => commands::fleet::set_drained(context, &args.nodes, false, "").await,

@@ -93,6 +93,8 @@ pub const REASON_BYTES_MAX: usize = 1_024;
 pub const TEXT_BYTES_MAX: usize = 256;
 /// Tenants that one device class names.
 pub const CLASS_TENANTS_MAX: usize = 1_024;
+/// Classes that a priority class may preempt.
+pub const PREEMPTS_MAX: usize = 64;
 /// Labels of one node.
 pub const LABELS_MAX: usize = 64;
 /// Bytes of a request id: room for a UUID with a client's name.

@@ -14,6 +14,7 @@ use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, JobId, NodeId, TenantId};
 use crate::movable::Movable;
 use crate::preemption::{LimitSignal, Preemption};
+use crate::priority_class::Preemptor;
 use crate::request::TaskRequest;
 use crate::resources::ResourceVec;
 use crate::start::{StartConditions, Unmet};
@@ -79,6 +80,9 @@ pub struct JobSpec {
     /// It is an array of jobs, one for each index.
     #[serde(default)]
     pub array: Option<ArraySpec>,
+    /// Its priority class; the priority is that of the class then. None: `default`.
+    #[serde(default)]
+    pub priority_class: Option<String>,
 }
 
 /// Seconds from SIGTERM to SIGKILL when a job does not say: long enough to write a small checkpoint, short enough for a person.
@@ -115,6 +119,7 @@ impl JobSpec {
             limit_signal: None,
             start: StartConditions::default(),
             array: None,
+            priority_class: None,
         }
     }
 }
@@ -287,4 +292,7 @@ pub struct Job {
     /// It is a task of an array.
     #[serde(default)]
     pub array_task: Option<ArrayTask>,
+    /// What became of its attempts that preempted others.
+    #[serde(default)]
+    pub preemptor: Preemptor,
 }

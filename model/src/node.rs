@@ -257,6 +257,13 @@ pub struct Pool {
     /// How long burst work runs at least before it may be preempted, in seconds; 0: it may be at once.
     #[serde(default)]
     pub cool_down_s: u64,
+    /// How often a job that stands here may be preempted at most; none: no bound. A bound can keep an owner of a guarantee waiting for ever.
+    #[serde(default)]
+    pub preemptions_max: Option<u32>,
+    /// What the storage of checkpoints takes, in MiB/s: preemptions are staggered so that all victims can save their work within their grace.
+    /// None: they are not.
+    #[serde(default)]
+    pub checkpoint_mib_per_s: Option<u64>,
 }
 
 impl Pool {
@@ -272,6 +279,8 @@ impl Pool {
             compute_tolerance_percent: 20,
             pinned: BTreeMap::new(),
             cool_down_s: 0,
+            preemptions_max: None,
+            checkpoint_mib_per_s: None,
         }
     }
 

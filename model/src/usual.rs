@@ -114,6 +114,7 @@ impl Job {
             unmet: Default::default(),
             array: None,
             array_task: None,
+            preemptor: crate::priority_class::Preemptor::default(),
         }
     }
 }

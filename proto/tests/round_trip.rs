@@ -16,7 +16,7 @@ use muster_model::{
     Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, ArraySpec, ArrayState, ArrayTask, Asked, Cell,
     Change, Claim, ClassSegment, Dependency, DependencyKind, DeviceHold, DeviceRequest, EndCause, FieldError, Gpu,
     GpuModel, GpuUnits, HoldMode, Holder, IndexSet, Job, JobPhase, JobSpec, Key, LimitSignal, Limits, Node, NodeHealth,
-    NumaPolicy, Object, Outcome, Place, Pool, PreemptReason, Preemption, Reservation, ResourceVec, Spread,
+    NumaPolicy, Object, Outcome, Place, Pool, PreemptReason, Preemption, Preemptor, Reservation, ResourceVec, Spread,
     StartConditions, StopSignal, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, Unmet,
     WorkloadClass,
 };
@@ -117,6 +117,7 @@ prop_compose! {
         asked in asked(),
         times in (option::of(1..1000_u64), 0..100_u64, 10..100_u64, 0..9_u32),
         movable in option::of((option::of(1..9_u64), 0..9_u64)),
+        priority_class in option::of("[a-z]{1,8}"),
         user in "[a-z@.]{0,9}",
         preemption in (select(StopSignal::ALL.to_vec()), option::of(0..3_600_u64), any::<u32>(), 0..9_u64),
         start in start_conditions(),
@@ -138,6 +139,7 @@ prop_compose! {
                 signal: preemption.0, grace_s: preemption.1, checkpoint_bytes: preemption.2.into(), restart_cost_s: preemption.3,
             },
             start, array: array.map(|(indices, max_running)| ArraySpec { indices, max_running }),
+            priority_class,
         }
     }
 }
@@ -229,6 +231,7 @@ prop_compose! {
             array: array.map(Box::new),
             array_task: task.map(|(array, index)| ArrayTask { array: JobId(array), index }),
             claim: claim.map(Box::new),
+            preemptor: Preemptor { attempt: cell.map(|cell| Attempt(cell.0)), failures: numbers.1 },
         }
     }
 }
@@ -424,6 +427,8 @@ fn pool() -> impl Strategy<Value = Pool> {
             compute_tolerance_percent: mps_clients,
             pinned: pins.into_keys().map(pin).collect(),
             cool_down_s: u64::from(mps_clients),
+            preemptions_max: (mps_clients > 9).then_some(u32::from(mps_clients)),
+            checkpoint_mib_per_s: (mps_clients > 99).then_some(u64::from(mps_clients)),
         })
 }
 

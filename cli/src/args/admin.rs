@@ -111,6 +111,9 @@ One document for each pool:
   classes: [interactive]
   time-slice-replicas: 4                 # tasks that share one GPU by time-slicing, 1 to 32
   mps-clients: 8                         # tasks that share one GPU under MPS, 1 to 48 (60 from CUDA 13.1)
+  cool-down: 600                         # seconds that burst jobs run at least before they may be preempted; default: 0
+  preemptions-max: 5                     # most times that a job may be preempted; default: no bound
+  checkpoint-bandwidth: 20000            # MiB/s that the storage of checkpoints takes; default: preemptions are not staggered
   compute-tolerance: 20                  # a MIG slice chosen for `needs` may have 20 % less compute than asked
   mig-layouts:                           # these GPUs always keep these MIG slices, and serve nothing else
     - model: h100
@@ -149,6 +152,33 @@ are joined by && || ! ( ):
     /// Delete a device class
     Delete {
         /// Name of the device class
+        name: String,
+    },
+}
+
+/// `muster priority-classes`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum PriorityClasses {
+    /// List priority classes
+    List,
+    /// Create and change priority classes; jobs that are already accepted keep their priority
+    #[command(after_help = "\
+One document for each priority class:
+  name: production
+  priority: 1000
+  preempts: [batch, default]              # whose burst jobs its jobs may preempt, in every tenant; default: none
+  tenants: [product]                      # who may use it; default: all tenants
+
+A job that names no class is of the class default. A job preempts jobs of other tenants by its class only where its priority
+is strictly higher and no guarantee pays for them.")]
+    Apply {
+        /// YAML file; - reads standard input
+        #[arg(short, long, value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Delete a priority class; no job that has not ended may name it
+    Delete {
+        /// Name of the priority class
         name: String,
     },
 }

@@ -113,6 +113,9 @@ pub struct Submit {
     /// Priority among the jobs of the same tenant, -1000000 to 1000000; higher starts first [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Placement")]
     pub priority: Option<i32>,
+    /// Priority class, which sets the priority: see `muster priority-classes list` [default: default]
+    #[arg(long, value_name = "CLASS", conflicts_with = "priority", help_heading = "Placement")]
+    pub priority_class: Option<String>,
     /// Time limit: the job is stopped after it has run this long, such as 90m, 4h or 1d [default: none; at most 366d]
     #[arg(long, value_name = "TIME", help_heading = "Time and restarts")]
     pub time: Option<String>,
@@ -242,6 +245,7 @@ impl Submit {
             checkpoint_size: scalar(&self.checkpoint_size),
             restart_cost: scalar(&self.restart_cost),
             priority: self.priority,
+            priority_class: self.priority_class.clone(),
             class: self.class.clone(),
             pool: self.pool.clone(),
             env: self.env.iter().map(variable).collect(),

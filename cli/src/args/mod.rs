@@ -151,6 +151,9 @@ pub enum Command {
     /// Manage device classes: named GPU selectors that jobs may use
     #[command(subcommand)]
     DeviceClasses(admin::DeviceClasses),
+    /// Manage priority classes: named priorities, and which of them may preempt jobs of other tenants
+    #[command(subcommand)]
+    PriorityClasses(admin::PriorityClasses),
     /// Show which moves and conversions would start pending jobs, and their cost; nothing is moved
     Plan(admin::Plan),
     /// Stop new work on nodes; running jobs continue

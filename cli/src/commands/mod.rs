@@ -15,6 +15,7 @@ pub mod job;
 pub mod jobs;
 pub mod logs;
 pub mod plan;
+pub mod priority_classes;
 pub mod raft;
 pub mod replay;
 pub mod replay_live;

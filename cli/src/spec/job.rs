@@ -67,6 +67,7 @@ pub const KEYS: &[&str] = &[
     "checkpoint-size",
     "restart-cost",
     "priority",
+    "priority-class",
     "class",
     "pool",
     "env",
@@ -163,6 +164,8 @@ pub struct JobText {
     pub restart_cost: Option<Scalar>,
     /// Higher goes first inside a tenant.
     pub priority: Option<i32>,
+    /// The class that sets the priority.
+    pub priority_class: Option<String>,
     /// Kind of work.
     pub class: Option<String>,
     /// The only pool it may run in.
@@ -228,10 +231,22 @@ impl JobText {
             (self.spread, self.prefer_spread) = (None, None);
         }
         over!(spread, prefer_spread, spread_most);
-        over!(segment, numa, driver_min, disconnect_grace, retries, priority, class, pool, workdir, command, count);
+        over!(
+            segment,
+            numa,
+            driver_min,
+            disconnect_grace,
+            retries,
+            priority,
+            priority_class,
+            class,
+            pool,
+            workdir,
+            command,
+            count
+        );
         over!(movable, checkpoint_every, restart_time, preempt_signal, preempt_grace, checkpoint_size, restart_cost);
         over!(signal);
-        over!(movable, checkpoint_every, restart_time);
         over!(array, hold, begin, deadline, dependency, kill_on_invalid_dep);
         self.env.extend(flags.env.clone());
         self
@@ -317,6 +332,7 @@ impl JobText {
             limit_signal,
             start,
             array,
+            priority_class: self.priority_class.unwrap_or_default(),
         })
     }
 

@@ -8,6 +8,7 @@ pub mod job;
 pub mod needs;
 pub mod node;
 pub mod pools;
+pub mod priority_classes;
 pub mod scalar;
 mod start;
 pub mod tenants;

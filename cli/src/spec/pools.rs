@@ -28,6 +28,8 @@ pub const KEYS: &[&str] = &[
     "mps-clients",
     "compute-tolerance",
     "cool-down",
+    "preemptions-max",
+    "checkpoint-bandwidth",
     "mig-layouts",
 ];
 
@@ -42,6 +44,9 @@ struct PoolText {
     compute_tolerance: Option<u32>,
     /// Seconds.
     cool_down: Option<u64>,
+    preemptions_max: Option<u32>,
+    /// MiB/s.
+    checkpoint_bandwidth: Option<u64>,
     mig_layouts: Option<Vec<LayoutText>>,
 }
 
@@ -83,6 +88,8 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<v1::Pool>, Failure> {
         compute_tolerance_percent: text.compute_tolerance,
         mig_layouts: text.mig_layouts.unwrap_or_default().into_iter().map(Into::into).collect(),
         cool_down_s: text.cool_down.unwrap_or(standard.cool_down_s),
+        preemptions_max: text.preemptions_max,
+        checkpoint_mib_per_s: text.checkpoint_bandwidth,
     };
     Ok(texts.into_iter().map(pool).collect())
 }

@@ -244,7 +244,7 @@ impl JobDetail {
             ("numa", job.numa.clone()),
             ("pool", job.pool.clone()),
             ("class", job.class.clone()),
-            ("priority", job.priority.to_string()),
+            ("priority", priority_words(job)),
             ("movable", job.movable.as_ref().map(MovableView::words).unwrap_or_default()),
             ("preemption", job.preemption.as_ref().map(PreemptionView::words).unwrap_or_default()),
             ("array", job.array.as_ref().map(ArrayView::words).unwrap_or_default()),
@@ -309,4 +309,11 @@ fn task_state_words(state: &v1::TaskState) -> String {
         Kind::Fenced => "node lost".to_owned(),
         Kind::Signaled => signal_words(state.code),
     }
+}
+
+fn priority_words(job: &JobView) -> String {
+    let class = if job.priority_class.is_empty() { String::new() } else { format!(" (class {})", job.priority_class) };
+    let barred =
+        if job.may_not_preempt { "; may not preempt: attempts that preempted others failed too often" } else { "" };
+    format!("{}{class}{barred}", job.priority)
 }

@@ -293,6 +293,12 @@ pub struct PoolView {
     /// Cards that keep fixed MIG slices.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mig_layouts: Vec<LayoutView>,
+    /// Most times that a job here may be preempted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preemptions_max: Option<u32>,
+    /// What the storage of checkpoints takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint_mib_per_s: Option<u64>,
 }
 
 /// MIG slices that cards of a model keep.
@@ -336,6 +342,8 @@ impl PoolView {
             mps_clients: pool.mps_clients,
             compute_tolerance_percent: pool.compute_tolerance_percent.unwrap_or_default(),
             mig_layouts: pool.mig_layouts.iter().map(LayoutView::new).collect(),
+            preemptions_max: pool.preemptions_max,
+            checkpoint_mib_per_s: pool.checkpoint_mib_per_s,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::units::{counted, show_mebibytes, show_moment, show_seconds};
 use crate::view::devices::DevicesView;
+use muster_model::priority_class::PREEMPTOR_FAILURES_MAX;
 use muster_proto::v1;
 use muster_proto::v1::JobPhase;
 use serde::Serialize;
@@ -112,6 +113,12 @@ pub struct JobView {
     pub class: String,
     /// Higher goes first inside a tenant.
     pub priority: i32,
+    /// What sets it; empty: nothing does.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub priority_class: String,
+    /// It may not preempt any more: attempts that preempted others have failed too often.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub may_not_preempt: bool,
     /// What a move loses; absent: it is never moved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub movable: Option<MovableView>,
@@ -319,6 +326,8 @@ impl JobView {
             pool: spec.pool,
             class: if spec.workload_class.is_empty() { "batch".to_owned() } else { spec.workload_class },
             priority: spec.priority,
+            priority_class: spec.priority_class,
+            may_not_preempt: job.preemptor_failures >= PREEMPTOR_FAILURES_MAX,
             movable: spec.movable.map(|movable| MovableView {
                 checkpoint_every_s: movable.checkpoint_every_s,
                 restart_s: movable.restart_s.unwrap_or_default(),

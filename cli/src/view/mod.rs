@@ -11,6 +11,7 @@ pub mod fleet;
 pub mod job;
 pub mod jobs;
 pub mod plan;
+pub mod priority_classes;
 pub mod quota;
 pub mod raft;
 pub mod tenants;

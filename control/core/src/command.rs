@@ -10,8 +10,8 @@ use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    Binding, Checkpoint, DeviceClass, EndedJob, GpuModel, Holder, IndexSet, JobUpdate, Reservation, TaskPlacement,
-    TaskState, ValidJobSpec,
+    Binding, Checkpoint, DeviceClass, EndedJob, GpuModel, Holder, IndexSet, JobUpdate, PriorityClass, Reservation,
+    TaskPlacement, TaskState, ValidJobSpec,
 };
 use serde::{Deserialize, Serialize};
 
@@ -259,6 +259,13 @@ pub enum Command {
         job: JobId,
         /// At most so many; none: no limit.
         max_running: Option<u32>,
+    },
+    /// Adds or changes a priority class. Accepted jobs keep their priority.
+    PutPriorityClass(PriorityClass),
+    /// Removes a priority class that no live job has.
+    DeletePriorityClass {
+        /// Its name.
+        name: String,
     },
 }
 

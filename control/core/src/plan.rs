@@ -28,6 +28,7 @@ mod level;
 mod nodes;
 mod pools;
 mod preempt;
+mod priority_classes;
 mod requests;
 mod requeue;
 mod reserve;
@@ -86,6 +87,8 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::Sweep => sweep::sweep(d),
         Command::PutDeviceClass(class) => classes::put(d, class),
         Command::DeleteDeviceClass { name } => classes::delete(d, name),
+        Command::PutPriorityClass(class) => priority_classes::put(d, class),
+        Command::DeletePriorityClass { name } => priority_classes::delete(d, name),
         Command::Reserve { cell, epoch, job, reserved } => reserve::reserve(d, *cell, *epoch, *job, reserved.as_ref()),
         Command::ResetClock => clock::reset(d),
         Command::RecordBypass { cell, epoch, job, cards } => bypass::record(d, *cell, *epoch, *job, *cards),

@@ -26,4 +26,16 @@ pub enum VictimFault {
     /// As much floor-covered use would end as begin.
     #[error("the preemption would not raise the use that floors cover")]
     NothingGained,
+    /// It has been preempted as often as its pool allows.
+    #[error("its job has been preempted {most} times, the most that its pool allows")]
+    TooOften {
+        /// The bound.
+        most: u32,
+    },
+    /// Attempts of the job that preempted others have failed too often.
+    #[error("the job may not preempt any more: {failures} of its attempts that preempted others have failed")]
+    Barred {
+        /// How many.
+        failures: u32,
+    },
 }

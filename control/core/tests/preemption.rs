@@ -58,7 +58,7 @@ fn potential_rises(step: &Step<'_>) -> Watched {
         }
         let same = victims
             .iter()
-            .find(|(held, reason)| *reason == PreemptReason::Priority && held.priority >= job.spec.priority);
+            .find(|(held, reason)| *reason != PreemptReason::Reclaim && held.priority >= job.spec.priority);
         if let Some((held, _)) = same {
             return Err(format!("law 12: job {by} preempted allocation {} of no lower priority", held.id));
         }
@@ -195,7 +195,12 @@ fn histories_have_preemptions_of_each_kind() {
     for seed in 1..=60 {
         let mut count = |step: &Step<'_>| {
             for (_, reason) in preempted(step).into_values().flatten() {
-                *seen.entry(if reason == PreemptReason::Reclaim { "reclaim" } else { "priority" }).or_default() += 1;
+                let kind = match reason {
+                    PreemptReason::Reclaim => "reclaim",
+                    PreemptReason::Class => "class",
+                    _ => "priority",
+                };
+                *seen.entry(kind).or_default() += 1;
             }
             for job in step.before.jobs.values() {
                 let bound =
@@ -212,7 +217,7 @@ fn histories_have_preemptions_of_each_kind() {
         };
         common::run(seed, 300, &mut count, &mut |_, _, _| {}).expect("nothing is judged");
     }
-    for kind in ["reclaim", "priority", "bound", "promoted"] {
+    for kind in ["reclaim", "priority", "class", "bound", "promoted"] {
         assert!(seen.get(kind).copied().unwrap_or(0) >= 5, "{kind}: {seen:?}");
     }
 }

@@ -11,7 +11,7 @@ use super::{Capacity, TenantUse};
 use crate::Allocation;
 use crate::claim::Claim;
 use crate::ids::{AllocationId, JobId, NodeId, TenantId};
-use crate::node::Node;
+use crate::node::{Node, Pool};
 use crate::resources::{Resource, ResourceVec};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -282,9 +282,18 @@ impl Capacity {
     /// How long a burst allocation runs at least before it may be preempted: the longest cool-down of the pools that it stands in.
     #[must_use]
     pub fn cool_down_ms(&self, held: &Allocation) -> u64 {
-        let pools =
-            held.tasks.iter().filter_map(|task| self.nodes.get(&task.node)).map(|there| self.pool_of(&there.node));
-        pools.map(|pool| 1_000 * pool.cool_down_s).max().unwrap_or(0)
+        self.pools_under(held).map(|pool| 1_000 * pool.cool_down_s).max().unwrap_or(0)
+    }
+
+    /// How often the job of an allocation may be preempted: the least of the bounds of the pools that it stands in.
+    #[must_use]
+    pub fn preemptions_max(&self, held: &Allocation) -> Option<u32> {
+        self.pools_under(held).filter_map(|pool| pool.preemptions_max).min()
+    }
+
+    /// The pools that an allocation stands in, once for each task.
+    pub fn pools_under<'a>(&'a self, held: &'a Allocation) -> impl Iterator<Item = &'a Pool> + 'a {
+        held.tasks.iter().filter_map(|task| self.nodes.get(&task.node)).map(|there| self.pool_of(&there.node))
     }
 
     /// Whether a request of `tenant` that a floor account covers may reclaim from a burst allocation of `victim`: the victim's side, below the

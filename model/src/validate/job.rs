@@ -48,6 +48,9 @@ impl JobSpec {
             || format!("is {}", self.priority),
             "use -1,000,000 to 1,000,000",
         );
+        if let Some(class) = &self.priority_class {
+            faults.name("priority_class", class);
+        }
         self.check_user(&mut faults);
         self.check_start(&mut faults);
         faults.done(()).map(|()| ValidJobSpec::checked(self))

@@ -18,6 +18,7 @@ use crate::capacity::MPS_CLIENTS_MAX;
 use crate::field_error::FieldError;
 use crate::gpu::GpuModel;
 use crate::node::{NodeSpec, Pool};
+use crate::priority_class::{DEFAULT_PRIORITY_CLASS, PriorityClass};
 use crate::request::{DeviceRequest, SharingMode};
 use crate::tenant::{TenantSpec, lies_under};
 
@@ -218,6 +219,48 @@ impl DeviceClass {
     pub fn validate(&self) -> Result<(), Vec<FieldError>> {
         let mut faults = Faults::default();
         faults.name("name", &self.name);
+        faults.when(
+            self.tenants.len() > bounds::CLASS_TENANTS_MAX,
+            "tenants",
+            || format!("has {} tenants", self.tenants.len()),
+            "name tenants above them, or leave it out to allow all tenants",
+        );
+        for path in &self.tenants {
+            faults.path("tenants", path);
+        }
+        faults.done(())
+    }
+}
+
+impl PriorityClass {
+    /// Checks a class by itself.
+    ///
+    /// # Errors
+    /// Everything that is wrong, each with its field and the fix.
+    pub fn validate(&self) -> Result<(), Vec<FieldError>> {
+        let mut faults = Faults::default();
+        faults.name("name", &self.name);
+        faults.when(
+            self.name == DEFAULT_PRIORITY_CLASS,
+            "name",
+            || "is that of the class of jobs that name none".into(),
+            "use another name; `preempts` may name default",
+        );
+        faults.when(
+            self.priority.unsigned_abs() > bounds::PRIORITY_MAX as u32,
+            "priority",
+            || format!("is {}", self.priority),
+            "use -1,000,000 to 1,000,000",
+        );
+        faults.when(
+            self.preempts.len() > bounds::PREEMPTS_MAX,
+            "preempts",
+            || format!("has {} classes", self.preempts.len()),
+            "name at most 64 classes",
+        );
+        for class in &self.preempts {
+            faults.name("preempts", class);
+        }
         faults.when(
             self.tenants.len() > bounds::CLASS_TENANTS_MAX,
             "tenants",

@@ -10,9 +10,9 @@ use crate::bounds::{
     APART_FROM_MAX, BOOTSTRAP_MEMBERS_MAX, CARDS_PER_TASK_MAX, CLASS_TENANTS_MAX, COMMAND_ARGUMENTS_MAX,
     COMMAND_BYTES_MAX, DEPENDENCIES_MAX, ENV_MAX, GPUS_PER_NODE_MAX, INTERVALS_PER_MESSAGE_MAX, JOBS_PER_SUBMIT_MAX,
     LABELS_MAX, LEASES_PER_RENEW_MAX, LOG_PIECE_BYTES_MAX, NAME_BYTES_MAX, PAGE_TOKEN_BYTES_MAX, PATH_BYTES_MAX,
-    PROPOSALS_PER_CALL_MAX, REASON_BYTES_MAX, REPORTS_PER_MESSAGE_MAX, REQUEST_ID_BYTES_MAX, SHARD_NAME_BYTES_MAX,
-    TASKS_MAX, TENANT_PATH_BYTES_MAX, TENANTS_PER_APPLY_MAX, TEXT_BYTES_MAX, VICTIMS_PER_PREEMPT_MAX, WORD_BYTES_MAX,
-    WORDS_MAX,
+    PREEMPTS_MAX, PROPOSALS_PER_CALL_MAX, REASON_BYTES_MAX, REPORTS_PER_MESSAGE_MAX, REQUEST_ID_BYTES_MAX,
+    SHARD_NAME_BYTES_MAX, TASKS_MAX, TENANT_PATH_BYTES_MAX, TENANTS_PER_APPLY_MAX, TEXT_BYTES_MAX,
+    VICTIMS_PER_PREEMPT_MAX, WORD_BYTES_MAX, WORDS_MAX,
 };
 use crate::selector::bounds::TEXT_BYTES_MAX as SELECTOR_BYTES_MAX;
 
@@ -88,6 +88,7 @@ const JOBS: &[Row] = &[
     ("LimitSignal", "signal", WORD),
     ("JobSpec", "selector", text(SELECTOR_BYTES_MAX)),
     ("JobSpec", "device_class", NAME),
+    ("JobSpec", "priority_class", NAME),
     ("StartConditions", "dependencies", list(DEPENDENCIES_MAX)),
     ("Dependency", "kind", WORD),
     ("ArraySpec", "indices", text(ARRAY_TEXT_BYTES_MAX)),
@@ -159,6 +160,10 @@ const FLEET: &[Row] = &[
     ("DeviceClass", "selector", text(SELECTOR_BYTES_MAX)),
     ("DeviceClass", "tenants", Bound::Texts { items_max: CLASS_TENANTS_MAX, bytes_max: TENANT_PATH_BYTES_MAX }),
     ("DeleteDeviceClassRequest", "name", NAME),
+    ("PriorityClass", "name", NAME),
+    ("PriorityClass", "preempts", Bound::Texts { items_max: PREEMPTS_MAX, bytes_max: NAME_BYTES_MAX }),
+    ("PriorityClass", "tenants", Bound::Texts { items_max: CLASS_TENANTS_MAX, bytes_max: TENANT_PATH_BYTES_MAX }),
+    ("DeletePriorityClassRequest", "name", NAME),
     ("SetDrainedRequest", "node", NAME),
     ("SetDrainedRequest", "reason", TEXT),
     ("RemoveNodeRequest", "node", NAME),

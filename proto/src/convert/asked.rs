@@ -1,10 +1,10 @@
-//! What a job says beside its request: selector, needs, and what was chosen for them; and device classes.
+//! What a job says beside its request: selector, needs, and what was chosen for them; device classes and priority classes.
 
 use super::{text_if, word, word_if};
 use crate::v1;
 use muster_model::needs::{Choice, Isolation, Needs};
 use muster_model::selector::BadSelector;
-use muster_model::{Asked, DeviceClass, DeviceRequest, FieldError, GpuModel, Selector};
+use muster_model::{Asked, DeviceClass, DeviceRequest, FieldError, GpuModel, PriorityClass, Selector};
 
 /// Puts it into the message.
 pub(super) fn asked_to_wire(asked: &Asked, devices: &DeviceRequest, wire: &mut v1::JobSpec) {
@@ -89,6 +89,28 @@ impl From<&DeviceClass> for v1::DeviceClass {
             name: class.name.clone(),
             selector: class.selector.to_string(),
             tenants: class.tenants.iter().cloned().collect(),
+        }
+    }
+}
+
+impl From<&PriorityClass> for v1::PriorityClass {
+    fn from(class: &PriorityClass) -> Self {
+        v1::PriorityClass {
+            name: class.name.clone(),
+            priority: class.priority,
+            preempts: class.preempts.iter().cloned().collect(),
+            tenants: class.tenants.iter().cloned().collect(),
+        }
+    }
+}
+
+impl From<v1::PriorityClass> for PriorityClass {
+    fn from(wire: v1::PriorityClass) -> Self {
+        PriorityClass {
+            name: wire.name,
+            priority: wire.priority,
+            preempts: wire.preempts.into_iter().collect(),
+            tenants: wire.tenants.into_iter().collect(),
         }
     }
 }

@@ -9,7 +9,7 @@ use muster_model::job::{DISCONNECT_GRACE_S_DEFAULT, GRACE_S_DEFAULT};
 use muster_model::movable::{Movable, RESTART_S_DEFAULT};
 use muster_model::{
     AllocationId, Attempt, CellId, Claim, DriverVersion, FieldError, Job, JobId, JobPhase, JobSpec, LimitSignal,
-    NodeId, NumaPolicy, Outcome, Preemption, Reservation, StopSignal, TenantId, ValidJobSpec, WorkloadClass,
+    NodeId, NumaPolicy, Outcome, Preemption, Preemptor, Reservation, StopSignal, TenantId, ValidJobSpec, WorkloadClass,
 };
 
 impl From<&JobSpec> for v1::JobSpec {
@@ -43,6 +43,7 @@ impl From<&JobSpec> for v1::JobSpec {
                 .map(|said| v1::LimitSignal { signal: said.signal.to_string(), before_s: said.before_s }),
             start: conditions_to_wire(&spec.start),
             array: spec.array.as_ref().map(Into::into),
+            priority_class: spec.priority_class.clone().unwrap_or_default(),
             ..v1::JobSpec::default()
         };
         asked_to_wire(&spec.asked, &spec.request.devices, &mut wire);
@@ -84,6 +85,7 @@ impl TryFrom<v1::JobSpec> for JobSpec {
             limit_signal: wire.limit_signal.map(limit_signal_from_wire).transpose()?,
             start: conditions_from_wire(wire.start).map_err(|error| error.under("start"))?,
             array: wire.array.map(TryInto::try_into).transpose().map_err(|e: FieldError| e.under("array"))?,
+            priority_class: text_if(wire.priority_class),
         })
     }
 }
@@ -193,6 +195,8 @@ impl From<&Job> for v1::Job {
             start_faults: job.start_faults,
             claim: job.claim.as_deref().map(Into::into),
             preemptions: job.preemptions,
+            preemptor_attempt: job.preemptor.attempt.map(|attempt| attempt.0),
+            preemptor_failures: job.preemptor.failures,
             checkpoint_ms: job.checkpoint_ms,
             checkpoint_note: job.checkpoint_note.clone(),
             requeue_asked: job.requeue_asked,
@@ -240,6 +244,7 @@ pub fn job_from_control_plane(wire: v1::Job) -> Result<Job, FieldError> {
         start_faults: wire.start_faults,
         claim: wire.claim.map(|claim| Claim::try_from(claim).map(Box::new)).transpose()?,
         preemptions: wire.preemptions,
+        preemptor: Preemptor { attempt: wire.preemptor_attempt.map(Attempt), failures: wire.preemptor_failures },
         checkpoint_ms: wire.checkpoint_ms,
         checkpoint_note: wire.checkpoint_note,
         requeue_asked: wire.requeue_asked,

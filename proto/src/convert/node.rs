@@ -204,6 +204,8 @@ impl From<&Pool> for v1::Pool {
             compute_tolerance_percent: Some(u32::from(pool.compute_tolerance_percent)),
             mig_layouts: pool.pinned.iter().map(layout_to_wire).collect(),
             cool_down_s: pool.cool_down_s,
+            preemptions_max: pool.preemptions_max,
+            checkpoint_mib_per_s: pool.checkpoint_mib_per_s,
         }
     }
 }
@@ -248,6 +250,8 @@ impl TryFrom<v1::Pool> for Pool {
             },
             pinned: layouts(wire.mig_layouts)?,
             cool_down_s: wire.cool_down_s,
+            preemptions_max: wire.preemptions_max,
+            checkpoint_mib_per_s: wire.checkpoint_mib_per_s,
         })
     }
 }

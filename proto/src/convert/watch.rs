@@ -22,6 +22,7 @@ pub fn change_to_wire(change: &Change) -> Option<v1::WatchChange> {
             Key::Node(id) => Wire::NodeGone(id.0),
             Key::Job(id) => Wire::JobGone(id.0),
             Key::Allocation(id) => Wire::AllocationGone(id.0),
+            Key::PriorityClass(name) => Wire::PriorityClassGone(name.clone()),
             _ => return None,
         },
     };
@@ -38,6 +39,7 @@ pub fn object_to_wire(object: &Object) -> Option<v1::WatchChange> {
         Object::Node(node) => Wire::Node(node.into()),
         Object::Job(job) => Wire::Job(job.into()),
         Object::Allocation(allocation) => Wire::Allocation(allocation.into()),
+        Object::PriorityClass(class) => Wire::PriorityClass(class.into()),
         _ => return None,
     };
     Some(v1::WatchChange { change: Some(wire) })
@@ -65,5 +67,7 @@ pub fn change_from_control_plane(wire: v1::WatchChange) -> Result<Change, FieldE
         Wire::NodeGone(id) => Change::Delete(Key::Node(NodeId(id))),
         Wire::JobGone(id) => Change::Delete(Key::Job(JobId(id))),
         Wire::AllocationGone(id) => Change::Delete(Key::Allocation(AllocationId(id))),
+        Wire::PriorityClass(class) => Change::put(Object::PriorityClass(class.into())),
+        Wire::PriorityClassGone(name) => Change::Delete(Key::PriorityClass(name)),
     })
 }

@@ -49,6 +49,8 @@ pub(crate) struct ClassKey {
     pub(crate) gpu_memory_mib: Option<u64>,
     pub(crate) workload: WorkloadClass,
     pub(crate) pool: Option<String>,
+    /// Whom it may preempt goes by this.
+    pub(crate) priority_class: Option<String>,
     /// It goes where no other tenant is, if it can.
     pub(crate) latency_critical: bool,
     /// How long it is there at most, in seconds, a little rounded up ([`rounded_up_s`]) so that few classes differ in it alone; none
@@ -88,6 +90,7 @@ impl ClassKey {
             limit_signal: _, // It counts once the job runs.
             start: _,
             array: _,
+            priority_class,
         } = spec;
         // On an accepted job the device class is part of the selector, and what the needs came to is the request.
         let Asked { selector, device_class: _, gpu_memory_mib, needs, choice: _ } = asked;
@@ -107,6 +110,7 @@ impl ClassKey {
             gpu_memory_mib: *gpu_memory_mib,
             workload: *class,
             pool: pool.clone(),
+            priority_class: priority_class.clone(),
             latency_critical: *class == WorkloadClass::Inference || needs.as_ref().is_some_and(by_needs),
             lasts_s: time_limit_s.map(lasts_s),
             grace_s: rounded_up_s(*grace_s),

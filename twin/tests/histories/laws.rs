@@ -182,7 +182,7 @@ impl Judge {
             let (lost, reclaims) = by.entry(*job).or_default();
             *lost += if victim.account().is_some() { Self::weight(&victim.charge) } else { 0 };
             *reclaims |= *reason == PreemptReason::Reclaim;
-            if *reason == PreemptReason::Priority {
+            if *reason != PreemptReason::Reclaim {
                 let priority = before.jobs.get(job).or_else(|| self.jobs.get(job)).map(|job| job.spec.priority);
                 if priority.is_some_and(|priority| priority <= victim.priority) {
                     broken.push(format!("law 12: job {job} preempts allocation {} of no lower priority", victim.id));

@@ -12,7 +12,7 @@ use muster_model::node::NodeHealth;
 use muster_model::request::TaskRequest;
 use muster_model::{
     AllocationId, AllocationState, CellId, Change, DeviceRequest, EndCause, Epoch, GpuModel, JobId, JobSpec, Node,
-    NodeId, Object, Pool, Preemption, Rank, TaskState,
+    NodeId, Object, Pool, Preemption, PriorityClass, Rank, TaskState,
 };
 use muster_scheduler_core::{Bounds, HAND_OVER_ROUND_MS, Proposal, View, plan};
 use muster_twin::fleet::Fleet;
@@ -111,8 +111,18 @@ impl World {
             }
         };
         let cool_down_s = *chance.pick(&[0, 0, 20, 60]);
+        let preemptions_max = *chance.pick(&[None, None, None, Some(2)]);
+        let checkpoint_mib_per_s = *chance.pick(&[None, Some(2_000)]);
         must(&mut state, vec![Command::RaiseFeatureLevel { level: 3 }]);
-        must(&mut state, vec![Command::PutPool(Pool { cool_down_s, ..Pool::standard() })]);
+        must(
+            &mut state,
+            vec![Command::PutPool(Pool { cool_down_s, preemptions_max, checkpoint_mib_per_s, ..Pool::standard() })],
+        );
+        for (name, priority, preempts) in [("batch", 1, vec![]), ("production", 5, vec!["batch", "default"])] {
+            let preempts = preempts.into_iter().map(str::to_owned).collect();
+            let class = PriorityClass { name: name.to_owned(), priority, preempts, tenants: BTreeSet::new() };
+            must(&mut state, vec![Command::PutPriorityClass(class)]);
+        }
         let fleet = Fleet::parse_shorthand(&shape).expect("a fleet");
         for spec in fleet.node_specs() {
             must(&mut state, vec![Command::JoinNode { spec, usage_incarnation: None, agent: 1 }]);
@@ -312,14 +322,17 @@ impl World {
             }
         };
         let grace_s = chance.within(0, 60);
+        let class = *chance.pick(&[None, None, None, None, Some("batch"), Some("production")]);
         let spec = JobSpec {
             tasks,
-            priority: *chance.pick(&[0, 0, 0, 1, 2, -1]),
+            priority: if class.is_some() { 0 } else { *chance.pick(&[0, 0, 0, 1, 2, -1]) },
+            priority_class: class.map(str::to_owned),
             grace_s,
             max_retries: chance.within(0, 1) as u32,
             time_limit_s: if chance.in_hundred(40) { Some(chance.within(20, 1_000)) } else { None },
             preemption: Preemption {
                 grace_s: if chance.in_hundred(30) { Some(chance.within(0, 40)) } else { None },
+                checkpoint_bytes: chance.within(0, 100_000_000_000),
                 ..Preemption::default()
             },
             ..JobSpec::usual(&tenant, TaskRequest { devices, cpu_milli, memory_mib: 0 }, &["work"])

@@ -83,6 +83,13 @@ pub struct Header {
     pub tree: Vec<TenantRecord>,
     /// What nodes that take work have.
     pub capacity: Everything,
+    /// Which priority classes preempt which.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<ClassRecord>,
+    /// Most preemptions of one job, where every pool has a bound: the largest of them.
+    pub preempted_per_job_max: Option<u32>,
+    /// After so many failures of attempts that preempted others, a job may not preempt.
+    pub breaker_failures: u32,
     /// The cool-down of pools that say nothing else.
     pub cooldown_ms: u64,
     /// The longest grace of a preempted job.
@@ -91,6 +98,15 @@ pub struct Header {
     pub stop_ms_max: u64,
     /// Most that the shares of one card are charged together.
     pub card_units_max: u64,
+}
+
+/// A priority class that preempts others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClassRecord {
+    /// Its name.
+    pub name: String,
+    /// The classes that it preempts.
+    pub over: Vec<String>,
 }
 
 /// Whether a floor account pays.
@@ -209,6 +225,8 @@ pub enum Event {
         tenant: String,
         /// Its priority.
         priority: i32,
+        /// Its priority class.
+        class: String,
         /// Tasks of the gang.
         tasks: u32,
         /// Of the whole gang on its preferred model.

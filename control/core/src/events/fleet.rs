@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 impl Follower {
     pub(super) fn put_pool(&mut self, pool: &Pool) {
         self.cool_downs_ms.insert(pool.name.clone(), 1_000 * pool.cool_down_s);
+        self.bounds.insert(pool.name.clone(), pool.preemptions_max);
     }
 
     /// The cool-down of a pool.

@@ -8,6 +8,7 @@ use super::{Follower, Told};
 use crate::plan::charge_of;
 use crate::routing::models_of;
 use muster_model::ids::{AllocationId, JobId, TenantId};
+use muster_model::priority_class::DEFAULT_PRIORITY_CLASS;
 use muster_model::task::TaskEnd;
 use muster_model::{Claim, EndCause, Job, JobPhase, Outcome, ResourceVec};
 
@@ -154,11 +155,12 @@ impl Follower {
     }
 
     fn tell_submit(&self, job: &Job, seen: &JobSeen, began: bool, told: &mut Told) {
-        let Asks { tenant, priority, tasks, charge, movable } = seen.asks;
+        let Asks { tenant, priority, class, tasks, charge, movable } = seen.asks.clone();
         told.say(Event::Submit {
             job: job.id,
             tenant: self.path(tenant),
             priority,
+            class: class.unwrap_or_else(|| DEFAULT_PRIORITY_CLASS.to_owned()),
             tasks,
             charge: Amounts(charge),
             movable,
@@ -169,7 +171,7 @@ impl Follower {
     }
 
     fn tell_update(&self, job: JobId, asks: Asks, told: &mut Told) {
-        let Asks { tenant, priority, tasks, charge, movable } = asks;
+        let Asks { tenant, priority, class: _, tasks, charge, movable } = asks;
         told.say(Event::Update { job, tenant: self.path(tenant), priority, tasks, charge: Amounts(charge), movable });
     }
 
@@ -179,6 +181,7 @@ impl Follower {
             asks: Asks {
                 tenant: job.tenant,
                 priority: spec.priority,
+                class: spec.priority_class.clone(),
                 tasks: spec.tasks,
                 charge: self.preferred_charge(job),
                 movable: spec.movable.is_some(),

@@ -16,12 +16,14 @@ mod seen;
 mod tenants;
 
 pub use event::{
-    Amounts, Ceilings, DemoteReason, DropWhy, Ended, Event, Everything, Header, Kind, Line, TenantRecord, Victim, Why,
+    Amounts, Ceilings, ClassRecord, DemoteReason, DropWhy, Ended, Event, Everything, Header, Kind, Line, TenantRecord,
+    Victim, Why,
 };
 
 use muster_model::ids::{AllocationId, JobId, NodeId, TenantId};
 use muster_model::object::Key;
 use muster_model::preemption::PREEMPT_GRACE_S_MAX;
+use muster_model::priority_class::PREEMPTOR_FAILURES_MAX;
 use muster_model::{Change, Object, Pool, ResourceVec, Tenant};
 use seen::{HeldSeen, JobSeen, NodeSeen};
 use std::collections::BTreeMap;
@@ -45,6 +47,8 @@ pub struct Follower {
     tenants: BTreeMap<TenantId, Tenant>,
     /// Cool-downs of the pools that are described.
     cool_downs_ms: BTreeMap<String, u64>,
+    /// How often each of these pools lets a job be preempted.
+    bounds: BTreeMap<String, Option<u32>>,
     nodes: BTreeMap<NodeId, NodeSeen>,
     capacity: ResourceVec,
     jobs: BTreeMap<JobId, JobSeen>,
@@ -77,18 +81,21 @@ impl Follower {
         about: About,
     ) -> (Self, Header, Vec<Line>) {
         let mut follower = Follower { t: now_ms, ..Follower::default() };
-        let (mut jobs, mut held) = (Vec::new(), Vec::new());
+        let (mut jobs, mut held, mut classes) = (Vec::new(), Vec::new(), Vec::new());
         for object in objects {
             match object {
                 Object::Tenant(tenant) => drop(follower.tenants.insert(tenant.id, tenant)),
                 Object::Pool(pool) => follower.put_pool(&pool),
+                Object::PriorityClass(class) => {
+                    classes.push(ClassRecord { name: class.name, over: class.preempts.into_iter().collect() });
+                }
                 Object::Node(node) => follower.put_node(&node),
                 Object::Job(job) => jobs.push(job),
                 Object::Allocation(allocation) => held.push(allocation),
                 _ => {}
             }
         }
-        let header = follower.header(about);
+        let header = follower.header(about, classes);
         let mut told = Told { lines: Vec::new(), t: now_ms, rev: revision };
         jobs.iter().for_each(|job| follower.begin_job(job, &mut told));
         held.iter().for_each(|held| follower.begin_held(held, &mut told));
@@ -143,13 +150,20 @@ impl Follower {
         Line { event: Event::End {}, t: self.t, rev: None }
     }
 
-    fn header(&self, about: About) -> Header {
+    fn header(&self, about: About, classes: Vec<ClassRecord>) -> Header {
+        // Nodes may stand in the standard pool, whether or not somebody has described it.
+        let standard = Pool::standard_rules();
+        let undescribed = (!self.bounds.contains_key(&standard.name)).then_some(standard.preemptions_max);
+        let bounds: Option<Vec<u32>> = self.bounds.values().copied().chain(undescribed).collect();
         let mut tree: Vec<TenantRecord> = self.tenants.values().map(TenantRecord::from).collect();
         tree.sort_by(|a, b| a.path.split('/').cmp(b.path.split('/')));
         Header {
             format: 1,
             tree,
             capacity: Everything(self.capacity),
+            classes,
+            preempted_per_job_max: bounds.and_then(|bounds| bounds.into_iter().max()),
+            breaker_failures: PREEMPTOR_FAILURES_MAX,
             cooldown_ms: 1_000 * Pool::standard_rules().cool_down_s,
             grace_ms_max: 1_000 * PREEMPT_GRACE_S_MAX,
             stop_ms_max: about.stop_ms_max,

@@ -28,6 +28,7 @@ pub(super) struct JobSeen {
 pub(super) struct Asks {
     pub(super) tenant: TenantId,
     pub(super) priority: i32,
+    pub(super) class: Option<String>,
     pub(super) tasks: u32,
     pub(super) charge: ResourceVec,
     pub(super) movable: bool,

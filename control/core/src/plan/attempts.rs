@@ -117,6 +117,8 @@ fn close(draft: &mut Draft<'_>, id: AllocationId) {
         job.failures += u32::from(verdict.blame == Blame::Job);
         job.start_faults += u32::from(verdict.blame == Blame::Start);
         job.preemptions += u32::from(verdict.blame == Blame::Preemption);
+        let preempted_others = job.preemptor.attempt == Some(held.attempt);
+        job.preemptor.failures += u32::from(verdict.blame == Blame::Job && preempted_others);
         attempt::note_attempt(&mut job.attempts, AttemptRecord::of(&held, job.started_ms, now_ms, reason));
     }
     match verdict.then {

@@ -31,6 +31,7 @@ fn bind(draft: &mut Draft<'_>, id: JobId) {
     let epoch = draft.state.cells.get(&claim.cell).map_or(claim.cell_epoch, |cell| cell.epoch);
     let Some(job) = draft.job_mut(id) else { return };
     let held = Allocation { cell_epoch: epoch, ..begin_attempt(job, &claim, now_ms) };
+    job.preemptor.attempt = Some(held.attempt);
     draft.put(Object::Allocation(held));
 }
 

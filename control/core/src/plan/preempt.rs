@@ -4,7 +4,8 @@
 //! in the order of the plan, and that the gang fits once all of them are gone. What must stay true:
 //! - law 2: a victim is a whole attempt, and the claim is bound whole or not at all;
 //! - law 4: what is charged to a floor is taken for a higher priority of the same tenant only;
-//! - law 12: a reclaim raises the use that floors cover; a priority preempts strictly lower ones;
+//! - law 12: a reclaim raises the use that floors cover; a priority preempts strictly lower ones, across tenants only burst, and only where the
+//!   classes are marked so;
 //! - from this entry on the claim is charged to the beneficiary, and the victims pay no quota.
 
 use super::bind::waiting_in;
@@ -18,6 +19,7 @@ use crate::reject::Reject;
 use crate::victim_fault::VictimFault;
 use muster_model::capacity::{Ended, Misfit};
 use muster_model::ids::{AllocationId, TenantId};
+use muster_model::priority_class::class_preempts;
 use muster_model::{Allocation, AllocationState, Claim, EndCause, Job, PreemptReason, ResourceVec};
 use std::collections::BTreeSet;
 
@@ -40,6 +42,10 @@ pub(super) fn preempt(
     if draft.meta.feature_level < CLASSES_LEVEL {
         let problem = format!("the feature level is {}", draft.meta.feature_level);
         return Err(Reject::field("preempt", problem, "upgrade every control node first"));
+    }
+    if job.preemptor.is_barred() {
+        let (allocation, failures) = (victims.first().copied().unwrap_or_default(), job.preemptor.failures);
+        return Err(Reject::NotPreemptible { allocation, why: VictimFault::Barred { failures } });
     }
     shape::check(state, job, binding)?;
     let charge = charge_of(&job.spec, binding.model);
@@ -102,6 +108,12 @@ fn live<'a>(
     victims.iter().map(of).collect()
 }
 
+/// Whether the class of the job is marked over that of the victim's.
+fn is_marked(draft: &Draft<'_>, job: &Job, victim: &Allocation) -> bool {
+    let theirs = draft.state.jobs.get(&victim.job).and_then(|job| job.spec.priority_class.as_deref());
+    class_preempts(&draft.state.priority_classes, job.spec.priority_class.as_deref(), theirs)
+}
+
 /// By which rule each victim may be taken, each after those before it are gone.
 fn judge(draft: &Draft<'_>, asks: &Beneficiary<'_>, victims: &[&Allocation]) -> Result<Vec<PreemptReason>, Reject> {
     let capacity = draft.state.capacity();
@@ -112,13 +124,19 @@ fn judge(draft: &Draft<'_>, asks: &Beneficiary<'_>, victims: &[&Allocation]) -> 
             PreemptReason::Priority
         } else if victim.account().is_some() {
             return Err(fault(VictimFault::Guaranteed));
+        } else if asks.account.is_some() && capacity.may_reclaim(&ended, (asks.job.tenant, asks.charge), victim) {
+            PreemptReason::Reclaim
+        } else if victim.priority < asks.job.spec.priority && is_marked(draft, asks.job, victim) {
+            PreemptReason::Class
         } else if asks.account.is_none() {
             return Err(fault(VictimFault::NotCovered));
-        } else if capacity.may_reclaim(&ended, (asks.job.tenant, asks.charge), victim) {
-            PreemptReason::Reclaim
         } else {
             return Err(fault(VictimFault::WithinGuarantee));
         };
+        let preempted = draft.state.jobs.get(&victim.job).map_or(0, |job| job.preemptions);
+        if let Some(most) = capacity.preemptions_max(victim).filter(|most| preempted >= *most) {
+            return Err(fault(VictimFault::TooOften { most }));
+        }
         let until_ms = victim.bound_ms.saturating_add(capacity.cool_down_ms(victim));
         if victim.account().is_none() && draft.now_ms < until_ms {
             return Err(fault(VictimFault::CoolDown { until_ms }));

@@ -1,8 +1,10 @@
-//! Completes a submission: the device class it names becomes part of its selector, and its needs become a request.
+//! Completes a submission: the device class it names becomes part of its selector, the priority class sets its priority, and its needs become a
+//! request.
 //!
 //! What must stay true: the result depends on the state and the submission alone, and is complete in itself: nothing that an admin
 //! changes later changes what was accepted.
 
+use super::priority_classes;
 use crate::bounds::ERRORS_SHOWN_MAX;
 use crate::routing::{refusal_of_pool, rules};
 use crate::state::State;
@@ -25,10 +27,12 @@ pub(super) fn resolve<'a>(
     if spec.asked.choice.is_some() {
         return Err(FieldError::new("choice", "is given", "leave it out: Muster sets it"));
     }
-    if spec.asked.device_class.is_none() && spec.asked.needs.is_none() {
+    let priority = priority_classes::priority_of(state, tenant, spec)?;
+    if spec.asked.device_class.is_none() && spec.asked.needs.is_none() && priority == spec.priority {
         return Ok(Cow::Borrowed(spec));
     }
     let mut whole = JobSpec::clone(spec);
+    whole.priority = priority;
     if let Some(name) = &spec.asked.device_class {
         whole.asked.selector = Some(selector_of(state, tenant, spec, name)?);
     }

@@ -6,7 +6,7 @@
 use super::charge::over_max;
 use super::conditions::Known;
 use super::resolve::resolve;
-use super::{infeasible, pools, requests};
+use super::{infeasible, pools, priority_classes, requests};
 use crate::bounds::{ERRORS_SHOWN_MAX, ISSUED_AHEAD_MS_MAX, REQUEST_ID_BYTES_MAX, WAITING_MAX, WAITING_PER_TENANT_MAX};
 use crate::draft::Draft;
 use crate::outcome::Done;
@@ -127,6 +127,7 @@ pub(super) fn readmit(
         return Err(FieldError::new("tenant", problem, "cancel the job, and submit it for the other tenant"));
     }
     check_trust(tenant, spec)?;
+    priority_classes::priority_of(state, tenant, spec)?;
     let models = affordable(state, tenant, spec)?;
     let cell = Router::new(state).route(spec, &models);
     if cell.is_none() && !state.nodes.is_empty() {
@@ -266,5 +267,6 @@ fn queued(draft: &mut Draft<'_>, one: Admitted<'_>) -> Job {
         unmet,
         array,
         array_task: None,
+        preemptor: muster_model::Preemptor::default(),
     }
 }

@@ -25,6 +25,10 @@ pub(super) fn update(draft: &mut Draft<'_>, id: JobId, update: &JobUpdate) -> Re
         let problem = format!("cannot change: job {id} is {} and charged to {}", job.phase.word(), job.spec.tenant);
         return Err(Reject::field("tenant", problem, "requeue the job first, or leave the tenant out"));
     }
+    if let Some(class) = job.spec.priority_class.as_ref().filter(|_| update.priority.is_some()) {
+        let problem = format!("cannot change: priority class {class} sets it");
+        return Err(Reject::field("priority", problem, "leave it out, or submit the job without the class"));
+    }
     let spec = update.on(&job.spec).validate().map_err(Reject::Invalid)?;
     if job.phase != JobPhase::Queued {
         if let Some(job) = draft.job_mut(id) {

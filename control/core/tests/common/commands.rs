@@ -8,16 +8,17 @@ use muster_model::mig::PinnedLayout;
 use muster_model::movable::Movable;
 use muster_model::needs::{Isolation, Needs};
 use muster_model::node::{Gpu, NodeSpec, Place};
+use muster_model::priority_class::DEFAULT_PRIORITY_CLASS;
 use muster_model::request::{SharingMode, TaskRequest};
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::{Edit, TenantEdit};
 use muster_model::usage::UsageInterval;
 use muster_model::{
     AllocationState, AntiAffinity, AntiAffinityLevel, Asked, Change, Checkpoint, DeviceClass, DeviceRequest, GpuModel,
-    GpuUnits, Job, JobPhase, JobSpec, JobUpdate, Key, Limits, NodeHealth, NumaPolicy, Pool, Preemption, ResourceVec,
-    Spread, TaskState, Topology, TopologyLevel, Trust, WorkloadClass,
+    GpuUnits, Job, JobPhase, JobSpec, JobUpdate, Key, Limits, NodeHealth, NumaPolicy, Pool, Preemption, PriorityClass,
+    ResourceVec, Spread, TaskState, Topology, TopologyLevel, Trust, WorkloadClass,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Selectors that some, all or none of the nodes' cards satisfy.
 const SELECTORS: [&str; 4] = [
@@ -61,7 +62,13 @@ impl Story {
             if muster_control_core::plan(&self.state, self.now_ms, &command).is_ok() {
                 // Some histories are of a cluster before its upgrade.
                 let level = if self.chance.one_in(4) { 1 } else { 3 };
-                return vec![Command::RaiseFeatureLevel { level }, command];
+                let urgent = PriorityClass {
+                    name: "urgent".to_owned(),
+                    priority: 2,
+                    preempts: [DEFAULT_PRIORITY_CLASS.to_owned()].into(),
+                    tenants: BTreeSet::new(),
+                };
+                return vec![Command::RaiseFeatureLevel { level }, Command::PutPriorityClass(urgent), command];
             }
         }
     }
@@ -156,7 +163,8 @@ impl Story {
     }
 
     fn rare(&mut self) -> Command {
-        match self.chance.below(6) {
+        match self.chance.below(7) {
+            6 => Command::DeletePriorityClass { name: "urgent".to_owned() },
             4 => {
                 let selector = self.chance.pick(&SELECTORS).unwrap_or_default().parse().expect("a selector");
                 let tenants = self.chance.pick(&PATHS).into_iter().filter(|_| self.chance.one_in(2)).map(str::to_owned);
@@ -281,6 +289,7 @@ impl Story {
             user: self.chance.pick(&["ann", "bob"]).unwrap_or_default().to_owned(),
             start: self.start(),
             array: self.array(),
+            priority_class: None,
         }
     }
 
@@ -296,7 +305,15 @@ impl Story {
             return again;
         }
         let count = if self.chance.one_in(5) { self.chance.below(6) } else { 1 };
-        let specs: Vec<_> = (0..count).filter_map(|_| self.spec().validate().ok()).collect();
+        let class = self.chance.one_in(4).then(|| "urgent".to_owned());
+        let specs: Vec<_> = (0..count)
+            .filter_map(|_| {
+                let spec = self.spec();
+                // The class sets the priority.
+                let priority = if class.is_some() { 0 } else { spec.priority };
+                JobSpec { priority, priority_class: class.clone(), ..spec }.validate().ok()
+            })
+            .collect();
         let issued_ms = match self.chance.below(30) {
             0 => self.now_ms - 90_000_000,
             1 => self.now_ms + 1_000_000,

@@ -4,7 +4,7 @@ use super::{App, paging, plan};
 use crate::api::refusal;
 use muster_control_core::{Command, State};
 use muster_model::capacity::{CardUse, NodeUse};
-use muster_model::{CellId, DeviceClass, Gpu, JobPhase, NodeHealth, NodeId, Pool, Revision};
+use muster_model::{CellId, DeviceClass, Gpu, JobPhase, NodeHealth, NodeId, Pool, PriorityClass, Revision};
 use muster_proto::v1;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -119,6 +119,41 @@ impl v1::fleet_server::Fleet for FleetService {
         }
         let (_, revision) = self.0.decide(Command::DeleteDeviceClass { name }).await?;
         Ok(Response::new(v1::PutDeviceClassReply { revision: revision.0 }))
+    }
+
+    async fn list_priority_classes(
+        &self,
+        request: Request<v1::ListPriorityClassesRequest>,
+    ) -> Result<Response<v1::ListPriorityClassesReply>, Status> {
+        let consistency = request.into_inner().consistency;
+        let (classes, revision): (Vec<PriorityClass>, Revision) = self
+            .0
+            .look(consistency, |state, revision| (state.priority_classes.values().cloned().collect(), revision))
+            .await?;
+        let classes = classes.iter().map(v1::PriorityClass::from).collect();
+        Ok(Response::new(v1::ListPriorityClassesReply { classes, revision: revision.0 }))
+    }
+
+    async fn put_priority_class(
+        &self,
+        request: Request<v1::PutPriorityClassRequest>,
+    ) -> Result<Response<v1::PutPriorityClassReply>, Status> {
+        let wire = request.into_inner().class;
+        let wire = wire.ok_or_else(|| refusal::field("class", "is missing", "send the priority class"))?;
+        let (_, revision) = self.0.decide(Command::PutPriorityClass(wire.into())).await?;
+        Ok(Response::new(v1::PutPriorityClassReply { revision: revision.0 }))
+    }
+
+    async fn delete_priority_class(
+        &self,
+        request: Request<v1::DeletePriorityClassRequest>,
+    ) -> Result<Response<v1::PutPriorityClassReply>, Status> {
+        let name = request.into_inner().name;
+        if name.is_empty() {
+            return Err(refusal::field("name", "is empty", "name the priority class"));
+        }
+        let (_, revision) = self.0.decide(Command::DeletePriorityClass { name }).await?;
+        Ok(Response::new(v1::PutPriorityClassReply { revision: revision.0 }))
     }
 
     async fn set_drained(

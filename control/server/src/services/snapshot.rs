@@ -4,7 +4,7 @@
 //! afterwards, part by part.
 
 use muster_control_core::State;
-use muster_model::{Allocation, Cell, Job, Node, Object, Pool, Revision, Tenant};
+use muster_model::{Allocation, Cell, Job, Node, Object, Pool, PriorityClass, Revision, Tenant};
 use std::sync::Arc;
 
 /// What a snapshot consists of.
@@ -13,6 +13,7 @@ pub(crate) struct Snapshot {
     pub(crate) now_ms: u64,
     tenants: Vec<Tenant>,
     pools: Vec<Pool>,
+    priority_classes: Vec<PriorityClass>,
     cells: Vec<Cell>,
     nodes: Vec<Arc<Node>>,
     jobs: Vec<Arc<Job>>,
@@ -26,6 +27,7 @@ impl Snapshot {
             now_ms: state.meta.now_ms,
             tenants: state.tenants.values().cloned().collect(),
             pools: state.pools.values().cloned().collect(),
+            priority_classes: state.priority_classes.values().cloned().collect(),
             cells: state.cells.values().cloned().collect(),
             nodes: state.nodes.values().map(Arc::clone).collect(),
             jobs: state.jobs.values().map(Arc::clone).collect(),
@@ -37,10 +39,11 @@ impl Snapshot {
     pub(crate) fn objects(self) -> impl Iterator<Item = Object> + Send {
         let tenants = self.tenants.into_iter().map(Object::Tenant);
         let pools = self.pools.into_iter().map(Object::Pool);
+        let classes = self.priority_classes.into_iter().map(Object::PriorityClass);
         let cells = self.cells.into_iter().map(Object::Cell);
         let nodes = self.nodes.into_iter().map(|node| Object::Node(Node::clone(&node)));
         let jobs = self.jobs.into_iter().map(|job| Object::Job(Job::clone(&job)));
         let allocations = self.allocations.into_iter().map(|held| Object::Allocation(Allocation::clone(&held)));
-        tenants.chain(pools).chain(cells).chain(nodes).chain(jobs).chain(allocations)
+        tenants.chain(pools).chain(classes).chain(cells).chain(nodes).chain(jobs).chain(allocations)
     }
 }

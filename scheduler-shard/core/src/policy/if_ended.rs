@@ -9,7 +9,6 @@ use crate::fleet::{Savepoint, UndoLog};
 use crate::job_class::{JobClass, Offer};
 use crate::search::Steps;
 use crate::view::{Known, View};
-use muster_model::capacity::Ended;
 use muster_model::{Allocation, AllocationId, CellId, GpuModel, GpuUnits, JobId, ResourceVec, TaskPlacement, TenantId};
 use std::sync::Arc;
 
@@ -45,8 +44,8 @@ impl<'v> IfEnded<'v> {
     }
 
     /// Whether the job may reclaim from this allocation, those that have ended gone.
-    pub(crate) fn may_reclaim(&self, asked: &ResourceVec, held: &Allocation) -> bool {
-        self.view.fleet.capacity.may_reclaim(&Ended::default(), (self.job.tenant, asked), held)
+    pub(crate) fn view(&self) -> &View {
+        self.view
     }
 
     /// The floor account that would pay for the job.

@@ -9,4 +9,5 @@ pub(crate) mod hand_over;
 pub(crate) mod if_ended;
 pub(crate) mod reclaim;
 pub(crate) mod reserve;
+mod stagger;
 pub(crate) mod start;

@@ -3,19 +3,21 @@
 //! Proof first: in a trial on the view, undone at its end, legal victims end in the order in which they would be missed least, until the job
 //! passes the gates; those that its place does not need are restored. What must stay true:
 //! - nothing is proposed without a place for the whole gang, topology included;
-//! - a victim is legal by the rules that the control plane proves again: burst whose side is above its guarantee, out of its cool-down, or a lower
-//!   priority of the same tenant;
+//! - a victim is legal by the rules that the control plane proves again ([`Asks`]);
 //! - victims go by priority, then by what is lost (GPU time since the last checkpoint, and the cost of a restart), then the youngest first;
 //! - a job that was tried in vain is left alone for a while that grows, so that a pass costs little while nothing can be taken.
 
 use super::if_ended::IfEnded;
+use super::stagger;
 use crate::job_class::{JobClass, Offer};
 use crate::proposal::{Bounds, Plan, Proposal};
 use crate::search::Steps;
 use crate::view::{Known, ReclaimGroup, ReclaimTried, View, in_turn};
 use muster_model::capacity::Ended;
+use muster_model::priority_class::class_preempts;
 use muster_model::{
-    Allocation, AllocationId, AllocationState, Binding, CellId, Claim, Epoch, GpuModel, JobId, NodeId, TaskPlacement,
+    Allocation, AllocationId, AllocationState, Binding, CellId, Claim, Epoch, GpuModel, JobId, NodeId, ResourceVec,
+    TaskPlacement, TenantId,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,6 +76,10 @@ fn try_candidates(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, s
             .iter()
             .find_map(|offer| search(view, (&job, &class), offer, cell, &held, now_ms, steps));
         match found {
+            Some((_, victims, _)) if stagger::must_wait(view, &victims) => {
+                let group = (cell, job.tenant, class);
+                view.reclaims_tried.insert(group, ReclaimTried { wait_ms: AGAIN_MS, again_ms: now_ms + AGAIN_MS });
+            }
             Some((binding, victims, claim)) => {
                 view.reclaims_tried.remove(&(cell, job.tenant, class.clone()));
                 view.assume_preemption(&job, claim, &victims);
@@ -149,7 +155,9 @@ fn is_blocked(view: &View, cell: CellId, job: &Known, class: &Arc<JobClass>) -> 
 fn may_preempt(view: &View, job: &Known, class: &JobClass) -> bool {
     let covered = |offer: &Offer| view.fleet.capacity.account_for(job.tenant, &offer.charge).is_some();
     let own = view.fleet.capacity.tenants().get(&job.tenant).is_some_and(|at| !at.own.is_empty());
-    own || class.offers().iter().any(covered)
+    let marks = || job.priority_class.as_deref().and_then(|name| view.priority_classes.get(name));
+    !job.barred
+        && (own || class.offers().iter().any(covered) || marks().is_some_and(|class| !class.preempts.is_empty()))
 }
 
 /// What runs in the cell and is committed, with how much it would be missed.
@@ -170,6 +178,53 @@ fn in_cell(view: &View, cell: CellId, now_ms: u64, steps: &mut Steps) -> Vec<Vic
 
 type Found = (Binding, Vec<AllocationId>, Claim);
 
+/// By which rules a job may take devices from whom.
+struct Asks<'a> {
+    tenant: TenantId,
+    priority: i32,
+    charge: &'a ResourceVec,
+    /// A floor account covers it.
+    covered: bool,
+    class: Option<Arc<str>>,
+    now_ms: u64,
+}
+
+impl<'a> Asks<'a> {
+    fn of(view: &View, job: &Known, offer: &'a Offer, now_ms: u64) -> Self {
+        let covered = view.fleet.capacity.account_for(job.tenant, &offer.charge).is_some();
+        let (priority, class) = (job.queue_key.priority(), job.priority_class.clone());
+        Asks { tenant: job.tenant, priority, charge: &offer.charge, covered, class, now_ms }
+    }
+
+    /// A lower priority of the same tenant; of burst that is out of its cool-down also one whose side is above its guarantee, for a job that a
+    /// floor covers, and one of lower priority whose class the job's class is marked over.
+    fn may_take(&self, view: &View, held: &Allocation) -> bool {
+        let capacity = &view.fleet.capacity;
+        let burst = held.account().is_none();
+        if burst && self.now_ms < held.bound_ms.saturating_add(capacity.cool_down_ms(held)) {
+            return false;
+        }
+        let lower = held.priority < self.priority;
+        let by_right = held.tenant == self.tenant && lower
+            || burst && self.covered && capacity.may_reclaim(&Ended::default(), (self.tenant, self.charge), held)
+            || burst && lower && self.is_marked(view, held);
+        by_right && self.often_enough(view, held)
+    }
+
+    fn is_marked(&self, view: &View, held: &Allocation) -> bool {
+        self.class.is_some() && {
+            let theirs = view.jobs.get(held.job.0).and_then(|job| job.priority_class.as_deref());
+            class_preempts(&view.priority_classes, self.class.as_deref(), theirs)
+        }
+    }
+
+    /// Whether the job of an allocation may still be preempted, by how often it has been.
+    fn often_enough(&self, view: &View, held: &Allocation) -> bool {
+        let preempted = view.jobs.get(held.job.0).map_or(0, |job| job.preemptions);
+        view.fleet.capacity.preemptions_max(held).is_none_or(|most| preempted < most)
+    }
+}
+
 /// Looks for victims on one model.
 fn search(
     view: &mut View,
@@ -180,17 +235,9 @@ fn search(
     now_ms: u64,
     steps: &mut Steps,
 ) -> Option<Found> {
-    let capacity = &view.fleet.capacity;
-    let covered = capacity.account_for(job.tenant, &offer.charge).is_some();
-    let priority = job.queue_key.priority();
+    let asks = Asks::of(view, job, offer, now_ms);
     let same_model = |victim: &&Victim| victim.held.model == offer.model || offer.model.is_none();
-    let legal = |victim: &&Victim| {
-        let held = &victim.held;
-        let own = held.tenant == job.tenant && held.priority < priority;
-        let burst = held.account().is_none() && now_ms >= held.bound_ms.saturating_add(capacity.cool_down_ms(held));
-        own && (burst || held.account().is_some())
-            || covered && burst && capacity.may_reclaim(&Ended::default(), (job.tenant, &offer.charge), held)
-    };
+    let legal = |victim: &&Victim| asks.may_take(view, &victim.held);
     let mut legal: Vec<&Victim> = held.iter().filter(same_model).filter(legal).collect();
     steps.0 += held.len() as u64 / 4;
     if legal.is_empty() {
@@ -262,7 +309,7 @@ fn end_until_it_fits(
     now_ms: u64,
     steps: &mut Steps,
 ) -> Option<Found> {
-    let priority = job.queue_key.priority();
+    let asks = Asks::of(view, job, offer, now_ms);
     let mut trial = IfEnded::begin(view, job.id, cell, now_ms)?;
     let (mut ended, mut next, mut goal): (Vec<&Arc<Allocation>>, usize, u64) =
         (Vec::new(), 0, offer.charge.gpu_total().0);
@@ -276,9 +323,8 @@ fn end_until_it_fits(
         {
             next += 1;
             let held = &victim.held;
-            let own = held.tenant == job.tenant && held.priority < priority;
             // Those before it are gone: its side may be within its guarantee by now.
-            if own || trial.may_reclaim(&offer.charge, held) {
+            if asks.may_take(trial.view(), held) {
                 trial.end(held);
                 ended.push(held);
                 freed += held.charge.gpu_total().0.max(1);
@@ -295,10 +341,17 @@ fn end_until_it_fits(
     };
     let needed = restore_unneeded(&mut trial, offer, &tasks, ended);
     let account = trial.account_for(&offer.charge);
-    let reclaims = needed.iter().any(|held| held.tenant != job.tenant || held.priority >= priority);
+    let lower = |held: &&&Arc<Allocation>| held.priority < asks.priority;
+    let mut others = needed.iter().filter(|held| held.tenant != job.tenant || !lower(held)).peekable();
     let lost_floor: u64 =
         needed.iter().filter(|held| held.account().is_some()).map(|held| held.charge.potential()).sum();
-    if needed.is_empty() || reclaims && (account.is_none() || offer.charge.potential() <= lost_floor) {
+    // A reclaim raises the use that floors cover; what no floor covers takes from other tenants by its class alone.
+    let is_legal = others.peek().is_none()
+        || match account {
+            Some(_) => offer.charge.potential() > lost_floor,
+            None => others.all(|held| lower(&held) && asks.is_marked(trial.view(), held)),
+        };
+    if needed.is_empty() || !is_legal {
         return None;
     }
     let victims: Vec<AllocationId> = needed.iter().map(|held| held.id).collect();

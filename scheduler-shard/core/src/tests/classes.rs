@@ -54,6 +54,7 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         limit_signal,
         start,
         array,
+        priority_class,
     } = spec;
     let request::TaskRequest { devices, cpu_milli, memory_mib } = request;
     let Topology { required, preferred, segment_tasks, spread } = topology;
@@ -93,6 +94,7 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         ("limit_signal", text(limit_signal)),
         ("start", text(start)),
         ("array", text(array)),
+        ("priority_class", text(priority_class)),
     ])
 }
 
@@ -258,6 +260,8 @@ fn other_cases() -> Vec<Case> {
         differing("limit_signal", Nothing, JobSpec { time_limit_s: Some(60), ..gang(1, 1) }, |spec| {
             spec.limit_signal = Some(LimitSignal { signal: StopSignal::Usr1, before_s: 9 });
         }),
+        // Whom it may preempt goes by it, so its jobs are tried by themselves.
+        differing("priority_class", Stands, gang(1, 1), |spec| spec.priority_class = Some("production".into())),
         // Shards see a job only once it is eligible.
         differing("start", Nothing, gang(1, 1), |spec| spec.start.begin_ms = Some(1)),
         differing("array", Nothing, gang(1, 1), |spec| {

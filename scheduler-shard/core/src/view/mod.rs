@@ -24,7 +24,8 @@ pub(crate) use in_turn::in_turn;
 pub(crate) use job::Known;
 use muster_model::capacity::Capacity;
 use muster_model::{
-    Allocation, AllocationId, Cell, CellId, Change, Job, JobId, Key, Node, NodeId, Object, Tenant, TenantId,
+    Allocation, AllocationId, Cell, CellId, Change, Job, JobId, Key, Node, NodeId, Object, PriorityClass, Tenant,
+    TenantId,
 };
 use preempting::Preempting;
 pub(crate) use preempting::{ReclaimGroup, ReclaimTried};
@@ -39,6 +40,7 @@ use std::sync::Arc;
 pub struct View {
     pub(crate) fleet: Fleet,
     pub(crate) cells: BTreeMap<CellId, Cell>,
+    pub(crate) priority_classes: BTreeMap<String, PriorityClass>,
     /// By [`JobId`].
     pub(crate) jobs: ById<Arc<Known>>,
     /// By [`AllocationId`](muster_model::AllocationId).
@@ -132,6 +134,11 @@ impl View {
             Object::Cell(cell) => {
                 self.cells.insert(cell.id, cell);
             }
+            Object::PriorityClass(class) => {
+                self.priority_classes.insert(class.name.clone(), class);
+                self.reclaims_tried.clear();
+                self.everything_freed();
+            }
             Object::Node(node) => self.put_node(node),
             Object::Job(job) => self.put_job(job),
             Object::Allocation(allocation) => self.put_allocation(allocation),
@@ -154,6 +161,9 @@ impl View {
             Key::Cell(id) => {
                 self.cells.remove(id);
                 self.fleet.forget_cell(*id);
+            }
+            Key::PriorityClass(name) => {
+                self.priority_classes.remove(name);
             }
             Key::Node(id) => self.delete_node(*id),
             Key::Job(id) => self.delete_job(*id),

@@ -16,6 +16,7 @@ impl View {
         let mut copy = View {
             fleet: self.fleet.clone(),
             cells: self.cells.clone(),
+            priority_classes: self.priority_classes.clone(),
             jobs: self.jobs.clone(),
             allocations: self.allocations.clone(),
             queues: std::iter::once((cell, CellQueue::default())).collect(),

@@ -191,7 +191,7 @@ fn leave_accounts(draft: &mut Draft<'_>, moved: &BTreeSet<TenantId>, parent: Opt
     }
 }
 
-/// What refers to the moved tenants by path: live jobs and device classes.
+/// What refers to the moved tenants by path: live jobs, device classes and priority classes.
 fn rename_elsewhere(draft: &mut Draft<'_>, moved: &BTreeSet<TenantId>, paths: (&str, &str)) {
     let state = draft.state;
     for job in state.jobs.values().filter(|job| moved.contains(&job.tenant)) {
@@ -203,6 +203,12 @@ fn rename_elsewhere(draft: &mut Draft<'_>, moved: &BTreeSet<TenantId>, paths: (&
         let tenants = class.tenants.iter().map(|path| renamed(path, paths).unwrap_or_else(|| path.clone())).collect();
         if tenants != class.tenants {
             draft.put(Object::DeviceClass(muster_model::DeviceClass { tenants, ..class.clone() }));
+        }
+    }
+    for class in state.priority_classes.values() {
+        let tenants = class.tenants.iter().map(|path| renamed(path, paths).unwrap_or_else(|| path.clone())).collect();
+        if tenants != class.tenants {
+            draft.put(Object::PriorityClass(muster_model::PriorityClass { tenants, ..class.clone() }));
         }
     }
 }

@@ -16,7 +16,7 @@ use muster_model::mig::MigShape;
 use muster_model::needs::{Isolation, Rule};
 use muster_model::request::{DeviceRequest, SharingMode};
 use muster_model::start::{DependencyKind, Holder};
-use muster_model::task::{HoldMode, TaskState};
+use muster_model::task::{HoldMode, TaskEnd, TaskState};
 use muster_model::tenant::{AntiAffinityLevel, Trust};
 use muster_model::topology::{NumaPolicy, TopologyLevel};
 use muster_model::workload::WorkloadClass;
@@ -97,7 +97,7 @@ fn registry() -> (Registry, Vec<String>) {
         NodeHealth,
         NumaPolicy
     );
-    trace!(EndCause, Outcome, PreemptReason, Reject, Result<Done, Reject>, Rule, SharingMode, StopSignal, TaskState, TopologyLevel, Trust, VictimFault, WorkloadClass);
+    trace!(EndCause, Outcome, PreemptReason, Reject, Result<Done, Reject>, Rule, SharingMode, StopSignal, TaskEnd, TaskState, TopologyLevel, Trust, VictimFault, WorkloadClass);
     // Not `Edit`, which is one layout for each thing that can be edited.
     let missing = tracer.registry_unchecked();
     (missing.into_iter().filter(|(name, _)| name != "Edit").collect(), roots)
