@@ -101,16 +101,18 @@ impl State {
     pub fn from_objects(objects: impl IntoIterator<Item = Object>) -> Self {
         let mut state = State::new(0);
         // Allocations are charged to nodes and tenants, so they wait until those are there; then in the order of their binding,
-        // which is the order in which shares of a card are listed.
-        let mut allocations = BTreeMap::new();
+        // which is the order in which shares of a card are listed. So do jobs: what they have claimed is charged too.
+        let (mut jobs, mut allocations) = (Vec::new(), BTreeMap::new());
         for object in objects {
             match object {
                 Object::Allocation(allocation) => {
                     allocations.insert(allocation.id, allocation);
                 }
+                Object::Job(job) => jobs.push(job),
                 other => state.put(other),
             }
         }
+        jobs.into_iter().for_each(|job| state.put(Object::Job(job)));
         for allocation in allocations.into_values() {
             state.put(Object::Allocation(allocation));
         }

@@ -192,7 +192,7 @@ fn promotion_is_complete_and_only_then() {
 #[test]
 fn histories_have_preemptions_of_each_kind() {
     let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
-    for seed in 1..=60 {
+    for seed in 1..=90 {
         let mut count = |step: &Step<'_>| {
             for (_, reason) in preempted(step).into_values().flatten() {
                 let kind = match reason {

@@ -56,7 +56,7 @@ impl Follower {
         let cancelled = now.cancelled && !before.cancelled;
         let is_ready = now.ready;
         self.jobs.insert(job.id, JobSeen { held, hold, waits, ready, ..now });
-        if asks != before.asks && waits {
+        if asks != before.asks && waits && before.hold.is_none() {
             self.tell_update(job.id, asks, told);
         }
         if job.checkpoint_ms > before.checkpoint_ms {

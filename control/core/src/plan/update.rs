@@ -1,7 +1,7 @@
 //! Changing an accepted job.
 //!
-//! What must stay true: a pending job is held to what a submission is held to, so that no change leads around a rule; a running job
-//! keeps its tenant, because its devices are charged there; its place in the queue goes by when it was submitted, as before.
+//! What must stay true: a pending job is held to what a submission is held to, so that no change leads around a rule; a job
+//! that runs, or waits for those that it preempts, keeps its tenant, because its devices are charged there; its place in the queue goes by when it was submitted, as before.
 
 use super::submit::{readmit, waiting_room};
 use crate::draft::Draft;
@@ -21,8 +21,11 @@ pub(super) fn update(draft: &mut Draft<'_>, id: JobId, update: &JobUpdate) -> Re
         let problem = format!("is {id}, which is {}", job.phase.word());
         return Err(Reject::field("job_id", problem, "wait until it is pending or running again"));
     }
-    if moves && job.phase != JobPhase::Queued {
-        let problem = format!("cannot change: job {id} is {} and charged to {}", job.phase.word(), job.spec.tenant);
+    // A job that waits for those that it preempts is charged for their devices already.
+    let waits = job.phase == JobPhase::Queued && job.claim.is_none();
+    if moves && !waits {
+        let is = if job.claim.is_some() { "about to start" } else { job.phase.word() };
+        let problem = format!("cannot change: job {id} is {is} and charged to {}", job.spec.tenant);
         return Err(Reject::field("tenant", problem, "requeue the job first, or leave the tenant out"));
     }
     if let Some(class) = job.spec.priority_class.as_ref().filter(|_| update.priority.is_some()) {
@@ -30,7 +33,7 @@ pub(super) fn update(draft: &mut Draft<'_>, id: JobId, update: &JobUpdate) -> Re
         return Err(Reject::field("priority", problem, "leave it out, or submit the job without the class"));
     }
     let spec = update.on(&job.spec).validate().map_err(Reject::Invalid)?;
-    if job.phase != JobPhase::Queued {
+    if !waits {
         if let Some(job) = draft.job_mut(id) {
             job.spec = spec;
         }
