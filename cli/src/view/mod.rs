@@ -13,4 +13,5 @@ pub mod jobs;
 pub mod plan;
 pub mod quota;
 pub mod raft;
+pub mod standing;
 pub mod tenants;

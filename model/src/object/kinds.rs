@@ -38,6 +38,8 @@ macro_rules! replicated_kinds {
                 "Up to when request ids have been forgotten early, by the tenant's path.";
             13 RemovedNode by String: $crate::node::RemovedNode, |it| it.name.clone(), in removed_nodes,
                 "Nodes that were taken out of the fleet, by name.";
+            14 RunTimes by $crate::ids::TenantId: $crate::run_times::RunTimes, |it| it.tenant, in run_times,
+                "How long jobs ran, by tenant.";
             255 Finished by $crate::object::FinishedJob,
                 "Finished jobs, which are in the history on disk and in no replica's memory.";
         }
@@ -183,6 +185,7 @@ mod tests {
         check(Key::DeviceClass("ab".to_owned()), b"\x0bab");
         check(Key::RequestFloor("a/b".to_owned()), b"\x0ca/b");
         check(Key::RemovedNode("ab".to_owned()), b"\x0dab");
+        check(Key::RunTimes(TenantId(1)), &[14, 0, 0, 0, 1]);
         let finished = Key::Finished(FinishedJob { finished_ms: 3, id: JobId(4) });
         check(finished, &[255, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4]);
     }

@@ -36,6 +36,9 @@ pub(crate) struct Known {
     /// When it made its newest checkpoint, and what a restart costs it, in seconds of the whole gang.
     pub(crate) checkpoint_ms: Option<u64>,
     pub(crate) restart_cost_s: u64,
+    /// What it may take to stop when it is preempted, and its time limit: estimates need them.
+    pub(crate) preempt_grace_ms: u64,
+    pub(crate) time_limit_s: Option<u64>,
     /// What it gets when those that it preempts have ended.
     pub(crate) claim: Option<Arc<Claim>>,
 }
@@ -82,6 +85,8 @@ impl Known {
             bypassed_cards: job.bypassed_cards,
             checkpoint_ms: job.checkpoint_ms,
             restart_cost_s: job.spec.preemption.restart_cost_s,
+            preempt_grace_ms: 1_000 * job.spec.preemption.grace_s(job.spec.grace_s),
+            time_limit_s: job.spec.time_limit_s,
             claim: job.claim.map(|claim| Arc::new(*claim)),
         }
     }

@@ -30,6 +30,7 @@ impl View {
             preempting: self.preempting.clone(),
             reclaims_tried: self.reclaims_tried.clone(),
             not_offered_until: self.not_offered_until.clone(),
+            run_times: self.run_times.clone(),
         };
         for id in waiting {
             if let Some(job) = self.jobs.get(id.0) {
@@ -57,6 +58,12 @@ impl View {
         let held: Vec<AllocationId> =
             self.allocations.values().filter(|held| held.job == id).map(|held| held.id).collect();
         held.into_iter().for_each(|held| self.delete(&Key::Allocation(held)));
+        self.delete(&Key::Job(id));
+    }
+
+    /// The job that holds this ends.
+    pub(crate) fn end_held(&mut self, held: AllocationId, id: JobId) {
+        self.delete(&Key::Allocation(held));
         self.delete(&Key::Job(id));
     }
 
