@@ -120,7 +120,8 @@ impl SizeRunTimes {
             false => by_octave()?,
         };
         let run_ms = run_ms.max(elapsed_ms).min(limit_s.map_or(u64::MAX, |limit_s| 1_000 * limit_s));
-        let error = |percent| Some(ERRORS_PERCENT.get(quantile(&self.errors, 0, percent)?.0).copied().unwrap_or(u64::MAX));
+        let error =
+            |percent| Some(ERRORS_PERCENT.get(quantile(&self.errors, 0, percent)?.0).copied().unwrap_or(u64::MAX));
         Some(Prediction { run_ms, attempts, error_half_percent: error(50), error_most_percent: error(90) })
     }
 }

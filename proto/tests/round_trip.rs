@@ -308,20 +308,18 @@ fn attempt_record() -> impl Strategy<Value = AttemptRecord> {
         lost_gpu_unit_ms,
     });
     let parts = (numbers, "[ -~]{0,9}", ends, vec(failure(), 0..3), nodes, option::of(by));
-    parts.prop_map(|(numbers, reason, ends, failures, nodes, preempted)| {
-        AttemptRecord {
-            attempt: Attempt(numbers.0),
-            allocation: AllocationId(numbers.1),
-            bound_ms: numbers.2,
-            started_ms: numbers.3,
-            ended_ms: numbers.4,
-            reason,
-            ends,
-            others: numbers.5,
-            failures,
-            nodes,
-            preempted,
-        }
+    parts.prop_map(|(numbers, reason, ends, failures, nodes, preempted)| AttemptRecord {
+        attempt: Attempt(numbers.0),
+        allocation: AllocationId(numbers.1),
+        bound_ms: numbers.2,
+        started_ms: numbers.3,
+        ended_ms: numbers.4,
+        reason,
+        ends,
+        others: numbers.5,
+        failures,
+        nodes,
+        preempted,
     })
 }
 

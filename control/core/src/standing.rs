@@ -201,7 +201,8 @@ impl Counted {
     }
 
     fn limit_of(&self, state: &State, id: TenantId) -> Option<Limit> {
-        let most = self.limits.get(&id)?.values().max_by_key(|kept| (kept.jobs, std::cmp::Reverse(kept.over.tenant)))?;
+        let most =
+            self.limits.get(&id)?.values().max_by_key(|kept| (kept.jobs, std::cmp::Reverse(kept.over.tenant)))?;
         let Kept { over, jobs, oldest_ms } = most;
         let used = state.capacity().tenants().get(&over.tenant).map_or(0, |at| at.used.get(over.resource));
         let bound_ms = self.used_since_ms.get(&over.tenant).copied().unwrap_or(0);
@@ -250,8 +251,7 @@ fn compared(tenant: &Standing) -> Vec<Resource> {
     let any = |model: &GpuModel| {
         [&tenant.used, &tenant.waiting, &tenant.guarantee].iter().any(|amount| amount.gpu(*model).0 > 0)
     };
-    let models: Vec<Resource> =
-        GpuModel::ALL.into_iter().filter(any).take(RESOURCES_MAX).map(Resource::Gpu).collect();
+    let models: Vec<Resource> = GpuModel::ALL.into_iter().filter(any).take(RESOURCES_MAX).map(Resource::Gpu).collect();
     if models.is_empty() { vec![Resource::Cpu] } else { models }
 }
 

@@ -33,8 +33,7 @@ impl TenantExplanation {
         }
         let asks = self.neighbours.iter().filter(|other| !other.waiting.is_empty() && other.limit.is_none());
         let key = |of: &Standing| (of.burst_over_weight(), of.id);
-        let (before, after): (Vec<&Standing>, Vec<&Standing>) =
-            asks.partition(|other| key(other) < key(&self.tenant));
+        let (before, after): (Vec<&Standing>, Vec<&Standing>) = asks.partition(|other| key(other) < key(&self.tenant));
         let share = percent(self.tenant.burst_over_weight());
         let text = match (before.last(), after.first()) {
             (None, None) => format!("no sibling asks for more; its burst share over weight is {share}"),
@@ -71,7 +70,10 @@ impl Standing {
         match self.waiting_since_ms.filter(|_| !self.waiting.is_empty()) {
             Some(ms) => {
                 let waiting = amounts(&self.waiting);
-                all.push(said("waiting", format!("{waiting} of its pending jobs wait, the oldest since {}", utc::show(ms))));
+                all.push(said(
+                    "waiting",
+                    format!("{waiting} of its pending jobs wait, the oldest since {}", utc::show(ms)),
+                ));
             }
             None if self.waiting.is_empty() => all.push(said("no_demand", "nothing of it waits".to_owned())),
             None => all.push(said("not_eligible", "none of its pending jobs may start yet".to_owned())),
@@ -108,7 +110,9 @@ impl Comparison {
             Cause::Weight => format!("{more} has the higher weight"),
             Cause::Borrowed { since_ms } => {
                 let since = since_ms.map(|ms| format!(", the last of it at {}", utc::show(ms))).unwrap_or_default();
-                format!("{more} borrowed what was idle{since}; what gets free goes to {less} first, and only a floor takes burst back")
+                format!(
+                    "{more} borrowed what was idle{since}; what gets free goes to {less} first, and only a floor takes burst back"
+                )
             }
         };
         let (own, other) = (self.resource.in_words(own), self.resource.in_words(other));
@@ -133,11 +137,17 @@ impl Cause {
 
 /// `8 h100`, or all kinds of GPUs; CPU and memory where there is no GPU.
 fn amounts(of: &ResourceVec) -> String {
-    let gpus: Vec<String> = of.gpus().filter(|(_, units)| units.0 > 0).map(|(model, units)| Resource::Gpu(model).in_words(units.0)).collect();
+    let gpus: Vec<String> = of
+        .gpus()
+        .filter(|(_, units)| units.0 > 0)
+        .map(|(model, units)| Resource::Gpu(model).in_words(units.0))
+        .collect();
     match (gpus.is_empty(), of.is_empty()) {
         (false, _) => gpus.join(", "),
         (true, true) => "nothing".to_owned(),
-        (true, false) => of.nonzero().map(|(resource, amount)| resource.in_words(amount)).collect::<Vec<_>>().join(", "),
+        (true, false) => {
+            of.nonzero().map(|(resource, amount)| resource.in_words(amount)).collect::<Vec<_>>().join(", ")
+        }
     }
 }
 

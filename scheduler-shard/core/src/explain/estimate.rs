@@ -150,7 +150,11 @@ impl Predicted {
         let (jobs, of) = (counted(ends as u64, "job"), counted(u64::from(attempts), "earlier attempt"));
         let error = match (self.error_half_percent, self.error_most_percent) {
             (Some(half), Some(most)) => {
-                format!("half of such predictions were off by at most {}, nine in ten by {}", factor(half), factor(most))
+                format!(
+                    "half of such predictions were off by at most {}, nine in ten by {}",
+                    factor(half),
+                    factor(most)
+                )
             }
             _ => "how far off such predictions are is not known yet".to_owned(),
         };

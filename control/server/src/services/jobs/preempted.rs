@@ -75,7 +75,8 @@ impl By {
     }
 
     fn wire(&self, state: &State, text: String, mut figures: BTreeMap<String, String>) -> v1::Reason {
-        let mut put = |name: &str, value: Option<String>| drop(value.map(|value| figures.insert(name.to_owned(), value)));
+        let mut put =
+            |name: &str, value: Option<String>| drop(value.map(|value| figures.insert(name.to_owned(), value)));
         put("by_job", self.job.map(|job| job.to_string()));
         put("by_tenant", self.tenant.map(|tenant| path(state, tenant)));
         put("account", self.account.map(|account| path(state, account)));

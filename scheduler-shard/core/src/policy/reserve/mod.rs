@@ -22,7 +22,6 @@ pub(crate) use earliest::earliest;
 use timeline::Timeline;
 pub(crate) use timeline::end_ms;
 
-
 use crate::fleet::PlacementPolicy;
 use crate::job_class::{JobClass, Offer};
 use crate::proposal::{Bounds, Plan, Proposal};
