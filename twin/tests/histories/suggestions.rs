@@ -4,14 +4,14 @@
 //! just taken the cell over plans. What must stay true: nothing is tried that was not suggested; whoever waits beside the job is there too.
 
 use crate::world::{self, command};
-use muster_control_core::{Command, Entry, State, TaskReport, execute};
+use muster_control_core::{Command, Entry, Reject, State, TaskReport, execute};
 use muster_model::resources::Resource;
 use muster_model::{
     AllocationState, Change, GpuUnits, Job, JobId, JobPhase, JobSpec, NodeHealth, NodeId, Object, Rank, Spread,
     TaskState, Tenant,
 };
 use muster_scheduler_core::explain::{Change as Suggested, Estimate, Remedy};
-use muster_scheduler_core::{Bounds, View, explain, plan};
+use muster_scheduler_core::{Bounds, HAND_OVER_ROUND_MS, View, explain, plan};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -136,7 +136,9 @@ fn starts(state: &mut State, id: JobId, now_ms: u64) -> bool {
     let mut view = View::from_objects(state.objects());
     for _ in 0..ROUNDS_MAX {
         let mut commands = Vec::new();
-        for cell in state.cells.keys().copied().collect::<Vec<_>>() {
+        // Its own cell first: what another cell's jobs would take of the same quota is up to that cell's shard.
+        let own = state.jobs.get(&id).and_then(|job| job.cell);
+        for cell in own {
             let epoch = state.cells.get(&cell).map(|cell| cell.epoch).unwrap_or_default();
             let found = plan(&mut view, cell, &Bounds::default(), now_ms);
             commands.extend(found.proposals.into_iter().map(|proposal| command(cell, epoch, proposal)));
@@ -148,8 +150,10 @@ fn starts(state: &mut State, id: JobId, now_ms: u64) -> bool {
             let job = world::proposed(&command);
             let executed = execute(state, &Entry { now_ms, commands: vec![command] });
             executed.changes.iter().for_each(|change| view.apply(change));
-            if let (Some(job), Some(Err(_))) = (job, executed.decided.first()) {
-                view.refused(job, now_ms);
+            match (job, executed.decided.first()) {
+                (Some(job), Some(Err(Reject::NowhereElse { .. }))) => view.not_offered_before(job, now_ms + HAND_OVER_ROUND_MS),
+                (Some(job), Some(Err(_))) => view.refused(job, now_ms),
+                _ => {}
             }
         }
         if started(state) {
@@ -189,7 +193,10 @@ fn look(state: &State, now_ms: u64, seen: &mut Seen) -> Vec<String> {
                 *seen.kinds.entry(remedy.kind().to_owned()).or_default() += 1;
                 if !starts(&mut then, id, now_ms) {
                     let (what, why) = (remedy.text(), reason.text());
-                    broken.push(format!("job {id} does not start after: {what}; told for {}: {why}", reason.code()));
+                    let then = explain(&View::from_objects(then.objects()), id, now_ms).map(|said| said.reasons);
+                    let then: Vec<String> = then.iter().flatten().map(muster_scheduler_core::Reason::text).collect();
+                    let code = reason.code();
+                    broken.push(format!("job {id} does not start after: {what}; told for {code}: {why}; then: {}", then.join("; ")));
                 }
             }
         }
