@@ -4,7 +4,8 @@
 //! are counted, only the first failures are kept rank by rank, and neighbouring ranks of one node are one entry.
 
 use crate::allocation::Allocation;
-use crate::ids::{AllocationId, Attempt, NodeId, Rank};
+use crate::ids::{AllocationId, Attempt, JobId, NodeId, Rank, TenantId};
+use crate::preemption::PreemptReason;
 use crate::task::{RankFailure, TaskEnd};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -61,6 +62,24 @@ pub struct AttemptRecord {
     pub failures: Vec<RankFailure>,
     /// Where the ranks ran, from rank 0 on; empty when that is not kept any more.
     pub nodes: Vec<NodeRun>,
+    /// Who took its devices, if it was preempted.
+    #[serde(default)]
+    pub preempted: Option<PreemptedBy>,
+}
+
+/// Who took the devices of an attempt, by which rule, and what that cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreemptedBy {
+    /// The job that got them; none: nobody in particular.
+    pub job: Option<JobId>,
+    /// Its tenant.
+    pub tenant: Option<TenantId>,
+    /// The tenant whose floor pays for it; none: no floor does.
+    pub account: Option<TenantId>,
+    /// By which rule.
+    pub reason: PreemptReason,
+    /// GPU units times milliseconds since the last checkpoint, or since the binding.
+    pub lost_gpu_unit_ms: u64,
 }
 
 impl AttemptRecord {
@@ -92,6 +111,7 @@ impl AttemptRecord {
             others,
             failures: held.failures.clone(),
             nodes,
+            preempted: None,
         }
     }
 

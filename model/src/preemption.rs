@@ -19,6 +19,9 @@ pub const CHECKPOINT_BYTES_MAX: u64 = 1 << 50;
 /// Bytes per second at which one task writes its part of a checkpoint to shared storage. An assumption for warnings only: about what one
 /// node reaches on a parallel file system over one 25 Gbit/s link.
 pub const CHECKPOINT_BYTES_PER_S: u64 = 2_000_000_000;
+/// From the end of a grace to the release of the devices at most, on a node that is reachable: SIGKILL and its effect, the agent's report and its
+/// repetition after a failover, and the log entry. A node that is silent is fenced first, which takes its jobs' own time.
+pub const STOP_MS_MAX: u64 = 10_000;
 /// The longest time before the time limit at which a signal may be asked for: Slurm's 65,535 s.
 pub const SIGNAL_BEFORE_S_MAX: u64 = 65_535;
 

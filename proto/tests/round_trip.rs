@@ -1,7 +1,7 @@
 //! What goes out and comes back is the same, and what cannot be converted names its field.
 
 use muster_model::array::SameIndex;
-use muster_model::attempt::{AttemptRecord, EndCount, NodeRun};
+use muster_model::attempt::{AttemptRecord, EndCount, NodeRun, PreemptedBy};
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, TenantId};
 use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
 use muster_model::movable::Movable;
@@ -302,19 +302,27 @@ fn attempt_record() -> impl Strategy<Value = AttemptRecord> {
     let numbers = (any::<u32>(), any::<u64>(), any::<u64>(), option::of(any::<u64>()), any::<u64>(), any::<u32>());
     let ends = vec((task_end(), any::<u32>()).prop_map(|(end, ranks)| EndCount { end, ranks }), 0..3);
     let nodes = vec((any::<u32>(), any::<u32>()).prop_map(|(node, ranks)| NodeRun { node: NodeId(node), ranks }), 0..3);
-    (numbers, "[ -~]{0,9}", ends, vec(failure(), 0..3), nodes).prop_map(|(numbers, reason, ends, failures, nodes)| {
-        AttemptRecord {
-            attempt: Attempt(numbers.0),
-            allocation: AllocationId(numbers.1),
-            bound_ms: numbers.2,
-            started_ms: numbers.3,
-            ended_ms: numbers.4,
-            reason,
-            ends,
-            others: numbers.5,
-            failures,
-            nodes,
-        }
+    let by = (option::of(any::<u64>()), option::of(any::<u32>()), option::of(any::<u32>()), any::<u64>());
+    let by = by.prop_map(|(job, tenant, account, lost_gpu_unit_ms)| PreemptedBy {
+        job: job.map(JobId),
+        tenant: tenant.map(TenantId),
+        account: account.map(TenantId),
+        reason: PreemptReason::Reclaim,
+        lost_gpu_unit_ms,
+    });
+    let parts = (numbers, "[ -~]{0,9}", ends, vec(failure(), 0..3), nodes, option::of(by));
+    parts.prop_map(|(numbers, reason, ends, failures, nodes, preempted)| AttemptRecord {
+        attempt: Attempt(numbers.0),
+        allocation: AllocationId(numbers.1),
+        bound_ms: numbers.2,
+        started_ms: numbers.3,
+        ended_ms: numbers.4,
+        reason,
+        ends,
+        others: numbers.5,
+        failures,
+        nodes,
+        preempted,
     })
 }
 

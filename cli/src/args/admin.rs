@@ -46,6 +46,11 @@ Fields in the file are changed. Fields that are not in the file keep their value
         #[arg(long)]
         dry_run: bool,
     },
+    /// Show why a tenant gets more or less than its siblings, and since when
+    Explain {
+        /// Path of the tenant, such as research/nlp
+        path: String,
+    },
     /// Delete a tenant; it must have no children and no pending or running jobs
     Delete {
         /// Path of the tenant, such as research/nlp

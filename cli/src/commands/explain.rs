@@ -32,8 +32,39 @@ pub struct Explanation {
     /// Why no moves would, when closeness is what it waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_moves: Option<WhyView>,
+    /// When it would start, the earliest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub estimates: Vec<EstimateView>,
     /// The state of the cluster it was read at.
     pub revision: u64,
+}
+
+/// When a job would start.
+#[derive(Debug, Serialize)]
+pub struct EstimateView {
+    /// ms since the Unix epoch.
+    pub start_ms: u64,
+    /// How far away that is, in seconds.
+    pub in_s: u64,
+    /// What it rests on.
+    pub basis: String,
+    /// It starts no later, unless hardware is lost.
+    pub latest: bool,
+    /// Half of the earlier predictions were off by at most this factor, in percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_half_percent: Option<u64>,
+    /// Nine in ten were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_most_percent: Option<u64>,
+    /// For people.
+    pub text: String,
+}
+
+impl EstimateView {
+    fn new(of: v1::StartEstimate) -> Self {
+        let v1::StartEstimate { start_ms, in_ms, basis, latest, error_half_percent, error_most_percent, text } = of;
+        EstimateView { start_ms, in_s: in_ms / 1_000, basis, latest, error_half_percent, error_most_percent, text }
+    }
 }
 
 /// One reason.
@@ -129,6 +160,7 @@ impl Explanation {
             wider: reply.wider.into_iter().map(wider).collect(),
             moves: reply.moves.as_ref().map(OpeningView::new),
             no_moves: reply.no_moves.map(WhyView::new),
+            estimates: reply.estimates.into_iter().map(EstimateView::new).collect(),
             job,
             state: reply.phase,
             before_it: reply.position,
@@ -163,6 +195,10 @@ impl Explanation {
         }
         if let Some(why) = &self.no_moves {
             lines.push(format!("  no moves would start it: {}", why.text));
+        }
+        for estimate in &self.estimates {
+            let word = if estimate.latest { "starts at the latest" } else { "expected start" };
+            lines.push(format!("  {word} ({}): {}", estimate.basis, estimate.text));
         }
         lines.join("\n")
     }

@@ -91,7 +91,10 @@ pub async fn all_pools(client: &Client, consistency: v1::Consistency) -> Result<
     let request = v1::ListPoolsRequest { consistency: consistency.into() };
     let list = |channel| async move { FleetClient::new(channel).list_pools(request).await };
     let reply: v1::ListPoolsReply = client.call("list pools", list).await?;
-    let mut views: Vec<PoolView> = reply.pools.iter().map(PoolView::new).collect();
+    let mut views: Vec<PoolView> = {
+        let wait = |name: &str| reply.floor_waits.iter().find(|wait| wait.pool == name);
+        reply.pools.iter().map(|pool| PoolView::new(pool, wait(&pool.name))).collect()
+    };
     views.sort_by(|a, b| by_number(&a.name, &b.name));
     Ok(views)
 }

@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::output::{Block, note};
 use crate::spec;
 use crate::view::quota::{self, QuotaView};
+use crate::view::standing::TenantExplanation;
 use crate::view::tenants::{AppliedView, MovedView, TenantView, UsageView, table, usage_table};
 use muster_proto::v1;
 use muster_proto::v1::tenants_client::TenantsClient;
@@ -44,6 +45,15 @@ pub async fn run(context: &Context, command: &Tenants) -> Result<(), Failure> {
             let reply = context.client.call("move tenant", change).await?;
             let view = MovedView::new(&reply, *dry_run);
             context.out.show(&view, |_| vec![Block::Text(view.text())])
+        }
+        Tenants::Explain { path } => {
+            let request = v1::ExplainTenantRequest { path: path.clone(), consistency: context.consistency.into() };
+            let explain = |channel| {
+                let request = request.clone();
+                async move { TenantsClient::new(channel).explain(request).await }
+            };
+            let view = TenantExplanation::new(&context.client.call("explain tenant", explain).await?);
+            context.out.show(&view, |_| view.blocks())
         }
         Tenants::Delete { path } => {
             let request = v1::DeleteTenantRequest { path: path.clone() };

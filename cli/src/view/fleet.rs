@@ -299,6 +299,12 @@ pub struct PoolView {
     /// What the storage of checkpoints takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_mib_per_s: Option<u64>,
+    /// What a job that a floor covers waits at most for what others borrow here, in seconds: cool-down, longest grace, and stopping.
+    pub floor_wait_s: u64,
+    /// Of it, the cool-down of burst jobs.
+    pub cool_down_s: u64,
+    /// Of it, the longest grace of the burst jobs in the pool.
+    pub longest_grace_s: u64,
 }
 
 /// MIG slices that cards of a model keep.
@@ -333,8 +339,12 @@ impl LayoutView {
 impl PoolView {
     /// From the message.
     #[must_use]
-    pub fn new(pool: &v1::Pool) -> Self {
+    pub fn new(pool: &v1::Pool, wait: Option<&v1::FloorWait>) -> Self {
+        let wait = wait.cloned().unwrap_or_default();
         PoolView {
+            floor_wait_s: wait.cool_down_s + wait.grace_s + wait.stop_s,
+            cool_down_s: pool.cool_down_s,
+            longest_grace_s: wait.grace_s,
             name: pool.name.clone(),
             modes: pool.modes.clone(),
             classes: pool.workload_classes.clone(),
@@ -351,8 +361,8 @@ impl PoolView {
 /// The table of pools.
 #[must_use]
 pub fn pools_table(pools: &[PoolView]) -> Vec<Block> {
-    let heads = ["POOL", "MODES", "CLASSES", "TIME-SLICE REPLICAS", "MPS CLIENTS", "TOLERANCE", "PINNED"];
-    let mut columns = Columns::new(&heads).right(&["TIME-SLICE REPLICAS", "MPS CLIENTS", "TOLERANCE"]);
+    let heads = ["POOL", "MODES", "CLASSES", "TIME-SLICE REPLICAS", "MPS CLIENTS", "TOLERANCE", "FLOOR WAIT", "PINNED"];
+    let mut columns = Columns::new(&heads).right(&["TIME-SLICE REPLICAS", "MPS CLIENTS", "TOLERANCE", "FLOOR WAIT"]);
     for pool in pools {
         columns.row(vec![
             pool.name.clone(),
@@ -361,6 +371,7 @@ pub fn pools_table(pools: &[PoolView]) -> Vec<Block> {
             pool.time_slice_replicas.to_string(),
             pool.mps_clients.to_string(),
             format!("{} %", pool.compute_tolerance_percent),
+            format!("{} s", pool.floor_wait_s),
             if pool.mig_layouts.is_empty() {
                 "-".to_owned()
             } else {

@@ -14,4 +14,5 @@ pub mod plan;
 pub mod priority_classes;
 pub mod quota;
 pub mod raft;
+pub mod standing;
 pub mod tenants;

@@ -8,7 +8,7 @@ use crate::outcome::Done;
 use crate::state::State;
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use muster_model::object::{Key, Meta};
-use muster_model::{Allocation, Change, Job, Node, Object, Outcome};
+use muster_model::{Allocation, Change, Job, Node, Object, Outcome, RunTimes};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -133,6 +133,16 @@ impl<'a> Draft<'a> {
         let state = self.state;
         match self.load(Key::Node(id), || state.nodes.get(&id).map(|node| Object::Node(Node::clone(node))))? {
             Object::Node(node) => Some(node),
+            _ => None,
+        }
+    }
+
+    /// How long a tenant's jobs ran, to be changed.
+    pub(crate) fn run_times_mut(&mut self, tenant: TenantId) -> Option<&mut RunTimes> {
+        let state = self.state;
+        let load = || state.run_times.get(&tenant).cloned().unwrap_or_else(|| RunTimes::new(tenant));
+        match self.load(Key::RunTimes(tenant), || Some(Object::RunTimes(load())))? {
+            Object::RunTimes(record) => Some(record),
             _ => None,
         }
     }

@@ -28,6 +28,7 @@ pub mod reject;
 pub mod request_table;
 mod routing;
 pub mod shape_fault;
+pub mod standing;
 pub mod state;
 pub mod victim_fault;
 

@@ -33,6 +33,7 @@ mod requests;
 mod requeue;
 mod reserve;
 mod resolve;
+mod run_times;
 mod shape;
 mod starts;
 mod submit;

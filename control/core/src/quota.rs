@@ -3,7 +3,8 @@
 use crate::plan::charge_of;
 use crate::state::State;
 use muster_model::ids::TenantId;
-use muster_model::{GpuModel, Job, JobPhase, JobSpec, ResourceVec};
+use muster_model::preemption::STOP_MS_MAX;
+use muster_model::{GpuModel, Job, JobPhase, JobSpec, Pool, ResourceVec};
 use std::collections::BTreeMap;
 
 /// What pending jobs of each tenant ask for, those of its descendants included. A job counts on the first model that it names; one that
@@ -25,6 +26,37 @@ pub fn waiting(state: &State) -> BTreeMap<TenantId, ResourceVec> {
     all
 }
 
-fn first_model(spec: &JobSpec, any: Option<GpuModel>) -> Option<GpuModel> {
+pub(crate) fn first_model(spec: &JobSpec, any: Option<GpuModel>) -> Option<GpuModel> {
     spec.request.devices.models().first().copied().or(any)
+}
+
+/// What a job that a floor covers waits at most for devices of a pool that others borrow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FloorWait {
+    /// For which burst work runs at least, in seconds.
+    pub cool_down_s: u64,
+    /// The longest grace of the burst work that holds devices of the pool now, in seconds.
+    pub grace_s: u64,
+    /// To stop tasks that ignore their signal and to clean up, in seconds.
+    pub stop_s: u64,
+}
+
+/// The same of every pool, by name.
+#[must_use]
+pub fn floor_waits(state: &State) -> BTreeMap<String, FloorWait> {
+    let stop_s = STOP_MS_MAX / 1_000;
+    let of = |pool: &Pool| (pool.name.clone(), FloorWait { cool_down_s: pool.cool_down_s, grace_s: 0, stop_s });
+    let mut waits: BTreeMap<String, FloorWait> = state.all_pools().map(of).collect();
+    for held in state.allocations.values().filter(|held| held.account().is_none()) {
+        let Some(job) = state.jobs.get(&held.job) else { continue };
+        let grace_s = job.spec.preemption.grace_s(job.spec.grace_s);
+        let mut last = None;
+        for task in held.tasks.iter().filter(|task| last.replace(task.node) != Some(task.node)) {
+            let pool = state.nodes.get(&task.node).and_then(|node| waits.get_mut(&node.spec.pool));
+            if let Some(wait) = pool {
+                wait.grace_s = wait.grace_s.max(grace_s);
+            }
+        }
+    }
+    waits
 }

@@ -40,6 +40,8 @@ macro_rules! replicated_kinds {
                 "Nodes that were taken out of the fleet, by name.";
             255 Finished by $crate::object::FinishedJob,
                 "Finished jobs, which are in the history on disk and in no replica's memory.";
+            14 RunTimes by $crate::ids::TenantId: $crate::run_times::RunTimes, |it| it.tenant, in run_times,
+                "How long jobs ran, by tenant.";
             15 PriorityClass by String: $crate::priority_class::PriorityClass, |it| it.name.clone(), in priority_classes,
                 "Priority classes, by name.";
         }
@@ -186,6 +188,7 @@ mod tests {
         check(Key::RequestFloor("a/b".to_owned()), b"\x0ca/b");
         check(Key::RemovedNode("ab".to_owned()), b"\x0dab");
         check(Key::PriorityClass("ab".to_owned()), b"\x0fab");
+        check(Key::RunTimes(TenantId(1)), &[14, 0, 0, 0, 1]);
         let finished = Key::Finished(FinishedJob { finished_ms: 3, id: JobId(4) });
         check(finished, &[255, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4]);
     }

@@ -133,6 +133,7 @@ const TENANTS: &[Row] = &[
     ("AntiAffinity", "level", WORD),
     ("ResourceVec", "gpu_units", AMOUNTS),
     ("Limits", "gpu_units", AMOUNTS),
+    ("ExplainTenantRequest", "path", PATH),
     ("ListTenantsRequest", "under", PATH),
     ("ListTenantsRequest", "page_token", TOKEN),
     ("MoveTenantRequest", "path", PATH),

@@ -1,10 +1,10 @@
 //! How attempts ended.
 
-use super::{each, need};
+use super::{each, need, word};
 use crate::v1;
-use muster_model::attempt::{AttemptRecord, EndCount, NodeRun};
+use muster_model::attempt::{AttemptRecord, EndCount, NodeRun, PreemptedBy};
 use muster_model::task::{RankFailure, TaskEnd};
-use muster_model::{AllocationId, Attempt, FieldError, NodeId, Rank, TaskState};
+use muster_model::{AllocationId, Attempt, FieldError, JobId, NodeId, Rank, TaskState, TenantId};
 
 /// A way of ending as the state of a task that has ended so.
 fn state_of(end: TaskEnd, reason: &str) -> TaskState {
@@ -77,6 +77,13 @@ impl From<&AttemptRecord> for v1::AttemptRecord {
             others: record.others,
             failures: record.failures.iter().map(Into::into).collect(),
             nodes: record.nodes.iter().map(|run| v1::NodeRun { node: run.node.0, ranks: run.ranks }).collect(),
+            preempted: record.preempted.map(|by| v1::PreemptedBy {
+                job: by.job.map(|job| job.0),
+                tenant: by.tenant.map(|tenant| tenant.0),
+                account: by.account.map(|account| account.0),
+                reason: by.reason.to_string(),
+                lost_gpu_unit_ms: by.lost_gpu_unit_ms,
+            }),
         }
     }
 }
@@ -96,6 +103,17 @@ impl TryFrom<v1::AttemptRecord> for AttemptRecord {
             others: wire.others,
             failures: each("failures", wire.failures)?,
             nodes: wire.nodes.iter().map(|run| NodeRun { node: NodeId(run.node), ranks: run.ranks }).collect(),
+            preempted: wire.preempted.map(preempted_by).transpose()?,
         })
     }
+}
+
+fn preempted_by(wire: v1::PreemptedBy) -> Result<PreemptedBy, FieldError> {
+    Ok(PreemptedBy {
+        job: wire.job.map(JobId),
+        tenant: wire.tenant.map(TenantId),
+        account: wire.account.map(TenantId),
+        reason: word("preempted.reason", &wire.reason)?,
+        lost_gpu_unit_ms: wire.lost_gpu_unit_ms,
+    })
 }

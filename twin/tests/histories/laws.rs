@@ -14,11 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What the changes have made so far.
 #[derive(Clone, Default)]
 pub(crate) struct Judge {
-    tenants: BTreeMap<TenantId, Tenant>,
-    jobs: BTreeMap<JobId, Job>,
-    held: BTreeMap<AllocationId, Allocation>,
+    pub(crate) tenants: BTreeMap<TenantId, Tenant>,
+    pub(crate) jobs: BTreeMap<JobId, Job>,
+    pub(crate) held: BTreeMap<AllocationId, Allocation>,
     /// The allocation that a reclaim from a job's attempt made, as long as a floor pays for it.
-    reclaimed_from: BTreeMap<JobId, AllocationId>,
+    pub(crate) reclaimed_from: BTreeMap<JobId, AllocationId>,
 }
 
 /// Who is charged what, and which floor pays.
@@ -55,7 +55,7 @@ impl Judge {
         broken
     }
 
-    fn apply(&mut self, change: &Change) {
+    pub(crate) fn apply(&mut self, change: &Change) {
         match change {
             Change::Put(object) => match &**object {
                 Object::Tenant(tenant) => drop(self.tenants.insert(tenant.id, tenant.clone())),
@@ -71,7 +71,7 @@ impl Judge {
     }
 
     /// Attempts that these changes preempt, in order, as they were before.
-    fn taken(&self, before: &Judge, changes: &[Change]) -> Vec<(Allocation, JobId, PreemptReason)> {
+    pub(crate) fn taken(&self, before: &Judge, changes: &[Change]) -> Vec<(Allocation, JobId, PreemptReason)> {
         let preempted = |change: &Change| match change {
             Change::Put(object) => match &**object {
                 Object::Allocation(held) => match held.state {
@@ -122,11 +122,11 @@ impl Judge {
         held.chain(claims.map(|(tenant, claim)| Charge { tenant, charge: claim.charge, account: claim.account }))
     }
 
-    fn line(&self, tenant: TenantId) -> impl Iterator<Item = &Tenant> + '_ {
+    pub(crate) fn line(&self, tenant: TenantId) -> impl Iterator<Item = &Tenant> + '_ {
         std::iter::successors(self.tenants.get(&tenant), |at| self.tenants.get(&at.parent?))
     }
 
-    fn used(&self) -> BTreeMap<TenantId, ResourceVec> {
+    pub(crate) fn used(&self) -> BTreeMap<TenantId, ResourceVec> {
         let mut used: BTreeMap<TenantId, ResourceVec> = BTreeMap::new();
         for Charge { tenant, charge, .. } in self.charges() {
             self.line(tenant).for_each(|at| used.entry(at.id).or_default().add(&charge));

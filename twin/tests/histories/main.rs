@@ -2,7 +2,9 @@
 
 mod chance;
 mod laws;
+mod planted;
 mod referee;
+mod suggestions;
 mod tree;
 mod world;
 

@@ -48,6 +48,8 @@ enum Next {
 }
 
 pub(crate) struct History {
+    /// What there was before the first entry.
+    pub(crate) begin: Vec<Object>,
     pub(crate) header: Header,
     pub(crate) lines: Vec<Line>,
     pub(crate) broken: Vec<String>,
@@ -77,11 +79,24 @@ struct World {
     calm: bool,
     shares: bool,
     models: Vec<(GpuModel, u32)>,
+    /// Who asks why jobs wait, and how often in a hundred rests.
+    asks: Option<(u64, Asker)>,
 }
+
+/// Looks at a state in which nothing is left to propose.
+pub(crate) type Asker = Box<dyn FnMut(&State, u64) -> Vec<String>>;
 
 /// Runs the history of a seed to its end.
 pub(crate) fn run(seed: u64) -> History {
     let mut world = World::new(seed);
+    world.go();
+    world.history
+}
+
+/// The same; now and then, when nothing is left to propose, somebody looks.
+pub(crate) fn run_asked(seed: u64, in_hundred: u64, asker: Asker) -> History {
+    let mut world = World::new(seed);
+    world.asks = Some((in_hundred, asker));
     world.go();
     world.history
 }
@@ -141,6 +156,7 @@ impl World {
         World {
             view: View::from_objects(begin.clone()),
             judge: Judge::begin(begin.clone().into_iter()),
+            asks: None,
             state,
             follower,
             budget,
@@ -152,6 +168,7 @@ impl World {
             stopping: BTreeSet::new(),
             work_ms: BTreeMap::new(),
             history: History {
+                begin,
                 header,
                 lines,
                 broken: Vec::new(),
@@ -207,12 +224,20 @@ impl World {
                 self.commit(std::mem::replace(&mut batch, rest));
             }
             self.plan();
+            self.ask();
         }
         if self.history.broken.is_empty() {
             self.nobody_starves();
         }
         let end = self.follower.end(BEGIN_MS + self.now_ms);
         self.history.lines.push(end);
+    }
+
+    fn ask(&mut self) {
+        let Some((in_hundred, asker)) = &mut self.asks else { return };
+        if self.chance.in_hundred(*in_hundred) {
+            self.history.broken.extend(asker(&self.state, BEGIN_MS + self.now_ms));
+        }
     }
 
     /// Whoever still waits can never be served: its tenants' max, or the fleet, is too small.
@@ -531,7 +556,7 @@ impl World {
     }
 }
 
-fn command(cell: CellId, epoch: Epoch, proposal: Proposal) -> Command {
+pub(crate) fn command(cell: CellId, epoch: Epoch, proposal: Proposal) -> Command {
     match proposal {
         Proposal::Bind(found) => Command::Bind(LeasedBinding::under(cell, epoch, found)),
         Proposal::Preempt { binding, victims } => {
@@ -545,7 +570,7 @@ fn command(cell: CellId, epoch: Epoch, proposal: Proposal) -> Command {
     }
 }
 
-fn proposed(command: &Command) -> Option<JobId> {
+pub(crate) fn proposed(command: &Command) -> Option<JobId> {
     match command {
         Command::Bind(binding) | Command::Preempt { binding, .. } => Some(binding.job),
         Command::HandOver { job, .. } | Command::Reserve { job, .. } | Command::RecordBypass { job, .. } => Some(*job),

@@ -5,11 +5,11 @@
 //! (law 2). A preempted attempt, and one that somebody wants queued again, leads back to the queue with its place there, whatever its
 //! tasks exit with, and uses up no retry; only what ended by itself before the stop reached it is over.
 
-use super::{claims, starts};
+use super::{claims, run_times, starts};
 use crate::bounds::START_FAULTS_PER_JOB_MAX;
 use crate::draft::Draft;
 use crate::routing::{Router, models_of};
-use muster_model::attempt::{self, AttemptRecord, FAILURE_REASON_BYTES_MAX};
+use muster_model::attempt::{self, AttemptRecord, FAILURE_REASON_BYTES_MAX, PreemptedBy};
 use muster_model::ids::{AllocationId, JobId, NodeId, Rank};
 use muster_model::object::Key;
 use muster_model::task::{RankFailure, TaskEnd};
@@ -102,6 +102,8 @@ pub(super) fn settle(draft: &mut Draft<'_>, id: AllocationId) {
 /// The last task is gone: the devices are released, and the job is over or waits again.
 fn close(draft: &mut Draft<'_>, id: AllocationId) {
     let Some(held) = draft.allocation(id).cloned() else { return };
+    let job = draft.job(held.job);
+    let preempted = job.and_then(|job| preempted_by(draft, &held, job.checkpoint_ms));
     draft.delete(Key::Allocation(id));
     claims::victim_ended(draft, &held);
     let reported = draft.state.allocation_usage.get(&id).map_or(0, |usage| usage.gpu_unit_ms);
@@ -119,12 +121,31 @@ fn close(draft: &mut Draft<'_>, id: AllocationId) {
         job.preemptions += u32::from(verdict.blame == Blame::Preemption);
         let preempted_others = job.preemptor.attempt == Some(held.attempt);
         job.preemptor.failures += u32::from(verdict.blame == Blame::Job && preempted_others);
-        attempt::note_attempt(&mut job.attempts, AttemptRecord::of(&held, job.started_ms, now_ms, reason));
+        let preempted = preempted.filter(|_| verdict.blame == Blame::Preemption);
+        let record = AttemptRecord { preempted, ..AttemptRecord::of(&held, job.started_ms, now_ms, reason) };
+        attempt::note_attempt(&mut job.attempts, record);
+    }
+    if verdict.is_own_end() {
+        run_times::note(draft, &held);
     }
     match verdict.then {
         Then::Over(outcome) => draft.retire(held.job, outcome),
         Then::Again(reason) => requeue(draft, held.job, reason),
     }
+}
+
+/// Who took the devices of an attempt, and what that costs its job.
+fn preempted_by(draft: &Draft<'_>, held: &Allocation, checkpoint_ms: Option<u64>) -> Option<PreemptedBy> {
+    let AllocationState::Stopping(EndCause::Preempted { by, reason }) = held.state else { return None };
+    let job = by.and_then(|by| draft.job(by));
+    let saved_ms = checkpoint_ms.unwrap_or(0).max(held.bound_ms);
+    Some(PreemptedBy {
+        job: by,
+        tenant: job.map(|job| job.tenant),
+        account: job.and_then(|job| job.claim.as_ref()?.account),
+        reason,
+        lost_gpu_unit_ms: held.charge.gpu_total().0.saturating_mul(draft.now_ms.saturating_sub(saved_ms)),
+    })
 }
 
 /// Why an attempt ended that somebody wanted queued again.
@@ -154,6 +175,15 @@ enum Blame {
 }
 
 impl Verdict {
+    /// Whether its tasks, and nobody else, ended the attempt.
+    fn is_own_end(&self) -> bool {
+        match &self.then {
+            Then::Over(Outcome::Completed | Outcome::TimedOut) => true,
+            Then::Over(Outcome::Failed { .. }) | Then::Again(_) => self.blame == Blame::Job,
+            Then::Over(_) => false,
+        }
+    }
+
     /// Why the attempt ended, for people; empty when nothing was wrong.
     fn reason(&self) -> String {
         match &self.then {

@@ -2,6 +2,7 @@
 
 use super::{App, paging, plan};
 use crate::api::refusal;
+use muster_control_core::quota::{FloorWait, floor_waits};
 use muster_control_core::{Command, State};
 use muster_model::capacity::{CardUse, NodeUse};
 use muster_model::{CellId, DeviceClass, Gpu, JobPhase, NodeHealth, NodeId, Pool, PriorityClass, Revision};
@@ -61,11 +62,17 @@ impl v1::fleet_server::Fleet for FleetService {
 
     async fn list_pools(&self, request: Request<v1::ListPoolsRequest>) -> Result<Response<v1::ListPoolsReply>, Status> {
         let consistency = request.into_inner().consistency;
-        let (mut pools, revision): (Vec<Pool>, Revision) =
-            self.0.look(consistency, |state, revision| (state.all_pools().cloned().collect(), revision)).await?;
+        let look = |state: &State, revision| (state.all_pools().cloned().collect(), floor_waits(state), revision);
+        let (mut pools, waits, revision): (Vec<Pool>, BTreeMap<String, FloorWait>, Revision) =
+            self.0.look(consistency, look).await?;
         pools.sort_by(|a, b| a.name.cmp(&b.name));
+        let wait = |pool: &Pool| {
+            let FloorWait { cool_down_s, grace_s, stop_s } = waits.get(&pool.name).copied().unwrap_or_default();
+            v1::FloorWait { pool: pool.name.clone(), cool_down_s, grace_s, stop_s }
+        };
+        let floor_waits = pools.iter().map(wait).collect();
         let pools = pools.iter().map(v1::Pool::from).collect();
-        Ok(Response::new(v1::ListPoolsReply { pools, revision: revision.0 }))
+        Ok(Response::new(v1::ListPoolsReply { pools, revision: revision.0, floor_waits }))
     }
 
     async fn put_pool(&self, request: Request<v1::PutPoolRequest>) -> Result<Response<v1::PutPoolReply>, Status> {

@@ -4,6 +4,7 @@ use super::App;
 use super::paging::{self, Page};
 use crate::api::refusal;
 use muster_control_core::quota::waiting;
+use muster_control_core::standing::{self, Sentence, Standing};
 use muster_control_core::{Command, Done, State, plan};
 use muster_model::quota_tree::{QuotaUse, quota_tree};
 use muster_model::tenant::TenantSpec;
@@ -89,6 +90,51 @@ impl v1::tenants_server::Tenants for TenantsService {
         tracing::info!(tenant = path, %revision, "tenant deleted");
         Ok(Response::new(v1::DeleteTenantReply { revision: revision.0 }))
     }
+
+    async fn explain(
+        &self,
+        request: Request<v1::ExplainTenantRequest>,
+    ) -> Result<Response<v1::ExplainTenantReply>, Status> {
+        let v1::ExplainTenantRequest { path, consistency } = request.into_inner();
+        if path.is_empty() {
+            return Err(refusal::field("path", "is empty", "name the tenant, such as research/nlp"));
+        }
+        let look = |state: &State, revision: Revision| (standing::explain(state, &path), state.meta.now_ms, revision);
+        let (explained, now_ms, revision) = self.0.look(consistency, look).await?;
+        let Some(explained) = explained else { return Err(refusal::not_found("tenant", path)) };
+        Ok(Response::new(v1::ExplainTenantReply {
+            revision: revision.0,
+            now_ms,
+            reasons: explained.sentences().into_iter().map(reason_to_wire).collect(),
+            tenant: Some(standing_to_wire(&explained.tenant)),
+            siblings: explained.neighbours.iter().map(standing_to_wire).collect(),
+            more_siblings: u32::try_from(explained.more).unwrap_or(u32::MAX),
+        }))
+    }
+}
+
+/// How a tenant stands, as it is sent.
+fn standing_to_wire(of: &Standing) -> v1::TenantStanding {
+    v1::TenantStanding {
+        path: of.path.clone(),
+        guarantee: Some((&of.guarantee).into()),
+        max: Some((&of.max).into()),
+        weight: of.weight,
+        lend: of.lend,
+        used: Some((&of.used).into()),
+        covered: Some((&of.covered).into()),
+        waiting: Some((&of.waiting).into()),
+        floor_share: of.floor_share,
+        burst_share: of.burst.map(|(_, share)| share),
+        burst_over_weight: of.burst_over_weight(),
+        burst_resource: of.burst.map(|(resource, _)| resource.to_string()).unwrap_or_default(),
+        used_since_ms: of.used_since_ms,
+        waiting_since_ms: of.waiting_since_ms,
+    }
+}
+
+fn reason_to_wire(said: Sentence) -> v1::TenantReason {
+    v1::TenantReason { code: said.code.to_owned(), text: said.text, subject: said.subject }
 }
 
 /// What an edit or a move changed and removed.

@@ -10,6 +10,7 @@
 mod anti_affinity;
 mod brief;
 mod diagnose;
+mod estimate;
 mod holders;
 mod levels;
 mod lift;
@@ -27,6 +28,7 @@ mod words;
 
 pub use anti_affinity::{AntiAffinityConflict, TooSpread};
 pub use brief::{Brief, brief};
+pub use estimate::{Basis, Estimate, Predicted};
 pub use holders::Blocker;
 pub use levels::Wider;
 pub use pinned::PinnedPool;
@@ -62,6 +64,14 @@ pub struct Explanation {
     pub position: Option<u64>,
     /// What wider levels would cost it, where closeness is what it waits for.
     pub wider: Vec<Wider>,
+    /// When it would start, and what that rests on, the earliest first; empty when nothing gives a time.
+    pub estimates: Vec<Estimate>,
+}
+
+impl Explanation {
+    fn without_place(phase: &'static str, reasons: Vec<Reason>) -> Self {
+        Explanation { phase, reasons, position: None, wider: Vec::new(), estimates: Vec::new() }
+    }
 }
 
 /// Explains a live job at `now_ms` of the state's clock; none when there is no such job in the view.
@@ -71,29 +81,34 @@ pub fn explain(view: &View, id: JobId, now_ms: u64) -> Option<Explanation> {
     let phase = job.phase.word();
     let Some(class) = job.class.clone() else {
         let reasons = Why::preempting(job).map(Reason::of).into_iter().collect();
-        return Some(Explanation { phase, reasons, position: None, wider: Vec::new() });
+        let estimates = job.claim.iter().map(|claim| estimate::of_claim(view, claim, now_ms)).collect();
+        return Some(Explanation { estimates, ..Explanation::without_place(phase, reasons) });
     };
     let requeued = job.requeue_reason.clone().map(|why| Reason::of(Why::Requeued { why }));
     let Some(cell) = job.cell else {
         let reasons = std::iter::once(Reason::of(no_cell(view, &class))).chain(requeued).collect();
-        return Some(Explanation { phase, reasons, position: None, wider: Vec::new() });
+        return Some(Explanation::without_place(phase, reasons));
     };
     let mut reasons = Vec::new();
     if let Some(there) = view.cells.get(&cell).filter(|there| there.holder.is_none()) {
         reasons.push(Reason::of(Why::CellWithoutShard { cell: there.name.clone() }));
     }
     let mut trial = Trial::of(view, job, cell, now_ms);
-    let mut wider = Vec::new();
+    let (mut wider, mut estimates) = (Vec::new(), Vec::new());
     if trial.starts() {
         reasons.push(Reason::of(Why::JustQueued { model: trial.view.assumed_model(id) }));
+        estimates.push(estimate::at_once(now_ms));
     } else {
         let closed = in_the_way(&mut trial, job, &class);
         wider = about_closeness(&trial, job, &class, &closed);
         reasons.extend(closed);
+        if !trial.exhausted() {
+            estimates = estimate::of_waiting(&trial, job, &class);
+        }
     }
     reasons.extend(reserved::reservation(job, now_ms).map(|reserved| Reason::of(Why::Reserved(reserved))));
     reasons.extend(requeued);
-    Some(Explanation { phase, reasons, position: position::of(view, cell, id), wider })
+    Some(Explanation { phase, reasons, position: position::of(view, cell, id), wider, estimates })
 }
 
 /// What keeps the job from starting on each model that its cell has; a place in another cell last.

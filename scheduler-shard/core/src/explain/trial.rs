@@ -33,6 +33,7 @@ pub(super) struct Trial {
     pub(super) id: JobId,
     pub(super) now_ms: u64,
     steps: Steps,
+    steps_max: u64,
     /// Who waits on the copy is all that matters: nobody was left out who goes before the job.
     pub(super) complete: bool,
 }
@@ -42,13 +43,13 @@ impl Trial {
     pub(super) fn of(view: &View, job: &Known, cell: CellId, now_ms: u64) -> Self {
         let (waiting, complete) = beside(view, cell, job.id);
         let copy = view.copy_with_queue(cell, &waiting);
-        Trial { view: copy, cell, id: job.id, now_ms, steps: Steps::default(), complete }
+        Trial { view: copy, cell, id: job.id, now_ms, steps: Steps::default(), steps_max: STEPS_MAX, complete }
     }
 
     /// A copy for several jobs that wait in `cell`, one after the other: [`Trial::id`] is the one that is asked about.
     pub(super) fn of_cell(view: &View, cell: CellId, waiting: &BTreeSet<JobId>, now_ms: u64) -> Self {
         let copy = view.copy_with_queue(cell, waiting);
-        Trial { view: copy, cell, id: JobId(0), now_ms, steps: Steps::default(), complete: true }
+        Trial { view: copy, cell, id: JobId(0), now_ms, steps: Steps::default(), steps_max: STEPS_MAX, complete: true }
     }
 
     /// Starts all that the shard would start, within [`PLAYED_STEPS_MAX`]; answers the gangs that cards are held back for then.
@@ -108,7 +109,12 @@ impl Trial {
 
     /// No more passes are played: nothing can be said any more of what a change would bring.
     pub(super) fn exhausted(&self) -> bool {
-        self.steps.0 >= STEPS_MAX
+        self.steps.0 >= self.steps_max
+    }
+
+    /// Counts steps anew, up to a bound of its own.
+    pub(super) fn begin_again(&mut self, steps_max: u64) {
+        (self.steps, self.steps_max) = (Steps::default(), steps_max);
     }
 
     /// Takes over what another copy has cost.

@@ -50,5 +50,5 @@ fn note<'a>(view: &'a View, held: &'a Allocation, pools: &mut BTreeMap<&'a str, 
         mib_per_s: pool.checkpoint_mib_per_s,
     });
     at.bytes = at.bytes.saturating_add(job.checkpoint_bytes);
-    at.grace_s = at.grace_s.min(job.preempt_grace_s);
+    at.grace_s = at.grace_s.min(job.preempt_grace_ms / 1_000);
 }

@@ -3,6 +3,7 @@
 mod anti_affinity;
 mod balance;
 mod classes;
+mod estimates;
 mod examples;
 mod explaining;
 mod findings;

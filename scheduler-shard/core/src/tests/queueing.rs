@@ -330,3 +330,52 @@ fn a_job_without_room_is_offered_to_other_cells_once() {
     fleet.now_ms = until_ms;
     assert_eq!(fleet.pass(), [Proposal::HandOver(job)]);
 }
+
+/// The example of Bhattacharya and others (2013) of how a naive hierarchical DRF starves a tenant with a complementary demand: organisation `cpu`
+/// wants CPUs alone; `mixed` has a project that wants CPUs and one that wants GPUs. The more GPUs the latter gets, which nobody else wants, the
+/// larger is the dominant share of `mixed`, and the naive order gives each CPU that gets free to `cpu`.
+#[test]
+fn a_project_is_not_starved_of_cpus_by_its_siblings_gpus() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8)]);
+    for tenant in ["cpu", "mixed", "mixed/cpu", "mixed/gpu"] {
+        fleet.tenant(tenant, |_| {});
+    }
+    // Eight tasks of an eighth of the node's CPUs, and GPUs that need none.
+    let cpus = fleet.nodes.values().next().expect("a node").spec.cpu_milli;
+    let cpu = |tenant: &str| {
+        let mut spec = of(tenant, job(1, DeviceRequest::None));
+        (spec.request.cpu_milli, spec.request.memory_mib) = (cpus / 8, 0);
+        spec
+    };
+    let gpu = || {
+        let mut spec = of("mixed/gpu", gang(1, 1));
+        (spec.request.cpu_milli, spec.request.memory_mib) = (0, 0);
+        spec
+    };
+    for _ in 0..40 {
+        fleet.submit(cpu("cpu"));
+        fleet.submit(cpu("mixed/cpu"));
+    }
+    for _ in 0..8 {
+        fleet.submit(gpu());
+    }
+    let mut started = fleet.settle();
+    let held = |fleet: &Fleet, tenant: &str| {
+        let id = fleet.tenants[tenant].id;
+        fleet.allocations.values().filter(|held| held.tenant == id).count()
+    };
+    assert_eq!(held(&fleet, "mixed/gpu"), 8, "every GPU is in use");
+    // CPU tasks end one after the other; whoever is next gets the place.
+    let mut of_mixed = 0;
+    for _ in 0..40 {
+        let by_age: Vec<JobId> = started.iter().copied().filter(|job| fleet.runs(*job)).collect();
+        let ends = by_age.into_iter().find(|job| fleet.allocation_of(*job).is_some_and(|held| held.model.is_none()));
+        fleet.end(ends.expect("a task of CPUs runs"), false);
+        let bound = fleet.settle();
+        let mixed = fleet.tenants["mixed/cpu"].id;
+        of_mixed += bound.iter().filter(|job| fleet.jobs[*job].tenant == mixed).count();
+        started.extend(bound);
+    }
+    assert!((18..=22).contains(&of_mixed), "half of the CPUs that get free are its own, it got {of_mixed} of 40");
+    assert_eq!((held(&fleet, "cpu"), held(&fleet, "mixed/cpu")), (4, 4));
+}

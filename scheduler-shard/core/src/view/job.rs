@@ -36,14 +36,16 @@ pub(crate) struct Known {
     /// When it made its newest checkpoint, and what a restart costs it, in seconds of the whole gang.
     pub(crate) checkpoint_ms: Option<u64>,
     pub(crate) restart_cost_s: u64,
-    /// How large a checkpoint is, and how long it may take to be written when the job is preempted.
+    /// How large a checkpoint is.
     pub(crate) checkpoint_bytes: u64,
-    pub(crate) preempt_grace_s: u64,
     pub(crate) priority_class: Option<Arc<str>>,
     /// How often it has been preempted.
     pub(crate) preemptions: u32,
     /// It may not preempt any more.
     pub(crate) barred: bool,
+    /// What it may take to stop when it is preempted, and its time limit: estimates need them.
+    pub(crate) preempt_grace_ms: u64,
+    pub(crate) time_limit_s: Option<u64>,
     /// What it gets when those that it preempts have ended.
     pub(crate) claim: Option<Arc<Claim>>,
 }
@@ -91,10 +93,11 @@ impl Known {
             checkpoint_ms: job.checkpoint_ms,
             restart_cost_s: job.spec.preemption.restart_cost_s,
             checkpoint_bytes: job.spec.preemption.checkpoint_bytes,
-            preempt_grace_s: job.spec.preemption.grace_s(job.spec.grace_s),
             priority_class: job.spec.priority_class.as_deref().map(Arc::from),
             preemptions: job.preemptions,
             barred: job.preemptor.is_barred(),
+            preempt_grace_ms: 1_000 * job.spec.preemption.grace_s(job.spec.grace_s),
+            time_limit_s: job.spec.time_limit_s,
             claim: job.claim.map(|claim| Arc::new(*claim)),
         }
     }

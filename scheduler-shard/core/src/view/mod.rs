@@ -24,8 +24,8 @@ pub(crate) use in_turn::in_turn;
 pub(crate) use job::Known;
 use muster_model::capacity::Capacity;
 use muster_model::{
-    Allocation, AllocationId, Cell, CellId, Change, Job, JobId, Key, Node, NodeId, Object, PriorityClass, Tenant,
-    TenantId,
+    Allocation, AllocationId, Cell, CellId, Change, Job, JobId, Key, Node, NodeId, Object, PriorityClass, RunTimes,
+    Tenant, TenantId,
 };
 use preempting::Preempting;
 pub(crate) use preempting::{ReclaimGroup, ReclaimTried};
@@ -65,6 +65,8 @@ pub struct View {
     pub(crate) reclaims_tried: BTreeMap<ReclaimGroup, ReclaimTried>,
     /// Jobs that had nowhere else to go, and until when they are not handed over again.
     pub(crate) not_offered_until: BTreeMap<JobId, u64>,
+    /// How long the jobs of each tenant ran; shards are not told of it, only explanations use it.
+    pub(crate) run_times: BTreeMap<TenantId, Arc<RunTimes>>,
 }
 
 impl View {
@@ -142,6 +144,7 @@ impl View {
             Object::Node(node) => self.put_node(node),
             Object::Job(job) => self.put_job(job),
             Object::Allocation(allocation) => self.put_allocation(allocation),
+            Object::RunTimes(record) => drop(self.run_times.insert(record.tenant, Arc::new(record))),
             // Of other kinds a shard is told nothing, and no placement depends on them.
             _ => {}
         }
@@ -167,6 +170,7 @@ impl View {
             }
             Key::Node(id) => self.delete_node(*id),
             Key::Job(id) => self.delete_job(*id),
+            Key::RunTimes(id) => drop(self.run_times.remove(id)),
             Key::Allocation(id) => {
                 if let Some(allocation) = self.allocations.remove(id.0) {
                     self.release(&allocation);

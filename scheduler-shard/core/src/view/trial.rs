@@ -6,7 +6,8 @@ use super::{Known, View};
 use crate::job_class::JobClass;
 use crate::queue::CellQueue;
 use crate::queue::backoff::Backoff;
-use muster_model::{AllocationId, CellId, JobId, Key, Limits, Node, NodeHealth, NodeId, NodeNotes, TenantId};
+use muster_model::{Allocation, AllocationId, CellId, JobId, Key, Limits, Node, NodeHealth, NodeId, NodeNotes, TenantId};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -31,6 +32,7 @@ impl View {
             preempting: self.preempting.clone(),
             reclaims_tried: self.reclaims_tried.clone(),
             not_offered_until: self.not_offered_until.clone(),
+            run_times: self.run_times.clone(),
         };
         for id in waiting {
             if let Some(job) = self.jobs.get(id.0) {
@@ -59,6 +61,41 @@ impl View {
             self.allocations.values().filter(|held| held.job == id).map(|held| held.id).collect();
         held.into_iter().for_each(|held| self.delete(&Key::Allocation(held)));
         self.delete(&Key::Job(id));
+        self.promote();
+    }
+
+    /// What the control plane does when a floor account has got something back: it pays for the next burst work that it covers.
+    fn promote(&mut self) {
+        let freed = self.fleet.capacity.take_freed();
+        let tenants = self.fleet.capacity.tenants();
+        let may_pay = |id: &TenantId| tenants.get(id).is_some_and(|at| !at.guarantee.is_empty());
+        let mut accounts: Vec<TenantId> = freed.into_iter().filter(may_pay).collect();
+        if accounts.is_empty() {
+            return;
+        }
+        accounts.sort_by_key(|id| (Reverse(self.fleet.capacity.line_of(*id).count()), *id));
+        let burst = self.allocations.values().filter(|held| held.pays() && held.account().is_none());
+        let mut burst: Vec<Arc<Allocation>> = burst.cloned().collect();
+        burst.sort_by_key(|held| held.promotion_rank());
+        for account in accounts {
+            burst.retain(|held| {
+                let below = self.fleet.capacity.line_of(held.tenant).any(|(id, _)| id == account);
+                let pays = below && self.fleet.capacity.covers(account, &held.charge);
+                if pays {
+                    let mut promoted = Allocation::clone(held);
+                    promoted.set_account(Some(account), held.bound_ms);
+                    self.replace_allocation(held, Arc::new(promoted));
+                }
+                !pays
+            });
+        }
+    }
+
+    /// The job that holds this ends.
+    pub(crate) fn end_held(&mut self, held: AllocationId, id: JobId) {
+        self.delete(&Key::Allocation(held));
+        self.delete(&Key::Job(id));
+        self.promote();
     }
 
     /// The tenant has this max from now on.

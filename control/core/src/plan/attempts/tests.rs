@@ -244,3 +244,51 @@ fn the_cause_stands_in_the_allocation_while_it_stops() {
     let is_held = |change: &muster_model::Change| matches!(change, muster_model::Change::Put(object) if matches!(&**object, Object::Allocation(_)));
     assert!(changes.iter().any(is_held));
 }
+
+/// All ranks are seen in this state.
+fn all_seen(state: &mut State, now_ms: u64, held: AllocationId, seen: &TaskState) {
+    let report = |rank| TaskReport {
+        allocation: held,
+        rank: Rank(rank),
+        state: seen.clone(),
+        ended_ms: None,
+        checkpoint: None,
+    };
+    let reports = (0..RANKS).map(report).collect();
+    run(state, now_ms, Command::ReportTasks { node: NodeId(1), epoch: Epoch(1), reports });
+}
+
+/// Run times are those of attempts that came to their own end.
+#[test]
+fn an_attempt_that_ends_by_itself_is_counted_and_no_other() {
+    let counted = |level: u32, cause: Option<EndCause>, end: &TaskState| {
+        let (mut state, held, _) = bound();
+        if level > state.meta.feature_level {
+            run(&mut state, 2_500, Command::RaiseFeatureLevel { level });
+        }
+        all_seen(&mut state, 3_000, held, &TaskState::Running);
+        if let Some(cause) = cause {
+            let mut draft = Draft::new(&state, 50_000);
+            stop(&mut draft, held, cause);
+            let changes = draft.finish(Done::Ok).0;
+            apply(&mut state, &changes);
+        }
+        all_seen(&mut state, 63_000, held, end);
+        let job = state.jobs.get(&JOB).map(|job| Job::clone(job));
+        (state.run_times.values().cloned().collect::<Vec<_>>(), job)
+    };
+    let done = TaskState::Exited { code: 0 };
+    let (records, _) = counted(3, None, &done);
+    let mut expected = muster_model::RunTimes::new(records[0].tenant);
+    expected.note(0, None, 60_000);
+    assert_eq!(records, [expected]);
+    assert_eq!(counted(3, None, &TaskState::Exited { code: 1 }).0.len(), 1, "a failure is an end too");
+    assert_eq!(counted(2, None, &done).0, [], "older voters could not read it");
+    assert_eq!(counted(3, Some(EndCause::NodeLost { node: NodeId(1) }), &TaskState::Fenced).0, []);
+    assert_eq!(counted(3, Some(EndCause::Cancelled), &TaskState::Stopped).0, []);
+    let cause = EndCause::Preempted { by: Some(JobId(9)), reason: PreemptReason::Reclaim };
+    let (records, job) = counted(3, Some(cause), &TaskState::Stopped);
+    assert_eq!(records, []);
+    let taken = job.expect("it is pending again").attempts[0].preempted.expect("it says who");
+    assert_eq!((taken.job, taken.tenant, taken.reason), (Some(JobId(9)), None, PreemptReason::Reclaim));
+}

@@ -27,8 +27,16 @@ pub(crate) fn delete(draft: &mut Draft<'_>, path: &str) -> Result<Done, Reject> 
         return in_use(path, format!("anti_affinity of tenant {} names it; remove that rule first", other.path));
     }
     requests::tenant_goes(draft, id);
-    draft.delete(Key::Tenant(id));
+    goes(draft, id);
     Ok(Done::Ok)
+}
+
+/// The tenant goes, with what is known of how long its jobs ran.
+fn goes(draft: &mut Draft<'_>, id: TenantId) {
+    if draft.state.run_times.contains_key(&id) {
+        draft.delete(Key::RunTimes(id));
+    }
+    draft.delete(Key::Tenant(id));
 }
 
 fn in_use<T>(path: &str, why: String) -> Result<T, Reject> {
@@ -82,7 +90,7 @@ pub(super) fn remove_marked(draft: &mut Draft<'_>, tree: &Tree<'_>) -> Vec<Tenan
     gone.sort_by(|a, b| a.path.split('/').cmp(b.path.split('/')));
     for tenant in gone.iter().rev() {
         requests::tenant_goes(draft, tenant.id);
-        draft.delete(Key::Tenant(tenant.id));
+        goes(draft, tenant.id);
     }
     gone.into_iter().map(TenantSpec::from).collect()
 }

@@ -3,7 +3,7 @@
 //! A waiting job is explained by the scheduler's own core, as a search ([`crate::services::search`]). What must stay true: the answer
 //! holds at the revision it names; every job gets at least one reason.
 
-use super::unknown;
+use super::{preempted, unknown};
 use crate::services::{App, plan};
 use muster_control_core::State;
 use muster_model::{
@@ -18,23 +18,24 @@ use tonic::Status;
 
 pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1::ExplainReply, Status> {
     let id = JobId(request.job_id);
-    let (job, spread_out, no_nodes, now_ms, revision) = app
+    let (job, spread_out, victim, no_nodes, now_ms, revision) = app
         .look(request.consistency, |state, revision| {
             let job = state.jobs.get(&id).map(Arc::clone);
             let spread_out = job.as_ref().and_then(|job| wider_than_preferred(state, job));
-            (job, spread_out, state.nodes.is_empty(), state.meta.now_ms, revision)
+            let victim = job.as_ref().and_then(|job| preempted::reason(state, job));
+            (job, spread_out, victim, state.nodes.is_empty(), state.meta.now_ms, revision)
         })
         .await?;
     let job = super::get::find(app, job, id)?;
     if !matches!(job.phase, JobPhase::Queued) {
         let phase = job.phase.word().to_owned();
-        let reasons = std::iter::once(standing(&job)).chain(spread_out).chain(chosen(&job)).collect();
+        let reasons = std::iter::once(standing(&job)).chain(victim).chain(spread_out).chain(chosen(&job)).collect();
         return Ok(v1::ExplainReply { revision: revision.0, phase, reasons, ..v1::ExplainReply::default() });
     }
     let not_eligible = job.not_eligible();
     if !not_eligible.is_empty() {
         let phase = job.phase.word().to_owned();
-        let reasons = not_eligible.iter().map(not_started).chain(chosen(&job)).collect();
+        let reasons = not_eligible.iter().map(not_started).chain(victim).chain(chosen(&job)).collect();
         return Ok(v1::ExplainReply { revision: revision.0, phase, reasons, ..v1::ExplainReply::default() });
     }
     let now_ms = now_ms.max(app.consensus.now_ms());
@@ -58,6 +59,11 @@ pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1
     } else if reasons.is_empty() {
         reasons.push(reason(explained.phase, format!("is {}", explained.phase)));
     }
+    if let Some(victim) = victim {
+        // It says more of the same.
+        reasons.retain(|reason| reason.code != "requeued");
+        reasons.push(victim);
+    }
     reasons.extend(chosen(&job));
     Ok(v1::ExplainReply {
         revision: revision.0,
@@ -65,6 +71,7 @@ pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1
         reasons,
         position: explained.position,
         wider: explained.wider.iter().map(wider).collect(),
+        estimates: explained.estimates.iter().map(estimate).collect(),
         no_moves: moves.as_ref().and_then(|found| found.as_ref().err()).map(|why| plan::no_plan(*why)),
         moves: moves.and_then(Result::ok),
     })
@@ -104,6 +111,19 @@ fn blocker(held: &muster_scheduler_core::explain::Blocker) -> v1::Blocker {
 
 fn remedy(remedy: &muster_scheduler_core::explain::Remedy) -> v1::Remedy {
     v1::Remedy { kind: remedy.kind().to_owned(), text: remedy.text() }
+}
+
+fn estimate(of: &muster_scheduler_core::explain::Estimate) -> v1::StartEstimate {
+    let (error_half_percent, error_most_percent) = of.errors_percent();
+    v1::StartEstimate {
+        start_ms: of.start_ms,
+        in_ms: of.in_ms,
+        basis: of.basis().to_owned(),
+        latest: of.is_bound(),
+        error_half_percent,
+        error_most_percent,
+        text: of.text(),
+    }
 }
 
 fn wider(wider: &muster_scheduler_core::explain::Wider) -> v1::WiderLevel {

@@ -6,6 +6,7 @@ mod get;
 mod hold;
 mod list;
 mod logs;
+mod preempted;
 mod reasons;
 mod submit;
 mod watch;

@@ -20,6 +20,7 @@ mod timeline;
 
 pub(crate) use earliest::earliest;
 use timeline::Timeline;
+pub(crate) use timeline::end_ms;
 
 use crate::fleet::PlacementPolicy;
 use crate::job_class::{JobClass, Offer};

@@ -63,7 +63,7 @@ impl Timeline {
 }
 
 /// When an allocation is over at the latest. What has run over its time will take as long again, or as long as a start may.
-fn end_ms(view: &View, allocation: &Allocation, now_ms: u64) -> Option<u64> {
+pub(crate) fn end_ms(view: &View, allocation: &Allocation, now_ms: u64) -> Option<u64> {
     let lasts_ms = view.jobs.get(allocation.job.0)?.lasts_ms?;
     let end_ms = allocation.bound_ms.saturating_add(START_MS).saturating_add(lasts_ms);
     let over_ms = now_ms.saturating_sub(end_ms);

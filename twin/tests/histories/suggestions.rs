@@ -1,0 +1,231 @@
+//! Every change that an explanation suggests, made, starts the job: over random states of quota trees with preemption.
+//!
+//! The change is made through the state machine's own commands, with what follows from them (promotions, claims that are bound), and a shard that has
+//! just taken the cell over plans. What must stay true: nothing is tried that was not suggested; whoever waits beside the job is there too.
+
+use crate::world::{self, command};
+use muster_control_core::{Command, Entry, Reject, State, TaskReport, execute};
+use muster_model::resources::Resource;
+use muster_model::{
+    AllocationState, Change, GpuUnits, Job, JobId, JobPhase, JobSpec, NodeHealth, NodeId, Object, Rank, Spread,
+    TaskState, Tenant,
+};
+use muster_scheduler_core::explain::{Change as Suggested, Estimate, Remedy};
+use muster_scheduler_core::{Bounds, HAND_OVER_ROUND_MS, View, explain, plan};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// Jobs that one look asks about.
+const JOBS_MAX: usize = 4;
+/// Rounds of passes until nothing is proposed any more.
+const ROUNDS_MAX: usize = 200;
+
+/// What was suggested how often.
+#[derive(Default)]
+struct Seen {
+    kinds: BTreeMap<String, u64>,
+    bases: BTreeMap<&'static str, u64>,
+}
+
+fn must(state: &mut State, now_ms: u64, commands: Vec<Command>) -> bool {
+    execute(state, &Entry { now_ms, commands }).decided.iter().all(Result::is_ok)
+}
+
+/// Makes the suggested changes; false where the state machine does not allow one.
+fn make(state: &mut State, id: JobId, remedy: &Remedy, now_ms: u64) -> bool {
+    remedy.0.iter().all(|change| match change {
+        Suggested::RaiseMax { tenant, resource, to, .. } => {
+            let Some(mut tenant) = state.tenants.get(tenant).map(Tenant::clone) else { return false };
+            match resource {
+                Resource::Gpu(model) => drop(tenant.max.gpu.insert(*model, GpuUnits(*to))),
+                Resource::Cpu => tenant.max.cpu_milli = Some(*to),
+                Resource::Memory => tenant.max.memory_mib = Some(*to),
+            }
+            must(state, now_ms, vec![Command::ApplyTenants { tenants: vec![(&tenant).into()] }])
+        }
+        Suggested::Open(nodes) => nodes.iter().all(|node| open(state, node.node, now_ms)),
+        Suggested::End(jobs) => jobs.iter().all(|job| end(state, *job, now_ms)),
+        edit => {
+            let Some(job) = state.jobs.get(&id).map(|job| Job::clone(job)) else { return false };
+            let Ok(spec) = edited((*job.spec).clone(), edit).validate() else { return false };
+            state.apply(&Change::put(Object::Job(Job { spec, ..job })));
+            true
+        }
+    })
+}
+
+fn open(state: &mut State, id: NodeId, now_ms: u64) -> bool {
+    let Some(node) = state.nodes.get(&id).cloned() else { return false };
+    let mut commands = Vec::new();
+    match node.health {
+        NodeHealth::Ready => {}
+        NodeHealth::Silent => commands.push(Command::MarkReady { node: id, epoch: node.epoch }),
+        NodeHealth::Down => {
+            let mut spec = node.spec.clone();
+            spec.boot_id.push('+');
+            commands.push(Command::JoinNode { spec, usage_incarnation: None, agent: 1 });
+        }
+    }
+    if node.drained || node.notes.quarantine.is_some() {
+        commands.push(Command::SetDrained { node: id, drained: false, reason: String::new() });
+    }
+    must(state, now_ms, commands)
+}
+
+/// Somebody cancels it, and its tasks stop.
+fn end(state: &mut State, id: JobId, now_ms: u64) -> bool {
+    let held = state.jobs.get(&id).and_then(|job| job.phase.allocation());
+    must(state, now_ms, vec![Command::Cancel { job: id }]);
+    if let Some(held) = held {
+        stopped(state, held, now_ms);
+    }
+    !state.jobs.contains_key(&id)
+}
+
+fn stopped(state: &mut State, id: muster_model::AllocationId, now_ms: u64) {
+    let Some(held) = state.allocations.get(&id).cloned() else { return };
+    let mut by_node: BTreeMap<NodeId, Vec<TaskReport>> = BTreeMap::new();
+    for (rank, task) in held.tasks.iter().enumerate() {
+        let report = TaskReport {
+            allocation: id,
+            rank: Rank(rank as u32),
+            state: TaskState::Stopped,
+            ended_ms: None,
+            checkpoint: None,
+        };
+        by_node.entry(task.node).or_default().push(report);
+    }
+    for (node, reports) in by_node {
+        let epoch = state.nodes.get(&node).map(|node| node.epoch).unwrap_or_default();
+        must(state, now_ms, vec![Command::ReportTasks { node, epoch, reports }]);
+    }
+}
+
+/// The request after a change, as its tenant would submit it.
+fn edited(mut spec: JobSpec, change: &Suggested) -> JobSpec {
+    use muster_model::DeviceRequest;
+    match change {
+        Suggested::Topology { to, .. } => spec.topology.required = *to,
+        Suggested::AnyPool(_) => spec.pool = None,
+        Suggested::AnyDriver => spec.driver_min = None,
+        Suggested::AnyCard => spec.asked.selector = None,
+        Suggested::Model(more) => match &mut spec.request.devices {
+            DeviceRequest::None => {}
+            DeviceRequest::Whole { models, .. }
+            | DeviceRequest::Mig { models, .. }
+            | DeviceRequest::Mps { models, .. }
+            | DeviceRequest::TimeSlice { models, .. } => models.push(*more),
+        },
+        Suggested::Tasks { to, .. } => spec.tasks = *to,
+        Suggested::Numa(policy) => spec.numa = *policy,
+        Suggested::TasksMax { tasks, .. } => {
+            spec.topology.spread = spec.topology.spread.map(|spread| Spread { tasks_max: *tasks, ..spread });
+        }
+        Suggested::TimeLimit(seconds) => spec.time_limit_s = Some(*seconds),
+        Suggested::Cpu(milli) => spec.request.cpu_milli = *milli,
+        Suggested::Memory(mib) => spec.request.memory_mib = *mib,
+        Suggested::RaiseMax { .. } | Suggested::Open(_) | Suggested::End(_) => {}
+    }
+    spec
+}
+
+/// Whether the job gets devices, or a claim on them, when its cell is planned until nothing is proposed any more.
+fn starts(state: &mut State, id: JobId, now_ms: u64) -> bool {
+    let started =
+        |state: &State| state.jobs.get(&id).is_none_or(|job| job.phase != JobPhase::Queued || job.claim.is_some());
+    let mut view = View::from_objects(state.objects());
+    for _ in 0..ROUNDS_MAX {
+        let mut commands = Vec::new();
+        // Its own cell first: what another cell's jobs would take of the same quota is up to that cell's shard.
+        let own = state.jobs.get(&id).and_then(|job| job.cell);
+        for cell in own {
+            let epoch = state.cells.get(&cell).map(|cell| cell.epoch).unwrap_or_default();
+            let found = plan(&mut view, cell, &Bounds::default(), now_ms);
+            commands.extend(found.proposals.into_iter().map(|proposal| command(cell, epoch, proposal)));
+        }
+        if started(state) || commands.is_empty() {
+            return started(state);
+        }
+        for command in commands {
+            let job = world::proposed(&command);
+            let executed = execute(state, &Entry { now_ms, commands: vec![command] });
+            executed.changes.iter().for_each(|change| view.apply(change));
+            match (job, executed.decided.first()) {
+                (Some(job), Some(Err(Reject::NowhereElse { .. }))) => view.not_offered_before(job, now_ms + HAND_OVER_ROUND_MS),
+                (Some(job), Some(Err(_))) => view.refused(job, now_ms),
+                _ => {}
+            }
+        }
+        if started(state) {
+            return true;
+        }
+    }
+    false
+}
+
+fn look(state: &State, now_ms: u64, seen: &mut Seen) -> Vec<String> {
+    let mut broken = Vec::new();
+    let waits = |job: &&Arc<Job>| {
+        job.phase == JobPhase::Queued
+            && job.claim.is_none()
+            && job.is_eligible()
+            && !job.cancelled
+            && job.cell.is_some()
+    };
+    let waiting: Vec<JobId> = state.jobs.values().filter(waits).map(|job| job.id).collect();
+    // Those that stop may be anywhere between two states.
+    if waiting.is_empty() || state.allocations.values().any(|held| held.state != AllocationState::Active) {
+        return broken;
+    }
+    let view = View::from_objects(state.objects());
+    for id in waiting.into_iter().take(JOBS_MAX) {
+        let Some(said) = explain(&view, id, now_ms) else {
+            broken.push(format!("job {id} is not explained"));
+            continue;
+        };
+        said.estimates.iter().map(Estimate::basis).for_each(|basis| *seen.bases.entry(basis).or_default() += 1);
+        for reason in &said.reasons {
+            for remedy in &reason.remedies {
+                let mut then = state.clone();
+                if !make(&mut then, id, remedy, now_ms) {
+                    continue;
+                }
+                *seen.kinds.entry(remedy.kind().to_owned()).or_default() += 1;
+                if !starts(&mut then, id, now_ms) {
+                    let (what, why) = (remedy.text(), reason.text());
+                    let then = explain(&View::from_objects(then.objects()), id, now_ms).map(|said| said.reasons);
+                    let then: Vec<String> = then.iter().flatten().map(muster_scheduler_core::Reason::text).collect();
+                    let code = reason.code();
+                    broken.push(format!("job {id} does not start after: {what}; told for {code}: {why}; then: {}", then.join("; ")));
+                }
+            }
+        }
+    }
+    broken
+}
+
+#[test]
+fn every_suggestion_starts_the_job_under_random_quota_trees_with_preemption() {
+    let first = crate::number("MUSTER_SEED", 1);
+    let seen: Arc<Mutex<Seen>> = Arc::default();
+    let mut broken: Vec<String> = Vec::new();
+    for seed in first..first + crate::number("MUSTER_HISTORIES", 150) {
+        let kept = Arc::clone(&seen);
+        let asker = Box::new(move |state: &State, now_ms: u64| look(state, now_ms, &mut kept.lock().expect("alone")));
+        let history = world::run_asked(seed, 20, asker);
+        broken.extend(history.broken.into_iter().take(2).map(|what| format!("seed {seed}: {what}")));
+        if broken.len() > 20 {
+            break;
+        }
+    }
+    let seen = seen.lock().expect("alone");
+    println!("suggestions: {:?}; estimates: {:?}", seen.kinds, seen.bases);
+    assert!(broken.is_empty(), "MUSTER_SEED={first}\n{}", broken.join("\n"));
+    for kind in ["end_jobs", "raise_max", "open_nodes", "tasks"] {
+        assert!(
+            seen.kinds.get(kind).copied().unwrap_or(0) > 0 || std::env::var("MUSTER_SEED").is_ok(),
+            "{kind}: {:?}",
+            seen.kinds
+        );
+    }
+}

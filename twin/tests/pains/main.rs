@@ -1,0 +1,12 @@
+//! What hurts users of today's systems, each as a scenario with what Muster does about it, told line by line and compared as a whole.
+//!
+//! One file for each pain. The simulator on live state is not here: its scenarios are with the command that answers *what if*.
+
+mod evicts_and_cannot_run;
+mod large_gang_starves;
+mod large_reclaim;
+mod pending_without_reason;
+mod preemption_loops;
+mod quota_per_gpu_model;
+mod story;
+mod victims_blind_to_lost_work;
