@@ -14,3 +14,4 @@ pub mod plan;
 pub mod quota;
 pub mod raft;
 pub mod tenants;
+pub mod what_if;
