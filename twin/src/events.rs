@@ -26,15 +26,21 @@ pub(crate) enum Event {
 }
 
 /// The queue.
-#[derive(Debug, Default)]
-pub(crate) struct Events {
-    heap: BinaryHeap<Reverse<(u64, u64, Event)>>,
+#[derive(Debug)]
+pub(crate) struct Events<E = Event> {
+    heap: BinaryHeap<Reverse<(u64, u64, E)>>,
     sequence: u64,
 }
 
-impl Events {
+impl<E: Ord> Default for Events<E> {
+    fn default() -> Self {
+        Events { heap: BinaryHeap::new(), sequence: 0 }
+    }
+}
+
+impl<E: Ord> Events<E> {
     /// `event` happens at `at_ms`.
-    pub(crate) fn push(&mut self, at_ms: u64, event: Event) {
+    pub(crate) fn push(&mut self, at_ms: u64, event: E) {
         self.sequence += 1;
         self.heap.push(Reverse((at_ms, self.sequence, event)));
     }
@@ -45,7 +51,7 @@ impl Events {
     }
 
     /// The next thing that happens at `at_ms`.
-    pub(crate) fn pop_at(&mut self, at_ms: u64) -> Option<Event> {
+    pub(crate) fn pop_at(&mut self, at_ms: u64) -> Option<E> {
         if self.next_ms() != Some(at_ms) {
             return None;
         }

@@ -2,7 +2,8 @@
 //!
 //! It reads public traces ([`import`]), lays them on a described fleet ([`fleet`]), and lets the same state machine and the same
 //! scheduler that run a real fleet decide everything, with a trivial model of nodes in between ([`run`]). What it finds is a
-//! [`report::Report`], as JSON or as a page ([`html`]).
+//! [`report::Report`], as JSON or as a page ([`html`]). And it runs a copy of a real fleet's state forward, with edits and without
+//! ([`what_if`]).
 //!
 //! What must stay true: nothing here knows a clock, chance, an async runtime or a file (readers are handed in); the same input
 //! gives the same report, byte for byte; whatever is assumed is written into the report.
@@ -17,6 +18,7 @@ pub mod quota;
 pub mod report;
 pub mod run;
 pub mod shape;
+pub mod what_if;
 pub mod window;
 
 mod account;

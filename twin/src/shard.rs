@@ -81,6 +81,11 @@ impl Shard {
         }
     }
 
+    /// What it knows.
+    pub(crate) fn view(&self) -> &View {
+        &self.view
+    }
+
     /// Takes over a change.
     pub(crate) fn apply(&mut self, change: &Change) {
         self.view.apply(change);

@@ -7,6 +7,7 @@ pub mod bench;
 pub mod jobs;
 pub mod replay;
 pub mod roles;
+pub mod what_if;
 
 use crate::output::{Colour, Format};
 use clap::{Args, Parser, Subcommand};
@@ -156,6 +157,11 @@ pub enum Command {
     PriorityClasses(admin::PriorityClasses),
     /// Show which moves and conversions would start pending jobs, and their cost; nothing is moved
     Plan(admin::Plan),
+    /// Show what a change of quotas, nodes or pools would bring: who gains, who waits, who is evicted; nothing is changed
+    WhatIf(Box<what_if::WhatIf>),
+    /// Save a copy of the state, for what-if
+    #[command(subcommand)]
+    State(what_if::State),
     /// Stop new work on nodes; running jobs continue
     Drain(admin::Drain),
     /// Allow new work on nodes again, and end their quarantine

@@ -1,6 +1,7 @@
 //! The clients' and operators' commands, one family to a file.
 //!
-//! What must stay true: a command asks the API and prints; it decides nothing that the fleet decides.
+//! What must stay true: a command asks the API and prints; it decides nothing that the fleet decides. What-if and replays decide for fleets that are
+//! not there, with the fleet's own cores.
 
 pub mod bench;
 pub mod cancel;
@@ -20,9 +21,11 @@ pub mod raft;
 pub mod replay;
 pub mod replay_live;
 pub mod requeue;
+pub mod state;
 pub mod submit;
 pub mod tenants;
 pub mod wait;
+pub mod what_if;
 
 use crate::args::Global;
 use crate::client::Client;

@@ -11,6 +11,7 @@ use muster_model::validate::bounds::JOBS_PER_SUBMIT_MAX;
 use muster_proto::v1;
 use muster_proto::v1::jobs_client::JobsClient;
 use serde::Serialize;
+use std::path::PathBuf;
 
 /// What a submission answers.
 #[derive(Debug, Serialize)]
@@ -23,8 +24,9 @@ struct Submitted {
 }
 
 /// Jobs, and what they were written in.
-struct Written {
-    specs: Vec<v1::JobSpec>,
+pub struct Written {
+    /// The jobs.
+    pub specs: Vec<v1::JobSpec>,
     /// For each job the text that it comes from, and whether it is the first of it: `count` makes several jobs of one.
     origins: Vec<(usize, bool)>,
     /// For each text the file and document, for messages; none for the command line alone.
@@ -46,7 +48,8 @@ impl Written {
     }
 
     /// A refusal in words of the texts.
-    fn refusal(&self, failure: Failure) -> Failure {
+    #[must_use]
+    pub fn refusal(&self, failure: Failure) -> Failure {
         let Failure::Invalid(faults, left_out) = failure else { return failure };
         let placed =
             faults.into_iter().filter_map(|fault| Some(FieldError { field: self.field(&fault.field)?, ..fault }));
@@ -69,7 +72,7 @@ impl Written {
 /// # Errors
 /// When anything is refused, or a job that was waited for did not complete.
 pub async fn run(context: &Context, args: &Submit) -> Result<(), Failure> {
-    let mut written = written(args, context.config.tenant.as_deref())?;
+    let mut written = written(&args.files, args.text(), context.config.tenant.as_deref())?;
     let request_id = args.request_id.clone().unwrap_or_else(|| muster_runtime::Chance::from_entropy().token());
     let specs = std::mem::take(&mut written.specs);
     let reply = submit(&context.client, &request_id, now_ms(), specs).await;
@@ -118,10 +121,12 @@ fn login_name() -> Option<String> {
 }
 
 /// Everything that flags and files ask for, in their order.
-fn written(args: &Submit, usual_tenant: Option<&str>) -> Result<Written, Failure> {
-    let flags = args.text();
+///
+/// # Errors
+/// When a file cannot be read, or a job is not written as one.
+pub fn written(files: &[PathBuf], flags: JobText, usual_tenant: Option<&str>) -> Result<Written, Failure> {
     let mut texts = Vec::new();
-    for path in &args.files {
+    for path in files {
         let (text, name) = input::read(path)?;
         let jobs = JobText::parse(&text, &name)?;
         let several = jobs.len() > 1;
@@ -130,7 +135,7 @@ fn written(args: &Submit, usual_tenant: Option<&str>) -> Result<Written, Failure
             texts.push((Some(place), job.overlaid(&flags)));
         }
     }
-    if args.files.is_empty() {
+    if files.is_empty() {
         texts.push((None, flags));
     }
     let mut written = Written { specs: Vec::new(), origins: Vec::new(), places: Vec::new() };

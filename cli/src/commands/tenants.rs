@@ -99,7 +99,8 @@ pub async fn apply(
 }
 
 /// `edits[3].max.gpus.h100` is `research/nlp.max.h100`.
-fn in_words_of_tree(failure: Failure, paths: &[String]) -> Failure {
+#[must_use]
+pub fn in_words_of_tree(failure: Failure, paths: &[String]) -> Failure {
     let Failure::Invalid(mut faults, left_out) = failure else { return failure };
     for fault in &mut faults {
         let place = fault.field.strip_prefix("edits[").and_then(|rest| rest.split_once("]."));

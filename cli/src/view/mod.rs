@@ -16,3 +16,4 @@ pub mod quota;
 pub mod raft;
 pub mod standing;
 pub mod tenants;
+pub mod what_if;

@@ -11,8 +11,16 @@ pub mod node;
 mod services;
 pub mod sessions;
 
+pub use consensus::copied;
 pub use consensus::{Consensus, ConsensusConfig, PlantedBug};
 pub use history::HistoryConfig;
 pub use leases::LeaseConfig;
 pub use node::{ControlConfig, ControlNode, StartError};
 pub use sessions::SessionConfig;
+
+/// The status with which a control node answers what the state machine refuses: for programs that decide on a copy of the state, so that they
+/// refuse in the same words.
+#[must_use]
+pub fn refused(reject: &muster_control_core::Reject) -> tonic::Status {
+    api::refusal::reject(reject)
+}

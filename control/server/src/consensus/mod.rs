@@ -10,6 +10,7 @@
 mod clock;
 pub mod config;
 mod contact;
+pub mod copied;
 mod core;
 mod election;
 pub mod error;

@@ -1,9 +1,10 @@
 //! `muster.v1.Admin`: for operators. Membership changes go to the leader; any node passes them on.
 
-use super::App;
+use super::{App, state_copy};
 use crate::api::refusal;
 use crate::consensus::AdminError;
 use futures::FutureExt;
+use futures::stream::BoxStream;
 use muster_control_core::{Command, Done};
 use muster_model::FieldError;
 use muster_model::validate::bounds::BOOTSTRAP_MEMBERS_MAX;
@@ -143,6 +144,15 @@ impl v1::admin_server::Admin for AdminService {
                 return Ok(Response::new(reply));
             }
         }
+    }
+
+    type CopyStateStream = BoxStream<'static, Result<v1::CopyStatePart, Status>>;
+
+    async fn copy_state(
+        &self,
+        request: Request<v1::CopyStateRequest>,
+    ) -> Result<Response<Self::CopyStateStream>, Status> {
+        state_copy::copy_state(&self.0, request.into_inner()).await.map(Response::new)
     }
 
     async fn bootstrap(&self, request: Request<v1::BootstrapRequest>) -> Result<Response<v1::MembershipReply>, Status> {

@@ -19,6 +19,7 @@ pub(crate) mod read;
 pub(crate) mod search;
 mod shards;
 pub(crate) mod snapshot;
+mod state_copy;
 mod tenants;
 mod usage;
 
@@ -60,6 +61,7 @@ pub(crate) struct Shared {
     pub(crate) job_events: Outlets<v1::JobEvent>,
     pub(crate) shard_events: Outlets<v1::WatchEvent>,
     pub(crate) log_streams: Arc<Semaphore>,
+    pub(crate) state_copies: Arc<Semaphore>,
     /// Cancelled when the node goes down: every stream ends then.
     pub(crate) stop: CancellationToken,
 }
@@ -97,6 +99,7 @@ impl App {
             job_events: Outlets::new(WATCH_BYTES_MAX),
             shard_events: Outlets::new(WATCH_BYTES_MAX),
             log_streams: Arc::new(Semaphore::new(LOG_STREAMS_MAX)),
+            state_copies: Arc::new(Semaphore::new(state_copy::COPIES_MAX)),
             stop,
         }))
     }

@@ -1,0 +1,68 @@
+//! Edits of a fleet, as the commands that the real ones would be.
+
+use super::added::{self, AddedNodes};
+use muster_control_core::{Command, Reject, State};
+use muster_model::tenant_edit::TenantEdit;
+use muster_model::{NodeId, Pool};
+
+/// One thing that is changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Edit {
+    /// Tenants, as `muster tenants apply` changes them.
+    Tenants {
+        /// What changes.
+        edits: Vec<TenantEdit>,
+        /// Tenants below the edited ones that no edit names are removed.
+        prune: bool,
+    },
+    /// A pool has these rules.
+    Pool(Pool),
+    /// A node takes no new work.
+    DrainNode(String),
+    /// No node of a cell takes new work.
+    DrainCell(String),
+    /// Nodes join.
+    AddNodes(AddedNodes),
+}
+
+impl Edit {
+    /// The commands, in their order.
+    pub(super) fn commands(&self, state: &State) -> Result<Vec<Command>, Reject> {
+        let drain = |node: NodeId| Command::SetDrained { node, drained: true, reason: String::new() };
+        match self {
+            Edit::Tenants { edits, prune } => Ok(vec![Command::EditTenants { edits: edits.clone(), prune: *prune }]),
+            Edit::Pool(pool) => Ok(vec![Command::PutPool(pool.clone())]),
+            Edit::DrainNode(name) if name.is_empty() => Err(Reject::field("node", "is empty", "name the node")),
+            Edit::DrainNode(name) => match state.index().node_ids.get(name) {
+                Some(node) => Ok(vec![drain(*node)]),
+                None => Err(Reject::not_found("node", name)),
+            },
+            Edit::DrainCell(name) => {
+                let cell = state.index().cell_ids.get(name).ok_or_else(|| Reject::not_found("cell", name))?;
+                let nodes = state.nodes.values().filter(|node| node.cell == *cell && !node.drained);
+                Ok(nodes.map(|node| drain(node.id)).collect())
+            }
+            Edit::AddNodes(added) => {
+                let join = |spec| Command::JoinNode { spec, usage_incarnation: None, agent: 0 };
+                Ok(added::specs(state, added)?.into_iter().map(join).collect())
+            }
+        }
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Edit::Tenants { edits, prune } => {
+                let paths: Vec<&str> = edits.iter().take(3).map(|edit| edit.path.as_str()).collect();
+                let more = if edits.len() > 3 { format!(" and {} more", edits.len() - 3) } else { String::new() };
+                let prune = if *prune { ", others below them removed" } else { "" };
+                format!("tenants {}{more} as in the file{prune}", paths.join(", "))
+            }
+            Edit::Pool(pool) => format!("pool {} as in the file", pool.name),
+            Edit::DrainNode(name) => format!("node {name} drained"),
+            Edit::DrainCell(name) => format!("all nodes of cell {name} drained"),
+            Edit::AddNodes(added) => format!("{added} added"),
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! One run: a copy of a state goes forward in virtual time.
+//!
+//! What must stay true: no decision is made here that a fleet's cores would make; nodes do what the state machine tells them, by the model of
+//! [`crate::nodes`]; cells without a shard get one, since a fleet's shards take over such cells.
+
+use super::edits::Edit;
+use super::story::{Reaction, Stories};
+use super::work::Work;
+use super::{Options, Submission, WhatIfError};
+use crate::events::Events;
+use crate::import::EndState;
+use crate::nodes::{last_words, reports};
+use crate::shard::{Shard, Step};
+use muster_control_core::{Command, Decided, Done, Entry, Reject, State, execute};
+use muster_model::{AllocationId, AllocationState, Job, JobId, JobPhase, Object, Rank, TaskState};
+use muster_scheduler_core::PlacementPolicy;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Commands of one log entry: what a proposer merges at most.
+const ENTRY_COMMANDS_MAX: usize = 1_024;
+/// Rounds of planning at one moment: far more than the longest queue needs.
+const ROUNDS_MAX: usize = 1_000_000;
+
+/// Something that happens at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A job of the workload is submitted.
+    Submit(usize),
+    /// All tasks of an allocation have started.
+    Started(AllocationId),
+    /// They have done their work.
+    Worked(AllocationId),
+    /// They were stopped and are gone.
+    Stopped(AllocationId),
+    /// Time decides something about jobs.
+    Due,
+    /// The shard looks again.
+    Look,
+}
+
+/// Where a command came from.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    Submit(usize),
+    Proposal(JobId),
+    Reserve(JobId),
+    Other,
+}
+
+/// See the module.
+pub(super) struct Run {
+    pub(super) state: State,
+    pub(super) stories: Stories,
+    /// Jobs of the workload that the fleet refuses.
+    pub(super) refused: BTreeMap<usize, Reject>,
+    /// Jobs of the workload, once they are known.
+    workload: Vec<Submission>,
+    shard: Option<Shard>,
+    events: Events<Event>,
+    batch: Vec<(Command, Origin)>,
+    options: Options,
+    begin_ms: u64,
+    now_ms: u64,
+    due_ms: Option<u64>,
+    looks: BTreeSet<u64>,
+}
+
+impl Run {
+    /// At the beginning, before anything is edited.
+    pub(super) fn begin(objects: impl IntoIterator<Item = Object>, now_ms: u64, options: &Options) -> Self {
+        let state = State::from_objects(objects);
+        let now_ms = now_ms.max(state.meta.now_ms);
+        let mut run = Run {
+            stories: Stories::begin(&state, now_ms, options),
+            state,
+            refused: BTreeMap::new(),
+            workload: Vec::new(),
+            shard: None,
+            events: Events::default(),
+            batch: Vec::new(),
+            options: *options,
+            begin_ms: now_ms,
+            now_ms,
+            due_ms: None,
+            looks: BTreeSet::new(),
+        };
+        run.note_what_runs();
+        run
+    }
+
+    /// Notes what the nodes are at already.
+    fn note_what_runs(&mut self) {
+        let nodes = self.options.nodes;
+        for held in self.state.allocations.values() {
+            let Some(job) = self.state.jobs.get(&held.job) else { continue };
+            let (at_ms, event) = match (&held.state, &job.phase) {
+                (AllocationState::Stopping(_), _) => {
+                    // How much of its grace has passed is not known.
+                    let grace_s = if held.pays() { job.spec.grace_s } else { job.spec.preemption.grace_s(job.spec.grace_s) };
+                    (self.now_ms + grace_s.saturating_mul(1_000) + nodes.stop_delay_ms, Event::Stopped(held.id))
+                }
+                (AllocationState::Active, JobPhase::Running(_)) => {
+                    (self.stories.done_ms(self.now_ms, job.id).unwrap_or(u64::MAX), Event::Worked(held.id))
+                }
+                (AllocationState::Active, _) => (self.now_ms + nodes.start_delay_ms, Event::Started(held.id)),
+            };
+            self.events.push(at_ms, event);
+        }
+    }
+
+    /// Makes a change as an operator would.
+    pub(super) fn edit(&mut self, edit: &Edit) -> Result<(), Reject> {
+        for command in edit.commands(&self.state)? {
+            self.batch.push((command, Origin::Other));
+            for decided in self.commit() {
+                if let Done::TurnedAway { why } = decided? {
+                    return Err(Reject::field("add-nodes", why, "use other names"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what will be submitted.
+    pub(super) fn submit(&mut self, workload: &[Submission]) {
+        self.workload = workload.to_vec();
+        for (index, one) in workload.iter().enumerate() {
+            self.events.push(self.begin_ms.saturating_add(one.after_ms), Event::Submit(index));
+        }
+    }
+
+    /// Goes on to the horizon.
+    pub(super) fn go(&mut self) -> Result<(), WhatIfError> {
+        let end_ms = self.begin_ms.saturating_add(self.options.horizon_ms);
+        self.take_cells();
+        self.shard = Some(Shard::new(&self.state, PlacementPolicy::default()));
+        self.moment()?;
+        self.say_why();
+        while let Some(next_ms) = self.events.next_ms().filter(|next_ms| *next_ms <= end_ms) {
+            self.now_ms = next_ms.max(self.now_ms);
+            self.moment()?;
+        }
+        self.now_ms = end_ms;
+        self.say_why();
+        self.stories.settle(end_ms);
+        self.state.check().map_err(WhatIfError::Law)
+    }
+
+    /// Everything that happens now, and what the shard makes of it.
+    fn moment(&mut self) -> Result<(), WhatIfError> {
+        while let Some(at_ms) = self.events.next_ms().filter(|at_ms| *at_ms <= self.now_ms) {
+            while let Some(event) = self.events.pop_at(at_ms) {
+                self.happen(event);
+            }
+        }
+        self.commit();
+        self.plan()?;
+        self.wait_for_due();
+        Ok(())
+    }
+
+    /// Cells that no shard holds, new ones among them, get one.
+    fn take_cells(&mut self) {
+        let free = self.state.cells.values().filter(|cell| cell.holder.is_none());
+        let acquire = |cell| Command::AcquireCell { cell, shard: "what-if".to_owned() };
+        self.batch = free.map(|cell| (acquire(cell.id), Origin::Other)).collect();
+        self.commit();
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Submit(index) => {
+                let Some(one) = self.workload.get(index) else { return };
+                let command = Command::Submit {
+                    request_id: format!("what-if-{index}"),
+                    issued_ms: self.now_ms,
+                    payload_hash: index as u64,
+                    specs: vec![one.spec.clone()],
+                    ended: Vec::new(),
+                };
+                self.batch.push((command, Origin::Submit(index)));
+            }
+            Event::Started(id) => {
+                let Some(held) = self.state.allocations.get(&id) else { return };
+                if held.state == AllocationState::Active {
+                    let at_ms = self.stories.begins(self.now_ms, held.job).unwrap_or(u64::MAX);
+                    self.events.push(at_ms, Event::Worked(id));
+                    self.tell(id, |_| Some(TaskState::Running));
+                }
+            }
+            Event::Worked(id) => {
+                // A preempted attempt does nothing more in its grace.
+                if self.state.allocations.get(&id).is_some_and(|held| held.state == AllocationState::Active) {
+                    self.tell(id, |rank| last_words(EndState::Completed, rank));
+                }
+            }
+            Event::Stopped(id) => self.tell(id, |_| Some(TaskState::Stopped)),
+            Event::Due => {
+                self.due_ms = None;
+                self.batch.push((Command::DecideDue, Origin::Other));
+            }
+            Event::Look => {
+                self.looks.remove(&self.now_ms);
+            }
+        }
+    }
+
+    fn tell(&mut self, id: AllocationId, seen: impl Fn(Rank) -> Option<TaskState>) {
+        if let Some(held) = self.state.allocations.get(&id) {
+            self.batch.extend(reports(held, seen).into_iter().map(|command| (command, Origin::Other)));
+        }
+    }
+
+    /// Puts the gathered commands through the state machine.
+    fn commit(&mut self) -> Decided {
+        let mut batch = std::mem::take(&mut self.batch).into_iter();
+        let mut all = Vec::new();
+        while batch.len() > 0 {
+            let (commands, origins): (Vec<_>, Vec<_>) = batch.by_ref().take(ENTRY_COMMANDS_MAX).unzip();
+            let executed = execute(&mut self.state, &Entry { now_ms: self.now_ms, commands });
+            for (decided, origin) in executed.decided.iter().zip(origins) {
+                self.answered(decided, origin);
+            }
+            for change in &executed.changes {
+                if let Some(shard) = &mut self.shard {
+                    shard.apply(change);
+                }
+                let (workload, options) = (&self.workload, &self.options);
+                let work = |added: Option<usize>, job: &Job| {
+                    let said_ms = added.and_then(|index| workload.get(index)?.work_ms);
+                    Work::of(&job.spec, said_ms, options)
+                };
+                match self.stories.follow(self.now_ms, change, &self.state, work) {
+                    Some(Reaction::Start(id)) => {
+                        self.events.push(self.now_ms + self.options.nodes.start_delay_ms, Event::Started(id));
+                    }
+                    Some(Reaction::Stop(id, grace_ms)) => {
+                        let stop_ms = grace_ms.saturating_add(self.options.nodes.stop_delay_ms);
+                        self.events.push(self.now_ms.saturating_add(stop_ms), Event::Stopped(id));
+                    }
+                    None => {}
+                }
+            }
+            all.extend(executed.decided);
+        }
+        all
+    }
+
+    fn answered(&mut self, decided: &Result<Done, Reject>, origin: Origin) {
+        match (origin, decided) {
+            (Origin::Submit(index), Ok(Done::Submitted { first, .. })) => self.stories.accepted(*first, index),
+            (Origin::Submit(index), Err(reject)) => drop(self.refused.insert(index, reject.clone())),
+            (Origin::Reserve(job), Err(_)) => {
+                if let Some(shard) = &mut self.shard {
+                    shard.not_reserved(job, self.now_ms);
+                }
+            }
+            (Origin::Proposal(job), Err(reject)) => {
+                if let Some(shard) = &mut self.shard {
+                    shard.refused(job, reject, self.now_ms);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Lets the shard plan until it proposes nothing more.
+    fn plan(&mut self) -> Result<(), WhatIfError> {
+        for _ in 0..ROUNDS_MAX {
+            let Some(shard) = &mut self.shard else { return Ok(()) };
+            let (steps, more) = shard.pass(self.now_ms);
+            if steps.is_empty() && !more {
+                let next_ms = shard.next_look_ms(self.now_ms).map(|at_ms| at_ms.max(self.now_ms + 1));
+                // One look lies ahead at a time; an earlier one replaces the need for a later one.
+                if let Some(at_ms) = next_ms.filter(|at_ms| self.looks.first().is_none_or(|first_ms| at_ms < first_ms)) {
+                    self.looks.insert(at_ms);
+                    self.events.push(at_ms, Event::Look);
+                }
+                return Ok(());
+            }
+            self.batch.extend(steps.into_iter().map(proposed));
+            self.commit();
+        }
+        Err(WhatIfError::Restless { after_s: (self.now_ms - self.begin_ms) / 1_000 })
+    }
+
+    /// Time decides about jobs when the state machine says so.
+    fn wait_for_due(&mut self) {
+        let Some(next_ms) = self.state.index().starts.next_due_ms() else { return };
+        let at_ms = next_ms.max(self.now_ms + 1);
+        if self.due_ms.is_none_or(|due_ms| at_ms < due_ms) {
+            self.due_ms = Some(at_ms);
+            self.events.push(at_ms, Event::Due);
+        }
+    }
+
+    /// Says of pending jobs why they wait, if that has not been said.
+    fn say_why(&mut self) {
+        let mut ask = Vec::new();
+        for job in self.state.jobs.values().filter(|job| job.phase == JobPhase::Queued) {
+            let Some(story) = self.stories.of(job.id).filter(|story| story.why.is_none()) else { continue };
+            match job.not_eligible().first() {
+                Some(why) => story.why = Some((why.code().to_owned(), why.text())),
+                None => ask.push(job.id),
+            }
+        }
+        ask.truncate(self.options.explained_max);
+        let Some(shard) = self.shard.as_ref().filter(|_| !ask.is_empty()) else { return };
+        for (id, brief) in muster_scheduler_core::explain::brief(shard.view(), &ask, self.now_ms) {
+            if let Some(story) = self.stories.of(id) {
+                story.why = Some((brief.code.to_owned(), brief.text));
+            }
+        }
+    }
+
+    pub(super) fn begin_ms(&self) -> u64 {
+        self.begin_ms
+    }
+}
+
+fn proposed(step: Step) -> (Command, Origin) {
+    match step {
+        Step::Bind(binding) => {
+            let job = binding.job;
+            (Command::Bind(binding), Origin::Proposal(job))
+        }
+        Step::Preempt { binding, victims } => {
+            let job = binding.job;
+            (Command::Preempt { binding, victims }, Origin::Proposal(job))
+        }
+        Step::HandOver { cell, epoch, job } => (Command::HandOver { cell, epoch, job }, Origin::Proposal(job)),
+        Step::Reserve { cell, epoch, job, reserved } => {
+            (Command::Reserve { cell, epoch, job, reserved }, Origin::Reserve(job))
+        }
+        Step::RecordBypass { cell, epoch, job, cards } => {
+            (Command::RecordBypass { cell, epoch, job, cards }, Origin::Other)
+        }
+    }
+}

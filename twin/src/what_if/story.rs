@@ -1,0 +1,284 @@
+//! What becomes of each job in a run: when it starts, whether it is evicted, what it holds, and why it waits.
+//!
+//! What must stay true: a job has the same key in both runs, whatever id it gets there, so that the two can be compared.
+
+use super::Options;
+use super::usage::Usage;
+use super::work::{Lost, Work};
+use muster_control_core::State;
+use muster_model::{
+    Allocation, AllocationId, AllocationState, Change, EndCause, GpuUnits, Job, JobId, JobPhase, Key, Object, Outcome,
+    PreemptReason,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What names a job in both runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum JobKey {
+    /// It was there before.
+    Live(JobId),
+    /// A task of an array that was there before.
+    Task(JobId, u32),
+    /// It is one of the workload.
+    Added(usize),
+    /// A task of an array of the workload.
+    AddedTask(usize, u32),
+}
+
+/// A job is stopped for another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Eviction {
+    pub(super) at_ms: u64,
+    pub(super) by: Option<JobKey>,
+    pub(super) reason: PreemptReason,
+    /// Unit-milliseconds that are done again.
+    pub(super) lost: u128,
+    /// When it starts again.
+    pub(super) again_ms: Option<u64>,
+}
+
+/// One job.
+#[derive(Clone, Debug)]
+pub(super) struct Story {
+    pub(super) id: JobId,
+    pub(super) tenant: String,
+    pub(super) name: String,
+    pub(super) user: String,
+    /// It is the record of an array.
+    pub(super) is_array: bool,
+    /// What it holds, or asks for.
+    pub(super) units: GpuUnits,
+    pub(super) held_at_begin: bool,
+    /// When it first gets devices in this run.
+    pub(super) start_ms: Option<u64>,
+    pub(super) waits: bool,
+    pub(super) outcome: Option<Outcome>,
+    pub(super) evictions: Vec<Eviction>,
+    /// Units times milliseconds held in this run.
+    pub(super) unit_ms: u128,
+    /// Why it waits.
+    pub(super) why: Option<(String, String)>,
+    work: Work,
+}
+
+/// Evictions of one job that are kept.
+const EVICTIONS_MAX: usize = 64;
+
+/// What the nodes do because of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reaction {
+    /// They start the tasks.
+    Start(AllocationId),
+    /// They stop the tasks; those may take so long.
+    Stop(AllocationId, u64),
+}
+
+/// Every job of a run.
+#[derive(Clone, Debug)]
+pub(super) struct Stories {
+    pub(super) jobs: BTreeMap<JobKey, Story>,
+    pub(super) usage: Usage,
+    keys: BTreeMap<JobId, JobKey>,
+    /// Allocations with their units and since when they are held.
+    held: BTreeMap<AllocationId, (JobKey, u64, u64)>,
+    stopping: BTreeSet<AllocationId>,
+}
+
+impl Stories {
+    /// Of what is there at the beginning.
+    pub(super) fn begin(state: &State, now_ms: u64, options: &Options) -> Self {
+        let mut stories = Stories {
+            jobs: BTreeMap::new(),
+            usage: Usage::begin(now_ms),
+            keys: BTreeMap::new(),
+            held: BTreeMap::new(),
+            stopping: BTreeSet::new(),
+        };
+        for job in state.jobs.values() {
+            let work = Work::of(&job.spec, None, options);
+            let key = stories.key_of(job);
+            stories.tell(key, job, work);
+        }
+        for held in state.allocations.values() {
+            let Some(job) = state.jobs.get(&held.job) else { continue };
+            let Some(key) = stories.keys.get(&held.job).copied() else { continue };
+            stories.usage.take(now_ms, held, job);
+            stories.held.insert(held.id, (key, held.charge.gpu_total().0, now_ms));
+            let runs = matches!(job.phase, JobPhase::Running(id) if id == held.id);
+            if let Some(story) = stories.jobs.get_mut(&key) {
+                // One that is being stopped starts again, if at all.
+                story.held_at_begin = held.state == AllocationState::Active;
+                story.units = held.charge.gpu_total();
+                if runs {
+                    story.work = story.work.running(job.started_ms.unwrap_or(held.bound_ms));
+                }
+            }
+            stories.usage.runs(now_ms, held.id, runs && held.state == AllocationState::Active);
+            if held.state != AllocationState::Active {
+                stories.stopping.insert(held.id);
+            }
+        }
+        stories
+    }
+
+    fn key_of(&mut self, job: &Job) -> JobKey {
+        if let Some(key) = self.keys.get(&job.id) {
+            return *key;
+        }
+        let key = match job.array_task {
+            None => JobKey::Live(job.id),
+            Some(task) => match self.keys.get(&task.array) {
+                Some(JobKey::Added(added)) => JobKey::AddedTask(*added, task.index),
+                _ => JobKey::Task(task.array, task.index),
+            },
+        };
+        self.keys.insert(job.id, key);
+        key
+    }
+
+    /// A job of the workload was accepted.
+    pub(super) fn accepted(&mut self, id: JobId, index: usize) {
+        self.keys.insert(id, JobKey::Added(index));
+    }
+
+    /// Begins the story of a job, or goes on with it.
+    fn tell(&mut self, key: JobKey, job: &Job, work: Work) {
+        let units = job.spec.possible_models().map(|model| job.spec.charge_on(model).gpu_total()).max();
+        let story = self.jobs.entry(key).or_insert_with(|| Story {
+            id: job.id,
+            tenant: job.spec.tenant.clone(),
+            name: job.spec.name.clone(),
+            user: job.spec.user.clone(),
+            is_array: job.array.is_some(),
+            units: units.unwrap_or_default(),
+            held_at_begin: false,
+            start_ms: None,
+            waits: false,
+            outcome: None,
+            evictions: Vec::new(),
+            unit_ms: 0,
+            why: None,
+            work,
+        });
+        story.waits = job.phase == JobPhase::Queued;
+    }
+
+    /// Takes over a change; `work` says how long a job works that is told of for the first time. What the nodes do because of it.
+    pub(super) fn follow(
+        &mut self,
+        now_ms: u64,
+        change: &Change,
+        state: &State,
+        work: impl Fn(Option<usize>, &Job) -> Work,
+    ) -> Option<Reaction> {
+        match change {
+            Change::Put(object) => match &**object {
+                Object::Job(job) => {
+                    let key = self.key_of(job);
+                    let added = if let JobKey::Added(index) | JobKey::AddedTask(index, _) = key { Some(index) } else { None };
+                    self.tell(key, job, work(added, job));
+                    if let JobPhase::Running(id) = job.phase
+                        && !self.stopping.contains(&id)
+                    {
+                        self.usage.runs(now_ms, id, true);
+                    }
+                    None
+                }
+                Object::Allocation(held) => self.allocation(now_ms, held, state),
+                _ => None,
+            },
+            Change::Delete(Key::Allocation(id)) => {
+                self.usage.give(now_ms, *id);
+                self.stopping.remove(id);
+                if let Some((key, units, since_ms)) = self.held.remove(id)
+                    && let Some(story) = self.jobs.get_mut(&key)
+                {
+                    story.unit_ms += u128::from(units) * u128::from(now_ms - since_ms);
+                }
+                None
+            }
+            Change::Delete(_) => None,
+            Change::Retire(job) => {
+                let key = self.key_of(job);
+                if let (Some(story), JobPhase::Finished(outcome)) = (self.jobs.get_mut(&key), &job.phase) {
+                    (story.waits, story.outcome) = (false, Some(outcome.clone()));
+                }
+                None
+            }
+        }
+    }
+
+    fn allocation(&mut self, now_ms: u64, held: &Allocation, state: &State) -> Option<Reaction> {
+        let key = *self.keys.get(&held.job)?;
+        let job = state.jobs.get(&held.job);
+        let mut reaction = None;
+        if !self.held.contains_key(&held.id) && !held.is_over() {
+            let units = held.charge.gpu_total();
+            self.held.insert(held.id, (key, units.0, now_ms));
+            if let Some(job) = job {
+                self.usage.take(now_ms, held, job);
+            }
+            if let Some(story) = self.jobs.get_mut(&key) {
+                story.units = units;
+                if !story.held_at_begin {
+                    story.start_ms.get_or_insert(now_ms);
+                }
+                if let Some(last) = story.evictions.last_mut() {
+                    last.again_ms.get_or_insert(now_ms);
+                }
+            }
+            reaction = Some(Reaction::Start(held.id));
+        }
+        let AllocationState::Stopping(cause) = &held.state else { return reaction };
+        if !self.stopping.insert(held.id) {
+            return reaction;
+        }
+        self.usage.runs(now_ms, held.id, false);
+        let job = job?;
+        let grace_s = match cause {
+            EndCause::Preempted { .. } | EndCause::Requeued => job.spec.preemption.grace_s(job.spec.grace_s),
+            _ => job.spec.grace_s,
+        };
+        let by = match cause {
+            EndCause::Preempted { by, .. } => by.and_then(|by| self.keys.get(&by).copied()),
+            _ => None,
+        };
+        let story = self.jobs.get_mut(&key)?;
+        if matches!(cause, EndCause::Preempted { .. } | EndCause::Requeued) {
+            let Lost { ms } = story.work.stopped(job, now_ms);
+            if let EndCause::Preempted { reason, .. } = cause
+                && story.evictions.len() < EVICTIONS_MAX
+            {
+                let lost = u128::from(held.charge.gpu_total().0) * u128::from(ms);
+                story.evictions.push(Eviction { at_ms: now_ms, by, reason: *reason, lost, again_ms: None });
+            }
+        }
+        Some(Reaction::Stop(held.id, grace_s.saturating_mul(1_000)))
+    }
+
+    /// The tasks of an attempt begin; when their work is done.
+    pub(super) fn begins(&mut self, now_ms: u64, job: JobId) -> Option<u64> {
+        let story = self.jobs.get_mut(self.keys.get(&job)?)?;
+        story.work.begins(now_ms);
+        Some(story.work.done_ms(now_ms))
+    }
+
+    /// When the work of an attempt that runs already is done.
+    pub(super) fn done_ms(&self, now_ms: u64, job: JobId) -> Option<u64> {
+        Some(self.jobs.get(self.keys.get(&job)?)?.work.done_ms(now_ms))
+    }
+
+    pub(super) fn of(&mut self, job: JobId) -> Option<&mut Story> {
+        self.jobs.get_mut(self.keys.get(&job)?)
+    }
+
+    /// Counts what is still held.
+    pub(super) fn settle(&mut self, now_ms: u64) {
+        for (key, units, since_ms) in self.held.values_mut() {
+            if let Some(story) = self.jobs.get_mut(key) {
+                story.unit_ms += u128::from(*units) * u128::from(now_ms.saturating_sub(*since_ms));
+                *since_ms = now_ms;
+            }
+        }
+    }
+}

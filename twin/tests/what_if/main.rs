@@ -1,0 +1,6 @@
+//! What-if: the worked examples with their numbers, answers that agree with what then happens, and what is refused.
+
+mod agrees;
+mod cluster;
+mod examples;
+mod refused;
