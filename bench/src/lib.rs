@@ -15,6 +15,7 @@ pub mod packing;
 pub mod passes;
 pub mod plans;
 pub mod process;
+pub mod quotas;
 pub mod reclaim;
 pub mod scale;
 pub mod searches;

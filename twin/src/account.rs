@@ -1,17 +1,20 @@
 //! Draws up the report from what a finished replay has gathered.
 
+use crate::assumptions::assumptions;
+use crate::bound::{Work as Bounded, goodput_bound};
+use crate::engine::TreeFacts;
+use crate::fairness::Watch;
 use crate::follow::Kept;
-use crate::input::{Options, ReplayInput};
-use crate::ledger::{Ended, JobAccount, Ledger, cards, models_in_words};
+use crate::input::ReplayInput;
+use crate::ledger::{Ended, JobAccount, Ledger, cards};
 use crate::measure::Measure;
-use crate::quota::QuotaChoice;
+use crate::promises::promises;
 use crate::report::{
-    FleetFacts, JobCounts, Percentiles, REPORT_VERSION, Report, Series, TenantRow, TenantSeries, Usage, WaitRow,
-    WindowFacts, Work,
+    FleetFacts, JobCounts, Percentiles, Promises, REPORT_VERSION, Report, Series, TenantRow, TenantSeries, Usage,
+    WaitRow, WindowFacts, Work,
 };
 use crate::window::{DAY_S, Window};
 use muster_model::GpuUnits;
-use muster_scheduler_core::PlacementPolicy;
 use std::collections::BTreeMap;
 
 /// Tenants drawn by name; the others are drawn together.
@@ -26,7 +29,9 @@ pub(crate) struct Account<'a> {
     pub(crate) fleet: FleetFacts,
     pub(crate) ledger: Ledger,
     pub(crate) measure: Measure,
+    pub(crate) watch: Option<Watch>,
     pub(crate) kept: Kept,
+    pub(crate) tree: TreeFacts,
     pub(crate) work: Work,
     pub(crate) refused: BTreeMap<String, u64>,
     /// When the replay stopped.
@@ -58,7 +63,8 @@ impl JobAccount {
 
 impl Account<'_> {
     /// The report.
-    pub(crate) fn report(self) -> Report {
+    pub(crate) fn report(mut self) -> Report {
+        let fairness = self.watch.take().map(|watch| watch.result(&self.ledger.tenants));
         let input = self.input;
         Report {
             version: REPORT_VERSION,
@@ -74,13 +80,16 @@ impl Account<'_> {
             jobs: self.counts(),
             usage: self.usage(),
             waits: self.waits(),
+            waits_all_s: self.wait_of(self.counted()),
             closeness: self.measure.closeness.rows(),
             tenants: self.tenants(),
             series: self.series(),
             fragmentation: self.measure.fragmentation(),
             bad_rows: input.trace.bad.clone(),
             skipped_rows: input.trace.skipped.clone(),
-            assumptions: self.assumptions(),
+            assumptions: assumptions(&self),
+            fairness,
+            promises: self.promises(),
             fleet: self.fleet,
             refused: self.refused,
             work: self.work,
@@ -131,8 +140,36 @@ impl Account<'_> {
             preempted_attempts: self.kept.victims,
             lost_to_preemption_gpu_h: gpu_h(self.kept.lost),
             goodput_share: gpu_h(self.kept.finished) / capacity_gpu_h,
+            saved_share: gpu_h(self.kept.saved) / capacity_gpu_h,
+            lost_share: gpu_h(self.kept.lost_in_window) / capacity_gpu_h,
+            unfinished_share: gpu_h(self.unfinished()) / capacity_gpu_h,
+            goodput_bound_share: self.bound(),
             makespan_h: (!left).then(|| (last_ms - first_ms) as f64 / HOUR_MS),
         }
+    }
+
+    /// Held within the window by attempts that still ran when the replay stopped.
+    fn unfinished(&self) -> u128 {
+        let window_ms = self.window.length_s() * 1000;
+        let held =
+            self.ledger.holds.values().map(|index| &self.ledger.jobs[*index]).filter(|job| job.kept_ms.is_none());
+        held.map(|job| u128::from(job.held_units.0) * u128::from(window_ms.saturating_sub(job.attempt_ms))).sum()
+    }
+
+    fn bound(&self) -> f64 {
+        // Devices are held from the binding, so the time of starting counts as it does in what is measured.
+        let start_ms = self.input.options.nodes.start_delay_ms;
+        let work = self.ledger.jobs.iter().map(|job| Bounded {
+            from_ms: job.submit_ms,
+            length_ms: job.duration_ms + start_ms,
+            units: job.units.0,
+        });
+        goodput_bound(work, GpuUnits::cards(self.fleet.gpus).0, self.window.length_s() * 1000)
+    }
+
+    fn promises(&self) -> Option<Promises> {
+        let told: Vec<_> = self.ledger.jobs.iter().filter_map(|job| Some((job.told?, job.bound_ms))).collect();
+        (!told.is_empty()).then(|| promises(told.into_iter(), self.stopped_ms))
     }
 
     /// Jobs whose waits count: submitted in the window, not refused.
@@ -219,117 +256,6 @@ impl Account<'_> {
             waiting_jobs: measure.waiting_jobs.means(1),
             tenants,
         }
-    }
-
-    fn assumptions(&self) -> Vec<String> {
-        let (input, options) = (self.input, &self.input.options);
-        let mut lines = input.trace.assumptions.clone();
-        lines.push(fleet_line(input));
-        lines.push(window_line(self.window, options));
-        lines.push(shape_line(self, options));
-        lines.push(quota_line(options.quota));
-        lines.push(format!(
-            "Nodes never fail. Tasks start {} ms after binding and are gone {} ms after they are told to stop; a job works for its recorded duration from its start, wherever it lands, whatever else runs beside it.",
-            options.nodes.start_delay_ms, options.nodes.stop_delay_ms
-        ));
-        lines.push(policy_line(options.policy).to_owned());
-        lines.push("One shard holds every cell, and every binding is decided at the millisecond at which it is proposed: delays of network, log and agents are left out.".to_owned());
-        lines.push("Users are not re-enacted: jobs are submitted when they were, whatever the queue is like; nobody gives up or waits for another job.".to_owned());
-        lines.push(format!(
-            "All jobs have one priority and no guarantee: order among tenants is by use. After the window nothing more is submitted; the replay goes on for up to {} days so that what was submitted can end, and what is left then is counted as such.",
-            options.drain_days_max
-        ));
-        lines
-    }
-}
-
-fn fleet_line(input: &ReplayInput) -> String {
-    let groups: Vec<String> = input
-        .fleet
-        .groups
-        .iter()
-        .map(|group| {
-            format!(
-                "{} nodes of {} × {} ({} nodes per leaf, {} leaves per block, {})",
-                group.nodes,
-                group.gpus,
-                group.model,
-                group.nodes_per_leaf,
-                group.leaves_per_block,
-                match group.nodes_per_nvlink_domain {
-                    Some(nodes) => format!("NVLink domains of {nodes} nodes"),
-                    None => {
-                        let islands = group.gpus.div_ceil(group.gpus_per_island.unwrap_or(group.gpus));
-                        format!("{islands} NVLink island(s) per node")
-                    }
-                }
-            )
-        })
-        .collect();
-    format!(
-        "The fleet is described, not the one the trace was recorded on: {}. Work runs as fast on it as it ran there.",
-        groups.join("; ")
-    )
-}
-
-fn window_line(window: &Window, options: &Options) -> String {
-    let warm = if options.warm_start {
-        "Jobs submitted before it that would still run then, had each begun when it was submitted, are bound first with what was left of them; they use GPUs but do not count in the waits."
-    } else {
-        "The fleet is empty when it begins, so its first days look better than they would have been."
-    };
-    format!(
-        "Replayed: the submissions from second {} to {} of the trace's clock (day {} and the following, counted from midnight before its first submission). Times and durations are not scaled. {warm}",
-        window.from_s, window.to_s, window.from_day
-    )
-}
-
-fn shape_line(account: &Account<'_>, options: &Options) -> String {
-    let gang = match (options.shape.required, options.shape.preferred) {
-        (Some(level), _) => format!("gangs of several tasks insist on one {level}"),
-        (None, Some(level)) => format!("gangs of several tasks prefer one {level}"),
-        (None, None) => "no gang asks for closeness".to_owned(),
-    };
-    let models = if options.shape.any_model {
-        format!(
-            "models that the trace names are not asked for; any of {} serves",
-            models_in_words(account.input.fleet.gpus_by_model().into_keys())
-        )
-    } else {
-        "models that the trace names are insisted on".to_owned()
-    };
-    let limits = match options.shape.limit_percent {
-        Some(percent) => {
-            format!("; a job whose time limit the trace does not say has one of {percent} % of what it takes")
-        }
-        None => String::new(),
-    };
-    format!(
-        "A gang larger than the fleet's largest acceptable node becomes equal tasks, the fewest that divide its GPUs exactly (up to twice the fewest possible), else rounded up: {} gangs were split and gained {} GPUs in all; {gang}; {models}{limits}.",
-        account.ledger.gangs_split, account.ledger.gpus_added
-    )
-}
-
-fn policy_line(policy: PlacementPolicy) -> &'static str {
-    match policy {
-        PlacementPolicy::Topology => "Places are chosen by the network and by what is left of cards, as a fleet does.",
-        PlacementPolicy::FirstFit => {
-            "To compare: nodes are taken in the order of their ids and cards by their index; the network is not looked at."
-        }
-        PlacementPolicy::BestFit => "To compare: the fullest node and card first; the network is not looked at.",
-    }
-}
-
-fn quota_line(quota: QuotaChoice) -> String {
-    match quota {
-        QuotaChoice::None => "No quota is imposed: any tenant may use the whole fleet.".to_owned(),
-        QuotaChoice::Equal { percent } => format!(
-            "Imposed quota: every organisation may hold at most {percent} % of an equal share of each GPU model (rounded up to cards)."
-        ),
-        QuotaChoice::Quantile { permille, training_days } => format!(
-            "Imposed quota: every organisation may hold at most the {:.1} % quantile of its hourly demand in the {training_days} days before the window (each job counted from its submission for its duration), as the same part of each GPU model, at least one card of each.",
-            f64::from(permille) / 10.0
-        ),
     }
 }
 

@@ -8,6 +8,7 @@ use crate::account::Account;
 use crate::error::ReplayError;
 use crate::event_log::EventLog;
 use crate::events::{Event, Events};
+use crate::fairness::Watch;
 use crate::fleet::Fleet;
 use crate::follow::Records;
 use crate::gauge::Bins;
@@ -16,10 +17,12 @@ use crate::input::{Options, ReplayInput};
 use crate::ledger::Ledger;
 use crate::measure::{Measure, Places, fleet_facts};
 use crate::nodes::{last_words, reports};
+use crate::queue::Queues;
 use crate::report::Work;
 use crate::shard::{Shard, Step};
 use crate::window::{DAY_S, Window};
 use muster_control_core::bounds::TENANTS_PER_COMMAND_MAX;
+use muster_control_core::events::About;
 use muster_control_core::{Command, Done, Entry, Reject, State, execute};
 use muster_model::node::NodeSpec;
 use muster_model::tenant::TenantSpec;
@@ -28,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 /// Where virtual time begins, in ms since 1970: far enough from zero that yesterday exists.
-const BEGIN_MS: u64 = 1_000_000_000_000;
+pub(crate) const BEGIN_MS: u64 = 1_000_000_000_000;
 /// The level of a cluster whose control nodes are all of this version.
 const FEATURE_LEVEL: u32 = 3;
 /// Commands of one log entry: what a proposer merges at most.
@@ -59,10 +62,31 @@ pub(crate) struct Engine<'w> {
     /// Commands of the present moment.
     batch: Vec<(Command, Origin)>,
     refused: BTreeMap<String, u64>,
+    tree: TreeFacts,
     /// When the shard looks again, so that each time is asked for once.
     looks: BTreeSet<u64>,
     /// Jobs that were neither accepted nor refused so far.
     ahead: u64,
+}
+
+/// What a replay is set up from.
+pub(crate) struct Given<'a> {
+    pub(crate) fleet: &'a Fleet,
+    /// Of the trace and of the tree.
+    pub(crate) tenants: &'a [TenantSpec],
+    pub(crate) queues: &'a Queues,
+    pub(crate) options: &'a Options,
+    pub(crate) window_ms: u64,
+}
+
+/// The quota tree in figures.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TreeFacts {
+    pub(crate) tenants: u64,
+    pub(crate) with_guarantee: u64,
+    pub(crate) with_max: u64,
+    /// Of the organisations together.
+    pub(crate) guaranteed_gpus: f64,
 }
 
 /// Where a command came from, to know what to do with its answer.
@@ -80,26 +104,26 @@ enum Origin {
 impl<'w> Engine<'w> {
     /// Makes the fleet and its tenants, and notes every submission.
     pub(crate) fn set_up(
-        fleet: &Fleet,
-        tenants: &[TenantSpec],
+        given: &Given<'_>,
         ledger: Ledger,
-        options: &Options,
-        window_ms: u64,
         log: Option<&'w mut dyn Write>,
     ) -> Result<Self, ReplayError> {
+        let &Given { fleet, tenants, queues, options, window_ms } = given;
         let mut state = State::new(1);
-        let places = build(&mut state, fleet, tenants)?;
+        let pool = Pool { cool_down_s: options.cool_down_s, ..Pool::standard() };
+        let places = build(&mut state, fleet, pool, &queues.tenants(tenants))?;
         let counts = places.counts();
         let measure = Measure::new(Bins::over(window_ms), ledger.tenants.len(), places, fleet);
         // A victim stops when its grace and the usual delay are over.
-        let times = (options.nodes.stop_delay_ms, 1_000 * options.checkpoint_s);
-        let log = log.map(|to| EventLog::begin(to, &state, times, BEGIN_MS));
+        let about = About { stop_ms_max: options.nodes.stop_delay_ms, card_units_max: ledger.card_units_max() };
+        let log = log.map(|to| EventLog::begin(to, &state, (about, 1_000 * options.checkpoint_s), BEGIN_MS));
+        let watch = Watch::new(tenants, window_ms);
         let mut engine = Engine {
             log,
             shard: Shard::new(&state, options.policy),
             state,
             events: Events::default(),
-            records: Records::new(ledger, measure, options, window_ms),
+            records: Records::new(ledger, (measure, watch), options, window_ms),
             work: Work::default(),
             places: counts,
             window_ms,
@@ -107,6 +131,7 @@ impl<'w> Engine<'w> {
             now_ms: 0,
             batch: Vec::new(),
             refused: BTreeMap::new(),
+            tree: tree_facts(tenants),
             looks: BTreeSet::new(),
             ahead: 0,
         };
@@ -355,7 +380,9 @@ impl<'w> Engine<'w> {
             fleet: fleet_facts(&input.fleet, self.places, self.state.cells.len() as u64),
             ledger: self.records.ledger,
             measure: self.records.measure,
+            watch: self.records.watch,
             kept: self.records.kept,
+            tree: self.tree,
             work,
             refused: self.refused,
             stopped_ms: self.now_ms,
@@ -363,14 +390,25 @@ impl<'w> Engine<'w> {
     }
 }
 
+fn tree_facts(tenants: &[TenantSpec]) -> TreeFacts {
+    let guaranteed = |spec: &&TenantSpec| spec.guarantee.gpu_total().0 > 0;
+    let organisations = tenants.iter().filter(|spec| !spec.path.contains('/'));
+    TreeFacts {
+        tenants: tenants.len() as u64,
+        with_guarantee: tenants.iter().filter(guaranteed).count() as u64,
+        with_max: tenants.iter().filter(|spec| !spec.max.gpu.is_empty()).count() as u64,
+        guaranteed_gpus: organisations.map(|spec| spec.guarantee.gpu_total().as_cards()).sum(),
+    }
+}
+
 /// Makes pools, nodes, tenants and leases, as operators and agents would.
-fn build(state: &mut State, fleet: &Fleet, tenants: &[TenantSpec]) -> Result<Places, ReplayError> {
+fn build(state: &mut State, fleet: &Fleet, pool: Pool, tenants: &[TenantSpec]) -> Result<Places, ReplayError> {
     fn must(state: &mut State, commands: Vec<Command>) -> Result<Vec<Done>, ReplayError> {
         let executed = execute(state, &Entry { now_ms: BEGIN_MS, commands });
         executed.decided.into_iter().collect::<Result<_, _>>().map_err(ReplayError::SetUp)
     }
     must(state, vec![Command::RaiseFeatureLevel { level: FEATURE_LEVEL }])?;
-    must(state, vec![Command::PutPool(Pool::standard())])?;
+    must(state, vec![Command::PutPool(pool)])?;
     let mut places = Places::default();
     let specs: Vec<NodeSpec> = fleet.node_specs().collect();
     for chunk in specs.chunks(ENTRY_COMMANDS_MAX) {

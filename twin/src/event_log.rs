@@ -3,7 +3,7 @@
 //! What must stay true: writing it changes nothing of the replay; times never decrease.
 
 use muster_control_core::State;
-use muster_control_core::events::{About, CARD_UNITS_OF_SHARES_MAX, Follower, Line};
+use muster_control_core::events::{About, Follower, Line};
 use muster_model::{AllocationId, AllocationState, Change, JobId};
 use std::collections::BTreeSet;
 use std::io::{Error, Write};
@@ -25,10 +25,9 @@ impl<'w> EventLog<'w> {
     pub(crate) fn begin(
         to: &'w mut dyn Write,
         state: &State,
-        (stop_ms_max, checkpoint_ms): (u64, u64),
+        (about, checkpoint_ms): (About, u64),
         now_ms: u64,
     ) -> Self {
-        let about = About { stop_ms_max, card_units_max: CARD_UNITS_OF_SHARES_MAX };
         let (follower, header, lines) = Follower::begin(state.objects(), (0, now_ms), about);
         let mut log = EventLog { follower, to, revision: 0, checkpoint_ms, due: BTreeSet::new(), failed: None };
         log.write(&header);

@@ -1,10 +1,13 @@
 //! Follows what the state machine does: keeps the ledger and the gauges in step with its changes, and has the nodes react.
 
+use crate::engine::BEGIN_MS;
 use crate::events::{Event, Events};
+use crate::fairness::Watch;
 use crate::input::Options;
 use crate::ledger::Ledger;
 use crate::measure::Measure;
 use crate::nodes::NodeModel;
+use crate::promises::Told;
 use muster_model::{Allocation, AllocationId, AllocationState, Change, Job, JobId, JobPhase, Key, Object, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +16,12 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Kept {
     /// Held by attempts that completed, within the window.
     pub(crate) finished: u128,
+    /// Held by preempted attempts until their last checkpoint, within the window.
+    pub(crate) saved: u128,
     /// Held by preempted attempts from their last checkpoint on.
     pub(crate) lost: u128,
+    /// The same within the window.
+    pub(crate) lost_in_window: u128,
     /// Attempts that were preempted.
     pub(crate) victims: u64,
 }
@@ -23,6 +30,8 @@ pub(crate) struct Kept {
 pub(crate) struct Records {
     pub(crate) ledger: Ledger,
     pub(crate) measure: Measure,
+    /// None where there are no guarantees.
+    pub(crate) watch: Option<Watch>,
     pub(crate) nodes: NodeModel,
     checkpoint_ms: u64,
     window_ms: u64,
@@ -36,10 +45,16 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    pub(crate) fn new(ledger: Ledger, measure: Measure, options: &Options, window_ms: u64) -> Self {
+    pub(crate) fn new(
+        ledger: Ledger,
+        (measure, watch): (Measure, Option<Watch>),
+        options: &Options,
+        window_ms: u64,
+    ) -> Self {
         Records {
             ledger,
             measure,
+            watch,
             nodes: options.nodes,
             checkpoint_ms: 1_000 * options.checkpoint_s,
             window_ms,
@@ -63,6 +78,9 @@ impl Records {
             account.waits = true;
             self.measure.waiting_jobs.add(now_ms, 1);
             self.measure.waiting_units.add(now_ms, account.units.0);
+            if let Some(watch) = &mut self.watch {
+                watch.waits(now_ms, account.tenant, account.units.0);
+            }
         }
     }
 
@@ -72,6 +90,9 @@ impl Records {
             account.waits = false;
             self.measure.waiting_jobs.sub(now_ms, 1);
             self.measure.waiting_units.sub(now_ms, account.units.0);
+            if let Some(watch) = &mut self.watch {
+                watch.waits_no_more(now_ms, account.tenant, account.units.0);
+            }
         }
     }
 
@@ -92,7 +113,11 @@ impl Records {
     fn allocation_put(&mut self, now_ms: u64, held: &Allocation, events: &mut Events) {
         let index = self.ledger.index_of(held.job);
         if self.ledger.holds.insert(held.id, index).is_none() {
+            // The wait ends first: a tenant of which more waits below its floor goes on waiting.
             self.waits_no_more(now_ms, index);
+            if let Some(watch) = &mut self.watch {
+                watch.uses(now_ms, self.ledger.jobs[index].tenant, held.charge.gpu_total().0);
+            }
             let account = &mut self.ledger.jobs[index];
             let first = account.bound_ms.is_none();
             account.bound_ms.get_or_insert(now_ms);
@@ -113,6 +138,9 @@ impl Records {
                 account.preempted(now_ms, self.checkpoint_ms);
                 grace_ms = account.grace_ms;
                 self.kept.victims += 1;
+                if let Some(watch) = &mut self.watch {
+                    watch.uses_no_more(now_ms, account.tenant, account.held_units.0);
+                }
             }
             events.push(now_ms + grace_ms + self.nodes.stop_delay_ms, Event::Stopped(held.id));
         }
@@ -127,7 +155,15 @@ impl Records {
                 self.ledger.jobs[index].started_ms = Some(now_ms);
                 self.measure.running.add(now_ms, units);
             }
-            JobPhase::Queued => self.waits(now_ms, self.ledger.index_of(job.id)),
+            JobPhase::Queued => {
+                let index = self.ledger.index_of(job.id);
+                self.waits(now_ms, index);
+                let account = &mut self.ledger.jobs[index];
+                if let Some(reserved) = job.reserved.as_ref().filter(|_| account.bound_ms.is_none()) {
+                    let start_ms = reserved.start_ms.saturating_sub(BEGIN_MS);
+                    account.told = Some(Told::again(account.told, now_ms, start_ms));
+                }
+            }
             _ => {}
         }
     }
@@ -144,8 +180,14 @@ impl Records {
         if let Some(index) = self.ledger.holds.remove(&id) {
             let account = &self.ledger.jobs[index];
             self.measure.give(now_ms, account.tenant, account.held_units);
+            let units = u128::from(account.held_units.0);
             if let Some(kept_ms) = account.kept_ms {
-                self.kept.lost += u128::from(account.held_units.0) * u128::from(now_ms - kept_ms);
+                let within = |ms: u64| ms.min(self.window_ms);
+                self.kept.lost += units * u128::from(now_ms - kept_ms);
+                self.kept.lost_in_window += units * u128::from(within(now_ms) - within(kept_ms));
+                self.kept.saved += units * u128::from(within(kept_ms) - within(account.attempt_ms));
+            } else if let Some(watch) = &mut self.watch {
+                watch.uses_no_more(now_ms, account.tenant, account.held_units.0);
             }
         }
     }

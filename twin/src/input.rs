@@ -3,6 +3,7 @@
 use crate::fleet::Fleet;
 use crate::import::Trace;
 use crate::nodes::NodeModel;
+use crate::queue::QueueChoice;
 use crate::quota::QuotaChoice;
 use crate::shape::ShapeOptions;
 use crate::window::WindowChoice;
@@ -31,6 +32,12 @@ pub struct Options {
     /// Running jobs save their work this often, in seconds: what a preempted one keeps. 0: never.
     #[serde(default)]
     pub checkpoint_s: u64,
+    /// Under whose name jobs wait.
+    #[serde(default)]
+    pub queue: QueueChoice,
+    /// How long burst work runs at least before it may be preempted, in seconds.
+    #[serde(default)]
+    pub cool_down_s: u64,
 }
 
 impl Default for Options {
@@ -45,6 +52,8 @@ impl Default for Options {
             policy: PlacementPolicy::default(),
             checks: 8,
             checkpoint_s: 3_600,
+            queue: QueueChoice::Tree,
+            cool_down_s: 0,
         }
     }
 }

@@ -2,7 +2,10 @@
 
 use crate::gauge::Gauge;
 use crate::import::{EndState, TraceDevices, TraceJob};
+use crate::promises::Told;
+use crate::queue::Queues;
 use crate::shape::Shaper;
+use muster_control_core::events::{CARD_UNITS_OF_MIG_MAX, CARD_UNITS_OF_SHARES_MAX};
 use muster_model::tenant::TenantSpec;
 use muster_model::{AllocationId, FieldError, GpuModel, GpuUnits, JobId, Outcome, ValidJobSpec};
 use std::collections::BTreeMap;
@@ -44,6 +47,8 @@ pub(crate) struct JobAccount {
     /// Up to when the work of its preempted attempt is kept; none while it is not preempted.
     pub(crate) kept_ms: Option<u64>,
     pub(crate) preemptions: u32,
+    /// What reservations said of its first attempt.
+    pub(crate) told: Option<Told>,
 }
 
 impl JobAccount {
@@ -90,6 +95,8 @@ pub(crate) struct Ledger {
     pub(crate) malformed: Vec<Vec<FieldError>>,
     pub(crate) gangs_split: u64,
     pub(crate) gpus_added: u64,
+    /// Most that one card is charged.
+    card_units_max: u64,
 }
 
 /// A job's command in the state machine; nodes of a replay run nothing.
@@ -101,7 +108,7 @@ impl Ledger {
         tenants: &[TenantSpec],
         running: &[TraceJob],
         submitted: &[TraceJob],
-        shaper: &Shaper,
+        (shaper, queues): (&Shaper, &Queues),
         from_s: u64,
     ) -> Self {
         let paths: Vec<String> = tenants.iter().map(|tenant| tenant.path.clone()).collect();
@@ -119,16 +126,27 @@ impl Ledger {
             malformed: Vec::new(),
             gangs_split: 0,
             gpus_added: 0,
+            card_units_max: GpuUnits::CARD.0,
         };
         for (job, warm) in running.iter().map(|job| (job, true)).chain(submitted.iter().map(|job| (job, false))) {
-            ledger.enter(job, warm, shaper, from_s);
+            ledger.enter(job, warm, (shaper, queues), from_s);
         }
         ledger
     }
 
-    fn enter(&mut self, job: &TraceJob, warm: bool, shaper: &Shaper, from_s: u64) {
+    /// Most that the shares of one card are charged together: none are shared, MIG alone shares them, or others do.
+    pub(crate) fn card_units_max(&self) -> u64 {
+        self.card_units_max
+    }
+
+    fn enter(&mut self, job: &TraceJob, warm: bool, (shaper, queues): (&Shaper, &Queues), from_s: u64) {
         let mut stop = (0, 0);
-        let (spec, units) = match shaper.shape(job, vec![COMMAND.to_owned()]) {
+        self.card_units_max = self.card_units_max.max(match job.devices {
+            TraceDevices::None | TraceDevices::Whole { .. } => 0,
+            TraceDevices::Slice { .. } => CARD_UNITS_OF_MIG_MAX,
+            TraceDevices::Share { .. } => CARD_UNITS_OF_SHARES_MAX,
+        });
+        let (spec, units) = match shaper.shape_for(job, queues.of(&job.tenant), vec![COMMAND.to_owned()]) {
             Ok(shaped) => {
                 let how = &shaped.spec.preemption;
                 stop = (1_000 * how.grace_s(shaped.spec.grace_s), 1_000 * how.restart_cost_s);
@@ -166,6 +184,7 @@ impl Ledger {
             started_ms: None,
             kept_ms: None,
             preemptions: 0,
+            told: None,
         });
     }
 

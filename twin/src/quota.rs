@@ -90,7 +90,7 @@ fn ceilings<'a>(
         }
         QuotaChoice::Quantile { permille, training_days } => {
             let from_s = window.from_s.saturating_sub(u64::from(training_days) * DAY_S);
-            let demand = hourly_demand(jobs, from_s, window.from_s);
+            let demand = demand_by_hour(jobs, from_s, window.from_s, Tenant::domain_of);
             let of = |organisation: &str| demand.get(organisation).map_or(0, |hours| quantile(hours.clone(), permille));
             organisations.iter().map(|organisation| (*organisation, part(of(organisation)))).collect()
         }
@@ -100,8 +100,14 @@ fn ceilings<'a>(
 /// Seconds of an hour.
 const HOUR_S: u64 = 3600;
 
-/// Thousandths of a card that each organisation would have held at every full hour, had each job begun when it was submitted.
-fn hourly_demand(jobs: &[TraceJob], from_s: u64, to_s: u64) -> BTreeMap<&str, Vec<u64>> {
+/// Thousandths of a card that each part of the tenants would have held at every full hour, had each job begun when it was submitted; `whose` names
+/// the part that a tenant belongs to.
+pub(crate) fn demand_by_hour<'a>(
+    jobs: &'a [TraceJob],
+    from_s: u64,
+    to_s: u64,
+    whose: impl Fn(&'a str) -> &'a str,
+) -> BTreeMap<&'a str, Vec<u64>> {
     let hours = ((to_s - from_s) / HOUR_S) as usize;
     let mut steps: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
     for job in jobs {
@@ -111,7 +117,7 @@ fn hourly_demand(jobs: &[TraceJob], from_s: u64, to_s: u64) -> BTreeMap<&str, Ve
         }
         // Held at hour h when it began at or before and ended after.
         let hour = |s: u64| (s.saturating_sub(from_s).div_ceil(HOUR_S) as usize).min(hours);
-        let step = steps.entry(Tenant::domain_of(&job.tenant)).or_insert_with(|| vec![0; hours + 1]);
+        let step = steps.entry(whose(&job.tenant)).or_insert_with(|| vec![0; hours + 1]);
         step[hour(job.submit_s)] += job.gpu_milli() as i64;
         step[hour(end_s)] -= job.gpu_milli() as i64;
     }
@@ -129,7 +135,7 @@ fn hourly_demand(jobs: &[TraceJob], from_s: u64, to_s: u64) -> BTreeMap<&str, Ve
 }
 
 /// The smallest value that at least `permille` of the values do not pass.
-fn quantile(mut values: Vec<u64>, permille: u32) -> u64 {
+pub(crate) fn quantile(mut values: Vec<u64>, permille: u32) -> u64 {
     values.sort_unstable();
     let rank = (values.len() as u64 * u64::from(permille)).div_ceil(1000).max(1) as usize;
     values.get(rank - 1).or(values.last()).copied().unwrap_or(0)

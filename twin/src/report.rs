@@ -31,6 +31,9 @@ pub struct Report {
     pub usage: Usage,
     /// Waits by size of the gang, smallest first.
     pub waits: Vec<WaitRow>,
+    /// Waits of all of them together.
+    #[serde(default)]
+    pub waits_all_s: Percentiles,
     /// How close together gangs were placed, by size, smallest first.
     pub closeness: Vec<ClosenessRow>,
     /// Tenants by what they used, the largest first.
@@ -49,6 +52,80 @@ pub struct Report {
     pub assumptions: Vec<String>,
     /// What the replay itself did.
     pub work: Work,
+    /// Floors and burst, where tenants have guarantees.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fairness: Option<Fairness>,
+    /// Reservations, where there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promises: Option<Promises>,
+}
+
+/// Whether floors held and how evenly burst was shared, within the window, by what tenants held and waited for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Fairness {
+    /// Tenants that do not hand all of their guarantee down, by path.
+    pub floors: Vec<FloorRow>,
+    /// Groups of siblings.
+    pub jain: Vec<JainRow>,
+}
+
+/// How long one tenant waited for its floor: a job of its own waited that its guarantee holds beside all that it used.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FloorRow {
+    /// Its path.
+    pub path: String,
+    /// Its guarantee, in cards of all models.
+    pub guarantee_gpus: f64,
+    /// In all.
+    pub waited_h: f64,
+    /// Without a break.
+    pub waited_longest_s: f64,
+}
+
+/// How evenly siblings shared burst: Jain's index of burst GPU time over weight in windows of ten minutes, among those that waited all the time and
+/// had room under their max; the mean is weighted by their burst.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JainRow {
+    /// Their parent; `root` for organisations.
+    pub parent: String,
+    /// Windows in which at least two siblings counted and had burst.
+    pub windows: u64,
+    /// GPU-hours above guarantees in these windows.
+    pub burst_gpu_h: f64,
+    /// 1 is even.
+    pub mean: f64,
+    /// Of the most uneven window.
+    pub least: f64,
+}
+
+/// Reservations and when their jobs began.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Promises {
+    /// Jobs that ever had one.
+    pub given: u64,
+    /// Of those, not started when the replay stopped; they count with their wait so far.
+    pub never_started: u64,
+    /// From when a job was first told a time until that time.
+    pub told_ahead_s: Percentiles,
+    /// Against the first time that each was told: the error of its estimated start.
+    pub first: Lateness,
+    /// Against the earliest time that each was ever told.
+    pub earliest: Lateness,
+}
+
+/// Actual start less the time that was told, in seconds: negative where it began earlier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Lateness {
+    /// Jobs that began later at all.
+    pub late: u64,
+    /// A tenth began so early or earlier.
+    pub p10_s: f64,
+    /// Half.
+    pub p50_s: f64,
+    /// Nine tenths.
+    pub p90_s: f64,
+    /// The latest.
+    pub worst_s: f64,
 }
 
 /// The fleet in figures.
@@ -155,6 +232,19 @@ pub struct Usage {
     /// Of the capacity, what attempts that completed held within the window.
     #[serde(default)]
     pub goodput_share: f64,
+    /// Of the capacity, what preempted attempts held within the window until their last checkpoint: their jobs go on from there.
+    #[serde(default)]
+    pub saved_share: f64,
+    /// Of the capacity, what preempted attempts held within the window from their last checkpoint on.
+    #[serde(default)]
+    pub lost_share: f64,
+    /// Of the capacity, what attempts held within the window that still ran when the replay stopped.
+    #[serde(default)]
+    pub unfinished_share: f64,
+    /// What no schedule exceeds in `goodput_share`, even one that knows all jobs in advance: the least of `A(s) + C · (T − s)` over all times
+    /// `s` of the window, of `C · T`, where `A(s)` is the GPU time that jobs can have used by `s` if each begins when it is submitted.
+    #[serde(default)]
+    pub goodput_bound_share: f64,
     /// From the first submission to the end of the last job; absent when jobs were left when the replay stopped.
     pub makespan_h: Option<f64>,
 }

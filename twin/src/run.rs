@@ -2,10 +2,11 @@
 //!
 //! What must stay true: every submitted job is accounted for at the end; same input, same report.
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Given};
 use crate::error::ReplayError;
 use crate::input::ReplayInput;
 use crate::ledger::Ledger;
+use crate::queue::Queues;
 use crate::quota::tenants;
 use crate::report::Report;
 use crate::shape::Shaper;
@@ -33,6 +34,20 @@ pub fn replay_logged(
     log: Option<&mut dyn Write>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Report, ReplayError> {
+    let tree: Vec<TenantSpec> = tree.iter().map(|edit| edit.on(None)).collect();
+    replay_under(input, &tree, log, progress)
+}
+
+/// The same under a quota tree that is complete.
+///
+/// # Errors
+/// As [`replay_logged`].
+pub fn replay_under(
+    input: &ReplayInput,
+    tree: &[TenantSpec],
+    log: Option<&mut dyn Write>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Report, ReplayError> {
     let (trace, fleet, options) = (&input.trace, &input.fleet, &input.options);
     fleet.validate()?;
     let empty = || ReplayError::Empty { jobs: trace.jobs.len(), bad: trace.bad.count };
@@ -48,9 +63,11 @@ pub fn replay_logged(
     let tenant_specs = tenants(options.quota, fleet, &window, &trace.jobs, &replayed);
     let tenant_specs = under_tree(tenant_specs, tree);
     let shaper = Shaper::new(fleet, options.shape);
-    let ledger = Ledger::new(&tenant_specs, &running, &submitted, &shaper, window.from_s);
+    let queues = Queues::new(options.queue, &tenant_specs);
+    let ledger = Ledger::new(&tenant_specs, &running, &submitted, (&shaper, &queues), window.from_s);
 
-    let mut engine = Engine::set_up(fleet, &tenant_specs, ledger, options, window.length_s() * 1000, log)?;
+    let given = Given { fleet, tenants: &tenant_specs, queues: &queues, options, window_ms: window.length_s() * 1000 };
+    let mut engine = Engine::set_up(&given, ledger, log)?;
     engine.run(progress)?;
     let report = engine.account(input, &window).report();
     if report.jobs.balances() {
@@ -61,10 +78,8 @@ pub fn replay_logged(
 }
 
 /// The tenants of the trace and of the tree, in the order of their paths: parents before children.
-fn under_tree(specs: Vec<TenantSpec>, tree: &[TenantEdit]) -> Vec<TenantSpec> {
+fn under_tree(specs: Vec<TenantSpec>, tree: &[TenantSpec]) -> Vec<TenantSpec> {
     let mut by_path: BTreeMap<String, TenantSpec> = specs.into_iter().map(|spec| (spec.path.clone(), spec)).collect();
-    for edit in tree {
-        by_path.insert(edit.path.clone(), edit.on(None));
-    }
+    by_path.extend(tree.iter().map(|spec| (spec.path.clone(), spec.clone())));
     by_path.into_values().collect()
 }

@@ -65,6 +65,19 @@ impl Shaper {
     /// # Errors
     /// Every field that the system would refuse.
     pub fn shape(&self, job: &TraceJob, command: Vec<String>) -> Result<Shaped, Vec<FieldError>> {
+        self.shape_for(job, (&job.tenant, 0), command)
+    }
+
+    /// The same, submitted by another tenant and with a priority.
+    ///
+    /// # Errors
+    /// As [`Shaper::shape`].
+    pub fn shape_for(
+        &self,
+        job: &TraceJob,
+        (tenant, priority): (&str, i32),
+        command: Vec<String>,
+    ) -> Result<Shaped, Vec<FieldError>> {
         let models = if self.options.any_model { Vec::new() } else { job.models.clone() };
         let (tasks, devices, added_gpus) = match job.devices {
             TraceDevices::None => (job.tasks, DeviceRequest::None, 0),
@@ -94,10 +107,11 @@ impl Shaper {
                 ..Topology::default()
             },
             class: REPLAY_CLASS,
+            priority,
             grace_s: self.options.grace_s.unwrap_or(muster_model::job::GRACE_S_DEFAULT),
             command,
             time_limit_s: job.time_limit_s.or_else(|| self.limit_s(job)),
-            ..JobSpec::usual(&job.tenant, devices, &[])
+            ..JobSpec::usual(tenant, devices, &[])
         };
         Ok(Shaped { spec: spec.validate()?, added_gpus, split: tasks != job.tasks })
     }

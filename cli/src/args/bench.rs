@@ -1,9 +1,12 @@
 //! Flags of `muster bench`: each benchmark prints a table of measured figures, each with a published one for comparison.
 
+use super::{Seconds, duration};
 use clap::{Args, Subcommand, ValueEnum};
 use muster_bench::decisions::Mix;
 use muster_bench::packing::policy::Policy;
+use muster_bench::quotas::{Policy as QuotaPolicy, Source};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Which benchmark.
 #[derive(Debug, Args)]
@@ -196,6 +199,71 @@ pub enum What {
     },
     /// Packing of GPU fractions on a public trace, compared with published policies (Q1, Q2; not part of `all`: it needs the trace)
     Packing(Packing),
+    /// Quotas with borrowing and reclaim on public traces, beside static quotas, FIFO and strict priority: goodput, floors, waits (Q3, Q5;
+    /// not part of `all`: it needs the traces)
+    Quotas(Box<Quotas>),
+}
+
+/// Replays of traces under quota trees that are made from their training days.
+#[derive(Clone, Debug, Args)]
+pub struct Quotas {
+    /// Folder of the public traces, with the folders itp and philly
+    #[arg(long, value_name = "DIR")]
+    pub traces: PathBuf,
+    /// Traces: itp, philly; separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "itp,philly", value_parser = Source::from_str)]
+    pub trace: Vec<Source>,
+    /// Offered loads, in multiples of the recorded submissions, 0.1 to 10, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "1,1.5,2", value_parser = load)]
+    pub loads: Vec<u32>,
+    /// Number of seeds
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    pub seeds: u64,
+    /// Policies: muster, static, fifo, strict-priority; separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "muster,static,fifo,strict-priority", value_parser = QuotaPolicy::from_str)]
+    pub policies: Vec<QuotaPolicy>,
+    /// Days that are measured
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=60))]
+    pub days: u32,
+    /// Days before them, so that the measured days begin with running jobs
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(0..=60))]
+    pub warm_days: u32,
+    /// Continue for at most this many days after the measured days
+    #[arg(long, default_value_t = 21)]
+    pub drain_days: u32,
+    /// Time limit of each job, in percent of its run time, 101 to 10000; 0: none
+    #[arg(long, value_name = "PERCENT", default_value_t = 200)]
+    pub time_limits: u32,
+    /// Time that a preempted job may take to stop
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    pub grace: Seconds,
+    /// Time between two checkpoints of a running job; 0s: none
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = duration)]
+    pub checkpoint: Seconds,
+    /// Time that burst work runs before it may be preempted
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
+    pub cool_down: Seconds,
+    /// Runs at the same time
+    #[arg(long, default_value_t = 2)]
+    pub threads: usize,
+    /// Program that judges event logs, run as `python3 FILE LOG --json` [default: event logs are not judged]
+    #[arg(long, value_name = "FILE")]
+    pub referee: Option<PathBuf>,
+    /// Keep the event logs in this folder
+    #[arg(long, value_name = "DIR")]
+    pub logs: Option<PathBuf>,
+    /// Write a page with plots to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Write the figures of all runs to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// A multiple as thousandths.
+fn load(text: &str) -> Result<u32, String> {
+    let times: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
+    if (0.1..=10.0).contains(&times) { Ok((times * 1000.0).round() as u32) } else { Err("use 0.1 to 10".to_owned()) }
 }
 
 /// One run on given files, or all runs of a folder.

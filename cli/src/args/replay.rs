@@ -5,6 +5,7 @@ use clap::Args;
 use muster_model::TopologyLevel;
 use muster_twin::PlacementPolicy;
 use muster_twin::import::Format as TraceFormat;
+use muster_twin::queue::QueueChoice;
 use muster_twin::quota::QuotaChoice;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -101,6 +102,12 @@ pub struct Replay {
     /// Quota tree: a file as `muster tenants apply` reads it; tenants of the trace that it does not name are added without a guarantee
     #[arg(long, value_name = "FILE", conflicts_with = "live", help_heading = "Replay options")]
     pub tenants: Option<PathBuf>,
+    /// Queues: tree, jobs wait under their tenants; or, for comparison, one queue without quota: fifo, or strict-priority by the tenants' guarantees
+    #[arg(long, value_name = "QUEUES", default_value = "tree", value_parser = QueueChoice::from_str, conflicts_with = "live", help_heading = "Replay options")]
+    pub queue: QueueChoice,
+    /// Time that burst work runs before it may be preempted
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration, help_heading = "Replay options")]
+    pub cool_down: Seconds,
     /// Time that a preempted job may take to stop
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=3_600), help_heading = "Replay options")]
     pub grace_s: Option<u64>,

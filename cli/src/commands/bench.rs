@@ -1,13 +1,13 @@
 //! `muster bench`: hands the flags to the benchmarks.
 
-use crate::args::bench::{Bench, Packing, What};
+use crate::args::bench::{Bench, Packing, Quotas, What};
 use crate::failure::Failure;
 use crate::output::{Colour, Format, Out};
 use anyhow::Context;
 use muster_bench::table::Table;
 use muster_bench::{
-    decisions, failover, lifecycle, overload, packing, passes, plans, reclaim, scale, searches, stall, submissions,
-    timeline, wan,
+    decisions, failover, lifecycle, overload, packing, passes, plans, quotas, reclaim, scale, searches, stall,
+    submissions, timeline, wan,
 };
 use std::path::Path;
 
@@ -98,7 +98,31 @@ async fn one(muster: &Path, under: &Path, what: &What) -> anyhow::Result<Vec<Tab
             overload::run(muster, under, &options).await
         }
         What::Packing(flags) => packing(flags),
+        What::Quotas(flags) => quotas(flags),
     }
+}
+
+fn quotas(flags: &Quotas) -> anyhow::Result<Vec<Table>> {
+    let flags = flags.clone();
+    quotas::run(&quotas::Options {
+        traces: flags.traces,
+        sources: flags.trace,
+        loads_permille: flags.loads,
+        seeds: flags.seeds,
+        policies: flags.policies,
+        days: flags.days,
+        warm_days: flags.warm_days,
+        drain_days: flags.drain_days,
+        limit_percent: flags.time_limits,
+        grace_s: flags.grace.0,
+        checkpoint_s: flags.checkpoint.0,
+        cool_down_s: flags.cool_down.0,
+        threads: flags.threads,
+        referee: flags.referee,
+        logs: flags.logs,
+        html: flags.html,
+        out: flags.out,
+    })
 }
 
 fn packing(flags: &Packing) -> anyhow::Result<Vec<Table>> {

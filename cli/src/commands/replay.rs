@@ -37,8 +37,8 @@ pub fn run(out: &Out, args: &Replay) -> Result<(), Failure> {
     let read_s = began.elapsed().as_secs_f64();
     let progress = progress();
     let tree = tree(args)?;
-    let mut events = args.events.as_deref().map(event_file).transpose()?;
-    let log = events.as_mut().map(|file| &mut **file as &mut dyn Write);
+    let mut events = args.events.as_deref().map(EventFile::create).transpose()?;
+    let log = events.as_mut().map(|file| file as &mut dyn Write);
     let report = replay_logged(&input, &tree, log, &mut |done_ms, window_ms| {
         progress.set_length(window_ms / 1000);
         progress.set_position((done_ms / 1000).min(window_ms / 1000));
@@ -50,6 +50,9 @@ pub fn run(out: &Out, args: &Replay) -> Result<(), Failure> {
     })
     .map_err(failed)?;
     progress.finish_and_clear();
+    if let (Some(file), Some(path)) = (events, &args.events) {
+        file.finish().map_err(|error| Failure::io(format!("writing {}", path.display()), error))?;
+    }
     let replayed_s = began.elapsed().as_secs_f64() - read_s;
     write(args, &report)?;
     note(&format!("read in {read_s:.2} s, replayed in {replayed_s:.2} s ({} commands decided)", report.work.commands));
@@ -70,12 +73,43 @@ fn tree(args: &Replay) -> Result<Vec<TenantEdit>, Failure> {
 }
 
 /// Where the event log goes.
-fn event_file(path: &Path) -> Result<Box<dyn Write>, Failure> {
-    let file = File::create(path).map_err(|error| Failure::io(format!("writing {}", path.display()), error))?;
-    let plain = BufWriter::new(file);
-    match path.extension().is_some_and(|ending| ending == "gz") {
-        true => Ok(Box::new(GzEncoder::new(plain, Compression::default()))),
-        false => Ok(Box::new(plain)),
+enum EventFile {
+    Plain(BufWriter<File>),
+    Zipped(GzEncoder<BufWriter<File>>),
+}
+
+impl EventFile {
+    fn create(path: &Path) -> Result<Self, Failure> {
+        let file = File::create(path).map_err(|error| Failure::io(format!("writing {}", path.display()), error))?;
+        let plain = BufWriter::new(file);
+        Ok(match path.extension().is_some_and(|ending| ending == "gz") {
+            true => EventFile::Zipped(GzEncoder::new(plain, Compression::default())),
+            false => EventFile::Plain(plain),
+        })
+    }
+
+    /// Writes what is left: a disk that is full shows as an error and not as a log that breaks off.
+    fn finish(self) -> std::io::Result<()> {
+        match self {
+            EventFile::Plain(mut file) => file.flush(),
+            EventFile::Zipped(file) => file.finish()?.flush(),
+        }
+    }
+}
+
+impl Write for EventFile {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            EventFile::Plain(file) => file.write(bytes),
+            EventFile::Zipped(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self {
+            EventFile::Plain(file) => file.flush(),
+            EventFile::Zipped(file) => file.flush(),
+        }
     }
 }
 
@@ -206,6 +240,8 @@ fn options(args: &Replay, window: WindowChoice) -> Options {
         nodes: NodeModel { start_delay_ms: args.start_delay.0 * 1000, stop_delay_ms: args.stop_delay.0 * 1000 },
         drain_days_max: args.drain_days,
         checkpoint_s: args.checkpoint_s,
+        queue: args.queue,
+        cool_down_s: args.cool_down.0,
         ..Options::default()
     }
 }

@@ -5,7 +5,7 @@
 mod closeness;
 mod plot;
 mod sections;
-mod words;
+pub mod words;
 
 use crate::report::Report;
 use std::fmt::Write;
@@ -14,15 +14,7 @@ use words::{amount, count, escape, percent, span};
 /// The page.
 #[must_use]
 pub fn render(report: &Report) -> String {
-    let mut page = String::with_capacity(128 * 1024);
-    let _ = write!(
-        page,
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <title>{}</title>\n<style>{}</style></head>\n<body><main>\n",
-        escape(&report.title),
-        include_str!("style.css")
-    );
+    let mut page = opening(&report.title);
     head(&mut page, report);
     sections::allocation(&mut page, report);
     sections::waits(&mut page, report);
@@ -34,6 +26,21 @@ pub fn render(report: &Report) -> String {
     sections::assumptions(&mut page, report);
     page.push_str("<footer>Made by <code>muster replay</code>: the scheduler and the state machine that run the fleet, on virtual time.</footer>\n");
     page.push_str("</main></body></html>\n");
+    page
+}
+
+/// The beginning of a page of this look, up to where its content goes; it ends with `</main></body></html>`.
+#[must_use]
+pub fn opening(title: &str) -> String {
+    let mut page = String::with_capacity(128 * 1024);
+    let _ = write!(
+        page,
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+         <title>{}</title>\n<style>{}</style></head>\n<body><main>\n",
+        escape(title),
+        include_str!("style.css")
+    );
     page
 }
 

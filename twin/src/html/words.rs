@@ -1,7 +1,8 @@
 //! Figures and names as people read them.
 
 /// Text that is safe inside HTML and SVG, attributes included.
-pub(super) fn escape(text: &str) -> String {
+#[must_use]
+pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -17,7 +18,8 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 /// `1,234,567`.
-pub(super) fn count(value: u64) -> String {
+#[must_use]
+pub fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -30,17 +32,20 @@ pub(super) fn count(value: u64) -> String {
 }
 
 /// A large amount without its fraction, a small one with it.
-pub(super) fn amount(value: f64) -> String {
+#[must_use]
+pub fn amount(value: f64) -> String {
     if value >= 100.0 || value == value.trunc() { count(value.round() as u64) } else { format!("{value:.1}") }
 }
 
 /// `42.5 %`.
-pub(super) fn percent(share: f64) -> String {
+#[must_use]
+pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
 /// `0 s`, `42 s`, `3.2 min`, `5.1 h`, `2.3 d`.
-pub(super) fn span(seconds: f64) -> String {
+#[must_use]
+pub fn span(seconds: f64) -> String {
     let one = |value: f64, unit: &str| {
         let text = format!("{value:.1}");
         format!("{} {unit}", text.strip_suffix(".0").unwrap_or(&text))

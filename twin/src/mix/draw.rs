@@ -2,11 +2,11 @@
 
 /// A stream of numbers.
 #[derive(Clone, Debug)]
-pub(super) struct Draw(u64);
+pub(crate) struct Draw(u64);
 
 impl Draw {
     /// The `stream`th stream of a seed.
-    pub(super) fn seeded(seed: u64, stream: u64) -> Self {
+    pub(crate) fn seeded(seed: u64, stream: u64) -> Self {
         let mut draw = Draw(seed);
         let first = draw.next();
         Draw(first ^ stream.wrapping_mul(0xd6e8_feb8_6659_fd93))
@@ -21,7 +21,7 @@ impl Draw {
     }
 
     /// One of `0..bound`; 0 when there is none.
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 }

@@ -4,7 +4,7 @@
 //! What must stay true: durations are never stretched and stay with their size; jobs of one second stay together; the same
 //! description with the same files gives the same jobs; what was drawn and what was made up is said in the assumptions.
 
-mod draw;
+pub(crate) mod draw;
 mod spec;
 
 pub use spec::{GangsSpec, MixSpec, Only, ShareKind, SourceSpec, TraceSpec};

@@ -151,7 +151,9 @@ fn starts(state: &mut State, id: JobId, now_ms: u64) -> bool {
             let executed = execute(state, &Entry { now_ms, commands: vec![command] });
             executed.changes.iter().for_each(|change| view.apply(change));
             match (job, executed.decided.first()) {
-                (Some(job), Some(Err(Reject::NowhereElse { .. }))) => view.not_offered_before(job, now_ms + HAND_OVER_ROUND_MS),
+                (Some(job), Some(Err(Reject::NowhereElse { .. }))) => {
+                    view.not_offered_before(job, now_ms + HAND_OVER_ROUND_MS)
+                }
                 (Some(job), Some(Err(_))) => view.refused(job, now_ms),
                 _ => {}
             }
@@ -196,7 +198,10 @@ fn look(state: &State, now_ms: u64, seen: &mut Seen) -> Vec<String> {
                     let then = explain(&View::from_objects(then.objects()), id, now_ms).map(|said| said.reasons);
                     let then: Vec<String> = then.iter().flatten().map(muster_scheduler_core::Reason::text).collect();
                     let code = reason.code();
-                    broken.push(format!("job {id} does not start after: {what}; told for {code}: {why}; then: {}", then.join("; ")));
+                    broken.push(format!(
+                        "job {id} does not start after: {what}; told for {code}: {why}; then: {}",
+                        then.join("; ")
+                    ));
                 }
             }
         }

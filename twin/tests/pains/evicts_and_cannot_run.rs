@@ -10,7 +10,8 @@ fn nothing_is_evicted_without_a_place_and_what_is_freed_is_kept() {
     let mut story = Story::new("2x8:h100", tenants, 0);
     // Each node: four GPUs that a is guaranteed, four that it has borrowed.
     let own = [story.submit("own 1", gang("a", 1, 4, H100), None), story.submit("own 2", gang("a", 1, 4, H100), None)];
-    let borrowed: Vec<_> = (1..=2).map(|n| story.submit(&format!("borrowed {n}"), gang("a", 1, 4, H100), None)).collect();
+    let borrowed: Vec<_> =
+        (1..=2).map(|n| story.submit(&format!("borrowed {n}"), gang("a", 1, 4, H100), None)).collect();
     story.pass(60);
     // Which of them stand together is the scheduler's choice: the floor pays for those that came first.
     let node_of = |story: &Story, job: &muster_model::JobId| story.state.jobs[job].nodes[0];

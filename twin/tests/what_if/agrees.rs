@@ -2,9 +2,9 @@
 
 use crate::cluster::{BEGIN_MS, Cluster, pool, tenant, whole};
 use muster_control_core::Command;
+use muster_model::request::SharingMode;
 use muster_model::tenant_edit::{AmountsEdit, TenantEdit};
 use muster_model::{GpuModel, GpuUnits, JobId, JobSpec, Preemption};
-use muster_model::request::SharingMode;
 use muster_twin::what_if::{Answer, Edit, Start};
 use std::collections::{BTreeMap, BTreeSet};
 

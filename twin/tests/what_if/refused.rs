@@ -2,9 +2,9 @@
 
 use crate::cluster::{Cluster, at_once, pool, tenant, whole};
 use muster_control_core::{Command, Reject};
+use muster_model::request::SharingMode;
 use muster_model::tenant_edit::{AmountsEdit, TenantEdit};
 use muster_model::{GpuModel, GpuUnits, Pool};
-use muster_model::request::SharingMode;
 use muster_twin::what_if::{Edit, WhatIfError, ask};
 
 fn cluster() -> Cluster {
@@ -61,10 +61,7 @@ fn what_is_not_there_is_not_found() {
     }
     let (index, reject) = refusal(
         &cluster,
-        vec![
-            Edit::DrainNode("g1-n0001".to_owned()),
-            Edit::AddNodes("1x8:h100:pool=nobody".parse().expect("nodes")),
-        ],
+        vec![Edit::DrainNode("g1-n0001".to_owned()), Edit::AddNodes("1x8:h100:pool=nobody".parse().expect("nodes"))],
     );
     assert_eq!(index, 1);
     assert!(reject.to_string().contains("nobody"), "{reject}");

@@ -60,6 +60,9 @@ pub struct TenantRecord {
     pub weight: u32,
     /// Its trust level.
     pub trust: String,
+    /// Whether others may use its idle guarantee.
+    #[serde(skip_serializing_if = "is_true")]
+    pub lend: bool,
 }
 
 impl From<&Tenant> for TenantRecord {
@@ -70,6 +73,7 @@ impl From<&Tenant> for TenantRecord {
             max: Ceilings(tenant.max.clone()),
             weight: tenant.weight,
             trust: tenant.trust.to_string(),
+            lend: tenant.lend,
         }
     }
 }

@@ -32,12 +32,16 @@ use std::collections::BTreeMap;
 /// memory, and rounded up.
 pub const CARD_UNITS_OF_SHARES_MAX: u64 = 2 * 7_000 + 100;
 
+/// Most that the MIG instances of one card are charged together: 4g and 3g, the latter by its half of the memory.
+pub const CARD_UNITS_OF_MIG_MAX: u64 = 7_500;
+
 /// What a log says of its cluster that is not in the state.
 #[derive(Clone, Copy, Debug)]
 pub struct About {
     /// From the end of a grace to the release at most: to kill, to clean up, to report.
     pub stop_ms_max: u64,
-    /// Most that one card is charged: 7,000 where cards are never shared, else [`CARD_UNITS_OF_SHARES_MAX`].
+    /// Most that one card is charged: 7,000 where cards are never shared, [`CARD_UNITS_OF_MIG_MAX`] where only MIG shares them, else
+    /// [`CARD_UNITS_OF_SHARES_MAX`].
     pub card_units_max: u64,
 }
 

@@ -6,7 +6,9 @@ use super::{Known, View};
 use crate::job_class::JobClass;
 use crate::queue::CellQueue;
 use crate::queue::backoff::Backoff;
-use muster_model::{Allocation, AllocationId, CellId, JobId, Key, Limits, Node, NodeHealth, NodeId, NodeNotes, TenantId};
+use muster_model::{
+    Allocation, AllocationId, CellId, JobId, Key, Limits, Node, NodeHealth, NodeId, NodeNotes, TenantId,
+};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,0 +1,60 @@
+//! Reservations as promises: when each gang was told that it starts at the latest, and when it did.
+//!
+//! What must stay true: a gang is judged by the first time that it was told and by the earliest; a reservation that was withdrawn or put off still
+//! counts. Only first attempts count: a requeued job was promised nothing.
+
+use crate::report::{Lateness, Promises};
+
+/// What one job was told. Milliseconds from the window's beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) told_ms: u64,
+    pub(crate) first_ms: u64,
+    pub(crate) earliest_ms: u64,
+}
+
+impl Told {
+    /// A reservation says `start_ms`.
+    pub(crate) fn again(told: Option<Self>, now_ms: u64, start_ms: u64) -> Self {
+        match told {
+            Some(told) => Told { earliest_ms: told.earliest_ms.min(start_ms), ..told },
+            None => Told { told_ms: now_ms, first_ms: start_ms, earliest_ms: start_ms },
+        }
+    }
+}
+
+/// What promises came to: of each job what it was told and when it began, if it did.
+pub(crate) fn promises(jobs: impl Iterator<Item = (Told, Option<u64>)>, stopped_ms: u64) -> Promises {
+    let (mut given, mut never, mut first, mut earliest, mut ahead) = (0, 0, Vec::new(), Vec::new(), Vec::new());
+    for (told, bound_ms) in jobs {
+        given += 1;
+        never += u64::from(bound_ms.is_none());
+        // One that never began is as late as the replay is long.
+        let bound_ms = bound_ms.unwrap_or(stopped_ms);
+        first.push(bound_ms as i64 - told.first_ms as i64);
+        earliest.push(bound_ms as i64 - told.earliest_ms as i64);
+        ahead.push(told.first_ms.saturating_sub(told.told_ms));
+    }
+    Promises {
+        given,
+        never_started: never,
+        told_ahead_s: crate::report::Percentiles::of_ms(ahead),
+        first: lateness(first),
+        earliest: lateness(earliest),
+    }
+}
+
+fn lateness(mut errors_ms: Vec<i64>) -> Lateness {
+    errors_ms.sort_unstable();
+    let at = |share: f64| {
+        let rank = (errors_ms.len() as f64 * share).ceil() as usize;
+        errors_ms.get(rank.clamp(1, errors_ms.len().max(1)) - 1).map_or(0.0, |ms| *ms as f64 / 1000.0)
+    };
+    Lateness {
+        late: errors_ms.iter().filter(|ms| **ms > 0).count() as u64,
+        p10_s: at(0.1),
+        p50_s: at(0.5),
+        p90_s: at(0.9),
+        worst_s: at(1.0),
+    }
+}
