@@ -11,3 +11,4 @@ pub(crate) mod reclaim;
 pub(crate) mod reserve;
 mod stagger;
 pub(crate) mod start;
+mod victims;

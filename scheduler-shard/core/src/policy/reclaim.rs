@@ -4,22 +4,19 @@
 //! passes the gates; those that its place does not need are restored. What must stay true:
 //! - nothing is proposed without a place for the whole gang, topology included;
 //! - a victim is legal by the rules that the control plane proves again ([`Asks`]);
-//! - victims go by priority, then by what is lost (GPU time since the last checkpoint, and the cost of a restart), then the youngest first;
+//! - victims go in the order of [`in_order`];
 //! - a job that was tried in vain is left alone for a while that grows, so that a pass costs little while nothing can be taken.
 
 use super::if_ended::IfEnded;
 use super::stagger;
+use super::victims::{Victim, in_cell, in_order};
 use crate::job_class::{JobClass, Offer};
 use crate::proposal::{Bounds, Plan, Proposal};
 use crate::search::Steps;
 use crate::view::{Known, ReclaimGroup, ReclaimTried, View, in_turn};
 use muster_model::capacity::Ended;
 use muster_model::priority_class::class_preempts;
-use muster_model::{
-    Allocation, AllocationId, AllocationState, Binding, CellId, Claim, Epoch, GpuModel, JobId, NodeId, ResourceVec,
-    TaskPlacement, TenantId,
-};
-use std::cmp::Reverse;
+use muster_model::{Allocation, AllocationId, Binding, CellId, Claim, Epoch, JobId, NodeId, TaskPlacement, TenantId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -32,22 +29,6 @@ const AGAIN_MS: u64 = 1_000;
 const AGAIN_MS_MAX: u64 = 60_000;
 /// Victims of one preemption.
 const VICTIMS_MAX: usize = muster_model::bounds::VICTIMS_PER_PREEMPT_MAX;
-
-/// What can be taken, and how much it would be missed: the least goes first.
-#[derive(Clone, Debug)]
-struct Victim {
-    held: Arc<Allocation>,
-    missed: Missed,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Missed {
-    priority: i32,
-    /// GPU unit-milliseconds that would be done again.
-    lost: u64,
-    youngest: Reverse<u64>,
-    id: AllocationId,
-}
 
 /// Plans preemptions for the first jobs that wait for devices that others hold.
 pub(crate) fn reclaim(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, steps: &mut Steps, plan: &mut Plan) {
@@ -160,55 +141,55 @@ fn may_preempt(view: &View, job: &Known, class: &JobClass) -> bool {
         && (own || class.offers().iter().any(covered) || marks().is_some_and(|class| !class.preempts.is_empty()))
 }
 
-/// What runs in the cell and is committed, with how much it would be missed.
-fn in_cell(view: &View, cell: CellId, now_ms: u64, steps: &mut Steps) -> Vec<Victim> {
-    let active = view.allocations.values().filter(|held| held.cell == cell && held.state == AllocationState::Active);
-    let victims: Vec<Victim> = active
-        .map(|held| {
-            let restart_ms = view.jobs.get(held.job.0).map_or(0, |job| 1_000 * job.restart_cost_s);
-            let since_ms = now_ms.saturating_sub(view.saved_ms(held)) + restart_ms;
-            let lost = held.charge.gpu_total().0.saturating_mul(since_ms);
-            let missed = Missed { priority: held.priority, lost, youngest: Reverse(held.bound_ms), id: held.id };
-            Victim { held: held.clone(), missed }
-        })
-        .collect();
-    steps.0 += victims.len() as u64 / 8;
-    victims
-}
-
 type Found = (Binding, Vec<AllocationId>, Claim);
 
 /// By which rules a job may take devices from whom.
 struct Asks<'a> {
     tenant: TenantId,
     priority: i32,
-    charge: &'a ResourceVec,
+    offer: &'a Offer,
     /// A floor account covers it.
     covered: bool,
     class: Option<Arc<str>>,
     now_ms: u64,
+    /// Some pool has a cool-down, or a bound of preemptions: most have neither, and then nobody's pool is looked up.
+    pools_matter: bool,
 }
+
+/// A victim's tenant, and whether the victim frees GPUs, CPU and memory that are asked for: whether its side may be reclaimed from goes by these.
+type Side = (TenantId, [bool; 3]);
 
 impl<'a> Asks<'a> {
     fn of(view: &View, job: &Known, offer: &'a Offer, now_ms: u64) -> Self {
-        let covered = view.fleet.capacity.account_for(job.tenant, &offer.charge).is_some();
+        let capacity = &view.fleet.capacity;
+        let covered = capacity.account_for(job.tenant, &offer.charge).is_some();
         let (priority, class) = (job.queue_key.priority(), job.priority_class.clone());
-        Asks { tenant: job.tenant, priority, charge: &offer.charge, covered, class, now_ms }
+        let pools_matter = capacity.pools().values().any(|pool| pool.cool_down_s > 0 || pool.preemptions_max.is_some());
+        Asks { tenant: job.tenant, priority, offer, covered, class, now_ms, pools_matter }
     }
 
     /// A lower priority of the same tenant; of burst that is out of its cool-down also one whose side is above its guarantee, for a job that a
-    /// floor covers, and one of lower priority whose class the job's class is marked over.
-    fn may_take(&self, view: &View, held: &Allocation) -> bool {
+    /// floor covers, and one of lower priority whose class the job's class is marked over. `sides`: what was found of sides since something ended
+    /// last.
+    fn may_take(&self, view: &View, held: &Allocation, sides: &mut BTreeMap<Side, bool>) -> bool {
         let capacity = &view.fleet.capacity;
         let burst = held.account().is_none();
-        if burst && self.now_ms < held.bound_ms.saturating_add(capacity.cool_down_ms(held)) {
-            return false;
-        }
         let lower = held.priority < self.priority;
+        let mut reclaims = || {
+            let asked = (self.tenant, &self.offer.charge);
+            *sides.entry(self.side(held)).or_insert_with(|| capacity.may_reclaim(&Ended::default(), asked, held))
+        };
         let by_right = held.tenant == self.tenant && lower
-            || burst && self.covered && capacity.may_reclaim(&Ended::default(), (self.tenant, self.charge), held)
+            || burst && self.covered && reclaims()
             || burst && lower && self.is_marked(view, held);
-        by_right && self.often_enough(view, held)
+        by_right && (!self.pools_matter || self.pools_allow(view, held, burst))
+    }
+
+    fn side(&self, held: &Allocation) -> Side {
+        let (asked, frees) = (&self.offer.charge, &held.charge);
+        let gpus = self.offer.model.is_some_and(|model| asked.gpu(model).0 > 0 && frees.gpu(model).0 > 0);
+        let cpu = asked.cpu_milli > 0 && frees.cpu_milli > 0;
+        (held.tenant, [gpus, cpu, asked.memory_mib > 0 && frees.memory_mib > 0])
     }
 
     fn is_marked(&self, view: &View, held: &Allocation) -> bool {
@@ -218,10 +199,14 @@ impl<'a> Asks<'a> {
         }
     }
 
-    /// Whether the job of an allocation may still be preempted, by how often it has been.
-    fn often_enough(&self, view: &View, held: &Allocation) -> bool {
+    /// Whether it is out of its cool-down, and its job has not been preempted too often.
+    fn pools_allow(&self, view: &View, held: &Allocation, burst: bool) -> bool {
+        let capacity = &view.fleet.capacity;
+        if burst && self.now_ms < held.bound_ms.saturating_add(capacity.cool_down_ms(held)) {
+            return false;
+        }
         let preempted = view.jobs.get(held.job.0).map_or(0, |job| job.preemptions);
-        view.fleet.capacity.preemptions_max(held).is_none_or(|most| preempted < most)
+        capacity.preemptions_max(held).is_none_or(|most| preempted < most)
     }
 }
 
@@ -237,66 +222,16 @@ fn search(
 ) -> Option<Found> {
     let asks = Asks::of(view, job, offer, now_ms);
     let same_model = |victim: &&Victim| victim.held.model == offer.model || offer.model.is_none();
-    let legal = |victim: &&Victim| asks.may_take(view, &victim.held);
-    let mut legal: Vec<&Victim> = held.iter().filter(same_model).filter(legal).collect();
+    let mut sides = BTreeMap::new();
+    let legal = |victim: &&Victim| asks.may_take(view, &victim.held, &mut sides);
+    let legal: Vec<&Victim> = held.iter().filter(same_model).filter(legal).collect();
     steps.0 += held.len() as u64 / 4;
     if legal.is_empty() {
         return None;
     }
-    legal.sort_unstable_by_key(|victim| victim.missed);
-    let order = if class.whole_cards_each() > 0 { by_node(view, class, offer.model, &legal) } else { legal };
+    let order = in_order(view, class, offer, &legal);
     let ended = end_until_it_fits(view, (job, class), offer, cell, &order, now_ms, steps)?;
     Some(ended)
-}
-
-/// The victims node by node: nodes first on which enough cards for a task are had from the victims that are missed least.
-fn by_node<'a>(view: &View, class: &JobClass, model: Option<GpuModel>, legal: &[&'a Victim]) -> Vec<&'a Victim> {
-    let mut on_node: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
-    for (at, victim) in legal.iter().enumerate() {
-        let mut last = None;
-        for task in victim.held.tasks.iter().filter(|task| Some(task.node) != last.replace(task.node)) {
-            let on = on_node.entry(task.node).or_default();
-            if on.last() != Some(&at) {
-                on.push(at);
-            }
-        }
-    }
-    let each = class.whole_cards_each();
-    let mut nodes: Vec<(i32, u64, NodeId, Vec<usize>)> = Vec::new();
-    for (id, victims) in on_node {
-        let Some(there) = view.fleet.capacity.nodes().get(&id).filter(|there| there.node.accepts_work()) else {
-            continue;
-        };
-        let of_model = |gpu: u16| there.node.spec.gpus.get(usize::from(gpu)).map(|card| card.model) == model;
-        let mut free = (0..there.cards.len() as u16).filter(|gpu| of_model(*gpu) && there.is_free(*gpu)).count() as u32;
-        let (mut taken, mut priority, mut lost) = (Vec::new(), i32::MIN, 0_u64);
-        // Tasks on this node are opened one after the other, as long as that makes one more task fit.
-        let (mut open, mut pending) = (Vec::new(), (i32::MIN, 0_u64));
-        let mut fit = free / each;
-        for at in victims {
-            let victim = legal[at];
-            let here = victim.held.tasks.iter().filter(|task| task.node == id);
-            free += here.map(|task| task.devices.len() as u32).sum::<u32>();
-            pending = (pending.0.max(victim.missed.priority), pending.1.saturating_add(victim.missed.lost));
-            open.push(at);
-            if free / each > fit {
-                fit = free / each;
-                (priority, lost) = (priority.max(pending.0), lost.saturating_add(pending.1));
-                taken.append(&mut open);
-                nodes.push((priority, lost, id, std::mem::take(&mut taken)));
-                pending = (i32::MIN, 0);
-            }
-        }
-    }
-    nodes.sort_unstable_by_key(|(priority, lost, id, _)| (*priority, *lost, *id));
-    let mut seen = vec![false; legal.len()];
-    let mut order = Vec::with_capacity(legal.len());
-    for at in nodes.into_iter().flat_map(|(_, _, _, victims)| victims) {
-        if !std::mem::replace(&mut seen[at], true) {
-            order.push(legal[at]);
-        }
-    }
-    order
 }
 
 /// Ends victims in order, more and more at a time, until the job has a place; then restores those that the place does not need.
@@ -305,7 +240,7 @@ fn end_until_it_fits(
     (job, class): (&Known, &Arc<JobClass>),
     offer: &Offer,
     cell: CellId,
-    order: &[&Victim],
+    order: &[&Arc<Allocation>],
     now_ms: u64,
     steps: &mut Steps,
 ) -> Option<Found> {
@@ -319,12 +254,11 @@ fn end_until_it_fits(
         let mut freed = 0_u64;
         while freed < goal
             && ended.len() < VICTIMS_MAX
-            && let Some(victim) = order.get(next)
+            && let Some(&held) = order.get(next)
         {
             next += 1;
-            let held = &victim.held;
             // Those before it are gone: its side may be within its guarantee by now.
-            if asks.may_take(trial.view(), held) {
+            if asks.may_take(trial.view(), held, &mut BTreeMap::new()) {
                 trial.end(held);
                 ended.push(held);
                 freed += held.charge.gpu_total().0.max(1);

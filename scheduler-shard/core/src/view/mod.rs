@@ -361,12 +361,6 @@ impl View {
         }
     }
 
-    /// Up to when the work of an attempt is not lost if it ends: its newest checkpoint, or its binding.
-    pub(crate) fn saved_ms(&self, held: &Allocation) -> u64 {
-        let checkpoint = self.jobs.get(held.job.0).and_then(|job| job.checkpoint_ms);
-        checkpoint.map_or(held.bound_ms, |at_ms| at_ms.max(held.bound_ms))
-    }
-
     /// Whether a job will not be offered to another cell: it has been in each, or has nowhere else to go for now.
     pub(crate) fn stays_in(&self, cell: CellId, job: &Known, now_ms: u64) -> bool {
         let been_everywhere = self.cells.keys().all(|other| *other == cell || job.visited.contains(other));
