@@ -90,6 +90,16 @@ fn preempted_whole(step: &Step<'_>) -> Watched {
     step.after.check().map_err(|broken| broken.to_string())
 }
 
+/// A job of which three attempts that preempted others have failed preempts nobody any more.
+fn the_breaker_holds(step: &Step<'_>) -> Watched {
+    for by in preempted(step).into_keys() {
+        if let Some(job) = step.before.jobs.get(&by).filter(|job| job.preemptor.failures >= 3) {
+            return Err(format!("breaker: job {by} preempts after {} failures", job.preemptor.failures));
+        }
+    }
+    Ok(())
+}
+
 fn change_one(state: &mut State, which: impl Fn(&Allocation) -> bool, change: impl FnOnce(&mut Allocation)) {
     if let Some(held) = state.allocations.values().find(|held| which(held)) {
         let mut held = Allocation::clone(held);
@@ -156,6 +166,32 @@ fn law_2_gangs_are_preempted_whole() {
                         drop((held.tasks.pop(), held.task_states.pop()));
                     },
                 );
+            }
+        },
+    );
+}
+
+#[test]
+fn jobs_that_keep_failing_do_not_preempt() {
+    holds("breaker", || the_breaker_holds);
+    // One of them preempts all the same.
+    catches(
+        "breaker",
+        || the_breaker_holds,
+        || {
+            |_, state: &mut State, _: &mut Executed| {
+                let failing = |job: &Job| job.preemptor.failures >= 3 && job.phase == muster_model::JobPhase::Queued;
+                if let Some(by) = state.jobs.values().find(|job| failing(job)).map(|job| job.id) {
+                    let cause = EndCause::Preempted { by: Some(by), reason: PreemptReason::Reclaim };
+                    let now_ms = state.meta.now_ms;
+                    let active = |held: &Allocation| held.state == AllocationState::Active && held.bound_ms < now_ms;
+                    change_one(state, active, |held| held.state = AllocationState::Stopping(cause));
+                }
+                for job in state.jobs.values_mut().filter(|job| job.phase == muster_model::JobPhase::Queued) {
+                    let mut failing = Job::clone(job);
+                    failing.preemptor.failures = 3;
+                    *job = Arc::new(failing);
+                }
             }
         },
     );

@@ -94,6 +94,13 @@ impl Story {
         }
     }
 
+    /// An operator changes the pool.
+    pub(crate) fn pool(&mut self, change: impl FnOnce(&mut Pool)) {
+        let mut pool = Pool::standard();
+        change(&mut pool);
+        self.commit(vec![Command::PutPool(pool)]);
+    }
+
     /// What happened, line by line.
     pub(crate) fn text(self) -> String {
         self.text
