@@ -145,7 +145,9 @@ fn the_example_tree_lends_takes_back_and_promotes_and_the_borrowed_gang_ends_wit
     let told = dev.ok(&["explain", &claims]);
     assert!(told.contains(said) && told.contains("starts at the latest (claim): within "), "{told}");
     let told = dev.ok(&["explain", &adds]);
-    let by = format!("it is being preempted by job {claims} of research/vision (reclaim: the floor of research/vision pays)");
+    let by = format!(
+        "it is being preempted by job {claims} of research/vision (reclaim: the floor of research/vision pays)"
+    );
     assert!(told.contains(&by), "{told}");
     until_tree(&dev, &TAKEN_BACK.replace("        4\n", "        -\n"));
 
@@ -170,7 +172,10 @@ fn the_example_tree_lends_takes_back_and_promotes_and_the_borrowed_gang_ends_wit
     let told = dev.ok(&["tenants", "explain", "research/nlp"]);
     assert!(told.contains("waiting: 4 h100 of its pending jobs wait, the oldest since "), "{told}");
     assert!(told.contains("it uses 11 h100 since ") && told.contains("3 h100 of it is burst"), "{told}");
-    assert!(told.contains("it has 11 h100, more than research/vision with 7 h100: research/vision asks for no more"), "{told}");
+    assert!(
+        told.contains("it has 11 h100, more than research/vision with 7 h100: research/vision asks for no more"),
+        "{told}"
+    );
     let pools: Value = dev.run(&["pools", "list", "-o", "json"]).json();
     assert_eq!((&pools[0]["floor_wait_s"], &pools[0]["longest_grace_s"]), (&json!(40), &json!(30)), "{pools:#}");
     dev.refused(&["tenants", "explain", "research/nobody"], 3, &["research/nobody"]);

@@ -151,7 +151,9 @@ fn starts(state: &mut State, id: JobId, now_ms: u64) -> bool {
             let executed = execute(state, &Entry { now_ms, commands: vec![command] });
             executed.changes.iter().for_each(|change| view.apply(change));
             match (job, executed.decided.first()) {
-                (Some(job), Some(Err(Reject::NowhereElse { .. }))) => view.not_offered_before(job, now_ms + HAND_OVER_ROUND_MS),
+                (Some(job), Some(Err(Reject::NowhereElse { .. }))) => {
+                    view.not_offered_before(job, now_ms + HAND_OVER_ROUND_MS)
+                }
                 (Some(job), Some(Err(_))) => view.refused(job, now_ms),
                 _ => {}
             }
@@ -196,7 +198,10 @@ fn look(state: &State, now_ms: u64, seen: &mut Seen) -> Vec<String> {
                     let then = explain(&View::from_objects(then.objects()), id, now_ms).map(|said| said.reasons);
                     let then: Vec<String> = then.iter().flatten().map(muster_scheduler_core::Reason::text).collect();
                     let code = reason.code();
-                    broken.push(format!("job {id} does not start after: {what}; told for {code}: {why}; then: {}", then.join("; ")));
+                    broken.push(format!(
+                        "job {id} does not start after: {what}; told for {code}: {why}; then: {}",
+                        then.join("; ")
+                    ));
                 }
             }
         }
@@ -209,7 +214,7 @@ fn every_suggestion_starts_the_job_under_random_quota_trees_with_preemption() {
     let first = crate::number("MUSTER_SEED", 1);
     let seen: Arc<Mutex<Seen>> = Arc::default();
     let mut broken: Vec<String> = Vec::new();
-    for seed in first..first + crate::number("MUSTER_HISTORIES", 150) {
+    for seed in first..first + crate::number("MUSTER_HISTORIES", 100) {
         let kept = Arc::clone(&seen);
         let asker = Box::new(move |state: &State, now_ms: u64| look(state, now_ms, &mut kept.lock().expect("alone")));
         let history = world::run_asked(seed, 20, asker);

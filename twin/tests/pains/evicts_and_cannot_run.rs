@@ -10,7 +10,8 @@ fn nothing_is_evicted_without_a_place_and_what_is_freed_is_kept() {
     let mut story = Story::new("2x8:h100", tenants, 0);
     // Each node: four GPUs that a is guaranteed, four that it has borrowed.
     let own = [story.submit("own 1", gang("a", 1, 4, H100), None), story.submit("own 2", gang("a", 1, 4, H100), None)];
-    let borrowed: Vec<_> = (1..=2).map(|n| story.submit(&format!("borrowed {n}"), gang("a", 1, 4, H100), None)).collect();
+    let borrowed: Vec<_> =
+        (1..=2).map(|n| story.submit(&format!("borrowed {n}"), gang("a", 1, 4, H100), None)).collect();
     story.pass(60);
     // Which of them stand together is the scheduler's choice: the floor pays for those that came first.
     let node_of = |story: &Story, job: &muster_model::JobId| story.state.jobs[job].nodes[0];
@@ -23,10 +24,17 @@ fn nothing_is_evicted_without_a_place_and_what_is_freed_is_kept() {
     let whole = story.submit("whole node", gang("b", 1, 8, H100), Some(3_600));
     story.pass(30);
     story.explain(whole);
+    assert_eq!(story.preemptions, (0, 0), "what is borrowed is enough, but not on one node");
     story.submit("newcomer", gang("c", 1, 4, H100), None);
     story.pass(60);
-    assert!(story.runs(whole), "it has what was freed for it");
-    assert!(story.preemptions.1 <= borrowed.len() as u64);
+    // With the end of a guaranteed job there is a place for the whole gang: only who stands there is evicted, and nobody else gets it.
+    story.cancel(own[0]);
+    story.pass(1);
+    let late = story.submit("late", gang("c", 1, 4, H100), None);
+    story.pass(60);
+    assert!(story.runs(whole) && !story.runs(late), "it has what was freed for it");
+    assert_eq!(story.preemptions, (1, 1));
+    assert!(borrowed.iter().all(|job| story.runs(*job)), "both stand on a floor by now");
     story.pass(4_000);
     insta::assert_snapshot!(story.text());
 }

@@ -6,10 +6,7 @@ use muster_model::GpuModel::{A100_80, H100};
 
 #[test]
 fn each_model_is_guaranteed_borrowed_and_taken_back_by_itself() {
-    let tenants = vec![
-        tenant("a", &[(H100, 8)], &[(A100_80, 8)]),
-        tenant("b", &[(A100_80, 8)], &[]),
-    ];
+    let tenants = vec![tenant("a", &[(H100, 8)], &[(A100_80, 8)]), tenant("b", &[(A100_80, 8)], &[])];
     let mut story = Story::new("2x8:h100,1x8:a100-80", tenants, 0);
     let new = story.submit("on its floor", gang("a", 1, 8, H100), None);
     let burst = story.submit("borrows h100", gang("a", 1, 8, H100), None);

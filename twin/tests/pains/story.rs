@@ -9,8 +9,8 @@ use muster_model::object::Object;
 use muster_model::request::TaskRequest;
 use muster_model::tenant::TenantSpec;
 use muster_model::{
-    Allocation, AllocationState, Change, Checkpoint, DeviceRequest, EndCause, GpuModel, GpuUnits, JobSpec, Limits, Pool,
-    ResourceVec, TaskState,
+    Allocation, AllocationState, Change, Checkpoint, DeviceRequest, EndCause, GpuModel, GpuUnits, JobSpec, Limits,
+    Pool, ResourceVec, TaskState,
 };
 use muster_scheduler_core::{Bounds, Proposal, View, explain, plan};
 use muster_twin::fleet::Fleet;
@@ -273,7 +273,10 @@ impl Story {
                         let in_s = start_ms.saturating_sub(self.now_ms) / 1_000;
                         let nodes = job.reserved.as_ref().map_or(0, |reserved| reserved.nodes.len());
                         let (name, min) = (self.name(job.id), in_s / 60);
-                        let what = format!("{name} gets a reservation: {nodes} nodes, in {min} min {} s at the latest", in_s % 60);
+                        let what = format!(
+                            "{name} gets a reservation: {nodes} nodes, in {min} min {} s at the latest",
+                            in_s % 60
+                        );
                         self.tell(&what);
                     }
                 }
@@ -288,7 +291,8 @@ impl Story {
         let name = self.name(held.job);
         if self.known.insert(id) {
             let nodes: BTreeSet<NodeId> = held.tasks.iter().map(|task| task.node).collect();
-            let named: Vec<String> = nodes.iter().take(4).map(|node| self.state.nodes[node].spec.name.clone()).collect();
+            let named: Vec<String> =
+                nodes.iter().take(4).map(|node| self.state.nodes[node].spec.name.clone()).collect();
             let more = if nodes.len() > 4 { format!(" and {} more nodes", nodes.len() - 4) } else { String::new() };
             let what = format!("{name} starts on {}{more}, {}", named.join(", "), Self::paid(self.account(held)));
             self.tell(&what);

@@ -20,7 +20,8 @@ fn the_job_that_has_just_saved_its_work_is_the_one_that_stops() {
     let owner = story.submit("owner", gang("b", 1, 8, H100), None);
     story.pass(60);
     assert!(story.runs(owner) && story.runs(unsaved) && story.runs(restarts) && !story.runs(saves));
-    let record = story.state.jobs[&saves].attempts.last().and_then(|record| record.preempted).expect("it was preempted");
+    let record =
+        story.state.jobs[&saves].attempts.last().and_then(|record| record.preempted).expect("it was preempted");
     let lost_s = record.lost_gpu_unit_ms / (8 * 7_000 * 1_000);
     story.say(&format!("it lost {lost_s} s of work on 8 GPUs, of more than ten hours"));
     story.explain(saves);

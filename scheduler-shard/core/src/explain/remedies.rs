@@ -46,6 +46,9 @@ impl Question<'_> {
         }
         let mut copy = self.trial.clone();
         make(&mut copy, self.class, changes);
+        // A change may help, or be taken by, whoever waits: all are tried anew, as by a shard that has just taken the cell over.
+        copy.view.promote();
+        copy.all_untried();
         let starts = copy.starts();
         self.trial.spent(&copy);
         starts.then_some(copy)

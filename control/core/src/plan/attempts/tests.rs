@@ -247,13 +247,8 @@ fn the_cause_stands_in_the_allocation_while_it_stops() {
 
 /// All ranks are seen in this state.
 fn all_seen(state: &mut State, now_ms: u64, held: AllocationId, seen: &TaskState) {
-    let report = |rank| TaskReport {
-        allocation: held,
-        rank: Rank(rank),
-        state: seen.clone(),
-        ended_ms: None,
-        checkpoint: None,
-    };
+    let report =
+        |rank| TaskReport { allocation: held, rank: Rank(rank), state: seen.clone(), ended_ms: None, checkpoint: None };
     let reports = (0..RANKS).map(report).collect();
     run(state, now_ms, Command::ReportTasks { node: NodeId(1), epoch: Epoch(1), reports });
 }
