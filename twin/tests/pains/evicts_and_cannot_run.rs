@@ -32,7 +32,7 @@ fn nothing_is_evicted_without_a_place_and_what_is_freed_is_kept() {
     story.pass(1);
     let late = story.submit("late", gang("c", 1, 4, H100), None);
     story.pass(60);
-    assert!(story.runs(whole) && !story.runs(late), "it has what was freed for it");
+    assert!(story.runs(whole) && !story.runs(late), "it has what was freed for it:\n{}", story.so_far());
     assert_eq!(story.preemptions, (1, 1));
     assert!(borrowed.iter().all(|job| story.runs(*job)), "both stand on a floor by now");
     story.pass(4_000);

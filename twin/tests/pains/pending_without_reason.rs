@@ -10,9 +10,9 @@ fn every_pending_job_has_a_reason_a_change_that_starts_it_and_an_estimate() {
     let tenants = vec![tenant("org", &[], &[]), tenant("org/train", &[], &[]), tenant("org/small", &[], &[(H100, 4)])];
     let mut story = Story::new("3x8:h100", tenants, 0);
     let hour = |tenant, gpus| JobSpec { time_limit_s: Some(3_600), ..gang(tenant, 1, gpus, H100) };
-    story.say("org/train has run twelve jobs of a time limit of an hour, for 24 minutes each");
+    story.say("org/train has run eighteen jobs of a time limit of an hour, for 24 minutes each");
     story.quiet = true;
-    for _ in 0..6 {
+    for _ in 0..9 {
         story.submit("before", hour("org/train", 8), Some(24 * 60));
         story.submit("before", hour("org/train", 8), Some(24 * 60));
         story.pass(25 * 60);
