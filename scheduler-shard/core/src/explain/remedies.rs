@@ -355,7 +355,11 @@ fn make(copy: &mut Trial, class: &JobClass, changes: &[Change]) {
                 }
             }
             Change::Open(nodes) => nodes.iter().for_each(|node| copy.view.open_node(node.node)),
-            Change::End(jobs) => jobs.iter().for_each(|job| copy.view.end_job(*job)),
+            // One after the other, as they would: what one of them leaves is promoted before the next ends.
+            Change::End(jobs) => jobs.iter().for_each(|job| {
+                copy.view.end_job(*job);
+                copy.view.promote();
+            }),
             _ => {}
         }
     }
