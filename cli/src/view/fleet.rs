@@ -342,7 +342,7 @@ impl PoolView {
     pub fn new(pool: &v1::Pool, wait: Option<&v1::FloorWait>) -> Self {
         let wait = wait.cloned().unwrap_or_default();
         PoolView {
-            floor_wait_s: wait.cool_down_s + wait.grace_s + wait.stop_s,
+            floor_wait_s: wait.cool_down_s + wait.retry_s + wait.grace_s + wait.stop_s,
             cool_down_s: pool.cool_down_s,
             longest_grace_s: wait.grace_s,
             name: pool.name.clone(),

@@ -3,7 +3,7 @@
 use crate::plan::charge_of;
 use crate::state::State;
 use muster_model::ids::TenantId;
-use muster_model::preemption::STOP_MS_MAX;
+use muster_model::preemption::{RECLAIM_AGAIN_MS_MAX, STOP_MS_MAX};
 use muster_model::{GpuModel, Job, JobPhase, JobSpec, Pool, ResourceVec};
 use std::collections::BTreeMap;
 
@@ -37,6 +37,8 @@ pub struct FloorWait {
     pub cool_down_s: u64,
     /// The longest grace of the burst work that holds devices of the pool now, in seconds.
     pub grace_s: u64,
+    /// Until the shard tries again after a cool-down has ended, in seconds; 0 without a cool-down.
+    pub retry_s: u64,
     /// To stop tasks that ignore their signal and to clean up, in seconds.
     pub stop_s: u64,
 }
@@ -45,7 +47,11 @@ pub struct FloorWait {
 #[must_use]
 pub fn floor_waits(state: &State) -> BTreeMap<String, FloorWait> {
     let stop_s = STOP_MS_MAX / 1_000;
-    let of = |pool: &Pool| (pool.name.clone(), FloorWait { cool_down_s: pool.cool_down_s, grace_s: 0, stop_s });
+    let of = |pool: &Pool| {
+        let cool_down_s = pool.cool_down_s;
+        let retry_s = if cool_down_s > 0 { RECLAIM_AGAIN_MS_MAX / 1_000 } else { 0 };
+        (pool.name.clone(), FloorWait { cool_down_s, grace_s: 0, retry_s, stop_s })
+    };
     let mut waits: BTreeMap<String, FloorWait> = state.all_pools().map(of).collect();
     for held in state.allocations.values().filter(|held| held.account().is_none()) {
         let Some(job) = state.jobs.get(&held.job) else { continue };

@@ -17,6 +17,8 @@ use std::sync::{Arc, Mutex};
 
 /// Jobs that one look asks about.
 const JOBS_MAX: usize = 4;
+/// How what is found here begins: what else a history breaks is for the test of histories.
+const SUGGESTED: &str = "suggestion:";
 /// Rounds of passes until nothing is proposed any more.
 const ROUNDS_MAX: usize = 200;
 
@@ -182,7 +184,7 @@ fn look(state: &State, now_ms: u64, seen: &mut Seen) -> Vec<String> {
     let view = View::from_objects(state.objects());
     for id in waiting.into_iter().take(JOBS_MAX) {
         let Some(said) = explain(&view, id, now_ms) else {
-            broken.push(format!("job {id} is not explained"));
+            broken.push(format!("{SUGGESTED} job {id} is not explained"));
             continue;
         };
         said.estimates.iter().map(Estimate::basis).for_each(|basis| *seen.bases.entry(basis).or_default() += 1);
@@ -199,7 +201,7 @@ fn look(state: &State, now_ms: u64, seen: &mut Seen) -> Vec<String> {
                     let then: Vec<String> = then.iter().flatten().map(muster_scheduler_core::Reason::text).collect();
                     let code = reason.code();
                     broken.push(format!(
-                        "job {id} does not start after: {what}; told for {code}: {why}; then: {}",
+                        "{SUGGESTED} job {id} does not start after: {what}; told for {code}: {why}; then: {}",
                         then.join("; ")
                     ));
                 }
@@ -214,11 +216,12 @@ fn every_suggestion_starts_the_job_under_random_quota_trees_with_preemption() {
     let first = crate::number("MUSTER_SEED", 1);
     let seen: Arc<Mutex<Seen>> = Arc::default();
     let mut broken: Vec<String> = Vec::new();
-    for seed in first..first + crate::number("MUSTER_HISTORIES", 150) {
+    for seed in first..first + crate::number("MUSTER_HISTORIES", 60) {
         let kept = Arc::clone(&seen);
         let asker = Box::new(move |state: &State, now_ms: u64| look(state, now_ms, &mut kept.lock().expect("alone")));
         let history = world::run_asked(seed, 20, asker);
-        broken.extend(history.broken.into_iter().take(2).map(|what| format!("seed {seed}: {what}")));
+        let found = history.broken.into_iter().filter(|what| what.contains(SUGGESTED));
+        broken.extend(found.take(2).map(|what| format!("seed {seed}: {what}")));
         if broken.len() > 20 {
             break;
         }

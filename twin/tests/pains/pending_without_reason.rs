@@ -8,11 +8,11 @@ use muster_model::JobSpec;
 #[test]
 fn every_pending_job_has_a_reason_a_change_that_starts_it_and_an_estimate() {
     let tenants = vec![tenant("org", &[], &[]), tenant("org/train", &[], &[]), tenant("org/small", &[], &[(H100, 4)])];
-    let mut story = Story::new("2x8:h100", tenants, 0);
+    let mut story = Story::new("3x8:h100", tenants, 0);
     let hour = |tenant, gpus| JobSpec { time_limit_s: Some(3_600), ..gang(tenant, 1, gpus, H100) };
-    story.say("org/train has run twelve jobs of a time limit of an hour, for 24 minutes each");
+    story.say("org/train has run eighteen jobs of a time limit of an hour, for 24 minutes each");
     story.quiet = true;
-    for _ in 0..6 {
+    for _ in 0..9 {
         story.submit("before", hour("org/train", 8), Some(24 * 60));
         story.submit("before", hour("org/train", 8), Some(24 * 60));
         story.pass(25 * 60);
@@ -20,10 +20,11 @@ fn every_pending_job_has_a_reason_a_change_that_starts_it_and_an_estimate() {
     story.quiet = false;
     story.submit("one", hour("org/train", 8), Some(24 * 60));
     story.submit("two", hour("org/train", 6), Some(24 * 60));
+    story.submit("small", gang("org/small", 1, 3, H100), None);
     story.pass(60);
-    let waits = story.submit("waits", hour("org/train", 4), Some(60));
+    let waits = story.submit("waits", hour("org/train", 8), Some(60));
     let behind = story.submit("behind it", hour("org/train", 8), Some(60));
-    let over = story.submit("over its max", gang("org/small", 1, 5, H100), None);
+    let over = story.submit("over its max", gang("org/small", 1, 3, H100), None);
     for job in [waits, behind, over] {
         story.explain(job);
     }

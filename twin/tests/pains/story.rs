@@ -106,6 +106,11 @@ impl Story {
         self.text
     }
 
+    /// What happened so far: for a test that fails.
+    pub(crate) fn so_far(&self) -> &str {
+        &self.text
+    }
+
     /// A line of the scenario itself.
     pub(crate) fn say(&mut self, text: &str) {
         let s = (self.now_ms - BEGIN_MS) / 1_000;

@@ -13,7 +13,7 @@ use crate::policy::reserve::end_ms;
 use crate::proposal::{Bounds, Plan, Proposal};
 use crate::search::Steps;
 use crate::view::{Known, View};
-use muster_model::preemption::STOP_MS_MAX;
+use muster_model::preemption::{RECLAIM_AGAIN_MS_MAX, STOP_MS_MAX};
 use muster_model::run_times::Prediction;
 use muster_model::{Allocation, AllocationId, AllocationState, Claim, GpuUnits, JobId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,9 +129,14 @@ impl Estimate {
             Basis::Reclaim { victims, cool_down_ms, grace_ms } => {
                 let jobs = if victims.len() == 1 { "job" } else { "jobs" };
                 let named = listed(victims.iter().map(ToString::to_string), NAMED_MAX);
-                let (cool_down, grace, stop) = (span(*cool_down_ms), span(*grace_ms), span(STOP_MS_MAX));
+                let (grace, stop) = (span(*grace_ms), span(STOP_MS_MAX));
+                let again = span(RECLAIM_AGAIN_MS_MAX);
+                let cool_down = match cool_down_ms {
+                    0 => String::new(),
+                    left_ms => format!("cool-down {}, up to {again} until the shard tries again, ", span(*left_ms)),
+                };
                 format!(
-                    "within {within}: it may preempt {jobs} {named} (cool-down {cool_down}, grace {grace}, {stop} to stop and clean)"
+                    "within {within}: it may preempt {jobs} {named} ({cool_down}grace {grace}, {stop} to stop and clean)"
                 )
             }
             Basis::Reservation => format!("within {within}: nodes are reserved for it from then on"),
@@ -260,7 +265,10 @@ fn reclaiming(trial: &Trial, victims: &[AllocationId]) -> Estimate {
     };
     let cool_down_ms = held().map(|held| protected(held)).max().unwrap_or(0);
     let grace_ms = victims.iter().map(|victim| grace_ms(&trial.view, *victim)).max().unwrap_or(0);
-    let start_ms = now_ms.saturating_add(cool_down_ms).saturating_add(grace_ms).saturating_add(STOP_MS_MAX);
+    // Where nothing can be taken yet, the shard tries again after a while.
+    let again_ms = if cool_down_ms > 0 { RECLAIM_AGAIN_MS_MAX } else { 0 };
+    let wait_ms = cool_down_ms.saturating_add(again_ms).saturating_add(grace_ms).saturating_add(STOP_MS_MAX);
+    let start_ms = now_ms.saturating_add(wait_ms);
     let victims = held().map(|held| held.job).collect();
     Estimate::at(start_ms, now_ms, Basis::Reclaim { victims, cool_down_ms, grace_ms })
 }

@@ -46,6 +46,9 @@ impl Question<'_> {
         }
         let mut copy = self.trial.clone();
         make(&mut copy, self.class, changes);
+        // A change may help, or be taken by, whoever waits: all are tried anew, as by a shard that has just taken the cell over.
+        copy.view.promote();
+        copy.all_untried();
         let starts = copy.starts();
         self.trial.spent(&copy);
         starts.then_some(copy)
@@ -352,7 +355,11 @@ fn make(copy: &mut Trial, class: &JobClass, changes: &[Change]) {
                 }
             }
             Change::Open(nodes) => nodes.iter().for_each(|node| copy.view.open_node(node.node)),
-            Change::End(jobs) => jobs.iter().for_each(|job| copy.view.end_job(*job)),
+            // One after the other, as they would: what one of them leaves is promoted before the next ends.
+            Change::End(jobs) => jobs.iter().for_each(|job| {
+                copy.view.end_job(*job);
+                copy.view.promote();
+            }),
             _ => {}
         }
     }

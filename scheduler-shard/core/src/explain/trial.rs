@@ -112,6 +112,12 @@ impl Trial {
         self.steps.0 >= self.steps_max
     }
 
+    /// Nobody who waits on the copy has been tried yet.
+    pub(super) fn all_untried(&mut self) {
+        let waiting: BTreeSet<JobId> = self.view.waiting_in(self.cell).collect();
+        self.view = self.view.copy_with_queue(self.cell, &waiting);
+    }
+
     /// Counts steps anew, up to a bound of its own.
     pub(super) fn begin_again(&mut self, steps_max: u64) {
         (self.steps, self.steps_max) = (Steps::default(), steps_max);

@@ -26,7 +26,7 @@ const LOOKED_AT_MAX: usize = 64;
 /// A job that was tried in vain is tried again after this, then after twice as long, up to [`AGAIN_MS_MAX`].
 const AGAIN_MS: u64 = 1_000;
 /// Cool-downs end and sides grow in minutes.
-const AGAIN_MS_MAX: u64 = 60_000;
+const AGAIN_MS_MAX: u64 = muster_model::preemption::RECLAIM_AGAIN_MS_MAX;
 /// Victims of one preemption.
 const VICTIMS_MAX: usize = muster_model::bounds::VICTIMS_PER_PREEMPT_MAX;
 

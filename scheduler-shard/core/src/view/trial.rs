@@ -63,11 +63,10 @@ impl View {
             self.allocations.values().filter(|held| held.job == id).map(|held| held.id).collect();
         held.into_iter().for_each(|held| self.delete(&Key::Allocation(held)));
         self.delete(&Key::Job(id));
-        self.promote();
     }
 
     /// What the control plane does when a floor account has got something back: it pays for the next burst work that it covers.
-    fn promote(&mut self) {
+    pub(crate) fn promote(&mut self) {
         let freed = self.fleet.capacity.take_freed();
         let tenants = self.fleet.capacity.tenants();
         let may_pay = |id: &TenantId| tenants.get(id).is_some_and(|at| !at.guarantee.is_empty());
