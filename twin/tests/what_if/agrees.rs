@@ -59,7 +59,7 @@ fn edit(cluster: &Cluster, chance: &mut Chance) -> (Edit, Vec<Command>) {
             let gpu = cards.map(|cards| (GpuModel::H100, Some(GpuUnits::cards(cards))));
             AmountsEdit { gpu: gpu.into_iter().collect(), ..AmountsEdit::default() }
         };
-        TenantEdit { guarantee: amount(guarantee), max: amount(max), ..TenantEdit::usual(path) }
+        TenantEdit { guarantee: amount(guarantee), max: amount(max), path: path.to_owned(), ..TenantEdit::default() }
     };
     let tenants = |edits: Vec<TenantEdit>| {
         let made = Command::EditTenants { edits: edits.clone(), prune: false };
