@@ -26,7 +26,7 @@ use muster_model::capacity::Capacity;
 use muster_model::{
     Allocation, AllocationId, Cell, CellId, Change, Job, JobId, Key, Node, NodeId, Object, Tenant, TenantId,
 };
-use preempting::Preempting;
+use preempting::{Preempting, RunningPriorities};
 pub(crate) use preempting::{ReclaimGroup, ReclaimTried};
 pub use reservation_times::RESERVATIONS_MAX;
 pub(crate) use reservation_times::{ReservationSearch, SLACK_MS};
@@ -59,6 +59,8 @@ pub struct View {
     bypassed_enough: BTreeMap<CellId, BTreeSet<JobId>>,
     /// Preemptions that are proposed.
     preempting: BTreeMap<JobId, Preempting>,
+    /// Of what runs, by tenant, how many have which priority.
+    priorities: RunningPriorities,
     /// Groups for which no victims were found.
     pub(crate) reclaims_tried: BTreeMap<ReclaimGroup, ReclaimTried>,
     /// Jobs that had nowhere else to go, and until when they are not handed over again.
@@ -159,6 +161,7 @@ impl View {
             Key::Job(id) => self.delete_job(*id),
             Key::Allocation(id) => {
                 if let Some(allocation) = self.allocations.remove(id.0) {
+                    self.priorities.remove(&allocation);
                     self.release(&allocation);
                 }
             }
@@ -315,6 +318,7 @@ impl View {
             return;
         }
         self.confirm(&allocation);
+        self.priorities.add(&allocation);
         self.allocations.insert(allocation.id.0, allocation);
     }
 
