@@ -36,14 +36,8 @@ fn trace(mut jobs: Vec<TraceJob>) -> Trace {
     Trace { jobs, ..Trace::default() }
 }
 
-const TRAINING: Training = Training {
-    from_day: 0,
-    days: 4,
-    quantile_permille: 750,
-    fill_percent: 85,
-    max_factor: 3,
-    organisations: 2,
-};
+const TRAINING: Training =
+    Training { from_day: 0, days: 4, quantile_permille: 750, fill_percent: 85, max_factor: 3, organisations: 2 };
 
 #[test]
 fn a_tree_follows_from_the_training_days_alone() {
