@@ -229,7 +229,7 @@ pub struct Quotas {
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(0..=60))]
     pub warm_days: u32,
     /// Continue for at most this many days after the measured days
-    #[arg(long, default_value_t = 21)]
+    #[arg(long, default_value_t = 14)]
     pub drain_days: u32,
     /// Time limit of each job, in percent of its run time, 101 to 10000; 0: none
     #[arg(long, value_name = "PERCENT", default_value_t = 200)]

@@ -140,7 +140,7 @@ fn starts(state: &mut State, id: JobId, now_ms: u64) -> bool {
         let mut commands = Vec::new();
         // Its own cell first: what another cell's jobs would take of the same quota is up to that cell's shard.
         let own = state.jobs.get(&id).and_then(|job| job.cell);
-        for cell in own {
+        if let Some(cell) = own {
             let epoch = state.cells.get(&cell).map(|cell| cell.epoch).unwrap_or_default();
             let found = plan(&mut view, cell, &Bounds::default(), now_ms);
             commands.extend(found.proposals.into_iter().map(|proposal| command(cell, epoch, proposal)));

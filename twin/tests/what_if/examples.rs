@@ -98,7 +98,9 @@ fn of_thirty_six_requests_on_thirty_two_cards_four_wait_and_packed_they_need_twe
 #[test]
 fn the_four_that_wait_say_why_and_a_policy_changes_nothing_for_what_was_accepted() {
     let mut cluster = whole_cards_only("4x8:h100");
-    thirty_six().into_iter().for_each(|job| drop(cluster.submit(job)));
+    for job in thirty_six() {
+        cluster.submit(job);
+    }
     cluster.run_until(cluster.now_ms + 60_000);
     let answer = packed(&cluster, pool(&ALL), &[]);
     assert_eq!((needed(&answer), answer.models[0].in_use), ((36, 20), 32));

@@ -211,8 +211,9 @@ fn other_cell(trial: &mut Trial, job: &Known, class: &JobClass) -> Option<Reason
         let guards = guard::guards(&trial.view, id);
         for offer in class.offers() {
             let allowed = trial.view.capacity().max_allows(job.tenant, &offer.charge).is_ok();
-            let guarded =
-                offer.model.and_then(|model| guards.get(&model)).is_some_and(|guard| guard.holds_back(job.id, class));
+            let covered = trial.view.capacity().account_for(job.tenant, &offer.charge).is_some();
+            let guard = offer.model.and_then(|model| guards.get(&model));
+            let guarded = guard.is_some_and(|guard| guard.holds_back(job.id, class, covered));
             let ask = Ask { cell: id, ..trial.ask(job, class, offer.model) };
             if allowed && !guarded && find_place(&mut trial.view, &ask, &mut Steps::default()).is_some() {
                 return Some(Reason::of(Why::OtherCell { cell: cell_name(&trial.view, trial.cell), other }));

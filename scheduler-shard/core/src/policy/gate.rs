@@ -87,7 +87,8 @@ pub(crate) fn pass(
 pub(crate) fn before_place(view: &View, on: &Pass, job: &Known, class: &JobClass, offer: &Offer) -> Result<(), Gate> {
     let capacity = &view.fleet.capacity;
     capacity.max_allows(job.tenant, &offer.charge).map_err(Gate::Quota)?;
-    if capacity.account_for(job.tenant, &offer.charge).is_none() {
+    let covered = capacity.account_for(job.tenant, &offer.charge).is_some();
+    if !covered {
         let lent = capacity.lending_allows(&Ended::default(), job.tenant, &offer.charge);
         lent.map_err(|why| Gate::NotLent(why, offer.model))?;
     }
@@ -97,7 +98,7 @@ pub(crate) fn before_place(view: &View, on: &Pass, job: &Known, class: &JobClass
     }
     if let Some(model) = offer.model
         && let Some(guard) = on.guards.get(&model)
-        && guard.holds_back(job.id, class)
+        && guard.holds_back(job.id, class, covered)
         && view.reserved(job.id).is_none()
     {
         return Err(Gate::StarvationGuard(model, *guard));

@@ -7,6 +7,7 @@
 //!   cell over, a fresh snapshot and an explanation in the control plane all see the same;
 //! - a shard counts what it sees bound and proposes to record it at once when the gang has waited enough, and otherwise at most every
 //!   [`RECORD_AGAIN_MS`]: what a crash loses is bounded by that;
+//! - a job that a floor account covers is not held back for a gang that none covers: a floor is not to wait for burst;
 //! - a gang that its tenant's max keeps waiting, or that the cell could not hold if it were empty, is not protected.
 
 pub use crate::job_class::BYPASSED_SIZES_MAX;
@@ -27,12 +28,14 @@ pub const RECORD_AGAIN_MS: u64 = 10_000;
 pub(crate) struct Guard {
     pub(crate) gang: JobId,
     pub(crate) cards: u64,
+    /// A floor account covers the gang.
+    pub(crate) covered: bool,
 }
 
 impl Guard {
-    /// Whether it holds back `job`: others that are smaller than the gang.
-    pub(crate) fn holds_back(&self, job: JobId, class: &JobClass) -> bool {
-        self.gang != job && self.cards > class.cards()
+    /// Whether it holds back `job`: others that are smaller than the gang. What a floor account covers is not held back for burst.
+    pub(crate) fn holds_back(&self, job: JobId, class: &JobClass, covered: bool) -> bool {
+        self.gang != job && self.cards > class.cards() && (self.covered || !covered)
     }
 }
 
@@ -56,7 +59,10 @@ pub(crate) fn guards(view: &View, cell: CellId) -> Guards {
         let fits =
             |model: &GpuModel| fits_when_empty(&view.fleet, &Ask::lasting(cell, job.tenant, class, Some(*model)));
         let Some(model) = allowed.filter_map(|offer| offer.model).find(fits) else { continue };
-        let guard = Guard { gang: id, cards: class.cards() };
+        let of_model = class.offers().iter().find(|offer| offer.model == Some(model));
+        let covered =
+            of_model.is_some_and(|offer| view.fleet.capacity.account_for(job.tenant, &offer.charge).is_some());
+        let guard = Guard { gang: id, cards: class.cards(), covered };
         if first.get(&model).is_none_or(|(before, _)| job.queue_key < *before) {
             first.insert(model, (job.queue_key, guard));
         }

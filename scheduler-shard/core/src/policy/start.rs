@@ -177,6 +177,10 @@ fn search(
 }
 
 fn block(view: &mut View, cell: CellId, head: &Head, mut obstacles: Vec<Obstacle>) {
+    // Once its floor covers it, nothing is held back from it.
+    if obstacles.iter().any(|obstacle| matches!(obstacle, Obstacle::Guarded(..))) {
+        obstacles.push(Obstacle::Tenant(head.tenant));
+    }
     obstacles.sort_unstable();
     obstacles.dedup();
     if let Some(queue) = view.queues.get_mut(&cell) {

@@ -27,7 +27,7 @@ use muster_model::{
     Allocation, AllocationId, Cell, CellId, Change, Job, JobId, Key, Node, NodeId, Object, PriorityClass, RunTimes,
     Tenant, TenantId,
 };
-use preempting::Preempting;
+use preempting::{Preempting, RunningPriorities};
 pub(crate) use preempting::{ReclaimGroup, ReclaimTried};
 pub use reservation_times::RESERVATIONS_MAX;
 pub(crate) use reservation_times::{ReservationSearch, SLACK_MS};
@@ -61,6 +61,8 @@ pub struct View {
     bypassed_enough: BTreeMap<CellId, BTreeSet<JobId>>,
     /// Preemptions that are proposed.
     preempting: BTreeMap<JobId, Preempting>,
+    /// Of what runs, by tenant, how many have which priority.
+    priorities: RunningPriorities,
     /// Groups for which no victims were found.
     pub(crate) reclaims_tried: BTreeMap<ReclaimGroup, ReclaimTried>,
     /// Jobs that had nowhere else to go, and until when they are not handed over again.
@@ -173,6 +175,7 @@ impl View {
             Key::RunTimes(id) => drop(self.run_times.remove(id)),
             Key::Allocation(id) => {
                 if let Some(allocation) = self.allocations.remove(id.0) {
+                    self.priorities.remove(&allocation);
                     self.release(&allocation);
                 }
             }
@@ -329,6 +332,7 @@ impl View {
             return;
         }
         self.confirm(&allocation);
+        self.priorities.add(&allocation);
         self.allocations.insert(allocation.id.0, allocation);
     }
 

@@ -9,6 +9,7 @@ use crate::job_class::JobClass;
 use muster_model::{
     Allocation, AllocationId, AllocationState, CellId, Claim, EndCause, JobId, PreemptReason, TenantId,
 };
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Jobs of one tenant and class that wait in one cell.
@@ -30,7 +31,35 @@ pub(super) struct Preempting {
     victims: Vec<(Arc<Allocation>, Arc<Allocation>)>,
 }
 
+/// How many allocations of each tenant have which priority, so that a pass need not look through them for one that a waiting job may preempt.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RunningPriorities(BTreeMap<TenantId, BTreeMap<i32, u32>>);
+
+impl RunningPriorities {
+    pub(super) fn add(&mut self, held: &Allocation) {
+        *self.0.entry(held.tenant).or_default().entry(held.priority).or_default() += 1;
+    }
+
+    pub(super) fn remove(&mut self, held: &Allocation) {
+        let Some(of_tenant) = self.0.get_mut(&held.tenant) else { return };
+        let Some(count) = of_tenant.get_mut(&held.priority) else { return };
+        *count -= 1;
+        if *count == 0 {
+            of_tenant.remove(&held.priority);
+        }
+        if of_tenant.is_empty() {
+            self.0.remove(&held.tenant);
+        }
+    }
+}
+
 impl View {
+    /// Whether the tenant itself has something of a lower priority.
+    pub(crate) fn runs_below(&self, tenant: TenantId, priority: i32) -> bool {
+        let of_tenant = self.priorities.0.get(&tenant);
+        of_tenant.and_then(|of_tenant| of_tenant.keys().next()).is_some_and(|least| *least < priority)
+    }
+
     /// When a group for which no victims were found is due again.
     pub(super) fn next_reclaim_ms(&self) -> Option<u64> {
         self.reclaims_tried.values().map(|tried| tried.again_ms).min()

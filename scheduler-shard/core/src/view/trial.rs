@@ -32,6 +32,7 @@ impl View {
             backoff: Backoff::default(),
             bypassed_enough: self.bypassed_enough.clone(),
             preempting: self.preempting.clone(),
+            priorities: self.priorities.clone(),
             reclaims_tried: self.reclaims_tried.clone(),
             not_offered_until: self.not_offered_until.clone(),
             run_times: self.run_times.clone(),
