@@ -139,12 +139,8 @@ async fn fetch_once(context: &Context) -> Result<Result<Copy, Status>, Failure> 
 }
 
 fn save(copy: &Copy, path: &Path) -> Result<(), Failure> {
-    let head = Head {
-        muster_state: FORM,
-        revision: copy.revision,
-        now_ms: copy.now_ms,
-        objects: copy.stored.len() as u64,
-    };
+    let head =
+        Head { muster_state: FORM, revision: copy.revision, now_ms: copy.now_ms, objects: copy.stored.len() as u64 };
     let write = || -> std::io::Result<()> {
         // Names of jobs and users are nobody else's concern.
         let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
@@ -170,9 +166,8 @@ pub fn read(path: &Path) -> Result<Copy, Failure> {
         std::io::ErrorKind::NotFound => Failure::NotFound(format!("file {name} does not exist")),
         _ => Failure::io(format!("reading {name}"), error),
     })?;
-    read_from(BufReader::new(file)).map_err(|problem| {
-        Failure::field(name, problem, "use a file that `muster state save` has written to its end")
-    })
+    read_from(BufReader::new(file))
+        .map_err(|problem| Failure::field(name, problem, "use a file that `muster state save` has written to its end"))
 }
 
 fn read_from(mut from: impl Read) -> Result<Copy, String> {

@@ -162,7 +162,9 @@ fn submitted(wire: &[v1::JobSpec]) -> Result<Vec<Submission>, Failure> {
 
 /// The jobs of the trace that are submitted before the horizon.
 fn of_trace(args: &WhatIf, objects: &[Object]) -> Result<Vec<Submission>, Failure> {
-    let (Some(path), Some(format), Some(under)) = (&args.trace, args.format, &args.under) else { return Ok(Vec::new()) };
+    let (Some(path), Some(format), Some(under)) = (&args.trace, args.format, &args.under) else {
+        return Ok(Vec::new());
+    };
     let trace = read_trace(path, format)?;
     let days = u32::try_from(args.horizon.0.div_ceil(DAY_S)).unwrap_or(u32::MAX);
     let empty = || Failure::Usage("the trace has no job in that time; change --from-day or --for".to_owned());

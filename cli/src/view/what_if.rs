@@ -61,8 +61,7 @@ impl WhatIfView {
 
     fn models(&self, blocks: &mut Vec<Block>) {
         let heads = ["MODEL", "CHANGE", "GPUS", "IN USE NOW", "NEEDED", "ALLOCATED", "UTILIZED"];
-        let mut columns =
-            Columns::new(&heads).right(&["GPUS", "IN USE NOW", "NEEDED", "ALLOCATED", "UTILIZED"]);
+        let mut columns = Columns::new(&heads).right(&["GPUS", "IN USE NOW", "NEEDED", "ALLOCATED", "UTILIZED"]);
         let row = |model: &str, change: &str, in_use: String, state: &ModelState| {
             let share = |cards: f64| match state.cards {
                 0 => format!("{cards}"),

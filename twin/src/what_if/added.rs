@@ -69,7 +69,8 @@ impl FromStr for AddedNodes {
 
 impl fmt::Display for AddedNodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (nodes, gpus) = (if self.nodes == 1 { "node" } else { "nodes" }, if self.gpus == 1 { "GPU" } else { "GPUs" });
+        let (nodes, gpus) =
+            (if self.nodes == 1 { "node" } else { "nodes" }, if self.gpus == 1 { "GPU" } else { "GPUs" });
         write!(f, "{} {nodes} with {} {} {gpus}", self.nodes, self.gpus, self.model)?;
         self.cell.iter().try_for_each(|cell| write!(f, " in cell {cell}"))?;
         self.pool.iter().try_for_each(|pool| write!(f, " in pool {pool}"))
@@ -158,7 +159,8 @@ mod tests {
         let text = |text: &str| text.parse::<AddedNodes>().map(|added| added.to_string());
         assert_eq!(text("4x8:h100").as_deref(), Ok("4 nodes with 8 h100 GPUs"));
         assert_eq!(text("1x1:a100-80:cell=c2:pool=p").as_deref(), Ok("1 node with 1 a100-80 GPU in cell c2 in pool p"));
-        for bad in ["", "4", "4x8", "0x8:h100", "4x0:h100", "4x8:nope", "4x8:h100:x=1", "4x8:h100:cell=", "9x999:h100"] {
+        for bad in ["", "4", "4x8", "0x8:h100", "4x0:h100", "4x8:nope", "4x8:h100:x=1", "4x8:h100:cell=", "9x999:h100"]
+        {
             assert!(bad.parse::<AddedNodes>().is_err(), "{bad:?}");
         }
     }

@@ -38,7 +38,8 @@ pub(super) fn needed(state: &State, now_ms: u64, workload: &[Submission]) -> Res
         return Ok(Needed::default());
     }
     let objects = boundless(state, &specs);
-    let options = Options { horizon_ms: (specs.len() / JOBS_AT_ONCE) as u64 + 1, explained_max: 0, ..Options::default() };
+    let options =
+        Options { horizon_ms: (specs.len() / JOBS_AT_ONCE) as u64 + 1, explained_max: 0, ..Options::default() };
     let mut run = Run::begin(objects, now_ms, &options);
     let at = |(index, spec): (usize, ValidJobSpec)| Submission {
         after_ms: (index / JOBS_AT_ONCE) as u64,
@@ -93,13 +94,8 @@ fn anew(spec: &JobSpec) -> ValidJobSpec {
 /// The fleet's rules with nobody on it, without limits, and with as many nodes of its shapes as these jobs can need.
 fn boundless(state: &State, specs: &[ValidJobSpec]) -> Vec<Object> {
     let cell = Cell { id: CellId(1), name: "needed".to_owned(), epoch: Epoch(1), holder: Some("needed".to_owned()) };
-    let meta = Meta { feature_level: state.meta.feature_level, ..State::new(1).meta };
-    let mut objects = vec![Object::Meta(meta), Object::Cell(cell)];
-    let free = |tenant: &Tenant| Tenant {
-        guarantee: ResourceVec::default(),
-        max: Limits::default(),
-        ..tenant.clone()
-    };
+    let mut objects = vec![Object::Cell(cell)];
+    let free = |tenant: &Tenant| Tenant { guarantee: ResourceVec::default(), max: Limits::default(), ..tenant.clone() };
     objects.extend(state.tenants.values().map(|tenant| Object::Tenant(free(tenant))));
     objects.extend(state.pools.values().cloned().map(Object::Pool));
     objects.extend(state.device_classes.values().cloned().map(Object::DeviceClass));
@@ -116,6 +112,14 @@ fn boundless(state: &State, specs: &[ValidJobSpec]) -> Vec<Object> {
             objects.push(Object::Node(node));
         }
     }
+    let meta = Meta {
+        feature_level: state.meta.feature_level,
+        next_tenant: state.meta.next_tenant,
+        next_cell: CellId(2),
+        next_node: NodeId(id + 1),
+        ..State::new(1).meta
+    };
+    objects.push(Object::Meta(meta));
     objects
 }
 
@@ -156,7 +160,8 @@ fn shapes(state: &State) -> Vec<Shape> {
     for node in nodes {
         let key = key_of(&node.spec);
         // Fleets have few shapes; the text narrows them down to one or two.
-        let short = format!("{}|{}|{}|{:?}", key.pool, key.gpus.len(), key.cpu_milli, key.gpus.first().map(|card| card.model));
+        let short =
+            format!("{}|{}|{}|{:?}", key.pool, key.gpus.len(), key.cpu_milli, key.gpus.first().map(|card| card.model));
         let found = places.entry(short).or_default();
         match found.iter().find(|place| alike[**place].0 == key) {
             Some(place) => alike[*place].1.push(node),

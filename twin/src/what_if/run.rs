@@ -96,7 +96,8 @@ impl Run {
             let (at_ms, event) = match (&held.state, &job.phase) {
                 (AllocationState::Stopping(_), _) => {
                     // How much of its grace has passed is not known.
-                    let grace_s = if held.pays() { job.spec.grace_s } else { job.spec.preemption.grace_s(job.spec.grace_s) };
+                    let grace_s =
+                        if held.pays() { job.spec.grace_s } else { job.spec.preemption.grace_s(job.spec.grace_s) };
                     (self.now_ms + grace_s.saturating_mul(1_000) + nodes.stop_delay_ms, Event::Stopped(held.id))
                 }
                 (AllocationState::Active, JobPhase::Running(_)) => {
@@ -272,7 +273,8 @@ impl Run {
             if steps.is_empty() && !more {
                 let next_ms = shard.next_look_ms(self.now_ms).map(|at_ms| at_ms.max(self.now_ms + 1));
                 // One look lies ahead at a time; an earlier one replaces the need for a later one.
-                if let Some(at_ms) = next_ms.filter(|at_ms| self.looks.first().is_none_or(|first_ms| at_ms < first_ms)) {
+                if let Some(at_ms) = next_ms.filter(|at_ms| self.looks.first().is_none_or(|first_ms| at_ms < first_ms))
+                {
                     self.looks.insert(at_ms);
                     self.events.push(at_ms, Event::Look);
                 }

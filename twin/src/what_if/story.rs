@@ -175,7 +175,8 @@ impl Stories {
             Change::Put(object) => match &**object {
                 Object::Job(job) => {
                     let key = self.key_of(job);
-                    let added = if let JobKey::Added(index) | JobKey::AddedTask(index, _) = key { Some(index) } else { None };
+                    let added =
+                        if let JobKey::Added(index) | JobKey::AddedTask(index, _) = key { Some(index) } else { None };
                     self.tell(key, job, work(added, job));
                     if let JobPhase::Running(id) = job.phase
                         && !self.stopping.contains(&id)

@@ -99,7 +99,8 @@ pub(super) fn basis(question: &Question) -> Vec<String> {
     let which = if question.edits.is_empty() { "with the change only" } else { "both before and after the change" };
     let known = question.workload.iter().filter(|one| one.work_ms.is_some()).count();
     let known = if known > 0 { format!(", of which {known} have known run times") } else { String::new() };
-    basis[1] = format!("nothing but the workload is submitted ({jobs} jobs{known}, {which}), no node fails or comes back");
+    basis[1] =
+        format!("nothing but the workload is submitted ({jobs} jobs{known}, {which}), no node fails or comes back");
     basis
 }
 

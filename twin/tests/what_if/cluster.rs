@@ -142,9 +142,7 @@ impl Cluster {
 
     /// Nothing starts or stops.
     pub(crate) fn is_calm(&self) -> bool {
-        let running = |id| {
-            self.state.jobs.values().any(|job| matches!(job.phase, JobPhase::Running(at) if at == id))
-        };
+        let running = |id| self.state.jobs.values().any(|job| matches!(job.phase, JobPhase::Running(at) if at == id));
         self.state.allocations.values().all(|held| held.state == AllocationState::Active && running(held.id))
     }
 
@@ -180,9 +178,8 @@ impl Cluster {
     }
 
     fn happen(&mut self, next: &Next, batch: &mut Vec<Command>) {
-        let active = |state: &State, id| {
-            state.allocations.get(&id).is_some_and(|held| held.state == AllocationState::Active)
-        };
+        let active =
+            |state: &State, id| state.allocations.get(&id).is_some_and(|held| held.state == AllocationState::Active);
         match *next {
             Next::Started(id) if active(&self.state, id) => {
                 let job = self.state.jobs[&self.state.allocations[&id].job].clone();
@@ -203,7 +200,8 @@ impl Cluster {
         for (index, task) in held.tasks.iter().enumerate() {
             if !held.task_states[index].is_over() {
                 let rank = Rank(index as u32);
-                let report = TaskReport { allocation: id, rank, state: state.clone(), ended_ms: None, checkpoint: None };
+                let report =
+                    TaskReport { allocation: id, rank, state: state.clone(), ended_ms: None, checkpoint: None };
                 by_node.entry(task.node).or_default().push(report);
             }
         }

@@ -2,9 +2,9 @@
 
 use crate::cluster::{Cluster, at_once, pool, tenant, whole};
 use muster_control_core::{Command, Reject};
+use muster_model::request::SharingMode;
 use muster_model::tenant_edit::{AmountsEdit, TenantEdit};
 use muster_model::{GpuModel, GpuUnits, Pool};
-use muster_model::request::SharingMode;
 use muster_twin::what_if::{Edit, WhatIfError, ask};
 
 fn cluster() -> Cluster {
@@ -15,7 +15,11 @@ fn cluster() -> Cluster {
 
 fn guarantee(path: &str, cards: u64) -> TenantEdit {
     let gpu = [(GpuModel::H100, Some(GpuUnits::cards(cards)))].into();
-    TenantEdit { guarantee: AmountsEdit { gpu, ..AmountsEdit::default() }, path: path.to_owned(), ..TenantEdit::default() }
+    TenantEdit {
+        guarantee: AmountsEdit { gpu, ..AmountsEdit::default() },
+        path: path.to_owned(),
+        ..TenantEdit::default()
+    }
 }
 
 fn refusal(cluster: &Cluster, edits: Vec<Edit>) -> (usize, Reject) {
@@ -42,7 +46,11 @@ fn a_max_below_what_runs_and_rules_that_cards_in_use_break_are_refused_as_the_re
     cluster.submit(whole("research/nlp", 1, 8, 3_600));
     cluster.run_until(cluster.now_ms + 10_000);
     let gpu = [(GpuModel::H100, Some(GpuUnits::cards(7)))].into();
-    let max = TenantEdit { max: AmountsEdit { gpu, ..AmountsEdit::default() }, path: "research/nlp".to_owned(), ..TenantEdit::default() };
+    let max = TenantEdit {
+        max: AmountsEdit { gpu, ..AmountsEdit::default() },
+        path: "research/nlp".to_owned(),
+        ..TenantEdit::default()
+    };
     let asked = refusal(&cluster, vec![Edit::Tenants { edits: vec![max.clone()], prune: false }]).1;
     assert_eq!(cluster.make(Command::EditTenants { edits: vec![max], prune: false }), Err(asked));
     let bad = Pool { time_slice_replicas: 0, ..Pool::standard() };
@@ -61,10 +69,7 @@ fn what_is_not_there_is_not_found() {
     }
     let (index, reject) = refusal(
         &cluster,
-        vec![
-            Edit::DrainNode("g1-n0001".to_owned()),
-            Edit::AddNodes("1x8:h100:pool=nobody".parse().expect("nodes")),
-        ],
+        vec![Edit::DrainNode("g1-n0001".to_owned()), Edit::AddNodes("1x8:h100:pool=nobody".parse().expect("nodes"))],
     );
     assert_eq!(index, 1);
     assert!(reject.to_string().contains("nobody"), "{reject}");
@@ -77,7 +82,11 @@ fn a_job_that_is_refused_in_both_runs_is_an_error_and_in_one_an_answer() {
     let alone = ask(&cluster.question(Vec::new(), large.clone(), 3_600)).expect_err("above the max");
     assert!(matches!(alone, WhatIfError::Job { index: 1, .. }), "{alone}");
     let gpu = [(GpuModel::H100, Some(GpuUnits::cards(16)))].into();
-    let max = TenantEdit { max: AmountsEdit { gpu, ..AmountsEdit::default() }, path: "research".to_owned(), ..TenantEdit::default() };
+    let max = TenantEdit {
+        max: AmountsEdit { gpu, ..AmountsEdit::default() },
+        path: "research".to_owned(),
+        ..TenantEdit::default()
+    };
     let edit = Edit::Tenants { edits: vec![max], prune: false };
     let answer = cluster.ask(vec![edit], large, 3_600);
     assert_eq!(answer.gains.len(), 1, "{answer:?}");
