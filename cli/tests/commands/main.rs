@@ -16,3 +16,4 @@ mod starts;
 mod tenants;
 #[path = "../support/waiting.rs"]
 mod waiting;
+mod what_if;

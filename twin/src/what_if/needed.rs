@@ -94,8 +94,7 @@ fn anew(spec: &JobSpec) -> ValidJobSpec {
 /// The fleet's rules with nobody on it, without limits, and with as many nodes of its shapes as these jobs can need.
 fn boundless(state: &State, specs: &[ValidJobSpec]) -> Vec<Object> {
     let cell = Cell { id: CellId(1), name: "needed".to_owned(), epoch: Epoch(1), holder: Some("needed".to_owned()) };
-    let meta = Meta { feature_level: state.meta.feature_level, ..State::new(1).meta };
-    let mut objects = vec![Object::Meta(meta), Object::Cell(cell)];
+    let mut objects = vec![Object::Cell(cell)];
     let free = |tenant: &Tenant| Tenant { guarantee: ResourceVec::default(), max: Limits::default(), ..tenant.clone() };
     objects.extend(state.tenants.values().map(|tenant| Object::Tenant(free(tenant))));
     objects.extend(state.pools.values().cloned().map(Object::Pool));
@@ -113,6 +112,14 @@ fn boundless(state: &State, specs: &[ValidJobSpec]) -> Vec<Object> {
             objects.push(Object::Node(node));
         }
     }
+    let meta = Meta {
+        feature_level: state.meta.feature_level,
+        next_tenant: state.meta.next_tenant,
+        next_cell: CellId(2),
+        next_node: NodeId(id + 1),
+        ..State::new(1).meta
+    };
+    objects.push(Object::Meta(meta));
     objects
 }
 

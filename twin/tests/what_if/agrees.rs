@@ -97,7 +97,7 @@ fn starts(answer: &Answer) -> BTreeMap<JobId, Option<u64>> {
 fn an_answer_agrees_with_what_then_happens() {
     let (mut started, mut evicted, mut waited, mut changed) = (0, 0, 0, 0);
     for seed in 1..=40 {
-        let mut chance = Chance(seed * 0x9E37_79B9_7F4A_7C15);
+        let mut chance = Chance(u64::wrapping_mul(seed, 0x9E37_79B9_7F4A_7C15));
         let mut cluster = lived_in(&mut chance);
         let (edit, commands) = edit(&cluster, &mut chance);
         let asked_ms = cluster.now_ms;

@@ -118,8 +118,10 @@ fn a_workload_alone_is_the_change() {
     cluster.run_until(cluster.now_ms + 100_000);
     let answer = cluster.ask(Vec::new(), at_once([JobSpec { priority: 5, ..whole("research", 1, 8, 1_000) }]), HOUR_S);
     assert_eq!(answer.edits, ["1 job submitted"]);
-    assert_eq!(answer.loses.iter().map(|line| line.job).collect::<Vec<_>>(), [Some(waits)]);
-    let [new] = &answer.unchanged[..] else { panic!("{:?}", answer.unchanged) };
+    // The one that waits has its place reserved: nobody loses, and the new one comes after it.
+    assert!(answer.gains.is_empty() && answer.loses.is_empty(), "{answer:?}");
+    let [old, new] = &answer.unchanged[..] else { panic!("{:?}", answer.unchanged) };
+    assert_eq!((old.job, &old.after), (Some(waits), &Start::Starts { in_s: 901 }));
     assert_eq!((new.workload, &new.before), (Some(1), &Start::Absent));
-    assert!(matches!(new.after, Start::Starts { in_s: 0..=902 }), "{:?}", new.after);
+    assert_eq!(new.after, Start::Starts { in_s: 1_902 }, "{:?}", new.after);
 }

@@ -134,6 +134,7 @@ impl View {
             Object::Pool(pool) => {
                 self.fleet.set_pool(&pool.name.clone(), Some(pool));
                 self.everything_freed();
+                self.reclaims_tried.clear();
             }
             Object::Cell(cell) => {
                 self.cells.insert(cell.id, cell);
@@ -194,6 +195,8 @@ impl View {
         self.fleet.put_tenant(tenant, held(&self.allocations, &self.assumed).map(AsRef::as_ref));
         self.forget_orders();
         self.relieved(tenant.id);
+        // What was tried in vain under the old quotas and rules may be taken under the new ones.
+        self.reclaims_tried.clear();
         if before != tenant.anti_affinity {
             self.everything_freed();
         }
