@@ -56,7 +56,7 @@ fn a_marked_class_preempts_burst_of_another_tenant_and_nobody_else_does() {
     dev.until(&urgent, &["running"]);
     let victim = dev.run(&["job", &older, "-o", "json"]).json();
     assert_eq!((victim["state"].as_str(), victim["preemptions"].as_u64()), (Some("pending"), Some(1)), "{victim}");
-    assert_eq!(victim["requeue_reason"], format!("preempted by job {urgent} (class)"), "{victim}");
+    assert_eq!(victim["reason"], format!("preempted by job {urgent} (class)"), "{victim}");
     for (id, state) in [(&younger, "running"), (&plain, "pending")] {
         assert_eq!(dev.run(&["job", id, "-o", "json"]).json()["state"], state);
     }
