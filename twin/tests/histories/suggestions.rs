@@ -8,7 +8,7 @@ use muster_control_core::{Command, Entry, Reject, State, TaskReport, execute};
 use muster_model::resources::Resource;
 use muster_model::{
     AllocationState, Change, GpuUnits, Job, JobId, JobPhase, JobSpec, NodeHealth, NodeId, Object, Rank, Spread,
-    TaskState, Tenant,
+    TaskState,
 };
 use muster_scheduler_core::explain::{Change as Suggested, Estimate, Remedy};
 use muster_scheduler_core::{Bounds, HAND_OVER_ROUND_MS, View, explain, plan};
@@ -37,7 +37,7 @@ fn must(state: &mut State, now_ms: u64, commands: Vec<Command>) -> bool {
 fn make(state: &mut State, id: JobId, remedy: &Remedy, now_ms: u64) -> bool {
     remedy.0.iter().all(|change| match change {
         Suggested::RaiseMax { tenant, resource, to, .. } => {
-            let Some(mut tenant) = state.tenants.get(tenant).map(Tenant::clone) else { return false };
+            let Some(mut tenant) = state.tenants.get(tenant).cloned() else { return false };
             match resource {
                 Resource::Gpu(model) => drop(tenant.max.gpu.insert(*model, GpuUnits(*to))),
                 Resource::Cpu => tenant.max.cpu_milli = Some(*to),
@@ -140,7 +140,7 @@ fn starts(state: &mut State, id: JobId, now_ms: u64) -> bool {
         let mut commands = Vec::new();
         // Its own cell first: what another cell's jobs would take of the same quota is up to that cell's shard.
         let own = state.jobs.get(&id).and_then(|job| job.cell);
-        for cell in own {
+        if let Some(cell) = own {
             let epoch = state.cells.get(&cell).map(|cell| cell.epoch).unwrap_or_default();
             let found = plan(&mut view, cell, &Bounds::default(), now_ms);
             commands.extend(found.proposals.into_iter().map(|proposal| command(cell, epoch, proposal)));

@@ -8,5 +8,5 @@ mod large_reclaim;
 mod pending_without_reason;
 mod preemption_loops;
 mod quota_per_gpu_model;
-mod story;
+mod scenario;
 mod victims_blind_to_lost_work;
