@@ -155,6 +155,10 @@ impl Watch {
             let at = &mut self.tenants[index];
             at.settle(now_ms);
             change(at);
+            if now_ms + JAIN_WINDOW_MS == self.next_ms {
+                // It waits, or not, from the beginning of the window on.
+                at.gap = at.waiting.is_empty();
+            }
             let below = at.is_below_floor();
             at.note_floor(below, now_ms);
             next = at.parent;

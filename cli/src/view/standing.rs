@@ -12,9 +12,9 @@ pub struct TenantExplanation {
     /// The tenant.
     pub tenant: StandingView,
     /// Its siblings, in the order of their burst share over weight.
-    pub siblings: Vec<StandingView>,
+    pub neighbours: Vec<StandingView>,
     /// How many more there are.
-    pub more_siblings: u32,
+    pub more_neighbours: u32,
     /// What there is to say.
     pub reasons: Vec<ReasonView>,
     /// The state of the cluster it was read at, and its time.
@@ -122,8 +122,8 @@ impl TenantExplanation {
         };
         TenantExplanation {
             tenant: StandingView::new(&reply.tenant.clone().unwrap_or_default()),
-            siblings: reply.siblings.iter().map(StandingView::new).collect(),
-            more_siblings: reply.more_siblings,
+            neighbours: reply.neighbours.iter().map(StandingView::new).collect(),
+            more_neighbours: reply.more_neighbours,
             reasons: reply.reasons.iter().map(reason).collect(),
             revision: reply.revision,
             now_ms: reply.now_ms,
@@ -138,10 +138,10 @@ impl TenantExplanation {
         let heads = ["TENANT", "GUARANTEE", "USED", "OF GUARANTEE", "WEIGHT", "BURST SHARE", "OVER WEIGHT", "WAITING"];
         let mut columns = Columns::new(&heads).right(&heads[1..]);
         columns.row(self.tenant.row());
-        self.siblings.iter().for_each(|sibling| columns.row(sibling.row()));
+        self.neighbours.iter().for_each(|other| columns.row(other.row()));
         let mut blocks = vec![Block::Text(lines.join("\n")), columns.block()];
-        if self.more_siblings > 0 {
-            blocks.push(Block::Text(format!("and {} more siblings that use less", self.more_siblings)));
+        if self.more_neighbours > 0 {
+            blocks.push(Block::Text(format!("and {} more siblings that use less", self.more_neighbours)));
         }
         blocks
     }

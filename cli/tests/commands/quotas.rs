@@ -91,6 +91,37 @@ fn until_tree(dev: &Dev, expected: &str) {
     }
 }
 
+/// During the grace: both sides say who takes from whom.
+fn say_who_takes_from_whom(dev: &Dev, claims: &str, adds: &str) {
+    let said = "preempting: it starts when 1 job that is being preempted for it has ended (a floor account of its tenant pays)";
+    let told = dev.ok(&["explain", claims]);
+    assert!(told.contains(said) && told.contains("starts at the latest (claim): within "), "{told}");
+    let told = dev.ok(&["explain", adds]);
+    let by = format!(
+        "it is being preempted by job {claims} of research/vision (reclaim: the floor of research/vision pays)"
+    );
+    assert!(told.contains(&by), "{told}");
+}
+
+/// After it: what the victim lost, why the team has what it has, and what the owner of a floor waits at most.
+fn say_what_it_cost_and_why(dev: &Dev, claims: &str, adds: &str) {
+    let told = dev.ok(&["explain", adds]);
+    let by = format!(" by job {claims} of research/vision (reclaim: the floor of research/vision pays), and lost 0.0");
+    assert!(told.contains("preempted: it was preempted at ") && told.contains(&by), "{told}");
+    assert!(told.contains("GPU-hours of work since its checkpoint at "), "{told}");
+    // Why the team gets what it gets, and what the owner of a floor waits at most: the longest grace of what is borrowed, and the stop.
+    let told = dev.ok(&["tenants", "explain", "research/nlp"]);
+    assert!(told.contains("waiting: 4 h100 of its pending jobs wait, the oldest since "), "{told}");
+    assert!(told.contains("it uses 11 h100 since ") && told.contains("3 h100 of it is burst"), "{told}");
+    assert!(
+        told.contains("it has 11 h100, more than research/vision with 7 h100: research/vision asks for no more"),
+        "{told}"
+    );
+    let pools: Value = dev.run(&["pools", "list", "-o", "json"]).json();
+    assert_eq!((&pools[0]["floor_wait_s"], &pools[0]["longest_grace_s"]), (&json!(40), &json!(30)), "{pools:#}");
+    dev.refused(&["tenants", "explain", "research/nobody"], 3, &["research/nobody"]);
+}
+
 #[test]
 fn the_example_tree_lends_takes_back_and_promotes_and_the_borrowed_gang_ends_with_the_right_result() {
     let dev = Dev::start(&["--nodes", "10", "--gpus-per-node", "5"]);
@@ -141,14 +172,7 @@ fn the_example_tree_lends_takes_back_and_promotes_and_the_borrowed_gang_ends_wit
     dev.until(&adds, &["completing"]);
     let why = format!("preempted by job {claims} (reclaim)");
     assert_eq!(job(&dev, &adds)["reason"], why);
-    let said = "preempting: it starts when 1 job that is being preempted for it has ended (a floor account of its tenant pays)";
-    let told = dev.ok(&["explain", &claims]);
-    assert!(told.contains(said) && told.contains("starts at the latest (claim): within "), "{told}");
-    let told = dev.ok(&["explain", &adds]);
-    let by = format!(
-        "it is being preempted by job {claims} of research/vision (reclaim: the floor of research/vision pays)"
-    );
-    assert!(told.contains(&by), "{told}");
+    say_who_takes_from_whom(&dev, &claims, &adds);
     until_tree(&dev, &TAKEN_BACK.replace("        4\n", "        -\n"));
 
     // It saves, stops and waits; Vision starts.
@@ -164,21 +188,7 @@ fn the_example_tree_lends_takes_back_and_promotes_and_the_borrowed_gang_ends_wit
         (&preempted["checkpoint_note"], &preempted["submitted"]),
         (&json!("from 33"), &adds_before["submitted"])
     );
-    let told = dev.ok(&["explain", &adds]);
-    let by = format!(" by job {claims} of research/vision (reclaim: the floor of research/vision pays), and lost 0.0");
-    assert!(told.contains("preempted: it was preempted at ") && told.contains(&by), "{told}");
-    assert!(told.contains("GPU-hours of work since its checkpoint at "), "{told}");
-    // Why the team gets what it gets, and what the owner of a floor waits at most: the longest grace of what is borrowed, and the stop.
-    let told = dev.ok(&["tenants", "explain", "research/nlp"]);
-    assert!(told.contains("waiting: 4 h100 of its pending jobs wait, the oldest since "), "{told}");
-    assert!(told.contains("it uses 11 h100 since ") && told.contains("3 h100 of it is burst"), "{told}");
-    assert!(
-        told.contains("it has 11 h100, more than research/vision with 7 h100: research/vision asks for no more"),
-        "{told}"
-    );
-    let pools: Value = dev.run(&["pools", "list", "-o", "json"]).json();
-    assert_eq!((&pools[0]["floor_wait_s"], &pools[0]["longest_grace_s"]), (&json!(40), &json!(30)), "{pools:#}");
-    dev.refused(&["tenants", "explain", "research/nobody"], 3, &["research/nobody"]);
+    say_what_it_cost_and_why(&dev, &claims, &adds);
     assert_eq!(others.iter().map(|id| held(id)).collect::<Vec<_>>(), before, "nobody else is touched");
     until_tree(&dev, TAKEN_BACK);
 

@@ -126,8 +126,8 @@ pub fn explain(state: &State, path: &str) -> Option<TenantExplanation> {
     let counted = Counted::of(state);
     let stand = |tenant: &Tenant| counted.standing(state, tenant);
     let tenant = state.tenants.get(&id).map(stand)?;
-    let siblings = state.tenants.values().filter(|other| other.parent == parent && other.id != id);
-    let mut neighbours: Vec<Standing> = siblings.map(stand).collect();
+    let beside = state.tenants.values().filter(|other| other.parent == parent && other.id != id);
+    let mut neighbours: Vec<Standing> = beside.map(stand).collect();
     neighbours.sort_by_key(|other| (std::cmp::Reverse(other.used.gpu_total()), other.id));
     let more = neighbours.len().saturating_sub(NEIGHBOURS_MAX);
     neighbours.truncate(NEIGHBOURS_MAX);

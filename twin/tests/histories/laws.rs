@@ -228,6 +228,10 @@ impl Judge {
                         if counts.is_empty() {
                             counts = both.iter().filter(floored).collect();
                         }
+                        // Where they share nothing that is floored, what they share counts.
+                        if counts.is_empty() {
+                            counts = both.iter().collect();
+                        }
                         counts.iter().any(|resource| of.get(**resource) > side.guarantee.get(**resource))
                     }
                 };

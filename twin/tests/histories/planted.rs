@@ -56,7 +56,7 @@ fn put(object: Object) -> Change {
 }
 
 /// The last value that an entry gives an allocation, by its place among the changes.
-fn allocations<'a>(changes: &'a [Change]) -> impl DoubleEndedIterator<Item = (usize, &'a Allocation)> {
+fn allocations(changes: &[Change]) -> impl DoubleEndedIterator<Item = (usize, &Allocation)> {
     changes.iter().enumerate().filter_map(|(at, change)| match change {
         Change::Put(object) => match &**object {
             Object::Allocation(held) => Some((at, held)),

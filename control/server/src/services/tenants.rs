@@ -107,8 +107,8 @@ impl v1::tenants_server::Tenants for TenantsService {
             now_ms,
             reasons: explained.sentences().into_iter().map(reason_to_wire).collect(),
             tenant: Some(standing_to_wire(&explained.tenant)),
-            siblings: explained.neighbours.iter().map(standing_to_wire).collect(),
-            more_siblings: u32::try_from(explained.more).unwrap_or(u32::MAX),
+            neighbours: explained.neighbours.iter().map(standing_to_wire).collect(),
+            more_neighbours: u32::try_from(explained.more).unwrap_or(u32::MAX),
         }))
     }
 }

@@ -27,8 +27,6 @@ const LOOKED_AT_MAX: usize = 64;
 const AGAIN_MS: u64 = 1_000;
 /// Cool-downs end and sides grow in minutes.
 const AGAIN_MS_MAX: u64 = muster_model::preemption::RECLAIM_AGAIN_MS_MAX;
-/// Times further away than this are rounded up to a multiple of it.
-const TOGETHER_MS: u64 = 10_000;
 /// Victims of one preemption.
 const VICTIMS_MAX: usize = muster_model::bounds::VICTIMS_PER_PREEMPT_MAX;
 
@@ -77,20 +75,15 @@ fn try_candidates(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, s
 
 fn tried_in_vain(view: &mut View, group: ReclaimGroup, now_ms: u64) {
     let before = view.reclaims_tried.get(&group).map_or(0, |tried| tried.wait_ms);
-    let wait_ms = (2 * before).clamp(AGAIN_MS, AGAIN_MS_MAX - TOGETHER_MS);
-    view.reclaims_tried.insert(group, ReclaimTried { wait_ms, again_ms: again_ms(now_ms, wait_ms) });
-}
-
-/// Times are rounded up, so that many groups are tried in one pass and do not each wake the shard.
-fn again_ms(now_ms: u64, wait_ms: u64) -> u64 {
-    now_ms.saturating_add(wait_ms).next_multiple_of(wait_ms.clamp(AGAIN_MS, TOGETHER_MS))
+    let wait_ms = (2 * before).clamp(AGAIN_MS, AGAIN_MS_MAX);
+    view.reclaims_tried.insert(group, ReclaimTried { wait_ms, again_ms: now_ms.saturating_add(wait_ms) });
 }
 
 /// Groups that are due and were not tried in this pass are tried later: a time that has passed would wake the shard again at once, for ever.
 fn put_off(view: &mut View, cell: CellId, now_ms: u64) {
     let due = view.reclaims_tried.iter_mut().filter(|(group, tried)| group.0 == cell && tried.again_ms <= now_ms);
     for (_, tried) in due {
-        tried.again_ms = again_ms(now_ms, tried.wait_ms);
+        tried.again_ms = now_ms.saturating_add(tried.wait_ms);
     }
 }
 

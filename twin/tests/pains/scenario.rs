@@ -31,7 +31,7 @@ enum Next {
 }
 
 /// See the module.
-pub(crate) struct Story {
+pub(crate) struct Scenario {
     pub(crate) state: State,
     view: View,
     now_ms: u64,
@@ -64,7 +64,7 @@ pub(crate) fn gang(tenant: &str, tasks: u32, gpus: u32, model: GpuModel) -> JobS
     JobSpec { tasks, grace_s: 30, ..JobSpec::usual(tenant, request, &["work"]) }
 }
 
-impl Story {
+impl Scenario {
     /// A fleet in one cell, its tenants, and the cool-down of its pool.
     pub(crate) fn new(fleet: &str, tenants: Vec<TenantSpec>, cool_down_s: u64) -> Self {
         let mut state = State::new(1);
@@ -72,13 +72,13 @@ impl Story {
         let mut commands =
             vec![Command::RaiseFeatureLevel { level: 3 }, Command::PutPool(Pool { cool_down_s, ..Pool::standard() })];
         let join = |spec| Command::JoinNode { spec, usage_incarnation: None, agent: 1 };
-        commands.extend(fleet.node_specs().into_iter().map(join));
+        commands.extend(fleet.node_specs().map(join));
         commands.push(Command::ApplyTenants { tenants });
         commands.push(Command::AcquireCell { cell: CELL, shard: "s".to_owned() });
         for decided in execute(&mut state, &Entry { now_ms: BEGIN_MS, commands }).decided {
             decided.expect("the set-up is accepted");
         }
-        Story {
+        Scenario {
             view: View::from_objects(state.objects()),
             state,
             now_ms: BEGIN_MS,
