@@ -209,7 +209,19 @@ impl Judge {
         taken: &[(Allocation, JobId, PreemptReason)],
         broken: &mut Vec<String>,
     ) {
+        // What is bound or claimed in the same entry may come before a preemption in it.
         let mut used = before.used();
+        let new = self.held.values().filter(|held| held.pays() && !before.held.contains_key(&held.id));
+        let bound = new.map(|held| (held.tenant, held.charge));
+        let claims = self.jobs.values().filter_map(|job| Some((job.tenant, job.id, job.claim.as_ref()?)));
+        let claimed = claims.filter(|(_, id, _)| before.jobs.get(id).is_none_or(|job| job.claim.is_none()));
+        let begun: Vec<(TenantId, ResourceVec)> =
+            bound.chain(claimed.map(|(tenant, _, claim)| (tenant, claim.charge))).collect();
+        for (tenant, charge) in begun {
+            for at in before.line(tenant) {
+                used.entry(at.id).or_default().add(&charge);
+            }
+        }
         for (victim, job, reason) in taken {
             let by = before.jobs.get(job).or_else(|| self.jobs.get(job));
             let claim = self.jobs.get(job).and_then(|job| job.claim.as_ref());

@@ -1,5 +1,5 @@
-//! A small cluster in virtual time that is *not* the one of what-if: its shard lives on through the edits, with all that it remembers, and its tasks do
-//! what they do. Answers are compared with what happens here.
+//! A small cluster in virtual time that is *not* the one of what-if: its tasks do what they do, and its shard goes
+//! on with what it has planned. Answers are compared with what happens here.
 
 use muster_control_core::{Command, Done, Entry, LeasedBinding, Reject, State, TaskReport, execute};
 use muster_model::needs::{Isolation, Needs};
@@ -144,6 +144,11 @@ impl Cluster {
     pub(crate) fn is_calm(&self) -> bool {
         let running = |id| self.state.jobs.values().any(|job| matches!(job.phase, JobPhase::Running(at) if at == id));
         self.state.allocations.values().all(|held| held.state == AllocationState::Active && running(held.id))
+    }
+
+    /// Another shard takes over, with what the state says and no more.
+    pub(crate) fn restart_shards(&mut self) {
+        self.view = View::from_objects(self.state.objects());
     }
 
     /// Goes on until then.

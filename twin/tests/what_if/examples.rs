@@ -116,7 +116,7 @@ fn a_workload_alone_is_the_change() {
     cluster.submit(whole("research", 1, 8, 1_000));
     let waits = cluster.submit(whole("research", 1, 8, 1_000));
     cluster.run_until(cluster.now_ms + 100_000);
-    let answer = cluster.ask(Vec::new(), at_once([JobSpec { priority: 5, ..whole("research", 1, 8, 1_000) }]), HOUR_S);
+    let answer = cluster.ask(Vec::new(), at_once([whole("research", 1, 8, 1_000)]), HOUR_S);
     assert_eq!(answer.edits, ["1 job submitted"]);
     // The one that waits has its place reserved: nobody loses, and the new one comes after it.
     assert!(answer.gains.is_empty() && answer.loses.is_empty(), "{answer:?}");
