@@ -2,18 +2,14 @@
 
 use crate::assumptions::assumptions;
 use crate::bound::{Work as Bounded, goodput_bound};
-use crate::engine::TreeFacts;
-use crate::fairness::Watch;
-use crate::follow::Kept;
-use crate::input::ReplayInput;
-use crate::ledger::{Ended, JobAccount, Ledger, cards};
-use crate::measure::Measure;
-use crate::promises::promises;
+use crate::gathered::Account;
+use crate::ledger::{Ended, JobAccount, cards};
 use crate::report::{
-    FleetFacts, JobCounts, Percentiles, Promises, REPORT_VERSION, Report, Series, TenantRow, TenantSeries, Usage,
-    WaitRow, WindowFacts, Work,
+    JobCounts, Percentiles, REPORT_VERSION, Report, Reservations, Series, TenantRow, TenantSeries, Usage, WaitRow,
+    WindowFacts,
 };
-use crate::window::{DAY_S, Window};
+use crate::reservations::reservations;
+use crate::window::DAY_S;
 use muster_model::GpuUnits;
 use std::collections::BTreeMap;
 
@@ -21,22 +17,6 @@ use std::collections::BTreeMap;
 const TENANTS_DRAWN_MAX: usize = 8;
 /// Milliseconds of an hour.
 const HOUR_MS: f64 = 3_600_000.0;
-
-/// Everything that the report is made of.
-pub(crate) struct Account<'a> {
-    pub(crate) input: &'a ReplayInput,
-    pub(crate) window: &'a Window,
-    pub(crate) fleet: FleetFacts,
-    pub(crate) ledger: Ledger,
-    pub(crate) measure: Measure,
-    pub(crate) watch: Option<Watch>,
-    pub(crate) kept: Kept,
-    pub(crate) tree: TreeFacts,
-    pub(crate) work: Work,
-    pub(crate) refused: BTreeMap<String, u64>,
-    /// When the replay stopped.
-    pub(crate) stopped_ms: u64,
-}
 
 fn gpu_h(unit_ms: u128) -> f64 {
     unit_ms as f64 / GpuUnits::CARD.0 as f64 / HOUR_MS
@@ -89,7 +69,7 @@ impl Account<'_> {
             skipped_rows: input.trace.skipped.clone(),
             assumptions: assumptions(&self),
             fairness,
-            promises: self.promises(),
+            reservations: self.reservations(),
             fleet: self.fleet,
             refused: self.refused,
             work: self.work,
@@ -167,9 +147,9 @@ impl Account<'_> {
         goodput_bound(work, GpuUnits::cards(self.fleet.gpus).0, self.window.length_s() * 1000)
     }
 
-    fn promises(&self) -> Option<Promises> {
+    fn reservations(&self) -> Option<Reservations> {
         let told: Vec<_> = self.ledger.jobs.iter().filter_map(|job| Some((job.told?, job.bound_ms))).collect();
-        (!told.is_empty()).then(|| promises(told.into_iter(), self.stopped_ms))
+        (!told.is_empty()).then(|| reservations(told.into_iter(), self.stopped_ms))
     }
 
     /// Jobs whose waits count: submitted in the window, not refused.

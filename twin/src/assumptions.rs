@@ -2,7 +2,7 @@
 //!
 //! What must stay true: whatever changes what a replay finds and is not in the trace is said here.
 
-use crate::account::Account;
+use crate::gathered::Account;
 use crate::input::{Options, ReplayInput};
 use crate::ledger::models_in_words;
 use crate::queue::QueueChoice;

@@ -4,13 +4,13 @@
 //! shard's view, and let the shard plan until it proposes nothing more. What must stay true: no decision is made here that a
 //! fleet's cores would make; what the state machine says is followed, never foreseen.
 
-use crate::account::Account;
 use crate::error::ReplayError;
 use crate::event_log::EventLog;
 use crate::events::{Event, Events};
 use crate::fairness::Watch;
 use crate::fleet::Fleet;
 use crate::follow::Records;
+use crate::gathered::{Account, BEGIN_MS, TreeFacts};
 use crate::gauge::Bins;
 use crate::import::EndState;
 use crate::input::{Options, ReplayInput};
@@ -30,8 +30,6 @@ use muster_model::{AllocationId, AllocationState, CellId, JobId, Pool, Rank, Tas
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
-/// Where virtual time begins, in ms since 1970: far enough from zero that yesterday exists.
-pub(crate) const BEGIN_MS: u64 = 1_000_000_000_000;
 /// The level of a cluster whose control nodes are all of this version.
 const FEATURE_LEVEL: u32 = 3;
 /// Commands of one log entry: what a proposer merges at most.
@@ -77,16 +75,6 @@ pub(crate) struct Given<'a> {
     pub(crate) queues: &'a Queues,
     pub(crate) options: &'a Options,
     pub(crate) window_ms: u64,
-}
-
-/// The quota tree in figures.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct TreeFacts {
-    pub(crate) tenants: u64,
-    pub(crate) with_guarantee: u64,
-    pub(crate) with_max: u64,
-    /// Of the organisations together.
-    pub(crate) guaranteed_gpus: f64,
 }
 
 /// Where a command came from, to know what to do with its answer.

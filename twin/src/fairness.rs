@@ -62,7 +62,7 @@ impl Watched {
     }
 }
 
-/// Windows of one group of siblings.
+/// Windows of one group of children.
 #[derive(Clone, Copy, Debug, Default)]
 struct Jain {
     windows: u64,
@@ -180,13 +180,13 @@ impl Watch {
     }
 
     fn close_window(&mut self) {
-        let mut siblings: BTreeMap<Option<usize>, Vec<usize>> = BTreeMap::new();
+        let mut children: BTreeMap<Option<usize>, Vec<usize>> = BTreeMap::new();
         for (index, at) in self.tenants.iter().enumerate() {
             if !at.gap && self.has_room(index) {
-                siblings.entry(at.parent).or_default().push(index);
+                children.entry(at.parent).or_default().push(index);
             }
         }
-        for (parent, group) in siblings.into_iter().filter(|(_, group)| group.len() > 1) {
+        for (parent, group) in children.into_iter().filter(|(_, group)| group.len() > 1) {
             let shares: Vec<f64> = group
                 .iter()
                 .map(|index| self.tenants[*index].burst_unit_ms as f64 / self.tenants[*index].weight as f64)

@@ -1,30 +1,15 @@
 //! Follows what the state machine does: keeps the ledger and the gauges in step with its changes, and has the nodes react.
 
-use crate::engine::BEGIN_MS;
 use crate::events::{Event, Events};
 use crate::fairness::Watch;
+use crate::gathered::{BEGIN_MS, Kept};
 use crate::input::Options;
 use crate::ledger::Ledger;
 use crate::measure::Measure;
 use crate::nodes::NodeModel;
-use crate::promises::Told;
+use crate::reservations::Told;
 use muster_model::{Allocation, AllocationId, AllocationState, Change, Job, JobId, JobPhase, Key, Object, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// What work came to: GPU units × milliseconds.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Kept {
-    /// Held by attempts that completed, within the window.
-    pub(crate) finished: u128,
-    /// Held by preempted attempts until their last checkpoint, within the window.
-    pub(crate) saved: u128,
-    /// Held by preempted attempts from their last checkpoint on.
-    pub(crate) lost: u128,
-    /// The same within the window.
-    pub(crate) lost_in_window: u128,
-    /// Attempts that were preempted.
-    pub(crate) victims: u64,
-}
 
 /// The records of a replay.
 pub(crate) struct Records {

@@ -2,8 +2,8 @@
 
 use crate::gauge::Gauge;
 use crate::import::{EndState, TraceDevices, TraceJob};
-use crate::promises::Told;
 use crate::queue::Queues;
+use crate::reservations::Told;
 use crate::shape::Shaper;
 use muster_control_core::events::{CARD_UNITS_OF_MIG_MAX, CARD_UNITS_OF_SHARES_MAX};
 use muster_model::tenant::TenantSpec;

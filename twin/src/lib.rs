@@ -33,11 +33,12 @@ mod event_log;
 mod events;
 mod fairness;
 mod follow;
+mod gathered;
 mod ledger;
 mod measure;
 pub mod mix;
 mod nodes;
-mod promises;
+mod reservations;
 mod shard;
 
 pub use error::ReplayError;

@@ -57,7 +57,7 @@ pub struct Report {
     pub fairness: Option<Fairness>,
     /// Reservations, where there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub promises: Option<Promises>,
+    pub reservations: Option<Reservations>,
 }
 
 /// Whether floors held and how evenly burst was shared, within the window, by what tenants held and waited for.
@@ -100,7 +100,7 @@ pub struct JainRow {
 
 /// Reservations and when their jobs began.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Promises {
+pub struct Reservations {
     /// Jobs that ever had one.
     pub given: u64,
     /// Of those, not started when the replay stopped; they count with their wait so far.

@@ -42,7 +42,7 @@ const TRAINING: Training =
 #[test]
 fn a_tree_follows_from_the_training_days_alone() {
     // a holds 24 cards all the time, b 8, c comes only afterwards.
-    let training = vec![job("a", 0, 4 * DAY_S, 24), job("b", 0, 4 * DAY_S, 8)];
+    let training = [job("a", 0, 4 * DAY_S, 24), job("b", 0, 4 * DAY_S, 8)];
     let late = |gpus| job("c", 5 * DAY_S, DAY_S, gpus);
     let learn = |gpus| Trained::of(&trace(training.iter().cloned().chain([late(gpus)]).collect()), &TRAINING);
     let trained = learn(8);

@@ -60,7 +60,7 @@ pub struct Figures {
     /// Waits of all jobs.
     pub all_waits_p99_s: f64,
     /// Gangs that were told a time.
-    pub promised: u64,
+    pub reserved: u64,
     /// Of those, later than they were told first.
     pub late: u64,
     /// The latest against the first time that was told.
@@ -92,8 +92,8 @@ impl Figures {
             p99_s: row.wait_s.p99,
         };
         let floors = || report.fairness.iter().flat_map(|fairness| &fairness.floors);
-        let promises = report.promises.as_ref();
-        let first = promises.map(|promises| promises.first).unwrap_or_default();
+        let reservations = report.reservations.as_ref();
+        let first = reservations.map(|reservations| reservations.first).unwrap_or_default();
         Figures {
             source,
             load_permille,
@@ -114,11 +114,11 @@ impl Figures {
             jain: jain(report),
             waits: report.waits.iter().map(wait).collect(),
             all_waits_p99_s: report.waits_all_s.p99,
-            promised: promises.map_or(0, |promises| promises.given),
+            reserved: reservations.map_or(0, |reservations| reservations.given),
             late: first.late,
             latest_s: first.worst_s,
             estimate_s: [first.p10_s, first.p50_s, first.p90_s],
-            ahead_p50_s: promises.map_or(0.0, |promises| promises.told_ahead_s.p50),
+            ahead_p50_s: reservations.map_or(0.0, |reservations| reservations.told_ahead_s.p50),
             verdict,
             replay_s,
             referee_s,

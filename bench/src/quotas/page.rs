@@ -237,15 +237,15 @@ fn figures(page: &mut String, found: &Found, source: Source) {
         }
     }
     page.push_str("</table></div>\n");
-    promises(page, found, source);
+    reservations(page, found, source);
 }
 
-fn promises(page: &mut String, found: &Found, source: Source) {
+fn reservations(page: &mut String, found: &Found, source: Source) {
     page.push_str("<h3>Reservations</h3><p>Gangs that were told when they start at the latest, and the error of the first time that they were told: negative means earlier. Over all seeds.</p><div class=\"scroll\"><table><tr><th>load, policy</th><th>told</th><th>how far ahead, p50</th><th>later than told</th><th>latest by</th><th>error p10</th><th>p50</th><th>p90</th></tr>\n");
     for load in &found.options.loads_permille {
         for policy in &found.options.policies {
             let runs: Vec<&Figures> =
-                of(found, source, *load, *policy).into_iter().filter(|run| run.promised > 0).collect();
+                of(found, source, *load, *policy).into_iter().filter(|run| run.reserved > 0).collect();
             let sum = |value: fn(&Figures) -> u64| runs.iter().map(|run| value(run)).sum::<u64>();
             let mean =
                 |value: &dyn Fn(&Figures) -> f64| Spread::of(runs.iter().map(|run| value(run))).map_or(0.0, |s| s.mean);
@@ -255,7 +255,7 @@ fn promises(page: &mut String, found: &Found, source: Source) {
                 "<tr><td>{} {}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
                 times(*load),
                 policy.title(),
-                count(sum(|run| run.promised)),
+                count(sum(|run| run.reserved)),
                 span(mean(&|run| run.ahead_p50_s)),
                 count(sum(|run| run.late)),
                 span(latest),
@@ -271,7 +271,7 @@ fn promises(page: &mut String, found: &Found, source: Source) {
 fn verdicts(page: &mut String, found: &Found) {
     page.push_str("<section><h2>The referee</h2>");
     if let Some(why) = &found.not_judged {
-        let _ = write!(page, "<p>No event log was judged: {}.</p></section>\n", escape(why));
+        let _ = writeln!(page, "<p>No event log was judged: {}.</p></section>", escape(why));
         return;
     }
     page.push_str("<p>An independent program recomputes quota, floors and the legality of each preemption from the event log of each run alone. Its own measure of floors counts demand that an account covers, by what is charged to the account; what is charged as burst although it fits the guarantee counts for the tenant here and not there.</p><div class=\"scroll\"><table><tr><th>policy</th><th>logs</th><th>accepted</th><th>violations</th><th>warnings</th><th>longest below a floor, by the referee</th><th>of it not waiting for victims</th><th>most preemptions of one job</th></tr>\n");

@@ -96,7 +96,7 @@ fn of_one(found: &Found, source: Source, load: u32, policy: Policy) -> Vec<Row> 
     let bound = share(Spread::of(runs.iter().map(|run| run.bound)));
     let offered = share(Spread::of(runs.iter().map(|run| run.offered)));
     let latest = runs.iter().map(|run| run.latest_s).fold(0.0, f64::max);
-    let estimate = |at: usize| Spread::of(runs.iter().filter(|run| run.promised > 0).map(|run| run.estimate_s[at]));
+    let estimate = |at: usize| Spread::of(runs.iter().filter(|run| run.reserved > 0).map(|run| run.estimate_s[at]));
     let signed = |spread: Option<Spread>| spread.map_or_else(|| "-".to_owned(), |s| signed(s.mean));
     let by_size: Vec<String> = sizes(found, source)
         .into_iter()
@@ -107,7 +107,7 @@ fn of_one(found: &Found, source: Source, load: u32, policy: Policy) -> Vec<Row> 
         Row::new("waits by size of the gang, p50 / p99", by_size.join("; "), "", ""),
         Row::new(
             "reservations: given; later than first told (Q5)",
-            format!("{}; {}, the latest by {}", sum(|run| run.promised), sum(|run| run.late), span(latest)),
+            format!("{}; {}, the latest by {}", sum(|run| run.reserved), sum(|run| run.late), span(latest)),
             "",
             "0 late",
         ),

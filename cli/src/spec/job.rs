@@ -10,6 +10,8 @@
 //! command: [torchrun, train.py]
 //! ```
 
+mod keys;
+
 use crate::failure::Failure;
 use crate::spec::needs::NeedsText;
 use crate::spec::scalar::{OneOrMany, Scalar, Version};
@@ -22,59 +24,6 @@ use muster_proto::v1;
 use muster_proto::v1::device_request::Kind;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-
-/// The keys of a job file; the flags have the same names.
-pub const KEYS: &[&str] = &[
-    "tenant",
-    "user",
-    "name",
-    "gpus",
-    "mig",
-    "mps",
-    "time-slice",
-    "needs",
-    "gpu-memory",
-    "tasks",
-    "model",
-    "selector",
-    "device-class",
-    "cpus",
-    "memory",
-    "topology",
-    "prefer",
-    "segment",
-    "spread",
-    "prefer-spread",
-    "spread-most",
-    "numa",
-    "driver-min",
-    "time",
-    "array",
-    "hold",
-    "begin",
-    "deadline",
-    "dependency",
-    "kill-on-invalid-dep",
-    "grace",
-    "disconnect-grace",
-    "retries",
-    "movable",
-    "checkpoint-every",
-    "restart-time",
-    "signal",
-    "preempt-signal",
-    "preempt-grace",
-    "checkpoint-size",
-    "restart-cost",
-    "priority",
-    "priority-class",
-    "class",
-    "pool",
-    "env",
-    "workdir",
-    "command",
-    "count",
-];
 
 /// What was written; nothing is filled in yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -189,7 +138,7 @@ impl JobText {
     /// # Errors
     /// When it is not a job file, with the document and the key.
     pub fn parse(text: &str, name: &str) -> Result<Vec<JobText>, Failure> {
-        let jobs = yaml::documents(text, name, "a job", KEYS)?;
+        let jobs = yaml::documents(text, name, "a job", keys::KEYS)?;
         if jobs.is_empty() {
             return Err(Failure::field(name, "has no job", "write at least `gpus:` and `command:`"));
         }

@@ -4,8 +4,8 @@
 
 use super::answer::{Answer, Evicted, JobLine, ModelLine, ModelState, Start, TenantLine, TenantState, Why};
 use super::edits::Edit;
+use super::forecast::{Forecast, JobKey};
 use super::run::Run;
-use super::story::{JobKey, Story};
 use super::{Outcome, Question, work};
 use muster_model::{GpuModel, GpuUnits, Outcome as Ended, Tenant};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,35 +48,35 @@ fn counted(count: usize, word: &str) -> String {
 }
 
 fn keys(before: &Outcome, after: &Outcome) -> BTreeSet<JobKey> {
-    let stories = before.run.stories.jobs.keys().chain(after.run.stories.jobs.keys()).copied();
-    stories.chain(before.run.refused.keys().map(|index| JobKey::Added(*index))).collect()
+    let forecasts = before.run.forecasts.jobs.keys().chain(after.run.forecasts.jobs.keys()).copied();
+    forecasts.chain(before.run.refused.keys().map(|index| JobKey::Added(*index))).collect()
 }
 
 fn one(key: JobKey, before: &Outcome, after: &Outcome, answer: &mut Answer) {
-    let stories = [before, after].map(|outcome| outcome.run.stories.jobs.get(&key));
-    let Some(any) = stories[1].or(stories[0]) else { return };
+    let forecasts = [before, after].map(|outcome| outcome.run.forecasts.jobs.get(&key));
+    let Some(any) = forecasts[1].or(forecasts[0]) else { return };
     // The record of an array never starts; its tasks do.
     if any.is_array {
         return;
     }
     let [was, is] = [before, after].map(|outcome| start(key, outcome));
-    let line = line(key, any, [was.clone(), is.clone()], stories[1]);
-    let evictions = stories.map(|story| story.is_some_and(|story| !story.evictions.is_empty()));
+    let line = line(key, any, [was.clone(), is.clone()], forecasts[1]);
+    let evictions = forecasts.map(|forecast| forecast.is_some_and(|forecast| !forecast.evictions.is_empty()));
     match evictions {
-        [in_both, true] => answer.evicted.extend(evicted(&line, stories[1], &after.run, in_both)),
-        [true, false] => answer.spared.extend(evicted(&line, stories[0], &before.run, false)),
+        [in_both, true] => answer.evicted.extend(evicted(&line, forecasts[1], &after.run, in_both)),
+        [true, false] => answer.spared.extend(evicted(&line, forecasts[0], &before.run, false)),
         [false, false] => {}
     }
     if is == Start::Waits {
         answer.waiting.push(line.clone());
     }
-    let rank = |start: &Start, story: Option<&Story>| match start {
+    let rank = |start: &Start, forecast: Option<&Forecast>| match start {
         Start::Running => Some(0),
-        Start::Starts { .. } => story.and_then(|story| story.start_ms),
+        Start::Starts { .. } => forecast.and_then(|forecast| forecast.start_ms),
         Start::Waits | Start::Refused { .. } => Some(u64::MAX),
         Start::Ended | Start::Absent => None,
     };
-    match (rank(&was, stories[0]), rank(&is, stories[1])) {
+    match (rank(&was, forecasts[0]), rank(&is, forecasts[1])) {
         (None, Some(_)) if matches!(was, Start::Absent) => answer.unchanged.push(line),
         (Some(_), Some(_)) if was == Start::Running && is == Start::Running => match evictions {
             [false, true] => answer.loses.push(line),
@@ -98,10 +98,10 @@ fn start(key: JobKey, outcome: &Outcome) -> Start {
     {
         return Start::Refused { why: reject.to_string() };
     }
-    let Some(story) = outcome.run.stories.jobs.get(&key) else { return Start::Absent };
-    match (story.start_ms, &story.outcome) {
+    let Some(forecast) = outcome.run.forecasts.jobs.get(&key) else { return Start::Absent };
+    match (forecast.start_ms, &forecast.outcome) {
         (Some(start_ms), _) => Start::Starts { in_s: start_ms.saturating_sub(outcome.run.begin_ms()) / 1_000 },
-        (None, _) if story.held_at_begin => Start::Running,
+        (None, _) if forecast.held_at_begin => Start::Running,
         (None, Some(Ended::Completed)) => Start::Running,
         (None, Some(_)) => Start::Ended,
         (None, None) => Start::Waits,
@@ -116,62 +116,64 @@ fn round(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
 
-fn line(key: JobKey, story: &Story, [before, after]: [Start; 2], with: Option<&Story>) -> JobLine {
+fn line(key: JobKey, forecast: &Forecast, [before, after]: [Start; 2], with: Option<&Forecast>) -> JobLine {
     let (job, workload, array_index) = match key {
         JobKey::Live(id) => (Some(id), None, None),
         // A task that had a job has an id of its own; another gets it only later.
-        JobKey::Task(array, index) if story.id <= array => (Some(array), None, Some(index)),
-        JobKey::Task(array, index) => (Some(if story.held_at_begin { story.id } else { array }), None, Some(index)),
+        JobKey::Task(array, index) if forecast.id <= array => (Some(array), None, Some(index)),
+        JobKey::Task(array, index) => {
+            (Some(if forecast.held_at_begin { forecast.id } else { array }), None, Some(index))
+        }
         JobKey::Added(index) => (None, Some(index + 1), None),
         JobKey::AddedTask(index, task) => (None, Some(index + 1), Some(task)),
     };
     let says_why = matches!(after, Start::Waits) || matches!(after, Start::Starts { in_s } if in_s > 0);
-    let why = with.filter(|_| says_why).and_then(|story| story.why.clone());
+    let why = with.filter(|_| says_why).and_then(|forecast| forecast.why.clone());
     JobLine {
         job,
         workload,
         array_index,
-        name: story.name.clone(),
-        tenant: story.tenant.clone(),
-        user: story.user.clone(),
-        gpus: cards(story.units.0),
+        name: forecast.name.clone(),
+        tenant: forecast.tenant.clone(),
+        user: forecast.user.clone(),
+        gpus: cards(forecast.units.0),
         before,
         after,
         why: why.map(|(code, text)| Why { code, text }),
     }
 }
 
-fn evicted(line: &JobLine, story: Option<&Story>, run: &Run, in_both: bool) -> Option<Evicted> {
-    let story = story?;
-    let (first, last) = (story.evictions.first()?, story.evictions.last()?);
+fn evicted(line: &JobLine, forecast: Option<&Forecast>, run: &Run, in_both: bool) -> Option<Evicted> {
+    let forecast = forecast?;
+    let (first, last) = (forecast.evictions.first()?, forecast.evictions.last()?);
     let in_s = |at_ms: u64| at_ms.saturating_sub(run.begin_ms()) / 1_000;
-    let by = first.by.and_then(|key| Some((key, run.stories.jobs.get(&key)?)));
-    let for_job = by.map(|(key, story)| match key {
+    let by = first.by.and_then(|key| Some((key, run.forecasts.jobs.get(&key)?)));
+    let for_job = by.map(|(key, forecast)| match key {
         JobKey::Live(id) => id.to_string(),
         JobKey::Task(array, index) => format!("{array}_{index}"),
         JobKey::Added(index) => format!("workload {}", index + 1),
-        JobKey::AddedTask(index, _) => format!("workload {} ({})", index + 1, story.name),
+        JobKey::AddedTask(index, _) => format!("workload {} ({})", index + 1, forecast.name),
     });
-    let lost: u128 = story.evictions.iter().map(|eviction| eviction.lost).sum();
+    let lost: u128 = forecast.evictions.iter().map(|eviction| eviction.lost).sum();
     Some(Evicted {
         job: line.clone(),
         in_s: in_s(first.at_ms),
         for_job: for_job.unwrap_or_default(),
-        for_tenant: by.map(|(_, story)| story.tenant.clone()).unwrap_or_default(),
+        for_tenant: by.map(|(_, forecast)| forecast.tenant.clone()).unwrap_or_default(),
         reason: Evicted::word(first.reason),
         lost_gpu_seconds: u64::try_from(lost.div_ceil(u128::from(GpuUnits::CARD.0) * 1_000)).unwrap_or(u64::MAX),
         again_in_s: last.again_ms.map(in_s),
-        times: story.evictions.len() as u64,
+        times: forecast.evictions.len() as u64,
         in_both,
     })
 }
 
 fn models(question: &Question, before: &Outcome, after: &Outcome) -> Vec<ModelLine> {
     let begin = Run::begin(question.objects.iter().cloned(), question.now_ms, &question.options);
-    let in_use = begin.stories.usage.cards();
+    let in_use = begin.forecasts.usage.cards();
     let states = [before, after].map(|outcome| {
         let end_ms = outcome.run.begin_ms() + question.options.horizon_ms;
-        let means = outcome.run.stories.usage.clone().means(end_ms);
+        let means = outcome.run.forecasts.usage.clone().means(end_ms);
         let mut states: BTreeMap<GpuModel, ModelState> = BTreeMap::new();
         for node in outcome.run.state.nodes.values().filter(|node| node.accepts_work()) {
             for card in node.spec.gpus.iter().filter(|card| card.withheld.is_none()) {
@@ -211,14 +213,14 @@ fn tenants(before: &Outcome, after: &Outcome) -> Vec<TenantLine> {
 fn tenant_states(outcome: &Outcome) -> BTreeMap<String, TenantState> {
     let mut states: BTreeMap<String, TenantState> = BTreeMap::new();
     let mut unit_ms: BTreeMap<String, u128> = BTreeMap::new();
-    for story in outcome.run.stories.jobs.values() {
-        let mut path = Some(story.tenant.as_str());
+    for forecast in outcome.run.forecasts.jobs.values() {
+        let mut path = Some(forecast.tenant.as_str());
         while let Some(at) = path {
             let state = states.entry(at.to_owned()).or_default();
-            *unit_ms.entry(at.to_owned()).or_default() += story.unit_ms;
-            state.starts += u64::from(story.start_ms.is_some());
-            state.waiting += u64::from(story.waits && !story.is_array);
-            state.evicted += u64::from(!story.evictions.is_empty());
+            *unit_ms.entry(at.to_owned()).or_default() += forecast.unit_ms;
+            state.starts += u64::from(forecast.start_ms.is_some());
+            state.waiting += u64::from(forecast.waits && !forecast.is_array);
+            state.evicted += u64::from(!forecast.evictions.is_empty());
             path = Tenant::parent_path(at);
         }
     }

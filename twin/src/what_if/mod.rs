@@ -11,9 +11,9 @@ mod added;
 mod answer;
 mod compare;
 mod edits;
+mod forecast;
 mod needed;
 mod run;
-mod story;
 mod usage;
 mod work;
 

@@ -49,8 +49,8 @@ pub(super) fn needed(state: &State, now_ms: u64, workload: &[Submission]) -> Res
     let submissions: Vec<Submission> = specs.into_iter().enumerate().map(at).collect();
     run.submit(&submissions);
     run.go()?;
-    let waits = run.stories.jobs.values().filter(|story| story.waits).count();
-    Ok(Needed { cards: run.stories.usage.cards(), unplaced: (waits + run.refused.len()) as u64 })
+    let waits = run.forecasts.jobs.values().filter(|forecast| forecast.waits).count();
+    Ok(Needed { cards: run.forecasts.usage.cards(), unplaced: (waits + run.refused.len()) as u64 })
 }
 
 /// Every job that runs or waits, and those of the workload that come at once, as they were submitted.

@@ -4,7 +4,7 @@
 //! [`crate::nodes`]; cells without a shard get one, since a fleet's shards take over such cells.
 
 use super::edits::Edit;
-use super::story::{Reaction, Stories};
+use super::forecast::{Reaction, Stories};
 use super::work::Work;
 use super::{Options, Submission, WhatIfError};
 use crate::events::Events;
@@ -50,7 +50,7 @@ enum Origin {
 /// See the module.
 pub(super) struct Run {
     pub(super) state: State,
-    pub(super) stories: Stories,
+    pub(super) forecasts: Stories,
     /// Jobs of the workload that the fleet refuses.
     pub(super) refused: BTreeMap<usize, Reject>,
     /// Jobs of the workload, once they are known.
@@ -71,7 +71,7 @@ impl Run {
         let state = State::from_objects(objects);
         let now_ms = now_ms.max(state.meta.now_ms);
         let mut run = Run {
-            stories: Stories::begin(&state, now_ms, options),
+            forecasts: Stories::begin(&state, now_ms, options),
             state,
             refused: BTreeMap::new(),
             workload: Vec::new(),
@@ -101,7 +101,7 @@ impl Run {
                     (self.now_ms + grace_s.saturating_mul(1_000) + nodes.stop_delay_ms, Event::Stopped(held.id))
                 }
                 (AllocationState::Active, JobPhase::Running(_)) => {
-                    (self.stories.done_ms(self.now_ms, job.id).unwrap_or(u64::MAX), Event::Worked(held.id))
+                    (self.forecasts.done_ms(self.now_ms, job.id).unwrap_or(u64::MAX), Event::Worked(held.id))
                 }
                 (AllocationState::Active, _) => (self.now_ms + nodes.start_delay_ms, Event::Started(held.id)),
             };
@@ -143,7 +143,7 @@ impl Run {
         }
         self.now_ms = end_ms;
         self.say_why();
-        self.stories.settle(end_ms);
+        self.forecasts.settle(end_ms);
         self.state.check().map_err(WhatIfError::Law)
     }
 
@@ -184,7 +184,7 @@ impl Run {
             Event::Started(id) => {
                 let Some(held) = self.state.allocations.get(&id) else { return };
                 if held.state == AllocationState::Active {
-                    let at_ms = self.stories.begins(self.now_ms, held.job).unwrap_or(u64::MAX);
+                    let at_ms = self.forecasts.begins(self.now_ms, held.job).unwrap_or(u64::MAX);
                     self.events.push(at_ms, Event::Worked(id));
                     self.tell(id, |_| Some(TaskState::Running));
                 }
@@ -231,7 +231,7 @@ impl Run {
                     let said_ms = added.and_then(|index| workload.get(index)?.work_ms);
                     Work::of(&job.spec, said_ms, options)
                 };
-                match self.stories.follow(self.now_ms, change, &self.state, work) {
+                match self.forecasts.follow(self.now_ms, change, &self.state, work) {
                     Some(Reaction::Start(id)) => {
                         self.events.push(self.now_ms + self.options.nodes.start_delay_ms, Event::Started(id));
                     }
@@ -249,7 +249,7 @@ impl Run {
 
     fn answered(&mut self, decided: &Result<Done, Reject>, origin: Origin) {
         match (origin, decided) {
-            (Origin::Submit(index), Ok(Done::Submitted { first, .. })) => self.stories.accepted(*first, index),
+            (Origin::Submit(index), Ok(Done::Submitted { first, .. })) => self.forecasts.accepted(*first, index),
             (Origin::Submit(index), Err(reject)) => drop(self.refused.insert(index, reject.clone())),
             (Origin::Reserve(job), Err(_)) => {
                 if let Some(shard) = &mut self.shard {
@@ -300,17 +300,17 @@ impl Run {
     fn say_why(&mut self) {
         let mut ask = Vec::new();
         for job in self.state.jobs.values().filter(|job| job.phase == JobPhase::Queued) {
-            let Some(story) = self.stories.of(job.id).filter(|story| story.why.is_none()) else { continue };
+            let Some(forecast) = self.forecasts.of(job.id).filter(|forecast| forecast.why.is_none()) else { continue };
             match job.not_eligible().first() {
-                Some(why) => story.why = Some((why.code().to_owned(), why.text())),
+                Some(why) => forecast.why = Some((why.code().to_owned(), why.text())),
                 None => ask.push(job.id),
             }
         }
         ask.truncate(self.options.explained_max);
         let Some(shard) = self.shard.as_ref().filter(|_| !ask.is_empty()) else { return };
         for (id, brief) in muster_scheduler_core::explain::brief(shard.view(), &ask, self.now_ms) {
-            if let Some(story) = self.stories.of(id) {
-                story.why = Some((brief.code.to_owned(), brief.text));
+            if let Some(forecast) = self.forecasts.of(id) {
+                forecast.why = Some((brief.code.to_owned(), brief.text));
             }
         }
     }

@@ -1,9 +1,9 @@
-//! Reservations as promises: when each gang was told that it starts at the latest, and when it did.
+//! Reservations as reservations: when each gang was told that it starts at the latest, and when it did.
 //!
 //! What must stay true: a gang is judged by the first time that it was told and by the earliest; a reservation that was withdrawn or put off still
-//! counts. Only first attempts count: a requeued job was promised nothing.
+//! counts. Only first attempts count: a requeued job was reserved nothing.
 
-use crate::report::{Lateness, Promises};
+use crate::report::{Lateness, Reservations};
 
 /// What one job was told. Milliseconds from the window's beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +23,8 @@ impl Told {
     }
 }
 
-/// What promises came to: of each job what it was told and when it began, if it did.
-pub(crate) fn promises(jobs: impl Iterator<Item = (Told, Option<u64>)>, stopped_ms: u64) -> Promises {
+/// What reservations came to: of each job what it was told and when it began, if it did.
+pub(crate) fn reservations(jobs: impl Iterator<Item = (Told, Option<u64>)>, stopped_ms: u64) -> Reservations {
     let (mut given, mut never, mut first, mut earliest, mut ahead) = (0, 0, Vec::new(), Vec::new(), Vec::new());
     for (told, bound_ms) in jobs {
         given += 1;
@@ -35,7 +35,7 @@ pub(crate) fn promises(jobs: impl Iterator<Item = (Told, Option<u64>)>, stopped_
         earliest.push(bound_ms as i64 - told.earliest_ms as i64);
         ahead.push(told.first_ms.saturating_sub(told.told_ms));
     }
-    Promises {
+    Reservations {
         given,
         never_started: never,
         told_ahead_s: crate::report::Percentiles::of_ms(ahead),

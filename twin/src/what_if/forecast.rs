@@ -39,7 +39,7 @@ pub(super) struct Eviction {
 
 /// One job.
 #[derive(Clone, Debug)]
-pub(super) struct Story {
+pub(super) struct Forecast {
     pub(super) id: JobId,
     pub(super) tenant: String,
     pub(super) name: String,
@@ -76,7 +76,7 @@ pub(super) enum Reaction {
 /// Every job of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Stories {
-    pub(super) jobs: BTreeMap<JobKey, Story>,
+    pub(super) jobs: BTreeMap<JobKey, Forecast>,
     pub(super) usage: Usage,
     keys: BTreeMap<JobId, JobKey>,
     /// Allocations with their units and since when they are held.
@@ -87,7 +87,7 @@ pub(super) struct Stories {
 impl Stories {
     /// Of what is there at the beginning.
     pub(super) fn begin(state: &State, now_ms: u64, options: &Options) -> Self {
-        let mut stories = Stories {
+        let mut forecasts = Stories {
             jobs: BTreeMap::new(),
             usage: Usage::begin(now_ms),
             keys: BTreeMap::new(),
@@ -96,29 +96,29 @@ impl Stories {
         };
         for job in state.jobs.values() {
             let work = Work::of(&job.spec, None, options);
-            let key = stories.key_of(job);
-            stories.tell(key, job, work);
+            let key = forecasts.key_of(job);
+            forecasts.tell(key, job, work);
         }
         for held in state.allocations.values() {
             let Some(job) = state.jobs.get(&held.job) else { continue };
-            let Some(key) = stories.keys.get(&held.job).copied() else { continue };
-            stories.usage.take(now_ms, held, job);
-            stories.held.insert(held.id, (key, held.charge.gpu_total().0, now_ms));
+            let Some(key) = forecasts.keys.get(&held.job).copied() else { continue };
+            forecasts.usage.take(now_ms, held, job);
+            forecasts.held.insert(held.id, (key, held.charge.gpu_total().0, now_ms));
             let runs = matches!(job.phase, JobPhase::Running(id) if id == held.id);
-            if let Some(story) = stories.jobs.get_mut(&key) {
+            if let Some(forecast) = forecasts.jobs.get_mut(&key) {
                 // One that is being stopped starts again, if at all.
-                story.held_at_begin = held.state == AllocationState::Active;
-                story.units = held.charge.gpu_total();
+                forecast.held_at_begin = held.state == AllocationState::Active;
+                forecast.units = held.charge.gpu_total();
                 if runs {
-                    story.work = story.work.running(job.started_ms.unwrap_or(held.bound_ms));
+                    forecast.work = forecast.work.running(job.started_ms.unwrap_or(held.bound_ms));
                 }
             }
-            stories.usage.runs(now_ms, held.id, runs && held.state == AllocationState::Active);
+            forecasts.usage.runs(now_ms, held.id, runs && held.state == AllocationState::Active);
             if held.state != AllocationState::Active {
-                stories.stopping.insert(held.id);
+                forecasts.stopping.insert(held.id);
             }
         }
-        stories
+        forecasts
     }
 
     fn key_of(&mut self, job: &Job) -> JobKey {
@@ -141,10 +141,10 @@ impl Stories {
         self.keys.insert(id, JobKey::Added(index));
     }
 
-    /// Begins the story of a job, or goes on with it.
+    /// Begins the forecast of a job, or goes on with it.
     fn tell(&mut self, key: JobKey, job: &Job, work: Work) {
         let units = job.spec.possible_models().map(|model| job.spec.charge_on(model).gpu_total()).max();
-        let story = self.jobs.entry(key).or_insert_with(|| Story {
+        let forecast = self.jobs.entry(key).or_insert_with(|| Forecast {
             id: job.id,
             tenant: job.spec.tenant.clone(),
             name: job.spec.name.clone(),
@@ -160,7 +160,7 @@ impl Stories {
             why: None,
             work,
         });
-        story.waits = job.phase == JobPhase::Queued;
+        forecast.waits = job.phase == JobPhase::Queued;
     }
 
     /// Takes over a change; `work` says how long a job works that is told of for the first time. What the nodes do because of it.
@@ -192,17 +192,17 @@ impl Stories {
                 self.usage.give(now_ms, *id);
                 self.stopping.remove(id);
                 if let Some((key, units, since_ms)) = self.held.remove(id)
-                    && let Some(story) = self.jobs.get_mut(&key)
+                    && let Some(forecast) = self.jobs.get_mut(&key)
                 {
-                    story.unit_ms += u128::from(units) * u128::from(now_ms - since_ms);
+                    forecast.unit_ms += u128::from(units) * u128::from(now_ms - since_ms);
                 }
                 None
             }
             Change::Delete(_) => None,
             Change::Retire(job) => {
                 let key = self.key_of(job);
-                if let (Some(story), JobPhase::Finished(outcome)) = (self.jobs.get_mut(&key), &job.phase) {
-                    (story.waits, story.outcome) = (false, Some(outcome.clone()));
+                if let (Some(forecast), JobPhase::Finished(outcome)) = (self.jobs.get_mut(&key), &job.phase) {
+                    (forecast.waits, forecast.outcome) = (false, Some(outcome.clone()));
                 }
                 None
             }
@@ -219,12 +219,12 @@ impl Stories {
             if let Some(job) = job {
                 self.usage.take(now_ms, held, job);
             }
-            if let Some(story) = self.jobs.get_mut(&key) {
-                story.units = units;
-                if !story.held_at_begin {
-                    story.start_ms.get_or_insert(now_ms);
+            if let Some(forecast) = self.jobs.get_mut(&key) {
+                forecast.units = units;
+                if !forecast.held_at_begin {
+                    forecast.start_ms.get_or_insert(now_ms);
                 }
-                if let Some(last) = story.evictions.last_mut() {
+                if let Some(last) = forecast.evictions.last_mut() {
                     last.again_ms.get_or_insert(now_ms);
                 }
             }
@@ -244,14 +244,14 @@ impl Stories {
             EndCause::Preempted { by, .. } => by.and_then(|by| self.keys.get(&by).copied()),
             _ => None,
         };
-        let story = self.jobs.get_mut(&key)?;
+        let forecast = self.jobs.get_mut(&key)?;
         if matches!(cause, EndCause::Preempted { .. } | EndCause::Requeued) {
-            let Lost { ms } = story.work.stopped(job, now_ms);
+            let Lost { ms } = forecast.work.stopped(job, now_ms);
             if let EndCause::Preempted { reason, .. } = cause
-                && story.evictions.len() < EVICTIONS_MAX
+                && forecast.evictions.len() < EVICTIONS_MAX
             {
                 let lost = u128::from(held.charge.gpu_total().0) * u128::from(ms);
-                story.evictions.push(Eviction { at_ms: now_ms, by, reason: *reason, lost, again_ms: None });
+                forecast.evictions.push(Eviction { at_ms: now_ms, by, reason: *reason, lost, again_ms: None });
             }
         }
         Some(Reaction::Stop(held.id, grace_s.saturating_mul(1_000)))
@@ -259,9 +259,9 @@ impl Stories {
 
     /// The tasks of an attempt begin; when their work is done.
     pub(super) fn begins(&mut self, now_ms: u64, job: JobId) -> Option<u64> {
-        let story = self.jobs.get_mut(self.keys.get(&job)?)?;
-        story.work.begins(now_ms);
-        Some(story.work.done_ms(now_ms))
+        let forecast = self.jobs.get_mut(self.keys.get(&job)?)?;
+        forecast.work.begins(now_ms);
+        Some(forecast.work.done_ms(now_ms))
     }
 
     /// When the work of an attempt that runs already is done.
@@ -269,15 +269,15 @@ impl Stories {
         Some(self.jobs.get(self.keys.get(&job)?)?.work.done_ms(now_ms))
     }
 
-    pub(super) fn of(&mut self, job: JobId) -> Option<&mut Story> {
+    pub(super) fn of(&mut self, job: JobId) -> Option<&mut Forecast> {
         self.jobs.get_mut(self.keys.get(&job)?)
     }
 
     /// Counts what is still held.
     pub(super) fn settle(&mut self, now_ms: u64) {
         for (key, units, since_ms) in self.held.values_mut() {
-            if let Some(story) = self.jobs.get_mut(key) {
-                story.unit_ms += u128::from(*units) * u128::from(now_ms.saturating_sub(*since_ms));
+            if let Some(forecast) = self.jobs.get_mut(key) {
+                forecast.unit_ms += u128::from(*units) * u128::from(now_ms.saturating_sub(*since_ms));
                 *since_ms = now_ms;
             }
         }
