@@ -125,8 +125,11 @@ pub(super) fn dots(
     out
 }
 
-/// One bar made of parts, over the whole width being 1.
-pub(super) fn bars(title: &str, rows: &[(String, Vec<(&'static str, f64)>, f64)]) -> String {
+/// A bar: its name, its parts by their class of colour, and a mark; the whole width is 1.
+pub(super) type Bar = (String, Vec<(&'static str, f64)>, f64);
+
+/// Bars made of parts.
+pub(super) fn bars(title: &str, rows: &[Bar]) -> String {
     const ROW: f64 = 24.0;
     const NAME: f64 = 150.0;
     let height = TOP + ROW * rows.len() as f64 + 30.0;
