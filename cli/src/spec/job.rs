@@ -12,6 +12,8 @@
 
 mod keys;
 
+pub use keys::KEYS;
+
 use crate::failure::Failure;
 use crate::spec::needs::NeedsText;
 use crate::spec::scalar::{OneOrMany, Scalar, Version};
@@ -138,7 +140,7 @@ impl JobText {
     /// # Errors
     /// When it is not a job file, with the document and the key.
     pub fn parse(text: &str, name: &str) -> Result<Vec<JobText>, Failure> {
-        let jobs = yaml::documents(text, name, "a job", keys::KEYS)?;
+        let jobs = yaml::documents(text, name, "a job", KEYS)?;
         if jobs.is_empty() {
             return Err(Failure::field(name, "has no job", "write at least `gpus:` and `command:`"));
         }

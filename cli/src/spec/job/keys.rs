@@ -1,7 +1,7 @@
 //! The keys of a job file, in the order in which they are listed to people.
 
 /// The keys of a job file; the flags have the same names.
-pub(super) const KEYS: &[&str] = &[
+pub const KEYS: &[&str] = &[
     "tenant",
     "user",
     "name",
