@@ -27,6 +27,8 @@ const LOOKED_AT_MAX: usize = 64;
 const AGAIN_MS: u64 = 1_000;
 /// Cool-downs end and sides grow in minutes.
 const AGAIN_MS_MAX: u64 = muster_model::preemption::RECLAIM_AGAIN_MS_MAX;
+/// Where something has changed since for the job, it is tried again after this at the latest.
+const CHANGED_MS: u64 = 5_000;
 /// Victims of one preemption.
 const VICTIMS_MAX: usize = muster_model::bounds::VICTIMS_PER_PREEMPT_MAX;
 
@@ -59,7 +61,7 @@ fn try_candidates(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, s
         match found {
             Some((_, victims, _)) if stagger::must_wait(view, &victims) => {
                 let group = (cell, job.tenant, class);
-                view.reclaims_tried.insert(group, ReclaimTried { wait_ms: AGAIN_MS, again_ms: now_ms + AGAIN_MS });
+                rest(view, group, now_ms, AGAIN_MS);
             }
             Some((binding, victims, claim)) => {
                 view.reclaims_tried.remove(&(cell, job.tenant, class.clone()));
@@ -76,7 +78,13 @@ fn try_candidates(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, s
 fn tried_in_vain(view: &mut View, group: ReclaimGroup, now_ms: u64) {
     let before = view.reclaims_tried.get(&group).map_or(0, |tried| tried.wait_ms);
     let wait_ms = (2 * before).clamp(AGAIN_MS, AGAIN_MS_MAX);
-    view.reclaims_tried.insert(group, ReclaimTried { wait_ms, again_ms: now_ms.saturating_add(wait_ms) });
+    rest(view, group, now_ms, wait_ms);
+}
+
+fn rest(view: &mut View, group: ReclaimGroup, now_ms: u64, wait_ms: u64) {
+    let blocked_at = view.queues.get(&group.0).and_then(|queue| queue.blocked_at(group.1, &group.2));
+    let again_ms = now_ms.saturating_add(wait_ms);
+    view.reclaims_tried.insert(group, ReclaimTried { tried_ms: now_ms, wait_ms, again_ms, blocked_at });
 }
 
 /// Groups that are due and were not tried in this pass are tried later: a time that has passed would wake the shard again at once, for ever.
@@ -95,6 +103,14 @@ fn candidates(view: &mut View, cell: CellId, tried_max: usize, now_ms: u64) -> V
         groups.is_some_and(|groups| groups.all.contains_key(class))
     };
     view.reclaims_tried.retain(|key, _| waits(key));
+    for ((_, tenant, class), tried) in view.reclaims_tried.iter_mut().filter(|(group, _)| group.0 == cell) {
+        let blocked_at = queues.get(&cell).and_then(|queue| queue.blocked_at(*tenant, class));
+        // It was tried since, and found no place: what was in vain then may not be now.
+        if blocked_at.is_some() && blocked_at != tried.blocked_at {
+            tried.blocked_at = blocked_at;
+            tried.again_ms = tried.again_ms.min(tried.tried_ms.saturating_add(tried.wait_ms.min(CHANGED_MS)));
+        }
+    }
     let view = &*view;
     if view.allocations.values().next().is_none()
         || !view.queues.get(&cell).is_some_and(crate::queue::CellQueue::has_blocked)

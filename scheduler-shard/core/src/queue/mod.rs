@@ -70,6 +70,8 @@ impl Blocked {
 pub(crate) struct JobGroup {
     pub(crate) keys: BTreeSet<QueueKey>,
     pub(crate) blocked: Option<Blocked>,
+    /// Which blocking of the queue that was: a later one means that something had changed in between.
+    blocked_at: u64,
     /// How much has been bound since its first gang was found to have no room.
     count: Option<Count>,
     /// Under which count of bound cards it stands in [`CellQueue::counts_due`].
@@ -126,6 +128,8 @@ pub(crate) struct CellQueue {
     /// MIG slices that may be tried, by the models they may land on.
     slices: BTreeMap<(GpuModel, MigShape), u64>,
     pub(crate) order: Order,
+    /// How often a class was left alone.
+    blockings: u64,
 }
 
 /// The MIG slices on a model that jobs of a cell wait for, beside one of this class.
@@ -303,6 +307,12 @@ impl CellQueue {
         }
     }
 
+    /// Which blocking of this queue a class was left alone by, if it is.
+    pub(crate) fn blocked_at(&self, tenant: TenantId, class: &Arc<JobClass>) -> Option<u64> {
+        let group = self.tenants.get(&tenant)?.all.get(class)?;
+        group.blocked.as_ref().map(|_| group.blocked_at)
+    }
+
     /// Leaves a class alone until something changes.
     pub(crate) fn block(&mut self, tenant: TenantId, class: &Arc<JobClass>, blocked: Blocked) {
         let key = (tenant, class.clone());
@@ -315,7 +325,9 @@ impl CellQueue {
             }
         }
         let begins = blocked.wants_room();
-        self.edit(tenant, class, |group| group.blocked = Some(blocked));
+        self.blockings += 1;
+        let blocked_at = self.blockings;
+        self.edit(tenant, class, |group| (group.blocked, group.blocked_at) = (Some(blocked), blocked_at));
         if begins {
             self.begin_count(&key);
         }

@@ -18,8 +18,11 @@ pub(crate) type ReclaimGroup = (CellId, TenantId, Arc<JobClass>);
 /// When a group was last tried in vain, and when it is tried again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReclaimTried {
+    pub(crate) tried_ms: u64,
     pub(crate) wait_ms: u64,
     pub(crate) again_ms: u64,
+    /// Which blocking of its queue the group was left alone by then.
+    pub(crate) blocked_at: Option<u64>,
 }
 
 /// A preemption that is proposed.
