@@ -49,7 +49,7 @@ fn a_marked_class_preempts_burst_of_another_tenant_and_nobody_else_does() {
         dev.until(id, &["running"]);
     }
     // A high priority alone takes nothing from another tenant.
-    let plain = submit(&dev, "product", &["--priority", "5000"]);
+    let plain = submit(&dev, "product", &["--priority", "500"]);
     assert!(dev.ok(&["explain", &plain]).contains("pending"));
     // The class does, from the lowest priority first.
     let urgent = submit(&dev, "product", &["--priority-class", "production"]);

@@ -70,7 +70,7 @@ fn what_is_answered_about_a_quota_and_a_drain_is_what_happens() {
     assert_eq!(dev.state(&stays), "running");
 
     // The drain, asked of a saved copy: what would have started when the other job ends does not.
-    let node = dev.run(&["job", &gains, "-o", "json"]).json()["nodes"][0].as_str().expect("a node").to_owned();
+    let node = dev.run(&["job", &gains, "-o", "json"]).json()["ran_on"][0]["node"].as_str().expect("a node").to_owned();
     let saved = dev.path("now.state").display().to_string();
     assert!(dev.ok(&["state", "save", &saved]).contains("objects of revision"));
     let answer = ask(&dev, &["--state", &saved, "--drain", &node]);
