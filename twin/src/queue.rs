@@ -3,8 +3,8 @@
 //! What must stay true: the scheduler and the state machine are the same in each case and know nothing of this choice; only what is submitted to
 //! them differs. Use is still counted by the tenant that the trace names.
 
+use muster_model::Tenant;
 use muster_model::tenant::TenantSpec;
-use muster_model::{Limits, ResourceVec, Tenant, Trust};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -72,15 +72,7 @@ impl Queues {
     pub(crate) fn tenants(&self, tenants: &[TenantSpec]) -> Vec<TenantSpec> {
         match self.choice {
             QueueChoice::Tree => tenants.to_vec(),
-            QueueChoice::Fifo | QueueChoice::StrictPriority => vec![TenantSpec {
-                path: EVERYONE.to_owned(),
-                guarantee: ResourceVec::default(),
-                max: Limits::default(),
-                weight: 1,
-                trust: Trust::Trusted,
-                anti_affinity: Vec::new(),
-                lend: true,
-            }],
+            QueueChoice::Fifo | QueueChoice::StrictPriority => vec![TenantSpec::usual(EVERYONE)],
         }
     }
 

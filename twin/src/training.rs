@@ -7,7 +7,7 @@ use crate::import::{Trace, TraceJob};
 use crate::quota::{demand_by_hour, quantile};
 use crate::window::DAY_S;
 use muster_model::tenant::TenantSpec;
-use muster_model::{GpuModel, GpuUnits, Limits, ResourceVec, Tenant, Trust};
+use muster_model::{GpuModel, GpuUnits, Limits, ResourceVec, Tenant};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -116,10 +116,10 @@ impl Trained {
         let mut specs: BTreeMap<String, TenantSpec> = BTreeMap::new();
         for team in &self.teams {
             let domain = Tenant::domain_of(&team.path);
-            let organisation = specs.entry(domain.to_owned()).or_insert_with(|| usual(domain));
+            let organisation = specs.entry(domain.to_owned()).or_insert_with(|| TenantSpec::usual(domain));
             organisation.guarantee.add(&cards(team.guarantee_gpus));
             let max = Limits { gpu: [(model, GpuUnits::cards(max(team)))].into(), ..Limits::default() };
-            let spec = TenantSpec { guarantee: cards(team.guarantee_gpus), max, ..usual(&team.path) };
+            let spec = TenantSpec { guarantee: cards(team.guarantee_gpus), max, ..TenantSpec::usual(&team.path) };
             specs.insert(team.path.clone(), spec);
         }
         specs.into_values().collect()
@@ -136,18 +136,6 @@ impl Trained {
             }
         }
         trace
-    }
-}
-
-fn usual(path: &str) -> TenantSpec {
-    TenantSpec {
-        path: path.to_owned(),
-        guarantee: ResourceVec::default(),
-        max: Limits::default(),
-        weight: 1,
-        trust: Trust::Trusted,
-        anti_affinity: Vec::new(),
-        lend: true,
     }
 }
 

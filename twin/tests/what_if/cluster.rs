@@ -46,15 +46,7 @@ pub(crate) fn pool(modes: &[SharingMode]) -> Pool {
 pub(crate) fn tenant(path: &str, guarantee: u64, max: u64) -> TenantSpec {
     let mut floor = ResourceVec::default();
     floor.set_gpu(GpuModel::H100, GpuUnits::cards(guarantee));
-    let mut spec = TenantSpec {
-        path: path.to_owned(),
-        guarantee: floor,
-        max: Default::default(),
-        weight: 1,
-        trust: muster_model::Trust::Trusted,
-        anti_affinity: Vec::new(),
-        lend: true,
-    };
+    let mut spec = TenantSpec { guarantee: floor, ..TenantSpec::usual(path) };
     if max > 0 {
         spec.max.gpu.insert(GpuModel::H100, GpuUnits::cards(max));
     }
