@@ -148,7 +148,8 @@ impl Account<'_> {
     }
 
     fn reservations(&self) -> Option<Reservations> {
-        let told: Vec<_> = self.ledger.jobs.iter().filter_map(|job| Some((job.told?, job.bound_ms))).collect();
+        let told: Vec<_> =
+            self.ledger.jobs.iter().filter_map(|job| Some((job.told?, job.bound_ms, job.bound_covered))).collect();
         (!told.is_empty()).then(|| reservations(told.into_iter(), self.stopped_ms))
     }
 

@@ -32,6 +32,9 @@ struct Watched {
     below_since_ms: Option<u64>,
     below_ms: u64,
     below_longest_ms: u64,
+    /// Since it is below its floor, or since something of it started last.
+    unserved_since_ms: Option<u64>,
+    unserved_longest_ms: u64,
 }
 
 impl Watched {
@@ -49,10 +52,20 @@ impl Watched {
         self.since_ms = now_ms;
     }
 
+    /// Something of it starts, or it is not below its floor any more: what it waited for until now counts as one wait.
+    fn note_served(&mut self, now_ms: u64) {
+        if let Some(since_ms) = &mut self.unserved_since_ms {
+            self.unserved_longest_ms = self.unserved_longest_ms.max(now_ms - *since_ms);
+            *since_ms = now_ms;
+        }
+    }
+
     fn note_floor(&mut self, below: bool, now_ms: u64) {
         match (below, self.below_since_ms) {
-            (true, None) => self.below_since_ms = Some(now_ms),
+            (true, None) => (self.below_since_ms, self.unserved_since_ms) = (Some(now_ms), Some(now_ms)),
             (false, Some(since_ms)) => {
+                self.note_served(now_ms);
+                self.unserved_since_ms = None;
                 self.below_since_ms = None;
                 self.below_ms += now_ms - since_ms;
                 self.below_longest_ms = self.below_longest_ms.max(now_ms - since_ms);
@@ -109,6 +122,8 @@ impl Watch {
                 below_since_ms: None,
                 below_ms: 0,
                 below_longest_ms: 0,
+                unserved_since_ms: None,
+                unserved_longest_ms: 0,
             }
         };
         Some(Watch {
@@ -139,7 +154,11 @@ impl Watch {
 
     /// A gang of `tenant` pays for devices.
     pub(crate) fn uses(&mut self, now_ms: u64, tenant: usize, units: u64) {
-        self.change(now_ms, tenant, |at| at.used += units);
+        let at_ms = now_ms.min(self.window_ms);
+        self.change(now_ms, tenant, |at| {
+            at.note_served(at_ms);
+            at.used += units;
+        });
     }
 
     /// It does not any more.
@@ -223,6 +242,7 @@ impl Watch {
             guarantee_gpus: GpuUnits(at.guarantee).as_cards(),
             waited_h: at.below_ms as f64 / 3_600_000.0,
             waited_longest_s: at.below_longest_ms as f64 / 1_000.0,
+            unserved_longest_s: at.unserved_longest_ms as f64 / 1_000.0,
         });
         let jain = self.jain.iter().map(|(parent, jain)| JainRow {
             parent: parent.map_or_else(|| "root".to_owned(), |parent| paths[parent].clone()),
@@ -239,18 +259,11 @@ impl Watch {
 mod tests {
     use super::Watch;
     use muster_model::tenant::TenantSpec;
-    use muster_model::{GpuModel, GpuUnits, Limits, ResourceVec, Trust};
+    use muster_model::{GpuModel, GpuUnits, ResourceVec};
 
     fn tenant(path: &str, cards: u64) -> TenantSpec {
-        TenantSpec {
-            path: path.to_owned(),
-            guarantee: ResourceVec::of_gpu(GpuModel::H100, GpuUnits::cards(cards)),
-            max: Limits::default(),
-            weight: 1,
-            trust: Trust::Trusted,
-            anti_affinity: Vec::new(),
-            lend: true,
-        }
+        let guarantee = ResourceVec::of_gpu(GpuModel::H100, GpuUnits::cards(cards));
+        TenantSpec { guarantee, ..TenantSpec::usual(path) }
     }
 
     #[test]
@@ -271,6 +284,8 @@ mod tests {
         let found = watch.result(&paths);
         let waited: Vec<f64> = found.floors.iter().map(|row| row.waited_longest_s).collect();
         assert_eq!(waited, [0.0, 30.0]);
+        let unserved: Vec<f64> = found.floors.iter().map(|row| row.unserved_longest_s).collect();
+        assert_eq!(unserved, waited, "nothing of it started in between");
         // First a alone has burst, c none (1/2); then a and c eight cards each, b waits with none (2/3).
         let row = &found.jain[0];
         assert_eq!((row.parent.as_str(), row.windows), ("root", 2));

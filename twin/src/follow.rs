@@ -105,7 +105,9 @@ impl Records {
             }
             let account = &mut self.ledger.jobs[index];
             let first = account.bound_ms.is_none();
-            account.bound_ms.get_or_insert(now_ms);
+            if first {
+                (account.bound_ms, account.bound_covered) = (Some(now_ms), held.account().is_some());
+            }
             account.held_units = held.charge.gpu_total();
             (account.attempt_ms, account.started_ms, account.kept_ms) = (now_ms, None, None);
             let (tenant, units, counts) = (account.tenant, account.held_units, first && !account.warm);

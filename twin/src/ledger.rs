@@ -33,6 +33,8 @@ pub(crate) struct JobAccount {
     pub(crate) waits: bool,
     pub(crate) held_units: GpuUnits,
     pub(crate) bound_ms: Option<u64>,
+    /// A floor account paid for its first attempt from the beginning.
+    pub(crate) bound_covered: bool,
     pub(crate) ended: Option<(u64, Ended)>,
     /// Work that an earlier attempt did and saved.
     pub(crate) done_ms: u64,
@@ -176,6 +178,7 @@ impl Ledger {
             waits: false,
             held_units: GpuUnits(0),
             bound_ms: None,
+            bound_covered: false,
             ended: None,
             done_ms: 0,
             grace_ms: stop.0,

@@ -80,6 +80,8 @@ pub struct FloorRow {
     pub waited_h: f64,
     /// Without a break.
     pub waited_longest_s: f64,
+    /// Without a break and without a start of any of its jobs.
+    pub unserved_longest_s: f64,
 }
 
 /// How evenly siblings shared burst: Jain's index of burst GPU time over weight in windows of ten minutes, among those that waited all the time and
@@ -105,6 +107,9 @@ pub struct Reservations {
     pub given: u64,
     /// Of those, not started when the replay stopped; they count with their wait so far.
     pub never_started: u64,
+    /// Of those that began later than they were first told, gangs that a floor account paid for. Nodes that are reserved for others yield to
+    /// floors, so only the time of a gang that a floor covers is a promise.
+    pub late_covered: u64,
     /// From when a job was first told a time until that time.
     pub told_ahead_s: Percentiles,
     /// Against the first time that each was told: the error of its estimated start.

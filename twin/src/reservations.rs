@@ -23,14 +23,17 @@ impl Told {
     }
 }
 
-/// What reservations came to: of each job what it was told and when it began, if it did.
-pub(crate) fn reservations(jobs: impl Iterator<Item = (Told, Option<u64>)>, stopped_ms: u64) -> Reservations {
-    let (mut given, mut never, mut first, mut earliest, mut ahead) = (0, 0, Vec::new(), Vec::new(), Vec::new());
-    for (told, bound_ms) in jobs {
+/// What reservations came to: of each job what it was told, when it began, if it did, and whether a floor account paid
+/// for it then.
+pub(crate) fn reservations(jobs: impl Iterator<Item = (Told, Option<u64>, bool)>, stopped_ms: u64) -> Reservations {
+    let (mut given, mut never, mut late_covered) = (0, 0, 0);
+    let (mut first, mut earliest, mut ahead) = (Vec::new(), Vec::new(), Vec::new());
+    for (told, bound_ms, covered) in jobs {
         given += 1;
         never += u64::from(bound_ms.is_none());
         // One that never began is as late as the replay is long.
         let bound_ms = bound_ms.unwrap_or(stopped_ms);
+        late_covered += u64::from(covered && bound_ms > told.first_ms);
         first.push(bound_ms as i64 - told.first_ms as i64);
         earliest.push(bound_ms as i64 - told.earliest_ms as i64);
         ahead.push(told.first_ms.saturating_sub(told.told_ms));
@@ -38,6 +41,7 @@ pub(crate) fn reservations(jobs: impl Iterator<Item = (Told, Option<u64>)>, stop
     Reservations {
         given,
         never_started: never,
+        late_covered,
         told_ahead_s: crate::report::Percentiles::of_ms(ahead),
         first: lateness(first),
         earliest: lateness(earliest),

@@ -3,10 +3,10 @@
 use super::referee::Verdict;
 use super::{Policy, Source};
 use muster_twin::report::{Report, WaitRow};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Waits of one size of gang.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Wait {
     /// `9-16`.
     pub size: String,
@@ -19,7 +19,7 @@ pub struct Wait {
 }
 
 /// See the module. Shares are of the fleet's GPU time in the window.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// Which trace.
     pub source: Source,
@@ -51,6 +51,8 @@ pub struct Figures {
     pub preempted: u64,
     /// Longest time that a tenant waited for its floor.
     pub floor_longest_s: f64,
+    /// The same, counted anew whenever one of its jobs started.
+    pub floor_unserved_s: f64,
     /// Hours that tenants waited for their floors, together.
     pub floor_h: f64,
     /// Jain's index of burst shares, all groups of siblings, weighted by burst.
@@ -63,6 +65,8 @@ pub struct Figures {
     pub reserved: u64,
     /// Of those, later than they were told first.
     pub late: u64,
+    /// Of those, gangs that a floor account paid for.
+    pub late_covered: u64,
     /// The latest against the first time that was told.
     pub latest_s: f64,
     /// Error of the first time that was told: a tenth is below the first, half below the second, nine tenths below the third.
@@ -110,12 +114,14 @@ impl Figures {
             bound: usage.goodput_bound_share,
             preempted: usage.preempted_attempts,
             floor_longest_s: floors().map(|row| row.waited_longest_s).fold(0.0, f64::max),
+            floor_unserved_s: floors().map(|row| row.unserved_longest_s).fold(0.0, f64::max),
             floor_h: floors().map(|row| row.waited_h).sum(),
             jain: jain(report),
             waits: report.waits.iter().map(wait).collect(),
             all_waits_p99_s: report.waits_all_s.p99,
             reserved: reservations.map_or(0, |reservations| reservations.given),
             late: first.late,
+            late_covered: reservations.map_or(0, |reservations| reservations.late_covered),
             latest_s: first.worst_s,
             estimate_s: [first.p10_s, first.p50_s, first.p90_s],
             ahead_p50_s: reservations.map_or(0.0, |reservations| reservations.told_ahead_s.p50),

@@ -9,6 +9,7 @@ mod chart;
 mod figures;
 mod page;
 mod referee;
+mod resume;
 mod runs;
 mod summary;
 
@@ -165,6 +166,8 @@ pub struct Options {
     pub logs: Option<PathBuf>,
     /// The page.
     pub html: Option<PathBuf>,
+    /// Finished runs are appended to this file, and those that are in it are not made again.
+    pub resume: Option<PathBuf>,
     /// All figures of all runs.
     pub out: Option<PathBuf>,
 }

@@ -133,12 +133,12 @@ fn section(page: &mut String, found: &Found, source: Source) {
     plot(
         page,
         "Floors",
-        "Longest time that a tenant waited for a job that its guarantee holds beside all that it uses",
+        "Longest time that a tenant waited for a job that its guarantee holds beside all that it uses, counted anew whenever one of its jobs started",
         &dots(
             "Longest wait below a floor",
             "longest wait",
             Scale::Seconds,
-            &groups(found, source, |run| Some(run.floor_longest_s)),
+            &groups(found, source, |run| Some(run.floor_unserved_s)),
             Some((bound_s(found), "by design")),
             height,
         ),
@@ -206,7 +206,7 @@ fn waits(page: &mut String, found: &Found, source: Source) {
 }
 
 fn figures(page: &mut String, found: &Found, source: Source) {
-    page.push_str("<h3>Figures</h3><p>Means over the seeds. Shares are of the fleet's GPU time in the window.</p><div class=\"scroll\"><table><tr><th>load, policy</th><th>offered</th><th>allocated</th><th>goodput</th><th>bound</th><th>goodput of bound</th><th>with saved work</th><th>lost of held</th><th>preempted</th><th>longest below floor</th><th>Jain</th><th>wait of 1 GPU p50 / p99</th><th>of the largest gangs p50 / p99</th><th>refused jobs</th></tr>\n");
+    page.push_str("<h3>Figures</h3><p>Means over the seeds. Shares are of the fleet's GPU time in the window.</p><div class=\"scroll\"><table><tr><th>load, policy</th><th>offered</th><th>allocated</th><th>goodput</th><th>bound</th><th>goodput of bound</th><th>with saved work</th><th>lost of held</th><th>preempted</th><th>longest below floor</th><th>without a start</th><th>Jain</th><th>wait of 1 GPU p50 / p99</th><th>of the largest gangs p50 / p99</th><th>refused jobs</th></tr>\n");
     let sizes = sizes(found, source);
     for load in &found.options.loads_permille {
         for policy in &found.options.policies {
@@ -227,6 +227,7 @@ fn figures(page: &mut String, found: &Found, source: Source) {
                 spread(Figures::lost_of_held).map_or_else(String::new, |s| format!("{:.2} %", s.mean * 100.0)),
                 count(number(|run| run.preempted as f64)),
                 spread(|run| run.floor_longest_s).map_or_else(String::new, |s| span(s.mean)),
+                spread(|run| run.floor_unserved_s).map_or_else(String::new, |s| span(s.mean)),
                 jain.map_or_else(|| "–".to_owned(), |s| format!("{:.2}", s.mean)),
                 wait(sizes.first()),
                 wait(sizes.last()),
@@ -241,7 +242,7 @@ fn figures(page: &mut String, found: &Found, source: Source) {
 }
 
 fn reservations(page: &mut String, found: &Found, source: Source) {
-    page.push_str("<h3>Reservations</h3><p>Gangs that were told when they start at the latest, and the error of the first time that they were told: negative means earlier. Over all seeds.</p><div class=\"scroll\"><table><tr><th>load, policy</th><th>told</th><th>how far ahead, p50</th><th>later than told</th><th>latest by</th><th>error p10</th><th>p50</th><th>p90</th></tr>\n");
+    page.push_str("<h3>Reservations</h3><p>Gangs that were told when they start at the latest, and the error of the first time that they were told: negative means earlier. Over all seeds.</p><div class=\"scroll\"><table><tr><th>load, policy</th><th>told</th><th>how far ahead, p50</th><th>later than told, paid for by a floor</th><th>later than told, burst</th><th>latest by</th><th>error p10</th><th>p50</th><th>p90</th></tr>\n");
     for load in &found.options.loads_permille {
         for policy in &found.options.policies {
             let runs: Vec<&Figures> =
@@ -252,12 +253,13 @@ fn reservations(page: &mut String, found: &Found, source: Source) {
             let latest = runs.iter().map(|run| run.latest_s).fold(0.0, f64::max);
             let _ = writeln!(
                 page,
-                "<tr><td>{} {}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+                "<tr><td>{} {}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
                 times(*load),
                 policy.title(),
                 count(sum(|run| run.reserved)),
                 span(mean(&|run| run.ahead_p50_s)),
-                count(sum(|run| run.late)),
+                count(sum(|run| run.late_covered)),
+                count(sum(|run| run.late - run.late_covered)),
                 span(latest),
                 signed(mean(&|run| run.estimate_s[0])),
                 signed(mean(&|run| run.estimate_s[1])),

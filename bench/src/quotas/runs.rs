@@ -1,7 +1,7 @@
 //! Makes the traces and trees ready and plays every run, several at once.
 
 use super::figures::Figures;
-use super::{Options, Policy, Prepared, Source, referee};
+use super::{Options, Policy, Prepared, Source, referee, resume};
 use anyhow::{Context, Result, bail};
 use muster_model::GpuModel;
 use muster_twin::bootstrap::{Bootstrap, bootstrap};
@@ -74,6 +74,14 @@ pub(super) fn all(options: &Options, prepared: &[Prepared], judged: bool) -> Res
     };
     let folder = options.logs.clone().or_else(|| logs.as_ref().map(|folder| folder.path().to_owned()));
     let folder = folder.context("a folder for event logs")?;
+    let finished = match &options.resume {
+        Some(path) => resume::read(path, options, judged)?,
+        None => Vec::new(),
+    };
+    let finished = |case: &Case| {
+        let run = (prepared[case.0].source, case.1, case.2, case.3);
+        finished.iter().find(|(figures, _)| resume::is_of(figures, run)).cloned()
+    };
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..options.threads.max(1) {
@@ -82,9 +90,15 @@ pub(super) fn all(options: &Options, prepared: &[Prepared], judged: bool) -> Res
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     cases.get(at).map(|case| (at, *case))
                 } {
-                    let played = play(options, &prepared[case.0], case, &folder, judged);
-                    let failed = played.is_err();
+                    let before = finished(&case);
+                    let again = before.is_none();
+                    let played = before.map_or_else(|| play(options, &prepared[case.0], case, &folder, judged), Ok);
                     let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                    let played = match (played, options.resume.as_deref().filter(|_| again)) {
+                        (Ok(run), Some(path)) => resume::append(path, options, judged, &run).map(|()| run),
+                        (played, _) => played,
+                    };
+                    let failed = played.is_err();
                     done.push((at, played));
                     tell(done.len(), cases.len());
                     if failed {

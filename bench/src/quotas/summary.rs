@@ -31,7 +31,7 @@ fn plain(spread: Option<Spread>) -> String {
 type Of<'a> = (&'a str, fn(&[&Figures]) -> String, &'a str);
 
 /// What is shown, with its target.
-const SHOWN: [Of<'static>; 10] = [
+const SHOWN: [Of<'static>; 11] = [
     ("goodput, of the capacity", |runs| share(Spread::of(runs.iter().map(|run| run.goodput))), "bound below"),
     ("goodput, of its bound (Q3)", |runs| share(Spread::of(runs.iter().map(|run| run.of_bound()))), "97 %"),
     (
@@ -49,6 +49,11 @@ const SHOWN: [Of<'static>; 10] = [
     (
         "longest time that a tenant below its floor waited",
         |runs| time(Spread::of(runs.iter().map(|run| run.floor_longest_s))),
+        "",
+    ),
+    (
+        "the same, counted anew whenever a job of it started",
+        |runs| time(Spread::of(runs.iter().map(|run| run.floor_unserved_s))),
         "cool-down + grace + stop",
     ),
     ("Jain's index of burst", |runs| plain(Spread::of(runs.iter().filter_map(|run| run.jain))), "1"),
@@ -107,9 +112,15 @@ fn of_one(found: &Found, source: Source, load: u32, policy: Policy) -> Vec<Row> 
         Row::new("waits by size of the gang, p50 / p99", by_size.join("; "), "", ""),
         Row::new(
             "reservations: given; later than first told (Q5)",
-            format!("{}; {}, the latest by {}", sum(|run| run.reserved), sum(|run| run.late), span(latest)),
-            "",
-            "0 late",
+            format!(
+                "{}; {} that a floor paid for, {} of burst; the latest by {}",
+                sum(|run| run.reserved),
+                sum(|run| run.late_covered),
+                sum(|run| run.late - run.late_covered),
+                span(latest)
+            ),
+            "reserved nodes of burst yield to floors",
+            "0 that a floor paid for",
         ),
         Row::new(
             "error of the first time told: p10, p50, p90",

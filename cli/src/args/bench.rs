@@ -255,6 +255,9 @@ pub struct Quotas {
     /// Write a page with plots to this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Append each finished run to this file, and do not repeat the runs that are in it; it must come from the same options
+    #[arg(long, value_name = "FILE")]
+    pub resume: Option<PathBuf>,
     /// Write the figures of all runs to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,

@@ -121,6 +121,7 @@ fn quotas(flags: &Quotas) -> anyhow::Result<Vec<Table>> {
         referee: flags.referee,
         logs: flags.logs,
         html: flags.html,
+        resume: flags.resume,
         out: flags.out,
     })
 }
