@@ -22,8 +22,11 @@ pub const CHECKPOINT_BYTES_PER_S: u64 = 2_000_000_000;
 /// From the end of a grace to the release of the devices at most, on a node that is reachable: SIGKILL and its effect, the agent's report and its
 /// repetition after a failover, and the log entry. A node that is silent is fenced first, which takes its jobs' own time.
 pub const STOP_MS_MAX: u64 = 10_000;
-/// How long a shard leaves a job alone at most for which it found nobody to preempt: so much later than a cool-down ends it may be tried again.
+/// How long a shard leaves a job alone at most for which it found nobody to preempt.
 pub const RECLAIM_AGAIN_MS_MAX: u64 = 60_000;
+/// From the end of a cool-down that alone protected a job until a shard tries again, at most: it wakes for it, and in one pass it tries some of
+/// those that are due, the others at most a second later.
+pub const RECLAIM_COOLED_MS_MAX: u64 = 5_000;
 /// The longest time before the time limit at which a signal may be asked for: Slurm's 65,535 s.
 pub const SIGNAL_BEFORE_S_MAX: u64 = 65_535;
 

@@ -3,7 +3,7 @@
 use crate::plan::charge_of;
 use crate::state::State;
 use muster_model::ids::TenantId;
-use muster_model::preemption::{RECLAIM_AGAIN_MS_MAX, STOP_MS_MAX};
+use muster_model::preemption::{RECLAIM_COOLED_MS_MAX, STOP_MS_MAX};
 use muster_model::{GpuModel, Job, JobPhase, JobSpec, Pool, ResourceVec};
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ pub fn floor_waits(state: &State) -> BTreeMap<String, FloorWait> {
     let stop_s = STOP_MS_MAX / 1_000;
     let of = |pool: &Pool| {
         let cool_down_s = pool.cool_down_s;
-        let retry_s = if cool_down_s > 0 { RECLAIM_AGAIN_MS_MAX / 1_000 } else { 0 };
+        let retry_s = if cool_down_s > 0 { RECLAIM_COOLED_MS_MAX / 1_000 } else { 0 };
         (pool.name.clone(), FloorWait { cool_down_s, grace_s: 0, retry_s, stop_s })
     };
     let mut waits: BTreeMap<String, FloorWait> = state.all_pools().map(of).collect();

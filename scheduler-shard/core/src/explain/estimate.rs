@@ -13,7 +13,7 @@ use crate::policy::reserve::end_ms;
 use crate::proposal::{Bounds, Plan, Proposal};
 use crate::search::Steps;
 use crate::view::{Known, View};
-use muster_model::preemption::{RECLAIM_AGAIN_MS_MAX, STOP_MS_MAX};
+use muster_model::preemption::{RECLAIM_COOLED_MS_MAX, STOP_MS_MAX};
 use muster_model::run_times::Prediction;
 use muster_model::{Allocation, AllocationId, AllocationState, Claim, GpuUnits, JobId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,7 +58,10 @@ pub enum Basis {
         grace_ms: u64,
     },
     /// Nodes are reserved for it.
-    Reservation,
+    Reservation {
+        /// No floor covers it: its nodes yield to jobs that a floor covers and that find nothing else.
+        yields: bool,
+    },
     /// What runs uses up its time limits.
     TimeLimits {
         /// Jobs that end before it starts.
@@ -91,7 +94,7 @@ impl Estimate {
     /// Whether it starts no later than that, unless hardware is lost or an operator steps in; otherwise it may be later.
     #[must_use]
     pub const fn is_bound(&self) -> bool {
-        matches!(self.basis, Basis::Claim { .. } | Basis::Reclaim { .. } | Basis::Reservation)
+        matches!(self.basis, Basis::Claim { .. } | Basis::Reclaim { .. } | Basis::Reservation { .. })
     }
 
     /// A stable word for what it rests on.
@@ -101,7 +104,7 @@ impl Estimate {
             Basis::NextPass => "next_pass",
             Basis::Claim { .. } => "claim",
             Basis::Reclaim { .. } => "reclaim",
-            Basis::Reservation => "reservation",
+            Basis::Reservation { .. } => "reservation",
             Basis::TimeLimits { .. } => "time_limits",
             Basis::Predicted(_) => "predicted",
         }
@@ -130,7 +133,7 @@ impl Estimate {
                 let jobs = if victims.len() == 1 { "job" } else { "jobs" };
                 let named = listed(victims.iter().map(ToString::to_string), NAMED_MAX);
                 let (grace, stop) = (span(*grace_ms), span(STOP_MS_MAX));
-                let again = span(RECLAIM_AGAIN_MS_MAX);
+                let again = span(RECLAIM_COOLED_MS_MAX);
                 let cool_down = match cool_down_ms {
                     0 => String::new(),
                     left_ms => format!("cool-down {}, up to {again} until the shard tries again, ", span(*left_ms)),
@@ -139,7 +142,10 @@ impl Estimate {
                     "within {within}: it may preempt {jobs} {named} ({cool_down}grace {grace}, {stop} to stop and clean)"
                 )
             }
-            Basis::Reservation => format!("within {within}: nodes are reserved for it from then on"),
+            Basis::Reservation { yields: false } => format!("within {within}: nodes are reserved for it from then on"),
+            Basis::Reservation { yields: true } => {
+                format!("within {within}: nodes are reserved for it from then on, unless a guarantee needs them")
+            }
             Basis::TimeLimits { ends } => {
                 let jobs = counted(*ends as u64, "job");
                 format!("in {within}, if {jobs} before it run up to their time limits and nobody new goes first")
@@ -197,6 +203,13 @@ fn grace_ms(view: &View, held: AllocationId) -> u64 {
     job.map_or(0, |job| job.preempt_grace_ms)
 }
 
+/// Whether a job that a floor covers may take nodes that are reserved for this one.
+fn yields_to_floors(trial: &Trial, job: &Known, class: &JobClass) -> bool {
+    let capacity = trial.view.capacity();
+    let covered = class.offers().iter().any(|offer| capacity.account_for(job.tenant, &offer.charge).is_some());
+    !covered && capacity.tenants().values().any(|at| !at.guarantee.is_empty())
+}
+
 /// Of a job for which nothing but its shard is missing.
 pub(super) fn at_once(now_ms: u64) -> Estimate {
     Estimate::at(now_ms, now_ms, Basis::NextPass)
@@ -206,7 +219,8 @@ pub(super) fn at_once(now_ms: u64) -> Estimate {
 pub(super) fn of_waiting(trial: &Trial, job: &Known, class: &JobClass) -> Vec<Estimate> {
     let now_ms = trial.now_ms;
     let reserved = job.reserved.as_ref();
-    let reserved = reserved.map(|kept| Estimate::at(kept.start_ms.max(now_ms), now_ms, Basis::Reservation));
+    let yields = yields_to_floors(trial, job, class);
+    let reserved = reserved.map(|kept| Estimate::at(kept.start_ms.max(now_ms), now_ms, Basis::Reservation { yields }));
     let mut estimates: Vec<Estimate> = by_reclaim(trial, job, class).into_iter().chain(reserved).collect();
     let predicted = forward(trial, true);
     let by_limits = match &predicted {
@@ -265,8 +279,8 @@ fn reclaiming(trial: &Trial, victims: &[AllocationId]) -> Estimate {
     };
     let cool_down_ms = held().map(|held| protected(held)).max().unwrap_or(0);
     let grace_ms = victims.iter().map(|victim| grace_ms(&trial.view, *victim)).max().unwrap_or(0);
-    // Where nothing can be taken yet, the shard tries again after a while.
-    let again_ms = if cool_down_ms > 0 { RECLAIM_AGAIN_MS_MAX } else { 0 };
+    // Where nothing can be taken yet, the shard tries again when the cool-down has ended.
+    let again_ms = if cool_down_ms > 0 { RECLAIM_COOLED_MS_MAX } else { 0 };
     let wait_ms = cool_down_ms.saturating_add(again_ms).saturating_add(grace_ms).saturating_add(STOP_MS_MAX);
     let start_ms = now_ms.saturating_add(wait_ms);
     let victims = held().map(|held| held.job).collect();

@@ -21,6 +21,8 @@ pub(crate) struct IfEnded<'v> {
     cell: CellId,
     now_ms: u64,
     steps: Steps,
+    /// Gangs whose reserved nodes are among what the job may use in this trial.
+    opened: Vec<JobId>,
 }
 
 impl<'v> IfEnded<'v> {
@@ -30,7 +32,22 @@ impl<'v> IfEnded<'v> {
         let class = job.class.clone()?;
         // What is reserved for it is among what it may use, as in a pass.
         view.apply_reservation(id, false);
-        Some(IfEnded { view, log: UndoLog::default(), job, class, cell, now_ms, steps: Steps::default() })
+        Some(IfEnded {
+            view,
+            log: UndoLog::default(),
+            job,
+            class,
+            cell,
+            now_ms,
+            steps: Steps::default(),
+            opened: Vec::new(),
+        })
+    }
+
+    /// The job may use what is reserved for gangs that no floor covers.
+    pub(crate) fn open_burst_reservations(&mut self) {
+        self.opened = self.view.burst_reservations(self.cell).filter(|id| *id != self.job.id).collect();
+        self.opened.iter().for_each(|id| self.view.apply_reservation(*id, false));
     }
 
     /// The allocation has ended.
@@ -79,6 +96,7 @@ impl Drop for IfEnded<'_> {
     fn drop(&mut self) {
         self.log.roll_back_to(Savepoint::default(), &mut self.view.fleet);
         self.view.apply_reservation(self.job.id, true);
+        self.opened.iter().for_each(|id| self.view.apply_reservation(*id, true));
     }
 }
 

@@ -8,7 +8,7 @@ use crate::job_class::{JobClass, Offer};
 use crate::search::Steps;
 use crate::view::View;
 use muster_model::node::Place;
-use muster_model::{Allocation, AllocationId, AllocationState, CellId, NodeId, TopologyLevel};
+use muster_model::{Allocation, AllocationId, AllocationState, CellId, JobId, NodeId, TopologyLevel};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,12 +51,12 @@ pub(super) fn in_cell(view: &View, cell: CellId, now_ms: u64, steps: &mut Steps)
 /// The victims in the order in which they are tried for a job of `class`.
 pub(super) fn in_order<'a>(
     view: &View,
-    class: &JobClass,
+    (job, class): (JobId, &JobClass),
     offer: &Offer,
     legal: &[&'a Victim],
 ) -> Vec<&'a Arc<Allocation>> {
     if class.whole_cards_each() > 0 {
-        return by_node(view, class, offer, legal);
+        return by_node(view, (job, class), offer, legal);
     }
     let mut order: Vec<(Missed, u32)> =
         legal.iter().enumerate().map(|(at, victim)| (victim.missed, at as u32)).collect();
@@ -72,7 +72,12 @@ struct Opening {
     part: std::ops::Range<usize>,
 }
 
-fn by_node<'a>(view: &View, class: &JobClass, offer: &Offer, legal: &[&'a Victim]) -> Vec<&'a Arc<Allocation>> {
+fn by_node<'a>(
+    view: &View,
+    (job, class): (JobId, &JobClass),
+    offer: &Offer,
+    legal: &[&'a Victim],
+) -> Vec<&'a Arc<Allocation>> {
     let mut on_node: Vec<(NodeId, Missed, u32)> = Vec::with_capacity(legal.len());
     for (at, victim) in legal.iter().enumerate() {
         let mut last = None;
@@ -85,7 +90,11 @@ fn by_node<'a>(view: &View, class: &JobClass, offer: &Offer, legal: &[&'a Victim
     let mut openings = Vec::new();
     let mut begin = 0;
     for on_it in on_node.chunk_by(|one, next| one.0 == next.0) {
-        open(view, class, offer, legal, (begin, on_it), &mut openings);
+        // What leaves a node that is kept for another job makes no room for this one.
+        let kept = on_it.first().and_then(|(node, ..)| view.fleet.index.hold_of(*node));
+        if kept.is_none_or(|hold| hold.job == job) {
+            open(view, class, offer, legal, (begin, on_it), &mut openings);
+        }
         begin += on_it.len();
     }
     let mut seen = vec![false; legal.len()];

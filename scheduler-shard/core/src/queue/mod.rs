@@ -101,6 +101,16 @@ pub(crate) struct JobGroups {
     /// Boxed: most tenants have one group that comes and goes, and a tree makes room for eleven at once.
     pub(crate) all: BTreeMap<Arc<JobClass>, Box<JobGroup>>,
     ready: BTreeSet<(QueueKey, Arc<JobClass>)>,
+    /// The first job of every group. Groups that differ in their time limit alone stand together, by what they ask for without one.
+    pub(crate) families: BTreeMap<Arc<JobClass>, BTreeSet<(QueueKey, Arc<JobClass>)>>,
+}
+
+impl JobGroups {
+    /// The first job of a family whose group is left alone.
+    pub(crate) fn first_blocked(&self, family: &Arc<JobClass>) -> Option<&(QueueKey, Arc<JobClass>)> {
+        let is_blocked = |class: &Arc<JobClass>| self.all.get(class).is_some_and(|group| group.blocked.is_some());
+        self.families.get(family)?.iter().find(|(_, class)| is_blocked(class))
+    }
 }
 
 /// A group by its tenant and class.
@@ -193,8 +203,21 @@ impl CellQueue {
             None => groups.all.entry(class.clone()).or_default(),
         };
         let (before, jobs_before) = (group.ready(), group.ready_jobs());
+        let first_before = group.keys.first().copied();
         change(group);
         let (after, jobs_after) = (group.ready(), group.ready_jobs());
+        let first = group.keys.first().copied();
+        if first != first_before {
+            let family = class.without_limit();
+            let firsts = groups.families.entry(family.clone()).or_default();
+            if let Some(queue_key) = first_before {
+                firsts.remove(&(queue_key, class.clone()));
+            }
+            firsts.extend(first.map(|queue_key| (queue_key, class.clone())));
+            if firsts.is_empty() {
+                groups.families.remove(&family);
+            }
+        }
         if jobs_before != jobs_after {
             for slice in class.slices() {
                 let count = self.slices.entry(*slice).or_default();
@@ -307,10 +330,16 @@ impl CellQueue {
         }
     }
 
-    /// Which blocking of this queue a class was left alone by, if it is.
-    pub(crate) fn blocked_at(&self, tenant: TenantId, class: &Arc<JobClass>) -> Option<u64> {
-        let group = self.tenants.get(&tenant)?.all.get(class)?;
-        group.blocked.as_ref().map(|_| group.blocked_at)
+    /// Whether a job of this family waits.
+    pub(crate) fn has_family(&self, tenant: TenantId, family: &Arc<JobClass>) -> bool {
+        self.tenants.get(&tenant).is_some_and(|groups| groups.families.contains_key(family))
+    }
+
+    /// Which blocking of this queue the first group of a family that is left alone was left alone by.
+    pub(crate) fn family_blocked_at(&self, tenant: TenantId, family: &Arc<JobClass>) -> Option<u64> {
+        let groups = self.tenants.get(&tenant)?;
+        let (_, class) = groups.first_blocked(family)?;
+        Some(groups.all.get(class)?.blocked_at)
     }
 
     /// Leaves a class alone until something changes.

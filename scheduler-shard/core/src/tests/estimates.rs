@@ -80,7 +80,7 @@ fn the_owner_of_a_floor_waits_for_the_cool_down_and_the_grace_at_most() {
     let found = estimates(&fleet, owner);
     let bound = with("reclaim", &found).expect("it may preempt");
     let basis = Basis::Reclaim { victims: vec![borrows], cool_down_ms: 200_000, grace_ms: 40_000 };
-    assert_eq!((&bound.basis, bound.in_ms, bound.is_bound()), (&basis, 200_000 + 60_000 + 40_000 + 10_000, true));
+    assert_eq!((&bound.basis, bound.in_ms, bound.is_bound()), (&basis, 200_000 + 5_000 + 40_000 + 10_000, true));
     assert!(fleet.view.cells().len() == 1 && fleet.runs(borrows), "the view is as it was");
 }
 

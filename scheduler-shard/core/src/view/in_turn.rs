@@ -8,8 +8,9 @@ use crate::queue::order::{Head, Order};
 use crate::queue::{JobGroups, QueueKey};
 use muster_model::{CellId, JobId, TenantId};
 use std::cmp::Reverse;
-use std::collections::btree_set::Range;
+use std::collections::btree_set::{Iter, Range};
 use std::collections::{BTreeMap, BinaryHeap};
+use std::iter::Peekable;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -35,29 +36,56 @@ pub(crate) fn in_turn(view: &View, cell: CellId, mut visit: impl FnMut(JobId) ->
     false
 }
 
-/// The jobs of one tenant in turn: its groups, merged.
+/// The jobs of one tenant in turn: its groups, merged. A group is opened when its first job is next, so that a short look costs little.
 struct InTurn<'a> {
+    groups: &'a JobGroups,
+    /// The next of each source.
     heads: BinaryHeap<Reverse<(QueueKey, usize)>>,
-    groups: Vec<(&'a Arc<JobClass>, Range<'a, QueueKey>)>,
+    sources: Vec<Source<'a>>,
+}
+
+/// Where the next job may come from.
+enum Source<'a> {
+    /// The first jobs of the groups of one family.
+    Family(Peekable<Iter<'a, (QueueKey, Arc<JobClass>)>>),
+    /// The other jobs of one group.
+    Group(&'a Arc<JobClass>, Peekable<Range<'a, QueueKey>>),
 }
 
 impl<'a> InTurn<'a> {
     fn of(groups: &'a JobGroups) -> Self {
-        let mut of_tenant = InTurn { heads: BinaryHeap::new(), groups: Vec::new() };
-        for (class, group) in &groups.all {
-            of_tenant.groups.push((class, group.keys.range(..)));
-            of_tenant.advance(of_tenant.groups.len() - 1);
+        let mut of_tenant = InTurn { groups, heads: BinaryHeap::new(), sources: Vec::new() };
+        for firsts in groups.families.values() {
+            of_tenant.add(Source::Family(firsts.iter().peekable()));
         }
         of_tenant
     }
 
-    fn advance(&mut self, group: usize) {
-        self.heads.extend(self.groups[group].1.next().map(|queue_key| Reverse((*queue_key, group))));
+    fn add(&mut self, source: Source<'a>) {
+        self.sources.push(source);
+        self.advance(self.sources.len() - 1);
     }
 
     fn next(&mut self) -> Option<(QueueKey, &'a Arc<JobClass>)> {
-        let Reverse((queue_key, group)) = self.heads.pop()?;
-        self.advance(group);
-        Some((queue_key, self.groups[group].0))
+        let Reverse((_, at)) = self.heads.pop()?;
+        let (queue_key, class, opens) = match &mut self.sources[at] {
+            Source::Family(firsts) => firsts.next().map(|(queue_key, class)| (*queue_key, class, true))?,
+            Source::Group(class, keys) => (*keys.next()?, *class, false),
+        };
+        self.advance(at);
+        if opens {
+            let mut others = self.groups.all.get(class)?.keys.range(..);
+            others.next();
+            self.add(Source::Group(class, others.peekable()));
+        }
+        Some((queue_key, class))
+    }
+
+    fn advance(&mut self, at: usize) {
+        let next = match &mut self.sources[at] {
+            Source::Family(firsts) => firsts.peek().map(|(queue_key, _)| *queue_key),
+            Source::Group(_, keys) => keys.peek().map(|queue_key| **queue_key),
+        };
+        self.heads.extend(next.map(|queue_key| Reverse((queue_key, at))));
     }
 }

@@ -28,7 +28,7 @@ use muster_model::{
     Tenant, TenantId,
 };
 use preempting::{Preempting, RunningPriorities};
-pub(crate) use preempting::{ReclaimGroup, ReclaimTried};
+pub(crate) use preempting::{ReclaimFamily, ReclaimTried};
 pub use reservation_times::RESERVATIONS_MAX;
 pub(crate) use reservation_times::{ReservationSearch, SLACK_MS};
 use reserved::Reserved;
@@ -64,7 +64,7 @@ pub struct View {
     /// Of what runs, by tenant, how many have which priority.
     priorities: RunningPriorities,
     /// Groups for which no victims were found.
-    pub(crate) reclaims_tried: BTreeMap<ReclaimGroup, ReclaimTried>,
+    pub(crate) reclaims_tried: BTreeMap<ReclaimFamily, ReclaimTried>,
     /// Jobs that had nowhere else to go, and until when they are not handed over again.
     pub(crate) not_offered_until: BTreeMap<JobId, u64>,
     /// How long the jobs of each tenant ran; shards are not told of it, only explanations use it.

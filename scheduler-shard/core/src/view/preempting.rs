@@ -12,16 +12,16 @@ use muster_model::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Jobs of one tenant and class that wait in one cell.
-pub(crate) type ReclaimGroup = (CellId, TenantId, Arc<JobClass>);
+/// Jobs of one tenant that wait in one cell and differ in their time limit alone: cell, tenant, what they ask for without it.
+pub(crate) type ReclaimFamily = (CellId, TenantId, Arc<JobClass>);
 
-/// When a group was last tried in vain, and when it is tried again.
+/// When a family was last tried in vain, and when it is tried again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReclaimTried {
     pub(crate) tried_ms: u64,
     pub(crate) wait_ms: u64,
     pub(crate) again_ms: u64,
-    /// Which blocking of its queue the group was left alone by then.
+    /// Which blocking of its queue its first group was left alone by then.
     pub(crate) blocked_at: Option<u64>,
 }
 
@@ -63,7 +63,7 @@ impl View {
         of_tenant.and_then(|of_tenant| of_tenant.keys().next()).is_some_and(|least| *least < priority)
     }
 
-    /// When a group for which no victims were found is due again.
+    /// When a family for which no victims were found is due again.
     pub(super) fn next_reclaim_ms(&self) -> Option<u64> {
         self.reclaims_tried.values().map(|tried| tried.again_ms).min()
     }
@@ -142,7 +142,7 @@ impl View {
     fn put_claim(&mut self, job: JobId, tenant: TenantId, claim: &Claim) {
         self.fleet.capacity.put_claim(job, tenant, claim);
         for node in claim.nodes() {
-            self.fleet.hold(node, Hold { until_ms: 0, job });
+            self.mark(node, Hold { until_ms: 0, job });
         }
         self.quota_changed(tenant);
     }

@@ -76,6 +76,23 @@ impl View {
         held == 0 || part * (held + nodes) <= all
     }
 
+    /// Those of them that are active and whose gang no floor covers.
+    pub(crate) fn burst_reservations(&self, cell: CellId) -> impl Iterator<Item = JobId> + '_ {
+        let active = self.reserved.iter().filter(move |(_, held)| held.cell == cell && held.active);
+        active.map(|(id, _)| *id).filter(|id| {
+            let Some((job, class)) = self.jobs.get(id.0).and_then(|job| Some((job, job.class.as_ref()?))) else {
+                return false;
+            };
+            let covers = |offer: &Offer| self.fleet.capacity.account_for(job.tenant, &offer.charge).is_some();
+            !class.offers().iter().any(covers)
+        })
+    }
+
+    /// Whether there are any.
+    pub(crate) fn has_burst_reservations(&self, cell: CellId) -> bool {
+        self.burst_reservations(cell).next().is_some()
+    }
+
     /// The reservation of `job`.
     pub(crate) fn reserved(&self, job: JobId) -> Option<&Reserved> {
         self.reserved.get(&job)
@@ -233,17 +250,21 @@ impl View {
         let (hold, reservation) = (held.hold(job), held.reservation.clone());
         for node in &reservation.nodes {
             if apart {
-                let before = self.fleet.index.hold_of(*node);
-                self.fleet.hold(*node, hold);
-                // Of two the earlier has it; the other is to be told another place.
-                let after = self.fleet.index.hold_of(*node);
-                let loser = before.filter(|before| Some(*before) != after).or((after != Some(hold)).then_some(hold));
-                if let Some(held) = loser.and_then(|loser| self.reserved.get_mut(&loser.job)) {
-                    held.invalidated = true;
-                }
+                self.mark(*node, hold);
             } else {
                 self.fleet.let_go(*node, hold);
             }
+        }
+    }
+
+    /// Marks a node for a job. Of two the earlier has it; the other, if it has a reservation, is to be told another place.
+    pub(super) fn mark(&mut self, node: NodeId, hold: Hold) {
+        let before = self.fleet.index.hold_of(node);
+        self.fleet.hold(node, hold);
+        let after = self.fleet.index.hold_of(node);
+        let loser = before.filter(|before| Some(*before) != after).or((after != Some(hold)).then_some(hold));
+        if let Some(held) = loser.and_then(|loser| self.reserved.get_mut(&loser.job)) {
+            held.invalidated = true;
         }
     }
 
@@ -280,8 +301,8 @@ impl View {
         until_ms.saturating_sub(self.last_pass_ms)
     }
 
-    /// A node has changed otherwise than by what runs on it: whoever counts on it looks again.
-    pub(super) fn invalidate(&mut self, node: NodeId) {
+    /// A node has changed otherwise than by what was to run on it: whoever counts on it looks again.
+    pub(crate) fn invalidate(&mut self, node: NodeId) {
         if let Some(hold) = self.fleet.index.hold_of(node)
             && let Some(held) = self.reserved.get_mut(&hold.job)
         {

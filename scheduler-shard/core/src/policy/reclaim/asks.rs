@@ -1,0 +1,100 @@
+//! By which rules a job may take devices from whom: the rules that the control plane proves again.
+//!
+//! What must stay true: what is legal here is legal there, at the same revision; a cool-down that alone protects something is answered with its end,
+//! so that a group that waits for it is tried again then.
+
+use crate::job_class::Offer;
+use crate::view::{Known, View};
+use muster_model::capacity::Ended;
+use muster_model::priority_class::class_preempts;
+use muster_model::{Allocation, TenantId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// By which rules a job may take devices from whom.
+pub(super) struct Asks<'a> {
+    tenant: TenantId,
+    pub(super) priority: i32,
+    pub(super) offer: &'a Offer,
+    /// A floor account covers it.
+    pub(super) covered: bool,
+    class: Option<Arc<str>>,
+    pub(super) now_ms: u64,
+    /// Some pool has a cool-down, or a bound of preemptions: most have neither, and then nobody's pool is looked up.
+    pools_matter: bool,
+}
+
+/// Whether something may be taken for a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Legal,
+    /// It will be legal then, if nothing changes.
+    CoolingDown {
+        until_ms: u64,
+    },
+    Protected,
+}
+
+/// A victim's tenant, and whether the victim frees GPUs, CPU and memory that are asked for: whether its side may be reclaimed from goes by these.
+pub(super) type Side = (TenantId, [bool; 3]);
+
+impl<'a> Asks<'a> {
+    pub(super) fn of(view: &View, job: &Known, offer: &'a Offer, now_ms: u64) -> Self {
+        let capacity = &view.fleet.capacity;
+        let covered = capacity.account_for(job.tenant, &offer.charge).is_some();
+        let (priority, class) = (job.queue_key.priority(), job.priority_class.clone());
+        let pools_matter = capacity.pools().values().any(|pool| pool.cool_down_s > 0 || pool.preemptions_max.is_some());
+        Asks { tenant: job.tenant, priority, offer, covered, class, now_ms, pools_matter }
+    }
+
+    /// Whether it may take this one; see [`Asks::judge`].
+    pub(super) fn may_take(&self, view: &View, held: &Allocation, sides: &mut BTreeMap<Side, bool>) -> bool {
+        self.judge(view, held, sides) == Verdict::Legal
+    }
+
+    /// Legal is a lower priority of the same tenant; of burst that is out of its cool-down also one whose side is above its guarantee, for a job that a
+    /// floor covers, and one of lower priority whose class the job's class is marked over. `sides`: what was found of sides since something ended
+    /// last.
+    pub(super) fn judge(&self, view: &View, held: &Allocation, sides: &mut BTreeMap<Side, bool>) -> Verdict {
+        let capacity = &view.fleet.capacity;
+        let burst = held.account().is_none();
+        let lower = held.priority < self.priority;
+        let mut reclaims = || {
+            let asked = (self.tenant, &self.offer.charge);
+            *sides.entry(self.side(held)).or_insert_with(|| capacity.may_reclaim(&Ended::default(), asked, held))
+        };
+        let by_right = held.tenant == self.tenant && lower
+            || burst && self.covered && reclaims()
+            || burst && lower && self.is_marked(view, held);
+        match by_right {
+            false => Verdict::Protected,
+            true if self.pools_matter => self.by_pools(view, held, burst),
+            true => Verdict::Legal,
+        }
+    }
+
+    fn side(&self, held: &Allocation) -> Side {
+        let (asked, frees) = (&self.offer.charge, &held.charge);
+        let gpus = self.offer.model.is_some_and(|model| asked.gpu(model).0 > 0 && frees.gpu(model).0 > 0);
+        let cpu = asked.cpu_milli > 0 && frees.cpu_milli > 0;
+        (held.tenant, [gpus, cpu, asked.memory_mib > 0 && frees.memory_mib > 0])
+    }
+
+    pub(super) fn is_marked(&self, view: &View, held: &Allocation) -> bool {
+        self.class.is_some() && {
+            let theirs = view.jobs.get(held.job.0).and_then(|job| job.priority_class.as_deref());
+            class_preempts(&view.priority_classes, self.class.as_deref(), theirs)
+        }
+    }
+
+    /// Whether it is out of its cool-down, and its job has not been preempted too often.
+    fn by_pools(&self, view: &View, held: &Allocation, burst: bool) -> Verdict {
+        let capacity = &view.fleet.capacity;
+        let preempted = view.jobs.get(held.job.0).map_or(0, |job| job.preemptions);
+        if capacity.preemptions_max(held).is_some_and(|most| preempted >= most) {
+            return Verdict::Protected;
+        }
+        let cool_at_ms = held.bound_ms.saturating_add(capacity.cool_down_ms(held));
+        if burst && self.now_ms < cool_at_ms { Verdict::CoolingDown { until_ms: cool_at_ms } } else { Verdict::Legal }
+    }
+}
