@@ -102,6 +102,10 @@ pub struct Header {
     pub stop_ms_max: u64,
     /// Most that the shares of one card are charged together.
     pub card_units_max: u64,
+    /// The revision whose state the log begins with: what happened up to it is not in the log. 0: the beginning of the cluster or replay.
+    pub since_rev: u64,
+    /// The cluster's time then, in milliseconds since the Unix epoch.
+    pub since_t: u64,
 }
 
 /// A priority class that preempts others.
