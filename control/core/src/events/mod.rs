@@ -57,6 +57,8 @@ pub struct Follower {
     bounds: BTreeMap<String, Option<u32>>,
     nodes: BTreeMap<NodeId, NodeSeen>,
     capacity: ResourceVec,
+    /// The parts of floor accounts that exceed the capacity.
+    marks: BTreeMap<TenantId, ResourceVec>,
     jobs: BTreeMap<JobId, JobSeen>,
     held: BTreeMap<AllocationId, HeldSeen>,
     /// Attempts that the present entry preempts, by who gets their devices.
@@ -103,6 +105,7 @@ impl Follower {
         }
         let mut told = Told { lines: Vec::new(), t: now_ms, rev: revision };
         let header = follower.header(about, classes, &told);
+        follower.tell_marks(&mut told);
         jobs.iter().for_each(|job| follower.begin_job(job, &mut told));
         held.iter().for_each(|held| follower.begin_held(held, &mut told));
         jobs.iter().for_each(|job| follower.begin_claim(job, &mut told));
