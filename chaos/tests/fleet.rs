@@ -3,11 +3,23 @@
 use muster_chaos::coverage::Coverage;
 use muster_chaos::fleet::{self, Planted};
 use muster_chaos::seeds;
+use muster_control_core::events::{Header, Line};
 use std::cell::RefCell;
 
 /// The independent judge of fairness, as the random histories of the simulator use it.
 #[path = "../../twin/tests/histories/referee.rs"]
 mod referee;
+
+/// A log as text.
+fn text(header: &Header, lines: &[Line]) -> String {
+    let mut text = serde_json::to_string(header).expect("JSON");
+    for line in lines {
+        text.push('\n');
+        text.push_str(&serde_json::to_string(line).expect("JSON"));
+    }
+    text.push('\n');
+    text
+}
 
 /// Every run keeps the laws, and the referee accepts the event logs that an operator exported while it went on.
 fn check_and_judge(test: &str, first: u64, usual: u64) -> Coverage {
@@ -15,7 +27,7 @@ fn check_and_judge(test: &str, first: u64, usual: u64) -> Coverage {
     let coverage = seeds::check(test, first, usual, |seed, trace| {
         let outcome = fleet::run_seed(seed, trace);
         let records = outcome.event_logs.iter();
-        let texts = records.filter_map(|record| Some(referee::text(record.header.as_ref()?, &record.lines)));
+        let texts = records.filter_map(|record| Some(text(record.header.as_ref()?, &record.lines)));
         logs.borrow_mut().extend(texts.map(|text| (seed, text)));
         outcome
     });
