@@ -85,7 +85,8 @@ pub struct Header {
     pub format: u32,
     /// The tenants, parents first.
     pub tree: Vec<TenantRecord>,
-    /// What nodes that take work have.
+    /// What the nodes have that are not down; if some floors are unmet when the log begins, what would meet them, and the first event says what
+    /// there is.
     pub capacity: Everything,
     /// Which priority classes preempt which.
     #[serde(skip_serializing_if = "Vec::is_empty")]

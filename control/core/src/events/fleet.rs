@@ -70,11 +70,8 @@ impl Follower {
             let below = handed_down.get(&tenant.id).copied().unwrap_or_default();
             (tenant.id, tenant.guarantee.less(&below))
         };
-        // A fleet without nodes has lost nothing.
-        let marks = match self.nodes.is_empty() {
-            true => BTreeMap::new(),
-            false => unmet(&self.capacity, self.tenants.values().map(account_of)),
-        };
+        // The state marks nothing while the fleet has no node. A log does: its reader knows no nodes, and nothing can be charged then.
+        let marks = unmet(&self.capacity, self.tenants.values().map(account_of));
         std::mem::replace(&mut self.marks, marks) != self.marks
     }
 
@@ -85,7 +82,14 @@ impl Follower {
         }
     }
 
-    fn tell_capacity(&self, capacity: ResourceVec, told: &mut Told) {
+    /// What the header calls the capacity. It cannot name marks: where some floors are unmet when the log begins, it has what would meet them, and the
+    /// first event says how much of that is there.
+    pub(super) fn capacity_at_first(&self) -> ResourceVec {
+        let missing = self.marks.values().fold(ResourceVec::default(), |sum, missing| sum.plus(missing));
+        self.capacity.plus(&missing)
+    }
+
+    pub(super) fn tell_capacity(&self, capacity: ResourceVec, told: &mut Told) {
         let unmet = self.marks.iter().map(|(id, missing)| (self.path(*id), Amounts(*missing))).collect();
         told.say(Event::Capacity { capacity: Everything(capacity), unmet });
     }

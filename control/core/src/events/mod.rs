@@ -104,8 +104,11 @@ impl Follower {
             }
         }
         let mut told = Told { lines: Vec::new(), t: now_ms, rev: revision };
+        follower.mark();
         let header = follower.header(about, classes, &told);
-        follower.tell_marks(&mut told);
+        if !follower.marks.is_empty() {
+            follower.tell_capacity(follower.capacity, &mut told);
+        }
         jobs.iter().for_each(|job| follower.begin_job(job, &mut told));
         held.iter().for_each(|held| follower.begin_held(held, &mut told));
         jobs.iter().for_each(|job| follower.begin_claim(job, &mut told));
@@ -169,7 +172,7 @@ impl Follower {
         Header {
             format: 1,
             tree,
-            capacity: Everything(self.capacity),
+            capacity: Everything(self.capacity_at_first()),
             classes,
             preempted_per_job_max: bounds.and_then(|bounds| bounds.into_iter().max()),
             breaker_failures: PREEMPTOR_FAILURES_MAX,
