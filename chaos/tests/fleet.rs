@@ -34,7 +34,8 @@ fn check_and_judge(test: &str, first: u64, usual: u64) -> Coverage {
     let (of_seeds, logs): (Vec<u64>, Vec<String>) = logs.into_inner().into_iter().unzip();
     assert!(!logs.is_empty(), "no run exported its events");
     let found = referee::judge(&logs).unwrap_or_default();
-    let unfair: Vec<(&u64, &Vec<String>)> = of_seeds.iter().zip(&found).filter(|(_, found)| !found.is_empty()).collect();
+    let unfair: Vec<(&u64, &Vec<String>)> =
+        of_seeds.iter().zip(&found).filter(|(_, found)| !found.is_empty()).collect();
     if let Some((seed, _)) = unfair.first() {
         let which = of_seeds.iter().position(|of| of == *seed).expect("its log is there");
         let file = std::env::temp_dir().join(format!("muster-events-of-seed-{seed}.jsonl"));

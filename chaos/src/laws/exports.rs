@@ -30,7 +30,9 @@ fn judge(history: &History, record: &ExportRecord) -> Option<String> {
     let about = About { stop_ms_max: header.stop_ms_max, card_units_max: header.card_units_max };
     let (mut follower, first, mut lines) = Follower::begin(objects.into_values(), (since.0, now_ms), about);
     if first != *header {
-        return Some(format!("the log that begins at revision {since} has another header than the state then: {header:?}"));
+        return Some(format!(
+            "the log that begins at revision {since} has another header than the state then: {header:?}"
+        ));
     }
     let after = (std::ops::Bound::Excluded(since), std::ops::Bound::Included(record.to));
     for (revision, changes) in history.log.range(after) {

@@ -1,7 +1,9 @@
 //! Each checker is quiet about a good record and reports a doctored one.
 
 use super::{check, check_rest};
-use crate::history::{Answer, Call, ExportRecord, History, Interval, ReplicaRecord, Run, Sample, Submission, WatchRecord, digest};
+use crate::history::{
+    Answer, Call, ExportRecord, History, Interval, ReplicaRecord, Run, Sample, Submission, WatchRecord, digest,
+};
 use crate::specs;
 use muster_control_core::events::{About, Follower};
 use muster_control_core::{Command, Done, Entry, LeasedBinding, State, TaskReport, execute};

@@ -15,6 +15,7 @@ use muster_proto::v1::admin_client::AdminClient;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
 use tonic::{Code, Response, Status, Streaming};
 
 /// A control node that has said nothing for so long is gone: with nothing to tell it says so every two seconds.
@@ -34,8 +35,8 @@ pub async fn run(context: &Context, command: &Events) -> Result<(), Failure> {
     let mut export = Export::new(Revision(args.since.unwrap_or(0)), 1_000 * args.stop_max.0);
     let ended = tokio::select! {
         ended = write_all(context, args, &mut export, &mut sink) => ended,
-        interrupt = tokio::signal::ctrl_c() => {
-            interrupt.map_err(|error| Failure::io("listening for Ctrl-C", error))?;
+        interrupt = interrupted() => {
+            interrupt.map_err(|error| Failure::io("listening for signals", error))?;
             // What was observed is a whole log.
             let last = export.end(now_ms());
             sink.write(last.as_slice(), true)
@@ -44,6 +45,15 @@ pub async fn run(context: &Context, command: &Events) -> Result<(), Failure> {
     // What was written stays readable, whatever else went wrong.
     let finished = sink.finish();
     ended.and(finished)
+}
+
+/// Ctrl-C, or the end of the service that it is.
+async fn interrupted() -> std::io::Result<()> {
+    let mut terminated = signal(SignalKind::terminate())?;
+    tokio::select! {
+        interrupt = tokio::signal::ctrl_c() => interrupt,
+        _ = terminated.recv() => Ok(()),
+    }
 }
 
 /// Writes until the end, or for ever.
@@ -61,10 +71,9 @@ async fn write_all(context: &Context, args: &Args, export: &mut Export, sink: &m
             };
             let end = part.end;
             let begun = export.has_begun();
-            let lines = export.take(part).map_err(|error| Failure::Server {
-                what: "events export".to_owned(),
-                why: error.to_string(),
-            })?;
+            let lines = export
+                .take(part)
+                .map_err(|error| Failure::Server { what: "events export".to_owned(), why: error.to_string() })?;
             sink.write(&lines, args.follow)?;
             if !begun && export.has_begun() {
                 note(&format!("the log begins with the state at revision {}", export.at()));
@@ -82,11 +91,7 @@ async fn write_all(context: &Context, args: &Args, export: &mut Export, sink: &m
 }
 
 /// A call that continues the log. Where the history of one control node does not reach back so far, that of another may.
-async fn open(
-    context: &Context,
-    follow: bool,
-    export: &mut Export,
-) -> Result<Streaming<v1::CopyHistoryPart>, Failure> {
+async fn open(context: &Context, follow: bool, export: &mut Export) -> Result<Streaming<v1::CopyHistoryPart>, Failure> {
     let request = export.request(follow, context.consistency);
     let mut refused = None;
     for _ in context.client.endpoints() {

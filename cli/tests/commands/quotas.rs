@@ -2,9 +2,11 @@
 //! guaranteed, the gang that had borrowed it saves its work and goes on later, and a burst gang is promoted. What each step prints for the
 //! tree is compared as a whole.
 
-use crate::common::Dev;
+use crate::common::{Dev, signal};
+use crate::referee;
 use crate::waiting::wait_for;
 use serde_json::{Value, json};
+use std::io::Read;
 use std::time::{Duration, Instant};
 
 const TREE: &str = "\
@@ -262,8 +264,32 @@ fn export(dev: &Dev, [ending, adds, claims, later]: &[&String; 4]) {
     let part = dev.ok(&["events", "export", "--since", &middle]) + "\n";
     assert!(part.lines().next().is_some_and(|first| first.contains(&format!("\"since_rev\":{middle},"))), "{part}");
     assert!(part.lines().count() < lines.len() && !part.contains("\"event\":\"preempt\""), "{part}");
-    for (log, found) in [&whole, &part].iter().zip(referee::judge(&[whole.clone(), part.clone()]).into_iter().flatten()) {
+    for (log, found) in [&whole, &part].iter().zip(referee::judge(&[whole.clone(), part.clone()]).into_iter().flatten())
+    {
         assert!(found.is_empty(), "the referee finds {found:#?}\n{log}");
     }
+    follow(dev);
     dev.refused(&["events", "export", "--since", "9999999"], 2, &["--since", "has not been reached"]);
+}
+
+/// Who follows sees what happens, and a log that is ended by a signal is whole.
+fn follow(dev: &Dev) {
+    let path = dev.path("followed.jsonl.gz");
+    let file = path.display().to_string();
+    let mut follows = dev.command(&["events", "export", "--follow", "--out", &file]).spawn().expect("muster");
+    let id = submit(dev, "products/search", ["1", "1"], &[], "true");
+    dev.until(&id, &["completed"]);
+    std::thread::sleep(Duration::from_secs(1));
+    signal(&follows, nix::sys::signal::Signal::SIGTERM);
+    assert!(follows.wait().expect("its end").success());
+    let mut text = String::new();
+    let zipped = std::fs::File::open(&path).expect("the log");
+    flate2::read::GzDecoder::new(zipped).read_to_string(&mut text).expect("a whole file");
+    let last = text.lines().last().unwrap_or_default();
+    assert!(
+        text.contains(&format!("\"event\":\"finish\",\"job\":{id},")) && last.contains("\"event\":\"end\""),
+        "{text}"
+    );
+    let found = referee::judge(&[text]).unwrap_or_default();
+    assert!(found.iter().all(Vec::is_empty), "the referee finds {found:#?}");
 }

@@ -62,7 +62,10 @@ pub struct Export {
 #[derive(Debug)]
 enum Stage {
     /// The state that the log begins with is being put together.
-    Gathering { objects: BTreeMap<Key, Object>, whole: bool },
+    Gathering {
+        objects: BTreeMap<Key, Object>,
+        whole: bool,
+    },
     Following(Box<Follower>),
 }
 

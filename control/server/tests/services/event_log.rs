@@ -3,7 +3,7 @@
 use super::common::{Control, job, node_spec};
 use muster_control_server::event_export::{Export, LogLine};
 use muster_model::Revision;
-use muster_proto::v1::{self, Consistency, CopyHistoryRequest};
+use muster_proto::v1::{self, Consistency};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tonic::Code;
@@ -49,7 +49,8 @@ async fn a_log_begins_where_it_says_and_has_everything_after_that() {
     assert_eq!(log.last().map(|line| &line["event"]), Some(&json!("end")));
 
     // From the middle: what was there before comes with the state, and no event twice.
-    let middle = log.iter().filter(|line| line["event"] == "submit").nth(30).expect("a job")["rev"].as_u64().expect("it");
+    let middle =
+        log.iter().filter(|line| line["event"] == "submit").nth(30).expect("a job")["rev"].as_u64().expect("it");
     let part = whole(&control, middle).await;
     assert_eq!(part[0]["since_rev"], middle);
     let submits: Vec<&Value> = part.iter().filter(|line| line["event"] == "submit").collect();
@@ -75,12 +76,8 @@ async fn a_log_begins_where_it_says_and_has_everything_after_that() {
     // A node that has started anew knows nothing from before, and says so; a later revision than the last is none.
     agent.desired().await;
     control.restart().await;
-    let gone = control.admin().copy_history(CopyHistoryRequest {
-        after_revision: middle,
-        with_state: true,
-        ..CopyHistoryRequest::default()
-    });
-    let gone = gone.await.expect_err("it is forgotten");
+    let request = v1::CopyHistoryRequest { after_revision: middle, with_state: true, ..Default::default() };
+    let gone = control.admin().copy_history(request).await.expect_err("it is forgotten");
     assert_eq!(gone.code(), Code::OutOfRange);
     assert!(gone.message().contains(&format!("does not reach back to revision {middle}, but to revision ")), "{gone}");
     let request = v1::CopyHistoryRequest { after_revision: 1 << 40, ..Default::default() };
