@@ -251,7 +251,6 @@ fn export(dev: &Dev, [ending, adds, claims, later]: &[&String; 4]) {
     let order = [
         place("preempt", &|line| is(line, claims) && line["victims"][0]["job"].to_string() == *adds.as_str()),
         place("release", &|line| line["why"] == "preempted"),
-        place("requeue", &|line| is(line, adds)),
         place("bind", &|line| is(line, claims) && line["account"] == "research/vision"),
         place("promote", &|line| line["account"] == "research/nlp"),
         place("finish", &|line| is(line, ending)),
@@ -259,7 +258,8 @@ fn export(dev: &Dev, [ending, adds, claims, later]: &[&String; 4]) {
         place("bind", &|line| is(line, later)),
     ];
     place("checkpoint", &|line| is(line, adds));
-    assert!(order[..4].is_sorted() && order[5..].is_sorted(), "{order:?}:\n{whole}");
+    assert!(place("requeue", &|line| is(line, adds)) > order[1]);
+    assert!(order[..3].is_sorted() && order[4..].is_sorted(), "{order:?}:\n{whole}");
     let middle = lines[order[0]]["rev"].to_string();
     let part = dev.ok(&["events", "export", "--since", &middle]) + "\n";
     assert!(part.lines().next().is_some_and(|first| first.contains(&format!("\"since_rev\":{middle},"))), "{part}");
@@ -277,7 +277,7 @@ fn follow(dev: &Dev) {
     let path = dev.path("followed.jsonl.gz");
     let file = path.display().to_string();
     let mut follows = dev.command(&["events", "export", "--follow", "--out", &file]).spawn().expect("muster");
-    let id = submit(dev, "products/search", ["1", "1"], &[], "true");
+    let id = dev.ok(&["submit", "--tenant", "products/search", "--cpus", "1", "--", "true"]);
     dev.until(&id, &["completed"]);
     std::thread::sleep(Duration::from_secs(1));
     signal(&follows, nix::sys::signal::Signal::SIGTERM);
