@@ -2,6 +2,7 @@
 //! finds nothing.
 
 use crate::history::History;
+use muster_control_core::events::Event;
 use muster_model::ids::{CellId, NodeId};
 use muster_model::object::Key;
 use muster_model::{AllocationState, Change, EndCause, JobPhase, NodeHealth, Object, Outcome, TaskState};
@@ -12,12 +13,14 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Coverage(pub BTreeMap<&'static str, u64>);
 
 /// Everything that is counted, and that enough runs of the whole system must come across.
-pub const ALL: [&str; 24] = [
+pub const ALL: [&str; 26] = [
     "agents turned away",
     "allocations bound",
     "attempts after the first",
+    "attempts preempted",
     "cells that changed hands",
     "cells that fell silent whole",
+    "floors that were unmet",
     "hand-overs",
     "jobs cancelled",
     "jobs completed",
@@ -48,6 +51,10 @@ impl Coverage {
         let (mut fenced, mut visited, mut agents) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
         let (mut pools, mut tenants) = (BTreeMap::new(), BTreeMap::new());
         let mut healths: BTreeMap<CellId, BTreeMap<NodeId, NodeHealth>> = BTreeMap::new();
+        for line in history.exports.iter().flat_map(|log| &log.lines) {
+            let unmet = matches!(&line.event, Event::Capacity { unmet, .. } if !unmet.is_empty());
+            coverage.count_if(unmet, "floors that were unmet");
+        }
         for (_, change) in history.changes() {
             match change {
                 Change::Put(object) => match *object {
@@ -63,6 +70,8 @@ impl Coverage {
                         if let AllocationState::Stopping(cause) = &allocation.state
                             && stopping.insert(allocation.id)
                         {
+                            let preempted = matches!(cause, EndCause::Preempted { .. });
+                            coverage.count_if(preempted, "attempts preempted");
                             coverage.count_if(matches!(cause, EndCause::NodeLost { .. }), "stops for a lost node");
                             coverage.count_if(matches!(cause, EndCause::RankFailed { .. }), "stops for a failed rank");
                         }

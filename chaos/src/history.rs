@@ -3,6 +3,7 @@
 //! What must stay true: nothing in here comes from what a server says of itself beside what it told the world (changes it
 //! published, states it showed, answers it gave, tasks it ran); a checker needs nothing but this record, so a doctored record tests it.
 
+use muster_control_core::events::{Header, Line};
 use muster_model::ids::{AllocationId, Attempt, JobId, Rank, Revision};
 use muster_model::{Change, Job, Object};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +36,8 @@ pub struct History {
     pub moments: u64,
     /// What clients' watches were told.
     pub watches: Vec<WatchRecord>,
+    /// Event logs that were exported.
+    pub exports: Vec<ExportRecord>,
     /// What ran where, by the nodes' own record.
     pub runs: Vec<Run>,
     /// Usage that agents had on disk under a number of their stream, and so reported or were about to.
@@ -155,6 +158,17 @@ pub struct WatchRecord {
     pub snapshot: Option<(Revision, BTreeSet<JobId>)>,
     /// Every change after that, in the order in which it came.
     pub events: Vec<(Revision, JobId)>,
+}
+
+/// An event log that an operator exported while the run went on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExportRecord {
+    /// Its first line, once it has begun.
+    pub header: Option<Header>,
+    /// Every other.
+    pub lines: Vec<Line>,
+    /// The last revision that is in it.
+    pub to: Revision,
 }
 
 /// What names a usage interval.

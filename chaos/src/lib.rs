@@ -15,7 +15,7 @@ pub mod seeds;
 pub mod specs;
 
 use coverage::Coverage;
-use history::History;
+use history::{ExportRecord, History};
 use laws::Violation;
 use muster_runtime::sim::SimWorld;
 use std::fmt;
@@ -44,6 +44,8 @@ pub struct Outcome {
     pub runs: usize,
     /// What it came across.
     pub coverage: Coverage,
+    /// The event logs that were exported, each a piece of the run.
+    pub event_logs: Vec<ExportRecord>,
 }
 
 impl Outcome {
@@ -59,6 +61,7 @@ impl Outcome {
             acknowledged: history.submissions.iter().filter(|submission| !submission.acknowledged.is_empty()).count(),
             runs: history.runs.len(),
             coverage: Coverage::of(history),
+            event_logs: history.exports.clone(),
         }
     }
 

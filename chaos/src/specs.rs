@@ -39,6 +39,19 @@ pub fn tenants() -> Vec<TenantSpec> {
     ]
 }
 
+/// The same tenants with floors: three quarters of the cards are guaranteed, so that the loss of two nodes leaves some of it unmet.
+#[must_use]
+pub fn tenants_with_floors() -> Vec<TenantSpec> {
+    let floors = [("research", 8), ("research/nlp", 3), ("guests", 4)];
+    let mut tenants = tenants();
+    for (path, cards) in floors {
+        for tenant in tenants.iter_mut().filter(|tenant| tenant.path == path) {
+            tenant.guarantee = ResourceVec::of_gpu(MODEL, GpuUnits::cards(cards));
+        }
+    }
+    tenants
+}
+
 /// The paths that jobs are submitted under.
 pub const PAYERS: [&str; 3] = ["research", "research/nlp", "guests"];
 

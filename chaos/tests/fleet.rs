@@ -1,11 +1,53 @@
 //! The whole system under faults, seed by seed. Spread over several tests so that they share the cores.
 
+use muster_chaos::coverage::Coverage;
 use muster_chaos::fleet::{self, Planted};
 use muster_chaos::seeds;
+use muster_control_core::events::{Header, Line};
+use std::cell::RefCell;
+
+/// The independent judge of fairness, as the random histories of the simulator use it.
+#[path = "../../twin/tests/histories/referee.rs"]
+mod referee;
+
+/// A log as text.
+fn text(header: &Header, lines: &[Line]) -> String {
+    let mut text = serde_json::to_string(header).expect("JSON");
+    for line in lines {
+        text.push('\n');
+        text.push_str(&serde_json::to_string(line).expect("JSON"));
+    }
+    text.push('\n');
+    text
+}
+
+/// Every run keeps the laws, and the referee accepts the event logs that an operator exported while it went on.
+fn check_and_judge(test: &str, first: u64, usual: u64) -> Coverage {
+    let logs = RefCell::new(Vec::new());
+    let coverage = seeds::check(test, first, usual, |seed, trace| {
+        let outcome = fleet::run_seed(seed, trace);
+        let records = outcome.event_logs.iter();
+        let texts = records.filter_map(|record| Some(text(record.header.as_ref()?, &record.lines)));
+        logs.borrow_mut().extend(texts.map(|text| (seed, text)));
+        outcome
+    });
+    let (of_seeds, logs): (Vec<u64>, Vec<String>) = logs.into_inner().into_iter().unzip();
+    assert!(!logs.is_empty(), "no run exported its events");
+    let found = referee::judge(&logs).unwrap_or_default();
+    let unfair: Vec<(&u64, &Vec<String>)> =
+        of_seeds.iter().zip(&found).filter(|(_, found)| !found.is_empty()).collect();
+    if let Some((seed, _)) = unfair.first() {
+        let which = of_seeds.iter().position(|of| of == *seed).expect("its log is there");
+        let file = std::env::temp_dir().join(format!("muster-events-of-seed-{seed}.jsonl"));
+        std::fs::write(&file, &logs[which]).expect("a file for the log");
+        panic!("{test}: the referee finds (the log of the first is in {}): {unfair:#?}", file.display());
+    }
+    coverage
+}
 
 #[test]
 fn the_fleet_keeps_the_laws_a() {
-    let coverage = seeds::check("the_fleet_keeps_the_laws_a", 0, 40, fleet::run_seed);
+    let coverage = check_and_judge("the_fleet_keeps_the_laws_a", 0, 40);
     if !seeds::are_fewer_than(40) {
         assert_eq!(coverage.missing(), [] as [&str; 0], "the runs never came across these");
     }
@@ -13,7 +55,7 @@ fn the_fleet_keeps_the_laws_a() {
 
 #[test]
 fn the_fleet_keeps_the_laws_b() {
-    seeds::check("the_fleet_keeps_the_laws_b", 100_000, 40, fleet::run_seed);
+    check_and_judge("the_fleet_keeps_the_laws_b", 100_000, 40);
 }
 
 #[test]

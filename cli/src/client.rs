@@ -78,6 +78,11 @@ impl Client {
         self.endpoints.iter().map(|(text, _)| text.as_str())
     }
 
+    /// Another endpoint is asked next: this one has answered, but cannot have what is wanted.
+    pub fn pass_on(&self) {
+        self.current.store((self.current_index() + 1) % self.endpoints.len(), Ordering::Relaxed);
+    }
+
     fn current_index(&self) -> usize {
         self.current.load(Ordering::Relaxed) % self.endpoints.len()
     }

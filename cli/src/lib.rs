@@ -14,6 +14,7 @@ pub mod complete;
 pub mod config;
 pub mod demo;
 pub mod dev;
+pub mod event_file;
 pub mod failure;
 pub mod output;
 pub mod roles;
@@ -110,6 +111,7 @@ async fn client_command(global: &Global, command: &Command) -> Result<(), Failur
         Command::Plan(args) => commands::plan::run(context, args).await,
         Command::WhatIf(args) => commands::what_if::run(context, args).await,
         Command::State(command) => commands::state::run(context, command).await,
+        Command::Events(command) => commands::events::run(context, command).await,
         Command::Drain(args) => commands::fleet::set_drained(context, &args.nodes, true, &args.reason).await,
         Command::Undrain(args) => commands::fleet::set_drained(context, &args.nodes, false, "").await,
         Command::RemoveNode(args) => commands::fleet::remove(context, &args.nodes).await,

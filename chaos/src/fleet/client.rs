@@ -42,7 +42,7 @@ impl Client {
 
     /// Sets up the tenants.
     pub(super) async fn apply_tenants(&self) {
-        let tenants: Vec<v1::TenantSpec> = specs::tenants().iter().map(Into::into).collect();
+        let tenants: Vec<v1::TenantSpec> = specs::tenants_with_floors().iter().map(Into::into).collect();
         loop {
             let call = v1::ApplyTenantsRequest { tenants: tenants.clone(), ..Default::default() };
             let answer = timeout(ANSWER_MAX, TenantsClient::new(self.channel()).apply(call)).await;

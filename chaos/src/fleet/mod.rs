@@ -4,6 +4,7 @@
 //! holds over the whole record.
 
 mod client;
+mod exporter;
 mod flawed;
 mod operator;
 mod recorder;
@@ -13,6 +14,7 @@ use crate::history::History;
 use crate::nemesis::{Fleet, Rage, rage};
 use crate::{Outcome, laws};
 use client::Client;
+use exporter::Exporter;
 use muster_model::ids::JobId;
 use muster_runtime::Chance;
 use muster_runtime::sim::{LinkQuality, SimWorld};
@@ -128,15 +130,18 @@ async fn act(
         rest(servers, healed_by).await
     };
     // Watches go on until all is at rest.
+    let exporter = Exporter::new(&clients[0], servers);
     let watching = futures::future::join_all(clients.iter().map(|client| client.watch(servers)));
     tokio::select! {
         biased;
         rested = working => rested?,
         _ = watching => {}
+        () = exporter.follow(servers) => {}
         () = operator::operate(&clients[clients.len() - 1], servers, end) => {}
     }
     collect(servers, &clients[0], Instant::now() + Duration::from_secs(60)).await;
-    Ok(())
+    let exported = exporter.finish(servers, Instant::now() + Duration::from_secs(60)).await;
+    if exported { Ok(()) } else { Err("the event log could not be exported to its end".to_owned()) }
 }
 
 /// Waits until nothing is left to do, and stays so for long enough that usage has been cut and counted.

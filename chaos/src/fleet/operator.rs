@@ -6,7 +6,7 @@ use super::servers::{NODES, Servers};
 use crate::specs;
 use muster_model::request::SharingMode;
 use muster_model::tenant::{TenantSpec, Trust};
-use muster_model::{GpuUnits, Pool};
+use muster_model::{GpuUnits, Pool, ResourceVec};
 use muster_proto::v1;
 use muster_proto::v1::fleet_client::FleetClient;
 use muster_proto::v1::tenants_client::TenantsClient;
@@ -30,7 +30,7 @@ pub(super) async fn operate(client: &Client, servers: &Servers, end: Instant) {
         }
     }
     loop {
-        apply(client, &specs::tenants()).await;
+        apply(client, &specs::tenants_with_floors()).await;
         put_pool(client, &Pool::standard()).await;
         for number in 0..NODES {
             drain(client, &format!("node-{number}"), false).await;
@@ -62,12 +62,13 @@ async fn put_pool(client: &Client, pool: &Pool) {
     let _ = timeout(ANSWER_MAX, FleetClient::new(client.channel()).put_pool(request)).await;
 }
 
-/// One of the tenants has another max, perhaps below what it uses, another weight or another trust.
+/// One of the tenants has another max, perhaps below what it uses, another guarantee, perhaps more than there is, another weight, or another trust.
 fn other_tenants(client: &Client) -> Vec<TenantSpec> {
-    let mut tenants = specs::tenants();
+    let mut tenants = specs::tenants_with_floors();
     let which = client.chance.between(0, tenants.len() as u64) as usize;
     let tenant = &mut tenants[which];
-    match client.chance.between(0, 3) {
+    match client.chance.between(0, 4) {
+        3 => tenant.guarantee = ResourceVec::of_gpu(specs::MODEL, GpuUnits::cards(client.chance.between(0, 10))),
         0 => drop(tenant.max.gpu.insert(specs::MODEL, GpuUnits::cards(client.chance.between(1, 8)))),
         1 => tenant.weight = client.chance.between(1, 5) as u32,
         _ if tenant.trust == Trust::Trusted => tenant.trust = Trust::Untrusted,

@@ -5,6 +5,7 @@
 
 mod double_hold;
 mod epochs;
+mod exports;
 mod linearizable;
 mod ranks;
 mod replicas;
@@ -65,7 +66,7 @@ impl Findings {
 /// Checks every law that must hold at any moment. What must hold once everything has come to rest is in [`check_rest`].
 #[must_use]
 pub fn check(history: &History) -> Vec<Violation> {
-    let checkers: [fn(&History) -> Vec<Violation>; 9] = [
+    let checkers: [fn(&History) -> Vec<Violation>; 10] = [
         double_hold::check,
         whole_gangs::check,
         submissions::check,
@@ -75,6 +76,7 @@ pub fn check(history: &History) -> Vec<Violation> {
         replicas::check,
         time::check,
         watches::check,
+        exports::check,
     ];
     checkers.iter().flat_map(|checker| checker(history)).collect()
 }

@@ -1,8 +1,11 @@
 //! Each checker is quiet about a good record and reports a doctored one.
 
 use super::{check, check_rest};
-use crate::history::{Answer, Call, History, Interval, ReplicaRecord, Run, Sample, Submission, WatchRecord, digest};
+use crate::history::{
+    Answer, Call, ExportRecord, History, Interval, ReplicaRecord, Run, Sample, Submission, WatchRecord, digest,
+};
 use crate::specs;
+use muster_control_core::events::{About, Follower};
 use muster_control_core::{Command, Done, Entry, LeasedBinding, State, TaskReport, execute};
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, Revision, TenantId};
 use muster_model::object::{FinishedJob, Key};
@@ -471,4 +474,44 @@ fn watches_that_skip_rewind_or_invent_are_reported() {
     let mut history = good();
     history.watches[0].events.insert(1, (Revision(5), JobId(77)));
     reported(&history, LAW, "where nothing happened");
+}
+
+/// The log that is exported from revision 2 on.
+fn exported(history: &History) -> ExportRecord {
+    let about = About { stop_ms_max: 1, card_units_max: 7_000 };
+    let until = |revision: u64| history.changes().filter(move |(at, _)| at.0 <= revision);
+    let objects: Vec<Object> = until(2)
+        .filter_map(|(_, change)| match change {
+            Change::Put(object) => Some(*object),
+            _ => None,
+        })
+        .collect();
+    let (mut follower, header, mut lines) = Follower::begin(objects, (2, history.times[&Revision(2)].0), about);
+    let to = Revision(6);
+    for (at, changes) in history.log.range(Revision(3)..=to) {
+        lines.extend(follower.follow(at.0, history.times[at].0, changes));
+    }
+    assert!(lines.len() > 3, "{lines:?}");
+    ExportRecord { header: Some(header), lines, to }
+}
+
+#[test]
+fn event_logs_that_lack_repeat_or_invent_are_reported() {
+    const LAW: &str = "the event log";
+    let mut good = good();
+    let record = exported(&good);
+    good.exports = vec![record.clone(), ExportRecord::default()];
+    assert_eq!(check(&good), Vec::new());
+    let mut doctored = |what: &str, doctor: fn(&mut ExportRecord)| {
+        good.exports = vec![record.clone()];
+        doctor(&mut good.exports[0]);
+        reported(&good, LAW, what);
+    };
+    doctored("instead of", |record| drop(record.lines.remove(1)));
+    doctored("instead of", |record| record.lines.insert(1, record.lines[0].clone()));
+    doctored("events instead of", |record| drop(record.lines.pop()));
+    doctored("events instead of", |record| record.lines.extend(record.lines.last().cloned()));
+    doctored("another header", |record| {
+        record.header.as_mut().expect("it has one").tree.pop();
+    });
 }

@@ -4,6 +4,7 @@
 
 pub mod admin;
 pub mod bench;
+pub mod events;
 pub mod jobs;
 pub mod replay;
 pub mod roles;
@@ -95,6 +96,12 @@ pub struct Global {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seconds(pub u64);
 
+impl std::fmt::Display for Seconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}s", self.0)
+    }
+}
+
 /// For clap.
 ///
 /// # Errors
@@ -162,6 +169,9 @@ pub enum Command {
     /// Save a copy of the state, for what-if
     #[command(subcommand)]
     State(what_if::State),
+    /// Write the event log of the cluster: what happened to quota and devices, for the fairness referee
+    #[command(subcommand)]
+    Events(events::Events),
     /// Stop new work on nodes; running jobs continue
     Drain(admin::Drain),
     /// Allow new work on nodes again, and end their quarantine

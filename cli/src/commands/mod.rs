@@ -8,6 +8,7 @@ pub mod cancel;
 pub mod checkpoint;
 pub mod classes;
 pub mod completions;
+pub mod events;
 pub mod explain;
 pub mod fleet;
 pub mod hold;

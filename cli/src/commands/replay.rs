@@ -1,12 +1,11 @@
 //! `muster replay`: reads the trace, runs the twin, writes the report and prints its figures.
 
 use crate::args::replay::{FromDay, Replay};
+use crate::event_file::EventFile;
 use crate::failure::Failure;
 use crate::output::{Block, Columns, Out, note};
 use crate::spec::tenants;
 use crate::units::show_seconds;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use indicatif::{ProgressBar, ProgressStyle};
 use muster_model::tenant_edit::TenantEdit;
 use muster_twin::fleet::{Fleet, FleetError};
@@ -17,7 +16,7 @@ use muster_twin::shape::ShapeOptions;
 use muster_twin::window::WindowChoice;
 use muster_twin::{NodeModel, Options, ReplayError, ReplayInput, html, replay_logged};
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{Read, Write};
 use std::path::Path;
 use std::time::Instant;
 
@@ -70,47 +69,6 @@ fn tree(args: &Replay) -> Result<Vec<TenantEdit>, Failure> {
         .map_err(|error| Failure::io(format!("reading {name}"), error))?;
     let edits = tenants::parse(&yaml, &name)?.into_iter().map(TenantEdit::try_from);
     edits.collect::<Result<_, _>>().map_err(|error| Failure::Usage(format!("--tenants {name}: {error}")))
-}
-
-/// Where the event log goes.
-enum EventFile {
-    Plain(BufWriter<File>),
-    Zipped(GzEncoder<BufWriter<File>>),
-}
-
-impl EventFile {
-    fn create(path: &Path) -> Result<Self, Failure> {
-        let file = File::create(path).map_err(|error| Failure::io(format!("writing {}", path.display()), error))?;
-        let plain = BufWriter::new(file);
-        Ok(match path.extension().is_some_and(|ending| ending == "gz") {
-            true => EventFile::Zipped(GzEncoder::new(plain, Compression::default())),
-            false => EventFile::Plain(plain),
-        })
-    }
-
-    /// Writes what is left: a disk that is full shows as an error and not as a log that breaks off.
-    fn finish(self) -> std::io::Result<()> {
-        match self {
-            EventFile::Plain(mut file) => file.flush(),
-            EventFile::Zipped(file) => file.finish()?.flush(),
-        }
-    }
-}
-
-impl Write for EventFile {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        match self {
-            EventFile::Plain(file) => file.write(bytes),
-            EventFile::Zipped(file) => file.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        match self {
-            EventFile::Plain(file) => file.flush(),
-            EventFile::Zipped(file) => file.flush(),
-        }
-    }
 }
 
 /// What is replayed.

@@ -140,7 +140,9 @@ impl Reader {
             Some("node") => return self.role(&command, "agents started", &at),
             _ => {}
         }
-        let follows = command.contains(" -f") && command.contains("muster logs") || command.contains("--watch");
+        let follows = command.contains(" -f") && command.contains("muster logs")
+            || command.contains("--watch")
+            || command.contains("--follow");
         let mut child = self.shell(&format!("exec {command}")).spawn().expect("a shell");
         let until = Instant::now() + if follows { FOLLOWED } else { PATIENCE };
         while child.try_wait().expect("its state").is_none() && Instant::now() < until {

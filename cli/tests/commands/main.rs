@@ -11,6 +11,8 @@ mod jobs;
 mod pages;
 mod pipes;
 mod quotas;
+#[path = "../../../twin/tests/histories/referee.rs"]
+mod referee;
 mod refused;
 mod starts;
 mod tenants;

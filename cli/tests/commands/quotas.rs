@@ -2,9 +2,11 @@
 //! guaranteed, the gang that had borrowed it saves its work and goes on later, and a burst gang is promoted. What each step prints for the
 //! tree is compared as a whole.
 
-use crate::common::Dev;
+use crate::common::{Dev, signal};
+use crate::referee;
 use crate::waiting::wait_for;
 use serde_json::{Value, json};
+use std::io::Read;
 use std::time::{Duration, Instant};
 
 const TREE: &str = "\
@@ -230,4 +232,64 @@ fn the_example_tree_lends_takes_back_and_promotes_and_the_borrowed_gang_ends_wit
         still.iter().all(|id| held(id)[1..] == [json!(1), json!(0), json!("running")]),
         "none of them ever stopped"
     );
+    export(&dev, &[&ending, &adds, &claims, &later]);
+}
+
+/// The event log of all this, in whole and from the middle on: it has what was seen above, and the referee accepts it.
+fn export(dev: &Dev, [ending, adds, claims, later]: &[&String; 4]) {
+    let path = dev.path("fleet.jsonl").display().to_string();
+    let said = dev.run(&["events", "export", "--out", &path]);
+    assert_eq!((said.code, said.out.as_str()), (0, ""), "{}", said.err);
+    assert!(said.err.contains("the log begins with the state at revision "), "{}", said.err);
+    let whole = std::fs::read_to_string(&path).expect("the log");
+    let lines: Vec<Value> = whole.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let place = |event: &str, of: &dyn Fn(&Value) -> bool| {
+        let found = lines.iter().position(|line| line["event"] == event && of(line));
+        found.unwrap_or_else(|| panic!("no {event}:\n{whole}"))
+    };
+    let is = |line: &Value, job: &str| line["job"].to_string() == job;
+    let order = [
+        place("preempt", &|line| is(line, claims) && line["victims"][0]["job"].to_string() == *adds.as_str()),
+        place("release", &|line| line["why"] == "preempted"),
+        place("bind", &|line| is(line, claims) && line["account"] == "research/vision"),
+        place("promote", &|line| line["account"] == "research/nlp"),
+        place("finish", &|line| is(line, ending)),
+        place("finish", &|line| is(line, adds)),
+        place("bind", &|line| is(line, later)),
+    ];
+    place("checkpoint", &|line| is(line, adds));
+    assert!(place("requeue", &|line| is(line, adds)) > order[1]);
+    assert!(order[..3].is_sorted() && order[4..].is_sorted(), "{order:?}:\n{whole}");
+    let middle = lines[order[0]]["rev"].to_string();
+    let part = dev.ok(&["events", "export", "--since", &middle]) + "\n";
+    assert!(part.lines().next().is_some_and(|first| first.contains(&format!("\"since_rev\":{middle},"))), "{part}");
+    assert!(part.lines().count() < lines.len() && !part.contains("\"event\":\"preempt\""), "{part}");
+    for (log, found) in [&whole, &part].iter().zip(referee::judge(&[whole.clone(), part.clone()]).into_iter().flatten())
+    {
+        assert!(found.is_empty(), "the referee finds {found:#?}\n{log}");
+    }
+    follow(dev);
+    dev.refused(&["events", "export", "--since", "9999999"], 2, &["--since", "has not been reached"]);
+}
+
+/// Who follows sees what happens, and a log that is ended by a signal is whole.
+fn follow(dev: &Dev) {
+    let path = dev.path("followed.jsonl.gz");
+    let file = path.display().to_string();
+    let mut follows = dev.command(&["events", "export", "--follow", "--out", &file]).spawn().expect("muster");
+    let id = dev.ok(&["submit", "--tenant", "products/search", "--cpus", "1", "--", "true"]);
+    dev.until(&id, &["completed"]);
+    std::thread::sleep(Duration::from_secs(1));
+    signal(&follows, nix::sys::signal::Signal::SIGTERM);
+    assert!(follows.wait().expect("its end").success());
+    let mut text = String::new();
+    let zipped = std::fs::File::open(&path).expect("the log");
+    flate2::read::GzDecoder::new(zipped).read_to_string(&mut text).expect("a whole file");
+    let last = text.lines().last().unwrap_or_default();
+    assert!(
+        text.contains(&format!("\"event\":\"finish\",\"job\":{id},")) && last.contains("\"event\":\"end\""),
+        "{text}"
+    );
+    let found = referee::judge(&[text]).unwrap_or_default();
+    assert!(found.iter().all(Vec::is_empty), "the referee finds {found:#?}");
 }

@@ -5,6 +5,7 @@
 
 mod api;
 pub mod consensus;
+pub mod event_export;
 pub mod history;
 pub mod leases;
 pub mod node;

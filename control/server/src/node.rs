@@ -97,6 +97,7 @@ impl ControlNode {
             config.leases.clone(),
             stop.clone(),
         );
+        host.spawn(services::past::run(app.clone()));
 
         let (routes, health) = services::routes(&app).await;
         let serving = match host.net.serve_with_peers(&config.listen, routes, PEERS_PATH, stop.clone()).await {

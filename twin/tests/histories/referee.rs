@@ -1,9 +1,8 @@
 //! The fairness referee, an independent program in Python, judges many logs in one process.
 //!
 //! `MUSTER_TOOLS` names its folder, `../shared/tools` is looked at otherwise. Without it or Python the tests say so and pass; where `MUSTER_CI` is set
-//! they fail.
+//! they fail. Tests of other crates use this file too.
 
-use muster_control_core::events::{Header, Line};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -39,17 +38,6 @@ fn folder() -> Option<PathBuf> {
         return None;
     }
     Some(folder)
-}
-
-/// A log as text.
-pub(crate) fn text(header: &Header, lines: &[Line]) -> String {
-    let mut text = serde_json::to_string(header).expect("JSON");
-    for line in lines {
-        text.push('\n');
-        text.push_str(&serde_json::to_string(line).expect("JSON"));
-    }
-    text.push('\n');
-    text
 }
 
 /// What the referee finds in each log; nothing where it is not there.

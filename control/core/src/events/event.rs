@@ -85,7 +85,8 @@ pub struct Header {
     pub format: u32,
     /// The tenants, parents first.
     pub tree: Vec<TenantRecord>,
-    /// What nodes that take work have.
+    /// What the nodes have that are not down; if some floors are unmet when the log begins, what would meet them, and the first event says what
+    /// there is.
     pub capacity: Everything,
     /// Which priority classes preempt which.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -102,6 +103,10 @@ pub struct Header {
     pub stop_ms_max: u64,
     /// Most that the shares of one card are charged together.
     pub card_units_max: u64,
+    /// The revision whose state the log begins with: what happened up to it is not in the log. 0: the beginning of the cluster or replay.
+    pub since_rev: u64,
+    /// The cluster's time then, in milliseconds since the Unix epoch.
+    pub since_t: u64,
 }
 
 /// A priority class that preempts others.

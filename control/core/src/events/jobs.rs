@@ -208,7 +208,7 @@ impl Follower {
 
 /// Whether a pending job waits for devices alone.
 fn is_ready(job: &Job) -> bool {
-    !job.cancelled
+    !job.cancelled && (job.phase != JobPhase::Queued || job.is_eligible())
 }
 
 /// Why an attempt ended whose job waits again.

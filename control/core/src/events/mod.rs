@@ -12,6 +12,7 @@ mod event;
 mod fleet;
 mod held;
 mod jobs;
+mod live;
 mod seen;
 mod tenants;
 
@@ -19,6 +20,7 @@ pub use event::{
     Amounts, Ceilings, ClassRecord, DemoteReason, DropWhy, Ended, Event, Everything, Header, Kind, Line, TenantRecord,
     Victim, Why,
 };
+pub use live::{is_told, is_told_of};
 
 use muster_model::ids::{AllocationId, JobId, NodeId, TenantId};
 use muster_model::object::Key;
@@ -55,6 +57,8 @@ pub struct Follower {
     bounds: BTreeMap<String, Option<u32>>,
     nodes: BTreeMap<NodeId, NodeSeen>,
     capacity: ResourceVec,
+    /// The parts of floor accounts that exceed the capacity.
+    marks: BTreeMap<TenantId, ResourceVec>,
     jobs: BTreeMap<JobId, JobSeen>,
     held: BTreeMap<AllocationId, HeldSeen>,
     /// Attempts that the present entry preempts, by who gets their devices.
@@ -99,8 +103,12 @@ impl Follower {
                 _ => {}
             }
         }
-        let header = follower.header(about, classes);
         let mut told = Told { lines: Vec::new(), t: now_ms, rev: revision };
+        follower.mark();
+        let header = follower.header(about, classes, &told);
+        if !follower.marks.is_empty() {
+            follower.tell_capacity(follower.capacity, &mut told);
+        }
         jobs.iter().for_each(|job| follower.begin_job(job, &mut told));
         held.iter().for_each(|held| follower.begin_held(held, &mut told));
         jobs.iter().for_each(|job| follower.begin_claim(job, &mut told));
@@ -154,7 +162,7 @@ impl Follower {
         Line { event: Event::End {}, t: self.t, rev: None }
     }
 
-    fn header(&self, about: About, classes: Vec<ClassRecord>) -> Header {
+    fn header(&self, about: About, classes: Vec<ClassRecord>, told: &Told) -> Header {
         // Nodes may stand in the standard pool, whether or not somebody has described it.
         let standard = Pool::standard_rules();
         let undescribed = (!self.bounds.contains_key(&standard.name)).then_some(standard.preemptions_max);
@@ -164,7 +172,7 @@ impl Follower {
         Header {
             format: 1,
             tree,
-            capacity: Everything(self.capacity),
+            capacity: Everything(self.capacity_at_first()),
             classes,
             preempted_per_job_max: bounds.and_then(|bounds| bounds.into_iter().max()),
             breaker_failures: PREEMPTOR_FAILURES_MAX,
@@ -172,6 +180,8 @@ impl Follower {
             grace_ms_max: 1_000 * PREEMPT_GRACE_S_MAX,
             stop_ms_max: about.stop_ms_max,
             card_units_max: about.card_units_max,
+            since_rev: told.rev,
+            since_t: told.t,
         }
     }
 

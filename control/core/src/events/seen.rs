@@ -58,6 +58,7 @@ pub(super) struct HeldSeen {
 pub(super) struct NodeSeen {
     pub(super) pool: String,
     pub(super) epoch: Epoch,
+    pub(super) accepts_work: bool,
     /// What it adds to the capacity.
     pub(super) adds: ResourceVec,
 }

@@ -37,6 +37,7 @@ impl Follower {
         for tenant in put {
             self.tenant_put(tenant, told);
         }
+        self.tell_marks(told);
     }
 
     fn tenant_put(&mut self, tenant: &Tenant, told: &mut Told) {

@@ -6,7 +6,7 @@
 
 use crate::consensus::{AdminError, ProposeError};
 use muster_control_core::Reject;
-use muster_model::{FieldError, JobId, Outcome};
+use muster_model::{FieldError, JobId, Outcome, Revision};
 use muster_proto::status::{DOMAIN, MESSAGE_BYTES_MAX, clipped};
 use muster_runtime::DiskError;
 use std::collections::HashMap;
@@ -108,6 +108,22 @@ pub(crate) fn fell_behind(bytes: usize, all_max: usize) -> Status {
          may have {mib} MiB; watch again from the last revision you have seen, or watch fewer jobs"
     );
     Status::with_error_details(Code::ResourceExhausted, text, with_retry("FELL_BEHIND", RETRY_SEARCH))
+}
+
+/// Changes that this node does not have any more.
+pub(crate) fn history_gone(after: Revision, oldest: Revision) -> Status {
+    let text = format!(
+        "the history of this control node does not reach back to revision {after}, but to revision {oldest}: it keeps the last changes, and none          from before its start. Begin at a later revision, or ask another control node"
+    );
+    status(Code::OutOfRange, &text, details("HISTORY_GONE"))
+}
+
+/// A revision that is yet to come.
+pub(crate) fn not_reached(after: Revision, last: Revision) -> Status {
+    let text = format!(
+        "revision {after} has not been reached: the last is {last}. After a restore from a backup the revisions of a cluster begin anew"
+    );
+    status(Code::OutOfRange, &text, details("NOT_REACHED"))
 }
 
 /// Something that comes back by itself.

@@ -25,6 +25,17 @@ pub fn decode(bytes: &[u8]) -> Result<Object, NotAnObject> {
     stored::object(bytes).map_err(|error| NotAnObject { why: error.to_string() })
 }
 
+/// The job whose bytes these are.
+///
+/// # Errors
+/// As [`decode`], or when it is another object.
+pub(crate) fn decode_job(bytes: &[u8]) -> Result<Job, NotAnObject> {
+    match decode(bytes)? {
+        Object::Job(job) => Ok(job),
+        other => Err(NotAnObject { why: format!("it is no job but {:?}", other.key()) }),
+    }
+}
+
 /// A job without what its tasks run: a copy is for questions about places and times, and environments may hold secrets.
 pub(crate) fn without_commands(job: &Job) -> Job {
     let spec =

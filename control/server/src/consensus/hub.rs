@@ -34,6 +34,29 @@ struct Ring {
     before: u64,
     kept: VecDeque<(Applied, usize)>,
     bytes: usize,
+    /// Of everything that was ever put in.
+    bytes_ever: u64,
+}
+
+/// How far back the changes reach that are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// The lowest revision to follow from.
+    pub oldest: Revision,
+    /// The last revision.
+    pub last: Revision,
+    /// Bytes of all changes that this node has ever published.
+    bytes_ever: u64,
+}
+
+impl Reach {
+    /// What has come since `earlier`, in thousandths of what is kept at most.
+    #[must_use]
+    pub fn since(&self, earlier: &Reach) -> u64 {
+        let revisions = self.last.0.saturating_sub(earlier.last.0) * 1_000 / MAX_REVISIONS as u64;
+        let bytes = self.bytes_ever.saturating_sub(earlier.bytes_ever) * 1_000 / MAX_BYTES as u64;
+        revisions.max(bytes)
+    }
 }
 
 impl Hub {
@@ -51,10 +74,11 @@ impl Hub {
         if revision > 0 {
             let mut ring = self.ring.lock();
             if ring.before + ring.kept.len() as u64 + 1 != revision {
-                *ring = Ring { before: revision - 1, ..Ring::default() };
+                *ring = Ring { before: revision - 1, bytes_ever: ring.bytes_ever, ..Ring::default() };
             }
             ring.kept.push_back((applied, bytes));
             ring.bytes += bytes;
+            ring.bytes_ever += bytes as u64;
             while ring.kept.len() > MAX_REVISIONS || (ring.bytes > MAX_BYTES && ring.kept.len() > 1) {
                 if let Some((_, freed)) = ring.kept.pop_front() {
                     ring.bytes -= freed;
@@ -67,7 +91,9 @@ impl Hub {
 
     /// A snapshot took the place of everything up to `applied`.
     pub(crate) fn reset(&self, applied: u64) {
-        *self.ring.lock() = Ring { before: applied, ..Ring::default() };
+        let mut ring = self.ring.lock();
+        *ring = Ring { before: applied, bytes_ever: ring.bytes_ever, ..Ring::default() };
+        drop(ring);
         self.last.send_replace(applied);
     }
 
@@ -78,6 +104,13 @@ impl Hub {
             return Err(TooOld { after, oldest: Revision(oldest) });
         }
         Ok(Follower { hub: self.clone(), after: after.0, wake: self.last.subscribe() })
+    }
+
+    /// How far back the changes reach.
+    pub(crate) fn reach(&self) -> Reach {
+        let ring = self.ring.lock();
+        let last = ring.before + ring.kept.len() as u64;
+        Reach { oldest: Revision(ring.before), last: Revision(last), bytes_ever: ring.bytes_ever }
     }
 
     /// Waits until `revision` is applied.

@@ -41,6 +41,7 @@ pub(crate) mod tests;
 pub use config::{ConsensusConfig, PlantedBug};
 pub use error::{AdminError, Lagged, OpenError, PeerRefusal, ProposeError, TooOld};
 pub use forms::FEATURE_LEVEL_NEWEST;
+pub use hub::Reach;
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -243,6 +244,12 @@ impl Consensus {
     /// [`TooOld`]: read the whole state, then follow from its revision.
     pub fn follow(&self, after: Revision) -> Result<Follower, TooOld> {
         self.core().replica.hub.follow(after)
+    }
+
+    /// How far back [`Consensus::follow`] reaches.
+    #[must_use]
+    pub fn reach(&self) -> Reach {
+        self.core().replica.hub.reach()
     }
 
     /// A finished job, from disk.

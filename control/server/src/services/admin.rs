@@ -1,6 +1,6 @@
 //! `muster.v1.Admin`: for operators. Membership changes go to the leader; any node passes them on.
 
-use super::{App, state_copy};
+use super::{App, history_copy, state_copy};
 use crate::api::refusal;
 use crate::consensus::AdminError;
 use futures::FutureExt;
@@ -153,6 +153,15 @@ impl v1::admin_server::Admin for AdminService {
         request: Request<v1::CopyStateRequest>,
     ) -> Result<Response<Self::CopyStateStream>, Status> {
         state_copy::copy_state(&self.0, request.into_inner()).await.map(Response::new)
+    }
+
+    type CopyHistoryStream = BoxStream<'static, Result<v1::CopyHistoryPart, Status>>;
+
+    async fn copy_history(
+        &self,
+        request: Request<v1::CopyHistoryRequest>,
+    ) -> Result<Response<Self::CopyHistoryStream>, Status> {
+        history_copy::copy_history(&self.0, request.into_inner()).await.map(Response::new)
     }
 
     async fn bootstrap(&self, request: Request<v1::BootstrapRequest>) -> Result<Response<v1::MembershipReply>, Status> {

@@ -9,10 +9,12 @@
 
 mod admin;
 mod fleet;
+mod history_copy;
 mod jobs;
 mod outlet;
 mod oversized;
 pub(crate) mod paging;
+pub(crate) mod past;
 mod peer;
 mod plan;
 pub(crate) mod read;
@@ -44,8 +46,8 @@ const WATCHES_MAX: usize = 4_096;
 const LOG_STREAMS_MAX: usize = 1_024;
 /// Pieces of output that wait for a slow reader of a log: with those of all readers, half a gigabyte at the most.
 pub(crate) const STREAM_EVENTS_MAX: usize = 16;
-/// Bytes of unread events that all watches of jobs may keep together, and all watches of shards: a slow reader of the one kind never ends
-/// a watch of the other.
+/// Bytes of unread events that all watches of jobs may keep together, all watches of shards, and all copies of the history: a slow reader of
+/// one kind never ends a watch of another.
 const WATCH_BYTES_MAX: usize = 128 << 20;
 
 /// What all services share.
@@ -62,6 +64,9 @@ pub(crate) struct Shared {
     pub(crate) shard_events: Outlets<v1::WatchEvent>,
     pub(crate) log_streams: Arc<Semaphore>,
     pub(crate) state_copies: Arc<Semaphore>,
+    pub(crate) history_copies: Arc<Semaphore>,
+    pub(crate) history_parts: Outlets<v1::CopyHistoryPart>,
+    pub(crate) past: past::Past,
     /// Cancelled when the node goes down: every stream ends then.
     pub(crate) stop: CancellationToken,
 }
@@ -100,6 +105,9 @@ impl App {
             shard_events: Outlets::new(WATCH_BYTES_MAX),
             log_streams: Arc::new(Semaphore::new(LOG_STREAMS_MAX)),
             state_copies: Arc::new(Semaphore::new(state_copy::COPIES_MAX)),
+            history_copies: Arc::new(Semaphore::new(history_copy::CALLS_MAX)),
+            history_parts: Outlets::new(WATCH_BYTES_MAX),
+            past: past::Past::default(),
             stop,
         }))
     }

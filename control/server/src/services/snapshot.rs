@@ -8,6 +8,7 @@ use muster_model::{Allocation, Cell, Job, Node, Object, Pool, PriorityClass, Rev
 use std::sync::Arc;
 
 /// What a snapshot consists of.
+#[derive(Clone)]
 pub(crate) struct Snapshot {
     pub(crate) revision: Revision,
     pub(crate) now_ms: u64,

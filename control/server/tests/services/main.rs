@@ -5,6 +5,7 @@ mod answers;
 mod bounds;
 mod clock;
 mod common;
+mod event_log;
 mod fleet;
 mod history;
 mod jobs;
