@@ -15,6 +15,7 @@ use crate::proposal::{Bounds, Plan, Proposal};
 use crate::search::Steps;
 use crate::view::{Known, ReclaimGroup, ReclaimTried, View, in_turn};
 use muster_model::capacity::Ended;
+use muster_model::preemption::STOP_MS_MAX;
 use muster_model::priority_class::class_preempts;
 use muster_model::{Allocation, AllocationId, Binding, CellId, Claim, Epoch, JobId, NodeId, TaskPlacement, TenantId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -246,8 +247,15 @@ fn search(
         return None;
     }
     let order = in_order(view, class, offer, &legal);
-    let ended = end_until_it_fits(view, (job, class), offer, cell, &order, now_ms, steps)?;
-    Some(ended)
+    let found = end_until_it_fits(view, (job, class), offer, cell, &order, now_ms, steps)?;
+    begins_before_windows(view, class, &found, now_ms).then_some(found)
+}
+
+/// Whether the windows of its nodes let the job begin there when the last victim has left.
+fn begins_before_windows(view: &View, class: &JobClass, (binding, victims, _): &Found, now_ms: u64) -> bool {
+    let graces = victims.iter().filter_map(|id| view.jobs.get(view.allocation(*id)?.job.0));
+    let grace_ms = graces.map(|job| job.preempt_grace_ms).max().unwrap_or(0);
+    view.windows_allow(class, &binding.tasks, now_ms.saturating_add(grace_ms + STOP_MS_MAX))
 }
 
 /// Ends victims in order, more and more at a time, until the job has a place; then restores those that the place does not need.
