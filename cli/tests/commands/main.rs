@@ -17,3 +17,4 @@ mod tenants;
 #[path = "../support/waiting.rs"]
 mod waiting;
 mod what_if;
+mod windows;
