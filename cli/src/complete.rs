@@ -53,6 +53,7 @@ enum Value {
     Pool,
     DeviceClass,
     PriorityClass,
+    Window(&'static str),
     Model,
     Level,
     /// Of tasks that are kept apart.
@@ -77,6 +78,13 @@ impl Value {
             (_, "nodes" | "submit", "pool") | ("pools", "delete", "name") => Some(Value::Pool),
             (_, "submit", "device_class") | ("device-classes", "delete", "name") => Some(Value::DeviceClass),
             (_, "submit", "priority_class") | ("priority-classes", "delete", "name") => Some(Value::PriorityClass),
+            (_, "submit", "reservation") | ("reservations", "delete", "name") => Some(Value::Window("reservation")),
+            ("maintenance", "delete", "name") => Some(Value::Window("maintenance")),
+            ("reservations", "create", "tenant") => Some(Value::Tenant),
+            ("reservations" | "maintenance", "create", "nodes") => Some(Value::Node),
+            ("reservations" | "maintenance", "create", "cell") => Some(Value::Cell),
+            ("reservations" | "maintenance", "create", "pool") => Some(Value::Pool),
+            ("reservations", "create", "model") => Some(Value::Model),
             (_, "submit" | "dev", "model") => Some(Value::Model),
             (_, "submit", "topology" | "prefer") => Some(Value::Level),
             (_, "submit", "spread" | "prefer_spread") => Some(Value::SpreadLevel),
@@ -147,6 +155,10 @@ impl Value {
             Value::PriorityClass => {
                 let classes = commands::priority_classes::all_classes(client, consistency).await.ok()?;
                 classes.into_iter().map(|class| (class.name, format!("priority {}", class.priority))).collect()
+            }
+            Value::Window(kind) => {
+                let windows = commands::windows::all_windows(client, kind, consistency).await.ok()?;
+                windows.into_iter().map(|window| (window.name, window.start)).collect()
             }
             Value::DeviceClass => {
                 let classes = commands::classes::all_classes(client, consistency).await.ok()?;

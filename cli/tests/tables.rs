@@ -375,6 +375,7 @@ fn nodes_say_whether_they_are_empty_yet() {
             cpu_free_milli: 64_000,
             memory_free_mib: 1_024,
             tasks,
+            windows: Vec::new(),
         })
     };
     let ready = v1::NodeHealth::Ready;

@@ -5,6 +5,7 @@ use crate::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, Tena
 use crate::preemption::PreemptReason;
 use crate::resources::ResourceVec;
 use crate::task::{RankFailure, TaskPlacement, TaskState};
+use crate::window::WindowKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -38,6 +39,14 @@ pub enum EndCause {
     Requeued,
     /// The job's deadline came.
     Deadline,
+    /// A node of it is kept from such work from some time on. The job goes back to the queue; its tenants pay until its tasks are gone, because
+    /// nobody else does.
+    Window {
+        /// The name of the window.
+        name: String,
+        /// What it is for.
+        kind: WindowKind,
+    },
 }
 
 /// How often the class of one allocation may change with a record of when: once or twice is usual, and each is 13 bytes.

@@ -6,6 +6,8 @@ pub const TASKS_MAX: u32 = 32_768;
 pub const CARDS_PER_TASK_MAX: u32 = 16;
 /// Bytes of a name.
 pub const NAME_BYTES_MAX: usize = 128;
+/// Nodes of one window: more than the largest cell that is planned for; each is a name in the command.
+pub const WINDOW_NODES_MAX: usize = 10_000;
 /// Levels of the quota tree.
 pub const TENANT_DEPTH_MAX: usize = 8;
 /// Bytes of a tenant's path: eight levels of names that people can still read.

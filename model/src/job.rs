@@ -83,6 +83,9 @@ pub struct JobSpec {
     /// Its priority class; the priority is that of the class then. None: `default`.
     #[serde(default)]
     pub priority_class: Option<String>,
+    /// The reservation on whose nodes it is to run, and nowhere else.
+    #[serde(default)]
+    pub reservation: Option<String>,
 }
 
 /// Seconds from SIGTERM to SIGKILL when a job does not say: long enough to write a small checkpoint, short enough for a person.
@@ -120,6 +123,7 @@ impl JobSpec {
             start: StartConditions::default(),
             array: None,
             priority_class: None,
+            reservation: None,
         }
     }
 }

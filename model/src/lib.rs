@@ -46,6 +46,7 @@ pub mod usage;
 mod usual;
 pub mod utc;
 pub mod validate;
+pub mod window;
 pub mod words;
 pub mod workload;
 
@@ -73,5 +74,6 @@ pub use start::{Dependency, DependencyKind, EndedJob, Holder, NotEligible, Start
 pub use task::{Binding, DeviceHold, HoldMode, TaskPlacement, TaskState};
 pub use tenant::{AntiAffinity, AntiAffinityLevel, Tenant, Trust};
 pub use topology::{NumaPolicy, Spread, Topology, TopologyLevel};
+pub use window::{Window, WindowKind, WindowSpec, WindowTimes};
 pub use words::UnknownWord;
 pub use workload::WorkloadClass;

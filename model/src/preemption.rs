@@ -5,6 +5,7 @@
 //!
 //! [`EndCause::Preempted`]: crate::allocation::EndCause::Preempted
 
+use crate::window::WindowKind;
 use crate::words::{UnknownWord, words};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -186,6 +187,22 @@ pub enum PreemptReason {
     Class,
     /// It is started again elsewhere, to make room.
     Move,
+    /// Its nodes have maintenance.
+    Maintenance,
+    /// Its nodes are reserved for others.
+    Reservation,
+    /// Its nodes are drained.
+    Drain,
+}
+
+impl From<WindowKind> for PreemptReason {
+    fn from(kind: WindowKind) -> Self {
+        match kind {
+            WindowKind::Maintenance => PreemptReason::Maintenance,
+            WindowKind::Reservation => PreemptReason::Reservation,
+            WindowKind::Drain => PreemptReason::Drain,
+        }
+    }
 }
 
 words!(PreemptReason, "reason of a preemption",
@@ -193,6 +210,9 @@ words!(PreemptReason, "reason of a preemption",
     PreemptReason::Priority => "priority",
     PreemptReason::Class => "class",
     PreemptReason::Move => "move",
+    PreemptReason::Maintenance => "maintenance",
+    PreemptReason::Reservation => "reservation",
+    PreemptReason::Drain => "drain",
 );
 
 #[cfg(test)]

@@ -113,6 +113,7 @@ const EVIDENCE: &[(&str, &str, &str, &str)] = &[
     ("Dependency", "kind", STARTS, "fn a_job_starts_only_when_eligible"),
     ("JobSpec", "array", "control/core/tests/starts/arrays.rs", "fn a_held_array_starts_no_task_and_a_cancelled_one_ends_whole"),
     ("JobSpec", "priority_class", "cli/tests/commands/classes.rs", "fn a_marked_class_preempts_burst_of_another_tenant_and_nobody_else_does"),
+    ("JobSpec", "reservation", "cli/tests/commands/windows.rs", "fn windows_keep_others_off_and_open_and_end_by_themselves"),
     ("JobSpec", "start", STARTS, "fn a_job_that_waits_for_nothing_but_devices_is_in_a_queue"),
     ("Pool", "checkpoint_mib_per_s", "twin/tests/pains/storage_cannot_save_all.rs", "fn preemptions_wait_for_the_storage_of_checkpoints"),
     ("Pool", "preemptions_max", "twin/tests/pains/storage_cannot_save_all.rs", "fn a_pool_bounds_how_often_a_job_is_preempted"),

@@ -17,7 +17,7 @@ use muster_model::{
     Change, Claim, ClassSegment, Dependency, DependencyKind, DeviceHold, DeviceRequest, EndCause, FieldError, Gpu,
     GpuModel, GpuUnits, HoldMode, Holder, IndexSet, Job, JobPhase, JobSpec, Key, LimitSignal, Limits, Node, NodeHealth,
     NumaPolicy, Object, Outcome, Place, Pool, PreemptReason, Preemption, Preemptor, Reservation, ResourceVec, Spread,
-    StartConditions, StopSignal, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, Unmet,
+    StartConditions, StopSignal, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, Unmet, WindowKind,
     WorkloadClass,
 };
 use muster_proto::convert::{change_from_control_plane, change_to_wire, report_from_wire, report_to_wire};
@@ -98,8 +98,15 @@ const RULES: [Rule; 7] = [
     Rule::NothingSmaller,
 ];
 
-const PREEMPT_REASONS: [PreemptReason; 4] =
-    [PreemptReason::Reclaim, PreemptReason::Priority, PreemptReason::Class, PreemptReason::Move];
+const PREEMPT_REASONS: [PreemptReason; 7] = [
+    PreemptReason::Reclaim,
+    PreemptReason::Priority,
+    PreemptReason::Class,
+    PreemptReason::Move,
+    PreemptReason::Maintenance,
+    PreemptReason::Reservation,
+    PreemptReason::Drain,
+];
 
 prop_compose! {
     fn spec()(
@@ -118,6 +125,7 @@ prop_compose! {
         times in (option::of(1..1000_u64), 0..100_u64, 10..100_u64, 0..9_u32),
         movable in option::of((option::of(1..9_u64), 0..9_u64)),
         priority_class in option::of("[a-z]{1,8}"),
+        reservation in option::of("[a-z]{1,8}"),
         user in "[a-z@.]{0,9}",
         preemption in (select(StopSignal::ALL.to_vec()), option::of(0..3_600_u64), any::<u32>(), 0..9_u64),
         start in start_conditions(),
@@ -140,6 +148,7 @@ prop_compose! {
             },
             start, array: array.map(|(indices, max_running)| ArraySpec { indices, max_running }),
             priority_class,
+            reservation,
         }
     }
 }
@@ -353,6 +362,7 @@ fn end_cause() -> impl Strategy<Value = EndCause> {
         (option::of(any::<u64>().prop_map(JobId)), select(PREEMPT_REASONS.to_vec()))
             .prop_map(|(by, reason)| EndCause::Preempted { by, reason }),
         Just(EndCause::Requeued),
+        ("[a-z]{1,5}", select(WindowKind::ALL.to_vec())).prop_map(|(name, kind)| EndCause::Window { name, kind }),
     ]
 }
 

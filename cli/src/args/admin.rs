@@ -98,6 +98,10 @@ pub struct Drain {
     /// Node names, as `muster nodes` shows them
     #[arg(value_name = "NODE", required = true)]
     pub nodes: Vec<String>,
+    /// Drain the nodes by this time: until then they take jobs that end before, and what would still run is preempted its grace before
+    /// [default: now; running jobs continue]
+    #[arg(long, value_name = "WHEN")]
+    pub by: Option<String>,
     /// Reason, shown by `muster nodes`; at most 256 bytes
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub reason: String,

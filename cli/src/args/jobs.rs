@@ -116,6 +116,9 @@ pub struct Submit {
     /// Priority class, which sets the priority: see `muster priority-classes list` [default: default]
     #[arg(long, value_name = "CLASS", conflicts_with = "priority", help_heading = "Placement")]
     pub priority_class: Option<String>,
+    /// Run on the nodes of this advance reservation only: see `muster reservations list`
+    #[arg(long, value_name = "NAME", help_heading = "Placement")]
+    pub reservation: Option<String>,
     /// Time limit: the job is stopped after it has run this long, such as 90m, 4h or 1d [default: none; at most 366d]
     #[arg(long, value_name = "TIME", help_heading = "Time and restarts")]
     pub time: Option<String>,
@@ -246,6 +249,7 @@ impl Submit {
             restart_cost: scalar(&self.restart_cost),
             priority: self.priority,
             priority_class: self.priority_class.clone(),
+            reservation: self.reservation.clone(),
             class: self.class.clone(),
             pool: self.pool.clone(),
             env: self.env.iter().map(variable).collect(),

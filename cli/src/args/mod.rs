@@ -9,6 +9,7 @@ pub mod jobs;
 pub mod replay;
 pub mod roles;
 pub mod what_if;
+pub mod windows;
 
 use crate::output::{Colour, Format};
 use clap::{Args, Parser, Subcommand};
@@ -162,6 +163,12 @@ pub enum Command {
     /// Manage priority classes: named priorities, and which of them may preempt jobs of other tenants
     #[command(subcommand)]
     PriorityClasses(admin::PriorityClasses),
+    /// Manage maintenance windows: times for which nodes take no work
+    #[command(subcommand)]
+    Maintenance(windows::Maintenance),
+    /// Manage advance reservations: nodes that are kept for tenants for a time
+    #[command(subcommand)]
+    Reservations(windows::Reservations),
     /// Show which moves and conversions would start pending jobs, and their cost; nothing is moved
     Plan(admin::Plan),
     /// Show what a change of quotas, nodes or pools would bring: who gains, who waits, who is evicted; nothing is changed

@@ -47,6 +47,9 @@ pub struct WhatIf {
     /// Nodes that take no new work
     #[arg(long, value_name = "NODE", value_delimiter = ',', help_heading = "The change")]
     pub drain: Vec<String>,
+    /// The nodes of --drain are drained by this time, as `muster drain --by` does
+    #[arg(long, value_name = "WHEN", requires = "drain", help_heading = "The change")]
+    pub by: Option<String>,
     /// Cells whose nodes take no new work
     #[arg(long, value_name = "CELL", value_delimiter = ',', help_heading = "The change")]
     pub drain_cell: Vec<String>,

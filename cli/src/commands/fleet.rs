@@ -1,11 +1,12 @@
 //! `muster nodes`, `gpus`, `cells`, `pools`, `drain`, `undrain`, `remove-node`.
 
-use crate::args::admin::{Gpus, Nodes, Pools};
+use crate::args::admin::{Drain, Gpus, Nodes, Pools};
 use crate::client::{Client, reply_bytes_max};
 use crate::commands::{Context, input};
 use crate::failure::Failure;
 use crate::output::by_number;
 use crate::spec;
+use crate::units::show_moment;
 use crate::view::fleet::{CellView, GpuView, NodeView, PoolView, cells_table, gpus_table, nodes_table, pools_table};
 use muster_proto::v1;
 use muster_proto::v1::fleet_client::FleetClient;
@@ -133,21 +134,50 @@ pub async fn pools(context: &Context, command: &Pools) -> Result<(), Failure> {
     }
 }
 
-/// Stops or allows new work on nodes.
+/// Stops new work on nodes: now, or by a time.
 ///
 /// # Errors
 /// The first refusal.
-pub async fn set_drained(context: &Context, nodes: &[String], drained: bool, reason: &str) -> Result<(), Failure> {
-    for name in nodes {
-        let set = |channel| {
-            let request = v1::SetDrainedRequest { node: name.clone(), drained, reason: reason.to_owned() };
-            async move { FleetClient::new(channel).set_drained(request).await }
+pub async fn drain(context: &Context, args: &Drain) -> Result<(), Failure> {
+    let by_ms = args.by.as_deref().map(|by| spec::moment_of("by", by)).transpose()?;
+    for name in &args.nodes {
+        set_drained(context, name, true, &args.reason, by_ms).await?;
+        let what = match by_ms {
+            None => "is drained: it takes no new work".to_owned(),
+            Some(by_ms) => format!(
+                "is drained by {}: until then it takes jobs that end before, and what would still run is preempted",
+                show_moment(by_ms)
+            ),
         };
-        context.client.call("drain", set).await?;
-        let what = if drained { "is drained: it takes no new work" } else { "takes new work again" };
         context.out.line(&format!("node {name} {what}"))?;
     }
     Ok(())
+}
+
+/// Allows new work on nodes.
+///
+/// # Errors
+/// The first refusal.
+pub async fn undrain(context: &Context, nodes: &[String]) -> Result<(), Failure> {
+    for name in nodes {
+        set_drained(context, name, false, "", None).await?;
+        context.out.line(&format!("node {name} takes new work again"))?;
+    }
+    Ok(())
+}
+
+async fn set_drained(
+    context: &Context,
+    name: &str,
+    drained: bool,
+    reason: &str,
+    by_ms: Option<u64>,
+) -> Result<(), Failure> {
+    let set = |channel| {
+        let request = v1::SetDrainedRequest { node: name.to_owned(), drained, reason: reason.to_owned(), by_ms };
+        async move { FleetClient::new(channel).set_drained(request).await }
+    };
+    context.client.call("drain", set).await.map(drop)
 }
 
 /// Takes nodes out.

@@ -27,6 +27,7 @@ pub mod submit;
 pub mod tenants;
 pub mod wait;
 pub mod what_if;
+pub mod windows;
 
 use crate::args::Global;
 use crate::client::Client;

@@ -121,7 +121,11 @@ fn edits(args: &WhatIf) -> Result<(Vec<Edit>, Vec<String>), Failure> {
         paths = wire.iter().map(|edit| edit.path.clone()).collect();
         edits.push(tenant_edits(wire, &paths, args.prune)?);
     }
-    edits.extend(args.drain.iter().cloned().map(Edit::DrainNode));
+    let by_ms = args.by.as_deref().map(|by| spec::moment_of("by", by)).transpose()?;
+    edits.extend(args.drain.iter().cloned().map(|node| match by_ms {
+        None => Edit::DrainNode(node),
+        Some(by_ms) => Edit::DrainNodeBy { node, by_ms },
+    }));
     edits.extend(args.drain_cell.iter().cloned().map(Edit::DrainCell));
     Ok((edits, paths))
 }

@@ -117,6 +117,8 @@ pub struct JobText {
     pub priority: Option<i32>,
     /// The class that sets the priority.
     pub priority_class: Option<String>,
+    /// The reservation on whose nodes alone it runs.
+    pub reservation: Option<String>,
     /// Kind of work.
     pub class: Option<String>,
     /// The only pool it may run in.
@@ -190,6 +192,7 @@ impl JobText {
             retries,
             priority,
             priority_class,
+            reservation,
             class,
             pool,
             workdir,
@@ -284,6 +287,7 @@ impl JobText {
             start,
             array,
             priority_class: self.priority_class.unwrap_or_default(),
+            reservation: self.reservation.unwrap_or_default(),
         })
     }
 

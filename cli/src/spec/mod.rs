@@ -13,3 +13,5 @@ pub mod scalar;
 mod start;
 pub mod tenants;
 pub mod yaml;
+
+pub use start::moment_of;

@@ -3,12 +3,16 @@
 //! Times are written as people and Slurm write them: `now+1h`, `16:00`, `2026-11-23`, `2026-11-23T16:00`, or with a zone as RFC 3339 has
 //! it. A time without a zone is this machine's.
 
+use crate::failure::Failure;
 use crate::units::{self, UnitError};
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use muster_model::FieldError;
 use muster_proto::v1;
+
+/// How times are written.
+const WHEN_FIX: &str = "write now+1h, 16:00, 2026-11-23T16:00 or 2026-11-23T16:00:00Z";
 
 /// What was written.
 pub(super) struct StartText<'a> {
@@ -27,8 +31,7 @@ impl StartText<'_> {
             Some(ms) => Some(ms),
             None => {
                 let problem = format!("{:?} is not a time", text.unwrap_or_default());
-                let fix = "write now+1h, 16:00, 2026-11-23T16:00 or 2026-11-23T16:00:00Z";
-                faults.push(FieldError::new(field, problem, fix));
+                faults.push(FieldError::new(field, problem, WHEN_FIX));
                 None
             }
         };
@@ -91,6 +94,15 @@ pub(super) fn array(text: &str) -> Result<v1::ArraySpec, UnitError> {
     indices.parse::<muster_model::IndexSet>().map_err(|_| wrong())?;
     let max_running = limit.map(|limit| limit.trim().parse().map_err(|_| wrong())).transpose()?;
     Ok(v1::ArraySpec { indices: indices.to_owned(), max_running })
+}
+
+/// A moment that a flag gives.
+///
+/// # Errors
+/// Names the flag, and how times are written.
+pub fn moment_of(field: &str, text: &str) -> Result<u64, Failure> {
+    let now = Timestamp::now().to_zoned(TimeZone::system());
+    moment(text, &now).ok_or_else(|| Failure::field(field, format!("{text:?} is not a time"), WHEN_FIX))
 }
 
 /// A moment, in milliseconds since the Unix epoch. A time of day is the next one of that kind.

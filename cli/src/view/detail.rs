@@ -245,6 +245,7 @@ impl JobDetail {
             ("pool", job.pool.clone()),
             ("class", job.class.clone()),
             ("priority", priority_words(job)),
+            ("reservation", job.reservation.clone()),
             ("movable", job.movable.as_ref().map(MovableView::words).unwrap_or_default()),
             ("preemption", job.preemption.as_ref().map(PreemptionView::words).unwrap_or_default()),
             ("array", job.array.as_ref().map(ArrayView::words).unwrap_or_default()),
@@ -272,7 +273,11 @@ impl JobDetail {
 
 /// For whom the attempt is being stopped, if it is preempted.
 fn why_stopping(held: &v1::Allocation) -> Option<String> {
-    let Some(v1::end_cause::Cause::Preempted(preempted)) = held.stopping.as_ref()?.cause.as_ref() else { return None };
+    let preempted = match held.stopping.as_ref()?.cause.as_ref()? {
+        v1::end_cause::Cause::Preempted(preempted) => preempted,
+        v1::end_cause::Cause::Window(window) => return Some(format!("preempted ({} {})", window.kind, window.name)),
+        _ => return None,
+    };
     Some(match preempted.by {
         Some(by) => format!("preempted by job {by} ({})", preempted.reason),
         None => format!("preempted ({})", preempted.reason),

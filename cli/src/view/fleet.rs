@@ -1,7 +1,7 @@
 //! Nodes, GPUs, cells and pools as they are shown.
 
 use crate::output::{Block, Columns};
-use crate::units::{show_cpus, show_mebibytes};
+use crate::units::{show_cpus, show_mebibytes, show_moment};
 use muster_proto::v1;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,11 +54,16 @@ impl NodeView {
         let node = view.node.clone().unwrap_or_default();
         let health = node.health();
         let quarantined = node.notes.as_ref().is_some_and(|notes| notes.quarantine.is_some());
+        let open = |kind: &str| view.windows.iter().any(|window| window.open && window.kind == kind);
+        let (maintained, reserved) = (open("maintenance"), open("reservation"));
+        let windows = view.windows.iter().map(window_words);
         let spec = node.spec.unwrap_or_default();
         let place = spec.place.unwrap_or_default();
         let models: BTreeSet<&str> = spec.gpus.iter().map(|gpu| gpu.model.as_str()).collect();
         NodeView {
             state: match (health, node.drained, view.tasks) {
+                (v1::NodeHealth::Ready, false, _) if maintained => "maintenance",
+                (v1::NodeHealth::Ready, false, _) if reserved => "reserved",
                 (v1::NodeHealth::Ready, true, 0) => "drained",
                 (v1::NodeHealth::Ready, true, _) => "draining",
                 (v1::NodeHealth::Ready, false, _) if quarantined => "quarantined",
@@ -67,7 +72,12 @@ impl NodeView {
                 (v1::NodeHealth::Down, ..) => "down",
                 (v1::NodeHealth::Unspecified, ..) => "unknown",
             },
-            reason: node.reason,
+            reason: [node.reason]
+                .into_iter()
+                .filter(|text| !text.is_empty())
+                .chain(windows)
+                .collect::<Vec<_>>()
+                .join("; "),
             models: models.into_iter().collect::<Vec<_>>().join(","),
             name: spec.name,
             cell: spec.cell,
@@ -85,6 +95,13 @@ impl NodeView {
             labels: spec.labels,
         }
     }
+}
+
+/// `maintenance kernel from .. to ..: new kernel`.
+fn window_words(window: &v1::Window) -> String {
+    let until = window.end_ms.map(|end_ms| format!(" to {}", show_moment(end_ms))).unwrap_or_default();
+    let why = if window.reason.is_empty() { String::new() } else { format!(": {}", window.reason) };
+    format!("{} {} from {}{until}{why}", window.kind, window.name, show_moment(window.start_ms))
 }
 
 /// From the widest; the NVLink domain last, where there is one.

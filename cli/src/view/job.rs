@@ -116,6 +116,9 @@ pub struct JobView {
     /// What sets it; empty: nothing does.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub priority_class: String,
+    /// The reservation on whose nodes alone it runs.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reservation: String,
     /// It may not preempt any more: attempts that preempted others have failed too often.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub may_not_preempt: bool,
@@ -327,6 +330,7 @@ impl JobView {
             class: if spec.workload_class.is_empty() { "batch".to_owned() } else { spec.workload_class },
             priority: spec.priority,
             priority_class: spec.priority_class,
+            reservation: spec.reservation,
             may_not_preempt: job.preemptor_failures >= PREEMPTOR_FAILURES_MAX,
             movable: spec.movable.map(|movable| MovableView {
                 checkpoint_every_s: movable.checkpoint_every_s,

@@ -17,3 +17,4 @@ pub mod raft;
 pub mod standing;
 pub mod tenants;
 pub mod what_if;
+pub mod windows;

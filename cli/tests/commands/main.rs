@@ -19,3 +19,4 @@ mod tenants;
 #[path = "../support/waiting.rs"]
 mod waiting;
 mod what_if;
+mod windows;

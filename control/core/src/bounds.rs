@@ -50,6 +50,10 @@ pub const POOLS_MAX: usize = 4_096;
 pub const DEVICE_CLASSES_MAX: usize = 1_024;
 /// Priority classes. Few are of use: people must know them by heart.
 pub const PRIORITY_CLASSES_MAX: usize = 64;
+/// Windows: some for each day of a year. Each command that places a job looks at those of its nodes only.
+pub const WINDOWS_MAX: usize = 1_024;
+/// Windows that one command opens or ends.
+pub const WINDOWS_DUE_MAX: usize = 64;
 /// Tenants: every user of a large organisation, several times over.
 pub const TENANTS_MAX: usize = 200_000;
 /// Live jobs of a tenant that moves, with those below it: each is written again, and one entry stays within some tens of megabytes.

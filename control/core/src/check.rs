@@ -273,6 +273,7 @@ impl State {
     fn index_anew(&self) -> Index {
         let mut index = Index::default();
         self.tenants.values().for_each(|tenant| index.put_tenant(tenant));
+        self.windows.values().for_each(|window| index.change_window(None, Some(window)));
         self.cells.values().for_each(|cell| index.put_cell(cell));
         self.nodes.values().for_each(|node| index.change_node(None, Some(node)));
         self.jobs.values().for_each(|job| index.change_job(None, Some(job)));

@@ -11,7 +11,7 @@ use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
 use muster_model::{
     Binding, Checkpoint, DeviceClass, EndedJob, GpuModel, Holder, IndexSet, JobUpdate, PriorityClass, Reservation,
-    TaskPlacement, TaskState, ValidJobSpec,
+    TaskPlacement, TaskState, ValidJobSpec, WindowSpec,
 };
 use serde::{Deserialize, Serialize};
 
@@ -264,6 +264,13 @@ pub enum Command {
     PutPriorityClass(PriorityClass),
     /// Removes a priority class that no live job has.
     DeletePriorityClass {
+        /// Its name.
+        name: String,
+    },
+    /// Makes a window: maintenance, a reservation, or a drain by a deadline.
+    PutWindow(WindowSpec),
+    /// Ends a window, or gives it up before it begins.
+    DeleteWindow {
         /// Its name.
         name: String,
     },

@@ -140,7 +140,7 @@ impl State {
 /// that, so that it can save its work.
 fn stop_for(cause: &EndCause, spec: &JobSpec) -> Stop {
     match cause {
-        EndCause::Preempted { .. } | EndCause::Requeued => spec.preemption.stop(spec.grace_s),
+        EndCause::Preempted { .. } | EndCause::Requeued | EndCause::Window { .. } => spec.preemption.stop(spec.grace_s),
         EndCause::Cancelled
         | EndCause::RankFailed { .. }
         | EndCause::TimeLimit

@@ -17,7 +17,7 @@ pub use starts::{StartIndex, same_name};
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use muster_model::object::RequestRecord;
 use muster_model::usage::AllocationUsage;
-use muster_model::{Allocation, Cell, Job, JobPhase, Node, Tenant};
+use muster_model::{Allocation, Cell, Job, JobPhase, Node, Tenant, Window};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -99,6 +99,8 @@ pub struct Index {
     pub released_usage: BTreeSet<(u64, AllocationId)>,
     /// Live jobs by what decides when they may start.
     pub starts: StartIndex,
+    /// Names of the windows that each node is in.
+    windows: BTreeMap<NodeId, BTreeSet<String>>,
 }
 
 impl Index {
@@ -131,6 +133,22 @@ impl Index {
     /// Live allocations with a task on `node`, oldest first.
     pub fn allocations_on(&self, node: NodeId) -> impl Iterator<Item = AllocationId> + '_ {
         self.on_node.get(&node).into_iter().flatten().copied()
+    }
+
+    /// Names of the windows that `node` is in.
+    pub fn windows_on(&self, node: NodeId) -> impl Iterator<Item = &String> + '_ {
+        self.windows.get(&node).into_iter().flatten()
+    }
+
+    pub(crate) fn change_window(&mut self, old: Option<&Window>, new: Option<&Window>) {
+        if let Some(old) = old {
+            old.nodes.iter().for_each(|node| remove_from(&mut self.windows, node, &old.name));
+        }
+        if let Some(window) = new {
+            for node in &window.nodes {
+                self.windows.entry(*node).or_default().insert(window.name.clone());
+            }
+        }
     }
 
     pub(crate) fn put_tenant(&mut self, tenant: &Tenant) {

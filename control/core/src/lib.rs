@@ -31,6 +31,7 @@ pub mod shape_fault;
 pub mod standing;
 pub mod state;
 pub mod victim_fault;
+mod windows;
 
 pub use command::{Command, LeasedBinding, TaskReport};
 pub use desired::DesiredTask;

@@ -42,6 +42,7 @@ mod tasks;
 mod tenants;
 mod update;
 mod usage;
+mod windows;
 
 use crate::command::Command;
 use crate::draft::Draft;
@@ -51,6 +52,7 @@ use crate::state::State;
 use muster_model::Change;
 
 pub(crate) use charge::charge_of;
+pub use windows::drain_name;
 
 /// Decides `command` at the entry's time `now_ms`: the changes it makes, in order, with its answer; or why it is refused.
 ///
@@ -101,6 +103,8 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::Hold { job, by } => hold::hold(d, *job, *by),
         Command::Release { job, by } => hold::release(d, *job, *by),
         Command::DecideDue => due::decide(d),
+        Command::PutWindow(spec) => windows::put(d, spec),
+        Command::DeleteWindow { name } => windows::delete(d, name),
         Command::CancelTasks { job, indices } => array_edits::cancel_tasks(d, *job, indices),
         Command::SetArrayLimit { job, max_running } => array_edits::set_limit(d, *job, *max_running),
     }?;

@@ -65,7 +65,9 @@ impl<'a> Router<'a> {
     }
 
     fn best(&self, spec: &JobSpec, models: &Models, admit: impl Fn(CellId, &CellIndex) -> bool) -> Option<CellId> {
-        let cells = self.state.index().cells.iter().filter(|(id, cell)| admit(**id, cell));
+        let reserved = spec.reservation.as_deref().and_then(|name| self.state.cell_of_window(name));
+        let may = |id: CellId| reserved.is_none_or(|cell| cell == id);
+        let cells = self.state.index().cells.iter().filter(|(id, cell)| may(**id) && admit(**id, cell));
         let mut ranked: Vec<(Reverse<i128>, CellId, &CellIndex)> =
             cells.map(|(&id, cell)| (Reverse(self.room(id, cell, models)), id, cell)).collect();
         ranked.sort_by_key(|(room, id, _)| (*room, *id));

@@ -5,7 +5,7 @@
 
 use muster_model::closeness::TooFar;
 use muster_model::eligibility::PoolRefusal;
-use muster_model::{DriverVersion, GpuModel, HoldMode, Rank};
+use muster_model::{DriverVersion, GpuModel, HoldMode, Rank, WindowKind, utc};
 
 /// How a placement differs from what the job asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +49,48 @@ pub enum ShapeFault {
     /// A reservation.
     #[error(transparent)]
     Reservation(#[from] ReservationFault),
+    /// A window is in the way.
+    #[error(transparent)]
+    Window(#[from] WindowFault),
+}
+
+/// Why the windows of the fleet do not let a job stand where it was placed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WindowFault {
+    /// The reservation that it names is none, or over.
+    #[error("reservation {name} does not exist")]
+    NoReservation {
+        /// Its name.
+        name: String,
+    },
+    /// It is for others.
+    #[error("reservation {name} is not for tenant {tenant}")]
+    NotForTenant {
+        /// Its name.
+        name: String,
+        /// Path of the job's tenant.
+        tenant: String,
+    },
+    /// A node that is not in the reservation that it names.
+    #[error("node {node} is not in reservation {name}")]
+    OutsideReservation {
+        /// The node's name.
+        node: String,
+        /// The reservation.
+        name: String,
+    },
+    /// The job may still be there when it may not, or may not be there yet.
+    #[error("node {node} has {kind} {name} from {}, and the job may not be there then", utc::show(*start_ms))]
+    Closed {
+        /// The node's name.
+        node: String,
+        /// What the window is for.
+        kind: WindowKind,
+        /// Its name.
+        name: String,
+        /// When it begins.
+        start_ms: u64,
+    },
 }
 
 /// How the place of one rank differs from what the job asked for.

@@ -44,6 +44,8 @@ macro_rules! replicated_kinds {
                 "How long jobs ran, by tenant.";
             15 PriorityClass by String: $crate::priority_class::PriorityClass, |it| it.name.clone(), in priority_classes,
                 "Priority classes, by name.";
+            16 Window by String: $crate::window::Window, |it| it.name.clone(), in windows,
+                "Maintenance windows, advance reservations and drains by a deadline, by name.";
         }
     };
 }
@@ -188,6 +190,7 @@ mod tests {
         check(Key::RequestFloor("a/b".to_owned()), b"\x0ca/b");
         check(Key::RemovedNode("ab".to_owned()), b"\x0dab");
         check(Key::PriorityClass("ab".to_owned()), b"\x0fab");
+        check(Key::Window("ab".to_owned()), b"\x10ab");
         check(Key::RunTimes(TenantId(1)), &[14, 0, 0, 0, 1]);
         let finished = Key::Finished(FinishedJob { finished_ms: 3, id: JobId(4) });
         check(finished, &[255, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4]);

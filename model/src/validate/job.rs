@@ -51,6 +51,9 @@ impl JobSpec {
         if let Some(class) = &self.priority_class {
             faults.name("priority_class", class);
         }
+        if let Some(reservation) = &self.reservation {
+            faults.name("reservation", reservation);
+        }
         self.check_user(&mut faults);
         self.check_start(&mut faults);
         faults.done(()).map(|()| ValidJobSpec::checked(self))

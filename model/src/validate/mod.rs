@@ -8,6 +8,7 @@ mod job;
 mod nearest;
 mod start;
 pub mod table;
+mod window;
 
 pub use crate::bounds;
 pub use asked::warnings;

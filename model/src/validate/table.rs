@@ -12,7 +12,7 @@ use crate::bounds::{
     LABELS_MAX, LEASES_PER_RENEW_MAX, LOG_PIECE_BYTES_MAX, NAME_BYTES_MAX, PAGE_TOKEN_BYTES_MAX, PATH_BYTES_MAX,
     PREEMPTS_MAX, PROPOSALS_PER_CALL_MAX, REASON_BYTES_MAX, REPORTS_PER_MESSAGE_MAX, REQUEST_ID_BYTES_MAX,
     SHARD_NAME_BYTES_MAX, TASKS_MAX, TENANT_PATH_BYTES_MAX, TENANTS_PER_APPLY_MAX, TEXT_BYTES_MAX,
-    VICTIMS_PER_PREEMPT_MAX, WORD_BYTES_MAX, WORDS_MAX,
+    VICTIMS_PER_PREEMPT_MAX, WINDOW_NODES_MAX, WORD_BYTES_MAX, WORDS_MAX,
 };
 use crate::selector::bounds::TEXT_BYTES_MAX as SELECTOR_BYTES_MAX;
 
@@ -89,6 +89,7 @@ const JOBS: &[Row] = &[
     ("JobSpec", "selector", text(SELECTOR_BYTES_MAX)),
     ("JobSpec", "device_class", NAME),
     ("JobSpec", "priority_class", NAME),
+    ("JobSpec", "reservation", NAME),
     ("StartConditions", "dependencies", list(DEPENDENCIES_MAX)),
     ("Dependency", "kind", WORD),
     ("ArraySpec", "indices", text(ARRAY_TEXT_BYTES_MAX)),
@@ -165,6 +166,14 @@ const FLEET: &[Row] = &[
     ("PriorityClass", "preempts", Bound::Texts { items_max: PREEMPTS_MAX, bytes_max: NAME_BYTES_MAX }),
     ("PriorityClass", "tenants", Bound::Texts { items_max: CLASS_TENANTS_MAX, bytes_max: TENANT_PATH_BYTES_MAX }),
     ("DeletePriorityClassRequest", "name", NAME),
+    ("WindowSpec", "name", NAME),
+    ("WindowSpec", "kind", WORD),
+    ("WindowSpec", "nodes", Bound::Texts { items_max: WINDOW_NODES_MAX, bytes_max: NAME_BYTES_MAX }),
+    ("WindowSpec", "model", WORD),
+    ("WindowSpec", "reason", TEXT),
+    ("WindowSpec", "tenants", Bound::Texts { items_max: CLASS_TENANTS_MAX, bytes_max: TENANT_PATH_BYTES_MAX }),
+    ("DeleteWindowRequest", "name", NAME),
+    ("ListWindowsRequest", "kind", WORD),
     ("SetDrainedRequest", "node", NAME),
     ("SetDrainedRequest", "reason", TEXT),
     ("RemoveNodeRequest", "node", NAME),

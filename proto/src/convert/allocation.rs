@@ -115,6 +115,9 @@ impl From<&EndCause> for v1::EndCause {
             }
             EndCause::Requeued => Cause::Requeued(true),
             EndCause::Deadline => Cause::Deadline(true),
+            EndCause::Window { name, kind } => {
+                Cause::Window(v1::WindowCause { name: name.clone(), kind: kind.to_string() })
+            }
         };
         v1::EndCause { cause: Some(cause) }
     }
@@ -134,6 +137,7 @@ impl TryFrom<v1::EndCause> for EndCause {
             }
             Cause::Requeued(_) => EndCause::Requeued,
             Cause::Deadline(_) => EndCause::Deadline,
+            Cause::Window(said) => EndCause::Window { name: said.name, kind: word("window.kind", &said.kind)? },
         })
     }
 }

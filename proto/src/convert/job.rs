@@ -44,6 +44,7 @@ impl From<&JobSpec> for v1::JobSpec {
             start: conditions_to_wire(&spec.start),
             array: spec.array.as_ref().map(Into::into),
             priority_class: spec.priority_class.clone().unwrap_or_default(),
+            reservation: spec.reservation.clone().unwrap_or_default(),
             ..v1::JobSpec::default()
         };
         asked_to_wire(&spec.asked, &spec.request.devices, &mut wire);
@@ -86,6 +87,7 @@ impl TryFrom<v1::JobSpec> for JobSpec {
             start: conditions_from_wire(wire.start).map_err(|error| error.under("start"))?,
             array: wire.array.map(TryInto::try_into).transpose().map_err(|e: FieldError| e.under("array"))?,
             priority_class: text_if(wire.priority_class),
+            reservation: text_if(wire.reservation),
         })
     }
 }

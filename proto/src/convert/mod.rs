@@ -18,6 +18,7 @@ pub mod resources;
 mod start;
 pub mod tenant;
 pub mod watch;
+pub mod window;
 
 pub use agent::{checkpoint_from_wire, report_from_wire, report_to_wire};
 pub use job::job_from_control_plane;

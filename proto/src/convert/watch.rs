@@ -22,6 +22,7 @@ pub fn change_to_wire(change: &Change) -> Option<v1::WatchChange> {
             Key::Node(id) => Wire::NodeGone(id.0),
             Key::Job(id) => Wire::JobGone(id.0),
             Key::Allocation(id) => Wire::AllocationGone(id.0),
+            Key::Window(name) => Wire::WindowGone(name.clone()),
             Key::PriorityClass(name) => Wire::PriorityClassGone(name.clone()),
             _ => return None,
         },
@@ -39,6 +40,7 @@ pub fn object_to_wire(object: &Object) -> Option<v1::WatchChange> {
         Object::Node(node) => Wire::Node(node.into()),
         Object::Job(job) => Wire::Job(job.into()),
         Object::Allocation(allocation) => Wire::Allocation(allocation.into()),
+        Object::Window(window) => Wire::Window(window.into()),
         Object::PriorityClass(class) => Wire::PriorityClass(class.into()),
         _ => return None,
     };
@@ -68,6 +70,8 @@ pub fn change_from_control_plane(wire: v1::WatchChange) -> Result<Change, FieldE
         Wire::JobGone(id) => Change::Delete(Key::Job(JobId(id))),
         Wire::AllocationGone(id) => Change::Delete(Key::Allocation(AllocationId(id))),
         Wire::PriorityClass(class) => Change::put(Object::PriorityClass(class.into())),
+        Wire::Window(window) => Change::put(Object::Window(window.try_into().map_err(under("window"))?)),
+        Wire::WindowGone(name) => Change::Delete(Key::Window(name)),
         Wire::PriorityClassGone(name) => Change::Delete(Key::PriorityClass(name)),
     })
 }

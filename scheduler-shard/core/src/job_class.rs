@@ -19,8 +19,8 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-/// A task runs at most this long after it was bound. One that takes longer (a large image, a slow node) ends later than planned by as much.
-pub(crate) const START_MS: u64 = 60_000;
+/// A task runs at most this long after it was bound.
+pub(crate) const START_MS: u64 = muster_model::window::START_MS;
 
 /// Free cards are held back for a gang once jobs behind it have started on this many times its size: low enough that a large gang's wait is
 /// bounded by what runs when that happens, high enough that short jobs usually flow past.
@@ -60,6 +60,10 @@ pub(crate) struct ClassKey {
     pub(crate) grace_s: u64,
     /// Tenants that admins keep apart are; only an explanation asks what would be otherwise.
     pub(crate) heeds_neighbours: bool,
+    /// The reservation on whose nodes alone it runs.
+    pub(crate) reservation: Option<String>,
+    /// Windows keep it off; only an explanation asks what would be otherwise.
+    pub(crate) heeds_windows: bool,
 }
 
 impl ClassKey {
@@ -91,6 +95,7 @@ impl ClassKey {
             start: _,
             array: _,
             priority_class,
+            reservation,
         } = spec;
         // On an accepted job the device class is part of the selector, and what the needs came to is the request.
         let Asked { selector, device_class: _, gpu_memory_mib, needs, choice: _ } = asked;
@@ -115,6 +120,8 @@ impl ClassKey {
             lasts_s: time_limit_s.map(lasts_s),
             grace_s: rounded_up_s(*grace_s),
             heeds_neighbours: true,
+            reservation: reservation.clone(),
+            heeds_windows: true,
         }
     }
 
@@ -267,6 +274,12 @@ impl JobClass {
     /// How long it holds its devices at most from its start on, in ms; the greatest number when nothing bounds it.
     pub(crate) fn stays_at_most_ms(&self) -> u64 {
         self.lasts_s.map_or(u64::MAX, |lasts_s| START_MS.saturating_add(1_000 * lasts_s))
+    }
+
+    /// The longest time limit, in seconds, with which it would be over by `until_ms` if it started at `now_ms`; none when that is too soon.
+    pub(crate) fn limit_until_s(&self, now_ms: u64, until_ms: u64) -> Option<u64> {
+        let left_ms = until_ms.saturating_sub(now_ms).saturating_sub(START_MS);
+        Some(rounded_down_s((left_ms / 1_000).saturating_sub(self.grace_s))).filter(|limit_s| *limit_s > 0)
     }
 
     /// Whole cards that each task takes of its node; 0 where parts of cards or none will do.

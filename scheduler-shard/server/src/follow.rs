@@ -191,6 +191,7 @@ fn name_of(wire: &v1::WatchChange) -> String {
     match &wire.change {
         Some(Wire::Tenant(tenant)) => format!("tenant {}", tenant.id),
         Some(Wire::Pool(pool)) => format!("pool {}", pool.name),
+        Some(Wire::Window(window)) => format!("window {}", window.name),
         Some(Wire::PriorityClass(class)) => format!("priority class {}", class.name),
         Some(Wire::Cell(cell)) => format!("cell {}", cell.name),
         Some(Wire::Node(node)) => format!("node {}", node.spec.as_ref().map_or("", |spec| spec.name.as_str())),
@@ -203,7 +204,8 @@ fn name_of(wire: &v1::WatchChange) -> String {
             | Wire::NodeGone(_)
             | Wire::JobGone(_)
             | Wire::AllocationGone(_)
-            | Wire::PriorityClassGone(_),
+            | Wire::PriorityClassGone(_)
+            | Wire::WindowGone(_),
         ) => "a deletion".to_owned(),
         None => "an object of an unknown kind".to_owned(),
     }

@@ -1,9 +1,10 @@
 //! Edits of a fleet, as the commands that the real ones would be.
 
 use super::added::{self, AddedNodes};
+use muster_control_core::plan::drain_name;
 use muster_control_core::{Command, Reject, State};
 use muster_model::tenant_edit::TenantEdit;
-use muster_model::{NodeId, Pool};
+use muster_model::{NodeId, Pool, WindowKind, WindowSpec, utc};
 
 /// One thing that is changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,13 @@ pub enum Edit {
     Pool(Pool),
     /// A node takes no new work.
     DrainNode(String),
+    /// A node takes no new work that has not ended by then, and what would still run is preempted.
+    DrainNodeBy {
+        /// Its name.
+        node: String,
+        /// By when, in the time of the state.
+        by_ms: u64,
+    },
     /// No node of a cell takes new work.
     DrainCell(String),
     /// Nodes join.
@@ -37,6 +45,19 @@ impl Edit {
                 Some(node) => Ok(vec![drain(*node)]),
                 None => Err(Reject::not_found("node", name)),
             },
+            Edit::DrainNodeBy { node, by_ms } => Ok(vec![Command::PutWindow(WindowSpec {
+                name: drain_name(node),
+                kind: WindowKind::Drain,
+                nodes: vec![node.clone()],
+                gpus: 0,
+                model: None,
+                start_ms: *by_ms,
+                end_ms: None,
+                reason: String::new(),
+                tenants: Vec::new(),
+                flex: false,
+                preempt: true,
+            })]),
             Edit::DrainCell(name) => {
                 let cell = state.index().cell_ids.get(name).ok_or_else(|| Reject::not_found("cell", name))?;
                 let nodes = state.nodes.values().filter(|node| node.cell == *cell && !node.drained);
@@ -61,6 +82,7 @@ impl Edit {
             }
             Edit::Pool(pool) => format!("pool {} as in the file", pool.name),
             Edit::DrainNode(name) => format!("node {name} drained"),
+            Edit::DrainNodeBy { node, by_ms } => format!("node {node} drained by {}", utc::show(*by_ms)),
             Edit::DrainCell(name) => format!("all nodes of cell {name} drained"),
             Edit::AddNodes(added) => format!("{added} added"),
         }

@@ -237,7 +237,9 @@ impl Stories {
         self.usage.runs(now_ms, held.id, false);
         let job = job?;
         let grace_s = match cause {
-            EndCause::Preempted { .. } | EndCause::Requeued => job.spec.preemption.grace_s(job.spec.grace_s),
+            EndCause::Preempted { .. } | EndCause::Requeued | EndCause::Window { .. } => {
+                job.spec.preemption.grace_s(job.spec.grace_s)
+            }
             _ => job.spec.grace_s,
         };
         let by = match cause {
@@ -245,13 +247,18 @@ impl Stories {
             _ => None,
         };
         let forecast = self.jobs.get_mut(&key)?;
-        if matches!(cause, EndCause::Preempted { .. } | EndCause::Requeued) {
+        if matches!(cause, EndCause::Preempted { .. } | EndCause::Requeued | EndCause::Window { .. }) {
             let Lost { ms } = forecast.work.stopped(job, now_ms);
-            if let EndCause::Preempted { reason, .. } = cause
+            let reason = match cause {
+                EndCause::Preempted { reason, .. } => Some(*reason),
+                EndCause::Window { kind, .. } => Some(PreemptReason::from(*kind)),
+                _ => None,
+            };
+            if let Some(reason) = reason
                 && forecast.evictions.len() < EVICTIONS_MAX
             {
                 let lost = u128::from(held.charge.gpu_total().0) * u128::from(ms);
-                forecast.evictions.push(Eviction { at_ms: now_ms, by, reason: *reason, lost, again_ms: None });
+                forecast.evictions.push(Eviction { at_ms: now_ms, by, reason, lost, again_ms: None });
             }
         }
         Some(Reaction::Stop(held.id, grace_s.saturating_mul(1_000)))

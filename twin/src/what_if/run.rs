@@ -286,9 +286,9 @@ impl Run {
         Err(WhatIfError::Restless { after_s: (self.now_ms - self.begin_ms) / 1_000 })
     }
 
-    /// Time decides about jobs when the state machine says so.
+    /// Time decides about jobs and windows when the state machine says so.
     fn wait_for_due(&mut self) {
-        let Some(next_ms) = self.state.index().starts.next_due_ms() else { return };
+        let Some(next_ms) = self.state.next_due_ms(self.now_ms) else { return };
         let at_ms = next_ms.max(self.now_ms + 1);
         if self.due_ms.is_none_or(|due_ms| at_ms < due_ms) {
             self.due_ms = Some(at_ms);

@@ -6,6 +6,7 @@ mod planted;
 mod referee;
 mod suggestions;
 mod tree;
+mod windows;
 mod world;
 
 use muster_control_core::events::{Header, Line};
@@ -28,15 +29,28 @@ fn text(header: &Header, lines: &[Line]) -> String {
     text.push('\n');
     text
 }
+/// Histories with windows: each plans a few, so fewer will do.
+const WITH_WINDOWS: u64 = 400;
 
 #[test]
 fn random_histories_keep_the_laws_and_satisfy_the_referee() {
+    judged(HISTORIES, world::run);
+}
+
+/// The same with maintenance, reservations and drains by a deadline: nothing is placed that may still run at a start, a reservation's devices are
+/// there when it opens, and only those that name it stand on them.
+#[test]
+fn random_windows_are_kept_and_satisfy_the_referee() {
+    judged(WITH_WINDOWS, world::run_with_windows);
+}
+
+fn judged(histories: u64, run: fn(u64) -> world::History) {
     let first = number("MUSTER_SEED", 1);
     let (mut logs, mut preemptions, mut promotions) = (Vec::new(), 0, 0);
     let mut refusals: BTreeMap<String, u64> = BTreeMap::new();
     let mut broken: Vec<String> = Vec::new();
-    for seed in first..first + number("MUSTER_HISTORIES", HISTORIES) {
-        let history = world::run(seed);
+    for seed in first..first + number("MUSTER_HISTORIES", histories) {
+        let history = run(seed);
         broken.extend(history.broken.iter().take(3).map(|what| format!("seed {seed}: {what}")));
         preemptions += history.preemptions;
         promotions += history.promotions;

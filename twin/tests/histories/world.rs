@@ -6,6 +6,7 @@
 use crate::chance::Chance;
 use crate::laws::Judge;
 use crate::tree::{self, Budget};
+use crate::windows;
 use muster_control_core::events::{About, Event as Told, Follower, Header, Line};
 use muster_control_core::{Command, Entry, LeasedBinding, Reject, State, TaskReport, execute};
 use muster_model::node::NodeHealth;
@@ -41,6 +42,8 @@ enum Next {
     Return(NodeId),
     Drain,
     Undrain(NodeId),
+    Window,
+    Due,
     Lease,
     Look,
     /// The load is over: nodes come back, the tree stays.
@@ -81,6 +84,10 @@ struct World {
     /// Some jobs are of a priority class.
     classes: bool,
     models: Vec<(GpuModel, u32)>,
+    /// Maintenance, reservations and drains are planned, and jobs keep their time limits.
+    windows: bool,
+    /// A node was lost: what stops on it is heard of late.
+    lost: bool,
     /// Who asks why jobs wait, and how often in a hundred rests.
     asks: Option<(u64, Asker)>,
 }
@@ -91,6 +98,14 @@ pub(crate) type Asker = Box<dyn FnMut(&State, u64) -> Vec<String>>;
 /// Runs the history of a seed to its end.
 pub(crate) fn run(seed: u64) -> History {
     let mut world = World::new(seed);
+    world.go();
+    world.history
+}
+
+/// The same with windows of all kinds.
+pub(crate) fn run_with_windows(seed: u64) -> History {
+    let mut world = World::new(seed);
+    world.windows = true;
     world.go();
     world.history
 }
@@ -186,6 +201,8 @@ impl World {
             shares,
             classes: true,
             models,
+            windows: false,
+            lost: false,
             chance,
         }
     }
@@ -205,6 +222,12 @@ impl World {
             for _ in 0..self.chance.within(0, most) {
                 let at_ms = self.chance.within(0, span_ms);
                 self.at(at_ms, next.clone());
+            }
+        }
+        if self.windows {
+            for _ in 0..self.chance.within(1, 8) {
+                let at_ms = self.chance.within(0, span_ms);
+                self.at(at_ms, Next::Window);
             }
         }
         self.at(span_ms + 400_000, Next::Calm);
@@ -229,6 +252,7 @@ impl World {
                 self.commit(std::mem::replace(&mut batch, rest));
             }
             self.plan();
+            self.wait_for_due();
             self.ask();
         }
         if self.history.broken.is_empty() {
@@ -247,7 +271,7 @@ impl World {
 
     /// Whoever still waits can never be served: its tenants' max, or the fleet, is too small.
     fn nobody_starves(&mut self) {
-        for job in self.state.jobs.values() {
+        for job in self.state.jobs.values().filter(|job| job.spec.reservation.is_none()) {
             let fits = job.spec.possible_models().any(|model| {
                 let charge = job.spec.charge_on(model);
                 let line = self.state.capacity().line_of(job.tenant);
@@ -319,9 +343,12 @@ impl World {
                 batch.push(Command::ExpireCell { cell, epoch });
                 batch.push(Command::AcquireCell { cell, shard: "t".to_owned() });
             }
+            Next::Window => batch.extend(windows::random(&mut self.chance, &self.state, BEGIN_MS + self.now_ms)),
+            Next::Due => batch.push(Command::DecideDue),
             Next::Look => {}
             Next::Calm => {
                 self.calm = true;
+                batch.extend(windows::give_up(&self.state));
                 for node in self.state.nodes.values().filter(|node| node.drained) {
                     batch.push(Command::SetDrained { node: node.id, drained: false, reason: String::new() });
                 }
@@ -352,6 +379,9 @@ impl World {
             }
         };
         let grace_s = chance.within(0, 60);
+        let reserved = if self.windows && chance.in_hundred(30) { windows::named(chance, &self.state) } else { None };
+        let tenant = reserved.as_ref().map_or(tenant, |(_, tenant)| tenant.clone());
+        let limited = if self.windows { 80 } else { 40 };
         let class = *chance.pick(&[None, None, None, None, Some("batch"), Some("production")]);
         let class = class.filter(|_| self.classes);
         let spec = JobSpec {
@@ -360,12 +390,13 @@ impl World {
             priority_class: class.map(str::to_owned),
             grace_s,
             max_retries: chance.within(0, 1) as u32,
-            time_limit_s: if chance.in_hundred(40) { Some(chance.within(20, 1_000)) } else { None },
+            time_limit_s: if chance.in_hundred(limited) { Some(chance.within(20, 1_000)) } else { None },
             preemption: Preemption {
                 grace_s: if chance.in_hundred(30) { Some(chance.within(0, 40)) } else { None },
                 checkpoint_bytes: chance.within(0, 100_000_000_000),
                 ..Preemption::default()
             },
+            reservation: reserved.map(|(name, _)| name),
             ..JobSpec::usual(&tenant, TaskRequest { devices, cpu_milli, memory_mib: 0 }, &["work"])
         };
         self.sequence += 1;
@@ -427,6 +458,7 @@ impl World {
             .collect();
         if !may.is_empty() {
             let (node, epoch) = *self.chance.pick(&may);
+            self.lost = true;
             batch.push(Command::MarkSilent { node, epoch });
             self.at(60_000, Next::Fence(node));
         }
@@ -472,6 +504,11 @@ impl World {
                 (Some(job), _, _) => self.view.refused(job, now_ms),
             }
         }
+        if self.windows {
+            let new = |id: &AllocationId| !self.known.contains(id);
+            let broken = windows::broken(&self.state, &executed.changes, new, self.lost);
+            self.history.broken.extend(broken);
+        }
         for change in &executed.changes {
             self.view.apply(change);
             self.react(change);
@@ -500,6 +537,8 @@ impl World {
             let whole_ms = *self.work_ms.entry(held.job).or_insert_with(|| self.chance.within(5, 900) * 1_000);
             // What a preempted attempt did is lost or kept; that it is sometimes done again does not matter here.
             let left_ms = self.chance.within(whole_ms / 2, whole_ms);
+            let limit_s = self.state.jobs.get(&held.job).and_then(|job| job.spec.time_limit_s).filter(|_| self.windows);
+            let left_ms = limit_s.map_or(left_ms, |limit_s| left_ms.min(1_000 * limit_s));
             self.work_ms.insert(held.job, left_ms.max(1_000));
             let fails = self.chance.in_hundred(6);
             self.at(1_000 + left_ms, Next::Ended(id, fails));
@@ -509,7 +548,9 @@ impl World {
             return;
         }
         let grace_ms = match (cause, self.state.jobs.get(&held.job)) {
-            (EndCause::Preempted { .. }, Some(job)) => 1_000 * job.spec.preemption.grace_s(job.spec.grace_s),
+            (EndCause::Preempted { .. } | EndCause::Window { .. }, Some(job)) => {
+                1_000 * job.spec.preemption.grace_s(job.spec.grace_s)
+            }
             _ => 1_000,
         };
         if matches!(cause, EndCause::Preempted { .. }) && self.chance.in_hundred(8) {
@@ -546,6 +587,15 @@ impl World {
             }
         }
         self.history.broken.push(format!("the shard never rests, after {} s", self.now_ms / 1000));
+    }
+
+    /// Time decides about windows when the state says so.
+    fn wait_for_due(&mut self) {
+        let Some(at_ms) = self.state.next_due_ms(BEGIN_MS + self.now_ms).filter(|_| self.windows) else { return };
+        let at_ms = at_ms.saturating_sub(BEGIN_MS).max(self.now_ms + 1);
+        if !self.next.iter().any(|(at, _, next)| *next == Next::Due && *at <= at_ms) {
+            self.at(at_ms - self.now_ms, Next::Due);
+        }
     }
 
     fn look_again(&mut self, cells: usize) {

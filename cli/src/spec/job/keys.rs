@@ -45,6 +45,7 @@ pub const KEYS: &[&str] = &[
     "restart-cost",
     "priority",
     "priority-class",
+    "reservation",
     "class",
     "pool",
     "env",

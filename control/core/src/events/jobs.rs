@@ -229,7 +229,7 @@ pub(super) fn why_again(job: &Job, before: &JobSeen, held: AllocationId) -> Why 
 /// The same where the attempt was ended by `cause` as far as that was told.
 pub(super) fn why_again_after(job: &Job, before: &JobSeen, held: AllocationId, cause: Option<&EndCause>) -> Why {
     match (why_again(job, before, held), cause) {
-        (Why::Lost, Some(EndCause::Requeued)) => Why::Cancelled,
+        (Why::Lost, Some(EndCause::Requeued | EndCause::Window { .. })) => Why::Cancelled,
         (why, _) => why,
     }
 }

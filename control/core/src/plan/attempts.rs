@@ -121,7 +121,7 @@ fn close(draft: &mut Draft<'_>, id: AllocationId) {
         job.preemptions += u32::from(verdict.blame == Blame::Preemption);
         let preempted_others = job.preemptor.attempt == Some(held.attempt);
         job.preemptor.failures += u32::from(verdict.blame == Blame::Job && preempted_others);
-        let preempted = preempted.filter(|_| verdict.blame == Blame::Preemption);
+        let preempted = preempted.filter(|_| matches!(verdict.blame, Blame::Preemption | Blame::Window));
         let record = AttemptRecord { preempted, ..AttemptRecord::of(&held, job.started_ms, now_ms, reason) };
         attempt::note_attempt(&mut job.attempts, record);
     }
@@ -136,7 +136,11 @@ fn close(draft: &mut Draft<'_>, id: AllocationId) {
 
 /// Who took the devices of an attempt, and what that costs its job.
 fn preempted_by(draft: &Draft<'_>, held: &Allocation, checkpoint_ms: Option<u64>) -> Option<PreemptedBy> {
-    let AllocationState::Stopping(EndCause::Preempted { by, reason }) = held.state else { return None };
+    let (by, reason) = match &held.state {
+        AllocationState::Stopping(EndCause::Preempted { by, reason }) => (*by, *reason),
+        AllocationState::Stopping(EndCause::Window { kind, .. }) => (None, PreemptReason::from(*kind)),
+        _ => return None,
+    };
     let job = by.and_then(|by| draft.job(by));
     let saved_ms = checkpoint_ms.unwrap_or(0).max(held.bound_ms);
     Some(PreemptedBy {
@@ -172,6 +176,8 @@ enum Blame {
     Start,
     /// Whoever needed its devices.
     Preemption,
+    /// A window of its nodes: it is not one preemption more of those that are bounded.
+    Window,
 }
 
 impl Verdict {
@@ -213,6 +219,12 @@ fn verdict(draft: &Draft<'_>, held: &Allocation) -> Verdict {
         EndCause::Preempted { by, reason } => match ended_before_the_stop(held) {
             Some(outcome) => over(outcome),
             None => again(why_preempted(*by, *reason), Blame::Preemption),
+        },
+        EndCause::Window { name, kind } => match ended_before_the_stop(held) {
+            Some(outcome) => over(outcome),
+            None => {
+                again(format!("preempted ({}): {kind} {name} of its nodes", PreemptReason::from(*kind)), Blame::Window)
+            }
         },
         EndCause::Deadline => over(Outcome::DeadlineMissed),
         EndCause::NodeLost { node } => again(format!("lost node {}", node_name(draft, *node)), Blame::Nobody),

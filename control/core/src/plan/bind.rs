@@ -10,6 +10,7 @@ use crate::command::LeasedBinding;
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
+use crate::windows;
 use muster_model::capacity::{Ended, Misfit};
 use muster_model::ids::{Attempt, CellId, JobId};
 use muster_model::{Claim, Job, Object};
@@ -20,6 +21,7 @@ pub(super) fn bind(draft: &mut Draft<'_>, binding: &LeasedBinding) -> Result<Don
     cells::held_at(state, binding.cell, binding.epoch)?;
     let job = waiting_in(draft, binding.cell, binding.job, Some(binding.attempt))?;
     shape::check(state, job, binding)?;
+    windows::check(state, job, binding.tasks.iter().map(|task| task.node), draft.now_ms)?;
     let (cpu_milli, memory_mib) = (job.spec.request.cpu_milli, job.spec.request.memory_mib);
     let charge = charge_of(&job.spec, binding.model);
     state.capacity().prove(job.tenant, &binding.tasks, cpu_milli, memory_mib, &charge)?;

@@ -5,6 +5,7 @@
 //! recorded under the epoch at its own time.
 
 use crate::draft::Draft;
+use crate::windows;
 use muster_model::ids::JobId;
 use muster_model::{Allocation, AllocationState, Claim, EndCause, Job, JobPhase, Object, TaskState};
 use std::collections::BTreeMap;
@@ -21,12 +22,14 @@ pub(super) fn victim_ended(draft: &mut Draft<'_>, held: &Allocation) {
 
 /// Binds the claim, or gives it up when a node of it has changed.
 fn bind(draft: &mut Draft<'_>, id: JobId) {
+    let now_ms = draft.now_ms;
+    let state = draft.state;
     let Some(job) = draft.job_mut(id) else { return };
     let Some(claim) = job.claim.take() else { return };
-    if !stands(draft, &claim) {
+    let may_stand = windows::check(state, job, claim.tasks.iter().map(|task| task.node), now_ms).is_ok();
+    if !may_stand || !stands(draft, &claim) {
         return;
     }
-    let now_ms = draft.now_ms;
     // The lease of that moment: the cell may have another shard since the preemption.
     let epoch = draft.state.cells.get(&claim.cell).map_or(claim.cell_epoch, |cell| cell.epoch);
     let Some(job) = draft.job_mut(id) else { return };

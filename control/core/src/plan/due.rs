@@ -1,10 +1,10 @@
 //! What the passing of time decides about jobs: a begin time that has come, a deadline that cannot be kept, and jobs that can never
-//! start and are to be cancelled then.
+//! start and are to be cancelled then. Windows begin and end in the same command ([`windows::due`]).
 //!
 //! What must stay true: the entry's time decides, never a clock; one command decides a bounded number of jobs, and the leader asks again
 //! while more are due.
 
-use super::{arrays, attempts};
+use super::{arrays, attempts, windows};
 use crate::bounds::DUE_MAX;
 use crate::draft::Draft;
 use crate::outcome::Done;
@@ -17,6 +17,7 @@ pub(super) fn decide(draft: &mut Draft<'_>) -> Result<Done, Reject> {
     for id in state.index().starts.due(draft.now_ms).take(DUE_MAX) {
         decide_one(draft, id);
     }
+    windows::due::decide(draft);
     Ok(Done::Ok)
 }
 

@@ -4,7 +4,7 @@
 //! every task of the older epoch is marked so in the same step; only a node that is silent is fenced; a node that was taken out of
 //! the fleet is remembered, so that it does not come back to work by itself.
 
-use super::attempts;
+use super::{attempts, windows};
 use crate::bounds::{DRAIN_REASON_BYTES_MAX, REMOVED_NODE_HORIZON_MS, REMOVED_NODES_MAX, RIVAL_HORIZON_MS, SWEEP_MAX};
 use crate::draft::Draft;
 use crate::outcome::Done;
@@ -27,6 +27,7 @@ pub(super) fn set_drained(draft: &mut Draft<'_>, id: NodeId, drained: bool, reas
         let NodeNotes { agent, rival, .. } = node.notes.clone();
         NodeNotes { agent, rival, ..NodeNotes::default() }
     };
+    windows::leave(draft, id, false);
     if node.drained != drained || node.notes != notes {
         draft.put(Object::Node(Node { drained, notes, ..node.clone() }));
     }
@@ -43,6 +44,7 @@ pub(super) fn remove(draft: &mut Draft<'_>, id: NodeId) -> Result<Done, Reject> 
         return Err(Reject::InUse { what: "allocation".to_owned(), id: held.to_string(), why });
     }
     draft.delete(Key::Node(id));
+    windows::leave(draft, id, true);
     remember_removed(draft, &node.spec.name);
     if draft.state.usage_streams.contains_key(&id) {
         draft.delete(Key::UsageStream(id));

@@ -17,8 +17,10 @@ use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
 use crate::victim_fault::VictimFault;
+use crate::windows;
 use muster_model::capacity::{Ended, Misfit};
 use muster_model::ids::{AllocationId, TenantId};
+use muster_model::preemption::STOP_MS_MAX;
 use muster_model::priority_class::class_preempts;
 use muster_model::{Allocation, AllocationState, Claim, EndCause, Job, PreemptReason, ResourceVec};
 use std::collections::BTreeSet;
@@ -52,6 +54,13 @@ pub(super) fn preempt(
     let held = live(draft, binding, victims)?;
     let mut all_ended = Ended::default();
     held.iter().for_each(|victim| state.capacity().note_ended(&mut all_ended, victim));
+    // It begins when the last victim has left, at the latest after its grace.
+    let graces = held
+        .iter()
+        .filter_map(|held| state.jobs.get(&held.job))
+        .map(|job| job.spec.preemption.grace_s(job.spec.grace_s));
+    let begin_ms = draft.now_ms.saturating_add(1_000 * graces.max().unwrap_or(0) + STOP_MS_MAX);
+    windows::check(state, job, binding.tasks.iter().map(|task| task.node), begin_ms)?;
     let account = state.capacity().account_for_without(&all_ended, job.tenant, &charge);
     let asks = Beneficiary { job, charge: &charge, account };
     let reasons = judge(draft, &asks, &held)?;

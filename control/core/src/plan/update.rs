@@ -7,8 +7,9 @@ use super::submit::{readmit, waiting_room};
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
+use crate::windows::latest_end_ms;
 use muster_model::ids::JobId;
-use muster_model::{JobPhase, JobUpdate};
+use muster_model::{JobPhase, JobUpdate, ValidJobSpec, utc};
 
 pub(super) fn update(draft: &mut Draft<'_>, id: JobId, update: &JobUpdate) -> Result<Done, Reject> {
     let Some(job) = draft.job(id) else { return Err(Reject::not_found("job", id)) };
@@ -34,6 +35,7 @@ pub(super) fn update(draft: &mut Draft<'_>, id: JobId, update: &JobUpdate) -> Re
     }
     let spec = update.on(&job.spec).validate().map_err(Reject::Invalid)?;
     if !waits {
+        stays_before_windows(draft, id, &spec)?;
         if let Some(job) = draft.job_mut(id) {
             job.spec = spec;
         }
@@ -54,4 +56,31 @@ pub(super) fn update(draft: &mut Draft<'_>, id: JobId, update: &JobUpdate) -> Re
         job.reserved = None;
     }
     Ok(Done::Ok)
+}
+
+/// A longer time limit must not lead into a window that the job was placed to end before.
+fn stays_before_windows(draft: &Draft<'_>, id: JobId, spec: &ValidJobSpec) -> Result<(), Reject> {
+    let state = draft.state;
+    let Some(job) = draft.job(id) else { return Ok(()) };
+    let held = job.phase.allocation().and_then(|held| draft.allocation(held));
+    let Some(held) = held.filter(|_| !state.windows.is_empty()) else { return Ok(()) };
+    let (before_ms, after_ms) = (latest_end_ms(held, &job.spec), latest_end_ms(held, spec));
+    let windows = held.tasks.iter().flat_map(|task| state.windows_on(task.node));
+    let broken = windows.map(|window| (window, window.times())).find(|(window, times)| {
+        let named = spec.reservation.as_deref();
+        let until_ms = match window.is_named_by(spec) {
+            true if window.flex => return false,
+            true => window.end_ms.unwrap_or(u64::MAX),
+            false => times.start_ms,
+        };
+        !times.is_reservation(named) && times.open || before_ms <= until_ms && after_ms > until_ms
+    });
+    match broken.filter(|_| after_ms > before_ms) {
+        None => Ok(()),
+        Some((window, _)) => {
+            let problem =
+                format!("leads into {} {}, which begins at {}", window.kind, window.name, utc::show(window.start_ms));
+            Err(Reject::field("time_limit_s", problem, "use a time limit that ends before it, or requeue the job"))
+        }
+    }
 }

@@ -9,7 +9,7 @@ use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use muster_model::node::RemovedNode;
 use muster_model::object::{Replicated, RequestFloor, RequestRecord};
 use muster_model::usage::{AllocationUsage, UsageStream, UsageTotal};
-use muster_model::{Allocation, Cell, DeviceClass, Job, Node, Pool, PriorityClass, RunTimes, Tenant};
+use muster_model::{Allocation, Cell, DeviceClass, Job, Node, Pool, PriorityClass, RunTimes, Tenant, Window};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -152,6 +152,15 @@ impl Kept for AllocationUsage {
 
     fn changed(derived: &mut Derived, old: Option<&AllocationUsage>, new: Option<&AllocationUsage>) {
         derived.index.change_usage(old, new);
+    }
+}
+
+impl Kept for Window {
+    type Held = Window;
+    type Table = BTreeMap<String, Window>;
+
+    fn changed(derived: &mut Derived, old: Option<&Window>, new: Option<&Window>) {
+        derived.index.change_window(old, new);
     }
 }
 

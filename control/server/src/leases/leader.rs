@@ -113,10 +113,12 @@ impl LeaderLeases {
         }
     }
 
-    /// Whether time has decided something about a job: the state knows when it next does, so this costs one look.
+    /// Whether time has decided something about a job or a window: the state knows when it next does, so this costs one look where no window is about to
+    /// begin.
     fn jobs_are_due(&self) -> bool {
-        let next_ms = self.consensus.read(|state, _| state.index().starts.next_due_ms());
-        next_ms.is_some_and(|next_ms| next_ms <= self.consensus.now_ms())
+        let now_ms = self.consensus.now_ms();
+        let next_ms = self.consensus.read(|state, _| state.next_due_ms(now_ms));
+        next_ms.is_some_and(|next_ms| next_ms <= now_ms)
     }
 
     /// Finished jobs that are due to be forgotten.

@@ -1,11 +1,15 @@
 //! `muster.v1.Fleet`: nodes, cards, cells, pools and device classes.
 
+use super::windows;
 use super::{App, paging, plan};
 use crate::api::refusal;
 use muster_control_core::quota::{FloorWait, floor_waits};
 use muster_control_core::{Command, State};
 use muster_model::capacity::{CardUse, NodeUse};
-use muster_model::{CellId, DeviceClass, Gpu, JobPhase, NodeHealth, NodeId, Pool, PriorityClass, Revision};
+use muster_model::{
+    CellId, DeviceClass, Gpu, JobPhase, NodeHealth, NodeId, Pool, PriorityClass, Revision, Window, WindowKind,
+    WindowSpec,
+};
 use muster_proto::v1;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -164,14 +168,59 @@ impl v1::fleet_server::Fleet for FleetService {
         Ok(Response::new(v1::PutPriorityClassReply { revision: revision.0 }))
     }
 
+    async fn list_windows(
+        &self,
+        request: Request<v1::ListWindowsRequest>,
+    ) -> Result<Response<v1::ListWindowsReply>, Status> {
+        let v1::ListWindowsRequest { kind, consistency } = request.into_inner();
+        let kind = match kind.as_str() {
+            "" => None,
+            word => {
+                Some(word.parse::<WindowKind>().map_err(|word| refusal::field("kind", word.problem(), &word.fix()))?)
+            }
+        };
+        let (windows, revision) =
+            self.0.look(consistency, |state, revision| (windows::views(state, kind), revision)).await?;
+        Ok(Response::new(v1::ListWindowsReply { windows, revision: revision.0 }))
+    }
+
+    async fn put_window(&self, request: Request<v1::PutWindowRequest>) -> Result<Response<v1::PutWindowReply>, Status> {
+        let wire = request.into_inner().window;
+        let wire = wire.ok_or_else(|| refusal::field("window", "is missing", "send the window"))?;
+        let spec = WindowSpec::try_from(wire).map_err(|error| refusal::fields(&[error.under("window")]))?;
+        let (name, kind) = (spec.name.clone(), spec.kind);
+        let (_, revision) = self.0.decide(Command::PutWindow(spec)).await?;
+        tracing::info!(name, %kind, %revision, "window made");
+        Ok(Response::new(v1::PutWindowReply { revision: revision.0 }))
+    }
+
+    async fn delete_window(
+        &self,
+        request: Request<v1::DeleteWindowRequest>,
+    ) -> Result<Response<v1::PutWindowReply>, Status> {
+        let name = request.into_inner().name;
+        if name.is_empty() {
+            return Err(refusal::field("name", "is empty", "name the window"));
+        }
+        let (_, revision) = self.0.decide(Command::DeleteWindow { name }).await?;
+        Ok(Response::new(v1::PutWindowReply { revision: revision.0 }))
+    }
+
     async fn set_drained(
         &self,
         request: Request<v1::SetDrainedRequest>,
     ) -> Result<Response<v1::SetDrainedReply>, Status> {
-        let v1::SetDrainedRequest { node: name, drained, reason } = request.into_inner();
+        let v1::SetDrainedRequest { node: name, drained, reason, by_ms } = request.into_inner();
         let node = self.node_named(&name).await?;
-        let (_, revision) = self.0.decide(Command::SetDrained { node, drained, reason: reason.clone() }).await?;
-        tracing::info!(node = name, drained, reason, %revision, "drain changed");
+        let command = match by_ms {
+            None => Command::SetDrained { node, drained, reason: reason.clone() },
+            Some(_) if !drained => {
+                return Err(refusal::field("by_ms", "is set, but drained is not", "leave it out, or drain the node"));
+            }
+            Some(by_ms) => Command::PutWindow(windows::drain(&name, by_ms, &reason)),
+        };
+        let (_, revision) = self.0.decide(command).await?;
+        tracing::info!(node = name, drained, reason, ?by_ms, %revision, "drain changed");
         Ok(Response::new(v1::SetDrainedReply { revision: revision.0 }))
     }
 
@@ -229,7 +278,8 @@ fn node_view(state: &State, there: &NodeUse) -> v1::NodeView {
         .filter_map(|id| state.allocations.get(&id))
         .map(|held| held.ranks_on(node).filter(|rank| !held.task_states[rank.0 as usize].is_over()).count())
         .sum();
-    let takes_work = there.node.accepts_work();
+    let in_maintenance = |window: &Window| window.open && window.kind == WindowKind::Maintenance;
+    let takes_work = there.node.accepts_work() && !state.windows_on(node).any(in_maintenance);
     let free = |amount: i64| if takes_work { amount } else { 0 };
     v1::NodeView {
         node: Some(v1::Node::from(&*there.node)),
@@ -237,6 +287,7 @@ fn node_view(state: &State, there: &NodeUse) -> v1::NodeView {
         cpu_free_milli: free(there.cpu_free_milli),
         memory_free_mib: free(there.memory_free_mib),
         tasks: tasks as u32,
+        windows: state.windows_on(node).map(windows::on_node).collect(),
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) mod snapshot;
 mod state_copy;
 mod tenants;
 mod usage;
+mod windows;
 
 use crate::api::{MESSAGE_BYTES_MAX, auth};
 use crate::consensus::Consensus;

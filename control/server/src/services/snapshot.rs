@@ -4,7 +4,7 @@
 //! afterwards, part by part.
 
 use muster_control_core::State;
-use muster_model::{Allocation, Cell, Job, Node, Object, Pool, PriorityClass, Revision, Tenant};
+use muster_model::{Allocation, Cell, Job, Node, Object, Pool, PriorityClass, Revision, Tenant, Window};
 use std::sync::Arc;
 
 /// What a snapshot consists of.
@@ -17,6 +17,7 @@ pub(crate) struct Snapshot {
     priority_classes: Vec<PriorityClass>,
     cells: Vec<Cell>,
     nodes: Vec<Arc<Node>>,
+    windows: Vec<Window>,
     jobs: Vec<Arc<Job>>,
     allocations: Vec<Arc<Allocation>>,
 }
@@ -31,6 +32,7 @@ impl Snapshot {
             priority_classes: state.priority_classes.values().cloned().collect(),
             cells: state.cells.values().cloned().collect(),
             nodes: state.nodes.values().map(Arc::clone).collect(),
+            windows: state.windows.values().cloned().collect(),
             jobs: state.jobs.values().map(Arc::clone).collect(),
             allocations: state.allocations.values().map(Arc::clone).collect(),
         }
@@ -43,8 +45,9 @@ impl Snapshot {
         let classes = self.priority_classes.into_iter().map(Object::PriorityClass);
         let cells = self.cells.into_iter().map(Object::Cell);
         let nodes = self.nodes.into_iter().map(|node| Object::Node(Node::clone(&node)));
+        let windows = self.windows.into_iter().map(Object::Window);
         let jobs = self.jobs.into_iter().map(|job| Object::Job(Job::clone(&job)));
         let allocations = self.allocations.into_iter().map(|held| Object::Allocation(Allocation::clone(&held)));
-        tenants.chain(pools).chain(classes).chain(cells).chain(nodes).chain(jobs).chain(allocations)
+        tenants.chain(pools).chain(classes).chain(cells).chain(nodes).chain(windows).chain(jobs).chain(allocations)
     }
 }

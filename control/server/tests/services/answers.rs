@@ -44,7 +44,7 @@ async fn a_refusal_fits_whatever_it_has_to_repeat() {
         (
             "node",
             fleet
-                .set_drained(v1::SetDrainedRequest { node: long(), drained: true, reason: String::new() })
+                .set_drained(v1::SetDrainedRequest { node: long(), drained: true, reason: String::new(), by_ms: None })
                 .await
                 .expect_err("none"),
         ),

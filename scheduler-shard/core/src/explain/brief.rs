@@ -97,6 +97,7 @@ fn why(trial: &mut Trial, job: &Known, class: &JobClass) -> Why {
             Err(Gate::Quota(over)) => Some(Why::over_max(&trial.view, over)),
             Err(Gate::NotLent(why, _)) => Some(Why::NotLent(why)),
             Err(Gate::Trust) => Some(Why::Untrusted),
+            Err(Gate::Reservation(fault)) => Some(Why::reservation(class, fault)),
             Err(Gate::StarvationGuard(model, guard)) => {
                 let free = Supply::of(&trial.view, &ask).free;
                 Some(Why::StarvationGuard {

@@ -7,10 +7,10 @@ use super::lift::Lift;
 use super::reason::{PoolRefusal, Why};
 use super::supply::{self, Supply, has_model};
 use super::trial::Trial;
-use super::{anti_affinity, cell_name, pinned, reserved};
+use super::{anti_affinity, cell_name, pinned, reserved, windows};
 use crate::job_class::JobClass;
 use crate::search::{Ask, fits_when_empty};
-use crate::view::{Known, View};
+use crate::view::{Known, ReservationFault, View};
 use muster_model::request::SharingMode;
 use muster_model::{DriverVersion, GpuModel, NumaPolicy};
 use std::collections::BTreeSet;
@@ -72,6 +72,7 @@ fn is_active(lift: Lift, trial: &Trial, ask: &Ask<'_>) -> bool {
         Lift::Driver => class.driver_min.is_some(),
         Lift::Selector => class.selector.is_some(),
         Lift::Reservations => trial.view.reserved_jobs(trial.cell).any(|job| job != trial.id),
+        Lift::Windows => class.reservation.is_some() || !trial.view.windows.is_empty(),
         Lift::Neighbours => trial.view.capacity().has_anti_affinity(),
         Lift::Numa => class.numa > NumaPolicy::BestEffort && ask.model.is_some(),
         Lift::Spread => class.topology.required_spread().is_some(),
@@ -178,6 +179,10 @@ fn told(trial: &mut Trial, ask: &Ask<'_>, lift: Lift, supply: &Supply) -> Option
             Some(Why::NotSelected { cell, model: ask.model?, selector, everywhere: false })
         }
         Lift::Reservations => reserved::in_the_way(trial, ask).map(Why::ReservedForGang),
+        Lift::Windows => match windows::in_the_way(trial, ask) {
+            Some(window) => Some(Why::InWindow(window)),
+            None => ask.class.reservation.as_ref().map(|_| Why::reservation(ask.class, ReservationFault::Full)),
+        },
         Lift::Neighbours => anti_affinity::anti_affinity_conflict(trial, ask).map(Why::AntiAffinityConflict),
         Lift::Numa => {
             let each = ask.class.request.devices.cards();

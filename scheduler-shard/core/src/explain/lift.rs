@@ -14,6 +14,8 @@ pub(super) enum Lift {
     Selector,
     /// Nodes that are reserved for others.
     Reservations,
+    /// Maintenance, reservations and drains that lie ahead or have begun.
+    Windows,
     /// Tenants that are kept apart from its own.
     Neighbours,
     Numa,
@@ -27,11 +29,12 @@ pub(super) enum Lift {
 }
 
 impl Lift {
-    pub(super) const ALL: [Lift; 10] = [
+    pub(super) const ALL: [Lift; 11] = [
         Lift::Pool,
         Lift::Driver,
         Lift::Selector,
         Lift::Reservations,
+        Lift::Windows,
         Lift::Neighbours,
         Lift::Numa,
         Lift::Spread,
@@ -47,6 +50,7 @@ impl Lift {
             Lift::Driver => key.driver_min = None,
             Lift::Selector => key.selector = None,
             Lift::Neighbours => key.heeds_neighbours = false,
+            Lift::Windows => key.heeds_windows = false,
             Lift::Numa => key.numa = NumaPolicy::None,
             Lift::Spread => key.topology.spread = None,
             Lift::Host => (key.request.cpu_milli, key.request.memory_mib) = (0, 0),

@@ -24,8 +24,10 @@ mod reserved;
 mod supply;
 mod text;
 mod trial;
+mod windows;
 mod words;
 
+pub use crate::view::ReservationFault;
 pub use anti_affinity::{AntiAffinityConflict, TooSpread};
 pub use brief::{Brief, brief};
 pub use estimate::{Basis, Estimate, Predicted};
@@ -37,6 +39,7 @@ pub use reason::{PoolRefusal, Reason, Why};
 pub use remedy::{Change, Remedy, ToOpen};
 pub use reserved::{Reserved, ReservedForGang};
 pub use supply::{ClosedNode, HostRoom};
+pub use windows::InWindow;
 
 use crate::job_class::{JobClass, Offer};
 use crate::policy::gate::{Gate, find_place};
@@ -153,6 +156,7 @@ fn on_model(trial: &mut Trial, job: &Known, class: &JobClass, offer: &Offer, gat
         }
         Gate::NotLent(why, _) => vec![Reason::of(Why::NotLent(why))],
         Gate::Trust => vec![Reason::of(Why::Untrusted)],
+        Gate::Reservation(fault) => no_reservation(trial, job, class, offer, fault),
         Gate::StarvationGuard(model, guard) => {
             let ask = trial.ask(job, class, offer.model);
             let free = Supply::of(&trial.view, &ask).free;
@@ -175,6 +179,19 @@ fn on_model(trial: &mut Trial, job: &Known, class: &JobClass, offer: &Offer, gat
         reasons.extend(told.map(|reason| Reason { remedies: Vec::new(), ..reason }));
     }
     reasons
+}
+
+/// The reservation that it names is not for it now: with a shorter time limit it may be.
+fn no_reservation(
+    trial: &mut Trial,
+    job: &Known,
+    class: &JobClass,
+    offer: &Offer,
+    fault: ReservationFault,
+) -> Vec<Reason> {
+    let why = vec![Why::reservation(class, fault)];
+    let remedies = Question { trial, job, class, offer }.past_no_place(&why);
+    why.into_iter().map(|why| Reason { remedies: remedies.clone(), ..Reason::of(why) }).collect()
 }
 
 fn no_place(trial: &mut Trial, job: &Known, class: &JobClass, offer: &Offer, model: Option<GpuModel>) -> Vec<Reason> {

@@ -7,6 +7,9 @@ use super::pinned::PinnedPool;
 use super::remedy::Remedy;
 use super::reserved::{Reserved, ReservedForGang};
 use super::supply::{ClosedNode, HostRoom};
+use super::windows::InWindow;
+use crate::job_class::JobClass;
+use crate::view::ReservationFault;
 use muster_model::capacity::NotLent;
 use muster_model::request::SharingMode;
 use muster_model::resources::Resource;
@@ -179,6 +182,15 @@ pub enum Why {
     AntiAffinityConflict(AntiAffinityConflict),
     /// A place is free, but reserved for a gang that starts before it would be over.
     ReservedForGang(ReservedForGang),
+    /// A place is free, but a window of its nodes is in the way.
+    InWindow(InWindow),
+    /// The reservation that it names is not for it now, or has no place.
+    Reservation {
+        /// Its name.
+        name: String,
+        /// What keeps the job from it.
+        fault: ReservationFault,
+    },
     /// A place and a time are reserved for it; told beside what it waits for.
     Reserved(Reserved),
     /// Nodes that would hold it take no work.
@@ -386,6 +398,8 @@ impl Why {
             Why::Spread(_) => "spread",
             Why::AntiAffinityConflict(_) => "anti_affinity",
             Why::ReservedForGang(_) => "reserved_for_gang",
+            Why::InWindow(_) => "in_window",
+            Why::Reservation { .. } => "reservation",
             Why::Reserved(_) => "reserved",
             Why::NodesClosed { .. } => "nodes_closed",
             Why::LargerThanCell { .. } => "larger_than_cell",
@@ -415,10 +429,17 @@ impl Why {
             Why::OtherCell { other, .. } => Some(other.clone()),
             Why::PoolFull { pool, .. } => Some(pool.clone()),
             Why::ReservedForGang(kept) => Some(kept.job.to_string()),
+            Why::InWindow(window) => Some(window.name.clone()),
+            Why::Reservation { name, .. } => Some(name.clone()),
             Why::StarvationGuard { gang, .. } => Some(gang.to_string()),
             Why::NodesClosed { closed, .. } => closed.first().map(|node| node.name.clone()),
             _ => None,
         }
+    }
+
+    /// What keeps a job of this class from the reservation that it names.
+    pub(super) fn reservation(class: &JobClass, fault: ReservationFault) -> Self {
+        Why::Reservation { name: class.reservation.clone().unwrap_or_default(), fault }
     }
 
     /// What was lifted to find it.
@@ -428,6 +449,7 @@ impl Why {
             Why::DriverTooOld { .. } => Lift::Driver,
             Why::NotSelected { .. } => Lift::Selector,
             Why::ReservedForGang(_) => Lift::Reservations,
+            Why::InWindow(_) | Why::Reservation { .. } => Lift::Windows,
             Why::AntiAffinityConflict(_) => Lift::Neighbours,
             Why::NumaSplit { .. } => Lift::Numa,
             Why::Spread(_) => Lift::Spread,
@@ -458,6 +480,8 @@ impl Why {
     pub(super) fn time_limit_s(&self) -> Option<u64> {
         match self {
             Why::ReservedForGang(kept) => kept.time_limit_s,
+            Why::InWindow(window) => window.time_limit_s,
+            Why::Reservation { fault: ReservationFault::TooLong { time_limit_s, .. }, .. } => *time_limit_s,
             _ => None,
         }
     }

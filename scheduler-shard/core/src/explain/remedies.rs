@@ -124,7 +124,7 @@ impl Question<'_> {
                     Lift::Pool => Change::AnyPool(class.pool.clone()?),
                     Lift::Driver => Change::AnyDriver,
                     Lift::Selector => Change::AnyCard,
-                    Lift::Reservations => Change::TimeLimit(why.time_limit_s()?),
+                    Lift::Reservations | Lift::Windows => Change::TimeLimit(why.time_limit_s()?),
                     Lift::Numa => Change::Numa(NumaPolicy::BestEffort),
                     Lift::Spread => {
                         let (level, tasks) = why.enough_in_one()?;

@@ -81,7 +81,7 @@ impl Supply {
             }
             supply.open += has;
             supply.free += free;
-            if !ask.may_stay(view.fleet.index.hold_of(node.id)) {
+            if !ask.may_stay_on(&view.fleet, node.id) {
                 supply.reserved += free;
                 continue;
             }

@@ -3,6 +3,7 @@
 use super::reason::{PoolRefusal, Reason, Why};
 use super::remedy::health_word;
 use super::supply::ClosedNode;
+use super::windows;
 use super::words::{bare, cpus, listed, memory, of, tasks, unit, word};
 use muster_model::request::SharingMode;
 use muster_model::resources::Resource;
@@ -52,6 +53,8 @@ impl Why {
             Why::Spread(spread) => spread.text(),
             Why::AntiAffinityConflict(kept) => kept.text(),
             Why::ReservedForGang(kept) => kept.text(),
+            Why::InWindow(window) => window.text(),
+            Why::Reservation { name, fault } => windows::reservation_text(name, fault),
             Why::Reserved(reserved) => reserved.text(),
             Why::NoPool { cell, model, refusals } => no_pool(cell, *model, refusals),
             _ => self.about_cards(),
@@ -324,6 +327,7 @@ impl Why {
             }
             Why::Spread(spread) => spread.figures().into_iter().for_each(|(name, value)| put(&name, value)),
             Why::ReservedForGang(kept) => kept.figures().into_iter().for_each(|(name, value)| put(&name, value)),
+            Why::InWindow(window) => window.figures().into_iter().for_each(|(name, value)| put(&name, value)),
             Why::Reserved(reserved) => reserved.figures().into_iter().for_each(|(name, value)| put(name, value)),
             Why::AntiAffinityConflict(kept) => put("kept_off_nodes", kept.nodes.to_string()),
             Why::LargerThanCell { needed, open, .. } => {

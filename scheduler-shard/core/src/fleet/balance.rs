@@ -208,7 +208,7 @@ fn stands_alone(class: &JobClass) -> bool {
 
 /// What a node has left, as placement of single tasks sees it: nothing where it takes no work, or is kept for a gang.
 fn state_of(fleet: &Fleet, there: &NodeUse) -> (u8, Vec<u16>, u64, u64) {
-    let (pool, kept) = (fleet.capacity.pool_of(&there.node), fleet.index.hold_of(there.node.id).is_some());
+    let (pool, kept) = (fleet.capacity.pool_of(&there.node), fleet.index.is_kept(there.node.id));
     let gpus = &there.node.spec.gpus;
     let Some(model) = gpus.first().map(|gpu| gpu.model) else {
         return host_of(there, kept, NO_CARDS, Vec::new());

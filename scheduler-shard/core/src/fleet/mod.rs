@@ -13,7 +13,7 @@ mod learned;
 mod transaction;
 
 use balance::Balance;
-use index::{Hold, Index};
+use index::{Hold, Index, Windows};
 use muster_model::capacity::Capacity;
 use muster_model::{Allocation, CellId, GpuModel, Node, NodeId, Pool, ResourceVec, Tenant, TenantId};
 use serde::{Deserialize, Serialize};
@@ -47,6 +47,16 @@ pub(crate) struct Fleet {
     /// Everything the fleet has, by resource: the denominators of dominant shares.
     pub(crate) totals: ResourceVec,
     pub(crate) placement: PlacementPolicy,
+}
+
+/// A node that serves one search beside those that are free for everybody.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Lent {
+    pub(crate) node: NodeId,
+    /// For whom it is kept.
+    pub(crate) hold: Option<Hold>,
+    /// Its windows, and those that it is taken to be in meanwhile; none when they stay.
+    pub(crate) windows: Option<(Windows, Windows)>,
 }
 
 /// Whole cards of one model that are free on a node, and in its cell.
@@ -189,14 +199,34 @@ impl Fleet {
         }
     }
 
-    /// Puts nodes that are kept for others beside the free ones for one search; [`Fleet::take_back`] ends it.
-    pub(crate) fn lend(&mut self, nodes: &[(NodeId, Hold)]) {
-        nodes.iter().for_each(|(node, hold)| self.put_back(*node, *hold));
+    /// The node is in these windows from now on.
+    pub(crate) fn set_windows(&mut self, node: NodeId, windows: Windows) {
+        self.index.set_windows(node, windows, self.capacity.nodes().get(&node));
+        self.hold_changed(node);
+    }
+
+    /// Puts nodes that are kept for others, or in windows, beside the free ones for one search; [`Fleet::take_back`] ends it.
+    pub(crate) fn lend(&mut self, nodes: &[Lent]) {
+        for Lent { node, hold, windows } in nodes {
+            if let Some(hold) = hold {
+                self.put_back(*node, *hold);
+            }
+            if let Some((_, meanwhile)) = windows {
+                self.index.set_windows(*node, meanwhile.clone(), self.capacity.nodes().get(node));
+            }
+        }
     }
 
     /// Sets them apart again.
-    pub(crate) fn take_back(&mut self, nodes: &[(NodeId, Hold)]) {
-        nodes.iter().for_each(|(node, hold)| self.set_anti_affinity(*node, *hold));
+    pub(crate) fn take_back(&mut self, nodes: &[Lent]) {
+        for Lent { node, hold, windows } in nodes {
+            if let Some(hold) = hold {
+                self.set_anti_affinity(*node, *hold);
+            }
+            if let Some((before, _)) = windows {
+                self.index.set_windows(*node, before.clone(), self.capacity.nodes().get(node));
+            }
+        }
     }
 
     fn set_anti_affinity(&mut self, node: NodeId, hold: Hold) {

@@ -1,9 +1,10 @@
 //! The gates between a waiting job and its devices, in the one order in which they are tried.
 //!
 //! 1. [`Gate::Quota`]: the max of its tenant, or of a tenant above; [`Gate::NotLent`]: burst leaves what others do not lend.
-//! 2. [`Gate::Trust`]: an untrusted tenant shares a card through MIG alone.
-//! 3. [`Gate::StarvationGuard`]: free cards of the model are held back for a gang that others have bypassed too often.
-//! 4. [`Gate::NoPlace`]: the search finds no place that the capacity ledger would hold.
+//! 2. [`Gate::Reservation`]: the reservation that it names is open, and for it.
+//! 3. [`Gate::Trust`]: an untrusted tenant shares a card through MIG alone.
+//! 4. [`Gate::StarvationGuard`]: free cards of the model are held back for a gang that others have bypassed too often.
+//! 5. [`Gate::NoPlace`]: the search finds no place that the capacity ledger would hold.
 //!
 //! What must stay true: [`pass`] is the only way from a waiting job to a placement. A shard's pass and an explanation both go through it,
 //! so an explanation names the gate that held the job back. Why there is no place is a question of its own ([`crate::explain`]).
@@ -12,7 +13,7 @@ use super::guard::{Guard, Guards};
 use crate::job_class::{JobClass, Offer};
 use crate::queue::{Obstacle, slices_waiting};
 use crate::search::{Ask, Steps, nodes_to_lend, place};
-use crate::view::{Known, View};
+use crate::view::{Known, ReservationFault, View};
 use muster_model::capacity::{Ended, NotLent, OverMax};
 use muster_model::request::SharingMode;
 use muster_model::{CellId, GpuModel, TaskPlacement};
@@ -28,6 +29,8 @@ pub(crate) enum Gate {
     Trust,
     /// Free cards of this model are held back.
     StarvationGuard(GpuModel, Guard),
+    /// The reservation that it names is not for it now.
+    Reservation(ReservationFault),
     /// There is no place on this model.
     NoPlace(Option<GpuModel>),
 }
@@ -39,6 +42,7 @@ impl Gate {
             Gate::Quota(over) => Obstacle::Tenant(over.tenant),
             Gate::Trust => Obstacle::Tenant(job.tenant),
             Gate::StarvationGuard(model, guard) => Obstacle::Guarded(*model, guard.gang),
+            Gate::Reservation(_) => Obstacle::Reservation,
             // What others release helps both.
             Gate::NoPlace(model) | Gate::NotLent(_, model) => Obstacle::NoRoom(*model),
         }
@@ -91,6 +95,9 @@ pub(crate) fn before_place(view: &View, on: &Pass, job: &Known, class: &JobClass
     if !covered {
         let lent = capacity.lending_allows(&Ended::default(), job.tenant, &offer.charge);
         lent.map_err(|why| Gate::NotLent(why, offer.model))?;
+    }
+    if let Some(fault) = view.reservation_fault(job.tenant, class, on.now_ms) {
+        return Err(Gate::Reservation(fault));
     }
     let shares_in_time = matches!(class.request.devices.mode(), Some(SharingMode::Mps | SharingMode::TimeSlice));
     if shares_in_time && view.fleet.capacity.tenants().get(&job.tenant).is_some_and(|at| at.untrusted) {

@@ -51,7 +51,8 @@ pub(crate) fn guards(view: &View, cell: CellId) -> Guards {
             continue;
         };
         let behind = |queue: &crate::queue::CellQueue| !queue.is_first_of_its_limits(job.tenant, class, job.queue_key);
-        if view.queues.get(&cell).is_some_and(behind) {
+        // What is kept for a job that may stand on the nodes of its reservation alone would be kept in vain.
+        if class.reservation.is_some() || view.queues.get(&cell).is_some_and(behind) {
             continue;
         }
         let allowed =

@@ -50,6 +50,8 @@ pub(crate) enum Obstacle {
     NoRoom(Option<GpuModel>),
     /// Free cards of this model are held back for this gang.
     Guarded(GpuModel, JobId),
+    /// The reservation that it names is not for it now.
+    Reservation,
 }
 
 /// What keeps a class from starting.
@@ -61,7 +63,7 @@ pub(crate) struct Blocked {
 impl Blocked {
     /// Whether places are what it waits for, so that another cell could serve it.
     pub(crate) fn wants_room(&self) -> bool {
-        self.obstacles.iter().any(|obstacle| !matches!(obstacle, Obstacle::Tenant(_)))
+        self.obstacles.iter().any(|obstacle| !matches!(obstacle, Obstacle::Tenant(_) | Obstacle::Reservation))
     }
 }
 

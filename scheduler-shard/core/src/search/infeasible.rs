@@ -18,7 +18,12 @@ pub(super) fn fits_when_empty(fleet: &Fleet, ask: &Ask<'_>) -> bool {
         return selected_fit(fleet, ask, units);
     }
     // What is kept for others stands apart; together they may hold more.
-    let apart = || fleet.index.buckets(ask.cell, ask.model).any(|(partition, _)| partition.hold.is_some());
+    let apart = || {
+        fleet
+            .index
+            .buckets(ask.cell, ask.model)
+            .any(|(partition, _)| partition.hold.is_some() || !partition.windows.is_empty())
+    };
     ask.buckets(fleet).any(|(_, bucket)| bucket_holds(bucket, ask, units)) || apart() && selected_fit(fleet, ask, units)
 }
 

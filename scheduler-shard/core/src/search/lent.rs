@@ -1,4 +1,4 @@
-//! Reserved nodes that serve a gang beside free ones, as long as it is over before they are wanted.
+//! Nodes that are reserved or in windows, and serve a gang beside free ones, as long as it is over before they are wanted.
 //!
 //! What must stay true: nodes are lent for one search and then stand apart as before; they are lent only where they and the free ones could hold the
 //! whole gang together.
@@ -6,15 +6,15 @@
 use super::units::Units;
 use super::{Ask, Steps};
 use crate::fleet::index::bucket::{Bucket, TOP};
-use crate::fleet::index::{GROUP_LEVELS, Hold, Partition};
-use crate::fleet::{Fleet, PlacementPolicy};
+use crate::fleet::index::{GROUP_LEVELS, Partition, Windows};
+use crate::fleet::{Fleet, Lent, PlacementPolicy};
 use muster_model::request::SharingMode;
-use muster_model::{NodeId, TopologyLevel};
+use muster_model::{TopologyLevel, WindowTimes};
 use std::collections::BTreeMap;
 
 /// Nodes that are reserved for gangs which start only when `ask` would be over, where these nodes and free ones together may hold the whole
 /// gang and neither do alone: a gang may stand on both.
-pub(crate) fn nodes_to_lend(fleet: &Fleet, ask: &Ask<'_>, steps: &mut Steps) -> Vec<(NodeId, Hold)> {
+pub(crate) fn nodes_to_lend(fleet: &Fleet, ask: &Ask<'_>, steps: &mut Steps) -> Vec<Lent> {
     if ask.class.tasks < 2 || fleet.placement != PlacementPolicy::Topology {
         return Vec::new();
     }
@@ -26,13 +26,24 @@ pub(crate) fn nodes_to_lend(fleet: &Fleet, ask: &Ask<'_>, steps: &mut Steps) -> 
     }
     for parts in of_pool.into_values().filter(|parts| parts.len() > 1 && together_enough(ask, parts)) {
         for (partition, bucket) in parts {
-            let Some(hold) = partition.hold.filter(|hold| ask.job != Some(hold.job)) else { continue };
-            lent.extend(bucket.nodes_with_anything().map(|node| (node, hold)));
+            let hold = partition.hold.filter(|hold| ask.job != Some(hold.job));
+            let windows = other_windows(ask, &partition.windows);
+            if hold.is_some() || windows.is_some() {
+                let lend = |node| Lent { node, hold, windows: windows.clone() };
+                lent.extend(bucket.nodes_with_anything().map(lend));
+            }
         }
     }
     lent.sort_unstable();
     lent.dedup();
     lent
+}
+
+/// Windows that tell nodes apart which `ask` may use alike, with what is left of them when they do not: the reservation that it names.
+fn other_windows(ask: &Ask<'_>, windows: &Windows) -> Option<(Windows, Windows)> {
+    let named = ask.class.reservation.as_deref();
+    let own: Vec<WindowTimes> = windows.iter().filter(|times| times.is_reservation(named)).cloned().collect();
+    (own.len() < windows.len()).then(|| (windows.clone(), Windows::from(own)))
 }
 
 /// Whether one domain of the required level may hold the whole gang on all of these parts together: an upper bound.

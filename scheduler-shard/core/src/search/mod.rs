@@ -24,7 +24,8 @@ use muster_model::capacity::NodeUse;
 use muster_model::mig::ShapeCounts;
 use muster_model::request::SharingMode;
 use muster_model::{
-    CellId, GpuModel, JobId, Node, NodeId, NumaPolicy, Spread, TaskPlacement, TenantId, TopologyLevel, closeness,
+    CellId, GpuModel, JobId, Node, NodeId, NumaPolicy, Spread, TaskPlacement, TenantId, TopologyLevel, WindowTimes,
+    closeness,
 };
 
 /// One question to the fleet.
@@ -36,6 +37,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) model: Option<GpuModel>,
     /// When it would be over at the latest, in ms of the state's clock; the end of time when nothing bounds it.
     pub(crate) over_ms: u64,
+    /// The same, as windows are told: an explanation lifts what is kept for gangs, and not these.
+    pub(crate) ends_ms: u64,
     /// Which job it is, if it is one: what is kept for it is its own.
     pub(crate) job: Option<JobId>,
     /// The MIG slices of each shape that others wait for on this model.
@@ -45,7 +48,16 @@ pub(crate) struct Ask<'a> {
 impl<'a> Ask<'a> {
     /// For something that may run for ever.
     pub(crate) fn lasting(cell: CellId, tenant: TenantId, class: &'a JobClass, model: Option<GpuModel>) -> Self {
-        Ask { cell, tenant, class, model, over_ms: u64::MAX, job: None, slices_waiting: ShapeCounts::default() }
+        Ask {
+            cell,
+            tenant,
+            class,
+            model,
+            over_ms: u64::MAX,
+            ends_ms: u64::MAX,
+            job: None,
+            slices_waiting: ShapeCounts::default(),
+        }
     }
 
     /// The buckets that it may use: of the pools that let it run, without what is kept for gangs that start before it is over.
@@ -53,14 +65,34 @@ impl<'a> Ask<'a> {
         &self,
         fleet: &'v Fleet,
     ) -> impl Iterator<Item = (&'v Partition, &'v Bucket)> + use<'v, '_, 'a> {
-        let may = |partition: &Partition| self.may_stay(partition.hold) && self.pool_allows(fleet, &partition.pool);
+        let may = |partition: &Partition| self.may_stay_in(partition) && self.pool_allows(fleet, &partition.pool);
         fleet.index.buckets(self.cell, self.model).filter(move |(partition, _)| may(partition))
     }
 
     /// Whether the node takes work of its cell and pool, and is not kept for a gang that would find it there.
     pub(crate) fn may_stand_on(&self, fleet: &Fleet, node: &Node) -> bool {
         let open = node.cell == self.cell && node.accepts_work() && self.pool_allows(fleet, &node.spec.pool);
-        open && self.may_stay(fleet.index.hold_of(node.id))
+        open && self.may_stay_on(fleet, node.id)
+    }
+
+    /// Whether neither what is kept for a gang nor a window keeps it off nodes of this partition.
+    pub(crate) fn may_stay_in(&self, partition: &Partition) -> bool {
+        self.may_stay(partition.hold) && self.windows_allow(&partition.windows)
+    }
+
+    /// The same of one node.
+    pub(crate) fn may_stay_on(&self, fleet: &Fleet, node: NodeId) -> bool {
+        self.may_stay(fleet.index.hold_of(node)) && self.windows_allow(fleet.index.windows_of(node))
+    }
+
+    /// Whether a node's windows let it stand there: all of them, and that of the reservation that it names is among them.
+    pub(crate) fn windows_allow(&self, windows: &[WindowTimes]) -> bool {
+        let named = self.class.reservation.as_deref();
+        if windows.is_empty() {
+            return named.is_none() || !self.class.heeds_windows;
+        }
+        let on_its_own = named.is_none() || windows.iter().any(|times| times.is_reservation(named));
+        !self.class.heeds_windows || on_its_own && windows.iter().all(|times| times.allows(named, self.ends_ms))
     }
 
     /// Whether it is over before a node that is kept so is wanted, or it is kept for itself.

@@ -66,7 +66,7 @@ impl Known {
         now_ms: u64,
     ) -> Ask<'a> {
         let over_ms = now_ms.saturating_add(class.stays_at_most_ms());
-        Ask { over_ms, job: Some(self.id), ..Ask::lasting(cell, self.tenant, class, model) }
+        Ask { over_ms, ends_ms: over_ms, job: Some(self.id), ..Ask::lasting(cell, self.tenant, class, model) }
     }
 
     /// What to keep of `job`.

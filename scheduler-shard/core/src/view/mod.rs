@@ -12,6 +12,7 @@ mod preempting;
 mod reservation_times;
 mod reserved;
 mod trial;
+mod windows;
 
 use crate::by_id::ById;
 use crate::fleet::{Fleet, FreeOn, PlacementPolicy};
@@ -25,7 +26,7 @@ pub(crate) use job::Known;
 use muster_model::capacity::Capacity;
 use muster_model::{
     Allocation, AllocationId, Cell, CellId, Change, Job, JobId, Key, Node, NodeId, Object, PriorityClass, RunTimes,
-    Tenant, TenantId,
+    Tenant, TenantId, Window,
 };
 use preempting::{Preempting, RunningPriorities};
 pub(crate) use preempting::{ReclaimFamily, ReclaimTried};
@@ -34,6 +35,7 @@ pub(crate) use reservation_times::{ReservationSearch, SLACK_MS};
 use reserved::Reserved;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+pub use windows::ReservationFault;
 
 /// A shard's picture of the fleet.
 #[derive(Clone, Debug, Default)]
@@ -69,6 +71,8 @@ pub struct View {
     pub(crate) not_offered_until: BTreeMap<JobId, u64>,
     /// How long the jobs of each tenant ran; shards are not told of it, only explanations use it.
     pub(crate) run_times: BTreeMap<TenantId, Arc<RunTimes>>,
+    /// By name.
+    pub(crate) windows: BTreeMap<String, Arc<Window>>,
 }
 
 impl View {
@@ -147,6 +151,7 @@ impl View {
             Object::Node(node) => self.put_node(node),
             Object::Job(job) => self.put_job(job),
             Object::Allocation(allocation) => self.put_allocation(allocation),
+            Object::Window(window) => self.put_window(window),
             Object::RunTimes(record) => drop(self.run_times.insert(record.tenant, Arc::new(record))),
             // Of other kinds a shard is told nothing, and no placement depends on them.
             _ => {}
@@ -173,6 +178,7 @@ impl View {
             }
             Key::Node(id) => self.delete_node(*id),
             Key::Job(id) => self.delete_job(*id),
+            Key::Window(name) => self.delete_window(name),
             Key::RunTimes(id) => drop(self.run_times.remove(id)),
             Key::Allocation(id) => {
                 if let Some(allocation) = self.allocations.remove(id.0) {
@@ -395,7 +401,7 @@ impl View {
         if !blocked && self.reserved_jobs(cell).next().is_none() {
             return;
         }
-        let (kept, lent_ms) = (self.fleet.index.hold_of(node).is_some(), self.lent_ms(cell));
+        let (kept, lent_ms) = (self.fleet.index.is_kept(node), self.lent_ms(cell));
         for FreeOn { model, on_node, in_all } in self.fleet.free_on(node, cell) {
             let freed = Freed { model, on_node, in_all, kept, lent_ms };
             self.helps_reserved(cell, &freed);

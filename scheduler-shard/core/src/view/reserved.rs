@@ -294,11 +294,11 @@ impl View {
         self.reserved.values_mut().for_each(|held| held.freed = true);
     }
 
-    /// For how long at most a job may stand on nodes of `cell` that are reserved for others, from the last pass on; 0 when none are.
+    /// For how long at most a job may stand on nodes of `cell` that are reserved for others or in windows, from the last pass on; 0 when none are.
     pub(super) fn lent_ms(&self, cell: CellId) -> u64 {
         let here = self.reserved.values().filter(|held| held.cell == cell);
         let until_ms = here.map(|held| held.reservation.start_ms).max().unwrap_or(0);
-        until_ms.saturating_sub(self.last_pass_ms)
+        until_ms.saturating_sub(self.last_pass_ms).max(self.before_windows_ms())
     }
 
     /// A node has changed otherwise than by what was to run on it: whoever counts on it looks again.

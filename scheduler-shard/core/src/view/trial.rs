@@ -36,6 +36,7 @@ impl View {
             reclaims_tried: self.reclaims_tried.clone(),
             not_offered_until: self.not_offered_until.clone(),
             run_times: self.run_times.clone(),
+            windows: self.windows.clone(),
         };
         for id in waiting {
             if let Some(job) = self.jobs.get(id.0) {

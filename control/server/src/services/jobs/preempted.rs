@@ -13,8 +13,10 @@ use std::collections::BTreeMap;
 pub(super) fn reason(state: &State, job: &Job) -> Option<v1::Reason> {
     match &job.phase {
         JobPhase::Stopping(id) => {
-            let AllocationState::Stopping(EndCause::Preempted { by, reason }) = state.allocations.get(id)?.state else {
-                return None;
+            let (by, reason) = match &state.allocations.get(id)?.state {
+                AllocationState::Stopping(EndCause::Preempted { by, reason }) => (*by, *reason),
+                AllocationState::Stopping(EndCause::Window { kind, .. }) => (None, PreemptReason::from(*kind)),
+                _ => return None,
             };
             let for_whom = by.and_then(|by| state.jobs.get(&by));
             let account = for_whom.and_then(|job| job.claim.as_ref()?.account);
@@ -69,6 +71,9 @@ impl By {
             (PreemptReason::Reclaim, None) => ": a floor pays".to_owned(),
             (PreemptReason::Priority, _) => ": it has the higher priority in the same tenant".to_owned(),
             (PreemptReason::Class, _) => ": its class goes before this one's".to_owned(),
+            (PreemptReason::Maintenance, _) => ": its nodes have maintenance".to_owned(),
+            (PreemptReason::Reservation, _) => ": its nodes are reserved for others".to_owned(),
+            (PreemptReason::Drain, _) => ": its nodes are drained".to_owned(),
             (PreemptReason::Move, _) => ": it is started elsewhere to make room".to_owned(),
         };
         format!("{job}({}{why})", self.reason)

@@ -12,13 +12,13 @@ pub(crate) mod state;
 use crate::by_id::ById;
 use bucket::{ALL, Bucket, Path, Standing};
 use muster_model::capacity::{CardUse, NodeUse, SoleHolder};
-use muster_model::{CellId, GpuModel, Node, NodeId, Place, TenantId, TopologyLevel};
+use muster_model::{CellId, GpuModel, Node, NodeId, Place, TenantId, TopologyLevel, WindowTimes};
 use partition::Holds;
 use state::{EmptyState, FreeState, HostState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub(crate) use partition::{Hold, Partition};
+pub(crate) use partition::{Hold, Partition, Windows};
 pub(crate) use state::CardState;
 
 /// Cards of one node that the index sees; an admitted node has at most 72.
@@ -100,6 +100,8 @@ pub(crate) struct Index {
     domains: BTreeMap<Place, u32>,
     classes: BTreeSet<Arc<NodeClass>>,
     holds: Holds,
+    /// Of the nodes that are in any window.
+    windows: BTreeMap<NodeId, Windows>,
     watched: Watched,
 }
 
@@ -150,6 +152,25 @@ impl Index {
     /// For whom node `id` is kept.
     pub(crate) fn hold_of(&self, id: NodeId) -> Option<Hold> {
         self.holds.of(id)
+    }
+
+    /// The windows that node `id` is in.
+    pub(crate) fn windows_of(&self, id: NodeId) -> &[WindowTimes] {
+        self.windows.get(&id).map_or(&[], |windows| windows)
+    }
+
+    /// Whether node `id` is kept for a gang, or in a window: time limits decide who may use it.
+    pub(crate) fn is_kept(&self, id: NodeId) -> bool {
+        self.hold_of(id).is_some() || self.windows.contains_key(&id)
+    }
+
+    /// It is in these windows from now on.
+    pub(crate) fn set_windows(&mut self, id: NodeId, windows: Windows, there: Option<&NodeUse>) {
+        match windows.is_empty() {
+            true => self.windows.remove(&id),
+            false => self.windows.insert(id, windows),
+        };
+        self.enter_again(id, there);
     }
 
     /// Keeps a node for a job from now on.
@@ -276,7 +297,8 @@ impl Index {
         models.dedup();
         let buckets = models.into_iter().map(|model| (model, EmptyState::of(node, pinned, model))).collect();
         let spans = !node.spec.place.nvlink_domain.is_empty();
-        let partition = Partition { pool: Arc::from(node.spec.pool.as_str()), hold: self.holds.of(node.id) };
+        let windows = self.windows.get(&node.id).cloned().unwrap_or_default();
+        let partition = Partition { pool: Arc::from(node.spec.pool.as_str()), hold: self.holds.of(node.id), windows };
         let class = NodeClass { cell: node.cell, partition, spans, cards, buckets };
         if let Some(known) = self.classes.get(&class) {
             return known.clone();
@@ -298,7 +320,12 @@ impl Index {
     /// An empty one that watches and keeps the same.
     #[cfg(test)]
     pub(crate) fn emptied(&self) -> Index {
-        Index { watched: self.watched.clone(), holds: self.holds.clone(), ..Index::default() }
+        Index {
+            watched: self.watched.clone(),
+            holds: self.holds.clone(),
+            windows: self.windows.clone(),
+            ..Index::default()
+        }
     }
 
     /// The place that each domain number stands for.

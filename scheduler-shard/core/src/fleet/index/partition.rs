@@ -1,8 +1,8 @@
-//! Partitions of a cell, which a gang does not cross: pools, and in each the nodes that are reserved for a waiting gang.
+//! Partitions of a cell, which a gang does not cross: pools, and in each the nodes that are reserved for a waiting gang or in a window.
 //!
 //! What must stay true: a node is in one partition; where two gangs have the same node reserved, the one that starts first has it.
 
-use muster_model::{JobId, NodeId};
+use muster_model::{JobId, NodeId, WindowTimes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -14,12 +14,17 @@ pub(crate) struct Hold {
     pub(crate) job: JobId,
 }
 
-/// Nodes of one pool that are reserved for the same job, or for none.
+/// Nodes of one pool that are reserved for the same job, or for none, and that are in the same windows.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Partition {
     pub(crate) pool: Arc<str>,
     pub(crate) hold: Option<Hold>,
+    /// What windows they are in, the earliest first; most nodes are in none.
+    pub(crate) windows: Windows,
 }
+
+/// Windows of one node, in order.
+pub(crate) type Windows = Arc<[WindowTimes]>;
 
 /// Which nodes are reserved for which job.
 #[derive(Clone, Debug, Default)]

@@ -20,6 +20,7 @@ use crate::search::Steps;
 use crate::view::{Known, View};
 use asks::{Asks, Verdict};
 use due::{AGAIN_MS, candidates, put_off, rest, tried_in_vain};
+use muster_model::preemption::STOP_MS_MAX;
 use muster_model::{Allocation, AllocationId, Binding, CellId, Claim, Epoch, NodeId, TaskPlacement};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -134,7 +135,16 @@ fn search(
         }
     }
     let order = in_order(trial.view(), (job.id, class), offer, &legal);
-    end_until_it_fits(trial, (job, class), asks, cell, &order, steps)
+    let found = end_until_it_fits(trial, (job, class), asks, cell, &order, steps)?;
+    begins_before_windows(view, class, &found, asks.now_ms).then_some(found)
+}
+
+/// Whether the windows of its nodes let the job begin there when the last victim has left.
+fn begins_before_windows(view: &View, class: &JobClass, found: &Found, now_ms: u64) -> bool {
+    let Found::Taken { binding, victims, .. } = found else { return true };
+    let graces = victims.iter().filter_map(|id| view.jobs.get(view.allocation(*id)?.job.0));
+    let grace_ms = graces.map(|job| job.preempt_grace_ms).max().unwrap_or(0);
+    view.windows_allow(class, &binding.tasks, now_ms.saturating_add(grace_ms + STOP_MS_MAX))
 }
 
 /// Ends victims in order, more and more at a time, until the job has a place; then restores those that the place does not need.

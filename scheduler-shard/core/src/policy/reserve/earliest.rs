@@ -15,7 +15,7 @@ use crate::search::{Ask, Steps};
 use crate::view::View;
 use muster_model::capacity::NodeUse;
 use muster_model::gang::{Held, Tally};
-use muster_model::{NodeId, Reservation, TopologyLevel};
+use muster_model::{NodeId, Reservation, TopologyLevel, WindowTimes};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -49,14 +49,24 @@ pub(crate) fn earliest(
     now_ms: u64,
     steps: &mut Steps,
 ) -> Option<Reservation> {
-    let search = Search { view, ask, units: Units::of(ask)?, now_ms };
-    let mut availabilities = search.availabilities(timeline, steps);
-    availabilities.sort_unstable();
-    let by_domain = availabilities.chunk_by(|one, next| one.placement_domain == next.placement_domain);
-    let (start_ms, placement_domain) = by_domain
-        .filter_map(|availabilities| Some((search.first_moment(availabilities)?, availabilities)))
-        .min_by_key(|(at, _)| *at)?;
-    Some(Reservation { start_ms, nodes: search.opening_last(placement_domain, start_ms) })
+    if ask.class.reservation.is_some() {
+        // What runs in a reservation is its tenants' own business.
+        return None;
+    }
+    let units = Units::of(ask)?;
+    let after = Search { view, ask, units, now_ms, before_windows: false }.earliest(timeline, steps);
+    let lasts_ms = ask.class.stays_at_most_ms();
+    if view.windows.is_empty() || lasts_ms == u64::MAX {
+        return after;
+    }
+    // Or on nodes whose windows begin only when it is over.
+    let is_over = |found: &Reservation| {
+        let over_ms = found.start_ms.saturating_add(lasts_ms);
+        let mut windows = found.nodes.iter().flat_map(|node| view.fleet.index.windows_of(*node));
+        windows.all(|times| times.allows(None, over_ms))
+    };
+    let before = Search { view, ask, units, now_ms, before_windows: true }.earliest(timeline, steps);
+    after.into_iter().chain(before.filter(is_over)).min()
 }
 
 struct Search<'a> {
@@ -64,9 +74,27 @@ struct Search<'a> {
     ask: &'a Ask<'a>,
     units: Units,
     now_ms: u64,
+    /// Windows that have not begun are not looked at; otherwise their nodes open when they end.
+    before_windows: bool,
 }
 
 impl Search<'_> {
+    fn earliest(&self, timeline: &Timeline, steps: &mut Steps) -> Option<Reservation> {
+        let mut availabilities = self.availabilities(timeline, steps);
+        availabilities.sort_unstable();
+        let by_domain = availabilities.chunk_by(|one, next| one.placement_domain == next.placement_domain);
+        let (start_ms, placement_domain) = by_domain
+            .filter_map(|availabilities| Some((self.first_moment(availabilities)?, availabilities)))
+            .min_by_key(|(at, _)| *at)?;
+        Some(Reservation { start_ms, nodes: self.opening_last(placement_domain, start_ms) })
+    }
+
+    /// From when on the windows of a node do not keep the gang off; none: for ever.
+    fn open_from_ms(&self, windows: &[WindowTimes]) -> Option<u64> {
+        let closed = windows.iter().filter(|times| times.open || !self.before_windows);
+        closed.map(|times| times.end_ms).try_fold(self.now_ms, |from_ms, end_ms| Some(from_ms.max(end_ms?)))
+    }
+
     fn availabilities(&self, timeline: &Timeline, steps: &mut Steps) -> Vec<Availability> {
         let mut availabilities = Vec::new();
         let mut pools: Vec<&str> = Vec::new();
@@ -79,13 +107,16 @@ impl Search<'_> {
             if !open || !self.ask.admits(&there.node) || self.units.one_by_one().when_empty(self.ask, kind) == 0 {
                 continue;
             }
+            let Some(from_ms) = self.open_from_ms(&partition.windows) else { continue };
             let pool = pools.iter().position(|name| **name == *partition.pool).unwrap_or_else(|| {
                 pools.push(&partition.pool);
                 pools.len() - 1
             });
             let releases = timeline.on(*id);
             steps.0 += 1 + releases.len() as u64;
+            let first = availabilities.len();
             self.on_node(there, (pool, path, kind), releases, &mut availabilities);
+            availabilities[first..].iter_mut().for_each(|opens| opens.at_ms = opens.at_ms.max(from_ms));
         }
         availabilities
     }
