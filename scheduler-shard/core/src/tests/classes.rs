@@ -55,6 +55,7 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         start,
         array,
         priority_class,
+        reservation,
     } = spec;
     let request::TaskRequest { devices, cpu_milli, memory_mib } = request;
     let Topology { required, preferred, segment_tasks, spread } = topology;
@@ -95,6 +96,7 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         ("start", text(start)),
         ("array", text(array)),
         ("priority_class", text(priority_class)),
+        ("reservation", text(reservation)),
     ])
 }
 
@@ -162,6 +164,9 @@ fn placement_cases() -> Vec<Case> {
     let apart = Spread { level: TopologyLevel::Node, tasks_max: 1, required: true };
     vec![
         differing("tasks", Starts(two_nodes), gang(17, 1), |spec| spec.tasks = 1),
+        differing("reservation", Starts(two_nodes), with(|spec| spec.reservation = Some("launch".into())), |spec| {
+            spec.reservation = None;
+        }),
         differing("request.devices", Starts(two_nodes), gang(1, 9), |spec| {
             spec.request.devices = gang(1, 8).request.devices
         }),

@@ -21,3 +21,4 @@ mod requests;
 mod reserve;
 mod shares;
 mod tightest;
+mod windows;
