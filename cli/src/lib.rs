@@ -108,6 +108,7 @@ async fn client_command(global: &Global, command: &Command) -> Result<(), Failur
         Command::DeviceClasses(command) => commands::classes::run(context, command).await,
         Command::PriorityClasses(command) => commands::priority_classes::run(context, command).await,
         Command::Plan(args) => commands::plan::run(context, args).await,
+        Command::Moves(args) => commands::moves::run(context, args).await,
         Command::WhatIf(args) => commands::what_if::run(context, args).await,
         Command::State(command) => commands::state::run(context, command).await,
         Command::Drain(args) => commands::fleet::set_drained(context, &args.nodes, true, &args.reason).await,

@@ -44,6 +44,8 @@ macro_rules! replicated_kinds {
                 "How long jobs ran, by tenant.";
             15 PriorityClass by String: $crate::priority_class::PriorityClass, |it| it.name.clone(), in priority_classes,
                 "Priority classes, by name.";
+            16 Move by $crate::ids::AllocationId: $crate::moves::MoveRecord, |it| it.id, in moves,
+                "Moves that were executed, by the allocation of the gang that they were for.";
         }
     };
 }

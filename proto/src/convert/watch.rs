@@ -23,6 +23,7 @@ pub fn change_to_wire(change: &Change) -> Option<v1::WatchChange> {
             Key::Job(id) => Wire::JobGone(id.0),
             Key::Allocation(id) => Wire::AllocationGone(id.0),
             Key::PriorityClass(name) => Wire::PriorityClassGone(name.clone()),
+            Key::Move(id) => Wire::MoveGone(id.0),
             _ => return None,
         },
     };
@@ -40,6 +41,7 @@ pub fn object_to_wire(object: &Object) -> Option<v1::WatchChange> {
         Object::Job(job) => Wire::Job(job.into()),
         Object::Allocation(allocation) => Wire::Allocation(allocation.into()),
         Object::PriorityClass(class) => Wire::PriorityClass(class.into()),
+        Object::Move(record) => Wire::Move(record.into()),
         _ => return None,
     };
     Some(v1::WatchChange { change: Some(wire) })
@@ -69,5 +71,7 @@ pub fn change_from_control_plane(wire: v1::WatchChange) -> Result<Change, FieldE
         Wire::AllocationGone(id) => Change::Delete(Key::Allocation(AllocationId(id))),
         Wire::PriorityClass(class) => Change::put(Object::PriorityClass(class.into())),
         Wire::PriorityClassGone(name) => Change::Delete(Key::PriorityClass(name)),
+        Wire::Move(record) => Change::put(Object::Move(record.try_into().map_err(under("move"))?)),
+        Wire::MoveGone(id) => Change::Delete(Key::Move(AllocationId(id))),
     })
 }

@@ -10,6 +10,7 @@
 mod admin;
 mod fleet;
 mod jobs;
+mod moves;
 mod outlet;
 mod oversized;
 pub(crate) mod paging;
