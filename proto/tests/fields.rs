@@ -115,6 +115,8 @@ const EVIDENCE: &[(&str, &str, &str, &str)] = &[
     ("JobSpec", "priority_class", "cli/tests/commands/classes.rs", "fn a_marked_class_preempts_burst_of_another_tenant_and_nobody_else_does"),
     ("JobSpec", "start", STARTS, "fn a_job_that_waits_for_nothing_but_devices_is_in_a_queue"),
     ("Pool", "checkpoint_mib_per_s", "twin/tests/pains/storage_cannot_save_all.rs", "fn preemptions_wait_for_the_storage_of_checkpoints"),
+    ("Pool", "moves_per_hour", "twin/tests/histories/moves.rs", "fn moves_have_a_full_plan_keep_their_budget_and_satisfy_the_referee"),
+    ("Pool", "moves_lost_gpu_hours_per_day", "model/src/moves.rs", "fn a_pool_moves_nothing_unless_both_budgets_are_set"),
     ("Pool", "preemptions_max", "twin/tests/pains/storage_cannot_save_all.rs", "fn a_pool_bounds_how_often_a_job_is_preempted"),
     ("Pool", "cool_down_s", "twin/tests/histories/main.rs", "fn random_histories_keep_the_laws_and_satisfy_the_referee"),
     ("StartConditions", "begin_ms", STARTS, "fn a_job_starts_only_when_eligible"),
