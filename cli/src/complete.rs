@@ -75,7 +75,7 @@ impl Value {
             ("tenants", "list", "under") => Some(Value::Tenant),
             (_, "gpus", "node") | (_, "drain" | "undrain" | "remove-node", "nodes") => Some(Value::Node),
             (_, "nodes" | "plan", "cell") => Some(Value::Cell),
-            (_, "nodes" | "submit", "pool") | ("pools", "delete", "name") => Some(Value::Pool),
+            (_, "nodes" | "submit" | "moves", "pool") | ("pools", "delete", "name") => Some(Value::Pool),
             (_, "submit", "device_class") | ("device-classes", "delete", "name") => Some(Value::DeviceClass),
             (_, "submit", "priority_class") | ("priority-classes", "delete", "name") => Some(Value::PriorityClass),
             (_, "submit", "reservation") | ("reservations", "delete", "name") => Some(Value::Window("reservation")),

@@ -111,6 +111,7 @@ async fn client_command(global: &Global, command: &Command) -> Result<(), Failur
         Command::Maintenance(command) => commands::windows::maintenance(context, command).await,
         Command::Reservations(command) => commands::windows::reservations(context, command).await,
         Command::Plan(args) => commands::plan::run(context, args).await,
+        Command::Moves(args) => commands::moves::run(context, args).await,
         Command::WhatIf(args) => commands::what_if::run(context, args).await,
         Command::State(command) => commands::state::run(context, command).await,
         Command::Events(command) => commands::events::run(context, command).await,

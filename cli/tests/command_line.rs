@@ -56,6 +56,7 @@ fn every_command_has_help() {
         &["gpus"],
         &["cells"],
         &["plan"],
+        &["moves"],
         &["pools", "apply"],
         &["drain"],
         &["raft", "add"],

@@ -299,4 +299,7 @@ pub struct Job {
     /// What became of its attempts that preempted others.
     #[serde(default)]
     pub preemptor: Preemptor,
+    /// It is being moved: the name of the record ([`MoveRecord`](crate::moves::MoveRecord)).
+    #[serde(default)]
+    pub moving: Option<AllocationId>,
 }

@@ -27,6 +27,7 @@ pub mod laws;
 pub mod links;
 pub mod mig;
 pub mod movable;
+pub mod moves;
 pub mod needs;
 pub mod node;
 pub mod object;
@@ -62,6 +63,7 @@ pub use ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, Revisio
 pub use job::{Job, JobPhase, JobSpec, Outcome, Reservation, ValidJobSpec};
 pub use job_update::JobUpdate;
 pub use movable::{Loss, Movable};
+pub use moves::{MoveFate, MoveRecord, MovedJob, PlannedMove};
 pub use node::{Cell, Gpu, Node, NodeHealth, NodeNotes, Place, Pool};
 pub use object::{Change, Key, Object};
 pub use preemption::{LimitSignal, PreemptReason, Preemption, Stop, StopSignal};

@@ -264,6 +264,12 @@ pub struct Pool {
     /// None: they are not.
     #[serde(default)]
     pub checkpoint_mib_per_s: Option<u64>,
+    /// Running jobs that may be moved in an hour so that waiting gangs fit; 0: nothing is moved.
+    #[serde(default)]
+    pub moves_per_hour: u32,
+    /// GPU-hours that moves may cost in a day; 0: nothing is moved.
+    #[serde(default)]
+    pub moves_lost_gpu_hours_per_day: u32,
 }
 
 impl Pool {
@@ -281,6 +287,8 @@ impl Pool {
             cool_down_s: 0,
             preemptions_max: None,
             checkpoint_mib_per_s: None,
+            moves_per_hour: 0,
+            moves_lost_gpu_hours_per_day: 0,
         }
     }
 

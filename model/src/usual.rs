@@ -115,6 +115,7 @@ impl Job {
             array: None,
             array_task: None,
             preemptor: crate::priority_class::Preemptor::default(),
+            moving: None,
         }
     }
 }

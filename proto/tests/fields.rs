@@ -116,6 +116,8 @@ const EVIDENCE: &[(&str, &str, &str, &str)] = &[
     ("JobSpec", "reservation", "cli/tests/commands/windows.rs", "fn windows_keep_others_off_and_open_and_end_by_themselves"),
     ("JobSpec", "start", STARTS, "fn a_job_that_waits_for_nothing_but_devices_is_in_a_queue"),
     ("Pool", "checkpoint_mib_per_s", "twin/tests/pains/storage_cannot_save_all.rs", "fn preemptions_wait_for_the_storage_of_checkpoints"),
+    ("Pool", "moves_per_hour", "twin/tests/histories/moves.rs", "fn moves_have_a_full_plan_keep_their_budget_and_satisfy_the_referee"),
+    ("Pool", "moves_lost_gpu_hours_per_day", "model/src/moves.rs", "fn a_pool_moves_nothing_unless_both_budgets_are_set"),
     ("Pool", "preemptions_max", "twin/tests/pains/storage_cannot_save_all.rs", "fn a_pool_bounds_how_often_a_job_is_preempted"),
     ("Pool", "cool_down_s", "twin/tests/histories/main.rs", "fn random_histories_keep_the_laws_and_satisfy_the_referee"),
     ("StartConditions", "begin_ms", STARTS, "fn a_job_starts_only_when_eligible"),

@@ -16,8 +16,9 @@ use muster_model::{
     Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, ArraySpec, ArrayState, ArrayTask, Asked, Cell,
     Change, Claim, ClassSegment, Dependency, DependencyKind, DeviceHold, DeviceRequest, EndCause, FieldError, Gpu,
     GpuModel, GpuUnits, HoldMode, Holder, IndexSet, Job, JobPhase, JobSpec, Key, LimitSignal, Limits, Node, NodeHealth,
-    NumaPolicy, Object, Outcome, Place, Pool, PreemptReason, Preemption, Preemptor, Reservation, ResourceVec, Spread,
-    StartConditions, StopSignal, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, Unmet, WindowKind,
+    MoveFate, MoveRecord, MovedJob, NumaPolicy, Object, Outcome, Place, Pool, PreemptReason, Preemption, Preemptor,
+    Reservation, ResourceVec, Spread, StartConditions, StopSignal, TaskPlacement, TaskState, Tenant, Topology,
+    TopologyLevel, Trust, Unmet, WindowKind,
     WorkloadClass,
 };
 use muster_proto::convert::{change_from_control_plane, change_to_wire, report_from_wire, report_to_wire};
@@ -241,6 +242,7 @@ prop_compose! {
             array_task: task.map(|(array, index)| ArrayTask { array: JobId(array), index }),
             claim: claim.map(Box::new),
             preemptor: Preemptor { attempt: cell.map(|cell| Attempt(cell.0)), failures: numbers.1 },
+            moving: cell.map(|cell| AllocationId(u64::from(cell.0))),
         }
     }
 }
@@ -447,6 +449,8 @@ fn pool() -> impl Strategy<Value = Pool> {
             cool_down_s: u64::from(mps_clients),
             preemptions_max: (mps_clients > 9).then_some(u32::from(mps_clients)),
             checkpoint_mib_per_s: (mps_clients > 99).then_some(u64::from(mps_clients)),
+            moves_per_hour: u32::from(mps_clients),
+            moves_lost_gpu_hours_per_day: u32::from(time_slice_replicas),
         })
 }
 
@@ -632,4 +636,43 @@ fn statuses_carry_what_clients_read_back() {
     assert_eq!(status::retry_delay(&busy), Some(Duration::from_millis(250)));
     assert!(status::may_retry(&again(Code::Unavailable, 100)) && !status::may_retry(&bad));
     assert!(status::field_errors(&busy).is_empty() && status::retry_delay(&bad).is_none());
+}
+
+#[test]
+fn moves_come_back_as_they_were_sent() {
+    let nodes = |ids: &[u32]| ids.iter().map(|id| NodeId(*id)).collect();
+    let moved = MovedJob {
+        job: JobId(4),
+        from: AllocationId(5),
+        to: AllocationId(6),
+        units: GpuUnits(14_000),
+        from_nodes: nodes(&[1]),
+        to_nodes: nodes(&[2, 3]),
+        promised_unit_s: 77,
+        fate: MoveFate::Requeued,
+        stopped_ms: Some(8),
+        unsaved_ms: 9,
+        resumed_ms: None,
+        lost_unit_s: Some(10),
+    };
+    let record = MoveRecord {
+        id: AllocationId(11),
+        cell: CellId(1),
+        made_ms: 12,
+        pool: "training".to_owned(),
+        job: JobId(13),
+        tenant: TenantId(2),
+        model: Some(GpuModel::H100),
+        units: GpuUnits(56_000),
+        nodes: nodes(&[1]),
+        converted_cards: 3,
+        due_ms: 14,
+        started_ms: None,
+        given_up_ms: Some(15),
+        moved: vec![moved],
+    };
+    for change in [Change::put(Object::Move(record)), Change::Delete(Key::Move(AllocationId(11)))] {
+        let wire = change_to_wire(&change).expect("shards are sent this");
+        assert_eq!(change_from_control_plane(wire), Ok(change));
+    }
 }

@@ -330,6 +330,10 @@ impl<'w> Engine<'w> {
                         let job = binding.job;
                         (Command::Preempt { binding, victims }, Origin::Preempt(job))
                     }
+                    Step::Move { binding, moves } => {
+                        let job = binding.job;
+                        (Command::Move { binding, moves }, Origin::Preempt(job))
+                    }
                     Step::HandOver { cell, epoch, job } => {
                         (Command::HandOver { cell, epoch, job }, Origin::HandOver(job))
                     }

@@ -1,7 +1,7 @@
 //! The shard of a replay: one, holding every cell, with the scheduler's own view and plan.
 
 use muster_control_core::{LeasedBinding, Reject, State};
-use muster_model::{AllocationId, CellId, Change, Epoch, JobId, Reservation};
+use muster_model::{AllocationId, CellId, Change, Epoch, JobId, PlannedMove, Reservation};
 use muster_scheduler_core::{Bounds, HAND_OVER_ROUND_MS, PlacementPolicy, Proposal, View, plan};
 
 /// In a fleet of several cells a shard looks this often whether a job that waits should go elsewhere.
@@ -18,6 +18,13 @@ pub(crate) enum Step {
         binding: LeasedBinding,
         /// Whose attempts end.
         victims: Vec<AllocationId>,
+    },
+    /// To start running jobs elsewhere for a gang.
+    Move {
+        /// Where the gang will run.
+        binding: LeasedBinding,
+        /// The jobs that are moved.
+        moves: Vec<PlannedMove>,
     },
     /// To hand a job to another cell.
     HandOver {
@@ -109,6 +116,9 @@ impl Shard {
                 Proposal::Bind(found) => Step::Bind(LeasedBinding::under(cell, epoch, found)),
                 Proposal::Preempt { binding, victims } => {
                     Step::Preempt { binding: LeasedBinding::under(cell, epoch, binding), victims }
+                }
+                Proposal::Move { binding, moves } => {
+                    Step::Move { binding: LeasedBinding::under(cell, epoch, binding), moves }
                 }
                 Proposal::HandOver(job) => Step::HandOver { cell, epoch, job },
                 Proposal::Reserve { job, reserved } => {

@@ -22,10 +22,10 @@ const MODULES: &[(&str, &[&str])] = &[
     ("queue", &["job_class"]),
     ("proposal", &["search"]),
     ("view", &["by_id", "fleet", "job_class", "proposal", "queue", "search"]),
-    ("policy", &["fleet", "job_class", "proposal", "queue", "search", "view"]),
+    ("planner", &["fleet", "job_class", "queue", "search", "view"]),
+    ("policy", &["fleet", "job_class", "planner", "proposal", "queue", "search", "view"]),
     ("pass", &["policy", "proposal", "search", "view"]),
     ("explain", &["fleet", "job_class", "policy", "proposal", "queue", "search", "view"]),
-    ("planner", &["fleet", "job_class", "queue", "search", "view"]),
 ];
 
 /// Of the policies, those that others may use.

@@ -208,6 +208,22 @@ pub struct Plan {
     pub share: Option<u8>,
 }
 
+/// `muster moves`.
+#[derive(Clone, Debug, Default, Args)]
+#[command(after_help = "\
+Examples:
+  muster moves                       the newest 100 moves, and what each pool may still move
+  muster moves --pool training --limit 10
+  muster moves -o json | jq '.moves[] | {job, promised_loss_gpu_s, lost_gpu_s}'")]
+pub struct Moves {
+    /// Only moves in this pool
+    #[arg(long)]
+    pub pool: Option<String>,
+    /// At most this many moves, the newest first
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=2_000))]
+    pub limit: u32,
+}
+
 /// `muster raft`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Raft {

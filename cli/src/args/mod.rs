@@ -171,6 +171,8 @@ pub enum Command {
     Reservations(windows::Reservations),
     /// Show which moves and conversions would start pending jobs, and their cost; nothing is moved
     Plan(admin::Plan),
+    /// Show the moves of running jobs that were made: what was promised, and what came of it
+    Moves(admin::Moves),
     /// Show what a change of quotas, nodes or pools would bring: who gains, who waits, who is evicted; nothing is changed
     WhatIf(Box<what_if::WhatIf>),
     /// Save a copy of the state, for what-if

@@ -16,6 +16,7 @@ pub mod input;
 pub mod job;
 pub mod jobs;
 pub mod logs;
+pub mod moves;
 pub mod plan;
 pub mod priority_classes;
 pub mod raft;

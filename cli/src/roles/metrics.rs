@@ -91,6 +91,18 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
     ("muster_leases_due_total", Counter, "Expired leases of nodes and cells that the leader has acted on"),
     ("muster_jobs_submitted_total", Counter, "Jobs accepted through this control node"),
     ("muster_bindings_total", Counter, "Attempts of jobs bound to nodes through this control node"),
+    (
+        "muster_moves_begun_total",
+        Counter,
+        "Running jobs that were stopped to be started elsewhere, for gangs that waited",
+    ),
+    ("muster_moves_ended_total", Counter, "Moved jobs of which it is known what became of them, by state"),
+    (
+        "muster_moves_promised_gpu_seconds_total",
+        Counter,
+        "GPU-seconds that moves whose result is known were said to cost at most",
+    ),
+    ("muster_moves_lost_gpu_seconds_total", Counter, "GPU-seconds that these moves cost"),
     ("muster_proposals_rejected_total", Counter, "Proposals of shards that were rejected, by kind"),
     ("muster_agent_sessions", Gauge, "Nodes whose agents have a session with this control node"),
     ("muster_agents_of_other_clusters_total", Counter, "Agents of another cluster that this control node has refused"),

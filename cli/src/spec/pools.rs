@@ -30,6 +30,8 @@ pub const KEYS: &[&str] = &[
     "cool-down",
     "preemptions-max",
     "checkpoint-bandwidth",
+    "moves-per-hour",
+    "moves-lost-gpu-hours-per-day",
     "mig-layouts",
 ];
 
@@ -47,6 +49,8 @@ struct PoolText {
     preemptions_max: Option<u32>,
     /// MiB/s.
     checkpoint_bandwidth: Option<u64>,
+    moves_per_hour: Option<u32>,
+    moves_lost_gpu_hours_per_day: Option<u32>,
     mig_layouts: Option<Vec<LayoutText>>,
 }
 
@@ -90,6 +94,8 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<v1::Pool>, Failure> {
         cool_down_s: text.cool_down.unwrap_or(standard.cool_down_s),
         preemptions_max: text.preemptions_max,
         checkpoint_mib_per_s: text.checkpoint_bandwidth,
+        moves_per_hour: text.moves_per_hour.unwrap_or_default(),
+        moves_lost_gpu_hours_per_day: text.moves_lost_gpu_hours_per_day.unwrap_or_default(),
     };
     Ok(texts.into_iter().map(pool).collect())
 }

@@ -316,6 +316,10 @@ pub struct PoolView {
     /// What the storage of checkpoints takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_mib_per_s: Option<u64>,
+    /// Jobs that may be moved in an hour; 0: none.
+    pub moves_per_hour: u32,
+    /// GPU-hours that moves may cost in a day.
+    pub moves_lost_gpu_hours_per_day: u32,
     /// What a job that a floor covers waits at most for what others borrow here, in seconds: cool-down, longest grace, and stopping.
     pub floor_wait_s: u64,
     /// Of it, the cool-down of burst jobs.
@@ -371,6 +375,8 @@ impl PoolView {
             mig_layouts: pool.mig_layouts.iter().map(LayoutView::new).collect(),
             preemptions_max: pool.preemptions_max,
             checkpoint_mib_per_s: pool.checkpoint_mib_per_s,
+            moves_per_hour: pool.moves_per_hour,
+            moves_lost_gpu_hours_per_day: pool.moves_lost_gpu_hours_per_day,
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod devices;
 pub mod fleet;
 pub mod job;
 pub mod jobs;
+pub mod moves;
 pub mod plan;
 pub mod priority_classes;
 pub mod quota;

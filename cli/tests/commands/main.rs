@@ -7,6 +7,7 @@ mod endpoints;
 mod fleet;
 mod guides;
 mod jobs;
+mod moves;
 #[path = "../support/pages.rs"]
 mod pages;
 mod pipes;

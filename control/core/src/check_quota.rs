@@ -4,10 +4,10 @@
 
 use crate::classes::CLASSES_LEVEL;
 use crate::state::State;
-use muster_model::ids::TenantId;
+use muster_model::ids::{AllocationId, JobId, NodeId, TenantId};
 use muster_model::laws::{Broken, Law};
 use muster_model::resources::Resource;
-use muster_model::{Claim, ResourceVec};
+use muster_model::{Allocation, Claim, JobPhase, ResourceVec};
 use std::collections::BTreeMap;
 
 fn ensure(holds: bool, law: u8, what: impl FnOnce() -> String) -> Result<(), Broken> {
@@ -84,23 +84,47 @@ impl State {
     }
 
     fn check_claims(&self) -> Result<(), Broken> {
-        let mut claimed = BTreeMap::new();
+        // What is to leave, and what comes: a claimed node holds both in turn, never more.
+        let (mut leaving, mut coming): (BTreeMap<AllocationId, &Allocation>, Vec<Allocation>) = Default::default();
+        let mut claimed: BTreeMap<NodeId, (JobId, Option<AllocationId>)> = BTreeMap::new();
         for job in self.jobs.values() {
             let Some(claim) = &job.claim else { continue };
-            ensure(job.phase == muster_model::JobPhase::Queued && !claim.victims.is_empty(), 2, || {
+            let moved = job.moving.filter(|id| *id != claim.allocation);
+            let stopping =
+                matches!(job.phase, JobPhase::Stopping(id) if moved.is_some() && claim.victims.contains(&id));
+            ensure((job.phase == JobPhase::Queued || stopping) && !claim.victims.is_empty(), 2, || {
                 format!("job {} is {:?} and claims what {:?} leave", job.id, job.phase, claim.victims)
             })?;
+            let made_by = moved.or_else(|| self.moves.contains_key(&claim.allocation).then_some(claim.allocation));
             for node in claim.nodes() {
-                let other = claimed.insert(node, job.id);
-                ensure(other.is_none(), 1, || format!("jobs {other:?} and {} claim node {node}", job.id))?;
-            }
-            for victim in &claim.victims {
-                let held = self.allocations.get(victim);
-                ensure(held.is_some_and(|held| !held.pays()), 2, || {
-                    format!("job {} waits for allocation {victim}, which is not being preempted", job.id)
+                let (other, by) = *claimed.entry(node).or_insert((job.id, made_by));
+                // Only the claims of one move share a node: they were proved together.
+                ensure(other == job.id || (by.is_some() && by == made_by), 1, || {
+                    format!("jobs {other} and {} claim node {node}", job.id)
                 })?;
             }
+            for victim in &claim.victims {
+                let held = self.allocations.get(victim).filter(|held| !held.pays());
+                ensure(held.is_some(), 2, || {
+                    format!("job {} waits for allocation {victim}, which is not being preempted", job.id)
+                })?;
+                leaving.extend(held.map(|held| (*victim, &**held)));
+            }
+            // A node that has left and come back may be smaller: the claim is given up when it is its turn.
+            let there = |(node, epoch): (&NodeId, &_)| self.nodes.get(node).is_some_and(|node| node.epoch == *epoch);
+            if !claim.node_epochs.iter().all(there) {
+                continue;
+            }
+            let request = &job.spec.request;
+            coming.push(Allocation {
+                cpu_milli: request.cpu_milli,
+                memory_mib: request.memory_mib,
+                ..Allocation::usual(claim.allocation, job.id, job.tenant, claim.tasks.clone())
+            });
         }
-        Ok(())
+        let leaving: Vec<&Allocation> = leaving.into_values().collect();
+        let coming: Vec<&Allocation> = coming.iter().collect();
+        let taken = self.capacity().devices_without(&leaving, &coming);
+        ensure(taken.is_ok(), 1, || format!("what is claimed is not there: {taken:?}"))
     }
 }

@@ -10,8 +10,8 @@ use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    Binding, Checkpoint, DeviceClass, EndedJob, GpuModel, Holder, IndexSet, JobUpdate, PriorityClass, Reservation,
-    TaskPlacement, TaskState, ValidJobSpec, WindowSpec,
+    Binding, Checkpoint, DeviceClass, EndedJob, GpuModel, Holder, IndexSet, JobUpdate, PlannedMove, PriorityClass,
+    Reservation, TaskPlacement, TaskState, ValidJobSpec, WindowSpec,
 };
 use serde::{Deserialize, Serialize};
 
@@ -273,6 +273,14 @@ pub enum Command {
     DeleteWindow {
         /// Its name.
         name: String,
+    },
+    /// A shard starts running jobs elsewhere so that a waiting gang fits: they end gracefully, and they and the gang are bound when what is in their
+    /// way has ended.
+    Move {
+        /// Where the gang will run.
+        binding: LeasedBinding,
+        /// The jobs that are moved, in the order in which they are judged.
+        moves: Vec<PlannedMove>,
     },
 }
 

@@ -8,7 +8,7 @@ use crate::outcome::Done;
 use crate::state::State;
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use muster_model::object::{Key, Meta};
-use muster_model::{Allocation, Change, Job, Node, Object, Outcome, RunTimes};
+use muster_model::{Allocation, Change, Job, MoveRecord, Node, Object, Outcome, RunTimes};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -143,6 +143,15 @@ impl<'a> Draft<'a> {
         let load = || state.run_times.get(&tenant).cloned().unwrap_or_else(|| RunTimes::new(tenant));
         match self.load(Key::RunTimes(tenant), || Some(Object::RunTimes(load())))? {
             Object::RunTimes(record) => Some(record),
+            _ => None,
+        }
+    }
+
+    /// The record of a move, to be changed.
+    pub(crate) fn move_mut(&mut self, id: AllocationId) -> Option<&mut MoveRecord> {
+        let state = self.state;
+        match self.load(Key::Move(id), || state.moves.get(&id).cloned().map(Object::Move))? {
+            Object::Move(record) => Some(record),
             _ => None,
         }
     }

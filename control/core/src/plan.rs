@@ -25,6 +25,8 @@ mod hold;
 mod infeasible;
 mod joining;
 mod level;
+mod move_records;
+mod moves;
 mod nodes;
 mod pools;
 mod preempt;
@@ -95,6 +97,7 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::Reserve { cell, epoch, job, reserved } => reserve::reserve(d, *cell, *epoch, *job, reserved.as_ref()),
         Command::ResetClock => clock::reset(d),
         Command::RecordBypass { cell, epoch, job, cards } => bypass::record(d, *cell, *epoch, *job, *cards),
+        Command::Move { binding, moves } => moves::make(d, binding, moves),
         Command::Requeue { job } => requeue::requeue(d, *job),
         Command::UpdateJob { job, update } => update::update(d, *job, update),
         Command::ForgetFinished { forgotten, jobs } => history::forget(d, *forgotten, jobs),

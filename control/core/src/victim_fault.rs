@@ -38,4 +38,32 @@ pub enum VictimFault {
         /// How many.
         failures: u32,
     },
+    /// Its job does not say that it may be moved.
+    #[error("its job is not movable")]
+    NotMovable,
+    /// The pool that it stands in has no budget for moves.
+    #[error("its pool moves no jobs: set `moves-per-hour` and `moves-lost-gpu-hours-per-day` of the pool")]
+    MovesOff,
+    /// It, or another job of the same move, stands in another pool.
+    #[error("it does not stand in one pool with the other jobs of the move")]
+    OtherPool,
+    /// Its pool has moved as many jobs in this hour as it may.
+    #[error("its pool may move {left} more jobs in this hour, and {asked} are asked for")]
+    MovesSpent {
+        /// Jobs.
+        left: u64,
+        /// Jobs.
+        asked: u64,
+    },
+    /// The moves of its pool have cost as much in this day as they may.
+    #[error("moves may cost its pool {left_gpu_s} more GPU-seconds in this day, and {asked_gpu_s} are asked for")]
+    LossSpent {
+        /// In seconds of one card.
+        left_gpu_s: u64,
+        /// In seconds of one card.
+        asked_gpu_s: u64,
+    },
+    /// It would stand where it stands.
+    #[error("it would not be moved: its new place is the present one")]
+    SamePlace,
 }

@@ -40,8 +40,8 @@ pub(super) struct Accounts {
     freed: BTreeSet<TenantId>,
     /// Which resources are floored has changed since then: any account may cover more, or less.
     floored_changed: bool,
-    /// The job that has claimed a node.
-    claimed: BTreeMap<NodeId, JobId>,
+    /// The jobs that have claimed a node: several only where one move gives it to them together.
+    claimed: BTreeMap<NodeId, BTreeSet<JobId>>,
 }
 
 impl Accounts {
@@ -194,23 +194,27 @@ impl Capacity {
         std::mem::take(&mut self.accounts.freed)
     }
 
-    /// The job that has claimed a node, if one has: nothing else may be bound there.
+    /// The first job that has claimed a node, if one has: nothing else may be bound there.
     #[must_use]
     pub fn claimed_by(&self, node: NodeId) -> Option<JobId> {
-        self.accounts.claimed.get(&node).copied()
+        self.accounts.claimed.get(&node)?.first().copied()
     }
 
     /// Charges a claim to the tenants of its job and closes its nodes to others.
     pub fn put_claim(&mut self, job: JobId, tenant: TenantId, claim: &Claim) {
-        self.accounts.claimed.extend(claim.tasks.iter().map(|task| (task.node, job)));
+        for task in &claim.tasks {
+            self.accounts.claimed.entry(task.node).or_default().insert(job);
+        }
         self.charge_tenants(tenant, &claim.charge, claim.account);
     }
 
     /// Undoes [`Capacity::put_claim`].
     pub fn remove_claim(&mut self, job: JobId, tenant: TenantId, claim: &Claim) {
-        for task in &claim.tasks {
-            if self.claimed_by(task.node) == Some(job) {
-                self.accounts.claimed.remove(&task.node);
+        for node in claim.nodes() {
+            let Some(jobs) = self.accounts.claimed.get_mut(&node) else { continue };
+            jobs.remove(&job);
+            if jobs.is_empty() {
+                self.accounts.claimed.remove(&node);
             }
         }
         self.release_tenants(tenant, &claim.charge, claim.account);

@@ -5,7 +5,7 @@
 //! [`Capacity::count_tenants`] over all that is charged, and every charge and release goes on from there. Fleets that keep nobody apart
 //! and have no work that suffers from neighbours pay nothing: a charge would touch one more cold line for each node.
 
-use super::{Capacity, NodeUse, Tenants};
+use super::{Capacity, Misfit, NodeUse, TenantUse, Tenants};
 use crate::allocation::Allocation;
 use crate::ids::{NodeId, TenantId};
 use crate::node::Node;
@@ -103,6 +103,25 @@ impl Capacity {
         }
         let kept = |other| self.anti_affinity_at(tenant, other).map(|level| Kept { other, level, node: there.node.id });
         there.tenants.on(Some(gpu)).find_map(kept)
+    }
+
+    /// Whether gangs that come together may share an NVLink domain of several nodes: what they share of one node shows on the node.
+    pub(super) fn kept_off_each_other(&self, gang: &Allocation, others: &[&Allocation]) -> Result<(), Misfit> {
+        if !self.has_anti_affinity() {
+            return Ok(());
+        }
+        let path = |id| self.tenants.get(&id).map_or_else(String::new, |at: &TenantUse| at.path.clone());
+        for other in others {
+            let level = self.anti_affinity_at(gang.tenant, other.tenant);
+            let Some(level) = level.filter(|level| *level >= AntiAffinityLevel::Island) else { continue };
+            let mut near =
+                gang.tasks.iter().filter_map(|task| self.nodes.get(&task.node)).flat_map(|at| self.near(&at.node));
+            if let Some(node) = near.find(|near| other.tasks.iter().any(|task| task.node == *near)) {
+                let (tenant, other) = (path(gang.tenant), path(other.tenant));
+                return Err(Misfit::AntiAffinityConflict { tenant, other, level, node });
+            }
+        }
+        Ok(())
     }
 
     /// The nodes that share an NVLink domain with `node`, itself among them; none when its NVLink ends at the host.

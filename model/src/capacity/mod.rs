@@ -304,6 +304,50 @@ impl Capacity {
         self.prove_devices(tenant, tasks, cpu_milli, memory_mib, &freed)
     }
 
+    /// Whether gangs fit one beside the other, each whole, on devices as nodes would be once `ended` have.
+    ///
+    /// # Errors
+    /// The first thing in the way of one of them.
+    pub fn prove_together(&self, ended: &[&Allocation], gangs: &[&Allocation]) -> Result<(), Misfit> {
+        let mut as_then: BTreeMap<NodeId, NodeUse> = BTreeMap::new();
+        for (victim, task) in ended.iter().flat_map(|victim| victim.tasks.iter().map(move |task| (victim, task))) {
+            let Some(there) = self.nodes.get(&task.node) else { continue };
+            as_then.entry(task.node).or_insert_with(|| there.clone()).release(victim, task);
+        }
+        for (at, gang) in gangs.iter().enumerate() {
+            self.prove_devices(gang.tenant, &gang.tasks, gang.cpu_milli, gang.memory_mib, &as_then)?;
+            self.kept_off_each_other(gang, &gangs[..at])?;
+            let domain = self.domain_of(gang.tenant);
+            for task in &gang.tasks {
+                let there = self.nodes.get(&task.node).ok_or(Misfit::NoNode { node: task.node })?;
+                let there = as_then.entry(task.node).or_insert_with(|| there.clone());
+                there.charge(gang.id, domain, task, gang.cpu_milli, gang.memory_mib)?;
+                if self.occupancy.counting {
+                    each_hold(task, |gpu| there.tenants.add(gang.tenant, gpu));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether no device would be held twice if `coming` stood where they are to stand and `leaving` had left; who may stand there is not asked.
+    ///
+    /// # Errors
+    /// The first conflict.
+    pub fn devices_without(&self, leaving: &[&Allocation], coming: &[&Allocation]) -> Result<(), Misfit> {
+        let mut as_then: BTreeMap<NodeId, NodeUse> = BTreeMap::new();
+        for (held, task) in leaving.iter().flat_map(|held| held.tasks.iter().map(move |task| (held, task))) {
+            let Some(there) = self.nodes.get(&task.node) else { continue };
+            as_then.entry(task.node).or_insert_with(|| there.clone()).release(held, task);
+        }
+        for (gang, task) in coming.iter().flat_map(|gang| gang.tasks.iter().map(move |task| (gang, task))) {
+            let Some(there) = self.nodes.get(&task.node) else { continue };
+            let there = as_then.entry(task.node).or_insert_with(|| there.clone());
+            there.charge(gang.id, self.domain_of(gang.tenant), task, gang.cpu_milli, gang.memory_mib)?;
+        }
+        Ok(())
+    }
+
     fn prove_devices(
         &self,
         tenant: TenantId,

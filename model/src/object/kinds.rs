@@ -46,6 +46,8 @@ macro_rules! replicated_kinds {
                 "Priority classes, by name.";
             16 Window by String: $crate::window::Window, |it| it.name.clone(), in windows,
                 "Maintenance windows, advance reservations and drains by a deadline, by name.";
+            17 Move by $crate::ids::AllocationId: $crate::moves::MoveRecord, |it| it.id, in moves,
+                "Moves that were executed, by the allocation of the gang that they were for.";
         }
     };
 }

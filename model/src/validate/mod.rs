@@ -18,6 +18,7 @@ use crate::asked::DeviceClass;
 use crate::capacity::MPS_CLIENTS_MAX;
 use crate::field_error::FieldError;
 use crate::gpu::GpuModel;
+use crate::moves::{MOVES_LOST_GPU_HOURS_MAX, MOVES_PER_HOUR_MAX};
 use crate::node::{NodeSpec, Pool};
 use crate::priority_class::{DEFAULT_PRIORITY_CLASS, PriorityClass};
 use crate::request::{DeviceRequest, SharingMode};
@@ -202,6 +203,25 @@ impl Pool {
         let no_mig = !self.pinned.is_empty() && !self.modes.contains(&SharingMode::Mig);
         let problem = || "has no mig, but mig_layouts needs it".into();
         faults.when(no_mig, "modes", problem, "add mig, or leave out mig_layouts");
+        faults.when(
+            self.moves_per_hour > MOVES_PER_HOUR_MAX,
+            "moves_per_hour",
+            || format!("is {}", self.moves_per_hour),
+            "use 0 to 60; 0 moves nothing",
+        );
+        faults.when(
+            self.moves_lost_gpu_hours_per_day > MOVES_LOST_GPU_HOURS_MAX,
+            "moves_lost_gpu_hours_per_day",
+            || format!("is {}", self.moves_lost_gpu_hours_per_day),
+            "use 0 to 1,000,000 GPU-hours; 0 moves nothing",
+        );
+        let half = (self.moves_per_hour == 0) != (self.moves_lost_gpu_hours_per_day == 0);
+        let (off, other) = match self.moves_per_hour {
+            0 => ("moves_per_hour", "moves_lost_gpu_hours_per_day"),
+            _ => ("moves_lost_gpu_hours_per_day", "moves_per_hour"),
+        };
+        let fix = "set both, or neither: a pool moves jobs only with a bound on their number and on their cost";
+        faults.when(half, off, || format!("is 0, but {other} is set"), fix);
         faults.when(
             self.compute_tolerance_percent > 50,
             "compute_tolerance_percent",

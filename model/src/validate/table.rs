@@ -14,6 +14,7 @@ use crate::bounds::{
     SHARD_NAME_BYTES_MAX, TASKS_MAX, TENANT_PATH_BYTES_MAX, TENANTS_PER_APPLY_MAX, TEXT_BYTES_MAX,
     VICTIMS_PER_PREEMPT_MAX, WINDOW_NODES_MAX, WORD_BYTES_MAX, WORDS_MAX,
 };
+use crate::moves::MOVED_JOBS_MAX;
 use crate::selector::bounds::TEXT_BYTES_MAX as SELECTOR_BYTES_MAX;
 
 /// How much of a field may be sent.
@@ -178,6 +179,7 @@ const FLEET: &[Row] = &[
     ("SetDrainedRequest", "reason", TEXT),
     ("RemoveNodeRequest", "node", NAME),
     ("PlanMovesRequest", "cell", NAME),
+    ("ListMovesRequest", "pool", NAME),
     ("AddLearnerRequest", "address", TEXT),
     ("BootstrapRequest", "members", list(BOOTSTRAP_MEMBERS_MAX)),
     ("RaftMember", "address", TEXT),
@@ -193,6 +195,8 @@ const SHARDS: &[Row] = &[
     ("Bind", "model", WORD),
     ("Bind", "tasks", list(TASKS_MAX as usize)),
     ("Preempt", "victims", list(VICTIMS_PER_PREEMPT_MAX)),
+    ("Move", "moves", list(MOVED_JOBS_MAX)),
+    ("PlannedMove", "tasks", list(TASKS_MAX as usize)),
     ("TaskPlacement", "devices", list(CARDS_PER_TASK_MAX as usize)),
     ("MigHold", "shape", WORD),
     ("Reservation", "nodes", list(TASKS_MAX as usize)),

@@ -205,6 +205,7 @@ impl From<&Job> for v1::Job {
             unmet: unmet_to_wire(&job.unmet),
             array: job.array.as_deref().map(Into::into),
             array_task: job.array_task.map(Into::into),
+            moving: job.moving.map(|id| id.0),
         }
     }
 }
@@ -257,6 +258,7 @@ pub fn job_from_control_plane(wire: v1::Job) -> Result<Job, FieldError> {
             .transpose()
             .map_err(|e: FieldError| e.under("array"))?,
         array_task: wire.array_task.map(Into::into),
+        moving: wire.moving.map(AllocationId),
     })
 }
 

@@ -11,6 +11,7 @@ pub mod array;
 pub mod asked;
 mod attempt;
 pub mod job;
+mod moves;
 pub mod node;
 pub mod proposal;
 pub mod request;

@@ -206,6 +206,8 @@ impl From<&Pool> for v1::Pool {
             cool_down_s: pool.cool_down_s,
             preemptions_max: pool.preemptions_max,
             checkpoint_mib_per_s: pool.checkpoint_mib_per_s,
+            moves_per_hour: pool.moves_per_hour,
+            moves_lost_gpu_hours_per_day: pool.moves_lost_gpu_hours_per_day,
         }
     }
 }
@@ -252,6 +254,8 @@ impl TryFrom<v1::Pool> for Pool {
             cool_down_s: wire.cool_down_s,
             preemptions_max: wire.preemptions_max,
             checkpoint_mib_per_s: wire.checkpoint_mib_per_s,
+            moves_per_hour: wire.moves_per_hour,
+            moves_lost_gpu_hours_per_day: wire.moves_lost_gpu_hours_per_day,
         })
     }
 }

@@ -24,6 +24,7 @@ pub fn change_to_wire(change: &Change) -> Option<v1::WatchChange> {
             Key::Allocation(id) => Wire::AllocationGone(id.0),
             Key::Window(name) => Wire::WindowGone(name.clone()),
             Key::PriorityClass(name) => Wire::PriorityClassGone(name.clone()),
+            Key::Move(id) => Wire::MoveGone(id.0),
             _ => return None,
         },
     };
@@ -42,6 +43,7 @@ pub fn object_to_wire(object: &Object) -> Option<v1::WatchChange> {
         Object::Allocation(allocation) => Wire::Allocation(allocation.into()),
         Object::Window(window) => Wire::Window(window.into()),
         Object::PriorityClass(class) => Wire::PriorityClass(class.into()),
+        Object::Move(record) => Wire::Move(record.into()),
         _ => return None,
     };
     Some(v1::WatchChange { change: Some(wire) })
@@ -73,5 +75,7 @@ pub fn change_from_control_plane(wire: v1::WatchChange) -> Result<Change, FieldE
         Wire::Window(window) => Change::put(Object::Window(window.try_into().map_err(under("window"))?)),
         Wire::WindowGone(name) => Change::Delete(Key::Window(name)),
         Wire::PriorityClassGone(name) => Change::Delete(Key::PriorityClass(name)),
+        Wire::Move(record) => Change::put(Object::Move(record.try_into().map_err(under("move"))?)),
+        Wire::MoveGone(id) => Change::Delete(Key::Move(AllocationId(id))),
     })
 }

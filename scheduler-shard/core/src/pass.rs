@@ -4,7 +4,7 @@
 //! below it, never each other but for the gates that all starts go through; whoever adds a policy adds it to this list.
 
 use crate::policy::gate::Pass;
-use crate::policy::{guard, hand_over, reclaim, reserve, start};
+use crate::policy::{guard, hand_over, moves, reclaim, reserve, start};
 use crate::proposal::{Bounds, Plan};
 use crate::search::Steps;
 use crate::view::View;
@@ -20,6 +20,10 @@ pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan
     view.fleet.judge_scarcity(cell);
     let mut pass = Pass { cell, now_ms, guards: guard::guards(view, cell) };
     start::start_waiting(view, &mut pass, bounds, &mut steps, &mut plan);
+    if !plan.more {
+        // Before others lose devices, those that may be moved make room.
+        moves::make(view, cell, bounds, now_ms, &mut steps, &mut plan);
+    }
     if !plan.more {
         reclaim::reclaim(view, cell, bounds, now_ms, &mut steps, &mut plan);
     }

@@ -1,7 +1,7 @@
 //! What a pass may look for, and what it proposes.
 
 use crate::search::Steps;
-use muster_model::{AllocationId, Binding, JobId, Reservation};
+use muster_model::{AllocationId, Binding, JobId, PlannedMove, Reservation};
 use std::sync::Arc;
 
 /// What to ask of the control plane.
@@ -15,6 +15,13 @@ pub enum Proposal {
         binding: Binding,
         /// The attempts that end, in the order in which they are judged.
         victims: Vec<AllocationId>,
+    },
+    /// Start these jobs elsewhere so that this gang fits; assumed in the view already.
+    Move {
+        /// Where the gang will run.
+        binding: Binding,
+        /// The jobs that are moved, in the order in which they are judged.
+        moves: Vec<PlannedMove>,
     },
     /// Let another cell try.
     HandOver(JobId),
@@ -39,7 +46,7 @@ impl Proposal {
     #[must_use]
     pub fn job(&self) -> JobId {
         match self {
-            Proposal::Bind(binding) | Proposal::Preempt { binding, .. } => binding.job,
+            Proposal::Bind(binding) | Proposal::Preempt { binding, .. } | Proposal::Move { binding, .. } => binding.job,
             Proposal::HandOver(job) | Proposal::Reserve { job, .. } | Proposal::RecordBypass { job, .. } => *job,
         }
     }
@@ -60,12 +67,14 @@ pub struct Bounds {
     pub reserved_part: usize,
     /// Waiting jobs for which one pass looks for attempts to preempt; 0: it preempts nothing.
     pub preemptions_max: usize,
+    /// Waiting gangs for which one pass looks for moves, which is a search over the cell; 0: it moves nothing.
+    pub moves_max: usize,
 }
 
 impl Default for Bounds {
     /// 64 proposals are one batch on the wire; 200,000 steps are some milliseconds, so that a pass never delays what waits for it.
     fn default() -> Self {
-        Bounds { proposals_max: 64, steps_max: 200_000, reserved_part: RESERVED_PART, preemptions_max: 8 }
+        Bounds { proposals_max: 64, steps_max: 200_000, reserved_part: RESERVED_PART, preemptions_max: 8, moves_max: 1 }
     }
 }
 

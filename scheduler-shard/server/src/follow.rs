@@ -193,6 +193,7 @@ fn name_of(wire: &v1::WatchChange) -> String {
         Some(Wire::Pool(pool)) => format!("pool {}", pool.name),
         Some(Wire::Window(window)) => format!("window {}", window.name),
         Some(Wire::PriorityClass(class)) => format!("priority class {}", class.name),
+        Some(Wire::Move(record)) => format!("move {}", record.id),
         Some(Wire::Cell(cell)) => format!("cell {}", cell.name),
         Some(Wire::Node(node)) => format!("node {}", node.spec.as_ref().map_or("", |spec| spec.name.as_str())),
         Some(Wire::Job(job)) => format!("job {}", job.id),
@@ -205,7 +206,8 @@ fn name_of(wire: &v1::WatchChange) -> String {
             | Wire::JobGone(_)
             | Wire::AllocationGone(_)
             | Wire::PriorityClassGone(_)
-            | Wire::WindowGone(_),
+            | Wire::WindowGone(_)
+            | Wire::MoveGone(_),
         ) => "a deletion".to_owned(),
         None => "an object of an unknown kind".to_owned(),
     }

@@ -304,7 +304,7 @@ impl Planner {
     /// Undoes a binding's charge, or what stands apart for a reservation; a hand-over has neither.
     fn give_back(&mut self, proposal: &Proposal, how: fn(&mut View, JobId, u64)) {
         match proposal {
-            Proposal::Bind(binding) | Proposal::Preempt { binding, .. } => {
+            Proposal::Bind(binding) | Proposal::Preempt { binding, .. } | Proposal::Move { binding, .. } => {
                 how(&mut self.view, binding.job, self.clock.now_ms())
             }
             Proposal::Reserve { job, .. } => self.view.not_reserved(*job, self.clock.now_ms()),
@@ -320,6 +320,10 @@ fn to_wire(proposal: &Proposal) -> v1::Proposal {
         Proposal::Preempt { binding, victims } => {
             let victims = victims.iter().map(|victim| victim.0).collect();
             v1::proposal::Kind::Preempt(v1::Preempt { bind: Some(v1::Bind::from(binding)), victims })
+        }
+        Proposal::Move { binding, moves } => {
+            let moves = moves.iter().map(Into::into).collect();
+            v1::proposal::Kind::Move(v1::Move { bind: Some(v1::Bind::from(binding)), moves })
         }
         Proposal::HandOver(job) => v1::proposal::Kind::HandOver(v1::HandOver { job: job.0 }),
         Proposal::RecordBypass { job, cards } => {

@@ -330,6 +330,10 @@ fn proposed(step: Step) -> (Command, Origin) {
             let job = binding.job;
             (Command::Preempt { binding, victims }, Origin::Proposal(job))
         }
+        Step::Move { binding, moves } => {
+            let job = binding.job;
+            (Command::Move { binding, moves }, Origin::Proposal(job))
+        }
         Step::HandOver { cell, epoch, job } => (Command::HandOver { cell, epoch, job }, Origin::Proposal(job)),
         Step::Reserve { cell, epoch, job, reserved } => {
             (Command::Reserve { cell, epoch, job, reserved }, Origin::Reserve(job))

@@ -3,11 +3,12 @@
 //! What must stay true: nothing here uses the capacity ledger, the indexes or the rules of `plan`: use, accounts and cover are counted again from the
 //! objects. One function per law, named after it.
 
+use crate::moves;
 use muster_model::object::Key;
 use muster_model::resources::Resource;
 use muster_model::{
-    Allocation, AllocationId, AllocationState, Change, EndCause, Job, JobId, Object, PreemptReason, ResourceVec,
-    Tenant, TenantId,
+    Allocation, AllocationId, AllocationState, Change, EndCause, Job, JobId, MoveRecord, Node, NodeId, Object, Pool,
+    PreemptReason, ResourceVec, Tenant, TenantId,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +20,10 @@ pub(crate) struct Judge {
     pub(crate) held: BTreeMap<AllocationId, Allocation>,
     /// The allocation that a reclaim from a job's attempt made, as long as a floor pays for it.
     pub(crate) reclaimed_from: BTreeMap<JobId, AllocationId>,
+    pub(crate) pools: BTreeMap<String, Pool>,
+    pub(crate) nodes: BTreeMap<NodeId, Node>,
+    pub(crate) moves: BTreeMap<AllocationId, MoveRecord>,
+    pub(crate) now_ms: u64,
 }
 
 /// Who is charged what, and which floor pays.
@@ -52,6 +57,7 @@ impl Judge {
         self.accounts_hold_what_is_charged(&mut broken);
         self.promotions_are_complete(&mut broken);
         self.no_two_jobs_evict_each_other(&taken, &mut broken);
+        moves::judge(self, &before, &taken, changes, &mut broken);
         broken
     }
 
@@ -59,6 +65,10 @@ impl Judge {
         match change {
             Change::Put(object) => match &**object {
                 Object::Tenant(tenant) => drop(self.tenants.insert(tenant.id, tenant.clone())),
+                Object::Pool(pool) => drop(self.pools.insert(pool.name.clone(), pool.clone())),
+                Object::Node(node) => drop(self.nodes.insert(node.id, node.clone())),
+                Object::Move(record) => drop(self.moves.insert(record.id, record.clone())),
+                Object::Meta(meta) => self.now_ms = meta.now_ms,
                 Object::Job(job) => drop(self.jobs.insert(job.id, job.clone())),
                 Object::Allocation(held) => drop(self.held.insert(held.id, held.clone())),
                 _ => {}
@@ -182,7 +192,7 @@ impl Judge {
             let (lost, reclaims) = by.entry(*job).or_default();
             *lost += if victim.account().is_some() { Self::weight(&victim.charge) } else { 0 };
             *reclaims |= *reason == PreemptReason::Reclaim;
-            if *reason != PreemptReason::Reclaim {
+            if !matches!(reason, PreemptReason::Reclaim | PreemptReason::Move) {
                 let priority = before.jobs.get(job).or_else(|| self.jobs.get(job)).map(|job| job.spec.priority);
                 if priority.is_some_and(|priority| priority <= victim.priority) {
                     broken.push(format!("law 12: job {job} preempts allocation {} of no lower priority", victim.id));

@@ -2,6 +2,7 @@
 
 mod chance;
 mod laws;
+mod moves;
 mod planted;
 mod referee;
 mod suggestions;

@@ -12,8 +12,8 @@ use muster_control_core::{Command, Entry, LeasedBinding, Reject, State, TaskRepo
 use muster_model::node::NodeHealth;
 use muster_model::request::TaskRequest;
 use muster_model::{
-    AllocationId, AllocationState, CellId, Change, DeviceRequest, EndCause, Epoch, GpuModel, JobId, JobSpec, Node,
-    NodeId, Object, Pool, Preemption, PriorityClass, Rank, TaskState,
+    AllocationId, AllocationState, CellId, Change, DeviceRequest, EndCause, Epoch, GpuModel, JobId, JobSpec, Movable,
+    Node, NodeId, Object, Pool, Preemption, PriorityClass, Rank, TaskState,
 };
 use muster_scheduler_core::{Bounds, HAND_OVER_ROUND_MS, Proposal, View, plan};
 use muster_twin::fleet::Fleet;
@@ -83,6 +83,8 @@ struct World {
     shares: bool,
     /// Some jobs are of a priority class.
     classes: bool,
+    /// Most jobs are movable, and the pool moves them.
+    moves: bool,
     models: Vec<(GpuModel, u32)>,
     /// Maintenance, reservations and drains are planned, and jobs keep their time limits.
     windows: bool,
@@ -106,6 +108,18 @@ pub(crate) fn run(seed: u64) -> History {
 pub(crate) fn run_with_windows(seed: u64) -> History {
     let mut world = World::new(seed);
     world.windows = true;
+    world.go();
+    world.history
+}
+
+/// The same with jobs that may be moved, and a pool that moves them.
+pub(crate) fn run_moving(seed: u64) -> History {
+    let mut world = World::new(seed);
+    world.moves = true;
+    let pool = world.state.pools.values().next().cloned().expect("the pool of the set-up");
+    let (moves_per_hour, lost) = (world.chance.within(1, 12) as u32, world.chance.within(1, 8) as u32);
+    let pool = Pool { moves_per_hour, moves_lost_gpu_hours_per_day: lost, ..pool };
+    world.commit(vec![Command::PutPool(pool)]);
     world.go();
     world.history
 }
@@ -200,6 +214,7 @@ impl World {
             calm: false,
             shares,
             classes: true,
+            moves: false,
             models,
             windows: false,
             lost: false,
@@ -384,11 +399,16 @@ impl World {
         let limited = if self.windows { 80 } else { 40 };
         let class = *chance.pick(&[None, None, None, None, Some("batch"), Some("production")]);
         let class = class.filter(|_| self.classes);
+        let movable = (self.moves && chance.in_hundred(70)).then(|| Movable {
+            checkpoint_every_s: chance.in_hundred(50).then_some(60),
+            restart_s: chance.within(0, 120),
+        });
         let spec = JobSpec {
             tasks,
             priority: if class.is_some() { 0 } else { *chance.pick(&[0, 0, 0, 1, 2, -1]) },
             priority_class: class.map(str::to_owned),
             grace_s,
+            movable,
             max_retries: chance.within(0, 1) as u32,
             time_limit_s: if chance.in_hundred(limited) { Some(chance.within(20, 1_000)) } else { None },
             preemption: Preemption {
@@ -618,6 +638,9 @@ pub(crate) fn command(cell: CellId, epoch: Epoch, proposal: Proposal) -> Command
         Proposal::Preempt { binding, victims } => {
             Command::Preempt { binding: LeasedBinding::under(cell, epoch, binding), victims }
         }
+        Proposal::Move { binding, moves } => {
+            Command::Move { binding: LeasedBinding::under(cell, epoch, binding), moves }
+        }
         Proposal::HandOver(job) => Command::HandOver { cell, epoch, job },
         Proposal::Reserve { job, reserved } => {
             Command::Reserve { cell, epoch, job, reserved: reserved.as_deref().cloned() }
@@ -628,7 +651,7 @@ pub(crate) fn command(cell: CellId, epoch: Epoch, proposal: Proposal) -> Command
 
 pub(crate) fn proposed(command: &Command) -> Option<JobId> {
     match command {
-        Command::Bind(binding) | Command::Preempt { binding, .. } => Some(binding.job),
+        Command::Bind(binding) | Command::Preempt { binding, .. } | Command::Move { binding, .. } => Some(binding.job),
         Command::HandOver { job, .. } | Command::Reserve { job, .. } | Command::RecordBypass { job, .. } => Some(*job),
         _ => None,
     }

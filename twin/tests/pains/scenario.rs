@@ -360,6 +360,9 @@ impl Scenario {
                         Command::Reserve { cell: CELL, epoch, job, reserved: reserved.as_deref().cloned() }
                     }
                     Proposal::RecordBypass { job, cards } => Command::RecordBypass { cell: CELL, epoch, job, cards },
+                    Proposal::Move { binding, moves } => {
+                        Command::Move { binding: LeasedBinding::under(CELL, epoch, binding), moves }
+                    }
                     // There is one cell.
                     Proposal::HandOver(job) => {
                         self.view.not_offered_before(job, self.now_ms + 30_000);

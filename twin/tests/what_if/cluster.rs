@@ -278,6 +278,9 @@ fn command(cell: CellId, epoch: Epoch, proposal: Proposal) -> Command {
         Proposal::Preempt { binding, victims } => {
             Command::Preempt { binding: LeasedBinding::under(cell, epoch, binding), victims }
         }
+        Proposal::Move { binding, moves } => {
+            Command::Move { binding: LeasedBinding::under(cell, epoch, binding), moves }
+        }
         Proposal::HandOver(job) => Command::HandOver { cell, epoch, job },
         Proposal::Reserve { job, reserved } => {
             Command::Reserve { cell, epoch, job, reserved: reserved.as_deref().cloned() }

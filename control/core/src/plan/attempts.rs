@@ -130,7 +130,10 @@ fn close(draft: &mut Draft<'_>, id: AllocationId) {
     }
     match verdict.then {
         Then::Over(outcome) => draft.retire(held.job, outcome),
-        Then::Again(reason) => requeue(draft, held.job, reason),
+        Then::Again(reason) => {
+            requeue(draft, held.job, reason);
+            claims::moved_ended(draft, &held);
+        }
     }
 }
 

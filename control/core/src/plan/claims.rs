@@ -1,4 +1,4 @@
-//! Claims: what becomes of them when their victims end.
+//! Claims: what becomes of them when their victims end. A job that is moved has a claim on its new place, and is among its victims itself.
 //!
 //! What must stay true: a claim is bound in the entry in which the last of its victims has ended, or given up when a node of it is not what it was;
 //! the job then waits as before. Law 7: the shard that held the cell's newest epoch decided the place, at the preemption; the binding is
@@ -6,17 +6,44 @@
 
 use crate::draft::Draft;
 use crate::windows;
-use muster_model::ids::JobId;
+use muster_model::ids::{AllocationId, JobId};
 use muster_model::{Allocation, AllocationState, Claim, EndCause, Job, JobPhase, Object, TaskState};
 use std::collections::BTreeMap;
 
-/// The tasks of an allocation are gone: whoever preempted it is one step nearer to its devices.
+/// The tasks of an allocation are gone: whoever preempted it is one step nearer to its devices, and so are jobs that are moved together with it.
 pub(super) fn victim_ended(draft: &mut Draft<'_>, held: &Allocation) {
     let AllocationState::Stopping(EndCause::Preempted { by: Some(by), .. }) = held.state else { return };
-    let Some(claim) = draft.job_mut(by).and_then(|job| job.claim.as_mut()) else { return };
-    claim.victims.remove(&held.id);
+    freed(draft, by, held.id);
+    for job in moved_with(draft, held) {
+        freed(draft, job, held.id);
+    }
+}
+
+/// A moved job is queued again: it gets its new place, unless others are still to leave it.
+pub(super) fn moved_ended(draft: &mut Draft<'_>, held: &Allocation) {
+    let waits = draft.job(held.job).is_some_and(|job| job.phase == JobPhase::Queued && job.moving.is_some());
+    if waits {
+        freed(draft, held.job, held.id);
+    }
+}
+
+/// The other jobs of the move that an allocation is stopped by.
+fn moved_with(draft: &Draft<'_>, held: &Allocation) -> Vec<JobId> {
+    let record = draft.job(held.job).and_then(|job| draft.state.moves.get(&job.moving?));
+    let jobs = record.iter().flat_map(|record| record.moved.iter().map(|moved| moved.job));
+    jobs.filter(|job| *job != held.job).collect()
+}
+
+/// `gone` is in the way of the job's claim no more; the claim is bound when nothing is.
+fn freed(draft: &mut Draft<'_>, id: JobId, gone: AllocationId) {
+    let waits_for = |job: &Job| job.claim.as_ref().is_some_and(|claim| claim.victims.contains(&gone));
+    if !draft.job(id).is_some_and(waits_for) {
+        return;
+    }
+    let Some(claim) = draft.job_mut(id).and_then(|job| job.claim.as_mut()) else { return };
+    claim.victims.remove(&gone);
     if claim.victims.is_empty() {
-        bind(draft, by);
+        bind(draft, id);
     }
 }
 
@@ -27,14 +54,20 @@ fn bind(draft: &mut Draft<'_>, id: JobId) {
     let Some(job) = draft.job_mut(id) else { return };
     let Some(claim) = job.claim.take() else { return };
     let may_stand = windows::check(state, job, claim.tasks.iter().map(|task| task.node), now_ms).is_ok();
-    if !may_stand || !stands(draft, &claim) {
+    let moved = job.moving.is_some();
+    // A moved job that must not start any more waits as others do.
+    if !may_stand || (moved && !job.is_eligible()) || !stands(draft, &claim) {
         return;
     }
     // The lease of that moment: the cell may have another shard since the preemption.
     let epoch = draft.state.cells.get(&claim.cell).map_or(claim.cell_epoch, |cell| cell.epoch);
     let Some(job) = draft.job_mut(id) else { return };
     let held = Allocation { cell_epoch: epoch, ..begin_attempt(job, &claim, now_ms) };
-    job.preemptor.attempt = Some(held.attempt);
+    if moved {
+        job.cell = Some(claim.cell);
+    } else {
+        job.preemptor.attempt = Some(held.attempt);
+    }
     draft.put(Object::Allocation(held));
 }
 

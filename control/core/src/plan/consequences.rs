@@ -7,7 +7,7 @@
 //! - the work is bounded by the jobs that were touched and their dependents. Nothing here ends a job: what follows from an end is left
 //!   to [`super::due`], in portions.
 
-use super::{arrays, dependents};
+use super::{arrays, dependents, move_records};
 use crate::draft::Draft;
 use crate::index::same_name;
 use crate::routing::{Router, models_of};
@@ -35,6 +35,7 @@ pub(super) fn draw(draft: &mut Draft<'_>) {
         }
     }
     arrays::settle(draft, &draft.touched_jobs());
+    move_records::settle(draft, &touched);
     let mut router = Router::new(draft.state);
     for id in draft.touched_jobs() {
         place(draft, &mut router, id);

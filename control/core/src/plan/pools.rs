@@ -1,5 +1,6 @@
 //! Pools.
 
+use super::level;
 use crate::bounds::{ERRORS_SHOWN_MAX, POOLS_MAX};
 use crate::draft::Draft;
 use crate::outcome::Done;
@@ -19,6 +20,9 @@ pub(super) fn put(draft: &mut Draft<'_>, pool: &Pool) -> Result<Done, Reject> {
         .flat_map(|node| fits_cards(pool, &node.spec))
         .next()
         .map_or(Ok(()), |fault| Err(Reject::Invalid(vec![fault])))?;
+    if (pool.moves_per_hour, pool.moves_lost_gpu_hours_per_day) != (0, 0) {
+        level::need(draft.state, level::QUOTAS, "moves_per_hour")?;
+    }
     let known = draft.state.pools.get(&pool.name);
     if known.is_none() && draft.state.pools.len() >= POOLS_MAX {
         return Err(Reject::Full { what: "the table of pools".to_owned(), limit: POOLS_MAX as u64 });

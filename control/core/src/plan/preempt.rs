@@ -96,7 +96,7 @@ pub(super) fn preempt(
 }
 
 /// The victims, each of which still runs for another job in the cell.
-fn live<'a>(
+pub(super) fn live<'a>(
     draft: &Draft<'a>,
     binding: &LeasedBinding,
     victims: &[AllocationId],
@@ -123,6 +123,20 @@ fn is_marked(draft: &Draft<'_>, job: &Job, victim: &Allocation) -> bool {
     class_preempts(&draft.state.priority_classes, job.spec.priority_class.as_deref(), theirs)
 }
 
+/// Whether it has run for the cool-down of its pools, and has not been preempted as often as they allow.
+pub(super) fn pools_allow(draft: &Draft<'_>, victim: &Allocation) -> Result<(), VictimFault> {
+    let capacity = draft.state.capacity();
+    let preempted = draft.state.jobs.get(&victim.job).map_or(0, |job| job.preemptions);
+    if let Some(most) = capacity.preemptions_max(victim).filter(|most| preempted >= *most) {
+        return Err(VictimFault::TooOften { most });
+    }
+    let until_ms = victim.bound_ms.saturating_add(capacity.cool_down_ms(victim));
+    if victim.account().is_none() && draft.now_ms < until_ms {
+        return Err(VictimFault::CoolDown { until_ms });
+    }
+    Ok(())
+}
+
 /// By which rule each victim may be taken, each after those before it are gone.
 fn judge(draft: &Draft<'_>, asks: &Beneficiary<'_>, victims: &[&Allocation]) -> Result<Vec<PreemptReason>, Reject> {
     let capacity = draft.state.capacity();
@@ -142,14 +156,7 @@ fn judge(draft: &Draft<'_>, asks: &Beneficiary<'_>, victims: &[&Allocation]) -> 
         } else {
             return Err(fault(VictimFault::WithinGuarantee));
         };
-        let preempted = draft.state.jobs.get(&victim.job).map_or(0, |job| job.preemptions);
-        if let Some(most) = capacity.preemptions_max(victim).filter(|most| preempted >= *most) {
-            return Err(fault(VictimFault::TooOften { most }));
-        }
-        let until_ms = victim.bound_ms.saturating_add(capacity.cool_down_ms(victim));
-        if victim.account().is_none() && draft.now_ms < until_ms {
-            return Err(fault(VictimFault::CoolDown { until_ms }));
-        }
+        pools_allow(draft, victim).map_err(fault)?;
         if victim.account().is_some() {
             lost_floor += victim.charge.potential();
         }

@@ -9,7 +9,9 @@ use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use muster_model::node::RemovedNode;
 use muster_model::object::{Replicated, RequestFloor, RequestRecord};
 use muster_model::usage::{AllocationUsage, UsageStream, UsageTotal};
-use muster_model::{Allocation, Cell, DeviceClass, Job, Node, Pool, PriorityClass, RunTimes, Tenant, Window};
+use muster_model::{
+    Allocation, Cell, DeviceClass, Job, MoveRecord, Node, Pool, PriorityClass, RunTimes, Tenant, Window,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -175,4 +177,4 @@ macro_rules! nothing_derived {
         })*
     };
 }
-nothing_derived!(UsageStream, UsageTotal, DeviceClass, RequestFloor, RemovedNode, PriorityClass, RunTimes);
+nothing_derived!(UsageStream, UsageTotal, DeviceClass, RequestFloor, RemovedNode, PriorityClass, RunTimes, MoveRecord);

@@ -1,7 +1,7 @@
 //! `muster.v1.Fleet`: nodes, cards, cells, pools and device classes.
 
 use super::windows;
-use super::{App, paging, plan};
+use super::{App, moves, paging, plan};
 use crate::api::refusal;
 use muster_control_core::quota::{FloorWait, floor_waits};
 use muster_control_core::{Command, State};
@@ -233,6 +233,10 @@ impl v1::fleet_server::Fleet for FleetService {
         let (_, revision) = self.0.decide(Command::RemoveNode { node }).await?;
         tracing::info!(node = name, %revision, "node removed");
         Ok(Response::new(v1::RemoveNodeReply { revision: revision.0 }))
+    }
+
+    async fn list_moves(&self, request: Request<v1::ListMovesRequest>) -> Result<Response<v1::ListMovesReply>, Status> {
+        moves::list(&self.0, &request.into_inner()).await.map(Response::new)
     }
 
     async fn plan_moves(&self, request: Request<v1::PlanMovesRequest>) -> Result<Response<v1::PlanMovesReply>, Status> {

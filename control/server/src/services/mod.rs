@@ -11,6 +11,7 @@ mod admin;
 mod fleet;
 mod history_copy;
 mod jobs;
+mod moves;
 mod outlet;
 mod oversized;
 pub(crate) mod paging;

@@ -138,6 +138,8 @@ async fn pools_come_and_go() {
         cool_down_s: 0,
         preemptions_max: None,
         checkpoint_mib_per_s: None,
+        moves_per_hour: 0,
+        moves_lost_gpu_hours_per_day: 0,
     };
     fleet.put_pool(v1::PutPoolRequest { pool: Some(pool.clone()) }).await.expect("a good pool");
     let pools = fleet.list_pools(v1::ListPoolsRequest::default()).await.expect("pools").into_inner().pools;
@@ -166,6 +168,8 @@ async fn pinned_layouts_are_kept_shown_and_refused_when_not_legal() {
         cool_down_s: 0,
         preemptions_max: None,
         checkpoint_mib_per_s: None,
+        moves_per_hour: 0,
+        moves_lost_gpu_hours_per_day: 0,
         mig_layouts: vec![layout(slices)],
     };
     let legal = pool(&[("3g.40gb", 1), ("2g.20gb", 1), ("1g.10gb", 2)]);

@@ -55,7 +55,11 @@ pub(super) fn open(
     }
     guesses.sort_by(|a, b| (a.lost, a.moving.len(), &a.domain).cmp(&(b.lost, b.moving.len(), &b.domain)));
     let smallest = guesses.iter().map(|guess| guess.units).min().unwrap_or(GpuUnits(0));
-    let within: Vec<&Guess> = guesses.iter().filter(|guess| guess.units <= budget.left()).take(DOMAINS_MAX).collect();
+    let within: Vec<&Guess> = guesses
+        .iter()
+        .filter(|guess| budget.allows(guess.moving.len() as u64, guess.units, guess.lost))
+        .take(DOMAINS_MAX)
+        .collect();
     for guess in &within {
         let chosen: Vec<&Victim> = guess.moving.iter().filter_map(|id| victims.get(id)).collect();
         if let Some(proof) = trial.prove(Some(wanted), &chosen, true) {

@@ -1,4 +1,5 @@
-//! What could be moved and converted so that waiting work starts: a plan, proved on the fleet in a transaction that is undone. Nothing is executed here.
+//! What could be moved and converted so that waiting work starts: a plan, proved on the fleet in a transaction that is undone. Nothing is executed
+//! here; the policy that moves jobs ([`crate::policy::moves`]) asks for one opening at a time.
 //!
 //! A plan opens islands, nodes and wider domains for gangs that wait only because free cards are scattered ([`one_place`], [`domain`]), empties
 //! shared cards ([`packing`]), and says which empty cards demand would have driven otherwise and which slices nothing matches
@@ -23,6 +24,7 @@ use crate::fleet::Fleet;
 use crate::job_class::JobClass;
 use crate::search::Ask;
 use crate::view::{Known, View, in_turn};
+use muster_model::moves::Left;
 use muster_model::request::SharingMode;
 use muster_model::{CellId, GpuModel, GpuUnits, JobId, TenantId, TopologyLevel};
 use std::collections::BTreeMap;
@@ -88,17 +90,25 @@ struct Budget {
     movable: GpuUnits,
     share_percent: u8,
     moved: GpuUnits,
+    /// What one opening may move and lose, where moves are to be executed.
+    left: Left,
 }
 
 impl Budget {
     fn of(victims: &Victims, share_percent: u8) -> Self {
         let movable = GpuUnits(victims.values().map(|victim| victim.units.0).sum());
-        Budget { movable, share_percent, moved: GpuUnits(0) }
+        let left = Left { moves: u64::MAX, unit_s: u64::MAX };
+        Budget { movable, share_percent, moved: GpuUnits(0), left }
     }
 
     fn left(&self) -> GpuUnits {
         let all = self.movable.0.saturating_mul(u64::from(self.share_percent)) / 100;
         GpuUnits(all.saturating_sub(self.moved.0))
+    }
+
+    /// Whether so many jobs of so many units may be moved at that loss.
+    fn allows(&self, jobs: u64, units: GpuUnits, lost: u64) -> bool {
+        units <= self.left() && jobs <= self.left.moves && lost <= self.left.unit_s
     }
 
     /// The share that moving `units` more would take.
@@ -159,6 +169,29 @@ pub fn open_for(view: &mut View, id: JobId, settings: &Settings) -> Option<Resul
     }
 }
 
+/// The moves in one pool that would start a waiting gang and may be made at once, within what the pool's budget has left; none if there are none.
+/// The view is as before afterwards.
+pub(crate) fn open_in_pool(
+    view: &mut View,
+    id: JobId,
+    pool: &str,
+    left: Left,
+    settings: &Settings,
+) -> (Option<Opening>, u64) {
+    let Some(job) = view.jobs.get(id.0).cloned() else { return (None, 0) };
+    let (Some(class), Some(cell)) = (job.class.as_ref(), job.cell) else { return (None, 0) };
+    let victims = victims::of_cell(view, cell, settings.now_ms);
+    let victims = victims::movable_now(view, victims, pool, settings.now_ms);
+    if victims.is_empty() {
+        return (None, 0);
+    }
+    let budget = Budget { left, ..Budget::of(&victims, 100) };
+    let mut planner = Planner::with(view, cell, settings, victims, budget);
+    let opened = planner.help(&job, class);
+    let found = opened.ok().and_then(|()| planner.plan.openings.pop());
+    (found, planner.trial.steps.0)
+}
+
 struct Planner<'v> {
     cell: CellId,
     steps_max: u64,
@@ -174,10 +207,14 @@ impl<'v> Planner<'v> {
         let victims = victims::of_cell(view, cell, settings.now_ms);
         let share_percent = settings.share_percent.min(100);
         let budget = Budget::of(&victims, share_percent);
+        Self::with(view, cell, settings, victims, budget)
+    }
+
+    fn with(view: &'v mut View, cell: CellId, settings: &Settings, victims: Victims, budget: Budget) -> Self {
         let plan = MovePlan {
             movable_jobs: victims.len() as u64,
             movable: budget.movable,
-            share_percent,
+            share_percent: budget.share_percent,
             complete: true,
             ..MovePlan::default()
         };

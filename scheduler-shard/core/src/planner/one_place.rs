@@ -84,7 +84,7 @@ pub(super) fn open(
     // An NVLink domain of several nodes is a place too, whose sets are not listed.
     let listed = wanted.class.tasks == 1 || !may_span(trial, wanted);
     let exact = listed && places.iter().all(|place| place.exact);
-    let within = sets.iter().filter(|set| set.units <= budget.left());
+    let within = sets.iter().filter(|set| budget.allows(u64::from(set.jobs), set.units, set.lost));
     for (tried, set) in within.clone().enumerate() {
         if tried == PROOFS_MAX {
             return Err(NoPlan::NotLookedAt);

@@ -57,9 +57,36 @@ pub(super) fn of_cell(view: &View, cell: CellId, now_ms: u64) -> Victims {
             let may = job.movable.as_ref()?;
             let model = held.model?;
             let units = held.charge.gpu_total();
-            let ran_s = now_ms.saturating_sub(held.bound_ms) / 1_000;
-            let loss = may.how.loss(units, ran_s);
+            // What it has saved since its start is not lost.
+            let saved_ms = job.checkpoint_ms.unwrap_or(0).max(held.bound_ms);
+            let loss = may.how.loss(units, now_ms.saturating_sub(saved_ms) / 1_000);
             Some((held.id, Victim { allocation: held.clone(), class: may.class.clone(), model, units, loss }))
+        })
+        .collect()
+}
+
+/// Of them those that may be moved at once, in one pool: burst work that is out of its cool-down. What each loses has its grace in it.
+pub(super) fn movable_now(view: &View, victims: Victims, pool: &str, now_ms: u64) -> Victims {
+    let capacity = &view.fleet.capacity;
+    let may = |held: &Allocation, preemptions: u32| {
+        let often = capacity.preemptions_max(held).is_some_and(|most| preemptions >= most);
+        held.account().is_none()
+            && !often
+            && now_ms >= held.bound_ms.saturating_add(capacity.cool_down_ms(held))
+            && capacity.pools_under(held).all(|there| there.name == pool)
+    };
+    victims
+        .into_iter()
+        .filter_map(|(id, victim)| {
+            let job = view.jobs.get(victim.allocation.job.0)?;
+            let how = job.movable.as_ref()?.how;
+            if !may(&victim.allocation, job.preemptions) {
+                return None;
+            }
+            let saved_ms = job.checkpoint_ms.unwrap_or(0).max(victim.allocation.bound_ms);
+            let since_s = now_ms.saturating_sub(saved_ms).saturating_add(job.preempt_grace_ms).div_ceil(1_000);
+            let loss = how.loss(victim.units, since_s);
+            Some((id, Victim { loss, ..victim }))
         })
         .collect()
 }

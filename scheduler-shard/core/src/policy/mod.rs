@@ -7,6 +7,7 @@ pub(crate) mod gate;
 pub(crate) mod guard;
 pub(crate) mod hand_over;
 pub(crate) mod if_ended;
+pub(crate) mod moves;
 pub(crate) mod reclaim;
 pub(crate) mod reserve;
 mod stagger;

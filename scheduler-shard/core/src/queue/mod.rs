@@ -332,6 +332,12 @@ impl CellQueue {
         }
     }
 
+    /// Whether a class is left alone.
+    pub(crate) fn is_blocked(&self, tenant: TenantId, class: &Arc<JobClass>) -> bool {
+        let group = self.tenants.get(&tenant).and_then(|groups| groups.all.get(class));
+        group.is_some_and(|group| group.blocked.is_some())
+    }
+
     /// Whether a job of this family waits.
     pub(crate) fn has_family(&self, tenant: TenantId, family: &Arc<JobClass>) -> bool {
         self.tenants.get(&tenant).is_some_and(|groups| groups.families.contains_key(family))

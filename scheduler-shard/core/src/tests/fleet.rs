@@ -265,7 +265,7 @@ impl Fleet {
                 self.hand_over(job);
                 return None;
             }
-            Proposal::Preempt { binding, .. } => {
+            Proposal::Preempt { binding, .. } | Proposal::Move { binding, .. } => {
                 self.view.refused(binding.job, self.now_ms);
                 return None;
             }

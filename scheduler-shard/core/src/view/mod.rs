@@ -25,8 +25,8 @@ pub(crate) use in_turn::in_turn;
 pub(crate) use job::Known;
 use muster_model::capacity::Capacity;
 use muster_model::{
-    Allocation, AllocationId, Cell, CellId, Change, Job, JobId, Key, Node, NodeId, Object, PriorityClass, RunTimes,
-    Tenant, TenantId, Window,
+    Allocation, AllocationId, Cell, CellId, Change, Job, JobId, Key, MoveRecord, Node, NodeId, Object, PriorityClass,
+    RunTimes, Tenant, TenantId, Window,
 };
 use preempting::{Preempting, RunningPriorities};
 pub(crate) use preempting::{ReclaimFamily, ReclaimTried};
@@ -67,6 +67,10 @@ pub struct View {
     priorities: RunningPriorities,
     /// Groups for which no victims were found.
     pub(crate) reclaims_tried: BTreeMap<ReclaimFamily, ReclaimTried>,
+    /// Gangs for which no moves were found, and when they are tried again.
+    pub(crate) moves_tried: BTreeMap<ReclaimFamily, ReclaimTried>,
+    /// Records of moves: what budgets have left.
+    pub(crate) moves: BTreeMap<AllocationId, MoveRecord>,
     /// Jobs that had nowhere else to go, and until when they are not handed over again.
     pub(crate) not_offered_until: BTreeMap<JobId, u64>,
     /// How long the jobs of each tenant ran; shards are not told of it, only explanations use it.
@@ -139,6 +143,7 @@ impl View {
                 self.fleet.set_pool(&pool.name.clone(), Some(pool));
                 self.everything_freed();
                 self.reclaims_tried.clear();
+                self.moves_tried.clear();
             }
             Object::Cell(cell) => {
                 self.cells.insert(cell.id, cell);
@@ -152,6 +157,7 @@ impl View {
             Object::Job(job) => self.put_job(job),
             Object::Allocation(allocation) => self.put_allocation(allocation),
             Object::Window(window) => self.put_window(window),
+            Object::Move(record) => drop(self.moves.insert(record.id, record)),
             Object::RunTimes(record) => drop(self.run_times.insert(record.tenant, Arc::new(record))),
             // Of other kinds a shard is told nothing, and no placement depends on them.
             _ => {}
@@ -179,6 +185,7 @@ impl View {
             Key::Node(id) => self.delete_node(*id),
             Key::Job(id) => self.delete_job(*id),
             Key::Window(name) => self.delete_window(name),
+            Key::Move(id) => drop(self.moves.remove(id)),
             Key::RunTimes(id) => drop(self.run_times.remove(id)),
             Key::Allocation(id) => {
                 if let Some(allocation) = self.allocations.remove(id.0) {

@@ -32,6 +32,8 @@ pub(super) struct Preempting {
     claim: Arc<Claim>,
     /// The victims as they were, and as they are assumed to be.
     victims: Vec<(Arc<Allocation>, Arc<Allocation>)>,
+    /// The claims of victims that are moved.
+    moved: Vec<(JobId, TenantId, Arc<Claim>)>,
 }
 
 /// How many allocations of each tenant have which priority, so that a pass need not look through them for one that a waiting job may preempt.
@@ -65,17 +67,39 @@ impl View {
 
     /// When a family for which no victims were found is due again.
     pub(super) fn next_reclaim_ms(&self) -> Option<u64> {
-        self.reclaims_tried.values().map(|tried| tried.again_ms).min()
+        self.reclaims_tried.values().chain(self.moves_tried.values()).map(|tried| tried.again_ms).min()
     }
 
     /// Shows a proposed preemption in the view, so that the next decision sees it. The beneficiary leaves the queue.
     pub(crate) fn assume_preemption(&mut self, job: &Known, claim: Claim, victims: &[AllocationId]) {
+        self.assume_ended(job, claim, victims, PreemptReason::Reclaim);
+    }
+
+    /// Shows a proposed move in the view: as a preemption, with a claim for each moved job.
+    pub(crate) fn assume_move(&mut self, job: &Known, claim: Claim, moved: Vec<(JobId, TenantId, Claim)>) {
+        let victims: Vec<AllocationId> = claim.victims.iter().copied().collect();
+        self.assume_ended(job, claim, &victims, PreemptReason::Move);
+        let moved: Vec<_> = moved.into_iter().map(|(job, tenant, claim)| (job, tenant, Arc::new(claim))).collect();
+        for (job, tenant, claim) in &moved {
+            self.put_claim(*job, *tenant, claim);
+        }
+        if let Some(proposed) = self.preempting.get_mut(&job.id) {
+            proposed.moved = moved;
+        }
+    }
+
+    /// Whether a move is proposed: the budget that it would use is not in the view yet.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.preempting.values().any(|proposed| !proposed.moved.is_empty())
+    }
+
+    fn assume_ended(&mut self, job: &Known, claim: Claim, victims: &[AllocationId], reason: PreemptReason) {
         self.unqueue(job);
         self.apply_reservation(job.id, false);
         let mut changed = Vec::new();
         for id in victims {
             let Some(before) = self.allocations.get(id.0).cloned() else { continue };
-            let cause = EndCause::Preempted { by: Some(job.id), reason: PreemptReason::Reclaim };
+            let cause = EndCause::Preempted { by: Some(job.id), reason };
             let after = Allocation { state: AllocationState::Stopping(cause), ..Allocation::clone(&before) };
             let after = Arc::new(after);
             self.replace_allocation(&before, after.clone());
@@ -83,13 +107,16 @@ impl View {
         }
         let claim = Arc::new(claim);
         self.put_claim(job.id, job.tenant, &claim);
-        self.preempting.insert(job.id, Preempting { tenant: job.tenant, claim, victims: changed });
+        self.preempting.insert(job.id, Preempting { tenant: job.tenant, claim, victims: changed, moved: Vec::new() });
     }
 
     /// The proposal is committed, has come to nothing, or its job is gone: what was assumed is undone, except what has been committed since.
     pub(super) fn forget_preemption(&mut self, job: JobId) {
-        let Some(Preempting { tenant, claim, victims }) = self.preempting.remove(&job) else { return };
+        let Some(Preempting { tenant, claim, victims, moved }) = self.preempting.remove(&job) else { return };
         self.remove_claim(job, tenant, &claim);
+        for (job, tenant, claim) in moved {
+            self.remove_claim(job, tenant, &claim);
+        }
         for (before, after) in victims {
             if self.allocations.get(before.id.0).is_some_and(|now| Arc::ptr_eq(now, &after)) {
                 self.replace_allocation(&after, before);
@@ -132,7 +159,10 @@ impl View {
     #[cfg(test)]
     pub(super) fn claimed_nodes(&self) -> impl Iterator<Item = (muster_model::NodeId, Hold)> + '_ {
         let committed = self.jobs.values().filter_map(|job| Some((job.id, job.claim.as_deref()?)));
-        let proposed = self.preempting.iter().map(|(job, proposed)| (*job, &*proposed.claim));
+        let proposed = self.preempting.iter().flat_map(|(job, proposed)| {
+            let moved = proposed.moved.iter().map(|(job, _, claim)| (*job, &**claim));
+            moved.chain([(*job, &*proposed.claim)])
+        });
         let held = |(job, claim): (JobId, &Claim)| {
             claim.nodes().into_iter().map(move |node| (node, Hold { until_ms: 0, job }))
         };

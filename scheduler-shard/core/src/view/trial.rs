@@ -34,6 +34,8 @@ impl View {
             preempting: self.preempting.clone(),
             priorities: self.priorities.clone(),
             reclaims_tried: self.reclaims_tried.clone(),
+            moves_tried: self.moves_tried.clone(),
+            moves: self.moves.clone(),
             not_offered_until: self.not_offered_until.clone(),
             run_times: self.run_times.clone(),
             windows: self.windows.clone(),

@@ -288,6 +288,14 @@ fn command(cell: CellId, epoch: Epoch, proposal: v1::Proposal) -> Command {
         v1::proposal::Kind::Reserve(reserve) => {
             Command::Reserve { cell, epoch, job: JobId(reserve.job), reserved: reserve.reserved.map(Into::into) }
         }
+        v1::proposal::Kind::Move(planned) => Command::Move {
+            binding: LeasedBinding::under(
+                cell,
+                epoch,
+                planned.bind.expect("a binding").try_into().expect("understood"),
+            ),
+            moves: planned.moves.into_iter().map(|one| one.try_into().expect("understood")).collect(),
+        },
         v1::proposal::Kind::HandOver(hand) => Command::HandOver { cell, epoch, job: JobId(hand.job) },
     }
 }

@@ -8,7 +8,7 @@ use crate::consensus::frozen::Frozen;
 use crate::consensus::stored::{encode, ended_key, job_key, object_key, state_space};
 use crate::consensus::types::{Answer, LogEntry, LogId, Member, Membership, StorageError, Types};
 use muster_model::object::FinishedJob;
-use muster_model::{Change, Key, Object, Revision};
+use muster_model::{Change, GpuUnits, Key, MoveFate, MovedJob, Object, Revision};
 use muster_runtime::{Batch, DiskError};
 use openraft::storage::RaftStateMachine;
 use openraft::{AnyError, EntryPayload, OptionalSend, Snapshot, SnapshotMeta, StorageIOError};
@@ -119,6 +119,7 @@ impl Replica {
                 let (answer, changes) = memory.apply(entry, self.execute, &mut batch);
                 let form = memory.form();
                 let bytes = write_changes(form, &mut batch, &changes);
+                count_moves(&changes);
                 let now_ms = memory.state.meta.now_ms;
                 published.push((Applied { revision: Revision(index), now_ms, changes: Arc::new(changes) }, bytes));
                 answers.push(answer);
@@ -249,4 +250,25 @@ fn write_changes(form: u8, batch: &mut Batch, changes: &[Change]) -> usize {
         }
     }
     bytes
+}
+
+/// A record of a move is put first with nothing known of what comes of it, and last when everything is.
+fn count_moves(changes: &[Change]) {
+    for change in changes {
+        let Change::Put(object) = change else { continue };
+        let Object::Move(record) = &**object else { continue };
+        let untouched = |moved: &MovedJob| moved.fate == MoveFate::Stopping;
+        if record.started_ms.is_none() && record.given_up_ms.is_none() && record.moved.iter().all(untouched) {
+            metrics::counter!("muster_moves_begun_total").increment(record.moved.len() as u64);
+        }
+        if record.is_closed() {
+            for moved in &record.moved {
+                metrics::counter!("muster_moves_ended_total", "state" => moved.fate.to_string()).increment(1);
+            }
+            let gpu_s = |unit_s: u64| unit_s.div_ceil(GpuUnits::CARD.0);
+            let (promised, lost) = (record.promised_unit_s(), record.lost_unit_s().unwrap_or(0));
+            metrics::counter!("muster_moves_promised_gpu_seconds_total").increment(gpu_s(promised));
+            metrics::counter!("muster_moves_lost_gpu_seconds_total").increment(gpu_s(lost));
+        }
+    }
 }

@@ -6,7 +6,7 @@ use crate::api::refusal;
 use crate::services::App;
 use muster_control_core::{Command, Done, LeasedBinding, Reject};
 use muster_model::validate::bounds::PROPOSALS_PER_CALL_MAX;
-use muster_model::{AllocationId, CellId, Epoch, JobId};
+use muster_model::{AllocationId, CellId, Epoch, JobId, PlannedMove};
 use muster_proto::v1;
 use muster_runtime::timeline;
 use tonic::Status;
@@ -70,6 +70,12 @@ fn command(cell: CellId, epoch: Epoch, proposal: v1::Proposal) -> Result<Command
             let found = preempt.bind.unwrap_or_default().try_into().map_err(|error| format!("{error}"))?;
             let victims = preempt.victims.into_iter().map(AllocationId).collect();
             Ok(Command::Preempt { binding: LeasedBinding::under(cell, epoch, found), victims })
+        }
+        Some(v1::proposal::Kind::Move(planned)) => {
+            let found = planned.bind.unwrap_or_default().try_into().map_err(|error| format!("{error}"))?;
+            let moves: Result<Vec<PlannedMove>, _> = planned.moves.into_iter().map(TryInto::try_into).collect();
+            let moves = moves.map_err(|error| format!("{error}"))?;
+            Ok(Command::Move { binding: LeasedBinding::under(cell, epoch, found), moves })
         }
         Some(v1::proposal::Kind::HandOver(hand)) => Ok(Command::HandOver { cell, epoch, job: JobId(hand.job) }),
         Some(v1::proposal::Kind::Reserve(reserve)) => {
