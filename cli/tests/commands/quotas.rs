@@ -247,9 +247,9 @@ fn export(dev: &Dev, [ending, adds, claims, later]: &[&String; 4]) {
         let found = lines.iter().position(|line| line["event"] == event && of(line));
         found.unwrap_or_else(|| panic!("no {event}:\n{whole}"))
     };
-    let is = |line: &Value, job: &str| line["job"].to_string() == job;
+    let is = |line: &Value, job: &str| line["job"].as_u64() == job.parse().ok();
     let order = [
-        place("preempt", &|line| is(line, claims) && line["victims"][0]["job"].to_string() == *adds.as_str()),
+        place("preempt", &|line| is(line, claims) && is(&line["victims"][0], adds)),
         place("release", &|line| line["why"] == "preempted"),
         place("bind", &|line| is(line, claims) && line["account"] == "research/vision"),
         place("promote", &|line| line["account"] == "research/nlp"),
