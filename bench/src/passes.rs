@@ -203,8 +203,8 @@ impl Bench {
                         self.keep(job, reserved);
                     }
                     Proposal::RecordBypass { job, cards } => self.record_bypass(job, cards),
-                    // One tenant without a floor preempts nobody.
-                    Proposal::HandOver(_) | Proposal::Preempt { .. } => {}
+                    // One tenant without a floor preempts nobody, and its gangs are not elastic.
+                    Proposal::HandOver(_) | Proposal::Preempt { .. } | Proposal::Grow(_) | Proposal::Shrink { .. } => {}
                 }
             }
             if idle && !more {

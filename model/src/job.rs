@@ -10,6 +10,7 @@ use crate::asked::Asked;
 use crate::attempt::AttemptRecord;
 use crate::claim::Claim;
 use crate::driver::DriverVersion;
+use crate::elastic::{Elastic, Growth};
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, JobId, NodeId, TenantId};
 use crate::movable::Movable;
@@ -83,6 +84,9 @@ pub struct JobSpec {
     /// Its priority class; the priority is that of the class then. None: `default`.
     #[serde(default)]
     pub priority_class: Option<String>,
+    /// It may grow beyond `tasks`, which is its minimum then; none: it always has `tasks`.
+    #[serde(default)]
+    pub elastic: Option<Elastic>,
 }
 
 /// Seconds from SIGTERM to SIGKILL when a job does not say: long enough to write a small checkpoint, short enough for a person.
@@ -120,6 +124,7 @@ impl JobSpec {
             start: StartConditions::default(),
             array: None,
             priority_class: None,
+            elastic: None,
         }
     }
 }
@@ -295,4 +300,7 @@ pub struct Job {
     /// What became of its attempts that preempted others.
     #[serde(default)]
     pub preemptor: Preemptor,
+    /// What it has beyond its minimum.
+    #[serde(default)]
+    pub growth: Growth,
 }

@@ -115,6 +115,7 @@ impl Job {
             array: None,
             array_task: None,
             preemptor: crate::priority_class::Preemptor::default(),
+            growth: crate::elastic::Growth::default(),
         }
     }
 }
@@ -143,6 +144,7 @@ impl Allocation {
             classes: Vec::new(),
             priority: 0,
             submitted_ms: 0,
+            is_growth: false,
         }
     }
 }

@@ -19,6 +19,15 @@ pub(crate) enum Step {
         /// Whose attempts end.
         victims: Vec<AllocationId>,
     },
+    /// To give a gang that runs more tasks.
+    Grow(LeasedBinding),
+    /// To take growth back for a gang that waits.
+    Shrink {
+        /// Where the gang fits then.
+        binding: LeasedBinding,
+        /// What ends.
+        parts: Vec<AllocationId>,
+    },
     /// To hand a job to another cell.
     HandOver {
         /// From this cell.
@@ -109,6 +118,10 @@ impl Shard {
                 Proposal::Bind(found) => Step::Bind(LeasedBinding::under(cell, epoch, found)),
                 Proposal::Preempt { binding, victims } => {
                     Step::Preempt { binding: LeasedBinding::under(cell, epoch, binding), victims }
+                }
+                Proposal::Grow(found) => Step::Grow(LeasedBinding::under(cell, epoch, found)),
+                Proposal::Shrink { binding, parts } => {
+                    Step::Shrink { binding: LeasedBinding::under(cell, epoch, binding), parts }
                 }
                 Proposal::HandOver(job) => Step::HandOver { cell, epoch, job },
                 Proposal::Reserve { job, reserved } => {

@@ -115,6 +115,7 @@ impl From<&EndCause> for v1::EndCause {
             }
             EndCause::Requeued => Cause::Requeued(true),
             EndCause::Deadline => Cause::Deadline(true),
+            EndCause::Shrunk { by } => Cause::Shrunk(v1::Shrunk { by: by.map(|job| job.0) }),
         };
         v1::EndCause { cause: Some(cause) }
     }
@@ -134,6 +135,7 @@ impl TryFrom<v1::EndCause> for EndCause {
             }
             Cause::Requeued(_) => EndCause::Requeued,
             Cause::Deadline(_) => EndCause::Deadline,
+            Cause::Shrunk(said) => EndCause::Shrunk { by: said.by.map(JobId) },
         })
     }
 }
@@ -164,6 +166,7 @@ impl From<&Allocation> for v1::Allocation {
             classes: allocation.classes.iter().map(Into::into).collect(),
             priority: allocation.priority,
             submitted_ms: allocation.submitted_ms,
+            is_growth: allocation.is_growth,
         }
     }
 }
@@ -245,6 +248,7 @@ impl TryFrom<v1::Allocation> for Allocation {
             classes: wire.classes.into_iter().map(Into::into).collect(),
             priority: wire.priority,
             submitted_ms: wire.submitted_ms,
+            is_growth: wire.is_growth,
         })
     }
 }

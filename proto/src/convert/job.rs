@@ -1,6 +1,7 @@
 //! Jobs: what is submitted, and where it stands.
 
 use super::asked::{asked_from_wire, asked_to_wire};
+use super::growth::{elastic_from_wire, elastic_to_wire, growth_from_wire, growth_to_wire};
 use super::start::{conditions_from_wire, conditions_to_wire, unmet_from_wire, unmet_to_wire};
 use super::{each, need, text_if, word, word_if};
 use crate::v1;
@@ -44,6 +45,7 @@ impl From<&JobSpec> for v1::JobSpec {
             start: conditions_to_wire(&spec.start),
             array: spec.array.as_ref().map(Into::into),
             priority_class: spec.priority_class.clone().unwrap_or_default(),
+            elastic: spec.elastic.map(elastic_to_wire),
             ..v1::JobSpec::default()
         };
         asked_to_wire(&spec.asked, &spec.request.devices, &mut wire);
@@ -86,6 +88,7 @@ impl TryFrom<v1::JobSpec> for JobSpec {
             start: conditions_from_wire(wire.start).map_err(|error| error.under("start"))?,
             array: wire.array.map(TryInto::try_into).transpose().map_err(|e: FieldError| e.under("array"))?,
             priority_class: text_if(wire.priority_class),
+            elastic: wire.elastic.map(elastic_from_wire).transpose()?,
         })
     }
 }
@@ -203,6 +206,7 @@ impl From<&Job> for v1::Job {
             unmet: unmet_to_wire(&job.unmet),
             array: job.array.as_deref().map(Into::into),
             array_task: job.array_task.map(Into::into),
+            growth: growth_to_wire(&job.growth),
         }
     }
 }
@@ -255,6 +259,7 @@ pub fn job_from_control_plane(wire: v1::Job) -> Result<Job, FieldError> {
             .transpose()
             .map_err(|e: FieldError| e.under("array"))?,
         array_task: wire.array_task.map(Into::into),
+        growth: growth_from_wire(wire.growth),
     })
 }
 

@@ -286,6 +286,10 @@ fn command(cell: CellId, epoch: Epoch, proposal: Proposal) -> Command {
         Proposal::Preempt { binding, victims } => {
             Command::Preempt { binding: LeasedBinding::under(cell, epoch, binding), victims }
         }
+        Proposal::Grow(found) => Command::Grow(LeasedBinding::under(cell, epoch, found)),
+        Proposal::Shrink { binding, parts } => {
+            Command::Shrink { binding: LeasedBinding::under(cell, epoch, binding), parts }
+        }
         Proposal::HandOver(job) => Command::HandOver { cell, epoch, job },
         Proposal::Reserve { job, reserved } => {
             Command::Reserve { cell, epoch, job, reserved: reserved.as_deref().cloned() }

@@ -268,5 +268,6 @@ fn queued(draft: &mut Draft<'_>, one: Admitted<'_>) -> Job {
         array,
         array_task: None,
         preemptor: muster_model::Preemptor::default(),
+        growth: muster_model::Growth::default(),
     }
 }

@@ -16,7 +16,7 @@ use crate::search::Steps;
 use crate::view::{Known, ReclaimGroup, ReclaimTried, View, in_turn};
 use muster_model::capacity::Ended;
 use muster_model::priority_class::class_preempts;
-use muster_model::{Allocation, AllocationId, Binding, CellId, Claim, Epoch, JobId, NodeId, TaskPlacement, TenantId};
+use muster_model::{Allocation, AllocationId, AllocationState, Binding, CellId, Claim, Epoch, JobId, TenantId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -172,8 +172,9 @@ struct Asks<'a> {
     pools_matter: bool,
 }
 
-/// A victim's tenant, and whether the victim frees GPUs, CPU and memory that are asked for: whether its side may be reclaimed from goes by these.
-type Side = (TenantId, [bool; 3]);
+/// A victim's tenant, whether the victim frees GPUs, CPU and memory that are asked for, and whether it is growth: whether its side may be
+/// reclaimed from goes by these.
+type Side = (TenantId, [bool; 4]);
 
 impl<'a> Asks<'a> {
     fn of(view: &View, job: &Known, offer: &'a Offer, now_ms: u64) -> Self {
@@ -205,7 +206,7 @@ impl<'a> Asks<'a> {
         let (asked, frees) = (&self.offer.charge, &held.charge);
         let gpus = self.offer.model.is_some_and(|model| asked.gpu(model).0 > 0 && frees.gpu(model).0 > 0);
         let cpu = asked.cpu_milli > 0 && frees.cpu_milli > 0;
-        (held.tenant, [gpus, cpu, asked.memory_mib > 0 && frees.memory_mib > 0])
+        (held.tenant, [gpus, cpu, asked.memory_mib > 0 && frees.memory_mib > 0, held.is_growth])
     }
 
     fn is_marked(&self, view: &View, held: &Allocation) -> bool {
@@ -218,6 +219,10 @@ impl<'a> Asks<'a> {
     /// Whether it is out of its cool-down, and its job has not been preempted too often.
     fn pools_allow(&self, view: &View, held: &Allocation, burst: bool) -> bool {
         let capacity = &view.fleet.capacity;
+        // Growth has no cool-down, and taking it is no preemption of its job.
+        if held.is_growth {
+            return true;
+        }
         if burst && self.now_ms < held.bound_ms.saturating_add(capacity.cool_down_ms(held)) {
             return false;
         }
@@ -261,6 +266,10 @@ fn end_until_it_fits(
     steps: &mut Steps,
 ) -> Option<Found> {
     let asks = Asks::of(view, job, offer, now_ms);
+    let mut growth: BTreeMap<JobId, Vec<Arc<Allocation>>> = BTreeMap::new();
+    for part in view.growth_in(cell).filter(|part| part.state == AllocationState::Active) {
+        growth.entry(part.job).or_default().push(part.clone());
+    }
     let mut trial = IfEnded::begin(view, job.id, cell, now_ms)?;
     let (mut ended, mut next, mut goal): (Vec<&Arc<Allocation>>, usize, u64) =
         (Vec::new(), 0, offer.charge.gpu_total().0);
@@ -274,11 +283,17 @@ fn end_until_it_fits(
         {
             next += 1;
             // Those before it are gone: its side may be within its guarantee by now.
-            if asks.may_take(trial.view(), held, &mut BTreeMap::new()) {
-                trial.end(held);
-                ended.push(held);
-                freed += held.charge.gpu_total().0.max(1);
-                steps.0 += held.tasks.len() as u64;
+            if !ended.iter().any(|other| other.id == held.id) && asks.may_take(trial.view(), held, &mut BTreeMap::new())
+            {
+                // A minimum goes only with all of its growth.
+                for one in growth.get(&held.job).into_iter().flatten().filter(|_| !held.is_growth).chain([held]) {
+                    if !ended.iter().any(|other| other.id == one.id) {
+                        trial.end(one);
+                        ended.push(one);
+                        freed += one.charge.gpu_total().0.max(1);
+                        steps.0 += one.tasks.len() as u64;
+                    }
+                }
             }
         }
         if freed == 0 {
@@ -289,7 +304,7 @@ fn end_until_it_fits(
         }
         goal = goal.saturating_mul(2);
     };
-    let needed = restore_unneeded(&mut trial, offer, &tasks, ended);
+    let needed = trial.restore_unneeded(offer, &tasks, ended);
     let account = trial.account_for(&offer.charge);
     let lower = |held: &&&Arc<Allocation>| held.priority < asks.priority;
     let mut others = needed.iter().filter(|held| held.tenant != job.tenant || !lower(held)).peekable();
@@ -319,51 +334,4 @@ fn end_until_it_fits(
     };
     let binding = Binding { job: job.id, attempt: job.attempt.next(), model: offer.model, tasks };
     Some((binding, victims, claim))
-}
-
-/// Lets go on whoever is not in the way of the place; answers the others, in their order.
-fn restore_unneeded<'a>(
-    trial: &mut IfEnded<'_>,
-    offer: &Offer,
-    tasks: &[TaskPlacement],
-    ended: Vec<&'a Arc<Allocation>>,
-) -> Vec<&'a Arc<Allocation>> {
-    let mut cards: BTreeSet<(NodeId, u16)> = BTreeSet::new();
-    for task in tasks {
-        cards.extend(task.devices.iter().map(|hold| (task.node, hold.gpu)));
-    }
-    let meets = |held: &Arc<Allocation>| {
-        held.tasks.iter().any(|task| task.devices.iter().any(|hold| cards.contains(&(task.node, hold.gpu))))
-    };
-    let mut needed: Vec<(usize, &Arc<Allocation>)> = Vec::new();
-    let mut restored: Vec<(usize, &Arc<Allocation>)> = Vec::new();
-    for (at, held) in ended.into_iter().enumerate() {
-        if meets(held) {
-            needed.push((at, held));
-        } else {
-            trial.restore(held);
-            restored.push((at, held));
-        }
-    }
-    // CPU, memory or a max of the tenant may need some of them after all.
-    let mut back = restored.into_iter();
-    while !trial.takes(offer, tasks)
-        && let Some((at, held)) = back.next()
-    {
-        trial.end(held);
-        needed.push((at, held));
-    }
-    // Shares of a card may fit beside some of those on the card.
-    if offer.charge.gpu_total().0 < muster_model::GpuUnits::CARD.0 {
-        needed.retain(|(_, held)| {
-            trial.restore(held);
-            let fits = trial.takes(offer, tasks);
-            if !fits {
-                trial.end(held);
-            }
-            !fits
-        });
-    }
-    needed.sort_unstable_by_key(|(at, _)| *at);
-    needed.into_iter().map(|(_, held)| held).collect()
 }

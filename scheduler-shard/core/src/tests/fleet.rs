@@ -265,7 +265,8 @@ impl Fleet {
                 self.hand_over(job);
                 return None;
             }
-            Proposal::Preempt { binding, .. } => {
+            // This small control plane does not preempt, and its gangs are not elastic.
+            Proposal::Preempt { binding, .. } | Proposal::Grow(binding) | Proposal::Shrink { binding, .. } => {
                 self.view.refused(binding.job, self.now_ms);
                 return None;
             }

@@ -35,6 +35,7 @@ impl View {
             priorities: self.priorities.clone(),
             reclaims_tried: self.reclaims_tried.clone(),
             not_offered_until: self.not_offered_until.clone(),
+            elastics: self.elastics.clone(),
             run_times: self.run_times.clone(),
         };
         for id in waiting {
@@ -76,7 +77,7 @@ impl View {
             return;
         }
         accounts.sort_by_key(|id| (Reverse(self.fleet.capacity.line_of(*id).count()), *id));
-        let burst = self.allocations.values().filter(|held| held.pays() && held.account().is_none());
+        let burst = self.allocations.values().filter(|held| held.pays() && held.account().is_none() && !held.is_growth);
         let mut burst: Vec<Arc<Allocation>> = burst.cloned().collect();
         burst.sort_by_key(|held| held.promotion_rank());
         for account in accounts {
@@ -93,10 +94,14 @@ impl View {
         }
     }
 
-    /// The job that holds this ends.
+    /// The job that holds this ends; growth alone ends without its job.
     pub(crate) fn end_held(&mut self, held: AllocationId, id: JobId) {
-        self.delete(&Key::Allocation(held));
-        self.delete(&Key::Job(id));
+        if self.allocations.get(held.0).is_some_and(|held| held.is_growth) {
+            self.delete(&Key::Allocation(held));
+        } else {
+            self.delete(&Key::Allocation(held));
+            self.end_job(id);
+        }
         self.promote();
     }
 
