@@ -102,6 +102,7 @@ pub fn job(chance: &Chance, number: u64) -> JobSpec {
         start: muster_model::StartConditions::default(),
         array: None,
         priority_class: None,
+        elastic: None,
     }
 }
 

@@ -290,6 +290,7 @@ impl Story {
             start: self.start(),
             array: self.array(),
             priority_class: None,
+            elastic: None,
         }
     }
 

@@ -285,9 +285,10 @@ fn end_until_it_fits(
             // Those before it are gone: its side may be within its guarantee by now.
             if !ended.iter().any(|other| other.id == held.id) && asks.may_take(trial.view(), held, &mut BTreeMap::new())
             {
-                // A minimum goes only with all of its growth.
+                // A minimum goes only with all of its growth, and once that is gone its side may be within its guarantee.
                 for one in growth.get(&held.job).into_iter().flatten().filter(|_| !held.is_growth).chain([held]) {
-                    if !ended.iter().any(|other| other.id == one.id) {
+                    let is_new = !ended.iter().any(|other| other.id == one.id);
+                    if is_new && (one.is_growth || asks.may_take(trial.view(), one, &mut BTreeMap::new())) {
                         trial.end(one);
                         ended.push(one);
                         freed += one.charge.gpu_total().0.max(1);
