@@ -7,8 +7,9 @@ use muster_model::request::TaskRequest;
 use muster_model::tenant::TenantSpec;
 use muster_model::validate::warnings;
 use muster_model::{
-    AntiAffinity, AntiAffinityLevel, DeviceRequest, Elastic, FieldError, GpuModel, GpuUnits, JobSpec, LimitSignal, Limits,
-    NumaPolicy, Pool, Preemption, ResourceVec, Spread, StopSignal, Topology, TopologyLevel, Trust, WorkloadClass,
+    AntiAffinity, AntiAffinityLevel, DeviceRequest, Elastic, FieldError, GpuModel, GpuUnits, JobSpec, LimitSignal,
+    Limits, NumaPolicy, Pool, Preemption, ResourceVec, Spread, StopSignal, Topology, TopologyLevel, Trust,
+    WorkloadClass,
 };
 
 /// The system's own would win over a job's, in silence.

@@ -59,10 +59,27 @@ fn an_elastic_gang_grows_into_idle_gpus_and_gives_them_back() {
     dev.refused(&["submit", "--gpus", "1", "--tasks", "many", "--", "true"], 2, &["4-16"]);
     // A new cluster reaches the feature level of its voters within a second.
     let submit = [
-        "submit", "--gpus", "1", "--tasks", "2-6", "--resize-signal", "WINCH", "--preempt-signal", "USR1",
-        "--preempt-grace", "5s", "--env", &env, "--", "sh", "-c", WORKER,
+        "submit",
+        "--gpus",
+        "1",
+        "--tasks",
+        "2-6",
+        "--resize-signal",
+        "WINCH",
+        "--preempt-signal",
+        "USR1",
+        "--preempt-grace",
+        "5s",
+        "--env",
+        &env,
+        "--",
+        "sh",
+        "-c",
+        WORKER,
     ];
-    wait_for("the feature level", || dev.run(&["submit", "--gpus", "1", "--tasks", "2-6", "--hold", "--", "true"]).code == 0);
+    wait_for("the feature level", || {
+        dev.run(&["submit", "--gpus", "1", "--tasks", "2-6", "--hold", "--", "true"]).code == 0
+    });
     let elastic = dev.ok(&submit);
     dev.until(&elastic, &["running"]);
     assert_eq!(workers(&dev, &elastic), 2, "it starts with its least");

@@ -10,6 +10,7 @@ use crate::bounds::START_FAULTS_PER_JOB_MAX;
 use crate::draft::Draft;
 use crate::routing::{Router, models_of};
 use muster_model::attempt::{self, AttemptRecord, FAILURE_REASON_BYTES_MAX, PreemptedBy};
+use muster_model::elastic::GROWTH_ENDS_MAX;
 use muster_model::ids::{AllocationId, JobId, NodeId, Rank};
 use muster_model::object::Key;
 use muster_model::task::{RankFailure, TaskEnd};
@@ -100,6 +101,9 @@ pub(super) fn settle(draft: &mut Draft<'_>, id: AllocationId) {
         // Its parts are of the same attempt: the next one waits for them too.
         if growth::parts_of(draft, job).is_empty() {
             close(draft, id);
+        } else if let Some(job) = draft.job_mut(job) {
+            // Its work is done: nobody is to be started for it any more.
+            job.growth.ends = job.growth.ends.max(GROWTH_ENDS_MAX);
         }
     } else if held.state == AllocationState::Active && !held.task_states.contains(&TaskState::Pending) {
         let starting = draft.job(job).is_some_and(|job| matches!(job.phase, JobPhase::Starting(_)));

@@ -58,10 +58,13 @@ pub(super) struct Elastics {
     /// Growth that is proposed.
     pub(super) proposed: BTreeMap<JobId, Proposed>,
     /// Growth that is proposed to be taken back, by the job that waits: as it was, and as it is assumed to be.
-    shrinking: BTreeMap<JobId, Vec<(Arc<Allocation>, Arc<Allocation>)>>,
+    shrinking: BTreeMap<JobId, Vec<Shrinking>>,
     /// Waiting jobs for which nothing was found to take back, and when they are tried again.
     pub(super) tried_until: BTreeMap<JobId, u64>,
 }
+
+/// A part as it was, and as it is assumed to be.
+type Shrinking = (Arc<Allocation>, Arc<Allocation>);
 
 /// Growth of one gang that is proposed, part by part.
 #[derive(Clone, Debug)]
