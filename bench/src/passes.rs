@@ -203,8 +203,12 @@ impl Bench {
                         self.keep(job, reserved);
                     }
                     Proposal::RecordBypass { job, cards } => self.record_bypass(job, cards),
-                    // One tenant without a floor preempts nobody, and no pool moves jobs.
-                    Proposal::HandOver(_) | Proposal::Preempt { .. } | Proposal::Move { .. } => {}
+                    // One tenant without a floor preempts nobody, no pool moves jobs, and no gang is elastic.
+                    Proposal::HandOver(_)
+                    | Proposal::Preempt { .. }
+                    | Proposal::Move { .. }
+                    | Proposal::Grow(_)
+                    | Proposal::Shrink { .. } => {}
                 }
             }
             if idle && !more {

@@ -116,6 +116,7 @@ pub fn job(chance: &Chance, number: u64) -> JobSpec {
         array: None,
         priority_class: None,
         reservation: None,
+        elastic: None,
     }
 }
 

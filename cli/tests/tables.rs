@@ -165,6 +165,7 @@ fn one_job_with_its_tasks() {
         node_names: vec!["node-0001".into(), "node-0002".into()],
         cell_name: "cell-a".into(),
         account_paths: [(4, "research".to_owned())].into(),
+        ..v1::GetJobReply::default()
     };
     check(
         &JobDetail::new(&reply, NOW_MS).table(),

@@ -47,6 +47,11 @@ pub enum EndCause {
         /// What it is for.
         kind: WindowKind,
     },
+    /// It is growth of a gang, which is needed no more or is needed elsewhere; the gang runs on, or has ended.
+    Shrunk {
+        /// The waiting job that its devices were freed for, if it was one.
+        by: Option<JobId>,
+    },
 }
 
 /// How often the class of one allocation may change with a record of when: once or twice is usual, and each is 13 bytes.
@@ -115,6 +120,9 @@ pub struct Allocation {
     /// When the job was submitted: the order of promotions.
     #[serde(default)]
     pub submitted_ms: u64,
+    /// It is a part of its job's growth, beside the allocation of the minimum ([`crate::elastic`]).
+    #[serde(default)]
+    pub is_growth: bool,
 }
 
 impl Allocation {

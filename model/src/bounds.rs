@@ -23,7 +23,7 @@ pub const COMMAND_ARGUMENTS_MAX: usize = COMMAND_BYTES_MAX / TEXT_OVERHEAD_BYTES
 /// Variables of an environment: as many as fit if all names and values are empty.
 pub const ENV_MAX: usize = COMMAND_BYTES_MAX / (2 * TEXT_OVERHEAD_BYTES);
 /// Variables that the system sets for every task, or for those that share a card under MPS. A job may not give them: its value would be lost.
-pub const ENV_OF_SYSTEM: [&str; 26] = [
+pub const ENV_OF_SYSTEM: [&str; 31] = [
     "RANK",
     "LOCAL_RANK",
     "WORLD_SIZE",
@@ -45,6 +45,11 @@ pub const ENV_OF_SYSTEM: [&str; 26] = [
     "MUSTER_TASK_DIR",
     "MUSTER_CHECKPOINT_FILE",
     "MUSTER_CHECKPOINT_NOTE",
+    "MUSTER_WORKERS",
+    "MUSTER_WORKERS_MIN",
+    "MUSTER_WORKERS_MAX",
+    "MUSTER_WORLD_GENERATION",
+    "MUSTER_WORLD_FILE",
     "CUDA_DEVICE_ORDER",
     "CUDA_VISIBLE_DEVICES",
     "CUDA_MPS_PIPE_DIRECTORY",

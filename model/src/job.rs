@@ -10,6 +10,7 @@ use crate::asked::Asked;
 use crate::attempt::AttemptRecord;
 use crate::claim::Claim;
 use crate::driver::DriverVersion;
+use crate::elastic::{Elastic, Growth};
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, JobId, NodeId, TenantId};
 use crate::movable::Movable;
@@ -86,6 +87,9 @@ pub struct JobSpec {
     /// The reservation on whose nodes it is to run, and nowhere else.
     #[serde(default)]
     pub reservation: Option<String>,
+    /// It may grow beyond `tasks`, which is its minimum then; none: it always has `tasks`.
+    #[serde(default)]
+    pub elastic: Option<Elastic>,
 }
 
 /// Seconds from SIGTERM to SIGKILL when a job does not say: long enough to write a small checkpoint, short enough for a person.
@@ -124,6 +128,7 @@ impl JobSpec {
             array: None,
             priority_class: None,
             reservation: None,
+            elastic: None,
         }
     }
 }
@@ -302,4 +307,7 @@ pub struct Job {
     /// It is being moved: the name of the record ([`MoveRecord`](crate::moves::MoveRecord)).
     #[serde(default)]
     pub moving: Option<AllocationId>,
+    /// What it has beyond its minimum.
+    #[serde(default)]
+    pub growth: Growth,
 }

@@ -116,6 +116,7 @@ impl Job {
             array_task: None,
             preemptor: crate::priority_class::Preemptor::default(),
             moving: None,
+            growth: crate::elastic::Growth::default(),
         }
     }
 }
@@ -144,6 +145,7 @@ impl Allocation {
             classes: Vec::new(),
             priority: 0,
             submitted_ms: 0,
+            is_growth: false,
         }
     }
 }

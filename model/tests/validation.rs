@@ -7,8 +7,9 @@ use muster_model::request::TaskRequest;
 use muster_model::tenant::TenantSpec;
 use muster_model::validate::warnings;
 use muster_model::{
-    AntiAffinity, AntiAffinityLevel, DeviceRequest, FieldError, GpuModel, GpuUnits, JobSpec, LimitSignal, Limits,
-    NumaPolicy, Pool, Preemption, ResourceVec, Spread, StopSignal, Topology, TopologyLevel, Trust, WorkloadClass,
+    AntiAffinity, AntiAffinityLevel, DeviceRequest, Elastic, FieldError, GpuModel, GpuUnits, JobSpec, LimitSignal,
+    Limits, NumaPolicy, Pool, Preemption, ResourceVec, Spread, StopSignal, Topology, TopologyLevel, Trust,
+    WorkloadClass,
 };
 
 /// The system's own would win over a job's, in silence.
@@ -70,6 +71,24 @@ fn a_signal_before_the_limit_needs_a_limit_that_is_longer() {
     check("long", "limit_signal.before_s", |s| (s.time_limit_s, s.limit_signal) = (Some(100_000), before(65_536)));
     let spec = JobSpec { limit_signal: before(59), ..job() };
     assert_eq!(fields(spec.validate().map(drop)), [""; 0]);
+}
+
+#[test]
+fn an_elastic_gang_grows_beyond_its_least_by_whole_segments() {
+    let up_to = |tasks_max| Some(Elastic { tasks_max, signal: None });
+    let least = job().tasks;
+    check("no more", "elastic.tasks_max", |s| s.elastic = up_to(s.tasks));
+    check("too many", "elastic.tasks_max", |s| s.elastic = up_to(32_769));
+    check("half a segment", "elastic.tasks_max", |s| {
+        (s.tasks, s.topology.segment_tasks, s.elastic) = (2, Some(2), up_to(5));
+    });
+    check("shares", "elastic", |s| {
+        let devices = DeviceRequest::TimeSlice { memory_mib: 1_024, models: Vec::new() };
+        (s.request.devices, s.class, s.elastic) = (devices, WorkloadClass::Batch, up_to(s.tasks + 1));
+    });
+    let spec = JobSpec { elastic: up_to(least + 1), ..job() };
+    assert_eq!(fields(spec.validate().map(drop)), [""; 0]);
+    assert_eq!((job().tasks_max(), JobSpec { elastic: up_to(9), ..job() }.tasks_max()), (least, 9));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use muster_model::array::SameIndex;
 use muster_model::attempt::{AttemptRecord, EndCount, NodeRun, PreemptedBy};
+use muster_model::elastic::GrowthEnd;
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, TenantId};
 use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
 use muster_model::movable::Movable;
@@ -14,12 +15,11 @@ use muster_model::tenant_edit::{AmountsEdit, AntiAffinityEdit, Edit, TenantEdit}
 use muster_model::usage::UsageInterval;
 use muster_model::{
     Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, ArraySpec, ArrayState, ArrayTask, Asked, Cell,
-    Change, Claim, ClassSegment, Dependency, DependencyKind, DeviceHold, DeviceRequest, EndCause, FieldError, Gpu,
-    GpuModel, GpuUnits, HoldMode, Holder, IndexSet, Job, JobPhase, JobSpec, Key, LimitSignal, Limits, Node, NodeHealth,
-    MoveFate, MoveRecord, MovedJob, NumaPolicy, Object, Outcome, Place, Pool, PreemptReason, Preemption, Preemptor,
-    Reservation, ResourceVec, Spread, StartConditions, StopSignal, TaskPlacement, TaskState, Tenant, Topology,
-    TopologyLevel, Trust, Unmet, WindowKind,
-    WorkloadClass,
+    Change, Claim, ClassSegment, Dependency, DependencyKind, DeviceHold, DeviceRequest, Elastic, EndCause, FieldError,
+    Gpu, GpuModel, GpuUnits, Growth, HoldMode, Holder, IndexSet, Job, JobPhase, JobSpec, Key, LimitSignal, Limits,
+    MoveFate, MoveRecord, MovedJob, Node, NodeHealth, NumaPolicy, Object, Outcome, Place, Pool, PreemptReason,
+    Preemption, Preemptor, Reservation, ResourceVec, Spread, StartConditions, StopSignal, TaskPlacement, TaskState,
+    Tenant, Topology, TopologyLevel, Trust, Unmet, WindowKind, WorkloadClass,
 };
 use muster_proto::convert::{change_from_control_plane, change_to_wire, report_from_wire, report_to_wire};
 use muster_proto::{status, v1};
@@ -131,7 +131,12 @@ prop_compose! {
         preemption in (select(StopSignal::ALL.to_vec()), option::of(0..3_600_u64), any::<u32>(), 0..9_u64),
         start in start_conditions(),
         array in option::of((index_set(), option::of(1..9_u32))),
+        elastic in option::of((2..9_u32, option::of(select(StopSignal::ALL.to_vec())))),
     ) -> JobSpec {
+        let may_grow = array.is_none() && asked.needs.is_none();
+        let may_grow = may_grow && matches!(devices, DeviceRequest::Whole { .. } | DeviceRequest::None);
+        let unit = topology.segment_tasks.unwrap_or(1).max(1);
+        let elastic = elastic.filter(|_| may_grow).map(|(tasks, signal)| Elastic { tasks_max: tasks * unit, signal });
         let cards = devices.cards() > 0;
         let asked = if cards { asked } else { Asked { choice: None, needs: asked.needs, ..Asked::default() } };
         let cards = cards || asked.needs.is_some();
@@ -148,10 +153,18 @@ prop_compose! {
                 signal: preemption.0, grace_s: preemption.1, checkpoint_bytes: preemption.2.into(), restart_cost_s: preemption.3,
             },
             start, array: array.map(|(indices, max_running)| ArraySpec { indices, max_running }),
-            priority_class,
-            reservation,
+            priority_class, reservation, elastic,
         }
     }
+}
+
+fn growth() -> impl Strategy<Value = Growth> {
+    let parts = btree_set(any::<u64>().prop_map(AllocationId), 0..3);
+    let end = (any::<u64>(), "[ -~]{0,9}").prop_map(|(id, reason)| GrowthEnd { allocation: AllocationId(id), reason });
+    let numbers = (any::<u32>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>());
+    (parts, numbers, option::of(end)).prop_map(|(parts, (tasks, generation, grown_ms, shrunk_ms, ends), last_end)| {
+        Growth { parts, tasks, generation, grown_ms, shrunk_ms, ends, last_end }
+    })
 }
 
 fn phase() -> impl Strategy<Value = JobPhase> {
@@ -227,6 +240,7 @@ prop_compose! {
         reserved in option::of((any::<u64>(), vec(any::<u32>().prop_map(NodeId), 0..3))),
         attempts in vec(attempt_record(), 0..3),
         claim in option::of(claim()), unmet in unmet(), array in option::of(array_state()), task in option::of((any::<u64>(), any::<u32>())),
+        growth in growth(),
     ) -> Job {
         let reserved = reserved.map(|(start_ms, nodes)| Reservation { start_ms, nodes });
         Job {
@@ -243,6 +257,7 @@ prop_compose! {
             claim: claim.map(Box::new),
             preemptor: Preemptor { attempt: cell.map(|cell| Attempt(cell.0)), failures: numbers.1 },
             moving: cell.map(|cell| AllocationId(u64::from(cell.0))),
+            growth,
         }
     }
 }
@@ -365,6 +380,7 @@ fn end_cause() -> impl Strategy<Value = EndCause> {
             .prop_map(|(by, reason)| EndCause::Preempted { by, reason }),
         Just(EndCause::Requeued),
         ("[a-z]{1,5}", select(WindowKind::ALL.to_vec())).prop_map(|(name, kind)| EndCause::Window { name, kind }),
+        option::of(any::<u64>().prop_map(JobId)).prop_map(|by| EndCause::Shrunk { by }),
     ]
 }
 
@@ -404,7 +420,7 @@ prop_compose! {
             id: AllocationId(ids.0), job: JobId(ids.1), attempt: Attempt(ids.2), tenant: TenantId(ids.3),
             cell: CellId(ids.4), cell_epoch: Epoch(ids.5), model, cpu_milli: host.0, memory_mib: host.1, charge, tasks,
             task_states, node_epochs: epochs, state, bound_ms: host.2, failures, classes,
-            priority, submitted_ms: ids.0,
+            priority, submitted_ms: ids.0, is_growth: priority > 0,
         }
     }
 }

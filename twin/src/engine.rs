@@ -83,6 +83,8 @@ enum Origin {
     Submit(usize),
     Bind(JobId),
     Preempt(JobId),
+    /// Of an elastic gang, or for a gang that waits for its growth.
+    Grow(JobId),
     HandOver(JobId),
     Reserve(JobId),
     Count,
@@ -303,12 +305,12 @@ impl<'w> Engine<'w> {
                 count(&mut self.work.rejected, kind(reject).to_owned());
                 self.shard.not_reserved(job, BEGIN_MS + self.now_ms);
             }
-            (Origin::Bind(job) | Origin::Preempt(job) | Origin::HandOver(job), Err(reject)) => {
+            (Origin::Bind(job) | Origin::Preempt(job) | Origin::Grow(job) | Origin::HandOver(job), Err(reject)) => {
                 count(&mut self.work.rejected, kind(reject).to_owned());
                 self.shard.refused(job, reject, BEGIN_MS + self.now_ms);
             }
             (Origin::Node | Origin::Count, Err(reject)) => count(&mut self.work.rejected, kind(reject).to_owned()),
-            (Origin::Submit(_) | Origin::Node | Origin::Reserve(_) | Origin::Count, Ok(_)) => {}
+            (Origin::Submit(_) | Origin::Node | Origin::Grow(_) | Origin::Reserve(_) | Origin::Count, Ok(_)) => {}
         }
     }
 
@@ -333,6 +335,14 @@ impl<'w> Engine<'w> {
                     Step::Move { binding, moves } => {
                         let job = binding.job;
                         (Command::Move { binding, moves }, Origin::Preempt(job))
+                    }
+                    Step::Grow(binding) => {
+                        let job = binding.job;
+                        (Command::Grow(binding), Origin::Grow(job))
+                    }
+                    Step::Shrink { binding, parts } => {
+                        let job = binding.job;
+                        (Command::Shrink { binding, parts }, Origin::Grow(job))
                     }
                     Step::HandOver { cell, epoch, job } => {
                         (Command::HandOver { cell, epoch, job }, Origin::HandOver(job))
@@ -446,5 +456,6 @@ fn kind(reject: &Reject) -> &'static str {
         Reject::NotSilent { .. } => "not silent",
         Reject::NotPreemptible { .. } => "not preemptible",
         Reject::EndUnknown { .. } => "end unknown",
+        Reject::CannotGrow { .. } => "cannot grow",
     }
 }

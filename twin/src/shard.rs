@@ -26,6 +26,15 @@ pub(crate) enum Step {
         /// The jobs that are moved.
         moves: Vec<PlannedMove>,
     },
+    /// To give a gang that runs more tasks.
+    Grow(LeasedBinding),
+    /// To take growth back for a gang that waits.
+    Shrink {
+        /// Where the gang fits then.
+        binding: LeasedBinding,
+        /// What ends.
+        parts: Vec<AllocationId>,
+    },
     /// To hand a job to another cell.
     HandOver {
         /// From this cell.
@@ -119,6 +128,10 @@ impl Shard {
                 }
                 Proposal::Move { binding, moves } => {
                     Step::Move { binding: LeasedBinding::under(cell, epoch, binding), moves }
+                }
+                Proposal::Grow(found) => Step::Grow(LeasedBinding::under(cell, epoch, found)),
+                Proposal::Shrink { binding, parts } => {
+                    Step::Shrink { binding: LeasedBinding::under(cell, epoch, binding), parts }
                 }
                 Proposal::HandOver(job) => Step::HandOver { cell, epoch, job },
                 Proposal::Reserve { job, reserved } => {

@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use muster_agent::exec::virtual_::VirtualMachine;
 use muster_agent::exec::{ExecError, Executor, Launch, LogError, LogSlice, Owner, Stream};
 use muster_model::ids::Epoch;
-use muster_model::{Stop, TaskState};
+use muster_model::{Stop, TaskState, World};
 use muster_node_core::{ObservedTask, TaskKey, TaskSpec};
 use muster_runtime::Host;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,6 +59,10 @@ impl Executor for Flawed {
 
     fn set_time_limit(&self, key: TaskKey, limit_s: Option<u64>) {
         self.machine.set_time_limit(key, limit_s);
+    }
+
+    fn set_world(&self, key: TaskKey, world: World) {
+        self.machine.set_world(key, world);
     }
 
     fn push_deadline(&self, key: TaskKey, deadline_ns: u64) {

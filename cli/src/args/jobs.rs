@@ -71,9 +71,14 @@ pub struct Submit {
     /// Acceptable GPUs, as a device class: see `muster device-classes list`
     #[arg(long, value_name = "CLASS", help_heading = "Devices")]
     pub device_class: Option<String>,
-    /// Number of tasks, 1 to 32768; they start together or not at all (a gang) [default: 1]
-    #[arg(long, value_name = "N")]
-    pub tasks: Option<u32>,
+    /// Number of tasks, 1 to 32768; they start together or not at all (a gang) [default: 1]. A range, such as 4-16 (or 4:16), is an
+    /// elastic job: it starts with the least, takes more while GPUs are idle, and gives them back when others need them
+    #[arg(long, visible_alias = "workers", value_name = "N[-MAX]")]
+    pub tasks: Option<String>,
+    /// With a range of tasks: signal to the running tasks when their number has changed, such as WINCH or USR1 [default: none; the tasks
+    /// find each other as those of torchrun do, or read the file $MUSTER_WORLD_FILE]
+    #[arg(long, value_name = "SIGNAL", help_heading = "Time and restarts")]
+    pub resize_signal: Option<String>,
     /// CPUs for each task: 4, 0.5 or 500m [default: 1 without GPUs or with --needs, otherwise 0]
     #[arg(long, value_name = "CPUS")]
     pub cpus: Option<String>,
@@ -217,7 +222,8 @@ impl Submit {
             selector: self.selector.clone(),
             device_class: self.device_class.clone(),
             gpu_memory: scalar(&self.gpu_memory),
-            tasks: self.tasks,
+            tasks: scalar(&self.tasks),
+            resize_signal: scalar(&self.resize_signal),
             model: (!self.model.is_empty()).then(|| OneOrMany::Many(self.model.clone())),
             cpus: scalar(&self.cpus),
             memory: scalar(&self.memory),

@@ -91,7 +91,7 @@ fn gang(record: &Path, index: u32) -> v1::JobSpec {
         tenant: Some("research/nlp".to_owned()),
         name: Some(if large { format!("pretrain-{index}") } else { format!("finetune-{index}") }),
         gpus: Some(8),
-        tasks: Some(if large { 16 } else { 4 }),
+        tasks: Some(Scalar((if large { "16" } else { "4" }).to_owned())),
         model: Some(OneOrMany::One("h100".to_owned())),
         topology: Some(if large { "block".to_owned() } else { "leaf".to_owned() }),
         class: Some("training".to_owned()),
@@ -135,7 +135,7 @@ pub fn over_max(record: &Path) -> Vec<v1::JobSpec> {
             tenant: Some("research/vision".to_owned()),
             name: Some(name.to_owned()),
             gpus: Some(8),
-            tasks: Some(2),
+            tasks: Some(Scalar("2".to_owned())),
             command: Some(script(record, seconds)),
             ..JobText::default()
         })

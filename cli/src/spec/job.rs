@@ -49,8 +49,10 @@ pub struct JobText {
     pub needs: Option<NeedsText>,
     /// Memory of the share; or that each card or the MIG slice must have.
     pub gpu_memory: Option<Scalar>,
-    /// Size of the gang.
-    pub tasks: Option<u32>,
+    /// Size of the gang: a number, or the least and the most of an elastic one (`4-16`).
+    pub tasks: Option<Scalar>,
+    /// What running tasks are sent when the size of an elastic gang has changed.
+    pub resize_signal: Option<Scalar>,
     /// Acceptable models, the preferred first.
     pub model: Option<OneOrMany>,
     /// Which cards will do, in CEL's syntax.
@@ -172,6 +174,7 @@ impl JobText {
             device_class,
             gpu_memory,
             tasks,
+            resize_signal,
             model,
             cpus,
             memory,
@@ -241,6 +244,7 @@ impl JobText {
         let movable = self.movable(&mut faults);
         let preemption = self.preemption(&mut faults);
         let limit_signal = self.limit_signal(&mut faults);
+        let (tasks, elastic) = self.tasks(&mut faults);
         let Some(tenant) = self.tenant.clone() else {
             faults.push(FieldError::new(
                 "tenant",
@@ -255,7 +259,7 @@ impl JobText {
         Ok(v1::JobSpec {
             tenant,
             name: self.name.unwrap_or_else(|| name_of(&command)),
-            tasks: self.tasks.unwrap_or(1),
+            tasks,
             request: Some(v1::TaskRequest { devices: Some(v1::DeviceRequest { models, kind }), cpu_milli, memory_mib }),
             topology: Some(v1::Topology {
                 required: self.topology.unwrap_or_default(),
@@ -288,6 +292,7 @@ impl JobText {
             array,
             priority_class: self.priority_class.unwrap_or_default(),
             reservation: self.reservation.unwrap_or_default(),
+            elastic,
         })
     }
 
@@ -365,6 +370,37 @@ impl JobText {
             checkpoint_bytes: checkpoint_mib.unwrap_or(0).saturating_mul(1 << 20),
             restart_cost_s: restart_cost_s.unwrap_or(0),
         })
+    }
+
+    /// The size of the gang, as Slurm (`4-16`) or torchrun (`4:16`) write a range.
+    fn tasks(&self, faults: &mut Vec<FieldError>) -> (u32, Option<v1::Elastic>) {
+        let text = self.tasks.as_ref().map_or("1", |text| text.0.trim());
+        let range = ["..", ":", "-"].into_iter().find_map(|mark| text.split_once(mark));
+        let number = |part: &str| part.trim().parse::<u32>().ok();
+        let (least, most) = match range {
+            None => (number(text), None),
+            Some((least, most)) => (number(least), Some(number(most))),
+        };
+        let signal = self.resize_signal.as_ref().map(|text| text.0.parse::<StopSignal>());
+        if let Some(Err(unknown)) = &signal {
+            faults.push(FieldError::new("resize-signal", unknown.problem(), unknown.fix()));
+        }
+        if signal.is_some() && most.is_none() {
+            let fix = "write tasks as a range, such as 4-16, or leave it out";
+            faults.push(FieldError::new("resize-signal", "is given for a job of one size", fix));
+        }
+        let signal = signal.and_then(Result::ok).map(|signal| signal.to_string()).unwrap_or_default();
+        match (least, most) {
+            (Some(least), None) => (least, None),
+            // Four to four is four.
+            (Some(least), Some(Some(most))) if least == most => (least, None),
+            (Some(least), Some(Some(tasks_max))) => (least, Some(v1::Elastic { tasks_max, signal })),
+            _ => {
+                let fix = "write a number, or the least and the most of an elastic job: 4-16";
+                faults.push(FieldError::new("tasks", format!("{text:?} is not a number of tasks"), fix));
+                (1, None)
+            }
+        }
     }
 
     /// A signal before the time limit, as Slurm writes it.

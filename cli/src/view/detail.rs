@@ -4,7 +4,7 @@ use crate::output::{Block, Columns};
 use crate::units::{counted, show_cpus, show_mebibytes, show_moment, show_seconds};
 use crate::view::attempt::{AttemptView, attempts_table, signal_words};
 use crate::view::devices::{HoldView, holds_words};
-use crate::view::job::{ArrayView, JobView, MovableView, NeedsView, PreemptionView, SpreadView};
+use crate::view::job::{ArrayView, ElasticView, JobView, MovableView, NeedsView, PreemptionView, SpreadView};
 use muster_proto::v1;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -145,11 +145,23 @@ impl JobDetail {
                 .unwrap_or_default(),
         };
         let placement = placed.map(|allocation| allocation.tasks.iter().enumerate().map(task).collect());
+        let mut placement: Vec<TaskView> = placement.unwrap_or_default();
+        for part in &reply.growth {
+            for (task, state) in part.tasks.iter().zip(&part.task_states) {
+                let name = reply.growth_nodes.get(&task.node).cloned();
+                placement.push(TaskView {
+                    rank: placement.len(),
+                    node: name.unwrap_or_else(|| format!("node {}", task.node)),
+                    gpus: task.devices.iter().map(|hold| HoldView::new(hold, &view.devices)).collect(),
+                    state: format!("{}, growth", task_state_words(state)),
+                });
+            }
+        }
         JobDetail {
             ran_on: NodeRanks::of(&job, &reply.node_names),
             attempts: job.attempts.iter().map(|record| AttemptView::new(record, &reply.failure_nodes)).collect(),
             job: view,
-            placement: placement.unwrap_or_default(),
+            placement,
             quota_history,
             allocation: placed.map(|allocation| allocation.id),
             revision: reply.revision,
@@ -232,7 +244,7 @@ impl JobDetail {
             if job.segment == 0 { String::new() } else { format!("of {}", counted(job.segment as usize, "task")) };
         let time = |seconds: Option<u64>| seconds.map(show_seconds).unwrap_or_default();
         let mut lines = vec![
-            ("tasks", job.tasks.to_string()),
+            ("tasks", job.elastic.as_ref().map_or_else(|| job.tasks.to_string(), ElasticView::words)),
             ("each", each.join(", ")),
             ("needs", job.needs.as_ref().map(NeedsView::words).unwrap_or_default()),
             ("chosen", job.chosen.clone()),

@@ -3,6 +3,7 @@
 mod classes;
 mod common;
 mod complete;
+mod elastic;
 mod endpoints;
 mod fleet;
 mod guides;

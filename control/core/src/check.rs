@@ -105,6 +105,10 @@ impl State {
     fn check_jobs(&self) -> Result<(), Broken> {
         let mut holders: BTreeMap<JobId, AllocationId> = BTreeMap::new();
         for held in self.allocations.values() {
+            if held.is_growth {
+                self.check_part(held)?;
+                continue;
+            }
             if let Some(other) = holders.insert(held.job, held.id) {
                 return broken(
                     5,
@@ -122,6 +126,7 @@ impl State {
             })?;
             ensure(!matches!(job.phase, JobPhase::Finished(_)), 5, || format!("finished job {} is in memory", job.id))?;
             ensure(self.tenants.contains_key(&job.tenant), 3, || format!("job {} has no tenant", job.id))?;
+            self.check_growth_of(job)?;
             self.check_attempt(job)?;
             self.check_eligibility(job)?;
             self.check_array(job)?;
@@ -157,6 +162,37 @@ impl State {
         ensure(job.phase == JobPhase::Queued, 5, || format!("array {} is {:?}", job.id, job.phase))
     }
 
+    /// A part of growth belongs to an attempt that holds its minimum, is burst, and is known to its job.
+    fn check_part(&self, part: &Allocation) -> Result<(), Broken> {
+        let (id, job) = (part.id, self.jobs.get(&part.job));
+        let minimum = job.and_then(|job| self.allocations.get(&job.phase.allocation()?));
+        let (Some(job), Some(minimum)) = (job, minimum) else {
+            return broken(2, format!("allocation {id} is growth of job {}, which has no minimum", part.job));
+        };
+        let same = (part.attempt, part.tenant, part.cell, part.model)
+            == (minimum.attempt, minimum.tenant, minimum.cell, minimum.model);
+        ensure(same && job.growth.parts.contains(&id), 5, || {
+            format!("allocation {id} is no growth of attempt {} of job {}", job.attempt, job.id)
+        })?;
+        ensure(part.account().is_none(), 4, || format!("a floor pays for allocation {id}, which is growth"))?;
+        let stopping = matches!(minimum.state, AllocationState::Stopping(_)) || minimum.is_over();
+        ensure(!stopping || part.state != AllocationState::Active, 2, || {
+            format!("job {} is being stopped, its growth {id} is not", job.id)
+        })?;
+        ensure(minimum.pays() || !part.pays(), 2, || format!("job {} is preempted and keeps growth {id}", job.id))
+    }
+
+    /// What a job says of its growth is what there is.
+    fn check_growth_of(&self, job: &Job) -> Result<(), Broken> {
+        let parts = || job.growth.parts.iter().filter_map(|id| self.allocations.get(id));
+        let tasks: usize =
+            parts().filter(|part| part.state == AllocationState::Active).map(|part| part.tasks.len()).sum();
+        let known = parts().count() == job.growth.parts.len() && tasks == job.growth.tasks as usize;
+        ensure(known, 2, || format!("job {} has grown by {tasks} tasks, and says {:?}", job.id, job.growth))?;
+        let (now, max) = (job.spec.tasks + job.growth.tasks, job.spec.tasks_max());
+        ensure(now <= max, 2, || format!("job {} has {now} tasks, at most {max}", job.id))
+    }
+
     fn check_attempt(&self, job: &Job) -> Result<(), Broken> {
         let Some(held) = job.phase.allocation().and_then(|id| self.allocations.get(&id)) else { return Ok(()) };
         ensure(held.attempt == job.attempt, 5, || {
@@ -175,7 +211,10 @@ impl State {
     /// Laws 2, 6 and 7: what allocations say of epochs and tasks.
     fn check_allocations(&self) -> Result<(), Broken> {
         for held in self.allocations.values() {
-            ensure(!held.is_over(), 2, || format!("allocation {} is over and still holds its devices", held.id))?;
+            let grown = self.jobs.get(&held.job).is_some_and(|job| !job.growth.parts.is_empty());
+            ensure(!held.is_over() || grown && !held.is_growth, 2, || {
+                format!("allocation {} is over and still holds its devices", held.id)
+            })?;
             let newest = self.cells.get(&held.cell).map(|cell| cell.epoch);
             ensure(newest.is_some_and(|newest| held.cell_epoch <= newest), 7, || {
                 format!("allocation {} was bound at epoch {}, the cell is at {newest:?}", held.id, held.cell_epoch)
@@ -239,7 +278,13 @@ impl State {
         }
         for held in self.allocations.values() {
             let Some(job) = self.jobs.get(&held.job) else { continue };
-            let due = crate::plan::charge_of(&job.spec, held.model);
+            let due = match held.is_growth {
+                false => crate::plan::charge_of(&job.spec, held.model),
+                true => {
+                    let each = job.spec.request.charge_on(held.model.unwrap_or(muster_model::GpuModel::ALL[0]));
+                    each.times(held.tasks.len() as u64)
+                }
+            };
             ensure(held.charge == due && held.tenant == job.tenant, 3, || {
                 format!("allocation {} is charged {:?}, due is {due:?}", held.id, held.charge)
             })?;

@@ -69,7 +69,8 @@ impl State {
                 *account_left = account_left.less(unmet);
             }
         }
-        for held in self.allocations.values().filter(|held| held.pays() && held.account().is_none()) {
+        for held in self.allocations.values().filter(|held| held.pays() && held.account().is_none() && !held.is_growth)
+        {
             let asked = || held.charge.nonzero().filter(|(resource, _)| self.counts(*resource));
             let covers = |id: &TenantId| {
                 let fits = |(resource, amount)| left.get(id).is_some_and(|left| amount <= left.get(resource));

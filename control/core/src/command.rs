@@ -282,6 +282,15 @@ pub enum Command {
         /// The jobs that are moved, in the order in which they are judged.
         moves: Vec<PlannedMove>,
     },
+    /// A shard gives idle devices to an elastic gang that runs; its attempt is the present one, its tasks are what it gets beside those it has.
+    Grow(LeasedBinding),
+    /// A shard takes growth back for a waiting gang that may not preempt: these allocations end gracefully, and the gang is bound in its turn.
+    Shrink {
+        /// Where the waiting gang fits once they have ended.
+        binding: LeasedBinding,
+        /// What ends.
+        parts: Vec<AllocationId>,
+    },
 }
 
 /// A binding with the lease under which a shard proposes it. Its layout in the log is that of these fields.

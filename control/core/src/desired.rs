@@ -2,9 +2,10 @@
 
 use crate::bounds::{MASTER_PORT_BASE, MASTER_PORT_RANGE};
 use crate::state::State;
+use muster_model::elastic::Workers;
 use muster_model::ids::{AllocationId, Attempt, JobId, NodeId, Rank};
 use muster_model::{
-    Allocation, AllocationState, DeviceHold, EndCause, GpuUnits, Job, JobSpec, LimitSignal, Stop, TaskState,
+    Allocation, AllocationState, DeviceHold, EndCause, GpuUnits, Job, JobSpec, LimitSignal, Stop, TaskState, World,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,6 +64,14 @@ pub struct DesiredTask {
     pub limit_signal: Option<LimitSignal>,
     /// What an earlier attempt wrote about its newest checkpoint; empty once the task has been seen.
     pub checkpoint_note: String,
+    /// Of an elastic gang: what this worker knows of it now.
+    pub world: Option<World>,
+}
+
+/// The gang that tasks belong to: its minimum, and of an elastic one all workers.
+struct Gang<'a> {
+    minimum: &'a Allocation,
+    workers: Option<Workers>,
 }
 
 impl State {
@@ -71,13 +80,16 @@ impl State {
     #[must_use]
     pub fn desired_for(&self, node: NodeId) -> Vec<DesiredTask> {
         let mut tasks = Vec::new();
+        let mut gangs: BTreeMap<JobId, Gang<'_>> = BTreeMap::new();
         for id in self.index().allocations_on(node) {
             let Some(allocation) = self.allocations.get(&id) else { continue };
             let Some(job) = self.jobs.get(&allocation.job) else { continue };
+            let Some(minimum) = job.phase.allocation().and_then(|id| self.allocations.get(&id)) else { continue };
+            let gang = gangs.entry(job.id).or_insert_with(|| Gang { minimum, workers: self.workers_of(job, minimum) });
             let here: Vec<Rank> = allocation.ranks_on(node).collect();
             for (local, &rank) in here.iter().enumerate() {
                 if !allocation.task_states[rank.0 as usize].is_over() {
-                    tasks.push(self.desired_task(allocation, job, rank, local as u32, here.len() as u32));
+                    tasks.push(self.desired_task((gang, allocation, job), rank, (local as u32, here.len() as u32)));
                 }
             }
         }
@@ -93,11 +105,30 @@ impl State {
         jobs.map(|job| job.spec.disconnect_grace_s).max().unwrap_or(0)
     }
 
-    fn desired_task(&self, held: &Allocation, job: &Job, rank: Rank, local_rank: u32, local_size: u32) -> DesiredTask {
-        let spec = &job.spec;
+    /// Who works in an elastic gang now; none when the job is not elastic, or is being stopped.
+    fn workers_of(&self, job: &Job, minimum: &Allocation) -> Option<Workers> {
+        job.spec.elastic.filter(|_| minimum.state == AllocationState::Active)?;
+        let mut workers = Workers::default();
+        workers.add(minimum.id, &minimum.tasks);
+        let parts = job.growth.parts.iter().filter_map(|id| self.allocations.get(id));
+        for part in parts.filter(|part| part.state == AllocationState::Active) {
+            workers.add(part.id, &part.tasks);
+        }
+        Some(workers)
+    }
+
+    fn desired_task(
+        &self,
+        (gang, held, job): (&Gang<'_>, &Allocation, &Job),
+        rank: Rank,
+        (local_rank, local_size): (u32, u32),
+    ) -> DesiredTask {
+        let (spec, minimum) = (&job.spec, gang.minimum);
         let place = &held.tasks[rank.0 as usize];
-        let master = held.tasks.first().and_then(|first| self.nodes.get(&first.node));
-        let port = MASTER_PORT_BASE + (held.id.0 % MASTER_PORT_RANGE) as u16;
+        let master = minimum.tasks.first().and_then(|first| self.nodes.get(&first.node));
+        let port = MASTER_PORT_BASE + (minimum.id.0 % MASTER_PORT_RANGE) as u16;
+        let workers = gang.workers.as_ref();
+        let world = workers.and_then(|workers| workers.world_of((held.id, rank), job.growth.generation, spec));
         DesiredTask {
             allocation: held.id,
             rank,
@@ -132,6 +163,7 @@ impl State {
                 TaskState::Pending => job.checkpoint_note.clone(),
                 _ => String::new(),
             },
+            world,
         }
     }
 }
@@ -140,7 +172,9 @@ impl State {
 /// that, so that it can save its work.
 fn stop_for(cause: &EndCause, spec: &JobSpec) -> Stop {
     match cause {
-        EndCause::Preempted { .. } | EndCause::Requeued | EndCause::Window { .. } => spec.preemption.stop(spec.grace_s),
+        EndCause::Preempted { .. } | EndCause::Requeued | EndCause::Window { .. } | EndCause::Shrunk { .. } => {
+            spec.preemption.stop(spec.grace_s)
+        }
         EndCause::Cancelled
         | EndCause::RankFailed { .. }
         | EndCause::TimeLimit

@@ -19,6 +19,7 @@ mod conditions;
 mod consequences;
 mod dependents;
 mod due;
+mod growth;
 mod hand_over;
 mod history;
 mod hold;
@@ -103,6 +104,8 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::ForgetFinished { forgotten, jobs } => history::forget(d, *forgotten, jobs),
         Command::RaiseFeatureLevel { level } => raise_feature_level(d, *level),
         Command::Preempt { binding, victims } => preempt::preempt(d, binding, victims),
+        Command::Grow(binding) => growth::grow(d, binding),
+        Command::Shrink { binding, parts } => growth::shrink(d, binding, parts),
         Command::Hold { job, by } => hold::hold(d, *job, *by),
         Command::Release { job, by } => hold::release(d, *job, *by),
         Command::DecideDue => due::decide(d),

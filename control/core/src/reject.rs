@@ -1,5 +1,6 @@
 //! Why a command was refused. Every variant carries what was expected and what was there.
 
+use crate::growth_fault::GrowthFault;
 use crate::reason::Reason;
 use crate::shape_fault::ShapeFault;
 use crate::victim_fault::VictimFault;
@@ -137,6 +138,14 @@ pub enum Reject {
     EndUnknown {
         /// Which.
         jobs: Vec<JobId>,
+    },
+    /// A gang that cannot grow so, or for which growth cannot be taken back so.
+    #[error("job {job}: {why}")]
+    CannotGrow {
+        /// Which.
+        job: JobId,
+        /// Why not.
+        why: GrowthFault,
     },
 }
 

@@ -286,13 +286,14 @@ impl Capacity {
     /// How long a burst allocation runs at least before it may be preempted: the longest cool-down of the pools that it stands in.
     #[must_use]
     pub fn cool_down_ms(&self, held: &Allocation) -> u64 {
-        self.pools_under(held).map(|pool| 1_000 * pool.cool_down_s).max().unwrap_or(0)
+        let pools = self.pools_under(held).filter(|_| !held.is_growth);
+        pools.map(|pool| 1_000 * pool.cool_down_s).max().unwrap_or(0)
     }
 
     /// How often the job of an allocation may be preempted: the least of the bounds of the pools that it stands in.
     #[must_use]
     pub fn preemptions_max(&self, held: &Allocation) -> Option<u32> {
-        self.pools_under(held).filter_map(|pool| pool.preemptions_max).min()
+        self.pools_under(held).filter(|_| !held.is_growth).filter_map(|pool| pool.preemptions_max).min()
     }
 
     /// The pools that an allocation stands in, once for each task.
@@ -301,10 +302,11 @@ impl Capacity {
     }
 
     /// Whether a request of `tenant` that a floor account covers may reclaim from a burst allocation of `victim`: the victim's side, below the
-    /// lowest common ancestor, must use more than its guarantee of something that the victim frees and the request asks for.
+    /// lowest common ancestor, must use more than its guarantee of something that the victim frees and the request asks for. One tenant reclaims
+    /// from itself only the growth of its gangs.
     #[must_use]
     pub fn may_reclaim(&self, ended: &Ended, (tenant, asked): (TenantId, &ResourceVec), victim: &Allocation) -> bool {
-        let (victim, frees) = (victim.tenant, &victim.charge);
+        let (victim, frees, is_growth) = (victim.tenant, &victim.charge, victim.is_growth);
         let common: Vec<Resource> =
             frees.nonzero().map(|(resource, _)| resource).filter(|resource| asked.get(*resource) > 0).collect();
         let gpus = common.iter().any(|resource| matches!(resource, Resource::Gpu(_)));
@@ -314,7 +316,7 @@ impl Capacity {
             other => !floored || self.accounts.is_floored(*other),
         };
         let mine: BTreeSet<TenantId> = self.line_of(tenant).map(|(id, _)| id).collect();
-        if tenant == victim || common.is_empty() {
+        if tenant == victim && !is_growth || common.is_empty() {
             return false;
         }
         // Its own jobs of an ancestor are a side without a guarantee.

@@ -37,6 +37,7 @@ impl JobSpec {
         self.check_movable(&mut faults);
         self.check_preemption(&mut faults);
         self.check_limit_signal(&mut faults);
+        self.check_elastic(&mut faults);
         self.check_devices(&mut faults);
         self.check_topology(&mut faults);
         if let Some(pool) = &self.pool {
@@ -221,6 +222,37 @@ impl JobSpec {
             "limit_signal.before_s",
             || format!("is {before_s} s, but the time limit is {limit_s} s"),
             "use a time shorter than the time limit",
+        );
+    }
+
+    fn check_elastic(&self, faults: &mut Faults) {
+        let Some(elastic) = self.elastic else { return };
+        let (max, unit) = (elastic.tasks_max, self.growth_unit());
+        faults.when(
+            max <= self.tasks,
+            "elastic.tasks_max",
+            || format!("is {max}, and the job has {} tasks from the start", self.tasks),
+            "use a number above tasks, or leave elastic out",
+        );
+        faults.when(max > bounds::TASKS_MAX, "elastic.tasks_max", || format!("is {max}"), "use at most 32,768 tasks");
+        faults.when(
+            !max.is_multiple_of(unit),
+            "elastic.tasks_max",
+            || format!("is {max}, which is not a multiple of topology.segment_tasks ({unit})"),
+            "use a multiple of it: the job grows by whole segments",
+        );
+        let shares = !matches!(self.request.devices, DeviceRequest::Whole { .. } | DeviceRequest::None);
+        faults.when(
+            shares || self.asked.needs.is_some(),
+            "elastic",
+            || "is given for a job on parts of GPUs, or on what Muster chooses".into(),
+            "request whole GPUs or CPUs, or leave elastic out",
+        );
+        faults.when(
+            self.array.is_some(),
+            "elastic",
+            || "is given for an array".into(),
+            "submit the elastic jobs one by one, or leave elastic out",
         );
     }
 

@@ -170,6 +170,11 @@ impl Reconciler {
                 Step::Stop(key, how) => executor.stop(key, how),
                 Step::Kill(key) => executor.kill(key),
                 Step::SetTimeLimit(key, limit_s) => executor.set_time_limit(key, limit_s),
+                Step::SetWorld(key, world) => {
+                    let (generation, workers) = (world.generation, world.workers);
+                    tracing::info!(task = %key, generation, workers, "the size of an elastic gang has changed");
+                    executor.set_world(key, world);
+                }
                 Step::Card { card, step } => {
                     cards_are_old = true;
                     if failed.contains_key(&card) {

@@ -4,7 +4,7 @@ use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision};
 use muster_model::task::DeviceHold;
 use muster_model::validate::bounds::REASON_BYTES_MAX;
 use muster_model::validate::clipped;
-use muster_model::{FieldError, LimitSignal, Stop, StopSignal};
+use muster_model::{FieldError, LimitSignal, Stop, StopSignal, World};
 use muster_node_core::{Desired, DesiredTask, Report, Stamp, TaskKey, TaskSpec};
 use muster_proto::convert::report_to_wire;
 use muster_proto::v1;
@@ -57,6 +57,20 @@ fn signal_of(number: u32) -> Option<StopSignal> {
     StopSignal::of_number(i32::try_from(number).ok()?)
 }
 
+fn world(wire: v1::World) -> World {
+    World {
+        generation: wire.generation,
+        workers: wire.workers,
+        rank: wire.rank,
+        local_rank: wire.local_rank,
+        local_workers: wire.local_workers,
+        node_rank: wire.node_rank,
+        workers_min: wire.workers_min,
+        workers_max: wire.workers_max,
+        signal: signal_of(wire.signal),
+    }
+}
+
 fn desired_task(wire: v1::DesiredTask) -> Result<DesiredTask, FieldError> {
     let master_port = u16::try_from(wire.master_port)
         .map_err(|_| FieldError::new("master_port", format!("is {}", wire.master_port), "use a port"))?;
@@ -86,6 +100,7 @@ fn desired_task(wire: v1::DesiredTask) -> Result<DesiredTask, FieldError> {
         grace_s: wire.grace_s,
         disconnect_grace_s: wire.disconnect_grace_s,
         gpu_units: wire.gpu_units,
+        world: wire.world.map(world),
     };
     let signal = signal_of(wire.stop_signal).unwrap_or_default();
     let stop = wire.stop.then(|| Stop { signal, grace_s: wire.stop_grace_s.unwrap_or(spec.grace_s) });

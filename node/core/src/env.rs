@@ -39,12 +39,20 @@ pub fn task_env(spec: &TaskSpec, names: &DeviceNames) -> Result<BTreeMap<String,
     let mut set = |name: &str, value: String| {
         env.insert(name.to_owned(), value);
     };
-    set("RANK", spec.key.rank.to_string());
-    set("LOCAL_RANK", spec.local_rank.to_string());
-    set("WORLD_SIZE", spec.world_size.to_string());
-    set("LOCAL_WORLD_SIZE", spec.local_world_size.to_string());
-    set("NODE_RANK", spec.node_rank.to_string());
-    set("GROUP_RANK", spec.node_rank.to_string());
+    let world = spec.world.as_ref();
+    let node_rank = world.map_or(spec.node_rank, |world| world.node_rank);
+    set("RANK", world.map_or(spec.key.rank.0, |world| world.rank).to_string());
+    set("LOCAL_RANK", world.map_or(spec.local_rank, |world| world.local_rank).to_string());
+    set("WORLD_SIZE", world.map_or(spec.world_size, |world| world.workers).to_string());
+    set("LOCAL_WORLD_SIZE", world.map_or(spec.local_world_size, |world| world.local_workers).to_string());
+    set("NODE_RANK", node_rank.to_string());
+    set("GROUP_RANK", node_rank.to_string());
+    if let Some(world) = world {
+        set("MUSTER_WORKERS", world.workers.to_string());
+        set("MUSTER_WORKERS_MIN", world.workers_min.to_string());
+        set("MUSTER_WORKERS_MAX", world.workers_max.to_string());
+        set("MUSTER_WORLD_GENERATION", world.generation.to_string());
+    }
     set("MASTER_ADDR", spec.master_addr.clone());
     set("MASTER_PORT", spec.master_port.to_string());
     set("TORCHELASTIC_RESTART_COUNT", spec.restart_count.to_string());

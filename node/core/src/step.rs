@@ -3,15 +3,15 @@
 //! [`plan`] is one screen: end what is not wanted, change time limits, see who may start, take cards apart, set cards up, start, forget. It is called
 //! again whenever anything has changed, so a step that failed or was cut off is simply planned again. What must stay true:
 //! - a task with a record, live or over, is never started again, nor one that ran here and was lost;
-//! - a task starts only when no task of another allocation of its job is live here (law 6), when every device it needs can be
+//! - a task starts only when no task of another attempt of its job is live here (law 6), when every device it needs can be
 //!   had beside what live tasks hold, and when its fence lies ahead;
 //! - steps that give back come before steps that take;
 //! - a record is forgotten only when its end was acknowledged and it is no longer desired.
 
 use crate::card::{self, CardObserved, CardStep, Holders};
 use crate::fence;
-use crate::task::{Desired, DesiredTask, ObservedTask, Stopping, TaskKey};
-use muster_model::Stop;
+use crate::task::{Desired, DesiredTask, ObservedTask, Stopping, TaskKey, TaskSpec};
+use muster_model::{Stop, World};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// All that the node knows of itself.
@@ -50,6 +50,8 @@ pub enum Step {
     Start(TaskKey),
     /// Gives a live task another time limit, in seconds from its start; none: it has no limit any more.
     SetTimeLimit(TaskKey, Option<u64>),
+    /// Tells a live worker of an elastic gang the gang's new size and its own place.
+    SetWorld(TaskKey, World),
     /// Records that a task was stopped before it ever started.
     RecordNeverStarted(TaskKey),
     /// Records that a task ran here, was lost, and is over.
@@ -70,6 +72,7 @@ pub enum Step {
 pub fn plan(desired: &Desired, observed: &Observed) -> Vec<Step> {
     let mut steps = ends(desired, observed);
     steps.extend(limits(desired, observed));
+    steps.extend(worlds(desired, observed));
     let (admitted, holders) = admit(desired, observed, &mut steps);
     let (apart, up) = card_steps(observed, &holders);
     steps.extend(apart);
@@ -105,10 +108,22 @@ fn limits<'a>(desired: &'a Desired, observed: &'a Observed) -> impl Iterator<Ite
     })
 }
 
+/// Live workers of elastic gangs whose size has changed since they were told.
+fn worlds<'a>(desired: &'a Desired, observed: &'a Observed) -> impl Iterator<Item = Step> + 'a {
+    let live = observed.tasks.iter().filter(|(_, task)| task.is_live() && task.stopping == Stopping::No);
+    live.filter_map(|(key, task)| {
+        let world = desired.tasks.get(key).filter(|wanted| wanted.stop.is_none())?.spec.world?;
+        (task.world_generation != Some(world.generation)).then_some(Step::SetWorld(*key, world))
+    })
+}
+
 /// Whether the control plane has given up on this task: its node was fenced since, or another attempt of its job is here.
 fn is_held_for_dead(task: &ObservedTask, desired: &Desired) -> bool {
     let fenced_since = task.node_epoch < desired.stamp.node_epoch;
-    fenced_since || desired.tasks.values().any(|other| other.spec.job == task.spec.job && other.stop.is_none())
+    let (job, attempt) = (task.spec.job, task.spec.attempt);
+    // Growth of an elastic gang is of the same attempt: it leaves the others alone.
+    let other = |other: &DesiredTask| other.spec.job == job && other.stop.is_none() && other.spec.attempt != attempt;
+    fenced_since || desired.tasks.values().any(other)
 }
 
 /// Which desired tasks start now, in the order of their keys, and who holds which card once they have.
@@ -139,9 +154,10 @@ fn admit(desired: &Desired, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<
             steps.push(Step::RecordCannotStart { key: *key, reason });
             continue;
         }
-        let is_other = |other: TaskKey| other.allocation != key.allocation;
-        let job_is_elsewhere = live().any(|other| other.spec.job == task.spec.job && is_other(other.spec.key))
-            || admitted.iter().any(|other| desired.tasks[other].spec.job == task.spec.job && is_other(*other));
+        // An elastic gang has several allocations in one attempt.
+        let is_other = |other: &TaskSpec| other.job == task.spec.job && other.attempt != task.spec.attempt;
+        let job_is_elsewhere = live().any(|other| is_other(&other.spec))
+            || admitted.iter().any(|other| is_other(&desired.tasks[other].spec));
         if job_is_elsewhere || !fence_lies_ahead(task, observed) {
             continue;
         }

@@ -3,7 +3,7 @@
 use crate::stamp::Stamp;
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank};
 use muster_model::task::{DeviceHold, TaskState};
-use muster_model::{Checkpoint, LimitSignal, Stop};
+use muster_model::{Checkpoint, LimitSignal, Stop, World};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -46,7 +46,7 @@ impl FromStr for TaskKey {
     }
 }
 
-/// Everything needed to run one task. Nothing of it changes while the task lives, but for its time limit.
+/// Everything needed to run one task. Nothing of it changes while the task lives, but for its time limit and its gang's size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskSpec {
     /// Its name.
@@ -99,6 +99,9 @@ pub struct TaskSpec {
     /// A signal before its time limit.
     #[serde(default)]
     pub limit_signal: Option<LimitSignal>,
+    /// Of an elastic gang: its size and this worker's place. It may change while the task lives.
+    #[serde(default)]
+    pub world: Option<World>,
 }
 
 /// A task that the node should have.
@@ -167,6 +170,8 @@ pub struct ObservedTask {
     pub checkpoint: Option<Checkpoint>,
     /// The time limit that holds for it now, in seconds; it may have been changed since it was started.
     pub time_limit_s: Option<u64>,
+    /// Of an elastic gang: the generation of the size that it has been told last.
+    pub world_generation: Option<u64>,
 }
 
 impl ObservedTask {

@@ -118,6 +118,7 @@ impl From<&EndCause> for v1::EndCause {
             EndCause::Window { name, kind } => {
                 Cause::Window(v1::WindowCause { name: name.clone(), kind: kind.to_string() })
             }
+            EndCause::Shrunk { by } => Cause::Shrunk(v1::Shrunk { by: by.map(|job| job.0) }),
         };
         v1::EndCause { cause: Some(cause) }
     }
@@ -138,6 +139,7 @@ impl TryFrom<v1::EndCause> for EndCause {
             Cause::Requeued(_) => EndCause::Requeued,
             Cause::Deadline(_) => EndCause::Deadline,
             Cause::Window(said) => EndCause::Window { name: said.name, kind: word("window.kind", &said.kind)? },
+            Cause::Shrunk(said) => EndCause::Shrunk { by: said.by.map(JobId) },
         })
     }
 }
@@ -168,6 +170,7 @@ impl From<&Allocation> for v1::Allocation {
             classes: allocation.classes.iter().map(Into::into).collect(),
             priority: allocation.priority,
             submitted_ms: allocation.submitted_ms,
+            is_growth: allocation.is_growth,
         }
     }
 }
@@ -249,6 +252,7 @@ impl TryFrom<v1::Allocation> for Allocation {
             classes: wire.classes.into_iter().map(Into::into).collect(),
             priority: wire.priority,
             submitted_ms: wire.submitted_ms,
+            is_growth: wire.is_growth,
         })
     }
 }

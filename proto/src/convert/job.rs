@@ -1,6 +1,7 @@
 //! Jobs: what is submitted, and where it stands.
 
 use super::asked::{asked_from_wire, asked_to_wire};
+use super::growth::{elastic_from_wire, elastic_to_wire, growth_from_wire, growth_to_wire};
 use super::start::{conditions_from_wire, conditions_to_wire, unmet_from_wire, unmet_to_wire};
 use super::{each, need, text_if, word, word_if};
 use crate::v1;
@@ -45,6 +46,7 @@ impl From<&JobSpec> for v1::JobSpec {
             array: spec.array.as_ref().map(Into::into),
             priority_class: spec.priority_class.clone().unwrap_or_default(),
             reservation: spec.reservation.clone().unwrap_or_default(),
+            elastic: spec.elastic.map(elastic_to_wire),
             ..v1::JobSpec::default()
         };
         asked_to_wire(&spec.asked, &spec.request.devices, &mut wire);
@@ -88,6 +90,7 @@ impl TryFrom<v1::JobSpec> for JobSpec {
             array: wire.array.map(TryInto::try_into).transpose().map_err(|e: FieldError| e.under("array"))?,
             priority_class: text_if(wire.priority_class),
             reservation: text_if(wire.reservation),
+            elastic: wire.elastic.map(elastic_from_wire).transpose()?,
         })
     }
 }
@@ -206,6 +209,7 @@ impl From<&Job> for v1::Job {
             array: job.array.as_deref().map(Into::into),
             array_task: job.array_task.map(Into::into),
             moving: job.moving.map(|id| id.0),
+            growth: growth_to_wire(&job.growth),
         }
     }
 }
@@ -259,6 +263,7 @@ pub fn job_from_control_plane(wire: v1::Job) -> Result<Job, FieldError> {
             .map_err(|e: FieldError| e.under("array"))?,
         array_task: wire.array_task.map(Into::into),
         moving: wire.moving.map(AllocationId),
+        growth: growth_from_wire(wire.growth),
     })
 }
 

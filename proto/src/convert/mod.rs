@@ -10,6 +10,7 @@ pub mod allocation;
 pub mod array;
 pub mod asked;
 mod attempt;
+mod growth;
 pub mod job;
 mod moves;
 pub mod node;

@@ -96,6 +96,7 @@ impl ClassKey {
             array: _,
             priority_class,
             reservation,
+            elastic: _, // It counts once the job runs.
         } = spec;
         // On an accepted job the device class is part of the selector, and what the needs came to is the request.
         let Asked { selector, device_class: _, gpu_memory_mib, needs, choice: _ } = asked;

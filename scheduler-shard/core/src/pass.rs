@@ -4,7 +4,7 @@
 //! below it, never each other but for the gates that all starts go through; whoever adds a policy adds it to this list.
 
 use crate::policy::gate::Pass;
-use crate::policy::{guard, hand_over, moves, reclaim, reserve, start};
+use crate::policy::{grow, guard, hand_over, moves, reclaim, reserve, shrink, start};
 use crate::proposal::{Bounds, Plan};
 use crate::search::Steps;
 use crate::view::View;
@@ -28,10 +28,16 @@ pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan
         reclaim::reclaim(view, cell, bounds, now_ms, &mut steps, &mut plan);
     }
     if !plan.more {
+        shrink::shrink(view, cell, bounds, now_ms, &mut steps, &mut plan);
+    }
+    if !plan.more {
         reserve::reserve(view, cell, bounds, now_ms, &mut steps, &mut plan);
     }
     hand_over::hand_over(view, cell, bounds, now_ms, &mut plan);
     guard::count(view, cell, bounds, now_ms, &mut plan);
+    if !plan.more {
+        grow::grow(view, &pass, bounds, &mut steps, &mut plan);
+    }
     plan.steps = steps.0;
     plan
 }

@@ -23,6 +23,15 @@ pub enum Proposal {
         /// The jobs that are moved, in the order in which they are judged.
         moves: Vec<PlannedMove>,
     },
+    /// Give a gang that runs these tasks beside those it has; already charged to the view. The attempt is its present one.
+    Grow(Binding),
+    /// End this growth of elastic gangs for a waiting gang, which then fits as it says; shown as ending in the view already.
+    Shrink {
+        /// Where the waiting gang fits.
+        binding: Binding,
+        /// What ends.
+        parts: Vec<AllocationId>,
+    },
     /// Let another cell try.
     HandOver(JobId),
     /// Keep these nodes for a waiting gang, or none any more; they stand apart in the view already.
@@ -46,7 +55,11 @@ impl Proposal {
     #[must_use]
     pub fn job(&self) -> JobId {
         match self {
-            Proposal::Bind(binding) | Proposal::Preempt { binding, .. } | Proposal::Move { binding, .. } => binding.job,
+            Proposal::Bind(binding)
+            | Proposal::Preempt { binding, .. }
+            | Proposal::Move { binding, .. }
+            | Proposal::Grow(binding)
+            | Proposal::Shrink { binding, .. } => binding.job,
             Proposal::HandOver(job) | Proposal::Reserve { job, .. } | Proposal::RecordBypass { job, .. } => *job,
         }
     }

@@ -255,6 +255,10 @@ impl Planner {
         };
         for proposal in proposals {
             match answers.next().and_then(|answer| answer.result) {
+                Some(Answer::Allocation(allocation)) if matches!(proposal, Proposal::Grow(_)) => {
+                    count("grown");
+                    tracing::debug!(job = %proposal.job(), allocation, %cell, "grown");
+                }
                 Some(Answer::Allocation(allocation)) => {
                     count("bound");
                     self.bound += 1;
@@ -267,6 +271,7 @@ impl Planner {
                 Some(Answer::Reserved(_)) if matches!(proposal, Proposal::RecordBypass { .. }) => {
                     count("bypass_recorded")
                 }
+                Some(Answer::Reserved(_)) if matches!(proposal, Proposal::Shrink { .. }) => count("shrunk"),
                 Some(Answer::Reserved(_)) => count("reserved"),
                 Some(Answer::Rejection(rejection)) => self.rejected(cell, epoch, &proposal, &rejection),
                 None => {
@@ -304,9 +309,11 @@ impl Planner {
     /// Undoes a binding's charge, or what stands apart for a reservation; a hand-over has neither.
     fn give_back(&mut self, proposal: &Proposal, how: fn(&mut View, JobId, u64)) {
         match proposal {
-            Proposal::Bind(binding) | Proposal::Preempt { binding, .. } | Proposal::Move { binding, .. } => {
-                how(&mut self.view, binding.job, self.clock.now_ms())
-            }
+            Proposal::Bind(binding)
+            | Proposal::Preempt { binding, .. }
+            | Proposal::Move { binding, .. }
+            | Proposal::Grow(binding)
+            | Proposal::Shrink { binding, .. } => how(&mut self.view, binding.job, self.clock.now_ms()),
             Proposal::Reserve { job, .. } => self.view.not_reserved(*job, self.clock.now_ms()),
             // Nothing hangs on a hand-over, and a count is told again when more has started.
             Proposal::HandOver(_) | Proposal::RecordBypass { .. } => {}
@@ -324,6 +331,11 @@ fn to_wire(proposal: &Proposal) -> v1::Proposal {
         Proposal::Move { binding, moves } => {
             let moves = moves.iter().map(Into::into).collect();
             v1::proposal::Kind::Move(v1::Move { bind: Some(v1::Bind::from(binding)), moves })
+        }
+        Proposal::Grow(binding) => v1::proposal::Kind::Grow(v1::Bind::from(binding)),
+        Proposal::Shrink { binding, parts } => {
+            let parts = parts.iter().map(|part| part.0).collect();
+            v1::proposal::Kind::Shrink(v1::Shrink { bind: Some(v1::Bind::from(binding)), parts })
         }
         Proposal::HandOver(job) => v1::proposal::Kind::HandOver(v1::HandOver { job: job.0 }),
         Proposal::RecordBypass { job, cards } => {

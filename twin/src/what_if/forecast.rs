@@ -104,8 +104,8 @@ impl Stories {
             let Some(key) = forecasts.keys.get(&held.job).copied() else { continue };
             forecasts.usage.take(now_ms, held, job);
             forecasts.held.insert(held.id, (key, held.charge.gpu_total().0, now_ms));
-            let runs = matches!(job.phase, JobPhase::Running(id) if id == held.id);
-            if let Some(forecast) = forecasts.jobs.get_mut(&key) {
+            let runs = matches!(job.phase, JobPhase::Running(id) if id == held.id || held.is_growth);
+            if let Some(forecast) = forecasts.jobs.get_mut(&key).filter(|_| !held.is_growth) {
                 // One that is being stopped starts again, if at all.
                 forecast.held_at_begin = held.state == AllocationState::Active;
                 forecast.units = held.charge.gpu_total();
@@ -219,7 +219,7 @@ impl Stories {
             if let Some(job) = job {
                 self.usage.take(now_ms, held, job);
             }
-            if let Some(forecast) = self.jobs.get_mut(&key) {
+            if let Some(forecast) = self.jobs.get_mut(&key).filter(|_| !held.is_growth) {
                 forecast.units = units;
                 if !forecast.held_at_begin {
                     forecast.start_ms.get_or_insert(now_ms);
@@ -237,7 +237,10 @@ impl Stories {
         self.usage.runs(now_ms, held.id, false);
         let job = job?;
         let grace_s = match cause {
-            EndCause::Preempted { .. } | EndCause::Requeued | EndCause::Window { .. } => {
+            EndCause::Preempted { .. }
+            | EndCause::Requeued
+            | EndCause::Window { .. }
+            | EndCause::Shrunk { .. } => {
                 job.spec.preemption.grace_s(job.spec.grace_s)
             }
             _ => job.spec.grace_s,
@@ -247,7 +250,8 @@ impl Stories {
             _ => None,
         };
         let forecast = self.jobs.get_mut(&key)?;
-        if matches!(cause, EndCause::Preempted { .. } | EndCause::Requeued | EndCause::Window { .. }) {
+        let stops = matches!(cause, EndCause::Preempted { .. } | EndCause::Requeued | EndCause::Window { .. });
+        if stops && !held.is_growth {
             let Lost { ms } = forecast.work.stopped(job, now_ms);
             let reason = match cause {
                 EndCause::Preempted { reason, .. } => Some(*reason),

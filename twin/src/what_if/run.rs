@@ -100,6 +100,10 @@ impl Run {
                         if held.pays() { job.spec.grace_s } else { job.spec.preemption.grace_s(job.spec.grace_s) };
                     (self.now_ms + grace_s.saturating_mul(1_000) + nodes.stop_delay_ms, Event::Stopped(held.id))
                 }
+                // Growth works until its gang is done.
+                (AllocationState::Active, _) if held.is_growth => {
+                    (self.now_ms + nodes.start_delay_ms, Event::Started(held.id))
+                }
                 (AllocationState::Active, JobPhase::Running(_)) => {
                     (self.forecasts.done_ms(self.now_ms, job.id).unwrap_or(u64::MAX), Event::Worked(held.id))
                 }
@@ -183,7 +187,9 @@ impl Run {
             }
             Event::Started(id) => {
                 let Some(held) = self.state.allocations.get(&id) else { return };
-                if held.state == AllocationState::Active {
+                if held.state == AllocationState::Active && held.is_growth {
+                    self.tell(id, |_| Some(TaskState::Running));
+                } else if held.state == AllocationState::Active {
                     let at_ms = self.forecasts.begins(self.now_ms, held.job).unwrap_or(u64::MAX);
                     self.events.push(at_ms, Event::Worked(id));
                     self.tell(id, |_| Some(TaskState::Running));
@@ -191,7 +197,12 @@ impl Run {
             }
             Event::Worked(id) => {
                 // A preempted attempt does nothing more in its grace.
-                if self.state.allocations.get(&id).is_some_and(|held| held.state == AllocationState::Active) {
+                let active = self.state.allocations.get(&id).filter(|held| held.state == AllocationState::Active);
+                let job = active.and_then(|held| self.state.jobs.get(&held.job));
+                let parts = job.into_iter().flat_map(|job| job.growth.parts.iter().copied());
+                // All workers of a gang are done together.
+                let all: Vec<AllocationId> = parts.chain(active.map(|_| id)).collect();
+                for id in all {
                     self.tell(id, |rank| last_words(EndState::Completed, rank));
                 }
             }
@@ -333,6 +344,14 @@ fn proposed(step: Step) -> (Command, Origin) {
         Step::Move { binding, moves } => {
             let job = binding.job;
             (Command::Move { binding, moves }, Origin::Proposal(job))
+        }
+        Step::Grow(binding) => {
+            let job = binding.job;
+            (Command::Grow(binding), Origin::Proposal(job))
+        }
+        Step::Shrink { binding, parts } => {
+            let job = binding.job;
+            (Command::Shrink { binding, parts }, Origin::Proposal(job))
         }
         Step::HandOver { cell, epoch, job } => (Command::HandOver { cell, epoch, job }, Origin::Proposal(job)),
         Step::Reserve { cell, epoch, job, reserved } => {

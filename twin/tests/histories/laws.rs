@@ -106,6 +106,10 @@ impl Judge {
     ) {
         let mut live: BTreeMap<JobId, usize> = BTreeMap::new();
         for held in self.held.values() {
+            if held.is_growth {
+                self.growth_keeps_to_its_gang(held, broken);
+                continue;
+            }
             *live.entry(held.job).or_default() += 1;
             if let Some(job) = self.jobs.get(&held.job)
                 && held.tasks.len() as u32 != job.spec.tasks
@@ -115,11 +119,35 @@ impl Judge {
         }
         broken.extend(live.iter().filter(|(_, count)| **count > 1).map(|(job, _)| format!("law 5: job {job} twice")));
         for (victim, _, _) in taken {
-            let rest =
-                before.held.values().filter(|held| held.job == victim.job && held.id != victim.id && held.pays());
+            // Growth goes alone; a minimum with all of its growth.
+            let taken = |held: &Allocation| taken.iter().any(|(other, _, _)| other.id == held.id);
+            let whole = |held: &&Allocation| held.job == victim.job && held.pays() && !victim.is_growth;
+            let rest = before.held.values().filter(whole).filter(|held| !taken(held));
             let now = self.held.get(&victim.id).map_or(victim.tasks.len(), |held| held.tasks.len());
             if rest.count() > 0 || now != victim.tasks.len() {
                 broken.push(format!("law 2: job {} is preempted in part", victim.job));
+            }
+        }
+    }
+
+    /// Growth is burst, is of its gang's present attempt, and is not beside a minimum that has ended or is preempted.
+    fn growth_keeps_to_its_gang(&self, part: &Allocation, broken: &mut Vec<String>) {
+        let of_gang = |held: &&Allocation| held.job == part.job && !held.is_growth;
+        let Some(minimum) = self.held.values().find(of_gang) else {
+            return broken.push(format!("law 2: growth {} of job {} has no gang", part.id, part.job));
+        };
+        let runs = part.state == AllocationState::Active;
+        if minimum.attempt != part.attempt || runs && minimum.state != AllocationState::Active {
+            broken.push(format!("law 2: growth {} of job {} outlives its gang", part.id, part.job));
+        }
+        if part.account().is_some() {
+            broken.push(format!("law 4: growth {} is guaranteed", part.id));
+        }
+        if let Some(job) = self.jobs.get(&part.job) {
+            let active = |held: &&Allocation| held.job == part.job && held.state == AllocationState::Active;
+            let tasks: usize = self.held.values().filter(active).map(|held| held.tasks.len()).sum();
+            if tasks as u32 > job.spec.tasks_max() {
+                broken.push(format!("law 2: job {} has {tasks} tasks, at most {}", job.id, job.spec.tasks_max()));
             }
         }
     }
@@ -239,7 +267,7 @@ impl Judge {
                 let mine: Vec<TenantId> = before.line(by.tenant).map(|at| at.id).collect();
                 let side = before.line(victim.tenant).take_while(|at| !mine.contains(&at.id)).last();
                 let legal = match side {
-                    None => by.tenant != victim.tenant,
+                    None => by.tenant != victim.tenant || victim.is_growth,
                     Some(side) => {
                         let of = used.get(&side.id).copied().unwrap_or_default();
                         let both = victim.charge.nonzero().map(|(resource, _)| resource);
@@ -334,7 +362,7 @@ impl Judge {
 
     fn promotions_are_complete(&self, broken: &mut Vec<String>) {
         let charged = self.charged();
-        for held in self.held.values().filter(|held| held.pays() && held.account().is_none()) {
+        for held in self.held.values().filter(|held| held.pays() && held.account().is_none() && !held.is_growth) {
             let floored: Vec<(Resource, u64)> =
                 held.charge.nonzero().filter(|(resource, _)| self.is_floored(*resource)).collect();
             let covers = |id: TenantId| {
@@ -356,6 +384,9 @@ impl Judge {
                 continue;
             }
             // Whoever was evicted for a floor evicts the one that evicted it, while that one holds what it took.
+            if victim.is_growth {
+                continue;
+            }
             if self.reclaimed_from.get(by) == Some(&victim.id) {
                 broken.push(format!("law 12: job {by} evicts job {}, which evicted it", victim.job));
             }

@@ -47,7 +47,7 @@ fn random_windows_are_kept_and_satisfy_the_referee() {
 
 fn judged(histories: u64, run: fn(u64) -> world::History) {
     let first = number("MUSTER_SEED", 1);
-    let (mut logs, mut preemptions, mut promotions) = (Vec::new(), 0, 0);
+    let (mut logs, mut preemptions, mut promotions, mut growth) = (Vec::new(), 0, 0, [0; 3]);
     let mut refusals: BTreeMap<String, u64> = BTreeMap::new();
     let mut broken: Vec<String> = Vec::new();
     for seed in first..first + number("MUSTER_HISTORIES", histories) {
@@ -55,6 +55,7 @@ fn judged(histories: u64, run: fn(u64) -> world::History) {
         broken.extend(history.broken.iter().take(3).map(|what| format!("seed {seed}: {what}")));
         preemptions += history.preemptions;
         promotions += history.promotions;
+        growth.iter_mut().zip(history.growth).for_each(|(sum, one)| *sum += one);
         for (what, count) in history.refusals {
             *refusals.entry(what).or_default() += count;
         }
@@ -63,7 +64,7 @@ fn judged(histories: u64, run: fn(u64) -> world::History) {
             break;
         }
     }
-    println!("{preemptions} preemptions, {promotions} promotions; refusals: {refusals:#?}");
+    println!("{preemptions} preemptions, {promotions} promotions, growth {growth:?}; refusals: {refusals:#?}");
     for (at, found) in referee::judge(&logs).into_iter().flatten().enumerate() {
         let seed = first + at as u64;
         if let Ok(folder) = std::env::var("MUSTER_LOGS")
@@ -80,4 +81,5 @@ fn judged(histories: u64, run: fn(u64) -> world::History) {
     }
     assert!(broken.is_empty(), "MUSTER_SEED={first}\n{}", broken.join("\n"));
     assert!(preemptions > 0 && promotions > 0, "the histories reach what they are for");
+    assert!(growth.iter().all(|count| *count > 0), "gangs grow, give back and are preempted: {growth:?}");
 }

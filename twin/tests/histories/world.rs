@@ -12,7 +12,7 @@ use muster_control_core::{Command, Entry, LeasedBinding, Reject, State, TaskRepo
 use muster_model::node::NodeHealth;
 use muster_model::request::TaskRequest;
 use muster_model::{
-    AllocationId, AllocationState, CellId, Change, DeviceRequest, EndCause, Epoch, GpuModel, JobId, JobSpec, Movable,
+    AllocationId, AllocationState, CellId, Change, DeviceRequest, Elastic, EndCause, Epoch, GpuModel, JobId, JobSpec, Movable,
     Node, NodeId, Object, Pool, Preemption, PriorityClass, Rank, TaskState,
 };
 use muster_scheduler_core::{Bounds, HAND_OVER_ROUND_MS, Proposal, View, plan};
@@ -60,6 +60,8 @@ pub(crate) struct History {
     pub(crate) refusals: BTreeMap<String, u64>,
     pub(crate) preemptions: u64,
     pub(crate) promotions: u64,
+    /// Parts of growth that were bound, that were taken back for others without a right to preempt, and that were preempted.
+    pub(crate) growth: [u64; 3],
 }
 
 struct World {
@@ -85,6 +87,8 @@ struct World {
     classes: bool,
     /// Most jobs are movable, and the pool moves them.
     moves: bool,
+    /// Some gangs are elastic.
+    elastic: bool,
     models: Vec<(GpuModel, u32)>,
     /// Maintenance, reservations and drains are planned, and jobs keep their time limits.
     windows: bool,
@@ -209,12 +213,14 @@ impl World {
                 refusals: BTreeMap::new(),
                 preemptions: 0,
                 promotions: 0,
+                growth: [0; 3],
             },
             submissions,
             calm: false,
             shares,
             classes: true,
             moves: false,
+            elastic: chance.in_hundred(40),
             models,
             windows: false,
             lost: false,
@@ -403,8 +409,12 @@ impl World {
             checkpoint_every_s: chance.in_hundred(50).then_some(60),
             restart_s: chance.within(0, 120),
         });
+        let whole = matches!(devices, DeviceRequest::Whole { .. } | DeviceRequest::None);
+        let elastic = (self.elastic && whole && chance.in_hundred(50))
+            .then(|| Elastic { tasks_max: tasks + chance.within(1, 12) as u32, signal: None });
         let spec = JobSpec {
             tasks,
+            elastic,
             priority: if class.is_some() { 0 } else { *chance.pick(&[0, 0, 0, 1, 2, -1]) },
             priority_class: class.map(str::to_owned),
             grace_s,
@@ -552,7 +562,16 @@ impl World {
         let Change::Put(object) = change else { return };
         let Object::Allocation(held) = &**object else { return };
         let id = held.id;
-        if self.known.insert(id) {
+        let is_new = self.known.insert(id);
+        if is_new && held.is_growth {
+            self.history.growth[0] += 1;
+            self.at(1_000, Next::Started(id));
+            // Most work until their gang is done; some fail, or find nothing to do.
+            if self.chance.in_hundred(15) {
+                let (in_ms, fails) = (self.chance.within(2_000, 300_000), self.chance.in_hundred(50));
+                self.at(in_ms, Next::Ended(id, fails));
+            }
+        } else if is_new {
             self.at(1_000, Next::Started(id));
             let whole_ms = *self.work_ms.entry(held.job).or_insert_with(|| self.chance.within(5, 900) * 1_000);
             // What a preempted attempt did is lost or kept; that it is sometimes done again does not matter here.
@@ -567,13 +586,17 @@ impl World {
         if !self.stopping.insert(id) {
             return;
         }
+        if held.is_growth {
+            self.history.growth[1] += u64::from(matches!(cause, EndCause::Shrunk { by: Some(_) }));
+            self.history.growth[2] += u64::from(matches!(cause, EndCause::Preempted { .. }));
+        }
         let grace_ms = match (cause, self.state.jobs.get(&held.job)) {
-            (EndCause::Preempted { .. } | EndCause::Window { .. }, Some(job)) => {
+            (EndCause::Preempted { .. } | EndCause::Window { .. } | EndCause::Shrunk { .. }, Some(job)) => {
                 1_000 * job.spec.preemption.grace_s(job.spec.grace_s)
             }
             _ => 1_000,
         };
-        if matches!(cause, EndCause::Preempted { .. }) && self.chance.in_hundred(8) {
+        if matches!(cause, EndCause::Preempted { .. }) && !held.is_growth && self.chance.in_hundred(8) {
             self.at(grace_ms.min(10), Next::Completed(id));
         }
         let stop_ms = if self.chance.in_hundred(50) { grace_ms } else { self.chance.within(0, grace_ms) };
@@ -641,6 +664,10 @@ pub(crate) fn command(cell: CellId, epoch: Epoch, proposal: Proposal) -> Command
         Proposal::Move { binding, moves } => {
             Command::Move { binding: LeasedBinding::under(cell, epoch, binding), moves }
         }
+        Proposal::Grow(found) => Command::Grow(LeasedBinding::under(cell, epoch, found)),
+        Proposal::Shrink { binding, parts } => {
+            Command::Shrink { binding: LeasedBinding::under(cell, epoch, binding), parts }
+        }
         Proposal::HandOver(job) => Command::HandOver { cell, epoch, job },
         Proposal::Reserve { job, reserved } => {
             Command::Reserve { cell, epoch, job, reserved: reserved.as_deref().cloned() }
@@ -651,7 +678,11 @@ pub(crate) fn command(cell: CellId, epoch: Epoch, proposal: Proposal) -> Command
 
 pub(crate) fn proposed(command: &Command) -> Option<JobId> {
     match command {
-        Command::Bind(binding) | Command::Preempt { binding, .. } | Command::Move { binding, .. } => Some(binding.job),
+        Command::Bind(binding)
+        | Command::Preempt { binding, .. }
+        | Command::Move { binding, .. }
+        | Command::Grow(binding)
+        | Command::Shrink { binding, .. } => Some(binding.job),
         Command::HandOver { job, .. } | Command::Reserve { job, .. } | Command::RecordBypass { job, .. } => Some(*job),
         _ => None,
     }

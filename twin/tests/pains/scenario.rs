@@ -356,6 +356,10 @@ impl Scenario {
                         self.preemptions.0 += 1;
                         Command::Preempt { binding: LeasedBinding::under(CELL, epoch, binding), victims }
                     }
+                    Proposal::Grow(found) => Command::Grow(LeasedBinding::under(CELL, epoch, found)),
+                    Proposal::Shrink { binding, parts } => {
+                        Command::Shrink { binding: LeasedBinding::under(CELL, epoch, binding), parts }
+                    }
                     Proposal::Reserve { job, reserved } => {
                         Command::Reserve { cell: CELL, epoch, job, reserved: reserved.as_deref().cloned() }
                     }

@@ -281,6 +281,10 @@ fn command(cell: CellId, epoch: Epoch, proposal: Proposal) -> Command {
         Proposal::Move { binding, moves } => {
             Command::Move { binding: LeasedBinding::under(cell, epoch, binding), moves }
         }
+        Proposal::Grow(found) => Command::Grow(LeasedBinding::under(cell, epoch, found)),
+        Proposal::Shrink { binding, parts } => {
+            Command::Shrink { binding: LeasedBinding::under(cell, epoch, binding), parts }
+        }
         Proposal::HandOver(job) => Command::HandOver { cell, epoch, job },
         Proposal::Reserve { job, reserved } => {
             Command::Reserve { cell, epoch, job, reserved: reserved.as_deref().cloned() }

@@ -12,6 +12,7 @@ pub const KEYS: &[&str] = &[
     "needs",
     "gpu-memory",
     "tasks",
+    "resize-signal",
     "model",
     "selector",
     "device-class",

@@ -305,6 +305,9 @@ pub enum Event {
         /// When, if before the log began.
         #[serde(skip_serializing_if = "Option::is_none")]
         since: Option<u64>,
+        /// It is growth beyond the gang's minimum.
+        #[serde(skip_serializing_if = "is_default")]
+        elastic: bool,
     },
     /// A floor pays for an allocation from now on.
     Promote {

@@ -59,9 +59,16 @@ impl Follower {
 
     fn tell_bind(&mut self, held: &Allocation, began: bool, told: &mut Told) {
         let hold = self.jobs.get(&held.job).and_then(|seen| seen.hold.clone()).filter(|hold| hold.id == held.id);
-        let seen = HeldSeen { job: held.job, account: held.account(), pays: true, cause: None };
+        let cause = match &held.state {
+            AllocationState::Stopping(cause) if began => Some(cause.clone()),
+            _ => None,
+        };
+        let seen = HeldSeen { job: held.job, account: held.account(), pays: true, cause, is_growth: held.is_growth };
         self.held.insert(held.id, seen);
-        if let Some(job) = self.jobs.get_mut(&held.job) {
+        let job = self.jobs.get_mut(&held.job);
+        if held.is_growth {
+            job.into_iter().for_each(|job| job.growth.extend([held.id]));
+        } else if let Some(job) = job {
             (job.held, job.hold, job.waits) = (Some(held.id), None, false);
             if began && !job.ready {
                 job.ready = true;
@@ -85,6 +92,7 @@ impl Follower {
             cell: held.cell,
             cooldown_ms: Some(self.cool_down_of(held)).filter(|ms| *ms != 1_000 * Pool::standard_rules().cool_down_s),
             since: began.then_some(held.bound_ms),
+            elastic: held.is_growth,
         });
     }
 
@@ -97,7 +105,10 @@ impl Follower {
     /// The devices of an allocation came back; `changes` from `at` on are those that follow.
     pub(super) fn allocation_gone(&mut self, id: AllocationId, (changes, at): (&[Change], usize), told: &mut Told) {
         let Some(seen) = self.held.get(&id) else { return };
-        let (job, cause) = (seen.job, seen.cause.clone());
+        let (job, cause, is_growth) = (seen.job, seen.cause.clone(), seen.is_growth);
+        if is_growth {
+            return self.tell_part_gone(id, ends_in(changes, job, id), told);
+        }
         let Some(before) = self.jobs.get(&job) else { return };
         let (after, earlier) = (&changes[at..], &changes[..at]);
         let next = after.iter().chain(earlier).find_map(|change| of_job(change, job, id));
@@ -109,13 +120,50 @@ impl Follower {
         self.tell_release(id, why, told);
     }
 
+    /// The devices of a part of growth came back. `ended`: how it ended by itself, as far as its job says.
+    pub(super) fn tell_part_gone(&mut self, id: AllocationId, ended: Option<Why>, told: &mut Told) {
+        let Some(seen) = self.held.get(&id) else { return };
+        let why = match (&seen.cause, ended) {
+            (Some(EndCause::Preempted { .. }), _) => Why::Preempted,
+            (_, Some(why)) => why,
+            (Some(EndCause::NodeLost { .. }), None) => Why::Lost,
+            (Some(EndCause::RankFailed { .. }), None) => Why::Failed,
+            (Some(EndCause::TimeLimit), None) => Why::Timeout,
+            (_, None) => Why::Cancelled,
+        };
+        self.tell_release(id, why, told);
+    }
+
     pub(super) fn tell_release(&mut self, id: AllocationId, why: Why, told: &mut Told) {
         let job = self.held.remove(&id).map(|seen| seen.job);
-        if let Some(seen) = job.and_then(|job| self.jobs.get_mut(&job)) {
+        if let Some(seen) = job.and_then(|job| self.jobs.get_mut(&job))
+            && !seen.growth.remove(&id)
+        {
             seen.held = None;
         }
         told.say(Event::Release { alloc: id, why });
     }
+}
+
+/// How a part of growth ended by itself, as its job says in the same entry.
+fn ends_in(changes: &[Change], id: JobId, part: AllocationId) -> Option<Why> {
+    changes.iter().find_map(|change| {
+        let job = match change {
+            Change::Retire(job) if job.id == id => job,
+            Change::Put(object) => match &**object {
+                Object::Job(job) if job.id == id => job,
+                _ => return None,
+            },
+            _ => return None,
+        };
+        how_part_ended(job, part)
+    })
+}
+
+/// The same of one job.
+pub(super) fn how_part_ended(job: &Job, part: AllocationId) -> Option<Why> {
+    let end = job.growth.last_end.as_ref().filter(|end| end.allocation == part)?;
+    Some(if end.reason.is_empty() { Why::Finished } else { Why::Failed })
 }
 
 /// What becomes of a job whose attempt ended.

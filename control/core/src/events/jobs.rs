@@ -3,6 +3,7 @@
 //! What must stay true: a job is over, or waits again, after its devices came back.
 
 use super::event::{Amounts, DemoteReason, DropWhy, Ended, Event, Kind, Why};
+use super::held::how_part_ended;
 use super::seen::{Asks, HoldSeen, JobSeen};
 use super::{Follower, Told};
 use crate::plan::charge_of;
@@ -11,6 +12,7 @@ use muster_model::ids::{AllocationId, JobId, TenantId};
 use muster_model::priority_class::DEFAULT_PRIORITY_CLASS;
 use muster_model::task::TaskEnd;
 use muster_model::{Claim, EndCause, Job, JobPhase, Outcome, ResourceVec};
+use std::collections::BTreeSet;
 
 impl Follower {
     /// A job that was there before the log began. If it holds devices, that is told after it.
@@ -37,6 +39,7 @@ impl Follower {
             cell: claim.cell,
             cooldown_ms: None,
             since: Some(claim.made_ms),
+            elastic: false,
         });
         if let Some(seen) = self.jobs.get_mut(&job.id) {
             seen.hold = Some(HoldSeen { id: claim.allocation, account: claim.account, bound: true });
@@ -51,11 +54,11 @@ impl Follower {
             self.jobs.insert(job.id, now);
             return;
         };
-        let JobSeen { held, hold, waits, ready, .. } = before.clone();
+        let JobSeen { held, growth, hold, waits, ready, .. } = before.clone();
         let asks = now.asks.clone();
         let cancelled = now.cancelled && !before.cancelled;
         let is_ready = now.ready;
-        self.jobs.insert(job.id, JobSeen { held, hold, waits, ready, ..now });
+        self.jobs.insert(job.id, JobSeen { held, growth, hold, waits, ready, ..now });
         if asks != before.asks && waits && before.hold.is_none() {
             self.tell_update(job.id, asks, told);
         }
@@ -68,10 +71,19 @@ impl Follower {
         self.claim_changed(job, told);
         if job.phase == JobPhase::Queued {
             // The release of its last attempt comes first, wherever the change stands in the entry.
+            self.tell_growth_gone(job, told);
             if let Some(held) = held {
                 self.tell_release(held, why_again(job, &before, held), told);
             }
             self.waits_again(job.id, is_ready, told);
+        }
+    }
+
+    /// What is left of its growth goes with the attempt.
+    fn tell_growth_gone(&mut self, job: &Job, told: &mut Told) {
+        let left = self.jobs.get(&job.id).map(|seen| seen.growth.clone()).unwrap_or_default();
+        for part in left {
+            self.tell_part_gone(part, how_part_ended(job, part), told);
         }
     }
 
@@ -94,6 +106,7 @@ impl Follower {
         if job.cancelled && !seen.cancelled {
             told.say(Event::Cancel { job: job.id });
         }
+        self.tell_growth_gone(job, told);
         let unused = seen.hold.filter(|hold| hold.bound).map(|hold| hold.id);
         for held in seen.held.into_iter().chain(unused) {
             self.tell_release(held, why, told);
@@ -187,6 +200,7 @@ impl Follower {
                 movable: spec.movable.is_some(),
             },
             held: None,
+            growth: BTreeSet::new(),
             hold: None,
             waits: true,
             ready: is_ready(job),

@@ -4,6 +4,7 @@
 
 use muster_model::ids::{AllocationId, Epoch, JobId, TenantId};
 use muster_model::{EndCause, ResourceVec};
+use std::collections::BTreeSet;
 
 /// A live job.
 #[derive(Clone, Debug)]
@@ -11,6 +12,8 @@ pub(super) struct JobSeen {
     pub(super) asks: Asks,
     /// The devices that it holds, as far as the log says.
     pub(super) held: Option<AllocationId>,
+    /// Its growth, as far as the log says.
+    pub(super) growth: BTreeSet<AllocationId>,
     pub(super) hold: Option<HoldSeen>,
     /// It is in the queue, as far as the log says.
     pub(super) waits: bool,
@@ -51,6 +54,7 @@ pub(super) struct HeldSeen {
     pub(super) pays: bool,
     /// Why it is being stopped, if it is.
     pub(super) cause: Option<EndCause>,
+    pub(super) is_growth: bool,
 }
 
 /// A node.

@@ -36,6 +36,10 @@ impl ClassIndex {
 
     fn file(&mut self, capacity: &Capacity, held: &Allocation, comes: bool) {
         let rank = held.promotion_rank();
+        // Growth is burst whatever floors would cover.
+        if held.is_growth {
+            return;
+        }
         if let Some(account) = held.account() {
             change(&mut self.guaranteed, account, rank, comes);
             return;

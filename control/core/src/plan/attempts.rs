@@ -5,11 +5,12 @@
 //! (law 2). A preempted attempt, and one that somebody wants queued again, leads back to the queue with its place there, whatever its
 //! tasks exit with, and uses up no retry; only what ended by itself before the stop reached it is over.
 
-use super::{claims, run_times, starts};
+use super::{claims, growth, run_times, starts};
 use crate::bounds::START_FAULTS_PER_JOB_MAX;
 use crate::draft::Draft;
 use crate::routing::{Router, models_of};
 use muster_model::attempt::{self, AttemptRecord, FAILURE_REASON_BYTES_MAX, PreemptedBy};
+use muster_model::elastic::GROWTH_ENDS_MAX;
 use muster_model::ids::{AllocationId, JobId, NodeId, Rank};
 use muster_model::object::Key;
 use muster_model::task::{RankFailure, TaskEnd};
@@ -75,9 +76,13 @@ fn cause_of(seen: &TaskState, rank: Rank, node: NodeId) -> Option<EndCause> {
 
 /// Begins to stop an attempt that is still meant to run.
 pub(super) fn stop(draft: &mut Draft<'_>, id: AllocationId, cause: EndCause) {
+    if draft.allocation(id).is_some_and(|held| held.is_growth) {
+        return growth::stop_part(draft, id, cause);
+    }
     let Some(held) = draft.allocation_mut(id) else { return };
-    held.state = AllocationState::Stopping(cause);
+    held.state = AllocationState::Stopping(cause.clone());
     let job = held.job;
+    growth::stop_all(draft, job, &cause);
     if let Some(job) = draft.job_mut(job) {
         job.phase = JobPhase::Stopping(id);
     }
@@ -87,8 +92,19 @@ pub(super) fn stop(draft: &mut Draft<'_>, id: AllocationId, cause: EndCause) {
 pub(super) fn settle(draft: &mut Draft<'_>, id: AllocationId) {
     let Some(held) = draft.allocation(id) else { return };
     let job = held.job;
-    if held.is_over() {
-        close(draft, id);
+    if held.is_growth {
+        if held.is_over() {
+            growth::close_part(draft, id);
+        }
+    } else if held.is_over() {
+        growth::stop_all(draft, job, &EndCause::Shrunk { by: None });
+        // Its parts are of the same attempt: the next one waits for them too.
+        if growth::parts_of(draft, job).is_empty() {
+            close(draft, id);
+        } else if let Some(job) = draft.job_mut(job) {
+            // Its work is done: nobody is to be started for it any more.
+            job.growth.ends = job.growth.ends.max(GROWTH_ENDS_MAX);
+        }
     } else if held.state == AllocationState::Active && !held.task_states.contains(&TaskState::Pending) {
         let starting = draft.job(job).is_some_and(|job| matches!(job.phase, JobPhase::Starting(_)));
         let now_ms = draft.now_ms;
@@ -230,6 +246,7 @@ fn verdict(draft: &Draft<'_>, held: &Allocation) -> Verdict {
             }
         },
         EndCause::Deadline => over(Outcome::DeadlineMissed),
+        EndCause::Shrunk { .. } => over(Outcome::Completed),
         EndCause::NodeLost { node } => again(format!("lost node {}", node_name(draft, *node)), Blame::Nobody),
         EndCause::RankFailed { rank, .. } => {
             // Ranks fail when a neighbour's node dies, long before its fence has passed: the loss is the cause then.
@@ -274,7 +291,7 @@ fn why_preempted(by: Option<JobId>, reason: PreemptReason) -> String {
 }
 
 /// What the rank that ended the attempt came to, for people.
-fn why_failed(draft: &Draft<'_>, held: &Allocation, rank: Rank) -> String {
+pub(super) fn why_failed(draft: &Draft<'_>, held: &Allocation, rank: Rank) -> String {
     let index = rank.0 as usize;
     let node = held.tasks.get(index).map(|task| node_name(draft, task.node)).unwrap_or_default();
     match held.task_states.get(index) {

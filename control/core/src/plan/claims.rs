@@ -91,6 +91,7 @@ pub(super) fn begin_attempt(job: &mut Job, claim: &Claim, now_ms: u64) -> Alloca
     job.started_ms = None;
     job.reserved = None;
     job.bypassed_cards = 0;
+    job.growth.begin_attempt();
     job.nodes = claim.tasks.iter().map(|task| task.node).collect();
     let mut held = Allocation {
         id: claim.allocation,
@@ -112,6 +113,7 @@ pub(super) fn begin_attempt(job: &mut Job, claim: &Claim, now_ms: u64) -> Alloca
         classes: Vec::new(),
         priority: job.spec.priority,
         submitted_ms: job.submitted_ms,
+        is_growth: false,
     };
     held.set_account(claim.account, now_ms);
     held

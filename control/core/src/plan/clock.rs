@@ -80,7 +80,8 @@ fn correct(draft: &mut Draft<'_>, now_ms: u64) -> u32 {
 
 fn is_ahead(job: &Job, now_ms: u64) -> bool {
     let later = [job.bound_ms, job.started_ms, job.finished_ms, job.checkpoint_ms].into_iter().flatten();
-    [job.submitted_ms, job.routed_ms].into_iter().chain(later).any(|at| at > now_ms)
+    let growth = [job.growth.grown_ms, job.growth.shrunk_ms];
+    [job.submitted_ms, job.routed_ms].into_iter().chain(growth).chain(later).any(|at| at > now_ms)
         || job.attempts.iter().any(|record| record_is_ahead(record, now_ms))
 }
 
@@ -92,7 +93,8 @@ fn record_is_ahead(record: &AttemptRecord, now_ms: u64) -> bool {
 fn set_back(job: &mut Job, now_ms: u64) {
     let later = [&mut job.bound_ms, &mut job.started_ms, &mut job.finished_ms, &mut job.checkpoint_ms];
     let later = later.into_iter().flatten();
-    for at in [&mut job.submitted_ms, &mut job.routed_ms].into_iter().chain(later) {
+    let growth = [&mut job.growth.grown_ms, &mut job.growth.shrunk_ms];
+    for at in [&mut job.submitted_ms, &mut job.routed_ms].into_iter().chain(growth).chain(later) {
         *at = (*at).min(now_ms);
     }
     for record in &mut job.attempts {

@@ -48,6 +48,9 @@ impl<'a> Known<'a> {
         if spec.array.is_some() {
             level::field(draft.state, level::QUOTAS, "array")?;
         }
+        if spec.elastic.is_some() {
+            level::field(draft.state, level::QUOTAS, "elastic")?;
+        }
         let mut array = spec.array.as_ref().map(|array| Box::new(ArrayState::of(array)));
         if *start == StartConditions::default() {
             return Ok((Unmet::default(), array));

@@ -2,7 +2,7 @@
 //!
 //! A shard planned this against its own view; everything is proved again here: the lease, the job's turn, the shape, that each victim may be taken,
 //! in the order of the plan, and that the gang fits once all of them are gone. What must stay true:
-//! - law 2: a victim is a whole attempt, and the claim is bound whole or not at all;
+//! - law 2: a victim is a whole attempt with all of its growth, or a part of growth; the claim is bound whole or not at all;
 //! - law 4: what is charged to a floor is taken for a higher priority of the same tenant only;
 //! - law 12: a reclaim raises the use that floors cover; a priority preempts strictly lower ones, across tenants only burst, and only where the
 //!   classes are marked so;
@@ -10,7 +10,7 @@
 
 use super::bind::waiting_in;
 use super::charge::charge_of;
-use super::{attempts, cells, shape};
+use super::{attempts, cells, growth, shape};
 use crate::classes::CLASSES_LEVEL;
 use crate::command::LeasedBinding;
 use crate::draft::Draft;
@@ -51,6 +51,7 @@ pub(super) fn preempt(
     }
     shape::check(state, job, binding)?;
     let charge = charge_of(&job.spec, binding.model);
+    let victims = &growth::with_parts(draft, victims);
     let held = live(draft, binding, victims)?;
     let mut all_ended = Ended::default();
     held.iter().for_each(|victim| state.capacity().note_ended(&mut all_ended, victim));
@@ -111,6 +112,10 @@ pub(super) fn live<'a>(
         let fits = |held: &Allocation| held.cell == binding.cell && held.job != binding.job;
         match held.state {
             AllocationState::Active if fits(held) && seen.insert(*id) => Ok(&**held),
+            // Growth that is being stopped still pays, and goes with its minimum at the latest.
+            AllocationState::Stopping(_) if held.is_growth && held.pays() && fits(held) && seen.insert(*id) => {
+                Ok(&**held)
+            }
             _ => Err(fault(VictimFault::Ended)),
         }
     };
@@ -156,6 +161,12 @@ fn judge(draft: &Draft<'_>, asks: &Beneficiary<'_>, victims: &[&Allocation]) -> 
         } else {
             return Err(fault(VictimFault::WithinGuarantee));
         };
+        // Growth has no cool-down, and taking it is no preemption of its job.
+        if victim.is_growth {
+            capacity.note_ended(&mut ended, victim);
+            reasons.push(reason);
+            continue;
+        }
         pools_allow(draft, victim).map_err(fault)?;
         if victim.account().is_some() {
             lost_floor += victim.charge.potential();

@@ -17,18 +17,40 @@ pub(super) fn check(state: &State, job: &Job, binding: &LeasedBinding) -> Result
     if binding.tasks.len() != spec.tasks as usize {
         return Err(wrong(ShapeFault::Tasks { asked: spec.tasks, placed: binding.tasks.len() }));
     }
+    check_growth(state, job, Vec::new(), binding)
+}
+
+/// Checks what a gang gets beside the tasks that it has, and the gang as a whole.
+pub(super) fn check_growth(
+    state: &State,
+    job: &Job,
+    mut tasks: Vec<TaskPlacement>,
+    binding: &LeasedBinding,
+) -> Result<(), Reject> {
+    let wrong = |fault: ShapeFault| Reject::shape(job.id, fault);
+    let spec = &job.spec;
     check_model(spec, binding.model).map_err(wrong)?;
-    let mut ground = Vec::with_capacity(binding.tasks.len());
+    let had = tasks.len();
+    let mut ground = Vec::with_capacity(had + binding.tasks.len());
+    for task in &tasks {
+        ground.push(&**state.nodes.get(&task.node).ok_or(Misfit::NoNode { node: task.node })?);
+    }
     for (rank, task) in binding.tasks.iter().enumerate() {
         let node = state.nodes.get(&task.node).ok_or(Misfit::NoNode { node: task.node })?;
         // Consecutive ranks mostly share a node: its pool was judged already.
         let first_there = ground.last().is_none_or(|last: &&Node| last.id != node.id);
         check_rank(state, spec, binding, task, node, first_there).map_err(|fault| {
-            wrong(ShapeFault::Rank { rank: Rank(rank as u32), node: node.spec.name.clone(), fault })
+            wrong(ShapeFault::Rank { rank: Rank((had + rank) as u32), node: node.spec.name.clone(), fault })
         })?;
         ground.push(&**node);
     }
-    closeness::check(&spec.topology, spec.numa, &binding.tasks, &ground).map_err(|too_far| wrong(too_far.into()))
+    let all = if had == 0 {
+        &binding.tasks
+    } else {
+        tasks.extend_from_slice(&binding.tasks);
+        &tasks
+    };
+    closeness::check(&spec.topology, spec.numa, all, &ground).map_err(|too_far| wrong(too_far.into()))
 }
 
 fn check_model(spec: &JobSpec, model: Option<GpuModel>) -> Result<(), ShapeFault> {

@@ -271,5 +271,6 @@ fn queued(draft: &mut Draft<'_>, one: Admitted<'_>) -> Job {
         array_task: None,
         preemptor: muster_model::Preemptor::default(),
         moving: None,
+        growth: muster_model::Growth::default(),
     }
 }

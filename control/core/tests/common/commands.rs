@@ -291,6 +291,7 @@ impl Story {
             array: self.array(),
             priority_class: None,
             reservation: None,
+            elastic: None,
         }
     }
 

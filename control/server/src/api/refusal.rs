@@ -170,6 +170,7 @@ pub(crate) fn reject(reject: &Reject) -> Status {
         Reject::Full { .. } => (Code::ResourceExhausted, with_retry("FULL", RETRY_FULL)),
         Reject::UsageGap { .. } => (Code::FailedPrecondition, details("USAGE_GAP")),
         Reject::NotPreemptible { .. } => (Code::FailedPrecondition, details("NOT_PREEMPTIBLE")),
+        Reject::CannotGrow { .. } => (Code::FailedPrecondition, details("CANNOT_GROW")),
         Reject::NotSilent { .. } => (Code::FailedPrecondition, details("NOT_SILENT")),
         Reject::EndUnknown { .. } => (Code::FailedPrecondition, details("END_UNKNOWN")),
     };

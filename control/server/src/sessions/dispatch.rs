@@ -30,16 +30,19 @@ impl Held {
     }
 }
 
-/// The allocations as last seen, and the time limits of their jobs.
+/// What of a job its running tasks are told when it changes: its time limit, and the generation of an elastic gang's size.
+type Told = (Option<u64>, u64);
+
+/// The allocations as last seen, and what their jobs' tasks were told.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     held: BTreeMap<AllocationId, Held>,
-    limits: BTreeMap<AllocationId, Option<u64>>,
+    limits: BTreeMap<AllocationId, Told>,
 }
 
 impl Index {
     pub(super) fn of(state: &State) -> Self {
-        let limit = |job: &Job| Some((job.phase.allocation()?, job.spec.time_limit_s));
+        let limit = |job: &Job| Some((job.phase.allocation()?, (job.spec.time_limit_s, job.growth.generation)));
         Index {
             held: state.allocations.values().map(|allocation| (allocation.id, Held::of(allocation))).collect(),
             limits: state.jobs.values().filter_map(|job| limit(job)).collect(),
@@ -82,15 +85,14 @@ impl Index {
         self.held.insert(allocation.id, new);
     }
 
-    /// A time limit may change while the job runs.
+    /// A time limit may change while the job runs, and so may the size of its gang, which every worker is told.
     fn limit(&mut self, job: &Job, touched: &mut BTreeSet<NodeId>) {
         let Some(id) = job.phase.allocation() else { return };
-        let limit_s = job.spec.time_limit_s;
-        let before = self.limits.insert(id, limit_s);
-        if before.is_some_and(|before| before != limit_s)
-            && let Some(held) = self.held.get(&id)
-        {
-            touched.extend(held.live.keys());
+        let told = (job.spec.time_limit_s, job.growth.generation);
+        let before = self.limits.insert(id, told);
+        if before.is_some_and(|before| before != told) {
+            let all = job.growth.parts.iter().chain([&id]).filter_map(|id| self.held.get(id));
+            touched.extend(all.flat_map(|held| held.live.keys()));
         }
     }
 }

@@ -35,5 +35,16 @@ pub(crate) fn desired_task(task: DesiredTask) -> v1::DesiredTask {
         checkpoint_note: task.checkpoint_note,
         limit_signal: task.limit_signal.map(|said| said.signal.number() as u32).unwrap_or_default(),
         limit_signal_s: task.limit_signal.map(|said| said.before_s).unwrap_or_default(),
+        world: task.world.map(|world| v1::World {
+            generation: world.generation,
+            workers: world.workers,
+            rank: world.rank,
+            local_rank: world.local_rank,
+            local_workers: world.local_workers,
+            node_rank: world.node_rank,
+            workers_min: world.workers_min,
+            workers_max: world.workers_max,
+            signal: world.signal.map(|signal| signal.number() as u32).unwrap_or_default(),
+        }),
     }
 }

@@ -16,7 +16,7 @@ pub use crate::task_folder::Stream;
 
 use futures::future::BoxFuture;
 use muster_model::ids::Epoch;
-use muster_model::{Stop, TaskState};
+use muster_model::{Stop, TaskState, World};
 use muster_node_core::{ObservedTask, TaskKey, TaskSpec};
 use muster_runtime::Host;
 use std::collections::{BTreeMap, BTreeSet};
@@ -153,6 +153,9 @@ pub trait Executor: Send + Sync + 'static {
 
     /// Gives a task another time limit, in seconds from its start; one that has passed ends it like any that passes.
     fn set_time_limit(&self, key: TaskKey, limit_s: Option<u64>);
+
+    /// Tells a worker of an elastic gang the gang's new size: its world file is replaced, and it is sent the signal that its job has chosen.
+    fn set_world(&self, key: TaskKey, world: World);
 
     /// Moves a fence forward; a lower one changes nothing.
     fn push_deadline(&self, key: TaskKey, deadline_ns: u64);

@@ -1,7 +1,7 @@
 //! A handle on a process that cannot come to mean another one, and that can be waited for without polling.
 
 use crate::stop_order::StopOrder;
-use muster_model::Stop;
+use muster_model::{Stop, StopSignal};
 use nix::sys::signal::Signal;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -51,18 +51,26 @@ impl PidFd {
 
     /// Tells a shim to stop its task: SIGTERM, with the signal and the grace for the task in its value ([`StopOrder`]).
     pub(super) fn send_stop(&self, how: Stop) {
+        self.send_order(Signal::SIGTERM, StopOrder::of(how).0);
+    }
+
+    /// Tells a shim to send its task this signal: SIGUSR2, with the signal's number in its value.
+    pub(super) fn send_signal_order(&self, signal: StopSignal) {
+        self.send_order(Signal::SIGUSR2, signal.number());
+    }
+
+    fn send_order(&self, signal: Signal, value: i32) {
         // SAFETY: the structure is plain numbers, for which zeros are a value.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        info.si_signo = libc::SIGTERM;
+        info.si_signo = signal as i32;
         info.si_code = libc::SI_QUEUE;
-        let queued =
-            Queued { pid: std::process::id() as i32, uid: nix::unistd::getuid().as_raw(), value: StopOrder::of(how).0 };
+        let queued = Queued { pid: std::process::id() as i32, uid: nix::unistd::getuid().as_raw(), value };
         // SAFETY: behind its three numbers and the padding to eight bytes, the structure is a union, which for a queued signal begins with
         // the sender and the value (sigaction(2)); both structures are larger than what is written, and writing them needs no alignment.
         unsafe {
             let union = (&raw mut info).cast::<u8>().add(QUEUED_AT).cast::<Queued>();
             union.write_unaligned(queued);
-            libc::syscall(libc::SYS_pidfd_send_signal, self.fd.as_raw_fd(), libc::SIGTERM, &raw const info, 0);
+            libc::syscall(libc::SYS_pidfd_send_signal, self.fd.as_raw_fd(), signal as i32, &raw const info, 0);
         }
     }
 

@@ -12,11 +12,12 @@ use super::pidfd::PidFd;
 use super::start::{self, Alive, Found};
 use super::{ExecError, Executor, Launch, LogError, LogSlice, Owner, claim, orphans};
 use crate::task_folder::record::{End, ExitRecord, LaunchRecord, StartedRecord};
-use crate::task_folder::{DeadlineFile, Stream, TaskFolder, output, read_json};
+use crate::task_folder::{DeadlineFile, Stream, TaskFolder, output, read_json, world};
 use futures::future::{BoxFuture, FutureExt};
 use muster_model::checkpoint::FILE_VARIABLE;
+use muster_model::elastic::WORLD_VARIABLE;
 use muster_model::ids::Epoch;
-use muster_model::{Checkpoint, Stop, TaskState};
+use muster_model::{Checkpoint, Stop, TaskState, World};
 use muster_node_core::{ObservedTask, Phase, Stopping, TaskKey, TaskSpec};
 use muster_runtime::Host;
 use nix::sys::signal::Signal;
@@ -103,14 +104,17 @@ struct Entry {
     deadline_ns: u64,
     /// The time limit that holds now.
     time_limit_s: Option<u64>,
+    /// Of an elastic gang: its size now, and the generation that the worker has been told.
+    world: Option<World>,
+    told_generation: Option<u64>,
     /// The newest checkpoint that it says it has made.
     checkpoint: Option<Checkpoint>,
     /// Once the shim is there and until it has ended.
     shim: Option<Arc<Shim>>,
 }
 
-/// A task of an earlier agent: what it was started with, what is there, and its newest checkpoint.
-type Adopted = (LaunchRecord, Found, Option<Checkpoint>);
+/// A task of an earlier agent: what it was started with, what is there, its newest checkpoint, and the size of its gang that it was told last.
+type Adopted = (LaunchRecord, Found, Option<Checkpoint>, Option<u64>);
 
 struct Shim {
     process: PidFd,
@@ -237,7 +241,26 @@ impl Inner {
             Stopping::AtOnce => shim.process.send(Signal::SIGUSR1),
         }
         drop(tasks);
+        self.tell_world(key);
         self.changed();
+    }
+
+    /// Replaces the world file of a worker that has a shim and has not been told of its gang's present size, and has it signalled.
+    fn tell_world(&self, key: TaskKey) {
+        let (spec, world, shim) = {
+            let mut tasks = self.tasks.lock();
+            let Some(entry) = tasks.get_mut(&key) else { return };
+            let (Some(world), Some(shim)) = (entry.world, entry.shim.clone()) else { return };
+            if entry.told_generation == Some(world.generation) || entry.stopping != Stopping::No {
+                return;
+            }
+            entry.told_generation = Some(world.generation);
+            (entry.spec.clone(), world, shim)
+        };
+        match world::write(&self.folder(key), &spec, &world) {
+            Ok(()) => world.signal.into_iter().for_each(|signal| shim.process.send_signal_order(signal)),
+            Err(error) => tracing::error!(task = %key, %error, "cannot tell a task the size of its gang"),
+        }
     }
 
     /// Rare: the agent before this one died while this shim was starting.
@@ -284,7 +307,7 @@ impl Inner {
         let vacant = !tasks.contains_key(&spec.key);
         if vacant {
             let stopping = Stopping::No;
-            let (key, time_limit_s) = (spec.key, spec.time_limit_s);
+            let (key, time_limit_s, world) = (spec.key, spec.time_limit_s, spec.world);
             let entry = Entry {
                 spec,
                 node_epoch,
@@ -293,6 +316,8 @@ impl Inner {
                 stop: None,
                 deadline_ns,
                 time_limit_s,
+                world,
+                told_generation: world.map(|world| world.generation),
                 checkpoint: None,
                 shim: None,
             };
@@ -319,12 +344,17 @@ impl Executor for ProcessExecutor {
             let read = tokio::task::spawn_blocking(move || reader.take_over());
             let (kept, adopted) = read.await.map_err(|lost| inner.failed(io::Error::other(lost))).flatten()?;
             *inner.kept.lock() = Some(kept);
-            for (record, found, made) in adopted {
+            for (record, found, made, told) in adopted {
                 let record = Arc::new(record);
                 let spec = Arc::new(record.spec.clone());
                 inner.enter(spec, record.node_epoch, Phase::Starting, 0);
                 if let Some(entry) = inner.tasks.lock().get_mut(&record.spec.key) {
                     entry.checkpoint = made;
+                    // What an earlier agent told it is in the file; the rest of it is told again with the desired state.
+                    if let (Some(world), Some(generation)) = (&mut entry.world, told) {
+                        world.generation = generation;
+                    }
+                    entry.told_generation = told;
                 }
                 match found {
                     Found::Over(exit) => inner.over(record.spec.key, &exit),
@@ -364,6 +394,9 @@ impl Executor for ProcessExecutor {
         whole_env.extend(env);
         let folder = self.0.folder(spec.key);
         whole_env.insert(orphans::TASK.to_owned(), folder.path().display().to_string());
+        if spec.world.is_some() {
+            whole_env.insert(WORLD_VARIABLE.to_owned(), folder.world().display().to_string());
+        }
         whole_env.insert(FILE_VARIABLE.to_owned(), folder.checkpoint().display().to_string());
         if let Some((owner, _)) = &*self.0.owner.lock() {
             whole_env.insert(orphans::OWNER.to_owned(), claim::mark(owner, &self.0.config.boot_id));
@@ -410,6 +443,13 @@ impl Executor for ProcessExecutor {
         }
     }
 
+    fn set_world(&self, key: TaskKey, world: World) {
+        if let Some(entry) = self.0.tasks.lock().get_mut(&key) {
+            entry.world = Some(world);
+        }
+        self.0.tell_world(key);
+    }
+
     fn push_deadline(&self, key: TaskKey, deadline_ns: u64) {
         let mut tasks = self.0.tasks.lock();
         let Some(entry) = tasks.get_mut(&key) else { return };
@@ -432,6 +472,7 @@ impl Executor for ProcessExecutor {
             stopping: entry.stopping,
             checkpoint: entry.checkpoint.clone(),
             time_limit_s: entry.time_limit_s,
+            world_generation: entry.world.map(|world| world.generation),
         };
         self.0.tasks.lock().iter().map(|(key, entry)| (*key, observed(entry))).collect()
     }

@@ -3,6 +3,7 @@
 use super::orphans;
 use super::pidfd::PidFd;
 use crate::task_folder::record::{End, ExitRecord, LaunchRecord, ShimRecord, StartedRecord};
+use crate::task_folder::world;
 use crate::task_folder::{DeadlineFile, TaskFolder, read_json};
 use std::fs::File;
 use std::io::{self, Read};
@@ -68,6 +69,9 @@ pub(super) fn start(
     let log = File::create(folder.shim_log()).map_err(|e| say("making shim.log in", e))?;
     let limit_s = record.spec.time_limit_s;
     let deadline = folder.create_deadline(deadline_ns, limit_s).map_err(|e| say("writing the deadline in", e))?;
+    if let Some(said) = &record.spec.world {
+        world::write(folder, &record.spec, said).map_err(|e| say("writing world in", e))?;
+    }
     folder.write_json(&folder.task(), record).map_err(|e| say("writing task.json in", e))?;
     let owner = record.env.get(orphans::OWNER).map_or("", String::as_str);
     let reason = match launch(shim, folder, log, owner) {

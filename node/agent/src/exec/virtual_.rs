@@ -11,7 +11,7 @@
 use super::{ExecError, Executor, Launch, LogError, LogSlice, Owner, Stream};
 use futures::future::{BoxFuture, FutureExt};
 use muster_model::ids::{Attempt, Epoch, JobId};
-use muster_model::{Stop, TaskState};
+use muster_model::{Stop, TaskState, World};
 use muster_node_core::fence::{self, NS_PER_S};
 use muster_node_core::{ObservedTask, Phase, Stopping, TaskKey, TaskSpec};
 use muster_runtime::{Clock, Host};
@@ -66,6 +66,7 @@ struct Task {
     node_epoch: Epoch,
     stopping: Stopping,
     limit_s: Option<u64>,
+    world_generation: Option<u64>,
     run: Run,
     /// Its place in the history, if it ran and there is one.
     recorded: Option<usize>,
@@ -286,8 +287,10 @@ impl Executor for VirtualMachine {
             history.push(RunRecord { job, attempt, key, started, ended: None, state: None });
             history.len() - 1
         });
-        let limit_s = spec.time_limit_s;
-        state.tasks.insert(key, Task { spec, node_epoch, stopping: Stopping::No, limit_s, run, recorded, over: None });
+        let (limit_s, stopping) = (spec.time_limit_s, Stopping::No);
+        let world_generation = spec.world.map(|world| world.generation);
+        let task = Task { spec, node_epoch, stopping, limit_s, world_generation, run, recorded, over: None };
+        state.tasks.insert(key, task);
         state.wake();
         if let Some(rescheduled) = &state.rescheduled {
             rescheduled.notify_one();
@@ -300,7 +303,8 @@ impl Executor for VirtualMachine {
         let launch = Launch { spec: spec.clone(), node_epoch, env: BTreeMap::new(), deadline_ns: now_ns };
         let run = Run::new(&launch, now_ns);
         let (limit_s, over) = (spec.time_limit_s, Some((over, now_ns)));
-        let task = Task { spec, node_epoch, stopping: Stopping::No, limit_s, run, recorded: None, over };
+        let (stopping, world_generation) = (Stopping::No, None);
+        let task = Task { spec, node_epoch, stopping, limit_s, world_generation, run, recorded: None, over };
         state.tasks.entry(launch.spec.key).or_insert(task);
         state.wake();
     }
@@ -325,6 +329,10 @@ impl Executor for VirtualMachine {
             // One that has passed already passes now: what is over stays as it was.
             task.run.limit_ns = fence::time_limit_ns(task.run.started_ns, limit_s).map(|at_ns| at_ns.max(now_ns));
         });
+    }
+
+    fn set_world(&self, key: TaskKey, world: World) {
+        self.change(key, |task, _| task.world_generation = Some(world.generation));
     }
 
     fn push_deadline(&self, key: TaskKey, deadline_ns: u64) {
@@ -352,7 +360,8 @@ impl Executor for VirtualMachine {
             };
             let (spec, node_epoch, stopping) = (task.spec.clone(), task.node_epoch, task.stopping);
             // Nothing runs, so nothing is saved.
-            ObservedTask { spec, node_epoch, phase, stopping, checkpoint: None, time_limit_s: task.limit_s }
+            let (time_limit_s, world_generation) = (task.limit_s, task.world_generation);
+            ObservedTask { spec, node_epoch, phase, stopping, checkpoint: None, time_limit_s, world_generation }
         };
         state.tasks.iter().map(|(key, task)| (*key, observed(task))).collect()
     }

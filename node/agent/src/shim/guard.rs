@@ -97,6 +97,10 @@ pub(super) fn guard(
                     ending = Some(terminate(End::Stopped, how.unwrap_or(usual), now_ns));
                 }
                 Ok(Signal::SIGUSR1) => return Ok(End::Stopped),
+                // The agent has something to tell the task, and says by which signal.
+                Ok(Signal::SIGUSR2) if ending.is_none() && signal.ssi_code == libc::SI_QUEUE => {
+                    StopSignal::of_number(signal.ssi_int).into_iter().for_each(|said| send(child, said));
+                }
                 _ => {}
             }
         }

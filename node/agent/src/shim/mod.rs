@@ -124,7 +124,7 @@ fn run_task(folder: &TaskFolder, task: &LaunchRecord, signals: &SigSet) -> Resul
 /// The signals that are read and never delivered: a stop, a kill, a child's end, and a terminal's that are none of ours.
 fn blocked_signals() -> SigSet {
     let mut set = SigSet::empty();
-    for signal in [Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGCHLD, Signal::SIGINT, Signal::SIGHUP] {
+    for signal in [Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGCHLD, Signal::SIGINT, Signal::SIGHUP] {
         set.add(signal);
     }
     set

@@ -8,6 +8,7 @@
 //! | `shim`, `started`, `exit` | shim | its process; when the command ran; how all ended |
 //! | `stdout`, `stderr` | shim | the beginning of the output; its end in segments beside them ([`output`]) |
 //! | `checkpoint` | task | when it has saved its progress, and its note about that ([`checkpoint`]) |
+//! | `world` | agent | of an elastic gang: its size and the task's place in it ([`world`]) |
 //! | `work` | shim | the scratch folder in which a command without a working directory runs |
 //!
 //! What must stay true: records are replaced whole; the fence only moves forward; whoever holds the lock and finds no `exit`
@@ -17,6 +18,7 @@
 pub(crate) mod checkpoint;
 pub(crate) mod output;
 pub mod record;
+pub(crate) mod world;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -91,6 +93,12 @@ impl TaskFolder {
     #[must_use]
     pub fn checkpoint(&self) -> PathBuf {
         self.0.join("checkpoint")
+    }
+
+    /// What a worker of an elastic gang reads to know the gang's size.
+    #[must_use]
+    pub fn world(&self) -> PathBuf {
+        self.0.join("world")
     }
 
     /// The file of one output.

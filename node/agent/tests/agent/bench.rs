@@ -55,6 +55,7 @@ pub(crate) fn command(id: u64, rank: u32, words: &[&str]) -> TaskSpec {
         gpu_units: 7_000,
         checkpoint_note: String::new(),
         limit_signal: None,
+        world: None,
     }
 }
 

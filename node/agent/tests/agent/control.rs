@@ -304,5 +304,6 @@ pub(crate) fn to_wire(spec: &TaskSpec, stop: bool) -> v1::DesiredTask {
         checkpoint_note: String::new(),
         limit_signal: 0,
         limit_signal_s: 0,
+        world: None,
     }
 }

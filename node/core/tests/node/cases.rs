@@ -5,7 +5,7 @@ use muster_model::ids::{Epoch, Revision};
 use muster_model::mig::{MigPlacement, MigShape};
 use muster_model::task::{HoldMode, TaskState};
 use muster_model::validate::bounds;
-use muster_model::{Checkpoint, Stop};
+use muster_model::{Checkpoint, Stop, World};
 use muster_node_core::{
     CardSetting, CardStep, DeviceNames, Gate, Meter, Report, Reports, Stamp, Step, TaskKey, TaskSpec, env, plan,
 };
@@ -75,6 +75,27 @@ fn the_next_attempt_waits_until_the_last_one_is_gone() {
     let new = || vec![(spec(11, 0, vec![]), false)];
     check(new(), vec![(old(), running())], vec![], &[Step::Kill(key(10, 0))]);
     check(new(), vec![(old(), over(TaskState::Fenced))], vec![], &[Step::Start(key(11, 0))]);
+}
+
+#[test]
+fn growth_starts_beside_its_gang_and_every_worker_is_told_the_size_once() {
+    let world = |generation, workers, rank| {
+        let (local_rank, local_workers, node_rank, workers_min, workers_max) = (rank, workers, 0, 1, 4);
+        let signal = Some(muster_model::StopSignal::Winch);
+        World { generation, workers, rank, local_rank, local_workers, node_rank, workers_min, workers_max, signal }
+    };
+    let least = |world| TaskSpec { world: Some(world), ..spec(10, 0, vec![]) };
+    // Allocation 12 is of the same attempt as allocation 10.
+    let part = TaskSpec { attempt: spec(10, 0, vec![]).attempt, world: Some(world(2, 2, 1)), ..spec(12, 0, vec![]) };
+    let wanted = desired(vec![(least(world(2, 2, 0)), false), (part.clone(), false)], 1);
+    let mut node = observed(vec![(least(world(1, 1, 0)), running())]);
+    let told = Step::SetWorld(key(10, 0), world(2, 2, 0));
+    assert_eq!(plan(&wanted, &node), [told.clone(), Step::Start(key(12, 0))]);
+    crate::world::take(&told, &wanted, &mut node);
+    assert_eq!(plan(&wanted, &node), [Step::Start(key(12, 0))]);
+    let env = env::task_env(&part, &DeviceNames::default()).expect("no devices");
+    let said = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MUSTER_WORKERS_MAX", "MUSTER_WORLD_GENERATION"];
+    assert_eq!(said.map(|name| env[name].as_str()), ["1", "2", "1", "4", "2"]);
 }
 
 #[test]

@@ -47,6 +47,7 @@ pub(crate) fn spec(allocation: u64, rank: u32, devices: Vec<DeviceHold>) -> Task
         disconnect_grace_s: 600,
         checkpoint_note: String::new(),
         limit_signal: None,
+        world: None,
     }
 }
 
@@ -82,6 +83,7 @@ pub(crate) fn observed(tasks: Vec<(TaskSpec, Phase)>) -> Observed {
                 stopping: Stopping::No,
                 checkpoint: None,
                 time_limit_s: None,
+                world_generation: None,
             },
         )
     };
@@ -115,6 +117,9 @@ pub(crate) fn take(step: &Step, wanted: &Desired, node: &mut Observed) {
         Step::SetTimeLimit(key, limit_s) => {
             node.tasks.get_mut(key).expect("limits what is there").time_limit_s = *limit_s;
         }
+        Step::SetWorld(key, world) => {
+            node.tasks.get_mut(key).expect("tells what is there").world_generation = Some(world.generation);
+        }
         Step::Card { card, step } => take_card_step(*card, *step, node),
         Step::Start(key) => {
             assert_may_start(*key, wanted, node);
@@ -137,7 +142,8 @@ fn record(key: TaskKey, phase: Phase, wanted: &Desired, node: &mut Observed) {
     let spec = wanted.tasks[&key].spec.clone();
     let time_limit_s = spec.time_limit_s;
     let node_epoch = wanted.stamp.node_epoch;
-    let task = ObservedTask { spec, node_epoch, phase, stopping: Stopping::No, checkpoint: None, time_limit_s };
+    let (stopping, world_generation) = (Stopping::No, spec.world.map(|world| world.generation));
+    let task = ObservedTask { spec, node_epoch, phase, stopping, checkpoint: None, time_limit_s, world_generation };
     assert!(node.tasks.insert(key, task).is_none(), "{key} has a record already");
 }
 
@@ -304,6 +310,7 @@ fn add_if_consistent(node: &mut Observed, spec: TaskSpec, phase: Phase, stopping
         stopping,
         checkpoint: None,
         time_limit_s: None,
+        world_generation: None,
     };
     let key = task.spec.key;
     let live = |other: &ObservedTask| other.is_live() && other.spec.job == task.spec.job;

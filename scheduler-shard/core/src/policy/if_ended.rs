@@ -9,7 +9,10 @@ use crate::fleet::{Savepoint, UndoLog};
 use crate::job_class::{JobClass, Offer};
 use crate::search::Steps;
 use crate::view::{Known, View};
-use muster_model::{Allocation, AllocationId, CellId, GpuModel, GpuUnits, JobId, ResourceVec, TaskPlacement, TenantId};
+use muster_model::{
+    Allocation, AllocationId, CellId, GpuModel, GpuUnits, JobId, NodeId, ResourceVec, TaskPlacement, TenantId,
+};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// See the module.
@@ -89,6 +92,57 @@ impl<'v> IfEnded<'v> {
         let guards = guard::guards(self.view, self.cell);
         let pass = Pass { cell: self.cell, now_ms: self.now_ms, guards };
         gate::pass(self.view, &pass, &self.job, &self.class, offer, &mut self.steps)
+    }
+
+    /// Lets go on whoever is not in the way of the place; answers the others, in their order.
+    pub(crate) fn restore_unneeded<'a>(
+        &mut self,
+        offer: &Offer,
+        tasks: &[TaskPlacement],
+        ended: Vec<&'a Arc<Allocation>>,
+    ) -> Vec<&'a Arc<Allocation>> {
+        let mut cards: BTreeSet<(NodeId, u16)> = BTreeSet::new();
+        for task in tasks {
+            cards.extend(task.devices.iter().map(|hold| (task.node, hold.gpu)));
+        }
+        let on_place = |held: &Arc<Allocation>| {
+            held.tasks.iter().any(|task| task.devices.iter().any(|hold| cards.contains(&(task.node, hold.gpu))))
+        };
+        // Growth goes with the minimum of its gang.
+        let gangs = ended.iter().filter(|held| !held.is_growth && on_place(held)).map(|held| held.job);
+        let gangs: BTreeSet<JobId> = gangs.collect();
+        let meets = |held: &Arc<Allocation>| on_place(held) || gangs.contains(&held.job);
+        let mut needed: Vec<(usize, &Arc<Allocation>)> = Vec::new();
+        let mut restored: Vec<(usize, &Arc<Allocation>)> = Vec::new();
+        for (at, held) in ended.into_iter().enumerate() {
+            if meets(held) {
+                needed.push((at, held));
+            } else {
+                self.restore(held);
+                restored.push((at, held));
+            }
+        }
+        // CPU, memory or a max of the tenant may need some of them after all.
+        let mut back = restored.into_iter();
+        while !self.takes(offer, tasks)
+            && let Some((at, held)) = back.next()
+        {
+            self.end(held);
+            needed.push((at, held));
+        }
+        // Shares of a card may fit beside some of those on the card.
+        if offer.charge.gpu_total().0 < muster_model::GpuUnits::CARD.0 {
+            needed.retain(|(_, held)| {
+                self.restore(held);
+                let fits = self.takes(offer, tasks);
+                if !fits {
+                    self.end(held);
+                }
+                !fits
+            });
+        }
+        needed.sort_unstable_by_key(|(at, _)| *at);
+        needed.into_iter().map(|(_, held)| held).collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! What can be taken, and the order in which it is tried: what would be missed least goes first.
 //!
-//! What must stay true: priority, then what is lost (GPU time since the last checkpoint, and the cost of a restart), then the youngest first. For
+//! What must stay true: growth of elastic gangs before any minimum, then priority, then what is lost (GPU time since the last checkpoint, and the cost of a restart), then the youngest first. For
 //! gangs of whole cards this holds node by node, because a card alone opens no place for a task; where the gang must stand in one leaf or block,
 //! also leaf by leaf or block by block.
 
@@ -23,6 +23,8 @@ pub(super) struct Victim {
 /// How much something would be missed: the least goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Missed {
+    /// Growth of elastic gangs goes before any gang's minimum.
+    is_minimum: bool,
     priority: i32,
     /// GPU unit-milliseconds that would be done again.
     lost: u64,
@@ -33,19 +35,25 @@ struct Missed {
 /// What runs in the cell and is committed, with how much it would be missed.
 pub(super) fn in_cell(view: &View, cell: CellId, now_ms: u64, steps: &mut Steps) -> Vec<Victim> {
     let active = view.allocations.values().filter(|held| held.cell == cell && held.state == AllocationState::Active);
-    let victims: Vec<Victim> = active
-        .map(|held| {
-            let job = view.jobs.get(held.job.0);
-            let restart_ms = job.map_or(0, |job| 1_000 * job.restart_cost_s);
-            let saved_ms = job.and_then(|job| job.checkpoint_ms).map_or(held.bound_ms, |at| at.max(held.bound_ms));
-            let since_ms = now_ms.saturating_sub(saved_ms) + restart_ms;
-            let lost = held.charge.gpu_total().0.saturating_mul(since_ms);
-            let missed = Missed { priority: held.priority, lost, youngest: Reverse(held.bound_ms), id: held.id };
-            Victim { held: held.clone(), missed }
-        })
-        .collect();
+    let victims: Vec<Victim> = active.map(|held| victim(view, held, now_ms)).collect();
     steps.0 += victims.len() as u64 / 8;
     victims
+}
+
+/// The growth of elastic gangs in the cell, that which is ending included.
+pub(super) fn growth_in_cell(view: &View, cell: CellId, now_ms: u64) -> impl Iterator<Item = Victim> + '_ {
+    view.growth_in(cell).map(move |held| victim(view, held, now_ms))
+}
+
+fn victim(view: &View, held: &Arc<Allocation>, now_ms: u64) -> Victim {
+    let job = view.jobs.get(held.job.0);
+    let restart_ms = job.map_or(0, |job| 1_000 * job.restart_cost_s);
+    let saved_ms = job.and_then(|job| job.checkpoint_ms).map_or(held.bound_ms, |at| at.max(held.bound_ms));
+    let since_ms = now_ms.saturating_sub(saved_ms) + restart_ms;
+    let lost = held.charge.gpu_total().0.saturating_mul(since_ms);
+    let (is_minimum, youngest) = (!held.is_growth, Reverse(held.bound_ms));
+    let missed = Missed { is_minimum, priority: held.priority, lost, youngest, id: held.id };
+    Victim { held: held.clone(), missed }
 }
 
 /// The victims in the order in which they are tried for a job of `class`.
@@ -66,6 +74,7 @@ pub(super) fn in_order<'a>(
 
 /// Victims on one node that together make room for one more task: those in this part of the list by node.
 struct Opening {
+    minimum: bool,
     priority: i32,
     lost: u64,
     node: NodeId,
@@ -124,24 +133,26 @@ fn open(
     let of_model = |gpu: u16| there.node.spec.gpus.get(usize::from(gpu)).map(|card| card.model) == offer.model;
     let mut free = (0..there.cards.len() as u16).filter(|gpu| of_model(*gpu) && there.is_free(*gpu)).count() as u32;
     let mut fit = free / each;
-    let (mut priority, mut lost) = (i32::MIN, 0_u64);
-    let (mut from, mut pending) = (begin, (i32::MIN, 0_u64));
+    let (mut minimum, mut priority, mut lost) = (false, i32::MIN, 0_u64);
+    let (mut from, mut pending) = (begin, (false, i32::MIN, 0_u64));
     for (at, (_, missed, victim)) in on_it.iter().enumerate() {
         let here = legal[*victim as usize].held.tasks.iter().filter(|task| task.node == id);
         free += here.map(|task| task.devices.len() as u32).sum::<u32>();
-        pending = (pending.0.max(missed.priority), pending.1.saturating_add(missed.lost));
+        let (before, highest, sum) = pending;
+        pending = (before | missed.is_minimum, highest.max(missed.priority), sum.saturating_add(missed.lost));
         if free / each > fit {
             fit = free / each;
-            (priority, lost) = (priority.max(pending.0), lost.saturating_add(pending.1));
-            openings.push(Opening { priority, lost, node: id, part: from..begin + at + 1 });
-            (from, pending) = (begin + at + 1, (i32::MIN, 0));
+            minimum |= pending.0;
+            (priority, lost) = (priority.max(pending.1), lost.saturating_add(pending.2));
+            openings.push(Opening { minimum, priority, lost, node: id, part: from..begin + at + 1 });
+            (from, pending) = (begin + at + 1, (false, i32::MIN, 0));
         }
     }
 }
 
 /// All openings, the cheapest first; of a gang that must stand in one leaf or block, those of the cheapest one first in which there are enough.
 fn by_domain(view: &View, class: &JobClass, mut openings: Vec<Opening>) -> Vec<Opening> {
-    openings.sort_unstable_by_key(|opening| (opening.priority, opening.lost, opening.node));
+    openings.sort_unstable_by_key(|opening| (opening.minimum, opening.priority, opening.lost, opening.node));
     let domain: fn(&Place) -> (&str, &str, &str) = match class.topology.required {
         Some(TopologyLevel::Leaf) => |place| (&place.region, &place.block, &place.leaf),
         Some(TopologyLevel::Block) => |place| (&place.region, &place.block, ""),

@@ -56,6 +56,7 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         array,
         priority_class,
         reservation,
+        elastic,
     } = spec;
     let request::TaskRequest { devices, cpu_milli, memory_mib } = request;
     let Topology { required, preferred, segment_tasks, spread } = topology;
@@ -97,6 +98,7 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         ("array", text(array)),
         ("priority_class", text(priority_class)),
         ("reservation", text(reservation)),
+        ("elastic", text(elastic)),
     ])
 }
 
@@ -269,6 +271,10 @@ fn other_cases() -> Vec<Case> {
         differing("priority_class", Stands, gang(1, 1), |spec| spec.priority_class = Some("production".into())),
         // Shards see a job only once it is eligible.
         differing("start", Nothing, gang(1, 1), |spec| spec.start.begin_ms = Some(1)),
+        // A gang waits with its least.
+        differing("elastic", Nothing, gang(1, 1), |spec| {
+            spec.elastic = Some(muster_model::Elastic { tasks_max: 4, signal: None });
+        }),
         differing("array", Nothing, gang(1, 1), |spec| {
             spec.array = Some(muster_model::ArraySpec { indices: [1].into_iter().collect(), max_running: None });
         }),

@@ -265,7 +265,11 @@ impl Fleet {
                 self.hand_over(job);
                 return None;
             }
-            Proposal::Preempt { binding, .. } | Proposal::Move { binding, .. } => {
+            // This small control plane neither preempts nor moves, and its gangs are not elastic.
+            Proposal::Preempt { binding, .. }
+            | Proposal::Move { binding, .. }
+            | Proposal::Grow(binding)
+            | Proposal::Shrink { binding, .. } => {
                 self.view.refused(binding.job, self.now_ms);
                 return None;
             }

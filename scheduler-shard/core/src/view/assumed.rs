@@ -41,7 +41,7 @@ impl View {
         self.assumed.insert(job.id, Assumed { attempt: binding.attempt, allocation: Some(assumed) });
     }
 
-    fn assumed_allocation(
+    pub(super) fn assumed_allocation(
         &mut self,
         job: &Known,
         class: &JobClass,
@@ -92,6 +92,9 @@ impl View {
     /// The proposal for `job` came to nothing, or nobody knows what became of it: its charge is undone, and the job backs off, longer each
     /// time. The watch brings meanwhile what the view has missed.
     pub fn refused(&mut self, job: JobId, now_ms: u64) {
+        if self.elastic_refused(job, now_ms) {
+            return;
+        }
         self.forget_assumed(job);
         self.forget_preemption(job);
         if let Some(there) = self.jobs.get(job.0).cloned() {
@@ -103,6 +106,9 @@ impl View {
     /// Nobody answered the proposal for `job`: its charge is undone and it backs off for a moment. Should it
     /// have been committed after all, its allocation comes by the watch.
     pub fn unanswered(&mut self, job: JobId, now_ms: u64) {
+        if self.elastic_refused(job, now_ms) {
+            return;
+        }
         self.forget_assumed(job);
         self.forget_preemption(job);
         if let Some(there) = self.jobs.get(job.0).cloned() {
@@ -135,7 +141,13 @@ impl View {
             let open = search.began_for_fewer_than(gangs_found) && self.reserved_in(*cell) < RESERVATIONS_MAX;
             open.then(|| search.next_ms(gangs_found))
         });
-        self.backoff.next_end_ms().into_iter().chain(sought).chain(self.next_reclaim_ms()).min()
+        self.backoff
+            .next_end_ms()
+            .into_iter()
+            .chain(sought)
+            .chain(self.next_reclaim_ms())
+            .chain(self.next_elastic_ms())
+            .min()
     }
 
     /// Undoes the charge of a proposal; its job goes back to the queue if it still waits.
@@ -171,6 +183,13 @@ impl View {
 
     /// Charges what the control plane has committed. Its own assumed allocation is swapped for it; other assumed allocations in its way give way.
     pub(super) fn confirm(&mut self, allocation: &Arc<Allocation>) {
+        if allocation.is_growth {
+            if !self.confirm_growth(allocation) {
+                nodes_of(allocation).into_iter().for_each(|node| self.give_up_on_node(node));
+                self.charge(allocation);
+            }
+            return;
+        }
         let own = self.assumed.remove(&allocation.job).and_then(|proposed| proposed.allocation);
         if let Some(own) = &own
             && holds_the_same(own, allocation)
@@ -203,6 +222,7 @@ impl View {
         for assumed in given_up {
             self.release(&assumed);
         }
+        self.give_up_growth_on(node);
     }
 
     /// Takes over a fresh snapshot, keeping the proposals that are still under way and still fit it.

@@ -2,6 +2,7 @@
 //!
 //! What must stay true: a job that does not wait keeps nothing that only waiting jobs need; a fleet runs far more than wait.
 
+use super::growing::MayGrow;
 use crate::job_class::{JobClass, JobClasses};
 use crate::queue::QueueKey;
 use crate::search::Ask;
@@ -48,6 +49,8 @@ pub(crate) struct Known {
     pub(crate) time_limit_s: Option<u64>,
     /// What it gets when those that it preempts have ended.
     pub(crate) claim: Option<Arc<Claim>>,
+    /// How it may grow now; none where it may not.
+    pub(crate) may_grow: Option<Arc<MayGrow>>,
 }
 
 /// What moving a job needs to know of it.
@@ -75,7 +78,9 @@ impl Known {
         let movable = movable.map(|how| Arc::new(MayMove { how, class: classes.of(&job.spec) }));
         let lasts_ms = job.spec.time_limit_s.map(|limit_s| 1_000 * limit_s.saturating_add(job.spec.grace_s));
         let waits = job.is_eligible() && job.claim.is_none();
+        let may_grow = MayGrow::of(&job, classes).map(Arc::new);
         Known {
+            may_grow,
             id: job.id,
             tenant: job.tenant,
             cell: job.cell,

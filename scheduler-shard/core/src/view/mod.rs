@@ -6,6 +6,7 @@
 //! - what the control plane has committed always wins: a proposal in its way is given up.
 
 mod assumed;
+mod growing;
 mod in_turn;
 mod job;
 mod preempting;
@@ -21,6 +22,8 @@ use crate::queue::backoff::Backoff;
 use crate::queue::order::Ledger;
 use crate::queue::{CellQueue, Freed, Obstacle};
 use assumed::Assumed;
+use growing::Elastics;
+pub(crate) use growing::MayGrow;
 pub(crate) use in_turn::in_turn;
 pub(crate) use job::Known;
 use muster_model::capacity::Capacity;
@@ -73,6 +76,7 @@ pub struct View {
     pub(crate) moves: BTreeMap<AllocationId, MoveRecord>,
     /// Jobs that had nowhere else to go, and until when they are not handed over again.
     pub(crate) not_offered_until: BTreeMap<JobId, u64>,
+    elastics: Elastics,
     /// How long the jobs of each tenant ran; shards are not told of it, only explanations use it.
     pub(crate) run_times: BTreeMap<TenantId, Arc<RunTimes>>,
     /// By name.
@@ -188,6 +192,7 @@ impl View {
             Key::Move(id) => drop(self.moves.remove(id)),
             Key::RunTimes(id) => drop(self.run_times.remove(id)),
             Key::Allocation(id) => {
+                self.part_gone(*id);
                 if let Some(allocation) = self.allocations.remove(id.0) {
                     self.priorities.remove(&allocation);
                     self.release(&allocation);
@@ -205,7 +210,7 @@ impl View {
     fn put_tenant(&mut self, tenant: &Tenant) {
         let before =
             self.fleet.capacity.tenants().get(&tenant.id).map(|old| old.anti_affinity.clone()).unwrap_or_default();
-        self.fleet.put_tenant(tenant, held(&self.allocations, &self.assumed).map(AsRef::as_ref));
+        self.fleet.put_tenant(tenant, held(&self.allocations, &self.assumed, &self.elastics).map(AsRef::as_ref));
         self.forget_orders();
         self.relieved(tenant.id);
         // What was tried in vain under the old quotas and rules may be taken under the new ones.
@@ -250,7 +255,7 @@ impl View {
     fn put_job(&mut self, job: Job) {
         let job = Arc::new(Known::of(job, &mut self.classes));
         if job.class.as_ref().is_some_and(|class| class.latency_critical) {
-            let held = held(&self.allocations, &self.assumed).map(AsRef::as_ref);
+            let held = held(&self.allocations, &self.assumed, &self.elastics).map(AsRef::as_ref);
             self.fleet.watch_neighbours(job.tenant, held);
         }
         if job.needs_no_card() {
@@ -273,6 +278,7 @@ impl View {
             }
         }
         self.claim_changed(old.as_deref(), Some(&job));
+        self.elastic_changed(job.id, Some(&job));
         if !same_place {
             self.enqueue(&job);
         }
@@ -306,13 +312,14 @@ impl View {
             self.note_bypass(Some(&job), None);
             self.claim_changed(Some(&job), None);
         }
+        self.elastic_changed(id, None);
         self.give_up_reservation(id);
         self.forget_efforts(id);
     }
 
     /// Everything that holds devices: what is committed, and what is proposed.
     pub(crate) fn held(&self) -> impl Iterator<Item = &Arc<Allocation>> + '_ {
-        held(&self.allocations, &self.assumed)
+        held(&self.allocations, &self.assumed, &self.elastics)
     }
 
     /// One that holds devices.
@@ -347,6 +354,7 @@ impl View {
             self.replace_allocation(&known, allocation);
             return;
         }
+        self.note_part(&allocation);
         self.confirm(&allocation);
         self.priorities.add(&allocation);
         self.allocations.insert(allocation.id.0, allocation);
@@ -436,8 +444,10 @@ impl View {
 fn held<'v>(
     allocations: &'v ById<Arc<Allocation>>,
     pending: &'v BTreeMap<JobId, Assumed>,
+    elastics: &'v Elastics,
 ) -> impl Iterator<Item = &'v Arc<Allocation>> {
-    allocations.values().chain(pending.values().filter_map(Assumed::charged))
+    let growth = elastics.proposed.values().flat_map(|proposed| &proposed.parts);
+    allocations.values().chain(pending.values().filter_map(Assumed::charged)).chain(growth)
 }
 
 /// The nodes it stands on, each once.

@@ -37,6 +37,7 @@ impl View {
             moves_tried: self.moves_tried.clone(),
             moves: self.moves.clone(),
             not_offered_until: self.not_offered_until.clone(),
+            elastics: self.elastics.clone(),
             run_times: self.run_times.clone(),
             windows: self.windows.clone(),
         };
@@ -79,7 +80,7 @@ impl View {
             return;
         }
         accounts.sort_by_key(|id| (Reverse(self.fleet.capacity.line_of(*id).count()), *id));
-        let burst = self.allocations.values().filter(|held| held.pays() && held.account().is_none());
+        let burst = self.allocations.values().filter(|held| held.pays() && held.account().is_none() && !held.is_growth);
         let mut burst: Vec<Arc<Allocation>> = burst.cloned().collect();
         burst.sort_by_key(|held| held.promotion_rank());
         for account in accounts {
@@ -96,10 +97,14 @@ impl View {
         }
     }
 
-    /// The job that holds this ends.
+    /// The job that holds this ends; growth alone ends without its job.
     pub(crate) fn end_held(&mut self, held: AllocationId, id: JobId) {
-        self.delete(&Key::Allocation(held));
-        self.delete(&Key::Job(id));
+        if self.allocations.get(held.0).is_some_and(|held| held.is_growth) {
+            self.delete(&Key::Allocation(held));
+        } else {
+            self.delete(&Key::Allocation(held));
+            self.end_job(id);
+        }
         self.promote();
     }
 

@@ -282,6 +282,13 @@ fn command(cell: CellId, epoch: Epoch, proposal: v1::Proposal) -> Command {
             ),
             victims: preempt.victims.into_iter().map(AllocationId).collect(),
         },
+        v1::proposal::Kind::Grow(bind) => {
+            Command::Grow(LeasedBinding::under(cell, epoch, bind.try_into().expect("understood")))
+        }
+        v1::proposal::Kind::Shrink(shrink) => Command::Shrink {
+            binding: LeasedBinding::under(cell, epoch, shrink.bind.expect("a binding").try_into().expect("understood")),
+            parts: shrink.parts.into_iter().map(AllocationId).collect(),
+        },
         v1::proposal::Kind::RecordBypass(bypass) => {
             Command::RecordBypass { cell, epoch, job: JobId(bypass.job), cards: bypass.cards }
         }

@@ -9,7 +9,7 @@ use crate::consensus::peer::{Heartbeat, HeartbeatAnswer, Identified, PreVote, Pr
 use crate::consensus::snapshot::Frame;
 use crate::consensus::types::{Batch, LogId, Member, Types, Vote};
 use crate::consensus::{PeerRefusal, ProposeError};
-use muster_control_core::{Command, Decided, Done, Reject, VictimFault};
+use muster_control_core::{Command, Decided, Done, GrowthFault, Reject, VictimFault};
 use muster_model::allocation::{AllocationState, EndCause};
 use muster_model::job::{JobPhase, Outcome};
 use muster_model::mig::MigShape;
@@ -97,7 +97,7 @@ fn registry() -> (Registry, Vec<String>) {
         NodeHealth,
         NumaPolicy
     );
-    trace!(EndCause, Outcome, PreemptReason, Reject, Result<Done, Reject>, Rule, SharingMode, StopSignal, TaskEnd, TaskState, TopologyLevel, Trust, VictimFault, WorkloadClass);
+    trace!(EndCause, GrowthFault, Outcome, PreemptReason, Reject, Result<Done, Reject>, Rule, SharingMode, StopSignal, TaskEnd, TaskState, TopologyLevel, Trust, VictimFault, WorkloadClass);
     // Not `Edit`, which is one layout for each thing that can be edited.
     let missing = tracer.registry_unchecked();
     (missing.into_iter().filter(|(name, _)| name != "Edit").collect(), roots)

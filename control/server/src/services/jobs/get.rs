@@ -4,7 +4,7 @@ use super::unknown;
 use crate::api::refusal;
 use crate::services::App;
 use muster_control_core::State;
-use muster_model::{Job, JobId, NodeId, TenantId};
+use muster_model::{Allocation, AllocationState, Job, JobId, NodeId, TenantId};
 use muster_proto::v1;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,15 +16,18 @@ pub(super) async fn get(app: &App, request: v1::GetJobRequest) -> Result<v1::Get
         .look(request.consistency, |state, revision| {
             let found = state.jobs.get(&id).map(|job| {
                 let allocation = job.phase.allocation().and_then(|held| state.allocations.get(&held)).map(Arc::clone);
-                (Arc::clone(job), allocation)
+                let parts = job.growth.parts.iter().filter_map(|part| state.allocations.get(part));
+                let runs = |part: &&Arc<Allocation>| part.state == AllocationState::Active;
+                let growth: Vec<Arc<Allocation>> = parts.filter(runs).map(Arc::clone).collect();
+                (Arc::clone(job), (allocation, growth))
             });
             (found, revision)
         })
         .await?;
-    let (live, allocation) = live.unzip();
+    let (live, held) = live.unzip();
     let job = find(app, live, id)?;
-    let allocation = allocation.flatten();
-    let (node_names, failure_nodes, cell_name, account_paths) = app.consensus.read(|state, _| {
+    let (allocation, growth) = held.unwrap_or_default();
+    let (growth_nodes, node_names, failure_nodes, cell_name, account_paths) = app.consensus.read(|state, _| {
         let failed = job.attempts.iter().flat_map(|record| &record.failures).map(|failure| failure.node);
         let failed: Vec<NodeId> = failed.collect::<BTreeSet<_>>().into_iter().collect();
         let failure_nodes = failed.iter().map(|node| node.0).zip(names(state, &failed)).collect();
@@ -33,7 +36,10 @@ pub(super) async fn get(app: &App, request: v1::GetJobRequest) -> Result<v1::Get
         let account_paths =
             paid.collect::<BTreeSet<_>>().into_iter().map(|id| (id.0, account_path(state, id))).collect();
         let cell_name = cell.map(|cell| cell.name.clone()).unwrap_or_default();
-        (names(state, &job.nodes), failure_nodes, cell_name, account_paths)
+        let on: BTreeSet<NodeId> = growth.iter().flat_map(|part| &part.tasks).map(|task| task.node).collect();
+        let on: Vec<NodeId> = on.into_iter().collect();
+        let growth_nodes = on.iter().map(|node| node.0).zip(names(state, &on)).collect();
+        (growth_nodes, names(state, &job.nodes), failure_nodes, cell_name, account_paths)
     });
     Ok(v1::GetJobReply {
         job: Some(v1::Job::from(&*job)),
@@ -43,6 +49,8 @@ pub(super) async fn get(app: &App, request: v1::GetJobRequest) -> Result<v1::Get
         cell_name,
         failure_nodes,
         account_paths,
+        growth: growth.iter().map(|part| v1::Allocation::from(&**part)).collect(),
+        growth_nodes,
     })
 }
 

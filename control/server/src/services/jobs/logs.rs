@@ -8,7 +8,8 @@ use crate::services::{App, STREAM_EVENTS_MAX};
 use crate::sessions::logs::{LogAsk, LogPiece};
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
-use muster_model::{AllocationId, Attempt, Job, JobId, NodeId, Rank};
+use muster_control_core::State;
+use muster_model::{AllocationId, AllocationState, Attempt, Job, JobId, NodeId, Rank};
 use muster_proto::v1;
 use muster_proto::v1::peer_client::PeerClient;
 use serde::{Deserialize, Serialize};
@@ -77,17 +78,31 @@ pub(super) async fn logs(
 /// Finds the task that is meant.
 async fn target(app: &App, request: &v1::LogsRequest) -> Result<LogTarget, Status> {
     let id = JobId(request.job_id);
-    let live = app.look(v1::Consistency::Linearizable.into(), |state, _| state.jobs.get(&id).map(Arc::clone)).await?;
+    let (attempt, rank) = (Attempt(request.attempt), Rank(request.rank));
+    let found = app.look(v1::Consistency::Linearizable.into(), |state, _| {
+        let job = state.jobs.get(&id)?;
+        let present = attempt == Attempt(0) || attempt == job.attempt;
+        Some((Arc::clone(job), present.then(|| grown(state, job, rank)).flatten()))
+    });
+    let (live, grown) = found.await?.unzip();
     let job = super::get::find(app, live, id)?;
-    let (node, allocation) = place(&job, Attempt(request.attempt), Rank(request.rank))?;
-    Ok(LogTarget {
-        node,
-        allocation,
-        rank: Rank(request.rank),
-        stderr: request.stderr,
-        follow: request.follow,
-        offset: request.offset,
-    })
+    let (node, allocation, rank) = match grown.flatten() {
+        Some(grown) => grown,
+        None => {
+            let (node, allocation) = place(&job, attempt, rank)?;
+            (node, allocation, rank)
+        }
+    };
+    Ok(LogTarget { node, allocation, rank, stderr: request.stderr, follow: request.follow, offset: request.offset })
+}
+
+/// Where a rank beyond the least of an elastic job runs, and its place in that allocation.
+fn grown(state: &State, job: &Job, rank: Rank) -> Option<(NodeId, AllocationId, Rank)> {
+    let beyond = rank.0.checked_sub(job.spec.tasks)?;
+    let parts = job.growth.parts.iter().filter_map(|part| state.allocations.get(part));
+    let parts = parts.filter(|part| part.state == AllocationState::Active);
+    let mut tasks = parts.flat_map(|part| part.tasks.iter().enumerate().map(|(at, task)| (task.node, part.id, at)));
+    tasks.nth(beyond as usize).map(|(node, part, at)| (node, part, Rank(at as u32)))
 }
 
 /// Where a rank of an attempt ran, and under which allocation; attempt 0 is the last one.

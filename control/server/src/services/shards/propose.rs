@@ -77,6 +77,15 @@ fn command(cell: CellId, epoch: Epoch, proposal: v1::Proposal) -> Result<Command
             let moves = moves.map_err(|error| format!("{error}"))?;
             Ok(Command::Move { binding: LeasedBinding::under(cell, epoch, found), moves })
         }
+        Some(v1::proposal::Kind::Grow(bind)) => {
+            let found = bind.try_into().map_err(|error| format!("{error}"))?;
+            Ok(Command::Grow(LeasedBinding::under(cell, epoch, found)))
+        }
+        Some(v1::proposal::Kind::Shrink(shrink)) => {
+            let found = shrink.bind.unwrap_or_default().try_into().map_err(|error| format!("{error}"))?;
+            let parts = shrink.parts.into_iter().map(AllocationId).collect();
+            Ok(Command::Shrink { binding: LeasedBinding::under(cell, epoch, found), parts })
+        }
         Some(v1::proposal::Kind::HandOver(hand)) => Ok(Command::HandOver { cell, epoch, job: JobId(hand.job) }),
         Some(v1::proposal::Kind::Reserve(reserve)) => {
             let reserved = reserve.reserved.map(Into::into);
@@ -113,7 +122,7 @@ fn answer(decided: Result<Done, Reject>) -> Answer {
         // A job that is over, cancelled or gone is not waiting either.
         Reject::NotWaiting { .. } | Reject::NotFound { .. } => Kind::NotWaiting,
         Reject::DoesNotFit { over_max: true, .. } => Kind::OverMax,
-        Reject::DoesNotFit { .. } | Reject::NotPreemptible { .. } => Kind::DoesNotFit,
+        Reject::DoesNotFit { .. } | Reject::NotPreemptible { .. } | Reject::CannotGrow { .. } => Kind::DoesNotFit,
         Reject::WrongShape { .. } | Reject::Invalid(_) => Kind::WrongShape,
         Reject::NowhereElse { .. } => Kind::NowhereElse,
         Reject::InUse { .. }

@@ -3,7 +3,7 @@
 use super::{Adopted, Inner};
 use crate::exec::kept::Kept;
 use crate::exec::{ExecError, Owner, claim, start};
-use crate::task_folder::{TaskFolder, VOID, checkpoint};
+use crate::task_folder::{TaskFolder, VOID, checkpoint, world};
 use muster_node_core::{Phase, TaskKey};
 use std::collections::BTreeSet;
 use std::io;
@@ -53,7 +53,7 @@ impl Inner {
             match start::adopt(&TaskFolder::new(&path), boot_id, self.now_ns(), adopts) {
                 Ok(Some((record, found))) => {
                     let made = checkpoint::read(&TaskFolder::new(&path)).unwrap_or_default();
-                    adopted.push((record, found, made));
+                    adopted.push((record, found, made, world::generation(&TaskFolder::new(&path))));
                 }
                 Ok(None) => tracing::debug!(folder = %path.display(), "this task folder has no started task"),
                 // Its fence still holds; to go on without the others would be worse.

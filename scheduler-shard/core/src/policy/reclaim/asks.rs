@@ -35,8 +35,9 @@ pub(super) enum Verdict {
     Protected,
 }
 
-/// A victim's tenant, and whether the victim frees GPUs, CPU and memory that are asked for: whether its side may be reclaimed from goes by these.
-pub(super) type Side = (TenantId, [bool; 3]);
+/// A victim's tenant, whether the victim frees GPUs, CPU and memory that are asked for, and whether it is growth: whether its side may be
+/// reclaimed from goes by these.
+pub(super) type Side = (TenantId, [bool; 4]);
 
 impl<'a> Asks<'a> {
     pub(super) fn of(view: &View, job: &Known, offer: &'a Offer, now_ms: u64) -> Self {
@@ -77,7 +78,7 @@ impl<'a> Asks<'a> {
         let (asked, frees) = (&self.offer.charge, &held.charge);
         let gpus = self.offer.model.is_some_and(|model| asked.gpu(model).0 > 0 && frees.gpu(model).0 > 0);
         let cpu = asked.cpu_milli > 0 && frees.cpu_milli > 0;
-        (held.tenant, [gpus, cpu, asked.memory_mib > 0 && frees.memory_mib > 0])
+        (held.tenant, [gpus, cpu, asked.memory_mib > 0 && frees.memory_mib > 0, held.is_growth])
     }
 
     pub(super) fn is_marked(&self, view: &View, held: &Allocation) -> bool {
@@ -90,6 +91,10 @@ impl<'a> Asks<'a> {
     /// Whether it is out of its cool-down, and its job has not been preempted too often.
     fn by_pools(&self, view: &View, held: &Allocation, burst: bool) -> Verdict {
         let capacity = &view.fleet.capacity;
+        // Growth has no cool-down, and taking it is no preemption of its job.
+        if held.is_growth {
+            return Verdict::Legal;
+        }
         let preempted = view.jobs.get(held.job.0).map_or(0, |job| job.preemptions);
         if capacity.preemptions_max(held).is_some_and(|most| preempted >= most) {
             return Verdict::Protected;

@@ -21,8 +21,8 @@ use crate::view::{Known, View};
 use asks::{Asks, Verdict};
 use due::{AGAIN_MS, candidates, put_off, rest, tried_in_vain};
 use muster_model::preemption::STOP_MS_MAX;
-use muster_model::{Allocation, AllocationId, Binding, CellId, Claim, Epoch, NodeId, TaskPlacement};
-use std::collections::{BTreeMap, BTreeSet};
+use muster_model::{Allocation, AllocationId, AllocationState, Binding, CellId, Claim, Epoch, JobId, TaskPlacement};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Victims of one preemption.
@@ -157,6 +157,10 @@ fn end_until_it_fits(
     steps: &mut Steps,
 ) -> Option<Found> {
     let offer = asks.offer;
+    let mut growth: BTreeMap<JobId, Vec<Arc<Allocation>>> = BTreeMap::new();
+    for part in trial.view().growth_in(cell).filter(|part| part.state == AllocationState::Active) {
+        growth.entry(part.job).or_default().push(part.clone());
+    }
     let (mut ended, mut next, mut goal): (Vec<&Arc<Allocation>>, usize, u64) =
         (Vec::new(), 0, offer.charge.gpu_total().0);
     let free = trial.free_units(offer.model);
@@ -169,11 +173,18 @@ fn end_until_it_fits(
         {
             next += 1;
             // Those before it are gone: its side may be within its guarantee by now.
-            if asks.may_take(trial.view(), held, &mut BTreeMap::new()) {
-                trial.end(held);
-                ended.push(held);
-                freed += held.charge.gpu_total().0.max(1);
-                steps.0 += held.tasks.len() as u64;
+            if !ended.iter().any(|other| other.id == held.id) && asks.may_take(trial.view(), held, &mut BTreeMap::new())
+            {
+                // A minimum goes only with all of its growth, and once that is gone its side may be within its guarantee.
+                for one in growth.get(&held.job).into_iter().flatten().filter(|_| !held.is_growth).chain([held]) {
+                    let is_new = !ended.iter().any(|other| other.id == one.id);
+                    if is_new && (one.is_growth || asks.may_take(trial.view(), one, &mut BTreeMap::new())) {
+                        trial.end(one);
+                        ended.push(one);
+                        freed += one.charge.gpu_total().0.max(1);
+                        steps.0 += one.tasks.len() as u64;
+                    }
+                }
             }
         }
         if freed == 0 {
@@ -184,7 +195,7 @@ fn end_until_it_fits(
         }
         goal = goal.saturating_mul(2);
     };
-    let needed = restore_unneeded(&mut trial, offer, &tasks, ended);
+    let needed = trial.restore_unneeded(offer, &tasks, ended);
     let account = trial.account_for(&offer.charge);
     let lower = |held: &&&Arc<Allocation>| held.priority < asks.priority;
     let mut others = needed.iter().filter(|held| held.tenant != job.tenant || !lower(held)).peekable();
@@ -217,51 +228,4 @@ fn end_until_it_fits(
 
 fn bind(job: &Known, offer: &Offer, tasks: Vec<TaskPlacement>) -> Binding {
     Binding { job: job.id, attempt: job.attempt.next(), model: offer.model, tasks }
-}
-
-/// Lets go on whoever is not in the way of the place; answers the others, in their order.
-fn restore_unneeded<'a>(
-    trial: &mut IfEnded<'_>,
-    offer: &Offer,
-    tasks: &[TaskPlacement],
-    ended: Vec<&'a Arc<Allocation>>,
-) -> Vec<&'a Arc<Allocation>> {
-    let mut cards: BTreeSet<(NodeId, u16)> = BTreeSet::new();
-    for task in tasks {
-        cards.extend(task.devices.iter().map(|hold| (task.node, hold.gpu)));
-    }
-    let meets = |held: &Arc<Allocation>| {
-        held.tasks.iter().any(|task| task.devices.iter().any(|hold| cards.contains(&(task.node, hold.gpu))))
-    };
-    let mut needed: Vec<(usize, &Arc<Allocation>)> = Vec::new();
-    let mut restored: Vec<(usize, &Arc<Allocation>)> = Vec::new();
-    for (at, held) in ended.into_iter().enumerate() {
-        if meets(held) {
-            needed.push((at, held));
-        } else {
-            trial.restore(held);
-            restored.push((at, held));
-        }
-    }
-    // CPU, memory or a max of the tenant may need some of them after all.
-    let mut back = restored.into_iter();
-    while !trial.takes(offer, tasks)
-        && let Some((at, held)) = back.next()
-    {
-        trial.end(held);
-        needed.push((at, held));
-    }
-    // Shares of a card may fit beside some of those on the card.
-    if offer.charge.gpu_total().0 < muster_model::GpuUnits::CARD.0 {
-        needed.retain(|(_, held)| {
-            trial.restore(held);
-            let fits = trial.takes(offer, tasks);
-            if !fits {
-                trial.end(held);
-            }
-            !fits
-        });
-    }
-    needed.sort_unstable_by_key(|(at, _)| *at);
-    needed.into_iter().map(|(_, held)| held).collect()
 }
