@@ -9,7 +9,6 @@
 //! - the workers of a gang are numbered from 0 without gaps, those of the minimum first, whatever parts have come and gone.
 
 use crate::ids::{AllocationId, NodeId, Rank};
-use crate::job::JobSpec;
 use crate::preemption::StopSignal;
 use crate::task::TaskPlacement;
 use serde::{Deserialize, Serialize};
@@ -81,20 +80,6 @@ impl Growth {
     }
 }
 
-impl JobSpec {
-    /// Tasks that the job can use at most.
-    #[must_use]
-    pub fn tasks_max(&self) -> u32 {
-        self.elastic.map_or(self.tasks, |elastic| elastic.tasks_max)
-    }
-
-    /// Tasks of one part of its growth.
-    #[must_use]
-    pub fn growth_unit(&self) -> u32 {
-        self.topology.segment_tasks.unwrap_or(1).max(1)
-    }
-}
-
 /// What one worker knows of its gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct World {
@@ -133,7 +118,12 @@ impl Workers {
 
     /// What the worker with this allocation and rank knows; none when it is not among them.
     #[must_use]
-    pub fn world_of(&self, (allocation, rank): (AllocationId, Rank), generation: u64, spec: &JobSpec) -> Option<World> {
+    pub fn world_of(
+        &self,
+        (allocation, rank): (AllocationId, Rank),
+        generation: u64,
+        (workers_min, elastic): (u32, Elastic),
+    ) -> Option<World> {
         let place = self.all.iter().position(|worker| (worker.0, worker.1) == (allocation, rank))?;
         let node = self.all[place].2;
         let here = |worker: &&(AllocationId, Rank, NodeId)| worker.2 == node;
@@ -146,9 +136,9 @@ impl Workers {
             local_rank: self.all[..place].iter().filter(here).count() as u32,
             local_workers: self.all.iter().filter(here).count() as u32,
             node_rank: before.len() as u32,
-            workers_min: spec.tasks,
-            workers_max: spec.tasks_max(),
-            signal: spec.elastic.and_then(|elastic| elastic.signal),
+            workers_min,
+            workers_max: elastic.tasks_max,
+            signal: elastic.signal,
         })
     }
 }
@@ -156,34 +146,24 @@ impl Workers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{DeviceRequest, TaskRequest};
-
-    fn spec() -> JobSpec {
-        let devices = DeviceRequest::Whole { count: 1, models: Vec::new() };
-        let request = TaskRequest { devices, cpu_milli: 1, memory_mib: 1 };
-        JobSpec {
-            tasks: 2,
-            elastic: Some(Elastic { tasks_max: 8, signal: None }),
-            ..JobSpec::usual("a", request, &["x"])
-        }
-    }
 
     #[test]
     fn workers_are_numbered_without_gaps_and_the_minimum_comes_first() {
         let on = |nodes: &[u32]| -> Vec<TaskPlacement> {
             nodes.iter().map(|node| TaskPlacement { node: NodeId(*node), devices: Vec::new() }).collect()
         };
+        let gang = (2, Elastic { tasks_max: 8, signal: None });
         let mut workers = Workers::default();
         workers.add(AllocationId(7), &on(&[2, 1]));
         workers.add(AllocationId(9), &on(&[1]));
         workers.add(AllocationId(12), &on(&[2]));
         let of = |allocation: u64, rank: u32| {
-            let world = workers.world_of((AllocationId(allocation), Rank(rank)), 3, &spec()).expect("a worker");
+            let world = workers.world_of((AllocationId(allocation), Rank(rank)), 3, gang).expect("a worker");
             assert_eq!((world.generation, world.workers, world.workers_min, world.workers_max), (3, 4, 2, 8));
             (world.rank, world.local_rank, world.local_workers, world.node_rank)
         };
         assert_eq!([of(7, 0), of(7, 1), of(9, 0), of(12, 0)], [(0, 0, 2, 0), (1, 0, 2, 1), (2, 1, 2, 1), (3, 1, 2, 0)]);
-        assert_eq!(workers.world_of((AllocationId(8), Rank(0)), 3, &spec()), None);
+        assert_eq!(workers.world_of((AllocationId(8), Rank(0)), 3, gang), None);
     }
 
     #[test]

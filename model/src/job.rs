@@ -141,6 +141,20 @@ impl JobSpec {
     }
 }
 
+impl JobSpec {
+    /// Tasks that the job can use at most.
+    #[must_use]
+    pub fn tasks_max(&self) -> u32 {
+        self.elastic.map_or(self.tasks, |elastic| elastic.tasks_max)
+    }
+
+    /// Tasks of one part of its growth.
+    #[must_use]
+    pub fn growth_unit(&self) -> u32 {
+        self.topology.segment_tasks.unwrap_or(1).max(1)
+    }
+}
+
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {

@@ -7,6 +7,7 @@ pub mod attempt;
 pub mod classes;
 pub mod detail;
 pub mod devices;
+pub mod elastic;
 pub mod fleet;
 pub mod job;
 pub mod jobs;

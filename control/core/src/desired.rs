@@ -128,7 +128,9 @@ impl State {
         let master = minimum.tasks.first().and_then(|first| self.nodes.get(&first.node));
         let port = MASTER_PORT_BASE + (minimum.id.0 % MASTER_PORT_RANGE) as u16;
         let workers = gang.workers.as_ref();
-        let world = workers.and_then(|workers| workers.world_of((held.id, rank), job.growth.generation, spec));
+        let world = workers.zip(spec.elastic).and_then(|(workers, elastic)| {
+            workers.world_of((held.id, rank), job.growth.generation, (spec.tasks, elastic))
+        });
         DesiredTask {
             allocation: held.id,
             rank,

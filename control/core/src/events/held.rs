@@ -4,7 +4,7 @@
 //! claim of the job that gets its devices.
 
 use super::event::{Amounts, Event, Kind, Victim, Why};
-use super::jobs::{how_it_ended, why_again_after};
+use super::jobs::{how_it_ended, how_part_ended, why_again_after};
 use super::seen::HeldSeen;
 use super::{Follower, Told};
 use muster_model::ids::{AllocationId, JobId};
@@ -158,12 +158,6 @@ fn ends_in(changes: &[Change], id: JobId, part: AllocationId) -> Option<Why> {
         };
         how_part_ended(job, part)
     })
-}
-
-/// The same of one job.
-pub(super) fn how_part_ended(job: &Job, part: AllocationId) -> Option<Why> {
-    let end = job.growth.last_end.as_ref().filter(|end| end.allocation == part)?;
-    Some(if end.reason.is_empty() { Why::Finished } else { Why::Failed })
 }
 
 /// What becomes of a job whose attempt ended.

@@ -3,7 +3,6 @@
 //! What must stay true: a job is over, or waits again, after its devices came back.
 
 use super::event::{Amounts, DemoteReason, DropWhy, Ended, Event, Kind, Why};
-use super::held::how_part_ended;
 use super::seen::{Asks, HoldSeen, JobSeen};
 use super::{Follower, Told};
 use crate::plan::charge_of;
@@ -255,4 +254,10 @@ pub(super) fn how_it_ended(job: &Job) -> (Ended, Why) {
         JobPhase::Finished(Outcome::TimedOut) => (Ended::Timeout, Why::Timeout),
         _ => (Ended::Cancelled, Why::Cancelled),
     }
+}
+
+/// How a part of growth ended by itself, if its job says so.
+pub(super) fn how_part_ended(job: &Job, part: AllocationId) -> Option<Why> {
+    let end = job.growth.last_end.as_ref().filter(|end| end.allocation == part)?;
+    Some(if end.reason.is_empty() { Why::Finished } else { Why::Failed })
 }

@@ -10,7 +10,7 @@ use crate::bounds::START_FAULTS_PER_JOB_MAX;
 use crate::draft::Draft;
 use crate::routing::{Router, models_of};
 use muster_model::attempt::{self, AttemptRecord, FAILURE_REASON_BYTES_MAX, PreemptedBy};
-use muster_model::elastic::GROWTH_ENDS_MAX;
+use muster_model::elastic::{GROWTH_ENDS_MAX, GROWTH_REASON_BYTES_MAX, GrowthEnd};
 use muster_model::ids::{AllocationId, JobId, NodeId, Rank};
 use muster_model::object::Key;
 use muster_model::task::{RankFailure, TaskEnd};
@@ -94,7 +94,7 @@ pub(super) fn settle(draft: &mut Draft<'_>, id: AllocationId) {
     let job = held.job;
     if held.is_growth {
         if held.is_over() {
-            growth::close_part(draft, id);
+            close_part(draft, id);
         }
     } else if held.is_over() {
         growth::stop_all(draft, job, &EndCause::Shrunk { by: None });
@@ -150,6 +150,37 @@ fn close(draft: &mut Draft<'_>, id: AllocationId) {
             requeue(draft, held.job, reason);
             claims::moved_ended(draft, &held);
         }
+    }
+}
+
+/// The last task of a part is gone: its devices are released, and the attempt ends if it only waited for that.
+fn close_part(draft: &mut Draft<'_>, id: AllocationId) {
+    let Some(part) = draft.allocation(id).cloned() else { return };
+    let by_itself = match &part.state {
+        AllocationState::Active => Some(String::new()),
+        AllocationState::Stopping(EndCause::RankFailed { rank, .. }) => Some(why_failed(draft, &part, *rank)),
+        AllocationState::Stopping(EndCause::TimeLimit) => Some("time limit".to_owned()),
+        AllocationState::Stopping(_) => None,
+    };
+    if part.state == AllocationState::Active {
+        growth::stop_part(draft, id, EndCause::Shrunk { by: None });
+    }
+    draft.delete(Key::Allocation(id));
+    claims::victim_ended(draft, &part);
+    let reported = draft.state.allocation_usage.get(&id).map_or(0, |usage| usage.gpu_unit_ms);
+    let released_ms = Some(draft.now_ms);
+    let usage = AllocationUsage { allocation: id, tenant: part.tenant, gpu_unit_ms: reported, released_ms };
+    draft.put(Object::AllocationUsage(usage));
+    let Some(job) = draft.job_mut(part.job) else { return };
+    job.growth.parts.remove(&id);
+    if let Some(reason) = by_itself {
+        job.growth.ends += 1;
+        let reason = clipped(reason, GROWTH_REASON_BYTES_MAX);
+        job.growth.last_end = Some(GrowthEnd { allocation: id, reason });
+    }
+    let minimum = job.phase.allocation().filter(|_| job.growth.parts.is_empty());
+    if let Some(minimum) = minimum.filter(|minimum| draft.allocation(*minimum).is_some_and(Allocation::is_over)) {
+        settle(draft, minimum);
     }
 }
 
@@ -291,7 +322,7 @@ fn why_preempted(by: Option<JobId>, reason: PreemptReason) -> String {
 }
 
 /// What the rank that ended the attempt came to, for people.
-pub(super) fn why_failed(draft: &Draft<'_>, held: &Allocation, rank: Rank) -> String {
+fn why_failed(draft: &Draft<'_>, held: &Allocation, rank: Rank) -> String {
     let index = rank.0 as usize;
     let node = held.tasks.get(index).map(|task| node_name(draft, task.node)).unwrap_or_default();
     match held.task_states.get(index) {

@@ -9,18 +9,15 @@
 
 use super::bind::waiting_in;
 use super::charge::charge_of;
-use super::{attempts, cells, claims, level, shape};
+use super::{cells, level, shape};
 use crate::command::LeasedBinding;
 use crate::draft::Draft;
 use crate::growth_fault::GrowthFault;
 use crate::outcome::Done;
 use crate::reject::Reject;
 use muster_model::capacity::{Ended, Misfit};
-use muster_model::elastic::{GROWTH_ENDS_MAX, GROWTH_REASON_BYTES_MAX, GrowthEnd};
+use muster_model::elastic::GROWTH_ENDS_MAX;
 use muster_model::ids::{AllocationId, JobId, NodeId};
-use muster_model::object::Key;
-use muster_model::usage::AllocationUsage;
-use muster_model::validate::clipped;
 use muster_model::{Allocation, AllocationState, EndCause, Epoch, Job, JobPhase, Object, TaskPlacement, TaskState};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -196,35 +193,4 @@ pub(super) fn with_parts(draft: &Draft<'_>, victims: &[AllocationId]) -> Vec<All
         all.push(*id);
     }
     all
-}
-
-/// The last task of a part is gone: its devices are released, and the attempt ends if it only waited for that.
-pub(super) fn close_part(draft: &mut Draft<'_>, id: AllocationId) {
-    let Some(part) = draft.allocation(id).cloned() else { return };
-    let by_itself = match &part.state {
-        AllocationState::Active => Some(String::new()),
-        AllocationState::Stopping(EndCause::RankFailed { rank, .. }) => Some(attempts::why_failed(draft, &part, *rank)),
-        AllocationState::Stopping(EndCause::TimeLimit) => Some("time limit".to_owned()),
-        AllocationState::Stopping(_) => None,
-    };
-    if part.state == AllocationState::Active {
-        stop_part(draft, id, EndCause::Shrunk { by: None });
-    }
-    draft.delete(Key::Allocation(id));
-    claims::victim_ended(draft, &part);
-    let reported = draft.state.allocation_usage.get(&id).map_or(0, |usage| usage.gpu_unit_ms);
-    let released_ms = Some(draft.now_ms);
-    let usage = AllocationUsage { allocation: id, tenant: part.tenant, gpu_unit_ms: reported, released_ms };
-    draft.put(Object::AllocationUsage(usage));
-    let Some(job) = draft.job_mut(part.job) else { return };
-    job.growth.parts.remove(&id);
-    if let Some(reason) = by_itself {
-        job.growth.ends += 1;
-        let reason = clipped(reason, GROWTH_REASON_BYTES_MAX);
-        job.growth.last_end = Some(GrowthEnd { allocation: id, reason });
-    }
-    let minimum = job.phase.allocation().filter(|_| job.growth.parts.is_empty());
-    if let Some(minimum) = minimum.filter(|minimum| draft.allocation(*minimum).is_some_and(Allocation::is_over)) {
-        attempts::settle(draft, minimum);
-    }
 }

@@ -6,13 +6,14 @@
 
 mod checkpoints;
 mod take_over;
+mod worlds;
 
 use super::kept::Kept;
 use super::pidfd::PidFd;
 use super::start::{self, Alive, Found};
 use super::{ExecError, Executor, Launch, LogError, LogSlice, Owner, claim, orphans};
 use crate::task_folder::record::{End, ExitRecord, LaunchRecord, StartedRecord};
-use crate::task_folder::{DeadlineFile, Stream, TaskFolder, output, read_json, world};
+use crate::task_folder::{DeadlineFile, Stream, TaskFolder, output, read_json};
 use futures::future::{BoxFuture, FutureExt};
 use muster_model::checkpoint::FILE_VARIABLE;
 use muster_model::elastic::WORLD_VARIABLE;
@@ -112,9 +113,6 @@ struct Entry {
     /// Once the shim is there and until it has ended.
     shim: Option<Arc<Shim>>,
 }
-
-/// A task of an earlier agent: what it was started with, what is there, its newest checkpoint, and the size of its gang that it was told last.
-type Adopted = (LaunchRecord, Found, Option<Checkpoint>, Option<u64>);
 
 struct Shim {
     process: PidFd,
@@ -245,24 +243,6 @@ impl Inner {
         self.changed();
     }
 
-    /// Replaces the world file of a worker that has a shim and has not been told of its gang's present size, and has it signalled.
-    fn tell_world(&self, key: TaskKey) {
-        let (spec, world, shim) = {
-            let mut tasks = self.tasks.lock();
-            let Some(entry) = tasks.get_mut(&key) else { return };
-            let (Some(world), Some(shim)) = (entry.world, entry.shim.clone()) else { return };
-            if entry.told_generation == Some(world.generation) || entry.stopping != Stopping::No {
-                return;
-            }
-            entry.told_generation = Some(world.generation);
-            (entry.spec.clone(), world, shim)
-        };
-        match world::write(&self.folder(key), &spec, &world) {
-            Ok(()) => world.signal.into_iter().for_each(|signal| shim.process.send_signal_order(signal)),
-            Err(error) => tracing::error!(task = %key, %error, "cannot tell a task the size of its gang"),
-        }
-    }
-
     /// Rare: the agent before this one died while this shim was starting.
     async fn wait_for_start(&self, key: TaskKey, shim: &Arc<Shim>) {
         let folder = self.folder(key);
@@ -350,11 +330,7 @@ impl Executor for ProcessExecutor {
                 inner.enter(spec, record.node_epoch, Phase::Starting, 0);
                 if let Some(entry) = inner.tasks.lock().get_mut(&record.spec.key) {
                     entry.checkpoint = made;
-                    // What an earlier agent told it is in the file; the rest of it is told again with the desired state.
-                    if let (Some(world), Some(generation)) = (&mut entry.world, told) {
-                        world.generation = generation;
-                    }
-                    entry.told_generation = told;
+                    entry.was_told(told);
                 }
                 match found {
                     Found::Over(exit) => inner.over(record.spec.key, &exit),
@@ -444,10 +420,7 @@ impl Executor for ProcessExecutor {
     }
 
     fn set_world(&self, key: TaskKey, world: World) {
-        if let Some(entry) = self.0.tasks.lock().get_mut(&key) {
-            entry.world = Some(world);
-        }
-        self.0.tell_world(key);
+        self.0.set_world(key, world);
     }
 
     fn push_deadline(&self, key: TaskKey, deadline_ns: u64) {

@@ -77,7 +77,7 @@ proptest! {
     #[test]
     fn what_gives_back_comes_before_what_takes((desired, node) in any_case()) {
         let order = |step: &Step| match step {
-            Step::Stop(..) | Step::Kill(_) | Step::SetTimeLimit(..) | Step::RecordNeverStarted(_) | Step::RecordLost(_) | Step::RecordCannotStart { .. } => 0,
+            Step::Stop(..) | Step::Kill(_) | Step::SetWorld(..) | Step::SetTimeLimit(..) | Step::RecordNeverStarted(_) | Step::RecordLost(_) | Step::RecordCannotStart { .. } => 0,
             Step::Card { step, .. } => match step {
                 muster_node_core::CardStep::DestroyInstance(_)
                 | muster_node_core::CardStep::DisableMig

@@ -4,47 +4,15 @@
 //! proposed to be taken back is shown as ending, and as it was when the proposal comes to nothing; a fleet without elastic gangs pays nothing.
 
 use super::{Known, View};
-use crate::job_class::{JobClass, JobClasses};
-use muster_model::elastic::GROWTH_ENDS_MAX;
+use crate::job_class::JobClass;
 use muster_model::{
-    Allocation, AllocationId, AllocationState, Attempt, Binding, CellId, EndCause, GpuModel, Job, JobId, JobPhase,
-    NodeId,
+    Allocation, AllocationId, AllocationState, Attempt, Binding, CellId, EndCause, GpuModel, JobId, JobPhase, NodeId,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// After a proposal to grow was refused, or no place was found, a gang is left alone for so long.
 const GROW_AGAIN_MS: u64 = 5_000;
-
-/// What growing a gang needs to know of it.
-#[derive(Clone, Debug)]
-pub(crate) struct MayGrow {
-    /// One unit of it.
-    pub(crate) class: Arc<JobClass>,
-    /// Tasks now, and those that it may still get.
-    pub(crate) tasks: u32,
-    pub(crate) more: u32,
-    pub(crate) minimum: AllocationId,
-    /// When it may grow next.
-    pub(crate) next_ms: u64,
-}
-
-impl MayGrow {
-    /// Of a job that runs and has fewer tasks than it can use.
-    pub(super) fn of(job: &Job, classes: &mut JobClasses) -> Option<Self> {
-        job.spec.elastic?;
-        let JobPhase::Running(minimum) = job.phase else { return None };
-        let tasks = job.spec.tasks + job.growth.tasks;
-        let more = job.spec.tasks_max().saturating_sub(tasks);
-        let wanted = more > 0 && !job.cancelled && !job.requeue_asked && job.growth.ends < GROWTH_ENDS_MAX;
-        wanted.then(|| {
-            let whole = classes.of(&job.spec);
-            let class = classes.known_as(whole.with(job.spec.growth_unit(), whole.topology.required));
-            let next_ms = job.growth.next_ms(job.started_ms.unwrap_or(0));
-            MayGrow { class, tasks, more, minimum, next_ms }
-        })
-    }
-}
 
 /// Everything of elastic gangs that the view keeps.
 #[derive(Clone, Debug, Default)]

@@ -2,11 +2,13 @@
 //!
 //! What must stay true: a job that does not wait keeps nothing that only waiting jobs need; a fleet runs far more than wait.
 
-use super::growing::MayGrow;
 use crate::job_class::{JobClass, JobClasses};
 use crate::queue::QueueKey;
 use crate::search::Ask;
-use muster_model::{Attempt, CellId, Claim, GpuModel, Job, JobId, JobPhase, Movable, Reservation, TenantId};
+use muster_model::elastic::GROWTH_ENDS_MAX;
+use muster_model::{
+    AllocationId, Attempt, CellId, Claim, GpuModel, Job, JobId, JobPhase, Movable, Reservation, TenantId,
+};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -58,6 +60,36 @@ pub(crate) struct Known {
 pub(crate) struct MayMove {
     pub(crate) how: Movable,
     pub(crate) class: Arc<JobClass>,
+}
+
+/// What growing a gang needs to know of it.
+#[derive(Clone, Debug)]
+pub(crate) struct MayGrow {
+    /// One unit of it.
+    pub(crate) class: Arc<JobClass>,
+    /// Tasks now, and those that it may still get.
+    pub(crate) tasks: u32,
+    pub(crate) more: u32,
+    pub(crate) minimum: AllocationId,
+    /// When it may grow next.
+    pub(crate) next_ms: u64,
+}
+
+impl MayGrow {
+    /// Of a job that runs and has fewer tasks than it can use.
+    fn of(job: &Job, classes: &mut JobClasses) -> Option<Self> {
+        job.spec.elastic?;
+        let JobPhase::Running(minimum) = job.phase else { return None };
+        let tasks = job.spec.tasks + job.growth.tasks;
+        let more = job.spec.tasks_max().saturating_sub(tasks);
+        let wanted = more > 0 && !job.cancelled && !job.requeue_asked && job.growth.ends < GROWTH_ENDS_MAX;
+        wanted.then(|| {
+            let whole = classes.of(&job.spec);
+            let class = classes.known_as(whole.with(job.spec.growth_unit(), whole.topology.required));
+            let next_ms = job.growth.next_ms(job.started_ms.unwrap_or(0));
+            MayGrow { class, tasks, more, minimum, next_ms }
+        })
+    }
 }
 
 impl Known {

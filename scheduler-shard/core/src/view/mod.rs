@@ -23,9 +23,8 @@ use crate::queue::order::Ledger;
 use crate::queue::{CellQueue, Freed, Obstacle};
 use assumed::Assumed;
 use growing::Elastics;
-pub(crate) use growing::MayGrow;
 pub(crate) use in_turn::in_turn;
-pub(crate) use job::Known;
+pub(crate) use job::{Known, MayGrow};
 use muster_model::capacity::Capacity;
 use muster_model::{
     Allocation, AllocationId, Cell, CellId, Change, Job, JobId, Key, MoveRecord, Node, NodeId, Object, PriorityClass,

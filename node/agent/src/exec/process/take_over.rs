@@ -1,13 +1,19 @@
 //! Taking over the data folder, the host, and what an earlier agent has left running. Everything here blocks.
 
-use super::{Adopted, Inner};
+use super::Inner;
 use crate::exec::kept::Kept;
+use crate::exec::start::Found;
 use crate::exec::{ExecError, Owner, claim, start};
+use crate::task_folder::record::LaunchRecord;
 use crate::task_folder::{TaskFolder, VOID, checkpoint, world};
+use muster_model::Checkpoint;
 use muster_node_core::{Phase, TaskKey};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
+
+/// A task of an earlier agent: what it was started with, what is there, its newest checkpoint, and the size of its gang that it was told last.
+pub(super) type Adopted = (LaunchRecord, Found, Option<Checkpoint>, Option<u64>);
 
 impl Inner {
     /// Takes the data folder, and reads what an earlier agent has left there. Blocks.
