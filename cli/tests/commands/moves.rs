@@ -64,7 +64,8 @@ fn a_scattered_job_is_moved_and_the_gang_starts_as_promised() {
     assert_eq!(nodes_of(&dev, &first), nodes_of(&dev, &third));
     assert_ne!(nodes_of(&dev, &first), nodes_of(&dev, &gang));
     let table = dev.ok(&["moves"]);
-    for words in ["PROMISED START", "PROMISED LOSS", "resumed", "pool default may move 1 more jobs in this hour (of 2)"] {
+    for words in ["PROMISED START", "PROMISED LOSS", "resumed", "pool default may move 1 more jobs in this hour (of 2)"]
+    {
         assert!(table.contains(words), "{words}: {table}");
     }
     let job = dev.run(&["job", &moved, "-o", "json"]).json();

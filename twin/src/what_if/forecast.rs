@@ -237,10 +237,7 @@ impl Stories {
         self.usage.runs(now_ms, held.id, false);
         let job = job?;
         let grace_s = match cause {
-            EndCause::Preempted { .. }
-            | EndCause::Requeued
-            | EndCause::Window { .. }
-            | EndCause::Shrunk { .. } => {
+            EndCause::Preempted { .. } | EndCause::Requeued | EndCause::Window { .. } | EndCause::Shrunk { .. } => {
                 job.spec.preemption.grace_s(job.spec.grace_s)
             }
             _ => job.spec.grace_s,

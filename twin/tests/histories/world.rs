@@ -12,8 +12,8 @@ use muster_control_core::{Command, Entry, LeasedBinding, Reject, State, TaskRepo
 use muster_model::node::NodeHealth;
 use muster_model::request::TaskRequest;
 use muster_model::{
-    AllocationId, AllocationState, CellId, Change, DeviceRequest, Elastic, EndCause, Epoch, GpuModel, JobId, JobSpec, Movable,
-    Node, NodeId, Object, Pool, Preemption, PriorityClass, Rank, TaskState,
+    AllocationId, AllocationState, CellId, Change, DeviceRequest, Elastic, EndCause, Epoch, GpuModel, JobId, JobSpec,
+    Movable, Node, NodeId, Object, Pool, Preemption, PriorityClass, Rank, TaskState,
 };
 use muster_scheduler_core::{Bounds, HAND_OVER_ROUND_MS, Proposal, View, plan};
 use muster_twin::fleet::Fleet;

@@ -77,9 +77,8 @@ fn pools_with_budget(view: &View, now_ms: u64) -> Vec<(String, Left)> {
 /// The first waiting gangs for whole cards that found no place, one of each group, that are due.
 fn candidates(view: &mut View, cell: CellId, now_ms: u64) -> Vec<JobId> {
     let queues = &view.queues;
-    view.moves_tried.retain(|(cell, tenant, class), _| {
-        queues.get(cell).is_some_and(|queue| queue.is_blocked(*tenant, class))
-    });
+    view.moves_tried
+        .retain(|(cell, tenant, class), _| queues.get(cell).is_some_and(|queue| queue.is_blocked(*tenant, class)));
     let Some(queue) = view.queues.get(&cell).filter(|queue| queue.has_blocked()) else { return Vec::new() };
     let (mut found, mut seen, mut looked) = (Vec::new(), BTreeSet::new(), 0);
     in_turn(view, cell, |id| {

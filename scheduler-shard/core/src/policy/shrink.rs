@@ -65,7 +65,7 @@ fn candidates(view: &View, cell: CellId, now_ms: u64) -> Vec<JobId> {
         looked += 1;
         if let Some(job) = view.jobs.get(id.0)
             && let Some(class) = &job.class
-            && queue.is_some_and(|queue| queue.blocked_at(job.tenant, class).is_some())
+            && queue.is_some_and(|queue| queue.is_blocked(job.tenant, class))
             && view.stays_in(cell, job, now_ms)
             && !view.shrink_rests(id, now_ms)
         {
@@ -94,7 +94,7 @@ fn for_one(
     if own.is_empty() && active.is_empty() {
         return None;
     }
-    let order = in_order(view, class, offer, &active);
+    let order = in_order(view, (job.id, class), offer, &active);
     let mut trial = IfEnded::begin(view, job.id, cell, now_ms)?;
     own.iter().for_each(|part| trial.end(part));
     if !own.is_empty() && trial.place(offer).is_ok() {
