@@ -5,7 +5,6 @@
 //! recorded under the epoch at its own time.
 
 use crate::draft::Draft;
-use crate::windows;
 use muster_model::ids::JobId;
 use muster_model::{Allocation, AllocationState, Claim, EndCause, Job, JobPhase, Object, TaskState};
 use std::collections::BTreeMap;
@@ -23,11 +22,10 @@ pub(super) fn victim_ended(draft: &mut Draft<'_>, held: &Allocation) {
 /// Binds the claim, or gives it up when a node of it has changed.
 fn bind(draft: &mut Draft<'_>, id: JobId) {
     let now_ms = draft.now_ms;
-    let state = draft.state;
     let Some(job) = draft.job_mut(id) else { return };
     let Some(claim) = job.claim.take() else { return };
-    let may_stand = windows::check(state, job, claim.tasks.iter().map(|task| task.node), now_ms).is_ok();
-    if !may_stand || !stands(draft, &claim) {
+    // Windows were judged at the preemption: one that was planned since finds the job as one that was placed before.
+    if !stands(draft, &claim) {
         return;
     }
     // The lease of that moment: the cell may have another shard since the preemption.
