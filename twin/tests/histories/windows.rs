@@ -11,7 +11,7 @@ use muster_model::{
 pub(crate) fn random(chance: &mut Chance, state: &State, now_ms: u64) -> Option<Command> {
     let kind =
         *chance.pick(&[WindowKind::Maintenance, WindowKind::Reservation, WindowKind::Reservation, WindowKind::Drain]);
-    if kind == WindowKind::Drain && state.nodes.values().any(|node| !node.accepts_work()) {
+    if kind == WindowKind::Drain && (drains(state) || state.nodes.values().any(|node| !node.accepts_work())) {
         // The guarantees must stay within what is left.
         return None;
     }
@@ -36,6 +36,11 @@ pub(crate) fn random(chance: &mut Chance, state: &State, now_ms: u64) -> Option<
         flex: reserves && chance.in_hundred(25),
         preempt: chance.in_hundred(50),
     }))
+}
+
+/// Whether a node is to be drained by a time.
+pub(crate) fn drains(state: &State) -> bool {
+    state.windows.values().any(|window| window.kind == WindowKind::Drain)
 }
 
 /// The load is over: windows are given up, with the jobs that can run in one alone, and every node is open.
@@ -86,6 +91,10 @@ pub(crate) fn broken(
 /// No job is placed on a node of a window that it could still run into, and none outside of its reservation.
 fn placed_wrongly(state: &State, held: &Allocation) -> Option<String> {
     let named = named_by(state, held);
+    // Who has preempted others for its place was placed then: the window may be younger.
+    if state.jobs.get(&held.job).is_some_and(|job| job.preemptor.attempt == Some(held.attempt)) {
+        return None;
+    }
     let on = |node: NodeId| state.windows.values().filter(move |window| window.nodes.contains(&node));
     for task in &held.tasks {
         if let Some(name) = &named

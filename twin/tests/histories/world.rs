@@ -350,7 +350,7 @@ impl World {
                 // The guarantees must stay within what is left.
                 let nodes: Vec<NodeId> = self.state.nodes.keys().copied().collect();
                 let node = *self.chance.pick(&nodes);
-                if self.state.nodes.values().any(|node| !node.accepts_work()) {
+                if windows::drains(&self.state) || self.state.nodes.values().any(|node| !node.accepts_work()) {
                     return;
                 }
                 batch.push(Command::SetDrained { node, drained: true, reason: String::new() });
@@ -486,7 +486,7 @@ impl World {
             .filter(|node| node.spec.gpus.first().is_some_and(|card| of_model(card.model) > 1))
             .map(|node| (node.id, node.epoch))
             .collect();
-        if !may.is_empty() {
+        if !may.is_empty() && !windows::drains(&self.state) {
             let (node, epoch) = *self.chance.pick(&may);
             self.lost = true;
             batch.push(Command::MarkSilent { node, epoch });

@@ -5,7 +5,6 @@
 //! recorded under the epoch at its own time.
 
 use crate::draft::Draft;
-use crate::windows;
 use muster_model::ids::{AllocationId, JobId};
 use muster_model::{Allocation, AllocationState, Claim, EndCause, Job, JobPhase, Object, TaskState};
 use std::collections::BTreeMap;
@@ -50,13 +49,12 @@ fn freed(draft: &mut Draft<'_>, id: JobId, gone: AllocationId) {
 /// Binds the claim, or gives it up when a node of it has changed.
 fn bind(draft: &mut Draft<'_>, id: JobId) {
     let now_ms = draft.now_ms;
-    let state = draft.state;
     let Some(job) = draft.job_mut(id) else { return };
     let Some(claim) = job.claim.take() else { return };
-    let may_stand = windows::check(state, job, claim.tasks.iter().map(|task| task.node), now_ms).is_ok();
     let moved = job.moving.is_some();
+    // Windows were judged at the preemption: one that was planned since finds the job as one that was placed before.
     // A moved job that must not start any more waits as others do.
-    if !may_stand || (moved && !job.is_eligible()) || !stands(draft, &claim) {
+    if (moved && !job.is_eligible()) || !stands(draft, &claim) {
         return;
     }
     // The lease of that moment: the cell may have another shard since the preemption.
