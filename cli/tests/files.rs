@@ -135,8 +135,8 @@ fn bad_jobs_are_named() {
             &["foo: is not a key of a job; known keys: tenant", "bar: is not a key"],
         ),
         ("tenant: a\ntime_limit: 4h\ncommand: [x]\n", &["time_limit: is not a key"]),
-        ("tenant: a\ntasks: many\ncommand: [x]\n", &["job.yaml: tasks: invalid type"]),
-        ("tenant: a\ntasks: -1\ncommand: [x]\n", &["job.yaml: tasks: invalid type: integer `-1`"]),
+        ("tenant: a\ntasks: many\ncommand: [x]\n", &["tasks: \"many\" is not a number of tasks"]),
+        ("tenant: a\ntasks: -1\ncommand: [x]\n", &["tasks: \"-1\" is not a number of tasks"]),
         ("tenant: a\nenv: [A]\ncommand: [x]\n", &["job.yaml: env: invalid type"]),
         (
             "tenant: a\ncommand: torchrun train.py\n",

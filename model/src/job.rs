@@ -14,12 +14,13 @@ use crate::elastic::{Elastic, Growth};
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, JobId, NodeId, TenantId};
 use crate::movable::Movable;
-use crate::preemption::{LimitSignal, Preemption};
+use crate::preemption::{LimitSignal, Preemption, STOP_MS_MAX};
 use crate::priority_class::Preemptor;
 use crate::request::TaskRequest;
 use crate::resources::ResourceVec;
 use crate::start::{StartConditions, Unmet};
 use crate::topology::{NumaPolicy, Topology};
+use crate::window::START_MS;
 use crate::workload::WorkloadClass;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -98,6 +99,19 @@ pub const GRACE_S_DEFAULT: u64 = 30;
 pub const DISCONNECT_GRACE_S_DEFAULT: u64 = 600;
 
 impl JobSpec {
+    /// How long it holds its devices at most from its binding on, in ms; the greatest number when nothing bounds it.
+    #[must_use]
+    pub fn stays_at_most_ms(&self) -> u64 {
+        let limit_ms = |limit_s: u64| 1_000_u64.saturating_mul(limit_s.saturating_add(self.grace_s));
+        self.time_limit_s.map_or(u64::MAX, |limit_s| START_MS.saturating_add(limit_ms(limit_s)))
+    }
+
+    /// When an attempt that must be gone at `start_ms` is told to stop.
+    #[must_use]
+    pub fn stop_for_ms(&self, start_ms: u64) -> u64 {
+        start_ms.saturating_sub(1_000 * self.preemption.grace_s(self.grace_s) + STOP_MS_MAX)
+    }
+
     /// A job of one task of which nothing else is said.
     #[must_use]
     pub fn usual(tenant: &str, request: TaskRequest, command: &[&str]) -> Self {

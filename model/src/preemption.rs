@@ -5,7 +5,6 @@
 //!
 //! [`EndCause::Preempted`]: crate::allocation::EndCause::Preempted
 
-use crate::window::WindowKind;
 use crate::words::{UnknownWord, words};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -193,16 +192,6 @@ pub enum PreemptReason {
     Reservation,
     /// Its nodes are drained.
     Drain,
-}
-
-impl From<WindowKind> for PreemptReason {
-    fn from(kind: WindowKind) -> Self {
-        match kind {
-            WindowKind::Maintenance => PreemptReason::Maintenance,
-            WindowKind::Reservation => PreemptReason::Reservation,
-            WindowKind::Drain => PreemptReason::Drain,
-        }
-    }
 }
 
 words!(PreemptReason, "reason of a preemption",

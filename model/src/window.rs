@@ -7,8 +7,7 @@
 
 use crate::gpu::GpuModel;
 use crate::ids::{NodeId, TenantId};
-use crate::job::JobSpec;
-use crate::preemption::{PREEMPT_GRACE_S_MAX, STOP_MS_MAX};
+use crate::preemption::{PREEMPT_GRACE_S_MAX, PreemptReason, STOP_MS_MAX};
 use crate::words::words;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -141,10 +140,10 @@ impl Window {
         WindowTimes { start_ms, end_ms, name: Arc::from(name.as_str()), kind, flex, open }
     }
 
-    /// Whether a job of this specification may use it while others may not.
+    /// Whether a job that names this reservation may use it while others may not.
     #[must_use]
-    pub fn is_named_by(&self, spec: &JobSpec) -> bool {
-        self.kind == WindowKind::Reservation && spec.reservation.as_deref() == Some(&*self.name)
+    pub fn is_named_by(&self, reservation: Option<&str>) -> bool {
+        self.kind == WindowKind::Reservation && reservation == Some(&*self.name)
     }
 
     /// Whether the times of the two have a moment in common.
@@ -154,18 +153,13 @@ impl Window {
     }
 }
 
-impl JobSpec {
-    /// How long it holds its devices at most from its binding on, in ms; the greatest number when nothing bounds it.
-    #[must_use]
-    pub fn stays_at_most_ms(&self) -> u64 {
-        let limit_ms = |limit_s: u64| 1_000_u64.saturating_mul(limit_s.saturating_add(self.grace_s));
-        self.time_limit_s.map_or(u64::MAX, |limit_s| START_MS.saturating_add(limit_ms(limit_s)))
-    }
-
-    /// When an attempt that must be gone at `start_ms` is told to stop.
-    #[must_use]
-    pub fn stop_for_ms(&self, start_ms: u64) -> u64 {
-        start_ms.saturating_sub(1_000 * self.preemption.grace_s(self.grace_s) + STOP_MS_MAX)
+impl From<WindowKind> for PreemptReason {
+    fn from(kind: WindowKind) -> Self {
+        match kind {
+            WindowKind::Maintenance => PreemptReason::Maintenance,
+            WindowKind::Reservation => PreemptReason::Reservation,
+            WindowKind::Drain => PreemptReason::Drain,
+        }
     }
 }
 

@@ -78,34 +78,38 @@ Examples:
 
 Whole nodes are reserved. Until the start other jobs may use them if their time limits end before. Meanwhile only jobs of the
 tenants that name the reservation may, and their time limits must end before its end, unless --flex.")]
-    Create {
-        /// Its name, unique among maintenance windows and reservations
-        name: String,
-        /// When it is.
-        #[command(flatten)]
-        when: When,
-        /// Tenants that may use it, with the tenants below them
-        #[arg(long, value_name = "TENANT", value_delimiter = ',', required = true)]
-        tenant: Vec<String>,
-        /// GPUs that it needs at least: Muster chooses the nodes
-        #[arg(long, value_name = "N", requires = "model", conflicts_with_all = ["nodes", "cell", "pool", "place"])]
-        gpus: Option<u64>,
-        /// Their model
-        #[arg(long, requires = "gpus")]
-        model: Option<String>,
-        /// Which nodes.
-        #[command(flatten)]
-        place: Place,
-        /// Reason, for people; at most 256 bytes
-        #[arg(long, value_name = "TEXT", default_value = "")]
-        reason: String,
-        /// Jobs that name it may start before it and run past its end
-        #[arg(long)]
-        flex: bool,
-    },
+    Create(Box<CreateReservation>),
     /// End a reservation, or give it up before it begins; its jobs that run continue
     Delete {
         /// Its name
         name: String,
     },
+}
+
+/// `muster reservations create`.
+#[derive(Clone, Debug, Args)]
+pub struct CreateReservation {
+    /// Its name, unique among maintenance windows and reservations
+    pub name: String,
+    /// When it is.
+    #[command(flatten)]
+    pub when: When,
+    /// Tenants that may use it, with the tenants below them
+    #[arg(long, value_name = "TENANT", value_delimiter = ',', required = true)]
+    pub tenant: Vec<String>,
+    /// GPUs that it needs at least: Muster chooses the nodes
+    #[arg(long, value_name = "N", requires = "model", conflicts_with_all = ["nodes", "cell", "pool", "place"])]
+    pub gpus: Option<u64>,
+    /// Their model
+    #[arg(long, requires = "gpus")]
+    pub model: Option<String>,
+    /// Which nodes.
+    #[command(flatten)]
+    pub place: Place,
+    /// Reason, for people; at most 256 bytes
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub reason: String,
+    /// Jobs that name it may start before it and run past its end
+    #[arg(long)]
+    pub flex: bool,
 }

@@ -1,6 +1,6 @@
 //! `muster maintenance`, `muster reservations`.
 
-use crate::args::windows::{Maintenance, Place, Reservations, When};
+use crate::args::windows::{CreateReservation, Maintenance, Place, Reservations, When};
 use crate::client::Client;
 use crate::commands::{Context, fleet};
 use crate::failure::Failure;
@@ -62,7 +62,8 @@ pub async fn reservations(context: &Context, command: &Reservations) -> Result<(
             let views = all_windows(&context.client, "reservation", context.consistency).await?;
             context.out.show(&views, |_| table(&views))
         }
-        Reservations::Create { name, when, tenant, gpus, model, place, reason, flex } => {
+        Reservations::Create(create) => {
+            let CreateReservation { name, when, tenant, gpus, model, place, reason, flex } = &**create;
             let nodes = if gpus.is_some() { Vec::new() } else { nodes_of(context, place).await? };
             let spec = window(name, "reservation", when, nodes, reason)?;
             let (gpus, model) = (gpus.unwrap_or_default(), model.clone().unwrap_or_default());

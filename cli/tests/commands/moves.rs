@@ -14,7 +14,7 @@ fn submit(dev: &Dev, gpus: &str, more: &[&str]) -> String {
 }
 
 fn nodes_of(dev: &Dev, id: &str) -> String {
-    dev.run(&["job", id, "-o", "json"]).json()["nodes"].to_string()
+    dev.run(&["job", id, "-o", "json"]).json()["placement"][0]["node"].to_string()
 }
 
 #[test]
@@ -55,8 +55,8 @@ fn a_scattered_job_is_moved_and_the_gang_starts_as_promised() {
     // What was promised stands beside what came of it, and holds.
     let (promised_s, wait_s) = (made["promised_wait_s"].as_f64(), made["wait_s"].as_f64());
     assert!(wait_s.is_some() && wait_s <= promised_s, "{told}");
-    let (promised, lost) = (made["promised_loss_gpu_s"].as_u64(), made["lost_gpu_s"].as_u64());
-    assert!(lost.is_some() && lost <= promised, "{told}");
+    let (said, lost) = (made["promised_loss_gpu_s"].as_u64(), made["lost_gpu_s"].as_u64());
+    assert!(lost.is_some() && lost <= said, "{told}");
     assert_eq!(told["budgets"][0]["moves_left"], 1, "{told}");
 
     // The moved job runs beside the other movable one, and has its place in the queue no more than before.

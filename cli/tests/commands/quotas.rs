@@ -1,4 +1,4 @@
-//! The example tree at a thousandth of its size, 50 GPUs for 50,000, with real processes: teams lend and borrow, a team takes back what it is
+//! The example tree at a hundredth of its size, 500 GPUs for 50,000, with real processes: teams lend and borrow, a team takes back what it is
 //! guaranteed, the gang that had borrowed it saves its work and goes on later, and a burst gang is promoted. What each step prints for the
 //! tree is compared as a whole.
 
@@ -11,37 +11,37 @@ use std::time::{Duration, Instant};
 
 const TREE: &str = "\
 research:
-  guarantee: {h100: 20}
+  guarantee: {h100: 200}
   teams:
-    nlp: {guarantee: {h100: 8}, max: {h100: 15}}
-    vision: {guarantee: {h100: 12}, max: {h100: 18}}
+    nlp: {guarantee: {h100: 80}, max: {h100: 150}}
+    vision: {guarantee: {h100: 120}, max: {h100: 180}}
 products:
-  guarantee: {h100: 25}
+  guarantee: {h100: 250}
   teams:
-    ads: {guarantee: {h100: 15}, max: {h100: 22}}
-    search: {guarantee: {h100: 10}, max: {h100: 16}}
+    ads: {guarantee: {h100: 150}, max: {h100: 220}}
+    search: {guarantee: {h100: 100}, max: {h100: 160}}
 ";
 
 /// NLP has borrowed what Vision and the root leave idle, Ads too.
 const LENT: &str = "\
 TENANT    RESOURCE  GUARANTEE  MAX  USED  GUARANTEED  BORROWED  LENT  WAITING
-products  h100             25    -    32          25         7     -        -
-  ads     h100             15   22    22          15         7     -        -
-  search  h100             10   16    10          10         -     -        -
-research  h100             20    -    18          18         -     2        -
-  nlp     h100              8   15    15           8         7     -        -
-  vision  h100             12   18     3           3         -     9        -
+products  h100            250    -   320         250        70     -        -
+  ads     h100            150  220   220         150        70     -        -
+  search  h100            100  160   100         100         -     -        -
+research  h100            200    -   180         180         -    20        -
+  nlp     h100             80  150   150          80        70     -        -
+  vision  h100            120  180    30          30         -    90        -
 ";
 
-/// Vision has more of what it is guaranteed, and four GPUs of NLP wait.
+/// Vision has more of what it is guaranteed, and 40 GPUs of NLP wait.
 const TAKEN_BACK: &str = "\
 TENANT    RESOURCE  GUARANTEE  MAX  USED  GUARANTEED  BORROWED  LENT  WAITING
-products  h100             25    -    32          25         7     -        -
-  ads     h100             15   22    22          15         7     -        -
-  search  h100             10   16    10          10         -     -        -
-research  h100             20    -    18          18         -     2        4
-  nlp     h100              8   15    11           8         3     -        4
-  vision  h100             12   18     7           7         -     5        -
+products  h100            250    -   320         250        70     -        -
+  ads     h100            150  220   220         150        70     -        -
+  search  h100            100  160   100         100         -     -        -
+research  h100            200    -   180         180         -    20       40
+  nlp     h100             80  150   110          80        30     -       40
+  vision  h100            120  180    70          70         -    50        -
 ";
 
 /// The four ranks together add the numbers from 1 to 100. The first attempt waits after 30; on SIGUSR1 each rank waits for `save` and
@@ -108,15 +108,15 @@ fn say_who_takes_from_whom(dev: &Dev, claims: &str, adds: &str) {
 /// After it: what the victim lost, why the team has what it has, and what the owner of a floor waits at most.
 fn say_what_it_cost_and_why(dev: &Dev, claims: &str, adds: &str) {
     let told = dev.ok(&["explain", adds]);
-    let by = format!(" by job {claims} of research/vision (reclaim: the floor of research/vision pays), and lost 0.0");
+    let by = format!(" by job {claims} of research/vision (reclaim: the floor of research/vision pays), and lost 0.");
     assert!(told.contains("preempted: it was preempted at ") && told.contains(&by), "{told}");
     assert!(told.contains("GPU-hours of work since its checkpoint at "), "{told}");
     // Why the team gets what it gets, and what the owner of a floor waits at most: the longest grace of what is borrowed, and the stop.
     let told = dev.ok(&["tenants", "explain", "research/nlp"]);
-    assert!(told.contains("waiting: 4 h100 of its pending jobs wait, the oldest since "), "{told}");
-    assert!(told.contains("it uses 11 h100 since ") && told.contains("3 h100 of it is burst"), "{told}");
+    assert!(told.contains("waiting: 40 h100 of its pending jobs wait, the oldest since "), "{told}");
+    assert!(told.contains("it uses 110 h100 since ") && told.contains("30 h100 of it is burst"), "{told}");
     assert!(
-        told.contains("it has 11 h100, more than research/vision with 7 h100: research/vision asks for no more"),
+        told.contains("it has 110 h100, more than research/vision with 70 h100: research/vision asks for no more"),
         "{told}"
     );
     let pools: Value = dev.run(&["pools", "list", "-o", "json"]).json();
@@ -126,21 +126,21 @@ fn say_what_it_cost_and_why(dev: &Dev, claims: &str, adds: &str) {
 
 #[test]
 fn the_example_tree_lends_takes_back_and_promotes_and_the_borrowed_gang_ends_with_the_right_result() {
-    let dev = Dev::start(&["--nodes", "10", "--gpus-per-node", "5"]);
+    let dev = Dev::start(&["--nodes", "50", "--gpus-per-node", "10"]);
     let file = dev.file("tree.yaml", TREE);
     // A new cluster reaches the feature level of its voters, and its nodes join, within seconds.
     wait_for("the tree", || dev.run(&["tenants", "apply", "-f", &file]).code == 0);
     std::fs::create_dir(dev.path("shared")).expect("a folder");
     let shared = format!("SHARED={}", dev.path("shared").display());
 
-    // What the guarantees cover: whole nodes first, so that the rest of the fleet is five nodes of single GPUs.
+    // What the guarantees cover: each task takes a node of ten GPUs.
     let sleep = "exec sleep 600";
-    let ads = submit(&dev, "products/ads", ["3", "5"], &[], sleep);
-    let search = submit(&dev, "products/search", ["2", "5"], &[], sleep);
+    let ads = submit(&dev, "products/ads", ["15", "10"], &[], sleep);
+    let search = submit(&dev, "products/search", ["10", "10"], &[], sleep);
     let ends = "while [ ! -f \"$SHARED/end-nlp\" ]; do sleep 0.2; done";
-    let ending = submit(&dev, "research/nlp", ["4", "1"], &["--env", &shared], ends);
-    let staying = submit(&dev, "research/nlp", ["4", "1"], &[], sleep);
-    let vision = submit(&dev, "research/vision", ["3", "1"], &[], sleep);
+    let ending = submit(&dev, "research/nlp", ["4", "10"], &["--env", &shared], ends);
+    let staying = submit(&dev, "research/nlp", ["4", "10"], &[], sleep);
+    let vision = submit(&dev, "research/vision", ["3", "10"], &[], sleep);
     let covered = [(&ads, "products/ads"), (&search, "products/search"), (&ending, "research/nlp")];
     let covered = [&covered[..], &[(&staying, "research/nlp"), (&vision, "research/vision")]].concat();
     for (id, tenant) in &covered {
@@ -150,9 +150,9 @@ fn the_example_tree_lends_takes_back_and_promotes_and_the_borrowed_gang_ends_wit
 
     // What is idle is lent. The gang that is the cheapest to stop is the one that adds.
     let signal = ["--preempt-signal", "usr1", "--preempt-grace", "60s", "--env", &shared];
-    let adds = submit(&dev, "research/nlp", ["4", "1"], &signal, ADDS);
-    let small = submit(&dev, "research/nlp", ["3", "1"], &["--restart-cost", "1h"], sleep);
-    let large = submit(&dev, "products/ads", ["7", "1"], &["--restart-cost", "1h"], sleep);
+    let adds = submit(&dev, "research/nlp", ["4", "10"], &signal, ADDS);
+    let small = submit(&dev, "research/nlp", ["3", "10"], &["--restart-cost", "1h"], sleep);
+    let large = submit(&dev, "products/ads", ["7", "10"], &["--restart-cost", "1h"], sleep);
     for id in [&adds, &small, &large] {
         dev.until(id, &["running"]);
         assert_eq!(job(&dev, id)["quota"], "burst");
@@ -170,12 +170,12 @@ fn the_example_tree_lends_takes_back_and_promotes_and_the_borrowed_gang_ends_wit
 
     // Vision wants what it is guaranteed: the borrowed gang gets its signal. During its grace it keeps the devices and Vision has the quota.
     let asked = Instant::now();
-    let claims = submit(&dev, "research/vision", ["4", "1"], &[], sleep);
+    let claims = submit(&dev, "research/vision", ["4", "10"], &[], sleep);
     dev.until(&adds, &["completing"]);
     let why = format!("preempted by job {claims} (reclaim)");
     assert_eq!(job(&dev, &adds)["reason"], why);
     say_who_takes_from_whom(&dev, &claims, &adds);
-    until_tree(&dev, &TAKEN_BACK.replace("        4\n", "        -\n"));
+    until_tree(&dev, &TAKEN_BACK.replace("       40\n", "        -\n"));
 
     // It saves, stops and waits; Vision starts.
     std::fs::write(dev.path("shared/save"), "").expect("a file");
@@ -195,7 +195,7 @@ fn the_example_tree_lends_takes_back_and_promotes_and_the_borrowed_gang_ends_wit
     until_tree(&dev, TAKEN_BACK);
 
     // A guaranteed gang ends: the burst gang is promoted, and the preempted one goes before what came after it.
-    let later = submit(&dev, "research/nlp", ["4", "1"], &[], sleep);
+    let later = submit(&dev, "research/nlp", ["4", "10"], &[], sleep);
     std::fs::write(dev.path("shared/end-nlp"), "").expect("a file");
     dev.until(&ending, &["completed"]);
     dev.until(&adds, &["running"]);

@@ -33,7 +33,9 @@ fn windows_keep_others_off_and_open_and_end_by_themselves() {
         dev.run(&[&what[..], more].concat())
     };
     // A new cluster reaches the feature level of its voters within a second.
-    wait_for("the window", || maintain("kernel", "node-0", "now+2h", "now+3h", &["--reason", "new kernel"]).code == 0);
+    wait_for("the window", || {
+        maintain("kernel", "node-0000", "now+2h", "now+3h", &["--reason", "new kernel"]).code == 0
+    });
 
     // Until the start, what ends before it runs there, and what does not, or has no limit, runs elsewhere or waits.
     let endless = submit(&dev, "research", &[]);
@@ -41,23 +43,23 @@ fn windows_keep_others_off_and_open_and_end_by_themselves() {
     let long = submit(&dev, "research", &["--time", "8h"]);
     wait_for("the reason", || dev.ok(&["explain", &long]).contains("maintenance kernel"));
     let why = dev.ok(&["explain", &long]);
-    assert!(why.contains("node-0") && why.contains("begins before the job's time limit of 8 h ends"), "{why}");
+    assert!(why.contains("node-0000") && why.contains("begins before the job's time limit of 8 h ends"), "{why}");
     assert!(why.contains("set a time limit of at most"), "{why}");
     let short = submit(&dev, "research", &["--time", "1h"]);
     dev.until(&short, &["running"]);
     let listed = dev.ok(&["nodes"]);
-    assert!(listed.contains("node-0") && dev.ok(&["nodes", "-o", "json"]).contains("new kernel"), "{listed}");
+    assert!(listed.contains("node-0000") && dev.ok(&["nodes", "-o", "json"]).contains("new kernel"), "{listed}");
     dev.refused(&["update", &short, "--time", "9h"], 2, &["leads into maintenance kernel"]);
     dev.ok(&["cancel", &short]);
     dev.ok(&["maintenance", "delete", "kernel"]);
     dev.until(&long, &["running"]);
 
     // One that begins while jobs run there: without --preempt they are told of and run on, and the node opens again by itself.
-    let said = maintain("fans", "node-0", "now", "now+4", &[]);
+    let said = maintain("fans", "node-0000", "now", "now+4", &[]);
     assert!(said.code == 0 && said.out.contains(&format!("run on into it: {long}")), "{} {}", said.out, said.err);
-    wait_for("the maintenance", || node_state(&dev, "node-0") == "maintenance");
+    wait_for("the maintenance", || node_state(&dev, "node-0000") == "maintenance");
     assert_eq!(dev.state(&long), "running");
-    wait_for("its end", || windows(&dev, "maintenance") == 0 && node_state(&dev, "node-0") == "ready");
+    wait_for("its end", || windows(&dev, "maintenance") == 0 && node_state(&dev, "node-0000") == "ready");
 
     // A reservation that cannot be held is refused with the figures.
     let reserve = |name: &str, start: &str, end: &str| {
@@ -74,7 +76,7 @@ fn windows_keep_others_off_and_open_and_end_by_themselves() {
     let mine = submit(&dev, "research", &named);
     let theirs = submit(&dev, "product", &["--time", "10m"]);
     dev.until(&mine, &["running"]);
-    assert_eq!((dev.state(&theirs).as_str(), node_state(&dev, "node-0").as_str()), ("pending", "reserved"));
+    assert_eq!((dev.state(&theirs).as_str(), node_state(&dev, "node-0000").as_str()), ("pending", "reserved"));
     let why = dev.ok(&["explain", &theirs]);
     assert!(!why.contains("it can start"), "{why}");
     let late = submit(&dev, "research", &["--reservation", "launch", "--time", "2h"]);
@@ -86,16 +88,16 @@ fn windows_keep_others_off_and_open_and_end_by_themselves() {
     dev.until(&theirs, &["running"]);
 
     // A drain by a deadline: what would still run is asked to leave in time, and is pending again.
-    let answer = dev.run(&["what-if", "-o", "json", "--drain", "node-0", "--by", "now+10m", "--for", "1h"]).json();
+    let answer = dev.run(&["what-if", "-o", "json", "--drain", "node-0000", "--by", "now+10m", "--for", "1h"]).json();
     assert_eq!(answer["evicted"][0]["job"].to_string(), theirs, "{answer}");
-    let said = dev.ok(&["drain", "node-0", "--by", "now+14", "--reason", "new cables"]);
-    assert!(said.contains("node node-0 is drained by"), "{said}");
-    assert_eq!(node_state(&dev, "node-0"), "ready");
+    let said = dev.ok(&["drain", "node-0000", "--by", "now+14", "--reason", "new cables"]);
+    assert!(said.contains("node node-0000 is drained by"), "{said}");
+    assert_eq!(node_state(&dev, "node-0000"), "ready");
     dev.until(&theirs, &["pending"]);
     let victim = dev.run(&["job", &theirs, "-o", "json"]).json();
-    assert_eq!(victim["reason"], "preempted (drain): drain drain-node-0 of its nodes", "{victim}");
-    wait_for("the drain", || node_state(&dev, "node-0") == "drained");
+    assert_eq!(victim["reason"], "preempted (drain): drain drain-node-0000 of its nodes", "{victim}");
+    wait_for("the drain", || node_state(&dev, "node-0000") == "drained");
     assert_eq!((windows(&dev, "maintenance"), dev.state(&endless).as_str()), (0, "running"));
-    dev.ok(&["undrain", "node-0"]);
+    dev.ok(&["undrain", "node-0000"]);
     dev.until(&theirs, &["running"]);
 }

@@ -56,7 +56,7 @@ impl State {
         let on = |node: &NodeId| self.index().allocations_on(*node);
         let held: BTreeSet<AllocationId> = window.nodes.iter().flat_map(on).collect();
         held.into_iter().filter_map(|id| self.allocations.get(&id).map(AsRef::as_ref)).filter(|held| {
-            let own = self.jobs.get(&held.job).is_some_and(|job| window.is_named_by(&job.spec));
+            let own = self.jobs.get(&held.job).is_some_and(|job| window.is_named_by(job.spec.reservation.as_deref()));
             held.state == AllocationState::Active && !own
         })
     }

@@ -105,7 +105,7 @@ fn moved_jobs_get_their_places(after: &Judge, before: &Judge, changes: &[Change]
 }
 
 /// Histories of one run; `MUSTER_HISTORIES` says otherwise.
-const HISTORIES: u64 = 300;
+const HISTORIES: u64 = 100;
 
 #[test]
 fn moves_have_a_full_plan_keep_their_budget_and_satisfy_the_referee() {

@@ -15,6 +15,7 @@ use crate::draft::Draft;
 use crate::growth_fault::GrowthFault;
 use crate::outcome::Done;
 use crate::reject::Reject;
+use crate::windows;
 use muster_model::capacity::{Ended, Misfit};
 use muster_model::elastic::GROWTH_ENDS_MAX;
 use muster_model::ids::{AllocationId, JobId, NodeId};
@@ -33,6 +34,8 @@ pub(super) fn grow(draft: &mut Draft<'_>, binding: &LeasedBinding) -> Result<Don
         tasks.extend_from_slice(if part.state == AllocationState::Active { &part.tasks } else { &[] });
     }
     shape::check_growth(state, job, tasks, binding)?;
+    // It is over when its gang is.
+    windows::check(state, job, binding.tasks.iter().map(|task| task.node), minimum.bound_ms)?;
     let unit = job.spec.growth_unit();
     let each = job.spec.request.charge_on(binding.model.unwrap_or(muster_model::GpuModel::ALL[0]));
     let charge = each.times(binding.tasks.len() as u64);

@@ -16,6 +16,7 @@ use crate::outcome::Done;
 use crate::reject::Reject;
 use crate::state::State;
 use crate::victim_fault::VictimFault;
+use crate::windows;
 use muster_model::capacity::{Ended, Misfit};
 use muster_model::ids::{AllocationId, Epoch, JobId, NodeId, TenantId};
 use muster_model::moves::{DAY_MS, MOVED_JOBS_MAX, MOVES_KEPT_MAX, spent};
@@ -58,6 +59,7 @@ pub(super) fn make(draft: &mut Draft<'_>, binding: &LeasedBinding, moves: &[Plan
             Refused::Shape(reject) => reject,
         })?);
     }
+    begin_before_windows(draft, job, binding, &moved)?;
     let pool = one_pool(state, &held).map_err(|at| fault(at, VictimFault::OtherPool))?;
     within_budget(draft, pool, &moved).map_err(|why| fault(0, why))?;
     let forgotten = forgettable(draft)?;
@@ -117,6 +119,10 @@ fn may_move<'a>(
     if held.account().is_some() {
         return Err(VictimFault::Guaranteed.into());
     }
+    // What an elastic gang has beyond its least stands where it stands.
+    if held.is_growth || !job.growth.parts.is_empty() {
+        return Err(VictimFault::NotMovable.into());
+    }
     preempt::pools_allow(draft, held)?;
     if to == held.tasks {
         return Err(VictimFault::SamePlace.into());
@@ -132,13 +138,27 @@ fn may_move<'a>(
     shape::check(draft.state, job, &there).map_err(Refused::Shape)?;
     let grace_s = job.spec.preemption.grace_s(job.spec.grace_s);
     let since_s = draft.now_ms.saturating_sub(saved_ms(job, held)).div_ceil(1_000);
-    let promised = how.loss(held.charge.gpu_total(), since_s.saturating_add(grace_s));
-    Ok(Moved { held, job, to, promised_unit_s: promised.unit_seconds })
+    let loss = how.loss(held.charge.gpu_total(), since_s.saturating_add(grace_s));
+    Ok(Moved { held, job, to, promised_unit_s: loss.unit_seconds })
 }
 
 /// When the job's work was saved last: by its newest checkpoint, or it began then.
 pub(super) fn saved_ms(job: &Job, held: &Allocation) -> u64 {
     job.checkpoint_ms.unwrap_or(0).max(held.bound_ms)
+}
+
+/// Whether the windows of their nodes let the gang and the moved jobs begin when the last of them has left its place.
+fn begin_before_windows(
+    draft: &Draft<'_>,
+    job: &Job,
+    binding: &LeasedBinding,
+    moved: &[Moved<'_>],
+) -> Result<(), Reject> {
+    let grace_s = moved.iter().map(|one| one.job.spec.preemption.grace_s(one.job.spec.grace_s)).max().unwrap_or(0);
+    let begin_ms = draft.now_ms.saturating_add(1_000 * grace_s + STOP_MS_MAX);
+    let nodes = |tasks: &[TaskPlacement]| tasks.iter().map(|task| task.node).collect::<Vec<_>>().into_iter();
+    windows::check(draft.state, job, nodes(&binding.tasks), begin_ms)?;
+    moved.iter().try_for_each(|one| windows::check(draft.state, one.job, nodes(one.to), begin_ms))
 }
 
 /// The pool that all of them stand in; else the place of the first that does not.

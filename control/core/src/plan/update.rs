@@ -68,7 +68,7 @@ fn stays_before_windows(draft: &Draft<'_>, id: JobId, spec: &ValidJobSpec) -> Re
     let windows = held.tasks.iter().flat_map(|task| state.windows_on(task.node));
     let broken = windows.map(|window| (window, window.times())).find(|(window, times)| {
         let named = spec.reservation.as_deref();
-        let until_ms = match window.is_named_by(spec) {
+        let until_ms = match window.is_named_by(spec.reservation.as_deref()) {
             true if window.flex => return false,
             true => window.end_ms.unwrap_or(u64::MAX),
             false => times.start_ms,

@@ -21,6 +21,7 @@ mod reason;
 mod remedies;
 mod remedy;
 mod reserved;
+mod subject;
 mod supply;
 mod text;
 mod trial;

@@ -54,7 +54,8 @@ pub(super) fn of_cell(view: &View, cell: CellId, now_ms: u64) -> Victims {
     active
         .filter_map(|held| {
             let job = view.jobs.get(held.job.0).filter(|job| job.phase.allocation() == Some(held.id))?;
-            let may = job.movable.as_ref()?;
+            // An elastic gang stands beside what it has grown by.
+            let may = job.movable.as_ref().filter(|_| view.growth_of(job.id).next().is_none())?;
             let model = held.model?;
             let units = held.charge.gpu_total();
             // What it has saved since its start is not lost.

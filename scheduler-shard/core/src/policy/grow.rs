@@ -106,7 +106,7 @@ fn place(
     let nodes = view.fleet.capacity.nodes();
     let there = nodes.get(&minimum.tasks.first()?.node)?;
     let near = nodes.values().filter(|other| other.node.spec.place.block == there.node.spec.place.block);
-    for other in near.take(NODES_MAX) {
+    for other in near.take(NODES_MAX).filter(|other| ask.may_stay_on(&view.fleet, other.node.id)) {
         steps.0 += 1;
         let found = single_task::on_node(&view.fleet, &ask, other, 0);
         let found = found.filter(|found| close_enough(view, grow, &had, found));

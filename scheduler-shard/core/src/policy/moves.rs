@@ -10,17 +10,16 @@ use super::if_ended::IfEnded;
 use crate::job_class::{JobClass, Offer};
 use crate::planner::{Opening, Settings, open_in_pool};
 use crate::proposal::{Bounds, Plan, Proposal};
+use crate::queue::order::Head;
 use crate::search::Steps;
-use crate::view::{Known, ReclaimFamily, ReclaimTried, View, in_turn};
+use crate::view::{Known, ReclaimFamily, ReclaimTried, View, first_of};
 use muster_model::moves::{Left, spent};
 use muster_model::request::SharingMode;
 use muster_model::{Allocation, Binding, CellId, Claim, Epoch, JobId, PlannedMove, TaskPlacement, TenantId};
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Waiting jobs that one pass looks at.
-const LOOKED_AT_MAX: usize = 64;
 /// A gang that was tried in vain is tried again after this, then after twice as long, up to [`AGAIN_MS_MAX`].
 const AGAIN_MS: u64 = 1_000;
 /// Budgets and checkpoints change in minutes, and each search goes over the whole cell.
@@ -32,40 +31,53 @@ const STEPS_MAX: u64 = 1_000_000;
 pub(crate) fn make(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, steps: &mut Steps, plan: &mut Plan) {
     let pools = pools_with_budget(view, now_ms);
     if bounds.moves_max == 0 || pools.is_empty() {
-        view.moves_tried.retain(|group, _| group.0 != cell);
+        view.moves_tried.retain(|family, _| family.0 != cell);
         return;
     }
-    if view.is_moving() {
-        return;
+    if !view.is_moving() {
+        plan_one(view, cell, &pools, bounds, now_ms, steps, plan);
     }
-    let mut tried = 0;
-    for id in candidates(view, cell, now_ms) {
-        let Some(job) = view.jobs.get(id.0).cloned() else { continue };
-        let Some(class) = job.class.clone() else { continue };
-        let group = (cell, job.tenant, class.clone());
-        if tried == bounds.moves_max || plan.at_a_bound(bounds, *steps) {
-            // It was due, and a time that has passed would wake the shard at once, for ever.
-            rest(view, group, now_ms, AGAIN_MS);
-            continue;
+    // What was due and was not tried is tried later: a time that has passed would wake the shard at once, for ever.
+    let due = view.moves_tried.iter_mut().filter(|(family, tried)| family.0 == cell && tried.again_ms <= now_ms);
+    due.for_each(|(_, tried)| tried.again_ms = now_ms.saturating_add(AGAIN_MS));
+}
+
+fn plan_one(
+    view: &mut View,
+    cell: CellId,
+    pools: &[(String, Left)],
+    bounds: &Bounds,
+    now_ms: u64,
+    steps: &mut Steps,
+    plan: &mut Plan,
+) {
+    let (first, next) = candidates(view, cell, bounds.moves_max, now_ms);
+    if let Some(next) = next {
+        rest(view, (cell, next.tenant, next.class.without_limit()), now_ms, AGAIN_MS);
+    }
+    for Head { queue_key, class, .. } in first {
+        if plan.at_a_bound(bounds, *steps) {
+            return;
         }
-        tried += 1;
-        match search(view, &job, &class, &pools, now_ms, steps) {
+        let Some(job) = view.jobs.get(queue_key.job.0).cloned() else { continue };
+        let family = (cell, job.tenant, class.without_limit());
+        match search(view, &job, &class, pools, now_ms, steps) {
             Some((binding, moves)) => {
-                view.moves_tried.remove(&group);
+                view.moves_tried.remove(&family);
                 plan.proposals.push(Proposal::Move { binding, moves });
                 return;
             }
             None => {
-                let before = view.moves_tried.get(&group).map_or(0, |tried| tried.wait_ms);
-                rest(view, group, now_ms, (2 * before).clamp(AGAIN_MS, AGAIN_MS_MAX));
+                let before = view.moves_tried.get(&family).map_or(0, |tried| tried.wait_ms);
+                rest(view, family, now_ms, (2 * before).clamp(AGAIN_MS, AGAIN_MS_MAX));
             }
         }
     }
 }
 
-fn rest(view: &mut View, group: ReclaimFamily, now_ms: u64, wait_ms: u64) {
+fn rest(view: &mut View, family: ReclaimFamily, now_ms: u64, wait_ms: u64) {
     let again_ms = now_ms.saturating_add(wait_ms);
-    view.moves_tried.insert(group, ReclaimTried { tried_ms: now_ms, wait_ms, again_ms, blocked_at: None });
+    view.moves_tried.insert(family, ReclaimTried { tried_ms: now_ms, wait_ms, again_ms, blocked_at: None });
 }
 
 fn pools_with_budget(view: &View, now_ms: u64) -> Vec<(String, Left)> {
@@ -74,29 +86,29 @@ fn pools_with_budget(view: &View, now_ms: u64) -> Vec<(String, Left)> {
     left.filter(|(_, left)| left.moves > 0 && left.unit_s > 0).collect()
 }
 
-/// The first waiting gangs for whole cards that found no place, one of each group, that are due.
-fn candidates(view: &mut View, cell: CellId, now_ms: u64) -> Vec<JobId> {
+/// The first waiting gangs for whole cards that found no place, one of each family, that are due, and the one after them.
+fn candidates(view: &mut View, cell: CellId, most: usize, now_ms: u64) -> (Vec<Head>, Option<Head>) {
     let queues = &view.queues;
-    view.moves_tried
-        .retain(|(cell, tenant, class), _| queues.get(cell).is_some_and(|queue| queue.is_blocked(*tenant, class)));
-    let Some(queue) = view.queues.get(&cell).filter(|queue| queue.has_blocked()) else { return Vec::new() };
-    let (mut found, mut seen, mut looked) = (Vec::new(), BTreeSet::new(), 0);
-    in_turn(view, cell, |id| {
-        looked += 1;
-        if let Some(job) = view.jobs.get(id.0)
-            && let Some(class) = &job.class
-            && class.request.devices.mode() == Some(SharingMode::Whole)
-            && seen.insert((job.tenant, class.clone()))
-            && !job.barred
-            && queue.is_blocked(job.tenant, class)
-            && view.moves_tried.get(&(cell, job.tenant, class.clone())).is_none_or(|tried| tried.again_ms <= now_ms)
-            && view.stays_in(cell, job, now_ms)
-        {
-            found.push(id);
-        }
-        if looked >= LOOKED_AT_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    view.moves_tried.retain(|(cell, tenant, family), _| {
+        queues.get(cell).is_some_and(|queue| queue.family_blocked_at(*tenant, family).is_some())
     });
-    found
+    let mut due: BTreeMap<TenantId, Vec<Head>> = BTreeMap::new();
+    for (tenant, groups) in view.queues.get(&cell).into_iter().flat_map(|queue| &queue.tenants) {
+        let rests = |family: &Arc<JobClass>| {
+            let tried = view.moves_tried.get(&(cell, *tenant, family.clone()));
+            tried.is_some_and(|tried| tried.again_ms > now_ms)
+        };
+        let whole = |family: &&Arc<JobClass>| family.request.devices.mode() == Some(SharingMode::Whole);
+        for family in groups.families.keys().filter(whole).filter(|family| !rests(family)) {
+            let Some((queue_key, class)) = groups.first_blocked(family) else { continue };
+            let may = |job: &Arc<Known>| !job.barred && view.stays_in(cell, job, now_ms);
+            if view.jobs.get(queue_key.job.0).is_some_and(may) {
+                due.entry(*tenant).or_default().push(Head::new(*tenant, *queue_key, class.clone()));
+            }
+        }
+    }
+    due.values_mut().for_each(|heads| heads.sort_unstable_by_key(|head| Reverse(head.queue_key)));
+    first_of(view, due, most)
 }
 
 /// The first pool, by name, in which moves open a place; what they come to is shown in the view.

@@ -1,7 +1,7 @@
-//! Families that wait for room on a model, filed so that what becomes free wakes only those that it could help.
+//! Groups that wait for room on a model, filed so that what becomes free wakes only those that it could help.
 //!
 //! A node that frees cards helps no group whose tasks each want more cards than are free on it, nor one that wants more in all than are
-//! free on the model. Families of one tenant that differ in their time limit alone are *siblings*: outside of what is kept for gangs they
+//! free on the model. Groups of one tenant that differ in their time limit alone are a *family*: outside of what is kept for gangs they
 //! fit or do not fit together, so only the first of them is woken, and the next when that one has started or is gone. Where a kept node may
 //! be part of the place, their limits decide: all of them are woken.
 
@@ -32,7 +32,7 @@ impl Freed {
     }
 }
 
-/// Siblings: their tenant, and what they ask for without a time limit.
+/// A family: its tenant, and what they ask for without a time limit.
 type Family = (TenantId, Arc<JobClass>);
 
 type Families = BTreeMap<Family, BTreeSet<Arc<JobClass>>>;
@@ -77,7 +77,7 @@ impl WithoutRoom {
         all
     }
 
-    /// The groups that `freed` could help: of siblings the one that `first` says.
+    /// The groups that `freed` could help: of a family the one that `first` says.
     pub(super) fn helped_by(
         &self,
         freed: Freed,
@@ -104,7 +104,7 @@ impl WithoutRoom {
         helped
     }
 
-    /// The siblings of a group on `model`.
+    /// The family of a group on `model`.
     pub(super) fn other_limits(
         &self,
         model: Option<GpuModel>,

@@ -36,6 +36,25 @@ pub(crate) fn in_turn(view: &View, cell: CellId, mut visit: impl FnMut(JobId) ->
     false
 }
 
+/// The first of some waiting jobs, as if they alone waited: at most `most`, and the one after them. `heads`: of each tenant, its last first.
+pub(crate) fn first_of(
+    view: &View,
+    mut heads: BTreeMap<TenantId, Vec<Head>>,
+    most: usize,
+) -> (Vec<Head>, Option<Head>) {
+    let ledger = view.ledger();
+    let mut order = Order::of(ledger, heads.values_mut().filter_map(Vec::pop));
+    let mut found = Vec::new();
+    while found.len() < most
+        && let Some(head) = order.next().cloned()
+    {
+        order.suppose(ledger, &head);
+        order.update(ledger, head.tenant, heads.get_mut(&head.tenant).and_then(Vec::pop));
+        found.push(head);
+    }
+    (found, order.next().cloned())
+}
+
 /// The jobs of one tenant in turn: its groups, merged. A group is opened when its first job is next, so that a short look costs little.
 struct InTurn<'a> {
     groups: &'a JobGroups,

@@ -23,7 +23,7 @@ use crate::queue::order::Ledger;
 use crate::queue::{CellQueue, Freed, Obstacle};
 use assumed::Assumed;
 use growing::Elastics;
-pub(crate) use in_turn::in_turn;
+pub(crate) use in_turn::{first_of, in_turn};
 pub(crate) use job::{Known, MayGrow};
 use muster_model::capacity::Capacity;
 use muster_model::{

@@ -12,6 +12,9 @@ use muster_model::window::START_MS;
 use muster_model::{AllocationState, GpuModel, Node, TopologyLevel, Window, WindowSpec, utc};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Nodes, with the cards that each has of what is asked for.
+type FreeNodes<'a> = Vec<(&'a Node, u64)>;
+
 /// Jobs that a refusal names.
 const JOBS_SHOWN_MAX: usize = 8;
 
@@ -170,7 +173,7 @@ fn listed(jobs: &BTreeSet<JobId>) -> String {
 fn tightest(open: &[(&Node, u64)], asked: u64) -> Option<BTreeSet<NodeId>> {
     let levels = [Some(TopologyLevel::Leaf), Some(TopologyLevel::Block), Some(TopologyLevel::Region), None];
     levels.into_iter().find_map(|level| {
-        let mut domains: BTreeMap<(CellId, String), (u64, Vec<(&Node, u64)>)> = BTreeMap::new();
+        let mut domains: BTreeMap<(CellId, String), (u64, FreeNodes<'_>)> = BTreeMap::new();
         for &(node, has) in open {
             let domain = level.map(|level| node.spec.place.domain(level)).unwrap_or_default();
             let there = domains.entry((node.cell, domain)).or_default();

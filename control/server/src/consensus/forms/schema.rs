@@ -20,7 +20,9 @@ use muster_model::task::{HoldMode, TaskEnd, TaskState};
 use muster_model::tenant::{AntiAffinityLevel, Trust};
 use muster_model::topology::{NumaPolicy, TopologyLevel};
 use muster_model::workload::WorkloadClass;
-use muster_model::{Change, GpuModel, Key, NodeHealth, Object, PreemptReason, Selector, StopSignal};
+use muster_model::{
+    Change, GpuModel, Key, MoveFate, NodeHealth, Object, PreemptReason, Selector, StopSignal, WindowKind,
+};
 use serde_reflection::{ContainerFormat, Format, Named, Registry, Samples, Tracer, TracerConfig, VariantFormat};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -97,7 +99,7 @@ fn registry() -> (Registry, Vec<String>) {
         NodeHealth,
         NumaPolicy
     );
-    trace!(EndCause, GrowthFault, Outcome, PreemptReason, Reject, Result<Done, Reject>, Rule, SharingMode, StopSignal, TaskEnd, TaskState, TopologyLevel, Trust, VictimFault, WorkloadClass);
+    trace!(EndCause, GrowthFault, MoveFate, Outcome, PreemptReason, Reject, Result<Done, Reject>, Rule, SharingMode, StopSignal, TaskEnd, TaskState, TopologyLevel, Trust, VictimFault, WindowKind, WorkloadClass);
     // Not `Edit`, which is one layout for each thing that can be edited.
     let missing = tracer.registry_unchecked();
     (missing.into_iter().filter(|(name, _)| name != "Edit").collect(), roots)

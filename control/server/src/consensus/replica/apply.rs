@@ -266,8 +266,8 @@ fn count_moves(changes: &[Change]) {
                 metrics::counter!("muster_moves_ended_total", "state" => moved.fate.to_string()).increment(1);
             }
             let gpu_s = |unit_s: u64| unit_s.div_ceil(GpuUnits::CARD.0);
-            let (promised, lost) = (record.promised_unit_s(), record.lost_unit_s().unwrap_or(0));
-            metrics::counter!("muster_moves_promised_gpu_seconds_total").increment(gpu_s(promised));
+            let (most, lost) = (record.promised_unit_s(), record.lost_unit_s().unwrap_or(0));
+            metrics::counter!("muster_moves_promised_gpu_seconds_total").increment(gpu_s(most));
             metrics::counter!("muster_moves_lost_gpu_seconds_total").increment(gpu_s(lost));
         }
     }

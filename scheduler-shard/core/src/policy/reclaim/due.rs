@@ -8,8 +8,8 @@
 
 use crate::job_class::{JobClass, Offer};
 use crate::queue::JobGroups;
-use crate::queue::order::{Head, Order};
-use crate::view::{Known, ReclaimFamily, ReclaimTried, View};
+use crate::queue::order::Head;
+use crate::view::{Known, ReclaimFamily, ReclaimTried, View, first_of};
 use muster_model::{CellId, JobId, TenantId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,22 +29,11 @@ pub(super) fn candidates(view: &mut View, cell: CellId, tried_max: usize, now_ms
     if nothing_runs || !view.queues.get(&cell).is_some_and(crate::queue::CellQueue::has_blocked) {
         return Vec::new();
     }
-    let mut due = due_heads(view, cell, now_ms);
-    let ledger = view.ledger();
-    let mut order = Order::of(ledger, due.values_mut().filter_map(Vec::pop));
-    let mut found = Vec::new();
-    while found.len() < tried_max
-        && let Some(head) = order.next().cloned()
-    {
-        found.push(head.queue_key.job);
-        order.suppose(ledger, &head);
-        order.update(ledger, head.tenant, due.get_mut(&head.tenant).and_then(Vec::pop));
+    let (found, next) = first_of(view, due_heads(view, cell, now_ms), tried_max);
+    if let Some(next) = next {
+        rest(view, (cell, next.tenant, next.class.without_limit()), now_ms, AGAIN_MS);
     }
-    let left = order.next().cloned();
-    if let Some(left) = left {
-        rest(view, (cell, left.tenant, left.class.without_limit()), now_ms, AGAIN_MS);
-    }
-    found
+    found.into_iter().map(|head| head.queue_key.job).collect()
 }
 
 /// Forgets families that wait no more, and brings forward those that found no place once more: what was in vain then may not be now.
