@@ -44,6 +44,8 @@ pub struct History {
     pub metered: BTreeMap<Interval, (AllocationId, u64)>,
     /// Hosts of agents whose streams of usage ended before all was sent: their folder was deleted, or another agent was their node.
     pub lost_usage: BTreeSet<String>,
+    /// How often each node was asked to be taken out of the fleet.
+    pub removals: BTreeMap<String, u64>,
     /// Intervals whose content changed after they had been numbered.
     pub remetered: Vec<Interval>,
 }
@@ -180,6 +182,8 @@ pub struct Interval {
     pub incarnation: u64,
     /// The number in it.
     pub seq: u64,
+    /// How often the node's name had been asked to be taken out of the fleet: who comes back under it is another node, whose streams begin anew.
+    pub removals: u64,
 }
 
 /// One task that ran, by the record of the node it ran on.
@@ -231,7 +235,8 @@ impl History {
     }
 
     /// Takes in a usage interval that an agent has on disk: its allocation and unit-milliseconds.
-    pub fn metered(&mut self, interval: Interval, content: (AllocationId, u64)) {
+    pub fn metered(&mut self, mut interval: Interval, content: (AllocationId, u64)) {
+        interval.removals = self.removals.get(&interval.node).copied().unwrap_or(0);
         match self.metered.get(&interval) {
             Some(known) if *known != content => self.remetered.push(interval),
             Some(_) => {}

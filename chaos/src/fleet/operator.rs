@@ -47,7 +47,11 @@ async fn drain(client: &Client, node: &str, drained: bool) {
 
 async fn remove(client: &Client, servers: &Servers, node: &str) {
     // Whether or not it is answered, its stream of usage may end here.
-    servers.history().lost_usage.insert(node.to_owned());
+    {
+        let mut history = servers.history();
+        history.lost_usage.insert(node.to_owned());
+        *history.removals.entry(node.to_owned()).or_default() += 1;
+    }
     let request = v1::RemoveNodeRequest { node: node.to_owned() };
     let _ = timeout(ANSWER_MAX, FleetClient::new(client.channel()).remove_node(request)).await;
 }

@@ -55,6 +55,6 @@ fn note(seen: &Seen, node: &str, content: &[u8]) {
         serde_json::from_value(meter["pending"].clone()).expect("a meter lists the intervals that wait");
     let mut seen = seen.lock().expect("no panic while it was held");
     for UsageInterval { seq, allocation, gpu_unit_ms, .. } in pending {
-        seen.metered(Interval { node: node.to_owned(), incarnation, seq }, (allocation, gpu_unit_ms));
+        seen.metered(Interval { node: node.to_owned(), incarnation, seq, removals: 0 }, (allocation, gpu_unit_ms));
     }
 }
