@@ -86,6 +86,8 @@ impl Evidence {
         let codes: Vec<&str> =
             self.reason.iter().flat_map(|reason| &reason.reasons).map(|reason| reason.code.as_str()).collect();
         let fixed = self.reason.iter().flat_map(|reason| &reason.reasons).any(|reason| !reason.fix.is_empty());
+        // Where it lacks free devices as well, no single change would start it.
+        let explained = codes.contains(&"over_max") && (fixed || codes.len() > 1);
         let back = |took: Option<Duration>| took.map_or("never".to_owned(), |took| format!("{} ms", took.as_millis()));
         let in_time = |took: Option<Duration>| took.is_some_and(|took| took <= BACK_MAX);
         vec![
@@ -103,7 +105,7 @@ impl Evidence {
                 self.new_by_repeat(&ids).to_string(),
                 self.new_by_repeat(&ids) == 0 && !self.again.is_empty(),
             ),
-            ("reason of the pending job", codes.join(", "), codes.contains(&"over_max") && fixed),
+            ("reason of the pending job", codes.join(", "), explained),
             ("leader killed: next acknowledgement after", back(self.leader_back), in_time(self.leader_back)),
             ("shard killed: another shard has its cell after", back(self.shard_back), in_time(self.shard_back)),
             (
