@@ -13,7 +13,7 @@ mod learned;
 mod transaction;
 
 use balance::Balance;
-use index::{Hold, Index, Windows};
+use index::{CardsLeft, Hold, Index, Windows};
 use muster_model::capacity::Capacity;
 use muster_model::{Allocation, CellId, GpuModel, Node, NodeId, Pool, ResourceVec, Tenant, TenantId};
 use serde::{Deserialize, Serialize};
@@ -64,7 +64,26 @@ pub(crate) struct Lent {
 pub(crate) struct FreeOn {
     pub(crate) model: Option<GpuModel>,
     pub(crate) on_node: u32,
+    /// A card of the model may have room for a part of one; without a model: CPU is free.
+    pub(crate) parts: bool,
     pub(crate) in_all: u64,
+}
+
+/// What a node has left, as far as placement tells nodes apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    cards: CardsLeft,
+    cpu_milli: i64,
+    memory_mib: i64,
+}
+
+impl Room {
+    /// Whether something may be placed there that could not be placed before.
+    pub(crate) fn has_more_than(&self, before: &Room) -> bool {
+        self.cpu_milli > before.cpu_milli
+            || self.memory_mib > before.memory_mib
+            || self.cards.has_other_than(&before.cards)
+    }
 }
 
 impl Fleet {
@@ -92,11 +111,18 @@ impl Fleet {
 
     /// What is free on a node that takes work, model by model.
     pub(crate) fn free_on(&self, node: NodeId, cell: CellId) -> Vec<FreeOn> {
-        let of_model = |(model, on_node)| {
+        let of_model = |(model, on_node, parts)| {
             let in_all = self.index.buckets(cell, model).map(|(_, bucket)| bucket.free()).sum();
-            FreeOn { model, on_node, in_all }
+            FreeOn { model, on_node, parts, in_all }
         };
         self.index.free_on(node).map(of_model).collect()
+    }
+
+    /// What a node that takes work has left.
+    pub(crate) fn room_on(&self, node: NodeId) -> Option<Room> {
+        let there = self.capacity.nodes().get(&node)?;
+        let (cpu_milli, memory_mib) = (there.cpu_free_milli, there.memory_free_mib);
+        Some(Room { cards: self.index.cards_left(node)?, cpu_milli, memory_mib })
     }
 
     /// Takes over a node. Answers whether the fleet has more or less than before.

@@ -43,8 +43,8 @@ impl Gate {
             Gate::Trust => Obstacle::Tenant(job.tenant),
             Gate::StarvationGuard(model, guard) => Obstacle::Guarded(*model, guard.gang),
             Gate::Reservation(_) => Obstacle::Reservation,
-            // What others release helps both.
-            Gate::NoPlace(model) | Gate::NotLent(_, model) => Obstacle::NoRoom(*model),
+            Gate::NoPlace(model) => Obstacle::NoRoom(*model),
+            Gate::NotLent(_, model) => Obstacle::NotLent(*model),
         }
     }
 }

@@ -13,7 +13,7 @@
 pub use crate::job_class::BYPASSED_SIZES_MAX;
 use crate::job_class::JobClass;
 use crate::proposal::{Bounds, Plan, Proposal};
-use crate::queue::{GroupKey, QueueKey};
+use crate::queue::{Counted, GroupKey};
 use crate::search::{Ask, fits_when_empty};
 use crate::view::View;
 use muster_model::{CellId, GpuModel, JobId};
@@ -44,8 +44,12 @@ pub(crate) type Guards = BTreeMap<GpuModel, Guard>;
 
 /// Who is protected in `cell`: of each model the first in the queue's order.
 pub(crate) fn guards(view: &View, cell: CellId) -> Guards {
-    let mut first: BTreeMap<GpuModel, (QueueKey, Guard)> = BTreeMap::new();
+    let mut guards = Guards::new();
+    let models = view.fleet.index.models(cell).flatten().count();
     for id in view.bypassed_enough(cell) {
+        if guards.len() == models {
+            break;
+        }
         let Some(job) = view.jobs.get(id.0) else { continue };
         let Some(class) = job.class.as_ref().filter(|_| !view.is_assumed(id) && view.reserved(id).is_none()) else {
             continue;
@@ -64,46 +68,42 @@ pub(crate) fn guards(view: &View, cell: CellId) -> Guards {
         let covered =
             of_model.is_some_and(|offer| view.fleet.capacity.account_for(job.tenant, &offer.charge).is_some());
         let guard = Guard { gang: id, cards: class.cards(), covered };
-        if first.get(&model).is_none_or(|(before, _)| job.queue_key < *before) {
-            first.insert(model, (job.queue_key, guard));
-        }
+        guards.entry(model).or_insert(guard);
     }
-    first.into_iter().map(|(model, (_, guard))| (model, guard)).collect()
+    guards
 }
 
 /// Proposes to record what has started past the gangs of the cell, where that is due.
 pub(crate) fn count(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, plan: &mut Plan) {
     let Some(queue) = view.queues.get_mut(&cell) else { return };
     for key in queue.due_for_count() {
-        if let Some((job, cards)) =
-            to_record(view, cell, &key, now_ms).filter(|_| plan.proposals.len() < bounds.proposals_max)
-        {
-            plan.proposals.push(Proposal::RecordBypass { job, cards });
-            if let Some(queue) = view.queues.get_mut(&cell) {
+        let Some(counted) = view.queues.get(&cell).and_then(|queue| queue.counted(&key)) else { continue };
+        if view.is_bypassed_enough(cell, counted.job) {
+            continue;
+        }
+        let cards = to_record(view, cell, &key, counted, now_ms).filter(|_| plan.proposals.len() < bounds.proposals_max);
+        plan.proposals.extend(cards.map(|cards| Proposal::RecordBypass { job: counted.job, cards }));
+        if let Some(queue) = view.queues.get_mut(&cell) {
+            if cards.is_some() {
                 queue.recorded(&key, now_ms);
             }
-        }
-        let protected = |job: JobId| view.bypassed_enough(cell).any(|id| id == job);
-        let counted = view.queues.get(&cell).and_then(|queue| queue.counted(&key));
-        if counted.is_some_and(|counted| !protected(counted.job))
-            && let Some(queue) = view.queues.get_mut(&cell)
-        {
             queue.count_again_after(key);
         }
     }
 }
 
-/// The gang at the head of a group and all that has started past it, if that is worth recording now.
-fn to_record(view: &View, cell: CellId, key: &GroupKey, now_ms: u64) -> Option<(JobId, u64)> {
-    let (tenant, class) = key;
-    let counted = view.queues.get(&cell)?.counted(key)?;
+/// All that has started past the gang at the head of a group, if that is worth recording now.
+fn to_record(view: &View, cell: CellId, (tenant, class): &GroupKey, counted: Counted, now_ms: u64) -> Option<u64> {
+    if counted.more < class.cards() {
+        return None;
+    }
     let job = view.jobs.get(counted.job.0)?;
     let first = view.queues.get(&cell)?.is_first_of_its_limits(*tenant, class, job.queue_key);
-    if !first || counted.more < class.cards() || view.reserved(job.id).is_some() {
+    if !first || view.reserved(job.id).is_some() {
         return None;
     }
     let enough = class.guarded_after_cards()?;
     let in_all = job.bypassed_cards.saturating_add(counted.more).min(enough);
     let due = in_all == enough || now_ms >= counted.recorded_ms.saturating_add(RECORD_AGAIN_MS);
-    (due && job.bypassed_cards < in_all).then_some((job.id, in_all))
+    (due && job.bypassed_cards < in_all).then_some(in_all)
 }

@@ -43,12 +43,19 @@ fn start_in_turn(view: &mut View, pass: &Pass, bounds: &Bounds, steps: &mut Step
         if plan.at_a_bound(bounds, *steps) {
             break;
         }
+        if !begin_try(view, pass.cell, &head) {
+            catch_up(view, pass.cell, &mut order);
+            continue;
+        }
         plan.decisions += 1;
         match try_start(view, pass, (head.queue_key.job, &head.class), steps) {
             Ok(binding) => plan.proposals.push(Proposal::Bind(binding)),
             Err(obstacles) => block(view, pass.cell, &head, obstacles),
         }
         catch_up(view, pass.cell, &mut order);
+    }
+    if order.next().is_none() {
+        view.end_offers(pass.cell);
     }
     if let Some(queue) = view.queues.get_mut(&pass.cell) {
         queue.order = order;
@@ -93,9 +100,21 @@ fn candidates(view: &mut View, pass: &Pass) -> Order {
 fn catch_up(view: &mut View, cell: CellId, order: &mut Order) {
     let ledger = Ledger { capacity: &view.fleet.capacity, totals: &view.fleet.totals };
     let Some(queue) = view.queues.get_mut(&cell) else { return };
+    if queue.take_end_of_offers() {
+        *order = Order::default();
+    }
+    for head in queue.take_asked() {
+        order.update(ledger, head.tenant, Some(head));
+    }
     while let Some(tenant) = queue.take_changed() {
         order.update(ledger, tenant, queue.head(tenant));
     }
+}
+
+/// Whether the head may still be tried: what it stood in the tournament for may be taken by now.
+fn begin_try(view: &mut View, cell: CellId, head: &Head) -> bool {
+    let queue = view.queues.get_mut(&cell);
+    queue.is_none_or(|queue| queue.begin_try(head.tenant, &head.class, head.queue_key))
 }
 
 /// Takes a job through the gates ([`gate`]) and charges it to the view. Where anything is scarce a single task goes where it costs others
@@ -178,7 +197,8 @@ fn search(
 
 fn block(view: &mut View, cell: CellId, head: &Head, mut obstacles: Vec<Obstacle>) {
     // Once its floor covers it, nothing is held back from it.
-    if obstacles.iter().any(|obstacle| matches!(obstacle, Obstacle::Guarded(..))) {
+    let has_floor = |view: &View| view.fleet.capacity.line_of(head.tenant).any(|(_, at)| !at.guarantee.is_empty());
+    if obstacles.iter().any(|obstacle| matches!(obstacle, Obstacle::Guarded(..))) && has_floor(view) {
         obstacles.push(Obstacle::Tenant(head.tenant));
     }
     obstacles.sort_unstable();

@@ -6,6 +6,7 @@
 use super::{CellQueue, GroupKey, QueueKey};
 use crate::job_class::JobClass;
 use muster_model::{GpuModel, JobId, TenantId};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The count of one group.
@@ -105,10 +106,9 @@ impl CellQueue {
 
     /// Whether no group that differs from this in its time limit alone has a job that goes before `first`.
     pub(crate) fn is_first_of_its_limits(&self, tenant: TenantId, class: &Arc<JobClass>, first: QueueKey) -> bool {
-        let family = class.without_limit();
-        let groups = self.tenants.get(&tenant).into_iter().flat_map(|groups| &groups.all);
-        let mut other_limits = groups.filter(|(other, _)| other.without_limit() == family);
-        other_limits.all(|(_, group)| group.keys.first().is_none_or(|other| *other >= first))
+        let groups = self.tenants.get(&tenant);
+        let family = groups.and_then(|groups| groups.families.get(&class.without_limit()));
+        family.and_then(BTreeSet::first).is_none_or(|(queue_key, _)| *queue_key >= first)
     }
 
     /// Cards bound on any model that `class` may land on.

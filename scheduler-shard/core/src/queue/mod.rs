@@ -9,19 +9,20 @@
 
 pub(crate) mod backoff;
 mod bypass;
+mod offers;
 pub(crate) mod order;
-mod wakeups;
 
 use crate::job_class::JobClass;
 use bypass::Count;
+pub(crate) use bypass::Counted;
 use muster_model::mig::{MigShape, ShapeCounts};
 use muster_model::{CellId, GpuModel, Job, JobId, TenantId};
+pub(crate) use offers::Freed;
+use offers::Offers;
 use order::{Head, Order};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-pub(crate) use wakeups::Freed;
-use wakeups::WithoutRoom;
 
 /// The place of a job among those of its tenant: priority, then age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,6 +49,8 @@ pub(crate) enum Obstacle {
     Tenant(TenantId),
     /// No place on this model.
     NoRoom(Option<GpuModel>),
+    /// What is free of this model is guaranteed to others, who do not lend it.
+    NotLent(Option<GpuModel>),
     /// Free cards of this model are held back for this gang.
     Guarded(GpuModel, JobId),
     /// The reservation that it names is not for it now.
@@ -64,6 +67,13 @@ impl Blocked {
     /// Whether places are what it waits for, so that another cell could serve it.
     pub(crate) fn wants_room(&self) -> bool {
         self.obstacles.iter().any(|obstacle| !matches!(obstacle, Obstacle::Tenant(_) | Obstacle::Reservation))
+    }
+
+    fn models_without_room(&self) -> impl Iterator<Item = Option<GpuModel>> + '_ {
+        self.obstacles.iter().filter_map(|obstacle| match obstacle {
+            Obstacle::NoRoom(model) => Some(*model),
+            _ => None,
+        })
     }
 }
 
@@ -86,10 +96,24 @@ impl JobGroup {
         if self.blocked.is_none() { self.keys.len() as u64 } else { 0 }
     }
 
+    /// Jobs that wait for room.
+    fn jobs_without_room(&self) -> u64 {
+        if self.models_without_room().next().is_some() { self.keys.len() as u64 } else { 0 }
+    }
+
     /// Whether free cards that are held back for a gang are in its way.
     fn is_held_back(&self) -> bool {
         let obstacles = self.blocked.iter().flat_map(|blocked| &blocked.obstacles);
         obstacles.into_iter().any(|obstacle| matches!(obstacle, Obstacle::Guarded(..)))
+    }
+
+    /// Whether room on this model is what it waits for.
+    fn waits_for_room_on(&self, model: Option<GpuModel>) -> bool {
+        self.models_without_room().any(|other| other == model)
+    }
+
+    fn models_without_room(&self) -> impl Iterator<Item = Option<GpuModel>> + '_ {
+        self.blocked.iter().flat_map(Blocked::models_without_room)
     }
 
     fn ready(&self) -> Option<QueueKey> {
@@ -105,6 +129,13 @@ pub(crate) struct JobGroups {
     ready: BTreeSet<(QueueKey, Arc<JobClass>)>,
     /// The first job of every group. Groups that differ in their time limit alone stand together, by what they ask for without one.
     pub(crate) families: BTreeMap<Arc<JobClass>, BTreeSet<(QueueKey, Arc<JobClass>)>>,
+    /// Groups that wait for room, by model and by the whole cards that each of their tasks wants (0 where parts of cards or none will do), in
+    /// the order of their first jobs.
+    without_room: BTreeMap<(Option<GpuModel>, u32), BTreeMap<QueueKey, WithoutRoom>>,
+    /// The last group that was tried for an offer, and the offer: those before it have been tried for it.
+    asked: Option<(u64, QueueKey)>,
+    /// Of the first jobs of all groups, how many have which priority.
+    priorities: BTreeMap<i32, u32>,
 }
 
 impl JobGroups {
@@ -113,6 +144,81 @@ impl JobGroups {
         let is_blocked = |class: &Arc<JobClass>| self.all.get(class).is_some_and(|group| group.blocked.is_some());
         self.families.get(family)?.iter().find(|(_, class)| is_blocked(class))
     }
+
+    /// The first job that may be tried, or the first to which something is offered.
+    fn head(&self, tenant: TenantId, asked: Option<(QueueKey, &Arc<JobClass>)>) -> Option<Head> {
+        let ready = self.ready.first().map(|(queue_key, class)| (*queue_key, class));
+        let first = match (ready, asked) {
+            (Some(ready), Some(asked)) => Some(if asked.0 < ready.0 { asked } else { ready }),
+            (ready, asked) => ready.or(asked),
+        };
+        first.map(|(queue_key, class)| Head::new(tenant, queue_key, class.clone()))
+    }
+
+    /// The highest priority of any job in them.
+    pub(crate) fn highest_priority(&self) -> Option<i32> {
+        self.priorities.last_key_value().map(|(priority, _)| *priority)
+    }
+
+    /// Keeps in step what follows from the first job of a group, which has changed.
+    fn first_changed(&mut self, class: &Arc<JobClass>, before: Option<QueueKey>, first: Option<QueueKey>) {
+        let firsts = self.families.entry(class.without_limit()).or_default();
+        if let Some(queue_key) = before {
+            firsts.remove(&(queue_key, class.clone()));
+        }
+        firsts.extend(first.map(|queue_key| (queue_key, class.clone())));
+        if firsts.is_empty() {
+            self.families.remove(&class.without_limit());
+        }
+        if let Some(first) = first {
+            *self.priorities.entry(first.priority()).or_default() += 1;
+        }
+        if let Some(before) = before
+            && let Some(count) = self.priorities.get_mut(&before.priority())
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.priorities.remove(&before.priority());
+            }
+        }
+        // It was not among those that were tried.
+        if self.asked.is_some_and(|(_, asked)| first.is_some_and(|first| first < asked)) {
+            self.asked = None;
+        }
+        let Some(group) = self.all.get(class) else { return };
+        let (models, blocked_at): (Vec<_>, _) = (group.models_without_room().collect(), group.blocked_at);
+        for model in models {
+            self.unfile(model, class, before);
+            self.file(model, class, first, blocked_at);
+        }
+    }
+
+    /// The group waits for room on the model.
+    fn file(&mut self, model: Option<GpuModel>, class: &Arc<JobClass>, first: Option<QueueKey>, blocked_at: u64) {
+        if let Some(queue_key) = first {
+            let waiting = self.without_room.entry((model, class.whole_cards_each())).or_default();
+            waiting.insert(queue_key, WithoutRoom { class: class.clone(), blocked_at });
+        }
+    }
+
+    /// It waits for room there no longer.
+    fn unfile(&mut self, model: Option<GpuModel>, class: &Arc<JobClass>, first: Option<QueueKey>) {
+        let key = (model, class.whole_cards_each());
+        if let Some(waiting) = self.without_room.get_mut(&key) {
+            first.and_then(|queue_key| waiting.remove(&queue_key));
+            if waiting.is_empty() {
+                self.without_room.remove(&key);
+            }
+        }
+    }
+}
+
+/// A group that waits for room.
+#[derive(Clone, Debug)]
+struct WithoutRoom {
+    class: Arc<JobClass>,
+    /// [`JobGroup::blocked_at`], at hand where many groups are looked through.
+    blocked_at: u64,
 }
 
 /// A group by its tenant and class.
@@ -132,13 +238,18 @@ pub(crate) struct CellQueue {
     jobs: BTreeMap<JobId, (Arc<JobClass>, QueueKey)>,
     /// JobGroups by what would help them, where that is not room.
     blocked: BTreeMap<Obstacle, BTreeSet<GroupKey>>,
-    without_room: WithoutRoom,
+    /// Groups that wait for room, on however many models.
+    groups_without_room: usize,
+    /// What has become free, for them.
+    offers: Offers,
     /// Gangs without room, by the count of bound cards at which they are looked at again.
     counts_due: BTreeSet<(u64, GroupKey)>,
     /// Tenants whose head or use has changed since the tournament was last brought up to date.
     changed: BTreeSet<TenantId>,
     /// MIG slices that may be tried, by the models they may land on.
     slices: BTreeMap<(GpuModel, MigShape), u64>,
+    /// MIG slices that wait for room.
+    slices_without_room: BTreeMap<(GpuModel, MigShape), u64>,
     pub(crate) order: Order,
     /// How often a class was left alone.
     blockings: u64,
@@ -186,10 +297,10 @@ impl CellQueue {
         self.jobs.len()
     }
 
-    /// The next job of `tenant` whose class is not blocked.
+    /// The next job of `tenant` whose class is not left alone, or to which something is offered.
     pub(crate) fn head(&self, tenant: TenantId) -> Option<Head> {
-        let (queue_key, class) = self.tenants.get(&tenant)?.ready.first()?;
-        Some(Head::new(tenant, *queue_key, class.clone()))
+        let groups = self.tenants.get(&tenant)?;
+        groups.head(tenant, self.asked(groups))
     }
 
     /// The groups of every tenant.
@@ -204,29 +315,21 @@ impl CellQueue {
             Some(group) => group,
             None => groups.all.entry(class.clone()).or_default(),
         };
-        let (before, jobs_before) = (group.ready(), group.ready_jobs());
+        let (before, jobs_before) = (group.ready(), [group.ready_jobs(), group.jobs_without_room()]);
         let first_before = group.keys.first().copied();
         change(group);
-        let (after, jobs_after) = (group.ready(), group.ready_jobs());
+        let (after, jobs_after) = (group.ready(), [group.ready_jobs(), group.jobs_without_room()]);
         let first = group.keys.first().copied();
+        let is_empty = group.keys.is_empty();
         if first != first_before {
-            let family = class.without_limit();
-            let firsts = groups.families.entry(family.clone()).or_default();
-            if let Some(queue_key) = first_before {
-                firsts.remove(&(queue_key, class.clone()));
-            }
-            firsts.extend(first.map(|queue_key| (queue_key, class.clone())));
-            if firsts.is_empty() {
-                groups.families.remove(&family);
-            }
+            groups.first_changed(class, first_before, first);
         }
         if jobs_before != jobs_after {
-            for slice in class.slices() {
-                let count = self.slices.entry(*slice).or_default();
-                *count = *count + jobs_after - jobs_before;
-                if *count == 0 {
-                    self.slices.remove(slice);
-                }
+            for (slices, before, after) in [
+                (&mut self.slices, jobs_before[0], jobs_after[0]),
+                (&mut self.slices_without_room, jobs_before[1], jobs_after[1]),
+            ] {
+                count_slices(slices, class, before, after);
             }
         }
         if before != after {
@@ -238,7 +341,7 @@ impl CellQueue {
             }
             self.changed.insert(tenant);
         }
-        if group.keys.is_empty() {
+        if is_empty {
             let group = groups.all.remove(class).unwrap_or_default();
             if groups.all.is_empty() {
                 self.tenants.remove(&tenant);
@@ -260,9 +363,13 @@ impl CellQueue {
     }
 
     fn unblock_from(&mut self, key: &GroupKey, blocked: &Blocked) {
+        self.groups_without_room -= usize::from(blocked.models_without_room().next().is_some());
         for obstacle in &blocked.obstacles {
             if let Obstacle::NoRoom(model) = obstacle {
-                self.without_room.remove(*model, key);
+                if let Some(groups) = self.tenants.get_mut(&key.0) {
+                    let first = groups.all.get(&key.1).and_then(|group| group.keys.first().copied());
+                    groups.unfile(*model, &key.1, first);
+                }
                 continue;
             }
             let Some(groups) = self.blocked.get_mut(obstacle) else { continue };
@@ -278,25 +385,13 @@ impl CellQueue {
         self.wake_lines(self.blocked.get(&obstacle).into_iter().flatten().cloned().collect());
     }
 
-    /// There is more room than before: the classes that it could help may be tried again.
-    pub(crate) fn wake_for_room(&mut self, freed: Freed) {
-        let first = |tenant, other_limits: &BTreeSet<Arc<JobClass>>| self.first_of(tenant, other_limits);
-        self.wake_lines(self.without_room.helped_by(freed, first));
-    }
-
     /// A job of this group has started, or the group is gone: what differs from it in its time limit alone may be next.
     pub(crate) fn wake_other_limit(&mut self, tenant: TenantId, class: &Arc<JobClass>) {
-        let key = (tenant, class.clone());
-        let next = |model| self.first_of(tenant, self.without_room.other_limits(model, &key)?);
+        let Some(groups) = self.tenants.get(&tenant) else { return };
+        let family = class.without_limit();
+        let next = |model| groups.first_without_room(&family, model).cloned();
         let next: BTreeSet<Arc<JobClass>> = class.offers().iter().filter_map(|offer| next(offer.model)).collect();
         self.wake_lines(next.into_iter().map(|class| (tenant, class)).collect());
-    }
-
-    /// The group of these whose first job goes first.
-    fn first_of(&self, tenant: TenantId, classes: &BTreeSet<Arc<JobClass>>) -> Option<Arc<JobClass>> {
-        let groups = &self.tenants.get(&tenant)?.all;
-        let queue_key = |class: &&Arc<JobClass>| groups.get(*class).and_then(|group| group.keys.first().copied());
-        classes.iter().filter(|class| queue_key(class).is_some()).min_by_key(queue_key).cloned()
     }
 
     /// Something has changed for a job of this group alone: it may be tried again.
@@ -308,7 +403,18 @@ impl CellQueue {
 
     /// Anything may fit now.
     pub(crate) fn wake_all_without_room(&mut self) {
-        self.wake_lines(self.without_room.all());
+        let waits = |group: &JobGroup| group.models_without_room().next().is_some();
+        let groups = self.tenants.iter().flat_map(|(tenant, groups)| groups.all.iter().map(move |group| (tenant, group)));
+        let without_room = groups.filter(|(_, (_, group))| waits(group));
+        self.wake_lines(without_room.map(|(tenant, (class, _))| (*tenant, class.clone())).collect());
+        self.end_offers();
+    }
+
+    /// Who is guaranteed what has changed: what others do not lend, and for whom nothing is held back.
+    pub(crate) fn wake_by_guarantees(&mut self) {
+        let by_guarantees = |obstacle: &&Obstacle| matches!(obstacle, Obstacle::NotLent(_) | Obstacle::Guarded(..));
+        let obstacles: Vec<Obstacle> = self.blocked.keys().filter(by_guarantees).copied().collect();
+        obstacles.into_iter().for_each(|obstacle| self.wake(obstacle));
     }
 
     fn wake_lines(&mut self, groups: Vec<GroupKey>) {
@@ -353,17 +459,20 @@ impl CellQueue {
     /// Leaves a class alone until something changes.
     pub(crate) fn block(&mut self, tenant: TenantId, class: &Arc<JobClass>, blocked: Blocked) {
         let key = (tenant, class.clone());
+        self.groups_without_room += usize::from(blocked.models_without_room().next().is_some());
+        self.blockings += 1;
+        let blocked_at = self.blockings;
         for obstacle in &blocked.obstacles {
-            match obstacle {
-                Obstacle::NoRoom(model) => self.without_room.insert(*model, &key),
-                other => {
-                    self.blocked.entry(*other).or_default().insert(key.clone());
-                }
+            if !matches!(obstacle, Obstacle::NoRoom(_)) {
+                self.blocked.entry(*obstacle).or_default().insert(key.clone());
+            } else if let Obstacle::NoRoom(model) = obstacle
+                && let Some(groups) = self.tenants.get_mut(&tenant)
+            {
+                let first = groups.all.get(class).and_then(|group| group.keys.first().copied());
+                groups.file(*model, class, first, blocked_at);
             }
         }
         let begins = blocked.wants_room();
-        self.blockings += 1;
-        let blocked_at = self.blockings;
         self.edit(tenant, class, |group| (group.blocked, group.blocked_at) = (Some(blocked), blocked_at));
         if begins {
             self.begin_count(&key);
@@ -372,12 +481,19 @@ impl CellQueue {
 
     /// The MIG slices that may be tried on `model`, without one of `own`; as many of each as a card could hold at most.
     pub(crate) fn slices_waiting(&self, model: GpuModel, own: MigShape) -> ShapeCounts {
+        let of_model = |slices: &BTreeMap<(GpuModel, MigShape), u64>| -> Vec<(MigShape, u64)> {
+            let all = slices.range((model, MigShape::ALL[0])..).take_while(|((of, _), _)| *of == model);
+            all.map(|((_, shape), jobs)| (*shape, *jobs)).collect()
+        };
         let mut counts = ShapeCounts::default();
-        for ((_, shape), jobs) in self.slices.range((model, MigShape::ALL[0])..).take_while(|((of, _), _)| *of == model)
-        {
-            let others = jobs - u64::from(*shape == own);
-            counts[*shape as usize] = u8::try_from(others).unwrap_or(u8::MAX);
+        let asked = if self.offers_any(model) { of_model(&self.slices_without_room) } else { Vec::new() };
+        for (shape, jobs) in of_model(&self.slices).into_iter().chain(asked) {
+            let count = &mut counts[shape as usize];
+            *count = count.saturating_add(u8::try_from(jobs).unwrap_or(u8::MAX));
         }
+        // The job that is tried is among those that may be.
+        let count = &mut counts[own as usize];
+        *count = count.saturating_sub(1);
         counts
     }
 
@@ -401,6 +517,17 @@ impl CellQueue {
 
     /// Whether anything waits for anything.
     pub(crate) fn has_blocked(&self) -> bool {
-        !self.blocked.is_empty() || !self.without_room.is_empty()
+        !self.blocked.is_empty() || self.groups_without_room > 0
+    }
+}
+
+/// Keeps a count of slices in step when so many jobs of a class in place of others count.
+fn count_slices(slices: &mut BTreeMap<(GpuModel, MigShape), u64>, class: &JobClass, before: u64, after: u64) {
+    for slice in class.slices() {
+        let count = slices.entry(*slice).or_default();
+        *count = *count + after - before;
+        if *count == 0 {
+            slices.remove(slice);
+        }
     }
 }

@@ -6,6 +6,7 @@
 //! - what the control plane has committed always wins: a proposal in its way is given up.
 
 mod assumed;
+mod freed;
 mod growing;
 mod in_turn;
 mod job;
@@ -16,11 +17,11 @@ mod trial;
 mod windows;
 
 use crate::by_id::ById;
-use crate::fleet::{Fleet, FreeOn, PlacementPolicy};
+use crate::fleet::{Fleet, PlacementPolicy, Room};
 use crate::job_class::JobClasses;
 use crate::queue::backoff::Backoff;
 use crate::queue::order::Ledger;
-use crate::queue::{CellQueue, Freed, Obstacle};
+use crate::queue::{CellQueue, Obstacle, QueueKey};
 use assumed::Assumed;
 use growing::Elastics;
 pub(crate) use in_turn::{first_of, in_turn};
@@ -50,6 +51,8 @@ pub struct View {
     /// By [`AllocationId`](muster_model::AllocationId).
     pub(crate) allocations: ById<Arc<Allocation>>,
     pub(crate) queues: BTreeMap<CellId, CellQueue>,
+    /// Nodes that are offered to those who wait for room, and what they had before they were freed, where that is known.
+    opened: BTreeMap<NodeId, Option<Room>>,
     classes: JobClasses,
     /// Proposals under way.
     assumed: BTreeMap<JobId, Assumed>,
@@ -61,8 +64,8 @@ pub struct View {
     proposals_made: u64,
     /// Jobs that are left alone after their proposals came to nothing.
     backoff: Backoff,
-    /// Waiting gangs by cell that the starvation guard protects, as far as their counts go.
-    bypassed_enough: BTreeMap<CellId, BTreeSet<JobId>>,
+    /// Waiting gangs by cell that the starvation guard protects, as far as their counts go, in the order of their tenants' queues.
+    bypassed_enough: BTreeMap<CellId, BTreeSet<QueueKey>>,
     /// Preemptions that are proposed.
     preempting: BTreeMap<JobId, Preempting>,
     /// Of what runs, by tenant, how many have which priority.
@@ -212,6 +215,7 @@ impl View {
         self.fleet.put_tenant(tenant, held(&self.allocations, &self.assumed, &self.elastics).map(AsRef::as_ref));
         self.forget_orders();
         self.relieved(tenant.id);
+        self.queues.values_mut().for_each(CellQueue::wake_by_guarantees);
         // What was tried in vain under the old quotas and rules may be taken under the new ones.
         self.reclaims_tried.clear();
         if before != tenant.anti_affinity {
@@ -246,6 +250,9 @@ impl View {
         self.invalidate(id);
         self.give_up_on_node(id);
         self.leaves_domain(id, None);
+        if let Some(cell) = self.fleet.capacity.nodes().get(&id).map(|there| there.node.cell) {
+            self.withdraw(id, cell);
+        }
         if self.fleet.remove_node(id) {
             self.forget_orders();
         }
@@ -290,9 +297,9 @@ impl View {
             let Some(cell) = job.cell.filter(|_| job.was_bypassed_enough()) else { continue };
             let gangs = self.bypassed_enough.entry(cell).or_default();
             if is_new {
-                gangs.insert(job.id);
+                gangs.insert(job.queue_key);
             } else {
-                gangs.remove(&job.id);
+                gangs.remove(&job.queue_key);
             }
             if gangs.is_empty() {
                 self.bypassed_enough.remove(&cell);
@@ -300,9 +307,15 @@ impl View {
         }
     }
 
-    /// Waiting gangs of `cell` past which enough has started for the starvation guard.
+    /// Waiting gangs of `cell` past which enough has started for the starvation guard, by priority and age.
     pub(crate) fn bypassed_enough(&self, cell: CellId) -> impl Iterator<Item = JobId> + '_ {
-        self.bypassed_enough.get(&cell).into_iter().flatten().copied()
+        self.bypassed_enough.get(&cell).into_iter().flatten().map(|queue_key| queue_key.job)
+    }
+
+    /// Whether this job is one of them.
+    pub(crate) fn is_bypassed_enough(&self, cell: CellId, job: JobId) -> bool {
+        let gangs = self.bypassed_enough.get(&cell);
+        gangs.zip(self.jobs.get(job.0)).is_some_and(|(gangs, job)| gangs.contains(&job.queue_key))
     }
 
     fn delete_job(&mut self, id: JobId) {
@@ -359,25 +372,6 @@ impl View {
         self.allocations.insert(allocation.id.0, allocation);
     }
 
-    /// Charges an allocation.
-    pub(crate) fn charge(&mut self, allocation: &Allocation) {
-        self.fleet.charge(allocation);
-        self.used_otherwise(allocation.tenant);
-    }
-
-    /// Releases an allocation, and wakes whom that may help.
-    pub(crate) fn release(&mut self, allocation: &Allocation) {
-        self.fleet.release(allocation);
-        for tasks in allocation.tasks.chunk_by(|one, next| one.node == next.node) {
-            let id = tasks[0].node;
-            self.node_freed(id, allocation.cell);
-            if self.fleet.capacity.has_anti_affinity() {
-                self.domain_freed(id, allocation.cell);
-            }
-        }
-        self.quota_changed(allocation.tenant);
-    }
-
     /// Something of `tenant` is charged otherwise than before: its place in the order changes, and its line may have more quota left.
     fn quota_changed(&mut self, tenant: TenantId) {
         self.used_otherwise(tenant);
@@ -407,35 +401,6 @@ impl View {
     fn relieved(&mut self, tenant: TenantId) {
         self.reserved_may_start();
         self.queues.values_mut().for_each(|queue| queue.wake(Obstacle::Tenant(tenant)));
-    }
-
-    /// There is more room on a node than before.
-    fn node_freed(&mut self, node: NodeId, cell: CellId) {
-        let blocked = self.queues.get(&cell).is_some_and(CellQueue::has_blocked);
-        if !blocked && self.reserved_jobs(cell).next().is_none() {
-            return;
-        }
-        let (kept, lent_ms) = (self.fleet.index.is_kept(node), self.lent_ms(cell));
-        for FreeOn { model, on_node, in_all } in self.fleet.free_on(node, cell) {
-            let freed = Freed { model, on_node, in_all, kept, lent_ms };
-            self.helps_reserved(cell, &freed);
-            if let Some(queue) = self.queues.get_mut(&cell) {
-                queue.wake_for_room(freed);
-            }
-        }
-    }
-
-    /// Who was kept off a whole NVLink domain may stand on any node of it now.
-    fn domain_freed(&mut self, node: NodeId, cell: CellId) {
-        let there = self.fleet.capacity.nodes().get(&node);
-        let near: Vec<NodeId> = there.into_iter().flat_map(|there| self.fleet.capacity.near(&there.node)).collect();
-        near.into_iter().for_each(|id| self.node_freed(id, cell));
-    }
-
-    /// Who is kept apart has changed: anything may fit now.
-    fn everything_freed(&mut self) {
-        self.reserved_may_start();
-        self.queues.values_mut().for_each(CellQueue::wake_all_without_room);
     }
 }
 

@@ -6,6 +6,7 @@
 use super::{Known, View};
 use crate::fleet::index::Hold;
 use crate::job_class::JobClass;
+use crate::queue::Freed;
 use muster_model::{
     Allocation, AllocationId, AllocationState, CellId, Claim, EndCause, JobId, PreemptReason, TenantId,
 };
@@ -23,6 +24,8 @@ pub(crate) struct ReclaimTried {
     pub(crate) again_ms: u64,
     /// Which blocking of its queue its first group was left alone by then.
     pub(crate) blocked_at: Option<u64>,
+    /// Something that may help it has become free since.
+    pub(crate) freed: bool,
 }
 
 /// A preemption that is proposed.
@@ -167,6 +170,14 @@ impl View {
             claim.nodes().into_iter().map(move |node| (node, Hold { until_ms: 0, job }))
         };
         committed.chain(proposed).flat_map(held)
+    }
+
+    /// More is free on a node: families that were tried in vain may find in it what they lack.
+    pub(super) fn helps_tried(&mut self, cell: CellId, freed: &Freed) {
+        for ((of, _, class), tried) in self.reclaims_tried.iter_mut().filter(|(_, tried)| !tried.freed) {
+            let waits_for = || class.offers().iter().any(|offer| offer.model == freed.model);
+            tried.freed = *of == cell && freed.may_help(class) && waits_for();
+        }
     }
 
     fn put_claim(&mut self, job: JobId, tenant: TenantId, claim: &Claim) {

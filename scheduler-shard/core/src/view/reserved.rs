@@ -5,12 +5,13 @@
 
 use super::reservation_times::{ReservationSearch, is_due_again, is_late, is_soon_due};
 use super::{Known, View};
-use crate::fleet::index::{Hold, Partition};
+use crate::fleet::index::{Hold, Near, Partition};
 use crate::job_class::{JobClass, Offer};
 use crate::queue::Freed;
 use muster_model::{CellId, JobId, NodeId, Reservation};
 #[cfg(test)]
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The reservation of one job.
@@ -27,6 +28,8 @@ pub(crate) struct Reserved {
     /// Since it was last tried something has become free that could help it, or its tenant may have more: it is tried wherever it stands in the
     /// queue, since no other of its kind may use its nodes.
     freed: bool,
+    /// Nodes that alone it could be, as long as nobody else takes what is free there.
+    freed_on: BTreeSet<NodeId>,
     looked_ms: u64,
 }
 
@@ -49,8 +52,12 @@ impl Reserved {
         self.freed = true;
     }
 
+    fn is_untried(&self) -> bool {
+        self.freed || !self.freed_on.is_empty()
+    }
+
     fn new(cell: CellId, reservation: Arc<Reservation>) -> Self {
-        Reserved { cell, reservation, active: false, uncommitted: false, invalidated: false, freed: true, looked_ms: 0 }
+        Reserved { cell, reservation, active: false, uncommitted: false, invalidated: false, freed: true, freed_on: BTreeSet::new(), looked_ms: 0 }
     }
 
     fn hold(&self, job: JobId) -> Hold {
@@ -109,7 +116,7 @@ impl View {
 
     /// Jobs of `cell` that have not been tried since something became free that could help them, with the time of their reservation.
     fn untried_reservations(&self, cell: CellId) -> impl Iterator<Item = (u64, JobId, &Reserved, &Arc<JobClass>)> + '_ {
-        let untried = self.reserved.iter().filter(move |(_, held)| held.cell == cell && held.active && held.freed);
+        let untried = self.reserved.iter().filter(move |(_, held)| held.cell == cell && held.active && held.is_untried());
         untried.filter(|(id, _)| !self.backoff.holds(**id)).filter_map(|(id, held)| {
             let class = self.jobs.get(id.0)?.class.as_ref()?;
             Some((held.reservation.start_ms, *id, held, class))
@@ -143,8 +150,9 @@ impl View {
         loop {
             let untried = self.untried_reservations(cell).map(|(start_ms, id, _, class)| (start_ms, id, class.clone()));
             let (_, id, class) = untried.min()?;
+            let near = self.jobs.get(id.0).is_some_and(|job| !self.is_helped_too_little(job, &class));
             self.counts_as_tried(id);
-            if self.jobs.get(id.0).is_some_and(|job| !self.is_far_from(job, &class)) {
+            if near {
                 return Some((id, class));
             }
         }
@@ -153,6 +161,7 @@ impl View {
     fn counts_as_tried(&mut self, job: JobId) {
         if let Some(held) = self.reserved.get_mut(&job) {
             held.freed = false;
+            held.freed_on.clear();
         }
     }
 
@@ -268,24 +277,62 @@ impl View {
         }
     }
 
-    /// Whether a job with a reservation need not be tried: fewer cards are free than it wants, its own and all.
+    /// Whether a job with a reservation need not be tried: the nodes that it may use hold fewer of its tasks than it has.
     pub(crate) fn is_far_from(&self, job: &Known, class: &JobClass) -> bool {
-        let Some(cell) = job.cell.filter(|_| self.reserved.contains_key(&job.id)) else { return false };
-        let free = |offer: &Offer| {
-            let open =
-                |partition: &Partition| partition.hold.is_none_or(|hold| hold.job == job.id || class.lasts_s.is_some());
-            let buckets = self.fleet.index.buckets(cell, offer.model).filter(|(partition, _)| open(partition));
-            buckets.map(|(_, bucket)| bucket.free()).sum::<u64>()
-        };
-        class.offers().iter().all(|offer| free(offer) < class.cards())
+        self.reserved.contains_key(&job.id) && !self.may_hold(job, class, &[Near::All])
     }
 
-    /// More is free on a node: jobs of its cell that have a reservation may start, where that could be what they lack.
-    pub(super) fn helps_reserved(&mut self, cell: CellId, freed: &Freed) {
+    /// The same of what has become free since it was tried in vain: the group that it has to stand in holds too few.
+    fn is_helped_too_little(&self, job: &Known, class: &JobClass) -> bool {
+        let Some(reserved) = self.reserved.get(&job.id) else { return false };
+        let near: Vec<Near> = match class.topology.required {
+            Some(level) if !reserved.freed => reserved.freed_on.iter().map(|node| Near::Group(*node, level)).collect(),
+            _ => vec![Near::All],
+        };
+        !self.may_hold(job, class, &near)
+    }
+
+    /// Whether any of these may hold all of its tasks, with what it may use of nodes that are kept for others.
+    fn may_hold(&self, job: &Known, class: &JobClass, near: &[Near]) -> bool {
+        let Some(cell) = job.cell else { return false };
+        let open = |partition: &Partition| self.may_use(partition.hold, job.id, class);
+        let held = |offer: &Offer, near: &Near| {
+            self.fleet.index.holds_at_most((cell, offer.model), class.whole_cards_each(), *near, open)
+        };
+        let enough = |offer: &Offer| near.iter().any(|near| held(offer, near) >= u64::from(class.tasks));
+        class.offers().iter().any(enough)
+    }
+
+    /// Whether a job may stand on nodes that are kept like this: on what is reserved for another it has to be over in time.
+    fn may_use(&self, hold: Option<Hold>, job: JobId, class: &JobClass) -> bool {
+        let in_time = |hold: Hold| self.last_pass_ms.saturating_add(class.stays_at_most_ms()) <= hold.until_ms;
+        hold.is_none_or(|hold| hold.job == job || in_time(hold))
+    }
+
+    /// More is free on a node: jobs of its cell that have a reservation may start, where that could be what they lack. `until_taken`: only as long as
+    /// nobody else takes it.
+    pub(super) fn helps_reserved(&mut self, cell: CellId, node: NodeId, freed: &Freed, until_taken: bool) {
         let waits_for = |class: &JobClass| class.offers().iter().any(|offer| offer.model == freed.model);
-        for (id, held) in self.reserved.iter_mut().filter(|(_, held)| held.cell == cell && !held.freed) {
+        let hold = self.fleet.index.hold_of(node);
+        let may_help = |id: &JobId| {
             let class = self.jobs.get(id.0).and_then(|job| job.class.as_ref());
-            held.freed = class.is_some_and(|class| waits_for(class) && freed.may_help(class));
+            class.is_some_and(|class| waits_for(class) && freed.may_help(class) && self.may_use(hold, *id, class))
+        };
+        let here = self.reserved.iter().filter(|(id, held)| held.cell == cell && !held.freed && may_help(id));
+        for id in here.map(|(id, _)| *id).collect::<Vec<_>>() {
+            let Some(held) = self.reserved.get_mut(&id) else { continue };
+            if until_taken {
+                held.freed_on.insert(node);
+            } else {
+                held.freed = true;
+            }
+        }
+    }
+
+    /// What was freed on a node is taken.
+    pub(super) fn helps_reserved_no_more(&mut self, cell: CellId, node: NodeId) {
+        for held in self.reserved.values_mut().filter(|held| held.cell == cell) {
+            held.freed_on.remove(&node);
         }
     }
 

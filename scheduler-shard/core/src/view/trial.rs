@@ -10,7 +10,7 @@ use muster_model::{
     Allocation, AllocationId, CellId, JobId, Key, Limits, Node, NodeHealth, NodeId, NodeNotes, TenantId,
 };
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 impl View {
@@ -23,6 +23,7 @@ impl View {
             jobs: self.jobs.clone(),
             allocations: self.allocations.clone(),
             queues: std::iter::once((cell, CellQueue::default())).collect(),
+            opened: BTreeMap::new(),
             classes: self.classes.clone(),
             assumed: self.assumed.clone(),
             reserved: self.reserved.clone(),

@@ -47,6 +47,15 @@ pub(crate) fn group_of(place: &Place, level: TopologyLevel) -> Place {
     group
 }
 
+/// Where a gang may have to stand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Near {
+    /// Anywhere.
+    All,
+    /// In the group of this level that the node lies in.
+    Group(NodeId, TopologyLevel),
+}
+
 /// A card as far as its state goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct CardFacts {
@@ -86,6 +95,26 @@ struct Entry {
     free_states: Vec<FreeState>,
     /// As long as its cards.
     shared: Vec<Option<CardState>>,
+}
+
+/// What the cards of a node have left, and who alone is on it, where that is of interest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CardsLeft {
+    /// Bit by bit the usable cards that nobody holds.
+    free: u128,
+    shared: Vec<Option<CardState>>,
+    sole: Option<SoleHolder>,
+}
+
+impl CardsLeft {
+    /// Whether any card is free that was not, or is shared otherwise than before.
+    pub(crate) fn has_other_than(&self, before: &CardsLeft) -> bool {
+        let shared_otherwise = |(now, before): (&Option<CardState>, &Option<CardState>)| now.is_some() && now != before;
+        self.free & !before.free != 0
+            || self.sole != before.sole
+            || self.shared.len() != before.shared.len()
+            || self.shared.iter().zip(&before.shared).any(shared_otherwise)
+    }
 }
 
 type Buckets = BTreeMap<(CellId, Option<GpuModel>), BTreeMap<Partition, Bucket>>;
@@ -129,11 +158,43 @@ impl Index {
         self.buckets.range((cell, None)..).take_while(move |((of, _), _)| *of == cell).map(|((_, model), _)| *model)
     }
 
-    /// The buckets that node `id` is in, by model, with the whole cards that are free on it; none when it takes no new work.
-    pub(crate) fn free_on(&self, id: NodeId) -> impl Iterator<Item = (Option<GpuModel>, u32)> + '_ {
+    /// The buckets that node `id` is in, by model, with the whole cards that are free on it (CPU where there is no model) and whether a part of one
+    /// may be; none when it takes no new work.
+    pub(crate) fn free_on(&self, id: NodeId) -> impl Iterator<Item = (Option<GpuModel>, u32, bool)> + '_ {
         let entry = self.entries.get(u64::from(id.0));
-        let buckets = entry.map(|entry| entry.class.buckets.iter().zip(&entry.free_states));
-        buckets.into_iter().flatten().map(|((model, _), room)| (*model, room.free))
+        let buckets = entry.map(|entry| entry.class.buckets.iter().zip(&entry.free_states).map(move |of| (entry, of)));
+        buckets.into_iter().flatten().map(|(entry, ((model, _), room))| {
+            let shared = |(card, state): (&CardFacts, &Option<CardState>)| state.is_some() && Some(card.model) == *model;
+            (*model, room.free, room.free > 0 || entry.class.cards.iter().zip(&entry.shared).any(shared))
+        })
+    }
+
+    /// What the cards of node `id` have left; none when it takes no new work.
+    pub(crate) fn cards_left(&self, id: NodeId) -> Option<CardsLeft> {
+        let Entry { free, shared, sole, .. } = self.entries.get(u64::from(id.0))?;
+        Some(CardsLeft { free: *free, shared: shared.clone(), sole: *sole })
+    }
+
+    /// How many tasks of so many whole cards each `open` nodes hold at most, each task on one node, in all or in one group of the network.
+    pub(crate) fn holds_at_most(
+        &self,
+        (cell, model): (CellId, Option<GpuModel>),
+        each: u32,
+        near: Near,
+        open: impl Fn(&Partition) -> bool,
+    ) -> u64 {
+        let group = match near {
+            Near::All => None,
+            Near::Group(node, level) => {
+                let at = GROUP_LEVELS.iter().position(|of| *of == level);
+                at.zip(self.entries.get(u64::from(node.0))).map(|(at, entry)| (at, entry.path.levels[at]))
+            }
+        };
+        let (at, domain) = group.unwrap_or((bucket::TOP, ALL));
+        let of_state = |(state, nodes): &(FreeState, u32)| state.anywhere(u64::from(each.max(1))) * u64::from(*nodes);
+        let buckets = self.buckets(cell, model).filter(|(partition, _)| open(partition));
+        let domains = buckets.filter_map(|(_, bucket)| bucket.levels[at].domains.get(&domain));
+        domains.flat_map(|domain| &domain.free_states).map(of_state).sum()
     }
 
     /// The bucket of `model` that node `id` is in.

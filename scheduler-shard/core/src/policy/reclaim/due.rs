@@ -3,13 +3,14 @@
 //! Groups of one tenant that differ in their time limit alone are a family: what one cannot take, the others cannot either, as a rule. What must
 //! stay true:
 //! - a pass costs little while nothing can be taken: a family that was tried in vain is left alone for a while that doubles;
-//! - it is tried sooner where something has changed for it: it found no place once more, or a cool-down has ended that alone protected a victim;
+//! - it is tried sooner where something has changed for it: it found no place once more, something was freed that may help it, or a cool-down has ended that alone protected a victim;
 //! - families that are due and were not tried, because a pass tries only so many, have a time at which the shard passes again.
 
 use crate::job_class::{JobClass, Offer};
 use crate::queue::JobGroups;
 use crate::queue::order::Head;
 use crate::view::{Known, ReclaimFamily, ReclaimTried, View, first_of};
+use muster_model::capacity::TenantUse;
 use muster_model::{CellId, JobId, TenantId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,8 +42,9 @@ fn note_changes(view: &mut View, cell: CellId) {
     let queues = &view.queues;
     view.reclaims_tried.retain(|family, tried| {
         let blocked_at = queues.get(&family.0).and_then(|queue| queue.family_blocked_at(family.1, &family.2));
-        if family.0 == cell && blocked_at.is_some() && blocked_at != tried.blocked_at {
-            tried.blocked_at = blocked_at;
+        let changed = blocked_at.is_some() && (blocked_at != tried.blocked_at || tried.freed);
+        if family.0 == cell && changed {
+            (tried.blocked_at, tried.freed) = (blocked_at, false);
             tried.again_ms = tried.again_ms.min(tried.tried_ms.saturating_add(tried.wait_ms.min(CHANGED_MS)));
         }
         queues.get(&family.0).is_some_and(|queue| queue.has_family(family.1, &family.2))
@@ -52,8 +54,9 @@ fn note_changes(view: &mut View, cell: CellId) {
 /// The first job of each family that found no place, may take devices from others and was not tried a moment ago; by tenant, the last goes first.
 fn due_heads(view: &View, cell: CellId, now_ms: u64) -> BTreeMap<TenantId, Vec<Head>> {
     let mut due: BTreeMap<TenantId, Vec<Head>> = BTreeMap::new();
+    let means = Means::of(view);
     let tenants = view.queues.get(&cell).into_iter().flat_map(|queue| &queue.tenants);
-    for (tenant, groups) in tenants.filter(|(tenant, groups)| may_preempt_at_all(view, **tenant, groups)) {
+    for (tenant, groups) in tenants.filter(|(tenant, groups)| means.may_preempt_at_all(view, **tenant, groups)) {
         let rests = |family: &Arc<JobClass>| {
             let tried = view.reclaims_tried.get(&(cell, *tenant, family.clone()));
             tried.is_some_and(|tried| tried.again_ms > now_ms)
@@ -72,17 +75,33 @@ fn due_heads(view: &View, cell: CellId, now_ms: u64) -> BTreeMap<TenantId, Vec<H
     due
 }
 
-/// Whether any job of the tenant could preempt anything: most tenants have used up what their floors hold, and then their groups are not looked at.
-fn may_preempt_at_all(view: &View, tenant: TenantId, groups: &JobGroups) -> bool {
-    let capacity = &view.fleet.capacity;
-    let firsts = groups.families.values().filter_map(BTreeSet::first);
-    let highest = firsts.map(|(queue_key, _)| queue_key.priority()).max();
-    let is_marked = || view.priority_classes.values().any(|class| !class.preempts.is_empty());
-    highest.is_some_and(|priority| view.runs_below(tenant, priority))
-        || capacity
-            .line_of(tenant)
-            .any(|(id, at)| at.guarantee.nonzero().any(|(resource, _)| capacity.account_free(id, resource) > 0))
-        || is_marked()
+/// By what anybody may preempt.
+struct Means {
+    /// Tenants whose floor accounts have something left.
+    accounts: BTreeSet<TenantId>,
+    /// Some priority class is marked over others.
+    marked: bool,
+}
+
+impl Means {
+    fn of(view: &View) -> Self {
+        let capacity = &view.fleet.capacity;
+        let has_room = |id: TenantId, at: &TenantUse| {
+            at.guarantee.nonzero().any(|(resource, _)| capacity.account_free(id, resource) > 0)
+        };
+        let tenants = capacity.tenants().iter().filter(|(_, at)| !at.guarantee.is_empty());
+        let accounts = tenants.filter(|(id, at)| has_room(**id, at)).map(|(id, _)| *id).collect();
+        let marked = view.priority_classes.values().any(|class| !class.preempts.is_empty());
+        Means { accounts, marked }
+    }
+
+    /// Whether any job of the tenant could preempt anything: most tenants have used up what their floors hold, and then their groups are not looked at.
+    fn may_preempt_at_all(&self, view: &View, tenant: TenantId, groups: &JobGroups) -> bool {
+        let account = |(id, _)| self.accounts.contains(&id);
+        groups.highest_priority().is_some_and(|priority| view.runs_below(tenant, priority))
+            || self.marked
+            || !self.accounts.is_empty() && view.fleet.capacity.line_of(tenant).any(account)
+    }
 }
 
 /// Whether a floor account covers it, or something of its own tenant with a lower priority may run.
@@ -108,7 +127,7 @@ pub(super) fn tried_in_vain(view: &mut View, family: ReclaimFamily, now_ms: u64,
 pub(super) fn rest(view: &mut View, family: ReclaimFamily, now_ms: u64, wait_ms: u64) {
     let blocked_at = view.queues.get(&family.0).and_then(|queue| queue.family_blocked_at(family.1, &family.2));
     let again_ms = now_ms.saturating_add(wait_ms);
-    view.reclaims_tried.insert(family, ReclaimTried { tried_ms: now_ms, wait_ms, again_ms, blocked_at });
+    view.reclaims_tried.insert(family, ReclaimTried { tried_ms: now_ms, wait_ms, again_ms, blocked_at, freed: false });
 }
 
 /// Families that are due and were not tried in this pass are tried later: a time that has passed would wake the shard again at once, for ever.

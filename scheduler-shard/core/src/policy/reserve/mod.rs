@@ -188,6 +188,6 @@ fn waits_for_room(view: &View, cell: CellId, job: &Known, now_ms: u64) -> bool {
         return false;
     }
     let line = || view.queues.get(&cell)?.tenants.get(&job.tenant)?.all.get(class)?.blocked.as_ref();
-    let room = |obstacle: &Obstacle| matches!(obstacle, Obstacle::NoRoom(_));
+    let room = |obstacle: &Obstacle| matches!(obstacle, Obstacle::NoRoom(_) | Obstacle::NotLent(_));
     view.stays_in(cell, job, now_ms) && line().is_some_and(|blocked| blocked.obstacles.iter().any(room))
 }
