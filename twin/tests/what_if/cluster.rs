@@ -23,6 +23,7 @@ enum Next {
     Started(AllocationId),
     Worked(AllocationId),
     Stopped(AllocationId),
+    Due,
     Look,
 }
 
@@ -130,6 +131,7 @@ impl Cluster {
     pub(crate) fn make(&mut self, command: Command) -> Result<Done, Reject> {
         let decided = self.commit(vec![command]).remove(0);
         self.plan();
+        self.wait_for_due();
         decided
     }
 
@@ -157,6 +159,7 @@ impl Cluster {
             }
             self.commit(batch);
             self.plan();
+            self.wait_for_due();
         }
         self.now_ms = end_ms;
     }
@@ -188,6 +191,7 @@ impl Cluster {
             }
             Next::Worked(id) if active(&self.state, id) => self.tell(id, TaskState::Exited { code: 0 }, batch),
             Next::Stopped(id) => self.tell(id, TaskState::Stopped, batch),
+            Next::Due => batch.push(Command::DecideDue),
             _ => {}
         }
     }
@@ -234,11 +238,20 @@ impl Cluster {
         if self.stopping.insert(held.id) {
             let job = &self.state.jobs[&held.job];
             let mut grace_s = job.spec.grace_s;
-            if let EndCause::Preempted { .. } = cause {
+            if let EndCause::Preempted { .. } | EndCause::Window { .. } = cause {
                 grace_s = job.spec.preemption.grace_s(grace_s);
                 self.evicted.entry(held.job).or_default().push(self.now_ms);
             }
             self.at(self.now_ms + grace_s * 1_000 + DELAY_MS, Next::Stopped(held.id));
+        }
+    }
+
+    /// Time decides about windows when the state says so.
+    fn wait_for_due(&mut self) {
+        let due_ms = self.state.next_due_ms(self.now_ms).map(|at_ms| at_ms.max(self.now_ms + 1));
+        let waits = |at_ms: u64| self.next.iter().any(|(known_ms, _, next)| *next == Next::Due && *known_ms <= at_ms);
+        if let Some(at_ms) = due_ms.filter(|at_ms| !waits(*at_ms)) {
+            self.at(at_ms, Next::Due);
         }
     }
 
