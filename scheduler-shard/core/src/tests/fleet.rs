@@ -527,7 +527,8 @@ pub(super) fn check_laws(
     let broken = |law, what: String| Err(laws::Broken { law: laws::Law(law), what });
     let mut cards: BTreeMap<(NodeId, u16), Vec<(&Allocation, HoldMode)>> = BTreeMap::new();
     for allocation in allocations {
-        if jobs.get(&allocation.job).is_some_and(|job| job.spec.tasks as usize != allocation.tasks.len()) {
+        let in_part = |job: &Job| job.spec.tasks as usize != allocation.tasks.len();
+        if !allocation.is_growth && jobs.get(&allocation.job).is_some_and(in_part) {
             return broken(2, format!("allocation {} has {} tasks", allocation.id, allocation.tasks.len()));
         }
         for task in &allocation.tasks {
