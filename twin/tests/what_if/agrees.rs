@@ -126,12 +126,12 @@ fn window_edit(cluster: &mut Cluster, chance: &mut Chance) -> (Vec<Edit>, Vec<Co
         preempt: false,
         ..maintenance.clone()
     };
-    let drain = Edit::DrainNodeBy { node: node(first), by_ms: in_s(600 * chance.below(10)) };
+    let by_ms = in_s(600 * chance.below(10));
     let drain_spec = WindowSpec {
         name: drain_name(&node(first)),
         kind: WindowKind::Drain,
         nodes: vec![node(first)],
-        start_ms: in_s(0),
+        start_ms: by_ms,
         end_ms: None,
         preempt: true,
         ..maintenance.clone()
@@ -142,10 +142,7 @@ fn window_edit(cluster: &mut Cluster, chance: &mut Chance) -> (Vec<Edit>, Vec<Co
     let (edits, commands) = match kind {
         0 => made(maintenance),
         1 => made(launch),
-        2 => {
-            let Edit::DrainNodeBy { by_ms, .. } = drain else { unreachable!("it is a drain") };
-            (vec![drain], vec![Command::PutWindow(WindowSpec { start_ms: by_ms, ..drain_spec })])
-        }
+        2 => (vec![Edit::DrainNodeBy { node: node(first), by_ms }], vec![Command::PutWindow(drain_spec)]),
         _ => {
             // It is there already, and jobs wait for it or because of it.
             let (spec, named) = if chance.below(2) == 0 { (launch, true) } else { (maintenance, false) };
