@@ -118,7 +118,7 @@ fn what_is_answered_about_maintenance_is_what_happens(dev: &Dev, running: &str) 
     };
     let has = |answer: &Value, list: &str, job: &str| {
         let lines = answer[list].as_array().expect("a list");
-        lines.iter().any(|line| line["job"].to_string() == job)
+        lines.iter().any(|line| line["job"].as_u64() == job.parse().ok())
     };
     let answer = ask(&["--windows", &file]);
     assert!(has(&answer, "evicted", running) && has(&answer, "loses", &waits), "{answer}");
