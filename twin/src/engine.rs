@@ -19,14 +19,14 @@ use crate::measure::{Measure, Places, fleet_facts};
 use crate::nodes::{last_words, reports};
 use crate::queue::Queues;
 use crate::report::Work;
-use crate::shard::{Shard, Step};
+use crate::shard::Shard;
 use crate::window::{DAY_S, Window};
 use muster_control_core::bounds::TENANTS_PER_COMMAND_MAX;
 use muster_control_core::events::About;
 use muster_control_core::{Command, Done, Entry, Reject, State, execute};
 use muster_model::node::NodeSpec;
 use muster_model::tenant::TenantSpec;
-use muster_model::{AllocationId, AllocationState, CellId, JobId, Pool, Rank, TaskState};
+use muster_model::{AllocationId, AllocationState, CellId, Pool, Rank, TaskState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
@@ -81,13 +81,7 @@ pub(crate) struct Given<'a> {
 #[derive(Clone, Copy, Debug)]
 enum Origin {
     Submit(usize),
-    Bind(JobId),
-    Preempt(JobId),
-    /// Of an elastic gang, or for a gang that waits for its growth.
-    Grow(JobId),
-    HandOver(JobId),
-    Reserve(JobId),
-    Count,
+    Shard,
     Node,
 }
 
@@ -298,63 +292,30 @@ impl<'w> Engine<'w> {
                 self.records.ledger.jobs[index].refused = true;
                 count(&mut self.refused, reject.to_string());
             }
-            (Origin::Bind(_), Ok(_)) => self.work.bound += 1,
-            (Origin::Preempt(_), Ok(_)) => self.work.preemptions += 1,
-            (Origin::HandOver(_), Ok(_)) => self.work.handed_over += 1,
-            (Origin::Reserve(job), Err(reject)) => {
+            (Origin::Shard, Ok(_)) => match command {
+                Command::Bind(_) => self.work.bound += 1,
+                Command::Preempt { .. } | Command::Move { .. } => self.work.preemptions += 1,
+                Command::HandOver { .. } => self.work.handed_over += 1,
+                _ => {}
+            },
+            (Origin::Shard, Err(reject)) => {
                 count(&mut self.work.rejected, kind(reject).to_owned());
-                self.shard.not_reserved(job, BEGIN_MS + self.now_ms);
+                self.shard.refused(&command, reject, BEGIN_MS + self.now_ms);
             }
-            (Origin::Bind(job) | Origin::Preempt(job) | Origin::Grow(job) | Origin::HandOver(job), Err(reject)) => {
-                count(&mut self.work.rejected, kind(reject).to_owned());
-                self.shard.refused(job, reject, BEGIN_MS + self.now_ms);
-            }
-            (Origin::Node | Origin::Count, Err(reject)) => count(&mut self.work.rejected, kind(reject).to_owned()),
-            (Origin::Submit(_) | Origin::Node | Origin::Grow(_) | Origin::Reserve(_) | Origin::Count, Ok(_)) => {}
+            (Origin::Node, Err(reject)) => count(&mut self.work.rejected, kind(reject).to_owned()),
+            (Origin::Submit(_) | Origin::Node, Ok(_)) => {}
         }
     }
 
     /// Lets the shard plan until it proposes nothing more.
     fn plan(&mut self) -> Result<(), ReplayError> {
         for _ in 0..ROUNDS_MAX {
-            let (steps, more) = self.shard.pass(BEGIN_MS + self.now_ms);
-            if steps.is_empty() && !more {
+            let (proposed, more) = self.shard.pass(BEGIN_MS + self.now_ms);
+            if proposed.is_empty() && !more {
                 self.look_again();
                 return Ok(());
             }
-            for step in steps {
-                self.batch.push(match step {
-                    Step::Bind(binding) => {
-                        let job = binding.job;
-                        (Command::Bind(binding), Origin::Bind(job))
-                    }
-                    Step::Preempt { binding, victims } => {
-                        let job = binding.job;
-                        (Command::Preempt { binding, victims }, Origin::Preempt(job))
-                    }
-                    Step::Move { binding, moves } => {
-                        let job = binding.job;
-                        (Command::Move { binding, moves }, Origin::Preempt(job))
-                    }
-                    Step::Grow(binding) => {
-                        let job = binding.job;
-                        (Command::Grow(binding), Origin::Grow(job))
-                    }
-                    Step::Shrink { binding, parts } => {
-                        let job = binding.job;
-                        (Command::Shrink { binding, parts }, Origin::Grow(job))
-                    }
-                    Step::HandOver { cell, epoch, job } => {
-                        (Command::HandOver { cell, epoch, job }, Origin::HandOver(job))
-                    }
-                    Step::Reserve { cell, epoch, job, reserved } => {
-                        (Command::Reserve { cell, epoch, job, reserved }, Origin::Reserve(job))
-                    }
-                    Step::RecordBypass { cell, epoch, job, cards } => {
-                        (Command::RecordBypass { cell, epoch, job, cards }, Origin::Count)
-                    }
-                });
-            }
+            self.batch.extend(proposed.into_iter().map(|command| (command, Origin::Shard)));
             self.commit();
         }
         Err(ReplayError::Restless { after_s: self.now_ms / 1000 })

@@ -38,6 +38,7 @@ mod ledger;
 mod measure;
 pub mod mix;
 mod nodes;
+pub mod proposals;
 mod reservations;
 mod shard;
 

@@ -1,10 +1,13 @@
 //! Quota trees from training days, draws of whole days, queues to compare with, and what is measured of floors.
 
+mod common;
+
+use common::job;
 use muster_model::GpuModel;
 use muster_model::tenant::TenantSpec;
 use muster_twin::bootstrap::{Bootstrap, bootstrap};
 use muster_twin::fleet::Fleet;
-use muster_twin::import::{EndState, Trace, TraceDevices, TraceJob};
+use muster_twin::import::{Trace, TraceJob};
 use muster_twin::queue::QueueChoice;
 use muster_twin::report::Report;
 use muster_twin::shape::ShapeOptions;
@@ -13,23 +16,6 @@ use muster_twin::{Options, ReplayInput, replay_under};
 use proptest::prelude::*;
 
 const DAY_S: u64 = 86_400;
-
-fn job(tenant: &str, submit_s: u64, duration_s: u64, gpus: u32) -> TraceJob {
-    TraceJob {
-        name: format!("job-{submit_s}"),
-        tenant: tenant.to_owned(),
-        submit_s,
-        duration_s,
-        recorded_wait_s: None,
-        time_limit_s: None,
-        tasks: 1,
-        devices: TraceDevices::Whole { gpus_per_task: gpus },
-        cpu_milli: 0,
-        memory_mib: 0,
-        models: Vec::new(),
-        end: EndState::Completed,
-    }
-}
 
 fn trace(mut jobs: Vec<TraceJob>) -> Trace {
     jobs.sort_by_key(|job| job.submit_s);

@@ -1,5 +1,8 @@
 //! Replays of small traces whose outcome can be worked out by hand, and what must hold of any.
 
+mod common;
+
+use common::job;
 use muster_model::GpuModel;
 use muster_twin::fleet::Fleet;
 use muster_twin::import::{EndState, Format, Trace, TraceDevices, TraceJob};
@@ -10,23 +13,6 @@ use muster_twin::{NodeModel, Options, ReplayError, ReplayInput, html, replay};
 use proptest::prelude::*;
 
 const NODES: NodeModel = NodeModel { start_delay_ms: 1_000, stop_delay_ms: 500 };
-
-fn job(tenant: &str, submit_s: u64, duration_s: u64, gpus: u32) -> TraceJob {
-    TraceJob {
-        name: format!("job-{submit_s}"),
-        tenant: tenant.to_owned(),
-        submit_s,
-        duration_s,
-        recorded_wait_s: None,
-        time_limit_s: None,
-        tasks: 1,
-        devices: TraceDevices::Whole { gpus_per_task: gpus },
-        cpu_milli: 0,
-        memory_mib: 0,
-        models: Vec::new(),
-        end: EndState::Completed,
-    }
-}
 
 fn input(fleet: &str, jobs: Vec<TraceJob>, options: Options) -> ReplayInput {
     let mut trace = Trace { jobs, ..Trace::default() };

@@ -22,11 +22,12 @@ pub enum State {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 A copy of the state is run forward on this machine, as it is and with the change, by the state machine and the scheduler of the
-fleet. Nothing is changed. The edits are made in this order: pools, added nodes, tenants, drains.
+fleet. Nothing is changed. The edits are made in this order: pools, added nodes, tenants, deleted windows, windows, drains.
 
 Examples:
   muster what-if --tenants tree.yaml                    quotas as `muster tenants apply` would set them
   muster what-if --drain node-0007 --for 8h             what waits if a node takes no new work
+  muster what-if --windows kernel.yaml --for 1d         maintenance or a reservation: who waits longer, who is evicted
   muster what-if --add-nodes 4x8:h100:pool=training     buy: four nodes of eight GPUs
   muster what-if --pools mig.yaml --jobs models.yaml    pack: other rules of a pool, with these jobs submitted in both runs
   muster what-if --jobs large.yaml                      when these jobs would start, and who would wait for them
@@ -53,6 +54,13 @@ pub struct WhatIf {
     /// Cells whose nodes take no new work
     #[arg(long, value_name = "CELL", value_delimiter = ',', help_heading = "The change")]
     pub drain_cell: Vec<String>,
+    /// Maintenance and reservations that are planned: a file with name, kind (maintenance or reservation), start, end, and nodes, cell,
+    /// pool or place, or tenants, gpus and model; also reason, preempt and flex. Times count from when the copy was made
+    #[arg(long, value_name = "FILE", help_heading = "The change")]
+    pub windows: Option<PathBuf>,
+    /// Maintenance windows and reservations that are given up or ended; with --windows of the same name: changed
+    #[arg(long, value_name = "WINDOW", value_delimiter = ',', help_heading = "The change")]
+    pub delete_window: Vec<String>,
     /// Nodes that join: NODESxGPUS:MODEL, optionally :cell=NAME, :pool=NAME and :leaf=NODES (nodes under one leaf)
     #[arg(long, value_name = "NODES", value_parser = AddedNodes::from_str, help_heading = "The change")]
     pub add_nodes: Vec<AddedNodes>,

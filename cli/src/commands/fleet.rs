@@ -100,6 +100,18 @@ pub async fn all_pools(client: &Client, consistency: v1::Consistency) -> Result<
     Ok(views)
 }
 
+/// Creates or changes a pool.
+///
+/// # Errors
+/// What is refused, or that the cluster stays away.
+pub async fn put_pool(client: &Client, pool: &v1::Pool) -> Result<(), Failure> {
+    let put = |channel| {
+        let pool = Some(pool.clone());
+        async move { FleetClient::new(channel).put_pool(v1::PutPoolRequest { pool }).await }
+    };
+    client.call("put pool", put).await.map(|_: v1::PutPoolReply| ())
+}
+
 /// Runs one of `muster pools`.
 ///
 /// # Errors
@@ -114,11 +126,7 @@ pub async fn pools(context: &Context, command: &Pools) -> Result<(), Failure> {
             let (text, file_name) = input::read(file)?;
             for pool in spec::pools::parse(&text, &file_name)? {
                 let name = pool.name.clone();
-                let put = |channel| {
-                    let pool = Some(pool.clone());
-                    async move { FleetClient::new(channel).put_pool(v1::PutPoolRequest { pool }).await }
-                };
-                context.client.call("put pool", put).await?;
+                put_pool(&context.client, &pool).await?;
                 context.out.line(&format!("pool {name} applied"))?;
             }
             Ok(())

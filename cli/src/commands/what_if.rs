@@ -3,13 +3,15 @@
 //! What must stay true: nothing of the cluster is changed; what the cluster would refuse is refused in the same words.
 
 use crate::args::what_if::WhatIf;
+use crate::commands::windows::sorted;
 use crate::commands::{Context, input, state, submit, tenants};
 use crate::failure::Failure;
 use crate::spec;
 use crate::spec::job::JobText;
+use crate::spec::windows::{Nodes, lies_in};
 use crate::view::what_if::WhatIfView;
 use muster_model::validate::bounds::TENANTS_PER_APPLY_MAX;
-use muster_model::{FieldError, JobSpec, Object, Pool};
+use muster_model::{FieldError, JobSpec, Node, Object, Pool, TopologyLevel, WindowSpec};
 use muster_proto::bounded;
 use muster_proto::v1;
 use muster_twin::fleet::{Fleet, NodeGroup};
@@ -32,13 +34,17 @@ pub async fn run(context: &Context, args: &WhatIf) -> Result<(), Failure> {
     if args.horizon.0 == 0 || args.horizon.0 > HORIZON_S_MAX {
         return Err(Failure::field("--for", format!("is {} s", args.horizon.0), "use 1 second to 30 days"));
     }
-    let (edits, paths) = edits(args)?;
     let jobs = match args.jobs.is_empty() {
         true => None,
         false => Some(submit::written(&args.jobs, JobText::default(), context.config.tenant.as_deref())?),
     };
-    if edits.is_empty() && jobs.is_none() && args.trace.is_none() {
-        let fix = "name at least one of --tenants, --pools, --add-nodes, --drain, --drain-cell, --jobs and --trace";
+    let changes = args.tenants.is_some()
+        || args.pools.is_some()
+        || args.windows.is_some()
+        || [&args.drain, &args.drain_cell, &args.delete_window].into_iter().any(|names| !names.is_empty())
+        || !args.add_nodes.is_empty();
+    if !changes && jobs.is_none() && args.trace.is_none() {
+        let fix = "name at least one of --tenants, --pools, --add-nodes, --drain, --drain-cell, --windows, --delete-window, --jobs and --trace";
         return Err(Failure::Usage(format!("what-if needs a change or a workload: {fix}")));
     }
     let (copy, source) = match &args.state {
@@ -46,6 +52,7 @@ pub async fn run(context: &Context, args: &WhatIf) -> Result<(), Failure> {
         None => (state::fetch(context).await?, "the copy".to_owned()),
     };
     let objects = copy.objects(&source)?;
+    let (edits, paths) = edits(args, &objects, copy.now_ms)?;
     let mut workload = Vec::new();
     if let Some(jobs) = &jobs {
         workload = submitted(&jobs.specs).map_err(|failure| jobs.refusal(failure))?;
@@ -104,7 +111,7 @@ fn within_bounds(message: &str, value: &impl Message) -> Result<(), Failure> {
 }
 
 /// The edits in the order in which they are made, and the paths of the tenants that they name.
-fn edits(args: &WhatIf) -> Result<(Vec<Edit>, Vec<String>), Failure> {
+fn edits(args: &WhatIf, objects: &[Object], now_ms: u64) -> Result<(Vec<Edit>, Vec<String>), Failure> {
     let (mut edits, mut paths) = (Vec::new(), Vec::new());
     if let Some(path) = &args.pools {
         let (text, name) = input::read(path)?;
@@ -121,13 +128,45 @@ fn edits(args: &WhatIf) -> Result<(Vec<Edit>, Vec<String>), Failure> {
         paths = wire.iter().map(|edit| edit.path.clone()).collect();
         edits.push(tenant_edits(wire, &paths, args.prune)?);
     }
-    let by_ms = args.by.as_deref().map(|by| spec::moment_of("by", by)).transpose()?;
+    edits.extend(args.delete_window.iter().cloned().map(Edit::DeleteWindow));
+    if let Some(path) = &args.windows {
+        let (text, name) = input::read(path)?;
+        for (wire, nodes) in spec::windows::parse(&text, &name, now_ms)? {
+            edits.push(window_edit(wire, &nodes, objects)?);
+        }
+    }
+    let by_ms = args.by.as_deref().map(|by| spec::moment_at("by", by, now_ms)).transpose()?;
     edits.extend(args.drain.iter().cloned().map(|node| match by_ms {
         None => Edit::DrainNode(node),
         Some(by_ms) => Edit::DrainNodeBy { node, by_ms },
     }));
     edits.extend(args.drain_cell.iter().cloned().map(Edit::DrainCell));
     Ok((edits, paths))
+}
+
+/// A window, on the nodes of the copy that it means.
+fn window_edit(mut wire: v1::WindowSpec, nodes: &Nodes, objects: &[Object]) -> Result<Edit, Failure> {
+    if !nodes.is_empty() {
+        let cell = objects.iter().find_map(|object| match object {
+            Object::Cell(cell) if Some(&cell.name) == nodes.cell.as_ref() => Some(cell.id),
+            _ => None,
+        });
+        let is_meant = |node: &Node| {
+            let place = &node.spec.place;
+            let place = place.spanning_island().unwrap_or_else(|| place.domain(TopologyLevel::Leaf));
+            (nodes.cell.is_none() || Some(node.cell) == cell)
+                && nodes.pool.as_ref().is_none_or(|pool| *pool == node.spec.pool)
+                && nodes.place.as_ref().is_none_or(|part| lies_in(&place, part))
+        };
+        let named = objects.iter().filter_map(|object| match object {
+            Object::Node(node) if is_meant(node) => Some(node.spec.name.clone()),
+            _ => None,
+        });
+        wire.nodes.extend(named);
+        wire.nodes = sorted(wire.nodes, "name nodes, or a cell, pool or place that has some")?;
+    }
+    within_bounds("PutWindowRequest", &v1::PutWindowRequest { window: Some(wire.clone()) })?;
+    WindowSpec::try_from(wire).map(Edit::Window).map_err(|fault| Failure::from(vec![fault.under("window")]))
 }
 
 fn tenant_edits(wire: Vec<v1::TenantEdit>, paths: &[String], prune: bool) -> Result<Edit, Failure> {

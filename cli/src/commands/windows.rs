@@ -6,6 +6,7 @@ use crate::commands::{Context, fleet};
 use crate::failure::Failure;
 use crate::output::by_number;
 use crate::spec::moment_of;
+use crate::spec::windows::lies_in;
 use crate::view::fleet::NodeView;
 use crate::view::windows::{WindowView, table};
 use muster_proto::v1;
@@ -94,19 +95,17 @@ async fn nodes_of(context: &Context, place: &Place) -> Result<Vec<String>, Failu
     if cell.is_some() || pool.is_some() || place.is_some() {
         let found = fleet::all_nodes(&context.client, &said(cell), &said(pool), context.consistency).await?;
         let under = said(place);
-        let lies_under = |view: &NodeView| {
-            let rest = view.place.strip_prefix(under.as_str());
-            under.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        names.extend(found.iter().map(NodeView::new).filter(lies_under).map(|view| view.name));
+        let there = found.iter().map(NodeView::new).filter(|view| lies_in(&view.place, &under));
+        names.extend(there.map(|view| view.name));
     }
+    sorted(names, "name nodes with --nodes, or a --cell, --pool or --place that has some")
+}
+
+/// Each name once, and at least one.
+pub(super) fn sorted(mut names: Vec<String>, fix: &str) -> Result<Vec<String>, Failure> {
     names.sort();
     names.dedup();
-    if names.is_empty() {
-        let fix = "name nodes with --nodes, or a --cell, --pool or --place that has some";
-        return Err(Failure::field("nodes", "is empty", fix));
-    }
-    Ok(names)
+    if names.is_empty() { Err(Failure::field("nodes", "is empty", fix)) } else { Ok(names) }
 }
 
 /// Makes it, and shows what came of it.

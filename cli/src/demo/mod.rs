@@ -24,7 +24,6 @@ use crate::view::job::{PHASES, is_over};
 use checks::Evidence;
 use muster_proto::v1;
 use muster_proto::v1::Consistency;
-use muster_proto::v1::fleet_client::FleetClient;
 use narrator::Narrator;
 use nix::sys::signal::Signal;
 use stage::Stage;
@@ -83,17 +82,15 @@ async fn play(args: &Demo, folder: &Path) -> Result<(), Failure> {
 async fn let_burst_run(client: &Client) -> Result<(), Failure> {
     let pools = spec::pools::parse("name: default\ncool-down: 3600\n", "the demo's pool")?;
     let until = Instant::now() + CALL_MAX;
-    loop {
-        let pool = pools.first().cloned();
-        let put = |channel| {
-            let pool = pool.clone();
-            async move { FleetClient::new(channel).put_pool(v1::PutPoolRequest { pool }).await }
-        };
-        match client.call("put pool", put).await.map(|_: v1::PutPoolReply| ()) {
-            Err(_) if Instant::now() < until => tokio::time::sleep(Duration::from_millis(100)).await,
-            put => return put,
+    for pool in pools {
+        while let Err(refused) = fleet::put_pool(client, &pool).await {
+            if Instant::now() >= until {
+                return Err(refused);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
+    Ok(())
 }
 
 async fn act(args: &Demo, folder: &Path, say: &Narrator, stage: &Stage, client: &Client) -> Result<(), Failure> {

@@ -12,6 +12,7 @@ pub mod priority_classes;
 pub mod scalar;
 mod start;
 pub mod tenants;
+pub mod windows;
 pub mod yaml;
 
-pub use start::moment_of;
+pub use start::{moment_at, moment_of};

@@ -101,7 +101,20 @@ pub(super) fn array(text: &str) -> Result<v1::ArraySpec, UnitError> {
 /// # Errors
 /// Names the flag, and how times are written.
 pub fn moment_of(field: &str, text: &str) -> Result<u64, Failure> {
-    let now = Timestamp::now().to_zoned(TimeZone::system());
+    moment_since(field, text, Timestamp::now())
+}
+
+/// The same where it is `now_ms`, as in a copy of the state.
+///
+/// # Errors
+/// As [`moment_of`].
+pub fn moment_at(field: &str, text: &str, now_ms: u64) -> Result<u64, Failure> {
+    let now = i64::try_from(now_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    moment_since(field, text, now.unwrap_or_else(Timestamp::now))
+}
+
+fn moment_since(field: &str, text: &str, now: Timestamp) -> Result<u64, Failure> {
+    let now = now.to_zoned(TimeZone::system());
     moment(text, &now).ok_or_else(|| Failure::field(field, format!("{text:?} is not a time"), WHEN_FIX))
 }
 

@@ -1,4 +1,4 @@
-//! Moves: a gang that waits because free GPUs are scattered starts after a movable job was started elsewhere.
+//! Moves: who waits because what is free is scattered starts after a movable job was started elsewhere.
 
 use crate::common::Dev;
 use crate::waiting::wait_for;
@@ -70,4 +70,40 @@ fn a_scattered_job_is_moved_and_the_gang_starts_as_promised() {
     }
     let job = dev.run(&["job", &moved, "-o", "json"]).json();
     assert_eq!(job["preemptions"], 1, "{job}");
+}
+
+/// The card that a job stands on.
+fn card_of(dev: &Dev, id: &str) -> String {
+    dev.run(&["job", id, "-o", "json"]).json()["placement"][0]["gpus"][0]["gpu"].to_string()
+}
+
+#[test]
+fn a_slice_is_moved_and_a_whole_card_is_free() {
+    let dev = Dev::start(&["--nodes", "1", "--gpus-per-node", "2"]);
+    let slice = || {
+        let size = ["submit", "--tenant", "dev", "--mig", "3g.40gb", "--movable", "--checkpoint-every", "1m"];
+        let id = dev.ok(&[&size[..], &["--preempt-grace", "2s", "--", "sleep", "600"]].concat());
+        dev.until(&id, &["running"]);
+        id
+    };
+    // Two slices fill a card; then one of each card ends.
+    let slices = [slice(), slice(), slice(), slice()];
+    let cards: Vec<String> = slices.iter().map(|id| card_of(&dev, id)).collect();
+    let stays = |at: usize| cards[..at].contains(&cards[at]);
+    for (at, id) in slices.iter().enumerate().filter(|(at, _)| !stays(*at)) {
+        dev.ok(&["cancel", id]);
+        wait_for("its end", || dev.run(&["job", id, "-o", "json"]).json()["state"] == "cancelled");
+        assert!(cards.iter().filter(|card| **card == cards[at]).count() == 2, "{cards:?}");
+    }
+    let whole = submit(&dev, "1", &[]);
+    dev.until(&whole, &["pending"]);
+    let moves = dev.file("moves.yaml", MOVES);
+    wait_for("the pool", || dev.run(&["pools", "apply", "-f", &moves]).code == 0);
+    dev.until(&whole, &["running"]);
+    let told = || dev.run(&["moves", "-o", "json"]).json();
+    wait_for("the result", || told()["moves"][0]["moved"][0]["state"] == "resumed");
+    assert_eq!(told()["moves"][0]["job"].to_string(), whole);
+    let left: Vec<&String> = (0..4).filter(|at| stays(*at)).map(|at| &slices[at]).collect();
+    assert_eq!(card_of(&dev, left[0]), card_of(&dev, left[1]), "both stand on one card");
+    assert_ne!(card_of(&dev, left[0]), card_of(&dev, &whole));
 }

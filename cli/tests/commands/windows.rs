@@ -2,6 +2,7 @@
 
 use crate::common::Dev;
 use crate::waiting::wait_for;
+use serde_json::Value;
 
 const TREE: &str = "\
 research: {}
@@ -100,4 +101,49 @@ fn windows_keep_others_off_and_open_and_end_by_themselves() {
     assert_eq!((windows(&dev, "maintenance"), dev.state(&endless).as_str()), (0, "running"));
     dev.ok(&["undrain", "node-0000"]);
     dev.until(&theirs, &["running"]);
+    what_is_answered_about_maintenance_is_what_happens(&dev, &theirs);
+}
+
+/// `running` stands on node-0000, and no other node gets free.
+fn what_is_answered_about_maintenance_is_what_happens(dev: &Dev, running: &str) {
+    let waits = submit(dev, "research", &["--time", "20m"]);
+    let file = dev.file(
+        "kernel.yaml",
+        "name: kernel\nkind: maintenance\nnodes: [node-0000]\nstart: now+5m\nend: now+30m\npreempt: true\n",
+    );
+    let ask = |more: &[&str]| {
+        let said = dev.run(&[&["what-if", "-o", "json", "--for", "2h"], more].concat());
+        assert_eq!(said.code, 0, "{more:?}: {}", said.err);
+        said.json()
+    };
+    let has = |answer: &Value, list: &str, job: &str| {
+        let lines = answer[list].as_array().expect("a list");
+        lines.iter().any(|line| line["job"].as_u64() == job.parse().ok())
+    };
+    let answer = ask(&["--windows", &file]);
+    assert!(has(&answer, "evicted", running) && has(&answer, "loses", &waits), "{answer}");
+    assert_eq!((&answer["evicted"][0]["reason"], windows(dev, "maintenance")), (&Value::from("maintenance"), 0));
+    let said = dev.ok(&["what-if", "--windows", &file, "--for", "2h"]);
+    assert!(said.contains("what if: maintenance kernel of node node-0000 from"), "{said}");
+    dev.refused(&["what-if", "--delete-window", "kernel"], 4, &["kernel"]);
+
+    // Planned, it may be given up or put off.
+    let plan = |name: &str, start: &str, end: &str| {
+        let when = ["--start", start, "--end", end, "--preempt"];
+        dev.ok(&[&["maintenance", "create", name, "--nodes", "node-0000"], &when[..]].concat())
+    };
+    plan("kernel", "now+5m", "now+30m");
+    dev.refused(&["what-if", "--windows", &file], 2, &["there is a maintenance of that name", "delete that one first"]);
+    let answer = ask(&["--delete-window", "kernel"]);
+    assert!(has(&answer, "spared", running) && has(&answer, "gains", &waits), "{answer}");
+    let off = dev.file("off.yaml", "name: kernel\nkind: maintenance\nplace: ''\nstart: now+1h\nend: now+2h\n");
+    let answer = ask(&["--delete-window", "kernel", "--windows", &off]);
+    assert!(has(&answer, "spared", running) && answer["evicted"] == Value::Array(Vec::new()), "{answer}");
+
+    dev.ok(&["maintenance", "delete", "kernel"]);
+    plan("kernel", "now+14", "now+1h");
+    dev.until(running, &["pending"]);
+    assert_eq!(dev.state(&waits), "pending");
+    dev.ok(&["maintenance", "delete", "kernel"]);
+    dev.until(running, &["running"]);
 }

@@ -2,7 +2,7 @@
 //!
 //! What must stay true: nothing here trusts the capacity ledger; sizes of accounts and what is charged to them are counted from the objects.
 
-use crate::classes::CLASSES_LEVEL;
+use crate::level;
 use crate::state::State;
 use muster_model::ids::{AllocationId, JobId, NodeId, TenantId};
 use muster_model::laws::{Broken, Law};
@@ -39,7 +39,7 @@ impl State {
     /// # Errors
     /// The first law found broken.
     pub(crate) fn check_floors(&self) -> Result<(), Broken> {
-        if self.meta.feature_level < CLASSES_LEVEL {
+        if !level::has(self, level::QUOTAS) {
             return Ok(());
         }
         let mut left: BTreeMap<TenantId, ResourceVec> =

@@ -4,15 +4,13 @@
 //! than it holds. Promotions go by priority, then age; an allocation that is being preempted is never promoted; nothing is demoted unless its
 //! account has shrunk.
 
+use crate::level;
 use crate::state::State;
 use muster_model::ids::{AllocationId, JobId, TenantId};
 use muster_model::resources::Resource;
 use muster_model::{Allocation, Change, Job, Object, ResourceVec};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-
-/// Since this feature level allocations record who pays for them, and attempts can be preempted.
-pub(crate) const CLASSES_LEVEL: u32 = 3;
 
 /// Makes what is due; answers the changes, which are applied already. `raised`: the feature level has been raised, so every account is looked at.
 pub(crate) fn settle(state: &mut State, now_ms: u64, raised: bool) -> Vec<Change> {
@@ -22,7 +20,7 @@ pub(crate) fn settle(state: &mut State, now_ms: u64, raised: bool) -> Vec<Change
     if raised {
         freed = state.tenants.keys().copied().collect();
     }
-    if freed.is_empty() || state.meta.feature_level < CLASSES_LEVEL {
+    if freed.is_empty() || !level::has(state, level::QUOTAS) {
         return changes;
     }
     for account in freed.clone() {

@@ -21,6 +21,7 @@ pub mod events;
 pub mod execute;
 pub mod growth_fault;
 pub mod index;
+mod level;
 pub mod outcome;
 pub mod plan;
 pub mod quota;

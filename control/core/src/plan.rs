@@ -25,7 +25,6 @@ mod history;
 mod hold;
 mod infeasible;
 mod joining;
-mod level;
 mod move_records;
 mod moves;
 mod nodes;
@@ -49,6 +48,7 @@ mod windows;
 
 use crate::command::Command;
 use crate::draft::Draft;
+use crate::level;
 use crate::outcome::Done;
 use crate::reject::Reject;
 use crate::state::State;

@@ -23,6 +23,7 @@ use crate::node::{NodeSpec, Pool};
 use crate::priority_class::{DEFAULT_PRIORITY_CLASS, PriorityClass};
 use crate::request::{DeviceRequest, SharingMode};
 use crate::tenant::{TenantSpec, lies_under};
+use std::collections::BTreeSet;
 
 /// Collects what is wrong, so that a caller sees all of it at once.
 #[derive(Default)]
@@ -50,6 +51,14 @@ impl Faults {
             || format!("{:?} has characters outside a-z A-Z 0-9 - _ .", short(name)),
             "use letters, digits, '-', '_' and '.'",
         );
+    }
+
+    /// Which tenants may use a class; none: all.
+    fn tenants_of_class(&mut self, tenants: &BTreeSet<String>) {
+        let many = tenants.len() > bounds::CLASS_TENANTS_MAX;
+        let fix = "name tenants above them, or leave it out to allow all tenants";
+        self.when(many, "tenants", || format!("has {} tenants", tenants.len()), fix);
+        tenants.iter().for_each(|path| self.path("tenants", path));
     }
 
     fn path(&mut self, field: &str, path: &str) {
@@ -240,15 +249,7 @@ impl DeviceClass {
     pub fn validate(&self) -> Result<(), Vec<FieldError>> {
         let mut faults = Faults::default();
         faults.name("name", &self.name);
-        faults.when(
-            self.tenants.len() > bounds::CLASS_TENANTS_MAX,
-            "tenants",
-            || format!("has {} tenants", self.tenants.len()),
-            "name tenants above them, or leave it out to allow all tenants",
-        );
-        for path in &self.tenants {
-            faults.path("tenants", path);
-        }
+        faults.tenants_of_class(&self.tenants);
         faults.done(())
     }
 }
@@ -282,15 +283,7 @@ impl PriorityClass {
         for class in &self.preempts {
             faults.name("preempts", class);
         }
-        faults.when(
-            self.tenants.len() > bounds::CLASS_TENANTS_MAX,
-            "tenants",
-            || format!("has {} tenants", self.tenants.len()),
-            "name tenants above them, or leave it out to allow all tenants",
-        );
-        for path in &self.tenants {
-            faults.path("tenants", path);
-        }
+        faults.tenants_of_class(&self.tenants);
         faults.done(())
     }
 }

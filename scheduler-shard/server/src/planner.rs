@@ -14,7 +14,7 @@ use muster_proto::v1;
 use muster_proto::v1::proposal_result::Result as Answer;
 use muster_proto::v1::rejection::Kind;
 use muster_runtime::{Host, timeline};
-use muster_scheduler_core::{Bounds, Proposal, View, plan};
+use muster_scheduler_core::{Bounds, HAND_OVER_ROUND_MS, Proposal, View, plan};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,8 +30,6 @@ const BATCHES_MAX: usize = 4;
 const INTAKE_MAX: usize = 512;
 /// A pass at least this often while jobs wait: rests end and hand-overs fall due by time alone.
 const TICK: Duration = Duration::from_millis(500);
-/// A job that has nowhere else to go is not offered again before the control plane starts a new round.
-const NOWHERE_ELSE_MS: u64 = 30_000;
 /// After a call that nobody answered, a cell proposes nothing for so long: a small part of a leader election.
 const PAUSE_AFTER_SILENCE: Duration = Duration::from_millis(100);
 
@@ -293,7 +291,7 @@ impl Planner {
                 self.give_back(proposal, View::unanswered);
             }
             Kind::NowhereElse => {
-                let until_ms = self.clock.now_ms() + NOWHERE_ELSE_MS;
+                let until_ms = self.clock.now_ms() + HAND_OVER_ROUND_MS;
                 self.view.not_offered_before(job, until_ms);
             }
             Kind::WrongShape => {

@@ -143,7 +143,7 @@ pub struct ModelLine {
 /// The cards of a model in one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ModelState {
-    /// Cards of nodes that take work.
+    /// Cards of nodes that take work at the end.
     pub cards: u64,
     /// Cards that everything that runs and waits at the beginning needs when it is placed anew under the rules of the pools.
     pub needed: u64,

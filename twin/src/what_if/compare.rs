@@ -7,7 +7,8 @@ use super::edits::Edit;
 use super::forecast::{Forecast, JobKey};
 use super::run::Run;
 use super::{Outcome, Question, work};
-use muster_model::{GpuModel, GpuUnits, Outcome as Ended, Tenant};
+use muster_control_core::State;
+use muster_model::{GpuModel, GpuUnits, Node, Outcome as Ended, Tenant, Window, WindowKind};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Starts that are nearer to each other are the same.
@@ -175,7 +176,7 @@ fn models(question: &Question, before: &Outcome, after: &Outcome) -> Vec<ModelLi
         let end_ms = outcome.run.begin_ms() + question.options.horizon_ms;
         let means = outcome.run.forecasts.usage.clone().means(end_ms);
         let mut states: BTreeMap<GpuModel, ModelState> = BTreeMap::new();
-        for node in outcome.run.state.nodes.values().filter(|node| node.accepts_work()) {
+        for node in outcome.run.state.nodes.values().filter(|node| takes_work(&outcome.run.state, node)) {
             for card in node.spec.gpus.iter().filter(|card| card.withheld.is_none()) {
                 states.entry(card.model).or_default().cards += 1;
             }
@@ -197,6 +198,12 @@ fn models(question: &Question, before: &Outcome, after: &Outcome) -> Vec<ModelLi
         after: states[1].get(&model).cloned().unwrap_or_default(),
     };
     all.into_iter().map(of).collect()
+}
+
+/// Nodes are not marked by maintenance: they are closed while one is open.
+fn takes_work(state: &State, node: &Node) -> bool {
+    let closed = |window: &Window| window.open && window.kind == WindowKind::Maintenance;
+    node.accepts_work() && !state.windows_on(node.id).any(closed)
 }
 
 fn tenants(before: &Outcome, after: &Outcome) -> Vec<TenantLine> {

@@ -29,6 +29,10 @@ pub enum Edit {
     },
     /// No node of a cell takes new work.
     DrainCell(String),
+    /// Maintenance, or a reservation, is planned as `muster maintenance` and `muster reservations` plan it.
+    Window(WindowSpec),
+    /// A window is given up, or ends. To change one, it is deleted and planned anew.
+    DeleteWindow(String),
     /// Nodes join.
     AddNodes(AddedNodes),
 }
@@ -63,6 +67,8 @@ impl Edit {
                 let nodes = state.nodes.values().filter(|node| node.cell == *cell && !node.drained);
                 Ok(nodes.map(|node| drain(node.id)).collect())
             }
+            Edit::Window(spec) => Ok(vec![Command::PutWindow(spec.clone())]),
+            Edit::DeleteWindow(name) => Ok(vec![Command::DeleteWindow { name: name.clone() }]),
             Edit::AddNodes(added) => {
                 let join = |spec| Command::JoinNode { spec, usage_incarnation: None, agent: 0 };
                 Ok(added::specs(state, added)?.into_iter().map(join).collect())
@@ -84,6 +90,16 @@ impl Edit {
             Edit::DrainNode(name) => format!("node {name} drained"),
             Edit::DrainNodeBy { node, by_ms } => format!("node {node} drained by {}", utc::show(*by_ms)),
             Edit::DrainCell(name) => format!("all nodes of cell {name} drained"),
+            Edit::Window(spec) => {
+                let what = match (spec.gpus, spec.model) {
+                    (gpus @ 1.., Some(model)) => format!("{gpus} GPUs of {model}"),
+                    _ if spec.nodes.len() == 1 => format!("node {}", spec.nodes[0]),
+                    _ => format!("{} nodes", spec.nodes.len()),
+                };
+                let end = spec.end_ms.map(|end_ms| format!(" to {}", utc::show(end_ms))).unwrap_or_default();
+                format!("{} {} of {what} from {}{end}", spec.kind, spec.name, utc::show(spec.start_ms))
+            }
+            Edit::DeleteWindow(name) => format!("window {name} deleted"),
             Edit::AddNodes(added) => format!("{added} added"),
         }
     }

@@ -10,9 +10,9 @@ use super::{Options, Submission, WhatIfError};
 use crate::events::Events;
 use crate::import::EndState;
 use crate::nodes::{last_words, reports};
-use crate::shard::{Shard, Step};
+use crate::shard::Shard;
 use muster_control_core::{Command, Decided, Done, Entry, Reject, State, execute};
-use muster_model::{AllocationId, AllocationState, Job, JobId, JobPhase, Object, Rank, TaskState};
+use muster_model::{AllocationId, AllocationState, Job, JobPhase, Object, Rank, TaskState};
 use muster_scheduler_core::PlacementPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,8 +42,7 @@ enum Event {
 #[derive(Clone, Copy, Debug)]
 enum Origin {
     Submit(usize),
-    Proposal(JobId),
-    Reserve(JobId),
+    Shard,
     Other,
 }
 
@@ -229,9 +228,10 @@ impl Run {
         let mut all = Vec::new();
         while batch.len() > 0 {
             let (commands, origins): (Vec<_>, Vec<_>) = batch.by_ref().take(ENTRY_COMMANDS_MAX).unzip();
-            let executed = execute(&mut self.state, &Entry { now_ms: self.now_ms, commands });
-            for (decided, origin) in executed.decided.iter().zip(origins) {
-                self.answered(decided, origin);
+            let entry = Entry { now_ms: self.now_ms, commands };
+            let executed = execute(&mut self.state, &entry);
+            for ((decided, origin), command) in executed.decided.iter().zip(origins).zip(&entry.commands) {
+                self.answered(decided, origin, command);
             }
             for change in &executed.changes {
                 if let Some(shard) = &mut self.shard {
@@ -258,18 +258,13 @@ impl Run {
         all
     }
 
-    fn answered(&mut self, decided: &Result<Done, Reject>, origin: Origin) {
+    fn answered(&mut self, decided: &Result<Done, Reject>, origin: Origin, command: &Command) {
         match (origin, decided) {
             (Origin::Submit(index), Ok(Done::Submitted { first, .. })) => self.forecasts.accepted(*first, index),
             (Origin::Submit(index), Err(reject)) => drop(self.refused.insert(index, reject.clone())),
-            (Origin::Reserve(job), Err(_)) => {
+            (Origin::Shard, Err(reject)) => {
                 if let Some(shard) = &mut self.shard {
-                    shard.not_reserved(job, self.now_ms);
-                }
-            }
-            (Origin::Proposal(job), Err(reject)) => {
-                if let Some(shard) = &mut self.shard {
-                    shard.refused(job, reject, self.now_ms);
+                    shard.refused(command, reject, self.now_ms);
                 }
             }
             _ => {}
@@ -280,8 +275,8 @@ impl Run {
     fn plan(&mut self) -> Result<(), WhatIfError> {
         for _ in 0..ROUNDS_MAX {
             let Some(shard) = &mut self.shard else { return Ok(()) };
-            let (steps, more) = shard.pass(self.now_ms);
-            if steps.is_empty() && !more {
+            let (proposed, more) = shard.pass(self.now_ms);
+            if proposed.is_empty() && !more {
                 let next_ms = shard.next_look_ms(self.now_ms).map(|at_ms| at_ms.max(self.now_ms + 1));
                 // One look lies ahead at a time; an earlier one replaces the need for a later one.
                 if let Some(at_ms) = next_ms.filter(|at_ms| self.looks.first().is_none_or(|first_ms| at_ms < first_ms))
@@ -291,7 +286,7 @@ impl Run {
                 }
                 return Ok(());
             }
-            self.batch.extend(steps.into_iter().map(proposed));
+            self.batch.extend(proposed.into_iter().map(|command| (command, Origin::Shard)));
             self.commit();
         }
         Err(WhatIfError::Restless { after_s: (self.now_ms - self.begin_ms) / 1_000 })
@@ -328,37 +323,5 @@ impl Run {
 
     pub(super) fn begin_ms(&self) -> u64 {
         self.begin_ms
-    }
-}
-
-fn proposed(step: Step) -> (Command, Origin) {
-    match step {
-        Step::Bind(binding) => {
-            let job = binding.job;
-            (Command::Bind(binding), Origin::Proposal(job))
-        }
-        Step::Preempt { binding, victims } => {
-            let job = binding.job;
-            (Command::Preempt { binding, victims }, Origin::Proposal(job))
-        }
-        Step::Move { binding, moves } => {
-            let job = binding.job;
-            (Command::Move { binding, moves }, Origin::Proposal(job))
-        }
-        Step::Grow(binding) => {
-            let job = binding.job;
-            (Command::Grow(binding), Origin::Proposal(job))
-        }
-        Step::Shrink { binding, parts } => {
-            let job = binding.job;
-            (Command::Shrink { binding, parts }, Origin::Proposal(job))
-        }
-        Step::HandOver { cell, epoch, job } => (Command::HandOver { cell, epoch, job }, Origin::Proposal(job)),
-        Step::Reserve { cell, epoch, job, reserved } => {
-            (Command::Reserve { cell, epoch, job, reserved }, Origin::Reserve(job))
-        }
-        Step::RecordBypass { cell, epoch, job, cards } => {
-            (Command::RecordBypass { cell, epoch, job, cards }, Origin::Other)
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! Seven bugs that a scheduler could have, each planted in a good history: the laws of [`crate::laws`] find it in the changes, and the referee finds it in
+//! Nine bugs that a scheduler could have, each planted in a good history: the laws of [`crate::laws`] find it in the changes, and the referee finds it in
 //! the log.
 //!
 //! What must stay true: a history is good before the bug is planted, for both; the bug is one and the same in the changes and in the log.
@@ -36,7 +36,7 @@ struct Place<'a> {
 type Plant = fn(&Place<'_>) -> Option<Planted>;
 
 /// The bugs: what it is, how it is planted, what the laws call it, and the referee.
-const BUGS: [(&str, Plant, &str, &str); 7] = [
+const BUGS: [(&str, Plant, &str, &str); 9] = [
     ("a floor is preempted", floor_preempted, "law 4: guaranteed allocation", "floor-preempted"),
     ("a child is above its max", child_above_max, "law 3:", "max-exceeded"),
     (
@@ -49,6 +49,8 @@ const BUGS: [(&str, Plant, &str, &str); 7] = [
     ("a hold is given away", given_away, "law 2: the hold of job", "hold-mismatch"),
     ("a promotion is forgotten", promotion_forgotten, "promotion: burst allocation", "promotion-missed"),
     ("two jobs evict each other", cycle, "law 12: job", "preemption-cycle"),
+    ("growth is charged to a floor", growth_guaranteed, "law 4: growth", "invalid-account"),
+    ("a minimum is preempted before its growth", growth_kept, "law 2: job", "gang-split"),
 ];
 
 fn put(object: Object) -> Change {
@@ -197,6 +199,34 @@ fn promotion_forgotten(place: &Place<'_>) -> Option<Planted> {
     let mut log = place.log.to_vec();
     let is_it = |line: &Value| line["event"] == "promote" && line["alloc"] == json!(held.id) && place.is_here(line);
     log.remove(log.iter().position(is_it)?);
+    Some(Planted { changes, before: place.before.clone(), log })
+}
+
+fn growth_guaranteed(place: &Place<'_>) -> Option<Planted> {
+    let fresh = |held: &Allocation| held.is_growth && !place.before.held.contains_key(&held.id);
+    let (at, held) = allocations(place.changes).rfind(|(_, held)| fresh(held))?;
+    let is_it = |line: &Value| line["event"] == "bind" && line["alloc"] == json!(held.id) && place.is_here(line);
+    let line = place.log.iter().position(is_it)?;
+    let mut guaranteed = held.clone();
+    guaranteed.set_account(Some(held.tenant), held.bound_ms);
+    let mut changes = place.changes.to_vec();
+    changes[at] = put(Object::Allocation(guaranteed));
+    let mut log = place.log.to_vec();
+    log[line]["kind"] = json!("guaranteed");
+    log[line]["account"] = json!(place.after.tenants.get(&held.tenant)?.path);
+    Some(Planted { changes, before: place.before.clone(), log })
+}
+
+/// The growth of a victim is left out of the preemption of its minimum.
+fn growth_kept(place: &Place<'_>) -> Option<Planted> {
+    let taken = place.after.taken(place.before, place.changes);
+    let minimum = |part: &Allocation| taken.iter().any(|(held, ..)| held.job == part.job && !held.is_growth);
+    let (part, by, _) = taken.iter().find(|(held, ..)| held.is_growth && minimum(held))?;
+    let line = place.preempt_of(*by)?;
+    let of_part = |change: &Change| allocations(std::slice::from_ref(change)).any(|(_, held)| held.id == part.id);
+    let changes = place.changes.iter().filter(|change| !of_part(change)).cloned().collect();
+    let mut log = place.log.to_vec();
+    log[line]["victims"].as_array_mut()?.retain(|victim| victim["alloc"] != json!(part.id));
     Some(Planted { changes, before: place.before.clone(), log })
 }
 

@@ -3,15 +3,16 @@
 //! The change is made through the state machine's own commands, with what follows from them (promotions, claims that are bound), and a shard that has
 //! just taken the cell over plans. What must stay true: nothing is tried that was not suggested; whoever waits beside the job is there too.
 
-use crate::world::{self, command};
-use muster_control_core::{Command, Entry, Reject, State, TaskReport, execute};
+use crate::world;
+use muster_control_core::{Command, Entry, State, TaskReport, execute};
 use muster_model::resources::Resource;
 use muster_model::{
     AllocationState, Change, GpuUnits, Job, JobId, JobPhase, JobSpec, NodeHealth, NodeId, Object, Rank, Spread,
     TaskState,
 };
 use muster_scheduler_core::explain::{Change as Suggested, Estimate, Remedy};
-use muster_scheduler_core::{Bounds, HAND_OVER_ROUND_MS, View, explain, plan};
+use muster_scheduler_core::{Bounds, View, explain, plan};
+use muster_twin::proposals;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -143,21 +144,19 @@ fn starts(state: &mut State, id: JobId, now_ms: u64) -> bool {
         if let Some(cell) = own {
             let epoch = state.cells.get(&cell).map(|cell| cell.epoch).unwrap_or_default();
             let found = plan(&mut view, cell, &Bounds::default(), now_ms);
-            commands.extend(found.proposals.into_iter().map(|proposal| command(cell, epoch, proposal)));
+            commands.extend(found.proposals.into_iter().map(|proposal| proposals::command(cell, epoch, proposal)));
         }
         if started(state) || commands.is_empty() {
             return started(state);
         }
         for command in commands {
-            let job = world::proposed(&command);
-            let executed = execute(state, &Entry { now_ms, commands: vec![command] });
+            let entry = Entry { now_ms, commands: vec![command] };
+            let executed = execute(state, &entry);
             executed.changes.iter().for_each(|change| view.apply(change));
-            match (job, executed.decided.first()) {
-                (Some(job), Some(Err(Reject::NowhereElse { .. }))) => {
-                    view.not_offered_before(job, now_ms + HAND_OVER_ROUND_MS)
+            for (command, decided) in entry.commands.iter().zip(&executed.decided) {
+                if let Err(reject) = decided {
+                    proposals::refused(&mut view, command, reject, now_ms);
                 }
-                (Some(job), Some(Err(_))) => view.refused(job, now_ms),
-                _ => {}
             }
         }
         if started(state) {

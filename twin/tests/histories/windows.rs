@@ -6,6 +6,7 @@ use muster_model::{
     Allocation, AllocationId, AllocationState, Change, EndCause, GpuModel, NodeId, Object, Window, WindowKind,
     WindowSpec,
 };
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A window of any kind, soon; it may be refused.
 pub(crate) fn random(chance: &mut Chance, state: &State, now_ms: u64) -> Option<Command> {
@@ -133,4 +134,39 @@ fn not_there_at_its_start(state: &State, window: &Window, lost: bool) -> Option<
         false => false,
     })?;
     Some(format!("windows: {window:?} opens, and job {} is there ({:?})", left.job, left.state))
+}
+
+/// A gang of a good history is bound on a node of a window that it runs into: found in the state after the entry. The event log does not know
+/// windows, so the referee cannot find it.
+#[test]
+fn a_binding_inside_a_window_is_caught() {
+    let mut caught = BTreeMap::<WindowKind, u64>::new();
+    for seed in 1..=60 {
+        let history = crate::world::run_with_windows(seed);
+        assert!(history.broken.is_empty(), "seed {seed}: {:?}", history.broken);
+        let mut state = State::from_objects(history.begin.clone());
+        for changes in &history.entries {
+            let known: BTreeSet<AllocationId> = state.allocations.keys().copied().collect();
+            changes.iter().for_each(|change| state.apply(change));
+            let fresh = state.allocations.values().find(|held| !known.contains(&held.id) && !held.is_growth);
+            let Some(held) = fresh.map(|held| Allocation::clone(held)) else { continue };
+            let named = named_by(&state, &held);
+            let preempted = state.jobs.get(&held.job).is_some_and(|job| job.preemptor.attempt == Some(held.attempt));
+            let others = state.windows.values().find(|window| {
+                let into = window.open || over_ms(&state, &held) > window.start_ms;
+                let there = held.tasks.iter().any(|task| window.nodes.contains(&task.node));
+                into && !there && named.as_ref() != Some(&window.name)
+            });
+            let (Some(window), false) = (others.cloned(), preempted) else { continue };
+            let Some(node) = window.nodes.first() else { continue };
+            let mut inside = held.clone();
+            inside.tasks[0].node = *node;
+            let planted = Change::put(Object::Allocation(inside));
+            let found = broken(&state, &[planted], |id| !known.contains(id), false);
+            assert!(found.iter().any(|what| what.starts_with("windows: job")), "seed {seed}: {found:?}");
+            *caught.entry(window.kind).or_default() += 1;
+            break;
+        }
+    }
+    assert!(WindowKind::ALL.iter().all(|kind| caught.contains_key(kind)), "{caught:?}");
 }

@@ -8,15 +8,16 @@ use crate::laws::Judge;
 use crate::tree::{self, Budget};
 use crate::windows;
 use muster_control_core::events::{About, Event as Told, Follower, Header, Line};
-use muster_control_core::{Command, Entry, LeasedBinding, Reject, State, TaskReport, execute};
+use muster_control_core::{Command, Entry, State, TaskReport, execute};
 use muster_model::node::NodeHealth;
 use muster_model::request::TaskRequest;
 use muster_model::{
     AllocationId, AllocationState, CellId, Change, DeviceRequest, Elastic, EndCause, Epoch, GpuModel, JobId, JobSpec,
     Movable, Node, NodeId, Object, Pool, Preemption, PriorityClass, Rank, TaskState,
 };
-use muster_scheduler_core::{Bounds, HAND_OVER_ROUND_MS, Proposal, View, plan};
+use muster_scheduler_core::{Bounds, View, plan};
 use muster_twin::fleet::Fleet;
+use muster_twin::proposals;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -514,25 +515,16 @@ impl World {
     }
 
     fn commit(&mut self, commands: Vec<Command>) {
-        let bound: Vec<Option<JobId>> = commands.iter().map(proposed).collect();
         let entry = Entry { now_ms: BEGIN_MS + self.now_ms, commands };
         let executed = execute(&mut self.state, &entry);
-        for ((decided, job), command) in executed.decided.iter().zip(bound).zip(&entry.commands) {
+        for (decided, command) in executed.decided.iter().zip(&entry.commands) {
             let Err(reject) = decided else { continue };
             let name = format!("{command:?}");
             let name = name.split([' ', '{', '(']).next().unwrap_or_default();
             let what =
                 format!("{name}: {}", reject.to_string().chars().filter(|c| !c.is_ascii_digit()).collect::<String>());
             *self.history.refusals.entry(what).or_default() += 1;
-            let now_ms = BEGIN_MS + self.now_ms;
-            match (job, reject, command) {
-                (Some(job), Reject::NowhereElse { .. }, _) => {
-                    self.view.not_offered_before(job, now_ms + HAND_OVER_ROUND_MS);
-                }
-                (Some(job), _, Command::Reserve { .. }) => self.view.not_reserved(job, now_ms),
-                (Some(_), _, Command::RecordBypass { .. }) | (None, _, _) => {}
-                (Some(job), _, _) => self.view.refused(job, now_ms),
-            }
+            proposals::refused(&mut self.view, command, reject, BEGIN_MS + self.now_ms);
         }
         if self.windows {
             let new = |id: &AllocationId| !self.known.contains(id);
@@ -617,7 +609,8 @@ impl World {
                 let epoch = self.view.cells().get(&cell).map(|cell| cell.epoch).unwrap_or_default();
                 let plan = plan(&mut self.view, cell, &Bounds::default(), now_ms);
                 more |= plan.more;
-                commands.extend(plan.proposals.into_iter().map(|proposal| command(cell, epoch, proposal)));
+                let proposed = plan.proposals.into_iter();
+                commands.extend(proposed.map(|proposal| proposals::command(cell, epoch, proposal)));
             }
             if commands.is_empty() && !more {
                 self.look_again(cells.len());
@@ -652,38 +645,5 @@ impl World {
                 self.at(at_ms - self.now_ms, Next::Look);
             }
         }
-    }
-}
-
-pub(crate) fn command(cell: CellId, epoch: Epoch, proposal: Proposal) -> Command {
-    match proposal {
-        Proposal::Bind(found) => Command::Bind(LeasedBinding::under(cell, epoch, found)),
-        Proposal::Preempt { binding, victims } => {
-            Command::Preempt { binding: LeasedBinding::under(cell, epoch, binding), victims }
-        }
-        Proposal::Move { binding, moves } => {
-            Command::Move { binding: LeasedBinding::under(cell, epoch, binding), moves }
-        }
-        Proposal::Grow(found) => Command::Grow(LeasedBinding::under(cell, epoch, found)),
-        Proposal::Shrink { binding, parts } => {
-            Command::Shrink { binding: LeasedBinding::under(cell, epoch, binding), parts }
-        }
-        Proposal::HandOver(job) => Command::HandOver { cell, epoch, job },
-        Proposal::Reserve { job, reserved } => {
-            Command::Reserve { cell, epoch, job, reserved: reserved.as_deref().cloned() }
-        }
-        Proposal::RecordBypass { job, cards } => Command::RecordBypass { cell, epoch, job, cards },
-    }
-}
-
-pub(crate) fn proposed(command: &Command) -> Option<JobId> {
-    match command {
-        Command::Bind(binding)
-        | Command::Preempt { binding, .. }
-        | Command::Move { binding, .. }
-        | Command::Grow(binding)
-        | Command::Shrink { binding, .. } => Some(binding.job),
-        Command::HandOver { job, .. } | Command::Reserve { job, .. } | Command::RecordBypass { job, .. } => Some(*job),
-        _ => None,
     }
 }

@@ -3,7 +3,7 @@
 //! The real state machine decides and the real shard core plans; nodes do what agents do. What must stay true: the scenario alone decides; every line
 //! is something that a user or an operator could have seen.
 
-use muster_control_core::{Command, Entry, LeasedBinding, State, TaskReport, execute, standing};
+use muster_control_core::{Command, Entry, State, TaskReport, execute, standing};
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, Rank};
 use muster_model::object::Object;
 use muster_model::request::TaskRequest;
@@ -14,6 +14,7 @@ use muster_model::{
 };
 use muster_scheduler_core::{Bounds, Proposal, View, explain, plan};
 use muster_twin::fleet::Fleet;
+use muster_twin::proposals;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -350,29 +351,13 @@ impl Scenario {
             }
             for proposal in planned.proposals {
                 let epoch = self.state.cells[&CELL].epoch;
-                let command = match proposal {
-                    Proposal::Bind(found) => Command::Bind(LeasedBinding::under(CELL, epoch, found)),
-                    Proposal::Preempt { binding, victims } => {
-                        self.preemptions.0 += 1;
-                        Command::Preempt { binding: LeasedBinding::under(CELL, epoch, binding), victims }
-                    }
-                    Proposal::Grow(found) => Command::Grow(LeasedBinding::under(CELL, epoch, found)),
-                    Proposal::Shrink { binding, parts } => {
-                        Command::Shrink { binding: LeasedBinding::under(CELL, epoch, binding), parts }
-                    }
-                    Proposal::Reserve { job, reserved } => {
-                        Command::Reserve { cell: CELL, epoch, job, reserved: reserved.as_deref().cloned() }
-                    }
-                    Proposal::RecordBypass { job, cards } => Command::RecordBypass { cell: CELL, epoch, job, cards },
-                    Proposal::Move { binding, moves } => {
-                        Command::Move { binding: LeasedBinding::under(CELL, epoch, binding), moves }
-                    }
-                    // There is one cell.
-                    Proposal::HandOver(job) => {
-                        self.view.not_offered_before(job, self.now_ms + 30_000);
-                        continue;
-                    }
-                };
+                // There is one cell.
+                if let Proposal::HandOver(job) = proposal {
+                    self.view.not_offered_before(job, self.now_ms + 30_000);
+                    continue;
+                }
+                self.preemptions.0 += u64::from(matches!(proposal, Proposal::Preempt { .. }));
+                let command = proposals::command(CELL, epoch, proposal);
                 self.commit(vec![command]);
             }
         }

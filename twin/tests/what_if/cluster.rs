@@ -1,16 +1,17 @@
 //! A small cluster in virtual time that is *not* the one of what-if: its tasks do what they do, and its shard goes
 //! on with what it has planned. Answers are compared with what happens here.
 
-use muster_control_core::{Command, Done, Entry, LeasedBinding, Reject, State, TaskReport, execute};
+use muster_control_core::{Command, Done, Entry, Reject, State, TaskReport, execute};
 use muster_model::needs::{Isolation, Needs};
 use muster_model::request::{SharingMode, TaskRequest};
 use muster_model::tenant::TenantSpec;
 use muster_model::{
-    AllocationId, AllocationState, Asked, CellId, Change, DeviceRequest, EndCause, Epoch, GpuModel, GpuUnits, JobId,
-    JobPhase, JobSpec, NodeId, Object, Pool, Rank, ResourceVec, TaskState, ValidJobSpec,
+    AllocationId, AllocationState, Asked, CellId, Change, DeviceRequest, EndCause, GpuModel, GpuUnits, JobId, JobPhase,
+    JobSpec, NodeId, Object, Pool, Rank, ResourceVec, TaskState, ValidJobSpec,
 };
-use muster_scheduler_core::{Bounds, HAND_OVER_ROUND_MS, Proposal, View, plan};
+use muster_scheduler_core::{Bounds, View, plan};
 use muster_twin::fleet::Fleet;
+use muster_twin::proposals;
 use muster_twin::what_if::{Answer, Edit, Options, Question, Submission, ask};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,6 +23,7 @@ enum Next {
     Started(AllocationId),
     Worked(AllocationId),
     Stopped(AllocationId),
+    Due,
     Look,
 }
 
@@ -129,6 +131,7 @@ impl Cluster {
     pub(crate) fn make(&mut self, command: Command) -> Result<Done, Reject> {
         let decided = self.commit(vec![command]).remove(0);
         self.plan();
+        self.wait_for_due();
         decided
     }
 
@@ -156,6 +159,7 @@ impl Cluster {
             }
             self.commit(batch);
             self.plan();
+            self.wait_for_due();
         }
         self.now_ms = end_ms;
     }
@@ -187,6 +191,7 @@ impl Cluster {
             }
             Next::Worked(id) if active(&self.state, id) => self.tell(id, TaskState::Exited { code: 0 }, batch),
             Next::Stopped(id) => self.tell(id, TaskState::Stopped, batch),
+            Next::Due => batch.push(Command::DecideDue),
             _ => {}
         }
     }
@@ -212,16 +217,7 @@ impl Cluster {
         let executed = execute(&mut self.state, &entry);
         for (decided, command) in executed.decided.iter().zip(&entry.commands) {
             let Err(reject) = decided else { continue };
-            match (command, reject) {
-                (Command::HandOver { job, .. }, Reject::NowhereElse { .. }) => {
-                    self.view.not_offered_before(*job, self.now_ms + HAND_OVER_ROUND_MS);
-                }
-                (Command::Reserve { job, .. }, _) => self.view.not_reserved(*job, self.now_ms),
-                (Command::Bind(binding) | Command::Preempt { binding, .. }, _) => {
-                    self.view.refused(binding.job, self.now_ms);
-                }
-                _ => {}
-            }
+            proposals::refused(&mut self.view, command, reject, self.now_ms);
         }
         for change in &executed.changes {
             self.view.apply(change);
@@ -242,11 +238,20 @@ impl Cluster {
         if self.stopping.insert(held.id) {
             let job = &self.state.jobs[&held.job];
             let mut grace_s = job.spec.grace_s;
-            if let EndCause::Preempted { .. } = cause {
+            if let EndCause::Preempted { .. } | EndCause::Window { .. } = cause {
                 grace_s = job.spec.preemption.grace_s(grace_s);
                 self.evicted.entry(held.job).or_default().push(self.now_ms);
             }
             self.at(self.now_ms + grace_s * 1_000 + DELAY_MS, Next::Stopped(held.id));
+        }
+    }
+
+    /// Time decides about windows when the state says so.
+    fn wait_for_due(&mut self) {
+        let due_ms = self.state.next_due_ms(self.now_ms).map(|at_ms| at_ms.max(self.now_ms + 1));
+        let waits = |at_ms: u64| self.next.iter().any(|(known_ms, _, next)| *next == Next::Due && *known_ms <= at_ms);
+        if let Some(at_ms) = due_ms.filter(|at_ms| !waits(*at_ms)) {
+            self.at(at_ms, Next::Due);
         }
     }
 
@@ -258,7 +263,8 @@ impl Cluster {
                 let epoch = self.view.cells()[&cell].epoch;
                 let plan = plan(&mut self.view, cell, &Bounds::default(), self.now_ms);
                 more |= plan.more;
-                commands.extend(plan.proposals.into_iter().map(|proposal| command(cell, epoch, proposal)));
+                let proposed = plan.proposals.into_iter();
+                commands.extend(proposed.map(|proposal| proposals::command(cell, epoch, proposal)));
             }
             if commands.is_empty() && !more {
                 if let Some(at_ms) = self.view.next_wake_ms() {
@@ -269,26 +275,5 @@ impl Cluster {
             self.commit(commands);
         }
         panic!("the shard never rests");
-    }
-}
-
-fn command(cell: CellId, epoch: Epoch, proposal: Proposal) -> Command {
-    match proposal {
-        Proposal::Bind(found) => Command::Bind(LeasedBinding::under(cell, epoch, found)),
-        Proposal::Preempt { binding, victims } => {
-            Command::Preempt { binding: LeasedBinding::under(cell, epoch, binding), victims }
-        }
-        Proposal::Move { binding, moves } => {
-            Command::Move { binding: LeasedBinding::under(cell, epoch, binding), moves }
-        }
-        Proposal::Grow(found) => Command::Grow(LeasedBinding::under(cell, epoch, found)),
-        Proposal::Shrink { binding, parts } => {
-            Command::Shrink { binding: LeasedBinding::under(cell, epoch, binding), parts }
-        }
-        Proposal::HandOver(job) => Command::HandOver { cell, epoch, job },
-        Proposal::Reserve { job, reserved } => {
-            Command::Reserve { cell, epoch, job, reserved: reserved.as_deref().cloned() }
-        }
-        Proposal::RecordBypass { job, cards } => Command::RecordBypass { cell, epoch, job, cards },
     }
 }

@@ -4,7 +4,7 @@ use crate::cluster::{Cluster, at_once, pool, tenant, whole};
 use muster_control_core::{Command, Reject};
 use muster_model::request::SharingMode;
 use muster_model::tenant_edit::{AmountsEdit, TenantEdit};
-use muster_model::{GpuModel, GpuUnits, Pool};
+use muster_model::{GpuModel, GpuUnits, Pool, WindowKind, WindowSpec};
 use muster_twin::what_if::{Edit, WhatIfError, ask};
 
 fn cluster() -> Cluster {
@@ -91,4 +91,42 @@ fn a_job_that_is_refused_in_both_runs_is_an_error_and_in_one_an_answer() {
     let answer = cluster.ask(vec![edit], large, 3_600);
     assert_eq!(answer.gains.len(), 1, "{answer:?}");
     assert_eq!(answer.gains[0].workload, Some(2));
+}
+
+#[test]
+fn windows_that_the_fleet_refuses_are_refused_as_the_real_ones() {
+    let mut cluster = cluster();
+    cluster.submit(whole("research", 1, 8, 3_600));
+    cluster.run_until(cluster.now_ms + 10_000);
+    let spec = WindowSpec {
+        name: "launch".to_owned(),
+        kind: WindowKind::Reservation,
+        nodes: Vec::new(),
+        gpus: 16,
+        model: Some(GpuModel::H100),
+        start_ms: cluster.now_ms + 1_000_000,
+        end_ms: Some(cluster.now_ms + 2_000_000),
+        reason: String::new(),
+        tenants: vec!["research".to_owned()],
+        flex: false,
+        preempt: false,
+    };
+    let later = WindowSpec { start_ms: cluster.now_ms + 5_000_000, end_ms: Some(cluster.now_ms + 6_000_000), ..spec };
+    let nodes = vec!["g1-n0001".to_owned()];
+    let over =
+        WindowSpec { kind: WindowKind::Maintenance, gpus: 0, model: None, tenants: Vec::new(), nodes, ..later.clone() };
+    let kernel = WindowSpec { name: "kernel".to_owned(), ..over.clone() };
+    let soon = WindowSpec { start_ms: cluster.now_ms + 1_000_000, end_ms: later.end_ms, ..later.clone() };
+    let asked = refusal(&cluster, vec![Edit::Window(soon.clone())]).1;
+    assert_eq!(cluster.make(Command::PutWindow(soon)), Err(asked), "a job runs into it");
+    let asked = refusal(&cluster, vec![Edit::DeleteWindow("kernel".to_owned())]).1;
+    assert_eq!(cluster.make(Command::DeleteWindow { name: "kernel".to_owned() }), Err(asked), "it is not there");
+
+    cluster.make(Command::PutWindow(later)).expect("a reservation");
+    for spec in [over, kernel.clone()] {
+        let asked = refusal(&cluster, vec![Edit::Window(spec.clone())]).1;
+        assert_eq!(cluster.make(Command::PutWindow(spec)), Err(asked), "a reservation of that name, on that node");
+    }
+    // What is deleted before is in nobody's way.
+    cluster.ask(vec![Edit::DeleteWindow("launch".to_owned()), Edit::Window(kernel)], Vec::new(), 3_600);
 }

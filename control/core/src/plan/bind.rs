@@ -5,7 +5,6 @@
 
 use super::charge::charge_of;
 use super::{cells, claims, level, shape};
-use crate::classes::CLASSES_LEVEL;
 use crate::command::LeasedBinding;
 use crate::draft::Draft;
 use crate::outcome::Done;
@@ -13,7 +12,7 @@ use crate::reject::Reject;
 use crate::windows;
 use muster_model::capacity::{Ended, Misfit};
 use muster_model::ids::{Attempt, CellId, JobId};
-use muster_model::{Claim, Job, Object};
+use muster_model::{Job, Object};
 use std::collections::BTreeSet;
 
 pub(super) fn bind(draft: &mut Draft<'_>, binding: &LeasedBinding) -> Result<Done, Reject> {
@@ -29,21 +28,8 @@ pub(super) fn bind(draft: &mut Draft<'_>, binding: &LeasedBinding) -> Result<Don
     if account.is_none() && level::has(state, level::QUOTAS) {
         state.capacity().lending_allows(&Ended::default(), job.tenant, &charge).map_err(Misfit::from)?;
     }
-    let id = draft.next_allocation();
-    let node_epochs = binding.tasks.iter().filter_map(|task| Some((task.node, state.nodes.get(&task.node)?.epoch)));
-    let found = Claim {
-        allocation: id,
-        cell: binding.cell,
-        cell_epoch: binding.epoch,
-        model: binding.model,
-        charge,
-        account,
-        tasks: binding.tasks.clone(),
-        node_epochs: node_epochs.collect(),
-        victims: BTreeSet::new(),
-        made_ms: draft.now_ms,
-    };
-    let (now_ms, classes) = (draft.now_ms, draft.meta.feature_level >= CLASSES_LEVEL);
+    let found = claims::on(draft, binding, (charge, account), BTreeSet::new());
+    let (id, now_ms, classes) = (found.allocation, draft.now_ms, level::has(state, level::QUOTAS));
     if let Some(job) = draft.job_mut(binding.job) {
         let mut held = claims::begin_attempt(job, &found, now_ms);
         if !classes {

@@ -4,10 +4,36 @@
 //! the job then waits as before. Law 7: the shard that held the cell's newest epoch decided the place, at the preemption; the binding is
 //! recorded under the epoch at its own time.
 
+use crate::command::LeasedBinding;
 use crate::draft::Draft;
-use muster_model::ids::{AllocationId, JobId};
-use muster_model::{Allocation, AllocationState, Claim, EndCause, Job, JobPhase, Object, TaskState};
-use std::collections::BTreeMap;
+use muster_model::ids::{AllocationId, JobId, TenantId};
+use muster_model::{
+    Allocation, AllocationState, Claim, EndCause, Job, JobPhase, Object, ResourceVec, TaskPlacement, TaskState,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the job of a binding gets as soon as the victims have ended: a new allocation on that place, charged like this.
+pub(super) fn on(
+    draft: &mut Draft<'_>,
+    binding: &LeasedBinding,
+    (charge, account): (ResourceVec, Option<TenantId>),
+    victims: BTreeSet<AllocationId>,
+) -> Claim {
+    let epoch = |task: &TaskPlacement| Some((task.node, draft.state.nodes.get(&task.node)?.epoch));
+    let node_epochs = binding.tasks.iter().filter_map(epoch).collect();
+    Claim {
+        allocation: draft.next_allocation(),
+        cell: binding.cell,
+        cell_epoch: binding.epoch,
+        model: binding.model,
+        charge,
+        account,
+        tasks: binding.tasks.clone(),
+        node_epochs,
+        victims,
+        made_ms: draft.now_ms,
+    }
+}
 
 /// The tasks of an allocation are gone: whoever preempted it is one step nearer to its devices, and so are jobs that are moved together with it.
 pub(super) fn victim_ended(draft: &mut Draft<'_>, held: &Allocation) {

@@ -9,7 +9,7 @@
 
 use super::bind::waiting_in;
 use super::charge::charge_of;
-use super::{cells, level, preempt, shape};
+use super::{cells, claims, level, preempt, shape};
 use crate::command::LeasedBinding;
 use crate::draft::Draft;
 use crate::outcome::Done;
@@ -18,7 +18,7 @@ use crate::state::State;
 use crate::victim_fault::VictimFault;
 use crate::windows;
 use muster_model::capacity::{Ended, Misfit};
-use muster_model::ids::{AllocationId, Epoch, JobId, NodeId, TenantId};
+use muster_model::ids::{AllocationId, JobId, NodeId, TenantId};
 use muster_model::moves::{DAY_MS, MOVED_JOBS_MAX, MOVES_KEPT_MAX, spent};
 use muster_model::object::Key;
 use muster_model::preemption::STOP_MS_MAX;
@@ -26,14 +26,22 @@ use muster_model::{
     Allocation, AllocationState, Claim, EndCause, GpuUnits, HoldMode, Job, JobPhase, MoveFate, MoveRecord, MovedJob,
     Object, PlannedMove, Pool, PreemptReason, ResourceVec, TaskPlacement,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// A job that is moved.
 struct Moved<'a> {
     held: &'a Allocation,
     job: &'a Job,
-    to: &'a [TaskPlacement],
+    /// Where it goes.
+    to: LeasedBinding,
     promised_unit_s: u64,
+}
+
+impl Moved<'_> {
+    /// What it holds then.
+    fn then(&self, claim: &Claim) -> Allocation {
+        Allocation { id: claim.allocation, tasks: self.to.tasks.clone(), ..self.held.clone() }
+    }
 }
 
 pub(super) fn make(draft: &mut Draft<'_>, binding: &LeasedBinding, moves: &[PlannedMove]) -> Result<Done, Reject> {
@@ -67,30 +75,17 @@ pub(super) fn make(draft: &mut Draft<'_>, binding: &LeasedBinding, moves: &[Plan
     let charge = charge_of(&job.spec, binding.model);
     let account = fits_quota(state, job, &charge, &moved)?;
     let (cpu_milli, memory_mib) = (job.spec.request.cpu_milli, job.spec.request.memory_mib);
-    let id = draft.next_allocation();
+    let claim = claims::on(draft, binding, (charge, account), ids.iter().copied().collect());
+    let id = claim.allocation;
     let gang = Allocation { cpu_milli, memory_mib, ..Allocation::usual(id, job.id, job.tenant, binding.tasks.clone()) };
-    let then: Vec<Allocation> = moved
-        .iter()
-        .map(|one| Allocation { id: draft.next_allocation(), tasks: one.to.to_vec(), ..one.held.clone() })
-        .collect();
+    let claims: Vec<Claim> = moved.iter().map(|one| claim_of(draft, one, &moved)).collect();
+    let then: Vec<Allocation> = moved.iter().zip(&claims).map(|(one, claim)| one.then(claim)).collect();
     let together: Vec<&Allocation> = [&gang].into_iter().chain(&then).collect();
     state.capacity().prove_together(&held, &together)?;
 
-    let claim = Claim {
-        allocation: id,
-        cell: binding.cell,
-        cell_epoch: binding.epoch,
-        model: binding.model,
-        charge,
-        account,
-        tasks: binding.tasks.clone(),
-        node_epochs: node_epochs(state, &binding.tasks),
-        victims: ids.iter().copied().collect(),
-        made_ms: draft.now_ms,
-    };
-    let record = record(draft, pool, job, &claim, &moved, &then);
+    let record = record(draft, pool, job, &claim, &moved, &claims);
     forgotten.into_iter().for_each(|id| draft.delete(Key::Move(id)));
-    stop_and_claim(draft, binding.job, claim, &moved, &then);
+    stop_and_claim(draft, binding.job, claim, &moved, claims);
     draft.put(Object::Move(record));
     Ok(Done::Bound { allocation: id })
 }
@@ -112,7 +107,7 @@ fn may_move<'a>(
     draft: &Draft<'a>,
     binding: &LeasedBinding,
     held: &'a Allocation,
-    to: &'a [TaskPlacement],
+    to: &[TaskPlacement],
 ) -> Result<Moved<'a>, Refused> {
     let job = draft.state.jobs.get(&held.job).ok_or(VictimFault::Ended)?;
     let how = job.spec.movable.ok_or(VictimFault::NotMovable)?;
@@ -127,7 +122,7 @@ fn may_move<'a>(
     if to == held.tasks {
         return Err(VictimFault::SamePlace.into());
     }
-    let there = LeasedBinding {
+    let to = LeasedBinding {
         cell: binding.cell,
         epoch: binding.epoch,
         job: job.id,
@@ -135,7 +130,7 @@ fn may_move<'a>(
         model: held.model,
         tasks: to.to_vec(),
     };
-    shape::check(draft.state, job, &there).map_err(Refused::Shape)?;
+    shape::check(draft.state, job, &to).map_err(Refused::Shape)?;
     let grace_s = job.spec.preemption.grace_s(job.spec.grace_s);
     let since_s = draft.now_ms.saturating_sub(saved_ms(job, held)).div_ceil(1_000);
     let loss = how.loss(held.charge.gpu_total(), since_s.saturating_add(grace_s));
@@ -158,7 +153,7 @@ fn begin_before_windows(
     let begin_ms = draft.now_ms.saturating_add(1_000 * grace_s + STOP_MS_MAX);
     let nodes = |tasks: &[TaskPlacement]| tasks.iter().map(|task| task.node).collect::<Vec<_>>().into_iter();
     windows::check(draft.state, job, nodes(&binding.tasks), begin_ms)?;
-    moved.iter().try_for_each(|one| windows::check(draft.state, one.job, nodes(one.to), begin_ms))
+    moved.iter().try_for_each(|one| windows::check(draft.state, one.job, nodes(&one.to.tasks), begin_ms))
 }
 
 /// The pool that all of them stand in; else the place of the first that does not.
@@ -221,8 +216,14 @@ fn fits_quota(state: &State, job: &Job, charge: &ResourceVec, moved: &[Moved<'_>
     Ok(account)
 }
 
-fn node_epochs(state: &State, tasks: &[TaskPlacement]) -> BTreeMap<NodeId, Epoch> {
-    tasks.iter().filter_map(|task| Some((task.node, state.nodes.get(&task.node)?.epoch))).collect()
+/// What a moved job gets once it has left, and whoever else stands where it goes.
+fn claim_of(draft: &mut Draft<'_>, one: &Moved<'_>, moved: &[Moved<'_>]) -> Claim {
+    let to = nodes(&one.to.tasks);
+    let in_the_way = |other: &&Moved<'_>| other.held.tasks.iter().any(|task| to.contains(&task.node));
+    let others = moved.iter().filter(in_the_way).map(|other| other.held.id);
+    let victims = others.chain([one.held.id]).collect();
+    // No floor covers it, or it would not be burst now; what the gang is charged leaves no account more than before.
+    claims::on(draft, &one.to, (one.held.charge, None), victims)
 }
 
 fn nodes(tasks: &[TaskPlacement]) -> BTreeSet<NodeId> {
@@ -235,19 +236,19 @@ fn record(
     job: &Job,
     claim: &Claim,
     moved: &[Moved<'_>],
-    then: &[Allocation],
+    claims: &[Claim],
 ) -> MoveRecord {
     let grace_ms = moved.iter().map(|one| 1_000 * one.job.spec.preemption.grace_s(one.job.spec.grace_s)).max();
     let taken: BTreeSet<(NodeId, u16)> = cards(&claim.tasks, |_| true);
     let shared: BTreeSet<(NodeId, u16)> =
         moved.iter().flat_map(|one| cards(&one.held.tasks, |mode| mode != HoldMode::Whole)).collect();
-    let one = |(one, then): (&Moved<'_>, &Allocation)| MovedJob {
+    let one = |(one, claim): (&Moved<'_>, &Claim)| MovedJob {
         job: one.job.id,
         from: one.held.id,
-        to: then.id,
+        to: claim.allocation,
         units: one.held.charge.gpu_total(),
         from_nodes: nodes(&one.held.tasks),
-        to_nodes: nodes(one.to),
+        to_nodes: nodes(&one.to.tasks),
         promised_unit_s: one.promised_unit_s,
         fate: MoveFate::Stopping,
         stopped_ms: None,
@@ -269,7 +270,7 @@ fn record(
         due_ms: draft.now_ms.saturating_add(grace_ms.unwrap_or(0)).saturating_add(STOP_MS_MAX),
         started_ms: None,
         given_up_ms: None,
-        moved: moved.iter().zip(then).map(one).collect(),
+        moved: moved.iter().zip(claims).map(one).collect(),
     }
 }
 
@@ -279,8 +280,8 @@ fn cards(tasks: &[TaskPlacement], of: impl Fn(HoldMode) -> bool) -> BTreeSet<(No
 }
 
 /// The event log tells a hold when it meets the job's change: that of the gang, which takes the devices, goes before those of the moved jobs.
-fn stop_and_claim(draft: &mut Draft<'_>, gang: JobId, claim: Claim, moved: &[Moved<'_>], then: &[Allocation]) {
-    let (state, id, made_ms, cell_epoch) = (draft.state, claim.allocation, claim.made_ms, claim.cell_epoch);
+fn stop_and_claim(draft: &mut Draft<'_>, gang: JobId, claim: Claim, moved: &[Moved<'_>], claims: Vec<Claim>) {
+    let id = claim.allocation;
     let cause = || AllocationState::Stopping(EndCause::Preempted { by: Some(gang), reason: PreemptReason::Move });
     for one in moved {
         if let Some(held) = draft.allocation_mut(one.held.id) {
@@ -291,23 +292,7 @@ fn stop_and_claim(draft: &mut Draft<'_>, gang: JobId, claim: Claim, moved: &[Mov
         job.claim = Some(Box::new(claim));
         job.reserved = None;
     }
-    for (one, then) in moved.iter().zip(then) {
-        let to = nodes(one.to);
-        let in_the_way = |other: &&Moved<'_>| other.held.tasks.iter().any(|task| to.contains(&task.node));
-        let others = moved.iter().filter(in_the_way).map(|other| other.held.id);
-        let claim = Claim {
-            allocation: then.id,
-            cell: one.held.cell,
-            cell_epoch,
-            model: one.held.model,
-            charge: one.held.charge,
-            // No floor covers it, or it would not be burst now; what the gang is charged leaves no account more than before.
-            account: None,
-            tasks: one.to.to_vec(),
-            node_epochs: node_epochs(state, one.to),
-            victims: others.chain([one.held.id]).collect(),
-            made_ms,
-        };
+    for (one, claim) in moved.iter().zip(claims) {
         if let Some(job) = draft.job_mut(one.job.id) {
             job.phase = JobPhase::Stopping(one.held.id);
             job.claim = Some(Box::new(claim));

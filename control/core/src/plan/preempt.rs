@@ -10,8 +10,7 @@
 
 use super::bind::waiting_in;
 use super::charge::charge_of;
-use super::{attempts, cells, growth, shape};
-use crate::classes::CLASSES_LEVEL;
+use super::{attempts, cells, claims, growth, level, shape};
 use crate::command::LeasedBinding;
 use crate::draft::Draft;
 use crate::outcome::Done;
@@ -22,7 +21,7 @@ use muster_model::capacity::{Ended, Misfit};
 use muster_model::ids::{AllocationId, TenantId};
 use muster_model::preemption::STOP_MS_MAX;
 use muster_model::priority_class::class_preempts;
-use muster_model::{Allocation, AllocationState, Claim, EndCause, Job, PreemptReason, ResourceVec};
+use muster_model::{Allocation, AllocationState, EndCause, Job, PreemptReason, ResourceVec};
 use std::collections::BTreeSet;
 
 /// Who asks, and what it is charged.
@@ -41,10 +40,7 @@ pub(super) fn preempt(
     let state = draft.state;
     cells::held_at(state, binding.cell, binding.epoch)?;
     let job = waiting_in(draft, binding.cell, binding.job, Some(binding.attempt))?;
-    if draft.meta.feature_level < CLASSES_LEVEL {
-        let problem = format!("the feature level is {}", draft.meta.feature_level);
-        return Err(Reject::field("preempt", problem, "upgrade every control node first"));
-    }
+    level::need(state, level::QUOTAS, "preempt")?;
     if job.preemptor.is_barred() {
         let (allocation, failures) = (victims.first().copied().unwrap_or_default(), job.preemptor.failures);
         return Err(Reject::NotPreemptible { allocation, why: VictimFault::Barred { failures } });
@@ -72,19 +68,7 @@ pub(super) fn preempt(
     let (cpu_milli, memory_mib) = (job.spec.request.cpu_milli, job.spec.request.memory_mib);
     state.capacity().prove_without(&held, job.tenant, &binding.tasks, cpu_milli, memory_mib)?;
 
-    let node_epochs = binding.tasks.iter().filter_map(|task| Some((task.node, state.nodes.get(&task.node)?.epoch)));
-    let claim = Claim {
-        allocation: draft.next_allocation(),
-        cell: binding.cell,
-        cell_epoch: binding.epoch,
-        model: binding.model,
-        charge,
-        account,
-        tasks: binding.tasks.clone(),
-        node_epochs: node_epochs.collect(),
-        victims: victims.iter().copied().collect(),
-        made_ms: draft.now_ms,
-    };
+    let claim = claims::on(draft, binding, (charge, account), victims.iter().copied().collect());
     let id = claim.allocation;
     for (victim, reason) in victims.iter().zip(reasons) {
         attempts::stop(draft, *victim, EndCause::Preempted { by: Some(binding.job), reason });

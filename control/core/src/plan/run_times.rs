@@ -3,14 +3,14 @@
 //! What must stay true: only attempts that ran from the beginning of their work to their own end are counted, so one that was preempted, lost, cancelled or
 //! resumed is not; nothing that decides who starts reads the record.
 
-use crate::classes::CLASSES_LEVEL;
+use super::level;
 use crate::draft::Draft;
 use muster_model::{Allocation, GpuUnits};
 
 /// Counts an attempt that has come to its own end.
 pub(super) fn note(draft: &mut Draft<'_>, held: &Allocation) {
     let known = draft.state.tenants.contains_key(&held.tenant);
-    if !known || draft.meta.feature_level < CLASSES_LEVEL {
+    if !known || !level::has(draft.state, level::QUOTAS) {
         return;
     }
     let Some(job) = draft.job(held.job).filter(|job| job.preemptions == 0) else { return };

@@ -40,10 +40,11 @@ pub fn brief(view: &View, jobs: &[JobId], now_ms: u64) -> BTreeMap<JobId, Brief>
     let mut by_cell: BTreeMap<Option<CellId>, Vec<JobId>> = BTreeMap::new();
     let mut told = BTreeMap::new();
     for id in jobs {
-        if let Some(why) = view.jobs.get(id.0).and_then(|job| Why::preempting(job)) {
+        let leaving = |job: &Arc<Known>| Why::claimed(view, job, now_ms).or_else(|| Why::growth_ends(view, job));
+        if let Some(why) = view.jobs.get(id.0).and_then(leaving) {
             told.insert(*id, Brief::of(&why));
         }
-        if let Some(job) = view.jobs.get(id.0).filter(|job| job.waits()) {
+        if let Some(job) = view.jobs.get(id.0).filter(|job| job.waits() && !told.contains_key(id)) {
             by_cell.entry(job.cell).or_default().push(*id);
         }
     }

@@ -5,6 +5,7 @@
 //! turn, until the job starts. What must stay true: estimates are for people, and nothing is decided by them; whoever is submitted later is not
 //! known here; the work is bounded by ends and by steps, and where the bound is reached there is no estimate.
 
+use super::leaving::Leaving;
 use super::trial::Trial;
 use super::words::{counted, listed, span};
 use crate::job_class::{JobClass, START_MS};
@@ -47,6 +48,11 @@ pub enum Basis {
     Claim {
         /// How many.
         victims: usize,
+    },
+    /// Elastic gangs give growth back for it.
+    GrowthEnds {
+        /// Whose.
+        jobs: Vec<JobId>,
     },
     /// It may preempt: the victims' cool-down, their grace, and the time to stop and clean.
     Reclaim {
@@ -103,6 +109,7 @@ impl Estimate {
         match self.basis {
             Basis::NextPass => "next_pass",
             Basis::Claim { .. } => "claim",
+            Basis::GrowthEnds { .. } => "growth_ends",
             Basis::Reclaim { .. } => "reclaim",
             Basis::Reservation { .. } => "reservation",
             Basis::TimeLimits { .. } => "time_limits",
@@ -128,6 +135,13 @@ impl Estimate {
             Basis::Claim { victims } => {
                 let jobs = counted(*victims as u64, "job");
                 format!("within {within}: {jobs} preempted for it may take that long to stop")
+            }
+            Basis::GrowthEnds { jobs } => {
+                let named = listed(jobs.iter().map(ToString::to_string), NAMED_MAX);
+                let jobs = if jobs.len() == 1 { "job" } else { "jobs" };
+                format!(
+                    "within {within}, if nobody new goes first: growth of {jobs} {named} may take that long to stop"
+                )
             }
             Basis::Reclaim { victims, cool_down_ms, grace_ms } => {
                 let jobs = if victims.len() == 1 { "job" } else { "jobs" };
@@ -198,7 +212,13 @@ pub(super) fn of_claim(view: &View, claim: &Claim, now_ms: u64) -> Estimate {
     Estimate::at(start_ms.max(now_ms), now_ms, Basis::Claim { victims: claim.victims.len() })
 }
 
-fn grace_ms(view: &View, held: AllocationId) -> u64 {
+/// Of a job for which growth is being given back; the time that has passed since is not known.
+pub(super) fn of_growth(leaving: &Leaving, now_ms: u64) -> Estimate {
+    let start_ms = now_ms.saturating_add(leaving.in_ms);
+    Estimate::at(start_ms, now_ms, Basis::GrowthEnds { jobs: leaving.jobs.clone() })
+}
+
+pub(super) fn grace_ms(view: &View, held: AllocationId) -> u64 {
     let job = view.allocation(held).and_then(|held| view.jobs.get(held.job.0));
     job.map_or(0, |job| job.preempt_grace_ms)
 }

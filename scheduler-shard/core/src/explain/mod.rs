@@ -9,9 +9,11 @@
 
 mod anti_affinity;
 mod brief;
+mod claimed;
 mod diagnose;
 mod estimate;
 mod holders;
+mod leaving;
 mod levels;
 mod lift;
 mod pinned;
@@ -33,6 +35,7 @@ pub use anti_affinity::{AntiAffinityConflict, TooSpread};
 pub use brief::{Brief, brief};
 pub use estimate::{Basis, Estimate, Predicted};
 pub use holders::Blocker;
+pub use leaving::Leaving;
 pub use levels::Wider;
 pub use pinned::PinnedPool;
 pub use position::POSITION_MAX;
@@ -45,9 +48,10 @@ pub use windows::InWindow;
 use crate::job_class::{JobClass, Offer};
 use crate::policy::gate::{Gate, find_place};
 use crate::policy::guard;
+use crate::policy::if_ended::starts_if_ended;
 use crate::search::{Ask, Steps};
 use crate::view::{Known, View};
-use muster_model::{CellId, GpuModel, JobId};
+use muster_model::{AllocationId, CellId, GpuModel, JobId};
 use remedies::Question;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,7 +88,7 @@ pub fn explain(view: &View, id: JobId, now_ms: u64) -> Option<Explanation> {
     let job = view.jobs.get(id.0)?;
     let phase = job.phase.word();
     let Some(class) = job.class.clone() else {
-        let reasons = Why::preempting(job).map(Reason::of).into_iter().collect();
+        let reasons = Why::claimed(view, job, now_ms).map(Reason::of).into_iter().collect();
         let estimates = job.claim.iter().map(|claim| estimate::of_claim(view, claim, now_ms)).collect();
         return Some(Explanation { estimates, ..Explanation::without_place(phase, reasons) });
     };
@@ -102,6 +106,9 @@ pub fn explain(view: &View, id: JobId, now_ms: u64) -> Option<Explanation> {
     if trial.starts() {
         reasons.push(Reason::of(Why::JustQueued { model: trial.view.assumed_model(id) }));
         estimates.push(estimate::at_once(now_ms));
+    } else if let Some(why) = growth_is_enough(&mut trial, job) {
+        estimates.push(estimate::of_growth(&why, now_ms));
+        reasons.push(Reason::of(Why::GrowthEnds(why)));
     } else {
         let closed = in_the_way(&mut trial, job, &class);
         wider = about_closeness(&trial, job, &class, &closed);
@@ -113,6 +120,13 @@ pub fn explain(view: &View, id: JobId, now_ms: u64) -> Option<Explanation> {
     reasons.extend(reserved::reservation(job, now_ms).map(|reserved| Reason::of(Why::Reserved(reserved))));
     reasons.extend(requeued);
     Some(Explanation { phase, reasons, position: position::of(view, cell, id), wider, estimates })
+}
+
+/// Growth that ends for the job, if it starts then, with all who go before it.
+fn growth_is_enough(trial: &mut Trial, job: &Known) -> Option<Leaving> {
+    let Some(Why::GrowthEnds(leaving)) = Why::growth_ends(&trial.view, job) else { return None };
+    let parts: Vec<AllocationId> = trial.view.ending_for(job).map(|part| part.id).collect();
+    starts_if_ended(&mut trial.view, job.id, trial.cell, &parts, trial.now_ms).then_some(leaving)
 }
 
 /// What keeps the job from starting on each model that its cell has; a place in another cell last.

@@ -2,6 +2,7 @@
 
 use super::anti_affinity::{AntiAffinityConflict, TooSpread};
 use super::holders::Blocker;
+use super::leaving::Leaving;
 use super::pinned::PinnedPool;
 use super::remedy::Remedy;
 use super::reserved::{Reserved, ReservedForGang};
@@ -102,6 +103,19 @@ pub enum Why {
         /// The tenant whose floor account pays; none: burst.
         account: Option<TenantId>,
     },
+    /// Jobs are being moved so that it fits.
+    Moving(Leaving),
+    /// It is being moved itself.
+    Moved {
+        /// For which gang.
+        gang: JobId,
+        /// Where to.
+        nodes: Vec<String>,
+        /// When it should start there, from now.
+        in_ms: u64,
+    },
+    /// Elastic gangs give growth back for it.
+    GrowthEnds(Leaving),
     /// Its tenant may share cards through MIG only.
     Untrusted,
     /// Free cards are held back for a gang that others have bypassed too often.
@@ -369,5 +383,11 @@ impl Reason {
     #[must_use]
     pub const fn is_about_closeness(&self) -> bool {
         matches!(self.why, Why::Topology { .. } | Why::NodesTooFull { .. })
+    }
+
+    /// Whether too few cards are free, or none has room for a part: moves help where what shares cards lies scattered over them.
+    #[must_use]
+    pub const fn is_about_free_cards(&self) -> bool {
+        matches!(self.why, Why::NoFreeGpus { .. } | Why::NoShare { .. })
     }
 }

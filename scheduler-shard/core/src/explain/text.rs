@@ -45,6 +45,9 @@ impl Why {
                 };
                 format!("it starts when {ended} ({by})")
             }
+            Why::Moving(leaving) => leaving.moving(),
+            Why::Moved { gang, nodes, in_ms } => super::leaving::moved(*gang, nodes, *in_ms),
+            Why::GrowthEnds(leaving) => leaving.growth(),
             Why::Untrusted => "its tenant is untrusted and may share GPUs only through MIG".to_owned(),
             Why::StarvationGuard { cell, model, gang, cards, free } => format!(
                 "{free} {model} are free in cell {cell}, but the starvation guard keeps them for job {gang} ({cards} GPUs): too many jobs \

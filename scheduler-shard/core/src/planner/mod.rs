@@ -1,8 +1,8 @@
 //! What could be moved and converted so that waiting work starts: a plan, proved on the fleet in a transaction that is undone. Nothing is executed
 //! here; the policy that moves jobs ([`crate::policy::moves`]) asks for one opening at a time.
 //!
-//! A plan opens islands, nodes and wider domains for gangs that wait only because free cards are scattered ([`one_place`], [`domain`]), empties
-//! shared cards ([`packing`]), and says which empty cards demand would have driven otherwise and which slices nothing matches
+//! A plan opens islands, nodes and wider domains for gangs that wait only because free cards are scattered ([`one_place`], [`domain`]), a card for a
+//! single part of one ([`one_card`]), empties shared cards ([`packing`]), and says which empty cards demand would have driven otherwise and which slices nothing matches
 //! ([`repartition`]). What must stay true, and is tested on random fleets:
 //! - only jobs that say that they are movable are moved, whole, each at most once, and never further apart than they stood;
 //! - what is moved never exceeds the stated share of the movable work;
@@ -11,6 +11,7 @@
 //! - the same view and settings give the same plan; its search is bounded by steps.
 
 mod domain;
+mod one_card;
 mod one_place;
 mod packing;
 mod repartition;
@@ -24,9 +25,10 @@ use crate::fleet::Fleet;
 use crate::job_class::JobClass;
 use crate::search::Ask;
 use crate::view::{Known, View, in_turn};
+use muster_model::capacity::CardUse;
 use muster_model::moves::Left;
 use muster_model::request::SharingMode;
-use muster_model::{CellId, GpuModel, GpuUnits, JobId, TenantId, TopologyLevel};
+use muster_model::{CellId, GpuModel, GpuUnits, JobId, TaskPlacement, TenantId, TopologyLevel};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -144,7 +146,16 @@ pub fn plan_moves(view: &mut View, cell: CellId, settings: &Settings) -> MovePla
                     }
                 }
             }
-            Some(_) => shares.push(job),
+            Some(_) => {
+                let vain = !may_open_for(class) || tried.get(job.tenant, class).is_some();
+                match if vain { Err(NoPlan::NotLookedAt) } else { planner.open_card(&job, class) } {
+                    Ok(()) => {}
+                    Err(why) => {
+                        tried.insert(job.tenant, class, why);
+                        shares.push(job);
+                    }
+                }
+            }
             None => {}
         }
     }
@@ -154,12 +165,18 @@ pub fn plan_moves(view: &mut View, cell: CellId, settings: &Settings) -> MovePla
     planner.done()
 }
 
-/// The moves that alone would start one waiting gang; none when it does not wait in a cell for whole cards. The view is as before afterwards.
+/// Whether moves are looked for: for gangs of whole cards, and for single tasks of a part of a card.
+pub(crate) fn may_open_for(class: &JobClass) -> bool {
+    class.request.devices.mode().is_some_and(|mode| mode == SharingMode::Whole || class.tasks == 1)
+}
+
+/// The moves that alone would start one waiting job; none when it does not wait in a cell for what moves could open. The view is as before
+/// afterwards.
 #[must_use]
 pub fn open_for(view: &mut View, id: JobId, settings: &Settings) -> Option<Result<Opening, NoPlan>> {
     let job = view.jobs.get(id.0)?.clone();
     let (class, cell) = (job.class.as_ref()?, job.cell?);
-    if class.request.devices.mode() != Some(SharingMode::Whole) {
+    if !may_open_for(class) {
         return None;
     }
     let mut planner = Planner::of(view, cell, settings);
@@ -224,19 +241,42 @@ impl<'v> Planner<'v> {
 
     /// Starts a waiting job on the trial, as things stand or after moves.
     fn help(&mut self, job: &Known, class: &JobClass) -> Result<(), NoPlan> {
+        let models = self.models(job, class);
+        if let Some((model, tasks)) = self.place(job, class, &models) {
+            self.trial.start(&Wanted { job, class, cell: self.cell, model }, tasks);
+            self.plan.starting.push(job.id);
+            return Ok(());
+        }
+        self.open_one_of(job, class, models)
+    }
+
+    /// Starts a part of a card after moves; where it has a place as things stand, it is left to the conversions.
+    fn open_card(&mut self, job: &Known, class: &JobClass) -> Result<(), NoPlan> {
+        let models = self.models(job, class);
+        if self.place(job, class, &models).is_some() || models.is_empty() {
+            return Err(NoPlan::NotLookedAt);
+        }
+        self.open_one_of(job, class, models)
+    }
+
+    /// Those that the job may go to, and that its tenants' limits allow.
+    fn models(&self, job: &Known, class: &JobClass) -> Vec<GpuModel> {
         let capacity = &self.trial.fleet.capacity;
         let allowed = class.offers().iter().filter(|offer| capacity.max_allows(job.tenant, &offer.charge).is_ok());
-        let models: Vec<GpuModel> = allowed.filter_map(|offer| offer.model).collect();
+        allowed.filter_map(|offer| offer.model).collect()
+    }
+
+    /// Where the job stands as things are.
+    fn place(&mut self, job: &Known, class: &JobClass, models: &[GpuModel]) -> Option<(GpuModel, Vec<TaskPlacement>)> {
         let cell = self.cell;
-        for &model in &models {
+        models.iter().find_map(|&model| {
             let wanted = Wanted { job, class, cell, model };
-            if let Some(tasks) = self.trial.place(&wanted.ask()) {
-                self.trial.start(&wanted, tasks);
-                self.plan.starting.push(job.id);
-                return Ok(());
-            }
-        }
-        let mut why = None;
+            self.trial.place(&wanted.ask()).map(|tasks| (model, tasks))
+        })
+    }
+
+    fn open_one_of(&mut self, job: &Known, class: &JobClass, models: Vec<GpuModel>) -> Result<(), NoPlan> {
+        let (cell, mut why) = (self.cell, None);
         for model in models {
             match self.open(&Wanted { job, class, cell, model }) {
                 Ok(()) => return Ok(()),
@@ -250,8 +290,10 @@ impl<'v> Planner<'v> {
 
     fn open(&mut self, wanted: &Wanted<'_>) -> Result<(), NoPlan> {
         let needed = wanted.class.cards();
-        let free = free(&self.trial.fleet, &wanted.ask());
-        if free < needed {
+        let in_part = one_card::is_for(wanted);
+        let free = if in_part { needed } else { free(&self.trial.fleet, &wanted.ask()) };
+        // What shares cards may leave whole ones free without taking any.
+        if free < needed && free + shared_by(&self.trial, wanted, &self.victims) < needed {
             return Err(NoPlan::TooFewFree { free, needed });
         }
         if self.victims.is_empty() {
@@ -263,7 +305,11 @@ impl<'v> Planner<'v> {
         }
         self.searches += 1;
         let in_one = one_place::is_for(wanted);
-        let search = if in_one { one_place::open } else { domain::open };
+        let search = match (in_part, in_one) {
+            (true, _) => one_card::open,
+            (false, true) => one_place::open,
+            (false, false) => domain::open,
+        };
         let opened = search(&mut self.trial, wanted, &self.victims, self.budget)?;
         let moves = opened.proof.moves;
         for made in &moves {
@@ -304,6 +350,17 @@ impl<'v> Planner<'v> {
         self.plan.steps = self.trial.steps.0;
         self.plan
     }
+}
+
+/// Cards of the cell that movable jobs alone share.
+fn shared_by(trial: &Trial<'_>, wanted: &Wanted<'_>, victims: &Victims) -> u64 {
+    let here = trial.fleet.capacity.nodes().values().filter(|there| there.node.cell == wanted.cell);
+    let cards = here.flat_map(|there| there.cards.iter().zip(&there.node.spec.gpus));
+    let shared = cards.filter(|(card, gpu)| {
+        let is_shared = !matches!(card, CardUse::Free | CardUse::Whole(_));
+        is_shared && gpu.model == wanted.model && card.holders().iter().all(|holder| victims.contains_key(holder))
+    });
+    shared.count() as u64
 }
 
 /// Free whole cards where the job may go.

@@ -1,4 +1,4 @@
-//! Moves: a gang that waits only because what is free is scattered gets a place by running jobs being started elsewhere.
+//! Moves: a gang, or a part of a card, that waits only because what is free is scattered gets a place by running jobs being started elsewhere.
 //!
 //! Pools say whether they move jobs, and what that may cost ([`Pool::moves_jobs`](muster_model::Pool::moves_jobs)). The planner finds the cheapest set
 //! of movable jobs within what the budget has left, with a proven new place for each. What must stay true:
@@ -8,13 +8,12 @@
 
 use super::if_ended::IfEnded;
 use crate::job_class::{JobClass, Offer};
-use crate::planner::{Opening, Settings, open_in_pool};
+use crate::planner::{Opening, Settings, may_open_for, open_in_pool};
 use crate::proposal::{Bounds, Plan, Proposal};
 use crate::queue::order::Head;
 use crate::search::Steps;
 use crate::view::{Known, ReclaimFamily, ReclaimTried, View, first_of};
 use muster_model::moves::{Left, spent};
-use muster_model::request::SharingMode;
 use muster_model::{Allocation, Binding, CellId, Claim, Epoch, JobId, PlannedMove, TaskPlacement, TenantId};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -86,7 +85,7 @@ fn pools_with_budget(view: &View, now_ms: u64) -> Vec<(String, Left)> {
     left.filter(|(_, left)| left.moves > 0 && left.unit_s > 0).collect()
 }
 
-/// The first waiting gangs for whole cards that found no place, one of each family, that are due, and the one after them.
+/// The first waiting gangs for whole cards, and single parts of cards, that found no place, one of each family, that are due, and the one after them.
 fn candidates(view: &mut View, cell: CellId, most: usize, now_ms: u64) -> (Vec<Head>, Option<Head>) {
     let queues = &view.queues;
     view.moves_tried.retain(|(cell, tenant, family), _| {
@@ -98,8 +97,7 @@ fn candidates(view: &mut View, cell: CellId, most: usize, now_ms: u64) -> (Vec<H
             let tried = view.moves_tried.get(&(cell, *tenant, family.clone()));
             tried.is_some_and(|tried| tried.again_ms > now_ms)
         };
-        let whole = |family: &&Arc<JobClass>| family.request.devices.mode() == Some(SharingMode::Whole);
-        for family in groups.families.keys().filter(whole).filter(|family| !rests(family)) {
+        for family in groups.families.keys().filter(|family| may_open_for(family)).filter(|family| !rests(family)) {
             let Some((queue_key, class)) = groups.first_blocked(family) else { continue };
             let may = |job: &Arc<Known>| !job.barred && view.stays_in(cell, job, now_ms);
             if view.jobs.get(queue_key.job.0).is_some_and(may) {

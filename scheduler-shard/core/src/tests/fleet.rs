@@ -265,11 +265,16 @@ impl Fleet {
                 self.hand_over(job);
                 return None;
             }
-            // This small control plane neither preempts nor moves, and its gangs are not elastic.
-            Proposal::Preempt { binding, .. }
-            | Proposal::Move { binding, .. }
-            | Proposal::Grow(binding)
-            | Proposal::Shrink { binding, .. } => {
+            Proposal::Grow(binding) => {
+                self.grow(&binding);
+                return None;
+            }
+            Proposal::Shrink { binding, parts } => {
+                self.shrink(binding.job, &parts);
+                return None;
+            }
+            // This small control plane neither preempts nor moves.
+            Proposal::Preempt { binding, .. } | Proposal::Move { binding, .. } => {
                 self.view.refused(binding.job, self.now_ms);
                 return None;
             }
@@ -295,6 +300,68 @@ impl Fleet {
                 None
             }
         }
+    }
+
+    /// A part for each task: it is of the gang's present attempt, and no floor pays.
+    fn grow(&mut self, binding: &Binding) {
+        let job = self.jobs[&binding.job].clone();
+        let charge = job.spec.charge_on(GpuModel::H100).gpu_total().0 / u64::from(job.spec.tasks);
+        let mut growth = job.growth.clone();
+        for task in &binding.tasks {
+            let mut each = ResourceVec::of_host(job.spec.request.cpu_milli, job.spec.request.memory_mib);
+            each.set_gpu(GpuModel::H100, GpuUnits(charge));
+            self.last_id += 1;
+            let part = Allocation {
+                attempt: binding.attempt,
+                cell: CELL,
+                model: binding.model,
+                cpu_milli: job.spec.request.cpu_milli,
+                memory_mib: job.spec.request.memory_mib,
+                charge: each,
+                task_states: vec![TaskState::Pending],
+                bound_ms: self.now_ms,
+                is_growth: true,
+                ..Allocation::usual(AllocationId(self.last_id), job.id, job.tenant, vec![task.clone()])
+            };
+            let proved = self.ledger.prove(job.tenant, &part.tasks, part.cpu_milli, part.memory_mib, &part.charge);
+            assert_eq!(proved, Ok(()), "growth that is proposed fits");
+            self.ledger.charge(&part);
+            growth.parts.insert(part.id);
+            growth.tasks += 1;
+            self.allocations.insert(part.id, part.clone());
+            self.commit(Change::put(Object::Allocation(part)));
+        }
+        assert!(job.spec.tasks + growth.tasks <= job.spec.tasks_max(), "job {} grows too far", job.id);
+        growth.grown_ms = self.now_ms;
+        self.put_job(Job { growth, ..job });
+    }
+
+    /// The parts stop; nobody is preempted.
+    fn shrink(&mut self, by: JobId, parts: &[AllocationId]) {
+        for id in parts {
+            let part = self.allocations.get_mut(id).expect("it is there");
+            assert!(part.is_growth, "allocation {id} is no growth");
+            part.state = AllocationState::Stopping(EndCause::Shrunk { by: Some(by) });
+            let part = part.clone();
+            let job = self.jobs[&part.job].clone();
+            self.commit(Change::put(Object::Allocation(part)));
+            let growth = elastic::Growth { tasks: job.growth.tasks - 1, shrunk_ms: self.now_ms, ..job.growth.clone() };
+            self.put_job(Job { growth, ..job });
+        }
+    }
+
+    /// What was told to stop is gone.
+    pub(super) fn stopped(&mut self) {
+        let stops = |held: &&Allocation| matches!(held.state, AllocationState::Stopping(_));
+        for held in self.allocations.values().filter(stops).cloned().collect::<Vec<_>>() {
+            self.allocations.remove(&held.id);
+            self.ledger.release(&held);
+            self.commit(Change::Delete(Key::Allocation(held.id)));
+            let mut job = self.jobs[&held.job].clone();
+            job.growth.parts.remove(&held.id);
+            self.put_job(job);
+        }
+        self.deliver(usize::MAX);
     }
 
     fn record_bypass(&mut self, id: JobId, cards: u64) {
@@ -460,7 +527,8 @@ pub(super) fn check_laws(
     let broken = |law, what: String| Err(laws::Broken { law: laws::Law(law), what });
     let mut cards: BTreeMap<(NodeId, u16), Vec<(&Allocation, HoldMode)>> = BTreeMap::new();
     for allocation in allocations {
-        if jobs.get(&allocation.job).is_some_and(|job| job.spec.tasks as usize != allocation.tasks.len()) {
+        let in_part = |job: &Job| job.spec.tasks as usize != allocation.tasks.len();
+        if !allocation.is_growth && jobs.get(&allocation.job).is_some_and(in_part) {
             return broken(2, format!("allocation {} has {} tasks", allocation.id, allocation.tasks.len()));
         }
         for task in &allocation.tasks {

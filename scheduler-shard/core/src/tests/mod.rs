@@ -3,6 +3,7 @@
 mod anti_affinity;
 mod balance;
 mod classes;
+mod elastic;
 mod estimates;
 mod examples;
 mod explaining;
@@ -12,6 +13,7 @@ mod laws;
 mod mig;
 mod modes;
 mod nvlink;
+mod parts;
 mod pinned;
 mod planner;
 mod preferred;

@@ -10,9 +10,9 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Every job has run for an hour.
-const NOW_MS: u64 = 3_600_000;
+pub(super) const NOW_MS: u64 = 3_600_000;
 
-fn movable(spec: JobSpec, checkpoint_every_s: u64, restart_s: u64) -> JobSpec {
+pub(super) fn movable(spec: JobSpec, checkpoint_every_s: u64, restart_s: u64) -> JobSpec {
     JobSpec { movable: Some(Movable { checkpoint_every_s: Some(checkpoint_every_s), restart_s }), ..spec }
 }
 
@@ -49,7 +49,7 @@ fn waits(fleet: &mut Fleet, spec: JobSpec) -> JobId {
     job
 }
 
-fn plan(fleet: &Fleet, share_percent: u8) -> MovePlan {
+pub(super) fn plan(fleet: &Fleet, share_percent: u8) -> MovePlan {
     let mut view = fleet.view.clone();
     let plan = plan_moves(&mut view, CELL, &Settings { share_percent, ..Settings::at(NOW_MS) });
     assert_eq!(super::laws::said(&view), super::laws::said(&fleet.view), "a plan changes nothing");
@@ -284,7 +284,7 @@ fn make(fleet: &mut Fleet, made: &Move) -> Result<(), TestCaseError> {
 }
 
 /// What must be true of every plan; answers the fleet after it.
-fn lawful(mut fleet: Fleet, plan: &MovePlan) -> Result<Fleet, TestCaseError> {
+pub(super) fn lawful(mut fleet: Fleet, plan: &MovePlan) -> Result<Fleet, TestCaseError> {
     let moves: Vec<&Move> = plan
         .openings
         .iter()

@@ -87,6 +87,13 @@ impl View {
         self.elastics.parts.iter().filter_map(|id| self.allocations.get(id.0)).filter(of_job)
     }
 
+    /// Growth that is ending for a job that waits.
+    pub(crate) fn ending_for(&self, job: &Known) -> impl Iterator<Item = &Arc<Allocation>> + '_ {
+        let ends = AllocationState::Stopping(EndCause::Shrunk { by: Some(job.id) });
+        let growth = job.cell.into_iter().flat_map(|cell| self.growth_in(cell));
+        growth.filter(move |part| part.state == ends)
+    }
+
     pub(crate) fn has_growth(&self) -> bool {
         !self.elastics.parts.is_empty()
     }

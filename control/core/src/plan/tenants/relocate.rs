@@ -12,7 +12,7 @@ use crate::plan::{level, requests};
 use crate::reject::Reject;
 use muster_model::ids::TenantId;
 use muster_model::tenant::{TenantSpec, lies_under};
-use muster_model::{FieldError, Job, JobSpec, Object, Tenant, ValidJobSpec};
+use muster_model::{DeviceClass, FieldError, Job, JobSpec, Object, PriorityClass, Tenant, ValidJobSpec};
 use std::collections::BTreeSet;
 
 /// The field that is wrong when the new place is.
@@ -199,16 +199,18 @@ fn rename_elsewhere(draft: &mut Draft<'_>, moved: &BTreeSet<TenantId>, paths: (&
         let spec = JobSpec { tenant, ..JobSpec::clone(&job.spec) };
         draft.put(Object::Job(Job { spec: ValidJobSpec::from_control_plane(spec), ..Job::clone(job) }));
     }
+    let renamed_all = |tenants: &BTreeSet<String>| -> Option<BTreeSet<String>> {
+        let after = tenants.iter().map(|path| renamed(path, paths).unwrap_or_else(|| path.clone())).collect();
+        (after != *tenants).then_some(after)
+    };
     for class in state.device_classes.values() {
-        let tenants = class.tenants.iter().map(|path| renamed(path, paths).unwrap_or_else(|| path.clone())).collect();
-        if tenants != class.tenants {
-            draft.put(Object::DeviceClass(muster_model::DeviceClass { tenants, ..class.clone() }));
+        if let Some(tenants) = renamed_all(&class.tenants) {
+            draft.put(Object::DeviceClass(DeviceClass { tenants, ..class.clone() }));
         }
     }
     for class in state.priority_classes.values() {
-        let tenants = class.tenants.iter().map(|path| renamed(path, paths).unwrap_or_else(|| path.clone())).collect();
-        if tenants != class.tenants {
-            draft.put(Object::PriorityClass(muster_model::PriorityClass { tenants, ..class.clone() }));
+        if let Some(tenants) = renamed_all(&class.tenants) {
+            draft.put(Object::PriorityClass(PriorityClass { tenants, ..class.clone() }));
         }
     }
 }

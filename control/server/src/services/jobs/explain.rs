@@ -41,9 +41,13 @@ pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1
     let now_ms = now_ms.max(app.consensus.now_ms());
     let looked = move |view: &mut View, at: Revision| {
         let explained = muster_scheduler_core::explain(view, id, now_ms)?;
-        let apart = explained.reasons.iter().any(muster_scheduler_core::Reason::is_about_closeness);
-        let moves =
-            if apart { open_for(view, id, &Settings { share_percent: 100, ..Settings::at(now_ms) }) } else { None };
+        let any = |of: fn(&muster_scheduler_core::Reason) -> bool| explained.reasons.iter().any(of);
+        let apart = any(muster_scheduler_core::Reason::is_about_closeness);
+        let looks = apart || any(muster_scheduler_core::Reason::is_about_free_cards);
+        let settings = Settings { share_percent: 100, ..Settings::at(now_ms) };
+        let moves = if looks { open_for(view, id, &settings) } else { None };
+        // Small parts may be scattered over the cards; where they are not, too few free cards say enough.
+        let moves = moves.filter(|found| apart || found.is_ok());
         let moves = moves.map(|found| found.map(|opening| plan::opening(view, &opening)));
         Some((explained, moves, at))
     };

@@ -4,21 +4,21 @@ use crate::reject::Reject;
 use crate::state::State;
 use muster_model::FieldError;
 
-/// Quotas that hold, classes and preemption; conditions of a job's start; arrays; requeue and updates.
+/// Quotas that hold: since this level allocations record who pays for them, and attempts can be preempted. Conditions of a job's start; arrays; requeue and updates.
 pub(crate) const QUOTAS: u32 = 3;
 
-pub(super) fn has(state: &State, level: u32) -> bool {
+pub(crate) fn has(state: &State, level: u32) -> bool {
     state.meta.feature_level >= level
 }
 
 /// # Errors
 /// When the cluster is below that level; `what` is the field or the command that asked for more.
-pub(super) fn need(state: &State, level: u32, what: &str) -> Result<(), Reject> {
+pub(crate) fn need(state: &State, level: u32, what: &str) -> Result<(), Reject> {
     field(state, level, what).map_err(|error| Reject::Invalid(vec![error]))
 }
 
 /// The same for a field of a job.
-pub(super) fn field(state: &State, level: u32, what: &str) -> Result<(), FieldError> {
+pub(crate) fn field(state: &State, level: u32, what: &str) -> Result<(), FieldError> {
     if has(state, level) {
         return Ok(());
     }
