@@ -155,7 +155,9 @@ impl Story {
         if self.chance.one_in(2) {
             let paths = (0..2).filter_map(|_| self.chance.pick(&PATHS)).collect::<std::collections::BTreeSet<_>>();
             let edits = paths.into_iter().map(|path| self.tenant_edit(path)).collect();
-            return Command::EditTenants { edits, prune: self.chance.one_in(6) };
+            let prune = self.chance.one_in(6);
+            let half_life_s = self.chance.one_in(4).then(|| self.chance.pick(&[0, 1, 60, 86_400]).unwrap_or_default());
+            return Command::EditTenants { edits, prune, half_life_s };
         }
         let count = self.chance.below(3) + 1;
         let tenants = (0..count).filter_map(|_| self.chance.pick(&PATHS)).collect::<Vec<_>>();

@@ -9,7 +9,7 @@ use crate::policy::guard;
 use crate::policy::start::start_waiting;
 use crate::proposal::{Bounds, Plan};
 use crate::search::{Ask, Steps};
-use crate::view::{Known, View, in_turn};
+use crate::view::{Known, View, in_turn_at};
 use muster_model::{CellId, GpuModel, JobId, TaskPlacement};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -41,14 +41,16 @@ pub(super) struct Trial {
 impl Trial {
     /// A copy for one waiting job of `cell`.
     pub(super) fn of(view: &View, job: &Known, cell: CellId, now_ms: u64) -> Self {
-        let (waiting, complete) = beside(view, cell, job.id);
-        let copy = view.copy_with_queue(cell, &waiting);
+        let (waiting, complete) = beside(view, cell, job.id, now_ms);
+        let mut copy = view.copy_with_queue(cell, &waiting);
+        copy.order_at(now_ms);
         Trial { view: copy, cell, id: job.id, now_ms, steps: Steps::default(), steps_max: STEPS_MAX, complete }
     }
 
     /// A copy for several jobs that wait in `cell`, one after the other: [`Trial::id`] is the one that is asked about.
     pub(super) fn of_cell(view: &View, cell: CellId, waiting: &BTreeSet<JobId>, now_ms: u64) -> Self {
-        let copy = view.copy_with_queue(cell, waiting);
+        let mut copy = view.copy_with_queue(cell, waiting);
+        copy.order_at(now_ms);
         Trial { view: copy, cell, id: JobId(0), now_ms, steps: Steps::default(), steps_max: STEPS_MAX, complete: true }
     }
 
@@ -163,12 +165,12 @@ impl Trial {
 }
 
 /// Who is to wait on the copy beside `id`, itself among them, and whether that is everybody who could come before it.
-fn beside(view: &View, cell: CellId, id: JobId) -> (BTreeSet<JobId>, bool) {
+fn beside(view: &View, cell: CellId, id: JobId, now_ms: u64) -> (BTreeSet<JobId>, bool) {
     let mut waiting: BTreeSet<JobId> = view.waiting_in(cell).take(BESIDE_MAX + 1).collect();
     let few = waiting.len() <= BESIDE_MAX;
     if !few {
         waiting.clear();
-        in_turn(view, cell, |job| {
+        in_turn_at(view, cell, now_ms, |job| {
             waiting.insert(job);
             if job == id || waiting.len() == BESIDE_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });

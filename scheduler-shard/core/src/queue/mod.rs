@@ -10,6 +10,7 @@
 pub(crate) mod backoff;
 mod bypass;
 pub(crate) mod order;
+pub(crate) mod past;
 mod wakeups;
 
 use crate::job_class::JobClass;

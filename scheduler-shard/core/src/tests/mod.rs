@@ -12,6 +12,7 @@ mod laws;
 mod mig;
 mod modes;
 mod nvlink;
+mod past_use;
 mod pinned;
 mod planner;
 mod preferred;
