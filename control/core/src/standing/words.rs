@@ -31,10 +31,12 @@ impl TenantExplanation {
     /// What it used before, where that counts.
     fn past_use(&self) -> Option<Sentence> {
         let (resource, _) = self.tenant.burst?;
+        let what = resource.to_string();
+        let what = what.strip_prefix("gpu.").unwrap_or(&what);
         let past = percent(self.tenant.historic_share?);
         let half_life = half_life_in_words(self.half_life_s);
         let text = format!(
-            "past use counts with a half-life of {half_life}: its burst use was {past} of the fleet's {resource} on average; \
+            "past use counts with a half-life of {half_life}: its burst use was {past} of the fleet's {what} on average; \
              siblings go by the mean of that and of present use, over weight"
         );
         Some(Sentence { code: "past_use", text, subject: String::new() })

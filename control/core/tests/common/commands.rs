@@ -156,7 +156,9 @@ impl Story {
             let paths = (0..2).filter_map(|_| self.chance.pick(&PATHS)).collect::<std::collections::BTreeSet<_>>();
             let edits = paths.into_iter().map(|path| self.tenant_edit(path)).collect();
             let prune = self.chance.one_in(6);
-            let half_life_s = self.chance.one_in(4).then(|| self.chance.pick(&[0, 1, 60, 86_400]).unwrap_or_default());
+            // Drawn from what there is, so that the rest of the history stays as it was drawn.
+            let turn = self.state.meta.next_job.0 as usize;
+            let half_life_s = turn.is_multiple_of(4).then(|| [60, 0, 1, 86_400][turn / 4 % 4]);
             return Command::EditTenants { edits, prune, half_life_s };
         }
         let count = self.chance.below(3) + 1;

@@ -391,13 +391,14 @@ impl World {
                 vec![format!("  for {}", class.tenants.iter().cloned().collect::<Vec<_>>().join(","))]
             }
             "use" => {
-                let path = |id| self.state.tenants.get(id).map_or("nobody", |tenant| tenant.path.as_str());
-                let told = |(id, record): (&_, &muster_model::UseHistory)| {
-                    let cards = |amount: muster_model::ResourceVec| amount.gpu_total().as_cards();
+                let cards = |amount: muster_model::ResourceVec| amount.gpu_total().as_cards();
+                let mut lines = Vec::new();
+                for (id, record) in &self.state.use_histories {
+                    let path = self.state.tenants.get(id).map_or("nobody", |tenant| tenant.path.as_str());
                     let (average, now) = (cards(record.burst_at(self.now_ms)), cards(record.burst.since));
-                    format!("  {} {average:.3} on average, {now} now", path(id))
-                };
-                self.state.use_histories.iter().map(told).collect()
+                    lines.push(format!("  {path} {average:.3} on average, {now} now"));
+                }
+                lines
             }
             "tenants" => {
                 let index = self.state.index();

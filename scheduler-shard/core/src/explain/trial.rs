@@ -42,15 +42,13 @@ impl Trial {
     /// A copy for one waiting job of `cell`.
     pub(super) fn of(view: &View, job: &Known, cell: CellId, now_ms: u64) -> Self {
         let (waiting, complete) = beside(view, cell, job.id, now_ms);
-        let mut copy = view.copy_with_queue(cell, &waiting);
-        copy.order_at(now_ms);
+        let copy = view.copy_with_queue(cell, &waiting);
         Trial { view: copy, cell, id: job.id, now_ms, steps: Steps::default(), steps_max: STEPS_MAX, complete }
     }
 
     /// A copy for several jobs that wait in `cell`, one after the other: [`Trial::id`] is the one that is asked about.
     pub(super) fn of_cell(view: &View, cell: CellId, waiting: &BTreeSet<JobId>, now_ms: u64) -> Self {
-        let mut copy = view.copy_with_queue(cell, waiting);
-        copy.order_at(now_ms);
+        let copy = view.copy_with_queue(cell, waiting);
         Trial { view: copy, cell, id: JobId(0), now_ms, steps: Steps::default(), steps_max: STEPS_MAX, complete: true }
     }
 
@@ -58,6 +56,7 @@ impl Trial {
     pub(super) fn play(&mut self) -> BTreeSet<JobId> {
         let bounds = Bounds { proposals_max: usize::MAX, steps_max: PLAYED_STEPS_MAX, ..Bounds::default() };
         loop {
+            self.view.look_around(self.cell, self.now_ms);
             let mut pass = self.pass();
             let mut plan = Plan::default();
             start_waiting(&mut self.view, &mut pass, &bounds, &mut self.steps, &mut plan);
@@ -85,6 +84,7 @@ impl Trial {
                 return true;
             }
             let bounds = Bounds { proposals_max: 1, steps_max: u64::MAX, ..Bounds::default() };
+            self.view.look_around(self.cell, self.now_ms);
             let mut pass = self.pass();
             // One binding at a time: the copy is to be as it is when the job starts, not when others have started behind it.
             let mut found = 0;

@@ -232,6 +232,14 @@ impl View {
         }
     }
 
+    /// What decides beside who waits and what is free, brought up to now: the time of past use, what later demand is expected, and what is scarce. Whoever
+    /// plays a pass calls it first, or jobs go elsewhere than in the shard.
+    pub(crate) fn look_around(&mut self, cell: CellId, now_ms: u64) {
+        self.order_at(now_ms);
+        self.fleet.look_ahead(cell);
+        self.fleet.judge_scarcity(cell);
+    }
+
     fn put_tenant(&mut self, tenant: &Tenant) {
         let before =
             self.fleet.capacity.tenants().get(&tenant.id).map(|old| old.anti_affinity.clone()).unwrap_or_default();
