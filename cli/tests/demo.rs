@@ -111,7 +111,7 @@ fn lines_that_are_none_of_ours_are_refused() {
 fn what_is_submitted_is_whole() {
     let record = Path::new("/tmp/record");
     let known: BTreeSet<String> =
-        tenants::parse(TENANTS, "tenants").expect("a tree").into_iter().map(|tenant| tenant.path).collect();
+        tenants::parse(TENANTS, "tenants").expect("a tree").edits.into_iter().map(|tenant| tenant.path).collect();
     let workload = Workload::new(record, 40);
     let all: Vec<v1::JobSpec> = workload.waves.iter().flat_map(|(_, specs)| specs.clone()).collect();
     assert_eq!(all.len(), 52);

@@ -174,7 +174,7 @@ research:
     vision: {trust: untrusted, lend: no, children: {lab: {}}}
 ops:
 ";
-    let tenants = tenants::parse(text, "tree.yaml").expect("tenants");
+    let tenants = tenants::parse(text, "tree.yaml").expect("tenants").edits;
     let paths: Vec<&str> = tenants.iter().map(|tenant| tenant.path.as_str()).collect();
     assert_eq!(paths, ["research", "research/nlp", "research/vision", "research/vision/lab", "ops"]);
     let amount = |amount| v1::AmountEdit { amount: Some(amount) };
@@ -192,7 +192,7 @@ ops:
 #[test]
 fn null_removes_and_leaving_out_does_not() {
     let text = "a: {max: null, weight: null, trust: null, lend: null, anti-affinity: null, guarantee: {h100: null, cpus: 4}}\nb: {max: {}}\n";
-    let tenants = tenants::parse(text, "tree.yaml").expect("tenants");
+    let tenants = tenants::parse(text, "tree.yaml").expect("tenants").edits;
     let (a, b) = (&tenants[0], &tenants[1]);
     assert!(a.max.as_ref().is_some_and(|max| max.clear) && a.anti_affinity.as_ref().is_some_and(|apart| apart.clear));
     assert_eq!(
@@ -203,6 +203,17 @@ fn null_removes_and_leaving_out_does_not() {
     assert_eq!((guarantee.clear, guarantee.gpus), (false, vec![v1::GpuEdit { model: "h100".to_owned(), units: None }]));
     assert_eq!(guarantee.cpu_milli, Some(v1::AmountEdit { amount: Some(4_000) }));
     assert_eq!(b.max, Some(v1::AmountsEdit::default()), "names nothing, removes nothing");
+}
+
+#[test]
+fn a_half_life_stands_beside_the_organisations() {
+    let half_life = |text: &str| tenants::parse(text, "tree.yaml").map(|tree| (tree.edits.len(), tree.half_life_s));
+    assert_eq!(half_life("half-life: 7d\nresearch: {}\n").expect("a tree"), (1, Some(604_800)));
+    assert_eq!(half_life("half-life: 0\n").expect("off alone"), (0, Some(0)));
+    assert_eq!(half_life("research: {}\n").expect("as it is"), (1, None));
+    assert_eq!(half_life("half-life: {weight: 2}\n").expect("a tenant of that name"), (1, None));
+    refused(tenants::parse("half-life: 7\n", "tree.yaml"), &["half-life: \"7\" has no unit"]);
+    refused(tenants::parse("half-life: [1d]\n", "tree.yaml"), &["half-life: \"\" is not a duration"]);
 }
 
 #[test]
@@ -320,7 +331,7 @@ fn what_stands_apart() {
     let both = file.overlaid(&flags);
     assert_eq!((both.spread, both.prefer_spread.as_deref(), both.spread_most), (None, Some("node"), Some(3)));
 
-    let found = tenants::parse("ads: {}\nnlp: {anti-affinity: {ads: node}}\n", "tenants.yaml").expect("tenants");
+    let found = tenants::parse("ads: {}\nnlp: {anti-affinity: {ads: node}}\n", "tenants.yaml").expect("tenants").edits;
     let levels = found[1].anti_affinity.clone().expect("apart").levels;
     assert_eq!(levels.get("ads").map(String::as_str), Some("node"));
     refused(tenants::parse("nlp: {anti-affinity: {ads: 3}}\n", "tenants.yaml"), &["nlp.anti-affinity: has an entry"]);

@@ -77,6 +77,9 @@ pub struct Meta {
     /// Finished jobs that were in it and have been forgotten.
     #[serde(default)]
     pub finished_forgotten: u64,
+    /// In how many seconds past use comes to count half in the order of tenants; 0: it does not count.
+    #[serde(default)]
+    pub half_life_s: u64,
 }
 
 /// A finished job as the history orders them: by when they ended.

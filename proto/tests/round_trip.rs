@@ -19,7 +19,7 @@ use muster_model::{
     Gpu, GpuModel, GpuUnits, Growth, HoldMode, Holder, IndexSet, Job, JobPhase, JobSpec, Key, LimitSignal, Limits,
     MoveFate, MoveRecord, MovedJob, Node, NodeHealth, NumaPolicy, Object, Outcome, Place, Pool, PreemptReason,
     Preemption, Preemptor, Reservation, ResourceVec, Spread, StartConditions, StopSignal, TaskPlacement, TaskState,
-    Tenant, Topology, TopologyLevel, Trust, Unmet, WindowKind, WorkloadClass,
+    Tenant, Topology, TopologyLevel, Trust, Unmet, UseHistory, WindowKind, WorkloadClass,
 };
 use muster_proto::convert::{change_from_control_plane, change_to_wire, report_from_wire, report_to_wire};
 use muster_proto::{status, v1};
@@ -689,6 +689,18 @@ fn moves_come_back_as_they_were_sent() {
         moved: vec![moved],
     };
     for change in [Change::put(Object::Move(record)), Change::Delete(Key::Move(AllocationId(11)))] {
+        let wire = change_to_wire(&change).expect("shards are sent this");
+        assert_eq!(change_from_control_plane(wire), Ok(change));
+    }
+}
+
+#[test]
+fn a_history_of_use_comes_back_the_same() {
+    let mut record = UseHistory::new(TenantId(7), 600, 1_000);
+    let (burst, own) = (ResourceVec::of_gpu(GpuModel::H100, GpuUnits(3_501)), ResourceVec::of_host(500, 77));
+    record.uses(1_000, burst, own);
+    record.uses(61_234, ResourceVec::default(), own);
+    for change in [Change::put(Object::UseHistory(record)), Change::Delete(Key::UseHistory(TenantId(7)))] {
         let wire = change_to_wire(&change).expect("shards are sent this");
         assert_eq!(change_from_control_plane(wire), Ok(change));
     }

@@ -8,6 +8,7 @@ use crate::ledger::models_in_words;
 use crate::queue::QueueChoice;
 use crate::quota::QuotaChoice;
 use crate::window::Window;
+use muster_model::use_history::half_life_in_words;
 use muster_scheduler_core::PlacementPolicy;
 
 /// Of a finished replay.
@@ -137,7 +138,15 @@ fn tree_line(account: &Account<'_>) -> String {
         )
     };
     match queue {
-        QueueChoice::Tree => format!("Jobs wait under their tenants, all with one priority: {guaranteed}."),
+        QueueChoice::Tree => {
+            let past = match account.input.options.half_life_s {
+                0 => String::new(),
+                half_life_s => {
+                    format!(" Past use counts with a half-life of {}.", half_life_in_words(half_life_s))
+                }
+            };
+            format!("Jobs wait under their tenants, all with one priority: {guaranteed}.{past}")
+        }
         QueueChoice::Fifo => format!(
             "To compare: all jobs wait in one queue without quota, the oldest first; a smaller one passes a gang without room until the gang was passed often enough. Floors are measured against a tree that the scheduler does not know: {guaranteed}."
         ),

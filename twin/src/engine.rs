@@ -95,7 +95,7 @@ impl<'w> Engine<'w> {
         let &Given { fleet, tenants, queues, options, window_ms } = given;
         let mut state = State::new(1);
         let pool = Pool { cool_down_s: options.cool_down_s, ..Pool::standard() };
-        let places = build(&mut state, fleet, pool, &queues.tenants(tenants))?;
+        let places = build(&mut state, fleet, pool, &queues.tenants(tenants), options.half_life_s)?;
         let counts = places.counts();
         let measure = Measure::new(Bins::over(window_ms), ledger.tenants.len(), places, fleet);
         // A victim stops when its grace and the usual delay are over.
@@ -365,7 +365,13 @@ fn tree_facts(tenants: &[TenantSpec]) -> TreeFacts {
 }
 
 /// Makes pools, nodes, tenants and leases, as operators and agents would.
-fn build(state: &mut State, fleet: &Fleet, pool: Pool, tenants: &[TenantSpec]) -> Result<Places, ReplayError> {
+fn build(
+    state: &mut State,
+    fleet: &Fleet,
+    pool: Pool,
+    tenants: &[TenantSpec],
+    half_life_s: u64,
+) -> Result<Places, ReplayError> {
     fn must(state: &mut State, commands: Vec<Command>) -> Result<Vec<Done>, ReplayError> {
         let executed = execute(state, &Entry { now_ms: BEGIN_MS, commands });
         executed.decided.into_iter().collect::<Result<_, _>>().map_err(ReplayError::SetUp)
@@ -384,6 +390,10 @@ fn build(state: &mut State, fleet: &Fleet, pool: Pool, tenants: &[TenantSpec]) -
     }
     for chunk in tenants.chunks(TENANTS_PER_COMMAND_MAX) {
         must(state, vec![Command::ApplyTenants { tenants: chunk.to_vec() }])?;
+    }
+    if half_life_s > 0 {
+        let half_life_s = Some(half_life_s);
+        must(state, vec![Command::EditTenants { edits: Vec::new(), prune: false, half_life_s }])?;
     }
     let cells: Vec<CellId> = state.cells.keys().copied().collect();
     let acquire = |cell: CellId| Command::AcquireCell { cell, shard: "replay".to_owned() };

@@ -38,6 +38,9 @@ pub struct Options {
     /// How long burst work runs at least before it may be preempted, in seconds.
     #[serde(default)]
     pub cool_down_s: u64,
+    /// In how many seconds past use comes to count half in the order of tenants; 0: it does not count.
+    #[serde(default)]
+    pub half_life_s: u64,
 }
 
 impl Default for Options {
@@ -54,6 +57,7 @@ impl Default for Options {
             checkpoint_s: 3_600,
             queue: QueueChoice::Tree,
             cool_down_s: 0,
+            half_life_s: 0,
         }
     }
 }

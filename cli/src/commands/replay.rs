@@ -32,10 +32,11 @@ pub fn run(out: &Out, args: &Replay) -> Result<(), Failure> {
     let Loaded { trace, window, name } = load(args)?;
     let fleet = fleet(args.fleet.as_deref().unwrap_or_default())?;
     let title = args.title.clone().unwrap_or_else(|| format!("{name} on {}", fleet.name));
-    let input = ReplayInput { title, trace, fleet, options: options(args, window) };
+    let (tree, half_life_s) = tree(args)?;
+    let options = Options { half_life_s, ..options(args, window) };
+    let input = ReplayInput { title, trace, fleet, options };
     let read_s = began.elapsed().as_secs_f64();
     let progress = progress();
-    let tree = tree(args)?;
     let mut events = args.events.as_deref().map(EventFile::create).transpose()?;
     let log = events.as_mut().map(|file| file as &mut dyn Write);
     let report = replay_logged(&input, &tree, log, &mut |done_ms, window_ms| {
@@ -58,17 +59,19 @@ pub fn run(out: &Out, args: &Replay) -> Result<(), Failure> {
     out.show(&report, |_| summary(&report))
 }
 
-/// The tree that the flags name.
-fn tree(args: &Replay) -> Result<Vec<TenantEdit>, Failure> {
-    let Some(path) = &args.tenants else { return Ok(Vec::new()) };
+/// The tree that the flags name, and its half-life of past use.
+fn tree(args: &Replay) -> Result<(Vec<TenantEdit>, u64), Failure> {
+    let Some(path) = &args.tenants else { return Ok((Vec::new(), 0)) };
     let name = path.display().to_string();
     let mut yaml = String::new();
     open(path)?
         .take(FLEET_BYTES_MAX)
         .read_to_string(&mut yaml)
         .map_err(|error| Failure::io(format!("reading {name}"), error))?;
-    let edits = tenants::parse(&yaml, &name)?.into_iter().map(TenantEdit::try_from);
-    edits.collect::<Result<_, _>>().map_err(|error| Failure::Usage(format!("--tenants {name}: {error}")))
+    let tree = tenants::parse(&yaml, &name)?;
+    let edits = tree.edits.into_iter().map(TenantEdit::try_from).collect::<Result<_, _>>();
+    let edits = edits.map_err(|error| Failure::Usage(format!("--tenants {name}: {error}")))?;
+    Ok((edits, tree.half_life_s.unwrap_or(0)))
 }
 
 /// What is replayed.

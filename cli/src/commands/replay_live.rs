@@ -10,6 +10,7 @@ use crate::commands::replay::{self, Loaded};
 use crate::commands::{Context, fleet, now_ms, submit, tenants, wait};
 use crate::failure::Failure;
 use crate::output::Block;
+use crate::spec::tenants::TreeFile;
 use indicatif::{ProgressBar, ProgressStyle};
 use muster_model::{JobSpec, Node, Tenant};
 use muster_proto::v1;
@@ -132,7 +133,7 @@ async fn make_tenants(client: &Client, under: &str, jobs: &[TraceJob]) -> Result
     let edit = |path: &String| v1::TenantEdit { path: path.clone(), ..v1::TenantEdit::default() };
     let edits: Vec<v1::TenantEdit> = paths.iter().map(edit).collect();
     for chunk in edits.chunks(TENANTS_PER_CALL_MAX) {
-        tenants::apply(client, chunk.to_vec(), false, false).await?;
+        tenants::apply(client, TreeFile { edits: chunk.to_vec(), half_life_s: None }, false, false).await?;
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use crate::commands::{Context, input};
 use crate::failure::Failure;
 use crate::output::{Block, note};
 use crate::spec;
+use crate::spec::tenants::TreeFile;
 use crate::view::quota::{self, QuotaView};
 use crate::view::standing::TenantExplanation;
 use crate::view::tenants::{AppliedView, MovedView, TenantView, UsageView, table, usage_table};
@@ -24,8 +25,8 @@ pub async fn run(context: &Context, command: &Tenants) -> Result<(), Failure> {
     match command {
         Tenants::Apply { file, dry_run, prune } => {
             let (text, name) = input::read(file)?;
-            let edits = spec::tenants::parse(&text, &name)?;
-            let applied = apply(&context.client, edits, *dry_run, *prune).await?;
+            let tree = spec::tenants::parse(&text, &name)?;
+            let applied = apply(&context.client, tree, *dry_run, *prune).await?;
             let view = AppliedView::new(&applied.reply, *dry_run);
             if applied.tries > 1 && !dry_run && view.is_empty() {
                 note(
@@ -79,14 +80,10 @@ pub struct Applied {
 ///
 /// # Errors
 /// What is refused, by the path of the tenant, or that the cluster stays away.
-pub async fn apply(
-    client: &Client,
-    edits: Vec<v1::TenantEdit>,
-    dry_run: bool,
-    prune: bool,
-) -> Result<Applied, Failure> {
+pub async fn apply(client: &Client, tree: TreeFile, dry_run: bool, prune: bool) -> Result<Applied, Failure> {
+    let TreeFile { edits, half_life_s } = tree;
     let paths: Vec<String> = edits.iter().map(|edit| edit.path.clone()).collect();
-    let request = v1::ApplyTenantsRequest { tenants: Vec::new(), edits, dry_run, prune };
+    let request = v1::ApplyTenantsRequest { tenants: Vec::new(), edits, dry_run, prune, half_life_s };
     let mut tries = 0;
     let apply = |channel| {
         let request = request.clone();
@@ -103,6 +100,9 @@ pub async fn apply(
 pub fn in_words_of_tree(failure: Failure, paths: &[String]) -> Failure {
     let Failure::Invalid(mut faults, left_out) = failure else { return failure };
     for fault in &mut faults {
+        if fault.field == "half_life_s" {
+            "half-life".clone_into(&mut fault.field);
+        }
         let place = fault.field.strip_prefix("edits[").and_then(|rest| rest.split_once("]."));
         let path = place.and_then(|(index, _)| paths.get(index.parse::<usize>().ok()?));
         if let (Some((_, field)), Some(path)) = (place, path) {

@@ -8,6 +8,7 @@ use crate::commands::{Context, input, state, submit, tenants};
 use crate::failure::Failure;
 use crate::spec;
 use crate::spec::job::JobText;
+use crate::spec::tenants::TreeFile;
 use crate::spec::windows::{Nodes, lies_in};
 use crate::view::what_if::WhatIfView;
 use muster_model::validate::bounds::TENANTS_PER_APPLY_MAX;
@@ -124,9 +125,9 @@ fn edits(args: &WhatIf, objects: &[Object], now_ms: u64) -> Result<(Vec<Edit>, V
     edits.extend(args.add_nodes.iter().cloned().map(Edit::AddNodes));
     if let Some(path) = &args.tenants {
         let (text, name) = input::read(path)?;
-        let wire = spec::tenants::parse(&text, &name)?;
-        paths = wire.iter().map(|edit| edit.path.clone()).collect();
-        edits.push(tenant_edits(wire, &paths, args.prune)?);
+        let tree = spec::tenants::parse(&text, &name)?;
+        paths = tree.edits.iter().map(|edit| edit.path.clone()).collect();
+        edits.push(tenant_edits(tree, &paths, args.prune)?);
     }
     edits.extend(args.delete_window.iter().cloned().map(Edit::DeleteWindow));
     if let Some(path) = &args.windows {
@@ -169,7 +170,8 @@ fn window_edit(mut wire: v1::WindowSpec, nodes: &Nodes, objects: &[Object]) -> R
     WindowSpec::try_from(wire).map(Edit::Window).map_err(|fault| Failure::from(vec![fault.under("window")]))
 }
 
-fn tenant_edits(wire: Vec<v1::TenantEdit>, paths: &[String], prune: bool) -> Result<Edit, Failure> {
+fn tenant_edits(tree: TreeFile, paths: &[String], prune: bool) -> Result<Edit, Failure> {
+    let TreeFile { edits: wire, half_life_s } = tree;
     if wire.len() > TENANTS_PER_APPLY_MAX {
         let problem = format!("has {} tenants", wire.len());
         return Err(Failure::field("edits", problem, "send 1 to 10,000 tenants in one call"));
@@ -184,7 +186,7 @@ fn tenant_edits(wire: Vec<v1::TenantEdit>, paths: &[String], prune: bool) -> Res
         }
     }
     if faults.is_empty() {
-        return Ok(Edit::Tenants { edits, prune });
+        return Ok(Edit::Tenants { edits, prune, half_life_s });
     }
     Err(tenants::in_words_of_tree(Failure::from(faults), paths))
 }

@@ -96,7 +96,7 @@ async fn let_burst_run(client: &Client) -> Result<(), Failure> {
 async fn act(args: &Demo, folder: &Path, say: &Narrator, stage: &Stage, client: &Client) -> Result<(), Failure> {
     let record: PathBuf = folder.join("record");
     let tenants = spec::tenants::parse(workload::TENANTS, "the demo's tenants")?;
-    say.line(&format!("tenants: {}", tenants.iter().map(|t| t.path.as_str()).collect::<Vec<_>>().join(", ")))?;
+    say.line(&format!("tenants: {}", tenants.edits.iter().map(|t| t.path.as_str()).collect::<Vec<_>>().join(", ")))?;
     apply(client, tenants, false, false).await?;
     let_burst_run(client).await?;
 

@@ -19,6 +19,7 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::output::{Colour, Format, Out, note};
 use crate::roles::told_to_stop;
+use crate::spec::tenants::TreeFile;
 use child::{Phase, Supervised};
 use file::Registry;
 use folder::Folder;
@@ -115,7 +116,7 @@ async fn attend(
     ready::wait(client, settings, began).await;
     if !settings.bootstrapped {
         let tenant = v1::TenantEdit { path: FIRST_TENANT.to_owned(), ..Default::default() };
-        tenants::apply(client, vec![tenant], false, false).await?;
+        tenants::apply(client, TreeFile { edits: vec![tenant], half_life_s: None }, false, false).await?;
         settings.bootstrapped = true;
         settings.save(folder)?;
     }

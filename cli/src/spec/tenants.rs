@@ -1,6 +1,7 @@
 //! The quota tree as an operator writes it: nested as it is, GPUs in cards.
 //!
 //! ```yaml
+//! half-life: 7d     # of past use, for the whole fleet; 0 turns it off
 //! research:
 //!   guarantee: {h100: 8}
 //!   max: {h100: 16, cpus: 512, memory: 4Ti}
@@ -26,28 +27,56 @@ use serde_yaml_ng::{Mapping, Value};
 /// The keys of one tenant.
 pub const KEYS: &[&str] = &["guarantee", "max", "weight", "trust", "lend", "anti-affinity", "teams", "children"];
 
-/// Every tenant of a file with what changes of it, parents before their children.
+/// The key of the half-life of past use, beside the organisations. With anything but an amount of time it is the name of a tenant.
+const HALF_LIFE: &str = "half-life";
+
+/// What a file says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TreeFile {
+    /// Every tenant with what changes of it, parents before their children.
+    pub edits: Vec<v1::TenantEdit>,
+    /// The half-life of past use, if it names one.
+    pub half_life_s: Option<u64>,
+}
+
+/// Reads a file.
 ///
 /// # Errors
 /// Everything that is wrong, each named by the tenant's path and the key.
-pub fn parse(text: &str, name: &str) -> Result<Vec<v1::TenantEdit>, Failure> {
+pub fn parse(text: &str, name: &str) -> Result<TreeFile, Failure> {
     let mut found = Vec::new();
+    let mut half_life_s = None;
     let mut faults = Vec::new();
     for document in serde_yaml_ng::Deserializer::from_str(text) {
         let value = Value::deserialize(document).map_err(|error| Failure::from(vec![yaml::not_yaml(name, &error)]))?;
         match value {
             Value::Null => {}
-            Value::Mapping(tree) => walk(&tree, "", 1, &mut found, &mut faults),
+            Value::Mapping(mut tree) => {
+                if tree.get(HALF_LIFE).is_some_and(|value| !value.is_null() && !value.is_mapping()) {
+                    half_life_s = tree.remove(HALF_LIFE).and_then(|written| half_life(&written, &mut faults));
+                }
+                walk(&tree, "", 1, &mut found, &mut faults);
+            }
             _ => faults.push(FieldError::new(name, "is not a tree of tenants", "write `name: {guarantee: {h100: 8}}`")),
         }
     }
     if !faults.is_empty() {
         return Err(Failure::from(faults));
     }
-    if found.is_empty() {
+    if found.is_empty() && half_life_s.is_none() {
         return Err(Failure::field(name, "has no tenant", "write at least `research: {}`"));
     }
-    Ok(found)
+    Ok(TreeFile { edits: found, half_life_s })
+}
+
+/// `7d`, or 0 or `off`.
+fn half_life(written: &Value, faults: &mut Vec<FieldError>) -> Option<u64> {
+    let text = Scalar::deserialize(written.clone()).map(|scalar| scalar.0).unwrap_or_default();
+    if text == "0" || text == "off" {
+        return Some(0);
+    }
+    let found = units::seconds(&text);
+    found.map_err(|error| faults.push(FieldError::new(HALF_LIFE, error.problem, error.fix))).ok()
 }
 
 fn walk(tree: &Mapping, above: &str, level: usize, found: &mut Vec<v1::TenantEdit>, faults: &mut Vec<FieldError>) {

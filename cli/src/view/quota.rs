@@ -28,6 +28,9 @@ pub struct QuotaView {
     pub waiting: Amounts,
     /// The part of the guarantee that the healthy hardware cannot meet.
     pub unmet: Amounts,
+    /// Average burst use of the past, where a half-life is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub historic: Option<Amounts>,
 }
 
 impl QuotaView {
@@ -46,18 +49,20 @@ impl QuotaView {
             lent: Amounts::vec(quota.lent.as_ref()),
             waiting: Amounts::vec(quota.waiting.as_ref()),
             unmet: Amounts::vec(quota.unmet.as_ref()),
+            historic: quota.historic.as_ref().map(|historic| Amounts::vec(Some(historic))),
         }
     }
 
     /// The amounts in the order of the columns.
     fn columns(&self) -> [&Amounts; 8] {
-        let QuotaView { path: _, guarantee, max, used, guaranteed, borrowed, lent, waiting, unmet } = self;
+        let QuotaView { path: _, guarantee, max, used, guaranteed, borrowed, lent, waiting, unmet, historic: _ } = self;
         [guarantee, max, used, guaranteed, borrowed, lent, waiting, unmet]
     }
 
     /// GPU models of which there is any amount; CPUs and memory where the tenant has a guarantee or a max for them.
     fn resources(&self) -> Vec<Row> {
-        let models: BTreeSet<&String> = self.columns().into_iter().flat_map(|amounts| amounts.units.keys()).collect();
+        let all = self.columns().into_iter().chain(&self.historic);
+        let models: BTreeSet<&String> = all.flat_map(|amounts| amounts.units.keys()).collect();
         let mut rows: Vec<Row> = models.into_iter().map(|model| Row::Gpu(model.clone())).collect();
         let ruled = [&self.guarantee, &self.max];
         rows.extend(ruled.iter().any(|amounts| amounts.cpu_milli.is_some()).then_some(Row::Cpus));
@@ -98,7 +103,9 @@ pub fn tree(tenants: &[QuotaView]) -> Vec<Block> {
     // Hardware is seldom lost: the column is there when it is.
     let unmet = tenants.iter().any(|tenant| tenant.columns()[7].units.values().any(|units| *units > 0));
     let mut heads = vec!["TENANT", "RESOURCE", "GUARANTEE", "MAX", "USED", "GUARANTEED", "BORROWED", "LENT", "WAITING"];
+    let historic = tenants.iter().any(|tenant| tenant.historic.is_some());
     heads.extend(unmet.then_some("UNMET"));
+    heads.extend(historic.then_some("HISTORIC"));
     let mut columns = Columns::new(&heads).right(&heads[2..]);
     for tenant in tenants {
         let (level, name) = match tenant.path.rsplit_once('/') {
@@ -114,9 +121,11 @@ pub fn tree(tenants: &[QuotaView]) -> Vec<Block> {
         for (index, resource) in resources.iter().enumerate() {
             // The name stands once.
             let name = if index == 0 { name.clone() } else { String::new() };
-            let amounts = tenant.columns().into_iter().map(|amounts| resource.of(amounts));
+            let shown = if unmet { 8 } else { 7 };
+            let amounts = tenant.columns().into_iter().take(shown).map(|amounts| resource.of(amounts));
+            let before = || tenant.historic.as_ref().map_or_else(|| "-".to_owned(), |amounts| resource.of(amounts));
             let row = [name, resource.name().to_owned()].into_iter().chain(amounts);
-            columns.row(row.take(heads.len()).collect());
+            columns.row(row.chain(historic.then(before)).collect());
         }
     }
     vec![columns.block()]

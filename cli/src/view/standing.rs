@@ -21,6 +21,8 @@ pub struct TenantExplanation {
     pub revision: u64,
     /// ms since the Unix epoch.
     pub now_ms: u64,
+    /// The half-life of past use in seconds; 0: past use does not count.
+    pub half_life_s: u64,
 }
 
 /// One sentence.
@@ -58,7 +60,10 @@ pub struct StandingView {
     pub floor_share: Option<u64>,
     /// The dominant share of burst use, in millionths.
     pub burst_share: Option<u64>,
-    /// That share over the weight.
+    /// Where a half-life is set: the share of average burst use of the past, in millionths.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub historic_share: Option<u64>,
+    /// That share, or with a half-life the mean of the two, over the weight.
     pub burst_over_weight: u64,
     /// Of which resource it is.
     pub burst_resource: String,
@@ -81,6 +86,7 @@ impl StandingView {
             waiting: Amounts::vec(of.waiting.as_ref()),
             floor_share: of.floor_share,
             burst_share: of.burst_share,
+            historic_share: of.historic_share,
             burst_over_weight: of.burst_over_weight,
             burst_resource: of.burst_resource.clone(),
             used_since_ms: of.used_since_ms,
@@ -88,21 +94,23 @@ impl StandingView {
         }
     }
 
-    fn row(&self) -> Vec<String> {
+    fn row(&self, with_past: bool) -> Vec<String> {
         let cards = |amounts: &Amounts| match amounts.units.values().sum() {
             0_u64 => "-".to_owned(),
             units => show_cards(units),
         };
-        vec![
+        let share = |share: Option<u64>| share.map_or_else(|| "-".to_owned(), percent);
+        let mut row = vec![
             self.path.clone(),
             cards(&self.guarantee),
             cards(&self.used),
-            self.floor_share.map_or_else(|| "-".to_owned(), percent),
+            share(self.floor_share),
             self.weight.to_string(),
-            self.burst_share.map_or_else(|| "-".to_owned(), percent),
-            percent(self.burst_over_weight),
-            cards(&self.waiting),
-        ]
+            share(self.burst_share),
+        ];
+        row.extend(with_past.then(|| share(self.historic_share)));
+        row.extend([percent(self.burst_over_weight), cards(&self.waiting)]);
+        row
     }
 }
 
@@ -127,6 +135,7 @@ impl TenantExplanation {
             reasons: reply.reasons.iter().map(reason).collect(),
             revision: reply.revision,
             now_ms: reply.now_ms,
+            half_life_s: reply.half_life_s,
         }
     }
 
@@ -135,10 +144,13 @@ impl TenantExplanation {
     pub fn blocks(&self) -> Vec<Block> {
         let mut lines = vec![format!("tenant {}", self.tenant.path)];
         lines.extend(self.reasons.iter().map(|reason| format!("  {}: {}", reason.code, reason.text)));
-        let heads = ["TENANT", "GUARANTEE", "USED", "OF GUARANTEE", "WEIGHT", "BURST SHARE", "OVER WEIGHT", "WAITING"];
+        let with_past = self.half_life_s > 0;
+        let mut heads = vec!["TENANT", "GUARANTEE", "USED", "OF GUARANTEE", "WEIGHT", "BURST SHARE"];
+        heads.extend(with_past.then_some("HISTORIC"));
+        heads.extend(["OVER WEIGHT", "WAITING"]);
         let mut columns = Columns::new(&heads).right(&heads[1..]);
-        columns.row(self.tenant.row());
-        self.neighbours.iter().for_each(|other| columns.row(other.row()));
+        columns.row(self.tenant.row(with_past));
+        self.neighbours.iter().for_each(|other| columns.row(other.row(with_past)));
         let mut blocks = vec![Block::Text(lines.join("\n")), columns.block()];
         if self.more_neighbours > 0 {
             blocks.push(Block::Text(format!("and {} more siblings that use less", self.more_neighbours)));

@@ -2,6 +2,7 @@
 
 use crate::output::{Block, Columns};
 use crate::units::{counted, exact_cards, exact_mebibytes, show_cards, show_cpus, show_mebibytes, show_moment};
+use muster_model::use_history::half_life_in_words;
 use muster_proto::v1;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -144,6 +145,9 @@ pub struct AppliedView {
     pub removed: Vec<ChangeView>,
     /// Tenants that were named and are as they were.
     pub unchanged: u32,
+    /// The half-life of past use, if it changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub half_life: Option<FieldView>,
     /// The state of the cluster it holds for.
     pub revision: u64,
 }
@@ -181,6 +185,11 @@ impl AppliedView {
             changes: reply.changes.iter().map(ChangeView::new).collect(),
             removed: reply.removed.iter().map(ChangeView::removed).collect(),
             unchanged: reply.unchanged,
+            half_life: reply.half_life_before_s.map(|before_s| FieldView {
+                field: "half-life".to_owned(),
+                before: Some(half_life_in_words(before_s)),
+                after: reply.half_life_s.map(half_life_in_words),
+            }),
             revision: reply.revision,
         }
     }
@@ -189,6 +198,7 @@ impl AppliedView {
     #[must_use]
     pub fn text(&self) -> String {
         let mut lines = Vec::new();
+        lines.extend(self.half_life.iter().map(|field| field.words(false)));
         for change in &self.changes {
             lines.push(if change.new { format!("{}: new", change.path) } else { format!("{}:", change.path) });
             lines.extend(change.fields.iter().map(|field| format!("  {}", field.words(change.new))));
@@ -204,14 +214,14 @@ impl AppliedView {
     /// Whether nothing differs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.removed.is_empty()
+        self.changes.is_empty() && self.removed.is_empty() && self.half_life.is_none()
     }
 
     fn summary(&self) -> String {
         let new = self.changes.iter().filter(|change| change.new).count();
         let (changed, removed) = (self.changes.len() - new, self.removed.len());
         let as_before = if self.unchanged > 0 { format!(" ({} unchanged)", self.unchanged) } else { String::new() };
-        if self.is_empty() {
+        if self.changes.is_empty() && self.removed.is_empty() {
             return format!("no tenant {}{as_before}", if self.dry_run { "would change" } else { "changed" });
         }
         let kinds = [("add", "added", new), ("change", "changed", changed), ("remove", "removed", removed)];

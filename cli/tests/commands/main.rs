@@ -7,6 +7,7 @@ mod elastic;
 mod endpoints;
 mod fleet;
 mod guides;
+mod half_life;
 mod jobs;
 mod moves;
 #[path = "../support/pages.rs"]

@@ -33,6 +33,7 @@ impl State {
         self.check_tree()?;
         self.check_books()?;
         self.check_floors()?;
+        self.check_use_histories()?;
         self.check_counters()?;
         self.check_index()
     }

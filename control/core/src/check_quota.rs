@@ -128,4 +128,25 @@ impl State {
         let taken = self.capacity().devices_without(&leaving, &coming);
         ensure(taken.is_ok(), 1, || format!("what is claimed is not there: {taken:?}"))
     }
+
+    /// Law 10: where past use counts, each tenant's record says what is in use now; elsewhere there are no records.
+    pub(super) fn check_use_histories(&self) -> Result<(), Broken> {
+        let half_life_s = self.meta.half_life_s;
+        ensure(half_life_s > 0 || self.use_histories.is_empty(), 10, || {
+            "use is recorded, but no half-life is set".to_owned()
+        })?;
+        for (id, at) in self.capacity().tenants().iter().filter(|_| half_life_s > 0) {
+            let (burst, own) = (at.used.less(&at.floor_use), at.own);
+            let record = self.use_histories.get(id);
+            let recorded = record.map(|record| (record.burst.since, record.own.since)).unwrap_or_default();
+            ensure(recorded == (burst, own), 10, || {
+                format!("tenant {} uses {burst:?} ({own:?} its own), its history says {recorded:?}", at.path)
+            })?;
+            ensure(record.is_none_or(|record| record.half_life_s == half_life_s), 10, || {
+                format!("the history of tenant {} goes by another half-life than {half_life_s} s", at.path)
+            })?;
+        }
+        let gone = self.use_histories.keys().find(|id| !self.tenants.contains_key(id));
+        ensure(gone.is_none(), 10, || format!("use of tenant {gone:?} is recorded, which does not exist"))
+    }
 }

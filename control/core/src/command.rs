@@ -181,6 +181,9 @@ pub enum Command {
         /// Tenants below the edited ones that no edit names are removed.
         #[serde(default)]
         prune: bool,
+        /// In how many seconds past use comes to count half, for the whole fleet; 0: past use does not count. None: as it is. With it there need be no edit.
+        #[serde(default)]
+        half_life_s: Option<u64>,
     },
     /// An operator sets the state's time back to the entry's, which a wrong clock had moved ahead. Repeated until nothing is left.
     ResetClock,

@@ -8,6 +8,7 @@ use crate::command::Command;
 use crate::entry::{Decided, Entry};
 use crate::plan::plan;
 use crate::state::State;
+use crate::use_histories;
 use muster_model::{Change, Object};
 
 /// What an entry came to.
@@ -45,6 +46,7 @@ pub fn execute(state: &mut State, entry: &Entry) -> Executed {
         executed.decided.push(decided);
     }
     settle(state, entry, &mut raised, &mut executed);
+    executed.changes.extend(use_histories::settle(state, entry.now_ms.max(state.meta.now_ms)));
     if meta_moved {
         executed.changes.push(Change::put(Object::Meta(state.meta.clone())));
     }

@@ -32,6 +32,7 @@ mod routing;
 pub mod shape_fault;
 pub mod standing;
 pub mod state;
+mod use_histories;
 pub mod victim_fault;
 mod windows;
 

@@ -57,6 +57,9 @@ pub enum Done {
         /// What is gone now, as it was, in the order of paths.
         #[serde(default)]
         removed: Vec<TenantSpec>,
+        /// The half-life of past use in seconds as it was, if it differs now.
+        #[serde(default)]
+        half_life_before_s: Option<u64>,
     },
     /// The state's time is the right one again.
     ClockReset {

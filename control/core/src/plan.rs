@@ -73,7 +73,7 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         }
         Command::Cancel { job } => cancel::cancel(d, *job),
         Command::ApplyTenants { tenants } => tenants::apply(d, tenants),
-        Command::EditTenants { edits, prune } => tenants::edit(d, edits, *prune),
+        Command::EditTenants { edits, prune, half_life_s } => tenants::edit(d, edits, *prune, *half_life_s),
         Command::MoveTenant { path, to } => tenants::relocate(d, path, to),
         Command::DeleteTenant { path } => tenants::delete(d, path),
         Command::PutPool(pool) => pools::put(d, pool),

@@ -1,7 +1,7 @@
 //! Why a tenant gets more or less than its neighbours, and since when.
 //!
 //! Everything is counted from the state when somebody asks. What must stay true: shares are those by which the scheduler orders siblings (floors first, then
-//! the dominant share of burst use over weight); a time is that of the newest entry that made it so, taken from the objects themselves; the same state
+//! the dominant share of burst use over weight, and where a half-life is set the mean of present and average past use); a time is that of the newest entry that made it so, taken from the objects themselves; the same state
 //! gives the same answer.
 
 mod words;
@@ -14,6 +14,7 @@ use crate::state::State;
 use muster_model::capacity::OverMax;
 use muster_model::ids::TenantId;
 use muster_model::resources::Resource;
+use muster_model::use_history::counted;
 use muster_model::{GpuModel, Job, JobPhase, Limits, ResourceVec, Tenant};
 use std::collections::BTreeMap;
 
@@ -49,6 +50,8 @@ pub struct Standing {
     pub floor_share: Option<u64>,
     /// Of burst use: the resource that counts, and the part of the fleet's healthy capacity of it, in millionths.
     pub burst: Option<(Resource, u64)>,
+    /// Where a half-life is set: the part of that capacity that its average burst use of the past is, in millionths.
+    pub historic_share: Option<u64>,
     /// When what it uses changed last: the newest binding or promotion that is still there.
     pub used_since_ms: Option<u64>,
     /// When the oldest of its jobs that only waits for devices was submitted.
@@ -85,6 +88,13 @@ pub enum Cause {
     Floor,
     /// It has more burst, but not more for its weight.
     Weight,
+    /// It used less over the past, so what gets free goes to it first.
+    PastUse {
+        /// Average past burst use of the two over the fleet's capacity, in millionths.
+        more: u64,
+        /// Of the one that uses less now.
+        less: u64,
+    },
     /// It borrowed what was idle; burst does not take burst back.
     Borrowed {
         /// When its use changed last.
@@ -116,6 +126,8 @@ pub struct TenantExplanation {
     pub more: usize,
     /// It and each of these neighbours.
     pub comparisons: Vec<Comparison>,
+    /// In how many seconds past use comes to count half; 0: it does not count.
+    pub half_life_s: u64,
 }
 
 /// Explains the tenant at `path`; none when there is no such tenant.
@@ -135,7 +147,7 @@ pub fn explain(state: &State, path: &str) -> Option<TenantExplanation> {
     let resources = compared(&tenant);
     let pairs = neighbours.iter().flat_map(|other| resources.iter().map(move |resource| (other, *resource)));
     let comparisons = pairs.map(|(other, resource)| compare(&tenant, other, resource)).collect();
-    Some(TenantExplanation { tenant, neighbours, more, comparisons })
+    Some(TenantExplanation { tenant, neighbours, more, comparisons, half_life_s: state.meta.half_life_s })
 }
 
 impl Standing {
@@ -148,7 +160,9 @@ impl Standing {
     /// The share by which siblings are ordered above guarantees, in millionths.
     #[must_use]
     pub fn burst_over_weight(&self) -> u64 {
-        self.burst.map_or(0, |(_, share)| share / u64::from(self.weight.max(1)))
+        let present = self.burst.map_or(0, |(_, share)| share);
+        let counts = self.historic_share.map_or(present, |past| counted(present, past));
+        counts / u64::from(self.weight.max(1))
     }
 }
 
@@ -220,8 +234,13 @@ impl Counted {
         let whole = state.capacity().healthy();
         // As the scheduler: only what is asked for counts. Where nothing is, everything does.
         let counts = |resource: &Resource| waiting.is_empty() || waiting.get(*resource) > 0;
-        let shares = burst.nonzero().filter(|(resource, _)| counts(resource));
-        let shares = shares.map(|(resource, amount)| (resource, millionths(amount, whole.get(resource))));
+        let now_ms = state.meta.now_ms;
+        let past = state.use_histories.get(&id).map(|record| record.burst_at(now_ms)).unwrap_or_default();
+        let both = burst.plus(&past);
+        let used_ever = both.nonzero().map(|(resource, _)| resource).filter(counts);
+        let share = |amount: &ResourceVec, resource| millionths(amount.get(resource), whole.get(resource));
+        let rank = |resource: &Resource| (share(&both, *resource), std::cmp::Reverse(*resource));
+        let counting = used_ever.max_by_key(rank);
         let floored = tenant.guarantee.nonzero().map(|(resource, floor)| millionths(used.get(resource), floor));
         Standing {
             id,
@@ -234,7 +253,8 @@ impl Counted {
             covered,
             waiting,
             floor_share: floored.max(),
-            burst: shares.max_by_key(|(resource, share)| (*share, std::cmp::Reverse(*resource))),
+            burst: counting.map(|resource| (resource, share(&burst, resource))),
+            historic_share: counting.filter(|_| state.meta.half_life_s > 0).map(|resource| share(&past, resource)),
             used_since_ms: self.used_since_ms.get(&id).copied(),
             waiting_since_ms: self.waiting_since_ms.get(&id).copied(),
             limit: self.limit_of(state, id),
@@ -280,6 +300,11 @@ fn cause(more: &Standing, less: &Standing, resource: Resource) -> Cause {
     let by_weight = |of: &Standing| burst(of) / u64::from(of.weight.max(1));
     if by_weight(more) <= by_weight(less) {
         return Cause::Weight;
+    }
+    if let (Some(more_before), Some(less_before)) = (more.historic_share, less.historic_share)
+        && less.burst_over_weight() > more.burst_over_weight()
+    {
+        return Cause::PastUse { more: more_before, less: less_before };
     }
     Cause::Borrowed { since_ms: more.used_since_ms }
 }

@@ -40,7 +40,10 @@ macro_rules! state {
 
             fn put(&mut self, object: Object) {
                 match object {
-                    Object::Meta(meta) => self.meta = meta,
+                    Object::Meta(meta) => {
+                        self.derived.capacity.watch_use(meta.half_life_s > 0);
+                        self.meta = meta;
+                    }
                     $($(Object::$kind(object) => Table::<$value>::put(&mut self.$table, object, &mut self.derived),)?)*
                 }
                 if self.derived.capacity.wants_tenants_counted() {
@@ -93,6 +96,7 @@ impl State {
             cluster,
             finished_kept: 0,
             finished_forgotten: 0,
+            half_life_s: 0,
         })
     }
 
@@ -116,6 +120,8 @@ impl State {
         for allocation in allocations.into_values() {
             state.put(Object::Allocation(allocation));
         }
+        // Histories of use are among the objects: what was charged just now is in them.
+        state.take_use_changed();
         state
     }
 
@@ -134,6 +140,11 @@ impl State {
     /// Floor accounts that have got something back, or whose size has changed, since this was asked last.
     pub(crate) fn take_freed(&mut self) -> std::collections::BTreeSet<TenantId> {
         self.derived.capacity.take_freed()
+    }
+
+    /// Tenants whose use has changed since this was asked last, with those above them; none where no half-life is set.
+    pub(crate) fn take_use_changed(&mut self) -> std::collections::BTreeSet<TenantId> {
+        self.derived.capacity.take_use_changed()
     }
 
     /// Makes one change.

@@ -727,6 +727,46 @@ fn law_10_changes_alone_give_the_same_bytes() {
     }
 }
 
+/// Where past use counts, each record says what is in use, and was brought up when that changed.
+#[test]
+fn law_10_histories_of_use_follow_what_is_in_use() {
+    catches(
+        "its history says",
+        || checked,
+        || {
+            |_, state: &mut State, _: &mut Executed| {
+                // Planted: what was released stays in the record.
+                let used = state.use_histories.values().find(|record| !record.burst.since.is_empty());
+                let Some(mut record) = used.cloned() else { return };
+                record.burst.since = muster_model::ResourceVec::default();
+                put(state, Object::UseHistory(record));
+            }
+        },
+    );
+    for seed in seeds(6) {
+        let mut scenario = Story::new(seed);
+        for _ in 0..300 {
+            let entry = scenario.next_entry();
+            let before = scenario.state.use_histories.clone();
+            let executed = scenario.execute(&entry);
+            let now_ms = scenario.state.meta.now_ms;
+            for record in executed.changes.iter().filter_map(|change| match change {
+                Change::Put(object) => Some(&**object),
+                _ => None,
+            }) {
+                let Object::UseHistory(record) = record else { continue };
+                if executed.changes.contains(&Change::Delete(Key::UseHistory(record.tenant))) {
+                    continue; // Turned off and on in one entry.
+                }
+                assert_eq!(record.at_ms, now_ms, "seed {seed}: a record is brought up to the entry's time");
+                // What was used until now counts for as long as it lasted, whatever else the entry did.
+                let expected = before.get(&record.tenant).map(|old| old.burst_at(now_ms)).unwrap_or_default();
+                assert_eq!(record.burst_at(now_ms), expected, "seed {seed}: tenant {}", record.tenant);
+            }
+        }
+    }
+}
+
 #[test]
 fn from_objects_equals_incremental() {
     for seed in seeds(12) {
@@ -812,6 +852,7 @@ fn histories_reach_what_they_are_meant_to_test() {
                     (Command::FenceNode { .. }, Ok(_)) => "fenced",
                     (Command::RemoveNode { .. }, Ok(_)) => "removed",
                     (Command::ApplyTenants { .. }, Ok(_)) => "tenants changed",
+                    (_, Ok(Done::Tenants { half_life_before_s: Some(_), .. })) => "half-life changed",
                     (Command::EditTenants { .. }, Ok(_)) => "tenants edited",
                     (Command::MoveTenant { .. }, Ok(_)) => "tenant moved",
                     (_, Err(Reject::DoesNotFit { over_max: true, .. })) => "over max",

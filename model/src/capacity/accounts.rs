@@ -40,6 +40,8 @@ pub(super) struct Accounts {
     freed: BTreeSet<TenantId>,
     /// Which resources are floored has changed since then: any account may cover more, or less.
     floored_changed: bool,
+    /// Whose use, own or charged to a floor account, has changed since [`Capacity::take_use_changed`]; none where nobody asks.
+    pub(super) use_changed: Option<BTreeSet<TenantId>>,
     /// The jobs that have claimed a node: several only where one move gives it to them together.
     claimed: BTreeMap<NodeId, BTreeSet<JobId>>,
 }
@@ -240,6 +242,7 @@ impl Capacity {
     }
 
     pub(super) fn charge_account(&mut self, account: TenantId, charge: &ResourceVec) {
+        self.use_changes(Some(account));
         if let Some(at) = self.tenants.get_mut(&account) {
             at.floor_charged.add(charge);
         }
@@ -247,6 +250,7 @@ impl Capacity {
     }
 
     pub(super) fn release_account(&mut self, account: TenantId, charge: &ResourceVec) {
+        self.use_changes(Some(account));
         if let Some(at) = self.tenants.get_mut(&account) {
             at.floor_charged.sub(charge);
         }

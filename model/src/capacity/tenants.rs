@@ -5,6 +5,7 @@ use super::ended::Ended;
 use crate::ids::TenantId;
 use crate::resources::{Limits, Resource, ResourceVec};
 use crate::tenant::{AntiAffinity, Tenant, Trust};
+use std::collections::BTreeSet;
 
 /// A ceiling that a charge would pass.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,6 +62,8 @@ impl Capacity {
         let counted = old.map(|old| (old.parent, old.guarantee));
         self.change_floors(tenant.id, counted, Some((tenant.parent, tenant.guarantee)));
         if let Some((parent, _)) = counted.filter(|(parent, _)| *parent != tenant.parent) {
+            self.use_changes(parent);
+            self.use_changes(tenant.parent);
             self.each_of_line(parent, |at| {
                 at.used.sub(&used);
                 at.floor_use.sub(&floor_use);
@@ -148,7 +151,27 @@ impl Capacity {
         Ok(())
     }
 
+    /// Whether it is noted from now on whose use changes.
+    pub fn watch_use(&mut self, watch: bool) {
+        if watch != self.accounts.use_changed.is_some() {
+            self.accounts.use_changed = watch.then(BTreeSet::new);
+        }
+    }
+
+    /// Whose use has changed since this was asked last: tenants and all above them.
+    pub fn take_use_changed(&mut self) -> BTreeSet<TenantId> {
+        let changed = self.accounts.use_changed.as_mut().map(std::mem::take).unwrap_or_default();
+        changed.into_iter().flat_map(|tenant| self.line_of(tenant)).map(|(id, _)| id).collect()
+    }
+
+    pub(super) fn use_changes(&mut self, tenant: Option<TenantId>) {
+        if let Some(changed) = &mut self.accounts.use_changed {
+            changed.extend(tenant);
+        }
+    }
+
     pub(super) fn charge_tenants(&mut self, tenant: TenantId, charge: &ResourceVec, account: Option<TenantId>) {
+        self.use_changes(Some(tenant));
         if let Some(at) = self.tenants.get_mut(&tenant) {
             at.own.add(charge);
         }
@@ -159,6 +182,7 @@ impl Capacity {
     }
 
     pub(super) fn release_tenants(&mut self, tenant: TenantId, charge: &ResourceVec, account: Option<TenantId>) {
+        self.use_changes(Some(tenant));
         if let Some(at) = self.tenants.get_mut(&tenant) {
             at.own.sub(charge);
         }

@@ -48,6 +48,8 @@ macro_rules! replicated_kinds {
                 "Maintenance windows, advance reservations and drains by a deadline, by name.";
             17 Move by $crate::ids::AllocationId: $crate::moves::MoveRecord, |it| it.id, in moves,
                 "Moves that were executed, by the allocation of the gang that they were for.";
+            18 UseHistory by $crate::ids::TenantId: $crate::use_history::UseHistory, |it| it.tenant, in use_histories,
+                "What was used above guarantees, by tenant, where a half-life is set.";
         }
     };
 }
@@ -194,6 +196,7 @@ mod tests {
         check(Key::PriorityClass("ab".to_owned()), b"\x0fab");
         check(Key::Window("ab".to_owned()), b"\x10ab");
         check(Key::RunTimes(TenantId(1)), &[14, 0, 0, 0, 1]);
+        check(Key::UseHistory(TenantId(1)), &[18, 0, 0, 0, 1]);
         let finished = Key::Finished(FinishedJob { finished_ms: 3, id: JobId(4) });
         check(finished, &[255, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4]);
     }

@@ -19,6 +19,7 @@ pub mod request;
 pub mod resources;
 mod start;
 pub mod tenant;
+mod use_history;
 pub mod watch;
 pub mod window;
 

@@ -25,6 +25,7 @@ pub fn change_to_wire(change: &Change) -> Option<v1::WatchChange> {
             Key::Window(name) => Wire::WindowGone(name.clone()),
             Key::PriorityClass(name) => Wire::PriorityClassGone(name.clone()),
             Key::Move(id) => Wire::MoveGone(id.0),
+            Key::UseHistory(id) => Wire::UseHistoryGone(id.0),
             _ => return None,
         },
     };
@@ -44,6 +45,7 @@ pub fn object_to_wire(object: &Object) -> Option<v1::WatchChange> {
         Object::Window(window) => Wire::Window(window.into()),
         Object::PriorityClass(class) => Wire::PriorityClass(class.into()),
         Object::Move(record) => Wire::Move(record.into()),
+        Object::UseHistory(record) => Wire::UseHistory(record.into()),
         _ => return None,
     };
     Some(v1::WatchChange { change: Some(wire) })
@@ -77,5 +79,7 @@ pub fn change_from_control_plane(wire: v1::WatchChange) -> Result<Change, FieldE
         Wire::PriorityClassGone(name) => Change::Delete(Key::PriorityClass(name)),
         Wire::Move(record) => Change::put(Object::Move(record.try_into().map_err(under("move"))?)),
         Wire::MoveGone(id) => Change::Delete(Key::Move(AllocationId(id))),
+        Wire::UseHistory(record) => Change::put(Object::UseHistory(record.try_into().map_err(under("use_history"))?)),
+        Wire::UseHistoryGone(id) => Change::Delete(Key::UseHistory(TenantId(id))),
     })
 }

@@ -16,8 +16,7 @@ pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan
     let mut steps = Steps::default();
     view.last_pass_ms = now_ms;
     view.end_backoffs(now_ms);
-    view.fleet.look_ahead(cell);
-    view.fleet.judge_scarcity(cell);
+    view.look_around(cell, now_ms);
     let mut pass = Pass { cell, now_ms, guards: guard::guards(view, cell) };
     start::start_waiting(view, &mut pass, bounds, &mut steps, &mut plan);
     if !plan.more {

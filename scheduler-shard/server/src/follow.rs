@@ -194,6 +194,7 @@ fn name_of(wire: &v1::WatchChange) -> String {
         Some(Wire::Window(window)) => format!("window {}", window.name),
         Some(Wire::PriorityClass(class)) => format!("priority class {}", class.name),
         Some(Wire::Move(record)) => format!("move {}", record.id),
+        Some(Wire::UseHistory(record)) => format!("history of use of tenant {}", record.tenant_id),
         Some(Wire::Cell(cell)) => format!("cell {}", cell.name),
         Some(Wire::Node(node)) => format!("node {}", node.spec.as_ref().map_or("", |spec| spec.name.as_str())),
         Some(Wire::Job(job)) => format!("job {}", job.id),
@@ -207,7 +208,8 @@ fn name_of(wire: &v1::WatchChange) -> String {
             | Wire::AllocationGone(_)
             | Wire::PriorityClassGone(_)
             | Wire::WindowGone(_)
-            | Wire::MoveGone(_),
+            | Wire::MoveGone(_)
+            | Wire::UseHistoryGone(_),
         ) => "a deletion".to_owned(),
         None => "an object of an unknown kind".to_owned(),
     }

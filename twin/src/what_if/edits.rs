@@ -4,6 +4,7 @@ use super::added::{self, AddedNodes};
 use muster_control_core::plan::drain_name;
 use muster_control_core::{Command, Reject, State};
 use muster_model::tenant_edit::TenantEdit;
+use muster_model::use_history::half_life_in_words;
 use muster_model::{NodeId, Pool, WindowKind, WindowSpec, utc};
 
 /// One thing that is changed.
@@ -15,6 +16,8 @@ pub enum Edit {
         edits: Vec<TenantEdit>,
         /// Tenants below the edited ones that no edit names are removed.
         prune: bool,
+        /// The half-life of past use; none: as it is.
+        half_life_s: Option<u64>,
     },
     /// A pool has these rules.
     Pool(Pool),
@@ -42,7 +45,10 @@ impl Edit {
     pub(super) fn commands(&self, state: &State) -> Result<Vec<Command>, Reject> {
         let drain = |node: NodeId| Command::SetDrained { node, drained: true, reason: String::new() };
         match self {
-            Edit::Tenants { edits, prune } => Ok(vec![Command::EditTenants { edits: edits.clone(), prune: *prune }]),
+            Edit::Tenants { edits, prune, half_life_s } => {
+                let (prune, half_life_s) = (*prune, *half_life_s);
+                Ok(vec![Command::EditTenants { edits: edits.clone(), prune, half_life_s }])
+            }
             Edit::Pool(pool) => Ok(vec![Command::PutPool(pool.clone())]),
             Edit::DrainNode(name) if name.is_empty() => Err(Reject::field("node", "is empty", "name the node")),
             Edit::DrainNode(name) => match state.index().node_ids.get(name) {
@@ -80,11 +86,16 @@ impl Edit {
     #[must_use]
     pub fn text(&self) -> String {
         match self {
-            Edit::Tenants { edits, prune } => {
+            Edit::Tenants { edits, prune, half_life_s } => {
+                let half_life = half_life_s.map(|half_life_s| format!("half-life {}", half_life_in_words(half_life_s)));
+                if let (Some(half_life), true) = (&half_life, edits.is_empty()) {
+                    return half_life.clone();
+                }
+                let half_life = half_life.map(|words| format!(", {words}")).unwrap_or_default();
                 let paths: Vec<&str> = edits.iter().take(3).map(|edit| edit.path.as_str()).collect();
                 let more = if edits.len() > 3 { format!(" and {} more", edits.len() - 3) } else { String::new() };
                 let prune = if *prune { ", others below them removed" } else { "" };
-                format!("tenants {}{more} as in the file{prune}", paths.join(", "))
+                format!("tenants {}{more} as in the file{prune}{half_life}", paths.join(", "))
             }
             Edit::Pool(pool) => format!("pool {} as in the file", pool.name),
             Edit::DrainNode(name) => format!("node {name} drained"),

@@ -227,10 +227,7 @@ fn every_suggestion_starts_the_job_under_random_quota_trees_with_preemption() {
     }
     let seen = seen.lock().expect("alone");
     println!("suggestions: {:?}; estimates: {:?}", seen.kinds, seen.bases);
-    // Of 22,000 suggestions two do not start their job, both "wait until jobs have ended", as seed 64: not understood yet. More would be a new fault.
-    let made: u64 = seen.kinds.values().sum();
-    println!("{} of {made} do not start the job: {broken:#?}", broken.len());
-    assert!(1_000 * broken.len() as u64 <= made, "MUSTER_SEED={first}\n{}", broken.join("\n"));
+    assert!(broken.is_empty(), "MUSTER_SEED={first}\n{}", broken.join("\n"));
     for kind in ["end_jobs", "raise_max", "open_nodes", "tasks"] {
         assert!(
             seen.kinds.get(kind).copied().unwrap_or(0) > 0 || std::env::var("MUSTER_SEED").is_ok(),

@@ -23,6 +23,8 @@ use std::sync::Arc;
 
 const BEGIN_MS: u64 = 1_000_000_000_000;
 const STOP_MS_MAX: u64 = 3_000;
+/// Half-lives of past use, where it counts; 0: edits turn it off for a while.
+const HALF_LIVES_S: [u64; 4] = [60, 600, 0, 86_400];
 const SILENT_MS_MAX: u64 = 70_000;
 /// After the last submission everything must have ended within this.
 const DRAIN_MS: u64 = 40 * 3_600_000;
@@ -93,6 +95,8 @@ struct World {
     models: Vec<(GpuModel, u32)>,
     /// Maintenance, reservations and drains are planned, and jobs keep their time limits.
     windows: bool,
+    /// Past use counts in the order of tenants; edits change its half-life.
+    past_counts: bool,
     /// A node was lost: what stops on it is heard of late.
     lost: bool,
     /// Who asks why jobs wait, and how often in a hundred rests.
@@ -182,6 +186,11 @@ impl World {
         }
         let tenants = tree::random(&mut chance, &budget);
         must(&mut state, vec![Command::ApplyTenants { tenants }]);
+        let past_counts = seed % 5 == 3;
+        if past_counts {
+            let half_life_s = Some(HALF_LIVES_S[seed as usize % HALF_LIVES_S.len()]);
+            must(&mut state, vec![Command::EditTenants { edits: Vec::new(), prune: false, half_life_s }]);
+        }
         let cells: Vec<CellId> = state.cells.keys().copied().collect();
         let acquire = |cell: &CellId| Command::AcquireCell { cell: *cell, shard: "s".to_owned() };
         must(&mut state, cells.iter().map(acquire).collect());
@@ -224,6 +233,7 @@ impl World {
             elastic: chance.in_hundred(40),
             models,
             windows: false,
+            past_counts,
             lost: false,
             chance,
         }
@@ -337,7 +347,13 @@ impl World {
             }
             Next::Completed(id) => self.tell(id, &next, batch, |_| Some(TaskState::Exited { code: 0 })),
             Next::Stopped(id) => self.tell(id, &next, batch, |_| Some(TaskState::Stopped)),
-            Next::Edit => batch.extend(tree::edit(&mut self.chance, &self.state, &self.budget)),
+            Next::Edit => {
+                batch.extend(tree::edit(&mut self.chance, &self.state, &self.budget));
+                if self.past_counts {
+                    let half_life_s = Some(HALF_LIVES_S[self.revision as usize % HALF_LIVES_S.len()]);
+                    batch.push(Command::EditTenants { edits: Vec::new(), prune: false, half_life_s });
+                }
+            }
             Next::Cancel => {
                 let jobs: Vec<JobId> = self.state.jobs.keys().copied().collect();
                 if !jobs.is_empty() {

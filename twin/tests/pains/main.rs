@@ -10,4 +10,5 @@ mod preemption_loops;
 mod quota_per_gpu_model;
 mod scenario;
 mod storage_cannot_save_all;
+mod used_all_week;
 mod victims_blind_to_lost_work;

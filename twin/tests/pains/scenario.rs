@@ -102,6 +102,11 @@ impl Scenario {
         self.commit(vec![Command::PutPool(pool)]);
     }
 
+    /// An operator sets the half-life of past use.
+    pub(crate) fn half_life(&mut self, seconds: u64) {
+        self.commit(vec![Command::EditTenants { edits: Vec::new(), prune: false, half_life_s: Some(seconds) }]);
+    }
+
     /// What happened, line by line.
     pub(crate) fn text(self) -> String {
         self.text

@@ -64,8 +64,8 @@ fn edit(cluster: &Cluster, chance: &mut Chance) -> (Edit, Vec<Command>) {
         TenantEdit { guarantee: amount(guarantee), max: amount(max), path: path.to_owned(), ..TenantEdit::default() }
     };
     let tenants = |edits: Vec<TenantEdit>| {
-        let made = Command::EditTenants { edits: edits.clone(), prune: false };
-        (Edit::Tenants { edits, prune: false }, vec![made])
+        let made = Command::EditTenants { edits: edits.clone(), prune: false, half_life_s: None };
+        (Edit::Tenants { edits, prune: false, half_life_s: None }, vec![made])
     };
     match chance.below(5) {
         0 => tenants(vec![quota("b", Some(16), None), quota("b/one", Some(16), None)]),

@@ -34,8 +34,8 @@ fn edits_that_break_a_law_are_refused_as_the_real_ones() {
     for (path, cards) in [("research", 17), ("research/nlp", 9), ("research", 3), ("nobody/below", 1)] {
         let mut cluster = cluster();
         let edits = vec![guarantee(path, cards)];
-        let asked = refusal(&cluster, vec![Edit::Tenants { edits: edits.clone(), prune: false }]);
-        let made = cluster.make(Command::EditTenants { edits, prune: false }).expect_err("refused");
+        let asked = refusal(&cluster, vec![Edit::Tenants { edits: edits.clone(), prune: false, half_life_s: None }]);
+        let made = cluster.make(Command::EditTenants { edits, prune: false, half_life_s: None }).expect_err("refused");
         assert_eq!(asked, (0, made), "{path} {cards}");
     }
 }
@@ -51,8 +51,8 @@ fn a_max_below_what_runs_and_rules_that_cards_in_use_break_are_refused_as_the_re
         path: "research/nlp".to_owned(),
         ..TenantEdit::default()
     };
-    let asked = refusal(&cluster, vec![Edit::Tenants { edits: vec![max.clone()], prune: false }]).1;
-    assert_eq!(cluster.make(Command::EditTenants { edits: vec![max], prune: false }), Err(asked));
+    let asked = refusal(&cluster, vec![Edit::Tenants { edits: vec![max.clone()], prune: false, half_life_s: None }]).1;
+    assert_eq!(cluster.make(Command::EditTenants { edits: vec![max], prune: false, half_life_s: None }), Err(asked));
     let bad = Pool { time_slice_replicas: 0, ..Pool::standard() };
     let asked = refusal(&cluster, vec![Edit::Pool(bad.clone())]).1;
     assert_eq!(cluster.make(Command::PutPool(bad)), Err(asked));
@@ -87,7 +87,7 @@ fn a_job_that_is_refused_in_both_runs_is_an_error_and_in_one_an_answer() {
         path: "research".to_owned(),
         ..TenantEdit::default()
     };
-    let edit = Edit::Tenants { edits: vec![max], prune: false };
+    let edit = Edit::Tenants { edits: vec![max], prune: false, half_life_s: None };
     let answer = cluster.ask(vec![edit], large, 3_600);
     assert_eq!(answer.gains.len(), 1, "{answer:?}");
     assert_eq!(answer.gains[0].workload, Some(2));

@@ -18,7 +18,7 @@ use muster_model::node::RemovedNode;
 use muster_model::object::{RequestFloor, RequestRecord};
 use muster_model::task::RankFailure;
 use muster_model::usage::{AllocationUsage, UsageTotal};
-use muster_model::{Allocation, Job, Node, NodeNotes, Object};
+use muster_model::{Allocation, Job, Node, NodeNotes, Object, UseHistory};
 
 /// `draft` counts from the entry's own time, however far the state's is ahead.
 pub(super) fn reset(draft: &mut Draft<'_>) -> Result<Done, Reject> {
@@ -71,7 +71,10 @@ fn correct(draft: &mut Draft<'_>, now_ms: u64) -> u32 {
         released.map(|usage| Object::AllocationUsage(AllocationUsage { released_ms: Some(now_ms), ..usage.clone() }));
     let totals = state.usage_totals.values().filter(|total| total.as_of_ms > now_ms);
     let totals = totals.map(|total| Object::UsageTotal(UsageTotal { as_of_ms: now_ms, ..total.clone() }));
+    let histories = state.use_histories.values().filter(|record| record.at_ms > now_ms);
+    let histories = histories.map(|record| Object::UseHistory(UseHistory { at_ms: now_ms, ..record.clone() }));
     let others = allocations.chain(requests).chain(floors).chain(released).chain(totals).chain(nodes).chain(removed);
+    let others = others.chain(histories);
     let others: Vec<Object> = others.take(CLOCK_RESET_MAX - count).collect();
     let corrected = count + others.len();
     others.into_iter().for_each(|object| draft.put(object));

@@ -5,6 +5,7 @@
 //! untrusted while it shares cards. An edit is merged here, with the state that it changes, so that two at one time lose nothing.
 
 mod checks;
+mod half_life;
 mod limits;
 mod relocate;
 mod remove;
@@ -29,16 +30,39 @@ pub(super) fn apply(draft: &mut Draft<'_>, specs: &[TenantSpec]) -> Result<Done,
     put(draft, "tenants", specs, false)
 }
 
-/// Adds and changes tenants in what the edits name, all or none; with `prune` it also removes those below them that they do not name.
-pub(super) fn edit(draft: &mut Draft<'_>, edits: &[TenantEdit], prune: bool) -> Result<Done, Reject> {
+/// Adds and changes tenants in what the edits name, all or none; with `prune` it also removes those below them that they do not name. With
+/// `half_life_s` past use counts by it from now on.
+pub(super) fn edit(
+    draft: &mut Draft<'_>,
+    edits: &[TenantEdit],
+    prune: bool,
+    half_life_s: Option<u64>,
+) -> Result<Done, Reject> {
     let state = draft.state;
     let present = |path: &String| state.tenants.get(state.index().tenant_ids.get(path)?);
     let specs: Vec<TenantSpec> = edits.iter().map(|edit| edit.on(present(&edit.path))).collect();
-    put(draft, "edits", &specs, prune)
+    let Some(half_life_s) = half_life_s else { return put(draft, "edits", &specs, prune) };
+    let (mut changes, mut removed) = (Vec::new(), Vec::new());
+    if !specs.is_empty() {
+        (changes, removed) = put_tree(draft, "edits", &specs, prune)?;
+    }
+    let half_life_before_s = half_life::set(draft, half_life_s)?;
+    Ok(Done::Tenants { changes, removed, half_life_before_s })
 }
 
 /// `list` is where faults are, in the words of the call.
 fn put(draft: &mut Draft<'_>, list: &'static str, specs: &[TenantSpec], prune: bool) -> Result<Done, Reject> {
+    let (changes, removed) = put_tree(draft, list, specs, prune)?;
+    Ok(Done::Tenants { changes, removed, half_life_before_s: None })
+}
+
+/// What differs then, and what is gone.
+fn put_tree(
+    draft: &mut Draft<'_>,
+    list: &'static str,
+    specs: &[TenantSpec],
+    prune: bool,
+) -> Result<(Vec<TenantChange>, Vec<TenantSpec>), Reject> {
     if specs.is_empty() || specs.len() > TENANTS_PER_COMMAND_MAX {
         return Err(Reject::field(list, format!("has {}", specs.len()), "apply 1 to 10,000 tenants at once"));
     }
@@ -62,7 +86,7 @@ fn put(draft: &mut Draft<'_>, list: &'static str, specs: &[TenantSpec], prune: b
     tree.check_anti_affinity()?;
     tree.check_limits()?;
     let removed = remove::remove_marked(draft, &tree);
-    Ok(Done::Tenants { changes: put_all(draft, tree), removed })
+    Ok((put_all(draft, tree), removed))
 }
 
 /// Puts what differs, and answers it in the order of the tree.

@@ -3,6 +3,7 @@
 use super::{Cause, Comparison, Limit, MILLION, Standing, TenantExplanation};
 use muster_model::ResourceVec;
 use muster_model::resources::Resource;
+use muster_model::use_history::half_life_in_words;
 use muster_model::utc;
 
 /// One sentence, with a stable word.
@@ -21,9 +22,24 @@ impl TenantExplanation {
     #[must_use]
     pub fn sentences(&self) -> Vec<Sentence> {
         let mut said = self.tenant.about_itself();
+        said.extend(self.past_use());
         said.extend(self.place_in_order());
         said.extend(self.comparisons.iter().filter_map(|one| one.sentence(&self.tenant.path)));
         said
+    }
+
+    /// What it used before, where that counts.
+    fn past_use(&self) -> Option<Sentence> {
+        let (resource, _) = self.tenant.burst?;
+        let what = resource.to_string();
+        let what = what.strip_prefix("gpu.").unwrap_or(&what);
+        let past = percent(self.tenant.historic_share?);
+        let half_life = half_life_in_words(self.half_life_s);
+        let text = format!(
+            "past use counts with a half-life of {half_life}: its burst use was {past} of the fleet's {what} on average; \
+             siblings go by the mean of that and of present use, over weight"
+        );
+        Some(Sentence { code: "past_use", text, subject: String::new() })
     }
 
     /// Where it stands among the siblings that ask for more.
@@ -108,6 +124,11 @@ impl Comparison {
             Cause::AtMax(limit) => format!("the max of {} keeps {less}", limit.path),
             Cause::Floor => format!("floors pay for what {more} has more"),
             Cause::Weight => format!("{more} has the higher weight"),
+            Cause::PastUse { more: more_before, less: less_before } => format!(
+                "{less} used more before ({} of the fleet on average, {more} {}), so what gets free goes to {more} first",
+                percent(*less_before),
+                percent(*more_before)
+            ),
             Cause::Borrowed { since_ms } => {
                 let since = since_ms.map(|ms| format!(", the last of it at {}", utc::show(ms))).unwrap_or_default();
                 format!(
@@ -130,6 +151,7 @@ impl Cause {
             Cause::AtMax(_) => "neighbour_max",
             Cause::Floor => "neighbour_floor",
             Cause::Weight => "neighbour_weight",
+            Cause::PastUse { .. } => "neighbour_past_use",
             Cause::Borrowed { .. } => "neighbour_borrowed",
         }
     }

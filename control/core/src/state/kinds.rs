@@ -10,7 +10,7 @@ use muster_model::node::RemovedNode;
 use muster_model::object::{Replicated, RequestFloor, RequestRecord};
 use muster_model::usage::{AllocationUsage, UsageStream, UsageTotal};
 use muster_model::{
-    Allocation, Cell, DeviceClass, Job, MoveRecord, Node, Pool, PriorityClass, RunTimes, Tenant, Window,
+    Allocation, Cell, DeviceClass, Job, MoveRecord, Node, Pool, PriorityClass, RunTimes, Tenant, UseHistory, Window,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -177,4 +177,14 @@ macro_rules! nothing_derived {
         })*
     };
 }
-nothing_derived!(UsageStream, UsageTotal, DeviceClass, RequestFloor, RemovedNode, PriorityClass, RunTimes, MoveRecord);
+nothing_derived!(
+    UsageStream,
+    UsageTotal,
+    DeviceClass,
+    RequestFloor,
+    RemovedNode,
+    PriorityClass,
+    RunTimes,
+    MoveRecord,
+    UseHistory
+);

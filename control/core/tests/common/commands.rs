@@ -155,7 +155,11 @@ impl Story {
         if self.chance.one_in(2) {
             let paths = (0..2).filter_map(|_| self.chance.pick(&PATHS)).collect::<std::collections::BTreeSet<_>>();
             let edits = paths.into_iter().map(|path| self.tenant_edit(path)).collect();
-            return Command::EditTenants { edits, prune: self.chance.one_in(6) };
+            let prune = self.chance.one_in(6);
+            // Drawn from what there is, so that the rest of the history stays as it was drawn.
+            let turn = self.state.meta.next_job.0 as usize;
+            let half_life_s = turn.is_multiple_of(4).then(|| [60, 0, 1, 86_400][turn / 4 % 4]);
+            return Command::EditTenants { edits, prune, half_life_s };
         }
         let count = self.chance.below(3) + 1;
         let tenants = (0..count).filter_map(|_| self.chance.pick(&PATHS)).collect::<Vec<_>>();

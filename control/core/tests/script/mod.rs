@@ -115,6 +115,7 @@ impl World {
             Done::Acquired { epoch, .. } => format!("epoch {epoch}"),
             Done::Bound { allocation } => format!("allocation {allocation}"),
             Done::HandedOver { to } => format!("to {}", self.state.cells[to].name),
+            Done::Tenants { half_life_before_s: Some(before), .. } => format!("ok, half-life was {before} s"),
             Done::Tenants { .. } => "ok".to_owned(),
             Done::Counted { mark } => format!("counted up to {mark}"),
             Done::ClockReset { ahead_ms, corrected, more } => {
@@ -191,7 +192,15 @@ impl World {
             // The tree below these consists of these.
             "only" => {
                 let edit = |path: &&str| TenantEdit { path: (*path).to_owned(), ..TenantEdit::default() };
-                Command::EditTenants { edits: words.plain[1..].iter().map(edit).collect(), prune: true }
+                Command::EditTenants {
+                    edits: words.plain[1..].iter().map(edit).collect(),
+                    prune: true,
+                    half_life_s: None,
+                }
+            }
+            "half-life" => {
+                let half_life_s = Some(words.at(1).parse().expect("seconds"));
+                Command::EditTenants { edits: Vec::new(), prune: false, half_life_s }
             }
             "untenant" => Command::DeleteTenant { path: words.at(1).to_owned() },
             "pool" => Command::PutPool(pool(words)),
@@ -380,6 +389,16 @@ impl World {
             "class" => {
                 let class = &self.state.device_classes[words.at(2)];
                 vec![format!("  for {}", class.tenants.iter().cloned().collect::<Vec<_>>().join(","))]
+            }
+            "use" => {
+                let cards = |amount: muster_model::ResourceVec| amount.gpu_total().as_cards();
+                let mut lines = Vec::new();
+                for (id, record) in &self.state.use_histories {
+                    let path = self.state.tenants.get(id).map_or("nobody", |tenant| tenant.path.as_str());
+                    let (average, now) = (cards(record.burst_at(self.now_ms)), cards(record.burst.since));
+                    lines.push(format!("  {path} {average:.3} on average, {now} now"));
+                }
+                lines
             }
             "tenants" => {
                 let index = self.state.index();

@@ -4,7 +4,9 @@
 //! afterwards, part by part.
 
 use muster_control_core::State;
-use muster_model::{Allocation, Cell, Job, MoveRecord, Node, Object, Pool, PriorityClass, Revision, Tenant, Window};
+use muster_model::{
+    Allocation, Cell, Job, MoveRecord, Node, Object, Pool, PriorityClass, Revision, Tenant, UseHistory, Window,
+};
 use std::sync::Arc;
 
 /// What a snapshot consists of.
@@ -16,6 +18,7 @@ pub(crate) struct Snapshot {
     pools: Vec<Pool>,
     priority_classes: Vec<PriorityClass>,
     moves: Vec<MoveRecord>,
+    use_histories: Vec<UseHistory>,
     cells: Vec<Cell>,
     nodes: Vec<Arc<Node>>,
     windows: Vec<Window>,
@@ -32,6 +35,7 @@ impl Snapshot {
             pools: state.pools.values().cloned().collect(),
             priority_classes: state.priority_classes.values().cloned().collect(),
             moves: state.moves.values().cloned().collect(),
+            use_histories: state.use_histories.values().cloned().collect(),
             cells: state.cells.values().cloned().collect(),
             nodes: state.nodes.values().map(Arc::clone).collect(),
             windows: state.windows.values().cloned().collect(),
@@ -46,12 +50,13 @@ impl Snapshot {
         let pools = self.pools.into_iter().map(Object::Pool);
         let classes = self.priority_classes.into_iter().map(Object::PriorityClass);
         let moves = self.moves.into_iter().map(Object::Move);
+        let histories = self.use_histories.into_iter().map(Object::UseHistory);
         let cells = self.cells.into_iter().map(Object::Cell);
         let nodes = self.nodes.into_iter().map(|node| Object::Node(Node::clone(&node)));
         let windows = self.windows.into_iter().map(Object::Window);
         let jobs = self.jobs.into_iter().map(|job| Object::Job(Job::clone(&job)));
         let allocations = self.allocations.into_iter().map(|held| Object::Allocation(Allocation::clone(&held)));
-        let before = tenants.chain(pools).chain(classes).chain(moves).chain(cells);
+        let before = tenants.chain(pools).chain(classes).chain(moves).chain(histories).chain(cells);
         before.chain(nodes).chain(windows).chain(jobs).chain(allocations)
     }
 }

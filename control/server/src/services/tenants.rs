@@ -33,18 +33,28 @@ impl v1::tenants_server::Tenants for TenantsService {
         &self,
         request: Request<v1::ApplyTenantsRequest>,
     ) -> Result<Response<v1::ApplyTenantsReply>, Status> {
-        let v1::ApplyTenantsRequest { tenants, edits, dry_run, prune } = request.into_inner();
+        let v1::ApplyTenantsRequest { tenants, edits, dry_run, prune, half_life_s } = request.into_inner();
         let named = tenants.len() + edits.len();
-        let command = command(tenants, edits, prune).map_err(|faults| refusal::fields(&faults))?;
+        let command = command(tenants, edits, prune, half_life_s).map_err(|faults| refusal::fields(&faults))?;
         let (done, revision) = if dry_run { self.would(&command).await? } else { self.0.decide(command).await? };
-        let (changes, removed) = changed(done)?;
+        let (changes, removed, half_life_before_s) = changed(done)?;
+        let half_life_s = half_life_s.filter(|_| half_life_before_s.is_some());
         if !dry_run {
-            tracing::info!(named, changed = changes.len(), removed = removed.len(), %revision, "tenants applied");
+            tracing::info!(
+                named, changed = changes.len(), removed = removed.len(), half_life_s, %revision, "tenants applied"
+            );
         }
         let unchanged = u32::try_from(named.saturating_sub(changes.len())).unwrap_or(u32::MAX);
         let changes = changes.iter().map(Into::into).collect();
         let removed = removed.iter().map(Into::into).collect();
-        Ok(Response::new(v1::ApplyTenantsReply { revision: revision.0, changes, unchanged, removed }))
+        Ok(Response::new(v1::ApplyTenantsReply {
+            revision: revision.0,
+            changes,
+            unchanged,
+            removed,
+            half_life_before_s,
+            half_life_s,
+        }))
     }
 
     async fn r#move(&self, request: Request<v1::MoveTenantRequest>) -> Result<Response<v1::MoveTenantReply>, Status> {
@@ -56,7 +66,7 @@ impl v1::tenants_server::Tenants for TenantsService {
         }
         let command = Command::MoveTenant { path: path.clone(), to: to.clone() };
         let (done, revision) = if dry_run { self.would(&command).await? } else { self.0.decide(command).await? };
-        let (changes, _) = changed(done)?;
+        let (changes, ..) = changed(done)?;
         if !dry_run {
             tracing::info!(tenant = path, to, changed = changes.len(), %revision, "tenant moved");
         }
@@ -109,6 +119,7 @@ impl v1::tenants_server::Tenants for TenantsService {
             tenant: Some(standing_to_wire(&explained.tenant)),
             neighbours: explained.neighbours.iter().map(standing_to_wire).collect(),
             more_neighbours: u32::try_from(explained.more).unwrap_or(u32::MAX),
+            half_life_s: explained.half_life_s,
         }))
     }
 }
@@ -130,6 +141,7 @@ fn standing_to_wire(of: &Standing) -> v1::TenantStanding {
         burst_resource: of.burst.map(|(resource, _)| resource.to_string()).unwrap_or_default(),
         used_since_ms: of.used_since_ms,
         waiting_since_ms: of.waiting_since_ms,
+        historic_share: of.historic_share,
     }
 }
 
@@ -137,10 +149,10 @@ fn reason_to_wire(said: Sentence) -> v1::TenantReason {
     v1::TenantReason { code: said.code.to_owned(), text: said.text, subject: said.subject }
 }
 
-/// What an edit or a move changed and removed.
-fn changed(done: Done) -> Result<(Vec<TenantChange>, Vec<TenantSpec>), Status> {
+/// What an edit or a move changed and removed, and the half-life as it was if that changed.
+fn changed(done: Done) -> Result<(Vec<TenantChange>, Vec<TenantSpec>, Option<u64>), Status> {
     match done {
-        Done::Tenants { changes, removed } => Ok((changes, removed)),
+        Done::Tenants { changes, removed, half_life_before_s } => Ok((changes, removed, half_life_before_s)),
         done => Err(Status::internal(format!("a change of tenants was answered {done:?}"))),
     }
 }
@@ -164,7 +176,8 @@ fn page(
         let used = in_use.get(&tenant.id).map(|at| at.used).unwrap_or_default();
         let quota = quotas.as_ref().map(|(quotas, waiting)| {
             let of = quotas.get(&tenant.id).copied().unwrap_or_default();
-            quota_to_wire(&of, &waiting.get(&tenant.id).copied().unwrap_or_default())
+            let historic = state.use_histories.get(&tenant.id).map(|record| record.burst_at(state.meta.now_ms));
+            quota_to_wire(&of, &waiting.get(&tenant.id).copied().unwrap_or_default(), historic.as_ref())
         });
         page.push(v1::Tenant { used: Some((&used).into()), quota, ..v1::Tenant::from(tenant) });
         last = Some(tenant.path.clone());
@@ -172,23 +185,33 @@ fn page(
     (page.items(), None)
 }
 
-fn quota_to_wire(of: &QuotaUse, waiting: &ResourceVec) -> v1::QuotaUse {
+fn quota_to_wire(of: &QuotaUse, waiting: &ResourceVec, historic: Option<&ResourceVec>) -> v1::QuotaUse {
     v1::QuotaUse {
         guaranteed: Some((&of.guaranteed).into()),
         borrowed: Some((&of.borrowed).into()),
         lent: Some((&of.lent).into()),
         waiting: Some(waiting.into()),
         unmet: Some((&of.unmet).into()),
+        historic: historic.map(Into::into),
     }
 }
 
 /// The command that a call asks for: whole descriptions, or edits.
-fn command(tenants: Vec<v1::TenantSpec>, edits: Vec<v1::TenantEdit>, prune: bool) -> Result<Command, Vec<FieldError>> {
+fn command(
+    tenants: Vec<v1::TenantSpec>,
+    edits: Vec<v1::TenantEdit>,
+    prune: bool,
+    half_life_s: Option<u64>,
+) -> Result<Command, Vec<FieldError>> {
     if !tenants.is_empty() && !edits.is_empty() {
         let fix = "send either tenants or edits";
         return Err(vec![FieldError::new("tenants", "is sent together with edits", fix)]);
     }
-    if edits.is_empty() {
+    if !tenants.is_empty() && half_life_s.is_some() {
+        let fix = "send edits with it, or it alone";
+        return Err(vec![FieldError::new("half_life_s", "is sent together with tenants", fix)]);
+    }
+    if edits.is_empty() && (prune || half_life_s.is_none()) {
         if prune {
             let fix = "send edits, which are a tree";
             return Err(vec![FieldError::new("prune", "needs edits", fix)]);
@@ -203,7 +226,7 @@ fn command(tenants: Vec<v1::TenantSpec>, edits: Vec<v1::TenantEdit>, prune: bool
         }
     }
     // What comes of an edit is judged by the state machine, which knows what it changes.
-    if faults.is_empty() { Ok(Command::EditTenants { edits: good, prune }) } else { Err(faults) }
+    if faults.is_empty() { Ok(Command::EditTenants { edits: good, prune, half_life_s }) } else { Err(faults) }
 }
 
 fn check(wire: Vec<v1::TenantSpec>) -> Result<Vec<TenantSpec>, Vec<FieldError>> {

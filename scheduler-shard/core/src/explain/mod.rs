@@ -119,7 +119,7 @@ pub fn explain(view: &View, id: JobId, now_ms: u64) -> Option<Explanation> {
     }
     reasons.extend(reserved::reservation(job, now_ms).map(|reserved| Reason::of(Why::Reserved(reserved))));
     reasons.extend(requeued);
-    Some(Explanation { phase, reasons, position: position::of(view, cell, id), wider, estimates })
+    Some(Explanation { phase, reasons, position: position::of(view, cell, id, now_ms), wider, estimates })
 }
 
 /// Growth that ends for the job, if it starts then, with all who go before it.

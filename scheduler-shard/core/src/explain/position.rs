@@ -2,7 +2,7 @@
 //!
 //! What must stay true: it is the order in which a pass would look at the jobs; it changes nothing and is bounded.
 
-use crate::view::{View, in_turn};
+use crate::view::{View, in_turn_at};
 use muster_model::{CellId, JobId};
 use std::ops::ControlFlow;
 
@@ -10,9 +10,9 @@ use std::ops::ControlFlow;
 pub const POSITION_MAX: u64 = 10_000;
 
 /// How many jobs go before `id`.
-pub(super) fn of(view: &View, cell: CellId, id: JobId) -> Option<u64> {
+pub(super) fn of(view: &View, cell: CellId, id: JobId, now_ms: u64) -> Option<u64> {
     let mut before = 0;
-    let found = in_turn(view, cell, |job| {
+    let found = in_turn_at(view, cell, now_ms, |job| {
         if job == id || before == POSITION_MAX {
             return ControlFlow::Break(());
         }

@@ -9,7 +9,7 @@ use crate::policy::guard;
 use crate::policy::start::start_waiting;
 use crate::proposal::{Bounds, Plan};
 use crate::search::{Ask, Steps};
-use crate::view::{Known, View, in_turn};
+use crate::view::{Known, View, in_turn_at};
 use muster_model::{CellId, GpuModel, JobId, TaskPlacement};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -41,7 +41,7 @@ pub(super) struct Trial {
 impl Trial {
     /// A copy for one waiting job of `cell`.
     pub(super) fn of(view: &View, job: &Known, cell: CellId, now_ms: u64) -> Self {
-        let (waiting, complete) = beside(view, cell, job.id);
+        let (waiting, complete) = beside(view, cell, job.id, now_ms);
         let copy = view.copy_with_queue(cell, &waiting);
         Trial { view: copy, cell, id: job.id, now_ms, steps: Steps::default(), steps_max: STEPS_MAX, complete }
     }
@@ -56,6 +56,7 @@ impl Trial {
     pub(super) fn play(&mut self) -> BTreeSet<JobId> {
         let bounds = Bounds { proposals_max: usize::MAX, steps_max: PLAYED_STEPS_MAX, ..Bounds::default() };
         loop {
+            self.view.look_around(self.cell, self.now_ms);
             let mut pass = self.pass();
             let mut plan = Plan::default();
             start_waiting(&mut self.view, &mut pass, &bounds, &mut self.steps, &mut plan);
@@ -83,6 +84,7 @@ impl Trial {
                 return true;
             }
             let bounds = Bounds { proposals_max: 1, steps_max: u64::MAX, ..Bounds::default() };
+            self.view.look_around(self.cell, self.now_ms);
             let mut pass = self.pass();
             // One binding at a time: the copy is to be as it is when the job starts, not when others have started behind it.
             let mut found = 0;
@@ -163,12 +165,12 @@ impl Trial {
 }
 
 /// Who is to wait on the copy beside `id`, itself among them, and whether that is everybody who could come before it.
-fn beside(view: &View, cell: CellId, id: JobId) -> (BTreeSet<JobId>, bool) {
+fn beside(view: &View, cell: CellId, id: JobId, now_ms: u64) -> (BTreeSet<JobId>, bool) {
     let mut waiting: BTreeSet<JobId> = view.waiting_in(cell).take(BESIDE_MAX + 1).collect();
     let few = waiting.len() <= BESIDE_MAX;
     if !few {
         waiting.clear();
-        in_turn(view, cell, |job| {
+        in_turn_at(view, cell, now_ms, |job| {
             waiting.insert(job);
             if job == id || waiting.len() == BESIDE_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });

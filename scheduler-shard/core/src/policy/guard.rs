@@ -81,7 +81,8 @@ pub(crate) fn count(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64,
         if view.is_bypassed_enough(cell, counted.job) {
             continue;
         }
-        let cards = to_record(view, cell, &key, counted, now_ms).filter(|_| plan.proposals.len() < bounds.proposals_max);
+        let cards =
+            to_record(view, cell, &key, counted, now_ms).filter(|_| plan.proposals.len() < bounds.proposals_max);
         plan.proposals.extend(cards.map(|cards| Proposal::RecordBypass { job: counted.job, cards }));
         if let Some(queue) = view.queues.get_mut(&cell) {
             if cards.is_some() {

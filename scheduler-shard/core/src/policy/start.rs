@@ -98,7 +98,8 @@ fn candidates(view: &mut View, pass: &Pass) -> Order {
 
 /// Takes into the tournament whose head or use has changed.
 fn catch_up(view: &mut View, cell: CellId, order: &mut Order) {
-    let ledger = Ledger { capacity: &view.fleet.capacity, totals: &view.fleet.totals };
+    let (capacity, totals, past) = (&view.fleet.capacity, &view.fleet.totals, &view.past);
+    let ledger = Ledger { capacity, totals, past, at_ms: past.kept_at() };
     let Some(queue) = view.queues.get_mut(&cell) else { return };
     if queue.take_end_of_offers() {
         *order = Order::default();

@@ -11,6 +11,7 @@ pub(crate) mod backoff;
 mod bypass;
 mod offers;
 pub(crate) mod order;
+pub(crate) mod past;
 
 use crate::job_class::JobClass;
 use bypass::Count;
@@ -404,7 +405,8 @@ impl CellQueue {
     /// Anything may fit now.
     pub(crate) fn wake_all_without_room(&mut self) {
         let waits = |group: &JobGroup| group.models_without_room().next().is_some();
-        let groups = self.tenants.iter().flat_map(|(tenant, groups)| groups.all.iter().map(move |group| (tenant, group)));
+        let groups =
+            self.tenants.iter().flat_map(|(tenant, groups)| groups.all.iter().map(move |group| (tenant, group)));
         let without_room = groups.filter(|(_, (_, group))| waits(group));
         self.wake_lines(without_room.map(|(tenant, (class, _))| (*tenant, class.clone())).collect());
         self.end_offers();

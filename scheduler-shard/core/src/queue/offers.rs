@@ -111,11 +111,7 @@ impl JobGroups {
     }
 
     /// The first group of a family that waits for room on the model.
-    pub(super) fn first_without_room(
-        &self,
-        family: &Arc<JobClass>,
-        model: Option<GpuModel>,
-    ) -> Option<&Arc<JobClass>> {
+    pub(super) fn first_without_room(&self, family: &Arc<JobClass>, model: Option<GpuModel>) -> Option<&Arc<JobClass>> {
         let waits = |class: &Arc<JobClass>| self.all.get(class).is_some_and(|group| group.waits_for_room_on(model));
         self.families.get(family)?.iter().map(|(_, class)| class).find(|class| waits(class))
     }
@@ -141,8 +137,7 @@ impl JobGroups {
                 // The first of all is the first of its family.
                 let foremost = waiting.first_key_value().map(|(queue_key, _)| *queue_key);
                 let helped = |(queue_key, group): &(&QueueKey, &WithoutRoom)| {
-                    let is_first =
-                        || Some(**queue_key) == foremost || self.is_first_without_room(&group.class, *model);
+                    let is_first = || Some(**queue_key) == foremost || self.is_first_without_room(&group.class, *model);
                     offers.may_help(group, *model, is_first)
                 };
                 let found = waiting.range((after, before)).find(helped);

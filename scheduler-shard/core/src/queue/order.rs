@@ -1,14 +1,17 @@
 //! Who is next, over the whole quota tree.
 //!
 //! At every level of the tree, children go first whose next job a floor account at or below them covers, the one with the lowest share of its
-//! guarantee charged before the others; then the child with the smallest weighted dominant share of its burst use. That share counts
+//! guarantee charged before the others; then the child with the smallest weighted dominant share of its burst use. Where a half-life is set, half of
+//! that use is present use and half the average of the past (`past.rs`). That share counts
 //! only resources that the next job asks for, so that a child whose other jobs use up one resource is not kept from another (the
 //! starvation of complementary demands for which the published H-DRF gives examples). Inside one tenant: priority, then age. Each step down the tree is decided by what each tenant of that level uses, so a
 //! team's guarantee serves its projects. The tournament is kept between passes; a change is carried up its line only. What must stay
-//! true: the same ledger and queue give the same order; ids come last; a kept tournament equals one played anew.
+//! true: the same ledger and queue give the same order; ids come last; a kept tournament equals one played anew. Where past use counts, all shares
+//! of one tournament are of one time, and whoever moves that time on plays it anew.
 
 use crate::job_class::JobClass;
 use crate::queue::QueueKey;
+use crate::queue::past::{Of, PastUse};
 use muster_model::capacity::Capacity;
 use muster_model::{ResourceVec, TenantId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,6 +65,9 @@ pub(crate) struct Ledger<'a> {
     pub(crate) capacity: &'a Capacity,
     /// Everything the fleet has: the denominators of dominant shares.
     pub(crate) totals: &'a ResourceVec,
+    pub(crate) past: &'a PastUse,
+    /// As of when past use counts.
+    pub(crate) at_ms: u64,
 }
 
 /// The tournament: each branch knows its best job.
@@ -212,6 +218,7 @@ impl Order {
             return Standing { above_guarantee: false, share: share.unwrap_or(0), queue_key: head.queue_key };
         }
         let burst = at.used.plus(&supposed.used).less(&floor_use);
+        let burst = ledger.past.counted((id, Of::Burst), burst, &demand, ledger.at_ms);
         let share = dominant_share(&burst, &demand, ledger.totals) / u128::from(at.weight.max(1));
         Standing { above_guarantee: true, share, queue_key: head.queue_key }
     }
@@ -225,7 +232,9 @@ impl Order {
             0
         } else {
             let own = self.supposed.get(&id).map_or(at.own, |supposed| at.own.plus(&supposed.own));
-            dominant_share(&own, &head.demand(), ledger.totals)
+            let demand = head.demand();
+            let own = ledger.past.counted((id, Of::Own), own, &demand, ledger.at_ms);
+            dominant_share(&own, &demand, ledger.totals)
         };
         Standing { above_guarantee: true, share, queue_key: head.queue_key }
     }

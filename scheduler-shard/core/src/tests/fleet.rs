@@ -75,6 +75,9 @@ pub(super) struct Fleet {
     last_id: u64,
     pub(super) now_ms: u64,
     pub(super) bounds: Bounds,
+    /// Past use counts by this half-life; 0: not at all.
+    half_life_s: u64,
+    histories: BTreeMap<TenantId, UseHistory>,
 }
 
 impl Fleet {
@@ -455,11 +458,50 @@ impl Fleet {
         }
     }
 
+    /// Past use counts from now on, or by another half-life, or no more.
+    pub(super) fn set_half_life(&mut self, half_life_s: u64) {
+        self.half_life_s = half_life_s;
+        let mut histories = std::mem::take(&mut self.histories);
+        for record in histories.values_mut() {
+            match half_life_s {
+                0 => self.commit(Change::Delete(Key::UseHistory(record.tenant))),
+                _ => {
+                    record.set_half_life(self.now_ms, half_life_s);
+                    self.commit(Change::put(Object::UseHistory(record.clone())));
+                }
+            }
+        }
+        self.histories = if half_life_s == 0 { BTreeMap::new() } else { histories };
+        self.note_use();
+    }
+
+    /// What a tenant used above its guarantee on average.
+    pub(super) fn average_burst(&self, tenant: TenantId) -> ResourceVec {
+        self.histories.get(&tenant).map(|record| record.burst_at(self.now_ms)).unwrap_or_default()
+    }
+
+    /// Brings the histories of use up to what is committed, as the control plane does with each entry.
+    pub(super) fn note_use(&mut self) {
+        if self.half_life_s == 0 {
+            return;
+        }
+        let in_use = self.ledger.tenants().iter().map(|(id, at)| (*id, at.used.less(&at.floor_use), at.own));
+        for (id, burst, own) in in_use.collect::<Vec<_>>() {
+            let (half_life_s, now_ms) = (self.half_life_s, self.now_ms);
+            let record = self.histories.entry(id).or_insert_with(|| UseHistory::new(id, half_life_s, now_ms));
+            if record.uses(now_ms, burst, own) {
+                let record = record.clone();
+                self.commit(Change::put(Object::UseHistory(record)));
+            }
+        }
+    }
+
     /// The committed state as a snapshot sends it.
     pub(super) fn snapshot(&self) -> View {
         let objects = (self.tenants.values().cloned().map(Object::Tenant))
             .chain(self.cells.values().cloned().map(Object::Cell))
             .chain(self.pools.values().cloned().map(Object::Pool))
+            .chain(self.histories.values().cloned().map(Object::UseHistory))
             .chain(self.nodes.values().cloned().map(Object::Node))
             .chain(self.jobs.values().cloned().map(Object::Job))
             .chain(self.allocations.values().cloned().map(Object::Allocation));

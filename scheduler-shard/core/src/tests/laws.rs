@@ -34,6 +34,8 @@ enum Event {
     Resnapshot,
     /// Admins change what two tenants may not share.
     Apart(Option<AntiAffinityLevel>),
+    /// Admins set the half-life of past use.
+    HalfLife(u64),
 }
 
 /// A layout of an H100.
@@ -58,6 +60,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Resnapshot),
         1 => prop::sample::select(vec![None, Some(AntiAffinityLevel::Card), Some(AntiAffinityLevel::Node), Some(AntiAffinityLevel::Island)])
             .prop_map(Event::Apart),
+        1 => prop::sample::select(vec![0, 10, 600, 86_400]).prop_map(Event::HalfLife),
     ]
 }
 
@@ -162,7 +165,7 @@ fn picture(index: &Index) -> Vec<String> {
 }
 
 /// Who is next by the tournament that is kept, once it has taken in what changed.
-fn next_kept(view: &View) -> Option<QueueKey> {
+pub(super) fn next_kept(view: &View) -> Option<QueueKey> {
     let mut queue = view.queues.get(&CELL)?.clone();
     let mut order = queue.order.clone();
     while let Some(tenant) = queue.take_changed() {
@@ -172,7 +175,7 @@ fn next_kept(view: &View) -> Option<QueueKey> {
 }
 
 /// The same by a tournament that is played from the start.
-fn next_anew(view: &View) -> Option<QueueKey> {
+pub(super) fn next_anew(view: &View) -> Option<QueueKey> {
     let queue = view.queues.get(&CELL)?;
     let heads = queue.tenants.keys().filter_map(|tenant| queue.head(*tenant));
     Order::of(view.ledger(), heads).next().map(|head| head.queue_key)
@@ -226,6 +229,7 @@ fn play(events: Vec<Event>) -> Result<Fleet, TestCaseError> {
                 fleet.put_node(node);
             }
             Event::Apart(level) => declare_anti_affinity(&mut fleet, level),
+            Event::HalfLife(seconds) => fleet.set_half_life(seconds),
             Event::Pin(pick, cards) => {
                 let choices: [&[(&str, u32)]; 3] =
                     [&[("1g.10gb", 7)], &[("3g.40gb", 1), ("2g.20gb", 1), ("1g.10gb", 2)], &[("3g.40gb", 2)]];
@@ -239,6 +243,7 @@ fn play(events: Vec<Event>) -> Result<Fleet, TestCaseError> {
                 fleet.view.replace(fresh);
             }
         }
+        fleet.note_use();
         fleet.check().map_err(|broken| TestCaseError::fail(broken.to_string()))?;
         prop_assert_eq!(picture(&fleet.view.fleet.index), picture(&rebuilt(&fleet.view)));
         prop_assert_eq!(next_kept(&fleet.view), next_anew(&fleet.view));

@@ -14,6 +14,7 @@ mod mig;
 mod modes;
 mod nvlink;
 mod parts;
+mod past_use;
 mod pinned;
 mod planner;
 mod preferred;

@@ -58,7 +58,10 @@ impl View {
             }
         }
         // Freed twice, it offers what it did not have the first time.
-        self.opened.entry(node).and_modify(|first| *first = first.take().filter(|_| before.is_some())).or_insert(before);
+        self.opened
+            .entry(node)
+            .and_modify(|first| *first = first.take().filter(|_| before.is_some()))
+            .or_insert(before);
         if let Some(queue) = self.queues.get_mut(&cell).filter(|queue| queue.has_blocked()) {
             queue.offer(node, all, true);
         }

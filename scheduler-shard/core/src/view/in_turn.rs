@@ -4,7 +4,7 @@
 
 use super::View;
 use crate::job_class::JobClass;
-use crate::queue::order::{Head, Order};
+use crate::queue::order::{Head, Ledger, Order};
 use crate::queue::{JobGroups, QueueKey};
 use muster_model::{CellId, JobId, TenantId};
 use std::cmp::Reverse;
@@ -15,7 +15,16 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Shows the waiting jobs of `cell` one after the other, who is next first, until it is told to stop. Answers whether it was.
-pub(crate) fn in_turn(view: &View, cell: CellId, mut visit: impl FnMut(JobId) -> ControlFlow<()>) -> bool {
+pub(crate) fn in_turn(view: &View, cell: CellId, visit: impl FnMut(JobId) -> ControlFlow<()>) -> bool {
+    played(view, view.ledger(), cell, visit)
+}
+
+/// The same in the order of a pass at `now_ms`, whenever the view's last one was.
+pub(crate) fn in_turn_at(view: &View, cell: CellId, now_ms: u64, visit: impl FnMut(JobId) -> ControlFlow<()>) -> bool {
+    played(view, view.ledger_at(view.past.at(now_ms)), cell, visit)
+}
+
+fn played(view: &View, ledger: Ledger<'_>, cell: CellId, mut visit: impl FnMut(JobId) -> ControlFlow<()>) -> bool {
     let Some(queue) = view.queues.get(&cell) else { return false };
     let mut waiting: BTreeMap<TenantId, InTurn<'_>> =
         queue.tenants.iter().map(|(tenant, groups)| (*tenant, InTurn::of(groups))).collect();
@@ -24,7 +33,6 @@ pub(crate) fn in_turn(view: &View, cell: CellId, mut visit: impl FnMut(JobId) ->
         Some(Head::new(tenant, queue_key, class.clone()))
     };
     let heads: Vec<Head> = queue.tenants.keys().filter_map(|tenant| pop(*tenant)).collect();
-    let ledger = view.ledger();
     let mut order = Order::of(ledger, heads);
     while let Some(head) = order.next().cloned() {
         if visit(head.queue_key.job).is_break() {

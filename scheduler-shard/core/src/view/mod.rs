@@ -21,10 +21,11 @@ use crate::fleet::{Fleet, PlacementPolicy, Room};
 use crate::job_class::JobClasses;
 use crate::queue::backoff::Backoff;
 use crate::queue::order::Ledger;
+use crate::queue::past::PastUse;
 use crate::queue::{CellQueue, Obstacle, QueueKey};
 use assumed::Assumed;
 use growing::Elastics;
-pub(crate) use in_turn::{first_of, in_turn};
+pub(crate) use in_turn::{first_of, in_turn, in_turn_at};
 pub(crate) use job::{Known, MayGrow};
 use muster_model::capacity::Capacity;
 use muster_model::{
@@ -83,6 +84,8 @@ pub struct View {
     pub(crate) run_times: BTreeMap<TenantId, Arc<RunTimes>>,
     /// By name.
     pub(crate) windows: BTreeMap<String, Arc<Window>>,
+    /// What tenants used before, where that counts.
+    pub(crate) past: PastUse,
 }
 
 impl View {
@@ -165,6 +168,13 @@ impl View {
             Object::Window(window) => self.put_window(window),
             Object::Move(record) => drop(self.moves.insert(record.id, record)),
             Object::RunTimes(record) => drop(self.run_times.insert(record.tenant, Arc::new(record))),
+            Object::UseHistory(record) => {
+                let tenant = record.tenant;
+                if self.past.put(record) {
+                    self.forget_orders();
+                }
+                self.used_otherwise(tenant);
+            }
             // Of other kinds a shard is told nothing, and no placement depends on them.
             _ => {}
         }
@@ -193,6 +203,10 @@ impl View {
             Key::Window(name) => self.delete_window(name),
             Key::Move(id) => drop(self.moves.remove(id)),
             Key::RunTimes(id) => drop(self.run_times.remove(id)),
+            Key::UseHistory(id) => {
+                self.past.remove(*id);
+                self.forget_orders();
+            }
             Key::Allocation(id) => {
                 self.part_gone(*id);
                 if let Some(allocation) = self.allocations.remove(id.0) {
@@ -206,7 +220,27 @@ impl View {
 
     /// What the order of tenants is decided by.
     pub(crate) fn ledger(&self) -> Ledger<'_> {
-        Ledger { capacity: &self.fleet.capacity, totals: &self.fleet.totals }
+        self.ledger_at(self.past.kept_at())
+    }
+
+    /// The same with past use as of a time.
+    fn ledger_at(&self, at_ms: u64) -> Ledger<'_> {
+        Ledger { capacity: &self.fleet.capacity, totals: &self.fleet.totals, past: &self.past, at_ms }
+    }
+
+    /// Where past use counts, it counts as of now from here on, to the step.
+    pub(crate) fn order_at(&mut self, now_ms: u64) {
+        if self.past.go_on(now_ms) {
+            self.forget_orders();
+        }
+    }
+
+    /// What decides beside who waits and what is free, brought up to now: the time of past use, what later demand is expected, and what is scarce. Whoever
+    /// plays a pass calls it first, or jobs go elsewhere than in the shard.
+    pub(crate) fn look_around(&mut self, cell: CellId, now_ms: u64) {
+        self.order_at(now_ms);
+        self.fleet.look_ahead(cell);
+        self.fleet.judge_scarcity(cell);
     }
 
     fn put_tenant(&mut self, tenant: &Tenant) {

@@ -57,7 +57,16 @@ impl Reserved {
     }
 
     fn new(cell: CellId, reservation: Arc<Reservation>) -> Self {
-        Reserved { cell, reservation, active: false, uncommitted: false, invalidated: false, freed: true, freed_on: BTreeSet::new(), looked_ms: 0 }
+        Reserved {
+            cell,
+            reservation,
+            active: false,
+            uncommitted: false,
+            invalidated: false,
+            freed: true,
+            freed_on: BTreeSet::new(),
+            looked_ms: 0,
+        }
     }
 
     fn hold(&self, job: JobId) -> Hold {
@@ -116,7 +125,8 @@ impl View {
 
     /// Jobs of `cell` that have not been tried since something became free that could help them, with the time of their reservation.
     fn untried_reservations(&self, cell: CellId) -> impl Iterator<Item = (u64, JobId, &Reserved, &Arc<JobClass>)> + '_ {
-        let untried = self.reserved.iter().filter(move |(_, held)| held.cell == cell && held.active && held.is_untried());
+        let untried =
+            self.reserved.iter().filter(move |(_, held)| held.cell == cell && held.active && held.is_untried());
         untried.filter(|(id, _)| !self.backoff.holds(**id)).filter_map(|(id, held)| {
             let class = self.jobs.get(id.0)?.class.as_ref()?;
             Some((held.reservation.start_ms, *id, held, class))

@@ -41,6 +41,7 @@ impl View {
             elastics: self.elastics.clone(),
             run_times: self.run_times.clone(),
             windows: self.windows.clone(),
+            past: self.past.clone(),
         };
         for id in waiting {
             if let Some(job) = self.jobs.get(id.0) {

@@ -47,7 +47,7 @@ pub(crate) fn relocate(draft: &mut Draft<'_>, path: &str, to: &str) -> Result<Do
     for tenant in &moved {
         requests::tenant_goes(draft, *tenant);
     }
-    Ok(Done::Tenants { changes: super::put_all(draft, tree), removed: Vec::new() })
+    Ok(Done::Tenants { changes: super::put_all(draft, tree), removed: Vec::new(), half_life_before_s: None })
 }
 
 /// The parent at the new place; none for an organisation.

@@ -31,10 +31,13 @@ pub(crate) fn delete(draft: &mut Draft<'_>, path: &str) -> Result<Done, Reject> 
     Ok(Done::Ok)
 }
 
-/// The tenant goes, with what is known of how long its jobs ran.
+/// The tenant goes, with what is known of how long its jobs ran and what it used.
 fn goes(draft: &mut Draft<'_>, id: TenantId) {
     if draft.state.run_times.contains_key(&id) {
         draft.delete(Key::RunTimes(id));
+    }
+    if draft.state.use_histories.contains_key(&id) {
+        draft.delete(Key::UseHistory(id));
     }
     draft.delete(Key::Tenant(id));
 }

@@ -21,7 +21,7 @@ async fn before_a_cluster_has_begun_nobody_is_told_that_its_level_is_too_low() {
     let folder = tempfile::tempdir().expect("folder");
     let host = muster_runtime::real::host("alone", folder.path());
     let consensus = Consensus::open(host, ConsensusConfig::new(1, "127.0.0.1:1")).await.expect("opens");
-    let edit = Command::EditTenants { edits: Vec::new(), prune: false };
+    let edit = Command::EditTenants { edits: Vec::new(), prune: false, half_life_s: None };
     let refused = consensus.propose(vec![edit]).await;
     assert!(matches!(refused, Err(ProposeError::NoLeader)), "{refused:?}");
     consensus.shutdown().await;

@@ -164,7 +164,8 @@ impl Index {
         let entry = self.entries.get(u64::from(id.0));
         let buckets = entry.map(|entry| entry.class.buckets.iter().zip(&entry.free_states).map(move |of| (entry, of)));
         buckets.into_iter().flatten().map(|(entry, ((model, _), room))| {
-            let shared = |(card, state): (&CardFacts, &Option<CardState>)| state.is_some() && Some(card.model) == *model;
+            let shared =
+                |(card, state): (&CardFacts, &Option<CardState>)| state.is_some() && Some(card.model) == *model;
             (*model, room.free, room.free > 0 || entry.class.cards.iter().zip(&entry.shared).any(shared))
         })
     }
