@@ -37,7 +37,7 @@ impl TenantExplanation {
         let half_life = half_life_in_words(self.half_life_s);
         let text = format!(
             "past use counts with a half-life of {half_life}: its burst use was {past} of the fleet's {what} on average; \
-             siblings go by the mean of that and of present use, over weight"
+             neighbours go by the mean of that and of present use, over weight"
         );
         Some(Sentence { code: "past_use", text, subject: String::new() })
     }

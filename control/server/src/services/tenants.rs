@@ -37,7 +37,7 @@ impl v1::tenants_server::Tenants for TenantsService {
         let named = tenants.len() + edits.len();
         let command = command(tenants, edits, prune, half_life_s).map_err(|faults| refusal::fields(&faults))?;
         let (done, revision) = if dry_run { self.would(&command).await? } else { self.0.decide(command).await? };
-        let (changes, removed, half_life_before_s) = changed(done)?;
+        let Changed { changes, removed, half_life_before_s } = changed(done)?;
         let half_life_s = half_life_s.filter(|_| half_life_before_s.is_some());
         if !dry_run {
             tracing::info!(
@@ -66,7 +66,7 @@ impl v1::tenants_server::Tenants for TenantsService {
         }
         let command = Command::MoveTenant { path: path.clone(), to: to.clone() };
         let (done, revision) = if dry_run { self.would(&command).await? } else { self.0.decide(command).await? };
-        let (changes, ..) = changed(done)?;
+        let Changed { changes, .. } = changed(done)?;
         if !dry_run {
             tracing::info!(tenant = path, to, changed = changes.len(), %revision, "tenant moved");
         }
@@ -149,10 +149,17 @@ fn reason_to_wire(said: Sentence) -> v1::TenantReason {
     v1::TenantReason { code: said.code.to_owned(), text: said.text, subject: said.subject }
 }
 
-/// What an edit or a move changed and removed, and the half-life as it was if that changed.
-fn changed(done: Done) -> Result<(Vec<TenantChange>, Vec<TenantSpec>, Option<u64>), Status> {
+/// What an edit or a move changed.
+struct Changed {
+    changes: Vec<TenantChange>,
+    removed: Vec<TenantSpec>,
+    /// The half-life as it was, if that changed.
+    half_life_before_s: Option<u64>,
+}
+
+fn changed(done: Done) -> Result<Changed, Status> {
     match done {
-        Done::Tenants { changes, removed, half_life_before_s } => Ok((changes, removed, half_life_before_s)),
+        Done::Tenants { changes, removed, half_life_before_s } => Ok(Changed { changes, removed, half_life_before_s }),
         done => Err(Status::internal(format!("a change of tenants was answered {done:?}"))),
     }
 }
