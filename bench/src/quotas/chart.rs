@@ -7,6 +7,8 @@ use muster_twin::html::words::{escape, span};
 use std::fmt::Write;
 
 const WIDTH: f64 = 1000.0;
+/// Beside another plot.
+const HALF: f64 = 460.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 14.0;
@@ -15,10 +17,12 @@ const BOTTOM: f64 = 40.0;
 /// How values are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scale {
-    /// Shares of 1 as percentages, from `least` on.
+    /// Shares of 1 as percentages.
     Percent {
         /// In percent, where the axis begins.
         least: u32,
+        /// Where it ends.
+        most: u32,
     },
     /// Plain numbers from 0 to 1.
     Index,
@@ -51,6 +55,13 @@ const MARKS: [(f64, &str); 9] = [
     (2_592_000.0, "30 d"),
 ];
 
+/// Half or all of the page's width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Width {
+    Half,
+    Full,
+}
+
 /// The plot as one `<svg>`. `mark` draws a dashed line across, with its name.
 pub(super) fn dots(
     title: &str,
@@ -58,30 +69,31 @@ pub(super) fn dots(
     scale: Scale,
     groups: &[Group],
     mark: Option<(f64, &str)>,
-    height: f64,
+    width: Width,
 ) -> String {
+    let (width, height) = if width == Width::Half { (HALF, 240.0) } else { (WIDTH, 260.0) };
     let spreads = || groups.iter().flat_map(|group| &group.dots).map(|dot| dot.spread);
     let most = spreads().map(|spread| spread.high).chain(mark.map(|(at, _)| at)).fold(0.0, f64::max);
     let last = MARKS.iter().position(|(s, _)| *s >= most.max(600.0)).unwrap_or(MARKS.len() - 1);
     let bottom = height - BOTTOM;
     let y = |value: f64| {
         let part = match scale {
-            Scale::Percent { least } => {
-                let least = f64::from(least) / 100.0;
-                (value - least) / (1.0 - least)
+            Scale::Percent { least, most } => {
+                let (least, most) = (f64::from(least) / 100.0, f64::from(most) / 100.0);
+                (value - least) / (most - least)
             }
             Scale::Index => value,
             Scale::Seconds => value.max(1.0).ln() / MARKS[last].0.ln(),
         };
         bottom - (bottom - TOP) * part.clamp(0.0, 1.0)
     };
-    let mut out = format!(r#"<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{}">"#, escape(title));
+    let mut out = format!(r#"<svg viewBox="0 0 {width} {height}" role="img" aria-label="{}">"#, escape(title));
     for (value, text) in ticks(scale, last) {
         let at = y(value);
         let _ = write!(
             out,
             r#"<path class="g" d="M{LEFT} {at:.1}H{:.1}"/><text class="yt" x="{:.1}" y="{:.1}">{text}</text>"#,
-            WIDTH - RIGHT,
+            width - RIGHT,
             LEFT - 8.0,
             at + 4.0
         );
@@ -92,7 +104,7 @@ pub(super) fn dots(
         (TOP + bottom) / 2.0,
         escape(y_label)
     );
-    let each = (WIDTH - LEFT - RIGHT) / groups.len().max(1) as f64;
+    let each = (width - LEFT - RIGHT) / groups.len().max(1) as f64;
     for (index, group) in groups.iter().enumerate() {
         let middle = LEFT + each * (index as f64 + 0.5);
         let _ =
@@ -115,8 +127,8 @@ pub(super) fn dots(
         let _ = write!(
             out,
             r#"<path class="cap" d="M{LEFT} {at:.1}H{:.1}"/><text class="ct" x="{:.1}" y="{:.1}">{}</text>"#,
-            WIDTH - RIGHT,
-            WIDTH - RIGHT - 4.0,
+            width - RIGHT,
+            width - RIGHT - 4.0,
             if at < TOP + 16.0 { at + 14.0 } else { at - 5.0 },
             escape(name)
         );
@@ -162,9 +174,13 @@ pub(super) fn bars(title: &str, rows: &[Bar]) -> String {
 
 fn ticks(scale: Scale, last: usize) -> Vec<(f64, String)> {
     match scale {
-        Scale::Percent { least } => {
-            let step = if least >= 80 { 5 } else { 20 };
-            (least..=100).step_by(step).map(|percent| (f64::from(percent) / 100.0, format!("{percent} %"))).collect()
+        Scale::Percent { least, most } => {
+            let step = match most - least {
+                0..=5 => 1,
+                6..=25 => 5,
+                _ => 20,
+            };
+            (least..=most).step_by(step).map(|percent| (f64::from(percent) / 100.0, format!("{percent} %"))).collect()
         }
         Scale::Index => {
             (0..=5).map(|fifth| (f64::from(fifth) / 5.0, format!("{:.1}", f64::from(fifth) / 5.0))).collect()

@@ -1,6 +1,6 @@
 //! The page: one HTML file with its plots inside, no script and nothing fetched.
 
-use super::chart::{Dot, Group, Scale, bars, dots};
+use super::chart::{Dot, Group, Scale, Width, bars, dots};
 use super::figures::{Figures, Spread};
 use super::summary::{mean_share, of, signed, sizes, wait_of};
 use super::{Found, Policy, Source};
@@ -116,7 +116,6 @@ fn section(page: &mut String, found: &Found, source: Source) {
     );
     what_was_held(page, found, source);
     page.push_str("<div class=\"two\">");
-    let height = 300.0;
     plot(
         page,
         "Goodput",
@@ -124,10 +123,10 @@ fn section(page: &mut String, found: &Found, source: Source) {
         &dots(
             "Goodput over its bound",
             "of the bound",
-            Scale::Percent { least: 40 },
+            Scale::Percent { least: 40, most: 100 },
             &groups(found, source, |run| Some(run.of_bound())),
             Some((0.97, "97 %")),
-            height,
+            Width::Half,
         ),
     );
     plot(
@@ -140,15 +139,25 @@ fn section(page: &mut String, found: &Found, source: Source) {
             Scale::Seconds,
             &groups(found, source, |run| Some(run.floor_unserved_s)),
             Some((bound_s(found), "by design")),
-            height,
+            Width::Half,
         ),
     );
     plot(
         page,
         "Burst shares",
         "Jain's index of use above guarantees among siblings that wait for more; static quotas have no burst",
-        &dots("Jain's index of burst", "1 is even", Scale::Index, &groups(found, source, |run| run.jain), None, height),
+        &dots(
+            "Jain's index of burst",
+            "1 is even",
+            Scale::Index,
+            &groups(found, source, |run| run.jain),
+            None,
+            Width::Half,
+        ),
     );
+    let lost = groups(found, source, |run| Some(run.lost_of_held()));
+    let highs = lost.iter().flat_map(|group| &group.dots).map(|dot| dot.spread.high);
+    let lost_most = (100.0 * highs.fold(0.01, f64::max)).ceil() as u32;
     plot(
         page,
         "Lost to preemption",
@@ -156,10 +165,10 @@ fn section(page: &mut String, found: &Found, source: Source) {
         &dots(
             "Lost to preemption",
             "of GPU time held",
-            Scale::Percent { least: 0 },
-            &groups(found, source, |run| Some(run.lost_of_held())),
+            Scale::Percent { least: 0, most: lost_most },
+            &lost,
             None,
-            height,
+            Width::Half,
         ),
     );
     page.push_str("</div>\n");
@@ -200,21 +209,18 @@ fn waits(page: &mut String, found: &Found, source: Source) {
             page,
             &heading,
             "From submission to the first binding; jobs that were not bound when the replay stopped count with their wait so far, refused ones do not",
-            &dots(&heading, "wait", Scale::Seconds, &groups, None, 260.0),
+            &dots(&heading, "wait", Scale::Seconds, &groups, None, Width::Full),
         );
     }
 }
 
 fn figures(page: &mut String, found: &Found, source: Source) {
-    page.push_str("<h3>Figures</h3><p>Means over the seeds. Shares are of the fleet's GPU time in the window.</p><div class=\"scroll\"><table><tr><th>load, policy</th><th>offered</th><th>allocated</th><th>goodput</th><th>bound</th><th>goodput of bound</th><th>with saved work</th><th>lost of held</th><th>preempted</th><th>longest below floor</th><th>without a start</th><th>Jain</th><th>wait of 1 GPU p50 / p99</th><th>of the largest gangs p50 / p99</th><th>refused jobs</th></tr>\n");
-    let sizes = sizes(found, source);
+    page.push_str("<h3>Figures</h3><p>Means over the seeds. Shares are of the fleet's GPU time in the window.</p><div class=\"scroll\"><table><tr><th>load, policy</th><th>offered</th><th>allocated</th><th>goodput</th><th>bound</th><th>goodput of bound</th><th>with saved work</th><th>lost of held</th><th>preempted</th><th>longest below floor</th><th>without a start</th><th>Jain</th></tr>\n");
     for load in &found.options.loads_permille {
         for policy in &found.options.policies {
             let runs = of(found, source, *load, *policy);
             let spread = |value: fn(&Figures) -> f64| Spread::of(runs.iter().map(|run| value(run)));
             let share = |value: fn(&Figures) -> f64| mean_share(spread(value));
-            let wait =
-                |size: Option<&String>| size.and_then(|size| wait_of(&runs, size)).unwrap_or_else(|| "–".to_owned());
             let number = |value: fn(&Figures) -> f64| spread(value).map_or(0, |s| s.mean.round() as u64);
             let jain = Spread::of(runs.iter().filter_map(|run| run.jain));
             let cells = [
@@ -229,16 +235,37 @@ fn figures(page: &mut String, found: &Found, source: Source) {
                 spread(|run| run.floor_longest_s).map_or_else(String::new, |s| span(s.mean)),
                 spread(|run| run.floor_unserved_s).map_or_else(String::new, |s| span(s.mean)),
                 jain.map_or_else(|| "–".to_owned(), |s| format!("{:.2}", s.mean)),
-                wait(sizes.first()),
-                wait(sizes.last()),
-                count(number(|run| run.refused as f64)),
             ];
-            let cells: String = cells.iter().map(|cell| format!("<td>{cell}</td>")).collect();
-            let _ = writeln!(page, "<tr><td>{} {}</td>{cells}</tr>", times(*load), policy.title());
+            row(page, *load, *policy, &cells);
         }
     }
     page.push_str("</table></div>\n");
+    waits_of_all(page, found, source);
     reservations(page, found, source);
+}
+
+fn row(page: &mut String, load: u32, policy: Policy, cells: &[String]) {
+    let cells: String = cells.iter().map(|cell| format!("<td>{cell}</td>")).collect();
+    let _ = writeln!(page, "<tr><td>{} {}</td>{cells}</tr>", times(load), policy.title());
+}
+
+fn waits_of_all(page: &mut String, found: &Found, source: Source) {
+    let sizes = sizes(found, source);
+    page.push_str("<h3>Waits</h3><p>Median and 99th percentile from submission to the first binding, by GPUs of the job. Refused jobs never start.</p><div class=\"scroll\"><table><tr><th>load, policy</th>");
+    for size in &sizes {
+        let _ = write!(page, "<th>{size}</th>");
+    }
+    page.push_str("<th>refused jobs</th></tr>\n");
+    for load in &found.options.loads_permille {
+        for policy in &found.options.policies {
+            let runs = of(found, source, *load, *policy);
+            let wait = |size: &String| wait_of(&runs, size).unwrap_or_else(|| "–".to_owned());
+            let refused = Spread::of(runs.iter().map(|run| run.refused as f64)).map_or(0, |s| s.mean.round() as u64);
+            let cells: Vec<String> = sizes.iter().map(wait).chain([count(refused)]).collect();
+            row(page, *load, *policy, &cells);
+        }
+    }
+    page.push_str("</table></div>\n");
 }
 
 fn reservations(page: &mut String, found: &Found, source: Source) {

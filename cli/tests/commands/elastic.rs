@@ -100,9 +100,10 @@ fn an_elastic_gang_grows_into_idle_gpus_and_gives_them_back() {
     assert_eq!(dev.state(&elastic), "running");
     assert_eq!(job(&dev, &elastic)["attempt"], 1, "it was never stopped");
 
-    // All workers end, and with them the job.
+    // The two workers of the least end, and with them the job; the third may be told to go before it ends by itself.
     std::fs::write(shared.join("finish"), "").expect("a file");
     dev.until(&elastic, &["completed"]);
-    assert_eq!(files(&shared, ".done").len(), 3, "the workers that were left ended by themselves");
+    let (done, left) = (files(&shared, ".done").len(), files(&shared, ".left").len());
+    assert!((2..=3).contains(&done) && done + left >= 6, "{done} ended by themselves, {left} were told to go");
     dev.ok(&["cancel", &other]);
 }

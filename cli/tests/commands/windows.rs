@@ -125,7 +125,7 @@ fn what_is_answered_about_maintenance_is_what_happens(dev: &Dev, running: &str) 
     assert_eq!((&answer["evicted"][0]["reason"], windows(dev, "maintenance")), (&Value::from("maintenance"), 0));
     let said = dev.ok(&["what-if", "--windows", &file, "--for", "2h"]);
     assert!(said.contains("what if: maintenance kernel of node node-0000 from"), "{said}");
-    dev.refused(&["what-if", "--delete-window", "kernel"], 4, &["kernel"]);
+    dev.refused(&["what-if", "--delete-window", "kernel"], 3, &["kernel"]);
 
     // Planned, it may be given up or put off.
     let plan = |name: &str, start: &str, end: &str| {

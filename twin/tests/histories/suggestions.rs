@@ -132,10 +132,14 @@ fn edited(mut spec: JobSpec, change: &Suggested) -> JobSpec {
     spec
 }
 
+/// Whether the job has devices, or a claim on them.
+fn has_started(state: &State, id: JobId) -> bool {
+    state.jobs.get(&id).is_none_or(|job| job.phase != JobPhase::Queued || job.claim.is_some())
+}
+
 /// Whether the job gets devices, or a claim on them, when its cell is planned until nothing is proposed any more.
 fn starts(state: &mut State, id: JobId, now_ms: u64) -> bool {
-    let started =
-        |state: &State| state.jobs.get(&id).is_none_or(|job| job.phase != JobPhase::Queued || job.claim.is_some());
+    let started = |state: &State| has_started(state, id);
     let mut view = View::from_objects(state.objects());
     for _ in 0..ROUNDS_MAX {
         let mut commands = Vec::new();
@@ -194,13 +198,17 @@ fn look(state: &State, now_ms: u64, seen: &mut Seen) -> Vec<String> {
                     continue;
                 }
                 *seen.kinds.entry(remedy.kind().to_owned()).or_default() += 1;
+                let waited: Vec<JobId> = then.jobs.keys().copied().filter(|job| !has_started(&then, *job)).collect();
                 if !starts(&mut then, id, now_ms) {
+                    let instead: Vec<String> =
+                        waited.iter().filter(|job| has_started(&then, **job)).map(JobId::to_string).collect();
                     let (what, why) = (remedy.text(), reason.text());
                     let then = explain(&View::from_objects(then.objects()), id, now_ms).map(|said| said.reasons);
                     let then: Vec<String> = then.iter().flatten().map(muster_scheduler_core::Reason::text).collect();
                     let code = reason.code();
                     broken.push(format!(
-                        "{SUGGESTED} job {id} does not start after: {what}; told for {code}: {why}; then: {}",
+                        "{SUGGESTED} job {id} does not start after: {what}; told for {code}: {why}; instead start: {}; then: {}",
+                        instead.join(", "),
                         then.join("; ")
                     ));
                 }

@@ -46,12 +46,17 @@ impl Question<'_> {
         }
         let mut copy = self.trial.clone();
         make(&mut copy, self.class, changes);
-        // A change may help, or be taken by, whoever waits: all are tried anew, as by a shard that has just taken the cell over.
         copy.view.promote();
-        copy.all_untried();
+        copy.view.settle_past(copy.now_ms);
+        // Whom a job goes behind depends on who else may be tried: it starts in the shard that has tried all who wait as well as in one that has just
+        // taken the cell over.
+        let mut anew = copy.clone();
         let starts = copy.starts();
-        self.trial.spent(&copy);
-        starts.then_some(copy)
+        anew.spent(&copy);
+        anew.all_untried();
+        let starts = starts && anew.starts();
+        self.trial.spent(&anew);
+        starts.then_some(anew)
     }
 
     fn verified(&mut self, changes: Vec<Change>) -> Option<Remedy> {

@@ -13,7 +13,7 @@
 pub use crate::job_class::BYPASSED_SIZES_MAX;
 use crate::job_class::JobClass;
 use crate::proposal::{Bounds, Plan, Proposal};
-use crate::queue::{Counted, GroupKey};
+use crate::queue::{CellQueue, Counted};
 use crate::search::{Ask, fits_when_empty};
 use crate::view::View;
 use muster_model::{CellId, GpuModel, JobId};
@@ -54,7 +54,7 @@ pub(crate) fn guards(view: &View, cell: CellId) -> Guards {
         let Some(class) = job.class.as_ref().filter(|_| !view.is_assumed(id) && view.reserved(id).is_none()) else {
             continue;
         };
-        let behind = |queue: &crate::queue::CellQueue| !queue.is_first_of_its_limits(job.tenant, class, job.queue_key);
+        let behind = |queue: &CellQueue| !queue.is_first_of_its_limits(job.tenant, class, job.queue_key);
         // What is kept for a job that may stand on the nodes of its reservation alone would be kept in vain.
         if class.reservation.is_some() || view.queues.get(&cell).is_some_and(behind) {
             continue;
@@ -81,8 +81,14 @@ pub(crate) fn count(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64,
         if view.is_bypassed_enough(cell, counted.job) {
             continue;
         }
-        let cards =
-            to_record(view, cell, &key, counted, now_ms).filter(|_| plan.proposals.len() < bounds.proposals_max);
+        // Of groups that differ in their time limit alone the first is counted for; another will be when it has become the first.
+        let queue_key = view.jobs.get(counted.job.0).map(|job| job.queue_key);
+        let is_first =
+            |queue: &CellQueue| queue_key.is_some_and(|first| queue.is_first_of_its_limits(key.0, &key.1, first));
+        if !view.queues.get(&cell).is_some_and(is_first) {
+            continue;
+        }
+        let cards = to_record(view, &key.1, counted, now_ms).filter(|_| plan.proposals.len() < bounds.proposals_max);
         plan.proposals.extend(cards.map(|cards| Proposal::RecordBypass { job: counted.job, cards }));
         if let Some(queue) = view.queues.get_mut(&cell) {
             if cards.is_some() {
@@ -94,13 +100,9 @@ pub(crate) fn count(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64,
 }
 
 /// All that has started past the gang at the head of a group, if that is worth recording now.
-fn to_record(view: &View, cell: CellId, (tenant, class): &GroupKey, counted: Counted, now_ms: u64) -> Option<u64> {
-    if counted.more < class.cards() {
-        return None;
-    }
+fn to_record(view: &View, class: &JobClass, counted: Counted, now_ms: u64) -> Option<u64> {
     let job = view.jobs.get(counted.job.0)?;
-    let first = view.queues.get(&cell)?.is_first_of_its_limits(*tenant, class, job.queue_key);
-    if !first || view.reserved(job.id).is_some() {
+    if counted.more < class.cards() || view.reserved(job.id).is_some() {
         return None;
     }
     let enough = class.guarded_after_cards()?;

@@ -1,6 +1,6 @@
 //! How many cards have been bound in the cell since the first gang of each group was found without room.
 //!
-//! What must stay true: only the group's first gang is counted for; each group is looked at again once its gang's size more has been bound,
+//! What must stay true: only the group's first gang is counted for, and of groups that differ in their time limit alone the first group; each group is looked at again once its gang's size more has been bound,
 //! so that a pass looks at few; when a job of the same class, whatever its time limit, starts, the count begins anew.
 
 use super::{CellQueue, GroupKey, QueueKey};
@@ -41,6 +41,16 @@ impl CellQueue {
         group.count = Some(Count { job: first, since: bound, recorded_ms: 0 });
         self.gangs_found += u64::from(key.1.cards() > 1);
         self.count_again_after(key.clone());
+    }
+
+    /// The first group of a family may be another: it is counted for again, if it is not.
+    pub(super) fn count_first_of_limits(&mut self, tenant: TenantId, class: &Arc<JobClass>) {
+        let Some(groups) = self.tenants.get(&tenant) else { return };
+        let family = groups.families.get(&class.without_limit());
+        let Some((_, class)) = family.and_then(BTreeSet::first) else { return };
+        if groups.all.get(class).is_some_and(|group| group.count.is_some() && group.due.is_none()) {
+            self.count_again_after((tenant, class.clone()));
+        }
     }
 
     /// The group is looked at again once its gang's size more has been bound.

@@ -173,6 +173,9 @@ impl CellQueue {
             }
             self.unfile(&(tenant, class.clone()), *group);
         }
+        if first != first_before {
+            self.count_first_of_limits(tenant, class);
+        }
     }
 
     /// A group that is gone waits for nothing.

@@ -4,7 +4,8 @@
 //! guarantee charged before the others; then the child with the smallest weighted dominant share of its burst use. Where a half-life is set, half of
 //! that use is present use and half the average of the past (`past.rs`). That share counts
 //! only resources that the next job asks for, so that a child whose other jobs use up one resource is not kept from another (the
-//! starvation of complementary demands for which the published H-DRF gives examples). Inside one tenant: priority, then age. Each step down the tree is decided by what each tenant of that level uses, so a
+//! starvation of complementary demands for which the published H-DRF gives examples). GPU models of which the job may have any count as one
+//! resource; models that the fleet does not have count nowhere. Inside one tenant: priority, then age. Each step down the tree is decided by what each tenant of that level uses, so a
 //! team's guarantee serves its projects. The tournament is kept between passes; a change is carried up its line only. What must stay
 //! true: the same ledger and queue give the same order; ids come last; a kept tournament equals one played anew. Where past use counts, all shares
 //! of one tournament are of one time, and whoever moves that time on plays it anew.
@@ -13,6 +14,7 @@ use crate::job_class::JobClass;
 use crate::queue::QueueKey;
 use crate::queue::past::{Of, PastUse};
 use muster_model::capacity::Capacity;
+use muster_model::resources::Resource;
 use muster_model::{ResourceVec, TenantId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,9 +35,10 @@ impl Head {
         Head { tenant, queue_key, class }
     }
 
-    /// What it would be charged on the model it prefers.
-    fn demand(&self) -> ResourceVec {
-        self.class.offers().first().map_or_else(ResourceVec::default, |offer| offer.charge)
+    /// What it would be charged on each model that the fleet has, the one it prefers first.
+    fn charges(&self, totals: &ResourceVec) -> impl Iterator<Item = &ResourceVec> {
+        let in_fleet = |model| totals.get(Resource::Gpu(model)) > 0;
+        self.class.offers().iter().filter(move |offer| offer.model.is_none_or(in_fleet)).map(|offer| &offer.charge)
     }
 }
 
@@ -169,8 +172,10 @@ impl Order {
 
     /// Plays on as if `head` had started.
     pub(crate) fn suppose(&mut self, ledger: Ledger<'_>, head: &Head) {
-        let demand = head.demand();
-        let account = self.account_of(ledger, head);
+        let covered = self.account_of(ledger, head);
+        let preferred = || head.charges(ledger.totals).next().copied().unwrap_or_default();
+        let (account, demand) =
+            covered.map_or_else(|| (None, preferred()), |(account, charge)| (Some(account), charge));
         let mut at_or_above_account = false;
         for (id, _) in ledger.capacity.line_of(head.tenant) {
             at_or_above_account |= account == Some(id);
@@ -188,23 +193,25 @@ impl Order {
         }
     }
 
-    /// The floor account that would pay for the job: its tenant's or the nearest above that covers it.
-    fn account_of(&self, ledger: Ledger<'_>, head: &Head) -> Option<TenantId> {
-        let (capacity, demand) = (ledger.capacity, head.demand());
-        if self.supposed.is_empty() {
-            return capacity.account_for(head.tenant, &demand);
-        }
-        capacity.line_of(head.tenant).map(|(id, _)| id).find(|id| {
+    /// The floor account that would pay for the job, its tenant's or the nearest above that covers it, and what it would be charged: on the first
+    /// of its models on which there is one.
+    fn account_of(&self, ledger: Ledger<'_>, head: &Head) -> Option<(TenantId, ResourceVec)> {
+        let capacity = ledger.capacity;
+        let covers = |id: &TenantId, charge: &ResourceVec| {
             let more = self.supposed.get(id).map(|supposed| supposed.charged).unwrap_or_default();
-            capacity.covers(*id, &demand.plus(&more))
-        })
+            capacity.covers(*id, &charge.plus(&more))
+        };
+        let account_for = |charge: &ResourceVec| match self.supposed.is_empty() {
+            true => capacity.account_for(head.tenant, charge),
+            false => capacity.line_of(head.tenant).map(|(id, _)| id).find(|id| covers(id, charge)),
+        };
+        head.charges(ledger.totals).find_map(|charge| Some((account_for(charge)?, *charge)))
     }
 
     fn standing(&self, ledger: Ledger<'_>, id: TenantId, head: &Head) -> Standing {
         let Some(at) = ledger.capacity.tenants().get(&id) else {
             return Standing { above_guarantee: true, share: u128::MAX, queue_key: head.queue_key };
         };
-        let demand = head.demand();
         let supposed = self.supposed.get(&id).cloned().unwrap_or_default();
         let floor_use = at.floor_use.plus(&supposed.floor_use);
         // An account further up covers it as any other job below that account: here its share of burst decides.
@@ -212,14 +219,16 @@ impl Order {
             let mut line = ledger.capacity.line_of(head.tenant).map(|(above, _)| above);
             line.find(|above| *above == account || *above == id) == Some(account)
         };
-        if self.account_of(ledger, head).is_some_and(here_or_below) {
-            let floored = ledger.capacity.floored(&demand).map(|(resource, _)| resource);
+        let covered = self.account_of(ledger, head).filter(|(account, _)| here_or_below(*account));
+        if let Some((_, charge)) = covered {
+            let floored = ledger.capacity.floored(&charge).map(|(resource, _)| resource);
             let share = floored.map(|resource| ratio(floor_use.get(resource), at.guarantee.get(resource))).max();
             return Standing { above_guarantee: false, share: share.unwrap_or(0), queue_key: head.queue_key };
         }
         let burst = at.used.plus(&supposed.used).less(&floor_use);
-        let burst = ledger.past.counted((id, Of::Burst), burst, &demand, ledger.at_ms);
-        let share = dominant_share(&burst, &demand, ledger.totals) / u128::from(at.weight.max(1));
+        let asked = asked(head, ledger.totals);
+        let burst = ledger.past.counted((id, Of::Burst), burst, &asked, ledger.at_ms);
+        let share = dominant_share(&burst, &asked, ledger.totals) / u128::from(at.weight.max(1));
         Standing { above_guarantee: true, share, queue_key: head.queue_key }
     }
 
@@ -232,18 +241,35 @@ impl Order {
             0
         } else {
             let own = self.supposed.get(&id).map_or(at.own, |supposed| at.own.plus(&supposed.own));
-            let demand = head.demand();
-            let own = ledger.past.counted((id, Of::Own), own, &demand, ledger.at_ms);
-            dominant_share(&own, &demand, ledger.totals)
+            let asked = asked(head, ledger.totals);
+            let own = ledger.past.counted((id, Of::Own), own, &asked, ledger.at_ms);
+            dominant_share(&own, &asked, ledger.totals)
         };
         Standing { above_guarantee: true, share, queue_key: head.queue_key }
     }
 }
 
-/// The largest share of the fleet that is used of any one resource that is asked for.
+/// What the job asks for, on any of its models.
+fn asked(head: &Head, totals: &ResourceVec) -> ResourceVec {
+    let mut charges = head.charges(totals);
+    let mut asked = charges.next().copied().unwrap_or_default();
+    for charge in charges {
+        charge.nonzero().for_each(|(resource, amount)| asked.set(resource, amount));
+    }
+    asked
+}
+
+/// The largest share of the fleet that is used of any one resource that is asked for; the GPUs of all models that are asked for are one.
 fn dominant_share(used: &ResourceVec, asked: &ResourceVec, totals: &ResourceVec) -> u128 {
-    let shares = asked.nonzero().map(|(resource, _)| ratio(used.get(resource), totals.get(resource)));
-    shares.max().unwrap_or(0)
+    let (mut gpus_used, mut gpus, mut largest) = (0, 0, 0);
+    for (resource, _) in asked.nonzero() {
+        let (used, total) = (used.get(resource), totals.get(resource));
+        match resource {
+            Resource::Gpu(_) => (gpus_used, gpus) = (gpus_used + used, gpus + total),
+            Resource::Cpu | Resource::Memory => largest = largest.max(ratio(used, total)),
+        }
+    }
+    largest.max(ratio(gpus_used, gpus))
 }
 
 fn ratio(part: u64, whole: u64) -> u128 {

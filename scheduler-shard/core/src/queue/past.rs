@@ -55,6 +55,25 @@ impl PastUse {
         self.records.len() == 1 || old.is_some_and(|old| old.half_life_s != half_life_s)
     }
 
+    /// From `now_ms` on tenants have this in use: burst, and by their own jobs. Answers whether that is other than before.
+    pub(crate) fn settle(
+        &mut self,
+        now_ms: u64,
+        in_use: impl Iterator<Item = (TenantId, ResourceVec, ResourceVec)>,
+    ) -> bool {
+        let Some(half_life_s) = self.records.values().next().map(|record| record.half_life_s) else { return false };
+        let mut changed = false;
+        for (tenant, burst, own) in in_use {
+            let known = self.records.get(&tenant).map(|record| UseHistory::clone(record));
+            let mut record = known.unwrap_or_else(|| UseHistory::new(tenant, half_life_s, now_ms));
+            if record.uses(now_ms, burst, own) {
+                self.records.insert(tenant, Arc::new(record));
+                changed = true;
+            }
+        }
+        changed
+    }
+
     /// Past use of a tenant does not count any more.
     pub(crate) fn remove(&mut self, tenant: TenantId) {
         self.records.remove(&tenant);

@@ -368,16 +368,19 @@ fn check(fleet: &Fleet) -> Result<(), TestCaseError> {
             for remedy in &reason.remedies {
                 let mut then = fleet.clone();
                 apply(&mut then, job.id, remedy);
+                let ran: BTreeSet<JobId> = then.allocations.values().map(|held| held.job).collect();
                 then.settle_all(job.cell.expect("routed"));
+                let started = then.allocations.values().map(|held| held.job).filter(|id| !ran.contains(id));
                 prop_assert!(
                     then.runs(job.id),
-                    "job {} ({:?}) does not start after {:?} ({}), told for {}: {}",
+                    "job {} ({:?}) does not start after {:?} ({}), told for {}: {}; instead start: {:?}",
                     job.id,
                     job.spec.request.devices,
                     remedy,
                     remedy.text(),
                     reason.code(),
-                    reason.text()
+                    reason.text(),
+                    started.collect::<Vec<_>>()
                 );
             }
         }

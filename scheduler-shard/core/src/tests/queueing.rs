@@ -379,3 +379,22 @@ fn a_project_is_not_starved_of_cpus_by_its_siblings_gpus() {
     assert!((18..=22).contains(&of_mixed), "half of the CPUs that get free are its own, it got {of_mixed} of 40");
     assert_eq!((held(&fleet, "cpu"), held(&fleet, "mixed/cpu")), (4, 4));
 }
+
+#[test]
+fn jobs_for_any_model_count_the_use_of_all_models_that_the_fleet_has() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8), Host::new("b", GpuModel::A100_80, 8)]);
+    fleet.tenant("org/heavy", |_| {});
+    fleet.tenant("org/light", |_| {});
+    let on = |model, cards| job(1, DeviceRequest::Whole { count: cards, models: vec![model] });
+    // Heavy has all cards of one model, light half of the other; the other half is of a job that ends.
+    fleet.submit(of("org/heavy", on(GpuModel::H100, 8)));
+    fleet.submit(of("org/light", on(GpuModel::A100_80, 4)));
+    let ends = fleet.submit(of("org/heavy", on(GpuModel::A100_80, 4)));
+    fleet.settle();
+    let any = || job(1, DeviceRequest::Whole { count: 4, models: Vec::new() });
+    let older = fleet.submit(of("org/heavy", any()));
+    let younger = fleet.submit(of("org/light", any()));
+    assert_eq!(fleet.settle(), []);
+    fleet.end(ends, false);
+    assert_eq!(fleet.settle(), [younger], "job {older} is the older one, but its tenant uses twice as much");
+}

@@ -99,6 +99,15 @@ impl View {
         }
     }
 
+    /// What the control plane does where past use counts: whoever uses other amounts than before has used those until now.
+    pub(crate) fn settle_past(&mut self, now_ms: u64) {
+        let tenants = self.fleet.capacity.tenants();
+        let in_use = tenants.iter().map(|(id, at)| (*id, at.used.less(&at.floor_use), at.own));
+        if self.past.settle(now_ms, in_use) {
+            self.forget_orders();
+        }
+    }
+
     /// The job that holds this ends; growth alone ends without its job.
     pub(crate) fn end_held(&mut self, held: AllocationId, id: JobId) {
         if self.allocations.get(held.0).is_some_and(|held| held.is_growth) {

@@ -22,7 +22,7 @@ use asks::{Asks, Verdict};
 use due::{AGAIN_MS, candidates, put_off, rest, tried_in_vain};
 use muster_model::preemption::STOP_MS_MAX;
 use muster_model::{Allocation, AllocationId, AllocationState, Binding, CellId, Claim, Epoch, JobId, TaskPlacement};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Victims of one preemption.
@@ -69,7 +69,8 @@ fn try_candidates(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, s
                 view.reclaims_tried.remove(&family);
                 view.assume_preemption(&job, *claim, &victims);
                 // They are taken: nobody else ends them.
-                held.retain(|victim| !victims.contains(&victim.held.id));
+                let taken: BTreeSet<AllocationId> = victims.iter().copied().collect();
+                held.retain(|victim| !taken.contains(&victim.held.id));
                 plan.proposals.push(Proposal::Preempt { binding, victims });
             }
             Some(Found::Free(binding)) => {
