@@ -58,6 +58,11 @@ impl<V> ById<V> {
         Some(old)
     }
 
+    /// There are no more values than this.
+    pub(crate) fn values_max(&self) -> usize {
+        self.pages.len() * PAGE as usize
+    }
+
     /// In order of the ids.
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> + '_ {
         self.pages.values().flat_map(|page| page.slots.iter().flatten())

@@ -94,21 +94,20 @@ fn for_one(
     if own.is_empty() && active.is_empty() {
         return None;
     }
-    let order = in_order(view, (job.id, class), offer, &active);
+    let mut order = in_order(view, (job.id, class), offer, &active);
     let mut trial = IfEnded::begin(view, job.id, cell, now_ms)?;
     own.iter().for_each(|part| trial.end(part));
     if !own.is_empty() && trial.place(offer).is_ok() {
         return Some(Found::UnderWay);
     }
-    let (mut ended, mut next): (Vec<&Arc<Allocation>>, usize) = (Vec::new(), 0);
+    let mut ended: Vec<&Arc<Allocation>> = Vec::new();
     let mut goal = offer.charge.gpu_total().0.saturating_sub(trial.free_units(offer.model)).max(1);
     let tasks = loop {
         let mut freed = 0;
         while freed < goal
             && ended.len() < PARTS_MAX
-            && let Some(&part) = order.get(next)
+            && let Some(part) = order.next()
         {
-            next += 1;
             trial.end(part);
             ended.push(part);
             freed += part.charge.gpu_total().0.max(1);

@@ -42,7 +42,9 @@ fn try_candidates(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, s
     if due.is_empty() {
         return;
     }
-    let mut held = in_cell(view, cell, now_ms, steps);
+    let held = in_cell(view, cell, now_ms, steps);
+    // What an earlier one takes nobody else ends.
+    let mut taken: BTreeSet<AllocationId> = BTreeSet::new();
     for id in due {
         if plan.at_a_bound(bounds, *steps) {
             return;
@@ -56,7 +58,8 @@ fn try_candidates(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, s
                 let asks = Asks::of(view, &job, offer, now_ms);
                 let yields = kept == Reservations::YieldToFloors;
                 let may = !yields || asks.covered && view.has_burst_reservations(cell);
-                may.then(|| search(view, (&job, &class), &asks, (cell, kept), &held, &mut cool_at_ms, steps)).flatten()
+                may.then(|| search(view, (&job, &class), &asks, (cell, kept), (&held, &taken), &mut cool_at_ms, steps))
+                    .flatten()
             })
         };
         let found = search(Reservations::Hold).or_else(|| search(Reservations::YieldToFloors));
@@ -68,9 +71,7 @@ fn try_candidates(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, s
             Some(Found::Taken { binding, victims, claim }) => {
                 view.reclaims_tried.remove(&family);
                 view.assume_preemption(&job, *claim, &victims);
-                // They are taken: nobody else ends them.
-                let taken: BTreeSet<AllocationId> = victims.iter().copied().collect();
-                held.retain(|victim| !taken.contains(&victim.held.id));
+                taken.extend(&victims);
                 plan.proposals.push(Proposal::Preempt { binding, victims });
             }
             Some(Found::Free(binding)) => {
@@ -108,14 +109,14 @@ fn search(
     (job, class): (&Known, &Arc<JobClass>),
     asks: &Asks<'_>,
     (cell, kept): (CellId, Reservations),
-    held: &[Victim],
+    (held, taken): (&[Victim], &BTreeSet<AllocationId>),
     cool_at_ms: &mut Option<u64>,
     steps: &mut Steps,
 ) -> Option<Found> {
     let offer = asks.offer;
     let same_model = |victim: &&Victim| victim.held.model == offer.model || offer.model.is_none();
     let mut sides = BTreeMap::new();
-    let legal = |victim: &&Victim| match asks.judge(view, &victim.held, &mut sides) {
+    let is_legal = |victim: &&Victim| match asks.judge(view, &victim.held, &mut sides) {
         Verdict::Legal => true,
         Verdict::Protected => false,
         Verdict::CoolingDown { until_ms } => {
@@ -123,7 +124,8 @@ fn search(
             false
         }
     };
-    let legal: Vec<&Victim> = held.iter().filter(same_model).filter(legal).collect();
+    let mut legal: Vec<&Victim> = Vec::with_capacity(held.len());
+    legal.extend(held.iter().filter(same_model).filter(|victim| !taken.contains(&victim.held.id)).filter(is_legal));
     steps.0 += held.len() as u64 / 4;
     if legal.is_empty() && kept == Reservations::Hold {
         return None;
@@ -136,7 +138,7 @@ fn search(
         }
     }
     let order = in_order(trial.view(), (job.id, class), offer, &legal);
-    let found = end_until_it_fits(trial, (job, class), asks, cell, &order, steps)?;
+    let found = end_until_it_fits(trial, (job, class), asks, cell, order, steps)?;
     begins_before_windows(view, class, &found, asks.now_ms).then_some(found)
 }
 
@@ -149,12 +151,12 @@ fn begins_before_windows(view: &View, class: &JobClass, found: &Found, now_ms: u
 }
 
 /// Ends victims in order, more and more at a time, until the job has a place; then restores those that the place does not need.
-fn end_until_it_fits(
+fn end_until_it_fits<'v>(
     mut trial: IfEnded<'_>,
     (job, class): (&Known, &Arc<JobClass>),
     asks: &Asks<'_>,
     cell: CellId,
-    order: &[&Arc<Allocation>],
+    mut order: impl Iterator<Item = &'v Arc<Allocation>>,
     steps: &mut Steps,
 ) -> Option<Found> {
     let offer = asks.offer;
@@ -162,17 +164,14 @@ fn end_until_it_fits(
     for part in trial.view().growth_in(cell).filter(|part| part.state == AllocationState::Active) {
         growth.entry(part.job).or_default().push(part.clone());
     }
-    let (mut ended, mut next, mut goal): (Vec<&Arc<Allocation>>, usize, u64) =
-        (Vec::new(), 0, offer.charge.gpu_total().0);
-    let free = trial.free_units(offer.model);
-    goal = goal.saturating_sub(free).max(1);
+    let mut ended: Vec<&Arc<Allocation>> = Vec::new();
+    let mut goal = offer.charge.gpu_total().0.saturating_sub(trial.free_units(offer.model)).max(1);
     let tasks = loop {
         let mut freed = 0_u64;
         while freed < goal
             && ended.len() < VICTIMS_MAX
-            && let Some(&held) = order.get(next)
+            && let Some(held) = order.next()
         {
-            next += 1;
             // Those before it are gone: its side may be within its guarantee by now.
             if !ended.iter().any(|other| other.id == held.id) && asks.may_take(trial.view(), held, &mut BTreeMap::new())
             {
