@@ -3,14 +3,15 @@
 //! The file of the stream holds the first quarter of the bound. What comes after goes into segments, files beside it that are named by
 //! the place of their first byte (`stdout.4194304`), of three eighths each; the last two are kept. What must stay true: a byte is
 //! told by its place in the whole stream, so a reader sees what was dropped, and how much; the files of a stream are never larger
-//! than the bound and one piece; a disk that refuses loses output and stops nothing.
+//! than the bound and one piece; a disk that refuses loses output and stops nothing. The task may put anything into the folder: only plain files that
+//! have this name alone are read, and only files that were not there before are written.
 
 use super::{Stream, TaskFolder};
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 /// Segments that are kept: one that is being written, and the whole one before it.
 const SEGMENTS_MAX: usize = 2;
@@ -40,7 +41,7 @@ impl Writer {
     pub(crate) fn new(folder: &TaskFolder, stream: Stream, bytes_max: u64) -> Self {
         let head_max = bytes_max / 4;
         let segment_max = ((bytes_max - head_max) / SEGMENTS_MAX as u64).max(1);
-        let head = || File::options().create(true).append(true).open(folder.log(stream)).ok();
+        let head = || create(&folder.log(stream)).ok();
         let open = (head_max > 0).then(head).flatten().map(|file| (file, 0));
         let past_head = open.is_none();
         Writer {
@@ -80,7 +81,7 @@ impl Writer {
         }
         self.past_head = true;
         self.open = None;
-        if let Ok(file) = File::create(self.folder.segment(self.stream, self.position)) {
+        if let Ok(file) = create(&self.folder.segment(self.stream, self.position)) {
             self.open = Some((file, 0));
             self.segments.push_back((self.position, 0));
             while self.segments.len() > SEGMENTS_MAX {
@@ -119,12 +120,31 @@ impl Writer {
     }
 }
 
+/// A file that was not there before: whatever the task has put at the path is not opened.
+fn create(path: &Path) -> io::Result<File> {
+    File::options().create_new(true).append(true).open(path)
+}
+
+/// Opens a file of a stream. What is no plain file with this name alone is as good as none: it may be a link to any file of the host.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = match File::options().read(true).custom_flags(flags).open(path) {
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => return Err(io::ErrorKind::NotFound.into()),
+        other => other?,
+    };
+    if is_output(&file.metadata()?) { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
+}
+
+fn is_output(what: &Metadata) -> bool {
+    what.is_file() && what.nlink() == 1
+}
+
 /// At most `bytes_max` bytes from `offset`, or from the first place behind it of which there is something; and that place.
 pub(crate) fn read(folder: &TaskFolder, stream: Stream, offset: u64, bytes_max: usize) -> io::Result<(u64, Vec<u8>)> {
     let mut tries = 0;
     loop {
         let Some((place, start, path)) = find(folder, stream, offset)? else { return Ok((offset, Vec::new())) };
-        match File::open(path) {
+        match open(&path) {
             Ok(file) => {
                 let mut data = vec![0; bytes_max];
                 let read = file.read_at(&mut data, start - place)?;
@@ -141,9 +161,9 @@ pub(crate) fn read(folder: &TaskFolder, stream: Stream, offset: u64, bytes_max: 
 fn find(folder: &TaskFolder, stream: Stream, offset: u64) -> io::Result<Option<(u64, u64, PathBuf)>> {
     let mut best: Option<(u64, u64, PathBuf)> = None;
     for (place, path) in files(folder, stream)? {
-        let Ok(what) = std::fs::metadata(&path) else { continue };
+        let Ok(what) = std::fs::symlink_metadata(&path) else { continue };
         // The file holds nothing from `offset` on.
-        if what.len() == 0 || place + what.len() <= offset {
+        if !is_output(&what) || what.len() == 0 || place + what.len() <= offset {
             continue;
         }
         let start = place.max(offset);
@@ -234,6 +254,29 @@ mod tests {
         writer.write(&numbered(0, 400));
         assert_eq!(whole(&folder), [(0, numbered(0, 400))]);
         assert_eq!(writer.dropped(), 0);
+    }
+
+    #[test]
+    fn what_the_task_puts_in_the_place_of_its_output_is_neither_read_nor_written() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let secret = dir.path().join("secret");
+        let plant = |name: &str, how: fn(&Path, &Path) -> io::Result<()>| {
+            let folder = TaskFolder::new(&dir.path().join(name));
+            std::fs::create_dir(folder.path()).expect("a folder");
+            std::fs::write(&secret, "of the host").expect("a file");
+            how(&secret, &folder.log(Stream::Stdout)).expect("planted");
+            how(&secret, &folder.segment(Stream::Stdout, 1_000)).expect("planted");
+            let mut writer = Writer::new(&folder, Stream::Stdout, 4_000);
+            writer.write(&numbered(0, 200));
+            let there = std::fs::read_to_string(&secret).expect("it is there");
+            assert_eq!(there, "of the host", "{name}: it is not written");
+            for (place, data) in whole(&folder) {
+                assert!(numbered(0, 200)[place as usize..].starts_with(&data), "{name}: what is read was written");
+            }
+        };
+        plant("symbolic", |from, to| std::os::unix::fs::symlink(from, to));
+        plant("hard", |from, to| std::fs::hard_link(from, to));
+        plant("folder", |_, to| std::fs::create_dir(to));
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(crate) fn grow(view: &mut View, pass: &Pass, bounds: &Bounds, steps: &mut St
                 None => view.cannot_grow(job.id, pass.now_ms),
             }
         }
-        order.update(view.ledger(), tenant, waiting.get(&tenant).and_then(head));
+        order.update(view.ledger(), [(tenant, waiting.get(&tenant).and_then(head))]);
     }
 }
 

@@ -104,12 +104,11 @@ fn catch_up(view: &mut View, cell: CellId, order: &mut Order) {
     if queue.take_end_of_offers() {
         *order = Order::default();
     }
-    for head in queue.take_asked() {
-        order.update(ledger, head.tenant, Some(head));
-    }
+    let mut heads: Vec<_> = queue.take_asked().into_iter().map(|head| (head.tenant, Some(head))).collect();
     while let Some(tenant) = queue.take_changed() {
-        order.update(ledger, tenant, queue.head(tenant));
+        heads.push((tenant, queue.head(tenant)));
     }
+    order.update(ledger, heads);
 }
 
 /// Whether the head may still be tried: what it stood in the tournament for may be taken by now.

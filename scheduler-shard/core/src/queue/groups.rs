@@ -170,8 +170,11 @@ impl JobGroups {
         blocked_at: u64,
     ) {
         if let Some(queue_key) = first {
-            let waiting = self.without_room.entry((model, class.whole_cards_each())).or_default();
-            waiting.insert(queue_key, WithoutRoom { class: class.clone(), blocked_at });
+            let each = class.whole_cards_each();
+            let gang_stays_ms = (class.tasks > 1).then(|| class.stays_at_most_ms());
+            let group =
+                WithoutRoom { class: class.clone(), blocked_at, each, cards: class.whole_cards(), gang_stays_ms };
+            self.without_room.entry((model, each)).or_default().insert(queue_key, group);
         }
     }
 
@@ -187,10 +190,15 @@ impl JobGroups {
     }
 }
 
-/// A group that waits for room.
+/// A group that waits for room, with what decides whether an offer helps it: many are looked through.
 #[derive(Clone, Debug)]
 pub(super) struct WithoutRoom {
     pub(super) class: Arc<JobClass>,
-    /// [`JobGroup::blocked_at`], at hand where many groups are looked through.
+    /// [`JobGroup::blocked_at`].
     pub(super) blocked_at: u64,
+    /// Whole cards that each task wants, and all of them.
+    pub(super) each: u32,
+    pub(super) cards: u64,
+    /// For how long at most a gang stays; none for a single task.
+    pub(super) gang_stays_ms: Option<u64>,
 }

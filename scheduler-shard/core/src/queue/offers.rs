@@ -36,8 +36,12 @@ pub(crate) struct Freed {
 impl Freed {
     /// Whether a job of this class may find in it what it lacks.
     pub(crate) fn may_help(&self, class: &JobClass) -> bool {
-        let each = class.whole_cards_each();
-        (each > 0 || self.parts) && each <= self.on_node && class.whole_cards() <= self.in_all
+        self.has_room_for(class.whole_cards_each(), class.whole_cards())
+    }
+
+    /// The same by the whole cards that each task wants, and all of them.
+    fn has_room_for(&self, each: u32, all: u64) -> bool {
+        (each > 0 || self.parts) && each <= self.on_node && all <= self.in_all
     }
 
     /// Whether it is anything at all.
@@ -96,9 +100,9 @@ impl Offers {
 
     /// Whether a group that waits for room on the model may be helped; `is_first`: no other of its family goes before it.
     fn may_help(&self, group: &WithoutRoom, model: Option<GpuModel>, is_first: impl FnOnce() -> bool) -> bool {
-        let class = &group.class;
-        let helps = |kept| self.together.get(&(model, kept)).filter(|freed| freed.may_help(class));
-        let is_short = |freed: &Freed| class.tasks > 1 && class.stays_at_most_ms() <= freed.lent_ms;
+        let helps =
+            |kept| self.together.get(&(model, kept)).filter(|freed| freed.has_room_for(group.each, group.cards));
+        let is_short = |freed: &Freed| group.gang_stays_ms.is_some_and(|stays_ms| stays_ms <= freed.lent_ms);
         group.blocked_at <= self.at
             && (helps(true).is_some() || helps(false).is_some_and(|freed| is_short(freed) || is_first()))
     }

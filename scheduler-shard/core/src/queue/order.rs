@@ -98,9 +98,7 @@ impl Order {
     /// Of the given heads, at most one per tenant.
     pub(crate) fn of(ledger: Ledger<'_>, heads: impl IntoIterator<Item = Head>) -> Self {
         let mut order = Order::default();
-        for head in heads {
-            order.update(ledger, head.tenant, Some(head));
-        }
+        order.update(ledger, heads.into_iter().map(|head| (head.tenant, Some(head))));
         order
     }
 
@@ -110,23 +108,27 @@ impl Order {
         self.branches.get(&self.branches.get(root)?.best?)?.own.as_ref()
     }
 
-    /// Takes over that `tenant` has another head, or that its use has changed.
-    pub(crate) fn update(&mut self, ledger: Ledger<'_>, tenant: TenantId, own: Option<Head>) {
-        match self.branches.get_mut(&tenant) {
-            Some(branch) => branch.own = own,
-            None if own.is_some() => {
-                let parent = ledger.capacity.tenants().get(&tenant).and_then(|at| at.parent);
-                self.branches.insert(tenant, Branch { parent, own, ..Branch::default() });
+    /// Takes over that tenants have other heads, or that what they use has changed. Branches that several of them are part of are settled together.
+    pub(crate) fn update(&mut self, ledger: Ledger<'_>, heads: impl IntoIterator<Item = (TenantId, Option<Head>)>) {
+        let tenants = ledger.capacity.tenants();
+        let parent_of = |tenant: &TenantId| tenants.get(tenant).and_then(|at| at.parent);
+        let mut changed: Vec<TenantId> = Vec::new();
+        for (tenant, own) in heads {
+            match self.branches.get_mut(&tenant) {
+                Some(branch) => branch.own = own,
+                None if own.is_some() => {
+                    self.branches.insert(tenant, Branch { parent: parent_of(&tenant), own, ..Branch::default() });
+                }
+                None => {}
             }
-            None => {}
+            changed.push(tenant);
         }
         // What a tenant uses counts at each of its ancestors, whether or not it waits for anything itself.
-        let mut next = Some(tenant);
-        while let Some(id) = next {
-            next = match self.settle(ledger, id) {
-                Some(parent) => parent,
-                None => ledger.capacity.tenants().get(&id).and_then(|at| at.parent),
-            };
+        while !changed.is_empty() {
+            let above = |id: &TenantId| self.settle(ledger, *id).unwrap_or_else(|| parent_of(id));
+            changed = changed.iter().filter_map(above).collect();
+            changed.sort_unstable();
+            changed.dedup();
         }
     }
 
@@ -212,8 +214,9 @@ impl Order {
         let Some(at) = ledger.capacity.tenants().get(&id) else {
             return Standing { above_guarantee: true, share: u128::MAX, queue_key: head.queue_key };
         };
-        let supposed = self.supposed.get(&id).cloned().unwrap_or_default();
-        let floor_use = at.floor_use.plus(&supposed.floor_use);
+        let supposed = self.supposed.get(&id);
+        let more = |of: fn(&Supposed) -> &ResourceVec, resource| supposed.map_or(0, |more| of(more).get(resource));
+        let floor_use = |resource| at.floor_use.get(resource) + more(|more| &more.floor_use, resource);
         // An account further up covers it as any other job below that account: here its share of burst decides.
         let here_or_below = |account: TenantId| {
             let mut line = ledger.capacity.line_of(head.tenant).map(|(above, _)| above);
@@ -222,13 +225,13 @@ impl Order {
         let covered = self.account_of(ledger, head).filter(|(account, _)| here_or_below(*account));
         if let Some((_, charge)) = covered {
             let floored = ledger.capacity.floored(&charge).map(|(resource, _)| resource);
-            let share = floored.map(|resource| ratio(floor_use.get(resource), at.guarantee.get(resource))).max();
+            let share = floored.map(|resource| ratio(floor_use(resource), at.guarantee.get(resource))).max();
             return Standing { above_guarantee: false, share: share.unwrap_or(0), queue_key: head.queue_key };
         }
-        let burst = at.used.plus(&supposed.used).less(&floor_use);
-        let asked = asked(head, ledger.totals);
-        let burst = ledger.past.counted((id, Of::Burst), burst, &asked, ledger.at_ms);
-        let share = dominant_share(&burst, &asked, ledger.totals) / u128::from(at.weight.max(1));
+        let counted = ledger.past.counting(id, Of::Burst, ledger.at_ms);
+        let used = |resource| at.used.get(resource) + more(|more| &more.used, resource);
+        let burst = |resource| counted(resource, used(resource).saturating_sub(floor_use(resource)));
+        let share = dominant_share(head, ledger.totals, burst) / u128::from(at.weight.max(1));
         Standing { above_guarantee: true, share, queue_key: head.queue_key }
     }
 
@@ -240,30 +243,20 @@ impl Order {
         let share = if branch.children.is_empty() {
             0
         } else {
-            let own = self.supposed.get(&id).map_or(at.own, |supposed| at.own.plus(&supposed.own));
-            let asked = asked(head, ledger.totals);
-            let own = ledger.past.counted((id, Of::Own), own, &asked, ledger.at_ms);
-            dominant_share(&own, &asked, ledger.totals)
+            let supposed = self.supposed.get(&id);
+            let own = |resource| at.own.get(resource) + supposed.map_or(0, |more| more.own.get(resource));
+            let counted = ledger.past.counting(id, Of::Own, ledger.at_ms);
+            dominant_share(head, ledger.totals, |resource| counted(resource, own(resource)))
         };
         Standing { above_guarantee: true, share, queue_key: head.queue_key }
     }
 }
 
-/// What the job asks for, on any of its models.
-fn asked(head: &Head, totals: &ResourceVec) -> ResourceVec {
-    let mut charges = head.charges(totals);
-    let mut asked = charges.next().copied().unwrap_or_default();
-    for charge in charges {
-        charge.nonzero().for_each(|(resource, amount)| asked.set(resource, amount));
-    }
-    asked
-}
-
-/// The largest share of the fleet that is used of any one resource that is asked for; the GPUs of all models that are asked for are one.
-fn dominant_share(used: &ResourceVec, asked: &ResourceVec, totals: &ResourceVec) -> u128 {
+/// The largest share of the fleet that is used of any one resource that the job asks for; the GPUs of all models that it may have are one.
+fn dominant_share(head: &Head, totals: &ResourceVec, used: impl Fn(Resource) -> u64) -> u128 {
     let (mut gpus_used, mut gpus, mut largest) = (0, 0, 0);
-    for (resource, _) in asked.nonzero() {
-        let (used, total) = (used.get(resource), totals.get(resource));
+    for (resource, _) in head.charges(totals).flat_map(ResourceVec::nonzero) {
+        let (used, total) = (used(resource), totals.get(resource));
         match resource {
             Resource::Gpu(_) => (gpus_used, gpus) = (gpus_used + used, gpus + total),
             Resource::Cpu | Resource::Memory => largest = largest.max(ratio(used, total)),

@@ -3,6 +3,7 @@
 //! What must stay true: all shares of one tournament are of one time, which goes on in steps, so that a kept tournament equals one played anew
 //! at the same step; without records nothing is computed.
 
+use muster_model::resources::Resource;
 use muster_model::use_history::counted;
 use muster_model::{ResourceVec, TenantId, UseHistory};
 use std::collections::BTreeMap;
@@ -90,28 +91,18 @@ impl PastUse {
         self.at_ms.or_else(newest).unwrap_or(0)
     }
 
-    /// What counts of `present` use, of the resources that are asked for: all of it where no past does.
-    pub(super) fn counted(
-        &self,
-        (tenant, of): (TenantId, Of),
-        present: ResourceVec,
-        asked: &ResourceVec,
-        at_ms: u64,
-    ) -> ResourceVec {
-        if self.records.is_empty() {
-            return present;
-        }
+    /// What counts of a tenant's present use of a resource: all of it where no past does.
+    pub(super) fn counting(&self, tenant: TenantId, of: Of, at_ms: u64) -> impl Fn(Resource, u64) -> u64 + '_ {
+        let past_counts = !self.records.is_empty();
         let record = self.records.get(&tenant);
         let left = record.map_or(0, |record| record.left_at(at_ms));
-        let past = |resource| match (record, of) {
-            (None, _) => 0,
-            (Some(record), Of::Burst) => record.burst.after(resource, left),
-            (Some(record), Of::Own) => record.own.after(resource, left),
-        };
-        let mut all = ResourceVec::default();
-        for (resource, _) in asked.nonzero() {
-            all.set(resource, counted(present.get(resource), past(resource)));
+        move |resource, present| {
+            let past = match (record, of) {
+                (None, _) => 0,
+                (Some(record), Of::Burst) => record.burst.after(resource, left),
+                (Some(record), Of::Own) => record.own.after(resource, left),
+            };
+            if past_counts { counted(present, past) } else { present }
         }
-        all
     }
 }

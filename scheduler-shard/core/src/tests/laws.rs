@@ -169,7 +169,7 @@ pub(super) fn next_kept(view: &View) -> Option<QueueKey> {
     let mut queue = view.queues.get(&CELL)?.clone();
     let mut order = queue.order.clone();
     while let Some(tenant) = queue.take_changed() {
-        order.update(view.ledger(), tenant, queue.head(tenant));
+        order.update(view.ledger(), [(tenant, queue.head(tenant))]);
     }
     order.next().map(|head| head.queue_key)
 }

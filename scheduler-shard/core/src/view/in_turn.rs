@@ -39,7 +39,7 @@ fn played(view: &View, ledger: Ledger<'_>, cell: CellId, mut visit: impl FnMut(J
             return true;
         }
         order.suppose(ledger, &head);
-        order.update(ledger, head.tenant, pop(head.tenant));
+        order.update(ledger, [(head.tenant, pop(head.tenant))]);
     }
     false
 }
@@ -57,7 +57,7 @@ pub(crate) fn first_of(
         && let Some(head) = order.next().cloned()
     {
         order.suppose(ledger, &head);
-        order.update(ledger, head.tenant, heads.get_mut(&head.tenant).and_then(Vec::pop));
+        order.update(ledger, [(head.tenant, heads.get_mut(&head.tenant).and_then(Vec::pop))]);
         found.push(head);
     }
     (found, order.next().cloned())
