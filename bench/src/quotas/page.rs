@@ -201,7 +201,10 @@ fn waits(page: &mut String, found: &Found, source: Source) {
                 let rows = runs.iter().flat_map(|run| &run.waits).filter(|wait| wait.size == size);
                 Some(Dot { class: class(*policy), spread: Spread::of(rows.map(|wait| wait.p99_s))? })
             };
-            Group { dots: found.options.policies.iter().filter_map(dot).collect(), name: format!("{size} GPUs") }
+            Group {
+                dots: found.options.policies.iter().filter_map(dot).collect(),
+                name: if size == "1" { "1 GPU".to_owned() } else { format!("{size} GPUs") },
+            }
         };
         let groups: Vec<Group> = sizes(found, source).into_iter().map(of_size).collect();
         let heading = format!("Wait by size of the gang at {}: 99th percentile", times(*load));
@@ -251,7 +254,7 @@ fn row(page: &mut String, load: u32, policy: Policy, cells: &[String]) {
 
 fn waits_of_all(page: &mut String, found: &Found, source: Source) {
     let sizes = sizes(found, source);
-    page.push_str("<h3>Waits</h3><p>Median and 99th percentile from submission to the first binding, by GPUs of the job. Refused jobs never start.</p><div class=\"scroll\"><table><tr><th>load, policy</th>");
+    page.push_str("<h3>Waits</h3><p>Median and 99th percentile from submission to the first binding, by GPUs of the job. Refused jobs never start.</p><div class=\"scroll\"><table style=\"font-size:12px\"><tr><th>load, policy</th>");
     for size in &sizes {
         let _ = write!(page, "<th>{size}</th>");
     }
