@@ -32,7 +32,10 @@ pub fn plan(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64) -> Plan
     if !plan.more {
         reserve::reserve(view, cell, bounds, now_ms, &mut steps, &mut plan);
     }
-    hand_over::hand_over(view, cell, bounds, now_ms, &mut plan);
+    // In a pass that stopped at a bound some have not been tried here yet.
+    if !plan.more {
+        hand_over::hand_over(view, cell, bounds, now_ms, &mut plan);
+    }
     guard::count(view, cell, bounds, now_ms, &mut plan);
     if !plan.more {
         grow::grow(view, &pass, bounds, &mut steps, &mut plan);

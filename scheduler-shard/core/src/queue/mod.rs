@@ -163,6 +163,9 @@ impl CellQueue {
             if let Some(queue_key) = after {
                 groups.ready.insert((queue_key, class.clone()));
             }
+        }
+        // A group that is left alone may stand in the tournament for what was offered.
+        if before != after || first != first_before {
             self.changed.insert(tenant);
         }
         if is_empty {
@@ -210,6 +213,15 @@ impl CellQueue {
     /// What `obstacle` stood for has grown less: every class that waits for it may be tried again.
     pub(crate) fn wake(&mut self, obstacle: Obstacle) {
         self.wake_lines(self.blocked.get(&obstacle).into_iter().flatten().cloned().collect());
+    }
+
+    /// What is free of any resource, or what others lend of it, has changed.
+    pub(crate) fn wake_not_lent(&mut self) {
+        let first = Obstacle::NotLent(None);
+        let obstacles = self.blocked.range(first..).map(|(obstacle, _)| *obstacle);
+        let not_lent: Vec<Obstacle> =
+            obstacles.take_while(|obstacle| matches!(obstacle, Obstacle::NotLent(_))).collect();
+        not_lent.into_iter().for_each(|obstacle| self.wake(obstacle));
     }
 
     /// A job of this group has started, or the group is gone: what differs from it in its time limit alone may be next.

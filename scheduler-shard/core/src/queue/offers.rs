@@ -7,7 +7,8 @@
 //! - groups of one tenant that differ in their time limit alone are a *family*: outside of what is kept for gangs they fit or do not fit
 //!   together, so only the first of them is asked, and the next when that one has started or is gone. Where a kept node may be part of the
 //!   place, their limits decide: all of them are asked;
-//! - a group that was tried after the last offer is not asked again before the next.
+//! - a group that was tried after the last offer is not asked again before the next;
+//! - where a part of what was offered is taken, a tenant may stand with a group that what is left does not help, until it is that group's turn.
 
 use super::order::Head;
 use super::{CellQueue, JobGroups, QueueKey, WithoutRoom};
@@ -219,6 +220,11 @@ impl CellQueue {
 
     /// The job is to be tried. A group that stands in the tournament for what was offered may be tried now; answers whether it still may.
     pub(crate) fn begin_try(&mut self, tenant: TenantId, class: &Arc<JobClass>, queue_key: QueueKey) -> bool {
+        let group = self.tenants.get(&tenant).and_then(|groups| groups.all.get(class));
+        if group.and_then(|group| group.keys.first()) != Some(&queue_key) {
+            self.changed.insert(tenant);
+            return false;
+        }
         if !self.is_blocked(tenant, class) {
             return true;
         }

@@ -198,16 +198,26 @@ impl Order {
     /// The floor account that would pay for the job, its tenant's or the nearest above that covers it, and what it would be charged: on the first
     /// of its models on which there is one.
     fn account_of(&self, ledger: Ledger<'_>, head: &Head) -> Option<(TenantId, ResourceVec)> {
-        let capacity = ledger.capacity;
-        let covers = |id: &TenantId, charge: &ResourceVec| {
-            let more = self.supposed.get(id).map(|supposed| supposed.charged).unwrap_or_default();
-            capacity.covers(*id, &charge.plus(&more))
-        };
-        let account_for = |charge: &ResourceVec| match self.supposed.is_empty() {
-            true => capacity.account_for(head.tenant, charge),
-            false => capacity.line_of(head.tenant).map(|(id, _)| id).find(|id| covers(id, charge)),
-        };
+        let line = || ledger.capacity.line_of(head.tenant).map(|(id, _)| id);
+        let account_for = |charge| line().find(|id| self.covers(ledger, *id, charge));
         head.charges(ledger.totals).find_map(|charge| Some((account_for(charge)?, *charge)))
+    }
+
+    /// What it would be charged on the first of its models that an account of its tenant, or of one above up to `id`, covers.
+    fn covered_up_to(&self, ledger: Ledger<'_>, head: &Head, id: TenantId) -> Option<ResourceVec> {
+        let covered = |charge: &&ResourceVec| {
+            let mut line = ledger.capacity.line_of(head.tenant).map(|(above, _)| above);
+            line.find(|above| *above == id || self.covers(ledger, *above, charge))
+                .is_some_and(|found| found != id || self.covers(ledger, id, charge))
+        };
+        head.charges(ledger.totals).find(covered).copied()
+    }
+
+    fn covers(&self, ledger: Ledger<'_>, account: TenantId, charge: &ResourceVec) -> bool {
+        match self.supposed.get(&account) {
+            Some(more) => ledger.capacity.covers(account, &charge.plus(&more.charged)),
+            None => ledger.capacity.covers(account, charge),
+        }
     }
 
     fn standing(&self, ledger: Ledger<'_>, id: TenantId, head: &Head) -> Standing {
@@ -217,13 +227,9 @@ impl Order {
         let supposed = self.supposed.get(&id);
         let more = |of: fn(&Supposed) -> &ResourceVec, resource| supposed.map_or(0, |more| of(more).get(resource));
         let floor_use = |resource| at.floor_use.get(resource) + more(|more| &more.floor_use, resource);
-        // An account further up covers it as any other job below that account: here its share of burst decides.
-        let here_or_below = |account: TenantId| {
-            let mut line = ledger.capacity.line_of(head.tenant).map(|(above, _)| above);
-            line.find(|above| *above == account || *above == id) == Some(account)
-        };
-        let covered = self.account_of(ledger, head).filter(|(account, _)| here_or_below(*account));
-        if let Some((_, charge)) = covered {
+        // An account further up covers it as any other job below that account: here its share of burst decides. So a tenant's place follows from what is
+        // charged at and below it.
+        if let Some(charge) = self.covered_up_to(ledger, head, id) {
             let floored = ledger.capacity.floored(&charge).map(|(resource, _)| resource);
             let share = floored.map(|resource| ratio(floor_use(resource), at.guarantee.get(resource))).max();
             return Standing { above_guarantee: false, share: share.unwrap_or(0), queue_key: head.queue_key };

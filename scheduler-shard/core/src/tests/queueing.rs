@@ -398,3 +398,26 @@ fn jobs_for_any_model_count_the_use_of_all_models_that_the_fleet_has() {
     fleet.end(ends, false);
     assert_eq!(fleet.settle(), [younger], "job {older} is the older one, but its tenant uses twice as much");
 }
+
+/// A job that stands in the tournament for what was offered may leave before its turn comes: the pass after must end, and bind nobody who is gone.
+#[test]
+fn a_job_that_leaves_while_it_is_offered_room_is_tried_no_more() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8)]);
+    fleet.tenant("org/one", |_| {});
+    fleet.tenant("org/two", |_| {});
+    let runs = fleet.submit(of("org/one", gang(1, 8)));
+    fleet.settle();
+    let first = fleet.submit(of("org/one", gang(1, 4)));
+    let second = fleet.submit(of("org/two", gang(1, 4)));
+    assert_eq!(fleet.settle(), []);
+    fleet.end(runs, false);
+    fleet.deliver(usize::MAX);
+    let one = Bounds { proposals_max: 1, ..Bounds::default() };
+    let found = plan(&mut fleet.view, CELL, &one, fleet.now_ms).proposals;
+    let bound: Vec<JobId> = found.iter().map(Proposal::job).collect();
+    let other = if bound == [first] { second } else { first };
+    fleet.cancel(other);
+    fleet.deliver(usize::MAX);
+    let found = plan(&mut fleet.view, CELL, &Bounds::default(), fleet.now_ms).proposals;
+    assert!(found.iter().all(|proposal| proposal.job() != other), "{found:?}");
+}

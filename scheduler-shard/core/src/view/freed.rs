@@ -5,7 +5,7 @@
 
 use super::View;
 use crate::fleet::{FreeOn, Room};
-use crate::queue::{CellQueue, Freed, Obstacle};
+use crate::queue::{CellQueue, Freed};
 use muster_model::{Allocation, CellId, NodeId};
 
 impl View {
@@ -33,6 +33,12 @@ impl View {
             }
         }
         self.quota_changed(allocation.tenant);
+        self.wake_not_lent();
+    }
+
+    /// More may be lent: what is free counts over the whole fleet, on nodes that take no work as well.
+    pub(super) fn wake_not_lent(&mut self) {
+        self.queues.values_mut().for_each(CellQueue::wake_not_lent);
     }
 
     fn wakes_somebody(&self, cell: CellId) -> bool {
@@ -53,9 +59,6 @@ impl View {
         for freed in &all {
             self.helps_reserved(cell, node, freed, before.is_some());
             self.helps_tried(cell, freed);
-            if let Some(queue) = self.queues.get_mut(&cell) {
-                queue.wake(Obstacle::NotLent(freed.model));
-            }
         }
         // Freed twice, it offers what it did not have the first time.
         self.opened
@@ -91,6 +94,7 @@ impl View {
         if let Some(queue) = self.queues.get_mut(&cell) {
             queue.end_offers();
         }
+        self.untried_at_the_end(cell);
         let nodes = self.fleet.capacity.nodes();
         self.opened.retain(|node, _| nodes.get(node).is_some_and(|there| there.node.cell != cell));
     }

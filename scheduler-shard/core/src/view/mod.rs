@@ -270,6 +270,7 @@ impl View {
             self.forget_orders();
         }
         self.node_freed(id, cell);
+        self.wake_not_lent();
     }
 
     /// A node is about to be in another NVLink domain, or none: who is kept off whole domains for what it holds may stand on the rest of it then.

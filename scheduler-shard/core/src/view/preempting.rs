@@ -126,6 +126,9 @@ impl View {
             }
         }
         self.apply_reservation(job, true);
+        if let Some(kept) = self.reserved.get_mut(&job) {
+            kept.may_be_tried();
+        }
         if let Some(job) = self.jobs.get(job.0).cloned() {
             self.enqueue(&job);
         }
@@ -155,6 +158,7 @@ impl View {
         self.allocations.insert(new.id.0, new);
         if paid != pays || reclassed {
             self.quota_changed(tenant);
+            self.wake_not_lent();
         }
     }
 

@@ -346,6 +346,14 @@ impl View {
         }
     }
 
+    /// What was freed is not followed any more: who could not be tried for it meanwhile is tried as soon as that may be.
+    pub(super) fn untried_at_the_end(&mut self, cell: CellId) {
+        for held in self.reserved.values_mut().filter(|held| held.cell == cell && !held.freed_on.is_empty()) {
+            held.freed = true;
+            held.freed_on.clear();
+        }
+    }
+
     /// Rules, tenants or pools have changed: whoever has a reservation may start.
     pub(super) fn reserved_may_start(&mut self) {
         self.reserved.values_mut().for_each(|held| held.freed = true);
