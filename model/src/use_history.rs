@@ -6,6 +6,7 @@
 //! - a record is brought up to its time before what is in use changes, so that each use counts for exactly as long as it lasted;
 //! - integers only: every replica finds the same.
 
+use crate::capacity::TenantUse;
 use crate::decay::{left_after, part_of};
 use crate::ids::TenantId;
 use crate::resources::{Resource, ResourceVec};
@@ -40,7 +41,7 @@ pub struct UseHistory {
     pub at_ms: u64,
     /// Burst use, descendants included.
     pub burst: DecayedUse,
-    /// Use of its own jobs, which stand beside its children.
+    /// Use of its own jobs, which compete with its children.
     pub own: DecayedUse,
 }
 
@@ -113,6 +114,18 @@ impl UseHistory {
         self.bring_up(now_ms);
         (self.burst.since, self.own.since) = (burst, own);
         true
+    }
+
+    /// The record of a tenant once it uses what `at` says, from `now_ms` on; none where that is what it used before. `known`: the record so far.
+    #[must_use]
+    pub fn settled(
+        known: Option<&Self>,
+        (tenant, at): (TenantId, &TenantUse),
+        half_life_s: u64,
+        now_ms: u64,
+    ) -> Option<Self> {
+        let mut record = known.cloned().unwrap_or_else(|| UseHistory::new(tenant, half_life_s, now_ms));
+        record.uses(now_ms, at.burst(), at.own).then_some(record)
     }
 
     /// From `now_ms` on the past counts by another half-life.

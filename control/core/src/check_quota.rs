@@ -136,7 +136,7 @@ impl State {
             "use is recorded, but no half-life is set".to_owned()
         })?;
         for (id, at) in self.capacity().tenants().iter().filter(|_| half_life_s > 0) {
-            let (burst, own) = (at.used.less(&at.floor_use), at.own);
+            let (burst, own) = (at.burst(), at.own);
             let record = self.use_histories.get(id);
             let recorded = record.map(|record| (record.burst.since, record.own.since)).unwrap_or_default();
             ensure(recorded == (burst, own), 10, || {

@@ -4,13 +4,7 @@
 //! changed. A tenant that never used anything has no record. Without a half-life nothing is looked at.
 
 use crate::state::State;
-use muster_model::capacity::TenantUse;
-use muster_model::{Change, Object, ResourceVec, UseHistory};
-
-/// What counts of a tenant: burst use, descendants included, and use of its own jobs.
-pub(crate) fn in_use(at: &TenantUse) -> (ResourceVec, ResourceVec) {
-    (at.used.less(&at.floor_use), at.own)
-}
+use muster_model::{Change, Object, UseHistory};
 
 /// Takes the changes of an entry into the records; answers the changes of records, which are applied already.
 pub(crate) fn settle(state: &mut State, now_ms: u64) -> Vec<Change> {
@@ -20,10 +14,9 @@ pub(crate) fn settle(state: &mut State, now_ms: u64) -> Vec<Change> {
         return changes;
     }
     for id in state.take_use_changed() {
-        let Some((burst, own)) = state.capacity().tenants().get(&id).map(in_use) else { continue };
-        let known = state.use_histories.get(&id).cloned();
-        let mut record = known.unwrap_or_else(|| UseHistory::new(id, half_life_s, now_ms));
-        if record.uses(now_ms, burst, own) {
+        let Some(at) = state.capacity().tenants().get(&id) else { continue };
+        let known = state.use_histories.get(&id);
+        if let Some(record) = UseHistory::settled(known, (id, at), half_life_s, now_ms) {
             let change = Change::put(Object::UseHistory(record));
             state.apply(&change);
             changes.push(change);

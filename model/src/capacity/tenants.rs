@@ -52,6 +52,14 @@ pub struct TenantUse {
     pub floor_use: ResourceVec,
 }
 
+impl TenantUse {
+    /// What no floor account at or below it pays for, descendants included.
+    #[must_use]
+    pub fn burst(&self) -> ResourceVec {
+        self.used.less(&self.floor_use)
+    }
+}
+
 impl Capacity {
     /// Adds a tenant or takes over its new limits and place; what it uses stays charged, to the ancestors that it has now.
     pub fn put_tenant(&mut self, tenant: &Tenant) {

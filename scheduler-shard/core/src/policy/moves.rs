@@ -75,9 +75,7 @@ fn plan_one(
 }
 
 fn rest(view: &mut View, family: ReclaimFamily, now_ms: u64, wait_ms: u64) {
-    let again_ms = now_ms.saturating_add(wait_ms);
-    view.moves_tried
-        .insert(family, ReclaimTried { tried_ms: now_ms, wait_ms, again_ms, blocked_at: None, freed: false });
+    view.moves_tried.insert(family, ReclaimTried::in_vain(now_ms, wait_ms, None));
 }
 
 fn pools_with_budget(view: &View, now_ms: u64) -> Vec<(String, Left)> {

@@ -43,14 +43,12 @@ fn start_in_turn(view: &mut View, pass: &Pass, bounds: &Bounds, steps: &mut Step
         if plan.at_a_bound(bounds, *steps) {
             break;
         }
-        if !begin_try(view, pass.cell, &head) {
-            catch_up(view, pass.cell, &mut order);
-            continue;
-        }
-        plan.decisions += 1;
-        match try_start(view, pass, (head.queue_key.job, &head.class), steps) {
-            Ok(binding) => plan.proposals.push(Proposal::Bind(binding)),
-            Err(obstacles) => block(view, pass.cell, &head, obstacles),
+        if begin_try(view, pass.cell, &head) {
+            plan.decisions += 1;
+            match try_start(view, pass, (head.queue_key.job, &head.class), steps) {
+                Ok(binding) => plan.proposals.push(Proposal::Bind(binding)),
+                Err(obstacles) => block(view, pass.cell, &head, obstacles),
+            }
         }
         catch_up(view, pass.cell, &mut order);
     }

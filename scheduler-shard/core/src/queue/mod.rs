@@ -217,11 +217,7 @@ impl CellQueue {
 
     /// What is free of any resource, or what others lend of it, has changed.
     pub(crate) fn wake_not_lent(&mut self) {
-        let first = Obstacle::NotLent(None);
-        let obstacles = self.blocked.range(first..).map(|(obstacle, _)| *obstacle);
-        let not_lent: Vec<Obstacle> =
-            obstacles.take_while(|obstacle| matches!(obstacle, Obstacle::NotLent(_))).collect();
-        not_lent.into_iter().for_each(|obstacle| self.wake(obstacle));
+        self.wake_where(|obstacle| matches!(obstacle, Obstacle::NotLent(_)));
     }
 
     /// A job of this group has started, or the group is gone: what differs from it in its time limit alone may be next.
@@ -252,9 +248,7 @@ impl CellQueue {
 
     /// Who is guaranteed what has changed: what others do not lend, and for whom nothing is held back.
     pub(crate) fn wake_by_guarantees(&mut self) {
-        let by_guarantees = |obstacle: &&Obstacle| matches!(obstacle, Obstacle::NotLent(_) | Obstacle::Guarded(..));
-        let obstacles: Vec<Obstacle> = self.blocked.keys().filter(by_guarantees).copied().collect();
-        obstacles.into_iter().for_each(|obstacle| self.wake(obstacle));
+        self.wake_where(|obstacle| matches!(obstacle, Obstacle::NotLent(_) | Obstacle::Guarded(..)));
     }
 
     fn wake_lines(&mut self, groups: Vec<GroupKey>) {
@@ -269,13 +263,14 @@ impl CellQueue {
 
     /// Cards are held back for these gangs now: groups that were held back for others may be tried again.
     pub(crate) fn wake_held_back(&mut self, guarded: impl Fn(GpuModel) -> Option<JobId>) {
-        let others = self
-            .blocked
-            .keys()
-            .filter(|obstacle| matches!(obstacle, Obstacle::Guarded(model, job) if guarded(*model) != Some(*job)));
-        for obstacle in others.copied().collect::<Vec<_>>() {
-            self.wake(obstacle);
-        }
+        self.wake_where(|obstacle| matches!(obstacle, Obstacle::Guarded(model, job) if guarded(*model) != Some(*job)));
+    }
+
+    /// Whoever waits for one of these may be tried again. Limits of tenants are not among them: they are many, and named one by one ([`Self::wake`]).
+    fn wake_where(&mut self, wakes: impl Fn(&Obstacle) -> bool) {
+        let others = self.blocked.range(Obstacle::NotLent(None)..).map(|(obstacle, _)| *obstacle);
+        let woken: Vec<Obstacle> = others.filter(wakes).collect();
+        woken.into_iter().for_each(|obstacle| self.wake(obstacle));
     }
 
     /// Whether a class is left alone.
@@ -303,13 +298,14 @@ impl CellQueue {
         self.blockings += 1;
         let blocked_at = self.blockings;
         for obstacle in &blocked.obstacles {
-            if !matches!(obstacle, Obstacle::NoRoom(_)) {
-                self.blocked.entry(*obstacle).or_default().insert(key.clone());
-            } else if let Obstacle::NoRoom(model) = obstacle
-                && let Some(groups) = self.tenants.get_mut(&tenant)
-            {
-                let first = groups.all.get(class).and_then(|group| group.keys.first().copied());
-                groups.file(*model, class, first, blocked_at);
+            match obstacle {
+                Obstacle::NoRoom(model) => {
+                    if let Some(groups) = self.tenants.get_mut(&tenant) {
+                        let first = groups.all.get(class).and_then(|group| group.keys.first().copied());
+                        groups.file(*model, class, first, blocked_at);
+                    }
+                }
+                other => drop(self.blocked.entry(*other).or_default().insert(key.clone())),
             }
         }
         let begins = blocked.wants_room();

@@ -220,17 +220,16 @@ impl CellQueue {
 
     /// The job is to be tried. A group that stands in the tournament for what was offered may be tried now; answers whether it still may.
     pub(crate) fn begin_try(&mut self, tenant: TenantId, class: &Arc<JobClass>, queue_key: QueueKey) -> bool {
-        let group = self.tenants.get(&tenant).and_then(|groups| groups.all.get(class));
-        if group.and_then(|group| group.keys.first()) != Some(&queue_key) {
-            self.changed.insert(tenant);
-            return false;
-        }
-        if !self.is_blocked(tenant, class) {
+        let groups = self.tenants.get(&tenant);
+        let group = groups.and_then(|groups| groups.all.get(class));
+        // It may have left the queue, or its job may be another.
+        let group = group.filter(|group| group.keys.first() == Some(&queue_key));
+        if group.is_some_and(|group| group.blocked.is_none()) {
             return true;
         }
+        let asked = group.and(groups).and_then(|groups| self.asked(groups)).map(|(asked, _)| asked);
         self.changed.insert(tenant);
-        let asked = self.tenants.get(&tenant).and_then(|groups| self.asked(groups));
-        if asked.is_none_or(|(asked, _)| asked != queue_key) {
+        if asked != Some(queue_key) {
             return false;
         }
         if let Some(groups) = self.tenants.get_mut(&tenant) {

@@ -3,9 +3,10 @@
 //! What must stay true: all shares of one tournament are of one time, which goes on in steps, so that a kept tournament equals one played anew
 //! at the same step; without records nothing is computed.
 
+use muster_model::capacity::TenantUse;
 use muster_model::resources::Resource;
 use muster_model::use_history::counted;
-use muster_model::{ResourceVec, TenantId, UseHistory};
+use muster_model::{TenantId, UseHistory};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -33,9 +34,14 @@ pub(super) enum Of {
 }
 
 impl PastUse {
+    /// All records have the same.
+    fn half_life_s(&self) -> Option<u64> {
+        self.records.values().next().map(|record| record.half_life_s)
+    }
+
     /// The step that `now_ms` lies in.
     fn step_of(&self, now_ms: u64) -> u64 {
-        let half_life_ms = self.records.values().next().map_or(0, |record| record.half_life_s.saturating_mul(1_000));
+        let half_life_ms = self.half_life_s().map_or(0, |half_life_s| half_life_s.saturating_mul(1_000));
         let step_ms = (half_life_ms / STEPS).clamp(STEP_MS_MIN, STEP_MS_MAX);
         now_ms - now_ms % step_ms
     }
@@ -56,19 +62,14 @@ impl PastUse {
         self.records.len() == 1 || old.is_some_and(|old| old.half_life_s != half_life_s)
     }
 
-    /// From `now_ms` on tenants have this in use: burst, and by their own jobs. Answers whether that is other than before.
-    pub(crate) fn settle(
-        &mut self,
-        now_ms: u64,
-        in_use: impl Iterator<Item = (TenantId, ResourceVec, ResourceVec)>,
-    ) -> bool {
-        let Some(half_life_s) = self.records.values().next().map(|record| record.half_life_s) else { return false };
+    /// From `now_ms` on tenants have this in use. Answers whether that is other than before.
+    pub(crate) fn settle(&mut self, now_ms: u64, tenants: &BTreeMap<TenantId, TenantUse>) -> bool {
+        let Some(half_life_s) = self.half_life_s() else { return false };
         let mut changed = false;
-        for (tenant, burst, own) in in_use {
-            let known = self.records.get(&tenant).map(|record| UseHistory::clone(record));
-            let mut record = known.unwrap_or_else(|| UseHistory::new(tenant, half_life_s, now_ms));
-            if record.uses(now_ms, burst, own) {
-                self.records.insert(tenant, Arc::new(record));
+        for (tenant, at) in tenants {
+            let known = self.records.get(tenant).map(Arc::as_ref);
+            if let Some(record) = UseHistory::settled(known, (*tenant, at), half_life_s, now_ms) {
+                self.records.insert(*tenant, Arc::new(record));
                 changed = true;
             }
         }

@@ -2,7 +2,7 @@
 //! the view as late as a test wants. Laws are checked on what it committed, without the arithmetic under test.
 
 use crate::{Bounds, Proposal, View, plan};
-use muster_model::capacity::Capacity;
+use muster_model::capacity::{Capacity, TenantUse};
 use muster_model::mig::MigPlacement;
 use muster_model::node::NodeSpec;
 use muster_model::request::TaskRequest;
@@ -485,14 +485,14 @@ impl Fleet {
         if self.half_life_s == 0 {
             return;
         }
-        let in_use = self.ledger.tenants().iter().map(|(id, at)| (*id, at.used.less(&at.floor_use), at.own));
-        for (id, burst, own) in in_use.collect::<Vec<_>>() {
-            let (half_life_s, now_ms) = (self.half_life_s, self.now_ms);
-            let record = self.histories.entry(id).or_insert_with(|| UseHistory::new(id, half_life_s, now_ms));
-            if record.uses(now_ms, burst, own) {
-                let record = record.clone();
-                self.commit(Change::put(Object::UseHistory(record)));
-            }
+        let (half_life_s, now_ms) = (self.half_life_s, self.now_ms);
+        let settled = |(id, at): (&TenantId, &TenantUse)| {
+            UseHistory::settled(self.histories.get(id), (*id, at), half_life_s, now_ms)
+        };
+        let changed: Vec<UseHistory> = self.ledger.tenants().iter().filter_map(settled).collect();
+        for record in changed {
+            self.histories.insert(record.tenant, record.clone());
+            self.commit(Change::put(Object::UseHistory(record)));
         }
     }
 

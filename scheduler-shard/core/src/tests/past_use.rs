@@ -15,14 +15,18 @@ fn after_heavy_use(half_life_s: u64) -> Fleet {
     fleet.tenant("org/heavy", |_| {});
     fleet.tenant("org/light", |_| {});
     fleet.set_half_life(half_life_s);
-    let job = fleet.submit(of("org/heavy", gang(1, 8)));
+    uses_all_for_a_minute(&mut fleet, "org/heavy");
+    fleet
+}
+
+fn uses_all_for_a_minute(fleet: &mut Fleet, tenant: &str) {
+    let job = fleet.submit(of(tenant, gang(1, 8)));
     fleet.settle();
     fleet.note_use();
     fleet.now_ms += 60_000;
     fleet.end(job, false);
     fleet.note_use();
     fleet.settle();
-    fleet
 }
 
 /// Whose one-card job starts first, when `org/heavy` asks first.
@@ -67,13 +71,7 @@ fn own_jobs_of_a_tenant_with_children_have_a_past_too() {
     let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8)]);
     fleet.tenant("org/child", |_| {});
     fleet.set_half_life(60);
-    let job = fleet.submit(of("org", gang(1, 8)));
-    fleet.settle();
-    fleet.note_use();
-    fleet.now_ms += 60_000;
-    fleet.end(job, false);
-    fleet.note_use();
-    fleet.settle();
+    uses_all_for_a_minute(&mut fleet, "org");
     fleet.submit(of("org", gang(1, 8)));
     let child = fleet.submit(of("org/child", gang(1, 8)));
     assert_eq!(fleet.settle(), [child]);

@@ -33,7 +33,6 @@ impl View {
             }
         }
         self.quota_changed(allocation.tenant);
-        self.wake_not_lent();
     }
 
     /// More may be lent: what is free counts over the whole fleet, on nodes that take no work as well.

@@ -407,9 +407,10 @@ impl View {
         self.allocations.insert(allocation.id.0, allocation);
     }
 
-    /// Something of `tenant` is charged otherwise than before: its place in the order changes, and its line may have more quota left.
+    /// Something of `tenant` is charged otherwise than before: its place in the order changes, its line may have more quota left, and others may lend more.
     fn quota_changed(&mut self, tenant: TenantId) {
         self.used_otherwise(tenant);
+        self.wake_not_lent();
         let mut next = Some(tenant);
         while let Some(tenant) = next {
             self.relieved(tenant);

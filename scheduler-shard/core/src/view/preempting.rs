@@ -28,6 +28,14 @@ pub(crate) struct ReclaimTried {
     pub(crate) freed: bool,
 }
 
+impl ReclaimTried {
+    /// In vain at `now_ms`; again after `wait_ms`.
+    pub(crate) fn in_vain(now_ms: u64, wait_ms: u64, blocked_at: Option<u64>) -> Self {
+        let again_ms = now_ms.saturating_add(wait_ms);
+        ReclaimTried { tried_ms: now_ms, wait_ms, again_ms, blocked_at, freed: false }
+    }
+}
+
 /// A preemption that is proposed.
 #[derive(Clone, Debug)]
 pub(super) struct Preempting {
@@ -158,7 +166,6 @@ impl View {
         self.allocations.insert(new.id.0, new);
         if paid != pays || reclassed {
             self.quota_changed(tenant);
-            self.wake_not_lent();
         }
     }
 

@@ -101,9 +101,7 @@ impl View {
 
     /// What the control plane does where past use counts: whoever uses other amounts than before has used those until now.
     pub(crate) fn settle_past(&mut self, now_ms: u64) {
-        let tenants = self.fleet.capacity.tenants();
-        let in_use = tenants.iter().map(|(id, at)| (*id, at.used.less(&at.floor_use), at.own));
-        if self.past.settle(now_ms, in_use) {
+        if self.past.settle(now_ms, self.fleet.capacity.tenants()) {
             self.forget_orders();
         }
     }

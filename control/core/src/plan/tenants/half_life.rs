@@ -5,7 +5,6 @@
 use crate::draft::Draft;
 use crate::plan::level;
 use crate::reject::Reject;
-use crate::use_histories::in_use;
 use muster_model::Object;
 use muster_model::object::Key;
 use muster_model::use_history::{HALF_LIFE_S_MAX, HALF_LIFE_S_MIN, UseHistory};
@@ -28,7 +27,7 @@ pub(super) fn set(draft: &mut Draft<'_>, half_life_s: u64) -> Result<Option<u64>
         return Ok(Some(before));
     }
     for (id, at) in state.capacity().tenants() {
-        let (burst, own) = in_use(at);
+        let (burst, own) = (at.burst(), at.own);
         let known = state.use_histories.get(id).cloned();
         if known.is_none() && burst.is_empty() && own.is_empty() {
             continue;

@@ -126,8 +126,7 @@ pub(super) fn tried_in_vain(view: &mut View, family: ReclaimFamily, now_ms: u64,
 /// The family is left alone for so long.
 pub(super) fn rest(view: &mut View, family: ReclaimFamily, now_ms: u64, wait_ms: u64) {
     let blocked_at = view.queues.get(&family.0).and_then(|queue| queue.family_blocked_at(family.1, &family.2));
-    let again_ms = now_ms.saturating_add(wait_ms);
-    view.reclaims_tried.insert(family, ReclaimTried { tried_ms: now_ms, wait_ms, again_ms, blocked_at, freed: false });
+    view.reclaims_tried.insert(family, ReclaimTried::in_vain(now_ms, wait_ms, blocked_at));
 }
 
 /// Families that are due and were not tried in this pass are tried later: a time that has passed would wake the shard again at once, for ever.
