@@ -22,11 +22,12 @@ pub mod spec;
 pub mod units;
 pub mod view;
 
+use args::roles::{Node, NodeCommand};
 use args::{Cli, Command, Global};
 use clap::Parser;
 use commands::Context;
 use failure::{Failure, exit};
-use output::note;
+use output::{Out, note};
 use std::process::ExitCode;
 
 /// Parses the command line, runs the command, and says by the exit status how it went.
@@ -71,6 +72,9 @@ fn dispatch(cli: &Cli) -> Result<(), Failure> {
         Command::Checkpoint(args) => return commands::checkpoint::run(args.text.as_deref()),
         Command::Control(args) => return roles::control::run(args),
         Command::Shard(args) => return roles::shard::run(args, endpoints(&cli.global)?),
+        Command::Node(Node { instead: Some(NodeCommand::Doctor), .. }) => {
+            return roles::doctor::run(&Out::new(cli.global.output.unwrap_or_default(), cli.global.color));
+        }
         Command::Node(args) => return roles::node::run(args, endpoints(&cli.global)?),
         Command::Dev(args) => return dev::run(args),
         Command::Demo(args) => return demo::run(args),

@@ -11,13 +11,11 @@ static ALLOCATOR: muster_cli::allocator::Allocator = muster_cli::allocator::Allo
 fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
     if words.next().is_some_and(|word| word == "shim") {
-        return match (words.next(), words.next()) {
-            (Some(folder), None) => muster_agent::shim::shim_main(folder.as_ref()),
-            _ => {
-                muster_cli::output::note("usage: muster shim TASK_FOLDER (started by the agent, not by hand)");
-                ExitCode::from(muster_cli::failure::exit::INVALID)
-            }
+        let Some(never) = muster_agent::shim::main_of(words) else {
+            muster_cli::output::note("usage: muster shim TASK_FOLDER (started by the agent, not by hand)");
+            return ExitCode::from(muster_cli::failure::exit::INVALID);
         };
+        match never {}
     }
     muster_cli::run()
 }

@@ -3,7 +3,7 @@
 use crate::args::admin::member;
 use crate::args::{Seconds, duration};
 use crate::failure::Failure;
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// How a role writes its log.
@@ -92,12 +92,69 @@ pub struct Shard {
     pub common: RoleCommon,
 }
 
+/// What else `muster node` does.
+#[derive(Clone, Debug, Subcommand)]
+pub enum NodeCommand {
+    /// Try what this machine gives to isolate tasks, and say what is missing and how to get it
+    Doctor,
+}
+
+/// How much a node isolates its tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolated {
+    /// All of it, or the node does not start
+    Full,
+    /// As much as this machine gives; the log says what is missing
+    #[default]
+    Available,
+    /// Nothing
+    None,
+}
+
+impl Isolated {
+    /// As it is written on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Isolated::Full => "full",
+            Isolated::Available => "available",
+            Isolated::None => "none",
+        }
+    }
+}
+
+/// How a node isolates its tasks.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Isolation of tasks (`muster node doctor` shows what this machine gives)")]
+pub struct Isolation {
+    /// Namespaces, a user of its own and limits for each task
+    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    pub isolation: Isolated,
+    /// Run all tasks as this user instead of one user for each tenant; takes an agent of root
+    #[arg(long, value_name = "UID", conflicts_with = "task_user_base")]
+    pub task_user: Option<u32>,
+    /// Run the tasks of each tenant as the user of this number plus the tenant's number
+    #[arg(long, value_name = "UID", default_value_t = 2_000_000_000)]
+    pub task_user_base: u32,
+    /// Allow tasks to run as root or as another system user (below 1000)
+    #[arg(long)]
+    pub allow_system_users: bool,
+    /// Let tasks write below this path, as far as their user may; may be repeated
+    #[arg(long, value_name = "PATH", env = "MUSTER_TASK_WRITES", value_delimiter = ',')]
+    pub task_writes: Vec<PathBuf>,
+    /// Most processes and threads of one task
+    #[arg(long, value_name = "N", default_value_t = 16_384)]
+    pub task_processes: u64,
+}
+
 /// `muster node`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
   muster node --data /var/lib/muster --spec node.yaml --endpoints 10.0.0.1:7400,10.0.0.2:7400
   muster node --data sim --simulate 16 --total 64 --cells 2      the first 16 of 64 simulated nodes
+  muster node doctor                                             what this machine gives to isolate tasks
 
 A node file is YAML. Every key has a default; the default name is the host name of the machine:
   name: gpu-host-1
@@ -112,10 +169,14 @@ A node file is YAML. Every key has a default; the default name is the host name 
   nvlink-domain: nvl-0      # only if NVLink connects it to other nodes of its leaf
   cell: cell-0
   pool: default")]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Node {
+    /// Instead of running an agent.
+    #[command(subcommand)]
+    pub instead: Option<NodeCommand>,
     /// Data folder: the folders and output of tasks, and the records of the agent
-    #[arg(long, value_name = "DIR")]
-    pub data: PathBuf,
+    #[arg(long, value_name = "DIR", required = true)]
+    pub data: Option<PathBuf>,
     /// Node file (YAML, see below): name, location, cell, pool and simulated GPUs
     #[arg(long, value_name = "FILE")]
     pub spec: Option<PathBuf>,
@@ -131,6 +192,9 @@ pub struct Node {
     /// Report GPU usage in intervals of this length
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub usage_period: Seconds,
+    /// How tasks are isolated from this machine and from each other.
+    #[command(flatten)]
+    pub isolation: Isolation,
     /// Simulate tasks instead of starting processes
     #[arg(long, hide = true)]
     pub virtual_tasks: bool,
@@ -143,6 +207,16 @@ pub struct Node {
     /// What every role takes.
     #[command(flatten)]
     pub common: RoleCommon,
+}
+
+impl Node {
+    /// The data folder as an absolute path: shims run elsewhere, in `/`, where it must mean the same.
+    ///
+    /// # Errors
+    /// When the present folder cannot be found.
+    pub fn data(&self) -> std::io::Result<PathBuf> {
+        std::path::absolute(self.data.as_deref().unwrap_or(std::path::Path::new(".")))
+    }
 }
 
 /// How simulated hosts are laid out.
@@ -253,6 +327,12 @@ pub struct Dev {
     /// Report GPU usage in intervals of this length [default: 2s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub usage_period: Option<Seconds>,
+    /// How tasks are isolated from this machine: full, available or none [default: available]
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub isolation: Option<Isolated>,
+    /// Let tasks write below this path, as far as their user may; may be repeated
+    #[arg(long, value_name = "PATH")]
+    pub task_writes: Vec<PathBuf>,
     /// Agents connect to this control node only; for measurements
     #[arg(long, value_name = "ID", hide = true)]
     pub sessions_on: Option<u32>,

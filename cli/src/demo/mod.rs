@@ -27,7 +27,7 @@ use muster_proto::v1::Consistency;
 use narrator::Narrator;
 use nix::sys::signal::Signal;
 use stage::Stage;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use stream::Stream;
 use workload::Workload;
@@ -94,7 +94,7 @@ async fn let_burst_run(client: &Client) -> Result<(), Failure> {
 }
 
 async fn act(args: &Demo, folder: &Path, say: &Narrator, stage: &Stage, client: &Client) -> Result<(), Failure> {
-    let record: PathBuf = folder.join("record");
+    let record = stage::record_in(folder);
     let tenants = spec::tenants::parse(workload::TENANTS, "the demo's tenants")?;
     say.line(&format!("tenants: {}", tenants.edits.iter().map(|t| t.path.as_str()).collect::<Vec<_>>().join(", ")))?;
     apply(client, tenants, false, false).await?;

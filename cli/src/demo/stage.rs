@@ -9,7 +9,8 @@ use anyhow::{Context, bail};
 use muster_proto::v1::Consistency;
 use nix::sys::signal::{Signal, kill as send};
 use nix::unistd::Pid;
-use std::fs::File;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -32,6 +33,22 @@ pub struct Stage {
     endpoints: Vec<String>,
 }
 
+/// Makes the folder in which all tasks may write. Tasks of each tenant have a user of their own, so everybody may.
+fn shared(folder: &Path) -> std::io::Result<PathBuf> {
+    let shared = folder.join("shared");
+    std::fs::create_dir_all(&shared)?;
+    std::fs::set_permissions(&shared, Permissions::from_mode(0o777))?;
+    let record = File::options().create(true).append(true).open(record_in(folder))?;
+    record.set_permissions(Permissions::from_mode(0o666))?;
+    Ok(shared)
+}
+
+/// The file to which all tasks append.
+#[must_use]
+pub fn record_in(folder: &Path) -> PathBuf {
+    folder.join("shared/record")
+}
+
 impl Stage {
     /// Starts it and waits until it is ready.
     ///
@@ -44,11 +61,13 @@ impl Stage {
 
     async fn start_in(folder: &Path) -> anyhow::Result<Self> {
         let log = File::create(folder.join("dev.log"))?;
-        let data = folder.join("dev");
+        let (data, shared) = (folder.join("dev"), shared(folder)?);
         let mut supervisor = Command::new(std::env::current_exe()?)
             .arg("dev")
             .arg("--data")
             .arg(&data)
+            .arg("--task-writes")
+            .arg(shared)
             .args(SIZE)
             .args(REST)
             .stdin(Stdio::null())

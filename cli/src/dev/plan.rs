@@ -93,6 +93,13 @@ fn shard(settings: &Settings, ports: &Ports, number: u32, all: &[String]) -> Rol
     RolePlan { name, role: "shard", arguments: arguments(&["shard"], &pairs), endpoint: None, http, nodes: Vec::new() }
 }
 
+/// The ordinary user for whom this process runs as root.
+fn sudo_user() -> Option<String> {
+    let user = std::env::var("SUDO_UID").ok()?;
+    let is_ordinary = user.parse::<u32>().is_ok_and(|user| user > 0);
+    (is_ordinary && nix::unistd::geteuid().is_root()).then_some(user)
+}
+
 fn agent(folder: &Folder, settings: &Settings, ports: &Ports, number: u32, all: &[String]) -> RolePlan {
     // Equal runs of hosts, so that a host's folder is always some agent's and only one's.
     let bound = |number: u32| u64::from(settings.nodes) * u64::from(number) / u64::from(settings.agents);
@@ -120,7 +127,17 @@ fn agent(folder: &Folder, settings: &Settings, ports: &Ports, number: u32, all: 
     if let Some(nodes) = settings.nvlink_domain {
         arguments_of.push(("--nvlink-domain", nodes.to_string()));
     }
-    let words: &[&str] = if settings.virtual_tasks { &["node", "--virtual-tasks"] } else { &["node"] };
+    arguments_of.push(("--isolation", settings.isolation.name().to_owned()));
+    for path in &settings.task_writes {
+        arguments_of.push(("--task-writes", path.display().to_string()));
+    }
+    // Who runs this by sudo wants to read what the tasks write.
+    arguments_of.extend(sudo_user().map(|user| ("--task-user", user)));
+    // A machine that cannot isolate tasks can still be developed on.
+    let words: &[&str] = match settings.virtual_tasks {
+        true => &["node", "--virtual-tasks"],
+        false => &["node", "--allow-system-users"],
+    };
     RolePlan {
         name: format!("agent-{number}"),
         role: "agent",

@@ -3,11 +3,12 @@
 //! What must stay true: a start without options is the same cluster again; what the data cannot follow (the voters) is refused
 //! when it is changed.
 
-use crate::args::roles::{Dev, Tiling};
+use crate::args::roles::{Dev, Isolated, Tiling};
 use crate::dev::folder::Folder;
 use crate::failure::Failure;
 use muster_model::GpuModel;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// The settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +39,12 @@ pub struct Settings {
     /// Length of the agents' usage intervals, in seconds.
     #[serde(default = "usage_period_s")]
     pub usage_period_s: u64,
+    /// How tasks are isolated.
+    #[serde(default)]
+    pub isolation: Isolated,
+    /// Paths that isolated tasks may write below.
+    #[serde(default)]
+    pub task_writes: Vec<PathBuf>,
     /// The control node that all agents dial; any when absent.
     #[serde(default)]
     pub sessions_on: Option<u32>,
@@ -92,6 +99,11 @@ impl Settings {
                 .map(|period| period.0)
                 .or(before.map(|b| b.usage_period_s))
                 .unwrap_or_else(usage_period_s),
+            isolation: args.isolation.or(before.map(|b| b.isolation)).unwrap_or_default(),
+            task_writes: match before {
+                Some(before) if args.task_writes.is_empty() => before.task_writes.clone(),
+                _ => args.task_writes.clone(),
+            },
             sessions_on: args.sessions_on.or(before.and_then(|b| b.sessions_on)),
             boot: before.map_or(0, |b| b.boot),
             bootstrapped: before.is_some_and(|b| b.bootstrapped),

@@ -4,7 +4,9 @@
 //! order, anything else is a crash that its successor survives.
 
 pub mod control;
+pub mod doctor;
 pub mod http;
+pub mod isolation;
 pub mod metrics;
 pub mod node;
 pub mod shard;

@@ -5,17 +5,18 @@
 use crate::args::roles::Node as Args;
 use crate::commands::input;
 use crate::failure::Failure;
-use crate::roles::{self, http, told_to_stop};
+use crate::roles::{self, http, isolation, told_to_stop};
 use crate::spec::node::{SimulatedNode, Tiling};
 use anyhow::{Context, bail};
 use muster_agent::exec::Executor;
-use muster_agent::exec::process::{ProcessConfig, ProcessExecutor, ShimCommand};
+use muster_agent::exec::process::{IsolationConfig, ProcessConfig, ProcessExecutor};
 use muster_agent::exec::virtual_::VirtualMachine;
 use muster_agent::gpu::sim::SimGpus;
 use muster_agent::{Agent, AgentConfig};
 use muster_model::node::NodeSpec;
 use muster_runtime::real;
-use std::os::unix::fs::MetadataExt;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,9 +63,15 @@ fn host_name() -> String {
 
 async fn serve(args: &Args, hosts: Vec<SimulatedNode>, endpoints: Vec<String>) -> anyhow::Result<()> {
     let boot_id = format!("{}.{}", boot_id()?, args.boot);
+    let data = args.data().context("finding the data folder")?;
+    std::fs::create_dir_all(&data).with_context(|| format!("making {}", data.display()))?;
+    // Tasks have users of their own, and no business in it.
+    std::fs::set_permissions(&data, Permissions::from_mode(0o700))
+        .with_context(|| format!("closing {} to other users", data.display()))?;
     let mut agents = Vec::with_capacity(hosts.len());
+    let isolation = if args.virtual_tasks { None } else { isolation::of(args)? };
     for host in &hosts {
-        let agent = start(args, host, &boot_id, endpoints.clone()).await;
+        let agent = start(args, host, (&boot_id, isolation.clone()), endpoints.clone()).await;
         agents.push(agent.with_context(|| format!("starting the agent of {}", host.name))?);
     }
     let agents: Arc<Vec<Agent>> = Arc::new(agents);
@@ -100,17 +107,20 @@ fn boot_id() -> anyhow::Result<String> {
     Ok(format!("{}.{namespace}.{started}", boot_id.trim()))
 }
 
-async fn start(args: &Args, host: &SimulatedNode, boot_id: &str, endpoints: Vec<String>) -> anyhow::Result<Agent> {
-    // Shims run elsewhere, in `/`: what they are told must mean the same there.
-    let data = std::path::absolute(args.data.join(&host.name)).context("finding the data folder")?;
+async fn start(
+    args: &Args,
+    host: &SimulatedNode,
+    (boot_id, isolation): (&str, Option<IsolationConfig>),
+    endpoints: Vec<String>,
+) -> anyhow::Result<Agent> {
+    let data = args.data().context("finding the data folder")?.join(&host.name);
     let machine = real::host(&host.name, &data);
     let cards = host.cards();
     let executor: Arc<dyn Executor> = if args.virtual_tasks {
         Arc::new(VirtualMachine::new(machine.clock.clone(), false))
     } else {
-        let program = std::env::current_exe().context("finding this program")?;
-        let shim = ShimCommand { program, arguments: vec!["shim".to_owned()] };
-        let config = ProcessConfig { reaps_orphans: true, ..ProcessConfig::new(shim, &data, boot_id) };
+        let config = ProcessConfig::new(isolation::shim()?, &data, boot_id);
+        let config = ProcessConfig { reaps_orphans: true, isolation, ..config };
         Arc::new(ProcessExecutor::new(config))
     };
     let gpus = Arc::new(SimGpus::open(cards.clone(), boot_id, Some(machine.files.clone()))?);

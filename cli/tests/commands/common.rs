@@ -1,5 +1,6 @@
 //! A development cluster and the command that talks to it.
 
+use crate::shared::open_to_all;
 use crate::waiting::wait_for;
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -45,9 +46,12 @@ impl Dev {
     /// The same with programs that its tasks and its users find, each a shell script; and `muster` itself.
     pub(crate) fn start_with_programs(args: &[&str], programs: &[(&str, &str)]) -> Self {
         let temporary = tempfile::tempdir().expect("a folder");
+        open_to_all(temporary.path());
         let bin = temporary.path().join("bin");
         std::fs::create_dir(&bin).expect("a folder");
-        std::os::unix::fs::symlink(MUSTER, bin.join("muster")).expect("a link");
+        // Tasks of other users may not reach the folder that it was built in.
+        let muster = bin.join("muster");
+        std::fs::hard_link(MUSTER, &muster).or_else(|_| std::fs::copy(MUSTER, &muster).map(drop)).expect("a program");
         for (name, text) in programs {
             std::fs::write(bin.join(name), text).expect("a program");
             std::fs::set_permissions(bin.join(name), Permissions::from_mode(0o755)).expect("a program");
@@ -55,6 +59,7 @@ impl Dev {
         let log = File::create(temporary.path().join("dev.log")).expect("a log");
         let supervisor = Command::new(MUSTER)
             .env("PATH", path_with(&bin))
+            .env("MUSTER_TASK_WRITES", temporary.path())
             .arg("dev")
             .args(args)
             .arg("--data")

@@ -17,6 +17,8 @@ mod quotas;
 #[path = "../../../twin/tests/histories/referee.rs"]
 mod referee;
 mod refused;
+#[path = "../support/shared.rs"]
+mod shared;
 mod starts;
 mod tenants;
 #[path = "../support/waiting.rs"]

@@ -1,6 +1,7 @@
 //! A fleet of real processes for the end-to-end tests, and the record that its tasks keep of themselves.
 
-use muster_bench::cluster::{self, Cluster, Size};
+use crate::shared::open_to_all;
+use muster_bench::cluster::{self, Cluster, Setting, Size};
 use muster_proto::v1;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -50,8 +51,11 @@ pub(crate) async fn fleet(size: &Size) -> Fleet {
     static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     let alone = ALONE.lock().await;
     let folder = tempfile::tempdir().expect("a temporary folder");
+    open_to_all(folder.path());
     let muster = PathBuf::from(env!("CARGO_BIN_EXE_muster"));
-    let cluster = Cluster::start(&muster, folder.path(), size).await.expect("the fleet starts");
+    let options = vec!["--task-writes".to_owned(), folder.path().display().to_string()];
+    let setting = Setting { options, ..Setting::default() };
+    let cluster = Cluster::start_with(&muster, folder.path(), size, &setting).await.expect("the fleet starts");
     cluster::apply_tenants(cluster.channel_to_any().expect("an endpoint"), &["research"]).await.expect("tenants apply");
     Fleet { cluster, _alone: alone, folder }
 }

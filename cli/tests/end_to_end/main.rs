@@ -4,4 +4,6 @@
 mod common;
 mod kills;
 mod reservations;
+#[path = "../support/shared.rs"]
+mod shared;
 mod survive;

@@ -70,7 +70,8 @@ fn exit_codes_and_signals_are_kept_with_the_job() {
 #[test]
 fn nothing_outlives_a_task_that_kills_its_own_shim() {
     let site = Site::start();
-    let _agent = site.agent("agent", &["--data", "data"]);
+    // An isolated task cannot see its shim (`escapes.rs`).
+    let _agent = site.agent("agent", &["--data", "data", "--isolation", "none", "--allow-system-users"]);
     let pid_file = site.path("pid").display().to_string();
     let script = format!(
         "env -i setsid sh -c 'echo $$ > {pid_file}; exec sleep 1000' & \

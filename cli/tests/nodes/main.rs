@@ -1,11 +1,14 @@
 //! Agents as real processes against a real control plane: how they are started, told apart, refused and given up.
 
+mod escapes;
 mod faults;
 mod logs;
 #[path = "../support/pages.rs"]
 mod pages;
 mod restarts;
 mod rivals;
+#[path = "../support/shared.rs"]
+mod shared;
 mod site;
 mod starts;
 #[path = "../support/waiting.rs"]

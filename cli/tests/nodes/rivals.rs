@@ -13,8 +13,9 @@ fn agent(site: &Site, log: &str, words: &[&str]) -> Agent {
 /// A job that leaves a line five times a second: its attempt, its process, the time.
 fn beating(site: &Site, words: &[&str]) -> String {
     let beats = site.path("beats").display().to_string();
-    let script =
-        format!("while :; do echo $MUSTER_ATTEMPT $$ $(cut -d' ' -f1 /proc/uptime) >> {beats}; sleep 0.2; done");
+    let script = format!(
+        "me=$(date +%N); while :; do echo $MUSTER_ATTEMPT $me $(cut -d' ' -f1 /proc/uptime) >> {beats}; sleep 0.2; done"
+    );
     site.submit(&[words, &["--gpus", "1", "--", "/bin/sh", "-c", &script]].concat())
 }
 

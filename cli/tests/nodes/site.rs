@@ -2,6 +2,7 @@
 //! the tasks' shims among it.
 
 use crate::pages;
+use crate::shared::open_to_all;
 use crate::waiting::{PATIENCE, wait_for};
 use muster_bench::cluster::free_port;
 use serde_json::Value;
@@ -29,6 +30,7 @@ impl Site {
     /// A control plane that takes submissions of the tenant `research`.
     pub(crate) fn start() -> Site {
         let dir = tempfile::tempdir().expect("a temporary folder");
+        open_to_all(dir.path());
         let address = || format!("127.0.0.1:{}", free_port().expect("a free port"));
         let mut site = Site { dir, endpoint: address(), http: address(), roles: Vec::new() };
         std::fs::write(site.path("tenants.yaml"), "research: {}\n").expect("a file");
@@ -93,6 +95,7 @@ impl Site {
         let process = Command::new(env!("CARGO_BIN_EXE_muster"))
             .args(words)
             .env("MUSTER_ENDPOINTS", &self.endpoint)
+            .env("MUSTER_TASK_WRITES", self.dir.path())
             .current_dir(self.dir.path())
             .stdin(Stdio::null())
             .stdout(out.try_clone().expect("a second handle"))

@@ -3,7 +3,7 @@
 use crate::bounds::{MASTER_PORT_BASE, MASTER_PORT_RANGE};
 use crate::state::State;
 use muster_model::elastic::Workers;
-use muster_model::ids::{AllocationId, Attempt, JobId, NodeId, Rank};
+use muster_model::ids::{AllocationId, Attempt, JobId, NodeId, Rank, TenantId};
 use muster_model::{
     Allocation, AllocationState, DeviceHold, EndCause, GpuUnits, Job, JobSpec, LimitSignal, Stop, TaskState, World,
 };
@@ -56,6 +56,8 @@ pub struct DesiredTask {
     pub disconnect_grace_s: u64,
     /// Path of the tenant that pays.
     pub tenant: String,
+    /// Its number.
+    pub tenant_id: TenantId,
     /// GPU units it holds, for metering.
     pub gpu_units: GpuUnits,
     /// The job's name, for people.
@@ -157,6 +159,7 @@ impl State {
             grace_s: spec.grace_s,
             disconnect_grace_s: spec.disconnect_grace_s,
             tenant: spec.tenant.clone(),
+            tenant_id: held.tenant,
             gpu_units: held.model.map(|model| spec.request.devices.charge_on(model)).unwrap_or_default(),
             job_name: spec.name.clone(),
             limit_signal: spec.limit_signal,

@@ -1,6 +1,6 @@
 //! Between the wire and the node core; only what the shared conversions do not cover.
 
-use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision};
+use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision, TenantId};
 use muster_model::task::DeviceHold;
 use muster_model::validate::bounds::REASON_BYTES_MAX;
 use muster_model::validate::clipped;
@@ -81,6 +81,7 @@ fn desired_task(wire: v1::DesiredTask) -> Result<DesiredTask, FieldError> {
         attempt: Attempt(wire.attempt),
         job_name: wire.job_name,
         tenant: wire.tenant,
+        tenant_id: TenantId(wire.tenant_id),
         devices,
         command: wire.command,
         env: wire.env,

@@ -1,7 +1,7 @@
 //! Tasks as the node sees them: what is wanted of each, and what has become of it.
 
 use crate::stamp::Stamp;
-use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank};
+use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, TenantId};
 use muster_model::task::{DeviceHold, TaskState};
 use muster_model::{Checkpoint, LimitSignal, Stop, World};
 use serde::{Deserialize, Serialize};
@@ -59,6 +59,9 @@ pub struct TaskSpec {
     pub job_name: String,
     /// Path of the tenant.
     pub tenant: String,
+    /// The tenant's number, by which a node knows as which of its users to run the task.
+    #[serde(default)]
+    pub tenant_id: TenantId,
     /// Its devices on this node.
     pub devices: Vec<DeviceHold>,
     /// Program and arguments.

@@ -30,6 +30,7 @@ pub(crate) fn desired_task(task: DesiredTask) -> v1::DesiredTask {
         disconnect_grace_s: task.disconnect_grace_s,
         tenant: task.tenant,
         gpu_units: task.gpu_units.0,
+        tenant_id: task.tenant_id.0,
         job_name: task.job_name,
         node_rank: task.node_rank,
         checkpoint_note: task.checkpoint_note,

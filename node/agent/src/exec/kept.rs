@@ -40,10 +40,12 @@ impl Kept {
         TaskFolder::new(&self.root.join(key.to_string()))
     }
 
-    /// Takes the folder of a task that is over, without its scratch files; drops the oldest beyond the bounds.
+    /// Takes the folder of a task that is over, without what the task itself could write; drops the oldest beyond the bounds.
     pub(super) fn take(&mut self, key: TaskKey, folder: &TaskFolder) -> io::Result<()> {
-        if folder.scratch().exists() {
-            std::fs::remove_dir_all(folder.scratch())?;
+        for path in [folder.scratch(), folder.from_task(), folder.to_task()] {
+            if path.exists() {
+                std::fs::remove_dir_all(path)?;
+            }
         }
         let to = self.root.join(key.to_string());
         std::fs::rename(folder.path(), &to)?;

@@ -7,7 +7,6 @@
 mod claim;
 mod kept;
 mod orphans;
-mod pidfd;
 pub mod process;
 mod start;
 pub mod virtual_;

@@ -5,18 +5,18 @@
 //! a fence that comes while a shim is being started reaches it as soon as it is there.
 
 mod checkpoints;
+mod config;
+mod launch;
 mod take_over;
 mod worlds;
 
 use super::kept::Kept;
-use super::pidfd::PidFd;
 use super::start::{self, Alive, Found};
-use super::{ExecError, Executor, Launch, LogError, LogSlice, Owner, claim, orphans};
+use super::{ExecError, Executor, Launch, LogError, LogSlice, Owner};
+use crate::pidfd::PidFd;
 use crate::task_folder::record::{End, ExitRecord, LaunchRecord, StartedRecord};
 use crate::task_folder::{DeadlineFile, Stream, TaskFolder, output, read_json};
 use futures::future::{BoxFuture, FutureExt};
-use muster_model::checkpoint::FILE_VARIABLE;
-use muster_model::elastic::WORLD_VARIABLE;
 use muster_model::ids::Epoch;
 use muster_model::{Checkpoint, Stop, TaskState, World};
 use muster_node_core::{ObservedTask, Phase, Stopping, TaskKey, TaskSpec};
@@ -32,52 +32,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 
-pub use super::start::ShimCommand;
+pub use self::config::{IsolationConfig, ProcessConfig, Users};
+pub use crate::shim_command::ShimCommand;
 
 /// Shims being started at the same time: starting is mostly exec, which a few cores do not do faster in parallel.
 const STARTS_AT_ONCE: usize = 16;
 /// Between two looks at a shim that an earlier agent was just starting.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// What a command takes over from the agent's own environment, where it is set: enough to find programs and speak its language.
-const INHERITED: [&str; 10] =
-    ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH"];
-
-/// Where tasks are kept and within what bounds.
-#[derive(Clone, Debug)]
-pub struct ProcessConfig {
-    /// The shim.
-    pub shim: ShimCommand,
-    /// Folders go below this.
-    pub data_dir: PathBuf,
-    /// The host's present boot.
-    pub boot_id: String,
-    /// Of each of a task's two outputs this much is kept: its beginning and its end.
-    pub log_bytes_max: u64,
-    /// Folders of finished tasks that are kept.
-    pub kept_tasks_max: usize,
-    /// Bytes of them.
-    pub kept_bytes_max: u64,
-    /// This process is an agent and nothing else: it becomes the sub-reaper of its shims, and what has a dead shim for its parent is
-    /// killed. Any other child of such a process would be taken for that.
-    pub reaps_orphans: bool,
-}
-
-impl ProcessConfig {
-    /// The usual bounds: 16 MiB per output, 2,000 finished tasks, 4 GiB in all.
-    #[must_use]
-    pub fn new(shim: ShimCommand, data_dir: impl Into<PathBuf>, boot_id: impl Into<String>) -> Self {
-        ProcessConfig {
-            shim,
-            data_dir: data_dir.into(),
-            boot_id: boot_id.into(),
-            log_bytes_max: 16 << 20,
-            kept_tasks_max: 2_000,
-            kept_bytes_max: 4 << 30,
-            reaps_orphans: false,
-        }
-    }
-}
-
 /// Runs commands under shims.
 #[derive(Clone)]
 pub struct ProcessExecutor(Arc<Inner>);
@@ -205,9 +166,10 @@ impl Inner {
         // Only the agent that started it is its parent; for any other there is nothing to reap.
         let _ = nix::sys::wait::waitpid(pid, Some(nix::sys::wait::WaitPidFlag::WNOHANG));
         let inner = self.clone();
-        let number = shim.process.pid();
+        let (number, record) = (shim.process.pid(), record.clone());
         let ended = tokio::task::spawn_blocking(move || {
-            let exit = start::ended(&inner.folder(key), number, inner.now_ns(), inner.config.reaps_orphans);
+            let (folder, adopts) = (inner.folder(key), inner.config.reaps_orphans);
+            let exit = start::ended(&folder, &record, number, inner.now_ns(), adopts);
             // What it saved last is known before its end is.
             inner.look_at_checkpoint(key);
             exit
@@ -365,24 +327,14 @@ impl Executor for ProcessExecutor {
         if !self.0.enter(spec.clone(), node_epoch, Phase::Starting, deadline_ns) {
             return;
         }
-        let mut whole_env: BTreeMap<String, String> =
-            INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect();
-        whole_env.extend(env);
-        let folder = self.0.folder(spec.key);
-        whole_env.insert(orphans::TASK.to_owned(), folder.path().display().to_string());
-        if spec.world.is_some() {
-            whole_env.insert(WORLD_VARIABLE.to_owned(), folder.world().display().to_string());
-        }
-        whole_env.insert(FILE_VARIABLE.to_owned(), folder.checkpoint().display().to_string());
-        if let Some((owner, _)) = &*self.0.owner.lock() {
-            whole_env.insert(orphans::OWNER.to_owned(), claim::mark(owner, &self.0.config.boot_id));
-        }
+        let isolation = self.0.isolation(&spec);
         let record = Arc::new(LaunchRecord {
             spec: (*spec).clone(),
             node_epoch,
             boot_id: self.0.config.boot_id.clone(),
-            env: whole_env,
+            env: self.0.environment(&spec, isolation.as_ref(), env),
             log_bytes_max: self.0.config.log_bytes_max,
+            isolation,
         });
         host.spawn(self.0.clone().run(record, deadline_ns));
     }

@@ -1,14 +1,19 @@
 //! Starting a shim, and taking over those that an earlier agent has started. Everything here blocks: run it where that is allowed.
 
 use super::orphans;
-use super::pidfd::PidFd;
+use crate::pidfd::PidFd;
+use crate::sandbox::cgroup::TaskCgroups;
+use crate::sandbox::{SandboxError, member};
+use crate::shim_command::ShimCommand;
 use crate::task_folder::record::{End, ExitRecord, LaunchRecord, ShimRecord, StartedRecord};
 use crate::task_folder::world;
 use crate::task_folder::{DeadlineFile, TaskFolder, read_json};
-use std::fs::File;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+use std::fs::{DirBuilder, File};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::os::unix::fs::DirBuilderExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -18,15 +23,6 @@ const READY_MAX: Duration = Duration::from_secs(20);
 const NUMBER_MAX: Duration = Duration::from_secs(5);
 /// Between two looks at a shim that is just starting.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
-
-/// How the shim is run: the task folder is added as the last argument.
-#[derive(Clone, Debug)]
-pub struct ShimCommand {
-    /// The program.
-    pub program: PathBuf,
-    /// Its arguments, for example `shim`.
-    pub arguments: Vec<String>,
-}
 
 /// A shim that lives.
 #[derive(Debug)]
@@ -65,7 +61,9 @@ pub(super) fn start(
     adopts: bool,
 ) -> Result<Found, String> {
     let say = |what: &str, error: io::Error| format!("{what} {}: {error}", folder.path().display());
-    std::fs::create_dir_all(folder.path()).map_err(|e| say("making", e))?;
+    for path in [folder.path(), &folder.from_task(), &folder.to_task()] {
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| say("making", e))?;
+    }
     let log = File::create(folder.shim_log()).map_err(|e| say("making shim.log in", e))?;
     let limit_s = record.spec.time_limit_s;
     let deadline = folder.create_deadline(deadline_ns, limit_s).map_err(|e| say("writing the deadline in", e))?;
@@ -86,7 +84,7 @@ pub(super) fn start(
         // One that an earlier agent had started came late, and was faster than this one.
         Holder::Shim(alive) => Ok(Found::Alive(alive)),
         Holder::Nobody(lock) => {
-            let exit = close(folder, &lock, None, reason, now_ns(), adopts);
+            let exit = close(folder, record, &lock, None, reason, now_ns(), adopts);
             exit.map(Found::Over).map_err(|e| say("writing exit in", e))
         }
     }
@@ -158,7 +156,7 @@ pub(super) fn adopt(
             folder.void(&lock)?;
             return Ok(None);
         }
-        Holder::Nobody(lock) => Found::Over(close_killed(folder, &lock, now_ns, adopts)?),
+        Holder::Nobody(lock) => Found::Over(close_killed(folder, &record, &lock, now_ns, adopts)?),
     };
     Ok(Some((record, found)))
 }
@@ -197,14 +195,20 @@ fn holder(folder: &TaskFolder) -> io::Result<Holder> {
 }
 
 /// How a task ended whose shim, of this number, has ended: by its record, or without one because the shim was killed.
-pub(super) fn ended(folder: &TaskFolder, shim: u32, now_ns: u64, adopts: bool) -> io::Result<ExitRecord> {
+pub(super) fn ended(
+    folder: &TaskFolder,
+    record: &LaunchRecord,
+    shim: u32,
+    now_ns: u64,
+    adopts: bool,
+) -> io::Result<ExitRecord> {
     match holder(folder) {
         Ok(Holder::Over(exit)) => Ok(exit),
-        Ok(Holder::Nobody(lock)) => close_killed(folder, &lock, now_ns, adopts),
+        Ok(Holder::Nobody(lock)) => close_killed(folder, record, &lock, now_ns, adopts),
         Ok(Holder::Shim(_)) => Err(io::Error::other("another shim uses its folder")),
         Err(error) if error.kind() == io::ErrorKind::NotFound && !folder.path().exists() => {
             // Somebody deleted it while the task ran: how it ended is not known, only that it has.
-            orphans::kill_all(folder.path(), orphans::Dead { shim: Some(shim as i32), command: None, adopts });
+            end_rest(folder, record, orphans::Dead { shim: Some(shim as i32), command: None, adopts })?;
             Ok(ExitRecord { end: End::Stopped, started_ns: None, ended_ns: now_ns, dropped_bytes: 0 })
         }
         Err(error) => Err(error),
@@ -212,15 +216,22 @@ pub(super) fn ended(folder: &TaskFolder, shim: u32, now_ns: u64, adopts: bool) -
 }
 
 /// Ends a task whose shim is dead and left no record.
-fn close_killed(folder: &TaskFolder, lock: &File, now_ns: u64, adopts: bool) -> io::Result<ExitRecord> {
+fn close_killed(
+    folder: &TaskFolder,
+    record: &LaunchRecord,
+    lock: &File,
+    now_ns: u64,
+    adopts: bool,
+) -> io::Result<ExitRecord> {
     let started = read_json::<StartedRecord>(&folder.started())?;
     let reason = "its shim was killed before the command ran".to_owned();
-    close(folder, lock, started, reason, now_ns, adopts)
+    close(folder, record, lock, started, reason, now_ns, adopts)
 }
 
 /// Kills what may be left of a task whose shim is gone, and writes how it ended: with the shim, or before the command ran.
 fn close(
     folder: &TaskFolder,
+    record: &LaunchRecord,
     lock: &File,
     started: Option<StartedRecord>,
     reason: String,
@@ -228,7 +239,7 @@ fn close(
     adopts: bool,
 ) -> io::Result<ExitRecord> {
     let shim = read_json::<ShimRecord>(&folder.shim())?.map(|shim| shim.pid as i32);
-    orphans::kill_all(folder.path(), orphans::Dead { shim, command: started.map(|started| started.pid), adopts });
+    end_rest(folder, record, orphans::Dead { shim, command: started.map(|started| started.pid), adopts })?;
     let end = match started {
         // The command died with the shim, by the signal that the kernel sends then.
         Some(_) => End::Signaled { signal: libc::SIGKILL },
@@ -241,4 +252,26 @@ fn leave(folder: &TaskFolder, _lock: &File, end: End, started_ns: Option<u64>, n
     let exit = ExitRecord { end, started_ns, ended_ns: now_ns, dropped_bytes: 0 };
     folder.write_json(&folder.exit(), &exit)?;
     Ok(exit)
+}
+
+/// Ends what a task whose shim is dead may have left: its control groups and its sandbox, or without those what /proc shows of it.
+fn end_rest(folder: &TaskFolder, record: &LaunchRecord, dead: orphans::Dead) -> io::Result<()> {
+    let Some(isolation) = &record.isolation else {
+        orphans::kill_all(folder.path(), dead);
+        return Ok(());
+    };
+    let cgroups = TaskCgroups::of(&isolation.cgroups, record.spec.key);
+    cgroups.kill_all();
+    // Where other tasks of the allocation live on, the sandbox does; it ends with the last of them.
+    let reap = || {
+        if let Some(command) = dead.command {
+            let _ = waitpid(Pid::from_raw(command), Some(WaitPidFlag::WNOHANG));
+        }
+    };
+    member::end_abandoned(&isolation.folder, reap).map_err(|error| match error {
+        SandboxError::Os { source, .. } => source,
+        other => io::Error::other(other),
+    })?;
+    cgroups.remove();
+    Ok(())
 }

@@ -5,15 +5,29 @@ use crate::task_folder::record::LaunchRecord;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
-use std::io::PipeReader;
+use std::io::{PipeReader, PipeWriter};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 pub(super) struct Child {
     pub(super) pid: Pid,
+    pub(super) output: Output,
+}
+
+/// Where the command's output is read.
+pub(super) struct Output {
     pub(super) stdout: PipeReader,
     pub(super) stderr: PipeReader,
+}
+
+impl Output {
+    /// Two pipes: their reading ends, and their writing ends.
+    pub(super) fn pipes() -> Result<(Self, [PipeWriter; 2]), NoStart> {
+        let pipe = || std::io::pipe().map_err(|error| NoStart::by_node(format!("making a pipe: {error}")));
+        let ((stdout, stdout_in), (stderr, stderr_in)) = (pipe()?, pipe()?);
+        Ok((Output { stdout, stderr }, [stdout_in, stderr_in]))
+    }
 }
 
 /// Why a command does not run, for people, and whether the node is to blame.
@@ -36,12 +50,18 @@ const OF_THE_JOB: [i32; 9] = [
 ];
 
 impl NoStart {
-    fn by_job(reason: impl Into<String>) -> Self {
+    pub(super) fn by_job(reason: impl Into<String>) -> Self {
         NoStart { reason: reason.into(), by_node: false }
     }
 
-    fn by_node(reason: String) -> Self {
+    pub(super) fn by_node(reason: String) -> Self {
         NoStart { reason, by_node: true }
+    }
+
+    /// The program could not be executed.
+    pub(super) fn executing(program: &str, error: &std::io::Error) -> Self {
+        let by_node = !error.raw_os_error().is_some_and(|code| OF_THE_JOB.contains(&code));
+        NoStart { reason: format!("cannot run {program:?}: {error}"), by_node }
     }
 }
 
@@ -50,9 +70,7 @@ pub(super) fn start(folder: &TaskFolder, task: &LaunchRecord) -> Result<Child, N
     let command_line = task.spec.command.split_first();
     let (program, arguments) = command_line.ok_or_else(|| NoStart::by_job("the command is empty"))?;
     let workdir = workdir(folder, task.spec.workdir.as_deref())?;
-    let pipe = || std::io::pipe().map_err(|error| NoStart::by_node(format!("making a pipe: {error}")));
-    let (stdout, stdout_in) = pipe()?;
-    let (stderr, stderr_in) = pipe()?;
+    let (output, [stdout_in, stderr_in]) = Output::pipes()?;
     let shim = nix::unistd::getpid();
     let mut command = Command::new(program);
     command
@@ -73,12 +91,9 @@ pub(super) fn start(folder: &TaskFolder, task: &LaunchRecord) -> Result<Child, N
     };
     // SAFETY: between fork and exec only system calls are made; nothing is allocated and no lock is taken.
     unsafe { command.pre_exec(die_with_shim) };
-    let child = command.spawn().map_err(|error| NoStart {
-        reason: format!("cannot run {program:?}: {error}"),
-        by_node: !error.raw_os_error().is_some_and(|code| OF_THE_JOB.contains(&code)),
-    })?;
+    let child = command.spawn().map_err(|error| NoStart::executing(program, &error))?;
     // The handle is let go without waiting: the guard reaps every child by itself.
-    Ok(Child { pid: Pid::from_raw(child.id() as i32), stdout, stderr })
+    Ok(Child { pid: Pid::from_raw(child.id() as i32), output })
 }
 
 fn workdir(folder: &TaskFolder, named: Option<&str>) -> Result<PathBuf, NoStart> {

@@ -6,20 +6,29 @@
 //! - it lives in its own session and holds the folder's lock for as long as it lives, so whoever finds the lock free knows that
 //!   nothing will be started from the folder any more;
 //! - it looks at its fence before it starts the command, and starts nothing when that has passed;
-//! - it is the sub-reaper of everything below it, so no descendant leaves while it lives: when the command ends, is stopped, runs out
-//!   of time or passes its fence, every descendant is killed before the exit record is written. A task that kills its own shim may
-//!   leave descendants; the agent looks for them ([`crate::exec`]);
+//! - when the command ends, is stopped, runs out of time or passes its fence, every process of the task is killed before the exit record is
+//!   written ([`task`]). An isolated task cannot see its shim, and what a killed shim leaves ends with the sandbox ([`crate::sandbox`]). Without isolation
+//!   the shim is the sub-reaper of all that is below it; a task that kills its own shim may then leave descendants, and the agent looks
+//!   for them ([`crate::exec`]);
 //! - the thread that guards the fence never writes to a disk while the task lives, so a stalled disk cannot keep a task alive.
 
 mod child;
 mod guard;
 mod pump;
+mod task;
 mod tree;
 
+use self::child::NoStart;
+use self::task::Task;
+use crate::sandbox::init::init_main;
+use crate::sandbox::member::{INIT_ARGUMENT, PROBE_ARGUMENT};
+use crate::sandbox::probe::probe_main;
 use crate::task_folder::TaskFolder;
 use crate::task_folder::record::{End, ExitRecord, LaunchRecord, ShimRecord, StartedRecord};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
+use std::convert::Infallible;
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -49,8 +58,18 @@ fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> ShimError {
     move |source| ShimError::Io { doing, source }
 }
 
-/// Runs the task of `folder` to its end and leaves the process. Call it before anything else has been started.
-pub fn shim_main(folder: &Path) -> ! {
+/// Does what the arguments behind `shim` say and leaves the process: runs the task of a folder to its end, or is the init of a sandbox. `None`
+/// where they say neither. Call it before anything else has been started.
+pub fn main_of(mut arguments: impl Iterator<Item = OsString>) -> Option<Infallible> {
+    match (arguments.next(), arguments.next(), arguments.next()) {
+        (Some(folder), None, _) => shim_main(folder.as_ref()),
+        (Some(what), Some(folder), None) if what == INIT_ARGUMENT => init_main(folder.as_ref()),
+        (Some(what), Some(folder), None) if what == PROBE_ARGUMENT => probe_main(folder.as_ref()),
+        _ => None,
+    }
+}
+
+fn shim_main(folder: &Path) -> ! {
     match run(&TaskFolder::new(folder)) {
         Ok(()) => std::process::exit(0),
         Err(error) => {
@@ -77,20 +96,16 @@ fn run(folder: &TaskFolder) -> Result<(), ShimError> {
         serde_json::from_slice(&bytes).map_err(|source| ShimError::Record { what: "task.json", source })?;
     write_json(folder, folder.shim(), &ShimRecord { pid: std::process::id() })?;
 
-    let exit = run_task(folder, &task, &signals);
-    // Whatever happened above, nothing may outlive it.
-    tree::kill_all();
-    let exit = exit?;
+    let exit = run_task(folder, &task, &signals)?;
     leave_record(folder, &exit)?;
     drop(lock);
     Ok(())
 }
 
-/// Starts the command and waits until all of it is over.
-fn run_task(folder: &TaskFolder, task: &LaunchRecord, signals: &SigSet) -> Result<ExitRecord, ShimError> {
+/// Starts the command and waits until all of it is over. Whatever happens, no process of it is left afterwards.
+fn run_task(folder: &TaskFolder, record: &LaunchRecord, signals: &SigSet) -> Result<ExitRecord, ShimError> {
     let clock = || guard::boottime_ns().map_err(os("reading the clock"));
-    let never_ran = |end: End| -> Result<ExitRecord, ShimError> {
-        tree::kill_all();
+    let never_ran = |end: End| -> Result<_, ShimError> {
         Ok(ExitRecord { end, started_ns: None, ended_ns: clock()?, dropped_bytes: 0 })
     };
     let failed = |reason: String| never_ran(End::StartFailed { reason, by_node: true });
@@ -105,18 +120,20 @@ fn run_task(folder: &TaskFolder, task: &LaunchRecord, signals: &SigSet) -> Resul
     if deadline.get() <= started_ns {
         return never_ran(End::Fenced);
     }
-    let child = match child::start(folder, task) {
-        Ok(child) => child,
-        Err(child::NoStart { reason, by_node }) => return never_ran(End::StartFailed { reason, by_node }),
+    let task = match Task::start(folder, record) {
+        Ok(task) => task,
+        Err(NoStart { reason, by_node }) => return never_ran(End::StartFailed { reason, by_node }),
     };
-    let started = StartedRecord { pid: child.pid.as_raw(), started_ns };
+    let (task, output) = task;
+    let started = StartedRecord { pid: task.command().as_raw(), started_ns };
     if let Err(error) = write_json(folder, folder.started(), &started) {
+        task.end();
         return failed(error.to_string());
     }
-    let pump = pump::start(folder, task.log_bytes_max, child.stdout, child.stderr);
+    let pump = pump::start(folder, record.log_bytes_max, output.stdout, output.stderr);
     say_ready();
-    let end = guard::guard(&deadline, &task.spec, child.pid, started_ns, signals);
-    tree::kill_all();
+    let end = guard::guard(&deadline, &record.spec, task.command(), started_ns, signals);
+    task.end();
     let (end, ended_ns) = (end?, clock()?);
     Ok(ExitRecord { end, started_ns: Some(started_ns), ended_ns, dropped_bytes: pump.finish() })
 }

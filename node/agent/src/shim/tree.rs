@@ -26,6 +26,11 @@ pub(super) fn kill_all() {
     }
 }
 
+/// Reaps every child that has ended.
+pub(super) fn reap() {
+    any_child_left();
+}
+
 /// Reaps what has ended; says whether any child, dead or alive, is left after that.
 fn any_child_left() -> bool {
     loop {

@@ -7,8 +7,8 @@
 //! | `lock` | shim | locked while the shim lives |
 //! | `shim`, `started`, `exit` | shim | its process; when the command ran; how all ended |
 //! | `stdout`, `stderr` | shim | the beginning of the output; its end in segments beside them ([`output`]) |
-//! | `checkpoint` | task | when it has saved its progress, and its note about that ([`checkpoint`]) |
-//! | `world` | agent | of an elastic gang: its size and the task's place in it ([`world`]) |
+//! | `from-task/checkpoint` | task | when it has saved its progress, and its note about that ([`checkpoint`]) |
+//! | `to-task/world` | agent | of an elastic gang: its size and the task's place in it ([`world`]) |
 //! | `work` | shim | the scratch folder in which a command without a working directory runs |
 //!
 //! What must stay true: records are replaced whole; the fence only moves forward; whoever holds the lock and finds no `exit`
@@ -89,16 +89,33 @@ impl TaskFolder {
         self.0.join("work")
     }
 
+    /// The folder in which the task writes what the agent reads. The agent writes nothing there, since the task may put links in its way.
+    #[must_use]
+    pub fn from_task(&self) -> PathBuf {
+        self.0.join("from-task")
+    }
+
+    /// The folder in which the agent writes what the task reads. The task cannot write there.
+    #[must_use]
+    pub fn to_task(&self) -> PathBuf {
+        self.0.join("to-task")
+    }
+
     /// What the task replaces after each checkpoint.
     #[must_use]
     pub fn checkpoint(&self) -> PathBuf {
-        self.0.join("checkpoint")
+        self.in_folder(self.from_task(), "checkpoint")
     }
 
     /// What a worker of an elastic gang reads to know the gang's size.
     #[must_use]
     pub fn world(&self) -> PathBuf {
-        self.0.join("world")
+        self.in_folder(self.to_task(), "world")
+    }
+
+    /// An agent of an earlier version has started its tasks without these folders.
+    fn in_folder(&self, folder: PathBuf, name: &str) -> PathBuf {
+        if folder.exists() { folder.join(name) } else { self.0.join(name) }
     }
 
     /// The file of one output.

@@ -5,6 +5,7 @@ use muster_model::ids::Epoch;
 use muster_node_core::TaskSpec;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// Everything the shim needs to run a task, and the agent to take it over again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +20,77 @@ pub struct LaunchRecord {
     pub env: BTreeMap<String, String>,
     /// Of each output this much is kept.
     pub log_bytes_max: u64,
+    /// How it is isolated; absent where the operator wants none, or the host can give none.
+    #[serde(default)]
+    pub isolation: Option<Isolation>,
+}
+
+/// How a task is kept apart from the host and from other tasks. It is part of the record, so that whoever ends the task later needs to find
+/// out nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Isolation {
+    /// Folder of the allocation's sandbox on this node.
+    pub folder: PathBuf,
+    /// The user and group that the task gets. Absent where the agent is not root: the task has the agent's own user, in a user namespace.
+    pub user: Option<u32>,
+    /// Paths of the host below which the task may write, as far as its user may.
+    pub writable: Vec<PathBuf>,
+    /// Hierarchies of control groups in which the task has a group of its own.
+    pub cgroups: Vec<Cgroup>,
+    /// What it may use.
+    pub limits: Limits,
+}
+
+/// A hierarchy of control groups.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cgroup {
+    /// Of version 2.
+    pub is_v2: bool,
+    /// What it limits here.
+    pub controllers: Vec<Controller>,
+    /// Groups of tasks are made below this.
+    pub base: PathBuf,
+}
+
+/// What a hierarchy limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Controller {
+    /// Time on processors.
+    Cpu,
+    /// Memory.
+    Memory,
+    /// The number of processes.
+    Pids,
+    /// Which devices may be opened. Of version 1 alone.
+    Devices,
+}
+
+impl Controller {
+    /// All of them.
+    pub const ALL: [Controller; 4] = [Controller::Cpu, Controller::Memory, Controller::Pids, Controller::Devices];
+
+    /// As the kernel calls it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Controller::Cpu => "cpu",
+            Controller::Memory => "memory",
+            Controller::Pids => "pids",
+            Controller::Devices => "devices",
+        }
+    }
+}
+
+/// What one task may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Milli-CPUs; 0 is no limit.
+    pub cpu_milli: u64,
+    /// MiB of memory; 0 is no limit.
+    pub memory_mib: u64,
+    /// Processes and threads.
+    pub pids_max: u64,
 }
 
 /// Left when a shim has taken the folder.

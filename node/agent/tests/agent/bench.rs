@@ -3,7 +3,7 @@
 use muster_agent::exec::process::{ProcessConfig, ProcessExecutor, ShimCommand};
 use muster_agent::exec::{Executor, Launch, Stream};
 use muster_model::Stop;
-use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank};
+use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, TenantId};
 use muster_model::task::{DeviceHold, TaskState};
 use muster_node_core::{ObservedTask, Phase, TaskKey, TaskSpec};
 use muster_runtime::{Host, real};
@@ -36,6 +36,7 @@ pub(crate) fn command(id: u64, rank: u32, words: &[&str]) -> TaskSpec {
         attempt: Attempt(1),
         job_name: "train".to_owned(),
         tenant: "research".to_owned(),
+        tenant_id: TenantId(3),
         devices: Vec::<DeviceHold>::new(),
         command: words.iter().map(|word| (*word).to_owned()).collect(),
         env: Default::default(),

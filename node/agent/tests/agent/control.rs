@@ -296,6 +296,7 @@ pub(crate) fn to_wire(spec: &TaskSpec, stop: bool) -> v1::DesiredTask {
         grace_s: spec.grace_s,
         disconnect_grace_s: spec.disconnect_grace_s,
         tenant: spec.tenant.clone(),
+        tenant_id: spec.tenant_id.0,
         gpu_units: spec.gpu_units,
         job_name: spec.job_name.clone(),
         node_rank: spec.node_rank,

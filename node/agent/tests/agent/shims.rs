@@ -353,7 +353,14 @@ fn folder(dir: &Path, spec: TaskSpec, deadline_ns: u64) -> TaskFolder {
     std::fs::create_dir_all(folder.path()).expect("a folder");
     folder.create_deadline(deadline_ns, None).expect("a fence");
     let env = [("PATH".to_owned(), std::env::var("PATH").expect("a path"))].into();
-    let record = LaunchRecord { spec, node_epoch: Epoch(1), boot_id: "boot-1".to_owned(), env, log_bytes_max: 1 << 20 };
+    let record = LaunchRecord {
+        spec,
+        node_epoch: Epoch(1),
+        boot_id: "boot-1".to_owned(),
+        isolation: None,
+        env,
+        log_bytes_max: 1 << 20,
+    };
     folder.write_json(&folder.task(), &record).expect("a record");
     folder
 }

@@ -1,6 +1,6 @@
 //! A node that takes the steps of a plan at its word, and refuses every one that must not be taken.
 
-use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision};
+use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision, TenantId};
 use muster_model::mig::{self, MigPlacement, MigShape};
 use muster_model::request::SharingMode;
 use muster_model::task::{DeviceHold, HoldMode, TaskState};
@@ -28,6 +28,7 @@ pub(crate) fn spec(allocation: u64, rank: u32, devices: Vec<DeviceHold>) -> Task
         attempt: Attempt((allocation % 10) as u32 + 1),
         job_name: "train".to_owned(),
         tenant: "research/nlp".to_owned(),
+        tenant_id: TenantId(3),
         gpu_units: 7_000 * devices.len() as u64,
         devices,
         command: vec!["true".to_owned()],

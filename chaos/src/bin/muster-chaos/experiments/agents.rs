@@ -10,6 +10,8 @@ use muster_proto::v1;
 use muster_proto::v1::jobs_client::JobsClient;
 use nix::sys::signal::{Signal, kill};
 use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -33,6 +35,8 @@ pub(super) async fn run(lab: &Lab) -> Result<Findings> {
     cluster.start_role(None, "shard", &["shard", "--name", "shard"])?;
     let folder = cluster.folder().to_owned();
     std::fs::write(folder.join("node.yaml"), "name: node\n")?;
+    // The task has a user of its own.
+    std::fs::set_permissions(&folder, Permissions::from_mode(0o777))?;
     let mut findings = Findings::of(
         "two agents of one node name on two hosts; then the first killed, its folder deleted and started again",
     );
@@ -64,7 +68,8 @@ pub(super) async fn run(lab: &Lab) -> Result<Findings> {
 fn start_agent(cluster: &mut Cluster, host: u8, data: &str, boot: &str) -> Result<nix::unistd::Pid> {
     let (data, spec) = (cluster.folder().join(data), cluster.folder().join("node.yaml"));
     let (data, spec) = (data.display().to_string(), spec.display().to_string());
-    let words = ["node", "--data", &data, "--spec", &spec, "--boot", boot];
+    let shared = cluster.folder().display().to_string();
+    let words = ["node", "--data", &data, "--spec", &spec, "--boot", boot, "--task-writes", &shared];
     cluster.start_role(Some(host), &format!("agent-{host}"), &words)
 }
 
@@ -72,11 +77,11 @@ fn beats(folder: &Path) -> PathBuf {
     folder.join("beats")
 }
 
-/// Submits a task that writes down its attempt, its process and the time again and again.
+/// Submits a task that writes down its attempt, a number of its own and the time again and again.
 async fn submit(cluster: &Cluster, folder: &Path) -> Result<()> {
     let file = beats(folder).display().to_string();
     let script = format!(
-        "for i in $(seq {BEATS}); do echo $MUSTER_ATTEMPT $$ $(cut -d' ' -f1 /proc/uptime) >> {file}; sleep 0.2; done"
+        "me=$(date +%N); for i in $(seq {BEATS}); do echo $MUSTER_ATTEMPT $me $(cut -d' ' -f1 /proc/uptime) >> {file}; sleep 0.2; done"
     );
     let kind = Some(v1::device_request::Kind::Whole(v1::WholeGpus { count: 1 }));
     let mut spec = job("beats");

@@ -4,7 +4,7 @@ use crate::stop_order::StopOrder;
 use muster_model::{Stop, StopSignal};
 use nix::sys::signal::Signal;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -21,14 +21,14 @@ struct Queued {
 
 /// A process, by a descriptor of the kernel.
 #[derive(Debug)]
-pub(super) struct PidFd {
+pub(crate) struct PidFd {
     fd: OwnedFd,
     pid: u32,
 }
 
 impl PidFd {
     /// The process that has `pid` now; a dead one that nobody has reaped counts.
-    pub(super) fn open(pid: u32) -> io::Result<Self> {
+    pub(crate) fn open(pid: u32) -> io::Result<Self> {
         // SAFETY: the call takes two numbers and gives a new descriptor or an error.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
         if fd < 0 {
@@ -38,24 +38,24 @@ impl PidFd {
         Ok(PidFd { fd: unsafe { OwnedFd::from_raw_fd(fd as i32) }, pid })
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
     /// Sends a signal; one that is gone already is as good.
-    pub(super) fn send(&self, signal: Signal) {
+    pub(crate) fn send(&self, signal: Signal) {
         let null = std::ptr::null::<libc::siginfo_t>();
         // SAFETY: the descriptor is open, and no signal information is passed.
         unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.fd.as_raw_fd(), signal as i32, null, 0) };
     }
 
     /// Tells a shim to stop its task: SIGTERM, with the signal and the grace for the task in its value ([`StopOrder`]).
-    pub(super) fn send_stop(&self, how: Stop) {
+    pub(crate) fn send_stop(&self, how: Stop) {
         self.send_order(Signal::SIGTERM, StopOrder::of(how).0);
     }
 
     /// Tells a shim to send its task this signal: SIGUSR2, with the signal's number in its value.
-    pub(super) fn send_signal_order(&self, signal: StopSignal) {
+    pub(crate) fn send_signal_order(&self, signal: StopSignal) {
         self.send_order(Signal::SIGUSR2, signal.number());
     }
 
@@ -74,12 +74,36 @@ impl PidFd {
         }
     }
 
+    /// Whether it has ended; one that nobody has reaped counts.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ends_within(0).is_ok_and(|ended| ended)
+    }
+
+    /// Blocks until it has ended, but no longer than that; says whether it has.
+    pub(crate) fn ends_within(&self, within_ms: i32) -> io::Result<bool> {
+        let mut polled = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: the pointer is to one live structure.
+        match unsafe { libc::poll(&raw mut polled, 1, within_ms) } {
+            ready @ 0.. => Ok(ready > 0),
+            _ => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+                error => Err(error),
+            },
+        }
+    }
+
     /// Ready when the process has ended.
-    pub(super) async fn ended(&self) -> io::Result<()> {
+    pub(crate) async fn ended(&self) -> io::Result<()> {
         // SAFETY: the descriptor is borrowed from `self`, which outlives the registration.
         let watched = unsafe { AsyncFd::register_with_interest(self.fd.as_fd(), Interest::READABLE) };
         let watched = watched.map_err(|refused| refused.into_parts().1)?;
         watched.readable().await?.retain_ready();
         Ok(())
+    }
+}
+
+impl AsFd for PidFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }

@@ -1,0 +1,67 @@
+//! What a task starts with: its isolation and its environment.
+//!
+//! What must stay true: a task of another user learns nothing of the agent's own from its environment, and what Muster sets wins over what the job
+//! sets.
+
+use super::Inner;
+use crate::exec::{claim, orphans};
+use crate::task_folder::record::{Isolation, Limits};
+use muster_model::checkpoint::FILE_VARIABLE;
+use muster_model::elastic::WORLD_VARIABLE;
+use muster_node_core::TaskSpec;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// What a command takes over from the agent's own environment, where it is set: enough to find programs and speak its language.
+const INHERITED: [&str; 10] =
+    ["PATH", "LANG", "LC_ALL", "TZ", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH"];
+/// As many of them a command takes over that runs as another user: none that say who the agent is, or where its files are.
+const INHERITED_BY_OTHERS: usize = 4;
+
+impl Inner {
+    /// How a task is isolated.
+    pub(super) fn isolation(&self, spec: &TaskSpec) -> Option<Isolation> {
+        let config = self.config.isolation.as_ref()?;
+        let limits = Limits { cpu_milli: spec.cpu_milli, memory_mib: spec.memory_mib, pids_max: config.pids_max };
+        Some(Isolation {
+            folder: self.config.data_dir.join("sandboxes").join(spec.key.allocation.to_string()),
+            user: config.users.map(|users| users.of(spec.tenant_id)),
+            writable: config.writable.clone(),
+            cgroups: config.cgroups.clone(),
+            limits,
+        })
+    }
+
+    /// The whole environment of a task's command.
+    pub(super) fn environment(
+        &self,
+        spec: &TaskSpec,
+        isolation: Option<&Isolation>,
+        env: BTreeMap<String, String>,
+    ) -> BTreeMap<String, String> {
+        let folder = self.folder(spec.key);
+        let seen_as = |path: PathBuf| {
+            let seen = isolation.map(|isolation| isolation.seen_as(spec.key, folder.path(), &path));
+            seen.unwrap_or(path).display().to_string()
+        };
+        let inherited = |name: &str| Some((name.to_owned(), std::env::var(name).ok()?));
+        let is_other_user = isolation.is_some_and(Isolation::is_full);
+        let inherits = if is_other_user { INHERITED_BY_OTHERS } else { INHERITED.len() };
+        let mut whole: BTreeMap<String, String> =
+            INHERITED.iter().take(inherits).filter_map(|name| inherited(name)).collect();
+        if is_other_user {
+            whole.insert("HOME".to_owned(), seen_as(folder.scratch()));
+        }
+        whole.extend(env);
+        whole.insert(orphans::TASK.to_owned(), folder.path().display().to_string());
+        // The folders are made only at the start of the task.
+        if spec.world.is_some() {
+            whole.insert(WORLD_VARIABLE.to_owned(), seen_as(folder.to_task().join("world")));
+        }
+        whole.insert(FILE_VARIABLE.to_owned(), seen_as(folder.from_task().join("checkpoint")));
+        if let Some((owner, _)) = &*self.owner.lock() {
+            whole.insert(orphans::OWNER.to_owned(), claim::mark(owner, &self.config.boot_id));
+        }
+        whole
+    }
+}

@@ -1,0 +1,328 @@
+//! Control groups: one for each task on this node, with its limits, in every hierarchy that the host has for them.
+//!
+//! A host has version 2, version 1, or both. What must stay true: the agent finds out once what works ([`available`]) and writes it into each
+//! task's record, so that a shim and a later agent use the same groups; a limit that is in the record and cannot be set ends the
+//! start of the task; a group is empty before it is removed; processes are ended through their group, not by their parents.
+
+use super::{SandboxError, doing};
+use crate::task_folder::record::{Cgroup, Controller, Limits};
+use muster_node_core::TaskKey;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// From one look at a group that is being emptied to the next.
+const LOOK_AGAIN_MIN: Duration = Duration::from_micros(200);
+const LOOK_AGAIN_MAX: Duration = Duration::from_millis(50);
+/// In which a task may use its share of the processors, in microseconds: the kernel's usual period.
+const CPU_PERIOD_US: u64 = 100_000;
+/// The least that the kernel takes.
+const CPU_QUOTA_US_MIN: u64 = 1_000;
+/// Devices that every program expects: null, zero, full, random, urandom, the own terminal, ptmx and its terminals.
+const USUAL_DEVICES: [&str; 8] =
+    ["c 1:3 rw", "c 1:5 rw", "c 1:7 rw", "c 1:8 rw", "c 1:9 rw", "c 5:0 rw", "c 5:2 rw", "c 136:* rw"];
+
+/// A hierarchy that cannot be used.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// Of version 1; version 2 has all.
+    controllers: Vec<Controller>,
+    why: String,
+}
+
+impl Refused {
+    /// Why there is no group for a controller; empty where no hierarchy has it.
+    pub(super) fn why(refused: &[Self], controller: Controller) -> String {
+        let of = |of: &&Self| of.controllers.contains(&controller);
+        let of_all = |of: &&Self| of.controllers.is_empty();
+        let found = refused.iter().find(of).or_else(|| refused.iter().find(of_all));
+        found.map(|refused| format!(" ({})", refused.why)).unwrap_or_default()
+    }
+}
+
+/// Removes what [`available`] has made, where no task is.
+pub(super) fn remove_bases(cgroups: &[Cgroup]) {
+    for cgroup in cgroups {
+        let _ = std::fs::remove_dir(&cgroup.base);
+    }
+}
+
+/// The hierarchies in which this process can make groups of its own, named `name`; why others cannot be used.
+pub(super) fn available(name: &str) -> (Vec<Cgroup>, Vec<Refused>) {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let (mut found, mut refused) = (Vec::new(), Vec::new());
+    for hierarchy in hierarchies(&mounts, &own) {
+        match open(&hierarchy, name) {
+            Ok(Some(cgroup)) => found.push(cgroup),
+            Ok(None) => {}
+            Err(error) => {
+                let why = format!("{}: {error}", hierarchy.own.display());
+                refused.push(Refused { controllers: hierarchy.controllers, why });
+            }
+        }
+    }
+    (found, refused)
+}
+
+/// A mounted hierarchy.
+#[derive(Debug, PartialEq, Eq)]
+struct Hierarchy {
+    is_v2: bool,
+    /// Of version 1: what it is mounted for.
+    controllers: Vec<Controller>,
+    /// The group of this process.
+    own: PathBuf,
+    mounted_at: PathBuf,
+}
+
+/// Reads proc_pid_mountinfo(5) and cgroups(7).
+fn hierarchies(mounts: &str, own: &str) -> Vec<Hierarchy> {
+    let own_in = |wanted: &dyn Fn(&str) -> bool| {
+        let found = own.lines().filter_map(|line| {
+            let mut fields = line.splitn(3, ':').skip(1);
+            Some((fields.next()?, fields.next()?))
+        });
+        found.filter(|(controllers, _)| wanted(controllers)).map(|(_, path)| path).next()
+    };
+    let mut found = Vec::new();
+    for line in mounts.lines() {
+        let Some((before, after)) = line.split_once(" - ") else { continue };
+        let (before, after): (Vec<&str>, Vec<&str>) = (before.split(' ').collect(), after.split(' ').collect());
+        let (&[_, _, _, root, at, ..], &[kind, _, options]) = (before.as_slice(), after.as_slice()) else { continue };
+        let names: Vec<&str> = options.split(',').collect();
+        let controllers: Vec<Controller> = Controller::ALL.into_iter().filter(|c| names.contains(&c.name())).collect();
+        let is_v2 = kind == "cgroup2";
+        if !is_v2 && (kind != "cgroup" || controllers.is_empty()) {
+            continue;
+        }
+        let of = own_in(&|listed| {
+            if is_v2 { listed.is_empty() } else { listed.split(',').any(|c| c == controllers[0].name()) }
+        });
+        // In a container the mount begins at the container's own group.
+        let below = of.unwrap_or("/").strip_prefix(root.trim_end_matches('/')).unwrap_or_default();
+        let mounted_at = PathBuf::from(at);
+        let inside = mounted_at.join(below.trim_start_matches('/'));
+        let own = if inside.is_dir() { inside } else { mounted_at.clone() };
+        found.push(Hierarchy { is_v2, controllers: if is_v2 { Vec::new() } else { controllers }, own, mounted_at });
+    }
+    found
+}
+
+/// Tries whether groups can be made in a hierarchy.
+fn open(hierarchy: &Hierarchy, name: &str) -> io::Result<Option<Cgroup>> {
+    let (base, controllers) = if hierarchy.is_v2 {
+        let base = unified_base(hierarchy).join(format!("muster/{name}"));
+        std::fs::create_dir_all(&base)?;
+        (base.clone(), enable(&base, &hierarchy.mounted_at)?)
+    } else {
+        (hierarchy.own.join(format!("muster/{name}")), hierarchy.controllers.clone())
+    };
+    // What is tried to see whether the hierarchy can be used; others may try at the same time.
+    let trial = base.join(format!("trial-{}", std::process::id()));
+    std::fs::create_dir_all(&trial)?;
+    std::fs::remove_dir(&trial)?;
+    Ok(Some(Cgroup { is_v2: hierarchy.is_v2, controllers, base }))
+}
+
+/// Version 2 lets a group with processes have no children with controllers. So the agent's own group serves only where it was delegated and the
+/// agent is alone in it; otherwise groups are made at the top.
+fn unified_base(hierarchy: &Hierarchy) -> PathBuf {
+    let is_delegated = hierarchy.own != hierarchy.mounted_at && std::env::var_os("INVOCATION_ID").is_some();
+    let aside = hierarchy.own.join("agent");
+    let moved = is_delegated
+        && std::fs::create_dir_all(&aside).is_ok()
+        && std::fs::write(aside.join("cgroup.procs"), "0").is_ok()
+        && std::fs::read_to_string(hierarchy.own.join("cgroup.procs")).is_ok_and(|left| left.trim().is_empty());
+    let own_user = !nix::unistd::geteuid().is_root();
+    if moved || own_user { hierarchy.own.clone() } else { hierarchy.mounted_at.clone() }
+}
+
+/// Enables what the hierarchy has for the groups below `base`; gives what is enabled.
+fn enable(base: &Path, mounted_at: &Path) -> io::Result<Vec<Controller>> {
+    let below = base.strip_prefix(mounted_at).unwrap_or(Path::new(""));
+    let mut at = mounted_at.to_owned();
+    let mut enabled = Vec::new();
+    for part in std::iter::once(None).chain(below.components().map(Some)) {
+        at.extend(part);
+        let offered = std::fs::read_to_string(at.join("cgroup.controllers"))?;
+        let has = |controller: &Controller| offered.split_whitespace().any(|name| name == controller.name());
+        enabled = Controller::ALL.into_iter().filter(has).collect();
+        for controller in &enabled {
+            // Refused where processes stand beside the group: then the next level does not offer it.
+            let _ = std::fs::write(at.join("cgroup.subtree_control"), format!("+{}", controller.name()));
+        }
+    }
+    let enabled_here = std::fs::read_to_string(base.join("cgroup.subtree_control"))?;
+    enabled.retain(|controller| enabled_here.split_whitespace().any(|name| name == controller.name()));
+    Ok(enabled)
+}
+
+/// The groups of one task.
+#[derive(Debug)]
+pub(crate) struct TaskCgroups<'a> {
+    cgroups: &'a [Cgroup],
+    key: TaskKey,
+}
+
+impl<'a> TaskCgroups<'a> {
+    pub(crate) fn of(cgroups: &'a [Cgroup], key: TaskKey) -> Self {
+        TaskCgroups { cgroups, key }
+    }
+
+    fn folder(&self, cgroup: &Cgroup) -> PathBuf {
+        cgroup.base.join(self.key.to_string())
+    }
+
+    /// Makes them with their limits; gives the files to which the first process writes `0` to enter.
+    pub(crate) fn make(&self, limits: &Limits) -> Result<Vec<File>, SandboxError> {
+        let mut entrances = Vec::with_capacity(self.cgroups.len());
+        for cgroup in self.cgroups {
+            let folder = self.folder(cgroup);
+            std::fs::create_dir_all(&folder).map_err(doing(format!("making control group {}", folder.display())))?;
+            for (file, value) in settings(cgroup, limits) {
+                let path = folder.join(file);
+                let say = || format!("writing {value:?} to {}", path.display());
+                match std::fs::write(&path, &value) {
+                    // Limits of swap are there only where the kernel accounts for it.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound && is_of_swap(file) => {}
+                    other => other.map_err(doing(say()))?,
+                }
+            }
+            let path = folder.join("cgroup.procs");
+            let entrance = File::options().write(true).open(&path);
+            entrances.push(entrance.map_err(doing(format!("opening {}", path.display())))?);
+        }
+        Ok(entrances)
+    }
+
+    /// Kills every process in them and returns when none is left; says whether there is such a group at all.
+    pub(crate) fn kill_all(&self) -> bool {
+        let mut any = false;
+        for cgroup in self.cgroups {
+            let folder = self.folder(cgroup);
+            let mut pause = LOOK_AGAIN_MIN;
+            while let Some(left) = processes(&folder) {
+                any = true;
+                if left.is_empty() {
+                    break;
+                }
+                // In one call, and no fork gets away (5.14).
+                if std::fs::write(folder.join("cgroup.kill"), "1").is_err() {
+                    for pid in left {
+                        let _ = kill(pid, Signal::SIGKILL);
+                    }
+                }
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(LOOK_AGAIN_MAX);
+            }
+        }
+        any
+    }
+
+    /// Removes them once they are empty.
+    pub(crate) fn remove(&self) {
+        for cgroup in self.cgroups {
+            // A killed process leaves its group a moment after it has left the list.
+            for _ in 0..20 {
+                match std::fs::remove_dir(self.folder(cgroup)) {
+                    Err(error) if error.raw_os_error() == Some(libc::EBUSY) => std::thread::sleep(LOOK_AGAIN_MAX / 10),
+                    _ => break,
+                }
+            }
+        }
+    }
+
+    /// How often the kernel has ended a process of it because the memory was used up.
+    pub(crate) fn memory_kills(&self) -> u64 {
+        let has_memory = |cgroup: &&Cgroup| cgroup.controllers.contains(&Controller::Memory);
+        let Some(cgroup) = self.cgroups.iter().find(has_memory) else { return 0 };
+        let file = if cgroup.is_v2 { "memory.events" } else { "memory.oom_control" };
+        let said = std::fs::read_to_string(self.folder(cgroup).join(file)).unwrap_or_default();
+        said.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok()).unwrap_or_default()
+    }
+}
+
+/// The processes in a group; `None` when there is no such group.
+fn processes(folder: &Path) -> Option<Vec<Pid>> {
+    let list = std::fs::read_to_string(folder.join("cgroup.procs")).ok()?;
+    Some(list.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0).map(Pid::from_raw).collect())
+}
+
+fn is_of_swap(file: &str) -> bool {
+    matches!(file, "memory.swap.max" | "memory.memsw.limit_in_bytes")
+}
+
+/// The files of a group and what is written to them, in this order.
+fn settings(cgroup: &Cgroup, limits: &Limits) -> Vec<(&'static str, String)> {
+    let quota_us = (limits.cpu_milli > 0).then(|| (limits.cpu_milli * CPU_PERIOD_US / 1_000).max(CPU_QUOTA_US_MIN));
+    let memory = (limits.memory_mib > 0).then(|| (limits.memory_mib << 20).to_string());
+    let mut settings = Vec::new();
+    for controller in &cgroup.controllers {
+        match (controller, cgroup.is_v2) {
+            (Controller::Cpu, true) => {
+                settings.extend(quota_us.map(|quota| ("cpu.max", format!("{quota} {CPU_PERIOD_US}"))));
+            }
+            (Controller::Cpu, false) => {
+                settings.extend(quota_us.map(|_| ("cpu.cfs_period_us", CPU_PERIOD_US.to_string())));
+                settings.extend(quota_us.map(|quota| ("cpu.cfs_quota_us", quota.to_string())));
+            }
+            (Controller::Memory, true) => {
+                settings.extend(memory.clone().map(|bytes| ("memory.max", bytes)));
+                settings.push(("memory.swap.max", "0".to_owned()));
+                settings.push(("memory.oom.group", "1".to_owned()));
+            }
+            (Controller::Memory, false) => {
+                settings.extend(memory.clone().map(|bytes| ("memory.limit_in_bytes", bytes)));
+                settings.extend(memory.clone().map(|bytes| ("memory.memsw.limit_in_bytes", bytes)));
+            }
+            (Controller::Pids, _) => settings.push(("pids.max", limits.pids_max.to_string())),
+            (Controller::Devices, false) => {
+                settings.push(("devices.deny", "a".to_owned()));
+                settings.extend(USUAL_DEVICES.iter().map(|device| ("devices.allow", (*device).to_owned())));
+            }
+            // Version 2 has no files for devices, but a program in the kernel.
+            (Controller::Devices, true) => {}
+        }
+    }
+    settings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hierarchies_of_both_versions_are_found() {
+        let mounts = "\
+            30 24 0:26 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs ro,mode=755\n\
+            31 30 0:27 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
+            32 30 0:28 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n\
+            33 30 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate\n";
+        let found = hierarchies(mounts, "5:cpu,cpuacct:/\n1:name=systemd:/a\n0::/no/such/group\n");
+        let at = |path: &str| PathBuf::from(format!("/sys/fs/cgroup/{path}"));
+        let of = |is_v2, controllers, path| Hierarchy { is_v2, controllers, own: at(path), mounted_at: at(path) };
+        assert_eq!(found, [of(false, vec![Controller::Cpu], "cpu,cpuacct"), of(true, vec![], "unified")]);
+    }
+
+    #[test]
+    fn limits_are_written_as_each_version_wants_them() {
+        let limits = Limits { cpu_milli: 1_500, memory_mib: 64, pids_max: 10 };
+        let of = |is_v2| Cgroup { is_v2, controllers: Controller::ALL.to_vec(), base: PathBuf::new() };
+        let has = |is_v2, file, value: &str| settings(&of(is_v2), &limits).contains(&(file, value.to_owned()));
+        assert!(
+            has(true, "cpu.max", "150000 100000") && has(true, "memory.max", "67108864") && has(true, "pids.max", "10")
+        );
+        assert!(has(false, "cpu.cfs_quota_us", "150000") && has(false, "memory.limit_in_bytes", "67108864"));
+        assert_eq!(
+            settings(&of(false), &limits).iter().position(|s| s.0 == "devices.deny").map(|at| at + 1),
+            settings(&of(false), &limits).iter().position(|s| s.0 == "devices.allow"),
+            "first nothing is allowed, then the usual"
+        );
+        let unlimited = settings(&of(true), &Limits { cpu_milli: 0, memory_mib: 0, pids_max: 10 });
+        assert!(!unlimited.iter().any(|(file, _)| matches!(*file, "cpu.max" | "memory.max")));
+    }
+}

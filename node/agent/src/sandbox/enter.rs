@@ -1,0 +1,372 @@
+//! Starting a command inside a sandbox.
+//!
+//! The shim forks a helper, which enters the namespaces of the sandbox's init and forks the command's process as the *shim's* child; then it is
+//! gone. So the shim waits for the command as for any child, and stays outside itself. What must stay true, in the command's process, in this order:
+//! control groups → namespaces → its folders → another user, for good → no capabilities, no new privileges → dies with its shim → system call
+//! filter → execution. A step that fails ends it, and the shim says which.
+
+use super::cgroup::TaskCgroups;
+use super::filter::{self, Filter};
+use super::member::Member;
+use super::{INSIDE, SandboxError, doing, sys};
+use crate::task_folder::TaskFolder;
+use crate::task_folder::record::Isolation;
+use muster_node_core::TaskKey;
+use nix::sched::{CloneFlags, setns};
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::wait::waitpid;
+use nix::unistd::{Gid, Pid, Uid, setgroups, setresgid, setresuid};
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+/// Where programs are looked for when a job names no PATH.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What a task of another user finds of its folder, and whether it may write there.
+fn its_folders(folder: &TaskFolder) -> [(PathBuf, bool); 3] {
+    [(folder.scratch(), true), (folder.from_task(), true), (folder.to_task(), false)]
+}
+
+/// The steps that may fail, as they are told to people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Step {
+    Cgroup,
+    Namespaces,
+    Fork,
+    Folders,
+    User,
+    Privileges,
+    Shim,
+    Filter,
+    WorkDir,
+    Execute,
+}
+
+impl Step {
+    const ALL: [(Step, &'static str); 10] = [
+        (Step::Cgroup, "entering its control group"),
+        (Step::Namespaces, "entering the namespaces of its sandbox"),
+        (Step::Fork, "starting a process in its sandbox"),
+        (Step::Folders, "mounting its folders"),
+        (Step::User, "becoming its user"),
+        (Step::Privileges, "dropping its privileges"),
+        (Step::Shim, "binding its life to its shim's"),
+        (Step::Filter, "filtering its system calls"),
+        (Step::WorkDir, "entering its working directory"),
+        (Step::Execute, "executing it"),
+    ];
+
+    pub(crate) fn text(self) -> &'static str {
+        Step::ALL[self as usize].1
+    }
+}
+
+/// A step of the command's process that failed.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) step: Step,
+    pub(crate) error: io::Error,
+}
+
+fn at<E: Into<io::Error>>(step: Step) -> impl FnOnce(E) -> Failed {
+    move |error| Failed { step, error: error.into() }
+}
+
+/// Why a command does not run in its sandbox.
+#[derive(Debug)]
+pub(crate) enum NoEntry {
+    /// The node could not prepare it.
+    Prepare(SandboxError),
+    /// Its process was there and failed.
+    Step(Failed),
+}
+
+impl From<SandboxError> for NoEntry {
+    fn from(error: SandboxError) -> Self {
+        NoEntry::Prepare(error)
+    }
+}
+
+/// What is started.
+pub(crate) struct Task<'a> {
+    pub(crate) key: TaskKey,
+    pub(crate) folder: &'a TaskFolder,
+    /// The scratch folder when absent.
+    pub(crate) workdir: Option<&'a str>,
+    /// Other tasks are in the sandbox, or will be.
+    pub(crate) shares: bool,
+    pub(crate) then: Then<'a>,
+}
+
+/// What the process does once it is inside.
+#[derive(Clone, Copy)]
+pub(crate) enum Then<'a> {
+    /// Executes a command with this environment and no other.
+    Execute(&'a [String], &'a BTreeMap<String, String>),
+    /// Calls a function and exits with its result. To find out what a sandbox holds back.
+    Call(fn() -> i32),
+}
+
+/// The standard files of the process.
+pub(crate) struct Standard {
+    pub(crate) stdin: File,
+    pub(crate) stdout: OwnedFd,
+    pub(crate) stderr: OwnedFd,
+}
+
+/// Everything that is made before the fork.
+struct Prepared<'a> {
+    member: &'a Member,
+    isolation: &'a Isolation,
+    entrances: Vec<File>,
+    /// Mounts of its folders, with where they go.
+    folders: Vec<(OwnedFd, PathBuf)>,
+    filter: Filter,
+    standard: Standard,
+    shares: bool,
+    workdir: PathBuf,
+    then: Ready,
+}
+
+enum Ready {
+    Execute(Program),
+    Call(fn() -> i32),
+}
+
+/// A program with its arguments and environment, as the kernel takes them.
+struct Program {
+    candidates: Vec<CString>,
+    arguments: Vec<CString>,
+    environment: Vec<CString>,
+}
+
+/// Starts a process in the sandbox, as a child of this one.
+pub(crate) fn start(
+    member: &Member,
+    isolation: &Isolation,
+    task: &Task<'_>,
+    standard: Standard,
+) -> Result<Pid, NoEntry> {
+    let Task { key, folder, workdir, shares, then } = task;
+    let entrances = TaskCgroups::of(&isolation.cgroups, *key).make(&isolation.limits)?;
+    let folders = own_folders(isolation, folder, *key)?;
+    let filter = Filter::new().map_err(|error| doing("compiling the system call filter")(io::Error::other(error)))?;
+    let scratch = || isolation.seen_as(*key, folder.path(), &folder.scratch());
+    let workdir = workdir.map_or_else(scratch, PathBuf::from);
+    let then = match then {
+        Then::Execute(words, env) => {
+            Ready::Execute(program(words, env).map_err(|error| NoEntry::Step(at(Step::Execute)(error)))?)
+        }
+        Then::Call(call) => Ready::Call(*call),
+    };
+    let prepared = Prepared { member, isolation, entrances, folders, filter, standard, shares: *shares, workdir, then };
+    let (said, say) = io::pipe().map_err(doing("making a pipe"))?;
+    // SAFETY: a shim starts its command before it starts threads.
+    match unsafe { sys::fork() }.map_err(doing("starting a process"))? {
+        None => {
+            drop(said);
+            helper(&prepared, say)
+        }
+        Some(helper) => {
+            drop((say, prepared));
+            outcome(said, helper)
+        }
+    }
+}
+
+/// Reads what the two processes say: the helper the command's number, the command why it cannot go on.
+fn outcome(mut said: PipeReader, helper: Pid) -> Result<Pid, NoEntry> {
+    let mut bytes = Vec::new();
+    let read = said.read_to_end(&mut bytes).map_err(doing("waiting for the command's process"));
+    let _ = waitpid(helper, None);
+    read?;
+    let (mut pid, mut failed) = (None, None);
+    for message in bytes.chunks_exact(MESSAGE_BYTES) {
+        let number = i32::from_le_bytes([message[1], message[2], message[3], message[4]]);
+        match Step::ALL.get(usize::from(message[0])) {
+            None => pid = Some(Pid::from_raw(number)),
+            Some((step, _)) => failed = Some(Failed { step: *step, error: io::Error::from_raw_os_error(number) }),
+        }
+    }
+    match (pid, failed) {
+        (Some(pid), None) => Ok(pid),
+        (pid, Some(failed)) => {
+            if let Some(pid) = pid {
+                let _ = waitpid(pid, None);
+            }
+            Err(NoEntry::Step(failed))
+        }
+        (None, None) => {
+            let error = io::Error::other("the process that enters the sandbox was killed");
+            Err(NoEntry::Prepare(doing("starting a process")(error)))
+        }
+    }
+}
+
+/// A step's number, or [`STARTED`]; then an error's number, or a process's. Written in one call, so messages do not mix.
+const MESSAGE_BYTES: usize = 5;
+const STARTED: u8 = u8::MAX;
+
+fn tell(say: &mut PipeWriter, kind: u8, number: i32) {
+    let mut message = [kind; MESSAGE_BYTES];
+    message[1..].copy_from_slice(&number.to_le_bytes());
+    let _ = say.write_all(&message);
+}
+
+fn give_up(mut say: PipeWriter, failed: &Failed) -> ! {
+    tell(&mut say, failed.step as u8, failed.error.raw_os_error().unwrap_or(libc::EIO));
+    sys::exit_now(1)
+}
+
+fn helper(prepared: &Prepared<'_>, mut say: PipeWriter) -> ! {
+    if let Err(failed) = enter(prepared) {
+        give_up(say, &failed);
+    }
+    // SAFETY: this process is a fork of one with one thread.
+    match unsafe { sys::fork_sibling() } {
+        Ok(Some(pid)) => {
+            tell(&mut say, STARTED, pid.as_raw());
+            sys::exit_now(0)
+        }
+        Ok(None) => match (prepare(prepared), &prepared.then) {
+            (Err(failed), _) => give_up(say, &failed),
+            (Ok(()), Ready::Call(call)) => {
+                sys::close_from(3);
+                sys::exit_now(call())
+            }
+            (Ok(()), Ready::Execute(program)) => {
+                let error = execute(program);
+                give_up(say, &Failed { step: Step::Execute, error })
+            }
+        },
+        Err(error) => give_up(say, &at(Step::Fork)(error)),
+    }
+}
+
+/// Into the control groups and the namespaces.
+fn enter(prepared: &Prepared<'_>) -> Result<(), Failed> {
+    for mut entrance in &prepared.entrances {
+        entrance.write_all(b"0").map_err(at(Step::Cgroup))?;
+    }
+    let mut all = CloneFlags::CLONE_NEWPID
+        | CloneFlags::CLONE_NEWNS
+        | CloneFlags::CLONE_NEWIPC
+        | CloneFlags::CLONE_NEWUTS
+        | CloneFlags::CLONE_NEWCGROUP;
+    if !prepared.isolation.is_full() {
+        all |= CloneFlags::CLONE_NEWUSER;
+    }
+    setns(prepared.member.init(), all).map_err(at(Step::Namespaces))
+}
+
+/// Everything between the fork and the execution, in the command's own process.
+fn prepare(prepared: &Prepared<'_>) -> Result<(), Failed> {
+    nix::unistd::setsid().map_err(at(Step::Privileges))?;
+    // The shim blocks what it reads; the command must not inherit that.
+    SigSet::empty().thread_set_mask().map_err(at(Step::Privileges))?;
+    for (mount, to) in &prepared.folders {
+        std::fs::create_dir_all(to).map_err(at(Step::Folders))?;
+        sys::attach_mount(mount, to).map_err(at(Step::Folders))?;
+    }
+    let standard = &prepared.standard;
+    for (file, number) in [(standard.stdin.as_fd(), 0), (standard.stdout.as_fd(), 1), (standard.stderr.as_fd(), 2)] {
+        sys::give_descriptor(&file, number).map_err(at(Step::Privileges))?;
+    }
+    sys::close_on_exec_from(3).map_err(at(Step::Privileges))?;
+    setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(at(Step::Privileges))?;
+    sys::drop_capability_bounds().map_err(at(Step::Privileges))?;
+    if let Some(user) = prepared.isolation.user {
+        become_user(user).map_err(at(Step::User))?;
+    }
+    prctl::set_no_new_privs().map_err(at(Step::Privileges))?;
+    // Cleared by the change of the user, so it comes after that.
+    prctl::set_pdeathsig(Signal::SIGKILL).map_err(at(Step::Shim))?;
+    // A parent outside the process namespace shows as none. A shim that has died meanwhile was replaced by the init.
+    if nix::unistd::getppid().as_raw() != 0 {
+        return Err(at(Step::Shim)(nix::Error::ESRCH));
+    }
+    std::env::set_current_dir(&prepared.workdir).map_err(at(Step::WorkDir))?;
+    if !prepared.shares {
+        // Where the kernel cannot, abstract sockets of the host's network stay in reach; `muster node doctor` says so.
+        let _ = filter::no_foreign_sockets();
+    }
+    prepared.filter.apply().map_err(|_| at(Step::Filter)(io::Error::last_os_error()))
+}
+
+/// There is no way back.
+fn become_user(user: u32) -> io::Result<()> {
+    let (user, group) = (Uid::from_raw(user), Gid::from_raw(user));
+    setgroups(&[])?;
+    setresgid(group, group, group)?;
+    setresuid(user, user, user)?;
+    if !user.is_root() && nix::unistd::setuid(Uid::from_raw(0)).is_ok() {
+        return Err(io::Error::from_raw_os_error(libc::EPERM));
+    }
+    Ok(())
+}
+
+fn execute(Program { candidates, arguments, environment }: &Program) -> io::Error {
+    let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {
+        list.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+    };
+    let (arguments, environment) = (pointers(arguments), pointers(environment));
+    let mut worst = io::Error::from_raw_os_error(libc::ENOENT);
+    for program in candidates {
+        let error = sys::execute(program, &arguments, &environment);
+        match error.raw_os_error() {
+            // As a shell looks along PATH: one that may not be executed is remembered, and the next is tried.
+            Some(libc::ENOENT | libc::ENOTDIR) => {}
+            Some(libc::EACCES) => worst = error,
+            _ => return error,
+        }
+    }
+    worst
+}
+
+fn program(words: &[String], env: &BTreeMap<String, String>) -> io::Result<Program> {
+    let text = |text: &[u8]| CString::new(text).map_err(io::Error::from);
+    let name = words.first().map_or("", String::as_str);
+    let path = env.get("PATH").map_or(PATH, String::as_str);
+    let candidates = if name.contains('/') {
+        vec![text(name.as_bytes())?]
+    } else {
+        let beside = |folder: &str| text(Path::new(folder).join(name).as_os_str().as_bytes());
+        path.split(':').filter(|folder| !folder.is_empty()).map(beside).collect::<io::Result<_>>()?
+    };
+    let arguments = words.iter().map(|word| text(word.as_bytes())).collect::<io::Result<_>>()?;
+    let pair = |(name, value): (&String, &String)| text(format!("{name}={value}").as_bytes());
+    let environment = env.iter().map(pair).collect::<io::Result<_>>()?;
+    Ok(Program { candidates, arguments, environment })
+}
+
+/// Makes the folders that the task has of its own.
+fn own_folders(
+    isolation: &Isolation,
+    folder: &TaskFolder,
+    key: TaskKey,
+) -> Result<Vec<(OwnedFd, PathBuf)>, SandboxError> {
+    let mut mounts = Vec::new();
+    for (path, is_its_own) in its_folders(folder) {
+        let say = || format!("making {}", path.display());
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(doing(say()))?;
+        let Some(user) = isolation.user else { continue };
+        let mode = if is_its_own { 0o700 } else { 0o755 };
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).map_err(doing(say()))?;
+        if is_its_own {
+            chown(&path, Some(user), Some(user)).map_err(doing(say()))?;
+        }
+        let mount = sys::detached_mount(&path).map_err(doing(format!("opening {}", path.display())))?;
+        mounts.push((mount, isolation.seen_as(key, folder.path(), &path)));
+    }
+    debug_assert!(mounts.iter().all(|(_, to)| to.starts_with(INSIDE)));
+    Ok(mounts)
+}

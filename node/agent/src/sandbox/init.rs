@@ -1,0 +1,122 @@
+//! The init of a sandbox: process 1 of its process namespace. It makes the namespaces and the mounts, and then only waits.
+//!
+//! What must stay true: it runs in a program of its own that was just started, with one thread; it is root of the host or of a user namespace, so no
+//! task can signal it, and the kernel shields it from signals of its own namespace; it keeps no descriptor but the pipe that tells it that
+//! the shims live; before it is up nobody enters.
+
+use super::member::{InitRecord, SandboxFolder, say_up};
+use super::{SandboxError, doing, mounts, sys};
+use crate::task_folder::read_json;
+use crate::task_folder::record::Isolation;
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{SigHandler, Signal, signal};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Makes the sandbox of `folder` and leaves the process. Call it before anything else has been started.
+pub(crate) fn init_main(folder: &Path) -> ! {
+    match start(&SandboxFolder(folder)) {
+        Ok(()) => {
+            say_up();
+            std::process::exit(0)
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            std::process::exit(1)
+        }
+    }
+}
+
+/// Returns when the init is up, in the process that has started it.
+fn start(folder: &SandboxFolder<'_>) -> Result<(), SandboxError> {
+    let isolation =
+        read_json::<Isolation>(&folder.isolation()).and_then(|known| known.ok_or(io::ErrorKind::NotFound.into()));
+    let isolation = isolation.map_err(doing("reading how the sandbox is made"))?;
+    // Whoever started this process writes to it, so this does not wait.
+    let alive = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(folder.alive());
+    let alive = alive.map_err(doing("opening the pipe of the sandbox"))?;
+    unshare_all(isolation.is_full())?;
+    let (mut up, tell) = std::io::pipe().map_err(doing("making a pipe"))?;
+    // SAFETY: this process was just started and has one thread.
+    match unsafe { sys::fork() }.map_err(doing("starting the init"))? {
+        Some(init) => {
+            drop(tell);
+            let mut said = String::new();
+            let _ = up.read_to_string(&mut said);
+            if said != "up" {
+                return Err(SandboxError::NoInit { said });
+            }
+            let record = InitRecord::of(init.as_raw() as u32).map_err(doing("looking at the init"))?;
+            let bytes = serde_json::to_vec(&record).map_err(io::Error::from);
+            bytes.and_then(|bytes| std::fs::write(folder.init(), bytes)).map_err(doing("writing the init's process"))
+        }
+        None => {
+            drop(up);
+            wait_for_the_end(alive, tell, &isolation)
+        }
+    }
+}
+
+/// New namespaces for this process, and one for the processes that it starts.
+fn unshare_all(is_full: bool) -> Result<(), SandboxError> {
+    // The mounts follow in the init: this process still has files of the host to write.
+    let all =
+        CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWCGROUP;
+    if is_full {
+        return unshare(all).map_err(doing("making namespaces"));
+    }
+    let (user, group) = (nix::unistd::geteuid(), nix::unistd::getegid());
+    unshare(all | CloneFlags::CLONE_NEWUSER).map_err(doing("making namespaces without root"))?;
+    // One's own user is all that an ordinary user may have in a user namespace.
+    for (file, content) in [
+        ("setgroups", "deny".to_owned()),
+        ("uid_map", format!("{user} {user} 1")),
+        ("gid_map", format!("{group} {group} 1")),
+    ] {
+        std::fs::write(format!("/proc/self/{file}"), content).map_err(doing(format!("writing /proc/self/{file}")))?;
+    }
+    Ok(())
+}
+
+/// The init itself.
+fn wait_for_the_end(mut alive: File, mut tell: io::PipeWriter, isolation: &Isolation) -> ! {
+    let prepared = prepare(isolation);
+    let said = prepared.as_ref().map_or_else(ToString::to_string, |()| "up".to_owned());
+    let told = tell.write_all(said.as_bytes());
+    drop(tell);
+    if prepared.is_err() || told.is_err() {
+        sys::exit_now(1);
+    }
+    let mut nothing = [0; 1];
+    loop {
+        // Shims never write; the pipe becomes ready when the last one has let go of it.
+        let polled = sys::poll(&alive, libc::POLLIN, -1);
+        if polled.is_err() || !matches!(alive.read(&mut nothing), Ok(1..)) {
+            // The kernel kills all that is left in the namespace.
+            sys::exit_now(0);
+        }
+    }
+}
+
+fn prepare(isolation: &Isolation) -> Result<(), SandboxError> {
+    nix::unistd::setsid().map_err(doing("making a session"))?;
+    unshare(CloneFlags::CLONE_NEWNS).map_err(doing("making a mount namespace"))?;
+    mounts::detach_from_host()?;
+    mounts::own_proc()?;
+    if isolation.is_full() {
+        mounts::full(&isolation.writable)?;
+    }
+    // SAFETY: no handler is installed. The kernel reaps what ends here and is nobody else's.
+    unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) }.map_err(doing("ignoring the end of processes"))?;
+    if isolation.is_full() {
+        // A shim without root could not enter the namespaces of such a process.
+        nix::sys::prctl::set_dumpable(false).map_err(doing("hiding the init"))?;
+    }
+    // It needs none any more, and nobody shall gain any through it.
+    sys::drop_capability_bounds().map_err(doing("dropping capabilities"))?;
+    nix::sys::prctl::set_no_new_privs().map_err(doing("giving up new privileges"))?;
+    let null = File::options().read(true).write(true).open("/dev/null").map_err(doing("opening /dev/null"))?;
+    (0..3).try_for_each(|standard| sys::give_descriptor(&null, standard)).map_err(doing("closing the standard files"))
+}

@@ -1,0 +1,71 @@
+//! The sandbox of an allocation on this node: what its tasks can see, reach and use.
+//!
+//! Its ranks share one sandbox, since they share memory and signals. The sandbox has an *init*, process 1 of its own process namespace
+//! ([`init`]); shims stand outside it and start their ranks inside ([`enter`]). What must stay true:
+//! - a task cannot see its shim, so it cannot stop or signal it;
+//! - when the init ends, the kernel kills every process of the sandbox, whatever it has done to its session, parent or environment;
+//! - the init ends when the last shim has ended, in whatever way: it reads a pipe that only shims hold open ([`member`]);
+//! - a task is over only when its processes are gone by the kernel's account: its control group is empty, and with the last task the init has
+//!   ended;
+//! - a task never runs as root, nor can it become root, unless the operator has said so;
+//! - nothing here knows a clock of the cluster, the network, or what a GPU is.
+//!
+//! An agent of root gives all of that. One of an ordinary user gives namespaces inside a user namespace, and no other user. [`probe`] finds
+//! out what a host has.
+
+pub(crate) mod cgroup;
+pub(crate) mod enter;
+mod filter;
+pub(crate) mod init;
+pub(crate) mod member;
+mod mounts;
+pub mod probe;
+mod sys;
+
+use crate::task_folder::record::Isolation;
+use muster_node_core::TaskKey;
+use std::path::{Path, PathBuf};
+
+/// Where a task of an agent of root finds its own folders.
+pub(crate) const INSIDE: &str = "/run/muster";
+
+/// Why a sandbox cannot be made or entered.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// A file or a system call.
+    #[error("{doing}: {source}")]
+    Os {
+        /// What was being done.
+        doing: String,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// The init did not come up.
+    #[error("the sandbox did not start: {said}")]
+    NoInit {
+        /// What it said.
+        said: String,
+    },
+}
+
+/// Names what was being done.
+pub(crate) fn doing<E: Into<std::io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> SandboxError {
+    let doing = doing.into();
+    move |source| SandboxError::Os { doing, source: source.into() }
+}
+
+impl Isolation {
+    /// Whether the host's files, devices and users are shut out, which takes root.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.user.is_some()
+    }
+
+    /// What the task itself calls `path` of its folder `of`.
+    pub(crate) fn seen_as(&self, key: TaskKey, of: &Path, path: &Path) -> PathBuf {
+        match path.strip_prefix(of) {
+            Ok(rest) if self.is_full() => Path::new(INSIDE).join(key.to_string()).join(rest),
+            _ => path.to_owned(),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! System calls for which the libraries have no safe function. All unsafe code of the sandbox is here.
+//!
+//! What must stay true: nothing here decides anything; every call gives the kernel's own error.
+
+use nix::unistd::Pid;
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// From linux/mount.h; the C library has no name for them.
+const OPEN_TREE_CLONE: libc::c_uint = 1;
+const OPEN_TREE_CLOEXEC: libc::c_uint = libc::O_CLOEXEC as libc::c_uint;
+const MOVE_MOUNT_F_EMPTY_PATH: libc::c_uint = 4;
+const MOUNT_ATTR_RDONLY: u64 = 1;
+
+/// What `mount_setattr` takes.
+#[repr(C)]
+struct MountAttr {
+    attr_set: u64,
+    attr_clr: u64,
+    propagation: u64,
+    userns_fd: u64,
+}
+
+fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
+}
+
+/// Forks. The child gets `None`.
+///
+/// # Safety
+/// The process has one thread: a lock that another thread holds would be held in the child for ever.
+pub(super) unsafe fn fork() -> io::Result<Option<Pid>> {
+    // SAFETY: by the condition of this function.
+    let pid = check(libc::c_long::from(unsafe { libc::fork() }))?;
+    Ok((pid != 0).then(|| Pid::from_raw(pid as i32)))
+}
+
+/// Forks a sibling: the new process is a child of this one's parent, in the process namespace that this one has joined. It gets `None`.
+///
+/// # Safety
+/// As for [`fork`].
+pub(super) unsafe fn fork_sibling() -> io::Result<Option<Pid>> {
+    let flags = libc::CLONE_PARENT | libc::SIGCHLD;
+    // SAFETY: without a stack of its own the child continues on a copy of this one, as after fork.
+    let pid = check(unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) })?;
+    Ok((pid != 0).then(|| Pid::from_raw(pid as i32)))
+}
+
+/// A copy of the mount at `path` that stands nowhere yet. It may be put into another mount namespace.
+pub(super) fn detached_mount(path: &Path) -> io::Result<OwnedFd> {
+    let path = c_path(path)?;
+    let flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | libc::AT_RECURSIVE as libc::c_uint;
+    // SAFETY: the path is a live C string.
+    let fd = check(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })?;
+    // SAFETY: the descriptor is new and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// Puts a detached mount at `path` of this mount namespace.
+pub(super) fn attach_mount(mount: &OwnedFd, path: &Path) -> io::Result<()> {
+    let path = c_path(path)?;
+    let (fd, empty, flags) = (mount.as_raw_fd(), c"", MOVE_MOUNT_F_EMPTY_PATH);
+    // SAFETY: both paths are live C strings.
+    check(unsafe { libc::syscall(libc::SYS_move_mount, fd, empty.as_ptr(), libc::AT_FDCWD, path.as_ptr(), flags) })?;
+    Ok(())
+}
+
+/// Makes the mount at `path`, and all below it, read-only.
+pub(super) fn make_read_only(path: &Path) -> io::Result<()> {
+    let path = c_path(path)?;
+    let attr = MountAttr { attr_set: MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let (flags, size) = (libc::AT_RECURSIVE, size_of::<MountAttr>());
+    // SAFETY: the path is a live C string, and the structure is live and of the size that is given.
+    check(unsafe {
+        libc::syscall(libc::SYS_mount_setattr, libc::AT_FDCWD, path.as_ptr(), flags, &raw const attr, size)
+    })?;
+    Ok(())
+}
+
+/// Takes every capability from what this process will execute.
+pub(super) fn drop_capability_bounds() -> io::Result<()> {
+    for capability in 0..64 {
+        // SAFETY: the call takes numbers only.
+        let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+        match check(libc::c_long::from(dropped)) {
+            // The kernel does not know so many.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => break,
+            other => drop(other?),
+        }
+    }
+    // SAFETY: the call takes numbers only.
+    check(libc::c_long::from(unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) }))?;
+    Ok(())
+}
+
+/// Closes every descriptor from `first` on when a program is executed.
+pub(super) fn close_on_exec_from(first: u32) -> io::Result<()> {
+    // SAFETY: the call takes numbers only.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) })?;
+    Ok(())
+}
+
+/// Closes every descriptor from `first` on, whoever owns it: for a process that ends without dropping anything.
+pub(super) fn close_from(first: u32) {
+    // SAFETY: the call takes numbers only, and by the condition above nothing uses the descriptors afterwards.
+    unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
+}
+
+/// Gives this process `file` as descriptor `as_fd`.
+pub(super) fn give_descriptor(file: &impl AsRawFd, as_fd: RawFd) -> io::Result<()> {
+    // SAFETY: the call takes numbers only; nothing here owns the standard descriptors.
+    check(libc::c_long::from(unsafe { libc::dup2(file.as_raw_fd(), as_fd) }))?;
+    Ok(())
+}
+
+/// Executes a program; comes back only with an error. Both lists end with a null pointer.
+pub(super) fn execute(
+    program: &CStr,
+    arguments: &[*const libc::c_char],
+    environment: &[*const libc::c_char],
+) -> io::Error {
+    debug_assert!(arguments.last().is_some_and(|last| last.is_null()));
+    debug_assert!(environment.last().is_some_and(|last| last.is_null()));
+    // SAFETY: the callers' lists are of live C strings and end with a null pointer.
+    unsafe { libc::execve(program.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// Waits until `file` is ready for `events`, at most `within_ms`; `None`: it was not in time.
+pub(super) fn poll(file: &impl AsRawFd, events: i16, within_ms: i32) -> io::Result<Option<i16>> {
+    loop {
+        let mut polled = libc::pollfd { fd: file.as_raw_fd(), events, revents: 0 };
+        // SAFETY: the pointer is to one live structure.
+        match check(libc::c_long::from(unsafe { libc::poll(&raw mut polled, 1, within_ms) })) {
+            Ok(0) => return Ok(None),
+            Ok(_) => return Ok(Some(polled.revents)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Ends this process at once, without anything that the C library does at an exit.
+pub(super) fn exit_now(code: i32) -> ! {
+    // SAFETY: the call does not return.
+    unsafe { libc::_exit(code) }
+}
+
+/// Makes a pipe with a name, if it is not there, and opens it for both directions, which waits for nobody.
+pub(super) fn open_named_pipe(path: &Path) -> io::Result<File> {
+    match nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR) {
+        Ok(()) | Err(nix::Error::EEXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    File::options().read(true).write(true).open(path)
+}

@@ -1,0 +1,138 @@
+//! The processes of one task: started in a sandbox, or without one as plain descendants of the shim.
+//!
+//! What must stay true: after [`Task::end`] no process of the task is left, nor anything that would keep its devices busy; a start that fails
+//! leaves none either.
+
+use super::child::{self, NoStart, Output};
+use super::tree;
+use crate::sandbox::SandboxError;
+use crate::sandbox::cgroup::TaskCgroups;
+use crate::sandbox::enter::{self, Failed, NoEntry, Standard, Step, Then};
+use crate::sandbox::member::Member;
+use crate::task_folder::TaskFolder;
+use crate::task_folder::record::{Isolation, LaunchRecord};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use std::fs::File;
+use std::io::{PipeWriter, Write};
+use std::os::fd::OwnedFd;
+
+/// A task that runs.
+pub(super) struct Task<'a> {
+    command: Pid,
+    sandbox: Option<Inside<'a>>,
+}
+
+struct Inside<'a> {
+    member: Member,
+    cgroups: TaskCgroups<'a>,
+    limits_mib: u64,
+    /// Where people look when a task has died.
+    stderr: PipeWriter,
+}
+
+impl<'a> Task<'a> {
+    /// Starts the command of `record`.
+    pub(super) fn start(folder: &TaskFolder, record: &'a LaunchRecord) -> Result<(Self, Output), NoStart> {
+        match &record.isolation {
+            Some(isolation) => Self::isolated(folder, record, isolation),
+            None => {
+                let started = child::start(folder, record).inspect_err(|_| tree::kill_all())?;
+                Ok((Task { command: started.pid, sandbox: None }, started.output))
+            }
+        }
+    }
+
+    fn isolated(
+        folder: &TaskFolder,
+        record: &'a LaunchRecord,
+        isolation: &'a Isolation,
+    ) -> Result<(Self, Output), NoStart> {
+        let spec = &record.spec;
+        if spec.command.is_empty() {
+            return Err(NoStart::by_job("the command is empty"));
+        }
+        let (output, [stdout, stderr]) = Output::pipes()?;
+        let by_node = |error: &dyn std::fmt::Display| NoStart::by_node(error.to_string());
+        let for_notes = stderr.try_clone().map_err(|error| by_node(&error))?;
+        let stdin = File::open("/dev/null").map_err(|error| by_node(&error))?;
+        let member = Member::join(isolation).map_err(|error| by_node(&error))?;
+        let cgroups = TaskCgroups::of(&isolation.cgroups, spec.key);
+        let task = enter::Task {
+            key: spec.key,
+            folder,
+            workdir: spec.workdir.as_deref(),
+            shares: spec.local_world_size > 1,
+            then: Then::Execute(&spec.command, &record.env),
+        };
+        let standard = Standard { stdin, stdout: OwnedFd::from(stdout), stderr: OwnedFd::from(stderr) };
+        let started = enter::start(&member, isolation, &task, standard);
+        let inside = Inside { member, cgroups, limits_mib: isolation.limits.memory_mib, stderr: for_notes };
+        match started {
+            Ok(command) => Ok((Task { command, sandbox: Some(inside) }, output)),
+            Err(error) => {
+                inside.end(None);
+                Err(no_start(error, record))
+            }
+        }
+    }
+
+    /// Its first process, which is a child of this one.
+    pub(super) fn command(&self) -> Pid {
+        self.command
+    }
+
+    /// Kills every process of it, and returns when none is left.
+    pub(super) fn end(self) {
+        if let Some(inside) = self.sandbox {
+            inside.end(Some(self.command));
+        }
+        // Of an isolated task this reaps the command, whose parent is the shim.
+        tree::kill_all();
+    }
+}
+
+impl Inside<'_> {
+    fn end(mut self, command: Option<Pid>) {
+        self.note_memory_kills();
+        drop(self.stderr);
+        if let Some(command) = command {
+            // Without control groups this ends at least what has stayed in its session's first group.
+            let _ = killpg(command, Signal::SIGKILL);
+        }
+        self.cgroups.kill_all();
+        tree::reap();
+        if let Err(error) = self.member.leave(tree::reap) {
+            eprintln!("muster shim: {error}");
+        }
+        self.cgroups.remove();
+    }
+
+    fn note_memory_kills(&mut self) {
+        let kills = self.cgroups.memory_kills();
+        if kills > 0 {
+            let limit = self.limits_mib;
+            let note = format!(
+                "muster: out of memory: the task has a limit of {limit} MiB; the kernel killed {kills} of its processes\n"
+            );
+            // Less than a pipe takes at once; a reader that has gone misses it.
+            let _ = self.stderr.write_all(note.as_bytes());
+        }
+    }
+}
+
+/// Says why a command does not run, as its user or the node's operator has to know it.
+fn no_start(error: NoEntry, record: &LaunchRecord) -> NoStart {
+    match error {
+        NoEntry::Prepare(SandboxError::Os { doing, source }) => NoStart::by_node(format!("{doing}: {source}")),
+        NoEntry::Prepare(error @ SandboxError::NoInit { .. }) => NoStart::by_node(error.to_string()),
+        NoEntry::Step(Failed { step: Step::WorkDir, error }) => {
+            let workdir = record.spec.workdir.as_deref().unwrap_or_default();
+            NoStart::by_job(format!("working directory {workdir:?}: {error}"))
+        }
+        NoEntry::Step(Failed { step: Step::Execute, error }) => {
+            NoStart::executing(record.spec.command.first().map_or("", String::as_str), &error)
+        }
+        NoEntry::Step(Failed { step, error }) => NoStart::by_node(format!("{}: {error}", step.text())),
+    }
+}
