@@ -2,6 +2,7 @@
 //! with the right result. Its workers are told each size.
 
 use crate::common::Dev;
+use crate::shared::open_to_all;
 use crate::waiting::wait_for;
 use serde_json::Value;
 use std::path::Path;
@@ -53,6 +54,7 @@ fn an_elastic_gang_grows_into_idle_gpus_and_gives_them_back() {
     let dev = Dev::start(&["--nodes", "1"]);
     let shared = dev.path("shared");
     std::fs::create_dir(&shared).expect("a folder");
+    open_to_all(&shared);
     let env = format!("SHARED={}", shared.display());
     let said = dev.run(&["submit", "--gpus", "1", "--tasks", "4-2", "--", "true"]);
     assert!(said.code != 0 && said.err.contains("elastic.tasks_max"), "{} {}", said.code, said.err);

@@ -4,6 +4,7 @@
 
 use crate::common::{Dev, signal};
 use crate::referee;
+use crate::shared::open_to_all;
 use crate::waiting::wait_for;
 use serde_json::{Value, json};
 use std::io::Read;
@@ -131,6 +132,7 @@ fn the_example_tree_lends_takes_back_and_promotes_and_the_borrowed_gang_ends_wit
     // A new cluster reaches the feature level of its voters, and its nodes join, within seconds.
     wait_for("the tree", || dev.run(&["tenants", "apply", "-f", &file]).code == 0);
     std::fs::create_dir(dev.path("shared")).expect("a folder");
+    open_to_all(&dev.path("shared"));
     let shared = format!("SHARED={}", dev.path("shared").display());
 
     // What the guarantees cover: each task takes a node of ten GPUs.

@@ -4,7 +4,8 @@
 //! task's record, so that a shim and a later agent use the same groups; a limit that is in the record and cannot be set ends the
 //! start of the task; a group is empty before it is removed; processes are ended through their group, not by their parents.
 
-use super::{SandboxError, doing};
+use super::device_program::USUAL;
+use super::{SandboxError, device_program, doing, sys};
 use crate::task_folder::record::{Cgroup, Controller, Limits};
 use muster_node_core::TaskKey;
 use nix::sys::signal::{Signal, kill};
@@ -21,9 +22,6 @@ const LOOK_AGAIN_MAX: Duration = Duration::from_millis(50);
 const CPU_PERIOD_US: u64 = 100_000;
 /// The least that the kernel takes.
 const CPU_QUOTA_US_MIN: u64 = 1_000;
-/// Devices that every program expects: null, zero, full, random, urandom, the own terminal, ptmx and its terminals.
-const USUAL_DEVICES: [&str; 8] =
-    ["c 1:3 rw", "c 1:5 rw", "c 1:7 rw", "c 1:8 rw", "c 1:9 rw", "c 5:0 rw", "c 5:2 rw", "c 136:* rw"];
 
 /// A hierarchy that cannot be used.
 #[derive(Debug)]
@@ -114,7 +112,7 @@ fn hierarchies(mounts: &str, own: &str) -> Vec<Hierarchy> {
 
 /// Tries whether groups can be made in a hierarchy.
 fn open(hierarchy: &Hierarchy, name: &str) -> io::Result<Option<Cgroup>> {
-    let (base, controllers) = if hierarchy.is_v2 {
+    let (base, mut controllers) = if hierarchy.is_v2 {
         let base = unified_base(hierarchy).join(format!("muster/{name}"));
         std::fs::create_dir_all(&base)?;
         (base.clone(), enable(&base, &hierarchy.mounted_at)?)
@@ -124,6 +122,13 @@ fn open(hierarchy: &Hierarchy, name: &str) -> io::Result<Option<Cgroup>> {
     // What is tried to see whether the hierarchy can be used; others may try at the same time.
     let trial = base.join(format!("trial-{}", std::process::id()));
     std::fs::create_dir_all(&trial)?;
+    // Version 2 takes the program in every hierarchy, whatever controllers it has; an agent without root may not load one.
+    let takes_program = hierarchy.is_v2
+        && File::open(&trial)
+            .and_then(|group| sys::attach_device_program(&group, &device_program::program(&USUAL)))
+            .inspect_err(|error| tracing::debug!(%error, "control groups of version 2 take no device program"))
+            .is_ok();
+    controllers.extend(takes_program.then_some(Controller::Devices));
     std::fs::remove_dir(&trial)?;
     Ok(Some(Cgroup { is_v2: hierarchy.is_v2, controllers, base }))
 }
@@ -191,6 +196,12 @@ impl<'a> TaskCgroups<'a> {
                     Err(error) if error.kind() == io::ErrorKind::NotFound && is_of_swap(file) => {}
                     other => other.map_err(doing(say()))?,
                 }
+            }
+            if cgroup.is_v2 && cgroup.controllers.contains(&Controller::Devices) {
+                let opened = File::open(&folder);
+                let attached =
+                    opened.and_then(|group| sys::attach_device_program(&group, &device_program::program(&USUAL)));
+                attached.map_err(doing(format!("attaching the device program to {}", folder.display())))?;
             }
             let path = folder.join("cgroup.procs");
             let entrance = File::options().write(true).open(&path);
@@ -282,7 +293,7 @@ fn settings(cgroup: &Cgroup, limits: &Limits) -> Vec<(&'static str, String)> {
             (Controller::Pids, _) => settings.push(("pids.max", limits.pids_max.to_string())),
             (Controller::Devices, false) => {
                 settings.push(("devices.deny", "a".to_owned()));
-                settings.extend(USUAL_DEVICES.iter().map(|device| ("devices.allow", (*device).to_owned())));
+                settings.extend(USUAL.iter().map(|device| ("devices.allow", device.line())));
             }
             // Version 2 has no files for devices, but a program in the kernel.
             (Controller::Devices, true) => {}

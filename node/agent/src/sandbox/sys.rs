@@ -162,3 +162,72 @@ pub(super) fn open_named_pipe(path: &Path) -> io::Result<File> {
     }
     File::options().read(true).write(true).open(path)
 }
+
+/// One instruction of a BPF program, as the kernel takes it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BpfInstruction {
+    pub(super) code: u8,
+    /// The destination register in the lower half, the source in the upper.
+    pub(super) registers: u8,
+    pub(super) offset: i16,
+    pub(super) immediate: i32,
+}
+
+/// The part of `union bpf_attr` (linux/bpf.h) that loading a program takes.
+#[repr(C)]
+struct BpfLoad {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+}
+
+/// The part that attaching one takes.
+#[repr(C)]
+struct BpfAttach {
+    target_fd: u32,
+    attach_bpf_fd: u32,
+    attach_type: u32,
+    attach_flags: u32,
+}
+
+const BPF_PROG_LOAD: libc::c_int = 5;
+const BPF_PROG_ATTACH: libc::c_int = 8;
+const BPF_PROG_TYPE_CGROUP_DEVICE: u32 = 15;
+const BPF_CGROUP_DEVICE: u32 = 6;
+
+/// Loads a program that decides which devices may be opened, and attaches it to a control group of version 2. It stays when this process ends,
+/// and goes with the group.
+pub(super) fn attach_device_program(cgroup: &File, program: &[BpfInstruction]) -> io::Result<()> {
+    let license = c"GPL";
+    let load = BpfLoad {
+        prog_type: BPF_PROG_TYPE_CGROUP_DEVICE,
+        insn_cnt: program.len() as u32,
+        insns: program.as_ptr() as u64,
+        license: license.as_ptr() as u64,
+        log_level: 0,
+        log_size: 0,
+        log_buf: 0,
+        kern_version: 0,
+        prog_flags: 0,
+    };
+    // SAFETY: the structure, the instructions and the licence live until the call returns; the size is the structure's.
+    let loaded = check(unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw const load, size_of::<BpfLoad>()) })?;
+    // SAFETY: the descriptor is new and nobody else's.
+    let loaded = unsafe { OwnedFd::from_raw_fd(loaded as RawFd) };
+    let attach = BpfAttach {
+        target_fd: cgroup.as_raw_fd() as u32,
+        attach_bpf_fd: loaded.as_raw_fd() as u32,
+        attach_type: BPF_CGROUP_DEVICE,
+        attach_flags: 0,
+    };
+    // SAFETY: the structure lives until the call returns; the size is the structure's.
+    check(unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_ATTACH, &raw const attach, size_of::<BpfAttach>()) })?;
+    Ok(())
+}

@@ -84,11 +84,11 @@ impl<'a> Task<'a> {
 
     /// Kills every process of it, and returns when none is left.
     pub(super) fn end(self) {
-        if let Some(inside) = self.sandbox {
-            inside.end(Some(self.command));
+        match self.sandbox {
+            // What else is below the shim, the init among it, may serve other tasks of the allocation.
+            Some(inside) => inside.end(Some(self.command)),
+            None => tree::kill_all(),
         }
-        // Of an isolated task this reaps the command, whose parent is the shim.
-        tree::kill_all();
     }
 }
 
@@ -101,7 +101,6 @@ impl Inside<'_> {
             let _ = killpg(command, Signal::SIGKILL);
         }
         self.cgroups.kill_all();
-        tree::reap();
         if let Err(error) = self.member.leave(tree::reap) {
             eprintln!("muster shim: {error}");
         }

@@ -62,7 +62,7 @@ pub enum Controller {
     Memory,
     /// The number of processes.
     Pids,
-    /// Which devices may be opened. Of version 1 alone.
+    /// Which devices may be opened: version 2 has a program of the kernel for that.
     Devices,
 }
 

@@ -5,5 +5,6 @@ mod bench;
 mod cards;
 mod claims;
 mod control;
+mod sandbox;
 mod shims;
 mod simulated;

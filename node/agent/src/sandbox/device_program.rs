@@ -1,0 +1,135 @@
+//! Which devices a task may open, as a program of the kernel (BPF), for control groups of version 2, which have no files for that.
+//!
+//! The kernel calls the program with a structure of three numbers: the kind of access and of device, the major and the minor number
+//! (`struct bpf_cgroup_dev_ctx` in linux/bpf.h). It answers 1: allowed, or 0. What must stay true: what is not in the list is refused; nobody makes
+//! a device node; the program has no loop and no memory, so the kernel always accepts it.
+
+use super::sys::BpfInstruction;
+
+/// A character device that may be opened for reading and writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Device {
+    pub(super) major: u32,
+    /// Any, when absent.
+    pub(super) minor: Option<u32>,
+}
+
+/// Devices that every program expects: null, zero, full, random, urandom, the own terminal, ptmx and its terminals.
+pub(super) const USUAL: [Device; 8] = [
+    Device { major: 1, minor: Some(3) },
+    Device { major: 1, minor: Some(5) },
+    Device { major: 1, minor: Some(7) },
+    Device { major: 1, minor: Some(8) },
+    Device { major: 1, minor: Some(9) },
+    Device { major: 5, minor: Some(0) },
+    Device { major: 5, minor: Some(2) },
+    Device { major: 136, minor: None },
+];
+
+impl Device {
+    /// As a line of version 1's `devices.allow`.
+    pub(super) fn line(self) -> String {
+        let minor = self.minor.map_or("*".to_owned(), |minor| minor.to_string());
+        format!("c {}:{minor} rw", self.major)
+    }
+}
+
+/// `access << 16 | kind`: of linux/bpf.h.
+const KIND_CHARACTER: i32 = 2;
+const ACCESS_MAKE: i32 = 1;
+/// Where the three numbers stand.
+const KIND_AT: i16 = 0;
+const MAJOR_AT: i16 = 4;
+const MINOR_AT: i16 = 8;
+
+/// Opcodes: load a word from memory; shift right, bitwise and, and move, all by an immediate, 32 bits wide; a jump if not equal, or if
+/// equal; the end.
+const LOAD: u8 = 0x61;
+const SHIFT_RIGHT: u8 = 0x74;
+const AND: u8 = 0x54;
+const COPY: u8 = 0xbc;
+const SET: u8 = 0xb4;
+const JUMP_UNLESS: u8 = 0x56;
+const JUMP_IF: u8 = 0x16;
+const EXIT: u8 = 0x95;
+
+/// Registers: the answer, the structure, and four to work with.
+const ANSWER: u8 = 0;
+const CONTEXT: u8 = 1;
+const KIND: u8 = 2;
+const ACCESS: u8 = 3;
+const MAJOR: u8 = 4;
+const MINOR: u8 = 5;
+
+const fn instruction(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> BpfInstruction {
+    BpfInstruction { code, registers: to | from << 4, offset, immediate }
+}
+
+/// The program that allows `devices` and nothing else.
+pub(super) fn program(devices: &[Device]) -> Vec<BpfInstruction> {
+    let answer = |allowed: i32| [instruction(SET, ANSWER, 0, 0, allowed), instruction(EXIT, 0, 0, 0, 0)];
+    let mut program = vec![
+        instruction(LOAD, KIND, CONTEXT, KIND_AT, 0),
+        instruction(COPY, ACCESS, KIND, 0, 0),
+        instruction(SHIFT_RIGHT, ACCESS, 0, 0, 16),
+        instruction(AND, KIND, 0, 0, 0xffff),
+        instruction(LOAD, MAJOR, CONTEXT, MAJOR_AT, 0),
+        instruction(LOAD, MINOR, CONTEXT, MINOR_AT, 0),
+        // Nobody makes a device, and only character devices are opened: either jumps to the refusal or over it.
+        instruction(AND, ACCESS, 0, 0, ACCESS_MAKE),
+        instruction(JUMP_UNLESS, ACCESS, 0, 1, 0),
+        instruction(JUMP_IF, KIND, 0, 2, KIND_CHARACTER),
+    ];
+    program.extend(answer(0));
+    for device in devices {
+        let skipped = if device.minor.is_some() { 3 } else { 2 };
+        program.push(instruction(JUMP_UNLESS, MAJOR, 0, skipped, device.major as i32));
+        program.extend(device.minor.map(|minor| instruction(JUMP_UNLESS, MINOR, 0, 2, minor as i32)));
+        program.extend(answer(1));
+    }
+    program.extend(answer(0));
+    program
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a program as the kernel would.
+    fn allows(program: &[BpfInstruction], access: u32, kind: u32, major: u32, minor: u32) -> bool {
+        let (context, mut registers, mut at) = ([access << 16 | kind, major, minor], [0_u32; 11], 0);
+        loop {
+            let BpfInstruction { code, registers: named, offset, immediate } = program[at];
+            let (to, from) = (usize::from(named & 15), usize::from(named >> 4));
+            at += 1;
+            match code {
+                LOAD => registers[to] = context[offset as usize / 4],
+                COPY => registers[to] = registers[from],
+                SET => registers[to] = immediate as u32,
+                SHIFT_RIGHT => registers[to] >>= immediate,
+                AND => registers[to] &= immediate as u32,
+                JUMP_UNLESS if registers[to] != immediate as u32 => at += offset as usize,
+                JUMP_IF if registers[to] == immediate as u32 => at += offset as usize,
+                JUMP_UNLESS | JUMP_IF => {}
+                EXIT => return registers[0] == 1,
+                other => panic!("unknown instruction {other:#x}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_listed_is_allowed_and_nothing_else() {
+        let (read, write, block, character) = (2, 4, 1, 2);
+        let program = program(&USUAL);
+        for (major, minor) in [(1, 3), (1, 9), (5, 2), (136, 0), (136, 77)] {
+            assert!(allows(&program, read | write, character, major, minor), "{major}:{minor}");
+            assert!(!allows(&program, read | 1, character, major, minor), "{major}:{minor} is not made");
+            assert!(!allows(&program, read, block, major, minor), "{major}:{minor} is no block device");
+        }
+        for (major, minor) in [(1, 1), (1, 11), (195, 0), (195, 255), (5, 1), (8, 0)] {
+            assert!(!allows(&program, read, character, major, minor), "{major}:{minor}");
+        }
+        assert_eq!(USUAL.map(Device::line)[0], "c 1:3 rw");
+        assert_eq!(USUAL.map(Device::line)[7], "c 136:* rw");
+    }
+}

@@ -1,0 +1,281 @@
+//! Tasks in sandboxes, under real shims: what they see, who ends them, and what outlives whom. As root with all that a host gives, otherwise in user
+//! namespaces; a host that gives neither says so, and fails where nothing may be skipped.
+
+use crate::bench::{Bench, S, is_alive, lines, shim, spec};
+use muster_agent::exec::process::{IsolationConfig, Users};
+use muster_agent::exec::{Executor, Stream};
+use muster_agent::sandbox::probe::{Findings, find_out, forget};
+use muster_agent::task_folder::TaskFolder;
+use muster_agent::task_folder::record::{Controller, ShimRecord};
+use muster_model::TaskState;
+use muster_node_core::{TaskKey, TaskSpec};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use tempfile::TempDir;
+
+const FAR: u64 = 3_600 * S;
+/// No user of this machine.
+const BASE: u32 = 2_000_000_000;
+
+/// A folder that tasks may write in, with an executor that isolates them; it leaves no control groups.
+struct Site {
+    dir: TempDir,
+    found: Findings,
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        forget(&self.found);
+    }
+}
+
+fn site() -> Option<Site> {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).expect("its own");
+    let name = dir.path().file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+    let found = find_out(&shim(), &dir.path().join("data"), &name).expect("it can be tried");
+    if found.has_sandboxes() {
+        return Some(Site { dir, found });
+    }
+    let said = format!("this machine gives no sandboxes: {:#?}", found.proofs);
+    assert!(std::env::var_os("MUSTER_CI").is_none(), "{said}");
+    eprintln!("skipped: {said}");
+    None
+}
+
+impl Site {
+    fn is_full(&self) -> bool {
+        self.found.is_full
+    }
+
+    fn has(&self, controller: Controller) -> bool {
+        self.found.cgroups.iter().any(|cgroup| cgroup.controllers.contains(&controller))
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join(name)
+    }
+
+    async fn open(&self) -> Bench {
+        self.open_with(|_| ()).await
+    }
+
+    async fn open_with(&self, adjust: impl FnOnce(&mut IsolationConfig)) -> Bench {
+        let mut isolation = IsolationConfig {
+            users: self.is_full().then_some(Users::PerTenant { base: BASE }),
+            writable: vec![self.dir.path().to_owned()],
+            cgroups: self.found.cgroups.clone(),
+            pids_max: 100,
+        };
+        adjust(&mut isolation);
+        Bench::open_with(&self.path("data"), |config| config.isolation = Some(isolation)).await
+    }
+
+    /// The process of a task's shim.
+    fn shim_of(&self, key: TaskKey) -> Pid {
+        let folder = TaskFolder::new(&self.path("data/tasks").join(key.to_string()));
+        let text = std::fs::read_to_string(folder.shim()).expect("a record");
+        let record: ShimRecord = serde_json::from_str(&text).expect("a record");
+        Pid::from_raw(record.pid as i32)
+    }
+}
+
+/// One task alone on its node.
+fn alone(id: u64, script: &str) -> TaskSpec {
+    TaskSpec { world_size: 1, local_world_size: 1, ..spec(id, 0, script) }
+}
+
+/// The process of the host that sleeps for so long, which no other test does.
+fn sleeper(seconds: u32) -> Option<String> {
+    let words = format!("sleep\0{seconds}\0");
+    let is_it = |entry: std::io::Result<std::fs::DirEntry>| {
+        let entry = entry.ok()?;
+        let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+        line.ends_with(words.as_bytes()).then(|| entry.file_name().to_string_lossy().into_owned())
+    };
+    std::fs::read_dir("/proc").expect("processes").find_map(is_it).filter(|pid| is_alive(pid))
+}
+
+async fn until_gone(seconds: u32) {
+    let gone = async {
+        while sleeper(seconds).is_some() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(crate::bench::PATIENCE, gone).await.expect("it ends");
+}
+
+async fn until_there(seconds: u32) {
+    let there = async {
+        while sleeper(seconds).is_none() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(crate::bench::PATIENCE, there).await.expect("it starts");
+}
+
+#[tokio::test]
+async fn a_task_sees_itself_and_what_is_its_own() {
+    let Some(site) = site() else { return };
+    let bench = site.open().await;
+    let script = "echo $(ls /proc | grep -c '^[0-9]') $PPID $(id -u) $(pwd); : > $MUSTER_CHECKPOINT_FILE; ls";
+    let key = bench.start(alone(1, script), FAR);
+    assert_eq!(bench.over(key).await.0, TaskState::Exited { code: 0 });
+    let (said, _) = bench.output(key, Stream::Stdout).await;
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let [processes, parent, user, folder] = words[..] else { panic!("{said:?}") };
+    assert!(processes.parse::<u32>().is_ok_and(|count| count <= 5), "{said}");
+    assert_eq!(parent, "0", "its parent is outside");
+    if site.is_full() {
+        assert_eq!((user, folder), ("2000000003", "/run/muster/1.0/work"));
+    }
+    assert!(bench.exec.observe()[&key].checkpoint.is_some(), "what it says of its checkpoint is heard");
+}
+
+/// Without a sandbox `kill -STOP $PPID` stops the shim, and nobody ends the task.
+#[tokio::test]
+async fn a_task_that_stops_or_kills_its_parent_ends_at_its_limit_all_the_same() {
+    let Some(site) = site() else { return };
+    let bench = site.open().await;
+    for (id, signal) in [(1, "STOP"), (2, "KILL"), (3, "USR1"), (4, "HUP")] {
+        let script =
+            format!("trap '' USR1 HUP; [ $PPID = 0 ] || kill -{signal} $PPID; kill -{signal} 1; exec sleep 600");
+        let limited = TaskSpec { time_limit_s: Some(1), grace_s: 0, ..alone(id, &script) };
+        assert_eq!(bench.over(bench.start(limited, FAR)).await.0, TaskState::TimedOut, "{signal}");
+    }
+}
+
+/// The kernel does it: no agent is there, and what is left has no parent, session or environment of its task.
+#[tokio::test]
+async fn a_killed_shim_leaves_nobody_without_an_agent() {
+    let Some(site) = site() else { return };
+    let bench = site.open().await;
+    let key = bench.start(alone(1, "env -i setsid sh -c 'sleep 77101 & exec sleep 77101' & wait"), FAR);
+    bench.running(key).await;
+    until_there(77101).await;
+    let shim = site.shim_of(key);
+    bench.host.tasks.abort_all();
+    drop(bench);
+    kill(shim, Signal::SIGKILL).expect("it lives");
+    until_gone(77101).await;
+    // An agent that comes back says how it ended.
+    let bench = site.open().await;
+    assert_eq!(bench.over(key).await.0, TaskState::Signaled { signal: 9 });
+    assert!(!site.path("data/sandboxes/1").exists(), "nothing of the sandbox is left");
+}
+
+#[tokio::test]
+async fn an_agent_that_comes_back_stops_isolated_tasks() {
+    let Some(site) = site() else { return };
+    let bench = site.open().await;
+    let key = bench.start(alone(1, "trap 'echo told; exit 3' TERM; while :; do sleep 0.05; done"), FAR);
+    bench.running(key).await;
+    bench.host.tasks.abort_all();
+    drop(bench);
+    let bench = site.open().await;
+    bench.running(key).await;
+    bench.stop(key);
+    assert_eq!(bench.over(key).await.0, TaskState::Stopped);
+    assert_eq!(bench.output(key, Stream::Stdout).await.0, "told\n");
+}
+
+/// They share processes, memory and signals; each ends alone, and the last one ends the sandbox.
+#[tokio::test]
+async fn ranks_of_one_node_share_a_sandbox_and_end_one_by_one() {
+    let Some(site) = site() else { return };
+    let bench = site.open().await;
+    let first = bench.start(spec(1, 0, "setsid sleep 77102 & echo here > /dev/shm/first; wait"), FAR);
+    bench.running(first).await;
+    until_there(77102).await;
+    let second = "while [ ! -s /dev/shm/first ]; do sleep 0.02; done; cat /dev/shm/first; pgrep -f 'sleep 77102' > /dev/null && echo seen; exec sleep 77103";
+    let second = bench.start(spec(1, 1, second), FAR);
+    bench.running(second).await;
+    until_there(77103).await;
+    if site.is_full() {
+        assert_eq!(bench.output(second, Stream::Stdout).await.0, "here\nseen\n");
+    }
+    bench.exec.kill(first);
+    assert_eq!(bench.over(first).await.0, TaskState::Stopped);
+    if site.has(Controller::Pids) {
+        assert_eq!(sleeper(77102), None, "what the first has left is gone with it");
+    }
+    assert!(sleeper(77103).is_some(), "the second lives on: {:?}", bench.exec.observe()[&second].phase);
+    bench.exec.kill(second);
+    assert_eq!(bench.over(second).await.0, TaskState::Stopped);
+    assert_eq!((sleeper(77102), sleeper(77103)), (None, None));
+    assert!(!site.path("data/sandboxes/1").exists(), "nothing of the sandbox is left");
+}
+
+#[tokio::test]
+async fn a_device_of_the_host_is_refused_by_each_version_of_control_groups() {
+    let Some(site) = site().filter(Site::is_full) else { return };
+    let device = site.path("zero");
+    let (kind, mode) = (nix::sys::stat::SFlag::S_IFCHR, nix::sys::stat::Mode::from_bits_truncate(0o666));
+    // The memory of the machine: not among those that every program expects.
+    nix::sys::stat::mknod(&device, kind, mode, nix::sys::stat::makedev(1, 1)).expect("root makes devices");
+    std::fs::set_permissions(&device, Permissions::from_mode(0o666)).expect("its own");
+    for is_v2 in [false, true] {
+        let bench = site.open_with(|config| config.cgroups.retain(|cgroup| cgroup.is_v2 == is_v2)).await;
+        let has_devices =
+            site.found.cgroups.iter().any(|c| c.is_v2 == is_v2 && c.controllers.contains(&Controller::Devices));
+        if !has_devices {
+            eprintln!(
+                "skipped: this machine has no control groups for devices of {}",
+                if is_v2 { "version 2" } else { "version 1" }
+            );
+            continue;
+        }
+        let script =
+            format!("head -c 1 {} > /dev/null; exec 3< /dev/null && head -c 1 /dev/zero > /dev/null", device.display());
+        let key = bench.start(alone(10 + u64::from(is_v2), &script), FAR);
+        let ended = bench.over(key).await.0;
+        let (said, _) = bench.output(key, Stream::Stderr).await;
+        assert!(said.contains("Operation not permitted"), "{said}");
+        assert_eq!(ended, TaskState::Exited { code: 0 }, "the usual devices are there: {said}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_says_whose_fault_it_is() {
+    let Some(site) = site() else { return };
+    let bench = site.open().await;
+    let of = |id, words: &[&str]| TaskSpec {
+        command: words.iter().map(|word| (*word).to_owned()).collect(),
+        ..alone(id, "")
+    };
+    // Of the folders of the tests' own PATH some are closed to the task's user, which is remembered, as a shell does.
+    let path = |spec: TaskSpec| TaskSpec { env: [("PATH".to_owned(), "/usr/bin:/bin".to_owned())].into(), ..spec };
+    let at = |id, workdir: &str| TaskSpec { workdir: Some(workdir.to_owned()), ..alone(id, "true") };
+    let cases = [
+        (path(of(1, &["no-such-program-here"])), "\"no-such-program-here\": No such file"),
+        (of(2, &[]), "the command is empty"),
+        (at(3, "/no/such/folder"), "working directory \"/no/such/folder\": No such file"),
+        (at(4, "/etc/passwd"), "Not a directory"),
+        (of(5, &["/etc/passwd"]), "Permission denied"),
+    ];
+    for (spec, text) in cases {
+        let (state, started_ns, _) = bench.over(bench.start(spec, FAR)).await;
+        let TaskState::StartFailed { reason, by_node } = state else { panic!("{state:?}, not {text}") };
+        assert!(reason.contains(text) && !by_node, "{reason}: what the job asks for is not the node's fault");
+        assert_eq!(started_ns, None);
+    }
+    assert!(
+        std::fs::read_dir(site.path("data/sandboxes")).map_or(true, |mut left| left.next().is_none()),
+        "no sandbox is left"
+    );
+}
+
+#[tokio::test]
+async fn a_task_reads_its_world_and_cannot_write_it() {
+    let Some(site) = site().filter(Site::is_full) else { return };
+    let bench = site.open().await;
+    let shared = site.path("out");
+    let script =
+        format!("(echo lie > /run/muster/1.0/to-task/world) 2>/dev/null; ls -A /run/muster/1.0 > {}", shared.display());
+    assert_eq!(bench.over(bench.start(alone(1, &script), FAR)).await.0, TaskState::Exited { code: 0 });
+    assert_eq!(lines(&shared, 3).await, ["from-task", "to-task", "work"]);
+    assert!(!Path::new("/run/muster/1.0").exists(), "the host has no such folder");
+}
