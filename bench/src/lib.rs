@@ -22,5 +22,6 @@ pub mod searches;
 pub mod stall;
 pub mod submissions;
 pub mod table;
+pub mod tasks;
 pub mod timeline;
 pub mod wan;

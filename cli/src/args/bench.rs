@@ -129,6 +129,15 @@ pub enum What {
         #[arg(long, default_value_t = 500)]
         jobs: u32,
     },
+    /// Starting and ending tasks on one node, isolated and not; run it as root to see all of it (not part of `all`)
+    Tasks {
+        /// Number of tasks one after the other
+        #[arg(long, default_value_t = 50)]
+        rounds: u32,
+        /// Number of tasks at once [default: eight cards with seven slices each]
+        #[arg(long, default_value_t = 56)]
+        at_once: u32,
+    },
     /// Delay of heartbeats and submissions, and elections, while clients call `muster plan` and `muster explain` in a loop (not part of
     /// `all`)
     Searches {

@@ -7,7 +7,7 @@ use anyhow::Context;
 use muster_bench::table::Table;
 use muster_bench::{
     decisions, failover, lifecycle, overload, packing, passes, plans, quotas, reclaim, scale, searches, stall,
-    submissions, timeline, wan,
+    submissions, tasks, timeline, wan,
 };
 use std::path::Path;
 
@@ -76,6 +76,9 @@ async fn one(muster: &Path, under: &Path, what: &What) -> anyhow::Result<Vec<Tab
         }
         What::Failover { rounds } => failover::run(muster, under, *rounds).await,
         What::Stall { jobs } => stall::run(muster, under, *jobs).await,
+        What::Tasks { rounds, at_once } => {
+            tasks::run(muster, under, tasks::Options { rounds: *rounds, at_once: *at_once }).await
+        }
         What::Searches { nodes, callers, seconds } => {
             let options = searches::Options { nodes: *nodes, callers: *callers, seconds: *seconds };
             searches::run(muster, under, options).await

@@ -35,6 +35,9 @@ fn its_folders(folder: &TaskFolder) -> [(PathBuf, bool); 3] {
     [(folder.scratch(), true), (folder.from_task(), true), (folder.to_task(), false)]
 }
 
+/// Where a host runs out of memory, the kernel takes tasks before the host's own services.
+const OOM_SCORE: &str = "500";
+
 /// The steps that may fail, as they are told to people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -283,6 +286,8 @@ fn prepare(prepared: &Prepared<'_>) -> Result<(), Failed> {
     }
     sys::close_on_exec_from(3).map_err(at(Step::Privileges))?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(at(Step::Privileges))?;
+    // The agent may be protected from the kernel's choice of a victim; its tasks are not.
+    std::fs::write("/proc/self/oom_score_adj", OOM_SCORE).map_err(at(Step::Privileges))?;
     sys::drop_capability_bounds().map_err(at(Step::Privileges))?;
     if let Some(user) = prepared.isolation.user {
         become_user(user).map_err(at(Step::User))?;
