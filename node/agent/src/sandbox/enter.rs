@@ -260,6 +260,8 @@ fn enter(prepared: &Prepared<'_>) -> Result<(), Failed> {
     for mut entrance in &prepared.entrances {
         entrance.write_all(b"0").map_err(at(Step::Cgroup))?;
     }
+    // The agent may be protected from the kernel's choice of a victim; its tasks are not.
+    std::fs::write("/proc/self/oom_score_adj", OOM_SCORE).map_err(at(Step::Privileges))?;
     let mut all = CloneFlags::CLONE_NEWPID
         | CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWIPC
@@ -286,8 +288,6 @@ fn prepare(prepared: &Prepared<'_>) -> Result<(), Failed> {
     }
     sys::close_on_exec_from(3).map_err(at(Step::Privileges))?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(at(Step::Privileges))?;
-    // The agent may be protected from the kernel's choice of a victim; its tasks are not.
-    std::fs::write("/proc/self/oom_score_adj", OOM_SCORE).map_err(at(Step::Privileges))?;
     sys::drop_capability_bounds().map_err(at(Step::Privileges))?;
     if let Some(user) = prepared.isolation.user {
         become_user(user).map_err(at(Step::User))?;

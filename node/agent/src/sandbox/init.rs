@@ -104,10 +104,11 @@ fn prepare(isolation: &Isolation) -> Result<(), SandboxError> {
     nix::unistd::setsid().map_err(doing("making a session"))?;
     unshare(CloneFlags::CLONE_NEWNS).map_err(doing("making a mount namespace"))?;
     mounts::detach_from_host()?;
-    mounts::own_proc()?;
     if isolation.is_full() {
         mounts::full(&isolation.writable)?;
     }
+    // Last, since programs write there what concerns themselves.
+    mounts::own_proc()?;
     // SAFETY: no handler is installed. The kernel reaps what ends here and is nobody else's.
     unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) }.map_err(doing("ignoring the end of processes"))?;
     if isolation.is_full() {

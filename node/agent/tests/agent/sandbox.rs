@@ -41,7 +41,7 @@ fn site() -> Option<Site> {
         return Some(Site { dir, found });
     }
     let said = format!("this machine gives no sandboxes: {:#?}", found.proofs);
-    assert!(std::env::var_os("MUSTER_CI").is_none(), "{said}");
+    assert!(!nix::unistd::geteuid().is_root() && std::env::var_os("MUSTER_CI").is_none(), "{said}");
     eprintln!("skipped: {said}");
     None
 }
