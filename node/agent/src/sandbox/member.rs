@@ -21,6 +21,7 @@ use std::fs::{DirBuilder, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -182,7 +183,9 @@ fn make(folder: &SandboxFolder<'_>, isolation: &Isolation) -> Result<PidFd, Sand
     // What comes before the last argument says that this program is to be a shim; the last is a folder.
     let arguments = own.get(1..own.len().saturating_sub(1)).unwrap_or_default();
     let arguments = arguments.iter().filter(|argument| *argument != PROBE_ARGUMENT);
+    // This very program, also where another version has taken its place; lists of processes show its usual name.
     let mut starting = Command::new("/proc/self/exe")
+        .arg0(own.first().map_or("muster".as_ref(), |name| name.as_os_str()))
         .args(arguments)
         .args([INIT_ARGUMENT.as_ref(), folder.0.as_os_str()])
         .stdin(Stdio::null())

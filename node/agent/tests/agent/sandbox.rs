@@ -171,15 +171,16 @@ async fn a_killed_shim_leaves_nobody_without_an_agent() {
 async fn an_agent_that_comes_back_stops_isolated_tasks() {
     let Some(site) = site() else { return };
     let bench = site.open().await;
-    let key = bench.start(alone(1, "trap 'echo told; exit 3' TERM; while :; do sleep 0.05; done"), FAR);
+    let key = bench.start(alone(1, "trap 'echo told; exit 3' TERM; echo ready; while :; do sleep 0.05; done"), FAR);
     bench.running(key).await;
+    lines(&site.path("data/tasks/1.0/stdout"), 1).await;
     bench.host.tasks.abort_all();
     drop(bench);
     let bench = site.open().await;
     bench.running(key).await;
     bench.stop(key);
     assert_eq!(bench.over(key).await.0, TaskState::Stopped);
-    assert_eq!(bench.output(key, Stream::Stdout).await.0, "told\n");
+    assert_eq!(bench.output(key, Stream::Stdout).await.0, "ready\ntold\n");
 }
 
 /// They share processes, memory and signals; each ends alone, and the last one ends the sandbox.
