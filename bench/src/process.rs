@@ -23,6 +23,16 @@ pub struct Used {
     pub written: u64,
 }
 
+/// Resident memory of a process in KiB; what it shares with others counts by its share.
+///
+/// # Errors
+/// When there is no such process.
+pub fn own_share_kib(pid: i32) -> Result<u64> {
+    let path = format!("/proc/{pid}/smaps_rollup");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+    field(&text, "Pss:").with_context(|| format!("{path} does not tell it"))
+}
+
 impl Used {
     /// Of the process `pid`, now.
     ///

@@ -3,7 +3,7 @@
 //!
 //! No agent takes part: this process is the executor that an agent has, and its shims are those of production.
 
-use crate::process::Used;
+use crate::process;
 use crate::table::{self, Row, Table};
 use anyhow::{Context, Result};
 use muster_agent::exec::process::{IsolationConfig, ProcessConfig, ProcessExecutor, Users};
@@ -105,7 +105,7 @@ async fn at_once(what: &str, node: &Node, count: u32) -> Result<Row> {
     let keys: Vec<TaskKey> = (0..u64::from(count)).map(|id| node.start(1_000_000 + id)).collect();
     node.until(|phase| matches!(phase, Phase::Running { .. }), &keys).await.context("not all tasks start")?;
     let started = begun.elapsed();
-    let memory_kib: u64 = shims().into_iter().filter_map(|pid| Some(Used::of(pid).ok()?.rss_kib)).sum();
+    let memory_kib: u64 = shims().into_iter().filter_map(|pid| process::own_share_kib(pid).ok()).sum();
     let begun = Instant::now();
     keys.iter().for_each(|key| node.exec.kill(*key));
     node.until(|phase| matches!(phase, Phase::Over { .. }), &keys).await.context("not all tasks end")?;

@@ -249,6 +249,11 @@ fn every_command_of_the_guide_for_operators_runs() {
 }
 
 #[test]
+fn every_command_of_the_guide_to_isolation_runs() {
+    assert_eq!(check("docs/SECURITY.md"), 0);
+}
+
+#[test]
 #[should_panic(expected = "does not say what it is")]
 fn a_block_that_says_nothing_is_found() {
     let fences = Fence::all("text\n```\n$ muster jobs\n```\n");
