@@ -137,7 +137,7 @@ impl Reader {
         }
         match command.split(' ').nth(1) {
             Some("dev") => return self.role(&command, "ready in", &at),
-            Some("node") => return self.role(&command, "agents started", &at),
+            Some("node") if !command.ends_with(" doctor") => return self.role(&command, "agents started", &at),
             _ => {}
         }
         let follows = command.contains(" -f") && command.contains("muster logs")
