@@ -6,14 +6,18 @@ use crate::failure::Failure;
 use crate::output::{Block, Out};
 use crate::roles::isolation::shim;
 use muster_agent::sandbox::probe::{Findings, find_out, forget};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 
 /// Prints a table. Something that does not hold is no failure of this command.
 ///
 /// # Errors
 /// When nothing could be tried.
 pub fn run(out: &Out) -> Result<(), Failure> {
-    let folder = std::env::temp_dir().join(format!("muster-doctor-{}", std::process::id()));
     let failed = |error| Failure::io("trying what this machine gives", error);
+    // Whoever else can write there must not have made it before.
+    let folder = std::env::temp_dir().join(format!("muster-doctor-{}", std::process::id()));
+    DirBuilder::new().mode(0o700).create(&folder).map_err(failed)?;
     let shim = shim().map_err(|error| failed(std::io::Error::other(error)))?;
     let found = find_out(&shim, &folder, &format!("doctor-{}", std::process::id())).map_err(failed)?;
     forget(&found);

@@ -42,12 +42,18 @@ pub fn of(args: &Args) -> anyhow::Result<Option<IsolationConfig>> {
     let data = args.data().context("finding the data folder")?;
     let found = find_out(&shim()?, &data, &name_of(&data)).context("finding out how tasks can be isolated here")?;
     check(&found, options, is_root)?;
+    let mut writable = Vec::with_capacity(options.task_writes.len());
     for path in &options.task_writes {
-        std::fs::metadata(path).with_context(|| format!("task-writes: {}", path.display()))?;
+        // Sandboxes are made elsewhere, in `/`, where it must mean the same.
+        let whole = std::fs::canonicalize(path).with_context(|| format!("task-writes: {}", path.display()))?;
+        if !whole.is_dir() {
+            bail!("task-writes: {} is no folder; name a folder", path.display());
+        }
+        writable.push(whole);
     }
     Ok(found.has_sandboxes().then(|| IsolationConfig {
         users: found.is_full.then_some(users),
-        writable: options.task_writes.clone(),
+        writable,
         cgroups: found.cgroups,
         pids_max: options.task_processes,
     }))

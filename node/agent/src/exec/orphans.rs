@@ -5,9 +5,11 @@
 //! shim that is dead, or is a child of this agent that is no shim; nobody else is ever touched. A process that drops its
 //! environment, its session and its group escapes unless it became a child of the agent; cgroups will close that.
 
+use crate::sandbox::member::INIT_ARGUMENT;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -68,6 +70,7 @@ fn remains(folder: &Path, dead: Dead) -> Vec<i32> {
         dead.adopts
             && process.parent == own
             && process.value_of(SHIM).is_none()
+            && !process.is_init()
             // A shim that has not been executed yet still looks like this process.
             && process.command_line() != own_command_line
     };
@@ -84,7 +87,7 @@ fn remains(folder: &Path, dead: Dead) -> Vec<i32> {
 pub(super) fn strays(owner: &str, live: &Path, is_known: impl Fn(&Path) -> bool) -> BTreeSet<PathBuf> {
     let mark = format!("{OWNER}={owner}");
     let of = |process: &Process| {
-        let folder = process.folder()?;
+        let folder = process.folder().filter(|_| !process.is_init())?;
         (process.has(mark.as_bytes()) || folder.starts_with(live)).then_some(folder)
     };
     processes().iter().filter_map(of).filter(|folder| !is_known(folder)).collect()
@@ -92,7 +95,7 @@ pub(super) fn strays(owner: &str, live: &Path, is_known: impl Fn(&Path) -> bool)
 
 /// The shims that run from `folder`.
 pub(super) fn shims_of(folder: &Path) -> Vec<i32> {
-    let is_shim = |process: &&Process| process.shim_folder().is_some_and(|of| of == folder);
+    let is_shim = |process: &&Process| !process.is_init() && process.shim_folder().is_some_and(|of| of == folder);
     processes().iter().filter(is_shim).map(|process| process.pid).collect()
 }
 
@@ -133,6 +136,11 @@ impl Process {
         std::fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default()
     }
 
+    /// Whether it is the init of a sandbox, which ends by itself with the last shim that uses it. It has the environment of the first.
+    fn is_init(&self) -> bool {
+        self.command_line().split(|byte| *byte == 0).any(|word| word == INIT_ARGUMENT.as_bytes())
+    }
+
     /// The task folder that this process belongs to, if it is a command or a shim.
     fn folder(&self) -> Option<PathBuf> {
         self.value_of(TASK).or_else(|| self.shim_folder())
@@ -154,4 +162,35 @@ fn processes() -> Vec<Process> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
     entries.flatten().filter_map(number).filter_map(Process::read).collect()
+}
+
+/// Children of this process that are shims which it has started: somebody waits for each of them by its number.
+static SHIMS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+/// A shim was started.
+pub(super) fn shim_started(pid: u32) {
+    SHIMS.lock().insert(pid as i32);
+}
+
+/// A shim has ended and was reaped.
+pub(super) fn shim_reaped(pid: u32) {
+    SHIMS.lock().remove(&(pid as i32));
+}
+
+/// Reaps what has ended and became a child of this process because its shim was killed: the init of a sandbox waits for that.
+pub(super) fn reap_adopted() {
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return };
+    for thread in threads.flatten() {
+        let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        for pid in children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()) {
+            if !SHIMS.lock().contains(&pid) && is_zombie(pid) {
+                let _ = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
+            }
+        }
+    }
+}
+
+fn is_zombie(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('Z'))
 }

@@ -12,7 +12,7 @@ mod worlds;
 
 use super::kept::Kept;
 use super::start::{self, Alive, Found};
-use super::{ExecError, Executor, Launch, LogError, LogSlice, Owner};
+use super::{ExecError, Executor, Launch, LogError, LogSlice, Owner, orphans};
 use crate::pidfd::PidFd;
 use crate::task_folder::record::{End, ExitRecord, LaunchRecord, StartedRecord};
 use crate::task_folder::{DeadlineFile, Stream, TaskFolder, output, read_json};
@@ -165,11 +165,16 @@ impl Inner {
         let pid = nix::unistd::Pid::from_raw(shim.process.pid() as i32);
         // Only the agent that started it is its parent; for any other there is nothing to reap.
         let _ = nix::sys::wait::waitpid(pid, Some(nix::sys::wait::WaitPidFlag::WNOHANG));
+        orphans::shim_reaped(shim.process.pid());
         let inner = self.clone();
         let (number, record) = (shim.process.pid(), record.clone());
         let ended = tokio::task::spawn_blocking(move || {
             let (folder, adopts) = (inner.folder(key), inner.config.reaps_orphans);
             let exit = start::ended(&folder, &record, number, inner.now_ns(), adopts);
+            if adopts {
+                // The init of its sandbox among them, where it was this shim's child.
+                orphans::reap_adopted();
+            }
             // What it saved last is known before its end is.
             inner.look_at_checkpoint(key);
             exit

@@ -8,7 +8,8 @@ use crate::shim_command::ShimCommand;
 use crate::task_folder::record::{End, ExitRecord, LaunchRecord, ShimRecord, StartedRecord};
 use crate::task_folder::world;
 use crate::task_folder::{DeadlineFile, TaskFolder, read_json};
-use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read};
@@ -79,6 +80,10 @@ pub(super) fn start(
         }
         Err(reason) => reason,
     };
+    if let Some(isolation) = &record.isolation {
+        // A process of it that was on its way into the sandbox may be left.
+        TaskCgroups::of(&isolation.cgroups, record.spec.key).kill_all();
+    }
     match holder(folder).map_err(|e| say("looking into", e))? {
         Holder::Over(exit) => Ok(Found::Over(exit)),
         // One that an earlier agent had started came late, and was faster than this one.
@@ -103,6 +108,7 @@ fn launch(shim: &ShimCommand, folder: &TaskFolder, log: File, owner: &str) -> Re
         .current_dir("/")
         .spawn()
         .map_err(|error| format!("cannot run the shim {}: {error}", shim.program.display()))?;
+    orphans::shim_started(child.id());
     let handle = PidFd::open(child.id());
     let ready = child.stdout.take().is_some_and(|pipe| is_ready(pipe, READY_MAX));
     if let (true, Ok(shim)) = (ready, handle) {
@@ -112,7 +118,9 @@ fn launch(shim: &ShimCommand, folder: &TaskFolder, log: File, owner: &str) -> Re
     if !folder.has_exit() {
         let _ = child.kill();
     }
-    let status = child.wait().map_err(|error| format!("waiting for the shim: {error}"))?;
+    let status = child.wait().map_err(|error| format!("waiting for the shim: {error}"));
+    orphans::shim_reaped(child.id());
+    let status = status?;
     let said = std::fs::read_to_string(folder.shim_log()).unwrap_or_default();
     Err(format!("the shim did not start ({status}): {}", said.trim()))
 }
@@ -262,12 +270,20 @@ fn end_rest(folder: &TaskFolder, record: &LaunchRecord, dead: orphans::Dead) -> 
     };
     let cgroups = TaskCgroups::of(&isolation.cgroups, record.spec.key);
     cgroups.kill_all();
+    let command = dead.command.map(Pid::from_raw);
+    let is_own = |pid: Pid| matches!(waitpid(pid, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive));
+    if let Some(command) = command.filter(|command| is_own(*command)) {
+        // A child of this process, so the number is still its own. Without control groups it may have cleared its tie to the shim.
+        let _ = kill(command, Signal::SIGKILL);
+        let _ = waitpid(command, None);
+    }
     // Where other tasks of the allocation live on, the sandbox does; it ends with the last of them.
     let reap = || {
-        if let Some(command) = dead.command {
-            let _ = waitpid(Pid::from_raw(command), Some(WaitPidFlag::WNOHANG));
+        if dead.adopts {
+            orphans::reap_adopted();
         }
     };
+    reap();
     member::end_abandoned(&isolation.folder, reap).map_err(|error| match error {
         SandboxError::Os { source, .. } => source,
         other => io::Error::other(other),

@@ -11,7 +11,7 @@ use muster_node_core::TaskKey;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -133,17 +133,11 @@ fn open(hierarchy: &Hierarchy, name: &str) -> io::Result<Option<Cgroup>> {
     Ok(Some(Cgroup { is_v2: hierarchy.is_v2, controllers, base }))
 }
 
-/// Version 2 lets a group with processes have no children with controllers. So the agent's own group serves only where it was delegated and the
-/// agent is alone in it; otherwise groups are made at the top.
+/// Version 2 lets a group with processes have no children with controllers. So root makes groups at the top, where a restart of the agent's own unit does
+/// not touch them. Another user can make them only below its own group, without controllers.
 fn unified_base(hierarchy: &Hierarchy) -> PathBuf {
-    let is_delegated = hierarchy.own != hierarchy.mounted_at && std::env::var_os("INVOCATION_ID").is_some();
-    let aside = hierarchy.own.join("agent");
-    let moved = is_delegated
-        && std::fs::create_dir_all(&aside).is_ok()
-        && std::fs::write(aside.join("cgroup.procs"), "0").is_ok()
-        && std::fs::read_to_string(hierarchy.own.join("cgroup.procs")).is_ok_and(|left| left.trim().is_empty());
-    let own_user = !nix::unistd::geteuid().is_root();
-    if moved || own_user { hierarchy.own.clone() } else { hierarchy.mounted_at.clone() }
+    let is_root = nix::unistd::geteuid().is_root();
+    if is_root { hierarchy.mounted_at.clone() } else { hierarchy.own.clone() }
 }
 
 /// Enables what the hierarchy has for the groups below `base`; gives what is enabled.
@@ -158,7 +152,7 @@ fn enable(base: &Path, mounted_at: &Path) -> io::Result<Vec<Controller>> {
         enabled = Controller::ALL.into_iter().filter(has).collect();
         for controller in &enabled {
             // Refused where processes stand beside the group: then the next level does not offer it.
-            let _ = std::fs::write(at.join("cgroup.subtree_control"), format!("+{}", controller.name()));
+            let _ = write(&at.join("cgroup.subtree_control"), &format!("+{}", controller.name()));
         }
     }
     let enabled_here = std::fs::read_to_string(base.join("cgroup.subtree_control"))?;
@@ -191,7 +185,7 @@ impl<'a> TaskCgroups<'a> {
             for (file, value) in settings(cgroup, limits) {
                 let path = folder.join(file);
                 let say = || format!("writing {value:?} to {}", path.display());
-                match std::fs::write(&path, &value) {
+                match write(&path, &value) {
                     // Limits of swap are there only where the kernel accounts for it.
                     Err(error) if error.kind() == io::ErrorKind::NotFound && is_of_swap(file) => {}
                     other => other.map_err(doing(say()))?,
@@ -213,7 +207,9 @@ impl<'a> TaskCgroups<'a> {
     /// Kills every process in them and returns when none is left; says whether there is such a group at all.
     pub(crate) fn kill_all(&self) -> bool {
         let mut any = false;
-        for cgroup in self.cgroups {
+        // Those of version 2 first: they are emptied in one call.
+        let (unified, others): (Vec<&Cgroup>, Vec<&Cgroup>) = self.cgroups.iter().partition(|cgroup| cgroup.is_v2);
+        for cgroup in unified.into_iter().chain(others) {
             let folder = self.folder(cgroup);
             let mut pause = LOOK_AGAIN_MIN;
             while let Some(left) = processes(&folder) {
@@ -222,7 +218,9 @@ impl<'a> TaskCgroups<'a> {
                     break;
                 }
                 // In one call, and no fork gets away (5.14).
-                if std::fs::write(folder.join("cgroup.kill"), "1").is_err() {
+                if write(&folder.join("cgroup.kill"), "1").is_err() {
+                    // Of version 1: then none of them forks meanwhile.
+                    let _ = write(&folder.join("pids.max"), "0");
                     for pid in left {
                         let _ = kill(pid, Signal::SIGKILL);
                     }
@@ -255,6 +253,11 @@ impl<'a> TaskCgroups<'a> {
         let said = std::fs::read_to_string(self.folder(cgroup).join(file)).unwrap_or_default();
         said.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok()).unwrap_or_default()
     }
+}
+
+/// Writes to a file of a control group. One that is not there must not be made: the kernel calls that "permission denied".
+fn write(path: &Path, value: &str) -> io::Result<()> {
+    File::options().write(true).open(path)?.write_all(value.as_bytes())
 }
 
 /// The processes in a group; `None` when there is no such group.

@@ -9,23 +9,25 @@ use super::cgroup::TaskCgroups;
 use super::filter::{self, Filter};
 use super::member::Member;
 use super::{INSIDE, SandboxError, doing, sys};
+use crate::pidfd::PidFd;
 use crate::task_folder::TaskFolder;
 use crate::task_folder::record::Isolation;
 use muster_node_core::TaskKey;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{Gid, Pid, Uid, setgroups, setresgid, setresuid};
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown, fchown};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Where programs are looked for when a job names no PATH.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -35,8 +37,10 @@ fn its_folders(folder: &TaskFolder) -> [(PathBuf, bool); 3] {
     [(folder.scratch(), true), (folder.from_task(), true), (folder.to_task(), false)]
 }
 
+/// Entering takes milliseconds; on a machine that swaps perhaps a second. Less than the agent waits for a shim.
+const ENTER_WITHIN: Duration = Duration::from_secs(15);
 /// Where a host runs out of memory, the kernel takes tasks before the host's own services.
-const OOM_SCORE: &str = "500";
+const OOM_SCORE: i32 = 500;
 
 /// The steps that may fail, as they are told to people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +133,8 @@ pub(crate) struct Standard {
 /// Everything that is made before the fork.
 struct Prepared<'a> {
     member: &'a Member,
+    /// This process, before the fork.
+    shim: PidFd,
     isolation: &'a Isolation,
     entrances: Vec<File>,
     /// Mounts of its folders, with where they go.
@@ -143,6 +149,18 @@ struct Prepared<'a> {
 enum Ready {
     Execute(Program),
     Call(fn() -> i32),
+}
+
+impl Prepared<'_> {
+    /// What the helper needs, the standard files beside it.
+    fn descriptors(&self, say: &PipeWriter) -> Vec<RawFd> {
+        let of_task =
+            [self.standard.stdin.as_raw_fd(), self.standard.stdout.as_raw_fd(), self.standard.stderr.as_raw_fd()];
+        let others = [self.member.init().as_fd().as_raw_fd(), self.shim.as_fd().as_raw_fd(), say.as_raw_fd()];
+        let entrances = self.entrances.iter().map(AsRawFd::as_raw_fd);
+        let mounts = self.folders.iter().map(|(mount, _)| mount.as_raw_fd());
+        of_task.into_iter().chain(others).chain(entrances).chain(mounts).collect()
+    }
 }
 
 /// A program with its arguments and environment, as the kernel takes them.
@@ -171,7 +189,15 @@ pub(crate) fn start(
         }
         Then::Call(call) => Ready::Call(*call),
     };
-    let prepared = Prepared { member, isolation, entrances, folders, filter, standard, shares: *shares, workdir, then };
+    let shim = PidFd::open(std::process::id()).map_err(doing("opening the shim's process"))?;
+    if let Some(user) = isolation.user {
+        // So that the task can open its own output by name.
+        for output in [&standard.stdout, &standard.stderr] {
+            fchown(output, Some(user), Some(user)).map_err(doing("giving the task its output"))?;
+        }
+    }
+    let prepared =
+        Prepared { member, shim, isolation, entrances, folders, filter, standard, shares: *shares, workdir, then };
     let (said, say) = io::pipe().map_err(doing("making a pipe"))?;
     // SAFETY: a shim starts its command before it starts threads.
     match unsafe { sys::fork() }.map_err(doing("starting a process"))? {
@@ -189,9 +215,11 @@ pub(crate) fn start(
 /// Reads what the two processes say: the helper the command's number, the command why it cannot go on.
 fn outcome(mut said: PipeReader, helper: Pid) -> Result<Pid, NoEntry> {
     let mut bytes = Vec::new();
-    let read = said.read_to_end(&mut bytes).map_err(doing("waiting for the command's process"));
+    let read = read_within(&mut said, &mut bytes);
+    if read.is_err() {
+        let _ = kill(helper, Signal::SIGKILL);
+    }
     let _ = waitpid(helper, None);
-    read?;
     let (mut pid, mut failed) = (None, None);
     for message in bytes.chunks_exact(MESSAGE_BYTES) {
         let number = i32::from_le_bytes([message[1], message[2], message[3], message[4]]);
@@ -199,6 +227,13 @@ fn outcome(mut said: PipeReader, helper: Pid) -> Result<Pid, NoEntry> {
             None => pid = Some(Pid::from_raw(number)),
             Some((step, _)) => failed = Some(Failed { step: *step, error: io::Error::from_raw_os_error(number) }),
         }
+    }
+    if let Err(error) = read {
+        if let Some(pid) = pid {
+            let _ = kill(pid, Signal::SIGKILL);
+            let _ = waitpid(pid, None);
+        }
+        return Err(NoEntry::Prepare(doing("waiting for the command's process")(error)));
     }
     match (pid, failed) {
         (Some(pid), None) => Ok(pid),
@@ -211,6 +246,22 @@ fn outcome(mut said: PipeReader, helper: Pid) -> Result<Pid, NoEntry> {
         (None, None) => {
             let error = io::Error::other("the process that enters the sandbox was killed");
             Err(NoEntry::Prepare(doing("starting a process")(error)))
+        }
+    }
+}
+
+/// Reads to the end. The processes of other tasks in the sandbox may have stopped the one that is entering it.
+fn read_within(said: &mut PipeReader, bytes: &mut Vec<u8>) -> io::Result<()> {
+    let until = Instant::now() + ENTER_WITHIN;
+    let mut part = [0; 64];
+    loop {
+        let left_ms = until.saturating_duration_since(Instant::now()).as_millis() as i32;
+        if sys::poll(said, libc::POLLIN, left_ms)?.is_none() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match said.read(&mut part)? {
+            0 => return Ok(()),
+            read => bytes.extend(&part[..read]),
         }
     }
 }
@@ -231,6 +282,8 @@ fn give_up(mut say: PipeWriter, failed: &Failed) -> ! {
 }
 
 fn helper(prepared: &Prepared<'_>, mut say: PipeWriter) -> ! {
+    // The locks of the shim, above all: whoever holds them counts as a shim that lives.
+    sys::close_all_but(&prepared.descriptors(&say));
     if let Err(failed) = enter(prepared) {
         give_up(say, &failed);
     }
@@ -260,8 +313,11 @@ fn enter(prepared: &Prepared<'_>) -> Result<(), Failed> {
     for mut entrance in &prepared.entrances {
         entrance.write_all(b"0").map_err(at(Step::Cgroup))?;
     }
-    // The agent may be protected from the kernel's choice of a victim; its tasks are not.
-    std::fs::write("/proc/self/oom_score_adj", OOM_SCORE).map_err(at(Step::Privileges))?;
+    // The agent may be protected from the kernel's choice of a victim; its tasks are not. Only raising is allowed to everybody.
+    let score = std::fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|text| text.trim().parse().ok());
+    if score.is_none_or(|score: i32| score < OOM_SCORE) {
+        std::fs::write("/proc/self/oom_score_adj", OOM_SCORE.to_string()).map_err(at(Step::Privileges))?;
+    }
     let mut all = CloneFlags::CLONE_NEWPID
         | CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWIPC
@@ -295,8 +351,8 @@ fn prepare(prepared: &Prepared<'_>) -> Result<(), Failed> {
     prctl::set_no_new_privs().map_err(at(Step::Privileges))?;
     // Cleared by the change of the user, so it comes after that.
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(at(Step::Shim))?;
-    // A parent outside the process namespace shows as none. A shim that has died meanwhile was replaced by the init.
-    if nix::unistd::getppid().as_raw() != 0 {
+    // One that has died meanwhile would not be noticed any more.
+    if prepared.shim.has_ended() {
         return Err(at(Step::Shim)(nix::Error::ESRCH));
     }
     std::env::set_current_dir(&prepared.workdir).map_err(at(Step::WorkDir))?;

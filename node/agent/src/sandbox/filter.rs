@@ -51,6 +51,10 @@ const FORBIDDEN: &[libc::c_long] = &[
 const NOT_IMPLEMENTED: &[libc::c_long] =
     &[libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
+/// The bit of those second numbers, and the one call here that has a number of its own among them.
+const X32: libc::c_long = 0x4000_0000;
+const X32_IOCTL: libc::c_long = 514;
+
 /// Flags of `clone` that make a namespace.
 const NEW_NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
@@ -80,6 +84,7 @@ impl Filter {
         let tiocsti = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, libc::TIOCSTI)?;
         forbidden.insert(libc::SYS_ioctl, vec![SeccompRule::new(vec![tiocsti])?]);
         let answers = [(forbidden, libc::EPERM), (always(NOT_IMPLEMENTED), libc::ENOSYS)];
+        let answers = answers.map(|(calls, errno)| (with_other_numbers(calls), errno));
         let program = |(calls, errno): (BTreeMap<_, _>, i32)| -> Result<BpfProgram, seccompiler::Error> {
             let arch = std::env::consts::ARCH.try_into().map_err(seccompiler::Error::Backend)?;
             let filter = SeccompFilter::new(calls, SeccompAction::Allow, SeccompAction::Errno(errno as u32), arch)?;
@@ -92,6 +97,16 @@ impl Filter {
     pub(super) fn apply(&self) -> Result<(), seccompiler::Error> {
         self.0.iter().try_for_each(|program| seccompiler::apply_filter(program))
     }
+}
+
+/// The kernel of x86_64 may know each call by a second number, for programs with 32-bit pointers.
+fn with_other_numbers(calls: BTreeMap<libc::c_long, Vec<SeccompRule>>) -> BTreeMap<libc::c_long, Vec<SeccompRule>> {
+    if !cfg!(target_arch = "x86_64") {
+        return calls;
+    }
+    let other = |call: libc::c_long| if call == libc::SYS_ioctl { X32 | X32_IOCTL } else { X32 | call };
+    let others: Vec<_> = calls.iter().map(|(call, rules)| (other(*call), rules.clone())).collect();
+    calls.into_iter().chain(others).collect()
 }
 
 /// Abstract sockets of processes that are not this one's descendants are out of reach, where the kernel can do that (6.12). Says whether it can.

@@ -50,7 +50,9 @@ fn start(folder: &SandboxFolder<'_>) -> Result<(), SandboxError> {
             }
             let record = InitRecord::of(init.as_raw() as u32).map_err(doing("looking at the init"))?;
             let bytes = serde_json::to_vec(&record).map_err(io::Error::from);
-            bytes.and_then(|bytes| std::fs::write(folder.init(), bytes)).map_err(doing("writing the init's process"))
+            let new = folder.init().with_extension("new");
+            let written = bytes.and_then(|bytes| std::fs::write(&new, bytes));
+            written.and_then(|()| std::fs::rename(&new, folder.init())).map_err(doing("writing the init's process"))
         }
         None => {
             drop(up);
@@ -92,10 +94,13 @@ fn wait_for_the_end(mut alive: File, mut tell: io::PipeWriter, isolation: &Isola
     let mut nothing = [0; 1];
     loop {
         // Shims never write; the pipe becomes ready when the last one has let go of it.
-        let polled = sys::poll(&alive, libc::POLLIN, -1);
-        if polled.is_err() || !matches!(alive.read(&mut nothing), Ok(1..)) {
+        let polled = sys::poll(&alive, libc::POLLIN, -1).and_then(|_| alive.read(&mut nothing));
+        match polled {
+            Ok(1..) => {}
+            // One has joined since.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             // The kernel kills all that is left in the namespace.
-            sys::exit_now(0);
+            Ok(0) | Err(_) => sys::exit_now(0),
         }
     }
 }

@@ -24,6 +24,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Makes a shim's program try what the host gives: followed by a folder that it may use.
 pub(crate) const PROBE_ARGUMENT: &str = "--probe";
@@ -57,8 +58,8 @@ impl SandboxFolder<'_> {
         file.map_err(doing(format!("opening {}", path.display())))
     }
 
-    /// Waits for the lock. The folder is made if it is not there.
-    fn lock(&self) -> Result<File, SandboxError> {
+    /// Waits for the lock. The folder is made if it is not there. Whoever holds the lock may wait for a process that only this one can reap.
+    fn lock(&self, reap: &impl Fn()) -> Result<File, SandboxError> {
         let locking = || doing(format!("locking {}", self.0.display()));
         loop {
             DirBuilder::new().recursive(true).mode(0o700).create(self.0).map_err(locking())?;
@@ -67,7 +68,16 @@ impl SandboxFolder<'_> {
                 Err(SandboxError::Os { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
                 other => other?,
             };
-            file.lock().map_err(locking())?;
+            loop {
+                match file.try_lock() {
+                    Ok(()) => break,
+                    Err(TryLockError::WouldBlock) => {
+                        reap();
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    Err(TryLockError::Error(error)) => return Err(locking()(error)),
+                }
+            }
             let here = file.metadata().map_err(locking())?;
             let there = std::fs::metadata(self.0.join("lock"));
             if there.is_ok_and(|there| (there.dev(), there.ino()) == (here.dev(), here.ino())) {
@@ -115,7 +125,7 @@ impl Member {
     /// Joins the sandbox of `isolation`, and makes it where there is none.
     pub(crate) fn join(isolation: &Isolation) -> Result<Self, SandboxError> {
         let folder = SandboxFolder(&isolation.folder);
-        let _lock = folder.lock()?;
+        let _lock = folder.lock(&|| ())?;
         let members = folder.open("members")?;
         members.lock_shared().map_err(doing("locking the members of the sandbox"))?;
         let alive = sys::open_named_pipe(&folder.alive()).map_err(doing("opening the pipe of the sandbox"))?;
@@ -135,10 +145,15 @@ impl Member {
 
     /// Ends the sandbox if no other shim has tasks in it. Then nothing of it is left. Says whether that is so. `reap` reaps the processes inside that are
     /// children of this one.
-    pub(crate) fn leave(self, reap: impl Fn()) -> Result<bool, SandboxError> {
-        let Member { folder, members, _alive: alive, .. } = self;
+    ///
+    /// `is_alone`: no other task is in it, or will be. Then it ends before any file is touched: a disk may have stalled.
+    pub(crate) fn leave(self, is_alone: bool, reap: impl Fn()) -> Result<bool, SandboxError> {
+        let Member { folder, members, _alive: alive, init } = self;
+        if is_alone {
+            end(&init, &reap)?;
+        }
         let folder = SandboxFolder(&folder);
-        let lock = folder.lock()?;
+        let lock = folder.lock(&reap)?;
         drop((members, alive));
         end_if_empty(&folder, &lock, reap)
     }
@@ -151,7 +166,7 @@ pub(crate) fn end_abandoned(folder: &Path, reap: impl Fn()) -> Result<bool, Sand
         return Ok(true);
     }
     let folder = SandboxFolder(folder);
-    let lock = folder.lock()?;
+    let lock = folder.lock(&reap)?;
     end_if_empty(&folder, &lock, reap)
 }
 
@@ -163,14 +178,19 @@ fn end_if_empty(folder: &SandboxFolder<'_>, _lock: &File, reap: impl Fn()) -> Re
     }
     let known = read_json::<InitRecord>(&folder.init()).map_err(doing("reading the init's process"))?;
     if let Some(init) = known.and_then(InitRecord::open) {
-        init.send(Signal::SIGKILL);
-        // The kernel lets it end when every process in its namespace has ended and was reaped.
-        while !init.ends_within(REAP_EVERY_MS).map_err(doing("waiting for the sandbox to end"))? {
-            reap();
-        }
+        end(&init, &reap)?;
     }
     std::fs::remove_dir_all(folder.0).map_err(doing(format!("removing {}", folder.0.display())))?;
     Ok(true)
+}
+
+/// Kills an init and waits for its end. The kernel lets it end when every process in its namespace has ended and was reaped.
+fn end(init: &PidFd, reap: &impl Fn()) -> Result<(), SandboxError> {
+    init.send(Signal::SIGKILL);
+    while !init.ends_within(REAP_EVERY_MS).map_err(doing("waiting for the sandbox to end"))? {
+        reap();
+    }
+    Ok(())
 }
 
 /// Starts an init. The caller holds the lock and the pipe.

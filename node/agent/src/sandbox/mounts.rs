@@ -20,10 +20,14 @@ const LINKS: [(&str, &str); 5] = [
     ("pts/ptmx", "ptmx"),
 ];
 
+/// What of `/run` programs need: how names of hosts are resolved, and the driver's daemon.
+const OF_RUN: [&str; 4] =
+    ["/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/run/nvidia-persistenced"];
+
 /// The host's mounts do not learn of what is mounted here from now on.
 pub(super) fn detach_from_host() -> Result<(), SandboxError> {
     let none = None::<&str>;
-    mount(none, "/", none, MsFlags::MS_SLAVE | MsFlags::MS_REC, none)
+    mount(none, "/", none, MsFlags::MS_PRIVATE | MsFlags::MS_REC, none)
         .map_err(doing("detaching the mounts from the host's"))
 }
 
@@ -39,11 +43,21 @@ pub(super) fn full(writable: &[PathBuf]) -> Result<(), SandboxError> {
     for path in writable {
         opened.push((path, sys::detached_mount(path).map_err(doing(format!("opening {}", path.display())))?));
     }
-    std::fs::create_dir_all(INSIDE).map_err(doing(format!("making {INSIDE}")))?;
+    let mut of_run = Vec::new();
+    for path in OF_RUN.map(Path::new).into_iter().filter(|path| path.is_dir()) {
+        of_run.push((path, sys::detached_mount(path).map_err(doing(format!("opening {}", path.display())))?));
+    }
     sys::make_read_only(Path::new("/")).map_err(doing("making the system read-only"))?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     files_in_memory("/tmp", flags, "mode=1777")?;
-    files_in_memory(INSIDE, flags, "mode=755,size=64k")?;
+    // Sockets of the host's services are there.
+    files_in_memory("/run", flags, "mode=755,size=1m")?;
+    std::fs::create_dir(INSIDE).map_err(doing(format!("making {INSIDE}")))?;
+    for (path, mount) in of_run {
+        std::fs::create_dir_all(path).map_err(doing(format!("making {} inside", path.display())))?;
+        sys::attach_mount(&mount, path).map_err(doing(format!("mounting {} inside", path.display())))?;
+        sys::make_read_only(path).map_err(doing(format!("making {} read-only", path.display())))?;
+    }
     devices()?;
     for (path, mount) in opened {
         // It may lie below /tmp, which is another one here.

@@ -19,8 +19,12 @@ use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Nobody's user, on every Linux.
@@ -100,12 +104,14 @@ pub(crate) fn probe_main(folder: &Path) -> ! {
         limits: LIMITS,
     };
     let trial = Trial { isolation, folder: TaskFolder::new(&folder.join("task")) };
+    let socket = SOCKET.get_or_init(|| format!("muster/probe/{}", std::process::id()));
+    let _listens = SocketAddr::from_abstract_name(socket).and_then(|address| UnixListener::bind_addr(&address));
     let mut proofs = Vec::new();
     match Member::join(&trial.isolation) {
         Err(error) => proofs.push(Proof::new(SANDBOX, Err(error.to_string()), OF_NAMESPACES)),
         Ok(member) => {
             proofs.extend(trial.all(&member, &refused));
-            let _ = member.leave(|| ());
+            let _ = member.leave(true, || ());
         }
     }
     let found = Findings {
@@ -119,13 +125,11 @@ pub(crate) fn probe_main(folder: &Path) -> ! {
 
 const OF_NAMESPACES: &str = "run the agent as root, or allow user namespaces (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns=0)";
 const OF_ROOT: &str = "run the agent as root";
-const OF_KERNEL: &str = "use a kernel of version 6.12 or later with Landlock";
+const OF_KERNEL: &str = "use a kernel with seccomp (CONFIG_SECCOMP_FILTER)";
+const OF_LANDLOCK: &str = "use a kernel of version 6.12 or later with Landlock (lsm=landlock,...)";
 
 fn of_cgroups(controller: Controller) -> String {
-    format!(
-        "give the agent the control group controller \"{}\": run it as root, or by its systemd unit with Delegate=yes",
-        controller.name()
-    )
+    format!("run the agent as root, on a kernel with the control group controller \"{}\"", controller.name())
 }
 
 impl Proof {
@@ -204,8 +208,36 @@ impl Trial {
             held(Controller::Cpu, "processors", &|| {
                 exits(spins, "a spinner kept to a fifth of a CPU", "a spinner took more than its share")
             }),
+            held(Controller::Devices, "foreign devices", &|| {
+                self.put_device()?;
+                exits(
+                    opens_no_device,
+                    "a device that lay in its own folder was refused",
+                    "a task opens any device that it finds",
+                )
+            }),
+            Proof::new(
+                "abstract sockets",
+                exits(
+                    reaches_no_socket,
+                    "one of the host was out of reach",
+                    "a task reaches abstract sockets of the host",
+                ),
+                OF_LANDLOCK,
+            ),
             Proof::new("end", self.killed_init_leaves_nobody(), OF_NAMESPACES),
         ]
+    }
+
+    /// Puts a device of the host, the machine's memory, where a task that starts next finds it.
+    fn put_device(&self) -> Result<(), String> {
+        let path = self.folder.scratch().join(DEVICE);
+        let number = nix::sys::stat::makedev(1, 1);
+        let (kind, mode) = (nix::sys::stat::SFlag::S_IFCHR, nix::sys::stat::Mode::S_IRUSR);
+        let made = std::fs::create_dir_all(self.folder.scratch())
+            .and_then(|()| Ok(nix::sys::stat::mknod(&path, kind, mode, number)?))
+            .and_then(|()| std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)));
+        made.map_err(|error| format!("making {}: {error}", path.display()))
     }
 
     /// How a process inside ends.
@@ -220,7 +252,7 @@ impl Trial {
     fn start(&self, member: &Member, call: fn() -> i32) -> Result<nix::unistd::Pid, String> {
         let null = || File::options().read(true).write(true).open("/dev/null").map_err(|error| error.to_string());
         let standard = Standard { stdin: null()?, stdout: OwnedFd::from(null()?), stderr: OwnedFd::from(null()?) };
-        let task = Task { key: key(), folder: &self.folder, workdir: Some("/"), shares: false, then: Then::Call(call) };
+        let task = Task { key: key(), folder: &self.folder, workdir: None, shares: false, then: Then::Call(call) };
         enter::start(member, &self.isolation, &task, standard).map_err(|error| match error {
             NoEntry::Prepare(error) => error.to_string(),
             NoEntry::Step(failed) => format!("{}: {}", failed.step.text(), failed.error),
@@ -233,15 +265,25 @@ impl Trial {
         let other =
             Trial { isolation: Isolation { folder: aside, ..self.isolation.clone() }, folder: self.folder.clone() };
         let member = Member::join(&other.isolation).map_err(|error| error.to_string())?;
-        let first = other.start(&member, leaves_a_daemon)?;
+        let first = match other.start(&member, leaves_a_daemon) {
+            Ok(first) => first,
+            Err(error) => {
+                let _ = member.leave(true, || ());
+                return Err(error);
+            }
+        };
         let begun = Instant::now();
         let ended = Cell::new(None);
         let reap = || match waitpid(first, Some(WaitPidFlag::WNOHANG)) {
             Ok(WaitStatus::StillAlive) | Err(_) => {}
             Ok(status) => ended.set(Some(status)),
         };
-        member.leave(reap).map_err(|error| error.to_string())?;
+        let left = member.leave(true, reap).map_err(|error| error.to_string());
         let took = begun.elapsed();
+        let cgroups = cgroup::TaskCgroups::of(&other.isolation.cgroups, key());
+        cgroups.kill_all();
+        cgroups.remove();
+        left?;
         match ended.get() {
             Some(WaitStatus::Signaled(_, Signal::SIGKILL, _)) => {
                 Ok(format!("a killed init left nobody, after {:.1} ms", took.as_secs_f64() * 1e3))
@@ -255,6 +297,11 @@ impl Trial {
 fn key() -> TaskKey {
     TaskKey { allocation: AllocationId(u64::MAX - u64::from(std::process::id())), rank: Rank(0) }
 }
+
+/// The name of a device in the folder of a task.
+const DEVICE: &str = "device";
+/// The name of a socket of the host.
+static SOCKET: OnceLock<String> = OnceLock::new();
 
 fn as_code(holds: bool) -> i32 {
     i32::from(!holds)
@@ -289,6 +336,16 @@ fn has_no_devices() -> i32 {
         entry.is_ok_and(|entry| usual.iter().any(|name| entry.file_name() == *name))
     };
     as_code(made.is_err() && std::fs::read_dir("/dev").is_ok_and(|mut all| all.all(known)))
+}
+
+fn opens_no_device() -> i32 {
+    let refused = File::open(DEVICE).is_err_and(|error| error.raw_os_error() == Some(libc::EPERM));
+    as_code(refused && File::open("/dev/null").is_ok())
+}
+
+fn reaches_no_socket() -> i32 {
+    let address = SOCKET.get().and_then(|name| SocketAddr::from_abstract_name(name).ok());
+    as_code(address.is_some_and(|address| UnixStream::connect_addr(&address).is_err()))
 }
 
 fn is_filtered() -> i32 {

@@ -15,6 +15,8 @@ const OPEN_TREE_CLONE: libc::c_uint = 1;
 const OPEN_TREE_CLOEXEC: libc::c_uint = libc::O_CLOEXEC as libc::c_uint;
 const MOVE_MOUNT_F_EMPTY_PATH: libc::c_uint = 4;
 const MOUNT_ATTR_RDONLY: u64 = 1;
+const MOUNT_ATTR_NOSUID: u64 = 2;
+const MOUNT_ATTR_NODEV: u64 = 4;
 
 /// What `mount_setattr` takes.
 #[repr(C)]
@@ -73,10 +75,15 @@ pub(super) fn attach_mount(mount: &OwnedFd, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the mount at `path`, and all below it, read-only.
+/// Makes the mount at `path`, and all below it, read-only, without devices and without programs that change the user.
 pub(super) fn make_read_only(path: &Path) -> io::Result<()> {
     let path = c_path(path)?;
-    let attr = MountAttr { attr_set: MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let attr = MountAttr {
+        attr_set: MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
     let (flags, size) = (libc::AT_RECURSIVE, size_of::<MountAttr>());
     // SAFETY: the path is a live C string, and the structure is live and of the size that is given.
     check(unsafe {
@@ -112,6 +119,22 @@ pub(super) fn close_on_exec_from(first: u32) -> io::Result<()> {
 pub(super) fn close_from(first: u32) {
     // SAFETY: the call takes numbers only, and by the condition above nothing uses the descriptors afterwards.
     unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
+}
+
+/// Closes every descriptor behind the standard ones but these, whoever owns them: for a process that ends, or executes a program, without dropping
+/// anything.
+pub(super) fn close_all_but(kept: &[RawFd]) {
+    let mut kept: Vec<u32> = kept.iter().filter_map(|fd| u32::try_from(*fd).ok()).filter(|fd| *fd > 2).collect();
+    kept.sort_unstable();
+    let mut first = 3;
+    for fd in kept {
+        if fd > first {
+            // SAFETY: the call takes numbers only, and by the condition above nothing uses the descriptors afterwards.
+            unsafe { libc::syscall(libc::SYS_close_range, first, fd - 1, 0) };
+        }
+        first = first.max(fd + 1);
+    }
+    close_from(first);
 }
 
 /// Gives this process `file` as descriptor `as_fd`.

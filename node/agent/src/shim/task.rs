@@ -27,6 +27,8 @@ struct Inside<'a> {
     member: Member,
     cgroups: TaskCgroups<'a>,
     limits_mib: u64,
+    /// No other task is in the sandbox.
+    is_alone: bool,
     /// Where people look when a task has died.
     stderr: PipeWriter,
 }
@@ -67,7 +69,13 @@ impl<'a> Task<'a> {
         };
         let standard = Standard { stdin, stdout: OwnedFd::from(stdout), stderr: OwnedFd::from(stderr) };
         let started = enter::start(&member, isolation, &task, standard);
-        let inside = Inside { member, cgroups, limits_mib: isolation.limits.memory_mib, stderr: for_notes };
+        let inside = Inside {
+            member,
+            cgroups,
+            limits_mib: isolation.limits.memory_mib,
+            is_alone: !task.shares,
+            stderr: for_notes,
+        };
         match started {
             Ok(command) => Ok((Task { command, sandbox: Some(inside) }, output)),
             Err(error) => {
@@ -93,30 +101,29 @@ impl<'a> Task<'a> {
 }
 
 impl Inside<'_> {
-    fn end(mut self, command: Option<Pid>) {
-        self.note_memory_kills();
-        drop(self.stderr);
+    fn end(self, command: Option<Pid>) {
         if let Some(command) = command {
             // Without control groups this ends at least what has stayed in its session's first group.
             let _ = killpg(command, Signal::SIGKILL);
         }
         self.cgroups.kill_all();
-        if let Err(error) = self.member.leave(tree::reap) {
+        if let Err(error) = self.member.leave(self.is_alone, tree::reap) {
             eprintln!("muster shim: {error}");
         }
+        // Now that nothing of it runs, its output may block this.
+        note_memory_kills(self.cgroups.memory_kills(), self.limits_mib, self.stderr);
         self.cgroups.remove();
     }
+}
 
-    fn note_memory_kills(&mut self) {
-        let kills = self.cgroups.memory_kills();
-        if kills > 0 {
-            let limit = self.limits_mib;
-            let note = format!(
-                "muster: out of memory: the task has a limit of {limit} MiB; the kernel killed {kills} of its processes\n"
-            );
-            // Less than a pipe takes at once; a reader that has gone misses it.
-            let _ = self.stderr.write_all(note.as_bytes());
-        }
+/// Tells the user of a task that its memory was used up.
+fn note_memory_kills(kills: u64, limit_mib: u64, mut stderr: PipeWriter) {
+    if kills > 0 {
+        let note = format!(
+            "muster: out of memory: the task has a limit of {limit_mib} MiB; the kernel killed {kills} of its processes\n"
+        );
+        // Less than a pipe takes at once; a reader that has gone misses it.
+        let _ = stderr.write_all(note.as_bytes());
     }
 }
 

@@ -2,8 +2,8 @@
 //! namespaces; a host that gives neither says so, and fails where nothing may be skipped.
 
 use crate::bench::{Bench, S, is_alive, lines, shim, spec};
-use muster_agent::exec::process::{IsolationConfig, Users};
-use muster_agent::exec::{Executor, Stream};
+use muster_agent::exec::process::{IsolationConfig, ProcessConfig, Users};
+use muster_agent::exec::{Executor, Owner, Stream};
 use muster_agent::sandbox::probe::{Findings, find_out, forget};
 use muster_agent::task_folder::TaskFolder;
 use muster_agent::task_folder::record::{Controller, ShimRecord};
@@ -72,6 +72,17 @@ impl Site {
         };
         adjust(&mut isolation);
         Bench::open_with(&self.path("data"), |config| config.isolation = Some(isolation)).await
+    }
+
+    async fn open_as(&self, adjust: impl FnOnce(&mut ProcessConfig)) -> Bench {
+        let users = self.is_full().then_some(Users::PerTenant { base: BASE });
+        let cgroups = self.found.cgroups.clone();
+        let isolation = IsolationConfig { users, writable: Vec::new(), cgroups, pids_max: 100 };
+        Bench::open_with(&self.path("data"), |config| {
+            config.isolation = Some(isolation);
+            adjust(config);
+        })
+        .await
     }
 
     /// The process of a task's shim.
@@ -208,6 +219,52 @@ async fn ranks_of_one_node_share_a_sandbox_and_end_one_by_one() {
     assert_eq!(bench.over(second).await.0, TaskState::Stopped);
     assert_eq!((sleeper(77102), sleeper(77103)), (None, None));
     assert!(!site.path("data/sandboxes/1").exists(), "nothing of the sandbox is left");
+}
+
+/// The init has the environment of the first shim: an agent that looks for strays must not take it for one.
+#[tokio::test]
+async fn an_agent_that_comes_back_when_one_rank_is_over_leaves_the_others_running() {
+    let Some(site) = site() else { return };
+    let owner = || Owner { cluster: 7, node: "sandboxed".to_owned() };
+    let bench = site.open().await;
+    bench.exec.claim(owner()).await.expect("nobody else has it");
+    let second = bench.start(spec(1, 1, "exec sleep 77104"), FAR);
+    let first = bench.start(spec(1, 0, "exit 0"), FAR);
+    assert_eq!(bench.over(first).await.0, TaskState::Exited { code: 0 });
+    bench.running(second).await;
+    bench.host.tasks.abort_all();
+    drop(bench);
+    let bench = site.open().await;
+    assert!(bench.exec.claim(owner()).await.expect("nobody else has it").is_empty(), "nothing has strayed");
+    bench.running(second).await;
+    assert!(sleeper(77104).is_some(), "it goes on");
+    bench.exec.kill(second);
+    assert_eq!(bench.over(second).await.0, TaskState::Stopped);
+}
+
+/// The command of a killed shim becomes the agent's child, and the init waits until somebody has reaped it.
+#[tokio::test]
+async fn an_agent_reaps_what_killed_shims_leave_so_that_the_sandbox_ends() {
+    let Some(site) = site() else { return };
+    let bench = site.open_as(|config| config.reaps_orphans = true).await;
+    for (id, killed) in [(1, vec![0]), (2, vec![0, 1]), (3, vec![1])] {
+        let ranks = [0, 1].map(|rank| bench.start(spec(id, rank, "sleep 77105 & wait"), FAR));
+        for rank in ranks {
+            bench.running(rank).await;
+        }
+        for rank in &killed {
+            kill(site.shim_of(ranks[*rank]), Signal::SIGKILL).expect("it lives");
+        }
+        for rank in &killed {
+            assert_eq!(bench.over(ranks[*rank]).await.0, TaskState::Signaled { signal: 9 }, "{id}");
+        }
+        for (rank, key) in ranks.into_iter().enumerate().filter(|(rank, _)| !killed.contains(rank)) {
+            bench.exec.kill(key);
+            assert_eq!(bench.over(key).await.0, TaskState::Stopped, "{id} {rank}");
+        }
+        assert_eq!(sleeper(77105), None, "{id}");
+        assert!(!site.path("data/sandboxes").join(id.to_string()).exists(), "{id}: nothing of the sandbox is left");
+    }
 }
 
 #[tokio::test]

@@ -59,7 +59,10 @@ impl Inner {
             whole.insert(WORLD_VARIABLE.to_owned(), seen_as(folder.to_task().join("world")));
         }
         whole.insert(FILE_VARIABLE.to_owned(), seen_as(folder.from_task().join("checkpoint")));
-        if let Some((owner, _)) = &*self.owner.lock() {
+        // Who is isolated has no need to be found by it, and none to know it.
+        if isolation.is_none()
+            && let Some((owner, _)) = &*self.owner.lock()
+        {
             whole.insert(orphans::OWNER.to_owned(), claim::mark(owner, &self.config.boot_id));
         }
         whole

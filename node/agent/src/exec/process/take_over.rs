@@ -3,7 +3,8 @@
 use super::Inner;
 use crate::exec::kept::Kept;
 use crate::exec::start::Found;
-use crate::exec::{ExecError, Owner, claim, start};
+use crate::exec::{ExecError, Owner, claim, orphans, start};
+use crate::sandbox::member;
 use crate::task_folder::record::LaunchRecord;
 use crate::task_folder::{TaskFolder, VOID, checkpoint, world};
 use muster_model::Checkpoint;
@@ -25,7 +26,9 @@ impl Inner {
         }
         let kept = Kept::open(config.data_dir.join("kept"), config.kept_tasks_max, config.kept_bytes_max);
         let kept = kept.map_err(|source| self.failed(source))?;
-        Ok((kept, self.adopt_all().map_err(|source| self.failed(source))?))
+        let adopted = self.adopt_all().map_err(|source| self.failed(source))?;
+        self.end_abandoned_sandboxes();
+        Ok((kept, adopted))
     }
 
     /// Takes the host, and ends what runs there of this owner without a record. Blocks.
@@ -40,6 +43,16 @@ impl Inner {
         let lost = claim::end_strays(&owner, &config.boot_id, &config.data_dir, &live, config.reaps_orphans)?;
         *self.owner.lock() = Some((owner, listener));
         Ok(lost)
+    }
+
+    /// Ends and removes sandboxes that no shim uses: of another boot, or of shims that were killed. Blocks.
+    fn end_abandoned_sandboxes(&self) {
+        let Ok(left) = std::fs::read_dir(self.config.data_dir.join("sandboxes")) else { return };
+        for path in left.flatten().map(|entry| entry.path()) {
+            if let Err(error) = member::end_abandoned(&path, orphans::reap_adopted) {
+                tracing::warn!(folder = %path.display(), %error, "cannot end a sandbox that no task uses");
+            }
+        }
     }
 
     /// Reads every folder. Blocks.
