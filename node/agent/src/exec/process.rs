@@ -39,6 +39,10 @@ pub use crate::shim_command::ShimCommand;
 const STARTS_AT_ONCE: usize = 16;
 /// Between two looks at a shim that an earlier agent was just starting.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Between two attempts to find out how a task ended, where the disk refuses: it grows from one to the other.
+const END_AGAIN_MIN: Duration = Duration::from_millis(500);
+const END_AGAIN_MAX: Duration = Duration::from_secs(30);
+
 /// Runs commands under shims.
 #[derive(Clone)]
 pub struct ProcessExecutor(Arc<Inner>);
@@ -166,24 +170,33 @@ impl Inner {
         // Only the agent that started it is its parent; for any other there is nothing to reap.
         let _ = nix::sys::wait::waitpid(pid, Some(nix::sys::wait::WaitPidFlag::WNOHANG));
         orphans::shim_reaped(shim.process.pid());
-        let inner = self.clone();
-        let (number, record) = (shim.process.pid(), record.clone());
-        let ended = tokio::task::spawn_blocking(move || {
-            let (folder, adopts) = (inner.folder(key), inner.config.reaps_orphans);
-            let exit = start::ended(&folder, &record, number, inner.now_ns(), adopts);
-            if adopts {
-                // The init of its sandbox among them, where it was this shim's child.
-                orphans::reap_adopted();
+        let mut pause = END_AGAIN_MIN;
+        loop {
+            let (inner, record, number) = (self.clone(), record.clone(), shim.process.pid());
+            match tokio::task::spawn_blocking(move || inner.how_it_ended(&record, number)).await {
+                Ok(Ok(exit)) => return self.over(key, &exit),
+                // It holds its devices until this is known.
+                Ok(Err(error)) => {
+                    tracing::error!(task = %key, %error, "cannot find out how a task ended; trying again")
+                }
+                Err(error) => return tracing::debug!(task = %key, %error, "stopped while reading how a task ended"),
             }
-            // What it saved last is known before its end is.
-            inner.look_at_checkpoint(key);
-            exit
-        });
-        match ended.await {
-            Ok(Ok(exit)) => self.over(key, &exit),
-            Ok(Err(error)) => tracing::error!(task = %key, %error, "cannot read how a task ended"),
-            Err(error) => tracing::debug!(task = %key, %error, "stopped while reading how a task ended"),
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(END_AGAIN_MAX);
         }
+    }
+
+    /// How a task ended whose shim, of this number, has ended; what is left of it is ended. Blocks.
+    fn how_it_ended(&self, record: &LaunchRecord, shim: u32) -> io::Result<ExitRecord> {
+        let (key, adopts) = (record.spec.key, self.config.reaps_orphans);
+        let exit = start::ended(&self.folder(key), record, shim, self.now_ns(), adopts);
+        if adopts {
+            // The init of its sandbox among them, where it was this shim's child.
+            orphans::reap_adopted();
+        }
+        // What it saved last is known before its end is.
+        self.look_at_checkpoint(key);
+        exit
     }
 
     /// The shim is there: what was asked for meanwhile reaches it now.

@@ -13,8 +13,8 @@
 
 use super::{SandboxError, doing, sys};
 use crate::pidfd::PidFd;
-use crate::task_folder::read_json;
 use crate::task_folder::record::Isolation;
+use crate::task_folder::{VOID, read_json};
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File, TryLockError};
@@ -180,7 +180,13 @@ fn end_if_empty(folder: &SandboxFolder<'_>, _lock: &File, reap: impl Fn()) -> Re
     if let Some(init) = known.and_then(InitRecord::open) {
         end(&init, &reap)?;
     }
-    std::fs::remove_dir_all(folder.0).map_err(doing(format!("removing {}", folder.0.display())))?;
+    // At one stroke: whoever waits for the lock makes a new folder, and would otherwise put a file into this one while it is removed. What stays for
+    // want of a disk is removed by the next agent; the sandbox is over.
+    let aside = folder.0.with_extension(VOID);
+    let _ = std::fs::remove_dir_all(&aside);
+    if std::fs::rename(folder.0, &aside).is_ok() {
+        let _ = std::fs::remove_dir_all(&aside);
+    }
     Ok(true)
 }
 

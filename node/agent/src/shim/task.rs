@@ -102,11 +102,11 @@ impl<'a> Task<'a> {
 
 impl Inside<'_> {
     fn end(self, command: Option<Pid>) {
-        if let Some(command) = command {
-            // Without control groups this ends at least what has stayed in its session's first group.
+        let has_groups = self.cgroups.kill_all();
+        if let Some(command) = command.filter(|_| !has_groups && !self.is_alone) {
+            // Others go on in the sandbox: this ends at least what has stayed in the group that the command began with.
             let _ = killpg(command, Signal::SIGKILL);
         }
-        self.cgroups.kill_all();
         if let Err(error) = self.member.leave(self.is_alone, tree::reap) {
             eprintln!("muster shim: {error}");
         }

@@ -232,6 +232,7 @@ async fn an_agent_that_comes_back_when_one_rank_is_over_leaves_the_others_runnin
     let first = bench.start(spec(1, 0, "exit 0"), FAR);
     assert_eq!(bench.over(first).await.0, TaskState::Exited { code: 0 });
     bench.running(second).await;
+    until_there(77104).await;
     bench.host.tasks.abort_all();
     drop(bench);
     let bench = site.open().await;
