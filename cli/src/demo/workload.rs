@@ -97,7 +97,7 @@ fn gang(record: &Path, index: u32) -> v1::JobSpec {
         class: Some("training".to_owned()),
         cpus: Some(Scalar("8".to_owned())),
         time: Some(Scalar("5m".to_owned())),
-        command: Some(script(record, 4.0 + f64::from(index % 5))),
+        command: Some(script(record, 7.0 + f64::from(index % 5))),
         ..JobText::default()
     })
 }
