@@ -22,7 +22,8 @@ echo "$sum" > "$SHARED/result"
 fn a_requeued_job_saves_its_work_on_its_signal_and_ends_with_the_right_result() {
     let site = Site::start();
     let _agent = site.agent("agent", &["--data", "data"]);
-    let variables = [format!("SHARED={}", site.path("").display()), format!("MUSTER={}", env!("CARGO_BIN_EXE_muster"))];
+    let variables =
+        [format!("SHARED={}", site.path("").display()), format!("MUSTER={}", site.program_for_tasks().display())];
     let words = ["--gpus", "1", "--preempt-signal", "usr1", "--preempt-grace", "60s", "--checkpoint-size", "1Mi"];
     let words = [&words[..], &["--env", &variables[0], "--env", &variables[1], "--", "sh", "-c", ADDS]].concat();
     let id = site.submit(&words);
@@ -46,7 +47,7 @@ fn a_job_that_asks_for_itself_to_be_requeued_is_whatever_it_exits_with() {
     let site = Site::start();
     let _agent = site.agent("agent", &["--data", "data"]);
     let endpoint = format!("MUSTER_ENDPOINTS={}", site.endpoint());
-    let program = format!("MUSTER={}", env!("CARGO_BIN_EXE_muster"));
+    let program = format!("MUSTER={}", site.program_for_tasks().display());
     let script = "if [ $MUSTER_RESTART_COUNT = 0 ]; then trap '' TERM; $MUSTER requeue $MUSTER_JOB_ID; exit 3; fi";
     let id = site.submit(&["--gpus", "1", "--env", &endpoint, "--env", &program, "--", "sh", "-c", script]);
     let job = site.until_job(&id, "completed");

@@ -84,6 +84,15 @@ impl Site {
         self.dir.path().join(name)
     }
 
+    /// `muster` where a task can run it: the build's folder may be closed to other users, as a home folder is.
+    pub(crate) fn program_for_tasks(&self) -> PathBuf {
+        let (built, here) = (env!("CARGO_BIN_EXE_muster"), self.path("muster"));
+        if std::fs::hard_link(built, &here).is_err() {
+            std::fs::copy(built, &here).expect("the folder is the test's own");
+        }
+        here
+    }
+
     /// Starts an agent; its log has the name `name`.
     pub(crate) fn agent(&self, name: &str, words: &[&str]) -> Agent {
         self.spawn(name, &[&["node"], words].concat())
