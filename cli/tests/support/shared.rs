@@ -4,7 +4,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Lets every user write in `folder`. An agent is told of it by `MUSTER_TASK_WRITES` or `--task-writes`.
+/// Lets every user write in `folder`. An agent learns of it from `MUSTER_TASK_WRITES` or `--task-writes`.
 pub(crate) fn open_to_all(folder: &Path) {
     std::fs::set_permissions(folder, Permissions::from_mode(0o777)).expect("the folder is the test's own");
 }

@@ -17,6 +17,8 @@ pub mod exec;
 pub mod gpu;
 mod logs;
 mod pidfd;
+mod proc_stat;
+mod ready;
 mod reconcile;
 pub mod sandbox;
 mod session;

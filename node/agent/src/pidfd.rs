@@ -1,10 +1,12 @@
 //! A handle on a process that cannot come to mean another one, and that can be waited for without polling.
 
+use crate::ready;
 use crate::stop_order::StopOrder;
 use muster_model::{Stop, StopSignal};
 use nix::sys::signal::Signal;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -76,20 +78,12 @@ impl PidFd {
 
     /// Whether it has ended; one that nobody has reaped counts.
     pub(crate) fn has_ended(&self) -> bool {
-        self.ends_within(0).is_ok_and(|ended| ended)
+        self.ends_within(Duration::ZERO).is_ok_and(|ended| ended)
     }
 
     /// Blocks until it has ended, but no longer than that; says whether it has.
-    pub(crate) fn ends_within(&self, within_ms: i32) -> io::Result<bool> {
-        let mut polled = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: the pointer is to one live structure.
-        match unsafe { libc::poll(&raw mut polled, 1, within_ms) } {
-            ready @ 0.. => Ok(ready > 0),
-            _ => match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
-                error => Err(error),
-            },
-        }
+    pub(crate) fn ends_within(&self, within: Duration) -> io::Result<bool> {
+        ready::readable(self, Some(within))
     }
 
     /// Ready when the process has ended.

@@ -11,11 +11,10 @@ use muster_node_core::TaskKey;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
-use std::fs::{File, Permissions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -32,12 +31,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// The lock of a data folder.
 const LOCK: &str = "agent.lock";
 
-/// Locks a data folder, which is made if it is not there, and closes it to other users. Blocks.
+/// Locks a data folder, which is made if it is not there. Blocks.
 pub(super) fn lock_folder(data: &Path) -> Result<File, ExecError> {
     let failed = |source| ExecError::Io { doing: format!("locking the data folder {}", data.display()), source };
     std::fs::create_dir_all(data).map_err(failed)?;
-    // Tasks of other users have no business in it: records, environments, output.
-    std::fs::set_permissions(data, Permissions::from_mode(0o700)).map_err(failed)?;
     let until = Instant::now() + FOLDER_WITHIN;
     loop {
         match try_lock(data).map_err(failed)? {

@@ -3,8 +3,10 @@
 //! A shim is the sub-reaper of its task, so as long as it lives nothing leaves it. When it is killed itself, the kernel kills the command
 //! and nobody else. What must stay true: whoever is found here carries a mark of Muster's, belongs to the session or the group of a
 //! shim that is dead, or is a child of this agent that is no shim; nobody else is ever touched. A process that drops its
-//! environment, its session and its group escapes unless it became a child of the agent; cgroups will close that.
+//! environment, its session and its group escapes unless it became a child of the agent: that is why tasks are isolated ([`crate::sandbox`]). Of
+//! isolated tasks only the shims are looked for here, and what a killed one leaves is reaped.
 
+use crate::proc_stat;
 use crate::sandbox::member::INIT_ARGUMENT;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -111,10 +113,8 @@ struct Process {
 impl Process {
     /// Nothing when it is gone or a zombie, which has nothing to kill any more.
     fn read(pid: i32) -> Option<Process> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name before it is in brackets and may itself hold anything.
-        let (_, after_name) = stat.rsplit_once(") ")?;
-        let mut fields = after_name.split(' ');
+        let stat = proc_stat::of(pid).ok()?;
+        let mut fields = proc_stat::fields(&stat);
         let state = fields.next()?;
         let mut number = || fields.next()?.parse::<i32>().ok();
         let (parent, group, session) = (number()?, number()?, number()?);
@@ -177,9 +177,11 @@ pub(super) fn shim_reaped(pid: u32) {
     SHIMS.lock().remove(&(pid as i32));
 }
 
-/// Reaps what has ended and became a child of this process because its shim was killed: the init of a sandbox waits for that.
-pub(super) fn reap_adopted() {
-    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return };
+/// Reaps what has ended and became a child of this process because its shim was killed: the init of a sandbox waits for that. A process that is not the
+/// sub-reaper of its shims gets no such children.
+pub(super) fn reap_adopted(adopts: bool) {
+    let threads = if adopts { std::fs::read_dir("/proc/self/task").ok() } else { None };
+    let Some(threads) = threads else { return };
     for thread in threads.flatten() {
         let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
         for pid in children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()) {
@@ -191,6 +193,5 @@ pub(super) fn reap_adopted() {
 }
 
 fn is_zombie(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('Z'))
+    proc_stat::of(pid).is_ok_and(|stat| proc_stat::fields(&stat).next() == Some("Z"))
 }

@@ -190,10 +190,8 @@ impl Inner {
     fn how_it_ended(&self, record: &LaunchRecord, shim: u32) -> io::Result<ExitRecord> {
         let (key, adopts) = (record.spec.key, self.config.reaps_orphans);
         let exit = start::ended(&self.folder(key), record, shim, self.now_ns(), adopts);
-        if adopts {
-            // The init of its sandbox among them, where it was this shim's child.
-            orphans::reap_adopted();
-        }
+        // The init of its sandbox among them, where it was this shim's child.
+        orphans::reap_adopted(adopts);
         // What it saved last is known before its end is.
         self.look_at_checkpoint(key);
         exit

@@ -2,8 +2,9 @@
 
 use super::orphans;
 use crate::pidfd::PidFd;
+use crate::ready;
 use crate::sandbox::cgroup::TaskCgroups;
-use crate::sandbox::{SandboxError, member};
+use crate::sandbox::member;
 use crate::shim_command::ShimCommand;
 use crate::task_folder::record::{End, ExitRecord, LaunchRecord, ShimRecord, StartedRecord};
 use crate::task_folder::world;
@@ -13,7 +14,6 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -127,18 +127,8 @@ fn launch(shim: &ShimCommand, folder: &TaskFolder, log: File, owner: &str) -> Re
 
 /// Whether the shim says that its command runs, before it closes its output and before the time is up.
 fn is_ready(mut pipe: std::process::ChildStdout, within: Duration) -> bool {
-    let until = Instant::now() + within;
-    let mut said = [0; 1];
-    loop {
-        let left_ms = until.saturating_duration_since(Instant::now()).as_millis() as i32;
-        let mut polled = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: the pointer is to one live structure.
-        let ready = unsafe { libc::poll(&raw mut polled, 1, left_ms) };
-        if ready < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
-            continue;
-        }
-        return ready > 0 && pipe.read(&mut said).is_ok_and(|read| read > 0);
-    }
+    let ready = ready::readable(&pipe, Some(within)).is_ok_and(|ready| ready);
+    ready && pipe.read(&mut [0; 1]).is_ok_and(|read| read > 0)
 }
 
 /// Looks into a folder that an earlier agent has left. `None`: nothing was ever started from it, nothing will be, and it is gone.
@@ -278,16 +268,9 @@ fn end_rest(folder: &TaskFolder, record: &LaunchRecord, dead: orphans::Dead) -> 
         let _ = waitpid(command, None);
     }
     // Where other tasks of the allocation live on, the sandbox does; it ends with the last of them.
-    let reap = || {
-        if dead.adopts {
-            orphans::reap_adopted();
-        }
-    };
+    let reap = || orphans::reap_adopted(dead.adopts);
     reap();
-    member::end_abandoned(&isolation.folder, reap).map_err(|error| match error {
-        SandboxError::Os { source, .. } => source,
-        other => io::Error::other(other),
-    })?;
+    member::end_abandoned(&isolation.folder, reap).map_err(io::Error::other)?;
     cgroups.remove();
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! task's record, so that a shim and a later agent use the same groups; a limit that is in the record and cannot be set ends the
 //! start of the task; a group is empty before it is removed; processes are ended through their group, not by their parents.
 
-use super::device_program::USUAL;
+use super::device_program::usual;
 use super::{SandboxError, device_program, doing, sys};
 use crate::task_folder::record::{Cgroup, Controller, Limits};
 use muster_node_core::TaskKey;
@@ -55,8 +55,7 @@ pub(super) fn available(name: &str) -> (Vec<Cgroup>, Vec<Refused>) {
     let (mut found, mut refused) = (Vec::new(), Vec::new());
     for hierarchy in hierarchies(&mounts, &own) {
         match open(&hierarchy, name) {
-            Ok(Some(cgroup)) => found.push(cgroup),
-            Ok(None) => {}
+            Ok(cgroup) => found.push(cgroup),
             Err(error) => {
                 let why = format!("{}: {error}", hierarchy.own.display());
                 refused.push(Refused { controllers: hierarchy.controllers, why });
@@ -111,7 +110,7 @@ fn hierarchies(mounts: &str, own: &str) -> Vec<Hierarchy> {
 }
 
 /// Tries whether groups can be made in a hierarchy.
-fn open(hierarchy: &Hierarchy, name: &str) -> io::Result<Option<Cgroup>> {
+fn open(hierarchy: &Hierarchy, name: &str) -> io::Result<Cgroup> {
     let (base, mut controllers) = if hierarchy.is_v2 {
         let base = unified_base(hierarchy).join(format!("muster/{name}"));
         std::fs::create_dir_all(&base)?;
@@ -125,12 +124,12 @@ fn open(hierarchy: &Hierarchy, name: &str) -> io::Result<Option<Cgroup>> {
     // Version 2 takes the program in every hierarchy, whatever controllers it has; an agent without root may not load one.
     let takes_program = hierarchy.is_v2
         && File::open(&trial)
-            .and_then(|group| sys::attach_device_program(&group, &device_program::program(&USUAL)))
+            .and_then(|group| sys::attach_device_program(&group, &device_program::program(&usual())))
             .inspect_err(|error| tracing::debug!(%error, "control groups of version 2 take no device program"))
             .is_ok();
     controllers.extend(takes_program.then_some(Controller::Devices));
     std::fs::remove_dir(&trial)?;
-    Ok(Some(Cgroup { is_v2: hierarchy.is_v2, controllers, base }))
+    Ok(Cgroup { is_v2: hierarchy.is_v2, controllers, base })
 }
 
 /// Version 2 lets a group with processes have no children with controllers. So root makes groups at the top, where a restart of the agent's own unit does
@@ -151,7 +150,7 @@ fn enable(base: &Path, mounted_at: &Path) -> io::Result<Vec<Controller>> {
         let has = |controller: &Controller| offered.split_whitespace().any(|name| name == controller.name());
         enabled = Controller::ALL.into_iter().filter(has).collect();
         for controller in &enabled {
-            // Refused where processes stand beside the group: then the next level does not offer it.
+            // The kernel refuses this in a group that has processes of its own. Then the next level does not offer it.
             let _ = write(&at.join("cgroup.subtree_control"), &format!("+{}", controller.name()));
         }
     }
@@ -194,7 +193,7 @@ impl<'a> TaskCgroups<'a> {
             if cgroup.is_v2 && cgroup.controllers.contains(&Controller::Devices) {
                 let opened = File::open(&folder);
                 let attached =
-                    opened.and_then(|group| sys::attach_device_program(&group, &device_program::program(&USUAL)));
+                    opened.and_then(|group| sys::attach_device_program(&group, &device_program::program(&usual())));
                 attached.map_err(doing(format!("attaching the device program to {}", folder.display())))?;
             }
             let path = folder.join("cgroup.procs");
@@ -296,7 +295,7 @@ fn settings(cgroup: &Cgroup, limits: &Limits) -> Vec<(&'static str, String)> {
             (Controller::Pids, _) => settings.push(("pids.max", limits.pids_max.to_string())),
             (Controller::Devices, false) => {
                 settings.push(("devices.deny", "a".to_owned()));
-                settings.extend(USUAL.iter().map(|device| ("devices.allow", device.line())));
+                settings.extend(usual().into_iter().map(|device| ("devices.allow", device.line())));
             }
             // Version 2 has no files for devices, but a program in the kernel.
             (Controller::Devices, true) => {}

@@ -14,17 +14,16 @@ pub(super) struct Device {
     pub(super) minor: Option<u32>,
 }
 
-/// Devices that every program expects: null, zero, full, random, urandom, the own terminal, ptmx and its terminals.
-pub(super) const USUAL: [Device; 8] = [
-    Device { major: 1, minor: Some(3) },
-    Device { major: 1, minor: Some(5) },
-    Device { major: 1, minor: Some(7) },
-    Device { major: 1, minor: Some(8) },
-    Device { major: 1, minor: Some(9) },
-    Device { major: 5, minor: Some(0) },
-    Device { major: 5, minor: Some(2) },
-    Device { major: 136, minor: None },
-];
+/// Devices that every program expects in `/dev`: name, major and minor number.
+pub(super) const NAMED: [(&str, u32, u32); 6] =
+    [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
+
+/// Those, and what makes pseudo-terminals with its terminals.
+pub(super) fn usual() -> Vec<Device> {
+    let named = NAMED.map(|(_, major, minor)| Device { major, minor: Some(minor) });
+    let terminals = [Device { major: 5, minor: Some(2) }, Device { major: 136, minor: None }];
+    named.into_iter().chain(terminals).collect()
+}
 
 impl Device {
     /// As a line of version 1's `devices.allow`.
@@ -120,7 +119,7 @@ mod tests {
     #[test]
     fn what_is_listed_is_allowed_and_nothing_else() {
         let (read, write, block, character) = (2, 4, 1, 2);
-        let program = program(&USUAL);
+        let program = program(&usual());
         for (major, minor) in [(1, 3), (1, 9), (5, 2), (136, 0), (136, 77)] {
             assert!(allows(&program, read | write, character, major, minor), "{major}:{minor}");
             assert!(!allows(&program, read | 1, character, major, minor), "{major}:{minor} is not made");
@@ -129,7 +128,8 @@ mod tests {
         for (major, minor) in [(1, 1), (1, 11), (195, 0), (195, 255), (5, 1), (8, 0)] {
             assert!(!allows(&program, read, character, major, minor), "{major}:{minor}");
         }
-        assert_eq!(USUAL.map(Device::line)[0], "c 1:3 rw");
-        assert_eq!(USUAL.map(Device::line)[7], "c 136:* rw");
+        let lines: Vec<String> = usual().into_iter().map(Device::line).collect();
+        assert_eq!(lines[0], "c 1:3 rw");
+        assert_eq!(lines[7], "c 136:* rw");
     }
 }

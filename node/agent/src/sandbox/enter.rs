@@ -8,8 +8,9 @@
 use super::cgroup::TaskCgroups;
 use super::filter::{self, Filter};
 use super::member::Member;
-use super::{INSIDE, SandboxError, doing, sys};
+use super::{INSIDE, NAMESPACES, SandboxError, doing, sys};
 use crate::pidfd::PidFd;
+use crate::ready;
 use crate::task_folder::TaskFolder;
 use crate::task_folder::record::Isolation;
 use muster_node_core::TaskKey;
@@ -18,7 +19,9 @@ use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::wait::waitpid;
-use nix::unistd::{Gid, Pid, Uid, setgroups, setresgid, setresuid};
+use nix::unistd::{
+    ForkResult, Gid, Pid, Uid, dup2_stderr, dup2_stdin, dup2_stdout, execve, fork, setgroups, setresgid, setresuid,
+};
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::File;
@@ -89,18 +92,14 @@ fn at<E: Into<io::Error>>(step: Step) -> impl FnOnce(E) -> Failed {
 }
 
 /// Why a command does not run in its sandbox.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum NoEntry {
     /// The node could not prepare it.
-    Prepare(SandboxError),
+    #[error(transparent)]
+    Prepare(#[from] SandboxError),
     /// Its process was there and failed.
+    #[error("{}: {}", .0.step.text(), .0.error)]
     Step(Failed),
-}
-
-impl From<SandboxError> for NoEntry {
-    fn from(error: SandboxError) -> Self {
-        NoEntry::Prepare(error)
-    }
 }
 
 /// What is started.
@@ -200,12 +199,12 @@ pub(crate) fn start(
         Prepared { member, shim, isolation, entrances, folders, filter, standard, shares: *shares, workdir, then };
     let (said, say) = io::pipe().map_err(doing("making a pipe"))?;
     // SAFETY: a shim starts its command before it starts threads.
-    match unsafe { sys::fork() }.map_err(doing("starting a process"))? {
-        None => {
+    match unsafe { fork() }.map_err(doing("starting a process"))? {
+        ForkResult::Child => {
             drop(said);
             helper(&prepared, say)
         }
-        Some(helper) => {
+        ForkResult::Parent { child: helper } => {
             drop((say, prepared));
             outcome(said, helper)
         }
@@ -255,8 +254,7 @@ fn read_within(said: &mut PipeReader, bytes: &mut Vec<u8>) -> io::Result<()> {
     let until = Instant::now() + ENTER_WITHIN;
     let mut part = [0; 64];
     loop {
-        let left_ms = until.saturating_duration_since(Instant::now()).as_millis() as i32;
-        if sys::poll(said, libc::POLLIN, left_ms)?.is_none() {
+        if !ready::readable(said, Some(until.saturating_duration_since(Instant::now())))? {
             return Err(io::ErrorKind::TimedOut.into());
         }
         match said.read(&mut part)? {
@@ -318,11 +316,7 @@ fn enter(prepared: &Prepared<'_>) -> Result<(), Failed> {
     if score.is_none_or(|score: i32| score < OOM_SCORE) {
         std::fs::write("/proc/self/oom_score_adj", OOM_SCORE.to_string()).map_err(at(Step::Privileges))?;
     }
-    let mut all = CloneFlags::CLONE_NEWPID
-        | CloneFlags::CLONE_NEWNS
-        | CloneFlags::CLONE_NEWIPC
-        | CloneFlags::CLONE_NEWUTS
-        | CloneFlags::CLONE_NEWCGROUP;
+    let mut all = NAMESPACES | CloneFlags::CLONE_NEWNS;
     if !prepared.isolation.is_full() {
         all |= CloneFlags::CLONE_NEWUSER;
     }
@@ -339,9 +333,10 @@ fn prepare(prepared: &Prepared<'_>) -> Result<(), Failed> {
         sys::attach_mount(mount, to).map_err(at(Step::Folders))?;
     }
     let standard = &prepared.standard;
-    for (file, number) in [(standard.stdin.as_fd(), 0), (standard.stdout.as_fd(), 1), (standard.stderr.as_fd(), 2)] {
-        sys::give_descriptor(&file, number).map_err(at(Step::Privileges))?;
-    }
+    dup2_stdin(&standard.stdin)
+        .and_then(|()| dup2_stdout(&standard.stdout))
+        .and_then(|()| dup2_stderr(&standard.stderr))
+        .map_err(at(Step::Privileges))?;
     sys::close_on_exec_from(3).map_err(at(Step::Privileges))?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(at(Step::Privileges))?;
     sys::drop_capability_bounds().map_err(at(Step::Privileges))?;
@@ -376,21 +371,17 @@ fn become_user(user: u32) -> io::Result<()> {
 }
 
 fn execute(Program { candidates, arguments, environment }: &Program) -> io::Error {
-    let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {
-        list.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
-    };
-    let (arguments, environment) = (pointers(arguments), pointers(environment));
-    let mut worst = io::Error::from_raw_os_error(libc::ENOENT);
+    let mut worst = nix::Error::ENOENT;
     for program in candidates {
-        let error = sys::execute(program, &arguments, &environment);
-        match error.raw_os_error() {
+        let Err(error) = execve(program, arguments, environment);
+        match error {
             // As a shell looks along PATH: one that may not be executed is remembered, and the next is tried.
-            Some(libc::ENOENT | libc::ENOTDIR) => {}
-            Some(libc::EACCES) => worst = error,
-            _ => return error,
+            nix::Error::ENOENT | nix::Error::ENOTDIR => {}
+            nix::Error::EACCES => worst = error,
+            _ => return error.into(),
         }
     }
-    worst
+    worst.into()
 }
 
 fn program(words: &[String], env: &BTreeMap<String, String>) -> io::Result<Program> {

@@ -5,11 +5,13 @@
 //! the shims live; before it is up nobody enters.
 
 use super::member::{InitRecord, SandboxFolder, say_up};
-use super::{SandboxError, doing, mounts, sys};
-use crate::task_folder::read_json;
+use super::{NAMESPACES, SandboxError, doing, mounts, sys};
+use crate::ready;
 use crate::task_folder::record::Isolation;
+use crate::task_folder::{read_json, write_json};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::unistd::{ForkResult, dup2_stderr, dup2_stdin, dup2_stdout, fork};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -40,8 +42,8 @@ fn start(folder: &SandboxFolder<'_>) -> Result<(), SandboxError> {
     unshare_all(isolation.is_full())?;
     let (mut up, tell) = std::io::pipe().map_err(doing("making a pipe"))?;
     // SAFETY: this process was just started and has one thread.
-    match unsafe { sys::fork() }.map_err(doing("starting the init"))? {
-        Some(init) => {
+    match unsafe { fork() }.map_err(doing("starting the init"))? {
+        ForkResult::Parent { child: init } => {
             drop(tell);
             let mut said = String::new();
             let _ = up.read_to_string(&mut said);
@@ -49,12 +51,9 @@ fn start(folder: &SandboxFolder<'_>) -> Result<(), SandboxError> {
                 return Err(SandboxError::NoInit { said });
             }
             let record = InitRecord::of(init.as_raw() as u32).map_err(doing("looking at the init"))?;
-            let bytes = serde_json::to_vec(&record).map_err(io::Error::from);
-            let new = folder.init().with_extension("new");
-            let written = bytes.and_then(|bytes| std::fs::write(&new, bytes));
-            written.and_then(|()| std::fs::rename(&new, folder.init())).map_err(doing("writing the init's process"))
+            write_json(&folder.init(), &record).map_err(doing("writing the init's process"))
         }
-        None => {
+        ForkResult::Child => {
             drop(up);
             wait_for_the_end(alive, tell, &isolation)
         }
@@ -64,13 +63,11 @@ fn start(folder: &SandboxFolder<'_>) -> Result<(), SandboxError> {
 /// New namespaces for this process, and one for the processes that it starts.
 fn unshare_all(is_full: bool) -> Result<(), SandboxError> {
     // The mounts follow in the init: this process still has files of the host to write.
-    let all =
-        CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWCGROUP;
     if is_full {
-        return unshare(all).map_err(doing("making namespaces"));
+        return unshare(NAMESPACES).map_err(doing("making namespaces"));
     }
     let (user, group) = (nix::unistd::geteuid(), nix::unistd::getegid());
-    unshare(all | CloneFlags::CLONE_NEWUSER).map_err(doing("making namespaces without root"))?;
+    unshare(NAMESPACES | CloneFlags::CLONE_NEWUSER).map_err(doing("making namespaces without root"))?;
     // One's own user is all that an ordinary user may have in a user namespace.
     for (file, content) in [
         ("setgroups", "deny".to_owned()),
@@ -94,8 +91,7 @@ fn wait_for_the_end(mut alive: File, mut tell: io::PipeWriter, isolation: &Isola
     let mut nothing = [0; 1];
     loop {
         // Shims never write; the pipe becomes ready when the last one has let go of it.
-        let polled = sys::poll(&alive, libc::POLLIN, -1).and_then(|_| alive.read(&mut nothing));
-        match polled {
+        match ready::readable(&alive, None).and_then(|_| alive.read(&mut nothing)) {
             Ok(1..) => {}
             // One has joined since.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -124,5 +120,8 @@ fn prepare(isolation: &Isolation) -> Result<(), SandboxError> {
     sys::drop_capability_bounds().map_err(doing("dropping capabilities"))?;
     nix::sys::prctl::set_no_new_privs().map_err(doing("giving up new privileges"))?;
     let null = File::options().read(true).write(true).open("/dev/null").map_err(doing("opening /dev/null"))?;
-    (0..3).try_for_each(|standard| sys::give_descriptor(&null, standard)).map_err(doing("closing the standard files"))
+    dup2_stdin(&null)
+        .and_then(|()| dup2_stdout(&null))
+        .and_then(|()| dup2_stderr(&null))
+        .map_err(doing("closing the standard files"))
 }

@@ -14,7 +14,8 @@
 use super::{SandboxError, doing, sys};
 use crate::pidfd::PidFd;
 use crate::task_folder::record::Isolation;
-use crate::task_folder::{VOID, read_json};
+use crate::task_folder::{VOID, read_json, write_json};
+use crate::{proc_stat, ready};
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File, TryLockError};
@@ -31,9 +32,9 @@ pub(crate) const PROBE_ARGUMENT: &str = "--probe";
 /// Makes a shim's program the init of a sandbox: followed by the sandbox's folder.
 pub(crate) const INIT_ARGUMENT: &str = "--sandbox";
 /// An init is up within milliseconds; on a machine that swaps perhaps in a second.
-const UP_WITHIN_MS: i32 = 15_000;
+const UP_WITHIN: Duration = Duration::from_secs(15);
 /// Killed processes go within a millisecond or so.
-const REAP_EVERY_MS: i32 = 1;
+const REAP_EVERY: Duration = Duration::from_millis(1);
 
 /// The folder of a sandbox.
 #[derive(Clone, Debug)]
@@ -73,7 +74,7 @@ impl SandboxFolder<'_> {
                     Ok(()) => break,
                     Err(TryLockError::WouldBlock) => {
                         reap();
-                        std::thread::sleep(Duration::from_millis(1));
+                        std::thread::sleep(REAP_EVERY);
                     }
                     Err(TryLockError::Error(error)) => return Err(locking()(error)),
                 }
@@ -98,9 +99,8 @@ pub(super) struct InitRecord {
 impl InitRecord {
     /// Of a process that lives.
     pub(super) fn of(pid: u32) -> io::Result<Self> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        // The 20th field behind the name, which is in brackets and may hold anything.
-        let started = stat.rsplit_once(") ").and_then(|(_, fields)| fields.split(' ').nth(19)?.parse().ok());
+        let stat = proc_stat::of(pid)?;
+        let started = proc_stat::fields(&stat).nth(19).and_then(|ticks| ticks.parse().ok());
         Ok(InitRecord { pid, started: started.ok_or(io::ErrorKind::InvalidData)? })
     }
 
@@ -193,7 +193,7 @@ fn end_if_empty(folder: &SandboxFolder<'_>, _lock: &File, reap: impl Fn()) -> Re
 /// Kills an init and waits for its end. The kernel lets it end when every process in its namespace has ended and was reaped.
 fn end(init: &PidFd, reap: &impl Fn()) -> Result<(), SandboxError> {
     init.send(Signal::SIGKILL);
-    while !init.ends_within(REAP_EVERY_MS).map_err(doing("waiting for the sandbox to end"))? {
+    while !init.ends_within(REAP_EVERY).map_err(doing("waiting for the sandbox to end"))? {
         reap();
     }
     Ok(())
@@ -201,10 +201,7 @@ fn end(init: &PidFd, reap: &impl Fn()) -> Result<(), SandboxError> {
 
 /// Starts an init. The caller holds the lock and the pipe.
 fn make(folder: &SandboxFolder<'_>, isolation: &Isolation) -> Result<PidFd, SandboxError> {
-    let written = serde_json::to_vec(isolation).map_err(io::Error::from);
-    written
-        .and_then(|bytes| std::fs::write(folder.isolation(), bytes))
-        .map_err(doing("writing how the sandbox is made"))?;
+    write_json(&folder.isolation(), isolation).map_err(doing("writing how the sandbox is made"))?;
     let own: Vec<_> = std::env::args_os().collect();
     // What comes before the last argument says that this program is to be a shim; the last is a folder.
     let arguments = own.get(1..own.len().saturating_sub(1)).unwrap_or_default();
@@ -222,11 +219,8 @@ fn make(folder: &SandboxFolder<'_>, isolation: &Isolation) -> Result<PidFd, Sand
         .map_err(doing("starting the sandbox"))?;
     let mut said = String::new();
     let (out, err) = (starting.stdout.take(), starting.stderr.take());
-    let up = match &out {
-        Some(out) => sys::poll(out, libc::POLLIN, UP_WITHIN_MS).map_err(doing("waiting for the sandbox"))?,
-        None => None,
-    };
-    if up.is_none() {
+    let is_up = out.as_ref().map_or(Ok(false), |out| ready::readable(out, Some(UP_WITHIN)));
+    if !is_up.map_err(doing("waiting for the sandbox"))? {
         let _ = starting.kill();
     }
     for mut pipe in out.into_iter().map(|out| Box::new(out) as Box<dyn Read>).chain(err.map(|e| Box::new(e) as _)) {

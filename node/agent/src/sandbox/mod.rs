@@ -25,10 +25,17 @@ mod sys;
 
 use crate::task_folder::record::Isolation;
 use muster_node_core::TaskKey;
+use nix::sched::CloneFlags;
 use std::path::{Path, PathBuf};
 
 /// Where a task of an agent of root finds its own folders.
 pub(crate) const INSIDE: &str = "/run/muster";
+
+/// What a sandbox has of its own from its beginning; its mounts follow in the init.
+const NAMESPACES: CloneFlags = CloneFlags::CLONE_NEWPID
+    .union(CloneFlags::CLONE_NEWIPC)
+    .union(CloneFlags::CLONE_NEWUTS)
+    .union(CloneFlags::CLONE_NEWCGROUP);
 
 /// Why a sandbox cannot be made or entered.
 #[derive(Debug, thiserror::Error)]

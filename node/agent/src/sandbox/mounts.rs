@@ -3,15 +3,14 @@
 //! What must stay true: nothing of it reaches the host's own mounts; everything is read-only but the task's own folders, `/tmp`, `/dev/shm`
 //! and what the operator has named; `/dev` has only what every program expects; the agent's data is not in sight.
 
+use super::device_program::NAMED;
 use super::{INSIDE, SandboxError, doing, sys};
 use nix::mount::{MsFlags, mount};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Name, major and minor number.
-const DEVICES: [(&str, u64, u64); 6] =
-    [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
 const LINKS: [(&str, &str); 5] = [
     ("/proc/self/fd", "fd"),
     ("/proc/self/fd/0", "stdin"),
@@ -39,32 +38,43 @@ pub(super) fn own_proc() -> Result<(), SandboxError> {
 
 /// Everything else. `writable` are paths of the host that tasks may write below.
 pub(super) fn full(writable: &[PathBuf]) -> Result<(), SandboxError> {
-    let mut opened = Vec::with_capacity(writable.len());
-    for path in writable {
-        opened.push((path, sys::detached_mount(path).map_err(doing(format!("opening {}", path.display())))?));
-    }
-    let mut of_run = Vec::new();
-    for path in OF_RUN.map(Path::new).into_iter().filter(|path| path.is_dir()) {
-        of_run.push((path, sys::detached_mount(path).map_err(doing(format!("opening {}", path.display())))?));
-    }
+    // Taken before their places are covered.
+    let writable = FromHost::take(writable.iter().map(PathBuf::as_path))?;
+    let of_run = FromHost::take(OF_RUN.map(Path::new).into_iter().filter(|path| path.is_dir()))?;
     sys::make_read_only(Path::new("/")).map_err(doing("making the system read-only"))?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     files_in_memory("/tmp", flags, "mode=1777")?;
     // Sockets of the host's services are there.
     files_in_memory("/run", flags, "mode=755,size=1m")?;
     std::fs::create_dir(INSIDE).map_err(doing(format!("making {INSIDE}")))?;
-    for (path, mount) in of_run {
-        std::fs::create_dir_all(path).map_err(doing(format!("making {} inside", path.display())))?;
-        sys::attach_mount(&mount, path).map_err(doing(format!("mounting {} inside", path.display())))?;
-        sys::make_read_only(path).map_err(doing(format!("making {} read-only", path.display())))?;
+    for kept in of_run {
+        kept.put_back()?;
+        sys::make_read_only(kept.path).map_err(doing(format!("making {} read-only", kept.path.display())))?;
     }
     devices()?;
-    for (path, mount) in opened {
-        // It may lie below /tmp, which is another one here.
-        std::fs::create_dir_all(path).map_err(doing(format!("making {} inside", path.display())))?;
-        sys::attach_mount(&mount, path).map_err(doing(format!("mounting {} inside", path.display())))?;
+    writable.iter().try_for_each(FromHost::put_back)
+}
+
+/// A part of the host's files that has the same place inside.
+struct FromHost<'a> {
+    path: &'a Path,
+    mount: OwnedFd,
+}
+
+impl<'a> FromHost<'a> {
+    fn take(paths: impl Iterator<Item = &'a Path>) -> Result<Vec<Self>, SandboxError> {
+        let take = |path: &'a Path| {
+            let mount = sys::detached_mount(path).map_err(doing(format!("opening {}", path.display())))?;
+            Ok(FromHost { path, mount })
+        };
+        paths.map(take).collect()
     }
-    Ok(())
+
+    /// Its place may lie below a folder that is another one inside.
+    fn put_back(&self) -> Result<(), SandboxError> {
+        std::fs::create_dir_all(self.path).map_err(doing(format!("making {} inside", self.path.display())))?;
+        sys::attach_mount(&self.mount, self.path).map_err(doing(format!("mounting {} inside", self.path.display())))
+    }
 }
 
 fn files_in_memory(at: &str, flags: MsFlags, options: &str) -> Result<(), SandboxError> {
@@ -74,10 +84,10 @@ fn files_in_memory(at: &str, flags: MsFlags, options: &str) -> Result<(), Sandbo
 fn devices() -> Result<(), SandboxError> {
     files_in_memory("/dev", MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC, "mode=755,size=64k")?;
     let dev = Path::new("/dev");
-    for (name, major, minor) in DEVICES {
+    for (name, major, minor) in NAMED {
         let path = dev.join(name);
         let say = || format!("making {}", path.display());
-        mknod(&path, SFlag::S_IFCHR, Mode::empty(), makedev(major, minor)).map_err(doing(say()))?;
+        mknod(&path, SFlag::S_IFCHR, Mode::empty(), makedev(major.into(), minor.into())).map_err(doing(say()))?;
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).map_err(doing(say()))?;
     }
     for (to, name) in LINKS {

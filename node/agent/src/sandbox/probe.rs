@@ -4,7 +4,7 @@
 //! agent has threads; what does not hold is told with its remedy.
 
 use super::cgroup::{self, Refused};
-use super::enter::{self, NoEntry, Standard, Task, Then};
+use super::enter::{self, Standard, Task, Then};
 use super::member::{Member, PROBE_ARGUMENT};
 use super::sys;
 use crate::shim_command::ShimCommand;
@@ -14,6 +14,7 @@ use muster_model::ids::{AllocationId, Rank};
 use muster_node_core::TaskKey;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::fs::File;
@@ -114,11 +115,8 @@ pub(crate) fn probe_main(folder: &Path) -> ! {
             let _ = member.leave(true, || ());
         }
     }
-    let found = Findings {
-        is_full: is_root && proofs.iter().any(|proof| proof.what == SANDBOX && proof.holds),
-        cgroups,
-        proofs,
-    };
+    let mut found = Findings { is_full: false, cgroups, proofs };
+    found.is_full = is_root && found.has_sandboxes();
     println!("{}", serde_json::to_string(&found).unwrap_or_default());
     std::process::exit(0)
 }
@@ -253,10 +251,7 @@ impl Trial {
         let null = || File::options().read(true).write(true).open("/dev/null").map_err(|error| error.to_string());
         let standard = Standard { stdin: null()?, stdout: OwnedFd::from(null()?), stderr: OwnedFd::from(null()?) };
         let task = Task { key: key(), folder: &self.folder, workdir: None, shares: false, then: Then::Call(call) };
-        enter::start(member, &self.isolation, &task, standard).map_err(|error| match error {
-            NoEntry::Prepare(error) => error.to_string(),
-            NoEntry::Step(failed) => format!("{}: {}", failed.step.text(), failed.error),
-        })
+        enter::start(member, &self.isolation, &task, standard).map_err(|error| error.to_string())
     }
 
     /// A process that has left its session and its parent ends with the init of another sandbox.
@@ -361,9 +356,9 @@ fn fills_memory() -> i32 {
 fn cannot_fork_for_ever() -> i32 {
     for _ in 0..LIMITS.pids_max * 2 {
         // SAFETY: a process inside has one thread.
-        match unsafe { sys::fork() } {
-            Ok(Some(_)) => {}
-            Ok(None) => {
+        match unsafe { fork() } {
+            Ok(ForkResult::Parent { .. }) => {}
+            Ok(ForkResult::Child) => {
                 std::thread::sleep(Duration::from_secs(5));
                 sys::exit_now(0)
             }
@@ -385,7 +380,7 @@ fn spins() -> i32 {
 
 fn leaves_a_daemon() -> i32 {
     // SAFETY: a process inside has one thread.
-    if let Ok(None) = unsafe { sys::fork() } {
+    if let Ok(ForkResult::Child) = unsafe { fork() } {
         let _ = nix::unistd::setsid();
     }
     std::thread::sleep(Duration::from_secs(600));

@@ -3,7 +3,7 @@
 //! What must stay true: nothing here decides anything; every call gives the kernel's own error.
 
 use nix::unistd::Pid;
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -35,20 +35,10 @@ fn c_path(path: &Path) -> io::Result<CString> {
     Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
-/// Forks. The child gets `None`.
-///
-/// # Safety
-/// The process has one thread: a lock that another thread holds would be held in the child for ever.
-pub(super) unsafe fn fork() -> io::Result<Option<Pid>> {
-    // SAFETY: by the condition of this function.
-    let pid = check(libc::c_long::from(unsafe { libc::fork() }))?;
-    Ok((pid != 0).then(|| Pid::from_raw(pid as i32)))
-}
-
 /// Forks a sibling: the new process is a child of this one's parent, in the process namespace that this one has joined. It gets `None`.
 ///
 /// # Safety
-/// As for [`fork`].
+/// The process has one thread: a lock that another thread holds would be held in the child for ever.
 pub(super) unsafe fn fork_sibling() -> io::Result<Option<Pid>> {
     let flags = libc::CLONE_PARENT | libc::SIGCHLD;
     // SAFETY: without a stack of its own the child continues on a copy of this one, as after fork.
@@ -56,7 +46,7 @@ pub(super) unsafe fn fork_sibling() -> io::Result<Option<Pid>> {
     Ok((pid != 0).then(|| Pid::from_raw(pid as i32)))
 }
 
-/// A copy of the mount at `path` that stands nowhere yet. It may be put into another mount namespace.
+/// A copy of the mount at `path` that is not mounted anywhere yet. It may be mounted in another namespace.
 pub(super) fn detached_mount(path: &Path) -> io::Result<OwnedFd> {
     let path = c_path(path)?;
     let flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | libc::AT_RECURSIVE as libc::c_uint;
@@ -135,40 +125,6 @@ pub(super) fn close_all_but(kept: &[RawFd]) {
         first = first.max(fd + 1);
     }
     close_from(first);
-}
-
-/// Gives this process `file` as descriptor `as_fd`.
-pub(super) fn give_descriptor(file: &impl AsRawFd, as_fd: RawFd) -> io::Result<()> {
-    // SAFETY: the call takes numbers only; nothing here owns the standard descriptors.
-    check(libc::c_long::from(unsafe { libc::dup2(file.as_raw_fd(), as_fd) }))?;
-    Ok(())
-}
-
-/// Executes a program; comes back only with an error. Both lists end with a null pointer.
-pub(super) fn execute(
-    program: &CStr,
-    arguments: &[*const libc::c_char],
-    environment: &[*const libc::c_char],
-) -> io::Error {
-    debug_assert!(arguments.last().is_some_and(|last| last.is_null()));
-    debug_assert!(environment.last().is_some_and(|last| last.is_null()));
-    // SAFETY: the callers' lists are of live C strings and end with a null pointer.
-    unsafe { libc::execve(program.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
-    io::Error::last_os_error()
-}
-
-/// Waits until `file` is ready for `events`, at most `within_ms`; `None`: it was not in time.
-pub(super) fn poll(file: &impl AsRawFd, events: i16, within_ms: i32) -> io::Result<Option<i16>> {
-    loop {
-        let mut polled = libc::pollfd { fd: file.as_raw_fd(), events, revents: 0 };
-        // SAFETY: the pointer is to one live structure.
-        match check(libc::c_long::from(unsafe { libc::poll(&raw mut polled, 1, within_ms) })) {
-            Ok(0) => return Ok(None),
-            Ok(_) => return Ok(Some(polled.revents)),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
 }
 
 /// Ends this process at once, without anything that the C library does at an exit.

@@ -1,7 +1,8 @@
 //! The guard: waits for the command's end, a stop, the time limit or the fence, whichever is first. It reads two numbers
 //! from a file, which is in memory, and writes nothing.
 
-use super::{ShimError, os};
+use super::{ShimError, io, os};
+use crate::ready;
 use crate::stop_order::StopOrder;
 use crate::task_folder::DeadlineFile;
 use crate::task_folder::record::End;
@@ -14,7 +15,6 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 /// Nanoseconds on CLOCK_BOOTTIME.
@@ -126,7 +126,7 @@ pub(super) fn guard(
             Due::TimeLimit => ending = Some(terminate(End::TimedOut, usual, now_ns)),
             Due::At(next_ns) => {
                 arm(&timer, next_ns)?;
-                wait_for_input(&[signal_fd.as_fd().as_raw_fd(), timer.as_fd().as_raw_fd()])?;
+                ready::any_readable([&signal_fd, &timer], None).map_err(io("waiting for events"))?;
             }
         }
     }
@@ -161,18 +161,6 @@ fn arm(timer: &TimerFd, at_ns: u64) -> Result<(), ShimError> {
     timer
         .set(Expiration::OneShot(TimeSpec::from_duration(at)), TimerSetTimeFlags::TFD_TIMER_ABSTIME)
         .map_err(os("setting the timer"))
-}
-
-/// Waits until one of the descriptors can be read.
-fn wait_for_input(descriptors: &[i32]) -> Result<(), ShimError> {
-    let poll = |fd: &i32| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 };
-    let mut polled: Vec<libc::pollfd> = descriptors.iter().map(poll).collect();
-    // SAFETY: the pointer and the length are of one live vector.
-    let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, -1) };
-    if ready >= 0 || nix::Error::last() == nix::Error::EINTR {
-        return Ok(());
-    }
-    Err(ShimError::Os { doing: "waiting for events", source: nix::Error::last() })
 }
 
 #[cfg(test)]

@@ -120,11 +120,10 @@ fn run_task(folder: &TaskFolder, record: &LaunchRecord, signals: &SigSet) -> Res
     if deadline.get() <= started_ns {
         return never_ran(End::Fenced);
     }
-    let task = match Task::start(folder, record) {
-        Ok(task) => task,
+    let (task, output) = match Task::start(folder, record) {
+        Ok(started) => started,
         Err(NoStart { reason, by_node }) => return never_ran(End::StartFailed { reason, by_node }),
     };
-    let (task, output) = task;
     let started = StartedRecord { pid: task.command().as_raw(), started_ns };
     if let Err(error) = write_json(folder, folder.started(), &started) {
         task.end();

@@ -5,7 +5,6 @@
 
 use super::child::{self, NoStart, Output};
 use super::tree;
-use crate::sandbox::SandboxError;
 use crate::sandbox::cgroup::TaskCgroups;
 use crate::sandbox::enter::{self, Failed, NoEntry, Standard, Step, Then};
 use crate::sandbox::member::Member;
@@ -130,8 +129,6 @@ fn note_memory_kills(kills: u64, limit_mib: u64, mut stderr: PipeWriter) {
 /// Says why a command does not run, as its user or the node's operator has to know it.
 fn no_start(error: NoEntry, record: &LaunchRecord) -> NoStart {
     match error {
-        NoEntry::Prepare(SandboxError::Os { doing, source }) => NoStart::by_node(format!("{doing}: {source}")),
-        NoEntry::Prepare(error @ SandboxError::NoInit { .. }) => NoStart::by_node(error.to_string()),
         NoEntry::Step(Failed { step: Step::WorkDir, error }) => {
             let workdir = record.spec.workdir.as_deref().unwrap_or_default();
             NoStart::by_job(format!("working directory {workdir:?}: {error}"))
@@ -139,6 +136,6 @@ fn no_start(error: NoEntry, record: &LaunchRecord) -> NoStart {
         NoEntry::Step(Failed { step: Step::Execute, error }) => {
             NoStart::executing(record.spec.command.first().map_or("", String::as_str), &error)
         }
-        NoEntry::Step(Failed { step, error }) => NoStart::by_node(format!("{}: {error}", step.text())),
+        other => NoStart::by_node(other.to_string()),
     }
 }

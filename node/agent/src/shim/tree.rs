@@ -3,6 +3,7 @@
 //! The shim is a sub-reaper: a descendant whose parent dies becomes its child, so no double fork, new session or new group
 //! leads out. Killing is repeated until there is no child left, because a fork may happen between looking and killing.
 
+use crate::proc_stat;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
@@ -48,7 +49,7 @@ fn descendants(root: Pid) -> Vec<Pid> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     for entry in entries.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
-        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        let stat = proc_stat::of(pid).unwrap_or_default();
         if let Some(parent) = parent_of(&stat) {
             children.entry(parent).or_default().push(pid);
         }
@@ -64,10 +65,9 @@ fn descendants(root: Pid) -> Vec<Pid> {
     found
 }
 
-/// The parent's number in a line of /proc/<pid>/stat. The name before it is in brackets and may itself hold anything.
+/// The parent's number in a line of /proc/<pid>/stat.
 fn parent_of(stat: &str) -> Option<i32> {
-    let (_, after_name) = stat.rsplit_once(") ")?;
-    after_name.split(' ').nth(1)?.parse().ok()
+    proc_stat::fields(stat).nth(1)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -23,7 +23,6 @@ pub(crate) mod world;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{File, TryLockError};
-use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -181,10 +180,7 @@ impl TaskFolder {
     /// # Errors
     /// When the disk refuses.
     pub fn write_json<T: Serialize>(&self, path: &Path, value: &T) -> std::io::Result<()> {
-        let bytes = serde_json::to_vec(value)?;
-        let beside = path.with_extension("new");
-        File::create(&beside)?.write_all(&bytes)?;
-        std::fs::rename(&beside, path)
+        write_json(path, value)
     }
 
     /// Makes the fence file with its first deadline and the time limit.
@@ -213,6 +209,14 @@ impl TaskFolder {
 const LIMIT_AT: u64 = 8;
 /// A time limit that is none.
 const NO_LIMIT: u64 = u64::MAX;
+
+/// Writes a record whole, as [`TaskFolder::write_json`].
+pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> std::io::Result<()> {
+    let bytes = serde_json::to_vec(value)?;
+    let beside = path.with_extension("new");
+    std::fs::write(&beside, bytes)?;
+    std::fs::rename(&beside, path)
+}
 
 /// Reads a record; `None` where there is none yet.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> std::io::Result<Option<T>> {

@@ -84,6 +84,11 @@ impl Bench {
         bench
     }
 
+    /// The agent dies.
+    pub(crate) fn die(self) {
+        self.host.tasks.abort_all();
+    }
+
     pub(crate) fn now_ns(&self) -> u64 {
         self.host.clock.boottime_ns()
     }

@@ -63,21 +63,13 @@ impl Site {
         self.open_with(|_| ()).await
     }
 
-    async fn open_with(&self, adjust: impl FnOnce(&mut IsolationConfig)) -> Bench {
-        let mut isolation = IsolationConfig {
+    async fn open_with(&self, adjust: impl FnOnce(&mut ProcessConfig)) -> Bench {
+        let isolation = IsolationConfig {
             users: self.is_full().then_some(Users::PerTenant { base: BASE }),
             writable: vec![self.dir.path().to_owned()],
             cgroups: self.found.cgroups.clone(),
             pids_max: 100,
         };
-        adjust(&mut isolation);
-        Bench::open_with(&self.path("data"), |config| config.isolation = Some(isolation)).await
-    }
-
-    async fn open_as(&self, adjust: impl FnOnce(&mut ProcessConfig)) -> Bench {
-        let users = self.is_full().then_some(Users::PerTenant { base: BASE });
-        let cgroups = self.found.cgroups.clone();
-        let isolation = IsolationConfig { users, writable: Vec::new(), cgroups, pids_max: 100 };
         Bench::open_with(&self.path("data"), |config| {
             config.isolation = Some(isolation);
             adjust(config);
@@ -110,22 +102,13 @@ fn sleeper(seconds: u32) -> Option<String> {
     std::fs::read_dir("/proc").expect("processes").find_map(is_it).filter(|pid| is_alive(pid))
 }
 
-async fn until_gone(seconds: u32) {
-    let gone = async {
-        while sleeper(seconds).is_some() {
+async fn until_sleeper(seconds: u32, is_there: bool) {
+    let waiting = async {
+        while sleeper(seconds).is_some() != is_there {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(crate::bench::PATIENCE, gone).await.expect("it ends");
-}
-
-async fn until_there(seconds: u32) {
-    let there = async {
-        while sleeper(seconds).is_none() {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(crate::bench::PATIENCE, there).await.expect("it starts");
+    tokio::time::timeout(crate::bench::PATIENCE, waiting).await.expect("it starts, or ends");
 }
 
 #[tokio::test]
@@ -166,12 +149,11 @@ async fn a_killed_shim_leaves_nobody_without_an_agent() {
     let bench = site.open().await;
     let key = bench.start(alone(1, "env -i setsid sh -c 'sleep 77101 & exec sleep 77101' & wait"), FAR);
     bench.running(key).await;
-    until_there(77101).await;
+    until_sleeper(77101, true).await;
     let shim = site.shim_of(key);
-    bench.host.tasks.abort_all();
-    drop(bench);
+    bench.die();
     kill(shim, Signal::SIGKILL).expect("it lives");
-    until_gone(77101).await;
+    until_sleeper(77101, false).await;
     // An agent that comes back says how it ended.
     let bench = site.open().await;
     assert_eq!(bench.over(key).await.0, TaskState::Signaled { signal: 9 });
@@ -185,8 +167,7 @@ async fn an_agent_that_comes_back_stops_isolated_tasks() {
     let key = bench.start(alone(1, "trap 'echo told; exit 3' TERM; echo ready; while :; do sleep 0.05; done"), FAR);
     bench.running(key).await;
     lines(&site.path("data/tasks/1.0/stdout"), 1).await;
-    bench.host.tasks.abort_all();
-    drop(bench);
+    bench.die();
     let bench = site.open().await;
     bench.running(key).await;
     bench.stop(key);
@@ -201,11 +182,11 @@ async fn ranks_of_one_node_share_a_sandbox_and_end_one_by_one() {
     let bench = site.open().await;
     let first = bench.start(spec(1, 0, "setsid sleep 77102 & echo here > /dev/shm/first; wait"), FAR);
     bench.running(first).await;
-    until_there(77102).await;
+    until_sleeper(77102, true).await;
     let second = "while [ ! -s /dev/shm/first ]; do sleep 0.02; done; cat /dev/shm/first; pgrep -f 'sleep 77102' > /dev/null && echo seen; exec sleep 77103";
     let second = bench.start(spec(1, 1, second), FAR);
     bench.running(second).await;
-    until_there(77103).await;
+    until_sleeper(77103, true).await;
     if site.is_full() {
         assert_eq!(bench.output(second, Stream::Stdout).await.0, "here\nseen\n");
     }
@@ -232,9 +213,8 @@ async fn an_agent_that_comes_back_when_one_rank_is_over_leaves_the_others_runnin
     let first = bench.start(spec(1, 0, "exit 0"), FAR);
     assert_eq!(bench.over(first).await.0, TaskState::Exited { code: 0 });
     bench.running(second).await;
-    until_there(77104).await;
-    bench.host.tasks.abort_all();
-    drop(bench);
+    until_sleeper(77104, true).await;
+    bench.die();
     let bench = site.open().await;
     assert!(bench.exec.claim(owner()).await.expect("nobody else has it").is_empty(), "nothing has strayed");
     bench.running(second).await;
@@ -247,7 +227,7 @@ async fn an_agent_that_comes_back_when_one_rank_is_over_leaves_the_others_runnin
 #[tokio::test]
 async fn an_agent_reaps_what_killed_shims_leave_so_that_the_sandbox_ends() {
     let Some(site) = site() else { return };
-    let bench = site.open_as(|config| config.reaps_orphans = true).await;
+    let bench = site.open_with(|config| config.reaps_orphans = true).await;
     for (id, killed) in [(1, vec![0]), (2, vec![0, 1]), (3, vec![1])] {
         let ranks = [0, 1].map(|rank| bench.start(spec(id, rank, "sleep 77105 & wait"), FAR));
         for rank in ranks {
@@ -277,7 +257,11 @@ async fn a_device_of_the_host_is_refused_by_each_version_of_control_groups() {
     nix::sys::stat::mknod(&device, kind, mode, nix::sys::stat::makedev(1, 1)).expect("root makes devices");
     std::fs::set_permissions(&device, Permissions::from_mode(0o666)).expect("its own");
     for is_v2 in [false, true] {
-        let bench = site.open_with(|config| config.cgroups.retain(|cgroup| cgroup.is_v2 == is_v2)).await;
+        let of_version = |config: &mut ProcessConfig| {
+            let isolation = config.isolation.as_mut().expect("it isolates");
+            isolation.cgroups.retain(|cgroup| cgroup.is_v2 == is_v2);
+        };
+        let bench = site.open_with(of_version).await;
         let has_devices =
             site.found.cgroups.iter().any(|c| c.is_v2 == is_v2 && c.controllers.contains(&Controller::Devices));
         if !has_devices {

@@ -147,8 +147,7 @@ async fn an_agent_that_comes_back_in_the_middle_of_a_grace_does_not_begin_it_ane
     let asked_ns = first.now_ns();
     first.exec.stop(task, Stop { signal: StopSignal::Usr1, grace_s: 3 });
     tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
-    first.host.tasks.abort_all();
-    drop(first);
+    first.die();
     let second = Bench::open(dir.path()).await;
     // It does not know that the stop was asked for, and asks again; for longer, too.
     second.exec.stop(task, Stop { signal: StopSignal::Usr1, grace_s: 3_600 });
@@ -180,8 +179,7 @@ async fn what_a_task_writes_after_a_checkpoint_is_seen_while_it_runs_and_at_its_
     let quick = first.start(spec(2, 0, &write("done")), FAR);
     let seen = first.wait(quick, |task| !task.is_live()).await;
     assert_eq!(seen.checkpoint.expect("it made one").note, "done", "its end is not known without it");
-    first.host.tasks.abort_all();
-    drop(first);
+    first.die();
     let second = Bench::open(dir.path()).await;
     assert_eq!(second.exec.observe()[&quick].checkpoint.as_ref().expect("it made one").note, "done");
     second.exec.stop(task, Stop { signal: StopSignal::Usr1, grace_s: 20 });
@@ -205,8 +203,7 @@ async fn a_time_limit_may_be_raised_and_lowered_while_the_task_runs_and_outlives
     assert!(ended_ns >= began_ns + S && ended_ns < began_ns + 20 * S, "{} ms", (ended_ns - began_ns) / 1_000_000);
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     assert!(first.exec.observe()[&raised].is_live(), "its first limit has passed");
-    first.host.tasks.abort_all();
-    drop(first);
+    first.die();
     let second = Bench::open(dir.path()).await;
     assert_eq!(second.exec.observe()[&raised].time_limit_s, Some(3_600), "not the one it was started with");
     second.exec.set_time_limit(raised, Some(1));
@@ -441,8 +438,7 @@ async fn what_ended_without_an_agent_is_found() {
     let first = Bench::open(dir.path()).await;
     let task = first.start(spec(1, 0, "sleep 0.3; exit 4"), FAR);
     first.running(task).await;
-    first.host.tasks.abort_all();
-    drop(first);
+    first.die();
     wait_for_exit(dir.path(), "1.0").await;
     let second = Bench::open(dir.path()).await;
     assert_eq!(second.over(task).await.0, TaskState::Exited { code: 4 });
@@ -582,8 +578,7 @@ async fn finished_tasks_are_kept_within_bounds() {
     assert_eq!(names(&dir.path().join("kept")), ["3.0", "4.0", "5.0"]);
     assert_eq!(names(&dir.path().join("tasks")), Vec::<String>::new());
     assert_eq!(bench.output(key(4, 0), Stream::Stdout).await.0, "4\n");
-    bench.host.tasks.abort_all();
-    drop(bench);
+    bench.die();
     let again = Bench::open_with(dir.path(), |config| config.kept_tasks_max = 1).await;
     assert_eq!(again.output(key(5, 0), Stream::Stdout).await.0, "5\n");
     assert_eq!(names(&dir.path().join("kept")), ["5.0"]);

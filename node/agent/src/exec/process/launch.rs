@@ -13,10 +13,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// What a command takes over from the agent's own environment, where it is set: enough to find programs and speak its language.
-const INHERITED: [&str; 10] =
-    ["PATH", "LANG", "LC_ALL", "TZ", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH"];
-/// As many of them a command takes over that runs as another user: none that say who the agent is, or where its files are.
-const INHERITED_BY_OTHERS: usize = 4;
+const INHERITED: [&str; 4] = ["PATH", "LANG", "LC_ALL", "TZ"];
+/// And this, if it has the agent's own user: who the agent is, and where its files are.
+const INHERITED_BY_SAME_USER: [&str; 6] = ["HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH"];
 
 impl Inner {
     /// How a task is isolated.
@@ -46,11 +45,11 @@ impl Inner {
         };
         let inherited = |name: &str| Some((name.to_owned(), std::env::var(name).ok()?));
         let is_other_user = isolation.is_some_and(Isolation::is_full);
-        let inherits = if is_other_user { INHERITED_BY_OTHERS } else { INHERITED.len() };
-        let mut whole: BTreeMap<String, String> =
-            INHERITED.iter().take(inherits).filter_map(|name| inherited(name)).collect();
+        let mut whole: BTreeMap<String, String> = INHERITED.into_iter().filter_map(inherited).collect();
         if is_other_user {
             whole.insert("HOME".to_owned(), seen_as(folder.scratch()));
+        } else {
+            whole.extend(INHERITED_BY_SAME_USER.into_iter().filter_map(inherited));
         }
         whole.extend(env);
         whole.insert(orphans::TASK.to_owned(), folder.path().display().to_string());

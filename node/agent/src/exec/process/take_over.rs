@@ -49,7 +49,7 @@ impl Inner {
     fn end_abandoned_sandboxes(&self) {
         let Ok(left) = std::fs::read_dir(self.config.data_dir.join("sandboxes")) else { return };
         for path in left.flatten().map(|entry| entry.path()) {
-            if let Err(error) = member::end_abandoned(&path, orphans::reap_adopted) {
+            if let Err(error) = member::end_abandoned(&path, || orphans::reap_adopted(self.config.reaps_orphans)) {
                 tracing::warn!(folder = %path.display(), %error, "cannot end a sandbox that no task uses");
             }
         }
