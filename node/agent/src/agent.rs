@@ -42,14 +42,15 @@ impl Agent {
         if config.endpoints.is_empty() {
             return Err(AgentError::NoEndpoint);
         }
+        let gpus = config.gpus.cards().await?;
         let mut spec = config.spec.clone();
         if spec.gpus.is_empty() {
-            spec.gpus = config.gpus.cards().await?;
+            spec.gpus.clone_from(&gpus);
         }
         // First, because it locks the folder in which all the rest lies.
         let replan = Arc::new(Notify::new());
         config.executor.attach(&host, replan.clone()).await?;
-        let shared = Arc::new(Shared::open(host, config, spec, replan).await?);
+        let shared = Arc::new(Shared::open(host, config, spec, gpus, replan).await?);
         if let Some(cluster) = shared.cluster() {
             shared.claim(cluster).await?;
         }

@@ -2,7 +2,7 @@
 //!
 //! Decisions are made in `muster-node-core`; this crate carries them out. Two tasks share one state ([`shared`]): the
 //! *session* talks with a control node and pushes fences on, the *reconciler* makes the node what it should be. Neither waits for
-//! the other, so a slow card never costs a heartbeat.
+//! the other, and neither waits for a card ([`cards`]): a slow driver never costs a heartbeat or delays a stop.
 //!
 //! What must stay true:
 //! - a desired state is acted on only after its stamp is on disk, and never when a higher stamp was taken before;
@@ -12,6 +12,7 @@
 //! - an idle node costs one heartbeat a second and nothing else.
 
 mod agent;
+mod cards;
 mod config;
 pub mod exec;
 pub mod gpu;

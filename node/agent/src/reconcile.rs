@@ -1,26 +1,20 @@
 //! The reconciler: looks at the node, asks the core for steps, takes them. Woken by whatever changes; between two changes it
 //! sleeps.
 //!
-//! What must stay true: it keeps nothing that it could not see again, except until when to wait; steps are taken in their order;
-//! a card that fails fails the starts that need it, with its words, and is tried again for everybody else.
+//! What must stay true: it keeps nothing that it could not see again, except until when to wait; steps are taken in their order; it never waits for a
+//! card: what cards need is handed over, and it is woken when one has changed.
 
 use crate::exec::Launch;
-use crate::gpu::{CardState, GpuError};
 use crate::shared::Shared;
 use muster_model::TaskState;
 use muster_node_core::fence;
-use muster_node_core::{
-    CardStep, Desired, DeviceNames, Observed, ObservedTask, Phase, Step, Stopping, TaskKey, TaskSpec, env, plan,
-};
+use muster_node_core::{Desired, Observed, ObservedTask, Phase, Plan, Step, Stopping, TaskKey, TaskSpec, env, plan};
 use muster_runtime::timeline;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Until a step that failed is planned again; grows to the second while it goes on failing.
-const RETRY_MIN: Duration = Duration::from_secs(1);
-const RETRY_MAX: Duration = Duration::from_secs(30);
 /// Allocations that end are cut together, so that a node of short jobs does not write its meter for each.
 const ENDED_LINGER: Duration = Duration::from_secs(1);
 
@@ -30,7 +24,8 @@ pub(crate) struct Reconciler {
     settled: BTreeSet<TaskKey>,
     /// When the next interval is cut; none while nothing is held.
     next_cut: Option<Instant>,
-    retry: Option<(Instant, Duration)>,
+    /// When a card is to be worked on again.
+    cards_again: Option<Instant>,
 }
 
 impl Reconciler {
@@ -42,13 +37,13 @@ impl Reconciler {
             meter.keep(|key| observed.contains_key(&key));
             meter.settled().clone()
         };
-        Reconciler { shared, settled, next_cut: None, retry: None }
+        Reconciler { shared, settled, next_cut: None, cards_again: None }
     }
 
     pub(crate) async fn run(mut self) {
         loop {
             self.pass().await;
-            let wake_at = [self.next_cut, self.retry.map(|(at, _)| at)].into_iter().flatten().min();
+            let wake_at = [self.next_cut, self.cards_again].into_iter().flatten().min();
             let shared = self.shared.clone();
             tokio::select! {
                 biased;
@@ -73,13 +68,6 @@ impl Reconciler {
             }
             shared.outgoing.notify_one();
         }
-        let cards = match shared.config.gpus.state().await {
-            Ok(cards) => cards,
-            Err(error) => {
-                tracing::error!(node = %shared.spec.name, %error, "cannot read the GPUs");
-                return self.try_again();
-            }
-        };
         let (desired, observed) = {
             let state = shared.state.lock();
             let Some(desired) = state.desired.clone() else { return };
@@ -89,19 +77,17 @@ impl Reconciler {
             let observed = Observed {
                 tasks,
                 acknowledged,
-                cards: cards.iter().map(CardState::observed).collect(),
+                cards: shared.cards.observed(),
                 now_ns: shared.now_ns(),
                 confirmed_ns: state.leases.confirmed_ns(),
                 lost: state.lost.clone(),
             };
             (desired, observed)
         };
-        let all_well = self.take(&desired, &observed, cards, plan(&desired, &observed)).await;
-        if all_well {
-            self.retry = None;
-        } else {
-            self.try_again();
-        }
+        let Plan { steps, cards } = plan(&desired, &observed);
+        self.take(&desired, &observed, steps);
+        // After the steps: an instance whose task is being started is held by then.
+        self.cards_again = shared.cards.take(&cards);
     }
 
     /// Tells the reports and the meter what is seen. Says whether the meter was due to be cut, and is to be stored.
@@ -152,18 +138,10 @@ impl Reconciler {
         is_due
     }
 
-    /// Takes the steps. Says whether all went well.
-    async fn take(
-        &mut self,
-        desired: &Arc<Desired>,
-        observed: &Observed,
-        mut cards: Vec<CardState>,
-        steps: Vec<Step>,
-    ) -> bool {
+    /// Takes the steps.
+    fn take(&mut self, desired: &Arc<Desired>, observed: &Observed, steps: Vec<Step>) {
         let shared = self.shared.clone();
         let executor = &shared.config.executor;
-        let mut failed: BTreeMap<u16, String> = BTreeMap::new();
-        let mut cards_are_old = false;
         let mut recorded: BTreeSet<TaskKey> = observed.tasks.keys().copied().collect();
         for step in steps {
             match step {
@@ -175,25 +153,8 @@ impl Reconciler {
                     tracing::info!(task = %key, generation, workers, "the size of an elastic gang has changed");
                     executor.set_world(key, world);
                 }
-                Step::Card { card, step } => {
-                    cards_are_old = true;
-                    if failed.contains_key(&card) {
-                        continue;
-                    }
-                    if let Err(error) = take_card_step(&shared, card, step).await {
-                        tracing::error!(node = %shared.spec.name, card, %step, %error, "cannot set the mode of a GPU");
-                        metrics::counter!("muster_agent_card_failures_total").increment(1);
-                        failed.insert(card, error.to_string());
-                    }
-                }
                 Step::Start(key) => {
-                    if std::mem::take(&mut cards_are_old) {
-                        cards = match shared.config.gpus.state().await {
-                            Ok(cards) => cards,
-                            Err(_) => return false,
-                        };
-                    }
-                    self.start(desired, observed, &cards, &failed, key);
+                    self.start(desired, observed, key);
                     recorded.insert(key);
                 }
                 Step::RecordNeverStarted(key) => {
@@ -219,28 +180,17 @@ impl Reconciler {
             }
         }
         shared.state.lock().waits_for_lease = desired.tasks.keys().any(|key| !recorded.contains(key));
-        failed.is_empty()
     }
 
     /// Starts a task, or records why it cannot be started.
-    fn start(
-        &self,
-        desired: &Arc<Desired>,
-        observed: &Observed,
-        cards: &[CardState],
-        failed: &BTreeMap<u16, String>,
-        key: TaskKey,
-    ) {
+    fn start(&self, desired: &Arc<Desired>, observed: &Observed, key: TaskKey) {
         let (Some(task), Some(confirmed_ns)) = (desired.tasks.get(&key), observed.confirmed_ns) else { return };
         let spec: Arc<TaskSpec> = task.spec.clone();
         let cannot = |reason: String| {
             tracing::warn!(task = %key, job = %spec.job, reason, "cannot start a task");
             record_over(&self.shared, desired, key, TaskState::StartFailed { reason, by_node: true });
         };
-        if let Some(why) = spec.devices.iter().find_map(|hold| failed.get(&hold.gpu)) {
-            return cannot(why.clone());
-        }
-        let env = match env::task_env(&spec, &device_names(cards)) {
+        let env = match env::task_env(&spec, &self.shared.cards.names()) {
             Ok(env) => env,
             Err(missing) => return cannot(missing.to_string()),
         };
@@ -253,11 +203,6 @@ impl Reconciler {
             spec,
             env,
         });
-    }
-
-    fn try_again(&mut self) {
-        let wait = self.retry.map_or(RETRY_MIN, |(_, last)| (last * 2).min(RETRY_MAX));
-        self.retry = Some((Instant::now() + wait, wait));
     }
 }
 
@@ -277,31 +222,6 @@ fn word(state: &TaskState) -> &'static str {
         TaskState::TimedOut => "timed-out",
         TaskState::StartFailed { .. } => "start-failed",
         TaskState::Fenced => "fenced",
-    }
-}
-
-async fn take_card_step(shared: &Shared, card: u16, step: CardStep) -> Result<(), GpuError> {
-    let gpus = &shared.config.gpus;
-    match step {
-        CardStep::DestroyInstance(place) => gpus.destroy_instance(card, place).await,
-        CardStep::DisableMig => gpus.set_mig(card, false).await,
-        CardStep::StopMps => gpus.stop_mps(card).await,
-        CardStep::ClearTimeSlice => gpus.set_time_slice(card, false).await,
-        CardStep::EnableMig => gpus.set_mig(card, true).await,
-        CardStep::CreateInstance(place) => gpus.create_instance(card, place).await.map(|_| ()),
-        CardStep::StartMps => gpus.start_mps(card).await.map(|_| ()),
-        CardStep::SetTimeSlice => gpus.set_time_slice(card, true).await,
-    }
-}
-
-fn device_names(cards: &[CardState]) -> DeviceNames {
-    let indexed = || cards.iter().enumerate().map(|(index, card)| (index as u16, card));
-    DeviceNames {
-        cards: cards.iter().map(|card| card.uuid.clone()).collect(),
-        instances: indexed()
-            .flat_map(|(index, card)| card.instances.iter().map(move |i| ((index, i.place), i.uuid.clone())))
-            .collect(),
-        mps_pipes: indexed().filter_map(|(index, card)| Some((index, card.mps_pipe.clone()?))).collect(),
     }
 }
 

@@ -25,6 +25,8 @@ const LANE_MAX: usize = 64;
 const LOG_LANE_MAX: usize = 8;
 /// From dialling to the welcome: a control node that has no leader within this is no better than none.
 const WELCOME_MAX: Duration = Duration::from_secs(5);
+/// Until the cards were read for the first time. What was not read by then is withheld, until it is.
+const CARDS_MAX: Duration = Duration::from_secs(1);
 /// A control plane of another cluster is asked again after this: only a person can change that.
 const OTHER_CLUSTER_AGAIN: Duration = Duration::from_secs(5);
 /// A desired state of a node with hundreds of tasks and long environments fits; more is a fault.
@@ -137,6 +139,8 @@ async fn try_session(
             return Err(Ended::Stopped);
         }
     }
+    // So that a node is not said to be without its cards, only because its agent has just started. A silent card holds nobody up.
+    let _ = tokio::time::timeout(CARDS_MAX, shared.cards.until_read()).await;
     let (lane, first) = mpsc::channel(LANE_MAX);
     let (log_lane, last) = mpsc::channel(LOG_LANE_MAX);
     // The lane is new: it has room.

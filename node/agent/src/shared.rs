@@ -2,12 +2,13 @@
 //!
 //! What must stay true: the lock is never held across an await; whoever changes something that the other acts on notifies it.
 
+use crate::cards::Cards;
 use crate::config::{AgentConfig, AgentError};
 use crate::exec::Owner;
 use crate::stored::{self, Identity};
 use crate::wire;
 use muster_model::ids::{Epoch, NodeId, Revision};
-use muster_model::node::NodeSpec;
+use muster_model::node::{Gpu, NodeSpec};
 use muster_node_core::fence::{self, NS_PER_S};
 use muster_node_core::{Desired, Gate, Leases, Meter, Reports, StaleStamp, Stamp, TaskKey};
 use muster_proto::v1;
@@ -38,6 +39,7 @@ pub(crate) struct Shared {
     /// Wakes the session: there is something to send.
     pub(crate) outgoing: Notify,
     pub(crate) stop: CancellationToken,
+    pub(crate) cards: Arc<Cards>,
     pub(crate) state: Mutex<State>,
     /// Held while the meter is written: an older one must not land on a newer.
     meter_file: tokio::sync::Mutex<()>,
@@ -85,6 +87,7 @@ impl Shared {
         host: Host,
         config: AgentConfig,
         spec: NodeSpec,
+        gpus: Vec<Gpu>,
         replan: Arc<Notify>,
     ) -> Result<Self, AgentError> {
         let identity = match stored::read_identity(&host)? {
@@ -95,13 +98,16 @@ impl Shared {
         };
         stored::write_identity(&host, &identity).await?;
         let meter = stored::read_meter(&host, &spec.boot_id)?;
+        let stop = CancellationToken::new();
+        let cards = Cards::open(host.clone(), config.gpus.clone(), gpus, replan.clone(), stop.clone());
         Ok(Shared {
             host,
             config,
             spec,
             replan,
             outgoing: Notify::new(),
-            stop: CancellationToken::new(),
+            stop,
+            cards,
             state: Mutex::new(State {
                 identity,
                 stored_gate: (identity.gate, Instant::now()),
@@ -210,9 +216,13 @@ impl Shared {
     }
 
     pub(crate) fn hello(&self) -> v1::AgentMessage {
+        let mut spec = self.spec.clone();
+        for (gpu, withheld) in spec.gpus.iter_mut().zip(self.cards.withheld()) {
+            gpu.withheld = withheld.or(gpu.withheld.take());
+        }
         let state = self.state.lock();
         wire::message(Message::Hello(v1::Hello {
-            spec: Some((&self.spec).into()),
+            spec: Some((&spec).into()),
             usage_incarnation: state.meter.incarnation(),
             cluster_incarnation: state.identity.gate.highest().map(|stamp| stamp.incarnation),
             version: env!("CARGO_PKG_VERSION").to_owned(),

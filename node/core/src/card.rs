@@ -1,7 +1,7 @@
 //! How a card is set, how it should be, and the steps between.
 //!
-//! What must stay true: a setting that somebody holds is never taken away; a card is taken apart before it is set up anew, and
-//! every card of the node is taken apart before any is set up; a card that nobody holds or is about to hold is whole.
+//! What must stay true: a setting that somebody holds is never taken away; a card is taken apart before it is set up anew; a card that
+//! nobody holds or is about to hold is whole; the steps of one card never depend on another card, so each is worked on by itself.
 
 use crate::task::TaskKey;
 use muster_model::GpuModel;
@@ -25,15 +25,62 @@ pub enum CardSetting {
     TimeSlice,
 }
 
-/// A card as the backend shows it.
+/// What is known of a card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CardObserved {
     /// Its model.
     pub model: GpuModel,
-    /// How it is driven.
-    pub setting: CardSetting,
+    /// How it was driven when it was read last; absent while it has not been read, or the driver does not answer for it.
+    pub setting: Option<CardSetting>,
+    /// Its steps are under way: the setting above may be out of date already.
+    pub changing: bool,
+    /// Why its last steps failed, until they succeed or are not needed any more.
+    pub failed: Option<String>,
     /// Why nothing may be started on it, if so.
     pub withheld: Option<String>,
+}
+
+impl CardObserved {
+    /// Whether a task that holds `mode` can start on it now.
+    fn serves(&self, mode: HoldMode) -> bool {
+        let as_needed = match (&self.setting, mode) {
+            (Some(CardSetting::Mig(standing)), HoldMode::Mig(place)) => standing.contains(&place),
+            (Some(CardSetting::Whole), HoldMode::Whole)
+            | (Some(CardSetting::Mps), HoldMode::Mps { .. })
+            | (Some(CardSetting::TimeSlice), HoldMode::TimeSlice { .. }) => true,
+            _ => false,
+        };
+        as_needed && !self.changing
+    }
+
+    /// How far a card is for a task that may have `mode` on it.
+    pub(crate) fn readiness(&self, mode: HoldMode) -> Readiness<'_> {
+        match &self.failed {
+            _ if self.serves(mode) => Readiness::Ready,
+            Some(why) if !self.changing => Readiness::Failed(why),
+            _ => Readiness::NotYet,
+        }
+    }
+}
+
+/// How far a card is for a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Readiness<'a> {
+    /// The task can start.
+    Ready,
+    /// The card is to be read or set first.
+    NotYet,
+    /// Setting it has failed, for this reason.
+    Failed(&'a str),
+}
+
+/// The steps that one card needs, in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CardWork {
+    /// Its index.
+    pub card: u16,
+    /// What to change; nothing when it is as it should be.
+    pub steps: Vec<CardStep>,
 }
 
 /// One change of one card.
@@ -130,37 +177,36 @@ pub(crate) fn possible(model: GpuModel, mode: HoldMode) -> Result<(), String> {
     }
 }
 
-/// The steps that take a card to what its holders need: first what takes apart, then what sets up.
-pub(crate) fn steps(now: &CardSetting, holders: &Holders) -> (Vec<CardStep>, Vec<CardStep>) {
-    let Some(wanted) = holders.setting() else { return (Vec::new(), Vec::new()) };
-    let mut apart = Vec::new();
-    let mut up = Vec::new();
+/// The steps that take a card from `now` to what its holders need: what takes it apart comes first.
+pub(crate) fn steps(now: &CardSetting, holders: &Holders) -> Vec<CardStep> {
+    let Some(wanted) = holders.setting() else { return Vec::new() };
+    let mut steps = Vec::new();
     match (now, &wanted) {
         (CardSetting::Mig(standing), CardSetting::Mig(needed)) => {
-            apart.extend(standing.difference(needed).map(|place| CardStep::DestroyInstance(*place)));
-            up.extend(needed.difference(standing).map(|place| CardStep::CreateInstance(*place)));
+            steps.extend(standing.difference(needed).map(|place| CardStep::DestroyInstance(*place)));
+            steps.extend(needed.difference(standing).map(|place| CardStep::CreateInstance(*place)));
         }
         (now, wanted) if now == wanted => {}
         (now, wanted) => {
             match now {
                 CardSetting::Whole => {}
                 CardSetting::Mig(standing) => {
-                    apart.extend(standing.iter().map(|place| CardStep::DestroyInstance(*place)));
-                    apart.push(CardStep::DisableMig);
+                    steps.extend(standing.iter().map(|place| CardStep::DestroyInstance(*place)));
+                    steps.push(CardStep::DisableMig);
                 }
-                CardSetting::Mps => apart.push(CardStep::StopMps),
-                CardSetting::TimeSlice => apart.push(CardStep::ClearTimeSlice),
+                CardSetting::Mps => steps.push(CardStep::StopMps),
+                CardSetting::TimeSlice => steps.push(CardStep::ClearTimeSlice),
             }
             match wanted {
                 CardSetting::Whole => {}
                 CardSetting::Mig(needed) => {
-                    up.push(CardStep::EnableMig);
-                    up.extend(needed.iter().map(|place| CardStep::CreateInstance(*place)));
+                    steps.push(CardStep::EnableMig);
+                    steps.extend(needed.iter().map(|place| CardStep::CreateInstance(*place)));
                 }
-                CardSetting::Mps => up.push(CardStep::StartMps),
-                CardSetting::TimeSlice => up.push(CardStep::SetTimeSlice),
+                CardSetting::Mps => steps.push(CardStep::StartMps),
+                CardSetting::TimeSlice => steps.push(CardStep::SetTimeSlice),
             }
         }
     }
-    (apart, up)
+    steps
 }

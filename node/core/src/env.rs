@@ -64,7 +64,7 @@ pub fn task_env(spec: &TaskSpec, names: &DeviceNames) -> Result<BTreeMap<String,
     set("MUSTER_TENANT", spec.tenant.clone());
     set("MUSTER_TASK", spec.key.to_string());
     set(NOTE_VARIABLE, spec.checkpoint_note.clone());
-    // CUDA orders cards by speed unless told otherwise; our indexes are NVML's, which are those of the PCI bus.
+    // CUDA orders cards by speed unless told otherwise.
     set("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned());
     set("CUDA_VISIBLE_DEVICES", visible_devices(spec, names)?);
     for hold in &spec.devices {
@@ -82,24 +82,19 @@ pub fn task_env(spec: &TaskSpec, names: &DeviceNames) -> Result<BTreeMap<String,
     Ok(env)
 }
 
-/// Indexes of whole and time-sliced cards, UUIDs of MIG instances and of cards under MPS. A task without devices sees none.
+/// UUIDs of cards and of MIG instances: an index means another card behind a private `/dev`, and after a card has died. A task without devices
+/// sees none.
 fn visible_devices(spec: &TaskSpec, names: &DeviceNames) -> Result<String, NotPrepared> {
     let mut visible = Vec::with_capacity(spec.devices.len());
     for hold in &spec.devices {
         let card = hold.gpu;
-        let uuid = names.cards.get(usize::from(card));
-        visible.push(match hold.mode {
-            HoldMode::Whole | HoldMode::TimeSlice { .. } => card.to_string(),
-            // An MPS server that serves one card renumbers it as 0, so only the UUID means the same on both sides.
-            HoldMode::Mps { .. } => {
-                uuid.cloned().ok_or_else(|| NotPrepared { card, what: "such index on this node".to_owned() })?
-            }
-            HoldMode::Mig(place) => names
-                .instances
-                .get(&(card, place))
-                .cloned()
-                .ok_or_else(|| NotPrepared { card, what: format!("MIG instance {place}") })?,
-        });
+        let uuid = || names.cards.get(usize::from(card)).cloned();
+        let instance = |place| names.instances.get(&(card, place)).cloned();
+        let (name, what) = match hold.mode {
+            HoldMode::Mig(place) => (instance(place), format!("MIG instance {place}")),
+            HoldMode::Whole | HoldMode::TimeSlice { .. } | HoldMode::Mps { .. } => (uuid(), "UUID".to_owned()),
+        };
+        visible.push(name.ok_or(NotPrepared { card, what })?);
     }
     Ok(visible.join(","))
 }

@@ -6,7 +6,7 @@
 //!   needs no memory of what it was doing;
 //! - a desired state with a lower stamp than the highest seen changes nothing ([`stamp`]);
 //! - no rank starts while another attempt of its job is still seen on this node (law 6), and none past its own fence;
-//! - what is not held any more is given back before anything new is made.
+//! - no step of the plan waits for a card, and a card that is slow or fails costs only those who need it.
 
 pub mod card;
 pub mod env;
@@ -17,11 +17,11 @@ pub mod step;
 pub mod task;
 pub mod usage;
 
-pub use card::{CardObserved, CardSetting, CardStep};
+pub use card::{CardObserved, CardSetting, CardStep, CardWork};
 pub use env::DeviceNames;
 pub use fence::Leases;
 pub use report::{Report, Reports};
 pub use stamp::{Gate, StaleStamp, Stamp};
-pub use step::{Observed, Step, plan};
+pub use step::{Observed, Plan, Step, plan};
 pub use task::{Desired, DesiredTask, ObservedTask, Phase, Stopping, TaskKey, TaskSpec};
 pub use usage::Meter;

@@ -1,14 +1,16 @@
 //! From the desired and the observed state to ordered steps.
 //!
-//! [`plan`] is one screen: end what is not wanted, change time limits, see who may start, take cards apart, set cards up, start, forget. It is called
-//! again whenever anything has changed, so a step that failed or was cut off is simply planned again. What must stay true:
+//! [`plan`] is one screen: end what is not wanted, change time limits, see who may start, start those whose cards are seen to be ready, forget; and
+//! what each card needs. It is called again whenever anything has changed, so a step that failed or was cut off is simply planned again. What
+//! must stay true:
 //! - a task with a record, live or over, is never started again, nor one that ran here and was lost;
 //! - a task starts only when no task of another attempt of its job is live here (law 6), when every device it needs can be
-//!   had beside what live tasks hold, and when its fence lies ahead;
-//! - steps that give back come before steps that take;
+//!   had beside what live tasks hold and was *seen* to be set for it, and when its fence lies ahead;
+//! - no step waits for a card: the work on cards is a list of its own for each card, so a slow one delays only the starts that need it;
+//! - steps that end something come before steps that start something;
 //! - a record is forgotten only when its end was acknowledged and it is no longer desired.
 
-use crate::card::{self, CardObserved, CardStep, Holders};
+use crate::card::{self, CardObserved, CardWork, Holders, Readiness};
 use crate::fence;
 use crate::task::{Desired, DesiredTask, ObservedTask, Stopping, TaskKey, TaskSpec};
 use muster_model::{Stop, World};
@@ -39,14 +41,7 @@ pub enum Step {
     Stop(TaskKey, Stop),
     /// SIGKILL: the control plane holds the task for dead already.
     Kill(TaskKey),
-    /// Changes a card.
-    Card {
-        /// Its index.
-        card: u16,
-        /// What to change.
-        step: CardStep,
-    },
-    /// Starts a task; its devices are as it needs them once the steps before this are done.
+    /// Starts a task; its devices are as it needs them.
     Start(TaskKey),
     /// Gives a live task another time limit, in seconds from its start; none: it has no limit any more.
     SetTimeLimit(TaskKey, Option<u64>),
@@ -67,19 +62,25 @@ pub enum Step {
     Forget(TaskKey),
 }
 
-/// The steps from what is to what should be, in the order to take them.
+/// What to do next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Steps to take now, in this order. None of them waits for a driver.
+    pub steps: Vec<Step>,
+    /// What each card needs, by index. The cards are worked on side by side.
+    pub cards: Vec<CardWork>,
+}
+
+/// From what is to what should be.
 #[must_use]
-pub fn plan(desired: &Desired, observed: &Observed) -> Vec<Step> {
+pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
     let mut steps = ends(desired, observed);
     steps.extend(limits(desired, observed));
     steps.extend(worlds(desired, observed));
-    let (admitted, holders) = admit(desired, observed, &mut steps);
-    let (apart, up) = card_steps(observed, &holders);
-    steps.extend(apart);
-    steps.extend(up);
-    steps.extend(admitted.into_iter().map(Step::Start));
+    let (ready, holders) = admit(desired, observed, &mut steps);
+    steps.extend(ready.into_iter().map(Step::Start));
     steps.extend(forgettable(desired, observed));
-    steps
+    Plan { steps, cards: card_work(&observed.cards, &holders) }
 }
 
 /// Live tasks that must end, and how urgently.
@@ -126,7 +127,7 @@ fn is_held_for_dead(task: &ObservedTask, desired: &Desired) -> bool {
     fenced_since || desired.tasks.values().any(other)
 }
 
-/// Which desired tasks start now, in the order of their keys, and who holds which card once they have.
+/// Which desired tasks start now, in the order of their keys; and who holds which card, those included that wait until it is set for them.
 fn admit(desired: &Desired, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<TaskKey>, Vec<Holders>) {
     let mut holders = vec![Holders::default(); observed.cards.len()];
     let live = || observed.tasks.values().filter(|task| task.is_live());
@@ -138,6 +139,7 @@ fn admit(desired: &Desired, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<
         }
     }
     let mut admitted: Vec<TaskKey> = Vec::new();
+    let mut ready: Vec<TaskKey> = Vec::new();
     for (key, task) in &desired.tasks {
         if observed.tasks.contains_key(key) {
             continue;
@@ -161,12 +163,32 @@ fn admit(desired: &Desired, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<
         if job_is_elsewhere || !fence_lies_ahead(task, observed) {
             continue;
         }
-        if let Some(after) = take_devices(key, task, &observed.cards, &holders) {
-            holders = after;
-            admitted.push(*key);
+        let Some(after) = take_devices(key, task, &observed.cards, &holders) else { continue };
+        match readiness(task, &observed.cards) {
+            Readiness::Failed(why) => {
+                steps.push(Step::RecordCannotStart { key: *key, reason: why.to_owned() });
+                continue;
+            }
+            Readiness::Ready => ready.push(*key),
+            Readiness::NotYet => {}
+        }
+        holders = after;
+        admitted.push(*key);
+    }
+    (ready, holders)
+}
+
+/// How far the cards of a task are: failed when one is, ready when all are.
+fn readiness<'a>(task: &DesiredTask, cards: &'a [CardObserved]) -> Readiness<'a> {
+    let mut all = Readiness::Ready;
+    for hold in &task.spec.devices {
+        match cards[usize::from(hold.gpu)].readiness(hold.mode) {
+            failed @ Readiness::Failed(_) => return failed,
+            Readiness::NotYet => all = Readiness::NotYet,
+            Readiness::Ready => {}
         }
     }
-    (admitted, holders)
+    all
 }
 
 /// The holders after `task` took its devices; `None` when one of them is not to be had now.
@@ -201,16 +223,13 @@ fn fence_lies_ahead(task: &DesiredTask, observed: &Observed) -> bool {
         .is_some_and(|confirmed| fence::deadline_ns(confirmed, task.spec.disconnect_grace_s) > observed.now_ns)
 }
 
-/// What takes cards apart, of all cards, and then what sets them up.
-fn card_steps(observed: &Observed, holders: &[Holders]) -> (Vec<Step>, Vec<Step>) {
-    let (mut apart, mut up) = (Vec::new(), Vec::new());
-    for (index, (card, held)) in observed.cards.iter().zip(holders).enumerate() {
-        let named = |step| Step::Card { card: index as u16, step };
-        let (first, then) = card::steps(&card.setting, held);
-        apart.extend(first.into_iter().map(named));
-        up.extend(then.into_iter().map(named));
-    }
-    (apart, up)
+/// What each card needs. A card that could not be read is left alone: nobody knows what is on it.
+fn card_work(cards: &[CardObserved], holders: &[Holders]) -> Vec<CardWork> {
+    let work = |(card, (observed, held)): (u16, (&CardObserved, &Holders))| CardWork {
+        card,
+        steps: observed.setting.as_ref().map_or_else(Vec::new, |setting| card::steps(setting, held)),
+    };
+    (0..).zip(cards.iter().zip(holders)).map(work).collect()
 }
 
 fn forgettable<'a>(desired: &'a Desired, observed: &'a Observed) -> impl Iterator<Item = Step> + 'a {

@@ -1,6 +1,6 @@
 //! The cards of a node, behind what NVML can do: the interface, and the backend that simulates it.
 //!
-//! A backend obeys one caller at a time. What must stay true of every backend: a card changes its mode only when it is empty; an
+//! A card obeys one caller at a time, and cards are asked side by side. What must stay true of every backend: a call about one card never waits for another; a card changes its mode only when it is empty; an
 //! instance stands only where the geometry lets it; a step that has been taken already is taken again without harm, because a
 //! plan is made anew after every failure. The limits of an MPS share travel in the client's environment, where CUDA reads them.
 
@@ -11,7 +11,7 @@ use muster_model::GpuModel;
 use muster_model::mig::MigPlacement;
 use muster_model::node::Gpu;
 use muster_model::request::SharingMode;
-use muster_node_core::{CardObserved, CardSetting};
+use muster_node_core::{CardSetting, CardStep};
 use serde::{Deserialize, Serialize};
 
 /// A MIG instance that stands.
@@ -43,16 +43,15 @@ pub struct CardState {
 }
 
 impl CardState {
-    /// As the plan sees it.
+    /// Its setting, as the plan sees it.
     #[must_use]
-    pub fn observed(&self) -> CardObserved {
-        let setting = match self.mode {
+    pub fn setting(&self) -> CardSetting {
+        match self.mode {
             SharingMode::Whole => CardSetting::Whole,
             SharingMode::Mig => CardSetting::Mig(self.instances.iter().map(|instance| instance.place).collect()),
             SharingMode::Mps => CardSetting::Mps,
             SharingMode::TimeSlice => CardSetting::TimeSlice,
-        };
-        CardObserved { model: self.model, setting, withheld: self.withheld.clone() }
+        }
     }
 }
 
@@ -81,7 +80,7 @@ pub enum GpuError {
         /// Which.
         card: u16,
         /// What was being done.
-        doing: &'static str,
+        doing: String,
         /// The driver's words.
         why: String,
     },
@@ -101,24 +100,9 @@ pub trait GpuBackend: Send + Sync + 'static {
     /// What cards there are, by index: UUID, model, memory, NUMA node, NVLink island, and health.
     fn cards(&self) -> GpuAnswer<'_, Vec<Gpu>>;
 
-    /// How each is driven now, by index.
-    fn state(&self) -> GpuAnswer<'_, Vec<CardState>>;
+    /// How one is driven now. May take as long as the driver likes: whoever asks sets a deadline, and drops the answer when it has passed.
+    fn state(&self, card: u16) -> GpuAnswer<'_, CardState>;
 
-    /// Enters or leaves MIG mode; only an empty card does.
-    fn set_mig(&self, card: u16, on: bool) -> GpuAnswer<'_, ()>;
-
-    /// Makes a GPU instance with its compute instance at exactly this place; one that stands there already is given back.
-    fn create_instance(&self, card: u16, place: MigPlacement) -> GpuAnswer<'_, MigInstance>;
-
-    /// Removes the instance at this place, if it stands.
-    fn destroy_instance(&self, card: u16, place: MigPlacement) -> GpuAnswer<'_, ()>;
-
-    /// Starts an MPS server on an empty card; gives the folder of its control pipe.
-    fn start_mps(&self, card: u16) -> GpuAnswer<'_, String>;
-
-    /// Ends the MPS server.
-    fn stop_mps(&self, card: u16) -> GpuAnswer<'_, ()>;
-
-    /// Lets tasks take turns on a card, or ends that.
-    fn set_time_slice(&self, card: u16, on: bool) -> GpuAnswer<'_, ()>;
+    /// Changes one; a change that was made already succeeds. May take as long as the driver likes, as above.
+    fn take(&self, card: u16, step: CardStep) -> GpuAnswer<'_, ()>;
 }

@@ -9,6 +9,7 @@ use futures::future::FutureExt;
 use muster_model::mig::{self, MigPlacement};
 use muster_model::node::Gpu;
 use muster_model::request::SharingMode;
+use muster_node_core::CardStep;
 use muster_runtime::Files;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -30,7 +31,9 @@ struct Inner {
     kept: Kept,
     /// Cards on which processes run.
     busy: BTreeSet<u16>,
-    /// The next call on a card fails with this.
+    /// Cards that answer nothing.
+    hanging: BTreeSet<u16>,
+    /// The next change of a card fails with this.
     faults: BTreeMap<u16, String>,
 }
 
@@ -74,59 +77,99 @@ impl SimGpus {
         }
     }
 
-    /// Changes a card under the rules and keeps the result.
-    fn change<T: Send + 'static>(
-        &self,
-        card: u16,
-        doing: &'static str,
-        change: impl FnOnce(&mut CardState, &mut u64, bool) -> Result<T, String>,
-    ) -> GpuAnswer<'_, T> {
-        let changed = {
-            let inner = &mut *self.inner.lock();
-            let cards = inner.kept.cards.len();
-            if let Some(why) = inner.faults.remove(&card) {
-                Err(GpuError::Driver { card, doing, why })
-            } else if let Some(state) = inner.kept.cards.get_mut(usize::from(card)) {
-                let is_empty = !inner.busy.contains(&card);
-                change(state, &mut inner.kept.next_handle, is_empty)
-                    .map_err(|why| GpuError::Refused { card, why })
-                    .map(|answer| (answer, inner.kept.clone()))
-            } else {
-                Err(GpuError::NoCard { card, cards })
-            }
-        };
-        async move {
-            let (answer, kept) = changed?;
-            if let Some(files) = &self.files {
-                let storage = |why: String| GpuError::Storage { why };
-                let bytes = serde_json::to_vec(&kept).map_err(|e| storage(e.to_string()))?;
-                files.write(FILE, bytes).await.map_err(|e| storage(e.to_string()))?;
-            }
-            Ok(answer)
+    /// Whether a card answers nothing from now on.
+    pub fn set_hanging(&self, card: u16, hangs: bool) {
+        let mut inner = self.inner.lock();
+        if hangs {
+            inner.hanging.insert(card);
+        } else {
+            inner.hanging.remove(&card);
         }
-        .boxed()
     }
 
-    fn set_mode(&self, card: u16, doing: &'static str, from: SharingMode, to: SharingMode) -> GpuAnswer<'_, ()> {
-        self.change(card, doing, move |state, _, is_empty| {
-            if state.mode == to {
-                return Ok(());
-            }
-            if to == SharingMode::Mig && state.model.facts().mig.is_none() {
-                return Err(format!("{} has no MIG", state.model));
-            }
-            if state.mode != from || !state.instances.is_empty() || !is_empty {
-                let (mode, instances) = (state.mode.word(), state.instances.len());
-                return Err(format!(
-                    "{doing} needs an empty GPU in mode {}; this GPU is in mode {mode} and has {instances} instances{}",
-                    from.word(),
-                    if is_empty { "" } else { ", and processes run on it" }
-                ));
-            }
-            state.mode = to;
-            Ok(())
-        })
+    fn hangs(&self, card: u16) -> bool {
+        self.inner.lock().hanging.contains(&card)
     }
+
+    /// Changes a card under the rules, and gives what is to be kept.
+    fn change(&self, card: u16, step: CardStep) -> Result<Kept, GpuError> {
+        let inner = &mut *self.inner.lock();
+        let cards = inner.kept.cards.len();
+        if let Some(why) = inner.faults.remove(&card) {
+            return Err(GpuError::Driver { card, doing: step.to_string(), why });
+        }
+        let Some(state) = inner.kept.cards.get_mut(usize::from(card)) else {
+            return Err(GpuError::NoCard { card, cards });
+        };
+        let is_empty = !inner.busy.contains(&card);
+        apply(state, step, is_empty, &mut inner.kept.next_handle).map_err(|why| GpuError::Refused { card, why })?;
+        Ok(inner.kept.clone())
+    }
+}
+
+/// One step under the rules of real cards; else why it is refused.
+fn apply(state: &mut CardState, step: CardStep, is_empty: bool, next_handle: &mut u64) -> Result<(), String> {
+    match step {
+        CardStep::DestroyInstance(place) => state.instances.retain(|instance| instance.place != place),
+        CardStep::CreateInstance(place) => return create(state, place, next_handle),
+        CardStep::EnableMig if state.model.facts().mig.is_none() => return Err(format!("{} has no MIG", state.model)),
+        CardStep::EnableMig => return set_mode(state, step, is_empty, (SharingMode::Whole, SharingMode::Mig)),
+        CardStep::DisableMig => return set_mode(state, step, is_empty, (SharingMode::Mig, SharingMode::Whole)),
+        CardStep::StartMps => {
+            set_mode(state, step, is_empty, (SharingMode::Whole, SharingMode::Mps))?;
+            state.mps_pipe = Some(format!("/run/muster/mps/{}", state.uuid));
+        }
+        CardStep::StopMps => {
+            set_mode(state, step, is_empty, (SharingMode::Mps, SharingMode::Whole))?;
+            state.mps_pipe = None;
+        }
+        CardStep::SetTimeSlice => return set_mode(state, step, is_empty, (SharingMode::Whole, SharingMode::TimeSlice)),
+        CardStep::ClearTimeSlice => {
+            return set_mode(state, step, is_empty, (SharingMode::TimeSlice, SharingMode::Whole));
+        }
+    }
+    Ok(())
+}
+
+fn set_mode(
+    state: &mut CardState,
+    step: CardStep,
+    is_empty: bool,
+    (from, to): (SharingMode, SharingMode),
+) -> Result<(), String> {
+    if state.mode == to {
+        return Ok(());
+    }
+    if state.mode != from || !state.instances.is_empty() || !is_empty {
+        let (mode, instances) = (state.mode.word(), state.instances.len());
+        return Err(format!(
+            "{step} needs an empty GPU in mode {}; this GPU is in mode {mode} and has {instances} instances{}",
+            from.word(),
+            if is_empty { "" } else { ", and processes run on it" }
+        ));
+    }
+    state.mode = to;
+    Ok(())
+}
+
+fn create(state: &mut CardState, place: MigPlacement, next_handle: &mut u64) -> Result<(), String> {
+    let standing: Vec<MigPlacement> = state.instances.iter().map(|instance| instance.place).collect();
+    if standing.contains(&place) {
+        return Ok(());
+    }
+    let family = state.model.facts().mig.ok_or_else(|| format!("{} has no MIG", state.model))?;
+    if state.mode != SharingMode::Mig {
+        return Err(format!("it is in mode {}, not in MIG mode", state.mode.word()));
+    }
+    if !mig::can_stand(family, &standing, place) {
+        return Err(format!("{place} conflicts with {standing:?}"));
+    }
+    let handle = *next_handle;
+    *next_handle += 1;
+    let uuid = format!("MIG-{}-{handle}", state.uuid.trim_start_matches("GPU-"));
+    state.instances.push(MigInstance { handle, uuid, place });
+    state.instances.sort_by_key(|instance| instance.place.start);
+    Ok(())
 }
 
 fn fresh(gpus: &[Gpu], boot_id: &str) -> Kept {
@@ -146,85 +189,32 @@ impl GpuBackend for SimGpus {
         std::future::ready(Ok(self.gpus.clone())).boxed()
     }
 
-    fn state(&self) -> GpuAnswer<'_, Vec<CardState>> {
+    fn state(&self, card: u16) -> GpuAnswer<'_, CardState> {
+        if self.hangs(card) {
+            return std::future::pending().boxed();
+        }
         let inner = self.inner.lock();
+        let (cards, at) = (inner.kept.cards.len(), usize::from(card));
         let with_health =
             |(card, gpu): (&CardState, &Gpu)| CardState { withheld: gpu.withheld.clone(), ..card.clone() };
-        let cards = inner.kept.cards.iter().zip(&self.gpus).map(with_health).collect();
-        std::future::ready(Ok(cards)).boxed()
+        let state = inner.kept.cards.get(at).zip(self.gpus.get(at)).map(with_health);
+        std::future::ready(state.ok_or(GpuError::NoCard { card, cards })).boxed()
     }
 
-    fn set_mig(&self, card: u16, on: bool) -> GpuAnswer<'_, ()> {
-        if on {
-            self.set_mode(card, "entering MIG mode", SharingMode::Whole, SharingMode::Mig)
-        } else {
-            self.set_mode(card, "leaving MIG mode", SharingMode::Mig, SharingMode::Whole)
+    fn take(&self, card: u16, step: CardStep) -> GpuAnswer<'_, ()> {
+        if self.hangs(card) {
+            return std::future::pending().boxed();
         }
-    }
-
-    fn create_instance(&self, card: u16, place: MigPlacement) -> GpuAnswer<'_, MigInstance> {
-        self.change(card, "creating an instance", move |state, next_handle, _| {
-            if let Some(standing) = state.instances.iter().find(|instance| instance.place == place) {
-                return Ok(standing.clone());
+        let changed = self.change(card, step);
+        async move {
+            let kept = changed?;
+            if let Some(files) = &self.files {
+                let storage = |why: String| GpuError::Storage { why };
+                let bytes = serde_json::to_vec(&kept).map_err(|e| storage(e.to_string()))?;
+                files.write(FILE, bytes).await.map_err(|e| storage(e.to_string()))?;
             }
-            let family = state.model.facts().mig.ok_or_else(|| format!("{} has no MIG", state.model))?;
-            if state.mode != SharingMode::Mig {
-                return Err(format!("it is in mode {}, not in MIG mode", state.mode.word()));
-            }
-            let standing: Vec<MigPlacement> = state.instances.iter().map(|instance| instance.place).collect();
-            if !mig::can_stand(family, &standing, place) {
-                return Err(format!("{place} conflicts with {standing:?}"));
-            }
-            let handle = *next_handle;
-            *next_handle += 1;
-            let uuid = format!("MIG-{}-{handle}", state.uuid.trim_start_matches("GPU-"));
-            let instance = MigInstance { handle, uuid, place };
-            state.instances.push(instance.clone());
-            state.instances.sort_by_key(|instance| instance.place.start);
-            Ok(instance)
-        })
-    }
-
-    fn destroy_instance(&self, card: u16, place: MigPlacement) -> GpuAnswer<'_, ()> {
-        self.change(card, "destroying an instance", move |state, _, _| {
-            state.instances.retain(|instance| instance.place != place);
             Ok(())
-        })
-    }
-
-    fn start_mps(&self, card: u16) -> GpuAnswer<'_, String> {
-        self.change(card, "starting MPS", move |state, _, is_empty| {
-            if let Some(pipe) = &state.mps_pipe {
-                return Ok(pipe.clone());
-            }
-            if state.mode != SharingMode::Whole || !is_empty {
-                return Err(format!("MPS needs an empty GPU; this GPU is in mode {}", state.mode.word()));
-            }
-            let pipe = format!("/run/muster/mps/{}", state.uuid);
-            state.mode = SharingMode::Mps;
-            state.mps_pipe = Some(pipe.clone());
-            Ok(pipe)
-        })
-    }
-
-    fn stop_mps(&self, card: u16) -> GpuAnswer<'_, ()> {
-        self.change(card, "stopping MPS", |state, _, is_empty| {
-            if state.mode == SharingMode::Mps && !is_empty {
-                return Err("the MPS server still has clients".to_owned());
-            }
-            if state.mode == SharingMode::Mps {
-                state.mode = SharingMode::Whole;
-            }
-            state.mps_pipe = None;
-            Ok(())
-        })
-    }
-
-    fn set_time_slice(&self, card: u16, on: bool) -> GpuAnswer<'_, ()> {
-        if on {
-            self.set_mode(card, "starting time-slicing", SharingMode::Whole, SharingMode::TimeSlice)
-        } else {
-            self.set_mode(card, "ending time-slicing", SharingMode::TimeSlice, SharingMode::Whole)
         }
+        .boxed()
     }
 }

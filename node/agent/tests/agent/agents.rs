@@ -75,7 +75,11 @@ impl Fleet {
     }
 
     async fn modes(&self) -> Vec<SharingMode> {
-        self.gpus.state().await.expect("readable").iter().map(|card| card.mode).collect()
+        let mut modes = Vec::new();
+        for card in 0..3 {
+            modes.push(self.gpus.state(card).await.expect("readable").mode);
+        }
+        modes
     }
 }
 
@@ -100,7 +104,7 @@ async fn a_gang_runs_from_desired_to_forgotten() {
         fleet.cluster.until_reported(key(1, task), TaskState::Running).await;
     }
     let followed = fleet.output(1, 1, 1, true).await;
-    assert_eq!(followed, "1/2 local 1/2 at 127.0.0.1:29500 on [1] restart 0 job 1 attempt 1 lr 0.1\n");
+    assert_eq!(followed, "1/2 local 1/2 at 127.0.0.1:29500 on [GPU-node-1] restart 0 job 1 attempt 1 lr 0.1\n");
     for task in 0..2 {
         fleet.cluster.until_reported(key(1, task), TaskState::Exited { code: task as i32 }).await;
     }
@@ -155,9 +159,9 @@ async fn cards_are_cut_and_shared_for_tasks_and_whole_again_after_them() {
         fleet.cluster.until_reported(key(id, 0), TaskState::Running).await;
     }
     assert_eq!(fleet.modes().await, [SharingMode::Mig, SharingMode::Mps, SharingMode::TimeSlice]);
-    let instances = fleet.gpus.state().await.expect("readable")[0].instances.clone();
+    let instances = fleet.gpus.state(0).await.expect("readable").instances;
     assert_eq!(instances.iter().map(|instance| instance.place).collect::<Vec<_>>(), [place]);
-    for (id, devices, mps) in [(1, instances[0].uuid.as_str(), "0"), (2, "GPU-node-1", "3"), (4, "2", "0")] {
+    for (id, devices, mps) in [(1, instances[0].uuid.as_str(), "0"), (2, "GPU-node-1", "3"), (4, "GPU-node-2", "0")] {
         lines(&fleet.dir().join(format!("node/tasks/{id}.0/stdout")), 2).await;
         let said = fleet.output(id, id, 0, false).await;
         assert!(said.contains(&format!("on [{devices}] ")) && said.trim_end().ends_with(mps), "{said}");
@@ -188,6 +192,41 @@ async fn a_card_that_fails_fails_the_task_with_its_words() {
     fleet.cluster.until_reported(key(1, 0), TaskState::StartFailed { reason, by_node: true }).await;
     fleet.cluster.desire(&[(holding(spec(3, 0, "true"), 0, mig), false)]);
     fleet.cluster.until_reported(key(3, 0), TaskState::Exited { code: 0 }).await;
+}
+
+/// Law of the node: a driver that does not answer for one card costs nobody else anything, and the card is told of until it answers.
+#[tokio::test]
+async fn a_card_that_hangs_costs_only_itself() {
+    let fleet = Fleet::new().await;
+    let (agent, _host) = fleet.agent().await;
+    let mig = HoldMode::Mig(MigPlacement { shape: MigShape::G1, start: 0 });
+    fleet.cluster.desire(&[(spec(1, 0, "sleep 1000"), false)]);
+    fleet.cluster.until_reported(key(1, 0), TaskState::Running).await;
+    fleet.gpus.set_hanging(0, true);
+    // A task that needs the card, one that needs another, and the end of a third.
+    let waits = holding(spec(2, 0, "true"), 0, mig);
+    let other = holding(spec(3, 0, "exit 5"), 1, HoldMode::Whole);
+    fleet.cluster.desire(&[(spec(1, 0, "sleep 1000"), true), (waits.clone(), false), (other, false)]);
+    let begun = std::time::Instant::now();
+    fleet.cluster.until_reported(key(1, 0), TaskState::Stopped).await;
+    fleet.cluster.until_reported(key(3, 0), TaskState::Exited { code: 5 }).await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    fleet.cluster.with(|heard| assert!(!heard.reports.contains_key(&key(2, 0)), "{:?}", heard.reports));
+    assert!(agent.status().session.is_some());
+    fleet.cluster.desire(&[]);
+    agent.stop().await.expect("it had not failed");
+
+    // Another agent cannot read the card: it says so, and the rest of the node works.
+    let (_agent, _host) = fleet.agent().await;
+    fleet.cluster.until("the second agent", |heard| heard.hellos.len() == 2).await;
+    fleet.cluster.with(|heard| {
+        let gpus = &heard.hellos[1].spec.as_ref().expect("a node").gpus;
+        let withheld: Vec<bool> = gpus.iter().map(|gpu| gpu.withheld.is_some()).collect();
+        assert_eq!(withheld, [true, false, false]);
+    });
+    fleet.gpus.set_hanging(0, false);
+    fleet.cluster.desire(&[(waits, false)]);
+    fleet.cluster.until_reported(key(2, 0), TaskState::Exited { code: 0 }).await;
 }
 
 #[tokio::test]

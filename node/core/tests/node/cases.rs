@@ -1,20 +1,21 @@
 //! Plans, stamps, environments, reports and the meter, case by case.
 
-use crate::world::{PREEMPTED, desired, hold, key, mig, observed, over, running, spec};
+use crate::world::{PREEMPTED, desired, hold, key, mig, observed, over, running, spec, work};
 use muster_model::ids::{Epoch, Revision};
 use muster_model::mig::{MigPlacement, MigShape};
 use muster_model::task::{HoldMode, TaskState};
 use muster_model::validate::bounds;
 use muster_model::{Checkpoint, Stop, World};
 use muster_node_core::{
-    CardSetting, CardStep, DeviceNames, Gate, Meter, Report, Reports, Stamp, Step, TaskKey, TaskSpec, env, plan,
+    CardSetting, CardStep, Desired, DeviceNames, Gate, Meter, Observed, Report, Reports, Stamp, Step, TaskKey,
+    TaskSpec, env, plan,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 const WHOLE: HoldMode = HoldMode::Whole;
 
-/// What is desired (with its stop flag), what is observed, and the plan between.
+/// What is desired (with its stop flag), what is observed, and the steps between.
 #[track_caller]
 fn check(
     wanted: Vec<(TaskSpec, bool)>,
@@ -24,21 +25,48 @@ fn check(
 ) {
     let mut node = observed(seen);
     for (card, setting) in node.cards.iter_mut().zip(settings) {
-        card.setting = setting;
+        card.setting = Some(setting);
     }
-    assert_eq!(plan(&desired(wanted, 1), &node), steps);
+    assert_eq!(steps_of(&desired(wanted, 1), &node), steps);
+}
+
+fn steps_of(desired: &Desired, node: &Observed) -> Vec<Step> {
+    plan(desired, node).steps
+}
+
+/// What a card of a node needs.
+fn card_steps(desired: &Desired, node: &Observed, card: usize) -> Vec<CardStep> {
+    plan(desired, node).cards[card].steps.clone()
 }
 
 #[test]
-fn a_new_task_prepares_its_card_and_starts() {
+fn a_new_task_has_its_card_prepared_and_starts_when_that_is_seen() {
     let place = MigPlacement { shape: MigShape::G3, start: 4 };
-    let card = |step| Step::Card { card: 1, step };
-    check(
-        vec![(spec(10, 0, vec![hold(1, mig(MigShape::G3, 4))]), false)],
-        vec![],
-        vec![],
-        &[card(CardStep::EnableMig), card(CardStep::CreateInstance(place)), Step::Start(key(10, 0))],
-    );
+    let wanted = desired(vec![(spec(10, 0, vec![hold(1, mig(MigShape::G3, 4))]), false)], 1);
+    let mut node = observed(vec![]);
+    assert_eq!(steps_of(&wanted, &node), [], "its card is whole");
+    assert_eq!(card_steps(&wanted, &node, 1), [CardStep::EnableMig, CardStep::CreateInstance(place)]);
+    work(&plan(&wanted, &node).cards, &mut node);
+    node.cards[1].changing = true;
+    assert_eq!(steps_of(&wanted, &node), [], "it is still being worked on");
+    node.cards[1].changing = false;
+    assert_eq!(steps_of(&wanted, &node), [Step::Start(key(10, 0))]);
+    assert_eq!(card_steps(&wanted, &node, 1), [], "it is as it should be");
+}
+
+#[test]
+fn a_card_that_fails_or_is_silent_costs_only_those_who_need_it() {
+    let slice = spec(10, 0, vec![hold(1, mig(MigShape::G3, 4))]);
+    let wanted = desired(vec![(slice, false), (spec(20, 0, vec![hold(0, WHOLE)]), false)], 1);
+    let mut node = observed(vec![]);
+    node.cards[1].failed = Some("entering MIG mode failed: Xid 79".to_owned());
+    let refused = Step::RecordCannotStart { key: key(10, 0), reason: "entering MIG mode failed: Xid 79".to_owned() };
+    assert_eq!(steps_of(&wanted, &node), [refused, Step::Start(key(20, 0))]);
+    assert_eq!(card_steps(&wanted, &node, 1), [], "nobody needs it any more");
+    node.cards[1].failed = None;
+    node.cards[1].setting = None;
+    assert_eq!(steps_of(&wanted, &node), [Step::Start(key(20, 0))], "what has not been read is waited for");
+    assert_eq!(card_steps(&wanted, &node, 1), [], "and not touched");
 }
 
 /// A task that is not desired any more is stopped as its record says.
@@ -50,9 +78,9 @@ fn not_desired() -> Step {
 fn a_task_is_stopped_as_the_cause_asks_for_and_told_so_once() {
     let mut node = observed(vec![(spec(10, 0, vec![]), running())]);
     let wanted = desired(vec![(spec(10, 0, vec![]), true)], 1);
-    assert_eq!(plan(&wanted, &node), [Step::Stop(key(10, 0), PREEMPTED)]);
+    assert_eq!(steps_of(&wanted, &node), [Step::Stop(key(10, 0), PREEMPTED)]);
     crate::world::take(&Step::Stop(key(10, 0), PREEMPTED), &wanted, &mut node);
-    assert_eq!(plan(&wanted, &node), [], "its grace has begun");
+    assert_eq!(steps_of(&wanted, &node), [], "its grace has begun");
     check(vec![], vec![(spec(10, 0, vec![]), running())], vec![], &[not_desired()]);
 }
 
@@ -61,12 +89,10 @@ fn a_card_changes_mode_only_when_its_last_task_is_gone() {
     let wanted = || vec![(spec(20, 0, vec![hold(0, WHOLE)]), false)];
     let share = || spec(10, 0, vec![hold(0, HoldMode::Mps { percent: 30, memory_mib: 1 })]);
     check(wanted(), vec![(share(), running())], vec![CardSetting::Mps], &[not_desired()]);
-    check(
-        wanted(),
-        vec![(share(), over(TaskState::Stopped))],
-        vec![CardSetting::Mps],
-        &[Step::Card { card: 0, step: CardStep::StopMps }, Step::Start(key(20, 0))],
-    );
+    check(wanted(), vec![(share(), over(TaskState::Stopped))], vec![CardSetting::Mps], &[]);
+    let mut node = observed(vec![(share(), over(TaskState::Stopped))]);
+    node.cards[0].setting = Some(CardSetting::Mps);
+    assert_eq!(card_steps(&desired(wanted(), 1), &node, 0), [CardStep::StopMps]);
 }
 
 #[test]
@@ -90,9 +116,9 @@ fn growth_starts_beside_its_gang_and_every_worker_is_told_the_size_once() {
     let wanted = desired(vec![(least(world(2, 2, 0)), false), (part.clone(), false)], 1);
     let mut node = observed(vec![(least(world(1, 1, 0)), running())]);
     let told = Step::SetWorld(key(10, 0), world(2, 2, 0));
-    assert_eq!(plan(&wanted, &node), [told.clone(), Step::Start(key(12, 0))]);
+    assert_eq!(steps_of(&wanted, &node), [told.clone(), Step::Start(key(12, 0))]);
     crate::world::take(&told, &wanted, &mut node);
-    assert_eq!(plan(&wanted, &node), [Step::Start(key(12, 0))]);
+    assert_eq!(steps_of(&wanted, &node), [Step::Start(key(12, 0))]);
     let env = env::task_env(&part, &DeviceNames::default()).expect("no devices");
     let said = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MUSTER_WORKERS_MAX", "MUSTER_WORLD_GENERATION"];
     assert_eq!(said.map(|name| env[name].as_str()), ["1", "2", "1", "4", "2"]);
@@ -202,7 +228,7 @@ fn a_rank_sees_its_gang_and_its_devices() {
         ("TORCHELASTIC_RESTART_COUNT", "2"),
         ("MUSTER_JOB_ID", "1"),
         ("MUSTER_ATTEMPT", "3"),
-        ("CUDA_VISIBLE_DEVICES", "0,1"),
+        ("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b"),
         ("LR", "0.1"),
     ] {
         assert_eq!(env.get(name).map(String::as_str), Some(value), "{name}");
@@ -226,7 +252,7 @@ fn shares_and_slices_are_named_so_that_cuda_finds_them() {
         env::task_env(&spec(10, 0, vec![hold(gpu, mode)]), &names()).map(|env| env["CUDA_VISIBLE_DEVICES"].clone())
     };
     assert_eq!(visible(mig(MigShape::G1, 3), 1).as_deref(), Ok("MIG-x"));
-    assert_eq!(visible(HoldMode::TimeSlice { memory_mib: 9 }, 1).as_deref(), Ok("1"));
+    assert_eq!(visible(HoldMode::TimeSlice { memory_mib: 9 }, 1).as_deref(), Ok("GPU-b"));
     assert!(visible(mig(MigShape::G1, 3), 0).is_err(), "an instance that does not stand has no name");
     assert_eq!(env::task_env(&spec(10, 0, vec![]), &names()).expect("nothing to find")["CUDA_VISIBLE_DEVICES"], "");
     let share = HoldMode::Mps { percent: 25, memory_mib: 2_048 };
@@ -385,12 +411,12 @@ fn a_time_limit_that_has_changed_reaches_a_live_task_once() {
     let mut node = observed(vec![(limited(None), running())]);
     for limit in [Some(60), Some(30), None] {
         let step = Step::SetTimeLimit(key(10, 0), limit);
-        assert_eq!(plan(&wanted(limit), &node), std::slice::from_ref(&step));
+        assert_eq!(steps_of(&wanted(limit), &node), std::slice::from_ref(&step));
         crate::world::take(&step, &wanted(limit), &mut node);
-        assert_eq!(plan(&wanted(limit), &node), []);
+        assert_eq!(steps_of(&wanted(limit), &node), []);
     }
     let stopping = desired(vec![(limited(Some(9)), true)], 1);
-    assert_eq!(plan(&stopping, &node), [Step::Stop(key(10, 0), PREEMPTED)], "its end is settled");
+    assert_eq!(steps_of(&stopping, &node), [Step::Stop(key(10, 0), PREEMPTED)], "its end is settled");
     let over = observed(vec![(limited(None), over(TaskState::Stopped))]);
-    assert_eq!(plan(&wanted(Some(9)), &over), []);
+    assert_eq!(steps_of(&wanted(Some(9)), &over), []);
 }

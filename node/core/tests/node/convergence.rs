@@ -1,9 +1,10 @@
 //! The plan against any desired and any observed state: it arrives, it stays, and no step on the way breaks a law.
 
-use crate::world::{NOW_NS, any_desired, any_observed, live_holds, pass_time, take};
+use crate::world::{CARDS, NOW_NS, any_desired, any_observed, live_holds, pass_time, take, take_card_step, work};
 use muster_model::request::SharingMode;
-use muster_node_core::{CardSetting, Desired, Observed, Phase, Step, Stopping, plan};
+use muster_node_core::{CardSetting, CardStep, Desired, Observed, Phase, Plan, Step, Stopping, plan};
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 /// Every plan makes progress or is empty, and a task passes through at most start, end and forgetting: this is far above what any
 /// generated case needs.
@@ -16,20 +17,88 @@ fn any_case() -> impl Strategy<Value = (Desired, Observed)> {
     })
 }
 
-/// Plans, takes every step and lets time pass until nothing is left to do.
+/// Plans, takes every step, works on the cards and lets time pass until nothing is left to do.
 fn converge(desired: &Desired, node: &mut Observed) {
     for _ in 0..ROUNDS_MAX {
-        let steps = plan(desired, node);
-        for step in &steps {
+        let next = plan(desired, node);
+        for step in &next.steps {
             take(step, desired, node);
         }
+        work(&next.cards, node);
         let before = node.clone();
         pass_time(node);
-        if steps.is_empty() && *node == before {
+        let is_done = next.steps.is_empty() && next.cards.iter().all(|work| work.steps.is_empty());
+        if is_done && *node == before {
             return;
         }
     }
     panic!("still not there: desired {desired:#?}, node {node:#?}, next {:#?}", plan(desired, node));
+}
+
+/// What happens to one card in one round, beside the plan.
+#[derive(Clone, Copy, Debug)]
+enum Luck {
+    /// It takes the next of its steps, and says that more are under way if there are.
+    Step,
+    /// It takes all of its steps and is read.
+    Done,
+    /// Its next step fails.
+    Fail,
+    /// Nothing moves: the driver does not answer.
+    Hang,
+    /// The driver does not answer, and what was known of the card does not count any more.
+    Silent,
+}
+
+/// Cards that are slow, fail and fall silent. What the driver has done is in `truth`; what the agent knows is in `node`.
+fn work_with_luck(
+    next: &Plan,
+    luck: &[Luck],
+    begun: &mut BTreeMap<u16, Vec<CardStep>>,
+    truth: &mut Observed,
+    node: &mut Observed,
+) {
+    for (work, luck) in next.cards.iter().zip(luck) {
+        let index = usize::from(work.card);
+        // Work that has begun is not changed; a new plan is asked for when it is over.
+        let mut left = begun.remove(&work.card).unwrap_or_else(|| work.steps.clone());
+        let card = &mut node.cards[index];
+        match luck {
+            Luck::Step | Luck::Done => {
+                let now = if matches!(luck, Luck::Done) { left.len() } else { left.len().min(1) };
+                for step in left.drain(..now) {
+                    take_card_step(work.card, step, truth);
+                }
+                card.changing = !left.is_empty();
+                if left.is_empty() {
+                    card.setting.clone_from(&truth.cards[index].setting);
+                    card.failed = None;
+                } else {
+                    begun.insert(work.card, left);
+                }
+            }
+            Luck::Fail => {
+                card.changing = false;
+                card.setting.clone_from(&truth.cards[index].setting);
+                card.failed = (!left.is_empty()).then(|| "the driver refused".to_owned());
+            }
+            Luck::Hang => {
+                card.changing = !left.is_empty();
+                if !left.is_empty() {
+                    begun.insert(work.card, left);
+                }
+            }
+            Luck::Silent => {
+                card.changing = false;
+                card.setting = None;
+            }
+        }
+    }
+}
+
+fn any_luck() -> impl Strategy<Value = Vec<Luck>> {
+    let one = prop::sample::select(vec![Luck::Step, Luck::Done, Luck::Fail, Luck::Hang, Luck::Silent]);
+    prop::collection::vec(one, usize::from(CARDS))
 }
 
 proptest! {
@@ -53,7 +122,7 @@ proptest! {
         }
         for (index, card) in node.cards.iter().enumerate() {
             let holds = live_holds(&node, index as u16);
-            let as_needed = match &card.setting {
+            let as_needed = match card.setting.as_ref().expect("it was read") {
                 CardSetting::Whole => holds.iter().all(|hold| hold.mode() == SharingMode::Whole),
                 CardSetting::Mig(standing) => !holds.is_empty() && holds.len() == standing.len(),
                 CardSetting::Mps | CardSetting::TimeSlice => !holds.is_empty(),
@@ -67,34 +136,55 @@ proptest! {
     fn taken_steps_are_not_planned_again((desired, mut node) in any_case()) {
         let first = plan(&desired, &node);
         prop_assert_eq!(&first, &plan(&desired, &node));
-        for step in &first {
+        for step in &first.steps {
             take(step, &desired, &mut node);
         }
-        let second = plan(&desired, &node);
-        prop_assert_eq!(second, Vec::new());
+        prop_assert_eq!(plan(&desired, &node).steps, Vec::new());
+        work(&first.cards, &mut node);
+        prop_assert!(plan(&desired, &node).cards.iter().all(|work| work.steps.is_empty()));
+    }
+
+    /// Law 6 and "no held device is taken away" hold with any luck of the cards (`take` and `take_card_step` check them), and stops and kills are
+    /// planned as if no card were there.
+    #[test]
+    fn slow_and_failing_cards_delay_no_stop_and_break_no_law((desired, node) in any_case(), lucks in prop::collection::vec(any_luck(), 1..12)) {
+        let (mut truth, mut node, mut begun) = (node.clone(), node, BTreeMap::new());
+        for luck in &lucks {
+            let next = plan(&desired, &node);
+            let ends = |steps: &[Step]| steps.iter().filter(|step| matches!(step, Step::Stop(..) | Step::Kill(_))).cloned().collect::<Vec<_>>();
+            let mut silent = node.clone();
+            for card in &mut silent.cards {
+                card.setting = None;
+            }
+            prop_assert_eq!(ends(&next.steps), ends(&plan(&desired, &silent).steps));
+            for step in &next.steps {
+                take(step, &desired, &mut node);
+            }
+            truth.tasks.clone_from(&node.tasks);
+            work_with_luck(&next, luck, &mut begun, &mut truth, &mut node);
+            pass_time(&mut node);
+        }
     }
 
     #[test]
     fn what_gives_back_comes_before_what_takes((desired, node) in any_case()) {
         let order = |step: &Step| match step {
             Step::Stop(..) | Step::Kill(_) | Step::SetWorld(..) | Step::SetTimeLimit(..) | Step::RecordNeverStarted(_) | Step::RecordLost(_) | Step::RecordCannotStart { .. } => 0,
-            Step::Card { step, .. } => match step {
-                muster_node_core::CardStep::DestroyInstance(_)
-                | muster_node_core::CardStep::DisableMig
-                | muster_node_core::CardStep::StopMps
-                | muster_node_core::CardStep::ClearTimeSlice => 1,
-                _ => 2,
-            },
-            Step::Start(_) => 3,
-            Step::Forget(_) => 4,
+            Step::Start(_) => 1,
+            Step::Forget(_) => 2,
         };
-        let steps = plan(&desired, &node);
-        prop_assert!(steps.is_sorted_by_key(order), "{steps:#?}");
+        let takes_apart = |step: &CardStep| matches!(
+            step,
+            CardStep::DestroyInstance(_) | CardStep::DisableMig | CardStep::StopMps | CardStep::ClearTimeSlice
+        );
+        let next = plan(&desired, &node);
+        prop_assert!(next.steps.is_sorted_by_key(order), "{:#?}", next.steps);
+        prop_assert!(next.cards.iter().all(|work| work.steps.is_sorted_by_key(|step| !takes_apart(step))), "{:#?}", next.cards);
     }
 
     #[test]
     fn a_record_is_never_started_again((desired, node) in any_case()) {
-        for step in plan(&desired, &node) {
+        for step in plan(&desired, &node).steps {
             if let Step::Start(key) = step {
                 prop_assert!(!node.tasks.contains_key(&key));
             }
@@ -105,7 +195,7 @@ proptest! {
     fn nothing_starts_past_its_fence((desired, mut node) in any_case(), confirmed in prop::option::of(0_u64..2)) {
         // Without a confirmed lease, or with one whose grace has passed, nothing starts.
         node.confirmed_ns = confirmed.map(|back| NOW_NS - 600_000_000_000 - back);
-        let started = plan(&desired, &node).into_iter().filter(|step| matches!(step, Step::Start(_))).count();
+        let started = plan(&desired, &node).steps.into_iter().filter(|step| matches!(step, Step::Start(_))).count();
         prop_assert_eq!(started, 0);
     }
 
@@ -113,7 +203,7 @@ proptest! {
     #[test]
     fn what_was_fenced_is_killed_at_once((mut desired, node) in any_case()) {
         desired.stamp.node_epoch = muster_model::ids::Epoch(2);
-        let steps = plan(&desired, &node);
+        let steps = plan(&desired, &node).steps;
         for (key, task) in &node.tasks {
             let lost = task.is_live() && !desired.tasks.contains_key(key) && task.stopping != Stopping::AtOnce;
             prop_assert_eq!(lost, steps.contains(&Step::Kill(*key)));
@@ -125,7 +215,7 @@ proptest! {
         for task in node.tasks.values_mut().filter(|task| task.is_live()) {
             task.phase = Phase::Starting;
         }
-        let steps = plan(&desired, &node);
+        let steps = plan(&desired, &node).steps;
         prop_assert!(steps.iter().all(|step| !matches!(step, Step::Start(key) if node.tasks.contains_key(key))));
     }
 }

@@ -6,8 +6,8 @@ use muster_model::request::SharingMode;
 use muster_model::task::{DeviceHold, HoldMode, TaskState};
 use muster_model::{GpuModel, Stop, StopSignal};
 use muster_node_core::{
-    CardObserved, CardSetting, CardStep, Desired, DesiredTask, Observed, ObservedTask, Phase, Stamp, Step, Stopping,
-    TaskKey, TaskSpec,
+    CardObserved, CardSetting, CardStep, CardWork, Desired, DesiredTask, Observed, ObservedTask, Phase, Stamp, Step,
+    Stopping, TaskKey, TaskSpec,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,6 +73,11 @@ pub(crate) fn desired(tasks: Vec<(TaskSpec, bool)>, epoch: u64) -> Desired {
     }
 }
 
+/// A card that was read, and that nobody has touched.
+fn whole(model: GpuModel) -> CardObserved {
+    CardObserved { model, setting: Some(CardSetting::Whole), changing: false, failed: None, withheld: None }
+}
+
 pub(crate) fn observed(tasks: Vec<(TaskSpec, Phase)>) -> Observed {
     let task = |(spec, phase): (TaskSpec, Phase)| {
         (
@@ -91,10 +96,7 @@ pub(crate) fn observed(tasks: Vec<(TaskSpec, Phase)>) -> Observed {
     Observed {
         tasks: tasks.into_iter().map(task).collect(),
         acknowledged: BTreeSet::new(),
-        cards: vec![
-            CardObserved { model: GpuModel::H100, setting: CardSetting::Whole, withheld: None };
-            usize::from(CARDS)
-        ],
+        cards: vec![whole(GpuModel::H100); usize::from(CARDS)],
         now_ns: NOW_NS,
         confirmed_ns: Some(NOW_NS),
         lost: Default::default(),
@@ -121,7 +123,6 @@ pub(crate) fn take(step: &Step, wanted: &Desired, node: &mut Observed) {
         Step::SetWorld(key, world) => {
             node.tasks.get_mut(key).expect("tells what is there").world_generation = Some(world.generation);
         }
-        Step::Card { card, step } => take_card_step(*card, *step, node),
         Step::Start(key) => {
             assert_may_start(*key, wanted, node);
             record(*key, Phase::Running { started_ns: NOW_NS }, wanted, node);
@@ -148,10 +149,20 @@ fn record(key: TaskKey, phase: Phase, wanted: &Desired, node: &mut Observed) {
     assert!(node.tasks.insert(key, task).is_none(), "{key} has a record already");
 }
 
-fn take_card_step(card: u16, step: CardStep, node: &mut Observed) {
+/// Takes the steps that the cards need.
+pub(crate) fn work(cards: &[CardWork], node: &mut Observed) {
+    for work in cards {
+        for step in &work.steps {
+            take_card_step(work.card, *step, node);
+        }
+    }
+}
+
+/// Takes one step of a card, with every check that a driver would fail on.
+pub(crate) fn take_card_step(card: u16, step: CardStep, node: &mut Observed) {
     let holds: Vec<HoldMode> = live_holds(node, card);
     let model = node.cards[usize::from(card)].model;
-    let setting = &mut node.cards[usize::from(card)].setting;
+    let setting = node.cards[usize::from(card)].setting.as_mut().expect("a card that was not read is not worked on");
     let none = |mode: SharingMode| !holds.iter().any(|hold| hold.mode() == mode);
     *setting = match (step, setting.clone()) {
         (CardStep::DestroyInstance(place), CardSetting::Mig(mut standing)) => {
@@ -194,7 +205,9 @@ fn assert_may_start(key: TaskKey, wanted: &Desired, node: &Observed) {
         );
     }
     for hold in &spec.devices {
-        let setting = &node.cards[usize::from(hold.gpu)].setting;
+        let card = &node.cards[usize::from(hold.gpu)];
+        assert!(!card.changing, "{key} starts on a card that is being changed: {card:?}");
+        let setting = card.setting.as_ref().expect("the card was read");
         let others = live_holds(node, hold.gpu);
         let ready = match (hold.mode, setting) {
             (HoldMode::Whole, CardSetting::Whole) => others.is_empty(),
@@ -290,10 +303,10 @@ pub(crate) fn any_observed(from: &Desired) -> impl Strategy<Value = Observed> + 
     (tasks, settings, prop::bool::weighted(0.1)).prop_map(|(tasks, settings, t4)| {
         let mut node = observed(Vec::new());
         for (card, setting) in node.cards.iter_mut().zip(settings) {
-            card.setting = setting;
+            card.setting = Some(setting);
         }
         if t4 {
-            node.cards[0] = CardObserved { model: GpuModel::T4, setting: CardSetting::Whole, withheld: None };
+            node.cards[0] = whole(GpuModel::T4);
         }
         for (spec, phase, stopping, acknowledged) in tasks {
             add_if_consistent(&mut node, spec, phase, stopping, acknowledged);
@@ -317,9 +330,11 @@ fn add_if_consistent(node: &mut Observed, spec: TaskSpec, phase: Phase, stopping
     let live = |other: &ObservedTask| other.is_live() && other.spec.job == task.spec.job;
     let doubled = node.tasks.values().any(|other| live(other) && other.spec.key.allocation != key.allocation);
     let fits = task.spec.devices.iter().all(|hold| {
-        let Some(card) = node.cards.get(usize::from(hold.gpu)) else { return false };
+        let Some(setting) = node.cards.get(usize::from(hold.gpu)).and_then(|card| card.setting.as_ref()) else {
+            return false;
+        };
         let others = live_holds(node, hold.gpu);
-        match (hold.mode, &card.setting) {
+        match (hold.mode, setting) {
             (HoldMode::Whole, CardSetting::Whole) => others.is_empty(),
             (HoldMode::Mig(place), CardSetting::Mig(standing)) => {
                 standing.contains(&place) && !others.contains(&hold.mode)

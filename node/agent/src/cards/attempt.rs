@@ -1,0 +1,75 @@
+//! One attempt on one card: take the steps, then read what has become of it. Every call has a deadline.
+//!
+//! What must stay true: a step is taken only after the one before it has succeeded; the card is read after the last step whatever became of it, so that the
+//! next plan starts from what is there; a call that overruns its deadline is given up, and nothing else is asked of the card in this attempt.
+
+use super::Cards;
+use crate::gpu::{CardState, GpuError};
+use muster_node_core::CardStep;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// A reading takes milliseconds; a driver that needs longer than this is in trouble.
+const READ_MAX: Duration = Duration::from_secs(5);
+/// Changing the mode of a card or making an instance takes seconds at the most.
+const STEP_MAX: Duration = Duration::from_secs(30);
+
+/// Why an attempt did not succeed.
+enum Failure {
+    /// The driver said no.
+    Refused(GpuError),
+    /// It said nothing.
+    Silent { doing: String, waited: Duration },
+}
+
+pub(super) async fn make(cards: &Cards, index: usize, steps: Vec<CardStep>) {
+    let card = index as u16;
+    let mut failure = None;
+    for step in &steps {
+        if let Err(why) = take(cards, card, *step).await {
+            failure = Some(why);
+            break;
+        }
+    }
+    let read = match failure {
+        Some(Failure::Silent { .. }) => None,
+        _ => match read(cards, card).await {
+            Ok(state) => Some(state),
+            Err(why) => {
+                failure = Some(why);
+                None
+            }
+        },
+    };
+    let node = &cards.host.name;
+    let trouble = failure.map(|failure| match failure {
+        Failure::Refused(error) => {
+            tracing::error!(node, card, %error, "a GPU cannot be read or set");
+            (error.to_string(), read.is_none())
+        }
+        Failure::Silent { doing, waited } => {
+            tracing::error!(node, card, doing, ?waited, "the driver does not answer for a GPU; the GPU is withheld");
+            let since = cards.host.clock.wall_ms().saturating_sub(waited.as_millis() as u64);
+            (format!("the driver has not answered since {} ({doing})", muster_model::utc::show(since)), true)
+        }
+    });
+    if trouble.is_some() {
+        metrics::counter!("muster_agent_card_failures_total").increment(1);
+    }
+    cards.over(index, read, trouble, steps);
+}
+
+async fn read(cards: &Cards, card: u16) -> Result<CardState, Failure> {
+    within(READ_MAX, "reading its state", cards.backend.state(card)).await
+}
+
+async fn take(cards: &Cards, card: u16, step: CardStep) -> Result<(), Failure> {
+    within(STEP_MAX, &step.to_string(), cards.backend.take(card, step)).await
+}
+
+async fn within<T>(most: Duration, doing: &str, call: impl Future<Output = Result<T, GpuError>>) -> Result<T, Failure> {
+    match timeout(most, call).await {
+        Ok(answer) => answer.map_err(Failure::Refused),
+        Err(_) => Err(Failure::Silent { doing: doing.to_owned(), waited: most }),
+    }
+}

@@ -1,0 +1,206 @@
+//! What the agent knows of its cards, and the work on them: each card is read and set by attempts of its own.
+//!
+//! What must stay true:
+//! - nobody waits here: the reconciler reads what is known and hands over what is needed; it is woken when a card has changed;
+//! - one attempt is made on a card at a time, and what it changes is not planned with until the card was read again;
+//! - a card whose driver does not answer in time is withheld until it answers, and costs no other card anything;
+//! - an attempt that failed is made again after a wait that doubles, and at once when something else is asked of the card.
+
+mod attempt;
+
+use crate::gpu::{CardState, GpuBackend};
+use muster_model::node::Gpu;
+use muster_node_core::{CardObserved, CardStep, CardWork, DeviceNames};
+use muster_runtime::Host;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Until a failed attempt is made again; the wait doubles while attempts fail.
+const AGAIN_MIN: Duration = Duration::from_secs(1);
+const AGAIN_MAX: Duration = Duration::from_secs(30);
+
+/// The cards of one agent.
+pub(crate) struct Cards {
+    host: Host,
+    backend: Arc<dyn GpuBackend>,
+    gpus: Vec<Gpu>,
+    slots: Mutex<Vec<Slot>>,
+    /// Wakes the reconciler.
+    replan: Arc<Notify>,
+    /// Wakes who waits for the first reading.
+    read: Notify,
+    stop: CancellationToken,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// As it was read last.
+    state: Option<CardState>,
+    work: Work,
+    trouble: Option<Trouble>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Work {
+    #[default]
+    None,
+    Reading,
+    Changing,
+}
+
+/// The last attempt did not succeed.
+#[derive(Clone, Debug)]
+struct Trouble {
+    why: String,
+    /// The driver did not answer.
+    is_silent: bool,
+    /// What was to be done.
+    steps: Vec<CardStep>,
+    wait: Duration,
+    again_at: Instant,
+}
+
+impl Cards {
+    /// Begins to read the cards; none is known when it returns.
+    pub(crate) fn open(
+        host: Host,
+        backend: Arc<dyn GpuBackend>,
+        gpus: Vec<Gpu>,
+        replan: Arc<Notify>,
+        stop: CancellationToken,
+    ) -> Arc<Cards> {
+        let slots = Mutex::new(gpus.iter().map(|_| Slot { work: Work::Reading, ..Slot::default() }).collect());
+        let cards = Arc::new(Cards { host, backend, gpus, slots, replan, read: Notify::new(), stop });
+        for card in 0..cards.gpus.len() {
+            cards.clone().spawn(card, Vec::new());
+        }
+        cards
+    }
+
+    /// What the plan may count on.
+    pub(crate) fn observed(&self) -> Vec<CardObserved> {
+        let observed = |(gpu, slot): (&Gpu, &Slot)| {
+            let (silent, failed) = match &slot.trouble {
+                Some(trouble) if trouble.is_silent => (Some(trouble.why.clone()), None),
+                other => (None, other.as_ref().map(|trouble| trouble.why.clone())),
+            };
+            let known = slot.state.as_ref().filter(|_| silent.is_none());
+            CardObserved {
+                model: gpu.model,
+                setting: known.map(CardState::setting),
+                changing: slot.work == Work::Changing,
+                failed,
+                withheld: silent.clone().or_else(|| slot.state.as_ref().and_then(|state| state.withheld.clone())),
+            }
+        };
+        self.gpus.iter().zip(self.slots.lock().iter()).map(observed).collect()
+    }
+
+    /// Why nothing may be started on a card, for each card; a card that has not been read yet is withheld too.
+    pub(crate) fn withheld(&self) -> Vec<Option<String>> {
+        let unread = || Some("the driver has not answered yet".to_owned());
+        let why = |slot: &Slot| match (&slot.trouble, &slot.state) {
+            (Some(trouble), _) if trouble.is_silent => Some(trouble.why.clone()),
+            (_, Some(state)) => state.withheld.clone(),
+            (_, None) => unread(),
+        };
+        self.slots.lock().iter().map(why).collect()
+    }
+
+    /// How the devices are called now.
+    pub(crate) fn names(&self) -> DeviceNames {
+        let mut names =
+            DeviceNames { cards: self.gpus.iter().map(|gpu| gpu.uuid.clone()).collect(), ..DeviceNames::default() };
+        for (card, slot) in (0_u16..).zip(self.slots.lock().iter()) {
+            let Some(state) = &slot.state else { continue };
+            names.instances.extend(state.instances.iter().map(|made| ((card, made.place), made.uuid.clone())));
+            names.mps_pipes.extend(state.mps_pipe.clone().map(|pipe| (card, pipe)));
+        }
+        names
+    }
+
+    /// Waits until every card was read or is known to be silent.
+    pub(crate) async fn until_read(&self) {
+        loop {
+            let read = self.read.notified();
+            if self.slots.lock().iter().all(|slot| slot.state.is_some() || slot.trouble.is_some()) {
+                return;
+            }
+            read.await;
+        }
+    }
+
+    /// Takes over what each card needs, and starts what is due. Says when to come again, if something waits for a time.
+    pub(crate) fn take(self: &Arc<Self>, needed: &[CardWork]) -> Option<Instant> {
+        let now = Instant::now();
+        let mut again_at: Option<Instant> = None;
+        let mut due: Vec<(usize, Vec<CardStep>)> = Vec::new();
+        {
+            let mut slots = self.slots.lock();
+            for CardWork { card, steps } in needed {
+                let index = usize::from(*card);
+                let Some(slot) = slots.get_mut(index).filter(|slot| slot.work == Work::None) else { continue };
+                match &slot.trouble {
+                    // What failed is not needed any more.
+                    Some(trouble) if steps.is_empty() && !trouble.is_silent => slot.trouble = None,
+                    Some(trouble) if (trouble.is_silent || trouble.steps == *steps) && trouble.again_at > now => {
+                        again_at = Some(again_at.map_or(trouble.again_at, |at| at.min(trouble.again_at)));
+                        continue;
+                    }
+                    Some(_) => {}
+                    None if steps.is_empty() => continue,
+                    None => {}
+                }
+                let is_silent = slot.trouble.as_ref().is_some_and(|trouble| trouble.is_silent);
+                if steps.is_empty() && !is_silent {
+                    continue;
+                }
+                slot.work = if steps.is_empty() { Work::Reading } else { Work::Changing };
+                due.push((index, steps.clone()));
+            }
+        }
+        for (index, steps) in due {
+            self.clone().spawn(index, steps);
+        }
+        again_at
+    }
+
+    fn spawn(self: Arc<Self>, index: usize, steps: Vec<CardStep>) {
+        let cards = self.clone();
+        drop(self.host.spawn(async move {
+            tokio::select! {
+                biased;
+                () = cards.stop.cancelled() => {}
+                () = attempt::make(&cards, index, steps) => {}
+            }
+        }));
+    }
+
+    /// An attempt is over: what was read after it, and what went wrong.
+    fn over(&self, index: usize, read: Option<CardState>, trouble: Option<(String, bool)>, steps: Vec<CardStep>) {
+        {
+            let mut slots = self.slots.lock();
+            let slot = &mut slots[index];
+            slot.work = Work::None;
+            if let Some(state) = read {
+                slot.state = Some(state);
+            }
+            let before = slot.trouble.take();
+            slot.trouble = trouble.map(|(why, is_silent)| {
+                let wait = before.as_ref().map_or(AGAIN_MIN, |before| (before.wait * 2).min(AGAIN_MAX));
+                // Since when it is silent is said as it was first.
+                let why = match before {
+                    Some(before) if before.is_silent && is_silent => before.why,
+                    _ => why,
+                };
+                Trouble { why, is_silent, steps, wait, again_at: Instant::now() + wait }
+            });
+        }
+        self.read.notify_waiters();
+        self.replan.notify_one();
+    }
+}
