@@ -76,6 +76,10 @@ pub const CPU_MILLI_MAX: u64 = 4_096_000;
 pub const MEMORY_MIB_MAX: u64 = 64 * 1024 * 1024;
 /// Cards of one node.
 pub const GPUS_PER_NODE_MAX: usize = 72;
+/// MIG slices of one card: as many as it has memory slices.
+pub const MIG_SLICES_MAX: usize = 8;
+/// Things that one card report withholds: each card, and each slice of each.
+pub const WITHHELD_MAX: usize = GPUS_PER_NODE_MAX * (1 + MIG_SLICES_MAX);
 /// Cards of one NVLink island: the largest announced domain has 576.
 pub const GPUS_PER_ISLAND_MAX: usize = 1_024;
 /// Tenants that one tenant is kept apart from: pairs that were measured, not a policy against everybody.

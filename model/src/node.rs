@@ -2,7 +2,7 @@
 
 use crate::gpu::GpuModel;
 use crate::ids::{CellId, Epoch, JobId, NodeId};
-use crate::mig::PinnedLayout;
+use crate::mig::{MigPlacement, PinnedLayout};
 use crate::request::SharingMode;
 use crate::topology::TopologyLevel;
 use crate::workload::WorkloadClass;
@@ -81,6 +81,70 @@ pub struct Gpu {
     pub island: u8,
     /// Why it is not to be used, if so (a fault, a process Muster did not start).
     pub withheld: Option<String>,
+    /// MIG slices of it that are not to be used; the rest of the card is.
+    #[serde(default)]
+    pub withheld_slices: Vec<WithheldSlice>,
+}
+
+/// A MIG slice that is not to be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WithheldSlice {
+    /// Which.
+    pub place: MigPlacement,
+    /// Why.
+    pub reason: String,
+}
+
+/// What an agent says of its cards while it is connected: one card, or one slice of it, that is not to be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Withheld {
+    /// Index of the card.
+    pub gpu: u16,
+    /// Which slice; absent: the whole card.
+    pub slice: Option<MigPlacement>,
+    /// Why.
+    pub reason: String,
+}
+
+impl NodeSpec {
+    /// The cards with these things withheld, and nothing else. Of two reasons for the same thing the first counts. What names no card of the node is left
+    /// out.
+    #[must_use]
+    pub fn withholding(&self, withheld: &[Withheld]) -> Vec<Gpu> {
+        let mut gpus = self.gpus.clone();
+        for gpu in &mut gpus {
+            gpu.withheld = None;
+            gpu.withheld_slices.clear();
+        }
+        for Withheld { gpu, slice, reason } in withheld {
+            let Some(gpu) = gpus.get_mut(usize::from(*gpu)) else { continue };
+            match slice {
+                None if gpu.withheld.is_none() => gpu.withheld = Some(reason.clone()),
+                Some(place) if !gpu.withheld_slices.iter().any(|slice| slice.place == *place) => {
+                    gpu.withheld_slices.push(WithheldSlice { place: *place, reason: reason.clone() });
+                }
+                _ => {}
+            }
+        }
+        gpus
+    }
+
+    /// What of the cards is withheld: the reverse of [`withholding`](Self::withholding).
+    #[must_use]
+    pub fn withheld(&self) -> Vec<Withheld> {
+        let of = |(index, gpu): (usize, &Gpu)| {
+            let index = index as u16;
+            let card =
+                gpu.withheld.iter().map(move |reason| Withheld { gpu: index, slice: None, reason: reason.clone() });
+            let slice = move |slice: &WithheldSlice| Withheld {
+                gpu: index,
+                slice: Some(slice.place),
+                reason: slice.reason.clone(),
+            };
+            card.chain(gpu.withheld_slices.iter().map(slice)).collect::<Vec<_>>()
+        };
+        self.gpus.iter().enumerate().flat_map(of).collect()
+    }
 }
 
 /// What an agent says of its host when it joins. A node's name is its identity: it is given at joining and kept.

@@ -23,6 +23,7 @@ impl Gpu {
             numa: 0,
             island: 0,
             withheld: None,
+            withheld_slices: Vec::new(),
         }
     }
 

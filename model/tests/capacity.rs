@@ -5,13 +5,13 @@
 use muster_model::allocation::Allocation;
 use muster_model::capacity::Capacity;
 use muster_model::mig::{MigPlacement, MigShape};
-use muster_model::node::{Gpu, Node, NodeHealth, NodeSpec};
+use muster_model::node::{Gpu, Node, NodeHealth, NodeSpec, WithheldSlice};
 use muster_model::task::{DeviceHold, HoldMode, TaskPlacement};
 use muster_model::{
     AllocationId, CellId, GpuModel, GpuUnits, JobId, Limits, NodeId, Pool, ResourceVec, Tenant, TenantId, Trust,
 };
 use proptest::prelude::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const NODES: u32 = 3;
@@ -37,9 +37,14 @@ fn tenants() -> Vec<Tenant> {
     ]
 }
 
-fn node(id: u32) -> Node {
+/// Slices that are withheld, by node and card.
+type Slices = BTreeMap<(u32, u16), Vec<MigPlacement>>;
+
+fn node(id: u32, slices: &Slices) -> Node {
     let name = format!("n{id}");
+    let withheld = |place: &MigPlacement| WithheldSlice { place: *place, reason: "Xid 94".to_owned() };
     let gpu = |index: u32| Gpu {
+        withheld_slices: slices.get(&(id, index as u16)).into_iter().flatten().map(withheld).collect(),
         memory_mib: MEMORY_MIB,
         // One card of the fleet is withheld.
         withheld: (id == NODES && index == 1).then(|| "a process that is not ours".to_owned()),
@@ -56,8 +61,19 @@ fn pool() -> Pool {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Bind { tenant: u32, tasks: Vec<TaskPlacement>, cpu_milli: u64, charge_cards: u64 },
+    Bind {
+        tenant: u32,
+        tasks: Vec<TaskPlacement>,
+        cpu_milli: u64,
+        charge_cards: u64,
+    },
     Release(prop::sample::Index),
+    /// The slices of a card that are withheld from now on.
+    Withhold {
+        node: u32,
+        gpu: u16,
+        slices: Vec<MigPlacement>,
+    },
 }
 
 fn mode() -> impl Strategy<Value = HoldMode> {
@@ -76,11 +92,30 @@ fn step() -> impl Strategy<Value = Step> {
         .prop_map(|(node, devices)| TaskPlacement { node: NodeId(node), devices });
     let bind = (1_u32..=4, prop::collection::vec(task, 1..=3), 0_u64..2_500, 0_u64..=2)
         .prop_map(|(tenant, tasks, cpu_milli, charge_cards)| Step::Bind { tenant, tasks, cpu_milli, charge_cards });
-    prop_oneof![3 => bind, 1 => any::<prop::sample::Index>().prop_map(Step::Release)]
+    let places = prop::collection::vec((prop::sample::select(&MigShape::ALL[..]), 0_u8..8), 0..3);
+    let withhold = (1..=NODES, 0..CARDS, places).prop_map(|(node, gpu, places)| {
+        let place = |(shape, start)| MigPlacement { shape, start };
+        Step::Withhold { node, gpu, slices: places.into_iter().map(place).collect() }
+    });
+    prop_oneof![6 => bind, 2 => any::<prop::sample::Index>().prop_map(Step::Release), 1 => withhold]
 }
 
-/// Says whether all of `live` can stand together, from scratch.
-fn naive_fits(live: &[Allocation], tenants: &[Tenant]) -> bool {
+/// What is withheld of a card beside what is held of it: slice by slice, as long as none overlaps another. On a card that is held otherwise nothing is.
+fn naive_withheld(holds: &[(TenantId, HoldMode)], slices: &[MigPlacement]) -> Vec<(TenantId, HoldMode)> {
+    let mut standing = holds.to_vec();
+    for place in slices {
+        let all_mig = standing.iter().all(|(_, mode)| matches!(mode, HoldMode::Mig(_)));
+        standing.push((TenantId(4), HoldMode::Mig(*place)));
+        if !all_mig || !naive_card(&standing, &tenants()) {
+            standing.pop();
+        }
+    }
+    standing.split_off(holds.len())
+}
+
+/// Says whether the last of `live` can stand beside the others, from scratch.
+fn naive_fits(live: &[Allocation], tenants: &[Tenant], slices: &Slices) -> bool {
+    let newest = live.last().map(|held| held.id);
     for node in 1..=NODES {
         let here = || live.iter().flat_map(|held| held.tasks.iter().map(move |task| (held, task)));
         let cpu: u64 = here().filter(|(_, task)| task.node.0 == node).map(|(held, _)| held.cpu_milli).sum();
@@ -88,12 +123,20 @@ fn naive_fits(live: &[Allocation], tenants: &[Tenant]) -> bool {
             return false;
         }
         for gpu in 0..CARDS {
-            let holds: Vec<(TenantId, HoldMode)> = here()
-                .filter(|(_, task)| task.node.0 == node)
-                .flat_map(|(held, task)| task.devices.iter().map(move |hold| (held.tenant, hold)))
-                .filter(|(_, hold)| hold.gpu == gpu)
-                .map(|(tenant, hold)| (tenant, hold.mode))
-                .collect();
+            let of = |is_new: bool| -> Vec<(TenantId, HoldMode)> {
+                here()
+                    .filter(|(held, task)| task.node.0 == node && (Some(held.id) == newest) == is_new)
+                    .flat_map(|(held, task)| task.devices.iter().map(move |hold| (held.tenant, hold)))
+                    .filter(|(_, hold)| hold.gpu == gpu)
+                    .map(|(tenant, hold)| (tenant, hold.mode))
+                    .collect()
+            };
+            let (mut holds, asked) = (of(false), of(true));
+            if !asked.is_empty() {
+                let withheld = slices.get(&(node, gpu)).map(|slices| naive_withheld(&holds, slices));
+                holds.extend(withheld.unwrap_or_default());
+                holds.extend(asked);
+            }
             if !holds.is_empty() && node == NODES && gpu == 1 {
                 return false;
             }
@@ -166,18 +209,19 @@ fn allocation(id: u64, tenant: u32, tasks: &[TaskPlacement], cpu_milli: u64, car
 }
 
 /// The capacity ledger with `live` charged and nothing else, as text: what a history must come to.
-fn books_of(live: &[Allocation]) -> Capacity {
+fn books_of(live: &[Allocation], slices: &Slices) -> Capacity {
     let mut ledger = Capacity::default();
     ledger.put_pool(pool());
     tenants().iter().for_each(|tenant| ledger.put_tenant(tenant));
-    (1..=NODES).for_each(|id| ledger.put_node(Arc::new(node(id))));
+    (1..=NODES).for_each(|id| ledger.put_node(Arc::new(node(id, slices))));
     live.iter().for_each(|held| ledger.charge(held));
     ledger
 }
 
 fn check(steps: &[Step]) -> Result<(), TestCaseError> {
     let tenants = tenants();
-    let mut ledger = books_of(&[]);
+    let mut slices = Slices::new();
+    let mut ledger = books_of(&[], &slices);
     let mut live: Vec<Allocation> = Vec::new();
     for (number, step) in steps.iter().enumerate() {
         match step {
@@ -185,7 +229,7 @@ fn check(steps: &[Step]) -> Result<(), TestCaseError> {
                 let new = allocation(number as u64 + 1, *tenant, tasks, *cpu_milli, *charge_cards);
                 let proved = ledger.prove(new.tenant, tasks, *cpu_milli, 1, &new.charge);
                 live.push(new);
-                prop_assert_eq!(proved.is_ok(), naive_fits(&live, &tenants), "step {}: {:?}", number, proved);
+                prop_assert_eq!(proved.is_ok(), naive_fits(&live, &tenants, &slices), "step {}: {:?}", number, proved);
                 match (proved, live.last()) {
                     (Ok(()), Some(new)) => ledger.charge(new),
                     _ => drop(live.pop()),
@@ -196,8 +240,13 @@ fn check(steps: &[Step]) -> Result<(), TestCaseError> {
                 ledger.release(&gone);
             }
             Step::Release(_) => {}
+            Step::Withhold { node: id, gpu, slices: places } => {
+                let valid = |place: &MigPlacement| naive_card(&[(TenantId(4), HoldMode::Mig(*place))], &tenants);
+                slices.insert((*id, *gpu), places.iter().copied().filter(valid).collect());
+                ledger.put_node(Arc::new(node(*id, &slices)));
+            }
         }
-        prop_assert_eq!(format!("{ledger:?}"), format!("{:?}", books_of(&live)), "step {}", number);
+        prop_assert_eq!(format!("{ledger:?}"), format!("{:?}", books_of(&live, &slices)), "step {}", number);
     }
     Ok(())
 }
@@ -215,7 +264,7 @@ fn enough_binds_are_accepted_for_the_comparison_to_mean_something() {
     use proptest::strategy::ValueTree;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let (mut proved, mut asked) = (0, 0);
-    let mut ledger = books_of(&[]);
+    let mut ledger = books_of(&[], &Slices::new());
     for number in 1..2_000 {
         let step = step().new_tree(&mut runner).expect("a step").current();
         if let Step::Bind { tenant, tasks, cpu_milli, charge_cards } = step {
@@ -236,7 +285,7 @@ fn enough_binds_are_accepted_for_the_comparison_to_mean_something() {
 fn a_charge_that_was_not_proved_panics_rather_than_corrupt_the_books() {
     let hold = DeviceHold { gpu: 0, mode: HoldMode::Whole };
     let tasks = [TaskPlacement { node: NodeId(1), devices: vec![hold] }];
-    let mut ledger = books_of(&[]);
+    let mut ledger = books_of(&[], &Slices::new());
     ledger.charge(&allocation(1, 4, &tasks, 0, 1));
     ledger.charge(&allocation(2, 4, &tasks, 0, 1));
 }
@@ -244,8 +293,8 @@ fn a_charge_that_was_not_proved_panics_rather_than_corrupt_the_books() {
 #[test]
 fn a_node_that_takes_no_work_is_refused() {
     for (health, drained) in [(NodeHealth::Silent, false), (NodeHealth::Down, false), (NodeHealth::Ready, true)] {
-        let mut ledger = books_of(&[]);
-        ledger.put_node(Arc::new(Node { health, drained, ..node(1) }));
+        let mut ledger = books_of(&[], &Slices::new());
+        ledger.put_node(Arc::new(Node { health, drained, ..node(1, &Slices::new()) }));
         let tasks = [TaskPlacement { node: NodeId(1), devices: vec![] }];
         assert!(ledger.prove(TenantId(4), &tasks, 1, 1, &ResourceVec::default()).is_err(), "{health:?} {drained}");
     }

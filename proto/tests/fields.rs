@@ -18,6 +18,7 @@ const SELECTORS: &str = "model/tests/selectors.rs";
 const ENDS: &str = "control/core/tests/transcripts/ends.txt";
 const CLASSES: &str = "scheduler-shard/core/src/tests/classes.rs";
 const BINDING: &str = "control/core/tests/transcripts/binding.txt";
+const CARDS: &str = "control/core/tests/transcripts/cards.txt";
 const NODES: &str = "control/core/tests/transcripts/nodes.txt";
 const PINNED: &str = "control/core/tests/transcripts/pinned.txt";
 const STARTS: &str = "control/core/tests/starts/mod.rs";
@@ -161,6 +162,11 @@ const EVIDENCE: &[(&str, &str, &str, &str)] = &[
     ("Gpu", "numa", REQUESTS, "fn four_gpus_across_numa_nodes_are_refused_under_restricted"),
     ("Gpu", "island", "scheduler-shard/core/src/tests/examples.rs", "fn the_smallest_island_that_holds_a_gang_is_taken"),
     ("Gpu", "withheld", CAPACITY, "fn the_books_agree_with_a_naive_model"),
+    ("Gpu", "withheld_slices", CAPACITY, "fn the_books_agree_with_a_naive_model"),
+    ("WithheldSlice", "slice", CARDS, "cards n2 0/G3@4:Xid_94"),
+    ("WithheldSlice", "reason", CARDS, "GPU 0 of node 1 is withheld: Xid 79"),
+    ("MigHold", "shape", CARDS, "which is not a MIG slice of h100"),
+    ("MigHold", "start", CARDS, "which is not a MIG slice of h100"),
 ];
 
 /// The messages in which people say what they want and what there is, with all that these hold.

@@ -7,7 +7,7 @@ use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Ran
 use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
 use muster_model::movable::Movable;
 use muster_model::needs::{Choice, Isolation, Needs, Rule};
-use muster_model::node::{NodeNotes, NodeSpec, Quarantine, Rival};
+use muster_model::node::{NodeNotes, NodeSpec, Quarantine, Rival, WithheldSlice};
 use muster_model::request::{SharingMode, TaskRequest};
 use muster_model::task::{RankFailure, TaskEnd};
 use muster_model::tenant::TenantSpec;
@@ -427,11 +427,19 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn withheld_slice()(
+        shape in select(MigShape::ALL.to_vec()), start in 0_u8..8, reason in "[ -~]{0,9}",
+    ) -> WithheldSlice {
+        WithheldSlice { place: MigPlacement { shape, start }, reason }
+    }
+}
+
+prop_compose! {
     fn gpu()(
         uuid in "[a-f0-9-]{1,8}", model in select(GpuModel::ALL.to_vec()), memory_mib in any::<u64>(), numa in any::<u8>(),
-        island in any::<u8>(), withheld in option::of("[ -~]{0,9}"),
+        island in any::<u8>(), withheld in option::of("[ -~]{0,9}"), withheld_slices in vec(withheld_slice(), 0..3),
     ) -> Gpu {
-        Gpu { uuid, model, memory_mib, numa, island, withheld }
+        Gpu { uuid, model, memory_mib, numa, island, withheld, withheld_slices }
     }
 }
 

@@ -4,6 +4,7 @@
 //! are stored in the log, so variants are only ever added at the end.
 
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
+use muster_model::node::Withheld;
 use muster_model::node::{NodeSpec, Pool};
 use muster_model::object::FinishedJob;
 use muster_model::tenant::TenantSpec;
@@ -293,6 +294,15 @@ pub enum Command {
         binding: LeasedBinding,
         /// What ends.
         parts: Vec<AllocationId>,
+    },
+    /// An agent says what of its cards is not to be used; whatever is not named is.
+    ReportCards {
+        /// Whose.
+        node: NodeId,
+        /// As it joined.
+        epoch: Epoch,
+        /// All that is withheld now.
+        withheld: Vec<Withheld>,
     },
 }
 

@@ -112,6 +112,7 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::PutWindow(spec) => windows::put(d, spec),
         Command::DeleteWindow { name } => windows::delete(d, name),
         Command::CancelTasks { job, indices } => array_edits::cancel_tasks(d, *job, indices),
+        Command::ReportCards { node, epoch, withheld } => joining::report_cards(d, *node, *epoch, withheld),
         Command::SetArrayLimit { job, max_running } => array_edits::set_limit(d, *job, *max_running),
     }?;
     consequences::draw(d);

@@ -29,8 +29,8 @@ pub enum CardUse {
     Free,
     /// One allocation has all of it.
     Whole(AllocationId),
-    /// Cut into instances.
-    Mig(Vec<(MigPlacement, AllocationId)>),
+    /// Cut into instances. One without an allocation is withheld: it takes its place, and nobody gets it.
+    Mig(Vec<(MigPlacement, Option<AllocationId>)>),
     /// Shared under MPS inside one trust domain.
     Mps {
         /// The organisation that all sharers belong to.
@@ -111,7 +111,10 @@ impl CardUse {
             CardUse::Whole(AllocationId(0)) => "assigned to another rank of the same job".to_owned(),
             CardUse::Whole(id) => format!("held as a whole by allocation {id}"),
             CardUse::Mig(instances) => {
-                let list: Vec<String> = instances.iter().map(|(place, _)| place.in_words(model)).collect();
+                let name = |(place, holder): &(MigPlacement, Option<AllocationId>)| {
+                    place.in_words(model) + if holder.is_none() { " (withheld)" } else { "" }
+                };
+                let list: Vec<String> = instances.iter().map(name).collect();
                 format!("partitioned into {}", list.join(", "))
             }
             CardUse::Mps { shares, .. } => format!(
@@ -132,7 +135,7 @@ impl CardUse {
         match self {
             CardUse::Free => BTreeSet::new(),
             CardUse::Whole(id) => [*id].into(),
-            CardUse::Mig(instances) => instances.iter().map(|(_, id)| *id).collect(),
+            CardUse::Mig(instances) => instances.iter().filter_map(|(_, id)| *id).collect(),
             CardUse::Mps { shares, .. } | CardUse::TimeSlice { shares, .. } => {
                 shares.iter().map(|share| share.allocation).collect()
             }
@@ -217,10 +220,10 @@ impl CardUse {
         match (&mut *self, mode) {
             (card, HoldMode::Whole) => *card = CardUse::Whole(allocation),
             (CardUse::Mig(instances), HoldMode::Mig(place)) => {
-                instances.push((place, allocation));
+                instances.push((place, Some(allocation)));
                 instances.sort_by_key(|(place, _)| place.start);
             }
-            (card, HoldMode::Mig(place)) => *card = CardUse::Mig(vec![(place, allocation)]),
+            (card, HoldMode::Mig(place)) => *card = CardUse::Mig(vec![(place, Some(allocation))]),
             (CardUse::Mps { shares, .. }, HoldMode::Mps { percent, memory_mib }) => {
                 shares.push(Share { allocation, percent, memory_mib });
             }
@@ -247,11 +250,39 @@ impl CardUse {
         match self {
             CardUse::Free => {}
             CardUse::Whole(holder) => swap(holder),
-            CardUse::Mig(instances) => instances.iter_mut().for_each(|(_, holder)| swap(holder)),
+            CardUse::Mig(instances) => instances.iter_mut().filter_map(|(_, holder)| holder.as_mut()).for_each(swap),
             CardUse::Mps { shares, .. } | CardUse::TimeSlice { shares, .. } => {
                 shares.iter_mut().for_each(|share| swap(&mut share.allocation));
             }
         }
+    }
+
+    /// Leaves what is held, and nothing that is withheld.
+    pub(super) fn lift_withheld(&mut self) {
+        if let CardUse::Mig(instances) = self {
+            instances.retain(|(_, holder)| holder.is_some());
+            if instances.is_empty() {
+                *self = CardUse::Free;
+            }
+        }
+    }
+
+    /// Puts what is withheld of the card in its place, as far as nobody holds anything there; what was withheld and is not any more is free.
+    pub(super) fn withhold(&mut self, gpu: &Gpu) {
+        self.lift_withheld();
+        let mut instances = match self {
+            CardUse::Free => Vec::new(),
+            CardUse::Mig(instances) => std::mem::take(instances),
+            CardUse::Whole(_) | CardUse::Mps { .. } | CardUse::TimeSlice { .. } => return,
+        };
+        for slice in &gpu.withheld_slices {
+            let Some(family) = gpu.model.facts().mig else { break };
+            if mig::can_stand_beside(family, instances.iter().map(|(place, _)| *place), slice.place) {
+                instances.push((slice.place, None));
+            }
+        }
+        instances.sort_by_key(|(place, _)| place.start);
+        *self = if instances.is_empty() { CardUse::Free } else { CardUse::Mig(instances) };
     }
 
     /// Gives back whatever `allocation` holds of this card; an emptied card is free for any mode.
@@ -260,7 +291,7 @@ impl CardUse {
             CardUse::Free => true,
             CardUse::Whole(holder) => *holder == allocation,
             CardUse::Mig(instances) => {
-                instances.retain(|(_, holder)| *holder != allocation);
+                instances.retain(|(_, holder)| *holder != Some(allocation));
                 instances.is_empty()
             }
             CardUse::Mps { shares, .. } | CardUse::TimeSlice { shares, .. } => {

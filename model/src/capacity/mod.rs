@@ -223,6 +223,7 @@ impl Capacity {
         if old.cards.len() < node.spec.gpus.len() {
             old.cards.resize(node.spec.gpus.len(), CardUse::Free);
         }
+        old.cards.iter_mut().zip(&node.spec.gpus).for_each(|(card, gpu)| card.withhold(gpu));
         old.node = node;
     }
 

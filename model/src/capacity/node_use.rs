@@ -28,7 +28,8 @@ pub struct NodeUse {
 
 impl NodeUse {
     pub(super) fn of(node: Arc<Node>, pool: &Pool) -> Self {
-        let cards = vec![CardUse::Free; node.spec.gpus.len()];
+        let mut cards = vec![CardUse::Free; node.spec.gpus.len()];
+        cards.iter_mut().zip(&node.spec.gpus).for_each(|(card, gpu)| card.withhold(gpu));
         let (cpu, memory) = (node.spec.cpu_milli as i64, node.spec.memory_mib as i64);
         let pinned = pool.pinned_cards(&node.spec.gpus);
         let tenants = Tenants::default();
@@ -88,7 +89,11 @@ impl NodeUse {
         self.cpu_free_milli += allocation.cpu_milli as i64;
         self.memory_free_mib += allocation.memory_mib as i64;
         for hold in &task.devices {
-            self.cards[usize::from(hold.gpu)].release(allocation.id);
+            let at = usize::from(hold.gpu);
+            self.cards[at].release(allocation.id);
+            if let Some(gpu) = self.node.spec.gpus.get(at).filter(|gpu| !gpu.withheld_slices.is_empty()) {
+                self.cards[at].withhold(gpu);
+            }
         }
         if self.tenants != Tenants::default() {
             each_hold(task, |gpu| self.tenants.remove(allocation.tenant, gpu));
@@ -108,9 +113,12 @@ impl NodeUse {
         for hold in &task.devices {
             let gpu = hold.gpu;
             let card = self.node.spec.gpus.get(usize::from(gpu)).ok_or(Misfit::NoGpu { node, gpu })?;
-            self.cards[usize::from(gpu)]
-                .take(allocation, domain, hold.mode, card, None)
-                .map_err(|conflict| Misfit::Taken { node, gpu, model: card.model, asked: hold.mode, conflict })?;
+            let held = &mut self.cards[usize::from(gpu)];
+            // A slice may have been withheld since it was given: it is its holder's until that ends.
+            held.lift_withheld();
+            let taken = held.take(allocation, domain, hold.mode, card, None);
+            held.withhold(card);
+            taken.map_err(|conflict| Misfit::Taken { node, gpu, model: card.model, asked: hold.mode, conflict })?;
         }
         self.cpu_free_milli -= cpu_milli as i64;
         self.memory_free_mib -= memory_mib as i64;

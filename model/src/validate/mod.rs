@@ -18,8 +18,9 @@ use crate::asked::DeviceClass;
 use crate::capacity::MPS_CLIENTS_MAX;
 use crate::field_error::FieldError;
 use crate::gpu::GpuModel;
+use crate::mig;
 use crate::moves::{MOVES_LOST_GPU_HOURS_MAX, MOVES_PER_HOUR_MAX};
-use crate::node::{NodeSpec, Pool};
+use crate::node::{NodeSpec, Pool, WithheldSlice};
 use crate::priority_class::{DEFAULT_PRIORITY_CLASS, PriorityClass};
 use crate::request::{DeviceRequest, SharingMode};
 use crate::tenant::{TenantSpec, lies_under};
@@ -341,6 +342,21 @@ impl NodeSpec {
             );
             let field = format!("gpus[{index}].memory_mib");
             faults.when(gpu.memory_mib == 0, &field, || "is 0".into(), "give the memory of the GPU in MiB");
+            let field = format!("gpus[{index}].withheld_slices");
+            let slices = &gpu.withheld_slices;
+            faults.when(
+                slices.len() > bounds::MIG_SLICES_MAX,
+                &field,
+                || format!("has {} slices", slices.len()),
+                "a GPU has at most 8 slices",
+            );
+            let is_valid = |slice: &WithheldSlice| {
+                gpu.model.facts().mig.is_some_and(|family| mig::can_stand(family, &[], slice.place))
+            };
+            if let Some(slice) = slices.iter().find(|slice| !is_valid(slice)) {
+                let problem = || format!("has {}, which is not a MIG slice of {}", slice.place, gpu.model);
+                faults.when(true, &field, problem, "name a slice that this GPU can have");
+            }
         }
         faults.when(self.cpu_milli == 0, "cpu_milli", || "is 0".into(), "give the milli-CPUs of the node");
         faults.when(self.memory_mib == 0, "memory_mib", || "is 0".into(), "give the memory of the node in MiB");
@@ -365,6 +381,10 @@ impl NodeSpec {
             ("boot_id", self.boot_id.len()),
             ("gpus.uuid", longest(&mut self.gpus.iter().map(|gpu| &gpu.uuid))),
             ("gpus.withheld", longest(&mut self.gpus.iter().filter_map(|gpu| gpu.withheld.as_ref()))),
+            (
+                "gpus.withheld_slices.reason",
+                longest(&mut self.gpus.iter().flat_map(|gpu| gpu.withheld_slices.iter().map(|slice| &slice.reason))),
+            ),
             ("labels", longest(&mut self.labels.keys().chain(self.labels.values()))),
         ];
         for (field, bytes) in texts {

@@ -12,6 +12,7 @@
 //! - an idle node costs one heartbeat a second and nothing else.
 
 mod agent;
+mod boottime;
 mod cards;
 mod config;
 pub mod exec;

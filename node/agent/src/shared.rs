@@ -8,7 +8,7 @@ use crate::exec::Owner;
 use crate::stored::{self, Identity};
 use crate::wire;
 use muster_model::ids::{Epoch, NodeId, Revision};
-use muster_model::node::{Gpu, NodeSpec};
+use muster_model::node::{Gpu, NodeSpec, Withheld};
 use muster_node_core::fence::{self, NS_PER_S};
 use muster_node_core::{Desired, Gate, Leases, Meter, Reports, StaleStamp, Stamp, TaskKey};
 use muster_proto::v1;
@@ -64,6 +64,8 @@ pub(crate) struct State {
     /// A desired task has not been started, perhaps for want of a lease.
     pub(crate) waits_for_lease: bool,
     pub(crate) session: Option<Session>,
+    /// What the control plane was told last of cards that take no new work.
+    cards_told: Vec<Withheld>,
     /// Why the agent gave up, if it did.
     pub(crate) failure: Option<AgentError>,
 }
@@ -120,6 +122,7 @@ impl Shared {
                 meter,
                 waits_for_lease: false,
                 session: None,
+                cards_told: Vec::new(),
                 failure: None,
             }),
             meter_file: tokio::sync::Mutex::new(()),
@@ -217,10 +220,10 @@ impl Shared {
 
     pub(crate) fn hello(&self) -> v1::AgentMessage {
         let mut spec = self.spec.clone();
-        for (gpu, withheld) in spec.gpus.iter_mut().zip(self.cards.withheld()) {
-            gpu.withheld = withheld.or(gpu.withheld.take());
-        }
-        let state = self.state.lock();
+        let withheld = self.cards.withheld();
+        spec.gpus = spec.withholding(&withheld);
+        let mut state = self.state.lock();
+        state.cards_told = withheld;
         wire::message(Message::Hello(v1::Hello {
             spec: Some((&spec).into()),
             usage_incarnation: state.meter.incarnation(),
@@ -328,11 +331,17 @@ impl Shared {
         }
     }
 
-    /// The next thing to send, states before usage.
+    /// The next thing to send: cards before states, states before usage.
     pub(crate) fn next_outgoing(&self) -> Option<v1::AgentMessage> {
         let now_ns = self.now_ns();
+        let withheld = self.cards.withheld();
         let mut state = self.state.lock();
         let session = state.session?;
+        if state.cards_told != withheld {
+            let report = v1::CardReport { withheld: withheld.iter().map(Into::into).collect() };
+            state.cards_told = withheld;
+            return Some(wire::message(Message::Cards(report)));
+        }
         if let Some((seq, batch)) = state.reports.next_batch(now_ns) {
             for report in &batch {
                 tracing::trace!(target: timeline::TARGET, step = "report_sent", allocation = report.key.allocation.0);

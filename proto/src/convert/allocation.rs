@@ -15,9 +15,7 @@ impl From<&DeviceHold> for v1::DeviceHold {
     fn from(hold: &DeviceHold) -> Self {
         let mode = match hold.mode {
             HoldMode::Whole => Mode::Whole(v1::WholeGpus { count: 1 }),
-            HoldMode::Mig(place) => {
-                Mode::Mig(v1::MigHold { shape: format!("{:?}", place.shape), start: u32::from(place.start) })
-            }
+            HoldMode::Mig(place) => Mode::Mig(mig_to_wire(place)),
             HoldMode::Mps { percent, memory_mib } => {
                 Mode::Mps(v1::MpsShare { percent: u32::from(percent), memory_mib })
             }
@@ -33,10 +31,7 @@ impl TryFrom<v1::DeviceHold> for DeviceHold {
     fn try_from(wire: v1::DeviceHold) -> Result<Self, FieldError> {
         let mode = match need(wire.mode, "mode")? {
             Mode::Whole(_) => HoldMode::Whole,
-            Mode::Mig(mig) => HoldMode::Mig(MigPlacement {
-                shape: shape_from_wire(&mig.shape)?,
-                start: narrow("mig.start", mig.start, 7_u8)?,
-            }),
+            Mode::Mig(mig) => HoldMode::Mig(mig_from_wire(&mig)?),
             Mode::Mps(mps) => {
                 HoldMode::Mps { percent: narrow("mps.percent", mps.percent, 100_u8)?, memory_mib: mps.memory_mib }
             }
@@ -44,6 +39,14 @@ impl TryFrom<v1::DeviceHold> for DeviceHold {
         };
         Ok(DeviceHold { gpu: narrow("gpu", wire.gpu, u16::MAX)?, mode })
     }
+}
+
+pub(super) fn mig_to_wire(place: MigPlacement) -> v1::MigHold {
+    v1::MigHold { shape: format!("{:?}", place.shape), start: u32::from(place.start) }
+}
+
+pub(super) fn mig_from_wire(wire: &v1::MigHold) -> Result<MigPlacement, FieldError> {
+    Ok(MigPlacement { shape: shape_from_wire(&wire.shape)?, start: narrow("mig.start", wire.start, 7_u8)? })
 }
 
 fn shape_from_wire(name: &str) -> Result<MigShape, FieldError> {

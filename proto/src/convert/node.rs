@@ -1,9 +1,10 @@
 //! Nodes and their cards, pools and cells.
 
+use super::allocation::{mig_from_wire, mig_to_wire};
 use super::{each, narrow, need, word};
 use crate::v1;
 use muster_model::mig::PinnedLayout;
-use muster_model::node::{NodeNotes, NodeSpec, Quarantine, Rival};
+use muster_model::node::{NodeNotes, NodeSpec, Quarantine, Rival, Withheld, WithheldSlice};
 use muster_model::{
     Cell, CellId, Epoch, FieldError, Gpu, GpuModel, JobId, Node, NodeHealth, NodeId, Place, Pool, UnknownWord,
 };
@@ -43,6 +44,11 @@ impl From<&Gpu> for v1::Gpu {
             numa: u32::from(gpu.numa),
             island: u32::from(gpu.island),
             withheld: gpu.withheld.clone(),
+            withheld_slices: gpu
+                .withheld_slices
+                .iter()
+                .map(|slice| v1::WithheldSlice { slice: Some(mig_to_wire(slice.place)), reason: slice.reason.clone() })
+                .collect(),
         }
     }
 }
@@ -58,7 +64,33 @@ impl TryFrom<v1::Gpu> for Gpu {
             numa: narrow("numa", wire.numa, u8::MAX)?,
             island: narrow("island", wire.island, u8::MAX)?,
             withheld: wire.withheld,
+            withheld_slices: wire.withheld_slices.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
         })
+    }
+}
+
+impl TryFrom<v1::WithheldSlice> for WithheldSlice {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::WithheldSlice) -> Result<Self, FieldError> {
+        let slice =
+            wire.slice.ok_or_else(|| FieldError::new("withheld_slices.slice", "is missing", "name the slice"))?;
+        Ok(WithheldSlice { place: mig_from_wire(&slice)?, reason: wire.reason })
+    }
+}
+
+impl From<&Withheld> for v1::WithheldCard {
+    fn from(Withheld { gpu, slice, reason }: &Withheld) -> Self {
+        v1::WithheldCard { gpu: u32::from(*gpu), slice: slice.map(mig_to_wire), reason: reason.clone() }
+    }
+}
+
+impl TryFrom<v1::WithheldCard> for Withheld {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::WithheldCard) -> Result<Self, FieldError> {
+        let slice = wire.slice.as_ref().map(mig_from_wire).transpose()?;
+        Ok(Withheld { gpu: narrow("gpu", wire.gpu, u16::MAX)?, slice, reason: wire.reason })
     }
 }
 

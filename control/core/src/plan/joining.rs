@@ -1,10 +1,10 @@
-//! Joining: an agent says that it serves a node.
+//! Joining: an agent says that it serves a node, and from then on which of its cards and slices are not to be used.
 //!
 //! What must stay true: one agent at a time is a node. Another one is let in only when the first has fallen silent and nothing that
 //! it started can run any more (its host was booted since, the new agent has cleared that host, or every grace has passed), and
 //! under a new epoch; who is turned away is noted on the node. Cards that somebody still holds never change under them.
 
-use super::{attempts, pools};
+use super::{attempts, nodes, pools};
 use crate::bounds::{CELLS_MAX, NODES_MAX, REROUTE_MAX, RIVAL_EVERY_MS};
 use crate::draft::Draft;
 use crate::index::CellIndex;
@@ -12,7 +12,7 @@ use crate::outcome::Done;
 use crate::reject::Reject;
 use crate::routing::could_hold;
 use muster_model::ids::{CellId, Epoch, JobId, NodeId};
-use muster_model::node::{NodeNotes, NodeSpec, Rival};
+use muster_model::node::{NodeNotes, NodeSpec, Rival, Withheld};
 use muster_model::object::Key;
 use muster_model::resources::memory_in_words;
 use muster_model::usage::UsageStream;
@@ -52,6 +52,26 @@ pub(super) fn join(
     }
     let stream = usage_stream(draft, id, claimed_usage);
     Ok(Done::Joined { node: id, epoch, usage_incarnation: stream.incarnation, usage_mark: stream.mark })
+}
+
+/// An agent says what of its cards is not to be used. What runs there runs on; nothing new is placed there.
+pub(super) fn report_cards(
+    draft: &mut Draft<'_>,
+    id: NodeId,
+    epoch: Epoch,
+    withheld: &[Withheld],
+) -> Result<Done, Reject> {
+    let known = nodes::at_epoch(draft.state, id, epoch)?;
+    let gpus = known.spec.withholding(withheld);
+    if gpus == known.spec.gpus {
+        return Ok(Done::Ok);
+    }
+    let mut node = known.clone();
+    node.spec.gpus = gpus;
+    node.spec.validate().map_err(Reject::Invalid)?;
+    adopt_waiting(draft, &node, Some(known));
+    draft.put(Object::Node(node));
+    Ok(Done::Ok)
 }
 
 /// Whether this is the agent that served the node before, on the same boot of its host: what runs there runs on. An agent that is too

@@ -4,10 +4,10 @@ use super::{Story, placing};
 use muster_control_core::{Command, LeasedBinding, TaskReport};
 use muster_model::Reservation;
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
-use muster_model::mig::PinnedLayout;
+use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
 use muster_model::movable::Movable;
 use muster_model::needs::{Isolation, Needs};
-use muster_model::node::{Gpu, NodeSpec, Place};
+use muster_model::node::{Gpu, NodeSpec, Place, Withheld};
 use muster_model::priority_class::DEFAULT_PRIORITY_CLASS;
 use muster_model::request::{SharingMode, TaskRequest};
 use muster_model::tenant::TenantSpec;
@@ -496,6 +496,7 @@ impl Story {
             numa: index / 3,
             island: if spans { 0 } else { index / 2 },
             withheld: (withheld && index == 0).then(|| "xid 79".to_owned()),
+            withheld_slices: Vec::new(),
             ..Gpu::usual(&of, index.into(), model)
         };
         let name = |what: &str, which: u64| format!("{what}{which}");
@@ -545,6 +546,13 @@ impl Story {
                 let found = self.chance.pick(&silent).filter(|_| !self.chance.one_in(4));
                 let (node, epoch) = found.unwrap_or((node, epoch));
                 Command::FenceNode { node, epoch }
+            }
+            9 if self.chance.one_in(2) => {
+                let slice = self.chance.one_in(2).then_some(MigPlacement { shape: MigShape::G3, start: 4 });
+                let gpu = self.chance.below(3) as u16;
+                let one = Withheld { gpu, slice, reason: "Xid 94".to_owned() };
+                let withheld = if self.chance.one_in(3) { Vec::new() } else { vec![one] };
+                Command::ReportCards { node, epoch, withheld }
             }
             9 => Command::SetDrained { node, drained: true, reason: "new cables".to_owned() },
             10 => Command::SetDrained { node, drained: false, reason: String::new() },

@@ -10,7 +10,7 @@ use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Ran
 use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
 use muster_model::movable::Movable;
 use muster_model::needs::Needs;
-use muster_model::node::{Gpu, NodeSpec, Place};
+use muster_model::node::{Gpu, NodeSpec, Place, Withheld};
 use muster_model::request::TaskRequest;
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::TenantEdit;
@@ -247,12 +247,25 @@ impl World {
             }
             "report" => self.report(words),
             "usage" => self.usage(words),
+            "cards" => self.cards(words),
             "silent" | "ready" | "fence" | "drain" | "undrain" | "remove" => self.node_command(words),
             "sweep" => Command::Sweep,
             "reset-clock" => Command::ResetClock,
             "level" => Command::RaiseFeatureLevel { level: words.at(1).parse().expect("a level") },
             other => panic!("no command {other:?}"),
         }
+    }
+
+    /// `cards n1 0:Xid_79 2/G3@4:Xid_94` withholds card 0 and a slice of card 2.
+    fn cards(&self, words: &Words<'_>) -> Command {
+        let (node, epoch) = self.node(words.at(1));
+        let withheld = words.plain.iter().skip(2).map(|word| {
+            let (place, reason) = word.split_once(':').expect("card:reason");
+            let DeviceHold { gpu, mode } = hold(place);
+            let slice = if let HoldMode::Mig(place) = mode { Some(place) } else { None };
+            Withheld { gpu, slice, reason: reason.replace('_', " ") }
+        });
+        Command::ReportCards { node, epoch: Epoch(words.number("epoch", epoch.0)), withheld: withheld.collect() }
     }
 
     fn node_command(&self, words: &Words<'_>) -> Command {

@@ -6,6 +6,7 @@ use crate::api::refusal;
 use muster_control_core::quota::{FloorWait, floor_waits};
 use muster_control_core::{Command, State};
 use muster_model::capacity::{CardUse, NodeUse};
+use muster_model::node::WithheldSlice;
 use muster_model::{
     CellId, DeviceClass, Gpu, JobPhase, NodeHealth, NodeId, Pool, PriorityClass, Revision, Window, WindowKind,
     WindowSpec,
@@ -295,13 +296,18 @@ fn node_view(state: &State, there: &NodeUse) -> v1::NodeView {
     }
 }
 
-/// Why nothing new may be given of a card; empty when it may.
+/// Why nothing new may be given of a card, or of some slices of it; empty when all of it may.
 fn unavailable(there: &NodeUse, gpu: Option<&Gpu>) -> String {
     match (there.node.closed_by(), gpu.and_then(|gpu| gpu.withheld.as_deref())) {
         (Some(word), _) => format!("the node is {word}"),
         (None, Some(why)) => format!("withheld: {why}"),
-        (None, None) => String::new(),
+        (None, None) => gpu.map(withheld_slices).unwrap_or_default(),
     }
+}
+
+fn withheld_slices(gpu: &Gpu) -> String {
+    let slice = |slice: &WithheldSlice| format!("{} is withheld: {}", slice.place.in_words(gpu.model), slice.reason);
+    gpu.withheld_slices.iter().map(slice).collect::<Vec<_>>().join("; ")
 }
 
 fn gpus(state: &State, request: &v1::ListGpusRequest, after: Option<String>, size: usize) -> Page<v1::GpuView> {
@@ -352,7 +358,7 @@ fn gpu_view(state: &State, there: &NodeUse, index: usize, card: &CardUse) -> v1:
         CardUse::Free if pin.is_some() => ("mig", Vec::new()),
         CardUse::Free => ("free", Vec::new()),
         CardUse::Whole(id) => ("whole", vec![*id]),
-        CardUse::Mig(instances) => ("mig", instances.iter().map(|(_, id)| *id).collect()),
+        CardUse::Mig(instances) => ("mig", instances.iter().filter_map(|(_, id)| *id).collect()),
         CardUse::Mps { shares, .. } => ("mps", shares.iter().map(|share| share.allocation).collect()),
         CardUse::TimeSlice { shares, .. } => ("time-slice", shares.iter().map(|share| share.allocation).collect()),
     };

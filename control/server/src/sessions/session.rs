@@ -14,6 +14,7 @@ use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 use muster_control_core::{Command, Done, Reject, TaskReport};
 use muster_model::NodeHealth;
+use muster_model::node::Withheld;
 use muster_model::usage::UsageInterval;
 use muster_proto::convert::{checkpoint_from_wire, report_from_wire};
 use muster_proto::v1;
@@ -36,12 +37,25 @@ const ITEMS_MAX: usize = 4_096;
 
 /// The feature level from which on checkpoints are recorded.
 const CHECKPOINTS_LEVEL: u32 = 3;
+/// The same for card reports.
+const CARDS_LEVEL: u32 = 3;
 
 /// What came of something that ran beside.
 enum Finished {
     Beat { seq: u64, verdict: Verdict },
     Reports { seq: u64, result: Result<(), Over> },
     Usage { incarnation: u64, result: Result<u64, Over> },
+    Cards(Result<(), Over>),
+}
+
+/// Card reports that are being decided.
+#[derive(Default)]
+enum CardsUnderWay {
+    #[default]
+    None,
+    One,
+    /// The newest that came meanwhile; it replaces those before it.
+    OneAndNext(Vec<Withheld>),
 }
 
 /// Serves a session until its end.
@@ -72,6 +86,7 @@ pub(super) async fn serve(hub: Arc<Hub>, id: u64, mut inbound: Inbound, out: Out
         log_streams: Taps::default(),
         running: FuturesUnordered::new(),
         beats: 0,
+        cards: CardsUnderWay::None,
     };
     let over = session.attend(inbound, &dirty, &replaced, taps_opened).await;
     hub.leave(session.joined.node, id);
@@ -102,6 +117,7 @@ struct Session {
     log_streams: Taps,
     running: FuturesUnordered<BoxFuture<'static, Finished>>,
     beats: usize,
+    cards: CardsUnderWay,
 }
 
 impl Session {
@@ -179,6 +195,7 @@ impl Session {
             FromAgent::Heartbeat(beat) => self.beat(beat.seq),
             FromAgent::Reports(reports) => self.report(reports)?,
             FromAgent::Usage(usage) => self.usage(usage)?,
+            FromAgent::Cards(report) => self.cards(report)?,
             FromAgent::Log(data) => {
                 if let Some(request) = self.log_streams.data(data) {
                     send(&self.out, ToAgent::Log(request))?;
@@ -248,6 +265,39 @@ impl Session {
         Ok(())
     }
 
+    /// What of the cards takes no new work. One report is decided at a time, so that an older one never overtakes a newer one.
+    fn cards(&mut self, report: v1::CardReport) -> Result<(), Over> {
+        let withheld = report.withheld.into_iter().enumerate().map(|(index, card)| {
+            Withheld::try_from(card)
+                .map_err(|error| Over::Bad(refusal::fields(&[error.under(&format!("withheld[{index}]"))])))
+        });
+        let withheld = withheld.collect::<Result<Vec<_>, _>>()?;
+        // Below that level the log has no place for it; the next Hello says the same.
+        if self.hub.consensus.read(|state, _| state.meta.feature_level < CARDS_LEVEL) {
+            return Ok(());
+        }
+        match &mut self.cards {
+            CardsUnderWay::None => self.decide_cards(withheld),
+            CardsUnderWay::One => self.cards = CardsUnderWay::OneAndNext(withheld),
+            CardsUnderWay::OneAndNext(next) => *next = withheld,
+        }
+        Ok(())
+    }
+
+    fn decide_cards(&mut self, withheld: Vec<Withheld>) {
+        self.cards = CardsUnderWay::One;
+        let command = Command::ReportCards { node: self.joined.node, epoch: self.joined.epoch, withheld };
+        let hub = Arc::clone(&self.hub);
+        let decide = async move {
+            Finished::Cards(match decide(&hub, command).await {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(reject)) => Err(Over::Refused(format!("card report: {reject}"))),
+                Err(over) => Err(over),
+            })
+        };
+        self.running.push(decide.boxed());
+    }
+
     fn finish(&mut self, finished: Finished) -> Result<(), Over> {
         match finished {
             Finished::Beat { seq, verdict } => {
@@ -265,6 +315,13 @@ impl Session {
             Finished::Usage { incarnation, result } => {
                 let mark = result?;
                 send(&self.out, ToAgent::Usage(v1::UsageAck { incarnation, mark }))
+            }
+            Finished::Cards(result) => {
+                result?;
+                if let CardsUnderWay::OneAndNext(next) = std::mem::take(&mut self.cards) {
+                    self.decide_cards(next);
+                }
+                Ok(())
             }
         }
     }

@@ -282,6 +282,7 @@ pub(crate) fn node_spec(name: &str) -> v1::NodeSpec {
         numa: index / 4,
         island: 0,
         withheld: None,
+        withheld_slices: Vec::new(),
     };
     let word = |word: &str| word.to_owned();
     v1::NodeSpec {

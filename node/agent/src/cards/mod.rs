@@ -9,7 +9,9 @@
 mod attempt;
 
 use crate::gpu::{CardState, GpuBackend};
-use muster_model::node::Gpu;
+use muster_model::node::{Gpu, Withheld};
+use muster_model::validate::bounds::TEXT_BYTES_MAX;
+use muster_model::validate::clipped;
 use muster_node_core::{CardObserved, CardStep, CardWork, DeviceNames};
 use muster_runtime::Host;
 use parking_lot::Mutex;
@@ -100,15 +102,16 @@ impl Cards {
         self.gpus.iter().zip(self.slots.lock().iter()).map(observed).collect()
     }
 
-    /// Why nothing may be started on a card, for each card; a card that has not been read yet is withheld too.
-    pub(crate) fn withheld(&self) -> Vec<Option<String>> {
+    /// What takes no new work; a card that has not been read yet is withheld too.
+    pub(crate) fn withheld(&self) -> Vec<Withheld> {
         let unread = || Some("the driver has not answered yet".to_owned());
         let why = |slot: &Slot| match (&slot.trouble, &slot.state) {
             (Some(trouble), _) if trouble.is_silent => Some(trouble.why.clone()),
             (_, Some(state)) => state.withheld.clone(),
             (_, None) => unread(),
         };
-        self.slots.lock().iter().map(why).collect()
+        let withheld = |(gpu, slot)| Some(Withheld { gpu, slice: None, reason: clipped(why(slot)?, TEXT_BYTES_MAX) });
+        (0_u16..).zip(self.slots.lock().iter()).filter_map(withheld).collect()
     }
 
     /// How the devices are called now.

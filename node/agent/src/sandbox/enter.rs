@@ -9,6 +9,7 @@ use super::cgroup::TaskCgroups;
 use super::filter::{self, Filter};
 use super::member::Member;
 use super::{INSIDE, NAMESPACES, SandboxError, doing, sys};
+use crate::boottime;
 use crate::pidfd::PidFd;
 use crate::ready;
 use crate::task_folder::TaskFolder;
@@ -102,6 +103,14 @@ pub(crate) enum NoEntry {
     Step(Failed),
 }
 
+/// A process that was started in a sandbox.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entered {
+    pub(crate) pid: Pid,
+    /// When it was about to execute its command, on CLOCK_BOOTTIME: entering takes a while on a busy machine, and is not the job's time.
+    pub(crate) executed_ns: u64,
+}
+
 /// What is started.
 pub(crate) struct Task<'a> {
     pub(crate) key: TaskKey,
@@ -175,7 +184,7 @@ pub(crate) fn start(
     isolation: &Isolation,
     task: &Task<'_>,
     standard: Standard,
-) -> Result<Pid, NoEntry> {
+) -> Result<Entered, NoEntry> {
     let Task { key, folder, workdir, shares, then } = task;
     let entrances = TaskCgroups::of(&isolation.cgroups, *key).make(&isolation.limits)?;
     let folders = own_folders(isolation, folder, *key)?;
@@ -212,19 +221,24 @@ pub(crate) fn start(
 }
 
 /// Reads what the two processes say: the helper the command's number, the command why it cannot go on.
-fn outcome(mut said: PipeReader, helper: Pid) -> Result<Pid, NoEntry> {
+fn outcome(mut said: PipeReader, helper: Pid) -> Result<Entered, NoEntry> {
     let mut bytes = Vec::new();
     let read = read_within(&mut said, &mut bytes);
     if read.is_err() {
         let _ = kill(helper, Signal::SIGKILL);
     }
     let _ = waitpid(helper, None);
-    let (mut pid, mut failed) = (None, None);
-    for message in bytes.chunks_exact(MESSAGE_BYTES) {
-        let number = i32::from_le_bytes([message[1], message[2], message[3], message[4]]);
-        match Step::ALL.get(usize::from(message[0])) {
-            None => pid = Some(Pid::from_raw(number)),
-            Some((step, _)) => failed = Some(Failed { step: *step, error: io::Error::from_raw_os_error(number) }),
+    let (mut pid, mut executed_ns, mut failed) = (None, None, None);
+    for message in bytes.as_chunks::<MESSAGE_BYTES>().0 {
+        let [kind, number @ ..] = *message;
+        let number = u64::from_le_bytes(number);
+        match (kind, Step::ALL.get(usize::from(kind))) {
+            (STARTED, _) => pid = Some(Pid::from_raw(number as i32)),
+            (EXECUTING, _) => executed_ns = Some(number),
+            (_, Some((step, _))) => {
+                failed = Some(Failed { step: *step, error: io::Error::from_raw_os_error(number as i32) });
+            }
+            (_, None) => {}
         }
     }
     if let Err(error) = read {
@@ -234,15 +248,18 @@ fn outcome(mut said: PipeReader, helper: Pid) -> Result<Pid, NoEntry> {
         }
         return Err(NoEntry::Prepare(doing("waiting for the command's process")(error)));
     }
-    match (pid, failed) {
-        (Some(pid), None) => Ok(pid),
-        (pid, Some(failed)) => {
+    match (pid, executed_ns, failed) {
+        (Some(pid), Some(executed_ns), None) => Ok(Entered { pid, executed_ns }),
+        (pid, _, Some(failed)) => {
             if let Some(pid) = pid {
                 let _ = waitpid(pid, None);
             }
             Err(NoEntry::Step(failed))
         }
-        (None, None) => {
+        (pid, ..) => {
+            if let Some(pid) = pid {
+                let _ = waitpid(pid, None);
+            }
             let error = io::Error::other("the process that enters the sandbox was killed");
             Err(NoEntry::Prepare(doing("starting a process")(error)))
         }
@@ -264,18 +281,19 @@ fn read_within(said: &mut PipeReader, bytes: &mut Vec<u8>) -> io::Result<()> {
     }
 }
 
-/// A step's number, or [`STARTED`]; then an error's number, or a process's. Written in one call, so messages do not mix.
-const MESSAGE_BYTES: usize = 5;
+/// A step's number with that of an error; [`STARTED`] with a process's; [`EXECUTING`] with the time. Written in one call, so messages do not mix.
+const MESSAGE_BYTES: usize = 9;
 const STARTED: u8 = u8::MAX;
+const EXECUTING: u8 = u8::MAX - 1;
 
-fn tell(say: &mut PipeWriter, kind: u8, number: i32) {
+fn tell(say: &mut PipeWriter, kind: u8, number: u64) {
     let mut message = [kind; MESSAGE_BYTES];
     message[1..].copy_from_slice(&number.to_le_bytes());
     let _ = say.write_all(&message);
 }
 
 fn give_up(mut say: PipeWriter, failed: &Failed) -> ! {
-    tell(&mut say, failed.step as u8, failed.error.raw_os_error().unwrap_or(libc::EIO));
+    tell(&mut say, failed.step as u8, failed.error.raw_os_error().unwrap_or(libc::EIO) as u64);
     sys::exit_now(1)
 }
 
@@ -288,20 +306,24 @@ fn helper(prepared: &Prepared<'_>, mut say: PipeWriter) -> ! {
     // SAFETY: this process is a fork of one with one thread.
     match unsafe { sys::fork_sibling() } {
         Ok(Some(pid)) => {
-            tell(&mut say, STARTED, pid.as_raw());
+            tell(&mut say, STARTED, pid.as_raw() as u64);
             sys::exit_now(0)
         }
-        Ok(None) => match (prepare(prepared), &prepared.then) {
-            (Err(failed), _) => give_up(say, &failed),
-            (Ok(()), Ready::Call(call)) => {
-                sys::close_from(3);
-                sys::exit_now(call())
+        Ok(None) => {
+            if let Err(failed) = prepare(prepared, &mut say) {
+                give_up(say, &failed);
             }
-            (Ok(()), Ready::Execute(program)) => {
-                let error = execute(program);
-                give_up(say, &Failed { step: Step::Execute, error })
+            match &prepared.then {
+                Ready::Call(call) => {
+                    sys::close_from(3);
+                    sys::exit_now(call())
+                }
+                Ready::Execute(program) => {
+                    let error = execute(program);
+                    give_up(say, &Failed { step: Step::Execute, error })
+                }
             }
-        },
+        }
         Err(error) => give_up(say, &at(Step::Fork)(error)),
     }
 }
@@ -323,8 +345,8 @@ fn enter(prepared: &Prepared<'_>) -> Result<(), Failed> {
     setns(prepared.member.init(), all).map_err(at(Step::Namespaces))
 }
 
-/// Everything between the fork and the execution, in the command's own process.
-fn prepare(prepared: &Prepared<'_>) -> Result<(), Failed> {
+/// Everything between the fork and the execution, in the command's own process. Says when it is done.
+fn prepare(prepared: &Prepared<'_>, say: &mut PipeWriter) -> Result<(), Failed> {
     nix::unistd::setsid().map_err(at(Step::Privileges))?;
     // The shim blocks what it reads; the command must not inherit that.
     SigSet::empty().thread_set_mask().map_err(at(Step::Privileges))?;
@@ -355,6 +377,7 @@ fn prepare(prepared: &Prepared<'_>) -> Result<(), Failed> {
         // Where the kernel cannot, abstract sockets of the host's network stay in reach; `muster node doctor` says so.
         let _ = filter::no_foreign_sockets();
     }
+    tell(say, EXECUTING, boottime::now_ns().map_err(at(Step::Execute))?);
     prepared.filter.apply().map_err(|_| at(Step::Filter)(io::Error::last_os_error()))
 }
 

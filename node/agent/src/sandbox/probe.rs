@@ -251,7 +251,8 @@ impl Trial {
         let null = || File::options().read(true).write(true).open("/dev/null").map_err(|error| error.to_string());
         let standard = Standard { stdin: null()?, stdout: OwnedFd::from(null()?), stderr: OwnedFd::from(null()?) };
         let task = Task { key: key(), folder: &self.folder, workdir: None, shares: false, then: Then::Call(call) };
-        enter::start(member, &self.isolation, &task, standard).map_err(|error| error.to_string())
+        let entered = enter::start(member, &self.isolation, &task, standard);
+        entered.map(|entered| entered.pid).map_err(|error| error.to_string())
     }
 
     /// A process that has left its session and its parent ends with the init of another sandbox.

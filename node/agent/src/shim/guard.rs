@@ -2,6 +2,7 @@
 //! from a file, which is in memory, and writes nothing.
 
 use super::{ShimError, io, os};
+use crate::boottime;
 use crate::ready;
 use crate::stop_order::StopOrder;
 use crate::task_folder::DeadlineFile;
@@ -16,12 +17,6 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::time::Duration;
-
-/// Nanoseconds on CLOCK_BOOTTIME.
-pub(super) fn boottime_ns() -> Result<u64, nix::Error> {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)?;
-    Ok(now.tv_sec() as u64 * NS_PER_S + now.tv_nsec() as u64)
-}
 
 /// A stop that is under way: its signal was sent, SIGKILL follows.
 #[derive(Clone, Debug)]
@@ -85,7 +80,7 @@ pub(super) fn guard(
         if let Some(end) = reap(child)? {
             return Ok(ending.map_or(end, |ending| ending.why));
         }
-        let now_ns = boottime_ns().map_err(os("reading the clock"))?;
+        let now_ns = boottime::now_ns().map_err(os("reading the clock"))?;
         let mut heard = false;
         while let Some(signal) = signal_fd.read_signal().map_err(os("reading signals"))? {
             heard = true;

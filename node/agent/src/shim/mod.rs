@@ -20,6 +20,7 @@ mod tree;
 
 use self::child::NoStart;
 use self::task::Task;
+use crate::boottime;
 use crate::sandbox::init::init_main;
 use crate::sandbox::member::{INIT_ARGUMENT, PROBE_ARGUMENT};
 use crate::sandbox::probe::probe_main;
@@ -104,7 +105,7 @@ fn run(folder: &TaskFolder) -> Result<(), ShimError> {
 
 /// Starts the command and waits until all of it is over. Whatever happens, no process of it is left afterwards.
 fn run_task(folder: &TaskFolder, record: &LaunchRecord, signals: &SigSet) -> Result<ExitRecord, ShimError> {
-    let clock = || guard::boottime_ns().map_err(os("reading the clock"));
+    let clock = || boottime::now_ns().map_err(os("reading the clock"));
     let never_ran = |end: End| -> Result<_, ShimError> {
         Ok(ExitRecord { end, started_ns: None, ended_ns: clock()?, dropped_bytes: 0 })
     };
@@ -114,16 +115,15 @@ fn run_task(folder: &TaskFolder, record: &LaunchRecord, signals: &SigSet) -> Res
         Ok(deadline) => deadline,
         Err(error) => return failed(format!("its deadline cannot be read: {error}")),
     };
-    // Taken before the command can do anything: a record that begins too late could hide that two runs overlapped.
-    let started_ns = clock()?;
     // The host may have been suspended, or too busy to start this process, until the control plane had given the devices away.
-    if deadline.get() <= started_ns {
+    if deadline.get() <= clock()? {
         return never_ran(End::Fenced);
     }
     let (task, output) = match Task::start(folder, record) {
         Ok(started) => started,
         Err(NoStart { reason, by_node }) => return never_ran(End::StartFailed { reason, by_node }),
     };
+    let started_ns = task.started_ns();
     let started = StartedRecord { pid: task.command().as_raw(), started_ns };
     if let Err(error) = write_json(folder, folder.started(), &started) {
         task.end();

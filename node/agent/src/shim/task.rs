@@ -5,8 +5,9 @@
 
 use super::child::{self, NoStart, Output};
 use super::tree;
+use crate::boottime;
 use crate::sandbox::cgroup::TaskCgroups;
-use crate::sandbox::enter::{self, Failed, NoEntry, Standard, Step, Then};
+use crate::sandbox::enter::{self, Entered, Failed, NoEntry, Standard, Step, Then};
 use crate::sandbox::member::Member;
 use crate::task_folder::TaskFolder;
 use crate::task_folder::record::{Isolation, LaunchRecord};
@@ -19,6 +20,7 @@ use std::os::fd::OwnedFd;
 /// A task that runs.
 pub(super) struct Task<'a> {
     command: Pid,
+    started_ns: u64,
     sandbox: Option<Inside<'a>>,
 }
 
@@ -38,8 +40,10 @@ impl<'a> Task<'a> {
         match &record.isolation {
             Some(isolation) => Self::isolated(folder, record, isolation),
             None => {
+                let started_ns =
+                    boottime::now_ns().map_err(|error| NoStart::by_node(format!("reading the clock: {error}")))?;
                 let started = child::start(folder, record).inspect_err(|_| tree::kill_all())?;
-                Ok((Task { command: started.pid, sandbox: None }, started.output))
+                Ok((Task { command: started.pid, started_ns, sandbox: None }, started.output))
             }
         }
     }
@@ -76,12 +80,20 @@ impl<'a> Task<'a> {
             stderr: for_notes,
         };
         match started {
-            Ok(command) => Ok((Task { command, sandbox: Some(inside) }, output)),
+            Ok(Entered { pid, executed_ns }) => {
+                Ok((Task { command: pid, started_ns: executed_ns, sandbox: Some(inside) }, output))
+            }
             Err(error) => {
                 inside.end(None);
                 Err(no_start(error, record))
             }
         }
+    }
+
+    /// From when it runs, on CLOCK_BOOTTIME. Taken before the command can do anything: a record that begins too late could hide that two runs
+    /// overlapped.
+    pub(super) fn started_ns(&self) -> u64 {
+        self.started_ns
     }
 
     /// Its first process, which is a child of this one.

@@ -225,6 +225,10 @@ async fn a_card_that_hangs_costs_only_itself() {
         assert_eq!(withheld, [true, false, false]);
     });
     fleet.gpus.set_hanging(0, false);
+    fleet
+        .cluster
+        .until("the card is used again", |heard| heard.cards.last().is_some_and(|r| r.withheld.is_empty()))
+        .await;
     fleet.cluster.desire(&[(waits, false)]);
     fleet.cluster.until_reported(key(2, 0), TaskState::Exited { code: 0 }).await;
 }

@@ -54,6 +54,8 @@ pub(crate) struct ClusterState {
     /// Every session ends right after its beginning.
     pub(crate) ends_sessions: bool,
     pub(crate) hellos: Vec<v1::Hello>,
+    /// Card reports, in the order heard.
+    pub(crate) cards: Vec<v1::CardReport>,
     pub(crate) heartbeats: u64,
     pub(crate) leases: u64,
     pub(crate) stamp: Option<v1::Stamp>,
@@ -156,6 +158,10 @@ impl ClusterState {
         let quiet = self.keeps_quiet;
         match message {
             FromAgent::Hello(_) => None,
+            FromAgent::Cards(report) => {
+                self.cards.push(report);
+                None
+            }
             FromAgent::Heartbeat(beat) => {
                 self.heartbeats += 1;
                 self.stamp = beat.stamp;

@@ -129,6 +129,21 @@ async fn a_task_sees_itself_and_what_is_its_own() {
     assert!(bench.exec.observe()[&key].checkpoint.is_some(), "what it says of its checkpoint is heard");
 }
 
+/// A job is charged from when its command runs: making its sandbox is the node's time. The kernel says when the command's process was made, which is
+/// after the sandbox was; in hundredths of a second.
+#[tokio::test]
+async fn a_task_runs_from_when_its_command_is_executed() {
+    let Some(site) = site() else { return };
+    let bench = site.open().await;
+    let key = bench.start(alone(1, "cut -d' ' -f22 /proc/$$/stat"), FAR);
+    let (state, started_ns, ended_ns) = bench.over(key).await;
+    assert_eq!(state, TaskState::Exited { code: 0 });
+    let (said, _) = bench.output(key, Stream::Stdout).await;
+    let forked_ns = said.trim().parse::<u64>().expect("ticks") * 10_000_000;
+    let started_ns = started_ns.expect("it ran");
+    assert!(forked_ns <= started_ns && started_ns <= ended_ns, "forked {forked_ns}, started {started_ns}");
+}
+
 /// Without a sandbox `kill -STOP $PPID` stops the shim, and nobody ends the task.
 #[tokio::test]
 async fn a_task_that_stops_or_kills_its_parent_ends_at_its_limit_all_the_same() {

@@ -166,7 +166,7 @@ fn without(card: &CardUse, gone: &BTreeSet<AllocationId>) -> CardUse {
         CardUse::Free => true,
         CardUse::Whole(holder) => gone.contains(holder),
         CardUse::Mig(instances) => {
-            instances.retain(|(_, holder)| !gone.contains(holder));
+            instances.retain(|(_, holder)| holder.is_none_or(|holder| !gone.contains(&holder)));
             instances.is_empty()
         }
         CardUse::Mps { shares, .. } | CardUse::TimeSlice { shares, .. } => {

@@ -210,7 +210,7 @@ fn layout(model: GpuModel, card: &CardUse) -> String {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     match card {
         CardUse::Mig(instances) => {
-            for (place, _) in instances {
+            for (place, _) in instances.iter().filter(|(_, holder)| holder.is_some()) {
                 let name = mig::profile_name(model, place.shape).unwrap_or_else(|| HoldMode::Mig(*place).to_string());
                 *counts.entry(name).or_default() += 1;
             }

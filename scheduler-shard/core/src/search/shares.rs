@@ -332,8 +332,8 @@ pub(super) fn take(card: &mut CardUse, domain: TenantId, mode: HoldMode) {
     let share = |percent, memory_mib| Share { allocation: AllocationId(0), percent, memory_mib };
     match (&mut *card, mode) {
         (_, HoldMode::Whole) => *card = CardUse::Whole(AllocationId(0)),
-        (CardUse::Mig(instances), HoldMode::Mig(place)) => instances.push((place, AllocationId(0))),
-        (_, HoldMode::Mig(place)) => *card = CardUse::Mig(vec![(place, AllocationId(0))]),
+        (CardUse::Mig(instances), HoldMode::Mig(place)) => instances.push((place, Some(AllocationId(0)))),
+        (_, HoldMode::Mig(place)) => *card = CardUse::Mig(vec![(place, Some(AllocationId(0)))]),
         (CardUse::Mps { shares, .. }, HoldMode::Mps { percent, memory_mib }) => shares.push(share(percent, memory_mib)),
         (_, HoldMode::Mps { percent, memory_mib }) => {
             *card = CardUse::Mps { domain, shares: vec![share(percent, memory_mib)] };
