@@ -11,6 +11,7 @@
 pub mod card;
 pub mod env;
 pub mod fence;
+pub mod health;
 pub mod report;
 pub mod stamp;
 pub mod step;
