@@ -168,9 +168,9 @@ proptest! {
         }
     }
 
-    /// However bad it was: each condition's ways back do lift it, so that no card is lost for ever.
+    /// However bad it was: an answer of the driver and an operator bring it back.
     #[test]
-    fn every_way_back_is_one(history in any_history(60)) {
+    fn no_card_is_lost_for_ever(history in any_history(60)) {
         let mut node = Node::new();
         for (pause, event) in history {
             node.pass(pause);
