@@ -218,8 +218,6 @@ impl Row {
 impl Xid {
     /// The driver changed its recovery action; the text says to what.
     pub const RECOVERY_ACTION_CHANGED: Xid = Xid(154);
-    /// A row remap is recorded.
-    pub const REMAP_RECORDED: Xid = Xid(63);
     /// A row remap failed.
     pub const REMAP_FAILED: Xid = Xid(64);
 
