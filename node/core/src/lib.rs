@@ -1,7 +1,8 @@
 //! What a node does, pure: desired and observed state in, ordered idempotent steps out.
 //!
 //! What must stay true:
-//! - nothing here knows a clock, a file, a process or a socket: time comes in as nanoseconds of CLOCK_BOOTTIME;
+//! - nothing here knows a clock, a file, a process or a socket: time comes in as nanoseconds of CLOCK_BOOTTIME, and for
+//!   the health of cards, which outlives a boot, as milliseconds of Unix time ([`health`]);
 //! - the plan is level-triggered: it is made anew from the whole desired and the whole observed state, so a restarted agent
 //!   needs no memory of what it was doing;
 //! - a desired state with a lower stamp than the highest seen changes nothing ([`stamp`]);
@@ -11,6 +12,7 @@
 pub mod card;
 pub mod env;
 pub mod fence;
+pub mod health;
 pub mod report;
 pub mod stamp;
 pub mod step;

@@ -2,4 +2,5 @@
 
 mod cases;
 mod convergence;
+mod health;
 mod world;
