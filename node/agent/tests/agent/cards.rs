@@ -41,7 +41,7 @@ async fn instances_stand_only_where_the_geometry_lets_them() {
     refused(&gpus, 0, create(MigShape::G1, 2)).await;
     refused(&gpus, 0, create(MigShape::G3, 2)).await;
     take(&gpus, 0, create(MigShape::G3, 0)).await;
-    assert_eq!(state(&gpus, 0).await.instances, [first.clone()], "made once");
+    assert_eq!(state(&gpus, 0).await.instances, std::slice::from_ref(&first), "made once");
     take(&gpus, 0, create(MigShape::G1, 4)).await;
     refused(&gpus, 0, CardStep::DisableMig).await;
     refused(&gpus, 1, CardStep::EnableMig).await;
