@@ -357,7 +357,9 @@ impl Faults {
         change: impl FnOnce(&mut MpsServer) -> Result<(), Refusal>,
     ) -> Result<(), DoubleError> {
         self.change(|state| {
-            let server = state.fleet.mps.iter_mut().find(|server| Path::new(&server.pipe) == pipe);
+            let is_there =
+                |server: &&mut MpsServer| Path::new(&server.pipe) == pipe && started_ticks(server.pid).is_some();
+            let server = state.fleet.mps.iter_mut().find(is_there);
             Ok(change(server.ok_or(Refusal::NotFound)?)?)
         })
     }

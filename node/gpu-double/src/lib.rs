@@ -9,6 +9,7 @@ pub mod edge;
 mod faults;
 mod files;
 mod library;
+pub mod standin;
 pub mod state;
 
 pub use faults::Faults;

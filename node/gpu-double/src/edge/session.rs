@@ -4,19 +4,16 @@
 //! a process that was initialised before a reboot is not initialised.
 
 use super::handle::{Kind, Target};
-use crate::files::{DoubleError, Folder, Snapshot, started_ticks};
+use crate::files::{Folder, Snapshot, started_ticks};
 use crate::library;
 use crate::state::card::{Card, Client};
-use crate::state::fault::{Effect, FaultPlan};
+use crate::state::fault::FaultPlan;
 use crate::state::fleet::Fleet;
 use crate::state::refusal::{Answer, Refusal};
 use nvml_wrapper_sys::bindings::nvmlDevice_t;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// How often a call that hangs looks whether it still must.
-const LOOK: Duration = Duration::from_millis(5);
+use std::time::{SystemTime, UNIX_EPOCH};
 
 static SESSION: Mutex<Option<Session>> = Mutex::new(None);
 
@@ -28,19 +25,6 @@ struct Session {
     boot: u32,
     /// Slots of the cards that this process has opened, noted in the fleet file.
     opened: BTreeSet<usize>,
-}
-
-impl From<DoubleError> for Refusal {
-    fn from(error: DoubleError) -> Self {
-        match error {
-            DoubleError::Refused(refusal) => refusal,
-            // A file that cannot be read or written is no answer of a driver, and nobody should take it for one.
-            error => {
-                eprintln!("muster-gpu-double: {error}");
-                Refusal::Unknown
-            }
-        }
-    }
 }
 
 /// What a call sees.
@@ -203,22 +187,8 @@ impl Call {
         })
     }
 
-    /// Waits as long as the rules say; gives the state after that.
     fn pass(self, folder: &Folder, card: Option<usize>) -> Answer<Arc<Snapshot>> {
-        let mut has_waited = false;
-        loop {
-            let snapshot = folder.read()?;
-            match snapshot.plan.effect(self.function, card) {
-                Some(Effect::Hang) => std::thread::sleep(LOOK),
-                Some(Effect::SlowMs(ms)) if !has_waited => {
-                    has_waited = true;
-                    std::thread::sleep(Duration::from_millis(ms));
-                }
-                Some(Effect::Fail(refusal)) => return Err(refusal),
-                _ if snapshot.plan.unsupported.contains(self.function) => return Err(Refusal::NotSupported),
-                _ => return Ok(snapshot),
-            }
-        }
+        folder.pass(self.function, card)
     }
 }
 

@@ -4,6 +4,7 @@
 //! a whole, so a reader never sees half a change; what is remembered between two reads is used only while no file has changed.
 
 mod kernel_log;
+mod pass;
 mod processes;
 mod root;
 

@@ -12,4 +12,5 @@ mod mig_model;
 mod mode;
 mod processes;
 mod shared;
+mod standins;
 mod telemetry;
