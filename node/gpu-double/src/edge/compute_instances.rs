@@ -7,7 +7,7 @@ use super::macros::export;
 use super::out::{array, put, put_all_and_count, put_list, struct_version};
 use super::session::{Call, View};
 use crate::state::compute::ComputeProfile;
-use crate::state::mig::GpuInstance;
+use crate::state::instance::GpuInstance;
 use crate::state::profiles::Profile;
 use crate::state::refusal::{Answer, Refusal};
 use nvml_wrapper_sys::bindings::{

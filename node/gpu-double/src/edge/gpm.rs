@@ -7,8 +7,8 @@ use super::handle::{self, Kind};
 use super::macros::export;
 use super::out::put;
 use super::session::View;
+use crate::state::gauges::Load;
 use crate::state::refusal::{Answer, Refusal};
-use crate::state::telemetry::Load;
 use nvml_wrapper_sys::bindings::{
     nvmlDevice_t, nvmlGpmMetric_t, nvmlGpmMetricsGet_t, nvmlGpmSample_t, nvmlGpmSupport_t,
 };

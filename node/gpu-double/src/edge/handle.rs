@@ -4,8 +4,7 @@
 //! been destroyed is known as such by its serial number, also when another instance has the same ids by then.
 
 use crate::state::card::Card;
-use crate::state::compute::ComputeInstance;
-use crate::state::mig::GpuInstance;
+use crate::state::instance::{ComputeInstance, GpuInstance};
 use crate::state::refusal::{Answer, Refusal};
 
 /// What a handle is of.

@@ -193,13 +193,12 @@ fn changes(lock: &mut File) -> std::io::Result<u64> {
 
 /// The same without the real processes that have ended since.
 fn without_ended(snapshot: Arc<Snapshot>) -> Arc<Snapshot> {
-    if !snapshot.fleet.names_real_processes() {
+    let mut ended = snapshot.fleet.real_processes();
+    ended.retain(|(pid, started)| started_ticks(*pid) != Some(*started));
+    if ended.is_empty() {
         return snapshot;
     }
-    let mut fleet = snapshot.fleet.clone();
-    if fleet.remove_ended(|pid, started| started_ticks(pid) == Some(started)) {
-        Arc::new(Snapshot { fleet, plan: snapshot.plan.clone() })
-    } else {
-        snapshot
-    }
+    let mut snapshot = Arc::unwrap_or_clone(snapshot);
+    snapshot.fleet.remove_ended(&ended);
+    Arc::new(snapshot)
 }

@@ -6,6 +6,7 @@
 use super::DoubleError;
 use crate::state::card::PciAddress;
 use crate::state::fleet::Fleet;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::io;
@@ -94,38 +95,57 @@ fn write_nodes(folder: &Path, fleet: &Fleet) -> io::Result<()> {
 /// `proc/driver/nvidia/gpus/ADDRESS/information`, and below `capabilities` what stands on each card.
 fn write_cards(folder: &Path, fleet: &Fleet) -> io::Result<()> {
     let driver = folder.join("proc/driver/nvidia");
-    for minor in 0..=fleet.cards.len() {
-        let of_card = driver.join(format!("capabilities/gpu{minor}"));
-        if of_card.exists() {
-            fs::remove_dir_all(of_card)?;
-        }
-    }
+    let capabilities = driver.join("capabilities");
+    let mut standing = BTreeMap::new();
     for (_, card) in fleet.present() {
-        let gpu = driver.join("gpus").join(card.pci.to_string());
-        fs::create_dir_all(&gpu)?;
         let (name, uuid, pci, minor) = (&card.name, &card.uuid, card.pci, card.minor);
         let text =
             format!("Model: \t\t {name}\nGPU UUID: \t {uuid}\nBus Location: \t {pci}\nDevice Minor: \t {minor}\n");
-        fs::write(gpu.join("information"), text)?;
+        write_changed(&driver.join("gpus").join(pci.to_string()), "information", &text)?;
         for instance in &card.mig.instances {
-            let of_instance = driver.join(format!("capabilities/gpu{minor}/mig/gi{}", instance.id));
-            write_access(&of_instance, gpu_minor(minor, instance.id))?;
+            let of_instance = capabilities.join(format!("gpu{minor}/mig/gi{}", instance.id));
+            let node = node_minor(minor, instance.id);
             for compute in &instance.compute {
-                let of_compute = of_instance.join(format!("ci{}", compute.id));
-                write_access(&of_compute, gpu_minor(minor, instance.id) + 1 + compute.id)?;
+                standing.insert(of_instance.join(format!("ci{}", compute.id)), node + 1 + compute.id);
             }
+            standing.insert(of_instance, node);
+        }
+    }
+    for (place, minor) in &standing {
+        let text = format!("DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n");
+        write_changed(place, "access", &text)?;
+    }
+    remove_gone(&capabilities, &|place| standing.contains_key(place))
+}
+
+/// Removes the folders of instances (`giN`, `ciN`) below `place` that do not stand.
+fn remove_gone(place: &Path, stands: &dyn Fn(&Path) -> bool) -> io::Result<()> {
+    for entry in fs::read_dir(place)? {
+        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+        let is_instance = name.to_str().is_some_and(|name| name.starts_with("gi") || name.starts_with("ci"));
+        if is_instance && !stands(&path) {
+            fs::remove_dir_all(&path)?;
+        } else if path.is_dir() {
+            remove_gone(&path, stands)?;
         }
     }
     Ok(())
 }
 
-fn write_access(place: &Path, minor: u32) -> io::Result<()> {
+/// Writes a file unless it says that already, and then as a whole, so that nobody reads half of it.
+fn write_changed(place: &Path, name: &str, text: &str) -> io::Result<()> {
+    let file = place.join(name);
+    if fs::read_to_string(&file).is_ok_and(|old| old == text) {
+        return Ok(());
+    }
     fs::create_dir_all(place)?;
-    fs::write(place.join("access"), format!("DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n"))
+    let new = place.join(format!(".{name}"));
+    fs::write(&new, text)?;
+    fs::rename(new, file)
 }
 
 /// Minor of a GPU instance's node below `nvidia-caps`; 1 and 2 are `config` and `monitor`.
-const fn gpu_minor(card_minor: u32, gpu_instance: u32) -> u32 {
+const fn node_minor(card_minor: u32, gpu_instance: u32) -> u32 {
     3 + (card_minor * GPU_INSTANCES + gpu_instance) * (1 + COMPUTE_INSTANCES)
 }
 
@@ -133,7 +153,7 @@ fn mig_minors() -> String {
     let mut text = "config 1\nmonitor 2\n".to_owned();
     for card in 0..CARDS {
         for gpu in 0..GPU_INSTANCES {
-            let minor = gpu_minor(card, gpu);
+            let minor = node_minor(card, gpu);
             let _ = writeln!(text, "gpu{card}/gi{gpu}/access {minor}");
             for compute in 0..COMPUTE_INSTANCES {
                 let _ = writeln!(text, "gpu{card}/gi{gpu}/ci{compute}/access {}", minor + 1 + compute);

@@ -5,6 +5,8 @@
 
 pub mod mps;
 mod mps_daemon;
+mod mps_folders;
+mod mps_log;
 pub mod smi;
 
 use crate::library::FOLDER_VARIABLE;

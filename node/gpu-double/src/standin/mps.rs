@@ -4,47 +4,16 @@
 //! What must stay true: one daemon for each pipe folder; it is reached through the socket `control` in it, and through nothing else.
 
 use super::mps_daemon;
+use super::mps_folders::Folders;
 use std::io::{BufRead, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Where its socket is when the environment does not say.
-const PIPE: &str = "/tmp/nvidia-mps";
-/// Where its logs are when the environment does not say.
-const LOG: &str = "/var/log/nvidia-mps";
 /// How long `-d` waits for the daemon that it has started.
 const START_MAX: Duration = Duration::from_secs(10);
-
-/// The folders of a daemon.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Folders {
-    /// Of its socket.
-    pub pipe: PathBuf,
-    /// Of `control.log` and `server.log`.
-    pub log: PathBuf,
-    /// Of the double.
-    pub double: PathBuf,
-}
-
-impl Folders {
-    /// As the environment says.
-    #[must_use]
-    pub fn of_environment(exe: &Path) -> Option<Self> {
-        let folder = |variable, default: &str| std::env::var_os(variable).map_or_else(|| default.into(), PathBuf::from);
-        Some(Folders {
-            pipe: folder("CUDA_MPS_PIPE_DIRECTORY", PIPE),
-            log: folder("CUDA_MPS_LOG_DIRECTORY", LOG),
-            double: super::folder(exe)?,
-        })
-    }
-
-    pub(super) fn socket(&self) -> PathBuf {
-        self.pipe.join("control")
-    }
-}
 
 /// Runs it with these arguments (without its name); the exit status.
 ///

@@ -22,8 +22,10 @@ pub struct Printed {
 #[must_use]
 pub fn run(arguments: &[String], folder: Option<&Path>) -> Printed {
     let Some(folder) = folder.and_then(|path| Folder::open(path).ok()) else {
-        let text = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. \
-                    Make sure that the latest NVIDIA driver is installed and running.\n\n";
+        let text = concat!(
+            "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. ",
+            "Make sure that the latest NVIDIA driver is installed and running.\n\n"
+        );
         return Printed { text: text.to_owned(), status: 9 };
     };
     let mut printed = Printed::default();

@@ -3,10 +3,10 @@
 //! What must stay true: every field can be written to the fleet file and read again; a field that is left out has the value of a healthy,
 //! idle card.
 
+use super::gauges::Gauges;
 use super::health::Health;
-use super::mig::MigState;
+use super::instance::MigState;
 use super::refusal::{Answer, Refusal};
-use super::telemetry::Gauges;
 use muster_model::GpuModel;
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -3,28 +3,10 @@
 //! What must stay true: a compute instance needs its GPU instance, holds compute slices that no other one holds, and is not destroyed while
 //! a process uses it; each new one has a new UUID.
 
-use super::card::Card;
-use super::mig::GpuInstance;
+use super::card::{Card, Process};
+use super::instance::{ComputeInstance, GpuInstance};
 use super::profiles::Profile;
 use super::refusal::{Answer, Refusal};
-use serde::{Deserialize, Serialize};
-
-/// A compute instance: what CUDA calls a MIG device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ComputeInstance {
-    /// Its id inside its GPU instance, which a later one may have again.
-    pub id: u32,
-    /// Id of its profile, which is also the profile's number.
-    pub profile_id: u32,
-    /// First compute slice.
-    pub start: u32,
-    /// Compute slices.
-    pub size: u32,
-    /// Its UUID.
-    pub uuid: String,
-    /// A number that no other instance has, ever.
-    pub serial: u32,
-}
 
 /// Compute slices of each compute instance profile, by number; `NVML_COMPUTE_INSTANCE_PROFILE_*`.
 const SLICES: [u32; 8] = [1, 2, 3, 4, 7, 8, 6, 1];
@@ -140,7 +122,7 @@ impl Card {
 
     /// The compute instances of the processes in a GPU instance.
     fn listed_in(&self, gpu_instance: u32) -> impl Iterator<Item = Option<u32>> {
-        let inside = move |process: &&super::card::Process| process.gpu_instance == Some(gpu_instance);
+        let inside = move |process: &&Process| process.gpu_instance == Some(gpu_instance);
         self.processes.iter().filter(inside).map(|process| process.compute_instance)
     }
 }

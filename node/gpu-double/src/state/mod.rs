@@ -3,10 +3,13 @@
 //! What must stay true: nothing here opens a file or reads a clock; time, process ids and what else varies come as arguments.
 
 pub mod card;
+pub mod catalogue;
 pub mod compute;
 pub mod fault;
 pub mod fleet;
+pub mod gauges;
 pub mod health;
+pub mod instance;
 pub mod links;
 pub mod mig;
 pub mod mode;

@@ -1,8 +1,7 @@
 //! Sensors, counters, fields, GPM, settings.
 
 use crate::host::{G1, Host, NOT_SUPPORTED, OK};
-use muster_gpu_double::state::telemetry::Load;
-use muster_gpu_double::{Fleet, Refusal};
+use muster_gpu_double::{Fleet, Load, Refusal};
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{ComputeMode, EccCounter, MemoryError, TemperatureSensor};
 use nvml_wrapper::enums::gpm::GpmMetricId;

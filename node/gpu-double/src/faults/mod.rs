@@ -3,43 +3,18 @@
 //! What must stay true: every call changes the files under their lock and is seen by the next call of whoever has the library loaded; cards
 //! are named by their slots, which a reboot does not change.
 
-use crate::files::{
-    DoubleError, FAULTS, FLEET, Folder, KERNEL_LOG, KernelLog, Snapshot, replace, started_ticks, write_root,
-};
-use crate::state::card::{Card, Client, Process};
+mod kernel_log;
+mod mps;
+mod processes;
+
+use crate::files::{DoubleError, FAULTS, FLEET, Folder, KERNEL_LOG, Snapshot, replace, write_root};
+use crate::state::card::Card;
 use crate::state::fault::{Effect, FaultPlan, Rule, XID};
 use crate::state::fleet::Fleet;
-use crate::state::mps::MpsServer;
 use crate::state::refusal::Refusal;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// The kernel log's text of the Xids that tests use most.
-const XID_TEXTS: &[(u32, &str)] = &[
-    (13, "Graphics Exception: ESR 0x504730=0x107000e 0x504734=0x20 0x504728=0x4c1eb72 0x50472c=0x174"),
-    (
-        31,
-        "Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f2c_00000000. \
-          Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ",
-    ),
-    (43, "Ch 00000008"),
-    (45, "Ch 00000008"),
-    (
-        48,
-        "An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer at partition 0, subpartition 0.",
-    ),
-    (63, "Row Remapper: New row (0x0000000abcdef000) marked for remapping, reset gpu to activate."),
-    (64, "Row Remapper: Failed to remap row"),
-    (74, "NVLink: fatal error detected on link 0(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)"),
-    (79, "GPU has fallen off the bus."),
-    (94, "Contained: SM (0x1). RST: No, D-RST: No"),
-    (95, "Uncontained: LTC TAG (0x2,0x0). RST: Yes, D-RST: No"),
-    (
-        119,
-        "Timeout after 6s of waiting for RPC response from GPU0 GSP! Expected function 76 (GSP_RM_CONTROL) (0x20800a4c 0x4).",
-    ),
-];
 
 impl Fleet {
     /// Writes the folder of this host: the fleet file, an empty fault file, the driver's folders, an empty kernel log.
@@ -168,14 +143,6 @@ impl Faults {
         self.change_plan(|plan| plan.add_event(card, kind, data, (None, None)))
     }
 
-    /// A line of the kernel's log, after `NVRM: `.
-    ///
-    /// # Errors
-    /// See [`Faults::hang`].
-    pub fn kernel_log(&self, text: &str) -> Result<(), DoubleError> {
-        self.change(|state| self.log(state, &KernelLog { text: text.to_owned() }))
-    }
-
     /// A card falls off the bus: every call about it says so, and the kernel's log has Xid 79. After a reboot it is absent.
     ///
     /// # Errors
@@ -218,72 +185,6 @@ impl Faults {
         self.change(|state| Ok(state.fleet.reset_card(card as usize, 0)?))
     }
 
-    /// A process uses a card. It stays in the lists until it is removed, whether there is a process of this id or not.
-    ///
-    /// # Errors
-    /// See [`Faults::hang`].
-    pub fn add_process(&self, card: u32, process: Process) -> Result<(), DoubleError> {
-        self.change_card(card, |card| card.processes.push(process))
-    }
-
-    /// A real process uses a card until it ends.
-    ///
-    /// # Errors
-    /// There is no such process; see [`Faults::hang`].
-    pub fn add_real_process(&self, card: u32, process: Process) -> Result<(), DoubleError> {
-        let started_ticks = Some(started_ticks(process.pid).ok_or(Refusal::NotFound)?);
-        self.change_card(card, |card| card.processes.push(Process { started_ticks, ..process }))
-    }
-
-    /// A process uses a card no longer.
-    ///
-    /// # Errors
-    /// See [`Faults::hang`].
-    pub fn remove_process(&self, card: u32, pid: u32) -> Result<(), DoubleError> {
-        self.change_card(card, |card| card.processes.retain(|process| process.pid != pid))
-    }
-
-    /// The process lists of a card are empty, whoever uses it.
-    ///
-    /// # Errors
-    /// See [`Faults::hang`].
-    pub fn hide_processes(&self, card: u32, hides: bool) -> Result<(), DoubleError> {
-        self.change_plan(|plan| {
-            if hides {
-                plan.hides_processes.insert(card)
-            } else {
-                plan.hides_processes.remove(&card)
-            };
-        })
-    }
-
-    /// Memory in use on a card that no process holds, in bytes: what somebody left, or the idle baseline.
-    ///
-    /// # Errors
-    /// See [`Faults::hang`].
-    pub fn set_memory_used(&self, card: u32, bytes: u64) -> Result<(), DoubleError> {
-        self.change_card(card, |card| card.memory_other_bytes = bytes)
-    }
-
-    /// Another process has NVML open on a card; it blocks changes of the MIG mode and resets until it is removed.
-    ///
-    /// # Errors
-    /// See [`Faults::hang`].
-    pub fn add_client(&self, card: u32, pid: u32) -> Result<(), DoubleError> {
-        self.change_card(card, |card| card.clients.push(Client { pid, started_ticks: None }))
-    }
-
-    /// A process has closed NVML.
-    ///
-    /// # Errors
-    /// See [`Faults::hang`].
-    pub fn remove_client(&self, pid: u32) -> Result<(), DoubleError> {
-        self.change(|state| {
-            state.fleet.remove_client(pid);
-            Ok(())
-        })
-    }
-
     /// Whether callers are refused what only root may.
     ///
     /// # Errors
@@ -302,36 +203,6 @@ impl Faults {
         })
     }
 
-    /// A client joins the MPS server of a pipe folder.
-    ///
-    /// # Errors
-    /// The server is not there, or takes nobody after a fault; see [`Faults::hang`].
-    pub fn mps_join(&self, pipe: &Path, pid: u32) -> Result<(), DoubleError> {
-        self.change_mps(pipe, |server| server.join(pid))
-    }
-
-    /// A client leaves the MPS server of a pipe folder.
-    ///
-    /// # Errors
-    /// The server is not there; see [`Faults::hang`].
-    pub fn mps_leave(&self, pipe: &Path, pid: u32) -> Result<(), DoubleError> {
-        self.change_mps(pipe, |server| {
-            server.leave(pid);
-            Ok(())
-        })
-    }
-
-    /// A fatal fault of a client of the MPS server of a pipe folder.
-    ///
-    /// # Errors
-    /// The server is not there; see [`Faults::hang`].
-    pub fn mps_fault(&self, pipe: &Path) -> Result<(), DoubleError> {
-        self.change_mps(pipe, |server| {
-            server.fail();
-            Ok(())
-        })
-    }
-
     /// Changes anything of a card: its counters, temperatures, load, links.
     ///
     /// # Errors
@@ -343,53 +214,17 @@ impl Faults {
         })
     }
 
-    /// Changes the MPS servers.
-    ///
-    /// # Errors
-    /// See [`Faults::hang`].
-    pub fn change_servers<T>(&self, change: impl FnOnce(&mut Vec<MpsServer>) -> T) -> Result<T, DoubleError> {
-        self.change(|state| Ok(change(&mut state.fleet.mps)))
-    }
-
-    fn change_mps(
-        &self,
-        pipe: &Path,
-        change: impl FnOnce(&mut MpsServer) -> Result<(), Refusal>,
-    ) -> Result<(), DoubleError> {
-        self.change(|state| {
-            let is_there =
-                |server: &&mut MpsServer| Path::new(&server.pipe) == pipe && started_ticks(server.pid).is_some();
-            let server = state.fleet.mps.iter_mut().find(is_there);
-            Ok(change(server.ok_or(Refusal::NotFound)?)?)
-        })
-    }
-
-    fn change_plan(&self, change: impl FnOnce(&mut FaultPlan)) -> Result<(), DoubleError> {
+    pub(crate) fn change_plan(&self, change: impl FnOnce(&mut FaultPlan)) -> Result<(), DoubleError> {
         self.change(|state| {
             change(&mut state.plan);
             Ok(())
         })
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Snapshot) -> Result<T, DoubleError>) -> Result<T, DoubleError> {
+    pub(crate) fn change<T>(
+        &self,
+        change: impl FnOnce(&mut Snapshot) -> Result<T, DoubleError>,
+    ) -> Result<T, DoubleError> {
         self.folder.change(change)
-    }
-
-    fn log_xid(&self, state: &mut Snapshot, slot: u32, gpu: Option<u32>, code: u32) -> Result<(), DoubleError> {
-        let card = state.fleet.card(slot as usize)?;
-        let process = card.processes.iter().find(|process| gpu.is_none() || process.gpu_instance == gpu);
-        let process = process.map(|process| (process.pid, process.name.clone()));
-        let text = XID_TEXTS.iter().find(|(known, _)| *known == code).map_or("Ch 00000008", |(_, text)| text);
-        let process = process.as_ref().map(|(pid, name)| (*pid, name.as_str()));
-        let line = KernelLog::xid(card.pci, gpu, code, process, text);
-        self.log(state, &line)
-    }
-
-    fn log(&self, state: &mut Snapshot, line: &KernelLog) -> Result<(), DoubleError> {
-        let path = self.folder.path();
-        line.append(path, state.plan.next_kernel_record)
-            .map_err(|source| DoubleError::File { path: path.join(KERNEL_LOG), source })?;
-        state.plan.next_kernel_record += 1;
-        Ok(())
     }
 }
