@@ -11,6 +11,7 @@ const OURS: &[&str] = &[
     "muster-runtime",
     "muster-proto",
     "muster-twin",
+    "muster-gpu-double",
     "muster-control-server",
     "muster-scheduler-server",
     "muster-agent",
