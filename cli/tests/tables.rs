@@ -132,6 +132,7 @@ fn one_job_with_its_tasks() {
         code,
         reason: String::new(),
         by_node: false,
+        by_job: false,
     };
     let allocation = v1::Allocation {
         tasks: vec![placement(1, &[0, 1]), placement(2, &[3, 4])],

@@ -128,6 +128,13 @@ pub enum TaskState {
         /// Its number.
         signal: i32,
     },
+    /// Ended because of a fault of a card that it held.
+    DeviceFault {
+        /// Which fault, for people.
+        reason: String,
+        /// The program made it, for example by an access out of bounds; the card is not to blame.
+        by_job: bool,
+    },
 }
 
 impl TaskState {
@@ -162,6 +169,11 @@ pub enum TaskEnd {
     },
     /// Its node was lost.
     Fenced,
+    /// By a fault of a card that it held.
+    DeviceFault {
+        /// The program made it.
+        by_job: bool,
+    },
 }
 
 impl TaskEnd {
@@ -176,6 +188,7 @@ impl TaskEnd {
             TaskState::TimedOut => TaskEnd::TimedOut,
             TaskState::StartFailed { by_node, .. } => TaskEnd::StartFailed { by_node: *by_node },
             TaskState::Fenced => TaskEnd::Fenced,
+            TaskState::DeviceFault { by_job, .. } => TaskEnd::DeviceFault { by_job: *by_job },
         })
     }
 
@@ -198,6 +211,7 @@ impl fmt::Display for TaskEnd {
             TaskEnd::TimedOut => f.write_str("time limit"),
             TaskEnd::StartFailed { .. } => f.write_str("could not start"),
             TaskEnd::Fenced => f.write_str("node lost"),
+            TaskEnd::DeviceFault { .. } => f.write_str("GPU fault"),
         }
     }
 }

@@ -311,6 +311,7 @@ fn task_state() -> impl Strategy<Value = TaskState> {
         Just(TaskState::TimedOut),
         ("[ -~]{0,9}", any::<bool>()).prop_map(|(reason, by_node)| TaskState::StartFailed { reason, by_node }),
         Just(TaskState::Fenced),
+        ("[ -~]{0,9}", any::<bool>()).prop_map(|(reason, by_job)| TaskState::DeviceFault { reason, by_job }),
         any::<i32>().prop_map(|signal| TaskState::Signaled { signal }),
     ]
 }

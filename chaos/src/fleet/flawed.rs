@@ -4,7 +4,7 @@
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use muster_agent::exec::virtual_::VirtualMachine;
-use muster_agent::exec::{ExecError, Executor, Launch, LogError, LogSlice, Owner, Stream};
+use muster_agent::exec::{ExecError, Executor, Fault, Launch, LogError, LogSlice, Owner, Stream};
 use muster_model::ids::Epoch;
 use muster_model::{Stop, TaskState, World};
 use muster_node_core::{ObservedTask, TaskKey, TaskSpec};
@@ -55,6 +55,14 @@ impl Executor for Flawed {
 
     fn kill(&self, key: TaskKey) {
         self.machine.kill(key);
+    }
+
+    fn fault(&self, key: TaskKey, fault: Fault) {
+        self.machine.fault(key, fault);
+    }
+
+    fn task_of(&self, pid: u32) -> Option<TaskKey> {
+        self.machine.task_of(pid)
     }
 
     fn set_time_limit(&self, key: TaskKey, limit_s: Option<u64>) {

@@ -192,6 +192,12 @@ pub struct Node {
     /// Report GPU usage in intervals of this length
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub usage_period: Seconds,
+    /// Read faults of GPUs from this file or pipe in place of the kernel's log; simulated GPUs have the pipe `kernel-log` in the folder of their node
+    #[arg(long, value_name = "FILE")]
+    pub kernel_log: Option<PathBuf>,
+    /// What follows from faults of GPUs: withhold them and end the tasks on them, or only report
+    #[arg(long, value_name = "MODE", default_value = "enforce")]
+    pub gpu_health: GpuHealth,
     /// How tasks are isolated from this machine and from each other.
     #[command(flatten)]
     pub isolation: Isolation,
@@ -217,6 +223,16 @@ impl Node {
     pub fn data(&self) -> std::io::Result<PathBuf> {
         std::path::absolute(self.data.as_deref().unwrap_or(std::path::Path::new(".")))
     }
+}
+
+/// What an agent does about faults of GPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum GpuHealth {
+    /// Withhold faulty GPUs and MIG slices, and end the tasks on them.
+    #[default]
+    Enforce,
+    /// Report what would be done in the log, and do nothing.
+    Observe,
 }
 
 /// How simulated hosts are laid out.

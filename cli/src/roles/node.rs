@@ -2,7 +2,7 @@
 //!
 //! What must stay true: each simulated host has a data folder, a name and tasks of its own, as if it were alone.
 
-use crate::args::roles::Node as Args;
+use crate::args::roles::{GpuHealth, Node as Args};
 use crate::commands::input;
 use crate::failure::Failure;
 use crate::roles::{self, http, isolation, told_to_stop};
@@ -12,11 +12,12 @@ use muster_agent::exec::Executor;
 use muster_agent::exec::process::{IsolationConfig, ProcessConfig, ProcessExecutor};
 use muster_agent::exec::virtual_::VirtualMachine;
 use muster_agent::gpu::sim::SimGpus;
-use muster_agent::{Agent, AgentConfig};
+use muster_agent::{Agent, AgentConfig, HealthConfig, HealthMode};
 use muster_model::node::NodeSpec;
 use muster_runtime::real;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -138,8 +139,29 @@ async fn start(
         boot_id: boot_id.to_owned(),
     };
     let usage_period = Duration::from_secs(args.usage_period.0.max(1));
-    let config = AgentConfig { usage_period, ..AgentConfig::new(spec, endpoints, executor, gpus) };
+    let health = HealthConfig {
+        mode: match args.gpu_health {
+            GpuHealth::Enforce => HealthMode::Enforce,
+            GpuHealth::Observe => HealthMode::ObserveOnly,
+        },
+        kernel_log: kernel_log(args, &data)?,
+    };
+    let config = AgentConfig { usage_period, health, ..AgentConfig::new(spec, endpoints, executor, gpus) };
     Ok(Agent::start(machine, config).await?)
+}
+
+/// Where faults of simulated cards are told, by whoever plays the kernel. Simulated tasks have no processes to end, and there may be thousands of such hosts
+/// in this process.
+fn kernel_log(args: &Args, data: &Path) -> anyhow::Result<Option<PathBuf>> {
+    if args.kernel_log.is_some() || args.virtual_tasks {
+        return Ok(args.kernel_log.clone());
+    }
+    let path = data.join("kernel-log");
+    if !path.exists() {
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o600))
+            .with_context(|| format!("making {}", path.display()))?;
+    }
+    Ok(Some(path))
 }
 
 /// The name of the first host whose agent has stopped by itself.

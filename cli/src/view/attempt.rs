@@ -73,6 +73,7 @@ impl EndView {
             Some(Kind::TimedOut) => end("timeout"),
             Some(Kind::StartFailed) => end("could-not-start"),
             Some(Kind::Fenced) => end("node-lost"),
+            Some(Kind::DeviceFault) => end("gpu-fault"),
             Some(Kind::Unspecified | Kind::Pending | Kind::Running) | None => end("other"),
         }
     }
@@ -83,6 +84,7 @@ impl EndView {
         match (self.code, self.signal) {
             (Some(code), _) => format!("exit code {code}"),
             (_, Some(signal)) => signal_words(signal),
+            _ if self.end == "gpu-fault" => "GPU fault".to_owned(),
             _ => self.end.replace('-', " "),
         }
     }

@@ -325,6 +325,7 @@ fn task_state_words(state: &v1::TaskState) -> String {
         Kind::TimedOut => "timeout".to_owned(),
         Kind::StartFailed => format!("could not start: {}", state.reason),
         Kind::Fenced => "node lost".to_owned(),
+        Kind::DeviceFault => format!("GPU fault: {}", state.reason),
         Kind::Signaled => signal_words(state.code),
     }
 }

@@ -55,7 +55,11 @@ impl Agent {
             shared.claim(cluster).await?;
         }
         let reconciler = Reconciler::new(shared.clone());
-        let running = vec![shared.host.spawn(reconciler.run()), shared.host.spawn(session::run(shared.clone()))];
+        let running = vec![
+            shared.host.spawn(reconciler.run()),
+            shared.host.spawn(session::run(shared.clone())),
+            shared.host.spawn(watch_health(shared.clone())),
+        ];
         Ok(Agent { shared, running })
     }
 
@@ -89,6 +93,19 @@ impl Agent {
             let _ = task.await;
         }
         self.shared.state.lock().failure.take().map_or(Ok(()), Err)
+    }
+}
+
+async fn watch_health(shared: Arc<Shared>) {
+    let health = shared.health.clone();
+    tokio::select! {
+        biased;
+        () = shared.stop.cancelled() => {}
+        watched = health.run() => {
+            if let Err(error) = watched {
+                shared.fail(error);
+            }
+        }
     }
 }
 

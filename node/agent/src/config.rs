@@ -3,7 +3,9 @@
 use crate::exec::{ExecError, Executor};
 use crate::gpu::{GpuBackend, GpuError};
 use muster_model::node::NodeSpec;
+use muster_node_core::health::Mode;
 use muster_runtime::DiskError;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +20,8 @@ pub struct AgentConfig {
     pub executor: Arc<dyn Executor>,
     /// Its cards.
     pub gpus: Arc<dyn GpuBackend>,
+    /// How the health of its cards is watched.
+    pub health: HealthConfig,
     /// How often usage is cut into intervals.
     pub usage_period: Duration,
     /// A session whose heartbeats are not acknowledged for this long is given up for another control node.
@@ -38,12 +42,22 @@ impl AgentConfig {
             endpoints,
             executor,
             gpus,
+            health: HealthConfig::default(),
             usage_period: Duration::from_secs(10),
             silence_max: Duration::from_secs(3),
             backoff_min: Duration::from_millis(100),
             backoff_max: Duration::from_secs(10),
         }
     }
+}
+
+/// How the health of cards is watched.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HealthConfig {
+    /// Whether verdicts are acted on, or only told.
+    pub mode: Mode,
+    /// `/dev/kmsg`, or what stands in its place; absent: the kernel's log is not read.
+    pub kernel_log: Option<PathBuf>,
 }
 
 /// Why an agent cannot start, or could not go on.

@@ -17,6 +17,7 @@ mod cards;
 mod config;
 pub mod exec;
 pub mod gpu;
+mod health;
 mod logs;
 mod pidfd;
 mod proc_stat;
@@ -33,4 +34,5 @@ pub mod task_folder;
 mod wire;
 
 pub use agent::{Agent, AgentStatus};
-pub use config::{AgentConfig, AgentError};
+pub use config::{AgentConfig, AgentError, HealthConfig};
+pub use muster_node_core::health::Mode as HealthMode;

@@ -77,7 +77,7 @@ impl Reconciler {
             let observed = Observed {
                 tasks,
                 acknowledged,
-                cards: shared.cards.observed(),
+                cards: shared.observed_cards(),
                 now_ns: shared.now_ns(),
                 confirmed_ns: state.leases.confirmed_ns(),
                 lost: state.lost.clone(),
@@ -222,6 +222,7 @@ fn word(state: &TaskState) -> &'static str {
         TaskState::TimedOut => "timed-out",
         TaskState::StartFailed { .. } => "start-failed",
         TaskState::Fenced => "fenced",
+        TaskState::DeviceFault { .. } => "gpu-fault",
     }
 }
 

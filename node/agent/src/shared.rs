@@ -5,12 +5,13 @@
 use crate::cards::Cards;
 use crate::config::{AgentConfig, AgentError};
 use crate::exec::Owner;
+use crate::health::{Health, Parts};
 use crate::stored::{self, Identity};
 use crate::wire;
 use muster_model::ids::{Epoch, NodeId, Revision};
 use muster_model::node::{Gpu, NodeSpec, Withheld};
 use muster_node_core::fence::{self, NS_PER_S};
-use muster_node_core::{Desired, Gate, Leases, Meter, Reports, StaleStamp, Stamp, TaskKey};
+use muster_node_core::{CardObserved, Desired, Gate, Leases, Meter, Reports, StaleStamp, Stamp, TaskKey};
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message;
 use muster_runtime::{Host, timeline};
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) outgoing: Notify,
     pub(crate) stop: CancellationToken,
     pub(crate) cards: Arc<Cards>,
+    pub(crate) health: Arc<Health>,
     pub(crate) state: Mutex<State>,
     /// Held while the meter is written: an older one must not land on a newer.
     meter_file: tokio::sync::Mutex<()>,
@@ -101,7 +103,20 @@ impl Shared {
         stored::write_identity(&host, &identity).await?;
         let meter = stored::read_meter(&host, &spec.boot_id)?;
         let stop = CancellationToken::new();
-        let cards = Cards::open(host.clone(), config.gpus.clone(), gpus, replan.clone(), stop.clone());
+        let cards = Cards::open(host.clone(), config.gpus.clone(), gpus.clone(), replan.clone(), stop.clone());
+        let health = Health::open(
+            Parts {
+                host: host.clone(),
+                config: config.health.clone(),
+                backend: config.gpus.clone(),
+                cards: cards.clone(),
+                executor: config.executor.clone(),
+                gpus,
+                replan: replan.clone(),
+            },
+            &spec.boot_id,
+        )
+        .await?;
         Ok(Shared {
             host,
             config,
@@ -110,6 +125,7 @@ impl Shared {
             outgoing: Notify::new(),
             stop,
             cards,
+            health,
             state: Mutex::new(State {
                 identity,
                 stored_gate: (identity.gate, Instant::now()),
@@ -207,6 +223,26 @@ impl Shared {
         Ok(())
     }
 
+    /// What takes no new work: what cannot be read, and what is not healthy.
+    fn withheld(&self) -> Vec<Withheld> {
+        let mut withheld = self.cards.withheld();
+        withheld.extend(self.health.withheld());
+        withheld
+    }
+
+    /// The cards as the plan sees them.
+    pub(crate) fn observed_cards(&self) -> Vec<CardObserved> {
+        let mut cards = self.cards.observed();
+        for Withheld { gpu, slice, reason } in self.health.withheld() {
+            let Some(card) = cards.get_mut(usize::from(gpu)) else { continue };
+            match slice {
+                None => drop(card.withheld.get_or_insert(reason)),
+                Some(place) => card.withheld_slices.push((place, reason)),
+            }
+        }
+        cards
+    }
+
     pub(crate) fn now_ns(&self) -> u64 {
         self.host.clock.boottime_ns()
     }
@@ -220,7 +256,7 @@ impl Shared {
 
     pub(crate) fn hello(&self) -> v1::AgentMessage {
         let mut spec = self.spec.clone();
-        let withheld = self.cards.withheld();
+        let withheld = self.withheld();
         spec.gpus = spec.withholding(&withheld);
         let mut state = self.state.lock();
         state.cards_told = withheld;
@@ -334,7 +370,7 @@ impl Shared {
     /// The next thing to send: cards before states, states before usage.
     pub(crate) fn next_outgoing(&self) -> Option<v1::AgentMessage> {
         let now_ns = self.now_ns();
-        let withheld = self.cards.withheld();
+        let withheld = self.withheld();
         let mut state = self.state.lock();
         let session = state.session?;
         if state.cards_told != withheld {

@@ -1,6 +1,7 @@
 //! What an agent keeps on disk: who it is, which cluster it belongs to, the highest stamp it has taken; and its usage meter.
 
 use crate::config::AgentError;
+use muster_node_core::health::Ledger;
 use muster_node_core::{Gate, Meter};
 use muster_runtime::Host;
 use serde::de::DeserializeOwned;
@@ -10,6 +11,7 @@ const AGENT_FILE: &str = "agent.json";
 /// Where agents kept their gate before they had an id.
 const STAMP_FILE: &str = "stamp.json";
 const USAGE_FILE: &str = "usage.json";
+const HEALTH_FILE: &str = "gpu-health.json";
 
 /// Who the agent is. One file, so that no part of it can be lost without the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +70,26 @@ pub(crate) fn read_meter(host: &Host, boot_id: &str) -> Result<Meter, AgentError
 /// Durable when it returns.
 pub(crate) async fn write_meter(host: &Host, boot_id: &str, meter: Meter) -> Result<(), AgentError> {
     write(host, USAGE_FILE, &StoredMeter { boot_id: boot_id.to_owned(), meter }).await
+}
+
+/// The health of the cards, with the version of its layout.
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredHealth {
+    version: u32,
+    ledger: Ledger,
+}
+
+const HEALTH_VERSION: u32 = 1;
+
+/// The health of the node's cards as it was stored, or of a node that was never looked at.
+pub(crate) fn read_health(host: &Host) -> Result<Ledger, AgentError> {
+    let stored = read::<StoredHealth>(host, HEALTH_FILE)?;
+    Ok(stored.map(|stored| stored.ledger).unwrap_or_default())
+}
+
+/// Durable when it returns.
+pub(crate) async fn write_health(host: &Host, ledger: &Ledger) -> Result<(), AgentError> {
+    write(host, HEALTH_FILE, &StoredHealth { version: HEALTH_VERSION, ledger: ledger.clone() }).await
 }
 
 fn read<T: DeserializeOwned>(host: &Host, file: &'static str) -> Result<Option<T>, AgentError> {

@@ -3,6 +3,7 @@
 //! What must stay true: a setting that somebody holds is never taken away; a card is taken apart before it is set up anew; a card that
 //! nobody holds or is about to hold is whole; the steps of one card never depend on another card, so each is worked on by itself.
 
+use crate::health::Scope;
 use crate::task::TaskKey;
 use muster_model::GpuModel;
 use muster_model::mig::{self, MigPlacement};
@@ -38,9 +39,21 @@ pub struct CardObserved {
     pub failed: Option<String>,
     /// Why nothing may be started on it, if so.
     pub withheld: Option<String>,
+    /// Slices on which nothing may be started, and why; the rest of the card is used.
+    pub withheld_slices: Vec<(MigPlacement, String)>,
 }
 
 impl CardObserved {
+    /// Why nothing may be started on what `mode` takes of the card, if so.
+    pub(crate) fn withheld_from(&self, mode: HoldMode) -> Option<&str> {
+        let touches = |place: MigPlacement| match mode {
+            HoldMode::Mig(asked) => Scope::Slice(place).touches(Scope::Slice(asked)),
+            HoldMode::Whole | HoldMode::Mps { .. } | HoldMode::TimeSlice { .. } => true,
+        };
+        let slice = self.withheld_slices.iter().find(|(place, _)| touches(*place)).map(|(_, why)| why.as_str());
+        self.withheld.as_deref().or(slice)
+    }
+
     /// Whether a task that holds `mode` can start on it now.
     fn serves(&self, mode: HoldMode) -> bool {
         let as_needed = match (&self.setting, mode) {

@@ -210,7 +210,7 @@ fn could_ever_start(task: &DesiredTask, cards: &[CardObserved]) -> Result<(), St
             .get(usize::from(hold.gpu))
             .ok_or_else(|| format!("GPU {} does not exist: this node has {} GPUs", hold.gpu, cards.len()))?;
         card::possible(card.model, hold.mode).map_err(|why| format!("GPU {}: {why}", hold.gpu))?;
-        if let Some(why) = &card.withheld {
+        if let Some(why) = card.withheld_from(hold.mode) {
             return Err(format!("GPU {} is withheld: {why}", hold.gpu));
         }
     }

@@ -72,7 +72,13 @@ impl TryFrom<v1::TaskPlacement> for TaskPlacement {
 
 impl From<&TaskState> for v1::TaskState {
     fn from(state: &TaskState) -> Self {
-        let of = |kind: Kind| v1::TaskState { kind: kind.into(), code: 0, reason: String::new(), by_node: false };
+        let of = |kind: Kind| v1::TaskState {
+            kind: kind.into(),
+            code: 0,
+            reason: String::new(),
+            by_node: false,
+            by_job: false,
+        };
         match state {
             TaskState::Pending => of(Kind::Pending),
             TaskState::Running => of(Kind::Running),
@@ -83,6 +89,9 @@ impl From<&TaskState> for v1::TaskState {
                 v1::TaskState { reason: reason.clone(), by_node: *by_node, ..of(Kind::StartFailed) }
             }
             TaskState::Fenced => of(Kind::Fenced),
+            TaskState::DeviceFault { reason, by_job } => {
+                v1::TaskState { reason: reason.clone(), by_job: *by_job, ..of(Kind::DeviceFault) }
+            }
             TaskState::Signaled { signal } => v1::TaskState { code: *signal, ..of(Kind::Signaled) },
         }
     }
@@ -100,6 +109,7 @@ impl TryFrom<v1::TaskState> for TaskState {
             Kind::TimedOut => TaskState::TimedOut,
             Kind::StartFailed => TaskState::StartFailed { reason: wire.reason, by_node: wire.by_node },
             Kind::Fenced => TaskState::Fenced,
+            Kind::DeviceFault => TaskState::DeviceFault { reason: wire.reason, by_job: wire.by_job },
             Kind::Signaled => TaskState::Signaled { signal: wire.code },
             Kind::Unspecified => return Err(FieldError::new("kind", "is unspecified", "send a kind")),
         })

@@ -56,7 +56,9 @@ pub(super) fn observe(
 
 /// What a node says of a failure, cut to its bound.
 fn reason_of(seen: &TaskState) -> String {
-    let TaskState::StartFailed { reason, .. } = seen else { return String::new() };
+    let (TaskState::StartFailed { reason, .. } | TaskState::DeviceFault { reason, .. }) = seen else {
+        return String::new();
+    };
     clipped(reason.clone(), FAILURE_REASON_BYTES_MAX)
 }
 
@@ -67,7 +69,9 @@ fn cause_of(seen: &TaskState, rank: Rank, node: NodeId) -> Option<EndCause> {
         TaskState::Exited { code } => Some(EndCause::RankFailed { rank, code: Some(*code) }),
         // As a shell says it.
         TaskState::Signaled { signal } => Some(EndCause::RankFailed { rank, code: Some(128 + signal) }),
-        TaskState::StartFailed { .. } => Some(EndCause::RankFailed { rank, code: None }),
+        TaskState::StartFailed { .. } | TaskState::DeviceFault { .. } => {
+            Some(EndCause::RankFailed { rank, code: None })
+        }
         TaskState::TimedOut => Some(EndCause::TimeLimit),
         // Stopped though nobody asked: the agent lost it, which is not the job's failure.
         TaskState::Fenced | TaskState::Stopped => Some(EndCause::NodeLost { node }),
@@ -285,11 +289,15 @@ fn verdict(draft: &Draft<'_>, held: &Allocation) -> Verdict {
                 let node = node_name(draft, held.tasks[lost].node);
                 return again(format!("lost node {node}"), Blame::Nobody);
             }
-            // What was heard of first need not have happened first: by the nodes' clocks another rank may have taken this one along.
-            let rank = held.failures.first().map_or(*rank, |first| first.rank);
+            // What was heard of first need not have happened first: by the nodes' clocks another rank may have taken this one along. Ranks fail
+            // when a neighbour's card does, too, while that neighbour still has its grace.
+            let faulty = held.task_states.iter().position(is_of_the_card).map(|index| Rank(index as u32));
+            let rank = faulty.or(held.failures.first().map(|first| first.rank)).unwrap_or(*rank);
             let reason = why_failed(draft, held, rank);
-            let by_node =
-                matches!(held.task_states.get(rank.0 as usize), Some(TaskState::StartFailed { by_node: true, .. }));
+            let state = held.task_states.get(rank.0 as usize);
+            let by_node = state.is_some_and(|state| {
+                is_of_the_card(state) || matches!(state, TaskState::StartFailed { by_node: true, .. })
+            });
             let (blame, may_again) = if by_node {
                 (Blame::Start, job.start_faults < START_FAULTS_PER_JOB_MAX)
             } else {
@@ -301,6 +309,11 @@ fn verdict(draft: &Draft<'_>, held: &Allocation) -> Verdict {
             }
         }
     }
+}
+
+/// Whether a rank ended by a fault for which its card is to blame.
+fn is_of_the_card(state: &TaskState) -> bool {
+    matches!(state, TaskState::DeviceFault { by_job: false, .. })
 }
 
 /// What a preempted attempt came to by itself before any signal had reached it. A task that ends after the signal counts as stopped
@@ -332,6 +345,9 @@ fn why_failed(draft: &Draft<'_>, held: &Allocation, rank: Rank) -> String {
             format!("rank {rank} was ended by {by} on {node}")
         }
         Some(TaskState::StartFailed { reason, .. }) => format!("rank {rank} could not start on {node}: {reason}"),
+        Some(TaskState::DeviceFault { reason, .. }) => {
+            format!("rank {rank} was ended by a GPU fault on {node}: {reason}")
+        }
         _ => format!("rank {rank} failed on {node}"),
     }
 }

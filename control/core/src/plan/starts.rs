@@ -19,7 +19,11 @@ pub(super) fn note(draft: &mut Draft<'_>, id: AllocationId, node: NodeId, before
             let job = held.job;
             failed(draft, node, job, reason);
         }
-        TaskState::Running | TaskState::Exited { .. } | TaskState::Signaled { .. } | TaskState::TimedOut
+        TaskState::Running
+        | TaskState::Exited { .. }
+        | TaskState::Signaled { .. }
+        | TaskState::TimedOut
+        | TaskState::DeviceFault { .. }
             if *before == TaskState::Pending =>
         {
             worked(draft, node);

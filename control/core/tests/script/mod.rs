@@ -654,6 +654,8 @@ fn task_state(text: &str) -> TaskState {
         "start-failed" => TaskState::StartFailed { reason: "no such file".to_owned(), by_node: false },
         "node-fault" => TaskState::StartFailed { reason: "the disk is read-only".to_owned(), by_node: true },
         "killed" => TaskState::Signaled { signal: 9 },
+        "gpu-fault" => TaskState::DeviceFault { reason: "GPU 0: Xid 79".to_owned(), by_job: false },
+        "own-fault" => TaskState::DeviceFault { reason: "GPU 0: Xid 31".to_owned(), by_job: true },
         _ => TaskState::Exited { code: text.strip_prefix("exit").expect("exitN").parse().expect("a code") },
     }
 }

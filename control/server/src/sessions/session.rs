@@ -13,9 +13,9 @@ use crate::leases::renewal::{Renewal, Verdict};
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 use muster_control_core::{Command, Done, Reject, TaskReport};
-use muster_model::NodeHealth;
 use muster_model::node::Withheld;
 use muster_model::usage::UsageInterval;
+use muster_model::{NodeHealth, TaskState};
 use muster_proto::convert::{checkpoint_from_wire, report_from_wire};
 use muster_proto::v1;
 use muster_runtime::timeline;
@@ -37,6 +37,8 @@ const ITEMS_MAX: usize = 4_096;
 
 /// The feature level from which on checkpoints are recorded.
 const CHECKPOINTS_LEVEL: u32 = 3;
+/// A task that a fault of its card has ended is told so below that level.
+const SIGKILL: i32 = 9;
 /// The same for card reports.
 const CARDS_LEVEL: u32 = 3;
 
@@ -221,12 +223,16 @@ impl Session {
     fn report(&mut self, message: v1::TaskReports) -> Result<(), Over> {
         check_count("reports", message.reports.len())?;
         let mut reports = Vec::with_capacity(message.reports.len());
-        // Below that level the log has no place for checkpoints; the tasks' states must not wait for it.
+        // Below that level the log has no place for checkpoints and faults of cards; the tasks' states must not wait for it.
         let keeps = self.hub.consensus.read(|state, _| state.meta.feature_level >= CHECKPOINTS_LEVEL);
         for (index, report) in message.reports.into_iter().enumerate() {
             let checkpoint = checkpoint_from_wire(&report).filter(|_| keeps);
             let (allocation, rank, state, ended_ms) = report_from_wire(report)
                 .map_err(|error| Over::Bad(refusal::fields(&[error.under(&format!("reports[{index}]"))])))?;
+            let state = match state {
+                TaskState::DeviceFault { .. } if !keeps => TaskState::Signaled { signal: SIGKILL },
+                state => state,
+            };
             tracing::trace!(target: timeline::TARGET, step = "report_received", allocation = allocation.0);
             reports.push(TaskReport { allocation, rank, state, ended_ms, checkpoint });
         }

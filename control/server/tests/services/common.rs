@@ -371,7 +371,8 @@ impl Agent {
     }
 
     pub(crate) async fn report(&self, seq: u64, allocation: u64, rank: u32, kind: v1::task_state::Kind, code: i32) {
-        let state = Some(v1::TaskState { kind: kind.into(), code, reason: String::new(), by_node: false });
+        let state =
+            Some(v1::TaskState { kind: kind.into(), code, reason: String::new(), by_node: false, by_job: false });
         let reports = vec![v1::TaskReport { allocation, rank, state, ..v1::TaskReport::default() }];
         self.say(v1::agent_message::Message::Reports(v1::TaskReports { seq, reports })).await;
     }

@@ -9,6 +9,7 @@
 mod attempt;
 
 use crate::gpu::{CardState, GpuBackend};
+use muster_model::mig::MigPlacement;
 use muster_model::node::{Gpu, Withheld};
 use muster_model::validate::bounds::TEXT_BYTES_MAX;
 use muster_model::validate::clipped;
@@ -96,6 +97,7 @@ impl Cards {
                 setting: known.map(CardState::setting),
                 changing: slot.work == Work::Changing,
                 failed,
+                withheld_slices: Vec::new(),
                 withheld: silent.clone().or_else(|| slot.state.as_ref().and_then(|state| state.withheld.clone())),
             }
         };
@@ -124,6 +126,13 @@ impl Cards {
             names.mps_pipes.extend(state.mps_pipe.clone().map(|pipe| (card, pipe)));
         }
         names
+    }
+
+    /// Where the MIG instance of this number stands.
+    pub(crate) fn place_of(&self, card: u16, instance: u8) -> Option<MigPlacement> {
+        let slots = self.slots.lock();
+        let state = slots.get(usize::from(card))?.state.as_ref()?;
+        state.instances.iter().find(|made| made.handle == u64::from(instance)).map(|made| made.place)
     }
 
     /// Waits until every card was read or is known to be silent.

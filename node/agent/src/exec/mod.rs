@@ -18,6 +18,7 @@ use muster_model::ids::Epoch;
 use muster_model::{Stop, TaskState, World};
 use muster_node_core::{ObservedTask, TaskKey, TaskSpec};
 use muster_runtime::Host;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -106,6 +107,31 @@ fn who(pid: Option<i32>, folder: Option<&std::path::Path>) -> String {
     if known.is_empty() { String::new() } else { format!(" ({})", known.join(", ")) }
 }
 
+/// Why a fault of a device ends a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// For people.
+    pub reason: String,
+    /// The task's program made it.
+    pub by_job: bool,
+}
+
+impl Fault {
+    /// How a task ends that had this fault and would have ended as `state` without it: what completed, ran out of time or was fenced did so.
+    #[must_use]
+    pub fn end(self, state: TaskState) -> TaskState {
+        match state {
+            TaskState::Stopped | TaskState::Signaled { .. } => {
+                TaskState::DeviceFault { reason: self.reason, by_job: self.by_job }
+            }
+            TaskState::Exited { code } if code != 0 => {
+                TaskState::DeviceFault { reason: self.reason, by_job: self.by_job }
+            }
+            other => other,
+        }
+    }
+}
+
 /// Whose tasks an executor runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
@@ -149,6 +175,13 @@ pub trait Executor: Send + Sync + 'static {
 
     /// SIGKILL for all of it.
     fn kill(&self, key: TaskKey);
+
+    /// A fault of a device that the task holds: it is stopped as with [`Executor::stop`], with its own grace, and unless it completes it ends as
+    /// [`TaskState::DeviceFault`]. The first fault counts.
+    fn fault(&self, key: TaskKey, fault: Fault);
+
+    /// The live task that a process of the host belongs to.
+    fn task_of(&self, pid: u32) -> Option<TaskKey>;
 
     /// Gives a task another time limit, in seconds from its start; one that has passed ends it like any that passes.
     fn set_time_limit(&self, key: TaskKey, limit_s: Option<u64>);

@@ -7,12 +7,13 @@
 mod checkpoints;
 mod config;
 mod launch;
+mod lineage;
 mod take_over;
 mod worlds;
 
 use super::kept::Kept;
 use super::start::{self, Alive, Found};
-use super::{ExecError, Executor, Launch, LogError, LogSlice, Owner, orphans};
+use super::{ExecError, Executor, Fault, Launch, LogError, LogSlice, Owner, orphans};
 use crate::pidfd::PidFd;
 use crate::task_folder::record::{End, ExitRecord, LaunchRecord, StartedRecord};
 use crate::task_folder::{DeadlineFile, Stream, TaskFolder, output, read_json};
@@ -235,10 +236,13 @@ impl Inner {
     }
 
     fn over(&self, key: TaskKey, exit: &ExitRecord) {
+        let state = match read_json::<Fault>(&self.folder(key).fault()) {
+            Ok(Some(fault)) => fault.end(exit.end.to_state()),
+            _ => exit.end.to_state(),
+        };
         if let Some(entry) = self.tasks.lock().get_mut(&key) {
             entry.shim = None;
-            entry.phase =
-                Phase::Over { state: exit.end.to_state(), started_ns: exit.started_ns, ended_ns: exit.ended_ns };
+            entry.phase = Phase::Over { state, started_ns: exit.started_ns, ended_ns: exit.ended_ns };
         }
         self.changed();
     }
@@ -376,6 +380,31 @@ impl Executor for ProcessExecutor {
                 shim.process.send(Signal::SIGUSR1);
             }
         });
+    }
+
+    fn fault(&self, key: TaskKey, fault: Fault) {
+        let grace_s = {
+            let tasks = self.0.tasks.lock();
+            let Some(entry) = tasks.get(&key).filter(|entry| !matches!(entry.phase, Phase::Over { .. })) else {
+                return;
+            };
+            entry.spec.grace_s
+        };
+        let folder = self.0.folder(key);
+        if !folder.fault().exists()
+            && let Err(error) = folder.write_json(&folder.fault(), &fault)
+        {
+            tracing::error!(task = %key, %error, "cannot record the fault of a GPU that ends a task");
+        }
+        self.stop(key, Stop::term(grace_s));
+    }
+
+    fn task_of(&self, pid: u32) -> Option<TaskKey> {
+        let tasks = self.0.tasks.lock();
+        let shims: BTreeMap<u32, TaskKey> =
+            tasks.iter().filter_map(|(key, entry)| Some((entry.shim.as_ref()?.process.pid(), *key))).collect();
+        drop(tasks);
+        lineage::task_of(pid, &shims)
     }
 
     fn set_time_limit(&self, key: TaskKey, limit_s: Option<u64>) {

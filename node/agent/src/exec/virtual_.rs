@@ -8,7 +8,7 @@
 //! and `false`, else one second. How it exits: `MUSTER_SIM_EXIT`, else 1 for `false`, else 0. `MUSTER_SIM_IGNORE_TERM=1`
 //! makes it ignore SIGTERM, so that only its grace ends it.
 
-use super::{ExecError, Executor, Launch, LogError, LogSlice, Owner, Stream};
+use super::{ExecError, Executor, Fault, Launch, LogError, LogSlice, Owner, Stream};
 use futures::future::{BoxFuture, FutureExt};
 use muster_model::ids::{Attempt, Epoch, JobId};
 use muster_model::{Stop, TaskState, World};
@@ -88,6 +88,7 @@ struct Run {
     /// When it was told to stop, and the grace from then on.
     stopped: Option<(u64, u64)>,
     killed_ns: Option<u64>,
+    fault: Option<Fault>,
 }
 
 impl Run {
@@ -105,6 +106,7 @@ impl Run {
             grace_ns: spec.grace_s.saturating_mul(NS_PER_S),
             stopped: None,
             killed_ns: None,
+            fault: None,
         }
     }
 
@@ -117,7 +119,8 @@ impl Run {
         let stopped = self.stopped.map(|(at_ns, grace_ns)| (after(at_ns, grace_ns), TaskState::Stopped));
         let limited = self.limit_ns.map(|at_ns| (after(at_ns, self.grace_ns), TaskState::TimedOut));
         let all = [Some(exited), Some(fenced), killed, stopped, limited].into_iter().flatten();
-        all.min_by_key(|(at_ns, _)| *at_ns).unwrap_or((u64::MAX, TaskState::Fenced))
+        let (at_ns, state) = all.min_by_key(|(at_ns, _)| *at_ns).unwrap_or((u64::MAX, TaskState::Fenced));
+        (at_ns, self.fault.clone().map_or(state.clone(), |fault| fault.end(state)))
     }
 }
 
@@ -321,6 +324,20 @@ impl Executor for VirtualMachine {
             task.stopping = Stopping::AtOnce;
             task.run.killed_ns.get_or_insert(now_ns);
         });
+    }
+
+    fn fault(&self, key: TaskKey, fault: Fault) {
+        self.change(key, |task, now_ns| {
+            let grace_ns = task.run.grace_ns;
+            task.stopping = task.stopping.max(Stopping::Gracefully);
+            task.run.stopped.get_or_insert((now_ns, grace_ns));
+            task.run.fault.get_or_insert(fault);
+        });
+    }
+
+    fn task_of(&self, _: u32) -> Option<TaskKey> {
+        // Nothing runs, so there is no process.
+        None
     }
 
     fn set_time_limit(&self, key: TaskKey, limit_s: Option<u64>) {

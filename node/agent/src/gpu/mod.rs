@@ -6,11 +6,14 @@
 
 pub mod sim;
 
+use futures::StreamExt;
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use muster_model::GpuModel;
 use muster_model::mig::MigPlacement;
 use muster_model::node::Gpu;
 use muster_model::request::SharingMode;
+use muster_node_core::health::{HealthEvent, PciAddress};
 use muster_node_core::{CardSetting, CardStep};
 use serde::{Deserialize, Serialize};
 
@@ -102,6 +105,14 @@ pub trait GpuBackend: Send + Sync + 'static {
 
     /// How one is driven now. May take as long as the driver likes: whoever asks sets a deadline, and drops the answer when it has passed.
     fn state(&self, card: u16) -> GpuAnswer<'_, CardState>;
+
+    /// What is observed of the health of its cards beside what the kernel's log says, from now on; each event once.
+    fn events(&self) -> BoxStream<'static, (u16, HealthEvent)> {
+        futures::stream::pending().boxed()
+    }
+
+    /// Index of the card at this address.
+    fn locate(&self, pci: PciAddress) -> Option<u16>;
 
     /// Changes one; a change that was made already succeeds. May take as long as the driver likes, as above.
     fn take(&self, card: u16, step: CardStep) -> GpuAnswer<'_, ()>;

@@ -10,12 +10,15 @@ use muster_model::mig::{self, MigPlacement};
 use muster_model::node::Gpu;
 use muster_model::request::SharingMode;
 use muster_node_core::CardStep;
+use muster_node_core::health::PciAddress;
 use muster_runtime::Files;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// The PCI bus of the first simulated card.
+const FIRST_BUS: u8 = 0x10;
 /// The file in which the state is kept.
 const FILE: &str = "simulated-gpus.json";
 
@@ -199,6 +202,12 @@ impl GpuBackend for SimGpus {
             |(card, gpu): (&CardState, &Gpu)| CardState { withheld: gpu.withheld.clone(), ..card.clone() };
         let state = inner.kept.cards.get(at).zip(self.gpus.get(at)).map(with_health);
         std::future::ready(state.ok_or(GpuError::NoCard { card, cards })).boxed()
+    }
+
+    /// Simulated cards sit at `0000:10:00` and behind.
+    fn locate(&self, pci: PciAddress) -> Option<u16> {
+        let index = u16::from(pci.bus.checked_sub(FIRST_BUS)?);
+        (pci.domain == 0 && pci.device == 0 && usize::from(index) < self.gpus.len()).then_some(index)
     }
 
     fn take(&self, card: u16, step: CardStep) -> GpuAnswer<'_, ()> {

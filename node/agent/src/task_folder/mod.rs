@@ -6,6 +6,7 @@
 //! | `deadline` | agent | the fence, nanoseconds of CLOCK_BOOTTIME, and the time limit in seconds; 8 bytes each, little endian, rewritten in place |
 //! | `lock` | shim | locked while the shim lives |
 //! | `shim`, `started`, `exit` | shim | its process; when the command ran; how all ended |
+//! | `fault` | agent | the fault of a device that ends the task |
 //! | `stdout`, `stderr` | shim | the beginning of the output; its end in segments beside them ([`output`]) |
 //! | `from-task/checkpoint` | task | when it has saved its progress, and its note about that ([`checkpoint`]) |
 //! | `to-task/world` | agent | of an elastic gang: its size and the task's place in it ([`world`]) |
@@ -74,6 +75,12 @@ impl TaskFolder {
     #[must_use]
     pub fn exit(&self) -> PathBuf {
         self.0.join("exit")
+    }
+
+    /// The fault of a device that ends the task.
+    #[must_use]
+    pub fn fault(&self) -> PathBuf {
+        self.0.join("fault")
     }
 
     /// What the shim itself had to say.

@@ -6,13 +6,14 @@ use crate::control::{Cluster, ControlNode};
 use muster_agent::exec::process::{ProcessConfig, ProcessExecutor};
 use muster_agent::gpu::GpuBackend;
 use muster_agent::gpu::sim::SimGpus;
-use muster_agent::{Agent, AgentConfig};
+use muster_agent::{Agent, AgentConfig, HealthConfig};
 use muster_model::mig::{MigPlacement, MigShape};
 use muster_model::node::NodeSpec;
 use muster_model::request::SharingMode;
 use muster_model::task::{DeviceHold, HoldMode};
 use muster_model::{GpuModel, TaskState};
 use muster_node_core::TaskSpec;
+use muster_node_core::health::Mode;
 use muster_proto::v1;
 use muster_proto::v1::control_message::Message as ToAgent;
 use muster_runtime::{Host, real};
@@ -231,6 +232,150 @@ async fn a_card_that_hangs_costs_only_itself() {
         .await;
     fleet.cluster.desire(&[(waits, false)]);
     fleet.cluster.until_reported(key(2, 0), TaskState::Exited { code: 0 }).await;
+}
+
+fn mig_hold(start: u8) -> HoldMode {
+    HoldMode::Mig(MigPlacement { shape: MigShape::G3, start })
+}
+
+impl Fleet {
+    /// What the kernel says from now on. The agent reads it from this file.
+    fn kernel_says(&self, line: &str) {
+        use std::io::Write;
+        let path = self.dir().join("kernel-log");
+        let mut file = std::fs::File::options().append(true).create(true).open(path).expect("a file");
+        writeln!(file, "{line}").expect("it is written");
+    }
+
+    async fn watched_agent(&self, mode: Mode) -> (Agent, Host) {
+        self.kernel_says("");
+        let host = real::host("node-0001", self.dir().join("node"));
+        let health = HealthConfig { mode, kernel_log: Some(self.dir().join("kernel-log")) };
+        let config = AgentConfig { health, ..self.config() };
+        (Agent::start(host.clone(), config).await.expect("the agent starts"), host)
+    }
+
+    async fn withheld(&self, what: &str, enough: impl Fn(&[v1::WithheldCard]) -> bool) {
+        self.cluster.until(what, |heard| heard.cards.last().is_some_and(|report| enough(&report.withheld))).await;
+    }
+}
+
+/// An Xid that the driver confines to a MIG slice ends the task of that slice and withholds the slice; its neighbour runs on. A restart of the agent changes nothing.
+#[tokio::test]
+async fn an_xid_of_a_slice_ends_its_task_and_withholds_that_slice_alone() {
+    let fleet = Fleet::new().await;
+    let (agent, host) = fleet.watched_agent(Mode::Enforce).await;
+    let tasks = [
+        (holding(spec(1, 0, "sleep 1000"), 0, mig_hold(0)), false),
+        (holding(spec(2, 0, "sleep 1000"), 0, mig_hold(4)), false),
+    ];
+    fleet.cluster.desire(&tasks);
+    fleet.cluster.until_reported(key(1, 0), TaskState::Running).await;
+    fleet.cluster.until_reported(key(2, 0), TaskState::Running).await;
+    let state = fleet.gpus.state(0).await.expect("readable");
+    let handle = state.instances.iter().find(|made| made.place.start == 4).expect("it stands").handle;
+    fleet.kernel_says("NVRM: GPU 0000:ff:00.0: nothing of ours has fallen off the bus");
+    fleet.kernel_says(&format!(
+        "NVRM: Xid (PCI:0000:10:00 GPU-I:{handle:02}): 94, Contained: SM (0x1). RST: No, D-RST: No"
+    ));
+    let begun = std::time::Instant::now();
+    fleet
+        .withheld("a withheld slice", |all| {
+            all.len() == 1 && all[0].gpu == 0 && all[0].slice.as_ref().is_some_and(|slice| slice.start == 4)
+        })
+        .await;
+    fleet.cluster.until("the end of its task", |heard| {
+        let states = &heard.reports[&key(2, 0)];
+        states.iter().any(|state| matches!(state, TaskState::DeviceFault { reason, by_job: false } if reason.starts_with("GPU 0: Xid 94")))
+    })
+    .await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    fleet.cluster.with(|heard| assert_eq!(heard.reports[&key(1, 0)], [TaskState::Running], "its neighbour runs on"));
+    // The node itself starts nothing there.
+    fleet.cluster.desire(&[tasks[0].clone(), (holding(spec(3, 0, "true"), 0, mig_hold(4)), false)]);
+    fleet.cluster.until("a refusal", |heard| heard.reports.contains_key(&key(3, 0))).await;
+    fleet.cluster.with(|heard| {
+        assert!(matches!(&heard.reports[&key(3, 0)][..], [TaskState::StartFailed { by_node: true, .. }]))
+    });
+    drop(agent);
+    host.tasks.abort_all();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+
+    let (agent, _host) = fleet.watched_agent(Mode::Enforce).await;
+    fleet.cluster.until("a second hello", |heard| heard.hellos.len() >= 2).await;
+    fleet.cluster.with(|heard| {
+        let gpus = &heard.hellos[1].spec.as_ref().expect("a node").gpus;
+        assert_eq!(gpus[0].withheld_slices.len(), 1, "a verdict survives a restart");
+        assert!(gpus[0].withheld.is_none());
+    });
+    agent.stop().await.expect("it had not failed");
+}
+
+#[tokio::test]
+async fn a_card_that_falls_off_the_bus_ends_all_its_tasks_and_no_others() {
+    let fleet = Fleet::new().await;
+    let (_agent, _host) = fleet.watched_agent(Mode::Enforce).await;
+    fleet.cluster.desire(&[
+        (holding(spec(1, 0, "sleep 1000"), 0, HoldMode::Whole), false),
+        (holding(spec(2, 0, "sleep 1000"), 1, HoldMode::Whole), false),
+    ]);
+    for id in 1..=2 {
+        fleet.cluster.until_reported(key(id, 0), TaskState::Running).await;
+    }
+    fleet.kernel_says("NVRM: GPU at PCI:0000:11:00 has fallen off the bus");
+    fleet.withheld("a withheld card", |all| matches!(all, [card] if card.gpu == 1 && card.slice.is_none())).await;
+    fleet
+        .cluster
+        .until("the end of its task", |heard| {
+            heard.reports[&key(2, 0)].iter().any(|state| matches!(state, TaskState::DeviceFault { by_job: false, .. }))
+        })
+        .await;
+    fleet.cluster.with(|heard| assert_eq!(heard.reports[&key(1, 0)], [TaskState::Running]));
+}
+
+/// Of the sharers of a card, the one whose process made a fault ends for it; under MPS, all do, and the others are told who it was.
+#[tokio::test]
+async fn a_fault_of_one_client_is_told_to_its_mps_neighbours() {
+    let fleet = Fleet::new().await;
+    let (_agent, _host) = fleet.watched_agent(Mode::Enforce).await;
+    let share =
+        |id| holding(spec(id, 0, "echo $$; exec sleep 1000"), 1, HoldMode::Mps { percent: 25, memory_mib: 2_048 });
+    fleet.cluster.desire(&[(share(1), false), (share(2), false)]);
+    for id in 1..=2 {
+        fleet.cluster.until_reported(key(id, 0), TaskState::Running).await;
+    }
+    lines(&fleet.dir().join("node/tasks/2.0/stdout"), 1).await;
+    let pid = fleet.output(9, 2, 0, false).await;
+    fleet.kernel_says(&format!(
+        "NVRM: Xid (PCI:0000:11:00): 31, pid={}, name=python, Ch 00000008, MMU Fault",
+        pid.trim()
+    ));
+    let ended = |heard: &crate::control::ClusterState, id, by_own: bool, words: &str| {
+        heard.reports[&key(id, 0)].iter().any(|state| {
+            matches!(state, TaskState::DeviceFault { reason, by_job } if *by_job == by_own && reason.contains(words))
+        })
+    };
+    fleet
+        .cluster
+        .until("the end of both", |heard| {
+            ended(heard, 2, true, "Xid 31")
+                && ended(heard, 1, false, "another client of the same MPS server, task 2.0, made it")
+        })
+        .await;
+    fleet
+        .cluster
+        .with(|heard| assert!(heard.cards.iter().all(|report| report.withheld.is_empty()), "the card is not to blame"));
+}
+
+#[tokio::test]
+async fn an_agent_that_only_observes_withholds_and_ends_nothing() {
+    let fleet = Fleet::new().await;
+    let (_agent, _host) = fleet.watched_agent(Mode::ObserveOnly).await;
+    fleet.cluster.desire(&[(holding(spec(1, 0, "sleep 2; exit 4"), 0, HoldMode::Whole), false)]);
+    fleet.cluster.until_reported(key(1, 0), TaskState::Running).await;
+    fleet.kernel_says("NVRM: GPU at PCI:0000:10:00 has fallen off the bus");
+    fleet.cluster.until_reported(key(1, 0), TaskState::Exited { code: 4 }).await;
+    fleet.cluster.with(|heard| assert!(heard.cards.iter().all(|report| report.withheld.is_empty())));
 }
 
 #[tokio::test]

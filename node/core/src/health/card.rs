@@ -61,8 +61,14 @@ impl Effects<'_> {
         self.list.push(Effect { uuid: self.uuid.clone(), observed, kind });
     }
 
-    fn end(&mut self, scope: Scope, process: Option<u32>, cause: String) {
-        self.push(EffectKind::EndHolders { scope, process, cause });
+    fn end(&mut self, scope: Scope, process: Option<u32>, cause: String, by_job: bool) {
+        self.push(EffectKind::EndHolders { scope, process, cause, by_job });
+    }
+
+    /// The holders that an Xid ends: one process, or all.
+    fn end_by(&mut self, event: &XidEvent, process: Option<u32>) {
+        let by_job = event.xid.action() == Action::Record;
+        self.end(rules::scope_of(event), process, rules::in_words(event), by_job);
     }
 
     /// In the order to take them: a card is withheld before its holders end, or the next task would start on it.
@@ -174,7 +180,7 @@ impl CardHealth {
             HealthEvent::Lost => {
                 let condition = rules::of_loss(now_ms);
                 if !self.standing.has(Cause::Lost) {
-                    out.end(Scope::Card, None, condition.what.clone());
+                    out.end(Scope::Card, None, condition.what.clone(), false);
                 }
                 self.standing.raise(condition);
             }
@@ -233,14 +239,13 @@ impl CardHealth {
     }
 
     fn end_holders(&mut self, event: &XidEvent, now_ms: u64, out: &mut Effects<'_>) {
-        let scope = rules::scope_of(event);
         match rules::ends_of(event, event.source == XidSource::Nvml) {
             Ends::Nobody => {}
-            Ends::Process(pid) => out.end(scope, Some(pid), rules::in_words(event)),
+            Ends::Process(pid) => out.end_by(event, Some(pid)),
             Ends::EveryoneUnlessNamed if self.waiting.len() < WAITING_MAX => {
                 self.waiting.push_back(Waiting { event: event.clone(), since_ms: now_ms });
             }
-            Ends::Everyone | Ends::EveryoneUnlessNamed => out.end(scope, None, rules::in_words(event)),
+            Ends::Everyone | Ends::EveryoneUnlessNamed => out.end_by(event, None),
         }
     }
 
@@ -251,7 +256,7 @@ impl CardHealth {
             && let Some(waiting) = self.waiting.remove(at)
         {
             let told = XidEvent { instance: waiting.event.instance, ..event.clone() };
-            out.end(rules::scope_of(&told), told.pid, rules::in_words(&told));
+            out.end_by(&told, told.pid);
         }
     }
 
@@ -259,7 +264,7 @@ impl CardHealth {
         // A wall clock that went back makes nobody wait.
         let is_over = |waiting: &Waiting| waiting.since_ms.abs_diff(now_ms) >= NAME_WAIT_MS;
         for waiting in self.waiting.iter().filter(|waiting| is_over(waiting)) {
-            out.end(rules::scope_of(&waiting.event), None, rules::in_words(&waiting.event));
+            out.end_by(&waiting.event, None);
         }
         self.waiting.retain(|waiting| !is_over(waiting));
     }

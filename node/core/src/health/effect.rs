@@ -41,6 +41,8 @@ pub enum EffectKind {
         process: Option<u32>,
         /// For the task's owner.
         cause: String,
+        /// The program did it, and the card is not to blame.
+        by_job: bool,
     },
     /// What may be done with a scope has changed.
     VerdictChanged {

@@ -75,7 +75,14 @@ pub(crate) fn desired(tasks: Vec<(TaskSpec, bool)>, epoch: u64) -> Desired {
 
 /// A card that was read, and that nobody has touched.
 fn whole(model: GpuModel) -> CardObserved {
-    CardObserved { model, setting: Some(CardSetting::Whole), changing: false, failed: None, withheld: None }
+    CardObserved {
+        model,
+        setting: Some(CardSetting::Whole),
+        changing: false,
+        failed: None,
+        withheld: None,
+        withheld_slices: Vec::new(),
+    }
 }
 
 pub(crate) fn observed(tasks: Vec<(TaskSpec, Phase)>) -> Observed {

@@ -1,0 +1,130 @@
+//! What the kernel says of cards: `/dev/kmsg`, or a file or pipe in its place.
+//!
+//! What must stay true: `/dev/kmsg` is read without polling and tells old records again to each new reader, with their numbers, so that none is lost while no agent
+//! runs; of a plain file only what is numbered or new is told; a reader that falls behind loses the oldest, as the kernel's own log does.
+
+use muster_node_core::health::KernelEvent;
+use muster_node_core::health::kmsg;
+use nix::fcntl::OFlag;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc;
+
+/// A record of the kernel has at most this many bytes.
+const RECORD_BYTES_MAX: usize = 8_192;
+/// Between two looks at a plain file, which cannot be waited for. No real host has one.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Until a log that cannot be read is opened again.
+const OPEN_AGAIN: Duration = Duration::from_secs(30);
+
+/// One thing that the kernel has said.
+#[derive(Clone, Debug)]
+pub(super) struct Heard {
+    pub(super) event: KernelEvent,
+    /// The record's number in this boot, if it has one.
+    pub(super) seq: Option<u64>,
+    /// How long ago it was written, in ms.
+    pub(super) age_ms: u64,
+}
+
+/// Tells what is said until nobody listens.
+pub(super) async fn follow(path: PathBuf, say: mpsc::Sender<Heard>) {
+    while !say.is_closed() {
+        if let Err(error) = read(&path, &say).await {
+            tracing::error!(path = %path.display(), %error, "cannot read the kernel's log: faults of GPUs are seen only as far as the driver tells them otherwise");
+        }
+        tokio::time::sleep(OPEN_AGAIN).await;
+    }
+}
+
+async fn read(path: &Path, say: &mpsc::Sender<Heard>) -> io::Result<()> {
+    let kind = std::fs::metadata(path)?.file_type();
+    let mut options = File::options();
+    // A pipe that is open for writing here too does not end when a writer goes.
+    options.read(true).write(kind.is_fifo()).custom_flags(OFlag::O_NONBLOCK.bits());
+    let mut file = options.open(path)?;
+    if kind.is_char_device() || kind.is_fifo() {
+        // SAFETY: the descriptor is borrowed from `file`, which outlives the registration.
+        let watched = unsafe { AsyncFd::register_with_interest(file.as_fd(), Interest::READABLE) };
+        let watched = watched.map_err(|refused| refused.into_parts().1)?;
+        let mut lines = Lines::default();
+        loop {
+            let mut ready = watched.readable().await?;
+            let mut bytes = [0; RECORD_BYTES_MAX];
+            match ready.try_io(|_| (&file).read(&mut bytes)) {
+                // Records were overwritten before they were read.
+                Ok(Err(error)) if error.raw_os_error() == Some(nix::libc::EPIPE) => {}
+                Ok(read) if kind.is_char_device() => tell(&String::from_utf8_lossy(&bytes[..read?]), say).await,
+                Ok(read) => {
+                    for line in lines.take(&bytes[..read?]) {
+                        tell(&line, say).await;
+                    }
+                }
+                Err(_would_block) => {}
+            }
+        }
+    }
+    let mut lines = Lines::default();
+    let begin = file.seek(SeekFrom::End(0))?;
+    file.seek(SeekFrom::Start(0))?;
+    let mut place = 0;
+    loop {
+        let mut bytes = Vec::new();
+        place += file.read_to_end(&mut bytes)? as u64;
+        for line in lines.take(&bytes) {
+            // What has no number cannot be told from what an earlier agent has read.
+            if place > begin || kmsg::parse_record(&line).is_some() {
+                tell(&line, say).await;
+            }
+        }
+        if std::fs::metadata(path)?.len() < place {
+            (place, lines) = (file.seek(SeekFrom::Start(0))?, Lines::default());
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+async fn tell(text: &str, say: &mpsc::Sender<Heard>) {
+    let heard = match kmsg::parse_record(text) {
+        Some(record) => {
+            let age_us = monotonic_us().saturating_sub(record.since_boot_us);
+            Some(Heard { event: record.event, seq: Some(record.seq), age_ms: age_us / 1_000 })
+        }
+        None => kmsg::parse_line(text).map(|event| Heard { event, seq: None, age_ms: 0 }),
+    };
+    if let Some(heard) = heard {
+        let _ = say.send(heard).await;
+    }
+}
+
+/// The clock of the kernel's log.
+fn monotonic_us() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+    now.map_or(0, |now| now.tv_sec() as u64 * 1_000_000 + now.tv_nsec() as u64 / 1_000)
+}
+
+/// Bytes cut into whole lines.
+#[derive(Default)]
+struct Lines(Vec<u8>);
+
+impl Lines {
+    fn take(&mut self, bytes: &[u8]) -> Vec<String> {
+        self.0.extend(bytes);
+        let mut lines = Vec::new();
+        while let Some(end) = self.0.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.0.drain(..=end).collect();
+            lines.push(String::from_utf8_lossy(&line[..end]).into_owned());
+        }
+        // A line without an end is no message of the kernel.
+        if self.0.len() > RECORD_BYTES_MAX {
+            self.0.clear();
+        }
+        lines
+    }
+}

@@ -1,0 +1,200 @@
+//! The health of the node's cards: what is observed goes into the ledger of `muster-node-core`, verdicts are kept on disk, and what follows is done.
+//!
+//! What must stay true: the effects of an event are taken before the ledger is stored, so that after a crash between the two the kernel's log tells the
+//! event again; a card is withheld before its holders are ended; verdicts outlive the agent; nothing here waits for a driver.
+
+mod holders;
+mod kernel_log;
+
+use self::kernel_log::Heard;
+use crate::cards::Cards;
+use crate::config::{AgentError, HealthConfig};
+use crate::exec::Executor;
+use crate::gpu::GpuBackend;
+use crate::stored;
+use futures::StreamExt;
+use muster_model::bounds::{MIG_SLICES_MAX, TEXT_BYTES_MAX};
+use muster_model::node::{Gpu, Withheld};
+use muster_model::validate::clipped;
+use muster_node_core::health::{
+    Effect, EffectKind, GpuUuid, HealthEvent, KernelEvent, Ledger, Mode, Scope, Verdict, XidEvent,
+};
+use muster_runtime::Host;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc};
+
+/// Lines of the kernel's log that wait: a card that fails writes some tens at once.
+const LINES_MAX: usize = 1_024;
+
+/// What is known of the health of the node's cards.
+pub(crate) struct Health {
+    parts: Parts,
+    ledger: Mutex<Ledger>,
+}
+
+/// What it works with.
+pub(crate) struct Parts {
+    pub(crate) host: Host,
+    pub(crate) config: HealthConfig,
+    pub(crate) backend: Arc<dyn GpuBackend>,
+    pub(crate) cards: Arc<Cards>,
+    pub(crate) executor: Arc<dyn Executor>,
+    pub(crate) gpus: Vec<Gpu>,
+    /// Wakes the reconciler, and through it the session.
+    pub(crate) replan: Arc<Notify>,
+}
+
+impl Health {
+    /// Reads the ledger that an earlier agent has left, and tells it of this boot. What is new is on disk when it returns.
+    pub(crate) async fn open(parts: Parts, boot_id: &str) -> Result<Arc<Health>, AgentError> {
+        let mut ledger = stored::read_health(&parts.host)?;
+        let effects = ledger.booted(boot_id, parts.host.clock.wall_ms(), parts.config.mode);
+        let health = Health { parts, ledger: Mutex::new(ledger) };
+        health.follow(effects);
+        health.store().await?;
+        Ok(Arc::new(health))
+    }
+
+    /// Takes events until the agent stops.
+    ///
+    /// # Errors
+    /// The ledger cannot be stored: a verdict that is lost in a restart would let a faulty card be used.
+    pub(crate) async fn run(self: Arc<Self>) -> Result<(), AgentError> {
+        let (say, mut heard) = mpsc::channel(LINES_MAX);
+        // Kept, so that a node without a kernel log waits here for ever.
+        let _open = say.clone();
+        if let Some(path) = self.parts.config.kernel_log.clone() {
+            drop(self.parts.host.spawn(kernel_log::follow(path, say)));
+        }
+        let mut events = self.parts.backend.events();
+        loop {
+            let due = self.due();
+            tokio::select! {
+                biased;
+                Some(heard) = heard.recv() => self.take_kernel(&heard).await?,
+                Some((card, event)) = events.next() => self.take(card, &event).await?,
+                () = sleep(due) => self.tick().await?,
+            }
+        }
+    }
+
+    /// What takes no new work because of its health.
+    pub(crate) fn withheld(&self) -> Vec<Withheld> {
+        if self.parts.config.mode == Mode::ObserveOnly {
+            return Vec::new();
+        }
+        let ledger = self.ledger.lock();
+        let mut all = Vec::new();
+        for (index, gpu) in (0_u16..).zip(&self.parts.gpus) {
+            let Some(card) = ledger.cards().get(&GpuUuid(gpu.uuid.clone())) else { continue };
+            let mut verdicts = card.verdicts();
+            let whole = verdicts.remove(&Scope::Card);
+            // More than a report may name: then nothing of the card is worth the risk.
+            let whole = whole.or_else(|| verdicts.values().next().filter(|_| verdicts.len() > MIG_SLICES_MAX).cloned());
+            let withheld = |verdict: &Verdict, slice| Withheld {
+                gpu: index,
+                slice,
+                reason: clipped(verdict.reason.clone(), TEXT_BYTES_MAX),
+            };
+            all.extend(whole.as_ref().map(|verdict| withheld(verdict, None)));
+            all.extend(verdicts.iter().take(MIG_SLICES_MAX).filter_map(|(scope, verdict)| match scope {
+                Scope::Slice(place) => Some(withheld(verdict, Some(*place))),
+                Scope::Card => None,
+            }));
+        }
+        all
+    }
+
+    async fn take_kernel(&self, heard: &Heard) -> Result<(), AgentError> {
+        let pci = match &heard.event {
+            KernelEvent::Xid(xid) => xid.pci,
+            KernelEvent::FellOffTheBus(pci) => *pci,
+        };
+        let Some(card) = self.parts.backend.locate(pci) else {
+            tracing::warn!(node = %self.parts.host.name, %pci, event = ?heard.event, "the kernel reports a fault of a GPU that this node does not have");
+            return Ok(());
+        };
+        let event = match heard.event.clone() {
+            KernelEvent::Xid(xid) => {
+                let place = xid.gpu_instance.and_then(|instance| self.parts.cards.place_of(card, instance));
+                HealthEvent::Xid(XidEvent::from_kernel(xid, heard.seq, self.moment(heard), place))
+            }
+            KernelEvent::FellOffTheBus(_) => HealthEvent::Lost,
+        };
+        self.take(card, &event).await
+    }
+
+    /// When it was written, in ms of Unix time.
+    fn moment(&self, heard: &Heard) -> u64 {
+        self.parts.host.clock.wall_ms().saturating_sub(heard.age_ms)
+    }
+
+    async fn take(&self, card: u16, event: &HealthEvent) -> Result<(), AgentError> {
+        let Some(gpu) = self.parts.gpus.get(usize::from(card)) else { return Ok(()) };
+        let (uuid, now_ms) = (GpuUuid(gpu.uuid.clone()), self.parts.host.clock.wall_ms());
+        let effects = self.ledger.lock().observe(&uuid, event, now_ms, self.parts.config.mode);
+        self.settle(effects).await
+    }
+
+    async fn tick(&self) -> Result<(), AgentError> {
+        let now_ms = self.parts.host.clock.wall_ms();
+        let effects = self.ledger.lock().observe_all(&HealthEvent::Tick, now_ms, self.parts.config.mode);
+        self.settle(effects).await
+    }
+
+    async fn settle(&self, effects: Vec<Effect>) -> Result<(), AgentError> {
+        self.follow(effects);
+        self.store().await
+    }
+
+    async fn store(&self) -> Result<(), AgentError> {
+        let ledger = self.ledger.lock().clone();
+        stored::write_health(&self.parts.host, &ledger).await
+    }
+
+    /// Does what follows, in the order given.
+    fn follow(&self, effects: Vec<Effect>) {
+        let node = &self.parts.host.name;
+        for Effect { uuid, observed, kind } in effects {
+            match kind {
+                EffectKind::VerdictChanged { scope, from, to } => {
+                    let reason =
+                        to.map_or_else(|| "nothing is wrong with it any more".to_owned(), |verdict| verdict.reason);
+                    tracing::warn!(node, gpu = %uuid, %scope, before = %from, reason, observed, "the verdict on a GPU has changed");
+                    self.parts.replan.notify_one();
+                }
+                EffectKind::EndHolders { scope, process, cause, by_job } => {
+                    let Some(card) = self.parts.gpus.iter().position(|gpu| gpu.uuid == uuid.0) else { continue };
+                    let ended = holders::of(&*self.parts.executor, card as u16, scope, process);
+                    tracing::warn!(node, gpu = %uuid, %scope, ?process, cause, tasks = ended.len(), observed, "a fault of a GPU ends tasks");
+                    for holder in ended.into_iter().filter(|_| !observed) {
+                        self.parts.executor.fault(holder.key, holder.fault(card, &cause, by_job));
+                    }
+                }
+                // Backends tell it by themselves where the driver has it.
+                EffectKind::ReadRecoveryAction => {}
+                EffectKind::Record(event) => {
+                    tracing::warn!(node, gpu = %uuid, ?event, "a GPU event");
+                    if let HealthEvent::Xid(xid) = &event {
+                        metrics::counter!("muster_agent_gpu_xids_total", "xid" => xid.xid.0.to_string()).increment(1);
+                    }
+                }
+            }
+        }
+    }
+
+    /// How long until the ledger has something to do; none: until something is observed.
+    fn due(&self) -> Option<Duration> {
+        let due_ms = self.ledger.lock().due_ms()?;
+        Some(Duration::from_millis(due_ms.saturating_sub(self.parts.host.clock.wall_ms())))
+    }
+}
+
+async fn sleep(wait: Option<Duration>) {
+    match wait {
+        Some(wait) => tokio::time::sleep(wait).await,
+        None => std::future::pending().await,
+    }
+}
