@@ -73,7 +73,7 @@ impl Value {
             | ("tenants", "delete" | "move", "path")
             | (_, "usage" | "tree", "under") => Some(Value::Tenant),
             ("tenants", "list", "under") => Some(Value::Tenant),
-            (_, "gpus", "node") | (_, "drain" | "undrain" | "remove-node", "nodes") => Some(Value::Node),
+            (_, "gpus" | "clear-gpu", "node") | (_, "drain" | "undrain" | "remove-node", "nodes") => Some(Value::Node),
             (_, "nodes" | "plan", "cell") => Some(Value::Cell),
             (_, "nodes" | "submit" | "moves", "pool") | ("pools", "delete", "name") => Some(Value::Pool),
             (_, "submit", "device_class") | ("device-classes", "delete", "name") => Some(Value::DeviceClass),

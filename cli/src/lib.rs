@@ -121,6 +121,7 @@ async fn client_command(global: &Global, command: &Command) -> Result<(), Failur
         Command::Events(command) => commands::events::run(context, command).await,
         Command::Drain(args) => commands::fleet::drain(context, args).await,
         Command::Undrain(args) => commands::fleet::undrain(context, &args.nodes).await,
+        Command::ClearGpu(args) => commands::fleet::clear_gpu(context, args).await,
         Command::RemoveNode(args) => commands::fleet::remove(context, &args.nodes).await,
         Command::Raft(command) => commands::raft::run(context, command).await,
         Command::Replay(args) if args.live => commands::replay_live::run(context, args).await,

@@ -2,6 +2,7 @@
 
 use muster_cli::commands::explain::{Explanation, ReasonView};
 use muster_cli::demo::checks::Evidence;
+use muster_cli::demo::gpu_fault::GpuFault;
 use muster_cli::demo::record::parse;
 use muster_cli::demo::workload::{TENANTS, Workload, over_max, probe};
 use muster_cli::spec::tenants;
@@ -52,6 +53,7 @@ fn good() -> Evidence {
         reason: Some(explanation),
         leader_back: Some(Duration::from_millis(800)),
         shard_back: Some(Duration::from_millis(2_500)),
+        gpu_fault: GpuFault { withheld: Duration::from_millis(60), ran_elsewhere: true, cleared: true },
     }
 }
 
@@ -72,6 +74,9 @@ fn a_good_run_passes() {
 
 #[test]
 fn every_claim_can_fail() {
+    caught("GPU failed: withheld after", |evidence| evidence.gpu_fault.withheld = Duration::from_secs(2));
+    caught("its job completed on another GPU", |evidence| evidence.gpu_fault.ran_elsewhere = false);
+    caught("cleared by an operator", |evidence| evidence.gpu_fault.cleared = false);
     caught("lost jobs", |evidence| {
         evidence.jobs.pop();
     });

@@ -231,6 +231,20 @@ pub struct NodeNotes {
     pub quarantine: Option<Quarantine>,
     /// Another agent asks to be this node.
     pub rival: Option<Rival>,
+    /// Cards that an operator takes for well again, each once with the newest time. The agent lifts what it has against them until then.
+    #[serde(default)]
+    pub cleared_gpus: Vec<ClearedGpu>,
+}
+
+/// An operator takes a card for well.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClearedGpu {
+    /// NVML's UUID of the card.
+    pub uuid: String,
+    /// When, in the time of commands.
+    pub at_ms: u64,
+    /// Why.
+    pub reason: String,
 }
 
 /// Why a node takes no new work although nobody drained it. An operator lifts it.

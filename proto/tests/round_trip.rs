@@ -7,7 +7,7 @@ use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Ran
 use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
 use muster_model::movable::Movable;
 use muster_model::needs::{Choice, Isolation, Needs, Rule};
-use muster_model::node::{NodeNotes, NodeSpec, Quarantine, Rival, WithheldSlice};
+use muster_model::node::{ClearedGpu, NodeNotes, NodeSpec, Quarantine, Rival, WithheldSlice};
 use muster_model::request::{SharingMode, TaskRequest};
 use muster_model::task::{RankFailure, TaskEnd};
 use muster_model::tenant::TenantSpec;
@@ -359,13 +359,16 @@ fn notes() -> impl Strategy<Value = NodeNotes> {
     let rival = (any::<u64>(), "[a-z]{0,4}", "[a-z]{0,4}", any::<u64>())
         .prop_map(|(agent, address, boot_id, asked_ms)| Rival { agent, address, boot_id, asked_ms });
     let failures = vec(any::<u64>().prop_map(JobId), 0..3);
-    (any::<u64>(), "[ -~]{0,9}", failures, option::of(quarantine), option::of(rival)).prop_map(
-        |(agent, drain_reason, start_failures, quarantine, rival)| NodeNotes {
+    let cleared =
+        (any::<u64>(), "[ -~]{0,9}").prop_map(|(at_ms, reason)| ClearedGpu { uuid: "GPU-1".into(), at_ms, reason });
+    (any::<u64>(), "[ -~]{0,9}", failures, option::of(quarantine), option::of(rival), vec(cleared, 0..3)).prop_map(
+        |(agent, drain_reason, start_failures, quarantine, rival, cleared_gpus)| NodeNotes {
             agent,
             drain_reason,
             start_failures,
             quarantine,
             rival,
+            cleared_gpus,
         },
     )
 }

@@ -92,6 +92,20 @@ pub struct NodeNames {
     pub nodes: Vec<String>,
 }
 
+/// `muster clear-gpu`.
+#[derive(Clone, Debug, Args)]
+pub struct ClearGpu {
+    /// Node name, as `muster gpus` shows it
+    #[arg(value_name = "NODE")]
+    pub node: String,
+    /// Index of the GPU on its node, as `muster gpus` shows it
+    #[arg(value_name = "GPU")]
+    pub gpu: u16,
+    /// Why it may be used again; kept with the node, and in the log of its agent
+    #[arg(long, value_name = "TEXT")]
+    pub reason: String,
+}
+
 /// `muster drain`.
 #[derive(Clone, Debug, Args)]
 pub struct Drain {

@@ -185,6 +185,8 @@ pub enum Command {
     Drain(admin::Drain),
     /// Allow new work on nodes again, and end their quarantine
     Undrain(admin::NodeNames),
+    /// Take a withheld GPU into use again, once it was looked at or repaired
+    ClearGpu(admin::ClearGpu),
     /// Remove nodes from the fleet; no job may run on them
     RemoveNode(admin::NodeNames),
     /// Show the state of the control nodes, and change the membership

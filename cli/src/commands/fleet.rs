@@ -1,6 +1,6 @@
 //! `muster nodes`, `gpus`, `cells`, `pools`, `drain`, `undrain`, `remove-node`.
 
-use crate::args::admin::{Drain, Gpus, Nodes, Pools};
+use crate::args::admin::{ClearGpu, Drain, Gpus, Nodes, Pools};
 use crate::client::{Client, reply_bytes_max};
 use crate::commands::{Context, input};
 use crate::failure::Failure;
@@ -50,16 +50,24 @@ pub async fn all_nodes(
 /// # Errors
 /// What is refused, or that the cluster stays away.
 pub async fn gpus(context: &Context, args: &Gpus) -> Result<(), Failure> {
+    let found = list_gpus(&context.client, args.node.as_deref().unwrap_or_default(), context.consistency).await?;
+    let mut views: Vec<GpuView> = found.iter().map(GpuView::new).collect();
+    views.sort_by(|a, b| by_number(&a.node, &b.node).then(a.index.cmp(&b.index)));
+    context.out.show(&views, |wide| gpus_table(&views, wide))
+}
+
+/// Every card of a node, or of the fleet when no node is named.
+///
+/// # Errors
+/// What is refused, or that the cluster stays away.
+pub async fn list_gpus(client: &Client, node: &str, consistency: v1::Consistency) -> Result<Vec<v1::GpuView>, Failure> {
     let list = |channel, page_token| {
-        let (node, consistency) = (args.node.clone().unwrap_or_default(), context.consistency.into());
+        let (node, consistency) = (node.to_owned(), consistency.into());
         let request = v1::ListGpusRequest { node, page_size: PAGE, page_token, consistency };
         async move { FleetClient::new(channel).max_decoding_message_size(reply_bytes_max()).list_gpus(request).await }
     };
     let parts = |reply: v1::ListGpusReply| (reply.gpus, reply.next_page_token);
-    let found = context.client.all_pages("list gpus", list, parts).await?;
-    let mut views: Vec<GpuView> = found.iter().map(GpuView::new).collect();
-    views.sort_by(|a, b| by_number(&a.node, &b.node).then(a.index.cmp(&b.index)));
-    context.out.show(&views, |wide| gpus_table(&views, wide))
+    client.all_pages("list gpus", list, parts).await
 }
 
 /// Lists cells.
@@ -186,6 +194,23 @@ async fn set_drained(
         async move { FleetClient::new(channel).set_drained(request).await }
     };
     context.client.call("drain", set).await.map(drop)
+}
+
+/// Takes a GPU for well.
+///
+/// # Errors
+/// The refusal.
+pub async fn clear_gpu(context: &Context, args: &ClearGpu) -> Result<(), Failure> {
+    let ClearGpu { node, gpu, reason } = args;
+    let clear = |channel| {
+        let request = v1::ClearGpuRequest { node: node.clone(), gpu: u32::from(*gpu), reason: reason.clone() };
+        async move { FleetClient::new(channel).clear_gpu(request).await }
+    };
+    context.client.call("clear GPU", clear).await?;
+    context.out.line(&format!(
+        "GPU {gpu} of node {node} cleared; its agent uses it again, unless the driver does not answer"
+    ))?;
+    Ok(())
 }
 
 /// Takes nodes out.

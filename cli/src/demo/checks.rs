@@ -1,5 +1,6 @@
 //! What the demonstration saw, what must hold of it, and the closing table.
 
+use super::gpu_fault::GpuFault;
 use crate::commands::explain::Explanation;
 use crate::demo::record::{Rank, Record};
 use crate::failure::Failure;
@@ -11,6 +12,8 @@ use std::time::Duration;
 
 /// A failover or take-over that takes longer has gone wrong: leases, elections and detection are all far below it.
 const BACK_MAX: Duration = Duration::from_secs(10);
+/// A faulty GPU is withheld within this.
+const WITHHELD_MAX: Duration = Duration::from_secs(1);
 
 /// What was seen.
 #[derive(Debug, Default)]
@@ -31,6 +34,12 @@ pub struct Evidence {
     pub leader_back: Option<Duration>,
     /// From the kill of a shard to the cell's next holder.
     pub shard_back: Option<Duration>,
+    /// What followed from the fault of a GPU.
+    pub gpu_fault: GpuFault,
+}
+
+fn yes_or_no(holds: bool) -> String {
+    if holds { "yes" } else { "no" }.to_owned()
 }
 
 /// One claim: its name, what was seen, and whether it holds.
@@ -113,6 +122,13 @@ impl Evidence {
                 if self.usage_covers_record(&self.usage) { "yes" } else { "no" }.to_owned(),
                 self.usage_covers_record(&self.usage),
             ),
+            (
+                "GPU failed: withheld after",
+                format!("{} ms", self.gpu_fault.withheld.as_millis()),
+                self.gpu_fault.withheld <= WITHHELD_MAX,
+            ),
+            ("its job completed on another GPU", yes_or_no(self.gpu_fault.ran_elsewhere), self.gpu_fault.ran_elsewhere),
+            ("cleared by an operator, it takes work again", yes_or_no(self.gpu_fault.cleared), self.gpu_fault.cleared),
         ]
     }
 

@@ -4,6 +4,7 @@
 //! from what it saw (acknowledgements, the tasks' own lines, the usage table); it succeeds only if every check held.
 
 pub mod checks;
+pub mod gpu_fault;
 pub mod narrator;
 pub mod record;
 pub mod stage;
@@ -121,6 +122,7 @@ async fn act(args: &Demo, folder: &Path, say: &Narrator, stage: &Stage, client: 
     evidence.jobs = drained(say, client, evidence.acknowledged.len()).await?;
     evidence.record = record::read(&record)?;
     evidence.usage = settled_usage(client, &evidence).await?;
+    evidence.gpu_fault = gpu_fault::show(say, stage, client).await?;
     say.line(&format!("done in {:.0} s", say.elapsed().as_secs_f64()))?;
     say.text(&format!("\n{}", evidence.table()))?;
     evidence.verdict()?;

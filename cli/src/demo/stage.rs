@@ -4,6 +4,7 @@ use crate::client::Client;
 use crate::commands::fleet::all_cells;
 use crate::commands::raft;
 use crate::dev::file::{DevFile, RunningRole};
+use crate::dev::folder::Folder;
 use crate::failure::Failure;
 use anyhow::{Context, bail};
 use muster_proto::v1::Consistency;
@@ -149,6 +150,16 @@ impl Stage {
                 None => tokio::time::sleep(PAUSE).await,
             }
         }
+    }
+
+    /// The data folder of a node.
+    ///
+    /// # Errors
+    /// When no agent has that node.
+    pub fn node_folder(&self, node: &str) -> Result<PathBuf, Failure> {
+        let nodes = Folder::open(&self.folder.join("dev"))?.nodes();
+        let folder = nodes.join(node);
+        if folder.is_dir() { Ok(folder) } else { Err(Failure::Job(format!("there is no folder {}", folder.display()))) }
     }
 
     /// The process of the shard that calls itself `holder`.

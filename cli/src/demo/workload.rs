@@ -143,6 +143,18 @@ pub fn over_max(record: &Path) -> Vec<v1::JobSpec> {
     vec![one("segment-a", 12.0), one("segment-b", 2.0)]
 }
 
+/// A job on one GPU that does nothing for a while.
+#[must_use]
+pub fn sleeper(name: &str, seconds: u32) -> v1::JobSpec {
+    spec(JobText {
+        tenant: Some("product/search".to_owned()),
+        name: Some(name.to_owned()),
+        gpus: Some(1),
+        command: Some(OneOrMany::Many(vec!["sleep".to_owned(), seconds.to_string()])),
+        ..JobText::default()
+    })
+}
+
 /// A job that is over at once: what is timed is its acknowledgement.
 #[must_use]
 pub fn probe(name: &str) -> v1::JobSpec {

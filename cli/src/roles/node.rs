@@ -158,6 +158,7 @@ fn kernel_log(args: &Args, data: &Path) -> anyhow::Result<Option<PathBuf>> {
     }
     let path = data.join("kernel-log");
     if !path.exists() {
+        std::fs::create_dir_all(data).with_context(|| format!("making {}", data.display()))?;
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o600))
             .with_context(|| format!("making {}", path.display()))?;
     }

@@ -304,6 +304,15 @@ pub enum Command {
         /// All that is withheld now.
         withheld: Vec<Withheld>,
     },
+    /// An operator takes a card for well again.
+    ClearGpu {
+        /// Of which node.
+        node: NodeId,
+        /// Its index.
+        gpu: u16,
+        /// Why.
+        reason: String,
+    },
 }
 
 /// A binding with the lease under which a shard proposes it. Its layout in the log is that of these fields.

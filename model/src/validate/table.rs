@@ -179,6 +179,8 @@ const FLEET: &[Row] = &[
     ("SetDrainedRequest", "node", NAME),
     ("SetDrainedRequest", "reason", TEXT),
     ("RemoveNodeRequest", "node", NAME),
+    ("ClearGpuRequest", "node", NAME),
+    ("ClearGpuRequest", "reason", TEXT),
     ("PlanMovesRequest", "cell", NAME),
     ("ListMovesRequest", "pool", NAME),
     ("AddLearnerRequest", "address", TEXT),

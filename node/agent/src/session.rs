@@ -241,7 +241,8 @@ async fn take(shared: &Arc<Shared>, message: v1::ControlMessage, logs: &mut LogR
 
 /// Takes a desired state, unless it is older than one taken before or than the session; what of its stamp must survive a crash is on disk when
 /// anything acts on it.
-async fn take_desired(shared: &Arc<Shared>, wire: v1::Desired) -> Result<(), Ended> {
+async fn take_desired(shared: &Arc<Shared>, mut wire: v1::Desired) -> Result<(), Ended> {
+    let cleared = std::mem::take(&mut wire.cleared_gpus);
     let desired = match wire::desired(wire) {
         Ok(desired) => Arc::new(desired),
         Err(error) => {
@@ -264,6 +265,10 @@ async fn take_desired(shared: &Arc<Shared>, wire: v1::Desired) -> Result<(), End
             shared.fail(error);
             return Err(Ended::Stopped);
         }
+    }
+    if let Err(error) = shared.health.clear(cleared.into_iter().map(Into::into)).await {
+        shared.fail(error);
+        return Err(Ended::Stopped);
     }
     let mut state = shared.state.lock();
     state.desired = Some(Arc::clone(&desired));

@@ -6,6 +6,7 @@ use muster_node_core::{Gate, Meter};
 use muster_runtime::Host;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 const AGENT_FILE: &str = "agent.json";
 /// Where agents kept their gate before they had an id.
@@ -77,19 +78,25 @@ pub(crate) async fn write_meter(host: &Host, boot_id: &str, meter: Meter) -> Res
 struct StoredHealth {
     version: u32,
     ledger: Ledger,
+    /// Until when operators' clears have been acted on, by card, in the control plane's time.
+    cleared_ms: BTreeMap<String, u64>,
 }
 
 const HEALTH_VERSION: u32 = 1;
 
 /// The health of the node's cards as it was stored, or of a node that was never looked at.
-pub(crate) fn read_health(host: &Host) -> Result<Ledger, AgentError> {
+pub(crate) fn read_health(host: &Host) -> Result<(Ledger, BTreeMap<String, u64>), AgentError> {
     let stored = read::<StoredHealth>(host, HEALTH_FILE)?;
-    Ok(stored.map(|stored| stored.ledger).unwrap_or_default())
+    Ok(stored.map(|stored| (stored.ledger, stored.cleared_ms)).unwrap_or_default())
 }
 
 /// Durable when it returns.
-pub(crate) async fn write_health(host: &Host, ledger: &Ledger) -> Result<(), AgentError> {
-    write(host, HEALTH_FILE, &StoredHealth { version: HEALTH_VERSION, ledger: ledger.clone() }).await
+pub(crate) async fn write_health(
+    host: &Host,
+    ledger: Ledger,
+    cleared_ms: BTreeMap<String, u64>,
+) -> Result<(), AgentError> {
+    write(host, HEALTH_FILE, &StoredHealth { version: HEALTH_VERSION, ledger, cleared_ms }).await
 }
 
 fn read<T: DeserializeOwned>(host: &Host, file: &'static str) -> Result<Option<T>, AgentError> {

@@ -4,7 +4,7 @@ use super::allocation::{mig_from_wire, mig_to_wire};
 use super::{each, narrow, need, word};
 use crate::v1;
 use muster_model::mig::PinnedLayout;
-use muster_model::node::{NodeNotes, NodeSpec, Quarantine, Rival, Withheld, WithheldSlice};
+use muster_model::node::{ClearedGpu, NodeNotes, NodeSpec, Quarantine, Rival, Withheld, WithheldSlice};
 use muster_model::{
     Cell, CellId, Epoch, FieldError, Gpu, GpuModel, JobId, Node, NodeHealth, NodeId, Place, Pool, UnknownWord,
 };
@@ -189,7 +189,7 @@ impl TryFrom<v1::Node> for Node {
 
 impl From<&NodeNotes> for v1::NodeNotes {
     fn from(notes: &NodeNotes) -> Self {
-        let NodeNotes { agent, drain_reason, start_failures, quarantine, rival } = notes;
+        let NodeNotes { agent, drain_reason, start_failures, quarantine, rival, cleared_gpus } = notes;
         v1::NodeNotes {
             agent: *agent,
             drain_reason: drain_reason.clone(),
@@ -203,13 +203,26 @@ impl From<&NodeNotes> for v1::NodeNotes {
                 boot_id: boot_id.clone(),
                 asked_ms: *asked_ms,
             }),
+            cleared_gpus: cleared_gpus.iter().map(Into::into).collect(),
         }
+    }
+}
+
+impl From<&ClearedGpu> for v1::ClearedGpu {
+    fn from(ClearedGpu { uuid, at_ms, reason }: &ClearedGpu) -> Self {
+        v1::ClearedGpu { uuid: uuid.clone(), at_ms: *at_ms, reason: reason.clone() }
+    }
+}
+
+impl From<v1::ClearedGpu> for ClearedGpu {
+    fn from(v1::ClearedGpu { uuid, at_ms, reason }: v1::ClearedGpu) -> Self {
+        ClearedGpu { uuid, at_ms, reason }
     }
 }
 
 impl From<v1::NodeNotes> for NodeNotes {
     fn from(wire: v1::NodeNotes) -> Self {
-        let v1::NodeNotes { agent, drain_reason, start_failures, quarantine, rival } = wire;
+        let v1::NodeNotes { agent, drain_reason, start_failures, quarantine, rival, cleared_gpus } = wire;
         NodeNotes {
             agent,
             drain_reason,
@@ -221,6 +234,7 @@ impl From<v1::NodeNotes> for NodeNotes {
                 boot_id,
                 asked_ms,
             }),
+            cleared_gpus: cleared_gpus.into_iter().map(Into::into).collect(),
         }
     }
 }

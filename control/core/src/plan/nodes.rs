@@ -11,7 +11,7 @@ use crate::outcome::Done;
 use crate::reject::Reject;
 use crate::state::State;
 use muster_model::ids::{Epoch, NodeId};
-use muster_model::node::{NodeNotes, RemovedNode, Rival};
+use muster_model::node::{ClearedGpu, NodeNotes, RemovedNode, Rival};
 use muster_model::object::Key;
 use muster_model::{Node, NodeHealth, Object};
 
@@ -24,13 +24,33 @@ pub(super) fn set_drained(draft: &mut Draft<'_>, id: NodeId, drained: bool, reas
     let notes = if drained {
         NodeNotes { drain_reason: reason.to_owned(), ..node.notes.clone() }
     } else {
-        let NodeNotes { agent, rival, .. } = node.notes.clone();
-        NodeNotes { agent, rival, ..NodeNotes::default() }
+        let NodeNotes { agent, rival, cleared_gpus, .. } = node.notes.clone();
+        NodeNotes { agent, rival, cleared_gpus, ..NodeNotes::default() }
     };
     windows::leave(draft, id, false);
     if node.drained != drained || node.notes != notes {
         draft.put(Object::Node(Node { drained, notes, ..node.clone() }));
     }
+    Ok(Done::Ok)
+}
+
+/// Notes that an operator takes a card for well; its agent is told. Only the newest of each card is kept, and nothing of cards that have gone.
+pub(super) fn clear_gpu(draft: &mut Draft<'_>, id: NodeId, gpu: u16, reason: &str) -> Result<Done, Reject> {
+    let node = find(draft.state, id)?;
+    if reason.is_empty() || reason.len() > DRAIN_REASON_BYTES_MAX {
+        let problem = format!("has {} bytes", reason.len());
+        return Err(Reject::field("reason", problem, "say in 1 to 256 bytes why the GPU may be used"));
+    }
+    let Some(card) = node.spec.gpus.get(usize::from(gpu)) else {
+        let problem = format!("is {gpu}, but node {} has {} GPUs", node.spec.name, node.spec.gpus.len());
+        return Err(Reject::field("gpu", problem, "use an index that `muster gpus` shows"));
+    };
+    let mut notes = node.notes.clone();
+    notes
+        .cleared_gpus
+        .retain(|cleared| cleared.uuid != card.uuid && node.spec.gpus.iter().any(|there| there.uuid == cleared.uuid));
+    notes.cleared_gpus.push(ClearedGpu { uuid: card.uuid.clone(), at_ms: draft.now_ms, reason: reason.to_owned() });
+    draft.put(Object::Node(Node { notes, ..node.clone() }));
     Ok(Done::Ok)
 }
 

@@ -551,6 +551,13 @@ impl Story {
                 let slice = self.chance.one_in(2).then_some(MigPlacement { shape: MigShape::G3, start: 4 });
                 let gpu = self.chance.below(3) as u16;
                 let one = Withheld { gpu, slice, reason: "Xid 94".to_owned() };
+                if self.chance.one_in(4) {
+                    return Command::ClearGpu {
+                        node,
+                        gpu: self.chance.below(5) as u16,
+                        reason: "new riser".to_owned(),
+                    };
+                }
                 let withheld = if self.chance.one_in(3) { Vec::new() } else { vec![one] };
                 Command::ReportCards { node, epoch, withheld }
             }

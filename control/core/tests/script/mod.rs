@@ -248,6 +248,11 @@ impl World {
             "report" => self.report(words),
             "usage" => self.usage(words),
             "cards" => self.cards(words),
+            "clear-gpu" => Command::ClearGpu {
+                node: self.node(words.at(1)).0,
+                gpu: words.at(2).parse().expect("a card"),
+                reason: words.get("reason").unwrap_or_default().replace('_', " "),
+            },
             "silent" | "ready" | "fence" | "drain" | "undrain" | "remove" => self.node_command(words),
             "sweep" => Command::Sweep,
             "reset-clock" => Command::ResetClock,

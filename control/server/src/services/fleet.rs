@@ -236,6 +236,16 @@ impl v1::fleet_server::Fleet for FleetService {
         Ok(Response::new(v1::RemoveNodeReply { revision: revision.0 }))
     }
 
+    async fn clear_gpu(&self, request: Request<v1::ClearGpuRequest>) -> Result<Response<v1::ClearGpuReply>, Status> {
+        let v1::ClearGpuRequest { node: name, gpu, reason } = request.into_inner();
+        let node = self.node_named(&name).await?;
+        let gpu = u16::try_from(gpu)
+            .map_err(|_| refusal::field("gpu", format!("is {gpu}"), "use an index that `muster gpus` shows"))?;
+        let (_, revision) = self.0.decide(Command::ClearGpu { node, gpu, reason: reason.clone() }).await?;
+        tracing::info!(node = name, gpu, reason, %revision, "GPU cleared by an operator");
+        Ok(Response::new(v1::ClearGpuReply { revision: revision.0 }))
+    }
+
     async fn list_moves(&self, request: Request<v1::ListMovesRequest>) -> Result<Response<v1::ListMovesReply>, Status> {
         moves::list(&self.0, &request.into_inner()).await.map(Response::new)
     }

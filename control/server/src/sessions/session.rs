@@ -165,7 +165,7 @@ impl Session {
     /// Sends the whole desired state, if it is another than the agent has.
     fn refresh(&mut self) -> Result<(), Over> {
         let (node, epoch) = (self.joined.node, self.joined.epoch);
-        let (stamp, tasks) = self
+        let (stamp, tasks, cleared_gpus) = self
             .hub
             .consensus
             .read(|state, revision| {
@@ -174,11 +174,12 @@ impl Session {
                     return Err("the node was fenced, or has joined again with another session");
                 }
                 let (incarnation, revision, node_epoch) = (state.meta.incarnation, revision.0, epoch.0);
-                Ok((v1::Stamp { incarnation, revision, node_epoch }, state.desired_for(node)))
+                let cleared: Vec<v1::ClearedGpu> = there.notes.cleared_gpus.iter().map(Into::into).collect();
+                Ok((v1::Stamp { incarnation, revision, node_epoch }, state.desired_for(node), cleared))
             })
             .map_err(|why| Over::Refused(why.to_owned()))?;
         let tasks: Vec<v1::DesiredTask> = tasks.into_iter().map(wire::desired_task).collect();
-        let fingerprint = fingerprint(&tasks);
+        let fingerprint = fingerprint(&tasks, &cleared_gpus);
         if self.sent == Some(fingerprint) {
             return Ok(());
         }
@@ -187,7 +188,7 @@ impl Session {
             let (job, allocation) = (task.job, task.allocation);
             tracing::trace!(target: timeline::TARGET, step = "desired_sent", job, allocation);
         }
-        send(&self.out, ToAgent::Desired(v1::Desired { stamp: Some(stamp), tasks }))?;
+        send(&self.out, ToAgent::Desired(v1::Desired { stamp: Some(stamp), tasks, cleared_gpus }))?;
         self.sent = Some(fingerprint);
         Ok(())
     }
@@ -370,16 +371,22 @@ async fn decide(hub: &Hub, command: Command) -> Result<Result<Done, Reject>, Ove
     }
 }
 
-/// FNV-1a of the encoded tasks: two lists that differ have different ones, but for one chance in 2^64.
-fn fingerprint(tasks: &[v1::DesiredTask]) -> u64 {
+/// FNV-1a of the encoded tasks and cleared cards: two that differ have different ones, but for one chance in 2^64.
+fn fingerprint(tasks: &[v1::DesiredTask], cleared_gpus: &[v1::ClearedGpu]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut bytes = Vec::new();
-    for task in tasks {
-        bytes.clear();
-        task.encode_length_delimited(&mut bytes).expect("a vector grows");
-        for byte in &bytes {
-            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let mut count = |bytes: &mut Vec<u8>| {
+        for byte in bytes.drain(..) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
+    };
+    for task in tasks {
+        task.encode_length_delimited(&mut bytes).expect("a vector grows");
+        count(&mut bytes);
+    }
+    for cleared in cleared_gpus {
+        cleared.encode_length_delimited(&mut bytes).expect("a vector grows");
+        count(&mut bytes);
     }
     hash
 }

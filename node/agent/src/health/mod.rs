@@ -14,13 +14,14 @@ use crate::gpu::GpuBackend;
 use crate::stored;
 use futures::StreamExt;
 use muster_model::bounds::{MIG_SLICES_MAX, TEXT_BYTES_MAX};
-use muster_model::node::{Gpu, Withheld};
+use muster_model::node::{ClearedGpu, Gpu, Withheld};
 use muster_model::validate::clipped;
 use muster_node_core::health::{
     Effect, EffectKind, GpuUuid, HealthEvent, KernelEvent, Ledger, Mode, Scope, Verdict, XidEvent,
 };
 use muster_runtime::Host;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
@@ -32,6 +33,10 @@ const LINES_MAX: usize = 1_024;
 pub(crate) struct Health {
     parts: Parts,
     ledger: Mutex<Ledger>,
+    /// Until when operators' clears have been acted on, by card, in the control plane's time.
+    cleared_ms: Mutex<BTreeMap<String, u64>>,
+    /// Held while the ledger is written: an older one must not land on a newer.
+    file: tokio::sync::Mutex<()>,
 }
 
 /// What it works with.
@@ -49,9 +54,10 @@ pub(crate) struct Parts {
 impl Health {
     /// Reads the ledger that an earlier agent has left, and tells it of this boot. What is new is on disk when it returns.
     pub(crate) async fn open(parts: Parts, boot_id: &str) -> Result<Arc<Health>, AgentError> {
-        let mut ledger = stored::read_health(&parts.host)?;
+        let (mut ledger, cleared_ms) = stored::read_health(&parts.host)?;
         let effects = ledger.booted(boot_id, parts.host.clock.wall_ms(), parts.config.mode);
-        let health = Health { parts, ledger: Mutex::new(ledger) };
+        let (ledger, cleared_ms) = (Mutex::new(ledger), Mutex::new(cleared_ms));
+        let health = Health { parts, ledger, cleared_ms, file: tokio::sync::Mutex::new(()) };
         health.follow(effects);
         health.store().await?;
         Ok(Arc::new(health))
@@ -107,6 +113,23 @@ impl Health {
         all
     }
 
+    /// Acts on operators' clears that it has not acted on; each card has one, the newest.
+    pub(crate) async fn clear(&self, cleared: impl Iterator<Item = ClearedGpu>) -> Result<(), AgentError> {
+        for ClearedGpu { uuid, at_ms, reason } in cleared {
+            let Some(card) = self.parts.gpus.iter().position(|gpu| gpu.uuid == uuid) else { continue };
+            let is_new = {
+                let mut known = self.cleared_ms.lock();
+                let before = known.insert(uuid.clone(), at_ms);
+                before != Some(at_ms)
+            };
+            if is_new {
+                tracing::info!(node = %self.parts.host.name, gpu = card, reason, "an operator has cleared a GPU");
+                self.take(card as u16, &HealthEvent::Cleared { by: "operator".to_owned(), reason }).await?;
+            }
+        }
+        Ok(())
+    }
+
     async fn take_kernel(&self, heard: &Heard) -> Result<(), AgentError> {
         let pci = match &heard.event {
             KernelEvent::Xid(xid) => xid.pci,
@@ -150,8 +173,11 @@ impl Health {
     }
 
     async fn store(&self) -> Result<(), AgentError> {
-        let ledger = self.ledger.lock().clone();
-        stored::write_health(&self.parts.host, &ledger).await
+        let writing = self.file.lock().await;
+        let (ledger, cleared_ms) = (self.ledger.lock().clone(), self.cleared_ms.lock().clone());
+        let written = stored::write_health(&self.parts.host, ledger, cleared_ms).await;
+        drop(writing);
+        written
     }
 
     /// Does what follows, in the order given.

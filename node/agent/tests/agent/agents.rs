@@ -308,6 +308,17 @@ async fn an_xid_of_a_slice_ends_its_task_and_withholds_that_slice_alone() {
         assert_eq!(gpus[0].withheld_slices.len(), 1, "a verdict survives a restart");
         assert!(gpus[0].withheld.is_none());
     });
+    let cleared = v1::ClearedGpu { uuid: "GPU-node-0".to_owned(), at_ms: 7, reason: "new riser".to_owned() };
+    fleet.cluster.with(|state| state.cleared = vec![cleared]);
+    fleet.cluster.desire(&tasks[..1]);
+    fleet.withheld("the operator's clear", <[_]>::is_empty).await;
+    fleet.kernel_says(&format!(
+        "NVRM: Xid (PCI:0000:10:00 GPU-I:{handle:02}): 94, Contained: SM (0x1). RST: No, D-RST: No"
+    ));
+    fleet.withheld("the same again", |all| !all.is_empty()).await;
+    fleet.cluster.desire(&tasks[..1]);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    fleet.withheld("a clear counts once", |all| !all.is_empty()).await;
     agent.stop().await.expect("it had not failed");
 }
 
@@ -446,6 +457,7 @@ async fn a_lagging_control_node_neither_kills_nor_revives() {
         state.desired = v1::Desired {
             stamp: Some(v1::Stamp { incarnation: 1, revision: 1, node_epoch: 1 }),
             tasks: vec![crate::control::to_wire(&spec(2, 0, "true"), false)],
+            cleared_gpus: Vec::new(),
         };
         state.reports.clear();
     });
@@ -484,6 +496,7 @@ async fn a_session_is_on_disk_once_and_nothing_older_is_taken_after_a_crash() {
         state.desired = v1::Desired {
             stamp: Some(v1::Stamp { incarnation: 1, revision: 4, node_epoch: 1 }),
             tasks: vec![crate::control::to_wire(&spec(4, 0, "sleep 1000"), false)],
+            cleared_gpus: Vec::new(),
         };
         state.reports.clear();
     });

@@ -54,6 +54,8 @@ pub(crate) struct ClusterState {
     /// Every session ends right after its beginning.
     pub(crate) ends_sessions: bool,
     pub(crate) hellos: Vec<v1::Hello>,
+    /// What an operator has cleared.
+    pub(crate) cleared: Vec<v1::ClearedGpu>,
     /// Card reports, in the order heard.
     pub(crate) cards: Vec<v1::CardReport>,
     pub(crate) heartbeats: u64,
@@ -105,7 +107,7 @@ impl Cluster {
             let revision = state.desired.stamp.as_ref().map_or(1, |stamp| stamp.revision + 1);
             let stamp = v1::Stamp { incarnation: 1, revision, node_epoch: state.epoch };
             let tasks = tasks.iter().map(|(spec, stop)| to_wire(spec, *stop)).collect();
-            state.desired = v1::Desired { stamp: Some(stamp), tasks };
+            state.desired = v1::Desired { stamp: Some(stamp), tasks, cleared_gpus: state.cleared.clone() };
             state.desired.clone()
         });
         self.send(ToAgent::Desired(desired));

@@ -181,13 +181,14 @@ pub struct Verdict {
 impl From<&Condition> for Verdict {
     fn from(condition: &Condition) -> Self {
         let ways: Vec<String> = condition.ways_back.iter().map(WayBack::to_string).collect();
-        let reason = format!(
-            "{}: {}, since {}; what brings it back: {}",
-            condition.kind,
-            condition.what,
-            utc::show(condition.since_ms),
-            ways.join(" or ")
-        );
+        let asks = match condition.kind {
+            VerdictKind::Use | VerdictKind::Withhold => "",
+            VerdictKind::ResetWhenIdle => "; it is to be reset when idle",
+            VerdictKind::Reboot => "; the node is to be rebooted",
+            VerdictKind::Inspect => "; it is to be inspected",
+        };
+        let since = utc::show(condition.since_ms);
+        let reason = format!("{}, since {since}{asks}; what brings it back: {}", condition.what, ways.join(" or "));
         Verdict {
             scope: condition.scope,
             kind: condition.kind,
