@@ -1,0 +1,1 @@
+//! Random sequences of steps, kills and reboots.
