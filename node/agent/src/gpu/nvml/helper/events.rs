@@ -6,7 +6,7 @@
 use super::driver::{Called, Device, GPU_IS_LOST, TIMEOUT, call};
 use super::mig::Profile;
 use super::output::Output;
-use super::worker::start_thread;
+use super::threads::start_thread;
 use crate::gpu::nvml::wire::{Event, Fault, FromHelper};
 use muster_model::mig::MigPlacement;
 use nvml_wrapper_sys::bindings::field_id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION;

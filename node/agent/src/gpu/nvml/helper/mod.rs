@@ -13,6 +13,7 @@ mod holders;
 mod mig;
 mod output;
 mod steps;
+mod threads;
 mod worker;
 
 use self::driver::Nvml;

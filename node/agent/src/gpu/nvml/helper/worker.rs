@@ -6,6 +6,7 @@
 use super::driver::{Called, Device, GPU_IS_LOST, Nvml};
 use super::mig::Profile;
 use super::output::Output;
+use super::threads::start_thread;
 use super::{events, facts, holders, steps};
 use crate::gpu::nvml::wire::{About, Answer, Ask, CardId, Event, Fault, FromHelper, Seen};
 use nvml_wrapper_sys::bindings::field_id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION;
@@ -15,15 +16,6 @@ use std::sync::Arc;
 
 /// Requests of one card that wait: the agent asks for one thing at a time, and forgets what has taken too long.
 const WAITING_MAX: usize = 16;
-/// Of a thread; NVML needs little.
-const STACK_BYTES: usize = 1 << 20;
-
-/// Starts a thread that is never waited for.
-pub(super) fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Called<()> {
-    let started = std::thread::Builder::new().name(name.to_owned()).stack_size(STACK_BYTES).spawn(run);
-    started.map(drop).map_err(|error| Fault::Refused(format!("the helper cannot start a thread: {error}")))
-}
-
 /// The requests of one card.
 #[derive(Default)]
 pub(super) struct Queue {
