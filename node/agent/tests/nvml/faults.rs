@@ -24,16 +24,34 @@ async fn a_card_that_hangs_costs_no_other() {
     host.faults.hang(3).unwrap();
     let began = Instant::now();
     let all = futures::future::join_all((0..8).map(|card| timeout(Duration::from_secs(3), gpus.state(card))));
-    let others = futures::future::join_all((0..8).filter(|card| *card != 3).map(|card| gpus.state(card)));
+    let others = futures::future::join_all(
+        (0..8).filter(|card| *card != 3).map(|card| timeout(Duration::from_secs(3), gpus.state(card))),
+    );
     let (others, took) = tokio::join!(async { (others.await, began.elapsed()) }, all);
     assert!(others.1 < Duration::from_secs(1), "{:?}", others.1);
-    assert!(others.0.iter().all(Result::is_ok));
+    assert!(others.0.iter().all(|answer| matches!(answer, Ok(Ok(_)))));
     assert_eq!(took.iter().filter(|answer| answer.is_err()).count(), 1, "card 3 alone is silent");
-    // What nobody waits for any more is not done later.
-    assert!(timeout(Duration::from_millis(200), gpus.take(3, CardStep::EnableMig)).await.is_err());
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_any_more_is_not_done_later() {
+    let host = Host::new(&Fleet::h100(1).with_mig());
+    let gpus = host.gpus();
+    state(&gpus, 0).await;
+    hang(&host, "nvmlDeviceGetMigMode");
+    // The card's thread hangs in the first call, and the step waits behind it.
+    assert!(timeout(Duration::from_millis(200), gpus.state(0)).await.is_err());
+    assert!(timeout(Duration::from_millis(200), gpus.take(0, create(G1, 0))).await.is_err());
     host.faults.lift().unwrap();
-    assert_eq!(state(&gpus, 3).await.mode, SharingMode::Whole);
-    assert!(!host.faults.fleet().unwrap().cards[3].mig.is_on, "the forgotten step was not taken");
+    assert_eq!(places(&gpus, 0).await, []);
+    assert_eq!(host.standing(0), [], "the forgotten step was not taken");
+    // However often a caller gives up, there is room for the next.
+    hang(&host, "nvmlDeviceGetMigMode");
+    for _ in 0..40 {
+        assert!(timeout(Duration::from_millis(5), gpus.state(0)).await.is_err());
+    }
+    host.faults.lift().unwrap();
+    state(&gpus, 0).await;
 }
 
 #[tokio::test]

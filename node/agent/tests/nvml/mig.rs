@@ -68,7 +68,14 @@ async fn ampere_needs_a_reset_and_is_not_changed_silently() {
     host.faults.change_card(0, |card| card.mig.is_on_pending = true).unwrap();
     let withheld = state(&gpus, 0).await.withheld.expect("a card whose next mode is another one is withheld");
     assert!(withheld.contains("MIG will be on after a reset"), "{withheld}");
-    host.faults.reset(0).unwrap_err();
+}
+
+#[tokio::test]
+async fn a_driver_that_would_reset_the_card_by_itself_is_not_asked_to() {
+    let host = Host::new(&Fleet::a100(1).with_driver_resets());
+    let why = refused(&host.gpus(), 0, CardStep::EnableMig).await;
+    assert!(why.contains("needs a reset of the GPU"), "{why}");
+    assert!(!host.faults.fleet().unwrap().cards[0].mig.is_on);
 }
 
 #[tokio::test]

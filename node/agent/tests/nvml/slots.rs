@@ -1,6 +1,6 @@
 //! Indexes that outlive reboots, and what a host has.
 
-use crate::host::{Host, refused, state};
+use crate::host::{Host, kill_helper, refused, state, take};
 use muster_agent::gpu::GpuBackend;
 use muster_gpu_double::Fleet;
 use muster_model::GpuModel;
@@ -110,4 +110,18 @@ async fn a_driver_that_is_loaded_anew_needs_no_new_agent() {
         answer = gpus.state(0).await;
     }
     answer.unwrap();
+}
+
+#[tokio::test]
+async fn a_step_never_reaches_another_card_than_was_meant() {
+    let host = Host::new(&Fleet::h100(2));
+    let gpus = host.gpus();
+    gpus.cards().await.unwrap();
+    host.faults.change_card(1, |card| card.uuid = "GPU-11111111-2222-3333-4444-555555555555".to_owned()).unwrap();
+    // Whoever looks the card up anew finds another one there.
+    kill_helper(&gpus).await;
+    let error = gpus.take(1, CardStep::EnableMig).await.unwrap_err().to_string();
+    assert!(error.contains("restart the agent to take it over"), "{error}");
+    assert!(!host.faults.fleet().unwrap().cards[1].mig.is_on);
+    take(&gpus, 0, CardStep::EnableMig).await;
 }

@@ -126,7 +126,12 @@ impl Device {
         for profile in profiles {
             let mut handles = [std::ptr::null_mut(); INSTANCES_MAX];
             let mut count = 0;
-            call!(nvml.nvmlDeviceGetGpuInstances(self.handle, profile.id, handles.as_mut_ptr(), &mut count))?;
+            let called =
+                call!(nvml.nvmlDeviceGetGpuInstances(self.handle, profile.id, handles.as_mut_ptr(), &mut count));
+            if if_any(called)?.is_none() {
+                // A driver may tell of a profile that this card, as it is set, cannot have.
+                continue;
+            }
             for handle in handles.into_iter().take(count as usize) {
                 found.push(self.gpu_instance(handle, profile)?);
             }
@@ -146,7 +151,11 @@ impl Device {
         for of in self.compute_profiles(handle)? {
             let mut handles = [std::ptr::null_mut(); INSTANCES_MAX];
             let mut count = 0;
-            call!(nvml.nvmlGpuInstanceGetComputeInstances(handle, of.id, handles.as_mut_ptr(), &mut count))?;
+            let called =
+                call!(nvml.nvmlGpuInstanceGetComputeInstances(handle, of.id, handles.as_mut_ptr(), &mut count));
+            if if_any(called)?.is_none() {
+                continue;
+            }
             for handle in handles.into_iter().take(count as usize) {
                 compute.push(ComputeInstance { handle, slices: of.sliceCount, uuid: self.mig_uuid(handle)? });
             }

@@ -38,7 +38,11 @@ pub(super) fn set_mig(device: Device, profiles: &[Profile], on: bool) -> Called<
             return refused(format!("the MIG mode changes only while nobody uses the GPU: {users}"));
         }
     }
-    let activation = device.set_mig_mode(on)?;
+    let activation = match device.set_mig_mode(on) {
+        // Drivers differ in whether they say so of the call or of the activation.
+        Err(Fault::Nvml { code: IN_USE, .. }) => IN_USE,
+        other => other?,
+    };
     if activation == 0 && device.mig_mode()?.is_some_and(|mode| mode.current == on && mode.pending == on) {
         return Ok(());
     }
