@@ -1,14 +1,15 @@
-//! The cards of a node, behind what NVML can do: the interface, and the backend that simulates it.
+//! The cards of a node, behind what NVML can do: the interface, the backend of real cards, and the one that
+//! simulates them.
 //!
 //! A card obeys one caller at a time, and cards are asked side by side. What must stay true of every backend: a call about one card never waits for another; a card changes its mode only when it is empty; an
 //! instance stands only where the geometry lets it; a step that has been taken already is taken again without harm, because a
 //! plan is made anew after every failure. The limits of an MPS share travel in the client's environment, where CUDA reads them.
 
+pub mod nvml;
 pub mod sim;
 
-use futures::StreamExt;
-use futures::future::BoxFuture;
-use futures::stream::BoxStream;
+use futures::future::{BoxFuture, FutureExt};
+use futures::stream::{BoxStream, StreamExt};
 use muster_model::GpuModel;
 use muster_model::mig::MigPlacement;
 use muster_model::node::Gpu;
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
 /// A MIG instance that stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MigInstance {
-    /// The driver's number for it, by which it is destroyed; new at every creation.
+    /// The driver's number for it, which a later instance may have again.
     pub handle: u64,
     /// What CUDA calls it.
     pub uuid: String,
@@ -87,12 +88,29 @@ pub enum GpuError {
         /// The driver's words.
         why: String,
     },
+    /// The driver of the host fails, so nothing is known of any card.
+    #[error("GPUs: {why}")]
+    Host {
+        /// What stands in the way.
+        why: String,
+    },
     /// What the backend keeps of its own cannot be kept.
     #[error("state of the GPUs: {why}")]
     Storage {
         /// The disk's words.
         why: String,
     },
+}
+
+/// A process that uses a card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuProcess {
+    /// As the host numbers it.
+    pub pid: u32,
+    /// In which MIG instance; `None` for the whole card.
+    pub place: Option<MigPlacement>,
+    /// Memory of the card that it holds, in MiB; `None` where the driver does not tell.
+    pub used_mib: Option<u64>,
 }
 
 /// What a call of a backend answers.
@@ -106,14 +124,19 @@ pub trait GpuBackend: Send + Sync + 'static {
     /// How one is driven now. May take as long as the driver likes: whoever asks sets a deadline, and drops the answer when it has passed.
     fn state(&self, card: u16) -> GpuAnswer<'_, CardState>;
 
-    /// What is observed of the health of its cards beside what the kernel's log says, from now on; each event once.
-    fn events(&self) -> BoxStream<'static, (u16, HealthEvent)> {
-        futures::stream::pending().boxed()
-    }
-
     /// Index of the card at this address.
     fn locate(&self, pci: PciAddress) -> Option<u16>;
 
     /// Changes one; a change that was made already succeeds. May take as long as the driver likes, as above.
     fn take(&self, card: u16, step: CardStep) -> GpuAnswer<'_, ()>;
+
+    /// What the driver tells of the cards by itself, from now on, with their indexes.
+    fn events(&self) -> BoxStream<'static, (u16, HealthEvent)> {
+        futures::stream::pending().boxed()
+    }
+
+    /// Who uses a card.
+    fn processes(&self, _card: u16) -> GpuAnswer<'_, Vec<GpuProcess>> {
+        std::future::ready(Ok(Vec::new())).boxed()
+    }
 }

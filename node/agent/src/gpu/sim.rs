@@ -6,27 +6,35 @@
 
 use super::{CardState, GpuAnswer, GpuBackend, GpuError, MigInstance};
 use futures::future::FutureExt;
+use futures::stream::{BoxStream, StreamExt};
 use muster_model::mig::{self, MigPlacement};
 use muster_model::node::Gpu;
 use muster_model::request::SharingMode;
 use muster_node_core::CardStep;
-use muster_node_core::health::PciAddress;
+use muster_node_core::health::{HealthEvent, PciAddress};
 use muster_runtime::Files;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
 
 /// The PCI bus of the first simulated card.
 const FIRST_BUS: u8 = 0x10;
 /// The file in which the state is kept.
 const FILE: &str = "simulated-gpus.json";
 
+/// Events that a listener has not taken yet; beyond this the oldest are lost, as in the driver.
+const EVENTS_MAX: usize = 128;
+
 /// Simulated cards of one node.
 pub struct SimGpus {
     gpus: Vec<Gpu>,
     files: Option<Arc<dyn Files>>,
     inner: Mutex<Inner>,
+    /// What listeners of events have not taken yet.
+    events: broadcast::Sender<(u16, HealthEvent)>,
 }
 
 #[derive(Default)]
@@ -62,7 +70,8 @@ impl SimGpus {
         let fits =
             kept.boot_id == boot_id && kept.cards.iter().map(|card| &card.uuid).eq(gpus.iter().map(|gpu| &gpu.uuid));
         let kept = if fits { kept } else { fresh(&gpus, boot_id) };
-        Ok(SimGpus { gpus, files, inner: Mutex::new(Inner { kept, ..Inner::default() }) })
+        let (inner, events) = (Mutex::new(Inner { kept, ..Inner::default() }), broadcast::channel(EVENTS_MAX).0);
+        Ok(SimGpus { gpus, files, inner, events })
     }
 
     /// The next change of `card` fails with these words.
@@ -88,6 +97,12 @@ impl SimGpus {
         } else {
             inner.hanging.remove(&card);
         }
+    }
+
+    /// Something happens to a card; whoever listens to events now is told of it.
+    pub fn tell(&self, card: u16, event: HealthEvent) {
+        // Without a listener nobody wants it.
+        let _ = self.events.send((card, event));
     }
 
     fn hangs(&self, card: u16) -> bool {
@@ -225,5 +240,18 @@ impl GpuBackend for SimGpus {
             Ok(())
         }
         .boxed()
+    }
+
+    fn events(&self) -> BoxStream<'static, (u16, HealthEvent)> {
+        let next = |mut listener: broadcast::Receiver<_>| async {
+            loop {
+                match listener.recv().await {
+                    Ok(event) => return Some((event, listener)),
+                    Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return None,
+                }
+            }
+        };
+        futures::stream::unfold(self.events.subscribe(), next).boxed()
     }
 }

@@ -129,6 +129,29 @@ impl Daemon<'_> {
                 }
                 _ => format!("Invalid percentage {percentage}\n"),
             },
+            ["set_active_thread_percentage", pid, percentage] => match (found(self, pid), percentage.parse::<f32>()) {
+                (Some(server), Ok(value)) if value > 0.0 && value <= 100.0 => {
+                    let text = format!("{value:.1}");
+                    self.change_server(server.pid, |server| server.thread_percentage = Some(text.clone()))?;
+                    format!("{text}\n")
+                }
+                (Some(_), _) => format!("Invalid percentage {percentage}\n"),
+                (None, _) => no_server(pid),
+            },
+            ["set_device_pinned_mem_limit", pid, device, limit] => {
+                match (found(self, pid), device.parse::<u32>(), bytes(limit)) {
+                    (Some(server), Ok(device), Some(_)) => {
+                        let limit = (device, (*limit).to_owned());
+                        self.change_server(server.pid, |server| {
+                            server.memory_limits.retain(|(other, _)| *other != device);
+                            server.memory_limits.push(limit);
+                        })?;
+                        String::new()
+                    }
+                    (Some(_), ..) => format!("Invalid limit {device} {limit}\n"),
+                    (None, ..) => no_server(pid),
+                }
+            }
             ["get_default_active_thread_percentage"] => {
                 format!("{}\n", self.thread_percentage.as_deref().unwrap_or("100.0"))
             }
@@ -208,6 +231,11 @@ impl Daemon<'_> {
             }
         }
         Ok(names)
+    }
+
+    fn change_server(&self, pid: u32, change: impl FnOnce(&mut MpsServer)) -> io::Result<()> {
+        let change = |servers: &mut Vec<MpsServer>| servers.iter_mut().find(|server| server.pid == pid).map(change);
+        self.faults.change_servers(change).map(|_| ()).map_err(io::Error::other)
     }
 
     fn terminate(&self, server: &MpsServer, client: u32) -> io::Result<bool> {

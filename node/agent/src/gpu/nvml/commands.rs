@@ -1,0 +1,63 @@
+//! NVIDIA's commands, each with an end.
+//!
+//! What must stay true: a command that does not end in time is killed; a failure says what the command itself has said.
+
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+use tokio::time::timeout;
+
+/// A command opens the driver and ends; on large hosts that takes seconds.
+const COMMAND_MAX: Duration = Duration::from_secs(15);
+/// Of what a command says, in an error.
+const WORDS_MAX: usize = 400;
+
+/// Why a command did not do its work.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CommandError {
+    #[error("{program} cannot be run: {source}; install the driver's tools")]
+    NotRun { program: String, source: std::io::Error },
+    #[error("{program} has not ended after {} s", COMMAND_MAX.as_secs())]
+    Hangs { program: String },
+    #[error("{program} says: {words} ({status})")]
+    Failed { program: String, words: String, status: std::process::ExitStatus },
+}
+
+fn program(command: &Command) -> String {
+    command.as_std().get_program().to_string_lossy().into_owned()
+}
+
+/// Runs a command with this on its standard input; gives its standard output.
+pub(super) async fn run(mut command: Command, input: &str) -> Result<String, CommandError> {
+    let program = program(&command);
+    let not_run = |source| CommandError::NotRun { program: program.clone(), source };
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().map_err(not_run)?;
+    let work = async {
+        if let Some(mut stdin) = child.stdin.take() {
+            // One that does not read says why in its output.
+            let _ = stdin.write_all(input.as_bytes()).await;
+        }
+        child.wait_with_output().await
+    };
+    let Ok(output) = timeout(COMMAND_MAX, work).await else { return Err(CommandError::Hangs { program }) };
+    let output = output.map_err(not_run)?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(text);
+    }
+    let words = format!("{text} {}", String::from_utf8_lossy(&output.stderr));
+    let words: String = words.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(WORDS_MAX).collect();
+    Err(CommandError::Failed { program, words, status: output.status })
+}
+
+/// Runs a command that leaves a daemon behind, which may keep its standard streams.
+pub(super) async fn run_detached(mut command: Command) -> Result<std::process::ExitStatus, CommandError> {
+    let program = program(&command);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    match timeout(COMMAND_MAX, command.status()).await {
+        Ok(status) => status.map_err(|source| CommandError::NotRun { program, source }),
+        Err(_) => Err(CommandError::Hangs { program }),
+    }
+}

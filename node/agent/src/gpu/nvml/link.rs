@@ -1,0 +1,362 @@
+//! The agent's end of the helper process: starts it, asks it, hears its events, starts it again.
+//!
+//! What must stay true: an answer that nobody waits for any more is forgotten on both sides; the helper that dies takes only the requests that were under
+//! way, and is started again by itself; one that answers nobody, not even about the host, is ended; helpers that cannot be ended do not pile up.
+
+use super::wire::{About, Answer, Ask, CardId, Event, Fault, FromHelper, ToHelper, Versions};
+use muster_runtime::Host;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::{Notify, broadcast, mpsc, oneshot};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Loading NVML opens every card, which takes tens of seconds on large hosts without persistence mode.
+const READY_MAX: Duration = Duration::from_secs(120);
+/// Until a helper that has ended is started again; the wait doubles while helpers end soon after their start.
+const AGAIN_MIN: Duration = Duration::from_millis(100);
+const AGAIN_MAX: Duration = Duration::from_secs(10);
+/// A helper that has lived so long is no failed start.
+const STEADY: Duration = Duration::from_secs(60);
+/// A helper that has answered nobody for so long is asked about the host, and ended when it does not answer that either.
+const SILENT_MAX: Duration = Duration::from_secs(20);
+/// For a helper to die of SIGKILL: one that does not is inside the kernel's driver.
+const DEATH_MAX: Duration = Duration::from_secs(2);
+/// Helpers that hang in the kernel and are still there; beyond this no other is started.
+const STUCK_MAX: usize = 3;
+/// Requests on their way to the helper; each card has one at a time, and forgets some.
+const TO_HELPER_MAX: usize = 1_024;
+/// Requests that wait for an answer.
+const PENDING_MAX: usize = 1_024;
+/// Events that a listener has not taken yet: as many as the driver keeps.
+const EVENTS_MAX: usize = 256;
+
+/// Why a request has no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(super) enum AskError {
+    #[error("the GPU helper does not start: {0}")]
+    NotStarted(String),
+    #[error("the GPU helper has ended meanwhile; it is started again")]
+    Ended,
+    #[error("too many requests wait for the GPU helper")]
+    Busy,
+    #[error("{0}")]
+    Fault(Fault),
+    #[error("the GPU helper has answered something else; use one version of Muster on this host")]
+    Unexpected,
+}
+
+/// The helper, as the backend has it.
+pub(super) struct Link {
+    shared: Arc<Shared>,
+    _stop: DropGuard,
+}
+
+struct Shared {
+    inner: Mutex<Inner>,
+    /// The helper has come up, or does not start.
+    changed: Notify,
+    /// Somebody asks for the first time.
+    wanted: Notify,
+    events: broadcast::Sender<(String, Event)>,
+}
+
+#[derive(Default)]
+struct Inner {
+    next: u64,
+    running: Option<Running>,
+    /// Why the last start has failed.
+    broken: Option<String>,
+    /// Cards whose events are wanted, of whichever helper.
+    watched: Vec<CardId>,
+    silent_max: Option<Duration>,
+}
+
+struct Running {
+    pid: Option<u32>,
+    versions: Versions,
+    lines: mpsc::Sender<Vec<u8>>,
+    pending: BTreeMap<u64, oneshot::Sender<Result<Answer, Fault>>>,
+    /// When something was asked first since the last answer.
+    unanswered: Option<Instant>,
+    /// When it was asked about the host because of that.
+    probed: Option<Instant>,
+    end: CancellationToken,
+}
+
+/// Removes a request that nobody waits for any more.
+struct Waiting<'a> {
+    shared: &'a Shared,
+    number: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(running) = &mut self.shared.inner.lock().running
+            && running.pending.remove(&self.number).is_some()
+        {
+            // Where the queue is full the helper does it in vain, which harms nobody.
+            let _ = running.say(&ToHelper::Forget(self.number));
+        }
+    }
+}
+
+impl Running {
+    fn say(&self, what: &ToHelper) -> Result<(), AskError> {
+        let mut line = serde_json::to_vec(what).map_err(|_| AskError::Unexpected)?;
+        line.push(b'\n');
+        self.lines.try_send(line).map_err(|_| AskError::Busy)
+    }
+
+    /// Ends a helper that answers nobody.
+    fn look(&mut self, number: u64, silent_max: Duration) {
+        let now = Instant::now();
+        let since = *self.unanswered.get_or_insert(now);
+        if now - since < silent_max {
+            return;
+        }
+        match self.probed {
+            None => {
+                let probe = ToHelper::Ask { number, about: About::Host, ask: Ask::Count };
+                self.probed = self.say(&probe).is_ok().then_some(now);
+            }
+            Some(at) if now - at >= silent_max / 4 => self.end.cancel(),
+            Some(_) => {}
+        }
+    }
+}
+
+impl Link {
+    /// Of the helper that `command` starts; it starts when something is asked for the first time, and ends with this.
+    pub(super) fn new(host: &Host, command: Vec<OsString>) -> Self {
+        let stop = CancellationToken::new();
+        let shared = Arc::new(Shared {
+            inner: Mutex::new(Inner::default()),
+            changed: Notify::new(),
+            wanted: Notify::new(),
+            events: broadcast::channel(EVENTS_MAX).0,
+        });
+        drop(host.spawn(supervise(shared.clone(), command, stop.clone())));
+        Link { shared, _stop: stop.drop_guard() }
+    }
+
+    pub(super) fn set_silent_max(&self, most: Duration) {
+        self.shared.inner.lock().silent_max = Some(most);
+    }
+
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.shared.inner.lock().running.as_ref()?.pid
+    }
+
+    pub(super) fn events(&self) -> broadcast::Receiver<(String, Event)> {
+        self.shared.events.subscribe()
+    }
+
+    /// Wants the events of these cards, from this helper and those after it.
+    pub(super) fn watch(&self, cards: Vec<CardId>) {
+        let mut inner = self.shared.inner.lock();
+        inner.watched = cards;
+        inner.ask_for_events();
+    }
+
+    /// Versions of the driver and of CUDA.
+    pub(super) async fn versions(&self) -> Result<Versions, AskError> {
+        self.running(|_, running| Ok(running.versions.clone())).await
+    }
+
+    /// Asks, and waits for the answer as long as it takes.
+    pub(super) async fn ask(&self, about: About, ask: Ask) -> Result<Answer, AskError> {
+        let (number, answer) = self
+            .running(|(number, silent_max), running| {
+                if running.pending.len() >= PENDING_MAX {
+                    return Err(AskError::Busy);
+                }
+                running.look(number + 1, silent_max);
+                running.say(&ToHelper::Ask { number, about: about.clone(), ask })?;
+                let (tell, answer) = oneshot::channel();
+                running.pending.insert(number, tell);
+                Ok((number, answer))
+            })
+            .await?;
+        let _waiting = Waiting { shared: &self.shared, number };
+        answer.await.map_err(|_| AskError::Ended)?.map_err(AskError::Fault)
+    }
+
+    /// Does something with the helper that runs, once one does.
+    async fn running<T>(
+        &self,
+        does: impl Fn((u64, Duration), &mut Running) -> Result<T, AskError>,
+    ) -> Result<T, AskError> {
+        loop {
+            let changed = self.shared.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let inner = &mut *self.shared.inner.lock();
+                if let Some(running) = &mut inner.running {
+                    // Two numbers: one for what is asked, one for a question about the host.
+                    inner.next += 2;
+                    return does((inner.next, inner.silent_max.unwrap_or(SILENT_MAX)), running);
+                }
+                if let Some(why) = &inner.broken {
+                    return Err(AskError::NotStarted(why.clone()));
+                }
+            }
+            self.shared.wanted.notify_one();
+            changed.await;
+        }
+    }
+}
+
+impl Inner {
+    fn ask_for_events(&mut self) {
+        let Some(running) = &self.running else { return };
+        for card in &self.watched {
+            self.next += 2;
+            let ask = ToHelper::Ask { number: self.next, about: About::Card(card.clone()), ask: Ask::Watch };
+            if let Err(error) = running.say(&ask) {
+                tracing::error!(gpu = card.uuid, %error, "events of a GPU cannot be asked for");
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn up(&self, running: Running) {
+        let mut inner = self.inner.lock();
+        inner.running = Some(running);
+        inner.broken = None;
+        inner.ask_for_events();
+        drop(inner);
+        self.changed.notify_waiters();
+    }
+
+    /// The requests that were under way learn of it, as their answers' other ends go.
+    fn down(&self, broken: Option<String>) {
+        let mut inner = self.inner.lock();
+        inner.running = None;
+        inner.broken = broken;
+        drop(inner);
+        self.changed.notify_waiters();
+    }
+
+    fn hear(&self, line: &str) {
+        match serde_json::from_str(line) {
+            Ok(FromHelper::Answer { number, result }) => {
+                let waiting = self.inner.lock().running.as_mut().and_then(|running| {
+                    (running.unanswered, running.probed) = (None, None);
+                    running.pending.remove(&number)
+                });
+                match (waiting, result) {
+                    // Whoever asked may go at this moment.
+                    (Some(waiting), result) => drop(waiting.send(result)),
+                    (None, Err(fault)) => tracing::debug!(?fault, "an answer of the GPU helper that nobody waits for"),
+                    (None, Ok(_)) => {}
+                }
+            }
+            // Without a listener nobody wants it.
+            Ok(FromHelper::Event { pci, event }) => drop(self.events.send((pci, event))),
+            Ok(other) => tracing::error!(?other, "the GPU helper says this only once"),
+            Err(error) => tracing::error!(%error, "a line of the GPU helper cannot be read"),
+        }
+    }
+}
+
+/// Keeps a helper running, from the first time that one is wanted.
+async fn supervise(shared: Arc<Shared>, command: Vec<OsString>, stop: CancellationToken) {
+    let mut again = AGAIN_MIN;
+    let mut stuck: Vec<Child> = Vec::new();
+    tokio::select! { () = stop.cancelled() => return, () = shared.wanted.notified() => {} }
+    loop {
+        let began = Instant::now();
+        stuck.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+        if stuck.len() >= STUCK_MAX {
+            let pids: Vec<u32> = stuck.iter().filter_map(Child::id).collect();
+            shared.down(Some(format!("earlier helpers {pids:?} hang inside the driver; reboot the node")));
+        } else {
+            let left = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                left = serve(&shared, &command) => left,
+            };
+            stuck.extend(left);
+        }
+        if began.elapsed() >= STEADY {
+            again = AGAIN_MIN;
+        }
+        tokio::select! { () = stop.cancelled() => return, () = sleep(again) => {} }
+        again = (again * 2).min(AGAIN_MAX);
+    }
+}
+
+/// One helper from its start to its end; gives it back if it cannot be ended.
+async fn serve(shared: &Shared, command: &[OsString]) -> Option<Child> {
+    let (mut child, stdin, mut lines, versions) = match begin(command).await {
+        Ok(begun) => begun,
+        Err(why) => {
+            tracing::error!(why, "the GPU helper does not start; it is tried again");
+            shared.down(Some(why));
+            return None;
+        }
+    };
+    let (sender, receiver) = mpsc::channel(TO_HELPER_MAX);
+    let end = CancellationToken::new();
+    let pending = BTreeMap::new();
+    let pid = child.id();
+    shared.up(Running { pid, versions, lines: sender, pending, unanswered: None, probed: None, end: end.clone() });
+    let reading = async {
+        while let Ok(Some(line)) = lines.next_line().await {
+            shared.hear(&line);
+        }
+    };
+    let why = tokio::select! {
+        () = reading => "it has ended",
+        () = write(stdin, receiver) => "it reads no more",
+        () = end.cancelled() => "it answers nobody",
+    };
+    shared.down(None);
+    tracing::error!(pid, why, "the GPU helper is started again");
+    // It may have ended by itself.
+    let _ = child.start_kill();
+    if timeout(DEATH_MAX, child.wait()).await.is_ok() { None } else { Some(child) }
+}
+
+type Begun = (Child, ChildStdin, tokio::io::Lines<BufReader<ChildStdout>>, Versions);
+
+async fn begin(command: &[OsString]) -> Result<Begun, String> {
+    let Some((program, arguments)) = command.split_first() else { return Err("no command is set for it".to_owned()) };
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| format!("{}: {error}", program.display()))?;
+    let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+        return Err("it has no standard streams".to_owned());
+    };
+    let mut lines = BufReader::new(stdout).lines();
+    let Ok(first) = timeout(READY_MAX, lines.next_line()).await else {
+        return Err(format!("NVML is not ready after {} s", READY_MAX.as_secs()));
+    };
+    match first.ok().flatten().as_deref().map(serde_json::from_str) {
+        Some(Ok(FromHelper::Ready(versions))) => Ok((child, stdin, lines, versions)),
+        Some(Ok(FromHelper::Failed(why))) => Err(why),
+        Some(_) => Err(AskError::Unexpected.to_string()),
+        None => Err("it has ended at once; see its error output".to_owned()),
+    }
+}
+
+async fn write(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Vec<u8>>) {
+    while let Some(line) = lines.recv().await {
+        if stdin.write_all(&line).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Real cards, by NVIDIA's driver.
+//!
+//! What must stay true:
+//! - this process never calls the driver: a [`helper`] does, one thread for each card, so a call that hangs costs its card and a helper that dies costs nothing
+//!   but what was under way;
+//! - nothing is remembered that the driver can be asked: state is read anew each time, and what an earlier agent or helper has left half done is repaired by the
+//!   next step on that card;
+//! - what only this agent knows is in three places: which index is which card ([`slots`]), which cards are time-sliced ([`time_slices`]), and the folder of each
+//!   card's MPS daemon ([`mps`]).
+
+mod commands;
+pub mod helper;
+mod inventory;
+mod islands;
+mod link;
+mod models;
+mod mps;
+mod slots;
+mod state;
+mod steps;
+mod time_slices;
+mod wire;
+
+pub use mps::MpsLimits;
+
+use self::link::{AskError, Link};
+use self::slots::Slot;
+use self::time_slices::TimeSlices;
+use self::wire::{About, Answer, Ask, Event, Fault};
+use super::{CardState, GpuAnswer, GpuBackend, GpuError, GpuProcess};
+use futures::future::FutureExt;
+use futures::stream::{BoxStream, StreamExt};
+use muster_model::node::Gpu;
+use muster_node_core::CardStep;
+use muster_node_core::health::{HealthEvent, Instance, PciAddress, RecoveryAction, Xid, XidEvent};
+use muster_runtime::Host as Machine;
+use parking_lot::Mutex;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::OnceCell;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+
+/// Where things are on a host with NVIDIA cards.
+#[derive(Clone, Debug)]
+pub struct NvmlConfig {
+    /// NVML, as the dynamic linker finds it or as a path: `libnvidia-ml.so.1`.
+    pub library: PathBuf,
+    /// `nvidia-smi`.
+    pub smi: PathBuf,
+    /// `nvidia-cuda-mps-control`.
+    pub mps_control: PathBuf,
+    /// Program and arguments that start the helper; the library follows.
+    pub helper: Vec<OsString>,
+    /// Where the folders of MPS daemons are made, by UUID.
+    pub folder: PathBuf,
+    /// What `/sys` is below: `/`, but in tests.
+    pub driver_root: PathBuf,
+}
+
+/// The driver of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Its version, such as `580.95.05`.
+    pub driver: String,
+    /// The newest CUDA that it serves, such as `13.0`.
+    pub cuda: String,
+}
+
+/// The cards of a host with NVIDIA's driver.
+pub struct NvmlGpus {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    machine: Machine,
+    config: NvmlConfig,
+    link: Link,
+    /// The cards by index.
+    slots: Mutex<Vec<(Slot, Presence)>>,
+    listed: OnceCell<()>,
+    /// Cards are listed by one caller at a time.
+    listing: tokio::sync::Mutex<()>,
+    time_slices: TimeSlices,
+}
+
+/// Whether the card of an index is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Presence {
+    Here,
+    /// NVML lists it, or may, but it could not be read when the cards were listed.
+    Unread(String),
+    /// NVML does not list it.
+    Missing(String),
+}
+
+impl NvmlGpus {
+    /// The cards of this host; the driver is not asked yet. Within a runtime.
+    ///
+    /// # Errors
+    /// The files of an earlier agent cannot be read.
+    pub fn open(machine: Machine, config: NvmlConfig, boot_id: &str) -> Result<Self, GpuError> {
+        let storage = |why: String| GpuError::Storage { why };
+        let slots: Vec<Slot> = match machine.files.read(slots::FILE).map_err(|error| storage(error.to_string()))? {
+            Some(bytes) => {
+                serde_json::from_slice(&bytes).map_err(|error| storage(format!("{}: {error}", slots::FILE)))?
+            }
+            None => Vec::new(),
+        };
+        let time_slices =
+            TimeSlices::open(machine.files.clone(), boot_id).map_err(|error| storage(error.to_string()))?;
+        let mut command = config.helper.clone();
+        command.push(config.library.clone().into_os_string());
+        let link = Link::new(&machine, command);
+        let slots = Mutex::new(slots.into_iter().map(|slot| (slot, Presence::Here)).collect());
+        let (listed, listing) = (OnceCell::new(), tokio::sync::Mutex::new(()));
+        Ok(NvmlGpus { inner: Arc::new(Inner { machine, config, link, slots, listed, listing, time_slices }) })
+    }
+
+    /// A helper that has answered nobody for so long is asked about the host, and ended if it does not answer that; 20 s unless this is called.
+    #[must_use]
+    pub fn silent_after(self, most: Duration) -> Self {
+        self.inner.link.set_silent_max(most);
+        self
+    }
+
+    /// Versions of the driver and of CUDA.
+    ///
+    /// # Errors
+    /// The helper does not start: there is no driver, or no card.
+    pub async fn host(&self) -> Result<Host, GpuError> {
+        let versions = self.inner.link.versions().await;
+        let versions = versions.map_err(|error| GpuError::Host { why: error.to_string() })?;
+        let cuda = format!("{}.{}", versions.cuda / 1_000, versions.cuda % 1_000 / 10);
+        Ok(Host { driver: versions.driver, cuda })
+    }
+
+    /// What the driver wants to be done about a card.
+    ///
+    /// # Errors
+    /// The driver fails, or does not tell.
+    pub async fn recovery_action(&self, card: u16) -> Result<RecoveryAction, GpuError> {
+        match self.inner.ask(card, Ask::RecoveryAction, "reading the recovery action").await? {
+            Answer::RecoveryAction(code) => Ok(RecoveryAction::from_code(code)),
+            _ => Err(self.inner.unexpected(card, "reading the recovery action")),
+        }
+    }
+
+    /// Sets what each client of a card's MPS server may have at the most; in force for clients that come later.
+    ///
+    /// # Errors
+    /// No MPS runs on it, or its daemon refuses the limits.
+    pub async fn set_mps_limits(&self, card: u16, limits: MpsLimits) -> Result<(), GpuError> {
+        self.inner.set_mps_limits(card, limits).await
+    }
+
+    /// The process of the helper that runs, for diagnosis.
+    #[must_use]
+    pub fn helper_pid(&self) -> Option<u32> {
+        self.inner.link.pid()
+    }
+}
+
+impl Inner {
+    /// The card of an index.
+    async fn slot(&self, card: u16) -> Result<(Slot, Presence), GpuError> {
+        self.listed.get_or_try_init(|| self.list()).await?;
+        let slots = self.slots.lock();
+        slots.get(usize::from(card)).cloned().ok_or(GpuError::NoCard { card, cards: slots.len() })
+    }
+
+    async fn ask(&self, card: u16, ask: Ask, doing: &str) -> Result<Answer, GpuError> {
+        let (slot, presence) = self.slot(card).await?;
+        if let Presence::Missing(why) = presence {
+            return Err(GpuError::Refused { card, why });
+        }
+        let answer = self.link.ask(About::Card(slot.facts.card), ask).await;
+        if answer.is_ok() && presence != Presence::Here {
+            self.found(card);
+        }
+        answer.map_err(|error| match error {
+            AskError::Fault(Fault::Refused(why)) => GpuError::Refused { card, why },
+            other => GpuError::Driver { card, doing: doing.to_owned(), why: other.to_string() },
+        })
+    }
+
+    /// A card that could not be read answers.
+    fn found(&self, card: u16) {
+        if let Some((_, presence)) = self.slots.lock().get_mut(usize::from(card)) {
+            *presence = Presence::Here;
+        }
+        self.watch_all();
+    }
+
+    fn watch_all(&self) {
+        let slots = self.slots.lock().clone();
+        let here = slots.into_iter().filter(|(_, presence)| *presence == Presence::Here);
+        self.link.watch(here.map(|(slot, _)| slot.facts.card).collect());
+    }
+
+    /// Asks for a change that has no other answer than that it is made.
+    async fn change(&self, card: u16, ask: Ask, doing: &str) -> Result<(), GpuError> {
+        match self.ask(card, ask, doing).await? {
+            Answer::Done => Ok(()),
+            _ => Err(self.unexpected(card, doing)),
+        }
+    }
+
+    fn unexpected(&self, card: u16, doing: &str) -> GpuError {
+        GpuError::Driver { card, doing: doing.to_owned(), why: AskError::Unexpected.to_string() }
+    }
+
+    async fn processes(&self, card: u16) -> Result<Vec<GpuProcess>, GpuError> {
+        let doing = "listing its processes";
+        let Answer::Processes(seen) = self.ask(card, Ask::Processes, doing).await? else {
+            return Err(self.unexpected(card, doing));
+        };
+        let process =
+            |seen: wire::SeenProcess| GpuProcess { pid: seen.pid, place: seen.place, used_mib: seen.used_mib };
+        Ok(seen.into_iter().map(process).collect())
+    }
+
+    /// What an event means to those who look after the card; `None` when the card has no index.
+    fn health_event(&self, pci: &str, event: Event) -> Option<(u16, HealthEvent)> {
+        let index = self.slots.lock().iter().position(|(slot, _)| slot.facts.card.pci == pci)?;
+        let event = match event {
+            Event::Xid { code, instance, .. } => {
+                let instance = instance.map(|(id, place)| Instance { id, place });
+                let at_ms = self.machine.clock.wall_ms();
+                HealthEvent::Xid(XidEvent::from_nvml(Xid(code), instance, at_ms))
+            }
+            Event::RecoveryAction(code) => HealthEvent::RecoveryAction(RecoveryAction::from_code(code)),
+            Event::Lost => HealthEvent::Lost,
+        };
+        Some((index as u16, event))
+    }
+}
+
+impl GpuBackend for NvmlGpus {
+    fn cards(&self) -> GpuAnswer<'_, Vec<Gpu>> {
+        self.inner.cards().boxed()
+    }
+
+    fn state(&self, card: u16) -> GpuAnswer<'_, CardState> {
+        self.inner.state(card).boxed()
+    }
+
+    fn take(&self, card: u16, step: CardStep) -> GpuAnswer<'_, ()> {
+        self.inner.take(card, step).boxed()
+    }
+
+    fn events(&self) -> BoxStream<'static, (u16, HealthEvent)> {
+        let listener = self.inner.link.events();
+        let weak = Arc::downgrade(&self.inner);
+        let next = |(mut listener, weak): (Receiver<(String, Event)>, Weak<Inner>)| async move {
+            loop {
+                match listener.recv().await {
+                    Ok((pci, event)) => {
+                        let event = weak.upgrade()?.health_event(&pci, event);
+                        if let Some(event) = event {
+                            return Some((event, (listener, weak)));
+                        }
+                    }
+                    Err(RecvError::Lagged(lost)) => tracing::error!(lost, "events of GPUs were not taken in time"),
+                    Err(RecvError::Closed) => return None,
+                }
+            }
+        };
+        futures::stream::unfold((listener, weak), next).boxed()
+    }
+
+    fn processes(&self, card: u16) -> GpuAnswer<'_, Vec<GpuProcess>> {
+        self.inner.processes(card).boxed()
+    }
+
+    fn locate(&self, pci: PciAddress) -> Option<u16> {
+        let is_there = |slot: &Slot| slot.facts.card.pci.parse() == Ok(pci);
+        let index = self.inner.slots.lock().iter().position(|(slot, _)| is_there(slot))?;
+        u16::try_from(index).ok()
+    }
+}

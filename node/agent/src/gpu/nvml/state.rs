@@ -1,0 +1,78 @@
+//! How a card is driven, from what the driver says and what only the agent knows.
+//!
+//! What must stay true: only whole instances are shown, since only they can be held; a card that is in no mode by which it can be used is withheld, with
+//! what to do; reading changes nothing, but for an exclusive compute mode that an agent has left behind on its way to MPS.
+
+use super::mps::Mps;
+use super::slots::Slot;
+use super::wire::{Answer, Ask, MigMode, Seen, SeenInstance};
+use super::{Inner, Presence, wire};
+use crate::gpu::{CardState, GpuError, MigInstance};
+use muster_model::request::SharingMode;
+
+const DOING: &str = "reading its state";
+
+impl Inner {
+    pub(super) async fn state(&self, card: u16) -> Result<CardState, GpuError> {
+        let (slot, presence) = self.slot(card).await?;
+        if let Presence::Missing(why) = presence {
+            return Ok(CardState { withheld: Some(why), ..whole(&slot) });
+        }
+        let seen = self.seen(card).await?;
+        let uuid = slot.facts.card.uuid.as_str();
+        let mps = Mps::of(&self.config, uuid);
+        let withheld = unusable(&seen);
+        if seen.mig.is_some_and(|mode| mode.current) {
+            let instances = seen.instances.iter().filter_map(whole_instance).collect();
+            return Ok(CardState { mode: SharingMode::Mig, instances, withheld, ..whole(&slot) });
+        }
+        if mps.daemon().is_some() {
+            let mps_pipe = Some(mps.pipe().display().to_string());
+            return Ok(CardState { mode: SharingMode::Mps, mps_pipe, withheld, ..whole(&slot) });
+        }
+        if seen.is_exclusive && mps.was_begun() {
+            // Its daemon was not started or has died; one task of several processes could not run so.
+            self.change(card, Ask::SetExclusive(false), "setting the compute mode back").await?;
+        }
+        let mode = if self.time_slices.is_on(uuid) { SharingMode::TimeSlice } else { SharingMode::Whole };
+        Ok(CardState { mode, withheld, ..whole(&slot) })
+    }
+
+    pub(super) async fn seen(&self, card: u16) -> Result<wire::Seen, GpuError> {
+        match self.ask(card, Ask::State, DOING).await? {
+            Answer::State(seen) => Ok(seen),
+            _ => Err(self.unexpected(card, DOING)),
+        }
+    }
+}
+
+/// As a card is that nothing is known of.
+fn whole(slot: &Slot) -> CardState {
+    CardState {
+        uuid: slot.facts.card.uuid.clone(),
+        model: slot.model,
+        mode: SharingMode::Whole,
+        instances: Vec::new(),
+        mps_pipe: None,
+        withheld: None,
+    }
+}
+
+fn whole_instance(seen: &SeenInstance) -> Option<MigInstance> {
+    Some(MigInstance { handle: seen.id.into(), uuid: seen.uuid.clone()?, place: seen.place? })
+}
+
+fn unusable(seen: &Seen) -> Option<String> {
+    let is_foreign = |one: &&SeenInstance| one.compute_instances > 0 && (one.uuid.is_none() || one.place.is_none());
+    if let Some(MigMode { current, pending }) = seen.mig
+        && current != pending
+    {
+        let word = if pending { "on" } else { "off" };
+        return Some(format!("MIG will be {word} after a reset of the GPU; drain the node and reset it"));
+    }
+    let foreign = seen.instances.iter().find(is_foreign)?;
+    let (id, parts) = (foreign.id, foreign.compute_instances);
+    Some(format!(
+        "GPU instance {id} with {parts} compute instances is not of Muster's making; destroy it with nvidia-smi"
+    ))
+}
