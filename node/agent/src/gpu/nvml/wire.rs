@@ -22,7 +22,8 @@ pub(super) enum ToHelper {
         about: About,
         ask: Ask,
     },
-    /// Nobody waits for this answer any more; what has not been begun is not to be done.
+    /// Nobody waits for this answer any more; what has not been begun when this is read is not to be done. What was begun shows in the next reading, since
+    /// the requests of a card are taken in their order.
     Forget(u64),
 }
 
