@@ -25,14 +25,14 @@ setup:
 	@.ci/setup
 
 build: setup
-	cargo build --locked -p muster
+	cargo build --locked -p muster -p muster-gpu-double
 
 demo: build
 	@"$(CARGO_TARGET_DIR)/debug/muster" demo
 
 # The command is built first: tests that start real processes run it.
 test: setup
-	cargo build --locked -p muster
+	cargo build --locked -p muster -p muster-gpu-double
 	@cargo run --quiet --locked -p muster-xtask -- test --locked
 
 # Exit status 0 only if nothing is broken. Example: make chaos CHAOS='power --rounds 200'

@@ -17,5 +17,13 @@ fn main() -> ExitCode {
         };
         match never {}
     }
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == muster_cli::roles::gpus::HELPER) {
+        let Some(never) = muster_agent::gpu::nvml::helper::main_of(words) else {
+            muster_cli::output::note("usage: muster gpu-helper NVML_LIBRARY (started by the agent, not by hand)");
+            return ExitCode::from(muster_cli::failure::exit::INVALID);
+        };
+        match never {}
+    }
     muster_cli::run()
 }

@@ -4,6 +4,7 @@ use muster_cli::commands::explain::{Explanation, ReasonView};
 use muster_cli::demo::checks::Evidence;
 use muster_cli::demo::gpu_fault::GpuFault;
 use muster_cli::demo::record::parse;
+use muster_cli::demo::slices::Slices;
 use muster_cli::demo::workload::{TENANTS, Workload, over_max, probe};
 use muster_cli::spec::tenants;
 use muster_proto::v1;
@@ -53,6 +54,12 @@ fn good() -> Evidence {
         reason: Some(explanation),
         leader_back: Some(Duration::from_millis(800)),
         shard_back: Some(Duration::from_millis(2_500)),
+        slices: Some(Slices {
+            withheld: Duration::from_millis(70),
+            restarted: true,
+            neighbour_runs: true,
+            destroyed: true,
+        }),
         gpu_fault: GpuFault { withheld: Duration::from_millis(60), ran_elsewhere: true, cleared: true },
     }
 }
@@ -77,6 +84,14 @@ fn every_claim_can_fail() {
     caught("GPU failed: withheld after", |evidence| evidence.gpu_fault.withheld = Duration::from_secs(2));
     caught("its job completed on another GPU", |evidence| evidence.gpu_fault.ran_elsewhere = false);
     caught("cleared by an operator", |evidence| evidence.gpu_fault.cleared = false);
+    let spoilt =
+        |evidence: &mut Evidence, spoil: fn(&mut Slices)| spoil(evidence.slices.as_mut().expect("it was played"));
+    caught("MIG slice failed: withheld after", |evidence| {
+        spoilt(evidence, |seen| seen.withheld = Duration::from_secs(2))
+    });
+    caught("its job runs again", |evidence| spoilt(evidence, |seen| seen.restarted = false));
+    caught("the job on the other slice runs on", |evidence| spoilt(evidence, |seen| seen.neighbour_runs = false));
+    caught("GPU instances are destroyed", |evidence| spoilt(evidence, |seen| seen.destroyed = false));
     caught("lost jobs", |evidence| {
         evidence.jobs.pop();
     });

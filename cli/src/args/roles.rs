@@ -192,6 +192,12 @@ pub struct Node {
     /// Report GPU usage in intervals of this length
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub usage_period: Seconds,
+    /// Which GPUs the node has: simulated ones as in the node file, those of NVIDIA's driver, or those of a double of the driver as in the node file
+    #[arg(long, value_name = "KIND", default_value = "simulated")]
+    pub gpus: GpuKind,
+    /// NVIDIA's management library, for --gpus nvml
+    #[arg(long, value_name = "FILE", default_value = "libnvidia-ml.so.1")]
+    pub nvml_library: PathBuf,
     /// Read faults of GPUs from this file or pipe in place of the kernel's log; simulated GPUs have the pipe `kernel-log` in the folder of their node
     #[arg(long, value_name = "FILE")]
     pub kernel_log: Option<PathBuf>,
@@ -223,6 +229,40 @@ impl Node {
     pub fn data(&self) -> std::io::Result<PathBuf> {
         std::path::absolute(self.data.as_deref().unwrap_or(std::path::Path::new(".")))
     }
+}
+
+/// Which GPUs a node has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GpuKind {
+    /// Simulated in the agent, as in the node file.
+    #[default]
+    Simulated,
+    /// Those of this machine, through NVIDIA's driver.
+    Nvml,
+    /// A double of the driver, through the same calls, with the GPUs of the node file.
+    Double,
+}
+
+impl GpuKind {
+    /// As an option takes it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            GpuKind::Simulated => "simulated",
+            GpuKind::Nvml => "nvml",
+            GpuKind::Double => "double",
+        }
+    }
+}
+
+/// Which GPUs the nodes of `muster dev` have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum DevGpus {
+    /// Simulated in the agents.
+    Simulated,
+    /// A double of NVIDIA's driver.
+    Double,
 }
 
 /// What an agent does about faults of GPUs.
@@ -337,6 +377,9 @@ pub struct Dev {
     /// Time before a process that died is started again [default: 0s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub restart_after: Option<Seconds>,
+    /// Where the GPUs are: simulated in the agents, or in a double of NVIDIA's driver, through the same calls as real ones [default: simulated]
+    #[arg(long, value_name = "KIND")]
+    pub gpus: Option<DevGpus>,
     /// Simulate tasks instead of starting processes
     #[arg(long)]
     pub virtual_tasks: bool,

@@ -1,6 +1,7 @@
 //! What the demonstration saw, what must hold of it, and the closing table.
 
 use super::gpu_fault::GpuFault;
+use super::slices::Slices;
 use crate::commands::explain::Explanation;
 use crate::demo::record::{Rank, Record};
 use crate::failure::Failure;
@@ -36,6 +37,18 @@ pub struct Evidence {
     pub shard_back: Option<Duration>,
     /// What followed from the fault of a GPU.
     pub gpu_fault: GpuFault,
+    /// What was seen on the double of NVIDIA's driver, where there is one.
+    pub slices: Option<Slices>,
+}
+
+fn of_slices(seen: &Slices) -> [Claim; 4] {
+    let withheld = format!("{} ms", seen.withheld.as_millis());
+    [
+        ("MIG slice failed: withheld after", withheld, seen.withheld <= WITHHELD_MAX),
+        ("its job runs again", yes_or_no(seen.restarted), seen.restarted),
+        ("the job on the other slice runs on", yes_or_no(seen.neighbour_runs), seen.neighbour_runs),
+        ("GPU instances are destroyed at the end", yes_or_no(seen.destroyed), seen.destroyed),
+    ]
 }
 
 fn yes_or_no(holds: bool) -> String {
@@ -99,7 +112,7 @@ impl Evidence {
         let explained = codes.contains(&"over_max") && (fixed || codes.len() > 1);
         let back = |took: Option<Duration>| took.map_or("never".to_owned(), |took| format!("{} ms", took.as_millis()));
         let in_time = |took: Option<Duration>| took.is_some_and(|took| took <= BACK_MAX);
-        vec![
+        let mut claims = vec![
             ("jobs acknowledged", self.acknowledged.len().to_string(), !self.acknowledged.is_empty()),
             ("jobs completed", format!("{completed} of {}", ids.len()), completed == ids.len() && completed > 0),
             ("lost jobs", lost.to_string(), lost == 0),
@@ -129,7 +142,9 @@ impl Evidence {
             ),
             ("its job completed on another GPU", yes_or_no(self.gpu_fault.ran_elsewhere), self.gpu_fault.ran_elsewhere),
             ("cleared by an operator, it takes work again", yes_or_no(self.gpu_fault.cleared), self.gpu_fault.cleared),
-        ]
+        ];
+        claims.extend(self.slices.iter().flat_map(of_slices));
+        claims
     }
 
     fn new_by_repeat(&self, ids: &BTreeSet<u64>) -> usize {

@@ -72,7 +72,7 @@ async fn gpus(client: &Client, node: &str) -> Result<Vec<v1::GpuView>, Failure> 
     fleet::list_gpus(client, node, Consistency::Linearizable).await
 }
 
-async fn job_of(client: &Client, id: u64) -> Result<v1::Job, Failure> {
+pub(super) async fn job_of(client: &Client, id: u64) -> Result<v1::Job, Failure> {
     let reply = job::get(client, id, Consistency::Linearizable).await?;
     reply.job.ok_or_else(|| Failure::Job(format!("job {id} is not there")))
 }
@@ -81,7 +81,7 @@ async fn phase(client: &Client, id: u64) -> Result<v1::JobPhase, Failure> {
     Ok(job_of(client, id).await?.phase())
 }
 
-async fn until(what: &str, enough: impl AsyncFn() -> Result<bool, Failure>) -> Result<(), Failure> {
+pub(super) async fn until(what: &str, enough: impl AsyncFn() -> Result<bool, Failure>) -> Result<(), Failure> {
     let end = Instant::now() + CALL_MAX;
     while !enough().await? {
         if Instant::now() > end {

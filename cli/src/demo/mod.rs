@@ -7,6 +7,7 @@ pub mod checks;
 pub mod gpu_fault;
 pub mod narrator;
 pub mod record;
+pub mod slices;
 pub mod stage;
 pub mod stream;
 pub mod workload;
@@ -123,6 +124,7 @@ async fn act(args: &Demo, folder: &Path, say: &Narrator, stage: &Stage, client: 
     evidence.record = record::read(&record)?;
     evidence.usage = settled_usage(client, &evidence).await?;
     evidence.gpu_fault = gpu_fault::show(say, stage, client).await?;
+    evidence.slices = slices::show(say, folder).await?;
     say.line(&format!("done in {:.0} s", say.elapsed().as_secs_f64()))?;
     say.text(&format!("\n{}", evidence.table()))?;
     evidence.verdict()?;

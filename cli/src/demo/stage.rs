@@ -56,11 +56,19 @@ impl Stage {
     /// # Errors
     /// When it does not get ready.
     pub async fn start(folder: &Path) -> Result<Self, Failure> {
-        std::fs::create_dir_all(folder).map_err(|error| Failure::io("making the data folder", error))?;
-        Self::start_in(folder).await.map_err(Failure::Role)
+        Self::start_as(folder, SIZE).await
     }
 
-    async fn start_in(folder: &Path) -> anyhow::Result<Self> {
+    /// The same with another size.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn start_as(folder: &Path, size: &[&str]) -> Result<Self, Failure> {
+        std::fs::create_dir_all(folder).map_err(|error| Failure::io("making the data folder", error))?;
+        Self::start_in(folder, size).await.map_err(Failure::Role)
+    }
+
+    async fn start_in(folder: &Path, size: &[&str]) -> anyhow::Result<Self> {
         let log = File::create(folder.join("dev.log"))?;
         let (data, shared) = (folder.join("dev"), shared(folder)?);
         let mut supervisor = Command::new(std::env::current_exe()?)
@@ -69,7 +77,7 @@ impl Stage {
             .arg(&data)
             .arg("--task-writes")
             .arg(shared)
-            .args(SIZE)
+            .args(size)
             .args(REST)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

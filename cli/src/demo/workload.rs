@@ -155,6 +155,18 @@ pub fn sleeper(name: &str, seconds: u32) -> v1::JobSpec {
     })
 }
 
+/// A job on half a card by MIG, until it is cancelled.
+#[must_use]
+pub fn slice(name: &str) -> v1::JobSpec {
+    spec(JobText {
+        tenant: Some("dev".to_owned()),
+        name: Some(name.to_owned()),
+        mig: Some("3g.40gb".to_owned()),
+        command: Some(OneOrMany::Many(vec!["sleep".to_owned(), "300".to_owned()])),
+        ..JobText::default()
+    })
+}
+
 /// A job that is over at once: what is timed is its acknowledgement.
 #[must_use]
 pub fn probe(name: &str) -> v1::JobSpec {

@@ -127,6 +127,7 @@ fn agent(folder: &Folder, settings: &Settings, ports: &Ports, number: u32, all: 
     if let Some(nodes) = settings.nvlink_domain {
         arguments_of.push(("--nvlink-domain", nodes.to_string()));
     }
+    arguments_of.push(("--gpus", settings.gpus.name().to_owned()));
     arguments_of.push(("--isolation", settings.isolation.name().to_owned()));
     for path in &settings.task_writes {
         arguments_of.push(("--task-writes", path.display().to_string()));

@@ -3,7 +3,7 @@
 //! What must stay true: a start without options is the same cluster again; what the data cannot follow (the voters) is refused
 //! when it is changed.
 
-use crate::args::roles::{Dev, Isolated, Tiling};
+use crate::args::roles::{Dev, DevGpus, GpuKind, Isolated, Tiling};
 use crate::dev::folder::Folder;
 use crate::failure::Failure;
 use muster_model::GpuModel;
@@ -34,6 +34,9 @@ pub struct Settings {
     pub leaves_per_block: u32,
     /// First port of the cluster; 0 before one is chosen.
     pub port: u16,
+    /// Where the cards are.
+    #[serde(default)]
+    pub gpus: GpuKind,
     /// Tasks are pretended.
     pub virtual_tasks: bool,
     /// Length of the agents' usage intervals, in seconds.
@@ -93,6 +96,11 @@ impl Settings {
             nvlink_domain: tiling.nvlink_domain,
             leaves_per_block: args.leaves_per_block.or(before.map(|b| b.leaves_per_block)).unwrap_or(4),
             port: before.map_or(0, |b| b.port),
+            gpus: match args.gpus {
+                Some(DevGpus::Simulated) => GpuKind::Simulated,
+                Some(DevGpus::Double) => GpuKind::Double,
+                None => before.map(|b| b.gpus).unwrap_or_default(),
+            },
             virtual_tasks: args.virtual_tasks || before.is_some_and(|b| b.virtual_tasks),
             usage_period_s: args
                 .usage_period

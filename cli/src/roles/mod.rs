@@ -5,6 +5,7 @@
 
 pub mod control;
 pub mod doctor;
+pub mod gpus;
 pub mod http;
 pub mod isolation;
 pub mod metrics;

@@ -2,22 +2,20 @@
 //!
 //! What must stay true: each simulated host has a data folder, a name and tasks of its own, as if it were alone.
 
-use crate::args::roles::{GpuHealth, Node as Args};
+use crate::args::roles::{GpuHealth, GpuKind, Node as Args};
 use crate::commands::input;
 use crate::failure::Failure;
-use crate::roles::{self, http, isolation, told_to_stop};
+use crate::roles::{self, gpus, http, isolation, told_to_stop};
 use crate::spec::node::{SimulatedNode, Tiling};
 use anyhow::{Context, bail};
 use muster_agent::exec::Executor;
 use muster_agent::exec::process::{IsolationConfig, ProcessConfig, ProcessExecutor};
 use muster_agent::exec::virtual_::VirtualMachine;
-use muster_agent::gpu::sim::SimGpus;
 use muster_agent::{Agent, AgentConfig, HealthConfig, HealthMode};
 use muster_model::node::NodeSpec;
 use muster_runtime::real;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,12 +33,27 @@ pub fn run(args: &Args, endpoints: Vec<String>) -> Result<(), Failure> {
     let like = match &args.spec {
         Some(path) => {
             let (text, name) = input::read(path)?;
-            SimulatedNode::parse(&text, &name)?
+            SimulatedNode::parse_over(base(args)?, &text, &name)?
         }
-        None => SimulatedNode::default(),
+        None => base(args)?,
     };
     let hosts = hosts(args, &like)?;
     roles::run(&args.common, || serve(args, hosts, endpoints))
+}
+
+/// What a host is like where the node file says nothing: one with real cards is this machine.
+fn base(args: &Args) -> Result<SimulatedNode, Failure> {
+    let simulated = SimulatedNode::default();
+    if args.gpus != GpuKind::Nvml {
+        return Ok(simulated);
+    }
+    let failed = |error| Failure::io("reading /proc/meminfo", error);
+    let meminfo = std::fs::read_to_string("/proc/meminfo").map_err(failed)?;
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    let memory_mib = kib.ok_or_else(|| failed(std::io::Error::other("it does not say MemTotal in kB")))? / 1_024;
+    let cpus = std::thread::available_parallelism().map_err(|error| Failure::io("counting the CPUs", error))?;
+    Ok(SimulatedNode { cpu_milli: cpus.get() as u64 * 1_000, memory_mib, ..simulated })
 }
 
 /// The hosts to be: the one that was described, or several laid out over a network.
@@ -116,7 +129,7 @@ async fn start(
 ) -> anyhow::Result<Agent> {
     let data = args.data().context("finding the data folder")?.join(&host.name);
     let machine = real::host(&host.name, &data);
-    let cards = host.cards();
+    let cards = gpus::open(args, host, &data, &machine, boot_id).await?;
     let executor: Arc<dyn Executor> = if args.virtual_tasks {
         Arc::new(VirtualMachine::new(machine.clock.clone(), false))
     } else {
@@ -124,17 +137,16 @@ async fn start(
         let config = ProcessConfig { reaps_orphans: true, isolation, ..config };
         Arc::new(ProcessExecutor::new(config))
     };
-    let gpus = Arc::new(SimGpus::open(cards.clone(), boot_id, Some(machine.files.clone()))?);
     let spec = NodeSpec {
         name: host.name.clone(),
         address: host.address.clone(),
         place: host.place.clone(),
         cell: host.cell.clone(),
         pool: host.pool.clone(),
-        gpus: cards,
+        gpus: cards.listed,
         cpu_milli: host.cpu_milli,
         memory_mib: host.memory_mib,
-        driver: host.driver.clone(),
+        driver: cards.driver,
         labels: host.labels.clone(),
         boot_id: boot_id.to_owned(),
     };
@@ -144,25 +156,10 @@ async fn start(
             GpuHealth::Enforce => HealthMode::Enforce,
             GpuHealth::Observe => HealthMode::ObserveOnly,
         },
-        kernel_log: kernel_log(args, &data)?,
+        kernel_log: cards.kernel_log,
     };
-    let config = AgentConfig { usage_period, health, ..AgentConfig::new(spec, endpoints, executor, gpus) };
+    let config = AgentConfig { usage_period, health, ..AgentConfig::new(spec, endpoints, executor, cards.backend) };
     Ok(Agent::start(machine, config).await?)
-}
-
-/// Where faults of simulated cards are told, by whoever plays the kernel. Simulated tasks have no processes to end, and there may be thousands of such hosts
-/// in this process.
-fn kernel_log(args: &Args, data: &Path) -> anyhow::Result<Option<PathBuf>> {
-    if args.kernel_log.is_some() || args.virtual_tasks {
-        return Ok(args.kernel_log.clone());
-    }
-    let path = data.join("kernel-log");
-    if !path.exists() {
-        std::fs::create_dir_all(data).with_context(|| format!("making {}", data.display()))?;
-        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o600))
-            .with_context(|| format!("making {}", path.display()))?;
-    }
-    Ok(Some(path))
 }
 
 /// The name of the first host whose agent has stopped by itself.

@@ -121,12 +121,20 @@ impl SimulatedNode {
     /// # Errors
     /// When it is not a node, with the key.
     pub fn parse(text: &str, file: &str) -> Result<Self, Failure> {
+        Self::parse_over(SimulatedNode::default(), text, file)
+    }
+
+    /// From a file; what it does not say is as in `base`.
+    ///
+    /// # Errors
+    /// When it is not a node, with the key.
+    pub fn parse_over(base: SimulatedNode, text: &str, file: &str) -> Result<Self, Failure> {
         let mut documents: Vec<NodeText> = yaml::documents(text, file, "a node", KEYS)?;
         if documents.len() > 1 {
             return Err(Failure::field(file, "has more than one document", "keep one document with one node"));
         }
         let text = documents.pop().unwrap_or_default();
-        let mut node = SimulatedNode::default();
+        let mut node = base;
         let mut faults = Vec::new();
         let word = |target: &mut String, written: Option<String>| {
             if let Some(written) = written {
