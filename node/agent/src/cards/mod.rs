@@ -11,6 +11,7 @@ mod attempt;
 use crate::gpu::{CardState, GpuBackend};
 use muster_model::mig::MigPlacement;
 use muster_model::node::{Gpu, Withheld};
+use muster_model::request::SharingMode;
 use muster_model::validate::bounds::TEXT_BYTES_MAX;
 use muster_model::validate::clipped;
 use muster_node_core::{CardObserved, CardStep, CardWork, DeviceNames};
@@ -126,6 +127,11 @@ impl Cards {
             names.mps_pipes.extend(state.mps_pipe.clone().map(|pipe| (card, pipe)));
         }
         names
+    }
+
+    /// How a card was driven when it was read last.
+    pub(crate) fn mode(&self, card: u16) -> Option<SharingMode> {
+        self.slots.lock().get(usize::from(card))?.state.as_ref().map(|state| state.mode)
     }
 
     /// Where the MIG instance of this number stands.

@@ -14,9 +14,10 @@ use muster_model::GpuModel;
 use muster_model::mig::MigPlacement;
 use muster_model::node::Gpu;
 use muster_model::request::SharingMode;
-use muster_node_core::health::{HealthEvent, PciAddress};
+use muster_node_core::health::{HealthEvent, PciAddress, RecoveryAction};
 use muster_node_core::{CardSetting, CardStep};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// A MIG instance that stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,6 +134,16 @@ pub trait GpuBackend: Send + Sync + 'static {
     /// What the driver tells of the cards by itself, from now on, with their indexes.
     fn events(&self) -> BoxStream<'static, (u16, HealthEvent)> {
         futures::stream::pending().boxed()
+    }
+
+    /// How often to look for processes that Muster did not start; none where there cannot be any.
+    fn processes_every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// What the driver wants to be done about a card, where it tells.
+    fn recovery_action(&self, _card: u16) -> GpuAnswer<'_, Option<RecoveryAction>> {
+        std::future::ready(Ok(None)).boxed()
     }
 
     /// Who uses a card.

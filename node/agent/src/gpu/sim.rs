@@ -4,7 +4,7 @@
 //! plan that breaks them fails in every test; the state survives an agent's restart in a small file, and a reboot of the host
 //! clears it, as it clears that of real cards.
 
-use super::{CardState, GpuAnswer, GpuBackend, GpuError, MigInstance};
+use super::{CardState, GpuAnswer, GpuBackend, GpuError, GpuProcess, MigInstance};
 use futures::future::FutureExt;
 use futures::stream::{BoxStream, StreamExt};
 use muster_model::mig::{self, MigPlacement};
@@ -17,9 +17,12 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
+/// Between two looks at the processes of a test.
+const PROCESSES_EVERY: Duration = Duration::from_millis(100);
 /// The PCI bus of the first simulated card.
 const FIRST_BUS: u8 = 0x10;
 /// The file in which the state is kept.
@@ -42,6 +45,8 @@ struct Inner {
     kept: Kept,
     /// Cards on which processes run.
     busy: BTreeSet<u16>,
+    /// Processes that cards list.
+    processes: BTreeMap<u16, Vec<u32>>,
     /// Cards that answer nothing.
     hanging: BTreeSet<u16>,
     /// The next change of a card fails with this.
@@ -103,6 +108,11 @@ impl SimGpus {
     pub fn tell(&self, card: u16, event: HealthEvent) {
         // Without a listener nobody wants it.
         let _ = self.events.send((card, event));
+    }
+
+    /// The processes that a card lists from now on.
+    pub fn set_processes(&self, card: u16, pids: &[u32]) {
+        self.inner.lock().processes.insert(card, pids.to_vec());
     }
 
     fn hangs(&self, card: u16) -> bool {
@@ -217,6 +227,17 @@ impl GpuBackend for SimGpus {
             |(card, gpu): (&CardState, &Gpu)| CardState { withheld: gpu.withheld.clone(), ..card.clone() };
         let state = inner.kept.cards.get(at).zip(self.gpus.get(at)).map(with_health);
         std::future::ready(state.ok_or(GpuError::NoCard { card, cards })).boxed()
+    }
+
+    /// Simulated cards are used by nobody, but where a test says otherwise before the agent starts.
+    fn processes_every(&self) -> Option<Duration> {
+        (!self.inner.lock().processes.is_empty()).then_some(PROCESSES_EVERY)
+    }
+
+    fn processes(&self, card: u16) -> GpuAnswer<'_, Vec<GpuProcess>> {
+        let pids = self.inner.lock().processes.get(&card).cloned().unwrap_or_default();
+        let process = |pid| GpuProcess { pid, place: None, used_mib: None };
+        std::future::ready(Ok(pids.into_iter().map(process).collect())).boxed()
     }
 
     /// Simulated cards sit at `0000:10:00` and behind.

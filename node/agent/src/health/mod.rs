@@ -5,6 +5,7 @@
 
 mod holders;
 mod kernel_log;
+mod strangers;
 
 use self::kernel_log::Heard;
 use crate::cards::Cards;
@@ -13,7 +14,7 @@ use crate::exec::Executor;
 use crate::gpu::GpuBackend;
 use crate::stored;
 use futures::StreamExt;
-use muster_model::bounds::{MIG_SLICES_MAX, TEXT_BYTES_MAX};
+use muster_model::bounds::{GPUS_PER_NODE_MAX, MIG_SLICES_MAX, TEXT_BYTES_MAX};
 use muster_model::node::{ClearedGpu, Gpu, Withheld};
 use muster_model::validate::clipped;
 use muster_node_core::health::{
@@ -25,9 +26,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
+use tokio::time::Interval;
 
 /// Lines of the kernel's log that wait: a card that fails writes some tens at once.
 const LINES_MAX: usize = 1_024;
+/// Cards whose recovery action waits to be read: as many as a node has at the most.
+const READS_MAX: usize = GPUS_PER_NODE_MAX;
+/// A driver that needs longer for one value is in trouble.
+const READ_MAX: Duration = Duration::from_secs(5);
 
 /// What is known of the health of the node's cards.
 pub(crate) struct Health {
@@ -37,6 +43,9 @@ pub(crate) struct Health {
     cleared_ms: Mutex<BTreeMap<String, u64>>,
     /// Held while the ledger is written: an older one must not land on a newer.
     file: tokio::sync::Mutex<()>,
+    /// Cards whose recovery action is to be read. A full queue reads what waits in it, which is as new.
+    to_read: mpsc::Sender<u16>,
+    reads: Mutex<Option<mpsc::Receiver<u16>>>,
 }
 
 /// What it works with.
@@ -57,7 +66,9 @@ impl Health {
         let (mut ledger, cleared_ms) = stored::read_health(&parts.host)?;
         let effects = ledger.booted(boot_id, parts.host.clock.wall_ms(), parts.config.mode);
         let (ledger, cleared_ms) = (Mutex::new(ledger), Mutex::new(cleared_ms));
-        let health = Health { parts, ledger, cleared_ms, file: tokio::sync::Mutex::new(()) };
+        let (to_read, reads) = mpsc::channel(READS_MAX);
+        let (file, reads) = (tokio::sync::Mutex::new(()), Mutex::new(Some(reads)));
+        let health = Health { parts, ledger, cleared_ms, file, to_read, reads };
         health.follow(effects);
         health.store().await?;
         Ok(Arc::new(health))
@@ -74,14 +85,19 @@ impl Health {
         if let Some(path) = self.parts.config.kernel_log.clone() {
             drop(self.parts.host.spawn(kernel_log::follow(path, say)));
         }
+        let Some(mut reads) = self.reads.lock().take() else { return Ok(()) };
         let mut events = self.parts.backend.events();
+        let mut look = self.parts.backend.processes_every().map(tokio::time::interval);
+        let mut seen = strangers::Seen::new();
         loop {
             let due = self.due();
             tokio::select! {
                 biased;
                 Some(heard) = heard.recv() => self.take_kernel(&heard).await?,
                 Some((card, event)) = events.next() => self.take(card, &event).await?,
+                Some(card) = reads.recv() => self.read_recovery_action(card).await?,
                 () = sleep(due) => self.tick().await?,
+                () = tick(&mut look) => self.look_for_strangers(&mut seen).await?,
             }
         }
     }
@@ -149,6 +165,18 @@ impl Health {
         self.take(card, &event).await
     }
 
+    /// Asks the driver what it wants to be done about a card, where it tells.
+    async fn read_recovery_action(&self, card: u16) -> Result<(), AgentError> {
+        match tokio::time::timeout(READ_MAX, self.parts.backend.recovery_action(card)).await {
+            Ok(Ok(Some(action))) => self.take(card, &HealthEvent::RecoveryAction(action)).await,
+            Ok(Ok(None)) => Ok(()),
+            unread => {
+                tracing::warn!(node = %self.parts.host.name, gpu = card, ?unread, "cannot read the recovery action of a GPU");
+                Ok(())
+            }
+        }
+    }
+
     /// When it was written, in ms of Unix time.
     fn moment(&self, heard: &Heard) -> u64 {
         self.parts.host.clock.wall_ms().saturating_sub(heard.age_ms)
@@ -199,8 +227,10 @@ impl Health {
                         self.parts.executor.fault(holder.key, holder.fault(card, &cause, by_job));
                     }
                 }
-                // Backends tell it by themselves where the driver has it.
-                EffectKind::ReadRecoveryAction => {}
+                EffectKind::ReadRecoveryAction => {
+                    let card = self.parts.gpus.iter().position(|gpu| gpu.uuid == uuid.0);
+                    let _ = card.map(|card| self.to_read.try_send(card as u16));
+                }
                 EffectKind::Record(event) => {
                     tracing::warn!(node, gpu = %uuid, ?event, "a GPU event");
                     if let HealthEvent::Xid(xid) = &event {
@@ -215,6 +245,15 @@ impl Health {
     fn due(&self) -> Option<Duration> {
         let due_ms = self.ledger.lock().due_ms()?;
         Some(Duration::from_millis(due_ms.saturating_sub(self.parts.host.clock.wall_ms())))
+    }
+}
+
+async fn tick(every: &mut Option<Interval>) {
+    match every {
+        Some(every) => {
+            every.tick().await;
+        }
+        None => std::future::pending().await,
     }
 }
 

@@ -378,6 +378,27 @@ async fn a_fault_of_one_client_is_told_to_its_mps_neighbours() {
         .with(|heard| assert!(heard.cards.iter().all(|report| report.withheld.is_empty()), "the card is not to blame"));
 }
 
+/// A process that Muster did not start withholds its card for as long as it is there, and is named; that of a task does not.
+#[tokio::test]
+async fn a_process_that_is_no_tasks_withholds_its_card_and_is_named() {
+    let fleet = Fleet::new().await;
+    fleet.gpus.set_processes(1, &[]);
+    let (_agent, _host) = fleet.watched_agent(Mode::Enforce).await;
+    fleet.cluster.desire(&[(holding(spec(1, 0, "echo $$; exec sleep 1000"), 1, HoldMode::Whole), false)]);
+    fleet.cluster.until_reported(key(1, 0), TaskState::Running).await;
+    lines(&fleet.dir().join("node/tasks/1.0/stdout"), 1).await;
+    let task: u32 = fleet.output(1, 1, 0, false).await.trim().parse().expect("a process");
+    let own = std::process::id();
+    fleet.gpus.set_processes(1, &[task, own]);
+    let words = format!("process {own} of user ");
+    fleet
+        .withheld("a withheld card", |all| matches!(all, [card] if card.gpu == 1 && card.reason.starts_with(&words)))
+        .await;
+    fleet.cluster.with(|heard| assert_eq!(heard.reports[&key(1, 0)], [TaskState::Running], "the task runs on"));
+    fleet.gpus.set_processes(1, &[task]);
+    fleet.withheld("the card is used again", <[_]>::is_empty).await;
+}
+
 #[tokio::test]
 async fn an_agent_that_only_observes_withholds_and_ends_nothing() {
     let fleet = Fleet::new().await;

@@ -96,7 +96,7 @@ fn checks() -> Vec<Check> {
             Ok(())
         }),
         check!(true, "a healthy card asks for no recovery action, or its driver does not tell", |gpus| {
-            let action = gpus.recovery_action(0).await.map_err(|error| error.to_string());
+            let action = gpus.read_recovery_action(0).await.map_err(|error| error.to_string());
             let is_none = |action: &muster_node_core::health::RecoveryAction| action.code() == 0;
             ensure(action.as_ref().map_or_else(|why| why.contains("does not tell"), is_none), action)
         }),

@@ -50,11 +50,11 @@ async fn a_recovery_action_is_told_and_can_be_asked_for() {
     let host = Host::new(&Fleet::h100(1));
     let gpus = host.gpus();
     let mut events = gpus.events();
-    assert_eq!(gpus.recovery_action(0).await.unwrap(), RecoveryAction::None);
+    assert_eq!(gpus.read_recovery_action(0).await.unwrap(), RecoveryAction::None);
     host.faults.change_card(0, |card| card.health.recovery_action = 4).unwrap();
     host.faults.event(0, 32_768, 0).unwrap();
     assert_eq!(next(&mut events).await, (0, HealthEvent::RecoveryAction(RecoveryAction::DrainAndReset)));
-    assert_eq!(gpus.recovery_action(0).await.unwrap(), RecoveryAction::DrainAndReset);
+    assert_eq!(gpus.read_recovery_action(0).await.unwrap(), RecoveryAction::DrainAndReset);
 }
 
 #[tokio::test]

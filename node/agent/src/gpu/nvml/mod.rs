@@ -43,6 +43,9 @@ use tokio::sync::OnceCell;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
+/// A listing of eight cards takes milliseconds; a process that should not be there is found within two of these.
+const PROCESSES_EVERY: Duration = Duration::from_secs(5);
+
 /// Where things are on a host with NVIDIA cards.
 #[derive(Clone, Debug)]
 pub struct NvmlConfig {
@@ -141,7 +144,7 @@ impl NvmlGpus {
     ///
     /// # Errors
     /// The driver fails, or does not tell.
-    pub async fn recovery_action(&self, card: u16) -> Result<RecoveryAction, GpuError> {
+    pub async fn read_recovery_action(&self, card: u16) -> Result<RecoveryAction, GpuError> {
         match self.inner.ask(card, Ask::RecoveryAction, "reading the recovery action").await? {
             Answer::RecoveryAction(code) => Ok(RecoveryAction::from_code(code)),
             _ => Err(self.inner.unexpected(card, "reading the recovery action")),
@@ -273,6 +276,14 @@ impl GpuBackend for NvmlGpus {
 
     fn processes(&self, card: u16) -> GpuAnswer<'_, Vec<GpuProcess>> {
         self.inner.processes(card).boxed()
+    }
+
+    fn processes_every(&self) -> Option<Duration> {
+        Some(PROCESSES_EVERY)
+    }
+
+    fn recovery_action(&self, card: u16) -> GpuAnswer<'_, Option<RecoveryAction>> {
+        async move { self.read_recovery_action(card).await.map(Some) }.boxed()
     }
 
     fn locate(&self, pci: PciAddress) -> Option<u16> {
