@@ -148,7 +148,13 @@ impl Node {
         let spec = Arc::new(spec(id));
         let deadline_ns = self.host.clock.boottime_ns().saturating_add(FAR_NS);
         let key = spec.key;
-        self.exec.start(Launch { spec, node_epoch: Epoch(1), env: Default::default(), deadline_ns });
+        self.exec.start(Launch {
+            spec,
+            node_epoch: Epoch(1),
+            env: Default::default(),
+            deadline_ns,
+            devices: Vec::new(),
+        });
         key
     }
 

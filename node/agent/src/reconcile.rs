@@ -4,9 +4,11 @@
 //! What must stay true: it keeps nothing that it could not see again, except until when to wait; steps are taken in their order; it never waits for a
 //! card: what cards need is handed over, and it is woken when one has changed.
 
-use crate::exec::Launch;
+use crate::exec::{DeviceNode, Launch};
+use crate::gpu::GpuError;
 use crate::shared::Shared;
 use muster_model::TaskState;
+use muster_model::task::HoldMode;
 use muster_node_core::fence;
 use muster_node_core::{Desired, Observed, ObservedTask, Phase, Plan, Step, Stopping, TaskKey, TaskSpec, env, plan};
 use muster_runtime::timeline;
@@ -194,6 +196,10 @@ impl Reconciler {
             Ok(env) => env,
             Err(missing) => return cannot(missing.to_string()),
         };
+        let devices = match self.devices(&spec) {
+            Ok(devices) => devices,
+            Err(error) => return cannot(error.to_string()),
+        };
         tracing::info!(task = %key, job = %spec.job, attempt = %spec.attempt, "starting a task");
         metrics::counter!("muster_agent_tasks_started_total").increment(1);
         tracing::trace!(target: timeline::TARGET, step = "started", allocation = key.allocation.0);
@@ -202,7 +208,21 @@ impl Reconciler {
             node_epoch: desired.stamp.node_epoch,
             spec,
             env,
+            devices,
         });
+    }
+
+    /// The device nodes of what a task holds, each once.
+    fn devices(&self, spec: &TaskSpec) -> Result<Vec<DeviceNode>, GpuError> {
+        let mut devices = BTreeSet::new();
+        for hold in &spec.devices {
+            let instance = match hold.mode {
+                HoldMode::Mig(place) => self.shared.cards.instance_at(hold.gpu, place),
+                HoldMode::Whole | HoldMode::Mps { .. } | HoldMode::TimeSlice { .. } => None,
+            };
+            devices.extend(self.shared.config.gpus.device_nodes(hold.gpu, instance)?);
+        }
+        Ok(devices.into_iter().collect())
     }
 }
 

@@ -141,6 +141,13 @@ impl Cards {
         state.instances.iter().find(|made| made.handle == u64::from(instance)).map(|made| made.place)
     }
 
+    /// The number of the MIG instance that stands there.
+    pub(crate) fn instance_at(&self, card: u16, place: MigPlacement) -> Option<u64> {
+        let slots = self.slots.lock();
+        let state = slots.get(usize::from(card))?.state.as_ref()?;
+        state.instances.iter().find(|made| made.place == place).map(|made| made.handle)
+    }
+
     /// Waits until every card was read or is known to be silent.
     pub(crate) async fn until_read(&self) {
         loop {

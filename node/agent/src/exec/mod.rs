@@ -13,6 +13,7 @@ pub mod virtual_;
 
 pub use crate::task_folder::Stream;
 
+pub use crate::task_folder::record::DeviceNode;
 use futures::future::BoxFuture;
 use muster_model::ids::Epoch;
 use muster_model::{Stop, TaskState, World};
@@ -34,6 +35,8 @@ pub struct Launch {
     pub env: BTreeMap<String, String>,
     /// The first fence, on CLOCK_BOOTTIME.
     pub deadline_ns: u64,
+    /// Devices of its cards.
+    pub devices: Vec<DeviceNode>,
 }
 
 /// A piece of a task's output.

@@ -342,12 +342,12 @@ impl Executor for ProcessExecutor {
     }
 
     fn start(&self, launch: Launch) {
-        let Launch { spec, node_epoch, env, deadline_ns } = launch;
+        let Launch { spec, node_epoch, env, deadline_ns, devices } = launch;
         let Some(host) = self.0.host() else { return };
         if !self.0.enter(spec.clone(), node_epoch, Phase::Starting, deadline_ns) {
             return;
         }
-        let isolation = self.0.isolation(&spec);
+        let isolation = self.0.isolation(&spec, devices);
         let record = Arc::new(LaunchRecord {
             spec: (*spec).clone(),
             node_epoch,

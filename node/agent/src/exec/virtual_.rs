@@ -303,7 +303,8 @@ impl Executor for VirtualMachine {
     fn record_over(&self, spec: Arc<TaskSpec>, node_epoch: Epoch, over: TaskState) {
         let now_ns = self.0.clock.boottime_ns();
         let mut state = self.0.state.lock();
-        let launch = Launch { spec: spec.clone(), node_epoch, env: BTreeMap::new(), deadline_ns: now_ns };
+        let launch =
+            Launch { spec: spec.clone(), node_epoch, env: BTreeMap::new(), deadline_ns: now_ns, devices: Vec::new() };
         let run = Run::new(&launch, now_ns);
         let (limit_s, over) = (spec.time_limit_s, Some((over, now_ns)));
         let (stopping, world_generation) = (Stopping::No, None);

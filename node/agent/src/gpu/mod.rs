@@ -8,6 +8,7 @@
 pub mod nvml;
 pub mod sim;
 
+use crate::exec::DeviceNode;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{BoxStream, StreamExt};
 use muster_model::GpuModel;
@@ -134,6 +135,14 @@ pub trait GpuBackend: Send + Sync + 'static {
     /// What the driver tells of the cards by itself, from now on, with their indexes.
     fn events(&self) -> BoxStream<'static, (u16, HealthEvent)> {
         futures::stream::pending().boxed()
+    }
+
+    /// The device nodes that a task needs for a card, or for a MIG instance of it by its number. Asks no driver.
+    ///
+    /// # Errors
+    /// The host does not say which they are.
+    fn device_nodes(&self, _card: u16, _instance: Option<u64>) -> Result<Vec<DeviceNode>, GpuError> {
+        Ok(Vec::new())
     }
 
     /// How often to look for processes that Muster did not start; none where there cannot be any.

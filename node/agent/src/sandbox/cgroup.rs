@@ -4,9 +4,9 @@
 //! task's record, so that a shim and a later agent use the same groups; a limit that is in the record and cannot be set ends the
 //! start of the task; a group is empty before it is removed; processes are ended through their group, not by their parents.
 
-use super::device_program::usual;
+use super::device_program::{Device, usual};
 use super::{SandboxError, device_program, doing, sys};
-use crate::task_folder::record::{Cgroup, Controller, Limits};
+use crate::task_folder::record::{Cgroup, Controller, DeviceNode, Limits};
 use muster_node_core::TaskKey;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -176,12 +176,14 @@ impl<'a> TaskCgroups<'a> {
     }
 
     /// Makes them with their limits; gives the files to which the first process writes `0` to enter.
-    pub(crate) fn make(&self, limits: &Limits) -> Result<Vec<File>, SandboxError> {
+    pub(crate) fn make(&self, limits: &Limits, devices: &[DeviceNode]) -> Result<Vec<File>, SandboxError> {
+        let own = devices.iter().map(|node| Device { major: node.major, minor: Some(node.minor) });
+        let devices: Vec<Device> = usual().into_iter().chain(own).collect();
         let mut entrances = Vec::with_capacity(self.cgroups.len());
         for cgroup in self.cgroups {
             let folder = self.folder(cgroup);
             std::fs::create_dir_all(&folder).map_err(doing(format!("making control group {}", folder.display())))?;
-            for (file, value) in settings(cgroup, limits) {
+            for (file, value) in settings(cgroup, limits, &devices) {
                 let path = folder.join(file);
                 let say = || format!("writing {value:?} to {}", path.display());
                 match write(&path, &value) {
@@ -193,7 +195,7 @@ impl<'a> TaskCgroups<'a> {
             if cgroup.is_v2 && cgroup.controllers.contains(&Controller::Devices) {
                 let opened = File::open(&folder);
                 let attached =
-                    opened.and_then(|group| sys::attach_device_program(&group, &device_program::program(&usual())));
+                    opened.and_then(|group| sys::attach_device_program(&group, &device_program::program(&devices)));
                 attached.map_err(doing(format!("attaching the device program to {}", folder.display())))?;
             }
             let path = folder.join("cgroup.procs");
@@ -270,7 +272,7 @@ fn is_of_swap(file: &str) -> bool {
 }
 
 /// The files of a group and what is written to them, in this order.
-fn settings(cgroup: &Cgroup, limits: &Limits) -> Vec<(&'static str, String)> {
+fn settings(cgroup: &Cgroup, limits: &Limits, devices: &[Device]) -> Vec<(&'static str, String)> {
     let quota_us = (limits.cpu_milli > 0).then(|| (limits.cpu_milli * CPU_PERIOD_US / 1_000).max(CPU_QUOTA_US_MIN));
     let memory = (limits.memory_mib > 0).then(|| (limits.memory_mib << 20).to_string());
     let mut settings = Vec::new();
@@ -295,7 +297,7 @@ fn settings(cgroup: &Cgroup, limits: &Limits) -> Vec<(&'static str, String)> {
             (Controller::Pids, _) => settings.push(("pids.max", limits.pids_max.to_string())),
             (Controller::Devices, false) => {
                 settings.push(("devices.deny", "a".to_owned()));
-                settings.extend(usual().into_iter().map(|device| ("devices.allow", device.line())));
+                settings.extend(devices.iter().map(|device| ("devices.allow", device.line())));
             }
             // Version 2 has no files for devices, but a program in the kernel.
             (Controller::Devices, true) => {}
@@ -325,17 +327,18 @@ mod tests {
     fn limits_are_written_as_each_version_wants_them() {
         let limits = Limits { cpu_milli: 1_500, memory_mib: 64, pids_max: 10 };
         let of = |is_v2| Cgroup { is_v2, controllers: Controller::ALL.to_vec(), base: PathBuf::new() };
-        let has = |is_v2, file, value: &str| settings(&of(is_v2), &limits).contains(&(file, value.to_owned()));
+        let has =
+            |is_v2, file, value: &str| settings(&of(is_v2), &limits, &usual()).contains(&(file, value.to_owned()));
         assert!(
             has(true, "cpu.max", "150000 100000") && has(true, "memory.max", "67108864") && has(true, "pids.max", "10")
         );
         assert!(has(false, "cpu.cfs_quota_us", "150000") && has(false, "memory.limit_in_bytes", "67108864"));
         assert_eq!(
-            settings(&of(false), &limits).iter().position(|s| s.0 == "devices.deny").map(|at| at + 1),
-            settings(&of(false), &limits).iter().position(|s| s.0 == "devices.allow"),
+            settings(&of(false), &limits, &usual()).iter().position(|s| s.0 == "devices.deny").map(|at| at + 1),
+            settings(&of(false), &limits, &usual()).iter().position(|s| s.0 == "devices.allow"),
             "first nothing is allowed, then the usual"
         );
-        let unlimited = settings(&of(true), &Limits { cpu_milli: 0, memory_mib: 0, pids_max: 10 });
+        let unlimited = settings(&of(true), &Limits { cpu_milli: 0, memory_mib: 0, pids_max: 10 }, &usual());
         assert!(!unlimited.iter().any(|(file, _)| matches!(*file, "cpu.max" | "memory.max")));
     }
 }

@@ -6,6 +6,7 @@
 //! filter → execution. A step that fails ends it, and the shim says which.
 
 use super::cgroup::TaskCgroups;
+use super::device_nodes;
 use super::filter::{self, Filter};
 use super::member::Member;
 use super::{INSIDE, NAMESPACES, SandboxError, doing, sys};
@@ -186,7 +187,10 @@ pub(crate) fn start(
     standard: Standard,
 ) -> Result<Entered, NoEntry> {
     let Task { key, folder, workdir, shares, then } = task;
-    let entrances = TaskCgroups::of(&isolation.cgroups, *key).make(&isolation.limits)?;
+    if isolation.is_full() && !isolation.devices.is_empty() {
+        device_nodes::make(member, &isolation.devices)?;
+    }
+    let entrances = TaskCgroups::of(&isolation.cgroups, *key).make(&isolation.limits, &isolation.devices)?;
     let folders = own_folders(isolation, folder, *key)?;
     let filter = Filter::new().map_err(|error| doing("compiling the system call filter")(io::Error::other(error)))?;
     let scratch = || isolation.seen_as(*key, folder.path(), &folder.scratch());

@@ -14,6 +14,7 @@
 //! out what a host has.
 
 pub(crate) mod cgroup;
+mod device_nodes;
 mod device_program;
 pub(crate) mod enter;
 mod filter;

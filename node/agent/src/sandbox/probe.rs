@@ -98,6 +98,7 @@ pub(crate) fn probe_main(folder: &Path) -> ! {
     let (cgroups, refused) = cgroup::available(name);
     let is_root = nix::unistd::geteuid().is_root();
     let isolation = Isolation {
+        devices: Vec::new(),
         folder: folder.join("sandbox"),
         user: is_root.then_some(NOBODY),
         writable: Vec::new(),

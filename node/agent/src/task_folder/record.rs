@@ -39,6 +39,20 @@ pub struct Isolation {
     pub cgroups: Vec<Cgroup>,
     /// What it may use.
     pub limits: Limits,
+    /// Devices of its cards that it may open beside the usual ones.
+    #[serde(default)]
+    pub devices: Vec<DeviceNode>,
+}
+
+/// A character device.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct DeviceNode {
+    /// Its place below `/dev`, such as `nvidia0` or `nvidia-caps/nvidia-cap12`.
+    pub name: String,
+    /// Major number.
+    pub major: u32,
+    /// Minor number.
+    pub minor: u32,
 }
 
 /// A hierarchy of control groups.

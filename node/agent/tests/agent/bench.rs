@@ -1,7 +1,7 @@
 //! An executor with real shims in a folder of its own.
 
 use muster_agent::exec::process::{ProcessConfig, ProcessExecutor, ShimCommand};
-use muster_agent::exec::{Executor, Launch, Stream};
+use muster_agent::exec::{DeviceNode, Executor, Launch, Stream};
 use muster_model::Stop;
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, TenantId};
 use muster_model::task::{DeviceHold, TaskState};
@@ -95,12 +95,18 @@ impl Bench {
 
     /// Starts a task whose fence is `fence_ns` away.
     pub(crate) fn start(&self, spec: TaskSpec, fence_ns: u64) -> TaskKey {
+        self.start_with(spec, fence_ns, Vec::new())
+    }
+
+    /// The same with devices.
+    pub(crate) fn start_with(&self, spec: TaskSpec, fence_ns: u64, devices: Vec<DeviceNode>) -> TaskKey {
         let key = spec.key;
         self.exec.start(Launch {
             env: spec.env.clone(),
             spec: Arc::new(spec),
             node_epoch: Epoch(1),
             deadline_ns: self.now_ns().saturating_add(fence_ns),
+            devices,
         });
         key
     }

@@ -3,7 +3,7 @@
 
 use crate::bench::{Bench, S, is_alive, lines, shim, spec};
 use muster_agent::exec::process::{IsolationConfig, ProcessConfig, Users};
-use muster_agent::exec::{Executor, Owner, Stream};
+use muster_agent::exec::{DeviceNode, Executor, Owner, Stream};
 use muster_agent::sandbox::probe::{Findings, find_out, forget};
 use muster_agent::task_folder::TaskFolder;
 use muster_agent::task_folder::record::{Controller, ShimRecord};
@@ -215,6 +215,37 @@ async fn ranks_of_one_node_share_a_sandbox_and_end_one_by_one() {
     assert_eq!(bench.over(second).await.0, TaskState::Stopped);
     assert_eq!((sleeper(77102), sleeper(77103)), (None, None));
     assert!(!site.path("data/sandboxes/1").exists(), "nothing of the sandbox is left");
+}
+
+/// A device that is allowed has no driver here, which the kernel says in other words than that it is not allowed.
+#[tokio::test]
+async fn a_task_opens_its_own_card_and_no_others() {
+    let Some(site) = site() else { return };
+    if !site.is_full() || !site.has(Controller::Devices) {
+        return println!("skipped: needs root, and control groups that fence devices");
+    }
+    let bench = site.open().await;
+    let node = |name: &str, minor| DeviceNode { name: name.to_owned(), major: 195, minor };
+    let devices = |minor| {
+        vec![
+            node("nvidiactl", 255),
+            node(&format!("nvidia{minor}"), minor),
+            node("nvidia-caps/nvidia-cap9", 90 + minor),
+        ]
+    };
+    let other = bench.start_with(spec(1, 1, "exec sleep 600"), FAR, devices(78));
+    bench.running(other).await;
+    let script = "export LC_ALL=C; for name in nvidiactl nvidia77 nvidia78 nvidia79; do { : < /dev/$name; } 2>&1 | sed 's/.*: //'; done; \
+                  chmod 777 /dev 2>&1 | sed 's/.*: //'; { : > /dev/new; } 2>&1 | sed 's/.*: //'; ls /dev/nvidia-caps";
+    let own = bench.start_with(spec(1, 0, script), FAR, devices(77));
+    assert_eq!(bench.over(own).await.0, TaskState::Exited { code: 0 });
+    let (said, _) = bench.output(own, Stream::Stdout).await;
+    let said: Vec<&str> = said.lines().collect();
+    let no_driver = "No such device or address";
+    assert_eq!(said[..4], [no_driver, no_driver, "Operation not permitted", "No such file"], "{said:?}");
+    assert_eq!(said[4..], ["Operation not permitted", "Permission denied", "nvidia-cap9"], "{said:?}");
+    bench.exec.kill(other);
+    assert_eq!(bench.over(other).await.0, TaskState::Stopped);
 }
 
 /// The init has the environment of the first shim: an agent that looks for strays must not take it for one.

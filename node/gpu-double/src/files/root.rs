@@ -41,6 +41,9 @@ fn write_once(folder: &Path, fleet: &Fleet) -> io::Result<()> {
     let params = "ResmanDebugLevel: 4294967295\nRmLogonRC: 1\nModifyDeviceFiles: 1\nDeviceFileUID: 0\nDeviceFileGID: 0\n\
                   DeviceFileMode: 438\nInitializeSystemMemoryAllocations: 1\nRegistryDwords: \"\"\n";
     fs::write(driver.join("params"), params)?;
+    let devices =
+        "Character devices:\n  1 mem\n195 nvidia\n195 nvidiactl\n238 nvidia-caps\n511 nvidia-uvm\n\nBlock devices:\n";
+    fs::write(folder.join("proc/devices"), devices)?;
     for nic in &fleet.nics {
         let place = add_pci_device(folder, nic.bridge, nic.switch, nic.pci, [0x15b3, 0x1021], nic.numa)?;
         let name = folder.join("sys/class/infiniband").join(&nic.name);

@@ -5,7 +5,7 @@
 
 use super::Inner;
 use crate::exec::{claim, orphans};
-use crate::task_folder::record::{Isolation, Limits};
+use crate::task_folder::record::{DeviceNode, Isolation, Limits};
 use muster_model::checkpoint::FILE_VARIABLE;
 use muster_model::elastic::WORLD_VARIABLE;
 use muster_node_core::TaskSpec;
@@ -19,7 +19,7 @@ const INHERITED_BY_SAME_USER: [&str; 6] = ["HOME", "USER", "LOGNAME", "SHELL", "
 
 impl Inner {
     /// How a task is isolated.
-    pub(super) fn isolation(&self, spec: &TaskSpec) -> Option<Isolation> {
+    pub(super) fn isolation(&self, spec: &TaskSpec, devices: Vec<DeviceNode>) -> Option<Isolation> {
         let config = self.config.isolation.as_ref()?;
         let limits = Limits { cpu_milli: spec.cpu_milli, memory_mib: spec.memory_mib, pids_max: config.pids_max };
         Some(Isolation {
@@ -28,6 +28,7 @@ impl Inner {
             writable: config.writable.clone(),
             cgroups: config.cgroups.clone(),
             limits,
+            devices,
         })
     }
 

@@ -9,6 +9,7 @@
 //!   card's MPS daemon ([`mps`]).
 
 mod commands;
+mod device_nodes;
 pub mod helper;
 mod inventory;
 mod islands;
@@ -28,6 +29,7 @@ use self::slots::Slot;
 use self::time_slices::TimeSlices;
 use self::wire::{About, Answer, Ask, Event, Fault};
 use super::{CardState, GpuAnswer, GpuBackend, GpuError, GpuProcess};
+use crate::exec::DeviceNode;
 use futures::future::FutureExt;
 use futures::stream::{BoxStream, StreamExt};
 use muster_model::node::Gpu;
@@ -276,6 +278,15 @@ impl GpuBackend for NvmlGpus {
 
     fn processes(&self, card: u16) -> GpuAnswer<'_, Vec<GpuProcess>> {
         self.inner.processes(card).boxed()
+    }
+
+    fn device_nodes(&self, card: u16, instance: Option<u64>) -> Result<Vec<DeviceNode>, GpuError> {
+        let slots = self.inner.slots.lock();
+        let cards = slots.len();
+        let (slot, _) = slots.get(usize::from(card)).ok_or(GpuError::NoCard { card, cards })?;
+        device_nodes::of(&self.inner.config.driver_root, &slot.facts.card.pci, instance).map_err(|error| {
+            GpuError::Driver { card, doing: "finding its device nodes".to_owned(), why: error.to_string() }
+        })
     }
 
     fn processes_every(&self) -> Option<Duration> {
