@@ -37,7 +37,7 @@ fn check_and_judge(test: &str, first: u64, usual: u64) -> Coverage {
     let unfair: Vec<(&u64, &Vec<String>)> =
         of_seeds.iter().zip(&found).filter(|(_, found)| !found.is_empty()).collect();
     if let Some((seed, _)) = unfair.first() {
-        let which = of_seeds.iter().position(|of| of == *seed).expect("its log is there");
+        let which = found.iter().position(|found| !found.is_empty()).expect("its log is there");
         let file = std::env::temp_dir().join(format!("muster-events-of-seed-{seed}.jsonl"));
         std::fs::write(&file, &logs[which]).expect("a file for the log");
         panic!("{test}: the referee finds (the log of the first is in {}): {unfair:#?}", file.display());

@@ -1,4 +1,4 @@
-//! Allocations: the hold of one attempt on devices, from binding until the last task is gone.
+//! Allocations: the hold of one attempt on devices, from binding until the last task is gone and the devices are clean.
 
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, TenantId};
@@ -7,7 +7,7 @@ use crate::resources::ResourceVec;
 use crate::task::{RankFailure, TaskPlacement, TaskState};
 use crate::window::WindowKind;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Why an attempt ends before all its tasks succeeded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +52,8 @@ pub enum EndCause {
         /// The waiting job that its devices were freed for, if it was one.
         by: Option<JobId>,
     },
+    /// All its tasks have succeeded, and devices of it are being cleaned.
+    Completed,
 }
 
 /// How often the class of one allocation may change with a record of when: once or twice is usual, and each is 13 bytes.
@@ -71,7 +73,7 @@ pub struct ClassSegment {
 pub enum AllocationState {
     /// Its tasks are to run.
     Active,
-    /// Its tasks are to stop; the devices are held until the last is gone.
+    /// Its tasks are to stop; the devices are held until the last is gone and they are clean.
     Stopping(EndCause),
 }
 
@@ -123,6 +125,12 @@ pub struct Allocation {
     /// It is a part of its job's growth, beside the allocation of the minimum ([`crate::elastic`]).
     #[serde(default)]
     pub is_growth: bool,
+    /// Ranks that are over and whose devices are being cleaned.
+    #[serde(default)]
+    pub cleaning: BTreeSet<Rank>,
+    /// How long the longest clean-up of its devices has taken so far, in ms.
+    #[serde(default)]
+    pub cleaned_ms: u64,
 }
 
 impl Allocation {
@@ -147,10 +155,16 @@ impl Allocation {
         !matches!(self.state, AllocationState::Stopping(EndCause::Preempted { .. }))
     }
 
-    /// Whether no task of it is left anywhere.
+    /// Whether no task of it is left anywhere. Its devices may still have to be cleaned.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.task_states.iter().all(TaskState::is_over)
+    }
+
+    /// Whether no task of it is left and its devices are clean: they may pass to others.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.task_states.iter().all(TaskState::is_over)
+        self.cleaning.is_empty() && self.has_ended()
     }
 
     /// The ranks on `node`, in order.

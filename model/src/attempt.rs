@@ -65,6 +65,9 @@ pub struct AttemptRecord {
     /// Who took its devices, if it was preempted.
     #[serde(default)]
     pub preempted: Option<PreemptedBy>,
+    /// How long its devices were cleaned after its tasks had ended, in ms.
+    #[serde(default)]
+    pub cleaned_ms: u64,
 }
 
 /// Who took the devices of an attempt, by which rule, and what that cost.
@@ -112,6 +115,7 @@ impl AttemptRecord {
             failures: held.failures.clone(),
             nodes,
             preempted: None,
+            cleaned_ms: held.cleaned_ms,
         }
     }
 

@@ -1,5 +1,5 @@
 //! The laws, numbered in one place. Each that anything can break today ([`IN_FORCE`]) has a property test named after it (`law_6_...`), and
-//! those that a history shows are checked in the simulation. Law 13 has neither: no clean-up of a device is recorded yet.
+//! those that a history shows are checked in the simulation.
 //!
 //! 1. A GPU, MIG placement or share is held by at most one allocation; memory is never oversubscribed.
 //! 2. An allocation of a gang is bound whole or not at all, and preempted whole or not at all.
@@ -14,13 +14,13 @@
 //! 11. A rejected command changes nothing.
 //! 12. Reclaim cannot cycle: each one strictly raises floor-covered use (or, inside one class of burst, strictly raises
 //!     priority).
-//! 13. No device passes to another tenant before its recorded clean-up. (Until clean-ups are recorded, a device is free when every task
-//!     of its allocation is over: the shim has killed every process below it, or its fence has passed.)
+//! 13. No device passes to another tenant before its recorded clean-up: what a node says is being cleaned is not released, and what could not be
+//!     cleaned is withheld.
 
 use std::fmt;
 
 /// The laws that something could break today.
-pub const IN_FORCE: [u8; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
+pub const IN_FORCE: [u8; 13] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13];
 
 /// A law by its number, for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

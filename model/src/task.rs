@@ -145,6 +145,30 @@ impl TaskState {
     }
 }
 
+/// What its node says of the devices of a task that is over (law 13).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CleanUp {
+    /// Nothing of the task is left on them: they may pass to another tenant.
+    Done {
+        /// How long it took to see that, in ms.
+        took_ms: u64,
+    },
+    /// Something may be left on them.
+    UnderWay,
+    /// Something was left on them when the time for cleaning had passed. They are withheld.
+    Failed {
+        /// What is left, for people.
+        reason: String,
+    },
+}
+
+impl Default for CleanUp {
+    /// As an agent has it that has nothing to clean.
+    fn default() -> Self {
+        CleanUp::Done { took_ms: 0 }
+    }
+}
+
 /// How a rank ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum TaskEnd {

@@ -147,6 +147,8 @@ impl Allocation {
             priority: 0,
             submitted_ms: 0,
             is_growth: false,
+            cleaning: Default::default(),
+            cleaned_ms: 0,
         }
     }
 }

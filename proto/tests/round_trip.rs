@@ -9,7 +9,7 @@ use muster_model::movable::Movable;
 use muster_model::needs::{Choice, Isolation, Needs, Rule};
 use muster_model::node::{ClearedGpu, NodeNotes, NodeSpec, Quarantine, Rival, WithheldSlice};
 use muster_model::request::{SharingMode, TaskRequest};
-use muster_model::task::{RankFailure, TaskEnd};
+use muster_model::task::{CleanUp, RankFailure, TaskEnd};
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::{AmountsEdit, AntiAffinityEdit, Edit, TenantEdit};
 use muster_model::usage::UsageInterval;
@@ -21,7 +21,9 @@ use muster_model::{
     Preemption, Preemptor, Reservation, ResourceVec, Spread, StartConditions, StopSignal, TaskPlacement, TaskState,
     Tenant, Topology, TopologyLevel, Trust, Unmet, UseHistory, WindowKind, WorkloadClass,
 };
-use muster_proto::convert::{change_from_control_plane, change_to_wire, report_from_wire, report_to_wire};
+use muster_proto::convert::{
+    change_from_control_plane, change_to_wire, clean_up_from_wire, clean_up_to_wire, report_from_wire, report_to_wire,
+};
 use muster_proto::{status, v1};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
@@ -326,6 +328,14 @@ fn failure() -> impl Strategy<Value = RankFailure> {
     })
 }
 
+fn clean_up() -> impl Strategy<Value = CleanUp> {
+    prop_oneof![
+        any::<u64>().prop_map(|took_ms| CleanUp::Done { took_ms }),
+        Just(CleanUp::UnderWay),
+        "[ -~]{1,9}".prop_map(|reason| CleanUp::Failed { reason }),
+    ]
+}
+
 fn attempt_record() -> impl Strategy<Value = AttemptRecord> {
     let numbers = (any::<u32>(), any::<u64>(), any::<u64>(), option::of(any::<u64>()), any::<u64>(), any::<u32>());
     let ends = vec((task_end(), any::<u32>()).prop_map(|(end, ranks)| EndCount { end, ranks }), 0..3);
@@ -351,6 +361,7 @@ fn attempt_record() -> impl Strategy<Value = AttemptRecord> {
         failures,
         nodes,
         preempted,
+        cleaned_ms: numbers.2,
     })
 }
 
@@ -380,6 +391,7 @@ fn end_cause() -> impl Strategy<Value = EndCause> {
             .prop_map(|(rank, code)| EndCause::RankFailed { rank: Rank(rank), code }),
         Just(EndCause::TimeLimit),
         Just(EndCause::Deadline),
+        Just(EndCause::Completed),
         any::<u32>().prop_map(|node| EndCause::NodeLost { node: NodeId(node) }),
         (option::of(any::<u64>().prop_map(JobId)), select(PREEMPT_REASONS.to_vec()))
             .prop_map(|(by, reason)| EndCause::Preempted { by, reason }),
@@ -425,7 +437,7 @@ prop_compose! {
             id: AllocationId(ids.0), job: JobId(ids.1), attempt: Attempt(ids.2), tenant: TenantId(ids.3),
             cell: CellId(ids.4), cell_epoch: Epoch(ids.5), model, cpu_milli: host.0, memory_mib: host.1, charge, tasks,
             task_states, node_epochs: epochs, state, bound_ms: host.2, failures, classes,
-            priority, submitted_ms: ids.0, is_growth: priority > 0,
+            priority, submitted_ms: ids.0, is_growth: priority > 0, cleaning: [Rank(ids.2)].into(), cleaned_ms: host.2,
         }
     }
 }
@@ -585,12 +597,14 @@ proptest! {
     #[test]
     fn proposals_and_reports_come_back_the_same(
         tasks in tasks(), model in option::of(select(GpuModel::ALL.to_vec())), state in task_state(),
-        numbers in (any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>()),
+        numbers in (any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>()), clean_up in clean_up(),
     ) {
         let bind = muster_model::Binding { job: JobId(numbers.0), attempt: Attempt(numbers.3), model, tasks };
         prop_assert_eq!(muster_model::Binding::try_from(sent(&v1::Bind::from(&bind))), Ok(bind));
         let report = (AllocationId(numbers.0), Rank(numbers.3), state, numbers.2.checked_sub(9));
-        let wire = report_to_wire(report.0, report.1, &report.2, report.3);
+        let mut wire = report_to_wire(report.0, report.1, &report.2, report.3);
+        clean_up_to_wire(&clean_up, &mut wire);
+        prop_assert_eq!(clean_up_from_wire(&sent(&wire)), clean_up);
         prop_assert_eq!(report_from_wire(sent(&wire)), Ok(report));
         let interval = UsageInterval {
             seq: numbers.0, allocation: AllocationId(numbers.1), duration_ms: numbers.2, gpu_unit_ms: numbers.0,

@@ -39,6 +39,7 @@ pub(crate) fn reports(allocation: &Allocation, seen: impl Fn(Rank) -> Option<Tas
                 state,
                 ended_ms: None,
                 checkpoint: None,
+                clean_up: muster_model::task::CleanUp::default(),
             });
         }
     }

@@ -84,6 +84,7 @@ fn good() -> History {
                 state: state.clone(),
                 ended_ms: None,
                 checkpoint: None,
+                clean_up: muster_model::task::CleanUp::default(),
             });
             Command::ReportTasks { node: NodeId(1), epoch: Epoch(1), reports: reports.to_vec() }
         };

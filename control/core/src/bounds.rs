@@ -40,6 +40,8 @@ pub const START_FAILURES_MAX: usize = 5;
 pub const START_FAILURES_JOBS_MAX: usize = 3;
 /// Attempts of one job that nodes may fail to start before the job itself fails: three nodes in a row may be quarantined over it.
 pub const START_FAULTS_PER_JOB_MAX: u32 = 16;
+/// An attempt that lasted so long, in ms (an hour), was no failure to start: those before it count no more.
+pub const START_FAULTS_FORGIVEN_AFTER_MS: u64 = 3_600_000;
 /// Wrong fields, or things to choose from, that one answer lists: a thousand jobs may all be wrong in the same way.
 pub const ERRORS_SHOWN_MAX: usize = 20;
 /// Cells: one for every few nodes of the largest fleet would still be fewer.

@@ -8,7 +8,7 @@ use crate::state::State;
 use muster_model::ids::{AllocationId, JobId, NodeId, TenantId};
 use muster_model::laws::{Broken, Law};
 use muster_model::{
-    Allocation, AllocationState, Dependency, DeviceHold, HoldMode, Job, JobPhase, ResourceVec, Tenant, Trust,
+    Allocation, AllocationState, Dependency, DeviceHold, HoldMode, Job, JobPhase, ResourceVec, TaskState, Tenant, Trust,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -176,7 +176,7 @@ impl State {
             format!("allocation {id} is no growth of attempt {} of job {}", job.attempt, job.id)
         })?;
         ensure(part.account().is_none(), 4, || format!("a floor pays for allocation {id}, which is growth"))?;
-        let stopping = matches!(minimum.state, AllocationState::Stopping(_)) || minimum.is_over();
+        let stopping = matches!(minimum.state, AllocationState::Stopping(_)) || minimum.has_ended();
         ensure(!stopping || part.state != AllocationState::Active, 2, || {
             format!("job {} is being stopped, its growth {id} is not", job.id)
         })?;
@@ -220,6 +220,12 @@ impl State {
             ensure(newest.is_some_and(|newest| held.cell_epoch <= newest), 7, || {
                 format!("allocation {} was bound at epoch {}, the cell is at {newest:?}", held.id, held.cell_epoch)
             })?;
+            for rank in &held.cleaning {
+                let seen = held.task_states.get(rank.0 as usize);
+                ensure(seen.is_some_and(TaskState::is_over), 13, || {
+                    format!("devices of rank {rank} of allocation {} are cleaned, and it is {seen:?}", held.id)
+                })?;
+            }
             for (rank, (task, seen)) in held.tasks.iter().zip(&held.task_states).enumerate() {
                 let bound = held.node_epochs.get(&task.node).copied();
                 let now = self.nodes.get(&task.node).map(|node| node.epoch);

@@ -7,6 +7,7 @@ use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Ran
 use muster_model::node::Withheld;
 use muster_model::node::{NodeSpec, Pool};
 use muster_model::object::FinishedJob;
+use muster_model::task::CleanUp;
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
@@ -357,4 +358,7 @@ pub struct TaskReport {
     /// The newest checkpoint that it says it has made.
     #[serde(default)]
     pub checkpoint: Option<Checkpoint>,
+    /// What is known of its devices, if it is over.
+    #[serde(default)]
+    pub clean_up: CleanUp,
 }

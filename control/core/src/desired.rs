@@ -184,7 +184,8 @@ fn stop_for(cause: &EndCause, spec: &JobSpec) -> Stop {
         | EndCause::RankFailed { .. }
         | EndCause::TimeLimit
         | EndCause::NodeLost { .. }
-        | EndCause::Deadline => Stop::term(spec.grace_s),
+        | EndCause::Deadline
+        | EndCause::Completed => Stop::term(spec.grace_s),
     }
 }
 

@@ -14,6 +14,7 @@ mod charge;
 mod checkpoints;
 mod claims;
 mod classes;
+mod clean_ups;
 mod clock;
 mod conditions;
 mod consequences;

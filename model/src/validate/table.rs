@@ -235,6 +235,7 @@ const AGENTS: &[Row] = &[
     ("WithheldCard", "reason", TEXT),
     ("TaskReports", "reports", list(REPORTS_PER_MESSAGE_MAX)),
     ("TaskReport", "checkpoint_note", TEXT),
+    ("TaskReport", "unclean", TEXT),
     ("TaskState", "reason", text(REASON_BYTES_MAX)),
     ("UsageReport", "intervals", list(INTERVALS_PER_MESSAGE_MAX)),
     ("LogData", "data", text(LOG_PIECE_BYTES_MAX)),

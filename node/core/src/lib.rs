@@ -7,9 +7,11 @@
 //!   needs no memory of what it was doing;
 //! - a desired state with a lower stamp than the highest seen changes nothing ([`stamp`]);
 //! - no rank starts while another attempt of its job is still seen on this node (law 6), and none past its own fence;
-//! - no step of the plan waits for a card, and a card that is slow or fails costs only those who need it.
+//! - no step of the plan waits for a card, and a card that is slow or fails costs only those who need it;
+//! - nothing starts on a device that may have something of another task left (law 13).
 
 pub mod card;
+pub mod clean;
 pub mod env;
 pub mod fence;
 pub mod health;
@@ -20,6 +22,7 @@ pub mod task;
 pub mod usage;
 
 pub use card::{CardObserved, CardSetting, CardStep, CardWork};
+pub use clean::CleanUps;
 pub use env::DeviceNames;
 pub use fence::Leases;
 pub use report::{Report, Reports};

@@ -8,7 +8,7 @@ use crate::fence::NS_PER_S;
 use crate::task::TaskKey;
 use muster_model::Checkpoint;
 use muster_model::checkpoint::CHECKPOINT_EVERY_MS;
-use muster_model::task::TaskState;
+use muster_model::task::{CleanUp, TaskState};
 use std::collections::BTreeMap;
 
 /// States per message: a node has tens of tasks, a message of this many stays small.
@@ -21,6 +21,7 @@ const AGAIN_AFTER_NS: u64 = 5 * NS_PER_S;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Known {
     state: TaskState,
+    clean_up: CleanUp,
     /// When it was over, on CLOCK_BOOTTIME.
     ended_ns: Option<u64>,
     checkpoint: Option<Checkpoint>,
@@ -44,6 +45,8 @@ pub struct Report {
     pub key: TaskKey,
     /// The state.
     pub state: TaskState,
+    /// What is known of its devices, if it is over.
+    pub clean_up: CleanUp,
     /// When it was over, on CLOCK_BOOTTIME, if it is.
     pub ended_ns: Option<u64>,
     /// The newest checkpoint that it says it has made.
@@ -59,17 +62,19 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// A task is seen in `state`, over since `ended_ns` if it is over. Says whether that is news.
-    pub fn observe(&mut self, key: TaskKey, state: TaskState, ended_ns: Option<u64>) -> bool {
-        if self.tasks.get(&key).is_some_and(|known| known.state == state) {
+    /// A task is seen in `state`, over since `ended_ns` if it is over, and then its devices as `clean_up` says. Says whether the state is news.
+    pub fn observe(&mut self, key: TaskKey, state: TaskState, ended_ns: Option<u64>, clean_up: CleanUp) -> bool {
+        let same_state = self.tasks.get(&key).is_some_and(|known| known.state == state);
+        if same_state && self.tasks.get(&key).is_some_and(|known| known.clean_up == clean_up) {
             return false;
         }
         let before = self.tasks.remove(&key);
         let (checkpoint, checkpoint_ns) =
             before.map(|known| (known.checkpoint, known.checkpoint_ns)).unwrap_or_default();
-        let known = Known { state, ended_ns, checkpoint, checkpoint_ns, acknowledged: false, carried_by: None };
+        let known =
+            Known { state, clean_up, ended_ns, checkpoint, checkpoint_ns, acknowledged: false, carried_by: None };
         self.tasks.insert(key, known);
-        true
+        !same_state
     }
 
     /// A task whose state was observed says that it has made a checkpoint. One is told at most every ten seconds, the newest at the next
@@ -110,6 +115,7 @@ impl Reports {
                 batch.push(Report {
                     key: *key,
                     state: known.state.clone(),
+                    clean_up: known.clean_up.clone(),
                     ended_ns: known.ended_ns,
                     checkpoint: known.checkpoint.clone(),
                 });

@@ -5,7 +5,7 @@
 //! must stay true:
 //! - a task with a record, live or over, is never started again, nor one that ran here and was lost;
 //! - a task starts only when no task of another attempt of its job is live here (law 6), when every device it needs can be
-//!   had beside what live tasks hold and was *seen* to be set for it, and when its fence lies ahead;
+//!   had beside what live tasks hold, is clean of those before (law 13) and was *seen* to be set for it, and when its fence lies ahead;
 //! - no step waits for a card: the work on cards is a list of its own for each card, so a slow one delays only the starts that need it;
 //! - steps that end something come before steps that start something;
 //! - a record is forgotten only when its end was acknowledged and it is no longer desired.
@@ -23,6 +23,8 @@ pub struct Observed {
     pub tasks: BTreeMap<TaskKey, ObservedTask>,
     /// Tasks whose present state the control plane has acknowledged.
     pub acknowledged: BTreeSet<TaskKey>,
+    /// Tasks that are over and whose devices are being cleaned.
+    pub cleaning: BTreeSet<TaskKey>,
     /// Cards by index.
     pub cards: Vec<CardObserved>,
     /// CLOCK_BOOTTIME now.
@@ -131,7 +133,8 @@ fn is_held_for_dead(task: &ObservedTask, desired: &Desired) -> bool {
 fn admit(desired: &Desired, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<TaskKey>, Vec<Holders>) {
     let mut holders = vec![Holders::default(); observed.cards.len()];
     let live = || observed.tasks.values().filter(|task| task.is_live());
-    for task in live() {
+    let cleaning = observed.cleaning.iter().filter_map(|key| observed.tasks.get(key)).filter(|task| !task.is_live());
+    for task in live().chain(cleaning) {
         for hold in &task.spec.devices {
             if let Some(card) = holders.get_mut(usize::from(hold.gpu)) {
                 card.add(task.spec.key, hold.mode);
@@ -237,7 +240,8 @@ fn forgettable<'a>(desired: &'a Desired, observed: &'a Observed) -> impl Iterato
         .tasks
         .iter()
         .filter(|(key, task)| {
-            !task.is_live() && observed.acknowledged.contains(key) && !desired.tasks.contains_key(key)
+            let is_done = !task.is_live() && !observed.cleaning.contains(key);
+            is_done && observed.acknowledged.contains(key) && !desired.tasks.contains_key(key)
         })
         .map(|(key, _)| Step::Forget(*key))
 }

@@ -2,6 +2,7 @@
 
 use super::need;
 use crate::v1;
+use muster_model::task::CleanUp;
 use muster_model::usage::UsageInterval;
 use muster_model::{AllocationId, Checkpoint, FieldError, Rank, TaskState};
 
@@ -29,6 +30,25 @@ pub fn report_to_wire(
 pub fn report_from_wire(wire: v1::TaskReport) -> Result<(AllocationId, Rank, TaskState, Option<u64>), FieldError> {
     let state = need(wire.state, "state")?.try_into().map_err(|e: FieldError| e.under("state"))?;
     Ok((AllocationId(wire.allocation), Rank(wire.rank), state, wire.ended_ms))
+}
+
+/// What a report tells of the devices of a task that is over.
+#[must_use]
+pub fn clean_up_from_wire(wire: &v1::TaskReport) -> CleanUp {
+    match wire {
+        v1::TaskReport { cleaning: true, .. } => CleanUp::UnderWay,
+        v1::TaskReport { unclean, cleaned_ms, .. } if unclean.is_empty() => CleanUp::Done { took_ms: *cleaned_ms },
+        v1::TaskReport { unclean, .. } => CleanUp::Failed { reason: unclean.clone() },
+    }
+}
+
+/// Puts it into a report.
+pub fn clean_up_to_wire(clean_up: &CleanUp, report: &mut v1::TaskReport) {
+    match clean_up {
+        CleanUp::Done { took_ms } => report.cleaned_ms = *took_ms,
+        CleanUp::UnderWay => report.cleaning = true,
+        CleanUp::Failed { reason } => report.unclean = reason.clone(),
+    }
 }
 
 /// What a report tells of a checkpoint.

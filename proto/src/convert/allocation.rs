@@ -128,6 +128,7 @@ impl From<&EndCause> for v1::EndCause {
             }
             EndCause::Requeued => Cause::Requeued(true),
             EndCause::Deadline => Cause::Deadline(true),
+            EndCause::Completed => Cause::Completed(true),
             EndCause::Window { name, kind } => {
                 Cause::Window(v1::WindowCause { name: name.clone(), kind: kind.to_string() })
             }
@@ -151,6 +152,7 @@ impl TryFrom<v1::EndCause> for EndCause {
             }
             Cause::Requeued(_) => EndCause::Requeued,
             Cause::Deadline(_) => EndCause::Deadline,
+            Cause::Completed(_) => EndCause::Completed,
             Cause::Window(said) => EndCause::Window { name: said.name, kind: word("window.kind", &said.kind)? },
             Cause::Shrunk(said) => EndCause::Shrunk { by: said.by.map(JobId) },
         })
@@ -184,6 +186,8 @@ impl From<&Allocation> for v1::Allocation {
             priority: allocation.priority,
             submitted_ms: allocation.submitted_ms,
             is_growth: allocation.is_growth,
+            cleaning: allocation.cleaning.iter().map(|rank| rank.0).collect(),
+            cleaned_ms: allocation.cleaned_ms,
         }
     }
 }
@@ -266,6 +270,8 @@ impl TryFrom<v1::Allocation> for Allocation {
             priority: wire.priority,
             submitted_ms: wire.submitted_ms,
             is_growth: wire.is_growth,
+            cleaning: wire.cleaning.into_iter().map(Rank).collect(),
+            cleaned_ms: wire.cleaned_ms,
         })
     }
 }

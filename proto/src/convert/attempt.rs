@@ -85,6 +85,7 @@ impl From<&AttemptRecord> for v1::AttemptRecord {
                 reason: by.reason.to_string(),
                 lost_gpu_unit_ms: by.lost_gpu_unit_ms,
             }),
+            cleaned_ms: record.cleaned_ms,
         }
     }
 }
@@ -105,6 +106,7 @@ impl TryFrom<v1::AttemptRecord> for AttemptRecord {
             failures: each("failures", wire.failures)?,
             nodes: wire.nodes.iter().map(|run| NodeRun { node: NodeId(run.node), ranks: run.ranks }).collect(),
             preempted: wire.preempted.map(preempted_by).transpose()?,
+            cleaned_ms: wire.cleaned_ms,
         })
     }
 }

@@ -214,6 +214,7 @@ fn a_job_without_room_goes_to_another_cell() {
                 state: muster_model::TaskState::Stopped,
                 ended_ms: None,
                 checkpoint: None,
+                clean_up: muster_model::task::CleanUp::default(),
             }];
             let node = held.tasks[0].node;
             let epoch = held.node_epochs[&node];

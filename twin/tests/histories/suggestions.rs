@@ -95,6 +95,7 @@ fn stopped(state: &mut State, id: muster_model::AllocationId, now_ms: u64) {
             state: TaskState::Stopped,
             ended_ms: None,
             checkpoint: None,
+            clean_up: muster_model::task::CleanUp::default(),
         };
         by_node.entry(task.node).or_default().push(report);
     }

@@ -477,6 +477,7 @@ impl World {
                     state,
                     ended_ms: None,
                     checkpoint: None,
+                    clean_up: muster_model::task::CleanUp::default(),
                 }),
                 _ => later = true,
             }

@@ -244,7 +244,14 @@ impl Scenario {
         for (rank, task) in held.tasks.iter().enumerate() {
             let (rank, state) = (Rank(rank as u32), seen.clone());
             let checkpoint = checkpoint.clone().filter(|_| rank == Rank(0));
-            let report = TaskReport { allocation: id, rank, state, ended_ms: None, checkpoint };
+            let report = TaskReport {
+                allocation: id,
+                rank,
+                state,
+                ended_ms: None,
+                checkpoint,
+                clean_up: muster_model::task::CleanUp::default(),
+            };
             by_node.entry(task.node).or_default().push(report);
         }
         let report = |(node, reports)| {

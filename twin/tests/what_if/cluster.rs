@@ -202,8 +202,14 @@ impl Cluster {
         for (index, task) in held.tasks.iter().enumerate() {
             if !held.task_states[index].is_over() {
                 let rank = Rank(index as u32);
-                let report =
-                    TaskReport { allocation: id, rank, state: state.clone(), ended_ms: None, checkpoint: None };
+                let report = TaskReport {
+                    allocation: id,
+                    rank,
+                    state: state.clone(),
+                    ended_ms: None,
+                    checkpoint: None,
+                    clean_up: muster_model::task::CleanUp::default(),
+                };
                 by_node.entry(task.node).or_default().push(report);
             }
         }

@@ -281,7 +281,7 @@ pub enum Event {
         alloc: AllocationId,
         /// Which job.
         job: JobId,
-        /// Which run of it.
+        /// Which run of it. A claim that was there before the log began is told as a run; if it comes to nothing, the runs after it have higher numbers here.
         attempt: Attempt,
         /// Whose.
         tenant: String,

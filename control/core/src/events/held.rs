@@ -7,7 +7,7 @@ use super::event::{Amounts, Event, Kind, Victim, Why};
 use super::jobs::{how_it_ended, how_part_ended, why_again_after};
 use super::seen::HeldSeen;
 use super::{Follower, Told};
-use muster_model::ids::{AllocationId, JobId};
+use muster_model::ids::{AllocationId, Attempt, JobId};
 use muster_model::{Allocation, AllocationState, Change, EndCause, Job, Object, Pool};
 
 impl Follower {
@@ -66,6 +66,7 @@ impl Follower {
         let seen = HeldSeen { job: held.job, account: held.account(), pays: true, cause, is_growth: held.is_growth };
         self.held.insert(held.id, seen);
         let job = self.jobs.get_mut(&held.job);
+        let claims_lost = job.as_ref().map_or(0, |job| job.claims_lost);
         if held.is_growth {
             job.into_iter().for_each(|job| job.growth.extend([held.id]));
         } else if let Some(job) = job {
@@ -82,7 +83,7 @@ impl Follower {
         told.say(Event::Bind {
             alloc: held.id,
             job: held.job,
-            attempt: held.attempt,
+            attempt: Attempt(held.attempt.0 + claims_lost),
             tenant: self.path(held.tenant),
             tasks: held.tasks.len() as u32,
             charge: Amounts(held.charge),

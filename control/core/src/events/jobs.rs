@@ -53,11 +53,11 @@ impl Follower {
             self.jobs.insert(job.id, now);
             return;
         };
-        let JobSeen { held, growth, hold, waits, ready, .. } = before.clone();
+        let JobSeen { held, growth, hold, waits, ready, claims_lost, .. } = before.clone();
         let asks = now.asks.clone();
         let cancelled = now.cancelled && !before.cancelled;
         let is_ready = now.ready;
-        self.jobs.insert(job.id, JobSeen { held, growth, hold, waits, ready, ..now });
+        self.jobs.insert(job.id, JobSeen { held, growth, hold, waits, ready, claims_lost, ..now });
         if asks != before.asks && waits && before.hold.is_none() {
             self.tell_update(job.id, asks, told);
         }
@@ -130,6 +130,9 @@ impl Follower {
             (Some(hold), None) => {
                 self.set_hold(job.id, None);
                 if hold.bound {
+                    if let Some(seen) = self.jobs.get_mut(&job.id) {
+                        seen.claims_lost += 1;
+                    }
                     told.say(Event::Release { alloc: hold.id, why: Why::Lost });
                 } else if !job.cancelled {
                     told.say(Event::DropHold { preempt: hold.id, why: DropWhy::Lost });
@@ -205,9 +208,10 @@ impl Follower {
             ready: is_ready(job),
             cancelled: job.cancelled,
             preemptions: job.preemptions,
-            failures: job.failures + job.start_faults,
+            failures: (job.failures, job.start_faults),
             grace_ms: 1_000 * spec.preemption.grace_s(spec.grace_s),
             checkpoint_ms: job.checkpoint_ms,
+            claims_lost: 0,
         }
     }
 
@@ -227,12 +231,14 @@ fn is_ready(job: &Job) -> bool {
 /// Why an attempt ended whose job waits again.
 pub(super) fn why_again(job: &Job, before: &JobSeen, held: AllocationId) -> Why {
     let record = job.attempts.iter().rev().find(|record| record.allocation == held);
-    let lost = record.is_some_and(|record| record.ends.iter().any(|count| count.end == TaskEnd::Fenced));
-    if lost {
+    let has = |end: TaskEnd| record.is_some_and(|record| record.ends.iter().any(|count| count.end == end));
+    // A fault of a card may be the first of a new count.
+    let faulty = has(TaskEnd::DeviceFault { by_job: false });
+    if has(TaskEnd::Fenced) {
         Why::Lost
     } else if job.preemptions > before.preemptions {
         Why::Preempted
-    } else if job.failures + job.start_faults > before.failures {
+    } else if (job.failures, job.start_faults) != before.failures || faulty {
         Why::Failed
     } else {
         Why::Lost

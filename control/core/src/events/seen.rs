@@ -21,9 +21,11 @@ pub(super) struct JobSeen {
     pub(super) cancelled: bool,
     pub(super) preemptions: u32,
     /// Failures of its own and of nodes that could not start it.
-    pub(super) failures: u32,
+    pub(super) failures: (u32, u32),
     pub(super) grace_ms: u64,
     pub(super) checkpoint_ms: Option<u64>,
+    /// Claims that were told as allocations and came to nothing: the log counts them as attempts.
+    pub(super) claims_lost: u32,
 }
 
 /// What may change of a pending job.

@@ -5,8 +5,8 @@
 //! (law 2). A preempted attempt, and one that somebody wants queued again, leads back to the queue with its place there, whatever its
 //! tasks exit with, and uses up no retry; only what ended by itself before the stop reached it is over.
 
-use super::{claims, growth, run_times, starts};
-use crate::bounds::START_FAULTS_PER_JOB_MAX;
+use super::{claims, clean_ups, growth, run_times, starts};
+use crate::bounds::{START_FAULTS_FORGIVEN_AFTER_MS, START_FAULTS_PER_JOB_MAX};
 use crate::draft::Draft;
 use crate::routing::{Router, models_of};
 use muster_model::attempt::{self, AttemptRecord, FAILURE_REASON_BYTES_MAX, PreemptedBy};
@@ -16,7 +16,7 @@ use muster_model::object::Key;
 use muster_model::task::{RankFailure, TaskEnd};
 use muster_model::usage::AllocationUsage;
 use muster_model::validate::clipped;
-use muster_model::{Allocation, AllocationState, EndCause, JobPhase, Object, Outcome, PreemptReason, TaskState};
+use muster_model::{Allocation, AllocationState, EndCause, Job, JobPhase, Object, Outcome, PreemptReason, TaskState};
 
 /// Takes over what was seen of one task, which was over at `ended_ms` by its node's clock if it is. Says whether that changed
 /// anything; [`settle`] is due then.
@@ -100,12 +100,17 @@ pub(super) fn settle(draft: &mut Draft<'_>, id: AllocationId) {
         if held.is_over() {
             close_part(draft, id);
         }
-    } else if held.is_over() {
+    } else if held.has_ended() {
+        let (is_over, is_active) = (held.is_over(), held.state == AllocationState::Active);
         growth::stop_all(draft, job, &EndCause::Shrunk { by: None });
         // Its parts are of the same attempt: the next one waits for them too.
-        if growth::parts_of(draft, job).is_empty() {
-            close(draft, id);
-        } else if let Some(job) = draft.job_mut(job) {
+        if is_over && growth::parts_of(draft, job).is_empty() {
+            return close(draft, id);
+        }
+        if !is_over && is_active {
+            stop(draft, id, EndCause::Completed);
+        }
+        if let Some(job) = draft.job_mut(job) {
             // Its work is done: nobody is to be started for it any more.
             job.growth.ends = job.growth.ends.max(GROWTH_ENDS_MAX);
         }
@@ -137,7 +142,7 @@ fn close(draft: &mut Draft<'_>, id: AllocationId) {
     let (now_ms, reason) = (draft.now_ms, verdict.reason());
     if let Some(job) = draft.job_mut(held.job) {
         job.failures += u32::from(verdict.blame == Blame::Job);
-        job.start_faults += u32::from(verdict.blame == Blame::Start);
+        job.start_faults = start_faults(job, &held, now_ms) + u32::from(verdict.blame == Blame::Start);
         job.preemptions += u32::from(verdict.blame == Blame::Preemption);
         let preempted_others = job.preemptor.attempt == Some(held.attempt);
         job.preemptor.failures += u32::from(verdict.blame == Blame::Job && preempted_others);
@@ -259,6 +264,10 @@ fn verdict(draft: &Draft<'_>, held: &Allocation) -> Verdict {
     let again = |reason, blame| Verdict { then: Then::Again(reason), blame };
     let AllocationState::Stopping(cause) = &held.state else { return over(Outcome::Completed) };
     let Some(job) = draft.job(held.job) else { return over(Outcome::Cancelled) };
+    // Its work was done when it was asked.
+    if *cause == EndCause::Completed {
+        return over(Outcome::Completed);
+    }
     if job.cancelled {
         return over(Outcome::Cancelled);
     }
@@ -281,7 +290,7 @@ fn verdict(draft: &Draft<'_>, held: &Allocation) -> Verdict {
             }
         },
         EndCause::Deadline => over(Outcome::DeadlineMissed),
-        EndCause::Shrunk { .. } => over(Outcome::Completed),
+        EndCause::Shrunk { .. } | EndCause::Completed => over(Outcome::Completed),
         EndCause::NodeLost { node } => again(format!("lost node {}", node_name(draft, *node)), Blame::Nobody),
         EndCause::RankFailed { rank, .. } => {
             // Ranks fail when a neighbour's node dies, long before its fence has passed: the loss is the cause then.
@@ -299,7 +308,7 @@ fn verdict(draft: &Draft<'_>, held: &Allocation) -> Verdict {
                 is_of_the_card(state) || matches!(state, TaskState::StartFailed { by_node: true, .. })
             });
             let (blame, may_again) = if by_node {
-                (Blame::Start, job.start_faults < START_FAULTS_PER_JOB_MAX)
+                (Blame::Start, start_faults(job, held, draft.now_ms) < START_FAULTS_PER_JOB_MAX)
             } else {
                 (Blame::Job, job.failures < job.spec.max_retries)
             };
@@ -309,6 +318,11 @@ fn verdict(draft: &Draft<'_>, held: &Allocation) -> Verdict {
             }
         }
     }
+}
+
+/// Attempts that nodes have spoilt since one lasted: a job that runs for months meets faults of cards, and each one is a new one.
+fn start_faults(job: &Job, held: &Allocation, now_ms: u64) -> u32 {
+    if now_ms.saturating_sub(held.bound_ms) >= START_FAULTS_FORGIVEN_AFTER_MS { 0 } else { job.start_faults }
 }
 
 /// Whether a rank ended by a fault for which its card is to blame.
@@ -380,6 +394,7 @@ pub(super) fn fence_tasks(draft: &mut Draft<'_>, node: NodeId) {
         for rank in ranks {
             changed |= observe(draft, id, rank, &TaskState::Fenced, None);
         }
+        changed |= clean_ups::give_up(draft, id, node);
         if changed {
             settle(draft, id);
         }

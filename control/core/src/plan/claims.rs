@@ -138,6 +138,8 @@ pub(super) fn begin_attempt(job: &mut Job, claim: &Claim, now_ms: u64) -> Alloca
         priority: job.spec.priority,
         submitted_ms: job.submitted_ms,
         is_growth: false,
+        cleaning: Default::default(),
+        cleaned_ms: 0,
     };
     held.set_account(claim.account, now_ms);
     held

@@ -68,6 +68,8 @@ pub(super) fn grow(draft: &mut Draft<'_>, binding: &LeasedBinding) -> Result<Don
             priority,
             submitted_ms,
             is_growth: true,
+            cleaning: Default::default(),
+            cleaned_ms: 0,
         };
         part.set_account(None, now_ms);
         draft.put(Object::Allocation(part));
@@ -93,7 +95,7 @@ fn may_grow<'a>(draft: &Draft<'a>, job: &Job, binding: &LeasedBinding) -> Result
         JobPhase::Running(id) => draft.state.allocations.get(&id),
         _ => None,
     };
-    let runs = |held: &&std::sync::Arc<Allocation>| held.state == AllocationState::Active && !held.is_over();
+    let runs = |held: &&std::sync::Arc<Allocation>| held.state == AllocationState::Active && !held.has_ended();
     let Some(minimum) = minimum.filter(runs).filter(|_| job.attempt == binding.attempt) else {
         return Err(GrowthFault::NotRunning { phase: job.phase.word().to_owned() });
     };

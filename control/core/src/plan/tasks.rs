@@ -1,6 +1,6 @@
 //! What agents saw of tasks.
 
-use super::{attempts, checkpoints, nodes};
+use super::{attempts, checkpoints, clean_ups, nodes};
 use crate::bounds::REPORTS_PER_COMMAND_MAX;
 use crate::command::TaskReport;
 use crate::draft::Draft;
@@ -28,7 +28,9 @@ pub(super) fn report(
             continue;
         }
         checkpoints::note(draft, report);
-        if attempts::observe(draft, report.allocation, report.rank, &report.state, report.ended_ms) {
+        let seen = attempts::observe(draft, report.allocation, report.rank, &report.state, report.ended_ms);
+        let cleaned = clean_ups::note(draft, report, seen);
+        if seen || cleaned {
             touched.insert(report.allocation);
         }
     }

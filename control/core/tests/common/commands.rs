@@ -10,6 +10,7 @@ use muster_model::needs::{Isolation, Needs};
 use muster_model::node::{Gpu, NodeSpec, Place, Withheld};
 use muster_model::priority_class::DEFAULT_PRIORITY_CLASS;
 use muster_model::request::{SharingMode, TaskRequest};
+use muster_model::task::CleanUp;
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::{Edit, TenantEdit};
 use muster_model::usage::UsageInterval;
@@ -595,7 +596,14 @@ impl Story {
                     _ => usual.clone(),
                 };
                 let checkpoint = self.checkpoint();
-                reports.push(TaskReport { allocation: id, rank: Rank(rank as u32), state, ended_ms: None, checkpoint });
+                reports.push(TaskReport {
+                    allocation: id,
+                    rank: Rank(rank as u32),
+                    state,
+                    ended_ms: None,
+                    checkpoint,
+                    clean_up: self.clean_up(),
+                });
             }
         }
         if self.chance.one_in(10) {
@@ -605,11 +613,20 @@ impl Story {
                 state: usual,
                 ended_ms: None,
                 checkpoint: None,
+                clean_up: CleanUp::default(),
             });
         }
         let command = Command::ReportTasks { node, epoch, reports };
         self.sent.push(command.clone());
         command
+    }
+
+    fn clean_up(&mut self) -> CleanUp {
+        match self.chance.below(8) {
+            0..=4 => CleanUp::Done { took_ms: self.chance.below(3) },
+            5 | 6 => CleanUp::UnderWay,
+            _ => CleanUp::Failed { reason: "process 7 uses it".to_owned() },
+        }
     }
 
     fn usage(&mut self) -> Command {

@@ -12,6 +12,7 @@ use muster_model::movable::Movable;
 use muster_model::needs::Needs;
 use muster_model::node::{Gpu, NodeSpec, Place, Withheld};
 use muster_model::request::TaskRequest;
+use muster_model::task::CleanUp;
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
@@ -341,13 +342,18 @@ impl World {
         TaskPlacement { node: self.node(node).0, devices }
     }
 
-    /// `report NODE ALLOCATION RANK=STATE ...`, without a rank for all its ranks there.
+    /// `report NODE ALLOCATION RANK=STATE ...`, without a rank for all its ranks there. Of devices: `cleaning=yes`, `cleaned=MS`, `unclean=WHY`.
     fn report(&self, words: &Words<'_>) -> Command {
         let (node, epoch) = self.node(words.at(1));
         let allocation = AllocationId(words.at(2).parse().expect("an allocation"));
         let mut reports = Vec::new();
         // `ago=3`: it was over three seconds ago, by the node's clock.
         let ended_ms = words.get("ago").map(|ago| self.now_ms - 1_000 * ago.parse::<u64>().expect("seconds"));
+        let clean_up = match (words.get("cleaning"), words.get("unclean")) {
+            (Some(_), _) => CleanUp::UnderWay,
+            (None, Some(reason)) => CleanUp::Failed { reason: reason.replace('_', " ") },
+            (None, None) => CleanUp::Done { took_ms: words.number("cleaned", 0) },
+        };
         for word in &words.plain[3..] {
             let (ranks, state) = match word.split_once('=') {
                 Some((rank, state)) => (vec![Rank(rank.parse().expect("a rank"))], state),
@@ -362,6 +368,7 @@ impl World {
                 state: task_state(state),
                 ended_ms,
                 checkpoint: None,
+                clean_up: clean_up.clone(),
             }));
         }
         Command::ReportTasks { node, epoch: Epoch(words.number("epoch", epoch.0)), reports }

@@ -239,6 +239,7 @@ impl Small {
             state: TaskState::Exited { code: 0 },
             ended_ms: None,
             checkpoint: None,
+            clean_up: muster_model::task::CleanUp::default(),
         }];
         let epoch = self.state.nodes[&node].epoch;
         self.run(&Command::ReportTasks { node, epoch, reports }).expect("a report");

@@ -14,9 +14,10 @@ use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 use muster_control_core::{Command, Done, Reject, TaskReport};
 use muster_model::node::Withheld;
+use muster_model::task::CleanUp;
 use muster_model::usage::UsageInterval;
 use muster_model::{NodeHealth, TaskState};
-use muster_proto::convert::{checkpoint_from_wire, report_from_wire};
+use muster_proto::convert::{checkpoint_from_wire, clean_up_from_wire, report_from_wire};
 use muster_proto::v1;
 use muster_runtime::timeline;
 use prost::Message as _;
@@ -228,6 +229,12 @@ impl Session {
         let keeps = self.hub.consensus.read(|state, _| state.meta.feature_level >= CHECKPOINTS_LEVEL);
         for (index, report) in message.reports.into_iter().enumerate() {
             let checkpoint = checkpoint_from_wire(&report).filter(|_| keeps);
+            let clean_up = clean_up_from_wire(&report);
+            // Then the end of a task is what releases its GPUs: it is told with the last report.
+            if !keeps && clean_up == CleanUp::UnderWay {
+                continue;
+            }
+            let clean_up = if keeps { clean_up } else { CleanUp::default() };
             let (allocation, rank, state, ended_ms) = report_from_wire(report)
                 .map_err(|error| Over::Bad(refusal::fields(&[error.under(&format!("reports[{index}]"))])))?;
             let state = match state {
@@ -235,7 +242,7 @@ impl Session {
                 state => state,
             };
             tracing::trace!(target: timeline::TARGET, step = "report_received", allocation = allocation.0);
-            reports.push(TaskReport { allocation, rank, state, ended_ms, checkpoint });
+            reports.push(TaskReport { allocation, rank, state, ended_ms, checkpoint, clean_up });
         }
         let command = Command::ReportTasks { node: self.joined.node, epoch: self.joined.epoch, reports };
         let (hub, seq) = (Arc::clone(&self.hub), message.seq);

@@ -195,6 +195,13 @@ impl CardHealth {
                 self.standing.read_well(cause);
                 self.standing.lift(WayBack::ProcessEnds, |one| one.cause == cause);
             }
+            HealthEvent::Unclean { place, what } => {
+                self.standing.raise(rules::of_remains(*place, what, now_ms));
+            }
+            HealthEvent::Cleaned { place } => {
+                let scope = place.map_or(Scope::Card, Scope::Slice);
+                self.standing.lift(WayBack::CleanedUp, |one| one.scope == scope);
+            }
             HealthEvent::Tick
             | HealthEvent::Xid(_)
             | HealthEvent::Cleared { .. }

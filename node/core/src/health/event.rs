@@ -137,6 +137,18 @@ pub enum HealthEvent {
         /// Which.
         pid: u32,
     },
+    /// Devices could not be cleaned after a task.
+    Unclean {
+        /// The slice; `None` for the whole card.
+        place: Option<MigPlacement>,
+        /// What is left, for people.
+        what: String,
+    },
+    /// They are clean now.
+    Cleaned {
+        /// The slice; `None` for the whole card.
+        place: Option<MigPlacement>,
+    },
     /// An operator takes the card for well.
     Cleared {
         /// Who.
@@ -168,6 +180,7 @@ impl HealthEvent {
                 HealthEvent::ForeignProcess { pid: *pid, user: short(user), command: short(command) }
             }
             HealthEvent::Cleared { by, reason } => HealthEvent::Cleared { by: short(by), reason: short(reason) },
+            HealthEvent::Unclean { place, what } => HealthEvent::Unclean { place: *place, what: short(what) },
             HealthEvent::Booted { boot_id } => HealthEvent::Booted { boot_id: short(boot_id) },
             other => other.clone(),
         }

@@ -7,6 +7,7 @@ use super::event::{HealthEvent, RemappedRows, XidEvent};
 use super::recovery::RecoveryAction;
 use super::verdict::{Cause, Condition, Scope, VerdictKind, WayBack};
 use super::xid::{Action, Harm, Xid};
+use muster_model::mig::MigPlacement;
 use std::collections::BTreeSet;
 
 /// What a fault is and asks for, before time and evidence are put to it.
@@ -187,6 +188,13 @@ pub(crate) fn of_foreign_process(pid: u32, user: &str, command: &str, now_ms: u6
     let ways = [WayBack::ProcessEnds, WayBack::NewBoot, WayBack::OperatorsClear];
     let evidence = HealthEvent::ForeignProcess { pid, user: user.to_owned(), command: command.to_owned() };
     on_card(Cause::ForeignProcess(pid), VerdictKind::Withhold, what, &ways).seen(now_ms, now_ms, evidence)
+}
+
+pub(crate) fn of_remains(place: Option<MigPlacement>, what: &str, now_ms: u64) -> Condition {
+    let scope = place.map_or(Scope::Card, Scope::Slice);
+    let ways_back: &[WayBack] = &[WayBack::CleanedUp, WayBack::NewBoot, WayBack::OperatorsClear];
+    let fault = Fault { cause: Cause::Unclean, scope, kind: VerdictKind::Withhold, what: what.to_owned(), ways_back };
+    fault.seen(now_ms, now_ms, HealthEvent::Unclean { place, what: what.to_owned() })
 }
 
 fn on_card<'a>(cause: Cause, kind: VerdictKind, what: String, ways_back: &'a [WayBack]) -> Fault<'a> {

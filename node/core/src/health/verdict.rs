@@ -89,6 +89,8 @@ pub enum WayBack {
     ProcessEnds,
     /// The driver answers.
     DriverAnswers,
+    /// Nothing of the last task is left.
+    CleanedUp,
     /// An operator's clear.
     OperatorsClear,
 }
@@ -104,6 +106,7 @@ impl fmt::Display for WayBack {
             WayBack::LinksUp => "the links come up",
             WayBack::ProcessEnds => "the process ends",
             WayBack::DriverAnswers => "the driver answers",
+            WayBack::CleanedUp => "nothing of the last task is left",
             WayBack::OperatorsClear => "the operator's clear",
         })
     }
@@ -136,6 +139,8 @@ pub enum Cause {
     Lost,
     /// This process, which Muster did not start, has the card open.
     ForeignProcess(u32),
+    /// Something of the last task is left.
+    Unclean,
 }
 
 /// Something that is wrong and has not been lifted.

@@ -3,7 +3,7 @@
 use crate::world::{PREEMPTED, desired, hold, key, mig, observed, over, running, spec, work};
 use muster_model::ids::{Epoch, Revision};
 use muster_model::mig::{MigPlacement, MigShape};
-use muster_model::task::{HoldMode, TaskState};
+use muster_model::task::{CleanUp, HoldMode, TaskState};
 use muster_model::validate::bounds;
 use muster_model::{Checkpoint, Stop, World};
 use muster_node_core::{
@@ -269,14 +269,15 @@ const S: u64 = 1_000_000_000;
 fn a_state_is_sent_until_it_is_acknowledged() {
     let mut reports = Reports::default();
     let task = key(10, 0);
-    assert!(reports.observe(task, TaskState::Running, None));
-    assert!(!reports.observe(task, TaskState::Running, None), "no news");
+    assert!(reports.observe(task, TaskState::Running, None, CleanUp::default()));
+    assert!(!reports.observe(task, TaskState::Running, None, CleanUp::default()), "no news");
     let (first, batch) = reports.next_batch(0).expect("news");
-    assert_eq!(batch, [Report { key: task, state: TaskState::Running, ended_ns: None, checkpoint: None }]);
+    let clean_up = CleanUp::default();
+    assert_eq!(batch, [Report { key: task, state: TaskState::Running, clean_up, ended_ns: None, checkpoint: None }]);
     assert_eq!(reports.next_batch(0), None, "it is under way");
 
     // A newer state goes out at once; the acknowledgement of the older one does not count for it.
-    reports.observe(task, TaskState::Exited { code: 0 }, Some(7));
+    reports.observe(task, TaskState::Exited { code: 0 }, Some(7), CleanUp::default());
     let (second, _) = reports.next_batch(0).expect("newer news");
     assert!(!reports.acknowledged(first) && !reports.is_acknowledged(task));
 
@@ -382,7 +383,7 @@ fn checkpoints_are_told_every_ten_seconds_and_the_last_one_with_the_end() {
     let made = |at_ms| Checkpoint { at_ms, note: format!("at {at_ms}") };
     let (task, mut reports) = (key(1, 0), Reports::default());
     assert!(!reports.checkpoint(task, &made(1), false, 0), "a task that nobody has seen");
-    reports.observe(task, TaskState::Running, None);
+    reports.observe(task, TaskState::Running, None, CleanUp::default());
     let told = |reports: &mut Reports, now_ns| {
         let (seq, batch) = reports.next_batch(now_ns)?;
         reports.acknowledged(seq);
@@ -398,7 +399,7 @@ fn checkpoints_are_told_every_ten_seconds_and_the_last_one_with_the_end() {
     assert_eq!(told(&mut reports, 109 * S), None);
     assert!(reports.checkpoint(task, &made(3), false, 110 * S));
     assert!(reports.checkpoint(task, &made(4), true, 111 * S), "it is being stopped");
-    reports.observe(task, TaskState::Stopped, Some(112 * S));
+    reports.observe(task, TaskState::Stopped, Some(112 * S), CleanUp::default());
     assert!(reports.checkpoint(task, &made(5), true, 112 * S));
     assert_eq!(told(&mut reports, 112 * S), Some(Some(made(5))), "with the end");
     assert!(reports.is_acknowledged(task));

@@ -161,6 +161,7 @@ proptest! {
                 take(step, &desired, &mut node);
             }
             truth.tasks.clone_from(&node.tasks);
+            truth.cleaning.clone_from(&node.cleaning);
             work_with_luck(&next, luck, &mut begun, &mut truth, &mut node);
             pass_time(&mut node);
         }

@@ -103,6 +103,7 @@ pub(crate) fn observed(tasks: Vec<(TaskSpec, Phase)>) -> Observed {
     Observed {
         tasks: tasks.into_iter().map(task).collect(),
         acknowledged: BTreeSet::new(),
+        cleaning: BTreeSet::new(),
         cards: vec![whole(GpuModel::H100); usize::from(CARDS)],
         now_ns: NOW_NS,
         confirmed_ns: Some(NOW_NS),
@@ -143,6 +144,7 @@ pub(crate) fn take(step: &Step, wanted: &Desired, node: &mut Observed) {
         Step::Forget(key) => {
             let task = node.tasks.remove(key).expect("forgets what is there");
             assert!(!task.is_live() && node.acknowledged.remove(key), "{key} is forgotten too early");
+            assert!(!node.cleaning.contains(key), "law 13: {key} is forgotten while its devices are cleaned");
         }
     }
 }
@@ -195,8 +197,10 @@ pub(crate) fn take_card_step(card: u16, step: CardStep, node: &mut Observed) {
     };
 }
 
+/// What is held of a card: by live tasks, and by those that are over until it is clean of them (law 13).
 pub(crate) fn live_holds(node: &Observed, card: u16) -> Vec<HoldMode> {
-    let live = node.tasks.values().filter(|task| task.is_live());
+    let holds = |(key, task): &(&TaskKey, &ObservedTask)| task.is_live() || node.cleaning.contains(key);
+    let live = node.tasks.iter().filter(holds).map(|(_, task)| task);
     live.flat_map(|task| &task.spec.devices).filter(|hold| hold.gpu == card).map(|hold| hold.mode).collect()
 }
 
@@ -230,9 +234,12 @@ fn assert_may_start(key: TaskKey, wanted: &Desired, node: &Observed) {
 
 /// Time passes: what was told to end ends, and the control plane hears of everything.
 pub(crate) fn pass_time(node: &mut Observed) {
+    // What has just ended is cleaned until the next time.
+    node.cleaning.clear();
     for (key, task) in &mut node.tasks {
         if task.is_live() && task.stopping != Stopping::No {
             task.phase = Phase::Over { state: TaskState::Stopped, started_ns: Some(5), ended_ns: NOW_NS };
+            node.cleaning.insert(*key);
         }
         if task.phase == Phase::Starting {
             task.phase = running();
@@ -355,6 +362,9 @@ fn add_if_consistent(node: &mut Observed, spec: TaskSpec, phase: Phase, stopping
     }
     if !task.is_live() && acknowledged {
         node.acknowledged.insert(key);
+    }
+    if !task.is_live() && fits && task.stopping == Stopping::Gracefully {
+        node.cleaning.insert(key);
     }
     node.tasks.insert(key, task);
 }

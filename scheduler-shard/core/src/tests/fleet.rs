@@ -324,6 +324,8 @@ impl Fleet {
                 task_states: vec![TaskState::Pending],
                 bound_ms: self.now_ms,
                 is_growth: true,
+                cleaning: Default::default(),
+                cleaned_ms: 0,
                 ..Allocation::usual(AllocationId(self.last_id), job.id, job.tenant, vec![task.clone()])
             };
             let proved = self.ledger.prove(job.tenant, &part.tasks, part.cpu_milli, part.memory_mib, &part.charge);

@@ -191,6 +191,7 @@ fn checkpoints_move_forward_and_the_last_one_counts() {
         state,
         ended_ms: None,
         checkpoint: Some(Checkpoint { at_ms, note: format!("at\n{at_ms}") }),
+        clean_up: muster_model::task::CleanUp::default(),
     };
     let mut told = |now_ms, seen, at_ms| {
         let reports = vec![report(seen, at_ms)];
@@ -247,8 +248,14 @@ fn the_cause_stands_in_the_allocation_while_it_stops() {
 
 /// All ranks are seen in this state.
 fn all_seen(state: &mut State, now_ms: u64, held: AllocationId, seen: &TaskState) {
-    let report =
-        |rank| TaskReport { allocation: held, rank: Rank(rank), state: seen.clone(), ended_ms: None, checkpoint: None };
+    let report = |rank| TaskReport {
+        allocation: held,
+        rank: Rank(rank),
+        state: seen.clone(),
+        ended_ms: None,
+        checkpoint: None,
+        clean_up: muster_model::task::CleanUp::default(),
+    };
     let reports = (0..RANKS).map(report).collect();
     run(state, now_ms, Command::ReportTasks { node: NodeId(1), epoch: Epoch(1), reports });
 }
