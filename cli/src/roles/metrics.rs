@@ -117,6 +117,11 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
     ("muster_agent_tasks_started_total", Counter, "Tasks that this agent has started"),
     ("muster_agent_tasks_over_total", Counter, "Tasks of this agent that have ended, by state"),
     ("muster_agent_card_failures_total", Counter, "Failed attempts to set the mode of a GPU"),
+    (
+        "muster_agent_cleanups_failed_total",
+        Counter,
+        "Clean-ups of GPUs after a task that found something left until their time was over",
+    ),
     ("muster_agent_gpu_xids_total", Counter, "Xids of GPUs, by code; each fault once"),
     ("muster_agent_desired_refused_total", Counter, "Desired states that this agent refused, by reason"),
     (

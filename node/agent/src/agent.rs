@@ -59,6 +59,7 @@ impl Agent {
             shared.host.spawn(reconciler.run()),
             shared.host.spawn(session::run(shared.clone())),
             shared.host.spawn(watch_health(shared.clone())),
+            shared.host.spawn(watch_unclean(shared.clone())),
         ];
         Ok(Agent { shared, running })
     }
@@ -102,6 +103,19 @@ async fn watch_health(shared: Arc<Shared>) {
         biased;
         () = shared.stop.cancelled() => {}
         watched = health.run() => {
+            if let Err(error) = watched {
+                shared.fail(error);
+            }
+        }
+    }
+}
+
+async fn watch_unclean(shared: Arc<Shared>) {
+    let cleaner = shared.cleaner.clone();
+    tokio::select! {
+        biased;
+        () = shared.stop.cancelled() => {}
+        watched = cleaner.run() => {
             if let Err(error) = watched {
                 shared.fail(error);
             }

@@ -14,6 +14,7 @@
 mod agent;
 mod boottime;
 mod cards;
+mod clean;
 mod config;
 pub mod exec;
 pub mod gpu;

@@ -60,6 +60,7 @@ impl Reconciler {
     async fn pass(&mut self) {
         let shared = self.shared.clone();
         let tasks = shared.config.executor.observe();
+        let cleaning = shared.cleaner.observe(&tasks);
         let is_due = self.note(&tasks);
         // What is to be reported does not wait for the meter's disk.
         shared.outgoing.notify_one();
@@ -79,6 +80,7 @@ impl Reconciler {
             let observed = Observed {
                 tasks,
                 acknowledged,
+                cleaning,
                 cards: shared.observed_cards(),
                 now_ns: shared.now_ns(),
                 confirmed_ns: state.leases.confirmed_ns(),
@@ -102,8 +104,9 @@ impl Reconciler {
                 Phase::Over { ended_ns, .. } => Some(*ended_ns),
                 Phase::Starting | Phase::Running { .. } => None,
             };
+            let clean_up = over_ns.map(|_| self.shared.cleaner.of(*key)).unwrap_or_default();
             if let Some(seen) = task.state()
-                && state.reports.observe(*key, seen.clone(), over_ns)
+                && state.reports.observe(*key, seen.clone(), over_ns, clean_up)
                 && seen.is_over()
             {
                 tracing::info!(task = %key, job = %task.spec.job, attempt = %task.spec.attempt, state = ?seen, "a task has ended");
@@ -174,6 +177,7 @@ impl Reconciler {
                 }
                 Step::Forget(key) => {
                     executor.forget(key);
+                    shared.cleaner.forget(key);
                     let mut state = shared.state.lock();
                     state.reports.forget(key);
                     state.meter.forget(key);

@@ -3,6 +3,7 @@
 //! What must stay true: the lock is never held across an await; whoever changes something that the other acts on notifies it.
 
 use crate::cards::Cards;
+use crate::clean::{self, Cleaner};
 use crate::config::{AgentConfig, AgentError};
 use crate::exec::Owner;
 use crate::health::{Health, Parts};
@@ -42,6 +43,7 @@ pub(crate) struct Shared {
     pub(crate) stop: CancellationToken,
     pub(crate) cards: Arc<Cards>,
     pub(crate) health: Arc<Health>,
+    pub(crate) cleaner: Arc<Cleaner>,
     pub(crate) state: Mutex<State>,
     /// Held while the meter is written: an older one must not land on a newer.
     meter_file: tokio::sync::Mutex<()>,
@@ -117,6 +119,15 @@ impl Shared {
             &spec.boot_id,
         )
         .await?;
+        let cleaner = Cleaner::open(clean::Parts {
+            host: host.clone(),
+            backend: config.gpus.clone(),
+            cards: cards.clone(),
+            executor: config.executor.clone(),
+            health: health.clone(),
+            replan: replan.clone(),
+            stop: stop.clone(),
+        })?;
         Ok(Shared {
             host,
             config,
@@ -126,6 +137,7 @@ impl Shared {
             stop,
             cards,
             health,
+            cleaner,
             state: Mutex::new(State {
                 identity,
                 stored_gate: (identity.gate, Instant::now()),

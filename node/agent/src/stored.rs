@@ -13,6 +13,8 @@ const AGENT_FILE: &str = "agent.json";
 const STAMP_FILE: &str = "stamp.json";
 const USAGE_FILE: &str = "usage.json";
 const HEALTH_FILE: &str = "gpu-health.json";
+/// What idle cards have in use.
+const IDLE_MEMORY_FILE: &str = "gpu-idle-memory.json";
 
 /// Who the agent is. One file, so that no part of it can be lost without the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,6 +99,25 @@ pub(crate) async fn write_health(
     cleared_ms: BTreeMap<String, u64>,
 ) -> Result<(), AgentError> {
     write(host, HEALTH_FILE, &StoredHealth { version: HEALTH_VERSION, ledger, cleared_ms }).await
+}
+
+/// Memory in use of idle cards, in MiB by UUID, with the version of its layout.
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredIdleMemory {
+    version: u32,
+    idle_mib: BTreeMap<String, u64>,
+}
+
+const IDLE_MEMORY_VERSION: u32 = 1;
+
+/// What cards had in use when nobody used them, by UUID, as far as that was ever seen.
+pub(crate) fn read_idle_memory(host: &Host) -> Result<BTreeMap<String, u64>, AgentError> {
+    Ok(read::<StoredIdleMemory>(host, IDLE_MEMORY_FILE)?.map(|stored| stored.idle_mib).unwrap_or_default())
+}
+
+/// Durable when it returns.
+pub(crate) async fn write_idle_memory(host: &Host, idle_mib: BTreeMap<String, u64>) -> Result<(), AgentError> {
+    write(host, IDLE_MEMORY_FILE, &StoredIdleMemory { version: IDLE_MEMORY_VERSION, idle_mib }).await
 }
 
 fn read<T: DeserializeOwned>(host: &Host, file: &'static str) -> Result<Option<T>, AgentError> {

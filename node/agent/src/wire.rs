@@ -6,7 +6,7 @@ use muster_model::validate::bounds::REASON_BYTES_MAX;
 use muster_model::validate::clipped;
 use muster_model::{FieldError, LimitSignal, Stop, StopSignal, World};
 use muster_node_core::{Desired, DesiredTask, Report, Stamp, TaskKey, TaskSpec};
-use muster_proto::convert::report_to_wire;
+use muster_proto::convert::{clean_up_to_wire, report_to_wire};
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message;
 use std::collections::BTreeMap;
@@ -19,9 +19,10 @@ pub(crate) fn message(message: Message) -> v1::AgentMessage {
 
 /// Task states under a number. `wall_ms` tells by the wall clock when something was on CLOCK_BOOTTIME.
 pub(crate) fn reports(seq: u64, batch: &[Report], wall_ms: impl Fn(u64) -> u64) -> v1::AgentMessage {
-    let report = |Report { key, state, ended_ns, checkpoint }: &Report| {
+    let report = |Report { key, state, clean_up, ended_ns, checkpoint }: &Report| {
         let mut report = report_to_wire(key.allocation, key.rank, state, ended_ns.map(&wall_ms));
         report.checkpoint_ms = checkpoint.as_ref().map(|made| made.at_ms);
+        clean_up_to_wire(clean_up, &mut report);
         report.checkpoint_note = checkpoint.as_ref().map(|made| made.note.clone()).unwrap_or_default();
         // A longer reason would be refused, and with it the session.
         if let Some(state) = &mut report.state {

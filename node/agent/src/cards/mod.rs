@@ -129,6 +129,11 @@ impl Cards {
         names
     }
 
+    /// Their UUIDs, by index.
+    pub(crate) fn uuids(&self) -> impl Iterator<Item = String> + '_ {
+        self.gpus.iter().map(|gpu| gpu.uuid.clone())
+    }
+
     /// How a card was driven when it was read last.
     pub(crate) fn mode(&self, card: u16) -> Option<SharingMode> {
         self.slots.lock().get(usize::from(card))?.state.as_ref().map(|state| state.mode)

@@ -145,6 +145,21 @@ pub trait GpuBackend: Send + Sync + 'static {
         Ok(Vec::new())
     }
 
+    /// Whether devices have to be cleaned between two tasks. Simulated ones have no memory.
+    fn is_cleaned(&self) -> bool {
+        false
+    }
+
+    /// Whether the driver erases memory when it is freed. Asks no driver.
+    fn erases_memory(&self) -> bool {
+        true
+    }
+
+    /// Memory of a card, or of the MIG instance that stands there, that is in use, in MiB, without what the driver keeps for itself; none where it does not tell.
+    fn memory_used(&self, _card: u16, _place: Option<MigPlacement>) -> GpuAnswer<'_, Option<u64>> {
+        std::future::ready(Ok(None)).boxed()
+    }
+
     /// How often to look for processes that Muster did not start; none where there cannot be any.
     fn processes_every(&self) -> Option<Duration> {
         None

@@ -47,6 +47,8 @@ struct Inner {
     busy: BTreeSet<u16>,
     /// Processes that cards list.
     processes: BTreeMap<u16, Vec<u32>>,
+    /// Memory in use of cards that are to be cleaned between two tasks, in MiB.
+    memory: Option<BTreeMap<u16, u64>>,
     /// Cards that answer nothing.
     hanging: BTreeSet<u16>,
     /// The next change of a card fails with this.
@@ -108,6 +110,11 @@ impl SimGpus {
     pub fn tell(&self, card: u16, event: HealthEvent) {
         // Without a listener nobody wants it.
         let _ = self.events.send((card, event));
+    }
+
+    /// Cards have memory from now on, and are cleaned between two tasks; `used_mib` of this one is in use.
+    pub fn set_memory(&self, card: u16, used_mib: u64) {
+        self.inner.lock().memory.get_or_insert_default().insert(card, used_mib);
     }
 
     /// The processes that a card lists from now on.
@@ -227,6 +234,15 @@ impl GpuBackend for SimGpus {
             |(card, gpu): (&CardState, &Gpu)| CardState { withheld: gpu.withheld.clone(), ..card.clone() };
         let state = inner.kept.cards.get(at).zip(self.gpus.get(at)).map(with_health);
         std::future::ready(state.ok_or(GpuError::NoCard { card, cards })).boxed()
+    }
+
+    fn is_cleaned(&self) -> bool {
+        self.inner.lock().memory.is_some()
+    }
+
+    fn memory_used(&self, card: u16, _place: Option<MigPlacement>) -> GpuAnswer<'_, Option<u64>> {
+        let used_mib = self.inner.lock().memory.as_ref().and_then(|memory| memory.get(&card).copied());
+        std::future::ready(Ok(used_mib)).boxed()
     }
 
     /// Simulated cards are used by nobody, but where a test says otherwise before the agent starts.

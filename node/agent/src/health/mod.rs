@@ -9,6 +9,7 @@ mod strangers;
 
 use self::kernel_log::Heard;
 use crate::cards::Cards;
+use crate::clean::Unclean;
 use crate::config::{AgentError, HealthConfig};
 use crate::exec::Executor;
 use crate::gpu::GpuBackend;
@@ -18,7 +19,7 @@ use muster_model::bounds::{GPUS_PER_NODE_MAX, MIG_SLICES_MAX, TEXT_BYTES_MAX};
 use muster_model::node::{ClearedGpu, Gpu, Withheld};
 use muster_model::validate::clipped;
 use muster_node_core::health::{
-    Effect, EffectKind, GpuUuid, HealthEvent, KernelEvent, Ledger, Mode, Scope, Verdict, XidEvent,
+    Cause, Effect, EffectKind, GpuUuid, HealthEvent, KernelEvent, Ledger, Mode, Scope, Verdict, XidEvent,
 };
 use muster_runtime::Host;
 use parking_lot::Mutex;
@@ -105,7 +106,9 @@ impl Health {
     /// What takes no new work because of its health.
     pub(crate) fn withheld(&self) -> Vec<Withheld> {
         if self.parts.config.mode == Mode::ObserveOnly {
-            return Vec::new();
+            // What is not clean is withheld in every mode: no device passes on before its clean-up (law 13).
+            let unclean = self.unclean().into_iter();
+            return unclean.map(|(gpu, slice, reason)| Withheld { gpu, slice, reason }).collect();
         }
         let ledger = self.ledger.lock();
         let mut all = Vec::new();
@@ -180,6 +183,32 @@ impl Health {
     /// When it was written, in ms of Unix time.
     fn moment(&self, heard: &Heard) -> u64 {
         self.parts.host.clock.wall_ms().saturating_sub(heard.age_ms)
+    }
+
+    /// Takes what another part of the agent has found out of a card.
+    ///
+    /// # Errors
+    /// The ledger cannot be stored.
+    pub(crate) async fn tell(&self, card: u16, event: &HealthEvent) -> Result<(), AgentError> {
+        self.take(card, event).await
+    }
+
+    /// Which cards and slices could not be cleaned, and what is left on them.
+    pub(crate) fn unclean(&self) -> Unclean {
+        let ledger = self.ledger.lock();
+        let mut all = Unclean::new();
+        for (index, gpu) in (0_u16..).zip(&self.parts.gpus) {
+            let known = ledger.cards().get(&GpuUuid(gpu.uuid.clone()));
+            let conditions = known.into_iter().flat_map(|known| known.conditions());
+            all.extend(conditions.filter(|condition| condition.cause == Cause::Unclean).map(|condition| {
+                let slice = match condition.scope {
+                    Scope::Card => None,
+                    Scope::Slice(place) => Some(place),
+                };
+                (index, slice, clipped(condition.what.clone(), TEXT_BYTES_MAX))
+            }));
+        }
+        all
     }
 
     async fn take(&self, card: u16, event: &HealthEvent) -> Result<(), AgentError> {

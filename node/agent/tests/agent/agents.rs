@@ -84,7 +84,7 @@ impl Fleet {
     }
 }
 
-fn holding(spec: TaskSpec, gpu: u16, mode: HoldMode) -> TaskSpec {
+pub(crate) fn holding(spec: TaskSpec, gpu: u16, mode: HoldMode) -> TaskSpec {
     TaskSpec { devices: vec![DeviceHold { gpu, mode }], ..spec }
 }
 

@@ -3,8 +3,10 @@
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use muster_model::TaskState;
+use muster_model::task::CleanUp;
 use muster_model::task::DeviceHold;
 use muster_node_core::{TaskKey, TaskSpec};
+use muster_proto::convert::clean_up_from_wire;
 use muster_proto::convert::report_from_wire;
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as FromAgent;
@@ -63,6 +65,8 @@ pub(crate) struct ClusterState {
     pub(crate) stamp: Option<v1::Stamp>,
     /// States of each task, each once, in the order heard.
     pub(crate) reports: BTreeMap<TaskKey, Vec<TaskState>>,
+    /// What was said of the devices of tasks that are over, each once, in the order heard.
+    pub(crate) clean_ups: BTreeMap<TaskKey, Vec<CleanUp>>,
     /// The revision of a join; 0 as a control node of an earlier version.
     pub(crate) joined_at: u64,
     pub(crate) usage_incarnation: u64,
@@ -172,7 +176,13 @@ impl ClusterState {
             }
             FromAgent::Reports(message) => {
                 for report in message.reports {
+                    let clean_up = clean_up_from_wire(&report);
                     let (allocation, rank, state, _) = report_from_wire(report).expect("a report");
+                    if state.is_over() {
+                        let said = self.clean_ups.entry(TaskKey { allocation, rank }).or_default();
+                        said.retain(|before| *before != clean_up);
+                        said.push(clean_up);
+                    }
                     let heard = self.reports.entry(TaskKey { allocation, rank }).or_default();
                     if !heard.contains(&state) {
                         heard.push(state);

@@ -4,6 +4,7 @@ mod agents;
 mod bench;
 mod cards;
 mod claims;
+mod clean;
 mod control;
 mod sandbox;
 mod shims;

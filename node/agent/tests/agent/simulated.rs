@@ -15,16 +15,16 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// A simulated host with the parts that outlive its agent.
-struct Node {
-    world: SimWorld,
-    machine: VirtualMachine,
-    gpus: Arc<SimGpus>,
+pub(crate) struct Node {
+    pub(crate) world: SimWorld,
+    pub(crate) machine: VirtualMachine,
+    pub(crate) gpus: Arc<SimGpus>,
     endpoints: Vec<String>,
 }
 
 impl Node {
     /// The control plane is up before it is called.
-    async fn new(world: &SimWorld, endpoints: Vec<String>) -> (Node, Agent) {
+    pub(crate) async fn new(world: &SimWorld, endpoints: Vec<String>) -> (Node, Agent) {
         let host = world.boot("node");
         let node = Node {
             world: world.clone(),
@@ -42,18 +42,18 @@ impl Node {
         Agent::start(host, config).await.expect("the agent starts")
     }
 
-    async fn restart(&self) -> Agent {
+    pub(crate) async fn restart(&self) -> Agent {
         self.world.crash("node").await;
         self.start(self.world.boot("node")).await
     }
 
-    fn run_of(&self, allocation: u64) -> RunRecord {
+    pub(crate) fn run_of(&self, allocation: u64) -> RunRecord {
         let runs = self.machine.history();
         runs.into_iter().find(|run| run.key == key(allocation, 0)).expect("it ran")
     }
 }
 
-async fn control(world: &SimWorld, nodes: usize) -> (Cluster, Vec<String>) {
+pub(crate) async fn control(world: &SimWorld, nodes: usize) -> (Cluster, Vec<String>) {
     let cluster = Cluster::new();
     cluster.with(|state| state.heartbeat_ms = 1_000);
     let mut endpoints = Vec::new();
@@ -64,7 +64,7 @@ async fn control(world: &SimWorld, nodes: usize) -> (Cluster, Vec<String>) {
     (cluster, endpoints)
 }
 
-fn sleeper(id: u64, seconds: u64, grace_s: u64) -> TaskSpec {
+pub(crate) fn sleeper(id: u64, seconds: u64, grace_s: u64) -> TaskSpec {
     TaskSpec { disconnect_grace_s: grace_s, ..command(id, 0, &["sleep", &seconds.to_string()]) }
 }
 

@@ -32,6 +32,7 @@ use super::{CardState, GpuAnswer, GpuBackend, GpuError, GpuProcess};
 use crate::exec::DeviceNode;
 use futures::future::FutureExt;
 use futures::stream::{BoxStream, StreamExt};
+use muster_model::mig::MigPlacement;
 use muster_model::node::Gpu;
 use muster_node_core::CardStep;
 use muster_node_core::health::{HealthEvent, Instance, PciAddress, RecoveryAction, Xid, XidEvent};
@@ -227,6 +228,14 @@ impl Inner {
         Ok(seen.into_iter().map(process).collect())
     }
 
+    async fn memory_used(&self, card: u16, place: Option<MigPlacement>) -> Result<Option<u64>, GpuError> {
+        let doing = "reading how much of its memory is in use";
+        match self.ask(card, Ask::MemoryUsed(place), doing).await? {
+            Answer::MemoryUsed(used_mib) => Ok(used_mib),
+            _ => Err(self.unexpected(card, doing)),
+        }
+    }
+
     /// What an event means to those who look after the card; `None` when the card has no index.
     fn health_event(&self, pci: &str, event: Event) -> Option<(u16, HealthEvent)> {
         let index = self.slots.lock().iter().position(|(slot, _)| slot.facts.card.pci == pci)?;
@@ -287,6 +296,20 @@ impl GpuBackend for NvmlGpus {
         device_nodes::of(&self.inner.config.driver_root, &slot.facts.card.pci, instance).map_err(|error| {
             GpuError::Driver { card, doing: "finding its device nodes".to_owned(), why: error.to_string() }
         })
+    }
+
+    fn is_cleaned(&self) -> bool {
+        true
+    }
+
+    fn erases_memory(&self) -> bool {
+        let params = std::fs::read_to_string(self.inner.config.driver_root.join("proc/driver/nvidia/params"));
+        // A driver that does not say it has its default, which is to erase.
+        !params.is_ok_and(|params| params.contains("RMDisableScrubOnFree=1"))
+    }
+
+    fn memory_used(&self, card: u16, place: Option<MigPlacement>) -> GpuAnswer<'_, Option<u64>> {
+        self.inner.memory_used(card, place).boxed()
     }
 
     fn processes_every(&self) -> Option<Duration> {

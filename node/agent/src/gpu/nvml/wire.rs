@@ -50,6 +50,8 @@ pub(super) enum Ask {
     SetExclusive(bool),
     Processes,
     RecoveryAction,
+    /// Of the card, or of the MIG instance there.
+    MemoryUsed(Option<MigPlacement>),
 }
 
 /// A line of the helper.
@@ -84,6 +86,8 @@ pub(super) enum Answer {
     State(Seen),
     Processes(Vec<SeenProcess>),
     RecoveryAction(u32),
+    /// In MiB; none when no such instance stands.
+    MemoryUsed(Option<u64>),
 }
 
 /// Why a request was not granted.

@@ -114,6 +114,13 @@ impl Nvml {
         Ok(Device { nvml: self, handle })
     }
 
+    pub(super) fn by_uuid(&'static self, uuid: &str) -> Called<Device> {
+        let uuid = CString::new(uuid).map_err(|_| Fault::Refused("no UUID".to_owned()))?;
+        let mut handle = std::ptr::null_mut();
+        call!(self.nvmlDeviceGetHandleByUUID(uuid.as_ptr(), &mut handle))?;
+        Ok(Device { nvml: self, handle })
+    }
+
     /// By its address, which opens this card only: to look for a UUID, NVML opens the cards before it too.
     pub(super) fn by_id(&'static self, card: &CardId) -> Called<Device> {
         let pci = CString::new(card.pci.as_str()).map_err(|_| Fault::Refused("no PCI address".to_owned()))?;
@@ -167,11 +174,20 @@ impl Device {
     }
 
     pub(super) fn memory_mib(self) -> Called<u64> {
+        self.memory().map(|memory| memory.total >> 20)
+    }
+
+    /// Without what the driver keeps for itself.
+    pub(super) fn memory_used_mib(self) -> Called<u64> {
+        self.memory().map(|memory| memory.used >> 20)
+    }
+
+    fn memory(self) -> Called<nvmlMemory_v2_t> {
         let nvml = self.nvml;
         let version = struct_version::<nvmlMemory_v2_t>(2);
         let mut memory = nvmlMemory_v2_t { version, total: 0, reserved: 0, free: 0, used: 0 };
         call!(nvml.nvmlDeviceGetMemoryInfo_v2(self.handle, &mut memory))?;
-        Ok(memory.total >> 20)
+        Ok(memory)
     }
 
     /// `None` for a card without MIG.

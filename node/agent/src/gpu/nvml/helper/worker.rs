@@ -9,6 +9,7 @@ use super::output::Output;
 use super::threads::start_thread;
 use super::{events, facts, holders, steps};
 use crate::gpu::nvml::wire::{About, Answer, Ask, CardId, Event, Fault, FromHelper, Seen};
+use muster_model::mig::MigPlacement;
 use nvml_wrapper_sys::bindings::field_id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -118,6 +119,8 @@ impl Worker {
                 }
                 Ok(Answer::Done)
             }
+            Ask::MemoryUsed(None) => device.memory_used_mib().map(Some).map(Answer::MemoryUsed),
+            Ask::MemoryUsed(Some(place)) => memory_of(device, profiles, place).map(Answer::MemoryUsed),
             Ask::Processes => holders::list(device, profiles).map(Answer::Processes),
             Ask::RecoveryAction => {
                 let action = device.field(NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)?;
@@ -138,6 +141,15 @@ impl Worker {
             }
         };
         Ok(self.known.insert(known))
+    }
+}
+
+fn memory_of(device: Device, profiles: &[Profile], place: MigPlacement) -> Called<Option<u64>> {
+    let instances = device.gpu_instances(profiles)?;
+    let there = instances.iter().map(super::mig::GpuInstance::seen).find(|seen| seen.place == Some(place));
+    match there.and_then(|seen| seen.uuid) {
+        Some(uuid) => device.nvml.by_uuid(&uuid)?.memory_used_mib().map(Some),
+        None => Ok(None),
     }
 }
 
