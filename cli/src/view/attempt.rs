@@ -20,6 +20,9 @@ pub struct AttemptView {
     pub ended: String,
     /// From the first to the second.
     pub ran_s: u64,
+    /// How long its GPUs were cleaned after its tasks had ended, in milliseconds.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cleaned_ms: u64,
     /// Why it ended; empty when every task exited with 0.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
@@ -28,6 +31,12 @@ pub struct AttemptView {
     /// The first ranks that failed, in the order of their times.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<FailureView>,
+}
+
+/// serde gives a reference.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// So many ranks ended in this way.
@@ -114,6 +123,7 @@ impl AttemptView {
             started: record.started_ms.map(show_moment),
             ended: show_moment(record.ended_ms),
             ran_s: record.started_ms.map_or(0, |started| record.ended_ms.saturating_sub(started) / 1_000),
+            cleaned_ms: record.cleaned_ms,
             reason: record.reason.clone(),
             ends: ends.chain(others).collect(),
             failures: record.failures.iter().map(failure).collect(),
@@ -126,12 +136,13 @@ impl AttemptView {
 pub fn attempts_table(attempts: &[AttemptView]) -> Vec<Block> {
     let mut columns = Columns::new(&["ATTEMPT", "ENDED", "RAN", "RANKS", "REASON"]).right(&["ATTEMPT", "RAN"]);
     for attempt in attempts {
+        let clean = (attempt.cleaned_ms > 0).then(|| format!("GPUs clean after {} ms", attempt.cleaned_ms));
         let ends: Vec<String> = attempt.ends.iter().map(|end| format!("{} {}", end.ranks, end.words())).collect();
         columns.row(vec![
             attempt.attempt.to_string(),
             attempt.ended.clone(),
             show_seconds(attempt.ran_s),
-            ends.join(", "),
+            ends.into_iter().chain(clean).collect::<Vec<_>>().join(", "),
             attempt.reason.clone(),
         ]);
     }

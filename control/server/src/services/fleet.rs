@@ -6,14 +6,16 @@ use crate::api::refusal;
 use muster_control_core::quota::{FloorWait, floor_waits};
 use muster_control_core::{Command, State};
 use muster_model::capacity::{CardUse, NodeUse};
+use muster_model::ids::AllocationId;
 use muster_model::node::WithheldSlice;
 use muster_model::{
-    CellId, DeviceClass, Gpu, JobPhase, NodeHealth, NodeId, Pool, PriorityClass, Revision, Window, WindowKind,
-    WindowSpec,
+    Allocation, CellId, DeviceClass, Gpu, JobPhase, NodeHealth, NodeId, Pool, PriorityClass, Revision, Window,
+    WindowKind, WindowSpec,
 };
 use muster_proto::v1;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 /// The service.
@@ -372,6 +374,12 @@ fn gpu_view(state: &State, there: &NodeUse, index: usize, card: &CardUse) -> v1:
         CardUse::Mps { shares, .. } => ("mps", shares.iter().map(|share| share.allocation).collect()),
         CardUse::TimeSlice { shares, .. } => ("time-slice", shares.iter().map(|share| share.allocation).collect()),
     };
+    let cleaning = cleaning(state, there, index, &holders);
+    let mut held = pin.unwrap_or_else(|| gpu.map(|gpu| card.describe(gpu.model)).unwrap_or_default());
+    if !cleaning.is_empty() {
+        let jobs: Vec<String> = cleaning.iter().map(ToString::to_string).collect();
+        held = format!("{held}; being cleaned after job {}", jobs.join(", "));
+    }
     let jobs: BTreeSet<u64> =
         holders.iter().filter_map(|id| state.allocations.get(id)).map(|held| held.job.0).collect();
     v1::GpuView {
@@ -379,10 +387,22 @@ fn gpu_view(state: &State, there: &NodeUse, index: usize, card: &CardUse) -> v1:
         index: index as u32,
         gpu: gpu.map(v1::Gpu::from),
         mode: mode.to_owned(),
-        held: pin.unwrap_or_else(|| gpu.map(|gpu| card.describe(gpu.model)).unwrap_or_default()),
+        held,
         jobs: jobs.into_iter().collect(),
         unavailable,
+        cleaning: cleaning.into_iter().collect(),
     }
+}
+
+/// Jobs whose tasks on this card have ended and left it to be cleaned.
+fn cleaning(state: &State, there: &NodeUse, index: usize, holders: &[AllocationId]) -> BTreeSet<u64> {
+    let held = holders.iter().filter_map(|id| state.allocations.get(id));
+    let is_cleaned = |held: &&Arc<Allocation>| {
+        let ranks = held.cleaning.iter().filter_map(|rank| held.tasks.get(rank.0 as usize));
+        let mut here = ranks.filter(|task| task.node == there.node.id);
+        here.any(|task| task.devices.iter().any(|hold| usize::from(hold.gpu) == index))
+    };
+    held.filter(is_cleaned).map(|held| held.job.0).collect()
 }
 
 fn cells(state: &State) -> Vec<v1::CellView> {

@@ -23,6 +23,7 @@ pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1
             let job = state.jobs.get(&id).map(Arc::clone);
             let spread_out = job.as_ref().and_then(|job| wider_than_preferred(state, job));
             let victim = job.as_ref().and_then(|job| preempted::reason(state, job));
+            let victim = victim.or_else(|| job.as_ref().and_then(|job| cleaning(state, job)));
             (job, spread_out, victim, state.nodes.is_empty(), state.meta.now_ms, revision)
         })
         .await?;
@@ -178,6 +179,14 @@ fn wider_than_preferred(state: &State, job: &Job) -> Option<v1::Reason> {
     let text =
         format!("it prefers topology {preferred}, but no {preferred} had room for it when it started; it {lies}");
     Some(reason("preference_not_met", text))
+}
+
+/// Of a job whose tasks have ended and whose devices are not clean yet.
+fn cleaning(state: &State, job: &Job) -> Option<v1::Reason> {
+    let JobPhase::Stopping(id) = job.phase else { return None };
+    state.allocations.get(&id).filter(|held| held.has_ended())?;
+    let text = "its tasks have ended, and its GPUs are allocated until nothing of them is left there; `muster gpus` shows which";
+    Some(reason("cleaning", text))
 }
 
 /// Where a job stands that does not wait.
