@@ -59,6 +59,11 @@ fn good() -> Evidence {
             restarted: true,
             neighbour_runs: true,
             destroyed: true,
+            sharers: muster::demo::sharers::Sharers {
+                told_by_whom: true,
+                held_back: true,
+                cleaned: Duration::from_millis(300),
+            },
         }),
         gpu_fault: GpuFault { withheld: Duration::from_millis(60), ran_elsewhere: true, cleared: true },
     }

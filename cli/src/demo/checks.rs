@@ -41,13 +41,20 @@ pub struct Evidence {
     pub slices: Option<Slices>,
 }
 
-fn of_slices(seen: &Slices) -> [Claim; 4] {
+fn of_slices(seen: &Slices) -> [Claim; 7] {
     let withheld = format!("{} ms", seen.withheld.as_millis());
     [
         ("MIG slice failed: withheld after", withheld, seen.withheld <= WITHHELD_MAX),
         ("its job runs again", yes_or_no(seen.restarted), seen.restarted),
         ("the job on the other slice runs on", yes_or_no(seen.neighbour_runs), seen.neighbour_runs),
         ("GPU instances are destroyed at the end", yes_or_no(seen.destroyed), seen.destroyed),
+        ("MPS fault: the neighbour is told whose", yes_or_no(seen.sharers.told_by_whom), seen.sharers.told_by_whom),
+        ("unclean GPU is held back from the next tenant", yes_or_no(seen.sharers.held_back), seen.sharers.held_back),
+        (
+            "its clean-up is on record",
+            format!("{} ms", seen.sharers.cleaned.as_millis()),
+            !seen.sharers.cleaned.is_zero(),
+        ),
     ]
 }
 

@@ -7,6 +7,7 @@ pub mod checks;
 pub mod gpu_fault;
 pub mod narrator;
 pub mod record;
+pub mod sharers;
 pub mod slices;
 pub mod stage;
 pub mod stream;

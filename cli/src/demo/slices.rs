@@ -1,10 +1,11 @@
 //! The part of the demonstration in which the agent works through NVIDIA's calls: on a double of the driver, MIG instances are created for two jobs, one of them gets an
-//! Xid, and all are destroyed at the end.
+//! Xid, and all are destroyed at the end. Then jobs share a GPU, and one tenant follows another ([`super::sharers`]).
 //!
 //! What must stay true: the cluster is one of its own, started as anybody would; what the driver did is read from the driver's side, the rest through the public API.
 
 use super::gpu_fault::{job_of, until};
 use super::narrator::Narrator;
+use super::sharers::{self, Sharers, cancel, failed};
 use super::stage::Stage;
 use super::{CALL_MAX, workload};
 use crate::client::Client;
@@ -14,7 +15,6 @@ use crate::failure::Failure;
 use muster_gpu_double::{Faults, library_beside};
 use muster_proto::v1;
 use muster_proto::v1::Consistency;
-use muster_proto::v1::jobs_client::JobsClient;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,8 @@ pub struct Slices {
     pub neighbour_runs: bool,
     /// No GPU instance stands at the end, and MIG mode is off.
     pub destroyed: bool,
+    /// What was seen of jobs that share a GPU, or have it one after another.
+    pub sharers: Sharers,
 }
 
 const SIZE: &[&str] = &["--voters", "1", "--shards", "1", "--nodes", "1", "--gpus-per-node", "2", "--gpus", "double"];
@@ -49,7 +51,6 @@ pub(super) async fn show(say: &Narrator, folder: &Path) -> Result<Option<Slices>
 
 async fn play(say: &Narrator, stage: &Stage) -> Result<Slices, Failure> {
     let client = &Client::new(stage.endpoints(), CALL_MAX)?;
-    let failed = |error| Failure::io("reading the double of the driver", std::io::Error::other(error));
     let folder = stage.node_folder("node-0000")?.join("gpu-double");
     let driver = Faults::open(&folder).map_err(failed)?;
     let both = vec![workload::slice("slice-a"), workload::slice("slice-b")];
@@ -96,8 +97,7 @@ async fn play(say: &Narrator, stage: &Stage) -> Result<Slices, Failure> {
     let (restarted, neighbour_runs) =
         (why.contains("Xid 94"), neighbour.attempts.is_empty() && neighbour.phase() == v1::JobPhase::Running);
     for job in [first, second] {
-        let cancel = |channel| async move { JobsClient::new(channel).cancel(v1::CancelRequest { job_id: job }).await };
-        client.call("cancel", cancel).await?;
+        cancel(client, job).await?;
     }
     let is_empty = async || {
         let fleet = driver.fleet().map_err(failed)?;
@@ -105,5 +105,8 @@ async fn play(say: &Narrator, stage: &Stage) -> Result<Slices, Failure> {
     };
     until("the GPU instances are destroyed", is_empty).await?;
     say.line("both are cancelled: the driver has no GPU instance any more, and MIG mode is off")?;
-    Ok(Slices { withheld, restarted, neighbour_runs, destroyed: true })
+    let told_by_whom = sharers::neighbours(say, client, &driver).await?;
+    let (held_back, cleaned) = sharers::tenant_change(say, client, &driver).await?;
+    let sharers = Sharers { told_by_whom, held_back, cleaned };
+    Ok(Slices { withheld, restarted, neighbour_runs, destroyed: true, sharers })
 }

@@ -167,6 +167,31 @@ pub fn slice(name: &str) -> v1::JobSpec {
     })
 }
 
+/// A quarter of a GPU by MPS, until it is cancelled or `seconds` are over.
+#[must_use]
+pub fn mps_share(name: &str, seconds: u32) -> v1::JobSpec {
+    spec(JobText {
+        tenant: Some("dev".to_owned()),
+        name: Some(name.to_owned()),
+        mps: Some(25),
+        gpu_memory: Some(Scalar("8Gi".to_owned())),
+        command: Some(OneOrMany::Many(vec!["sleep".to_owned(), seconds.to_string()])),
+        ..JobText::default()
+    })
+}
+
+/// A job on one GPU of any tenant, until it is cancelled.
+#[must_use]
+pub fn whole(name: &str, tenant: &str) -> v1::JobSpec {
+    spec(JobText {
+        tenant: Some(tenant.to_owned()),
+        name: Some(name.to_owned()),
+        gpus: Some(1),
+        command: Some(OneOrMany::Many(vec!["sleep".to_owned(), "300".to_owned()])),
+        ..JobText::default()
+    })
+}
+
 /// A job that is over at once: what is timed is its acknowledgement.
 #[must_use]
 pub fn probe(name: &str) -> v1::JobSpec {

@@ -48,7 +48,8 @@ pub(super) async fn open(
             smi: PathBuf::from("nvidia-smi"),
             mps_control: PathBuf::from("nvidia-cuda-mps-control"),
             helper: helper()?,
-            folder: data.join("mps"),
+            folder: data.to_owned(),
+            pipes: pipes(data)?,
             driver_root: PathBuf::from("/"),
         },
         GpuKind::Double => double(host, data)?,
@@ -101,9 +102,23 @@ fn double(host: &SimulatedNode, data: &Path) -> anyhow::Result<NvmlConfig> {
         smi: bin.join("nvidia-smi"),
         mps_control: bin.join("nvidia-cuda-mps-control"),
         helper: helper()?,
-        folder: data.join("mps"),
+        folder: data.to_owned(),
+        pipes: pipes(data)?,
         driver_root: folder,
     })
+}
+
+/// Where the control pipes of MPS servers are. The agent's data folder is closed to the users of tasks, and its path may be too long for a socket.
+fn pipes(data: &Path) -> anyhow::Result<PathBuf> {
+    let data = std::path::absolute(data).with_context(|| format!("the folder {}", data.display()))?;
+    let bytes = data.as_os_str().as_encoded_bytes().iter();
+    let hash = bytes
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let run = match nix::unistd::geteuid().is_root() {
+        true => PathBuf::from("/run"),
+        false => std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from),
+    };
+    Ok(run.join(format!("muster-mps-{hash:016x}")))
 }
 
 /// Where faults of simulated cards are told, by whoever plays the kernel. Simulated tasks have no processes to end, and there may be thousands of such hosts

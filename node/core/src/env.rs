@@ -9,6 +9,9 @@ use muster_model::mig::MigPlacement;
 use muster_model::task::HoldMode;
 use std::collections::BTreeMap;
 
+/// Where a client finds the MPS server of its card.
+pub const PIPE_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
+
 /// How the devices of this node are called at the moment the task starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceNames {
@@ -73,7 +76,7 @@ pub fn task_env(spec: &TaskSpec, names: &DeviceNames) -> Result<BTreeMap<String,
                 .mps_pipes
                 .get(&hold.gpu)
                 .ok_or_else(|| NotPrepared { card: hold.gpu, what: "MPS server".to_owned() })?;
-            set("CUDA_MPS_PIPE_DIRECTORY", pipe.clone());
+            set(PIPE_VARIABLE, pipe.clone());
             set("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent.to_string());
             // Devices are counted as the client sees them, and a share sees one card.
             set("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", format!("0={memory_mib}M"));

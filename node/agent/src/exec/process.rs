@@ -347,7 +347,7 @@ impl Executor for ProcessExecutor {
         if !self.0.enter(spec.clone(), node_epoch, Phase::Starting, deadline_ns) {
             return;
         }
-        let isolation = self.0.isolation(&spec, devices);
+        let isolation = self.0.isolation(&spec, &env, devices);
         let record = Arc::new(LaunchRecord {
             spec: (*spec).clone(),
             node_epoch,

@@ -187,8 +187,8 @@ pub(crate) fn start(
     standard: Standard,
 ) -> Result<Entered, NoEntry> {
     let Task { key, folder, workdir, shares, then } = task;
-    if isolation.is_full() && !isolation.devices.is_empty() {
-        device_nodes::make(member, &isolation.devices)?;
+    if isolation.is_full() && !(isolation.devices.is_empty() && isolation.folders.is_empty()) {
+        device_nodes::make(member, &isolation.devices, &isolation.folders)?;
     }
     let entrances = TaskCgroups::of(&isolation.cgroups, *key).make(&isolation.limits, &isolation.devices)?;
     let folders = own_folders(isolation, folder, *key)?;

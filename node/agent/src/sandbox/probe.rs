@@ -99,6 +99,7 @@ pub(crate) fn probe_main(folder: &Path) -> ! {
     let is_root = nix::unistd::geteuid().is_root();
     let isolation = Isolation {
         devices: Vec::new(),
+        folders: Vec::new(),
         folder: folder.join("sandbox"),
         user: is_root.then_some(NOBODY),
         writable: Vec::new(),

@@ -42,6 +42,9 @@ pub struct Isolation {
     /// Devices of its cards that it may open beside the usual ones.
     #[serde(default)]
     pub devices: Vec<DeviceNode>,
+    /// Folders of the host that it sees at their place, beside those that all see: the pipe of its MPS server.
+    #[serde(default)]
+    pub folders: Vec<PathBuf>,
 }
 
 /// A character device.

@@ -8,6 +8,7 @@ use muster_agent::sandbox::probe::{Findings, find_out, forget};
 use muster_agent::task_folder::TaskFolder;
 use muster_agent::task_folder::record::{Controller, ShimRecord};
 use muster_model::TaskState;
+use muster_model::task::{DeviceHold, HoldMode};
 use muster_node_core::{TaskKey, TaskSpec};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -246,6 +247,33 @@ async fn a_task_opens_its_own_card_and_no_others() {
     assert_eq!(said[4..], ["Operation not permitted", "Permission denied", "nvidia-cap9"], "{said:?}");
     bench.exec.kill(other);
     assert_eq!(bench.over(other).await.0, TaskState::Stopped);
+}
+
+/// The pipe of a card's MPS server is where the environment says, and no other server's is in sight.
+#[tokio::test]
+async fn a_task_finds_its_own_mps_server_and_no_others() {
+    let Some(site) = site() else { return };
+    if !site.is_full() {
+        return println!("skipped: needs root");
+    }
+    let bench = site.open().await;
+    let pipes = tempfile::tempdir().expect("a folder");
+    let pipe = |name: &str| {
+        let path = pipes.path().join(name);
+        std::fs::create_dir(&path).expect("made");
+        let _socket = std::os::unix::net::UnixListener::bind(path.join("control")).expect("a socket");
+        path.display().to_string()
+    };
+    let (own, other) = (pipe("own"), pipe("other"));
+    let script = format!(
+        "test -S {own}/control && echo own; test -e {other} || echo alone; touch {own}/new 2>/dev/null || echo closed"
+    );
+    let mut task = spec(1, 0, &script);
+    task.devices = vec![DeviceHold { gpu: 0, mode: HoldMode::Mps { percent: 25, memory_mib: 1_024 } }];
+    task.env.insert("CUDA_MPS_PIPE_DIRECTORY".to_owned(), own);
+    let key = bench.start(task, FAR);
+    assert_eq!(bench.over(key).await.0, TaskState::Exited { code: 0 });
+    assert_eq!(bench.output(key, Stream::Stdout).await.0, "own\nalone\nclosed\n");
 }
 
 /// The init has the environment of the first shim: an agent that looks for strays must not take it for one.

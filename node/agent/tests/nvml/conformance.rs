@@ -136,6 +136,7 @@ fn real() -> Option<(NvmlGpus, tempfile::TempDir)> {
         mps_control: PathBuf::from("nvidia-cuda-mps-control"),
         helper: vec![OsString::from(env!("CARGO_BIN_EXE_muster-gpu-helper"))],
         folder: folder.path().join("agent"),
+        pipes: folder.path().join("mps"),
         driver_root: PathBuf::from("/"),
     };
     let machine = muster_runtime::real::host("real", folder.path().join("data"));

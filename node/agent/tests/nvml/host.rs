@@ -43,6 +43,7 @@ impl Host {
             mps_control: folder.join("bin/nvidia-cuda-mps-control"),
             helper: vec![OsString::from(env!("CARGO_BIN_EXE_muster-gpu-helper"))],
             folder: folder.join("agent"),
+            pipes: folder.join("mps"),
             driver_root: folder.to_owned(),
         }
     }

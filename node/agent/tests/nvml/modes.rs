@@ -26,7 +26,7 @@ async fn mps_is_started_found_again_and_stopped() {
     let first = state(&gpus, 1).await;
     let pipe = PathBuf::from(first.mps_pipe.clone().expect("it has a pipe"));
     assert_eq!(first.mode, SharingMode::Mps);
-    assert!(pipe.starts_with(host.folder.path().join("agent/mps").join(&first.uuid)));
+    assert!(pipe.starts_with(host.folder.path().join("mps")) && pipe.display().to_string().contains(&first.uuid[..18]));
     assert_eq!(servers[0].pipe, pipe.display().to_string());
     // The server is on its card only, and is no stranger there.
     let listed = gpus.processes(1).await.unwrap();

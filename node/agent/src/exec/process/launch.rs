@@ -8,7 +8,9 @@ use crate::exec::{claim, orphans};
 use crate::task_folder::record::{DeviceNode, Isolation, Limits};
 use muster_model::checkpoint::FILE_VARIABLE;
 use muster_model::elastic::WORLD_VARIABLE;
+use muster_model::task::HoldMode;
 use muster_node_core::TaskSpec;
+use muster_node_core::env::PIPE_VARIABLE;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -19,9 +21,17 @@ const INHERITED_BY_SAME_USER: [&str; 6] = ["HOME", "USER", "LOGNAME", "SHELL", "
 
 impl Inner {
     /// How a task is isolated.
-    pub(super) fn isolation(&self, spec: &TaskSpec, devices: Vec<DeviceNode>) -> Option<Isolation> {
+    pub(super) fn isolation(
+        &self,
+        spec: &TaskSpec,
+        env: &BTreeMap<String, String>,
+        devices: Vec<DeviceNode>,
+    ) -> Option<Isolation> {
         let config = self.config.isolation.as_ref()?;
         let limits = Limits { cpu_milli: spec.cpu_milli, memory_mib: spec.memory_mib, pids_max: config.pids_max };
+        let shares = spec.devices.iter().any(|hold| matches!(hold.mode, HoldMode::Mps { .. }));
+        // A simulated server has no pipe.
+        let pipe = env.get(PIPE_VARIABLE).filter(|_| shares).map(PathBuf::from).filter(|pipe| pipe.is_dir());
         Some(Isolation {
             folder: self.config.data_dir.join("sandboxes").join(spec.key.allocation.to_string()),
             user: config.users.map(|users| users.of(spec.tenant_id)),
@@ -29,6 +39,7 @@ impl Inner {
             cgroups: config.cgroups.clone(),
             limits,
             devices,
+            folders: pipe.into_iter().collect(),
         })
     }
 

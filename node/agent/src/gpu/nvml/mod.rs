@@ -60,8 +60,10 @@ pub struct NvmlConfig {
     pub mps_control: PathBuf,
     /// Program and arguments that start the helper; the library follows.
     pub helper: Vec<OsString>,
-    /// Where the folders of MPS daemons are made, by UUID.
+    /// Where the logs of MPS daemons are, by UUID.
     pub folder: PathBuf,
+    /// Where the control pipes of MPS daemons are: a short path, since the address of a socket has 107 bytes at the most; tasks may go through it.
+    pub pipes: PathBuf,
     /// What `/sys` is below: `/`, but in tests.
     pub driver_root: PathBuf,
 }

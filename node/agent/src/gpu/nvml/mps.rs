@@ -6,12 +6,16 @@
 
 use super::NvmlConfig;
 use super::commands::{CommandError, run, run_detached};
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout_at};
 
+/// `GPU-` and 13 digits of a UUID.
+const UUID_CHARS: usize = 18;
 /// For a daemon to have a server that takes clients, and for one to end.
 const READY_MAX: Duration = Duration::from_secs(15);
 /// Between two looks.
@@ -62,7 +66,9 @@ impl<'a> Mps<'a> {
 
     /// Where its clients find it.
     pub(super) fn pipe(&self) -> PathBuf {
-        self.folder().join("pipe")
+        // A card is told from the others of its host by less than its whole UUID.
+        let short: String = self.uuid.chars().take(UUID_CHARS).collect();
+        self.config.pipes.join(short)
     }
 
     fn log(&self) -> PathBuf {
@@ -87,6 +93,11 @@ impl<'a> Mps<'a> {
     pub(super) fn begin(&self) -> Result<(), MpsError> {
         for path in [self.pipe(), self.log()] {
             std::fs::create_dir_all(&path).map_err(|source| MpsError::Folder { path, source })?;
+        }
+        // Its clients are other users. They find it by its name, and see no other.
+        for (path, mode) in [(self.config.pipes.clone(), 0o711), (self.pipe(), 0o755)] {
+            std::fs::set_permissions(&path, Permissions::from_mode(mode))
+                .map_err(|source| MpsError::Folder { path, source })?;
         }
         Ok(())
     }
