@@ -5,6 +5,7 @@ mod bench;
 mod cards;
 mod claims;
 mod control;
+mod health;
 mod sandbox;
 mod shims;
 mod simulated;
