@@ -509,6 +509,27 @@ async fn a_fault_of_a_slice_is_no_fault_of_the_card_while_the_cards_are_not_read
     });
 }
 
+/// A card that is not read in time: the slice that the kernel names may be any of them, which is something else than one that has gone.
+#[tokio::test]
+async fn a_fault_of_a_slice_that_cannot_be_placed_yet_ends_all_who_may_be_meant() {
+    let fleet = Fleet::new().await;
+    let (agent, host) = fleet.watched_agent(Mode::Enforce).await;
+    fleet.cluster.desire(&[
+        (holding(spec(1, 0, "sleep 1000"), 0, mig_hold(0)), false),
+        (holding(spec(2, 0, "sleep 1000"), 1, HoldMode::Whole), false),
+    ]);
+    fleet.cluster.until_reported(key(1, 0), TaskState::Running).await;
+    fleet.cluster.until_reported(key(2, 0), TaskState::Running).await;
+    drop(agent);
+    host.tasks.abort_all();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    fleet.kernel_says(&record(9, 1, "Xid (PCI:0000:10:00 GPU-I:01): 94, Contained: SM (0x1)."));
+    fleet.gpus.set_hanging(0, true);
+    let (_agent, _host) = fleet.watched_agent(Mode::Enforce).await;
+    fleet.cluster.until("the end of its task", |heard| heard.reports[&key(1, 0)].len() > 1).await;
+    fleet.cluster.with(|heard| assert_eq!(heard.reports[&key(2, 0)], [TaskState::Running]));
+}
+
 /// The kernel's clock differs from all others by what it has drifted since the boot.
 #[tokio::test]
 async fn a_record_that_comes_while_the_reader_waits_is_new_whatever_its_stamp_says() {
