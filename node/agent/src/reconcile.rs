@@ -211,7 +211,8 @@ impl Reconciler {
             devices,
         });
         // A verdict that has come since the plan has ended the holders that it knew.
-        if let Some(reason) = self.shared.health.withheld_from(&spec.devices) {
+        let health = &self.shared.health;
+        if let Some(reason) = health.withheld_from(&spec.devices).or_else(|| health.failed_mps(&spec.devices)) {
             self.shared.config.executor.fault(key, Fault { reason, by_job: false });
         }
     }

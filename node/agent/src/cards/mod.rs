@@ -17,6 +17,7 @@ use muster_model::validate::clipped;
 use muster_node_core::{CardObserved, CardStep, CardWork, DeviceNames};
 use muster_runtime::Host;
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -147,8 +148,14 @@ impl Cards {
     /// A fault of a card has ended its MPS server, if it has one: it is started again before anybody else starts there.
     pub(crate) fn mps_failed(&self, card: u16) {
         if let Some(slot) = self.slots.lock().get_mut(usize::from(card)) {
-            slot.mps_failed = slot.state.as_ref().is_some_and(|state| state.mode == SharingMode::Mps);
+            slot.mps_failed = slot.state.as_ref().is_none_or(|state| state.mode == SharingMode::Mps);
         }
+    }
+
+    /// The cards, by UUID, whose MPS server has failed and is not started again yet.
+    pub(crate) fn failed_mps(&self) -> BTreeSet<String> {
+        let slots = self.slots.lock();
+        self.gpus.iter().zip(&*slots).filter(|(_, slot)| slot.mps_failed).map(|(gpu, _)| gpu.uuid.clone()).collect()
     }
 
     /// Whether the driver does not answer for a card.

@@ -15,7 +15,7 @@ use crate::gpu::GpuBackend;
 use crate::stored;
 use muster_model::bounds::{GPUS_PER_NODE_MAX, MIG_SLICES_MAX, TEXT_BYTES_MAX};
 use muster_model::node::{ClearedGpu, Gpu, Withheld};
-use muster_model::task::DeviceHold;
+use muster_model::task::{DeviceHold, HoldMode};
 use muster_model::validate::clipped;
 use muster_node_core::health::{Effect, EffectKind, GpuUuid, HealthEvent, Ledger, Mode, Scope, Verdict};
 use muster_runtime::Host;
@@ -60,7 +60,10 @@ pub(crate) struct Parts {
 impl Health {
     /// Reads the ledger that an earlier agent has left, and tells it of this boot. What is new is on disk when it returns.
     pub(crate) async fn open(parts: Parts, boot_id: &str) -> Result<Arc<Health>, AgentError> {
-        let (mut ledger, cleared_ms) = stored::read_health(&parts.host)?;
+        let (mut ledger, cleared_ms, mps_failed) = stored::read_health(&parts.host)?;
+        for (card, _) in (0_u16..).zip(&parts.gpus).filter(|(_, gpu)| mps_failed.contains(&gpu.uuid)) {
+            parts.cards.mps_failed(card);
+        }
         let effects = ledger.booted(boot_id, parts.host.clock.wall_ms(), parts.config.mode);
         let (ledger, cleared_ms) = (Mutex::new(ledger), Mutex::new(cleared_ms));
         let (to_read, reads) = mpsc::channel(READS_MAX);
@@ -133,6 +136,17 @@ impl Health {
         Some(format!("GPU {}: {}", withheld.gpu, withheld.reason))
     }
 
+    /// Whether an MPS server of these devices has failed, in words.
+    pub(crate) fn failed_mps(&self, devices: &[DeviceHold]) -> Option<String> {
+        let failed = self.parts.cards.failed_mps();
+        let is_failed = |hold: &&DeviceHold| {
+            let gpu = self.parts.gpus.get(usize::from(hold.gpu));
+            matches!(hold.mode, HoldMode::Mps { .. }) && gpu.is_some_and(|gpu| failed.contains(&gpu.uuid))
+        };
+        let card = devices.iter().find(is_failed)?.gpu;
+        Some(format!("GPU {card}: its MPS server failed while this task was being started"))
+    }
+
     /// Acts on operators' clears that it has not acted on; each card has one, the newest.
     pub(crate) async fn clear(&self, cleared: impl Iterator<Item = ClearedGpu>) -> Result<(), AgentError> {
         for ClearedGpu { uuid, at_ms, reason } in cleared {
@@ -185,7 +199,7 @@ impl Health {
             let ledger = self.ledger.lock();
             (ledger.clone(), self.cleared_ms.lock().clone())
         };
-        let written = stored::write_health(&self.parts.host, ledger, cleared_ms).await;
+        let written = stored::write_health(&self.parts.host, (ledger, cleared_ms, self.parts.cards.failed_mps())).await;
         drop(writing);
         written
     }

@@ -28,7 +28,9 @@ struct Node {
     cluster: Cluster,
     gpus: Arc<SimGpus>,
     clock: Arc<dyn Clock>,
-    _agent: Agent,
+    executor: Arc<VirtualMachine>,
+    endpoint: String,
+    agent: Agent,
 }
 
 impl Node {
@@ -43,11 +45,18 @@ impl Node {
             processes.into_iter().for_each(|pids| gpus.set_processes(card, pids));
         }
         let executor = Arc::new(VirtualMachine::new(host.clock.clone(), false));
-        let config = AgentConfig::new(node_spec(), vec![endpoint], executor, gpus.clone());
+        let config = AgentConfig::new(node_spec(), vec![endpoint.clone()], executor.clone(), gpus.clone());
         let clock = host.clock.clone();
         let agent = Agent::start(host, config).await.expect("the agent starts");
         cluster.until("a lease", |heard| heard.leases > 0).await;
-        Node { cluster, gpus, clock, _agent: agent }
+        Node { cluster, gpus, clock, executor, endpoint, agent }
+    }
+
+    async fn restart(&mut self, world: &SimWorld) {
+        world.crash("node").await;
+        let endpoints = vec![self.endpoint.clone()];
+        let config = AgentConfig::new(node_spec(), endpoints, self.executor.clone(), self.gpus.clone());
+        self.agent = Agent::start(world.boot("node"), config).await.expect("the agent starts");
     }
 
     /// Desires these and waits until they run.
@@ -148,29 +157,39 @@ fn all_clients_of_an_mps_server_end_when_the_named_process_has_gone() {
 
 #[test]
 fn a_failed_mps_server_is_started_again_before_the_next_client() {
-    sim::run(5, async |world| {
-        let node = Node::new(&world, None).await;
-        let mut stubborn = TaskSpec { grace_s: 30, ..sleeper(2, 0, SHARE) };
-        stubborn.env.insert("MUSTER_SIM_IGNORE_TERM".to_owned(), "1".to_owned());
-        let old = [sleeper(1, 0, SHARE), stubborn];
-        node.run(&old).await;
-        node.xid(0, 31, Some(4_321));
-        node.fault_of(1).await;
-        let next = sleeper(3, 0, SHARE);
-        node.cluster.desire(&[(old[1].clone(), false), (next.clone(), false)]);
-        sleep(Duration::from_secs(10)).await;
-        node.cluster.with(|heard| assert!(!heard.reports.contains_key(&key(3, 0)), "an old client is still there"));
-        // The first change of the card fails, which shows that there is one.
-        node.gpus.fail_next(0, "as told");
-        let reason = node.cluster.until("a start that fails", |heard| heard.reports.contains_key(&key(3, 0)));
-        reason.await;
-        node.cluster.with(|heard| {
-            let told = &heard.reports[&key(3, 0)];
-            let stops = |reason: &str| reason.contains("stopping MPS failed: as told");
-            assert!(matches!(&told[..], [TaskState::StartFailed { reason, .. }] if stops(reason)), "{told:?}");
-        });
-        node.run(&[sleeper(4, 0, SHARE)]).await;
+    sim::run(5, async |world| failed_mps(&world, false).await);
+}
+
+#[test]
+fn an_agent_that_is_restarted_knows_that_an_mps_server_has_failed() {
+    sim::run(7, async |world| failed_mps(&world, true).await);
+}
+
+async fn failed_mps(world: &SimWorld, restarts: bool) {
+    let mut node = Node::new(world, None).await;
+    let mut stubborn = TaskSpec { grace_s: 30, ..sleeper(2, 0, SHARE) };
+    stubborn.env.insert("MUSTER_SIM_IGNORE_TERM".to_owned(), "1".to_owned());
+    let old = [sleeper(1, 0, SHARE), stubborn];
+    node.run(&old).await;
+    node.xid(0, 31, Some(4_321));
+    node.fault_of(1).await;
+    if restarts {
+        node.restart(world).await;
+    }
+    let next = sleeper(3, 0, SHARE);
+    node.cluster.desire(&[(old[1].clone(), false), (next.clone(), false)]);
+    sleep(Duration::from_secs(10)).await;
+    node.cluster.with(|heard| assert!(!heard.reports.contains_key(&key(3, 0)), "an old client is still there"));
+    // The first change of the card fails, which shows that there is one.
+    node.gpus.fail_next(0, "as told");
+    let reason = node.cluster.until("a start that fails", |heard| heard.reports.contains_key(&key(3, 0)));
+    reason.await;
+    node.cluster.with(|heard| {
+        let told = &heard.reports[&key(3, 0)];
+        let stops = |reason: &str| reason.contains("stopping MPS failed: as told");
+        assert!(matches!(&told[..], [TaskState::StartFailed { reason, .. }] if stops(reason)), "{told:?}");
     });
+    node.run(&[sleeper(4, 0, SHARE)]).await;
 }
 
 #[test]
