@@ -325,7 +325,8 @@ async fn an_xid_of_a_slice_ends_its_task_and_withholds_that_slice_alone() {
         assert_eq!(gpus[0].withheld_slices.len(), 1, "a verdict survives a restart");
         assert!(gpus[0].withheld.is_none());
     });
-    fleet.clear(0, now_ms());
+    // The control plane's clock is ahead by an hour.
+    fleet.clear(0, now_ms() + 3_600_000);
     fleet.cluster.desire(&tasks[..1]);
     fleet.withheld("the operator's clear", <[_]>::is_empty).await;
     fleet.kernel_says(&format!(
@@ -335,8 +336,8 @@ async fn an_xid_of_a_slice_ends_its_task_and_withholds_that_slice_alone() {
     fleet.cluster.desire(&tasks[..1]);
     tokio::time::sleep(Duration::from_millis(200)).await;
     fleet.withheld("a clear counts once", |all| !all.is_empty()).await;
-    // The control plane's clock was set back.
-    fleet.clear(0, now_ms() - 3_600_000);
+    // Now it was set right, and the clear's time with it.
+    fleet.clear(0, now_ms());
     fleet.cluster.desire(&tasks[..1]);
     tokio::time::sleep(Duration::from_millis(200)).await;
     fleet.withheld("an older clear counts no more", |all| !all.is_empty()).await;

@@ -241,7 +241,7 @@ impl Executor for Late {
     fn start(&self, launch: Launch) {
         self.gpus.tell(0, HealthEvent::Lost);
         // Meanwhile another thread takes it, counts the holders and finds none.
-        std::thread::sleep(Duration::from_millis(500));
+        tokio::task::block_in_place(|| std::thread::sleep(Duration::from_millis(500)));
         self.machine.start(launch);
     }
     fn attach(&self, host: &Host, changed: Arc<Notify>) -> BoxFuture<'_, Result<(), ExecError>> {
