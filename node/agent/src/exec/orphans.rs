@@ -200,3 +200,22 @@ pub(super) fn reap_adopted(adopts: bool) {
 fn is_zombie(pid: i32) -> bool {
     proc_stat::of(pid).is_ok_and(|stat| proc_stat::fields(&stat).next() == Some("Z"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{is_zombie, reap_adopted};
+    use crate::own_children;
+    use std::time::Duration;
+    use tokio::process::Command;
+
+    #[tokio::test]
+    async fn a_child_that_somebody_waits_for_is_not_reaped() {
+        let (mut child, _waited) = own_children::spawn(&mut Command::new("true")).expect("it starts");
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).expect("a process");
+        while !is_zombie(pid) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        reap_adopted(true);
+        assert!(child.wait().await.expect("its status is there").success());
+    }
+}
