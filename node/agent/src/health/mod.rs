@@ -30,6 +30,9 @@ const EVENTS_MAX: usize = 1_024;
 /// Cards whose recovery action waits to be read: as many as a node has at the most.
 const READS_MAX: usize = GPUS_PER_NODE_MAX;
 
+/// Tells the loop of a card.
+type Tell = mpsc::Sender<(u16, HealthEvent)>;
+
 /// What is known of the health of the node's cards.
 pub(crate) struct Health {
     parts: Parts,

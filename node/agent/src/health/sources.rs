@@ -4,7 +4,7 @@
 //! is read after the cards, so that the number of a MIG instance can be placed.
 
 use super::kernel_log::{self, Heard};
-use super::{Health, strangers};
+use super::{Health, Tell, strangers};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use muster_node_core::health::{GpuUuid, HealthEvent, KernelEvent, XidEvent};
@@ -12,7 +12,6 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
@@ -22,9 +21,6 @@ const READ_MAX: Duration = Duration::from_secs(5);
 const READ_EVERY: Duration = Duration::from_secs(30);
 /// The kernel's log waits no longer for the cards to be read: one that is silent for so long is withheld anyway.
 const CARDS_MAX: Duration = Duration::from_secs(10);
-
-/// Tells the loop of a card.
-pub(super) type Tell = mpsc::Sender<(u16, HealthEvent)>;
 
 /// A source in a task of its own, which ends with this.
 pub(super) struct Source(JoinHandle<()>);

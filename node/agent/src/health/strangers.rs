@@ -4,8 +4,7 @@
 //! what the driver runs itself (MPS) is none; a card whose processes cannot be listed keeps what is known of it; one whose
 //! listing overruns is silent until it is read again.
 
-use super::Health;
-use super::sources::Tell;
+use super::{Health, Tell};
 use crate::gpu::GpuProcess;
 use muster_model::request::SharingMode;
 use muster_node_core::health::{GpuUuid, HealthEvent};
