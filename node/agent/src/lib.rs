@@ -20,6 +20,7 @@ pub mod exec;
 pub mod gpu;
 mod health;
 mod logs;
+mod own_children;
 mod pidfd;
 mod proc_stat;
 mod ready;

@@ -4,7 +4,7 @@
 //! What must stay true: it keeps nothing that it could not see again, except until when to wait; steps are taken in their order; it never waits for a
 //! card: what cards need is handed over, and it is woken when one has changed.
 
-use crate::exec::{DeviceNode, Launch};
+use crate::exec::{DeviceNode, Fault, Launch};
 use crate::gpu::GpuError;
 use crate::shared::Shared;
 use muster_model::TaskState;
@@ -210,10 +210,15 @@ impl Reconciler {
         self.shared.config.executor.start(Launch {
             deadline_ns: fence::deadline_ns(confirmed_ns, spec.disconnect_grace_s),
             node_epoch: desired.stamp.node_epoch,
-            spec,
+            spec: spec.clone(),
             env,
             devices,
         });
+        // A verdict that has come since the plan has ended the holders that it knew.
+        let health = &self.shared.health;
+        if let Some(reason) = health.withheld_from(&spec.devices).or_else(|| health.failed_mps(&spec.devices)) {
+            self.shared.config.executor.fault(key, Fault { reason, by_job: false });
+        }
     }
 
     /// The device nodes of what a task holds, each once.

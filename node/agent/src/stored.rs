@@ -6,7 +6,7 @@ use muster_node_core::{Gate, Meter};
 use muster_runtime::Host;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const AGENT_FILE: &str = "agent.json";
 /// Where agents kept their gate before they had an id.
@@ -82,23 +82,26 @@ struct StoredHealth {
     ledger: Ledger,
     /// Until when operators' clears have been acted on, by card, in the control plane's time.
     cleared_ms: BTreeMap<String, u64>,
+    /// Cards whose MPS server a fault has taken down.
+    #[serde(default)]
+    mps_failed: BTreeSet<String>,
 }
+
+/// What is stored of the health of the cards.
+pub(crate) type KeptHealth = (Ledger, BTreeMap<String, u64>, BTreeSet<String>);
 
 const HEALTH_VERSION: u32 = 1;
 
 /// The health of the node's cards as it was stored, or of a node that was never looked at.
-pub(crate) fn read_health(host: &Host) -> Result<(Ledger, BTreeMap<String, u64>), AgentError> {
+pub(crate) fn read_health(host: &Host) -> Result<KeptHealth, AgentError> {
     let stored = read::<StoredHealth>(host, HEALTH_FILE)?;
-    Ok(stored.map(|stored| (stored.ledger, stored.cleared_ms)).unwrap_or_default())
+    Ok(stored.map(|stored| (stored.ledger, stored.cleared_ms, stored.mps_failed)).unwrap_or_default())
 }
 
 /// Durable when it returns.
-pub(crate) async fn write_health(
-    host: &Host,
-    ledger: Ledger,
-    cleared_ms: BTreeMap<String, u64>,
-) -> Result<(), AgentError> {
-    write(host, HEALTH_FILE, &StoredHealth { version: HEALTH_VERSION, ledger, cleared_ms }).await
+pub(crate) async fn write_health(host: &Host, kept: KeptHealth) -> Result<(), AgentError> {
+    let (ledger, cleared_ms, mps_failed) = kept;
+    write(host, HEALTH_FILE, &StoredHealth { version: HEALTH_VERSION, ledger, cleared_ms, mps_failed }).await
 }
 
 /// Memory in use of idle cards, in MiB by UUID, with the version of its layout.

@@ -37,6 +37,8 @@ pub struct CardObserved {
     pub changing: bool,
     /// Why its last steps failed, until they succeed or are not needed any more.
     pub failed: Option<String>,
+    /// A fault has taken its MPS server down: once its clients have gone it is started again, and nobody joins it before.
+    pub mps_failed: bool,
     /// Why nothing may be started on it, if so.
     pub withheld: Option<String>,
     /// Slices on which nothing may be started, and why; the rest of the card is used.
@@ -58,8 +60,8 @@ impl CardObserved {
     fn serves(&self, mode: HoldMode) -> bool {
         let as_needed = match (&self.setting, mode) {
             (Some(CardSetting::Mig(standing)), HoldMode::Mig(place)) => standing.contains(&place),
+            (Some(CardSetting::Mps), HoldMode::Mps { .. }) => !self.mps_failed,
             (Some(CardSetting::Whole), HoldMode::Whole)
-            | (Some(CardSetting::Mps), HoldMode::Mps { .. })
             | (Some(CardSetting::TimeSlice), HoldMode::TimeSlice { .. }) => true,
             _ => false,
         };
@@ -188,6 +190,11 @@ pub(crate) fn possible(model: GpuModel, mode: HoldMode) -> Result<(), String> {
     } else {
         Err(format!("{place} is not a valid MIG placement on {model}"))
     }
+}
+
+/// The steps for a card whose MPS server has failed and has no client any more: it is stopped first, whoever comes next.
+pub(crate) fn steps_after_failed_mps(holders: &Holders) -> Vec<CardStep> {
+    std::iter::once(CardStep::StopMps).chain(steps(&CardSetting::Whole, holders)).collect()
 }
 
 /// The steps that take a card from `now` to what its holders need: what takes it apart comes first.

@@ -10,7 +10,7 @@
 //! - steps that end something come before steps that start something;
 //! - a record is forgotten only when its end was acknowledged and it is no longer desired.
 
-use crate::card::{self, CardObserved, CardWork, Holders, Readiness};
+use crate::card::{self, CardObserved, CardSetting, CardWork, Holders, Readiness};
 use crate::fence;
 use crate::task::{Desired, DesiredTask, ObservedTask, Stopping, TaskKey, TaskSpec};
 use muster_model::{Stop, World};
@@ -82,7 +82,7 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
     let (ready, holders) = admit(desired, observed, &mut steps);
     steps.extend(ready.into_iter().map(Step::Start));
     steps.extend(forgettable(desired, observed));
-    Plan { steps, cards: card_work(&observed.cards, &holders) }
+    Plan { steps, cards: card_work(observed, &holders) }
 }
 
 /// Live tasks that must end, and how urgently.
@@ -227,12 +227,20 @@ fn fence_lies_ahead(task: &DesiredTask, observed: &Observed) -> bool {
 }
 
 /// What each card needs. A card that could not be read is left alone: nobody knows what is on it.
-fn card_work(cards: &[CardObserved], holders: &[Holders]) -> Vec<CardWork> {
-    let work = |(card, (observed, held)): (u16, (&CardObserved, &Holders))| CardWork {
-        card,
-        steps: observed.setting.as_ref().map_or_else(Vec::new, |setting| card::steps(setting, held)),
+fn card_work(observed: &Observed, holders: &[Holders]) -> Vec<CardWork> {
+    let has_live = |card: u16| {
+        let mut live = observed.tasks.values().filter(|task| task.is_live());
+        live.any(|task| task.spec.devices.iter().any(|hold| hold.gpu == card))
     };
-    (0..).zip(cards.iter().zip(holders)).map(work).collect()
+    let work = |(card, (seen, held)): (u16, (&CardObserved, &Holders))| CardWork {
+        card,
+        steps: match &seen.setting {
+            None => Vec::new(),
+            Some(CardSetting::Mps) if seen.mps_failed && !has_live(card) => card::steps_after_failed_mps(held),
+            Some(setting) => card::steps(setting, held),
+        },
+    };
+    (0..).zip(observed.cards.iter().zip(holders)).map(work).collect()
 }
 
 fn forgettable<'a>(desired: &'a Desired, observed: &'a Observed) -> impl Iterator<Item = Step> + 'a {

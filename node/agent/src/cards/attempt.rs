@@ -6,6 +6,7 @@
 use super::Cards;
 use crate::gpu::{CardState, GpuError};
 use muster_node_core::CardStep;
+use muster_runtime::Host;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -47,16 +48,25 @@ pub(super) async fn make(cards: &Cards, index: usize, steps: Vec<CardStep>) {
             tracing::error!(node, card, %error, "a GPU cannot be read or set");
             (error.to_string(), read.is_none())
         }
-        Failure::Silent { doing, waited } => {
-            tracing::error!(node, card, doing, ?waited, "the driver does not answer for a GPU; the GPU is withheld");
-            let since = cards.host.clock.wall_ms().saturating_sub(waited.as_millis() as u64);
-            (format!("the driver has not answered since {} ({doing})", muster_model::utc::show(since)), true)
-        }
+        Failure::Silent { doing, waited } => (silence(&cards.host, card, &doing, waited), true),
     });
     if trouble.is_some() {
         metrics::counter!("muster_agent_card_failures_total").increment(1);
     }
     cards.over(index, read, trouble, steps);
+}
+
+/// Logs that the driver has not answered for a card, and says it in words.
+pub(super) fn silence(host: &Host, card: u16, doing: &str, waited: Duration) -> String {
+    tracing::error!(
+        node = host.name,
+        card,
+        doing,
+        ?waited,
+        "the driver does not answer for a GPU; the GPU is withheld"
+    );
+    let since = host.clock.wall_ms().saturating_sub(waited.as_millis() as u64);
+    format!("the driver has not answered since {} ({doing})", muster_model::utc::show(since))
 }
 
 async fn read(cards: &Cards, card: u16) -> Result<CardState, Failure> {

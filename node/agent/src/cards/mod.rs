@@ -17,6 +17,7 @@ use muster_model::validate::clipped;
 use muster_node_core::{CardObserved, CardStep, CardWork, DeviceNames};
 use muster_runtime::Host;
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -46,6 +47,8 @@ struct Slot {
     state: Option<CardState>,
     work: Work,
     trouble: Option<Trouble>,
+    /// A fault has taken its MPS server down, which is not started again yet.
+    mps_failed: bool,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -98,6 +101,7 @@ impl Cards {
                 setting: known.map(CardState::setting),
                 changing: slot.work == Work::Changing,
                 failed,
+                mps_failed: slot.mps_failed,
                 withheld_slices: Vec::new(),
                 withheld: silent.clone().or_else(|| slot.state.as_ref().and_then(|state| state.withheld.clone())),
             }
@@ -139,11 +143,46 @@ impl Cards {
         self.slots.lock().get(usize::from(card))?.state.as_ref().map(|state| state.mode)
     }
 
-    /// Where the MIG instance of this number stands.
-    pub(crate) fn place_of(&self, card: u16, instance: u8) -> Option<MigPlacement> {
+    /// Where the MIG instance of this number stands, if there is one; absent when the card has not been read yet.
+    pub(crate) fn place_of(&self, card: u16, instance: u8) -> Option<Option<MigPlacement>> {
         let slots = self.slots.lock();
         let state = slots.get(usize::from(card))?.state.as_ref()?;
-        state.instances.iter().find(|made| made.handle == u64::from(instance)).map(|made| made.place)
+        Some(state.instances.iter().find(|made| made.handle == u64::from(instance)).map(|made| made.place))
+    }
+
+    /// A fault of a card has ended its MPS server, if it has one: it is started again before anybody else starts there.
+    pub(crate) fn mps_failed(&self, card: u16) {
+        if let Some(slot) = self.slots.lock().get_mut(usize::from(card)) {
+            slot.mps_failed = slot.state.as_ref().is_none_or(|state| state.mode == SharingMode::Mps);
+        }
+    }
+
+    /// The cards, by UUID, whose MPS server has failed and is not started again yet.
+    pub(crate) fn failed_mps(&self) -> BTreeSet<String> {
+        let slots = self.slots.lock();
+        self.gpus.iter().zip(&*slots).filter(|(_, slot)| slot.mps_failed).map(|(gpu, _)| gpu.uuid.clone()).collect()
+    }
+
+    /// Whether the driver does not answer for a card.
+    pub(crate) fn is_silent(&self, card: u16) -> bool {
+        let slots = self.slots.lock();
+        slots.get(usize::from(card)).and_then(|slot| slot.trouble.as_ref()).is_some_and(|trouble| trouble.is_silent)
+    }
+
+    /// The driver has not answered another question about a card: it is silent until it is read again.
+    pub(crate) fn was_silent(&self, card: u16, doing: &str, waited: Duration) {
+        {
+            let mut slots = self.slots.lock();
+            // What is under way has a deadline of its own.
+            let slot = slots.get_mut(usize::from(card)).filter(|slot| slot.work == Work::None);
+            let Some(slot) = slot.filter(|slot| slot.trouble.as_ref().is_none_or(|trouble| !trouble.is_silent)) else {
+                return;
+            };
+            let why = attempt::silence(&self.host, card, doing, waited);
+            let (steps, wait, again_at) = (Vec::new(), AGAIN_MIN, Instant::now() + AGAIN_MIN);
+            slot.trouble = Some(Trouble { why, is_silent: true, steps, wait, again_at });
+        }
+        self.replan.notify_one();
     }
 
     /// The number of the MIG instance that stands there.
@@ -216,7 +255,11 @@ impl Cards {
             let mut slots = self.slots.lock();
             let slot = &mut slots[index];
             slot.work = Work::None;
+            if trouble.is_none() && steps.contains(&CardStep::StopMps) {
+                slot.mps_failed = false;
+            }
             if let Some(state) = read {
+                slot.mps_failed &= state.mode == SharingMode::Mps;
                 slot.state = Some(state);
             }
             let before = slot.trouble.take();

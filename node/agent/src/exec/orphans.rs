@@ -2,10 +2,12 @@
 //!
 //! A shim is the sub-reaper of its task, so as long as it lives nothing leaves it. When it is killed itself, the kernel kills the command
 //! and nobody else. What must stay true: whoever is found here carries a mark of Muster's, belongs to the session or the group of a
-//! shim that is dead, or is a child of this agent that is no shim; nobody else is ever touched. A process that drops its
+//! shim that is dead, or is a child of this agent that is neither a shim nor marked as the agent's own
+//! ([`crate::own_children`]); nobody else is ever touched. A process that drops its
 //! environment, its session and its group escapes unless it became a child of the agent: that is why tasks are isolated ([`crate::sandbox`]). Of
 //! isolated tasks only the shims are looked for here, and what a killed one leaves is reaped.
 
+use crate::own_children;
 use crate::proc_stat;
 use crate::sandbox::member::INIT_ARGUMENT;
 use nix::sys::signal::{Signal, kill};
@@ -72,6 +74,7 @@ fn remains(folder: &Path, dead: Dead) -> Vec<i32> {
         dead.adopts
             && process.parent == own
             && process.value_of(SHIM).is_none()
+            && process.value_of(own_children::OWN).is_none()
             && !process.is_init()
             // A shim that has not been executed yet still looks like this process.
             && process.command_line() != own_command_line
@@ -186,7 +189,9 @@ pub(super) fn reap_adopted(adopts: bool) {
         let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
         for pid in children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()) {
             if !SHIMS.lock().contains(&pid) && is_zombie(pid) {
-                let _ = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
+                own_children::unless_waited_for(pid, || {
+                    let _ = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
+                });
             }
         }
     }
@@ -194,4 +199,23 @@ pub(super) fn reap_adopted(adopts: bool) {
 
 fn is_zombie(pid: i32) -> bool {
     proc_stat::of(pid).is_ok_and(|stat| proc_stat::fields(&stat).next() == Some("Z"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_zombie, reap_adopted};
+    use crate::own_children;
+    use std::time::Duration;
+    use tokio::process::Command;
+
+    #[tokio::test]
+    async fn a_child_that_somebody_waits_for_is_not_reaped() {
+        let (mut child, _waited) = own_children::spawn(&mut Command::new("true")).expect("it starts");
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).expect("a process");
+        while !is_zombie(pid) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        reap_adopted(true);
+        assert!(child.wait().await.expect("its status is there").success());
+    }
 }

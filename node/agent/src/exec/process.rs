@@ -6,6 +6,7 @@
 
 mod checkpoints;
 mod config;
+mod faults;
 mod launch;
 mod lineage;
 mod take_over;
@@ -78,6 +79,8 @@ struct Entry {
     checkpoint: Option<Checkpoint>,
     /// Once the shim is there and until it has ended.
     shim: Option<Arc<Shim>>,
+    /// The fault of a device that ends it.
+    fault: Option<Fault>,
 }
 
 struct Shim {
@@ -200,6 +203,8 @@ impl Inner {
 
     /// The shim is there: what was asked for meanwhile reaches it now.
     fn connect(&self, key: TaskKey, shim: &Arc<Shim>, started_ns: Option<u64>) {
+        // Before the signal: by it the next agent knows why the task has ended.
+        self.write_fault(key);
         let mut tasks = self.tasks.lock();
         let Some(entry) = tasks.get_mut(&key) else { return };
         entry.shim = Some(shim.clone());
@@ -236,9 +241,10 @@ impl Inner {
     }
 
     fn over(&self, key: TaskKey, exit: &ExitRecord) {
-        let state = match read_json::<Fault>(&self.folder(key).fault()) {
-            Ok(Some(fault)) => fault.end(exit.end.to_state()),
-            _ => exit.end.to_state(),
+        let state = exit.end.to_state();
+        let state = match self.fault_of(key) {
+            Some(fault) => fault.end(state),
+            None => state,
         };
         if let Some(entry) = self.tasks.lock().get_mut(&key) {
             entry.shim = None;
@@ -282,6 +288,7 @@ impl Inner {
                 told_generation: world.map(|world| world.generation),
                 checkpoint: None,
                 shim: None,
+                fault: None,
             };
             tasks.insert(key, entry);
         }
@@ -383,20 +390,9 @@ impl Executor for ProcessExecutor {
     }
 
     fn fault(&self, key: TaskKey, fault: Fault) {
-        let grace_s = {
-            let tasks = self.0.tasks.lock();
-            let Some(entry) = tasks.get(&key).filter(|entry| !matches!(entry.phase, Phase::Over { .. })) else {
-                return;
-            };
-            entry.spec.grace_s
-        };
-        let folder = self.0.folder(key);
-        if !folder.fault().exists()
-            && let Err(error) = folder.write_json(&folder.fault(), &fault)
-        {
-            tracing::error!(task = %key, %error, "cannot record the fault of a GPU that ends a task");
+        if let Some(grace_s) = self.0.note_fault(key, fault) {
+            self.stop(key, Stop::term(grace_s));
         }
-        self.stop(key, Stop::term(grace_s));
     }
 
     fn task_of(&self, pid: u32) -> Option<TaskKey> {

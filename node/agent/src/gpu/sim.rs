@@ -11,7 +11,7 @@ use muster_model::mig::{self, MigPlacement};
 use muster_model::node::Gpu;
 use muster_model::request::SharingMode;
 use muster_node_core::CardStep;
-use muster_node_core::health::{HealthEvent, PciAddress};
+use muster_node_core::health::{HealthEvent, PciAddress, RecoveryAction};
 use muster_runtime::Files;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,10 @@ struct Inner {
     memory: Option<BTreeMap<u16, u64>>,
     /// Cards that answer nothing.
     hanging: BTreeSet<u16>,
+    /// How long the readings of a card take.
+    slow: BTreeMap<u16, Duration>,
+    /// What the driver wants to be done about cards, where it tells.
+    recovery: BTreeMap<u16, RecoveryAction>,
     /// The next change of a card fails with this.
     faults: BTreeMap<u16, String>,
 }
@@ -104,6 +108,16 @@ impl SimGpus {
         } else {
             inner.hanging.remove(&card);
         }
+    }
+
+    /// Readings of a card take this long from now on.
+    pub fn set_slow(&self, card: u16, takes: Duration) {
+        self.inner.lock().slow.insert(card, takes);
+    }
+
+    /// What the driver wants to be done about a card from now on.
+    pub fn set_recovery_action(&self, card: u16, action: RecoveryAction) {
+        self.inner.lock().recovery.insert(card, action);
     }
 
     /// Something happens to a card; whoever listens to events now is told of it.
@@ -233,7 +247,22 @@ impl GpuBackend for SimGpus {
         let with_health =
             |(card, gpu): (&CardState, &Gpu)| CardState { withheld: gpu.withheld.clone(), ..card.clone() };
         let state = inner.kept.cards.get(at).zip(self.gpus.get(at)).map(with_health);
-        std::future::ready(state.ok_or(GpuError::NoCard { card, cards })).boxed()
+        let (state, takes) = (state.ok_or(GpuError::NoCard { card, cards }), inner.slow.get(&card).copied());
+        drop(inner);
+        async move {
+            if let Some(takes) = takes {
+                tokio::time::sleep(takes).await;
+            }
+            state
+        }
+        .boxed()
+    }
+
+    fn recovery_action(&self, card: u16) -> GpuAnswer<'_, Option<RecoveryAction>> {
+        if self.hangs(card) {
+            return std::future::pending().boxed();
+        }
+        std::future::ready(Ok(self.inner.lock().recovery.get(&card).copied())).boxed()
     }
 
     fn is_cleaned(&self) -> bool {
@@ -251,6 +280,9 @@ impl GpuBackend for SimGpus {
     }
 
     fn processes(&self, card: u16) -> GpuAnswer<'_, Vec<GpuProcess>> {
+        if self.hangs(card) {
+            return std::future::pending().boxed();
+        }
         let pids = self.inner.lock().processes.get(&card).cloned().unwrap_or_default();
         let process = |pid| GpuProcess { pid, place: None, used_mib: None };
         std::future::ready(Ok(pids.into_iter().map(process).collect())).boxed()

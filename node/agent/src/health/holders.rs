@@ -1,7 +1,7 @@
 //! Who holds a card or a slice of it, and is ended by a fault of it.
 //!
 //! What must stay true: a fault of a slice ends nobody who holds another slice; when the driver names a process, only the task of that process is ended, unless
-//! it shares an MPS server, which fails with it.
+//! it shares an MPS server, which fails with it: then its neighbours end too, also when the process has gone or is the server itself.
 
 use crate::exec::{Executor, Fault};
 use muster_model::task::HoldMode;
@@ -11,18 +11,30 @@ use muster_node_core::health::Scope;
 /// A task that a fault ends.
 pub(super) struct Holder {
     pub(super) key: TaskKey,
-    /// Another client of its MPS server made the fault: that task.
-    neighbour: Option<TaskKey>,
+    made_by: MadeBy,
+}
+
+/// Who made a fault.
+enum MadeBy {
+    /// Whoever the fault says.
+    Itself,
+    /// This task, another client of its MPS server.
+    Neighbour(TaskKey),
+    /// Nobody knows which client of its MPS server, or the server.
+    ServerOrClient,
 }
 
 impl Holder {
     pub(super) fn fault(&self, card: usize, cause: &str, by_job: bool) -> Fault {
-        match self.neighbour {
-            None => Fault { reason: format!("GPU {card}: {cause}"), by_job },
-            Some(culprit) => Fault {
-                reason: format!("GPU {card}: {cause}; another client of the same MPS server, task {culprit}, made it"),
-                by_job: false,
-            },
+        let at_server = |who: String| Fault { reason: format!("GPU {card}: {cause}; {who}"), by_job: false };
+        match self.made_by {
+            MadeBy::Itself => Fault { reason: format!("GPU {card}: {cause}"), by_job },
+            MadeBy::Neighbour(culprit) => {
+                at_server(format!("another client of the same MPS server, task {culprit}, made it"))
+            }
+            MadeBy::ServerOrClient => {
+                at_server("the MPS server of this task failed, or a client of it that has gone made it".to_owned())
+            }
         }
     }
 }
@@ -32,21 +44,29 @@ pub(super) fn of(executor: &dyn Executor, card: u16, scope: Scope, process: Opti
     let observed = executor.observe();
     let mut holders = Vec::new();
     for (key, task) in observed.iter().filter(|(_, task)| task.is_live()) {
-        let touches = |mode: &HoldMode| match mode {
-            HoldMode::Mig(place) => scope.touches(Scope::Slice(*place)),
-            HoldMode::Whole | HoldMode::Mps { .. } | HoldMode::TimeSlice { .. } => true,
-        };
         let mut held = task.spec.devices.iter().filter(|hold| hold.gpu == card).map(|hold| hold.mode);
-        if let Some(mode) = held.find(touches) {
+        if let Some(mode) = held.find(|mode| touches(scope, mode)) {
             holders.push((*key, mode));
         }
     }
+    let is_client = |mode: &HoldMode| matches!(mode, HoldMode::Mps { .. });
     let Some(pid) = process else {
-        return holders.into_iter().map(|(key, _)| Holder { key, neighbour: None }).collect();
+        return holders.into_iter().map(|(key, _)| Holder { key, made_by: MadeBy::Itself }).collect();
     };
-    let Some(culprit) = executor.task_of(pid) else { return Vec::new() };
-    let shares = holders.iter().any(|(key, mode)| *key == culprit && matches!(mode, HoldMode::Mps { .. }));
-    let meant =
-        holders.into_iter().filter(|(key, mode)| *key == culprit || shares && matches!(mode, HoldMode::Mps { .. }));
-    meant.map(|(key, _)| Holder { key, neighbour: (key != culprit).then_some(culprit) }).collect()
+    let Some(culprit) = executor.task_of(pid) else {
+        let clients = holders.into_iter().filter(|(_, mode)| is_client(mode));
+        return clients.map(|(key, _)| Holder { key, made_by: MadeBy::ServerOrClient }).collect();
+    };
+    let shares = holders.iter().any(|(key, mode)| *key == culprit && is_client(mode));
+    let meant = holders.into_iter().filter(|(key, mode)| *key == culprit || shares && is_client(mode));
+    let made_by = |key| if key == culprit { MadeBy::Itself } else { MadeBy::Neighbour(culprit) };
+    meant.map(|(key, _)| Holder { key, made_by: made_by(key) }).collect()
+}
+
+/// Whether who holds `mode` holds something of `scope`.
+pub(super) fn touches(scope: Scope, mode: &HoldMode) -> bool {
+    match mode {
+        HoldMode::Mig(place) => scope.touches(Scope::Slice(*place)),
+        HoldMode::Whole | HoldMode::Mps { .. } | HoldMode::TimeSlice { .. } => true,
+    }
 }

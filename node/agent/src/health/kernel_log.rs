@@ -3,8 +3,8 @@
 //! What must stay true: `/dev/kmsg` is read without polling and tells old records again to each new reader, with their numbers, so that none is lost while no agent
 //! runs; of a plain file only what is numbered or new is told; a reader that falls behind loses the oldest, as the kernel's own log does.
 
-use muster_node_core::health::KernelEvent;
 use muster_node_core::health::kmsg;
+use muster_node_core::health::{HealthEvent, KernelEvent};
 use nix::fcntl::OFlag;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -29,21 +29,35 @@ pub(super) struct Heard {
     pub(super) event: KernelEvent,
     /// The record's number in this boot, if it has one.
     pub(super) seq: Option<u64>,
-    /// How long ago it was written, in ms.
+    /// How long ago it was written, in ms; 0 for what was written while this reader waited for it.
     pub(super) age_ms: u64,
 }
 
+/// Which card a record is about, and what it means to it.
+pub(super) type Place<'a> = &'a (dyn Fn(Heard) -> Option<(u16, HealthEvent)> + Send + Sync);
+
+/// Where records go.
+struct Listener<'a> {
+    place: Place<'a>,
+    say: mpsc::Sender<(u16, HealthEvent)>,
+    /// All that was there when this reader began has been read. The kernel stamps its records by a clock that drifts from all others, so the stamp
+    /// tells the age of what is older than the reader, and of nothing else.
+    is_live: bool,
+}
+
 /// Tells what is said until nobody listens.
-pub(super) async fn follow(path: PathBuf, say: mpsc::Sender<Heard>) {
-    while !say.is_closed() {
-        if let Err(error) = read(&path, &say).await {
+pub(super) async fn follow(path: PathBuf, place: Place<'_>, say: mpsc::Sender<(u16, HealthEvent)>) {
+    let mut listener = Listener { place, say, is_live: false };
+    while !listener.say.is_closed() {
+        listener.is_live = false;
+        if let Err(error) = read(&path, &mut listener).await {
             tracing::error!(path = %path.display(), %error, "cannot read the kernel's log: faults of GPUs are seen only as far as the driver tells them otherwise");
         }
         tokio::time::sleep(OPEN_AGAIN).await;
     }
 }
 
-async fn read(path: &Path, say: &mpsc::Sender<Heard>) -> io::Result<()> {
+async fn read(path: &Path, listener: &mut Listener<'_>) -> io::Result<()> {
     let kind = std::fs::metadata(path)?.file_type();
     let mut options = File::options();
     // A pipe that is open for writing here too does not end when a writer goes.
@@ -55,18 +69,20 @@ async fn read(path: &Path, say: &mpsc::Sender<Heard>) -> io::Result<()> {
         let watched = watched.map_err(|refused| refused.into_parts().1)?;
         let mut lines = Lines::default();
         loop {
-            let mut ready = watched.readable().await?;
             let mut bytes = [0; RECORD_BYTES_MAX];
-            match ready.try_io(|_| (&file).read(&mut bytes)) {
+            match (&file).read(&mut bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    listener.is_live = true;
+                    watched.readable().await?.clear_ready();
+                }
                 // Records were overwritten before they were read.
-                Ok(Err(error)) if error.raw_os_error() == Some(nix::libc::EPIPE) => {}
-                Ok(read) if kind.is_char_device() => tell(&String::from_utf8_lossy(&bytes[..read?]), say).await,
-                Ok(read) => {
+                Err(error) if error.raw_os_error() == Some(nix::libc::EPIPE) => {}
+                read if kind.is_char_device() => listener.tell(&String::from_utf8_lossy(&bytes[..read?])).await,
+                read => {
                     for line in lines.take(&bytes[..read?]) {
-                        tell(&line, say).await;
+                        listener.tell(&line).await;
                     }
                 }
-                Err(_would_block) => {}
             }
         }
     }
@@ -80,9 +96,10 @@ async fn read(path: &Path, say: &mpsc::Sender<Heard>) -> io::Result<()> {
         for line in lines.take(&bytes) {
             // What has no number cannot be told from what an earlier agent has read.
             if place > begin || kmsg::parse_record(&line).is_some() {
-                tell(&line, say).await;
+                listener.tell(&line).await;
             }
         }
+        listener.is_live = true;
         if std::fs::metadata(path)?.len() < place {
             (place, lines) = (file.seek(SeekFrom::Start(0))?, Lines::default());
         }
@@ -90,16 +107,18 @@ async fn read(path: &Path, say: &mpsc::Sender<Heard>) -> io::Result<()> {
     }
 }
 
-async fn tell(text: &str, say: &mpsc::Sender<Heard>) {
-    let heard = match kmsg::parse_record(text) {
-        Some(record) => {
-            let age_us = monotonic_us().saturating_sub(record.since_boot_us);
-            Some(Heard { event: record.event, seq: Some(record.seq), age_ms: age_us / 1_000 })
+impl Listener<'_> {
+    async fn tell(&self, text: &str) {
+        let heard = match kmsg::parse_record(text) {
+            Some(record) => {
+                let age_us = if self.is_live { 0 } else { monotonic_us().saturating_sub(record.since_boot_us) };
+                Some(Heard { event: record.event, seq: Some(record.seq), age_ms: age_us / 1_000 })
+            }
+            None => kmsg::parse_line(text).map(|event| Heard { event, seq: None, age_ms: 0 }),
+        };
+        if let Some(event) = heard.and_then(self.place) {
+            let _ = self.say.send(event).await;
         }
-        None => kmsg::parse_line(text).map(|event| Heard { event, seq: None, age_ms: 0 }),
-    };
-    if let Some(heard) = heard {
-        let _ = say.send(heard).await;
     }
 }
 

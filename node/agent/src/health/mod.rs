@@ -5,48 +5,48 @@
 
 mod holders;
 mod kernel_log;
+mod sources;
 mod strangers;
 
-use self::kernel_log::Heard;
 use crate::cards::Cards;
 use crate::clean::Unclean;
 use crate::config::{AgentError, HealthConfig};
 use crate::exec::Executor;
 use crate::gpu::GpuBackend;
 use crate::stored;
-use futures::StreamExt;
 use muster_model::bounds::{GPUS_PER_NODE_MAX, MIG_SLICES_MAX, TEXT_BYTES_MAX};
 use muster_model::node::{ClearedGpu, Gpu, Withheld};
+use muster_model::task::{DeviceHold, HoldMode};
 use muster_model::validate::clipped;
-use muster_node_core::health::{
-    Cause, Effect, EffectKind, GpuUuid, HealthEvent, KernelEvent, Ledger, Mode, Scope, Verdict, XidEvent,
-};
+use muster_node_core::health::{Cause, Effect, EffectKind, GpuUuid, HealthEvent, Ledger, Mode, Scope, Verdict};
 use muster_runtime::Host;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
-use tokio::time::Interval;
 
-/// Lines of the kernel's log that wait: a card that fails writes some tens at once.
-const LINES_MAX: usize = 1_024;
+/// Events that wait: a card that fails writes some tens of lines at once.
+const EVENTS_MAX: usize = 1_024;
 /// Cards whose recovery action waits to be read: as many as a node has at the most.
 const READS_MAX: usize = GPUS_PER_NODE_MAX;
-/// A driver that needs longer for one value is in trouble.
-const READ_MAX: Duration = Duration::from_secs(5);
+
+/// Tells the loop of a card.
+type Tell = mpsc::Sender<(u16, HealthEvent)>;
 
 /// What is known of the health of the node's cards.
 pub(crate) struct Health {
     parts: Parts,
     ledger: Mutex<Ledger>,
-    /// Until when operators' clears have been acted on, by card, in the control plane's time.
+    /// Until when operators' clears have been acted on, by card, in the control plane's time. Locked after the ledger.
     cleared_ms: Mutex<BTreeMap<String, u64>>,
     /// Held while the ledger is written: an older one must not land on a newer.
     file: tokio::sync::Mutex<()>,
     /// Cards whose recovery action is to be read. A full queue reads what waits in it, which is as new.
     to_read: mpsc::Sender<u16>,
     reads: Mutex<Option<mpsc::Receiver<u16>>>,
+    /// Wakes who reads recovery actions.
+    verdicts_changed: Notify,
 }
 
 /// What it works with.
@@ -64,12 +64,15 @@ pub(crate) struct Parts {
 impl Health {
     /// Reads the ledger that an earlier agent has left, and tells it of this boot. What is new is on disk when it returns.
     pub(crate) async fn open(parts: Parts, boot_id: &str) -> Result<Arc<Health>, AgentError> {
-        let (mut ledger, cleared_ms) = stored::read_health(&parts.host)?;
+        let (mut ledger, cleared_ms, mps_failed) = stored::read_health(&parts.host)?;
+        for (card, _) in (0_u16..).zip(&parts.gpus).filter(|(_, gpu)| mps_failed.contains(&gpu.uuid)) {
+            parts.cards.mps_failed(card);
+        }
         let effects = ledger.booted(boot_id, parts.host.clock.wall_ms(), parts.config.mode);
         let (ledger, cleared_ms) = (Mutex::new(ledger), Mutex::new(cleared_ms));
         let (to_read, reads) = mpsc::channel(READS_MAX);
         let (file, reads) = (tokio::sync::Mutex::new(()), Mutex::new(Some(reads)));
-        let health = Health { parts, ledger, cleared_ms, file, to_read, reads };
+        let health = Health { parts, ledger, cleared_ms, file, to_read, reads, verdicts_changed: Notify::new() };
         health.follow(effects);
         health.store().await?;
         Ok(Arc::new(health))
@@ -80,25 +83,22 @@ impl Health {
     /// # Errors
     /// The ledger cannot be stored: a verdict that is lost in a restart would let a faulty card be used.
     pub(crate) async fn run(self: Arc<Self>) -> Result<(), AgentError> {
-        let (say, mut heard) = mpsc::channel(LINES_MAX);
-        // Kept, so that a node without a kernel log waits here for ever.
-        let _open = say.clone();
-        if let Some(path) = self.parts.config.kernel_log.clone() {
-            drop(self.parts.host.spawn(kernel_log::follow(path, say)));
+        let (tell, told) = mpsc::channel(EVENTS_MAX);
+        let _sources = self.start_sources(&tell);
+        tokio::select! {
+            biased;
+            taken = self.take_all(told) => taken,
+            () = self.hear_driver(tell) => Ok(()),
         }
-        let Some(mut reads) = self.reads.lock().take() else { return Ok(()) };
-        let mut events = self.parts.backend.events();
-        let mut look = self.parts.backend.processes_every().map(tokio::time::interval);
-        let mut seen = strangers::Seen::new();
+    }
+
+    async fn take_all(&self, mut told: mpsc::Receiver<(u16, HealthEvent)>) -> Result<(), AgentError> {
         loop {
             let due = self.due();
             tokio::select! {
                 biased;
-                Some(heard) = heard.recv() => self.take_kernel(&heard).await?,
-                Some((card, event)) = events.next() => self.take(card, &event).await?,
-                Some(card) = reads.recv() => self.read_recovery_action(card).await?,
+                Some((card, event)) = told.recv() => self.take(card, &event).await?,
                 () = sleep(due) => self.tick().await?,
-                () = tick(&mut look) => self.look_for_strangers(&mut seen).await?,
             }
         }
     }
@@ -132,57 +132,50 @@ impl Health {
         all
     }
 
+    /// Why nothing may be started on one of these devices, if so.
+    pub(crate) fn withheld_from(&self, devices: &[DeviceHold]) -> Option<String> {
+        let touches = |withheld: &Withheld| {
+            let scope = withheld.slice.map_or(Scope::Card, Scope::Slice);
+            devices.iter().any(|hold| hold.gpu == withheld.gpu && holders::touches(scope, &hold.mode))
+        };
+        let withheld = self.withheld().into_iter().find(touches)?;
+        Some(format!("GPU {}: {}", withheld.gpu, withheld.reason))
+    }
+
+    /// Whether an MPS server of these devices has failed, in words.
+    pub(crate) fn failed_mps(&self, devices: &[DeviceHold]) -> Option<String> {
+        let failed = self.parts.cards.failed_mps();
+        let is_failed = |hold: &&DeviceHold| {
+            let gpu = self.parts.gpus.get(usize::from(hold.gpu));
+            matches!(hold.mode, HoldMode::Mps { .. }) && gpu.is_some_and(|gpu| failed.contains(&gpu.uuid))
+        };
+        let card = devices.iter().find(is_failed)?.gpu;
+        Some(format!("GPU {card}: its MPS server failed while this task was being started"))
+    }
+
     /// Acts on operators' clears that it has not acted on; each card has one, the newest.
     pub(crate) async fn clear(&self, cleared: impl Iterator<Item = ClearedGpu>) -> Result<(), AgentError> {
         for ClearedGpu { uuid, at_ms, reason } in cleared {
             let Some(card) = self.parts.gpus.iter().position(|gpu| gpu.uuid == uuid) else { continue };
-            let is_new = {
+            let (uuid, now_ms) = (GpuUuid(uuid), self.parts.host.clock.wall_ms());
+            let event = HealthEvent::Cleared { by: "operator".to_owned(), reason: reason.clone(), at_ms };
+            let (effects, left) = {
+                let mut ledger = self.ledger.lock();
                 let mut known = self.cleared_ms.lock();
-                let before = known.insert(uuid.clone(), at_ms);
-                before != Some(at_ms)
+                // An older one was acted on, or the control plane's clock was set back.
+                if known.get(&uuid.0).is_some_and(|before| *before >= at_ms) {
+                    continue;
+                }
+                known.insert(uuid.0.clone(), at_ms);
+                let effects = ledger.observe(&uuid, &event, now_ms, self.parts.config.mode);
+                (effects, ledger.withheld(&uuid, Scope::Card, self.parts.config.mode))
             };
-            if is_new {
-                tracing::info!(node = %self.parts.host.name, gpu = card, reason, "an operator has cleared a GPU");
-                self.take(card as u16, &HealthEvent::Cleared { by: "operator".to_owned(), reason }).await?;
-            }
+            let left = left.map(|verdict| verdict.reason);
+            tracing::info!(node = %self.parts.host.name, gpu = card, reason, ?left, "an operator has cleared a GPU");
+            self.follow(effects);
+            self.store().await?;
         }
         Ok(())
-    }
-
-    async fn take_kernel(&self, heard: &Heard) -> Result<(), AgentError> {
-        let pci = match &heard.event {
-            KernelEvent::Xid(xid) => xid.pci,
-            KernelEvent::FellOffTheBus(pci) => *pci,
-        };
-        let Some(card) = self.parts.backend.locate(pci) else {
-            tracing::warn!(node = %self.parts.host.name, %pci, event = ?heard.event, "the kernel reports a fault of a GPU that this node does not have");
-            return Ok(());
-        };
-        let event = match heard.event.clone() {
-            KernelEvent::Xid(xid) => {
-                let place = xid.gpu_instance.and_then(|instance| self.parts.cards.place_of(card, instance));
-                HealthEvent::Xid(XidEvent::from_kernel(xid, heard.seq, self.moment(heard), place))
-            }
-            KernelEvent::FellOffTheBus(_) => HealthEvent::Lost,
-        };
-        self.take(card, &event).await
-    }
-
-    /// Asks the driver what it wants to be done about a card, where it tells.
-    async fn read_recovery_action(&self, card: u16) -> Result<(), AgentError> {
-        match tokio::time::timeout(READ_MAX, self.parts.backend.recovery_action(card)).await {
-            Ok(Ok(Some(action))) => self.take(card, &HealthEvent::RecoveryAction(action)).await,
-            Ok(Ok(None)) => Ok(()),
-            unread => {
-                tracing::warn!(node = %self.parts.host.name, gpu = card, ?unread, "cannot read the recovery action of a GPU");
-                Ok(())
-            }
-        }
-    }
-
-    /// When it was written, in ms of Unix time.
-    fn moment(&self, heard: &Heard) -> u64 {
-        self.parts.host.clock.wall_ms().saturating_sub(heard.age_ms)
     }
 
     /// Takes what another part of the agent has found out of a card.
@@ -214,25 +207,31 @@ impl Health {
     async fn take(&self, card: u16, event: &HealthEvent) -> Result<(), AgentError> {
         let Some(gpu) = self.parts.gpus.get(usize::from(card)) else { return Ok(()) };
         let (uuid, now_ms) = (GpuUuid(gpu.uuid.clone()), self.parts.host.clock.wall_ms());
-        let effects = self.ledger.lock().observe(&uuid, event, now_ms, self.parts.config.mode);
-        self.settle(effects).await
+        let (effects, is_changed) = {
+            let mut ledger = self.ledger.lock();
+            let before = ledger.cards().get(&uuid).cloned();
+            let effects = ledger.observe(&uuid, event, now_ms, self.parts.config.mode);
+            (effects, ledger.cards().get(&uuid) != before.as_ref())
+        };
+        self.follow(effects);
+        if is_changed { self.store().await } else { Ok(()) }
     }
 
     async fn tick(&self) -> Result<(), AgentError> {
         let now_ms = self.parts.host.clock.wall_ms();
         let effects = self.ledger.lock().observe_all(&HealthEvent::Tick, now_ms, self.parts.config.mode);
-        self.settle(effects).await
-    }
-
-    async fn settle(&self, effects: Vec<Effect>) -> Result<(), AgentError> {
         self.follow(effects);
         self.store().await
     }
 
     async fn store(&self) -> Result<(), AgentError> {
         let writing = self.file.lock().await;
-        let (ledger, cleared_ms) = (self.ledger.lock().clone(), self.cleared_ms.lock().clone());
-        let written = stored::write_health(&self.parts.host, ledger, cleared_ms).await;
+        let (ledger, cleared_ms) = {
+            // Of one moment: a clear is stored with what it has lifted.
+            let ledger = self.ledger.lock();
+            (ledger.clone(), self.cleared_ms.lock().clone())
+        };
+        let written = stored::write_health(&self.parts.host, (ledger, cleared_ms, self.parts.cards.failed_mps())).await;
         drop(writing);
         written
     }
@@ -247,10 +246,16 @@ impl Health {
                         to.map_or_else(|| "nothing is wrong with it any more".to_owned(), |verdict| verdict.reason);
                     tracing::warn!(node, gpu = %uuid, %scope, before = %from, reason, observed, "the verdict on a GPU has changed");
                     self.parts.replan.notify_one();
+                    self.verdicts_changed.notify_one();
                 }
                 EffectKind::EndHolders { scope, process, cause, by_job } => {
                     let Some(card) = self.parts.gpus.iter().position(|gpu| gpu.uuid == uuid.0) else { continue };
+                    if !observed {
+                        self.parts.cards.mps_failed(card as u16);
+                    }
                     let ended = holders::of(&*self.parts.executor, card as u16, scope, process);
+                    // Where the driver names nobody, it is known who made it only if one task is there.
+                    let by_job = by_job && (process.is_some() || ended.len() == 1);
                     tracing::warn!(node, gpu = %uuid, %scope, ?process, cause, tasks = ended.len(), observed, "a fault of a GPU ends tasks");
                     for holder in ended.into_iter().filter(|_| !observed) {
                         self.parts.executor.fault(holder.key, holder.fault(card, &cause, by_job));
@@ -274,15 +279,6 @@ impl Health {
     fn due(&self) -> Option<Duration> {
         let due_ms = self.ledger.lock().due_ms()?;
         Some(Duration::from_millis(due_ms.saturating_sub(self.parts.host.clock.wall_ms())))
-    }
-}
-
-async fn tick(every: &mut Option<Interval>) {
-    match every {
-        Some(every) => {
-            every.tick().await;
-        }
-        None => std::future::pending().await,
     }
 }
 

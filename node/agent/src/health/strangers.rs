@@ -1,50 +1,66 @@
 //! Processes on the cards that Muster did not start: their card is withheld, and they are named with user and command.
 //!
 //! What must stay true: a process counts as a stranger only when two looks in a row have seen it and no task has it, since a task that is just ending is nobody's for a moment;
-//! what the driver runs itself (MPS) is none; a card whose processes cannot be listed keeps what is known of it.
+//! what the driver runs itself (MPS) is none; a card whose processes cannot be listed keeps what is known of it; one whose
+//! listing overruns is silent until it is read again.
 
-use super::Health;
-use crate::config::AgentError;
+use super::{Health, Tell};
 use crate::gpu::GpuProcess;
 use muster_model::request::SharingMode;
-use muster_node_core::health::{Cause, GpuUuid, HealthEvent};
+use muster_node_core::health::{GpuUuid, HealthEvent};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::MissedTickBehavior;
 
 /// A listing takes milliseconds; what a driver in trouble does not answer is asked for again at the next look.
 const LIST_MAX: Duration = Duration::from_secs(5);
 /// NVIDIA's MPS server and its control daemon, as the kernel names them, which cuts names to 15 bytes.
 const MPS_NAME: &str = "nvidia-cuda-mps";
 
-/// Unknown processes that the last look has seen, by card.
-pub(super) type Seen = BTreeSet<(u16, u32)>;
+/// Looks at every card again and again, each by itself, until nobody listens.
+pub(super) async fn watch(health: Arc<Health>, every: Duration, tell: Tell) {
+    let cards = 0..health.parts.gpus.len() as u16;
+    futures::future::join_all(cards.map(|card| health.watch_strangers(card, every, &tell))).await;
+}
 
 impl Health {
-    /// Looks at every card. `seen` is what the last look has seen, and is replaced.
-    pub(super) async fn look_for_strangers(&self, seen: &mut Seen) -> Result<(), AgentError> {
-        let mut now_seen = Seen::new();
-        for card in 0..self.parts.gpus.len() as u16 {
-            let listed = tokio::time::timeout(LIST_MAX, self.parts.backend.processes(card)).await;
-            let Ok(Ok(listed)) = listed else {
-                now_seen.extend(seen.iter().filter(|(of, _)| *of == card));
+    async fn watch_strangers(&self, card: u16, every: Duration, tell: &Tell) {
+        let mut every = tokio::time::interval(every);
+        every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Unknown processes that the last look has seen.
+        let mut seen = BTreeSet::new();
+        loop {
+            every.tick().await;
+            if self.parts.cards.is_silent(card) {
                 continue;
-            };
-            let strangers: Vec<u32> =
-                listed.iter().map(|GpuProcess { pid, .. }| *pid).filter(|pid| self.is_stranger(card, *pid)).collect();
-            let told = self.strangers_told(card);
-            for pid in told.iter().filter(|pid| !strangers.contains(pid)) {
-                self.take(card, &HealthEvent::ForeignGone { pid: *pid }).await?;
             }
-            for pid in strangers {
-                now_seen.insert((card, pid));
-                if !told.contains(&pid) && seen.contains(&(card, pid)) {
-                    let (user, command) = (user_of(pid), command_of(pid));
-                    self.take(card, &HealthEvent::ForeignProcess { pid, user, command }).await?;
+            match tokio::time::timeout(LIST_MAX, self.parts.backend.processes(card)).await {
+                Err(_) => self.parts.cards.was_silent(card, "listing its processes", LIST_MAX),
+                Ok(Err(_)) => {}
+                Ok(Ok(listed)) => {
+                    for event in self.look(card, &listed, &mut seen) {
+                        if tell.send((card, event)).await.is_err() {
+                            return;
+                        }
+                    }
                 }
             }
         }
-        *seen = now_seen;
-        Ok(())
+    }
+
+    /// What a listing says of strangers. `seen` is what the last look has seen, and is replaced.
+    fn look(&self, card: u16, listed: &[GpuProcess], seen: &mut BTreeSet<u32>) -> Vec<HealthEvent> {
+        let strangers: BTreeSet<u32> =
+            listed.iter().map(|GpuProcess { pid, .. }| *pid).filter(|pid| self.is_stranger(card, *pid)).collect();
+        let told = self.strangers_told(card);
+        let gone = told.difference(&strangers).map(|pid| HealthEvent::ForeignGone { pid: *pid });
+        let new = strangers.iter().filter(|pid| !told.contains(pid) && seen.contains(pid));
+        let new =
+            new.map(|pid| HealthEvent::ForeignProcess { pid: *pid, user: user_of(*pid), command: command_of(*pid) });
+        let events = gone.chain(new).collect();
+        *seen = strangers;
+        events
     }
 
     fn is_stranger(&self, card: u16, pid: u32) -> bool {
@@ -52,17 +68,12 @@ impl Health {
         self.parts.executor.task_of(pid).is_none() && !is_mps()
     }
 
-    /// Those that the ledger holds against the card.
-    fn strangers_told(&self, card: u16) -> Vec<u32> {
-        let Some(gpu) = self.parts.gpus.get(usize::from(card)) else { return Vec::new() };
+    /// Those that the ledger holds against the card, or that an operator has accepted.
+    fn strangers_told(&self, card: u16) -> BTreeSet<u32> {
+        let Some(gpu) = self.parts.gpus.get(usize::from(card)) else { return BTreeSet::new() };
         let ledger = self.ledger.lock();
         let known = ledger.cards().get(&GpuUuid(gpu.uuid.clone()));
-        let told =
-            known.into_iter().flat_map(|known| known.conditions()).filter_map(|condition| match condition.cause {
-                Cause::ForeignProcess(pid) => Some(pid),
-                _ => None,
-            });
-        told.collect()
+        known.into_iter().flat_map(|known| known.foreign_processes()).collect()
     }
 }
 

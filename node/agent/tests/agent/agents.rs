@@ -234,6 +234,17 @@ async fn a_card_that_hangs_costs_only_itself() {
     fleet.cluster.until_reported(key(2, 0), TaskState::Exited { code: 0 }).await;
 }
 
+fn now_ms() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// A record of the kernel's log, as `/dev/kmsg` tells it, so many seconds old.
+fn record(seq: u64, seconds_old: u64, message: &str) -> String {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).expect("a clock");
+    let now_us = now.tv_sec() as u64 * 1_000_000 + now.tv_nsec() as u64 / 1_000;
+    format!("6,{seq},{},-;NVRM: {message}", now_us - seconds_old * 1_000_000)
+}
+
 fn mig_hold(start: u8) -> HoldMode {
     HoldMode::Mig(MigPlacement { shape: MigShape::G3, start })
 }
@@ -253,6 +264,12 @@ impl Fleet {
         let health = HealthConfig { mode, kernel_log: Some(self.dir().join("kernel-log")) };
         let config = AgentConfig { health, ..self.config() };
         (Agent::start(host.clone(), config).await.expect("the agent starts"), host)
+    }
+
+    /// An operator has taken a card for well at this time.
+    fn clear(&self, card: u16, at_ms: u64) {
+        let cleared = v1::ClearedGpu { uuid: format!("GPU-node-{card}"), at_ms, reason: "new riser".to_owned() };
+        self.cluster.with(|state| state.cleared = vec![cleared]);
     }
 
     async fn withheld(&self, what: &str, enough: impl Fn(&[v1::WithheldCard]) -> bool) {
@@ -308,8 +325,8 @@ async fn an_xid_of_a_slice_ends_its_task_and_withholds_that_slice_alone() {
         assert_eq!(gpus[0].withheld_slices.len(), 1, "a verdict survives a restart");
         assert!(gpus[0].withheld.is_none());
     });
-    let cleared = v1::ClearedGpu { uuid: "GPU-node-0".to_owned(), at_ms: 7, reason: "new riser".to_owned() };
-    fleet.cluster.with(|state| state.cleared = vec![cleared]);
+    // The control plane's clock is ahead by an hour.
+    fleet.clear(0, now_ms() + 3_600_000);
     fleet.cluster.desire(&tasks[..1]);
     fleet.withheld("the operator's clear", <[_]>::is_empty).await;
     fleet.kernel_says(&format!(
@@ -319,6 +336,11 @@ async fn an_xid_of_a_slice_ends_its_task_and_withholds_that_slice_alone() {
     fleet.cluster.desire(&tasks[..1]);
     tokio::time::sleep(Duration::from_millis(200)).await;
     fleet.withheld("a clear counts once", |all| !all.is_empty()).await;
+    // Now it was set right, and the clear's time with it.
+    fleet.clear(0, now_ms());
+    fleet.cluster.desire(&tasks[..1]);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    fleet.withheld("an older clear counts no more", |all| !all.is_empty()).await;
     agent.stop().await.expect("it had not failed");
 }
 
@@ -384,7 +406,8 @@ async fn a_process_that_is_no_tasks_withholds_its_card_and_is_named() {
     let fleet = Fleet::new().await;
     fleet.gpus.set_processes(1, &[]);
     let (_agent, _host) = fleet.watched_agent(Mode::Enforce).await;
-    fleet.cluster.desire(&[(holding(spec(1, 0, "echo $$; exec sleep 1000"), 1, HoldMode::Whole), false)]);
+    let desired = [(holding(spec(1, 0, "echo $$; exec sleep 1000"), 1, HoldMode::Whole), false)];
+    fleet.cluster.desire(&desired);
     fleet.cluster.until_reported(key(1, 0), TaskState::Running).await;
     lines(&fleet.dir().join("node/tasks/1.0/stdout"), 1).await;
     let task: u32 = fleet.output(1, 1, 0, false).await.trim().parse().expect("a process");
@@ -397,6 +420,136 @@ async fn a_process_that_is_no_tasks_withholds_its_card_and_is_named() {
     fleet.cluster.with(|heard| assert_eq!(heard.reports[&key(1, 0)], [TaskState::Running], "the task runs on"));
     fleet.gpus.set_processes(1, &[task]);
     fleet.withheld("the card is used again", <[_]>::is_empty).await;
+    // One that an operator accepts is no fault for as long as it lives, and costs nothing.
+    fleet.gpus.set_processes(1, &[task, own]);
+    fleet.withheld("a withheld card", |all| all.len() == 1).await;
+    fleet.clear(1, now_ms());
+    fleet.cluster.desire(&desired);
+    fleet.withheld("the operator's clear", <[_]>::is_empty).await;
+    let ledger = fleet.dir().join("node/files/gpu-health.json");
+    let written = || std::fs::metadata(&ledger).and_then(|file| file.modified()).expect("it is stored");
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let before = written();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(written(), before, "nothing is stored while nothing changes");
+    fleet.gpus.set_processes(1, &[task]);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    fleet.gpus.set_processes(1, &[task, own]);
+    fleet.withheld("a later process of that number was not accepted", |all| all.len() == 1).await;
+}
+
+/// The kernel tells its old records again to each agent that starts.
+#[tokio::test]
+async fn an_old_record_of_a_lost_card_ends_nobody_after_a_restart() {
+    let fleet = Fleet::new().await;
+    let (agent, host) = fleet.watched_agent(Mode::Enforce).await;
+    fleet.cluster.until("a hello", |heard| !heard.hellos.is_empty()).await;
+    fleet.kernel_says(&record(7, 0, "GPU at PCI:0000:11:00 has fallen off the bus"));
+    fleet.withheld("a withheld card", |all| matches!(all, [card] if card.gpu == 1)).await;
+    fleet.clear(1, now_ms());
+    let desired = [(holding(spec(1, 0, "sleep 1000"), 1, HoldMode::Whole), false)];
+    fleet.cluster.desire(&[]);
+    fleet.withheld("the operator's clear", <[_]>::is_empty).await;
+    fleet.cluster.desire(&desired);
+    fleet.cluster.until_reported(key(1, 0), TaskState::Running).await;
+    drop(agent);
+    host.tasks.abort_all();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let (agent, host) = fleet.watched_agent(Mode::Enforce).await;
+    fleet.cluster.until("a second hello", |heard| heard.hellos.len() >= 2).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    fleet.cluster.with(|heard| {
+        assert!(heard.cards.last().expect("a report").withheld.is_empty());
+        assert!(heard.hellos[1].spec.as_ref().expect("a node").gpus[1].withheld.is_none());
+        assert_eq!(heard.reports[&key(1, 0)], [TaskState::Running]);
+    });
+    // One that is news and old withholds its card and ends nobody.
+    drop(agent);
+    host.tasks.abort_all();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    fleet.kernel_says(&record(8, 100, "GPU at PCI:0000:11:00 has fallen off the bus"));
+    let (_agent, _host) = fleet.watched_agent(Mode::Enforce).await;
+    let is_withheld = |gpus: &[v1::Gpu]| gpus[1].withheld.is_some();
+    fleet
+        .cluster
+        .until("a withheld card", |heard| {
+            heard.cards.last().is_some_and(|report| !report.withheld.is_empty())
+                || heard.hellos.last().is_some_and(|hello| is_withheld(&hello.spec.as_ref().expect("a node").gpus))
+        })
+        .await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    fleet.cluster.with(|heard| assert_eq!(heard.reports[&key(1, 0)], [TaskState::Running]));
+}
+
+/// The log is there at once, and the cards take their time.
+#[tokio::test]
+async fn a_fault_of_a_slice_is_no_fault_of_the_card_while_the_cards_are_not_read_yet() {
+    let fleet = Fleet::new().await;
+    let (agent, host) = fleet.watched_agent(Mode::Enforce).await;
+    let tasks = [
+        (holding(spec(1, 0, "sleep 1000"), 0, mig_hold(0)), false),
+        (holding(spec(2, 0, "sleep 1000"), 0, mig_hold(4)), false),
+    ];
+    fleet.cluster.desire(&tasks);
+    fleet.cluster.until_reported(key(1, 0), TaskState::Running).await;
+    fleet.cluster.until_reported(key(2, 0), TaskState::Running).await;
+    let state = fleet.gpus.state(0).await.expect("readable");
+    let handle = state.instances.iter().find(|made| made.place.start == 4).expect("it stands").handle;
+    drop(agent);
+    host.tasks.abort_all();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    fleet.kernel_says(&record(9, 1, &format!("Xid (PCI:0000:10:00 GPU-I:{handle:02}): 94, Contained: SM (0x1).")));
+    fleet.gpus.set_slow(0, Duration::from_secs(1));
+    let (_agent, _host) = fleet.watched_agent(Mode::Enforce).await;
+    fleet.cluster.until("the end of its task", |heard| heard.reports[&key(2, 0)].len() > 1).await;
+    fleet.withheld("a withheld slice", |all| matches!(all, [one] if one.slice.is_some())).await;
+    fleet.cluster.with(|heard| {
+        assert_eq!(heard.reports[&key(1, 0)], [TaskState::Running], "its neighbour runs on");
+        let is_whole = |card: &v1::WithheldCard| card.slice.is_none() && card.reason.contains("Xid");
+        assert!(heard.cards.iter().all(|report| !report.withheld.iter().any(is_whole)));
+    });
+}
+
+/// A card that is not read in time: the slice that the kernel names may be any of them, which is something else than one that has gone.
+#[tokio::test]
+async fn a_fault_of_a_slice_that_cannot_be_placed_yet_ends_all_who_may_be_meant() {
+    let fleet = Fleet::new().await;
+    let (agent, host) = fleet.watched_agent(Mode::Enforce).await;
+    fleet.cluster.desire(&[
+        (holding(spec(1, 0, "sleep 1000"), 0, mig_hold(0)), false),
+        (holding(spec(2, 0, "sleep 1000"), 1, HoldMode::Whole), false),
+    ]);
+    fleet.cluster.until_reported(key(1, 0), TaskState::Running).await;
+    fleet.cluster.until_reported(key(2, 0), TaskState::Running).await;
+    drop(agent);
+    host.tasks.abort_all();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    fleet.kernel_says(&record(9, 1, "Xid (PCI:0000:10:00 GPU-I:01): 94, Contained: SM (0x1)."));
+    fleet.gpus.set_hanging(0, true);
+    let (_agent, _host) = fleet.watched_agent(Mode::Enforce).await;
+    fleet.cluster.until("the end of its task", |heard| heard.reports[&key(1, 0)].len() > 1).await;
+    fleet.cluster.with(|heard| assert_eq!(heard.reports[&key(2, 0)], [TaskState::Running]));
+}
+
+/// The kernel's clock differs from all others by what it has drifted since the boot.
+#[tokio::test]
+async fn a_record_that_comes_while_the_reader_waits_is_new_whatever_its_stamp_says() {
+    let fleet = Fleet::new().await;
+    let log = fleet.dir().join("kernel-log");
+    nix::unistd::mkfifo(&log, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    let host = real::host("node-0001", fleet.dir().join("node"));
+    let health = HealthConfig { mode: Mode::Enforce, kernel_log: Some(log.clone()) };
+    let config = AgentConfig { health, ..fleet.config() };
+    let _agent = Agent::start(host, config).await.expect("the agent starts");
+    fleet.cluster.desire(&[(holding(spec(1, 0, "sleep 1000"), 1, HoldMode::Whole), false)]);
+    fleet.cluster.until_reported(key(1, 0), TaskState::Running).await;
+    fleet.kernel_says(&record(7, 120, "GPU at PCI:0000:11:00 has fallen off the bus"));
+    fleet
+        .cluster
+        .until("the end of its task", |heard| {
+            heard.reports[&key(1, 0)].iter().any(|state| matches!(state, TaskState::DeviceFault { by_job: false, .. }))
+        })
+        .await;
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ mod cards;
 mod claims;
 mod clean;
 mod control;
+mod health;
 mod sandbox;
 mod shims;
 mod simulated;

@@ -224,3 +224,22 @@ async fn a_caller_who_is_not_root_is_told() {
     host.faults.no_permission(false).unwrap();
     assert!(refused(&gpus, 0, CardStep::StartMps).await.contains("in mode mig"));
 }
+
+#[tokio::test]
+async fn events_that_the_driver_does_not_register_are_asked_for_again() {
+    let host = Host::new(&Fleet::h100(1));
+    host.faults.fail(None, "nvmlDeviceRegisterEvents", Refusal::Unknown).unwrap();
+    let gpus = host.gpus();
+    let mut events = gpus.events();
+    gpus.cards().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    host.faults.lift().unwrap();
+    for _ in 0..40 {
+        host.faults.xid(0, None, None, 31).unwrap();
+        let told = timeout(Duration::from_millis(500), futures::StreamExt::next(&mut events)).await;
+        if let Ok(Some((0, muster_node_core::health::HealthEvent::Xid(_)))) = told {
+            return;
+        }
+    }
+    panic!("no event after 20 s");
+}

@@ -112,6 +112,17 @@ impl CardHealth {
         self.history.iter().map(|(at_ms, event)| (*at_ms, event))
     }
 
+    /// The foreign processes that are held against the card or that an operator has accepted, until they have gone.
+    pub fn foreign_processes(&self) -> impl Iterator<Item = u32> {
+        self.standing.foreign_pids()
+    }
+
+    /// Whether a reading of the driver's recovery action would lift something.
+    #[must_use]
+    pub fn waits_for_recovery_action(&self) -> bool {
+        self.conditions().iter().any(|one| one.ways_back.contains(&WayBack::RecoveryActionRead))
+    }
+
     /// When [`HealthEvent::Tick`] has something to do, in ms of Unix time.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
@@ -123,8 +134,9 @@ impl CardHealth {
         let mut out = Effects { uuid, mode, list: Vec::new() };
         let event = &event.bounded();
         let (verdicts, before) = (self.verdicts(), self.essence());
-        self.end_overdue(now_ms, &mut out);
         let is_counted = self.take(event, now_ms, &mut out);
+        // After it was taken: it may name the process of a fault that waits for that.
+        self.end_overdue(now_ms, &mut out);
         if is_counted || self.essence() != before {
             if self.history.len() >= HISTORY_MAX {
                 self.history.pop_front();
@@ -145,7 +157,7 @@ impl CardHealth {
     fn take(&mut self, event: &HealthEvent, now_ms: u64, out: &mut Effects<'_>) -> bool {
         match event {
             HealthEvent::Xid(xid) => return self.xid(xid, now_ms, out),
-            HealthEvent::Cleared { .. } => self.clear(),
+            HealthEvent::Cleared { at_ms, .. } => self.clear(*at_ms),
             HealthEvent::ResetDone => {
                 self.begin_anew();
                 self.standing.reset();
@@ -177,12 +189,11 @@ impl CardHealth {
             HealthEvent::LinksDown(down) => self.standing.read(rules::of_links(*down, now_ms), u64::from(*down)),
             HealthEvent::DriverSilent { since_ms } => self.standing.raise(rules::of_silence(*since_ms, now_ms)),
             HealthEvent::DriverAnswers => self.standing.lift(WayBack::DriverAnswers, |_| true),
-            HealthEvent::Lost => {
-                let condition = rules::of_loss(now_ms);
-                if !self.standing.has(Cause::Lost) {
-                    out.end(Scope::Card, None, condition.what.clone(), false);
+            HealthEvent::Lost => self.lose(now_ms, event, now_ms, out),
+            HealthEvent::FellOffTheBus { seq, at_ms } => {
+                if seq.is_none_or(|seq| self.recent.is_new_record(seq)) {
+                    self.lose(*at_ms, event, now_ms, out);
                 }
-                self.standing.raise(condition);
             }
             HealthEvent::ForeignProcess { pid, user, command } => {
                 let is_known = self.standing.has(Cause::ForeignProcess(*pid));
@@ -208,6 +219,14 @@ impl CardHealth {
             | HealthEvent::ResetDone
             | HealthEvent::Booted { .. } => {}
         }
+    }
+
+    fn lose(&mut self, at_ms: u64, evidence: &HealthEvent, now_ms: u64, out: &mut Effects<'_>) {
+        let condition = rules::of_loss(at_ms.min(now_ms), evidence.clone());
+        if !self.standing.has(Cause::Lost) && now_ms.saturating_sub(at_ms) <= STALE_MS {
+            out.end(Scope::Card, None, condition.what.clone(), false);
+        }
+        self.standing.raise(condition);
     }
 
     fn xid(&mut self, event: &XidEvent, now_ms: u64, out: &mut Effects<'_>) -> bool {
@@ -278,6 +297,11 @@ impl CardHealth {
 
     /// The driver's own word: it takes the place of what the table said of Xids that it has had time to judge.
     fn recovery_action(&mut self, action: RecoveryAction, now_ms: u64) {
+        // The driver asks for a reset until there was one: this is how a reset is seen.
+        if action == RecoveryAction::None && self.standing.asks_for_reset() {
+            (self.double_bits, self.double_bits_accepted) = (0, 0);
+            self.standing.lift(WayBack::Reset, |one| now_ms.saturating_sub(one.last_ms) >= SETTLE_MS);
+        }
         self.standing.lift(WayBack::RecoveryActionRead, |one| match one.cause {
             Cause::Xid(_) => now_ms.saturating_sub(one.last_ms) >= SETTLE_MS,
             Cause::RecoveryAction => one.evidence != HealthEvent::RecoveryAction(action),
@@ -314,10 +338,14 @@ impl CardHealth {
         }
     }
 
-    fn clear(&mut self) {
-        self.double_bits_accepted = self.double_bits;
-        self.slowdown.forget();
-        self.standing.clear();
+    fn clear(&mut self, at_ms: u64) {
+        self.standing.clear(at_ms);
+        if !self.standing.has(Cause::DoubleBitErrors) {
+            self.double_bits_accepted = self.double_bits;
+        }
+        if !self.standing.has(Cause::Slowdown) {
+            self.slowdown.forget();
+        }
     }
 
     /// Says whether it is another boot than before.

@@ -121,8 +121,15 @@ pub enum HealthEvent {
     },
     /// The driver answers for this card.
     DriverAnswers,
-    /// NVML says that the card is lost, or the kernel that it has fallen off the bus.
+    /// NVML says that the card is lost: a reading.
     Lost,
+    /// The kernel has said that the card has fallen off the bus.
+    FellOffTheBus {
+        /// The record's number in the kernel's log of this boot, if it has one.
+        seq: Option<u64>,
+        /// When it was written, in ms of Unix time.
+        at_ms: u64,
+    },
     /// A process that Muster did not start has the card open.
     ForeignProcess {
         /// As the host numbers it.
@@ -155,6 +162,9 @@ pub enum HealthEvent {
         by: String,
         /// Why.
         reason: String,
+        /// When, in ms of the control plane's Unix time: what was seen later is not meant.
+        #[serde(default)]
+        at_ms: u64,
     },
     /// The card was reset, and answers.
     ResetDone,
@@ -179,8 +189,10 @@ impl HealthEvent {
             HealthEvent::ForeignProcess { pid, user, command } => {
                 HealthEvent::ForeignProcess { pid: *pid, user: short(user), command: short(command) }
             }
-            HealthEvent::Cleared { by, reason } => HealthEvent::Cleared { by: short(by), reason: short(reason) },
             HealthEvent::Unclean { place, what } => HealthEvent::Unclean { place: *place, what: short(what) },
+            HealthEvent::Cleared { by, reason, at_ms } => {
+                HealthEvent::Cleared { by: short(by), reason: short(reason), at_ms: *at_ms }
+            }
             HealthEvent::Booted { boot_id } => HealthEvent::Booted { boot_id: short(boot_id) },
             other => other.clone(),
         }

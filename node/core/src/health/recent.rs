@@ -52,11 +52,10 @@ pub(crate) struct RecentXids {
 
 impl RecentXids {
     pub(crate) fn see(&mut self, event: &XidEvent) -> Seen {
-        if let XidSource::Kernel { seq: Some(seq) } = event.source {
-            if self.kernel_seq.is_some_and(|highest| seq <= highest) {
-                return Seen::Before;
-            }
-            self.kernel_seq = Some(seq);
+        if let XidSource::Kernel { seq: Some(seq) } = event.source
+            && !self.is_new_record(seq)
+        {
+            return Seen::Before;
         }
         let report = Report {
             xid: event.xid,
@@ -73,6 +72,15 @@ impl RecentXids {
         }
         self.unmatched.push_back(report);
         Seen::New
+    }
+
+    /// Whether a record of the kernel's log was not told before.
+    pub(crate) fn is_new_record(&mut self, seq: u64) -> bool {
+        let is_new = self.kernel_seq.is_none_or(|highest| seq > highest);
+        if is_new {
+            self.kernel_seq = Some(seq);
+        }
+        is_new
     }
 
     /// A new boot: the kernel counts its records anew.

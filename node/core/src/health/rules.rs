@@ -20,14 +20,14 @@ struct Fault<'a> {
 }
 
 impl Fault<'_> {
-    fn seen(self, since_ms: u64, now_ms: u64, evidence: HealthEvent) -> Condition {
+    fn seen(self, since_ms: u64, last_ms: u64, evidence: HealthEvent) -> Condition {
         Condition {
             cause: self.cause,
             scope: self.scope,
             kind: self.kind,
             what: self.what,
             since_ms,
-            last_ms: now_ms,
+            last_ms,
             evidence,
             ways_back: self.ways_back.iter().copied().collect::<BTreeSet<_>>(),
         }
@@ -97,7 +97,7 @@ pub(crate) fn of_xid(event: &XidEvent, now_ms: u64) -> Option<Condition> {
         }
     };
     let fault = Fault { cause, scope: scope_of(event), kind, what: in_words(event), ways_back };
-    Some(fault.seen(event.at_ms, now_ms, HealthEvent::Xid(event.clone())))
+    Some(fault.seen(event.at_ms, event.at_ms.min(now_ms), HealthEvent::Xid(event.clone())))
 }
 
 pub(crate) fn of_recovery_action(action: RecoveryAction, now_ms: u64) -> Option<Condition> {
@@ -177,10 +177,10 @@ pub(crate) fn of_silence(since_ms: u64, now_ms: u64) -> Condition {
     )
 }
 
-pub(crate) fn of_loss(now_ms: u64) -> Condition {
+pub(crate) fn of_loss(at_ms: u64, evidence: HealthEvent) -> Condition {
     let what = "the card is lost: it does not answer on its bus".to_owned();
     let ways = [WayBack::Reset, WayBack::NewBoot, WayBack::OperatorsClear];
-    on_card(Cause::Lost, VerdictKind::Reboot, what, &ways).seen(now_ms, now_ms, HealthEvent::Lost)
+    on_card(Cause::Lost, VerdictKind::Reboot, what, &ways).seen(at_ms, at_ms, evidence)
 }
 
 pub(crate) fn of_foreign_process(pid: u32, user: &str, command: &str, now_ms: u64) -> Condition {

@@ -6,6 +6,7 @@
 //! and scope, so their number is bounded by the table of Xids, the places of a card, and the foreign processes that are kept.
 
 use super::event::HealthEvent;
+use super::recovery::RecoveryAction;
 use super::verdict::{Cause, Condition, Scope, Verdict, VerdictKind, WayBack};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -62,6 +63,22 @@ impl Standing {
         self.conditions.iter().filter(|one| matches!(one.cause, Cause::ForeignProcess(_))).count()
     }
 
+    /// Those that stand against the card, and those that were accepted.
+    pub(super) fn foreign_pids(&self) -> impl Iterator<Item = u32> {
+        let causes = self.conditions.iter().map(|one| one.cause).chain(self.accepted.iter().map(|one| one.cause));
+        causes.filter_map(|cause| if let Cause::ForeignProcess(pid) = cause { Some(pid) } else { None })
+    }
+
+    /// The driver asks for something that resets the card.
+    pub(super) fn asks_for_reset(&self) -> bool {
+        use RecoveryAction::{DrainAndReset, GpuReset, NodeReboot};
+        let asked = |one: &Condition| match one.evidence {
+            HealthEvent::RecoveryAction(action) => matches!(action, GpuReset | DrainAndReset | NodeReboot),
+            _ => false,
+        };
+        self.conditions.iter().any(asked)
+    }
+
     /// A reading says that something is wrong, and how much.
     pub(super) fn read(&mut self, condition: Condition, level: u64) {
         if !self.accepted.contains(&Accepted { cause: condition.cause, level }) {
@@ -88,7 +105,10 @@ impl Standing {
             Err(at) => self.conditions.insert(at, new),
             Ok(at) => {
                 let old = &mut self.conditions[at];
-                (old.last_ms, old.evidence) = (new.last_ms, new.evidence);
+                // A reading that says the same again is nothing new.
+                if old.evidence != new.evidence {
+                    (old.last_ms, old.evidence) = (new.last_ms, new.evidence);
+                }
                 if new.kind >= old.kind {
                     (old.kind, old.what, old.ways_back) = (new.kind, new.what, new.ways_back);
                 }
@@ -101,10 +121,10 @@ impl Standing {
         self.conditions.retain(|one| !(one.ways_back.contains(&way) && also(one)));
     }
 
-    /// An operator takes the card for well: readings that say the same again are no fault.
-    pub(super) fn clear(&mut self) {
+    /// An operator has taken the card for well at this time: what came later stands; readings that say the same again are no fault.
+    pub(super) fn clear(&mut self, at_ms: u64) {
         self.reboots.clear();
-        for condition in &self.conditions {
+        for condition in self.conditions.iter().filter(|one| one.last_ms <= at_ms) {
             let level = match (&condition.evidence, condition.cause) {
                 (HealthEvent::RecoveryAction(action), Cause::RecoveryAction) => u64::from(action.code()),
                 (HealthEvent::LinksDown(down), Cause::LinksDown) => u64::from(*down),
@@ -116,7 +136,7 @@ impl Standing {
         }
         let excess = self.accepted.len().saturating_sub(ACCEPTED_MAX);
         self.accepted.drain(..excess);
-        self.lift(WayBack::OperatorsClear, |_| true);
+        self.lift(WayBack::OperatorsClear, |one| one.last_ms <= at_ms);
     }
 
     pub(super) fn reset(&mut self) {

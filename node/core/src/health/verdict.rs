@@ -73,11 +73,11 @@ impl fmt::Display for VerdictKind {
 /// What lifts a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum WayBack {
-    /// A reset of the card.
+    /// A reset of the card. The agent sees one when the driver had asked for it and asks no more.
     Reset,
     /// A new boot of the node.
     NewBoot,
-    /// The driver's recovery action, read some seconds later: what it says counts from then on.
+    /// The driver's recovery action, read some seconds later and then again and again: what it says counts from then on.
     RecoveryActionRead,
     /// The remapped rows, read later: what they say counts from then on.
     RowsRead,
@@ -98,16 +98,16 @@ pub enum WayBack {
 impl fmt::Display for WayBack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            WayBack::Reset => "a reset",
+            WayBack::Reset => "a reset that the driver asked for",
             WayBack::NewBoot => "a new boot",
-            WayBack::RecoveryActionRead => "the driver's recovery action",
+            WayBack::RecoveryActionRead => "the driver asking for no recovery",
             WayBack::RowsRead => "a reading of the remapped rows",
             WayBack::CoolMinutes => "ten minutes without slowdown",
             WayBack::LinksUp => "the links come up",
             WayBack::ProcessEnds => "the process ends",
             WayBack::DriverAnswers => "the driver answers",
             WayBack::CleanedUp => "nothing of the last task is left",
-            WayBack::OperatorsClear => "the operator's clear",
+            WayBack::OperatorsClear => "muster clear-gpu",
         })
     }
 }
@@ -156,7 +156,7 @@ pub struct Condition {
     pub what: String,
     /// Since when, in ms of Unix time.
     pub since_ms: u64,
-    /// When it was last seen, in ms of Unix time.
+    /// When it last happened, or the reading last said something else, in ms of Unix time.
     pub last_ms: u64,
     /// What was seen last.
     pub evidence: HealthEvent,

@@ -421,3 +421,21 @@ fn a_time_limit_that_has_changed_reaches_a_live_task_once() {
     let over = observed(vec![(limited(None), over(TaskState::Stopped))]);
     assert_eq!(steps_of(&wanted(Some(9)), &over), []);
 }
+
+#[test]
+fn a_failed_mps_server_is_started_again_once_its_clients_have_gone() {
+    let share = |id| spec(id, 0, vec![hold(0, HoldMode::Mps { percent: 30, memory_mib: 1 })]);
+    let wanted = desired(vec![(share(10), false), (share(20), false)], 1);
+    let mut node = observed(vec![(share(10), running())]);
+    node.cards[0].setting = Some(CardSetting::Mps);
+    assert_eq!(steps_of(&wanted, &node), [Step::Start(key(20, 0))]);
+    node.cards[0].mps_failed = true;
+    assert_eq!((steps_of(&wanted, &node), card_steps(&wanted, &node, 0)), (vec![], vec![]), "a client is there");
+    node.tasks.clear();
+    let wanted = desired(vec![(share(20), false)], 1);
+    assert_eq!(steps_of(&wanted, &node), []);
+    assert_eq!(card_steps(&wanted, &node, 0), [CardStep::StopMps, CardStep::StartMps]);
+    assert_eq!(card_steps(&desired(vec![], 1), &node, 0), [CardStep::StopMps]);
+    node.cards[0].mps_failed = false;
+    assert_eq!(steps_of(&wanted, &node), [Step::Start(key(20, 0))]);
+}

@@ -81,6 +81,7 @@ fn whole(model: GpuModel) -> CardObserved {
         changing: false,
         failed: None,
         withheld: None,
+        mps_failed: false,
         withheld_slices: Vec::new(),
     }
 }

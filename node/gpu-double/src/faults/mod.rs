@@ -37,6 +37,16 @@ impl Fleet {
     }
 }
 
+/// Field 230 after an Xid that asks for a reset or a reboot: until then the driver asks for it.
+const fn recovery_after(code: u32) -> Option<u32> {
+    match code {
+        46 | 62 | 95 | 109 | 110 | 119 | 120 | 140 | 143 | 158 => Some(1),
+        79 => Some(2),
+        48 | 94 => Some(4),
+        _ => None,
+    }
+}
+
 /// A host's fault file and fleet file, for whoever makes trouble.
 #[derive(Debug)]
 pub struct Faults {
@@ -131,6 +141,9 @@ impl Faults {
     pub fn xid(&self, card: u32, gpu: Option<u32>, compute: Option<u32>, code: u32) -> Result<(), DoubleError> {
         self.change(|state| {
             state.plan.add_event(card, XID, u64::from(code), (gpu, compute));
+            if let Some(action) = recovery_after(code) {
+                state.fleet.card_mut(card as usize)?.health.recovery_action = action;
+            }
             self.log_xid(state, card, gpu, code)
         })
     }

@@ -39,6 +39,7 @@ fn an_xid_is_told_once_to_each_set_with_its_instances() {
     let sets = [set(&host, &[0, 1], XID), set(&host, &[0], XID), set(&host, &[1], XID)];
     assert_eq!(wait(&host, sets[0], 0).unwrap_err(), TIMEOUT, "what came before is lost");
     host.faults.xid(0, Some(5), Some(0), 94).unwrap();
+    assert_eq!(host.faults.fleet().unwrap().cards[0].health.recovery_action, 4, "the driver asks for a reset");
     for set in &sets[..2] {
         let data = wait(&host, *set, 1_000).unwrap();
         assert_eq!((data.eventType, data.eventData), (XID, 94));

@@ -2,6 +2,7 @@
 //!
 //! What must stay true: a command that does not end in time is killed; a failure says what the command itself has said.
 
+use crate::own_children;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
@@ -33,7 +34,7 @@ pub(super) async fn run(mut command: Command, input: &str) -> Result<String, Com
     let program = program(&command);
     let not_run = |source| CommandError::NotRun { program: program.clone(), source };
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    let mut child = command.spawn().map_err(not_run)?;
+    let (mut child, _waited) = own_children::spawn(&mut command).map_err(not_run)?;
     let work = async {
         if let Some(mut stdin) = child.stdin.take() {
             // One that does not read says why in its output.
@@ -56,8 +57,10 @@ pub(super) async fn run(mut command: Command, input: &str) -> Result<String, Com
 pub(super) async fn run_detached(mut command: Command) -> Result<std::process::ExitStatus, CommandError> {
     let program = program(&command);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-    match timeout(COMMAND_MAX, command.status()).await {
-        Ok(status) => status.map_err(|source| CommandError::NotRun { program, source }),
+    let not_run = |source| CommandError::NotRun { program: program.clone(), source };
+    let (mut child, _waited) = own_children::spawn(&mut command).map_err(not_run)?;
+    match timeout(COMMAND_MAX, child.wait()).await {
+        Ok(status) => status.map_err(not_run),
         Err(_) => Err(CommandError::Hangs { program }),
     }
 }

@@ -4,6 +4,7 @@
 //! way, and is started again by itself; one that answers nobody, not even about the host, is ended; helpers that cannot be ended do not pile up.
 
 use super::wire::{About, Answer, Ask, CardId, Event, Fault, FromHelper, ToHelper, Versions};
+use crate::own_children::{self, Waited};
 use muster_runtime::Host;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -34,6 +35,8 @@ const STUCK_MAX: usize = 3;
 const TO_HELPER_MAX: usize = 1_024;
 /// Requests that wait for an answer.
 const PENDING_MAX: usize = 1_024;
+/// Until events that the driver did not register are asked for again.
+const WATCH_AGAIN: Duration = Duration::from_secs(10);
 /// Events that a listener has not taken yet: as many as the driver keeps.
 const EVENTS_MAX: usize = 256;
 
@@ -83,6 +86,10 @@ struct Running {
     versions: Versions,
     lines: mpsc::Sender<Vec<u8>>,
     pending: BTreeMap<u64, oneshot::Sender<Result<Answer, Fault>>>,
+    /// Cards whose events were asked for, by the number of the request, until that is answered.
+    watching: BTreeMap<u64, CardId>,
+    /// Cards whose events were refused.
+    unwatched: Vec<CardId>,
     /// When something was asked first since the last answer.
     unanswered: Option<Instant>,
     /// When it was asked about the host because of that.
@@ -112,6 +119,15 @@ impl Running {
         let mut line = serde_json::to_vec(what).map_err(|_| AskError::Unexpected)?;
         line.push(b'\n');
         self.lines.try_send(line).map_err(|_| AskError::Busy)
+    }
+
+    /// If this answers a request for events: one that was refused is made again.
+    fn is_watching(&mut self, number: u64, fault: Option<&Fault>) {
+        let Some(card) = self.watching.remove(&number) else { return };
+        if let Some(fault) = fault {
+            tracing::error!(gpu = card.uuid, %fault, "the driver does not tell events of a GPU; they are asked for again");
+            self.unwatched.push(card);
+        }
     }
 
     /// Ends a helper that answers nobody.
@@ -216,12 +232,24 @@ impl Link {
 
 impl Inner {
     fn ask_for_events(&mut self) {
-        let Some(running) = &self.running else { return };
-        for card in &self.watched {
+        if let Some(running) = &mut self.running {
+            running.unwatched.clone_from(&self.watched);
+        }
+        self.ask_for_missing_events();
+    }
+
+    /// Asks for the events of those cards again whose last request has failed.
+    fn ask_for_missing_events(&mut self) {
+        let Some(running) = &mut self.running else { return };
+        for card in std::mem::take(&mut running.unwatched) {
             self.next += 2;
             let ask = ToHelper::Ask { number: self.next, about: About::Card(card.clone()), ask: Ask::Watch };
-            if let Err(error) = running.say(&ask) {
-                tracing::error!(gpu = card.uuid, %error, "events of a GPU cannot be asked for");
+            match running.say(&ask) {
+                Ok(()) => drop(running.watching.insert(self.next, card)),
+                Err(error) => {
+                    tracing::error!(gpu = card.uuid, %error, "events of a GPU cannot be asked for; they are again");
+                    running.unwatched.push(card);
+                }
             }
         }
     }
@@ -251,6 +279,7 @@ impl Shared {
             Ok(FromHelper::Answer { number, result }) => {
                 let waiting = self.inner.lock().running.as_mut().and_then(|running| {
                     (running.unanswered, running.probed) = (None, None);
+                    running.is_watching(number, result.as_ref().err());
                     running.pending.remove(&number)
                 });
                 match (waiting, result) {
@@ -271,13 +300,13 @@ impl Shared {
 /// Keeps a helper running, from the first time that one is wanted.
 async fn supervise(shared: Arc<Shared>, command: Vec<OsString>, stop: CancellationToken) {
     let mut again = AGAIN_MIN;
-    let mut stuck: Vec<Child> = Vec::new();
+    let mut stuck: Vec<(Child, Waited)> = Vec::new();
     tokio::select! { () = stop.cancelled() => return, () = shared.wanted.notified() => {} }
     loop {
         let began = Instant::now();
-        stuck.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+        stuck.retain_mut(|(child, _)| matches!(child.try_wait(), Ok(None)));
         if stuck.len() >= STUCK_MAX {
-            let pids: Vec<u32> = stuck.iter().filter_map(Child::id).collect();
+            let pids: Vec<u32> = stuck.iter().filter_map(|(child, _)| child.id()).collect();
             shared.down(Some(format!("earlier helpers {pids:?} hang inside the driver; reboot the node")));
         } else {
             let left = tokio::select! {
@@ -296,8 +325,8 @@ async fn supervise(shared: Arc<Shared>, command: Vec<OsString>, stop: Cancellati
 }
 
 /// One helper from its start to its end; gives it back if it cannot be ended.
-async fn serve(shared: &Shared, command: &[OsString]) -> Option<Child> {
-    let (mut child, stdin, mut lines, versions) = match begin(command).await {
+async fn serve(shared: &Shared, command: &[OsString]) -> Option<(Child, Waited)> {
+    let ((mut child, waited), stdin, mut lines, versions) = match begin(command).await {
         Ok(begun) => begun,
         Err(why) => {
             tracing::error!(why, "the GPU helper does not start; it is tried again");
@@ -307,9 +336,24 @@ async fn serve(shared: &Shared, command: &[OsString]) -> Option<Child> {
     };
     let (sender, receiver) = mpsc::channel(TO_HELPER_MAX);
     let end = CancellationToken::new();
-    let pending = BTreeMap::new();
     let pid = child.id();
-    shared.up(Running { pid, versions, lines: sender, pending, unanswered: None, probed: None, end: end.clone() });
+    shared.up(Running {
+        pid,
+        versions,
+        lines: sender,
+        pending: BTreeMap::new(),
+        watching: BTreeMap::new(),
+        unwatched: Vec::new(),
+        unanswered: None,
+        probed: None,
+        end: end.clone(),
+    });
+    let watching = async {
+        loop {
+            sleep(WATCH_AGAIN).await;
+            shared.inner.lock().ask_for_missing_events();
+        }
+    };
     let reading = async {
         while let Ok(Some(line)) = lines.next_line().await {
             shared.hear(&line);
@@ -319,25 +363,23 @@ async fn serve(shared: &Shared, command: &[OsString]) -> Option<Child> {
         () = reading => "it has ended",
         () = write(stdin, receiver) => "it reads no more",
         () = end.cancelled() => "it answers nobody",
+        () = watching => "it is not watched",
     };
     shared.down(None);
     tracing::error!(pid, why, "the GPU helper is started again");
     // It may have ended by itself.
     let _ = child.start_kill();
-    if timeout(DEATH_MAX, child.wait()).await.is_ok() { None } else { Some(child) }
+    if timeout(DEATH_MAX, child.wait()).await.is_ok() { None } else { Some((child, waited)) }
 }
 
-type Begun = (Child, ChildStdin, tokio::io::Lines<BufReader<ChildStdout>>, Versions);
+type Begun = ((Child, Waited), ChildStdin, tokio::io::Lines<BufReader<ChildStdout>>, Versions);
 
 async fn begin(command: &[OsString]) -> Result<Begun, String> {
     let Some((program, arguments)) = command.split_first() else { return Err("no command is set for it".to_owned()) };
-    let mut child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(|error| format!("{}: {error}", program.display()))?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    let (mut child, waited) =
+        own_children::spawn(&mut command).map_err(|error| format!("{}: {error}", program.display()))?;
     let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
         return Err("it has no standard streams".to_owned());
     };
@@ -346,7 +388,7 @@ async fn begin(command: &[OsString]) -> Result<Begun, String> {
         return Err(format!("NVML is not ready after {} s", READY_MAX.as_secs()));
     };
     match first.ok().flatten().as_deref().map(serde_json::from_str) {
-        Some(Ok(FromHelper::Ready(versions))) => Ok((child, stdin, lines, versions)),
+        Some(Ok(FromHelper::Ready(versions))) => Ok(((child, waited), stdin, lines, versions)),
         Some(Ok(FromHelper::Failed(why))) => Err(why),
         Some(_) => Err(AskError::Unexpected.to_string()),
         None => Err("it has ended at once; see its error output".to_owned()),

@@ -4,8 +4,8 @@ use super::{FIRST, MINUTE, Node, SECOND, ended, in_slice, kernel, recorded, uuid
 use muster_model::mig::{MigPlacement, MigShape};
 use muster_node_core::health::VerdictKind::{Inspect, Reboot, ResetWhenIdle, Use, Withhold};
 use muster_node_core::health::{
-    EffectKind, HealthEvent, Instance, KernelEvent, Mode, NAME_WAIT_MS, REBOOT_WINDOW_MS, RecoveryAction, RemappedRows,
-    SLOWDOWN_MINUTES, SLOWDOWN_SLOW_MIN, Scope, VerdictKind, WayBack, Xid, XidEvent, kmsg,
+    Cause, EffectKind, HealthEvent, Instance, KernelEvent, Mode, NAME_WAIT_MS, REBOOT_WINDOW_MS, RecoveryAction,
+    RemappedRows, SLOWDOWN_MINUTES, SLOWDOWN_SLOW_MIN, STALE_MS, Scope, VerdictKind, WayBack, Xid, XidEvent, kmsg,
 };
 
 fn check(code: u16, kind: VerdictKind, ends: &[(Scope, Option<u32>)]) {
@@ -47,8 +47,8 @@ fn a_verdict_says_what_is_wrong_since_when_and_what_brings_the_card_back() {
     assert_eq!(
         verdict.reason,
         "Xid 95 (an uncorrectable memory error hit every application) of process 123 (python), since \
-         2026-11-24T01:00:00Z; it is to be reset when idle; what brings it back: a reset or a new boot or the driver's \
-         recovery action or the operator's clear"
+         2026-11-24T01:00:00Z; it is to be reset when idle; what brings it back: a reset that the driver asked \
+         for or a new boot or the driver asking for no recovery or muster clear-gpu"
     );
     assert!(matches!(verdict.evidence, HealthEvent::Xid(xid) if xid.xid == Xid(95)));
     node.tell(HealthEvent::Xid(kernel(4711, None, None, node.now_ms)));
@@ -300,4 +300,100 @@ fn observing_tells_and_does_not_withhold() {
     assert!(effects.len() == 3 && effects.iter().all(|effect| effect.observed));
     assert_eq!(node.verdict(Scope::Card), None);
     assert_eq!(node.card().verdict(Scope::Card).map(|verdict| verdict.kind), Some(ResetWhenIdle));
+}
+
+/// The kernel tells its records again to each agent that starts.
+#[test]
+fn a_card_that_fell_off_the_bus_is_told_once_and_ends_only_who_held_it_then() {
+    let mut node = Node::new();
+    let fell = |seq, at_ms| HealthEvent::FellOffTheBus { seq: Some(seq), at_ms };
+    let at_ms = node.now_ms;
+    assert_eq!(ended(&node.tell(fell(7, at_ms))), [(Scope::Card, None)]);
+    node.pass(MINUTE);
+    node.clear();
+    assert_eq!(node.tell(fell(7, at_ms)), []);
+    assert_eq!(node.kind(Scope::Card), Use, "the operator has cleared it");
+    // One that is told for the first time, long after it was written.
+    node.pass(STALE_MS + 1);
+    let effects = node.tell(fell(8, at_ms + MINUTE));
+    assert_eq!((ended(&effects), node.kind(Scope::Card)), (vec![], Reboot));
+    let verdict = node.verdict(Scope::Card).expect("a verdict");
+    assert_eq!(verdict.since_ms, at_ms + MINUTE);
+    node.boot("boot-2");
+    let now_ms = node.now_ms;
+    assert_eq!(ended(&node.tell(fell(1, now_ms))), [(Scope::Card, None)], "the kernel counts anew");
+}
+
+#[test]
+fn a_clear_means_what_came_before_it() {
+    let mut node = Node::new();
+    node.xid(95);
+    node.tell(HealthEvent::LinksDown(2));
+    node.pass(MINUTE);
+    let cleared_ms = node.now_ms;
+    node.pass(1);
+    node.xid(79);
+    node.tell(HealthEvent::DoubleBitErrors(3));
+    // Says what was known when the card was cleared.
+    node.tell(HealthEvent::LinksDown(2));
+    node.clear_as_of(cleared_ms);
+    let causes: Vec<Cause> = node.card().conditions().iter().map(|one| one.cause).collect();
+    assert_eq!(causes, [Cause::Xid(79), Cause::DoubleBitErrors]);
+    node.tell(HealthEvent::LinksDown(2));
+    node.tell(HealthEvent::DoubleBitErrors(3));
+    assert_eq!(node.card().conditions().len(), 2);
+    node.clear();
+    node.tell(HealthEvent::DoubleBitErrors(3));
+    assert_eq!(node.kind(Scope::Card), Use);
+    // An old fault that is told late came before.
+    let late = HealthEvent::Xid(kernel(95, None, None, cleared_ms - MINUTE));
+    node.tell(late);
+    node.clear_as_of(cleared_ms);
+    assert_eq!(node.kind(Scope::Card), Use);
+}
+
+/// The loop was held up: the name is taken after the time for it is over, and before everyone is ended.
+#[test]
+fn a_name_that_is_there_already_counts_before_the_time_is_over() {
+    let mut node = Node::new();
+    node.tell(HealthEvent::Xid(XidEvent::from_nvml(Xid(13), None, node.now_ms)));
+    let at_ms = node.now_ms;
+    node.pass(NAME_WAIT_MS + 1_000);
+    let named = HealthEvent::Xid(kernel(13, None, Some(123), at_ms));
+    assert_eq!(ended(&node.tell(named)), [(Scope::Card, Some(123))]);
+    assert_eq!(ended(&node.tell(HealthEvent::Tick)), []);
+}
+
+#[test]
+fn a_reset_is_seen_by_a_driver_that_asks_for_it_no_more() {
+    let mut node = Node::new();
+    node.tell(HealthEvent::Lost);
+    node.tell(HealthEvent::DoubleBitErrors(2));
+    node.pass(MINUTE);
+    node.tell(HealthEvent::RecoveryAction(RecoveryAction::None));
+    assert_eq!(node.kind(Scope::Card), Reboot, "the driver had not asked for a reset");
+    node.tell(HealthEvent::RecoveryAction(RecoveryAction::GpuReset));
+    node.xid(95);
+    node.tell(HealthEvent::RecoveryAction(RecoveryAction::None));
+    let causes: Vec<Cause> = node.card().conditions().iter().map(|one| one.cause).collect();
+    assert_eq!(causes, [Cause::Xid(95)], "a fault that the driver may not have judged yet stands");
+    node.tell(HealthEvent::DoubleBitErrors(0));
+    node.pass(MINUTE);
+    assert!(node.card().waits_for_recovery_action());
+    node.tell(HealthEvent::RecoveryAction(RecoveryAction::None));
+    assert_eq!(node.kind(Scope::Card), Use);
+    assert!(!node.card().waits_for_recovery_action());
+}
+
+#[test]
+fn a_process_that_an_operator_accepted_is_known_until_it_ends() {
+    let mut node = Node::new();
+    let foreign = HealthEvent::ForeignProcess { pid: 7, user: "bob".into(), command: "nvtop".into() };
+    node.tell(foreign.clone());
+    node.clear();
+    assert_eq!(node.card().foreign_processes().collect::<Vec<_>>(), [7]);
+    node.tell(HealthEvent::ForeignGone { pid: 7 });
+    assert_eq!(node.card().foreign_processes().count(), 0);
+    node.tell(foreign);
+    assert_eq!(node.kind(Scope::Card), Withhold, "another process with that number was not accepted");
 }

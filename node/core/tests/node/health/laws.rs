@@ -12,6 +12,10 @@ use proptest::prelude::*;
 fn at(event: &HealthEvent, now_ms: u64) -> HealthEvent {
     match event {
         HealthEvent::Xid(xid) => HealthEvent::Xid(XidEvent { at_ms: now_ms, ..xid.clone() }),
+        HealthEvent::FellOffTheBus { seq, .. } => HealthEvent::FellOffTheBus { seq: *seq, at_ms: now_ms },
+        HealthEvent::Cleared { by, reason, .. } => {
+            HealthEvent::Cleared { by: by.clone(), reason: reason.clone(), at_ms: now_ms }
+        }
         other => other.clone(),
     }
 }
@@ -21,8 +25,9 @@ fn stored_and_read(ledger: &Ledger) -> Ledger {
 }
 
 /// Which ways back an event opens, and for which conditions.
-fn opens(event: &HealthEvent, one: &Condition) -> Option<WayBack> {
+fn opens(event: &HealthEvent, one: &Condition, before: &[Condition]) -> Option<WayBack> {
     match event {
+        _ if says_reset(event, before) && !one.ways_back.contains(&WayBack::RecoveryActionRead) => Some(WayBack::Reset),
         HealthEvent::RecoveryAction(_) => Some(WayBack::RecoveryActionRead),
         HealthEvent::Xid(xid) if xid.xid == Xid(154) => Some(WayBack::RecoveryActionRead),
         HealthEvent::RemappedRows(_) => Some(WayBack::RowsRead),
@@ -37,16 +42,34 @@ fn opens(event: &HealthEvent, one: &Condition) -> Option<WayBack> {
     }
 }
 
+/// The driver asks for nothing any more after it had asked for a reset.
+fn says_reset(event: &HealthEvent, before: &[Condition]) -> bool {
+    let now = match event {
+        HealthEvent::RecoveryAction(action) => Some(*action),
+        HealthEvent::Xid(xid) if xid.xid == Xid(154) => RecoveryAction::from_kernel_text(&xid.text),
+        _ => None,
+    };
+    let asked = |one: &Condition| match one.evidence {
+        HealthEvent::RecoveryAction(action) => [1, 2, 4].contains(&action.code()),
+        _ => false,
+    };
+    now == Some(RecoveryAction::None) && before.iter().any(asked)
+}
+
 /// What the rules say of the ways back, told a second time and without their table.
-fn may_lift(event: &HealthEvent, one: &Condition) -> bool {
+fn may_lift(event: &HealthEvent, one: &Condition, before: &[Condition]) -> bool {
     match (one.kind, one.cause) {
         (_, Cause::DriverSilent) => matches!(event, HealthEvent::DriverAnswers),
         (VerdictKind::Inspect, _) => matches!(event, HealthEvent::Cleared { .. }),
         (_, Cause::Slowdown) => matches!(event, HealthEvent::Slowdown(false) | HealthEvent::Cleared { .. }),
         (_, Cause::Lost | Cause::DoubleBitErrors) => {
-            matches!(event, HealthEvent::ResetDone | HealthEvent::Booted { .. } | HealthEvent::Cleared { .. })
+            says_reset(event, before)
+                || matches!(event, HealthEvent::ResetDone | HealthEvent::Booted { .. } | HealthEvent::Cleared { .. })
         }
-        _ => !matches!(event, HealthEvent::Tick | HealthEvent::Lost | HealthEvent::DriverAnswers),
+        _ => {
+            use HealthEvent::{DriverAnswers, FellOffTheBus, Lost, Tick};
+            !matches!(event, Tick | Lost | FellOffTheBus { .. } | DriverAnswers)
+        }
     }
 }
 
@@ -159,9 +182,9 @@ proptest! {
                 let same = |one: &&Condition| (one.cause, one.scope) == (old.cause, old.scope);
                 let kind = node.card().conditions().iter().find(same).map_or(VerdictKind::Use, |one| one.kind);
                 if kind < old.kind {
-                    let way = opens(&event, old);
+                    let way = opens(&event, old, &before);
                     prop_assert!(way.is_some_and(|way| old.ways_back.contains(&way)), "{event:?} lifted {old:?}");
-                    prop_assert!(may_lift(&event, old), "{event:?} lifted {old:?}");
+                    prop_assert!(may_lift(&event, old, &before), "{event:?} lifted {old:?}");
                 }
                 prop_assert!(!old.ways_back.is_empty());
             }

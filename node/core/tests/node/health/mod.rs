@@ -62,7 +62,11 @@ impl Node {
     }
 
     fn clear(&mut self) -> Vec<EffectKind> {
-        self.tell(HealthEvent::Cleared { by: "alice".to_owned(), reason: "looked at it".to_owned() })
+        self.clear_as_of(self.now_ms)
+    }
+
+    fn clear_as_of(&mut self, at_ms: u64) -> Vec<EffectKind> {
+        self.tell(HealthEvent::Cleared { by: "alice".to_owned(), reason: "looked at it".to_owned(), at_ms })
     }
 
     fn pass(&mut self, ms: u64) {

@@ -61,9 +61,10 @@ pub(crate) fn any_event() -> impl Strategy<Value = HealthEvent> {
         1 => any::<u64>().prop_map(|since_ms| HealthEvent::DriverSilent { since_ms }),
         1 => Just(HealthEvent::DriverAnswers),
         1 => Just(HealthEvent::Lost),
+        1 => prop::option::of(0..200_u64).prop_map(|seq| HealthEvent::FellOffTheBus { seq, at_ms: 0 }),
         1 => (1..4_u32).prop_map(|pid| HealthEvent::ForeignProcess { pid, user: "bob".to_owned(), command: "top".to_owned() }),
         1 => (1..4_u32).prop_map(|pid| HealthEvent::ForeignGone { pid }),
-        1 => Just(HealthEvent::Cleared { by: "alice".to_owned(), reason: String::new() }),
+        1 => Just(HealthEvent::Cleared { by: "alice".to_owned(), reason: String::new(), at_ms: 0 }),
         1 => Just(HealthEvent::ResetDone),
         1 => (1..4_u8).prop_map(|boot| HealthEvent::Booted { boot_id: format!("boot-{boot}") }),
     ]
