@@ -4,6 +4,7 @@
 //! it shares an MPS server, which fails with it: then its neighbours end too, also when the process has gone or is the server itself.
 
 use crate::exec::{Executor, Fault};
+use muster_model::ids::{JobId, Rank};
 use muster_model::task::HoldMode;
 use muster_node_core::TaskKey;
 use muster_node_core::health::Scope;
@@ -18,8 +19,8 @@ pub(super) struct Holder {
 enum MadeBy {
     /// Whoever the fault says.
     Itself,
-    /// This task, another client of its MPS server.
-    Neighbour(TaskKey),
+    /// A rank of this job, another client of its MPS server.
+    Neighbour(JobId, Rank),
     /// Nobody knows which client of its MPS server, or the server.
     ServerOrClient,
 }
@@ -29,8 +30,8 @@ impl Holder {
         let at_server = |who: String| Fault { reason: format!("GPU {card}: {cause}; {who}"), by_job: false };
         match self.made_by {
             MadeBy::Itself => Fault { reason: format!("GPU {card}: {cause}"), by_job },
-            MadeBy::Neighbour(culprit) => {
-                at_server(format!("another client of the same MPS server, task {culprit}, made it"))
+            MadeBy::Neighbour(job, rank) => {
+                at_server(format!("another client of the same MPS server, rank {rank} of job {job}, made it"))
             }
             MadeBy::ServerOrClient => {
                 at_server("the MPS server of this task failed, or a client of it that has gone made it".to_owned())
@@ -59,7 +60,8 @@ pub(super) fn of(executor: &dyn Executor, card: u16, scope: Scope, process: Opti
     };
     let shares = holders.iter().any(|(key, mode)| *key == culprit && is_client(mode));
     let meant = holders.into_iter().filter(|(key, mode)| *key == culprit || shares && is_client(mode));
-    let made_by = |key| if key == culprit { MadeBy::Itself } else { MadeBy::Neighbour(culprit) };
+    let job = observed.get(&culprit).map(|task| task.spec.job).unwrap_or_default();
+    let made_by = |key| if key == culprit { MadeBy::Itself } else { MadeBy::Neighbour(job, culprit.rank) };
     meant.map(|(key, _)| Holder { key, made_by: made_by(key) }).collect()
 }
 

@@ -392,7 +392,7 @@ async fn a_fault_of_one_client_is_told_to_its_mps_neighbours() {
         .cluster
         .until("the end of both", |heard| {
             ended(heard, 2, true, "Xid 31")
-                && ended(heard, 1, false, "another client of the same MPS server, task 2.0, made it")
+                && ended(heard, 1, false, "another client of the same MPS server, rank 0 of job 2, made it")
         })
         .await;
     fleet
