@@ -839,7 +839,7 @@ fn law_11_a_rejected_command_changes_nothing() {
 #[test]
 fn histories_reach_what_they_are_meant_to_test() {
     let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
-    for seed in 1..=10 {
+    for seed in 1..=16 {
         let mut scenario = Story::new(seed);
         for _ in 0..300 {
             let entry = scenario.next_entry();

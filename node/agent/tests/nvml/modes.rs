@@ -77,7 +77,7 @@ async fn a_compute_mode_that_was_left_behind_is_set_back() {
     let gpus = host.gpus();
     let uuid = state(&gpus, 0).await.uuid;
     // The agent was killed on its way to MPS.
-    std::fs::create_dir_all(host.config().folder.join("mps").join(uuid).join("pipe")).unwrap();
+    std::fs::create_dir_all(host.config().pipes.join(&uuid[..18])).unwrap();
     for slot in 0..2 {
         host.faults.change_card(slot, |card| card.compute_mode = EXCLUSIVE_PROCESS).unwrap();
     }
