@@ -7,6 +7,7 @@ use crate::config::{AgentConfig, AgentError};
 use crate::exec::Owner;
 use crate::health::{Health, Parts};
 use crate::stored::{self, Identity};
+use crate::telemetry::{self, Telemetry};
 use crate::wire;
 use muster_model::ids::{Epoch, NodeId, Revision};
 use muster_model::node::{Gpu, NodeSpec, Withheld};
@@ -42,6 +43,7 @@ pub(crate) struct Shared {
     pub(crate) stop: CancellationToken,
     pub(crate) cards: Arc<Cards>,
     pub(crate) health: Arc<Health>,
+    pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) state: Mutex<State>,
     /// Held while the meter is written: an older one must not land on a newer.
     meter_file: tokio::sync::Mutex<()>,
@@ -111,12 +113,21 @@ impl Shared {
                 backend: config.gpus.clone(),
                 cards: cards.clone(),
                 executor: config.executor.clone(),
-                gpus,
+                gpus: gpus.clone(),
                 replan: replan.clone(),
             },
             &spec.boot_id,
         )
         .await?;
+        let telemetry = Telemetry::new(telemetry::Parts {
+            host: host.clone(),
+            backend: config.gpus.clone(),
+            cards: cards.clone(),
+            health: health.clone(),
+            executor: config.executor.clone(),
+            gpus,
+            cell: spec.cell.clone(),
+        });
         Ok(Shared {
             host,
             config,
@@ -126,6 +137,7 @@ impl Shared {
             stop,
             cards,
             health,
+            telemetry,
             state: Mutex::new(State {
                 identity,
                 stored_gate: (identity.gate, Instant::now()),
@@ -224,7 +236,7 @@ impl Shared {
     }
 
     /// What takes no new work: what cannot be read, and what is not healthy.
-    fn withheld(&self) -> Vec<Withheld> {
+    pub(crate) fn withheld(&self) -> Vec<Withheld> {
         let mut withheld = self.cards.withheld();
         withheld.extend(self.health.withheld());
         withheld

@@ -80,14 +80,20 @@ struct StoredHealth {
     ledger: Ledger,
     /// Until when operators' clears have been acted on, by card, in the control plane's time.
     cleared_ms: BTreeMap<String, u64>,
+    /// The NVLinks that were ever seen up, by card: a bit for each.
+    #[serde(default)]
+    links_seen: BTreeMap<String, u32>,
 }
+
+/// The ledger, until when clears have been acted on, and the links that were ever seen up.
+type Health = (Ledger, BTreeMap<String, u64>, BTreeMap<String, u32>);
 
 const HEALTH_VERSION: u32 = 1;
 
 /// The health of the node's cards as it was stored, or of a node that was never looked at.
-pub(crate) fn read_health(host: &Host) -> Result<(Ledger, BTreeMap<String, u64>), AgentError> {
+pub(crate) fn read_health(host: &Host) -> Result<Health, AgentError> {
     let stored = read::<StoredHealth>(host, HEALTH_FILE)?;
-    Ok(stored.map(|stored| (stored.ledger, stored.cleared_ms)).unwrap_or_default())
+    Ok(stored.map(|stored| (stored.ledger, stored.cleared_ms, stored.links_seen)).unwrap_or_default())
 }
 
 /// Durable when it returns.
@@ -95,8 +101,9 @@ pub(crate) async fn write_health(
     host: &Host,
     ledger: Ledger,
     cleared_ms: BTreeMap<String, u64>,
+    links_seen: BTreeMap<String, u32>,
 ) -> Result<(), AgentError> {
-    write(host, HEALTH_FILE, &StoredHealth { version: HEALTH_VERSION, ledger, cleared_ms }).await
+    write(host, HEALTH_FILE, &StoredHealth { version: HEALTH_VERSION, ledger, cleared_ms, links_seen }).await
 }
 
 fn read<T: DeserializeOwned>(host: &Host, file: &'static str) -> Result<Option<T>, AgentError> {

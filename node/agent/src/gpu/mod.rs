@@ -6,7 +6,10 @@
 //! plan is made anew after every failure. The limits of an MPS share travel in the client's environment, where CUDA reads them.
 
 pub mod nvml;
+pub mod sample;
 pub mod sim;
+
+use self::sample::{CardSample, Readings};
 
 use crate::exec::DeviceNode;
 use futures::future::{BoxFuture, FutureExt};
@@ -153,6 +156,26 @@ pub trait GpuBackend: Send + Sync + 'static {
     /// What the driver wants to be done about a card, where it tells.
     fn recovery_action(&self, _card: u16) -> GpuAnswer<'_, Option<RecoveryAction>> {
         std::future::ready(Ok(None)).boxed()
+    }
+
+    /// How often to sample the telemetry of a card; none where there is none.
+    fn samples_every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Telemetry of a card and of its MIG instances.
+    fn sample(&self, card: u16) -> GpuAnswer<'_, CardSample> {
+        std::future::ready(Err(GpuError::Refused { card, why: "it has no telemetry".to_owned() })).boxed()
+    }
+
+    /// How often to read what a card tells of its health; none where it tells by itself alone.
+    fn readings_every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// What a card tells of its health when it is asked. A lost card is told of by [`GpuBackend::events`] too.
+    fn readings(&self, card: u16) -> GpuAnswer<'_, Readings> {
+        std::future::ready(Err(GpuError::Refused { card, why: "it has no readings".to_owned() })).boxed()
     }
 
     /// Who uses a card.

@@ -3,7 +3,7 @@
 //! What must stay true: a process counts as a stranger only when two looks in a row have seen it and no task has it, since a task that is just ending is nobody's for a moment;
 //! what the driver runs itself (MPS) is none; a card whose processes cannot be listed keeps what is known of it.
 
-use super::Health;
+use super::{Health, User};
 use crate::config::AgentError;
 use crate::gpu::GpuProcess;
 use muster_model::request::SharingMode;
@@ -26,11 +26,17 @@ impl Health {
         for card in 0..self.parts.gpus.len() as u16 {
             let listed = tokio::time::timeout(LIST_MAX, self.parts.backend.processes(card)).await;
             let Ok(Ok(listed)) = listed else {
+                self.users.lock().remove(&card);
                 now_seen.extend(seen.iter().filter(|(of, _)| *of == card));
                 continue;
             };
-            let strangers: Vec<u32> =
-                listed.iter().map(|GpuProcess { pid, .. }| *pid).filter(|pid| self.is_stranger(card, *pid)).collect();
+            let user = |GpuProcess { pid, place, .. }: &GpuProcess| {
+                (*pid, User { task: self.parts.executor.task_of(*pid), place: *place })
+            };
+            let users: Vec<(u32, User)> = listed.iter().map(user).collect();
+            self.users.lock().insert(card, users.iter().map(|(_, user)| *user).collect());
+            let is_stranger = |(pid, user): &&(u32, User)| user.task.is_none() && !self.is_mps(card, *pid);
+            let strangers: Vec<u32> = users.iter().filter(is_stranger).map(|(pid, _)| *pid).collect();
             let told = self.strangers_told(card);
             for pid in told.iter().filter(|pid| !strangers.contains(pid)) {
                 self.take(card, &HealthEvent::ForeignGone { pid: *pid }).await?;
@@ -47,13 +53,12 @@ impl Health {
         Ok(())
     }
 
-    fn is_stranger(&self, card: u16, pid: u32) -> bool {
-        let is_mps = || self.parts.cards.mode(card) == Some(SharingMode::Mps) && name_of(pid).starts_with(MPS_NAME);
-        self.parts.executor.task_of(pid).is_none() && !is_mps()
+    fn is_mps(&self, card: u16, pid: u32) -> bool {
+        self.parts.cards.mode(card) == Some(SharingMode::Mps) && name_of(pid).starts_with(MPS_NAME)
     }
 
     /// Those that the ledger holds against the card.
-    fn strangers_told(&self, card: u16) -> Vec<u32> {
+    pub(super) fn strangers_told(&self, card: u16) -> Vec<u32> {
         let Some(gpu) = self.parts.gpus.get(usize::from(card)) else { return Vec::new() };
         let ledger = self.ledger.lock();
         let known = ledger.cards().get(&GpuUuid(gpu.uuid.clone()));

@@ -9,5 +9,8 @@ mod faults;
 mod host;
 mod mig;
 mod modes;
+mod node;
 mod random;
+mod readings;
 mod slots;
+mod telemetry;

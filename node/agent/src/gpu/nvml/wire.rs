@@ -3,6 +3,7 @@
 //! What must stay true: every request has a number and is answered at most once; a card is named by its PCI address and its UUID, so that neither a
 //! reboot nor a swapped card can make a request mean another one.
 
+use crate::gpu::sample::{CardSample, Readings};
 use muster_model::mig::MigPlacement;
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +51,17 @@ pub(super) enum Ask {
     SetExclusive(bool),
     Processes,
     RecoveryAction,
+    /// Telemetry.
+    Sample,
+    /// Readings for its health.
+    Readings,
+}
+
+impl Ask {
+    /// Asked again and again of a card: such requests have a thread of their own, so that they never stand before a step.
+    pub(super) const fn is_polled(self) -> bool {
+        matches!(self, Ask::Sample | Ask::Readings)
+    }
 }
 
 /// A line of the helper.
@@ -84,6 +96,8 @@ pub(super) enum Answer {
     State(Seen),
     Processes(Vec<SeenProcess>),
     RecoveryAction(u32),
+    Sample(Box<CardSample>),
+    Readings(Readings),
 }
 
 /// Why a request was not granted.
