@@ -8,6 +8,7 @@
 mod holders;
 mod page;
 
+pub use muster_node_core::telemetry::Figure;
 pub use page::{PAGE, page};
 
 use crate::cards::Cards;
@@ -20,7 +21,7 @@ use muster_model::ids::AllocationId;
 use muster_model::node::Gpu;
 use muster_node_core::health::GpuUuid;
 use muster_node_core::telemetry::ring::Sample;
-use muster_node_core::telemetry::{Figure, HoldState, Ring, Series};
+use muster_node_core::telemetry::{HoldState, Ring, Series};
 use muster_runtime::Host;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};

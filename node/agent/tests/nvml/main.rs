@@ -4,6 +4,7 @@
 //! read). The double's commands are beside its library: `cargo build -p muster-gpu-double` makes them.
 
 mod conformance;
+mod cost;
 mod events;
 mod faults;
 mod host;

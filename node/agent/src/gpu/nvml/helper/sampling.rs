@@ -81,6 +81,10 @@ impl Sampler {
             self.places.retain(|uuid, _| after.iter().any(|mig| mig.uuid == *uuid));
             self.activity.keep(|of| of.as_ref().is_some_and(|(id, uuid)| stands(*id, uuid)));
         } else {
+            // MIG mode may take links down, which is no fault.
+            if let Some(up) = device.links_up()? {
+                taken.put(Figure::LinksUp, up.count_ones().into());
+            }
             self.activity.measure(device, None, &mut taken)?;
             self.activity.keep(Option::is_none);
             self.places.clear();
@@ -242,9 +246,6 @@ fn of_card(device: Device, taken: &mut Taken) -> Called<()> {
     }
     if let Some(reasons) = told(device.clocks_event_reasons())? {
         taken.put(Figure::ClocksEventReasons, reasons as f64);
-    }
-    if let Some(up) = device.links_up()? {
-        taken.put(Figure::LinksUp, up.count_ones().into());
     }
     Ok(())
 }
