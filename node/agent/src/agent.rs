@@ -70,6 +70,9 @@ impl Agent {
             shared.telemetry.every().map(|every| shared.host.spawn(sample(shared.clone(), every))),
         ];
         // Simulated cards cost no task for what they do not tell.
+        let finding = shared.clone();
+        let has_links = shared.config.gpus.readings_every().is_some();
+        running.extend(has_links.then(|| shared.host.spawn(async move { finding.find_links().await })));
         running.extend(polled.into_iter().flatten());
         Ok(Agent { shared, running })
     }

@@ -11,6 +11,7 @@ use crate::telemetry::{self, Telemetry};
 use crate::wire;
 use muster_model::ids::{Epoch, NodeId, Revision};
 use muster_model::node::{Gpu, NodeSpec, Withheld};
+use muster_model::node_links::NodeLinks;
 use muster_node_core::fence::{self, NS_PER_S};
 use muster_node_core::{CardObserved, Desired, Gate, Leases, Meter, Reports, StaleStamp, Stamp, TaskKey};
 use muster_proto::v1;
@@ -30,6 +31,9 @@ const USAGE_AGAIN_NS: u64 = 10 * NS_PER_S;
 /// The stamp on disk is not older than this by much: a control plane that was put back to old disks is then found out after a
 /// crash of the agent too.
 const STAMP_AGE_MAX: Duration = Duration::from_secs(10);
+
+/// The driver is asked some hundred things about eight cards.
+const LINKS_MAX: Duration = Duration::from_secs(30);
 
 pub(crate) struct Shared {
     pub(crate) host: Host,
@@ -68,6 +72,9 @@ pub(crate) struct State {
     /// A desired task has not been started, perhaps for want of a lease.
     pub(crate) waits_for_lease: bool,
     pub(crate) session: Option<Session>,
+    /// The ways inside the node, once they are found, and whether this session was told of them.
+    links: Option<NodeLinks>,
+    links_told: bool,
     /// What the control plane was told last of cards that take no new work.
     cards_told: Vec<Withheld>,
     /// Why the agent gave up, if it did.
@@ -150,6 +157,8 @@ impl Shared {
                 meter,
                 waits_for_lease: false,
                 session: None,
+                links: None,
+                links_told: false,
                 cards_told: Vec::new(),
                 failure: None,
             }),
@@ -255,6 +264,20 @@ impl Shared {
         cards
     }
 
+    /// Finds the ways inside the node, and has the control plane told of them.
+    pub(crate) async fn find_links(&self) {
+        match tokio::time::timeout(LINKS_MAX, self.config.gpus.node_links()).await {
+            Ok(Ok(None)) => {}
+            Ok(Ok(Some(links))) => {
+                self.state.lock().links = Some(links);
+                self.outgoing.notify_one();
+            }
+            unknown => {
+                tracing::warn!(node = %self.spec.name, ?unknown, "the links between the GPUs of the node are not known");
+            }
+        }
+    }
+
     pub(crate) fn now_ns(&self) -> u64 {
         self.host.clock.boottime_ns()
     }
@@ -299,6 +322,7 @@ impl Shared {
         let mut state = self.state.lock();
         let is_new = state.meter.incarnation() != Some(welcome.usage_incarnation);
         state.leases.new_session();
+        state.links_told = false;
         state.reports.new_session();
         let dropped = state.meter.adopt(welcome.usage_incarnation, welcome.usage_mark);
         if dropped > 0 {
@@ -389,6 +413,12 @@ impl Shared {
             let report = v1::CardReport { withheld: withheld.iter().map(Into::into).collect() };
             state.cards_told = withheld;
             return Some(wire::message(Message::Cards(report)));
+        }
+        if !state.links_told
+            && let Some(links) = state.links.clone()
+        {
+            state.links_told = true;
+            return Some(wire::message(Message::Links((&links).into())));
         }
         if let Some((seq, batch)) = state.reports.next_batch(now_ns) {
             for report in &batch {

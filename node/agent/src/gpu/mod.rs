@@ -17,6 +17,7 @@ use futures::stream::{BoxStream, StreamExt};
 use muster_model::GpuModel;
 use muster_model::mig::MigPlacement;
 use muster_model::node::Gpu;
+use muster_model::node_links::NodeLinks;
 use muster_model::request::SharingMode;
 use muster_node_core::health::{HealthEvent, PciAddress, RecoveryAction};
 use muster_node_core::{CardSetting, CardStep};
@@ -176,6 +177,11 @@ pub trait GpuBackend: Send + Sync + 'static {
     /// What a card tells of its health when it is asked. A lost card is told of by [`GpuBackend::events`] too.
     fn readings(&self, card: u16) -> GpuAnswer<'_, Readings> {
         std::future::ready(Err(GpuError::Refused { card, why: "it has no readings".to_owned() })).boxed()
+    }
+
+    /// How the cards and network cards of the node reach each other, where that is known.
+    fn node_links(&self) -> GpuAnswer<'_, Option<NodeLinks>> {
+        std::future::ready(Ok(None)).boxed()
     }
 
     /// Who uses a card.

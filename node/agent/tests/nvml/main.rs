@@ -8,6 +8,7 @@ mod cost;
 mod events;
 mod faults;
 mod host;
+mod links;
 mod mig;
 mod modes;
 mod node;

@@ -16,6 +16,7 @@ mod islands;
 mod link;
 mod models;
 mod mps;
+mod node_links;
 mod slots;
 mod state;
 mod steps;
@@ -34,6 +35,7 @@ use crate::exec::DeviceNode;
 use futures::future::FutureExt;
 use futures::stream::{BoxStream, StreamExt};
 use muster_model::node::Gpu;
+use muster_model::node_links::NodeLinks;
 use muster_node_core::CardStep;
 use muster_node_core::health::{HealthEvent, Instance, PciAddress, RecoveryAction, Xid, XidEvent};
 use muster_runtime::Host as Machine;
@@ -338,6 +340,10 @@ impl GpuBackend for NvmlGpus {
 
     fn readings(&self, card: u16) -> GpuAnswer<'_, Readings> {
         self.inner.readings(card).boxed()
+    }
+
+    fn node_links(&self) -> GpuAnswer<'_, Option<NodeLinks>> {
+        async move { self.inner.node_links().await.map(Some) }.boxed()
     }
 
     fn recovery_action(&self, card: u16) -> GpuAnswer<'_, Option<RecoveryAction>> {

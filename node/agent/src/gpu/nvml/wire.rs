@@ -55,12 +55,14 @@ pub(super) enum Ask {
     Sample,
     /// Readings for its health.
     Readings,
+    /// How near the other cards are.
+    Ancestors,
 }
 
 impl Ask {
     /// Asked again and again of a card: such requests have a thread of their own, so that they never stand before a step.
     pub(super) const fn is_polled(self) -> bool {
-        matches!(self, Ask::Sample | Ask::Readings)
+        matches!(self, Ask::Sample | Ask::Readings | Ask::Ancestors)
     }
 }
 
@@ -98,6 +100,8 @@ pub(super) enum Answer {
     RecoveryAction(u32),
     Sample(Box<CardSample>),
     Readings(Readings),
+    /// PCI address of each other card, and the level of the nearest common part (`nvmlGpuTopologyLevel_t`).
+    Ancestors(Vec<(String, u32)>),
 }
 
 /// Why a request was not granted.

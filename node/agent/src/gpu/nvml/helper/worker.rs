@@ -131,6 +131,7 @@ impl Worker {
                 sampler.sample(device, profiles).map(|sample| Answer::Sample(Box::new(sample)))
             }
             Ask::Readings => readings::read(device).map(Answer::Readings),
+            Ask::Ancestors => facts::ancestors(self.nvml, device).map(Answer::Ancestors),
             Ask::Count | Ask::Facts => Err(Fault::Refused(format!("{ask:?} is no question about a card"))),
         }
     }
