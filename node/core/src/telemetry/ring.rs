@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// One hour.
 pub const AGE_MAX_MS: u64 = 3_600_000;
-/// One hour at a sample in 10 s of 8 cards and their 7 slices each: 23,040 samples. With 30 figures for a card and 12 for a slice they take 3.9 MB
+/// One hour at a sample in 10 s of 8 cards and their 7 slices each: 23,040 samples. With 30 figures for a card and 12 for a slice they take 4.2 MB
 /// (a test says so). A node with more cards keeps less than an hour.
 pub const SAMPLES_MAX: usize = 8 * (1 + 7) * 360;
 
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_node_takes_less_than_four_megabytes() {
+    fn a_full_node_takes_little_more_than_four_megabytes() {
         let mut ring = Ring::default();
         let (card, slice) = (series(None), series(Some((1, "MIG"))));
         for round in 0..400_u64 {
@@ -130,6 +130,6 @@ mod tests {
             }
         }
         assert_eq!(ring.len(), SAMPLES_MAX);
-        assert!(ring.bytes() < 4_500_000, "{} bytes", ring.bytes());
+        assert!(ring.bytes() < 4_300_000, "{} bytes", ring.bytes());
     }
 }

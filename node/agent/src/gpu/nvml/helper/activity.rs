@@ -5,7 +5,7 @@
 //! the first figures come with its second one.
 
 use super::driver::{Called, Device, Nvml, call};
-use super::sampling::{Taken, told};
+use super::taken::{Taken, told};
 use muster_node_core::telemetry::Figure;
 use nvml_wrapper_sys::bindings::{nvmlGpmMetricsGet_t, nvmlGpmSample_t, nvmlGpmSupport_t};
 use std::collections::BTreeMap;

@@ -17,6 +17,7 @@ mod output;
 mod readings;
 mod sampling;
 mod steps;
+mod taken;
 mod threads;
 mod worker;
 

@@ -3,7 +3,7 @@
 //! What must stay true: what cannot be read now (rows under MIG, links in MIG mode) is absent, so that nobody takes it for well or for broken.
 
 use super::driver::{Called, Device};
-use super::sampling::told;
+use super::taken::told;
 use crate::gpu::sample::Readings;
 use muster_node_core::health::RemappedRows;
 

@@ -5,12 +5,12 @@
 //! here, which is cheap and shows all that can be used.
 
 use super::activity::Activity;
-use super::driver::{Called, Device, GPU_IS_LOST, call, struct_version};
+use super::driver::{Called, Device, call, struct_version};
 use super::mig::Profile;
-use crate::gpu::nvml::wire::Fault;
+use super::taken::{Taken, told};
 use crate::gpu::sample::{CardSample, InstanceSample};
 use muster_model::mig::MigPlacement;
-use muster_node_core::telemetry::{Figure, Figures};
+use muster_node_core::telemetry::Figure;
 use nvml_wrapper_sys::bindings::field_id::NVML_FI_DEV_MEMORY_TEMP;
 use nvml_wrapper_sys::bindings::{nvmlMemory_v2_t, nvmlUtilization_t, nvmlViolationTime_t};
 use std::collections::BTreeMap;
@@ -30,15 +30,6 @@ const LINKS_MAX: u32 = 18;
 /// A card has at most seven MIG devices; more is a driver of the future.
 const MIG_DEVICES_MAX: u32 = 16;
 
-/// `None` for what cannot be read; a lost card is a fault.
-pub(super) fn told<T>(called: Called<T>) -> Called<Option<T>> {
-    match called {
-        Ok(value) => Ok(Some(value)),
-        Err(Fault::Nvml { code, call, words }) if code == GPU_IS_LOST => Err(Fault::Nvml { call, code, words }),
-        Err(_) => Ok(None),
-    }
-}
-
 /// What is kept between two samples of a card.
 #[derive(Default)]
 pub(super) struct Sampler {
@@ -46,19 +37,6 @@ pub(super) struct Sampler {
     /// Places of the instances that stand, by UUID: to find them takes a hundred calls.
     places: BTreeMap<String, Option<MigPlacement>>,
     label: Option<(String, String, u32)>,
-}
-
-/// Takes values, and counts those that cannot be true.
-#[derive(Default)]
-pub(super) struct Taken {
-    pub(super) figures: Figures,
-    pub(super) dropped: u32,
-}
-
-impl Taken {
-    pub(super) fn put(&mut self, figure: Figure, value: f64) {
-        self.dropped += u32::from(!self.figures.put(figure, value));
-    }
 }
 
 impl Sampler {
