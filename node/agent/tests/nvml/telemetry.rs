@@ -125,6 +125,8 @@ async fn no_series_of_a_slice_outlives_it() {
     let node = Node::start(&host, HealthMode::Enforce).await;
     node.hold(7, 0, HoldMode::Mig(place(G3, 4)));
     load(&host, 0, Some(4), 50.0);
+    // The agent may have sampled just now, before the load.
+    tokio::time::sleep(APART).await;
     node.sample().await;
     tokio::time::sleep(APART).await;
     node.sample().await;
