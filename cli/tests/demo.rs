@@ -59,7 +59,7 @@ fn good() -> Evidence {
             restarted: true,
             neighbour_runs: true,
             destroyed: true,
-            sharers: muster::demo::sharers::Sharers {
+            sharers: muster_cli::demo::sharers::Sharers {
                 told_by_whom: true,
                 held_back: true,
                 cleaned: Duration::from_millis(300),

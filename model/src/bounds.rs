@@ -76,6 +76,10 @@ pub const CPU_MILLI_MAX: u64 = 4_096_000;
 pub const MEMORY_MIB_MAX: u64 = 64 * 1024 * 1024;
 /// Cards of one node.
 pub const GPUS_PER_NODE_MAX: usize = 72;
+/// Network cards of one node.
+pub const NICS_PER_NODE_MAX: usize = 64;
+/// Ways inside one node: a byte from each card to each card and network card.
+pub const NODE_LINKS_BYTES_MAX: usize = GPUS_PER_NODE_MAX * (GPUS_PER_NODE_MAX + NICS_PER_NODE_MAX);
 /// MIG slices of one card: as many as it has memory slices.
 pub const MIG_SLICES_MAX: usize = 8;
 /// Things that one card report withholds: each card, and each slice of each.

@@ -32,6 +32,7 @@ pub mod movable;
 pub mod moves;
 pub mod needs;
 pub mod node;
+pub mod node_links;
 pub mod object;
 pub mod preemption;
 pub mod priority_class;

@@ -3,6 +3,7 @@
 use crate::gpu::GpuModel;
 use crate::ids::{CellId, Epoch, JobId, NodeId};
 use crate::mig::{MigPlacement, PinnedLayout};
+use crate::node_links::NodeLinks;
 use crate::request::SharingMode;
 use crate::topology::TopologyLevel;
 use crate::workload::WorkloadClass;
@@ -234,6 +235,9 @@ pub struct NodeNotes {
     /// Cards that an operator takes for well again, each once with the newest time. The agent lifts what it has against them until then.
     #[serde(default)]
     pub cleared_gpus: Vec<ClearedGpu>,
+    /// How its cards and network cards reach each other, as its agent has found it; empty until it has.
+    #[serde(default)]
+    pub links: NodeLinks,
 }
 
 /// An operator takes a card for well.

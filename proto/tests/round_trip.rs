@@ -8,6 +8,7 @@ use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
 use muster_model::movable::Movable;
 use muster_model::needs::{Choice, Isolation, Needs, Rule};
 use muster_model::node::{ClearedGpu, NodeNotes, NodeSpec, Quarantine, Rival, WithheldSlice};
+use muster_model::node_links::{Nic, NodeLinks};
 use muster_model::request::{SharingMode, TaskRequest};
 use muster_model::task::{CleanUp, RankFailure, TaskEnd};
 use muster_model::tenant::TenantSpec;
@@ -372,16 +373,19 @@ fn notes() -> impl Strategy<Value = NodeNotes> {
     let failures = vec(any::<u64>().prop_map(JobId), 0..3);
     let cleared =
         (any::<u64>(), "[ -~]{0,9}").prop_map(|(at_ms, reason)| ClearedGpu { uuid: "GPU-1".into(), at_ms, reason });
-    (any::<u64>(), "[ -~]{0,9}", failures, option::of(quarantine), option::of(rival), vec(cleared, 0..3)).prop_map(
-        |(agent, drain_reason, start_failures, quarantine, rival, cleared_gpus)| NodeNotes {
+    let nics = vec(("[a-z0-9_]{1,6}", any::<u8>()).prop_map(|(name, numa)| Nic { name, numa }), 0..3);
+    let links = ("[0-9.]{0,4}", any::<u16>(), nics, vec(any::<u8>(), 0..9))
+        .prop_map(|(cuda, gpus, nics, matrix)| NodeLinks { cuda, gpus, nics, matrix });
+    (any::<u64>(), "[ -~]{0,9}", failures, option::of(quarantine), option::of(rival), vec(cleared, 0..3), links)
+        .prop_map(|(agent, drain_reason, start_failures, quarantine, rival, cleared_gpus, links)| NodeNotes {
             agent,
             drain_reason,
             start_failures,
             quarantine,
             rival,
             cleared_gpus,
-        },
-    )
+            links,
+        })
 }
 
 fn end_cause() -> impl Strategy<Value = EndCause> {

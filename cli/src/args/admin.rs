@@ -82,6 +82,9 @@ pub struct Nodes {
 pub struct Gpus {
     /// Only GPUs of this node
     pub node: Option<String>,
+    /// Show how GPUs and network cards reach each other: NVLinks, PIX (one PCIe bridge), PXB (several), PHB (host bridge), NODE (NUMA node), SYS
+    #[arg(long)]
+    pub topology: bool,
 }
 
 /// Names of nodes.

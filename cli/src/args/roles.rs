@@ -204,6 +204,9 @@ pub struct Node {
     /// What follows from faults of GPUs: withhold them and end the tasks on them, or only report
     #[arg(long, value_name = "MODE", default_value = "enforce")]
     pub gpu_health: GpuHealth,
+    /// Whether /metrics names the tenants that hold GPUs; jobs and allocations are always told by number
+    #[arg(long, value_name = "WHEN", default_value = "loopback")]
+    pub metrics_tenants: MetricsTenants,
     /// How tasks are isolated from this machine and from each other.
     #[command(flatten)]
     pub isolation: Isolation,
@@ -273,6 +276,16 @@ pub enum GpuHealth {
     Enforce,
     /// Report what would be done in the log, and do nothing.
     Observe,
+}
+
+/// Whether the page of metrics names tenants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum MetricsTenants {
+    /// Only when the page is served on a loopback address.
+    #[default]
+    Loopback,
+    /// Never.
+    Never,
 }
 
 /// How simulated hosts are laid out.

@@ -8,6 +8,7 @@ use crate::output::by_number;
 use crate::spec;
 use crate::units::show_moment;
 use crate::view::fleet::{CellView, GpuView, NodeView, PoolView, cells_table, gpus_table, nodes_table, pools_table};
+use crate::view::links::{LinksView, links_tables};
 use muster_proto::v1;
 use muster_proto::v1::fleet_client::FleetClient;
 
@@ -50,10 +51,24 @@ pub async fn all_nodes(
 /// # Errors
 /// What is refused, or that the cluster stays away.
 pub async fn gpus(context: &Context, args: &Gpus) -> Result<(), Failure> {
+    if args.topology {
+        return topology(context, args).await;
+    }
     let found = list_gpus(&context.client, args.node.as_deref().unwrap_or_default(), context.consistency).await?;
     let mut views: Vec<GpuView> = found.iter().map(GpuView::new).collect();
     views.sort_by(|a, b| by_number(&a.node, &b.node).then(a.index.cmp(&b.index)));
     context.out.show(&views, |wide| gpus_table(&views, wide))
+}
+
+async fn topology(context: &Context, args: &Gpus) -> Result<(), Failure> {
+    let found = all_nodes(&context.client, "", "", context.consistency).await?;
+    let views = found.into_iter().filter_map(|node| node.node);
+    let mut views: Vec<LinksView> = views.filter_map(|node| LinksView::of_node(&node)).collect();
+    if let Some(node) = &args.node {
+        views.retain(|view| view.node == *node);
+    }
+    views.sort_by(|a, b| by_number(&a.node, &b.node));
+    context.out.show(&views, |_| links_tables(&views))
 }
 
 /// Every card of a node, or of the fleet when no node is named.

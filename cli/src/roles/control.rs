@@ -44,7 +44,7 @@ async fn serve(args: &Control) -> anyhow::Result<()> {
     let watched = node.clone();
     let health =
         move || if watched.is_healthy() { Ok(()) } else { Err("this control node knows no leader".to_owned()) };
-    http::serve(args.common.http.as_deref(), Arc::new(health)).await?;
+    http::serve(args.common.http.as_deref(), Arc::new(health), None).await?;
     // The first of the named voters asks the others; they wait to be asked.
     if args.bootstrap.iter().map(|(id, _)| *id).min() == Some(args.id) {
         bootstrap(&node, args.bootstrap.iter().cloned().collect()).await;

@@ -30,11 +30,23 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Whether the role is well; if not, why.
 pub type Health = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// Serves both pages at `address`, if one is given, until the process ends.
+/// What a role has on its page beside what it records, for listeners on a loopback address or elsewhere.
+pub type Page = Arc<dyn Fn(Reach) -> String + Send + Sync>;
+
+/// From where a page can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// From this host alone.
+    Loopback,
+    /// From other hosts too.
+    Network,
+}
+
+/// Serves both pages at `address`, if one is given, until the process ends. `more` goes behind the recorded metrics.
 ///
 /// # Errors
 /// When the address cannot be listened on.
-pub async fn serve(address: Option<&str>, health: Health) -> anyhow::Result<()> {
+pub async fn serve(address: Option<&str>, health: Health, more: Option<Page>) -> anyhow::Result<()> {
     let metrics = telemetry::metrics();
     if let Some(metrics) = metrics.clone() {
         tokio::spawn(async move {
@@ -46,8 +58,14 @@ pub async fn serve(address: Option<&str>, health: Health) -> anyhow::Result<()> 
     }
     let Some(address) = address else { return Ok(()) };
     let listener = TcpListener::bind(address).await.with_context(|| format!("listening on {address}"))?;
-    tracing::info!(http = %listener.local_addr()?, "metrics and health page");
-    let page = move || async move { metrics.map(|metrics| metrics.render()).unwrap_or_default() };
+    let own = listener.local_addr()?;
+    tracing::info!(http = %own, "metrics and health page");
+    let reach = if own.ip().is_loopback() { Reach::Loopback } else { Reach::Network };
+    let page = move || async move {
+        let mut text = metrics.map(|metrics| metrics.render()).unwrap_or_default();
+        text.extend(more.map(|more| more(reach)));
+        text
+    };
     let healthz = move || async move {
         match health() {
             Ok(()) => (StatusCode::OK, "ok\n".to_owned()),

@@ -129,6 +129,21 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
         Counter,
         "Usage intervals of an earlier stream that were dropped and are estimated",
     ),
+    (
+        "muster_agent_gpu_xids_total",
+        Counter,
+        "Xids of the GPUs of this node, by code and by what Muster does about them (record, reset-when-idle, reboot, inspect, query-recovery-action)",
+    ),
+    ("muster_agent_gpu_answers", Gauge, "1 while the driver answers for the GPU, else 0"),
+    ("muster_agent_gpu_withheld", Gauge, "1 while the whole GPU takes no new work, else 0"),
+    ("muster_agent_gpu_slices_withheld", Gauge, "MIG slices of the GPU that take no new work"),
+    ("muster_agent_gpu_foreign_processes", Gauge, "Processes on the GPU that Muster did not start"),
+    (
+        "muster_agent_gpu_figures_dropped_total",
+        Counter,
+        "Figures of GPUs that were dropped because they cannot be true: a sensor fails",
+    ),
+    ("muster_agent_sampler_cpu_microseconds_total", Counter, "Processor time that reading the telemetry of GPUs took"),
     // Shards.
     ("muster_shard_cells_held", Gauge, "Cells whose lease this shard holds"),
     ("muster_shard_leases_lost_total", Counter, "Leases of cells that this shard has lost"),

@@ -2,9 +2,10 @@
 //!
 //! What must stay true: each simulated host has a data folder, a name and tasks of its own, as if it were alone.
 
-use crate::args::roles::{GpuHealth, GpuKind, Node as Args};
+use crate::args::roles::{GpuHealth, GpuKind, MetricsTenants, Node as Args};
 use crate::commands::input;
 use crate::failure::Failure;
+use crate::roles::http::Reach;
 use crate::roles::{self, gpus, http, isolation, told_to_stop};
 use crate::spec::node::{SimulatedNode, Tiling};
 use anyhow::{Context, bail};
@@ -99,7 +100,13 @@ async fn serve(args: &Args, hosts: Vec<SimulatedNode>, endpoints: Vec<String>) -
             Err(format!("{away} of {} nodes have no session with the control plane", watched.len()))
         }
     };
-    http::serve(args.common.http.as_deref(), Arc::new(health)).await?;
+    let (sampled, names) = (agents.clone(), args.metrics_tenants);
+    let page = move |reach| {
+        let telemetry: Vec<_> = sampled.iter().map(Agent::telemetry).collect();
+        let with_tenants = reach == Reach::Loopback && names == MetricsTenants::Loopback;
+        muster_agent::telemetry::page(telemetry.iter().map(AsRef::as_ref), with_tenants)
+    };
+    http::serve(args.common.http.as_deref(), Arc::new(health), Some(Arc::new(page))).await?;
     tokio::select! {
         signal = told_to_stop() => {
             tracing::info!(signal = signal?, "agents are stopping; tasks continue under their shims");

@@ -30,7 +30,7 @@ async fn serve(args: &Args, endpoints: Vec<String>) -> anyhow::Result<()> {
         Some(0) => Err("this shard has no snapshot of the state yet".to_owned()),
         Some(_) => Ok(()),
     };
-    http::serve(args.common.http.as_deref(), Arc::new(health)).await?;
+    http::serve(args.common.http.as_deref(), Arc::new(health), None).await?;
     let signal = told_to_stop().await?;
     tracing::info!(signal, "shard is stopping");
     let last = running(&shard).take();

@@ -2,6 +2,7 @@
 
 use crate::output::{Block, Columns};
 use crate::units::{show_cpus, show_mebibytes, show_moment};
+use crate::view::links::LinksView;
 use muster_proto::v1;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +46,9 @@ pub struct NodeView {
     /// Labels.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// How its GPUs and network cards reach each other, once its agent has told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub links: Option<LinksView>,
 }
 
 impl NodeView {
@@ -57,6 +61,7 @@ impl NodeView {
         let open = |kind: &str| view.windows.iter().any(|window| window.open && window.kind == kind);
         let (maintained, reserved) = (open("maintenance"), open("reservation"));
         let windows = view.windows.iter().map(window_words);
+        let links = LinksView::of_node(&node);
         let spec = node.spec.unwrap_or_default();
         let place = spec.place.unwrap_or_default();
         let models: BTreeSet<&str> = spec.gpus.iter().map(|gpu| gpu.model.as_str()).collect();
@@ -93,6 +98,7 @@ impl NodeView {
             epoch: node.epoch,
             driver: spec.driver,
             labels: spec.labels,
+            links,
         }
     }
 }

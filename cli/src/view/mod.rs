@@ -11,6 +11,7 @@ pub mod elastic;
 pub mod fleet;
 pub mod job;
 pub mod jobs;
+pub mod links;
 pub mod moves;
 pub mod plan;
 pub mod priority_classes;

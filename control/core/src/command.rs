@@ -6,6 +6,7 @@
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
 use muster_model::node::Withheld;
 use muster_model::node::{NodeSpec, Pool};
+use muster_model::node_links::NodeLinks;
 use muster_model::object::FinishedJob;
 use muster_model::task::CleanUp;
 use muster_model::tenant::TenantSpec;
@@ -313,6 +314,15 @@ pub enum Command {
         gpu: u16,
         /// Why.
         reason: String,
+    },
+    /// An agent says how the cards and network cards of its node reach each other.
+    ReportLinks {
+        /// Whose.
+        node: NodeId,
+        /// As it joined.
+        epoch: Epoch,
+        /// All of it.
+        links: NodeLinks,
     },
 }
 

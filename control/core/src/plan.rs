@@ -114,6 +114,7 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::DeleteWindow { name } => windows::delete(d, name),
         Command::CancelTasks { job, indices } => array_edits::cancel_tasks(d, *job, indices),
         Command::ReportCards { node, epoch, withheld } => joining::report_cards(d, *node, *epoch, withheld),
+        Command::ReportLinks { node, epoch, links } => joining::report_links(d, *node, *epoch, links),
         Command::ClearGpu { node, gpu, reason } => nodes::clear_gpu(d, *node, *gpu, reason),
         Command::SetArrayLimit { job, max_running } => array_edits::set_limit(d, *job, *max_running),
     }?;

@@ -4,10 +4,13 @@ use crate::config::{AgentConfig, AgentError};
 use crate::reconcile::Reconciler;
 use crate::session;
 use crate::shared::Shared;
+use crate::telemetry::Telemetry;
 use muster_model::ids::{Epoch, NodeId};
+use muster_model::node::Withheld;
 use muster_node_core::Stamp;
 use muster_runtime::Host;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -30,6 +33,8 @@ pub struct AgentStatus {
     pub live_tasks: usize,
     /// Usage intervals that wait to be counted.
     pub usage_pending: usize,
+    /// What takes no new work, and why.
+    pub withheld: Vec<Withheld>,
 }
 
 impl Agent {
@@ -55,12 +60,21 @@ impl Agent {
             shared.claim(cluster).await?;
         }
         let reconciler = Reconciler::new(shared.clone());
-        let running = vec![
+        let mut running = vec![
             shared.host.spawn(reconciler.run()),
             shared.host.spawn(session::run(shared.clone())),
             shared.host.spawn(watch_health(shared.clone())),
             shared.host.spawn(watch_unclean(shared.clone())),
         ];
+        let polled = [
+            shared.config.gpus.readings_every().map(|_| shared.host.spawn(read_health(shared.clone()))),
+            shared.telemetry.every().map(|every| shared.host.spawn(sample(shared.clone(), every))),
+        ];
+        // Simulated cards cost no task for what they do not tell.
+        let finding = shared.clone();
+        let has_links = shared.config.gpus.readings_every().is_some();
+        running.extend(has_links.then(|| shared.host.spawn(async move { finding.find_links().await })));
+        running.extend(polled.into_iter().flatten());
         Ok(Agent { shared, running })
     }
 
@@ -68,6 +82,7 @@ impl Agent {
     #[must_use]
     pub fn status(&self) -> AgentStatus {
         let live_tasks = self.shared.config.executor.observe().values().filter(|task| task.is_live()).count();
+        let withheld = self.shared.withheld();
         let state = self.shared.state.lock();
         AgentStatus {
             failed: state.failure.is_some(),
@@ -75,7 +90,14 @@ impl Agent {
             stamp: state.identity.gate.highest(),
             live_tasks,
             usage_pending: state.meter.pending(),
+            withheld,
         }
+    }
+
+    /// Telemetry of its cards.
+    #[must_use]
+    pub fn telemetry(&self) -> Arc<Telemetry> {
+        self.shared.telemetry.clone()
     }
 
     /// Ready when the agent has given up or was stopped.
@@ -120,6 +142,26 @@ async fn watch_unclean(shared: Arc<Shared>) {
                 shared.fail(error);
             }
         }
+    }
+}
+
+async fn read_health(shared: Arc<Shared>) {
+    tokio::select! {
+        biased;
+        () = shared.stop.cancelled() => {}
+        read = shared.health.run_readings() => {
+            if let Err(error) = read {
+                shared.fail(error);
+            }
+        }
+    }
+}
+
+async fn sample(shared: Arc<Shared>, every: Duration) {
+    tokio::select! {
+        biased;
+        () = shared.stop.cancelled() => {}
+        () = shared.telemetry.run(every) => {}
     }
 }
 

@@ -33,6 +33,7 @@ pub mod shim_command;
 mod stop_order;
 mod stored;
 pub mod task_folder;
+pub mod telemetry;
 mod wire;
 
 pub use agent::{Agent, AgentStatus};

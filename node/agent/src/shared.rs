@@ -8,9 +8,11 @@ use crate::config::{AgentConfig, AgentError};
 use crate::exec::Owner;
 use crate::health::{Health, Parts};
 use crate::stored::{self, Identity};
+use crate::telemetry::{self, Telemetry};
 use crate::wire;
 use muster_model::ids::{Epoch, NodeId, Revision};
 use muster_model::node::{Gpu, NodeSpec, Withheld};
+use muster_model::node_links::NodeLinks;
 use muster_node_core::fence::{self, NS_PER_S};
 use muster_node_core::{CardObserved, Desired, Gate, Leases, Meter, Reports, StaleStamp, Stamp, TaskKey};
 use muster_proto::v1;
@@ -31,6 +33,9 @@ const USAGE_AGAIN_NS: u64 = 10 * NS_PER_S;
 /// crash of the agent too.
 const STAMP_AGE_MAX: Duration = Duration::from_secs(10);
 
+/// The driver is asked some hundred things about eight cards.
+const LINKS_MAX: Duration = Duration::from_secs(30);
+
 pub(crate) struct Shared {
     pub(crate) host: Host,
     pub(crate) config: AgentConfig,
@@ -44,6 +49,7 @@ pub(crate) struct Shared {
     pub(crate) cards: Arc<Cards>,
     pub(crate) health: Arc<Health>,
     pub(crate) cleaner: Arc<Cleaner>,
+    pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) state: Mutex<State>,
     /// Held while the meter is written: an older one must not land on a newer.
     meter_file: tokio::sync::Mutex<()>,
@@ -68,6 +74,9 @@ pub(crate) struct State {
     /// A desired task has not been started, perhaps for want of a lease.
     pub(crate) waits_for_lease: bool,
     pub(crate) session: Option<Session>,
+    /// The ways inside the node, once they are found, and whether this session was told of them.
+    links: Option<NodeLinks>,
+    links_told: bool,
     /// What the control plane was told last of cards that take no new work.
     cards_told: Vec<Withheld>,
     /// Why the agent gave up, if it did.
@@ -113,7 +122,7 @@ impl Shared {
                 backend: config.gpus.clone(),
                 cards: cards.clone(),
                 executor: config.executor.clone(),
-                gpus,
+                gpus: gpus.clone(),
                 replan: replan.clone(),
             },
             &spec.boot_id,
@@ -128,6 +137,15 @@ impl Shared {
             replan: replan.clone(),
             stop: stop.clone(),
         })?;
+        let telemetry = Telemetry::new(telemetry::Parts {
+            host: host.clone(),
+            backend: config.gpus.clone(),
+            cards: cards.clone(),
+            health: health.clone(),
+            executor: config.executor.clone(),
+            gpus,
+            cell: spec.cell.clone(),
+        });
         Ok(Shared {
             host,
             config,
@@ -138,6 +156,7 @@ impl Shared {
             cards,
             health,
             cleaner,
+            telemetry,
             state: Mutex::new(State {
                 identity,
                 stored_gate: (identity.gate, Instant::now()),
@@ -150,6 +169,8 @@ impl Shared {
                 meter,
                 waits_for_lease: false,
                 session: None,
+                links: None,
+                links_told: false,
                 cards_told: Vec::new(),
                 failure: None,
             }),
@@ -236,7 +257,7 @@ impl Shared {
     }
 
     /// What takes no new work: what cannot be read, and what is not healthy.
-    fn withheld(&self) -> Vec<Withheld> {
+    pub(crate) fn withheld(&self) -> Vec<Withheld> {
         let mut withheld = self.cards.withheld();
         withheld.extend(self.health.withheld());
         withheld
@@ -253,6 +274,20 @@ impl Shared {
             }
         }
         cards
+    }
+
+    /// Finds the ways inside the node, and has the control plane told of them.
+    pub(crate) async fn find_links(&self) {
+        match tokio::time::timeout(LINKS_MAX, self.config.gpus.node_links()).await {
+            Ok(Ok(None)) => {}
+            Ok(Ok(Some(links))) => {
+                self.state.lock().links = Some(links);
+                self.outgoing.notify_one();
+            }
+            unknown => {
+                tracing::warn!(node = %self.spec.name, ?unknown, "the links between the GPUs of the node are not known");
+            }
+        }
     }
 
     pub(crate) fn now_ns(&self) -> u64 {
@@ -299,6 +334,7 @@ impl Shared {
         let mut state = self.state.lock();
         let is_new = state.meter.incarnation() != Some(welcome.usage_incarnation);
         state.leases.new_session();
+        state.links_told = false;
         state.reports.new_session();
         let dropped = state.meter.adopt(welcome.usage_incarnation, welcome.usage_mark);
         if dropped > 0 {
@@ -389,6 +425,12 @@ impl Shared {
             let report = v1::CardReport { withheld: withheld.iter().map(Into::into).collect() };
             state.cards_told = withheld;
             return Some(wire::message(Message::Cards(report)));
+        }
+        if !state.links_told
+            && let Some(links) = state.links.clone()
+        {
+            state.links_told = true;
+            return Some(wire::message(Message::Links((&links).into())));
         }
         if let Some((seq, batch)) = state.reports.next_batch(now_ns) {
             for report in &batch {

@@ -75,33 +75,38 @@ pub(crate) async fn write_meter(host: &Host, boot_id: &str, meter: Meter) -> Res
     write(host, USAGE_FILE, &StoredMeter { boot_id: boot_id.to_owned(), meter }).await
 }
 
-/// The health of the cards, with the version of its layout.
+/// What is kept of the health of the cards.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct KeptHealth {
+    pub(crate) ledger: Ledger,
+    /// Until when operators' clears have been acted on, by card, in the control plane's time.
+    pub(crate) cleared_ms: BTreeMap<String, u64>,
+    /// Cards whose MPS server a fault has taken down.
+    #[serde(default)]
+    pub(crate) mps_failed: BTreeSet<String>,
+    /// The NVLinks that were ever seen up, by card: a bit for each.
+    #[serde(default)]
+    pub(crate) links_seen: BTreeMap<String, u32>,
+}
+
+/// The same with the version of its layout.
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredHealth {
     version: u32,
-    ledger: Ledger,
-    /// Until when operators' clears have been acted on, by card, in the control plane's time.
-    cleared_ms: BTreeMap<String, u64>,
-    /// Cards whose MPS server a fault has taken down.
-    #[serde(default)]
-    mps_failed: BTreeSet<String>,
+    #[serde(flatten)]
+    kept: KeptHealth,
 }
-
-/// What is stored of the health of the cards.
-pub(crate) type KeptHealth = (Ledger, BTreeMap<String, u64>, BTreeSet<String>);
 
 const HEALTH_VERSION: u32 = 1;
 
 /// The health of the node's cards as it was stored, or of a node that was never looked at.
 pub(crate) fn read_health(host: &Host) -> Result<KeptHealth, AgentError> {
-    let stored = read::<StoredHealth>(host, HEALTH_FILE)?;
-    Ok(stored.map(|stored| (stored.ledger, stored.cleared_ms, stored.mps_failed)).unwrap_or_default())
+    Ok(read::<StoredHealth>(host, HEALTH_FILE)?.map(|stored| stored.kept).unwrap_or_default())
 }
 
 /// Durable when it returns.
 pub(crate) async fn write_health(host: &Host, kept: KeptHealth) -> Result<(), AgentError> {
-    let (ledger, cleared_ms, mps_failed) = kept;
-    write(host, HEALTH_FILE, &StoredHealth { version: HEALTH_VERSION, ledger, cleared_ms, mps_failed }).await
+    write(host, HEALTH_FILE, &StoredHealth { version: HEALTH_VERSION, kept }).await
 }
 
 /// Memory in use of idle cards, in MiB by UUID, with the version of its layout.

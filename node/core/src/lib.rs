@@ -19,6 +19,7 @@ pub mod report;
 pub mod stamp;
 pub mod step;
 pub mod task;
+pub mod telemetry;
 pub mod usage;
 
 pub use card::{CardObserved, CardSetting, CardStep, CardWork};

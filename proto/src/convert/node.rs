@@ -5,6 +5,7 @@ use super::{each, narrow, need, word};
 use crate::v1;
 use muster_model::mig::PinnedLayout;
 use muster_model::node::{ClearedGpu, NodeNotes, NodeSpec, Quarantine, Rival, Withheld, WithheldSlice};
+use muster_model::node_links::{Nic, NodeLinks};
 use muster_model::{
     Cell, CellId, Epoch, FieldError, Gpu, GpuModel, JobId, Node, NodeHealth, NodeId, Place, Pool, UnknownWord,
 };
@@ -182,14 +183,14 @@ impl TryFrom<v1::Node> for Node {
             epoch: Epoch(wire.epoch),
             health,
             drained: wire.drained,
-            notes: wire.notes.unwrap_or_default().into(),
+            notes: wire.notes.unwrap_or_default().try_into().map_err(|e: FieldError| e.under("notes"))?,
         })
     }
 }
 
 impl From<&NodeNotes> for v1::NodeNotes {
     fn from(notes: &NodeNotes) -> Self {
-        let NodeNotes { agent, drain_reason, start_failures, quarantine, rival, cleared_gpus } = notes;
+        let NodeNotes { agent, drain_reason, start_failures, quarantine, rival, cleared_gpus, links } = notes;
         v1::NodeNotes {
             agent: *agent,
             drain_reason: drain_reason.clone(),
@@ -204,6 +205,7 @@ impl From<&NodeNotes> for v1::NodeNotes {
                 asked_ms: *asked_ms,
             }),
             cleared_gpus: cleared_gpus.iter().map(Into::into).collect(),
+            links: (*links != NodeLinks::default()).then(|| links.into()),
         }
     }
 }
@@ -220,10 +222,12 @@ impl From<v1::ClearedGpu> for ClearedGpu {
     }
 }
 
-impl From<v1::NodeNotes> for NodeNotes {
-    fn from(wire: v1::NodeNotes) -> Self {
-        let v1::NodeNotes { agent, drain_reason, start_failures, quarantine, rival, cleared_gpus } = wire;
-        NodeNotes {
+impl TryFrom<v1::NodeNotes> for NodeNotes {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::NodeNotes) -> Result<Self, FieldError> {
+        let v1::NodeNotes { agent, drain_reason, start_failures, quarantine, rival, cleared_gpus, links } = wire;
+        Ok(NodeNotes {
             agent,
             drain_reason,
             start_failures: start_failures.into_iter().map(JobId).collect(),
@@ -235,7 +239,30 @@ impl From<v1::NodeNotes> for NodeNotes {
                 asked_ms,
             }),
             cleared_gpus: cleared_gpus.into_iter().map(Into::into).collect(),
+            links: links.map(TryInto::try_into).transpose()?.unwrap_or_default(),
+        })
+    }
+}
+
+impl From<&NodeLinks> for v1::NodeLinks {
+    fn from(NodeLinks { cuda, gpus, nics, matrix }: &NodeLinks) -> Self {
+        let nic = |Nic { name, numa }: &Nic| v1::Nic { name: name.clone(), numa: u32::from(*numa) };
+        v1::NodeLinks {
+            cuda: cuda.clone(),
+            nics: nics.iter().map(nic).collect(),
+            gpus: u32::from(*gpus),
+            matrix: matrix.clone(),
         }
+    }
+}
+
+impl TryFrom<v1::NodeLinks> for NodeLinks {
+    type Error = FieldError;
+
+    fn try_from(v1::NodeLinks { cuda, nics, gpus, matrix }: v1::NodeLinks) -> Result<Self, FieldError> {
+        let nic = |v1::Nic { name, numa }| Ok(Nic { name, numa: narrow("nics.numa", numa, u8::MAX)? });
+        let nics = nics.into_iter().map(nic).collect::<Result<_, FieldError>>()?;
+        Ok(NodeLinks { cuda, gpus: narrow("gpus", gpus, u16::MAX)?, nics, matrix })
     }
 }
 

@@ -13,6 +13,7 @@ use crate::reject::Reject;
 use crate::routing::could_hold;
 use muster_model::ids::{CellId, Epoch, JobId, NodeId};
 use muster_model::node::{NodeNotes, NodeSpec, Rival, Withheld};
+use muster_model::node_links::NodeLinks;
 use muster_model::object::Key;
 use muster_model::resources::memory_in_words;
 use muster_model::usage::UsageStream;
@@ -71,6 +72,17 @@ pub(super) fn report_cards(
     node.spec.validate().map_err(Reject::Invalid)?;
     adopt_waiting(draft, &node, Some(known));
     draft.put(Object::Node(node));
+    Ok(Done::Ok)
+}
+
+/// An agent says how the cards and network cards of its node reach each other; nothing follows from it.
+pub(super) fn report_links(draft: &mut Draft<'_>, id: NodeId, epoch: Epoch, links: &NodeLinks) -> Result<Done, Reject> {
+    let known = nodes::at_epoch(draft.state, id, epoch)?;
+    links.validate().map_err(|error| Reject::Invalid(vec![error]))?;
+    if known.notes.links != *links {
+        let notes = NodeNotes { links: links.clone(), ..known.notes.clone() };
+        draft.put(Object::Node(Node { notes, ..known.clone() }));
+    }
     Ok(Done::Ok)
 }
 

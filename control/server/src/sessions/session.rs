@@ -14,6 +14,7 @@ use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 use muster_control_core::{Command, Done, Reject, TaskReport};
 use muster_model::node::Withheld;
+use muster_model::node_links::NodeLinks;
 use muster_model::task::CleanUp;
 use muster_model::usage::UsageInterval;
 use muster_model::{NodeHealth, TaskState};
@@ -48,6 +49,7 @@ enum Finished {
     Beat { seq: u64, verdict: Verdict },
     Reports { seq: u64, result: Result<(), Over> },
     Usage { incarnation: u64, result: Result<u64, Over> },
+    Links(Result<(), Over>),
     Cards(Result<(), Over>),
 }
 
@@ -90,6 +92,7 @@ pub(super) async fn serve(hub: Arc<Hub>, id: u64, mut inbound: Inbound, out: Out
         running: FuturesUnordered::new(),
         beats: 0,
         cards: CardsUnderWay::None,
+        links_decided: false,
     };
     let over = session.attend(inbound, &dirty, &replaced, taps_opened).await;
     hub.leave(session.joined.node, id);
@@ -121,6 +124,8 @@ struct Session {
     running: FuturesUnordered<BoxFuture<'static, Finished>>,
     beats: usize,
     cards: CardsUnderWay,
+    /// The links of the node were decided in this session: once is enough.
+    links_decided: bool,
 }
 
 impl Session {
@@ -200,6 +205,7 @@ impl Session {
             FromAgent::Reports(reports) => self.report(reports)?,
             FromAgent::Usage(usage) => self.usage(usage)?,
             FromAgent::Cards(report) => self.cards(report)?,
+            FromAgent::Links(links) => self.links(links)?,
             FromAgent::Log(data) => {
                 if let Some(request) = self.log_streams.data(data) {
                     send(&self.out, ToAgent::Log(request))?;
@@ -298,6 +304,30 @@ impl Session {
         Ok(())
     }
 
+    /// The ways inside the node. Nothing is decided where they are known: a fleet that connects again writes none of them.
+    fn links(&mut self, links: v1::NodeLinks) -> Result<(), Over> {
+        let links = NodeLinks::try_from(links).and_then(|links| links.validate().map(|()| links));
+        let links = links.map_err(|error| Over::Bad(refusal::fields(&[error.under("links")])))?;
+        let (node, epoch) = (self.joined.node, self.joined.epoch);
+        let is_news = self.hub.consensus.read(|state, _| {
+            let known = state.nodes.get(&node).is_some_and(|there| there.notes.links == links);
+            state.meta.feature_level >= CARDS_LEVEL && !known
+        });
+        if is_news && !self.links_decided {
+            self.links_decided = true;
+            let hub = Arc::clone(&self.hub);
+            let decide = async move {
+                Finished::Links(match decide(&hub, Command::ReportLinks { node, epoch, links }).await {
+                    Ok(Ok(_)) => Ok(()),
+                    Ok(Err(reject)) => Err(Over::Refused(format!("links of the node: {reject}"))),
+                    Err(over) => Err(over),
+                })
+            };
+            self.running.push(decide.boxed());
+        }
+        Ok(())
+    }
+
     fn decide_cards(&mut self, withheld: Vec<Withheld>) {
         self.cards = CardsUnderWay::One;
         let command = Command::ReportCards { node: self.joined.node, epoch: self.joined.epoch, withheld };
@@ -330,6 +360,7 @@ impl Session {
                 let mark = result?;
                 send(&self.out, ToAgent::Usage(v1::UsageAck { incarnation, mark }))
             }
+            Finished::Links(result) => result,
             Finished::Cards(result) => {
                 result?;
                 if let CardsUnderWay::OneAndNext(next) = std::mem::take(&mut self.cards) {

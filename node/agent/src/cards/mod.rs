@@ -185,6 +185,13 @@ impl Cards {
         self.replan.notify_one();
     }
 
+    /// Whether the MIG instance of this UUID stood on a card when it was read last.
+    pub(crate) fn stands(&self, card: u16, uuid: &str) -> bool {
+        let slots = self.slots.lock();
+        let state = slots.get(usize::from(card)).and_then(|slot| slot.state.as_ref());
+        state.is_some_and(|state| state.instances.iter().any(|made| made.uuid == uuid))
+    }
+
     /// The number of the MIG instance that stands there.
     pub(crate) fn instance_at(&self, card: u16, place: MigPlacement) -> Option<u64> {
         let slots = self.slots.lock();

@@ -6,7 +6,10 @@
 //! plan is made anew after every failure. The limits of an MPS share travel in the client's environment, where CUDA reads them.
 
 pub mod nvml;
+pub mod sample;
 pub mod sim;
+
+use self::sample::{CardSample, Readings};
 
 use crate::exec::DeviceNode;
 use futures::future::{BoxFuture, FutureExt};
@@ -14,6 +17,7 @@ use futures::stream::{BoxStream, StreamExt};
 use muster_model::GpuModel;
 use muster_model::mig::MigPlacement;
 use muster_model::node::Gpu;
+use muster_model::node_links::NodeLinks;
 use muster_model::request::SharingMode;
 use muster_node_core::health::{HealthEvent, PciAddress, RecoveryAction};
 use muster_node_core::{CardSetting, CardStep};
@@ -167,6 +171,31 @@ pub trait GpuBackend: Send + Sync + 'static {
 
     /// What the driver wants to be done about a card, where it tells.
     fn recovery_action(&self, _card: u16) -> GpuAnswer<'_, Option<RecoveryAction>> {
+        std::future::ready(Ok(None)).boxed()
+    }
+
+    /// How often to sample the telemetry of a card; none where there is none.
+    fn samples_every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Telemetry of a card and of its MIG instances.
+    fn sample(&self, card: u16) -> GpuAnswer<'_, CardSample> {
+        std::future::ready(Err(GpuError::Refused { card, why: "it has no telemetry".to_owned() })).boxed()
+    }
+
+    /// How often to read what a card tells of its health; none where it tells by itself alone.
+    fn readings_every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// What a card tells of its health when it is asked. A lost card is told of by [`GpuBackend::events`] too.
+    fn readings(&self, card: u16) -> GpuAnswer<'_, Readings> {
+        std::future::ready(Err(GpuError::Refused { card, why: "it has no readings".to_owned() })).boxed()
+    }
+
+    /// How the cards and network cards of the node reach each other, where that is known.
+    fn node_links(&self) -> GpuAnswer<'_, Option<NodeLinks>> {
         std::future::ready(Ok(None)).boxed()
     }
 

@@ -5,6 +5,7 @@
 
 mod holders;
 mod kernel_log;
+mod readings;
 mod sources;
 mod strangers;
 
@@ -13,18 +14,21 @@ use crate::clean::Unclean;
 use crate::config::{AgentError, HealthConfig};
 use crate::exec::Executor;
 use crate::gpu::GpuBackend;
-use crate::stored;
+use crate::stored::{self, KeptHealth};
 use muster_model::bounds::{GPUS_PER_NODE_MAX, MIG_SLICES_MAX, TEXT_BYTES_MAX};
+use muster_model::mig::MigPlacement;
 use muster_model::node::{ClearedGpu, Gpu, Withheld};
 use muster_model::task::{DeviceHold, HoldMode};
 use muster_model::validate::clipped;
-use muster_node_core::health::{Cause, Effect, EffectKind, GpuUuid, HealthEvent, Ledger, Mode, Scope, Verdict};
+use muster_node_core::TaskKey;
+use muster_node_core::health::{Cause, Effect, EffectKind, GpuUuid, HealthEvent, Ledger, Mode, Scope, Verdict, Xid};
 use muster_runtime::Host;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 
 /// Events that wait: a card that fails writes some tens of lines at once.
 const EVENTS_MAX: usize = 1_024;
@@ -47,6 +51,26 @@ pub(crate) struct Health {
     reads: Mutex<Option<mpsc::Receiver<u16>>>,
     /// Wakes who reads recovery actions.
     verdicts_changed: Notify,
+    /// Cards whose health is to be read now. A full queue reads what waits in it, which is as new.
+    want: mpsc::Sender<u16>,
+    wanted: Mutex<Option<mpsc::Receiver<u16>>>,
+    /// The NVLinks that were ever seen up, by card: a bit for each.
+    links_seen: Mutex<BTreeMap<String, u32>>,
+    /// When readings were stored last.
+    stored: Mutex<Option<Instant>>,
+    /// The last Xid of each card since this agent was started.
+    last_xids: Mutex<BTreeMap<u16, u16>>,
+    /// Who uses each card, as of the last look; a card that could not be looked at is not in it.
+    users: Mutex<BTreeMap<u16, Vec<User>>>,
+}
+
+/// A process on a card.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct User {
+    /// The task that has it, if one of this node does.
+    pub(crate) task: Option<TaskKey>,
+    /// Its MIG instance.
+    pub(crate) place: Option<MigPlacement>,
 }
 
 /// What it works with.
@@ -64,7 +88,7 @@ pub(crate) struct Parts {
 impl Health {
     /// Reads the ledger that an earlier agent has left, and tells it of this boot. What is new is on disk when it returns.
     pub(crate) async fn open(parts: Parts, boot_id: &str) -> Result<Arc<Health>, AgentError> {
-        let (mut ledger, cleared_ms, mps_failed) = stored::read_health(&parts.host)?;
+        let KeptHealth { mut ledger, cleared_ms, mps_failed, links_seen } = stored::read_health(&parts.host)?;
         for (card, _) in (0_u16..).zip(&parts.gpus).filter(|(_, gpu)| mps_failed.contains(&gpu.uuid)) {
             parts.cards.mps_failed(card);
         }
@@ -72,7 +96,22 @@ impl Health {
         let (ledger, cleared_ms) = (Mutex::new(ledger), Mutex::new(cleared_ms));
         let (to_read, reads) = mpsc::channel(READS_MAX);
         let (file, reads) = (tokio::sync::Mutex::new(()), Mutex::new(Some(reads)));
-        let health = Health { parts, ledger, cleared_ms, file, to_read, reads, verdicts_changed: Notify::new() };
+        let (want, wanted) = mpsc::channel(READS_MAX);
+        let health = Health {
+            parts,
+            ledger,
+            cleared_ms,
+            file,
+            to_read,
+            reads,
+            verdicts_changed: Notify::new(),
+            want,
+            wanted: Mutex::new(Some(wanted)),
+            links_seen: Mutex::new(links_seen),
+            stored: Mutex::new(None),
+            last_xids: Mutex::default(),
+            users: Mutex::default(),
+        };
         health.follow(effects);
         health.store().await?;
         Ok(Arc::new(health))
@@ -231,7 +270,9 @@ impl Health {
             let ledger = self.ledger.lock();
             (ledger.clone(), self.cleared_ms.lock().clone())
         };
-        let written = stored::write_health(&self.parts.host, (ledger, cleared_ms, self.parts.cards.failed_mps())).await;
+        let (mps_failed, links_seen) = (self.parts.cards.failed_mps(), self.links_seen.lock().clone());
+        let kept = KeptHealth { ledger, cleared_ms, mps_failed, links_seen };
+        let written = stored::write_health(&self.parts.host, kept).await;
         drop(writing);
         written
     }
@@ -268,11 +309,37 @@ impl Health {
                 EffectKind::Record(event) => {
                     tracing::warn!(node, gpu = %uuid, ?event, "a GPU event");
                     if let HealthEvent::Xid(xid) = &event {
-                        metrics::counter!("muster_agent_gpu_xids_total", "xid" => xid.xid.0.to_string()).increment(1);
+                        self.count_xid(&uuid, xid.xid);
                     }
                 }
             }
         }
+    }
+
+    /// Counts an Xid, and wants the card to be read: rows, counts and links may have changed with it.
+    fn count_xid(&self, uuid: &GpuUuid, xid: Xid) {
+        let Some(card) = self.parts.gpus.iter().position(|gpu| gpu.uuid == uuid.0) else { return };
+        let (gpu, node) = (card.to_string(), self.parts.host.name.clone());
+        let (code, action) = (xid.0.to_string(), xid.action().word());
+        metrics::counter!("muster_agent_gpu_xids_total", "gpu" => gpu, "UUID" => uuid.0.clone(), "Hostname" => node, "xid" => code, "action" => action)
+            .increment(1);
+        self.last_xids.lock().insert(card as u16, xid.0);
+        let _ = self.want.try_send(card as u16);
+    }
+
+    /// The last Xid of a card since this agent was started.
+    pub(crate) fn last_xid(&self, card: u16) -> Option<u16> {
+        self.last_xids.lock().get(&card).copied()
+    }
+
+    /// Who uses a card; `None` where that is not known.
+    pub(crate) fn users(&self, card: u16) -> Option<Vec<User>> {
+        self.users.lock().get(&card).cloned()
+    }
+
+    /// Processes on a card that Muster did not start.
+    pub(crate) fn strangers(&self, card: u16) -> usize {
+        self.strangers_told(card).len()
     }
 
     /// How long until the ledger has something to do; none: until something is observed.

@@ -4,7 +4,7 @@
 //! what the driver runs itself (MPS) is none; a card whose processes cannot be listed keeps what is known of it; one whose
 //! listing overruns is silent until it is read again.
 
-use super::{Health, Tell};
+use super::{Health, Tell, User};
 use crate::gpu::GpuProcess;
 use muster_model::request::SharingMode;
 use muster_node_core::health::{GpuUuid, HealthEvent};
@@ -36,8 +36,11 @@ impl Health {
                 continue;
             }
             match tokio::time::timeout(LIST_MAX, self.parts.backend.processes(card)).await {
-                Err(_) => self.parts.cards.was_silent(card, "listing its processes", LIST_MAX),
-                Ok(Err(_)) => {}
+                Err(_) => {
+                    self.users.lock().remove(&card);
+                    self.parts.cards.was_silent(card, "listing its processes", LIST_MAX);
+                }
+                Ok(Err(_)) => drop(self.users.lock().remove(&card)),
                 Ok(Ok(listed)) => {
                     for event in self.look(card, &listed, &mut seen) {
                         if tell.send((card, event)).await.is_err() {
@@ -51,8 +54,13 @@ impl Health {
 
     /// What a listing says of strangers. `seen` is what the last look has seen, and is replaced.
     fn look(&self, card: u16, listed: &[GpuProcess], seen: &mut BTreeSet<u32>) -> Vec<HealthEvent> {
-        let strangers: BTreeSet<u32> =
-            listed.iter().map(|GpuProcess { pid, .. }| *pid).filter(|pid| self.is_stranger(card, *pid)).collect();
+        let user = |GpuProcess { pid, place, .. }: &GpuProcess| {
+            (*pid, User { task: self.parts.executor.task_of(*pid), place: *place })
+        };
+        let users: Vec<(u32, User)> = listed.iter().map(user).collect();
+        self.users.lock().insert(card, users.iter().map(|(_, user)| *user).collect());
+        let is_stranger = |(pid, user): &&(u32, User)| user.task.is_none() && !self.is_mps(card, *pid);
+        let strangers: BTreeSet<u32> = users.iter().filter(is_stranger).map(|(pid, _)| *pid).collect();
         let told = self.strangers_told(card);
         let gone = told.difference(&strangers).map(|pid| HealthEvent::ForeignGone { pid: *pid });
         let new = strangers.iter().filter(|pid| !told.contains(pid) && seen.contains(pid));
@@ -63,13 +71,12 @@ impl Health {
         events
     }
 
-    fn is_stranger(&self, card: u16, pid: u32) -> bool {
-        let is_mps = || self.parts.cards.mode(card) == Some(SharingMode::Mps) && name_of(pid).starts_with(MPS_NAME);
-        self.parts.executor.task_of(pid).is_none() && !is_mps()
+    fn is_mps(&self, card: u16, pid: u32) -> bool {
+        self.parts.cards.mode(card) == Some(SharingMode::Mps) && name_of(pid).starts_with(MPS_NAME)
     }
 
     /// Those that the ledger holds against the card, or that an operator has accepted.
-    fn strangers_told(&self, card: u16) -> BTreeSet<u32> {
+    pub(super) fn strangers_told(&self, card: u16) -> BTreeSet<u32> {
         let Some(gpu) = self.parts.gpus.get(usize::from(card)) else { return BTreeSet::new() };
         let ledger = self.ledger.lock();
         let known = ledger.cards().get(&GpuUuid(gpu.uuid.clone()));

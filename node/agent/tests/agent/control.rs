@@ -163,7 +163,7 @@ impl ClusterState {
     fn hear(&mut self, message: FromAgent, confirms: bool) -> Option<ToAgent> {
         let quiet = self.keeps_quiet;
         match message {
-            FromAgent::Hello(_) => None,
+            FromAgent::Hello(_) | FromAgent::Links(_) => None,
             FromAgent::Cards(report) => {
                 self.cards.push(report);
                 None

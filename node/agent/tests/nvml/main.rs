@@ -4,10 +4,15 @@
 //! read). The double's commands are beside its library: `cargo build -p muster-gpu-double` makes them.
 
 mod conformance;
+mod cost;
 mod events;
 mod faults;
 mod host;
+mod links;
 mod mig;
 mod modes;
+mod node;
 mod random;
+mod readings;
 mod slots;
+mod telemetry;

@@ -118,6 +118,20 @@ pub enum Action {
     QueryRecoveryAction,
 }
 
+impl Action {
+    /// The word in a metric's label.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Action::Record => "record",
+            Action::ResetWhenIdle => "reset-when-idle",
+            Action::Reboot => "reboot",
+            Action::Inspect => "inspect",
+            Action::QueryRecoveryAction => "query-recovery-action",
+        }
+    }
+}
+
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {

@@ -115,7 +115,7 @@ impl Inner {
     }
 
     /// The NUMA node of a card's bus; 0 where the host has none.
-    fn numa(&self, pci: &str) -> u8 {
+    pub(super) fn numa(&self, pci: &str) -> u8 {
         let file = self.config.driver_root.join("sys/bus/pci/devices").join(pci).join("numa_node");
         let text = std::fs::read_to_string(file).unwrap_or_default();
         text.trim().parse::<i32>().ok().and_then(|node| u8::try_from(node).ok()).unwrap_or_default()

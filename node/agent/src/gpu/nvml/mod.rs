@@ -16,6 +16,7 @@ mod islands;
 mod link;
 mod models;
 mod mps;
+mod node_links;
 mod slots;
 mod state;
 mod steps;
@@ -28,12 +29,14 @@ use self::link::{AskError, Link};
 use self::slots::Slot;
 use self::time_slices::TimeSlices;
 use self::wire::{About, Answer, Ask, Event, Fault};
+use super::sample::{CardSample, Readings};
 use super::{CardState, GpuAnswer, GpuBackend, GpuError, GpuProcess};
 use crate::exec::DeviceNode;
 use futures::future::FutureExt;
 use futures::stream::{BoxStream, StreamExt};
 use muster_model::mig::MigPlacement;
 use muster_model::node::Gpu;
+use muster_model::node_links::NodeLinks;
 use muster_node_core::CardStep;
 use muster_node_core::health::{HealthEvent, Instance, PciAddress, RecoveryAction, Xid, XidEvent};
 use muster_runtime::Host as Machine;
@@ -48,6 +51,10 @@ use tokio::sync::broadcast::error::RecvError;
 
 /// A listing of eight cards takes milliseconds; a process that should not be there is found within two of these.
 const PROCESSES_EVERY: Duration = Duration::from_secs(5);
+/// Activity is the exact mean between two samples, so more of them would add nothing to sums.
+const SAMPLES_EVERY: Duration = Duration::from_secs(10);
+/// Two readings fall into each minute of the rule about lowered clocks.
+const READINGS_EVERY: Duration = Duration::from_secs(30);
 
 /// Where things are on a host with NVIDIA cards.
 #[derive(Clone, Debug)]
@@ -80,6 +87,8 @@ pub struct Host {
 /// The cards of a host with NVIDIA's driver.
 pub struct NvmlGpus {
     inner: Arc<Inner>,
+    samples_every: Duration,
+    readings_every: Duration,
 }
 
 struct Inner {
@@ -124,7 +133,15 @@ impl NvmlGpus {
         let link = Link::new(&machine, command);
         let slots = Mutex::new(slots.into_iter().map(|slot| (slot, Presence::Here)).collect());
         let (listed, listing) = (OnceCell::new(), tokio::sync::Mutex::new(()));
-        Ok(NvmlGpus { inner: Arc::new(Inner { machine, config, link, slots, listed, listing, time_slices }) })
+        let inner = Arc::new(Inner { machine, config, link, slots, listed, listing, time_slices });
+        Ok(NvmlGpus { inner, samples_every: SAMPLES_EVERY, readings_every: READINGS_EVERY })
+    }
+
+    /// How often telemetry and health are to be read; 10 s and 30 s unless this is called.
+    #[must_use]
+    pub const fn polled_every(mut self, samples: Duration, readings: Duration) -> Self {
+        (self.samples_every, self.readings_every) = (samples, readings);
+        self
     }
 
     /// A helper that has answered nobody for so long is asked about the host, and ended if it does not answer that; 20 s unless this is called.
@@ -238,6 +255,22 @@ impl Inner {
         }
     }
 
+    async fn sample(&self, card: u16) -> Result<CardSample, GpuError> {
+        let doing = "reading its telemetry";
+        match self.ask(card, Ask::Sample, doing).await? {
+            Answer::Sample(sample) => Ok(*sample),
+            _ => Err(self.unexpected(card, doing)),
+        }
+    }
+
+    async fn readings(&self, card: u16) -> Result<Readings, GpuError> {
+        let doing = "reading its health";
+        match self.ask(card, Ask::Readings, doing).await? {
+            Answer::Readings(readings) => Ok(readings),
+            _ => Err(self.unexpected(card, doing)),
+        }
+    }
+
     /// What an event means to those who look after the card; `None` when the card has no index.
     fn health_event(&self, pci: &str, event: Event) -> Option<(u16, HealthEvent)> {
         let index = self.slots.lock().iter().position(|(slot, _)| slot.facts.card.pci == pci)?;
@@ -316,6 +349,26 @@ impl GpuBackend for NvmlGpus {
 
     fn processes_every(&self) -> Option<Duration> {
         Some(PROCESSES_EVERY)
+    }
+
+    fn samples_every(&self) -> Option<Duration> {
+        Some(self.samples_every)
+    }
+
+    fn sample(&self, card: u16) -> GpuAnswer<'_, CardSample> {
+        self.inner.sample(card).boxed()
+    }
+
+    fn readings_every(&self) -> Option<Duration> {
+        Some(self.readings_every)
+    }
+
+    fn readings(&self, card: u16) -> GpuAnswer<'_, Readings> {
+        self.inner.readings(card).boxed()
+    }
+
+    fn node_links(&self) -> GpuAnswer<'_, Option<NodeLinks>> {
+        async move { self.inner.node_links().await.map(Some) }.boxed()
     }
 
     fn recovery_action(&self, card: u16) -> GpuAnswer<'_, Option<RecoveryAction>> {

@@ -3,6 +3,7 @@
 //! What must stay true: every request has a number and is answered at most once; a card is named by its PCI address and its UUID, so that neither a
 //! reboot nor a swapped card can make a request mean another one.
 
+use crate::gpu::sample::{CardSample, Readings};
 use muster_model::mig::MigPlacement;
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +53,19 @@ pub(super) enum Ask {
     RecoveryAction,
     /// Of the card, or of the MIG instance there.
     MemoryUsed(Option<MigPlacement>),
+    /// Telemetry.
+    Sample,
+    /// Readings for its health.
+    Readings,
+    /// How near the other cards are.
+    Ancestors,
+}
+
+impl Ask {
+    /// Asked again and again of a card: such requests have a thread of their own, so that they never stand before a step.
+    pub(super) const fn is_polled(self) -> bool {
+        matches!(self, Ask::Sample | Ask::Readings | Ask::Ancestors)
+    }
 }
 
 /// A line of the helper.
@@ -88,6 +102,10 @@ pub(super) enum Answer {
     RecoveryAction(u32),
     /// In MiB; none when no such instance stands.
     MemoryUsed(Option<u64>),
+    Sample(Box<CardSample>),
+    Readings(Readings),
+    /// PCI address of each other card, and the level of the nearest common part (`nvmlGpuTopologyLevel_t`).
+    Ancestors(Vec<(String, u32)>),
 }
 
 /// Why a request was not granted.

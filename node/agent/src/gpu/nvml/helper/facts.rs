@@ -2,7 +2,7 @@
 //!
 //! What must stay true: what a card does not have (links, a fabric) is absent and no error; what cannot be read for another reason is one.
 
-use super::driver::{Called, Device, NOT_SUPPORTED, address, call, no_pci, struct_version};
+use super::driver::{Called, Device, NOT_SUPPORTED, Nvml, address, call, no_pci, struct_version};
 use crate::gpu::nvml::wire::{CardId, Facts, Fault, Link};
 use nvml_wrapper_sys::bindings::{nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfoV_t};
 
@@ -21,6 +21,19 @@ pub(super) fn read(device: Device) -> Called<Facts> {
         fabric: fabric(device),
         links: links(device)?,
     })
+}
+
+/// How near the other cards are that the driver lists; one that cannot be asked about is left out.
+pub(super) fn ancestors(nvml: &'static Nvml, device: Device) -> Called<Vec<(String, u32)>> {
+    let mut found = Vec::new();
+    for index in 0..nvml.count()? {
+        let Ok(other) = nvml.by_index(index) else { continue };
+        let (Ok(pci), mut level) = (other.pci(), 0) else { continue };
+        if call!(nvml.nvmlDeviceGetTopologyCommonAncestor(device.handle, other.handle, &mut level)).is_ok() {
+            found.push((pci, level));
+        }
+    }
+    Ok(found)
 }
 
 /// Cluster and clique, where a fabric manager has set them up. Drivers of before the fabric answer in several ways; none of them is a fault of the card.

@@ -1,18 +1,23 @@
 //! The helper process: the only part of Muster that has NVIDIA's driver open.
 //!
 //! A thread in a call that the driver never ends cannot be killed, so such calls are made in a process of their own. What must stay true:
-//! - it is synchronous, knows its library and its standard streams, and keeps nothing that a restart would lose;
+//! - it is synchronous, knows its library and its standard streams, and keeps nothing that a restart would lose, but the last
+//!   sample of each card's activity;
 //! - NVML is loaded once; requests come as lines on the standard input and are answered on the standard output ([`super::wire`]);
-//! - each card has a thread ([`worker`]), so a call that hangs costs its card only;
+//! - each card has a thread ([`worker`]) for its state and steps and another one for what is read again and again, so a call that hangs costs its card only;
 //! - it ends when its input ends, whatever hangs.
 
+mod activity;
 mod driver;
 mod events;
 mod facts;
 mod holders;
 mod mig;
 mod output;
+mod readings;
+mod sampling;
 mod steps;
+mod taken;
 mod threads;
 mod worker;
 
@@ -26,7 +31,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::BufRead;
 use std::sync::Arc;
 
-/// Threads: cards by address, cards by index, and the host. No host has more GPUs than half of this.
+/// Threads: cards by address, twice, cards by index, and the host. No host has more GPUs than a third of this.
 const WORKERS_MAX: usize = 256;
 
 /// Does what the arguments behind `gpu-helper` say and leaves the process: serves the NVML library of that path until its input ends. `None` where they
@@ -76,6 +81,7 @@ impl Workers {
         let key = match &about {
             About::Host => "host".to_owned(),
             About::Index(index) => format!("index {index}"),
+            About::Card(card) if ask.is_polled() => format!("polled {}", card.pci),
             About::Card(card) => card.pci.clone(),
         };
         let answer = match self.queue(key) {

@@ -6,8 +6,9 @@
 use super::driver::{Called, Device, GPU_IS_LOST, Nvml};
 use super::mig::Profile;
 use super::output::Output;
+use super::sampling::Sampler;
 use super::threads::start_thread;
-use super::{events, facts, holders, steps};
+use super::{events, facts, holders, readings, steps};
 use crate::gpu::nvml::wire::{About, Answer, Ask, CardId, Event, Fault, FromHelper, Seen};
 use muster_model::mig::MigPlacement;
 use nvml_wrapper_sys::bindings::field_id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION;
@@ -69,6 +70,7 @@ struct Known {
     device: Device,
     profiles: Vec<Profile>,
     is_watched: bool,
+    sampler: Sampler,
 }
 
 struct Worker {
@@ -84,7 +86,7 @@ impl Worker {
             (About::Index(index), Ask::Facts) => facts::read(self.nvml.by_index(*index)?).map(Answer::Facts),
             (About::Card(card), ask) => {
                 let answer = self.card(card, ask);
-                if let (Ask::Watch, Err(Fault::Nvml { code: GPU_IS_LOST, .. })) = (ask, &answer) {
+                if let (Ask::Watch | Ask::Readings, Err(Fault::Nvml { code: GPU_IS_LOST, .. })) = (ask, &answer) {
                     self.output.say(&FromHelper::Event { pci: card.pci.clone(), event: Event::Lost });
                 }
                 let is_watched = self.known.as_ref().is_some_and(|known| known.is_watched);
@@ -127,6 +129,12 @@ impl Worker {
                 let none = || Fault::Refused("this driver does not tell a recovery action".to_owned());
                 action.map(|action| Answer::RecoveryAction(action as u32)).ok_or_else(none)
             }
+            Ask::Sample => {
+                let Known { sampler, profiles, .. } = known;
+                sampler.sample(device, profiles).map(|sample| Answer::Sample(Box::new(sample)))
+            }
+            Ask::Readings => readings::read(device).map(Answer::Readings),
+            Ask::Ancestors => facts::ancestors(self.nvml, device).map(Answer::Ancestors),
             Ask::Count | Ask::Facts => Err(Fault::Refused(format!("{ask:?} is no question about a card"))),
         }
     }
@@ -137,7 +145,7 @@ impl Worker {
             None => {
                 let device = self.nvml.by_id(card)?;
                 let profiles = if device.mig_mode()?.is_some() { device.profiles()? } else { Vec::new() };
-                Known { id: card.clone(), device, profiles, is_watched: false }
+                Known { id: card.clone(), device, profiles, is_watched: false, sampler: Sampler::default() }
             }
         };
         Ok(self.known.insert(known))
