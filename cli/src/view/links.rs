@@ -100,11 +100,14 @@ mod tests {
         let spec = v1::NodeSpec { name: "n1".to_owned(), driver: "580.95".to_owned(), ..v1::NodeSpec::default() };
         let node = v1::Node { notes: Some(notes), spec: Some(spec), ..v1::Node::default() };
         let view = LinksView::of_node(&node).expect("it was told");
-        let expected = "n1: driver 580.95, CUDA 13.0
-      GPU0    GPU1    mlx5_0
-GPU0  X       NV18    PIX
-GPU1  NV18    X       SYS
-                        mlx5_0: NUMA node 1, nearest to GPU0";
+        let expected = [
+            "n1: driver 580.95, CUDA 13.0",
+            "      GPU0    GPU1    mlx5_0",
+            "GPU0  X       NV18    PIX",
+            "GPU1  NV18    X       SYS",
+            "mlx5_0: NUMA node 1, nearest to GPU0",
+        ]
+        .join("\n");
         assert_eq!(words(&view), expected);
         assert_eq!(LinksView::of_node(&v1::Node::default()), None);
     }
