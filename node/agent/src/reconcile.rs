@@ -61,6 +61,7 @@ impl Reconciler {
         let shared = self.shared.clone();
         let tasks = shared.config.executor.observe();
         let cleaning = shared.cleaner.observe(&tasks);
+        shared.telemetry.set_cleaning(cleaning.iter().map(|key| key.allocation).collect());
         let is_due = self.note(&tasks);
         // What is to be reported does not wait for the meter's disk.
         shared.outgoing.notify_one();

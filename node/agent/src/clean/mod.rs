@@ -13,7 +13,6 @@ use crate::exec::Executor;
 use crate::gpu::GpuBackend;
 use crate::health::Health;
 use crate::stored;
-use muster_model::mig::MigPlacement;
 use muster_model::task::CleanUp;
 use muster_model::validate::bounds::TEXT_BYTES_MAX;
 use muster_model::validate::clipped;
@@ -184,6 +183,3 @@ impl Cleaner {
         self.parts.executor.observe().values().any(|task| task.is_live() && device.is_held_by(&task.spec.devices))
     }
 }
-
-/// Cards and slices of the ledger that are not clean, with what is left.
-pub(crate) type Unclean = Vec<(u16, Option<MigPlacement>, String)>;

@@ -10,7 +10,6 @@ mod sources;
 mod strangers;
 
 use crate::cards::Cards;
-use crate::clean::Unclean;
 use crate::config::{AgentError, HealthConfig};
 use crate::exec::Executor;
 use crate::gpu::GpuBackend;
@@ -34,6 +33,9 @@ use tokio::time::Instant;
 const EVENTS_MAX: usize = 1_024;
 /// Cards whose recovery action waits to be read: as many as a node has at the most.
 const READS_MAX: usize = GPUS_PER_NODE_MAX;
+
+/// Cards and slices that are not clean, with what is left.
+pub(crate) type Unclean = Vec<(u16, Option<MigPlacement>, String)>;
 
 /// Tells the loop of a card.
 type Tell = mpsc::Sender<(u16, HealthEvent)>;
