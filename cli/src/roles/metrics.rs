@@ -122,7 +122,6 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
         Counter,
         "Clean-ups of GPUs after a task that found something left until their time was over",
     ),
-    ("muster_agent_gpu_xids_total", Counter, "Xids of GPUs, by code; each fault once"),
     ("muster_agent_desired_refused_total", Counter, "Desired states that this agent refused, by reason"),
     (
         "muster_agent_usage_dropped_total",

@@ -89,11 +89,10 @@ pub(crate) struct KeptHealth {
     pub(crate) links_seen: BTreeMap<String, u32>,
 }
 
-/// The same with the version of its layout.
+/// The same with the version of its layout. Not flattened: serde's flattening reads no numbers as keys of a map.
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredHealth {
     version: u32,
-    #[serde(flatten)]
     kept: KeptHealth,
 }
 
