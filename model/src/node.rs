@@ -1,6 +1,7 @@
 //! Nodes, their GPUs and where they stand; pools and cells.
 
 use crate::gpu::GpuModel;
+use crate::image::MountRule;
 use crate::ids::{CellId, Epoch, JobId, NodeId};
 use crate::mig::{MigPlacement, PinnedLayout};
 use crate::request::SharingMode;
@@ -348,6 +349,12 @@ pub struct Pool {
     /// GPU-hours that moves may cost in a day; 0: nothing is moved.
     #[serde(default)]
     pub moves_lost_gpu_hours_per_day: u32,
+    /// Images that jobs may use here, as prefixes: `dir:/srv/images/`, `docker://registry.example/ml/`. None unless named.
+    #[serde(default)]
+    pub images: Vec<String>,
+    /// What jobs may mount here. Nothing unless named.
+    #[serde(default)]
+    pub mounts: Vec<MountRule>,
 }
 
 impl Pool {
@@ -367,6 +374,8 @@ impl Pool {
             checkpoint_mib_per_s: None,
             moves_per_hour: 0,
             moves_lost_gpu_hours_per_day: 0,
+            images: Vec::new(),
+            mounts: Vec::new(),
         }
     }
 

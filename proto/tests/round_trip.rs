@@ -17,7 +17,7 @@ use muster_model::{
     Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, ArraySpec, ArrayState, ArrayTask, Asked, Cell,
     Change, Claim, ClassSegment, Dependency, DependencyKind, DeviceHold, DeviceRequest, Elastic, EndCause, FieldError,
     Gpu, GpuModel, GpuUnits, Growth, HoldMode, Holder, IndexSet, Job, JobPhase, JobSpec, Key, LimitSignal, Limits,
-    MoveFate, MoveRecord, MovedJob, Node, NodeHealth, NumaPolicy, Object, Outcome, Place, Pool, PreemptReason,
+    Mount, MountRule, MoveFate, MoveRecord, MovedJob, Node, NodeHealth, NumaPolicy, Object, Outcome, Place, Pool, PreemptReason,
     Preemption, Preemptor, Reservation, ResourceVec, Spread, StartConditions, StopSignal, TaskPlacement, TaskState,
     Tenant, Topology, TopologyLevel, Trust, Unmet, UseHistory, WindowKind, WorkloadClass,
 };
@@ -131,6 +131,8 @@ prop_compose! {
         preemption in (select(StopSignal::ALL.to_vec()), option::of(0..3_600_u64), any::<u32>(), 0..9_u64),
         start in start_conditions(),
         array in option::of((index_set(), option::of(1..9_u32))),
+        image in option::of("dir:(/[a-z]{1,5}){1,3}"),
+        mounts in vec(("(/[a-z]{1,5}){1,3}", any::<bool>()), 0..3),
         elastic in option::of((2..9_u32, option::of(select(StopSignal::ALL.to_vec())))),
     ) -> JobSpec {
         let may_grow = array.is_none() && asked.needs.is_none();
@@ -153,7 +155,9 @@ prop_compose! {
                 signal: preemption.0, grace_s: preemption.1, checkpoint_bytes: preemption.2.into(), restart_cost_s: preemption.3,
             },
             start, array: array.map(|(indices, max_running)| ArraySpec { indices, max_running }),
-            priority_class, reservation, elastic,
+            priority_class, reservation, elastic, image,
+            mounts: mounts.into_iter().enumerate()
+                .map(|(at, (source, read_only))| Mount { source, target: format!("/mnt/{at}"), read_only }).collect(),
         }
     }
 }
@@ -480,6 +484,8 @@ fn pool() -> impl Strategy<Value = Pool> {
             checkpoint_mib_per_s: (mps_clients > 99).then_some(u64::from(mps_clients)),
             moves_per_hour: u32::from(mps_clients),
             moves_lost_gpu_hours_per_day: u32::from(time_slice_replicas),
+            images: vec!["dir:/srv".to_owned(); usize::from(mps_clients % 3)],
+            mounts: vec![MountRule { path: "/data".to_owned(), write: mps_clients > 9 }; usize::from(mps_clients % 2)],
         })
 }
 

@@ -204,6 +204,12 @@ pub struct JobView {
     /// Working directory.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub workdir: String,
+    /// Container image.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub image: String,
+    /// What of the node its tasks see: SOURCE:TARGET:ro or :rw.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<String>,
     /// Its variables.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
@@ -374,6 +380,8 @@ impl JobView {
             disconnect_grace_s: spec.disconnect_grace_s,
             command: spec.command,
             workdir: spec.workdir,
+            image: spec.image,
+            mounts: spec.mounts.into_iter().map(|mount| muster_model::Mount::from(mount).to_string()).collect(),
             env: spec.env,
         }
     }

@@ -18,6 +18,7 @@ mod config;
 pub mod exec;
 pub mod gpu;
 mod health;
+pub mod image;
 mod logs;
 mod pidfd;
 mod proc_stat;

@@ -296,6 +296,8 @@ impl Story {
             priority_class: None,
             reservation: None,
             elastic: None,
+            image: None,
+            mounts: Vec::new(),
         }
     }
 

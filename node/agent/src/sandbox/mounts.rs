@@ -4,7 +4,8 @@
 //! and what the operator has named; `/dev` has only what every program expects; the agent's data is not in sight.
 
 use super::device_program::NAMED;
-use super::{INSIDE, SandboxError, doing, sys};
+use super::{INSIDE, SandboxError, binds, doing, image_root, sys};
+use crate::task_folder::record::Isolation;
 use nix::mount::{MsFlags, mount};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use std::os::fd::OwnedFd;
@@ -36,12 +37,16 @@ pub(super) fn own_proc() -> Result<(), SandboxError> {
     mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>).map_err(doing("mounting /proc"))
 }
 
-/// Everything else. `writable` are paths of the host that tasks may write below.
-pub(super) fn full(writable: &[PathBuf]) -> Result<(), SandboxError> {
+/// Everything else.
+pub(super) fn full(isolation: &Isolation) -> Result<(), SandboxError> {
     // Taken before their places are covered.
-    let writable = FromHost::take(writable.iter().map(PathBuf::as_path))?;
+    let writable = FromHost::take(isolation.writable.iter().map(PathBuf::as_path))?;
+    let binds = binds::take(&isolation.binds)?;
     let of_run = FromHost::take(OF_RUN.map(Path::new).into_iter().filter(|path| path.is_dir()))?;
-    sys::make_read_only(Path::new("/")).map_err(doing("making the system read-only"))?;
+    match &isolation.root {
+        Some(root) => image_root::enter(root)?,
+        None => sys::make_read_only(Path::new("/")).map_err(doing("making the system read-only"))?,
+    }
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     files_in_memory("/tmp", flags, "mode=1777")?;
     // Sockets of the host's services are there.
@@ -52,7 +57,8 @@ pub(super) fn full(writable: &[PathBuf]) -> Result<(), SandboxError> {
         sys::make_read_only(kept.path).map_err(doing(format!("making {} read-only", kept.path.display())))?;
     }
     devices()?;
-    writable.iter().try_for_each(FromHost::put_back)
+    writable.iter().try_for_each(FromHost::put_back)?;
+    binds::put(&binds)
 }
 
 /// A part of the host's files that has the same place inside.
@@ -77,7 +83,7 @@ impl<'a> FromHost<'a> {
     }
 }
 
-fn files_in_memory(at: &str, flags: MsFlags, options: &str) -> Result<(), SandboxError> {
+pub(super) fn files_in_memory(at: &str, flags: MsFlags, options: &str) -> Result<(), SandboxError> {
     mount(Some("tmpfs"), at, Some("tmpfs"), flags, Some(options)).map_err(doing(format!("mounting {at}")))
 }
 

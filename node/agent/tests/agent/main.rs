@@ -5,6 +5,7 @@ mod bench;
 mod cards;
 mod claims;
 mod control;
+mod images;
 mod sandbox;
 mod shims;
 mod simulated;
