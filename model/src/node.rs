@@ -1,8 +1,8 @@
 //! Nodes, their GPUs and where they stand; pools and cells.
 
 use crate::gpu::GpuModel;
-use crate::image::MountRule;
 use crate::ids::{CellId, Epoch, JobId, NodeId};
+use crate::image::MountRule;
 use crate::mig::{MigPlacement, PinnedLayout};
 use crate::request::SharingMode;
 use crate::topology::TopologyLevel;

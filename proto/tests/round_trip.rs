@@ -17,9 +17,9 @@ use muster_model::{
     Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, ArraySpec, ArrayState, ArrayTask, Asked, Cell,
     Change, Claim, ClassSegment, Dependency, DependencyKind, DeviceHold, DeviceRequest, Elastic, EndCause, FieldError,
     Gpu, GpuModel, GpuUnits, Growth, HoldMode, Holder, IndexSet, Job, JobPhase, JobSpec, Key, LimitSignal, Limits,
-    Mount, MountRule, MoveFate, MoveRecord, MovedJob, Node, NodeHealth, NumaPolicy, Object, Outcome, Place, Pool, PreemptReason,
-    Preemption, Preemptor, Reservation, ResourceVec, Spread, StartConditions, StopSignal, TaskPlacement, TaskState,
-    Tenant, Topology, TopologyLevel, Trust, Unmet, UseHistory, WindowKind, WorkloadClass,
+    Mount, MountRule, MoveFate, MoveRecord, MovedJob, Node, NodeHealth, NumaPolicy, Object, Outcome, Place, Pool,
+    PreemptReason, Preemption, Preemptor, Reservation, ResourceVec, Spread, StartConditions, StopSignal, TaskPlacement,
+    TaskState, Tenant, Topology, TopologyLevel, Trust, Unmet, UseHistory, WindowKind, WorkloadClass,
 };
 use muster_proto::convert::{change_from_control_plane, change_to_wire, report_from_wire, report_to_wire};
 use muster_proto::{status, v1};

@@ -5,8 +5,8 @@ use crate::state::State;
 use muster_model::elastic::Workers;
 use muster_model::ids::{AllocationId, Attempt, JobId, NodeId, Rank, TenantId};
 use muster_model::{
-    Allocation, AllocationState, DeviceHold, EndCause, GpuUnits, Job, JobSpec, LimitSignal, Mount, Stop, TaskImage, TaskMount,
-    TaskState, World,
+    Allocation, AllocationState, DeviceHold, EndCause, GpuUnits, Job, JobSpec, LimitSignal, Mount, Stop, TaskImage,
+    TaskMount, TaskState, World,
 };
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -248,7 +248,12 @@ impl Pool {
     /// The rules for images and mounts.
     fn check_files(&self, faults: &mut Faults) {
         for (field, has) in [("images", self.images.len()), ("mounts", self.mounts.len())] {
-            faults.when(has > MOUNTS_MAX, field, || format!("has {has} rules"), "use at most 16; name folders above them");
+            faults.when(
+                has > MOUNTS_MAX,
+                field,
+                || format!("has {has} rules"),
+                "use at most 16; name folders above them",
+            );
         }
         for (index, rule) in self.images.iter().enumerate() {
             if let Some(BadText { problem, fix }) = fault_of_image_rule(rule) {

@@ -62,7 +62,9 @@ fn why_not_one(state: &State, tenant: &Tenant, spec: &JobSpec, models: &Models) 
         let problem = format!("fits no pool: {}", refusals.join("; "));
         return match of_files {
             Some((field, what)) => {
-                let fix = format!("use what `muster pools list -o json` shows as allowed, or ask an operator to allow the {what} in a pool");
+                let fix = format!(
+                    "use what `muster pools list -o json` shows as allowed, or ask an operator to allow the {what} in a pool"
+                );
                 FieldError::new(field, problem, fix)
             }
             None => FieldError::new("request", problem, "change the class, the sharing mode or the pool"),

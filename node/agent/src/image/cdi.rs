@@ -17,9 +17,7 @@ pub fn spec(files: &DriverFiles, gpus: &[(u16, Vec<DeviceNode>)]) -> Value {
             "fileMode": 0o666, "permissions": "rw",
         })
     };
-    let device = |(gpu, nodes): &(u16, Vec<DeviceNode>)| {
-        json!({"name": gpu.to_string(), "containerEdits": {"deviceNodes": nodes.iter().map(node).collect::<Vec<_>>()}})
-    };
+    let device = |(gpu, nodes): &(u16, Vec<DeviceNode>)| json!({"name": gpu.to_string(), "containerEdits": {"deviceNodes": nodes.iter().map(node).collect::<Vec<_>>()}});
     let mounts: Vec<Value> = files
         .binds()
         .iter()

@@ -80,7 +80,8 @@ fn is_library(name: &str) -> bool {
 impl DriverFiles {
     fn take(&mut self, folder: &Path, inside: &Path, is_one: fn(&str) -> bool) {
         let Ok(entries) = std::fs::read_dir(folder) else { return };
-        let mut names: Vec<String> = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        let mut names: Vec<String> =
+            entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
         names.retain(|name| is_one(name));
         names.sort();
         for name in names {

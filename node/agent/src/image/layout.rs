@@ -49,7 +49,10 @@ impl LayoutImage {
             }
             let manifest: ImageManifest = parsed("the manifest", &bytes)?;
             if manifest.layers().len() > LAYERS_MAX {
-                return Err(damaged(format!("it has {} layers; at most {LAYERS_MAX} are unpacked", manifest.layers().len())));
+                return Err(damaged(format!(
+                    "it has {} layers; at most {LAYERS_MAX} are unpacked",
+                    manifest.layers().len()
+                )));
             }
             return Ok(LayoutImage { folder, digest, manifest });
         }
@@ -121,7 +124,10 @@ fn choose<'a>(index: &'a ImageIndex, tag: Option<&str>) -> Result<&'a Descriptor
     match found[..] {
         [one] => Ok(one),
         [] => Err(ImageError::NoSuchImage {
-            why: format!("the layout has no image {} for linux/{arch}", tag.map_or(String::new(), |tag| format!("with tag {tag:?}"))),
+            why: format!(
+                "the layout has no image {} for linux/{arch}",
+                tag.map_or(String::new(), |tag| format!("with tag {tag:?}"))
+            ),
         }),
         _ => Err(ImageError::NoSuchImage {
             why: format!("the layout has several images; name one by its tag: {}", tags.join(", ")),

@@ -17,6 +17,8 @@ mod entries;
 mod layout;
 pub(crate) mod pull;
 pub(crate) mod store;
+#[cfg(test)]
+mod tests;
 mod unpack;
 mod zstd;
 

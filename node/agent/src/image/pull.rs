@@ -26,7 +26,8 @@ pub(super) fn digest_of(config: &ImagesConfig, source: &str) -> Result<String, I
     let words = ["inspect", "--no-tags", "--format", "{{.Digest}}", source].map(OsStr::new);
     let said = run(config, &words, None)?;
     let digest = said.trim().to_owned();
-    let is_digest = digest.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit()));
+    let is_digest =
+        digest.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit()));
     if is_digest {
         return Ok(digest);
     }
@@ -68,7 +69,8 @@ fn run(config: &ImagesConfig, words: &[&OsStr], writes: Option<&Path>) -> Result
             // What the registry denies, it denies to every node.
             let denied = ["manifest unknown", "not found", "unauthorized", "denied", "name unknown", "no image found"];
             let is_denied = denied.iter().any(|word| err.contains(word));
-            let last = err.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it failed and did not say why");
+            let last =
+                err.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it failed and did not say why");
             Err(ImageError::Pull { said: last.trim().chars().take(600).collect(), by_node: !is_denied })
         }
         Ended::TooLate => {

@@ -234,7 +234,8 @@ impl Store {
         let kept = self.keep(digest);
         let folder = self.root(digest);
         let path = folder.join("image");
-        let about = read_json::<About>(&path).map_err(|error| ImageError::disk("reading what is known of it", error))?;
+        let about =
+            read_json::<About>(&path).map_err(|error| ImageError::disk("reading what is known of it", error))?;
         let Some(about) = about else { return Ok(None) };
         // When it was used last. That this fails is no reason not to run.
         let _ = File::options().write(true).open(&path).and_then(|file| file.set_modified(SystemTime::now()));

@@ -7,7 +7,7 @@
 use super::entries::{Entries, Entry, Kind};
 use super::{Bounds, ImageError};
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2, readlinkat};
 use nix::sys::stat::{Mode, SFlag, fchmod, fstatat, futimens, mkdirat};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{UnlinkatFlags, linkat, symlinkat, unlinkat};
@@ -27,6 +27,8 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 const OF_AUFS: &[u8] = b".wh..wh.";
 const PATH_BYTES_MAX: usize = 4_096;
 const NAME_BYTES_MAX: usize = 255;
+/// Links to folders that are not there yet, one behind the other.
+const LINKS_MAX: u32 = 8;
 
 /// A root file system that is being unpacked.
 pub(super) struct Unpacking {
@@ -76,12 +78,7 @@ impl Unpacking {
         }
     }
 
-    fn apply(
-        &self,
-        entry: &Entry,
-        content: &mut impl Read,
-        made: &mut BTreeSet<PathBuf>,
-    ) -> Result<(), ImageError> {
+    fn apply(&self, entry: &Entry, content: &mut impl Read, made: &mut BTreeSet<PathBuf>) -> Result<(), ImageError> {
         let parts = parts_of(&entry.path).ok_or_else(|| refused(entry, "its path leads out of the image"))?;
         let Some((name, above)) = parts.split_last() else { return Ok(()) };
         let failed = |error: io::Error| match error.raw_os_error() {
@@ -93,6 +90,10 @@ impl Unpacking {
         };
         let bytes = name.as_bytes();
         if bytes.starts_with(WHITEOUT) {
+            let removed = OsStr::from_bytes(&bytes[WHITEOUT.len()..]);
+            if matches!(removed.as_bytes(), b"." | b"..") {
+                return Err(refused(entry, "it would remove a folder above"));
+            }
             let Some(folder) = self.folder(above, false).map_err(failed)? else { return Ok(()) };
             let above: PathBuf = above.iter().collect();
             return if bytes == OPAQUE {
@@ -100,11 +101,7 @@ impl Unpacking {
             } else if bytes.starts_with(OF_AUFS) || bytes == WHITEOUT {
                 Ok(())
             } else {
-                let name = OsStr::from_bytes(&bytes[WHITEOUT.len()..]);
-                if matches!(name.as_bytes(), b"." | b"..") {
-                    return Err(refused(entry, "it would remove a folder above"));
-                }
-                remove(&folder, name).map_err(failed)
+                remove(&folder, removed).map_err(failed)
             };
         }
         let Some(folder) = self.folder(above, true).map_err(failed)? else { return Ok(()) };
@@ -163,19 +160,28 @@ impl Unpacking {
             Err(Errno::ENOENT) => {}
             found => return Ok(Some(found?)),
         }
-        let mut at = self.root.try_clone()?;
-        let mut path = PathBuf::new();
-        for part in parts {
-            path.push(part);
-            at = match self.open_folder(&path) {
-                Err(Errno::ENOENT) => {
-                    mkdirat(&at, *part, Mode::from_bits_truncate(0o755))?;
-                    self.open_folder(&path)?
-                }
-                found => found?,
-            };
+        self.make_folder_at(&whole, LINKS_MAX).map(Some)
+    }
+
+    /// Makes a folder with all that is missing above it, also where a link leads that is there already.
+    fn make_folder_at(&self, path: &Path, links: u32) -> io::Result<OwnedFd> {
+        match self.open_folder(path) {
+            Err(Errno::ENOENT) => {}
+            found => return Ok(found?),
         }
-        Ok(Some(at))
+        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(Errno::EINVAL.into());
+        };
+        let folder = self.make_folder_at(above, links)?;
+        match mkdirat(&folder, name, Mode::from_bits_truncate(0o755)) {
+            Err(Errno::EEXIST) if links > 0 => {
+                let to = PathBuf::from(readlinkat(&folder, name)?);
+                let to = to.strip_prefix("/").map_or_else(|_| above.join(&to), Path::to_owned);
+                self.make_folder_at(&to, links - 1)?;
+            }
+            made => made?,
+        }
+        Ok(self.open_folder(path)?)
     }
 
     /// The kernel takes every link as if the image were the root.

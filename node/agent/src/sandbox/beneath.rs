@@ -32,7 +32,7 @@ impl Beneath {
 
     /// Its path, for people.
     pub(crate) fn path(&self) -> std::path::PathBuf {
-        self.below.join(&self.rest)
+        if self.rest.as_os_str().is_empty() { self.below.clone() } else { self.below.join(&self.rest) }
     }
 }
 

@@ -5,6 +5,7 @@
 //! gone; the folders that the sandbox mounts over are its own, whatever the image has there.
 
 use super::mounts::files_in_memory;
+use super::binds::Own;
 use super::{SandboxError, binds, doing, sys};
 use crate::task_folder::record::ImageRoot;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -23,8 +24,8 @@ const OF_ETC: [&str; 2] = ["/etc/resolv.conf", "/etc/hosts"];
 /// Files that may be made in memory: as many as a few environments of Python packages have.
 const UPPER_FILES_MAX: u32 = 262_144;
 
-/// Makes it the root of this mount namespace.
-pub(super) fn enter(root: &ImageRoot) -> Result<(), SandboxError> {
+/// Makes it the root of this mount namespace. Says whether it may be written to, in memory.
+pub(super) fn enter(root: &ImageRoot) -> Result<bool, SandboxError> {
     let say = || format!("opening image {}", root.at.path().display());
     let image = root.at.open().map_err(doing(say()))?;
     let system = sys::detached_mount(Path::new("/sys")).map_err(doing("opening /sys"))?;
@@ -50,30 +51,27 @@ pub(super) fn enter(root: &ImageRoot) -> Result<(), SandboxError> {
         own_place(Path::new(path), is_writable).map_err(doing(format!("making {path} in the image")))?;
     }
     let sys_folder = Path::new("/sys");
-    binds::put_one(&system, sys_folder, true)?;
+    // What is not in memory is the image's folder on the host.
+    let own = Own::at(if is_writable { &["/"] } else { &[] })?;
+    binds::put_one(&system, sys_folder, true, &own)?;
     sys::make_read_only(sys_folder).map_err(doing("making /sys read-only"))?;
     for (path, file) in of_etc {
         let Some(file) = file else { continue };
-        if is_writable {
-            no_link(Path::new(path)).map_err(doing(format!("making {path} in the image")))?;
-        }
-        match binds::put_one(&file, Path::new(path), false) {
+        match binds::put_one(&file, Path::new(path), false, &own) {
             Ok(()) => sys::make_read_only(Path::new(path)).map_err(doing(format!("making {path} read-only")))?,
             // An image that cannot be written to and has no place for it does without.
             Err(_) if !is_writable => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    Ok(is_writable)
 }
 
 /// Mounts the image at `at`, with memory over it; read-only where the kernel cannot. Says whether it may be written to.
 fn stack(image: &OwnedFd, at: &Path) -> Result<bool, SandboxError> {
     // By its descriptor: a path may have characters that have a meaning in the options, and may be another folder by now.
-    let options = format!(
-        "lowerdir=/proc/self/fd/{},upperdir={STAGING}/upper,workdir={STAGING}/work",
-        image.as_raw_fd()
-    );
+    let options =
+        format!("lowerdir=/proc/self/fd/{},upperdir={STAGING}/upper,workdir={STAGING}/work", image.as_raw_fd());
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     if mount(Some("overlay"), at, Some("overlay"), flags, Some(options.as_str())).is_ok() {
         return Ok(true);
@@ -100,18 +98,12 @@ fn own_place(path: &Path, is_writable: bool) -> io::Result<()> {
     }
     match std::fs::symlink_metadata(path) {
         Ok(there) if there.is_dir() => Ok(()),
-        Ok(_) => Err(io::Error::other("it is no folder there, and this host's kernel has no overlay file system to change that")),
+        Ok(_) => Err(io::Error::other(
+            "it is no folder there, and this host's kernel has no overlay file system to change that",
+        )),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(io::Error::other("the image has none, and this host's kernel has no overlay file system to add it"))
         }
         Err(error) => Err(error),
-    }
-}
-
-/// Many images have a link there, which leads to a file that a service of theirs would write.
-fn no_link(path: &Path) -> io::Result<()> {
-    match std::fs::symlink_metadata(path) {
-        Ok(there) if there.is_symlink() => std::fs::remove_file(path),
-        _ => Ok(()),
     }
 }

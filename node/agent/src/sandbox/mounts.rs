@@ -3,6 +3,7 @@
 //! What must stay true: nothing of it reaches the host's own mounts; everything is read-only but the task's own folders, `/tmp`, `/dev/shm`
 //! and what the operator has named; `/dev` has only what every program expects; the agent's data is not in sight.
 
+use super::binds::Own;
 use super::device_program::NAMED;
 use super::{INSIDE, SandboxError, binds, doing, image_root, sys};
 use crate::task_folder::record::Isolation;
@@ -43,22 +44,26 @@ pub(super) fn full(isolation: &Isolation) -> Result<(), SandboxError> {
     let writable = FromHost::take(isolation.writable.iter().map(PathBuf::as_path))?;
     let binds = binds::take(&isolation.binds)?;
     let of_run = FromHost::take(OF_RUN.map(Path::new).into_iter().filter(|path| path.is_dir()))?;
-    match &isolation.root {
+    let is_own = match &isolation.root {
         Some(root) => image_root::enter(root)?,
-        None => sys::make_read_only(Path::new("/")).map_err(doing("making the system read-only"))?,
-    }
+        None => {
+            sys::make_read_only(Path::new("/")).map_err(doing("making the system read-only"))?;
+            false
+        }
+    };
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     files_in_memory("/tmp", flags, "mode=1777")?;
     // Sockets of the host's services are there.
     files_in_memory("/run", flags, "mode=755,size=1m")?;
     std::fs::create_dir(INSIDE).map_err(doing(format!("making {INSIDE}")))?;
+    let own = Own::at(if is_own { &["/", "/tmp", "/run"] } else { &["/tmp", "/run"] })?;
     for kept in of_run {
-        kept.put_back()?;
+        kept.put_back(&own)?;
         sys::make_read_only(kept.path).map_err(doing(format!("making {} read-only", kept.path.display())))?;
     }
     devices()?;
-    writable.iter().try_for_each(FromHost::put_back)?;
-    binds::put(&binds)
+    writable.iter().try_for_each(|kept| kept.put_back(&own))?;
+    binds::put(&binds, &own)
 }
 
 /// A part of the host's files that has the same place inside.
@@ -77,9 +82,8 @@ impl<'a> FromHost<'a> {
     }
 
     /// Its place may lie below a folder that is another one inside.
-    fn put_back(&self) -> Result<(), SandboxError> {
-        std::fs::create_dir_all(self.path).map_err(doing(format!("making {} inside", self.path.display())))?;
-        sys::attach_mount(&self.mount, self.path).map_err(doing(format!("mounting {} inside", self.path.display())))
+    fn put_back(&self, own: &Own) -> Result<(), SandboxError> {
+        binds::put_one(&self.mount, self.path, true, own)
     }
 }
 

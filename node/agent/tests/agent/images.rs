@@ -27,7 +27,8 @@ fn root_at(root: &Path) {
         std::fs::create_dir_all(root.join(folder)).expect("made");
     }
     for name in ["sh", "cat", "id", "ls", "touch", "env", "sleep", "grep"] {
-        let found = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(name)).into_iter().find(|path| path.exists());
+        let found =
+            ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(name)).into_iter().find(|path| path.exists());
         let program = std::fs::canonicalize(found.expect("a usual program")).expect("there");
         std::fs::copy(&program, root.join("bin").join(name)).expect("copied");
         let said = std::process::Command::new("ldd").arg(&program).output().expect("ldd");
@@ -69,8 +70,7 @@ pub(crate) fn layout_at(at: &Path, layers: &[Vec<u8>], config: &serde_json::Valu
     let manifest = serde_json::json!({
         "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": config, "layers": layers,
     });
-    let manifest =
-        put(&serde_json::to_vec(&manifest).expect("JSON"), "application/vnd.oci.image.manifest.v1+json");
+    let manifest = put(&serde_json::to_vec(&manifest).expect("JSON"), "application/vnd.oci.image.manifest.v1+json");
     let index = serde_json::json!({"schemaVersion": 2, "manifests": [manifest]});
     std::fs::write(at.join("index.json"), serde_json::to_vec(&index).expect("JSON")).expect("written");
     std::fs::write(at.join("oci-layout"), "{\"imageLayoutVersion\":\"1.0.0\"}").expect("written");
@@ -209,13 +209,17 @@ async fn mounts_are_read_only_unless_they_say_otherwise_and_links_lead_nowhere()
         mount(&site, &shared.join("out"), "/deep/er/out", false),
         mount(&site, &shared.join("in/data"), "/etc/number", true),
     ];
-    let script = "cat /data/data /etc/number; (: > /data/x) 2>/dev/null && echo written; echo 7 > /deep/er/out/x && echo kept";
+    let script =
+        "cat /data/data /etc/number; (: > /data/x) 2>/dev/null && echo written; echo 7 > /deep/er/out/x && echo kept";
     let image = folder_image(&site);
     let task = TaskSpec { mounts: mounts.clone(), ..in_image(1, &image, script) };
     assert_eq!(said(&bench, task).await, "42\n42\nkept\n");
     assert_eq!(std::fs::read_to_string(shared.join("out/x")).expect("there"), "7\n");
     // Without an image the target has to be there, or be made where the sandbox has memory.
-    let task = TaskSpec { mounts: vec![mount(&site, &shared.join("in"), "/tmp/data", true)], ..alone(2, "cat /tmp/data/data") };
+    let task = TaskSpec {
+        mounts: vec![mount(&site, &shared.join("in"), "/tmp/data", true)],
+        ..alone(2, "cat /tmp/data/data")
+    };
     assert_eq!(said(&bench, task).await, "42\n");
 
     symlink("/etc", shared.join("etc")).expect("made");
@@ -223,7 +227,8 @@ async fn mounts_are_read_only_unless_they_say_otherwise_and_links_lead_nowhere()
     symlink("/proc/1/root", shared.join("root")).expect("made");
     std::fs::write(site.path("secret"), "of the host").expect("written");
     for (id, source) in [(3, "etc/shadow"), (4, "up"), (5, "root"), (6, "etc")] {
-        let task = TaskSpec { mounts: vec![mount(&site, &shared.join(source), "/data", true)], ..in_image(id, &image, ":") };
+        let task =
+            TaskSpec { mounts: vec![mount(&site, &shared.join(source), "/data", true)], ..in_image(id, &image, ":") };
         let (reason, by_node) = refused(&bench, task).await;
         assert!(!by_node && reason.starts_with(&format!("mount {}", shared.join(source).display())), "{reason}");
         assert!(reason.contains("leads out of the folder that its pool allows"), "{reason}");
@@ -263,6 +268,14 @@ async fn links_of_an_image_lead_to_nothing_of_the_host_and_onto_nothing_of_the_s
     };
     let (reason, _) = refused(&bench, task).await;
     assert!(reason.contains("a symbolic link is in its place"), "{reason}");
+    // Nothing is made in a folder of the host either, though root could.
+    let nested = vec![
+        mount(&site, &site.path("shared/out"), "/data", false),
+        mount(&site, &site.path("shared/out"), "/data/sub/er", true),
+    ];
+    let (reason, _) = refused(&bench, TaskSpec { mounts: nested, ..in_image(4, &image, ":") }).await;
+    assert!(reason.contains("none can be made"), "{reason}");
+    assert_eq!(std::fs::read_dir(site.path("shared/out")).expect("there").count(), 0);
     // An image that is a link out of its folder is none.
     symlink("/", site.path("images/host")).expect("made");
     let host = TaskImage { image: format!("dir:{}", site.path("images/host").display()), ..image };
@@ -282,7 +295,8 @@ async fn an_image_that_is_not_there_not_allowed_or_not_whole_is_told_with_its_ca
         assert!(!by_node && reason.contains(&image.image) && reason.contains(cause), "{reason}");
     }
     let blobs = std::fs::read_dir(site.path("layouts/one/blobs/sha256")).expect("there");
-    let largest = blobs.map(|entry| entry.expect("entry").path()).max_by_key(|path| path.metadata().expect("there").len());
+    let largest =
+        blobs.map(|entry| entry.expect("entry").path()).max_by_key(|path| path.metadata().expect("there").len());
     let largest = largest.expect("a layer");
     let mut bytes = std::fs::read(&largest).expect("there");
     let last = bytes.len() - 9;

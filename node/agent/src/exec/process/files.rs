@@ -99,9 +99,11 @@ impl Inner {
             let root = root.to_owned();
             let found = tokio::task::spawn_blocking(move || driver_files::find(&root)).await;
             let found = found.map_err(|_| agent_stopped())?;
-            let said = spec.env.get(driver_files::LIBRARY_PATH).or_else(|| ready.of_image.env.get(driver_files::LIBRARY_PATH));
+            let said =
+                spec.env.get(driver_files::LIBRARY_PATH).or_else(|| ready.of_image.env.get(driver_files::LIBRARY_PATH));
             files.library_path = found.library_path(said.map(String::as_str));
-            files.binds.extend(found.binds());
+            // First, so that none of their places is made in a folder that the job mounts.
+            files.binds.splice(0..0, found.binds());
         }
         Ok(files)
     }

@@ -78,7 +78,11 @@ impl Inner {
         let is_other_user = isolation.is_some_and(Isolation::is_full);
         let mut whole: BTreeMap<String, String> = match of_image {
             // The agent's own programs and language are not those of the image.
-            Some(image) => OF_IMAGES.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().chain(image.env.clone()).collect(),
+            Some(image) => OF_IMAGES
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into_iter()
+                .chain(image.env.clone())
+                .collect(),
             None => INHERITED.into_iter().filter_map(inherited).collect(),
         };
         if is_other_user {
