@@ -3,7 +3,6 @@
 //! What must stay true: nothing is allowed that no rule of the pool names; a rule allows whole components of a path or of a registry's name, so
 //! `/srv/images` says nothing about `/srv/images-old`; a path has one spelling, so two texts never mean one folder here.
 
-use crate::node::Pool;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -251,32 +250,27 @@ pub(crate) fn fault_of_image_rule(rule: &str) -> Option<BadText> {
     (!fine).then(|| bad(format!("{name:?} is not a registry with a part of a name"), fix))
 }
 
-impl Pool {
-    /// The part of the rule that allows this image: a folder, or a registry with a part of a name.
-    #[must_use]
-    pub fn allows_image(&self, image: &str) -> Option<&str> {
-        let (scheme, of) = match ImageRef::parse(image).ok()? {
-            ImageRef::Folder { path } => ("dir:", path),
-            ImageRef::Layout { path, .. } => ("oci:", path),
-            ImageRef::Registry { name, .. } => ("docker://", name),
-        };
-        let rules = self.images.iter().filter_map(|rule| rule.strip_prefix(scheme)).map(without_slash);
-        rules.filter(|rule| lies_below(of, rule)).max_by_key(|rule| rule.len())
-    }
+/// The part of the rule that allows an image: a folder, or a registry with a part of a name.
+pub(crate) fn rule_for_image<'a>(rules: &'a [String], image: &str) -> Option<&'a str> {
+    let (scheme, of) = match ImageRef::parse(image).ok()? {
+        ImageRef::Folder { path } => ("dir:", path),
+        ImageRef::Layout { path, .. } => ("oci:", path),
+        ImageRef::Registry { name, .. } => ("docker://", name),
+    };
+    let rules = rules.iter().filter_map(|rule| rule.strip_prefix(scheme)).map(without_slash);
+    rules.filter(|rule| lies_below(of, rule)).max_by_key(|rule| rule.len())
+}
 
-    /// The folder of the rule that allows this mount.
-    #[must_use]
-    pub fn allows_mount(&self, mount: &Mount) -> Option<&str> {
-        let rules = self.mounts.iter().filter(|rule| mount.read_only || rule.write);
-        let paths = rules.map(|rule| without_slash(&rule.path)).filter(|path| lies_below(&mount.source, path));
-        paths.max_by_key(|path| path.len())
-    }
+/// The folder of the rule that allows a mount.
+pub(crate) fn rule_for_mount<'a>(rules: &'a [MountRule], mount: &Mount) -> Option<&'a str> {
+    let rules = rules.iter().filter(|rule| mount.read_only || rule.write);
+    let paths = rules.map(|rule| without_slash(&rule.path)).filter(|path| lies_below(&mount.source, path));
+    paths.max_by_key(|path| path.len())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ImageRef, Mount, MountRule, fault_of_image_rule};
-    use crate::node::Pool;
+    use super::{ImageRef, Mount, MountRule, fault_of_image_rule, rule_for_image, rule_for_mount};
 
     #[test]
     fn an_image_says_where_it_is() {
@@ -322,7 +316,6 @@ mod tests {
             MountRule { path: "/data".into(), write: false },
             MountRule { path: "/data/out/".into(), write: true },
         ];
-        let pool = Pool { images, mounts, ..Pool::standard() };
         for (image, by) in [
             ("dir:/srv/images/a", Some("/srv/images")),
             ("dir:/srv/images", Some("/srv/images")),
@@ -332,7 +325,7 @@ mod tests {
             ("docker://r.example/mlx/torch:2", None),
             ("docker://r.example.evil/ml/torch", None),
         ] {
-            assert_eq!(pool.allows_image(image), by, "{image}");
+            assert_eq!(rule_for_image(&images, image), by, "{image}");
         }
         let mount = |source: &str, read_only| Mount { source: source.into(), target: "/x".into(), read_only };
         for (source, read_only, by) in [
@@ -342,9 +335,9 @@ mod tests {
             ("/data/out/a", false, Some("/data/out")),
             ("/data2", true, None),
         ] {
-            assert_eq!(pool.allows_mount(&mount(source, read_only)), by, "{source} {read_only}");
+            assert_eq!(rule_for_mount(&mounts, &mount(source, read_only)), by, "{source} {read_only}");
         }
-        assert_eq!(Pool::standard().allows_mount(&mount("/data", true)), None, "nothing unless it is said");
+        assert_eq!(rule_for_mount(&[], &mount("/data", true)), None, "nothing unless it is said");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::gpu::GpuModel;
 use crate::ids::{CellId, Epoch, JobId, NodeId};
-use crate::image::MountRule;
+use crate::image::{self, Mount, MountRule};
 use crate::mig::{MigPlacement, PinnedLayout};
 use crate::request::SharingMode;
 use crate::topology::TopologyLevel;
@@ -377,6 +377,18 @@ impl Pool {
             images: Vec::new(),
             mounts: Vec::new(),
         }
+    }
+
+    /// What of a rule allows this image: a folder, or a registry with a part of a name.
+    #[must_use]
+    pub fn allows_image(&self, image: &str) -> Option<&str> {
+        image::rule_for_image(&self.images, image)
+    }
+
+    /// The folder of the rule that allows this mount.
+    #[must_use]
+    pub fn allows_mount(&self, mount: &Mount) -> Option<&str> {
+        image::rule_for_mount(&self.mounts, mount)
     }
 
     /// The layout that the `rank`-th card of `model` on a node holds, if it is pinned.

@@ -109,6 +109,14 @@ const PREEMPT_REASONS: [PreemptReason; 7] = [
     PreemptReason::Drain,
 ];
 
+/// An image and mounts.
+fn files() -> BoxedStrategy<(Option<String>, Vec<Mount>)> {
+    let mount = |(at, (source, read_only))| Mount { source, target: format!("/mnt/{at}"), read_only };
+    let mounts = vec(("(/[a-z]{1,5}){1,3}", any::<bool>()), 0..3);
+    let mounts = mounts.prop_map(move |mounts| mounts.into_iter().enumerate().map(mount).collect());
+    (option::of("dir:(/[a-z]{1,5}){1,3}"), mounts).boxed()
+}
+
 prop_compose! {
     fn spec()(
         name in "[a-z][a-z0-9-]{0,12}",
@@ -131,8 +139,7 @@ prop_compose! {
         preemption in (select(StopSignal::ALL.to_vec()), option::of(0..3_600_u64), any::<u32>(), 0..9_u64),
         start in start_conditions(),
         array in option::of((index_set(), option::of(1..9_u32))),
-        image in option::of("dir:(/[a-z]{1,5}){1,3}"),
-        mounts in vec(("(/[a-z]{1,5}){1,3}", any::<bool>()), 0..3),
+        files in files(),
         elastic in option::of((2..9_u32, option::of(select(StopSignal::ALL.to_vec())))),
     ) -> JobSpec {
         let may_grow = array.is_none() && asked.needs.is_none();
@@ -155,9 +162,7 @@ prop_compose! {
                 signal: preemption.0, grace_s: preemption.1, checkpoint_bytes: preemption.2.into(), restart_cost_s: preemption.3,
             },
             start, array: array.map(|(indices, max_running)| ArraySpec { indices, max_running }),
-            priority_class, reservation, elastic, image,
-            mounts: mounts.into_iter().enumerate()
-                .map(|(at, (source, read_only))| Mount { source, target: format!("/mnt/{at}"), read_only }).collect(),
+            priority_class, reservation, elastic, image: files.0, mounts: files.1,
         }
     }
 }

@@ -1,5 +1,8 @@
 //! Jobs as they are shown, in lists and alone.
 
+mod pending;
+
+use self::pending::{dependencies, reason};
 use crate::units::{counted, show_mebibytes, show_moment, show_seconds};
 use crate::view::devices::DevicesView;
 use crate::view::elastic::ElasticView;
@@ -467,34 +470,6 @@ impl PreemptionView {
         let cost = show_seconds(self.restart_cost_s);
         words.extend((self.restart_cost_s > 0).then(|| format!("a restart costs {cost}")));
         words.join("; ")
-    }
-}
-
-/// What a job was submitted to wait for, as it is written.
-fn dependencies(start: &v1::StartConditions) -> Vec<String> {
-    let written = |on: &v1::Dependency| match on.delay_s {
-        0 => format!("{}:{}", on.kind, on.job_id),
-        delay_s => format!("{}:{}+{}", on.kind, on.job_id, delay_s / 60),
-    };
-    start.dependencies.iter().map(written).chain(start.singleton.then(|| "singleton".to_owned())).collect()
-}
-
-/// Why a pending job is not eligible to start, in the words of the control plane.
-fn not_eligible(job: &v1::Job) -> Vec<String> {
-    let unmet = job.unmet.clone().and_then(|unmet| muster_model::Unmet::try_from(unmet).ok());
-    unmet.iter().flat_map(muster_model::NotEligible::all).map(|why| why.text()).collect()
-}
-
-fn reason(job: &v1::Job) -> String {
-    match job.phase() {
-        JobPhase::Pending if job.unmet.is_some() => not_eligible(job).join("; "),
-        JobPhase::Pending if job.array.is_some() => String::new(),
-        JobPhase::Pending if job.cell.is_none() && job.requeue_reason.is_empty() => {
-            "no cell is large enough".to_owned()
-        }
-        JobPhase::Pending if job.reason.is_empty() => job.requeue_reason.clone(),
-        JobPhase::Completing if job.cancelled && job.reason.is_empty() => "cancelled".to_owned(),
-        _ => job.reason.clone(),
     }
 }
 

@@ -9,17 +9,18 @@ mod config;
 mod files;
 mod launch;
 mod lineage;
+mod shim;
 mod take_over;
 mod worlds;
 
 use self::files::Files;
+use self::shim::Shim;
 use super::kept::Kept as KeptTasks;
 use super::start::{self, Alive, Found};
 use super::{ExecError, Executor, Fault, Launch, LogError, LogSlice, Owner, orphans};
 use crate::image::store::{Kept, Store};
-use crate::pidfd::PidFd;
 use crate::task_folder::record::{End, ExitRecord, LaunchRecord, StartedRecord};
-use crate::task_folder::{DeadlineFile, Stream, TaskFolder, output, read_json};
+use crate::task_folder::{Stream, TaskFolder, output, read_json};
 use futures::future::{BoxFuture, FutureExt};
 use muster_model::ids::Epoch;
 use muster_model::{Checkpoint, Stop, TaskState, World};
@@ -87,21 +88,6 @@ struct Entry {
     told_to_stop: CancellationToken,
     /// Its image, while it may run in it.
     kept: Option<Arc<Kept>>,
-}
-
-struct Shim {
-    process: PidFd,
-    deadline: DeadlineFile,
-}
-
-impl Shim {
-    /// Writes the limit down and has the shim look at it: a signal that it reads and that means nothing else.
-    fn limit(&self, key: TaskKey, limit_s: Option<u64>) {
-        match self.deadline.set_limit(limit_s) {
-            Ok(()) => self.process.send(Signal::SIGHUP),
-            Err(error) => tracing::error!(task = %key, %error, "cannot change the time limit of a task"),
-        }
-    }
 }
 
 impl ProcessExecutor {

@@ -4,18 +4,20 @@
 //! deadline, with all that it has started, and with the agent; what it says and what it writes is bounded.
 
 use super::{ImageError, ImagesConfig};
+use crate::ready;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::ffi::OsStr;
-use std::io::Read;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// What it says is kept up to this: enough for the cause of a failure.
-const SAID_BYTES_MAX: u64 = 16 << 10;
+const SAID_BYTES_MAX: usize = 16 << 10;
 /// Between two looks whether it has ended.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// And between two looks at what it has written.
@@ -59,12 +61,11 @@ fn run(config: &ImagesConfig, words: &[&OsStr], writes: Option<&Path>) -> Result
         _ => by_node(format!("running {program}: {error}")),
     })?;
     let (out, err) = (child.stdout.take(), child.stderr.take());
-    let readers = [out.map(|pipe| read_in_thread(Box::new(pipe))), err.map(|pipe| read_in_thread(Box::new(pipe)))];
-    let ended = wait(&mut child, config, writes);
-    let mut said = readers.map(|reader| reader.and_then(|reader| reader.join().ok()).unwrap_or_default());
-    let [out, err] = &mut said;
+    let mut said = [Said::of(out), Said::of(err)];
+    let ended = wait(&mut child, config, writes, &mut said);
+    let [out, err] = &said.map(|said| String::from_utf8_lossy(&said.kept).into_owned());
     match ended.map_err(|error| by_node(format!("{program}: {error}")))? {
-        Ended::By(status) if status.success() => Ok(std::mem::take(out)),
+        Ended::By(status) if status.success() => Ok(out.clone()),
         Ended::By(_) => {
             // What the registry denies, it denies to every node.
             let denied = ["manifest unknown", "not found", "unauthorized", "denied", "name unknown", "no image found"];
@@ -90,11 +91,18 @@ enum Ended {
 }
 
 /// Waits for its end, or ends it with all that it has started.
-fn wait(child: &mut Child, config: &ImagesConfig, writes: Option<&Path>) -> std::io::Result<Ended> {
+fn wait(child: &mut Child, config: &ImagesConfig, writes: Option<&Path>, said: &mut [Said; 2]) -> io::Result<Ended> {
     let started = Instant::now();
     let mut measured = started;
     let over = loop {
-        if let Some(status) = child.try_wait()? {
+        let status = child.try_wait()?;
+        for said in &mut *said {
+            said.read(LOOK_AGAIN)?;
+        }
+        if said.iter().all(|said| said.pipe.is_none()) {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        if let Some(status) = status {
             return Ok(Ended::By(status));
         }
         if started.elapsed() > config.pull_within {
@@ -106,21 +114,42 @@ fn wait(child: &mut Child, config: &ImagesConfig, writes: Option<&Path>) -> std:
                 break Ended::TooLarge;
             }
         }
-        std::thread::sleep(LOOK_AGAIN);
     };
     let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
     child.wait()?;
     Ok(over)
 }
 
-/// Reads to the end, and keeps the beginning: who writes more must not wait for a reader.
-fn read_in_thread(mut pipe: Box<dyn Read + Send>) -> std::thread::JoinHandle<String> {
-    std::thread::spawn(move || {
-        let mut kept = Vec::new();
-        let _ = (&mut pipe).take(SAID_BYTES_MAX).read_to_end(&mut kept);
-        let _ = std::io::copy(&mut pipe, &mut std::io::sink());
-        String::from_utf8_lossy(&kept).into_owned()
-    })
+/// What it has said on one of its outputs: the beginning is kept, and the rest is read, so that it never waits for a reader.
+struct Said {
+    pipe: Option<Box<dyn AsPipe>>,
+    kept: Vec<u8>,
+}
+
+trait AsPipe: Read + AsFd {}
+
+impl<T: Read + AsFd> AsPipe for T {}
+
+impl Said {
+    fn of(pipe: Option<impl Read + AsFd + 'static>) -> Self {
+        Said { pipe: pipe.map(|pipe| Box::new(pipe) as Box<dyn AsPipe>), kept: Vec::new() }
+    }
+
+    /// Reads what is there, and waits for it for so long.
+    fn read(&mut self, within: Duration) -> io::Result<()> {
+        let mut part = [0; 4_096];
+        let mut within = within;
+        while let Some(pipe) = &mut self.pipe
+            && ready::readable(pipe, Some(within))?
+        {
+            match pipe.read(&mut part)? {
+                0 => self.pipe = None,
+                read => self.kept.extend(&part[..read.min(SAID_BYTES_MAX.saturating_sub(self.kept.len()))]),
+            }
+            within = Duration::ZERO;
+        }
+        Ok(())
+    }
 }
 
 /// Bytes of the files below a folder that no task can write to.

@@ -17,6 +17,8 @@ use crate::sandbox::beneath;
 use crate::task_folder::record::{Beneath, OfImage};
 use crate::task_folder::{read_json, write_json};
 use muster_model::{ImageRef, TaskImage};
+use nix::sys::stat::futimens;
+use nix::sys::time::TimeSpec;
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -238,7 +240,7 @@ impl Store {
             read_json::<About>(&path).map_err(|error| ImageError::disk("reading what is known of it", error))?;
         let Some(about) = about else { return Ok(None) };
         // When it was used last. That this fails is no reason not to run.
-        let _ = File::options().write(true).open(&path).and_then(|file| file.set_modified(SystemTime::now()));
+        let _ = File::open(&path).map(|file| futimens(&file, &TimeSpec::UTIME_NOW, &TimeSpec::UTIME_NOW));
         let at = Beneath { below: folder, rest: PathBuf::from("root") };
         Ok(Some(Ready { at, of_image: about.of_image, kept: Some(kept) }))
     }

@@ -44,7 +44,12 @@ impl Own {
     /// Those that are mounted at these paths.
     pub(super) fn at(paths: &[&str]) -> Result<Self, SandboxError> {
         let device = |path: &&str| Ok(std::fs::symlink_metadata(path)?.dev());
-        paths.iter().map(device).collect::<io::Result<_>>().map(Own).map_err(doing("looking at the sandbox's own files"))
+        paths
+            .iter()
+            .map(device)
+            .collect::<io::Result<_>>()
+            .map(Own)
+            .map_err(doing("looking at the sandbox's own files"))
     }
 
     fn has(&self, folder: &OwnedFd) -> io::Result<bool> {
@@ -102,9 +107,9 @@ fn step(at: &OwnedFd, name: &OsStr, is_folder: bool, own: &Own) -> io::Result<Ow
         other => other?,
     };
     match kind(&found)? {
-        SFlag::S_IFLNK => Err(io::Error::other(
-            "a symbolic link is in its place or on the way there: name the path it leads to",
-        )),
+        SFlag::S_IFLNK => {
+            Err(io::Error::other("a symbolic link is in its place or on the way there: name the path it leads to"))
+        }
         SFlag::S_IFDIR if !is_folder => Err(io::Error::other("a folder is in the place of a file")),
         SFlag::S_IFDIR => Ok(found),
         _ if is_folder => Err(io::Error::other("a file is in the place of a folder")),

@@ -4,8 +4,8 @@
 //! within a bound, and never to the image; the image's own links lead to nothing outside of it, since everything is looked up after the host's files have
 //! gone; the folders that the sandbox mounts over are its own, whatever the image has there.
 
-use super::mounts::files_in_memory;
 use super::binds::Own;
+use super::memory::files_in_memory;
 use super::{SandboxError, binds, doing, sys};
 use crate::task_folder::record::ImageRoot;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};

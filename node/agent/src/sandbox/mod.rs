@@ -23,6 +23,7 @@ mod filter;
 mod image_root;
 pub(crate) mod init;
 pub(crate) mod member;
+mod memory;
 mod mounts;
 pub mod probe;
 mod sys;

@@ -5,6 +5,7 @@
 
 use super::binds::Own;
 use super::device_program::NAMED;
+use super::memory::files_in_memory;
 use super::{INSIDE, SandboxError, binds, doing, image_root, sys};
 use crate::task_folder::record::Isolation;
 use nix::mount::{MsFlags, mount};
@@ -85,10 +86,6 @@ impl<'a> FromHost<'a> {
     fn put_back(&self, own: &Own) -> Result<(), SandboxError> {
         binds::put_one(&self.mount, self.path, true, own)
     }
-}
-
-pub(super) fn files_in_memory(at: &str, flags: MsFlags, options: &str) -> Result<(), SandboxError> {
-    mount(Some("tmpfs"), at, Some("tmpfs"), flags, Some(options)).map_err(doing(format!("mounting {at}")))
 }
 
 /// Not read-only: the device nodes of cards are added when a rank enters. Only root may write there, and no task is root.

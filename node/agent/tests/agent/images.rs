@@ -6,8 +6,8 @@ use crate::sandbox::{Site, alone, site};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use muster_agent::exec::process::ProcessConfig;
-use muster_agent::exec::{Executor, Stream};
-use muster_model::{Mount, TaskImage, TaskMount, TaskState};
+use muster_agent::exec::{DeviceNode, Executor, Stream};
+use muster_model::{DeviceHold, HoldMode, Mount, TaskImage, TaskMount, TaskState};
 use muster_node_core::{Phase, TaskSpec};
 use sha2::{Digest, Sha256};
 use std::io::Write;
@@ -194,7 +194,7 @@ async fn layers_lie_over_each_other_and_the_image_says_what_the_job_does_not() {
 }
 
 #[tokio::test]
-async fn mounts_are_read_only_unless_they_say_otherwise_and_links_lead_nowhere() {
+async fn mounts_are_read_only_unless_they_say_otherwise_and_links_lead_missing() {
     let Some(site) = full_site() else { return };
     let bench = site.open().await;
     let shared = site.path("shared");
@@ -310,8 +310,8 @@ async fn an_image_that_is_not_there_not_allowed_or_not_whole_is_told_with_its_ca
     assert!(refused(&bench, silent).await.0.contains("names no program"));
 }
 
-/// A stand-in for skopeo: it knows one image, says how often it was asked to bring it, and takes its time.
-fn stand_in(site: &Site, seconds: &str) -> PathBuf {
+/// A fake of skopeo: it knows one image, says how often it was asked to bring it, and takes its time.
+fn fake_skopeo(site: &Site, seconds: &str) -> PathBuf {
     layout_image(site);
     let program = site.path("skopeo");
     let digest = "a".repeat(64);
@@ -333,7 +333,7 @@ fn of_registry(name: &str) -> TaskImage {
 #[tokio::test]
 async fn ranks_share_one_preparation_and_later_tasks_what_is_there() {
     let Some(site) = full_site() else { return };
-    let skopeo = stand_in(&site, "0.3");
+    let skopeo = fake_skopeo(&site, "0.3");
     let bench = site.open_with(|config| config.images.skopeo = skopeo).await;
     let image = of_registry("one");
     let rank = |rank| TaskSpec { image: Some(image.clone()), ..spec(1, rank, "cat /etc/os-release") };
@@ -351,12 +351,12 @@ async fn ranks_share_one_preparation_and_later_tasks_what_is_there() {
 #[tokio::test]
 async fn a_node_without_skopeo_says_so_and_a_registry_that_does_not_answer_is_given_up() {
     let Some(site) = full_site() else { return };
-    let nowhere = |config: &mut ProcessConfig| config.images.skopeo = "/nowhere/skopeo".into();
-    let bench = site.open_with(nowhere).await;
+    let missing = |config: &mut ProcessConfig| config.images.skopeo = "/nowhere/skopeo".into();
+    let bench = site.open_with(missing).await;
     let (reason, by_node) = refused(&bench, in_image(1, &of_registry("one"), ":")).await;
     assert!(by_node && reason.contains("no skopeo") && reason.contains("install it"), "{reason}");
     bench.die();
-    let skopeo = stand_in(&site, "60");
+    let skopeo = fake_skopeo(&site, "60");
     let impatient = |config: &mut ProcessConfig| {
         config.images.skopeo = skopeo;
         config.images.pull_within = Duration::from_millis(400);
@@ -369,7 +369,7 @@ async fn a_node_without_skopeo_says_so_and_a_registry_that_does_not_answer_is_gi
 #[tokio::test]
 async fn a_cancel_wins_over_a_preparation_and_holds_up_nobody() {
     let Some(site) = full_site() else { return };
-    let skopeo = stand_in(&site, "20");
+    let skopeo = fake_skopeo(&site, "20");
     let bench = site.open_with(|config| config.images.skopeo = skopeo).await;
     let slow = bench.start(in_image(1, &of_registry("one"), ":"), FAR);
     // Others start meanwhile.
@@ -385,7 +385,7 @@ async fn a_cancel_wins_over_a_preparation_and_holds_up_nobody() {
 #[tokio::test]
 async fn an_agent_that_is_killed_while_it_prepares_begins_again() {
     let Some(site) = full_site() else { return };
-    let skopeo = stand_in(&site, "1");
+    let skopeo = fake_skopeo(&site, "1");
     let again = skopeo.clone();
     let bench = site.open_with(|config| config.images.skopeo = skopeo).await;
     bench.start(in_image(1, &of_registry("one"), ":"), FAR);
@@ -423,4 +423,36 @@ async fn what_is_written_over_an_image_has_a_bound_and_what_nobody_uses_goes_fir
     let third = TaskImage { image: format!("oci:{}", site.path("layouts/three").display()), ..layout };
     assert_eq!(said(&bench, in_image(3, &third, "cat /etc/third")).await, "3");
     assert_eq!(roots(), 1, "the others are gone");
+}
+
+/// The device list that fences what it may open is the same as without an image (`sandbox.rs`).
+#[tokio::test]
+async fn a_task_with_a_gpu_finds_its_device_node_and_the_driver_of_the_host_and_others_do_not() {
+    let Some(site) = full_site() else { return };
+    let driver = site.path("driver");
+    let libraries = driver.join("usr/lib/x86_64-linux-gnu");
+    std::fs::create_dir_all(&libraries).expect("made");
+    std::fs::create_dir_all(driver.join("usr/bin")).expect("made");
+    std::fs::write(libraries.join("libcuda.so.570.1"), "the driver\n").expect("written");
+    symlink("libcuda.so.570.1", libraries.join("libcuda.so.1")).expect("made");
+    std::fs::write(driver.join("usr/bin/nvidia-smi"), "#!/bin/sh\necho smi of the host\n").expect("written");
+    std::fs::set_permissions(driver.join("usr/bin/nvidia-smi"), PermissionsExt::from_mode(0o755)).expect("its own");
+    let bench = site.open_with(|config| config.images.driver_root = Some(driver)).await;
+    let image = folder_image(&site);
+    // As an image has it that was made from a container with another driver in it.
+    let inside = site.path("images/one/usr/lib/x86_64-linux-gnu");
+    std::fs::create_dir_all(&inside).expect("made");
+    symlink("/nowhere/libcuda.so.1", inside.join("libcuda.so.1")).expect("made");
+    let device = |minor| DeviceNode { name: format!("nvidia{minor}"), major: 195, minor };
+    let devices = vec![DeviceHold { gpu: 0, mode: HoldMode::Whole }];
+    let script = "ls /dev | grep nvidia; cat /usr/lib/x86_64-linux-gnu/libcuda.so.1; nvidia-smi; echo $LD_LIBRARY_PATH; \
+                  (: > /usr/lib/x86_64-linux-gnu/libcuda.so.1) 2>/dev/null && echo written; exit 0";
+    let env = [("LD_LIBRARY_PATH".to_owned(), "/opt/lib".to_owned()), ("PATH".to_owned(), "/bin:/usr/bin".to_owned())];
+    let with = TaskSpec { devices, env: env.into(), ..in_image(1, &image, script) };
+    let key = bench.start_with(with, FAR, vec![device(77)]);
+    assert_eq!(bench.over(key).await.0, TaskState::Exited { code: 0 });
+    let (out, _) = bench.output(key, Stream::Stdout).await;
+    assert_eq!(out, "nvidia77\nthe driver\nsmi of the host\n/opt/lib:/usr/lib/x86_64-linux-gnu\n");
+    let without = "ls /dev | grep nvidia; [ -e /usr/bin/nvidia-smi ] || echo none; echo ${LD_LIBRARY_PATH-unset}";
+    assert_eq!(said(&bench, in_image(2, &image, without)).await, "none\nunset\n");
 }
