@@ -43,9 +43,9 @@ pub enum PoolRefusal {
     /// The pool's cards do not take that mode.
     Mode(SharingMode),
     /// The pool's rules do not name its image.
-    Image(String),
+    Image(Box<str>),
     /// The pool's rules do not allow this mount.
-    Mount(Mount),
+    Mount(Box<Mount>),
 }
 
 impl PoolRefusal {
@@ -94,10 +94,10 @@ impl Eligibility<'_> {
             _ => {}
         }
         if let Some(image) = self.image.filter(|image| rules.allows_image(image).is_none()) {
-            return Err(PoolRefusal::Image(image.to_owned()));
+            return Err(PoolRefusal::Image(image.into()));
         }
         match self.mounts.iter().find(|mount| rules.allows_mount(mount).is_none()) {
-            Some(mount) => Err(PoolRefusal::Mount(mount.clone())),
+            Some(mount) => Err(PoolRefusal::Mount(Box::new(mount.clone()))),
             None => Ok(()),
         }
     }

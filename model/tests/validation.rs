@@ -150,12 +150,6 @@ fn a_job_that_is_wrong_names_its_field() {
     check("NUL in the environment", "command", |s| drop(s.env.insert("A".to_owned(), "\0".to_owned())));
     check("variable without a name", "env", |s| drop(s.env.insert(String::new(), "b".to_owned())));
     check("variable with =", "env", |s| drop(s.env.insert("A=B".to_owned(), "b".to_owned())));
-    check("bare image", "image", |s| s.image = Some("ubuntu:24.04".to_owned()));
-    let mount = |source: &str, target: &str| Mount { source: source.into(), target: target.into(), read_only: true };
-    check("source above", "mounts[0].source", |s| s.mounts.push(mount("/data/../etc", "/data")));
-    check("its own place", "mounts[0].target", |s| s.mounts.push(mount("/data", "/proc")));
-    check("two in one place", "mounts[1].target", |s| s.mounts = vec![mount("/a", "/x"), mount("/b", "/x")]);
-    check("many mounts", "mounts", |s| s.mounts = (0..17).map(|at| mount("/a", &format!("/x{at}"))).collect());
     check("relative folder", "workdir", |s| s.workdir = Some("here".to_owned()));
     check("no time", "time_limit_s", |s| s.time_limit_s = Some(0));
     check("ten years", "time_limit_s", |s| s.time_limit_s = Some(315_360_000));
@@ -474,4 +468,14 @@ fn a_job_in_an_image_may_leave_its_command_out() {
     assert!(silent.clone().validate().is_err());
     let image = Some("docker://r.example/ml/serve:3".to_owned());
     assert!(JobSpec { image, ..silent }.validate().is_ok());
+}
+
+#[test]
+fn an_image_and_mounts_name_what_is_wrong_with_them() {
+    check("bare image", "image", |s| s.image = Some("ubuntu:24.04".to_owned()));
+    let mount = |source: &str, target: &str| Mount { source: source.into(), target: target.into(), read_only: true };
+    check("source above", "mounts[0].source", |s| s.mounts.push(mount("/data/../etc", "/data")));
+    check("its own place", "mounts[0].target", |s| s.mounts.push(mount("/data", "/proc")));
+    check("two in one place", "mounts[1].target", |s| s.mounts = vec![mount("/a", "/x"), mount("/b", "/x")]);
+    check("many mounts", "mounts", |s| s.mounts = (0..17).map(|at| mount("/a", &format!("/x{at}"))).collect());
 }

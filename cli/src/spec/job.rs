@@ -15,6 +15,7 @@ pub mod mount;
 mod parts;
 
 pub use keys::KEYS;
+use mount::MountText;
 
 use crate::failure::Failure;
 use crate::spec::needs::NeedsText;

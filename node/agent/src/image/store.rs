@@ -152,20 +152,20 @@ impl Store {
             Ok(ImageRef::Folder { path }) => folder_image(below, Path::new(path)),
             Ok(ImageRef::Layout { path, tag }) => {
                 let at = Beneath::of(below, Path::new(path)).ok_or(ImageError::NotAllowed)?;
-                self.from_layout(&at, tag, &image.image)
+                self.of_layout(&at, tag, &image.image)
             }
-            Ok(ImageRef::Registry { name, version }) => self.from_registry(name, version, &image.image),
+            Ok(ImageRef::Registry { name, version }) => self.of_registry(name, version, &image.image),
             Err(bad) => Err(ImageError::BadName { problem: bad.problem, fix: bad.fix }),
         }
     }
 
-    fn from_layout(&self, at: &Beneath, tag: Option<&str>, name: &str) -> Result<Ready, ImageError> {
+    fn of_layout(&self, at: &Beneath, tag: Option<&str>, name: &str) -> Result<Ready, ImageError> {
         let folder = beneath::open_folder(at).map_err(|error| missing(at, &error))?;
         let found = LayoutImage::find(folder, tag)?;
         self.unpacked(&found, name)
     }
 
-    fn from_registry(&self, name: &str, version: &str, whole: &str) -> Result<Ready, ImageError> {
+    fn of_registry(&self, name: &str, version: &str, whole: &str) -> Result<Ready, ImageError> {
         let digest = match version.strip_prefix('@') {
             Some(digest) => digest.to_owned(),
             None => pull::digest_of(&self.config, whole)?,
