@@ -200,5 +200,7 @@ fn spec(id: u64) -> TaskSpec {
         checkpoint_note: String::new(),
         limit_signal: None,
         world: None,
+        image: None,
+        mounts: Vec::new(),
     }
 }

@@ -117,6 +117,8 @@ pub fn job(chance: &Chance, number: u64) -> JobSpec {
         priority_class: None,
         reservation: None,
         elastic: None,
+        image: None,
+        mounts: Vec::new(),
     }
 }
 

@@ -237,6 +237,8 @@ fn asks_for_all() -> v1::Job {
     spec.command = vec!["sh".into(), "-c".into(), "echo it's $RANK".into()];
     spec.env = [("A".to_owned(), "b".to_owned())].into();
     spec.workdir = "/work".into();
+    spec.image = "docker://r.example/ml/torch:2.9".into();
+    spec.mounts = vec![v1::Mount { source: "/data".into(), target: "/d".into(), writable: false }];
     spec.time_limit_s = Some(14_400);
     spec.grace_s = Some(61);
     spec.disconnect_grace_s = Some(660);
@@ -305,6 +307,8 @@ fn a_job_says_all_that_was_asked_and_where_it_ran() {
         disconnect 11:00
         command    sh -c 'echo it'\\''s $RANK'
         workdir    /work
+        image      docker://r.example/ml/torch:2.9
+        mount      /data:/d:ro
         env        A=b
 ",
     );

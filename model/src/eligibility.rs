@@ -6,6 +6,7 @@
 
 use crate::driver::DriverVersion;
 use crate::gpu::GpuModel;
+use crate::image::Mount;
 use crate::job::JobSpec;
 use crate::node::{Gpu, Node, Pool};
 use crate::request::{DeviceRequest, SharingMode};
@@ -26,10 +27,14 @@ pub struct Eligibility<'a> {
     pub driver_min: Option<DriverVersion>,
     /// Which cards will do.
     pub selector: Option<&'a Selector>,
+    /// The container image that it runs in.
+    pub image: Option<&'a str>,
+    /// What of the nodes it sees.
+    pub mounts: &'a [Mount],
 }
 
 /// Why a pool does not serve a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PoolRefusal {
     /// The job names another.
     NotAskedFor,
@@ -37,16 +42,37 @@ pub enum PoolRefusal {
     Class(WorkloadClass),
     /// The pool's cards do not take that mode.
     Mode(SharingMode),
+    /// The pool's rules do not name its image.
+    Image(Box<str>),
+    /// The pool's rules do not allow this mount.
+    Mount(Box<Mount>),
 }
 
 impl PoolRefusal {
+    /// The image or mount that is in the way.
+    #[must_use]
+    pub fn of_files(&self) -> Option<String> {
+        match self {
+            PoolRefusal::Image(image) => Some(format!("image {image}")),
+            PoolRefusal::Mount(mount) => Some(format!("mount {mount}")),
+            PoolRefusal::NotAskedFor | PoolRefusal::Class(_) | PoolRefusal::Mode(_) => None,
+        }
+    }
+
     /// For people, with the pool's name.
     #[must_use]
-    pub fn of(self, pool: &str) -> impl fmt::Display {
+    pub fn of(&self, pool: &str) -> impl fmt::Display {
         fmt::from_fn(move |f| match self {
             PoolRefusal::NotAskedFor => write!(f, "pool {pool} is not the required pool"),
             PoolRefusal::Class(class) => write!(f, "pool {pool} does not allow {class}"),
             PoolRefusal::Mode(mode) => write!(f, "pool {pool} does not allow {mode}"),
+            PoolRefusal::Image(image) => {
+                write!(f, "pool {pool} does not allow image {image} (its setting images has no rule for it)")
+            }
+            PoolRefusal::Mount(mount) => {
+                let how = if mount.read_only { "" } else { " with write: true" };
+                write!(f, "pool {pool} does not allow mount {mount} (its setting mounts has no rule{how} for it)")
+            }
         })
     }
 }
@@ -64,8 +90,15 @@ impl Eligibility<'_> {
             return Err(PoolRefusal::Class(self.class));
         }
         match self.mode {
-            Some(mode) if !rules.modes.contains(&mode) => Err(PoolRefusal::Mode(mode)),
-            _ => Ok(()),
+            Some(mode) if !rules.modes.contains(&mode) => return Err(PoolRefusal::Mode(mode)),
+            _ => {}
+        }
+        if let Some(image) = self.image.filter(|image| rules.allows_image(image).is_none()) {
+            return Err(PoolRefusal::Image(image.into()));
+        }
+        match self.mounts.iter().find(|mount| rules.allows_mount(mount).is_none()) {
+            Some(mount) => Err(PoolRefusal::Mount(Box::new(mount.clone()))),
+            None => Ok(()),
         }
     }
 
@@ -114,6 +147,8 @@ impl JobSpec {
             mode: self.request.devices.mode(),
             driver_min: self.driver_min,
             selector: self.asked.selector.as_ref(),
+            image: self.image.as_deref(),
+            mounts: &self.mounts,
         }
     }
 

@@ -13,6 +13,7 @@ use crate::driver::DriverVersion;
 use crate::elastic::{Elastic, Growth};
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, JobId, NodeId, TenantId};
+use crate::image::Mount;
 use crate::movable::Movable;
 use crate::preemption::{LimitSignal, Preemption, STOP_MS_MAX};
 use crate::priority_class::Preemptor;
@@ -91,6 +92,12 @@ pub struct JobSpec {
     /// It may grow beyond `tasks`, which is its minimum then; none: it always has `tasks`.
     #[serde(default)]
     pub elastic: Option<Elastic>,
+    /// The container image in whose file system its tasks run; none: the host's. See [`crate::ImageRef`].
+    #[serde(default)]
+    pub image: Option<String>,
+    /// Folders and files of the node that its tasks see.
+    #[serde(default)]
+    pub mounts: Vec<Mount>,
 }
 
 /// Seconds from SIGTERM to SIGKILL when a job does not say: long enough to write a small checkpoint, short enough for a person.
@@ -143,6 +150,8 @@ impl JobSpec {
             priority_class: None,
             reservation: None,
             elastic: None,
+            image: None,
+            mounts: Vec::new(),
         }
     }
 }

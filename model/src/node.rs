@@ -2,6 +2,7 @@
 
 use crate::gpu::GpuModel;
 use crate::ids::{CellId, Epoch, JobId, NodeId};
+use crate::image::{self, Mount, MountRule};
 use crate::mig::{MigPlacement, PinnedLayout};
 use crate::node_links::NodeLinks;
 use crate::request::SharingMode;
@@ -352,6 +353,12 @@ pub struct Pool {
     /// GPU-hours that moves may cost in a day; 0: nothing is moved.
     #[serde(default)]
     pub moves_lost_gpu_hours_per_day: u32,
+    /// Images that jobs may use here, as prefixes: `dir:/srv/images/`, `docker://registry.example/ml/`. None unless named.
+    #[serde(default)]
+    pub images: Vec<String>,
+    /// What jobs may mount here. Nothing unless named.
+    #[serde(default)]
+    pub mounts: Vec<MountRule>,
 }
 
 impl Pool {
@@ -371,7 +378,21 @@ impl Pool {
             checkpoint_mib_per_s: None,
             moves_per_hour: 0,
             moves_lost_gpu_hours_per_day: 0,
+            images: Vec::new(),
+            mounts: Vec::new(),
         }
+    }
+
+    /// What of a rule allows this image: a folder, or a registry with a part of a name.
+    #[must_use]
+    pub fn allows_image(&self, image: &str) -> Option<&str> {
+        image::rule_for_image(&self.images, image)
+    }
+
+    /// The folder of the rule that allows this mount.
+    #[must_use]
+    pub fn allows_mount(&self, mount: &Mount) -> Option<&str> {
+        image::rule_for_mount(&self.mounts, mount)
     }
 
     /// The layout that the `rank`-th card of `model` on a node holds, if it is pinned.

@@ -8,8 +8,8 @@ use muster_model::tenant::TenantSpec;
 use muster_model::validate::warnings;
 use muster_model::{
     AntiAffinity, AntiAffinityLevel, DeviceRequest, Elastic, FieldError, GpuModel, GpuUnits, JobSpec, LimitSignal,
-    Limits, NumaPolicy, Pool, Preemption, ResourceVec, Spread, StopSignal, Topology, TopologyLevel, Trust,
-    WorkloadClass,
+    Limits, Mount, MountRule, NumaPolicy, Pool, Preemption, ResourceVec, Spread, StopSignal, Topology, TopologyLevel,
+    Trust, WorkloadClass,
 };
 
 /// The system's own would win over a job's, in silence.
@@ -348,6 +348,9 @@ fn a_pool_that_is_wrong_names_its_field() {
     check_pool("no class", "classes", |p| p.classes.clear());
     check_pool("no replicas", "time_slice_replicas", |p| p.time_slice_replicas = 0);
     check_pool("too many replicas", "time_slice_replicas", |p| p.time_slice_replicas = 33);
+    check_pool("image without a place", "images[0]", |p| p.images.push("/srv/images".to_owned()));
+    check_pool("all of the host", "mounts[0].path", |p| p.mounts.push(MountRule { path: "/".into(), write: true }));
+    check_pool("many rules", "images", |p| p.images = vec!["dir:/srv".to_owned(); 17]);
     check_pool("too many clients", "mps_clients", |p| p.mps_clients = 61);
 }
 
@@ -456,4 +459,23 @@ fn training_on_one_slice_is_a_warning() {
     spec.class = WorkloadClass::Training;
     assert_eq!(warnings(&spec).len(), 1);
     assert!(spec.validate().is_ok());
+}
+
+/// The image says what it runs.
+#[test]
+fn a_job_in_an_image_may_leave_its_command_out() {
+    let silent = JobSpec { command: Vec::new(), ..job() };
+    assert!(silent.clone().validate().is_err());
+    let image = Some("docker://r.example/ml/serve:3".to_owned());
+    assert!(JobSpec { image, ..silent }.validate().is_ok());
+}
+
+#[test]
+fn an_image_and_mounts_name_what_is_wrong_with_them() {
+    check("bare image", "image", |s| s.image = Some("ubuntu:24.04".to_owned()));
+    let mount = |source: &str, target: &str| Mount { source: source.into(), target: target.into(), read_only: true };
+    check("source above", "mounts[0].source", |s| s.mounts.push(mount("/data/../etc", "/data")));
+    check("its own place", "mounts[0].target", |s| s.mounts.push(mount("/data", "/proc")));
+    check("two in one place", "mounts[1].target", |s| s.mounts = vec![mount("/a", "/x"), mount("/b", "/x")]);
+    check("many mounts", "mounts", |s| s.mounts = (0..17).map(|at| mount("/a", &format!("/x{at}"))).collect());
 }

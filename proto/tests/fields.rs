@@ -21,6 +21,8 @@ const BINDING: &str = "control/core/tests/transcripts/binding.txt";
 const CARDS: &str = "control/core/tests/transcripts/cards.txt";
 const NODES: &str = "control/core/tests/transcripts/nodes.txt";
 const PINNED: &str = "control/core/tests/transcripts/pinned.txt";
+const IMAGES: &str = "node/agent/tests/agent/images.rs";
+const PLACES: &str = "scheduler-shard/core/src/tests/requests.rs";
 const STARTS: &str = "control/core/tests/starts/mod.rs";
 
 /// Message, field, file, test.
@@ -54,6 +56,15 @@ const EVIDENCE: &[(&str, &str, &str, &str)] = &[
     ("JobSpec", "elastic", VALIDATION, "fn an_elastic_gang_grows_beyond_its_least_by_whole_segments"),
     ("Elastic", "tasks_max", VALIDATION, "fn an_elastic_gang_grows_beyond_its_least_by_whole_segments"),
     ("Elastic", "signal", "cli/tests/commands/elastic.rs", "fn an_elastic_gang_grows_into_idle_gpus_and_gives_them_back"),
+    ("JobSpec", "image", IMAGES, "fn a_task_sees_its_image_and_nothing_of_the_host"),
+    ("JobSpec", "mounts", IMAGES, "fn mounts_are_read_only_unless_they_say_otherwise_and_links_lead_nowhere"),
+    ("Mount", "source", IMAGES, "fn mounts_are_read_only_unless_they_say_otherwise_and_links_lead_nowhere"),
+    ("Mount", "target", IMAGES, "fn links_of_an_image_lead_to_nothing_of_the_host_and_onto_nothing_of_the_sandbox"),
+    ("Mount", "writable", IMAGES, "fn mounts_are_read_only_unless_they_say_otherwise_and_links_lead_nowhere"),
+    ("Pool", "images", PLACES, "fn a_job_with_an_image_or_mounts_goes_where_a_pool_allows_them"),
+    ("Pool", "mounts", PLACES, "fn a_job_with_an_image_or_mounts_goes_where_a_pool_allows_them"),
+    ("MountRule", "path", PLACES, "fn a_job_with_an_image_or_mounts_goes_where_a_pool_allows_them"),
+    ("MountRule", "write", PLACES, "fn a_job_with_an_image_or_mounts_goes_where_a_pool_allows_them"),
     ("JobSpec", "user", VALIDATION, "fn a_user_stands_in_one_column"),
     ("TaskRequest", "devices", CLASSES, "fn jobs_that_differ_in_a_field_that_matters_share_no_decision"),
     ("TaskRequest", "cpu_milli", "scheduler-shard/core/src/tests/findings.rs", "fn cpu_that_is_short_is_told_with_its_figures"),

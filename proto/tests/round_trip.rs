@@ -18,9 +18,9 @@ use muster_model::{
     Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, ArraySpec, ArrayState, ArrayTask, Asked, Cell,
     Change, Claim, ClassSegment, Dependency, DependencyKind, DeviceHold, DeviceRequest, Elastic, EndCause, FieldError,
     Gpu, GpuModel, GpuUnits, Growth, HoldMode, Holder, IndexSet, Job, JobPhase, JobSpec, Key, LimitSignal, Limits,
-    MoveFate, MoveRecord, MovedJob, Node, NodeHealth, NumaPolicy, Object, Outcome, Place, Pool, PreemptReason,
-    Preemption, Preemptor, Reservation, ResourceVec, Spread, StartConditions, StopSignal, TaskPlacement, TaskState,
-    Tenant, Topology, TopologyLevel, Trust, Unmet, UseHistory, WindowKind, WorkloadClass,
+    Mount, MountRule, MoveFate, MoveRecord, MovedJob, Node, NodeHealth, NumaPolicy, Object, Outcome, Place, Pool,
+    PreemptReason, Preemption, Preemptor, Reservation, ResourceVec, Spread, StartConditions, StopSignal, TaskPlacement,
+    TaskState, Tenant, Topology, TopologyLevel, Trust, Unmet, UseHistory, WindowKind, WorkloadClass,
 };
 use muster_proto::convert::{
     change_from_control_plane, change_to_wire, clean_up_from_wire, clean_up_to_wire, report_from_wire, report_to_wire,
@@ -112,6 +112,14 @@ const PREEMPT_REASONS: [PreemptReason; 7] = [
     PreemptReason::Drain,
 ];
 
+/// An image and mounts.
+fn files() -> BoxedStrategy<(Option<String>, Vec<Mount>)> {
+    let mount = |(at, (source, read_only))| Mount { source, target: format!("/mnt/{at}"), read_only };
+    let mounts = vec(("(/[a-z]{1,5}){1,3}", any::<bool>()), 0..3);
+    let mounts = mounts.prop_map(move |mounts| mounts.into_iter().enumerate().map(mount).collect());
+    (option::of("dir:(/[a-z]{1,5}){1,3}"), mounts).boxed()
+}
+
 prop_compose! {
     fn spec()(
         name in "[a-z][a-z0-9-]{0,12}",
@@ -134,6 +142,7 @@ prop_compose! {
         preemption in (select(StopSignal::ALL.to_vec()), option::of(0..3_600_u64), any::<u32>(), 0..9_u64),
         start in start_conditions(),
         array in option::of((index_set(), option::of(1..9_u32))),
+        files in files(),
         elastic in option::of((2..9_u32, option::of(select(StopSignal::ALL.to_vec())))),
     ) -> JobSpec {
         let may_grow = array.is_none() && asked.needs.is_none();
@@ -156,7 +165,7 @@ prop_compose! {
                 signal: preemption.0, grace_s: preemption.1, checkpoint_bytes: preemption.2.into(), restart_cost_s: preemption.3,
             },
             start, array: array.map(|(indices, max_running)| ArraySpec { indices, max_running }),
-            priority_class, reservation, elastic,
+            priority_class, reservation, elastic, image: files.0, mounts: files.1,
         }
     }
 }
@@ -496,6 +505,8 @@ fn pool() -> impl Strategy<Value = Pool> {
             checkpoint_mib_per_s: (mps_clients > 99).then_some(u64::from(mps_clients)),
             moves_per_hour: u32::from(mps_clients),
             moves_lost_gpu_hours_per_day: u32::from(time_slice_replicas),
+            images: vec!["dir:/srv".to_owned(); usize::from(mps_clients % 3)],
+            mounts: vec![MountRule { path: "/data".to_owned(), write: mps_clients > 9 }; usize::from(mps_clients % 2)],
         })
 }
 

@@ -2,6 +2,7 @@
 
 use crate::args::{Seconds, duration};
 use crate::spec::job::JobText;
+use crate::spec::job::mount::MountText;
 use crate::spec::needs::NeedsText;
 use crate::spec::scalar::{OneOrMany, Scalar, Version};
 use clap::{ArgGroup, Args, ValueEnum};
@@ -184,6 +185,13 @@ pub struct Submit {
     /// Working directory on the node, an absolute path [default: a scratch folder of the task]
     #[arg(long, value_name = "DIR")]
     pub workdir: Option<String>,
+    /// Container image: docker://REGISTRY/NAME[:TAG], oci:/PATH[:TAG] (an OCI layout on the node) or dir:/PATH (an unpacked root file system).
+    /// Without a command the image's own runs
+    #[arg(long, value_name = "IMAGE")]
+    pub image: Option<String>,
+    /// Folder or file of the node that the tasks see, read-only unless :rw is added; repeat it for several
+    #[arg(long, value_name = "SOURCE:TARGET[:ro|:rw]")]
+    pub mount: Vec<String>,
     /// Submit this many identical jobs, 1 to 1000 [default: 1]
     #[arg(long, value_name = "N")]
     pub count: Option<u32>,
@@ -260,6 +268,8 @@ impl Submit {
             pool: self.pool.clone(),
             env: self.env.iter().map(variable).collect(),
             workdir: self.workdir.clone(),
+            image: self.image.clone(),
+            mounts: (!self.mount.is_empty()).then(|| self.mount.iter().cloned().map(MountText::Line).collect()),
             command: (!self.command.is_empty()).then(|| OneOrMany::Many(self.command.clone())),
             count: self.count,
         }

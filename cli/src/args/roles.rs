@@ -146,6 +146,9 @@ pub struct Isolation {
     /// Most processes and threads of one task
     #[arg(long, value_name = "N", default_value_t = 16_384)]
     pub task_processes: u64,
+    /// Program that brings container images from registries
+    #[arg(long, value_name = "PROGRAM", default_value = "skopeo")]
+    pub skopeo: PathBuf,
 }
 
 /// `muster node`.

@@ -24,6 +24,8 @@ pub(super) struct Cards {
     pub(super) driver: String,
     /// Where faults of the cards are told.
     pub(super) kernel_log: Option<PathBuf>,
+    /// Where the driver is installed, for tasks in container images.
+    pub(super) driver_root: Option<PathBuf>,
 }
 
 /// The hidden subcommand that talks with the driver.
@@ -41,7 +43,8 @@ pub(super) async fn open(
         GpuKind::Simulated => {
             let listed = host.cards();
             let backend = Arc::new(SimGpus::open(listed.clone(), boot_id, Some(machine.files.clone()))?);
-            return Ok(Cards { backend, listed, driver: host.driver.clone(), kernel_log: simulated_log(args, data)? });
+            let (driver, kernel_log) = (host.driver.clone(), simulated_log(args, data)?);
+            return Ok(Cards { backend, listed, driver, kernel_log, driver_root: None });
         }
         GpuKind::Nvml => NvmlConfig {
             library: args.nvml_library.clone(),
@@ -58,11 +61,12 @@ pub(super) async fn open(
         GpuKind::Double => nvml.driver_root.join("kmsg"),
         _ => PathBuf::from("/dev/kmsg"),
     };
+    let driver_root = Some(nvml.driver_root.clone());
     let backend = NvmlGpus::open(machine.clone(), nvml, boot_id)?;
     let driver =
         backend.host().await.context("asking NVIDIA's driver for its version (--gpus nvml, --nvml-library)")?.driver;
     let kernel_log = Some(args.kernel_log.clone().unwrap_or(kernel_log));
-    Ok(Cards { backend: Arc::new(backend), listed: Vec::new(), driver, kernel_log })
+    Ok(Cards { backend: Arc::new(backend), listed: Vec::new(), driver, kernel_log, driver_root })
 }
 
 fn helper() -> anyhow::Result<Vec<OsString>> {

@@ -5,6 +5,7 @@
 use crate::args::roles::{GpuHealth, GpuKind, MetricsTenants, Node as Args};
 use crate::commands::input;
 use crate::failure::Failure;
+use crate::roles::gpus::Cards;
 use crate::roles::http::Reach;
 use crate::roles::{self, gpus, http, isolation, told_to_stop};
 use crate::spec::node::{SimulatedNode, Tiling};
@@ -12,11 +13,13 @@ use anyhow::{Context, bail};
 use muster_agent::exec::Executor;
 use muster_agent::exec::process::{IsolationConfig, ProcessConfig, ProcessExecutor};
 use muster_agent::exec::virtual_::VirtualMachine;
+use muster_agent::image::{ImagesConfig, cdi, driver_files};
 use muster_agent::{Agent, AgentConfig, HealthConfig, HealthMode};
 use muster_model::node::NodeSpec;
 use muster_runtime::real;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -141,9 +144,12 @@ async fn start(
         Arc::new(VirtualMachine::new(machine.clock.clone(), false))
     } else {
         let config = ProcessConfig::new(isolation::shim()?, &data, boot_id);
-        let config = ProcessConfig { reaps_orphans: true, isolation, ..config };
+        let driver_root = cards.driver_root.clone();
+        let images = ImagesConfig { skopeo: args.isolation.skopeo.clone(), driver_root, ..ImagesConfig::default() };
+        let config = ProcessConfig { reaps_orphans: true, isolation, images, ..config };
         Arc::new(ProcessExecutor::new(config))
     };
+    write_cdi(&data, &cards).await;
     let spec = NodeSpec {
         name: host.name.clone(),
         address: host.address.clone(),
@@ -167,6 +173,17 @@ async fn start(
     };
     let config = AgentConfig { usage_period, health, ..AgentConfig::new(spec, endpoints, executor, cards.backend) };
     Ok(Agent::start(machine, config).await?)
+}
+
+/// Writes down what containers are given of the driver, for people. Where that cannot be, tasks run all the same.
+async fn write_cdi(data: &Path, cards: &Cards) {
+    let Some(root) = &cards.driver_root else { return };
+    let Ok(all) = cards.backend.cards().await else { return };
+    let gpus: Vec<_> =
+        (0..all.len() as u16).filter_map(|gpu| Some((gpu, cards.backend.device_nodes(gpu, None).ok()?))).collect();
+    if let Err(error) = cdi::write(data, &cdi::spec(&driver_files::find(root), &gpus)) {
+        tracing::warn!(%error, "cannot write cdi/muster.json");
+    }
 }
 
 /// The name of the first host whose agent has stopped by itself.

@@ -11,9 +11,11 @@
 //! ```
 
 mod keys;
+pub mod mount;
 mod parts;
 
 pub use keys::KEYS;
+use mount::MountText;
 
 use crate::failure::Failure;
 use crate::spec::needs::NeedsText;
@@ -130,6 +132,10 @@ pub struct JobText {
     pub env: BTreeMap<String, Scalar>,
     /// Working directory.
     pub workdir: Option<String>,
+    /// The container image.
+    pub image: Option<String>,
+    /// What of the node its tasks see.
+    pub mounts: Option<Vec<MountText>>,
     /// Program and arguments.
     pub command: Option<OneOrMany>,
     /// How many equal jobs.
@@ -200,6 +206,8 @@ impl JobText {
             class,
             pool,
             workdir,
+            image,
+            mounts,
             command,
             count
         );
@@ -246,6 +254,7 @@ impl JobText {
         let preemption = self.preemption(&mut faults);
         let limit_signal = self.limit_signal(&mut faults);
         let (tasks, elastic) = self.tasks(&mut faults);
+        let mounts = mount::to_wire(self.mounts.as_deref().unwrap_or_default(), &mut faults);
         let Some(tenant) = self.tenant.clone() else {
             faults.push(FieldError::new(
                 "tenant",
@@ -294,6 +303,8 @@ impl JobText {
             priority_class: self.priority_class.unwrap_or_default(),
             reservation: self.reservation.unwrap_or_default(),
             elastic,
+            image: self.image.unwrap_or_default(),
+            mounts,
         })
     }
 
@@ -308,6 +319,8 @@ impl JobText {
                 ));
                 Vec::new()
             }
+            // The image says what it runs.
+            _ if self.image.is_some() => Vec::new(),
             _ => {
                 faults.push(FieldError::new(
                     "command",

@@ -10,6 +10,8 @@
 //! cool-down: 600
 //! mig-layouts:
 //!   - {model: h100, cards-per-node: 4, slices: {3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2}}
+//! images: [dir:/srv/images/, docker://registry.example/ml/]
+//! mounts: [{path: /data, write: false}]
 //! ```
 
 use crate::failure::Failure;
@@ -33,6 +35,8 @@ pub const KEYS: &[&str] = &[
     "moves-per-hour",
     "moves-lost-gpu-hours-per-day",
     "mig-layouts",
+    "images",
+    "mounts",
 ];
 
 #[derive(Debug, Deserialize)]
@@ -52,6 +56,17 @@ struct PoolText {
     moves_per_hour: Option<u32>,
     moves_lost_gpu_hours_per_day: Option<u32>,
     mig_layouts: Option<Vec<LayoutText>>,
+    images: Option<Vec<String>>,
+    mounts: Option<Vec<MountRuleText>>,
+}
+
+/// What jobs may mount.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct MountRuleText {
+    path: String,
+    #[serde(default)]
+    write: bool,
 }
 
 /// Slices that cards of a model keep.
@@ -83,6 +98,7 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<v1::Pool>, Failure> {
     if texts.is_empty() {
         return Err(Failure::field(name, "has no pool", "write at least `name:`"));
     }
+    let rule = |MountRuleText { path, write }| v1::MountRule { path, write };
     let pool = |text: PoolText| v1::Pool {
         name: text.name,
         modes: text.modes.unwrap_or_else(|| standard.modes.iter().map(|mode| mode.word().to_owned()).collect()),
@@ -96,6 +112,8 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<v1::Pool>, Failure> {
         checkpoint_mib_per_s: text.checkpoint_bandwidth,
         moves_per_hour: text.moves_per_hour.unwrap_or_default(),
         moves_lost_gpu_hours_per_day: text.moves_lost_gpu_hours_per_day.unwrap_or_default(),
+        images: text.images.unwrap_or_default(),
+        mounts: text.mounts.unwrap_or_default().into_iter().map(rule).collect(),
     };
     Ok(texts.into_iter().map(pool).collect())
 }

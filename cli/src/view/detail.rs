@@ -278,7 +278,9 @@ impl JobDetail {
             ("disconnect", time(job.disconnect_grace_s)),
             ("command", command_words(&job.command)),
             ("workdir", job.workdir.clone()),
+            ("image", job.image.clone()),
         ];
+        lines.extend(job.mounts.iter().map(|mount| ("mount", mount.clone())));
         lines.extend(job.env.iter().map(|(name, value)| ("env", format!("{name}={value}"))));
         lines
     }

@@ -326,12 +326,33 @@ pub struct PoolView {
     pub moves_per_hour: u32,
     /// GPU-hours that moves may cost in a day.
     pub moves_lost_gpu_hours_per_day: u32,
+    /// Images that jobs may use here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<String>,
+    /// What jobs may mount here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<MountRuleView>,
     /// What a job that a floor covers waits at most for what others borrow here, in seconds: cool-down, longest grace, and stopping.
     pub floor_wait_s: u64,
     /// Of it, the cool-down of burst jobs.
     pub cool_down_s: u64,
     /// Of it, the longest grace of the burst jobs in the pool.
     pub longest_grace_s: u64,
+}
+
+/// What jobs may mount in a pool.
+#[derive(Clone, Debug, Serialize)]
+pub struct MountRuleView {
+    /// The folder, and all below it.
+    pub path: String,
+    /// Jobs may write there.
+    pub write: bool,
+}
+
+impl MountRuleView {
+    fn new(rule: &v1::MountRule) -> Self {
+        MountRuleView { path: rule.path.clone(), write: rule.write }
+    }
 }
 
 /// MIG slices that cards of a model keep.
@@ -383,6 +404,8 @@ impl PoolView {
             checkpoint_mib_per_s: pool.checkpoint_mib_per_s,
             moves_per_hour: pool.moves_per_hour,
             moves_lost_gpu_hours_per_day: pool.moves_lost_gpu_hours_per_day,
+            images: pool.images.clone(),
+            mounts: pool.mounts.iter().map(MountRuleView::new).collect(),
         }
     }
 }

@@ -1,5 +1,8 @@
 //! Jobs as they are shown, in lists and alone.
 
+mod pending;
+
+use self::pending::{dependencies, reason};
 use crate::units::{counted, show_mebibytes, show_moment, show_seconds};
 use crate::view::devices::DevicesView;
 use crate::view::elastic::ElasticView;
@@ -204,6 +207,12 @@ pub struct JobView {
     /// Working directory.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub workdir: String,
+    /// Container image.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub image: String,
+    /// What of the node its tasks see: SOURCE:TARGET:ro or :rw.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<String>,
     /// Its variables.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
@@ -374,6 +383,8 @@ impl JobView {
             disconnect_grace_s: spec.disconnect_grace_s,
             command: spec.command,
             workdir: spec.workdir,
+            image: spec.image,
+            mounts: spec.mounts.into_iter().map(|mount| muster_model::Mount::from(mount).to_string()).collect(),
             env: spec.env,
         }
     }
@@ -459,34 +470,6 @@ impl PreemptionView {
         let cost = show_seconds(self.restart_cost_s);
         words.extend((self.restart_cost_s > 0).then(|| format!("a restart costs {cost}")));
         words.join("; ")
-    }
-}
-
-/// What a job was submitted to wait for, as it is written.
-fn dependencies(start: &v1::StartConditions) -> Vec<String> {
-    let written = |on: &v1::Dependency| match on.delay_s {
-        0 => format!("{}:{}", on.kind, on.job_id),
-        delay_s => format!("{}:{}+{}", on.kind, on.job_id, delay_s / 60),
-    };
-    start.dependencies.iter().map(written).chain(start.singleton.then(|| "singleton".to_owned())).collect()
-}
-
-/// Why a pending job is not eligible to start, in the words of the control plane.
-fn not_eligible(job: &v1::Job) -> Vec<String> {
-    let unmet = job.unmet.clone().and_then(|unmet| muster_model::Unmet::try_from(unmet).ok());
-    unmet.iter().flat_map(muster_model::NotEligible::all).map(|why| why.text()).collect()
-}
-
-fn reason(job: &v1::Job) -> String {
-    match job.phase() {
-        JobPhase::Pending if job.unmet.is_some() => not_eligible(job).join("; "),
-        JobPhase::Pending if job.array.is_some() => String::new(),
-        JobPhase::Pending if job.cell.is_none() && job.requeue_reason.is_empty() => {
-            "no cell is large enough".to_owned()
-        }
-        JobPhase::Pending if job.reason.is_empty() => job.requeue_reason.clone(),
-        JobPhase::Completing if job.cancelled && job.reason.is_empty() => "cancelled".to_owned(),
-        _ => job.reason.clone(),
     }
 }
 

@@ -19,10 +19,6 @@ use muster_model::{
 use serde::{Deserialize, Serialize};
 
 /// One thing to decide.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "commands travel in batches of a few hundred; a joining node may be large"
-)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     /// Accepts jobs, all or none. The same request id with the same content answers what it answered before.

@@ -5,7 +5,8 @@ use crate::state::State;
 use muster_model::elastic::Workers;
 use muster_model::ids::{AllocationId, Attempt, JobId, NodeId, Rank, TenantId};
 use muster_model::{
-    Allocation, AllocationState, DeviceHold, EndCause, GpuUnits, Job, JobSpec, LimitSignal, Stop, TaskState, World,
+    Allocation, AllocationState, DeviceHold, EndCause, GpuUnits, Job, JobSpec, LimitSignal, Mount, Stop, TaskImage,
+    TaskMount, TaskState, World,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,6 +69,10 @@ pub struct DesiredTask {
     pub checkpoint_note: String,
     /// Of an elastic gang: what this worker knows of it now.
     pub world: Option<World>,
+    /// Its image, with the rule of its pool that allows it.
+    pub image: Option<TaskImage>,
+    /// Its mounts, with the rules that allow them.
+    pub mounts: Vec<TaskMount>,
 }
 
 /// The gang that tasks belong to: its minimum, and of an elastic one all workers.
@@ -133,6 +138,13 @@ impl State {
         let world = workers.zip(spec.elastic).and_then(|(workers, elastic)| {
             workers.world_of((held.id, rank), job.growth.generation, (spec.tasks, elastic))
         });
+        // As the pool is now: what it does not allow any more does not start.
+        let pool = self.nodes.get(&place.node).map_or("", |node| node.spec.pool.as_str());
+        let rules = crate::routing::rules(self, pool);
+        let of_mount = |mount: &Mount| TaskMount {
+            mount: mount.clone(),
+            below: rules.allows_mount(mount).unwrap_or_default().to_owned(),
+        };
         DesiredTask {
             allocation: held.id,
             rank,
@@ -169,6 +181,11 @@ impl State {
                 _ => String::new(),
             },
             world,
+            image: spec.image.as_ref().map(|image| TaskImage {
+                image: image.clone(),
+                below: rules.allows_image(image).unwrap_or_default().to_owned(),
+            }),
+            mounts: spec.mounts.iter().map(of_mount).collect(),
         }
     }
 }

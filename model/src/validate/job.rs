@@ -3,6 +3,7 @@
 use super::{Faults, models_in_words, short};
 use crate::bounds;
 use crate::field_error::FieldError;
+use crate::image::{BadText, ImageRef, MOUNTS_MAX};
 use crate::job::{JobSpec, ValidJobSpec};
 use crate::mig;
 use crate::preemption::{
@@ -33,6 +34,7 @@ impl JobSpec {
             "request at most 32,768 tasks",
         );
         self.check_command(&mut faults);
+        self.check_files(&mut faults);
         self.check_times(&mut faults);
         self.check_movable(&mut faults);
         self.check_preemption(&mut faults);
@@ -79,7 +81,7 @@ impl JobSpec {
 
     fn check_command(&self, faults: &mut Faults) {
         faults.when(
-            self.command.first().is_none_or(String::is_empty),
+            self.command.first().map_or(self.image.is_none(), String::is_empty),
             "command",
             || "is empty".into(),
             "give the program to run, after `--` on the command line",
@@ -134,6 +136,28 @@ impl JobSpec {
                 || format!("{:?} is relative", short(dir)),
                 "give an absolute path",
             );
+        }
+    }
+
+    /// The image and the mounts.
+    fn check_files(&self, faults: &mut Faults) {
+        if let Some(Err(BadText { problem, fix })) = self.image.as_deref().map(ImageRef::parse) {
+            faults.when(true, "image", || problem, &fix);
+        }
+        let count = self.mounts.len();
+        faults.when(
+            count > MOUNTS_MAX,
+            "mounts",
+            || format!("has {count} mounts"),
+            "use at most 16; mount a folder above them",
+        );
+        for (index, mount) in self.mounts.iter().enumerate() {
+            if let Some((field, BadText { problem, fix })) = mount.fault() {
+                faults.when(true, &format!("mounts[{index}].{field}"), || problem, &fix);
+            }
+            let twice = self.mounts[..index].iter().any(|other| other.target == mount.target);
+            let problem = || format!("{:?} has two mounts", short(&mount.target));
+            faults.when(twice, &format!("mounts[{index}].target"), problem, "give each mount its own target");
         }
     }
 

@@ -18,6 +18,7 @@ use crate::asked::DeviceClass;
 use crate::capacity::MPS_CLIENTS_MAX;
 use crate::field_error::FieldError;
 use crate::gpu::GpuModel;
+use crate::image::{BadText, MOUNTS_MAX, fault_of_image_rule};
 use crate::mig;
 use crate::moves::{MOVES_LOST_GPU_HOURS_MAX, MOVES_PER_HOUR_MAX};
 use crate::node::{NodeSpec, Pool, WithheldSlice};
@@ -238,7 +239,32 @@ impl Pool {
             || format!("is {}", self.compute_tolerance_percent),
             "use 0 to 50",
         );
+        self.check_files(&mut faults);
         faults.done(())
+    }
+}
+
+impl Pool {
+    /// The rules for images and mounts.
+    fn check_files(&self, faults: &mut Faults) {
+        for (field, has) in [("images", self.images.len()), ("mounts", self.mounts.len())] {
+            faults.when(
+                has > MOUNTS_MAX,
+                field,
+                || format!("has {has} rules"),
+                "use at most 16; name folders above them",
+            );
+        }
+        for (index, rule) in self.images.iter().enumerate() {
+            if let Some(BadText { problem, fix }) = fault_of_image_rule(rule) {
+                faults.when(true, &format!("images[{index}]"), || problem, &fix);
+            }
+        }
+        for (index, rule) in self.mounts.iter().enumerate() {
+            if let Some(BadText { problem, fix }) = rule.fault() {
+                faults.when(true, &format!("mounts[{index}].path"), || problem, &fix);
+            }
+        }
     }
 }
 

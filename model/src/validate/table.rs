@@ -15,6 +15,7 @@ use crate::bounds::{
     TENANTS_PER_APPLY_MAX, TEXT_BYTES_MAX, VICTIMS_PER_PREEMPT_MAX, WINDOW_NODES_MAX, WITHHELD_MAX, WORD_BYTES_MAX,
     WORDS_MAX,
 };
+use crate::image::{IMAGE_BYTES_MAX, MOUNT_BYTES_MAX, MOUNTS_MAX};
 use crate::moves::MOVED_JOBS_MAX;
 use crate::selector::bounds::TEXT_BYTES_MAX as SELECTOR_BYTES_MAX;
 
@@ -84,6 +85,10 @@ const JOBS: &[Row] = &[
         Bound::Map { items_max: ENV_MAX, key_bytes_max: TEXT_BYTES_MAX, value_bytes_max: COMMAND_BYTES_MAX },
     ),
     ("JobSpec", "workdir", text(PATH_BYTES_MAX)),
+    ("JobSpec", "image", text(IMAGE_BYTES_MAX)),
+    ("JobSpec", "mounts", list(MOUNTS_MAX)),
+    ("Mount", "source", text(MOUNT_BYTES_MAX)),
+    ("Mount", "target", text(MOUNT_BYTES_MAX)),
     ("JobSpec", "numa", WORD),
     ("JobSpec", "driver_min", WORD),
     ("Preemption", "signal", WORD),
@@ -158,6 +163,9 @@ const FLEET: &[Row] = &[
     ("Pool", "modes", WORDS),
     ("Pool", "workload_classes", WORDS),
     ("Pool", "mig_layouts", list(WORDS_MAX)),
+    ("Pool", "images", Bound::Texts { items_max: MOUNTS_MAX, bytes_max: IMAGE_BYTES_MAX }),
+    ("Pool", "mounts", list(MOUNTS_MAX)),
+    ("MountRule", "path", text(MOUNT_BYTES_MAX)),
     ("PinnedLayout", "model", WORD),
     ("PinnedLayout", "slices", AMOUNTS),
     ("DeletePoolRequest", "name", NAME),

@@ -19,6 +19,7 @@ mod config;
 pub mod exec;
 pub mod gpu;
 mod health;
+pub mod image;
 mod logs;
 mod own_children;
 mod pidfd;

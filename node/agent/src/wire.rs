@@ -103,6 +103,8 @@ fn desired_task(wire: v1::DesiredTask) -> Result<DesiredTask, FieldError> {
         disconnect_grace_s: wire.disconnect_grace_s,
         gpu_units: wire.gpu_units,
         world: wire.world.map(world),
+        image: wire.image.map(Into::into),
+        mounts: wire.mounts.into_iter().map(Into::into).collect(),
     };
     let signal = signal_of(wire.stop_signal).unwrap_or_default();
     let stop = wire.stop.then(|| Stop { signal, grace_s: wire.stop_grace_s.unwrap_or(spec.grace_s) });

@@ -3,7 +3,7 @@
 use crate::stamp::Stamp;
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, TenantId};
 use muster_model::task::{DeviceHold, TaskState};
-use muster_model::{Checkpoint, LimitSignal, Stop, World};
+use muster_model::{Checkpoint, LimitSignal, Stop, TaskImage, TaskMount, World};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -105,6 +105,12 @@ pub struct TaskSpec {
     /// Of an elastic gang: its size and this worker's place. It may change while the task lives.
     #[serde(default)]
     pub world: Option<World>,
+    /// The image it runs in; none: the node's own file system.
+    #[serde(default)]
+    pub image: Option<TaskImage>,
+    /// What of the node it sees.
+    #[serde(default)]
+    pub mounts: Vec<TaskMount>,
 }
 
 /// A task that the node should have.

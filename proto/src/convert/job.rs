@@ -47,6 +47,8 @@ impl From<&JobSpec> for v1::JobSpec {
             priority_class: spec.priority_class.clone().unwrap_or_default(),
             reservation: spec.reservation.clone().unwrap_or_default(),
             elastic: spec.elastic.map(elastic_to_wire),
+            image: spec.image.clone().unwrap_or_default(),
+            mounts: spec.mounts.iter().map(Into::into).collect(),
             ..v1::JobSpec::default()
         };
         asked_to_wire(&spec.asked, &spec.request.devices, &mut wire);
@@ -91,6 +93,8 @@ impl TryFrom<v1::JobSpec> for JobSpec {
             priority_class: text_if(wire.priority_class),
             reservation: text_if(wire.reservation),
             elastic: wire.elastic.map(elastic_from_wire).transpose()?,
+            image: text_if(wire.image),
+            mounts: wire.mounts.into_iter().map(Into::into).collect(),
         })
     }
 }

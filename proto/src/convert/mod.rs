@@ -11,6 +11,7 @@ pub mod array;
 pub mod asked;
 mod attempt;
 mod growth;
+mod image;
 pub mod job;
 mod moves;
 pub mod node;

@@ -281,6 +281,8 @@ impl From<&Pool> for v1::Pool {
             checkpoint_mib_per_s: pool.checkpoint_mib_per_s,
             moves_per_hour: pool.moves_per_hour,
             moves_lost_gpu_hours_per_day: pool.moves_lost_gpu_hours_per_day,
+            images: pool.images.clone(),
+            mounts: pool.mounts.iter().map(Into::into).collect(),
         }
     }
 }
@@ -329,6 +331,8 @@ impl TryFrom<v1::Pool> for Pool {
             checkpoint_mib_per_s: wire.checkpoint_mib_per_s,
             moves_per_hour: wire.moves_per_hour,
             moves_lost_gpu_hours_per_day: wire.moves_lost_gpu_hours_per_day,
+            images: wire.images,
+            mounts: wire.mounts.into_iter().map(Into::into).collect(),
         })
     }
 }

@@ -11,7 +11,7 @@ use muster_model::mig::MigShape;
 use muster_model::needs::Needs;
 use muster_model::request::TaskRequest;
 use muster_model::{
-    Asked, DeviceRequest, DriverVersion, GpuModel, GpuUnits, JobSpec, NumaPolicy, ResourceVec, Selector, Spread,
+    Asked, DeviceRequest, DriverVersion, GpuModel, GpuUnits, JobSpec, Mount, NumaPolicy, ResourceVec, Selector, Spread,
     Topology, TopologyLevel, WorkloadClass,
 };
 use std::cmp::Ordering;
@@ -64,6 +64,9 @@ pub(crate) struct ClassKey {
     pub(crate) reservation: Option<String>,
     /// Windows keep it off; only an explanation asks what would be otherwise.
     pub(crate) heeds_windows: bool,
+    /// Pools allow images and mounts.
+    pub(crate) image: Option<String>,
+    pub(crate) mounts: Vec<Mount>,
 }
 
 impl ClassKey {
@@ -97,6 +100,8 @@ impl ClassKey {
             priority_class,
             reservation,
             elastic: _, // It counts once the job runs.
+            image,
+            mounts,
         } = spec;
         // On an accepted job the device class is part of the selector, and what the needs came to is the request.
         let Asked { selector, device_class: _, gpu_memory_mib, needs, choice: _ } = asked;
@@ -123,6 +128,8 @@ impl ClassKey {
             heeds_neighbours: true,
             reservation: reservation.clone(),
             heeds_windows: true,
+            image: image.clone(),
+            mounts: mounts.clone(),
         }
     }
 
@@ -139,6 +146,8 @@ impl ClassKey {
             mode: self.request.devices.mode(),
             driver_min: self.driver_min,
             selector: self.selector.as_ref(),
+            image: self.image.as_deref(),
+            mounts: &self.mounts,
         }
     }
 

@@ -51,6 +51,8 @@ pub const KEYS: &[&str] = &[
     "pool",
     "env",
     "workdir",
+    "image",
+    "mounts",
     "command",
     "count",
 ];

@@ -5,6 +5,7 @@ use crate::bounds::ERRORS_SHOWN_MAX;
 use crate::index::{NodeShape, tasks_on};
 use crate::routing::{Models, models_of, refusal_of_pool, rules, tasks_held};
 use crate::state::State;
+use muster_model::eligibility::PoolRefusal;
 use muster_model::mig::{self, PinnedLayout};
 use muster_model::request::SharingMode;
 use muster_model::resources::Resource;
@@ -44,8 +45,14 @@ pub(super) fn why(state: &State, tenant: &Tenant, spec: &JobSpec, models: &Model
 /// Why no node could run even one task.
 fn why_not_one(state: &State, tenant: &Tenant, spec: &JobSpec, models: &Models) -> FieldError {
     let index = state.index();
-    let refusal = |name: &String| Some(refusal_of_pool(state, name, spec)?.of(name).to_string());
-    let mut refusals: Vec<String> = index.pool_nodes.keys().filter_map(refusal).collect();
+    let refusal = |name: &String| Some((name.clone(), refusal_of_pool(state, name, spec)?));
+    let found: Vec<(String, PoolRefusal)> = index.pool_nodes.keys().filter_map(refusal).collect();
+    let of_files = found.iter().find_map(|(_, refusal)| match refusal {
+        PoolRefusal::Image(_) => Some(("image", "image")),
+        PoolRefusal::Mount(_) => Some(("mounts", "mount")),
+        PoolRefusal::NotAskedFor | PoolRefusal::Class(_) | PoolRefusal::Mode(_) => None,
+    });
+    let mut refusals: Vec<String> = found.iter().map(|(name, refusal)| refusal.of(name).to_string()).collect();
     if refusals.len() == index.pool_nodes.len() {
         let more = refusals.len().saturating_sub(ERRORS_SHOWN_MAX);
         refusals.truncate(ERRORS_SHOWN_MAX);
@@ -53,7 +60,15 @@ fn why_not_one(state: &State, tenant: &Tenant, spec: &JobSpec, models: &Models) 
             refusals.push(format!("and {more} more pools"));
         }
         let problem = format!("fits no pool: {}", refusals.join("; "));
-        return FieldError::new("request", problem, "change the class, the sharing mode or the pool");
+        return match of_files {
+            Some((field, what)) => {
+                let fix = format!(
+                    "use what `muster pools list -o json` shows as allowed, or ask an operator to allow the {what} in a pool"
+                );
+                FieldError::new(field, problem, fix)
+            }
+            None => FieldError::new("request", problem, "change the class, the sharing mode or the pool"),
+        };
     }
     let shapes = || index.cells.values().flat_map(|cell| cell.shapes.keys());
     let fault = why_not_admitted(spec, shapes)

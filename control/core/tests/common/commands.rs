@@ -297,6 +297,8 @@ impl Story {
             priority_class: None,
             reservation: None,
             elastic: None,
+            image: None,
+            mounts: Vec::new(),
         }
     }
 

@@ -7,6 +7,7 @@ use muster_control_core::{Command, Done, Entry, LeasedBinding, State, TaskReport
 use muster_model::Reservation;
 use muster_model::attempt::AttemptRecord;
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
+use muster_model::image::{Mount, MountRule};
 use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
 use muster_model::movable::Movable;
 use muster_model::needs::Needs;
@@ -528,6 +529,9 @@ fn pool(words: &Words<'_>) -> Pool {
     if let Some(classes) = words.get("classes") {
         pool.classes = classes.split(',').map(|class| class.parse().expect("a class")).collect();
     }
+    pool.images = words.get("images").into_iter().map(str::to_owned).collect();
+    pool.mounts =
+        words.get("mounts").into_iter().map(|path| MountRule { path: path.to_owned(), write: false }).collect();
     if let Some((model, slices)) = words.get("pin").and_then(|pin| pin.split_once('/')) {
         // `pin=h100/3g.40gb:1,1g.10gb:3`, on all cards or on the first `pin-cards`.
         let model: GpuModel = model.parse().expect("a model");
@@ -621,9 +625,16 @@ fn job(words: &Words<'_>) -> JobSpec {
         class: words.get("class").map_or(WorkloadClass::Batch, |class| class.parse().expect("a class")),
         pool: words.get("pool").map(str::to_owned),
         max_retries: words.number("retries", 0) as u32,
+        image: words.get("image").map(str::to_owned),
+        mounts: words.get("mount").and_then(|text| text.split_once(':')).into_iter().map(mount).collect(),
         movable: words.get("movable").map(|_| Movable::default()),
         ..JobSpec::usual(words.at(1), request, &["true"])
     }
+}
+
+/// `source:target`, and writable.
+fn mount((source, target): (&str, &str)) -> Mount {
+    Mount { source: source.to_owned(), target: target.to_owned(), read_only: false }
 }
 
 /// `memory:compute:isolation`, with `:bursty` and `:latency` behind it.

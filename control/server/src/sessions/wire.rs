@@ -36,6 +36,8 @@ pub(crate) fn desired_task(task: DesiredTask) -> v1::DesiredTask {
         checkpoint_note: task.checkpoint_note,
         limit_signal: task.limit_signal.map(|said| said.signal.number() as u32).unwrap_or_default(),
         limit_signal_s: task.limit_signal.map(|said| said.before_s).unwrap_or_default(),
+        image: task.image.map(Into::into),
+        mounts: task.mounts.iter().map(Into::into).collect(),
         world: task.world.map(|world| v1::World {
             generation: world.generation,
             workers: world.workers,

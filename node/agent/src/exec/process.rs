@@ -7,17 +7,21 @@
 mod checkpoints;
 mod config;
 mod faults;
+mod files;
 mod launch;
 mod lineage;
+mod shim;
 mod take_over;
 mod worlds;
 
-use super::kept::Kept;
+use self::files::Files;
+use self::shim::Shim;
+use super::kept::Kept as KeptTasks;
 use super::start::{self, Alive, Found};
 use super::{ExecError, Executor, Fault, Launch, LogError, LogSlice, Owner, orphans};
-use crate::pidfd::PidFd;
+use crate::image::store::{Kept, Store};
 use crate::task_folder::record::{End, ExitRecord, LaunchRecord, StartedRecord};
-use crate::task_folder::{DeadlineFile, Stream, TaskFolder, output, read_json};
+use crate::task_folder::{Stream, TaskFolder, output, read_json};
 use futures::future::{BoxFuture, FutureExt};
 use muster_model::ids::Epoch;
 use muster_model::{Checkpoint, Stop, TaskState, World};
@@ -33,6 +37,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 pub use self::config::{IsolationConfig, ProcessConfig, Users};
 pub use crate::shim_command::ShimCommand;
@@ -54,12 +59,13 @@ struct Inner {
     live: PathBuf,
     tasks: Mutex<BTreeMap<TaskKey, Entry>>,
     attached: Mutex<Option<(Host, Arc<Notify>)>>,
-    kept: Mutex<Option<Kept>>,
+    kept: Mutex<Option<KeptTasks>>,
     starts: Semaphore,
     /// The lock of the data folder, once attached.
     folder_lock: Mutex<Option<File>>,
     /// Whose tasks these are, once claimed, with the lock of the host.
     owner: Mutex<Option<(Owner, UnixListener)>>,
+    images: Arc<Store>,
 }
 
 struct Entry {
@@ -81,21 +87,10 @@ struct Entry {
     shim: Option<Arc<Shim>>,
     /// The fault of a device that ends it.
     fault: Option<Fault>,
-}
-
-struct Shim {
-    process: PidFd,
-    deadline: DeadlineFile,
-}
-
-impl Shim {
-    /// Writes the limit down and has the shim look at it: a signal that it reads and that means nothing else.
-    fn limit(&self, key: TaskKey, limit_s: Option<u64>) {
-        match self.deadline.set_limit(limit_s) {
-            Ok(()) => self.process.send(Signal::SIGHUP),
-            Err(error) => tracing::error!(task = %key, %error, "cannot change the time limit of a task"),
-        }
-    }
+    /// Cancelled when it is told to stop, for who prepares its start.
+    told_to_stop: CancellationToken,
+    /// Its image, while it may run in it.
+    kept: Option<Arc<Kept>>,
 }
 
 impl ProcessExecutor {
@@ -103,8 +98,10 @@ impl ProcessExecutor {
     #[must_use]
     pub fn new(config: ProcessConfig) -> Self {
         let live = config.data_dir.join("tasks");
+        let images = Arc::new(Store::new(&config.data_dir, config.images.clone()));
         ProcessExecutor(Arc::new(Inner {
             config,
+            images,
             live,
             tasks: Mutex::new(BTreeMap::new()),
             attached: Mutex::new(None),
@@ -248,6 +245,7 @@ impl Inner {
         };
         if let Some(entry) = self.tasks.lock().get_mut(&key) {
             entry.shim = None;
+            entry.lets_go();
             entry.phase = Phase::Over { state, started_ns: exit.started_ns, ended_ns: exit.ended_ns };
         }
         self.changed();
@@ -289,6 +287,8 @@ impl Inner {
                 checkpoint: None,
                 shim: None,
                 fault: None,
+                told_to_stop: CancellationToken::new(),
+                kept: None,
             };
             tasks.insert(key, entry);
         }
@@ -299,6 +299,7 @@ impl Inner {
         let mut tasks = self.tasks.lock();
         if let Some(entry) = tasks.get_mut(&key).filter(|entry| entry.stopping < how) {
             entry.stopping = how;
+            entry.told_to_stop.cancel();
             send(entry);
         }
     }
@@ -320,6 +321,8 @@ impl Executor for ProcessExecutor {
                 if let Some(entry) = inner.tasks.lock().get_mut(&record.spec.key) {
                     entry.checkpoint = made;
                     entry.was_told(told);
+                    let root = record.isolation.as_ref().and_then(|isolation| isolation.root.as_ref());
+                    entry.kept = root.and_then(|root| inner.images.hold(&root.at.below));
                 }
                 match found {
                     Found::Over(exit) => inner.over(record.spec.key, &exit),
@@ -349,20 +352,16 @@ impl Executor for ProcessExecutor {
     }
 
     fn start(&self, launch: Launch) {
-        let Launch { spec, node_epoch, env, deadline_ns, devices } = launch;
+        let (spec, deadline_ns) = (launch.spec.clone(), launch.deadline_ns);
         let Some(host) = self.0.host() else { return };
-        if !self.0.enter(spec.clone(), node_epoch, Phase::Starting, deadline_ns) {
+        if !self.0.enter(spec.clone(), launch.node_epoch, Phase::Starting, deadline_ns) {
             return;
         }
-        let isolation = self.0.isolation(&spec, &env, devices);
-        let record = Arc::new(LaunchRecord {
-            spec: (*spec).clone(),
-            node_epoch,
-            boot_id: self.0.config.boot_id.clone(),
-            env: self.0.environment(&spec, isolation.as_ref(), env),
-            log_bytes_max: self.0.config.log_bytes_max,
-            isolation,
-        });
+        if spec.image.is_some() || !spec.mounts.is_empty() {
+            host.spawn(self.0.clone().prepare_and_run(launch));
+            return;
+        }
+        let record = Arc::new(self.0.record(launch, Files::default()));
         host.spawn(self.0.clone().run(record, deadline_ns));
     }
 

@@ -106,7 +106,7 @@ fn prepare(isolation: &Isolation) -> Result<(), SandboxError> {
     unshare(CloneFlags::CLONE_NEWNS).map_err(doing("making a mount namespace"))?;
     mounts::detach_from_host()?;
     if isolation.is_full() {
-        mounts::full(&isolation.writable)?;
+        mounts::full(isolation)?;
     }
     // Last, since programs write there what concerns themselves.
     mounts::own_proc()?;

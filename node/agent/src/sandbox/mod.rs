@@ -13,13 +13,17 @@
 //! An agent of root gives all of that. One of an ordinary user gives namespaces inside a user namespace, and no other user. [`probe`] finds
 //! out what a host has.
 
+pub(crate) mod beneath;
+mod binds;
 pub(crate) mod cgroup;
 mod device_nodes;
 mod device_program;
 pub(crate) mod enter;
 mod filter;
+mod image_root;
 pub(crate) mod init;
 pub(crate) mod member;
+mod memory;
 mod mounts;
 pub mod probe;
 mod sys;

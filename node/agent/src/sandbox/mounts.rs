@@ -3,8 +3,11 @@
 //! What must stay true: nothing of it reaches the host's own mounts; everything is read-only but the task's own folders, `/tmp`, `/dev/shm`
 //! and what the operator has named; `/dev` has only what every program expects; the agent's data is not in sight.
 
+use super::binds::Own;
 use super::device_program::NAMED;
-use super::{INSIDE, SandboxError, doing, sys};
+use super::memory::files_in_memory;
+use super::{INSIDE, SandboxError, binds, doing, image_root, sys};
+use crate::task_folder::record::Isolation;
 use nix::mount::{MsFlags, mount};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use std::os::fd::OwnedFd;
@@ -36,23 +39,32 @@ pub(super) fn own_proc() -> Result<(), SandboxError> {
     mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>).map_err(doing("mounting /proc"))
 }
 
-/// Everything else. `writable` are paths of the host that tasks may write below.
-pub(super) fn full(writable: &[PathBuf]) -> Result<(), SandboxError> {
+/// Everything else.
+pub(super) fn full(isolation: &Isolation) -> Result<(), SandboxError> {
     // Taken before their places are covered.
-    let writable = FromHost::take(writable.iter().map(PathBuf::as_path))?;
+    let writable = FromHost::take(isolation.writable.iter().map(PathBuf::as_path))?;
+    let binds = binds::take(&isolation.binds)?;
     let of_run = FromHost::take(OF_RUN.map(Path::new).into_iter().filter(|path| path.is_dir()))?;
-    sys::make_read_only(Path::new("/")).map_err(doing("making the system read-only"))?;
+    let is_own = match &isolation.root {
+        Some(root) => image_root::enter(root)?,
+        None => {
+            sys::make_read_only(Path::new("/")).map_err(doing("making the system read-only"))?;
+            false
+        }
+    };
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     files_in_memory("/tmp", flags, "mode=1777")?;
     // Sockets of the host's services are there.
     files_in_memory("/run", flags, "mode=755,size=1m")?;
     std::fs::create_dir(INSIDE).map_err(doing(format!("making {INSIDE}")))?;
+    let own = Own::at(if is_own { &["/", "/tmp", "/run"] } else { &["/tmp", "/run"] })?;
     for kept in of_run {
-        kept.put_back()?;
+        kept.put_back(&own)?;
         sys::make_read_only(kept.path).map_err(doing(format!("making {} read-only", kept.path.display())))?;
     }
     devices()?;
-    writable.iter().try_for_each(FromHost::put_back)
+    writable.iter().try_for_each(|kept| kept.put_back(&own))?;
+    binds::put(&binds, &own)
 }
 
 /// A part of the host's files that has the same place inside.
@@ -71,14 +83,9 @@ impl<'a> FromHost<'a> {
     }
 
     /// Its place may lie below a folder that is another one inside.
-    fn put_back(&self) -> Result<(), SandboxError> {
-        std::fs::create_dir_all(self.path).map_err(doing(format!("making {} inside", self.path.display())))?;
-        sys::attach_mount(&self.mount, self.path).map_err(doing(format!("mounting {} inside", self.path.display())))
+    fn put_back(&self, own: &Own) -> Result<(), SandboxError> {
+        binds::put_one(&self.mount, self.path, true, own)
     }
-}
-
-fn files_in_memory(at: &str, flags: MsFlags, options: &str) -> Result<(), SandboxError> {
-    mount(Some("tmpfs"), at, Some("tmpfs"), flags, Some(options)).map_err(doing(format!("mounting {at}")))
 }
 
 /// Not read-only: the device nodes of cards are added when a rank enters. Only root may write there, and no task is root.

@@ -105,6 +105,8 @@ pub(crate) fn probe_main(folder: &Path) -> ! {
         writable: Vec::new(),
         cgroups: cgroups.clone(),
         limits: LIMITS,
+        root: None,
+        binds: Vec::new(),
     };
     let trial = Trial { isolation, folder: TaskFolder::new(&folder.join("task")) };
     let socket = SOCKET.get_or_init(|| format!("muster/probe/{}", std::process::id()));

@@ -14,6 +14,7 @@ use std::path::Path;
 const OPEN_TREE_CLONE: libc::c_uint = 1;
 const OPEN_TREE_CLOEXEC: libc::c_uint = libc::O_CLOEXEC as libc::c_uint;
 const MOVE_MOUNT_F_EMPTY_PATH: libc::c_uint = 4;
+const MOVE_MOUNT_T_EMPTY_PATH: libc::c_uint = 0x40;
 const MOUNT_ATTR_RDONLY: u64 = 1;
 const MOUNT_ATTR_NOSUID: u64 = 2;
 const MOUNT_ATTR_NODEV: u64 = 4;
@@ -54,6 +55,38 @@ pub(super) fn detached_mount(path: &Path) -> io::Result<OwnedFd> {
     let fd = check(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })?;
     // SAFETY: the descriptor is new and nobody else's.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// A copy of the mount that this file or folder lies on, from there on, without devices and without programs that change the user. It is not mounted
+/// anywhere yet, so nobody sees it before it is read-only.
+pub(super) fn detached_mount_of(file: &OwnedFd, read_only: bool) -> io::Result<OwnedFd> {
+    let flags =
+        OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | libc::AT_RECURSIVE as libc::c_uint | libc::AT_EMPTY_PATH as libc::c_uint;
+    let empty = c"";
+    // SAFETY: the path is a live C string.
+    let fd = check(unsafe { libc::syscall(libc::SYS_open_tree, file.as_raw_fd(), empty.as_ptr(), flags) })?;
+    // SAFETY: the descriptor is new and nobody else's.
+    let mount = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
+    let mut attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+    if read_only {
+        attr_set |= MOUNT_ATTR_RDONLY;
+    }
+    let attr = MountAttr { attr_set, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let (flags, size) = (libc::AT_RECURSIVE | libc::AT_EMPTY_PATH, size_of::<MountAttr>());
+    // SAFETY: the path is a live C string, and the structure is live and of the size that is given.
+    check(unsafe {
+        libc::syscall(libc::SYS_mount_setattr, mount.as_raw_fd(), empty.as_ptr(), flags, &raw const attr, size)
+    })?;
+    Ok(mount)
+}
+
+/// Puts a detached mount on this file or folder.
+pub(super) fn attach_mount_on(mount: &OwnedFd, place: &OwnedFd) -> io::Result<()> {
+    let (empty, flags) = (c"", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
+    let (from, to) = (mount.as_raw_fd(), place.as_raw_fd());
+    // SAFETY: both paths are live C strings.
+    check(unsafe { libc::syscall(libc::SYS_move_mount, from, empty.as_ptr(), to, empty.as_ptr(), flags) })?;
+    Ok(())
 }
 
 /// Puts a detached mount at `path` of this mount namespace.

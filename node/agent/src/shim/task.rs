@@ -54,7 +54,8 @@ impl<'a> Task<'a> {
         isolation: &'a Isolation,
     ) -> Result<(Self, Output), NoStart> {
         let spec = &record.spec;
-        if spec.command.is_empty() {
+        let (command, workdir) = (command_of(record), workdir_of(record));
+        if command.is_empty() {
             return Err(NoStart::by_job("the command is empty"));
         }
         let (output, [stdout, stderr]) = Output::pipes()?;
@@ -66,9 +67,9 @@ impl<'a> Task<'a> {
         let task = enter::Task {
             key: spec.key,
             folder,
-            workdir: spec.workdir.as_deref(),
+            workdir,
             shares: spec.local_world_size > 1,
-            then: Then::Execute(&spec.command, &record.env),
+            then: Then::Execute(command, &record.env),
         };
         let standard = Standard { stdin, stdout: OwnedFd::from(stdout), stderr: OwnedFd::from(stderr) };
         let started = enter::start(&member, isolation, &task, standard);
@@ -138,15 +139,28 @@ fn note_memory_kills(kills: u64, limit_mib: u64, mut stderr: PipeWriter) {
     }
 }
 
+/// The job's command takes the place of the image's, its entry point included.
+fn command_of(record: &LaunchRecord) -> &[String] {
+    match &record.of_image {
+        Some(image) if record.spec.command.is_empty() => &image.command,
+        _ => &record.spec.command,
+    }
+}
+
+fn workdir_of(record: &LaunchRecord) -> Option<&str> {
+    let of_image = || record.of_image.as_ref().and_then(|image| image.workdir.as_deref());
+    record.spec.workdir.as_deref().or_else(of_image)
+}
+
 /// Says why a command does not run, as its user or the node's operator has to know it.
 fn no_start(error: NoEntry, record: &LaunchRecord) -> NoStart {
     match error {
         NoEntry::Step(Failed { step: Step::WorkDir, error }) => {
-            let workdir = record.spec.workdir.as_deref().unwrap_or_default();
+            let workdir = workdir_of(record).unwrap_or_default();
             NoStart::by_job(format!("working directory {workdir:?}: {error}"))
         }
         NoEntry::Step(Failed { step: Step::Execute, error }) => {
-            NoStart::executing(record.spec.command.first().map_or("", String::as_str), &error)
+            NoStart::executing(command_of(record).first().map_or("", String::as_str), &error)
         }
         other => NoStart::by_node(other.to_string()),
     }

@@ -23,6 +23,20 @@ pub struct LaunchRecord {
     /// How it is isolated; absent where the operator wants none, or the host can give none.
     #[serde(default)]
     pub isolation: Option<Isolation>,
+    /// What its image says, where the job says nothing.
+    #[serde(default)]
+    pub of_image: Option<OfImage>,
+}
+
+/// What an image says about running it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfImage {
+    /// Its variables.
+    pub env: BTreeMap<String, String>,
+    /// What it runs: its entry point, and the arguments that belong to that.
+    pub command: Vec<String>,
+    /// Its working directory.
+    pub workdir: Option<String>,
 }
 
 /// How a task is kept apart from the host and from other tasks. It is part of the record, so that whoever ends the task later needs to find
@@ -45,6 +59,41 @@ pub struct Isolation {
     /// Folders of the host that it sees at their place, beside those that all see: the pipe of its MPS server.
     #[serde(default)]
     pub folders: Vec<PathBuf>,
+    /// The root file system of its image; none: the host's system, read-only.
+    #[serde(default)]
+    pub root: Option<ImageRoot>,
+    /// What of the host it sees beside that.
+    #[serde(default)]
+    pub binds: Vec<Bind>,
+}
+
+/// A path of the host below a folder that an operator has allowed. It is opened by [`crate::sandbox::beneath`], which follows no link out of the folder.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Beneath {
+    /// The folder.
+    pub below: PathBuf,
+    /// The way from there; empty: the folder itself.
+    pub rest: PathBuf,
+}
+
+/// The root file system that takes the place of the host's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageRoot {
+    /// Where it is.
+    pub at: Beneath,
+    /// Bytes of memory that may be written over it.
+    pub upper_bytes_max: u64,
+}
+
+/// A folder or file of the host that a sandbox shows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bind {
+    /// Where it is.
+    pub source: Beneath,
+    /// Where it is seen.
+    pub target: PathBuf,
+    /// Nothing can be written there.
+    pub read_only: bool,
 }
 
 /// A character device.

@@ -57,6 +57,8 @@ pub(crate) fn command(id: u64, rank: u32, words: &[&str]) -> TaskSpec {
         checkpoint_note: String::new(),
         limit_signal: None,
         world: None,
+        image: None,
+        mounts: Vec::new(),
     }
 }
 

@@ -324,5 +324,7 @@ pub(crate) fn to_wire(spec: &TaskSpec, stop: bool) -> v1::DesiredTask {
         limit_signal: 0,
         limit_signal_s: 0,
         world: None,
+        image: spec.image.clone().map(Into::into),
+        mounts: spec.mounts.iter().map(Into::into).collect(),
     }
 }

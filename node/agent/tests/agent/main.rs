@@ -7,6 +7,7 @@ mod claims;
 mod clean;
 mod control;
 mod health;
+mod images;
 mod sandbox;
 mod shims;
 mod simulated;

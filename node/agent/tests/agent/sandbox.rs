@@ -22,7 +22,7 @@ const FAR: u64 = 3_600 * S;
 const BASE: u32 = 2_000_000_000;
 
 /// A folder that tasks may write in, with an executor that isolates them; it leaves no control groups.
-struct Site {
+pub(crate) struct Site {
     dir: TempDir,
     found: Findings,
 }
@@ -33,7 +33,7 @@ impl Drop for Site {
     }
 }
 
-fn site() -> Option<Site> {
+pub(crate) fn site() -> Option<Site> {
     let dir = tempfile::tempdir().expect("a temporary folder");
     std::fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).expect("its own");
     let name = dir.path().file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
@@ -48,7 +48,7 @@ fn site() -> Option<Site> {
 }
 
 impl Site {
-    fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.found.is_full
     }
 
@@ -56,15 +56,15 @@ impl Site {
         self.found.cgroups.iter().any(|cgroup| cgroup.controllers.contains(&controller))
     }
 
-    fn path(&self, name: &str) -> std::path::PathBuf {
+    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
         self.dir.path().join(name)
     }
 
-    async fn open(&self) -> Bench {
+    pub(crate) async fn open(&self) -> Bench {
         self.open_with(|_| ()).await
     }
 
-    async fn open_with(&self, adjust: impl FnOnce(&mut ProcessConfig)) -> Bench {
+    pub(crate) async fn open_with(&self, adjust: impl FnOnce(&mut ProcessConfig)) -> Bench {
         let isolation = IsolationConfig {
             users: self.is_full().then_some(Users::PerTenant { base: BASE }),
             writable: vec![self.dir.path().to_owned()],
@@ -88,7 +88,7 @@ impl Site {
 }
 
 /// One task alone on its node.
-fn alone(id: u64, script: &str) -> TaskSpec {
+pub(crate) fn alone(id: u64, script: &str) -> TaskSpec {
     TaskSpec { world_size: 1, local_world_size: 1, ..spec(id, 0, script) }
 }
 

@@ -354,6 +354,7 @@ fn folder(dir: &Path, spec: TaskSpec, deadline_ns: u64) -> TaskFolder {
         spec,
         node_epoch: Epoch(1),
         boot_id: "boot-1".to_owned(),
+        of_image: None,
         isolation: None,
         env,
         log_bytes_max: 1 << 20,

@@ -152,5 +152,7 @@ fn task(allocation: u64, devices: Vec<DeviceHold>) -> TaskSpec {
         checkpoint_note: String::new(),
         limit_signal: None,
         world: None,
+        image: None,
+        mounts: Vec::new(),
     }
 }

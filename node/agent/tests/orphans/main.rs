@@ -50,6 +50,8 @@ fn sleeper(id: u64) -> TaskSpec {
         checkpoint_note: String::new(),
         limit_signal: None,
         world: None,
+        image: None,
+        mounts: Vec::new(),
     }
 }
 

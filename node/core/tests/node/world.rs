@@ -49,6 +49,8 @@ pub(crate) fn spec(allocation: u64, rank: u32, devices: Vec<DeviceHold>) -> Task
         checkpoint_note: String::new(),
         limit_signal: None,
         world: None,
+        image: None,
+        mounts: Vec::new(),
     }
 }
 

@@ -234,6 +234,7 @@ pub(super) fn mode_word(mode: SharingMode) -> &'static str {
 /// `pool gold (the only one with h200) does not allow MIG inference`.
 fn no_pool(cell: &str, model: Option<GpuModel>, refusals: &[PoolRefusal]) -> String {
     let says = |refusal: &PoolRefusal| match (&refusal.wanted, refusal.mode, refusal.class) {
+        (None, None, None) if let Some(files) = &refusal.files => format!("does not allow {files}"),
         (Some(wanted), ..) => format!("is not {wanted}, the pool that the job requires"),
         (None, Some(mode), Some(class)) => format!("does not allow {} {class}", mode_word(mode)),
         (None, Some(mode), None) => format!("does not allow {}", mode_word(mode)),

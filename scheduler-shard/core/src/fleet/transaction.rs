@@ -25,7 +25,7 @@ enum Done {
     Charged(Arc<Allocation>),
     Released(Arc<Allocation>),
     /// The pool's name, and its rules before.
-    Pool(String, Option<Pool>),
+    Pool(String, Option<Box<Pool>>),
 }
 
 /// How much had been done at some moment.
@@ -44,7 +44,7 @@ impl UndoLog {
     }
 
     fn set_pool(&mut self, fleet: &mut Fleet, name: &str, rules: Option<Pool>) {
-        self.0.push(Done::Pool(name.to_owned(), fleet.capacity.pools().get(name).cloned()));
+        self.0.push(Done::Pool(name.to_owned(), fleet.capacity.pools().get(name).cloned().map(Box::new)));
         fleet.set_pool(name, rules);
     }
 
@@ -56,7 +56,7 @@ impl UndoLog {
             match last {
                 Done::Charged(allocation) => fleet.release(&allocation),
                 Done::Released(allocation) => fleet.charge(&allocation),
-                Done::Pool(name, before) => fleet.set_pool(&name, before),
+                Done::Pool(name, before) => fleet.set_pool(&name, before.map(|rules| *rules)),
             }
         }
     }

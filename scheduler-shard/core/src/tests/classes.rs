@@ -57,6 +57,8 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         priority_class,
         reservation,
         elastic,
+        image,
+        mounts,
     } = spec;
     let request::TaskRequest { devices, cpu_milli, memory_mib } = request;
     let Topology { required, preferred, segment_tasks, spread } = topology;
@@ -99,6 +101,8 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         ("priority_class", text(priority_class)),
         ("reservation", text(reservation)),
         ("elastic", text(elastic)),
+        ("image", text(image)),
+        ("mounts", text(mounts)),
     ])
 }
 
@@ -223,6 +227,17 @@ fn placement_cases() -> Vec<Case> {
             spec.class = WorkloadClass::Batch;
         }),
         differing("pool", Starts(two_nodes), with(|spec| spec.pool = Some("gold".into())), |spec| spec.pool = None),
+        differing("image", Starts(two_nodes), with(|spec| spec.image = Some("dir:/srv/a".into())), |spec| {
+            spec.image = None;
+        }),
+        differing(
+            "mounts",
+            Starts(two_nodes),
+            with(|spec| {
+                spec.mounts.push(Mount { source: "/data".into(), target: "/data".into(), read_only: true });
+            }),
+            |spec| spec.mounts.clear(),
+        ),
         differing("time_limit_s", Starts(kept_for_an_hour), with(|spec| spec.time_limit_s = Some(7_200)), |spec| {
             spec.time_limit_s = Some(1_800);
         }),

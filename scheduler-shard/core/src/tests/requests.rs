@@ -220,6 +220,46 @@ fn a_selector_picks_its_nodes_or_is_told() {
     assert_eq!(nodes_of(&fleet, silver), [1]);
 }
 
+/// Of two pools with free cards, one allows the image, for reading and writing below one folder.
+#[test]
+fn a_job_with_an_image_or_mounts_goes_where_a_pool_allows_them() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8), Host::new("b", GpuModel::H100, 8)]);
+    let mut node = fleet.nodes[&NodeId(2)].clone();
+    node.spec.pool = "images".to_owned();
+    fleet.put_node(node);
+    let rule = |path: &str, write| MountRule { path: path.to_owned(), write };
+    let mut pool = Pool { name: "images".to_owned(), ..Pool::standard() };
+    pool.images = vec!["docker://r.example/ml/".to_owned()];
+    pool.mounts = vec![rule("/data", false), rule("/data/out", true)];
+    fleet.put_pool(pool);
+    fleet.deliver(usize::MAX);
+    let mount = |source: &str, read_only| Mount { source: source.to_owned(), target: "/data".to_owned(), read_only };
+    let with = |image: Option<&str>, mounts: &[Mount]| JobSpec {
+        image: image.map(str::to_owned),
+        mounts: mounts.to_vec(),
+        ..gang(1, 1)
+    };
+    let torch = Some("docker://r.example/ml/torch:2");
+    for spec in
+        [with(torch, &[]), with(None, &[mount("/data/sets", true)]), with(torch, &[mount("/data/out/a", false)])]
+    {
+        let id = fleet.submit(spec);
+        fleet.settle();
+        assert_eq!(nodes_of(&fleet, id), [2]);
+    }
+    for (spec, said) in [
+        (with(Some("docker://r.example/mlx/torch"), &[]), "does not allow image docker://r.example/mlx/torch"),
+        (with(torch, &[mount("/data/sets", false)]), "does not allow mount /data/sets:/data:rw"),
+        (with(torch, &[mount("/data2", true)]), "does not allow mount /data2:/data:ro"),
+    ] {
+        let id = fleet.submit(spec);
+        fleet.settle();
+        assert!(!fleet.runs(id));
+        let why = crate::explain(&fleet.view, id, 0).expect("live");
+        assert!(why.reasons[0].text().contains(said), "{}", why.reasons[0].text());
+    }
+}
+
 /// A node of eight cards, four on each NUMA node, of which the first two of each are held.
 fn numa_halves_half_taken() -> Fleet {
     let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8)]);

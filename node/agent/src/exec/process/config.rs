@@ -2,6 +2,7 @@
 //!
 //! What must stay true: nothing here is found out; what a host gives is found out before ([`crate::sandbox::probe`]).
 
+use crate::image::ImagesConfig;
 use crate::shim_command::ShimCommand;
 use crate::task_folder::record::Cgroup;
 use muster_model::ids::TenantId;
@@ -27,6 +28,8 @@ pub struct ProcessConfig {
     pub reaps_orphans: bool,
     /// How tasks are isolated; absent: not at all.
     pub isolation: Option<IsolationConfig>,
+    /// How container images are prepared.
+    pub images: ImagesConfig,
 }
 
 /// How tasks of a node are isolated.
@@ -76,6 +79,7 @@ impl ProcessConfig {
             kept_bytes_max: 4 << 30,
             reaps_orphans: false,
             isolation: None,
+            images: ImagesConfig::default(),
         }
     }
 }

@@ -4,8 +4,10 @@
 //! sets.
 
 use super::Inner;
-use crate::exec::{claim, orphans};
-use crate::task_folder::record::{DeviceNode, Isolation, Limits};
+use super::files::Files;
+use crate::exec::{Launch, claim, orphans};
+use crate::image::driver_files::LIBRARY_PATH;
+use crate::task_folder::record::{DeviceNode, Isolation, LaunchRecord, Limits, OfImage};
 use muster_model::checkpoint::FILE_VARIABLE;
 use muster_model::elastic::WORLD_VARIABLE;
 use muster_model::task::HoldMode;
@@ -19,9 +21,34 @@ const INHERITED: [&str; 4] = ["PATH", "LANG", "LC_ALL", "TZ"];
 /// And this, if it has the agent's own user: who the agent is, and where its files are.
 const INHERITED_BY_SAME_USER: [&str; 6] = ["HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH"];
 
+/// Where programs are in an image that does not say it, and a name for a user that its list of users does not know.
+const OF_IMAGES: [(&str, &str); 3] = [
+    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("USER", "muster"),
+    ("LOGNAME", "muster"),
+];
+
 impl Inner {
+    /// Everything that the shim has to know.
+    pub(super) fn record(&self, launch: Launch, files: Files) -> LaunchRecord {
+        let Launch { spec, node_epoch, env, deadline_ns: _, devices } = launch;
+        let Files { root, binds, of_image, library_path, .. } = files;
+        let isolation = self.isolation(&spec, &env, devices).map(|isolation| Isolation { root, binds, ..isolation });
+        let mut env = self.environment(&spec, isolation.as_ref(), env, of_image.as_ref());
+        env.extend(library_path.map(|path| (LIBRARY_PATH.to_owned(), path)));
+        LaunchRecord {
+            spec: (*spec).clone(),
+            node_epoch,
+            boot_id: self.config.boot_id.clone(),
+            env,
+            log_bytes_max: self.config.log_bytes_max,
+            isolation,
+            of_image,
+        }
+    }
+
     /// How a task is isolated.
-    pub(super) fn isolation(
+    fn isolation(
         &self,
         spec: &TaskSpec,
         env: &BTreeMap<String, String>,
@@ -40,15 +67,18 @@ impl Inner {
             limits,
             devices,
             folders: pipe.into_iter().collect(),
+            root: None,
+            binds: Vec::new(),
         })
     }
 
     /// The whole environment of a task's command.
-    pub(super) fn environment(
+    fn environment(
         &self,
         spec: &TaskSpec,
         isolation: Option<&Isolation>,
         env: BTreeMap<String, String>,
+        of_image: Option<&OfImage>,
     ) -> BTreeMap<String, String> {
         let folder = self.folder(spec.key);
         let seen_as = |path: PathBuf| {
@@ -57,7 +87,15 @@ impl Inner {
         };
         let inherited = |name: &str| Some((name.to_owned(), std::env::var(name).ok()?));
         let is_other_user = isolation.is_some_and(Isolation::is_full);
-        let mut whole: BTreeMap<String, String> = INHERITED.into_iter().filter_map(inherited).collect();
+        let mut whole: BTreeMap<String, String> = match of_image {
+            // The agent's own programs and language are not those of the image.
+            Some(image) => OF_IMAGES
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into_iter()
+                .chain(image.env.clone())
+                .collect(),
+            None => INHERITED.into_iter().filter_map(inherited).collect(),
+        };
         if is_other_user {
             whole.insert("HOME".to_owned(), seen_as(folder.scratch()));
         } else {

@@ -28,6 +28,7 @@ impl Inner {
         let kept = kept.map_err(|source| self.failed(source))?;
         let adopted = self.adopt_all().map_err(|source| self.failed(source))?;
         self.end_abandoned_sandboxes();
+        self.images.clean();
         Ok((kept, adopted))
     }
 
