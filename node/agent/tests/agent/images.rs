@@ -194,7 +194,7 @@ async fn layers_lie_over_each_other_and_the_image_says_what_the_job_does_not() {
 }
 
 #[tokio::test]
-async fn mounts_are_read_only_unless_they_say_otherwise_and_links_lead_missing() {
+async fn mounts_are_read_only_unless_they_say_otherwise_and_no_link_leads_out() {
     let Some(site) = full_site() else { return };
     let bench = site.open().await;
     let shared = site.path("shared");
