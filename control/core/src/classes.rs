@@ -1,8 +1,9 @@
 //! Promotion and demotion: what follows, in the same log entry, when a floor account gets something back or shrinks.
 //!
-//! What must stay true: at the end of an entry, and before anything is bound in it, no burst allocation is left that a floor account on its path covers, and no account is charged more
-//! than it holds. Promotions go by priority, then age; an allocation that is being preempted is never promoted; nothing is demoted unless its
-//! account has shrunk.
+//! What must stay true: at the end of an entry, and before anything is bound in it, no burst allocation is left that a floor account on its path
+//! covers, no claim that was made in the entry is burst although one covers it, and no account is charged more than it holds. What runs is
+//! promoted before claims; both by priority, then age. An allocation that is being preempted is never promoted; nothing is demoted
+//! unless its account has shrunk.
 
 use crate::level;
 use crate::state::State;
@@ -13,7 +14,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 /// Makes what is due; answers the changes, which are applied already. `raised`: the feature level has been raised, so every account is looked at.
-pub(crate) fn settle(state: &mut State, now_ms: u64, raised: bool) -> Vec<Change> {
+/// `first_new`: the first allocation id that the entry could give; claims from it on are the entry's own.
+pub(crate) fn settle(state: &mut State, now_ms: u64, raised: bool, first_new: AllocationId) -> Vec<Change> {
     let mut changes = Vec::new();
     let mut freed = state.take_freed();
     // Levels are raised once in a while: from then on whatever a floor covers is guaranteed.
@@ -36,8 +38,28 @@ pub(crate) fn settle(state: &mut State, now_ms: u64, raised: bool) -> Vec<Change
             set_account(state, id, Some(account), now_ms, &mut changes);
         }
     }
+    cover_new_claims(state, first_new, &mut changes);
     state.take_freed();
     changes
+}
+
+/// A preemption may stop what a floor paid for after another command of the entry made a burst claim: the floor pays for that claim then.
+fn cover_new_claims(state: &mut State, first_new: AllocationId, changes: &mut Vec<Change>) {
+    let claim_of = |id: &JobId| {
+        let job = state.jobs.get(id)?;
+        let claim = job.claim.as_ref().filter(|claim| claim.account.is_none() && claim.allocation >= first_new)?;
+        Some((Reverse(job.spec.priority), job.submitted_ms, claim.allocation, job.id))
+    };
+    let mut claims: Vec<_> = state.index().claims.iter().filter_map(claim_of).collect();
+    claims.sort_unstable();
+    for (_, _, _, id) in claims {
+        let Some(mut job) = state.jobs.get(&id).map(|job| Job::clone(job)) else { continue };
+        let Some(claim) = &mut job.claim else { continue };
+        claim.account = state.capacity().account_for(job.tenant, &claim.charge);
+        if claim.account.is_some() {
+            apply(state, Object::Job(job), changes);
+        }
+    }
 }
 
 /// An account closer to the tenant pays before one further up, which more tenants may need.

@@ -9,6 +9,7 @@ use crate::entry::{Decided, Entry};
 use crate::plan::plan;
 use crate::state::State;
 use crate::use_histories;
+use muster_model::ids::AllocationId;
 use muster_model::{Change, Object};
 
 /// What an entry came to.
@@ -25,11 +26,12 @@ pub struct Executed {
 pub fn execute(state: &mut State, entry: &Entry) -> Executed {
     let mut executed = Executed { decided: Vec::with_capacity(entry.commands.len()), changes: Vec::new() };
     let (mut meta_moved, mut raised) = (false, false);
+    let first_new = state.meta.next_allocation;
     for command in &entry.commands {
         // What was freed is given to what runs before new work is charged; else once, at the end, so that the first in order come first
         // whatever the entry's commands freed one after the other.
         if matches!(command, Command::Bind(_) | Command::Preempt { .. }) {
-            settle(state, entry, &mut raised, &mut executed);
+            settle(state, entry, (&mut raised, first_new), &mut executed);
         }
         let decided = plan(state, entry.now_ms, command).map(|(changes, done)| {
             for change in changes {
@@ -45,7 +47,7 @@ pub fn execute(state: &mut State, entry: &Entry) -> Executed {
         });
         executed.decided.push(decided);
     }
-    settle(state, entry, &mut raised, &mut executed);
+    settle(state, entry, (&mut raised, first_new), &mut executed);
     executed.changes.extend(use_histories::settle(state, entry.now_ms.max(state.meta.now_ms)));
     if meta_moved {
         executed.changes.push(Change::put(Object::Meta(state.meta.clone())));
@@ -53,9 +55,9 @@ pub fn execute(state: &mut State, entry: &Entry) -> Executed {
     executed
 }
 
-fn settle(state: &mut State, entry: &Entry, raised: &mut bool, executed: &mut Executed) {
+fn settle(state: &mut State, entry: &Entry, (raised, first_new): (&mut bool, AllocationId), executed: &mut Executed) {
     let now_ms = entry.now_ms.max(state.meta.now_ms);
-    executed.changes.extend(classes::settle(state, now_ms, std::mem::take(raised)));
+    executed.changes.extend(classes::settle(state, now_ms, std::mem::take(raised), first_new));
 }
 
 fn is_meta(change: &Change) -> bool {

@@ -45,6 +45,20 @@ fn floors_are_kept(step: &Step<'_>) -> Watched {
     step.after.check().map_err(|broken| broken.to_string())
 }
 
+/// Law 4: a claim of which the entry that made it leaves a floor free is charged to that floor.
+fn new_claims_are_covered(step: &Step<'_>) -> Watched {
+    for job in step.after.jobs.values() {
+        let Some(claim) = job.claim.as_ref().filter(|claim| claim.account.is_none()) else { continue };
+        if claim.allocation < step.before.meta.next_allocation {
+            continue;
+        }
+        if let Some(account) = step.after.capacity().account_for(job.tenant, &claim.charge) {
+            return Err(format!("law 4: the new claim of job {} is burst, but tenant {account} covers it", job.id));
+        }
+    }
+    Ok(())
+}
+
 /// Law 12: a reclaim raises the use that floors cover by more than it ends; any other preemption is of a strictly lower priority.
 fn potential_rises(step: &Step<'_>) -> Watched {
     for (by, victims) in preempted(step) {
@@ -207,6 +221,23 @@ fn promotion_is_complete_and_only_then() {
             |_, state: &mut State, _: &mut Executed| {
                 let guaranteed = |held: &Allocation| held.account().is_some() && held.pays();
                 change_one(state, guaranteed, |held| held.set_account(None, held.bound_ms));
+            }
+        },
+    );
+    holds("promotion", || new_claims_are_covered);
+    catches(
+        "law 4: the new claim",
+        || new_claims_are_covered,
+        || {
+            |_, state: &mut State, _: &mut Executed| {
+                let claims: Vec<JobId> = state.index().claims.iter().copied().collect();
+                for id in claims {
+                    let Some(mut job) = state.jobs.get(&id).map(|job| Job::clone(job)) else { continue };
+                    let paid = job.claim.as_mut().and_then(|claim| claim.account.take());
+                    if paid.is_some() {
+                        state.apply(&muster_model::Change::put(Object::Job(job)));
+                    }
+                }
             }
         },
     );

@@ -120,6 +120,10 @@ impl Follower {
         match (hold, &job.claim) {
             (None, Some(claim)) => self.tell_preempt(job, claim, told),
             (Some(hold), Some(claim)) if hold.account != claim.account => {
+                if claim.account.is_some() && told.charge_hold(hold.id, self.account_path(claim.account)) {
+                    self.set_hold(job.id, Some(HoldSeen { account: claim.account, ..hold }));
+                    return;
+                }
                 let reason = self.why_demoted(job.tenant, hold.account);
                 let (alloc, preempt) = if hold.bound { (Some(hold.id), None) } else { (None, Some(hold.id)) };
                 told.say(Event::Demote { alloc, preempt, reason });

@@ -77,6 +77,19 @@ impl Told {
     fn say(&mut self, event: Event) {
         self.lines.push(Line { event, t: self.t, rev: Some(self.rev) });
     }
+
+    /// A hold that this entry made is charged to `paid_by` at its end. False: the entry did not make it.
+    fn charge_hold(&mut self, hold: AllocationId, paid_by: Option<String>) -> bool {
+        for line in &mut self.lines {
+            if let Event::Preempt { preempt, account, .. } = &mut line.event
+                && *preempt == hold
+            {
+                *account = paid_by;
+                return true;
+            }
+        }
+        false
+    }
 }
 
 impl Follower {

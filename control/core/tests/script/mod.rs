@@ -1,6 +1,6 @@
 //! A small language for commands, as an operator would say them, and how their answers are shown.
 //!
-//! Words after the first two are `key=value`. Ids are numbers; nodes, cells and tenants go by name. Epochs and attempts are the
+//! Words after the first two are `key=value`; commands with ` & ` between them stand in one entry. Ids are numbers; nodes, cells and tenants go by name. Epochs and attempts are the
 //! right ones unless given.
 
 use muster_control_core::{Command, Done, Entry, LeasedBinding, State, TaskReport, execute};
@@ -75,6 +75,7 @@ impl World {
 
     /// Runs one line and says what came of it.
     pub(crate) fn run(&mut self, line: &str) -> Vec<String> {
+        let parts: Vec<Words<'_>> = line.split(" & ").map(Words::of).collect();
         let words = Words::of(line);
         match words.at(0) {
             "show" => self.show(&words),
@@ -85,18 +86,19 @@ impl World {
                 Vec::new()
             }
             _ => {
-                let command = self.command(&words);
-                let executed = execute(&mut self.state, &Entry { now_ms: self.now_ms, commands: vec![command] });
+                let commands = parts.iter().map(|words| self.command(words)).collect();
+                let executed = execute(&mut self.state, &Entry { now_ms: self.now_ms, commands });
                 self.state.check().expect("no law is broken");
                 for change in &executed.changes {
                     if let Change::Retire(job) = change {
                         self.finished.insert(job.id, Job::clone(job));
                     }
                 }
-                let mut answers = vec![match &executed.decided[0] {
+                let answer = |decided: &Result<Done, _>| match decided {
                     Ok(done) => self.told(done),
                     Err(reject) => format!("refused: {reject}"),
-                }];
+                };
+                let mut answers: Vec<String> = executed.decided.iter().map(answer).collect();
                 let told: Vec<String> = executed.changes.iter().filter_map(|change| self.told_change(change)).collect();
                 let more = told.len().saturating_sub(JOBS_TOLD_MAX);
                 answers.extend(told.into_iter().take(JOBS_TOLD_MAX));
@@ -229,6 +231,11 @@ impl World {
                 Command::ExpireCell { cell, epoch: Epoch(words.number("epoch", epoch.0)) }
             }
             "bind" => Command::Bind(self.binding(words)),
+            "preempt" => {
+                let victims = words.get("victims").expect("victims=ALLOCATIONS").split(',');
+                let victims = victims.map(|id| AllocationId(id.parse().expect("an allocation"))).collect();
+                Command::Preempt { binding: self.binding(words), victims }
+            }
             "hand-over" => {
                 let (cell, epoch) = self.cell(words.at(1));
                 let job = JobId(words.at(2).parse().expect("a job"));
@@ -391,20 +398,28 @@ impl World {
         Command::RecordUsage { node: self.node(words.at(1)).0, incarnation, intervals }
     }
 
+    fn show_job(&self, words: &Words<'_>) -> Vec<String> {
+        let id = JobId(words.at(2).parse().expect("a job"));
+        let Some(job) = self.state.jobs.get(&id) else { return vec!["  not live".to_owned()] };
+        let (attempt, failures) = (job.attempt, job.failures);
+        let cell = job.cell.map_or("no cell", |cell| self.state.cells[&cell].name.as_str());
+        let reserved = job.reserved.as_ref().map(|kept| {
+            let nodes = kept.nodes.iter().map(|node| self.state.nodes[node].spec.name.as_str());
+            format!("  reserved from {} s: {}", kept.start_ms / 1_000, nodes.collect::<Vec<_>>().join(","))
+        });
+        let stands = format!("  {} in {cell}, attempt {attempt}, {failures} failures", job.phase.word());
+        let claim = job.claim.as_ref().map(|claim| match claim.account {
+            Some(account) => {
+                format!("  claims what others leave, paid by {}", self.state.tenants[&account].path)
+            }
+            None => "  claims what others leave, as burst".to_owned(),
+        });
+        std::iter::once(stands).chain(reserved).chain(claim).collect()
+    }
+
     fn show(&self, words: &Words<'_>) -> Vec<String> {
         match words.at(1) {
-            "job" => {
-                let id = JobId(words.at(2).parse().expect("a job"));
-                let Some(job) = self.state.jobs.get(&id) else { return vec!["  not live".to_owned()] };
-                let (attempt, failures) = (job.attempt, job.failures);
-                let cell = job.cell.map_or("no cell", |cell| self.state.cells[&cell].name.as_str());
-                let reserved = job.reserved.as_ref().map(|kept| {
-                    let nodes = kept.nodes.iter().map(|node| self.state.nodes[node].spec.name.as_str());
-                    format!("  reserved from {} s: {}", kept.start_ms / 1_000, nodes.collect::<Vec<_>>().join(","))
-                });
-                let stands = format!("  {} in {cell}, attempt {attempt}, {failures} failures", job.phase.word());
-                std::iter::once(stands).chain(reserved).collect()
-            }
+            "job" => self.show_job(words),
             "attempts" => {
                 let id = JobId(words.at(2).parse().expect("a job"));
                 let job = self.state.jobs.get(&id).map(AsRef::as_ref).or_else(|| self.finished.get(&id));
@@ -603,6 +618,7 @@ fn job(words: &Words<'_>) -> JobSpec {
     let request = TaskRequest { devices, cpu_milli, memory_mib };
     JobSpec {
         tasks: words.number("tasks", 1) as u32,
+        priority: words.number("priority", 0) as i32,
         topology: Topology {
             required: words.get("within").map(|level| level.parse().expect("a level")),
             preferred: None,
