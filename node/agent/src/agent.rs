@@ -10,7 +10,6 @@ use muster_model::node::Withheld;
 use muster_node_core::Stamp;
 use muster_runtime::Host;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -63,18 +62,24 @@ impl Agent {
         let mut running = vec![
             shared.host.spawn(reconciler.run()),
             shared.host.spawn(session::run(shared.clone())),
-            shared.host.spawn(watch_health(shared.clone())),
-            shared.host.spawn(watch_unclean(shared.clone())),
+            spawn_until_stopped(&shared, shared.health.clone().run()),
+            spawn_until_stopped(&shared, shared.cleaner.clone().run()),
         ];
-        let polled = [
-            shared.config.gpus.readings_every().map(|_| shared.host.spawn(read_health(shared.clone()))),
-            shared.telemetry.every().map(|every| shared.host.spawn(sample(shared.clone(), every))),
-        ];
-        // Simulated cards cost no task for what they do not tell.
-        let finding = shared.clone();
-        let has_links = shared.config.gpus.readings_every().is_some();
-        running.extend(has_links.then(|| shared.host.spawn(async move { finding.find_links().await })));
-        running.extend(polled.into_iter().flatten());
+        // Simulated cards have no readings and no telemetry, and so no tasks for them.
+        if shared.config.gpus.readings_every().is_some() {
+            let reader = shared.clone();
+            running.push(spawn_until_stopped(&shared, async move { reader.health.run_readings().await }));
+            let finding = shared.clone();
+            running.push(shared.host.spawn(async move { finding.find_links().await }));
+        }
+        if let Some(every) = shared.telemetry.every() {
+            let telemetry = shared.telemetry.clone();
+            let sample = async move {
+                telemetry.run(every).await;
+                Ok(())
+            };
+            running.push(spawn_until_stopped(&shared, sample));
+        }
         Ok(Agent { shared, running })
     }
 
@@ -119,50 +124,23 @@ impl Agent {
     }
 }
 
-async fn watch_health(shared: Arc<Shared>) {
-    let health = shared.health.clone();
-    tokio::select! {
-        biased;
-        () = shared.stop.cancelled() => {}
-        watched = health.run() => {
-            if let Err(error) = watched {
-                shared.fail(error);
+/// Runs `work` until the agent is stopped; the agent gives up when it fails.
+fn spawn_until_stopped(
+    shared: &Arc<Shared>,
+    work: impl Future<Output = Result<(), AgentError>> + Send + 'static,
+) -> JoinHandle<()> {
+    let shared = shared.clone();
+    shared.host.clone().spawn(async move {
+        tokio::select! {
+            biased;
+            () = shared.stop.cancelled() => {}
+            ended = work => {
+                if let Err(error) = ended {
+                    shared.fail(error);
+                }
             }
         }
-    }
-}
-
-async fn watch_unclean(shared: Arc<Shared>) {
-    let cleaner = shared.cleaner.clone();
-    tokio::select! {
-        biased;
-        () = shared.stop.cancelled() => {}
-        watched = cleaner.run() => {
-            if let Err(error) = watched {
-                shared.fail(error);
-            }
-        }
-    }
-}
-
-async fn read_health(shared: Arc<Shared>) {
-    tokio::select! {
-        biased;
-        () = shared.stop.cancelled() => {}
-        read = shared.health.run_readings() => {
-            if let Err(error) = read {
-                shared.fail(error);
-            }
-        }
-    }
-}
-
-async fn sample(shared: Arc<Shared>, every: Duration) {
-    tokio::select! {
-        biased;
-        () = shared.stop.cancelled() => {}
-        () = shared.telemetry.run(every) => {}
-    }
+    })
 }
 
 impl Drop for Agent {

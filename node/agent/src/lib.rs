@@ -24,6 +24,7 @@ mod logs;
 mod own_children;
 mod pidfd;
 mod proc_stat;
+mod process_info;
 mod ready;
 mod reconcile;
 pub mod sandbox;

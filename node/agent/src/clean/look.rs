@@ -4,6 +4,7 @@
 //! driver has a deadline.
 
 use super::{Cleaner, open_files};
+use crate::process_info;
 use muster_model::mig::MigPlacement;
 use muster_model::request::SharingMode;
 use muster_model::task::{DeviceHold, HoldMode};
@@ -12,8 +13,6 @@ use std::time::Duration;
 
 /// A question that takes longer is asked again at the next look.
 pub(super) const ASK_MAX: Duration = Duration::from_secs(5);
-/// NVIDIA's MPS server and its control daemon, as the kernel names them, which cuts names to 15 bytes.
-const MPS_NAME: &str = "nvidia-cuda-mps";
 /// What a MIG instance has in use with nobody in it, in MiB: it is made for a task, so nobody sees it idle.
 const SLICE_IDLE_MIB: u64 = 64;
 /// What a card has in use, in MiB, that was never seen idle: no driver keeps more in it.
@@ -79,14 +78,14 @@ impl Cleaner {
         let concerns = |place: Option<MigPlacement>| device.place.is_none() || place.is_none() || place == device.place;
         let strangers =
             listed.into_iter().filter(|process| concerns(process.place) && !self.may_use(process.pid, device));
-        strangers.map(|process| Left::Process { gpu, pid: process.pid, who: open_files::who(process.pid) }).collect()
+        strangers
+            .map(|process| Left::Process { gpu, pid: process.pid, who: process_info::user_and_command(process.pid) })
+            .collect()
     }
 
     /// Whether a live task that holds the device has the process, or the driver's own MPS.
     fn may_use(&self, pid: u32, device: Device) -> bool {
-        let is_mps = || {
-            self.parts.cards.mode(device.gpu) == Some(SharingMode::Mps) && open_files::name(pid).starts_with(MPS_NAME)
-        };
+        let is_mps = || self.parts.cards.mode(device.gpu) == Some(SharingMode::Mps) && process_info::is_mps_server(pid);
         let holds = |key| {
             let tasks = self.parts.executor.observe();
             tasks.get(&key).is_some_and(|task| task.is_live() && device.is_held_by(&task.spec.devices))
@@ -123,7 +122,13 @@ impl Cleaner {
             !self.may_use(pid, device) && (is_task || !open_files::is_of_the_host(pid))
         };
         let found = found.into_iter().filter(|open| counts(open.pid));
-        found.map(|open| Left::OpenFile { path: open.path, pid: open.pid, who: open_files::who(open.pid) }).collect()
+        found
+            .map(|open| Left::OpenFile {
+                path: open.path,
+                pid: open.pid,
+                who: process_info::user_and_command(open.pid),
+            })
+            .collect()
     }
 
     /// Compares with what was in use when nobody used it.

@@ -37,24 +37,6 @@ pub(super) fn is_of_the_host(pid: u32) -> bool {
     fs::metadata(format!("/proc/{pid}")).map_or(true, |it| it.uid() == 0 || it.uid() == nix::unistd::geteuid().as_raw())
 }
 
-/// `alice: python train.py`.
-pub(super) fn who(pid: u32) -> String {
-    let user = fs::metadata(format!("/proc/{pid}")).map(|it| it.uid());
-    let user = user.map_or_else(
-        |_| "unknown".to_owned(),
-        |uid| nix::unistd::User::from_uid(uid.into()).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name),
-    );
-    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words = String::from_utf8_lossy(&words).replace('\0', " ");
-    let command = if words.trim().is_empty() { name(pid) } else { words.trim().to_owned() };
-    format!("{user}: {command}")
-}
-
-/// As the kernel calls it.
-pub(super) fn name(pid: u32) -> String {
-    fs::read_to_string(format!("/proc/{pid}/comm")).map(|name| name.trim().to_owned()).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,6 +50,6 @@ mod tests {
         let found = of(&[node(7)]).expect("/proc is there");
         assert!(found.contains(&Open { pid: own, path: "/dev/nvidia7".to_owned() }), "{found:?}");
         assert!(!of(&[node(200)]).expect("/proc is there").iter().any(|open| open.pid == own));
-        assert!(who(own).contains(&name(own)[..5]) && is_of_the_host(own));
+        assert!(is_of_the_host(own));
     }
 }

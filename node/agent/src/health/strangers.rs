@@ -6,6 +6,7 @@
 
 use super::{Health, Tell, User};
 use crate::gpu::GpuProcess;
+use crate::process_info;
 use muster_model::request::SharingMode;
 use muster_node_core::health::{GpuUuid, HealthEvent};
 use std::collections::BTreeSet;
@@ -15,8 +16,6 @@ use tokio::time::MissedTickBehavior;
 
 /// A listing takes milliseconds; what a driver in trouble does not answer is asked for again at the next look.
 const LIST_MAX: Duration = Duration::from_secs(5);
-/// NVIDIA's MPS server and its control daemon, as the kernel names them, which cuts names to 15 bytes.
-const MPS_NAME: &str = "nvidia-cuda-mps";
 
 /// Looks at every card again and again, each by itself, until nobody listens.
 pub(super) async fn watch(health: Arc<Health>, every: Duration, tell: Tell) {
@@ -64,15 +63,18 @@ impl Health {
         let told = self.strangers_told(card);
         let gone = told.difference(&strangers).map(|pid| HealthEvent::ForeignGone { pid: *pid });
         let new = strangers.iter().filter(|pid| !told.contains(pid) && seen.contains(pid));
-        let new =
-            new.map(|pid| HealthEvent::ForeignProcess { pid: *pid, user: user_of(*pid), command: command_of(*pid) });
+        let new = new.map(|pid| HealthEvent::ForeignProcess {
+            pid: *pid,
+            user: process_info::user(*pid),
+            command: process_info::command(*pid),
+        });
         let events = gone.chain(new).collect();
         *seen = strangers;
         events
     }
 
     fn is_mps(&self, card: u16, pid: u32) -> bool {
-        self.parts.cards.mode(card) == Some(SharingMode::Mps) && name_of(pid).starts_with(MPS_NAME)
+        self.parts.cards.mode(card) == Some(SharingMode::Mps) && process_info::is_mps_server(pid)
     }
 
     /// Those that the ledger holds against the card, or that an operator has accepted.
@@ -82,22 +84,4 @@ impl Health {
         let known = ledger.cards().get(&GpuUuid(gpu.uuid.clone()));
         known.into_iter().flat_map(|known| known.foreign_processes()).collect()
     }
-}
-
-fn name_of(pid: u32) -> String {
-    std::fs::read_to_string(format!("/proc/{pid}/comm")).map(|name| name.trim().to_owned()).unwrap_or_default()
-}
-
-fn user_of(pid: u32) -> String {
-    use std::os::unix::fs::MetadataExt;
-    let Ok(owner) = std::fs::metadata(format!("/proc/{pid}")) else { return "unknown".to_owned() };
-    let user = nix::unistd::User::from_uid(owner.uid().into()).ok().flatten();
-    user.map_or_else(|| owner.uid().to_string(), |user| user.name)
-}
-
-fn command_of(pid: u32) -> String {
-    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words = String::from_utf8_lossy(&words).replace('\0', " ");
-    // The kernel's own threads, and processes that have gone, have none.
-    if words.trim().is_empty() { name_of(pid) } else { words.trim().to_owned() }
 }
