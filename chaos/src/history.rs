@@ -3,10 +3,12 @@
 //! What must stay true: nothing in here comes from what a server says of itself beside what it told the world (changes it
 //! published, states it showed, answers it gave, tasks it ran); a checker needs nothing but this record, so a doctored record tests it.
 
+use fnv::FnvHasher;
 use muster_control_core::events::{Header, Line};
 use muster_model::ids::{AllocationId, Attempt, JobId, Rank, Revision};
 use muster_model::{Change, Job, Object};
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hasher as _;
 use std::sync::Arc;
 
 /// The record of one run.
@@ -264,10 +266,9 @@ impl History {
 
 /// The hash that samples carry: over the stored form of every object, in order.
 pub fn digest(objects: impl Iterator<Item = Object>) -> u64 {
-    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0100_0000_01b3;
-    objects.fold(OFFSET, |hash, object| {
-        let bytes = postcard::to_allocvec(&object).expect("every object can be stored");
-        bytes.into_iter().fold(hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
-    })
+    let mut hash = FnvHasher::default();
+    for object in objects {
+        hash.write(&postcard::to_allocvec(&object).expect("every object can be stored"));
+    }
+    hash.finish()
 }

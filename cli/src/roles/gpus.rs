@@ -5,6 +5,7 @@
 use crate::args::roles::{GpuKind, Node as Args};
 use crate::spec::node::SimulatedNode;
 use anyhow::Context;
+use fnv::FnvHasher;
 use muster_agent::gpu::GpuBackend;
 use muster_agent::gpu::nvml::{NvmlConfig, NvmlGpus};
 use muster_agent::gpu::sim::SimGpus;
@@ -12,6 +13,7 @@ use muster_gpu_double::{Fleet, library_beside, library_into};
 use muster_model::Gpu;
 use muster_runtime::Host;
 use std::ffi::OsString;
+use std::hash::Hasher as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -83,11 +85,8 @@ fn double(host: &SimulatedNode, data: &Path) -> anyhow::Result<NvmlConfig> {
         library_beside(&own).with_context(|| format!("the double of NVML is not beside {}; {BUILD}", own.display()))?;
     if !folder.join("fleet.json").exists() {
         // Cards of different hosts have different UUIDs.
-        let seed = host
-            .name
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-        let fleet = Fleet::of(host.model, host.gpus as usize).with_seed(seed).with_switches(4, 18, 4);
+        let fleet =
+            Fleet::of(host.model, host.gpus as usize).with_seed(hash(host.name.as_bytes())).with_switches(4, 18, 4);
         fleet.write(&folder).with_context(|| format!("writing the double in {}", folder.display()))?;
     }
     library_into(&library, &folder).with_context(|| format!("copying the double to {}", folder.display()))?;
@@ -115,14 +114,18 @@ fn double(host: &SimulatedNode, data: &Path) -> anyhow::Result<NvmlConfig> {
 /// Where the control pipes of MPS servers are. The agent's data folder is closed to the users of tasks, and its path may be too long for a socket.
 fn pipes(data: &Path) -> anyhow::Result<PathBuf> {
     let data = std::path::absolute(data).with_context(|| format!("the folder {}", data.display()))?;
-    let bytes = data.as_os_str().as_encoded_bytes().iter();
-    let hash = bytes
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
     let run = match nix::unistd::geteuid().is_root() {
         true => PathBuf::from("/run"),
         false => std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from),
     };
-    Ok(run.join(format!("muster-mps-{hash:016x}")))
+    Ok(run.join(format!("muster-mps-{:016x}", hash(data.as_os_str().as_encoded_bytes()))))
+}
+
+/// The same in every process and version: folders are found by it again.
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hash = FnvHasher::default();
+    hash.write(bytes);
+    hash.finish()
 }
 
 /// Where faults of simulated cards are told, by whoever plays the kernel. Simulated tasks have no processes to end, and there may be thousands of such hosts

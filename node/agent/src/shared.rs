@@ -74,7 +74,7 @@ pub(crate) struct State {
     /// A desired task has not been started, perhaps for want of a lease.
     pub(crate) waits_for_lease: bool,
     pub(crate) session: Option<Session>,
-    /// The ways inside the node, once they are found, and whether this session was told of them.
+    /// The links inside the node, once they are found, and whether this session has reported them.
     links: Option<NodeLinks>,
     links_told: bool,
     /// What the control plane was told last of cards that take no new work.

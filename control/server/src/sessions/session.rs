@@ -10,6 +10,7 @@ use super::{Entry, Hub, LOG_STREAMS_WAITING_MAX, wire};
 use crate::api::refusal;
 use crate::consensus::ProposeError;
 use crate::leases::renewal::{Renewal, Verdict};
+use fnv::FnvHasher;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 use muster_control_core::{Command, Done, Reject, TaskReport};
@@ -22,6 +23,7 @@ use muster_proto::convert::{checkpoint_from_wire, clean_up_from_wire, report_fro
 use muster_proto::v1;
 use muster_runtime::timeline;
 use prost::Message as _;
+use std::hash::Hasher as _;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
@@ -411,20 +413,17 @@ async fn decide(hub: &Hub, command: Command) -> Result<Result<Done, Reject>, Ove
 
 /// FNV-1a of the encoded tasks and cleared cards: two that differ have different ones, but for one chance in 2^64.
 fn fingerprint(tasks: &[v1::DesiredTask], cleared_gpus: &[v1::ClearedGpu]) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut hash = FnvHasher::default();
     let mut bytes = Vec::new();
-    let mut count = |bytes: &mut Vec<u8>| {
-        for byte in bytes.drain(..) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-    };
     for task in tasks {
         task.encode_length_delimited(&mut bytes).expect("a vector grows");
-        count(&mut bytes);
+        hash.write(&bytes);
+        bytes.clear();
     }
     for cleared in cleared_gpus {
         cleared.encode_length_delimited(&mut bytes).expect("a vector grows");
-        count(&mut bytes);
+        hash.write(&bytes);
+        bytes.clear();
     }
-    hash
+    hash.finish()
 }

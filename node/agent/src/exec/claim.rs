@@ -7,11 +7,13 @@
 //! the agent has no record of.
 
 use super::{ExecError, Owner, orphans};
+use fnv::FnvHasher;
 use muster_node_core::TaskKey;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
+use std::hash::Hasher as _;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
@@ -95,8 +97,9 @@ fn peer_of(stream: &UnixStream) -> Option<i32> {
 
 /// FNV-1a: a name of a socket has at most 107 bytes, a node's name 128.
 fn hash(text: &str) -> u64 {
-    let (offset, prime) = (0xcbf2_9ce4_8422_2325_u64, 0x0000_0100_0000_01b3_u64);
-    text.bytes().fold(offset, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(prime))
+    let mut hash = FnvHasher::default();
+    hash.write(text.as_bytes());
+    hash.finish()
 }
 
 /// Ends every task of `owner` on this host that is not in `known`, folders of tasks in `data` that live. Gives their names. Blocks.

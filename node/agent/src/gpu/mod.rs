@@ -189,7 +189,7 @@ pub trait GpuBackend: Send + Sync + 'static {
         None
     }
 
-    /// What a card tells of its health when it is asked. A lost card is told of by [`GpuBackend::events`] too.
+    /// What a card answers about its health. [`GpuBackend::events`] reports a lost card too.
     fn readings(&self, card: u16) -> GpuAnswer<'_, Readings> {
         std::future::ready(Err(GpuError::Refused { card, why: "it has no readings".to_owned() })).boxed()
     }

@@ -120,7 +120,7 @@ impl SimGpus {
         self.inner.lock().recovery.insert(card, action);
     }
 
-    /// Something happens to a card; whoever listens to events now is told of it.
+    /// Something happens to a card; whoever listens to events now gets it.
     pub fn tell(&self, card: u16, event: HealthEvent) {
         // Without a listener nobody wants it.
         let _ = self.events.send((card, event));

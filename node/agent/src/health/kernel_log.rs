@@ -1,7 +1,7 @@
 //! What the kernel says of cards: `/dev/kmsg`, or a file or pipe in its place.
 //!
 //! What must stay true: `/dev/kmsg` is read without polling and tells old records again to each new reader, with their numbers, so that none is lost while no agent
-//! runs; of a plain file only what is numbered or new is told; a reader that falls behind loses the oldest, as the kernel's own log does.
+//! runs; of a plain file only what is numbered or new is reported; a reader that falls behind loses the oldest, as the kernel's own log does.
 
 use muster_node_core::health::kmsg;
 use muster_node_core::health::{HealthEvent, KernelEvent};

@@ -1,7 +1,7 @@
-//! Readings of the cards: every card in turn of half a minute, and at once when an Xid was told of it.
+//! Readings of the cards: every card in turn of half a minute, and at once after an Xid of it.
 //!
 //! What must stay true: cards are read side by side, each with a deadline, and beside the loop that takes events, so a card that hangs delays no event of
-//! another; a card that does not answer in time is told of as silent; a link counts as one that should be up once it was seen up, whatever has restarted since;
+//! another; a card that does not answer in time is reported as silent; a link counts as one that should be up once it was seen up, whatever has restarted since;
 //! a reading that says nothing new costs no write to the disk, but once a minute.
 
 use super::Health;
@@ -54,7 +54,7 @@ impl Health {
         self.take_readings(card, &events).await
     }
 
-    /// It has answered, but not with readings: what is lost is told as an event, and a helper that has died is started again.
+    /// It has answered, but not with readings: a lost card is reported as an event, and a helper that has died is started again.
     fn unreadable(&self, card: u16, error: &GpuError) -> Result<(), AgentError> {
         tracing::debug!(node = %self.parts.host.name, gpu = card, %error, "cannot read the health of a GPU");
         Ok(())

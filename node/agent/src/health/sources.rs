@@ -1,6 +1,6 @@
 //! Where events come from: the kernel's log, the driver's own events, readings that are asked for. Each tells the loop of [`Health::run`], which waits for none.
 //!
-//! What must stay true: what is told is stamped and placed when it is received; a card whose driver does not answer costs no other card anything; the kernel's log
+//! What must stay true: an event is stamped and placed when it is received; a card whose driver does not answer costs no other card anything; the kernel's log
 //! is read after the cards, so that the number of a MIG instance can be placed.
 
 use super::kernel_log::{self, Heard};

@@ -6,7 +6,7 @@
 //! | [`layout`] | reads an OCI layout, and checks its digests |
 //! | [`unpack`], [`entries`], [`zstd`] | unpack layers, and nothing outside of the folder |
 //! | [`pull`] | brings an image of a registry to this node, with skopeo |
-//! | [`driver_files`], [`cdi`] | what of NVIDIA's driver an image needs, and how it is told to people |
+//! | [`driver_files`], [`cdi`] | what of NVIDIA's driver an image needs, and how people see it |
 //!
 //! What must stay true: an image is data of a tenant, read here by root: nothing of it is executed, nothing is written outside of its own folder, and all that
 //! is read is bounded. What is in the store is whole; what was not finished counts for nothing.

@@ -1,7 +1,7 @@
 //! What this host gives to a sandbox, found out by trying each thing on a sandbox that is made for that.
 //!
 //! What must stay true: a protection counts only after an attempt to get past it has failed here; the attempts run in a process of their own, since an
-//! agent has threads; what does not hold is told with its remedy.
+//! agent has threads; what does not hold is reported with its remedy.
 
 use super::cgroup::{self, Refused};
 use super::enter::{self, Standard, Task, Then};

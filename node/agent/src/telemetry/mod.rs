@@ -114,7 +114,7 @@ impl Telemetry {
             },
         };
         let was_there = self.latest.lock().get_mut(usize::from(card)).and_then(Option::take).is_some();
-        // Said once: a card that stays so is told of by its health.
+        // Logged once: the health of a card that stays so says it.
         if was_there {
             tracing::warn!(node = %self.parts.host.name, gpu = card, %error, "the telemetry of a GPU cannot be read");
         }

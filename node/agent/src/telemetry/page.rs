@@ -1,6 +1,6 @@
 //! The page of figures in Prometheus' text format, with DCGM's names and labels.
 //!
-//! What must stay true: each metric is told in one block however many nodes a process has; a series of an instance is there only while the agent knows that
+//! What must stay true: each metric is described in one block however many nodes a process has; a series of an instance is there only while the agent knows that
 //! the instance stands; the label of a tenant is there only where the page may show names.
 
 use super::{Latest, SHOWN_MAX, Telemetry, holders};

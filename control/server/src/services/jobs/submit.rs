@@ -6,11 +6,13 @@
 use super::dependencies;
 use crate::api::refusal;
 use crate::services::App;
+use fnv::FnvHasher;
 use muster_control_core::{Command, Done, Reject};
 use muster_model::validate::{bounds, warnings};
 use muster_model::{FieldError, JobSpec, ValidJobSpec};
 use muster_proto::v1;
 use muster_runtime::timeline;
+use std::hash::Hasher as _;
 use tonic::Status;
 
 /// Warnings of one answer: a thousand jobs with the same one need not repeat it a thousand times.
@@ -89,6 +91,7 @@ fn refused(reject: Reject) -> Status {
 fn hash(specs: &[ValidJobSpec]) -> Result<u64, Status> {
     let bytes =
         postcard::to_stdvec(specs).map_err(|error| Status::internal(format!("hashing a submission: {error}")))?;
-    let (offset, prime) = (0xcbf2_9ce4_8422_2325_u64, 0x0000_0100_0000_01b3_u64);
-    Ok(bytes.iter().fold(offset, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(prime)))
+    let mut hash = FnvHasher::default();
+    hash.write(&bytes);
+    Ok(hash.finish())
 }

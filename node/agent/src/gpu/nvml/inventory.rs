@@ -1,7 +1,7 @@
 //! What cards a host has.
 //!
 //! What must stay true: each card is read by itself, so one that hangs is missing and the others are there; a card of a model that Muster does not know costs
-//! only itself; the indexes are on disk before anybody is told of them.
+//! only itself; the indexes are on disk before they are reported.
 
 use super::link::AskError;
 use super::slots::{self, Change, Slot};

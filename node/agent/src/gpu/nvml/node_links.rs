@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 const DOING: &str = "reading its links";
 
 impl Inner {
-    /// The ways inside the host.
+    /// The links inside the host.
     pub(super) async fn node_links(&self) -> Result<NodeLinks, GpuError> {
         self.listed.get_or_try_init(|| self.list()).await?;
         let slots = self.slots.lock().clone();

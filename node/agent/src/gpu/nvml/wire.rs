@@ -7,7 +7,7 @@ use crate::gpu::sample::{CardSample, Readings};
 use muster_model::mig::MigPlacement;
 use serde::{Deserialize, Serialize};
 
-/// A card, as the helper is told of it.
+/// A card, as it is sent to the helper.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CardId {
     /// As sysfs writes it: `0000:17:00.0`.
