@@ -10,7 +10,7 @@ use muster_agent::exec::process::{IsolationConfig, ProcessConfig, ProcessExecuto
 use muster_agent::exec::{Executor, Launch};
 use muster_agent::sandbox::probe::{Findings, find_out, forget};
 use muster_agent::shim_command::ShimCommand;
-use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, TenantId};
+use muster_model::ids::{AllocationId, Epoch, Rank};
 use muster_node_core::{Phase, TaskKey, TaskSpec};
 use muster_runtime::{Host, real};
 use std::path::Path;
@@ -173,34 +173,6 @@ impl Node {
 }
 
 fn spec(id: u64) -> TaskSpec {
-    TaskSpec {
-        key: TaskKey { allocation: AllocationId(id + 1), rank: Rank(0) },
-        job: JobId(id),
-        attempt: Attempt(1),
-        job_name: "bench".to_owned(),
-        tenant: "bench".to_owned(),
-        tenant_id: TenantId(1),
-        devices: Vec::new(),
-        command: ["sleep", "1000"].map(str::to_owned).to_vec(),
-        env: Default::default(),
-        workdir: None,
-        world_size: 1,
-        local_rank: 0,
-        local_world_size: 1,
-        node_rank: 0,
-        master_addr: String::new(),
-        master_port: 0,
-        restart_count: 0,
-        cpu_milli: 1_000,
-        memory_mib: 256,
-        time_limit_s: None,
-        grace_s: 1,
-        disconnect_grace_s: 60,
-        gpu_units: 0,
-        checkpoint_note: String::new(),
-        limit_signal: None,
-        world: None,
-        image: None,
-        mounts: Vec::new(),
-    }
+    let key = TaskKey { allocation: AllocationId(id + 1), rank: Rank(0) };
+    TaskSpec { cpu_milli: 1_000, memory_mib: 256, disconnect_grace_s: 60, ..TaskSpec::usual(key, &["sleep", "1000"]) }
 }

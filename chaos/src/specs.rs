@@ -119,6 +119,7 @@ pub fn job(chance: &Chance, number: u64) -> JobSpec {
         elastic: None,
         image: None,
         mounts: Vec::new(),
+        compute_instances: 0,
     }
 }
 

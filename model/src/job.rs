@@ -98,6 +98,9 @@ pub struct JobSpec {
     /// Folders and files of the node that its tasks see.
     #[serde(default)]
     pub mounts: Vec<Mount>,
+    /// How many equal compute instances its MIG instance is cut into; 0 and 1: one that fills it. They share the memory of the instance.
+    #[serde(default)]
+    pub compute_instances: u8,
 }
 
 /// Seconds from SIGTERM to SIGKILL when a job does not say: long enough to write a small checkpoint, short enough for a person.
@@ -152,6 +155,7 @@ impl JobSpec {
             elastic: None,
             image: None,
             mounts: Vec::new(),
+            compute_instances: 0,
         }
     }
 }

@@ -471,6 +471,22 @@ fn a_job_in_an_image_may_leave_its_command_out() {
 }
 
 #[test]
+fn compute_instances_are_equal_parts_of_a_mig_instance() {
+    let mig = |profile: &str| DeviceRequest::Mig { profile: profile.to_owned(), models: vec![GpuModel::H100] };
+    check("without MIG", "compute_instances", |s| s.compute_instances = 2);
+    for (profile, count) in [("3g.40gb", 2), ("4g.40gb", 3), ("1g.10gb", 2), ("7g.80gb", 2)] {
+        check(profile, "compute_instances", |s| {
+            (s.tasks, s.request.devices, s.compute_instances) = (1, mig(profile), count);
+        });
+    }
+    for (profile, count) in [("3g.40gb", 3), ("4g.40gb", 2), ("4g.40gb", 4), ("7g.80gb", 7), ("1g.10gb", 1)] {
+        let mut spec = job();
+        (spec.tasks, spec.request.devices, spec.compute_instances) = (1, mig(profile), count);
+        assert_eq!(fields(spec.validate().map(drop)), [""; 0], "{profile} in {count}");
+    }
+}
+
+#[test]
 fn an_image_and_mounts_name_what_is_wrong_with_them() {
     check("bare image", "image", |s| s.image = Some("ubuntu:24.04".to_owned()));
     let mount = |source: &str, target: &str| Mount { source: source.into(), target: target.into(), read_only: true };

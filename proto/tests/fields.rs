@@ -57,6 +57,7 @@ const EVIDENCE: &[(&str, &str, &str, &str)] = &[
     ("Elastic", "tasks_max", VALIDATION, "fn an_elastic_gang_grows_beyond_its_least_by_whole_segments"),
     ("Elastic", "signal", "cli/tests/commands/elastic.rs", "fn an_elastic_gang_grows_into_idle_gpus_and_gives_them_back"),
     ("JobSpec", "image", IMAGES, "fn a_task_sees_its_image_and_nothing_of_the_host"),
+    ("JobSpec", "compute_instances", "cli/tests/commands/compute_instances.rs", "fn a_task_has_several_compute_instances_in_one_mig_instance"),
     ("JobSpec", "mounts", IMAGES, "fn mounts_are_read_only_unless_they_say_otherwise_and_no_link_leads_out"),
     ("Mount", "source", IMAGES, "fn mounts_are_read_only_unless_they_say_otherwise_and_no_link_leads_out"),
     ("Mount", "target", IMAGES, "fn links_of_an_image_lead_to_nothing_of_the_host_and_onto_nothing_of_the_sandbox"),

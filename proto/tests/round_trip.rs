@@ -165,7 +165,7 @@ prop_compose! {
                 signal: preemption.0, grace_s: preemption.1, checkpoint_bytes: preemption.2.into(), restart_cost_s: preemption.3,
             },
             start, array: array.map(|(indices, max_running)| ArraySpec { indices, max_running }),
-            priority_class, reservation, elastic, image: files.0, mounts: files.1,
+            priority_class, reservation, elastic, image: files.0, mounts: files.1, compute_instances: 0,
         }
     }
 }

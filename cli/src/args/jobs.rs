@@ -50,6 +50,9 @@ pub struct Submit {
     /// One MIG instance of this profile, such as 1g.10gb
     #[arg(long, value_name = "PROFILE", help_heading = "Devices")]
     pub mig: Option<String>,
+    /// With --mig: so many equal compute instances in the MIG instance, which share its memory; the task sees one MIG device for each
+    #[arg(long, value_name = "N", help_heading = "Devices")]
+    pub compute_instances: Option<u32>,
     /// A share of one GPU under MPS, in percent of its compute, 1 to 100
     #[arg(long, value_name = "PERCENT", help_heading = "Devices")]
     pub mps: Option<u32>,
@@ -269,6 +272,7 @@ impl Submit {
             env: self.env.iter().map(variable).collect(),
             workdir: self.workdir.clone(),
             image: self.image.clone(),
+            compute_instances: self.compute_instances,
             mounts: (!self.mount.is_empty()).then(|| self.mount.iter().cloned().map(MountText::Line).collect()),
             command: (!self.command.is_empty()).then(|| OneOrMany::Many(self.command.clone())),
             count: self.count,

@@ -136,6 +136,8 @@ pub struct JobText {
     pub image: Option<String>,
     /// What of the node its tasks see.
     pub mounts: Option<Vec<MountText>>,
+    /// So many equal compute instances in its MIG instance.
+    pub compute_instances: Option<u32>,
     /// Program and arguments.
     pub command: Option<OneOrMany>,
     /// How many equal jobs.
@@ -208,6 +210,7 @@ impl JobText {
             workdir,
             image,
             mounts,
+            compute_instances,
             command,
             count
         );
@@ -305,6 +308,7 @@ impl JobText {
             elastic,
             image: self.image.unwrap_or_default(),
             mounts,
+            compute_instances: self.compute_instances.unwrap_or_default(),
         })
     }
 

@@ -279,6 +279,7 @@ impl JobDetail {
             ("command", command_words(&job.command)),
             ("workdir", job.workdir.clone()),
             ("image", job.image.clone()),
+            ("compute instances", job.compute_instances.map(|count| count.to_string()).unwrap_or_default()),
         ];
         lines.extend(job.mounts.iter().map(|mount| ("mount", mount.clone())));
         lines.extend(job.env.iter().map(|(name, value)| ("env", format!("{name}={value}"))));

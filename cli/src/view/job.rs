@@ -213,6 +213,9 @@ pub struct JobView {
     /// What of the node its tasks see: SOURCE:TARGET:ro or :rw.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<String>,
+    /// Equal compute instances in its MIG instance, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compute_instances: Option<u32>,
     /// Its variables.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
@@ -384,6 +387,7 @@ impl JobView {
             command: spec.command,
             workdir: spec.workdir,
             image: spec.image,
+            compute_instances: Some(spec.compute_instances).filter(|count| *count > 1),
             mounts: spec.mounts.into_iter().map(|mount| muster_model::Mount::from(mount).to_string()).collect(),
             env: spec.env,
         }

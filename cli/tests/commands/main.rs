@@ -3,6 +3,7 @@
 mod classes;
 mod common;
 mod complete;
+mod compute_instances;
 mod elastic;
 mod endpoints;
 mod fleet;

@@ -73,6 +73,8 @@ pub struct DesiredTask {
     pub image: Option<TaskImage>,
     /// Its mounts, with the rules that allow them.
     pub mounts: Vec<TaskMount>,
+    /// Equal compute instances in its MIG instance; 0 and 1: one.
+    pub compute_instances: u8,
 }
 
 /// The gang that tasks belong to: its minimum, and of an elastic one all workers.
@@ -186,6 +188,7 @@ impl State {
                 below: rules.allows_image(image).unwrap_or_default().to_owned(),
             }),
             mounts: spec.mounts.iter().map(of_mount).collect(),
+            compute_instances: spec.compute_instances,
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::bounds;
 use crate::field_error::FieldError;
 use crate::image::{BadText, ImageRef, MOUNTS_MAX};
 use crate::job::{JobSpec, ValidJobSpec};
-use crate::mig;
+use crate::mig::{self, MigShape};
 use crate::preemption::{
     CHECKPOINT_BYTES_MAX, LimitSignal, PREEMPT_GRACE_S_MAX, RESTART_COST_S_MAX, SIGNAL_BEFORE_S_MAX,
 };
@@ -41,6 +41,7 @@ impl JobSpec {
         self.check_limit_signal(&mut faults);
         self.check_elastic(&mut faults);
         self.check_devices(&mut faults);
+        self.check_compute_instances(&mut faults);
         self.check_topology(&mut faults);
         if let Some(pool) = &self.pool {
             faults.name("pool", pool);
@@ -346,6 +347,32 @@ impl JobSpec {
             || format!("is {}, but MIG slices have no peer access: each job on MIG slices has 1 task", self.tasks),
             "submit separate jobs of 1 task, or request whole GPUs",
         );
+    }
+
+    fn check_compute_instances(&self, faults: &mut Faults) {
+        let (count, devices) = (self.compute_instances, &self.request.devices);
+        if count <= 1 {
+            return;
+        }
+        let slices: Vec<u8> = devices
+            .possible_models()
+            .filter_map(|model| devices.mig_shape(model))
+            .map(MigShape::compute_slices)
+            .collect();
+        let of = slices.iter().copied().max().unwrap_or_default();
+        let problem = || match of {
+            0 => format!("is {count}, and the job asks for no MIG instance"),
+            of => format!("is {count}, and {of} compute slices have no {count} equal parts"),
+        };
+        let fix = match of {
+            0 => "leave it out, or request a MIG instance".to_owned(),
+            of => {
+                let counts = (1..=of).filter(|count| of % count == 0).map(|count| count.to_string());
+                format!("use one of {}", counts.collect::<Vec<_>>().join(", "))
+            }
+        };
+        let fits = of > 0 && slices.iter().all(|slices| slices % count == 0);
+        faults.when(!fits, "compute_instances", problem, &fix);
     }
 
     fn check_share(&self, field: &str, memory_mib: u64, faults: &mut Faults) {

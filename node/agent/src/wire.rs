@@ -105,6 +105,9 @@ fn desired_task(wire: v1::DesiredTask) -> Result<DesiredTask, FieldError> {
         world: wire.world.map(world),
         image: wire.image.map(Into::into),
         mounts: wire.mounts.into_iter().map(Into::into).collect(),
+        compute_instances: u8::try_from(wire.compute_instances).map_err(|_| {
+            FieldError::new("compute_instances", format!("is {}", wire.compute_instances), "use at most 7")
+        })?,
     };
     let signal = signal_of(wire.stop_signal).unwrap_or_default();
     let stop = wire.stop.then(|| Stop { signal, grace_s: wire.stop_grace_s.unwrap_or(spec.grace_s) });

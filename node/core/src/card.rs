@@ -4,12 +4,11 @@
 //! nobody holds or is about to hold is whole; the steps of one card never depend on another card, so each is worked on by itself.
 
 use crate::health::Scope;
-use crate::task::TaskKey;
 use muster_model::GpuModel;
 use muster_model::mig::{self, MigPlacement};
 use muster_model::request::SharingMode;
 use muster_model::task::HoldMode;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// How a card is driven now.
@@ -18,8 +17,8 @@ pub enum CardSetting {
     /// One task may have it all.
     #[default]
     Whole,
-    /// MIG mode is on, and these instances stand.
-    Mig(BTreeSet<MigPlacement>),
+    /// MIG mode is on, and these instances stand, each with so many equal compute instances.
+    Mig(BTreeMap<MigPlacement, u8>),
     /// An MPS server runs on it.
     Mps,
     /// It is shared by turns.
@@ -57,9 +56,11 @@ impl CardObserved {
     }
 
     /// Whether a task that holds `mode` can start on it now.
-    fn serves(&self, mode: HoldMode) -> bool {
+    fn serves(&self, mode: HoldMode, compute_instances: u8) -> bool {
         let as_needed = match (&self.setting, mode) {
-            (Some(CardSetting::Mig(standing)), HoldMode::Mig(place)) => standing.contains(&place),
+            (Some(CardSetting::Mig(standing)), HoldMode::Mig(place)) => {
+                standing.get(&place) == Some(&compute_instances)
+            }
             (Some(CardSetting::Mps), HoldMode::Mps { .. }) => !self.mps_failed,
             (Some(CardSetting::Whole), HoldMode::Whole)
             | (Some(CardSetting::TimeSlice), HoldMode::TimeSlice { .. }) => true,
@@ -68,10 +69,10 @@ impl CardObserved {
         as_needed && !self.changing
     }
 
-    /// How far a card is for a task that may have `mode` on it.
-    pub(crate) fn readiness(&self, mode: HoldMode) -> Readiness<'_> {
+    /// How far a card is for a task that may have `mode` on it, with so many compute instances.
+    pub(crate) fn readiness(&self, mode: HoldMode, compute_instances: u8) -> Readiness<'_> {
         match &self.failed {
-            _ if self.serves(mode) => Readiness::Ready,
+            _ if self.serves(mode, compute_instances) => Readiness::Ready,
             Some(why) if !self.changing => Readiness::Failed(why),
             _ => Readiness::NotYet,
         }
@@ -111,8 +112,8 @@ pub enum CardStep {
     ClearTimeSlice,
     /// Enters MIG mode; nothing runs on the card.
     EnableMig,
-    /// Makes an instance at its place.
-    CreateInstance(MigPlacement),
+    /// Makes an instance at its place, and so many equal compute instances in it.
+    CreateInstance(MigPlacement, u8),
     /// Starts an MPS server; nothing runs on the card.
     StartMps,
     /// Lets several tasks take turns.
@@ -127,7 +128,10 @@ impl fmt::Display for CardStep {
             CardStep::StopMps => f.write_str("stopping MPS"),
             CardStep::ClearTimeSlice => f.write_str("ending time-slicing"),
             CardStep::EnableMig => f.write_str("entering MIG mode"),
-            CardStep::CreateInstance(place) => write!(f, "creating MIG instance {place}"),
+            CardStep::CreateInstance(place, 1) => write!(f, "creating MIG instance {place}"),
+            CardStep::CreateInstance(place, count) => {
+                write!(f, "creating MIG instance {place} with {count} compute instances")
+            }
             CardStep::StartMps => f.write_str("starting MPS"),
             CardStep::SetTimeSlice => f.write_str("starting time-slicing"),
         }
@@ -136,11 +140,18 @@ impl fmt::Display for CardStep {
 
 /// Who holds a card: live tasks, and those that are about to start.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Holders(Vec<(TaskKey, HoldMode)>);
+pub(crate) struct Holders(Vec<Holder>);
+
+/// What a task holds of a card.
+#[derive(Clone, Copy, Debug)]
+struct Holder {
+    mode: HoldMode,
+    compute_instances: u8,
+}
 
 impl Holders {
-    pub(crate) fn add(&mut self, key: TaskKey, mode: HoldMode) {
-        self.0.push((key, mode));
+    pub(crate) fn add(&mut self, mode: HoldMode, compute_instances: u8) {
+        self.0.push(Holder { mode, compute_instances });
     }
 
     /// Whether `mode` can be had beside the present holders, by what the card can do. The capacity ledger allows nothing else to be asked
@@ -150,31 +161,35 @@ impl Holders {
             HoldMode::Whole => self.0.is_empty(),
             HoldMode::Mig(place) => {
                 let Some(family) = model.facts().mig else { return false };
-                self.all_in(SharingMode::Mig) && mig::can_stand(family, &self.places(), place)
+                let places: Vec<MigPlacement> = self.instances().map(|(place, _)| place).collect();
+                self.all_in(SharingMode::Mig) && mig::can_stand(family, &places, place)
             }
             HoldMode::Mps { .. } | HoldMode::TimeSlice { .. } => self.all_in(mode.mode()),
         }
     }
 
     fn all_in(&self, mode: SharingMode) -> bool {
-        self.0.iter().all(|(_, held)| held.mode() == mode)
+        self.0.iter().all(|held| held.mode.mode() == mode)
     }
 
-    fn places(&self) -> Vec<MigPlacement> {
-        let mig = |held: &(TaskKey, HoldMode)| if let HoldMode::Mig(place) = held.1 { Some(place) } else { None };
-        self.0.iter().filter_map(mig).collect()
+    /// The MIG instances that are held, and how many compute instances each has.
+    fn instances(&self) -> impl Iterator<Item = (MigPlacement, u8)> + '_ {
+        self.0.iter().filter_map(|held| match held.mode {
+            HoldMode::Mig(place) => Some((place, held.compute_instances)),
+            HoldMode::Whole | HoldMode::Mps { .. } | HoldMode::TimeSlice { .. } => None,
+        })
     }
 
     /// The setting that the holders need; `None` when they need different ones, which only a corrupted record can show: such a
     /// card is left as it is until enough of them are gone.
     fn setting(&self) -> Option<CardSetting> {
-        let Some((_, first)) = self.0.first() else { return Some(CardSetting::Whole) };
-        if !self.all_in(first.mode()) {
+        let Some(first) = self.0.first().map(|held| held.mode.mode()) else { return Some(CardSetting::Whole) };
+        if !self.all_in(first) {
             return None;
         }
-        Some(match first.mode() {
+        Some(match first {
             SharingMode::Whole => CardSetting::Whole,
-            SharingMode::Mig => CardSetting::Mig(self.places().into_iter().collect()),
+            SharingMode::Mig => CardSetting::Mig(self.instances().collect()),
             SharingMode::Mps => CardSetting::Mps,
             SharingMode::TimeSlice => CardSetting::TimeSlice,
         })
@@ -203,15 +218,18 @@ pub(crate) fn steps(now: &CardSetting, holders: &Holders) -> Vec<CardStep> {
     let mut steps = Vec::new();
     match (now, &wanted) {
         (CardSetting::Mig(standing), CardSetting::Mig(needed)) => {
-            steps.extend(standing.difference(needed).map(|place| CardStep::DestroyInstance(*place)));
-            steps.extend(needed.difference(standing).map(|place| CardStep::CreateInstance(*place)));
+            let is_in = |all: &BTreeMap<MigPlacement, u8>, place, count| all.get(place) == Some(count);
+            let gone = standing.iter().filter(|(place, count)| !is_in(needed, place, count));
+            steps.extend(gone.map(|(place, _)| CardStep::DestroyInstance(*place)));
+            let new = needed.iter().filter(|(place, count)| !is_in(standing, place, count));
+            steps.extend(new.map(|(place, count)| CardStep::CreateInstance(*place, *count)));
         }
         (now, wanted) if now == wanted => {}
         (now, wanted) => {
             match now {
                 CardSetting::Whole => {}
                 CardSetting::Mig(standing) => {
-                    steps.extend(standing.iter().map(|place| CardStep::DestroyInstance(*place)));
+                    steps.extend(standing.keys().map(|place| CardStep::DestroyInstance(*place)));
                     steps.push(CardStep::DisableMig);
                 }
                 CardSetting::Mps => steps.push(CardStep::StopMps),
@@ -221,7 +239,7 @@ pub(crate) fn steps(now: &CardSetting, holders: &Holders) -> Vec<CardStep> {
                 CardSetting::Whole => {}
                 CardSetting::Mig(needed) => {
                     steps.push(CardStep::EnableMig);
-                    steps.extend(needed.iter().map(|place| CardStep::CreateInstance(*place)));
+                    steps.extend(needed.iter().map(|(place, count)| CardStep::CreateInstance(*place, *count)));
                 }
                 CardSetting::Mps => steps.push(CardStep::StartMps),
                 CardSetting::TimeSlice => steps.push(CardStep::SetTimeSlice),

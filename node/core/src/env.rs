@@ -17,8 +17,8 @@ pub const PIPE_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
 pub struct DeviceNames {
     /// UUID of each card.
     pub cards: Vec<String>,
-    /// UUID of each MIG instance that stands now, by card and place.
-    pub instances: BTreeMap<(u16, MigPlacement), String>,
+    /// UUIDs of the MIG devices of each MIG instance that stands now, by card and place: one for each compute instance.
+    pub instances: BTreeMap<(u16, MigPlacement), Vec<String>>,
     /// Folder of the control pipe of each card's MPS server.
     pub mps_pipes: BTreeMap<u16, String>,
 }
@@ -88,16 +88,16 @@ pub fn task_env(spec: &TaskSpec, names: &DeviceNames) -> Result<BTreeMap<String,
 /// UUIDs of cards and of MIG instances: an index means another card behind a private `/dev`, and after a card has died. A task without devices
 /// sees none.
 fn visible_devices(spec: &TaskSpec, names: &DeviceNames) -> Result<String, NotPrepared> {
-    let mut visible = Vec::with_capacity(spec.devices.len());
+    let mut visible: Vec<String> = Vec::with_capacity(spec.devices.len());
     for hold in &spec.devices {
         let card = hold.gpu;
-        let uuid = || names.cards.get(usize::from(card)).cloned();
-        let instance = |place| names.instances.get(&(card, place)).cloned();
-        let (name, what) = match hold.mode {
+        let uuid = || names.cards.get(usize::from(card)).map(std::slice::from_ref);
+        let instance = |place| names.instances.get(&(card, place)).map(Vec::as_slice);
+        let (named, what) = match hold.mode {
             HoldMode::Mig(place) => (instance(place), format!("MIG instance {place}")),
             HoldMode::Whole | HoldMode::TimeSlice { .. } | HoldMode::Mps { .. } => (uuid(), "UUID".to_owned()),
         };
-        visible.push(name.ok_or(NotPrepared { card, what })?);
+        visible.extend_from_slice(named.ok_or(NotPrepared { card, what })?);
     }
     Ok(visible.join(","))
 }

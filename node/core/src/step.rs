@@ -137,7 +137,7 @@ fn admit(desired: &Desired, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<
     for task in live().chain(cleaning) {
         for hold in &task.spec.devices {
             if let Some(card) = holders.get_mut(usize::from(hold.gpu)) {
-                card.add(task.spec.key, hold.mode);
+                card.add(hold.mode, task.spec.compute_instances());
             }
         }
     }
@@ -166,7 +166,7 @@ fn admit(desired: &Desired, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<
         if job_is_elsewhere || !fence_lies_ahead(task, observed) {
             continue;
         }
-        let Some(after) = take_devices(key, task, &observed.cards, &holders) else { continue };
+        let Some(after) = take_devices(task, &observed.cards, &holders) else { continue };
         match readiness(task, &observed.cards) {
             Readiness::Failed(why) => {
                 steps.push(Step::RecordCannotStart { key: *key, reason: why.to_owned() });
@@ -185,7 +185,7 @@ fn admit(desired: &Desired, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<
 fn readiness<'a>(task: &DesiredTask, cards: &'a [CardObserved]) -> Readiness<'a> {
     let mut all = Readiness::Ready;
     for hold in &task.spec.devices {
-        match cards[usize::from(hold.gpu)].readiness(hold.mode) {
+        match cards[usize::from(hold.gpu)].readiness(hold.mode, task.spec.compute_instances()) {
             failed @ Readiness::Failed(_) => return failed,
             Readiness::NotYet => all = Readiness::NotYet,
             Readiness::Ready => {}
@@ -195,14 +195,14 @@ fn readiness<'a>(task: &DesiredTask, cards: &'a [CardObserved]) -> Readiness<'a>
 }
 
 /// The holders after `task` took its devices; `None` when one of them is not to be had now.
-fn take_devices(key: &TaskKey, task: &DesiredTask, cards: &[CardObserved], before: &[Holders]) -> Option<Vec<Holders>> {
+fn take_devices(task: &DesiredTask, cards: &[CardObserved], before: &[Holders]) -> Option<Vec<Holders>> {
     let mut after = before.to_vec();
     for hold in &task.spec.devices {
         let index = usize::from(hold.gpu);
         if !after[index].admit(cards[index].model, hold.mode) {
             return None;
         }
-        after[index].add(*key, hold.mode);
+        after[index].add(hold.mode, task.spec.compute_instances());
     }
     Some(after)
 }

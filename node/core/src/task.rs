@@ -111,6 +111,53 @@ pub struct TaskSpec {
     /// What of the node it sees.
     #[serde(default)]
     pub mounts: Vec<TaskMount>,
+    /// Equal compute instances in its MIG instance; 0 and 1: one that fills it.
+    #[serde(default)]
+    pub compute_instances: u8,
+}
+
+impl TaskSpec {
+    /// The only task of a job that runs these words on CPUs, for tests, benches and simulations. The job has the allocation's number.
+    #[must_use]
+    pub fn usual(key: TaskKey, command: &[&str]) -> Self {
+        TaskSpec {
+            key,
+            job: JobId(key.allocation.0),
+            attempt: Attempt(1),
+            job_name: "train".to_owned(),
+            tenant: "research".to_owned(),
+            tenant_id: TenantId(3),
+            devices: Vec::new(),
+            command: command.iter().map(|word| (*word).to_owned()).collect(),
+            env: BTreeMap::new(),
+            workdir: None,
+            world_size: 1,
+            local_rank: 0,
+            local_world_size: 1,
+            node_rank: 0,
+            master_addr: "127.0.0.1".to_owned(),
+            master_port: 29_500,
+            restart_count: 0,
+            cpu_milli: 100,
+            memory_mib: 64,
+            time_limit_s: None,
+            grace_s: 1,
+            disconnect_grace_s: 600,
+            gpu_units: 0,
+            checkpoint_note: String::new(),
+            limit_signal: None,
+            world: None,
+            image: None,
+            mounts: Vec::new(),
+            compute_instances: 0,
+        }
+    }
+
+    /// Compute instances in each MIG instance that it holds, at least one.
+    #[must_use]
+    pub fn compute_instances(&self) -> u8 {
+        self.compute_instances.max(1)
+    }
 }
 
 /// A task that the node should have.

@@ -49,6 +49,7 @@ impl From<&JobSpec> for v1::JobSpec {
             elastic: spec.elastic.map(elastic_to_wire),
             image: spec.image.clone().unwrap_or_default(),
             mounts: spec.mounts.iter().map(Into::into).collect(),
+            compute_instances: spec.compute_instances.into(),
             ..v1::JobSpec::default()
         };
         asked_to_wire(&spec.asked, &spec.request.devices, &mut wire);
@@ -95,6 +96,14 @@ impl TryFrom<v1::JobSpec> for JobSpec {
             elastic: wire.elastic.map(elastic_from_wire).transpose()?,
             image: text_if(wire.image),
             mounts: wire.mounts.into_iter().map(Into::into).collect(),
+            compute_instances: u8::try_from(wire.compute_instances).map_err(|_| {
+                let problem = format!("is {}", wire.compute_instances);
+                FieldError::new(
+                    "compute_instances",
+                    problem,
+                    "use a number that divides the compute slices of the MIG profile",
+                )
+            })?,
         })
     }
 }

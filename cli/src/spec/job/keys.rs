@@ -53,6 +53,7 @@ pub const KEYS: &[&str] = &[
     "workdir",
     "image",
     "mounts",
+    "compute-instances",
     "command",
     "count",
 ];

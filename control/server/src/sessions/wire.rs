@@ -38,6 +38,7 @@ pub(crate) fn desired_task(task: DesiredTask) -> v1::DesiredTask {
         limit_signal_s: task.limit_signal.map(|said| said.before_s).unwrap_or_default(),
         image: task.image.map(Into::into),
         mounts: task.mounts.iter().map(Into::into).collect(),
+        compute_instances: task.compute_instances.into(),
         world: task.world.map(|world| v1::World {
             generation: world.generation,
             workers: world.workers,

@@ -127,7 +127,7 @@ impl Cards {
             DeviceNames { cards: self.gpus.iter().map(|gpu| gpu.uuid.clone()).collect(), ..DeviceNames::default() };
         for (card, slot) in (0_u16..).zip(self.slots.lock().iter()) {
             let Some(state) = &slot.state else { continue };
-            names.instances.extend(state.instances.iter().map(|made| ((card, made.place), made.uuid.clone())));
+            names.instances.extend(state.instances.iter().map(|made| ((card, made.place), made.uuids.clone())));
             names.mps_pipes.extend(state.mps_pipe.clone().map(|pipe| (card, pipe)));
         }
         names
@@ -189,7 +189,7 @@ impl Cards {
     pub(crate) fn stands(&self, card: u16, uuid: &str) -> bool {
         let slots = self.slots.lock();
         let state = slots.get(usize::from(card)).and_then(|slot| slot.state.as_ref());
-        state.is_some_and(|state| state.instances.iter().any(|made| made.uuid == uuid))
+        state.is_some_and(|state| state.instances.iter().any(|made| made.uuids.iter().any(|name| name == uuid)))
     }
 
     /// The number of the MIG instance that stands there.

@@ -29,8 +29,8 @@ use std::time::Duration;
 pub struct MigInstance {
     /// The driver's number for it, which a later instance may have again.
     pub handle: u64,
-    /// What CUDA calls it.
-    pub uuid: String,
+    /// What CUDA calls the MIG devices in it: one for each of its compute instances, which are equal.
+    pub uuids: Vec<String>,
     /// Where it stands.
     pub place: MigPlacement,
 }
@@ -58,7 +58,9 @@ impl CardState {
     pub fn setting(&self) -> CardSetting {
         match self.mode {
             SharingMode::Whole => CardSetting::Whole,
-            SharingMode::Mig => CardSetting::Mig(self.instances.iter().map(|instance| instance.place).collect()),
+            SharingMode::Mig => {
+                CardSetting::Mig(self.instances.iter().map(|one| (one.place, one.uuids.len() as u8)).collect())
+            }
             SharingMode::Mps => CardSetting::Mps,
             SharingMode::TimeSlice => CardSetting::TimeSlice,
         }

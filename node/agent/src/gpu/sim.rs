@@ -160,7 +160,7 @@ impl SimGpus {
 fn apply(state: &mut CardState, step: CardStep, is_empty: bool, next_handle: &mut u64) -> Result<(), String> {
     match step {
         CardStep::DestroyInstance(place) => state.instances.retain(|instance| instance.place != place),
-        CardStep::CreateInstance(place) => return create(state, place, next_handle),
+        CardStep::CreateInstance(place, count) => return create(state, (place, count), next_handle),
         CardStep::EnableMig if state.model.facts().mig.is_none() => return Err(format!("{} has no MIG", state.model)),
         CardStep::EnableMig => return set_mode(state, step, is_empty, (SharingMode::Whole, SharingMode::Mig)),
         CardStep::DisableMig => return set_mode(state, step, is_empty, (SharingMode::Mig, SharingMode::Whole)),
@@ -201,10 +201,18 @@ fn set_mode(
     Ok(())
 }
 
-fn create(state: &mut CardState, place: MigPlacement, next_handle: &mut u64) -> Result<(), String> {
+fn create(state: &mut CardState, (place, count): (MigPlacement, u8), next_handle: &mut u64) -> Result<(), String> {
     let standing: Vec<MigPlacement> = state.instances.iter().map(|instance| instance.place).collect();
-    if standing.contains(&place) {
-        return Ok(());
+    if let Some(there) = state.instances.iter().find(|instance| instance.place == place) {
+        let parts = there.uuids.len();
+        return match parts == usize::from(count) {
+            true => Ok(()),
+            false => Err(format!("{place} stands with {parts} compute instances; destroy it first")),
+        };
+    }
+    let slices = place.shape.compute_slices();
+    if count == 0 || !slices.is_multiple_of(count) {
+        return Err(format!("{slices} compute slices have no {count} equal parts"));
     }
     let family = state.model.facts().mig.ok_or_else(|| format!("{} has no MIG", state.model))?;
     if state.mode != SharingMode::Mig {
@@ -215,8 +223,12 @@ fn create(state: &mut CardState, place: MigPlacement, next_handle: &mut u64) -> 
     }
     let handle = *next_handle;
     *next_handle += 1;
-    let uuid = format!("MIG-{}-{handle}", state.uuid.trim_start_matches("GPU-"));
-    state.instances.push(MigInstance { handle, uuid, place });
+    let card = state.uuid.trim_start_matches("GPU-");
+    let uuids = (0..count).map(|part| match part {
+        0 => format!("MIG-{card}-{handle}"),
+        part => format!("MIG-{card}-{handle}-{part}"),
+    });
+    state.instances.push(MigInstance { handle, uuids: uuids.collect(), place });
     state.instances.sort_by_key(|instance| instance.place.start);
     Ok(())
 }

@@ -162,7 +162,8 @@ async fn cards_are_cut_and_shared_for_tasks_and_whole_again_after_them() {
     assert_eq!(fleet.modes().await, [SharingMode::Mig, SharingMode::Mps, SharingMode::TimeSlice]);
     let instances = fleet.gpus.state(0).await.expect("readable").instances;
     assert_eq!(instances.iter().map(|instance| instance.place).collect::<Vec<_>>(), [place]);
-    for (id, devices, mps) in [(1, instances[0].uuid.as_str(), "0"), (2, "GPU-node-1", "3"), (4, "GPU-node-2", "0")] {
+    for (id, devices, mps) in [(1, instances[0].uuids[0].as_str(), "0"), (2, "GPU-node-1", "3"), (4, "GPU-node-2", "0")]
+    {
         lines(&fleet.dir().join(format!("node/tasks/{id}.0/stdout")), 2).await;
         let said = fleet.output(id, id, 0, false).await;
         assert!(said.contains(&format!("on [{devices}] ")) && said.trim_end().ends_with(mps), "{said}");

@@ -3,8 +3,8 @@
 use muster_agent::exec::process::{ProcessConfig, ProcessExecutor, ShimCommand};
 use muster_agent::exec::{DeviceNode, Executor, Launch, Stream};
 use muster_model::Stop;
-use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, TenantId};
-use muster_model::task::{DeviceHold, TaskState};
+use muster_model::ids::{AllocationId, Epoch, Rank};
+use muster_model::task::TaskState;
 use muster_node_core::{ObservedTask, Phase, TaskKey, TaskSpec};
 use muster_runtime::{Host, real};
 use std::path::{Path, PathBuf};
@@ -31,34 +31,12 @@ pub(crate) fn spec(id: u64, rank: u32, script: &str) -> TaskSpec {
 
 pub(crate) fn command(id: u64, rank: u32, words: &[&str]) -> TaskSpec {
     TaskSpec {
-        key: key(id, rank),
-        job: JobId(id),
-        attempt: Attempt(1),
-        job_name: "train".to_owned(),
-        tenant: "research".to_owned(),
-        tenant_id: TenantId(3),
-        devices: Vec::<DeviceHold>::new(),
-        command: words.iter().map(|word| (*word).to_owned()).collect(),
-        env: Default::default(),
-        workdir: None,
         world_size: 2,
         local_rank: rank,
         local_world_size: 2,
-        node_rank: 0,
-        master_addr: "127.0.0.1".to_owned(),
-        master_port: 29_500,
-        restart_count: 0,
-        cpu_milli: 100,
-        memory_mib: 64,
-        time_limit_s: None,
         grace_s: 20,
-        disconnect_grace_s: 600,
         gpu_units: 7_000,
-        checkpoint_note: String::new(),
-        limit_signal: None,
-        world: None,
-        image: None,
-        mounts: Vec::new(),
+        ..TaskSpec::usual(key(id, rank), words)
     }
 }
 

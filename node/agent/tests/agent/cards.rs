@@ -33,7 +33,7 @@ async fn state(gpus: &SimGpus, card: u16) -> CardState {
 #[tokio::test]
 async fn instances_stand_only_where_the_geometry_lets_them() {
     let gpus = SimGpus::open(gpus(&[GpuModel::H100, GpuModel::T4]), "b", None).expect("new cards");
-    let create = |shape, start| CardStep::CreateInstance(place(shape, start));
+    let create = |shape, start| CardStep::CreateInstance(place(shape, start), 1);
     refused(&gpus, 0, create(MigShape::G3, 0)).await;
     take(&gpus, 0, CardStep::EnableMig).await;
     take(&gpus, 0, create(MigShape::G3, 0)).await;
@@ -49,8 +49,8 @@ async fn instances_stand_only_where_the_geometry_lets_them() {
     assert!(matches!(missing, Err(GpuError::NoCard { card: 2, cards: 2 })));
     take(&gpus, 0, CardStep::DestroyInstance(first.place)).await;
     take(&gpus, 0, CardStep::DestroyInstance(first.place)).await;
-    take(&gpus, 0, CardStep::CreateInstance(first.place)).await;
-    assert_ne!(first.uuid, state(&gpus, 0).await.instances[0].uuid, "a new instance has a new name");
+    take(&gpus, 0, CardStep::CreateInstance(first.place, 1)).await;
+    assert_ne!(first.uuids, state(&gpus, 0).await.instances[0].uuids, "a new instance has a new name");
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn cards_survive_an_agent_and_not_a_reboot() {
     let cards = || gpus(&[GpuModel::A100_80]);
     let first = SimGpus::open(cards(), "boot-1", Some(files.clone())).expect("new cards");
     take(&first, 0, CardStep::EnableMig).await;
-    take(&first, 0, CardStep::CreateInstance(place(MigShape::G2, 2))).await;
+    take(&first, 0, CardStep::CreateInstance(place(MigShape::G2, 2), 1)).await;
     let before = state(&first, 0).await;
     let second = SimGpus::open(cards(), "boot-1", Some(files.clone())).expect("the same cards");
     assert_eq!(state(&second, 0).await, before);

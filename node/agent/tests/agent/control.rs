@@ -326,5 +326,6 @@ pub(crate) fn to_wire(spec: &TaskSpec, stop: bool) -> v1::DesiredTask {
         world: None,
         image: spec.image.clone().map(Into::into),
         mounts: spec.mounts.iter().map(Into::into).collect(),
+        compute_instances: spec.compute_instances.into(),
     }
 }

@@ -108,7 +108,7 @@ fn checks() -> Vec<Check> {
             words(gpus.take(0, create(MigShape::G2, 2)).await)?;
             let made = words(gpus.state(0).await)?.instances;
             ensure(
-                made.len() == 1 && made[0].place == place(MigShape::G2, 2) && made[0].uuid.starts_with("MIG-"),
+                made.len() == 1 && made[0].place == place(MigShape::G2, 2) && made[0].uuids[0].starts_with("MIG-"),
                 made,
             )?;
             words(gpus.take(0, CardStep::DestroyInstance(place(MigShape::G2, 2))).await)?;

@@ -73,7 +73,7 @@ pub(crate) const fn place(shape: MigShape, start: u8) -> MigPlacement {
 }
 
 pub(crate) const fn create(shape: MigShape, start: u8) -> CardStep {
-    CardStep::CreateInstance(place(shape, start))
+    CardStep::CreateInstance(place(shape, start), 1)
 }
 
 pub(crate) const fn destroy(shape: MigShape, start: u8) -> CardStep {

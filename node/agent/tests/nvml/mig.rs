@@ -20,7 +20,7 @@ async fn an_h100_is_cut_and_made_whole_again() {
     }
     let before = state(&gpus, 0).await;
     assert_eq!(places(&gpus, 0).await, [place(G1Media, 0), place(G1, 1), place(G1Double, 2), place(G3, 4)]);
-    assert!(before.instances.iter().all(|one| one.uuid.starts_with("MIG-")), "{before:?}");
+    assert!(before.instances.iter().all(|one| one.uuids.len() == 1 && one.uuids[0].starts_with("MIG-")), "{before:?}");
     take(&gpus, 0, create(G3, 4)).await;
     assert_eq!(state(&gpus, 0).await, before, "made once");
     assert!(refused(&gpus, 0, create(G2, 4)).await.contains("conflicts with MIG instance G3@4"));
@@ -29,7 +29,7 @@ async fn an_h100_is_cut_and_made_whole_again() {
     take(&gpus, 0, destroy(G3, 4)).await;
     take(&gpus, 0, destroy(G3, 4)).await;
     take(&gpus, 0, create(G3, 4)).await;
-    assert_ne!(state(&gpus, 0).await.instances[3].uuid, before.instances[3].uuid, "a new instance has a new name");
+    assert_ne!(state(&gpus, 0).await.instances[3].uuids, before.instances[3].uuids, "a new instance has a new name");
     for one in before.instances {
         take(&gpus, 0, CardStep::DestroyInstance(one.place)).await;
     }
@@ -127,6 +127,55 @@ async fn a_user_keeps_its_instance_and_is_named() {
     host.faults.remove_process(0, 77).unwrap();
     take(&gpus, 0, destroy(G2, 4)).await;
     take(&gpus, 0, create(G7, 0)).await;
+}
+
+#[tokio::test]
+async fn an_instance_is_cut_into_equal_compute_instances() {
+    let host = Host::new(&Fleet::h100(1).with_mig());
+    let gpus = host.gpus();
+    let cut = |shape, start, count| CardStep::CreateInstance(place(shape, start), count);
+    take(&gpus, 0, cut(G3, 4, 3)).await;
+    take(&gpus, 0, cut(G4, 0, 2)).await;
+    assert_eq!(host.standing(0), [(0, 2), (4, 3)]);
+    let devices: Vec<usize> = state(&gpus, 0).await.instances.iter().map(|one| one.uuids.len()).collect();
+    assert_eq!(devices, [2, 3]);
+    take(&gpus, 0, cut(G3, 4, 3)).await;
+    assert!(refused(&gpus, 0, create(G3, 4)).await.contains("destroy it first"), "it is cut otherwise");
+    take(&gpus, 0, destroy(G3, 4)).await;
+    assert!(refused(&gpus, 0, cut(G3, 4, 2)).await.contains("cannot cut 3 compute slices"));
+    assert_eq!(host.standing(0), [(0, 2)]);
+}
+
+/// Leaves `G3@4` with one of three compute instances, as a helper does that was killed between two.
+async fn half_cut(host: &Host) {
+    let gpus = host.gpus();
+    take(&gpus, 0, CardStep::CreateInstance(place(G3, 4), 3)).await;
+    host.faults
+        .change_card(0, |card| {
+            let id = card.mig.instances.iter().find(|one| one.start == 4).unwrap().id;
+            card.destroy_compute(id, 2).unwrap();
+            card.destroy_compute(id, 1).unwrap();
+        })
+        .unwrap();
+}
+
+#[tokio::test]
+async fn what_was_cut_by_half_gives_way_to_the_next_step() {
+    for (wanted, then) in [
+        (CardStep::CreateInstance(place(G3, 4), 3), vec![(4, 3)]),
+        (create(G3, 4), vec![(4, 1)]),
+        (create(G2, 4), vec![(4, 1)]),
+        (create(G1, 0), vec![(0, 1)]),
+        (CardStep::DisableMig, vec![]),
+    ] {
+        let host = Host::new(&Fleet::h100(1).with_mig());
+        half_cut(&host).await;
+        let gpus = host.gpus();
+        let seen = state(&gpus, 0).await;
+        assert!(seen.withheld.is_none() && seen.instances.is_empty(), "{seen:?}");
+        take(&gpus, 0, wanted).await;
+        assert_eq!(host.standing(0), then, "{wanted}");
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use muster_agent::exec::{Executor, Launch};
 use muster_agent::gpu::GpuBackend;
 use muster_agent::gpu::nvml::NvmlGpus;
 use muster_agent::{Agent, AgentConfig, HealthConfig, HealthMode};
-use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, TenantId};
+use muster_model::ids::{AllocationId, Epoch, JobId, Rank};
 use muster_model::node::NodeSpec;
 use muster_model::task::{DeviceHold, HoldMode};
 use muster_node_core::{TaskKey, TaskSpec};
@@ -126,33 +126,10 @@ fn key(allocation: u64) -> TaskKey {
 
 fn task(allocation: u64, devices: Vec<DeviceHold>) -> TaskSpec {
     TaskSpec {
-        key: key(allocation),
         job: JobId(allocation + 100),
-        attempt: Attempt(1),
-        job_name: "train".to_owned(),
         tenant: "research/\"vision\"".to_owned(),
-        tenant_id: TenantId(3),
         devices,
-        command: vec!["sleep".to_owned(), "infinity".to_owned()],
-        env: BTreeMap::new(),
-        workdir: None,
-        world_size: 1,
-        local_rank: 0,
-        local_world_size: 1,
-        node_rank: 0,
-        master_addr: "127.0.0.1".to_owned(),
-        master_port: 29_500,
-        restart_count: 0,
-        cpu_milli: 100,
-        memory_mib: 64,
-        time_limit_s: None,
-        grace_s: 1,
-        disconnect_grace_s: 600,
         gpu_units: 7_000,
-        checkpoint_note: String::new(),
-        limit_signal: None,
-        world: None,
-        image: None,
-        mounts: Vec::new(),
+        ..TaskSpec::usual(key(allocation), &["sleep", "infinity"])
     }
 }

@@ -57,7 +57,7 @@ impl Expected {
         let family = model.facts().mig?;
         let mut next = self.clone();
         let (from, to) = match step {
-            CardStep::CreateInstance(place) => {
+            CardStep::CreateInstance(place, _) => {
                 let standing: Vec<MigPlacement> = self.places.iter().copied().collect();
                 let is_legal = self.places.contains(&place) || can_stand(family, &standing, place);
                 next.places.insert(place);

@@ -10,7 +10,7 @@ use muster_agent::exec::{Executor, Launch};
 use muster_agent::gpu::GpuBackend;
 use muster_agent::gpu::nvml::MpsLimits;
 use muster_gpu_double::Fleet;
-use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, TenantId};
+use muster_model::ids::{AllocationId, Epoch, Rank};
 use muster_model::request::SharingMode;
 use muster_node_core::{CardStep, Phase, TaskKey, TaskSpec};
 use muster_runtime::real;
@@ -23,36 +23,7 @@ const KEY: TaskKey = TaskKey { allocation: AllocationId(1), rank: Rank(0) };
 
 fn sleeper(id: u64) -> TaskSpec {
     let key = TaskKey { allocation: AllocationId(id), ..KEY };
-    TaskSpec {
-        key,
-        job: JobId(id),
-        attempt: Attempt(1),
-        job_name: "train".to_owned(),
-        tenant: "research".to_owned(),
-        tenant_id: TenantId(3),
-        devices: Vec::new(),
-        command: ["sh", "-c", "setsid sleep 1000 & exec sleep 1000"].map(str::to_owned).to_vec(),
-        env: Default::default(),
-        workdir: None,
-        world_size: 1,
-        local_rank: 0,
-        local_world_size: 1,
-        node_rank: 0,
-        master_addr: "127.0.0.1".to_owned(),
-        master_port: 29_500,
-        restart_count: 0,
-        cpu_milli: 100,
-        memory_mib: 64,
-        time_limit_s: None,
-        grace_s: 1,
-        disconnect_grace_s: 600,
-        gpu_units: 0,
-        checkpoint_note: String::new(),
-        limit_signal: None,
-        world: None,
-        image: None,
-        mounts: Vec::new(),
-    }
+    TaskSpec::usual(key, &["sh", "-c", "setsid sleep 1000 & exec sleep 1000"])
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

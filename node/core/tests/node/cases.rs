@@ -45,13 +45,33 @@ fn a_new_task_has_its_card_prepared_and_starts_when_that_is_seen() {
     let wanted = desired(vec![(spec(10, 0, vec![hold(1, mig(MigShape::G3, 4))]), false)], 1);
     let mut node = observed(vec![]);
     assert_eq!(steps_of(&wanted, &node), [], "its card is whole");
-    assert_eq!(card_steps(&wanted, &node, 1), [CardStep::EnableMig, CardStep::CreateInstance(place)]);
+    assert_eq!(card_steps(&wanted, &node, 1), [CardStep::EnableMig, CardStep::CreateInstance(place, 1)]);
     work(&plan(&wanted, &node).cards, &mut node);
     node.cards[1].changing = true;
     assert_eq!(steps_of(&wanted, &node), [], "it is still being worked on");
     node.cards[1].changing = false;
     assert_eq!(steps_of(&wanted, &node), [Step::Start(key(10, 0))]);
     assert_eq!(card_steps(&wanted, &node, 1), [], "it is as it should be");
+}
+
+#[test]
+fn an_instance_is_cut_as_its_task_asks_and_anew_for_the_next() {
+    let place = MigPlacement { shape: MigShape::G3, start: 4 };
+    let task = |id, compute_instances| {
+        let spec = spec(id, 0, vec![hold(1, mig(MigShape::G3, 4))]);
+        desired(vec![(TaskSpec { compute_instances, ..spec }, false)], 1)
+    };
+    let mut node = observed(vec![]);
+    let first = task(10, 3);
+    assert_eq!(card_steps(&first, &node, 1), [CardStep::EnableMig, CardStep::CreateInstance(place, 3)]);
+    work(&plan(&first, &node).cards, &mut node);
+    assert_eq!(steps_of(&first, &node), [Step::Start(key(10, 0))]);
+    // The first has gone. An instance that is cut otherwise does not serve.
+    let second = task(20, 0);
+    assert_eq!(steps_of(&second, &node), []);
+    assert_eq!(card_steps(&second, &node, 1), [CardStep::DestroyInstance(place), CardStep::CreateInstance(place, 1)]);
+    work(&plan(&second, &node).cards, &mut node);
+    assert_eq!(steps_of(&second, &node), [Step::Start(key(20, 0))]);
 }
 
 #[test]
@@ -206,7 +226,7 @@ fn keys_have_one_name() {
 fn names() -> DeviceNames {
     DeviceNames {
         cards: vec!["GPU-a".to_owned(), "GPU-b".to_owned()],
-        instances: [((1, MigPlacement { shape: MigShape::G1, start: 3 }), "MIG-x".to_owned())].into(),
+        instances: [((1, MigPlacement { shape: MigShape::G1, start: 3 }), vec!["MIG-x".to_owned()])].into(),
         mps_pipes: [(0, "/run/mps-0".to_owned())].into(),
     }
 }

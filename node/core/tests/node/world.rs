@@ -1,6 +1,6 @@
 //! A node that takes the steps of a plan at its word, and refuses every one that must not be taken.
 
-use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision, TenantId};
+use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision};
 use muster_model::mig::{self, MigPlacement, MigShape};
 use muster_model::request::SharingMode;
 use muster_model::task::{DeviceHold, HoldMode, TaskState};
@@ -23,34 +23,19 @@ pub(crate) fn key(allocation: u64, rank: u32) -> TaskKey {
 /// A task of job `allocation / 10`, so that allocations 10 and 11 are two attempts of job 1.
 pub(crate) fn spec(allocation: u64, rank: u32, devices: Vec<DeviceHold>) -> TaskSpec {
     TaskSpec {
-        key: key(allocation, rank),
         job: JobId(allocation / 10),
         attempt: Attempt((allocation % 10) as u32 + 1),
-        job_name: "train".to_owned(),
         tenant: "research/nlp".to_owned(),
-        tenant_id: TenantId(3),
         gpu_units: 7_000 * devices.len() as u64,
         devices,
-        command: vec!["true".to_owned()],
-        env: BTreeMap::new(),
-        workdir: None,
         world_size: 4,
         local_rank: rank,
         local_world_size: 2,
-        node_rank: 0,
         master_addr: "node-0001".to_owned(),
-        master_port: 29_500,
-        restart_count: 0,
         cpu_milli: 1_000,
         memory_mib: 1_024,
-        time_limit_s: None,
         grace_s: 30,
-        disconnect_grace_s: 600,
-        checkpoint_note: String::new(),
-        limit_signal: None,
-        world: None,
-        image: None,
-        mounts: Vec::new(),
+        ..TaskSpec::usual(key(allocation, rank), &["true"])
     }
 }
 
@@ -179,7 +164,7 @@ pub(crate) fn take_card_step(card: u16, step: CardStep, node: &mut Observed) {
     *setting = match (step, setting.clone()) {
         (CardStep::DestroyInstance(place), CardSetting::Mig(mut standing)) => {
             assert!(!holds.contains(&HoldMode::Mig(place)), "a held instance is destroyed");
-            assert!(standing.remove(&place), "an instance that does not stand is destroyed");
+            assert!(standing.remove(&place).is_some(), "an instance that does not stand is destroyed");
             CardSetting::Mig(standing)
         }
         (CardStep::DisableMig, CardSetting::Mig(standing)) if standing.is_empty() && none(SharingMode::Mig) => {
@@ -187,11 +172,11 @@ pub(crate) fn take_card_step(card: u16, step: CardStep, node: &mut Observed) {
         }
         (CardStep::StopMps, CardSetting::Mps) if none(SharingMode::Mps) => CardSetting::Whole,
         (CardStep::ClearTimeSlice, CardSetting::TimeSlice) if none(SharingMode::TimeSlice) => CardSetting::Whole,
-        (CardStep::EnableMig, CardSetting::Whole) if none(SharingMode::Whole) => CardSetting::Mig(BTreeSet::new()),
-        (CardStep::CreateInstance(place), CardSetting::Mig(mut standing)) => {
-            let beside: Vec<MigPlacement> = standing.iter().copied().collect();
+        (CardStep::EnableMig, CardSetting::Whole) if none(SharingMode::Whole) => CardSetting::Mig(BTreeMap::new()),
+        (CardStep::CreateInstance(place, count), CardSetting::Mig(mut standing)) => {
+            let beside: Vec<MigPlacement> = standing.keys().copied().collect();
             assert!(mig::can_stand(model.facts().mig.expect("has MIG"), &beside, place), "{place} beside {beside:?}");
-            standing.insert(place);
+            standing.insert(place, count);
             CardSetting::Mig(standing)
         }
         (CardStep::StartMps, CardSetting::Whole) if none(SharingMode::Whole) => CardSetting::Mps,
@@ -226,7 +211,7 @@ fn assert_may_start(key: TaskKey, wanted: &Desired, node: &Observed) {
         let ready = match (hold.mode, setting) {
             (HoldMode::Whole, CardSetting::Whole) => others.is_empty(),
             (HoldMode::Mig(place), CardSetting::Mig(standing)) => {
-                standing.contains(&place) && !others.contains(&hold.mode)
+                standing.get(&place) == Some(&spec.compute_instances()) && !others.contains(&hold.mode)
             }
             (HoldMode::Mps { .. }, CardSetting::Mps) | (HoldMode::TimeSlice { .. }, CardSetting::TimeSlice) => true,
             _ => false,
@@ -299,7 +284,8 @@ fn any_setting() -> impl Strategy<Value = CardSetting> {
     );
     prop_oneof![
         Just(CardSetting::Whole),
-        prop::sample::select(layouts).prop_map(|layout| CardSetting::Mig(layout.into_iter().collect())),
+        prop::sample::select(layouts)
+            .prop_map(|layout| CardSetting::Mig(layout.into_iter().map(|place| (place, 1)).collect())),
         Just(CardSetting::Mps),
         Just(CardSetting::TimeSlice),
     ]
@@ -354,7 +340,7 @@ fn add_if_consistent(node: &mut Observed, spec: TaskSpec, phase: Phase, stopping
         match (hold.mode, setting) {
             (HoldMode::Whole, CardSetting::Whole) => others.is_empty(),
             (HoldMode::Mig(place), CardSetting::Mig(standing)) => {
-                standing.contains(&place) && !others.contains(&hold.mode)
+                standing.get(&place) == Some(&task.spec.compute_instances()) && !others.contains(&hold.mode)
             }
             (HoldMode::Mps { .. }, CardSetting::Mps) | (HoldMode::TimeSlice { .. }, CardSetting::TimeSlice) => true,
             _ => false,

@@ -108,6 +108,7 @@ pub(crate) const SINCE: &[(&str, &str, u8)] = &[
     ("Job", "start_faults", 5),
     ("Job", "unmet", 7),
     ("JobSpec", "array", 7),
+    ("JobSpec", "compute_instances", 7),
     ("JobSpec", "elastic", 7),
     ("JobSpec", "image", 7),
     ("JobSpec", "limit_signal", 7),

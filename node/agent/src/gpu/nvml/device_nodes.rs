@@ -7,13 +7,13 @@ use crate::exec::DeviceNode;
 use muster_node_core::health::PciAddress;
 use std::fs::read_to_string;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The driver's major number is fixed (Linux, `Documentation/admin-guide/devices.txt`); the control device has the last minor.
 const MAJOR: u32 = 195;
 const CONTROL_MINOR: u32 = 255;
 
-/// What is below `root` of a card, and of the instance `instance` with its only compute instance.
+/// What is below `root` of a card, and of the instance `instance` with its compute instances.
 pub(super) fn of(root: &Path, pci: &str, instance: Option<u64>) -> io::Result<Vec<DeviceNode>> {
     let proc = root.join("proc");
     let minor = minor_of_card(&proc, pci)?;
@@ -30,12 +30,29 @@ pub(super) fn of(root: &Path, pci: &str, instance: Option<u64>) -> io::Result<Ve
     let major = major_of(&majors, "nvidia-caps");
     let major = major.ok_or_else(|| io::Error::other("/proc/devices does not name nvidia-caps"))?;
     let of_instance = proc.join(format!("driver/nvidia/capabilities/gpu{minor}/mig/gi{instance}"));
-    for access in [of_instance.join("access"), of_instance.join("ci0/access")] {
+    for access in std::iter::once(of_instance.clone()).chain(compute_instances(&of_instance)?) {
+        let access = access.join("access");
         let minor = number_after(&read_to_string(&access)?, "DeviceFileMinor:");
         let minor = minor.ok_or_else(|| io::Error::other(format!("{} names no minor", access.display())))?;
         nodes.push(node(format!("nvidia-caps/nvidia-cap{minor}"), major, minor));
     }
     Ok(nodes)
+}
+
+/// The folders of the compute instances of a GPU instance, `ci0` and so on, in order.
+fn compute_instances(of_instance: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(of_instance)? {
+        let name = entry?.file_name();
+        if name.to_str().and_then(|name| name.strip_prefix("ci")).is_some_and(|id| id.parse::<u32>().is_ok()) {
+            found.push(of_instance.join(name));
+        }
+    }
+    found.sort();
+    match found.is_empty() {
+        true => Err(io::Error::other(format!("{} names no compute instance", of_instance.display()))),
+        false => Ok(found),
+    }
 }
 
 /// The folders of cards have their addresses as names, in either case and with the function.
@@ -92,6 +109,9 @@ mod tests {
         assert_eq!(names(None), card);
         let caps = ["nvidia-caps/nvidia-cap48 238:48", "nvidia-caps/nvidia-cap49 238:49"];
         assert_eq!(names(Some(5)), [&card[..], &caps[..]].concat());
+        write("proc/driver/nvidia/capabilities/gpu3/mig/gi5/ci1/access", "DeviceFileMinor: 50\n");
+        let second = ["nvidia-caps/nvidia-cap50 238:50"];
+        assert_eq!(names(Some(5)), [&card[..], &caps[..], &second[..]].concat(), "two compute instances");
         assert!(of(root.path(), "0000:17:00.0", Some(6)).is_err(), "no such instance");
         assert!(of(root.path(), "0000:99:00.0", None).is_err(), "no such card");
     }

@@ -5,9 +5,10 @@
 //!   but what was under way;
 //! - nothing is remembered that the driver can be asked: state is read anew each time, and what an earlier agent or helper has left half done is repaired by the
 //!   next step on that card;
-//! - what only this agent knows is in three places: which index is which card ([`slots`]), which cards are time-sliced ([`time_slices`]), and the folder of each
-//!   card's MPS daemon ([`mps`]).
+//! - what only this agent knows is in four places: which index is which card ([`slots`]), which cards are time-sliced ([`time_slices`]), which MIG instances it
+//!   cuts into several compute instances ([`splits`]), and the folder of each card's MPS daemon ([`mps`]).
 
+mod boot_marks;
 mod commands;
 mod device_nodes;
 pub mod helper;
@@ -18,6 +19,7 @@ mod models;
 mod mps;
 mod node_links;
 mod slots;
+mod splits;
 mod state;
 mod steps;
 mod time_slices;
@@ -25,9 +27,9 @@ mod wire;
 
 pub use mps::MpsLimits;
 
+use self::boot_marks::BootMarks;
 use self::link::{AskError, Link};
 use self::slots::Slot;
-use self::time_slices::TimeSlices;
 use self::wire::{About, Answer, Ask, Event, Fault};
 use super::sample::{CardSample, Readings};
 use super::{CardState, GpuAnswer, GpuBackend, GpuError, GpuProcess};
@@ -100,7 +102,10 @@ struct Inner {
     listed: OnceCell<()>,
     /// Cards are listed by one caller at a time.
     listing: tokio::sync::Mutex<()>,
-    time_slices: TimeSlices,
+    /// Cards that are time-sliced.
+    time_slices: BootMarks,
+    /// MIG instances with several compute instances.
+    splits: BootMarks,
 }
 
 /// Whether the card of an index is there.
@@ -126,14 +131,15 @@ impl NvmlGpus {
             }
             None => Vec::new(),
         };
-        let time_slices =
-            TimeSlices::open(machine.files.clone(), boot_id).map_err(|error| storage(error.to_string()))?;
+        let marks =
+            |name| BootMarks::open(machine.files.clone(), name, boot_id).map_err(|error| storage(error.to_string()));
+        let (time_slices, splits) = (marks(time_slices::FILE)?, marks(splits::FILE)?);
         let mut command = config.helper.clone();
         command.push(config.library.clone().into_os_string());
         let link = Link::new(&machine, command);
         let slots = Mutex::new(slots.into_iter().map(|slot| (slot, Presence::Here)).collect());
         let (listed, listing) = (OnceCell::new(), tokio::sync::Mutex::new(()));
-        let inner = Arc::new(Inner { machine, config, link, slots, listed, listing, time_slices });
+        let inner = Arc::new(Inner { machine, config, link, slots, listed, listing, time_slices, splits });
         Ok(NvmlGpus { inner, samples_every: SAMPLES_EVERY, readings_every: READINGS_EVERY })
     }
 

@@ -21,7 +21,7 @@ impl Inner {
         let seen = self.seen(card).await?;
         let uuid = slot.facts.card.uuid.as_str();
         let mps = Mps::of(&self.config, uuid);
-        let withheld = unusable(&seen);
+        let withheld = unusable(&seen, |one| self.is_half_cut(uuid, one));
         if seen.mig.is_some_and(|mode| mode.current) {
             let instances = seen.instances.iter().filter_map(whole_instance).collect();
             return Ok(CardState { mode: SharingMode::Mig, instances, withheld, ..whole(&slot) });
@@ -34,7 +34,7 @@ impl Inner {
             // Its daemon was not started or has died; one task of several processes could not run so.
             self.change(card, Ask::SetExclusive(false), "setting the compute mode back").await?;
         }
-        let mode = if self.time_slices.is_on(uuid) { SharingMode::TimeSlice } else { SharingMode::Whole };
+        let mode = if self.time_slices.has(uuid) { SharingMode::TimeSlice } else { SharingMode::Whole };
         Ok(CardState { mode, withheld, ..whole(&slot) })
     }
 
@@ -59,11 +59,14 @@ fn whole(slot: &Slot) -> CardState {
 }
 
 fn whole_instance(seen: &SeenInstance) -> Option<MigInstance> {
-    Some(MigInstance { handle: seen.id.into(), uuid: seen.uuid.clone()?, place: seen.place? })
+    (!seen.uuids.is_empty()).then_some(())?;
+    Some(MigInstance { handle: seen.id.into(), uuids: seen.uuids.clone(), place: seen.place? })
 }
 
-fn unusable(seen: &Seen) -> Option<String> {
-    let is_foreign = |one: &&SeenInstance| one.compute_instances > 0 && (one.uuid.is_none() || one.place.is_none());
+fn unusable(seen: &Seen, is_own: impl Fn(&SeenInstance) -> bool) -> Option<String> {
+    let is_foreign = |one: &&SeenInstance| {
+        one.compute_instances > 0 && !is_own(one) && (one.uuids.is_empty() || one.place.is_none())
+    };
     if let Some(MigMode { current, pending }) = seen.mig
         && current != pending
     {

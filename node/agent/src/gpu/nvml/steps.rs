@@ -3,9 +3,9 @@
 //! What must stay true: a mode is entered from the whole card only, and while nobody uses it; a step that was taken already succeeds; one that fails leaves
 //! the card as it was, or as a state that the next step repairs.
 
-use super::Inner;
 use super::mps::{Mps, MpsError, MpsLimits};
 use super::wire::Ask;
+use super::{Inner, time_slices};
 use crate::gpu::{CardState, GpuError};
 use muster_model::request::SharingMode;
 use muster_node_core::CardStep;
@@ -14,8 +14,14 @@ impl Inner {
     pub(super) async fn take(&self, card: u16, step: CardStep) -> Result<(), GpuError> {
         let doing = step.to_string();
         match step {
-            CardStep::CreateInstance(place) => self.change(card, Ask::Create(place), &doing).await,
-            CardStep::DestroyInstance(place) => self.change(card, Ask::Destroy(place), &doing).await,
+            CardStep::CreateInstance(place, count) => {
+                self.sweep_half_cut(card, &doing).await?;
+                match count {
+                    1 => self.change(card, Ask::Create(place, 1), &doing).await,
+                    count => self.make_cut(card, (place, count), &doing).await,
+                }
+            }
+            CardStep::DestroyInstance(place) => self.destroy(card, place, &doing).await,
             // The helper looks at instances and users itself, which an older reading could not.
             CardStep::EnableMig => {
                 self.needs_change(card, step, (SharingMode::Whole, SharingMode::Mig)).await?;
@@ -23,6 +29,7 @@ impl Inner {
             }
             CardStep::DisableMig => {
                 if self.needs_change(card, step, (SharingMode::Mig, SharingMode::Whole)).await? {
+                    self.sweep_half_cut(card, &doing).await?;
                     self.change(card, Ask::SetMig(false), &doing).await?;
                 }
                 Ok(())
@@ -120,7 +127,7 @@ impl Inner {
 
     async fn set_time_slice(&self, card: u16, on: bool, doing: &str) -> Result<(), GpuError> {
         let (slot, _) = self.slot(card).await?;
-        let set = self.time_slices.set(&self.config, &slot.facts.card.uuid, on).await;
+        let set = time_slices::set(&self.time_slices, &self.config, &slot.facts.card.uuid, on).await;
         set.map_err(|error| GpuError::Driver { card, doing: doing.to_owned(), why: error.to_string() })
     }
 }

@@ -45,7 +45,8 @@ pub(super) enum Ask {
     /// Tell of its events from now on.
     Watch,
     SetMig(bool),
-    Create(MigPlacement),
+    /// With so many equal compute instances.
+    Create(MigPlacement, u8),
     Destroy(MigPlacement),
     /// Compute mode EXCLUSIVE_PROCESS, or the default one.
     SetExclusive(bool),
@@ -158,8 +159,8 @@ pub(super) struct SeenInstance {
     pub(super) id: u32,
     /// Absent when it has a profile that Muster does not use.
     pub(super) place: Option<MigPlacement>,
-    /// UUID of its MIG device, when one compute instance fills it.
-    pub(super) uuid: Option<String>,
+    /// UUIDs of its MIG devices, when equal compute instances fill it; else empty.
+    pub(super) uuids: Vec<String>,
     pub(super) compute_instances: u32,
 }
 

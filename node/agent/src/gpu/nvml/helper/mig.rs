@@ -55,23 +55,17 @@ impl GpuInstance {
         self.compute.is_empty()
     }
 
-    /// The UUID of the one compute instance that fills it.
-    fn uuid(&self) -> Option<&String> {
-        match self.compute.as_slice() {
-            [one] if one.slices == self.slices => Some(&one.uuid),
-            _ => None,
-        }
-    }
-
+    /// Whether equal compute instances fill it.
     pub(super) fn is_whole(&self) -> bool {
-        self.uuid().is_some()
+        let count = self.compute.len() as u32;
+        count > 0 && self.compute.iter().all(|one| one.slices * count == self.slices)
     }
 
     pub(super) fn seen(&self) -> SeenInstance {
         SeenInstance {
             id: self.id,
             place: self.place,
-            uuid: self.uuid().cloned(),
+            uuids: self.compute.iter().filter(|_| self.is_whole()).map(|one| one.uuid.clone()).collect(),
             compute_instances: self.compute.len() as u32,
         }
     }
@@ -197,16 +191,27 @@ impl Device {
         self.gpu_instance(handle, profile)
     }
 
-    /// Makes the compute instance that fills a GPU instance.
-    pub(super) fn fill(self, gpu: &GpuInstance) -> Called<()> {
+    /// Makes the equal compute instances that fill an empty GPU instance.
+    pub(super) fn fill(self, gpu: &GpuInstance, count: u32) -> Called<()> {
         let nvml = self.nvml;
         let profiles = self.compute_profiles(gpu.handle)?;
-        let all = profiles
-            .iter()
-            .find(|profile| profile.sliceCount == gpu.slices)
-            .ok_or_else(|| Fault::Refused(format!("the driver offers no compute instance of {} slices", gpu.slices)))?;
-        let mut handle = std::ptr::null_mut();
-        call!(nvml.nvmlGpuInstanceCreateComputeInstance(gpu.handle, all.id, &mut handle))
+        let wanted = profiles.iter().find(|profile| profile.sliceCount * count == gpu.slices);
+        let wanted = wanted.ok_or_else(|| {
+            Fault::Refused(format!("the driver cannot cut {} compute slices into {count} instances", gpu.slices))
+        })?;
+        let mut made = Vec::new();
+        for _ in 0..count {
+            let mut handle = std::ptr::null_mut();
+            if let Err(fault) = call!(nvml.nvmlGpuInstanceCreateComputeInstance(gpu.handle, wanted.id, &mut handle)) {
+                for handle in made {
+                    // Else the next step finds it half made.
+                    let _: Called<()> = call!(nvml.nvmlComputeInstanceDestroy(handle));
+                }
+                return Err(fault);
+            }
+            made.push(handle);
+        }
+        Ok(())
     }
 
     pub(super) fn destroy_compute(self, compute: &ComputeInstance) -> Called<()> {

@@ -134,7 +134,9 @@ impl Device {
             }
             let (device, mut id) = (Device { nvml, handle }, 0);
             let read = told(call!(nvml.nvmlDeviceGetGpuInstanceId(device.handle, &mut id)))?;
-            if let (Some(()), Some(uuid)) = (read, told(device.uuid())?) {
+            // Figures are of a GPU instance: the first device of several stands for it.
+            let is_first = found.iter().all(|other: &MigDevice| other.id != id);
+            if let (Some(()), Some(uuid), true) = (read, told(device.uuid())?, is_first) {
                 found.push(MigDevice { device, id, uuid });
             }
         }

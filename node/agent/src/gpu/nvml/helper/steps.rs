@@ -69,8 +69,8 @@ fn empty(device: Device, profiles: &[Profile]) -> Called<()> {
     instances.iter().try_for_each(|half| device.destroy_gpu_instance(half))
 }
 
-/// Makes an instance at its place, unless it stands.
-pub(super) fn create(device: Device, profiles: &[Profile], place: MigPlacement) -> Called<()> {
+/// Makes an instance at its place with so many equal compute instances, unless it stands.
+pub(super) fn create(device: Device, profiles: &[Profile], place: MigPlacement, count: u32) -> Called<()> {
     in_mig_mode(device)?;
     let wanted = profiles.iter().find(|profile| profile.shape == Some(place.shape));
     let Some(profile) = wanted else { return refused(format!("the driver offers no {:?} on this GPU", place.shape)) };
@@ -78,8 +78,9 @@ pub(super) fn create(device: Device, profiles: &[Profile], place: MigPlacement) 
     sweep(device, &instances, Some(place));
     if let Some(there) = instances.iter().find(|instance| instance.place == Some(place)) {
         return match there {
-            there if there.is_whole() => Ok(()),
-            there if there.is_half_made() => device.fill(there),
+            there if there.is_whole() && there.compute.len() == count as usize => Ok(()),
+            there if there.is_half_made() => device.fill(there, count),
+            there if there.is_whole() => refused(format!("{} stands; destroy it first", in_words(there))),
             there => {
                 refused(format!("{} has compute instances that Muster did not make; destroy them", in_words(there)))
             }
@@ -92,7 +93,7 @@ pub(super) fn create(device: Device, profiles: &[Profile], place: MigPlacement) 
     }
     let made = device.make_gpu_instance(profile, place.start)?;
     let filled = if made.at == (start, size) {
-        device.fill(&made)
+        device.fill(&made, count)
     } else {
         refused(format!("the driver has put {place} at slices {:?}", made.at))
     };

@@ -113,7 +113,7 @@ impl Worker {
                 Ok(Answer::Done)
             }
             Ask::SetMig(on) => steps::set_mig(device, profiles, on).map(|()| Answer::Done),
-            Ask::Create(place) => steps::create(device, profiles, place).map(|()| Answer::Done),
+            Ask::Create(place, count) => steps::create(device, profiles, place, count.into()).map(|()| Answer::Done),
             Ask::Destroy(place) => steps::destroy(device, profiles, place).map(|()| Answer::Done),
             Ask::SetExclusive(on) => {
                 if device.is_exclusive()? != on {
@@ -155,7 +155,8 @@ impl Worker {
 fn memory_of(device: Device, profiles: &[Profile], place: MigPlacement) -> Called<Option<u64>> {
     let instances = device.gpu_instances(profiles)?;
     let there = instances.iter().map(super::mig::GpuInstance::seen).find(|seen| seen.place == Some(place));
-    match there.and_then(|seen| seen.uuid) {
+    // Its compute instances share one memory.
+    match there.and_then(|seen| seen.uuids.into_iter().next()) {
         Some(uuid) => device.nvml.by_uuid(&uuid)?.memory_used_mib().map(Some),
         None => Ok(None),
     }
