@@ -299,6 +299,7 @@ impl Story {
             elastic: None,
             image: None,
             mounts: Vec::new(),
+            compute_instances: 0,
         }
     }
 

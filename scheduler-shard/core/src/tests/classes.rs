@@ -59,6 +59,7 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         elastic,
         image,
         mounts,
+        compute_instances,
     } = spec;
     let request::TaskRequest { devices, cpu_milli, memory_mib } = request;
     let Topology { required, preferred, segment_tasks, spread } = topology;
@@ -103,6 +104,7 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         ("elastic", text(elastic)),
         ("image", text(image)),
         ("mounts", text(mounts)),
+        ("compute_instances", text(compute_instances)),
     ])
 }
 
@@ -293,6 +295,7 @@ fn other_cases() -> Vec<Case> {
         differing("array", Nothing, gang(1, 1), |spec| {
             spec.array = Some(muster_model::ArraySpec { indices: [1].into_iter().collect(), max_running: None });
         }),
+        differing("compute_instances", Nothing, gang(1, 1), |spec| spec.compute_instances = 3),
         differing("movable", Nothing, gang(1, 1), |spec| spec.movable = Some(Movable::default())),
     ]
 }
