@@ -21,16 +21,12 @@ pub const DISCONNECT_GRACE_S: u64 = muster_model::validate::bounds::DISCONNECT_G
 #[must_use]
 pub fn tenants() -> Vec<TenantSpec> {
     let tenant = |path: &str, cards: Option<u64>, trust| TenantSpec {
-        path: path.to_owned(),
-        guarantee: ResourceVec::default(),
         max: Limits {
             gpu: cards.map(|cards| (MODEL, GpuUnits::cards(cards))).into_iter().collect(),
             ..Limits::default()
         },
-        weight: 1,
         trust,
-        anti_affinity: Vec::new(),
-        lend: true,
+        ..TenantSpec::usual(path)
     };
     vec![
         tenant("research", None, Trust::Trusted),

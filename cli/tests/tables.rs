@@ -138,8 +138,8 @@ fn one_job_with_its_tasks() {
         tasks: vec![placement(1, &[0, 1]), placement(2, &[3, 4])],
         task_states: vec![state(v1::task_state::Kind::Running, 0), state(v1::task_state::Kind::Exited, 3)],
         classes: vec![
-            v1::ClassSegment { from_ms: NOW_MS - 300_000, account: None },
-            v1::ClassSegment { from_ms: NOW_MS - 100_000, account: Some(4) },
+            v1::ClassSegment { from_ms: NOW_MS - 300_000, account: None, tier: "spot".to_owned() },
+            v1::ClassSegment { from_ms: NOW_MS - 100_000, account: Some(4), tier: String::new() },
         ],
         ..Default::default()
     };
@@ -156,6 +156,15 @@ fn one_job_with_its_tasks() {
             end: Some(state(v1::task_state::Kind::Signaled, 9)),
             at_ms: NOW_MS - 251_000,
         }],
+        bound_ms: NOW_MS - 900_000,
+        classes: vec![
+            v1::ClassSegment { from_ms: NOW_MS - 310_000, account: Some(4), tier: String::new() },
+            v1::ClassSegment { from_ms: NOW_MS - 290_000, account: None, tier: "standard".to_owned() },
+        ],
+        earlier: Some(v1::EarlierClasses {
+            sums: vec![v1::ClassSum { account: Some(4), tier: String::new(), ms: 580_000 }],
+            unattributed_ms: 10_000,
+        }),
         ..Default::default()
     }];
     let reply = v1::GetJobReply {
@@ -181,7 +190,7 @@ fn one_job_with_its_tasks() {
         ran        3:07
         attempt    2 (1 failed)
         cell       cell-a
-        quota      guaranteed by research since 2025-11-20T23:05:00Z; before: burst since 2025-11-20T23:01:40Z
+        quota      guaranteed by research since 2025-11-20T23:05:00Z; before: burst (spot) since 2025-11-20T23:01:40Z
         runs on    node-0001 (0), node-0002 (1)
         tasks      4
         each       2 GPUs (h100), 0.5 CPUs, 64Gi of memory
@@ -193,8 +202,8 @@ fn one_job_with_its_tasks() {
            0  node-0001  0,1   running
            1  node-0002  3,4   exit code 3
 
-        ATTEMPT  ENDED                  RAN  RANKS                            REASON
-              1  2025-11-20T23:02:30Z  0:30  3 stopped, 1 signal 9 (SIGKILL)  rank 3 was ended by signal 9 (SIGKILL) on node-0002
+        ATTEMPT  ENDED                  RAN  RANKS                            QUOTA                                                                      REASON
+              1  2025-11-20T23:02:30Z  0:30  3 stopped, 1 signal 9 (SIGKILL)  guaranteed by research 10:00, burst (standard) 0:40, not attributed 0:10  rank 3 was ended by signal 9 (SIGKILL) on node-0002
 
         FAILED RANK  NODE       HOW                 AT
                   3  node-0002  signal 9 (SIGKILL)  2025-11-20T23:02:29Z
@@ -348,7 +357,7 @@ fn tenants_as_a_tree() {
             v1::TenantSpec { path: path.into(), guarantee: Some(guarantee), weight: Some(2), ..Default::default() };
         let used =
             v1::ResourceVec { gpu_units: [("h100".to_owned(), 1_000)].into(), cpu_milli: 500, memory_mib: 1_024 };
-        tenants::TenantView::new(&v1::Tenant { id: 1, parent: None, spec: Some(spec), used: Some(used), quota: None })
+        tenants::TenantView::new(&v1::Tenant { id: 1, parent: None, spec: Some(spec), used: Some(used), ..Default::default() })
     };
     // `research-x` sorts between `research` and `research/nlp` as text, but not as a tree.
     let views = [tenant("research-x", 0), tenant("research/nlp", 3_500), tenant("research", 56_000)];

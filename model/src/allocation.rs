@@ -3,8 +3,10 @@
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, TenantId};
 use crate::preemption::PreemptReason;
+use crate::quota_class::{ClassRecord, QuotaClass};
 use crate::resources::ResourceVec;
 use crate::task::{RankFailure, TaskPlacement, TaskState};
+use crate::topology::RequiredTopology;
 use crate::window::WindowKind;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,18 +58,6 @@ pub enum EndCause {
     Completed,
 }
 
-/// How often the class of one allocation may change with a record of when: once or twice is usual, and each is 13 bytes.
-pub const CLASS_SEGMENTS_MAX: usize = 64;
-
-/// From when on an allocation was guaranteed or burst, until the next segment or its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClassSegment {
-    /// Milliseconds since the Unix epoch.
-    pub from_ms: u64,
-    /// Guaranteed: the tenant whose floor account pays. None: burst.
-    pub account: Option<TenantId>,
-}
-
 /// Where an allocation stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AllocationState {
@@ -113,9 +103,9 @@ pub struct Allocation {
     /// The first ranks that failed, in the order of their times; at most [`crate::attempt::FAILURES_MAX`].
     #[serde(default)]
     pub failures: Vec<RankFailure>,
-    /// Who pays since when, oldest first; at most [`CLASS_SEGMENTS_MAX`]. Empty: burst from the binding on, as before classes were recorded.
+    /// Who pays since when. Empty: burst from the binding on, as before classes were recorded.
     #[serde(default)]
-    pub classes: Vec<ClassSegment>,
+    pub classes: ClassRecord,
     /// The job's priority at the binding: the order of promotions and of victims.
     #[serde(default)]
     pub priority: i32,
@@ -131,22 +121,21 @@ pub struct Allocation {
     /// How long the longest clean-up of its devices has taken so far, in ms.
     #[serde(default)]
     pub cleaned_ms: u64,
+    /// How close together its job required it to stand, at the binding: what it has by luck costs nothing more.
+    #[serde(default)]
+    pub topology: RequiredTopology,
 }
 
 impl Allocation {
     /// The tenant whose floor account pays now; none: it is burst.
     #[must_use]
     pub fn account(&self) -> Option<TenantId> {
-        self.classes.last()?.account
+        self.classes.now()?.account()
     }
 
-    /// From `now_ms` on `account` pays, or nobody's floor. When there are too many segments, the last one changes as a whole.
-    pub fn set_account(&mut self, account: Option<TenantId>, now_ms: u64) {
-        let full = self.classes.len() >= CLASS_SEGMENTS_MAX;
-        match self.classes.last_mut() {
-            Some(last) if full || last.from_ms >= now_ms => last.account = account,
-            _ => self.classes.push(ClassSegment { from_ms: now_ms, account }),
-        }
+    /// From `now_ms` on it is of this class.
+    pub fn set_class(&mut self, class: QuotaClass, now_ms: u64) {
+        self.classes.set(class, self.bound_ms, now_ms);
     }
 
     /// Whether its tenants are charged for it: a preempted one holds its devices until its tasks are gone, but no quota.

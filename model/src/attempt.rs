@@ -6,7 +6,9 @@
 use crate::allocation::Allocation;
 use crate::ids::{AllocationId, Attempt, JobId, NodeId, Rank, TenantId};
 use crate::preemption::PreemptReason;
+use crate::quota_class::{CLASS_SEGMENTS_PER_JOB_MAX, ClassRecord};
 use crate::task::{RankFailure, TaskEnd};
+use crate::topology::RequiredTopology;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -68,6 +70,12 @@ pub struct AttemptRecord {
     /// How long its devices were cleaned after its tasks had ended, in ms.
     #[serde(default)]
     pub cleaned_ms: u64,
+    /// Who paid for it since when. Of attempts long ago only for how long.
+    #[serde(default)]
+    pub classes: ClassRecord,
+    /// How close together the job required it to stand.
+    #[serde(default)]
+    pub topology: RequiredTopology,
 }
 
 /// Who took the devices of an attempt, by which rule, and what that cost.
@@ -116,6 +124,8 @@ impl AttemptRecord {
             nodes,
             preempted: None,
             cleaned_ms: held.cleaned_ms,
+            classes: held.classes.clone(),
+            topology: held.topology,
         }
     }
 
@@ -144,8 +154,15 @@ pub fn note_attempt(records: &mut Vec<AttemptRecord>, record: AttemptRecord) {
     records.push(record);
     let excess = records.len().saturating_sub(ATTEMPTS_MAX);
     records.drain(..excess);
-    let mut left = NODE_RUNS_MAX;
+    let (mut left, mut segments_left) = (NODE_RUNS_MAX, CLASS_SEGMENTS_PER_JOB_MAX);
     for record in records.iter_mut().rev() {
+        match segments_left.checked_sub(record.classes.segments.len()) {
+            Some(after) => segments_left = after,
+            None => {
+                segments_left = 0;
+                record.classes.fold(record.ended_ms);
+            }
+        }
         match left.checked_sub(record.nodes.len()) {
             Some(after) => left = after,
             None => {

@@ -78,7 +78,7 @@ fn lend(
     };
     let idle = |child: &TenantId| of(child).guarantee.get(resource).saturating_sub(of(child).used.get(resource));
     // Those that do not lend come last: only what was taken before they said so is still in use.
-    let (lenders, others): (Vec<TenantId>, Vec<TenantId>) = children.iter().partition(|child| of(child).lend);
+    let (lenders, others): (Vec<TenantId>, Vec<TenantId>) = children.iter().partition(|child| of(child).lends(resource));
     let mut left = due;
     for group in [lenders, others] {
         let amounts: Vec<u64> = group.iter().map(idle).collect();
@@ -91,7 +91,7 @@ fn lend(
 }
 
 /// `amount`, or all there is, taken from `sources` in proportion to them; what does not divide is taken from the first ones.
-fn in_proportion(amount: u64, sources: &[u64]) -> Vec<u64> {
+pub(crate) fn in_proportion(amount: u64, sources: &[u64]) -> Vec<u64> {
     let total: u64 = sources.iter().sum();
     let amount = amount.min(total);
     let share = |source: u64| (u128::from(amount) * u128::from(source) / u128::from(total.max(1))) as u64;

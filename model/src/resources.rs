@@ -5,6 +5,7 @@
 //! is a bug and panics in every build.
 
 use crate::gpu::GpuModel;
+use crate::words::UnknownWord;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -102,6 +103,26 @@ impl fmt::Display for Resource {
             Resource::Gpu(model) => write!(f, "gpu.{model}"),
             Resource::Cpu => f.write_str("cpu_milli"),
             Resource::Memory => f.write_str("memory_mib"),
+        }
+    }
+}
+
+impl std::str::FromStr for Resource {
+    type Err = UnknownWord;
+
+    /// Reads what [`Display`](fmt::Display) writes.
+    fn from_str(text: &str) -> Result<Self, UnknownWord> {
+        match text {
+            "cpu_milli" => Ok(Resource::Cpu),
+            "memory_mib" => Ok(Resource::Memory),
+            _ => match text.strip_prefix("gpu.") {
+                Some(model) => model.parse().map(Resource::Gpu),
+                None => Err(UnknownWord {
+                    what: "resource",
+                    got: text.to_owned(),
+                    known: &["gpu.h100 and other models", "cpu_milli", "memory_mib"],
+                }),
+            },
         }
     }
 }

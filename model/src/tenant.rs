@@ -1,12 +1,14 @@
 //! Tenants: the quota tree.
 //!
 //! What must stay true (law 3): no tenant at any level uses more than its max, and the guarantees of children sum to at
-//! most the parent's, per GPU model.
+//! most the parent's, per GPU model. Guarantee, max, weight and lending are per resource (each GPU model, CPU, memory); trust is one
+//! level of the whole tenant, because isolation is not an amount (decision 0049).
 
 use crate::ids::TenantId;
-use crate::resources::{Limits, ResourceVec};
+use crate::resources::{Limits, Resource, ResourceVec};
 use crate::words::words;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Whether a tenant's code may share a card with others of its trust domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -51,20 +53,26 @@ pub fn lies_under(path: &str, top: &str) -> bool {
 }
 
 /// A tenant of which nothing is said lends its idle guarantee.
-fn lends() -> bool {
+pub(crate) fn lends() -> bool {
     true
 }
 
+/// The value for one resource: its own, or that of all resources which have none of their own.
+#[must_use]
+pub fn value_for<T: Copy>(usual: T, own: &BTreeMap<Resource, T>, resource: Resource) -> T {
+    own.get(&resource).copied().unwrap_or(usual)
+}
+
 /// Stores a flag that is usually set as its opposite: in a stored form every default is zeros, so that older forms can leave it out.
-mod negated {
+pub(crate) mod negated {
     use serde::{Deserialize, Deserializer, Serializer};
 
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
-    pub(super) fn serialize<S: Serializer>(flag: &bool, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(flag: &bool, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bool(!flag)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
         bool::deserialize(deserializer).map(|stored| !stored)
     }
 }
@@ -91,9 +99,27 @@ pub struct Tenant {
     /// Whether burst of other tenants may use the part of its guarantee that is idle.
     #[serde(default = "lends", with = "negated")]
     pub lend: bool,
+    /// Weights of resources that have one of their own.
+    #[serde(default)]
+    pub weights: BTreeMap<Resource, u32>,
+    /// Whether it lends, for resources of which something else is said than of the others.
+    #[serde(default)]
+    pub lends: BTreeMap<Resource, bool>,
 }
 
 impl Tenant {
+    /// Its share among siblings of one resource.
+    #[must_use]
+    pub fn weight_of(&self, resource: Resource) -> u32 {
+        value_for(self.weight, &self.weights, resource)
+    }
+
+    /// Whether it lends what is idle of its guarantee of one resource.
+    #[must_use]
+    pub fn lends(&self, resource: Resource) -> bool {
+        value_for(self.lend, &self.lends, resource)
+    }
+
     /// The organisation at the top of `path`: shares of one card belong to one such domain.
     #[must_use]
     pub fn domain_of(path: &str) -> &str {
@@ -125,4 +151,10 @@ pub struct TenantSpec {
     /// Whether burst of other tenants may use the part of its guarantee that is idle.
     #[serde(default = "lends", with = "negated")]
     pub lend: bool,
+    /// Weights of resources that have one of their own.
+    #[serde(default)]
+    pub weights: BTreeMap<Resource, u32>,
+    /// Whether it lends, for resources of which something else is said than of the others.
+    #[serde(default)]
+    pub lends: BTreeMap<Resource, bool>,
 }

@@ -4,7 +4,7 @@
 //! out. What comes of an edit is checked like a description that was written whole.
 
 use crate::gpu::GpuModel;
-use crate::resources::{GpuUnits, Limits, ResourceVec};
+use crate::resources::{GpuUnits, Limits, Resource, ResourceVec};
 use crate::tenant::{AntiAffinity, AntiAffinityLevel, Tenant, TenantSpec, Trust};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -107,6 +107,40 @@ impl AntiAffinityEdit {
     }
 }
 
+/// `before` with what is set or, where there is none, removed; with `clear` nothing of `before` stays.
+fn by_resource<T: Copy>(
+    clear: bool,
+    edits: &BTreeMap<Resource, Option<T>>,
+    before: BTreeMap<Resource, T>,
+) -> BTreeMap<Resource, T> {
+    let mut after = if clear { BTreeMap::new() } else { before };
+    for (resource, value) in edits {
+        match value {
+            Some(value) => drop(after.insert(*resource, *value)),
+            None => drop(after.remove(resource)),
+        }
+    }
+    after
+}
+
+/// What becomes of weights of single resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WeightsEdit {
+    /// Whatever there is is removed first.
+    pub clear: bool,
+    /// Weights; none: that of the tenant holds.
+    pub of: BTreeMap<Resource, Option<u32>>,
+}
+
+/// What becomes of the lending of single resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LendsEdit {
+    /// Whatever there is is removed first.
+    pub clear: bool,
+    /// Whether it is lent; none: what holds for the tenant.
+    pub of: BTreeMap<Resource, Option<bool>>,
+}
+
 /// What becomes of one tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantEdit {
@@ -125,6 +159,12 @@ pub struct TenantEdit {
     /// Whether its idle guarantee may be lent.
     #[serde(default)]
     pub lend: Edit<bool>,
+    /// Weights of single resources.
+    #[serde(default)]
+    pub weights: WeightsEdit,
+    /// Lending of single resources.
+    #[serde(default)]
+    pub lends: LendsEdit,
 }
 
 impl TenantEdit {
@@ -140,6 +180,8 @@ impl TenantEdit {
             trust: self.trust.on(before.trust, Trust::default()),
             anti_affinity: self.anti_affinity.on(before.anti_affinity),
             lend: self.lend.on(before.lend, true),
+            weights: by_resource(self.weights.clear, &self.weights.of, before.weights),
+            lends: by_resource(self.lends.clear, &self.lends.of, before.lends),
         }
     }
 }
@@ -156,6 +198,8 @@ impl TenantSpec {
             trust: Trust::default(),
             anti_affinity: Vec::new(),
             lend: true,
+            weights: BTreeMap::new(),
+            lends: BTreeMap::new(),
         }
     }
 }
@@ -170,6 +214,8 @@ impl From<&Tenant> for TenantSpec {
             trust: tenant.trust,
             anti_affinity: tenant.anti_affinity.clone(),
             lend: tenant.lend,
+            weights: tenant.weights.clone(),
+            lends: tenant.lends.clone(),
         }
     }
 }

@@ -79,7 +79,30 @@ pub struct Topology {
     pub spread: Option<Spread>,
 }
 
+/// How close together the tasks of a gang must stand: the part of its topology that it may have to pay for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequiredTopology {
+    /// The whole gang inside one of these.
+    pub level: Option<TopologyLevel>,
+    /// So many consecutive ranks each on one island.
+    pub segment_tasks: Option<u32>,
+}
+
+impl RequiredTopology {
+    /// The tightest level that any group of its tasks needs: an island where it has segments.
+    #[must_use]
+    pub fn tightest(&self) -> Option<TopologyLevel> {
+        self.segment_tasks.map(|_| TopologyLevel::Island).into_iter().chain(self.level).min()
+    }
+}
+
 impl Topology {
+    /// What of it is required.
+    #[must_use]
+    pub const fn to_require(&self) -> RequiredTopology {
+        RequiredTopology { level: self.required, segment_tasks: self.segment_tasks }
+    }
+
     /// The spread that a placement must keep, or it is none.
     #[must_use]
     pub fn required_spread(&self) -> Option<Spread> {

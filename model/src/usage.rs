@@ -3,7 +3,12 @@
 //! What must stay true (law 9): every interval an agent reports is counted once. A stream numbers its intervals from 1; the
 //! state keeps the mark of the last one counted, takes only the next, and ignores what is at or below the mark.
 
-use crate::ids::{AllocationId, NodeId, TenantId};
+use crate::allocation::Allocation;
+use crate::gpu::GpuModel;
+use crate::ids::{AllocationId, Attempt, JobId, NodeId, TenantId};
+use crate::quota_class::ClassRecord;
+use crate::request::SharingMode;
+use crate::topology::RequiredTopology;
 use serde::{Deserialize, Serialize};
 
 /// One interval of one allocation on one node.
@@ -66,4 +71,54 @@ pub struct AllocationUsage {
     pub gpu_unit_ms: u128,
     /// When the allocation was released; the record is dropped a while later.
     pub released_ms: Option<u64>,
+    /// Once it is released: what it was, since the allocation itself is gone.
+    #[serde(default)]
+    pub held: Option<Box<HeldRecord>>,
+}
+
+/// What an allocation was that is released, for intervals that come late.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldRecord {
+    /// Whose.
+    pub job: JobId,
+    /// Which run of it.
+    pub attempt: Attempt,
+    /// The model of its cards; none for a gang without GPUs.
+    pub model: Option<GpuModel>,
+    /// How it held them.
+    pub mode: Option<SharingMode>,
+    /// GPU units that its tenant was charged.
+    pub gpu_units: u64,
+    /// Milli-CPUs.
+    pub cpu_milli: u64,
+    /// MiB of host memory.
+    pub memory_mib: u64,
+    /// When it was bound.
+    pub bound_ms: u64,
+    /// It was a part of its job's growth.
+    pub is_growth: bool,
+    /// Who paid since when.
+    pub classes: ClassRecord,
+    /// How close together its job required it to stand.
+    pub topology: RequiredTopology,
+}
+
+impl HeldRecord {
+    /// Of an allocation as it is now.
+    #[must_use]
+    pub fn of(held: &Allocation) -> Self {
+        HeldRecord {
+            job: held.job,
+            attempt: held.attempt,
+            model: held.model,
+            mode: held.tasks.iter().flat_map(|task| &task.devices).map(|hold| hold.mode.mode()).next(),
+            gpu_units: held.charge.gpu_total().0,
+            cpu_milli: held.charge.cpu_milli,
+            memory_mib: held.charge.memory_mib,
+            bound_ms: held.bound_ms,
+            is_growth: held.is_growth,
+            classes: held.classes.clone(),
+            topology: held.topology,
+        }
+    }
 }

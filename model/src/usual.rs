@@ -77,6 +77,8 @@ impl Tenant {
             trust: Trust::Trusted,
             anti_affinity: Vec::new(),
             lend: true,
+            weights: BTreeMap::new(),
+            lends: BTreeMap::new(),
         }
     }
 }
@@ -143,12 +145,13 @@ impl Allocation {
             state: AllocationState::Active,
             bound_ms: 0,
             failures: Vec::new(),
-            classes: Vec::new(),
+            classes: Default::default(),
             priority: 0,
             submitted_ms: 0,
             is_growth: false,
             cleaning: Default::default(),
             cleaned_ms: 0,
+            topology: Default::default(),
         }
     }
 }

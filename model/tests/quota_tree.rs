@@ -2,6 +2,7 @@
 
 use muster_model::allocation::Allocation;
 use muster_model::capacity::Capacity;
+use muster_model::floor_account::{FloorAccount, floor_accounts};
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use muster_model::node::{Gpu, Node, NodeHealth, NodeSpec};
 use muster_model::quota_tree::quota_tree;
@@ -203,4 +204,74 @@ fn a_tenant_that_does_not_lend_is_shown_as_lending_last() {
     uses(&mut capacity, 3, 3);
     let lent = |capacity: &Capacity, id| quota_tree(capacity)[&TenantId(id)].lent.get(H100) / GpuUnits::CARD.0;
     assert_eq!((lent(&capacity, 1), lent(&capacity, 2)), (0, 3));
+}
+
+proptest! {
+    #[test]
+    fn accounts_are_busy_idle_or_unmet_and_lend_what_burst_takes_of_them(
+        guarantees in prop::array::uniform2((0..5_u64, 0..5_u64, 0..5_u64)), keeps in prop::collection::vec(any::<bool>(), 6),
+        used in prop::collection::vec((0..9_u64, any::<bool>()), 6), there in 0..30_u64,
+    ) {
+        let mut capacity = Capacity::default();
+        let mut tenants = tree(&guarantees);
+        for (tenant, keeps) in tenants.iter_mut().zip(keeps) {
+            tenant.lends.insert(H100, !keeps);
+            capacity.put_tenant(tenant);
+        }
+        capacity.put_node(node(1, there as u32, 0, false));
+        let (mut left, mut burst) = (there, 0);
+        for (tenant, (used, covered)) in tenants.iter().zip(used) {
+            // Covered by its own account, as far as that is met; or burst.
+            let account = capacity.account_free(tenant.id, H100) / GpuUnits::CARD.0;
+            let used = used.min(left).min(if covered { account } else { u64::MAX });
+            left -= used;
+            burst += if covered { 0 } else { used };
+            let id = AllocationId(u64::from(tenant.id.0));
+            let mut held = Allocation { charge: cards(used), ..Allocation::usual(id, JobId(id.0), tenant.id, Vec::new()) };
+            held.set_class(covered.then_some(tenant.id).into(), 0);
+            capacity.charge(&held);
+        }
+        let accounts = floor_accounts(&capacity);
+        let sum = |of: fn(&FloorAccount) -> &ResourceVec| accounts.values().map(|at| of(at).get(H100)).sum::<u64>();
+        prop_assert_eq!(sum(|at| &at.size), capacity.guaranteed_total().get(H100));
+        for (id, at) in &accounts {
+            let parts = at.busy.get(H100) + at.idle.get(H100) + at.unmet.get(H100);
+            prop_assert_eq!(parts, at.size.get(H100), "{:?}", at);
+            prop_assert!(at.lent.get(H100) <= at.idle.get(H100));
+            prop_assert_eq!(at.busy, capacity.tenants()[id].floor_charged);
+        }
+        let unguaranteed = there * GpuUnits::CARD.0 - sum(|at| &at.busy) - sum(|at| &at.idle);
+        let taken = (burst * GpuUnits::CARD.0).saturating_sub(unguaranteed);
+        prop_assert_eq!(sum(|at| &at.lent), taken.min(sum(|at| &at.idle)));
+        // Who keeps lends last.
+        let keeps = |id: &TenantId| capacity.line_of(*id).any(|(_, at)| !at.lends(H100));
+        let kept: u64 = accounts.iter().filter(|(id, _)| keeps(id)).map(|(_, at)| at.lent.get(H100)).sum();
+        let lendable: u64 = accounts.iter().filter(|(id, _)| !keeps(id)).map(|(_, at)| at.idle.get(H100)).sum();
+        prop_assert_eq!(kept, sum(|at| &at.lent).saturating_sub(lendable));
+    }
+}
+
+/// A team that keeps its idle H100s inside an organisation that keeps its own: a sibling of the team may take neither.
+#[test]
+fn what_a_team_does_not_lend_is_kept_from_its_siblings_too() {
+    let mut capacity = Capacity::default();
+    let mut tenants = [tenant(1, None, 4), tenant(2, Some(1), 4), tenant(3, Some(1), 0), tenant(4, None, 0)];
+    for number in [0, 1] {
+        tenants[number].lends.insert(H100, false);
+    }
+    tenants.iter().for_each(|tenant| capacity.put_tenant(tenant));
+    capacity.put_node(node(1, 6, 0, false));
+    let allowed = |capacity: &Capacity, taker, count| {
+        capacity.lending_allows(&Default::default(), TenantId(taker), &cards(count)).is_ok()
+    };
+    for taker in [3, 4] {
+        assert!(allowed(&capacity, taker, 2) && !allowed(&capacity, taker, 3), "tenant {taker}");
+    }
+    // It lends again, and the organisation does not: the sibling may take it, a stranger not.
+    tenants[1].lends.insert(H100, true);
+    capacity.put_tenant(&tenants[1]);
+    assert!(allowed(&capacity, 3, 6) && !allowed(&capacity, 4, 3));
+    // Another resource is not kept by that.
+    let cpus = ResourceVec::of_host(1_000, 0);
+    assert!(capacity.lending_allows(&Default::default(), TenantId(4), &cpus).is_ok());
 }

@@ -1,7 +1,8 @@
 //! Edits of tenants: what is named changes, what is not named stays, and removing is said.
 
+use muster_model::resources::Resource;
 use muster_model::tenant::TenantSpec;
-use muster_model::tenant_edit::{AmountsEdit, AntiAffinityEdit, Edit, TenantEdit};
+use muster_model::tenant_edit::{AmountsEdit, AntiAffinityEdit, Edit, LendsEdit, TenantEdit, WeightsEdit};
 use muster_model::{AntiAffinity, AntiAffinityLevel, GpuModel, GpuUnits, Limits, ResourceVec, Tenant, TenantId, Trust};
 use proptest::collection::btree_map;
 use proptest::option;
@@ -10,6 +11,7 @@ use proptest::sample::select;
 use std::collections::BTreeMap;
 
 const MODELS: [GpuModel; 3] = [GpuModel::H100, GpuModel::H200, GpuModel::T4];
+const RESOURCES: [Resource; 3] = [Resource::Gpu(GpuModel::H100), Resource::Cpu, Resource::Memory];
 const OTHERS: [&str; 3] = ["ads", "search", "search/ranking"];
 
 fn amounts() -> impl Strategy<Value = BTreeMap<GpuModel, u64>> {
@@ -25,6 +27,8 @@ prop_compose! {
         floor in amounts(), floor_cpu in 0..9_u64, ceiling in amounts(), ceiling_cpu in option::of(0..9_u64),
         memory in option::of(0..9_u64), weight in 1..9_u32, untrusted in any::<bool>(),
         apart in btree_map(select(OTHERS.to_vec()), level(), 0..3), lend in any::<bool>(),
+        weights in btree_map(select(RESOURCES.to_vec()), 1..9_u32, 0..3),
+        lends in btree_map(select(RESOURCES.to_vec()), any::<bool>(), 0..3),
     ) -> Tenant {
         let mut guarantee = ResourceVec::of_host(floor_cpu, 0);
         for (model, units) in floor {
@@ -36,7 +40,7 @@ prop_compose! {
             max: Limits { gpu, cpu_milli: ceiling_cpu, memory_mib: memory }, weight,
             trust: if untrusted { Trust::Untrusted } else { Trust::Trusted },
             anti_affinity: apart.into_iter().map(|(tenant, level)| AntiAffinity { tenant: tenant.into(), level }).collect(),
-            lend,
+            lend, weights, lends,
         }
     }
 }
@@ -59,9 +63,15 @@ prop_compose! {
         guarantee in amounts_edit(), max in amounts_edit(), weight in edit(1..9_u32),
         trust in edit(select(vec![Trust::Trusted, Trust::Untrusted])), clear in any::<bool>(),
         levels in btree_map(select(OTHERS.to_vec()), option::of(level()), 0..3), lend in edit(any::<bool>()),
+        clears in (any::<bool>(), any::<bool>()),
+        weights in btree_map(select(RESOURCES.to_vec()), option::of(1..9_u32), 0..3),
+        lends in btree_map(select(RESOURCES.to_vec()), option::of(any::<bool>()), 0..3),
     ) -> TenantEdit {
         let levels = levels.into_iter().map(|(tenant, level)| (tenant.to_owned(), level)).collect();
-        TenantEdit { path: "research".into(), guarantee, max, weight, trust, anti_affinity: AntiAffinityEdit { clear, levels }, lend }
+        TenantEdit {
+            path: "research".into(), guarantee, max, weight, trust, anti_affinity: AntiAffinityEdit { clear, levels }, lend,
+            weights: WeightsEdit { clear: clears.0, of: weights }, lends: LendsEdit { clear: clears.1, of: lends },
+        }
     }
 }
 
@@ -108,11 +118,20 @@ proptest! {
             prop_assert_eq!(level(&after.anti_affinity), expected(of, edit.anti_affinity.clear, level(&before.anti_affinity)));
         }
         prop_assert!(after.anti_affinity.is_sorted());
+        for resource in RESOURCES {
+            fn of<T: Copy>(edits: &BTreeMap<Resource, Option<T>>, resource: Resource) -> Edit<T> {
+                edits.get(&resource).map_or(Edit::Keep, |edit| edit.map_or(Edit::Remove, Edit::Set))
+            }
+            let weight = expected(of(&edit.weights.of, resource), edit.weights.clear, before.weights.get(&resource).copied());
+            prop_assert_eq!(after.weights.get(&resource).copied(), weight);
+            let lent = expected(of(&edit.lends.of, resource), edit.lends.clear, before.lends.get(&resource).copied());
+            prop_assert_eq!(after.lends.get(&resource).copied(), lent);
+        }
         // The same again changes nothing.
         prop_assert_eq!(after.lend, expected(edit.lend, false, Some(before.lend)).unwrap_or(true));
         let as_tenant = |spec: TenantSpec| Tenant {
             guarantee: spec.guarantee, max: spec.max, weight: spec.weight, trust: spec.trust,
-            anti_affinity: spec.anti_affinity, lend: spec.lend, ..before.clone()
+            anti_affinity: spec.anti_affinity, lend: spec.lend, weights: spec.weights, lends: spec.lends, ..before.clone()
         };
         prop_assert_eq!(edit.on(Some(&as_tenant(after.clone()))), after);
     }
@@ -146,10 +165,27 @@ fn a_tenant_lends_unless_it_says_otherwise() {
         trust: spec.trust,
         anti_affinity: spec.anti_affinity,
         lend: spec.lend,
+        weights: spec.weights,
+        lends: spec.lends,
     };
     let keeping = tenant(keeps);
     let mut capacity = muster_model::capacity::Capacity::default();
     capacity.put_tenant(&keeping);
     assert!(!keeping.lend && !capacity.tenants()[&TenantId(1)].lend);
     assert_eq!(back.on(Some(&keeping)), usual);
+}
+
+#[test]
+fn a_value_of_one_resource_holds_before_that_of_all() {
+    let (h100, t4) = (Resource::Gpu(GpuModel::H100), Resource::Gpu(GpuModel::T4));
+    let mut tenant = Tenant::usual(TenantId(1), "research");
+    (tenant.weight, tenant.lend) = (2, true);
+    tenant.weights = [(h100, 5)].into();
+    tenant.lends = [(h100, false)].into();
+    assert_eq!([h100, t4, Resource::Cpu].map(|of| tenant.weight_of(of)), [5, 2, 2]);
+    assert_eq!([h100, t4, Resource::Cpu].map(|of| tenant.lends(of)), [false, true, true]);
+    for resource in GpuModel::ALL.into_iter().map(Resource::Gpu).chain([Resource::Cpu, Resource::Memory]) {
+        assert_eq!(resource.to_string().parse(), Ok(resource));
+    }
+    assert!("gpu.h1000".parse::<Resource>().is_err() && "cpus".parse::<Resource>().is_err());
 }

@@ -4,6 +4,7 @@ use muster_model::movable::Movable;
 use muster_model::needs::{Choice, Isolation, Needs, Rule};
 use muster_model::node::{Gpu, NodeSpec};
 use muster_model::request::TaskRequest;
+use muster_model::resources::Resource;
 use muster_model::tenant::TenantSpec;
 use muster_model::validate::warnings;
 use muster_model::{
@@ -301,6 +302,8 @@ fn tenant() -> TenantSpec {
         trust: Trust::Trusted,
         anti_affinity: Vec::new(),
         lend: true,
+        weights: Default::default(),
+        lends: Default::default(),
     }
 }
 
@@ -326,6 +329,10 @@ fn a_tenant_that_is_wrong_names_its_field() {
         s.anti_affinity = (0..65).map(|n| apart(&format!("t{n}"))).collect()
     });
     check_tenant("weight beyond bounds", "weight", |s| s.weight = u32::MAX);
+    check_tenant("no weight of one model", "weights.gpu.h100", |s| {
+        s.weights.insert(Resource::Gpu(GpuModel::H100), 0);
+    });
+    check_tenant("weight of CPU beyond bounds", "weights.cpu_milli", |s| drop(s.weights.insert(Resource::Cpu, u32::MAX)));
     check_tenant("floor above the ceiling", "guarantee", |s| s.guarantee.set_gpu(GpuModel::H100, GpuUnits::cards(17)));
     check_tenant("a floor of memory above the ceiling", "guarantee", |s| {
         (s.guarantee.memory_mib, s.max.memory_mib) = (2, Some(1));

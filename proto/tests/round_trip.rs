@@ -10,16 +10,17 @@ use muster_model::needs::{Choice, Isolation, Needs, Rule};
 use muster_model::node::{ClearedGpu, NodeNotes, NodeSpec, Quarantine, Rival, WithheldSlice};
 use muster_model::node_links::{Nic, NodeLinks};
 use muster_model::request::{SharingMode, TaskRequest};
+use muster_model::resources::Resource;
 use muster_model::task::{CleanUp, RankFailure, TaskEnd};
 use muster_model::tenant::TenantSpec;
-use muster_model::tenant_edit::{AmountsEdit, AntiAffinityEdit, Edit, TenantEdit};
+use muster_model::tenant_edit::{AmountsEdit, AntiAffinityEdit, Edit, LendsEdit, TenantEdit, WeightsEdit};
 use muster_model::usage::UsageInterval;
 use muster_model::{
     Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, ArraySpec, ArrayState, ArrayTask, Asked, Cell,
-    Change, Claim, ClassSegment, Dependency, DependencyKind, DeviceHold, DeviceRequest, Elastic, EndCause, FieldError,
+    BurstTier, Change, Claim, ClassRecord, ClassSegment, ClassSum, Dependency, DependencyKind, DeviceHold, DeviceRequest, Elastic, EndCause, FieldError,
     Gpu, GpuModel, GpuUnits, Growth, HoldMode, Holder, IndexSet, Job, JobPhase, JobSpec, Key, LimitSignal, Limits,
     Mount, MountRule, MoveFate, MoveRecord, MovedJob, Node, NodeHealth, NumaPolicy, Object, Outcome, Place, Pool,
-    PreemptReason, Preemption, Preemptor, Reservation, ResourceVec, Spread, StartConditions, StopSignal, TaskPlacement,
+    PreemptReason, Preemption, Preemptor, QuotaClass, RequiredTopology, Reservation, ResourceVec, Spread, StartConditions, StopSignal, TaskPlacement,
     TaskState, Tenant, Topology, TopologyLevel, Trust, Unmet, UseHistory, WindowKind, WorkloadClass,
 };
 use muster_proto::convert::{
@@ -358,8 +359,9 @@ fn attempt_record() -> impl Strategy<Value = AttemptRecord> {
         reason: PreemptReason::Reclaim,
         lost_gpu_unit_ms,
     });
-    let parts = (numbers, "[ -~]{0,9}", ends, vec(failure(), 0..3), nodes, option::of(by));
-    parts.prop_map(|(numbers, reason, ends, failures, nodes, preempted)| AttemptRecord {
+    let paid = (classes(), required_topology());
+    let parts = (numbers, "[ -~]{0,9}", ends, vec(failure(), 0..3), nodes, option::of(by), paid);
+    parts.prop_map(|(numbers, reason, ends, failures, nodes, preempted, (classes, topology))| AttemptRecord {
         attempt: Attempt(numbers.0),
         allocation: AllocationId(numbers.1),
         bound_ms: numbers.2,
@@ -372,6 +374,8 @@ fn attempt_record() -> impl Strategy<Value = AttemptRecord> {
         nodes,
         preempted,
         cleaned_ms: numbers.2,
+        classes,
+        topology,
     })
 }
 
@@ -418,8 +422,28 @@ fn account() -> impl Strategy<Value = Option<TenantId>> {
     option::of(any::<u32>().prop_map(TenantId))
 }
 
-fn segment() -> impl Strategy<Value = ClassSegment> {
-    (any::<u64>(), account()).prop_map(|(from_ms, account)| ClassSegment { from_ms, account })
+fn resource() -> impl Strategy<Value = Resource> {
+    prop_oneof![select(GpuModel::ALL.to_vec()).prop_map(Resource::Gpu), Just(Resource::Cpu), Just(Resource::Memory)]
+}
+
+fn class() -> impl Strategy<Value = QuotaClass> {
+    let tiers = vec![BurstTier::Standard, BurstTier::Spot, BurstTier::Marked];
+    prop_oneof![
+        any::<u32>().prop_map(|account| QuotaClass::Guaranteed(TenantId(account))),
+        select(tiers).prop_map(QuotaClass::Burst),
+    ]
+}
+
+fn classes() -> impl Strategy<Value = ClassRecord> {
+    let segment = (any::<u64>(), class()).prop_map(|(from_ms, class)| ClassSegment { from_ms, class });
+    let sum = (any::<u64>(), class()).prop_map(|(ms, class)| ClassSum { class, ms });
+    let parts = (vec(segment, 0..3), vec(sum, 0..3), any::<u64>());
+    parts.prop_map(|(segments, sums, unattributed_ms)| ClassRecord { segments, sums, unattributed_ms })
+}
+
+fn required_topology() -> impl Strategy<Value = RequiredTopology> {
+    let parts = (option::of(select(TopologyLevel::ALL.to_vec())), option::of(any::<u32>()));
+    parts.prop_map(|(level, segment_tasks)| RequiredTopology { level, segment_tasks })
 }
 
 prop_compose! {
@@ -444,13 +468,13 @@ prop_compose! {
         charge in amounts(), tasks in tasks(), task_states in vec(task_state(), 0..3),
         epochs in btree_map(any::<u32>().prop_map(NodeId), any::<u64>().prop_map(Epoch), 0..3),
         state in prop_oneof![Just(AllocationState::Active), end_cause().prop_map(AllocationState::Stopping)],
-        failures in vec(failure(), 0..3), classes in vec(segment(), 0..3), priority in any::<i32>(),
+        failures in vec(failure(), 0..3), classes in classes(), priority in any::<i32>(), topology in required_topology(),
     ) -> Allocation {
         Allocation {
             id: AllocationId(ids.0), job: JobId(ids.1), attempt: Attempt(ids.2), tenant: TenantId(ids.3),
             cell: CellId(ids.4), cell_epoch: Epoch(ids.5), model, cpu_milli: host.0, memory_mib: host.1, charge, tasks,
             task_states, node_epochs: epochs, state, bound_ms: host.2, failures, classes,
-            priority, submitted_ms: ids.0, is_growth: priority > 0, cleaning: [Rank(ids.2)].into(), cleaned_ms: host.2,
+            priority, submitted_ms: ids.0, is_growth: priority > 0, cleaning: [Rank(ids.2)].into(), cleaned_ms: host.2, topology,
         }
     }
 }
@@ -530,11 +554,11 @@ prop_compose! {
         id in any::<u32>(), parent in option::of(any::<u32>().prop_map(TenantId)), path in "[a-z]{1,5}(/[a-z]{1,5}){0,2}",
         guarantee in amounts(), max in limits(), weight in any::<u32>(), untrusted in any::<bool>(),
         apart in btree_map("[A-Z]{1,4}", select(vec![AntiAffinityLevel::Card, AntiAffinityLevel::Node, AntiAffinityLevel::Island]), 0..3),
-        lend in any::<bool>(),
+        lend in any::<bool>(), weights in btree_map(resource(), any::<u32>(), 0..3), lends in btree_map(resource(), any::<bool>(), 0..3),
     ) -> Tenant {
         let trust = if untrusted { Trust::Untrusted } else { Trust::Trusted };
         let anti_affinity = apart.into_iter().map(|(tenant, level)| AntiAffinity { tenant, level }).collect();
-        Tenant { id: TenantId(id), path, parent, guarantee, max, weight, trust, anti_affinity, lend }
+        Tenant { id: TenantId(id), path, parent, guarantee, max, weight, trust, anti_affinity, lend, weights, lends }
     }
 }
 
@@ -585,7 +609,9 @@ proptest! {
         numbers in (edit(any::<u64>()), edit(any::<u64>()), edit(any::<u64>()), edit(any::<u32>())),
         trust in edit(select(vec![Trust::Trusted, Trust::Untrusted])),
         levels in btree_map("[a-z]{1,3}", option::of(select(vec![AntiAffinityLevel::Card, AntiAffinityLevel::Island])), 0..3),
-        lend in edit(any::<bool>()),
+        lend in edit(any::<bool>()), clears in (any::<bool>(), any::<bool>()),
+        weights in btree_map(resource(), option::of(any::<u32>()), 0..3),
+        lends in btree_map(resource(), option::of(any::<bool>()), 0..3),
     ) {
         let edit = TenantEdit {
             path: "a/b".into(),
@@ -595,6 +621,8 @@ proptest! {
             trust,
             anti_affinity: AntiAffinityEdit { clear: clear.2, levels },
             lend,
+            weights: WeightsEdit { clear: clears.0, of: weights },
+            lends: LendsEdit { clear: clears.1, of: lends },
         };
         prop_assert_eq!(TenantEdit::try_from(sent(&v1::TenantEdit::from(&edit))), Ok(edit));
     }
@@ -604,7 +632,7 @@ proptest! {
         prop_assert_eq!(JobSpec::try_from(sent(&v1::JobSpec::from(&spec))), Ok(spec));
         let spec = TenantSpec {
             path: tenant.path, guarantee: tenant.guarantee, max: tenant.max, weight: tenant.weight, trust: tenant.trust,
-            anti_affinity: tenant.anti_affinity, lend: tenant.lend,
+            anti_affinity: tenant.anti_affinity, lend: tenant.lend, weights: tenant.weights, lends: tenant.lends,
         };
         prop_assert_eq!(TenantSpec::try_from(sent(&v1::TenantSpec::from(&spec))), Ok(spec));
     }

@@ -62,6 +62,8 @@ pub fn tenants(
         trust: Trust::Trusted,
         anti_affinity: Vec::new(),
         lend: true,
+        weights: BTreeMap::new(),
+        lends: BTreeMap::new(),
     };
     paths.iter().map(spec).collect()
 }

@@ -130,7 +130,7 @@ fn interval(seq: u64) -> Interval {
 
 /// Adds a revision at which so much of allocation 1 is counted.
 fn count(history: &mut History, gpu_unit_ms: u128) {
-    let usage = AllocationUsage { allocation: AllocationId(1), tenant: TenantId(1), gpu_unit_ms, released_ms: None };
+    let usage = AllocationUsage { allocation: AllocationId(1), tenant: TenantId(1), gpu_unit_ms, ..Default::default() };
     let revision = history.log.keys().next_back().expect("a log").next();
     history.published(0, revision, 9_000, &Arc::new(vec![Change::put(Object::AllocationUsage(usage))]));
 }

@@ -16,8 +16,10 @@ Fields in the file are changed. Fields that are not in the file keep their value
     max: {h100: 16, cpus: 512, memory: 4Ti}
     weight: 2
     teams:
-      nlp: {guarantee: {h100: 4}}
-      vision: {max: {h100: 8}, trust: untrusted, lend: no}")]
+      nlp: {guarantee: {h100: 4}, weight: {default: 1, h100: 3}}
+      vision: {max: {h100: 8}, trust: untrusted, lend: no}
+weight and lend are for all resources, or by resource: `lend: {h100: no}` keeps idle H100s and lends the rest. default is for
+the resources that are not named; `lend: no` is for all of them.")]
     Apply {
         /// YAML file; - reads standard input
         #[arg(short, long, value_name = "FILE")]
@@ -51,6 +53,14 @@ Fields in the file are changed. Fields that are not in the file keep their value
         /// Path of the tenant, such as research/nlp
         path: String,
     },
+    /// Show what a tenant was guaranteed and by what it was ordered, and since when; changes are kept for 25 months
+    #[command(after_help = "\
+  muster tenants history research/nlp    # also of removed tenants that had this path
+  muster tenants history '#17'           # the tenant with this id, whatever its path")]
+    History {
+        /// Path of the tenant, such as research/nlp, or # and its id
+        path: String,
+    },
     /// Delete a tenant; it must have no children and no pending or running jobs
     Delete {
         /// Path of the tenant, such as research/nlp
@@ -64,6 +74,17 @@ pub struct Under {
     /// Only this tenant and the tenants below it
     #[arg(value_name = "TENANT", default_value = "", hide_default_value = true)]
     pub under: String,
+}
+
+/// `muster tree`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Tree {
+    /// Which part of it.
+    #[command(flatten)]
+    pub under: Under,
+    /// Show floor accounts instead: what of each guarantee is not handed down, and how much of it is busy, idle, lent and unmet
+    #[arg(long)]
+    pub accounts: bool,
 }
 
 /// `muster nodes`.

@@ -142,7 +142,7 @@ pub enum Command {
     /// Show why a job is pending, and the smallest change that would start it
     Explain(jobs::One),
     /// Show the quota tree: what each tenant is guaranteed, borrows, lends and waits for
-    Tree(admin::Under),
+    Tree(admin::Tree),
     /// Manage tenants and their quotas
     #[command(subcommand)]
     Tenants(admin::Tenants),

@@ -1,6 +1,6 @@
 //! `muster tenants` and `muster usage`.
 
-use crate::args::admin::Tenants;
+use crate::args::admin::{Tenants, Tree};
 use crate::client::{Client, reply_bytes_max};
 use crate::commands::{Context, input};
 use crate::failure::Failure;
@@ -9,6 +9,7 @@ use crate::spec;
 use crate::spec::tenants::TreeFile;
 use crate::view::quota::{self, QuotaView};
 use crate::view::standing::TenantExplanation;
+use crate::view::tenant_history::{self, HistoryView};
 use crate::view::tenants::{AppliedView, MovedView, TenantView, UsageView, table, usage_table};
 use muster_proto::v1;
 use muster_proto::v1::tenants_client::TenantsClient;
@@ -55,6 +56,16 @@ pub async fn run(context: &Context, command: &Tenants) -> Result<(), Failure> {
             };
             let view = TenantExplanation::new(&context.client.call("explain tenant", explain).await?);
             context.out.show(&view, |_| view.blocks())
+        }
+        Tenants::History { path } => {
+            let request = v1::TenantHistoryRequest { path: path.clone(), consistency: context.consistency.into() };
+            let history = |channel| {
+                let request = request.clone();
+                async move { TenantsClient::new(channel).history(request).await }
+            };
+            let reply = context.client.call("history of tenant", history).await?;
+            let views: Vec<HistoryView> = reply.histories.iter().map(HistoryView::new).collect();
+            context.out.show(&views, |_| tenant_history::text(&views))
         }
         Tenants::Delete { path } => {
             let request = v1::DeleteTenantRequest { path: path.clone() };
@@ -107,6 +118,7 @@ pub fn in_words_of_tree(failure: Failure, paths: &[String]) -> Failure {
         let path = place.and_then(|(index, _)| paths.get(index.parse::<usize>().ok()?));
         if let (Some((_, field)), Some(path)) = (place, path) {
             let field = field.replace(".gpus.", ".").replace("anti_affinity", "anti-affinity");
+            let field = field.replace("weights.", "weight.").replace("lends.", "lend.").replace(".gpu.", ".");
             fault.field = format!("{path}.{field}");
         }
     }
@@ -119,14 +131,14 @@ async fn show(context: &Context, under: &str, tree: bool) -> Result<(), Failure>
     context.out.show(&views, |_| table(&views, tree))
 }
 
-/// Shows who is guaranteed, borrows, lends and waits for what.
+/// Shows who is guaranteed, borrows, lends and waits for what; or how the floor accounts stand.
 ///
 /// # Errors
 /// When the tenant is unknown, or the cluster stays away.
-pub async fn tree(context: &Context, under: &str) -> Result<(), Failure> {
-    let found = all_tenants(&context.client, under, context.consistency, true).await?;
+pub async fn tree(context: &Context, args: &Tree) -> Result<(), Failure> {
+    let found = all_tenants(&context.client, &args.under.under, context.consistency, true).await?;
     let views: Vec<QuotaView> = found.iter().map(QuotaView::new).collect();
-    context.out.show(&views, |_| quota::tree(&views))
+    context.out.show(&views, |_| if args.accounts { quota::accounts(&views) } else { quota::tree(&views) })
 }
 
 /// Every tenant at `under` and below it; with `quota`, how each stands.

@@ -46,6 +46,19 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
         Gauge,
         "Nodes in quarantine: they failed to start tasks and take no new work until `muster undrain`",
     ),
+    (
+        "muster_floor_account_gpus",
+        Gauge,
+        "GPUs of the floor accounts at and below a tenant, by model and state: busy (charged), idle, lent (the part of idle that burst uses), unmet (lost \
+         hardware); 0 on control nodes that do not lead",
+    ),
+    ("muster_floor_account_cpus", Gauge, "The same for CPUs, where an organisation guarantees some"),
+    ("muster_floor_account_memory_bytes", Gauge, "The same for memory, where an organisation guarantees some"),
+    (
+        "muster_floor_account_series_left_out",
+        Gauge,
+        "Series of floor accounts that are not shown because there are more than 20,000",
+    ),
     ("muster_finished_jobs", Gauge, "Finished jobs that are kept on disk"),
     (
         "muster_finished_jobs_forgotten_total",

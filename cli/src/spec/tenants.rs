@@ -5,7 +5,7 @@
 //! research:
 //!   guarantee: {h100: 8}
 //!   max: {h100: 16, cpus: 512, memory: 4Ti}
-//!   weight: 2
+//!   weight: 2                             # or by resource: {default: 2, h100: 3}
 //!   teams:
 //!     nlp: {guarantee: {h100: 4}}
 //!     vision: {max: {h100: 8}, trust: untrusted, lend: no}
@@ -120,7 +120,23 @@ fn one(path: &str, mut body: Mapping, level: usize, found: &mut Vec<v1::TenantEd
     let weight = weight(path, body.get("weight"), faults);
     let trust = trust(path, body.get("trust"), faults);
     let lend = lend(path, body.get("lend"), faults);
-    let mut edit = v1::TenantEdit { path: path.to_owned(), weight, trust, lend, ..v1::TenantEdit::default() };
+    let weights = (weight.clear || !weight.of.is_empty()).then(|| v1::WeightsEdit {
+        clear: weight.clear,
+        weights: weight.of.into_iter().map(|(resource, weight)| v1::ResourceWeight { resource, weight }).collect(),
+    });
+    let lends = (lend.clear || !lend.of.is_empty()).then(|| v1::LendsEdit {
+        clear: lend.clear,
+        lends: lend.of.into_iter().map(|(resource, lend)| v1::ResourceLend { resource, lend }).collect(),
+    });
+    let mut edit = v1::TenantEdit {
+        path: path.to_owned(),
+        weight: weight.usual.map(|weight| v1::WeightEdit { weight }),
+        weights,
+        trust,
+        lend: lend.usual.map(|lend| v1::LendEdit { lend }),
+        lends,
+        ..v1::TenantEdit::default()
+    };
     for (key, place) in [("guarantee", &mut edit.guarantee), ("max", &mut edit.max)] {
         *place = match body.get(key) {
             None => None,
@@ -157,20 +173,12 @@ fn one(path: &str, mut body: Mapping, level: usize, found: &mut Vec<v1::TenantEd
     }
 }
 
-fn weight(path: &str, written: Option<&Value>, faults: &mut Vec<FieldError>) -> Option<v1::WeightEdit> {
-    let weight = match written? {
-        Value::Null => None,
-        value => {
-            let number = value.as_u64().and_then(|weight| u32::try_from(weight).ok());
-            if number.is_none() {
-                let fix = "write `weight: 2`, or null for the default 1";
-                faults.push(FieldError::new(format!("{path}.weight"), "is not a number from 1 to 1,000,000", fix));
-                return None;
-            }
-            number
-        }
-    };
-    Some(v1::WeightEdit { weight })
+/// `2`, or by resource: `{default: 2, h100: 3, cpus: null}`.
+fn weight(path: &str, written: Option<&Value>, faults: &mut Vec<FieldError>) -> Written<u32> {
+    let number = |value: &Value| value.as_u64().and_then(|weight| u32::try_from(weight).ok());
+    let fix = "write `weight: 2`, or null for the default 1";
+    let field = format!("{path}.weight");
+    by_resource(&field, written, number, ("is not a number from 1 to 1,000,000", fix), faults)
 }
 
 fn trust(path: &str, written: Option<&Value>, faults: &mut Vec<FieldError>) -> Option<v1::TrustEdit> {
@@ -185,20 +193,70 @@ fn trust(path: &str, written: Option<&Value>, faults: &mut Vec<FieldError>) -> O
     }
 }
 
-/// `yes` and `no` too, which are text in YAML 1.2.
-fn lend(path: &str, written: Option<&Value>, faults: &mut Vec<FieldError>) -> Option<v1::LendEdit> {
-    let lend = match written? {
-        Value::Null => None,
+/// `no`, or by resource: `{h100: no}`. `yes` and `no` are text in YAML 1.2.
+fn lend(path: &str, written: Option<&Value>, faults: &mut Vec<FieldError>) -> Written<bool> {
+    let flag = |value: &Value| match value {
         Value::Bool(lend) => Some(*lend),
         Value::String(word) if word == "yes" => Some(true),
         Value::String(word) if word == "no" => Some(false),
-        _ => {
-            let fix = "write `lend: no`, or null for the default yes";
-            faults.push(FieldError::new(format!("{path}.lend"), "is not yes or no", fix));
-            return None;
-        }
+        _ => None,
     };
-    Some(v1::LendEdit { lend })
+    let fix = "write `lend: no`, or null for the default yes";
+    by_resource(&format!("{path}.lend"), written, flag, ("is not yes or no", fix), faults)
+}
+
+/// A value for all resources, and values for some.
+struct Written<T> {
+    /// Of those that are not named; the inner one is none where it is removed.
+    usual: Option<Option<T>>,
+    /// Values of single resources are removed first.
+    clear: bool,
+    /// By the API's word of the resource.
+    of: Vec<(String, Option<T>)>,
+}
+
+/// The key of the value for all resources that are not named.
+const DEFAULT: &str = "default";
+
+/// One value is for all resources: none keeps one of its own. A list changes what it names.
+fn by_resource<T>(
+    field: &str,
+    written: Option<&Value>,
+    read: impl Fn(&Value) -> Option<T>,
+    (problem, fix): (&str, &str),
+    faults: &mut Vec<FieldError>,
+) -> Written<T> {
+    let mut found = Written { usual: None, clear: false, of: Vec::new() };
+    let mut value = |field: String, value: &Value| {
+        if value.is_null() {
+            return Some(None);
+        }
+        let read = read(value);
+        if read.is_none() {
+            faults.push(FieldError::new(field, problem, fix));
+        }
+        read.map(Some)
+    };
+    match written {
+        None => {}
+        Some(Value::Mapping(list)) => {
+            for (name, written) in list {
+                let name = Scalar::deserialize(name.clone()).map(|name| name.0).unwrap_or_default();
+                let Some(read) = value(format!("{field}.{name}"), written) else { continue };
+                match name.as_str() {
+                    DEFAULT => found.usual = Some(read),
+                    "cpus" => found.of.push(("cpu_milli".to_owned(), read)),
+                    "memory" => found.of.push(("memory_mib".to_owned(), read)),
+                    model => found.of.push((format!("gpu.{model}"), read)),
+                }
+            }
+        }
+        Some(written) => {
+            found.usual = value(field.to_owned(), written);
+            found.clear = found.usual.is_some();
+        }
+    }
+    found
 }
 
 /// `{ads: node, search/ranking: card, old: null}`.

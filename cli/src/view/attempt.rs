@@ -2,6 +2,7 @@
 
 use crate::output::{Block, Columns};
 use crate::units::{show_moment, show_seconds};
+use crate::view::quota_class::{QuotaSegment, QuotaTime};
 use muster_model::task::signal_name;
 use muster_proto::v1;
 use muster_proto::v1::task_state::Kind;
@@ -31,6 +32,38 @@ pub struct AttemptView {
     /// The first ranks that failed, in the order of their times.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<FailureView>,
+    /// Who paid for it since when, the oldest first, until it ended. Of attempts long ago only `quota_times` is kept.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub quota_history: Vec<QuotaSegment>,
+    /// For how long each class held.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub quota_times: Vec<QuotaTime>,
+    /// Time for which nobody is known to have paid, in milliseconds.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unattributed_ms: u64,
+    /// How close together its tasks were required to stand.
+    #[serde(flatten)]
+    pub required: RequiredView,
+}
+
+/// How close together tasks were required to stand, when they were bound.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RequiredView {
+    /// The whole gang inside one of these.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub required_topology: String,
+    /// So many consecutive ranks each on one island.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub required_segment_tasks: Option<u32>,
+}
+
+impl RequiredView {
+    /// From the message.
+    #[must_use]
+    pub fn new(topology: Option<&v1::RequiredTopology>) -> Self {
+        let topology = topology.cloned().unwrap_or_default();
+        RequiredView { required_topology: topology.level, required_segment_tasks: topology.segment_tasks }
+    }
 }
 
 /// serde gives a reference.
@@ -106,9 +139,9 @@ pub fn signal_words(signal: i32) -> String {
 }
 
 impl AttemptView {
-    /// From the record; `names` of the nodes that it names.
+    /// From the record; `names` of the nodes and `paths` of the tenants that it names.
     #[must_use]
-    pub fn new(record: &v1::AttemptRecord, names: &BTreeMap<u32, String>) -> Self {
+    pub fn new(record: &v1::AttemptRecord, names: &BTreeMap<u32, String>, paths: &BTreeMap<u32, String>) -> Self {
         let failure = |failure: &v1::RankFailure| FailureView {
             rank: failure.rank,
             node: names.get(&failure.node).cloned().unwrap_or_else(|| format!("#{}", failure.node)),
@@ -127,24 +160,45 @@ impl AttemptView {
             reason: record.reason.clone(),
             ends: ends.chain(others).collect(),
             failures: record.failures.iter().map(failure).collect(),
+            quota_history: QuotaSegment::of_attempt(record, paths),
+            quota_times: QuotaTime::of_attempt(record, paths),
+            unattributed_ms: record.earlier.as_ref().map_or(0, |earlier| earlier.unattributed_ms),
+            required: RequiredView::new(record.topology.as_ref()),
         }
+    }
+}
+
+impl AttemptView {
+    /// `guaranteed by research/nlp 1:00:00, burst (spot) 5:00`.
+    fn quota_words(&self) -> String {
+        let mut words: Vec<String> = self.quota_times.iter().map(QuotaTime::words).collect();
+        let unknown = show_seconds(self.unattributed_ms / 1_000);
+        words.extend((self.unattributed_ms > 0).then(|| format!("not attributed {unknown}")));
+        if words.is_empty() { "-".to_owned() } else { words.join(", ") }
     }
 }
 
 /// The table of attempts, and of the ranks that failed first in the last one.
 #[must_use]
 pub fn attempts_table(attempts: &[AttemptView]) -> Vec<Block> {
-    let mut columns = Columns::new(&["ATTEMPT", "ENDED", "RAN", "RANKS", "REASON"]).right(&["ATTEMPT", "RAN"]);
+    // Attempts of a time before classes were recorded have none.
+    let quota = attempts.iter().any(|attempt| !attempt.quota_times.is_empty());
+    let mut heads = vec!["ATTEMPT", "ENDED", "RAN", "RANKS"];
+    heads.extend(quota.then_some("QUOTA"));
+    heads.push("REASON");
+    let mut columns = Columns::new(&heads).right(&["ATTEMPT", "RAN"]);
     for attempt in attempts {
         let clean = (attempt.cleaned_ms > 0).then(|| format!("GPUs clean after {} ms", attempt.cleaned_ms));
         let ends: Vec<String> = attempt.ends.iter().map(|end| format!("{} {}", end.ranks, end.words())).collect();
-        columns.row(vec![
+        let mut row = vec![
             attempt.attempt.to_string(),
             attempt.ended.clone(),
             show_seconds(attempt.ran_s),
             ends.into_iter().chain(clean).collect::<Vec<_>>().join(", "),
-            attempt.reason.clone(),
-        ]);
+        ];
+        row.extend(quota.then(|| attempt.quota_words()));
+        row.push(attempt.reason.clone());
+        columns.row(row);
     }
     let mut blocks = vec![Block::Text(String::new()), columns.block()];
     let Some(last) = attempts.last().filter(|last| !last.failures.is_empty()) else { return blocks };

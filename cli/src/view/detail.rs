@@ -2,10 +2,11 @@
 
 use crate::output::{Block, Columns};
 use crate::units::{counted, show_cpus, show_mebibytes, show_moment, show_seconds};
-use crate::view::attempt::{AttemptView, attempts_table, signal_words};
+use crate::view::attempt::{AttemptView, RequiredView, attempts_table, signal_words};
 use crate::view::devices::{HoldView, holds_words};
 use crate::view::elastic::ElasticView;
 use crate::view::job::{ArrayView, JobView, MovableView, NeedsView, PreemptionView, SpreadView};
+use crate::view::quota_class::QuotaSegment;
 use muster_proto::v1;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -41,47 +42,17 @@ pub struct JobDetail {
     /// How its attempts ended, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<AttemptView>,
-    /// Who pays for what it holds, since when, oldest first.
+    /// Who pays for what it holds, since when, oldest first; when it holds nothing, who paid for its last attempt.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub quota_history: Vec<QuotaSegment>,
+    /// How close together its tasks were required to stand when what it holds was bound.
+    #[serde(flatten)]
+    pub required: RequiredView,
     /// The allocation that it holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocation: Option<u64>,
     /// The state of the cluster it was read at.
     pub revision: u64,
-}
-
-/// From when on an attempt was guaranteed or burst.
-#[derive(Clone, Debug, Serialize)]
-pub struct QuotaSegment {
-    /// The tenant whose floor account pays; absent: burst.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub account: Option<String>,
-    /// RFC 3339.
-    pub since: String,
-}
-
-impl QuotaSegment {
-    /// An allocation without segments is burst since its binding.
-    fn of(allocation: &v1::Allocation, paths: &BTreeMap<u32, String>) -> Vec<QuotaSegment> {
-        let path = |id: u32| paths.get(&id).cloned().unwrap_or_else(|| format!("#{id}"));
-        let segment = |from: &v1::ClassSegment| QuotaSegment {
-            account: from.account.map(path),
-            since: show_moment(from.from_ms),
-        };
-        if allocation.classes.is_empty() {
-            return vec![QuotaSegment { account: None, since: show_moment(allocation.bound_ms) }];
-        }
-        allocation.classes.iter().map(segment).collect()
-    }
-
-    /// `guaranteed by research/nlp since 2026-11-23T02:41:16Z`.
-    fn words(&self) -> String {
-        match &self.account {
-            Some(account) => format!("guaranteed by {account} since {}", self.since),
-            None => format!("burst since {}", self.since),
-        }
-    }
 }
 
 /// A node and the ranks that run or ran there.
@@ -126,9 +97,14 @@ impl JobDetail {
     pub fn new(reply: &v1::GetJobReply, now_ms: u64) -> Self {
         let job = reply.job.clone().unwrap_or_default();
         let mut view = JobView::new(&job, now_ms).in_cell(&reply.cell_name);
-        let quota_history: Vec<QuotaSegment> =
-            reply.allocation.iter().flat_map(|held| QuotaSegment::of(held, &reply.account_paths)).collect();
-        if let Some(now) = quota_history.last() {
+        let paths = &reply.account_paths;
+        let attempts: Vec<AttemptView> =
+            job.attempts.iter().map(|record| AttemptView::new(record, &reply.failure_nodes, paths)).collect();
+        let (quota_history, required) = match &reply.allocation {
+            Some(held) => (QuotaSegment::of_allocation(held, paths), RequiredView::new(held.topology.as_ref())),
+            None => attempts.last().map(|last| (last.quota_history.clone(), last.required.clone())).unwrap_or_default(),
+        };
+        if let Some(now) = quota_history.last().filter(|_| reply.allocation.is_some()) {
             view = view.paid_by(now.account.as_deref().unwrap_or_default());
         }
         if let Some(why) = reply.allocation.as_ref().and_then(why_stopping).filter(|_| view.reason.is_empty()) {
@@ -160,7 +136,8 @@ impl JobDetail {
         }
         JobDetail {
             ran_on: NodeRanks::of(&job, &reply.node_names),
-            attempts: job.attempts.iter().map(|record| AttemptView::new(record, &reply.failure_nodes)).collect(),
+            attempts,
+            required,
             job: view,
             placement,
             quota_history,
@@ -222,9 +199,19 @@ impl JobDetail {
             ("attempt", format!("{} ({} failed{retries}{preempted})", job.attempt, job.failures)),
             ("checkpoint", checkpoint),
             ("cell", job.cell.clone()),
-            ("quota", self.quota_history.iter().rev().map(QuotaSegment::words).collect::<Vec<_>>().join("; before: ")),
+            ("quota", self.quota_words()),
             (if runs { "runs on" } else { "ran on" }, on.join(", ")),
         ]
+    }
+
+    /// Who pays or paid, the newest first.
+    fn quota_words(&self) -> String {
+        let said = self.quota_history.iter().rev().map(QuotaSegment::words).collect::<Vec<_>>().join("; before: ");
+        let ended = self.attempts.last().filter(|_| self.allocation.is_none() && !said.is_empty());
+        match ended {
+            Some(last) => format!("until {}: {said}", last.ended),
+            None => said,
+        }
     }
 
     /// What was asked for.

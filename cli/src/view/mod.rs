@@ -4,6 +4,7 @@
 //! are in cards; tables are made from the same views, so the two cannot disagree.
 
 pub mod attempt;
+pub mod by_resource;
 pub mod classes;
 pub mod detail;
 pub mod devices;
@@ -16,8 +17,10 @@ pub mod moves;
 pub mod plan;
 pub mod priority_classes;
 pub mod quota;
+pub mod quota_class;
 pub mod raft;
 pub mod standing;
+pub mod tenant_history;
 pub mod tenants;
 pub mod what_if;
 pub mod windows;

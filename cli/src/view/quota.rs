@@ -1,4 +1,4 @@
-//! The quota tree with what each tenant is guaranteed, borrows, lends and waits for.
+//! The quota tree with what each tenant is guaranteed, borrows, lends and waits for; and its floor accounts.
 
 use super::tenants::Amounts;
 use crate::output::{Block, Columns};
@@ -31,6 +31,41 @@ pub struct QuotaView {
     /// Average burst use of the past, where a half-life is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub historic: Option<Amounts>,
+    /// Its floor account, if it has one: the part of the guarantee that it has not handed down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account: Option<AccountView>,
+}
+
+/// A floor account.
+#[derive(Clone, Debug, Serialize)]
+pub struct AccountView {
+    /// What it holds.
+    pub size: Amounts,
+    /// Charged to it.
+    pub busy: Amounts,
+    /// What hardware can meet and nobody is charged for.
+    pub idle: Amounts,
+    /// The part of the idle one that burst uses.
+    pub lent: Amounts,
+    /// What healthy hardware cannot meet.
+    pub unmet: Amounts,
+}
+
+impl AccountView {
+    fn new(account: &v1::FloorAccount) -> Self {
+        AccountView {
+            size: Amounts::vec(account.size.as_ref()),
+            busy: Amounts::vec(account.busy.as_ref()),
+            idle: Amounts::vec(account.idle.as_ref()),
+            lent: Amounts::vec(account.lent.as_ref()),
+            unmet: Amounts::vec(account.unmet.as_ref()),
+        }
+    }
+
+    /// The amounts in the order of the columns.
+    fn columns(&self) -> [&Amounts; 5] {
+        [&self.size, &self.busy, &self.idle, &self.lent, &self.unmet]
+    }
 }
 
 impl QuotaView {
@@ -50,13 +85,23 @@ impl QuotaView {
             waiting: Amounts::vec(quota.waiting.as_ref()),
             unmet: Amounts::vec(quota.unmet.as_ref()),
             historic: quota.historic.as_ref().map(|historic| Amounts::vec(Some(historic))),
+            account: tenant.account.as_ref().map(AccountView::new),
         }
     }
 
     /// The amounts in the order of the columns.
     fn columns(&self) -> [&Amounts; 8] {
-        let QuotaView { path: _, guarantee, max, used, guaranteed, borrowed, lent, waiting, unmet, historic: _ } = self;
+        let QuotaView { guarantee, max, used, guaranteed, borrowed, lent, waiting, unmet, .. } = self;
         [guarantee, max, used, guaranteed, borrowed, lent, waiting, unmet]
+    }
+
+    /// Its name, indented as it stands in the tree.
+    fn name(&self) -> String {
+        let (level, name) = match self.path.rsplit_once('/') {
+            Some((above, name)) => (above.split('/').count(), name),
+            None => (0, self.path.as_str()),
+        };
+        format!("{}{name}", "  ".repeat(level))
     }
 
     /// GPU models of which there is any amount; CPUs and memory where the tenant has a guarantee or a max for them.
@@ -79,6 +124,15 @@ enum Row {
 }
 
 impl Row {
+    /// Every resource of which one of the amounts has something.
+    fn of_all(amounts: &[&Amounts]) -> Vec<Row> {
+        let models: BTreeSet<&String> = amounts.iter().flat_map(|amounts| amounts.units.keys()).collect();
+        let mut rows: Vec<Row> = models.into_iter().map(|model| Row::Gpu(model.clone())).collect();
+        rows.extend(amounts.iter().any(|amounts| amounts.cpu_milli.is_some()).then_some(Row::Cpus));
+        rows.extend(amounts.iter().any(|amounts| amounts.memory_mib.is_some()).then_some(Row::Memory));
+        rows
+    }
+
     fn name(&self) -> &str {
         match self {
             Row::Gpu(model) => model,
@@ -101,18 +155,14 @@ impl Row {
 #[must_use]
 pub fn tree(tenants: &[QuotaView]) -> Vec<Block> {
     // Hardware is seldom lost: the column is there when it is.
-    let unmet = tenants.iter().any(|tenant| tenant.columns()[7].units.values().any(|units| *units > 0));
+    let unmet = tenants.iter().any(|tenant| !tenant.unmet.is_nothing());
     let mut heads = vec!["TENANT", "RESOURCE", "GUARANTEE", "MAX", "USED", "GUARANTEED", "BORROWED", "LENT", "WAITING"];
     let historic = tenants.iter().any(|tenant| tenant.historic.is_some());
     heads.extend(unmet.then_some("UNMET"));
     heads.extend(historic.then_some("HISTORIC"));
     let mut columns = Columns::new(&heads).right(&heads[2..]);
     for tenant in tenants {
-        let (level, name) = match tenant.path.rsplit_once('/') {
-            Some((above, name)) => (above.split('/').count(), name),
-            None => (0, tenant.path.as_str()),
-        };
-        let name = format!("{}{name}", "  ".repeat(level));
+        let name = tenant.name();
         let resources = tenant.resources();
         if resources.is_empty() {
             let nothing = heads.iter().skip(1).map(|_| "-".to_owned());
@@ -126,6 +176,28 @@ pub fn tree(tenants: &[QuotaView]) -> Vec<Block> {
             let before = || tenant.historic.as_ref().map_or_else(|| "-".to_owned(), |amounts| resource.of(amounts));
             let row = [name, resource.name().to_owned()].into_iter().chain(amounts);
             columns.row(row.chain(historic.then(before)).collect());
+        }
+    }
+    vec![columns.block()]
+}
+
+/// The floor accounts: one line for each tenant that has one, and resource.
+#[must_use]
+pub fn accounts(tenants: &[QuotaView]) -> Vec<Block> {
+    let heads = ["TENANT", "RESOURCE", "SIZE", "BUSY", "IDLE", "LENT", "UNMET"];
+    let mut columns = Columns::new(&heads).right(&heads[2..]);
+    for tenant in tenants {
+        let mut name = tenant.name();
+        let Some(account) = &tenant.account else {
+            let nothing = heads.iter().skip(1).map(|_| "-".to_owned());
+            columns.row([name].into_iter().chain(nothing).collect());
+            continue;
+        };
+        for resource in Row::of_all(&account.columns()) {
+            let amounts = account.columns().into_iter().map(|amounts| resource.of(amounts));
+            // The name stands once.
+            let row = [std::mem::take(&mut name), resource.name().to_owned()].into_iter().chain(amounts);
+            columns.row(row.collect());
         }
     }
     vec![columns.block()]

@@ -1,10 +1,12 @@
 //! Why a tenant gets more or less than its siblings, as it is shown.
 
+use super::by_resource::{by_word, words};
 use super::tenants::Amounts;
 use crate::output::{Block, Columns};
 use crate::units::show_cards;
 use muster_proto::v1;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// The answer.
 #[derive(Debug, Serialize)]
@@ -50,6 +52,12 @@ pub struct StandingView {
     pub weight: u32,
     /// Whether others may borrow what it leaves idle.
     pub lend: bool,
+    /// Weights of resources that have one of their own.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub weights: BTreeMap<String, u32>,
+    /// The same for lending.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub lends: BTreeMap<String, bool>,
     /// In use.
     pub used: Amounts,
     /// The part that floors pay.
@@ -81,6 +89,8 @@ impl StandingView {
             max: Amounts::limits(of.max.as_ref()),
             weight: of.weight,
             lend: of.lend,
+            weights: by_word(&of.weights),
+            lends: by_word(&of.lends),
             used: Amounts::vec(of.used.as_ref()),
             covered: Amounts::vec(of.covered.as_ref()),
             waiting: Amounts::vec(of.waiting.as_ref()),
@@ -105,7 +115,7 @@ impl StandingView {
             cards(&self.guarantee),
             cards(&self.used),
             share(self.floor_share),
-            self.weight.to_string(),
+            words(self.weight, &self.weights, |weight| weight.to_string()),
             share(self.burst_share),
         ];
         row.extend(with_past.then(|| share(self.historic_share)));

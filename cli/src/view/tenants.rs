@@ -1,5 +1,6 @@
 //! Tenants and usage as they are shown.
 
+use super::by_resource::{by_word, word, words, yes_no};
 use crate::output::{Block, Columns};
 use crate::units::{counted, exact_cards, exact_mebibytes, show_cards, show_cpus, show_mebibytes, show_moment};
 use muster_model::use_history::half_life_in_words;
@@ -41,6 +42,11 @@ impl Amounts {
         limits.map_or_else(Self::default, |a| Self::new(&a.gpu_units, a.cpu_milli, a.memory_mib))
     }
 
+    /// Whether there is nothing of anything.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.units.values().all(|units| *units == 0) && self.cpu_milli.is_none() && self.memory_mib.is_none()
+    }
+
     fn words(&self) -> String {
         let mut words: Vec<String> =
             self.units.iter().map(|(model, units)| format!("{model} {}", show_cards(*units))).collect();
@@ -70,6 +76,12 @@ pub struct TenantView {
     pub anti_affinity: BTreeMap<String, String>,
     /// Whether burst of other tenants may use its idle guarantee.
     pub lend: bool,
+    /// Weights of resources that have one of their own.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub weights: BTreeMap<String, u32>,
+    /// The same for lending.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub lends: BTreeMap<String, bool>,
 }
 
 impl TenantView {
@@ -86,6 +98,8 @@ impl TenantView {
             weight: spec.weight.unwrap_or(1),
             trust: if spec.trust.is_empty() { "trusted".to_owned() } else { spec.trust },
             lend: spec.lend.unwrap_or(true),
+            weights: by_word(&spec.weights),
+            lends: by_word(&spec.lends),
         }
     }
 }
@@ -96,7 +110,7 @@ pub fn table(tenants: &[TenantView], tree: bool) -> Vec<Block> {
     // Few fleets keep anybody apart: the column is there where one does.
     let apart = tenants.iter().any(|tenant| !tenant.anti_affinity.is_empty());
     // And nearly all lend.
-    let lend = tenants.iter().any(|tenant| !tenant.lend);
+    let lend = tenants.iter().any(|tenant| !tenant.lend || !tenant.lends.is_empty());
     let mut heads = vec!["TENANT", "GUARANTEE", "MAX", "USED", "WEIGHT", "TRUST"];
     heads.extend(lend.then_some("LEND"));
     heads.extend(apart.then_some("APART FROM"));
@@ -113,11 +127,11 @@ pub fn table(tenants: &[TenantView], tree: bool) -> Vec<Block> {
             tenant.guarantee.words(),
             tenant.max.words(),
             tenant.used.words(),
-            tenant.weight.to_string(),
+            words(tenant.weight, &tenant.weights, |weight| weight.to_string()),
             tenant.trust.clone(),
         ];
         if lend {
-            row.push(show_lend(tenant.lend).to_owned());
+            row.push(words(tenant.lend, &tenant.lends, yes_no));
         }
         if apart {
             let words: Vec<String> =
@@ -127,10 +141,6 @@ pub fn table(tenants: &[TenantView], tree: bool) -> Vec<Block> {
         columns.row(row);
     }
     vec![columns.block()]
-}
-
-fn show_lend(lend: bool) -> &'static str {
-    if lend { "yes" } else { "no" }
 }
 
 /// What `muster tenants apply` did, or would do.
@@ -291,7 +301,7 @@ impl MovedView {
 }
 
 impl FieldView {
-    fn words(&self, new: bool) -> String {
+    pub(super) fn words(&self, new: bool) -> String {
         let word = |value: &Option<String>| value.clone().unwrap_or_else(|| "none".to_owned());
         if new {
             return format!("{}: {}", self.field, word(&self.after));
@@ -308,7 +318,7 @@ impl ChangeView {
         ChangeView { path: spec.path.clone(), new: false, fields: fields.collect() }
     }
 
-    fn new(change: &v1::TenantChange) -> Self {
+    pub(super) fn new(change: &v1::TenantChange) -> Self {
         let before = change.before.as_ref().map(values).unwrap_or_default();
         let after = change.after.as_ref().map(values).unwrap_or_default();
         let mut names: Vec<&String> = before.iter().chain(&after).map(|(name, _)| name).collect();
@@ -337,6 +347,13 @@ fn is_usual(field: &str, value: &str) -> bool {
     matches!((field, value), ("weight", "1") | ("trust", "trusted") | ("lend", "yes"))
 }
 
+/// In the order of names, whatever kind of map the message has.
+fn sorted<'a, T: 'a>(values: impl IntoIterator<Item = (&'a String, &'a T)>) -> Vec<(&'a String, &'a T)> {
+    let mut sorted: Vec<_> = values.into_iter().collect();
+    sorted.sort_by_key(|(name, _)| *name);
+    sorted
+}
+
 /// Every value of a tenant in the words of its file, in their order there.
 fn values(spec: &v1::TenantSpec) -> Vec<(String, String)> {
     let mut values = Vec::new();
@@ -349,8 +366,12 @@ fn values(spec: &v1::TenantSpec) -> Vec<(String, String)> {
         values.extend(cards.chain(cpus).chain(memory).map(|(name, value)| (format!("{key}.{name}"), value)));
     }
     values.push(("weight".to_owned(), spec.weight.unwrap_or(1).to_string()));
+    let own = sorted(&spec.weights).into_iter();
+    values.extend(own.map(|(resource, weight)| (format!("weight.{}", word(resource)), weight.to_string())));
     values.push(("trust".to_owned(), if spec.trust.is_empty() { "trusted".to_owned() } else { spec.trust.clone() }));
-    values.push(("lend".to_owned(), show_lend(spec.lend.unwrap_or(true)).to_owned()));
+    values.push(("lend".to_owned(), yes_no(spec.lend.unwrap_or(true))));
+    let own = sorted(&spec.lends).into_iter();
+    values.extend(own.map(|(resource, lend)| (format!("lend.{}", word(resource)), yes_no(*lend))));
     let apart = spec.anti_affinity.iter();
     values.extend(apart.map(|apart| (format!("anti-affinity.{}", apart.tenant), apart.level.clone())));
     values

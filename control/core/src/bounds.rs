@@ -58,6 +58,10 @@ pub const WINDOWS_MAX: usize = 1_024;
 pub const WINDOWS_DUE_MAX: usize = 64;
 /// Tenants: every user of a large organisation, several times over.
 pub const TENANTS_MAX: usize = 200_000;
+/// For how long it is known what a tenant was (762 days): bills and statements look back 25 months.
+pub const TENANT_VERSION_HORIZON_MS: u64 = 762 * 24 * 3_600 * 1_000;
+/// Versions of all tenants that have ended: a hundred edits of each of 3,000 teams, in about a hundred megabytes. Those that ended first go first.
+pub const PAST_VERSIONS_MAX: usize = 300_000;
 /// Live jobs of a tenant that moves, with those below it: each is written again, and one entry stays within some tens of megabytes.
 pub const MOVED_JOBS_MAX: u64 = 20_000;
 /// How long a released allocation's usage record waits for late intervals: longer than the longest disconnect grace.

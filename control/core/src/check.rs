@@ -33,7 +33,9 @@ impl State {
         self.check_tree()?;
         self.check_books()?;
         self.check_floors()?;
+        self.check_classes()?;
         self.check_use_histories()?;
+        self.check_tenant_histories()?;
         self.check_counters()?;
         self.check_index()
     }
@@ -335,6 +337,7 @@ impl State {
         }
         self.requests.unordered().for_each(|request| index.change_request(None, Some(request)));
         self.allocation_usage.values().for_each(|usage| index.change_usage(None, Some(usage)));
+        self.tenant_histories.values().for_each(|history| index.past_versions.change(None, Some(history)));
         index
     }
 }

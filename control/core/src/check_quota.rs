@@ -23,12 +23,12 @@ impl State {
         held.chain(claims.map(|(tenant, claim): (TenantId, &Claim)| (tenant, &claim.charge, claim.account)))
     }
 
-    fn line(&self, tenant: TenantId) -> impl Iterator<Item = TenantId> + '_ {
+    pub(crate) fn line(&self, tenant: TenantId) -> impl Iterator<Item = TenantId> + '_ {
         std::iter::successors(Some(tenant), |id| self.tenants.get(id)?.parent)
     }
 
     /// Whether a resource counts for floors: GPUs always, CPU and memory where an organisation guarantees them.
-    fn counts(&self, resource: Resource) -> bool {
+    pub(crate) fn counts(&self, resource: Resource) -> bool {
         let organisations = || self.tenants.values().filter(|tenant| tenant.parent.is_none());
         matches!(resource, Resource::Gpu(_)) || organisations().any(|tenant| tenant.guarantee.get(resource) > 0)
     }

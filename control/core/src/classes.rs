@@ -7,9 +7,10 @@
 
 use crate::level;
 use crate::state::State;
+use crate::tier::tier_of;
 use muster_model::ids::{AllocationId, JobId, TenantId};
 use muster_model::resources::Resource;
-use muster_model::{Allocation, Change, Job, Object, ResourceVec};
+use muster_model::{Allocation, Change, Job, Object, QuotaClass, ResourceVec};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
@@ -97,7 +98,8 @@ fn demote_one(state: &mut State, account: TenantId, now_ms: u64, changes: &mut V
 
 fn set_account(state: &mut State, id: AllocationId, account: Option<TenantId>, now_ms: u64, changes: &mut Vec<Change>) {
     let Some(mut held) = state.allocations.get(&id).map(|held| Allocation::clone(held)) else { return };
-    held.set_account(account, now_ms);
+    let tier = tier_of(state, state.jobs.get(&held.job).map(AsRef::as_ref), &held);
+    held.set_class(QuotaClass::of(account, tier), now_ms);
     apply(state, Object::Allocation(held), changes);
 }
 

@@ -7,12 +7,14 @@ mod cells;
 mod classes;
 mod requests;
 mod starts;
+mod versions;
 
 pub(crate) use cells::wanted;
 pub use cells::{CardShape, CellIndex, NodeShape, Shapes, tasks_on};
 pub use classes::ClassIndex;
 pub use requests::RequestIndex;
 pub use starts::{StartIndex, same_name};
+pub use versions::VersionIndex;
 
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use muster_model::object::RequestRecord;
@@ -99,6 +101,8 @@ pub struct Index {
     pub released_usage: BTreeSet<(u64, AllocationId)>,
     /// Live jobs by what decides when they may start.
     pub starts: StartIndex,
+    /// Versions of tenants that have ended.
+    pub past_versions: VersionIndex,
     /// Names of the windows that each node is in.
     windows: BTreeMap<NodeId, BTreeSet<String>>,
 }

@@ -12,6 +12,7 @@
 pub mod bounds;
 mod check;
 mod check_quota;
+mod check_records;
 mod classes;
 pub mod command;
 pub mod desired;
@@ -32,6 +33,7 @@ mod routing;
 pub mod shape_fault;
 pub mod standing;
 pub mod state;
+mod tier;
 mod use_histories;
 pub mod victim_fault;
 mod windows;

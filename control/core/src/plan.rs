@@ -122,11 +122,14 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
     Ok(draft.finish(done))
 }
 
-fn raise_feature_level(draft: &mut Draft<'_>, level: u32) -> Result<Done, Reject> {
+fn raise_feature_level(draft: &mut Draft<'_>, to: u32) -> Result<Done, Reject> {
     let now = draft.meta.feature_level;
-    if level < now {
-        return Err(Reject::field("level", format!("is {level}, below the present level {now}"), "raise it only"));
+    if to < now {
+        return Err(Reject::field("level", format!("is {to}, below the present level {now}"), "raise it only"));
     }
-    draft.meta.feature_level = level;
+    draft.meta.feature_level = to;
+    if (now..to).contains(&(level::QUOTAS - 1)) {
+        tenants::begin_versions(draft);
+    }
     Ok(Done::Ok)
 }

@@ -14,6 +14,7 @@ use crate::state::State;
 use muster_model::capacity::OverMax;
 use muster_model::ids::TenantId;
 use muster_model::resources::Resource;
+use muster_model::tenant::value_for;
 use muster_model::use_history::counted;
 use muster_model::{GpuModel, Job, JobPhase, Limits, ResourceVec, Tenant};
 use std::collections::BTreeMap;
@@ -38,8 +39,12 @@ pub struct Standing {
     pub max: Limits,
     /// Its share among siblings.
     pub weight: u32,
+    /// Weights of resources that have one of their own.
+    pub weights: BTreeMap<Resource, u32>,
     /// Whether others' burst may use its idle floor.
     pub lend: bool,
+    /// The same for resources of which something else is said.
+    pub lends: BTreeMap<Resource, bool>,
     /// In use.
     pub used: ResourceVec,
     /// The part of it that floor accounts at or below it pay.
@@ -160,9 +165,15 @@ impl Standing {
     /// The share by which siblings are ordered above guarantees, in millionths.
     #[must_use]
     pub fn burst_over_weight(&self) -> u64 {
-        let present = self.burst.map_or(0, |(_, share)| share);
+        let Some((resource, present)) = self.burst else { return 0 };
         let counts = self.historic_share.map_or(present, |past| counted(present, past));
-        counts / u64::from(self.weight.max(1))
+        counts / u64::from(self.weight_of(resource))
+    }
+
+    /// Its share among siblings of one resource.
+    #[must_use]
+    pub fn weight_of(&self, resource: Resource) -> u32 {
+        value_for(self.weight, &self.weights, resource).max(1)
     }
 }
 
@@ -186,7 +197,7 @@ impl Counted {
         let capacity = state.capacity();
         let mut used_since_ms: BTreeMap<TenantId, u64> = BTreeMap::new();
         for held in state.allocations.values().filter(|held| held.pays()) {
-            let changed_ms = held.classes.last().map_or(0, |segment| segment.from_ms).max(held.bound_ms);
+            let changed_ms = held.classes.segments.last().map_or(0, |segment| segment.from_ms).max(held.bound_ms);
             for (id, _) in capacity.line_of(held.tenant) {
                 let newest = used_since_ms.entry(id).or_default();
                 *newest = changed_ms.max(*newest);
@@ -239,7 +250,9 @@ impl Counted {
         let both = burst.plus(&past);
         let used_ever = both.nonzero().map(|(resource, _)| resource).filter(counts);
         let share = |amount: &ResourceVec, resource| millionths(amount.get(resource), whole.get(resource));
-        let rank = |resource: &Resource| (share(&both, *resource), std::cmp::Reverse(*resource));
+        let weighted =
+            |resource| u128::from(share(&both, resource)) * u128::from(MILLION) / u128::from(tenant.weight_of(resource).max(1));
+        let rank = |resource: &Resource| (weighted(*resource), std::cmp::Reverse(*resource));
         let counting = used_ever.max_by_key(rank);
         let floored = tenant.guarantee.nonzero().map(|(resource, floor)| millionths(used.get(resource), floor));
         Standing {
@@ -248,7 +261,9 @@ impl Counted {
             guarantee: tenant.guarantee,
             max: tenant.max.clone(),
             weight: tenant.weight,
+            weights: tenant.weights.clone(),
             lend: tenant.lend,
+            lends: tenant.lends.clone(),
             used,
             covered,
             waiting,
@@ -297,7 +312,7 @@ fn cause(more: &Standing, less: &Standing, resource: Resource) -> Cause {
     if burst(more) <= burst(less) {
         return Cause::Floor;
     }
-    let by_weight = |of: &Standing| burst(of) / u64::from(of.weight.max(1));
+    let by_weight = |of: &Standing| burst(of) / u64::from(of.weight_of(resource));
     if by_weight(more) <= by_weight(less) {
         return Cause::Weight;
     }

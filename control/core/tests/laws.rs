@@ -14,10 +14,11 @@ use std::sync::Arc;
 
 type Watched = Result<(), String>;
 
-/// The state's own checks, after every entry, and growth over a max.
+/// The state's own checks, after every entry, growth over a max, and use of what is not lent.
 fn checked(step: &Step<'_>) -> Watched {
     step.after.check().map_err(|broken| broken.to_string())?;
-    step.after.check_growth(step.before).map_err(|broken| broken.to_string())
+    step.after.check_growth(step.before).map_err(|broken| broken.to_string())?;
+    step.after.check_lending(step.before).map_err(|broken| broken.to_string())
 }
 
 /// No edit, no move and no binding puts use above a max, from feature level 3 on; and a live job names the path of its tenant.

@@ -220,7 +220,7 @@ fn promotion_is_complete_and_only_then() {
         || {
             |_, state: &mut State, _: &mut Executed| {
                 let guaranteed = |held: &Allocation| held.account().is_some() && held.pays();
-                change_one(state, guaranteed, |held| held.set_account(None, held.bound_ms));
+                change_one(state, guaranteed, |held| held.set_class(None.into(), held.bound_ms));
             }
         },
     );
@@ -249,7 +249,7 @@ fn promotion_is_complete_and_only_then() {
             |_, state: &mut State, _: &mut Executed| {
                 let account = state.tenants.values().find(|tenant| tenant.guarantee.is_empty()).map(|tenant| tenant.id);
                 let of_it = |held: &Allocation| Some(held.tenant) == account && held.pays() && held.account().is_none();
-                change_one(state, of_it, |held| held.set_account(account, held.bound_ms));
+                change_one(state, of_it, |held| held.set_class(account.into(), held.bound_ms));
             }
         },
     );
@@ -277,7 +277,7 @@ fn histories_have_preemptions_of_each_kind() {
             for change in step.changes {
                 let muster_model::Change::Put(object) = change else { continue };
                 let Object::Allocation(held) = &**object else { continue };
-                let promoted = held.classes.len() > 1 && held.account().is_some();
+                let promoted = held.classes.segments.len() > 1 && held.account().is_some();
                 *seen.entry("promoted").or_default() += u32::from(promoted);
             }
             Ok(())

@@ -6,6 +6,7 @@
 mod api;
 pub mod consensus;
 pub mod event_export;
+mod floor_metrics;
 pub mod history;
 pub mod leases;
 pub mod node;

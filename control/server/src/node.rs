@@ -1,6 +1,7 @@
 //! A control node as a whole: consensus, the leader's loops and every service at one endpoint.
 
 use crate::consensus::{Consensus, ConsensusConfig, OpenError};
+use crate::floor_metrics;
 use crate::history::HistoryConfig;
 use crate::leases::LeaseConfig;
 use crate::leases::leader::LeaderLeases;
@@ -98,6 +99,7 @@ impl ControlNode {
             stop.clone(),
         );
         host.spawn(services::past::run(app.clone()));
+        host.spawn(floor_metrics::run(consensus.clone()));
 
         let (routes, health) = services::routes(&app).await;
         let serving = match host.net.serve_with_peers(&config.listen, routes, PEERS_PATH, stop.clone()).await {

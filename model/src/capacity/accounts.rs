@@ -34,7 +34,7 @@ pub struct NotLent {
 pub(super) struct Accounts {
     /// Organisations that guarantee CPU, and memory.
     guaranteeing: (u32, u32),
-    /// Tenants that do not lend.
+    /// Tenants that do not lend something.
     not_lending: u32,
     /// Accounts that have got something back since [`Capacity::take_freed`].
     freed: BTreeSet<TenantId>,
@@ -267,10 +267,13 @@ impl Capacity {
             return Ok(());
         }
         let mine: BTreeSet<TenantId> = self.line_of(tenant).map(|(id, _)| id).collect();
-        let keeps = |id: &TenantId, at: &TenantUse| {
-            !at.lend && !mine.contains(id) && self.line_of(*id).skip(1).all(|(_, above)| above.lend)
-        };
         for (resource, asked) in self.floored(charge) {
+            // One above it that keeps its guarantee from this tenant keeps this part too.
+            let keeps = |id: &TenantId, at: &TenantUse| {
+                let outside = |(above, _): &(TenantId, &TenantUse)| !mine.contains(above);
+                let mut kept_above = self.line_of(*id).skip(1).filter(outside);
+                !at.lends(resource) && !mine.contains(id) && kept_above.all(|(_, above)| above.lends(resource))
+            };
             let idle = |(id, at): (&TenantId, &TenantUse)| {
                 let used = at.used.get(resource) - ended.of(&ended.used, *id, resource);
                 at.guarantee.get(resource).saturating_sub(used)

@@ -4,8 +4,8 @@ use super::Capacity;
 use super::ended::Ended;
 use crate::ids::TenantId;
 use crate::resources::{Limits, Resource, ResourceVec};
-use crate::tenant::{AntiAffinity, Tenant, Trust};
-use std::collections::BTreeSet;
+use crate::tenant::{AntiAffinity, Tenant, Trust, value_for};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A ceiling that a charge would pass.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,6 +42,10 @@ pub struct TenantUse {
     pub anti_affinity: Vec<AntiAffinity>,
     /// Whether burst of other tenants may use its idle guarantee.
     pub lend: bool,
+    /// Weights of resources that have one of their own.
+    pub weights: BTreeMap<Resource, u32>,
+    /// The same for lending.
+    pub lends: BTreeMap<Resource, bool>,
     /// In use, descendants included.
     pub used: ResourceVec,
     /// In use by its own jobs alone.
@@ -53,6 +57,23 @@ pub struct TenantUse {
 }
 
 impl TenantUse {
+    /// Its share among siblings of one resource.
+    #[must_use]
+    pub fn weight_of(&self, resource: Resource) -> u32 {
+        value_for(self.weight, &self.weights, resource).max(1)
+    }
+
+    /// Whether burst of other tenants may use what is idle of its guarantee of one resource.
+    #[must_use]
+    pub fn lends(&self, resource: Resource) -> bool {
+        value_for(self.lend, &self.lends, resource)
+    }
+
+    /// Whether there may be a resource that it does not lend.
+    fn keeps_any(&self) -> bool {
+        !self.lend || self.lends.values().any(|lent| !lent)
+    }
+
     /// What no floor account at or below it pays for, descendants included.
     #[must_use]
     pub fn burst(&self) -> ResourceVec {
@@ -81,26 +102,26 @@ impl Capacity {
                 at.floor_use.add(&floor_use);
             });
         }
-        let kept = self.tenants.get(&tenant.id).is_some_and(|old| !old.lend);
-        self.accounts.count_lender(kept, !tenant.lend);
+        let new = TenantUse {
+            path: tenant.path.clone(),
+            parent: tenant.parent,
+            guarantee: tenant.guarantee,
+            max: tenant.max.clone(),
+            weight: tenant.weight,
+            untrusted: tenant.trust == Trust::Untrusted,
+            anti_affinity: tenant.anti_affinity.clone(),
+            lend: tenant.lend,
+            weights: tenant.weights.clone(),
+            lends: tenant.lends.clone(),
+            used,
+            own,
+            floor_charged,
+            floor_use,
+        };
+        let kept = self.tenants.get(&tenant.id).is_some_and(TenantUse::keeps_any);
+        self.accounts.count_lender(kept, new.keeps_any());
         self.recount_rules(had, !tenant.anti_affinity.is_empty());
-        self.tenants.insert(
-            tenant.id,
-            TenantUse {
-                path: tenant.path.clone(),
-                parent: tenant.parent,
-                guarantee: tenant.guarantee,
-                max: tenant.max.clone(),
-                weight: tenant.weight,
-                untrusted: tenant.trust == Trust::Untrusted,
-                anti_affinity: tenant.anti_affinity.clone(),
-                lend: tenant.lend,
-                used,
-                own,
-                floor_charged,
-                floor_use,
-            },
-        );
+        self.tenants.insert(tenant.id, new);
     }
 
     /// Gives a tenant another max and leaves the rest of it as it is.
@@ -114,7 +135,7 @@ impl Capacity {
     pub fn remove_tenant(&mut self, id: TenantId) {
         let Some(old) = self.tenants.remove(&id) else { return };
         self.change_floors(id, Some((old.parent, old.guarantee)), None);
-        self.accounts.count_lender(!old.lend, false);
+        self.accounts.count_lender(old.keeps_any(), false);
         self.recount_rules(!old.anti_affinity.is_empty(), false);
     }
 

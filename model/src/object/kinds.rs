@@ -50,6 +50,8 @@ macro_rules! replicated_kinds {
                 "Moves that were executed, by the allocation of the gang that they were for.";
             18 UseHistory by $crate::ids::TenantId: $crate::use_history::UseHistory, |it| it.tenant, in use_histories,
                 "What was used above guarantees, by tenant, where a half-life is set.";
+            19 TenantHistory by $crate::ids::TenantId: $crate::tenant_history::TenantHistory, |it| it.tenant,
+                in tenant_histories, "What each tenant was over time, removed ones included.";
         }
     };
 }
@@ -197,6 +199,7 @@ mod tests {
         check(Key::Window("ab".to_owned()), b"\x10ab");
         check(Key::RunTimes(TenantId(1)), &[14, 0, 0, 0, 1]);
         check(Key::UseHistory(TenantId(1)), &[18, 0, 0, 0, 1]);
+        check(Key::TenantHistory(TenantId(1)), &[19, 0, 0, 0, 1]);
         let finished = Key::Finished(FinishedJob { finished_ms: 3, id: JobId(4) });
         check(finished, &[255, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4]);
     }

@@ -134,12 +134,11 @@ impl TenantSpec {
     pub fn validate(&self) -> Result<(), Vec<FieldError>> {
         let mut faults = Faults::default();
         faults.path("path", &self.path);
-        faults.when(
-            self.weight == 0 || self.weight > bounds::WEIGHT_MAX,
-            "weight",
-            || format!("is {}", self.weight),
-            "use 1 to 1,000,000",
-        );
+        let own = self.weights.iter().map(|(resource, weight)| (format!("weights.{resource}"), *weight));
+        for (field, weight) in [("weight".to_owned(), self.weight)].into_iter().chain(own) {
+            let wrong = weight == 0 || weight > bounds::WEIGHT_MAX;
+            faults.when(wrong, &field, || format!("is {weight}"), "use 1 to 1,000,000");
+        }
         if let Some((resource, max)) = self.max.first_passed_by(&self.guarantee) {
             let guaranteed = resource.in_words(self.guarantee.get(resource));
             let problem = format!("guarantees {guaranteed} but its max is {}", resource.in_words(max));

@@ -1,10 +1,11 @@
 //! Allocations: holds, placements, task states and why an attempt ends.
 
+use super::quota_class::{record_from_wire, record_to_wire};
 use super::{each, narrow, need, word, word_if};
 use crate::v1;
 use muster_model::mig::{MigPlacement, MigShape};
 use muster_model::{
-    Allocation, AllocationId, AllocationState, Attempt, CellId, Claim, ClassSegment, DeviceHold, EndCause, Epoch,
+    Allocation, AllocationId, AllocationState, Attempt, CellId, Claim, DeviceHold, EndCause, Epoch,
     FieldError, HoldMode, JobId, NodeId, Rank, TaskPlacement, TaskState, TenantId,
 };
 use v1::device_hold::Mode;
@@ -165,6 +166,7 @@ impl From<&Allocation> for v1::Allocation {
             AllocationState::Active => None,
             AllocationState::Stopping(cause) => Some(cause.into()),
         };
+        let (classes, earlier) = record_to_wire(&allocation.classes);
         v1::Allocation {
             id: allocation.id.0,
             job: allocation.job.0,
@@ -182,25 +184,15 @@ impl From<&Allocation> for v1::Allocation {
             stopping,
             bound_ms: allocation.bound_ms,
             failures: allocation.failures.iter().map(Into::into).collect(),
-            classes: allocation.classes.iter().map(Into::into).collect(),
+            classes,
+            earlier,
+            topology: Some(allocation.topology.into()),
             priority: allocation.priority,
             submitted_ms: allocation.submitted_ms,
             is_growth: allocation.is_growth,
             cleaning: allocation.cleaning.iter().map(|rank| rank.0).collect(),
             cleaned_ms: allocation.cleaned_ms,
         }
-    }
-}
-
-impl From<&ClassSegment> for v1::ClassSegment {
-    fn from(segment: &ClassSegment) -> Self {
-        v1::ClassSegment { from_ms: segment.from_ms, account: segment.account.map(|account| account.0) }
-    }
-}
-
-impl From<v1::ClassSegment> for ClassSegment {
-    fn from(wire: v1::ClassSegment) -> Self {
-        ClassSegment { from_ms: wire.from_ms, account: wire.account.map(TenantId) }
     }
 }
 
@@ -266,7 +258,8 @@ impl TryFrom<v1::Allocation> for Allocation {
             state,
             bound_ms: wire.bound_ms,
             failures: each("failures", wire.failures)?,
-            classes: wire.classes.into_iter().map(Into::into).collect(),
+            classes: record_from_wire(&wire.classes, wire.earlier).map_err(|error| error.under("classes"))?,
+            topology: wire.topology.unwrap_or_default().try_into().map_err(|e: FieldError| e.under("topology"))?,
             priority: wire.priority,
             submitted_ms: wire.submitted_ms,
             is_growth: wire.is_growth,

@@ -1,5 +1,6 @@
 //! How attempts ended.
 
+use super::quota_class::{record_from_wire, record_to_wire};
 use super::{each, need, word};
 use crate::v1;
 use muster_model::attempt::{AttemptRecord, EndCount, NodeRun, PreemptedBy};
@@ -67,6 +68,7 @@ impl TryFrom<v1::EndCount> for EndCount {
 
 impl From<&AttemptRecord> for v1::AttemptRecord {
     fn from(record: &AttemptRecord) -> Self {
+        let (classes, earlier) = record_to_wire(&record.classes);
         v1::AttemptRecord {
             attempt: record.attempt.0,
             allocation: record.allocation.0,
@@ -86,6 +88,9 @@ impl From<&AttemptRecord> for v1::AttemptRecord {
                 lost_gpu_unit_ms: by.lost_gpu_unit_ms,
             }),
             cleaned_ms: record.cleaned_ms,
+            classes,
+            earlier,
+            topology: Some(record.topology.into()),
         }
     }
 }
@@ -107,6 +112,8 @@ impl TryFrom<v1::AttemptRecord> for AttemptRecord {
             nodes: wire.nodes.iter().map(|run| NodeRun { node: NodeId(run.node), ranks: run.ranks }).collect(),
             preempted: wire.preempted.map(preempted_by).transpose()?,
             cleaned_ms: wire.cleaned_ms,
+            classes: record_from_wire(&wire.classes, wire.earlier).map_err(|error| error.under("classes"))?,
+            topology: wire.topology.unwrap_or_default().try_into().map_err(|error: FieldError| error.under("topology"))?,
         })
     }
 }

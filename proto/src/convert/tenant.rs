@@ -3,8 +3,13 @@
 use super::{each, need, word, word_if};
 use crate::v1;
 use muster_model::tenant::TenantSpec;
-use muster_model::tenant_edit::{AmountsEdit, AntiAffinityEdit, Edit, TenantChange, TenantEdit, WEIGHT_DEFAULT};
-use muster_model::{AntiAffinity, FieldError, GpuModel, GpuUnits, Tenant, TenantId, Trust};
+use muster_model::resources::Resource;
+use muster_model::tenant_edit::{
+    AmountsEdit, AntiAffinityEdit, Edit, LendsEdit, TenantChange, TenantEdit, WEIGHT_DEFAULT, WeightsEdit,
+};
+use muster_model::{
+    AntiAffinity, FieldError, GpuModel, GpuUnits, Tenant, TenantHistory, TenantId, TenantVersion, Trust,
+};
 use std::collections::BTreeMap;
 
 impl From<&TenantSpec> for v1::TenantSpec {
@@ -17,8 +22,34 @@ impl From<&TenantSpec> for v1::TenantSpec {
             trust: spec.trust.to_string(),
             anti_affinity: anti_affinity_to_wire(&spec.anti_affinity),
             lend: Some(spec.lend),
+            weights: by_resource_to_wire(&spec.weights),
+            lends: by_resource_to_wire(&spec.lends),
         }
     }
+}
+
+/// Values of single resources, as they are sent.
+#[must_use]
+pub fn by_resource_to_wire<T: Copy, M: FromIterator<(String, T)>>(values: &BTreeMap<Resource, T>) -> M {
+    values.iter().map(|(resource, value)| (resource.to_string(), *value)).collect()
+}
+
+fn by_resource<T>(
+    field: &str,
+    wire: impl IntoIterator<Item = (String, T)>,
+) -> Result<BTreeMap<Resource, T>, FieldError> {
+    let one = |(name, value): (String, T)| Ok((word(&format!("{field}.{name}"), &name)?, value));
+    wire.into_iter().map(one).collect()
+}
+
+/// The same for edits, of which two of one resource would leave one without effect.
+fn edits_by_resource<T>(field: &str, wire: Vec<(String, T)>) -> Result<BTreeMap<Resource, T>, FieldError> {
+    let count = wire.len();
+    let edits = by_resource(field, wire)?;
+    if edits.len() < count {
+        return Err(FieldError::new(field, "names a resource twice", "name each resource once"));
+    }
+    Ok(edits)
 }
 
 impl TryFrom<v1::TenantSpec> for TenantSpec {
@@ -33,6 +64,8 @@ impl TryFrom<v1::TenantSpec> for TenantSpec {
             trust: word_if::<Trust>("trust", &wire.trust)?.unwrap_or_default(),
             anti_affinity: each("anti_affinity", wire.anti_affinity)?,
             lend: wire.lend.unwrap_or(true),
+            weights: by_resource("weights", wire.weights)?,
+            lends: by_resource("lends", wire.lends)?,
         })
     }
 }
@@ -63,6 +96,8 @@ impl From<&Tenant> for v1::Tenant {
             trust: tenant.trust.to_string(),
             anti_affinity: anti_affinity_to_wire(&tenant.anti_affinity),
             lend: Some(tenant.lend),
+            weights: by_resource_to_wire(&tenant.weights),
+            lends: by_resource_to_wire(&tenant.lends),
         };
         v1::Tenant {
             id: tenant.id.0,
@@ -70,6 +105,7 @@ impl From<&Tenant> for v1::Tenant {
             spec: Some(spec),
             used: None,
             quota: None,
+            account: None,
         }
     }
 }
@@ -89,6 +125,8 @@ impl TryFrom<v1::Tenant> for Tenant {
             trust: spec.trust,
             anti_affinity: spec.anti_affinity,
             lend: spec.lend,
+            weights: spec.weights,
+            lends: spec.lends,
         })
     }
 }
@@ -146,6 +184,14 @@ impl TryFrom<v1::AmountsEdit> for AmountsEdit {
     }
 }
 
+fn weight_to_wire(of: Resource, weight: Option<u32>) -> v1::ResourceWeight {
+    v1::ResourceWeight { resource: of.to_string(), weight }
+}
+
+fn lend_to_wire(of: Resource, lend: Option<bool>) -> v1::ResourceLend {
+    v1::ResourceLend { resource: of.to_string(), lend }
+}
+
 impl From<&TenantEdit> for v1::TenantEdit {
     fn from(edit: &TenantEdit) -> Self {
         let level = |(tenant, level): (&String, &Option<muster_model::AntiAffinityLevel>)| {
@@ -163,6 +209,14 @@ impl From<&TenantEdit> for v1::TenantEdit {
                 levels: edit.anti_affinity.levels.iter().map(level).collect(),
             }),
             lend: edited(edit.lend).map(|lend| v1::LendEdit { lend }),
+            weights: (edit.weights != WeightsEdit::default()).then(|| v1::WeightsEdit {
+                clear: edit.weights.clear,
+                weights: edit.weights.of.iter().map(|(of, weight)| weight_to_wire(*of, *weight)).collect(),
+            }),
+            lends: (edit.lends != LendsEdit::default()).then(|| v1::LendsEdit {
+                clear: edit.lends.clear,
+                lends: edit.lends.of.iter().map(|(of, lend)| lend_to_wire(*of, *lend)).collect(),
+            }),
         }
     }
 }
@@ -179,6 +233,7 @@ impl TryFrom<v1::TenantEdit> for TenantEdit {
             Some(wire) => edit(wire.trust.map(|text| word::<Trust>("trust", &text)).transpose()?),
         };
         let apart = wire.anti_affinity.unwrap_or_default();
+        let (weights, lends) = (wire.weights.unwrap_or_default(), wire.lends.unwrap_or_default());
         let mut levels = BTreeMap::new();
         for (tenant, level) in apart.levels {
             let field = format!("anti_affinity.{tenant}");
@@ -192,6 +247,14 @@ impl TryFrom<v1::TenantEdit> for TenantEdit {
             trust,
             anti_affinity: AntiAffinityEdit { clear: apart.clear, levels },
             lend: wire.lend.map_or(Edit::Keep, |wire| edit(wire.lend)),
+            weights: WeightsEdit {
+                clear: weights.clear,
+                of: edits_by_resource("weights", weights.weights.into_iter().map(|one| (one.resource, one.weight)).collect())?,
+            },
+            lends: LendsEdit {
+                clear: lends.clear,
+                of: edits_by_resource("lends", lends.lends.into_iter().map(|one| (one.resource, one.lend)).collect())?,
+            },
         })
     }
 }
@@ -199,5 +262,33 @@ impl TryFrom<v1::TenantEdit> for TenantEdit {
 impl From<&TenantChange> for v1::TenantChange {
     fn from(change: &TenantChange) -> Self {
         v1::TenantChange { before: change.before.as_ref().map(Into::into), after: Some((&change.after).into()) }
+    }
+}
+
+impl From<&TenantVersion> for v1::TenantVersion {
+    fn from(version: &TenantVersion) -> Self {
+        let spec = v1::TenantSpec {
+            path: version.path.clone(),
+            guarantee: Some((&version.guarantee).into()),
+            max: Some((&version.max).into()),
+            weight: Some(version.weight),
+            trust: version.trust.to_string(),
+            anti_affinity: Vec::new(),
+            lend: Some(version.lend),
+            weights: by_resource_to_wire(&version.weights),
+            lends: by_resource_to_wire(&version.lends),
+        };
+        v1::TenantVersion { from_ms: version.from_ms, spec: Some(spec) }
+    }
+}
+
+impl From<&TenantHistory> for v1::TenantHistory {
+    fn from(history: &TenantHistory) -> Self {
+        v1::TenantHistory {
+            tenant_id: history.tenant.0,
+            versions: history.versions.iter().map(Into::into).collect(),
+            removed_ms: history.removed_ms,
+            is_cut: history.is_cut,
+        }
     }
 }

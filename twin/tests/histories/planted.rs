@@ -208,7 +208,7 @@ fn growth_guaranteed(place: &Place<'_>) -> Option<Planted> {
     let is_it = |line: &Value| line["event"] == "bind" && line["alloc"] == json!(held.id) && place.is_here(line);
     let line = place.log.iter().position(is_it)?;
     let mut guaranteed = held.clone();
-    guaranteed.set_account(Some(held.tenant), held.bound_ms);
+    guaranteed.set_class(Some(held.tenant).into(), held.bound_ms);
     let mut changes = place.changes.to_vec();
     changes[at] = put(Object::Allocation(guaranteed));
     let mut log = place.log.to_vec();

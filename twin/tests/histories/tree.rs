@@ -6,7 +6,7 @@
 use crate::chance::Chance;
 use muster_control_core::{Command, State};
 use muster_model::tenant::TenantSpec;
-use muster_model::{GpuModel, GpuUnits, Limits, ResourceVec, Tenant, Trust};
+use muster_model::{GpuModel, GpuUnits, Limits, ResourceVec, Tenant};
 
 /// What organisations may guarantee together.
 pub(crate) struct Budget {
@@ -63,8 +63,7 @@ fn below(chance: &mut Chance, path: &str, guarantee: ResourceVec, depth: u32, sp
 }
 
 fn spec(path: &str, guarantee: ResourceVec, max: Limits, weight: u32) -> TenantSpec {
-    let anti_affinity = Vec::new();
-    TenantSpec { path: path.to_owned(), guarantee, max, weight, trust: Trust::Trusted, anti_affinity, lend: true }
+    TenantSpec { guarantee, max, weight, ..TenantSpec::usual(path) }
 }
 
 /// At least `least`; for some of the resources.

@@ -60,9 +60,15 @@ pub struct TenantRecord {
     pub weight: u32,
     /// Its trust level.
     pub trust: String,
-    /// Whether others may use its idle guarantee.
+    /// Whether others may use its idle guarantee: whether it lends some of what it is guaranteed. Which resources it does not lend is in `lends`.
     #[serde(skip_serializing_if = "is_true")]
     pub lend: bool,
+    /// Weights of resources that have one of their own.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub weights: BTreeMap<String, u32>,
+    /// Whether it lends, of resources of which something else is said than of the others.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub lends: BTreeMap<String, bool>,
 }
 
 impl From<&Tenant> for TenantRecord {
@@ -73,7 +79,13 @@ impl From<&Tenant> for TenantRecord {
             max: Ceilings(tenant.max.clone()),
             weight: tenant.weight,
             trust: tenant.trust.to_string(),
-            lend: tenant.lend,
+            // Format 1 has one word for all resources: no, where nothing of a guarantee is lent.
+            lend: match tenant.guarantee.is_empty() {
+                true => tenant.lend,
+                false => tenant.guarantee.nonzero().any(|(resource, _)| tenant.lends(resource)),
+            },
+            weights: tenant.weights.iter().map(|(resource, weight)| (resource.to_string(), *weight)).collect(),
+            lends: tenant.lends.iter().map(|(resource, lent)| (resource.to_string(), *lent)).collect(),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! (law 2). A preempted attempt, and one that somebody wants queued again, leads back to the queue with its place there, whatever its
 //! tasks exit with, and uses up no retry; only what ended by itself before the stop reached it is over.
 
-use super::{claims, clean_ups, growth, run_times, starts};
+use super::{claims, clean_ups, growth, level, run_times, starts};
 use crate::bounds::{START_FAULTS_FORGIVEN_AFTER_MS, START_FAULTS_PER_JOB_MAX};
 use crate::draft::Draft;
 use crate::routing::{Router, models_of};
@@ -14,7 +14,7 @@ use muster_model::elastic::{GROWTH_ENDS_MAX, GROWTH_REASON_BYTES_MAX, GrowthEnd}
 use muster_model::ids::{AllocationId, JobId, NodeId, Rank};
 use muster_model::object::Key;
 use muster_model::task::{RankFailure, TaskEnd};
-use muster_model::usage::AllocationUsage;
+use muster_model::usage::{AllocationUsage, HeldRecord};
 use muster_model::validate::clipped;
 use muster_model::{Allocation, AllocationState, EndCause, Job, JobPhase, Object, Outcome, PreemptReason, TaskState};
 
@@ -137,6 +137,7 @@ fn close(draft: &mut Draft<'_>, id: AllocationId) {
         tenant: held.tenant,
         gpu_unit_ms: reported,
         released_ms: Some(draft.now_ms),
+        held: kept_of(draft, &held),
     }));
     let verdict = verdict(draft, &held);
     let (now_ms, reason) = (draft.now_ms, verdict.reason());
@@ -178,7 +179,8 @@ fn close_part(draft: &mut Draft<'_>, id: AllocationId) {
     claims::victim_ended(draft, &part);
     let reported = draft.state.allocation_usage.get(&id).map_or(0, |usage| usage.gpu_unit_ms);
     let released_ms = Some(draft.now_ms);
-    let usage = AllocationUsage { allocation: id, tenant: part.tenant, gpu_unit_ms: reported, released_ms };
+    let held = kept_of(draft, &part);
+    let usage = AllocationUsage { allocation: id, tenant: part.tenant, gpu_unit_ms: reported, released_ms, held };
     draft.put(Object::AllocationUsage(usage));
     let Some(job) = draft.job_mut(part.job) else { return };
     job.growth.parts.remove(&id);
@@ -191,6 +193,11 @@ fn close_part(draft: &mut Draft<'_>, id: AllocationId) {
     if let Some(minimum) = minimum.filter(|minimum| draft.allocation(*minimum).is_some_and(Allocation::is_over)) {
         settle(draft, minimum);
     }
+}
+
+/// What stays known of an allocation that is released.
+fn kept_of(draft: &Draft<'_>, held: &Allocation) -> Option<Box<HeldRecord>> {
+    level::has(draft.state, level::QUOTAS).then(|| Box::new(HeldRecord::of(held)))
 }
 
 /// Who took the devices of an attempt, and what that costs its job.

@@ -31,9 +31,9 @@ pub(super) fn bind(draft: &mut Draft<'_>, binding: &LeasedBinding) -> Result<Don
     let found = claims::on(draft, binding, (charge, account), BTreeSet::new());
     let (id, now_ms, classes) = (found.allocation, draft.now_ms, level::has(state, level::QUOTAS));
     if let Some(job) = draft.job_mut(binding.job) {
-        let mut held = claims::begin_attempt(job, &found, now_ms);
+        let mut held = claims::begin_attempt(state, job, &found, now_ms);
         if !classes {
-            (held.classes, held.priority, held.submitted_ms) = Default::default();
+            (held.classes, held.priority, held.submitted_ms, held.topology) = Default::default();
         }
         draft.put(Object::Allocation(held));
     }

@@ -6,9 +6,12 @@
 
 use crate::command::LeasedBinding;
 use crate::draft::Draft;
+use crate::state::State;
+use crate::tier::tier_of;
 use muster_model::ids::{AllocationId, JobId, TenantId};
 use muster_model::{
-    Allocation, AllocationState, Claim, EndCause, Job, JobPhase, Object, ResourceVec, TaskPlacement, TaskState,
+    Allocation, AllocationState, Claim, EndCause, Job, JobPhase, Object, QuotaClass, ResourceVec, TaskPlacement,
+    TaskState,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,7 +77,7 @@ fn freed(draft: &mut Draft<'_>, id: JobId, gone: AllocationId) {
 
 /// Binds the claim, or gives it up when a node of it has changed.
 fn bind(draft: &mut Draft<'_>, id: JobId) {
-    let now_ms = draft.now_ms;
+    let (state, now_ms) = (draft.state, draft.now_ms);
     let Some(job) = draft.job_mut(id) else { return };
     let Some(claim) = job.claim.take() else { return };
     let moved = job.moving.is_some();
@@ -86,7 +89,7 @@ fn bind(draft: &mut Draft<'_>, id: JobId) {
     // The lease of that moment: the cell may have another shard since the preemption.
     let epoch = draft.state.cells.get(&claim.cell).map_or(claim.cell_epoch, |cell| cell.epoch);
     let Some(job) = draft.job_mut(id) else { return };
-    let held = Allocation { cell_epoch: epoch, ..begin_attempt(job, &claim, now_ms) };
+    let held = Allocation { cell_epoch: epoch, ..begin_attempt(state, job, &claim, now_ms) };
     if moved {
         job.cell = Some(claim.cell);
     } else {
@@ -106,7 +109,7 @@ fn stands(draft: &Draft<'_>, claim: &Claim) -> bool {
 }
 
 /// The job's next attempt, on what it is given.
-pub(super) fn begin_attempt(job: &mut Job, claim: &Claim, now_ms: u64) -> Allocation {
+pub(super) fn begin_attempt(state: &State, job: &mut Job, claim: &Claim, now_ms: u64) -> Allocation {
     let attempt = job.attempt.next();
     job.phase = JobPhase::Starting(claim.allocation);
     job.attempt = attempt;
@@ -134,13 +137,14 @@ pub(super) fn begin_attempt(job: &mut Job, claim: &Claim, now_ms: u64) -> Alloca
         state: AllocationState::Active,
         bound_ms: now_ms,
         failures: Vec::new(),
-        classes: Vec::new(),
+        classes: Default::default(),
         priority: job.spec.priority,
         submitted_ms: job.submitted_ms,
         is_growth: false,
         cleaning: Default::default(),
         cleaned_ms: 0,
+        topology: job.spec.topology.to_require(),
     };
-    held.set_account(claim.account, now_ms);
+    held.set_class(QuotaClass::of(claim.account, tier_of(state, Some(job), &held)), now_ms);
     held
 }

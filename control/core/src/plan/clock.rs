@@ -46,13 +46,14 @@ fn correct(draft: &mut Draft<'_>, now_ms: u64) -> u32 {
             set_back(job, now_ms);
         }
     }
-    let allocations = state
-        .allocations
-        .values()
-        .filter(|held| held.bound_ms > now_ms || held.failures.iter().any(|failure| failure.at_ms > now_ms));
-    let allocations = allocations.map(|held| {
+    let ahead = |held: &Allocation| {
+        let later = held.failures.iter().any(|failure| failure.at_ms > now_ms);
+        held.bound_ms > now_ms || later || held.classes.is_ahead(now_ms)
+    };
+    let allocations = state.allocations.values().filter(|held| ahead(held)).map(|held| {
         let mut held = Allocation::clone(held);
         held.bound_ms = held.bound_ms.min(now_ms);
+        held.classes.set_back(held.bound_ms, now_ms);
         failures_back(&mut held.failures, now_ms);
         Object::Allocation(held)
     });
@@ -67,14 +68,24 @@ fn correct(draft: &mut Draft<'_>, now_ms: u64) -> u32 {
     let floors = state.request_floors.values().filter(|floor| floor.issued_ms > now_ms);
     let floors = floors.map(|floor| Object::RequestFloor(RequestFloor { issued_ms: now_ms, ..floor.clone() }));
     let released = state.allocation_usage.values().filter(|usage| usage.released_ms.is_some_and(|at| at > now_ms));
-    let released =
-        released.map(|usage| Object::AllocationUsage(AllocationUsage { released_ms: Some(now_ms), ..usage.clone() }));
+    let released = released.map(|usage| {
+        let mut usage = AllocationUsage { released_ms: Some(now_ms), ..usage.clone() };
+        if let Some(held) = &mut usage.held {
+            held.bound_ms = held.bound_ms.min(now_ms);
+            held.classes.set_back(held.bound_ms, now_ms);
+        }
+        Object::AllocationUsage(usage)
+    });
     let totals = state.usage_totals.values().filter(|total| total.as_of_ms > now_ms);
     let totals = totals.map(|total| Object::UsageTotal(UsageTotal { as_of_ms: now_ms, ..total.clone() }));
     let histories = state.use_histories.values().filter(|record| record.at_ms > now_ms);
     let histories = histories.map(|record| Object::UseHistory(UseHistory { at_ms: now_ms, ..record.clone() }));
     let others = allocations.chain(requests).chain(floors).chain(released).chain(totals).chain(nodes).chain(removed);
-    let others = others.chain(histories);
+    let versions = state.tenant_histories.values().cloned().filter_map(|mut history| {
+        let changed = history.set_back(now_ms);
+        changed.then_some(Object::TenantHistory(history))
+    });
+    let others = others.chain(histories).chain(versions);
     let others: Vec<Object> = others.take(CLOCK_RESET_MAX - count).collect();
     let corrected = count + others.len();
     others.into_iter().for_each(|object| draft.put(object));
@@ -90,7 +101,8 @@ fn is_ahead(job: &Job, now_ms: u64) -> bool {
 
 fn record_is_ahead(record: &AttemptRecord, now_ms: u64) -> bool {
     let failures = record.failures.iter().map(|failure| failure.at_ms);
-    [record.bound_ms, record.ended_ms].into_iter().chain(record.started_ms).chain(failures).any(|at| at > now_ms)
+    let times = [record.bound_ms, record.ended_ms].into_iter().chain(record.started_ms).chain(failures);
+    times.into_iter().any(|at| at > now_ms) || record.classes.is_ahead(now_ms)
 }
 
 fn set_back(job: &mut Job, now_ms: u64) {
@@ -104,6 +116,7 @@ fn set_back(job: &mut Job, now_ms: u64) {
         for at in [&mut record.bound_ms, &mut record.ended_ms].into_iter().chain(&mut record.started_ms) {
             *at = (*at).min(now_ms);
         }
+        record.classes.set_back(record.bound_ms, now_ms);
         failures_back(&mut record.failures, now_ms);
     }
     // What was reserved by times that were wrong is reserved anew by the shard.

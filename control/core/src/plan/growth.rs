@@ -15,11 +15,14 @@ use crate::draft::Draft;
 use crate::growth_fault::GrowthFault;
 use crate::outcome::Done;
 use crate::reject::Reject;
+use crate::tier::tier_of;
 use crate::windows;
 use muster_model::capacity::{Ended, Misfit};
 use muster_model::elastic::GROWTH_ENDS_MAX;
 use muster_model::ids::{AllocationId, JobId, NodeId};
-use muster_model::{Allocation, AllocationState, EndCause, Epoch, Job, JobPhase, Object, TaskPlacement, TaskState};
+use muster_model::{
+    Allocation, AllocationState, EndCause, Epoch, Job, JobPhase, Object, QuotaClass, TaskPlacement, TaskState,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Binds more workers of a gang that runs, as parts of one unit each.
@@ -64,14 +67,15 @@ pub(super) fn grow(draft: &mut Draft<'_>, binding: &LeasedBinding) -> Result<Don
             state: AllocationState::Active,
             bound_ms: now_ms,
             failures: Vec::new(),
-            classes: Vec::new(),
+            classes: Default::default(),
             priority,
             submitted_ms,
             is_growth: true,
             cleaning: Default::default(),
             cleaned_ms: 0,
+            topology: job.spec.topology.to_require(),
         };
-        part.set_account(None, now_ms);
+        part.set_class(QuotaClass::Burst(tier_of(state, Some(job), &part)), now_ms);
         draft.put(Object::Allocation(part));
         if let Some(job) = draft.job_mut(binding.job) {
             job.growth.parts.insert(id);

@@ -10,9 +10,11 @@ mod limits;
 mod relocate;
 mod remove;
 mod tree;
+mod versions;
 
 pub(super) use relocate::relocate;
 pub(super) use remove::delete;
+pub(super) use versions::{begin as begin_versions, forget as forget_versions};
 
 use crate::bounds::{TENANTS_MAX, TENANTS_PER_COMMAND_MAX};
 use crate::draft::Draft;
@@ -96,6 +98,7 @@ fn put_all(draft: &mut Draft<'_>, tree: Tree<'_>) -> Vec<TenantChange> {
         let before = draft.state.tenants.get(&id);
         if before != Some(&tenant) {
             changes.push(TenantChange { before: before.map(Into::into), after: (&tenant).into() });
+            versions::note(draft, &tenant);
             draft.put(Object::Tenant(tenant));
         }
     }
@@ -145,6 +148,8 @@ fn describe(draft: &mut Draft<'_>, tree: &mut Tree<'_>, index: usize, spec: &Ten
         trust: spec.trust,
         anti_affinity: in_order(&spec.anti_affinity),
         lend: spec.lend,
+        weights: spec.weights.clone(),
+        lends: spec.lends.clone(),
     };
     if draft.state.tenants.get(&id) != Some(&tenant) {
         tree.place.insert(id, index);

@@ -56,10 +56,10 @@ fn enter(draft: &mut Draft<'_>, counted: &BTreeMap<AllocationId, (u128, u64)>) {
         sum.0 += gpu_unit_ms;
         sum.1 += intervals;
         if let Some(tenant) = tenant {
-            let before = known.map_or(0, |usage| usage.gpu_unit_ms);
-            let released_ms = known.and_then(|usage| usage.released_ms);
-            let gpu_unit_ms = before + gpu_unit_ms;
-            draft.put(Object::AllocationUsage(AllocationUsage { allocation, tenant, gpu_unit_ms, released_ms }));
+            let new = || AllocationUsage { allocation, tenant, ..AllocationUsage::default() };
+            let mut usage = known.cloned().unwrap_or_else(new);
+            usage.gpu_unit_ms += gpu_unit_ms;
+            draft.put(Object::AllocationUsage(usage));
         }
     }
     let as_of_ms = draft.now_ms;

@@ -10,7 +10,8 @@ use muster_model::node::RemovedNode;
 use muster_model::object::{Replicated, RequestFloor, RequestRecord};
 use muster_model::usage::{AllocationUsage, UsageStream, UsageTotal};
 use muster_model::{
-    Allocation, Cell, DeviceClass, Job, MoveRecord, Node, Pool, PriorityClass, RunTimes, Tenant, UseHistory, Window,
+    Allocation, Cell, DeviceClass, Job, MoveRecord, Node, Pool, PriorityClass, RunTimes, Tenant, TenantHistory, UseHistory,
+    Window,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -163,6 +164,15 @@ impl Kept for Window {
 
     fn changed(derived: &mut Derived, old: Option<&Window>, new: Option<&Window>) {
         derived.index.change_window(old, new);
+    }
+}
+
+impl Kept for TenantHistory {
+    type Held = TenantHistory;
+    type Table = BTreeMap<TenantId, TenantHistory>;
+
+    fn changed(derived: &mut Derived, old: Option<&TenantHistory>, new: Option<&TenantHistory>) {
+        derived.index.past_versions.change(old, new);
     }
 }
 

@@ -1,6 +1,6 @@
 //! How a story makes its commands.
 
-use super::{Story, placing};
+use super::{Chance, Story, placing};
 use muster_control_core::{Command, LeasedBinding, TaskReport};
 use muster_model::Reservation;
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
@@ -10,6 +10,7 @@ use muster_model::needs::{Isolation, Needs};
 use muster_model::node::{Gpu, NodeSpec, Place, Withheld};
 use muster_model::priority_class::DEFAULT_PRIORITY_CLASS;
 use muster_model::request::{SharingMode, TaskRequest};
+use muster_model::resources::Resource;
 use muster_model::task::CleanUp;
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::{Edit, TenantEdit};
@@ -110,7 +111,19 @@ impl Story {
             trust,
             anti_affinity,
             lend: !self.chance.one_in(4),
+            weights: self.by_resource(|chance| chance.below(4) as u32 + 1),
+            lends: self.by_resource(|chance| !chance.one_in(2)),
         }
+    }
+
+    /// Values that some resources have of their own.
+    fn by_resource<T>(&mut self, value: impl Fn(&mut Chance) -> T) -> BTreeMap<Resource, T> {
+        // Only what every version can hold, before the cluster's upgrade.
+        if self.state.meta.feature_level < 3 {
+            return BTreeMap::new();
+        }
+        let resources = [Resource::Gpu(GpuModel::H100), Resource::Cpu];
+        resources.into_iter().filter_map(|of| self.chance.one_in(4).then(|| (of, value(&mut self.chance)))).collect()
     }
 
     /// Part of a description as an edit; now and then what it leaves out is removed.
@@ -131,6 +144,12 @@ impl Story {
         }
         if self.chance.one_in(4) {
             edit.lend = Edit::Set(spec.lend);
+        }
+        if self.chance.one_in(4) {
+            edit.weights.clear = self.chance.one_in(2);
+            edit.weights.of = spec.weights.into_iter().map(|(of, weight)| (of, Some(weight))).collect();
+            edit.lends.clear = self.chance.one_in(2);
+            edit.lends.of = spec.lends.into_iter().map(|(of, lend)| (of, Some(lend))).collect();
         }
         edit.anti_affinity.clear = self.chance.one_in(4);
         edit.anti_affinity.levels =

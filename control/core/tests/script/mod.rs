@@ -533,6 +533,8 @@ fn tenant(path: &str, words: &Words<'_>) -> TenantSpec {
         trust: if words.get("trust") == Some("no") { Trust::Untrusted } else { Trust::Trusted },
         anti_affinity: words.get("apart").into_iter().flat_map(|list| list.split(',')).map(apart).collect(),
         lend: words.get("lend") != Some("no"),
+        weights: Default::default(),
+        lends: Default::default(),
     }
 }
 

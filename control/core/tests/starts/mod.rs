@@ -201,6 +201,8 @@ impl Small {
             weight: 1,
             trust: Trust::Trusted,
             lend: true,
+            weights: Default::default(),
+            lends: Default::default(),
             anti_affinity: Vec::new(),
         };
         small.run(&Command::ApplyTenants { tenants: vec![tenant] }).expect("a tenant");

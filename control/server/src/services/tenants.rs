@@ -6,11 +6,13 @@ use crate::api::refusal;
 use muster_control_core::quota::waiting;
 use muster_control_core::standing::{self, Sentence, Standing};
 use muster_control_core::{Command, Done, State, plan};
+use muster_model::floor_account::{FloorAccount, floor_accounts};
 use muster_model::quota_tree::{QuotaUse, quota_tree};
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::{TenantChange, TenantEdit};
 use muster_model::validate::bounds::TENANTS_PER_APPLY_MAX;
-use muster_model::{FieldError, ResourceVec, Revision};
+use muster_model::{FieldError, ResourceVec, Revision, TenantHistory, TenantId};
+use muster_proto::convert::tenant::by_resource_to_wire;
 use muster_proto::v1;
 use tonic::{Request, Response, Status};
 
@@ -122,6 +124,39 @@ impl v1::tenants_server::Tenants for TenantsService {
             half_life_s: explained.half_life_s,
         }))
     }
+
+    async fn history(
+        &self,
+        request: Request<v1::TenantHistoryRequest>,
+    ) -> Result<Response<v1::TenantHistoryReply>, Status> {
+        let v1::TenantHistoryRequest { path, consistency } = request.into_inner();
+        if path.is_empty() {
+            return Err(refusal::field("path", "is empty", "name the tenant, such as research/nlp"));
+        }
+        let look = |state: &State, revision: Revision| {
+            (histories(state, &path).into_iter().cloned().collect::<Vec<TenantHistory>>(), revision)
+        };
+        let (found, revision) = self.0.look(consistency, look).await?;
+        if found.is_empty() {
+            return Err(refusal::not_found("tenant", path));
+        }
+        let histories = found.iter().map(Into::into).collect();
+        Ok(Response::new(v1::TenantHistoryReply { revision: revision.0, histories }))
+    }
+}
+
+/// Histories that one answer has: paths are seldom given again.
+const HISTORIES_MAX: usize = 16;
+
+/// The history of the tenant at `path` (or of that id, `#17`), and of removed tenants that had the path last, the newest first.
+fn histories<'a>(state: &'a State, path: &str) -> Vec<&'a TenantHistory> {
+    if let Some(id) = path.strip_prefix('#').and_then(|id| id.parse().ok()) {
+        return state.tenant_histories.get(&TenantId(id)).into_iter().collect();
+    }
+    let live = state.index().tenant_ids.get(path).and_then(|id| state.tenant_histories.get(id));
+    let had = |history: &&TenantHistory| history.versions.last().is_some_and(|last| last.path == path);
+    let removed = state.tenant_histories.values().rev().filter(|history| history.removed_ms.is_some()).filter(had);
+    live.into_iter().chain(removed).take(HISTORIES_MAX).collect()
 }
 
 /// How a tenant stands, as it is sent.
@@ -142,6 +177,8 @@ fn standing_to_wire(of: &Standing) -> v1::TenantStanding {
         used_since_ms: of.used_since_ms,
         waiting_since_ms: of.waiting_since_ms,
         historic_share: of.historic_share,
+        weights: by_resource_to_wire(&of.weights),
+        lends: by_resource_to_wire(&of.lends),
     }
 }
 
@@ -173,6 +210,7 @@ fn page(
     quota: bool,
 ) -> (Vec<v1::Tenant>, Option<String>) {
     let quotas = quota.then(|| (quota_tree(state.capacity()), waiting(state)));
+    let accounts = quota.then(|| floor_accounts(state.capacity())).unwrap_or_default();
     let in_use = state.capacity().tenants();
     let mut page = Page::new(size);
     let mut last = None;
@@ -186,10 +224,21 @@ fn page(
             let historic = state.use_histories.get(&tenant.id).map(|record| record.burst_at(state.meta.now_ms));
             quota_to_wire(&of, &waiting.get(&tenant.id).copied().unwrap_or_default(), historic.as_ref())
         });
-        page.push(v1::Tenant { used: Some((&used).into()), quota, ..v1::Tenant::from(tenant) });
+        let account = accounts.get(&tenant.id).map(account_to_wire);
+        page.push(v1::Tenant { used: Some((&used).into()), quota, account, ..v1::Tenant::from(tenant) });
         last = Some(tenant.path.clone());
     }
     (page.items(), None)
+}
+
+fn account_to_wire(of: &FloorAccount) -> v1::FloorAccount {
+    v1::FloorAccount {
+        size: Some((&of.size).into()),
+        busy: Some((&of.busy).into()),
+        idle: Some((&of.idle).into()),
+        lent: Some((&of.lent).into()),
+        unmet: Some((&of.unmet).into()),
+    }
 }
 
 fn quota_to_wire(of: &QuotaUse, waiting: &ResourceVec, historic: Option<&ResourceVec>) -> v1::QuotaUse {

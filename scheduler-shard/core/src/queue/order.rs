@@ -2,7 +2,7 @@
 //!
 //! At every level of the tree, children go first whose next job a floor account at or below them covers, the one with the lowest share of its
 //! guarantee charged before the others; then the child with the smallest weighted dominant share of its burst use. Where a half-life is set, half of
-//! that use is present use and half the average of the past (`past.rs`). That share counts
+//! that use is present use and half the average of the past (`past.rs`). The share of each resource is divided by the weight for it, and counts
 //! only resources that the next job asks for, so that a child whose other jobs use up one resource is not kept from another (the
 //! starvation of complementary demands for which the published H-DRF gives examples). GPU models of which the job may have any count as one
 //! resource; models that the fleet does not have count nowhere. Inside one tenant: priority, then age. Each step down the tree is decided by what each tenant of that level uses, so a
@@ -237,7 +237,7 @@ impl Order {
         let counted = ledger.past.counting(id, Of::Burst, ledger.at_ms);
         let used = |resource| at.used.get(resource) + more(|more| &more.used, resource);
         let burst = |resource| counted(resource, used(resource).saturating_sub(floor_use(resource)));
-        let share = dominant_share(head, ledger.totals, burst) / u128::from(at.weight.max(1));
+        let share = dominant_share(head, ledger.totals, burst, |resource| at.weight_of(resource));
         Standing { above_guarantee: true, share, queue_key: head.queue_key }
     }
 
@@ -252,23 +252,29 @@ impl Order {
             let supposed = self.supposed.get(&id);
             let own = |resource| at.own.get(resource) + supposed.map_or(0, |more| more.own.get(resource));
             let counted = ledger.past.counting(id, Of::Own, ledger.at_ms);
-            dominant_share(head, ledger.totals, |resource| counted(resource, own(resource)))
+            dominant_share(head, ledger.totals, |resource| counted(resource, own(resource)), |_| 1)
         };
         Standing { above_guarantee: true, share, queue_key: head.queue_key }
     }
 }
 
-/// The largest share of the fleet that is used of any one resource that the job asks for; the GPUs of all models that it may have are one.
-fn dominant_share(head: &Head, totals: &ResourceVec, used: impl Fn(Resource) -> u64) -> u128 {
+/// The largest share of the fleet that is used of any one resource that the job asks for, over the weight of that resource; the GPUs of all models that
+/// it may have are one, each counted over the weight of its own model.
+fn dominant_share(
+    head: &Head,
+    totals: &ResourceVec,
+    used: impl Fn(Resource) -> u64,
+    weight: impl Fn(Resource) -> u32,
+) -> u128 {
     let (mut gpus_used, mut gpus, mut largest) = (0, 0, 0);
     for (resource, _) in head.charges(totals).flat_map(ResourceVec::nonzero) {
-        let (used, total) = (used(resource), totals.get(resource));
+        let (used, total) = (u128::from(used(resource)) * BILLION / u128::from(weight(resource).max(1)), totals.get(resource));
         match resource {
             Resource::Gpu(_) => (gpus_used, gpus) = (gpus_used + used, gpus + total),
-            Resource::Cpu | Resource::Memory => largest = largest.max(ratio(used, total)),
+            Resource::Cpu | Resource::Memory => largest = largest.max(used / u128::from(total.max(1))),
         }
     }
-    largest.max(ratio(gpus_used, gpus))
+    largest.max(gpus_used / u128::from(gpus.max(1)))
 }
 
 fn ratio(part: u64, whole: u64) -> u128 {

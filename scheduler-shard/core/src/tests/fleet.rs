@@ -414,7 +414,7 @@ impl Fleet {
             submitted_ms: job.submitted_ms,
             ..Allocation::usual(AllocationId(self.last_id), job.id, job.tenant, binding.tasks.clone())
         };
-        held.set_account(self.ledger.account_for(held.tenant, &charge), self.now_ms);
+        held.set_class(self.ledger.account_for(held.tenant, &charge).into(), self.now_ms);
         Some(held)
     }
 

@@ -69,7 +69,7 @@ impl View {
                 binding.tasks.clone(),
             )
         };
-        assumed.set_account(self.fleet.capacity.account_for(job.tenant, &charge), now_ms);
+        assumed.set_class(self.fleet.capacity.account_for(job.tenant, &charge).into(), now_ms);
         assumed
     }
 

@@ -112,8 +112,8 @@ impl View {
             let found = Binding { tasks: tasks.to_vec(), ..binding.clone() };
             let mut part = self.assumed_allocation(job, class, &found, cell, now_ms);
             part.is_growth = true;
-            part.classes.clear();
-            part.set_account(None, now_ms);
+            part.classes = Default::default();
+            part.set_class(None.into(), now_ms);
             self.charge(&part);
             parts.push(Arc::new(part));
         }

@@ -91,7 +91,7 @@ impl View {
                 let pays = below && self.fleet.capacity.covers(account, &held.charge);
                 if pays {
                     let mut promoted = Allocation::clone(held);
-                    promoted.set_account(Some(account), held.bound_ms);
+                    promoted.set_class(Some(account).into(), held.bound_ms);
                     self.replace_allocation(held, Arc::new(promoted));
                 }
                 !pays

@@ -10,9 +10,10 @@ use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::plan::{level, requests};
 use crate::reject::Reject;
+use crate::tier::tier_of;
 use muster_model::ids::TenantId;
 use muster_model::tenant::{TenantSpec, lies_under};
-use muster_model::{DeviceClass, FieldError, Job, JobSpec, Object, PriorityClass, Tenant, ValidJobSpec};
+use muster_model::{DeviceClass, FieldError, Job, JobSpec, Object, PriorityClass, QuotaClass, Tenant, ValidJobSpec};
 use std::collections::BTreeSet;
 
 /// The field that is wrong when the new place is.
@@ -177,8 +178,9 @@ fn leave_accounts(draft: &mut Draft<'_>, moved: &BTreeSet<TenantId>, parent: Opt
     let leaves = |account: Option<TenantId>| account.is_some_and(|id| !moved.contains(&id) && !above.contains(&id));
     let now_ms = draft.now_ms;
     for held in state.allocations.values().filter(|held| moved.contains(&held.tenant) && leaves(held.account())) {
+        let tier = tier_of(state, state.jobs.get(&held.job).map(AsRef::as_ref), held);
         if let Some(held) = draft.allocation_mut(held.id) {
-            held.set_account(None, now_ms);
+            held.set_class(QuotaClass::Burst(tier), now_ms);
         }
     }
     for id in &state.index().claims {

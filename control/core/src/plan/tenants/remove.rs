@@ -1,8 +1,9 @@
 //! Removal of tenants: one, or all that a tree no longer names.
 //!
-//! What must stay true: nothing hangs on a tenant that goes: no child that stays, no live job, no rule. What it used stays in the usage totals under its id.
+//! What must stay true: nothing hangs on a tenant that goes: no child that stays, no live job, no rule. What it used stays in the usage totals under its id, and what it was in its history.
 
 use super::tree::Tree;
+use super::versions;
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::plan::requests;
@@ -39,6 +40,7 @@ fn goes(draft: &mut Draft<'_>, id: TenantId) {
     if draft.state.use_histories.contains_key(&id) {
         draft.delete(Key::UseHistory(id));
     }
+    versions::note_removed(draft, id);
     draft.delete(Key::Tenant(id));
 }
 

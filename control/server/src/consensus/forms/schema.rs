@@ -15,13 +15,15 @@ use muster_model::job::{JobPhase, Outcome};
 use muster_model::mig::MigShape;
 use muster_model::needs::{Isolation, Rule};
 use muster_model::request::{DeviceRequest, SharingMode};
+use muster_model::resources::Resource;
 use muster_model::start::{DependencyKind, Holder};
 use muster_model::task::{HoldMode, TaskEnd, TaskState};
 use muster_model::tenant::{AntiAffinityLevel, Trust};
 use muster_model::topology::{NumaPolicy, TopologyLevel};
 use muster_model::workload::WorkloadClass;
 use muster_model::{
-    Change, GpuModel, Key, MoveFate, NodeHealth, Object, PreemptReason, Selector, StopSignal, WindowKind,
+    BurstTier, Change, GpuModel, Key, MoveFate, NodeHealth, Object, PreemptReason, QuotaClass, Selector, StopSignal,
+    WindowKind,
 };
 use serde_reflection::{ContainerFormat, Format, Named, Registry, Samples, Tracer, TracerConfig, VariantFormat};
 use std::collections::BTreeSet;
@@ -87,6 +89,7 @@ fn registry() -> (Registry, Vec<String>) {
     trace!(
         AllocationState,
         AntiAffinityLevel,
+        BurstTier,
         DependencyKind,
         DeviceRequest,
         Done,
@@ -99,7 +102,7 @@ fn registry() -> (Registry, Vec<String>) {
         NodeHealth,
         NumaPolicy
     );
-    trace!(EndCause, GrowthFault, MoveFate, Outcome, PreemptReason, Reject, Result<Done, Reject>, Rule, SharingMode, StopSignal, TaskEnd, TaskState, TopologyLevel, Trust, VictimFault, WindowKind, WorkloadClass);
+    trace!(EndCause, GrowthFault, MoveFate, Outcome, PreemptReason, QuotaClass, Reject, Resource, Result<Done, Reject>, Rule, SharingMode, StopSignal, TaskEnd, TaskState, TopologyLevel, Trust, VictimFault, WindowKind, WorkloadClass);
     // Not `Edit`, which is one layout for each thing that can be edited.
     let missing = tracer.registry_unchecked();
     (missing.into_iter().filter(|(name, _)| name != "Edit").collect(), roots)

@@ -4,7 +4,7 @@ use super::unknown;
 use crate::api::refusal;
 use crate::services::App;
 use muster_control_core::State;
-use muster_model::{Allocation, AllocationState, Job, JobId, NodeId, TenantId};
+use muster_model::{Allocation, AllocationState, Job, JobId, NodeId, QuotaClass, TenantId};
 use muster_proto::v1;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,7 +32,12 @@ pub(super) async fn get(app: &App, request: v1::GetJobRequest) -> Result<v1::Get
         let failed: Vec<NodeId> = failed.collect::<BTreeSet<_>>().into_iter().collect();
         let failure_nodes = failed.iter().map(|node| node.0).zip(names(state, &failed)).collect();
         let cell = job.cell.and_then(|cell| state.cells.get(&cell));
-        let paid = allocation.iter().flat_map(|held| &held.classes).filter_map(|segment| segment.account);
+        let records = job.attempts.iter().map(|record| &record.classes);
+        let records = records.chain(allocation.iter().chain(&growth).map(|held| &held.classes));
+        let classes = records.flat_map(|record| {
+            record.segments.iter().map(|segment| segment.class).chain(record.sums.iter().map(|sum| sum.class))
+        });
+        let paid = classes.filter_map(QuotaClass::account);
         let account_paths =
             paid.collect::<BTreeSet<_>>().into_iter().map(|id| (id.0, account_path(state, id))).collect();
         let cell_name = cell.map(|cell| cell.name.clone()).unwrap_or_default();
