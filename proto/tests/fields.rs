@@ -114,7 +114,7 @@ const EVIDENCE: &[(&str, &str, &str, &str)] = &[
     ("TenantSpec", "anti_affinity", "scheduler-shard/core/src/tests/anti_affinity.rs", "fn tenants_that_disturb_each_other_share_no_card_node_or_island"),
     ("TenantSpec", "lend", "model/tests/tenant_edits.rs", "fn a_tenant_lends_unless_it_says_otherwise"),
     ("TenantSpec", "weights", QUEUEING, "fn a_weight_for_one_model_divides_the_share_of_that_model_alone"),
-    ("TenantSpec", "lends", "cli/tests/commands/tenants.rs", "fn a_tenant_lends_one_model_and_keeps_another"),
+    ("TenantSpec", "lends", "cli/tests/nodes/floors.rs", "fn a_tenant_lends_one_model_and_keeps_another"),
     ("ResourceVec", "gpu_units", QUEUEING, "fn what_a_guarantee_covers_goes_first_and_the_emptiest_guarantee_before_others"),
     ("ResourceVec", "cpu_milli", QUEUEING, "fn a_guarantee_of_cpu_counts_beside_gpus"),
     ("ResourceVec", "memory_mib", VALIDATION, "fn a_tenant_that_is_wrong_names_its_field"),

@@ -13,6 +13,7 @@ mod jobs;
 mod moves;
 #[path = "../support/pages.rs"]
 mod pages;
+mod paid;
 mod pipes;
 mod quotas;
 #[path = "../../../twin/tests/histories/referee.rs"]

@@ -2,6 +2,7 @@
 
 mod escapes;
 mod faults;
+mod floors;
 mod logs;
 #[path = "../support/pages.rs"]
 mod pages;

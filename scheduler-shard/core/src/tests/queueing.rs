@@ -94,6 +94,53 @@ fn above_guarantees_weights_decide_at_each_level() {
 }
 
 #[test]
+fn a_weight_for_one_model_divides_the_share_of_that_model_alone() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8), Host::new("t", GpuModel::T4, 8)]);
+    fleet.tenant("three", |t| drop(t.weights.insert(resources::Resource::Gpu(GpuModel::H100), 3)));
+    fleet.tenant("one", |_| {});
+    for tenant in ["one", "three"] {
+        for model in [GpuModel::H100, GpuModel::T4] {
+            for _ in 0..8 {
+                fleet.submit(of(tenant, job(1, DeviceRequest::Whole { count: 1, models: vec![model] })));
+            }
+        }
+    }
+    fleet.settle();
+    let held = |tenant, model| {
+        let of_it = |held: &&Allocation| held.tenant == TenantId(tenant) && held.model == Some(model);
+        fleet.allocations.values().filter(of_it).count()
+    };
+    assert_eq!((held(2, GpuModel::H100), held(3, GpuModel::H100)), (6, 2));
+    assert_eq!((held(2, GpuModel::T4), held(3, GpuModel::T4)), (4, 4));
+}
+
+#[test]
+fn what_is_idle_of_one_model_is_kept_and_of_another_lent() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 4), Host::new("t", GpuModel::T4, 4)]);
+    let both = cards(2).plus(&ResourceVec::of_gpu(GpuModel::T4, GpuUnits::cards(4)));
+    fleet.tenant("owner", |t| {
+        t.guarantee = both;
+        t.lends.insert(resources::Resource::Gpu(GpuModel::H100), false);
+    });
+    fleet.tenant("guest", |_| {});
+    let submit = |fleet: &mut Fleet, model| {
+        fleet.submit(of("guest", job(1, DeviceRequest::Whole { count: 1, models: vec![model] })))
+    };
+    let kept: Vec<JobId> = (0..3).map(|_| submit(&mut fleet, GpuModel::H100)).collect();
+    let lent: Vec<JobId> = (0..4).map(|_| submit(&mut fleet, GpuModel::T4)).collect();
+    fleet.settle();
+    // Two H100s are guaranteed and kept, the other two are nobody's.
+    assert_eq!(kept.iter().filter(|job| fleet.runs(**job)).count(), 2);
+    assert!(lent.iter().all(|job| fleet.runs(*job)));
+    fleet.tenant("owner", |t| {
+        t.guarantee = both;
+        t.lends.clear();
+    });
+    fleet.settle();
+    assert!(kept.iter().all(|job| fleet.runs(*job)), "it lends from now on");
+}
+
+#[test]
 fn a_parents_use_counts_among_its_siblings() {
     let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8)]);
     fleet.tenant("big", |_| {});
