@@ -357,7 +357,13 @@ fn tenants_as_a_tree() {
             v1::TenantSpec { path: path.into(), guarantee: Some(guarantee), weight: Some(2), ..Default::default() };
         let used =
             v1::ResourceVec { gpu_units: [("h100".to_owned(), 1_000)].into(), cpu_milli: 500, memory_mib: 1_024 };
-        tenants::TenantView::new(&v1::Tenant { id: 1, parent: None, spec: Some(spec), used: Some(used), ..Default::default() })
+        tenants::TenantView::new(&v1::Tenant {
+            id: 1,
+            parent: None,
+            spec: Some(spec),
+            used: Some(used),
+            ..Default::default()
+        })
     };
     // `research-x` sorts between `research` and `research/nlp` as text, but not as a tree.
     let views = [tenant("research-x", 0), tenant("research/nlp", 3_500), tenant("research", 56_000)];

@@ -190,7 +190,10 @@ impl ClassRecord {
         let first = self.segments.first()?;
         let begins_ms = bound_ms.saturating_add(self.summed_ms());
         if first.from_ms != begins_ms {
-            return Some(format!("its segments begin at {}, and {begins_ms} is the first time without a sum", first.from_ms));
+            return Some(format!(
+                "its segments begin at {}, and {begins_ms} is the first time without a sum",
+                first.from_ms
+            ));
         }
         let in_order = self.segments.is_sorted_by(|one, next| one.from_ms < next.from_ms && one.class != next.class);
         let bounded = self.segments.len() <= CLASS_SEGMENTS_MAX && self.sums.len() <= CLASS_SUMS_MAX;

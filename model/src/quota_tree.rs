@@ -78,7 +78,8 @@ fn lend(
     };
     let idle = |child: &TenantId| of(child).guarantee.get(resource).saturating_sub(of(child).used.get(resource));
     // Those that do not lend come last: only what was taken before they said so is still in use.
-    let (lenders, others): (Vec<TenantId>, Vec<TenantId>) = children.iter().partition(|child| of(child).lends(resource));
+    let (lenders, others): (Vec<TenantId>, Vec<TenantId>) =
+        children.iter().partition(|child| of(child).lends(resource));
     let mut left = due;
     for group in [lenders, others] {
         let amounts: Vec<u64> = group.iter().map(idle).collect();

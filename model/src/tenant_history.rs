@@ -43,7 +43,8 @@ impl TenantVersion {
     #[must_use]
     pub fn of(tenant: &Tenant, from_ms: u64) -> Self {
         // Whom it is kept apart from is nothing that anybody pays for.
-        let Tenant { id: _, path, parent, guarantee, max, weight, trust, anti_affinity: _, lend, weights, lends } = tenant;
+        let Tenant { id: _, path, parent, guarantee, max, weight, trust, anti_affinity: _, lend, weights, lends } =
+            tenant;
         TenantVersion {
             from_ms,
             path: path.clone(),
@@ -160,7 +161,9 @@ impl TenantHistory {
         match (tenant, self.removed_ms) {
             (Some(tenant), None) if last.says_as(&TenantVersion::of(tenant, 0)) => None,
             (None, Some(removed_ms)) if removed_ms >= last.from_ms => None,
-            (tenant, removed_ms) => Some(format!("it ends with {last:?}, removed {removed_ms:?}, and the tenant is {tenant:?}")),
+            (tenant, removed_ms) => {
+                Some(format!("it ends with {last:?}, removed {removed_ms:?}, and the tenant is {tenant:?}"))
+            }
         }
     }
 }

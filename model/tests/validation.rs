@@ -332,7 +332,9 @@ fn a_tenant_that_is_wrong_names_its_field() {
     check_tenant("no weight of one model", "weights.gpu.h100", |s| {
         s.weights.insert(Resource::Gpu(GpuModel::H100), 0);
     });
-    check_tenant("weight of CPU beyond bounds", "weights.cpu_milli", |s| drop(s.weights.insert(Resource::Cpu, u32::MAX)));
+    check_tenant("weight of CPU beyond bounds", "weights.cpu_milli", |s| {
+        s.weights.insert(Resource::Cpu, u32::MAX);
+    });
     check_tenant("floor above the ceiling", "guarantee", |s| s.guarantee.set_gpu(GpuModel::H100, GpuUnits::cards(17)));
     check_tenant("a floor of memory above the ceiling", "guarantee", |s| {
         (s.guarantee.memory_mib, s.max.memory_mib) = (2, Some(1));

@@ -16,12 +16,13 @@ use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::{AmountsEdit, AntiAffinityEdit, Edit, LendsEdit, TenantEdit, WeightsEdit};
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, ArraySpec, ArrayState, ArrayTask, Asked, Cell,
-    BurstTier, Change, Claim, ClassRecord, ClassSegment, ClassSum, Dependency, DependencyKind, DeviceHold, DeviceRequest, Elastic, EndCause, FieldError,
-    Gpu, GpuModel, GpuUnits, Growth, HoldMode, Holder, IndexSet, Job, JobPhase, JobSpec, Key, LimitSignal, Limits,
-    Mount, MountRule, MoveFate, MoveRecord, MovedJob, Node, NodeHealth, NumaPolicy, Object, Outcome, Place, Pool,
-    PreemptReason, Preemption, Preemptor, QuotaClass, RequiredTopology, Reservation, ResourceVec, Spread, StartConditions, StopSignal, TaskPlacement,
-    TaskState, Tenant, Topology, TopologyLevel, Trust, Unmet, UseHistory, WindowKind, WorkloadClass,
+    Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, ArraySpec, ArrayState, ArrayTask, Asked, BurstTier,
+    Cell, Change, Claim, ClassRecord, ClassSegment, ClassSum, Dependency, DependencyKind, DeviceHold, DeviceRequest,
+    Elastic, EndCause, FieldError, Gpu, GpuModel, GpuUnits, Growth, HoldMode, Holder, IndexSet, Job, JobPhase, JobSpec,
+    Key, LimitSignal, Limits, Mount, MountRule, MoveFate, MoveRecord, MovedJob, Node, NodeHealth, NumaPolicy, Object,
+    Outcome, Place, Pool, PreemptReason, Preemption, Preemptor, QuotaClass, RequiredTopology, Reservation, ResourceVec,
+    Spread, StartConditions, StopSignal, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, Unmet,
+    UseHistory, WindowKind, WorkloadClass,
 };
 use muster_proto::convert::{
     change_from_control_plane, change_to_wire, clean_up_from_wire, clean_up_to_wire, report_from_wire, report_to_wire,

@@ -1,7 +1,7 @@
 //! One job with everything that was asked for it, where it runs or ran, and its tasks.
 
 use crate::output::{Block, Columns};
-use crate::units::{counted, show_cpus, show_mebibytes, show_moment, show_seconds};
+use crate::units::{counted, show_cpus, show_mebibytes, show_seconds};
 use crate::view::attempt::{AttemptView, RequiredView, attempts_table, signal_words};
 use crate::view::devices::{HoldView, holds_words};
 use crate::view::elastic::ElasticView;

@@ -45,7 +45,11 @@ fn an_attempt_that_is_over_says_who_paid_for_it_and_since_when() {
     dev.until(&promoted, &["running"]);
     let first = job(&dev, &promoted);
     assert_eq!(classes(&first["quota_history"]), ["spot"], "no cool-down protects it: {first:#}");
-    assert_eq!((&first["required_topology"], &first["required_segment_tasks"]), (&json!("leaf"), &json!(1)), "{first:#}");
+    assert_eq!(
+        (&first["required_topology"], &first["required_segment_tasks"]),
+        (&json!("leaf"), &json!(1)),
+        "{first:#}"
+    );
     dev.ok(&["cancel", &covered]);
     dev.until(&covered, &["cancelled"]);
     let over = job(&dev, &covered);
@@ -84,7 +88,13 @@ fn an_attempt_that_is_over_says_who_paid_for_it_and_since_when() {
 /// With each moment written as `T`.
 fn without_times(text: &str) -> String {
     let is_time = |word: &str| word.len() >= 20 && word.starts_with("20") && word.contains('T');
-    let word = |word: &str| if is_time(word.trim_end_matches(':')) { word.replace(word.trim_end_matches(':'), "T") } else { word.to_owned() };
+    let word = |word: &str| {
+        if is_time(word.trim_end_matches(':')) {
+            word.replace(word.trim_end_matches(':'), "T")
+        } else {
+            word.to_owned()
+        }
+    };
     text.lines().map(|line| line.split(' ').map(word).collect::<Vec<_>>().join(" ")).collect::<Vec<_>>().join("\n")
 }
 

@@ -210,7 +210,8 @@ fn the_example_tree_lends_takes_back_and_promotes_and_the_borrowed_gang_ends_wit
     assert_eq!(accounts, [None, Some("research/nlp")], "burst first, then promoted: {history:?}");
     let printed = dev.ok(&["job", &small]);
     assert!(
-        printed.contains("quota      guaranteed by research/nlp since ") && printed.contains("; before: burst (spot) since ")
+        printed.contains("quota      guaranteed by research/nlp since ")
+            && printed.contains("; before: burst (spot) since ")
     );
     let list = dev.ok(&["jobs", "-o", "wide"]);
     let quota = |id: &str| list.lines().find(|line| line.split_whitespace().next() == Some(id)).map(str::to_owned);

@@ -52,7 +52,11 @@ fn a_tenant_lends_one_model_and_keeps_another() {
     assert_eq!(site.json(&["tenants", "list", "owner"])[0]["lends"], Value::Null);
     assert_eq!(rows(&site.said(&["tree", "owner", "--accounts"]))[1..], ["owner a100-80 2 - 2 1 -", "h100 2 - 2 1 -"]);
     let account = &site.json(&["tree", "owner"])[0]["account"];
-    assert_eq!((&account["lent"]["gpus"]["h100"], &account["busy"]), (&1.0.into(), &serde_json::json!({})), "{account}");
+    assert_eq!(
+        (&account["lent"]["gpus"]["h100"], &account["busy"]),
+        (&1.0.into(), &serde_json::json!({})),
+        "{account}"
+    );
 
     // What the owner uses itself is busy.
     let own = site.said(&["submit", "--tenant", "owner", "--gpus", "1", "--model", "h100", "--", "sleep", "600"]);

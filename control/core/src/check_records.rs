@@ -5,7 +5,7 @@
 use crate::level;
 use crate::state::State;
 use muster_model::capacity::healthy_of;
-use muster_model::ids::{AllocationId, TenantId};
+use muster_model::ids::TenantId;
 use muster_model::laws::{Broken, Law};
 use muster_model::topology::RequiredTopology;
 use muster_model::{AllocationState, ResourceVec, Tenant};
@@ -64,15 +64,22 @@ impl State {
     /// # Errors
     /// Law 4: what is kept of a floor was used by burst of another tenant.
     pub fn check_lending(&self, before: &State) -> Result<(), Broken> {
-        let nodes = self.nodes.values().zip(before.nodes.values()).all(|(now, then)| healthy_of(now) == healthy_of(then));
-        if !level::has(before, level::QUOTAS) || self.tenants != before.tenants || !nodes || self.nodes.len() != before.nodes.len() {
+        let nodes =
+            self.nodes.values().zip(before.nodes.values()).all(|(now, then)| healthy_of(now) == healthy_of(then));
+        if !level::has(before, level::QUOTAS)
+            || self.tenants != before.tenants
+            || !nodes
+            || self.nodes.len() != before.nodes.len()
+        {
             return Ok(());
         }
         let new = self.allocations.values().filter(|held| held.id >= before.meta.next_allocation);
         let new = new.filter(|held| held.state == AllocationState::Active && held.account().is_none());
         let claimed = self.jobs.values().filter_map(|job| Some((job.tenant, job.claim.as_deref()?)));
-        let claimed = claimed.filter(|(_, claim)| claim.allocation >= before.meta.next_allocation && claim.account.is_none());
-        let burst = new.map(|held| (held.tenant, held.charge)).chain(claimed.map(|(tenant, claim)| (tenant, claim.charge)));
+        let claimed =
+            claimed.filter(|(_, claim)| claim.allocation >= before.meta.next_allocation && claim.account.is_none());
+        let burst =
+            new.map(|held| (held.tenant, held.charge)).chain(claimed.map(|(tenant, claim)| (tenant, claim.charge)));
         let burst: Vec<(TenantId, ResourceVec)> = burst.collect();
         if burst.is_empty() || self.tenants.values().all(lends_all) {
             return Ok(());
@@ -87,7 +94,10 @@ impl State {
             for (resource, _) in charge.nonzero().filter(|(resource, _)| self.counts(*resource)) {
                 let kept: u64 = self.kept_from(taker, resource, &used);
                 ensure(kept <= free.get(resource), 4, || {
-                    format!("burst of tenant {taker} leaves {} of {resource} free, and {kept} are kept", free.get(resource))
+                    format!(
+                        "burst of tenant {taker} leaves {} of {resource} free, and {kept} are kept",
+                        free.get(resource)
+                    )
                 })?;
             }
         }
@@ -103,9 +113,11 @@ impl State {
     ) -> u64 {
         let mine: Vec<TenantId> = self.line(taker).collect();
         let keeps = |tenant: &Tenant| !tenant.lends(resource) && !mine.contains(&tenant.id);
-        let tops = self.tenants.values().filter(|tenant| keeps(tenant)).filter(|tenant| {
-            !self.line(tenant.id).skip(1).filter_map(|id| self.tenants.get(&id)).any(keeps)
-        });
+        let tops = self
+            .tenants
+            .values()
+            .filter(|tenant| keeps(tenant))
+            .filter(|tenant| !self.line(tenant.id).skip(1).filter_map(|id| self.tenants.get(&id)).any(keeps));
         tops.map(|tenant| {
             let used = used.get(&tenant.id).map_or(0, |used| used.get(resource));
             tenant.guarantee.get(resource).saturating_sub(used)

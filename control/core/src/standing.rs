@@ -250,8 +250,9 @@ impl Counted {
         let both = burst.plus(&past);
         let used_ever = both.nonzero().map(|(resource, _)| resource).filter(counts);
         let share = |amount: &ResourceVec, resource| millionths(amount.get(resource), whole.get(resource));
-        let weighted =
-            |resource| u128::from(share(&both, resource)) * u128::from(MILLION) / u128::from(tenant.weight_of(resource).max(1));
+        let weighted = |resource| {
+            u128::from(share(&both, resource)) * u128::from(MILLION) / u128::from(tenant.weight_of(resource).max(1))
+        };
         let rank = |resource: &Resource| (weighted(*resource), std::cmp::Reverse(*resource));
         let counting = used_ever.max_by_key(rank);
         let floored = tenant.guarantee.nonzero().map(|(resource, floor)| millionths(used.get(resource), floor));

@@ -170,7 +170,8 @@ fn each_change_of_a_tenant_is_a_version_of_the_time_of_its_entry() {
             continue;
         }
         for (id, changes) in told {
-            let history = scenario.state.tenant_histories.get(&id).unwrap_or_else(|| panic!("seed {seed}: no history of {id}"));
+            let history =
+                scenario.state.tenant_histories.get(&id).unwrap_or_else(|| panic!("seed {seed}: no history of {id}"));
             let told: Vec<TenantVersion> = changes
                 .iter()
                 .filter_map(|(at_ms, tenant)| Some(TenantVersion::of(tenant.as_ref()?, *at_ms)))
@@ -263,7 +264,9 @@ fn versions_of_all_tenants_are_bounded_and_those_that_ended_first_go_first() {
     let tenants = PAST_VERSIONS_MAX / TENANT_VERSIONS_MAX + 3;
     for id in 1..=tenants as u64 {
         let mut history = TenantHistory::new(TenantId(id as u32), version(0, 10 * id), false);
-        (1..TENANT_VERSIONS_MAX as u64).for_each(|number| drop(history.note(version(number, 10 * id + number))));
+        for number in 1..TENANT_VERSIONS_MAX as u64 {
+            history.note(version(number, 10 * id + number));
+        }
         history.remove(10 * id + 1_000);
         put(&mut state, Object::TenantHistory(history));
     }

@@ -5,8 +5,8 @@ use super::{each, narrow, need, word, word_if};
 use crate::v1;
 use muster_model::mig::{MigPlacement, MigShape};
 use muster_model::{
-    Allocation, AllocationId, AllocationState, Attempt, CellId, Claim, DeviceHold, EndCause, Epoch,
-    FieldError, HoldMode, JobId, NodeId, Rank, TaskPlacement, TaskState, TenantId,
+    Allocation, AllocationId, AllocationState, Attempt, CellId, Claim, DeviceHold, EndCause, Epoch, FieldError,
+    HoldMode, JobId, NodeId, Rank, TaskPlacement, TaskState, TenantId,
 };
 use v1::device_hold::Mode;
 use v1::end_cause::Cause;

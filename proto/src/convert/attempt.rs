@@ -113,7 +113,11 @@ impl TryFrom<v1::AttemptRecord> for AttemptRecord {
             preempted: wire.preempted.map(preempted_by).transpose()?,
             cleaned_ms: wire.cleaned_ms,
             classes: record_from_wire(&wire.classes, wire.earlier).map_err(|error| error.under("classes"))?,
-            topology: wire.topology.unwrap_or_default().try_into().map_err(|error: FieldError| error.under("topology"))?,
+            topology: wire
+                .topology
+                .unwrap_or_default()
+                .try_into()
+                .map_err(|error: FieldError| error.under("topology"))?,
         })
     }
 }

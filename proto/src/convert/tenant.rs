@@ -2,8 +2,8 @@
 
 use super::{each, need, word, word_if};
 use crate::v1;
-use muster_model::tenant::TenantSpec;
 use muster_model::resources::Resource;
+use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::{
     AmountsEdit, AntiAffinityEdit, Edit, LendsEdit, TenantChange, TenantEdit, WEIGHT_DEFAULT, WeightsEdit,
 };
@@ -249,7 +249,10 @@ impl TryFrom<v1::TenantEdit> for TenantEdit {
             lend: wire.lend.map_or(Edit::Keep, |wire| edit(wire.lend)),
             weights: WeightsEdit {
                 clear: weights.clear,
-                of: edits_by_resource("weights", weights.weights.into_iter().map(|one| (one.resource, one.weight)).collect())?,
+                of: edits_by_resource(
+                    "weights",
+                    weights.weights.into_iter().map(|one| (one.resource, one.weight)).collect(),
+                )?,
             },
             lends: LendsEdit {
                 clear: lends.clear,

@@ -30,7 +30,9 @@ impl VersionIndex {
         let key = |history: &TenantHistory| history.first_ended_ms().map(|ended_ms| (ended_ms, history.tenant));
         if let Some(history) = old {
             self.count -= history.ended();
-            key(history).inspect(|key| drop(self.first_ended.remove(key)));
+            if let Some(key) = key(history) {
+                self.first_ended.remove(&key);
+            }
         }
         if let Some(history) = new {
             self.count += history.ended();

@@ -10,8 +10,8 @@ use muster_model::node::RemovedNode;
 use muster_model::object::{Replicated, RequestFloor, RequestRecord};
 use muster_model::usage::{AllocationUsage, UsageStream, UsageTotal};
 use muster_model::{
-    Allocation, Cell, DeviceClass, Job, MoveRecord, Node, Pool, PriorityClass, RunTimes, Tenant, TenantHistory, UseHistory,
-    Window,
+    Allocation, Cell, DeviceClass, Job, MoveRecord, Node, Pool, PriorityClass, RunTimes, Tenant, TenantHistory,
+    UseHistory, Window,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -268,7 +268,8 @@ fn dominant_share(
 ) -> u128 {
     let (mut gpus_used, mut gpus, mut largest) = (0, 0, 0);
     for (resource, _) in head.charges(totals).flat_map(ResourceVec::nonzero) {
-        let (used, total) = (u128::from(used(resource)) * BILLION / u128::from(weight(resource).max(1)), totals.get(resource));
+        let (used, total) =
+            (u128::from(used(resource)) * BILLION / u128::from(weight(resource).max(1)), totals.get(resource));
         match resource {
             Resource::Gpu(_) => (gpus_used, gpus) = (gpus_used + used, gpus + total),
             Resource::Cpu | Resource::Memory => largest = largest.max(used / u128::from(total.max(1))),

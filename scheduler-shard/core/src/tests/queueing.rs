@@ -96,7 +96,9 @@ fn above_guarantees_weights_decide_at_each_level() {
 #[test]
 fn a_weight_for_one_model_divides_the_share_of_that_model_alone() {
     let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8), Host::new("t", GpuModel::T4, 8)]);
-    fleet.tenant("three", |t| drop(t.weights.insert(resources::Resource::Gpu(GpuModel::H100), 3)));
+    fleet.tenant("three", |t| {
+        t.weights.insert(resources::Resource::Gpu(GpuModel::H100), 3);
+    });
     fleet.tenant("one", |_| {});
     for tenant in ["one", "three"] {
         for model in [GpuModel::H100, GpuModel::T4] {
