@@ -105,7 +105,7 @@ async fn client_command(global: &Global, command: &Command) -> Result<(), Failur
         Command::Explain(args) => commands::explain::run(context, args.id).await,
         Command::Tenants(command) => commands::tenants::run(context, command).await,
         Command::Tree(args) => commands::tenants::tree(context, args).await,
-        Command::Usage(args) => commands::tenants::usage(context, &args.under).await,
+        Command::Usage(args) => commands::tenants::usage(context, args).await,
         Command::Nodes(args) => commands::fleet::nodes(context, args).await,
         Command::Gpus(args) => commands::fleet::gpus(context, args).await,
         Command::Cells => commands::fleet::cells(context).await,

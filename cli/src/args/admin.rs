@@ -76,6 +76,18 @@ pub struct Under {
     pub under: String,
 }
 
+/// `muster usage`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Usage {
+    /// Which part of the tree.
+    #[command(flatten)]
+    pub under: Under,
+    /// Show one allocation instead, such as `muster job -o json` names: what it is or was, who pays for it since when, and what agents have
+    /// reported of it. Kept for a day after its end
+    #[arg(long, value_name = "ID", conflicts_with = "under")]
+    pub allocation: Option<u64>,
+}
+
 /// `muster tree`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Tree {

@@ -147,7 +147,7 @@ pub enum Command {
     #[command(subcommand)]
     Tenants(admin::Tenants),
     /// Show used GPU-seconds by tenant
-    Usage(admin::Under),
+    Usage(admin::Usage),
     /// List nodes
     Nodes(admin::Nodes),
     /// List GPUs and the jobs that hold them

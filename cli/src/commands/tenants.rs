@@ -1,12 +1,13 @@
 //! `muster tenants` and `muster usage`.
 
-use crate::args::admin::{Tenants, Tree};
+use crate::args::admin::{Tenants, Tree, Usage};
 use crate::client::{Client, reply_bytes_max};
 use crate::commands::{Context, input};
 use crate::failure::Failure;
 use crate::output::{Block, note};
 use crate::spec;
 use crate::spec::tenants::TreeFile;
+use crate::view::allocation::AllocationView;
 use crate::view::quota::{self, QuotaView};
 use crate::view::standing::TenantExplanation;
 use crate::view::tenant_history::{self, HistoryView};
@@ -164,8 +165,14 @@ pub async fn all_tenants(
 ///
 /// # Errors
 /// When the tenant is unknown, or the cluster stays away.
-pub async fn usage(context: &Context, under: &str) -> Result<(), Failure> {
-    let views = usage_of(&context.client, under, context.consistency).await?;
+pub async fn usage(context: &Context, args: &Usage) -> Result<(), Failure> {
+    if let Some(allocation) = args.allocation {
+        let request = v1::GetAllocationUsageRequest { allocation, consistency: context.consistency.into() };
+        let get = |channel| async move { UsageClient::new(channel).get_allocation(request).await };
+        let view = AllocationView::new(allocation, &context.client.call("usage of allocation", get).await?);
+        return context.out.show(&view, |_| view.blocks());
+    }
+    let views = usage_of(&context.client, &args.under.under, context.consistency).await?;
     context.out.show(&views, |_| usage_table(&views))
 }
 

@@ -160,8 +160,8 @@ impl AttemptView {
             reason: record.reason.clone(),
             ends: ends.chain(others).collect(),
             failures: record.failures.iter().map(failure).collect(),
-            quota_history: QuotaSegment::of_attempt(record, paths),
-            quota_times: QuotaTime::of_attempt(record, paths),
+            quota_history: QuotaSegment::of_all(&record.classes, paths),
+            quota_times: QuotaTime::of((&record.classes, record.earlier.as_ref()), record.ended_ms, paths),
             unattributed_ms: record.earlier.as_ref().map_or(0, |earlier| earlier.unattributed_ms),
             required: RequiredView::new(record.topology.as_ref()),
         }

@@ -59,13 +59,13 @@ impl QuotaSegment {
         if held.classes.is_empty() && held.earlier.is_none() {
             return vec![QuotaSegment { account: None, tier: String::new(), since: show_moment(held.bound_ms) }];
         }
-        held.classes.iter().map(|segment| QuotaSegment::of(segment, paths)).collect()
+        QuotaSegment::of_all(&held.classes, paths)
     }
 
-    /// Of an attempt that is over.
+    /// In the order of the message.
     #[must_use]
-    pub fn of_attempt(record: &v1::AttemptRecord, paths: &BTreeMap<u32, String>) -> Vec<Self> {
-        record.classes.iter().map(|segment| QuotaSegment::of(segment, paths)).collect()
+    pub fn of_all(classes: &[v1::ClassSegment], paths: &BTreeMap<u32, String>) -> Vec<Self> {
+        classes.iter().map(|segment| QuotaSegment::of(segment, paths)).collect()
     }
 
     /// `guaranteed by research/nlp since 2026-11-23T02:41:16Z`.
@@ -76,13 +76,17 @@ impl QuotaSegment {
 }
 
 impl QuotaTime {
-    /// Of an attempt that is over: each class once, in the order in which they first held.
+    /// Until `ended_ms`: each class once, in the order in which they first held.
     #[must_use]
-    pub fn of_attempt(record: &v1::AttemptRecord, paths: &BTreeMap<u32, String>) -> Vec<Self> {
-        let sums = record.earlier.iter().flat_map(|earlier| &earlier.sums);
+    pub fn of(
+        (classes, earlier): (&[v1::ClassSegment], Option<&v1::EarlierClasses>),
+        ended_ms: u64,
+        paths: &BTreeMap<u32, String>,
+    ) -> Vec<Self> {
+        let sums = earlier.into_iter().flat_map(|earlier| &earlier.sums);
         let sums = sums.map(|sum| (sum.account, &sum.tier, sum.ms));
-        let ends = record.classes.iter().skip(1).map(|next| next.from_ms).chain([record.ended_ms]);
-        let segments = record.classes.iter().zip(ends);
+        let ends = classes.iter().skip(1).map(|next| next.from_ms).chain([ended_ms]);
+        let segments = classes.iter().zip(ends);
         let segments = segments.map(|(at, end_ms)| (at.account, &at.tier, end_ms.saturating_sub(at.from_ms)));
         let mut times: Vec<QuotaTime> = Vec::new();
         for (account, tier, ms) in sums.chain(segments) {

@@ -16,7 +16,7 @@ pub mod job;
 mod moves;
 pub mod node;
 pub mod proposal;
-mod quota_class;
+pub mod quota_class;
 pub mod request;
 pub mod resources;
 mod start;

@@ -21,7 +21,8 @@ fn class_from_wire(account: Option<u32>, tier: &str) -> Result<QuotaClass, Field
 }
 
 /// The segments, and what was before them.
-pub(super) fn record_to_wire(record: &ClassRecord) -> (Vec<v1::ClassSegment>, Option<v1::EarlierClasses>) {
+#[must_use]
+pub fn record_to_wire(record: &ClassRecord) -> (Vec<v1::ClassSegment>, Option<v1::EarlierClasses>) {
     let segment = |segment: &ClassSegment| {
         let (account, tier) = class_to_wire(segment.class);
         v1::ClassSegment { from_ms: segment.from_ms, account, tier }

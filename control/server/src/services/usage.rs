@@ -3,10 +3,13 @@
 use super::App;
 use super::paging::{self, Page};
 use crate::api::refusal;
+use super::jobs::account_path;
 use muster_control_core::State;
-use muster_model::usage::UsageTotal;
-use muster_model::{GpuUnits, TenantId};
+use muster_model::usage::{HeldRecord, UsageTotal};
+use muster_model::{AllocationId, GpuUnits, QuotaClass, TenantId};
+use muster_proto::convert::quota_class::record_to_wire;
 use muster_proto::v1;
+use std::collections::BTreeSet;
 use tonic::{Request, Response, Status};
 
 /// Stands where a tenant's path stands, for intervals whose allocation nobody remembers; no path has parentheses.
@@ -30,6 +33,47 @@ impl v1::usage_server::Usage for UsageService {
         let next_page_token = last.map(|last| paging::token(&question, &last)).unwrap_or_default();
         Ok(Response::new(v1::GetUsageReply { tenants, revision: revision.0, next_page_token }))
     }
+
+    async fn get_allocation(
+        &self,
+        request: Request<v1::GetAllocationUsageRequest>,
+    ) -> Result<Response<v1::GetAllocationUsageReply>, Status> {
+        let v1::GetAllocationUsageRequest { allocation, consistency } = request.into_inner();
+        let look = |state: &State, revision| (of_allocation(state, AllocationId(allocation)), revision);
+        let (found, revision) = self.0.look(consistency, look).await?;
+        let Some(reply) = found else { return Err(refusal::not_found("allocation", allocation)) };
+        Ok(Response::new(v1::GetAllocationUsageReply { revision: revision.0, ..reply }))
+    }
+}
+
+/// What an allocation is, or was when it was released; none where that is not known, or not any more.
+fn of_allocation(state: &State, id: AllocationId) -> Option<v1::GetAllocationUsageReply> {
+    let usage = state.allocation_usage.get(&id);
+    let live = state.allocations.get(&id).map(|held| (held.tenant, HeldRecord::of(held)));
+    let (tenant, held) = live.or_else(|| usage.and_then(|usage| Some((usage.tenant, (**usage.held.as_ref()?).clone()))))?;
+    let (classes, earlier) = record_to_wire(&held.classes);
+    let segments = held.classes.segments.iter().map(|segment| segment.class);
+    let all = segments.chain(held.classes.sums.iter().map(|sum| sum.class));
+    let accounts: BTreeSet<TenantId> = all.filter_map(QuotaClass::account).collect();
+    Some(v1::GetAllocationUsageReply {
+        revision: 0,
+        job: held.job.0,
+        attempt: held.attempt.0,
+        tenant: account_path(state, tenant),
+        model: held.model.filter(|_| held.gpu_units > 0).map(|model| model.to_string()).unwrap_or_default(),
+        mode: held.mode.map(|mode| mode.to_string()).unwrap_or_default(),
+        gpu_units: held.gpu_units,
+        cpu_milli: held.cpu_milli,
+        memory_mib: held.memory_mib,
+        bound_ms: held.bound_ms,
+        released_ms: usage.and_then(|usage| usage.released_ms),
+        is_growth: held.is_growth,
+        classes,
+        earlier,
+        topology: Some(held.topology.into()),
+        gpu_unit_ms: usage.map_or(0, |usage| usage.gpu_unit_ms).to_string(),
+        account_paths: accounts.into_iter().map(|id| (id.0, account_path(state, id))).collect(),
+    })
 }
 
 fn gpu_seconds(unit_ms: u128) -> f64 {

@@ -59,9 +59,13 @@ pub(super) async fn get(app: &App, request: v1::GetJobRequest) -> Result<v1::Get
     })
 }
 
-/// The path of the tenant whose floor account pays; a tenant that is gone keeps its number.
-pub(super) fn account_path(state: &State, id: TenantId) -> String {
-    state.tenants.get(&id).map_or_else(|| format!("#{}", id.0), |tenant| tenant.path.clone())
+/// The path of a tenant, for instance of the one whose floor account pays; of one that is gone the last that it had, as far as that is known.
+pub(in crate::services) fn account_path(state: &State, id: TenantId) -> String {
+    if let Some(tenant) = state.tenants.get(&id) {
+        return tenant.path.clone();
+    }
+    let last = state.tenant_histories.get(&id).and_then(|history| history.versions.last());
+    last.map_or_else(|| format!("#{}", id.0), |last| format!("{} (removed)", last.path))
 }
 
 /// Names of nodes, in the given order; one that has left the fleet keeps its number.

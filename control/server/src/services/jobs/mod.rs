@@ -20,6 +20,7 @@ use muster_model::{FieldError, JobId, JobPhase, JobUpdate, Revision};
 use muster_proto::v1;
 use tonic::{Code, Request, Response, Status};
 
+pub(super) use get::account_path;
 pub(crate) use logs::{LogAnswer, LogQuestion, open_here};
 
 /// The service.
