@@ -7,7 +7,7 @@ mod common;
 use common::{Step, Story, catches, holds, put, seeds};
 use muster_control_core::bounds::{PAST_VERSIONS_MAX, TENANT_VERSION_HORIZON_MS};
 use muster_control_core::{Command, Entry, Executed, State, execute};
-use muster_model::ids::{AllocationId, TenantId};
+use muster_model::ids::{AllocationId, JobId, TenantId};
 use muster_model::object::Key;
 use muster_model::tenant_history::TENANT_VERSIONS_MAX;
 use muster_model::{
@@ -223,7 +223,8 @@ fn law_4_burst_leaves_what_others_do_not_lend() {
                 let there = state.tenants.values().map(|tenant| tenant.id);
                 let Some(held) = clone_of(state, |held| held.account().is_none() && held.pays()) else { return };
                 for tenant in there.collect::<Vec<_>>() {
-                    let mut more = Allocation { id: AllocationId(1_000_000), tenant, ..held.clone() };
+                    let (id, job) = (AllocationId(1_000_000), JobId(1_000_000));
+                    let mut more = Allocation { id, job, tenant, tasks: Vec::new(), ..held.clone() };
                     more.charge.set_gpu(GpuModel::H100, GpuUnits::cards(1_000));
                     state.allocations.insert(more.id, Arc::new(more));
                 }
