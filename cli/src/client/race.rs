@@ -11,7 +11,7 @@ use muster_proto::v1::admin_client::AdminClient;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
-use tonic::transport::Channel;
+use super::Channel;
 
 /// What each endpoint is given before the next one is asked as well: many times what a healthy one takes, and hardly noticed by a
 /// person.

@@ -10,6 +10,8 @@
 //! - no clock, random number, file, socket or async runtime is known here.
 
 pub mod bounds;
+mod audit;
+pub mod authz;
 mod check;
 mod check_quota;
 mod classes;
@@ -36,6 +38,7 @@ mod use_histories;
 pub mod victim_fault;
 mod windows;
 
+pub use audit::link as audit_link;
 pub use command::{Command, LeasedBinding, TaskReport};
 pub use desired::DesiredTask;
 pub use entry::{Decided, Entry};

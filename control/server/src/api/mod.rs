@@ -5,6 +5,7 @@
 //! by nothing else. Nothing here knows a service.
 
 pub(crate) mod auth;
+pub(crate) mod credential_text;
 pub(crate) mod refusal;
 
 /// The largest message that is taken: twice what fits into one entry of the log.

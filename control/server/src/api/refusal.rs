@@ -6,6 +6,7 @@
 
 use crate::consensus::{AdminError, ProposeError};
 use muster_control_core::Reject;
+use muster_control_core::authz::Denied;
 use muster_model::{FieldError, JobId, Outcome, Revision};
 use muster_proto::status::{DOMAIN, MESSAGE_BYTES_MAX, clipped};
 use muster_runtime::DiskError;
@@ -136,6 +137,7 @@ pub(crate) fn reject(reject: &Reject) -> Status {
     let text = reject.to_string();
     let (code, details) = match reject {
         Reject::Invalid(errors) => return fields(errors),
+        Reject::Denied(denied) => return self::denied(denied),
         Reject::RequestReused { id } => {
             let problem = format!("{id:?} was already used for other jobs");
             return field("request_id", problem, "use a new id for new jobs");
@@ -175,6 +177,15 @@ pub(crate) fn reject(reject: &Reject) -> Status {
         Reject::EndUnknown { .. } => (Code::FailedPrecondition, details("END_UNKNOWN")),
     };
     status(code, &text, details)
+}
+
+/// A call that its caller may not make. What they may not see is refused as if it did not exist.
+pub(crate) fn denied(denied: &Denied) -> Status {
+    match denied {
+        Denied::NotFound { what, id } => not_found(what, id),
+        Denied::Unauthenticated { .. } => status(Code::Unauthenticated, &denied.to_string(), details("UNAUTHENTICATED")),
+        Denied::Forbidden { .. } => status(Code::PermissionDenied, &denied.to_string(), details("FORBIDDEN")),
+    }
 }
 
 /// A proposal or read without an answer.

@@ -12,7 +12,9 @@ use crate::consensus::{Applied, Follower, Lagged, copied};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use muster_control_core::events::{is_told, is_told_of};
-use muster_model::{Change, Key, Object, Revision};
+use muster_control_core::authz::{About, Ask};
+use muster_model::identity::Author;
+use muster_model::{Change, Key, Object, Revision, Rpc};
 use muster_proto::v1;
 use muster_proto::v1::copied_change::Change as Copied;
 use std::sync::Arc;
@@ -38,11 +40,12 @@ struct Call {
 
 pub(super) async fn copy_history(
     app: &App,
+    author: &Author,
     request: v1::CopyHistoryRequest,
 ) -> Result<BoxStream<'static, Result<v1::CopyHistoryPart, Status>>, Status> {
     let permit = Arc::clone(&app.history_copies).try_acquire_owned();
     let permit = permit.map_err(|_| refusal::busy("the number of copies of the history", CALLS_MAX))?;
-    let last = app.look(request.consistency, |_, revision| revision).await?;
+    let last = app.look(author, Ask { rpc: Rpc::AdminCopyHistory, about: About::Nothing }, request.consistency, |_, revision, _| revision).await?;
     let after = Revision(request.after_revision);
     if after > last {
         return Err(refusal::not_reached(after, last));
@@ -183,7 +186,7 @@ fn copy(level: u32, change: &Change) -> Option<Copied> {
         Change::Delete(Key::Pool(name)) => Copied::DeletedPool(name.clone()),
         Change::Delete(Key::Node(id)) => Copied::DeletedNode(id.0.into()),
         Change::Delete(Key::Allocation(id)) => Copied::DeletedAllocation(id.0),
-        Change::Delete(_) => return None,
+        Change::Delete(_) | Change::Audit(_) => return None,
     })
 }
 

@@ -1,0 +1,162 @@
+//! How a handler has a call judged, looks at the state, and has something decided. The only ways to either.
+//!
+//! What must stay true: a read is judged on the state that it is answered from, a change at this node and again where the log decides it; handlers reach the
+//! state with an [`Allowed`] in hand.
+
+use super::App;
+use crate::api::refusal;
+use crate::consensus::{Consensus, ProposeError, Proposed};
+use muster_control_core::authz::{About, Allowed, Ask, Asks, Denied, authorize, authorize_all};
+use muster_control_core::{Command, Done, Reject, State};
+use muster_model::identity::Author;
+use muster_model::{Principal, Revision, Rpc};
+use muster_proto::v1::Consistency;
+use sha2::{Digest, Sha256};
+use tonic::Status;
+
+/// From this feature level on the log says who has made a command.
+const AUTHORS_LEVEL: u32 = 4;
+
+impl App {
+    /// Looks at the state as the caller wants it, if the caller may: everything acknowledged before the call (the default), or whatever is here.
+    ///
+    /// # Errors
+    /// What [`authorize`] refuses; UNAVAILABLE when a linearizable read finds no leader; INVALID_ARGUMENT for a consistency that does not exist.
+    pub(crate) async fn look<R>(
+        &self,
+        author: &Author,
+        ask: Ask<'_>,
+        consistency: i32,
+        look: impl FnOnce(&State, Revision, &Allowed) -> R,
+    ) -> Result<R, Status> {
+        self.catch_up(consistency).await?;
+        let now_ms = self.consensus.now_ms();
+        let looked = self.consensus.read(|state, revision| {
+            authorize(state, now_ms, author, &ask).map(|allowed| look(state, revision, &allowed))
+        });
+        looked.map_err(|denied| self.refuse(author, ask.rpc, &denied))
+    }
+
+    /// Judges a call whose answer comes from elsewhere, on the state as it is here.
+    ///
+    /// # Errors
+    /// What [`authorize`] refuses.
+    pub(crate) fn allow(&self, author: &Author, rpc: Rpc, about: About<'_>) -> Result<Allowed, Status> {
+        let now_ms = self.consensus.now_ms();
+        let ask = Ask { rpc, about };
+        let allowed = self.consensus.read(|state, _| authorize(state, now_ms, author, &ask));
+        allowed.map_err(|denied| self.refuse(author, rpc, &denied))
+    }
+
+    /// Waits until the state here is as new as the caller wants it.
+    ///
+    /// # Errors
+    /// As [`App::look`].
+    pub(crate) async fn catch_up(&self, consistency: i32) -> Result<(), Status> {
+        match Consistency::try_from(consistency) {
+            Ok(Consistency::Linearizable) => {
+                self.consensus.read_index().await.map_err(|error| refusal::propose(&error))?;
+                Ok(())
+            }
+            Ok(Consistency::Stale) => Ok(()),
+            Err(_) => {
+                let problem = format!("is {consistency}");
+                Err(refusal::field("consistency", problem, "use LINEARIZABLE or STALE"))
+            }
+        }
+    }
+
+    /// Has one command of the caller decided, and gives its answer with the revision.
+    ///
+    /// # Errors
+    /// What the caller may not, what the state machine refused, or that no answer came.
+    pub(crate) async fn decide(&self, author: &Author, command: Command) -> Result<(Done, Revision), Status> {
+        let proposed = self.propose(author, command).await?.map_err(|error| refusal::propose(&error))?;
+        let decided = proposed.decided.into_iter().next();
+        let decided = decided.ok_or_else(|| Status::internal("the log answered fewer commands than it was given"))?;
+        decided.map(|done| (done, proposed.revision)).map_err(|reject| refusal::reject(&reject))
+    }
+
+    /// The same, with the answer as it is.
+    ///
+    /// # Errors
+    /// What the caller may not.
+    pub(crate) async fn propose(
+        &self,
+        author: &Author,
+        command: Command,
+    ) -> Result<Result<Proposed, ProposeError>, Status> {
+        self.judge(author, &command)?;
+        let command = signed(&self.consensus, author, command);
+        Ok(self.consensus.propose(vec![command]).await)
+    }
+
+    /// Has several commands of one machine decided, all in one entry.
+    ///
+    /// # Errors
+    /// What the caller may not.
+    pub(crate) async fn propose_all(
+        &self,
+        author: &Author,
+        commands: Vec<Command>,
+    ) -> Result<Result<Proposed, ProposeError>, Status> {
+        commands.iter().try_for_each(|command| self.judge(author, command))?;
+        let commands = commands.into_iter().map(|command| signed(&self.consensus, author, command)).collect();
+        Ok(self.consensus.propose(commands).await)
+    }
+
+    /// Judges a command before it is proposed: what is refused here costs the log nothing.
+    ///
+    /// # Errors
+    /// What the caller may not.
+    pub(crate) fn judge(&self, author: &Author, command: &Command) -> Result<(), Status> {
+        let now_ms = self.consensus.now_ms();
+        let judged = self.consensus.read(|state, _| match Asks::of(command) {
+            Asks::All(asks) => {
+                let rpc = asks.first().map_or(Rpc::JobsSubmit, |ask| ask.rpc);
+                authorize_all(state, now_ms, author, asks).map_err(|denied| (rpc, denied))
+            }
+            // Proposed by this node itself.
+            Asks::OfMembers | Asks::OfSystem => Ok(()),
+        });
+        judged.map_err(|(rpc, denied)| self.refuse(author, rpc, &denied))
+    }
+
+    /// Counts a refusal, and tells it.
+    pub(crate) fn refuse(&self, author: &Author, rpc: Rpc, denied: &Denied) -> Status {
+        let why = match denied {
+            Denied::Unauthenticated { .. } => "unauthenticated",
+            Denied::Forbidden { .. } => "forbidden",
+            Denied::NotFound { .. } => "not-found",
+        };
+        metrics::counter!("muster_calls_denied_total", "why" => why).increment(1);
+        tracing::info!(principal = %author.principal, from = author.from, rpc = rpc.name(), %denied, "a call was denied");
+        refusal::denied(denied)
+    }
+}
+
+/// The command as its author makes it. Machines of an open cluster are nobody, and what they report is not signed.
+pub(crate) fn signed(consensus: &Consensus, author: &Author, command: Command) -> Command {
+    let level = consensus.read(|state, _| state.meta.feature_level);
+    let of_machine = matches!(&Asks::of(&command), Asks::All(asks) if asks.first().is_some_and(|ask| of_machines(ask.rpc)));
+    if level < AUTHORS_LEVEL || (of_machine && author.principal == Principal::Anonymous) {
+        return command;
+    }
+    let request_sha256 = (!of_machine).then(|| digest(&command)).flatten();
+    command.by(Author { request_sha256, ..author.clone() })
+}
+
+fn of_machines(rpc: Rpc) -> bool {
+    matches!(rpc.service(), "Shards" | "Agents")
+}
+
+/// SHA-256 of what was asked.
+fn digest(command: &Command) -> Option<[u8; 32]> {
+    let bytes = postcard::to_stdvec(command).ok()?;
+    Some(Sha256::digest(bytes).into())
+}
+
+/// The refusal of a command at commit is that of the call.
+pub(crate) fn is_denied(decided: &Result<Done, Reject>) -> bool {
+    matches!(decided, Err(Reject::Denied(_)))
+}
