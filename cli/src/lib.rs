@@ -123,6 +123,7 @@ async fn client_command(global: &Global, command: &Command) -> Result<(), Failur
         Command::Undrain(args) => commands::fleet::undrain(context, &args.nodes).await,
         Command::ClearGpu(args) => commands::fleet::clear_gpu(context, args).await,
         Command::RemoveNode(args) => commands::fleet::remove(context, &args.nodes).await,
+        Command::Recover(args) => commands::access::recover(context, args).await,
         Command::WhoAmI => commands::access::who_am_i(context).await,
         Command::Logout => commands::access::logout(context).await,
         Command::Sessions(args) => commands::access::sessions(context, args).await,

@@ -118,6 +118,23 @@ pub enum Audit {
     Verify,
 }
 
+/// `muster recover`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Run it on the machine of a control node, as the user of that node or as root:
+  muster recover --data /var/lib/muster/control --user alice > admin.token
+  MUSTER_TOKEN_FILE=admin.token muster grant add user:alice admin
+
+The session goes through the log, so a quorum of control nodes must be up. It is in the audit.")]
+pub struct Recover {
+    /// Data folder of the control node
+    #[arg(long, value_name = "FOLDER")]
+    pub data: std::path::PathBuf,
+    /// Under whose name the session is
+    #[arg(long, default_value = "recovery")]
+    pub user: String,
+}
+
 /// `muster access`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Access {

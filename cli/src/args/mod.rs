@@ -206,6 +206,8 @@ pub enum Command {
     /// Say whether the cluster asks who calls
     #[command(subcommand)]
     Access(access::Access),
+    /// Make an admin session for an hour, on the machine of a control node
+    Recover(access::Recover),
     /// Show who changed what, and check that the record of it is whole
     #[command(subcommand)]
     Audit(access::Audit),

@@ -1,8 +1,9 @@
 //! `muster whoami`, `logout`, `sessions`, `token`, `grant`, `access`.
 
-use crate::args::access::{Access, Grant, Sessions, Token};
+use crate::args::access::{Access, Grant, Recover, Sessions, Token};
 use crate::commands::Context;
 use crate::failure::Failure;
+use crate::roles::recovery;
 use crate::view::access::{CredentialView, GrantView, WhoAmIView, credentials, grants};
 use muster_proto::v1;
 use muster_proto::v1::auth_client::AuthClient;
@@ -25,6 +26,15 @@ pub async fn logout(context: &Context) -> Result<(), Failure> {
     let ask = |channel| async move { AuthClient::new(channel).logout(v1::LogoutRequest {}).await };
     context.client.call("log out", ask).await?;
     context.out.line("logged out: the session has ended")
+}
+
+/// An admin session, from a control node on this machine.
+///
+/// # Errors
+/// That no control node runs there, or that it refuses.
+pub async fn recover(context: &Context, args: &Recover) -> Result<(), Failure> {
+    let token = recovery::session(&args.data, &args.user).await.map_err(Failure::Role)?;
+    context.out.line(&token)
 }
 
 /// Sessions.

@@ -3,6 +3,7 @@
 //! What must stay true: a record's number is one more than that of the record before it, and its hash covers that one's; the last number and hash are in
 //! [`Meta`](muster_model::object::Meta), so that every replica has the same; nothing that was sent is in a record.
 
+use crate::authz::Asks;
 use crate::command::Command;
 use crate::outcome::Done;
 use crate::state::State;
@@ -24,7 +25,11 @@ pub(crate) fn record(state: &State, now_ms: u64, command: &Command, done: &Done)
         let end = (0..=TARGET_BYTES_MAX).rev().find(|at| target.is_char_boundary(*at)).unwrap_or(0);
         target.truncate(end);
     }
-    let author = author.cloned().unwrap_or_else(Author::system);
+    // Of an open cluster, what machines ask is signed by nobody.
+    let author = author.cloned().unwrap_or_else(|| match Asks::of(command) {
+        Asks::All(asks) if asks.iter().all(|ask| ask.rpc != Rpc::ShardsRelease) => Author::default(),
+        _ => Author::system(),
+    });
     let mut record =
         AuditRecord { number: state.meta.audited + 1, at_ms: now_ms, author, rpc: rpc.to_owned(), target, hash: [0; 32] };
     record.hash = link(&state.meta.audit_head, &record);

@@ -56,6 +56,8 @@ pub const CREDENTIALS_MAX: usize = 131_072;
 pub const TOKENS_PER_TENANT_MAX: usize = 256;
 /// How long a session may be valid: a working day. Groups are as old as the session.
 pub const SESSION_TTL_MS_MAX: u64 = 8 * 3_600_000;
+/// How long a right may last that a control node gives to whoever has its machine: an hour, and what clocks differ by.
+pub const RECOVERY_TTL_MS_MAX: u64 = 3_660_000;
 /// How long a token may be valid: a year.
 pub const TOKEN_TTL_MS_MAX: u64 = 366 * 24 * 3_600_000;
 /// Groups of a session: what an identity provider says of one person.

@@ -27,6 +27,7 @@ mod level;
 pub mod outcome;
 pub mod plan;
 pub mod quota;
+pub mod rate;
 pub mod reason;
 pub mod reject;
 pub mod request_table;

@@ -262,19 +262,21 @@ fn more_rights_never_allow_less() {
 fn sl3_no_one_grants_more_than_they_hold() {
     for (seed, mut world) in worlds(100) {
         let mut chance = Chance::new(seed ^ 0x5713);
-        for _ in 0..20 {
+        for round in 0..20 {
+            // Somebody whom nobody has given anything.
+            let new = format!("new{round}");
             let giver = chance.below(USERS.len() as u64) as usize;
             let author = world.sessions[giver].clone();
             let role = pick(&mut chance, &ROLES);
             let at = role.is_on_tenants().then(|| pick(&mut chance, &TENANTS).to_owned());
-            let subject = Subject::User("new".to_owned());
+            let subject = Subject::User(new.clone());
             let could: Vec<bool> = every_ask(&world).iter().map(|ask| world.asks(&author, ask).is_ok()).collect();
             let mut state = world.state.clone();
             let command = Command::PutGrant { subject, role, at, until_ms: None, reason: String::new() };
             if done(&mut state, command.clone().by(author.clone())).is_err() {
                 continue;
             }
-            let receiver = session(&mut state, "new", &[]);
+            let receiver = session(&mut state, &new, &[]);
             let given = World { state, sessions: Vec::new(), jobs: world.jobs.clone() };
             for (ask, could) in every_ask(&given).iter().zip(could) {
                 // Jobs are submitted under one's own name, and nobody has a job yet that is new.

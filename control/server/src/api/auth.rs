@@ -4,16 +4,18 @@
 //! [`split`], and never look at metadata themselves. What must stay true: a path that is no method of this version is refused, and so is a credential that
 //! does not hold, whatever it asks for; secrets are compared by their hashes, in constant time.
 
+use super::rates::Callers;
 use super::{credential_text, refusal};
 use crate::consensus::Consensus;
 use futures::future::{Either, Ready, ready};
 use http::{Request, Response, header};
 use muster_control_core::State;
 use muster_control_core::authz::Denied;
-use muster_model::Principal;
+use muster_model::{AccessMode, Principal};
 use muster_model::identity::Author;
 use muster_model::object::Number;
 use sha2::{Digest, Sha256};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use tonic::Status;
 use tonic::codegen::http;
@@ -26,13 +28,16 @@ const BITS_MAX: u32 = 128;
 
 /// Puts services behind the check.
 #[derive(Clone)]
-pub(crate) struct AuthLayer(pub(crate) Consensus);
+pub(crate) struct AuthLayer {
+    pub(crate) consensus: Consensus,
+    pub(crate) callers: Arc<Callers>,
+}
 
 impl<S> Layer<S> for AuthLayer {
     type Service = Auth<S>;
 
     fn layer(&self, inner: S) -> Auth<S> {
-        Auth { consensus: self.0.clone(), inner }
+        Auth { consensus: self.consensus.clone(), callers: Arc::clone(&self.callers), inner }
     }
 }
 
@@ -40,6 +45,7 @@ impl<S> Layer<S> for AuthLayer {
 #[derive(Clone)]
 pub(crate) struct Auth<S> {
     consensus: Consensus,
+    callers: Arc<Callers>,
     inner: S,
 }
 
@@ -66,11 +72,22 @@ where
         }
         match author(&self.consensus, &request) {
             Ok(author) => {
+                if let Err(wait_ms) = self.count(&author) {
+                    return Either::Right(ready(Ok(refusal::too_often(&author.principal, wait_ms).into_http())));
+                }
                 request.extensions_mut().insert(author);
                 Either::Left(self.inner.call(request))
             }
             Err(denied) => Either::Right(ready(Ok(refusal::denied(&denied).into_http()))),
         }
+    }
+}
+
+impl<S> Auth<S> {
+    /// Counts a call of a closed cluster.
+    fn count(&self, author: &Author) -> Result<(), u64> {
+        let closed = self.consensus.read(|state, _| state.meta.access == AccessMode::Closed);
+        if closed { self.callers.count(&author.principal, &author.from, self.consensus.now_ms()) } else { Ok(()) }
     }
 }
 

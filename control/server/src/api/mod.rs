@@ -6,6 +6,7 @@
 
 pub(crate) mod auth;
 pub(crate) mod credential_text;
+pub(crate) mod rates;
 pub(crate) mod refusal;
 
 /// The largest message that is taken: twice what fits into one entry of the log.

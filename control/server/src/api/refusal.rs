@@ -7,7 +7,7 @@
 use crate::consensus::{AdminError, ProposeError};
 use muster_control_core::Reject;
 use muster_control_core::authz::Denied;
-use muster_model::{FieldError, JobId, Outcome, Revision};
+use muster_model::{FieldError, JobId, Outcome, Principal, Revision};
 use muster_proto::status::{DOMAIN, MESSAGE_BYTES_MAX, clipped};
 use muster_runtime::DiskError;
 use std::collections::HashMap;
@@ -82,6 +82,12 @@ pub(crate) fn lower_tolerance(id: u64, voters: usize, before: usize, after: usiz
         voters - 1
     );
     status(Code::FailedPrecondition, &text, details("LOWER_TOLERANCE"))
+}
+
+/// A caller who calls too often.
+pub(crate) fn too_often(principal: &Principal, wait_ms: u64) -> Status {
+    let text = format!("{principal} calls too often; the next call is taken in {wait_ms} ms");
+    Status::with_error_details(Code::ResourceExhausted, text, with_retry("TOO_OFTEN", Duration::from_millis(wait_ms)))
 }
 
 /// A bound of this node is reached.

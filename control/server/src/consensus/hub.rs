@@ -6,7 +6,7 @@
 use crate::consensus::error::{Lagged, TooOld};
 use crate::consensus::stop::Stop;
 use crate::consensus::{Applied, Follower};
-use muster_model::{Change, Job, Object, Revision};
+use muster_model::{AuditRecord, Change, Job, Object, Revision};
 use muster_runtime::timeline;
 use parking_lot::Mutex;
 use std::collections::VecDeque;

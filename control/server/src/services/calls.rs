@@ -7,7 +7,7 @@ use super::App;
 use crate::api::refusal;
 use crate::consensus::{Consensus, ProposeError, Proposed};
 use muster_control_core::authz::{About, Allowed, Ask, Asks, Denied, authorize, authorize_all};
-use muster_control_core::{Command, Done, Reject, State};
+use muster_control_core::{Command, Done, State};
 use muster_model::identity::Author;
 use muster_model::{Principal, Revision, Rpc};
 use muster_proto::v1::Consistency;
@@ -154,9 +154,4 @@ fn of_machines(rpc: Rpc) -> bool {
 fn digest(command: &Command) -> Option<[u8; 32]> {
     let bytes = postcard::to_stdvec(command).ok()?;
     Some(Sha256::digest(bytes).into())
-}
-
-/// The refusal of a command at commit is that of the call.
-pub(crate) fn is_denied(decided: &Result<Done, Reject>) -> bool {
-    matches!(decided, Err(Reject::Denied(_)))
 }

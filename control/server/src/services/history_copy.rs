@@ -5,6 +5,7 @@
 //! and says so; a slow reader waits for itself, within the bound of all of these calls together.
 
 use super::App;
+use super::guarded::{Of, guarded};
 use super::outlet::{Gone, Outlet};
 use super::snapshot::Snapshot;
 use crate::api::refusal;
@@ -59,14 +60,14 @@ pub(super) async fn copy_history(
     let follower = app.consensus.follow(from).map_err(|_| refusal::history_gone(from, oldest()))?;
     let call = Call { state, follower, until: (!request.follow).then_some(last) };
     let (out, parts) = app.history_parts.open();
-    let host = app.host.clone();
-    let app = app.clone();
-    host.spawn_for_one(async move {
+    let pump_app = app.clone();
+    app.host.spawn_for_one(async move {
+        let app = pump_app;
         let _permit = permit;
         // Ends when the reader has gone or this node stops.
         let _ = app.stop.run_until_cancelled(send(&app, call, &out)).await;
     });
-    Ok(parts.boxed())
+    Ok(guarded(app, author, Rpc::AdminCopyHistory, Of::Many, parts.boxed()))
 }
 
 async fn send(app: &App, call: Call, out: &Parts) -> Result<(), Gone> {

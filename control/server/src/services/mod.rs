@@ -12,6 +12,7 @@ mod admin;
 mod audit;
 pub(crate) mod calls;
 mod fleet;
+mod guarded;
 mod history_copy;
 mod jobs;
 mod moves;
@@ -30,6 +31,7 @@ mod tenants;
 mod usage;
 mod windows;
 
+use crate::api::rates::{CallRates, Callers};
 use crate::api::{MESSAGE_BYTES_MAX, auth};
 use crate::consensus::Consensus;
 use crate::leases::LeaseConfig;
@@ -72,6 +74,7 @@ pub(crate) struct Shared {
     pub(crate) history_copies: Arc<Semaphore>,
     pub(crate) history_parts: Outlets<v1::CopyHistoryPart>,
     pub(crate) past: past::Past,
+    pub(crate) callers: Arc<Callers>,
     /// Cancelled when the node goes down: every stream ends then.
     pub(crate) stop: CancellationToken,
 }
@@ -95,6 +98,7 @@ impl App {
         renewals: Renewals,
         hub: Arc<Hub>,
         leases: LeaseConfig,
+        rates: CallRates,
         stop: CancellationToken,
     ) -> Self {
         App(Arc::new(Shared {
@@ -113,6 +117,7 @@ impl App {
             history_copies: Arc::new(Semaphore::new(history_copy::CALLS_MAX)),
             history_parts: Outlets::new(WATCH_BYTES_MAX),
             past: past::Past::default(),
+            callers: Arc::new(Callers::new(rates)),
             stop,
         }))
     }
@@ -167,6 +172,6 @@ pub(crate) async fn routes(app: &App) -> (Routes, tonic_health::server::HealthRe
     let routes = routes
         .into_axum_router()
         .layer(MapResponseLayer::new(oversized::with_remedy))
-        .layer(auth::AuthLayer(app.consensus.clone()));
+        .layer(auth::AuthLayer { consensus: app.consensus.clone(), callers: Arc::clone(&app.callers) });
     (Routes::from(routes), health)
 }

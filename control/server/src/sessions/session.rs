@@ -13,13 +13,14 @@ use crate::leases::renewal::{Renewal, Verdict};
 use fnv::FnvHasher;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
+use muster_control_core::authz::{About, Ask, authorize};
 use muster_control_core::{Command, Done, Reject, TaskReport};
 use muster_model::identity::Author;
 use muster_model::node::Withheld;
 use muster_model::node_links::NodeLinks;
 use muster_model::task::CleanUp;
 use muster_model::usage::UsageInterval;
-use muster_model::{NodeHealth, TaskState};
+use muster_model::{NodeHealth, Rpc, TaskState};
 use muster_proto::convert::{checkpoint_from_wire, clean_up_from_wire, report_from_wire};
 use muster_proto::v1;
 use muster_runtime::timeline;
@@ -384,6 +385,11 @@ impl Session {
     }
 
     fn tick(&mut self, heard: Instant, idle: Duration) -> Result<(), Over> {
+        // An identity that was suspended counts as silence: what it says is not taken, and its node is fenced in time.
+        let now_ms = self.hub.consensus.now_ms();
+        let ask = Ask { rpc: Rpc::AgentsSession, about: About::Node(self.joined.node) };
+        let judged = self.hub.consensus.read(|state, _| authorize(state, now_ms, &self.author, &ask));
+        judged.map_err(|denied| Over::Refused(denied.to_string()))?;
         for request in self.log_streams.prune() {
             send(&self.out, ToAgent::Log(request))?;
         }

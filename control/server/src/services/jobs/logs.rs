@@ -4,6 +4,7 @@
 //! stream and it is opened again from the offset that the reader has reached.
 
 use crate::api::{MESSAGE_BYTES_MAX, refusal};
+use crate::services::guarded::{Of, guarded};
 use crate::services::{App, STREAM_EVENTS_MAX};
 use crate::sessions::logs::{LogAsk, LogPiece};
 use futures::stream::BoxStream;
@@ -67,14 +68,16 @@ pub(super) async fn logs(
     let permit = permit.map_err(|_| refusal::busy("the number of log streams", super::super::LOG_STREAMS_MAX))?;
     let mut target = target(app, author, &request).await?;
     let (out, chunks) = mpsc::channel(STREAM_EVENTS_MAX);
-    let app = app.clone();
+    let (allowed, job) = (author.clone(), JobId(request.job_id));
+    let pump_app = app.clone();
     app.host.clone().spawn_for_one(async move {
         let _permit = permit;
+        let app = pump_app;
         if let Some(Err(status)) = app.stop.run_until_cancelled(pump(&app, &mut target, &out)).await {
             let _ = out.send(Err(status)).await;
         }
     });
-    Ok(ReceiverStream::new(chunks).boxed())
+    Ok(guarded(app, &allowed, Rpc::JobsLogs, Of::Job(job), ReceiverStream::new(chunks).boxed()))
 }
 
 /// Finds the task that is meant.

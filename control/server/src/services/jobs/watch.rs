@@ -8,6 +8,7 @@ use super::unknown;
 use crate::api::refusal;
 use crate::consensus::{Follower, Lagged};
 use crate::services::App;
+use crate::services::guarded::{Of, guarded};
 use crate::services::outlet::{Gone, Outlet};
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -71,7 +72,7 @@ pub(super) async fn watch(
             watch.out.fail(status);
         }
     });
-    Ok(events.boxed())
+    Ok(guarded(app, author, Rpc::JobsWatch, Of::Many, events.boxed()))
 }
 
 impl Watch {

@@ -4,6 +4,7 @@ mod propose;
 mod watch;
 
 use super::App;
+use super::guarded::{Of, guarded};
 use crate::api::{auth, refusal};
 use crate::leases::renewal::{Renewal, Verdict};
 use futures::stream::BoxStream;
@@ -69,7 +70,8 @@ impl v1::shards_server::Shards for ShardsService {
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let (author, request) = auth::split(request);
         self.0.allow(&author, Rpc::ShardsWatch, About::Nothing)?;
-        watch::watch(&self.0, request).map(Response::new)
+        let events = watch::watch(&self.0, request);
+        events.map(|events| guarded(&self.0, &author, Rpc::ShardsWatch, Of::Many, events)).map(Response::new)
     }
 
     async fn propose(&self, request: Request<v1::ProposeRequest>) -> Result<Response<v1::ProposeReply>, Status> {
